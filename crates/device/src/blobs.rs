@@ -1,0 +1,143 @@
+//! `Blobs`: immutable named objects, as an object store has them.
+//!
+//! Only what S3, GCS, Azure, a local directory and memory all give is asked for: create-if-absent
+//! of a new name, ranged read, list, delete. Conditional overwrite is not assumed. Names are
+//! flat: ASCII letters, digits, `-`, `_` and `.`.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+
+use crate::{Device, File, Result};
+
+/// Immutable named objects.
+pub trait Blobs: Send + Sync {
+    /// Creates `name` with these bytes, durable on return. `false`: the name is taken, and
+    /// nothing changed.
+    fn create(&self, name: &str, bytes: &[u8]) -> Result<bool>;
+
+    /// Creates `name` from a finished file of the volume's device, durable on return, and removes
+    /// the file. `false`: the name is taken, and the file stays. After a crash in the middle
+    /// either the file or the object is there, or both; the call may be repeated.
+    fn adopt(&self, name: &str, device: &dyn Device, path: &str) -> Result<bool>;
+
+    /// Reads at `offset` until `buffer` is full or the object ends; returns the bytes read.
+    fn read_at(&self, name: &str, buffer: &mut [u8], offset: u64) -> Result<usize>;
+
+    /// Length in bytes, or `None` when there is no such object.
+    fn length(&self, name: &str) -> Result<Option<u64>>;
+
+    /// All names that start with `prefix`, sorted.
+    fn list(&self, prefix: &str) -> Result<Vec<String>>;
+
+    /// Deletes an object; an absent one is not an error.
+    fn delete(&self, name: &str) -> Result<()>;
+
+    /// Gives the room of a range back; it reads as zero afterwards. `false`: this store cannot
+    /// (an object store), so that the caller rewrites the object under another name.
+    fn punch(&self, name: &str, offset: u64, length: u64) -> Result<bool>;
+
+    /// Bytes occupied on the medium by one object.
+    fn disk_bytes(&self, name: &str) -> Result<u64>;
+}
+
+/// Most files that [`LocalBlobs`] keeps open.
+const OPEN_FILES_MAX: usize = 256;
+
+/// Suffix of an object that is being written; never listed.
+const STAGED: &str = ".staged";
+
+/// Objects as files of one directory of a device.
+pub struct LocalBlobs {
+    device: Arc<dyn Device>,
+    directory: String,
+    open: Mutex<BTreeMap<String, Arc<dyn File>>>,
+}
+
+impl LocalBlobs {
+    /// Objects in `directory`, which is created when absent.
+    pub fn open(device: Arc<dyn Device>, directory: &str) -> Result<LocalBlobs> {
+        device.create_dir(directory)?;
+        Ok(LocalBlobs { device, directory: directory.to_owned(), open: Mutex::default() })
+    }
+
+    fn path(&self, name: &str) -> String {
+        format!("{}/{name}", self.directory)
+    }
+
+    fn file(&self, name: &str) -> Result<Arc<dyn File>> {
+        let mut open = self.open.lock();
+        if let Some(file) = open.get(name) {
+            return Ok(Arc::clone(file));
+        }
+        let file = self.device.open(&self.path(name))?;
+        if open.len() >= OPEN_FILES_MAX {
+            open.pop_first();
+        }
+        open.insert(name.to_owned(), Arc::clone(&file));
+        Ok(file)
+    }
+}
+
+impl Blobs for LocalBlobs {
+    fn create(&self, name: &str, bytes: &[u8]) -> Result<bool> {
+        let staged = self.path(&format!("{name}{STAGED}"));
+        if self.device.metadata(&staged)?.is_some() {
+            // Left by a crash; nothing ever read it.
+            self.device.remove(&staged)?;
+        }
+        let file = self.device.create(&staged)?;
+        file.write_at(bytes, 0)?;
+        self.adopt(name, self.device.as_ref(), &staged)
+    }
+
+    fn adopt(&self, name: &str, device: &dyn Device, path: &str) -> Result<bool> {
+        // One process owns a volume, so looking first is enough here.
+        if self.device.metadata(&self.path(name))?.is_some() {
+            return Ok(false);
+        }
+        device.open(path)?.sync_data()?;
+        device.rename(path, &self.path(name))?;
+        device.sync_dir(&self.directory)?;
+        if let Some((parent, _)) = path.rsplit_once('/') {
+            if parent != self.directory {
+                device.sync_dir(parent)?;
+            }
+        } else {
+            device.sync_dir("")?;
+        }
+        Ok(true)
+    }
+
+    fn read_at(&self, name: &str, buffer: &mut [u8], offset: u64) -> Result<usize> {
+        self.file(name)?.read_at(buffer, offset)
+    }
+
+    fn length(&self, name: &str) -> Result<Option<u64>> {
+        Ok(self.device.metadata(&self.path(name))?.map(|found| found.length))
+    }
+
+    fn list(&self, prefix: &str) -> Result<Vec<String>> {
+        let mut names = self.device.list(&self.directory)?;
+        names.retain(|name| name.starts_with(prefix) && !name.ends_with(STAGED));
+        Ok(names)
+    }
+
+    fn delete(&self, name: &str) -> Result<()> {
+        self.open.lock().remove(name);
+        match self.device.remove(&self.path(name)) {
+            Err(error) if error.is_not_found() => Ok(()),
+            Err(error) => Err(error),
+            Ok(()) => self.device.sync_dir(&self.directory),
+        }
+    }
+
+    fn punch(&self, name: &str, offset: u64, length: u64) -> Result<bool> {
+        self.file(name)?.punch(offset, length)
+    }
+
+    fn disk_bytes(&self, name: &str) -> Result<u64> {
+        Ok(self.device.metadata(&self.path(name))?.map_or(0, |found| found.disk_bytes))
+    }
+}

@@ -1,0 +1,61 @@
+//! Time: wall clock for timestamps that users see, monotonic clock for everything else.
+
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+/// A point in wall-clock time: nanoseconds since 1970-01-01 UTC, negative before.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Timestamp(pub i64);
+
+/// Time, real or simulated.
+pub trait Clock: Send + Sync {
+    /// Wall-clock time.
+    fn now(&self) -> Timestamp;
+
+    /// Time since an arbitrary start that never goes back.
+    fn monotonic(&self) -> Duration;
+
+    /// Blocks the calling thread (a simulated clock advances instead).
+    fn sleep(&self, duration: Duration);
+}
+
+/// The operating system's clocks.
+#[derive(Debug)]
+pub struct SystemClock {
+    start: Instant,
+}
+
+impl SystemClock {
+    /// A clock whose monotonic time starts now.
+    #[expect(clippy::disallowed_methods, reason = "this is the seam")]
+    pub fn new() -> SystemClock {
+        SystemClock { start: Instant::now() }
+    }
+}
+
+impl Default for SystemClock {
+    fn default() -> SystemClock {
+        SystemClock::new()
+    }
+}
+
+impl Clock for SystemClock {
+    #[expect(clippy::disallowed_methods, reason = "this is the seam")]
+    fn now(&self) -> Timestamp {
+        let nanos = match SystemTime::now().duration_since(UNIX_EPOCH) {
+            Ok(after) => i64::try_from(after.as_nanos()).unwrap_or(i64::MAX),
+            Err(before) => {
+                i64::try_from(before.duration().as_nanos()).map_or(i64::MIN, |nanos| -nanos)
+            }
+        };
+        Timestamp(nanos)
+    }
+
+    fn monotonic(&self) -> Duration {
+        self.start.elapsed()
+    }
+
+    #[expect(clippy::disallowed_methods, reason = "this is the seam")]
+    fn sleep(&self, duration: Duration) {
+        std::thread::sleep(duration);
+    }
+}

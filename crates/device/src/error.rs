@@ -1,0 +1,46 @@
+//! Errors of the environment: the operating system said no.
+
+use std::io;
+
+/// What could not be done, to what, and what the operating system said.
+#[derive(Debug, Clone, thiserror::Error)]
+#[error("{operation} {path}: {message}")]
+pub struct Error {
+    /// The operation, as a verb: `write`, `sync`, `open`.
+    pub operation: &'static str,
+    /// The path below the volume directory.
+    pub path: String,
+    /// The kind, for decisions (`NotFound`, `StorageFull`, `AlreadyExists`).
+    pub kind: io::ErrorKind,
+    /// The operating system's error number, when it gave one.
+    pub os: Option<i32>,
+    /// Its words.
+    pub message: String,
+}
+
+/// A result of this crate.
+pub type Result<T> = std::result::Result<T, Error>;
+
+impl Error {
+    /// Wraps an `io::Error` with what was being done.
+    #[expect(clippy::needless_pass_by_value, reason = "used as a map_err function")]
+    pub fn new(operation: &'static str, path: &str, error: io::Error) -> Error {
+        Error {
+            operation,
+            path: path.to_owned(),
+            kind: error.kind(),
+            os: error.raw_os_error(),
+            message: error.to_string(),
+        }
+    }
+
+    /// Whether the medium is full (or over quota).
+    pub fn is_no_space(&self) -> bool {
+        matches!(self.kind, io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded)
+    }
+
+    /// Whether nothing is at the path.
+    pub fn is_not_found(&self) -> bool {
+        self.kind == io::ErrorKind::NotFound
+    }
+}

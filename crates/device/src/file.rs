@@ -1,0 +1,105 @@
+//! `Device`: the files of one volume directory.
+//!
+//! Paths are relative to the volume directory, in UTF-8, with `/` between components, without
+//! `..`. Assumptions about the medium are those of `docs/guide/crash-safety.md`: until
+//! `sync_data` returns, any subset of the writes since the last one may be on the medium, whole
+//! or torn at any 512-byte sector; until `sync_dir` returns, any subset of the creations, renames
+//! and removals in that directory may be.
+
+use std::sync::Arc;
+
+use crate::Result;
+
+/// The files of one volume directory.
+pub trait Device: Send + Sync {
+    /// Opens an existing file for reading and writing.
+    fn open(&self, path: &str) -> Result<Arc<dyn File>>;
+
+    /// Creates a file that must not exist, for reading and writing.
+    fn create(&self, path: &str) -> Result<Arc<dyn File>>;
+
+    /// What is known of a path, or `None` when nothing is there.
+    fn metadata(&self, path: &str) -> Result<Option<Metadata>>;
+
+    /// The names in a directory, sorted. An absent directory is an error.
+    fn list(&self, directory: &str) -> Result<Vec<String>>;
+
+    /// Creates a directory; its parent must exist. An existing directory is not an error.
+    fn create_dir(&self, directory: &str) -> Result<()>;
+
+    /// Renames a file, replacing what is at `to`. Durable after `sync_dir` of both directories.
+    fn rename(&self, from: &str, to: &str) -> Result<()>;
+
+    /// Removes a file. Durable after `sync_dir`.
+    fn remove(&self, path: &str) -> Result<()>;
+
+    /// Makes creations, renames and removals in a directory durable. `""` is the volume directory.
+    fn sync_dir(&self, directory: &str) -> Result<()>;
+
+    /// Room on the medium.
+    fn space(&self) -> Result<Space>;
+
+    /// Takes the exclusive advisory lock of a file (created if absent), or `None` when another
+    /// process holds it. Released when the guard drops or the process dies.
+    fn try_lock(&self, path: &str) -> Result<Option<Box<dyn Lock>>>;
+}
+
+/// One open file. Reads and writes are positional, so that threads share it.
+pub trait File: Send + Sync {
+    /// Reads at `offset` until `buffer` is full or the file ends; returns the bytes read.
+    fn read_at(&self, buffer: &mut [u8], offset: u64) -> Result<usize>;
+
+    /// Writes all of `bytes` at `offset`, growing the file where needed.
+    fn write_at(&self, bytes: &[u8], offset: u64) -> Result<()>;
+
+    /// Makes the file's bytes and length durable (`fdatasync`).
+    fn sync_data(&self) -> Result<()>;
+
+    /// Length in bytes.
+    fn len(&self) -> Result<u64>;
+
+    /// Whether the file has no bytes.
+    fn is_empty(&self) -> Result<bool> {
+        Ok(self.len()? == 0)
+    }
+
+    /// Cuts or grows the file; new bytes read as zero.
+    fn set_len(&self, length: u64) -> Result<()>;
+
+    /// Reserves room for `offset..offset + length`, growing the file to cover it; later writes
+    /// there do not fail for want of room.
+    fn allocate(&self, offset: u64, length: u64) -> Result<()>;
+
+    /// Gives the room of a range back; it reads as zero. The length does not change. A medium
+    /// that cannot do so writes nothing and answers `false`.
+    fn punch(&self, offset: u64, length: u64) -> Result<bool>;
+
+    /// Bytes that the file occupies on the medium.
+    fn disk_bytes(&self) -> Result<u64>;
+}
+
+/// A held lock; dropping it releases.
+pub trait Lock: Send + Sync {
+    /// Replaces the bytes of the lock file (who holds it, for people to read).
+    fn describe(&self, text: &str) -> Result<()>;
+}
+
+/// What [`Device::metadata`] tells.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Metadata {
+    /// Length in bytes (0 for a directory).
+    pub length: u64,
+    /// Bytes occupied on the medium.
+    pub disk_bytes: u64,
+    /// Whether it is a directory.
+    pub directory: bool,
+}
+
+/// What [`Device::space`] tells, in bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Space {
+    /// Size of the medium.
+    pub total_bytes: u64,
+    /// Room that this process may use.
+    pub free_bytes: u64,
+}

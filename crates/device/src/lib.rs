@@ -1,0 +1,48 @@
+//! The seams to the world, each real and simulated.
+//!
+//! Nothing above this crate opens a file, reads a clock, draws a random number or starts a thread
+//! by itself. A volume is given a [`Env`] and reaches everything through it, so that a test can
+//! put the simulator (`testing::SimDevice`) in place of the operating system and cut the power at
+//! any write or fsync.
+
+mod blobs;
+mod clock;
+mod error;
+mod file;
+mod local;
+mod map;
+mod random;
+mod thread;
+
+pub use blobs::{Blobs, LocalBlobs};
+pub use clock::{Clock, SystemClock, Timestamp};
+pub use error::{Error, Result};
+pub use file::{Device, File, Lock, Metadata, Space};
+pub use local::LocalDevice;
+pub use map::{FastHasher, Map, Set};
+pub use random::{Random, SystemRandom};
+pub use thread::{Thread, spawn};
+
+use std::sync::Arc;
+
+/// Everything outside the process that a volume may touch. Cheap to clone.
+#[derive(Clone)]
+pub struct Env {
+    /// The volume directory.
+    pub device: Arc<dyn Device>,
+    /// Wall-clock and monotonic time.
+    pub clock: Arc<dyn Clock>,
+    /// Entropy for volume ids and hash keys.
+    pub random: Arc<dyn Random>,
+}
+
+impl Env {
+    /// The operating system's files below `root`, its clock and its entropy.
+    pub fn system(root: &std::path::Path) -> Result<Env> {
+        Ok(Env {
+            device: Arc::new(LocalDevice::open(root)?),
+            clock: Arc::new(SystemClock::new()),
+            random: Arc::new(SystemRandom),
+        })
+    }
+}

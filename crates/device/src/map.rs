@@ -1,0 +1,59 @@
+//! Hash maps for hot paths: a fast hash, so order is never relied on.
+//!
+//! `std`'s maps are denied by lint because their order differs from run to run. These do not
+//! randomise, so a run repeats, and `clippy::iter_over_hash_type` keeps loops off them.
+#![expect(clippy::disallowed_types, reason = "this module is the replacement")]
+
+use std::hash::{BuildHasherDefault, Hasher};
+
+/// A hash map with a fast, unseeded hash; keys must not come from an adversary.
+pub type Map<K, V> = std::collections::HashMap<K, V, BuildHasherDefault<FastHasher>>;
+
+/// A hash set with a fast, unseeded hash; keys must not come from an adversary.
+pub type Set<K> = std::collections::HashSet<K, BuildHasherDefault<FastHasher>>;
+
+/// Multiply-and-fold hashing of integers and short byte strings.
+#[derive(Debug, Default, Clone, Copy)]
+pub struct FastHasher {
+    state: u64,
+}
+
+const MULTIPLIER: u64 = 0x9e37_79b9_7f4a_7c15;
+
+impl FastHasher {
+    fn mix(&mut self, word: u64) {
+        let wide = u128::from(self.state ^ word).wrapping_mul(u128::from(MULTIPLIER) << 1 | 1);
+        self.state = (wide as u64) ^ ((wide >> 64) as u64) ^ MULTIPLIER;
+    }
+}
+
+impl Hasher for FastHasher {
+    fn finish(&self) -> u64 {
+        self.state
+    }
+
+    fn write(&mut self, bytes: &[u8]) {
+        for chunk in bytes.chunks(8) {
+            let mut word = [0; 8];
+            word[..chunk.len()].copy_from_slice(chunk);
+            self.mix(u64::from_le_bytes(word));
+        }
+        self.mix(bytes.len() as u64);
+    }
+
+    fn write_u8(&mut self, value: u8) {
+        self.mix(u64::from(value));
+    }
+
+    fn write_u32(&mut self, value: u32) {
+        self.mix(u64::from(value));
+    }
+
+    fn write_u64(&mut self, value: u64) {
+        self.mix(value);
+    }
+
+    fn write_usize(&mut self, value: usize) {
+        self.mix(value as u64);
+    }
+}

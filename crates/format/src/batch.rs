@@ -1,0 +1,297 @@
+//! The operations of one commit, as they stand in the log (`docs/format/batch.md`).
+//!
+//! A batch is encoded once, by whoever builds it: the same bytes go to the log, are applied to
+//! the trees, and are replayed after a crash.
+
+use crate::{Malformed, Reader, Writer};
+
+/// Longest key, in bytes.
+pub const KEY_BYTES_MAX: usize = 512;
+/// Longest value, in bytes.
+pub const VALUE_BYTES_MAX: usize = 1 << 20;
+/// Most lanes of one merge.
+pub const LANES_MAX: usize = 16;
+/// Last byte of a value that a lane may touch.
+pub const LANE_OFFSET_MAX: usize = 4096;
+/// Most prefixes of one partial clone.
+pub const PREFIXES_MAX: usize = 4096;
+
+// DO NOT CHANGE THESE VALUES: they are in the log.
+const PUT: u8 = 1;
+const DELETE: u8 = 2;
+const DELETE_RANGE: u8 = 3;
+const MERGE: u8 = 4;
+const CREATE_TREE: u8 = 5;
+const CLONE_TREE: u8 = 6;
+const DROP_TREE: u8 = 7;
+
+const MERGE_MAX: u8 = 1;
+const MERGE_ADD: u8 = 2;
+
+const STRUCTURE: &str = "batch";
+
+/// How a lane of a merge changes the eight bytes at its offset.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum MergeKind {
+    /// The greater of the two, as signed numbers.
+    Max,
+    /// The wrapping sum.
+    Add,
+}
+
+/// One eight-byte little-endian number inside a value, and what a merge does to it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Lane {
+    /// Offset in the value, in bytes.
+    pub offset: u16,
+    /// How the operand is merged.
+    pub kind: MergeKind,
+    /// The operand.
+    pub operand: i64,
+}
+
+/// One operation of a batch.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Op<'a> {
+    /// Sets a key's value.
+    Put {
+        /// The tree's number.
+        tree: u64,
+        /// The key.
+        key: &'a [u8],
+        /// The new value.
+        value: &'a [u8],
+    },
+    /// Removes a key, which may be absent.
+    Delete {
+        /// The tree's number.
+        tree: u64,
+        /// The key.
+        key: &'a [u8],
+    },
+    /// Removes all keys from `from` up to but without `to`.
+    DeleteRange {
+        /// The tree's number.
+        tree: u64,
+        /// First key removed.
+        from: &'a [u8],
+        /// First key kept.
+        to: &'a [u8],
+    },
+    /// Changes numbers inside a value. An absent value, or one that is too short, counts as
+    /// zeros up to the end of the last lane.
+    Merge {
+        /// The tree's number.
+        tree: u64,
+        /// The key.
+        key: &'a [u8],
+        /// The changes, at most [`LANES_MAX`].
+        lanes: Lanes,
+    },
+    /// Creates an empty tree under a number that was never used.
+    CreateTree {
+        /// The tree's number.
+        tree: u64,
+    },
+    /// Creates `target` with all that `source` holds, or only the keys that start with one of
+    /// `prefixes` where there are any.
+    CloneTree {
+        /// Number of the tree that is cloned.
+        source: u64,
+        /// Number of the new tree.
+        target: u64,
+        /// Prefixes of a partial clone, ascending, none a prefix of another.
+        prefixes: Vec<&'a [u8]>,
+    },
+    /// Removes a tree.
+    DropTree {
+        /// The tree's number.
+        tree: u64,
+    },
+}
+
+/// The lanes of one merge, held without allocation.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Lanes {
+    lanes: [Lane; LANES_MAX],
+    count: usize,
+}
+
+impl Lanes {
+    /// The lanes; `None` when there are more than [`LANES_MAX`].
+    pub fn new(lanes: &[Lane]) -> Option<Lanes> {
+        let empty = Lane { offset: 0, kind: MergeKind::Add, operand: 0 };
+        let mut all = [empty; LANES_MAX];
+        all.get_mut(..lanes.len())?.copy_from_slice(lanes);
+        Some(Lanes { lanes: all, count: lanes.len() })
+    }
+
+    /// The lanes as a slice.
+    pub fn as_slice(&self) -> &[Lane] {
+        self.lanes.get(..self.count).unwrap_or_default()
+    }
+
+    /// Applies the lanes to a value, growing it with zeros where it is too short.
+    pub fn apply(&self, value: &mut Vec<u8>) {
+        for lane in self.as_slice() {
+            let start = usize::from(lane.offset);
+            let end = start.saturating_add(8);
+            if value.len() < end {
+                value.resize(end, 0);
+            }
+            if let Some(slot) = value.get_mut(start..end) {
+                let mut bytes = [0; 8];
+                bytes.copy_from_slice(slot);
+                let old = i64::from_le_bytes(bytes);
+                let new = match lane.kind {
+                    MergeKind::Max => old.max(lane.operand),
+                    MergeKind::Add => old.wrapping_add(lane.operand),
+                };
+                slot.copy_from_slice(&new.to_le_bytes());
+            }
+        }
+    }
+}
+
+/// Appends a put.
+#[inline]
+pub fn put(out: &mut Vec<u8>, tree: u64, key: &[u8], value: &[u8]) {
+    out.reserve(key.len().saturating_add(value.len()).saturating_add(24));
+    out.put_u8(PUT);
+    out.put_varint(tree);
+    out.put_bytes(key);
+    out.put_bytes(value);
+}
+
+/// Appends a delete.
+pub fn delete(out: &mut Vec<u8>, tree: u64, key: &[u8]) {
+    out.put_u8(DELETE);
+    out.put_varint(tree);
+    out.put_bytes(key);
+}
+
+/// Appends a range deletion.
+pub fn delete_range(out: &mut Vec<u8>, tree: u64, from: &[u8], to: &[u8]) {
+    out.put_u8(DELETE_RANGE);
+    out.put_varint(tree);
+    out.put_bytes(from);
+    out.put_bytes(to);
+}
+
+/// Appends a merge.
+pub fn merge(out: &mut Vec<u8>, tree: u64, key: &[u8], lanes: &Lanes) {
+    out.put_u8(MERGE);
+    out.put_varint(tree);
+    out.put_bytes(key);
+    let slice = lanes.as_slice();
+    out.put_varint(u64::try_from(slice.len()).unwrap_or(0));
+    for lane in slice {
+        out.put_u16(lane.offset);
+        out.put_u8(match lane.kind {
+            MergeKind::Max => MERGE_MAX,
+            MergeKind::Add => MERGE_ADD,
+        });
+        out.put_i64(lane.operand);
+    }
+}
+
+/// Appends the creation of a tree.
+pub fn create_tree(out: &mut Vec<u8>, tree: u64) {
+    out.put_u8(CREATE_TREE);
+    out.put_varint(tree);
+}
+
+/// Appends a clone.
+pub fn clone_tree(out: &mut Vec<u8>, source: u64, target: u64, prefixes: &[&[u8]]) {
+    out.put_u8(CLONE_TREE);
+    out.put_varint(source);
+    out.put_varint(target);
+    out.put_varint(u64::try_from(prefixes.len()).unwrap_or(0));
+    for prefix in prefixes {
+        out.put_bytes(prefix);
+    }
+}
+
+/// Appends the removal of a tree.
+pub fn drop_tree(out: &mut Vec<u8>, tree: u64) {
+    out.put_u8(DROP_TREE);
+    out.put_varint(tree);
+}
+
+/// The operations of an encoded batch, in order. After an error there are no more.
+#[derive(Debug, Clone)]
+pub struct Ops<'a> {
+    reader: Reader<'a>,
+    failed: bool,
+}
+
+impl<'a> Ops<'a> {
+    /// Iterates over an encoded batch.
+    pub fn new(bytes: &'a [u8]) -> Ops<'a> {
+        Ops { reader: Reader::new(STRUCTURE, bytes), failed: false }
+    }
+
+    fn key(&mut self) -> Result<&'a [u8], Malformed> {
+        let length = self.reader.length(KEY_BYTES_MAX)?;
+        self.reader.take(length)
+    }
+
+    fn lanes(&mut self) -> Result<Lanes, Malformed> {
+        let count = self.reader.length(LANES_MAX)?;
+        let empty = Lane { offset: 0, kind: MergeKind::Add, operand: 0 };
+        let mut lanes = [empty; LANES_MAX];
+        for slot in lanes.iter_mut().take(count) {
+            let offset = self.reader.u16()?;
+            if usize::from(offset) > LANE_OFFSET_MAX {
+                return Err(self.reader.malformed("a lane near the start", offset.to_string()));
+            }
+            let kind = match self.reader.u8()? {
+                MERGE_MAX => MergeKind::Max,
+                MERGE_ADD => MergeKind::Add,
+                other => return Err(self.reader.malformed("a merge kind", other.to_string())),
+            };
+            *slot = Lane { offset, kind, operand: self.reader.i64()? };
+        }
+        Ok(Lanes { lanes, count })
+    }
+
+    fn op(&mut self) -> Result<Op<'a>, Malformed> {
+        let kind = self.reader.u8()?;
+        let tree = self.reader.varint()?;
+        Ok(match kind {
+            PUT => {
+                let key = self.key()?;
+                let length = self.reader.length(VALUE_BYTES_MAX)?;
+                Op::Put { tree, key, value: self.reader.take(length)? }
+            }
+            DELETE => Op::Delete { tree, key: self.key()? },
+            DELETE_RANGE => Op::DeleteRange { tree, from: self.key()?, to: self.key()? },
+            MERGE => Op::Merge { tree, key: self.key()?, lanes: self.lanes()? },
+            CREATE_TREE => Op::CreateTree { tree },
+            CLONE_TREE => {
+                let target = self.reader.varint()?;
+                let count = self.reader.length(PREFIXES_MAX)?;
+                let mut prefixes = Vec::new();
+                for _ in 0..count {
+                    prefixes.push(self.key()?);
+                }
+                Op::CloneTree { source: tree, target, prefixes }
+            }
+            DROP_TREE => Op::DropTree { tree },
+            other => return Err(self.reader.malformed("an operation", other.to_string())),
+        })
+    }
+}
+
+impl<'a> Iterator for Ops<'a> {
+    type Item = Result<Op<'a>, Malformed>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        if self.failed || self.reader.remaining() == 0 {
+            return None;
+        }
+        let op = self.op();
+        self.failed = op.is_err();
+        Some(op)
+    }
+}

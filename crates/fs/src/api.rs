@@ -1,0 +1,251 @@
+//! `FileSystem`: the calls between a front end (`fuse`, the control socket) and what answers them.
+//!
+//! Inodes are named by [`NodeId`]. A call that returns an [`Entry`] adds one look-up to the
+//! node's count; [`FileSystem::forget`] takes look-ups back. A node that has look-ups lives on,
+//! with its contents, after its last name is gone: there is no `open`, so that a kernel which
+//! keeps an inode in its cache is what keeps the file. All calls may come from any thread.
+
+use std::sync::Arc;
+
+use device::Timestamp;
+use inode::{Attr, Caller, FsError, Kind, NodeId, SetAttr};
+
+/// A result of the namespace.
+pub type FsResult<T> = Result<T, FsError>;
+
+/// A name looked up or made.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Entry {
+    /// The inode. `attr.node` is the number to show; this one is the handle for further calls
+    /// (they differ for the root of the mount only).
+    pub node: NodeId,
+    /// Its attributes.
+    pub attr: Attr,
+}
+
+/// One entry of a directory listing.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct DirEntry<'a> {
+    /// The name.
+    pub name: &'a [u8],
+    /// The inode's number.
+    pub node: NodeId,
+    /// What it is.
+    pub kind: Kind,
+    /// Position after this entry: pass it to go on from here. Stable over changes of other
+    /// entries, and over restarts.
+    pub cookie: u64,
+    /// Its attributes, where they were asked for.
+    pub attr: Option<&'a Attr>,
+}
+
+/// Whether a listing goes on. An entry that was answered with `Stop` was not consumed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum WalkControl {
+    /// The entry was taken; give the next one.
+    Continue,
+    /// The entry did not fit; stop before it.
+    Stop,
+}
+
+/// What a new inode is to be.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct NewNode {
+    /// What it is; not a symbolic link (see [`FileSystem::symlink`]).
+    pub kind: Kind,
+    /// Permission bits, the umask already taken away.
+    pub mode: u32,
+    /// Device number, for a device node.
+    pub rdev: u32,
+}
+
+/// How `rename` treats an existing target.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum RenameMode {
+    /// Replaces it, atomically.
+    Replace,
+    /// Fails with `Exists`.
+    NoReplace,
+    /// Swaps the two.
+    Exchange,
+}
+
+/// How `setxattr` treats an existing attribute.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum SetXattr {
+    /// Creates or replaces.
+    Any,
+    /// Fails with `Exists` when it is there.
+    Create,
+    /// Fails with `NoAttribute` when it is not.
+    Replace,
+}
+
+/// What `fsync` makes durable.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum SyncScope {
+    /// Contents, and what is needed to read them back.
+    Data,
+    /// Contents and all attributes.
+    All,
+}
+
+/// Room and limits, as `statvfs` shows them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct StatFs {
+    /// Unit of the next three, in bytes.
+    pub block_bytes: u32,
+    /// Size of the medium.
+    pub blocks: u64,
+    /// Free room.
+    pub blocks_free: u64,
+    /// Free room for ordinary users.
+    pub blocks_available: u64,
+    /// Inodes in use and still possible.
+    pub inodes: u64,
+    /// Inodes still possible.
+    pub inodes_free: u64,
+    /// Longest name, in bytes.
+    pub name_bytes_max: u32,
+}
+
+/// The calls of a file system.
+pub trait FileSystem: Send + Sync {
+    /// Finds a name in a directory. `.` and `..` are answered too.
+    fn lookup(&self, caller: &Caller, parent: NodeId, name: &[u8]) -> FsResult<Entry>;
+
+    /// Takes `lookups` look-ups of a node back.
+    fn forget(&self, node: NodeId, lookups: u64);
+
+    /// The attributes of a node.
+    fn getattr(&self, caller: &Caller, node: NodeId) -> FsResult<Attr>;
+
+    /// Changes attributes; chmod, chown, truncate and utimens are this call.
+    fn setattr(&self, caller: &Caller, node: NodeId, changes: &SetAttr) -> FsResult<Attr>;
+
+    /// Whether the caller may read (4), write (2) and execute (1), as the bits of `mask` say.
+    fn access(&self, caller: &Caller, node: NodeId, mask: u32) -> FsResult<()>;
+
+    /// The target of a symbolic link.
+    fn readlink(&self, caller: &Caller, node: NodeId) -> FsResult<Vec<u8>>;
+
+    /// Makes a file, fifo, socket or device node; the first half of `open(O_CREAT)`.
+    fn mknod(
+        &self,
+        caller: &Caller,
+        parent: NodeId,
+        name: &[u8],
+        new: &NewNode,
+    ) -> FsResult<Entry>;
+
+    /// Makes a directory. In `.snapshots` this takes a snapshot.
+    fn mkdir(&self, caller: &Caller, parent: NodeId, name: &[u8], mode: u32) -> FsResult<Entry>;
+
+    /// Makes a symbolic link.
+    fn symlink(
+        &self,
+        caller: &Caller,
+        parent: NodeId,
+        name: &[u8],
+        target: &[u8],
+    ) -> FsResult<Entry>;
+
+    /// Gives a node another name.
+    fn link(
+        &self,
+        caller: &Caller,
+        node: NodeId,
+        parent: NodeId,
+        name: &[u8],
+    ) -> FsResult<Entry>;
+
+    /// Removes a name that is not a directory's.
+    fn unlink(&self, caller: &Caller, parent: NodeId, name: &[u8]) -> FsResult<()>;
+
+    /// Removes an empty directory. In `.snapshots` this deletes a snapshot, empty or not.
+    fn rmdir(&self, caller: &Caller, parent: NodeId, name: &[u8]) -> FsResult<()>;
+
+    /// Renames atomically: `from` and `to` are (directory, name).
+    fn rename(
+        &self,
+        caller: &Caller,
+        from: (NodeId, &[u8]),
+        to: (NodeId, &[u8]),
+        mode: RenameMode,
+    ) -> FsResult<()>;
+
+    /// Reads at `offset` until `buffer` is full or the file ends; returns the bytes read.
+    fn read(
+        &self,
+        caller: &Caller,
+        node: NodeId,
+        offset: u64,
+        buffer: &mut [u8],
+    ) -> FsResult<usize>;
+
+    /// Writes all of `bytes` at `offset`.
+    fn write(&self, caller: &Caller, node: NodeId, offset: u64, bytes: &[u8]) -> FsResult<()>;
+
+    /// Makes a node durable, and with it the names that lead to it.
+    fn fsync(&self, node: NodeId, scope: SyncScope) -> FsResult<()>;
+
+    /// Makes everything durable.
+    fn sync_all(&self) -> FsResult<()>;
+
+    /// Lists a directory from just after `cookie` (0: from the start), without `.` and `..`,
+    /// until `take` says stop or the end. Cookies are greater than 2 and less than 2^63.
+    fn readdir(
+        &self,
+        caller: &Caller,
+        directory: NodeId,
+        cookie: u64,
+        take: &mut dyn FnMut(&DirEntry<'_>) -> WalkControl,
+    ) -> FsResult<()>;
+
+    /// As `readdir`, with attributes; every entry taken counts as one look-up.
+    fn readdirplus(
+        &self,
+        caller: &Caller,
+        directory: NodeId,
+        cookie: u64,
+        take: &mut dyn FnMut(&DirEntry<'_>) -> WalkControl,
+    ) -> FsResult<()>;
+
+    /// Room and limits.
+    fn statfs(&self) -> FsResult<StatFs>;
+
+    /// One extended attribute. Names carry their namespace: `user.`, `trusted.`, `security.`.
+    fn getxattr(&self, caller: &Caller, node: NodeId, name: &[u8]) -> FsResult<Vec<u8>>;
+
+    /// The names of all extended attributes that the caller may see, each closed by NUL.
+    fn listxattr(&self, caller: &Caller, node: NodeId) -> FsResult<Vec<u8>>;
+
+    /// Sets an extended attribute (at most 64 KiB; all of a node's together at most 256 KiB).
+    fn setxattr(
+        &self,
+        caller: &Caller,
+        node: NodeId,
+        name: &[u8],
+        value: &[u8],
+        mode: SetXattr,
+    ) -> FsResult<()>;
+
+    /// Removes an extended attribute.
+    fn removexattr(&self, caller: &Caller, node: NodeId, name: &[u8]) -> FsResult<()>;
+
+    /// Wall-clock time, for front ends that stamp what they send.
+    fn now(&self) -> Timestamp;
+
+    /// Registers who is told when something changes that a front end did not ask for itself.
+    fn set_invalidate(&self, invalidate: Arc<dyn Invalidate>);
+}
+
+/// What a front end that caches is told: a snapshot, a roll-back, a clone, or another client
+/// changed something. Calls return at once; they are made with no lock held.
+pub trait Invalidate: Send + Sync {
+    /// A name in a directory means something else, or nothing, from now on.
+    fn entry(&self, parent: NodeId, name: &[u8]);
+
+    /// Attributes and contents of a node changed.
+    fn node(&self, node: NodeId);
+}

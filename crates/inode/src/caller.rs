@@ -1,0 +1,41 @@
+//! Who asks.
+
+/// Where permissions are checked.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Enforce {
+    /// The kernel did it before it sent the request (`default_permissions`).
+    Kernel,
+    /// Here, on every operation.
+    Here,
+}
+
+/// Whose rights an operation has.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Caller {
+    /// Effective user.
+    pub uid: u32,
+    /// Effective group.
+    pub gid: u32,
+    /// Supplementary groups.
+    pub groups: Vec<u32>,
+    /// Where permissions are checked. Rules that the kernel cannot check for us (who may
+    /// snapshot, clone, roll back) are checked here in any case.
+    pub enforce: Enforce,
+}
+
+impl Caller {
+    /// The superuser, checked here.
+    pub fn root() -> Caller {
+        Caller { uid: 0, gid: 0, groups: Vec::new(), enforce: Enforce::Here }
+    }
+
+    /// Whether the caller is the superuser.
+    pub fn is_root(&self) -> bool {
+        self.uid == 0
+    }
+
+    /// Whether the caller is in a group.
+    pub fn in_group(&self, gid: u32) -> bool {
+        self.gid == gid || self.groups.contains(&gid)
+    }
+}

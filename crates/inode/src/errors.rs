@@ -1,0 +1,73 @@
+//! Domain errors: what POSIX calls may answer, plus failures from below. They become `errno`
+//! only in `fuse`.
+
+/// Why an operation was not done. Nothing was changed.
+#[derive(Debug, Clone, thiserror::Error)]
+pub enum FsError {
+    /// ENOENT.
+    #[error("no such file or directory")]
+    NotFound,
+    /// EEXIST.
+    #[error("file exists")]
+    Exists,
+    /// ENOTDIR.
+    #[error("not a directory")]
+    NotDirectory,
+    /// EISDIR.
+    #[error("is a directory")]
+    IsDirectory,
+    /// ENOTEMPTY.
+    #[error("directory not empty")]
+    NotEmpty,
+    /// EACCES: permission bits say no.
+    #[error("permission denied")]
+    AccessDenied,
+    /// EPERM: only the owner or root may.
+    #[error("operation not permitted: {0}")]
+    NotPermitted(&'static str),
+    /// EINVAL.
+    #[error("invalid argument: {0}")]
+    InvalidArgument(&'static str),
+    /// ENAMETOOLONG.
+    #[error("file name too long")]
+    NameTooLong,
+    /// EXDEV: across a subvolume boundary where that cannot be done.
+    #[error("across subvolumes: {0}")]
+    CrossSubvolume(&'static str),
+    /// EMLINK.
+    #[error("too many links")]
+    TooManyLinks,
+    /// ELOOP.
+    #[error("too many levels of symbolic links")]
+    Loop,
+    /// EROFS: a snapshot, or a read-only mount or store.
+    #[error("read-only: {0}")]
+    ReadOnly(String),
+    /// EFBIG.
+    #[error("file too large")]
+    FileTooLarge,
+    /// ENOSPC.
+    #[error("no space left on the medium")]
+    NoSpace,
+    /// ERANGE: an extended attribute does not fit the caller's buffer.
+    #[error("result does not fit")]
+    Range,
+    /// ENODATA: no such extended attribute.
+    #[error("no such attribute")]
+    NoAttribute,
+    /// EOPNOTSUPP.
+    #[error("not supported: {0}")]
+    NotSupported(&'static str),
+    /// EBUSY.
+    #[error("busy: {0}")]
+    Busy(&'static str),
+    /// ESTALE: the inode is gone.
+    #[error("stale handle")]
+    Stale,
+    /// EINTR: the caller gave up.
+    #[error("interrupted")]
+    Interrupted,
+    /// EIO: damage, or a failed read, with where it lies.
+    #[error("{0}")]
+    Io(String),
+}

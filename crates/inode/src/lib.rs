@@ -1,0 +1,13 @@
+//! Attributes, names and permission rules: what the namespace and search share.
+
+mod attr;
+mod caller;
+mod errors;
+mod id;
+mod name;
+
+pub use attr::{Attr, Kind, SetAttr, SetTime};
+pub use caller::{Caller, Enforce};
+pub use errors::FsError;
+pub use id::{Ino, NodeId, SubvolId};
+pub use name::{NAME_BYTES_MAX, Name, PATH_BYTES_MAX, SYMLINK_BYTES_MAX};

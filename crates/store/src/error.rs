@@ -1,0 +1,65 @@
+//! What a store may answer instead of a result. Bugs are not here: they assert.
+
+use std::sync::Arc;
+
+use format::Corruption;
+
+/// A store's error. Cheap to clone, so that one failed write can be told to every waiter.
+#[derive(Debug, Clone, thiserror::Error)]
+pub enum Error {
+    /// Bytes read are not bytes written. The rest of the store keeps working.
+    #[error(transparent)]
+    Corrupt(Arc<Corruption>),
+    /// The operating system failed a read, or a write whose failure left the store usable.
+    #[error(transparent)]
+    Device(#[from] device::Error),
+    /// There is no room for the commit; nothing was changed. Room may come back.
+    #[error("no room left for {0}")]
+    NoSpace(&'static str),
+    /// A write or sync failed earlier, so that what is on the medium is not known. The store
+    /// answers reads, and must be opened again before it takes writes.
+    #[error("read-only since an earlier failure: {0}")]
+    ReadOnly(Arc<str>),
+    /// The volume is of a newer format than this program knows.
+    #[error("{file}: format version {found} is newer than {known}, the newest that this program knows")]
+    NewerFormat {
+        /// The file that said so.
+        file: String,
+        /// Its version.
+        found: u32,
+        /// Ours.
+        known: u32,
+    },
+    /// A file of the volume is missing.
+    #[error("{file} is missing")]
+    Missing {
+        /// The file.
+        file: String,
+    },
+    /// A tree that does not exist was named.
+    #[error("there is no tree {}", .0.0)]
+    NoTree(crate::TreeId),
+    /// A tree that exists was to be created.
+    #[error("tree {} exists", .0.0)]
+    TreeExists(crate::TreeId),
+}
+
+/// A result of this crate.
+pub type Result<T> = std::result::Result<T, Error>;
+
+impl From<Corruption> for Error {
+    fn from(corruption: Corruption) -> Error {
+        Error::Corrupt(Arc::new(corruption))
+    }
+}
+
+impl Error {
+    /// Whether room on the medium is what lacks.
+    pub fn is_no_space(&self) -> bool {
+        match self {
+            Error::NoSpace(_) => true,
+            Error::Device(error) => error.is_no_space(),
+            _ => false,
+        }
+    }
+}

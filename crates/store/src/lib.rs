@@ -1,0 +1,21 @@
+//! The ordered key-value store: what engines answer, and the log that they share.
+//!
+//! A store is a set of **trees**, each an ordered map of byte keys to byte values. All trees
+//! share one log. An operation enters as a [`Batch`], is appended to the log and applied to the
+//! trees; [`Store::sync`] makes it durable. Two engines stand behind the trait: `btree` now, a
+//! log-structured one later; `testing::MemStore` is the oracle.
+
+mod batch;
+mod error;
+mod range;
+mod read;
+mod store;
+mod types;
+
+pub use batch::{Batch, BatchFull};
+pub use error::{Error, Result};
+pub use format::batch::{KEY_BYTES_MAX, Lane, MergeKind, VALUE_BYTES_MAX};
+pub use range::{KeyRange, prefix_end};
+pub use read::{Cursor, Diff, DiffCursor, Item, Read};
+pub use store::{Barrier, Pinned, Stats, Store};
+pub use types::{CommitToken, Durability, Lsn, TreeId};

@@ -1,0 +1,116 @@
+//! The trait that engines implement.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::{Batch, CommitToken, DiffCursor, Durability, Read, Result, TreeId};
+
+/// An ordered key-value store of many trees with O(1) clones.
+///
+/// Every method may be called from any thread. Conflicting commits are applied in the order of
+/// their sequence numbers; a batch is atomic to readers of one key, to clones, to pinned states
+/// and to recovery. Nothing here starts a thread: background work is done in the steps
+/// `flush_if_due`, `checkpoint` and `reclaim_step`, which the owner's workers drive.
+pub trait Store: Read {
+    /// Applies a batch atomically. Visible when it returns; durable as [`Durability`] says.
+    ///
+    /// A batch that names an absent tree, or creates one that exists, is refused whole. On
+    /// `NoSpace` nothing happened.
+    fn commit(&self, batch: &Batch) -> Result<CommitToken>;
+
+    /// Returns when the commit, and all before it, are durable.
+    fn sync(&self, up_to: CommitToken) -> Result<()>;
+
+    /// The last commit that was applied.
+    fn last_commit(&self) -> CommitToken;
+
+    /// The last commit that is known to be durable.
+    fn durable(&self) -> CommitToken;
+
+    /// Writes and syncs the log when the oldest unwritten record is older than the interval, and
+    /// tells how long until it will be due.
+    fn flush_if_due(&self) -> Result<Duration>;
+
+    /// Pins the present state of all trees for reading. Cheap; the space of what is deleted
+    /// meanwhile is held until it drops.
+    fn pin(&self) -> Result<Box<dyn Pinned>>;
+
+    /// Differences from `old` to `new`, at a cost of what differs, not of what is there.
+    fn diff(&self, old: TreeId, new: TreeId) -> Result<Box<dyn DiffCursor + '_>>;
+
+    /// Writes all that is only in memory and the log to its place, and trims the log. Runs beside
+    /// commits. Returns at once, with `false`, when another thread is at it.
+    fn checkpoint(&self) -> Result<bool>;
+
+    /// Whether the log has grown so far that a checkpoint should start.
+    fn checkpoint_due(&self) -> bool;
+
+    /// Frees a bounded part (about `nodes` nodes) of what dropped trees alone owned; `false` when
+    /// nothing is left to free.
+    fn reclaim_step(&self, nodes: usize) -> Result<bool>;
+
+    /// Whether a tree exists.
+    fn tree_exists(&self, tree: TreeId) -> Result<bool>;
+
+    /// What must be durable before a log record that names it (DESIGN section 6): called before
+    /// every write of the log, in one place. Set once, before the first commit.
+    fn set_barrier(&self, barrier: Arc<dyn Barrier>);
+
+    /// Counters, for `status` and for tests.
+    fn stats(&self) -> Stats;
+
+    /// Makes everything durable and takes no more commits. Called once, before the last drop; a
+    /// store that is dropped without it recovers as after a crash.
+    fn close(&self) -> Result<()>;
+}
+
+/// One state of all trees, kept for reading until it drops.
+pub trait Pinned: Read {
+    /// The last commit that the state contains.
+    fn commit(&self) -> CommitToken;
+
+    /// Visits the keys that start with `prefix` in all of `trees`, but what several trees share
+    /// only once: the cost is that of the distinct nodes. The order is open, and a key that is in
+    /// shared and in unshared places may be visited more than once.
+    fn visit_shared_once(
+        &self,
+        trees: &mut dyn Iterator<Item = TreeId>,
+        prefix: &[u8],
+        visit: &mut dyn FnMut(&[u8], &[u8]),
+    ) -> Result<()>;
+}
+
+/// Something that must be durable before the log is.
+pub trait Barrier: Send + Sync {
+    /// Makes everything durable that a commit made before this call may name.
+    fn reach(&self) -> std::result::Result<(), device::Error>;
+}
+
+/// Counters of a store. Sizes in bytes.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Stats {
+    /// `btree`, `lsm` or `memory`.
+    pub engine: &'static str,
+    /// When commits are durable.
+    pub durability: Durability,
+    /// Trees that exist.
+    pub trees: u64,
+    /// Trees that were dropped and are not reclaimed yet.
+    pub dropping: u64,
+    /// Room that the engine's files occupy on the medium, without the log.
+    pub disk_bytes: u64,
+    /// Room of the log.
+    pub log_bytes: u64,
+    /// Written since opening, log included.
+    pub written_bytes: u64,
+    /// `fdatasync` calls since opening.
+    pub syncs: u64,
+    /// Memory of cached nodes.
+    pub cache_bytes: u64,
+    /// Wall-clock time of the last checkpoint, in nanoseconds since 1970.
+    pub last_checkpoint: Option<i64>,
+    /// Checkpoints since opening.
+    pub checkpoints: u64,
+    /// Log records that opening replayed.
+    pub replayed: u64,
+}

@@ -1,0 +1,2 @@
+//! Yardstick file system.
+fn main() {}
