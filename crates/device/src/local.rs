@@ -88,7 +88,8 @@ impl Device for LocalDevice {
 
     #[expect(clippy::disallowed_methods, reason = "this is the seam")]
     fn rename(&self, from: &str, to: &str) -> Result<()> {
-        fs::rename(self.path(from), self.path(to)).map_err(|error| Error::new("rename", from, error))
+        fs::rename(self.path(from), self.path(to))
+            .map_err(|error| Error::new("rename", from, error))
     }
 
     fn remove(&self, path: &str) -> Result<()> {

@@ -24,7 +24,9 @@ impl Random for SystemRandom {
             match rustix::rand::getrandom(rest, rustix::rand::GetRandomFlags::empty()) {
                 Ok(n) => filled += n,
                 Err(rustix::io::Errno::INTR) => {}
-                Err(error) => panic!("invariant: getrandom works on every supported kernel: {error}"),
+                Err(error) => {
+                    panic!("invariant: getrandom works on every supported kernel: {error}")
+                }
             }
         }
     }

@@ -69,10 +69,8 @@ impl<'a> Reader<'a> {
                 self.at = self.at.saturating_add(length);
                 Ok(slice)
             }
-            None => Err(self.malformed(
-                "more bytes",
-                format!("{} of {length} bytes left", self.remaining()),
-            )),
+            None => Err(self
+                .malformed("more bytes", format!("{} of {length} bytes left", self.remaining()))),
         }
     }
 
@@ -114,7 +112,8 @@ impl<'a> Reader<'a> {
         loop {
             let byte = self.u8()?;
             let part = u64::from(byte & 0x7f);
-            let moved = part.checked_shl(shift).filter(|moved| moved.checked_shr(shift) == Some(part));
+            let moved =
+                part.checked_shl(shift).filter(|moved| moved.checked_shr(shift) == Some(part));
             match moved {
                 Some(moved) if shift < 64 => value |= moved,
                 _ => return Err(self.malformed("a number of 64 bits", "a longer one")),

@@ -14,6 +14,14 @@
 pub mod batch;
 mod bytes;
 mod corruption;
+pub mod directory_record;
+pub mod entry_record;
+pub mod inode_record;
+pub mod key;
+pub mod layout;
+pub mod subvolume_record;
+pub mod volume;
+pub mod xattr_record;
 
 pub use bytes::{Malformed, Reader, Writer};
 pub use corruption::Corruption;

@@ -130,13 +130,8 @@ pub trait FileSystem: Send + Sync {
     fn readlink(&self, caller: &Caller, node: NodeId) -> FsResult<Vec<u8>>;
 
     /// Makes a file, fifo, socket or device node; the first half of `open(O_CREAT)`.
-    fn mknod(
-        &self,
-        caller: &Caller,
-        parent: NodeId,
-        name: &[u8],
-        new: &NewNode,
-    ) -> FsResult<Entry>;
+    fn mknod(&self, caller: &Caller, parent: NodeId, name: &[u8], new: &NewNode)
+    -> FsResult<Entry>;
 
     /// Makes a directory. In `.snapshots` this takes a snapshot.
     fn mkdir(&self, caller: &Caller, parent: NodeId, name: &[u8], mode: u32) -> FsResult<Entry>;
@@ -151,13 +146,7 @@ pub trait FileSystem: Send + Sync {
     ) -> FsResult<Entry>;
 
     /// Gives a node another name.
-    fn link(
-        &self,
-        caller: &Caller,
-        node: NodeId,
-        parent: NodeId,
-        name: &[u8],
-    ) -> FsResult<Entry>;
+    fn link(&self, caller: &Caller, node: NodeId, parent: NodeId, name: &[u8]) -> FsResult<Entry>;
 
     /// Removes a name that is not a directory's.
     fn unlink(&self, caller: &Caller, parent: NodeId, name: &[u8]) -> FsResult<()>;

@@ -21,7 +21,9 @@ pub enum Error {
     #[error("read-only since an earlier failure: {0}")]
     ReadOnly(Arc<str>),
     /// The volume is of a newer format than this program knows.
-    #[error("{file}: format version {found} is newer than {known}, the newest that this program knows")]
+    #[error(
+        "{file}: format version {found} is newer than {known}, the newest that this program knows"
+    )]
     NewerFormat {
         /// The file that said so.
         file: String,

@@ -1,0 +1,385 @@
+//! Keys of the namespace (`docs/format/keys.md`): which record of what lies where in a tree.
+//!
+//! A subvolume's tree holds `D` (directories and their entries), `L` (inodes with several links)
+//! and `X` (extents); the volume's own tree holds everything that is not inside a subvolume.
+//! Numbers are big-endian, so that keys sort as their numbers do. The keys of one directory are
+//! neighbours, in the order of the hash of the name, and so are all extents of one file.
+
+use crate::layout::Field;
+use crate::{Malformed, Reader};
+
+// DO NOT CHANGE THESE VALUES: they are on disk.
+const DIRECTORY: u8 = b'D';
+const LINKED: u8 = b'L';
+const EXTENT: u8 = b'X';
+const SUBVOLUME: u8 = b'S';
+const SNAPSHOT_NAME: u8 = b'N';
+const ORPHAN: u8 = b'O';
+const DETACHED: u8 = b'R';
+const USAGE: u8 = b'T';
+const SEGMENT: u8 = b'G';
+const COUNTER: u8 = b'C';
+
+/// Number of the volume's own tree.
+pub const VOLUME_TREE: u64 = 16;
+/// First number of a subvolume's tree.
+pub const FIRST_TREE: u64 = 32;
+
+/// Bytes of a `D` key.
+pub const ENTRY_KEY_BYTES: usize = 18;
+/// Greatest cookie: 55 bits of hash and 8 of collision index.
+pub const COOKIE_MAX: u64 = (1 << 63) - 1;
+/// Greatest hash of a name: 55 bits.
+pub const HASH_MAX: u64 = (1 << 55) - 1;
+
+/// Layout of a `D` key.
+pub const ENTRY_LAYOUT: &[Field] = &[
+    Field::fixed("tag", "u8", 1),
+    Field::fixed("directory", "u64 BE", 8),
+    Field::fixed("hash", "u56 BE", 7),
+    Field::fixed("collision", "u8", 1),
+    Field::fixed("record", "u8", 1),
+];
+const _: () = assert!(crate::layout::size_of(ENTRY_LAYOUT) == ENTRY_KEY_BYTES);
+
+/// What a record under a `D` or `L` key holds.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Part {
+    /// Attributes: an entry with its inode, a directory's own inode, a linked inode.
+    Attributes,
+    /// Target of a symbolic link, or the contents of a small file.
+    Bulk,
+    /// Extended attributes.
+    Xattrs,
+    /// A name that leads to a linked inode.
+    BackReference,
+}
+
+impl Part {
+    // DO NOT CHANGE THESE VALUES: they are on disk.
+    const fn byte(self) -> u8 {
+        match self {
+            Part::Attributes => 1,
+            Part::Bulk => 3,
+            Part::Xattrs => 4,
+            Part::BackReference => 5,
+        }
+    }
+
+    fn decode(byte: u8) -> Option<Part> {
+        Some(match byte {
+            1 => Part::Attributes,
+            3 => Part::Bulk,
+            4 => Part::Xattrs,
+            5 => Part::BackReference,
+            _ => return None,
+        })
+    }
+}
+
+/// Key of a record of the entry at `cookie` (hash and collision index) of a directory.
+#[inline]
+pub fn entry(directory: u64, cookie: u64, part: Part) -> [u8; ENTRY_KEY_BYTES] {
+    let [a, b, c, d, e, f, g, h] = directory.to_be_bytes();
+    let [i, j, k, l, m, n, o, p] = cookie.to_be_bytes();
+    [DIRECTORY, a, b, c, d, e, f, g, h, i, j, k, l, m, n, o, p, part.byte()]
+}
+
+/// Key of a record of a directory itself.
+#[inline]
+pub fn directory(directory: u64, part: Part) -> [u8; ENTRY_KEY_BYTES] {
+    entry(directory, 0, part)
+}
+
+/// What all keys of a directory and its entries start with.
+pub fn directory_prefix(directory: u64) -> [u8; 9] {
+    tagged(DIRECTORY, directory)
+}
+
+/// Key of a record of a linked inode.
+#[inline]
+pub fn linked(ino: u64, part: Part) -> [u8; 10] {
+    let [a, b, c, d, e, f, g, h] = ino.to_be_bytes();
+    [LINKED, a, b, c, d, e, f, g, h, part.byte()]
+}
+
+/// What all keys of a linked inode start with.
+pub fn linked_prefix(ino: u64) -> [u8; 9] {
+    tagged(LINKED, ino)
+}
+
+/// Key of the reference from a linked inode to one of its names.
+pub fn back_reference(ino: u64, directory: u64, cookie: u64) -> [u8; 26] {
+    concat(&[&linked(ino, Part::BackReference), &directory.to_be_bytes(), &cookie.to_be_bytes()])
+}
+
+/// What the keys of all references to the names of an inode start with.
+pub fn back_reference_prefix(ino: u64) -> [u8; 10] {
+    linked(ino, Part::BackReference)
+}
+
+/// Key of the extent of a file that starts at `offset`.
+#[inline]
+pub fn extent(ino: u64, offset: u64) -> [u8; 17] {
+    concat(&[&[EXTENT], &ino.to_be_bytes(), &offset.to_be_bytes()])
+}
+
+/// What the keys of all extents of a file start with.
+pub fn extent_prefix(ino: u64) -> [u8; 9] {
+    tagged(EXTENT, ino)
+}
+
+/// What the keys of all extents of a tree start with.
+pub const EXTENTS_PREFIX: [u8; 1] = [EXTENT];
+
+/// Key of a subvolume's record.
+pub fn subvolume(subvolume: u64) -> [u8; 9] {
+    tagged(SUBVOLUME, subvolume)
+}
+
+/// What the keys of all subvolumes start with.
+pub const SUBVOLUMES_PREFIX: [u8; 1] = [SUBVOLUME];
+
+/// Key of a snapshot's name; its value is the number of the subvolume, 8 bytes little-endian.
+pub fn snapshot_name(lineage: u64, directory: u64, name: &[u8]) -> Vec<u8> {
+    [&snapshot_names_prefix(lineage, directory)[..], name].concat()
+}
+
+/// What the keys of all snapshots of a directory start with.
+pub fn snapshot_names_prefix(lineage: u64, directory: u64) -> [u8; 17] {
+    concat(&[&[SNAPSHOT_NAME], &lineage.to_be_bytes(), &directory.to_be_bytes()])
+}
+
+/// What the keys of all snapshots' names start with.
+pub const SNAPSHOT_NAMES_PREFIX: [u8; 1] = [SNAPSHOT_NAME];
+
+/// Key of an inode that has no name but is held by someone, and owns extents.
+pub fn orphan(subvolume: u64, ino: u64) -> [u8; 17] {
+    concat(&[&[ORPHAN], &subvolume.to_be_bytes(), &ino.to_be_bytes()])
+}
+
+/// What the keys of all orphans start with.
+pub const ORPHANS_PREFIX: [u8; 1] = [ORPHAN];
+
+/// Key of a detached directory or subvolume that is still to be reclaimed.
+pub fn detached(sequence: u64) -> [u8; 9] {
+    tagged(DETACHED, sequence)
+}
+
+/// What the keys of everything detached start with.
+pub const DETACHED_PREFIX: [u8; 1] = [DETACHED];
+
+/// Key of what a subvolume owns (files, bytes), changed by merges.
+#[inline]
+pub fn usage(subvolume: u64) -> [u8; 9] {
+    tagged(USAGE, subvolume)
+}
+
+/// What the keys of all usage records start with.
+pub const USAGE_PREFIX: [u8; 1] = [USAGE];
+
+/// Key of what is used of a data segment.
+pub fn segment(segment: u64) -> [u8; 9] {
+    tagged(SEGMENT, segment)
+}
+
+/// What the keys of all segments start with.
+pub const SEGMENTS_PREFIX: [u8; 1] = [SEGMENT];
+
+/// Key of one of the volume's counters.
+pub fn counter(counter: Counter) -> [u8; 2] {
+    [COUNTER, counter.byte()]
+}
+
+/// A number that the volume keeps, 8 bytes little-endian; [`Counter::Root`] is two of them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Counter {
+    /// First inode number that no range was handed out for.
+    NextIno,
+    /// Next subvolume.
+    NextSubvolume,
+    /// Next tree.
+    NextTree,
+    /// Epoch: how many snapshots and clones were made.
+    Epoch,
+    /// Subvolume of the volume's root.
+    Root,
+    /// Next number of a detached directory.
+    NextDetached,
+}
+
+impl Counter {
+    // DO NOT CHANGE THESE VALUES: they are on disk.
+    const fn byte(self) -> u8 {
+        match self {
+            Counter::NextIno => 1,
+            Counter::NextSubvolume => 2,
+            Counter::NextTree => 3,
+            Counter::Epoch => 4,
+            Counter::Root => 5,
+            Counter::NextDetached => 6,
+        }
+    }
+}
+
+/// A key of a subvolume's tree, taken apart.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Parsed {
+    /// Of a directory itself (cookie 0), or of an entry in it.
+    Entry {
+        /// Inode of the directory.
+        directory: u64,
+        /// Hash and collision index; 0 for the directory itself.
+        cookie: u64,
+        /// What the record holds.
+        part: Part,
+    },
+    /// Of a linked inode.
+    Linked {
+        /// The inode.
+        ino: u64,
+        /// What the record holds.
+        part: Part,
+    },
+    /// A name of a linked inode.
+    BackReference {
+        /// The inode.
+        ino: u64,
+        /// The directory that the name is in.
+        directory: u64,
+        /// Its cookie there.
+        cookie: u64,
+    },
+    /// An extent.
+    Extent {
+        /// The file.
+        ino: u64,
+        /// Its offset in the file.
+        offset: u64,
+    },
+}
+
+/// Takes a key of a subvolume's tree apart.
+pub fn parse(key: &[u8]) -> Result<Parsed, Malformed> {
+    let mut reader = Reader::new("namespace key", key);
+    let tag = reader.u8()?;
+    let number = u64::from_be_bytes(reader.array()?);
+    let parsed = match tag {
+        DIRECTORY => {
+            let cookie = u64::from_be_bytes(reader.array()?);
+            Parsed::Entry { directory: number, cookie, part: part(&mut reader)? }
+        }
+        LINKED => match part(&mut reader)? {
+            Part::BackReference => Parsed::BackReference {
+                ino: number,
+                directory: u64::from_be_bytes(reader.array()?),
+                cookie: u64::from_be_bytes(reader.array()?),
+            },
+            part => Parsed::Linked { ino: number, part },
+        },
+        EXTENT => Parsed::Extent { ino: number, offset: u64::from_be_bytes(reader.array()?) },
+        other => return Err(reader.malformed("a tag of a subvolume's tree", other.to_string())),
+    };
+    reader.end()?;
+    Ok(parsed)
+}
+
+/// The number behind the tag of a key of the volume's tree that holds one.
+pub fn parse_number(key: &[u8]) -> Result<u64, Malformed> {
+    let mut reader = Reader::new("volume key", key);
+    reader.u8()?;
+    let number = u64::from_be_bytes(reader.array()?);
+    reader.end()?;
+    Ok(number)
+}
+
+/// Subvolume and inode of an orphan's key.
+pub fn parse_orphan(key: &[u8]) -> Result<(u64, u64), Malformed> {
+    let mut reader = Reader::new("orphan key", key);
+    reader.u8()?;
+    let subvolume = u64::from_be_bytes(reader.array()?);
+    let ino = u64::from_be_bytes(reader.array()?);
+    reader.end()?;
+    Ok((subvolume, ino))
+}
+
+/// Lineage, directory and name of a snapshot name's key.
+pub fn parse_snapshot_name(key: &[u8]) -> Result<(u64, u64, &[u8]), Malformed> {
+    let mut reader = Reader::new("snapshot name key", key);
+    reader.u8()?;
+    let lineage = u64::from_be_bytes(reader.array()?);
+    let directory = u64::from_be_bytes(reader.array()?);
+    let name = reader.take(reader.remaining())?;
+    Ok((lineage, directory, name))
+}
+
+/// The cookie of a hash and a collision index.
+#[inline]
+pub fn cookie(hash: u64, collision: u8) -> u64 {
+    debug_assert!(hash <= HASH_MAX, "a hash has 55 bits");
+    hash << 8 | u64::from(collision)
+}
+
+fn part(reader: &mut Reader<'_>) -> Result<Part, Malformed> {
+    let byte = reader.u8()?;
+    Part::decode(byte).ok_or_else(|| reader.malformed("a record type", byte.to_string()))
+}
+
+fn tagged(tag: u8, number: u64) -> [u8; 9] {
+    let [a, b, c, d, e, f, g, h] = number.to_be_bytes();
+    [tag, a, b, c, d, e, f, g, h]
+}
+
+fn concat<const N: usize>(parts: &[&[u8]]) -> [u8; N] {
+    let mut key = [0; N];
+    let mut slots = key.iter_mut();
+    for part in parts {
+        for (byte, slot) in part.iter().zip(&mut slots) {
+            *slot = *byte;
+        }
+    }
+    key
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Parsed, Part, back_reference, entry, extent, linked, parse};
+
+    #[test]
+    fn keys_come_apart_as_they_were_put_together() {
+        let key = entry(7, 0x1234_5678_9abc_de01, Part::Bulk);
+        assert_eq!(
+            parse(&key),
+            Ok(Parsed::Entry { directory: 7, cookie: 0x1234_5678_9abc_de01, part: Part::Bulk })
+        );
+        assert_eq!(
+            parse(&linked(9, Part::Attributes)),
+            Ok(Parsed::Linked { ino: 9, part: Part::Attributes })
+        );
+        assert_eq!(
+            parse(&back_reference(9, 7, 256)),
+            Ok(Parsed::BackReference { ino: 9, directory: 7, cookie: 256 })
+        );
+        assert_eq!(parse(&extent(9, 4096)), Ok(Parsed::Extent { ino: 9, offset: 4096 }));
+    }
+
+    #[test]
+    fn a_directory_sorts_before_its_entries_and_those_by_hash() {
+        let own = entry(7, 0, Part::Attributes);
+        let first = entry(7, 256, Part::Attributes);
+        let bulk = entry(7, 256, Part::Bulk);
+        let second = entry(7, 257, Part::Attributes);
+        let other = entry(8, 0, Part::Attributes);
+        assert!(own < first && first < bulk && bulk < second && second < other);
+    }
+
+    #[test]
+    fn short_and_strange_keys_are_refused() {
+        for key in [&b""[..], b"D", b"Q12345678", &entry(1, 1, Part::Bulk)[..17]] {
+            assert!(parse(key).is_err());
+        }
+        let mut key = entry(1, 1, Part::Bulk);
+        key[17] = 9;
+        assert!(parse(&key).is_err());
+    }
+}

@@ -1,0 +1,202 @@
+//! A subvolume: the volume's root, a snapshot, a clone (`docs/format/subvolume-record.md`), and
+//! the counters of what it owns (`docs/format/usage-record.md`).
+
+use crate::layout::{Field, size_of};
+use crate::{Malformed, Reader, Writer};
+
+/// Layout of a subvolume's record.
+pub const LAYOUT: &[Field] = &[
+    Field::fixed("tree", "u64 LE", 8),
+    Field::fixed("root", "u64 LE", 8),
+    Field::fixed("lineage", "u64 LE", 8),
+    Field::fixed("parent_subvolume", "u64 LE", 8),
+    Field::fixed("parent_directory", "u64 LE", 8),
+    Field::fixed("parent_cookie", "u64 LE", 8),
+    Field::fixed("source_subvolume", "u64 LE", 8),
+    Field::fixed("source_directory", "u64 LE", 8),
+    Field::fixed("created", "i64 LE", 8),
+    Field::fixed("last_clone_epoch", "u64 LE", 8),
+    Field::fixed("first_own_ino", "u64 LE", 8),
+    Field::fixed("flags", "u32 LE", 4),
+    Field::variable("name_length", "varint"),
+    Field::variable("name", "bytes"),
+];
+
+/// Layout of the counters of what a subvolume owns.
+pub const USAGE_LAYOUT: &[Field] =
+    &[Field::fixed("files", "i64 LE", 8), Field::fixed("bytes", "i64 LE", 8)];
+const _: () = assert!(size_of(USAGE_LAYOUT) == 16);
+
+/// Offset of the number of inodes in the usage record, for merges.
+pub const USAGE_FILES_AT: u16 = 0;
+/// Offset of the bytes of contents in the usage record, for merges.
+pub const USAGE_BYTES_AT: u16 = 8;
+
+/// Longest name.
+pub const NAME_BYTES_MAX: usize = 255;
+
+// DO NOT CHANGE THESE VALUES: they are on disk.
+const READ_ONLY: u32 = 1;
+const SNAPSHOT: u32 = 2;
+const PRUNED: u32 = 4;
+const DETACHED: u32 = 8;
+const KNOWN: u32 = 15;
+
+/// A subvolume.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SubvolumeRecord {
+    /// Its tree.
+    pub tree: u64,
+    /// Inode of its root directory.
+    pub root: u64,
+    /// Whose snapshots it shares: kept by a rollback, new for a clone.
+    pub lineage: u64,
+    /// Where it is mounted: subvolume, directory and cookie of the entry; 0 for the volume's root
+    /// and for snapshots.
+    pub parent: (u64, u64, u64),
+    /// What it was taken from: subvolume and directory; 0 for what was created empty.
+    pub source: (u64, u64),
+    /// When it was made, in nanoseconds since 1970.
+    pub created: i64,
+    /// Epoch of the last snapshot or clone that was taken from it, or that it was made by.
+    /// Extents that are older may be shared.
+    pub last_clone_epoch: u64,
+    /// Inodes from this number on were made in it.
+    pub first_own_ino: u64,
+    /// Whether nothing in it may change.
+    pub read_only: bool,
+    /// Whether it is a snapshot: named in `.snapshots`, not mounted anywhere.
+    pub snapshot: bool,
+    /// Whether its tree holds only what is reachable from its root.
+    pub pruned: bool,
+    /// Whether it was removed, and waits to be reclaimed.
+    pub detached: bool,
+    /// The snapshot's name, or the name it was made under.
+    pub name: Vec<u8>,
+}
+
+impl SubvolumeRecord {
+    /// The record's bytes.
+    pub fn encode(&self) -> Vec<u8> {
+        let mut out = Vec::with_capacity(96);
+        for number in [
+            self.tree,
+            self.root,
+            self.lineage,
+            self.parent.0,
+            self.parent.1,
+            self.parent.2,
+            self.source.0,
+            self.source.1,
+        ] {
+            out.put_u64(number);
+        }
+        out.put_i64(self.created);
+        out.put_u64(self.last_clone_epoch);
+        out.put_u64(self.first_own_ino);
+        let mut flags = 0;
+        for (on, flag) in [
+            (self.read_only, READ_ONLY),
+            (self.snapshot, SNAPSHOT),
+            (self.pruned, PRUNED),
+            (self.detached, DETACHED),
+        ] {
+            if on {
+                flags |= flag;
+            }
+        }
+        out.put_u32(flags);
+        out.put_bytes(&self.name);
+        out
+    }
+
+    /// Reads a record.
+    pub fn decode(bytes: &[u8]) -> Result<SubvolumeRecord, Malformed> {
+        let mut reader = Reader::new("subvolume record", bytes);
+        let tree = reader.u64()?;
+        let root = reader.u64()?;
+        let lineage = reader.u64()?;
+        let parent = (reader.u64()?, reader.u64()?, reader.u64()?);
+        let source = (reader.u64()?, reader.u64()?);
+        let created = reader.i64()?;
+        let last_clone_epoch = reader.u64()?;
+        let first_own_ino = reader.u64()?;
+        let flags = reader.u32()?;
+        if flags & !KNOWN != 0 {
+            return Err(reader.malformed("known flags", format!("{flags:#x}")));
+        }
+        let length = reader.length(NAME_BYTES_MAX)?;
+        let name = reader.take(length)?.to_vec();
+        reader.end()?;
+        Ok(SubvolumeRecord {
+            tree,
+            root,
+            lineage,
+            parent,
+            source,
+            created,
+            last_clone_epoch,
+            first_own_ino,
+            read_only: flags & READ_ONLY != 0,
+            snapshot: flags & SNAPSHOT != 0,
+            pruned: flags & PRUNED != 0,
+            detached: flags & DETACHED != 0,
+            name,
+        })
+    }
+}
+
+/// What a subvolume owns: what was created in it, without what it shares with its source.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct UsageRecord {
+    /// Inodes made in it less inodes removed from it.
+    pub files: i64,
+    /// Bytes of contents, likewise.
+    pub bytes: i64,
+}
+
+impl UsageRecord {
+    /// Reads a record. One that no merge has touched in full is short.
+    pub fn decode(bytes: &[u8]) -> Result<UsageRecord, Malformed> {
+        let mut reader = Reader::new("usage record", bytes);
+        let mut number = || if reader.remaining() == 0 { Ok(0) } else { reader.i64() };
+        Ok(UsageRecord { files: number()?, bytes: number()? })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{SubvolumeRecord, UsageRecord};
+
+    #[test]
+    fn a_record_round_trips() {
+        let record = SubvolumeRecord {
+            tree: 33,
+            root: 2,
+            lineage: 1,
+            parent: (1, 2, 3),
+            source: (4, 5),
+            created: -6,
+            last_clone_epoch: 7,
+            first_own_ino: 8,
+            read_only: true,
+            snapshot: true,
+            pruned: false,
+            detached: false,
+            name: b"monday".to_vec(),
+        };
+        let bytes = record.encode();
+        assert_eq!(SubvolumeRecord::decode(&bytes), Ok(record));
+        for length in 0..bytes.len() {
+            assert!(SubvolumeRecord::decode(&bytes[..length]).is_err());
+        }
+    }
+
+    #[test]
+    fn a_usage_record_may_be_short() {
+        let files = UsageRecord { files: 3, bytes: 0 };
+        assert_eq!(UsageRecord::decode(&3_i64.to_le_bytes()), Ok(files));
+        assert_eq!(UsageRecord::decode(&[]), Ok(UsageRecord::default()));
+        assert!(UsageRecord::decode(&[1, 2, 3]).is_err());
+    }
+}

@@ -1,0 +1,191 @@
+//! `volume.pando`: what a volume is (`docs/format/volume.md`). Written once, by `format`, last.
+
+use crate::layout::{Field, size_of};
+use crate::{Malformed, Reader, Writer};
+
+/// Name of the file in the volume directory.
+pub const FILE: &str = "volume.pando";
+/// The first bytes of the file.
+pub const MAGIC: [u8; 8] = *b"PANDOVOL";
+/// The version that this program writes, and the newest that it reads.
+pub const VERSION: u32 = 1;
+/// Longest name of the virtual directory of snapshots.
+pub const SNAPSHOT_DIR_BYTES_MAX: usize = 64;
+/// Most bytes of the file: what a reader need take.
+pub const BYTES_MAX: usize = 256;
+
+/// Layout of the file.
+pub const LAYOUT: &[Field] = &[
+    Field::fixed("magic", "8 bytes", 8),
+    Field::fixed("version", "u32 LE", 4),
+    Field::fixed("checksum", "u32 LE", 4),
+    Field::fixed("length", "u32 LE", 4),
+    Field::fixed("engine", "u32 LE", 4),
+    Field::fixed("volume_id", "16 bytes", 16),
+    Field::fixed("hash_key", "16 bytes", 16),
+    Field::fixed("created", "i64 LE", 8),
+    Field::fixed("snapshot_dir_length", "u8", 1),
+    Field::variable("snapshot_dir", "bytes"),
+];
+
+const FIXED_BYTES: usize = 65;
+const _: () = assert!(size_of(LAYOUT) == FIXED_BYTES);
+const CHECKED_FROM: usize = 16;
+
+/// Which engine keeps the trees.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum EngineKind {
+    /// The copy-on-write B-tree.
+    Btree,
+}
+
+impl EngineKind {
+    // DO NOT CHANGE THESE VALUES: they are on disk.
+    const fn number(self) -> u32 {
+        match self {
+            EngineKind::Btree => 1,
+        }
+    }
+
+    const fn decode(number: u32) -> Option<EngineKind> {
+        match number {
+            1 => Some(EngineKind::Btree),
+            _ => None,
+        }
+    }
+}
+
+/// What a volume is.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct VolumeHeader {
+    /// Random name of the volume.
+    pub volume_id: [u8; 16],
+    /// The engine.
+    pub engine: EngineKind,
+    /// Secret of the hash of names.
+    pub hash_key: [u8; 16],
+    /// When it was made, in nanoseconds since 1970.
+    pub created: i64,
+    /// Name of the virtual directory of snapshots.
+    pub snapshot_dir: Vec<u8>,
+}
+
+/// Why bytes are not a header.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum HeaderError {
+    /// The magic is another: this is no volume.
+    #[error("not a volume header")]
+    NotAVolume,
+    /// A newer program wrote it.
+    #[error("format version {0}")]
+    Newer(u32),
+    /// It is damaged.
+    #[error(transparent)]
+    Malformed(#[from] Malformed),
+}
+
+impl VolumeHeader {
+    /// The file's bytes.
+    pub fn encode(&self) -> Vec<u8> {
+        let mut body = Vec::new();
+        let name_length = u8::try_from(self.snapshot_dir.len()).unwrap_or(u8::MAX);
+        let length = FIXED_BYTES.saturating_add(usize::from(name_length));
+        body.put_u32(u32::try_from(length).unwrap_or(u32::MAX));
+        body.put_u32(self.engine.number());
+        body.raw(&self.volume_id);
+        body.raw(&self.hash_key);
+        body.put_i64(self.created);
+        body.put_u8(name_length);
+        body.raw(self.snapshot_dir.get(..usize::from(name_length)).unwrap_or_default());
+        let mut out = Vec::with_capacity(length);
+        out.raw(&MAGIC);
+        out.put_u32(VERSION);
+        out.put_u32(crc32c::crc32c(&body));
+        out.raw(&body);
+        out
+    }
+
+    /// Reads the file's bytes. The magic and the version are looked at first: they stay where
+    /// they are in every version.
+    pub fn decode(bytes: &[u8]) -> Result<VolumeHeader, HeaderError> {
+        let mut reader = Reader::new("volume header", bytes);
+        match reader.array::<8>() {
+            Ok(MAGIC) => {}
+            Ok(_) => return Err(HeaderError::NotAVolume),
+            Err(short) => return Err(HeaderError::Malformed(short)),
+        }
+        let version = reader.u32()?;
+        if version > VERSION {
+            return Err(HeaderError::Newer(version));
+        }
+        let checksum = reader.u32()?;
+        let computed = crc32c::crc32c(bytes.get(CHECKED_FROM..).unwrap_or_default());
+        if checksum != computed || version == 0 {
+            return Err(HeaderError::Malformed(Malformed {
+                structure: "volume header",
+                at: 0,
+                expected: "a known version and the checksum of what follows it",
+                found: format!("version {version}, checksum {checksum:#x} not {computed:#x}"),
+            }));
+        }
+        let length = reader.u32()?;
+        if usize::try_from(length) != Ok(bytes.len()) {
+            return Err(reader.malformed("the length of the file", length.to_string()).into());
+        }
+        let number = reader.u32()?;
+        let engine = EngineKind::decode(number)
+            .ok_or_else(|| reader.malformed("an engine", number.to_string()))?;
+        let volume_id = reader.array()?;
+        let hash_key = reader.array()?;
+        let created = reader.i64()?;
+        let name_length = reader.u8()?;
+        let snapshot_dir = reader.take(usize::from(name_length))?.to_vec();
+        reader.end()?;
+        if snapshot_dir.is_empty() || snapshot_dir.len() > SNAPSHOT_DIR_BYTES_MAX {
+            return Err(reader.malformed("a name of snapshots", name_length.to_string()).into());
+        }
+        Ok(VolumeHeader { volume_id, engine, hash_key, created, snapshot_dir })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{EngineKind, HeaderError, VolumeHeader};
+
+    fn sample() -> VolumeHeader {
+        VolumeHeader {
+            volume_id: [1; 16],
+            engine: EngineKind::Btree,
+            hash_key: [2; 16],
+            created: 3,
+            snapshot_dir: b".snapshots".to_vec(),
+        }
+    }
+
+    #[test]
+    fn a_header_round_trips() {
+        assert_eq!(VolumeHeader::decode(&sample().encode()), Ok(sample()));
+    }
+
+    #[test]
+    fn every_flipped_bit_and_every_cut_is_noticed() {
+        let bytes = sample().encode();
+        for bit in 0..bytes.len() * 8 {
+            let mut bad = bytes.clone();
+            bad[bit / 8] ^= 1 << (bit % 8);
+            assert!(VolumeHeader::decode(&bad).is_err(), "bit {bit}");
+        }
+        for length in 0..bytes.len() {
+            assert!(VolumeHeader::decode(&bytes[..length]).is_err(), "length {length}");
+        }
+    }
+
+    #[test]
+    fn another_file_and_a_newer_format_are_told_apart() {
+        let mut bytes = sample().encode();
+        bytes[8] = 2;
+        assert_eq!(VolumeHeader::decode(&bytes), Err(HeaderError::Newer(2)));
+        bytes[0] = b'Q';
+        assert_eq!(VolumeHeader::decode(&bytes), Err(HeaderError::NotAVolume));
+    }
+}

@@ -1,0 +1,197 @@
+//! What a volume is made with, opened with, and tells about itself: the types beside the calls.
+
+use device::Timestamp;
+use inode::{NodeId, SubvolId};
+use store::Durability;
+
+/// Random name of a volume.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub struct VolumeId(pub [u8; 16]);
+
+impl std::fmt::Display for VolumeId {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        uuid::Uuid::from_bytes(self.0).fmt(f)
+    }
+}
+
+/// Which engine keeps the trees.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum Engine {
+    /// The copy-on-write B-tree.
+    #[default]
+    Btree,
+}
+
+impl Engine {
+    /// The name used on command lines and in reports.
+    pub fn name(self) -> &'static str {
+        match self {
+            Engine::Btree => "btree",
+        }
+    }
+}
+
+/// What a volume is made with.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct FormatOptions {
+    /// The engine.
+    pub engine: Engine,
+    /// Name of the virtual directory of snapshots that every directory has.
+    pub snapshot_dir: Vec<u8>,
+    /// Owner of the root directory.
+    pub root_uid: u32,
+    /// Group of the root directory.
+    pub root_gid: u32,
+    /// Permission bits of the root directory.
+    pub root_mode: u32,
+}
+
+impl Default for FormatOptions {
+    fn default() -> FormatOptions {
+        FormatOptions {
+            engine: Engine::Btree,
+            snapshot_dir: b".snapshots".to_vec(),
+            root_uid: 0,
+            root_gid: 0,
+            root_mode: 0o755,
+        }
+    }
+}
+
+/// When reading changes the time of the last read.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum Atime {
+    /// When it is not after the last change, or a day old.
+    #[default]
+    Relative,
+    /// Never.
+    Never,
+}
+
+/// How a volume is opened.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct OpenOptions {
+    /// Memory for cached nodes of trees.
+    pub cache_bytes: u64,
+    /// When operations are durable.
+    pub durability: Durability,
+    /// Whether changes are refused.
+    pub read_only: bool,
+    /// When reading changes times.
+    pub atime: Atime,
+}
+
+impl Default for OpenOptions {
+    fn default() -> OpenOptions {
+        OpenOptions {
+            cache_bytes: 256 << 20,
+            durability: Durability::Async,
+            read_only: false,
+            atime: Atime::Relative,
+        }
+    }
+}
+
+/// Whether the last component of a path is followed when it is a symbolic link.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Follow {
+    /// As `stat` does.
+    Yes,
+    /// As `lstat` does.
+    No,
+}
+
+/// What a volume tells about itself.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct VolumeStatus {
+    /// Its random name.
+    pub id: VolumeId,
+    /// Version of its format.
+    pub format_version: u32,
+    /// Its engine.
+    pub engine: &'static str,
+    /// When operations are durable.
+    pub durability: Durability,
+    /// When it was made.
+    pub created: Timestamp,
+    /// Inodes, as far as subvolumes own them: what a clone shares counts once.
+    pub files: u64,
+    /// Bytes of contents, likewise.
+    pub bytes: u64,
+    /// Snapshots.
+    pub snapshots: u64,
+    /// Clones.
+    pub clones: u64,
+    /// Other subvolumes, with the volume's root.
+    pub subvolumes: u64,
+    /// Room of the log.
+    pub log_bytes: u64,
+    /// Room of everything.
+    pub disk_bytes: u64,
+    /// Written since opening.
+    pub written_bytes: u64,
+    /// When the last checkpoint was.
+    pub last_checkpoint: Option<Timestamp>,
+    /// Log records that opening replayed.
+    pub replayed: u64,
+    /// Memory of cached nodes.
+    pub cache_bytes: u64,
+    /// Inodes that front ends hold.
+    pub nodes: u64,
+    /// Detached directories that wait to be reclaimed.
+    pub detached: u64,
+    /// Trees that wait to be reclaimed.
+    pub dropping: u64,
+    /// Subvolumes that wait to be pruned.
+    pub prunes: u64,
+    /// Why the volume takes no changes; `None` when it does.
+    pub read_only: Option<String>,
+}
+
+/// What a step of background work came to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Progress {
+    /// Whether more is due at once.
+    pub more: bool,
+    /// How long until the next step is due, when none is due at once.
+    pub due_in: std::time::Duration,
+    /// What was done: records removed, nodes freed, bytes moved; for progress bars only.
+    pub done: u64,
+}
+
+/// A snapshot.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SnapshotInfo {
+    /// Its name in `.snapshots`.
+    pub name: Vec<u8>,
+    /// When it was taken.
+    pub created: Timestamp,
+    /// Its subvolume.
+    pub subvol: SubvolId,
+    /// Its root.
+    pub root: NodeId,
+    /// Whose snapshots it belongs to.
+    pub lineage: u64,
+}
+
+/// A clone.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct CloneInfo {
+    /// Its subvolume.
+    pub subvol: SubvolId,
+    /// Its root.
+    pub root: NodeId,
+    /// Subvolumes nested in the source that were cloned with it.
+    pub nested: u64,
+    /// Whose snapshots it belongs to.
+    pub lineage: u64,
+}
+
+/// A directory that was removed with all below it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RmrInfo {
+    /// Number under which it waits to be reclaimed.
+    pub detached: u64,
+    /// Names that were directly in it.
+    pub entries: u64,
+}

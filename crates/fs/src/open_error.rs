@@ -1,0 +1,58 @@
+//! Why a volume was not formatted or not opened.
+
+use format::Corruption;
+
+/// Why a volume was not formatted or not opened. Nothing was changed.
+#[derive(Debug, Clone, thiserror::Error)]
+pub enum OpenError {
+    /// There is no `volume.pando` in the directory.
+    #[error("not a volume: there is no volume.pando")]
+    NotAVolume,
+    /// The directory to be formatted is a volume.
+    #[error("the directory holds a volume already")]
+    Exists,
+    /// The directory to be formatted holds something else.
+    #[error("the directory is not empty: {0}")]
+    NotEmpty(String),
+    /// A newer program wrote the volume.
+    #[error(
+        "{file}: format version {found} is newer than {known}, the newest that this program knows"
+    )]
+    NewerFormat {
+        /// The file that said so.
+        file: String,
+        /// Its version.
+        found: u32,
+        /// Ours.
+        known: u32,
+    },
+    /// A file of the volume is missing.
+    #[error("{0} is missing from the volume")]
+    Missing(String),
+    /// Bytes of the volume are damaged.
+    #[error(transparent)]
+    Damaged(#[from] Corruption),
+    /// An option is out of range.
+    #[error("invalid option: {0}")]
+    InvalidOption(&'static str),
+    /// The store could not be made or opened.
+    #[error(transparent)]
+    Store(store::Error),
+    /// The operating system failed a call.
+    #[error(transparent)]
+    Device(#[from] device::Error),
+}
+
+impl From<store::Error> for OpenError {
+    fn from(error: store::Error) -> OpenError {
+        match error {
+            store::Error::Corrupt(corruption) => OpenError::Damaged((*corruption).clone()),
+            store::Error::NewerFormat { file, found, known } => {
+                OpenError::NewerFormat { file, found, known }
+            }
+            store::Error::Missing { file } => OpenError::Missing(file),
+            store::Error::Device(error) => OpenError::Device(error),
+            other => OpenError::Store(other),
+        }
+    }
+}
