@@ -1,1 +1,27 @@
-//! Skeleton.
+//! Messages and framing of the control socket: what a command and the owner of a volume say to
+//! each other, and later what the cluster client says to a server.
+//!
+//! A connection starts with one [`Hello`] and one [`Welcome`]; then the client sends [`Request`]s
+//! and the owner answers each with any number of parts and one end, all carrying the request's
+//! number. Every message is one frame. Nothing here does more than encode, decode, read and
+//! write: who may do what is decided by the owner, from the kernel's word on who is calling.
+
+mod attr;
+mod bytes;
+mod call;
+mod codec;
+mod failure;
+mod frame;
+mod import;
+mod reply;
+
+pub use attr::{Attr, Kind};
+pub use bytes::Bytes;
+pub use call::{Call, HELLO_MAGIC, Hello, Request, VERSION, Welcome};
+pub use codec::{DecodeError, decode, encode};
+pub use failure::{Failure, FailureKind};
+pub use frame::{FRAME_BYTES_MAX, FrameError, PAYLOAD_BYTES_MAX, read_frame, write_frame};
+pub use import::{Existing, ImportAttr, Item, ItemError};
+pub use reply::{
+    Answer, Background, Body, Info, ListEntry, Progress, Reply, Snapshot, StatAnswer, Status,
+};

@@ -1,0 +1,158 @@
+//! What a client says: hello once, then requests.
+//!
+//! Paths in calls are absolute inside the volume (`/a/b`), any bytes. They are resolved by the
+//! owner with the rights of the caller.
+
+use serde::{Deserialize, Serialize};
+
+use crate::{Bytes, Item};
+
+/// First bytes of a connection.
+pub const HELLO_MAGIC: [u8; 8] = *b"pando-1\n";
+
+/// The version of the messages. Both sides must have the same: owner and command are the same
+/// program nearly always, and where they are not, the message says which to restart.
+pub const VERSION: u32 = 1;
+
+/// First message of a client. Its layout never changes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Hello {
+    /// [`HELLO_MAGIC`].
+    pub magic: [u8; 8],
+    /// [`VERSION`] of the client.
+    pub version: u32,
+}
+
+/// First message of the owner. Its layout never changes.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Welcome {
+    /// [`HELLO_MAGIC`].
+    pub magic: [u8; 8],
+    /// [`VERSION`] of the owner.
+    pub version: u32,
+    /// The owner's process.
+    pub pid: u32,
+    /// Where the owner has the volume mounted.
+    pub mount_point: Option<Bytes>,
+}
+
+/// One request.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Request<'a> {
+    /// Chosen by the client; every answer carries it.
+    pub id: u32,
+    /// What is asked for.
+    #[serde(borrow)]
+    pub call: Call<'a>,
+}
+
+/// What can be asked for.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Call<'a> {
+    /// The state of the volume and of its owner.
+    Status,
+    /// What PandoFS knows of a path beyond `stat`: subvolume, snapshots, source of a clone.
+    Info {
+        /// The path.
+        path: &'a [u8],
+    },
+    /// Attributes of a path, symbolic link not followed.
+    Stat {
+        /// The path.
+        path: &'a [u8],
+    },
+    /// Entries of a directory, with attributes, streamed.
+    List {
+        /// The path; something else than a directory lists itself.
+        path: &'a [u8],
+        /// Whether to descend.
+        recursive: bool,
+    },
+    /// Contents of a file, streamed.
+    Read {
+        /// The path.
+        path: &'a [u8],
+    },
+    /// Takes a snapshot of a directory; answered when durable.
+    SnapshotCreate {
+        /// The directory.
+        path: &'a [u8],
+        /// Its name.
+        name: &'a [u8],
+    },
+    /// The snapshots of a directory.
+    SnapshotList {
+        /// The directory.
+        path: &'a [u8],
+    },
+    /// Deletes a snapshot; answered when durable.
+    SnapshotDelete {
+        /// The directory.
+        path: &'a [u8],
+        /// The snapshot.
+        name: &'a [u8],
+    },
+    /// Renames a snapshot; answered when durable.
+    SnapshotRename {
+        /// The directory.
+        path: &'a [u8],
+        /// The snapshot.
+        from: &'a [u8],
+        /// Its new name.
+        to: &'a [u8],
+    },
+    /// Clones a directory; answered when durable.
+    Clone {
+        /// The directory that is cloned.
+        source: &'a [u8],
+        /// The new path.
+        destination: &'a [u8],
+    },
+    /// Rolls a directory back to one of its snapshots; answered when durable.
+    Rollback {
+        /// The directory.
+        path: &'a [u8],
+        /// The snapshot.
+        snapshot: &'a [u8],
+    },
+    /// Removes a tree; answered when it is detached durably. Reclaim goes on in the background.
+    Remove {
+        /// The path.
+        path: &'a [u8],
+    },
+    /// Creates an empty subvolume.
+    SubvolumeCreate {
+        /// The new path.
+        path: &'a [u8],
+        /// Permission bits.
+        mode: u32,
+    },
+    /// Makes everything durable.
+    Sync,
+    /// Asks an owner that has no mount to leave, so that the caller can mount.
+    HandOver,
+    /// Begins an import to a path on this connection.
+    ImportOpen {
+        /// Where to.
+        path: &'a [u8],
+        /// Whether a directory is imported (else one file, symbolic link or special file, which
+        /// the first item is, under any name).
+        directory: bool,
+    },
+    /// Does the next items of the import, in order. Not answered by itself: failed items are
+    /// told with the answer to the next `ImportFlush`.
+    Import {
+        /// The items.
+        #[serde(borrow)]
+        items: Vec<Item<'a>>,
+    },
+    /// Enters a directory that may be there already, and tells what it holds.
+    ImportEnter {
+        /// Its name in the current directory.
+        name: &'a [u8],
+    },
+    /// Answers when all items so far are done.
+    ImportFlush,
+    /// Ends the import; answered when it is durable.
+    ImportClose,
+}

@@ -1,0 +1,136 @@
+//! Why a request failed: a kind for programs (it decides the exit code), a sentence for people.
+
+use inode::FsError;
+use serde::{Deserialize, Serialize};
+
+use crate::Bytes;
+
+/// What sort of failure it is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub enum FailureKind {
+    /// There is nothing of that name.
+    NotFound,
+    /// Something of that name is there already.
+    Exists,
+    /// A directory was wanted.
+    NotDirectory,
+    /// Something else than a directory was wanted.
+    IsDirectory,
+    /// The directory holds entries.
+    NotEmpty,
+    /// The caller may not.
+    Permission,
+    /// The request makes no sense.
+    Invalid,
+    /// A snapshot, a read-only mount, or a store after a failed write.
+    ReadOnly,
+    /// No room.
+    NoSpace,
+    /// Something else is at it.
+    Busy,
+    /// Not possible here.
+    NotSupported,
+    /// Damaged data, or a failed read.
+    Damaged,
+    /// The caller gave up.
+    Interrupted,
+    /// The directory is not a volume.
+    NotVolume,
+    /// The volume is of a newer format.
+    NewerFormat,
+    /// The two sides do not understand each other.
+    Protocol,
+    /// Anything else.
+    Other,
+}
+
+impl FailureKind {
+    /// The word for reports.
+    pub fn name(self) -> &'static str {
+        match self {
+            FailureKind::NotFound => "not-found",
+            FailureKind::Exists => "exists",
+            FailureKind::NotDirectory => "not-a-directory",
+            FailureKind::IsDirectory => "is-a-directory",
+            FailureKind::NotEmpty => "not-empty",
+            FailureKind::Permission => "permission-denied",
+            FailureKind::Invalid => "invalid",
+            FailureKind::ReadOnly => "read-only",
+            FailureKind::NoSpace => "no-space",
+            FailureKind::Busy => "busy",
+            FailureKind::NotSupported => "not-supported",
+            FailureKind::Damaged => "damaged",
+            FailureKind::Interrupted => "interrupted",
+            FailureKind::NotVolume => "not-a-volume",
+            FailureKind::NewerFormat => "newer-format",
+            FailureKind::Protocol => "protocol",
+            FailureKind::Other => "failed",
+        }
+    }
+}
+
+/// A failed request. Nothing was changed, unless the message says what was.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, thiserror::Error)]
+#[error("{message}")]
+pub struct Failure {
+    /// What sort.
+    pub kind: FailureKind,
+    /// The path or name that it is about; empty when about none.
+    pub path: Bytes,
+    /// What went wrong.
+    pub message: String,
+    /// What the user can do next; empty when nothing is known.
+    pub hint: String,
+}
+
+impl Failure {
+    /// A failure that is about no path.
+    pub fn new(kind: FailureKind, message: impl Into<String>) -> Failure {
+        Failure { kind, path: Bytes::default(), message: message.into(), hint: String::new() }
+    }
+
+    /// The same, about a path.
+    #[must_use]
+    pub fn at(mut self, path: &[u8]) -> Failure {
+        self.path = path.into();
+        self
+    }
+
+    /// The same, with advice.
+    #[must_use]
+    pub fn hint(mut self, hint: impl Into<String>) -> Failure {
+        self.hint = hint.into();
+        self
+    }
+}
+
+impl From<&FsError> for FailureKind {
+    fn from(error: &FsError) -> FailureKind {
+        match error {
+            FsError::NotFound | FsError::Stale | FsError::NoAttribute => FailureKind::NotFound,
+            FsError::Exists => FailureKind::Exists,
+            FsError::NotDirectory => FailureKind::NotDirectory,
+            FsError::IsDirectory => FailureKind::IsDirectory,
+            FsError::NotEmpty => FailureKind::NotEmpty,
+            FsError::AccessDenied | FsError::NotPermitted(_) => FailureKind::Permission,
+            FsError::InvalidArgument(_)
+            | FsError::NameTooLong
+            | FsError::Loop
+            | FsError::FileTooLarge
+            | FsError::TooManyLinks
+            | FsError::Range => FailureKind::Invalid,
+            FsError::CrossSubvolume(_) | FsError::NotSupported(_) => FailureKind::NotSupported,
+            FsError::ReadOnly(_) => FailureKind::ReadOnly,
+            FsError::NoSpace => FailureKind::NoSpace,
+            FsError::Busy(_) => FailureKind::Busy,
+            FsError::Interrupted => FailureKind::Interrupted,
+            FsError::Io(_) => FailureKind::Damaged,
+        }
+    }
+}
+
+impl From<FsError> for Failure {
+    fn from(error: FsError) -> Failure {
+        Failure::new(FailureKind::from(&error), error.to_string())
+    }
+}

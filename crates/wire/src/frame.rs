@@ -1,0 +1,71 @@
+//! Frames: a `u32` length, little-endian, and as many bytes. A length above the bound is refused
+//! before anything is allocated.
+
+use std::io::{self, Read, Write};
+
+/// Most bytes of contents (file data, batched items) that a sender puts into one message.
+pub const PAYLOAD_BYTES_MAX: usize = 1 << 20;
+
+/// Most bytes of a frame: the payload, and room for what stands around it.
+pub const FRAME_BYTES_MAX: usize = PAYLOAD_BYTES_MAX + (128 << 10);
+
+/// A frame that could not be read.
+#[derive(Debug, thiserror::Error)]
+pub enum FrameError {
+    /// The other side closed the connection between two frames.
+    #[error("the connection was closed")]
+    Closed,
+    /// The length is above the bound.
+    #[error("a frame of {0} bytes, above the bound of {FRAME_BYTES_MAX}")]
+    TooLong(usize),
+    /// The socket failed, or closed in the middle of a frame.
+    #[error("the connection broke: {0}")]
+    Broken(#[from] io::Error),
+}
+
+impl FrameError {
+    /// Whether the other side went away, in whatever manner.
+    pub fn is_gone(&self) -> bool {
+        match self {
+            FrameError::Closed => true,
+            FrameError::TooLong(_) => false,
+            FrameError::Broken(error) => matches!(
+                error.kind(),
+                io::ErrorKind::UnexpectedEof
+                    | io::ErrorKind::ConnectionReset
+                    | io::ErrorKind::ConnectionAborted
+                    | io::ErrorKind::BrokenPipe
+            ),
+        }
+    }
+}
+
+/// Reads one frame into `buffer`, whose former contents are replaced.
+pub fn read_frame(from: &mut impl Read, buffer: &mut Vec<u8>) -> Result<(), FrameError> {
+    buffer.clear();
+    let mut header = [0; 4];
+    let mut filled = 0;
+    while let Some(rest) = header.get_mut(filled..).filter(|rest| !rest.is_empty()) {
+        match from.read(rest) {
+            Ok(0) if filled == 0 => return Err(FrameError::Closed),
+            Ok(0) => return Err(FrameError::Broken(io::ErrorKind::UnexpectedEof.into())),
+            Ok(n) => filled += n,
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(error.into()),
+        }
+    }
+    let length = u32::from_le_bytes(header) as usize;
+    if length > FRAME_BYTES_MAX {
+        return Err(FrameError::TooLong(length));
+    }
+    buffer.resize(length, 0);
+    from.read_exact(buffer)?;
+    Ok(())
+}
+
+/// Writes one frame. `message` is what stands after the length.
+pub fn write_frame(to: &mut impl Write, message: &[u8]) -> io::Result<()> {
+    assert!(message.len() <= FRAME_BYTES_MAX, "a message of {} bytes", message.len());
+    to.write_all(&(message.len() as u32).to_le_bytes())?;
+    to.write_all(message)
+}

@@ -1,0 +1,136 @@
+//! The stream of an import: a walk over the source, one item a step, relative to a current
+//! directory that `Item::Enter` and `Item::Leave` move.
+
+use serde::{Deserialize, Serialize};
+
+use crate::{Attr, Bytes, Kind};
+
+/// The attributes that an import keeps. Times are nanoseconds since 1970.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ImportAttr {
+    /// Permission bits, with set-id and sticky.
+    pub mode: u32,
+    /// Owner and group, where the importer is root and keeps them.
+    pub owner: Option<(u32, u32)>,
+    /// Last read.
+    pub atime: i64,
+    /// Last change of contents.
+    pub mtime: i64,
+}
+
+/// One step of an import.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Item<'a> {
+    /// Makes a directory that is not there, and goes into it.
+    Enter {
+        /// Its name.
+        name: &'a [u8],
+    },
+    /// Gives the current directory its attributes and goes back to its parent.
+    Leave {
+        /// Its attributes.
+        attr: ImportAttr,
+        /// Its extended attributes.
+        #[serde(borrow)]
+        xattrs: Vec<(&'a [u8], &'a [u8])>,
+    },
+    /// Makes a file with its contents. What was there under the name is replaced.
+    File {
+        /// Its name.
+        name: &'a [u8],
+        /// Its attributes.
+        attr: ImportAttr,
+        /// Its extended attributes.
+        #[serde(borrow)]
+        xattrs: Vec<(&'a [u8], &'a [u8])>,
+        /// Its contents.
+        data: &'a [u8],
+        /// A number under which later `Link`s name it; 0 for none.
+        hold: u64,
+    },
+    /// Makes an empty file, and makes it the target of the `Data` items that follow.
+    Begin {
+        /// Its name.
+        name: &'a [u8],
+    },
+    /// Contents of the file begun. What no item covers is a hole.
+    Data {
+        /// Where they stand.
+        offset: u64,
+        /// The bytes.
+        bytes: &'a [u8],
+    },
+    /// Gives the file begun its length and attributes. Only then does it look complete to an
+    /// import that is run again.
+    End {
+        /// Its length.
+        size: u64,
+        /// Its attributes.
+        attr: ImportAttr,
+        /// Its extended attributes.
+        #[serde(borrow)]
+        xattrs: Vec<(&'a [u8], &'a [u8])>,
+        /// As in `File`.
+        hold: u64,
+    },
+    /// Makes a symbolic link.
+    Symlink {
+        /// Its name.
+        name: &'a [u8],
+        /// Its target.
+        target: &'a [u8],
+        /// Its attributes (mode is not used).
+        attr: ImportAttr,
+        /// As in `File`.
+        hold: u64,
+    },
+    /// Makes a fifo, socket or device node.
+    Special {
+        /// Its name.
+        name: &'a [u8],
+        /// What it is.
+        kind: Kind,
+        /// Device number.
+        rdev: u32,
+        /// Its attributes.
+        attr: ImportAttr,
+        /// As in `File`.
+        hold: u64,
+    },
+    /// Makes a hard link to an earlier item.
+    Link {
+        /// Its name.
+        name: &'a [u8],
+        /// The number that the earlier item was held under.
+        held: u64,
+    },
+    /// Holds something that is there already, for later `Link`s.
+    Hold {
+        /// Its name.
+        name: &'a [u8],
+        /// The number.
+        hold: u64,
+    },
+}
+
+/// Something that the directory of an import held before.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Existing {
+    /// Its name.
+    pub name: Bytes,
+    /// Its attributes.
+    pub attr: Attr,
+}
+
+/// An item that could not be done.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ItemError {
+    /// Its path, relative to the destination.
+    pub path: Bytes,
+    /// Why.
+    pub message: String,
+    /// Whether the import cannot go on (no room, store read-only).
+    pub fatal: bool,
+    /// What sort.
+    pub kind: crate::FailureKind,
+}

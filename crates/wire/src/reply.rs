@@ -1,0 +1,177 @@
+//! What the owner says: parts of an answer, and its end.
+
+use serde::{Deserialize, Serialize};
+
+use crate::{Attr, Bytes, Existing, Failure, ItemError};
+
+/// One message of the owner.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Reply {
+    /// The request that it answers.
+    pub id: u32,
+    /// What it says.
+    pub body: Body,
+}
+
+/// A part of an answer, or its end.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Body {
+    /// End: done.
+    Done(Answer),
+    /// End: not done.
+    Failed(Failure),
+    /// Part: how far it is.
+    Progress(Progress),
+    /// Part: contents of a file.
+    Data(Bytes),
+    /// Part: entries of a directory. With `List { recursive: true }` a new directory begins
+    /// wherever the directory differs.
+    Entries {
+        /// The directory, relative to the path asked for; empty for that one itself.
+        directory: Bytes,
+        /// Its next entries.
+        entries: Vec<ListEntry>,
+    },
+    /// Part: something below could not be listed; the rest goes on.
+    Skipped(Failure),
+}
+
+/// How far a long request is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Progress {
+    /// Done so far.
+    pub done: u64,
+    /// To be done altogether, where known.
+    pub total: Option<u64>,
+}
+
+/// What a request that was done answers.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Answer {
+    /// Nothing but that it is done.
+    Nothing,
+    /// To `Status`.
+    Status(Box<Status>),
+    /// To `Info`.
+    Info(Box<Info>),
+    /// To `Stat`.
+    Stat(Box<StatAnswer>),
+    /// To `SnapshotList`.
+    Snapshots(Vec<Snapshot>),
+    /// To `ImportOpen` and `ImportEnter`: what was there before. `None`: nothing, the directory
+    /// is new.
+    Entered(Option<Vec<Existing>>),
+    /// To `ImportFlush` and `ImportClose`: what could not be done since the last answer.
+    Imported(Vec<ItemError>),
+}
+
+/// The state of a volume and of its owner.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Status {
+    /// Volume id.
+    pub volume: String,
+    /// Version of the format on disk.
+    pub format_version: u32,
+    /// Name of the engine.
+    pub engine: String,
+    /// `sync` or `async`.
+    pub durability: String,
+    /// The owner's process.
+    pub pid: u32,
+    /// Where it is mounted.
+    pub mount_point: Option<Bytes>,
+    /// Inodes of all kinds, root included.
+    pub files: u64,
+    /// Bytes of contents.
+    pub bytes: u64,
+    /// Snapshots.
+    pub snapshots: u64,
+    /// Writable subvolumes apart from the volume's root.
+    pub clones: u64,
+    /// Room that the volume occupies on the medium, log included.
+    pub disk_bytes: u64,
+    /// Room of the log.
+    pub log_bytes: u64,
+    /// Memory of cached nodes.
+    pub cache_bytes: u64,
+    /// Wall-clock time of the last checkpoint, in nanoseconds since 1970.
+    pub last_checkpoint: Option<i64>,
+    /// Work that goes on in the background.
+    pub background: Background,
+    /// Why the store takes no writes, when it takes none.
+    pub read_only: Option<String>,
+}
+
+/// Work that is still to be done in the background.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Background {
+    /// Detached trees that are not reclaimed yet.
+    pub detached: u64,
+    /// Dropped engine trees that are not freed yet.
+    pub dropping: u64,
+    /// Clones that are to be pruned.
+    pub prunes: u64,
+    /// Inodes and records reclaimed since the owner started.
+    pub reclaimed: u64,
+}
+
+impl Background {
+    /// Whether nothing is left to do.
+    pub fn is_idle(&self) -> bool {
+        self.detached == 0 && self.dropping == 0 && self.prunes == 0
+    }
+}
+
+/// What PandoFS knows of a path beyond `stat`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Info {
+    /// Its attributes.
+    pub attr: Attr,
+    /// The subvolume that it lies in.
+    pub subvolume: u64,
+    /// Inode number inside the subvolume.
+    pub ino: u64,
+    /// Whether it is a subvolume's root.
+    pub subvolume_root: bool,
+    /// Whether the subvolume is read-only, as a snapshot is.
+    pub read_only: bool,
+    /// Snapshots of it, when it is a directory.
+    pub snapshots: Vec<Snapshot>,
+    /// Names of extended attributes.
+    pub xattrs: Vec<Bytes>,
+    /// Target, when it is a symbolic link.
+    pub target: Option<Bytes>,
+}
+
+/// Attributes, with what `stat` shows beside them.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct StatAnswer {
+    /// The attributes.
+    pub attr: Attr,
+    /// Target, when it is a symbolic link.
+    pub target: Option<Bytes>,
+}
+
+/// One snapshot.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Snapshot {
+    /// Its name.
+    pub name: Bytes,
+    /// The subvolume that it is.
+    pub subvolume: u64,
+    /// The lineage that it belongs to.
+    pub lineage: u64,
+    /// When it was taken, in nanoseconds since 1970.
+    pub created: i64,
+}
+
+/// One entry of a listing.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ListEntry {
+    /// Its name.
+    pub name: Bytes,
+    /// Its attributes.
+    pub attr: Attr,
+    /// Target, when it is a symbolic link.
+    pub target: Option<Bytes>,
+}

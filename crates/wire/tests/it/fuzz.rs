@@ -1,0 +1,61 @@
+//! Arbitrary bytes, and messages with flipped bits, decode to something or to an error.
+
+use wire::{
+    Body, Bytes, Call, Hello, Item, ListEntry, Reply, Request, Welcome, decode, encode, read_frame,
+};
+
+const ROUNDS: u64 = 20_000;
+
+fn decode_as_everything(bytes: &[u8]) {
+    drop(decode::<Request<'_>>(bytes));
+    drop(decode::<Reply>(bytes));
+    drop(decode::<Hello>(bytes));
+    drop(decode::<Welcome>(bytes));
+    drop(decode::<Vec<Item<'_>>>(bytes));
+    drop(decode::<Vec<ListEntry>>(bytes));
+    let mut buffer = Vec::new();
+    drop(read_frame(&mut std::io::Cursor::new(bytes), &mut buffer));
+}
+
+#[test]
+fn arbitrary_bytes_never_panic() {
+    let seed = fastrand::u64(..);
+    println!("seed {seed}");
+    let mut random = fastrand::Rng::with_seed(seed);
+    let mut bytes = Vec::new();
+    for _ in 0..ROUNDS {
+        bytes.clear();
+        let length = random.usize(..200);
+        // Small numbers reach deeper: they are what tags and lengths look like.
+        let small = random.bool();
+        bytes.extend((0..length).map(|_| if small { random.u8(..24) } else { random.u8(..) }));
+        decode_as_everything(&bytes);
+    }
+}
+
+#[test]
+fn damaged_messages_never_panic() {
+    let seed = fastrand::u64(..);
+    println!("seed {seed}");
+    let mut random = fastrand::Rng::with_seed(seed);
+    let request = Request {
+        id: 1,
+        call: Call::Import {
+            items: vec![Item::Begin { name: b"name" }, Item::Data { offset: 9, bytes: b"bytes" }],
+        },
+    };
+    let reply =
+        Reply { id: 3, body: Body::Entries { directory: Bytes(vec![1]), entries: Vec::new() } };
+    let mut messages = [Vec::new(), Vec::new()];
+    encode(&request, &mut messages[0]);
+    encode(&reply, &mut messages[1]);
+    for _ in 0..ROUNDS {
+        let mut bytes = messages[random.usize(..messages.len())].clone();
+        for _ in 0..random.usize(1..4) {
+            let at = random.usize(..bytes.len());
+            bytes[at] ^= 1 << random.u32(..8);
+        }
+        bytes.truncate(random.usize(..=bytes.len()));
+        decode_as_everything(&bytes);
+    }
+}

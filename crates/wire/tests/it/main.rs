@@ -1,0 +1,4 @@
+//! Messages: round trips, and arbitrary bytes.
+
+mod fuzz;
+mod roundtrip;

@@ -1,0 +1,71 @@
+//! What is encoded decodes to the same; frames keep their bounds.
+
+use std::io::Cursor;
+
+use wire::{
+    Body, Bytes, Call, FRAME_BYTES_MAX, Failure, FailureKind, FrameError, ImportAttr, Item, Reply,
+    Request, decode, encode, read_frame, write_frame,
+};
+
+#[test]
+fn requests_round_trip() {
+    let attr = ImportAttr { mode: 0o644, owner: Some((1, 2)), atime: -5, mtime: i64::MAX };
+    let calls = [
+        Call::Status,
+        Call::List { path: b"/a\xff", recursive: true },
+        Call::SnapshotRename { path: b"/", from: b"a", to: b"b" },
+        Call::Import {
+            items: vec![
+                Item::Enter { name: b"d" },
+                Item::File {
+                    name: b"f",
+                    attr,
+                    xattrs: vec![(b"user.a", b"1")],
+                    data: b"x",
+                    hold: 7,
+                },
+                Item::Data { offset: 1 << 40, bytes: &[0; 5000] },
+                Item::Leave { attr, xattrs: Vec::new() },
+            ],
+        },
+    ];
+    for call in calls {
+        let request = Request { id: 7, call };
+        let mut bytes = Vec::new();
+        encode(&request, &mut bytes);
+        assert_eq!(decode::<Request<'_>>(&bytes), Ok(request.clone()));
+        bytes.push(0);
+        assert!(decode::<Request<'_>>(&bytes).is_err(), "trailing byte accepted");
+    }
+}
+
+#[test]
+fn replies_round_trip() {
+    let failure = Failure::new(FailureKind::NoSpace, "full").at(b"/a").hint("delete something");
+    for body in [Body::Failed(failure), Body::Data(Bytes(vec![1, 2, 3]))] {
+        let reply = Reply { id: u32::MAX, body };
+        let mut bytes = Vec::new();
+        encode(&reply, &mut bytes);
+        assert_eq!(decode::<Reply>(&bytes), Ok(reply));
+    }
+}
+
+#[test]
+fn frames_round_trip_and_refuse_too_long_ones() {
+    let mut stream = Vec::new();
+    write_frame(&mut stream, b"one").unwrap();
+    write_frame(&mut stream, b"").unwrap();
+    let mut cursor = Cursor::new(stream.clone());
+    let mut buffer = Vec::new();
+    read_frame(&mut cursor, &mut buffer).unwrap();
+    assert_eq!(buffer, b"one");
+    read_frame(&mut cursor, &mut buffer).unwrap();
+    assert_eq!(buffer, b"");
+    assert!(matches!(read_frame(&mut cursor, &mut buffer), Err(FrameError::Closed)));
+
+    let long = ((FRAME_BYTES_MAX + 1) as u32).to_le_bytes();
+    let refused = read_frame(&mut Cursor::new(long), &mut buffer);
+    assert!(matches!(refused, Err(FrameError::TooLong(_))), "{refused:?}");
+    let torn = read_frame(&mut Cursor::new(&stream[..5]), &mut buffer);
+    assert!(torn.is_err_and(|error| error.is_gone()));
+}
