@@ -5,7 +5,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::{Bytes, Item};
+use crate::Bytes;
 
 /// First bytes of a connection.
 pub const HELLO_MAGIC: [u8; 8] = *b"pando-1\n";
@@ -142,11 +142,10 @@ pub enum Call<'a> {
     /// Does the next items of the import, in order. Not answered by itself: failed items are
     /// told with the answer to the next `ImportFlush`.
     Import {
-        /// The items.
-        #[serde(borrow)]
-        items: Vec<Item<'a>>,
+        /// The items, as [`crate::Items`] encodes them.
+        items: &'a [u8],
     },
-    /// Enters a directory that may be there already, and tells what it holds.
+    /// Enters a directory that may be there already, and tells what it holds (streamed).
     ImportEnter {
         /// Its name in the current directory.
         name: &'a [u8],

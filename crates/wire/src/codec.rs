@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum DecodeError {
     /// The bytes are not a message of this version.
-    #[error("not a message of protocol version {}: {0}", crate::VERSION)]
+    #[error("not a message of this protocol: {0}")]
     Malformed(postcard::Error),
     /// A message, and then something else.
     #[error("{0} bytes after the end of a message")]

@@ -3,7 +3,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::{Attr, Bytes, Kind};
+use crate::{Bytes, DecodeError, FailureKind, Kind, codec};
 
 /// The attributes that an import keeps. Times are nanoseconds since 1970.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -113,15 +113,6 @@ pub enum Item<'a> {
     },
 }
 
-/// Something that the directory of an import held before.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Existing {
-    /// Its name.
-    pub name: Bytes,
-    /// Its attributes.
-    pub attr: Attr,
-}
-
 /// An item that could not be done.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ItemError {
@@ -132,5 +123,46 @@ pub struct ItemError {
     /// Whether the import cannot go on (no room, store read-only).
     pub fatal: bool,
     /// What sort.
-    pub kind: crate::FailureKind,
+    pub kind: FailureKind,
+}
+
+/// Items on their way: each encoded behind the one before, so that neither side holds more than
+/// the bytes.
+#[derive(Debug, Clone, Default)]
+pub struct Items {
+    bytes: Vec<u8>,
+}
+
+impl Items {
+    /// Appends an item.
+    pub fn push(&mut self, item: &Item<'_>) {
+        codec::encode(item, &mut self.bytes);
+    }
+
+    /// The encoding, for `Call::Import`.
+    pub fn as_bytes(&self) -> &[u8] {
+        &self.bytes
+    }
+
+    /// Removes all items and keeps the memory.
+    pub fn clear(&mut self) {
+        self.bytes.clear();
+    }
+
+    /// Takes the first item off an encoding; `None` at its end.
+    pub fn next<'a>(bytes: &mut &'a [u8]) -> Option<Result<Item<'a>, DecodeError>> {
+        if bytes.is_empty() {
+            return None;
+        }
+        match postcard::take_from_bytes(bytes) {
+            Ok((item, rest)) => {
+                *bytes = rest;
+                Some(Ok(item))
+            }
+            Err(error) => {
+                *bytes = &[];
+                Some(Err(DecodeError::Malformed(error)))
+            }
+        }
+    }
 }

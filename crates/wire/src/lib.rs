@@ -21,7 +21,7 @@ pub use call::{Call, HELLO_MAGIC, Hello, Request, VERSION, Welcome};
 pub use codec::{DecodeError, decode, encode};
 pub use failure::{Failure, FailureKind};
 pub use frame::{FRAME_BYTES_MAX, FrameError, PAYLOAD_BYTES_MAX, read_frame, write_frame};
-pub use import::{Existing, ImportAttr, Item, ItemError};
+pub use import::{ImportAttr, Item, ItemError, Items};
 pub use reply::{
     Answer, Background, Body, Info, ListEntry, Progress, Reply, Snapshot, StatAnswer, Status,
 };

@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::{Attr, Bytes, Existing, Failure, ItemError};
+use crate::{Attr, Bytes, Failure, ItemError};
 
 /// One message of the owner.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -58,9 +58,11 @@ pub enum Answer {
     Stat(Box<StatAnswer>),
     /// To `SnapshotList`.
     Snapshots(Vec<Snapshot>),
-    /// To `ImportOpen` and `ImportEnter`: what was there before. `None`: nothing, the directory
-    /// is new.
-    Entered(Option<Vec<Existing>>),
+    /// To `ImportOpen` and `ImportEnter`, after what was there before.
+    Entered {
+        /// Whether the directory was there before.
+        existed: bool,
+    },
     /// To `ImportFlush` and `ImportClose`: what could not be done since the last answer.
     Imported(Vec<ItemError>),
 }

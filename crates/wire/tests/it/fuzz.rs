@@ -1,7 +1,8 @@
 //! Arbitrary bytes, and messages with flipped bits, decode to something or to an error.
 
 use wire::{
-    Body, Bytes, Call, Hello, Item, ListEntry, Reply, Request, Welcome, decode, encode, read_frame,
+    Body, Bytes, Call, Hello, Item, Items, ListEntry, Reply, Request, Welcome, decode, encode,
+    read_frame,
 };
 
 const ROUNDS: u64 = 20_000;
@@ -11,7 +12,10 @@ fn decode_as_everything(bytes: &[u8]) {
     drop(decode::<Reply>(bytes));
     drop(decode::<Hello>(bytes));
     drop(decode::<Welcome>(bytes));
-    drop(decode::<Vec<Item<'_>>>(bytes));
+    let mut rest = bytes;
+    while let Some(item) = Items::next(&mut rest) {
+        drop(item);
+    }
     drop(decode::<Vec<ListEntry>>(bytes));
     let mut buffer = Vec::new();
     drop(read_frame(&mut std::io::Cursor::new(bytes), &mut buffer));
@@ -38,12 +42,10 @@ fn damaged_messages_never_panic() {
     let seed = fastrand::u64(..);
     println!("seed {seed}");
     let mut random = fastrand::Rng::with_seed(seed);
-    let request = Request {
-        id: 1,
-        call: Call::Import {
-            items: vec![Item::Begin { name: b"name" }, Item::Data { offset: 9, bytes: b"bytes" }],
-        },
-    };
+    let mut items = Items::default();
+    items.push(&Item::Begin { name: b"name" });
+    items.push(&Item::Data { offset: 9, bytes: b"bytes" });
+    let request = Request { id: 1, call: Call::Import { items: items.as_bytes() } };
     let reply =
         Reply { id: 3, body: Body::Entries { directory: Bytes(vec![1]), entries: Vec::new() } };
     let mut messages = [Vec::new(), Vec::new()];

@@ -3,31 +3,17 @@
 use std::io::Cursor;
 
 use wire::{
-    Body, Bytes, Call, FRAME_BYTES_MAX, Failure, FailureKind, FrameError, ImportAttr, Item, Reply,
-    Request, decode, encode, read_frame, write_frame,
+    Body, Bytes, Call, FRAME_BYTES_MAX, Failure, FailureKind, FrameError, ImportAttr, Item, Items,
+    Reply, Request, decode, encode, read_frame, write_frame,
 };
 
 #[test]
 fn requests_round_trip() {
-    let attr = ImportAttr { mode: 0o644, owner: Some((1, 2)), atime: -5, mtime: i64::MAX };
     let calls = [
         Call::Status,
         Call::List { path: b"/a\xff", recursive: true },
         Call::SnapshotRename { path: b"/", from: b"a", to: b"b" },
-        Call::Import {
-            items: vec![
-                Item::Enter { name: b"d" },
-                Item::File {
-                    name: b"f",
-                    attr,
-                    xattrs: vec![(b"user.a", b"1")],
-                    data: b"x",
-                    hold: 7,
-                },
-                Item::Data { offset: 1 << 40, bytes: &[0; 5000] },
-                Item::Leave { attr, xattrs: Vec::new() },
-            ],
-        },
+        Call::Import { items: b"items" },
     ];
     for call in calls {
         let request = Request { id: 7, call };
@@ -37,6 +23,26 @@ fn requests_round_trip() {
         bytes.push(0);
         assert!(decode::<Request<'_>>(&bytes).is_err(), "trailing byte accepted");
     }
+}
+
+#[test]
+fn items_round_trip() {
+    let attr = ImportAttr { mode: 0o644, owner: Some((1, 2)), atime: -5, mtime: i64::MAX };
+    let all = [
+        Item::Enter { name: b"d" },
+        Item::File { name: b"f", attr, xattrs: vec![(b"user.a", b"1")], data: b"x", hold: 7 },
+        Item::Data { offset: 1 << 40, bytes: &[0; 5000] },
+        Item::Leave { attr, xattrs: Vec::new() },
+    ];
+    let mut items = Items::default();
+    for item in &all {
+        items.push(item);
+    }
+    let mut rest = items.as_bytes();
+    for item in &all {
+        assert_eq!(Items::next(&mut rest), Some(Ok(item.clone())));
+    }
+    assert_eq!(Items::next(&mut rest), None);
 }
 
 #[test]

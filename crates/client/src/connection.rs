@@ -1,0 +1,156 @@
+//! One connection to an owner: hello, requests, answers.
+
+use std::io::{BufReader, Write};
+use std::os::unix::net::UnixStream;
+use std::path::Path;
+
+use wire::{
+    Answer, Body, Call, Failure, FailureKind, FrameError, HELLO_MAGIC, Hello, Reply, Request,
+    VERSION, Welcome, decode, encode, read_frame, write_frame,
+};
+
+use crate::{Result, socket};
+
+/// A connection over which the owner has said welcome.
+#[derive(Debug)]
+pub struct Connection {
+    reader: BufReader<UnixStream>,
+    writer: UnixStream,
+    welcome: Welcome,
+    sent: Vec<u8>,
+    received: Vec<u8>,
+    last_id: u32,
+}
+
+/// What trying to connect gave.
+#[derive(Debug)]
+pub enum Opened {
+    /// There is an owner.
+    Connected(Connection),
+    /// Nobody listens.
+    NoOwner,
+    /// An owner closed the connection before it said welcome: it is leaving, or died.
+    Leaving,
+}
+
+impl Connection {
+    /// Connects to the owner of a volume directory.
+    pub fn open(volume: &Path) -> Result<Opened> {
+        let stream = match socket::connect(volume) {
+            Ok(Some(stream)) => stream,
+            Ok(None) => return Ok(Opened::NoOwner),
+            Err(error) => return Err(unreachable_volume(volume, &error)),
+        };
+        let reader = match stream.try_clone() {
+            Ok(clone) => BufReader::with_capacity(64 << 10, clone),
+            Err(error) => return Err(unreachable_volume(volume, &error)),
+        };
+        let mut connection = Connection {
+            reader,
+            writer: stream,
+            welcome: Welcome { magic: HELLO_MAGIC, version: VERSION, pid: 0, mount_point: None },
+            sent: Vec::new(),
+            received: Vec::new(),
+            last_id: 0,
+        };
+        encode(&Hello { magic: HELLO_MAGIC, version: VERSION }, &mut connection.sent);
+        let hello = write_frame(&mut connection.writer, &connection.sent)
+            .map_err(FrameError::from)
+            .and_then(|()| read_frame(&mut connection.reader, &mut connection.received));
+        match hello {
+            Ok(()) => {}
+            Err(error) if error.is_gone() => return Ok(Opened::Leaving),
+            Err(error) => return Err(Failure::new(FailureKind::Protocol, error.to_string())),
+        }
+        connection.welcome = decode(&connection.received).map_err(|error| not_ours(&error))?;
+        let Welcome { magic, version, pid, .. } = connection.welcome;
+        if magic != HELLO_MAGIC {
+            return Err(not_ours(&"its first bytes are another protocol's"));
+        }
+        if version != VERSION {
+            let message = format!(
+                "the owner of {} (pid {pid}) speaks protocol version {version}, this program \
+                 {VERSION}",
+                volume.display()
+            );
+            return Err(Failure::new(FailureKind::Protocol, message)
+                .hint("unmount the volume and mount it with one version of pando"));
+        }
+        Ok(Opened::Connected(connection))
+    }
+
+    /// What the owner said of itself.
+    pub fn welcome(&self) -> &Welcome {
+        &self.welcome
+    }
+
+    /// A second handle of the socket, with which another thread can end a wait.
+    pub fn stream(&self) -> std::io::Result<UnixStream> {
+        self.writer.try_clone()
+    }
+
+    /// Sends a request without waiting; returns the number that its answer will carry.
+    pub fn send(&mut self, call: Call<'_>) -> Result<u32> {
+        self.last_id = self.last_id.wrapping_add(1);
+        self.sent.clear();
+        // The length stands before the message, so that a small one leaves in one write.
+        self.sent.extend([0; 4]);
+        encode(&Request { id: self.last_id, call }, &mut self.sent);
+        let length = self.sent.len() - 4;
+        assert!(length <= wire::FRAME_BYTES_MAX, "a request of {length} bytes");
+        self.sent[..4].copy_from_slice(&(length as u32).to_le_bytes());
+        self.writer.write_all(&self.sent).map_err(|error| self.gone(&error.into()))?;
+        Ok(self.last_id)
+    }
+
+    /// Reads the next part of any answer.
+    pub fn receive(&mut self) -> Result<Reply> {
+        read_frame(&mut self.reader, &mut self.received).map_err(|error| self.gone(&error))?;
+        decode(&self.received).map_err(|error| not_ours(&error))
+    }
+
+    /// Sends a request and waits for the end of its answer; `part` sees the parts before.
+    pub fn call(
+        &mut self,
+        call: Call<'_>,
+        part: &mut dyn FnMut(Body) -> Result<()>,
+    ) -> Result<Answer> {
+        let id = self.send(call)?;
+        loop {
+            let reply = self.receive()?;
+            if reply.id != id {
+                return Err(not_ours(&"an answer to a request that is not open"));
+            }
+            match reply.body {
+                Body::Done(answer) => return Ok(answer),
+                Body::Failed(failure) => return Err(failure),
+                body => part(body)?,
+            }
+        }
+    }
+
+    /// A request whose answer has no parts.
+    pub fn ask(&mut self, call: Call<'_>) -> Result<Answer> {
+        self.call(call, &mut |_| Ok(()))
+    }
+
+    fn gone(&self, error: &FrameError) -> Failure {
+        let pid = self.welcome.pid;
+        let message = format!("the owner of the volume (pid {pid}) went away: {error}");
+        Failure::new(FailureKind::Other, message)
+            .hint("run the command again: the volume recovers when it is next used")
+    }
+}
+
+fn not_ours(error: &dyn std::fmt::Display) -> Failure {
+    Failure::new(FailureKind::Protocol, format!("the owner's answer is not understood: {error}"))
+}
+
+fn unreachable_volume(volume: &Path, error: &std::io::Error) -> Failure {
+    let kind = match error.kind() {
+        std::io::ErrorKind::NotFound | std::io::ErrorKind::NotADirectory => FailureKind::NotFound,
+        std::io::ErrorKind::PermissionDenied => FailureKind::Permission,
+        _ => FailureKind::Other,
+    };
+    Failure::new(kind, format!("cannot reach the volume {}: {error}", volume.display()))
+}

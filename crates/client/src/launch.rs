@@ -1,0 +1,67 @@
+//! What a process that was started in the background tells the one that started it, over its
+//! standard output, before it lets go of it: one frame.
+
+use std::io::{self, Read, Write};
+
+use serde::{Deserialize, Serialize};
+use wire::{Failure, FailureKind, FrameError, decode, encode, read_frame, write_frame};
+
+/// How a start went.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Launch {
+    /// It owns the volume, and is mounted where a mount was asked for.
+    Ready {
+        /// The process.
+        pid: u32,
+    },
+    /// Another process owns the volume, and listens.
+    Taken,
+    /// It could not.
+    Failed(Failure),
+}
+
+/// Where the report goes: written at most once.
+#[derive(Debug)]
+pub struct LaunchReport<W>(Option<W>);
+
+impl<W: Write> LaunchReport<W> {
+    /// Reports into `to`.
+    pub fn new(to: W) -> LaunchReport<W> {
+        LaunchReport(Some(to))
+    }
+
+    /// Reports; a second report goes nowhere, nor does one that nobody reads any more.
+    pub fn tell(&mut self, launch: &Launch) {
+        if let Some(mut to) = self.0.take() {
+            let mut bytes = Vec::new();
+            encode(launch, &mut bytes);
+            let told = write_frame(&mut to, &bytes).and_then(|()| to.flush());
+            if let Err(error) = told {
+                tracing::debug!(%error, "nobody reads the launch report");
+            }
+        }
+    }
+}
+
+impl Launch {
+    /// Reads the report of a process that was just started.
+    pub fn read(from: &mut impl Read) -> Launch {
+        let mut bytes = Vec::new();
+        let failed = |message: String| Launch::Failed(Failure::new(FailureKind::Other, message));
+        match read_frame(from, &mut bytes) {
+            Ok(()) => match decode(&bytes) {
+                Ok(launch) => launch,
+                Err(error) => failed(format!("the owner's report is not understood: {error}")),
+            },
+            Err(FrameError::Closed) => {
+                failed("the owner stopped before it was ready; see owner.log in the volume".into())
+            }
+            Err(error) => failed(format!("the owner's report broke off: {error}")),
+        }
+    }
+
+    /// For `map_err` at the place where a process is started.
+    pub fn not_started(error: &io::Error) -> Failure {
+        Failure::new(FailureKind::Other, format!("cannot start an owner: {error}"))
+    }
+}

@@ -1,0 +1,71 @@
+//! Who is at the other end of a Unix socket, on the kernel's word: user, group and supplementary
+//! groups at the time of `connect`. Nothing that the peer sends counts.
+#![expect(unsafe_code, reason = "SO_PEERCRED and SO_PEERGROUPS have no safe wrapper for our needs")]
+
+use std::io;
+use std::os::fd::{AsRawFd, BorrowedFd};
+
+/// Most supplementary groups that the kernel lets a process have (`NGROUPS_MAX`).
+const GROUPS_MAX: usize = 65_536;
+
+/// Credentials of the other end.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Peer {
+    /// Its process, 0 when it is in another pid namespace.
+    pub pid: i32,
+    /// Effective user.
+    pub uid: u32,
+    /// Effective group.
+    pub gid: u32,
+    /// Supplementary groups.
+    pub groups: Vec<u32>,
+}
+
+/// Asks the kernel who is at the other end of a connected Unix socket.
+pub fn peer(socket: BorrowedFd<'_>) -> io::Result<Peer> {
+    let mut credentials = libc::ucred { pid: 0, uid: 0, gid: 0 };
+    let mut length = size_of::<libc::ucred>() as libc::socklen_t;
+    // SAFETY: the descriptor is borrowed, so it is open; the buffer is a live `ucred` and
+    // `length` is its size.
+    let status = unsafe {
+        libc::getsockopt(
+            socket.as_raw_fd(),
+            libc::SOL_SOCKET,
+            libc::SO_PEERCRED,
+            (&raw mut credentials).cast(),
+            &raw mut length,
+        )
+    };
+    if status != 0 {
+        return Err(io::Error::last_os_error());
+    }
+    let groups = groups(socket)?;
+    Ok(Peer { pid: credentials.pid, uid: credentials.uid, gid: credentials.gid, groups })
+}
+
+fn groups(socket: BorrowedFd<'_>) -> io::Result<Vec<u32>> {
+    let mut groups = vec![0_u32; 64];
+    loop {
+        let mut length = (groups.len() * size_of::<u32>()) as libc::socklen_t;
+        // SAFETY: the descriptor is borrowed, so it is open; the buffer is live and `length` is
+        // its size in bytes, which the kernel does not exceed.
+        let status = unsafe {
+            libc::getsockopt(
+                socket.as_raw_fd(),
+                libc::SOL_SOCKET,
+                libc::SO_PEERGROUPS,
+                groups.as_mut_ptr().cast(),
+                &raw mut length,
+            )
+        };
+        if status == 0 {
+            groups.truncate(length as usize / size_of::<u32>());
+            return Ok(groups);
+        }
+        let error = io::Error::last_os_error();
+        if error.raw_os_error() != Some(libc::ERANGE) || groups.len() >= GROUPS_MAX {
+            return Err(error);
+        }
+        groups.resize(GROUPS_MAX, 0);
+    }
+}

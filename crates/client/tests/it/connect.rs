@@ -1,0 +1,118 @@
+//! Sockets of any path length, owners that leave, peers.
+
+use std::cell::Cell;
+use std::os::fd::AsFd;
+use std::path::{Path, PathBuf};
+
+use client::{Connection, Launch, LaunchReport, Opened, bind, connect_or_spawn, peer};
+use device::SystemClock;
+use wire::{
+    Answer, Body, Call, Failure, FailureKind, HELLO_MAGIC, Reply, Request, VERSION, Welcome,
+    decode, encode, read_frame, write_frame,
+};
+
+/// Accepts one connection and answers every request with nothing.
+fn serve_one(listener: &std::os::unix::net::UnixListener, version: u32) {
+    let (mut stream, _) = listener.accept().unwrap();
+    let mut buffer = Vec::new();
+    read_frame(&mut stream, &mut buffer).unwrap();
+    let mut out = Vec::new();
+    encode(&Welcome { magic: HELLO_MAGIC, version, pid: 77, mount_point: None }, &mut out);
+    write_frame(&mut stream, &out).unwrap();
+    while read_frame(&mut stream, &mut buffer).is_ok() {
+        let Request { id, .. } = decode(&buffer).unwrap();
+        out.clear();
+        encode(&Reply { id, body: Body::Done(Answer::Nothing) }, &mut out);
+        write_frame(&mut stream, &out).unwrap();
+    }
+}
+
+fn long_directory(below: &Path) -> PathBuf {
+    let path = below.join("x".repeat(200)).join("y".repeat(200));
+    std::fs::create_dir_all(&path).unwrap();
+    path
+}
+
+#[test]
+fn a_path_longer_than_a_socket_address_works() {
+    let temporary = tempfile::tempdir().unwrap();
+    let volume = long_directory(temporary.path());
+    let listener = bind(&volume).unwrap();
+    let server = device::spawn("server", move || serve_one(&listener, VERSION)).unwrap();
+    let Opened::Connected(mut connection) = Connection::open(&volume).unwrap() else {
+        panic!("not connected");
+    };
+    assert_eq!(connection.welcome().pid, 77);
+    assert_eq!(connection.ask(Call::Sync).unwrap(), Answer::Nothing);
+    drop(connection);
+    server.join().unwrap();
+}
+
+#[test]
+fn a_socket_left_behind_counts_as_no_owner_and_is_replaced() {
+    let temporary = tempfile::tempdir().unwrap();
+    drop(bind(temporary.path()).unwrap());
+    assert!(temporary.path().join(client::SOCKET).exists(), "the name stays");
+    assert!(matches!(Connection::open(temporary.path()), Ok(Opened::NoOwner)));
+    drop(bind(temporary.path()).unwrap());
+}
+
+#[test]
+fn another_protocol_version_is_named() {
+    let temporary = tempfile::tempdir().unwrap();
+    let listener = bind(temporary.path()).unwrap();
+    let server = device::spawn("server", move || serve_one(&listener, VERSION + 1)).unwrap();
+    let failure = Connection::open(temporary.path()).unwrap_err();
+    assert_eq!(failure.kind, FailureKind::Protocol);
+    assert!(failure.message.contains("77"), "{failure:?}");
+    server.join().unwrap();
+}
+
+#[test]
+fn an_owner_that_leaves_is_replaced_by_one_that_is_spawned() {
+    let temporary = tempfile::tempdir().unwrap();
+    let volume = temporary.path().to_owned();
+    let leaving = bind(&volume).unwrap();
+    let leaver = device::spawn("leaver", move || drop(leaving.accept().unwrap())).unwrap();
+    let spawned = Cell::new(0);
+    let mut servers = Vec::new();
+    let connection = connect_or_spawn(&volume, &SystemClock::new(), &mut || {
+        spawned.set(spawned.get() + 1);
+        if spawned.get() == 1 {
+            return Ok(Launch::Taken);
+        }
+        let listener = bind(&volume).unwrap();
+        servers.push(device::spawn("server", move || serve_one(&listener, VERSION)).unwrap());
+        Ok(Launch::Ready { pid: 77 })
+    })
+    .unwrap();
+    assert_eq!(spawned.get(), 2);
+    drop(connection);
+    leaver.join().unwrap();
+    for server in servers {
+        server.join().unwrap();
+    }
+}
+
+#[test]
+fn a_directory_that_is_not_there_is_an_error() {
+    let failure = Connection::open(Path::new("/nowhere/at/all")).unwrap_err();
+    assert_eq!(failure.kind, FailureKind::NotFound);
+}
+
+#[test]
+fn the_kernel_tells_who_connects() {
+    let (one, _other) = std::os::unix::net::UnixStream::pair().unwrap();
+    let found = peer(one.as_fd()).unwrap();
+    assert_eq!(found.pid, std::process::id().cast_signed());
+    assert_eq!(found.uid, rustix::process::geteuid().as_raw());
+}
+
+#[test]
+fn launch_reports_round_trip() {
+    let failed = Launch::Failed(Failure::new(FailureKind::NoSpace, "full"));
+    let mut bytes = Vec::new();
+    LaunchReport::new(&mut bytes).tell(&failed);
+    assert_eq!(Launch::read(&mut bytes.as_slice()), failed);
+    assert!(matches!(Launch::read(&mut [].as_slice()), Launch::Failed(_)));
+}
