@@ -1,1 +1,12 @@
-//! Skeleton.
+//! What tests of every crate share: the oracle store, the simulated medium, conformance suites.
+//!
+//! [`MemStore`] says what a store answers; [`SimDevice`] is a medium whose power can be cut at
+//! any write or sync. Private doubles of either are not written anywhere else.
+
+mod env;
+mod mem;
+pub mod sim;
+
+pub use env::{SeededRandom, SimClock, SimEnv, sim_env};
+pub use mem::{MemPinned, MemStore};
+pub use sim::{CrashPolicy, Fault, FaultError, FaultOn, Op, SimDevice};

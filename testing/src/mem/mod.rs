@@ -1,0 +1,8 @@
+//! `MemStore`: the oracle. Every tree is an ordered map behind an `Arc`, so that a clone and a
+//! pinned state are exact by construction.
+
+mod commit;
+mod cursor;
+mod store;
+
+pub use store::{MemPinned, MemStore};

@@ -1,0 +1,339 @@
+//! The oracle behind the trait: one lock around a copy-on-write set of trees.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use store::{
+    Barrier, Batch, CommitToken, Cursor, DiffCursor, Durability, Error, KeyRange, Lsn, Pinned,
+    Read, Result, Stats, Store, TreeId,
+};
+
+use super::commit::{self, Trees};
+use super::cursor::{MemCursor, MemDiff, Source, find};
+
+/// How long until a flush would be due when nothing waits.
+const FLUSH_INTERVAL: Duration = Duration::from_secs(5);
+
+/// A store in memory that keeps no promise but to be right.
+///
+/// Invariants: `durable <= last`; `synced`, when it is kept, is the set of trees as of `durable`.
+pub struct MemStore {
+    state: Mutex<State>,
+    durability: Durability,
+}
+
+struct State {
+    trees: Arc<Trees>,
+    last: Lsn,
+    synced: Option<Arc<Trees>>,
+    durable: Lsn,
+    barrier: Option<Arc<dyn Barrier>>,
+    full: bool,
+    closed: bool,
+    dropping: u64,
+    syncs: u64,
+    written_bytes: u64,
+    checkpoints: u64,
+}
+
+impl Default for MemStore {
+    fn default() -> MemStore {
+        MemStore::new()
+    }
+}
+
+impl MemStore {
+    /// An empty store whose commits become durable by `sync`.
+    pub fn new() -> MemStore {
+        MemStore::with_durability(Durability::Async)
+    }
+
+    /// An empty store.
+    pub fn with_durability(durability: Durability) -> MemStore {
+        MemStore::from_trees(Arc::default(), Lsn(0), durability)
+    }
+
+    fn from_trees(trees: Arc<Trees>, last: Lsn, durability: Durability) -> MemStore {
+        MemStore {
+            state: Mutex::new(State {
+                synced: None,
+                trees,
+                last,
+                durable: last,
+                barrier: None,
+                full: false,
+                closed: false,
+                dropping: 0,
+                syncs: 0,
+                written_bytes: 0,
+                checkpoints: 0,
+            }),
+            durability,
+        }
+    }
+
+    /// The same store, which remembers what was synced, so that [`MemStore::after_crash`] may be
+    /// called. It costs a copy of each changed tree at every sync.
+    #[must_use]
+    pub fn keep_synced(self) -> MemStore {
+        {
+            let mut state = self.state.lock();
+            state.synced = Some(Arc::clone(&state.trees));
+        }
+        self
+    }
+
+    /// The store as it would be opened after the power was cut now: what was synced.
+    #[must_use]
+    pub fn after_crash(&self) -> MemStore {
+        let state = self.state.lock();
+        let synced = state.synced.clone().expect("invariant: made with keep_synced");
+        MemStore::from_trees(synced, state.durable, self.durability).keep_synced()
+    }
+
+    /// From now on commits answer `NoSpace`, or no longer do.
+    pub fn set_full(&self, full: bool) {
+        self.state.lock().full = full;
+    }
+
+    /// The trees that exist, in order.
+    pub fn trees(&self) -> Vec<TreeId> {
+        self.state.lock().trees.keys().copied().collect()
+    }
+
+    /// All keys and values of a tree, in order.
+    pub fn dump(&self, tree: TreeId) -> Result<Vec<(Vec<u8>, Vec<u8>)>> {
+        self.look(|trees| {
+            let found = find(trees, tree)?;
+            Ok(found.iter().map(|(key, value)| (key.clone(), value.to_vec())).collect())
+        })
+    }
+
+    /// The state as a pinned one, without a box.
+    pub fn pin_state(&self) -> MemPinned {
+        let state = self.state.lock();
+        MemPinned { trees: Arc::clone(&state.trees), last: state.last }
+    }
+
+    /// Syncs everything that was committed before the call. The barrier is reached without the
+    /// lock, as it may read the store.
+    fn sync_all(&self) -> Result<()> {
+        let (barrier, trees, last) = {
+            let state = self.state.lock();
+            let trees = state.synced.is_some().then(|| Arc::clone(&state.trees));
+            (state.barrier.clone(), trees, state.last)
+        };
+        if let Some(barrier) = barrier {
+            barrier.reach()?;
+        }
+        let mut state = self.state.lock();
+        state.syncs += 1;
+        if state.durable < last {
+            state.durable = last;
+            state.synced = trees;
+        }
+        Ok(())
+    }
+}
+
+impl Source for MemStore {
+    fn look<T>(&self, body: impl FnOnce(&Trees) -> T) -> T {
+        body(&self.state.lock().trees)
+    }
+}
+
+fn get_from(trees: &Trees, tree: TreeId, key: &[u8], found: &mut dyn FnMut(&[u8])) -> Result<bool> {
+    let value = find(trees, tree)?.get(key);
+    if let Some(value) = value {
+        found(value);
+    }
+    Ok(value.is_some())
+}
+
+impl Read for MemStore {
+    fn get_with(&self, tree: TreeId, key: &[u8], found: &mut dyn FnMut(&[u8])) -> Result<bool> {
+        let state = self.state.lock();
+        get_from(&state.trees, tree, key, found)
+    }
+
+    fn scan(&self, tree: TreeId, range: KeyRange) -> Result<Box<dyn Cursor + '_>> {
+        Ok(Box::new(MemCursor::new(self, tree, range)?))
+    }
+}
+
+impl Store for MemStore {
+    fn commit(&self, batch: &Batch) -> Result<CommitToken> {
+        assert!(batch.check().is_ok(), "batch of {} bytes", batch.as_bytes().len());
+        let token = {
+            let mut state = self.state.lock();
+            let state = &mut *state;
+            if state.closed {
+                return Err(Error::ReadOnly(Arc::from("the store was closed")));
+            }
+            if state.full {
+                return Err(Error::NoSpace("the log"));
+            }
+            // Trees are shared with this draft until an operation changes them.
+            let mut draft = Trees::clone(&state.trees);
+            let simple = batch.ops().all(|op| op.is_ok_and(|op| names_existing(&draft, &op)));
+            let applied = if simple {
+                // Nothing can be refused, so the trees may be changed in their place.
+                drop(draft);
+                commit::apply(Arc::make_mut(&mut state.trees), batch)?
+            } else {
+                let applied = commit::apply(&mut draft, batch)?;
+                state.trees = Arc::new(draft);
+                applied
+            };
+            state.dropping += applied.dropped;
+            state.last = Lsn(state.last.0 + 1);
+            state.written_bytes += batch.as_bytes().len() as u64;
+            CommitToken(state.last)
+        };
+        if self.durability == Durability::Sync {
+            self.sync(token)?;
+        }
+        Ok(token)
+    }
+
+    fn sync(&self, up_to: CommitToken) -> Result<()> {
+        if self.durable() >= up_to { Ok(()) } else { self.sync_all() }
+    }
+
+    fn last_commit(&self) -> CommitToken {
+        CommitToken(self.state.lock().last)
+    }
+
+    fn durable(&self) -> CommitToken {
+        CommitToken(self.state.lock().durable)
+    }
+
+    fn flush_if_due(&self) -> Result<Duration> {
+        self.sync(self.last_commit())?;
+        Ok(FLUSH_INTERVAL)
+    }
+
+    fn pin(&self) -> Result<Box<dyn Pinned>> {
+        Ok(Box::new(self.pin_state()))
+    }
+
+    fn diff(&self, old: TreeId, new: TreeId) -> Result<Box<dyn DiffCursor + '_>> {
+        self.look(|trees| {
+            let diff = MemDiff::new(find(trees, old)?, find(trees, new)?);
+            Ok(Box::new(diff) as Box<dyn DiffCursor>)
+        })
+    }
+
+    fn checkpoint(&self) -> Result<bool> {
+        self.sync_all()?;
+        self.state.lock().checkpoints += 1;
+        Ok(true)
+    }
+
+    fn checkpoint_due(&self) -> bool {
+        false
+    }
+
+    fn reclaim_step(&self, nodes: usize) -> Result<bool> {
+        let mut state = self.state.lock();
+        state.dropping = state.dropping.saturating_sub(nodes as u64);
+        Ok(state.dropping > 0)
+    }
+
+    fn tree_exists(&self, tree: TreeId) -> Result<bool> {
+        Ok(self.state.lock().trees.contains_key(&tree))
+    }
+
+    fn set_barrier(&self, barrier: Arc<dyn Barrier>) {
+        self.state.lock().barrier = Some(barrier);
+    }
+
+    fn stats(&self) -> Stats {
+        let state = self.state.lock();
+        Stats {
+            engine: "memory",
+            durability: self.durability,
+            trees: state.trees.len() as u64,
+            dropping: state.dropping,
+            disk_bytes: 0,
+            log_bytes: 0,
+            written_bytes: state.written_bytes,
+            syncs: state.syncs,
+            cache_bytes: 0,
+            last_checkpoint: None,
+            checkpoints: state.checkpoints,
+            replayed: 0,
+        }
+    }
+
+    fn close(&self) -> Result<()> {
+        self.sync_all()?;
+        self.state.lock().closed = true;
+        Ok(())
+    }
+}
+
+/// Whether an operation changes keys of a tree that exists, and so cannot be refused.
+fn names_existing(trees: &Trees, op: &format::batch::Op<'_>) -> bool {
+    use format::batch::Op;
+    match op {
+        Op::Put { tree, .. }
+        | Op::Delete { tree, .. }
+        | Op::DeleteRange { tree, .. }
+        | Op::Merge { tree, .. } => trees.contains_key(&TreeId(*tree)),
+        Op::CreateTree { .. } | Op::CloneTree { .. } | Op::DropTree { .. } => false,
+    }
+}
+
+/// One state of a [`MemStore`].
+pub struct MemPinned {
+    trees: Arc<Trees>,
+    last: Lsn,
+}
+
+impl Source for MemPinned {
+    fn look<T>(&self, body: impl FnOnce(&Trees) -> T) -> T {
+        body(&self.trees)
+    }
+}
+
+impl Read for MemPinned {
+    fn get_with(&self, tree: TreeId, key: &[u8], found: &mut dyn FnMut(&[u8])) -> Result<bool> {
+        get_from(&self.trees, tree, key, found)
+    }
+
+    fn scan(&self, tree: TreeId, range: KeyRange) -> Result<Box<dyn Cursor + '_>> {
+        Ok(Box::new(MemCursor::new(self, tree, range)?))
+    }
+}
+
+impl Pinned for MemPinned {
+    fn commit(&self) -> CommitToken {
+        CommitToken(self.last)
+    }
+
+    fn visit_shared_once(
+        &self,
+        trees: &mut dyn Iterator<Item = TreeId>,
+        prefix: &[u8],
+        visit: &mut dyn FnMut(&[u8], &[u8]),
+    ) -> Result<()> {
+        // Trees that were cloned and not changed since are one allocation.
+        let mut seen = BTreeSet::new();
+        let range = KeyRange::prefix(prefix);
+        for tree in trees {
+            let tree = find(&self.trees, tree)?;
+            if seen.insert(Arc::as_ptr(tree)) {
+                for (key, value) in tree.range(range.from.clone()..) {
+                    if !range.contains(key) {
+                        break;
+                    }
+                    visit(key, value);
+                }
+            }
+        }
+        Ok(())
+    }
+}

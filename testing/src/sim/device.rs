@@ -1,0 +1,383 @@
+//! The handle that code under test is given as its `Device`, and that a test drives.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::io;
+use std::sync::Arc;
+
+use device::{Device, Error, File, Lock, Metadata, Result, Space};
+use parking_lot::{Mutex, MutexGuard};
+
+use super::CrashPolicy;
+use super::content::{BLOCK, Change};
+use super::crash;
+use super::fault::{Fault, Op};
+use super::file::{SimFile, SimLock};
+use super::medium::{Medium, NodeNo};
+
+/// Size of a medium that was given no capacity, in bytes.
+const UNBOUNDED: u64 = 1 << 44;
+
+/// A simulated medium. A clone is another handle of the same one; [`SimDevice::copy`] is another
+/// medium.
+#[derive(Clone)]
+pub struct SimDevice {
+    pub(super) state: Arc<Mutex<State>>,
+}
+
+/// What is called before each operation.
+type Watcher = Box<dyn FnMut(&SimDevice, u64) + Send>;
+
+/// Calls so far, and their bytes.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Counts {
+    /// Calls of each kind.
+    pub calls: BTreeMap<Op, u64>,
+    /// Bytes read.
+    pub read_bytes: u64,
+    /// Bytes written.
+    pub written_bytes: u64,
+}
+
+impl Counts {
+    /// Calls of one kind.
+    pub fn of(&self, op: Op) -> u64 {
+        self.calls.get(&op).copied().unwrap_or(0)
+    }
+}
+
+pub(super) struct State {
+    pub(super) medium: Medium,
+    pub(super) random: fastrand::Rng,
+    pub(super) counts: Counts,
+    pub(super) locked: BTreeSet<NodeNo>,
+    ops: u64,
+    crash_at: u64,
+    power_is_cut: bool,
+    faults: Vec<Fault>,
+    watcher: Option<Watcher>,
+}
+
+impl SimDevice {
+    /// An empty medium of unbounded size.
+    pub fn new(seed: u64) -> SimDevice {
+        SimDevice::with(Medium::new(), seed)
+    }
+
+    fn with(medium: Medium, seed: u64) -> SimDevice {
+        SimDevice {
+            state: Arc::new(Mutex::new(State {
+                medium,
+                random: fastrand::Rng::with_seed(seed),
+                counts: Counts::default(),
+                locked: BTreeSet::new(),
+                ops: 0,
+                crash_at: u64::MAX,
+                power_is_cut: false,
+                faults: Vec::new(),
+                watcher: None,
+            })),
+        }
+    }
+
+    /// Another medium with the same bytes, pending ones included; nothing is open or locked, and
+    /// counters, faults and watchers start anew.
+    #[must_use]
+    pub fn copy(&self) -> SimDevice {
+        let state = self.state.lock();
+        let seed = state.random.clone().u64(..);
+        let mut medium = state.medium.clone();
+        drop(state);
+        let mut nameless = Vec::new();
+        for (&node, file) in &mut medium.files {
+            file.handles = 0;
+            if file.names == 0 {
+                nameless.push(node);
+            }
+        }
+        for node in nameless {
+            medium.release(node);
+        }
+        SimDevice::with(medium, seed)
+    }
+
+    /// The medium as it may look after the power is cut now.
+    #[must_use]
+    pub fn after_crash(&self, policy: CrashPolicy, seed: u64) -> SimDevice {
+        let mut random = fastrand::Rng::with_seed(seed);
+        let medium = crash::after(&self.state.lock().medium, policy, &mut random);
+        SimDevice::with(medium, seed)
+    }
+
+    /// Operations so far: calls that change the medium, failed ones included.
+    pub fn ops(&self) -> u64 {
+        self.state.lock().ops
+    }
+
+    /// Calls so far.
+    pub fn counts(&self) -> Counts {
+        self.state.lock().counts.clone()
+    }
+
+    /// Cuts the power before operation `op` (from 0, as [`SimDevice::ops`] counts): it and every
+    /// call after it fail.
+    pub fn crash_at(&self, op: u64) {
+        self.state.lock().crash_at = op;
+    }
+
+    /// Whether the power is cut.
+    pub fn has_crashed(&self) -> bool {
+        self.state.lock().power_is_cut
+    }
+
+    /// Before each operation calls `watcher` with a copy of the medium and the operation's number,
+    /// so that one run visits every crash point. The watcher must not use this medium.
+    pub fn watch(&self, watcher: impl FnMut(&SimDevice, u64) + Send + 'static) {
+        self.state.lock().watcher = Some(Box::new(watcher));
+    }
+
+    /// Ends [`SimDevice::watch`].
+    pub fn unwatch(&self) {
+        self.state.lock().watcher = None;
+    }
+
+    /// Orders a fault.
+    pub fn inject(&self, fault: Fault) {
+        self.state.lock().faults.push(fault);
+    }
+
+    /// Takes back the faults that have not struck.
+    pub fn clear_faults(&self) {
+        self.state.lock().faults.clear();
+    }
+
+    /// Whether a fault that was ordered has not struck yet.
+    pub fn faults_left(&self) -> bool {
+        self.state.lock().faults.iter().any(|fault| fault.times > 0)
+    }
+
+    /// Sets the size of the medium in bytes; what is there stays.
+    pub fn set_capacity(&self, bytes: Option<u64>) {
+        self.state.lock().medium.blocks_max = bytes.map(|bytes| bytes / BLOCK);
+    }
+
+    /// Room taken, in bytes.
+    pub fn used_bytes(&self) -> u64 {
+        self.state.lock().medium.blocks_used * BLOCK
+    }
+
+    /// All files with their lengths, by path.
+    pub fn files(&self) -> Vec<(String, u64)> {
+        let state = self.state.lock();
+        let mut found = Vec::new();
+        let mut to_visit = vec![(String::new(), super::medium::ROOT)];
+        while let Some((path, node)) = to_visit.pop() {
+            for (name, &child) in &state.medium.dirs[&node].current {
+                let path = if path.is_empty() { name.clone() } else { format!("{path}/{name}") };
+                match state.medium.files.get(&child) {
+                    Some(file) => found.push((path, file.current.length())),
+                    None => to_visit.push((path, child)),
+                }
+            }
+        }
+        found.sort();
+        found
+    }
+
+    /// The bytes of a file.
+    pub fn read_file(&self, path: &str) -> Vec<u8> {
+        let mut state = self.state.lock();
+        let node = state.medium.find_file(path).expect("invariant: the test names a file");
+        state.medium.file(node).current.to_vec()
+    }
+
+    /// Damage: flips a bit of a file, counted from its first byte's lowest bit.
+    pub fn flip_bit(&self, path: &str, bit: u64) {
+        self.damage(path, |content| {
+            let mut byte = [0];
+            assert_eq!(content.read(&mut byte, bit / 8), 1, "bit {bit} is beyond the end");
+            content.write(&[byte[0] ^ 1 << (bit % 8)], bit / 8);
+        });
+    }
+
+    /// Damage: overwrites bytes of a file.
+    pub fn overwrite(&self, path: &str, offset: u64, bytes: &[u8]) {
+        self.damage(path, |content| content.write(bytes, offset));
+    }
+
+    /// Damage: cuts a file off.
+    pub fn truncate(&self, path: &str, length: u64) {
+        self.damage(path, |content| content.apply(&Change::SetLen(length)));
+    }
+
+    /// Damage: removes a file for good.
+    pub fn delete(&self, path: &str) {
+        let mut state = self.state.lock();
+        let (directory, _) = path.rsplit_once('/').unwrap_or(("", path));
+        let removed = state.medium.remove(path);
+        removed.and_then(|()| state.medium.sync_dir(directory)).expect("invariant: it is there");
+    }
+
+    fn damage(&self, path: &str, mut change: impl FnMut(&mut super::content::Content)) {
+        let mut state = self.state.lock();
+        let state = &mut *state;
+        let node = state.medium.find_file(path).expect("invariant: the test names a file");
+        state.medium.sync_file(node);
+        let file = state.medium.file(node);
+        let before = file.current.blocks_reserved();
+        change(&mut file.current);
+        change(&mut file.durable);
+        let after = file.current.blocks_reserved();
+        state.medium.blocks_used = state.medium.blocks_used - before + after;
+    }
+
+    /// Counts a call and lets it pass, or says why it fails.
+    pub(super) fn begin(&self, op: Op, path: &str) -> std::result::Result<Entered<'_>, io::Error> {
+        let mut state = self.state.lock();
+        if op.changes() && !state.power_is_cut && state.watcher.is_some() {
+            state = self.call_watcher(state);
+        }
+        if op.changes() && state.ops >= state.crash_at {
+            state.power_is_cut = true;
+        }
+        if state.power_is_cut {
+            return Err(io::Error::other("the power is cut"));
+        }
+        if op.changes() {
+            state.ops += 1;
+        }
+        *state.counts.calls.entry(op).or_default() += 1;
+        let mut fault = None;
+        for ordered in &mut state.faults {
+            if ordered.strikes(op, path) && fault.is_none() {
+                fault = Some(ordered.error);
+            }
+        }
+        Ok(Entered { state, fault: fault.map(|fault| fault.to_io()) })
+    }
+
+    /// The watcher may take long and runs whole stores, so it is called without the lock.
+    fn call_watcher<'a>(&'a self, mut state: MutexGuard<'a, State>) -> MutexGuard<'a, State> {
+        let Some(mut watcher) = state.watcher.take() else { return state };
+        let number = state.ops;
+        drop(state);
+        watcher(&self.copy(), number);
+        let mut state = self.state.lock();
+        state.watcher = Some(watcher);
+        state
+    }
+
+    /// A call that has no effect when it fails.
+    fn simple<T>(
+        &self,
+        op: Op,
+        operation: &'static str,
+        path: &str,
+        body: impl FnOnce(&mut State) -> io::Result<T>,
+    ) -> Result<T> {
+        let run = || {
+            let Entered { mut state, fault } = self.begin(op, path)?;
+            match fault {
+                Some(error) => Err(error),
+                None => body(&mut state),
+            }
+        };
+        run().map_err(|error| Error::new(operation, path, error))
+    }
+}
+
+/// A call that was counted: the state to work on, and the error with which it is to fail.
+pub(super) struct Entered<'a> {
+    pub(super) state: MutexGuard<'a, State>,
+    pub(super) fault: Option<io::Error>,
+}
+
+impl Device for SimDevice {
+    fn open(&self, path: &str) -> Result<Arc<dyn File>> {
+        let node = self.simple(Op::Open, "open", path, |state| {
+            let node = state.medium.find_file(path)?;
+            state.medium.file(node).handles += 1;
+            Ok(node)
+        })?;
+        Ok(Arc::new(SimFile::new(self.clone(), node, path)))
+    }
+
+    fn create(&self, path: &str) -> Result<Arc<dyn File>> {
+        let node = self.simple(Op::Create, "open", path, |state| {
+            let node = state.medium.create(path)?;
+            state.medium.file(node).handles += 1;
+            Ok(node)
+        })?;
+        Ok(Arc::new(SimFile::new(self.clone(), node, path)))
+    }
+
+    fn metadata(&self, path: &str) -> Result<Option<Metadata>> {
+        self.simple(Op::Look, "stat", path, |state| match state.medium.find(path) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+            Err(error) => Err(error),
+            Ok(node) => Ok(Some(match state.medium.files.get(&node) {
+                None => Metadata { length: 0, disk_bytes: 0, directory: true },
+                Some(file) => Metadata {
+                    length: file.current.length(),
+                    disk_bytes: file.current.blocks_reserved() * BLOCK,
+                    directory: false,
+                },
+            })),
+        })
+    }
+
+    fn list(&self, directory: &str) -> Result<Vec<String>> {
+        self.simple(Op::Look, "list", directory, |state| {
+            let node = state.medium.find_dir(directory)?;
+            Ok(state.medium.dirs[&node].current.keys().cloned().collect())
+        })
+    }
+
+    fn create_dir(&self, directory: &str) -> Result<()> {
+        self.simple(Op::CreateDir, "create directory", directory, |state| {
+            state.medium.create_dir(directory)
+        })
+    }
+
+    fn rename(&self, from: &str, to: &str) -> Result<()> {
+        self.simple(Op::Rename, "rename", from, |state| state.medium.rename(from, to))
+    }
+
+    fn remove(&self, path: &str) -> Result<()> {
+        self.simple(Op::Remove, "remove", path, |state| state.medium.remove(path))
+    }
+
+    fn sync_dir(&self, directory: &str) -> Result<()> {
+        self.simple(Op::SyncDir, "sync directory", directory, |state| {
+            state.medium.sync_dir(directory)
+        })
+    }
+
+    fn space(&self) -> Result<Space> {
+        self.simple(Op::Look, "statvfs", "", |state| {
+            let total_bytes = state.medium.blocks_max.map_or(UNBOUNDED, |blocks| blocks * BLOCK);
+            let used_bytes = state.medium.blocks_used * BLOCK;
+            Ok(Space { total_bytes, free_bytes: total_bytes.saturating_sub(used_bytes) })
+        })
+    }
+
+    fn try_lock(&self, path: &str) -> Result<Option<Box<dyn Lock>>> {
+        let exists = self.metadata(path)?.is_some();
+        let op = if exists { Op::Open } else { Op::Create };
+        let node = self.simple(op, "lock", path, |state| {
+            let node = match state.medium.find_file(path) {
+                Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                    state.medium.create(path)?
+                }
+                found => found?,
+            };
+            Ok(state.locked.insert(node).then(|| {
+                state.medium.file(node).handles += 1;
+                node
+            }))
+        })?;
+        Ok(node.map(|node| {
+            let file = SimFile::new(self.clone(), node, path);
+            Box::new(SimLock::new(file)) as Box<dyn Lock>
+        }))
+    }
+}
