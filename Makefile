@@ -1,0 +1,35 @@
+# PandoFS. `make help` lists what there is to do.
+
+DIR ?= /usr/share
+CARGO ?= cargo
+ROUNDS ?= 200
+
+.PHONY: help setup build demo test bench soak-kill soak-crash soak
+
+help: ## Show this list
+	@echo "PandoFS: a file-system namespace with O(1) snapshots and clones of any directory."
+	@echo
+	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1|\2/p' $(MAKEFILE_LIST) | awk -F'|' '{ printf "%-20s %s\n", $$1, $$2 }'
+
+setup: ## Install missing system packages (apt, as root or by sudo), or name them
+	@bash scripts/setup.sh
+
+build: setup ## Build target/release/pando
+	$(CARGO) build --release --package pando
+
+demo: setup ## Import DIR (default /usr/share) into a volume; snapshot, clone, roll back, kill and recover it
+	@CARGO="$(CARGO)" KEEP="$(KEEP)" bash scripts/demo.sh "$(DIR)"
+
+test: setup ## All that CI runs: format, lints, docs, every test, real mounts, 20 kills
+	@CARGO="$(CARGO)" bash scripts/test.sh
+
+bench: build ## In-process and mount benchmarks beside their yardsticks, one JSON object a line
+	@bash bench/run.sh
+
+soak-kill: setup ## Kill a mount under load ROUNDS times (default 200)
+	PANDO_KILL_ROUNDS=$(ROUNDS) $(CARGO) test --release --package pando --test it -- --nocapture kill
+
+soak-crash: setup ## Power cuts at every write and fsync, every bit flipped: hours
+	PANDO_SLOW=1 $(CARGO) test --release --workspace -- --nocapture crash flip full_disk
+
+soak: soak-crash soak-kill ## Both

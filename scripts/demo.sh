@@ -1,0 +1,169 @@
+#!/usr/bin/env bash
+# The main job on a real tree: what each step takes, beside the same step with the usual tools.
+#   scripts/demo.sh [DIR]      KEEP=1 leaves the volume and the mount behind
+set -euo pipefail
+cd "$(dirname "$0")/.."
+source_dir=$(realpath "${1:-/usr/share}")
+cargo=${CARGO:-cargo}
+[ -d "$source_dir" ] || { echo "demo: $source_dir is not a directory" >&2; exit 2; }
+
+echo "== building target/release/pando"
+$cargo build --release --package pando --quiet
+pando=$PWD/target/release/pando
+
+work=$(mktemp -d "${TMPDIR:-/var/tmp}/pando-demo.XXXXXX")
+chmod 755 "$work"
+volume=$work/volume
+mount=$work/mnt
+plain=$work/plain
+mkdir "$mount"
+
+mounted=no
+cleanup() {
+  status=$?
+  if [ "${KEEP:-}" = 1 ]; then
+    echo
+    echo "kept: volume $volume, mounted on $mount (pando umount $mount; rm -r $work)"
+  else
+    "$pando" umount "$mount" >/dev/null 2>&1 || true
+    "$pando" umount "$volume" >/dev/null 2>&1 || true
+    mountpoint -q "$mount" && umount -l "$mount" 2>/dev/null
+    rm -rf "$work"
+  fi
+  exit "$status"
+}
+trap cleanup EXIT
+trap 'exit 130' INT TERM
+
+now() { date +%s%N; }
+rows=()
+# measure LABEL COMMAND...   runs it and leaves the milliseconds in $took
+measure() {
+  local start
+  start=$(now)
+  "$@"
+  took=$(( ($(now) - start) / 1000 ))
+}
+pretty() { # microseconds
+  awk -v us="$1" 'BEGIN { if (us < 1000) printf "%d us", us; else if (us < 1e6) printf "%.1f ms", us / 1000; else printf "%.2f s", us / 1e6 }'
+}
+row() { rows+=("$1|$2|$3"); }
+
+echo "== formatting a volume in $volume"
+measure "$pando" format "$volume"
+row "format a volume" "$(pretty "$took")" "-"
+
+if reason=$("$pando" mount "$volume" "$mount" 2>&1); then
+  mounted=yes
+  inside() { printf '%s/%s' "$mount" "$1"; }
+  echo "== mounted on $mount"
+else
+  inside() { printf '%s:/%s' "$volume" "$1"; }
+  echo "== cannot mount here, going on through the library: $reason"
+fi
+
+echo "== importing $source_dir"
+measure "$pando" import "$source_dir" "$(inside tree)"
+imported=$took
+measure cp -a "$source_dir" "$plain"
+row "import the tree | cp -a on this disk" "$(pretty "$imported")" "$(pretty "$took")"
+files=$(find "$plain" | wc -l)
+
+list_ours() { if [ $mounted = yes ]; then find "$mount/tree" -ls >/dev/null; else "$pando" ls -lR "$(inside tree)" >/dev/null; fi; }
+list_plain() { find "$plain" -ls >/dev/null; }
+verb_list() { "$pando" ls -lR "$(inside tree)" >/dev/null; }
+measure list_plain; plain_list=$took
+if [ $mounted = yes ]; then
+  measure list_ours
+  row "find -ls through the mount | on this disk" "$(pretty "$took")" "$(pretty "$plain_list")"
+fi
+measure verb_list
+row "pando ls -lR | find -ls" "$(pretty "$took")" "$(pretty "$plain_list")"
+
+# sum NAME: a checksum over every path, mode and content below a directory of the mount
+sum() {
+  if [ $mounted = yes ]; then
+    (cd "$mount/$1" && find . -printf '%P %y %m %s %l\n' | LC_ALL=C sort && find . -type f -print0 | LC_ALL=C sort -z | xargs -0 -r sha256sum) | sha256sum
+  else
+    "$pando" ls -lR "$(inside "$1")" | sha256sum
+  fi
+}
+same() {
+  if [ "$1" = "$2" ]; then echo "   ok: $3"; else echo "demo: NOT the same: $3" >&2; exit 1; fi
+}
+if [ $mounted = yes ]; then
+  echo "== comparing the import with its source"
+  diff -r --no-dereference "$plain" "$mount/tree" >"$work/diff" 2>&1 || true
+  if [ -s "$work/diff" ] && grep -qv -e 'recursive directory loop' -e 'is a fifo' -e 'is a socket' -e 'special file' "$work/diff"; then
+    head -5 "$work/diff" >&2
+    echo "demo: the import differs from its source" >&2
+    exit 1
+  fi
+  echo "   ok: diff -r finds no difference"
+fi
+
+echo "== snapshot, change, look again"
+before=$(sum tree)
+measure "$pando" snapshot create "$(inside tree)" monday
+snapshot_time=$took
+measure cp -a "$plain" "$work/plain-copy"
+copy_time=$took
+row "snapshot of $files entries | cp -a" "$(pretty "$snapshot_time")" "$(pretty "$copy_time")"
+if [ $mounted = yes ]; then
+  first=$(find "$mount/tree" -type f -size +0 -print -quit)
+  [ -z "$first" ] || echo "changed" >>"$first"
+  mkdir "$mount/tree/new-directory" && echo new >"$mount/tree/new-directory/file"
+  same "$(sum tree/.snapshots/monday)" "$before" "the snapshot shows what was there before the change"
+  [ "$(sum tree)" != "$before" ] || { echo "demo: the change is not visible" >&2; exit 1; }
+else
+  "$pando" import scripts "$(inside tree/new-directory)"
+  same "$(sum tree/.snapshots/monday)" "$before" "the snapshot shows what was there before the change"
+fi
+
+echo "== clone, write in the clone"
+measure "$pando" clone "$(inside tree)" "$(inside fork)"
+row "clone of $files entries | cp -a" "$(pretty "$took")" "$(pretty "$copy_time")"
+changed=$(sum tree)
+if [ $mounted = yes ]; then
+  echo "only in the clone" >"$mount/fork/only-here"
+else
+  "$pando" import scripts "$(inside fork/only-here)"
+fi
+same "$(sum tree)" "$changed" "writing in the clone did not touch its source"
+
+echo "== roll back"
+measure "$pando" rollback "$(inside tree)" monday
+row "roll back to the snapshot" "$(pretty "$took")" "-"
+same "$(sum tree)" "$before" "the tree is what it was at the snapshot"
+
+if [ $mounted = yes ]; then
+  echo "== kill -9 the mount, mount again"
+  sync -f "$mount/tree" 2>/dev/null || "$pando" sync "$mount"
+  pid=$("$pando" status --json "$volume" | tr ',{}' '\n\n\n' | sed -n 's/^ *"pid": *\([0-9][0-9]*\).*/\1/p' | head -1)
+  kill -9 "$pid"
+  for _ in $(seq 100); do kill -0 "$pid" 2>/dev/null || break; sleep 0.05; done
+  umount -l "$mount" 2>/dev/null || fusermount3 -uz "$mount" 2>/dev/null || true
+  measure "$pando" mount "$volume" "$mount"
+  row "mount after kill -9" "$(pretty "$took")" "-"
+  same "$(sum tree)" "$before" "after the kill the tree is complete"
+  same "$(sum tree/.snapshots/monday)" "$before" "and so is its snapshot"
+fi
+
+echo "== delete"
+measure "$pando" rmr "$(inside fork)"
+rmr_time=$took
+measure rm -rf "$work/plain-copy"
+row "rmr of $files entries | rm -rf" "$(pretty "$rmr_time")" "$(pretty "$took")"
+
+echo
+"$pando" status "$volume"
+echo
+printf '%-48s %14s %14s\n' "step ($files entries)" "pando" "usual tool"
+printf '%.0s-' $(seq 78); echo
+for entry in "${rows[@]}"; do
+  label=${entry%|*|*}; rest=${entry#"$label"|}
+  printf '%-48s %14s %14s\n' "${label/ | / / }" "${rest%|*}" "${rest#*|}"
+done
+echo
+echo "Times are of whole commands on this machine; page cache warm; log mode async, snapshot,"
+echo "clone, roll back and rmr durable when they return; cp and rm durable when the kernel writes back."

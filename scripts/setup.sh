@@ -1,0 +1,42 @@
+#!/usr/bin/env bash
+# Installs what the build, the tests and the demo need from the system, and nothing that is there.
+# As root, or where sudo asks no password, through apt; otherwise names what is missing.
+set -eu
+
+missing=()
+need() { command -v "$1" >/dev/null 2>&1 || missing+=("$2"); }
+
+need cc gcc
+need fusermount3 fuse3
+need setfattr attr
+need setpriv util-linux
+need mkfs.ext4 e2fsprogs
+
+if ! command -v cargo >/dev/null 2>&1; then
+  for directory in "$HOME/.cargo/bin" /usr/local/cargo/bin; do
+    [ -x "$directory/cargo" ] && echo "cargo is in $directory, which is not on PATH: add it" >&2
+  done
+  echo "A Rust toolchain (cargo, rustc 1.90 or later) is missing: install it and run this again." >&2
+  exit 1
+fi
+
+[ ${#missing[@]} -eq 0 ] && exit 0
+
+echo "setup: missing: ${missing[*]}"
+as_root=""
+if [ "$(id -u)" -ne 0 ]; then
+  if command -v sudo >/dev/null 2>&1 && sudo -n true 2>/dev/null; then
+    as_root="sudo -n"
+  else
+    echo "Not root, and sudo would ask for a password. Install these packages and run this again:" >&2
+    echo "    apt-get install ${missing[*]}" >&2
+    exit 1
+  fi
+fi
+if ! command -v apt-get >/dev/null 2>&1; then
+  echo "There is no apt-get here. Install what gives these programs: ${missing[*]}" >&2
+  exit 1
+fi
+export DEBIAN_FRONTEND=noninteractive
+$as_root apt-get update -qq
+$as_root apt-get install -y -qq --no-install-recommends "${missing[@]}"

@@ -1,0 +1,38 @@
+#!/usr/bin/env bash
+# All that CI runs. Stops at the first thing that is wrong; says how many tests ran.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+cargo=${CARGO:-cargo}
+log=$(mktemp)
+trap 'rm -f "$log"' EXIT
+
+step() { printf '\n== %s\n' "$*"; }
+
+step "formatting"
+$cargo fmt --all --check
+
+step "lints, on all targets, warnings are errors"
+$cargo clippy --workspace --all-targets --quiet -- -D warnings
+
+step "documentation, warnings are errors"
+RUSTDOCFLAGS="-D warnings" $cargo doc --workspace --no-deps --document-private-items --quiet
+
+if [ ! -w /dev/fuse ] && [ -z "${SKIP_FUSE:-}" ]; then
+  echo "The tests mount file systems, and /dev/fuse is not usable here." >&2
+  echo "Give this machine FUSE, or say why not: SKIP_FUSE='no FUSE in this container' make test" >&2
+  exit 1
+fi
+[ -z "${SKIP_FUSE:-}" ] || echo "NOT TESTED: mounts ($SKIP_FUSE)"
+
+step "tests (real mounts, crash points, faults, 20 kills of a mount)"
+$cargo build --workspace --all-targets --quiet
+$cargo test --workspace --no-fail-fast 2>&1 | tee "$log"
+
+passed=$(awk '/^test result:/ { for (i = 1; i <= NF; i++) if ($i == "passed;") n += $(i-1) } END { print n + 0 }' "$log")
+failed=$(awk '/^test result:/ { for (i = 1; i <= NF; i++) if ($i == "failed;") n += $(i-1) } END { print n + 0 }' "$log")
+step "done"
+if [ "$passed" -eq 0 ]; then
+  echo "No test ran: that is a failure." >&2
+  exit 1
+fi
+echo "$passed passed, $failed failed"
