@@ -16,10 +16,13 @@ mod bytes;
 mod corruption;
 pub mod directory_record;
 pub mod entry_record;
+pub mod extent;
 pub mod inode_record;
 pub mod key;
 pub mod layout;
+pub mod segment;
 pub mod subvolume_record;
+pub mod usage;
 pub mod volume;
 pub mod xattr_record;
 
