@@ -5,6 +5,7 @@
 
 mod env;
 mod mem;
+pub mod model;
 pub mod sim;
 
 pub use env::{SeededRandom, SimClock, SimEnv, sim_env};

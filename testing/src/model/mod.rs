@@ -1,0 +1,29 @@
+//! A model of the file system that is simple enough to be believed, a generator of random
+//! operations, and a driver that runs both a file system and the model and compares them.
+//!
+//! The model shares no code with `fs`: inodes in one map, directories as ordered maps, snapshots
+//! and clones as deep copies. Where POSIX leaves open which of several errors is answered, the
+//! model gives all that apply and any of them is right.
+
+mod attributes;
+mod contents;
+mod drive;
+mod dump;
+mod generate;
+mod names;
+mod op;
+mod rename;
+mod resolve;
+mod state;
+mod verdict;
+mod versions;
+
+#[cfg(test)]
+mod tests;
+
+pub use drive::{Comparison, Driver, Report, Subject};
+pub use dump::{Dump, DumpNode};
+pub use generate::{Generator, Weights};
+pub use op::{Op, OpPath, RenameStyle, Target, XattrStyle, show_path};
+pub use state::FsModel;
+pub use verdict::{Effect, ErrorKind, Listed, Stat, Verdict, blame};

@@ -1,0 +1,81 @@
+//! From paths to inodes, with the search permission that each directory on the way needs.
+
+use inode::{Caller, Kind};
+
+use super::op::{OpPath, Target};
+use super::state::{FsModel, Judged, Key};
+use super::verdict::ErrorKind;
+
+impl FsModel {
+    /// Follows a path as the superuser.
+    pub(super) fn walk(&self, path: &[Vec<u8>]) -> Judged<Key> {
+        self.resolve(&Caller::root(), path)
+    }
+
+    /// Follows a path.
+    pub(super) fn resolve(&self, caller: &Caller, path: &[Vec<u8>]) -> Judged<Key> {
+        let mut at = self.root;
+        let mut names = path.iter();
+        while let Some(name) = names.next() {
+            if self.inode(at).kind != Kind::Directory {
+                return Err(vec![ErrorKind::NotDirectory]);
+            }
+            if !self.may(caller, at, 1) {
+                return Err(vec![ErrorKind::AccessDenied]);
+            }
+            at = if *name == self.snapshot_dir {
+                let Some(snapshot) = names.next() else {
+                    return Err(vec![ErrorKind::NotPermitted]);
+                };
+                self.snapshot(at, snapshot).ok_or_else(|| vec![ErrorKind::NotFound])?
+            } else {
+                let entry = self.inode(at).entries.get(name);
+                *entry.ok_or_else(|| vec![ErrorKind::NotFound])?
+            };
+        }
+        Ok(at)
+    }
+
+    /// A snapshot of a live directory.
+    pub(super) fn snapshot(&self, directory: Key, name: &[u8]) -> Option<Key> {
+        if self.subvol_of(directory).read_only {
+            return None;
+        }
+        self.snapshots.get(&self.persona(directory))?.get(name).copied()
+    }
+
+    /// The directory that an entry is or will be in, and the entry's name.
+    pub(super) fn place<'a>(&self, caller: &Caller, path: &'a OpPath) -> Judged<(Key, &'a [u8])> {
+        let (name, directory) = path.split_last().ok_or_else(|| vec![ErrorKind::Busy])?;
+        let parent = self.resolve(caller, directory)?;
+        if self.inode(parent).kind != Kind::Directory {
+            return Err(vec![ErrorKind::NotDirectory]);
+        }
+        if !self.may(caller, parent, 1) {
+            return Err(vec![ErrorKind::AccessDenied]);
+        }
+        Ok((parent, name))
+    }
+
+    /// As `place`, of an entry that is there.
+    pub(super) fn entry<'a>(
+        &self,
+        caller: &Caller,
+        path: &'a OpPath,
+    ) -> Judged<(Key, &'a [u8], Key)> {
+        let (parent, name) = self.place(caller, path)?;
+        let entry = self.inode(parent).entries.get(name);
+        let entry = *entry.ok_or_else(|| vec![ErrorKind::NotFound])?;
+        Ok((parent, name, entry))
+    }
+
+    /// What an operation acts on.
+    pub(super) fn target(&self, caller: &Caller, target: &Target) -> Judged<Key> {
+        match target {
+            Target::Path(path) => self.resolve(caller, path),
+            Target::Slot(slot) => {
+                self.slots.get(slot).copied().ok_or_else(|| vec![ErrorKind::Stale])
+            }
+        }
+    }
+}
