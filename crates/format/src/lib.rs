@@ -20,6 +20,8 @@ pub mod extent;
 pub mod inode_record;
 pub mod key;
 pub mod layout;
+pub mod log_record;
+pub mod log_segment;
 pub mod segment;
 pub mod subvolume_record;
 pub mod usage;
