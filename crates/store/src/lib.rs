@@ -7,6 +7,7 @@
 
 mod batch;
 mod error;
+mod log;
 mod range;
 mod read;
 mod store;
@@ -15,6 +16,7 @@ mod types;
 pub use batch::{Batch, BatchFull};
 pub use error::{Error, Result};
 pub use format::batch::{KEY_BYTES_MAX, Lane, MergeKind, VALUE_BYTES_MAX};
+pub use log::{Log, LogOptions, LogStats, Recovery, Room};
 pub use range::{KeyRange, prefix_end};
 pub use read::{Cursor, Diff, DiffCursor, Item, Read};
 pub use store::{Barrier, Pinned, Stats, Store};

@@ -1,0 +1,281 @@
+//! Appending: a record gets its number and its place here, in memory, under one short lock.
+//!
+//! Room for the record exists on the medium before it gets a number, so a full disk is answered
+//! here, before anything is applied, and never by the write that follows. Invariants of
+//! [`State`]: `buffer` holds the records `next - n .. next` without gaps; each entry of `cuts`
+//! tells where in it a new segment begins; `room` is what is left in the segment in which the
+//! buffer ends.
+
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, OnceLock};
+use std::time::Duration;
+
+use device::Env;
+use format::log_record::{self, PAYLOAD_BYTES_MAX};
+use format::log_segment::RECORDS_START;
+use parking_lot::{Condvar, Mutex, MutexGuard};
+
+use super::segment::{Files, Spare, Writer};
+use super::{LogOptions, LogStats};
+use crate::{Barrier, Error, Lsn, Result};
+
+/// Spare segments that only [`Room::Reserve`] may use.
+const SPARES_RESERVED: usize = 1;
+
+/// Which room an append may use.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Room {
+    /// What the medium gives.
+    Normal,
+    /// Also the segment kept back so that things can be deleted when the medium is full.
+    Reserve,
+}
+
+/// The log of a store. Shared by all threads.
+pub struct Log {
+    pub(super) env: Env,
+    pub(super) files: Files,
+    pub(super) options: LogOptions,
+    pub(super) barrier: OnceLock<Arc<dyn Barrier>>,
+    pub(super) state: Mutex<State>,
+    /// Told when a write has ended.
+    pub(super) turn: Condvar,
+    /// Files; locked by the one thread that writes, and for trimming.
+    pub(super) writer: Mutex<Writer>,
+    /// Held while a spare segment is made, so that committers do not make one each.
+    preparing: Mutex<()>,
+    /// Copies of `State`, for readers without the lock.
+    pub(super) durable: AtomicU64,
+    last: AtomicU64,
+    pub(super) buffered: AtomicUsize,
+    pub(super) counters: Counters,
+}
+
+/// What `stats` adds up.
+#[derive(Default)]
+pub(super) struct Counters {
+    pub(super) written_bytes: AtomicU64,
+    pub(super) writes: AtomicU64,
+    pub(super) syncs: AtomicU64,
+}
+
+/// What appenders share.
+pub(super) struct State {
+    /// Number of the next record.
+    pub(super) next: u64,
+    /// The last record known to be durable.
+    pub(super) durable: u64,
+    /// Records that no writer has taken yet.
+    pub(super) buffer: Vec<u8>,
+    /// The other buffer, empty, while no writer has it.
+    pub(super) idle: Vec<u8>,
+    /// Where in the buffer segments begin.
+    pub(super) cuts: Vec<Cut>,
+    /// Bytes left in the segment in which the buffer ends.
+    pub(super) room: u64,
+    /// Segments that are allocated and not used yet.
+    pub(super) spares: Vec<Spare>,
+    /// When the oldest record was appended that no sync has taken.
+    pub(super) dirty_since: Option<Duration>,
+    /// Whether a thread is writing.
+    pub(super) writing: bool,
+    /// Why nothing can be written any more.
+    pub(super) failed: Option<Arc<str>>,
+    pub(super) appended_bytes: u64,
+}
+
+/// A new segment begins at `at` of the buffer.
+pub(super) struct Cut {
+    pub(super) at: usize,
+    pub(super) first: u64,
+    pub(super) spare: Spare,
+}
+
+impl State {
+    /// Fails when an earlier write or sync failed.
+    pub(super) fn check(&self) -> Result<()> {
+        match &self.failed {
+            Some(why) => Err(Error::ReadOnly(Arc::clone(why))),
+            None => Ok(()),
+        }
+    }
+
+    /// Begins a new segment behind what is buffered.
+    fn cut(&mut self, spare: Spare) {
+        self.room = spare.bytes.saturating_sub(RECORDS_START);
+        self.cuts.push(Cut { at: self.buffer.len(), first: self.next, spare });
+    }
+
+    /// Takes a spare segment that holds `need` bytes, if one may be used.
+    fn take_spare(&mut self, need: u64, room: Room) -> Option<Spare> {
+        let kept = if room == Room::Reserve { 0 } else { SPARES_RESERVED };
+        let fits = |spare: &Spare| spare.bytes.saturating_sub(RECORDS_START) >= need;
+        let at = self.spares.iter().rposition(fits)?;
+        (self.spares.len() > kept).then(|| self.spares.remove(at))
+    }
+}
+
+impl Log {
+    /// Puts together a log whose files stand.
+    pub(super) fn assemble(env: &Env, files: Files, options: &LogOptions, writer: Writer) -> Log {
+        let next = writer.next;
+        let buffer = || Vec::with_capacity(options.write_bytes.saturating_mul(2));
+        let state = State {
+            next,
+            durable: next - 1,
+            buffer: buffer(),
+            idle: buffer(),
+            cuts: Vec::new(),
+            room: writer.room(),
+            spares: Vec::new(),
+            dirty_since: None,
+            writing: false,
+            failed: None,
+            appended_bytes: 0,
+        };
+        Log {
+            env: env.clone(),
+            files,
+            options: options.clone(),
+            barrier: OnceLock::new(),
+            state: Mutex::new(state),
+            turn: Condvar::new(),
+            writer: Mutex::new(writer),
+            preparing: Mutex::new(()),
+            durable: AtomicU64::new(next - 1),
+            last: AtomicU64::new(next - 1),
+            buffered: AtomicUsize::new(0),
+            counters: Counters::default(),
+        }
+    }
+
+    /// Sets what must be durable before log bytes are written. Once, before the first append.
+    pub fn set_barrier(&self, barrier: Arc<dyn Barrier>) {
+        assert!(self.barrier.set(barrier).is_ok(), "the barrier is set once");
+    }
+
+    /// Numbers a record and buffers it. Records are durable in the order of their numbers.
+    ///
+    /// Costs a checksum and a copy; waits only when the buffer is full or a new segment has to be
+    /// allocated. `NoSpace`: the medium has no room for the record, and nothing happened. The
+    /// caller may hold locks, but none that [`Barrier::reach`] needs.
+    pub fn append(&self, payload: &[u8], room: Room) -> Result<Lsn> {
+        assert!(!payload.is_empty() && payload.len() <= PAYLOAD_BYTES_MAX, "payload out of bounds");
+        let sum = log_record::sum_payload(self.files.seed, payload);
+        let bytes = log_record::HEADER_BYTES + payload.len();
+        let mut state = self.state.lock();
+        self.make_room(&mut state, bytes, room)?;
+        let lsn = state.next;
+        let header = log_record::encode(sum, payload.len() as u32, lsn, state.durable);
+        state.buffer.extend_from_slice(&header);
+        state.buffer.extend_from_slice(payload);
+        state.next += 1;
+        state.room -= bytes as u64;
+        state.appended_bytes += bytes as u64;
+        if state.dirty_since.is_none() {
+            state.dirty_since = Some(self.env.clock.monotonic());
+        }
+        self.buffered.store(state.buffer.len(), Ordering::Relaxed);
+        self.last.store(lsn, Ordering::Release);
+        Ok(Lsn(lsn))
+    }
+
+    /// Returns when the buffer and the last segment take a record of `bytes`.
+    fn make_room(&self, state: &mut MutexGuard<'_, State>, bytes: usize, room: Room) -> Result<()> {
+        loop {
+            state.check()?;
+            let buffered = state.buffer.len();
+            if buffered > 0 && buffered + bytes > self.options.buffer_bytes_max {
+                self.write_or_wait(state);
+            } else if bytes as u64 <= state.room {
+                return Ok(());
+            } else if let Some(spare) = state.take_spare(bytes as u64, Room::Normal) {
+                state.cut(spare);
+            } else {
+                let made = MutexGuard::unlocked(state, || self.prepare(bytes as u64));
+                match made {
+                    Ok(()) => {}
+                    Err(Error::NoSpace(what)) if room == Room::Reserve => {
+                        // A record that deletes may use the segment that was kept back.
+                        let spare = state.take_spare(bytes as u64, Room::Reserve);
+                        state.cut(spare.ok_or(Error::NoSpace(what))?);
+                    }
+                    Err(error) => return Err(error),
+                }
+            }
+        }
+    }
+
+    /// Sees to it that there is a spare segment beside the reserve which holds `need` bytes.
+    pub(super) fn prepare(&self, need: u64) -> Result<()> {
+        let _one = self.preparing.lock();
+        let fits = |spare: &Spare| spare.bytes.saturating_sub(RECORDS_START) >= need;
+        loop {
+            let state = self.state.lock();
+            if state.spares.len() > SPARES_RESERVED && state.spares.iter().any(fits) {
+                return Ok(());
+            }
+            drop(state);
+            let bytes = self.options.segment_bytes.max(need + RECORDS_START);
+            let spare = self.files.make_spare(bytes)?;
+            self.state.lock().spares.push(spare);
+        }
+    }
+
+    /// Called after a commit was applied and its locks were released: waits for the medium in
+    /// sync mode, and writes a full buffer out in async mode.
+    pub fn committed(&self, lsn: Lsn) -> Result<()> {
+        match self.options.durability {
+            crate::Durability::Sync => self.sync(lsn),
+            crate::Durability::Async => self.write_if_full(),
+        }
+    }
+
+    /// The last record that was appended; 0 when there never was one.
+    pub fn last(&self) -> Lsn {
+        Lsn(self.last.load(Ordering::Acquire))
+    }
+
+    /// The last record known to be durable.
+    pub fn durable(&self) -> Lsn {
+        Lsn(self.durable.load(Ordering::Acquire))
+    }
+
+    /// Fails when the log takes no more records because a write or sync failed.
+    pub fn check(&self) -> Result<()> {
+        self.state.lock().check()
+    }
+
+    /// Takes no more records, because the engine could not write what belongs to them.
+    pub fn fail(&self, why: &str) {
+        self.state.lock().failed.get_or_insert_with(|| Arc::from(why));
+        self.turn.notify_all();
+    }
+
+    /// Counters.
+    pub fn stats(&self) -> LogStats {
+        let (segments, used) = {
+            let writer = self.writer.lock();
+            (writer.segments.len() as u64, writer.segments.iter().map(|s| s.bytes).sum::<u64>())
+        };
+        let state = self.state.lock();
+        let cut = state.cuts.iter().map(|cut| cut.spare.bytes).sum::<u64>();
+        let spare = state.spares.iter().map(|spare| spare.bytes).sum::<u64>();
+        LogStats {
+            last: Lsn(state.next - 1),
+            durable: Lsn(state.durable),
+            disk_bytes: used + cut + spare,
+            segments,
+            appended_bytes: state.appended_bytes,
+            written_bytes: self.counters.written_bytes.load(Ordering::Relaxed),
+            writes: self.counters.writes.load(Ordering::Relaxed),
+            syncs: self.counters.syncs.load(Ordering::Relaxed),
+        }
+    }
+}
+
+impl std::fmt::Debug for Log {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Log").field("stats", &self.stats()).finish_non_exhaustive()
+    }
+}

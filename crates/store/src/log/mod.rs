@@ -1,0 +1,18 @@
+//! The log that engines share: records in order, group commit, recovery, trimming.
+//!
+//! A record goes [`append`](Log::append) (memory, in LSN order) -> `write` (one leader at a time
+//! takes everybody's bytes, reaches the barrier, writes, syncs) -> `segment` (files) and comes
+//! back through `recover`. `docs/format/log.md` has the bytes, `docs/guide/crash-safety.md` the
+//! argument.
+
+mod append;
+mod options;
+mod recover;
+mod segment;
+mod write;
+
+#[cfg(test)]
+mod tests;
+
+pub use append::{Log, Room};
+pub use options::{LogOptions, LogStats, Recovery};

@@ -1,0 +1,64 @@
+//! What a log is told when it opens, and what it tells.
+
+use std::time::Duration;
+
+use crate::{Durability, Lsn};
+
+/// How a log behaves.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct LogOptions {
+    /// Whether [`crate::Log::committed`] waits for the medium.
+    pub durability: Durability,
+    /// Longest time that a record stays unsynced while something drives
+    /// [`crate::Log::flush_if_due`].
+    pub interval: Duration,
+    /// Buffered bytes from which a committer writes them out.
+    pub write_bytes: usize,
+    /// Buffered bytes from which committers wait.
+    pub buffer_bytes_max: usize,
+    /// Length of a segment, which is the unit of pre-allocation and of trimming.
+    pub segment_bytes: u64,
+}
+
+impl Default for LogOptions {
+    fn default() -> LogOptions {
+        LogOptions {
+            durability: Durability::Async,
+            interval: Duration::from_secs(5),
+            write_bytes: 1 << 20,
+            buffer_bytes_max: 16 << 20,
+            segment_bytes: 16 << 20,
+        }
+    }
+}
+
+/// Counters of a log since it was opened, and what it holds. Sizes in bytes.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct LogStats {
+    /// The last record that was appended.
+    pub last: Lsn,
+    /// The last record known to be durable.
+    pub durable: Lsn,
+    /// Room of all segments and of the spare ones.
+    pub disk_bytes: u64,
+    /// Segments that hold records.
+    pub segments: u64,
+    /// Appended since opening, headers included. The difference of two readings is what a replay
+    /// from the first one would read.
+    pub appended_bytes: u64,
+    /// Written since opening.
+    pub written_bytes: u64,
+    /// Writes since opening.
+    pub writes: u64,
+    /// `fdatasync` calls since opening.
+    pub syncs: u64,
+}
+
+/// What opening found.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Recovery {
+    /// Records that were replayed.
+    pub replayed: u64,
+    /// Bytes of records that a crash cut off before they were durable.
+    pub torn_bytes: u64,
+}

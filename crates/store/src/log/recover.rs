@@ -1,0 +1,312 @@
+//! Opening: replays what a crash left, and tells a torn tail from damage.
+//!
+//! Records follow each other without gaps in number. The first place where the next record does
+//! not stand whole is where the log ends - or is damaged:
+//!
+//! * A later segment exists: damage, for a segment is synced before the next one gets its name.
+//! * Behind that place stands a whole record, or mark, that says that the missing record was
+//!   durable when it was written: damage.
+//! * Otherwise what is missing was never synced, so nobody was told that it is durable: a torn
+//!   tail. It is overwritten with zeros, so that no later crash can bring parts of it back.
+//!
+//! Spares hold old records, numbered lower than any that is looked for, so they match nothing.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use device::{Env, File};
+use format::log_record::{HEADER_BYTES, Record, RecordHeader};
+use format::log_segment::{Decoded, RECORDS_START, SEGMENT_BYTES_MAX, SegmentHeader, VERSION};
+use format::{Corruption, Malformed};
+
+use super::segment::{Files, SPARE_PREFIX, Segment, Spare, Writer};
+use super::{Log, LogOptions, Recovery};
+use crate::{Error, Lsn, Result};
+
+/// Receives the records of a log that opens, in order.
+type Replay<'a> = &'a mut dyn FnMut(Lsn, &[u8]) -> Result<()>;
+
+impl Log {
+    /// Creates the log of a new volume in `directory`, which must not hold one.
+    pub fn create(
+        env: &Env,
+        directory: &str,
+        volume: [u8; 16],
+        options: &LogOptions,
+    ) -> Result<Log> {
+        let files = Files::new(Arc::clone(&env.device), directory, volume);
+        files.device.create_dir(directory)?;
+        let spare = files.make_spare(options.segment_bytes)?;
+        let (segment, file) = files.name_spare(1, &spare)?;
+        let writer = Writer {
+            segments: VecDeque::from([segment]),
+            file,
+            offset: RECORDS_START,
+            next: 1,
+            unsynced: false,
+        };
+        let reserve = files.make_spare(options.segment_bytes)?;
+        let log = Log::assemble(env, files, options, writer);
+        log.state.lock().spares.push(reserve);
+        Ok(log)
+    }
+
+    /// Opens a log and replays the records after `from`, which is that of the newest durable
+    /// checkpoint; the caller has synced the log up to there before it wrote the checkpoint.
+    pub fn open(
+        env: &Env,
+        directory: &str,
+        volume: [u8; 16],
+        options: &LogOptions,
+        from: Lsn,
+        replay: Replay<'_>,
+    ) -> Result<(Log, Recovery)> {
+        let files = Files::new(Arc::clone(&env.device), directory, volume);
+        let (mut firsts, spares) = list(&files)?;
+        let begin = firsts.partition_point(|&first| first <= from.0 + 1);
+        if begin == 0 {
+            return Err(Error::Missing { file: files.segment_path(from.0 + 1) });
+        }
+        let needed = firsts.split_off(begin - 1);
+        let mut scan = Scan { files: &files, from, replay, recovery: Recovery::default() };
+        let writer = scan.segments(&needed)?;
+        let recovery = scan.recovery;
+        let log = Log::assemble(env, files, options, writer);
+        log.adopt_spares(&spares)?;
+        log.forget(&firsts)?;
+        Ok((log, recovery))
+    }
+
+    /// Takes over the spares of an earlier run. The reserve is made when it is missing, if the
+    /// medium has room for it: a full volume must open.
+    fn adopt_spares(&self, names: &[String]) -> Result<()> {
+        let bytes = self.options.segment_bytes;
+        for name in names {
+            let path = format!("{}/{name}", self.files.directory);
+            // The length of a spare is not synced; what a crash left of it is topped up.
+            let file = self.files.device.open(&path)?;
+            let mut state = self.state.lock();
+            if state.spares.len() < 2 && file.len()? <= bytes && file.allocate(0, bytes).is_ok() {
+                state.spares.push(Spare { path, bytes });
+            } else {
+                drop(state);
+                self.files.device.remove(&path)?;
+            }
+        }
+        if self.state.lock().spares.is_empty() {
+            match self.files.make_spare(bytes) {
+                Ok(spare) => self.state.lock().spares.push(spare),
+                Err(Error::NoSpace(_)) => tracing::warn!("no room for the log's reserve"),
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(())
+    }
+
+    /// Gives up segments that a checkpoint had made superfluous before the crash. Their content
+    /// was not looked at.
+    fn forget(&self, firsts: &[u64]) -> Result<()> {
+        let mut gone = Vec::new();
+        for &first in firsts {
+            let path = self.files.segment_path(first);
+            let bytes = self.files.device.metadata(&path)?.map_or(0, |found| found.length);
+            gone.push(Segment { first, bytes, path });
+        }
+        self.recycle(gone)
+    }
+}
+
+/// The first LSNs of the segments, ascending, and the names of the spares.
+fn list(files: &Files) -> Result<(Vec<u64>, Vec<String>)> {
+    let (mut firsts, mut spares) = (Vec::new(), Vec::new());
+    if files.device.metadata(&files.directory)?.is_none() {
+        return Err(Error::Missing { file: files.directory.clone() });
+    }
+    for name in files.device.list(&files.directory)? {
+        let hex = name.strip_suffix(".log").filter(|hex| hex.len() == 16);
+        if let Some(first) = hex.and_then(|hex| u64::from_str_radix(hex, 16).ok()) {
+            firsts.push(first);
+        } else if let Some(number) = name.strip_prefix(SPARE_PREFIX)
+            && let Ok(number) = number.parse::<u64>()
+        {
+            files.next_spare.fetch_max(number + 1, Ordering::Relaxed);
+            spares.push(name);
+        }
+    }
+    firsts.sort_unstable();
+    Ok((firsts, spares))
+}
+
+/// Reads segments in order.
+struct Scan<'a> {
+    files: &'a Files,
+    from: Lsn,
+    replay: Replay<'a>,
+    recovery: Recovery,
+}
+
+impl Scan<'_> {
+    /// Replays the segments; the last one is where the log goes on.
+    fn segments(&mut self, firsts: &[u64]) -> Result<Writer> {
+        let mut segments = VecDeque::new();
+        let mut next = firsts[0];
+        for (at, &first) in firsts.iter().enumerate() {
+            let path = self.files.segment_path(first);
+            let file = self.files.device.open(&path)?;
+            let bytes = read_segment(self.files, first, &path, file.as_ref())?;
+            let end = self.records(&path, &bytes, &mut next)?;
+            segments.push_back(Segment { first, bytes: bytes.len() as u64, path: path.clone() });
+            if let Some(&after) = firsts.get(at + 1) {
+                if next != after {
+                    return Err(missing_record(&path, end, next, after - 1).into());
+                }
+                continue;
+            }
+            self.tail(&path, file.as_ref(), &bytes, end, next)?;
+            // What was written but not synced before the crash is replayed, so it must not get
+            // lost by the next one.
+            file.sync_data()?;
+            let offset = end as u64;
+            return Ok(Writer { segments, file, offset, next, unsynced: false });
+        }
+        unreachable!("the caller names at least one segment");
+    }
+
+    /// Replays one segment's records; returns where they end.
+    fn records(&mut self, path: &str, bytes: &[u8], next: &mut u64) -> Result<usize> {
+        let mut at = RECORDS_START as usize;
+        while let Ok(record) = Record::decode(self.files.seed, &bytes[at..]) {
+            if record.header.is_mark() || record.header.lsn != *next {
+                break;
+            }
+            if record.header.lsn > self.from.0 {
+                (self.replay)(Lsn(record.header.lsn), record.payload)
+                    .map_err(|error| located(error, path, at))?;
+                self.recovery.replayed += 1;
+            }
+            at += record.bytes();
+            *next += 1;
+        }
+        Ok(at)
+    }
+
+    /// Judges what stands behind the last whole record of the last segment.
+    fn tail(
+        &mut self,
+        path: &str,
+        file: &dyn File,
+        bytes: &[u8],
+        end: usize,
+        next: u64,
+    ) -> Result<()> {
+        let rest = &bytes[end..];
+        let found = search(self.files.seed, rest, next);
+        let durable = found.durable.max(self.from.0);
+        if durable >= next {
+            return Err(missing_record(path, end, next, durable).into());
+        }
+        if found.stale > 0 {
+            self.recovery.torn_bytes = found.stale as u64;
+            tracing::info!(path, end, torn = found.stale, "the log's tail was torn");
+            file.write_at(&vec![0; found.stale], end as u64)?;
+        }
+        Ok(())
+    }
+}
+
+/// What stands behind the end of a log.
+#[derive(Debug, Default)]
+struct Found {
+    /// The last record that was durable when one that is found there was written.
+    durable: u64,
+    /// Bytes up to the end of the last thing that looks like a record of the torn tail.
+    stale: usize,
+}
+
+/// Looks for records numbered `next` or more, and for proofs that `next` was durable.
+fn search(seed: u32, rest: &[u8], next: u64) -> Found {
+    let mut found = Found::default();
+    // No record behind the end can be numbered higher than there is room for records; a mark is
+    // numbered like the record before it.
+    let most = next + (rest.len() / HEADER_BYTES) as u64;
+    let mut at = 0;
+    while let Some(head) = rest.get(at..).and_then(|rest| rest.first_chunk::<HEADER_BYTES>()) {
+        if at % 64 == 0 && rest[at..].iter().take(64 + HEADER_BYTES).all(|&byte| byte == 0) {
+            at += 64;
+            continue;
+        }
+        let lsn = format::Reader::new("lsn", &head[8..]).u64().unwrap_or(0);
+        if lsn >= next && lsn <= most {
+            let length = RecordHeader::decode(head).map_or(rest.len(), |head| head.length as usize);
+            found.stale = found.stale.max((at + HEADER_BYTES + length).min(rest.len()));
+            if let Ok(record) = Record::decode(seed, &rest[at..]) {
+                let durable = record.header.durable().unwrap_or(0);
+                found.durable = found.durable.max(durable);
+            }
+        }
+        at += 1;
+    }
+    found
+}
+
+/// Reads a whole segment and checks its header and length.
+fn read_segment(files: &Files, first: u64, path: &str, file: &dyn File) -> Result<Vec<u8>> {
+    let length = file.len()?;
+    let damaged = |expected: &str, found: String| {
+        let structure = "log segment header";
+        let (file, expected) = (path.to_owned(), expected.to_owned());
+        Error::from(Corruption { file, offset: 0, structure, expected, found })
+    };
+    if length > SEGMENT_BYTES_MAX {
+        return Err(damaged("a segment within bounds", format!("{length} bytes")));
+    }
+    let mut bytes = vec![0; length as usize];
+    let read = file.read_at(&mut bytes, 0)?;
+    bytes.truncate(read);
+    let header = match SegmentHeader::decode(&bytes) {
+        Ok(Decoded::Header(header)) => header,
+        Ok(Decoded::Newer(found)) => {
+            return Err(Error::NewerFormat { file: path.to_owned(), found, known: VERSION });
+        }
+        Err(malformed) => return Err(malformed.located(path, 0).into()),
+    };
+    if header.volume != files.volume {
+        return Err(damaged("this volume's id", format!("{:02x?}", header.volume)));
+    }
+    if header.first != first {
+        let expected = "the first record that the file is named for";
+        return Err(damaged(expected, header.first.to_string()));
+    }
+    if header.bytes != bytes.len() as u64 {
+        return Err(damaged("as many bytes as the header says", bytes.len().to_string()));
+    }
+    Ok(bytes)
+}
+
+/// A record that was durable is not there.
+fn missing_record(path: &str, offset: usize, lsn: u64, durable: u64) -> Corruption {
+    Corruption {
+        file: path.to_owned(),
+        offset: offset as u64,
+        structure: "log record",
+        expected: format!("record {lsn}, for records up to {durable} were durable"),
+        found: "damage, or the segment that begins with it is missing".to_owned(),
+    }
+}
+
+/// Says where the record lies whose payload the replay refused.
+fn located(error: Error, path: &str, at: usize) -> Error {
+    match error {
+        Error::Corrupt(inner) if inner.file.is_empty() => {
+            let inner = Malformed {
+                structure: inner.structure,
+                at: inner.offset,
+                expected: "what the log's records hold",
+                found: format!("{} instead of {}", inner.found, inner.expected),
+            };
+            inner.located(path, (at + HEADER_BYTES) as u64).into()
+        }
+        other => other,
+    }
+}

@@ -1,0 +1,212 @@
+//! Segments: the files of the log, and how one is made, used, and used again.
+//!
+//! A segment is made as `spare-N`: allocated in full, content open. To be used it gets a header,
+//! is synced, and only then its name, `<first LSN in hex>.log`, which `sync_dir` makes durable
+//! before the first record is written. So a named segment has a whole header and a predecessor
+//! that was synced to its end. Trimming renames a segment back to a spare or removes it.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use device::{Device, File};
+use format::log_record;
+use format::log_segment::{RECORDS_START, SegmentHeader};
+
+use super::append::{Counters, Log};
+use crate::{Error, Lsn, Result};
+
+/// Most spare segments that trimming keeps: the reserve, and one to go on with.
+const SPARES_MAX: usize = 2;
+
+/// Start of a spare's name.
+pub(super) const SPARE_PREFIX: &str = "spare-";
+
+/// The directory of the log.
+pub(super) struct Files {
+    pub(super) device: Arc<dyn Device>,
+    pub(super) directory: String,
+    pub(super) volume: [u8; 16],
+    /// Where record checksums begin.
+    pub(super) seed: u32,
+    /// Number of the next spare.
+    pub(super) next_spare: AtomicU64,
+}
+
+/// A segment without a name yet.
+pub(super) struct Spare {
+    pub(super) path: String,
+    pub(super) bytes: u64,
+}
+
+/// A segment with records.
+pub(super) struct Segment {
+    pub(super) first: u64,
+    pub(super) bytes: u64,
+    pub(super) path: String,
+}
+
+/// What the leader works on: the segments, and the last one's file.
+pub(super) struct Writer {
+    pub(super) segments: VecDeque<Segment>,
+    pub(super) file: Arc<dyn File>,
+    /// Where the next bytes go in the last segment.
+    pub(super) offset: u64,
+    /// Number of the record that goes there.
+    pub(super) next: u64,
+    /// Whether bytes were written since the last sync.
+    pub(super) unsynced: bool,
+}
+
+impl Files {
+    pub(super) fn new(device: Arc<dyn Device>, directory: &str, volume: [u8; 16]) -> Files {
+        Files {
+            device,
+            directory: directory.to_owned(),
+            volume,
+            seed: log_record::seed(&volume),
+            next_spare: AtomicU64::new(0),
+        }
+    }
+
+    /// Path of the segment that begins with a record.
+    pub(super) fn segment_path(&self, first: u64) -> String {
+        format!("{}/{first:016x}.log", self.directory)
+    }
+
+    /// A path for a spare, not used before.
+    pub(super) fn spare_path(&self) -> String {
+        let number = self.next_spare.fetch_add(1, Ordering::Relaxed);
+        format!("{}/{SPARE_PREFIX}{number}", self.directory)
+    }
+
+    /// Allocates a segment. When there is no room, what was begun is removed.
+    pub(super) fn make_spare(&self, bytes: u64) -> Result<Spare> {
+        let path = self.spare_path();
+        let made = self.device.create(&path).and_then(|file| file.allocate(0, bytes));
+        match made {
+            Ok(()) => Ok(Spare { path, bytes }),
+            Err(error) => {
+                if self.device.metadata(&path)?.is_some() {
+                    self.device.remove(&path)?;
+                }
+                Err(if error.is_no_space() { Error::NoSpace("the log") } else { error.into() })
+            }
+        }
+    }
+
+    /// Gives a spare its header and its name, durably.
+    pub(super) fn name_spare(
+        &self,
+        first: u64,
+        spare: &Spare,
+    ) -> device::Result<(Segment, Arc<dyn File>)> {
+        let header = SegmentHeader { volume: self.volume, first, bytes: spare.bytes };
+        let file = self.device.open(&spare.path)?;
+        file.write_at(&header.encode(), 0)?;
+        file.sync_data()?;
+        let path = self.segment_path(first);
+        self.device.rename(&spare.path, &path)?;
+        self.device.sync_dir(&self.directory)?;
+        let file = self.device.open(&path)?;
+        Ok((Segment { first, bytes: spare.bytes, path }, file))
+    }
+}
+
+impl Writer {
+    /// Bytes left in the last segment.
+    pub(super) fn room(&self) -> u64 {
+        self.segments.back().map_or(0, |last| last.bytes.saturating_sub(self.offset))
+    }
+
+    /// Writes records to the last segment.
+    pub(super) fn put(&mut self, bytes: &[u8], counters: &Counters) -> device::Result<()> {
+        if bytes.is_empty() {
+            return Ok(());
+        }
+        assert!(bytes.len() as u64 <= self.room(), "records were given room when appended");
+        self.unsynced = true;
+        self.file.write_at(bytes, self.offset)?;
+        self.offset += bytes.len() as u64;
+        counters.writes.fetch_add(1, Ordering::Relaxed);
+        counters.written_bytes.fetch_add(bytes.len() as u64, Ordering::Relaxed);
+        Ok(())
+    }
+
+    /// Makes the last segment durable.
+    pub(super) fn sync(&mut self, counters: &Counters) -> device::Result<()> {
+        if self.unsynced {
+            self.file.sync_data()?;
+            self.unsynced = false;
+            counters.syncs.fetch_add(1, Ordering::Relaxed);
+        }
+        Ok(())
+    }
+
+    /// Notes, behind the last record, that all before was synced. Not synced itself, and written
+    /// over by the next record: it serves recovery after a crash of the process, and later bit
+    /// rot, not power loss. Without it the last records could be damaged unnoticed.
+    pub(super) fn mark(&mut self, seed: u32) -> device::Result<()> {
+        let last = self.next - 1;
+        let mark = log_record::encode(log_record::sum_payload(seed, &[]), 0, last, last);
+        if mark.len() as u64 <= self.room() {
+            self.file.write_at(&mark, self.offset)?;
+        }
+        Ok(())
+    }
+
+    /// Ends the last segment and begins another.
+    pub(super) fn rotate(
+        &mut self,
+        files: &Files,
+        first: u64,
+        spare: &Spare,
+        counters: &Counters,
+    ) -> device::Result<()> {
+        self.sync(counters)?;
+        let (segment, file) = files.name_spare(first, spare)?;
+        counters.syncs.fetch_add(2, Ordering::Relaxed);
+        self.segments.push_back(segment);
+        self.file = file;
+        self.offset = RECORDS_START;
+        Ok(())
+    }
+}
+
+impl Log {
+    /// Gives up the segments whose records are all numbered `up_to` or less. Call it when a
+    /// checkpoint that contains them is durable.
+    pub fn trim(&self, up_to: Lsn) -> Result<()> {
+        let mut gone = Vec::new();
+        let mut writer = self.writer.lock();
+        while writer.segments.get(1).is_some_and(|second| second.first <= up_to.0 + 1) {
+            gone.extend(writer.segments.pop_front());
+        }
+        drop(writer);
+        self.recycle(gone)
+    }
+
+    /// Keeps segments as spares, up to [`SPARES_MAX`], and removes the others.
+    pub(super) fn recycle(&self, gone: Vec<Segment>) -> Result<()> {
+        if gone.is_empty() {
+            return Ok(());
+        }
+        let mut spares = Vec::new();
+        let mut wanted = SPARES_MAX.saturating_sub(self.state.lock().spares.len());
+        for segment in gone {
+            if wanted > 0 && segment.bytes == self.options.segment_bytes {
+                let path = self.files.spare_path();
+                self.files.device.rename(&segment.path, &path)?;
+                spares.push(Spare { path, bytes: segment.bytes });
+                wanted -= 1;
+            } else {
+                self.files.device.remove(&segment.path)?;
+            }
+        }
+        // Before a spare is written to: else a crash could bring its old name back, with the
+        // header of another segment.
+        self.files.device.sync_dir(&self.files.directory)?;
+        self.state.lock().spares.append(&mut spares);
+        Ok(())
+    }
+}

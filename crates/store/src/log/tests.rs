@@ -1,0 +1,247 @@
+//! The log on a directory of the operating system: order, syncing, segments, trimming.
+
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use device::Env;
+
+use super::{Log, LogOptions, Recovery, Room};
+use crate::{Barrier, Durability, Error, Lsn, Result};
+
+const VOLUME: [u8; 16] = [9; 16];
+
+fn options() -> LogOptions {
+    LogOptions { segment_bytes: 64 << 10, write_bytes: 4 << 10, ..LogOptions::default() }
+}
+
+fn create(root: &Path) -> Log {
+    Log::create(&Env::system(root).unwrap(), "log", VOLUME, &options()).unwrap()
+}
+
+/// Opens, and returns what was replayed beside the log.
+fn open(root: &Path, from: u64) -> Result<(Log, Recovery, Vec<(u64, Vec<u8>)>)> {
+    let mut records = Vec::new();
+    let mut replay = |lsn: Lsn, payload: &[u8]| {
+        records.push((lsn.0, payload.to_vec()));
+        Ok(())
+    };
+    let env = Env::system(root).unwrap();
+    let (log, recovery) = Log::open(&env, "log", VOLUME, &options(), Lsn(from), &mut replay)?;
+    Ok((log, recovery, records))
+}
+
+fn payload(lsn: u64) -> Vec<u8> {
+    (0..20 + lsn % 300).map(|at| (at * 7 + lsn) as u8).collect()
+}
+
+fn append(log: &Log, count: u64) {
+    for _ in 0..count {
+        let next = log.last().0 + 1;
+        assert_eq!(log.append(&payload(next), Room::Normal).unwrap(), Lsn(next));
+    }
+}
+
+#[test]
+fn records_come_back_in_order_over_many_segments_and_reopens() {
+    let dir = tempfile::tempdir().unwrap();
+    append(&create(dir.path()), 0);
+    let mut total = 0;
+    for round in 0..4 {
+        let (log, recovery, records) = open(dir.path(), 0).unwrap();
+        assert_eq!((recovery.replayed, recovery.torn_bytes), (total, 0), "round {round}");
+        assert!(records.iter().zip(1..).all(|((lsn, bytes), n)| *lsn == n && *bytes == payload(n)));
+        append(&log, 700);
+        total += 700;
+        log.sync(log.last()).unwrap();
+        assert_eq!(log.durable(), Lsn(total));
+        assert!(log.stats().segments > round + 1);
+    }
+}
+
+#[test]
+fn unsynced_records_are_not_in_the_file() {
+    let dir = tempfile::tempdir().unwrap();
+    let log = create(dir.path());
+    append(&log, 3);
+    assert_eq!((log.last(), log.durable(), log.stats().writes), (Lsn(3), Lsn(0), 0));
+    assert_eq!(open(dir.path(), 0).unwrap().1.replayed, 0);
+}
+
+#[test]
+fn full_buffer_is_written_by_the_committer_without_a_sync() {
+    let dir = tempfile::tempdir().unwrap();
+    let log = create(dir.path());
+    while log.stats().writes == 0 {
+        append(&log, 1);
+        log.committed(log.last()).unwrap();
+    }
+    let stats = log.stats();
+    assert!(stats.written_bytes >= 4 << 10 && stats.written_bytes < 5 << 10);
+    assert_eq!((stats.syncs, stats.durable), (0, Lsn(0)));
+}
+
+#[test]
+fn sync_mode_is_durable_when_it_returns() {
+    let dir = tempfile::tempdir().unwrap();
+    let options = LogOptions { durability: Durability::Sync, ..options() };
+    let log = Log::create(&Env::system(dir.path()).unwrap(), "log", VOLUME, &options).unwrap();
+    append(&log, 1);
+    log.committed(Lsn(1)).unwrap();
+    assert_eq!((log.durable(), log.stats().syncs), (Lsn(1), 1));
+}
+
+#[test]
+fn flush_waits_for_the_interval() {
+    let dir = tempfile::tempdir().unwrap();
+    let options = LogOptions { interval: Duration::from_millis(30), ..options() };
+    let env = Env::system(dir.path()).unwrap();
+    let log = Log::create(&env, "log", VOLUME, &options).unwrap();
+    assert_eq!(log.flush_if_due().unwrap(), options.interval);
+    append(&log, 2);
+    let left = log.flush_if_due().unwrap();
+    assert!(left <= options.interval);
+    env.clock.sleep(options.interval);
+    assert_eq!(log.flush_if_due().unwrap(), options.interval);
+    assert_eq!(log.durable(), Lsn(2));
+}
+
+#[test]
+fn trimmed_segments_are_used_again_and_their_records_stay_gone() {
+    let dir = tempfile::tempdir().unwrap();
+    let log = create(dir.path());
+    for _ in 0..20 {
+        append(&log, 400);
+        log.sync(log.last()).unwrap();
+        log.trim(log.last()).unwrap();
+        let stats = log.stats();
+        assert_eq!(stats.segments, 1);
+        assert!(stats.disk_bytes <= 3 * (64 << 10), "{stats:?}");
+    }
+    let last = log.last().0;
+    append(&log, 5);
+    log.sync(log.last()).unwrap();
+    drop(log);
+    let (log, recovery, records) = open(dir.path(), last).unwrap();
+    assert_eq!((recovery.replayed, log.last()), (5, Lsn(last + 5)));
+    assert_eq!(records[0], (last + 1, payload(last + 1)));
+    assert!(matches!(open(dir.path(), 0), Err(Error::Missing { .. })));
+}
+
+#[test]
+fn record_larger_than_a_segment_gets_one_of_its_own() {
+    let dir = tempfile::tempdir().unwrap();
+    let log = create(dir.path());
+    let large = vec![5; 300 << 10];
+    append(&log, 1);
+    log.append(&large, Room::Normal).unwrap();
+    append(&log, 1);
+    log.close().unwrap();
+    drop(log);
+    let (log, _, records) = open(dir.path(), 0).unwrap();
+    assert_eq!(records.iter().map(|record| record.1.len()).collect::<Vec<_>>(), [21, 307200, 23]);
+    log.trim(Lsn(3)).unwrap();
+    assert!(log.stats().disk_bytes <= 3 * (64 << 10), "{:?}", log.stats());
+}
+
+#[test]
+fn four_threads_share_syncs_and_every_record_is_there() {
+    let dir = tempfile::tempdir().unwrap();
+    let log = Arc::new(create(dir.path()));
+    let threads: Vec<_> = (0..4_u8)
+        .map(|thread| {
+            let log = Arc::clone(&log);
+            device::spawn("append", move || {
+                for number in 0..500_u16 {
+                    let [low, high] = number.to_le_bytes();
+                    let lsn = log.append(&[thread, low, high], Room::Normal).unwrap();
+                    if number % 5 == 0 {
+                        log.sync(lsn).unwrap();
+                        assert!(log.durable() >= lsn);
+                    }
+                }
+            })
+            .unwrap()
+        })
+        .collect();
+    for thread in threads {
+        thread.join().unwrap();
+    }
+    log.close().unwrap();
+    assert!(log.stats().syncs <= 401);
+    let (_, recovery, records) = open(dir.path(), 0).unwrap();
+    assert_eq!(recovery.replayed, 2000);
+    for thread in 0..4 {
+        let mut numbers = records.iter().filter(|(_, bytes)| bytes[0] == thread);
+        assert!((0..500_u16).all(|n| numbers.next().unwrap().1[1..] == n.to_le_bytes()));
+    }
+}
+
+/// Counts how often it is reached, and fails when told to.
+#[derive(Default)]
+struct Counting {
+    reached: AtomicU64,
+    fail: AtomicU64,
+}
+
+impl Barrier for Counting {
+    fn reach(&self) -> std::result::Result<(), device::Error> {
+        self.reached.fetch_add(1, Ordering::SeqCst);
+        if self.fail.load(Ordering::SeqCst) == 0 {
+            return Ok(());
+        }
+        Err(device::Error::new("sync", "data", std::io::Error::other("told to fail")))
+    }
+}
+
+#[test]
+fn barrier_is_reached_before_every_write_and_its_failure_latches() {
+    let dir = tempfile::tempdir().unwrap();
+    let log = create(dir.path());
+    let barrier = Arc::new(Counting::default());
+    log.set_barrier(Arc::clone(&barrier) as Arc<dyn Barrier>);
+    append(&log, 2);
+    log.sync(Lsn(2)).unwrap();
+    log.sync(Lsn(2)).unwrap();
+    assert_eq!((barrier.reached.load(Ordering::SeqCst), log.stats().writes), (1, 1));
+    append(&log, 1);
+    barrier.fail.store(1, Ordering::SeqCst);
+    assert!(matches!(log.sync(Lsn(3)), Err(Error::ReadOnly(_))));
+    assert_eq!(log.stats().writes, 1, "nothing was written behind a failed barrier");
+    barrier.fail.store(0, Ordering::SeqCst);
+    assert!(matches!(log.append(b"x", Room::Normal), Err(Error::ReadOnly(_))));
+    assert!(matches!(log.sync(Lsn(3)), Err(Error::ReadOnly(_))));
+    assert!(log.sync(Lsn(2)).is_ok(), "what was durable before stays so");
+    drop(log);
+    assert_eq!(open(dir.path(), 0).unwrap().1.replayed, 2);
+}
+
+#[test]
+fn missing_segment_and_truncated_segment_are_named() {
+    let dir = tempfile::tempdir().unwrap();
+    let log = create(dir.path());
+    append(&log, 1000);
+    log.close().unwrap();
+    assert!(log.stats().segments >= 3);
+    let second = log.writer.lock().segments[1].path.clone();
+    drop(log);
+    let path = dir.path().join(&second);
+    let whole = std::fs::read(&path).unwrap();
+    std::fs::write(&path, &whole[..30 << 10]).unwrap();
+    let error = open(dir.path(), 0).unwrap_err();
+    assert!(matches!(&error, Error::Corrupt(at) if at.file == second), "{error}");
+    std::fs::remove_file(&path).unwrap();
+    assert!(open(dir.path(), 0).is_err());
+    std::fs::remove_dir_all(dir.path().join("log")).unwrap();
+    assert!(matches!(open(dir.path(), 0), Err(Error::Missing { .. })));
+}
+
+#[test]
+fn log_of_another_volume_is_refused() {
+    let dir = tempfile::tempdir().unwrap();
+    create(dir.path()).close().unwrap();
+    let env = Env::system(dir.path()).unwrap();
+    let opened = Log::open(&env, "log", [1; 16], &options(), Lsn(0), &mut |_, _| Ok(()));
+    assert!(matches!(opened, Err(Error::Corrupt(_))));
+}

@@ -1,0 +1,176 @@
+//! Writing and syncing: one thread at a time, the **leader**, takes what everybody has buffered.
+//!
+//! ```text
+//! 1. take the buffer, under the lock              records appended later go to the next write
+//! 2. reach the barrier                            file data that these records name is durable
+//! 3. write the bytes, segment by segment          a segment is synced before the next one begins
+//! 4. sync, if somebody asked for it
+//! 5. write the mark                               says, for recovery, how far the sync reached
+//! 6. publish how far the log is durable, under the lock, and wake the others
+//! ```
+//!
+//! Step 2 is the only place in the program where the order "data before the record that names
+//! it" is enforced. A failure anywhere latches: after a failed write or sync nobody knows what is
+//! on the medium, and trying again could report as durable what the kernel has thrown away.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use parking_lot::MutexGuard;
+
+use super::append::{Cut, Log, State};
+use crate::{Lsn, Result};
+
+/// Whether a write also syncs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Then {
+    Sync,
+    Return,
+}
+
+/// What a leader took.
+struct Taken {
+    bytes: Vec<u8>,
+    cuts: Vec<Cut>,
+    last: u64,
+}
+
+impl Log {
+    /// Returns when the record, and all before it, are durable. Callers that come at the same
+    /// time share one write and one sync.
+    pub fn sync(&self, lsn: Lsn) -> Result<()> {
+        if self.durable() >= lsn {
+            return Ok(());
+        }
+        let mut state = self.state.lock();
+        assert!(lsn.0 < state.next, "record {} was never appended", lsn.0);
+        while state.durable < lsn.0 {
+            state.check()?;
+            if state.writing {
+                self.turn.wait(&mut state);
+            } else {
+                self.lead(&mut state, Then::Sync);
+            }
+        }
+        Ok(())
+    }
+
+    /// Syncs when the oldest unsynced record is older than the interval; tells how long until
+    /// that will be so.
+    pub fn flush_if_due(&self) -> Result<Duration> {
+        let mut state = self.state.lock();
+        state.check()?;
+        let interval = self.options.interval;
+        let Some(since) = state.dirty_since else { return Ok(interval) };
+        let age = self.env.clock.monotonic().saturating_sub(since);
+        if let Some(left) = interval.checked_sub(age).filter(|left| !left.is_zero()) {
+            return Ok(left);
+        }
+        let last = Lsn(state.next - 1);
+        if !state.writing {
+            self.lead(&mut state, Then::Sync);
+        }
+        drop(state);
+        self.sync(last)?;
+        Ok(interval)
+    }
+
+    /// Writes a full buffer, without syncing, unless another thread is at it.
+    pub(super) fn write_if_full(&self) -> Result<()> {
+        if self.buffered.load(Ordering::Relaxed) < self.options.write_bytes {
+            return Ok(());
+        }
+        let mut state = self.state.lock();
+        if !state.writing && state.buffer.len() >= self.options.write_bytes {
+            self.lead(&mut state, Then::Return);
+        }
+        state.check()
+    }
+
+    /// Makes everything durable. No append may follow.
+    pub fn close(&self) -> Result<()> {
+        self.sync(self.last())
+    }
+
+    /// Makes room in the buffer: writes, or waits for who is writing.
+    pub(super) fn write_or_wait(&self, state: &mut MutexGuard<'_, State>) {
+        if state.writing {
+            self.turn.wait(state);
+        } else {
+            self.lead(state, Then::Return);
+        }
+    }
+
+    /// Writes what is buffered. The lock is released meanwhile. Failure is in `state.failed`.
+    fn lead(&self, state: &mut MutexGuard<'_, State>, then: Then) {
+        debug_assert!(!state.writing, "one leader at a time");
+        state.writing = true;
+        let empty = std::mem::take(&mut state.idle);
+        let taken = Taken {
+            bytes: std::mem::replace(&mut state.buffer, empty),
+            cuts: std::mem::take(&mut state.cuts),
+            last: state.next - 1,
+        };
+        self.buffered.store(0, Ordering::Relaxed);
+        if then == Then::Sync {
+            state.dirty_since = None;
+        }
+        let (taken, written) = MutexGuard::unlocked(state, || {
+            let mut taken = taken;
+            let written = self.write(&mut taken, then);
+            (taken, written)
+        });
+        match written {
+            Ok(durable) => {
+                state.durable = state.durable.max(durable);
+                self.durable.store(state.durable, Ordering::Release);
+            }
+            Err(error) => {
+                tracing::error!(%error, "the log is read-only from here on");
+                state.failed.get_or_insert_with(|| Arc::from(error.to_string()));
+            }
+        }
+        state.idle = taken.bytes;
+        state.idle.clear();
+        state.writing = false;
+        self.turn.notify_all();
+        if state.failed.is_none() && self.wants_spare(state) {
+            // Ahead of need, so that committers do not wait for the allocation. When it fails,
+            // whoever needs the room will find out and say so.
+            let made = MutexGuard::unlocked(state, || self.prepare(1));
+            if let Err(error) = made {
+                tracing::debug!(%error, "no spare log segment");
+            }
+        }
+    }
+
+    /// Whether the last segment is half full and none stands ready behind it.
+    fn wants_spare(&self, state: &State) -> bool {
+        state.room < self.options.segment_bytes / 2 && state.spares.len() < 2
+    }
+
+    /// Steps 2 to 5. Returns the last record that is durable for certain.
+    fn write(&self, taken: &mut Taken, then: Then) -> device::Result<u64> {
+        let mut durable = 0;
+        if let Some(barrier) = self.barrier.get().filter(|_| !taken.bytes.is_empty()) {
+            barrier.reach()?;
+        }
+        let mut writer = self.writer.lock();
+        let mut start = 0;
+        for cut in taken.cuts.drain(..) {
+            writer.put(&taken.bytes[start..cut.at], &self.counters)?;
+            writer.rotate(&self.files, cut.first, &cut.spare, &self.counters)?;
+            start = cut.at;
+            durable = cut.first - 1;
+        }
+        writer.put(&taken.bytes[start..], &self.counters)?;
+        writer.next = taken.last + 1;
+        if then == Then::Sync {
+            writer.sync(&self.counters)?;
+            writer.mark(self.files.seed)?;
+            durable = taken.last;
+        }
+        Ok(durable)
+    }
+}
