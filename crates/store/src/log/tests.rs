@@ -20,8 +20,11 @@ fn create(root: &Path) -> Log {
     Log::create(&Env::system(root).unwrap(), "log", VOLUME, &options()).unwrap()
 }
 
+/// Numbers and payloads.
+type Records = Vec<(u64, Vec<u8>)>;
+
 /// Opens, and returns what was replayed beside the log.
-fn open(root: &Path, from: u64) -> Result<(Log, Recovery, Vec<(u64, Vec<u8>)>)> {
+fn open(root: &Path, from: u64) -> Result<(Log, Recovery, Records)> {
     let mut records = Vec::new();
     let mut replay = |lsn: Lsn, payload: &[u8]| {
         records.push((lsn.0, payload.to_vec()));
