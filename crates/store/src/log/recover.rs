@@ -37,6 +37,7 @@ impl Log {
     ) -> Result<Log> {
         let files = Files::new(Arc::clone(&env.device), directory, volume);
         files.device.create_dir(directory)?;
+        files.device.sync_dir(directory.rsplit_once('/').map_or("", |(parent, _)| parent))?;
         let spare = files.make_spare(options.segment_bytes)?;
         let (segment, file) = files.name_spare(1, &spare)?;
         let writer = Writer {

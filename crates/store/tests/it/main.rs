@@ -1,0 +1,6 @@
+//! The log on the simulated medium, and the oracle store against its own rules.
+
+mod log_crash;
+mod log_damage;
+mod log_full;
+mod log_script;
