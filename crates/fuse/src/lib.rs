@@ -1,1 +1,24 @@
-//! Skeleton.
+//! Kernel requests to file-system calls and back; the only crate that knows FUSE and errno.
+
+mod adapter;
+mod attach;
+mod attr;
+mod bridge;
+mod detach;
+mod errno;
+mod error;
+mod groups;
+mod mount;
+mod mountinfo;
+mod notify;
+mod options;
+mod place;
+mod set_id;
+mod source;
+mod transport;
+
+pub use detach::{Unmounted, unmount};
+pub use error::MountError;
+pub use mount::{Mount, mount};
+pub use mountinfo::{MountInfo, find_mount, mounts_of};
+pub use options::{Atime, MountOptions, OptionError};

@@ -1,0 +1,126 @@
+//! What a request means: kernel numbers and flags in, calls of [`FileSystem`], plain answers out.
+//!
+//! Knows the protocol's meaning but none of its bytes; `bridge.rs` has those. Files by concern:
+//! `names` (look up, make, remove, rename), `attributes` (with extended ones), `contents` (open,
+//! read, write, sync), `listing` (directories). All of it runs on the transport's threads and
+//! holds no lock.
+
+mod attributes;
+mod contents;
+mod listing;
+mod names;
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use fs::FileSystem;
+use inode::{Attr, Caller, Enforce, FsError, NodeId};
+
+pub(crate) use attributes::AttrChanges;
+pub(crate) use contents::Opening;
+pub(crate) use listing::Listed;
+
+use crate::errno::{self, Errno};
+use crate::groups::Groups;
+use crate::options::{Atime, MountOptions};
+
+/// The number that the kernel has for the root of every mount.
+pub(crate) const ROOT: u64 = 1;
+
+/// An answer.
+pub(crate) type Answer<T> = Result<T, Errno>;
+
+/// Who sent a request.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Who {
+    pub(crate) uid: u32,
+    pub(crate) gid: u32,
+    pub(crate) pid: u32,
+}
+
+/// How long the kernel may keep what it is told.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Timeouts {
+    pub(crate) attr: Duration,
+    pub(crate) entry: Duration,
+    pub(crate) negative: Duration,
+}
+
+/// A node that a name led to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Named {
+    pub(crate) node: u64,
+    pub(crate) attr: Attr,
+}
+
+/// The translation for one mount.
+pub(crate) struct Adapter {
+    fs: Arc<dyn FileSystem>,
+    /// What the kernel's number 1 stands for: the volume's root, or `subdir`.
+    root: NodeId,
+    /// The number that the root shows to users; invalidations may use it.
+    root_shown: AtomicU64,
+    enforce: Enforce,
+    atime: Atime,
+    pub(crate) timeouts: Timeouts,
+    groups: Groups,
+}
+
+impl Adapter {
+    /// An adapter for a mount whose root is `root`.
+    pub(crate) fn new(fs: Arc<dyn FileSystem>, root: NodeId, options: &MountOptions) -> Adapter {
+        Adapter {
+            fs,
+            root,
+            root_shown: AtomicU64::new(root.0),
+            enforce: if options.default_permissions { Enforce::Kernel } else { Enforce::Here },
+            atime: options.atime,
+            timeouts: Timeouts {
+                attr: options.attr_timeout,
+                entry: options.entry_timeout,
+                negative: options.negative_timeout,
+            },
+            groups: Groups::default(),
+        }
+    }
+
+    /// The node that a number of the kernel stands for.
+    fn node(&self, number: u64) -> NodeId {
+        if number == ROOT { self.root } else { NodeId(number) }
+    }
+
+    /// The number that the kernel has for a node.
+    pub(crate) fn number(&self, node: NodeId) -> u64 {
+        if node == self.root || node.0 == self.root_shown.load(Ordering::Relaxed) {
+            ROOT
+        } else {
+            node.0
+        }
+    }
+
+    /// Whose rights an operation on names or attributes has.
+    fn caller(&self, who: Who) -> Caller {
+        let groups = match self.enforce {
+            // The kernel has looked at them already, so the reading of /proc is saved.
+            Enforce::Kernel => Vec::new(),
+            Enforce::Here => self.groups.of(who.pid, who.uid, self.fs.now()),
+        };
+        Caller { uid: who.uid, gid: who.gid, groups, enforce: self.enforce }
+    }
+
+    /// Whose rights an operation on an open file has: they were checked when it was opened, and
+    /// a descriptor may since have been handed to somebody else.
+    fn opened(who: Who) -> Caller {
+        Caller { uid: who.uid, gid: who.gid, groups: Vec::new(), enforce: Enforce::Kernel }
+    }
+
+    fn named(entry: &fs::Entry) -> Named {
+        Named { node: entry.node.0, attr: entry.attr }
+    }
+}
+
+/// Turns a failure of an operation on a node into its number, and logs what deserves it.
+fn failed(operation: &'static str, number: u64) -> impl Fn(FsError) -> Errno {
+    move |error| errno::report(operation, number, &error)
+}

@@ -1,0 +1,127 @@
+//! Attributes, extended attributes, permissions, room.
+
+use std::sync::atomic::Ordering;
+
+use fs::{SetXattr, StatFs};
+use inode::{Attr, SetAttr};
+
+use super::{Adapter, Answer, Named, ROOT, Who, failed};
+use crate::errno::Errno;
+use crate::set_id;
+
+/// Longest value and longest list of names that the kernel's system calls take.
+const XATTR_BYTES_MAX: usize = 64 << 10;
+
+/// Changes that were asked for.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct AttrChanges {
+    /// The changes.
+    pub(crate) changes: SetAttr,
+    /// Whether they were made through an open file (ftruncate): rights were checked at its open.
+    pub(crate) through_open_file: bool,
+}
+
+impl Adapter {
+    /// The attributes of a node.
+    pub(crate) fn getattr(&self, who: Who, number: u64) -> Answer<Named> {
+        let attr = self
+            .fs
+            .getattr(&self.caller(who), self.node(number))
+            .map_err(failed("getattr", number))?;
+        Ok(self.shown(number, attr))
+    }
+
+    /// Changes attributes.
+    pub(crate) fn setattr(&self, who: Who, number: u64, wanted: &AttrChanges) -> Answer<Named> {
+        let mut changes = wanted.changes;
+        let node = self.node(number);
+        let only_size = SetAttr { size: changes.size, ..SetAttr::default() } == changes;
+        let caller = if wanted.through_open_file && only_size {
+            Adapter::opened(who)
+        } else {
+            self.caller(who)
+        };
+        set_id::amend(&*self.fs, &caller, node, &mut changes)
+            .and_then(|()| self.fs.setattr(&caller, node, &changes))
+            .map(|attr| self.shown(number, attr))
+            .map_err(failed("setattr", number))
+    }
+
+    fn shown(&self, number: u64, attr: Attr) -> Named {
+        if number == ROOT {
+            self.root_shown.store(attr.node.0, Ordering::Relaxed);
+            return Named { node: attr.node.0, attr };
+        }
+        Named { node: number, attr }
+    }
+
+    /// Whether somebody may do what the bits of `mask` say.
+    pub(crate) fn access(&self, who: Who, number: u64, mask: u32) -> Answer<()> {
+        self.fs
+            .access(&self.caller(who), self.node(number), mask & 0o7)
+            .map_err(failed("access", number))
+    }
+
+    /// Room and limits.
+    pub(crate) fn statfs(&self) -> Answer<StatFs> {
+        self.fs.statfs().map_err(failed("statfs", ROOT))
+    }
+
+    /// An extended attribute. `room` is the caller's buffer; 0 asks for the length.
+    pub(crate) fn getxattr(
+        &self,
+        who: Who,
+        number: u64,
+        name: &[u8],
+        room: u32,
+    ) -> Answer<Vec<u8>> {
+        let value = self
+            .fs
+            .getxattr(&self.caller(who), self.node(number), name)
+            .map_err(failed("getxattr", number))?;
+        fitting(value, room)
+    }
+
+    /// The names of all extended attributes. `room` as for `getxattr`.
+    pub(crate) fn listxattr(&self, who: Who, number: u64, room: u32) -> Answer<Vec<u8>> {
+        let names = self
+            .fs
+            .listxattr(&self.caller(who), self.node(number))
+            .map_err(failed("listxattr", number))?;
+        if names.len() > XATTR_BYTES_MAX {
+            return Err(Errno::TOO_BIG);
+        }
+        fitting(names, room)
+    }
+
+    /// Sets an extended attribute; `flags` are those of setxattr(2).
+    pub(crate) fn setxattr(
+        &self,
+        who: Who,
+        number: u64,
+        name: &[u8],
+        value: &[u8],
+        flags: i32,
+    ) -> Answer<()> {
+        let mode = match flags {
+            0 => SetXattr::Any,
+            libc::XATTR_CREATE => SetXattr::Create,
+            libc::XATTR_REPLACE => SetXattr::Replace,
+            _ => return Err(Errno::INVALID),
+        };
+        self.fs
+            .setxattr(&self.caller(who), self.node(number), name, value, mode)
+            .map_err(failed("setxattr", number))
+    }
+
+    /// Removes an extended attribute.
+    pub(crate) fn removexattr(&self, who: Who, number: u64, name: &[u8]) -> Answer<()> {
+        self.fs
+            .removexattr(&self.caller(who), self.node(number), name)
+            .map_err(failed("removexattr", number))
+    }
+}
+
+fn fitting(bytes: Vec<u8>, room: u32) -> Answer<Vec<u8>> {
+    if room != 0 && bytes.len() > room as usize { Err(Errno::RANGE) } else { Ok(bytes) }
+}

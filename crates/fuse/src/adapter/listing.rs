@@ -1,0 +1,115 @@
+//! Directory listings, with `.` and `..`, which the namespace leaves out.
+//!
+//! Positions: 1 is after `.`, 2 after `..`, those above are the namespace's own cookies.
+
+use fs::{DirEntry, WalkControl};
+use inode::{Kind, NodeId};
+
+use super::{Adapter, Answer, ROOT, Who, failed};
+use crate::errno::Errno;
+
+const AFTER_DOT: u64 = 1;
+const AFTER_DOT_DOT: u64 = 2;
+
+/// One line of a listing.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Listed<'a> {
+    /// The name.
+    pub(crate) name: &'a [u8],
+    /// The number to show.
+    pub(crate) node: u64,
+    /// What it is.
+    pub(crate) kind: Kind,
+    /// Position after it.
+    pub(crate) offset: u64,
+    /// Its attributes: in a listing with attributes, for all but `.` and `..`.
+    pub(crate) attr: Option<&'a inode::Attr>,
+}
+
+impl Adapter {
+    /// Lists from `offset` until `take` says stop. With attributes every line taken but `.` and
+    /// `..` is a look-up.
+    pub(crate) fn list(
+        &self,
+        who: Who,
+        number: u64,
+        offset: u64,
+        with_attributes: bool,
+        take: &mut dyn FnMut(&Listed<'_>) -> WalkControl,
+    ) -> Answer<()> {
+        let caller = Adapter::opened(who);
+        let node = self.node(number);
+        if offset < AFTER_DOT_DOT && !self.list_dots(who, number, offset, take)? {
+            return Ok(());
+        }
+        let cookie = if offset <= AFTER_DOT_DOT { 0 } else { offset };
+        let mut forward = |entry: &DirEntry<'_>| {
+            take(&Listed {
+                name: entry.name,
+                node: entry.node.0,
+                kind: entry.kind,
+                offset: entry.cookie,
+                attr: entry.attr,
+            })
+        };
+        if with_attributes {
+            self.fs.readdirplus(&caller, node, cookie, &mut forward)
+        } else {
+            self.fs.readdir(&caller, node, cookie, &mut forward)
+        }
+        .map_err(failed("readdir", number))
+    }
+
+    /// Lists `.` and `..`; says whether there is room for more.
+    fn list_dots(
+        &self,
+        who: Who,
+        number: u64,
+        offset: u64,
+        take: &mut dyn FnMut(&Listed<'_>) -> WalkControl,
+    ) -> Answer<bool> {
+        let own = self.shown_number(who, number)?;
+        if offset < AFTER_DOT {
+            let dot = Listed {
+                name: b".",
+                node: own,
+                kind: Kind::Directory,
+                offset: AFTER_DOT,
+                attr: None,
+            };
+            if take(&dot) == WalkControl::Stop {
+                return Ok(false);
+            }
+        }
+        let dot_dot = Listed {
+            name: b"..",
+            node: self.parent_number(who, number, own),
+            kind: Kind::Directory,
+            offset: AFTER_DOT_DOT,
+            attr: None,
+        };
+        Ok(take(&dot_dot) == WalkControl::Continue)
+    }
+
+    fn shown_number(&self, who: Who, number: u64) -> Result<u64, Errno> {
+        if number == ROOT { Ok(self.getattr(who, ROOT)?.node) } else { Ok(number) }
+    }
+
+    /// The number that `..` shows. The root's is its own: what lies above belongs to the file
+    /// system below the mount point, and the kernel puts that in by itself.
+    fn parent_number(&self, who: Who, number: u64, own: u64) -> u64 {
+        if number == ROOT {
+            return own;
+        }
+        match self.fs.lookup(&Adapter::opened(who), self.node(number), b"..") {
+            Ok(entry) => {
+                if entry.node != NodeId::ROOT {
+                    self.fs.forget(entry.node, 1);
+                }
+                entry.attr.node.0
+            }
+            // A directory that was removed while it is being listed has no parent any more.
+            Err(_) => own,
+        }
+    }
+}

@@ -1,0 +1,121 @@
+//! Names: looking up, making, removing, renaming.
+
+use fs::{NewNode, RenameMode};
+use inode::{FsError, Kind};
+
+use super::{Adapter, Answer, Named, ROOT, Who, failed};
+use crate::attr::kind_of_new;
+use crate::errno::{self, Errno};
+
+impl Adapter {
+    /// Looks a name up; `None` says that it does not exist and that this may be remembered.
+    pub(crate) fn lookup(&self, who: Who, parent: u64, name: &[u8]) -> Answer<Option<Named>> {
+        match self.fs.lookup(&self.caller(who), self.node(parent), name) {
+            Ok(entry) => Ok(Some(Adapter::named(&entry))),
+            Err(FsError::NotFound) if self.timeouts.negative.is_zero() => Err(Errno::NOT_FOUND),
+            Err(FsError::NotFound) => Ok(None),
+            Err(error) => Err(errno::report("lookup", parent, &error)),
+        }
+    }
+
+    /// The kernel gives look-ups back. Those of the root it never took.
+    pub(crate) fn forget(&self, number: u64, lookups: u64) {
+        if number != ROOT {
+            self.fs.forget(self.node(number), lookups);
+        }
+    }
+
+    /// Makes a regular file, as the first half of `open(O_CREAT)`.
+    pub(crate) fn create(
+        &self,
+        who: Who,
+        parent: u64,
+        name: &[u8],
+        mode: u32,
+        exclusive: bool,
+    ) -> Answer<Named> {
+        let new = NewNode { kind: Kind::File, mode: mode & 0o7777, rdev: 0 };
+        match self.fs.mknod(&self.caller(who), self.node(parent), name, &new) {
+            Ok(entry) => Ok(Adapter::named(&entry)),
+            // Somebody else made the file since the kernel looked. At ESTALE it looks once more
+            // and opens what it finds, with all the checks that an existing file needs.
+            Err(FsError::Exists) if !exclusive => Err(Errno::STALE),
+            Err(error) => Err(errno::report("create", parent, &error)),
+        }
+    }
+
+    /// Makes a file, fifo, socket or device node.
+    pub(crate) fn mknod(
+        &self,
+        who: Who,
+        parent: u64,
+        name: &[u8],
+        mode: u32,
+        rdev: u32,
+    ) -> Answer<Named> {
+        let kind = kind_of_new(mode).ok_or(Errno::INVALID)?;
+        let new = NewNode { kind, mode: mode & 0o7777, rdev };
+        self.fs
+            .mknod(&self.caller(who), self.node(parent), name, &new)
+            .map(|entry| Adapter::named(&entry))
+            .map_err(failed("mknod", parent))
+    }
+
+    /// Makes a directory.
+    pub(crate) fn mkdir(&self, who: Who, parent: u64, name: &[u8], mode: u32) -> Answer<Named> {
+        self.fs
+            .mkdir(&self.caller(who), self.node(parent), name, mode & 0o7777)
+            .map(|entry| Adapter::named(&entry))
+            .map_err(failed("mkdir", parent))
+    }
+
+    /// Makes a symbolic link.
+    pub(crate) fn symlink(
+        &self,
+        who: Who,
+        parent: u64,
+        name: &[u8],
+        target: &[u8],
+    ) -> Answer<Named> {
+        self.fs
+            .symlink(&self.caller(who), self.node(parent), name, target)
+            .map(|entry| Adapter::named(&entry))
+            .map_err(failed("symlink", parent))
+    }
+
+    /// Gives a node another name.
+    pub(crate) fn link(&self, who: Who, number: u64, parent: u64, name: &[u8]) -> Answer<Named> {
+        self.fs
+            .link(&self.caller(who), self.node(number), self.node(parent), name)
+            .map(|entry| Adapter::named(&entry))
+            .map_err(failed("link", parent))
+    }
+
+    /// Removes a name that is not a directory's.
+    pub(crate) fn unlink(&self, who: Who, parent: u64, name: &[u8]) -> Answer<()> {
+        self.fs.unlink(&self.caller(who), self.node(parent), name).map_err(failed("unlink", parent))
+    }
+
+    /// Removes an empty directory.
+    pub(crate) fn rmdir(&self, who: Who, parent: u64, name: &[u8]) -> Answer<()> {
+        self.fs.rmdir(&self.caller(who), self.node(parent), name).map_err(failed("rmdir", parent))
+    }
+
+    /// Renames; `flags` are those of renameat2(2).
+    pub(crate) fn rename(
+        &self,
+        who: Who,
+        from: (u64, &[u8]),
+        to: (u64, &[u8]),
+        flags: u32,
+    ) -> Answer<()> {
+        let mode = match flags {
+            0 => RenameMode::Replace,
+            libc::RENAME_NOREPLACE => RenameMode::NoReplace,
+            libc::RENAME_EXCHANGE => RenameMode::Exchange,
+            _ => return Err(Errno::INVALID),
+        };
+        let (source, target) = ((self.node(from.0), from.1), (self.node(to.0), to.1));
+        self.fs.rename(&self.caller(who), source, target, mode).map_err(failed("rename", from.0))
+    }
+}

@@ -1,0 +1,89 @@
+//! Unmounting: cleanly where nobody uses the mount, lazily where somebody does.
+
+use std::path::Path;
+
+use rustix::io::Errno;
+use rustix::mount::UnmountFlags;
+
+use crate::MountError;
+use crate::attach::run_helper;
+use crate::mountinfo::{self, FILE_SYSTEM_TYPE};
+
+/// How an unmount went.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Unmounted {
+    /// The mount is gone, and with it its server's work.
+    Clean,
+    /// The mount is out of sight, but open files and working directories keep it alive: its
+    /// server goes on until the last one leaves.
+    Lazy,
+}
+
+/// Unmounts a mount of ours, whoever serves it, dead ones too. One that is in use is detached
+/// lazily, after a warning in the log.
+pub fn unmount(mount_point: &Path) -> Result<Unmounted, MountError> {
+    let resolved = mountinfo::resolve(mount_point).unwrap_or_else(|| mount_point.to_owned());
+    match mountinfo::on_top(&resolved) {
+        Some(record) if record.kind == FILE_SYSTEM_TYPE => detach(&resolved),
+        _ => Err(MountError::NotMounted(mount_point.to_owned())),
+    }
+}
+
+/// Unmounts whatever is on top of a resolved mount point.
+pub(crate) fn detach(mount_point: &Path) -> Result<Unmounted, MountError> {
+    match detach_with(mount_point, UnmountFlags::empty())? {
+        Outcome::Gone => Ok(Unmounted::Clean),
+        Outcome::Busy => {
+            tracing::warn!(
+                mount_point = %mount_point.display(),
+                "the mount is in use: it is detached now and ends when the last user leaves"
+            );
+            detach_lazily(mount_point)?;
+            Ok(Unmounted::Lazy)
+        }
+    }
+}
+
+/// Takes a mount out of sight, in use or dead.
+pub(crate) fn detach_lazily(mount_point: &Path) -> Result<(), MountError> {
+    match detach_with(mount_point, UnmountFlags::DETACH)? {
+        Outcome::Gone => Ok(()),
+        Outcome::Busy => {
+            Err(MountError::system(format!("detaching {}", mount_point.display()), Errno::BUSY))
+        }
+    }
+}
+
+enum Outcome {
+    Gone,
+    Busy,
+}
+
+fn detach_with(mount_point: &Path, flags: UnmountFlags) -> Result<Outcome, MountError> {
+    match rustix::mount::unmount(mount_point, flags | UnmountFlags::NOFOLLOW) {
+        // EINVAL: not a mount point any more, somebody else was faster.
+        Ok(()) | Err(Errno::INVAL) => Ok(Outcome::Gone),
+        Err(Errno::BUSY) => Ok(Outcome::Busy),
+        Err(Errno::PERM) => detach_by_helper(mount_point, flags.contains(UnmountFlags::DETACH)),
+        Err(error) => {
+            Err(MountError::system(format!("unmounting {}", mount_point.display()), error))
+        }
+    }
+}
+
+fn detach_by_helper(mount_point: &Path, lazily: bool) -> Result<Outcome, MountError> {
+    let child = run_helper(|command| {
+        command.arg("-u").args(lazily.then_some("-z")).arg("--").arg(mount_point);
+    })?;
+    let output = child
+        .wait_with_output()
+        .map_err(|error| MountError::system("waiting for fusermount3", error))?;
+    let words = String::from_utf8_lossy(&output.stderr);
+    if output.status.success() || mountinfo::on_top(mount_point).is_none() {
+        Ok(Outcome::Gone)
+    } else if words.contains("busy") {
+        Ok(Outcome::Busy)
+    } else {
+        Err(MountError::Helper(words.trim().trim_start_matches("fusermount3: ").to_owned()))
+    }
+}

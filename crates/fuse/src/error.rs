@@ -1,0 +1,114 @@
+//! Why a mount or unmount failed, each with what to do about it.
+
+use std::io;
+use std::path::PathBuf;
+
+use inode::FsError;
+
+use crate::options::OptionError;
+
+/// Why a mount or unmount failed.
+#[derive(Debug, thiserror::Error)]
+pub enum MountError {
+    /// The list of options was not understood.
+    #[error(transparent)]
+    Options(#[from] OptionError),
+    /// The kernel offers no FUSE.
+    #[error(
+        "/dev/fuse is not there: load the module with `modprobe fuse`; in a container, start it \
+         with `--device /dev/fuse --cap-add SYS_ADMIN`"
+    )]
+    NoFuse,
+    /// Not root, and the helper that mounts for others is not installed.
+    #[error(
+        "only root mounts without the program fusermount3, which was not found: install the \
+         package fuse3 (`apt install fuse3`), or mount as root"
+    )]
+    NoHelper,
+    /// This process may not mount, not even through the helper.
+    #[error(
+        "mounting is not permitted here ({0}); in a container, start it with `--device /dev/fuse \
+         --cap-add SYS_ADMIN`"
+    )]
+    NotPermitted(String),
+    /// An ordinary user asked for `allow_other`, which the machine does not allow.
+    #[error(
+        "allow_other is not permitted to ordinary users: add the line `user_allow_other` to \
+         /etc/fuse.conf, mount as root, or leave the option out"
+    )]
+    AllowOther,
+    /// No such directory.
+    #[error("the mount point {} does not exist: create it with `mkdir -p {}`", .0.display(), .0.display())]
+    Missing(PathBuf),
+    /// The mount point is a file.
+    #[error("the mount point {} is not a directory", .0.display())]
+    NotDirectory(PathBuf),
+    /// The volume is mounted there already.
+    #[error("{} is mounted on {} already", volume.display(), mount_point.display())]
+    AlreadyMounted {
+        /// The volume.
+        volume: PathBuf,
+        /// Where.
+        mount_point: PathBuf,
+    },
+    /// Something else is mounted there.
+    #[error(
+        "{} is in use: {source_name} (type {kind}) is mounted there; take it away with \
+         `umount {}` or choose another mount point",
+        mount_point.display(), mount_point.display()
+    )]
+    InUse {
+        /// Where.
+        mount_point: PathBuf,
+        /// What is mounted, as `mount` shows it.
+        source_name: String,
+        /// Its type.
+        kind: String,
+    },
+    /// What is mounted there has no server any more, and is not ours to take away.
+    #[error(
+        "{} is a dead mount (its server is gone): take it away with `fusermount3 -uz {}`, or as \
+         root with `umount -l {}`",
+        .0.display(), .0.display(), .0.display()
+    )]
+    Dead(PathBuf),
+    /// The volume's own files lie below the mount point and would be hidden by the mount.
+    #[error(
+        "the volume {} lies below the mount point {}: mounting there would hide its own files",
+        volume.display(), mount_point.display()
+    )]
+    HidesVolume {
+        /// The volume.
+        volume: PathBuf,
+        /// Where.
+        mount_point: PathBuf,
+    },
+    /// `subdir=` does not lead to a directory.
+    #[error("subdir {}: {error}", subdir.display())]
+    Subdir {
+        /// The directory asked for.
+        subdir: PathBuf,
+        /// Why not.
+        error: FsError,
+    },
+    /// The helper refused; its own words.
+    #[error("fusermount3: {0}")]
+    Helper(String),
+    /// Nothing of ours is mounted there.
+    #[error("{} is not a mount point of a volume", .0.display())]
+    NotMounted(PathBuf),
+    /// A call to the operating system failed.
+    #[error("{doing}: {error}")]
+    System {
+        /// What was tried.
+        doing: String,
+        /// Why it failed.
+        error: io::Error,
+    },
+}
+
+impl MountError {
+    pub(crate) fn system(doing: impl Into<String>, error: impl Into<io::Error>) -> MountError {
+        MountError::System { doing: doing.into(), error: error.into() }
+    }
+}

@@ -1,0 +1,193 @@
+//! Putting it together: a file system, a mount point, the threads between them, and the way out.
+//!
+//! 1. The mount point is checked, and a dead mount of the same volume is taken away.
+//! 2. The channel is opened and attached; the root, or `subdir`, becomes the kernel's node 1.
+//! 3. Version and features are agreed on; threads serve requests, one thread sends invalidations.
+//! 4. After [`Mount::unmount`], by us or by `umount`, the threads end and [`Mount::wait`] returns.
+
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use fs::{FileSystem, Invalidate};
+use inode::{Caller, FsError, Kind, NodeId};
+use parking_lot::{Condvar, Mutex};
+
+use crate::adapter::Adapter;
+use crate::bridge::FuserTransport;
+use crate::detach::Unmounted;
+use crate::notify::Queue;
+use crate::options::MountOptions;
+use crate::transport::{Transport, Workers};
+use crate::{MountError, attach, detach, mountinfo, place};
+
+/// Read-ahead of a mount, in KiB; the kernel's default of 128 is meant for disks that seek.
+const READ_AHEAD_KIB: u32 = 1024;
+
+/// A mounted file system. Dropping it unmounts.
+pub struct Mount {
+    place: PathBuf,
+    /// Major and minor number of the mount, so that another one that has taken its place is not
+    /// unmounted in its stead.
+    device: Option<String>,
+    queue: Arc<Queue>,
+    ending: Arc<Ending>,
+}
+
+/// How serving ended, once it has.
+#[derive(Default)]
+struct Ending {
+    result: Mutex<Option<Result<(), String>>>,
+    changed: Condvar,
+}
+
+/// Mounts a file system and serves it on threads of its own.
+pub fn mount(fs: Arc<dyn FileSystem>, options: &MountOptions) -> Result<Mount, MountError> {
+    let options = MountOptions {
+        volume_dir: mountinfo::resolve(&options.volume_dir)
+            .unwrap_or_else(|| options.volume_dir.clone()),
+        ..options.clone()
+    };
+    let mount_point = place::prepare(&options)?;
+    let root = root(&*fs, options.subdir.as_deref())?;
+    let adapter = Arc::new(Adapter::new(Arc::clone(&fs), root, &options));
+    let channel = attach::attach(&mount_point, &options)?;
+    // From here on a failure must take the mount away again.
+    match serve(fs, adapter, channel, &mount_point, &options) {
+        Ok(mount) => Ok(mount),
+        Err(error) => {
+            if let Err(error) = detach::detach_lazily(&mount_point) {
+                tracing::warn!(%error, "a mount that could not be served stays behind");
+            }
+            Err(error)
+        }
+    }
+}
+
+fn serve(
+    fs: Arc<dyn FileSystem>,
+    adapter: Arc<Adapter>,
+    channel: std::os::fd::OwnedFd,
+    mount_point: &Path,
+    options: &MountOptions,
+) -> Result<Mount, MountError> {
+    let clone_channel = options.clone_fd && options.threads > 1 && attach::can_clone();
+    let workers = Workers { threads: options.threads, clone_channel };
+    let session = FuserTransport
+        .negotiate(channel, Arc::clone(&adapter), workers)
+        .map_err(|error| MountError::system("agreeing with the kernel on a protocol", error))?;
+    let queue = Arc::new(Queue::new(adapter, session.notifier()));
+    let thread = |error| MountError::system("starting a thread", error);
+
+    let sender = Arc::clone(&queue);
+    device::spawn("fuse-notify", move || sender.run()).map_err(thread)?;
+
+    let ending = Arc::new(Ending::default());
+    let (ended, closing) = (Arc::clone(&ending), Arc::clone(&queue));
+    device::spawn("fuse-serve", move || {
+        let result = session.run();
+        closing.close();
+        ended.set(result);
+    })
+    .map_err(thread)?;
+
+    fs.set_invalidate(Arc::clone(&queue) as Arc<dyn Invalidate>);
+    drop(fs);
+    let device = mountinfo::on_top(mount_point).map(|record| record.device);
+    if let Some(device) = &device {
+        raise_read_ahead(device);
+    }
+    Ok(Mount { place: mount_point.to_owned(), device, queue, ending })
+}
+
+/// The node that the mount shows as its root. The look-ups on the way are kept: the mount holds
+/// its root for as long as it lasts.
+fn root(fs: &dyn FileSystem, subdir: Option<&Path>) -> Result<NodeId, MountError> {
+    let mut node = NodeId::ROOT;
+    let Some(subdir) = subdir else { return Ok(node) };
+    let failed = |error| MountError::Subdir { subdir: subdir.to_owned(), error };
+    for part in subdir.components() {
+        let name = part.as_os_str().as_encoded_bytes();
+        let entry = fs.lookup(&Caller::root(), node, name).map_err(failed)?;
+        if entry.attr.kind != Kind::Directory {
+            return Err(failed(FsError::NotDirectory));
+        }
+        node = entry.node;
+    }
+    Ok(node)
+}
+
+/// Only root can; without it sequential reads are sent in smaller pieces, which is no failure.
+fn raise_read_ahead(device: &str) {
+    let setting = format!("/sys/class/bdi/{device}/read_ahead_kb");
+    if let Err(error) = std::fs::write(&setting, READ_AHEAD_KIB.to_string()) {
+        tracing::debug!(%error, setting, "read-ahead stays at the default");
+    }
+}
+
+impl Ending {
+    fn set(&self, result: io::Result<()>) {
+        *self.result.lock() = Some(result.map_err(|error| error.to_string()));
+        self.changed.notify_all();
+    }
+}
+
+impl Mount {
+    /// Where it is mounted.
+    pub fn mount_point(&self) -> &Path {
+        &self.place
+    }
+
+    /// Blocks until the mount is gone, whoever unmounted it, and its last request is answered.
+    pub fn wait(&self) -> Result<(), MountError> {
+        let mut result = self.ending.result.lock();
+        while result.is_none() {
+            self.ending.changed.wait(&mut result);
+        }
+        self.ended(result.as_ref())
+    }
+
+    /// As `wait`, for at most `patience`; `None` when the mount is still there.
+    pub fn wait_for(&self, patience: Duration) -> Option<Result<(), MountError>> {
+        let mut result = self.ending.result.lock();
+        let running = |result: &mut Option<_>| result.is_none();
+        self.ending.changed.wait_while_for(&mut result, running, patience);
+        result.is_some().then(|| self.ended(result.as_ref()))
+    }
+
+    fn ended(&self, result: Option<&Result<(), String>>) -> Result<(), MountError> {
+        match result {
+            Some(Err(message)) => Err(MountError::system(
+                format!("serving {}", self.place.display()),
+                io::Error::other(message.clone()),
+            )),
+            _ => Ok(()),
+        }
+    }
+
+    /// Unmounts. A mount in use is detached lazily, with a warning in the log: it is out of sight
+    /// at once and ends, as `wait` tells, when the last user leaves.
+    pub fn unmount(&self) -> Result<Unmounted, MountError> {
+        let present = mountinfo::on_top(&self.place).map(|record| record.device);
+        if self.ending.result.lock().is_some() || present != self.device {
+            return Ok(Unmounted::Clean);
+        }
+        detach::detach(&self.place)
+    }
+
+    /// Waits until the kernel has dropped everything that changed behind its back so far, so that
+    /// a command can promise that its effect is seen through the mount. `false` when that takes
+    /// longer than `patience`. Not to be called from within a call of the file system.
+    pub fn settle(&self, patience: Duration) -> bool {
+        self.queue.settle(patience)
+    }
+}
+
+impl Drop for Mount {
+    fn drop(&mut self) {
+        if let Err(error) = self.unmount() {
+            tracing::warn!(mount_point = %self.place.display(), %error, "not unmounted");
+        }
+    }
+}

@@ -1,0 +1,234 @@
+//! `/proc/self/mountinfo`: which of our mounts a path lies in, and where a volume is mounted.
+//!
+//! A path is followed as the kernel follows it: from the root mount down, through the mount that
+//! sits on the shortest prefix, then on through those on top of it. Comparing prefixes alone would
+//! take a mount that is hidden below another for the one that is seen.
+
+use std::ffi::OsString;
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::path::{Component, Path, PathBuf};
+
+use crate::source;
+
+/// The type that `mount` shows for ours.
+pub(crate) const FILE_SYSTEM_TYPE: &str = "fuse.pando";
+
+/// A mounted volume, and a place in it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct MountInfo {
+    /// The volume's directory.
+    pub volume_dir: PathBuf,
+    /// Where it is mounted.
+    pub mount_point: PathBuf,
+    /// The place, as a path from the volume's root: begins with `/`, `subdir` included.
+    pub inner_path: PathBuf,
+    /// The directory of the volume that is the root of this mount, where it is not the volume's.
+    pub subdir: Option<PathBuf>,
+}
+
+/// One line of mountinfo.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Record {
+    id: u64,
+    parent: u64,
+    /// Major and minor number, as in `0:53`.
+    pub(crate) device: String,
+    root: PathBuf,
+    pub(crate) mount_point: PathBuf,
+    pub(crate) kind: String,
+    pub(crate) source: Vec<u8>,
+}
+
+/// The mount of ours that a path lies in, or `None`. The path need not exist, and its mount may
+/// be dead.
+pub fn find_mount(path: &Path) -> Option<MountInfo> {
+    let path = resolve(path)?;
+    let records = read();
+    let record = covering(&records, &path)?;
+    (record.kind == FILE_SYSTEM_TYPE).then(|| info(record, &path))
+}
+
+/// Where a volume is mounted.
+pub fn mounts_of(volume_dir: &Path) -> Vec<MountInfo> {
+    let volume_dir = std::fs::canonicalize(volume_dir).unwrap_or_else(|_| volume_dir.to_owned());
+    read()
+        .iter()
+        .filter(|record| record.kind == FILE_SYSTEM_TYPE)
+        .map(|record| info(record, &record.mount_point))
+        .filter(|info| info.volume_dir == volume_dir)
+        .collect()
+}
+
+/// The mount that is seen at a mount point, if it is one.
+pub(crate) fn on_top(mount_point: &Path) -> Option<Record> {
+    let records = read();
+    covering(&records, mount_point).filter(|record| record.mount_point == mount_point).cloned()
+}
+
+/// Makes a path absolute and free of symbolic links, as far as it can be followed: what does not
+/// exist, or lies in a dead mount, is taken as it is written.
+pub(crate) fn resolve(path: &Path) -> Option<PathBuf> {
+    let absolute = std::path::absolute(path).ok()?;
+    let mut missing = Vec::new();
+    let mut present = absolute.as_path();
+    loop {
+        if let Ok(mut resolved) = std::fs::canonicalize(present) {
+            resolved.extend(missing.iter().rev());
+            return Some(resolved);
+        }
+        match present.components().next_back()? {
+            Component::Normal(name) => missing.push(name.to_owned()),
+            _ => return None,
+        }
+        present = present.parent()?;
+    }
+}
+
+fn read() -> Vec<Record> {
+    match std::fs::read("/proc/self/mountinfo") {
+        Ok(text) => parse(&text),
+        Err(error) => {
+            tracing::warn!(%error, "/proc/self/mountinfo cannot be read");
+            Vec::new()
+        }
+    }
+}
+
+fn parse(text: &[u8]) -> Vec<Record> {
+    text.split(|byte| *byte == b'\n').filter_map(parse_line).collect()
+}
+
+/// `ID PARENT MAJOR:MINOR ROOT MOUNT-POINT OPTIONS [TAG...] - TYPE SOURCE OPTIONS`
+fn parse_line(line: &[u8]) -> Option<Record> {
+    let mut fields = line.split(|byte| *byte == b' ');
+    let id = number(fields.next()?)?;
+    let parent = number(fields.next()?)?;
+    let device = String::from_utf8(fields.next()?.to_vec()).ok()?;
+    let root = path(&unescape(fields.next()?));
+    let mount_point = path(&unescape(fields.next()?));
+    fields.find(|field| *field == b"-")?;
+    let kind = String::from_utf8(unescape(fields.next()?)).ok()?;
+    let source = unescape(fields.next()?);
+    Some(Record { id, parent, device, root, mount_point, kind, source })
+}
+
+fn number(field: &[u8]) -> Option<u64> {
+    std::str::from_utf8(field).ok()?.parse().ok()
+}
+
+/// Space, tab, newline and backslash are written as `\` and three octal digits.
+fn unescape(field: &[u8]) -> Vec<u8> {
+    let digit = |byte: &u8| (b'0'..=b'7').contains(byte).then(|| byte - b'0');
+    let mut plain = Vec::with_capacity(field.len());
+    let mut rest = field;
+    while let Some((byte, after)) = rest.split_first() {
+        rest = after;
+        if let (b'\\', [a, b, c, after @ ..]) = (byte, after)
+            && let (Some(a @ 0..=3), Some(b), Some(c)) = (digit(a), digit(b), digit(c))
+        {
+            plain.push(a << 6 | b << 3 | c);
+            rest = after;
+        } else {
+            plain.push(*byte);
+        }
+    }
+    plain
+}
+
+/// The mount in which a walk along an absolute path ends.
+fn covering<'a>(records: &'a [Record], path: &Path) -> Option<&'a Record> {
+    let candidates = || records.iter().filter(|record| path.starts_with(&record.mount_point));
+    let is_first = |record: &&Record| !records.iter().any(|other| other.id == record.parent);
+    let shortest = |record: &&Record| record.mount_point.as_os_str().len();
+    let mut current = candidates().filter(is_first).min_by_key(shortest)?;
+    // Every step goes to a mount that stands on the one before, so there are no more than lines.
+    for _ in records {
+        let next = candidates()
+            .filter(|record| record.parent == current.id && record.id != current.id)
+            .min_by_key(shortest);
+        match next {
+            Some(record) => current = record,
+            None => break,
+        }
+    }
+    Some(current)
+}
+
+fn info(record: &Record, path: &Path) -> MountInfo {
+    let (volume_dir, subdir) = source::decode(&record.source);
+    let mut inner_path = PathBuf::from("/");
+    inner_path.extend(subdir.as_deref());
+    // A bind mount of a directory of ours has that directory as its root.
+    inner_path.extend(record.root.strip_prefix("/").ok());
+    inner_path.extend(path.strip_prefix(&record.mount_point).ok());
+    MountInfo { volume_dir, mount_point: record.mount_point.clone(), inner_path, subdir }
+}
+
+fn path(bytes: &[u8]) -> PathBuf {
+    PathBuf::from(OsString::from_vec(bytes.to_vec()))
+}
+
+impl Record {
+    /// The source as people read it.
+    pub(crate) fn source_name(&self) -> String {
+        std::ffi::OsStr::from_bytes(&self.source).to_string_lossy().into_owned()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const TABLE: &[u8] = br"21 1 254:0 / / rw,relatime shared:1 - ext4 /dev/vda rw
+30 21 0:40 / /mnt/a\040b rw - fuse.pando /srv/vol\040one rw,user_id=0
+31 21 0:41 / /mnt/sub rw,nosuid shared:7 master:2 - fuse.pando /srv/v:/home/x%3Ay rw
+32 21 0:40 /deep /bind rw - fuse.pando /srv/vol\040one rw
+33 21 0:50 / /hidden/vol rw - fuse.pando /srv/h rw
+34 21 0:51 / /hidden rw - tmpfs tmpfs rw
+35 30 0:52 / /mnt/a\040b rw - tmpfs over rw
+broken line
+";
+
+    fn found(path: &str) -> Option<MountInfo> {
+        let records = parse(TABLE);
+        let record = covering(&records, Path::new(path))?;
+        (record.kind == FILE_SYSTEM_TYPE).then(|| info(record, Path::new(path)))
+    }
+
+    #[test]
+    fn a_subdir_mount_is_mapped_to_the_volume() {
+        let info = found("/mnt/sub/c/d").unwrap();
+        assert_eq!(info.volume_dir, Path::new("/srv/v"));
+        assert_eq!(info.inner_path, Path::new("/home/x:y/c/d"));
+        assert_eq!(info.subdir.as_deref(), Some(Path::new("home/x:y")));
+        assert_eq!(found("/mnt/sub").unwrap().inner_path, Path::new("/home/x:y"));
+        assert_eq!(found("/mnt/subway"), None);
+    }
+
+    #[test]
+    fn a_bind_mount_is_mapped_to_the_volume() {
+        let info = found("/bind/f").unwrap();
+        assert_eq!(info.volume_dir, Path::new("/srv/vol one"));
+        assert_eq!(info.inner_path, Path::new("/deep/f"));
+    }
+
+    #[test]
+    fn a_mount_below_another_is_not_seen() {
+        assert_eq!(found("/hidden/vol/f"), None, "a later mount on /hidden covers it");
+        assert_eq!(found("/mnt/a b/f"), None, "a tmpfs is mounted on top");
+        assert_eq!(found("/elsewhere"), None);
+    }
+
+    #[test]
+    fn escapes_are_undone_and_nothing_else() {
+        assert_eq!(unescape(br"a\040b\134c\011"), b"a b\\c\t");
+        assert_eq!(unescape(br"\99\0"), br"\99\0");
+        assert_eq!(unescape(br"\777"), br"\777");
+    }
+
+    #[test]
+    fn a_path_that_does_not_exist_is_resolved_as_far_as_it_goes() {
+        let resolved = resolve(Path::new("/proc/self/../no/such")).unwrap();
+        assert_eq!(resolved, Path::new("/proc/no/such"));
+    }
+}

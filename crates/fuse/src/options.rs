@@ -1,0 +1,288 @@
+//! Mount options: what `-o` and fstab may say, and the defaults.
+//!
+//! Options reach us as one comma-separated list, from `pando mount -o` or from mount(8) through
+//! fstab. Those that mean something to the kernel become mount flags, ours set fields of
+//! [`MountOptions`], those that are for mount(8) and systemd alone are accepted and dropped, and
+//! anything else is an error: a misspelt `noexec` must not be taken for silence.
+
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+/// How long the kernel may believe what it was told. All changes pass through us and are
+/// invalidated one by one, so this only bounds the harm of a lost invalidation.
+const TIMEOUT_DEFAULT: Duration = Duration::from_secs(60);
+/// More threads than this only queue up at the kernel's one request queue.
+const THREADS_MAX: usize = 64;
+/// Longest time-out taken, in seconds: a year.
+const TIMEOUT_SECONDS_MAX: f64 = 31_536_000.0;
+
+/// When reading changes the time of last read.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Atime {
+    /// Never (`noatime`, the default).
+    Never,
+    /// When it is older than the last change, or older than a day (`relatime`). Reads that the
+    /// kernel answers from its cache do not reach us and do not count.
+    Relative,
+}
+
+/// Everything that says how a volume is mounted.
+#[derive(Debug, Clone, PartialEq)]
+#[expect(clippy::struct_excessive_bools, reason = "each is an option of mount(8) by itself")]
+pub struct MountOptions {
+    /// The volume's directory; it is the source that `mount` shows.
+    pub volume_dir: PathBuf,
+    /// Where to mount.
+    pub mount_point: PathBuf,
+    /// A directory of the volume to show as the root (`subdir=`).
+    pub subdir: Option<PathBuf>,
+    /// The source to show instead of the volume's directory (`fsname=`); such a mount is not
+    /// found by its path.
+    pub fsname: Option<String>,
+    /// No changes through this mount (`ro`).
+    pub read_only: bool,
+    /// Users other than the one who mounts may use it (`allow_other`).
+    pub allow_other: bool,
+    /// The kernel checks permissions (`default_permissions`, the default). Without it every
+    /// operation is checked here, and nothing about names may be cached.
+    pub default_permissions: bool,
+    /// Set-id bits work (`suid`).
+    pub suid: bool,
+    /// Device nodes work (`dev`).
+    pub dev: bool,
+    /// Programs can be run (`exec`, the default).
+    pub exec: bool,
+    /// Every write is durable before it returns (`sync`).
+    pub sync: bool,
+    /// Every change of a directory is durable before it returns (`dirsync`).
+    pub dirsync: bool,
+    /// When reading changes the time of last read.
+    pub atime: Atime,
+    /// How long the kernel keeps attributes (`attr-timeout=SECONDS`).
+    pub attr_timeout: Duration,
+    /// How long the kernel keeps names (`entry-timeout=SECONDS`).
+    pub entry_timeout: Duration,
+    /// How long the kernel remembers that a name does not exist (`negative-timeout=SECONDS`).
+    pub negative_timeout: Duration,
+    /// Threads that serve requests (`threads=`).
+    pub threads: usize,
+    /// Every thread has a channel to the kernel of its own (`clone_fd`).
+    pub clone_fd: bool,
+}
+
+/// Why a list of options was not taken.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum OptionError {
+    /// Not an option of ours nor of mount(8).
+    #[error(
+        "unknown mount option '{0}'; known are ro, rw, allow_other, default_permissions, \
+         no_default_permissions, noatime, relatime, subdir=DIR, attr-timeout=SECONDS, \
+         entry-timeout=SECONDS, negative-timeout=SECONDS, threads=N, clone_fd, fsname=NAME and \
+         the generic ones of mount(8)"
+    )]
+    Unknown(String),
+    /// An option that needs a value came without, or with a wrong one.
+    #[error("mount option '{option}': {expected}")]
+    Value {
+        /// The option as given.
+        option: String,
+        /// What it should have been.
+        expected: &'static str,
+    },
+}
+
+impl MountOptions {
+    /// The defaults.
+    pub fn new(volume_dir: &Path, mount_point: &Path) -> MountOptions {
+        let cores = std::thread::available_parallelism().map_or(2, std::num::NonZero::get);
+        MountOptions {
+            volume_dir: volume_dir.to_owned(),
+            mount_point: mount_point.to_owned(),
+            subdir: None,
+            fsname: None,
+            read_only: false,
+            allow_other: false,
+            default_permissions: true,
+            suid: false,
+            dev: false,
+            exec: true,
+            sync: false,
+            dirsync: false,
+            atime: Atime::Never,
+            attr_timeout: TIMEOUT_DEFAULT,
+            entry_timeout: TIMEOUT_DEFAULT,
+            negative_timeout: TIMEOUT_DEFAULT,
+            // Two at least, so that one request that waits for the disk does not stop the rest.
+            threads: cores.clamp(2, 8),
+            clone_fd: false,
+        }
+    }
+
+    /// Applies a comma-separated list. Of contradicting options the last one counts.
+    pub fn parse(&mut self, list: &str) -> Result<(), OptionError> {
+        for option in list.split(',').map(str::trim).filter(|option| !option.is_empty()) {
+            let taken = match option.split_once('=') {
+                Some((name, value)) => self.set_value(option, name, value)?,
+                None => self.set_flag(option),
+            };
+            if !taken && !is_for_others(option) {
+                return Err(match option {
+                    "subdir" | "fsname" | "threads" | "attr-timeout" | "entry-timeout" => {
+                        let expected = "it needs a value, as in NAME=VALUE";
+                        OptionError::Value { option: option.to_owned(), expected }
+                    }
+                    _ => OptionError::Unknown(option.to_owned()),
+                });
+            }
+        }
+        Ok(())
+    }
+
+    fn set_flag(&mut self, name: &str) -> bool {
+        match name {
+            "ro" => self.read_only = true,
+            "rw" => self.read_only = false,
+            "allow_other" => self.allow_other = true,
+            "default_permissions" => self.default_permissions = true,
+            "no_default_permissions" => {
+                self.default_permissions = false;
+                // The kernel would answer from its cache without asking who may.
+                self.entry_timeout = Duration::ZERO;
+                self.negative_timeout = Duration::ZERO;
+            }
+            "suid" => self.suid = true,
+            "nosuid" => self.suid = false,
+            "dev" => self.dev = true,
+            "nodev" => self.dev = false,
+            "exec" => self.exec = true,
+            "noexec" => self.exec = false,
+            "sync" => self.sync = true,
+            "async" => self.sync = false,
+            "dirsync" => self.dirsync = true,
+            "noatime" | "norelatime" => self.atime = Atime::Never,
+            "relatime" | "atime" => self.atime = Atime::Relative,
+            "clone_fd" => self.clone_fd = true,
+            "noclone_fd" => self.clone_fd = false,
+            _ => return false,
+        }
+        true
+    }
+
+    fn set_value(&mut self, option: &str, name: &str, value: &str) -> Result<bool, OptionError> {
+        match name {
+            "subdir" => {
+                let below = value.trim_matches('/');
+                if below.split('/').any(|part| part == "..") {
+                    let expected = "the path of a directory in the volume, without '..'";
+                    return Err(OptionError::Value { option: option.to_owned(), expected });
+                }
+                self.subdir = (!below.is_empty()).then(|| PathBuf::from(below));
+            }
+            "fsname" => self.fsname = Some(value.to_owned()),
+            "threads" => {
+                let threads = value.parse().ok().filter(|n| (1..=THREADS_MAX).contains(n));
+                let expected = "a number from 1 to 64";
+                self.threads = threads
+                    .ok_or_else(|| OptionError::Value { option: option.to_owned(), expected })?;
+            }
+            "attr-timeout" | "attr_timeout" => self.attr_timeout = seconds(option, value)?,
+            "entry-timeout" | "entry_timeout" => {
+                self.entry_timeout = seconds(option, value)?;
+                self.negative_timeout = self.entry_timeout;
+            }
+            "negative-timeout" | "negative_timeout" => {
+                self.negative_timeout = seconds(option, value)?;
+            }
+            _ => return Ok(false),
+        }
+        Ok(true)
+    }
+}
+
+fn seconds(option: &str, value: &str) -> Result<Duration, OptionError> {
+    let seconds: Option<f64> = value.strip_suffix('s').unwrap_or(value).parse().ok();
+    let expected = "a time in seconds, such as 60 or 0.5";
+    seconds
+        .filter(|seconds| (0.0..=TIMEOUT_SECONDS_MAX).contains(seconds))
+        .map(Duration::from_secs_f64)
+        .ok_or_else(|| OptionError::Value { option: option.to_owned(), expected })
+}
+
+/// Options that mount(8) or systemd act on before we are called, and time options that change
+/// nothing here.
+fn is_for_others(option: &str) -> bool {
+    const GENERIC: [&str; 17] = [
+        "defaults",
+        "auto",
+        "noauto",
+        "user",
+        "nouser",
+        "users",
+        "nousers",
+        "owner",
+        "group",
+        "nofail",
+        "_netdev",
+        "diratime",
+        "nodiratime",
+        "strictatime",
+        "nostrictatime",
+        "lazytime",
+        "nolazytime",
+    ];
+    GENERIC.contains(&option)
+        || ["x-", "X-", "comment=", "user=", "uhelper=", "helper="]
+            .iter()
+            .any(|prefix| option.starts_with(prefix))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parsed(list: &str) -> Result<MountOptions, OptionError> {
+        let mut options = MountOptions::new(Path::new("/v"), Path::new("/m"));
+        options.parse(list).map(|()| options)
+    }
+
+    #[test]
+    fn a_line_of_fstab_is_understood() {
+        let options = parsed(
+            "rw,noexec,nosuid,nodev,noatime,auto,nofail,_netdev,x-systemd.automount,allow_other,\
+             subdir=/home/alice/,attr-timeout=1.5,entry_timeout=0,threads=4,,fsname=mine",
+        )
+        .unwrap();
+        assert!(!options.read_only && !options.exec && options.allow_other);
+        assert_eq!(options.subdir, Some(PathBuf::from("home/alice")));
+        assert_eq!(options.attr_timeout, Duration::from_millis(1500));
+        assert_eq!(options.entry_timeout, Duration::ZERO);
+        assert_eq!(options.negative_timeout, Duration::ZERO);
+        assert_eq!((options.threads, options.fsname.as_deref()), (4, Some("mine")));
+        assert!(options.default_permissions);
+    }
+
+    #[test]
+    fn the_last_of_contradicting_options_counts() {
+        assert!(parsed("ro,rw,ro").unwrap().read_only);
+        assert_eq!(parsed("noatime,relatime").unwrap().atime, Atime::Relative);
+        assert_eq!(parsed("subdir=a,subdir=/").unwrap().subdir, None);
+    }
+
+    #[test]
+    fn names_are_not_cached_when_the_kernel_does_not_check() {
+        let options = parsed("no_default_permissions").unwrap();
+        assert_eq!(options.entry_timeout, Duration::ZERO);
+        let options = parsed("no_default_permissions,entry-timeout=1").unwrap();
+        assert_eq!(options.entry_timeout, Duration::from_secs(1));
+    }
+
+    #[test]
+    fn what_is_wrong_is_named() {
+        for list in ["noexce", "threads=0", "threads=many", "threads", "attr-timeout=-1", "ro=1"] {
+            let message = parsed(&format!("rw,{list}")).unwrap_err().to_string();
+            assert!(message.contains(list), "{list}: {message}");
+        }
+        assert!(parsed("subdir=../x").is_err());
+        assert!(parsed("attr-timeout=nan").is_err());
+    }
+}

@@ -1,0 +1,70 @@
+//! Whether a directory will do as a mount point, before anything is mounted.
+
+use std::io;
+use std::path::{Path, PathBuf};
+
+use rustix::io::Errno;
+
+use crate::detach;
+use crate::mountinfo::{self, FILE_SYSTEM_TYPE, Record};
+use crate::options::MountOptions;
+use crate::{MountError, source};
+
+/// The mount point, absolute and free of symbolic links, after everything about it was checked.
+/// A dead mount of the same volume (its server was killed) is taken away on the way.
+pub(crate) fn prepare(options: &MountOptions) -> Result<PathBuf, MountError> {
+    let asked = &options.mount_point;
+    let mount_point =
+        mountinfo::resolve(asked).ok_or_else(|| MountError::Missing(asked.clone()))?;
+    if let Some(record) = mountinfo::on_top(&mount_point).filter(|_| mount_point != Path::new("/"))
+    {
+        clear(&mount_point, &record, options)?;
+    }
+    match std::fs::metadata(&mount_point) {
+        Ok(metadata) if metadata.is_dir() => {}
+        Ok(_) => return Err(MountError::NotDirectory(asked.clone())),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {
+            return Err(MountError::Missing(asked.clone()));
+        }
+        Err(error) if is_dead(&error) => return Err(MountError::Dead(asked.clone())),
+        Err(error) => {
+            return Err(MountError::system(format!("looking at {}", asked.display()), error));
+        }
+    }
+    if options.volume_dir.starts_with(&mount_point) {
+        let volume = options.volume_dir.clone();
+        return Err(MountError::HidesVolume { volume, mount_point });
+    }
+    Ok(mount_point)
+}
+
+/// Deals with what is mounted on the mount point already.
+fn clear(mount_point: &Path, record: &Record, options: &MountOptions) -> Result<(), MountError> {
+    let dead = std::fs::metadata(mount_point).is_err_and(|error| is_dead(&error));
+    let volume = source::decode(&record.source).0;
+    let ours = record.kind == FILE_SYSTEM_TYPE && volume == options.volume_dir;
+    match (ours, dead) {
+        (true, true) => {
+            tracing::warn!(
+                mount_point = %mount_point.display(),
+                "an earlier mount of this volume lost its server; it is taken away"
+            );
+            detach::detach_lazily(mount_point).map_err(|_| MountError::Dead(mount_point.to_owned()))
+        }
+        (true, false) => {
+            Err(MountError::AlreadyMounted { volume, mount_point: mount_point.to_owned() })
+        }
+        (false, true) => Err(MountError::Dead(mount_point.to_owned())),
+        (false, false) => Err(MountError::InUse {
+            mount_point: mount_point.to_owned(),
+            source_name: record.source_name(),
+            kind: record.kind.clone(),
+        }),
+    }
+}
+
+/// "Transport endpoint is not connected": the mount is there, its server is not.
+fn is_dead(error: &io::Error) -> bool {
+    error.raw_os_error() == Some(Errno::NOTCONN.raw_os_error())
+        || error.raw_os_error() == Some(Errno::CONNABORTED.raw_os_error())
+}

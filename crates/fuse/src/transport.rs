@@ -1,0 +1,56 @@
+//! The seam to the FUSE protocol: what carries requests to the adapter and answers back.
+//!
+//! `bridge.rs` is the one implementation, over the crate `fuser`. It can be replaced (by
+//! FUSE over io_uring, say) without a change anywhere else, for nothing else names that crate's
+//! types but `attr.rs`, its helper.
+
+use std::io;
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+
+use crate::adapter::Adapter;
+
+/// How requests are served.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Workers {
+    /// Number of threads.
+    pub(crate) threads: usize,
+    /// Whether each has a channel of its own.
+    pub(crate) clone_channel: bool,
+}
+
+/// A way to talk to the kernel.
+pub(crate) trait Transport {
+    /// Agrees with the kernel on version and features over an attached channel.
+    fn negotiate(
+        &self,
+        channel: OwnedFd,
+        adapter: Arc<Adapter>,
+        workers: Workers,
+    ) -> io::Result<Box<dyn Session>>;
+}
+
+/// An agreed connection.
+pub(crate) trait Session: Send {
+    /// What tells the kernel to drop what it caches.
+    fn notifier(&self) -> Box<dyn Notifier>;
+
+    /// Serves requests until the file system is unmounted.
+    fn run(self: Box<Self>) -> io::Result<()>;
+}
+
+/// Tells the kernel to drop what it caches. Must not be called by a thread that serves requests:
+/// the kernel may need such a thread to let go of the lock that a call waits for.
+pub(crate) trait Notifier: Send + Sync {
+    /// A name of a directory.
+    fn name(&self, parent: u64, name: &[u8]) -> io::Result<()>;
+
+    /// Attributes and contents of an inode; of a directory, its listing.
+    fn node(&self, node: u64) -> io::Result<()>;
+
+    /// All names at once, where the kernel can do that (6.16 and later).
+    fn all_names(&self) -> io::Result<()>;
+
+    /// Whether the kernel can drop all names at once.
+    fn can_drop_all_names(&self) -> bool;
+}

@@ -1,0 +1,2 @@
+//! Compares our mount with the yardstick and with ext4, in one run, interleaved.
+fn main() {}
