@@ -1,0 +1,76 @@
+//! Rules for crates: the layers, the lints, and that every test file is compiled.
+
+use super::Tree;
+
+/// From the top down: a crate may use those that stand after it. `testing` may be used by tests
+/// only.
+const LAYERS: [&str; 13] = [
+    "xtask", "pando", "fuse", "client", "wire", "testing", "fs", "inode", "data", "btree", "store",
+    "format", "device",
+];
+
+/// Programs of the repository that are measured against and use nothing of ours but to measure.
+const YARDSTICKS: [&str; 2] = ["testing/memfs/", "bench/"];
+
+/// All rules about crates.
+pub(crate) fn check(tree: &Tree) -> Vec<String> {
+    let mut problems = Vec::new();
+    for (path, text) in tree.texts() {
+        let Some(directory) = path.strip_suffix("Cargo.toml").filter(|rest| !rest.is_empty())
+        else {
+            continue;
+        };
+        lints(path, text, &mut problems);
+        if !YARDSTICKS.contains(&directory) {
+            layers(path, directory, text, &mut problems);
+        }
+        declared(tree, directory, &mut problems);
+    }
+    problems
+}
+
+fn lints(path: &str, text: &str, problems: &mut Vec<String>) {
+    if !section(text, "lints").any(|line| line == "workspace = true") {
+        problems.push(format!("{path}: [lints] workspace = true is missing"));
+    }
+}
+
+fn layers(path: &str, directory: &str, text: &str, problems: &mut Vec<String>) {
+    let name = directory.trim_end_matches('/').rsplit('/').next().unwrap_or_default();
+    let Some(level) = LAYERS.iter().position(|layer| *layer == name) else {
+        problems.push(format!("{path}: {name} has no place in the table of layers (xtask)"));
+        return;
+    };
+    for line in section(text, "dependencies") {
+        let used = line.split(['.', ' ', '=']).next().unwrap_or_default();
+        let Some(used_level) = LAYERS.iter().position(|layer| *layer == used) else { continue };
+        if used_level <= level || used == "testing" {
+            problems.push(format!("{path}: {name} may not use {used}, which is not below it"));
+        }
+    }
+}
+
+/// The lines of a section of a manifest, trimmed.
+fn section<'a>(text: &'a str, name: &str) -> impl Iterator<Item = &'a str> {
+    let heading = format!("[{name}]");
+    let lines = text.lines().map(str::trim).skip_while(move |line| *line != heading).skip(1);
+    lines.take_while(|line| !line.starts_with('['))
+}
+
+/// A file under `tests/it` that `main.rs` does not declare is never compiled.
+fn declared(tree: &Tree, directory: &str, problems: &mut Vec<String>) {
+    let below = format!("{directory}tests/it/");
+    let main = tree.text(&format!("{below}main.rs")).unwrap_or_default();
+    for (path, _) in tree.texts() {
+        let Some(module) = path.strip_prefix(&below).and_then(|rest| rest.strip_suffix(".rs"))
+        else {
+            continue;
+        };
+        let module = module.split('/').next().unwrap_or_default();
+        let declares =
+            |line: &str| line.trim().trim_start_matches("pub ") == format!("mod {module};");
+        if module != "main" && !main.lines().any(declares) {
+            problems.push(format!("{path}: main.rs does not declare it"));
+        }
+    }
+}

@@ -1,0 +1,126 @@
+//! Rules for documents: links lead somewhere, the architecture names every crate and no path that
+//! is gone, and the tour names functions that exist.
+
+use super::Tree;
+
+/// Where paths that documents name in backquotes begin.
+const ROOTS: [&str; 7] =
+    ["crates/", "testing/", "docs/", "xtask/", "scripts/", "bench/", ".cargo/"];
+const ARCHITECTURE: &str = "ARCHITECTURE.md";
+const TOUR: &str = "docs/guide/tour.md";
+/// Fewest places in the code that a tour from a mount to a byte names.
+const TOUR_STOPS_MIN: usize = 12;
+
+/// All rules about documents.
+pub(crate) fn check(tree: &Tree) -> Vec<String> {
+    let mut problems = Vec::new();
+    for (path, text) in tree.texts().filter(|(path, _)| path.strip_suffix(".md").is_some()) {
+        links(tree, path, text, &mut problems);
+        named_paths(tree, path, text, &mut problems);
+        named_items(tree, path, text, &mut problems);
+    }
+    every_crate_is_mapped(tree, &mut problems);
+    match tree.text(TOUR).map(|text| stops(text).count()) {
+        None => problems.push(format!("{TOUR}: is missing")),
+        Some(count) if count < TOUR_STOPS_MIN => {
+            problems.push(format!("{TOUR}: names {count} functions, at least {TOUR_STOPS_MIN}"));
+        }
+        Some(_) => {}
+    }
+    problems
+}
+
+/// Relative links lead to files.
+fn links(tree: &Tree, path: &str, text: &str, problems: &mut Vec<String>) {
+    for rest in text.split("](").skip(1) {
+        let target = rest.split([')', '#', ' ']).next().unwrap_or_default();
+        if target.is_empty() || target.contains("://") || target.starts_with("mailto:") {
+            continue;
+        }
+        let resolved = resolve(path, target);
+        if !tree.has(&resolved) {
+            problems.push(format!("{path}: the link to {target} leads nowhere"));
+        }
+    }
+}
+
+/// The path that a relative link in a document leads to.
+fn resolve(document: &str, target: &str) -> String {
+    let mut parts: Vec<&str> = document.split('/').collect();
+    parts.pop();
+    for part in target.split('/') {
+        match part {
+            "." | "" => {}
+            ".." => drop(parts.pop()),
+            other => parts.push(other),
+        }
+    }
+    parts.join("/")
+}
+
+/// Text in backquotes, outside of code blocks.
+fn quoted(text: &str) -> impl Iterator<Item = &str> {
+    let mut in_block = false;
+    let prose = text.lines().filter(move |line| {
+        let fence = line.trim_start().starts_with("```");
+        in_block ^= fence;
+        !in_block && !fence
+    });
+    prose.flat_map(|line| line.split('`').skip(1).step_by(2))
+}
+
+/// Paths of the repository in backquotes exist.
+fn named_paths(tree: &Tree, path: &str, text: &str, problems: &mut Vec<String>) {
+    for named in quoted(text) {
+        let file = named.split("::").next().unwrap_or_default();
+        let is_path = ROOTS.iter().any(|root| file.starts_with(root));
+        if is_path && !file.contains(['*', ' ', '<', '{']) && !tree.has(file) {
+            problems.push(format!("{path}: {file} does not exist"));
+        }
+    }
+}
+
+/// Places in the code that a document names: `path.rs::item`.
+fn stops(text: &str) -> impl Iterator<Item = (&str, &str)> {
+    quoted(text).filter_map(|named| {
+        let (file, item) = named.split_once(".rs::")?;
+        let end = named.len() - item.len() - "::".len();
+        (!file.contains(' ')).then(|| (&named[..end], item))
+    })
+}
+
+/// Items that documents name exist in the file that they name.
+fn named_items(tree: &Tree, path: &str, text: &str, problems: &mut Vec<String>) {
+    for (file, item) in stops(text) {
+        let item = item.rsplit("::").next().unwrap_or_default().trim_end_matches("()");
+        let Some(code) = tree.text(file) else { continue };
+        let is_there = ["fn", "struct", "enum", "trait", "const", "type", "mod", "static"]
+            .iter()
+            .any(|kind| defines(code, kind, item));
+        if !is_there {
+            problems.push(format!("{path}: {file} has no {item}"));
+        }
+    }
+}
+
+/// Whether code defines an item of a kind and a name.
+fn defines(code: &str, kind: &str, item: &str) -> bool {
+    let wanted = format!("{kind} {item}");
+    code.match_indices(&wanted).any(|(at, _)| {
+        let before =
+            code[..at].chars().next_back().is_none_or(|c| !c.is_alphanumeric() && c != '_');
+        let after = code[at + wanted.len()..].chars().next();
+        before && after.is_none_or(|c| !c.is_alphanumeric() && c != '_')
+    })
+}
+
+/// The code map names every crate.
+fn every_crate_is_mapped(tree: &Tree, problems: &mut Vec<String>) {
+    let map = tree.text(ARCHITECTURE).unwrap_or_default();
+    for (path, _) in tree.texts() {
+        let Some(directory) = path.strip_suffix("/Cargo.toml") else { continue };
+        if !map.contains(&format!("`{directory}`")) {
+            problems.push(format!("{ARCHITECTURE}: does not mention `{directory}`"));
+        }
+    }
+}

@@ -1,0 +1,34 @@
+//! The rules, one group a file. A problem is one line of text that begins with the path.
+//!
+//! Each rule is a function from text to problems, so that a test can feed it a bad file.
+
+mod crates;
+mod documents;
+mod format_pages;
+mod source;
+mod tree;
+
+#[cfg(test)]
+mod tests;
+
+use std::path::Path;
+
+pub(crate) use format_pages::print as layouts;
+pub(crate) use tree::Tree;
+
+/// Checks the whole repository.
+pub(crate) fn check(root: &Path) -> Vec<String> {
+    let tree = match Tree::read(root) {
+        Ok(tree) => tree,
+        Err(problem) => return vec![problem],
+    };
+    let mut problems = Vec::new();
+    for (path, text) in tree.texts() {
+        problems.extend(source::check(path, text));
+    }
+    problems.extend(source::check_sizes(&tree));
+    problems.extend(crates::check(&tree));
+    problems.extend(documents::check(&tree));
+    problems.extend(format_pages::check(&tree));
+    problems
+}

@@ -1,0 +1,108 @@
+//! A bad file for every rule, and the repository itself.
+
+use std::path::Path;
+
+use super::{Tree, check, crates, documents, source};
+
+#[test]
+fn repository_is_tidy() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap();
+    let problems = check(root);
+    assert!(problems.is_empty(), "\n{}\n{} problems", problems.join("\n"), problems.len());
+}
+
+/// A file breaks exactly the rule whose words are `expected`.
+fn breaks(path: &str, text: &str, expected: &str) {
+    let problems = source::check(path, text);
+    assert_eq!(problems.len(), 1, "{problems:?}");
+    assert!(problems[0].contains(expected), "{problems:?}");
+}
+
+#[test]
+fn bad_files_are_found() {
+    let good = "//! A file.\n";
+    assert_eq!(source::check("a.rs", good), Vec::<String>::new());
+    breaks("a.rs", "use a;\n", "opens with //!");
+    breaks("a.rs", &format!("{good}// {}\n", "x".repeat(98)), "101 columns");
+    breaks("a.rs", &format!("{good}// \u{e9}\n"), "not ASCII");
+    breaks("a.md", "\u{2014}\n", "not ASCII");
+    breaks("a.rs", &good.repeat(601), "601 lines");
+    assert!(source::check("crates/a/tests/it/a.rs", &good.repeat(1000)).is_empty());
+    breaks("crates/a/tests/it/a.rs", &good.repeat(1001), "1001 lines");
+    breaks("a.rs", &format!("{good}// {}: later\n", concat!("FIX", "ME")), "finish it");
+    breaks("a.rs", &format!("{good}    {})\n", concat!("todo", "!(")), "finish it");
+    breaks("a.rs", &format!("{good}{}]\n", concat!("#[ig", "nore")), "no test");
+    breaks("a.rs", &format!("{good}// mod old;\n"), "commented out");
+    let thrown = format!("{good}fn f() {{\n    {}a, b);\n}}\n", concat!("matches", "!("));
+    breaks("a.rs", &thrown, "thrown away");
+    let used =
+        format!("{good}fn f() {{\n    let x =\n    {}a, b);\n}}\n", concat!("matches", "!("));
+    assert!(source::check("a.rs", &used).is_empty());
+}
+
+#[test]
+fn large_file_is_found() {
+    let large = "x".repeat((256 << 10) + 1);
+    let tree = Tree::of(&[("picture.png", &large), ("Cargo.lock", &large)]);
+    assert_eq!(source::check_sizes(&tree).len(), 1);
+}
+
+#[test]
+fn crate_that_uses_a_higher_one_is_found() {
+    let manifest = |used: &str| {
+        format!("[lints]\nworkspace = true\n\n[dependencies]\n{used}.workspace = true\n")
+    };
+    for (path, used, problems) in [
+        ("crates/store/Cargo.toml", "format", 0),
+        ("crates/store/Cargo.toml", "btree", 1),
+        ("crates/store/Cargo.toml", "store", 1),
+        ("crates/store/Cargo.toml", "testing", 1),
+        ("crates/fs/Cargo.toml", "fuse", 1),
+        ("crates/other/Cargo.toml", "format", 1),
+    ] {
+        let found = crates::check(&Tree::of(&[(path, &manifest(used))]));
+        assert_eq!(found.len(), problems, "{path} uses {used}: {found:?}");
+    }
+    let tests_only = "[lints]\nworkspace = true\n[dev-dependencies]\ntesting.workspace = true\n";
+    assert!(crates::check(&Tree::of(&[("crates/store/Cargo.toml", tests_only)])).is_empty());
+}
+
+#[test]
+fn crate_without_lints_and_test_that_is_not_declared_are_found() {
+    let tree = Tree::of(&[
+        ("crates/store/Cargo.toml", "[dependencies]\n"),
+        ("crates/store/tests/it/main.rs", "//! Tests.\nmod one;\n"),
+        ("crates/store/tests/it/one.rs", "//! One.\n"),
+        ("crates/store/tests/it/two.rs", "//! Two.\n"),
+    ]);
+    let problems = crates::check(&tree);
+    assert_eq!(problems.len(), 2, "{problems:?}");
+    assert!(problems[0].contains("[lints]") && problems[1].contains("two.rs"), "{problems:?}");
+}
+
+#[test]
+fn documents_that_name_what_is_not_there_are_found() {
+    let tour = "`crates/a/src/lib.rs::go` ".repeat(12);
+    let tree = |architecture: &str, tour: &str| {
+        Tree::of(&[
+            ("crates/a/Cargo.toml", ""),
+            ("crates/a/src/lib.rs", "pub fn go() {}\nfn gone_by() {}\n"),
+            ("ARCHITECTURE.md", architecture),
+            ("docs/guide/tour.md", tour),
+        ])
+    };
+    let map = "The crate `crates/a` and [the tour](docs/guide/tour.md).";
+    assert_eq!(documents::check(&tree(map, &tour)), Vec::<String>::new());
+    for (architecture, tour, expected) in [
+        ("nothing", tour.as_str(), "does not mention `crates/a`"),
+        ("`crates/a` `crates/b`", &tour, "crates/b does not exist"),
+        ("`crates/a` [x](docs/y.md)", &tour, "docs/y.md leads nowhere"),
+        (map, "`crates/a/src/lib.rs::go`", "names 1 functions"),
+        (map, &tour.replacen("::go", "::gone", 1), "has no gone"),
+        (map, &tour.replacen("a/src", "b/src", 1), "crates/b/src/lib.rs does not exist"),
+    ] {
+        let problems = documents::check(&tree(architecture, tour));
+        assert_eq!(problems.len(), 1, "{problems:?}");
+        assert!(problems[0].contains(expected), "{problems:?}");
+    }
+}
