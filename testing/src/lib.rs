@@ -6,7 +6,9 @@
 mod env;
 mod mem;
 pub mod model;
+pub mod run;
 pub mod sim;
+pub mod store_conformance;
 
 pub use env::{SeededRandom, SimClock, SimEnv, sim_env};
 pub use mem::{MemPinned, MemStore};

@@ -117,6 +117,14 @@ impl MemStore {
         MemPinned { trees: Arc::clone(&state.trees), last: state.last }
     }
 
+    /// Takes back all commits since a pinned state.
+    pub fn reset_to(&self, pinned: &MemPinned) {
+        let mut state = self.state.lock();
+        state.trees = Arc::clone(&pinned.trees);
+        state.last = pinned.last;
+        state.durable = state.durable.min(pinned.last);
+    }
+
     /// Syncs everything that was committed before the call. The barrier is reached without the
     /// lock, as it may read the store.
     fn sync_all(&self) -> Result<()> {

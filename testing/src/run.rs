@@ -1,0 +1,65 @@
+//! How suites run: seeds that are printed, a slow mode, and context for failures.
+
+use std::fmt::Write as _;
+
+/// Whether the slow mode is on: `PANDO_SLOW=1`.
+pub fn slow() -> bool {
+    std::env::var_os("PANDO_SLOW").is_some_and(|value| value == "1")
+}
+
+/// `quick` ordinarily, `thorough` in slow mode.
+pub fn rounds(quick: u64, thorough: u64) -> u64 {
+    if slow() { thorough } else { quick }
+}
+
+/// Runs `body` once for each of so many seeds, or for the one that `PANDO_SEED` names. A failure
+/// says which seed it was.
+pub fn for_seeds(name: &str, quick: u64, thorough: u64, body: impl Fn(u64)) {
+    let only = std::env::var("PANDO_SEED").ok().and_then(|seed| seed.parse().ok());
+    let seeds = only.map_or(1..rounds(quick, thorough) + 1, |seed| seed..seed + 1);
+    for seed in seeds {
+        let _context = Context::new(format!("{name}: run again with PANDO_SEED={seed}"));
+        body(seed);
+    }
+}
+
+/// Says, when a test panics while it lives, what was being done.
+pub struct Context(String);
+
+impl Context {
+    /// What is being done.
+    pub fn new(what: impl Into<String>) -> Context {
+        Context(what.into())
+    }
+}
+
+impl Drop for Context {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            say(&self.0);
+        }
+    }
+}
+
+/// Prints a line that the test harness shows when the test fails.
+#[expect(clippy::print_stdout, reason = "the harness captures standard output, and only that")]
+pub fn say(line: &str) {
+    println!("{line}");
+}
+
+/// Bytes for a failure message: short, with what is not text as hex.
+pub(crate) fn show(bytes: &[u8]) -> String {
+    const SHOWN: usize = 40;
+    let mut text = String::new();
+    for byte in bytes.iter().take(SHOWN) {
+        if byte.is_ascii_graphic() && *byte != b'\\' {
+            text.push(char::from(*byte));
+        } else {
+            write!(text, "\\{byte:02x}").expect("invariant: a string takes any text");
+        }
+    }
+    if bytes.len() > SHOWN {
+        write!(text, "... {} bytes", bytes.len()).expect("invariant: a string takes any text");
+    }
+    text
+}

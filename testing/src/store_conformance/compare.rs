@@ -1,0 +1,96 @@
+//! Comparing what a store answers with what the oracle answers.
+
+use store::{Error, Item, KeyRange, Read, Store, TreeId};
+
+use crate::run::show;
+
+/// Why a comparison ended.
+#[derive(Debug, Clone)]
+pub enum Mismatch {
+    /// The store answered an error.
+    Failed(Error),
+    /// The store answered something else than the oracle.
+    Wrong(String),
+}
+
+impl From<Error> for Mismatch {
+    fn from(error: Error) -> Mismatch {
+        Mismatch::Failed(error)
+    }
+}
+
+/// An item for a message.
+fn describe(item: Option<Item<'_>>) -> String {
+    item.map_or_else(
+        || "nothing".to_owned(),
+        |item| format!("{} = {}", show(item.key), show(item.value)),
+    )
+}
+
+/// Fails unless two items are the same.
+pub(super) fn same_item(
+    what: &str,
+    found: Option<Item<'_>>,
+    expected: Option<Item<'_>>,
+) -> Result<(), Mismatch> {
+    if found == expected {
+        return Ok(());
+    }
+    let (found, expected) = (describe(found), describe(expected));
+    Err(Mismatch::Wrong(format!("{what}: found {found}, expected {expected}")))
+}
+
+/// Compares all keys and values of a tree, by scanning and, for some keys, by looking them up.
+pub fn same_tree(store: &dyn Read, oracle: &dyn Read, tree: TreeId) -> Result<(), Mismatch> {
+    let what = format!("tree {}", tree.0);
+    let mut found = store.scan(tree, KeyRange::all())?;
+    let mut expected = oracle.scan(tree, KeyRange::all()).expect("the oracle has the tree");
+    let mut number = 0_u64;
+    loop {
+        let item = expected.next().expect("the oracle answers");
+        same_item(&what, found.next()?, item)?;
+        let Some(item) = item else { return Ok(()) };
+        // One in three, and the first.
+        if number.is_multiple_of(3) && store.get(tree, item.key)?.as_deref() != Some(item.value) {
+            return Err(Mismatch::Wrong(format!("{what}: get {} differs", show(item.key))));
+        }
+        number += 1;
+    }
+}
+
+/// Compares which trees there are, and everything in them.
+pub fn same_store(store: &dyn Store, oracle: &dyn Read, trees: &[TreeId]) -> Result<(), Mismatch> {
+    for &tree in trees {
+        if !store.tree_exists(tree)? {
+            return Err(Mismatch::Wrong(format!("tree {} does not exist", tree.0)));
+        }
+        same_tree(store, oracle, tree)?;
+    }
+    let found = store.stats().trees;
+    if found != trees.len() as u64 {
+        return Err(Mismatch::Wrong(format!("{found} trees, expected {}", trees.len())));
+    }
+    Ok(())
+}
+
+/// Compares the differences of two trees.
+pub fn same_diff(
+    store: &dyn Store,
+    oracle: &dyn Store,
+    old: TreeId,
+    new: TreeId,
+) -> Result<(), Mismatch> {
+    let mut found = store.diff(old, new)?;
+    let mut expected = oracle.diff(old, new).expect("the oracle has the trees");
+    loop {
+        let (found, expected) = (found.next()?, expected.next().expect("the oracle answers"));
+        if found != expected {
+            let key = expected.or(found).map_or(String::new(), |diff| show(diff.key));
+            let text = format!("diff of {} and {} differs near {key}", old.0, new.0);
+            return Err(Mismatch::Wrong(text));
+        }
+        if expected.is_none() {
+            return Ok(());
+        }
+    }
+}

@@ -1,0 +1,146 @@
+//! Cursors: forward, backward and by seeking, on a state that rests and on one that changes.
+
+use store::{Batch, KeyRange, Read, TreeId};
+
+use super::batches::commit;
+use super::compare::same_item;
+use super::engine::{EngineUnderTest, fresh};
+use super::random::{commit_both, must};
+use super::workload::{Shape, Workload};
+use crate::MemStore;
+use crate::run::{for_seeds, rounds};
+
+/// A random range.
+fn range(work: &mut Workload) -> KeyRange {
+    match work.random.u8(0..4) {
+        0 => KeyRange::all(),
+        1 => {
+            let mut prefix = work.key();
+            prefix.truncate(work.random.usize(0..=prefix.len()));
+            KeyRange::prefix(&prefix)
+        }
+        2 => KeyRange { from: work.key(), to: None },
+        _ => {
+            let (from, to) = (work.key(), work.key());
+            KeyRange::between(&from, &to)
+        }
+    }
+}
+
+/// Moves a cursor of each store in the same way, and compares what they show.
+pub(super) fn walk(store: &dyn Read, oracle: &dyn Read, work: &mut Workload, moves: usize) {
+    let tree = work.tree();
+    walk_in(store, oracle, tree, work, moves);
+}
+
+/// The same in a tree that is given.
+pub(super) fn walk_in(
+    store: &dyn Read,
+    oracle: &dyn Read,
+    tree: TreeId,
+    work: &mut Workload,
+    moves: usize,
+) {
+    let range = range(work);
+    let what = format!("cursor in tree {} over {range:?}", tree.0);
+    let mut found = store.scan(tree, range.clone()).expect("the tree exists");
+    let mut expected = oracle.scan(tree, range).expect("the tree exists");
+    for _ in 0..moves {
+        match work.random.u8(0..10) {
+            0..5 => {
+                must(same_item(&what, found.next().expect("read"), expected.next().expect("read")));
+            }
+            5..8 => {
+                must(same_item(&what, found.prev().expect("read"), expected.prev().expect("read")));
+            }
+            _ => {
+                let key = work.key();
+                found.seek(&key).expect("seek");
+                expected.seek(&key).expect("seek");
+            }
+        }
+    }
+}
+
+/// Every move shows what the oracle's shows, at the ends of ranges too.
+pub fn cursors_move_as_the_oracle_does<E: EngineUnderTest>() {
+    for_seeds("cursors", 4, 40, |seed| {
+        let (_sim, store) = fresh::<E>(seed);
+        let oracle = MemStore::new();
+        let mut work = Workload::new(seed, Shape { large: false, ..Shape::WIDE });
+        for _ in 0..rounds(150, 600) {
+            let batch = work.batch();
+            commit_both(&*store, &oracle, &batch);
+        }
+        for _ in 0..rounds(300, 2000) {
+            let moves = work.random.usize(1..200);
+            walk(&*store, &oracle, &mut work, moves);
+        }
+        // Of an empty tree, and of an empty range, there is nothing in any direction.
+        let empty = work.new_tree();
+        let mut batch = Batch::new();
+        batch.create_tree(empty);
+        commit_both(&*store, &oracle, &batch);
+        walk_in(&*store, &oracle, empty, &mut work, 50);
+    });
+}
+
+/// While keys come and go between its moves, a cursor gives every key that stays, once, in order.
+pub fn a_live_cursor_skips_nothing_and_repeats_nothing<E: EngineUnderTest>() {
+    const TREE: TreeId = TreeId(20);
+    let stays = |n: u64| (n * 1000).to_be_bytes();
+    for_seeds("live cursor", 3, 30, |seed| {
+        let (_sim, store) = fresh::<E>(seed);
+        let mut random = fastrand::Rng::with_seed(seed);
+        commit(&*store, |batch| {
+            batch.create_tree(TREE);
+            for n in 0..1500 {
+                batch.put(TREE, &stays(n), &[0; 50]);
+            }
+        });
+        for forward in [true, false] {
+            let mut cursor = store.scan(TREE, KeyRange::all()).expect("the tree exists");
+            if !forward {
+                cursor.seek(&[0xff; 9]).expect("seek");
+            }
+            let mut seen: Vec<Vec<u8>> = Vec::new();
+            loop {
+                let item = if forward { cursor.next() } else { cursor.prev() };
+                let Some(item) = item.expect("read") else { break };
+                seen.push(item.key.to_vec());
+                // Splits, merges and emptied leaves around the cursor.
+                commit(&*store, |batch| {
+                    let near = u64::from_be_bytes(item_number(seen.last()));
+                    for _ in 0..random.usize(0..6) {
+                        let at = near.saturating_sub(3000) + random.u64(0..6000);
+                        if at.is_multiple_of(1000) {
+                            continue;
+                        }
+                        if random.bool() {
+                            let length = random.usize(0..600);
+                            batch.put(TREE, &at.to_be_bytes(), &vec![1; length]);
+                        } else {
+                            let to = (at / 1000 + 1) * 1000;
+                            batch.delete_range(TREE, &at.to_be_bytes(), &to.to_be_bytes());
+                        }
+                    }
+                });
+                if random.u8(0..100) == 0 {
+                    store.checkpoint().expect("checkpoint");
+                }
+            }
+            if !forward {
+                seen.reverse();
+            }
+            assert!(seen.is_sorted_by(|a, b| a < b), "keys are in order and come once");
+            let stayed = seen
+                .iter()
+                .filter(|key| u64::from_be_bytes(item_number(Some(key))).is_multiple_of(1000));
+            assert!(stayed.eq((0..1500).map(|n| stays(n).to_vec()).collect::<Vec<_>>().iter()));
+        }
+    });
+}
+
+fn item_number(key: Option<&Vec<u8>>) -> [u8; 8] {
+    key.and_then(|key| key.as_slice().try_into().ok()).expect("invariant: keys are numbers")
+}

@@ -1,0 +1,181 @@
+//! Damage on the medium: flipped bits, short files, missing files. A store answers what is right
+//! or a typed error that names the file; it never panics and never answers what is wrong.
+
+use std::collections::BTreeMap;
+
+use store::{Batch, Durability, Error, Lsn, Store, TreeId};
+
+use super::compare::Mismatch;
+use super::engine::EngineUnderTest;
+use super::history::History;
+use super::workload::{Shape, Workload};
+use crate::run::{Context, for_seeds, rounds, say};
+use crate::{CrashPolicy, SimDevice, SimEnv, sim_env};
+
+/// A medium with a store on it, and what the store holds.
+struct Subject {
+    device: SimDevice,
+    history: History,
+    /// The last commit that a checkpoint contains.
+    checkpointed: Lsn,
+}
+
+fn subject<E: EngineUnderTest>(seed: u64, closed: bool) -> Subject {
+    let sim = sim_env(seed);
+    let store = E::create(&sim.env(), Durability::Async).expect("a store is created");
+    let history = History::new();
+    let mut work = Workload::new(seed, Shape::SMALL);
+    history.run(&*store, &mut work, 80);
+    assert!(store.checkpoint().expect("checkpoint"));
+    let checkpointed = store.last_commit().0;
+    for _ in 0..20 {
+        let batch = work.batch();
+        history.push(&batch);
+        let token = store.commit(&batch).expect("the batch is valid");
+        store.sync(token).expect("sync");
+    }
+    if closed {
+        store.close().expect("close");
+    }
+    drop(store);
+    let device = sim.device.after_crash(CrashPolicy::LoseAll, seed);
+    let checkpointed = if closed { history.last() } else { checkpointed };
+    history.set_durable(store::CommitToken(history.last()));
+    Subject { device, history, checkpointed }
+}
+
+/// Whether an error is one that damage may cause: typed, and naming a file.
+fn names_file(error: &Error, files: &[(String, u64)]) -> bool {
+    match error {
+        Error::Corrupt(corruption) => files.iter().any(|(path, _)| *path == corruption.file),
+        Error::Missing { file } | Error::NewerFormat { file, .. } => !file.is_empty(),
+        _ => false,
+    }
+}
+
+/// Writes into clones of all trees and drops them: that reads other parts of the medium, and must
+/// not harm the trees.
+fn write_beside(store: &dyn Store, trees: &[TreeId]) -> Result<(), Error> {
+    for (number, &tree) in trees.iter().enumerate() {
+        let clone = TreeId(u64::from(u32::MAX) + number as u64);
+        let mut batch = Batch::new();
+        batch.clone_tree(tree, clone);
+        batch.put(clone, b"beside", &[1; 3000]);
+        batch.delete_range(clone, b"a", b"q");
+        store.commit(&batch)?;
+        store.checkpoint()?;
+        let mut batch = Batch::new();
+        batch.drop_tree(clone);
+        store.commit(&batch)?;
+    }
+    Ok(())
+}
+
+/// Opens a damaged medium, reads everything, writes a little and reads again. `true` when the
+/// damage was found.
+fn is_found<E: EngineUnderTest>(device: SimDevice, history: &History, oldest: Lsn) -> bool {
+    let files = device.files();
+    let sim = SimEnv::on(device, 1);
+    let read = |store: &dyn Store| match history.check_from(store, oldest) {
+        Ok(found) => Ok(found),
+        Err(Mismatch::Failed(error)) => Err(error),
+        Err(Mismatch::Wrong(what)) => panic!("wrong data was answered: {what}"),
+    };
+    let run = || {
+        let store = E::open(&sim.env(), Durability::Async)?;
+        let found = read(&*store)?;
+        write_beside(&*store, &history.trees_of(found))?;
+        store.checkpoint()?;
+        store.reclaim_step(20)?;
+        store.checkpoint()?;
+        Ok((store, found))
+    };
+    match run() {
+        Err(error) => {
+            assert!(names_file(&error, &files), "damage was reported as: {error:?}");
+            true
+        }
+        Ok((store, found)) => match history.check_contents(&*store, found) {
+            Ok(_) => false,
+            Err(Mismatch::Failed(error)) => {
+                assert!(names_file(&error, &files), "damage was reported as: {error:?}");
+                true
+            }
+            Err(Mismatch::Wrong(what)) => panic!("wrong data after writing: {what}"),
+        },
+    }
+}
+
+/// A bit of a file, most often near its start and in bytes that are not zero.
+fn pick_bit(bytes: &[u8], random: &mut fastrand::Rng) -> u64 {
+    let mut byte = 0;
+    for _ in 0..20 {
+        let most = if random.bool() { bytes.len().min(4096) } else { bytes.len() };
+        byte = random.usize(0..most);
+        if bytes[byte] != 0 {
+            break;
+        }
+    }
+    byte as u64 * 8 + random.u64(0..8)
+}
+
+fn flip_bits<E: EngineUnderTest>(subject: &Subject, seed: u64, oldest: Lsn) {
+    let mut random = fastrand::Rng::with_seed(seed);
+    for (path, length) in subject.device.files() {
+        if length == 0 {
+            continue;
+        }
+        let bytes = subject.device.read_file(&path);
+        let flips = rounds(120, 20_000).min(length * 8);
+        let mut found = BTreeMap::from([(false, 0), (true, 0)]);
+        for _ in 0..flips {
+            let bit = pick_bit(&bytes, &mut random);
+            let _context = Context::new(format!("bit {bit} of {path} flipped"));
+            let device = subject.device.copy();
+            device.flip_bit(&path, bit);
+            *found.entry(is_found::<E>(device, &subject.history, oldest)).or_default() += 1;
+        }
+        say(&format!("{path}: {} flips found, {} harmless", found[&true], found[&false]));
+    }
+}
+
+/// After a clean close every bit that matters is guarded.
+pub fn a_flipped_bit_is_found_or_harmless<E: EngineUnderTest>() {
+    for_seeds("bit flips", 2, 4, |seed| {
+        let subject = subject::<E>(seed, true);
+        flip_bits::<E>(&subject, seed, subject.history.last());
+    });
+}
+
+/// In the log of a crashed store only the last record may be taken for a torn one.
+pub fn a_flipped_bit_in_the_log_of_a_crashed_store_is_found<E: EngineUnderTest>() {
+    for_seeds("bit flips in a log", 2, 4, |seed| {
+        let subject = subject::<E>(seed, false);
+        flip_bits::<E>(&subject, seed, Lsn(subject.history.last().0 - 1));
+    });
+}
+
+/// A file that is gone or short is reported, or did not matter.
+pub fn a_missing_or_short_file_is_found<E: EngineUnderTest>() {
+    for_seeds("missing and short files", 3, 20, |seed| {
+        for closed in [true, false] {
+            let subject = subject::<E>(seed, closed);
+            let mut random = fastrand::Rng::with_seed(seed);
+            for (path, length) in subject.device.files() {
+                // Nothing tells a log that was cut from one that never was longer.
+                let oldest = subject.checkpointed;
+                let _context = Context::new(format!("{path}, closed: {closed}"));
+                let device = subject.device.copy();
+                device.delete(&path);
+                is_found::<E>(device, &subject.history, oldest);
+                let some = random.u64(0..length.max(1));
+                for short in [0, 1, length / 2, length.saturating_sub(1), some] {
+                    let _context = Context::new(format!("cut to {short} of {length} bytes"));
+                    let device = subject.device.copy();
+                    device.truncate(&path, short.min(length));
+                    is_found::<E>(device, &subject.history, oldest);
+                }
+            }
+        }
+    });
+}

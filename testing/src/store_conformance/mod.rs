@@ -1,0 +1,102 @@
+//! What every engine must do, as functions over an engine: one suite for all of them.
+//!
+//! An engine's crate says how its stores are made ([`EngineUnderTest`]) and calls
+//! [`store_conformance!`](crate::store_conformance) in its `tests/it`. Each function compares the
+//! engine with [`crate::MemStore`], on a simulated medium, by printed seeds.
+
+mod batches;
+mod compare;
+mod crash;
+mod cursors;
+mod damage;
+mod engine;
+mod faults;
+mod history;
+mod pins;
+mod random;
+mod reopen;
+mod space;
+mod threads;
+mod workload;
+
+pub use batches::*;
+pub use compare::{Mismatch, same_diff, same_store, same_tree};
+pub use crash::*;
+pub use cursors::*;
+pub use damage::*;
+pub use engine::{EngineUnderTest, MemUnderTest};
+pub use faults::*;
+pub use history::History;
+pub use pins::*;
+pub use random::*;
+pub use reopen::*;
+pub use space::*;
+pub use threads::*;
+pub use workload::{Shape, Workload};
+
+/// Generates the tests of a suite: one `#[test]` for each function that is named.
+#[macro_export]
+macro_rules! store_conformance_tests {
+    ($engine:ty: $($name:ident),* $(,)?) => {
+        $(#[test]
+        fn $name() {
+            $crate::store_conformance::$name::<$engine>();
+        })*
+    };
+}
+
+/// The tests that need no medium.
+#[macro_export]
+macro_rules! store_conformance_volatile {
+    ($engine:ty) => {
+        $crate::store_conformance_tests!($engine:
+            a_batch_is_applied_in_order,
+            a_batch_that_names_no_tree_is_refused_whole,
+            a_merge_changes_numbers_in_place,
+            keys_and_values_of_every_length_come_back,
+            a_clone_and_its_source_do_not_see_each_other,
+            a_partial_clone_has_the_prefixes_only,
+            a_deleted_range_is_gone,
+            a_dropped_tree_is_gone_and_reclaimed,
+            random_operations_give_what_the_oracle_gives,
+            cursors_move_as_the_oracle_does,
+            a_live_cursor_skips_nothing_and_repeats_nothing,
+            a_pin_shows_its_moment,
+            differences_are_what_differs,
+            a_visit_of_clones_visits_what_they_share_once,
+            a_torn_batch_is_never_seen,
+            writers_on_several_threads_lose_nothing,
+            a_scan_beside_writers_is_complete,
+            tokens_are_in_order,
+        );
+    };
+}
+
+/// All tests, for an engine that keeps its stores on a medium.
+#[macro_export]
+macro_rules! store_conformance {
+    ($engine:ty) => {
+        $crate::store_conformance_volatile!($engine);
+        $crate::store_conformance_tests!($engine:
+            a_closed_store_opens_again,
+            a_dropped_store_opens_again_with_what_was_synced,
+            random_operations_survive_reopening,
+            a_store_that_is_not_there_is_missing,
+            the_log_is_trimmed_by_checkpoints,
+            a_dropped_tree_gives_its_room_back,
+            a_log_record_is_never_written_before_its_barrier,
+            acknowledged_commits_of_many_threads_survive,
+            power_may_be_cut_at_every_operation,
+            power_may_be_cut_at_every_operation_in_sync_mode,
+            power_may_be_cut_while_a_store_recovers,
+            a_flipped_bit_is_found_or_harmless,
+            a_flipped_bit_in_the_log_of_a_crashed_store_is_found,
+            a_missing_or_short_file_is_found,
+            a_full_medium_at_every_operation_loses_nothing,
+            a_failed_operation_loses_nothing,
+            a_failed_read_is_an_error_and_no_more,
+            a_failed_sync_latches,
+            a_full_medium_stays_readable_and_recovers,
+        );
+    };
+}

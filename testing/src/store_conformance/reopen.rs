@@ -1,0 +1,208 @@
+//! Closing, leaving without closing, and opening again.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+use store::{Barrier, Durability, Error, Store, TreeId};
+
+use super::batches::commit;
+use super::engine::{EngineUnderTest, fresh};
+use super::history::History;
+use super::random::{aside, must};
+use super::workload::{Shape, Workload};
+use crate::run::{for_seeds, rounds};
+use crate::{CrashPolicy, SimEnv, sim_env};
+
+const TREE: TreeId = TreeId(20);
+
+/// Opens what is on a medium.
+pub(super) fn open<E: EngineUnderTest>(sim: &SimEnv, durability: Durability) -> Arc<dyn Store> {
+    match E::open(&sim.env(), durability) {
+        Ok(store) => store,
+        Err(error) => panic!("the store does not open: {error}"),
+    }
+}
+
+/// After `close` everything is there, and commits are refused.
+pub fn a_closed_store_opens_again<E: EngineUnderTest>() {
+    for_seeds("close and open", 5, 30, |seed| {
+        let (sim, store) = fresh::<E>(seed);
+        let history = History::new();
+        let mut work = Workload::new(seed, Shape { large: true, ..Shape::SMALL });
+        history.run(&*store, &mut work, 100);
+        store.close().expect("close");
+        let late = work.batch();
+        assert!(store.commit(&late).is_err(), "a closed store takes no commits");
+        drop(store);
+        // All that was committed is on the medium, and durable.
+        let crashed = SimEnv::on(sim.device.after_crash(CrashPolicy::LoseAll, seed), seed);
+        for sim in [sim, crashed] {
+            let store = open::<E>(&sim, Durability::Async);
+            must(history.check_from(&*store, history.last()));
+            assert_eq!(store.durable(), store.last_commit());
+            assert_eq!(store.stats().replayed, 0, "after closing there is nothing to replay");
+            drop(store);
+            let store = open::<E>(&sim, Durability::Async);
+            must(history.check_from(&*store, history.last()));
+        }
+    });
+}
+
+/// A store that is dropped without `close` loses nothing that was synced.
+pub fn a_dropped_store_opens_again_with_what_was_synced<E: EngineUnderTest>() {
+    for_seeds("drop and open", 5, 30, |seed| {
+        let (sim, store) = fresh::<E>(seed);
+        let history = History::new();
+        let mut work = Workload::new(seed, Shape::SMALL);
+        history.run(&*store, &mut work, 60);
+        drop(store);
+        let store = open::<E>(&sim, Durability::Async);
+        must(history.check(&*store));
+    });
+}
+
+/// Random operations go on over many reopenings of every kind.
+pub fn random_operations_survive_reopening<E: EngineUnderTest>() {
+    for_seeds("reopening", 3, 30, |seed| {
+        let (mut sim, mut store) = fresh::<E>(seed);
+        let history = History::new();
+        let mut work = Workload::new(seed, Shape { large: true, ..Shape::SMALL });
+        for round in 0..rounds(25, 100) {
+            history.run(&*store, &mut work, 15);
+            for _ in 0..10 {
+                aside(&*store, history.oracle(), &mut work);
+            }
+            match round % 3 {
+                0 => store.close().expect("close"),
+                1 => store.sync(store.last_commit()).expect("sync"),
+                _ => assert!(store.checkpoint().expect("checkpoint")),
+            }
+            drop(store);
+            if work.random.bool() {
+                let device = sim.device.after_crash(CrashPolicy::Random, seed + round);
+                sim = SimEnv::on(device, seed + round);
+            }
+            store = open::<E>(&sim, Durability::Async);
+            must(history.check_from(&*store, history.last()));
+        }
+    });
+}
+
+/// Opening where nothing is says what is missing.
+pub fn a_store_that_is_not_there_is_missing<E: EngineUnderTest>() {
+    let sim = sim_env(1);
+    match E::open(&sim.env(), Durability::Async).map(drop) {
+        Err(Error::Missing { file }) => assert!(!file.is_empty()),
+        other => panic!("expected that a file is missing: {other:?}"),
+    }
+    assert!(sim.device.files().is_empty(), "opening creates nothing");
+}
+
+/// However much is written, checkpoints keep the log and the medium small.
+pub fn the_log_is_trimmed_by_checkpoints<E: EngineUnderTest>() {
+    let (sim, store) = fresh::<E>(1);
+    commit(&*store, |batch| batch.create_tree(TREE));
+    let most = 192 << 20;
+    for round in 0..rounds(40, 200) {
+        for part in 0..8_u64 {
+            let value = vec![round as u8; 1 << 20];
+            commit(&*store, |batch| batch.put(TREE, &part.to_be_bytes(), &value));
+        }
+        assert!(store.checkpoint().expect("checkpoint"));
+        assert!(store.stats().log_bytes <= most, "log of {} bytes", store.stats().log_bytes);
+    }
+    let used = sim.device.used_bytes();
+    assert!(used <= most + (64 << 20), "{used} bytes used for 8 MiB of values");
+    drop(store);
+    let store = open::<E>(&sim, Durability::Async);
+    assert!(store.stats().replayed <= 1);
+}
+
+/// What only dropped trees held is free again after reclaiming and checkpointing.
+pub fn a_dropped_tree_gives_its_room_back<E: EngineUnderTest>() {
+    let (sim, store) = fresh::<E>(1);
+    commit(&*store, |batch| batch.create_tree(TreeId(19)));
+    assert!(store.checkpoint().expect("checkpoint"));
+    let before = store.stats().disk_bytes;
+    for clone in 0..5_u64 {
+        commit(&*store, |batch| {
+            let tree = TreeId(20 + clone);
+            if clone == 0 {
+                batch.create_tree(tree);
+                for n in 0..20_000_u64 {
+                    batch.put(tree, &n.to_be_bytes(), &[n as u8; 200]);
+                }
+            } else {
+                batch.clone_tree(TreeId(19 + clone), tree);
+            }
+        });
+        commit(&*store, |batch| {
+            for n in (0..20_000_u64).step_by(3) {
+                batch.put(TreeId(20 + clone), &n.to_be_bytes(), &[clone as u8; 150]);
+            }
+            batch.put(TreeId(20 + clone), b"large", &vec![clone as u8; 60_000]);
+        });
+        assert!(store.checkpoint().expect("checkpoint"));
+    }
+    let full = store.stats().disk_bytes;
+    assert!(full > before + (4 << 20), "{full} bytes hold 4 MiB and more");
+    for clone in 0..5_u64 {
+        commit(&*store, |batch| batch.drop_tree(TreeId(20 + clone)));
+    }
+    let mut steps = 0_u64;
+    while store.reclaim_step(100).expect("reclaim") {
+        steps += 1;
+        if steps.is_multiple_of(10) {
+            assert!(store.checkpoint().expect("checkpoint"));
+        }
+    }
+    for _ in 0..2 {
+        // What a checkpoint frees is given back when the next is durable.
+        commit(&*store, |batch| batch.put(TreeId(19), b"a", b"b"));
+        assert!(store.checkpoint().expect("checkpoint"));
+    }
+    let after = store.stats().disk_bytes;
+    assert!(after < before + (1 << 20), "{before} bytes became {full} and then {after}");
+    drop(store);
+    let store = open::<E>(&sim, Durability::Async);
+    assert_eq!((store.stats().trees, store.stats().dropping), (1, 0));
+}
+
+struct CountingBarrier {
+    reached: AtomicU64,
+    fails: AtomicBool,
+}
+
+impl Barrier for CountingBarrier {
+    fn reach(&self) -> Result<(), device::Error> {
+        self.reached.fetch_add(1, Ordering::SeqCst);
+        if self.fails.load(Ordering::SeqCst) {
+            let error = std::io::Error::from_raw_os_error(5);
+            return Err(device::Error::new("sync", "data", error));
+        }
+        Ok(())
+    }
+}
+
+/// No byte of a commit reaches the medium when what it names could not be made durable.
+pub fn a_log_record_is_never_written_before_its_barrier<E: EngineUnderTest>() {
+    let (sim, store) = fresh::<E>(1);
+    let barrier = Arc::new(CountingBarrier { reached: 0.into(), fails: false.into() });
+    store.set_barrier(Arc::<CountingBarrier>::clone(&barrier));
+    commit(&*store, |batch| batch.create_tree(TREE));
+    let token = store.last_commit();
+    store.sync(token).expect("sync");
+    assert!(barrier.reached.load(Ordering::SeqCst) > 0, "the barrier was not reached");
+    barrier.fails.store(true, Ordering::SeqCst);
+    commit(&*store, |batch| batch.put(TREE, b"names", b"data"));
+    assert!(store.sync(store.last_commit()).is_err());
+    assert!(store.flush_if_due().is_err() || store.durable() == token);
+    assert!(store.checkpoint().is_err(), "a checkpoint names data as well");
+    drop(store);
+    for policy in CrashPolicy::ALL {
+        let sim = SimEnv::on(sim.device.after_crash(policy, 1), 1);
+        let store = open::<E>(&sim, Durability::Async);
+        assert_eq!(store.last_commit(), token);
+        assert_eq!(store.get(TREE, b"names").expect("read"), None);
+    }
+}

@@ -1,0 +1,101 @@
+//! A medium that is really full: what was committed stays, deleting makes room, and more room is
+//! taken up at once.
+
+use store::{Batch, Durability, Error, Store, TreeId};
+
+use super::batches::commit;
+use super::engine::{EngineUnderTest, fresh};
+use super::history::History;
+use super::random::must;
+use super::reopen::open;
+use crate::{CrashPolicy, SimEnv};
+
+const TREE: TreeId = TreeId(20);
+
+/// Room for nodes and more log, beyond what a new store takes.
+const ROOM: u64 = 12 << 20;
+
+/// Puts values until there is no room for one.
+fn fill(store: &dyn Store, history: &History) {
+    for n in 0..10_000_u64 {
+        let mut batch = Batch::new();
+        batch.put(TREE, &n.to_be_bytes(), &vec![n as u8; 60_000]);
+        history.push(&batch);
+        match store.commit(&batch) {
+            Ok(_) => {}
+            Err(error) => {
+                assert!(error.is_no_space(), "{error:?}");
+                history.pop();
+                return;
+            }
+        }
+        if n % 20 == 0
+            && let Err(error) = store.checkpoint()
+        {
+            assert!(error.is_no_space(), "{error:?}");
+        }
+    }
+    panic!("600 MB fit into a full medium");
+}
+
+/// Commits a batch, doing background work in between until it goes.
+fn commit_patiently(store: &dyn Store, history: &History, batch: &Batch) {
+    for _ in 0..20 {
+        match store.commit(batch) {
+            Ok(_) => {
+                history.push(batch);
+                return;
+            }
+            Err(error) => assert!(error.is_no_space(), "{error:?}"),
+        }
+        for step in [store.checkpoint().map(drop), store.reclaim_step(1000).map(drop)] {
+            if let Err(error) = step {
+                assert!(error.is_no_space(), "{error:?}");
+            }
+        }
+    }
+    panic!("there is no room for deleting");
+}
+
+/// A full medium refuses commits whole, answers reads, lets things be deleted, and opens.
+pub fn a_full_medium_stays_readable_and_recovers<E: EngineUnderTest>() {
+    let (sim, store) = fresh::<E>(1);
+    let history = History::new();
+    let mut batch = Batch::new();
+    batch.create_tree(TREE);
+    history.push(&batch);
+    store.commit(&batch).expect("the batch is valid");
+    sim.device.set_capacity(Some(sim.device.used_bytes() + ROOM));
+    fill(&*store, &history);
+    must(history.check_from(&*store, history.last()));
+    match store.sync(store.last_commit()) {
+        Ok(()) => history.set_durable(store.last_commit()),
+        Err(error) => assert!(matches!(error, Error::NoSpace(_)), "{error:?}"),
+    }
+    // It opens on the full medium.
+    for policy in CrashPolicy::ALL {
+        let crashed = SimEnv::on(sim.device.after_crash(policy, 1), 1);
+        must(history.check(&*open::<E>(&crashed, Durability::Async)));
+    }
+    // Deleting makes room within the same medium.
+    let mut batch = Batch::new();
+    batch.delete_range(TREE, &0_u64.to_be_bytes(), &10_000_u64.to_be_bytes());
+    commit_patiently(&*store, &history, &batch);
+    for n in 0..20_u64 {
+        let mut batch = Batch::new();
+        batch.put(TREE, &n.to_be_bytes(), &vec![1; 60_000]);
+        commit_patiently(&*store, &history, &batch);
+    }
+    must(history.check_from(&*store, history.last()));
+    // So does a larger medium.
+    fill(&*store, &history);
+    sim.device.set_capacity(None);
+    commit(&*store, |batch| {
+        batch.put(TREE, b"more", b"room");
+    });
+    assert!(store.checkpoint().expect("checkpoint"));
+    store.close().expect("close");
+    drop(store);
+    let store = open::<E>(&sim, Durability::Async);
+    assert_eq!(store.get(TREE, b"more").expect("read").as_deref(), Some(&b"room"[..]));
+}
