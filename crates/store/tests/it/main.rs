@@ -4,3 +4,4 @@ mod log_crash;
 mod log_damage;
 mod log_full;
 mod log_script;
+mod log_speed;
