@@ -1,1 +1,41 @@
-//! Skeleton.
+//! File contents: extents in the trees, bytes in log-structured segments.
+//!
+//! A write appends its bytes to the open segment and plans records that name them into the
+//! caller's batch ([`Data::write`]); before the log writes that batch it reaches the barrier,
+//! which makes the bytes durable. A read finds the records and verifies every chunk against its
+//! checksum ([`Data::read`]). What a commit freed is punched once the commit is durable
+//! ([`Data::clean_step`]); what clones may share is found by marking ([`Data::mark`]).
+//!
+//! In the order of a write: `options`, `data` (the handle), `write`, `inline` (small bytes),
+//! `window` and `cut` (what is there and what goes), `alloc` (where the bytes go), `segments`
+//! (files and blobs), `barrier` (durability); then `read`, `extents`, `truncate`, `settle`;
+//! then `clean`, `gc` and `rewrite` (space).
+
+mod alloc;
+mod barrier;
+mod clean;
+mod cut;
+mod data;
+mod extents;
+mod garbage;
+mod gc;
+mod inline;
+mod options;
+mod read;
+mod recover;
+mod rewrite;
+mod segments;
+mod settle;
+mod truncate;
+mod window;
+mod write;
+
+pub use alloc::PageRun;
+pub use cut::Freed;
+pub use data::{Data, Stats};
+pub use extents::{ExtentCursor, ExtentInfo};
+pub use format::extent::{CHUNK_BYTES, INLINE_BYTES_MAX, STORED_BYTES_MAX};
+pub use gc::{Horizon, Marked, Report, SegmentReport, Swept};
+pub use options::{ExtentOwner, FileRef, Options};
+pub use settle::Settled;
+pub use truncate::{Punched, Released, Truncated};

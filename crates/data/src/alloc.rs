@@ -1,0 +1,231 @@
+//! Where bytes go: pages are handed out from the open segment in order, never twice.
+//!
+//! Reserving takes a mutex; the bytes are written outside of it. A reservation is *in flight*,
+//! held by a [`Ticket`], until the commit that names it has returned: meanwhile its segment is
+//! neither sealed nor deleted, and marking counts its pages as live.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use device::Device;
+use format::segment::{FIRST_PAGE, Mark, MarkKind, PAGE_BYTES};
+use parking_lot::Mutex;
+use store::Result;
+
+use crate::segments::{OPEN_DIRECTORY, OpenSegment, Segments, open_path};
+
+/// Neighbouring pages of a segment.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub struct PageRun {
+    /// The segment.
+    pub segment: u64,
+    /// The first page.
+    pub page: u32,
+    /// How many.
+    pub count: u32,
+}
+
+impl PageRun {
+    /// Whether a page is one of them.
+    pub(crate) fn contains(&self, segment: u64, page: u32) -> bool {
+        self.segment == segment && page >= self.page && page - self.page < self.count
+    }
+}
+
+/// Hands out pages.
+pub(crate) struct Allocator {
+    state: Mutex<State>,
+    segments: Arc<Segments>,
+    device: Arc<dyn Device>,
+    volume: [u8; 16],
+    segment_pages: u32,
+}
+
+#[derive(Default)]
+struct State {
+    current: Option<Current>,
+    next_id: u64,
+    /// Segments that take no more writes, with their pages.
+    sealing: Vec<(Arc<OpenSegment>, u32)>,
+    in_flight: BTreeMap<u64, PageRun>,
+    next_ticket: u64,
+}
+
+struct Current {
+    segment: Arc<OpenSegment>,
+    next_page: u32,
+}
+
+/// Keeps a reservation in flight until it drops.
+pub(crate) struct Ticket {
+    allocator: Arc<Allocator>,
+    id: u64,
+    pub(crate) run: PageRun,
+}
+
+impl std::fmt::Debug for Ticket {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        self.run.fmt(f)
+    }
+}
+
+impl Drop for Ticket {
+    fn drop(&mut self) {
+        self.allocator.state.lock().in_flight.remove(&self.id);
+    }
+}
+
+/// Pages to write to.
+pub(crate) struct Reservation {
+    pub(crate) segment: Arc<OpenSegment>,
+    pub(crate) ticket: Ticket,
+}
+
+/// What was handed out at one moment.
+pub(crate) struct Handed {
+    /// Open segments and the first page of each that was not handed out.
+    pub(crate) open: BTreeMap<u64, u32>,
+    pub(crate) in_flight: Vec<PageRun>,
+}
+
+impl Allocator {
+    pub(crate) fn new(
+        device: Arc<dyn Device>,
+        segments: Arc<Segments>,
+        volume: [u8; 16],
+        segment_pages: u32,
+    ) -> Allocator {
+        Allocator { state: Mutex::default(), segments, device, volume, segment_pages }
+    }
+
+    /// Sets where recovery found the end: the number that the next segment gets, the segment to
+    /// go on with, and those to seal.
+    pub(crate) fn resume(
+        &self,
+        next_id: u64,
+        current: Option<(Arc<OpenSegment>, u32)>,
+        sealing: Vec<(Arc<OpenSegment>, u32)>,
+    ) {
+        let mut state = self.state.lock();
+        state.next_id = next_id;
+        state.current = current.map(|(segment, next_page)| Current { segment, next_page });
+        state.sealing = sealing;
+    }
+
+    /// At least one page, and at most `count` neighbouring ones, of the open segment.
+    pub(crate) fn reserve(self: &Arc<Self>, count: u32) -> Result<Reservation> {
+        let mut state = self.state.lock();
+        let full = |current: &Current| current.next_page >= self.segment_pages;
+        if state.current.as_ref().is_none_or(full) {
+            // The old segment stays the current one until the new one is there, so that a full
+            // disk changes nothing.
+            let segment = self.create(state.next_id)?;
+            state.next_id += 1;
+            let fresh = Current { segment, next_page: FIRST_PAGE };
+            if let Some(old) = state.current.replace(fresh) {
+                state.sealing.push((old.segment, old.next_page));
+            }
+        }
+        let current = state.current.as_mut().expect("invariant: a segment was just made current");
+        let count = count.clamp(1, self.segment_pages - current.next_page);
+        let run = PageRun { segment: current.segment.id, page: current.next_page, count };
+        current.next_page += count;
+        let segment = Arc::clone(&current.segment);
+        let ticket = self.ticket(&mut state, run);
+        Ok(Reservation { segment, ticket })
+    }
+
+    /// Up to `count` pages from `page` of `segment`, when that is the open segment: none when
+    /// `page` is not its next free page. The ticket keeps the segment from being sealed.
+    pub(crate) fn grow(self: &Arc<Self>, from: PageRun) -> Option<Reservation> {
+        let mut state = self.state.lock();
+        let current =
+            state.current.as_mut().filter(|current| current.segment.id == from.segment)?;
+        let room = if current.next_page == from.page {
+            self.segment_pages.saturating_sub(current.next_page)
+        } else {
+            0
+        };
+        let run = PageRun { count: from.count.min(room), ..from };
+        current.next_page += run.count;
+        let segment = Arc::clone(&current.segment);
+        let ticket = self.ticket(&mut state, run);
+        Some(Reservation { segment, ticket })
+    }
+
+    fn ticket(self: &Arc<Self>, state: &mut State, run: PageRun) -> Ticket {
+        let id = state.next_ticket;
+        state.next_ticket += 1;
+        state.in_flight.insert(id, run);
+        Ticket { allocator: Arc::clone(self), id, run }
+    }
+
+    /// Creates a segment, durable with its header before a page of it is handed out.
+    fn create(&self, id: u64) -> Result<Arc<OpenSegment>> {
+        let path = open_path(id);
+        if self.device.metadata(&path)?.is_some() {
+            // An earlier attempt ran out of room before a page of it was handed out.
+            self.device.remove(&path)?;
+        }
+        let file = self.device.create(&path)?;
+        let mut header = Vec::with_capacity(PAGE_BYTES as usize);
+        let mark = Mark {
+            kind: MarkKind::Header,
+            generation: 0,
+            volume: self.volume,
+            segment: id,
+            pages: 0,
+        };
+        mark.encode(&mut header);
+        header.resize(PAGE_BYTES as usize, 0);
+        file.write_at(&header, 0)?;
+        file.sync_data()?;
+        self.device.sync_dir(OPEN_DIRECTORY)?;
+        let segment = Arc::new(OpenSegment::new(id, file));
+        self.segments.insert_open(Arc::clone(&segment));
+        Ok(segment)
+    }
+
+    /// Segments that wait to be sealed.
+    pub(crate) fn backlog(&self) -> usize {
+        self.state.lock().sealing.len()
+    }
+
+    /// Takes a segment that can be sealed: it is full, and nothing of it is in flight.
+    pub(crate) fn take_sealable(&self) -> Option<(Arc<OpenSegment>, u32)> {
+        let mut state = self.state.lock();
+        let at = state.sealing.iter().position(|(segment, _)| {
+            state.in_flight.values().all(|run| run.segment != segment.id)
+        })?;
+        Some(state.sealing.remove(at))
+    }
+
+    /// Gives back a segment whose sealing failed, to be tried again.
+    pub(crate) fn put_back(&self, segment: Arc<OpenSegment>, pages: u32) {
+        self.state.lock().sealing.push((segment, pages));
+    }
+
+    /// Whether a segment is the one that takes writes.
+    pub(crate) fn is_current(&self, segment: u64) -> bool {
+        let state = self.state.lock();
+        state.current.as_ref().is_some_and(|current| current.segment.id == segment)
+    }
+
+    /// Whether a reservation of the segment is in flight, or could still be made.
+    pub(crate) fn is_in_use(&self, segment: u64) -> bool {
+        let state = self.state.lock();
+        state.current.as_ref().is_some_and(|current| current.segment.id == segment)
+            || state.in_flight.values().any(|run| run.segment == segment)
+    }
+
+    /// What was handed out so far.
+    pub(crate) fn handed(&self) -> Handed {
+        let state = self.state.lock();
+        let current = state.current.iter().map(|current| (current.segment.id, current.next_page));
+        let sealing = state.sealing.iter().map(|(segment, pages)| (segment.id, *pages));
+        Handed {
+            open: current.chain(sealing).collect(),
+            in_flight: state.in_flight.values().copied().collect(),
+        }
+    }
+}

@@ -1,0 +1,71 @@
+//! Data before the record that names it (DESIGN section 6).
+//!
+//! The log calls [`Barrier::reach`] before it writes. A commit is made after the writes that it
+//! names have returned, so what is dirty when `reach` starts includes all that such a commit may
+//! name. Numbered crash argument:
+//! 1. a page is written and counted as dirty before the batch that names it is committed;
+//! 2. `reach` syncs every segment that is dirty when it starts, or waits for who does;
+//! 3. the log writes the batch after that. So a record that survives names pages that did.
+//!
+//! A failed sync may have lost bytes that the kernel then believes clean, so that a second try
+//! would lie: from the first failure on, nothing is written until the volume is opened again.
+
+use std::sync::atomic::Ordering;
+
+use store::{Barrier, Error, Result};
+
+use crate::Data;
+
+impl Barrier for Data {
+    fn reach(&self) -> std::result::Result<(), device::Error> {
+        if self.unsynced.load(Ordering::Acquire) == 0 {
+            return Ok(());
+        }
+        if let Some(error) = self.failed.lock().as_ref() {
+            return Err(error.clone());
+        }
+        for segment in self.segments.open() {
+            match segment.sync() {
+                Ok(bytes) => {
+                    self.unsynced.fetch_sub(bytes, Ordering::AcqRel);
+                }
+                Err(error) => return Err(self.latch(error)),
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Data {
+    /// Makes every write durable that returned before the call.
+    pub fn sync(&self) -> Result<()> {
+        Ok(self.reach()?)
+    }
+
+    /// Bytes written and not known to be durable.
+    pub fn unsynced_bytes(&self) -> u64 {
+        self.unsynced.load(Ordering::Acquire)
+    }
+
+    /// Remembers the first failed sync.
+    pub(crate) fn latch(&self, error: device::Error) -> device::Error {
+        tracing::error!(%error, "a sync of file data failed: no more data is taken");
+        self.failed.lock().get_or_insert(error).clone()
+    }
+
+    /// Fails when a sync failed earlier.
+    pub(crate) fn check_writable(&self) -> Result<()> {
+        match self.failed.lock().as_ref() {
+            None => Ok(()),
+            Some(error) => Err(Error::ReadOnly(error.to_string().into())),
+        }
+    }
+
+    /// Keeps unsynced bytes bounded: a writer that finds too many syncs them.
+    pub(crate) fn make_room_to_write(&self, bytes: u64) -> Result<()> {
+        if self.unsynced_bytes() + bytes > self.options.unsynced_bytes_max {
+            self.sync()?;
+        }
+        Ok(())
+    }
+}

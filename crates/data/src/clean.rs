@@ -1,0 +1,225 @@
+//! Giving room back, in steps: seal full segments, punch dead pages, delete dead segments.
+//!
+//! A page is punched only when the commit that freed it is durable: after a crash no record names
+//! it. A segment is deleted only when its count of live pages is zero in a durable state, it is
+//! sealed, nothing of it is in flight, and its number is not the greatest. A sealed segment gets no
+//! new pages, so a count of zero stays zero.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use format::extent::CHUNK_BYTES;
+use format::segment::{Mark, MarkKind};
+use format::{key, usage};
+use store::{Batch, CommitToken, KeyRange, Read, Result, Store};
+
+use crate::cut::VOLUME_TREE;
+use crate::segments::{OpenSegment, Place, SealedSegment, blob_name, open_path};
+use crate::write::{byte_offset, room};
+use crate::{Data, Freed};
+
+impl Data {
+    /// Takes what a commit freed, to be punched once that commit is durable. Lets go of what the
+    /// change held in flight.
+    pub fn reclaim_after(&self, freed: Freed, commit: CommitToken) {
+        let Freed { pages, tickets, .. } = freed;
+        drop(tickets);
+        if !pages.is_empty() {
+            self.garbage.lock().wait(commit, pages);
+        }
+    }
+
+    /// Takes back what was written for a commit that was refused, with nothing changed: nothing
+    /// will ever name it. Never call this for a commit whose outcome is in doubt.
+    pub fn abandon(&self, freed: Freed) {
+        let now = self.env.clock.monotonic();
+        let runs: Vec<_> =
+            freed.tickets.iter().map(|ticket| ticket.run).filter(|run| run.count > 0).collect();
+        self.garbage.lock().bury(&runs, now);
+        drop(freed);
+    }
+
+    /// Does one bounded piece of cleaning; `false` when nothing is to be done now. Callers drive
+    /// it from a worker, about every second, and again while it answers `true`.
+    pub fn clean_step(&self, store: &dyn Store) -> Result<bool> {
+        self.step(store, self.options.punch_after)
+    }
+
+    /// Cleans all that can be, whatever its age: before closing, and in tests.
+    pub fn clean_all(&self, store: &dyn Store) -> Result<()> {
+        loop {
+            let last = self.garbage.lock().last_waiting();
+            if let Some(token) = last {
+                store.sync(token)?;
+            }
+            if !self.step(store, Duration::ZERO)? {
+                return Ok(());
+            }
+        }
+    }
+
+    fn step(&self, store: &dyn Store, age: Duration) -> Result<bool> {
+        // Another thread cleans: nothing to be done by this one.
+        let Some(_cleaning) = self.cleaning.try_lock() else { return Ok(false) };
+        self.check_writable()?;
+        if self.seal_one()? {
+            return Ok(true);
+        }
+        let audited = std::mem::replace(&mut self.garbage.lock().audited, true);
+        if !audited {
+            self.audit(store)?;
+            return Ok(true);
+        }
+        let impatient = self.garbage.lock().impatient();
+        if let Some(token) = impatient {
+            store.sync(token)?;
+        }
+        let now = self.env.clock.monotonic();
+        let picked = {
+            let mut garbage = self.garbage.lock();
+            garbage.mature(store.durable(), now);
+            garbage.pick(&self.options, now, age)
+        };
+        match picked {
+            Some(segment) => self.clean_segment(store, segment).map(|()| true),
+            None => self.bury_one(store, age),
+        }
+    }
+
+    /// Seals one segment that is full; `false` when there is none.
+    pub(crate) fn seal_one(&self) -> Result<bool> {
+        let Some((segment, pages)) = self.allocator.take_sealable() else { return Ok(false) };
+        if let Err(error) = self.seal(&segment, pages) {
+            self.allocator.put_back(segment, pages);
+            return Err(error);
+        }
+        self.garbage.lock().examine(segment.id, self.env.clock.monotonic());
+        Ok(true)
+    }
+
+    /// Makes a blob of an open segment. A crash leaves the file, or the blob, or both; opening
+    /// tells by the blob's name.
+    fn seal(&self, segment: &Arc<OpenSegment>, pages: u32) -> Result<()> {
+        let mut footer = Vec::new();
+        let mark = Mark {
+            kind: MarkKind::Footer,
+            generation: 0,
+            volume: self.options.volume,
+            segment: segment.id,
+            pages,
+        };
+        mark.encode(&mut footer);
+        segment.file.write_at(&footer, byte_offset(pages)).map_err(room)?;
+        self.unsynced.fetch_add(footer.len() as u64, Ordering::AcqRel);
+        segment.wrote(footer.len() as u64);
+        match segment.sync() {
+            Ok(bytes) => self.unsynced.fetch_sub(bytes, Ordering::AcqRel),
+            Err(error) => return Err(self.latch(error).into()),
+        };
+        let (name, path) = (blob_name(segment.id, 0), open_path(segment.id));
+        let device = self.env.device.as_ref();
+        if !self.segments.blobs().adopt(&name, device, &path)? {
+            // An earlier try made the blob, whole, and failed to remove the file.
+            device.remove(&path)?;
+        }
+        self.segments.insert_sealed(SealedSegment::new(segment.id, 0));
+        Ok(())
+    }
+
+    /// Punches a segment's dead pages, or finds that it is wholly dead.
+    fn clean_segment(&self, store: &dyn Store, segment: u64) -> Result<()> {
+        let runs = self.garbage.lock().take(segment);
+        if self.is_deletable(segment) && self.live_pages(store, segment)? == 0 {
+            self.garbage.lock().dying.insert(segment, store.last_commit());
+            return Ok(());
+        }
+        for run in runs {
+            let punched = self.segments.punch(run.segment, run.page, run.count);
+            let mut garbage = self.garbage.lock();
+            if matches!(punched, Ok(true)) {
+                garbage.reclaimed_pages += u64::from(run.count);
+            } else {
+                garbage.leaked_pages += u64::from(run.count);
+            }
+            punched?;
+        }
+        Ok(())
+    }
+
+    /// Deletes one dead segment whose death is durable. `age` zero: does not wait for that.
+    fn bury_one(&self, store: &dyn Store, age: Duration) -> Result<bool> {
+        let mut dying: Vec<(u64, CommitToken)> =
+            self.garbage.lock().dying.iter().map(|(&id, &token)| (id, token)).collect();
+        if age.is_zero() {
+            if let Some(last) = dying.iter().map(|(_, token)| *token).max() {
+                store.sync(last)?;
+            }
+        }
+        let durable = store.durable();
+        dying.retain(|(_, token)| *token <= durable);
+        let Some(&(segment, _)) = dying.first() else { return Ok(false) };
+        self.garbage.lock().dying.remove(&segment);
+        if self.is_deletable(segment) && self.live_pages(store, segment)? == 0 {
+            self.delete_segment(store, segment)?;
+        }
+        Ok(true)
+    }
+
+    /// Whether a segment could be deleted, if no page of it were live.
+    pub(crate) fn is_deletable(&self, segment: u64) -> bool {
+        matches!(self.segments.get(segment), Some(Place::Sealed(_)))
+            && !self.allocator.is_in_use(segment)
+            && self.segments.greatest() != Some(segment)
+    }
+
+    /// Deletes a segment that no durable state names, then its count.
+    pub(crate) fn delete_segment(&self, store: &dyn Store, segment: u64) -> Result<()> {
+        let Some(Place::Sealed(sealed)) = self.segments.get(segment) else { return Ok(()) };
+        let bytes = self.segments.disk_bytes(segment)?;
+        self.segments.blobs().delete(&sealed.name)?;
+        self.segments.remove(segment);
+        let mut garbage = self.garbage.lock();
+        garbage.take(segment);
+        garbage.reclaimed_pages += bytes / u64::from(CHUNK_BYTES);
+        drop(garbage);
+        let mut batch = Batch::new();
+        batch.delete(VOLUME_TREE, &key::segment(segment));
+        store.commit(&batch)?;
+        Ok(())
+    }
+
+    /// Live pages that the counter of a segment tells.
+    pub(crate) fn live_pages(&self, store: &dyn Read, segment: u64) -> Result<u64> {
+        let mut live = Ok(0);
+        store.get_with(VOLUME_TREE, &key::segment(segment), &mut |value| {
+            live = usage::decode(value);
+        })?;
+        let file = format!("usage of segment {segment:016x} in tree {}", VOLUME_TREE.0);
+        let live = live.map_err(|malformed| malformed.located(&file, 0))?;
+        Ok(u64::try_from(live).unwrap_or(0))
+    }
+
+    /// Once after opening: finds segments that died before, and counts without a segment.
+    fn audit(&self, store: &dyn Store) -> Result<()> {
+        let now = self.env.clock.monotonic();
+        for (segment, _) in self.segments.all() {
+            if self.is_deletable(segment) && self.live_pages(store, segment)? == 0 {
+                self.garbage.lock().examine(segment, now);
+            }
+        }
+        let mut stale = Batch::new();
+        let mut cursor = store.scan(VOLUME_TREE, KeyRange::prefix(&key::SEGMENTS_PREFIX))?;
+        while let Some(item) = cursor.next()? {
+            let Ok(segment) = key::parse_number(item.key) else { continue };
+            if self.segments.get(segment).is_none() && usage::decode(item.value) == Ok(0) {
+                stale.delete(VOLUME_TREE, item.key);
+            }
+        }
+        drop(cursor);
+        if !stale.is_empty() {
+            store.commit(&stale)?;
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,119 @@
+//! `Data`: the handle of a volume's file contents.
+
+use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
+
+use device::{Blobs, Env, LocalBlobs};
+use parking_lot::Mutex;
+use store::Result;
+
+use crate::Options;
+use crate::alloc::Allocator;
+use crate::garbage::Garbage;
+use crate::inline::Hot;
+use crate::segments::{Place, SEALED_DIRECTORY, Segments};
+
+/// The contents of a volume's files.
+///
+/// Every method may be called from any thread. Calls that plan into a batch for the same file
+/// must not run at the same time, and at most one of them may go into one batch: a plan reads
+/// what is committed, not what the batch already holds. Nothing here commits on its own, but
+/// the cleaning of [`Data::clean_step`] and [`Data::sweep`].
+pub struct Data {
+    pub(crate) env: Env,
+    pub(crate) options: Options,
+    pub(crate) segments: Arc<Segments>,
+    pub(crate) allocator: Arc<Allocator>,
+    /// Bytes whose write has returned and that are not known to be durable.
+    pub(crate) unsynced: AtomicU64,
+    /// The sync that failed; from then on nothing is written.
+    pub(crate) failed: Mutex<Option<device::Error>>,
+    pub(crate) garbage: Mutex<Garbage>,
+    /// Held by the thread that cleans or sweeps.
+    pub(crate) cleaning: Mutex<()>,
+    pub(crate) hot: Hot,
+}
+
+impl std::fmt::Debug for Data {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Data").field("options", &self.options).finish_non_exhaustive()
+    }
+}
+
+/// Counters of [`Data::stats`].
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Stats {
+    /// Segments that take writes, or wait to be sealed.
+    pub open_segments: u64,
+    /// Segments that are blobs.
+    pub sealed_segments: u64,
+    /// Bytes written and not synced.
+    pub unsynced_bytes: u64,
+    /// Bytes freed by commits that are not known to be durable.
+    pub waiting_bytes: u64,
+    /// Bytes freed durably and not punched yet.
+    pub dead_bytes: u64,
+    /// Bytes that were given back since opening.
+    pub reclaimed_bytes: u64,
+    /// Bytes whose place was forgotten, for garbage collection to find.
+    pub leaked_bytes: u64,
+}
+
+impl Data {
+    /// Opens, or creates, the data of a volume. Costs a listing of the segments, whatever the
+    /// number of files; seals nothing and reads no data.
+    pub fn open(env: &Env, blobs: Arc<dyn Blobs>, options: Options) -> Result<Arc<Data>> {
+        assert!(
+            options.segment_pages > 1 && options.segment_pages <= format::segment::PAGES_MAX,
+            "segments of {} pages",
+            options.segment_pages
+        );
+        let segments = Arc::new(Segments::new(blobs));
+        let allocator = Arc::new(Allocator::new(
+            Arc::clone(&env.device),
+            Arc::clone(&segments),
+            options.volume,
+            options.segment_pages,
+        ));
+        let data = Arc::new(Data {
+            env: env.clone(),
+            options,
+            segments,
+            allocator,
+            unsynced: AtomicU64::new(0),
+            failed: Mutex::default(),
+            garbage: Mutex::default(),
+            cleaning: Mutex::default(),
+            hot: Hot::default(),
+        });
+        data.recover()?;
+        Ok(data)
+    }
+
+    /// As [`Data::open`], with the sealed segments in `data/sealed` of the volume directory.
+    pub fn open_local(env: &Env, options: Options) -> Result<Arc<Data>> {
+        env.device.create_dir("data")?;
+        let blobs = LocalBlobs::open(Arc::clone(&env.device), SEALED_DIRECTORY)?;
+        Data::open(env, Arc::new(blobs), options)
+    }
+
+    /// Bytes that all segments occupy on the medium. Asks for each segment.
+    pub fn disk_bytes(&self) -> Result<u64> {
+        let mut total = 0;
+        for (segment, _) in self.segments.all() {
+            total += self.segments.disk_bytes(segment)?;
+        }
+        Ok(total)
+    }
+
+    /// Counters, for `status` and for tests.
+    pub fn stats(&self) -> Stats {
+        let all = self.segments.all();
+        let open = all.iter().filter(|(_, place)| matches!(place, Place::Open(_))).count() as u64;
+        let mut stats = self.garbage.lock().stats();
+        stats.open_segments = open;
+        stats.sealed_segments = all.len() as u64 - open;
+        stats.unsynced_bytes = self.unsynced_bytes();
+        stats
+    }
+}

@@ -1,0 +1,78 @@
+//! What a file has where: for holes, reflinks and counts.
+
+use store::{Cursor, Read, Result};
+
+use crate::window::{Contents, Record, extents_before};
+use crate::{Data, FileRef};
+
+/// One extent of a file.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ExtentInfo {
+    /// Its offset in the file.
+    pub offset: u64,
+    /// Its bytes.
+    pub length: u64,
+    /// Whether the bytes stand in the record.
+    pub inline: bool,
+}
+
+/// The extents of a file, in order.
+pub struct ExtentCursor<'a> {
+    file: FileRef,
+    cursor: Box<dyn Cursor + 'a>,
+    /// The extent that the first call returns, when it starts before the offset asked for.
+    first: Option<ExtentInfo>,
+}
+
+impl ExtentCursor<'_> {
+    /// The next extent.
+    #[expect(clippy::should_implement_trait, reason = "it may fail, as the store's cursors do")]
+    pub fn next(&mut self) -> Result<Option<ExtentInfo>> {
+        if let Some(first) = self.first.take() {
+            return Ok(Some(first));
+        }
+        match self.cursor.next()? {
+            None => Ok(None),
+            Some(item) => Record::decode(self.file, item).map(|record| Some(info(&record))),
+        }
+    }
+}
+
+fn info(record: &Record) -> ExtentInfo {
+    ExtentInfo {
+        offset: record.offset,
+        length: record.len(),
+        inline: matches!(record.contents, Contents::Inline(_)),
+    }
+}
+
+impl Data {
+    /// The extents of a file that end after `from`. What lies between them is holes.
+    pub fn extents<'a>(
+        &self,
+        store: &'a dyn Read,
+        file: FileRef,
+        from: u64,
+    ) -> Result<ExtentCursor<'a>> {
+        let mut cursor = extents_before(store, file, u64::MAX)?;
+        cursor.seek(&format::key::extent(file.ino, from))?;
+        let first = match cursor.prev()? {
+            None => None,
+            Some(item) => {
+                let record = Record::decode(file, item)?;
+                (record.end() > from).then(|| info(&record))
+            }
+        };
+        Ok(ExtentCursor { file, cursor, first })
+    }
+
+    /// Bytes of the file that are not holes. Visits every extent.
+    pub fn allocated_bytes(&self, store: &dyn Read, file: FileRef) -> Result<u64> {
+        let mut extents = self.extents(store, file, 0)?;
+        let mut total = 0;
+        while let Some(extent) = extents.next()? {
+            total += extent.length;
+        }
+        Ok(total)
+    }
+}

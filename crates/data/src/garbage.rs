@@ -1,0 +1,134 @@
+//! What is to be given back: freed pages that wait for their commit to be durable, dead pages
+//! that wait to be punched, dead segments that wait to be deleted. Decides; `clean` does.
+//!
+//! All of it is in memory: what a crash forgets stays on the medium until garbage collection, and
+//! is never handed out.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::time::Duration;
+
+use format::extent::CHUNK_BYTES;
+use store::CommitToken;
+
+use crate::Options;
+use crate::alloc::PageRun;
+use crate::data::Stats;
+
+/// Runs that may wait for durability; beyond it the cleaner asks for a sync.
+const WAITING_RUNS_MAX: usize = 64 << 10;
+/// Runs beyond which the oldest are forgotten: 24 MB of memory, of a cleaner that does not run.
+const WAITING_RUNS_LIMIT: usize = 1 << 20;
+
+#[derive(Default)]
+pub(crate) struct Garbage {
+    /// Freed by commits in about the order of the tokens.
+    waiting: VecDeque<(CommitToken, Vec<PageRun>)>,
+    waiting_runs: usize,
+    /// Dead pages of each segment.
+    dead: BTreeMap<u64, Dead>,
+    /// Segments that counted no live page when the commit was the last one.
+    pub(crate) dying: BTreeMap<u64, CommitToken>,
+    pub(crate) audited: bool,
+    pub(crate) reclaimed_pages: u64,
+    pub(crate) leaked_pages: u64,
+}
+
+#[derive(Default)]
+struct Dead {
+    runs: Vec<(u32, u32)>,
+    pages: u64,
+    since: Duration,
+}
+
+fn pages(runs: &[PageRun]) -> u64 {
+    runs.iter().map(|run| u64::from(run.count)).sum()
+}
+
+impl Garbage {
+    /// Takes what a commit freed.
+    pub(crate) fn wait(&mut self, token: CommitToken, runs: Vec<PageRun>) {
+        self.waiting_runs += runs.len();
+        self.waiting.push_back((token, runs));
+        while self.waiting_runs > WAITING_RUNS_LIMIT {
+            let Some((_, runs)) = self.waiting.pop_front() else { break };
+            self.waiting_runs -= runs.len();
+            self.leaked_pages += pages(&runs);
+        }
+    }
+
+    /// Counts as dead what was freed by commits that are durable. `now` is monotonic time.
+    pub(crate) fn mature(&mut self, durable: CommitToken, now: Duration) {
+        while self.waiting.front().is_some_and(|(token, _)| *token <= durable) {
+            let Some((_, runs)) = self.waiting.pop_front() else { break };
+            self.waiting_runs -= runs.len();
+            self.bury(&runs, now);
+        }
+    }
+
+    /// A commit that should be made durable, because too much waits for it.
+    pub(crate) fn impatient(&self) -> Option<CommitToken> {
+        let (token, _) = self.waiting.front()?;
+        (self.waiting_runs > WAITING_RUNS_MAX).then_some(*token)
+    }
+
+    /// The last commit that something waits for.
+    pub(crate) fn last_waiting(&self) -> Option<CommitToken> {
+        self.waiting.iter().map(|(token, _)| *token).max()
+    }
+
+    /// Counts pages as dead that nothing names.
+    pub(crate) fn bury(&mut self, runs: &[PageRun], now: Duration) {
+        for run in runs {
+            let dead = self.touch(run.segment, now);
+            dead.runs.push((run.page, run.count));
+            dead.pages += u64::from(run.count);
+        }
+    }
+
+    /// Has a segment looked at even when no page of it is to be punched.
+    fn touch(&mut self, segment: u64, now: Duration) -> &mut Dead {
+        self.dead.entry(segment).or_insert_with(|| Dead { since: now, ..Dead::default() })
+    }
+
+    pub(crate) fn examine(&mut self, segment: u64, now: Duration) {
+        self.touch(segment, now);
+    }
+
+    /// The segment to clean next: the one with the most dead pages, when it has enough of them,
+    /// or one whose dead pages are old. `age`: what counts as old.
+    pub(crate) fn pick(&self, options: &Options, now: Duration, age: Duration) -> Option<u64> {
+        let (segment, most) = self.dead.iter().max_by_key(|(_, dead)| dead.pages)?;
+        if most.pages * u64::from(CHUNK_BYTES) >= options.punch_bytes_min {
+            return Some(*segment);
+        }
+        let old = self.dead.iter().find(|(_, dead)| now.saturating_sub(dead.since) >= age)?;
+        Some(*old.0)
+    }
+
+    /// Takes a segment's dead pages, neighbours joined.
+    pub(crate) fn take(&mut self, segment: u64) -> Vec<PageRun> {
+        let Some(mut dead) = self.dead.remove(&segment) else { return Vec::new() };
+        dead.runs.sort_unstable();
+        let mut joined: Vec<PageRun> = Vec::new();
+        for (page, count) in dead.runs {
+            match joined.last_mut() {
+                Some(last) if last.page + last.count >= page => {
+                    last.count = last.count.max(page + count - last.page);
+                }
+                _ => joined.push(PageRun { segment, page, count }),
+            }
+        }
+        joined
+    }
+
+    pub(crate) fn stats(&self) -> Stats {
+        let bytes = |pages: u64| pages * u64::from(CHUNK_BYTES);
+        Stats {
+            waiting_bytes: bytes(self.waiting.iter().map(|(_, runs)| pages(runs)).sum()),
+            dead_bytes: bytes(self.dead.values().map(|dead| dead.pages).sum()),
+            reclaimed_bytes: bytes(self.reclaimed_pages),
+            leaked_bytes: bytes(self.leaked_pages),
+            ..Stats::default()
+        }
+    }
+}

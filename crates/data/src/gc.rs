@@ -1,0 +1,265 @@
+//! Garbage collection: marking from every live root, then sweeping what nothing names.
+//!
+//! It finds what counting cannot: pages that a clone shared and both sides dropped, pages of
+//! trees that were dropped whole, and what a crash forgot. The argument that it deletes nothing
+//! live:
+//! 1. the [`Horizon`] is taken first: what was handed out by then, and what of that was in flight;
+//! 2. then a state of all trees is pinned. A page below the horizon is named in that state, or
+//!    in flight at the horizon, or named by nothing: its commit has returned before the pin;
+//! 3. nothing can come to name such a page later, for records only copy what records name, and
+//!    pages are never handed out twice;
+//! 4. the sweep frees pages below the horizon that are neither marked nor were in flight, after
+//!    the pinned state is durable, so that no crash brings a record back that names one.
+//!
+//! Any error while marking ends the collection: an unread record is never taken for no record.
+
+use std::collections::BTreeMap;
+
+use format::extent::{CHUNK_BYTES, Extent, decode};
+use format::key;
+use format::segment::{FIRST_PAGE, PAGES_MAX};
+use store::{Batch, CommitToken, Error, Pinned, Result, Store, TreeId};
+
+use crate::Data;
+use crate::alloc::PageRun;
+use crate::cut::{count_pages, pages_of};
+use crate::segments::Place;
+
+/// What was handed out when a collection began. Take it before the state is pinned.
+#[derive(Debug)]
+pub struct Horizon {
+    /// Segments, and the first page of each that was not handed out.
+    segments: BTreeMap<u64, u32>,
+    in_flight: Vec<PageRun>,
+}
+
+/// One bit a page of a segment.
+#[derive(Clone)]
+struct Bitmap(Box<[u64]>);
+
+impl Bitmap {
+    fn new() -> Bitmap {
+        Bitmap(vec![0; PAGES_MAX as usize / 64].into_boxed_slice())
+    }
+
+    fn set(&mut self, run: PageRun) {
+        for page in run.page..(run.page + run.count).min(PAGES_MAX) {
+            self.0[page as usize / 64] |= 1 << (page % 64);
+        }
+    }
+
+    fn get(&self, page: u32) -> bool {
+        self.0.get(page as usize / 64).is_some_and(|word| word >> (page % 64) & 1 == 1)
+    }
+
+    fn count(&self) -> u32 {
+        self.0.iter().map(|word| word.count_ones()).sum()
+    }
+}
+
+/// What marking found. Nothing is deleted until [`Data::sweep`].
+pub struct Marked {
+    commit: CommitToken,
+    horizon: Horizon,
+    live: BTreeMap<u64, Bitmap>,
+    /// What the counters of the pinned state said.
+    counted: BTreeMap<u64, u64>,
+    report: Report,
+}
+
+/// What a collection found, in bytes.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Report {
+    /// Each segment, in order.
+    pub segments: Vec<SegmentReport>,
+    /// Live bytes of all.
+    pub live_bytes: u64,
+    /// Bytes that a sweep gives back.
+    pub dead_bytes: u64,
+}
+
+/// What a collection found in one segment, in bytes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct SegmentReport {
+    /// Its number.
+    pub segment: u64,
+    /// Pages that extents name.
+    pub live_bytes: u64,
+    /// What it occupies beyond those.
+    pub dead_bytes: u64,
+}
+
+/// What a sweep did.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Swept {
+    /// Segments deleted.
+    pub deleted: u64,
+    /// Segments of which pages were punched.
+    pub punched: u64,
+    /// Segments rewritten.
+    pub rewritten: u64,
+    /// Bytes less on the medium.
+    pub freed_bytes: u64,
+}
+
+impl Marked {
+    /// What was found.
+    pub fn report(&self) -> &Report {
+        &self.report
+    }
+
+    /// Whether a page may be freed.
+    fn is_dead(&self, segment: u64, page: u32) -> bool {
+        let handed_out = self.horizon.segments.get(&segment).is_some_and(|&end| page < end);
+        let live = self.live.get(&segment).is_some_and(|pages| pages.get(page));
+        let held = self.horizon.in_flight.iter().any(|run| run.contains(segment, page));
+        page >= FIRST_PAGE && handed_out && !live && !held
+    }
+}
+
+impl Data {
+    /// What is handed out now. The first step of a collection, before the state is pinned.
+    pub fn horizon(&self) -> Horizon {
+        // The table first: a segment that is sealed in between is then in both, with its pages.
+        let all = self.segments.all();
+        let handed = self.allocator.handed();
+        let mut segments: BTreeMap<u64, u32> = BTreeMap::new();
+        for (segment, place) in all {
+            if matches!(place, Place::Sealed(_)) {
+                segments.insert(segment, PAGES_MAX);
+            }
+        }
+        segments.extend(handed.open);
+        Horizon { segments, in_flight: handed.in_flight }
+    }
+
+    /// Marks the pages that the extents of `trees` name, which must be all trees of the pinned
+    /// state that hold extents. Reads the distinct nodes once, whatever the number of clones.
+    pub fn mark(
+        &self,
+        horizon: Horizon,
+        pinned: &dyn Pinned,
+        trees: &mut dyn Iterator<Item = TreeId>,
+    ) -> Result<Marked> {
+        let mut live: BTreeMap<u64, Bitmap> = BTreeMap::new();
+        let mut failed: Option<Error> = None;
+        let newest = horizon.segments.last_key_value().map(|(&id, _)| id);
+        pinned.visit_shared_once(trees, &key::EXTENTS_PREFIX, &mut |key, value| {
+            if failed.is_some() {
+                return;
+            }
+            match decode(value) {
+                Ok(Extent::Inline(_)) => {}
+                Ok(Extent::Stored(stored)) => {
+                    // One that is younger than the horizon may have come and gone.
+                    let known = newest.is_none_or(|newest| stored.segment > newest)
+                        || self.segments.get(stored.segment).is_some();
+                    if !known {
+                        let file = self.segments.path(stored.segment);
+                        failed = Some(Error::Missing { file });
+                    }
+                    live.entry(stored.segment).or_insert_with(Bitmap::new).set(pages_of(&stored));
+                }
+                Err(malformed) => {
+                    let file = format!("extent with key {key:02x?}");
+                    failed = Some(malformed.located(&file, 0).into());
+                }
+            }
+        })?;
+        if let Some(error) = failed {
+            return Err(error);
+        }
+        let mut counted = BTreeMap::new();
+        let mut report = Report::default();
+        for &segment in horizon.segments.keys() {
+            counted.insert(segment, self.live_pages(pinned, segment)?);
+            let pages = live.get(&segment).map_or(0, Bitmap::count);
+            let live_bytes = u64::from(pages) * u64::from(CHUNK_BYTES);
+            // The header's page is neither.
+            let others = live_bytes + u64::from(CHUNK_BYTES);
+            let dead_bytes = self.segments.disk_bytes(segment)?.saturating_sub(others);
+            report.live_bytes += live_bytes;
+            report.dead_bytes += dead_bytes;
+            report.segments.push(SegmentReport { segment, live_bytes, dead_bytes });
+        }
+        Ok(Marked { commit: pinned.commit(), horizon, live, counted, report })
+    }
+
+    /// Frees what marking found dead: deletes, punches or rewrites segments, and corrects their
+    /// counts. May be stopped by a crash anywhere: what is left over is found by the next one.
+    pub fn sweep(&self, store: &dyn Store, marked: &Marked) -> Result<Swept> {
+        let _cleaning = self.cleaning.lock();
+        self.check_writable()?;
+        store.sync(marked.commit)?;
+        let mut swept = Swept::default();
+        for &segment in marked.horizon.segments.keys() {
+            self.sweep_segment(store, marked, segment, &mut swept)?;
+        }
+        Ok(swept)
+    }
+
+    fn sweep_segment(
+        &self,
+        store: &dyn Store,
+        marked: &Marked,
+        segment: u64,
+        swept: &mut Swept,
+    ) -> Result<()> {
+        // The count first: should a crash follow, pages are found again by the next collection,
+        // but a count that is too low would let a live segment be deleted.
+        let pages = marked.live.get(&segment).map_or(0, Bitmap::count);
+        let counted = marked.counted.get(&segment).copied().unwrap_or(0);
+        let before = self.segments.disk_bytes(segment)?;
+        let held = marked.horizon.in_flight.iter().any(|run| run.segment == segment);
+        // Of a segment that was open at the horizon, later pages were not marked.
+        let complete = marked.horizon.segments.get(&segment) == Some(&PAGES_MAX);
+        if pages == 0 && complete && !held && self.is_deletable(segment) {
+            self.delete_segment(store, segment)?;
+            swept.deleted += u64::from(before > 0);
+            swept.freed_bytes += before;
+            return Ok(());
+        }
+        if u64::from(pages) != counted {
+            let mut batch = Batch::new();
+            count_pages(&mut batch, segment, i64::from(pages) - counted as i64);
+            store.commit(&batch)?;
+        }
+        let runs = marked.dead_runs(segment);
+        if runs.is_empty() {
+            return Ok(());
+        }
+        let mut punchable = true;
+        for run in runs {
+            punchable = self.segments.punch(segment, run.page, run.count)?;
+            if !punchable {
+                break;
+            }
+        }
+        if !punchable {
+            let dead = |page| marked.is_dead(segment, page);
+            swept.rewritten += u64::from(self.rewrite(segment, &dead)?);
+        }
+        let after = self.segments.disk_bytes(segment)?;
+        swept.punched += u64::from(punchable && after < before);
+        swept.freed_bytes += before.saturating_sub(after);
+        Ok(())
+    }
+}
+
+impl Marked {
+    /// Dead pages of a segment, neighbours joined.
+    fn dead_runs(&self, segment: u64) -> Vec<PageRun> {
+        let end = self.horizon.segments.get(&segment).copied().unwrap_or(0);
+        let mut runs: Vec<PageRun> = Vec::new();
+        for page in FIRST_PAGE..end {
+            if !self.is_dead(segment, page) {
+                continue;
+            }
+            match runs.last_mut() {
+                Some(last) if last.page + last.count == page => last.count += 1,
+                _ => runs.push(PageRun { segment, page, count: 1 }),
+            }
+        }
+        runs
+    }
+}

@@ -1,0 +1,210 @@
+//! Small bytes in the record itself: they ride in the log, so that an fsync is one device write.
+//!
+//! The rule, for a write of N bytes:
+//! 1. All of it lies inside an inline extent: that is changed in place.
+//! 2. The file was fsynced lately and N <= 4 KiB: inline. "Lately" is within the last
+//!    [`CREDITS`] small writes; a file that is never fsynced gains nothing from the log.
+//! 3. N < 1 KiB and it cannot grow the stored extent before it: inline, for a page of 4 KiB and a
+//!    record for each would waste both. It joins the inline extent before it up to 4 KiB.
+//! 4. Otherwise it goes to a segment and takes the inline extents right before it along. So do 2
+//!    and 3 when those reach 64 KiB (3: 4 KiB).
+//!
+//! A file's inline bytes are bounded (1 MiB since it got hot; then it takes segments until
+//! [`Data::settle`] has moved them), so that contents do not move into the tree for good.
+
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use format::extent::INLINE_BYTES_MAX;
+use format::key;
+use parking_lot::Mutex;
+use store::{Read, Result};
+
+use crate::window::{Contents, Record, extents_before};
+use crate::write::growable;
+use crate::{Data, ExtentOwner, FileRef};
+
+/// Small writes after an fsync that are taken as leading to the next one.
+const CREDITS: u32 = 16;
+/// Files whose fsyncs are remembered; others lose a little speed.
+const HOT_FILES_MAX: usize = 1024;
+/// Writes below this are inline wherever they cannot grow a stored extent.
+const SMALL_BYTES: usize = 1024;
+/// Longest run of inline extents in a row.
+const RUN_BYTES_MAX: u64 = 64 << 10;
+/// Inline bytes of a hot file at which a settle is due, and beyond which it takes segments.
+const SETTLE_BYTES: u64 = 256 << 10;
+const HOT_BYTES_MAX: u64 = 1 << 20;
+
+/// Where a write goes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Home {
+    Inline,
+    Segment,
+}
+
+/// Files that were fsynced lately.
+#[derive(Default)]
+pub(crate) struct Hot {
+    /// Whether there is any, to be asked without the lock.
+    any: AtomicBool,
+    files: Mutex<BTreeMap<FileRef, HotFile>>,
+}
+
+#[derive(Default)]
+struct HotFile {
+    credits: u32,
+    inline_bytes: u64,
+}
+
+impl Hot {
+    /// Whether a small write is expected to be fsynced; counts it.
+    fn spend(&self, file: FileRef, bytes: usize) -> bool {
+        if !self.any.load(Ordering::Relaxed) {
+            return false;
+        }
+        let mut files = self.files.lock();
+        let Some(hot) = files.get_mut(&file) else { return false };
+        if hot.credits == 0 || hot.inline_bytes >= HOT_BYTES_MAX {
+            return false;
+        }
+        hot.credits -= 1;
+        hot.inline_bytes += bytes as u64;
+        true
+    }
+
+    pub(crate) fn settled(&self, file: FileRef) {
+        if let Some(hot) = self.files.lock().get_mut(&file) {
+            hot.inline_bytes = 0;
+        }
+    }
+}
+
+impl Data {
+    /// Tells that a file was fsynced, so that its next small writes go inline.
+    pub fn note_fsync(&self, file: FileRef) {
+        let mut files = self.hot.files.lock();
+        if files.len() >= HOT_FILES_MAX && !files.contains_key(&file) {
+            files.pop_first();
+        }
+        files.entry(file).or_default().credits = CREDITS;
+        self.hot.any.store(true, Ordering::Relaxed);
+    }
+
+    /// Tells that a file is gone or was closed for good.
+    pub fn forget(&self, file: FileRef) {
+        if self.hot.any.load(Ordering::Relaxed) {
+            self.hot.files.lock().remove(&file);
+        }
+    }
+
+    /// A file whose inline bytes should be moved by [`Data::settle`].
+    pub fn settle_due(&self) -> Option<FileRef> {
+        if !self.hot.any.load(Ordering::Relaxed) {
+            return None;
+        }
+        let files = self.hot.files.lock();
+        files.iter().find(|(_, hot)| hot.inline_bytes >= SETTLE_BYTES).map(|(&file, _)| file)
+    }
+
+    /// Decides where a write goes, by the rule at the top of this file.
+    pub(crate) fn home(
+        &self,
+        file: FileRef,
+        records: &[Record],
+        offset: u64,
+        bytes: usize,
+        run: &InlineRun,
+        owner: ExtentOwner,
+    ) -> Home {
+        let fits = bytes <= INLINE_BYTES_MAX;
+        let run_bytes = run.bytes + bytes as u64;
+        if fits && run_bytes <= RUN_BYTES_MAX && self.hot.spend(file, bytes) {
+            return Home::Inline;
+        }
+        let grows = || {
+            records
+                .iter()
+                .find(|record| record.end() == offset)
+                .and_then(|record| growable(record, owner))
+                .is_some_and(|stored| self.allocator.is_current(stored.segment))
+        };
+        if bytes < SMALL_BYTES && run_bytes <= INLINE_BYTES_MAX as u64 && !grows() {
+            return Home::Inline;
+        }
+        Home::Segment
+    }
+}
+
+/// The inline extents in a row right before a write.
+#[derive(Debug, Default)]
+pub(crate) struct InlineRun {
+    /// Start and bytes of each, the last one first; the last one cut where the write starts.
+    pieces: Vec<(u64, Vec<u8>)>,
+    bytes: u64,
+}
+
+impl InlineRun {
+    /// Finds them, up to [`RUN_BYTES_MAX`]. `records` are those around the write.
+    pub(crate) fn before(
+        store: &dyn Read,
+        file: FileRef,
+        records: &[Record],
+        offset: u64,
+    ) -> Result<InlineRun> {
+        let mut run = InlineRun::default();
+        let touches = |record: &Record| {
+            record.offset < offset
+                && record.end() >= offset
+                && matches!(record.contents, Contents::Inline(_))
+        };
+        if !records.iter().any(touches) {
+            return Ok(run);
+        }
+        let mut cursor = extents_before(store, file, offset)?;
+        cursor.seek(&key::extent(file.ino, offset))?;
+        let mut start = offset;
+        while let Some(item) = cursor.prev()? {
+            let record = Record::decode(file, item)?;
+            let reaches = record.end() >= start;
+            let Contents::Inline(mut bytes) = record.contents else { break };
+            bytes.truncate((start - record.offset) as usize);
+            if !reaches || run.bytes + bytes.len() as u64 > RUN_BYTES_MAX {
+                break;
+            }
+            run.bytes += bytes.len() as u64;
+            start = record.offset;
+            run.pieces.push((start, bytes));
+        }
+        Ok(run)
+    }
+
+    /// Where the run starts; `None` when there is none.
+    pub(crate) fn start(&self) -> Option<u64> {
+        self.pieces.last().map(|(start, _)| *start)
+    }
+
+    /// Offsets of its records.
+    pub(crate) fn offsets(&self) -> impl Iterator<Item = u64> {
+        self.pieces.iter().map(|(start, _)| *start)
+    }
+
+    /// Start and bytes of the last record, when so many more fit into it.
+    pub(crate) fn last_with_room_for(&self, bytes: usize) -> Option<(u64, &[u8])> {
+        let (start, before) = self.pieces.first()?;
+        (before.len() + bytes <= INLINE_BYTES_MAX).then_some((*start, before))
+    }
+
+    /// Its bytes, then others.
+    pub(crate) fn followed_by<'a>(&self, bytes: &'a [u8]) -> std::borrow::Cow<'a, [u8]> {
+        if self.pieces.is_empty() {
+            return bytes.into();
+        }
+        let mut all = Vec::with_capacity(self.bytes as usize + bytes.len());
+        for (_, piece) in self.pieces.iter().rev() {
+            all.extend_from_slice(piece);
+        }
+        all.extend_from_slice(bytes);
+        all.into()
+    }
+}

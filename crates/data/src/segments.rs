@@ -1,0 +1,330 @@
+//! Segments by number: open ones are files of the device, sealed ones are blobs.
+//!
+//! Readers look a number up here for every read. A segment moves from open to sealed, and from
+//! one generation to the next, while readers hold the old place: the old place either still
+//! answers (a file descriptor), or answers `NotFound`, and then the look-up is repeated.
+
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
+
+use device::{Blobs, File};
+use format::Corruption;
+use format::segment::{MAP_PAGE_BYTES, PAGE_BYTES, PageMap};
+use parking_lot::{Mutex, RwLock};
+use store::{Error, Result};
+
+/// Directory of open segments.
+pub(crate) const OPEN_DIRECTORY: &str = "data/open";
+/// Where sealed segments lie when the blobs are local; other blobs keep the name for messages.
+pub(crate) const SEALED_DIRECTORY: &str = "data/sealed";
+
+/// Path of an open segment's file.
+pub(crate) fn open_path(segment: u64) -> String {
+    format!("{OPEN_DIRECTORY}/{segment:016x}.seg")
+}
+
+/// Name of a sealed segment's blob.
+pub(crate) fn blob_name(segment: u64, generation: u32) -> String {
+    if generation == 0 {
+        format!("{segment:016x}.seg")
+    } else {
+        format!("{segment:016x}.seg.{generation}")
+    }
+}
+
+/// Segment and generation of a name; `None` when it is not one of ours.
+pub(crate) fn parse_name(name: &str) -> Option<(u64, u32)> {
+    let (number, rest) = name.split_at_checked(16)?;
+    let segment = u64::from_str_radix(number, 16).ok()?;
+    let generation = match rest.strip_prefix(".seg")? {
+        "" => 0,
+        rest => rest.strip_prefix('.')?.parse().ok().filter(|&generation| generation > 0)?,
+    };
+    (blob_name(segment, generation) == name).then_some((segment, generation))
+}
+
+/// A segment that takes writes, or did and is not sealed yet.
+pub(crate) struct OpenSegment {
+    pub(crate) id: u64,
+    pub(crate) file: Arc<dyn File>,
+    /// Bytes whose write has returned.
+    written: AtomicU64,
+    /// Of those, bytes known to be durable.
+    synced: AtomicU64,
+    /// Held by the thread that syncs, so that those behind it share its sync.
+    syncing: Mutex<()>,
+}
+
+impl OpenSegment {
+    pub(crate) fn new(id: u64, file: Arc<dyn File>) -> OpenSegment {
+        OpenSegment {
+            id,
+            file,
+            written: AtomicU64::new(0),
+            synced: AtomicU64::new(0),
+            syncing: Mutex::new(()),
+        }
+    }
+
+    /// Counts bytes whose write has returned.
+    pub(crate) fn wrote(&self, bytes: u64) {
+        self.written.fetch_add(bytes, Ordering::AcqRel);
+    }
+
+    /// Whether writes have returned that are not known to be durable.
+    pub(crate) fn is_dirty(&self) -> bool {
+        self.written.load(Ordering::Acquire) > self.synced.load(Ordering::Acquire)
+    }
+
+    /// Makes every write durable that returned before the call. Returns how many bytes became
+    /// durable by this thread's doing.
+    pub(crate) fn sync(&self) -> std::result::Result<u64, device::Error> {
+        if !self.is_dirty() {
+            return Ok(0);
+        }
+        let wanted = self.written.load(Ordering::Acquire);
+        let _leader = self.syncing.lock();
+        let before = self.synced.load(Ordering::Acquire);
+        if before >= wanted {
+            return Ok(0);
+        }
+        // Loaded before the sync starts: what is written during it may be missed by it.
+        let covered = self.written.load(Ordering::Acquire);
+        self.file.sync_data()?;
+        self.synced.store(covered, Ordering::Release);
+        Ok(covered - before)
+    }
+}
+
+/// A segment that is a blob.
+pub(crate) struct SealedSegment {
+    pub(crate) id: u64,
+    pub(crate) generation: u32,
+    pub(crate) name: String,
+    /// Which pages a rewritten segment kept; read when first needed.
+    map: OnceLock<PageMap>,
+}
+
+impl SealedSegment {
+    pub(crate) fn new(id: u64, generation: u32) -> SealedSegment {
+        let name = blob_name(id, generation);
+        SealedSegment { id, generation, name, map: OnceLock::new() }
+    }
+
+    /// The path to show in messages.
+    pub(crate) fn path(&self) -> String {
+        format!("{SEALED_DIRECTORY}/{}", self.name)
+    }
+
+    /// The map of a rewritten segment.
+    pub(crate) fn map(&self, blobs: &dyn Blobs) -> Result<&PageMap> {
+        if let Some(map) = self.map.get() {
+            return Ok(map);
+        }
+        let mut page = vec![0; MAP_PAGE_BYTES];
+        let length = blobs.read_at(&self.name, &mut page, 0)?;
+        page.truncate(length);
+        let (mark, map) =
+            PageMap::decode(&page).map_err(|malformed| malformed.located(&self.path(), 0))?;
+        if (mark.segment, mark.generation) != (self.id, self.generation) {
+            let found = blob_name(mark.segment, mark.generation);
+            return Err(damaged(self.path(), 0, format!("the map of {}", self.name), found));
+        }
+        Ok(self.map.get_or_init(|| map))
+    }
+
+    /// Reads whole pages, the last of which may be cut short by `buffer`.
+    fn read(&self, blobs: &dyn Blobs, page: u32, buffer: &mut [u8]) -> Result<()> {
+        if self.generation == 0 {
+            let offset = u64::from(page) * u64::from(PAGE_BYTES);
+            let found = blobs.read_at(&self.name, buffer, offset)?;
+            return complete(found, buffer.len(), offset, || self.path());
+        }
+        let map = self.map(blobs)?;
+        // Pages that were kept and are neighbours in the segment are neighbours in the blob.
+        let pages = (buffer.len() as u64).div_ceil(u64::from(PAGE_BYTES)) as u32;
+        let first = map.rank(page);
+        let last = map.rank(page + pages.saturating_sub(1));
+        match (first, last) {
+            (Some(first), Some(last)) if last - first + 1 == pages => {
+                let offset = u64::from(first + 1) * u64::from(PAGE_BYTES);
+                let found = blobs.read_at(&self.name, buffer, offset)?;
+                complete(found, buffer.len(), offset, || self.path())
+            }
+            _ => {
+                let expected = format!("pages {page} to {}", page + pages - 1);
+                Err(damaged(self.path(), 0, expected, "a map without them".to_owned()))
+            }
+        }
+    }
+}
+
+/// Fails when fewer bytes were there than extents name.
+fn complete(found: usize, wanted: usize, offset: u64, path: impl Fn() -> String) -> Result<()> {
+    if found == wanted {
+        return Ok(());
+    }
+    let at = offset + found as u64;
+    Err(damaged(path(), at, format!("{} more bytes", wanted - found), "the end".to_owned()))
+}
+
+fn damaged(file: String, offset: u64, expected: String, found: String) -> Error {
+    Corruption { file, offset, structure: "segment", expected, found }.into()
+}
+
+/// Where a segment is.
+#[derive(Clone)]
+pub(crate) enum Place {
+    Open(Arc<OpenSegment>),
+    Sealed(Arc<SealedSegment>),
+}
+
+impl Place {
+    fn is(&self, other: &Place) -> bool {
+        match (self, other) {
+            (Place::Open(left), Place::Open(right)) => Arc::ptr_eq(left, right),
+            (Place::Sealed(left), Place::Sealed(right)) => Arc::ptr_eq(left, right),
+            _ => false,
+        }
+    }
+}
+
+/// All segments.
+pub(crate) struct Segments {
+    places: RwLock<BTreeMap<u64, Place>>,
+    /// The few of them that are open, for the barrier.
+    open: RwLock<Vec<Arc<OpenSegment>>>,
+    blobs: Arc<dyn Blobs>,
+}
+
+impl Segments {
+    pub(crate) fn new(blobs: Arc<dyn Blobs>) -> Segments {
+        Segments { places: RwLock::default(), open: RwLock::default(), blobs }
+    }
+
+    pub(crate) fn blobs(&self) -> &dyn Blobs {
+        self.blobs.as_ref()
+    }
+
+    pub(crate) fn insert_open(&self, segment: Arc<OpenSegment>) {
+        self.open.write().push(Arc::clone(&segment));
+        self.places.write().insert(segment.id, Place::Open(segment));
+    }
+
+    pub(crate) fn insert_sealed(&self, segment: SealedSegment) {
+        let id = segment.id;
+        self.places.write().insert(id, Place::Sealed(Arc::new(segment)));
+        self.open.write().retain(|open| open.id != id);
+    }
+
+    pub(crate) fn remove(&self, segment: u64) {
+        self.places.write().remove(&segment);
+    }
+
+    pub(crate) fn get(&self, segment: u64) -> Option<Place> {
+        self.places.read().get(&segment).cloned()
+    }
+
+    /// The greatest number, which is never deleted, so that numbers are never used twice.
+    pub(crate) fn greatest(&self) -> Option<u64> {
+        self.places.read().last_key_value().map(|(&id, _)| id)
+    }
+
+    pub(crate) fn all(&self) -> Vec<(u64, Place)> {
+        self.places.read().iter().map(|(&id, place)| (id, place.clone())).collect()
+    }
+
+    pub(crate) fn open(&self) -> Vec<Arc<OpenSegment>> {
+        self.open.read().clone()
+    }
+
+    /// The path of a segment, for messages.
+    pub(crate) fn path(&self, segment: u64) -> String {
+        match self.get(segment) {
+            Some(Place::Sealed(sealed)) => sealed.path(),
+            _ => open_path(segment),
+        }
+    }
+
+    /// Reads from the start of a page on, until `buffer` is full.
+    pub(crate) fn read(&self, segment: u64, page: u32, buffer: &mut [u8]) -> Result<()> {
+        let missing = || Error::Missing { file: self.path(segment) };
+        let mut place = self.get(segment).ok_or_else(missing)?;
+        loop {
+            let result = match &place {
+                Place::Open(open) => {
+                    let offset = u64::from(page) * u64::from(PAGE_BYTES);
+                    let found = open.file.read_at(buffer, offset)?;
+                    complete(found, buffer.len(), offset, || open_path(segment))
+                }
+                Place::Sealed(sealed) => sealed.read(self.blobs(), page, buffer),
+            };
+            match result {
+                Err(Error::Device(error)) if error.is_not_found() => {
+                    let now = self.get(segment).ok_or_else(missing)?;
+                    if now.is(&place) {
+                        return Err(missing());
+                    }
+                    place = now;
+                }
+                other => return other,
+            }
+        }
+    }
+
+    /// Gives the room of pages back; `false` when the medium cannot.
+    pub(crate) fn punch(&self, segment: u64, page: u32, count: u32) -> Result<bool> {
+        let offset = u64::from(page) * u64::from(PAGE_BYTES);
+        let length = u64::from(count) * u64::from(PAGE_BYTES);
+        loop {
+            let Some(place) = self.get(segment) else { return Ok(true) };
+            let result = match &place {
+                Place::Open(open) => open.file.punch(offset, length),
+                Place::Sealed(sealed) if sealed.generation > 0 => Ok(false),
+                Place::Sealed(sealed) => self.blobs.punch(&sealed.name, offset, length),
+            };
+            match result {
+                Err(error) if error.is_not_found() && !self.still(segment, &place) => {}
+                other => return Ok(other?),
+            }
+        }
+    }
+
+    fn still(&self, segment: u64, place: &Place) -> bool {
+        self.get(segment).is_some_and(|now| now.is(place))
+    }
+
+    /// Bytes that a segment occupies on the medium.
+    pub(crate) fn disk_bytes(&self, segment: u64) -> Result<u64> {
+        Ok(match self.get(segment) {
+            None => 0,
+            Some(Place::Open(open)) => open.file.disk_bytes()?,
+            Some(Place::Sealed(sealed)) => self.blobs.disk_bytes(&sealed.name)?,
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{blob_name, parse_name};
+
+    #[test]
+    fn names_round_trip_and_strange_ones_are_not_ours() {
+        for (segment, generation) in [(0, 0), (0xabc, 0), (u64::MAX, 7)] {
+            assert_eq!(parse_name(&blob_name(segment, generation)), Some((segment, generation)));
+        }
+        for name in [
+            "",
+            "x",
+            "0000000000000abc",
+            "0000000000000abc.seg.0",
+            "0000000000000abc.seg.",
+            "0000000000000ABC.seg",
+            "+000000000000abc.seg",
+            "0000000000000abc.seg.01",
+        ] {
+            assert_eq!(parse_name(name), None, "{name}");
+        }
+    }
+}

@@ -1,0 +1,137 @@
+//! Cutting files: truncate, punch, release. Each in steps of bounded size.
+//!
+//! A file may have more extents than one batch holds. A truncate then cuts from the end and
+//! tells the size that it reached: the caller sets that size in the same batch, commits, and
+//! goes on; a crash in between leaves a file of an intermediate size. Bytes beyond the size never
+//! have extents, so that a file that grows again reads zeros there.
+
+use format::key;
+use store::{Batch, Read, Result};
+
+use crate::cut::Edits;
+use crate::window::{Record, extents_before, window};
+use crate::write::CHUNK_REACH;
+use crate::{Data, ExtentOwner, FileRef, Freed};
+
+/// Extents that one step removes: some 100 KiB of log.
+const STEP_EXTENTS: usize = 2048;
+
+/// What a step of a truncate did.
+#[derive(Debug)]
+pub struct Truncated {
+    /// What it freed.
+    pub freed: Freed,
+    /// The size that the file has after this batch; above the size asked for when more is left.
+    pub size: u64,
+}
+
+/// What a step of a punch did.
+#[derive(Debug)]
+pub struct Punched {
+    /// What it freed.
+    pub freed: Freed,
+    /// The range is a hole up to here; the end of the range when nothing is left.
+    pub done_to: u64,
+}
+
+/// What a step of a release did.
+#[derive(Debug)]
+pub struct Released {
+    /// What it freed.
+    pub freed: Freed,
+    /// Whether extents are left.
+    pub more: bool,
+}
+
+impl Data {
+    /// Cuts a file from `sizes.0` to `sizes.1` bytes, or down to a size between them when that is
+    /// too much for one batch: set the size that it returns. Growing needs no change here.
+    pub fn truncate(
+        &self,
+        store: &dyn Read,
+        file: FileRef,
+        sizes: (u64, u64),
+        owner: ExtentOwner,
+        batch: &mut Batch,
+    ) -> Result<Truncated> {
+        let (old, new) = sizes;
+        if new >= old {
+            return Ok(Truncated { freed: Freed::default(), size: new });
+        }
+        let mut cursor = extents_before(store, file, u64::MAX)?;
+        cursor.seek(&key::extent(file.ino, u64::MAX))?;
+        let mut reached = new;
+        let mut count = 0;
+        while let Some(item) = cursor.prev()? {
+            let record = Record::decode(file, item)?;
+            if record.end() <= new {
+                break;
+            }
+            count += 1;
+            if count == STEP_EXTENTS {
+                reached = record.offset.max(new);
+                break;
+            }
+        }
+        drop(cursor);
+        let freed = self.cut_out(store, file, (reached, u64::MAX), owner, batch)?;
+        Ok(Truncated { freed, size: reached })
+    }
+
+    /// Makes `range.0..range.1` a hole, or the first part of it.
+    pub fn punch(
+        &self,
+        store: &dyn Read,
+        file: FileRef,
+        range: (u64, u64),
+        owner: ExtentOwner,
+        batch: &mut Batch,
+    ) -> Result<Punched> {
+        let (from, to) = range;
+        let mut extents = self.extents(store, file, from)?;
+        let mut done_to = to;
+        let mut count = 0;
+        while let Some(extent) = extents.next()? {
+            if extent.offset >= to {
+                break;
+            }
+            count += 1;
+            if count == STEP_EXTENTS {
+                done_to = (extent.offset + extent.length).min(to);
+                break;
+            }
+        }
+        drop(extents);
+        let freed = self.cut_out(store, file, (from, done_to), owner, batch)?;
+        Ok(Punched { freed, done_to })
+    }
+
+    /// Removes the extents of a file that has no names and no users any more.
+    pub fn release_all(
+        &self,
+        store: &dyn Read,
+        file: FileRef,
+        owner: ExtentOwner,
+        batch: &mut Batch,
+    ) -> Result<Released> {
+        self.forget(file);
+        let Punched { freed, done_to } = self.punch(store, file, (0, u64::MAX), owner, batch)?;
+        Ok(Released { freed, more: done_to < u64::MAX })
+    }
+
+    fn cut_out(
+        &self,
+        store: &dyn Read,
+        file: FileRef,
+        range: (u64, u64),
+        owner: ExtentOwner,
+        batch: &mut Batch,
+    ) -> Result<Freed> {
+        let (from, to) = range;
+        let reach = (from.saturating_sub(CHUNK_REACH), to.saturating_add(CHUNK_REACH));
+        let records = window(store, file, reach.0, reach.1)?;
+        let mut edits = Edits::new(file);
+        edits.cut(&records, from, to, owner);
+        Ok(edits.finish(batch))
+    }
+}

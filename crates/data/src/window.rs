@@ -1,0 +1,84 @@
+//! The extents of a file around a range, decoded.
+
+use format::extent::{Extent, Stored, decode};
+use format::key;
+use store::{Cursor, Item, KeyRange, Read, Result};
+
+use crate::FileRef;
+
+/// An extent of a file.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Record {
+    /// Its offset in the file.
+    pub(crate) offset: u64,
+    pub(crate) contents: Contents,
+}
+
+/// Where the bytes of an extent are.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Contents {
+    Stored(Stored),
+    Inline(Vec<u8>),
+}
+
+impl Record {
+    /// First byte of the file after the extent.
+    pub(crate) fn end(&self) -> u64 {
+        self.offset + self.len()
+    }
+
+    pub(crate) fn len(&self) -> u64 {
+        match &self.contents {
+            Contents::Stored(stored) => u64::from(stored.length),
+            Contents::Inline(bytes) => bytes.len() as u64,
+        }
+    }
+
+    pub(crate) fn decode(file: FileRef, item: Item<'_>) -> Result<Record> {
+        let located = |malformed: format::Malformed| {
+            let offset = key::parse(item.key).map_or(0, |parsed| match parsed {
+                key::Parsed::Extent { offset, .. } => offset,
+                _ => 0,
+            });
+            malformed
+                .located(&format!("extents of inode {} in tree {}", file.ino, file.tree.0), offset)
+        };
+        let offset = match key::parse(item.key).map_err(located)? {
+            key::Parsed::Extent { offset, .. } => offset,
+            other => unreachable!("invariant: the range holds extents, found {other:?}"),
+        };
+        let contents = match decode(item.value).map_err(located)? {
+            Extent::Stored(stored) => Contents::Stored(stored),
+            Extent::Inline(bytes) => Contents::Inline(bytes.to_vec()),
+        };
+        Ok(Record { offset, contents })
+    }
+}
+
+/// A cursor over the extents of a file that start before `to`.
+pub(crate) fn extents_before<'a>(
+    store: &'a dyn Read,
+    file: FileRef,
+    to: u64,
+) -> Result<Box<dyn Cursor + 'a>> {
+    let range = KeyRange::between(&key::extent(file.ino, 0), &key::extent(file.ino, to));
+    store.scan(file.tree, range)
+}
+
+/// The extents that overlap `from..to`, in order.
+pub(crate) fn window(store: &dyn Read, file: FileRef, from: u64, to: u64) -> Result<Vec<Record>> {
+    let mut cursor = extents_before(store, file, to)?;
+    cursor.seek(&key::extent(file.ino, from))?;
+    let mut records = Vec::new();
+    // Extents do not overlap: of those that start before the range only the last can reach in.
+    if let Some(item) = cursor.prev()? {
+        let record = Record::decode(file, item)?;
+        if record.end() > from {
+            records.push(record);
+        }
+    }
+    while let Some(item) = cursor.next()? {
+        records.push(Record::decode(file, item)?);
+    }
+    Ok(records)
+}

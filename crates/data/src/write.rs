@@ -1,0 +1,255 @@
+//! Writing: bytes go to the open segment, or into the record itself when they are few
+//! (`inline`), and the plan goes into the caller's batch.
+//!
+//! Bytes that follow an extent of this file's own grow it in place: into the rest of its last
+//! page, and into the segment's next pages while they are free. The old record stays true, for
+//! its last checksum covers its own bytes only. The rest gets pages of its own, contiguous as far
+//! as the segment goes, is written with one call, and is cut into extents of 128 KiB.
+
+use std::borrow::Cow;
+use std::sync::atomic::Ordering;
+
+use format::extent::{CHUNK_BYTES, Checksums, STORED_BYTES_MAX, Stored};
+use store::{Batch, Error, Read, Result};
+
+use crate::alloc::PageRun;
+use crate::cut::{Edits, pages_of};
+use crate::inline::{Home, InlineRun};
+use crate::segments::OpenSegment;
+use crate::window::{Contents, Record, window};
+use crate::{Data, ExtentOwner, FileRef, Freed};
+
+/// How far a chunk may reach beyond a byte that it holds.
+pub(crate) const CHUNK_REACH: u64 = CHUNK_BYTES as u64 - 1;
+/// Below this much room in its last page an extent is not grown unless all fits: the second
+/// write call costs more than the room.
+const GROW_BYTES_MIN: usize = 512;
+/// Segments waiting to be sealed at which writers seal one themselves, so that a volume whose
+/// cleaner does not run keeps a bounded number of files open.
+const BACKLOG_MAX: usize = 8;
+
+impl Data {
+    /// Writes `bytes` at `offset` and plans what the tree needs into `batch`. The bytes are
+    /// written when this returns and durable after [`Data::sync`] (the barrier). The caller
+    /// raises the file's size and times, and holds the file exclusively until the commit returns.
+    pub fn write(
+        &self,
+        store: &dyn Read,
+        file: FileRef,
+        offset: u64,
+        bytes: &[u8],
+        owner: ExtentOwner,
+        batch: &mut Batch,
+    ) -> Result<Freed> {
+        debug_assert!(owner.birth > owner.last_clone, "extents are born after the last clone");
+        if bytes.is_empty() {
+            return Ok(Freed::default());
+        }
+        let end = offset.checked_add(bytes.len() as u64).expect("invariant: offsets are bounded");
+        self.check_writable()?;
+        let mut records = window(
+            store,
+            file,
+            offset.saturating_sub(CHUNK_REACH),
+            end.saturating_add(CHUNK_REACH),
+        )?;
+        let mut edits = Edits::new(file);
+        if patch_inline(&mut edits, &records, offset, bytes) {
+            return Ok(edits.finish(batch));
+        }
+        let run = InlineRun::before(store, file, &records, offset)?;
+        match self.home(file, &records, offset, bytes.len(), &run, owner) {
+            Home::Inline => inline(&mut edits, &records, &run, offset, bytes, owner),
+            Home::Segment => {
+                let start = run.start().unwrap_or(offset);
+                let mut before = None;
+                if run.start().is_some() {
+                    // The inline records before the write move along with it.
+                    run.offsets().for_each(|offset| edits.delete(offset));
+                    records.retain(|record| !run.offsets().any(|o| o == record.offset));
+                    before = window(store, file, start.saturating_sub(1), start)?.pop();
+                }
+                edits.cut(&records, offset, end, owner);
+                let before = before.as_ref().or_else(|| ending_at(&records, start));
+                let all = run.followed_by(bytes);
+                if let Err(error) = self.store_bytes(&mut edits, start, &all, owner, before) {
+                    self.abandon(edits.freed);
+                    return Err(error);
+                }
+            }
+        }
+        if self.allocator.backlog() > BACKLOG_MAX {
+            self.seal_one()?;
+        }
+        Ok(edits.finish(batch))
+    }
+
+    /// Stores bytes of a file in segments, and puts the records into `edits`. Nothing may lie
+    /// there any more. Extends `before` where it can.
+    pub(crate) fn store_bytes(
+        &self,
+        edits: &mut Edits,
+        start: u64,
+        bytes: &[u8],
+        owner: ExtentOwner,
+        before: Option<&Record>,
+    ) -> Result<()> {
+        let mut at = start;
+        let mut rest = bytes;
+        if let Some(record) = before.filter(|record| record.end() == start) {
+            let taken = self.grow(edits, record, rest, owner)?;
+            at += taken as u64;
+            rest = &rest[taken..];
+        }
+        while !rest.is_empty() {
+            let reservation = self.allocator.reserve(pages(rest.len()))?;
+            let run = reservation.ticket.run;
+            edits.freed.tickets.push(reservation.ticket);
+            let (now, later) = rest.split_at(rest.len().min(bytes_of(run.count)));
+            self.write_to(&reservation.segment, byte_offset(run.page), now)?;
+            edits.count(run.segment, i64::from(run.count));
+            let mut page = run.page;
+            for piece in now.chunks(STORED_BYTES_MAX as usize) {
+                edits.put_stored(at, &fresh(run.segment, page, piece, owner));
+                at += piece.len() as u64;
+                page += pages(piece.len());
+            }
+            rest = later;
+        }
+        Ok(())
+    }
+
+    /// Appends as much of `bytes` to an extent as has room there; returns how much.
+    fn grow(
+        &self,
+        edits: &mut Edits,
+        record: &Record,
+        bytes: &[u8],
+        owner: ExtentOwner,
+    ) -> Result<usize> {
+        let Some(stored) = growable(record, owner) else { return Ok(0) };
+        let own = pages_of(stored);
+        let end_page = own.page + own.count;
+        let slack = bytes_of(stored.stored.div_ceil(CHUNK_BYTES)) - stored.stored as usize;
+        let wanted = bytes.len().min((STORED_BYTES_MAX - stored.stored) as usize);
+        let beyond = pages(wanted.saturating_sub(slack));
+        let from = PageRun { segment: stored.segment, page: end_page, count: beyond };
+        let Some(reservation) = self.allocator.grow(from) else { return Ok(0) };
+        let added = reservation.ticket.run;
+        edits.freed.tickets.push(reservation.ticket);
+        let taken = wanted.min(slack + bytes_of(added.count));
+        if taken == 0 || (taken < bytes.len() && taken < GROW_BYTES_MIN) {
+            return Ok(0);
+        }
+        let now = &bytes[..taken];
+        let offset = byte_offset(u32::from(stored.page)) + u64::from(stored.stored);
+        self.write_to(&reservation.segment, offset, now)?;
+        let mut grown = *stored;
+        let (first, more) = now.split_at(slack.min(taken));
+        if let (Some(&last), false) = (grown.checksums.as_slice().last(), first.is_empty()) {
+            grown.checksums.set_last(crc32c::crc32c_append(last, first));
+        }
+        for &checksum in Checksums::of(more).as_slice() {
+            grown.checksums.push(checksum);
+        }
+        grown.stored += taken as u32;
+        grown.length += taken as u32;
+        edits.count(added.segment, i64::from(added.count));
+        edits.put_stored(record.offset, &grown);
+        Ok(taken)
+    }
+
+    /// Writes to an open segment, within the bound of unsynced bytes.
+    pub(crate) fn write_to(&self, segment: &OpenSegment, offset: u64, bytes: &[u8]) -> Result<()> {
+        let length = bytes.len() as u64;
+        self.make_room_to_write(length)?;
+        segment.file.write_at(bytes, offset).map_err(room)?;
+        // Counted here first: a barrier that sees the segment dirty subtracts from this.
+        self.unsynced.fetch_add(length, Ordering::AcqRel);
+        segment.wrote(length);
+        Ok(())
+    }
+}
+
+/// A device's error, told as lack of room where it is that.
+pub(crate) fn room(error: device::Error) -> Error {
+    if error.is_no_space() { Error::NoSpace("file data") } else { Error::Device(error) }
+}
+
+/// Changes bytes of an inline extent in place, when all of them lie in one.
+fn patch_inline(edits: &mut Edits, records: &[Record], offset: u64, bytes: &[u8]) -> bool {
+    let end = offset + bytes.len() as u64;
+    let covering = records.iter().find(|record| record.offset <= offset && end <= record.end());
+    let Some(Record { offset: start, contents: Contents::Inline(old) }) = covering else {
+        return false;
+    };
+    let mut new = old.clone();
+    let at = (offset - start) as usize;
+    new[at..at + bytes.len()].copy_from_slice(bytes);
+    edits.put_inline(*start, &new);
+    true
+}
+
+/// Stores bytes inline, together with the inline record before them where both fit in one.
+fn inline(
+    edits: &mut Edits,
+    records: &[Record],
+    run: &InlineRun,
+    offset: u64,
+    bytes: &[u8],
+    owner: ExtentOwner,
+) {
+    let end = offset + bytes.len() as u64;
+    let (start, merged) = match run.last_with_room_for(bytes.len()) {
+        Some((start, before)) => (start, Cow::Owned([before, bytes].concat())),
+        None => (offset, Cow::Borrowed(bytes)),
+    };
+    edits.cut(records, start, end, owner);
+    edits.put_inline(start, &merged);
+}
+
+/// The record that ends where a write starts.
+fn ending_at(records: &[Record], start: u64) -> Option<&Record> {
+    records.iter().find(|record| record.end() == start)
+}
+
+/// The stored extent of a record to which bytes may be appended, as far as the record tells.
+pub(crate) fn growable(record: &Record, owner: ExtentOwner) -> Option<&Stored> {
+    match &record.contents {
+        Contents::Stored(stored)
+            if owner.excludes_others(stored)
+                && stored.view_end() == stored.stored
+                && stored.stored < STORED_BYTES_MAX =>
+        {
+            Some(stored)
+        }
+        _ => None,
+    }
+}
+
+/// The record of bytes that were just stored at a page.
+fn fresh(segment: u64, page: u32, bytes: &[u8], owner: ExtentOwner) -> Stored {
+    Stored {
+        segment,
+        page: u16::try_from(page).expect("invariant: a segment has at most 16384 pages"),
+        stored: bytes.len() as u32,
+        skip: 0,
+        length: bytes.len() as u32,
+        birth: owner.birth,
+        reflinked: false,
+        checksums: Checksums::of(bytes),
+    }
+}
+
+/// Pages that hold so many bytes.
+fn pages(bytes: usize) -> u32 {
+    u32::try_from(bytes.div_ceil(CHUNK_BYTES as usize)).unwrap_or(u32::MAX)
+}
+
+fn bytes_of(pages: u32) -> usize {
+    pages as usize * CHUNK_BYTES as usize
+}
+
+pub(crate) fn byte_offset(page: u32) -> u64 {
+    u64::from(page) * u64::from(CHUNK_BYTES)
+}
