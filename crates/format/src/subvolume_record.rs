@@ -1,5 +1,5 @@
 //! A subvolume: the volume's root, a snapshot, a clone (`docs/format/subvolume-record.md`), and
-//! the counters of what it owns (`docs/format/usage-record.md`).
+//! the counters of what it owns (`docs/format/subvolume-record.md`).
 
 use crate::layout::{Field, size_of};
 use crate::{Malformed, Reader, Writer};

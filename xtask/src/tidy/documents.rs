@@ -19,6 +19,9 @@ pub(crate) fn check(tree: &Tree) -> Vec<String> {
         named_paths(tree, path, text, &mut problems);
         named_items(tree, path, text, &mut problems);
     }
+    for (path, text) in tree.texts().filter(|(path, _)| path.strip_suffix(".rs").is_some()) {
+        named_documents(tree, path, text, &mut problems);
+    }
     every_crate_is_mapped(tree, &mut problems);
     match tree.text(TOUR).map(|text| stops(text).count()) {
         None => problems.push(format!("{TOUR}: is missing")),
@@ -76,6 +79,17 @@ fn named_paths(tree: &Tree, path: &str, text: &str, problems: &mut Vec<String>) 
         let is_path = ROOTS.iter().any(|root| file.starts_with(root));
         if is_path && !file.contains(['*', ' ', '<', '{']) && !tree.has(file) {
             problems.push(format!("{path}: {file} does not exist"));
+        }
+    }
+}
+
+/// Documents that comments in the code name exist.
+fn named_documents(tree: &Tree, path: &str, text: &str, problems: &mut Vec<String>) {
+    for line in text.lines().filter(|line| line.trim_start().starts_with("//")) {
+        for named in line.split('`').skip(1).step_by(2).filter(|named| named.starts_with("docs/")) {
+            if !named.contains(['*', ' ', '<']) && !tree.has(named) {
+                problems.push(format!("{path}: {named} does not exist"));
+            }
         }
     }
 }

@@ -131,7 +131,7 @@ fn tables(text: &str) -> Vec<Table<'_>> {
                 tables.push(Table { module, rows: Vec::new(), total: None });
                 inside = true;
             }
-            ["", offset, ..] if inside && offset.starts_with('-') => {}
+            ["", rule @ ..] if inside && rule.iter().all(|cell| is_rule(cell)) => {}
             ["", offset, size, kind, field, ..] if inside => {
                 if let Some(table) = tables.last_mut() {
                     let field = field.trim_matches('`');
@@ -145,6 +145,11 @@ fn tables(text: &str) -> Vec<Table<'_>> {
         }
     }
     tables
+}
+
+/// Whether a cell belongs to the line between a table's heading and its rows.
+fn is_rule(cell: &str) -> bool {
+    cell.is_empty() || (cell.len() > 1 && cell.chars().all(|c| c == '-' || c == ':'))
 }
 
 /// Compares a table with the layout in the code.

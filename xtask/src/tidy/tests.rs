@@ -93,6 +93,8 @@ fn documents_that_name_what_is_not_there_are_found() {
     };
     let map = "The crate `crates/a` and [the tour](docs/guide/tour.md).";
     assert_eq!(documents::check(&tree(map, &tour)), Vec::<String>::new());
+    let commented = Tree::of(&[("a.rs", "//! See `docs/format/gone.md`.\n")]);
+    assert!(documents::check(&commented).iter().any(|problem| problem.contains("gone.md")));
     for (architecture, tour, expected) in [
         ("nothing", tour.as_str(), "does not mention `crates/a`"),
         ("`crates/a` `crates/b`", &tour, "crates/b does not exist"),
