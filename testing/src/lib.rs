@@ -3,6 +3,7 @@
 //! [`MemStore`] says what a store answers; [`SimDevice`] is a medium whose power can be cut at
 //! any write or sync. Private doubles of either are not written anywhere else.
 
+pub mod device_conformance;
 mod env;
 mod mem;
 pub mod model;

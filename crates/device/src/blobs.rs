@@ -58,7 +58,11 @@ pub struct LocalBlobs {
 impl LocalBlobs {
     /// Objects in `directory`, which is created when absent.
     pub fn open(device: Arc<dyn Device>, directory: &str) -> Result<LocalBlobs> {
-        device.create_dir(directory)?;
+        if device.metadata(directory)?.is_none() {
+            device.create_dir(directory)?;
+            // Or else a power cut takes the directory, and every object in it.
+            device.sync_dir(directory.rsplit_once('/').map_or("", |(parent, _)| parent))?;
+        }
         Ok(LocalBlobs { device, directory: directory.to_owned(), open: Mutex::default() })
     }
 
@@ -82,6 +86,9 @@ impl LocalBlobs {
 
 impl Blobs for LocalBlobs {
     fn create(&self, name: &str, bytes: &[u8]) -> Result<bool> {
+        if self.length(name)?.is_some() {
+            return Ok(false);
+        }
         let staged = self.path(&format!("{name}{STAGED}"));
         if self.device.metadata(&staged)?.is_some() {
             // Left by a crash; nothing ever read it.

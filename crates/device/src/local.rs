@@ -79,10 +79,13 @@ impl Device for LocalDevice {
 
     fn create_dir(&self, directory: &str) -> Result<()> {
         match fs::DirBuilder::new().mode(0o700).create(self.path(directory)) {
-            Err(error) if error.kind() != io::ErrorKind::AlreadyExists => {
-                Err(Error::new("create directory", directory, error))
+            Err(error)
+                if error.kind() == io::ErrorKind::AlreadyExists
+                    && self.path(directory).is_dir() =>
+            {
+                Ok(())
             }
-            _ => Ok(()),
+            other => other.map_err(|error| Error::new("create directory", directory, error)),
         }
     }
 

@@ -1,0 +1,68 @@
+//! The suite on a directory of the operating system, and what only that has.
+
+use std::os::unix::fs::PermissionsExt;
+use std::sync::Arc;
+
+use device::{Device, LocalDevice};
+use testing::device_conformance::DeviceUnderTest;
+
+struct LocalUnderTest;
+
+impl DeviceUnderTest for LocalUnderTest {
+    type Guard = tempfile::TempDir;
+
+    fn create() -> (Arc<dyn Device>, tempfile::TempDir) {
+        let directory = tempfile::tempdir().unwrap();
+        (Arc::new(LocalDevice::open(directory.path()).unwrap()), directory)
+    }
+}
+
+testing::device_conformance!(LocalUnderTest);
+
+#[test]
+fn a_device_is_opened_on_a_directory_only() {
+    let directory = tempfile::tempdir().unwrap();
+    assert!(LocalDevice::open(&directory.path().join("absent")).unwrap_err().is_not_found());
+    std::fs::write(directory.path().join("file"), b"x").unwrap();
+    let error = LocalDevice::open(&directory.path().join("file")).unwrap_err();
+    assert_eq!(error.kind, std::io::ErrorKind::NotADirectory);
+}
+
+#[test]
+fn files_are_for_their_owner_only() {
+    let (device, directory) = LocalUnderTest::create();
+    device.create("a").unwrap();
+    device.create_dir("d").unwrap();
+    let mode =
+        |name: &str| directory.path().join(name).metadata().unwrap().permissions().mode() & 0o7777;
+    assert_eq!((mode("a"), mode("d")), (0o600, 0o700));
+}
+
+#[test]
+fn names_that_are_not_utf8_are_not_listed() {
+    use std::os::unix::ffi::OsStrExt;
+    let (device, directory) = LocalUnderTest::create();
+    let name = std::ffi::OsStr::from_bytes(&[0xff, b'x']);
+    std::fs::write(directory.path().join(name), b"x").unwrap();
+    device.create("a").unwrap();
+    assert_eq!(device.list("").unwrap(), ["a"]);
+}
+
+#[test]
+fn a_lock_is_released_with_the_process_that_held_it() {
+    let (device, directory) = LocalUnderTest::create();
+    let path = directory.path().join("owner");
+    let mut holder = std::process::Command::new("flock")
+        .args([path.to_str().unwrap(), "sh", "-c", "echo held; read line"])
+        .stdin(std::process::Stdio::piped())
+        .stdout(std::process::Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut line = String::new();
+    let mut output = std::io::BufReader::new(holder.stdout.take().unwrap());
+    std::io::BufRead::read_line(&mut output, &mut line).unwrap();
+    assert!(device.try_lock("owner").unwrap().is_none());
+    drop(holder.stdin.take());
+    holder.wait().unwrap();
+    assert!(device.try_lock("owner").unwrap().is_some());
+}

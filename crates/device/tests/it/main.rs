@@ -1,0 +1,8 @@
+//! The operating system's files and the simulated medium, through one suite.
+
+#[cfg(test)]
+mod blobs_crash;
+#[cfg(test)]
+mod local;
+#[cfg(test)]
+mod sim;
