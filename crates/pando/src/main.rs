@@ -1,2 +1,62 @@
-//! The binary.
-fn main() {}
+//! `pando`: the composition of everything below. Parses the command line, runs one verb, and
+//! turns what it answers into an exit code.
+
+mod bench;
+mod cli;
+mod exit;
+mod failure;
+mod import;
+mod log;
+mod output;
+mod owner;
+mod place;
+mod session;
+mod spawn;
+mod verbs;
+
+use std::ffi::OsString;
+use std::process::ExitCode;
+
+use clap::Parser;
+
+use crate::cli::{Cli, Verb};
+use crate::output::Output;
+
+/// The allocator of the product, and so of the yardstick that it is measured against.
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
+fn main() -> ExitCode {
+    let arguments: Vec<OsString> = std::env::args_os().collect();
+    let arguments = verbs::mount_helper::rewrite(arguments);
+    let cli = Cli::parse_from(arguments);
+    log::start(&cli.verb);
+    let mut output = Output::new(cli.json, cli.quiet);
+    let done = match cli.verb {
+        Verb::Format(args) => verbs::format::run(&args, &mut output),
+        Verb::Mount(args) => verbs::mount::run(&args, &mut output),
+        Verb::Umount(args) => verbs::umount::run(&args, &mut output),
+        Verb::Status(args) => verbs::status::run(&args, &mut output),
+        Verb::Info(args) => verbs::info::run(&args, &mut output),
+        Verb::Ls(args) => verbs::ls::run(&args, &mut output),
+        Verb::Stat(args) => verbs::stat::run(&args, &mut output),
+        Verb::Cat(args) => verbs::cat::run(&args, &mut output),
+        Verb::Import(args) => verbs::import::run(&args, &mut output),
+        Verb::Snapshot(verb) => verbs::snapshot::run(&verb, &mut output),
+        Verb::Clone(args) => verbs::clone::run(&args, &mut output),
+        Verb::Rollback(args) => verbs::rollback::run(&args, &mut output),
+        Verb::Rmr(args) => verbs::rmr::run(&args, &mut output),
+        Verb::Subvolume(verb) => verbs::subvolume::run(&verb, &mut output),
+        Verb::Sync(args) => verbs::sync::run(&args, &mut output),
+        Verb::Bench(args) => bench::run(&args, &mut output),
+        Verb::Owner(args) => verbs::owner::run(&args),
+    };
+    let done = done.and_then(|()| output.flush());
+    match done {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(failure) => {
+            output.failure(&failure);
+            exit::code(failure.kind)
+        }
+    }
+}

@@ -32,6 +32,8 @@ pub enum Body {
         /// Its next entries.
         entries: Vec<ListEntry>,
     },
+    /// Part: snapshots of the directory asked for.
+    Snapshots(Vec<Snapshot>),
     /// Part: something below could not be listed; the rest goes on.
     Skipped(Failure),
 }
@@ -56,15 +58,18 @@ pub enum Answer {
     Info(Box<Info>),
     /// To `Stat`.
     Stat(Box<StatAnswer>),
-    /// To `SnapshotList`.
-    Snapshots(Vec<Snapshot>),
     /// To `ImportOpen` and `ImportEnter`, after what was there before.
     Entered {
         /// Whether the directory was there before.
         existed: bool,
     },
     /// To `ImportFlush` and `ImportClose`: what could not be done since the last answer.
-    Imported(Vec<ItemError>),
+    Imported {
+        /// The first of them.
+        errors: Vec<ItemError>,
+        /// How many more there are.
+        more: u64,
+    },
 }
 
 /// The state of a volume and of its owner.
@@ -88,14 +93,24 @@ pub struct Status {
     pub bytes: u64,
     /// Snapshots.
     pub snapshots: u64,
-    /// Writable subvolumes apart from the volume's root.
+    /// Clones.
     pub clones: u64,
+    /// Other subvolumes, with the volume's root.
+    pub subvolumes: u64,
     /// Room that the volume occupies on the medium, log included.
     pub disk_bytes: u64,
     /// Room of the log.
     pub log_bytes: u64,
     /// Memory of cached nodes.
     pub cache_bytes: u64,
+    /// Written since the owner opened the volume.
+    pub written_bytes: u64,
+    /// Log records that opening replayed.
+    pub replayed: u64,
+    /// Inodes that the kernel and others hold.
+    pub nodes: u64,
+    /// When the volume was made, in nanoseconds since 1970.
+    pub created: i64,
     /// Wall-clock time of the last checkpoint, in nanoseconds since 1970.
     pub last_checkpoint: Option<i64>,
     /// Work that goes on in the background.
@@ -113,7 +128,7 @@ pub struct Background {
     pub dropping: u64,
     /// Clones that are to be pruned.
     pub prunes: u64,
-    /// Inodes and records reclaimed since the owner started.
+    /// Records and nodes reclaimed since the owner started.
     pub reclaimed: u64,
 }
 
@@ -124,7 +139,7 @@ impl Background {
     }
 }
 
-/// What PandoFS knows of a path beyond `stat`.
+/// What PandoFS knows of a path beyond `stat`; its snapshots come before, as parts.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Info {
     /// Its attributes.
@@ -133,12 +148,6 @@ pub struct Info {
     pub subvolume: u64,
     /// Inode number inside the subvolume.
     pub ino: u64,
-    /// Whether it is a subvolume's root.
-    pub subvolume_root: bool,
-    /// Whether the subvolume is read-only, as a snapshot is.
-    pub read_only: bool,
-    /// Snapshots of it, when it is a directory.
-    pub snapshots: Vec<Snapshot>,
     /// Names of extended attributes.
     pub xattrs: Vec<Bytes>,
     /// Target, when it is a symbolic link.

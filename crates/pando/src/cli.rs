@@ -1,0 +1,356 @@
+//! The command line: verbs, options, and an example for each. Parsing only; what a verb does
+//! stands in the file of its name.
+
+use std::ffi::OsString;
+use std::path::PathBuf;
+
+use clap::{Args, Parser, Subcommand, ValueEnum};
+
+const PATHS: &str = "\
+PATH is a path below a mounted volume, or VOLDIR:/inner/path for a volume directory,
+mounted or not. Where no process owns the volume, the command starts one in the
+background, which leaves when it has been idle for a while (30 s, PANDO_IDLE_SECONDS).
+
+Exit codes:
+  0  done
+  1  failed for another reason
+  2  wrong usage
+  3  no such path, volume or snapshot
+  4  permission denied
+  5  damaged data, or an I/O error
+  6  in the way: exists, not empty, busy, mounted, of another kind
+  7  no space, or read-only
+  8  not a volume, or of a newer format
+  130 interrupted";
+
+/// A file-system namespace with O(1) snapshots and clones of any directory.
+#[derive(Debug, Parser)]
+#[command(name = "pando", version, after_help = PATHS, max_term_width = 100)]
+#[command(propagate_version = true, disable_help_subcommand = true)]
+pub(crate) struct Cli {
+    /// Print JSON: one object a line, errors too (on standard error)
+    #[arg(long, global = true)]
+    pub(crate) json: bool,
+    /// No progress
+    #[arg(long, short, global = true)]
+    pub(crate) quiet: bool,
+    #[command(subcommand)]
+    pub(crate) verb: Verb,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum Verb {
+    /// Make a volume in a directory that is empty or not there
+    #[command(after_help = "Example:\n  pando format /data/vol")]
+    Format(FormatArgs),
+    /// Mount a volume
+    #[command(after_help = MOUNT_HELP)]
+    Mount(MountArgs),
+    /// Unmount a volume, and wait until it is closed
+    #[command(after_help = "Examples:\n  pando umount /mnt/vol\n  pando umount /data/vol")]
+    Umount(UmountArgs),
+    /// Show the state of a volume and of its owner
+    #[command(after_help = "Examples:\n  pando status /data/vol\n  pando status /mnt/vol --json")]
+    Status(VolumeArg),
+    /// Show what is known of a path: subvolume, snapshots, attributes
+    #[command(after_help = "Example:\n  pando info /mnt/vol/project")]
+    Info(PathArg),
+    /// List a directory
+    #[command(after_help = "Examples:\n  pando ls -l /mnt/vol\n  pando ls -R /data/vol:/project")]
+    Ls(LsArgs),
+    /// Show the attributes of paths
+    #[command(after_help = "Example:\n  pando stat /data/vol:/project/a.txt --json")]
+    Stat(PathsArg),
+    /// Write the contents of files to standard output
+    #[command(after_help = "Example:\n  pando cat /data/vol:/project/a.txt")]
+    Cat(PathsArg),
+    /// Copy a tree, or a file, into a volume: DST becomes what SRC is
+    #[command(after_help = IMPORT_HELP)]
+    Import(ImportArgs),
+    /// Snapshots of a directory
+    #[command(subcommand)]
+    Snapshot(SnapshotVerb),
+    /// Clone a directory: writable, in constant time whatever its size
+    #[command(after_help = "Example:\n  pando clone /mnt/vol/project /mnt/vol/experiment")]
+    Clone(CloneArgs),
+    /// Make a directory again what one of its snapshots holds
+    #[command(after_help = ROLLBACK_HELP)]
+    Rollback(RollbackArgs),
+    /// Remove a tree: detached at once, its room reclaimed in the background
+    #[command(
+        after_help = "Examples:\n  pando rmr /mnt/vol/old\n  pando rmr --wait /data/vol:/old"
+    )]
+    Rmr(RmrArgs),
+    /// Subvolumes
+    #[command(subcommand)]
+    Subvolume(SubvolumeVerb),
+    /// Make everything in a volume durable
+    #[command(after_help = "Example:\n  pando sync /data/vol")]
+    Sync(VolumeArg),
+    /// Measure, in process and without a mount; one JSON object a line
+    #[command(after_help = BENCH_HELP)]
+    Bench(BenchArgs),
+    /// Own a volume (started by other verbs)
+    #[command(hide = true)]
+    Owner(OwnerArgs),
+}
+
+const MOUNT_HELP: &str = "\
+Options for -o, comma-separated:
+  ro, rw                 read-only or not
+  allow_other            let other users in (root's mounts always do)
+  default_permissions    let the kernel check permissions (always on)
+  noatime, relatime      when reading sets the time of last read
+  subdir=PATH            mount a directory of the volume instead of its root
+  attr-timeout=SECONDS   how long the kernel keeps attributes
+  entry-timeout=SECONDS  how long the kernel keeps names
+  sync                   every change is durable when it returns
+
+In /etc/fstab, with mount.pando a link to pando:
+  /data/vol  /mnt/vol  pando  defaults,noatime  0  0
+
+Examples:
+  pando mount /data/vol /mnt/vol
+  pando mount -f -o ro,subdir=project /data/vol /mnt/project";
+
+const IMPORT_HELP: &str = "\
+Keeps modes, times, owners (as root), extended attributes, hard links, symbolic links, holes
+and special files. SRC is read with your rights. What is already in DST with the same size and
+time is not copied again, so that an import which was interrupted (Ctrl-C) goes on when the
+same command is run again. Nothing that DST has beyond SRC is removed.
+
+Examples:
+  pando import /usr/share /mnt/vol/share
+  pando import /home/alice /data/vol:/home/alice";
+
+const ROLLBACK_HELP: &str = "\
+What DIR held is removed, in the background; open files keep the old contents. Take a
+snapshot first to keep it.
+
+Example:
+  pando rollback /mnt/vol/project before-upgrade";
+
+const BENCH_HELP: &str = "\
+Workloads:
+  create-flat   files in one directory
+  create-deep   files in directories of 1,000
+  lookup        look up each file by name, random order
+  stat          attributes of each file by path, random order
+  list          list all directories with attributes
+  rename        rename each file
+  unlink        remove each file
+  clone         clone a directory with all files, then write in the clone
+  recover       open after a crash with as many operations in the log
+
+With --yardstick the same record operations run on BTreeMap<Vec<u8>, Vec<u8>> in the same
+process, interleaved in rounds; the line then carries yardstick_ops_per_second and ratio.
+
+Example:
+  pando bench create-deep --files 1000000 --threads 1 --yardstick";
+
+#[derive(Debug, Args)]
+pub(crate) struct FormatArgs {
+    /// Directory of the volume
+    pub(crate) voldir: PathBuf,
+    /// Name of the hidden directory of snapshots that every directory has
+    #[arg(long, default_value = ".snapshots")]
+    pub(crate) snapshot_dir: OsString,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct MountArgs {
+    /// Directory of the volume
+    pub(crate) voldir: PathBuf,
+    /// Where to mount it
+    pub(crate) mnt: PathBuf,
+    /// Stay in the foreground
+    #[arg(long, short)]
+    pub(crate) foreground: bool,
+    /// Mount options, comma-separated
+    #[arg(long = "options", short = 'o', value_name = "OPTIONS", value_delimiter = ',')]
+    pub(crate) options: Vec<String>,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct UmountArgs {
+    /// Mount point, or directory of the volume
+    pub(crate) path: PathBuf,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct VolumeArg {
+    /// Directory of the volume, or a path below its mount
+    #[arg(value_name = "VOLUME")]
+    pub(crate) path: PathBuf,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct PathArg {
+    /// Path below a mount, or VOLDIR:/inner/path
+    pub(crate) path: PathBuf,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct PathsArg {
+    /// Paths below a mount, or VOLDIR:/inner/path
+    #[arg(required = true, value_name = "PATH")]
+    pub(crate) paths: Vec<PathBuf>,
+}
+
+#[derive(Debug, Args)]
+#[expect(clippy::struct_excessive_bools, reason = "each is an option of ls")]
+pub(crate) struct LsArgs {
+    /// Path below a mount, or VOLDIR:/inner/path
+    pub(crate) path: PathBuf,
+    /// Mode, links, owner, size, time
+    #[arg(long, short)]
+    pub(crate) long: bool,
+    /// Names that start with a dot too
+    #[arg(long, short)]
+    pub(crate) all: bool,
+    /// Directories below too
+    #[arg(long, short = 'R')]
+    pub(crate) recursive: bool,
+    /// In the volume's order, without waiting for the end
+    #[arg(long, short = 'U')]
+    pub(crate) unsorted: bool,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct ImportArgs {
+    /// What to copy
+    pub(crate) src: PathBuf,
+    /// What it is to become: a path below a mount, or VOLDIR:/inner/path
+    pub(crate) dst: PathBuf,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum SnapshotVerb {
+    /// Take a snapshot of a directory
+    #[command(after_help = "Example:\n  pando snapshot create /mnt/vol/project monday")]
+    Create {
+        /// The directory
+        dir: PathBuf,
+        /// Name of the snapshot
+        name: OsString,
+    },
+    /// List the snapshots of a directory
+    #[command(after_help = "Example:\n  pando snapshot list /mnt/vol/project")]
+    List {
+        /// The directory
+        dir: PathBuf,
+    },
+    /// Delete a snapshot
+    #[command(after_help = "Example:\n  pando snapshot delete /mnt/vol/project monday")]
+    Delete {
+        /// The directory
+        dir: PathBuf,
+        /// Name of the snapshot
+        name: OsString,
+    },
+    /// Rename a snapshot
+    #[command(after_help = "Example:\n  pando snapshot rename /mnt/vol/project monday release-1")]
+    Rename {
+        /// The directory
+        dir: PathBuf,
+        /// Name of the snapshot
+        name: OsString,
+        /// Its new name
+        new_name: OsString,
+    },
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct CloneArgs {
+    /// The directory to clone
+    pub(crate) src: PathBuf,
+    /// The new path, in the same volume
+    pub(crate) dst: PathBuf,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct RollbackArgs {
+    /// The directory
+    pub(crate) dir: PathBuf,
+    /// Name of one of its snapshots
+    pub(crate) snapshot: OsString,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct RmrArgs {
+    /// What to remove
+    #[arg(required = true, value_name = "PATH")]
+    pub(crate) paths: Vec<PathBuf>,
+    /// Wait until the room is reclaimed, and show how far that is
+    #[arg(long)]
+    pub(crate) wait: bool,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum SubvolumeVerb {
+    /// Make an empty directory that is a subvolume: the cheapest to snapshot and clone
+    #[command(after_help = "Example:\n  pando subvolume create /mnt/vol/builds")]
+    Create {
+        /// The new directory
+        path: PathBuf,
+    },
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Workload {
+    CreateFlat,
+    CreateDeep,
+    Lookup,
+    Stat,
+    List,
+    Rename,
+    Unlink,
+    Clone,
+    Recover,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum DurabilityArg {
+    Sync,
+    Async,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct BenchArgs {
+    /// What to do
+    #[arg(value_enum)]
+    pub(crate) workload: Workload,
+    /// How many files
+    #[arg(long, default_value_t = 100_000, value_parser = clap::value_parser!(u64).range(1..))]
+    pub(crate) files: u64,
+    /// How many threads
+    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u64).range(1..=256))]
+    pub(crate) threads: u64,
+    /// A volume to use, made when not there; default is one in a temporary directory
+    #[arg(long, value_name = "VOLDIR")]
+    pub(crate) volume: Option<PathBuf>,
+    /// Compare with the ordered map of the standard library
+    #[arg(long)]
+    pub(crate) yardstick: bool,
+    /// Rounds of a comparison
+    #[arg(long, default_value_t = 9, value_parser = clap::value_parser!(u64).range(1..=99))]
+    pub(crate) rounds: u64,
+    /// When changes are durable
+    #[arg(long, value_enum, default_value = "async")]
+    pub(crate) durability: DurabilityArg,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct OwnerArgs {
+    /// Directory of the volume
+    pub(crate) voldir: PathBuf,
+    /// Seconds without a request after which the owner leaves
+    #[arg(long, default_value_t = 30)]
+    pub(crate) idle_seconds: u64,
+    /// Mount it there, and stay until it is unmounted
+    #[arg(long)]
+    pub(crate) mount: Option<PathBuf>,
+    /// Mount options
+    #[arg(long, short = 'o', value_delimiter = ',')]
+    pub(crate) options: Vec<String>,
+}

@@ -1,0 +1,84 @@
+//! Errors of the crates below as failures that a user understands.
+
+use std::io;
+use std::path::Path;
+
+use fs::OpenError;
+use fuse::MountError;
+use wire::{Failure, FailureKind};
+
+/// What verbs return.
+pub(crate) type Result<T> = std::result::Result<T, Failure>;
+
+/// An operating-system error about a path of the user's.
+pub(crate) fn io(doing: &str, path: &Path, error: &io::Error) -> Failure {
+    Failure::new(io_kind(error), format!("{doing} {}: {error}", path.display()))
+}
+
+/// The kind of an operating-system error.
+pub(crate) fn io_kind(error: &io::Error) -> FailureKind {
+    match error.kind() {
+        io::ErrorKind::NotFound => FailureKind::NotFound,
+        io::ErrorKind::PermissionDenied => FailureKind::Permission,
+        io::ErrorKind::AlreadyExists => FailureKind::Exists,
+        io::ErrorKind::NotADirectory => FailureKind::NotDirectory,
+        io::ErrorKind::IsADirectory => FailureKind::IsDirectory,
+        io::ErrorKind::DirectoryNotEmpty => FailureKind::NotEmpty,
+        io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => FailureKind::NoSpace,
+        io::ErrorKind::ReadOnlyFilesystem => FailureKind::ReadOnly,
+        io::ErrorKind::Interrupted => FailureKind::Interrupted,
+        _ => FailureKind::Other,
+    }
+}
+
+/// A device's error below a volume directory.
+pub(crate) fn device(volume: &Path, error: &device::Error) -> Failure {
+    let failure = Failure::new(
+        io_kind(&io::Error::from(error.kind)),
+        format!("{} {}: {}", error.operation, volume.join(&error.path).display(), error.message),
+    );
+    match failure.kind {
+        FailureKind::Permission => failure.hint(
+            "only the volume's user, or root, may open it; others may use it while it is mounted",
+        ),
+        _ => failure,
+    }
+}
+
+/// Why a volume was not made or opened.
+pub(crate) fn open(volume: &Path, error: &OpenError) -> Failure {
+    let kind = match error {
+        OpenError::Device(error) => return device(volume, error),
+        OpenError::NotAVolume => FailureKind::NotVolume,
+        OpenError::Exists => FailureKind::Exists,
+        OpenError::NotEmpty(_) => FailureKind::NotEmpty,
+        OpenError::NewerFormat { .. } => FailureKind::NewerFormat,
+        OpenError::Missing(_) | OpenError::Damaged(_) => FailureKind::Damaged,
+        OpenError::InvalidOption(_) => FailureKind::Invalid,
+        OpenError::Store(error) if error.is_no_space() => FailureKind::NoSpace,
+        OpenError::Store(_) => FailureKind::Other,
+    };
+    let failure = Failure::new(kind, format!("{}: {error}", volume.display()));
+    match kind {
+        FailureKind::NotVolume => failure.hint("`pando format` makes a volume"),
+        FailureKind::NewerFormat => failure.hint("use a newer pando"),
+        FailureKind::Damaged => failure.hint("restore the file from a copy of the volume"),
+        FailureKind::NoSpace => failure.hint("free some room on the medium of the volume"),
+        _ => failure,
+    }
+}
+
+/// Why a mount failed.
+pub(crate) fn mount(error: &MountError) -> Failure {
+    let kind = match error {
+        MountError::Options(_) => FailureKind::Invalid,
+        MountError::NotPermitted(_) | MountError::AllowOther => FailureKind::Permission,
+        MountError::Missing(_) | MountError::NotMounted(_) => FailureKind::NotFound,
+        MountError::NotDirectory(_) => FailureKind::NotDirectory,
+        MountError::AlreadyMounted { .. } | MountError::InUse { .. } => FailureKind::Busy,
+        MountError::Subdir { error, .. } => FailureKind::from(error),
+        MountError::System { error, .. } => io_kind(error),
+        _ => FailureKind::Other,
+    };
+    Failure::new(kind, error.to_string())
+}

@@ -1,0 +1,94 @@
+//! The command's side of an import: walks the source with the caller's own rights and streams it
+//! to the owner, reading ahead while the owner writes.
+//!
+//! Nothing waits for single files. In a directory that was there before, the owner first tells
+//! what it holds, and what has the same kind, size and time is not sent: that makes an import
+//! that was interrupted go on where it was.
+
+mod count;
+mod source;
+mod stream;
+mod walk;
+
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use client::Connection;
+use device::{Clock, SystemClock};
+use indicatif::ProgressBar;
+use signal_hook::consts::{SIGINT, SIGTERM};
+use wire::FailureKind;
+
+use crate::failure::{self, Result};
+use crate::output::Output;
+
+/// What to import.
+pub(crate) struct Import<'a> {
+    /// The source, a path of the operating system.
+    pub(crate) source: &'a Path,
+    /// The destination, a path inside the volume.
+    pub(crate) destination: &'a [u8],
+    /// Where progress is shown.
+    pub(crate) bar: &'a ProgressBar,
+}
+
+/// How an import went.
+#[derive(Debug, Default)]
+pub(crate) struct Outcome {
+    /// Inodes and links made.
+    pub(crate) imported: u64,
+    /// Found there already, the same.
+    pub(crate) unchanged: u64,
+    /// Bytes of contents sent.
+    pub(crate) bytes: u64,
+    /// Not imported, each with its reason on standard error.
+    pub(crate) failed: u64,
+    /// The worst reason.
+    pub(crate) worst: Option<FailureKind>,
+    /// How long it took.
+    pub(crate) seconds: f64,
+    /// Whether it was interrupted.
+    pub(crate) interrupted: bool,
+}
+
+impl Outcome {
+    /// Counts a failure.
+    fn fail(&mut self, kind: FailureKind) {
+        self.failed += 1;
+        self.worst.get_or_insert(kind);
+    }
+}
+
+/// A flag that the first Ctrl-C raises; the second one ends the program at once.
+pub(crate) fn interrupt_flag() -> Result<Arc<AtomicBool>> {
+    let flag = Arc::new(AtomicBool::new(false));
+    for signal in [SIGINT, SIGTERM] {
+        signal_hook::flag::register_conditional_shutdown(signal, 130, Arc::clone(&flag))
+            .and_then(|_| signal_hook::flag::register(signal, Arc::clone(&flag)))
+            .map_err(|error| failure::io("watch signals for", Path::new("import"), &error))?;
+    }
+    Ok(flag)
+}
+
+impl Import<'_> {
+    /// Runs to the end, or until `interrupted` is raised. Either way what was sent is durable.
+    pub(crate) fn run(
+        &self,
+        connection: Connection,
+        interrupted: &Arc<AtomicBool>,
+        output: &mut Output,
+    ) -> Result<Outcome> {
+        let clock = SystemClock::new();
+        source::allow_deep_trees();
+        let counter = count::start(self.source, self.bar, interrupted);
+        let mut walk = walk::Walk::new(connection, self.bar, interrupted, output);
+        let walked = walk.run(self.source, self.destination);
+        let mut outcome = walk.into_outcome();
+        counter.stop();
+        walked?;
+        outcome.interrupted = interrupted.load(Ordering::Relaxed);
+        outcome.seconds = clock.monotonic().as_secs_f64();
+        Ok(outcome)
+    }
+}

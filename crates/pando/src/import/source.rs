@@ -1,0 +1,193 @@
+//! Reading the source: directories by descriptor, so that a path may be of any depth and nothing
+//! is followed that is swapped in meanwhile.
+
+use std::ffi::{CStr, CString, OsStr};
+use std::io;
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+
+use rustix::fs::{AtFlags, Dir, FileType, Mode, OFlags, SeekFrom, Stat};
+use rustix::process::{Resource, Rlimit};
+use wire::{ImportAttr, Kind};
+
+/// Extended attributes of one inode, names and values.
+pub(super) type Xattrs = Vec<(Vec<u8>, Vec<u8>)>;
+
+/// Lets the walk hold a descriptor a level for as many levels as the system permits.
+pub(super) fn allow_deep_trees() {
+    let limit = rustix::process::getrlimit(Resource::Nofile);
+    let raised = Rlimit { current: limit.maximum, maximum: limit.maximum };
+    if let Err(error) = rustix::process::setrlimit(Resource::Nofile, raised) {
+        tracing::debug!(%error, "the limit of open files stays");
+    }
+}
+
+/// A directory of the source.
+pub(super) struct Directory {
+    descriptor: OwnedFd,
+}
+
+impl Directory {
+    /// Opens the directory that a path names; a symbolic link there is followed.
+    pub(super) fn open(path: &Path) -> io::Result<Directory> {
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        Ok(Directory { descriptor: rustix::fs::open(path, flags, Mode::empty())? })
+    }
+
+    /// Opens a directory in this one.
+    pub(super) fn open_below(&self, name: &CStr) -> io::Result<Directory> {
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        Ok(Directory { descriptor: self.open_with(name, flags)? })
+    }
+
+    /// Opens a regular file in this one for reading.
+    pub(super) fn open_file(&self, name: &CStr) -> io::Result<OwnedFd> {
+        // Without waiting: what was a file may have become a pipe meanwhile.
+        let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
+        match self.open_with(name, flags | OFlags::NOATIME) {
+            Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {
+                self.open_with(name, flags)
+            }
+            opened => opened,
+        }
+    }
+
+    fn open_with(&self, name: &CStr, flags: OFlags) -> io::Result<OwnedFd> {
+        Ok(rustix::fs::openat(&self.descriptor, name, flags, Mode::empty())?)
+    }
+
+    /// All names, in the order of their inodes: the order in which a disk reads them best.
+    pub(super) fn names(&self) -> io::Result<Vec<CString>> {
+        let mut names = Vec::new();
+        for entry in Dir::read_from(&self.descriptor)? {
+            let entry = entry?;
+            if !matches!(entry.file_name().to_bytes(), b"." | b"..") {
+                names.push((entry.ino(), entry.file_name().to_owned()));
+            }
+        }
+        names.sort_unstable();
+        Ok(names.into_iter().map(|(_, name)| name).collect())
+    }
+
+    /// The attributes of a name, a symbolic link not followed.
+    pub(super) fn stat(&self, name: &CStr) -> io::Result<Stat> {
+        Ok(rustix::fs::statat(&self.descriptor, name, AtFlags::SYMLINK_NOFOLLOW)?)
+    }
+
+    /// Its own attributes.
+    pub(super) fn stat_self(&self) -> io::Result<Stat> {
+        Ok(rustix::fs::fstat(&self.descriptor)?)
+    }
+
+    /// The target of a symbolic link.
+    pub(super) fn target(&self, name: &CStr) -> io::Result<Vec<u8>> {
+        Ok(rustix::fs::readlinkat(&self.descriptor, name, Vec::new())?.into_bytes())
+    }
+
+    /// Its own extended attributes.
+    pub(super) fn xattrs(&self) -> io::Result<Xattrs> {
+        xattrs_of(&self.descriptor)
+    }
+}
+
+/// Divides a path into an open directory and a name in it.
+pub(super) fn split(path: &Path) -> io::Result<(Directory, CString)> {
+    let invalid = || io::Error::from(io::ErrorKind::InvalidInput);
+    let name = path.file_name().ok_or_else(invalid)?;
+    let parent = match path.parent() {
+        Some(parent) if !parent.as_os_str().is_empty() => parent.to_owned(),
+        _ => PathBuf::from("."),
+    };
+    let name = CString::new(name.as_bytes()).map_err(|_| invalid())?;
+    Ok((Directory::open(&parent)?, name))
+}
+
+/// The extended attributes of an open file.
+pub(super) fn xattrs_of(file: &impl AsFd) -> io::Result<Xattrs> {
+    let mut list = vec![0_u8; 1024];
+    let length = loop {
+        match rustix::fs::flistxattr(file, &mut list) {
+            Ok(0) | Err(rustix::io::Errno::OPNOTSUPP) => return Ok(Vec::new()),
+            Ok(length) => break length,
+            Err(rustix::io::Errno::RANGE) => list.resize(list.len() * 8, 0),
+            Err(error) => return Err(error.into()),
+        }
+    };
+    let mut found = Vec::new();
+    for name in list[..length].split(|&byte| byte == 0).filter(|name| !name.is_empty()) {
+        let mut value = vec![0_u8; 64 << 10];
+        match rustix::fs::fgetxattr(file, OsStr::from_bytes(name), &mut value) {
+            Ok(length) => {
+                value.truncate(length);
+                found.push((name.to_vec(), value));
+            }
+            // Gone meanwhile, or not for us.
+            Err(rustix::io::Errno::NODATA | rustix::io::Errno::PERM) => {}
+            Err(error) => return Err(error.into()),
+        }
+    }
+    Ok(found)
+}
+
+/// The next range with data at or after an offset: its start and end. `None`: only a hole is left.
+pub(super) fn data_range(file: &impl AsFd, from: u64, size: u64) -> io::Result<Option<(u64, u64)>> {
+    let start = match rustix::fs::seek(file, SeekFrom::Data(from)) {
+        Ok(start) => start,
+        Err(rustix::io::Errno::NXIO) => return Ok(None),
+        // A file system that does not know holes has none.
+        Err(rustix::io::Errno::INVAL) => return Ok((from < size).then_some((from, size))),
+        Err(error) => return Err(error.into()),
+    };
+    let end = rustix::fs::seek(file, SeekFrom::Hole(start))?;
+    Ok(Some((start, end)))
+}
+
+/// Reads at an offset until the buffer is full or the file ends.
+pub(super) fn read_at(
+    file: &impl AsRawFdFile,
+    buffer: &mut [u8],
+    offset: u64,
+) -> io::Result<usize> {
+    let mut filled = 0;
+    while filled < buffer.len() {
+        match rustix::io::pread(file, &mut buffer[filled..], offset + filled as u64) {
+            Ok(0) => break,
+            Ok(length) => filled += length,
+            Err(rustix::io::Errno::INTR) => {}
+            Err(error) => return Err(error.into()),
+        }
+    }
+    Ok(filled)
+}
+
+/// What the read above takes.
+pub(super) trait AsRawFdFile: AsFd + AsRawFd {}
+impl AsRawFdFile for OwnedFd {}
+
+/// What a name is.
+pub(super) fn kind(stat: &Stat) -> Kind {
+    match FileType::from_raw_mode(stat.st_mode) {
+        FileType::Directory => Kind::Directory,
+        FileType::Symlink => Kind::Symlink,
+        FileType::Fifo => Kind::Fifo,
+        FileType::Socket => Kind::Socket,
+        FileType::CharacterDevice => Kind::CharDevice,
+        FileType::BlockDevice => Kind::BlockDevice,
+        FileType::RegularFile | FileType::Unknown => Kind::File,
+    }
+}
+
+/// The attributes that are kept; owners only where they can be.
+pub(super) fn attr(stat: &Stat, keep_owner: bool) -> ImportAttr {
+    ImportAttr {
+        mode: stat.st_mode & 0o7777,
+        owner: keep_owner.then_some((stat.st_uid, stat.st_gid)),
+        atime: nanos(stat.st_atime, stat.st_atime_nsec),
+        mtime: nanos(stat.st_mtime, stat.st_mtime_nsec),
+    }
+}
+
+fn nanos(seconds: i64, nanos: u64) -> i64 {
+    seconds.saturating_mul(1_000_000_000).saturating_add(nanos as i64)
+}

@@ -1,0 +1,140 @@
+//! Items on their way to the owner: batched into messages, with a bounded number of messages that
+//! the owner has not answered yet.
+
+use std::collections::VecDeque;
+
+use client::Connection;
+use indicatif::ProgressBar;
+use wire::{Answer, Body, Call, Failure, FailureKind, Item, ItemError, Items, ListEntry};
+
+use crate::failure::Result;
+use crate::session;
+
+/// A message leaves when it is this long, in bytes, ...
+const BATCH_BYTES: usize = 256 << 10;
+
+/// ... or holds this many items.
+const BATCH_ITEMS: u64 = 512;
+
+/// Messages that may be unanswered: enough that the owner never waits, few enough that progress
+/// is what the owner has done.
+const WINDOW: usize = 8;
+
+/// The stream to the owner.
+pub(super) struct Stream {
+    connection: Connection,
+    items: Items,
+    count: u64,
+    /// Flushes that are not answered yet: request and how many inodes it covers.
+    open: VecDeque<(u32, u64)>,
+    errors: Vec<ItemError>,
+    more_errors: u64,
+    bar: ProgressBar,
+}
+
+impl Stream {
+    pub(super) fn new(connection: Connection, bar: &ProgressBar) -> Stream {
+        Stream {
+            connection,
+            items: Items::default(),
+            count: 0,
+            open: VecDeque::new(),
+            errors: Vec::new(),
+            more_errors: 0,
+            bar: bar.clone(),
+        }
+    }
+
+    /// Sends an item, soon.
+    pub(super) fn push(&mut self, item: &Item<'_>) -> Result<()> {
+        self.items.push(item);
+        self.count += u64::from(!matches!(item, Item::Data { .. } | Item::Leave { .. }));
+        if self.items.as_bytes().len() >= BATCH_BYTES || self.count >= BATCH_ITEMS {
+            self.send()?;
+            while self.open.len() > WINDOW {
+                self.receive()?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Asks for something that the owner answers before the walk goes on; returns the entries
+    /// that it tells and whether the directory was there.
+    pub(super) fn ask(&mut self, call: Call<'_>) -> Result<(Vec<ListEntry>, bool)> {
+        self.drain()?;
+        let mut existing = Vec::new();
+        let answer = self.connection.call(call, &mut |body| {
+            if let Body::Entries { entries, .. } = body {
+                existing.extend(entries);
+            }
+            Ok(())
+        })?;
+        match answer {
+            Answer::Entered { existed } => Ok((existing, existed)),
+            other => Err(session::unexpected(&other)),
+        }
+    }
+
+    /// Ends the import; what was sent is durable then.
+    pub(super) fn close(&mut self) -> Result<()> {
+        self.drain()?;
+        let answer = self.connection.ask(Call::ImportClose)?;
+        self.note(answer)
+    }
+
+    /// What could not be done since this was last asked.
+    pub(super) fn take_errors(&mut self) -> (Vec<ItemError>, u64) {
+        (std::mem::take(&mut self.errors), std::mem::take(&mut self.more_errors))
+    }
+
+    /// Whether there is something to take.
+    pub(super) fn has_errors(&self) -> bool {
+        !self.errors.is_empty()
+    }
+
+    fn drain(&mut self) -> Result<()> {
+        self.send()?;
+        while !self.open.is_empty() {
+            self.receive()?;
+        }
+        Ok(())
+    }
+
+    fn send(&mut self) -> Result<()> {
+        if self.items.as_bytes().is_empty() {
+            return Ok(());
+        }
+        self.connection.send(Call::Import { items: self.items.as_bytes() })?;
+        let id = self.connection.send(Call::ImportFlush)?;
+        self.open.push_back((id, self.count));
+        self.items.clear();
+        self.count = 0;
+        Ok(())
+    }
+
+    fn receive(&mut self) -> Result<()> {
+        let reply = self.connection.receive()?;
+        let Some((id, count)) = self.open.pop_front() else { return Ok(()) };
+        if reply.id != id {
+            let message = "the owner's answers are out of order";
+            return Err(Failure::new(FailureKind::Protocol, message));
+        }
+        self.bar.inc(count);
+        match reply.body {
+            Body::Done(answer) => self.note(answer),
+            Body::Failed(failure) => Err(failure),
+            _ => Err(Failure::new(FailureKind::Protocol, "an answer in parts to a flush")),
+        }
+    }
+
+    fn note(&mut self, answer: Answer) -> Result<()> {
+        match answer {
+            Answer::Imported { errors, more } => {
+                self.errors.extend(errors);
+                self.more_errors += more;
+                Ok(())
+            }
+            other => Err(session::unexpected(&other)),
+        }
+    }
+}

@@ -1,0 +1,442 @@
+//! The walk over the source, depth first, without recursion: a tree may be of any depth.
+
+use std::collections::BTreeMap;
+use std::ffi::{CStr, CString, OsStr};
+use std::io;
+use std::os::fd::OwnedFd;
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use client::Connection;
+use indicatif::ProgressBar;
+use rustix::fs::Stat;
+use wire::{Call, Failure, FailureKind, Item, Kind, ListEntry};
+
+use super::Outcome;
+use super::source::{self, Directory, Xattrs};
+use super::stream::Stream;
+use crate::failure::{self, Result};
+use crate::output::Output;
+
+/// Files up to this length travel in one item.
+const WHOLE_FILE_BYTES: u64 = 64 << 10;
+
+/// Contents of longer ones travel in items of this length.
+const DATA_BYTES: usize = 256 << 10;
+
+/// A walk under way.
+pub(super) struct Walk<'a> {
+    stream: Stream,
+    outcome: Outcome,
+    levels: Vec<Level>,
+    /// Inodes with several links: device and inode, to the number that the owner holds them by.
+    links: BTreeMap<(u64, u64), u64>,
+    keep_owner: bool,
+    bar: &'a ProgressBar,
+    interrupted: &'a AtomicBool,
+    output: &'a mut Output,
+    buffer: Vec<u8>,
+}
+
+struct Level {
+    directory: Directory,
+    path: PathBuf,
+    names: std::vec::IntoIter<CString>,
+    /// What the destination holds already; empty where the directory is new.
+    existing: BTreeMap<Vec<u8>, ListEntry>,
+    existed: bool,
+}
+
+impl<'a> Walk<'a> {
+    pub(super) fn new(
+        connection: Connection,
+        bar: &'a ProgressBar,
+        interrupted: &'a AtomicBool,
+        output: &'a mut Output,
+    ) -> Walk<'a> {
+        Walk {
+            stream: Stream::new(connection, bar),
+            outcome: Outcome::default(),
+            levels: Vec::new(),
+            links: BTreeMap::new(),
+            keep_owner: rustix::process::geteuid().is_root(),
+            bar,
+            interrupted,
+            output,
+            buffer: Vec::new(),
+        }
+    }
+
+    /// What was done.
+    pub(super) fn into_outcome(self) -> Outcome {
+        self.outcome
+    }
+
+    /// Walks and sends everything.
+    pub(super) fn run(&mut self, source: &Path, destination: &[u8]) -> Result<()> {
+        let followed = std::fs::metadata(source);
+        let is_directory = match &followed {
+            Ok(found) => found.is_dir(),
+            // A dangling symbolic link can be imported.
+            Err(_) => false,
+        };
+        let open = Call::ImportOpen { path: destination, directory: is_directory };
+        if is_directory {
+            let directory =
+                Directory::open(source).map_err(|error| failure::io("read", source, &error))?;
+            let (existing, existed) = self.stream.ask(open)?;
+            self.go_into(directory, source.to_owned(), existing, existed);
+            self.directories()?;
+        } else {
+            let (directory, name) =
+                source::split(source).map_err(|error| failure::io("read", source, &error))?;
+            let stat =
+                directory.stat(&name).map_err(|error| failure::io("read", source, &error))?;
+            let (existing, existed) = self.stream.ask(open)?;
+            let mut level = level(directory, PathBuf::new(), Vec::new(), existing, existed);
+            // The owner gives it the destination's name, so it is compared under that.
+            if let Some(entry) = level.existing.pop_first() {
+                level.existing.insert(name.to_bytes().to_vec(), entry.1);
+            }
+            self.levels.push(level);
+            self.entry(&name, &stat, source)?;
+        }
+        self.stream.close()?;
+        self.tell_errors()
+    }
+
+    fn go_into(
+        &mut self,
+        directory: Directory,
+        path: PathBuf,
+        existing: Vec<ListEntry>,
+        existed: bool,
+    ) {
+        let names = directory.names().unwrap_or_else(|error| {
+            self.problem(&path, &error);
+            Vec::new()
+        });
+        self.levels.push(level(directory, path, names, existing, existed));
+    }
+
+    fn directories(&mut self) -> Result<()> {
+        while let Some(level) = self.levels.last_mut() {
+            if self.interrupted.load(Ordering::Relaxed) {
+                // Directories keep the times of now, so that nothing half done looks complete.
+                return Ok(());
+            }
+            let Some(name) = level.names.next() else {
+                self.leave()?;
+                continue;
+            };
+            let path = level.path.join(OsStr::from_bytes(name.to_bytes()));
+            match level.directory.stat(&name) {
+                Ok(stat) if source::kind(&stat) == Kind::Directory => self.enter(&name, path)?,
+                Ok(stat) => self.entry(&name, &stat, &path)?,
+                // It went away meanwhile.
+                Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+                Err(error) => self.problem(&path, &error),
+            }
+            if self.stream.has_errors() {
+                self.tell_errors()?;
+            }
+        }
+        Ok(())
+    }
+
+    fn enter(&mut self, name: &CStr, path: PathBuf) -> Result<()> {
+        let Some(level) = self.levels.last() else { return Ok(()) };
+        let directory = match level.directory.open_below(name) {
+            Ok(directory) => directory,
+            Err(error) => {
+                self.problem(&path, &error);
+                return Ok(());
+            }
+        };
+        let bytes = name.to_bytes();
+        let (existing, existed) = if level.existed && level.existing.contains_key(bytes) {
+            match self.stream.ask(Call::ImportEnter { name: bytes }) {
+                Ok(answer) => answer,
+                Err(failure) if failure.kind == FailureKind::NotDirectory => {
+                    self.outcome.fail(failure.kind);
+                    self.output.failure(&failure.at(path.as_os_str().as_bytes()));
+                    return Ok(());
+                }
+                Err(failure) => return Err(failure),
+            }
+        } else {
+            self.stream.push(&Item::Enter { name: bytes })?;
+            (Vec::new(), false)
+        };
+        if existed {
+            self.unchanged();
+        } else {
+            self.outcome.imported += 1;
+        }
+        self.go_into(directory, path, existing, existed);
+        Ok(())
+    }
+
+    fn leave(&mut self) -> Result<()> {
+        let Some(level) = self.levels.pop() else { return Ok(()) };
+        let stat = match level.directory.stat_self() {
+            Ok(stat) => stat,
+            Err(error) => {
+                self.problem(&level.path, &error);
+                return Ok(());
+            }
+        };
+        let xattrs = self.xattrs(level.directory.xattrs(), &level.path);
+        let attr = source::attr(&stat, self.keep_owner);
+        self.stream.push(&Item::Leave { attr, xattrs: borrowed(&xattrs) })
+    }
+
+    /// Anything but a directory.
+    fn entry(&mut self, name: &CStr, stat: &Stat, path: &Path) -> Result<()> {
+        let bytes = name.to_bytes();
+        let mut hold = 0;
+        if stat.st_nlink > 1 {
+            let next = self.links.len() as u64 + 1;
+            let key = (stat.st_dev, stat.st_ino);
+            if let Some(&held) = self.links.get(&key) {
+                if self.is_there(bytes, stat) {
+                    self.unchanged();
+                    return Ok(());
+                }
+                self.outcome.imported += 1;
+                return self.stream.push(&Item::Link { name: bytes, held });
+            }
+            self.links.insert(key, next);
+            hold = next;
+        }
+        if self.is_there(bytes, stat) {
+            self.unchanged();
+            return if hold == 0 {
+                Ok(())
+            } else {
+                self.stream.push(&Item::Hold { name: bytes, hold })
+            };
+        }
+        let kind = source::kind(stat);
+        let attr = source::attr(stat, self.keep_owner);
+        match kind {
+            Kind::File => return self.file(name, path, hold),
+            Kind::Symlink => {
+                let Some(level) = self.levels.last() else { return Ok(()) };
+                match level.directory.target(name) {
+                    Ok(target) => {
+                        let target = &target;
+                        self.stream.push(&Item::Symlink { name: bytes, target, attr, hold })?;
+                    }
+                    Err(error) => {
+                        self.problem(path, &error);
+                        return Ok(());
+                    }
+                }
+            }
+            _ => {
+                let rdev = device_number(stat.st_rdev);
+                self.stream.push(&Item::Special { name: bytes, kind, rdev, attr, hold })?;
+            }
+        }
+        self.outcome.imported += 1;
+        Ok(())
+    }
+
+    /// Whether the destination has the same thing, by kind, size and time.
+    fn is_there(&self, name: &[u8], stat: &Stat) -> bool {
+        let Some(entry) = self.levels.last().and_then(|level| level.existing.get(name)) else {
+            return false;
+        };
+        let kind = source::kind(stat);
+        let same_size = kind != Kind::File || entry.attr.size == stat.st_size as u64;
+        entry.attr.kind == kind && same_size && entry.attr.mtime == source::attr(stat, false).mtime
+    }
+
+    fn file(&mut self, name: &CStr, path: &Path, hold: u64) -> Result<()> {
+        let Some(level) = self.levels.last() else { return Ok(()) };
+        let opened = level.directory.open_file(name).and_then(|file| {
+            let stat = rustix::fs::fstat(&file)?;
+            Ok((file, stat))
+        });
+        let (file, stat) = match opened {
+            Ok(opened) => opened,
+            Err(error) => {
+                self.problem(path, &error);
+                return Ok(());
+            }
+        };
+        let xattrs = self.xattrs(source::xattrs_of(&file), path);
+        let size = stat.st_size as u64;
+        if size > WHOLE_FILE_BYTES {
+            return self.long_file(name, path, &file, &stat, &xattrs, hold);
+        }
+        // One byte more than it should have, to see whether it grew.
+        let mut data = std::mem::take(&mut self.buffer);
+        data.resize(WHOLE_FILE_BYTES as usize, 0);
+        let read = source::read_at(&file, &mut data[..size as usize], 0);
+        let sent = match read {
+            Ok(length) => {
+                self.outcome.imported += 1;
+                self.outcome.bytes += length as u64;
+                self.stream.push(&Item::File {
+                    name: name.to_bytes(),
+                    attr: source::attr(&stat, self.keep_owner),
+                    xattrs: borrowed(&xattrs),
+                    data: &data[..length],
+                    hold,
+                })
+            }
+            Err(error) => {
+                self.problem(path, &error);
+                Ok(())
+            }
+        };
+        self.buffer = data;
+        sent
+    }
+
+    fn long_file(
+        &mut self,
+        name: &CStr,
+        path: &Path,
+        file: &OwnedFd,
+        stat: &Stat,
+        xattrs: &Xattrs,
+        hold: u64,
+    ) -> Result<()> {
+        self.stream.push(&Item::Begin { name: name.to_bytes() })?;
+        let mut data = std::mem::take(&mut self.buffer);
+        data.resize(DATA_BYTES, 0);
+        let copied = self.contents(file, stat.st_size as u64, &mut data);
+        self.buffer = data;
+        match copied {
+            Ok(Some(size)) => {
+                self.outcome.imported += 1;
+                let attr = source::attr(stat, self.keep_owner);
+                self.stream.push(&Item::End { size, attr, xattrs: borrowed(xattrs), hold })
+            }
+            // Interrupted: without its end it does not look complete.
+            Ok(None) => Ok(()),
+            Err(Trouble::Source(error)) => {
+                self.problem(path, &error);
+                Ok(())
+            }
+            Err(Trouble::Owner(failure)) => Err(failure),
+        }
+    }
+
+    /// Sends the contents, holes left out; returns the length, or `None` when interrupted.
+    fn contents(
+        &mut self,
+        file: &OwnedFd,
+        size: u64,
+        buffer: &mut [u8],
+    ) -> std::result::Result<Option<u64>, Trouble> {
+        let mut offset = 0;
+        while let Some((start, end)) = source::data_range(file, offset, size)? {
+            offset = start;
+            while offset < end {
+                if self.interrupted.load(Ordering::Relaxed) {
+                    return Ok(None);
+                }
+                let want = buffer.len().min((end - offset) as usize);
+                let length = source::read_at(file, &mut buffer[..want], offset)?;
+                if length == 0 {
+                    // It was cut meanwhile.
+                    return Ok(Some(offset));
+                }
+                let bytes = &buffer[..length];
+                self.stream.push(&Item::Data { offset, bytes })?;
+                self.outcome.bytes += length as u64;
+                offset += length as u64;
+            }
+        }
+        Ok(Some(size.max(offset)))
+    }
+
+    fn xattrs(&mut self, found: io::Result<Xattrs>, path: &Path) -> Xattrs {
+        let mut found = found.unwrap_or_else(|error| {
+            self.problem(path, &error);
+            Vec::new()
+        });
+        // Other name spaces are root's to set, and an ordinary user keeps what can be kept.
+        found.retain(|(name, _)| self.keep_owner || name.starts_with(b"user."));
+        found
+    }
+
+    fn unchanged(&mut self) {
+        self.outcome.unchanged += 1;
+        self.bar.inc(1);
+    }
+
+    /// Something of the source that cannot be read is told and left out.
+    fn problem(&mut self, path: &Path, error: &io::Error) {
+        let failure = failure::io("cannot read", path, error);
+        self.outcome.fail(failure.kind);
+        let Walk { bar, output, .. } = self;
+        bar.suspend(|| output.failure(&failure));
+    }
+
+    fn tell_errors(&mut self) -> Result<()> {
+        let (errors, more) = self.stream.take_errors();
+        let mut fatal = None;
+        for error in errors {
+            self.outcome.fail(error.kind);
+            self.outcome.imported = self.outcome.imported.saturating_sub(1);
+            let failure = Failure::new(error.kind, error.message).at(&error.path.0);
+            if error.fatal {
+                fatal = Some(failure);
+                break;
+            }
+            let Walk { bar, output, .. } = self;
+            bar.suspend(|| output.failure(&failure));
+        }
+        self.outcome.failed += more;
+        match fatal {
+            Some(failure) => Err(failure
+                .hint("what was imported stays; run the same command again when there is room")),
+            None => Ok(()),
+        }
+    }
+}
+
+/// Why contents were not copied.
+enum Trouble {
+    Source(io::Error),
+    Owner(Failure),
+}
+
+impl From<io::Error> for Trouble {
+    fn from(error: io::Error) -> Trouble {
+        Trouble::Source(error)
+    }
+}
+
+impl From<Failure> for Trouble {
+    fn from(failure: Failure) -> Trouble {
+        Trouble::Owner(failure)
+    }
+}
+
+fn level(
+    directory: Directory,
+    path: PathBuf,
+    names: Vec<CString>,
+    existing: Vec<ListEntry>,
+    existed: bool,
+) -> Level {
+    let existing = existing.into_iter().map(|entry| (entry.name.0.clone(), entry)).collect();
+    Level { directory, path, names: names.into_iter(), existing, existed }
+}
+
+fn borrowed(xattrs: &Xattrs) -> Vec<(&[u8], &[u8])> {
+    xattrs.iter().map(|(name, value)| (name.as_slice(), value.as_slice())).collect()
+}
+
+/// A device number in the 32 bits in which it travels, as Linux packs them.
+fn device_number(device: u64) -> u32 {
+    let (major, minor) = (rustix::fs::major(device), rustix::fs::minor(device));
+    (minor & 0xff) | (major << 8) | ((minor & !0xff) << 12)
+}

@@ -1,0 +1,214 @@
+//! What a verb says: lines for people, or JSON, one object a line; progress on a terminal only.
+//!
+//! Results go to standard output, errors and progress to standard error. A reader that goes away
+//! (`pando ls | head`) ends the program quietly.
+
+use std::io::{self, BufWriter, IsTerminal, Stderr, Stdout, Write};
+use std::time::Duration;
+
+use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use serde_json::{Value, json};
+use wire::{Bytes, Failure, FailureKind};
+
+use crate::failure::Result;
+
+/// Where a verb's words go.
+pub(crate) struct Output {
+    json: bool,
+    quiet: bool,
+    terminal: bool,
+    out: BufWriter<Stdout>,
+    err: Stderr,
+}
+
+impl Output {
+    pub(crate) fn new(json: bool, quiet: bool) -> Output {
+        let out = io::stdout();
+        let terminal = out.is_terminal();
+        let out = BufWriter::with_capacity(64 << 10, out);
+        Output { json, quiet, terminal, out, err: io::stderr() }
+    }
+
+    /// Whether results are JSON.
+    pub(crate) fn is_json(&self) -> bool {
+        self.json
+    }
+
+    /// Writes a line for people; nothing with `--json`.
+    pub(crate) fn line(&mut self, line: &str) -> Result<()> {
+        if self.json { Ok(()) } else { self.raw(line.as_bytes()).and_then(|()| self.raw(b"\n")) }
+    }
+
+    /// Writes an object and a line end; nothing without `--json`.
+    pub(crate) fn object(&mut self, object: &Value) -> Result<()> {
+        if self.json { self.raw(format!("{object}\n").as_bytes()) } else { Ok(()) }
+    }
+
+    /// Writes bytes as they are.
+    pub(crate) fn raw(&mut self, bytes: &[u8]) -> Result<()> {
+        let wrote = self.out.write_all(bytes);
+        wrote.map_err(|error| Self::broken(&error))
+    }
+
+    /// Hands what was written to the reader.
+    pub(crate) fn flush(&mut self) -> Result<()> {
+        let flushed = self.out.flush();
+        flushed.map_err(|error| Self::broken(&error))
+    }
+
+    fn broken(error: &io::Error) -> Failure {
+        if error.kind() == io::ErrorKind::BrokenPipe {
+            // Nobody reads on: that is how `head` ends us, and no failure.
+            std::process::exit(0);
+        }
+        Failure::new(FailureKind::Other, format!("standard output: {error}"))
+    }
+
+    /// A name as a terminal can show it; as it is when the output is not a terminal.
+    pub(crate) fn name(&self, name: &[u8]) -> Vec<u8> {
+        if self.terminal { printable(name).into_bytes() } else { name.to_vec() }
+    }
+
+    /// Writes a failure to standard error.
+    pub(crate) fn failure(&mut self, failure: &Failure) {
+        let text = if self.json {
+            let mut error = json!({
+                "kind": failure.kind.name(),
+                "message": failure.message,
+            });
+            if !failure.path.0.is_empty() {
+                put_bytes(&mut error, "path", &failure.path.0);
+            }
+            if !failure.hint.is_empty() {
+                error["hint"] = json!(failure.hint);
+            }
+            format!("{}\n", json!({ "error": error }))
+        } else {
+            failure_text(failure)
+        };
+        // There is nobody to tell when standard error is closed.
+        self.err.write_all(text.as_bytes()).unwrap_or_default();
+    }
+
+    /// A remark for people on standard error; nothing with `--json` or `--quiet`.
+    pub(crate) fn remark(&mut self, text: &str) {
+        if !self.json && !self.quiet {
+            self.err.write_all(format!("{text}\n").as_bytes()).unwrap_or_default();
+        }
+    }
+
+    /// A progress bar, drawn when standard error is a terminal.
+    pub(crate) fn progress(&self, unit: &str) -> ProgressBar {
+        let shown = !self.quiet && self.err.is_terminal();
+        let target =
+            if shown { ProgressDrawTarget::stderr() } else { ProgressDrawTarget::hidden() };
+        let bar = ProgressBar::with_draw_target(None, target);
+        let style = format!("{{spinner}} {{human_pos}} {unit}  {{per_sec}}  {{elapsed}}  {{msg}}");
+        bar.set_style(ProgressStyle::with_template(&style).unwrap_or_else(|_| default_style()));
+        if shown {
+            bar.enable_steady_tick(Duration::from_millis(200));
+        }
+        bar
+    }
+
+    /// Gives a progress bar its total, once that is known.
+    pub(crate) fn progress_total(bar: &ProgressBar, unit: &str, total: u64) {
+        bar.set_length(total);
+        let style = format!(
+            "{{wide_bar}} {{human_pos}}/{{human_len}} {unit}  {{per_sec}}  ETA {{eta}}  {{msg}}"
+        );
+        bar.set_style(ProgressStyle::with_template(&style).unwrap_or_else(|_| default_style()));
+    }
+}
+
+fn default_style() -> ProgressStyle {
+    ProgressStyle::default_bar()
+}
+
+fn failure_text(failure: &Failure) -> String {
+    let mut text = String::from("pando: ");
+    if !failure.path.0.is_empty() {
+        text.push_str(&printable(&failure.path.0));
+        text.push_str(": ");
+    }
+    text.push_str(&failure.message);
+    text.push('\n');
+    if !failure.hint.is_empty() {
+        text.push_str("       ");
+        text.push_str(&failure.hint);
+        text.push('\n');
+    }
+    text
+}
+
+/// Bytes as a terminal can show them: control characters and what is not UTF-8 are escaped.
+pub(crate) fn printable(bytes: &[u8]) -> String {
+    let mut text = String::new();
+    for chunk in bytes.utf8_chunks() {
+        for letter in chunk.valid().chars() {
+            if letter.is_control() {
+                text.extend(letter.escape_default());
+            } else {
+                text.push(letter);
+            }
+        }
+        text.push_str(&chunk.invalid().escape_ascii().to_string());
+    }
+    text
+}
+
+/// Sets a key of an object to bytes: as a string, and beside it in hexadecimal under `KEY_hex`
+/// when they are not UTF-8.
+pub(crate) fn put_bytes(object: &mut Value, key: &str, bytes: &[u8]) {
+    object[key] = json!(String::from_utf8_lossy(bytes));
+    if std::str::from_utf8(bytes).is_err() {
+        let hex: Vec<String> = bytes.iter().map(|byte| format!("{byte:02x}")).collect();
+        object[format!("{key}_hex")] = json!(hex.concat());
+    }
+}
+
+/// Bytes that may be absent, as a JSON value.
+pub(crate) fn optional(bytes: Option<&Bytes>) -> Value {
+    bytes.map_or(Value::Null, |bytes| json!(bytes.lossy()))
+}
+
+/// A point in time as RFC 3339, in UTC.
+pub(crate) fn time_rfc3339(nanos: i64) -> String {
+    jiff::Timestamp::from_nanosecond(i128::from(nanos))
+        .map_or_else(|_| nanos.to_string(), |time| time.to_string())
+}
+
+/// A point in time as people read it, in local time.
+pub(crate) fn time_local(nanos: i64) -> String {
+    let Ok(time) = jiff::Timestamp::from_nanosecond(i128::from(nanos)) else {
+        return nanos.to_string();
+    };
+    time.to_zoned(jiff::tz::TimeZone::system()).strftime("%Y-%m-%d %H:%M:%S").to_string()
+}
+
+/// A size as people read it.
+pub(crate) fn size(bytes: u64) -> String {
+    if bytes < 1024 { format!("{bytes} B") } else { indicatif::BinaryBytes(bytes).to_string() }
+}
+
+/// A number with marks at thousands.
+pub(crate) fn number(number: u64) -> String {
+    indicatif::HumanCount(number).to_string()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_cannot_control_a_terminal() {
+        assert_eq!(printable(b"a\x1b[2Jb\nc\xff"), "a\\u{1b}[2Jb\\nc\\xff");
+        assert_eq!(printable("\u{e9}".as_bytes()), "\u{e9}");
+    }
+
+    #[test]
+    fn a_failure_says_what_where_and_what_next() {
+        let failure = Failure::new(FailureKind::Exists, "file exists").at(b"/a").hint("remove it");
+        assert_eq!(failure_text(&failure), "pando: /a: file exists\n       remove it\n");
+    }
+}

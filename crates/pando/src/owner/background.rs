@@ -1,0 +1,99 @@
+//! Background work of an open volume, in bounded steps: log flush, checkpoint, reclaim, pruning,
+//! cleaning. The core starts no threads; these are them.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use device::Thread;
+use fs::Fs;
+use parking_lot::{Condvar, Mutex};
+
+/// Two, so that the log is flushed in time while a checkpoint is written.
+const WORKERS: usize = 2;
+
+/// Records or nodes a step: a few milliseconds.
+const BUDGET: usize = 1000;
+
+/// Longest sleep, so that work which a request caused is found soon.
+const NAP: Duration = Duration::from_millis(200);
+
+/// Pause after a step that failed.
+const PAUSE_AFTER_FAILURE: Duration = Duration::from_secs(1);
+
+/// The threads that do background work.
+pub(super) struct Background {
+    shared: Arc<Shared>,
+    threads: Mutex<Vec<Thread<()>>>,
+}
+
+#[derive(Default)]
+struct Shared {
+    ending: Mutex<bool>,
+    wake: Condvar,
+    done: AtomicU64,
+}
+
+impl Background {
+    pub(super) fn new() -> Background {
+        Background { shared: Arc::default(), threads: Mutex::default() }
+    }
+
+    /// Starts the threads.
+    pub(super) fn start(&self, fs: &Arc<Fs>) -> std::io::Result<()> {
+        for worker in 0..WORKERS {
+            let (shared, fs) = (Arc::clone(&self.shared), Arc::clone(fs));
+            let name = format!("background-{worker}");
+            let thread = device::spawn(&name, move || work(&shared, &fs))?;
+            self.threads.lock().push(thread);
+        }
+        Ok(())
+    }
+
+    /// What the steps came to altogether.
+    pub(super) fn done(&self) -> u64 {
+        self.shared.done.load(Ordering::Relaxed)
+    }
+
+    /// Has work looked for at once.
+    pub(super) fn wake(&self) {
+        self.shared.wake.notify_all();
+    }
+
+    /// Ends the threads after their present step.
+    pub(super) fn end(&self) {
+        *self.shared.ending.lock() = true;
+        self.shared.wake.notify_all();
+        for thread in self.threads.lock().drain(..) {
+            thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
+        }
+    }
+}
+
+fn work(shared: &Shared, fs: &Fs) {
+    let mut failed = false;
+    loop {
+        let nap = match fs.background_step(BUDGET) {
+            Ok(progress) => {
+                failed = false;
+                shared.done.fetch_add(progress.done, Ordering::Relaxed);
+                if progress.more { Duration::ZERO } else { progress.due_in.min(NAP) }
+            }
+            Err(error) => {
+                // Said once: a full medium fails every step until there is room.
+                if !failed {
+                    tracing::warn!(%error, "background work fails and is tried again");
+                }
+                failed = true;
+                PAUSE_AFTER_FAILURE
+            }
+        };
+        let mut ending = shared.ending.lock();
+        if !*ending && !nap.is_zero() {
+            shared.wake.wait_for(&mut ending, nap);
+        }
+        if *ending {
+            return;
+        }
+    }
+}

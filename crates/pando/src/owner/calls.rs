@@ -1,0 +1,328 @@
+//! The requests, but for imports: each resolves its paths with the caller's rights and makes one
+//! call of the volume.
+
+use std::os::unix::ffi::OsStrExt;
+
+use fs::{Entry, FileSystem, Follow, Fs, FsResult, SnapshotInfo};
+use inode::{Caller, FsError, Kind, NodeId};
+use wire::{
+    Answer, Background, Body, Bytes, Call, Failure, FailureKind, Info, Snapshot, StatAnswer, Status,
+};
+
+use super::connection::Replies;
+use super::list;
+use super::server::Server;
+
+type Answered<T> = Result<T, Failure>;
+
+/// Bytes of contents in one message.
+const READ_BYTES: usize = 256 << 10;
+
+/// Snapshots in one message.
+const SNAPSHOTS_A_PART: usize = 1000;
+
+const WHO_CLONES: &str = "only the owner of the directory, or root, takes snapshots and clones";
+const WHO_REMOVES: &str =
+    "only root does, or who owns every directory below and may write where it stands";
+
+/// Answers one request.
+pub(super) fn answer(
+    server: &Server,
+    caller: &Caller,
+    call: &Call<'_>,
+    replies: &mut Replies,
+) -> Answered<Answer> {
+    let fs = server.fs();
+    match *call {
+        Call::Status => status(server).map(|status| Answer::Status(Box::new(status))),
+        Call::Info { path } => info(fs, caller, path, replies),
+        Call::Stat { path } => stat(fs, caller, path),
+        Call::List { path, recursive } => {
+            list::list(fs, caller, path, recursive, replies).map(|()| Answer::Nothing)
+        }
+        Call::Read { path } => read(fs, caller, path, replies),
+        Call::SnapshotList { path } => {
+            let listed = at(fs, caller, path, |node| fs.snapshot_list(caller, node))?;
+            send_snapshots(&listed, replies)?;
+            Ok(Answer::Nothing)
+        }
+        Call::HandOver => hand_over(server, caller),
+        Call::Sync => fs.sync().map(|()| Answer::Nothing).map_err(Failure::from),
+        _ => {
+            change(fs, caller, call)?;
+            // The answer promises that a power cut does not undo it.
+            fs.sync().map_err(Failure::from)?;
+            server.settle();
+            server.background().wake();
+            Ok(Answer::Nothing)
+        }
+    }
+}
+
+/// The requests that change the volume.
+fn change(fs: &Fs, caller: &Caller, call: &Call<'_>) -> Answered<()> {
+    match *call {
+        Call::SnapshotCreate { path, name } => {
+            at(fs, caller, path, |node| fs.snapshot_create(caller, node, name).map(drop))
+                .map_err(|failure| advise(failure, WHO_CLONES))
+        }
+        Call::SnapshotDelete { path, name } => {
+            at(fs, caller, path, |node| fs.snapshot_delete(caller, node, name))
+                .map_err(|failure| named(failure, name, WHO_CLONES))
+        }
+        Call::SnapshotRename { path, from, to } => {
+            at(fs, caller, path, |node| fs.snapshot_rename(caller, node, from, to))
+                .map_err(|failure| named(failure, from, WHO_CLONES))
+        }
+        Call::Clone { source, destination } => {
+            let held = Held::resolve(fs, caller, source, Follow::Yes)?;
+            below(fs, caller, destination, |parent, name| {
+                fs.clone_dir(caller, held.entry.node, parent, name).map(drop)
+            })
+            .map_err(|failure| advise(failure, WHO_CLONES))
+        }
+        Call::Rollback { path, snapshot } => {
+            at(fs, caller, path, |node| fs.rollback(caller, node, snapshot))
+                .map_err(|failure| named(failure, snapshot, WHO_REMOVES))
+        }
+        Call::Remove { path } => remove(fs, caller, path),
+        Call::SubvolumeCreate { path, mode } => below(fs, caller, path, |parent, name| {
+            let made = fs.subvolume_create(caller, parent, name, mode)?;
+            fs.forget(made.node, 1);
+            Ok(())
+        }),
+        _ => Err(Failure::new(FailureKind::Protocol, "not a request of this kind")),
+    }
+}
+
+/// Removes a tree, or what else is there.
+fn remove(fs: &Fs, caller: &Caller, path: &[u8]) -> Answered<()> {
+    below(fs, caller, path, |parent, name| {
+        if fs.stat_at(caller, parent, name)?.kind == Kind::Directory {
+            fs.rmr(caller, parent, name).map(drop)
+        } else {
+            fs.unlink(caller, parent, name)
+        }
+    })
+    .map_err(|failure| advise(failure, WHO_REMOVES))
+}
+
+fn stat(fs: &Fs, caller: &Caller, path: &[u8]) -> Answered<Answer> {
+    let held = Held::resolve(fs, caller, path, Follow::No)?;
+    let target = held.target(caller)?;
+    Ok(Answer::Stat(Box::new(StatAnswer { attr: (&held.entry.attr).into(), target })))
+}
+
+fn info(fs: &Fs, caller: &Caller, path: &[u8], replies: &mut Replies) -> Answered<Answer> {
+    let held = Held::resolve(fs, caller, path, Follow::No)?;
+    let target = held.target(caller)?;
+    let Entry { node, attr } = held.entry;
+    if attr.kind == Kind::Directory {
+        let snapshots = fs.snapshot_list(caller, node);
+        send_snapshots(&snapshots.map_err(|error| about(error, path))?, replies)?;
+    }
+    let names = fs.listxattr(caller, node).map_err(|error| about(error, path))?;
+    let xattrs = names.split(|&byte| byte == 0).filter(|name| !name.is_empty());
+    Ok(Answer::Info(Box::new(Info {
+        attr: (&attr).into(),
+        subvolume: attr.node.subvol().0,
+        ino: attr.node.ino().0,
+        xattrs: xattrs.map(Bytes::from).collect(),
+        target,
+    })))
+}
+
+fn read(fs: &Fs, caller: &Caller, path: &[u8], replies: &mut Replies) -> Answered<Answer> {
+    let held = Held::resolve(fs, caller, path, Follow::Yes)?;
+    match held.entry.attr.kind {
+        Kind::File => {}
+        Kind::Directory => return Err(about(FsError::IsDirectory, path)),
+        _ => return Err(about(FsError::InvalidArgument("not a regular file"), path)),
+    }
+    let mut offset = 0;
+    loop {
+        let mut bytes = vec![0; READ_BYTES];
+        let found = fs.read(caller, held.entry.node, offset, &mut bytes);
+        let length = found.map_err(|error| about(error, path))?;
+        if length == 0 {
+            return Ok(Answer::Nothing);
+        }
+        bytes.truncate(length);
+        offset += length as u64;
+        replies.part(Body::Data(Bytes(bytes)))?;
+    }
+}
+
+fn send_snapshots(snapshots: &[SnapshotInfo], replies: &mut Replies) -> Answered<()> {
+    for part in snapshots.chunks(SNAPSHOTS_A_PART) {
+        let part = part.iter().map(|snapshot| Snapshot {
+            name: snapshot.name.as_slice().into(),
+            subvolume: snapshot.subvol.0,
+            lineage: snapshot.lineage,
+            created: snapshot.created.0,
+        });
+        replies.part(Body::Snapshots(part.collect()))?;
+    }
+    Ok(())
+}
+
+fn status(server: &Server) -> Answered<Status> {
+    let status = server.fs().status()?;
+    let mount_point = server.mount_point().map(|path| Bytes::from(path.as_os_str().as_bytes()));
+    Ok(Status {
+        volume: status.id.to_string(),
+        format_version: status.format_version,
+        engine: status.engine.to_owned(),
+        durability: status.durability.name().to_owned(),
+        pid: std::process::id(),
+        mount_point,
+        files: status.files,
+        bytes: status.bytes,
+        snapshots: status.snapshots,
+        clones: status.clones,
+        subvolumes: status.subvolumes,
+        disk_bytes: status.disk_bytes,
+        log_bytes: status.log_bytes,
+        cache_bytes: status.cache_bytes,
+        written_bytes: status.written_bytes,
+        replayed: status.replayed,
+        nodes: status.nodes,
+        created: status.created.0,
+        last_checkpoint: status.last_checkpoint.map(|time| time.0),
+        background: Background {
+            detached: status.detached,
+            dropping: status.dropping,
+            prunes: status.prunes,
+            reclaimed: server.background().done(),
+        },
+        read_only: status.read_only,
+    })
+}
+
+/// Leaves, for a mount that wants the volume.
+fn hand_over(server: &Server, caller: &Caller) -> Answered<Answer> {
+    if server.mount().is_some() {
+        return Err(Failure::new(FailureKind::Busy, "the volume is mounted"));
+    }
+    if !caller.is_root() && caller.uid != rustix::process::geteuid().as_raw() {
+        let message = "another user's process owns the volume";
+        return Err(Failure::new(FailureKind::Permission, message));
+    }
+    server.hand_over();
+    Ok(Answer::Nothing)
+}
+
+/// A node found by its path, given back when this drops.
+pub(super) struct Held<'a> {
+    fs: &'a Fs,
+    pub(super) entry: Entry,
+    path: Vec<u8>,
+}
+
+impl<'a> Held<'a> {
+    pub(super) fn resolve(
+        fs: &'a Fs,
+        caller: &Caller,
+        path: &[u8],
+        follow: Follow,
+    ) -> Answered<Held<'a>> {
+        let found = fs.resolve(caller, path, follow);
+        let entry = found.map_err(|error| about(error, path))?;
+        Ok(Held { fs, entry, path: path.to_vec() })
+    }
+
+    fn target(&self, caller: &Caller) -> Answered<Option<Bytes>> {
+        if self.entry.attr.kind != Kind::Symlink {
+            return Ok(None);
+        }
+        match self.fs.readlink(caller, self.entry.node) {
+            Ok(target) => Ok(Some(Bytes(target))),
+            Err(error) => Err(about(error, &self.path)),
+        }
+    }
+}
+
+impl Drop for Held<'_> {
+    fn drop(&mut self) {
+        self.fs.forget(self.entry.node, 1);
+    }
+}
+
+/// Does something to the directory at a path.
+fn at<T>(
+    fs: &Fs,
+    caller: &Caller,
+    path: &[u8],
+    then: impl FnOnce(NodeId) -> FsResult<T>,
+) -> Answered<T> {
+    let held = Held::resolve(fs, caller, path, Follow::Yes)?;
+    then(held.entry.node).map_err(|error| about(error, path))
+}
+
+/// Does something to a name in the directory above it.
+pub(super) fn below<T>(
+    fs: &Fs,
+    caller: &Caller,
+    path: &[u8],
+    then: impl FnOnce(NodeId, &[u8]) -> FsResult<T>,
+) -> Answered<T> {
+    let (parent, name) = split(path)?;
+    let held = Held::resolve(fs, caller, parent, Follow::Yes)?;
+    then(held.entry.node, name).map_err(|error| about(error, path))
+}
+
+/// Divides a path into the directory and the name in it.
+pub(super) fn split(path: &[u8]) -> Answered<(&[u8], &[u8])> {
+    let end = path.iter().rposition(|&byte| byte != b'/').map_or(0, |last| last + 1);
+    let start = path[..end].iter().rposition(|&byte| byte == b'/').map_or(0, |slash| slash + 1);
+    let name = &path[start..end];
+    if matches!(name, b"" | b"." | b"..") {
+        let message = "the path must end with a name";
+        return Err(Failure::new(FailureKind::Invalid, message).at(path));
+    }
+    Ok((if start == 0 { b"/" } else { &path[..start] }, name))
+}
+
+/// An error about a path.
+pub(super) fn about(error: FsError, path: &[u8]) -> Failure {
+    let failure = Failure::from(error).at(path);
+    match failure.kind {
+        FailureKind::NoSpace => {
+            failure.hint("free room on the medium of the volume; what is in it stays readable")
+        }
+        FailureKind::Damaged => failure.hint("the rest of the volume can be used"),
+        _ => failure,
+    }
+}
+
+/// An error about a path and a snapshot of it.
+fn named(failure: Failure, snapshot: &[u8], who: &str) -> Failure {
+    if failure.kind == FailureKind::NotFound {
+        let message = format!("no such directory or snapshot ({})", snapshot.escape_ascii());
+        return Failure { message, ..failure }.hint("`pando snapshot list` shows what there is");
+    }
+    advise(failure, who)
+}
+
+/// Says who may, to one who may not, and what to do about a name that is taken.
+fn advise(failure: Failure, who: &str) -> Failure {
+    match failure.kind {
+        FailureKind::Permission => failure.hint(who),
+        FailureKind::Exists => failure.hint("choose another name, or remove that one first"),
+        _ => failure,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::split;
+
+    #[test]
+    fn paths_divide_at_the_last_name() {
+        assert_eq!(split(b"/a/b//").unwrap(), (&b"/a/"[..], &b"b"[..]));
+        assert_eq!(split(b"/a").unwrap(), (&b"/"[..], &b"a"[..]));
+        for path in [&b"/"[..], b"", b"///", b"/a/..", b"/."] {
+            assert!(split(path).is_err(), "{}", path.escape_ascii());
+        }
+    }
+}

@@ -1,0 +1,147 @@
+//! One connection: hello, then requests one after the other, each with the rights that the kernel
+//! says the other side has.
+
+use std::io::{self, BufReader, BufWriter, Write};
+use std::os::fd::AsFd;
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::net::UnixStream;
+
+use client::Peer;
+use inode::{Caller, Enforce};
+use wire::{
+    Answer, Body, Bytes, Call, Failure, FailureKind, FrameError, HELLO_MAGIC, Hello, Reply,
+    Request, VERSION, Welcome, decode, encode, read_frame, write_frame,
+};
+
+use super::calls;
+use super::import::Import;
+use super::server::Server;
+
+/// Where the parts and the end of an answer go.
+pub(super) struct Replies {
+    writer: BufWriter<UnixStream>,
+    id: u32,
+    buffer: Vec<u8>,
+}
+
+impl Replies {
+    /// Sends a part, or the end.
+    pub(super) fn send(&mut self, body: Body) -> io::Result<()> {
+        self.buffer.clear();
+        encode(&Reply { id: self.id, body }, &mut self.buffer);
+        write_frame(&mut self.writer, &self.buffer)
+    }
+
+    /// Sends a part of a request that can fail otherwise too.
+    pub(super) fn part(&mut self, body: Body) -> Result<(), Failure> {
+        self.send(body).map_err(|error| {
+            Failure::new(FailureKind::Interrupted, format!("the caller went away: {error}"))
+        })
+    }
+}
+
+/// Serves a connection to its end.
+pub(super) fn serve(server: &Server, id: u64, stream: UnixStream) {
+    if let Err(error) = try_serve(server, id, stream) {
+        tracing::debug!(%error, "a connection ended");
+    }
+}
+
+fn try_serve(server: &Server, id: u64, stream: UnixStream) -> Result<(), FrameError> {
+    let peer = client::peer(stream.as_fd())?;
+    let caller = caller(peer);
+    let mut reader = BufReader::with_capacity(256 << 10, stream.try_clone()?);
+    let writer = BufWriter::with_capacity(64 << 10, stream);
+    let mut replies = Replies { writer, id: 0, buffer: Vec::new() };
+    let mut frame = Vec::new();
+    read_frame(&mut reader, &mut frame)?;
+    if !welcome(server, &frame, &mut replies)? {
+        return Ok(());
+    }
+    let mut import: Option<Import<'_>> = None;
+    loop {
+        if reader.buffer().is_empty() {
+            replies.writer.flush()?;
+        }
+        read_frame(&mut reader, &mut frame)?;
+        let request: Request<'_> = match decode(&frame) {
+            Ok(request) => request,
+            Err(error) => {
+                let failure = Failure::new(FailureKind::Protocol, error.to_string());
+                replies.send(Body::Failed(failure))?;
+                replies.writer.flush()?;
+                return Ok(());
+            }
+        };
+        if !server.set_busy(id, true) && import.is_none() {
+            return Ok(());
+        }
+        replies.id = request.id;
+        answer(server, &caller, request.call, &mut import, &mut replies)?;
+        if import.is_none() && !server.set_busy(id, false) {
+            replies.writer.flush()?;
+            return Ok(());
+        }
+    }
+}
+
+/// Answers hello. `false`: the two do not speak one version, and that is all that was to be said.
+fn welcome(server: &Server, frame: &[u8], replies: &mut Replies) -> io::Result<bool> {
+    let known = matches!(decode::<Hello>(frame), Ok(Hello { magic: HELLO_MAGIC, .. }));
+    if !known {
+        return Ok(false);
+    }
+    let mount_point = server.mount_point().map(|path| Bytes::from(path.as_os_str().as_bytes()));
+    let welcome =
+        Welcome { magic: HELLO_MAGIC, version: VERSION, pid: std::process::id(), mount_point };
+    replies.buffer.clear();
+    encode(&welcome, &mut replies.buffer);
+    write_frame(&mut replies.writer, &replies.buffer)?;
+    replies.writer.flush()?;
+    Ok(matches!(decode::<Hello>(frame), Ok(Hello { version: VERSION, .. })))
+}
+
+fn caller(peer: Peer) -> Caller {
+    let Peer { uid, gid, groups, .. } = peer;
+    Caller { uid, gid, groups, enforce: Enforce::Here }
+}
+
+fn answer<'a>(
+    server: &'a Server,
+    caller: &Caller,
+    call: Call<'_>,
+    import: &mut Option<Import<'a>>,
+    replies: &mut Replies,
+) -> io::Result<()> {
+    let answered = match (call, import.as_mut()) {
+        (Call::ImportOpen { path, directory }, _) => {
+            Import::open(server.fs(), caller, path, directory, replies).map(|(opened, existed)| {
+                *import = Some(opened);
+                Answer::Entered { existed }
+            })
+        }
+        (Call::Import { items }, Some(import)) => {
+            import.items(items);
+            return Ok(());
+        }
+        (Call::ImportEnter { name }, Some(import)) => {
+            import.enter_existing(name, replies).map(|existed| Answer::Entered { existed })
+        }
+        (Call::ImportFlush, Some(import)) => Ok(import.take_errors()),
+        (Call::ImportClose, Some(finished)) => {
+            let closed = finished.close();
+            *import = None;
+            server.settle();
+            closed
+        }
+        (
+            Call::Import { .. } | Call::ImportEnter { .. } | Call::ImportFlush | Call::ImportClose,
+            None,
+        ) => Err(Failure::new(FailureKind::Protocol, "no import is open")),
+        (call, _) => calls::answer(server, caller, &call, replies),
+    };
+    replies.send(match answered {
+        Ok(answer) => Body::Done(answer),
+        Err(failure) => Body::Failed(failure),
+    })
+}

@@ -1,0 +1,85 @@
+//! Who is the owner: the process that holds the lock of `owner.lock`. The kernel gives it to one
+//! and takes it from the dead, so nothing is ever left over that somebody would have to clean up.
+
+use std::time::Duration;
+
+use client::{Connection, Opened};
+use device::{Env, Lock};
+use wire::{Answer, Call, Failure, FailureKind};
+
+use super::{Start, lock_holder};
+use crate::failure::{self, Result};
+use crate::session;
+
+/// The lock file in the volume directory.
+pub(super) const LOCK: &str = "owner.lock";
+
+/// How long a predecessor may take to leave before we give up.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// How long a mount waits for an owner that was asked to hand over and still answers others.
+const HANDOVER_PATIENCE: Duration = Duration::from_secs(600);
+
+/// How an election went.
+pub(super) enum Elected {
+    /// We own the volume as long as this lives.
+    Owner(Box<dyn Lock>),
+    /// Another process does, and listens.
+    Taken,
+}
+
+/// Takes the lock, or finds out who has it. A mount asks an owner that has none to leave.
+pub(super) fn elect(start: &Start, env: &Env) -> Result<Elected> {
+    let clock = &env.clock;
+    let begin = clock.monotonic();
+    let mut patience = PATIENCE;
+    loop {
+        let lock = env.device.try_lock(LOCK);
+        if let Some(lock) = lock.map_err(|error| failure::device(&start.volume, &error))? {
+            lock.describe(&format!("{}\n", std::process::id()))
+                .map_err(|error| failure::device(&start.volume, &error))?;
+            return Ok(Elected::Owner(lock));
+        }
+        match Connection::open(&start.volume)? {
+            Opened::Connected(connection) if start.mount.is_some() => {
+                patience = HANDOVER_PATIENCE;
+                ask_to_leave(start, connection)?;
+            }
+            Opened::Connected(_) => return Ok(Elected::Taken),
+            // It starts, or leaves.
+            Opened::NoOwner | Opened::Leaving => {}
+        }
+        if clock.monotonic().saturating_sub(begin) > patience {
+            return Err(stuck(start));
+        }
+        clock.sleep(Duration::from_millis(3));
+    }
+}
+
+fn ask_to_leave(start: &Start, mut connection: Connection) -> Result<()> {
+    let welcome = connection.welcome();
+    if let Some(mount_point) = &welcome.mount_point {
+        let message = format!(
+            "{} is mounted on {} already, by process {}",
+            start.volume.display(),
+            mount_point.lossy(),
+            welcome.pid
+        );
+        let hint = format!("`pando umount {}` unmounts it", mount_point.lossy());
+        return Err(Failure::new(FailureKind::Busy, message).hint(hint));
+    }
+    match connection.ask(Call::HandOver) {
+        Ok(Answer::Nothing) => Ok(()),
+        Ok(other) => Err(session::unexpected(&other)),
+        // It left before it could answer, which is what we want.
+        Err(failure) if failure.kind == FailureKind::Other => Ok(()),
+        Err(failure) => Err(failure),
+    }
+}
+
+fn stuck(start: &Start) -> Failure {
+    let who =
+        lock_holder(&start.volume).map_or("another process".into(), |pid| format!("process {pid}"));
+    let message = format!("{who} owns {} and neither answers nor leaves", start.volume.display());
+    Failure::new(FailureKind::Busy, message).hint("if it hangs, end it: the volume recovers")
+}

@@ -1,0 +1,428 @@
+//! The owner's side of an import: does the items of a walk, one after the other, as the caller.
+//!
+//! An item that fails is noted and the rest goes on; what lies below a directory that could not
+//! be made is left out. A file gets its times last, so that one which was cut off by a crash or
+//! by Ctrl-C does not look complete to the next run.
+
+use std::collections::BTreeMap;
+
+use device::Timestamp;
+use fs::{FileSystem, Follow, Fs, FsResult, NewNode, SetXattr};
+use inode::{Caller, FsError, Kind, NodeId, SetAttr, SetTime};
+use wire::{
+    Answer, Body, Bytes, DecodeError, Failure, FailureKind, ImportAttr, Item, ItemError, Items,
+    ListEntry,
+};
+
+use super::calls::{Held, about, split};
+use super::connection::Replies;
+use super::list;
+
+/// Most errors that are told in full between two flushes.
+const ERRORS_MAX: usize = 100;
+
+/// Permission bits until an item has its own.
+const MODE_MEANWHILE: u32 = 0o600;
+const DIRECTORY_MODE_MEANWHILE: u32 = 0o700;
+
+type Xattrs<'a> = [(&'a [u8], &'a [u8])];
+
+/// An import under way on one connection.
+pub(super) struct Import<'a> {
+    fs: &'a Fs,
+    caller: Caller,
+    levels: Vec<Level>,
+    /// Directories below one that could not be made.
+    left_out: u64,
+    begun: Option<Begun>,
+    held: BTreeMap<u64, NodeId>,
+    /// The name that the only item is to get, when not a directory is imported.
+    single: Option<Vec<u8>>,
+    errors: Vec<ItemError>,
+    more_errors: u64,
+}
+
+struct Level {
+    node: NodeId,
+    name: Vec<u8>,
+}
+
+struct Begun {
+    node: NodeId,
+    name: Vec<u8>,
+    failed: bool,
+}
+
+impl<'a> Import<'a> {
+    /// Begins; the second value tells whether the destination was there before.
+    pub(super) fn open(
+        fs: &'a Fs,
+        caller: &Caller,
+        path: &[u8],
+        directory: bool,
+        replies: &mut Replies,
+    ) -> Result<(Import<'a>, bool), Failure> {
+        let mut import = Import {
+            fs,
+            caller: caller.clone(),
+            levels: Vec::new(),
+            left_out: 0,
+            begun: None,
+            held: BTreeMap::new(),
+            single: None,
+            errors: Vec::new(),
+            more_errors: 0,
+        };
+        if path.iter().all(|&byte| byte == b'/') {
+            if !directory {
+                return Err(about(FsError::IsDirectory, b"/"));
+            }
+            let root = fs.resolve(caller, b"/", Follow::Yes).map_err(|e| about(e, path))?;
+            import.levels.push(Level { node: root.node, name: Vec::new() });
+            import.list(root.node, replies)?;
+            return Ok((import, true));
+        }
+        let (parent, name) = split(path)?;
+        let held = Held::resolve(fs, caller, parent, Follow::Yes)?;
+        if directory {
+            let (node, existed) =
+                import.make_directory(held.entry.node, name).map_err(|error| about(error, path))?;
+            import.levels.push(Level { node, name: Vec::new() });
+            if existed {
+                import.list(node, replies)?;
+            }
+            Ok((import, existed))
+        } else {
+            let existed = import.tell_existing(held.entry.node, name, replies)?;
+            // The level gets a look-up of its own; the one of `held` goes with it.
+            let parent = fs.resolve(caller, parent, Follow::Yes).map_err(|e| about(e, path))?;
+            import.levels.push(Level { node: parent.node, name: Vec::new() });
+            import.single = Some(name.to_vec());
+            Ok((import, existed))
+        }
+    }
+
+    /// Does items in order.
+    pub(super) fn items(&mut self, mut bytes: &[u8]) {
+        while let Some(item) = Items::next(&mut bytes) {
+            match item {
+                Ok(item) => self.item(&item),
+                Err(DecodeError::Malformed(_) | DecodeError::Trailing(_)) => {
+                    self.failed(b"", &FsError::InvalidArgument("an item that is not understood"));
+                    return;
+                }
+            }
+        }
+    }
+
+    /// Goes into a directory that may be there, and tells what it holds.
+    pub(super) fn enter_existing(
+        &mut self,
+        name: &[u8],
+        replies: &mut Replies,
+    ) -> Result<bool, Failure> {
+        let parent = self.levels.last().filter(|_| self.left_out == 0).map(|level| level.node);
+        let Some(parent) = parent else {
+            return Err(Failure::new(FailureKind::Protocol, "there is no directory to enter from"));
+        };
+        let (node, existed) =
+            self.make_directory(parent, name).map_err(|error| about(error, name))?;
+        self.levels.push(Level { node, name: name.to_vec() });
+        if existed {
+            self.list(node, replies)?;
+        }
+        Ok(existed)
+    }
+
+    /// What failed since this was last asked.
+    pub(super) fn take_errors(&mut self) -> Answer {
+        let errors = std::mem::take(&mut self.errors);
+        Answer::Imported { errors, more: std::mem::take(&mut self.more_errors) }
+    }
+
+    /// Ends the import durably.
+    pub(super) fn close(&mut self) -> Result<Answer, Failure> {
+        self.fs.sync().map_err(Failure::from)?;
+        Ok(self.take_errors())
+    }
+
+    fn list(&self, node: NodeId, replies: &mut Replies) -> Result<(), Failure> {
+        list::entries(self.fs, &self.caller, node, b"", replies, &mut |_, child, _| {
+            self.fs.forget(child, 1);
+        })
+    }
+
+    /// Tells what is under the name of the only item.
+    fn tell_existing(
+        &self,
+        parent: NodeId,
+        name: &[u8],
+        replies: &mut Replies,
+    ) -> Result<bool, Failure> {
+        match self.fs.lookup(&self.caller, parent, name) {
+            Ok(entry) => {
+                self.fs.forget(entry.node, 1);
+                if entry.attr.kind == Kind::Directory {
+                    return Err(about(FsError::IsDirectory, name)
+                        .hint("end the destination with the name that the copy is to have"));
+                }
+                let listed =
+                    ListEntry { name: name.into(), attr: (&entry.attr).into(), target: None };
+                let part = Body::Entries { directory: Bytes::default(), entries: vec![listed] };
+                replies.part(part)?;
+                Ok(true)
+            }
+            Err(FsError::NotFound) => Ok(false),
+            Err(error) => Err(about(error, name)),
+        }
+    }
+
+    /// Makes a directory or finds it there; either way with a look-up of ours.
+    fn make_directory(&self, parent: NodeId, name: &[u8]) -> FsResult<(NodeId, bool)> {
+        match self.fs.mkdir(&self.caller, parent, name, DIRECTORY_MODE_MEANWHILE) {
+            Ok(entry) => Ok((entry.node, false)),
+            Err(FsError::Exists) => {
+                let entry = self.fs.lookup(&self.caller, parent, name)?;
+                if entry.attr.kind == Kind::Directory {
+                    Ok((entry.node, true))
+                } else {
+                    self.fs.forget(entry.node, 1);
+                    Err(FsError::NotDirectory)
+                }
+            }
+            Err(error) => Err(error),
+        }
+    }
+
+    fn item(&mut self, item: &Item<'_>) {
+        match item {
+            Item::Enter { name } => self.enter(name),
+            Item::Leave { attr, xattrs } => self.leave(attr, xattrs),
+            _ if self.left_out > 0 => {}
+            Item::Data { offset, bytes } => self.data(*offset, bytes),
+            Item::End { size, attr, xattrs, hold } => self.end(*size, attr, xattrs, *hold),
+            Item::Begin { name } => {
+                let name = self.own_name(name);
+                let made = self.make_node(&name, Kind::File, 0);
+                match made {
+                    Ok(node) => self.begun = Some(Begun { node, name, failed: false }),
+                    Err(error) => {
+                        self.begun = None;
+                        self.failed(&name, &error);
+                    }
+                }
+            }
+            Item::File { name, attr, xattrs, data, hold } => {
+                self.finish(name, *hold, |import, name| {
+                    let node = import.make_node(name, Kind::File, 0)?;
+                    let filled = if data.is_empty() {
+                        Ok(())
+                    } else {
+                        import.fs.write(&import.caller, node, 0, data)
+                    };
+                    import.kept(node, filled.and_then(|()| import.dress(node, attr, xattrs)))
+                });
+            }
+            Item::Symlink { name, target, attr, hold } => {
+                self.finish(name, *hold, |import, name| {
+                    let parent = import.parent();
+                    let made = import.replacing(name, |import| {
+                        import.fs.symlink(&import.caller, parent, name, target)
+                    })?;
+                    let changes = SetAttr { mode: None, ..changes(attr) };
+                    let set = import.fs.setattr(&import.caller, made.node, &changes).map(drop);
+                    import.kept(made.node, set)
+                });
+            }
+            Item::Special { name, kind, rdev, attr, hold } => {
+                self.finish(name, *hold, |import, name| {
+                    let node = import.make_node(name, (*kind).into(), *rdev)?;
+                    import.kept(node, import.dress(node, attr, &[]))
+                });
+            }
+            Item::Link { name, held } => {
+                self.finish(name, 0, |import, name| {
+                    let Some(&target) = import.held.get(held) else {
+                        return Err(FsError::InvalidArgument("the first of its links failed"));
+                    };
+                    let parent = import.parent();
+                    let made = import.replacing(name, |import| {
+                        import.fs.link(&import.caller, target, parent, name)
+                    })?;
+                    Ok(made.node)
+                });
+            }
+            Item::Hold { name, hold } => {
+                self.finish(name, *hold, |import, name| {
+                    Ok(import.fs.lookup(&import.caller, import.parent(), name)?.node)
+                });
+            }
+        }
+    }
+
+    fn enter(&mut self, name: &[u8]) {
+        if self.left_out > 0 {
+            self.left_out += 1;
+            return;
+        }
+        match self.make_directory(self.parent(), name) {
+            Ok((node, _)) => self.levels.push(Level { node, name: name.to_vec() }),
+            Err(error) => {
+                self.failed(name, &error);
+                self.left_out = 1;
+            }
+        }
+    }
+
+    fn leave(&mut self, attr: &ImportAttr, xattrs: &Xattrs<'_>) {
+        if self.left_out > 0 {
+            self.left_out -= 1;
+            return;
+        }
+        let Some(level) = self.levels.last() else { return };
+        if let Err(error) = self.dress(level.node, attr, xattrs) {
+            self.failed(b"", &error);
+        }
+        // The first directory stays until the end: items may follow only below it.
+        if self.levels.len() > 1
+            && let Some(level) = self.levels.pop()
+        {
+            self.fs.forget(level.node, 1);
+        }
+    }
+
+    fn data(&mut self, offset: u64, bytes: &[u8]) {
+        let Some(begun) = &mut self.begun else { return };
+        if begun.failed {
+            return;
+        }
+        if let Err(error) = self.fs.write(&self.caller, begun.node, offset, bytes) {
+            begun.failed = true;
+            let name = begun.name.clone();
+            self.failed(&name, &error);
+        }
+    }
+
+    fn end(&mut self, size: u64, attr: &ImportAttr, xattrs: &Xattrs<'_>, hold: u64) {
+        let Some(Begun { node, name, failed }) = self.begun.take() else { return };
+        if failed {
+            self.fs.forget(node, 1);
+            return;
+        }
+        let sized = SetAttr { size: Some(size), ..SetAttr::default() };
+        let done = self
+            .fs
+            .setattr(&self.caller, node, &sized)
+            .and_then(|_| self.dress(node, attr, xattrs));
+        match done {
+            Ok(()) => self.hold(node, hold),
+            Err(error) => {
+                self.fs.forget(node, 1);
+                self.failed(&name, &error);
+            }
+        }
+    }
+
+    /// Does an item that leaves a node with a look-up, and holds or forgets that.
+    fn finish(
+        &mut self,
+        name: &[u8],
+        hold: u64,
+        make: impl FnOnce(&Import<'a>, &[u8]) -> FsResult<NodeId>,
+    ) {
+        let name = self.own_name(name);
+        match make(self, &name) {
+            Ok(node) => self.hold(node, hold),
+            Err(error) => self.failed(&name, &error),
+        }
+    }
+
+    fn hold(&mut self, node: NodeId, hold: u64) {
+        let gone = if hold == 0 { Some(node) } else { self.held.insert(hold, node) };
+        if let Some(node) = gone {
+            self.fs.forget(node, 1);
+        }
+    }
+
+    fn kept(&self, node: NodeId, done: FsResult<()>) -> FsResult<NodeId> {
+        if done.is_err() {
+            self.fs.forget(node, 1);
+        }
+        done.map(|()| node)
+    }
+
+    fn own_name(&self, name: &[u8]) -> Vec<u8> {
+        self.single.clone().unwrap_or_else(|| name.to_vec())
+    }
+
+    fn parent(&self) -> NodeId {
+        self.levels.last().expect("invariant: the first directory stays until the end").node
+    }
+
+    fn make_node(&self, name: &[u8], kind: Kind, rdev: u32) -> FsResult<NodeId> {
+        let parent = self.parent();
+        let new = NewNode { kind, mode: MODE_MEANWHILE, rdev };
+        self.replacing(name, |import| import.fs.mknod(&import.caller, parent, name, &new))
+            .map(|entry| entry.node)
+    }
+
+    /// Makes a name; what it is taken by goes first, unless that is a directory.
+    fn replacing<T>(&self, name: &[u8], make: impl Fn(&Import<'a>) -> FsResult<T>) -> FsResult<T> {
+        match make(self) {
+            Err(FsError::Exists) => {
+                self.fs.unlink(&self.caller, self.parent(), name)?;
+                make(self)
+            }
+            made => made,
+        }
+    }
+
+    /// Gives a node its attributes: mode last of all but the times, as writing needs ours.
+    fn dress(&self, node: NodeId, attr: &ImportAttr, xattrs: &Xattrs<'_>) -> FsResult<()> {
+        for (name, value) in xattrs {
+            self.fs.setxattr(&self.caller, node, name, value, SetXattr::Any)?;
+        }
+        self.fs.setattr(&self.caller, node, &changes(attr)).map(drop)
+    }
+
+    fn failed(&mut self, name: &[u8], error: &FsError) {
+        if self.errors.len() >= ERRORS_MAX {
+            self.more_errors += 1;
+            return;
+        }
+        let mut path = Vec::new();
+        for part in self.levels.iter().map(|level| level.name.as_slice()).chain([name]) {
+            if !part.is_empty() {
+                if !path.is_empty() {
+                    path.push(b'/');
+                }
+                path.extend_from_slice(part);
+            }
+        }
+        let fatal = matches!(error, FsError::NoSpace | FsError::ReadOnly(_));
+        let kind = FailureKind::from(error);
+        self.errors.push(ItemError { path: Bytes(path), message: error.to_string(), fatal, kind });
+    }
+}
+
+impl Drop for Import<'_> {
+    fn drop(&mut self) {
+        let begun = self.begun.take().map(|begun| begun.node);
+        let levels = self.levels.iter().map(|level| level.node);
+        for node in levels.chain(self.held.values().copied()).chain(begun) {
+            self.fs.forget(node, 1);
+        }
+    }
+}
+
+fn changes(attr: &ImportAttr) -> SetAttr {
+    SetAttr {
+        mode: Some(attr.mode),
+        uid: attr.owner.map(|(uid, _)| uid),
+        gid: attr.owner.map(|(_, gid)| gid),
+        size: None,
+        atime: Some(SetTime::At(Timestamp(attr.atime))),
+        mtime: Some(SetTime::At(Timestamp(attr.mtime))),
+        ctime: None,
+    }
+}

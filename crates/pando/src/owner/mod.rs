@@ -1,0 +1,214 @@
+//! The owner of a volume: the one process that has it open. It holds the volume's lock, listens
+//! on its socket, drives its background work, and mounts it where that is asked for.
+//!
+//! Life of an owner:
+//! 1. `elect`: take the lock, or find that another process has it.
+//! 2. Listen at once, so that commands wait in the socket's queue and not in a loop.
+//! 3. Open the volume, mount it, tell whoever started us.
+//! 4. `server`: answer until a signal, an unmount, a hand-over or idleness ends it.
+//! 5. Leave: no new connections, requests under way end, background work stops, the volume is
+//!    closed. The lock goes last, so that a successor finds a closed volume.
+
+mod background;
+mod calls;
+mod connection;
+pub(crate) mod detach;
+mod elect;
+mod import;
+mod list;
+mod server;
+mod signals;
+
+use std::os::unix::net::UnixListener;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, mpsc};
+use std::time::Duration;
+
+use client::Launch;
+use device::{Env, Lock};
+use fs::{FileSystem, Fs};
+use store::Durability;
+use wire::{Failure, FailureKind};
+
+use crate::failure::{self, Result};
+use elect::Elected;
+use server::{Event, Server};
+
+/// How long open files may keep a mount that is told to end by a signal.
+const LAZY_PATIENCE: Duration = Duration::from_secs(5);
+
+/// What an owner is to do.
+#[derive(Debug, Clone)]
+pub(crate) struct Start {
+    /// The volume directory.
+    pub(crate) volume: PathBuf,
+    /// Where to mount it, if at all.
+    pub(crate) mount: Option<MountStart>,
+    /// How long to stay without a request when it is not mounted; `None` for ever.
+    pub(crate) idle: Option<Duration>,
+}
+
+/// A mount to make.
+#[derive(Debug, Clone)]
+pub(crate) struct MountStart {
+    /// Where.
+    pub(crate) mount_point: PathBuf,
+    /// Lists of options, comma-separated.
+    pub(crate) options: Vec<String>,
+}
+
+/// Owns a volume until it is time to leave. `tell` hears once how the start went, unless it
+/// failed, which is returned.
+pub(crate) fn run(start: &Start, tell: &mut dyn FnMut(&Launch)) -> Result<()> {
+    let env = Env::system(&start.volume).map_err(|error| failure::device(&start.volume, &error))?;
+    let header = env.device.metadata(format::volume::FILE);
+    if header.map_err(|error| failure::device(&start.volume, &error))?.is_none() {
+        // Found before the lock is taken, so that no lock file appears in strange directories.
+        return Err(failure::open(&start.volume, &fs::OpenError::NotAVolume));
+    }
+    let lock = match elect::elect(start, &env)? {
+        Elected::Owner(lock) => lock,
+        Elected::Taken => {
+            tell(&Launch::Taken);
+            return Ok(());
+        }
+    };
+    let listener = client::bind(&start.volume)
+        .map_err(|error| failure::io("listen in", &start.volume, &error))?;
+    let ended = own(start, &env, listener, tell);
+    client::remove_socket(&start.volume).unwrap_or_default();
+    release(lock);
+    ended
+}
+
+fn release(lock: Box<dyn Lock>) {
+    if let Err(error) = lock.describe("") {
+        tracing::debug!(%error, "the lock file keeps our number");
+    }
+    drop(lock);
+}
+
+fn own(
+    start: &Start,
+    env: &Env,
+    listener: UnixListener,
+    tell: &mut dyn FnMut(&Launch),
+) -> Result<()> {
+    let (events, inbox) = mpsc::channel();
+    signals::watch(events.clone())
+        .map_err(|error| failure::io("watch signals for", &start.volume, &error))?;
+    let options = options(start)?;
+    let opened = Fs::open(env.clone(), &open_options(options.as_ref()));
+    let fs = opened.map_err(|error| failure::open(&start.volume, &error))?;
+    let volume = start.volume.clone();
+    let server = Server::new(volume, Arc::clone(&fs), Arc::clone(&env.clock), events.clone());
+    let served = match options {
+        None => Ok(None),
+        Some(options) => mount(&fs, &options, events).map(Some),
+    };
+    let ended = served.and_then(|mount| {
+        if let Some(mount) = &mount {
+            server.set_mount(Arc::clone(mount));
+        }
+        serve(start, &server, listener, &inbox, tell)
+    });
+    server.end_background();
+    let closed = fs.close();
+    ended.and(closed.map_err(|error| {
+        let failure = Failure::from(error);
+        let message = format!("closing {}: {failure}", start.volume.display());
+        Failure::new(failure.kind, message)
+    }))
+}
+
+/// Mounts, and has an event sent when the mount is gone.
+fn mount(
+    fs: &Arc<Fs>,
+    options: &fuse::MountOptions,
+    events: mpsc::Sender<Event>,
+) -> Result<Arc<fuse::Mount>> {
+    let shared: Arc<dyn FileSystem> = Arc::clone(fs) as Arc<dyn FileSystem>;
+    let mount = fuse::mount(shared, options).map_err(|error| failure::mount(&error))?;
+    let mount = Arc::new(mount);
+    let watched = Arc::clone(&mount);
+    device::spawn("unmounted", move || {
+        let ended = watched.wait();
+        // The owner may have left by itself meanwhile.
+        events.send(Event::Unmounted(ended.map_err(|error| error.to_string()))).unwrap_or_default();
+    })
+    .map_err(|error| Failure::new(FailureKind::Other, format!("cannot start a thread: {error}")))?;
+    Ok(mount)
+}
+
+/// Answers requests until something ends it.
+fn serve(
+    start: &Start,
+    server: &Arc<Server>,
+    listener: UnixListener,
+    inbox: &mpsc::Receiver<Event>,
+    tell: &mut dyn FnMut(&Launch),
+) -> Result<()> {
+    server.start(listener)?;
+    tell(&Launch::Ready { pid: std::process::id() });
+    tracing::info!(volume = %start.volume.display(), pid = std::process::id(), "owner is ready");
+    let idle = start.idle.filter(|_| start.mount.is_none());
+    let reason = server.wait(inbox, idle);
+    tracing::info!(volume = %start.volume.display(), ?reason, "owner leaves");
+    match reason {
+        Event::HandOver | Event::Idle => {
+            server.leave(None);
+            Ok(())
+        }
+        Event::Signal => {
+            unmount(server);
+            server.leave(Some(LAZY_PATIENCE));
+            Ok(())
+        }
+        Event::Unmounted(ended) => {
+            server.leave(Some(LAZY_PATIENCE));
+            ended.map_err(|message| Failure::new(FailureKind::Other, message))
+        }
+    }
+}
+
+fn unmount(server: &Server) {
+    let Some(mount) = server.mount() else { return };
+    match mount.unmount() {
+        Ok(fuse::Unmounted::Clean) => {}
+        Ok(fuse::Unmounted::Lazy) => {
+            if mount.wait_for(LAZY_PATIENCE).is_none() {
+                tracing::warn!("open files lose the mount: the owner was told to end");
+            }
+        }
+        Err(error) => tracing::warn!(%error, "not unmounted"),
+    }
+}
+
+fn options(start: &Start) -> Result<Option<fuse::MountOptions>> {
+    let Some(mount) = &start.mount else { return Ok(None) };
+    let mut options = fuse::MountOptions::new(&start.volume, &mount.mount_point);
+    for list in &mount.options {
+        options.parse(list).map_err(|error| failure::mount(&error.into()))?;
+    }
+    Ok(Some(options))
+}
+
+fn open_options(mount: Option<&fuse::MountOptions>) -> fs::OpenOptions {
+    let mut options = fs::OpenOptions::default();
+    if let Some(mount) = mount {
+        options.read_only = mount.read_only;
+        if mount.sync {
+            options.durability = Durability::Sync;
+        }
+        if mount.atime == fuse::Atime::Never {
+            options.atime = fs::Atime::Never;
+        }
+    }
+    options
+}
+
+/// Whether the process in a lock file is worth naming.
+fn lock_holder(volume: &Path) -> Option<u32> {
+    let text = std::fs::read_to_string(volume.join(elect::LOCK)).ok()?;
+    text.trim().parse().ok()
+}

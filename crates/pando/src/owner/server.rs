@@ -1,0 +1,275 @@
+//! The socket's side of an owner: accepts connections, knows which of them are in the middle of
+//! something, and decides when it is time to leave.
+
+use std::collections::BTreeMap;
+use std::net::Shutdown;
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::{Path, PathBuf};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender};
+use std::sync::{Arc, OnceLock};
+use std::time::Duration;
+
+use device::Clock;
+use fs::Fs;
+use parking_lot::{Condvar, Mutex};
+use wire::{Failure, FailureKind};
+
+use super::background::Background;
+use super::connection;
+use crate::failure::{self, Result};
+
+/// Most connections at once; more wait in the socket's queue.
+const CONNECTIONS_MAX: usize = 256;
+
+/// How long a command waits until its effect is seen through the mount.
+const SETTLE_PATIENCE: Duration = Duration::from_secs(2);
+
+/// What ends an owner.
+#[derive(Debug)]
+pub(super) enum Event {
+    /// A signal.
+    Signal,
+    /// A mount wants the volume.
+    HandOver,
+    /// Nothing happened for long.
+    Idle,
+    /// The mount is gone, in order or with an error.
+    Unmounted(std::result::Result<(), String>),
+}
+
+/// What the threads of an owner share.
+pub(super) struct Server {
+    volume: PathBuf,
+    fs: Arc<Fs>,
+    clock: Arc<dyn Clock>,
+    events: Sender<Event>,
+    mount: OnceLock<Arc<fuse::Mount>>,
+    background: Background,
+    registry: Mutex<Registry>,
+    changed: Condvar,
+    listener: OnceLock<Arc<UnixListener>>,
+}
+
+struct Registry {
+    open: BTreeMap<u64, Open>,
+    last_id: u64,
+    leaving: bool,
+    last_active: Duration,
+}
+
+struct Open {
+    stream: UnixStream,
+    busy: bool,
+}
+
+impl Server {
+    pub(super) fn new(
+        volume: PathBuf,
+        fs: Arc<Fs>,
+        clock: Arc<dyn Clock>,
+        events: Sender<Event>,
+    ) -> Arc<Server> {
+        let last_active = clock.monotonic();
+        let registry = Registry { open: BTreeMap::new(), last_id: 0, leaving: false, last_active };
+        Arc::new(Server {
+            volume,
+            fs,
+            clock,
+            events,
+            mount: OnceLock::new(),
+            background: Background::new(),
+            registry: Mutex::new(registry),
+            changed: Condvar::new(),
+            listener: OnceLock::new(),
+        })
+    }
+
+    /// The volume.
+    pub(super) fn fs(&self) -> &Arc<Fs> {
+        &self.fs
+    }
+
+    /// Its background work.
+    pub(super) fn background(&self) -> &Background {
+        &self.background
+    }
+
+    /// The mount, if there is one.
+    pub(super) fn mount(&self) -> Option<&Arc<fuse::Mount>> {
+        self.mount.get()
+    }
+
+    /// Where the volume is mounted.
+    pub(super) fn mount_point(&self) -> Option<&Path> {
+        self.mount.get().map(|mount| mount.mount_point())
+    }
+
+    pub(super) fn set_mount(&self, mount: Arc<fuse::Mount>) {
+        assert!(self.mount.set(mount).is_ok(), "an owner mounts once");
+    }
+
+    /// Waits until the kernel has dropped what it cached of things that changed behind its back.
+    pub(super) fn settle(&self) {
+        if let Some(mount) = self.mount.get()
+            && !mount.settle(SETTLE_PATIENCE)
+        {
+            tracing::warn!("the kernel is slow to drop what it cached");
+        }
+    }
+
+    /// Asks the owner to leave.
+    pub(super) fn hand_over(&self) {
+        self.events.send(Event::HandOver).unwrap_or_default();
+    }
+
+    /// Starts to accept connections and to do background work.
+    pub(super) fn start(self: &Arc<Server>, listener: UnixListener) -> Result<()> {
+        let listener = Arc::new(listener);
+        let shared = Arc::clone(&listener);
+        assert!(self.listener.set(listener).is_ok(), "an owner starts once");
+        let server = Arc::clone(self);
+        device::spawn("accept", move || server.accept(&shared))
+            .map(drop)
+            .and_then(|()| self.background.start(&self.fs))
+            .map_err(|error| {
+                Failure::new(FailureKind::Other, format!("cannot start a thread: {error}"))
+            })
+    }
+
+    fn accept(self: &Arc<Server>, listener: &UnixListener) {
+        loop {
+            let accepted = listener.accept();
+            if self.registry.lock().leaving {
+                return;
+            }
+            match accepted {
+                Ok((stream, _)) => self.admit(stream),
+                Err(error) => {
+                    tracing::warn!(%error, "a connection was not accepted");
+                    self.clock.sleep(Duration::from_millis(50));
+                }
+            }
+        }
+    }
+
+    fn admit(self: &Arc<Server>, stream: UnixStream) {
+        let mut registry = self.registry.lock();
+        while registry.open.len() >= CONNECTIONS_MAX && !registry.leaving {
+            self.changed.wait(&mut registry);
+        }
+        if registry.leaving {
+            // Closed before the welcome: the client tries again and meets our successor.
+            return;
+        }
+        let second = match stream.try_clone() {
+            Ok(second) => second,
+            Err(error) => {
+                tracing::warn!(%error, "a connection was not accepted");
+                return;
+            }
+        };
+        registry.last_id += 1;
+        let id = registry.last_id;
+        registry.open.insert(id, Open { stream: second, busy: false });
+        drop(registry);
+        let server = Arc::clone(self);
+        let spawned = device::spawn("connection", move || {
+            connection::serve(&server, id, stream);
+            server.remove(id);
+        });
+        if let Err(error) = spawned {
+            tracing::warn!(%error, "no thread for a connection");
+            self.remove(id);
+        }
+    }
+
+    fn remove(&self, id: u64) {
+        let mut registry = self.registry.lock();
+        registry.open.remove(&id);
+        registry.last_active = self.clock.monotonic();
+        drop(registry);
+        self.changed.notify_all();
+    }
+
+    /// Notes whether a connection is in the middle of something. `false`: the owner is leaving,
+    /// and the connection is to begin nothing.
+    pub(super) fn set_busy(&self, id: u64, busy: bool) -> bool {
+        let mut registry = self.registry.lock();
+        registry.last_active = self.clock.monotonic();
+        if registry.leaving && busy {
+            return false;
+        }
+        if let Some(open) = registry.open.get_mut(&id) {
+            open.busy = busy;
+        }
+        !registry.leaving
+    }
+
+    /// Waits for an event; without any connection for `idle`, that is one.
+    pub(super) fn wait(&self, inbox: &Receiver<Event>, idle: Option<Duration>) -> Event {
+        loop {
+            let patience = match idle {
+                None => Duration::from_secs(3600),
+                Some(idle) => {
+                    let registry = self.registry.lock();
+                    let quiet = self.clock.monotonic().saturating_sub(registry.last_active);
+                    if registry.open.is_empty() && quiet >= idle {
+                        return Event::Idle;
+                    }
+                    let rest = idle.saturating_sub(quiet);
+                    // A connection that closes starts the time afresh.
+                    if registry.open.is_empty() { rest } else { rest.max(idle / 4) }
+                }
+            };
+            match inbox.recv_timeout(patience.max(Duration::from_millis(1))) {
+                Ok(event) => return event,
+                Err(RecvTimeoutError::Timeout) => {}
+                Err(RecvTimeoutError::Disconnected) => {
+                    unreachable!("invariant: the server itself holds a sender")
+                }
+            }
+        }
+    }
+
+    /// Takes no more connections, closes those at rest, and waits for requests under way: until
+    /// they end, or for at most `patience`.
+    pub(super) fn leave(&self, patience: Option<Duration>) {
+        let mut registry = self.registry.lock();
+        registry.leaving = true;
+        client::remove_socket(&self.volume)
+            .map_err(|error| failure::io("remove the socket of", &self.volume, &error))
+            .unwrap_or_else(|failure| tracing::warn!(%failure, "the socket stays"));
+        if let Some(listener) = self.listener.get() {
+            client::close_listener(listener).unwrap_or_default();
+        }
+        for open in registry.open.values() {
+            // With patience there is a reason to hurry: whoever sends is told by the end.
+            let how = match (open.busy, patience) {
+                (false, _) => Shutdown::Both,
+                (true, Some(_)) => Shutdown::Read,
+                (true, None) => continue,
+            };
+            open.stream.shutdown(how).unwrap_or_default();
+        }
+        self.changed.notify_all();
+        let deadline = patience.map(|patience| self.clock.monotonic() + patience);
+        while !registry.open.is_empty() {
+            match deadline {
+                None => self.changed.wait(&mut registry),
+                Some(deadline) => {
+                    let rest = deadline.saturating_sub(self.clock.monotonic());
+                    if rest.is_zero() {
+                        tracing::warn!(open = registry.open.len(), "requests are cut off");
+                        return;
+                    }
+                    self.changed.wait_for(&mut registry, rest);
+                }
+            }
+        }
+    }
+
+    /// Ends background work.
+    pub(super) fn end_background(&self) {
+        self.background.end();
+    }
+}

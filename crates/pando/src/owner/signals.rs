@@ -1,0 +1,23 @@
+//! SIGTERM, SIGINT and SIGHUP end an owner cleanly.
+
+use std::io;
+use std::sync::mpsc::Sender;
+
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+use signal_hook::iterator::Signals;
+
+use super::server::Event;
+
+/// Has an event sent for every signal that asks to end.
+pub(super) fn watch(events: Sender<Event>) -> io::Result<()> {
+    let mut signals = Signals::new([SIGTERM, SIGINT, SIGHUP])?;
+    device::spawn("signals", move || {
+        for signal in signals.forever() {
+            tracing::info!(signal, "told to end");
+            if events.send(Event::Signal).is_err() {
+                return;
+            }
+        }
+    })?;
+    Ok(())
+}

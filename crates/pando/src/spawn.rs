@@ -1,0 +1,62 @@
+//! Starting an owner in the background: this program again, with the hidden verb `owner`, whose
+//! first words on its standard output are how the start went.
+
+use std::ffi::{OsStr, OsString};
+use std::fs::OpenOptions;
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::Path;
+use std::process::{Command, Stdio};
+
+use client::Launch;
+
+use crate::failure::Result;
+
+/// The owner's log in the volume directory.
+pub(crate) const LOG_FILE: &str = "owner.log";
+
+/// When a log is longer than this, a new owner starts it afresh.
+const LOG_BYTES_MAX: u64 = 1 << 20;
+
+/// How long an owner without a mount stays idle, in seconds, unless `PANDO_IDLE_SECONDS` says.
+const IDLE_SECONDS: &str = "30";
+
+/// Starts an owner; `extra` are arguments of its own.
+pub(crate) fn owner(volume: &Path, extra: &[OsString]) -> Result<Launch> {
+    let program = std::env::current_exe().map_err(|error| Launch::not_started(&error))?;
+    let idle = std::env::var_os("PANDO_IDLE_SECONDS").unwrap_or_else(|| IDLE_SECONDS.into());
+    let mut child = Command::new(program)
+        .arg("owner")
+        .arg("--idle-seconds")
+        .arg(idle)
+        .args(extra)
+        .arg(OsStr::new("--"))
+        .arg(volume)
+        // The owner outlives the command: it must not keep its directory busy.
+        .current_dir("/")
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(log_file(volume))
+        .spawn()
+        .map_err(|error| Launch::not_started(&error))?;
+    let mut report = child.stdout.take().expect("invariant: standard output is piped");
+    let launch = Launch::read(&mut report);
+    if !matches!(launch, Launch::Ready { .. }) {
+        // It ends by itself; waiting leaves no zombie behind.
+        child.wait().map_err(|error| Launch::not_started(&error))?;
+    }
+    Ok(launch)
+}
+
+/// The log; nowhere when it cannot be written, for that must not keep a volume from opening.
+fn log_file(volume: &Path) -> Stdio {
+    let path = volume.join(LOG_FILE);
+    let long = path.metadata().is_ok_and(|found| found.len() > LOG_BYTES_MAX);
+    let mut options = OpenOptions::new();
+    options.create(true).mode(0o600);
+    if long {
+        options.write(true).truncate(true);
+    } else {
+        options.append(true);
+    }
+    options.open(path).map_or_else(|_| Stdio::null(), Stdio::from)
+}

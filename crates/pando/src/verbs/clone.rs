@@ -1,0 +1,21 @@
+//! `pando clone`: a writable copy of a directory in constant time.
+
+use serde_json::json;
+use wire::Call;
+
+use crate::cli::CloneArgs;
+use crate::failure::Result;
+use crate::output::{self, Output, printable};
+use crate::{place, session};
+
+pub(crate) fn run(args: &CloneArgs, output: &mut Output) -> Result<()> {
+    let (source, destination) = place::both(&args.src, &args.dst)?;
+    let call = Call::Clone { source: &source.inner, destination: &destination.inner };
+    session::perform(&source.volume, call)?;
+    let mut object = json!({});
+    output::put_bytes(&mut object, "source", &source.inner);
+    output::put_bytes(&mut object, "destination", &destination.inner);
+    output.object(&object)?;
+    let (source, destination) = (printable(&source.inner), printable(&destination.inner));
+    output.line(&format!("cloned {source} to {destination}"))
+}

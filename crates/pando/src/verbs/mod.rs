@@ -1,0 +1,25 @@
+//! The verbs, one file each, in the order in which a user meets them.
+
+pub(crate) mod format;
+pub(crate) mod mount;
+pub(crate) mod mount_helper;
+pub(crate) mod umount;
+
+pub(crate) mod info;
+pub(crate) mod ls;
+pub(crate) mod stat;
+pub(crate) mod status;
+
+pub(crate) mod cat;
+pub(crate) mod import;
+
+pub(crate) mod clone;
+pub(crate) mod rmr;
+pub(crate) mod rollback;
+pub(crate) mod snapshot;
+pub(crate) mod subvolume;
+pub(crate) mod sync;
+
+pub(crate) mod owner;
+
+mod attr_text;

@@ -1,0 +1,76 @@
+//! `mount.pando VOLDIR MNT -o options`: how mount(8) calls us for a line of fstab. Rewritten to
+//! `pando mount`.
+
+use std::ffi::{OsStr, OsString};
+use std::path::Path;
+
+/// Names under which mount(8) calls a helper.
+const NAMES: [&str; 2] = ["mount.pando", "mount.fuse.pando"];
+
+/// Options of fstab that are for mount(8) and init, not for a file system.
+const OTHERS: [&str; 10] = [
+    "defaults", "auto", "noauto", "user", "nouser", "users", "nofail", "_netdev", "owner", "group",
+];
+
+/// Turns the arguments of a mount helper into ours; others stay as they are.
+pub(crate) fn rewrite(arguments: Vec<OsString>) -> Vec<OsString> {
+    let name = arguments.first().and_then(|name| Path::new(name).file_name());
+    if name.is_some_and(|name| NAMES.iter().any(|known| name == *known)) {
+        convert(&arguments)
+    } else {
+        arguments
+    }
+}
+
+fn convert(arguments: &[OsString]) -> Vec<OsString> {
+    let mut converted: Vec<OsString> = vec!["pando".into(), "mount".into(), "--quiet".into()];
+    let mut places = Vec::new();
+    let mut rest = arguments.iter().skip(1);
+    while let Some(argument) = rest.next() {
+        match argument.to_str() {
+            // Nothing is to be done, or it is about /etc/mtab and words.
+            Some("-f" | "-n" | "-v" | "-s") => {}
+            // The type and a name space, neither of which is for us.
+            Some("-t" | "-N") => drop(rest.next()),
+            Some("-r") => converted.extend(["-o".into(), "ro".into()]),
+            Some("-w") => converted.extend(["-o".into(), "rw".into()]),
+            Some("-o") => {
+                let ours = rest.next().map(|list| ours(list)).unwrap_or_default();
+                if !ours.is_empty() {
+                    converted.extend(["-o".into(), ours]);
+                }
+            }
+            _ => places.push(argument.clone()),
+        }
+    }
+    converted.push("--".into());
+    converted.extend(places);
+    converted
+}
+
+fn ours(list: &OsStr) -> OsString {
+    let text = list.to_string_lossy();
+    let kept: Vec<&str> = text
+        .split(',')
+        .filter(|option| !OTHERS.contains(option) && !option.starts_with("x-"))
+        .collect();
+    kept.join(",").into()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn words(words: &[&str]) -> Vec<OsString> {
+        words.iter().map(OsString::from).collect()
+    }
+
+    #[test]
+    fn the_call_of_mount_becomes_ours() {
+        let called = words(&["/sbin/mount.pando", "/v", "/m", "-o", "rw,nofail,noatime", "-n"]);
+        let expected = words(&["pando", "mount", "--quiet", "-o", "rw,noatime", "--", "/v", "/m"]);
+        assert_eq!(rewrite(called), expected);
+        let own = words(&["pando", "mount", "-f", "/v", "/m"]);
+        assert_eq!(rewrite(own.clone()), own);
+    }
+}

@@ -1,0 +1,32 @@
+//! `pando owner`: the background process that other verbs start. Not for users.
+
+use std::time::Duration;
+
+use client::LaunchReport;
+
+use crate::cli::OwnerArgs;
+use crate::failure::Result;
+use crate::owner;
+use crate::owner::detach;
+
+pub(crate) fn run(args: &OwnerArgs) -> Result<()> {
+    detach::leave_session();
+    let start = owner::Start {
+        volume: args.voldir.clone(),
+        mount: args
+            .mount
+            .clone()
+            .map(|mount_point| owner::MountStart { mount_point, options: args.options.clone() }),
+        idle: Some(Duration::from_secs(args.idle_seconds)),
+    };
+    let mut report = LaunchReport::new(std::io::stdout());
+    let ended = owner::run(&start, &mut |launch| {
+        report.tell(launch);
+        detach::close_report();
+    });
+    if let Err(failure) = &ended {
+        // The one who started us reads this; later failures go to the log only.
+        report.tell(&client::Launch::Failed(failure.clone()));
+    }
+    ended
+}

@@ -1,0 +1,57 @@
+//! `pando rmr`: removes trees, each detached at once; with `--wait` until their room is back.
+
+use std::path::Path;
+use std::time::Duration;
+
+use device::{Clock, SystemClock};
+use serde_json::json;
+use wire::{Answer, Background, Call};
+
+use crate::cli::RmrArgs;
+use crate::failure::Result;
+use crate::output::{self, Output, printable};
+use crate::place::Place;
+use crate::session;
+
+pub(crate) fn run(args: &RmrArgs, output: &mut Output) -> Result<()> {
+    let mut volumes = Vec::new();
+    for path in &args.paths {
+        let place = Place::locate(path)?;
+        session::perform(&place.volume, Call::Remove { path: &place.inner })?;
+        let mut object = json!({});
+        output::put_bytes(&mut object, "removed", &place.inner);
+        output.object(&object)?;
+        output.line(&format!("removed {}", printable(&place.inner)))?;
+        volumes.push(place.volume);
+    }
+    output.flush()?;
+    if args.wait {
+        volumes.sort();
+        volumes.dedup();
+        volumes.iter().try_for_each(|volume| wait(volume, output))?;
+    }
+    Ok(())
+}
+
+/// Shows how far the reclaim is until nothing is left to do. It goes on when this is interrupted.
+fn wait(volume: &Path, output: &mut Output) -> Result<()> {
+    let clock = SystemClock::new();
+    let mut connection = session::open(volume)?;
+    let bar = output.progress("records reclaimed");
+    let mut first = None;
+    loop {
+        let background = match connection.ask(Call::Status)? {
+            Answer::Status(status) => status.background,
+            other => return Err(session::unexpected(&other)),
+        };
+        let Background { detached, dropping, prunes, reclaimed } = background;
+        let start = *first.get_or_insert(reclaimed);
+        bar.set_position(reclaimed.saturating_sub(start));
+        bar.set_message(format!("{} trees left", detached + dropping + prunes));
+        if background.is_idle() {
+            bar.finish_and_clear();
+            return Ok(());
+        }
+        clock.sleep(Duration::from_millis(50));
+    }
+}

@@ -1,0 +1,95 @@
+//! `pando status`: the state of a volume and of its owner.
+
+use serde_json::json;
+use wire::{Answer, Call, Status};
+
+use crate::cli::VolumeArg;
+use crate::failure::Result;
+use crate::output::{self, Output, number, size};
+use crate::place::Place;
+use crate::session;
+
+pub(crate) fn run(args: &VolumeArg, output: &mut Output) -> Result<()> {
+    let volume = Place::volume(&args.path)?;
+    match session::open(&volume)?.ask(Call::Status)? {
+        Answer::Status(status) => {
+            output.object(&json(&volume, &status))?;
+            text(&volume, &status, output)
+        }
+        other => Err(session::unexpected(&other)),
+    }
+}
+
+fn json(volume: &std::path::Path, status: &Status) -> serde_json::Value {
+    let mount_point = output::optional(status.mount_point.as_ref());
+    json!({
+        "path": volume.to_string_lossy(),
+        "volume": status.volume,
+        "format_version": status.format_version,
+        "engine": status.engine,
+        "durability": status.durability,
+        "created": output::time_rfc3339(status.created),
+        "owner": { "pid": status.pid, "mount_point": mount_point },
+        "pid": status.pid,
+        "mount_point": mount_point,
+        "files": status.files,
+        "bytes": status.bytes,
+        "snapshots": status.snapshots,
+        "clones": status.clones,
+        "subvolumes": status.subvolumes,
+        "disk_bytes": status.disk_bytes,
+        "log_bytes": status.log_bytes,
+        "cache_bytes": status.cache_bytes,
+        "written_bytes": status.written_bytes,
+        "replayed": status.replayed,
+        "nodes_held": status.nodes,
+        "last_checkpoint": status.last_checkpoint.map(output::time_rfc3339),
+        "background": {
+            "idle": status.background.is_idle(),
+            "detached": status.background.detached,
+            "dropping": status.background.dropping,
+            "prunes": status.background.prunes,
+            "reclaimed": status.background.reclaimed,
+        },
+        "read_only": status.read_only,
+    })
+}
+
+fn text(volume: &std::path::Path, status: &Status, output: &mut Output) -> Result<()> {
+    let owner = match &status.mount_point {
+        Some(mount_point) => {
+            format!("pid {}, mounted on {}", status.pid, output::printable(&mount_point.0))
+        }
+        None => format!("pid {}, not mounted", status.pid),
+    };
+    let checkpoint = status.last_checkpoint.map_or("none yet".into(), output::time_local);
+    let background = &status.background;
+    let work = if background.is_idle() {
+        "none".to_owned()
+    } else {
+        format!(
+            "{} trees to reclaim, {} to free, {} clones to prune",
+            background.detached, background.dropping, background.prunes
+        )
+    };
+    let rows = [
+        ("volume", format!("{} in {}", status.volume, volume.display())),
+        ("format", format!("version {}, engine {}", status.format_version, status.engine)),
+        ("owner", owner),
+        ("durability", status.durability.clone()),
+        ("files", number(status.files)),
+        ("bytes", size(status.bytes)),
+        ("snapshots", number(status.snapshots)),
+        ("clones", number(status.clones)),
+        ("on disk", format!("{}, of that log {}", size(status.disk_bytes), size(status.log_bytes))),
+        ("checkpoint", checkpoint),
+        ("background", work),
+    ];
+    for (label, value) in rows {
+        output.line(&format!("{label:<12}{value}"))?;
+    }
+    match &status.read_only {
+        Some(why) => output.line(&format!("{:<12}{why}", "READ-ONLY")),
+        None => Ok(()),
+    }
+}

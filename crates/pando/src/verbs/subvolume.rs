@@ -1,0 +1,28 @@
+//! `pando subvolume create`: an empty directory with a tree of its own.
+
+use serde_json::json;
+use wire::Call;
+
+use crate::cli::SubvolumeVerb;
+use crate::failure::Result;
+use crate::output::{self, Output, printable};
+use crate::place::Place;
+use crate::session;
+
+pub(crate) fn run(verb: &SubvolumeVerb, output: &mut Output) -> Result<()> {
+    let SubvolumeVerb::Create { path } = verb;
+    let place = Place::locate(path)?;
+    let mode = 0o777 & !umask();
+    session::perform(&place.volume, Call::SubvolumeCreate { path: &place.inner, mode })?;
+    let mut object = json!({});
+    output::put_bytes(&mut object, "created", &place.inner);
+    output.object(&object)?;
+    output.line(&format!("made subvolume {}", printable(&place.inner)))
+}
+
+/// The file mode creation mask; reading it means setting it.
+fn umask() -> u32 {
+    let mask = rustix::process::umask(rustix::fs::Mode::empty());
+    rustix::process::umask(mask);
+    mask.bits()
+}

@@ -1,0 +1,16 @@
+//! `pando sync`: makes everything in a volume durable.
+
+use serde_json::json;
+use wire::Call;
+
+use crate::cli::VolumeArg;
+use crate::failure::Result;
+use crate::output::Output;
+use crate::place::Place;
+use crate::session;
+
+pub(crate) fn run(args: &VolumeArg, output: &mut Output) -> Result<()> {
+    let volume = Place::volume(&args.path)?;
+    session::perform(&volume, Call::Sync)?;
+    output.object(&json!({ "synced": volume.to_string_lossy() }))
+}

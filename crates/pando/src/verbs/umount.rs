@@ -1,0 +1,94 @@
+//! `pando umount`: takes the mounts of a volume away and waits until their owner has closed it.
+
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use client::{Connection, Opened};
+use device::{Clock, SystemClock};
+use fuse::Unmounted;
+use serde_json::json;
+use wire::{Failure, FailureKind};
+
+use crate::cli::UmountArgs;
+use crate::failure::{self, Result};
+use crate::output::Output;
+use crate::place::Place;
+
+/// How long to wait for an owner to write what it holds.
+const PATIENCE: Duration = Duration::from_secs(120);
+
+pub(crate) fn run(args: &UmountArgs, output: &mut Output) -> Result<()> {
+    let (volume, mount_points) = find(&args.path)?;
+    let owner = owner(&volume);
+    let mut lazily = false;
+    for mount_point in &mount_points {
+        let unmounted = fuse::unmount(mount_point).map_err(|error| failure::mount(&error))?;
+        lazily |= unmounted == Unmounted::Lazy;
+        output.object(&json!({
+            "volume": volume.to_string_lossy(),
+            "mount_point": mount_point.to_string_lossy(),
+            "in_use": unmounted == Unmounted::Lazy,
+        }))?;
+        output.line(&format!("unmounted {}", mount_point.display()))?;
+    }
+    if lazily {
+        output.remark("it is in use: its owner leaves when the last open file is closed");
+        return Ok(());
+    }
+    owner.map_or(Ok(()), |pid| wait_for_end(pid, &SystemClock::new()))
+}
+
+/// The volume that an argument names, and its mounts that are to go.
+fn find(path: &Path) -> Result<(PathBuf, Vec<PathBuf>)> {
+    let absolute = std::path::absolute(path).map_err(|error| failure::io("open", path, &error))?;
+    if let Some(found) = fuse::find_mount(&absolute) {
+        let is_root = std::fs::canonicalize(&absolute).unwrap_or(absolute) == found.mount_point;
+        if is_root {
+            return Ok((found.volume_dir, vec![found.mount_point]));
+        }
+    }
+    let volume = Place::volume(path).map_err(|failure| {
+        let message = format!("{} is neither a mount point nor a volume", path.display());
+        if failure.kind == FailureKind::Permission {
+            failure
+        } else {
+            Failure::new(FailureKind::NotFound, message)
+        }
+    })?;
+    let mounts = fuse::mounts_of(&volume);
+    if mounts.is_empty() {
+        let message = format!("{} is not mounted", volume.display());
+        return Err(Failure::new(FailureKind::NotFound, message));
+    }
+    Ok((volume, mounts.into_iter().map(|mount| mount.mount_point).collect()))
+}
+
+/// The process that has the volume mounted.
+fn owner(volume: &Path) -> Option<u32> {
+    match Connection::open(volume) {
+        Ok(Opened::Connected(connection)) => {
+            let welcome = connection.welcome();
+            welcome.mount_point.as_ref().map(|_| welcome.pid)
+        }
+        _ => None,
+    }
+}
+
+fn wait_for_end(pid: u32, clock: &dyn Clock) -> Result<()> {
+    let deadline = clock.monotonic() + PATIENCE;
+    while is_alive(pid) {
+        if clock.monotonic() > deadline {
+            let message = format!("unmounted, but its owner (pid {pid}) is still writing");
+            return Err(Failure::new(FailureKind::Busy, message));
+        }
+        clock.sleep(Duration::from_millis(5));
+    }
+    Ok(())
+}
+
+/// Whether a process runs; one that ended and waits for its parent's word does not.
+fn is_alive(pid: u32) -> bool {
+    let Ok(stat) = std::fs::read_to_string(format!("/proc/{pid}/stat")) else { return false };
+    let state = stat.rsplit_once(") ").and_then(|(_, after)| after.chars().next());
+    !matches!(state, None | Some('Z' | 'X'))
+}
