@@ -5,6 +5,7 @@
 
 pub mod device_conformance;
 mod env;
+mod logged;
 mod mem;
 pub mod model;
 pub mod run;
@@ -12,5 +13,6 @@ pub mod sim;
 pub mod store_conformance;
 
 pub use env::{SeededRandom, SimClock, SimEnv, sim_env};
+pub use logged::LoggedStore;
 pub use mem::{MemPinned, MemStore};
 pub use sim::{CrashPolicy, Fault, FaultError, FaultOn, Op, SimDevice};

@@ -1,30 +1,20 @@
-//! Applying a batch to a copy of the set of trees; the caller publishes it when all of it went.
+//! Checking a batch, and applying one that was checked.
 
 use std::collections::BTreeMap;
 use std::ops::Bound;
 use std::sync::Arc;
 
-use format::batch::Op;
-use store::{Batch, Error, Result, TreeId};
+use format::batch::{Op, Ops};
+use store::{Error, Result, TreeId};
 
 /// One tree. Values are shared, so that copying a tree copies no values.
-pub(super) type Tree = BTreeMap<Vec<u8>, Arc<[u8]>>;
+pub(crate) type Tree = BTreeMap<Vec<u8>, Arc<[u8]>>;
 
 /// All trees. Copying it copies pointers.
-pub(super) type Trees = BTreeMap<TreeId, Arc<Tree>>;
+pub(crate) type Trees = BTreeMap<TreeId, Arc<Tree>>;
 
-fn existing(trees: &mut Trees, tree: u64) -> Result<&mut Tree> {
-    let tree = TreeId(tree);
-    trees.get_mut(&tree).map(Arc::make_mut).ok_or(Error::NoTree(tree))
-}
-
-fn add(trees: &mut Trees, tree: u64, contents: Arc<Tree>) -> Result<()> {
-    let tree = TreeId(tree);
-    if trees.contains_key(&tree) {
-        return Err(Error::TreeExists(tree));
-    }
-    trees.insert(tree, contents);
-    Ok(())
+fn existing(trees: &mut Trees, tree: u64) -> &mut Tree {
+    trees.get_mut(&TreeId(tree)).map(Arc::make_mut).expect("invariant: it was checked")
 }
 
 /// Keeps the keys that start with one of `prefixes`; all of them when there are none.
@@ -37,54 +27,81 @@ fn only_prefixes(source: &Arc<Tree>, prefixes: &[&[u8]]) -> Arc<Tree> {
     Arc::new(kept.map(|(key, value)| (key.clone(), Arc::clone(value))).collect())
 }
 
-/// What a batch did beside changing keys.
-#[derive(Debug, Default)]
-pub(super) struct Applied {
-    /// Trees that it dropped.
-    pub(super) dropped: u64,
+/// Checks that a batch names only trees that exist where it names them, and creates only ones
+/// that do not.
+pub(super) fn check(trees: &Trees, ops: Ops<'_>) -> Result<()> {
+    let mut changed: BTreeMap<u64, bool> = BTreeMap::new();
+    let exists = |changed: &BTreeMap<u64, bool>, tree: u64| {
+        changed.get(&tree).copied().unwrap_or_else(|| trees.contains_key(&TreeId(tree)))
+    };
+    for op in ops {
+        let op = op.expect("invariant: a batch encodes what it was given");
+        let (needed, created) = match op {
+            Op::Put { tree, .. }
+            | Op::Delete { tree, .. }
+            | Op::DeleteRange { tree, .. }
+            | Op::Merge { tree, .. }
+            | Op::DropTree { tree } => (Some(tree), None),
+            Op::CreateTree { tree } => (None, Some(tree)),
+            Op::CloneTree { source, target, .. } => (Some(source), Some(target)),
+        };
+        if let Some(tree) = needed.filter(|&tree| !exists(&changed, tree)) {
+            return Err(Error::NoTree(TreeId(tree)));
+        }
+        if let Some(tree) = created {
+            if exists(&changed, tree) {
+                return Err(Error::TreeExists(TreeId(tree)));
+            }
+            changed.insert(tree, true);
+        }
+        if let Op::DropTree { tree } = op {
+            changed.insert(tree, false);
+        }
+    }
+    Ok(())
 }
 
-/// Applies a batch in order. After an error `trees` holds a part of it and must be thrown away.
-pub(super) fn apply(trees: &mut Trees, batch: &Batch) -> Result<Applied> {
-    let mut applied = Applied::default();
-    for op in batch.ops() {
-        match op.expect("invariant: a batch encodes what it was given") {
+/// Applies a batch that was checked, in order. Returns how many trees it dropped.
+pub(super) fn apply(trees: &mut Trees, ops: Ops<'_>) -> u64 {
+    let mut dropped = 0;
+    for op in ops {
+        match op.expect("invariant: it was checked") {
             Op::Put { tree, key, value } => {
-                existing(trees, tree)?.insert(key.to_vec(), Arc::from(value));
+                existing(trees, tree).insert(key.to_vec(), Arc::from(value));
             }
             Op::Delete { tree, key } => {
-                existing(trees, tree)?.remove(key);
+                existing(trees, tree).remove(key);
             }
-            Op::DeleteRange { tree, from, to } => {
-                let tree = existing(trees, tree)?;
-                if from < to {
-                    let range = (Bound::Included(from), Bound::Excluded(to));
-                    let gone: Vec<Vec<u8>> =
-                        tree.range::<[u8], _>(range).map(|(key, _)| key.clone()).collect();
-                    for key in gone {
-                        tree.remove(&key);
-                    }
-                }
-            }
+            Op::DeleteRange { tree, from, to } => delete_range(existing(trees, tree), from, to),
             Op::Merge { tree, key, lanes } => {
-                let tree = existing(trees, tree)?;
+                let tree = existing(trees, tree);
                 let mut value = tree.get(key).map(|value| value.to_vec()).unwrap_or_default();
                 lanes.apply(&mut value);
                 tree.insert(key.to_vec(), Arc::from(value));
             }
-            Op::CreateTree { tree } => add(trees, tree, Arc::default())?,
+            Op::CreateTree { tree } => {
+                trees.insert(TreeId(tree), Arc::default());
+            }
             Op::CloneTree { source, target, prefixes } => {
-                let source = TreeId(source);
-                let source = trees.get(&source).ok_or(Error::NoTree(source))?;
+                let source = trees.get(&TreeId(source)).expect("invariant: it was checked");
                 let contents = only_prefixes(source, &prefixes);
-                add(trees, target, contents)?;
+                trees.insert(TreeId(target), contents);
             }
             Op::DropTree { tree } => {
-                let tree = TreeId(tree);
-                trees.remove(&tree).ok_or(Error::NoTree(tree))?;
-                applied.dropped += 1;
+                trees.remove(&TreeId(tree));
+                dropped += 1;
             }
         }
     }
-    Ok(applied)
+    dropped
+}
+
+fn delete_range(tree: &mut Tree, from: &[u8], to: &[u8]) {
+    if from < to {
+        let range = (Bound::Included(from), Bound::Excluded(to));
+        let gone: Vec<Vec<u8>> = tree.range::<[u8], _>(range).map(|(key, _)| key.clone()).collect();
+        for key in gone {
+            tree.remove(&key);
+        }
+    }
 }

@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
+use format::batch::Ops;
 use parking_lot::Mutex;
 use store::{
     Barrier, Batch, CommitToken, Cursor, DiffCursor, Durability, Error, KeyRange, Lsn, Pinned,
@@ -125,6 +126,20 @@ impl MemStore {
         state.durable = state.durable.min(pinned.last);
     }
 
+    /// Whether a batch would be refused, and why.
+    pub fn check(&self, batch: &Batch) -> Result<()> {
+        commit::check(&self.state.lock().trees, batch.ops())
+    }
+
+    /// Applies an encoded batch under a number, from a log or a dump.
+    pub(crate) fn replay(&self, lsn: Lsn, ops: Ops<'_>) -> Result<()> {
+        let mut state = self.state.lock();
+        commit::check(&state.trees, ops.clone())?;
+        commit::apply(Arc::make_mut(&mut state.trees), ops);
+        state.last = lsn;
+        Ok(())
+    }
+
     /// Syncs everything that was committed before the call. The barrier is reached without the
     /// lock, as it may read the store.
     fn sync_all(&self) -> Result<()> {
@@ -174,6 +189,9 @@ impl Read for MemStore {
 impl Store for MemStore {
     fn commit(&self, batch: &Batch) -> Result<CommitToken> {
         assert!(batch.check().is_ok(), "batch of {} bytes", batch.as_bytes().len());
+        if batch.is_empty() {
+            return Ok(self.last_commit());
+        }
         let token = {
             let mut state = self.state.lock();
             let state = &mut *state;
@@ -183,19 +201,8 @@ impl Store for MemStore {
             if state.full {
                 return Err(Error::NoSpace("the log"));
             }
-            // Trees are shared with this draft until an operation changes them.
-            let mut draft = Trees::clone(&state.trees);
-            let simple = batch.ops().all(|op| op.is_ok_and(|op| names_existing(&draft, &op)));
-            let applied = if simple {
-                // Nothing can be refused, so the trees may be changed in their place.
-                drop(draft);
-                commit::apply(Arc::make_mut(&mut state.trees), batch)?
-            } else {
-                let applied = commit::apply(&mut draft, batch)?;
-                state.trees = Arc::new(draft);
-                applied
-            };
-            state.dropping += applied.dropped;
+            commit::check(&state.trees, batch.ops())?;
+            state.dropping += commit::apply(Arc::make_mut(&mut state.trees), batch.ops());
             state.last = Lsn(state.last.0 + 1);
             state.written_bytes += batch.as_bytes().len() as u64;
             CommitToken(state.last)
@@ -283,22 +290,17 @@ impl Store for MemStore {
     }
 }
 
-/// Whether an operation changes keys of a tree that exists, and so cannot be refused.
-fn names_existing(trees: &Trees, op: &format::batch::Op<'_>) -> bool {
-    use format::batch::Op;
-    match op {
-        Op::Put { tree, .. }
-        | Op::Delete { tree, .. }
-        | Op::DeleteRange { tree, .. }
-        | Op::Merge { tree, .. } => trees.contains_key(&TreeId(*tree)),
-        Op::CreateTree { .. } | Op::CloneTree { .. } | Op::DropTree { .. } => false,
-    }
-}
-
 /// One state of a [`MemStore`].
 pub struct MemPinned {
     trees: Arc<Trees>,
     last: Lsn,
+}
+
+impl MemPinned {
+    /// All trees and what they hold.
+    pub(crate) fn trees(&self) -> &Trees {
+        &self.trees
+    }
 }
 
 impl Source for MemPinned {

@@ -57,6 +57,15 @@ pub fn a_batch_is_applied_in_order<E: EngineUnderTest>() {
     assert!(!store.get_with(TREE, b"b", &mut |_| panic!("it is not there")).expect("read"));
 }
 
+/// A batch without operations takes no number.
+pub fn an_empty_batch_is_no_commit<E: EngineUnderTest>() {
+    let (_sim, store) = fresh::<E>(1);
+    assert_eq!(store.commit(&Batch::new()).expect("nothing to do").0.0, 0);
+    commit(&*store, |batch| batch.create_tree(TREE));
+    assert_eq!(store.commit(&Batch::new()).expect("nothing to do"), store.last_commit());
+    assert_eq!(store.last_commit().0.0, 1);
+}
+
 /// A batch that cannot be applied changes nothing, wherever in it the fault is.
 pub fn a_batch_that_names_no_tree_is_refused_whole<E: EngineUnderTest>() {
     let (_sim, store) = fresh::<E>(1);

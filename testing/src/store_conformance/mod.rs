@@ -51,6 +51,7 @@ macro_rules! store_conformance_volatile {
     ($engine:ty) => {
         $crate::store_conformance_tests!($engine:
             a_batch_is_applied_in_order,
+            an_empty_batch_is_no_commit,
             a_batch_that_names_no_tree_is_refused_whole,
             a_merge_changes_numbers_in_place,
             keys_and_values_of_every_length_come_back,

@@ -59,7 +59,7 @@ fn a_cut_adoption_leaves_the_file_or_the_object_or_both() {
         device.watch(move |image, _| send.send(image.copy()).unwrap());
         assert!(blobs.adopt("a", &device, "open/a").unwrap());
         device.unwatch();
-        for image in receive.iter() {
+        for image in &receive {
             for policy in CrashPolicy::ALL {
                 let after = image.after_crash(policy, seed);
                 let file = after.metadata("open/a").unwrap().is_some();

@@ -1,0 +1,5 @@
+//! The oracle.
+
+use testing::store_conformance::MemUnderTest;
+
+testing::store_conformance_volatile!(MemUnderTest);
