@@ -3,35 +3,45 @@
 use std::sync::Arc;
 
 use device::Timestamp;
-use inode::{Attr, Caller, FsError, NodeId, SetAttr};
+use inode::{Attr, Caller, NodeId, SetAttr};
 
+use crate::ops::{
+    access, forget, fsync, getattr, link, lookup, mkdir, mknod, read, readdir, readlink, rename,
+    rmdir, setattr, statfs, symlink, unlink, write, xattr,
+};
 use crate::{
     DirEntry, Entry, FileSystem, Fs, FsResult, Invalidate, NewNode, RenameMode, SetXattr, StatFs,
-    SyncScope, WalkControl,
+    SyncScope, WalkControl, snapdir,
 };
 
-#[expect(unused_variables, reason = "the bodies follow")]
 impl FileSystem for Fs {
     fn lookup(&self, caller: &Caller, parent: NodeId, name: &[u8]) -> FsResult<Entry> {
-        Err(FsError::NotSupported("not built yet"))
+        if snapdir::is_virtual(parent) {
+            return snapdir::lookup(self, caller, parent, name);
+        }
+        lookup::lookup(self, caller, parent, name)
     }
 
-    fn forget(&self, node: NodeId, lookups: u64) {}
+    fn forget(&self, node: NodeId, lookups: u64) {
+        if !snapdir::is_virtual(node) {
+            forget::forget(self, node, lookups);
+        }
+    }
 
     fn getattr(&self, caller: &Caller, node: NodeId) -> FsResult<Attr> {
-        Err(FsError::NotSupported("not built yet"))
+        getattr::getattr(self, caller, node)
     }
 
     fn setattr(&self, caller: &Caller, node: NodeId, changes: &SetAttr) -> FsResult<Attr> {
-        Err(FsError::NotSupported("not built yet"))
+        setattr::setattr(self, caller, node, changes)
     }
 
     fn access(&self, caller: &Caller, node: NodeId, mask: u32) -> FsResult<()> {
-        Err(FsError::NotSupported("not built yet"))
+        access::access(self, caller, node, mask)
     }
 
     fn readlink(&self, caller: &Caller, node: NodeId) -> FsResult<Vec<u8>> {
-        Err(FsError::NotSupported("not built yet"))
+        readlink::readlink(self, caller, node)
     }
 
     fn mknod(
@@ -41,11 +51,11 @@ impl FileSystem for Fs {
         name: &[u8],
         new: &NewNode,
     ) -> FsResult<Entry> {
-        Err(FsError::NotSupported("not built yet"))
+        mknod::mknod(self, caller, parent, name, new)
     }
 
     fn mkdir(&self, caller: &Caller, parent: NodeId, name: &[u8], mode: u32) -> FsResult<Entry> {
-        Err(FsError::NotSupported("not built yet"))
+        mkdir::mkdir(self, caller, parent, name, mode)
     }
 
     fn symlink(
@@ -55,19 +65,19 @@ impl FileSystem for Fs {
         name: &[u8],
         target: &[u8],
     ) -> FsResult<Entry> {
-        Err(FsError::NotSupported("not built yet"))
+        symlink::symlink(self, caller, parent, name, target)
     }
 
     fn link(&self, caller: &Caller, node: NodeId, parent: NodeId, name: &[u8]) -> FsResult<Entry> {
-        Err(FsError::NotSupported("not built yet"))
+        link::link(self, caller, node, parent, name)
     }
 
     fn unlink(&self, caller: &Caller, parent: NodeId, name: &[u8]) -> FsResult<()> {
-        Err(FsError::NotSupported("not built yet"))
+        unlink::unlink(self, caller, parent, name)
     }
 
     fn rmdir(&self, caller: &Caller, parent: NodeId, name: &[u8]) -> FsResult<()> {
-        Err(FsError::NotSupported("not built yet"))
+        rmdir::rmdir(self, caller, parent, name)
     }
 
     fn rename(
@@ -77,7 +87,7 @@ impl FileSystem for Fs {
         to: (NodeId, &[u8]),
         mode: RenameMode,
     ) -> FsResult<()> {
-        Err(FsError::NotSupported("not built yet"))
+        rename::rename(self, caller, from, to, mode)
     }
 
     fn read(
@@ -87,19 +97,19 @@ impl FileSystem for Fs {
         offset: u64,
         buffer: &mut [u8],
     ) -> FsResult<usize> {
-        Err(FsError::NotSupported("not built yet"))
+        read::read(self, caller, node, offset, buffer)
     }
 
     fn write(&self, caller: &Caller, node: NodeId, offset: u64, bytes: &[u8]) -> FsResult<()> {
-        Err(FsError::NotSupported("not built yet"))
+        write::write(self, caller, node, offset, bytes)
     }
 
     fn fsync(&self, node: NodeId, scope: SyncScope) -> FsResult<()> {
-        Err(FsError::NotSupported("not built yet"))
+        fsync::fsync(self, node, scope)
     }
 
     fn sync_all(&self) -> FsResult<()> {
-        Err(FsError::NotSupported("not built yet"))
+        self.sync()
     }
 
     fn readdir(
@@ -109,7 +119,7 @@ impl FileSystem for Fs {
         cookie: u64,
         take: &mut dyn FnMut(&DirEntry<'_>) -> WalkControl,
     ) -> FsResult<()> {
-        Err(FsError::NotSupported("not built yet"))
+        readdir::readdir(self, caller, directory, cookie, take)
     }
 
     fn readdirplus(
@@ -119,19 +129,19 @@ impl FileSystem for Fs {
         cookie: u64,
         take: &mut dyn FnMut(&DirEntry<'_>) -> WalkControl,
     ) -> FsResult<()> {
-        Err(FsError::NotSupported("not built yet"))
+        readdir::readdirplus(self, caller, directory, cookie, take)
     }
 
     fn statfs(&self) -> FsResult<StatFs> {
-        Err(FsError::NotSupported("not built yet"))
+        statfs::statfs(self)
     }
 
     fn getxattr(&self, caller: &Caller, node: NodeId, name: &[u8]) -> FsResult<Vec<u8>> {
-        Err(FsError::NotSupported("not built yet"))
+        xattr::getxattr(self, caller, node, name)
     }
 
     fn listxattr(&self, caller: &Caller, node: NodeId) -> FsResult<Vec<u8>> {
-        Err(FsError::NotSupported("not built yet"))
+        xattr::listxattr(self, caller, node)
     }
 
     fn setxattr(
@@ -142,16 +152,18 @@ impl FileSystem for Fs {
         value: &[u8],
         mode: SetXattr,
     ) -> FsResult<()> {
-        Err(FsError::NotSupported("not built yet"))
+        xattr::setxattr(self, caller, node, name, value, mode)
     }
 
     fn removexattr(&self, caller: &Caller, node: NodeId, name: &[u8]) -> FsResult<()> {
-        Err(FsError::NotSupported("not built yet"))
+        xattr::removexattr(self, caller, node, name)
     }
 
     fn now(&self) -> Timestamp {
-        Timestamp(0)
+        self.env.clock.now()
     }
 
-    fn set_invalidate(&self, invalidate: Arc<dyn Invalidate>) {}
+    fn set_invalidate(&self, invalidate: Arc<dyn Invalidate>) {
+        self.register_invalidate(invalidate);
+    }
 }

@@ -195,3 +195,16 @@ pub struct RmrInfo {
     /// Names that were directly in it.
     pub entries: u64,
 }
+
+/// Subvolumes by what they are.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) struct SubvolumeCounts {
+    /// Read-only ones, in `.snapshots`.
+    pub(crate) snapshots: u64,
+    /// Writable ones that were taken from something.
+    pub(crate) clones: u64,
+    /// Those that were made empty.
+    pub(crate) others: u64,
+    /// Those whose trees hold more than what is reachable.
+    pub(crate) prunes: u64,
+}

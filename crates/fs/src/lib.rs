@@ -1,15 +1,38 @@
 //! POSIX semantics: one file per operation; inodes, subvolumes, snapshots, clones.
+//!
+//! A call enters by [`FileSystem`] and is one file in `ops/`. An operation finds its subvolume
+//! (`subvol`), passes its gate, takes locks (`locks`), reads records (`view`, `load`), builds a
+//! batch (`txn`, `edit`) and commits it; the node table (`nodes`) learns what front ends hold.
 
 mod api;
+mod attributes;
+mod background;
+mod contents;
+mod create;
+mod edit;
+mod engine;
+mod error;
 mod filesystem;
 mod info;
+mod load;
+mod locks;
+mod nodes;
+mod numbers;
 mod open_error;
+mod ops;
+mod orphan;
+mod snapdir;
+mod subvol;
+mod subvolumes;
+mod txn;
+mod view;
 mod volume;
 
 pub use api::{
     DirEntry, Entry, FileSystem, FsResult, Invalidate, NewNode, RenameMode, SetXattr, StatFs,
     SyncScope, WalkControl,
 };
+use info::SubvolumeCounts;
 pub use info::{
     Atime, CloneInfo, Engine, Follow, FormatOptions, OpenOptions, Progress, RmrInfo, SnapshotInfo,
     VolumeId, VolumeStatus,

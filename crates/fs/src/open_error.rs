@@ -32,6 +32,9 @@ pub enum OpenError {
     /// Bytes of the volume are damaged.
     #[error(transparent)]
     Damaged(#[from] Corruption),
+    /// Records of the volume contradict one another, or could not be read.
+    #[error("the volume's records are damaged: {0}")]
+    Inconsistent(String),
     /// An option is out of range.
     #[error("invalid option: {0}")]
     InvalidOption(&'static str),

@@ -1,125 +1,284 @@
-//! `Fs`: a volume, made, opened, and asked about. The calls on what is inside it are in `ops/`.
+//! `Fs`: a volume, opened. What all operations share; the calls themselves are in `ops/`.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use device::Env;
-use inode::{Attr, Caller, FsError, NodeId};
+use format::key::{self, Counter};
+use format::subvolume_record::{SubvolumeRecord, UsageRecord};
+use format::volume::{VERSION, VolumeHeader};
+use inode::{Attr, FsError, Ino, Name, NameHash, NodeId, SubvolId};
+use parking_lot::{Mutex, RwLock};
+use store::{KeyRange, Store, TreeId};
 
+use crate::background::Queue;
+use crate::error::{from_store, malformed};
+use crate::locks::LockTable;
+use crate::nodes::NodeTable;
+use crate::numbers::{Numbers, read_counter};
+use crate::subvol::{Entered, Subvol, SubvolTable, VOLUME};
 use crate::{
-    CloneInfo, Entry, Follow, FormatOptions, FsResult, OpenError, OpenOptions, Progress, RmrInfo,
-    SnapshotInfo, VolumeId, VolumeStatus,
+    Entry, FsResult, Invalidate, OpenError, OpenOptions, SubvolumeCounts, VolumeId, VolumeStatus,
 };
 
-/// A volume.
+/// A volume, opened.
 pub struct Fs {
-    #[expect(dead_code, reason = "the calls follow")]
-    env: Env,
+    pub(crate) env: Env,
+    pub(crate) header: VolumeHeader,
+    pub(crate) options: OpenOptions,
+    pub(crate) store: Arc<dyn Store>,
+    pub(crate) hash: NameHash,
+    pub(crate) locks: LockTable,
+    pub(crate) nodes: NodeTable,
+    pub(crate) subvols: SubvolTable,
+    pub(crate) numbers: Numbers,
+    /// Held by whatever makes or removes subvolumes, so that counters need no other care.
+    pub(crate) admin: Mutex<()>,
+    pub(crate) queue: Queue,
+    root: AtomicU64,
+    closed: AtomicBool,
+    invalidate: RwLock<Option<Arc<dyn Invalidate>>>,
 }
 
-const NOT_BUILT: FsError = FsError::NotSupported("not built yet");
-
-#[expect(unused_variables, clippy::unused_self, reason = "the bodies follow")]
 impl Fs {
-    /// Makes a volume in a directory that is empty.
-    pub fn format(env: &Env, options: &FormatOptions) -> Result<VolumeId, OpenError> {
-        Err(OpenError::InvalidOption("not built yet"))
+    /// Opens the volume that a store holds. Front ends call [`Fs::open`]; this is for whoever
+    /// brings a store of its own.
+    pub fn open_on(
+        env: Env,
+        store: Arc<dyn Store>,
+        header: VolumeHeader,
+        options: &OpenOptions,
+    ) -> Result<Arc<Fs>, OpenError> {
+        let hash = NameHash::new(header.hash_key);
+        Fs::open_with_hash(env, store, header, options, hash)
     }
 
-    /// Opens a volume, recovering it where it was not closed. The caller holds `owner.lock`.
-    pub fn open(env: Env, options: &OpenOptions) -> Result<Arc<Fs>, OpenError> {
-        Err(OpenError::InvalidOption("not built yet"))
+    /// As [`Fs::open_on`], with another hash of names than the volume's own.
+    pub fn open_with_hash(
+        env: Env,
+        store: Arc<dyn Store>,
+        header: VolumeHeader,
+        options: &OpenOptions,
+        hash: NameHash,
+    ) -> Result<Arc<Fs>, OpenError> {
+        let damaged = |error: FsError| OpenError::Inconsistent(error.to_string());
+        let numbers = Numbers::open(&*store).map_err(damaged)?;
+        let root = read_counter(&*store, Counter::Root).map_err(damaged)?;
+        let fs = Fs {
+            env,
+            header,
+            options: options.clone(),
+            store,
+            hash,
+            locks: LockTable::new(),
+            nodes: NodeTable::new(),
+            subvols: SubvolTable::new(),
+            numbers,
+            admin: Mutex::new(()),
+            queue: Queue::new(),
+            root: AtomicU64::new(0),
+            closed: AtomicBool::new(false),
+            invalidate: RwLock::new(None),
+        };
+        let subvol = fs.subvol(SubvolId(root)).map_err(damaged)?;
+        fs.set_root(subvol.root_node());
+        fs.queue.recover(&fs).map_err(damaged)?;
+        Ok(Arc::new(fs))
     }
 
     /// Makes everything durable and takes no more changes.
     pub fn close(&self) -> FsResult<()> {
-        Err(NOT_BUILT)
-    }
-
-    /// What the volume tells about itself.
-    pub fn status(&self) -> FsResult<VolumeStatus> {
-        Err(NOT_BUILT)
-    }
-
-    /// One bounded step of background work, about `budget` records or nodes.
-    pub fn background_step(&self, budget: usize) -> FsResult<Progress> {
-        Err(NOT_BUILT)
-    }
-
-    /// Walks a path from the root, with permission checks and symbolic links. Takes one look-up.
-    pub fn resolve(&self, caller: &Caller, path: &[u8], follow: Follow) -> FsResult<Entry> {
-        Err(NOT_BUILT)
-    }
-
-    /// The attributes of a name, without a look-up count.
-    pub fn stat_at(&self, caller: &Caller, dir: NodeId, name: &[u8]) -> FsResult<Attr> {
-        Err(NOT_BUILT)
-    }
-
-    /// Takes a snapshot of a directory.
-    pub fn snapshot_create(
-        &self,
-        caller: &Caller,
-        dir: NodeId,
-        name: &[u8],
-    ) -> FsResult<SnapshotInfo> {
-        Err(NOT_BUILT)
-    }
-
-    /// The snapshots of a directory, by name.
-    pub fn snapshot_list(&self, caller: &Caller, dir: NodeId) -> FsResult<Vec<SnapshotInfo>> {
-        Err(NOT_BUILT)
-    }
-
-    /// Deletes a snapshot of a directory.
-    pub fn snapshot_delete(&self, caller: &Caller, dir: NodeId, name: &[u8]) -> FsResult<()> {
-        Err(NOT_BUILT)
-    }
-
-    /// Renames a snapshot of a directory.
-    pub fn snapshot_rename(
-        &self,
-        caller: &Caller,
-        dir: NodeId,
-        from: &[u8],
-        to: &[u8],
-    ) -> FsResult<()> {
-        Err(NOT_BUILT)
-    }
-
-    /// Clones a directory, which may lie in a snapshot.
-    pub fn clone_dir(
-        &self,
-        caller: &Caller,
-        source: NodeId,
-        parent: NodeId,
-        name: &[u8],
-    ) -> FsResult<CloneInfo> {
-        Err(NOT_BUILT)
-    }
-
-    /// Puts a directory back to one of its snapshots.
-    pub fn rollback(&self, caller: &Caller, dir: NodeId, snapshot: &[u8]) -> FsResult<()> {
-        Err(NOT_BUILT)
-    }
-
-    /// Removes a directory with all below it, at once; its room is given back later.
-    pub fn rmr(&self, caller: &Caller, parent: NodeId, name: &[u8]) -> FsResult<RmrInfo> {
-        Err(NOT_BUILT)
-    }
-
-    /// Makes an empty directory that is a subvolume of its own.
-    pub fn subvolume_create(
-        &self,
-        caller: &Caller,
-        parent: NodeId,
-        name: &[u8],
-        mode: u32,
-    ) -> FsResult<Entry> {
-        Err(NOT_BUILT)
+        if self.closed.swap(true, Ordering::AcqRel) {
+            return Ok(());
+        }
+        self.store.close().map_err(from_store)
     }
 
     /// Makes everything durable that returned before the call.
     pub fn sync(&self) -> FsResult<()> {
-        Err(NOT_BUILT)
+        self.store.sync(self.store.last_commit()).map_err(from_store)
+    }
+
+    /// What the volume tells about itself.
+    pub fn status(&self) -> FsResult<VolumeStatus> {
+        let stats = self.store.stats();
+        let counts = self.subvolume_counts()?;
+        let (mut files, mut bytes) = (0, 0);
+        self.visit_volume(&key::USAGE_PREFIX, &mut |_, value| {
+            let usage = UsageRecord::decode(value).map_err(|error| malformed(VOLUME, &error))?;
+            files += usage.files;
+            bytes += usage.bytes;
+            Ok(())
+        })?;
+        Ok(VolumeStatus {
+            id: VolumeId(self.header.volume_id),
+            format_version: VERSION,
+            engine: stats.engine,
+            durability: stats.durability,
+            created: device::Timestamp(self.header.created),
+            files: files.max(0) as u64,
+            bytes: bytes.max(0) as u64,
+            snapshots: counts.snapshots,
+            clones: counts.clones,
+            subvolumes: counts.others,
+            log_bytes: stats.log_bytes,
+            disk_bytes: stats.disk_bytes + stats.log_bytes,
+            written_bytes: stats.written_bytes,
+            last_checkpoint: stats.last_checkpoint.map(device::Timestamp),
+            replayed: stats.replayed,
+            cache_bytes: stats.cache_bytes,
+            nodes: self.nodes.len(),
+            detached: self.queue.detached(),
+            dropping: stats.dropping,
+            prunes: counts.prunes,
+            read_only: self.options.read_only.then(|| "opened read-only".to_owned()),
+        })
+    }
+
+    fn subvolume_counts(&self) -> FsResult<SubvolumeCounts> {
+        let mut counts = SubvolumeCounts::default();
+        self.visit_volume(&key::SUBVOLUMES_PREFIX, &mut |_, value| {
+            let record =
+                SubvolumeRecord::decode(value).map_err(|error| malformed(VOLUME, &error))?;
+            match (record.detached, record.snapshot, record.source.0) {
+                (true, ..) => {}
+                (_, true, _) => counts.snapshots += 1,
+                (_, _, 0) => counts.others += 1,
+                _ => counts.clones += 1,
+            }
+            Ok(())
+        })?;
+        Ok(counts)
+    }
+
+    /// Visits the records of the volume's own tree whose keys start with `prefix`.
+    pub(crate) fn visit_volume(
+        &self,
+        prefix: &[u8],
+        visit: &mut dyn FnMut(&[u8], &[u8]) -> FsResult<()>,
+    ) -> FsResult<()> {
+        let mut cursor = self.store.scan(VOLUME, KeyRange::prefix(prefix)).map_err(from_store)?;
+        while let Some(item) = cursor.next().map_err(from_store)? {
+            visit(item.key, item.value)?;
+        }
+        Ok(())
+    }
+
+    /// A subvolume.
+    #[inline]
+    pub(crate) fn subvol(&self, id: SubvolId) -> FsResult<Arc<Subvol>> {
+        self.subvols.get(&*self.store, id)
+    }
+
+    /// The subvolume and inode of a node. Virtual directories have neither.
+    #[inline]
+    pub(crate) fn place(&self, node: NodeId) -> FsResult<(Arc<Subvol>, u64)> {
+        let node = self.real(node);
+        if node.subvol() > SubvolId::MAX {
+            return Err(FsError::NotPermitted("a directory of snapshots"));
+        }
+        Ok((self.subvol(node.subvol())?, node.ino().0))
+    }
+
+    /// The node behind the alias of the root.
+    #[inline]
+    pub(crate) fn real(&self, node: NodeId) -> NodeId {
+        if node == NodeId::ROOT { self.root() } else { node }
+    }
+
+    /// The node of the volume's root directory.
+    pub(crate) fn root(&self) -> NodeId {
+        NodeId(self.root.load(Ordering::Acquire))
+    }
+
+    /// Makes another directory the volume's root.
+    pub(crate) fn set_root(&self, node: NodeId) {
+        self.root.store(node.0, Ordering::Release);
+    }
+
+    /// An entry as callers get it: the root under its alias.
+    #[inline]
+    pub(crate) fn entry(&self, attr: Attr) -> Entry {
+        let node = if attr.node == self.root() { NodeId::ROOT } else { attr.node };
+        Entry { node, attr }
+    }
+
+    /// Begins a change of a subvolume.
+    #[inline]
+    pub(crate) fn enter<'a>(&self, subvol: &'a Subvol) -> FsResult<Entered<'a>> {
+        if self.options.read_only {
+            return Err(FsError::ReadOnly("the volume was opened so".to_owned()));
+        }
+        subvol.enter()
+    }
+
+    /// Reads from a subvolume, again when its tree was replaced meanwhile.
+    #[inline]
+    pub(crate) fn read_in<T>(
+        &self,
+        subvol: &Subvol,
+        mut read: impl FnMut(TreeId) -> FsResult<T>,
+    ) -> FsResult<T> {
+        loop {
+            let tree = subvol.tree();
+            match read(tree) {
+                Err(FsError::Stale) if subvol.tree() != tree => {}
+                result => return result,
+            }
+        }
+    }
+
+    /// Whether a name is that of the virtual directory of snapshots.
+    #[inline]
+    pub(crate) fn is_snapshot_dir(&self, name: &[u8]) -> bool {
+        name == self.header.snapshot_dir
+    }
+
+    /// Checks a name that is to be created.
+    #[inline]
+    pub(crate) fn new_name<'n>(&self, bytes: &'n [u8]) -> FsResult<Name<'n>> {
+        let name = Name::new(bytes)?;
+        if self.is_snapshot_dir(bytes) { Err(FsError::Exists) } else { Ok(name) }
+    }
+
+    /// Checks a name that is to be removed.
+    #[inline]
+    pub(crate) fn old_name<'n>(&self, bytes: &'n [u8]) -> FsResult<Name<'n>> {
+        match bytes {
+            b"." => return Err(FsError::InvalidArgument("the name is '.'")),
+            b".." => return Err(FsError::NotEmpty),
+            _ => {}
+        }
+        let name = Name::new(bytes)?;
+        if self.is_snapshot_dir(bytes) {
+            return Err(FsError::NotPermitted("the directory of snapshots"));
+        }
+        Ok(name)
+    }
+
+    /// The node of an inode of a subvolume.
+    pub(crate) fn node_of(subvol: u64, ino: u64) -> NodeId {
+        NodeId::new(SubvolId(subvol), Ino(ino))
+    }
+
+    /// Tells front ends that a name means something else now.
+    pub(crate) fn invalidate_entry(&self, parent: NodeId, name: &[u8]) {
+        if let Some(invalidate) = self.invalidate.read().clone() {
+            let node = if parent == self.root() { NodeId::ROOT } else { parent };
+            invalidate.entry(node, name);
+        }
+    }
+
+    /// Tells front ends that a node changed.
+    pub(crate) fn invalidate_node(&self, node: NodeId) {
+        if let Some(invalidate) = self.invalidate.read().clone() {
+            let node = if node == self.root() { NodeId::ROOT } else { node };
+            invalidate.node(node);
+        }
+    }
+
+    /// Registers who is told.
+    pub(crate) fn register_invalidate(&self, invalidate: Arc<dyn Invalidate>) {
+        *self.invalidate.write() = Some(invalidate);
     }
 }

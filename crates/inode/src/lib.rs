@@ -5,9 +5,13 @@ mod caller;
 mod errors;
 mod id;
 mod name;
+mod name_hash;
+pub mod permissions;
 
 pub use attr::{Attr, Kind, SetAttr, SetTime};
 pub use caller::{Caller, Enforce};
 pub use errors::FsError;
 pub use id::{Ino, NodeId, SubvolId};
 pub use name::{NAME_BYTES_MAX, Name, PATH_BYTES_MAX, SYMLINK_BYTES_MAX};
+pub use name_hash::NameHash;
+pub use permissions::Owned;

@@ -53,7 +53,9 @@ pub(crate) fn open(volume: &Path, error: &OpenError) -> Failure {
         OpenError::Exists => FailureKind::Exists,
         OpenError::NotEmpty(_) => FailureKind::NotEmpty,
         OpenError::NewerFormat { .. } => FailureKind::NewerFormat,
-        OpenError::Missing(_) | OpenError::Damaged(_) => FailureKind::Damaged,
+        OpenError::Missing(_) | OpenError::Damaged(_) | OpenError::Inconsistent(_) => {
+            FailureKind::Damaged
+        }
         OpenError::InvalidOption(_) => FailureKind::Invalid,
         OpenError::Store(error) if error.is_no_space() => FailureKind::NoSpace,
         OpenError::Store(_) => FailureKind::Other,

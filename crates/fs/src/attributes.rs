@@ -1,0 +1,90 @@
+//! Records as the attributes that callers see.
+
+use device::Timestamp;
+use format::directory_record::DirectoryRecord;
+use format::inode_record::{FileKind, InodeRecord};
+use inode::{Attr, Kind, NodeId, Owned};
+
+/// Unit of `Attr::blocks`.
+const BLOCK_BYTES: u64 = 512;
+
+/// The kind that callers see.
+#[inline]
+pub(crate) fn kind(kind: FileKind) -> Kind {
+    match kind {
+        FileKind::File => Kind::File,
+        FileKind::Directory => Kind::Directory,
+        FileKind::Symlink => Kind::Symlink,
+        FileKind::Fifo => Kind::Fifo,
+        FileKind::Socket => Kind::Socket,
+        FileKind::CharDevice => Kind::CharDevice,
+        FileKind::BlockDevice => Kind::BlockDevice,
+    }
+}
+
+/// The kind that records hold.
+#[inline]
+pub(crate) fn file_kind(kind: Kind) -> FileKind {
+    match kind {
+        Kind::File => FileKind::File,
+        Kind::Directory => FileKind::Directory,
+        Kind::Symlink => FileKind::Symlink,
+        Kind::Fifo => FileKind::Fifo,
+        Kind::Socket => FileKind::Socket,
+        Kind::CharDevice => FileKind::CharDevice,
+        Kind::BlockDevice => FileKind::BlockDevice,
+    }
+}
+
+/// Attributes of what is not a directory.
+#[inline]
+pub(crate) fn of_file(node: NodeId, inode: &InodeRecord, nlink: u32) -> Attr {
+    let stored = if inode.has_extents { inode.allocated } else { inode.size };
+    Attr {
+        node,
+        kind: kind(inode.kind),
+        mode: inode.mode,
+        nlink,
+        uid: inode.uid,
+        gid: inode.gid,
+        rdev: inode.rdev,
+        size: inode.size,
+        blocks: stored.div_ceil(BLOCK_BYTES),
+        atime: Timestamp(inode.atime),
+        mtime: Timestamp(inode.mtime),
+        ctime: Timestamp(inode.ctime),
+        btime: Timestamp(inode.btime),
+    }
+}
+
+/// Attributes of a directory.
+#[inline]
+pub(crate) fn of_directory(node: NodeId, record: &DirectoryRecord) -> Attr {
+    Attr {
+        node,
+        kind: Kind::Directory,
+        mode: record.mode,
+        nlink: u32::try_from(record.subdirectories + 2).unwrap_or(u32::MAX),
+        uid: record.uid,
+        gid: record.gid,
+        rdev: 0,
+        size: record.entries as u64,
+        blocks: 0,
+        atime: Timestamp(record.atime),
+        mtime: Timestamp(record.mtime),
+        ctime: Timestamp(record.ctime),
+        btime: Timestamp(record.btime),
+    }
+}
+
+/// What permissions on it depend on.
+#[inline]
+pub(crate) fn owned(inode: &InodeRecord) -> Owned {
+    Owned { kind: kind(inode.kind), uid: inode.uid, gid: inode.gid, mode: inode.mode }
+}
+
+/// What permissions on a directory depend on.
+#[inline]
+pub(crate) fn owned_directory(record: &DirectoryRecord) -> Owned {
+    Owned { kind: Kind::Directory, uid: record.uid, gid: record.gid, mode: record.mode }
+}

@@ -1,0 +1,215 @@
+//! Making and opening volumes: the header file, the engine, and the records of an empty root.
+
+use std::sync::Arc;
+
+use device::{Device, Env};
+use format::directory_record::DirectoryRecord;
+use format::key::{self, Counter, Part};
+use format::subvolume_record::SubvolumeRecord;
+use format::volume::{
+    BYTES_MAX, EngineKind, FILE, HeaderError, SNAPSHOT_DIR_BYTES_MAX, VERSION, VolumeHeader,
+};
+use format::{Corruption, Malformed};
+use inode::Name;
+use store::{Batch, Store, TreeId};
+
+use crate::numbers::ROOT_INO;
+use crate::subvol::VOLUME;
+use crate::{Engine, FormatOptions, Fs, OpenError, OpenOptions, VolumeId};
+
+/// The volume's root subvolume.
+const ROOT_SUBVOLUME: u64 = 1;
+/// Name of the header while the volume is being made.
+const UNFINISHED: &str = "volume.pando.new";
+/// What may lie in a directory that is to be formatted: traces of the owner.
+const OWNERS: [&str; 2] = ["owner.lock", "control.sock"];
+
+impl Fs {
+    /// Makes a volume in a directory that is empty. The header is put in place last, so that an
+    /// interrupted call leaves no volume, and the next one starts over.
+    pub fn format(env: &Env, options: &FormatOptions) -> Result<VolumeId, OpenError> {
+        let header = new_header(env, options)?;
+        check_empty(&*env.device)?;
+        write_file(&*env.device, UNFINISHED, &header.encode())?;
+        let store = crate::engine::create(env, &header)?;
+        write_root(&*store, env, options).map_err(OpenError::from)?;
+        store.close()?;
+        env.device.rename(UNFINISHED, FILE)?;
+        env.device.sync_dir("")?;
+        Ok(VolumeId(header.volume_id))
+    }
+
+    /// Makes a volume in a store of the caller's own, and returns the header that goes with it.
+    pub fn format_on(
+        env: &Env,
+        store: &dyn Store,
+        options: &FormatOptions,
+    ) -> Result<VolumeHeader, OpenError> {
+        let header = new_header(env, options)?;
+        write_root(store, env, options)?;
+        Ok(header)
+    }
+
+    /// Opens a volume, recovering it where it was not closed. The caller holds `owner.lock`.
+    pub fn open(env: Env, options: &OpenOptions) -> Result<Arc<Fs>, OpenError> {
+        let header = read_header(&*env.device)?;
+        let store = crate::engine::open(&env, &header, options)?;
+        Fs::open_on(env, store, header, options)
+    }
+}
+
+/// Reads `volume.pando`.
+pub(crate) fn read_header(device: &dyn Device) -> Result<VolumeHeader, OpenError> {
+    let file = match device.open(FILE) {
+        Ok(file) => file,
+        Err(error) if error.is_not_found() => return Err(OpenError::NotAVolume),
+        Err(error) => return Err(error.into()),
+    };
+    let mut bytes = vec![0; BYTES_MAX + 1];
+    let length = file.read_at(&mut bytes, 0)?;
+    match VolumeHeader::decode(&bytes[..length]) {
+        Ok(header) => Ok(header),
+        Err(HeaderError::NotAVolume) => Err(OpenError::Damaged(Corruption {
+            file: FILE.to_owned(),
+            offset: 0,
+            structure: "volume header",
+            expected: "the magic of a volume".to_owned(),
+            found: "other bytes".to_owned(),
+        })),
+        Err(HeaderError::Newer(found)) => {
+            Err(OpenError::NewerFormat { file: FILE.to_owned(), found, known: VERSION })
+        }
+        Err(HeaderError::Malformed(error)) => Err(OpenError::Damaged(located(error))),
+    }
+}
+
+fn located(error: Malformed) -> Corruption {
+    error.located(FILE, 0)
+}
+
+fn new_header(env: &Env, options: &FormatOptions) -> Result<VolumeHeader, OpenError> {
+    let name = &options.snapshot_dir;
+    if Name::new(name).is_err() || name.len() > SNAPSHOT_DIR_BYTES_MAX {
+        return Err(OpenError::InvalidOption("the name of the directory of snapshots"));
+    }
+    if options.root_mode > 0o7777 {
+        return Err(OpenError::InvalidOption("the mode of the root"));
+    }
+    let (mut volume_id, mut hash_key) = ([0; 16], [0; 16]);
+    env.random.fill(&mut volume_id);
+    env.random.fill(&mut hash_key);
+    Ok(VolumeHeader {
+        volume_id: *uuid::Builder::from_random_bytes(volume_id).as_uuid().as_bytes(),
+        engine: match options.engine {
+            Engine::Btree => EngineKind::Btree,
+        },
+        hash_key,
+        created: env.clock.now().0,
+        snapshot_dir: name.clone(),
+    })
+}
+
+/// Refuses a directory that holds a volume, or anything that no interrupted format left there.
+fn check_empty(device: &dyn Device) -> Result<(), OpenError> {
+    let names = device.list("")?;
+    if names.iter().any(|name| name == FILE) {
+        return Err(OpenError::Exists);
+    }
+    let interrupted = names.iter().any(|name| name == UNFINISHED);
+    for name in &names {
+        let ours = OWNERS.contains(&name.as_str())
+            || interrupted && (name == UNFINISHED || crate::engine::DIRECTORIES.contains(&&**name));
+        if !ours {
+            return Err(OpenError::NotEmpty(name.clone()));
+        }
+    }
+    if interrupted {
+        for directory in crate::engine::DIRECTORIES {
+            remove_files(device, directory)?;
+        }
+        device.remove(UNFINISHED)?;
+    }
+    Ok(())
+}
+
+/// Removes the files of a directory that an interrupted format left, and of those below it.
+fn remove_files(device: &dyn Device, directory: &str) -> Result<(), OpenError> {
+    if device.metadata(directory)?.is_none() {
+        return Ok(());
+    }
+    for name in device.list(directory)? {
+        let path = format!("{directory}/{name}");
+        match device.metadata(&path)? {
+            Some(metadata) if metadata.directory => remove_files(device, &path)?,
+            Some(_) => device.remove(&path)?,
+            None => {}
+        }
+    }
+    Ok(())
+}
+
+fn write_file(device: &dyn Device, path: &str, bytes: &[u8]) -> Result<(), OpenError> {
+    let file = device.create(path)?;
+    file.write_at(bytes, 0)?;
+    file.sync_data()?;
+    device.sync_dir("")?;
+    Ok(())
+}
+
+/// The records of an empty volume, in one batch.
+fn write_root(store: &dyn Store, env: &Env, options: &FormatOptions) -> store::Result<()> {
+    let now = env.clock.now().0;
+    let tree = TreeId(key::FIRST_TREE);
+    let mut batch = Batch::new();
+    batch.create_tree(VOLUME);
+    batch.create_tree(tree);
+    let directory = DirectoryRecord {
+        entries: 0,
+        subdirectories: 0,
+        mtime: now,
+        ctime: now,
+        atime: now,
+        btime: now,
+        parent: ROOT_INO,
+        parent_cookie: 0,
+        mode: options.root_mode,
+        uid: options.root_uid,
+        gid: options.root_gid,
+        has_xattrs: false,
+        detached: false,
+    };
+    batch.put(tree, &key::directory(ROOT_INO, Part::Attributes), &directory.encode());
+    let record = SubvolumeRecord {
+        tree: tree.0,
+        root: ROOT_INO,
+        lineage: ROOT_SUBVOLUME,
+        parent: (0, 0, 0),
+        source: (0, 0),
+        created: now,
+        last_clone_epoch: 0,
+        first_own_ino: ROOT_INO,
+        read_only: false,
+        snapshot: false,
+        pruned: true,
+        detached: false,
+        name: Vec::new(),
+    };
+    batch.put(VOLUME, &key::subvolume(ROOT_SUBVOLUME), &record.encode());
+    for (counter, value) in [
+        (Counter::NextIno, ROOT_INO + 1),
+        (Counter::NextSubvolume, ROOT_SUBVOLUME + 1),
+        (Counter::NextTree, tree.0 + 1),
+        (Counter::Epoch, 1),
+        (Counter::Root, ROOT_SUBVOLUME),
+        (Counter::NextDetached, 1),
+    ] {
+        batch.put(VOLUME, &key::counter(counter), &value.to_le_bytes());
+    }
+    batch.merge(
+        VOLUME,
+        &key::usage(ROOT_SUBVOLUME),
+        &[store::Lane { offset: 0, kind: store::MergeKind::Add, operand: 1 }],
+    );
+    let token = store.commit(&batch)?;
+    store.sync(token)
+}

@@ -1,0 +1,197 @@
+//! Changing one inode: load it under its exclusive lock, change it, write back what changed, all
+//! in one batch.
+
+use std::sync::Arc;
+
+use format::directory_record::DirectoryRecord;
+use format::entry_record::{EntryRecord, Target};
+use format::inode_record::{InodeRecord, LinkedRecord};
+use format::key::{self, Part};
+use format::xattr_record::XattrRecord;
+use inode::{Attr, FsError, NodeId};
+
+use crate::load::{FileInode, Inode, Place, load, load_bulk, load_xattrs};
+use crate::locks::Lock;
+use crate::nodes::Orphan;
+use crate::subvol::Subvol;
+use crate::txn::Txn;
+use crate::view::View;
+use crate::{Fs, FsResult};
+
+/// An inode being changed. Set what changes; it is written back when the change ends well.
+pub(crate) struct Edit<'a> {
+    /// The file system.
+    pub(crate) fs: &'a Fs,
+    /// Its records.
+    pub(crate) view: View<'a>,
+    /// The subvolume.
+    pub(crate) subvol: &'a Arc<Subvol>,
+    /// The node.
+    pub(crate) node: NodeId,
+    /// Its number.
+    pub(crate) ino: u64,
+    /// The inode.
+    pub(crate) inode: Inode,
+    /// What the change writes besides.
+    pub(crate) txn: Txn<'a>,
+    bulk: Option<Vec<u8>>,
+    xattrs: Option<XattrRecord>,
+}
+
+/// Changes a node's inode and returns what the change returned, and the attributes after it.
+pub(crate) fn edit<T>(
+    fs: &Fs,
+    node: NodeId,
+    change: impl FnOnce(&mut Edit<'_>) -> FsResult<T>,
+) -> FsResult<(T, Attr)> {
+    let (subvol, ino) = fs.place(node)?;
+    let entered = fs.enter(&subvol)?;
+    let node = subvol.node(ino);
+    let _object = fs.locks.exclusive(Lock::Object { subvol: subvol.id.0, ino });
+    let view = View::new(&*fs.store, entered.tree);
+    let inode = load(fs, view, node, ino)?;
+    let before = inode.attr(node);
+    let txn = Txn::new(fs);
+    let mut edit =
+        Edit { fs, view, subvol: &subvol, node, ino, inode, txn, bulk: None, xattrs: None };
+    let result = change(&mut edit)?;
+    edit.write_back(&before)?;
+    Ok((result, edit.inode.attr(node)))
+}
+
+impl Edit<'_> {
+    /// The inode, which must not be a directory.
+    pub(crate) fn file(&mut self) -> FsResult<&mut FileInode> {
+        match &mut self.inode {
+            Inode::File(file) => Ok(file),
+            Inode::Directory(..) => Err(FsError::IsDirectory),
+        }
+    }
+
+    /// Contents that are not extents, or the target.
+    pub(crate) fn bulk(&mut self) -> FsResult<Vec<u8>> {
+        match (&mut self.bulk, &self.inode) {
+            (Some(bulk), _) => Ok(std::mem::take(bulk)),
+            (None, Inode::File(file)) => load_bulk(self.fs, self.view, self.node, self.ino, file),
+            (None, Inode::Directory(..)) => Err(FsError::IsDirectory),
+        }
+    }
+
+    /// Sets the contents that are not extents.
+    pub(crate) fn set_bulk(&mut self, bytes: Vec<u8>) {
+        self.bulk = Some(bytes);
+    }
+
+    /// The extended attributes.
+    pub(crate) fn xattrs(&self) -> FsResult<XattrRecord> {
+        load_xattrs(self.fs, self.view, self.node, self.ino, &self.inode)
+    }
+
+    /// Sets the extended attributes.
+    pub(crate) fn set_xattrs(&mut self, xattrs: XattrRecord) {
+        self.xattrs = Some(xattrs);
+    }
+
+    fn write_back(&mut self, before: &Attr) -> FsResult<()> {
+        match &self.inode {
+            Inode::Directory(record, named) => {
+                let record = *record;
+                if *named {
+                    self.write_directory(record)
+                } else {
+                    self.fs.nodes.set_orphan(self.node, Orphan::Directory(record));
+                    Ok(())
+                }
+            }
+            Inode::File(file) if file.place == Place::Memory => {
+                let inode = file.inode;
+                self.write_memory(inode)
+            }
+            Inode::File(_) => self.write_file(before),
+        }
+    }
+
+    fn write_directory(&mut self, mut record: DirectoryRecord) -> FsResult<()> {
+        if let Some(xattrs) = self.xattrs.take() {
+            let key = key::directory(self.ino, Part::Xattrs);
+            record.has_xattrs = !xattrs.is_empty();
+            self.put_or_delete(&key, (!xattrs.is_empty()).then(|| xattrs.encode()));
+        }
+        self.txn.put_directory(self.view.tree, self.ino, &record);
+        self.txn.commit()?;
+        Ok(())
+    }
+
+    fn write_memory(&mut self, mut inode: InodeRecord) -> FsResult<()> {
+        let (bulk, xattrs) = match self.fs.nodes.orphan_of(self.node) {
+            Some(Orphan::File { bulk, xattrs, .. }) => (bulk, xattrs),
+            _ => return Err(FsError::Stale),
+        };
+        let bulk = self.bulk.take().unwrap_or(bulk);
+        let xattrs = self.xattrs.take().unwrap_or(xattrs);
+        inode.has_bulk = !bulk.is_empty();
+        inode.has_xattrs = !xattrs.is_empty();
+        if !inode.has_extents {
+            let orphan = Orphan::File { inode, bulk, xattrs };
+            self.fs.nodes.set_orphan(self.node, orphan);
+            return Ok(());
+        }
+        // It owns extents from now on: the store must know it, or a crash would leak them.
+        let attached = crate::txn::Attached {
+            bulk: inode.has_bulk.then_some(bulk),
+            xattrs: inode.has_xattrs.then_some(xattrs),
+        };
+        let keys = (key::linked(self.ino, Part::Bulk), key::linked(self.ino, Part::Xattrs));
+        self.txn.put_attached(self.view.tree, &keys.0, &keys.1, &attached);
+        self.txn.put_linked(self.view.tree, self.ino, &LinkedRecord { nlink: 0, inode });
+        let orphan = key::orphan(self.subvol.id.0, self.ino);
+        self.txn.batch().put(crate::subvol::VOLUME, &orphan, b"");
+        self.txn.commit()?;
+        self.fs.nodes.store_orphan(self.node);
+        Ok(())
+    }
+
+    fn write_file(&mut self, before: &Attr) -> FsResult<()> {
+        let (bulk, xattrs) = (self.bulk.take(), self.xattrs.take());
+        let Inode::File(file) = &mut self.inode else { return Err(FsError::IsDirectory) };
+        let (ino, tree) = (self.ino, self.view.tree);
+        if let Some(bulk) = &bulk {
+            file.inode.has_bulk = !bulk.is_empty();
+        }
+        if let Some(xattrs) = &xattrs {
+            file.inode.has_xattrs = !xattrs.is_empty();
+        }
+        match file.place {
+            Place::Entry { dir, cookie, chained } => {
+                let target = Target::Embedded(file.inode);
+                let entry = EntryRecord { chained, ino, name: file.name.as_bytes(), target };
+                self.txn.put_entry(tree, dir, cookie, &entry);
+            }
+            Place::Linked | Place::Memory => {
+                let record = LinkedRecord { nlink: file.nlink, inode: file.inode };
+                self.txn.put_linked(tree, ino, &record);
+            }
+        }
+        let (place, named, size) = (file.place, file.nlink > 0, file.inode.size);
+        if let Some(bulk) = bulk {
+            self.put_or_delete(&place.key(ino, Part::Bulk), (!bulk.is_empty()).then_some(bulk));
+        }
+        if let Some(xattrs) = xattrs {
+            let bytes = (!xattrs.is_empty()).then(|| xattrs.encode());
+            self.put_or_delete(&place.key(ino, Part::Xattrs), bytes);
+        }
+        if named {
+            self.txn.count(self.subvol.id.0, 0, size as i64 - before.size as i64);
+        }
+        self.txn.commit()?;
+        Ok(())
+    }
+
+    fn put_or_delete(&mut self, key: &[u8], value: Option<Vec<u8>>) {
+        let tree = self.view.tree;
+        match value {
+            Some(bytes) => self.txn.batch().put(tree, key, &bytes),
+            None => self.txn.batch().delete(tree, key),
+        }
+    }
+}

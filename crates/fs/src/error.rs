@@ -1,0 +1,32 @@
+//! Errors from below as answers of the namespace.
+
+use format::Malformed;
+use inode::FsError;
+use store::TreeId;
+
+/// A store's error as an answer. A tree that is gone means that its subvolume was removed, or
+/// moved to another tree, since the caller looked.
+#[cold]
+pub(crate) fn from_store(error: store::Error) -> FsError {
+    if error.is_no_space() {
+        return FsError::NoSpace;
+    }
+    match error {
+        store::Error::ReadOnly(why) => FsError::ReadOnly(why.to_string()),
+        store::Error::NoTree(_) => FsError::Stale,
+        other => FsError::Io(other.to_string()),
+    }
+}
+
+/// A record that is not what its key says. The bytes came through the store's checksums, so a
+/// program wrote them so; where they lie in a file, the store knows.
+#[cold]
+pub(crate) fn malformed(tree: TreeId, error: &Malformed) -> FsError {
+    FsError::Io(format!("tree {}: {error}", tree.0))
+}
+
+/// Records that contradict one another.
+#[cold]
+pub(crate) fn inconsistent(tree: TreeId, what: &str, ino: u64) -> FsError {
+    FsError::Io(format!("tree {}: {what}: inode {ino}", tree.0))
+}

@@ -1,0 +1,299 @@
+//! The inodes that front ends hold: how often each was looked up, and where its record lies.
+//!
+//! A node is in the table from its first look-up until all look-ups are forgotten. Its location
+//! changes under the exclusive lock of the object only. Nodes whose last name is gone, and which
+//! own nothing that outlives a crash, have their whole inode in `Orphan`.
+
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use device::Map;
+use format::directory_record::DirectoryRecord;
+use format::inode_record::InodeRecord;
+use format::xattr_record::XattrRecord;
+use inode::NodeId;
+use parking_lot::Mutex;
+
+/// Shards of the table: enough that threads rarely meet.
+const SHARDS: usize = 64;
+
+/// Where a node's record lies.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Location {
+    /// A directory: under its own number.
+    Directory,
+    /// In the entry of its only name.
+    Entry {
+        /// The directory of the name.
+        dir: u64,
+        /// Its cookie there.
+        cookie: u64,
+    },
+    /// Under its own number, for it has several names, or none but extents.
+    Linked,
+    /// In memory: it has no name any more.
+    Orphan,
+}
+
+/// What is left of an inode without a name that somebody holds.
+#[derive(Debug, Clone)]
+pub(crate) enum Orphan {
+    /// Anything but a directory; it owns no extents.
+    File {
+        /// Attributes.
+        inode: InodeRecord,
+        /// Contents, or the target of a symbolic link.
+        bulk: Vec<u8>,
+        /// Extended attributes.
+        xattrs: XattrRecord,
+    },
+    /// An empty directory.
+    Directory(DirectoryRecord),
+}
+
+// DO NOT ENLARGE: 24 bytes here, with the key and the map's overhead, keep a held inode below
+// the 80 bytes of the memory budget.
+#[derive(Debug, Clone, Copy)]
+struct Node {
+    dir: u64,
+    cookie: u64,
+    lookups: u32,
+    place: u8,
+}
+
+const _: () = assert!(size_of::<Node>() == 24);
+
+const DIRECTORY: u8 = 0;
+const ENTRY: u8 = 1;
+const LINKED: u8 = 2;
+const ORPHAN: u8 = 3;
+
+impl Node {
+    fn new(location: Location, lookups: u32) -> Node {
+        let (place, dir, cookie) = match location {
+            Location::Directory => (DIRECTORY, 0, 0),
+            Location::Entry { dir, cookie } => (ENTRY, dir, cookie),
+            Location::Linked => (LINKED, 0, 0),
+            Location::Orphan => (ORPHAN, 0, 0),
+        };
+        Node { dir, cookie, lookups, place }
+    }
+
+    fn location(&self) -> Location {
+        match self.place {
+            DIRECTORY => Location::Directory,
+            ENTRY => Location::Entry { dir: self.dir, cookie: self.cookie },
+            LINKED => Location::Linked,
+            _ => Location::Orphan,
+        }
+    }
+}
+
+/// The table.
+pub(crate) struct NodeTable {
+    shards: Box<[Mutex<Map<u64, Node>>]>,
+    orphans: Mutex<Map<u64, Box<Orphan>>>,
+    /// Listings under way: they read entries without locks, and add look-ups afterwards.
+    listings: AtomicUsize,
+    /// Where nodes went while listings are under way.
+    moved: Mutex<Map<u64, Location>>,
+}
+
+/// A listing under way. A node that moves meanwhile, after its entry was read but before its
+/// look-up was counted, is put right by [`Listing::correct`].
+pub(crate) struct Listing<'a>(&'a NodeTable);
+
+impl Drop for Listing<'_> {
+    fn drop(&mut self) {
+        if self.0.listings.fetch_sub(1, Ordering::SeqCst) == 1 {
+            let mut moved = self.0.moved.lock();
+            if self.0.listings.load(Ordering::SeqCst) == 0 {
+                moved.clear();
+            }
+        }
+    }
+}
+
+impl Listing<'_> {
+    /// Puts the locations of nodes right that moved since the listing began.
+    pub(crate) fn correct(&self, nodes: &[NodeId]) {
+        let moved = self.0.moved.lock();
+        if moved.is_empty() {
+            return;
+        }
+        for node in nodes {
+            if let Some(location) = moved.get(&node.0) {
+                self.0.set_location(*node, *location);
+            }
+        }
+    }
+}
+
+impl NodeTable {
+    /// An empty table.
+    pub(crate) fn new() -> NodeTable {
+        NodeTable {
+            shards: (0..SHARDS).map(|_| Mutex::new(Map::default())).collect(),
+            orphans: Mutex::new(Map::default()),
+            listings: AtomicUsize::new(0),
+            moved: Mutex::new(Map::default()),
+        }
+    }
+
+    #[inline]
+    fn shard(&self, node: NodeId) -> &Mutex<Map<u64, Node>> {
+        // Neighbouring numbers go to different shards; the subvolume's bits are folded in.
+        let mixed = node.0 ^ node.0 >> 40;
+        &self.shards[(mixed as usize) % SHARDS]
+    }
+
+    /// Adds a look-up. `location` is where the node lies if it is not in the table yet; the
+    /// caller holds a lock that keeps it there.
+    #[inline]
+    pub(crate) fn look_up(&self, node: NodeId, location: Location) {
+        let mut shard = self.shard(node).lock();
+        shard
+            .entry(node.0)
+            .and_modify(|node| node.lookups = node.lookups.saturating_add(1))
+            .or_insert_with(|| Node::new(location, 1));
+    }
+
+    /// Where a node lies; `None` when nobody holds it.
+    #[inline]
+    pub(crate) fn location(&self, node: NodeId) -> Option<Location> {
+        self.shard(node).lock().get(&node.0).map(Node::location)
+    }
+
+    /// Says that a node lies elsewhere, after the commit that moved it.
+    pub(crate) fn relocate(&self, node: NodeId, location: Location) {
+        // An addition of nothing is a full fence: a listing that is not seen here began after
+        // the commit, and reads the new place.
+        if self.listings.fetch_add(0, Ordering::SeqCst) == 0 {
+            self.set_location(node, location);
+        } else {
+            let mut moved = self.moved.lock();
+            moved.insert(node.0, location);
+            self.set_location(node, location);
+        }
+    }
+
+    fn set_location(&self, node: NodeId, location: Location) {
+        if let Some(held) = self.shard(node).lock().get_mut(&node.0) {
+            *held = Node::new(location, held.lookups);
+        }
+    }
+
+    /// Turns a held node into an orphan, and tells whether it is held.
+    pub(crate) fn orphan(&self, node: NodeId, orphan: impl FnOnce() -> Orphan) -> bool {
+        let mut shard = self.shard(node).lock();
+        let Some(held) = shard.get_mut(&node.0) else { return false };
+        *held = Node::new(Location::Orphan, held.lookups);
+        self.orphans.lock().insert(node.0, Box::new(orphan()));
+        true
+    }
+
+    /// A copy of an orphan.
+    pub(crate) fn orphan_of(&self, node: NodeId) -> Option<Orphan> {
+        self.orphans.lock().get(&node.0).map(|orphan| (**orphan).clone())
+    }
+
+    /// Replaces an orphan, unless it was forgotten meanwhile.
+    pub(crate) fn set_orphan(&self, node: NodeId, orphan: Orphan) {
+        if let Some(slot) = self.orphans.lock().get_mut(&node.0) {
+            **slot = orphan;
+        }
+    }
+
+    /// Drops an orphan whose inode lies in the store from now on.
+    pub(crate) fn store_orphan(&self, node: NodeId) {
+        let mut shard = self.shard(node).lock();
+        if let Some(held) = shard.get_mut(&node.0) {
+            *held = Node::new(Location::Linked, held.lookups);
+        }
+        self.orphans.lock().remove(&node.0);
+    }
+
+    /// Takes look-ups back. When none is left, the node leaves the table and its last location
+    /// is returned.
+    pub(crate) fn forget(&self, node: NodeId, lookups: u64) -> Option<Location> {
+        let mut shard = self.shard(node).lock();
+        let held = shard.get_mut(&node.0)?;
+        let lookups = u32::try_from(lookups).unwrap_or(u32::MAX);
+        held.lookups = held.lookups.saturating_sub(lookups);
+        if held.lookups > 0 {
+            return None;
+        }
+        let location = held.location();
+        shard.remove(&node.0);
+        if location == Location::Orphan {
+            self.orphans.lock().remove(&node.0);
+        }
+        Some(location)
+    }
+
+    /// Whether somebody holds a node.
+    pub(crate) fn is_held(&self, node: NodeId) -> bool {
+        self.shard(node).lock().contains_key(&node.0)
+    }
+
+    /// How many nodes are held.
+    pub(crate) fn len(&self) -> u64 {
+        self.shards.iter().map(|shard| shard.lock().len() as u64).sum()
+    }
+
+    /// Whether somebody holds a node of a subvolume.
+    pub(crate) fn holds_subvolume(&self, subvol: u64) -> bool {
+        #[expect(clippy::iter_over_hash_type, reason = "any match will do, in any order")]
+        for shard in &self.shards {
+            for node in shard.lock().keys() {
+                if NodeId(*node).subvol().0 == subvol {
+                    return true;
+                }
+            }
+        }
+        false
+    }
+
+    /// Begins a listing, before its first entry is read.
+    pub(crate) fn begin_listing(&self) -> Listing<'_> {
+        self.listings.fetch_add(1, Ordering::SeqCst);
+        Listing(self)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use inode::NodeId;
+
+    use super::{Location, NodeTable};
+
+    #[test]
+    fn a_node_lives_until_all_look_ups_are_forgotten() {
+        let table = NodeTable::new();
+        let node = NodeId(77);
+        let first = Location::Entry { dir: 1, cookie: 256 };
+        table.look_up(node, first);
+        table.look_up(node, Location::Linked);
+        assert_eq!(table.location(node), Some(first), "the first location stands");
+        table.relocate(node, Location::Linked);
+        assert_eq!(table.forget(node, 1), None);
+        assert_eq!(table.forget(node, 1), Some(Location::Linked));
+        assert_eq!(table.location(node), None);
+        assert_eq!(table.forget(node, 1), None);
+    }
+
+    #[test]
+    fn a_listing_puts_late_look_ups_right() {
+        let table = NodeTable::new();
+        let node = NodeId(78);
+        let listing = table.begin_listing();
+        let old = Location::Entry { dir: 1, cookie: 256 };
+        let new = Location::Entry { dir: 2, cookie: 512 };
+        table.relocate(node, new);
+        table.look_up(node, old);
+        assert_eq!(table.location(node), Some(old));
+        listing.correct(&[node]);
+        assert_eq!(table.location(node), Some(new));
+        drop(listing);
+        assert!(table.moved.lock().is_empty());
+    }
+}

@@ -1,0 +1,78 @@
+//! Inode numbers, handed out from ranges that are reserved in the store before the first number
+//! of a range is used. A crash skips the rest of a range; no number is used twice.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use format::key::{self, Counter};
+use inode::{FsError, Ino};
+use parking_lot::Mutex;
+use store::{Batch, Store};
+
+use crate::FsResult;
+use crate::error::{from_store, inconsistent};
+use crate::subvol::VOLUME;
+
+/// Inode of the root of a volume.
+pub(crate) const ROOT_INO: u64 = 2;
+/// Numbers in a range: one more commit in so many creations.
+const RANGE: u64 = 1 << 16;
+
+/// What hands out inode numbers.
+pub(crate) struct Numbers {
+    next: AtomicU64,
+    limit: AtomicU64,
+    refill: Mutex<()>,
+}
+
+impl Numbers {
+    /// Starts after the last range.
+    pub(crate) fn open(store: &dyn Store) -> FsResult<Numbers> {
+        let next = read_counter(store, Counter::NextIno)?;
+        Ok(Numbers {
+            next: AtomicU64::new(next),
+            limit: AtomicU64::new(next),
+            refill: Mutex::new(()),
+        })
+    }
+
+    /// A number that was never used.
+    #[inline]
+    pub(crate) fn next_ino(&self, store: &dyn Store) -> FsResult<u64> {
+        let ino = self.next.fetch_add(1, Ordering::Relaxed);
+        if ino >= self.limit.load(Ordering::Acquire) {
+            self.reserve(store, ino)?;
+        }
+        Ok(ino)
+    }
+
+    #[cold]
+    fn reserve(&self, store: &dyn Store, ino: u64) -> FsResult<()> {
+        let _one_at_a_time = self.refill.lock();
+        loop {
+            let limit = self.limit.load(Ordering::Acquire);
+            if ino < limit {
+                return Ok(());
+            }
+            // The uppermost four bits are the shards'.
+            if limit + RANGE > Ino::MAX.0 >> 4 {
+                return Err(FsError::NoSpace);
+            }
+            let mut batch = Batch::new();
+            batch.put(VOLUME, &key::counter(Counter::NextIno), &(limit + RANGE).to_le_bytes());
+            store.commit(&batch).map_err(from_store)?;
+            self.limit.store(limit + RANGE, Ordering::Release);
+        }
+    }
+
+    /// The first number that was not handed out.
+    pub(crate) fn peek(&self) -> u64 {
+        self.next.load(Ordering::Relaxed)
+    }
+}
+
+/// A counter of the volume.
+pub(crate) fn read_counter(store: &dyn Store, counter: Counter) -> FsResult<u64> {
+    let bytes = store.get(VOLUME, &key::counter(counter)).map_err(from_store)?;
+    let array = bytes.and_then(|bytes| <[u8; 8]>::try_from(bytes.as_slice()).ok());
+    array.map(u64::from_le_bytes).ok_or_else(|| inconsistent(VOLUME, "a counter is missing", 0))
+}

@@ -1,0 +1,200 @@
+//! `lookup`: a name in a directory, and `stat_at`, the same without holding the node.
+
+use format::entry_record::Target;
+use inode::permissions::EXECUTE;
+use inode::{Attr, Caller, Enforce, FsError, NAME_BYTES_MAX, NodeId, SubvolId};
+
+use crate::attributes;
+use crate::locks::Lock;
+use crate::nodes::Location;
+use crate::subvol::Subvol;
+use crate::view::{Found, View};
+use crate::{Entry, Fs, FsResult, snapdir};
+
+/// Finds a name in a directory and counts one look-up.
+#[inline]
+pub(crate) fn lookup(fs: &Fs, caller: &Caller, parent: NodeId, name: &[u8]) -> FsResult<Entry> {
+    if let Some(entry) = special(fs, caller, parent, name)? {
+        return Ok(entry);
+    }
+    let (subvol, dir) = fs.place(parent)?;
+    let hash = fs.hash.hash(name);
+    fs.read_in(&subvol, |tree| {
+        let view = View::new(&*fs.store, tree);
+        check_search(fs, &subvol, view, caller, dir)?;
+        // Held until the table knows the node: a rename or removal waits.
+        let _name = fs.locks.shared(Lock::Name { subvol: subvol.id.0, dir, hash });
+        let found = find(fs, &subvol, view, dir, hash, name)?;
+        let (attr, location) = attributes_of(fs, view, &subvol, dir, &found)?;
+        fs.nodes.look_up(attr.node, location);
+        Ok(fs.entry(attr))
+    })
+}
+
+impl Fs {
+    /// The attributes of a name, without a look-up count.
+    pub fn stat_at(&self, caller: &Caller, dir: NodeId, name: &[u8]) -> FsResult<Attr> {
+        if name == b"." || name == b".." || self.is_snapshot_dir(name) {
+            let entry = lookup(self, caller, dir, name)?;
+            super::forget::forget(self, entry.node, 1);
+            return Ok(entry.attr);
+        }
+        if name.len() > NAME_BYTES_MAX {
+            return Err(FsError::NameTooLong);
+        }
+        let (subvol, dir) = self.place(dir)?;
+        let hash = self.hash.hash(name);
+        // The name may come to mean something else between its record and the inode's: then the
+        // inode is gone, and the name is looked at again.
+        loop {
+            let result = self.read_in(&subvol, |tree| {
+                let view = View::new(&*self.store, tree);
+                check_search(self, &subvol, view, caller, dir)?;
+                let found = find(self, &subvol, view, dir, hash, name)?;
+                attributes_of(self, view, &subvol, dir, &found).map(|(attr, _)| attr)
+            });
+            match result {
+                Err(FsError::Stale) => {
+                    let view = View::new(&*self.store, subvol.tree());
+                    if view.find_entry(dir, hash, name)?.is_none() {
+                        return Err(FsError::NotFound);
+                    }
+                }
+                result => return result,
+            }
+        }
+    }
+}
+
+/// Names that are not in the tree.
+#[inline]
+fn special(fs: &Fs, caller: &Caller, parent: NodeId, name: &[u8]) -> FsResult<Option<Entry>> {
+    if name.len() > NAME_BYTES_MAX {
+        return Err(FsError::NameTooLong);
+    }
+    let dotted = name.first() == Some(&b'.');
+    if dotted && (name == b"." || name == b"..") {
+        return dots(fs, caller, parent, name).map(Some);
+    }
+    if fs.is_snapshot_dir(name) {
+        let directory = fs.real(parent);
+        let (subvol, dir) = fs.place(directory)?;
+        let view = View::new(&*fs.store, subvol.tree());
+        check_search(fs, &subvol, view, caller, dir)?;
+        let entry = snapdir::enter(fs, caller, directory)?;
+        return Ok(Some(entry));
+    }
+    Ok(None)
+}
+
+fn dots(fs: &Fs, caller: &Caller, parent: NodeId, name: &[u8]) -> FsResult<Entry> {
+    let node = fs.real(parent);
+    let (subvol, dir) = fs.place(node)?;
+    let view = View::new(&*fs.store, subvol.tree());
+    check_search(fs, &subvol, view, caller, dir)?;
+    let node = if name == b"." { node } else { parent_of(fs, node)? };
+    let attr = super::getattr::getattr(fs, caller, node)?;
+    if !snapdir::is_virtual(node) {
+        fs.nodes.look_up(node, Location::Directory);
+    }
+    Ok(fs.entry(attr))
+}
+
+/// The directory above a directory; the volume's root is above itself.
+pub(crate) fn parent_of(fs: &Fs, node: NodeId) -> FsResult<NodeId> {
+    let (subvol, dir) = fs.place(node)?;
+    if node == fs.root() {
+        return Ok(node);
+    }
+    if dir == subvol.root {
+        return crate::subvolumes::parent_of_root(fs, node);
+    }
+    let view = View::new(&*fs.store, subvol.tree());
+    let record = view.directory(dir)?.ok_or_else(|| missing(fs, &subvol, dir))?;
+    Ok(subvol.node(record.parent))
+}
+
+/// Checks that the caller may search a directory, where that is not the kernel's to do.
+#[inline]
+pub(crate) fn check_search(
+    fs: &Fs,
+    subvol: &Subvol,
+    view: View<'_>,
+    caller: &Caller,
+    dir: u64,
+) -> FsResult<()> {
+    if caller.enforce == Enforce::Kernel || caller.is_root() {
+        return Ok(());
+    }
+    let record = view.directory(dir)?.ok_or_else(|| missing(fs, subvol, dir))?;
+    attributes::owned_directory(&record).check(caller, EXECUTE)
+}
+
+#[inline]
+fn find(
+    fs: &Fs,
+    subvol: &Subvol,
+    view: View<'_>,
+    dir: u64,
+    hash: u64,
+    name: &[u8],
+) -> FsResult<Found> {
+    match view.find_entry(dir, hash, name)? {
+        Some(found) => Ok(found),
+        None => Err(absent(fs, subvol, view, dir)),
+    }
+}
+
+/// Why a name is not there.
+#[cold]
+fn absent(fs: &Fs, subvol: &Subvol, view: View<'_>, dir: u64) -> FsError {
+    match view.directory(dir) {
+        Ok(Some(_)) => FsError::NotFound,
+        Ok(None) => missing(fs, subvol, dir),
+        Err(error) => error,
+    }
+}
+
+/// Why there is no directory of a number: it is something else, or it was removed.
+#[cold]
+pub(crate) fn missing(fs: &Fs, subvol: &Subvol, dir: u64) -> FsError {
+    match fs.nodes.location(subvol.node(dir)) {
+        Some(Location::Entry { .. } | Location::Linked) => FsError::NotDirectory,
+        // A removed directory answers as an empty one does.
+        _ => FsError::NotFound,
+    }
+}
+
+/// The attributes of what a name leads to, and where it lies.
+#[inline]
+pub(crate) fn attributes_of(
+    fs: &Fs,
+    view: View<'_>,
+    subvol: &Subvol,
+    dir: u64,
+    found: &Found,
+) -> FsResult<(Attr, Location)> {
+    let ino = found.ino;
+    match &found.target {
+        Target::Embedded(inode) => {
+            let location = Location::Entry { dir, cookie: found.cookie };
+            Ok((attributes::of_file(subvol.node(ino), inode, 1), location))
+        }
+        Target::Linked(_) => {
+            let record = view.linked(ino)?.ok_or(FsError::Stale)?;
+            let attr = attributes::of_file(subvol.node(ino), &record.inode, record.nlink);
+            Ok((attr, Location::Linked))
+        }
+        Target::Directory => {
+            let record = view.directory(ino)?.ok_or(FsError::Stale)?;
+            Ok((attributes::of_directory(subvol.node(ino), &record), Location::Directory))
+        }
+        Target::Subvolume(id) => {
+            let subvol = fs.subvol(SubvolId(*id))?;
+            let view = View::new(&*fs.store, subvol.tree());
+            let record = view.directory(subvol.root)?.ok_or(FsError::Stale)?;
+            Ok((attributes::of_directory(subvol.root_node(), &record), Location::Directory))
+        }
+        Target::Tombstone => Err(FsError::NotFound),
+    }
+}

@@ -1,0 +1,69 @@
+//! `mkdir`: a new directory. In the virtual directory of snapshots, a snapshot.
+
+use format::directory_record::DirectoryRecord;
+use format::entry_record::{EntryRecord, Target};
+use format::inode_record::FileKind;
+use inode::{Caller, FsError, NodeId};
+
+use super::mknod::{check_write, inherit, parent_directory};
+use crate::locks::{Lock, Mode};
+use crate::nodes::Location;
+use crate::txn::Txn;
+use crate::view::{Search, View};
+use crate::{Entry, Fs, FsResult, attributes, snapdir};
+
+/// Makes a directory.
+pub(crate) fn mkdir(
+    fs: &Fs,
+    caller: &Caller,
+    parent: NodeId,
+    name: &[u8],
+    mode: u32,
+) -> FsResult<Entry> {
+    if snapdir::is_virtual(parent) {
+        return snapdir::mkdir(fs, caller, parent, name);
+    }
+    let name = fs.new_name(name)?;
+    let (subvol, dir) = fs.place(parent)?;
+    let entered = fs.enter(&subvol)?;
+    let view = View::new(&*fs.store, entered.tree);
+    let hash = fs.hash.hash(name.as_bytes());
+    let _locks = fs.locks.lock(&[
+        (Lock::Object { subvol: subvol.id.0, ino: dir }, Mode::Shared),
+        (Lock::Name { subvol: subvol.id.0, dir, hash }, Mode::Exclusive),
+    ]);
+    let directory = parent_directory(fs, &subvol, view, caller, dir)?;
+    let vacancy = match view.find(dir, hash, name.as_bytes())? {
+        Search::Found(_) => return Err(FsError::Exists),
+        Search::Vacant(vacancy) => vacancy,
+    };
+    check_write(caller, &directory)?;
+    let ino = fs.numbers.next_ino(&*fs.store)?;
+    let mut txn = Txn::new(fs);
+    let (gid, mode) = inherit(caller, &directory, mode & 0o1777, FileKind::Directory);
+    let record = DirectoryRecord {
+        entries: 0,
+        subdirectories: 0,
+        mtime: txn.now,
+        ctime: txn.now,
+        atime: txn.now,
+        btime: txn.now,
+        parent: dir,
+        parent_cookie: vacancy.cookie,
+        mode,
+        uid: caller.uid,
+        gid,
+        has_xattrs: false,
+        detached: false,
+    };
+    let entry =
+        EntryRecord { chained: false, ino, name: name.as_bytes(), target: Target::Directory };
+    txn.insert_entry(view, dir, &vacancy, &entry)?;
+    txn.put_directory(view.tree, ino, &record);
+    txn.touch_directory(view.tree, dir, 1, 1);
+    txn.count(subvol.id.0, 1, 0);
+    txn.commit()?;
+    let node = subvol.node(ino);
+    fs.nodes.look_up(node, Location::Directory);
+    Ok(fs.entry(attributes::of_directory(node, &record)))
+}

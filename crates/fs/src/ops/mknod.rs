@@ -1,0 +1,136 @@
+//! `mknod`: a new file, fifo, socket or device node. The first half of `open(O_CREAT)`.
+//!
+//! 1. Read the directory: it must be there, and may hand its group down.
+//! 2. Search for the name: it must not be there.
+//! 3. One batch: the entry with its inode, the directory's counts and times, the counters.
+//! 4. The node table learns the node, before the name's lock is released.
+
+use format::directory_record::DirectoryRecord;
+use format::entry_record::{EntryRecord, Target};
+use format::inode_record::{FileKind, InodeRecord};
+use inode::permissions::{EXECUTE, SET_GID, WRITE};
+use inode::{Caller, FsError, Kind, NodeId};
+
+use crate::locks::{Lock, Mode};
+use crate::nodes::Location;
+use crate::subvol::Subvol;
+use crate::txn::{Txn, fresh_inode};
+use crate::view::{Search, View};
+use crate::{Entry, Fs, FsResult, NewNode, attributes};
+
+/// Makes an inode that is not a directory, and a name for it.
+pub(crate) fn mknod(
+    fs: &Fs,
+    caller: &Caller,
+    parent: NodeId,
+    name: &[u8],
+    new: &NewNode,
+) -> FsResult<Entry> {
+    match new.kind {
+        Kind::Directory | Kind::Symlink => {
+            return Err(FsError::InvalidArgument("directories and links have calls of their own"));
+        }
+        Kind::CharDevice | Kind::BlockDevice if !caller.is_root() => {
+            return Err(FsError::NotPermitted("only root makes devices"));
+        }
+        _ => {}
+    }
+    make(fs, caller, parent, name, new, None)
+}
+
+/// Makes an inode with a target, or without.
+#[inline]
+pub(super) fn make(
+    fs: &Fs,
+    caller: &Caller,
+    parent: NodeId,
+    name: &[u8],
+    new: &NewNode,
+    target: Option<&[u8]>,
+) -> FsResult<Entry> {
+    let name = fs.new_name(name)?;
+    let (subvol, dir) = fs.place(parent)?;
+    let entered = fs.enter(&subvol)?;
+    let view = View::new(&*fs.store, entered.tree);
+    let hash = fs.hash.hash(name.as_bytes());
+    let _locks = fs.locks.lock(&[
+        (Lock::Object { subvol: subvol.id.0, ino: dir }, Mode::Shared),
+        (Lock::Name { subvol: subvol.id.0, dir, hash }, Mode::Exclusive),
+    ]);
+    let directory = parent_directory(fs, &subvol, view, caller, dir)?;
+    let vacancy = match view.find(dir, hash, name.as_bytes())? {
+        Search::Found(_) => return Err(FsError::Exists),
+        Search::Vacant(vacancy) => vacancy,
+    };
+    check_write(caller, &directory)?;
+    let ino = fs.numbers.next_ino(&*fs.store)?;
+    let mut txn = Txn::new(fs);
+    let kind = attributes::file_kind(new.kind);
+    let (gid, mode) = inherit(caller, &directory, new.mode, kind);
+    let inode = InodeRecord {
+        mode,
+        uid: caller.uid,
+        gid,
+        rdev: if kind.is_device() { new.rdev } else { 0 },
+        size: target.map_or(0, |target| target.len() as u64),
+        has_bulk: target.is_some(),
+        ..fresh_inode(kind, txn.now)
+    };
+    let entry =
+        EntryRecord { chained: false, ino, name: name.as_bytes(), target: Target::Embedded(inode) };
+    txn.insert_entry(view, dir, &vacancy, &entry)?;
+    if let Some(target) = target {
+        let key = format::key::entry(dir, vacancy.cookie, format::key::Part::Bulk);
+        txn.batch().put(view.tree, &key, target);
+    }
+    txn.touch_directory(view.tree, dir, 1, 0);
+    txn.count(subvol.id.0, 1, 0);
+    txn.commit()?;
+    let node = subvol.node(ino);
+    fs.nodes.look_up(node, Location::Entry { dir, cookie: vacancy.cookie });
+    Ok(fs.entry(attributes::of_file(node, &inode, 1)))
+}
+
+/// The directory that a name is to be made in.
+#[inline]
+pub(crate) fn parent_directory(
+    fs: &Fs,
+    subvol: &Subvol,
+    view: View<'_>,
+    caller: &Caller,
+    dir: u64,
+) -> FsResult<DirectoryRecord> {
+    let directory = view.directory(dir)?.ok_or_else(|| super::lookup::missing(fs, subvol, dir))?;
+    attributes::owned_directory(&directory).check(caller, EXECUTE)?;
+    if directory.detached { Err(FsError::NotFound) } else { Ok(directory) }
+}
+
+/// Checks that names may be made in a directory. Asked after the search for the name, as POSIX
+/// answers that a name exists before it answers that none may be made.
+#[inline]
+pub(crate) fn check_write(caller: &Caller, directory: &DirectoryRecord) -> FsResult<()> {
+    attributes::owned_directory(directory).check(caller, WRITE)
+}
+
+/// Group and mode of what is made in a directory: a set-group-id directory hands its group down,
+/// and to directories the bit as well.
+#[inline]
+pub(crate) fn inherit(
+    caller: &Caller,
+    directory: &DirectoryRecord,
+    mode: u32,
+    kind: FileKind,
+) -> (u32, u32) {
+    let mode = mode & 0o7777;
+    if directory.mode & SET_GID == 0 {
+        return (caller.gid, mode);
+    }
+    let gid = directory.gid;
+    if kind == FileKind::Directory {
+        return (gid, mode | SET_GID);
+    }
+    // A program that runs with the group's rights is made by members of the group only.
+    let stranger = !caller.is_root() && !caller.in_group(gid);
+    let strip = stranger && mode & SET_GID != 0 && mode & 0o010 != 0;
+    (gid, if strip { mode & !SET_GID } else { mode })
+}

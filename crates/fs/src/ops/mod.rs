@@ -1,0 +1,22 @@
+//! The operations, one a file.
+
+pub(crate) mod access;
+pub(crate) mod forget;
+pub(crate) mod fsync;
+pub(crate) mod getattr;
+pub(crate) mod link;
+pub(crate) mod lookup;
+pub(crate) mod mkdir;
+pub(crate) mod mknod;
+pub(crate) mod read;
+pub(crate) mod readdir;
+pub(crate) mod readlink;
+pub(crate) mod rename;
+pub(crate) mod resolve;
+pub(crate) mod rmdir;
+pub(crate) mod setattr;
+pub(crate) mod statfs;
+pub(crate) mod symlink;
+pub(crate) mod unlink;
+pub(crate) mod write;
+pub(crate) mod xattr;

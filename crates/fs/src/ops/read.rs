@@ -1,0 +1,60 @@
+//! `read`: bytes of a file.
+
+use inode::permissions::READ;
+use inode::{Caller, FsError, Kind, NodeId};
+
+use crate::edit::edit;
+use crate::load::{Inode, load, load_bulk};
+use crate::locks::Lock;
+use crate::view::View;
+use crate::{Atime, Fs, FsResult};
+
+/// How old a time of last read may grow while nothing else asks for a new one.
+const DAY: i64 = 24 * 60 * 60 * 1_000_000_000;
+
+/// Reads at `offset` until the buffer is full or the file ends.
+pub(crate) fn read(
+    fs: &Fs,
+    caller: &Caller,
+    node: NodeId,
+    offset: u64,
+    buffer: &mut [u8],
+) -> FsResult<usize> {
+    let (subvol, ino) = fs.place(node)?;
+    let node = subvol.node(ino);
+    let object = fs.locks.shared(Lock::Object { subvol: subvol.id.0, ino });
+    let (length, stale) = fs.read_in(&subvol, |tree| {
+        let view = View::new(&*fs.store, tree);
+        let inode = load(fs, view, node, ino)?;
+        let owned = inode.owned();
+        match owned.kind {
+            Kind::File => owned.check(caller, READ)?,
+            Kind::Directory => return Err(FsError::IsDirectory),
+            _ => return Err(FsError::InvalidArgument("only files have contents")),
+        }
+        let Inode::File(file) = inode else { return Err(FsError::IsDirectory) };
+        let stale =
+            is_stale(file.inode.atime, file.inode.mtime, file.inode.ctime, || fs.env.clock.now().0);
+        let bulk = load_bulk(fs, view, node, ino, &file)?;
+        let from = usize::try_from(offset).unwrap_or(usize::MAX).min(bulk.len());
+        let length = buffer.len().min(bulk.len() - from);
+        buffer[..length].copy_from_slice(&bulk[from..from + length]);
+        Ok((length, stale))
+    })?;
+    drop(object);
+    if stale && fs.options.atime == Atime::Relative && !subvol.read_only && !fs.options.read_only {
+        // The bytes were read: that their time could not be noted is no failure of reading.
+        edit(fs, node, |edit| {
+            let now = edit.txn.now;
+            edit.file()?.inode.atime = now;
+            Ok(())
+        })
+        .ok();
+    }
+    Ok(length)
+}
+
+/// Whether the time of the last read is to be set, as `relatime` has it.
+pub(crate) fn is_stale(atime: i64, mtime: i64, ctime: i64, now: impl FnOnce() -> i64) -> bool {
+    atime <= mtime || atime <= ctime || now().saturating_sub(atime) >= DAY
+}

@@ -1,0 +1,83 @@
+//! `rmdir`: removes an empty directory. In the virtual directory of snapshots, a snapshot.
+
+use format::directory_record::DirectoryRecord;
+use format::entry_record::Target;
+use format::key::{self, Part};
+use inode::{Caller, FsError, NodeId};
+
+use super::mknod::parent_directory;
+use crate::locks::{Lock, Mode};
+use crate::nodes::Orphan;
+use crate::txn::Txn;
+use crate::view::View;
+use crate::{Fs, FsResult, attributes, snapdir};
+
+/// Removes an empty directory.
+pub(crate) fn rmdir(fs: &Fs, caller: &Caller, parent: NodeId, name: &[u8]) -> FsResult<()> {
+    if snapdir::is_virtual(parent) {
+        return snapdir::rmdir(fs, caller, parent, name);
+    }
+    let name = fs.old_name(name)?;
+    let (subvol, dir) = fs.place(parent)?;
+    let entered = fs.enter(&subvol)?;
+    let view = View::new(&*fs.store, entered.tree);
+    let hash = fs.hash.hash(name.as_bytes());
+    let id = subvol.id.0;
+    loop {
+        let seen = view.find_entry(dir, hash, name.as_bytes())?.map_or(0, |found| found.ino);
+        let locks = fs.locks.lock(&[
+            (Lock::Object { subvol: id, ino: dir }, Mode::Shared),
+            (Lock::Name { subvol: id, dir, hash }, Mode::Exclusive),
+            (Lock::Object { subvol: id, ino: seen }, Mode::Exclusive),
+        ]);
+        let directory = parent_directory(fs, &subvol, view, caller, dir)?;
+        let found = view.find_entry(dir, hash, name.as_bytes())?.ok_or(FsError::NotFound)?;
+        if found.ino != seen {
+            continue;
+        }
+        match found.target {
+            Target::Directory => {}
+            Target::Subvolume(_) => {
+                drop(locks);
+                drop(entered);
+                return crate::subvolumes::remove_link(fs, caller, parent, name.as_bytes());
+            }
+            _ => return Err(FsError::NotDirectory),
+        }
+        let victim = view
+            .directory(seen)?
+            .ok_or_else(|| crate::error::inconsistent(view.tree, "a name leads nowhere", seen))?;
+        attributes::owned_directory(&directory).check_removal(caller, victim.uid)?;
+        if victim.entries != 0 {
+            return Err(FsError::NotEmpty);
+        }
+        let mut txn = Txn::new(fs);
+        erase_directory(&mut txn, view, id, seen, &victim);
+        txn.erase_entry(view, dir, &found, false)?;
+        txn.touch_directory(view.tree, dir, -1, -1);
+        txn.commit()?;
+        let now = txn.now;
+        fs.nodes.orphan(subvol.node(seen), || removed(victim, now));
+        return Ok(());
+    }
+}
+
+/// Adds to a batch the removal of an empty directory's own records.
+pub(crate) fn erase_directory(
+    txn: &mut Txn<'_>,
+    view: View<'_>,
+    subvol: u64,
+    ino: u64,
+    record: &DirectoryRecord,
+) {
+    txn.batch().delete(view.tree, &key::directory(ino, Part::Attributes));
+    if record.has_xattrs {
+        txn.batch().delete(view.tree, &key::directory(ino, Part::Xattrs));
+    }
+    txn.count(subvol, -1, 0);
+}
+
+/// What those see of a removed directory who hold it.
+pub(crate) fn removed(record: DirectoryRecord, now: i64) -> Orphan {
+    Orphan::Directory(DirectoryRecord { ctime: now, has_xattrs: false, ..record })
+}

@@ -1,0 +1,49 @@
+//! `setattr`: chmod, chown, truncate and utimens.
+
+use device::Timestamp;
+use inode::{Attr, Caller, FsError, NodeId, SetAttr, SetTime};
+
+use crate::edit::{Edit, edit};
+use crate::load::Inode;
+use crate::{Fs, FsResult, contents, snapdir};
+
+/// Changes attributes, all or none.
+pub(crate) fn setattr(fs: &Fs, caller: &Caller, node: NodeId, changes: &SetAttr) -> FsResult<Attr> {
+    if snapdir::is_virtual(node) {
+        return Err(FsError::NotPermitted("a directory of snapshots"));
+    }
+    let ((), attr) = edit(fs, node, |edit| apply(edit, caller, changes))?;
+    Ok(attr)
+}
+
+fn apply(edit: &mut Edit<'_>, caller: &Caller, changes: &SetAttr) -> FsResult<()> {
+    let after = edit.inode.owned().change(caller, changes)?;
+    if let Some(size) = changes.size {
+        contents::set_size(edit, size)?;
+    }
+    let now = edit.txn.now;
+    let at = |time: Option<SetTime>| {
+        time.map(|time| match time {
+            SetTime::Now => now,
+            SetTime::At(Timestamp(nanos)) => nanos,
+        })
+    };
+    let (atime, mtime, ctime) = (at(changes.atime), at(changes.mtime), at(changes.ctime));
+    match &mut edit.inode {
+        Inode::Directory(record, _) => {
+            (record.mode, record.uid, record.gid) = (after.mode, after.uid, after.gid);
+            record.atime = atime.unwrap_or(record.atime);
+            record.mtime = mtime.unwrap_or(record.mtime);
+            record.ctime = ctime.unwrap_or(now);
+        }
+        Inode::File(file) => {
+            let inode = &mut file.inode;
+            (inode.mode, inode.uid, inode.gid) = (after.mode, after.uid, after.gid);
+            inode.atime = atime.unwrap_or(inode.atime);
+            let unset = if changes.size.is_some() { now } else { inode.mtime };
+            inode.mtime = mtime.unwrap_or(unset);
+            inode.ctime = ctime.unwrap_or(now);
+        }
+    }
+    Ok(())
+}

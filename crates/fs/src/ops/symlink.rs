@@ -1,0 +1,26 @@
+//! `symlink`: a name that stands for another path.
+
+use inode::{Caller, FsError, Kind, NodeId, SYMLINK_BYTES_MAX};
+
+use crate::{Entry, Fs, FsResult, NewNode};
+
+/// Makes a symbolic link.
+pub(crate) fn symlink(
+    fs: &Fs,
+    caller: &Caller,
+    parent: NodeId,
+    name: &[u8],
+    target: &[u8],
+) -> FsResult<Entry> {
+    if target.is_empty() {
+        return Err(FsError::NotFound);
+    }
+    if target.len() > SYMLINK_BYTES_MAX {
+        return Err(FsError::NameTooLong);
+    }
+    if target.contains(&0) {
+        return Err(FsError::InvalidArgument("a target has no NUL"));
+    }
+    let new = NewNode { kind: Kind::Symlink, mode: 0o777, rdev: 0 };
+    super::mknod::make(fs, caller, parent, name, &new, Some(target))
+}

@@ -1,0 +1,116 @@
+//! `unlink`: takes a name away that is not a directory's. The inode goes with its last name, or
+//! when the last who holds it lets go.
+
+use format::entry_record::Target;
+use format::inode_record::{InodeRecord, LinkedRecord};
+use format::key::{self, Part};
+use inode::{Caller, FsError, NodeId};
+
+use super::mknod::parent_directory;
+use crate::locks::{Lock, Mode};
+use crate::orphan::LastName;
+use crate::txn::{Attached, Txn};
+use crate::view::{Found, View};
+use crate::{Fs, FsResult, attributes, snapdir};
+
+/// Removes a name.
+pub(crate) fn unlink(fs: &Fs, caller: &Caller, parent: NodeId, name: &[u8]) -> FsResult<()> {
+    if snapdir::is_virtual(parent) {
+        return Err(FsError::IsDirectory);
+    }
+    let name = match fs.old_name(name) {
+        Err(FsError::NotEmpty | FsError::InvalidArgument(_)) if name.starts_with(b".") => {
+            return Err(FsError::IsDirectory);
+        }
+        name => name?,
+    };
+    let (subvol, dir) = fs.place(parent)?;
+    let entered = fs.enter(&subvol)?;
+    let view = View::new(&*fs.store, entered.tree);
+    let hash = fs.hash.hash(name.as_bytes());
+    let id = subvol.id.0;
+    loop {
+        // Who is it? Asked without locks, to lock all that is needed at once.
+        let seen = view.find_entry(dir, hash, name.as_bytes())?.map_or(0, |found| found.ino);
+        let _locks = fs.locks.lock(&[
+            (Lock::Object { subvol: id, ino: dir }, Mode::Shared),
+            (Lock::Name { subvol: id, dir, hash }, Mode::Exclusive),
+            (Lock::Object { subvol: id, ino: seen }, Mode::Exclusive),
+        ]);
+        let directory = parent_directory(fs, &subvol, view, caller, dir)?;
+        let found = view.find_entry(dir, hash, name.as_bytes())?.ok_or(FsError::NotFound)?;
+        if found.ino != seen {
+            continue;
+        }
+        let owned = attributes::owned_directory(&directory);
+        if found.is_directory() {
+            owned.check(caller, inode::permissions::WRITE)?;
+            return Err(FsError::IsDirectory);
+        }
+        let (inode, nlink) = inode_of(view, &found)?;
+        owned.check_removal(caller, inode.uid)?;
+        let mut txn = Txn::new(fs);
+        let lost = drop_name(&mut txn, view, id, dir, &found, &inode, nlink)?;
+        txn.erase_entry(view, dir, &found, false)?;
+        txn.touch_directory(view.tree, dir, -1, 0);
+        txn.commit()?;
+        if let Some(lost) = lost {
+            lost.settle(fs);
+        }
+        return Ok(());
+    }
+}
+
+/// The attributes of what an entry leads to that is not a directory, and how many names it has.
+pub(crate) fn inode_of(view: View<'_>, found: &Found) -> FsResult<(InodeRecord, u32)> {
+    match &found.target {
+        Target::Embedded(inode) => Ok((*inode, 1)),
+        Target::Linked(_) => {
+            let record = view.linked(found.ino)?.ok_or_else(|| {
+                crate::error::inconsistent(view.tree, "a name leads nowhere", found.ino)
+            })?;
+            Ok((record.inode, record.nlink))
+        }
+        _ => Err(FsError::IsDirectory),
+    }
+}
+
+/// Adds to a batch what becomes of an inode that loses a name (the entry itself is the caller's
+/// to erase or replace). The object's lock is held exclusively.
+pub(crate) fn drop_name(
+    txn: &mut Txn<'_>,
+    view: View<'_>,
+    subvol: u64,
+    dir: u64,
+    found: &Found,
+    inode: &InodeRecord,
+    nlink: u32,
+) -> FsResult<Option<LastName>> {
+    let ino = found.ino;
+    let linked = matches!(found.target, Target::Linked(_));
+    if linked {
+        txn.batch().delete(view.tree, &key::back_reference(ino, dir, found.cookie));
+    }
+    if linked && nlink > 1 {
+        let inode = InodeRecord { ctime: txn.now, ..*inode };
+        txn.put_linked(view.tree, ino, &LinkedRecord { nlink: nlink - 1, inode });
+        return Ok(None);
+    }
+    let (bulk, xattrs) = if linked {
+        (key::linked(ino, Part::Bulk).to_vec(), key::linked(ino, Part::Xattrs).to_vec())
+    } else {
+        let key = |part| key::entry(dir, found.cookie, part).to_vec();
+        (key(Part::Bulk), key(Part::Xattrs))
+    };
+    // What lies beside the inode is kept for whoever holds it.
+    let attached = Attached {
+        bulk: if inode.has_bulk { Some(view.bulk(&bulk)?) } else { None },
+        xattrs: if inode.has_xattrs { Some(view.xattrs(&xattrs)?) } else { None },
+    };
+    if linked {
+        for part in [Part::Attributes, Part::Bulk, Part::Xattrs] {
+            txn.batch().delete(view.tree, &key::linked(ino, part));
+        }
+    }
+    Ok(Some(LastName::plan(txn, view.tree, (subvol, ino), inode, attached)))
+}

@@ -1,0 +1,120 @@
+//! Inodes whose last name is gone: kept while somebody holds them, removed in steps afterwards.
+//!
+//! What owns no extents goes at once, or into memory while it is held. What owns extents is kept
+//! under its own number, with an `O` record, and is removed in the background: a file of a
+//! terabyte costs the caller of `unlink` no more than an empty one.
+
+use format::inode_record::{FileKind, InodeRecord, LinkedRecord};
+use format::key::{self, Part};
+use inode::NodeId;
+use store::TreeId;
+
+use crate::error::from_store;
+use crate::nodes::{Location, Orphan};
+use crate::subvol::VOLUME;
+use crate::txn::{Attached, Txn};
+use crate::{Fs, FsResult};
+
+/// An inode that loses its last name in a batch, and what happens to it after the commit.
+pub(crate) struct LastName {
+    subvol: u64,
+    ino: u64,
+    inode: InodeRecord,
+    attached: Attached,
+}
+
+impl LastName {
+    /// Adds to the batch what the loss of the last name writes, but the entry itself. The caller
+    /// holds the object's lock exclusively and has deleted what lay beside the name.
+    pub(crate) fn plan(
+        txn: &mut Txn<'_>,
+        tree: TreeId,
+        (subvol, ino): (u64, u64),
+        inode: &InodeRecord,
+        attached: Attached,
+    ) -> LastName {
+        let bytes = if inode.kind == FileKind::File { inode.size as i64 } else { 0 };
+        txn.count(subvol, -1, -bytes);
+        let mut inode = *inode;
+        inode.ctime = txn.now;
+        if inode.has_extents {
+            txn.put_linked(tree, ino, &LinkedRecord { nlink: 0, inode });
+            let keys = (key::linked(ino, Part::Bulk), key::linked(ino, Part::Xattrs));
+            txn.put_attached(tree, &keys.0, &keys.1, &attached);
+            txn.batch().put(VOLUME, &key::orphan(subvol, ino), b"");
+        }
+        LastName { subvol, ino, inode, attached }
+    }
+
+    /// After the commit, still under the lock.
+    pub(crate) fn settle(self, fs: &Fs) {
+        let node = Fs::node_of(self.subvol, self.ino);
+        if self.inode.has_extents {
+            fs.nodes.relocate(node, Location::Linked);
+            if !fs.nodes.is_held(node) {
+                fs.queue.push_orphan(self.subvol, self.ino);
+            }
+            return;
+        }
+        fs.nodes.orphan(node, || Orphan::File {
+            inode: self.inode,
+            bulk: self.attached.bulk.unwrap_or_default(),
+            xattrs: self.attached.xattrs.unwrap_or_default(),
+        });
+    }
+}
+
+/// A node that nobody holds any more, and that lay under its own number.
+pub(crate) fn released(fs: &Fs, node: NodeId) {
+    let (subvol, ino) = (node.subvol().0, node.ino().0);
+    let nameless = fs.subvol(node.subvol()).and_then(|subvol| {
+        let view = crate::view::View::new(&*fs.store, subvol.tree());
+        view.linked(ino)
+    });
+    // On an error the inode waits for the next opening, which finds its `O` record.
+    if let Ok(Some(LinkedRecord { nlink: 0, .. })) = nameless {
+        fs.queue.push_orphan(subvol, ino);
+    }
+}
+
+/// Removes inodes that have neither a name nor a holder; returns how many.
+pub(crate) fn reclaim_step(fs: &Fs, budget: usize) -> FsResult<u64> {
+    let mut done = 0;
+    while done < budget as u64 {
+        let Some((subvol, ino)) = fs.queue.pop_orphan() else { break };
+        if let Err(error) = remove(fs, subvol, ino) {
+            fs.queue.push_orphan(subvol, ino);
+            return Err(error);
+        }
+        done += 1;
+    }
+    Ok(done)
+}
+
+fn remove(fs: &Fs, subvol_id: u64, ino: u64) -> FsResult<()> {
+    let node = Fs::node_of(subvol_id, ino);
+    let mut txn = Txn::new(fs);
+    txn.batch().delete(VOLUME, &key::orphan(subvol_id, ino));
+    let subvol = match fs.subvol(node.subvol()) {
+        Ok(subvol) => subvol,
+        // The subvolume went with all that was in it.
+        Err(inode::FsError::Stale) => return txn.commit().map(|_| ()),
+        Err(error) => return Err(error),
+    };
+    let entered = fs.enter(&subvol)?;
+    let _object = fs.locks.exclusive(crate::locks::Lock::Object { subvol: subvol_id, ino });
+    if fs.nodes.is_held(node) {
+        return Ok(());
+    }
+    let view = crate::view::View::new(&*fs.store, entered.tree);
+    match view.linked(ino)? {
+        Some(record) if record.nlink > 0 => {}
+        _ => {
+            let prefix = key::linked_prefix(ino);
+            let end = store::prefix_end(&prefix).unwrap_or_default();
+            txn.batch().delete_range(entered.tree, &prefix, &end);
+        }
+    }
+    fs.store.commit(txn.batch()).map_err(from_store)?;
+    Ok(())
+}

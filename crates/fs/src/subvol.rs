@@ -1,0 +1,170 @@
+//! Subvolumes in memory: which tree each one lives in, and the gate that its changes pass.
+//!
+//! Every change holds the gate shared from before its first read to after its commit. Whoever
+//! takes the gate exclusively (a snapshot, a clone, the swap of a tree after pruning) sees a
+//! subvolume in which nothing is half done. Reads do not pass the gate: they read the tree's
+//! number, and again when that tree is gone.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+use device::Map;
+use format::key;
+use format::subvolume_record::SubvolumeRecord;
+use inode::{FsError, Ino, NodeId, SubvolId};
+use parking_lot::{RwLock, RwLockReadGuard, RwLockWriteGuard};
+use store::{Store, TreeId};
+
+use crate::FsResult;
+use crate::error::{from_store, malformed};
+
+/// The volume's own tree.
+pub(crate) const VOLUME: TreeId = TreeId(key::VOLUME_TREE);
+
+/// A subvolume that was used since the volume was opened.
+pub(crate) struct Subvol {
+    /// Its number.
+    pub(crate) id: SubvolId,
+    /// Inode of its root directory.
+    pub(crate) root: u64,
+    /// Whose snapshots it shares.
+    pub(crate) lineage: u64,
+    /// Whether nothing in it may change.
+    pub(crate) read_only: bool,
+    tree: AtomicU64,
+    last_clone_epoch: AtomicU64,
+    gone: AtomicBool,
+    gate: RwLock<()>,
+}
+
+/// A change to a subvolume under way.
+pub(crate) struct Entered<'a> {
+    _gate: RwLockReadGuard<'a, ()>,
+    /// The subvolume's tree, which does not change meanwhile.
+    pub(crate) tree: TreeId,
+}
+
+impl Subvol {
+    fn new(id: SubvolId, record: &SubvolumeRecord) -> Subvol {
+        Subvol {
+            id,
+            root: record.root,
+            lineage: record.lineage,
+            read_only: record.read_only,
+            tree: AtomicU64::new(record.tree),
+            last_clone_epoch: AtomicU64::new(record.last_clone_epoch),
+            gone: AtomicBool::new(false),
+            gate: RwLock::new(()),
+        }
+    }
+
+    /// The tree, for reading.
+    #[inline]
+    pub(crate) fn tree(&self) -> TreeId {
+        TreeId(self.tree.load(Ordering::Acquire))
+    }
+
+    /// Puts another tree in place, with the gate held exclusively.
+    pub(crate) fn set_tree(&self, tree: TreeId) {
+        self.tree.store(tree.0, Ordering::Release);
+    }
+
+    /// Epoch of the last snapshot or clone of it: extents that are older may be shared.
+    #[inline]
+    pub(crate) fn last_clone_epoch(&self) -> u64 {
+        self.last_clone_epoch.load(Ordering::Acquire)
+    }
+
+    /// Sets the epoch, with the gate held exclusively.
+    pub(crate) fn set_last_clone_epoch(&self, epoch: u64) {
+        self.last_clone_epoch.store(epoch, Ordering::Release);
+    }
+
+    /// The node of an inode of it.
+    #[inline]
+    pub(crate) fn node(&self, ino: u64) -> NodeId {
+        NodeId::new(self.id, Ino(ino))
+    }
+
+    /// The node of its root.
+    pub(crate) fn root_node(&self) -> NodeId {
+        self.node(self.root)
+    }
+
+    /// Begins a change.
+    #[inline]
+    pub(crate) fn enter(&self) -> FsResult<Entered<'_>> {
+        if self.read_only {
+            return Err(FsError::ReadOnly("a snapshot".to_owned()));
+        }
+        let gate = self.gate.read();
+        if self.gone.load(Ordering::Acquire) {
+            return Err(FsError::Stale);
+        }
+        Ok(Entered { _gate: gate, tree: self.tree() })
+    }
+
+    /// Waits until no change is under way, and keeps it so.
+    pub(crate) fn quiesce(&self) -> RwLockWriteGuard<'_, ()> {
+        self.gate.write()
+    }
+
+    /// Says that the subvolume was removed, with the gate held exclusively.
+    pub(crate) fn set_gone(&self) {
+        self.gone.store(true, Ordering::Release);
+    }
+
+    /// Whether it was removed.
+    pub(crate) fn is_gone(&self) -> bool {
+        self.gone.load(Ordering::Acquire)
+    }
+}
+
+/// The subvolumes that were used.
+pub(crate) struct SubvolTable {
+    loaded: RwLock<Map<u64, Arc<Subvol>>>,
+}
+
+impl SubvolTable {
+    /// An empty table.
+    pub(crate) fn new() -> SubvolTable {
+        SubvolTable { loaded: RwLock::new(Map::default()) }
+    }
+
+    /// A subvolume, loaded on first use.
+    #[inline]
+    pub(crate) fn get(&self, store: &dyn Store, id: SubvolId) -> FsResult<Arc<Subvol>> {
+        if let Some(subvol) = self.loaded.read().get(&id.0) {
+            return Ok(Arc::clone(subvol));
+        }
+        self.load(store, id)
+    }
+
+    #[cold]
+    fn load(&self, store: &dyn Store, id: SubvolId) -> FsResult<Arc<Subvol>> {
+        // The lock is held over the read, so that a removal cannot come between.
+        let mut loaded = self.loaded.write();
+        if let Some(subvol) = loaded.get(&id.0) {
+            return Ok(Arc::clone(subvol));
+        }
+        let record = read_record(store, id)?.ok_or(FsError::Stale)?;
+        let subvol = Arc::new(Subvol::new(id, &record));
+        loaded.insert(id.0, Arc::clone(&subvol));
+        Ok(subvol)
+    }
+
+    /// Forgets a subvolume that was removed; its record is gone.
+    pub(crate) fn remove(&self, id: SubvolId) {
+        if let Some(subvol) = self.loaded.write().remove(&id.0) {
+            subvol.set_gone();
+        }
+    }
+}
+
+/// The record of a subvolume.
+pub(crate) fn read_record(store: &dyn Store, id: SubvolId) -> FsResult<Option<SubvolumeRecord>> {
+    let bytes = store.get(VOLUME, &key::subvolume(id.0)).map_err(from_store)?;
+    bytes
+        .map(|bytes| SubvolumeRecord::decode(&bytes).map_err(|error| malformed(VOLUME, &error)))
+        .transpose()
+}

@@ -1,0 +1,261 @@
+//! What a change writes: a batch, built record by record and committed as one.
+//!
+//! The batch's memory is kept by the thread from one change to the next, so that building one
+//! allocates nothing.
+
+use std::cell::Cell;
+
+use device::Timestamp;
+use format::directory_record::{self, DirectoryRecord};
+use format::entry_record::{EntryRecord, Target};
+use format::inode_record::{FileKind, InodeRecord, LinkedRecord};
+use format::key::{self, Part};
+use format::subvolume_record::{USAGE_BYTES_AT, USAGE_FILES_AT};
+use format::xattr_record::XattrRecord;
+use store::{Batch, CommitToken, Lane, MergeKind, TreeId};
+
+use crate::error::from_store;
+use crate::subvol::VOLUME;
+use crate::view::{Found, NameBuf, Vacancy, View};
+use crate::{Fs, FsResult};
+
+thread_local! {
+    static SCRATCH: Cell<Option<Scratch>> = const { Cell::new(None) };
+}
+
+#[derive(Default)]
+struct Scratch {
+    batch: Batch,
+    value: Vec<u8>,
+}
+
+/// Most memory that a thread keeps between changes.
+const KEEP_BYTES: usize = 1 << 20;
+
+/// A change to one subvolume (or two) that is being built.
+pub(crate) struct Txn<'a> {
+    fs: &'a Fs,
+    scratch: Scratch,
+    /// When the change happens, in nanoseconds since 1970.
+    pub(crate) now: i64,
+}
+
+/// What goes where the name of an entry is: contents and extended attributes beside it.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Attached {
+    /// Target or contents.
+    pub(crate) bulk: Option<Vec<u8>>,
+    /// Extended attributes.
+    pub(crate) xattrs: Option<XattrRecord>,
+}
+
+impl Drop for Txn<'_> {
+    fn drop(&mut self) {
+        let scratch = std::mem::take(&mut self.scratch);
+        if scratch.batch.as_bytes().len() <= KEEP_BYTES && scratch.value.capacity() <= KEEP_BYTES {
+            SCRATCH.set(Some(scratch));
+        }
+    }
+}
+
+impl<'a> Txn<'a> {
+    /// An empty change, at the present time.
+    #[inline]
+    pub(crate) fn new(fs: &'a Fs) -> Txn<'a> {
+        let mut scratch = SCRATCH.take().unwrap_or_default();
+        scratch.batch.clear();
+        let Timestamp(now) = fs.env.clock.now();
+        Txn { fs, scratch, now }
+    }
+
+    /// The batch, for what has no method here.
+    pub(crate) fn batch(&mut self) -> &mut Batch {
+        &mut self.scratch.batch
+    }
+
+    /// Writes an entry.
+    #[inline]
+    pub(crate) fn put_entry(
+        &mut self,
+        tree: TreeId,
+        dir: u64,
+        cookie: u64,
+        entry: &EntryRecord<'_>,
+    ) {
+        self.scratch.value.clear();
+        entry.encode(&mut self.scratch.value);
+        let key = key::entry(dir, cookie, Part::Attributes);
+        self.scratch.batch.put(tree, &key, &self.scratch.value);
+    }
+
+    /// Writes an entry where there was none, and flags the one before it in its chain.
+    #[inline]
+    pub(crate) fn insert_entry(
+        &mut self,
+        view: View<'_>,
+        dir: u64,
+        vacancy: &Vacancy,
+        entry: &EntryRecord<'_>,
+    ) -> FsResult<()> {
+        let entry = EntryRecord { chained: vacancy.chained, ..*entry };
+        self.put_entry(view.tree, dir, vacancy.cookie, &entry);
+        if let Some((cookie, ino)) = vacancy.predecessor {
+            self.flag_chained(view, dir, cookie, ino)?;
+        }
+        Ok(())
+    }
+
+    #[cold]
+    fn flag_chained(&mut self, view: View<'_>, dir: u64, cookie: u64, ino: u64) -> FsResult<()> {
+        let mut name = NameBuf::empty();
+        let found = view.entry_at(dir, cookie, &mut name)?;
+        let (name, target) = match &found {
+            Some(found) => (name.as_bytes(), found.target),
+            None => (&b""[..], Target::Tombstone),
+        };
+        self.put_entry(view.tree, dir, cookie, &EntryRecord { chained: true, ino, name, target });
+        Ok(())
+    }
+
+    /// Removes an entry with what lies beside it. `followed`: another name of its hash may
+    /// follow, so that the place must stay marked.
+    pub(crate) fn erase_entry(
+        &mut self,
+        view: View<'_>,
+        dir: u64,
+        found: &Found,
+        followed: bool,
+    ) -> FsResult<()> {
+        let Found { cookie, .. } = *found;
+        if let Target::Embedded(inode) = &found.target {
+            self.erase_attached(view.tree, dir, cookie, inode);
+        }
+        if found.chained || followed {
+            let tombstone =
+                EntryRecord { chained: true, ino: 0, name: b"", target: Target::Tombstone };
+            self.put_entry(view.tree, dir, cookie, &tombstone);
+            return Ok(());
+        }
+        self.scratch.batch.delete(view.tree, &key::entry(dir, cookie, Part::Attributes));
+        // Marks before it that now lead to nothing go as well.
+        let mut before = cookie;
+        while before & 0xff != 0 {
+            before -= 1;
+            let key = key::entry(dir, before, Part::Attributes);
+            let tombstone = view
+                .read(&key, |bytes| Ok(EntryRecord::decode(bytes)?.target == Target::Tombstone))?;
+            if tombstone != Some(true) {
+                break;
+            }
+            self.scratch.batch.delete(view.tree, &key);
+        }
+        Ok(())
+    }
+
+    fn erase_attached(&mut self, tree: TreeId, dir: u64, cookie: u64, inode: &InodeRecord) {
+        if inode.has_bulk {
+            self.scratch.batch.delete(tree, &key::entry(dir, cookie, Part::Bulk));
+        }
+        if inode.has_xattrs {
+            self.scratch.batch.delete(tree, &key::entry(dir, cookie, Part::Xattrs));
+        }
+    }
+
+    /// Writes what lies beside an inode: `bulk` and `xattrs` are the two keys.
+    pub(crate) fn put_attached(
+        &mut self,
+        tree: TreeId,
+        bulk: &[u8],
+        xattrs: &[u8],
+        attached: &Attached,
+    ) {
+        if let Some(bytes) = &attached.bulk {
+            self.scratch.batch.put(tree, bulk, bytes);
+        }
+        if let Some(record) = &attached.xattrs {
+            self.scratch.batch.put(tree, xattrs, &record.encode());
+        }
+    }
+
+    /// Writes a directory's own record.
+    pub(crate) fn put_directory(&mut self, tree: TreeId, ino: u64, record: &DirectoryRecord) {
+        let key = key::directory(ino, Part::Attributes);
+        self.scratch.batch.put(tree, &key, &record.encode());
+    }
+
+    /// Writes the record of an inode with several names, or none.
+    pub(crate) fn put_linked(&mut self, tree: TreeId, ino: u64, record: &LinkedRecord) {
+        self.scratch.value.clear();
+        record.encode(&mut self.scratch.value);
+        let key = key::linked(ino, Part::Attributes);
+        self.scratch.batch.put(tree, &key, &self.scratch.value);
+    }
+
+    /// Changes the counts of a directory, and its times to the present.
+    #[inline]
+    pub(crate) fn touch_directory(
+        &mut self,
+        tree: TreeId,
+        dir: u64,
+        entries: i64,
+        subdirectories: i64,
+    ) {
+        let lane = |offset, kind, operand| Lane { offset, kind, operand };
+        let lanes = [
+            lane(directory_record::MTIME_AT, MergeKind::Max, self.now),
+            lane(directory_record::CTIME_AT, MergeKind::Max, self.now),
+            lane(directory_record::ENTRIES_AT, MergeKind::Add, entries),
+            lane(directory_record::SUBDIRECTORIES_AT, MergeKind::Add, subdirectories),
+        ];
+        let used = match (entries, subdirectories) {
+            (0, 0) => 2,
+            (_, 0) => 3,
+            _ => 4,
+        };
+        let key = key::directory(dir, Part::Attributes);
+        self.scratch.batch.merge(tree, &key, &lanes[..used]);
+    }
+
+    /// Changes the counts of what a subvolume owns.
+    #[inline]
+    pub(crate) fn count(&mut self, subvol: u64, files: i64, bytes: i64) {
+        let lanes = [
+            Lane { offset: USAGE_FILES_AT, kind: MergeKind::Add, operand: files },
+            Lane { offset: USAGE_BYTES_AT, kind: MergeKind::Add, operand: bytes },
+        ];
+        let used = match (files, bytes) {
+            (0, 0) => return,
+            (_, 0) => &lanes[..1],
+            (0, _) => &lanes[1..],
+            _ => &lanes[..],
+        };
+        self.scratch.batch.merge(VOLUME, &key::usage(subvol), used);
+    }
+
+    /// Applies the change.
+    #[inline]
+    pub(crate) fn commit(&mut self) -> FsResult<CommitToken> {
+        self.fs.store.commit(&self.scratch.batch).map_err(from_store)
+    }
+}
+
+/// A fresh inode that is not a directory.
+#[inline]
+pub(crate) fn fresh_inode(kind: FileKind, now: i64) -> InodeRecord {
+    InodeRecord {
+        kind,
+        has_bulk: false,
+        has_xattrs: false,
+        has_extents: false,
+        mode: 0,
+        uid: 0,
+        gid: 0,
+        rdev: 0,
+        size: 0,
+        allocated: 0,
+        ctime: now,
+        mtime: now,
+        atime: now,
+        btime: now,
+    }
+}

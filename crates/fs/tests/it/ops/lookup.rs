@@ -1,0 +1,84 @@
+//! `lookup` and `stat_at`.
+
+use fs::FileSystem;
+use inode::{Caller, FsError, Kind, NodeId};
+
+use crate::support::{ROOT, refused, user, volume, weak_volume};
+
+#[test]
+fn a_name_leads_to_what_was_made_under_it() {
+    let v = volume();
+    let dir = v.dir(ROOT, "d");
+    let file = v.file(dir.node, "f");
+    let found = v.find(dir.node, "f").expect("the file");
+    assert_eq!(found, file);
+    assert_eq!(v.fs.stat_at(&Caller::root(), dir.node, b"f").expect("the file"), file.attr);
+    assert_eq!(v.find(ROOT, "d").expect("the directory").attr.size, 1);
+    refused(v.find(dir.node, "g"), &FsError::NotFound);
+    refused(v.find(file.node, "g"), &FsError::NotDirectory);
+}
+
+#[test]
+fn dots_lead_to_the_directory_and_the_one_above() {
+    let v = volume();
+    let a = v.dir(ROOT, "a");
+    let b = v.dir(a.node, "b");
+    assert_eq!(v.find(b.node, ".").expect("itself").node, b.node);
+    assert_eq!(v.find(b.node, "..").expect("above").node, a.node);
+    assert_eq!(v.find(a.node, "..").expect("above").node, ROOT);
+    assert_eq!(v.find(ROOT, "..").expect("itself").node, ROOT);
+    let root = v.find(ROOT, ".").expect("the root");
+    assert_ne!(root.attr.node, NodeId::ROOT, "the number shown is the real one");
+}
+
+#[test]
+fn names_of_255_bytes_and_any_byte_work_and_256_do_not() {
+    let v = volume();
+    let mut name = vec![0xff; 255];
+    name[0] = b'\n';
+    let new = fs::NewNode { kind: Kind::File, mode: 0o600, rdev: 0 };
+    let made = v.fs.mknod(&Caller::root(), ROOT, &name, &new).expect("a long name");
+    assert_eq!(v.fs.lookup(&Caller::root(), ROOT, &name).expect("the name").node, made.node);
+    name.push(b'x');
+    refused(v.fs.lookup(&Caller::root(), ROOT, &name), &FsError::NameTooLong);
+    refused(v.fs.mknod(&Caller::root(), ROOT, &name, &new), &FsError::NameTooLong);
+    refused(v.fs.stat_at(&Caller::root(), ROOT, &name), &FsError::NameTooLong);
+}
+
+#[test]
+fn searching_needs_the_right_to_search() {
+    let v = volume();
+    let dir = v.fs.mkdir(&user(5), ROOT, b"d", 0o700).expect("a directory");
+    v.file(dir.node, "f");
+    refused(v.fs.lookup(&user(6), dir.node, b"f"), &FsError::AccessDenied);
+    refused(v.fs.stat_at(&user(6), dir.node, b"f"), &FsError::AccessDenied);
+    assert!(v.fs.lookup(&user(5), dir.node, b"f").is_ok());
+}
+
+#[test]
+fn colliding_names_are_told_apart_through_every_change() {
+    let v = weak_volume(2);
+    let names: Vec<_> = (0..40).map(|n| format!("name-{n}")).collect();
+    for name in &names {
+        v.file(ROOT, name);
+    }
+    for round in 0..names.len() {
+        let gone = &names[(round * 7) % names.len()];
+        v.fs.unlink(&Caller::root(), ROOT, gone.as_bytes()).expect("a name");
+        refused(v.find(ROOT, gone), &FsError::NotFound);
+        let mut left = names.clone();
+        left.retain(|name| name != gone);
+        left.sort();
+        assert_eq!(v.sorted(ROOT), left);
+        for name in &left {
+            assert!(v.find(ROOT, name).is_ok(), "{name} without {gone}");
+        }
+        v.file(ROOT, gone);
+        v.check_counts(ROOT);
+    }
+    for name in &names {
+        v.fs.unlink(&Caller::root(), ROOT, name.as_bytes()).expect("a name");
+    }
+    let left = v.store.dump(store::TreeId(32)).expect("the tree");
+    assert_eq!(left.len(), 1, "only the root's record is left: no marks of collisions");
+}

@@ -1,0 +1,111 @@
+//! `readdir` and `readdirplus`.
+
+use std::collections::BTreeSet;
+
+use fs::{FileSystem, WalkControl};
+use inode::{Caller, FsError, Kind};
+
+use crate::support::{ROOT, refused, user, volume};
+
+#[test]
+fn a_listing_goes_on_from_any_cookie() {
+    let v = volume();
+    let names: BTreeSet<_> = (0..100).map(|n| format!("f{n}")).collect();
+    for name in &names {
+        v.file(ROOT, name);
+    }
+    let mut seen = BTreeSet::new();
+    let mut cookie = 0;
+    loop {
+        let mut taken = 0;
+        v.fs.readdir(&Caller::root(), ROOT, cookie, &mut |entry| {
+            if taken == 7 {
+                return WalkControl::Stop;
+            }
+            assert!(entry.cookie > 2 && entry.cookie < 1 << 63 && entry.cookie > cookie);
+            taken += 1;
+            cookie = entry.cookie;
+            assert!(seen.insert(String::from_utf8_lossy(entry.name).into_owned()));
+            WalkControl::Continue
+        })
+        .expect("the root");
+        if taken == 0 {
+            break;
+        }
+    }
+    assert_eq!(seen, names);
+}
+
+#[test]
+fn removal_of_listed_names_does_not_disturb_the_rest() {
+    let v = volume();
+    for n in 0..50 {
+        v.file(ROOT, &format!("f{n}"));
+    }
+    let mut cookie = 0;
+    let mut removed = 0;
+    loop {
+        let mut name = None;
+        v.fs.readdir(&Caller::root(), ROOT, cookie, &mut |entry| {
+            if name.is_some() {
+                return WalkControl::Stop;
+            }
+            name = Some(entry.name.to_vec());
+            cookie = entry.cookie;
+            WalkControl::Continue
+        })
+        .expect("the root");
+        let Some(name) = name else { break };
+        v.fs.unlink(&Caller::root(), ROOT, &name).expect("a name");
+        removed += 1;
+    }
+    assert_eq!(removed, 50);
+    assert_eq!(v.names(ROOT).len(), 0);
+}
+
+#[test]
+fn readdirplus_gives_attributes_and_counts_look_ups() {
+    let v = volume();
+    let file = v.file(ROOT, "f");
+    let dir = v.dir(ROOT, "d");
+    v.fs.forget(file.node, 1);
+    v.fs.forget(dir.node, 1);
+    assert_eq!(v.fs.status().expect("counters").nodes, 0);
+    let mut seen = Vec::new();
+    v.fs.readdirplus(&Caller::root(), ROOT, 0, &mut |entry| {
+        if seen.len() == 1 {
+            return WalkControl::Stop;
+        }
+        seen.push((entry.node, *entry.attr.expect("attributes")));
+        WalkControl::Continue
+    })
+    .expect("the root");
+    assert_eq!(v.fs.status().expect("counters").nodes, 1, "the one refused is not held");
+    let (node, attr) = seen[0];
+    assert_eq!(v.fs.getattr(&Caller::root(), node).expect("a held node"), attr);
+}
+
+#[test]
+fn only_directories_are_listed_by_those_who_may() {
+    let v = volume();
+    let file = v.file(ROOT, "f");
+    let take = &mut |_: &fs::DirEntry<'_>| WalkControl::Continue;
+    refused(v.fs.readdir(&Caller::root(), file.node, 0, take), &FsError::NotDirectory);
+    let dir = v.fs.mkdir(&user(5), ROOT, b"d", 0o300).expect("a directory");
+    refused(v.fs.readdir(&user(5), dir.node, 0, take), &FsError::AccessDenied);
+}
+
+#[test]
+fn kinds_are_listed() {
+    let v = volume();
+    v.dir(ROOT, "d");
+    v.fs.symlink(&Caller::root(), ROOT, b"l", b"d").expect("a link");
+    let mut kinds = Vec::new();
+    v.fs.readdir(&Caller::root(), ROOT, 0, &mut |entry| {
+        kinds.push((entry.name.to_vec(), entry.kind));
+        WalkControl::Continue
+    })
+    .expect("the root");
+    kinds.sort();
+    assert_eq!(kinds, [(b"d".to_vec(), Kind::Directory), (b"l".to_vec(), Kind::Symlink)]);
+}

@@ -1,0 +1,139 @@
+//! A volume in memory, and short names for common calls.
+
+use std::sync::Arc;
+
+use fs::{Entry, FileSystem, FormatOptions, Fs, FsResult, NewNode, OpenOptions, WalkControl};
+use inode::{Caller, Enforce, FsError, Kind, NameHash, NodeId};
+use testing::{MemStore, SimEnv, sim_env};
+
+/// A volume in memory.
+pub(crate) struct Volume {
+    pub(crate) fs: Arc<Fs>,
+    pub(crate) env: SimEnv,
+    pub(crate) store: Arc<MemStore>,
+}
+
+/// A volume with an empty root that everybody may write.
+pub(crate) fn volume() -> Volume {
+    volume_with(NameHash::BITS, &OpenOptions::default())
+}
+
+/// A volume whose hash of names has few bits.
+pub(crate) fn weak_volume(bits: u32) -> Volume {
+    volume_with(bits, &OpenOptions::default())
+}
+
+/// A volume with a hash of `bits`, opened with options.
+pub(crate) fn volume_with(bits: u32, options: &OpenOptions) -> Volume {
+    let env = sim_env(1);
+    let store = Arc::new(MemStore::new());
+    let format = FormatOptions { root_mode: 0o777, ..FormatOptions::default() };
+    let header = Fs::format_on(&env.env(), &*store, &format).expect("an empty store");
+    let hash = NameHash::with_bits(header.hash_key, bits);
+    let fs = Fs::open_with_hash(env.env(), Arc::<MemStore>::clone(&store), header, options, hash)
+        .expect("a volume that was just made");
+    env.clock.advance(std::time::Duration::from_secs(1));
+    Volume { fs, env, store }
+}
+
+/// A user that is checked here.
+pub(crate) fn user(uid: u32) -> Caller {
+    Caller { uid, gid: uid, groups: Vec::new(), enforce: Enforce::Here }
+}
+
+impl Volume {
+    /// Lets a second pass.
+    pub(crate) fn tick(&self) -> i64 {
+        self.env.clock.advance(std::time::Duration::from_secs(1));
+        self.fs.now().0
+    }
+
+    /// Makes a file in a directory, as root.
+    pub(crate) fn file(&self, parent: NodeId, name: &str) -> Entry {
+        self.file_as(&Caller::root(), parent, name, 0o644).expect("a new file")
+    }
+
+    /// Makes a file as somebody.
+    pub(crate) fn file_as(
+        &self,
+        caller: &Caller,
+        parent: NodeId,
+        name: &str,
+        mode: u32,
+    ) -> FsResult<Entry> {
+        let new = NewNode { kind: Kind::File, mode, rdev: 0 };
+        self.fs.mknod(caller, parent, name.as_bytes(), &new)
+    }
+
+    /// Makes a directory, as root.
+    pub(crate) fn dir(&self, parent: NodeId, name: &str) -> Entry {
+        self.fs.mkdir(&Caller::root(), parent, name.as_bytes(), 0o755).expect("a new directory")
+    }
+
+    /// Looks a name up, as root.
+    pub(crate) fn find(&self, parent: NodeId, name: &str) -> FsResult<Entry> {
+        self.fs.lookup(&Caller::root(), parent, name.as_bytes())
+    }
+
+    /// The names in a directory, in the order listed.
+    pub(crate) fn names(&self, dir: NodeId) -> Vec<String> {
+        let mut names = Vec::new();
+        self.fs
+            .readdir(&Caller::root(), dir, 0, &mut |entry| {
+                names.push(String::from_utf8_lossy(entry.name).into_owned());
+                WalkControl::Continue
+            })
+            .expect("a directory");
+        names
+    }
+
+    /// The names in a directory, sorted.
+    pub(crate) fn sorted(&self, dir: NodeId) -> Vec<String> {
+        let mut names = self.names(dir);
+        names.sort();
+        names
+    }
+
+    /// Writes a file's contents, as root.
+    pub(crate) fn write(&self, node: NodeId, offset: u64, bytes: &[u8]) {
+        self.fs.write(&Caller::root(), node, offset, bytes).expect("room for the bytes");
+    }
+
+    /// A file's first 64 KiB, as root.
+    pub(crate) fn read(&self, node: NodeId) -> Vec<u8> {
+        let mut buffer = vec![0; 64 << 10];
+        let length = self.fs.read(&Caller::root(), node, 0, &mut buffer).expect("a file");
+        buffer.truncate(length);
+        buffer
+    }
+
+    /// A directory's entries and links, checked against what it lists.
+    pub(crate) fn check_counts(&self, dir: NodeId) {
+        let attr = self.fs.getattr(&Caller::root(), dir).expect("a directory");
+        let (mut entries, mut directories) = (0, 0);
+        self.fs
+            .readdir(&Caller::root(), dir, 0, &mut |entry| {
+                entries += 1;
+                directories += u32::from(entry.kind == Kind::Directory);
+                WalkControl::Continue
+            })
+            .expect("a directory");
+        assert_eq!((attr.size, attr.nlink), (entries, directories + 2));
+    }
+}
+
+/// Whether two errors are of one kind.
+pub(crate) fn same(error: &FsError, other: &FsError) -> bool {
+    std::mem::discriminant(error) == std::mem::discriminant(other)
+}
+
+/// Asserts that a result is an error of a kind.
+#[track_caller]
+pub(crate) fn refused<T: std::fmt::Debug>(result: FsResult<T>, want: &FsError) {
+    match result {
+        Err(error) if same(&error, want) => {}
+        other => panic!("expected {want:?}, got {other:?}"),
+    }
+}
+
+pub(crate) const ROOT: NodeId = NodeId::ROOT;

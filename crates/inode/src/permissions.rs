@@ -1,0 +1,154 @@
+//! Who may do what: permission bits with supplementary groups, the sticky bit, the rules of
+//! changing attributes. Every rule of the namespace and of search is here, once.
+//!
+//! [`Enforce::Kernel`] skips the plain permission-bit checks, which `default_permissions` makes
+//! the kernel do before it asks; everything else is checked in any case.
+
+use crate::{Caller, Enforce, FsError, Kind, SetAttr, SetTime};
+
+/// Permission to read.
+pub const READ: u32 = 4;
+/// Permission to write.
+pub const WRITE: u32 = 2;
+/// Permission to execute, or to search a directory.
+pub const EXECUTE: u32 = 1;
+
+/// Set-user-id bit.
+pub const SET_UID: u32 = 0o4000;
+/// Set-group-id bit.
+pub const SET_GID: u32 = 0o2000;
+/// Sticky bit.
+pub const STICKY: u32 = 0o1000;
+
+/// What permissions depend on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Owned {
+    /// What it is.
+    pub kind: Kind,
+    /// Owner.
+    pub uid: u32,
+    /// Group.
+    pub gid: u32,
+    /// Permission bits with set-id and sticky.
+    pub mode: u32,
+}
+
+impl Owned {
+    /// Whether the caller is the owner, or root.
+    pub fn is_owner(&self, caller: &Caller) -> bool {
+        caller.is_root() || caller.uid == self.uid
+    }
+
+    /// Whether the permission bits allow all of `mask`, whoever enforces them.
+    pub fn allows(&self, caller: &Caller, mask: u32) -> bool {
+        if caller.is_root() {
+            // Root reads and writes anything, and executes what anybody may execute.
+            return mask & EXECUTE == 0 || self.kind == Kind::Directory || self.mode & 0o111 != 0;
+        }
+        let bits = if caller.uid == self.uid {
+            self.mode >> 6
+        } else if caller.in_group(self.gid) {
+            self.mode >> 3
+        } else {
+            self.mode
+        };
+        bits & 7 & mask == mask
+    }
+
+    /// Checks permission bits, unless the kernel did.
+    #[inline]
+    pub fn check(&self, caller: &Caller, mask: u32) -> Result<(), FsError> {
+        if caller.enforce == Enforce::Kernel || self.allows(caller, mask) {
+            Ok(())
+        } else {
+            Err(FsError::AccessDenied)
+        }
+    }
+
+    /// Checks whether a name may be taken out of this directory: in a sticky one only by the
+    /// owner of the directory or of what is removed.
+    pub fn check_removal(&self, caller: &Caller, victim_uid: u32) -> Result<(), FsError> {
+        self.check(caller, WRITE | EXECUTE)?;
+        let sticky = self.mode & STICKY != 0;
+        if sticky && !self.is_owner(caller) && caller.uid != victim_uid {
+            return Err(FsError::NotPermitted("the directory is sticky"));
+        }
+        Ok(())
+    }
+
+    /// Checks a change of attributes and tells mode, owner and group after it.
+    pub fn change(&self, caller: &Caller, changes: &SetAttr) -> Result<Owned, FsError> {
+        let mut after = *self;
+        self.change_owner(caller, changes, &mut after)?;
+        if let Some(mode) = changes.mode {
+            if !self.is_owner(caller) {
+                return Err(FsError::NotPermitted("only the owner changes the mode"));
+            }
+            after.mode = mode & 0o7777;
+            if !caller.is_root() && !caller.in_group(after.gid) {
+                after.mode &= !SET_GID;
+            }
+        }
+        self.check_times(caller, changes)?;
+        if changes.size.is_some() {
+            match self.kind {
+                Kind::File => self.check(caller, WRITE)?,
+                Kind::Directory => return Err(FsError::IsDirectory),
+                _ => return Err(FsError::InvalidArgument("only files have a length to set")),
+            }
+            if changes.mode.is_none() && !caller.is_root() {
+                after.mode = without_set_id(after.mode);
+            }
+        }
+        Ok(after)
+    }
+
+    fn change_owner(
+        &self,
+        caller: &Caller,
+        changes: &SetAttr,
+        after: &mut Owned,
+    ) -> Result<(), FsError> {
+        if let Some(uid) = changes.uid {
+            if !(caller.is_root() || caller.uid == self.uid && uid == self.uid) {
+                return Err(FsError::NotPermitted("only root gives files away"));
+            }
+            after.uid = uid;
+        }
+        if let Some(gid) = changes.gid {
+            let member = caller.uid == self.uid && (gid == self.gid || caller.in_group(gid));
+            if !caller.is_root() && !member {
+                return Err(FsError::NotPermitted("the owner gives to groups of its own only"));
+            }
+            after.gid = gid;
+        }
+        let given = changes.uid.is_some() || changes.gid.is_some();
+        if given && self.kind != Kind::Directory {
+            after.mode = without_set_id(after.mode);
+        }
+        Ok(())
+    }
+
+    fn check_times(&self, caller: &Caller, changes: &SetAttr) -> Result<(), FsError> {
+        let times = [changes.atime, changes.mtime, changes.ctime];
+        if self.is_owner(caller) || times.iter().all(Option::is_none) {
+            return Ok(());
+        }
+        let all_now = times.iter().all(|time| matches!(time, None | Some(SetTime::Now)));
+        if all_now {
+            self.check(caller, WRITE)
+        } else {
+            Err(FsError::NotPermitted("only the owner sets times"))
+        }
+    }
+}
+
+/// A mode after a change of contents by somebody who is not root, or of the owner: without
+/// set-user-id, and without set-group-id where that means execution and not locking.
+pub fn without_set_id(mode: u32) -> u32 {
+    let mode = mode & !SET_UID;
+    if mode & 0o010 != 0 { mode & !SET_GID } else { mode }
+}
+
+#[cfg(test)]
+mod tests;
