@@ -15,6 +15,7 @@ mod history;
 mod pins;
 mod random;
 mod reopen;
+mod room_given_back;
 mod space;
 mod threads;
 mod workload;
@@ -30,6 +31,7 @@ pub use history::History;
 pub use pins::*;
 pub use random::*;
 pub use reopen::*;
+pub use room_given_back::*;
 pub use space::*;
 pub use threads::*;
 pub use workload::{Shape, Workload};
@@ -85,6 +87,8 @@ macro_rules! store_conformance {
             a_store_that_is_not_there_is_missing,
             the_log_is_trimmed_by_checkpoints,
             a_dropped_tree_gives_its_room_back,
+            nothing_leaks_over_crashes,
+            many_clones_cost_what_differs,
             a_log_record_is_never_written_before_its_barrier,
             acknowledged_commits_of_many_threads_survive,
             power_may_be_cut_at_every_operation,

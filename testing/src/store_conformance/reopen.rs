@@ -118,56 +118,6 @@ pub fn the_log_is_trimmed_by_checkpoints<E: EngineUnderTest>() {
     assert!(store.stats().replayed <= 1);
 }
 
-/// What only dropped trees held is free again after reclaiming and checkpointing.
-pub fn a_dropped_tree_gives_its_room_back<E: EngineUnderTest>() {
-    let (sim, store) = fresh::<E>(1);
-    commit(&*store, |batch| batch.create_tree(TreeId(19)));
-    assert!(store.checkpoint().expect("checkpoint"));
-    let before = store.stats().disk_bytes;
-    for clone in 0..5_u64 {
-        commit(&*store, |batch| {
-            let tree = TreeId(20 + clone);
-            if clone == 0 {
-                batch.create_tree(tree);
-                for n in 0..20_000_u64 {
-                    batch.put(tree, &n.to_be_bytes(), &[n as u8; 200]);
-                }
-            } else {
-                batch.clone_tree(TreeId(19 + clone), tree);
-            }
-        });
-        commit(&*store, |batch| {
-            for n in (0..20_000_u64).step_by(3) {
-                batch.put(TreeId(20 + clone), &n.to_be_bytes(), &[clone as u8; 150]);
-            }
-            batch.put(TreeId(20 + clone), b"large", &vec![clone as u8; 60_000]);
-        });
-        assert!(store.checkpoint().expect("checkpoint"));
-    }
-    let full = store.stats().disk_bytes;
-    assert!(full > before + (4 << 20), "{full} bytes hold 4 MiB and more");
-    for clone in 0..5_u64 {
-        commit(&*store, |batch| batch.drop_tree(TreeId(20 + clone)));
-    }
-    let mut steps = 0_u64;
-    while store.reclaim_step(100).expect("reclaim") {
-        steps += 1;
-        if steps.is_multiple_of(10) {
-            assert!(store.checkpoint().expect("checkpoint"));
-        }
-    }
-    for _ in 0..2 {
-        // What a checkpoint frees is given back when the next is durable.
-        commit(&*store, |batch| batch.put(TreeId(19), b"a", b"b"));
-        assert!(store.checkpoint().expect("checkpoint"));
-    }
-    let after = store.stats().disk_bytes;
-    assert!(after < before + (1 << 20), "{before} bytes became {full} and then {after}");
-    drop(store);
-    let store = open::<E>(&sim, Durability::Async);
-    assert_eq!((store.stats().trees, store.stats().dropping), (1, 0));
-}
-
 struct CountingBarrier {
     reached: AtomicU64,
     fails: AtomicBool,
