@@ -1,12 +1,67 @@
-//! `pando bench`: workloads in process, without a mount.
+//! `pando bench`: workloads in process, without a mount; one JSON object a run.
+//!
+//! A run makes a volume (or takes the one that is named), fills it as the workload needs, does
+//! the workload in rounds, and reports. With a yardstick every round is followed by the same
+//! record operations on an ordered map: `tap` notes what our operations ask of the store, byte
+//! for byte, and `yardstick` does it again.
+
+mod clone;
+mod files;
+mod measure;
+mod memory;
+mod recover;
+mod report;
+mod tap;
+mod volume;
+mod yardstick;
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use wire::{Failure, FailureKind};
 
-use crate::cli::BenchArgs;
+use crate::cli::{BenchArgs, Workload};
 use crate::failure::Result;
+use crate::import::interrupt_flag;
 use crate::output::Output;
+use report::Report;
+use volume::Volume;
+
+/// What all workloads are given.
+struct Run<'a> {
+    args: &'a BenchArgs,
+    interrupted: Arc<AtomicBool>,
+    bar: indicatif::ProgressBar,
+}
+
+impl Run<'_> {
+    /// Fails when Ctrl-C was pressed.
+    fn check(&self) -> Result<()> {
+        if self.interrupted.load(Ordering::Relaxed) {
+            Err(Failure::new(FailureKind::Interrupted, "interrupted; the volume is removed"))
+        } else {
+            Ok(())
+        }
+    }
+}
 
 pub(crate) fn run(args: &BenchArgs, output: &mut Output) -> Result<()> {
-    output.remark(&format!("{:?}", args.workload));
-    Err(Failure::new(FailureKind::NotSupported, "bench is not built"))
+    if args.yardstick && !measure::has_yardstick(args.workload) {
+        let message = "there is no yardstick for clone and recover: an ordered map does neither";
+        return Err(Failure::new(FailureKind::Invalid, message));
+    }
+    if args.yardstick {
+        memory::keep_what_is_freed()?;
+    }
+    let run = Run { args, interrupted: interrupt_flag()?, bar: output.progress("operations") };
+    let volume = Volume::make(args)?;
+    let measured = match args.workload {
+        Workload::Clone => clone::run(&run, volume),
+        Workload::Recover => recover::run(&run, volume),
+        _ => measure::run(&run, volume),
+    };
+    run.bar.finish_and_clear();
+    let report: Report = measured?;
+    output.object(&report.json())?;
+    report.text().iter().try_for_each(|line| output.line(line))
 }

@@ -22,7 +22,7 @@ const NAP: Duration = Duration::from_millis(200);
 const PAUSE_AFTER_FAILURE: Duration = Duration::from_secs(1);
 
 /// The threads that do background work.
-pub(super) struct Background {
+pub(crate) struct Background {
     shared: Arc<Shared>,
     threads: Mutex<Vec<Thread<()>>>,
 }
@@ -35,12 +35,12 @@ struct Shared {
 }
 
 impl Background {
-    pub(super) fn new() -> Background {
+    pub(crate) fn new() -> Background {
         Background { shared: Arc::default(), threads: Mutex::default() }
     }
 
     /// Starts the threads.
-    pub(super) fn start(&self, fs: &Arc<Fs>) -> std::io::Result<()> {
+    pub(crate) fn start(&self, fs: &Arc<Fs>) -> std::io::Result<()> {
         for worker in 0..WORKERS {
             let (shared, fs) = (Arc::clone(&self.shared), Arc::clone(fs));
             let name = format!("background-{worker}");
@@ -51,17 +51,17 @@ impl Background {
     }
 
     /// What the steps came to altogether.
-    pub(super) fn done(&self) -> u64 {
+    pub(crate) fn done(&self) -> u64 {
         self.shared.done.load(Ordering::Relaxed)
     }
 
     /// Has work looked for at once.
-    pub(super) fn wake(&self) {
+    pub(crate) fn wake(&self) {
         self.shared.wake.notify_all();
     }
 
     /// Ends the threads after their present step.
-    pub(super) fn end(&self) {
+    pub(crate) fn end(&self) {
         *self.shared.ending.lock() = true;
         self.shared.wake.notify_all();
         for thread in self.threads.lock().drain(..) {

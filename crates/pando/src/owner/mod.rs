@@ -31,6 +31,7 @@ use store::Durability;
 use wire::{Failure, FailureKind};
 
 use crate::failure::{self, Result};
+pub(crate) use background::Background;
 use elect::Elected;
 use server::{Event, Server};
 

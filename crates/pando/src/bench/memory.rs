@@ -1,0 +1,40 @@
+//! The process's memory: how much it is, and touching it before a comparison, so that neither
+//! side pays for the kernel's first handing-out of pages.
+
+use std::hint::black_box;
+use std::os::unix::process::CommandExt;
+use std::process::Command;
+
+use client::Launch;
+
+use crate::failure::Result;
+
+/// The allocator's option that makes it keep freed memory instead of giving it back after a while.
+const PURGE_DELAY: &str = "MIMALLOC_PURGE_DELAY";
+
+/// Restarts this program with an allocator that keeps freed memory; returns when it is one.
+pub(super) fn keep_what_is_freed() -> Result<()> {
+    if std::env::var_os(PURGE_DELAY).is_some() {
+        return Ok(());
+    }
+    let program = std::env::current_exe().map_err(|error| Launch::not_started(&error))?;
+    let error =
+        Command::new(program).args(std::env::args_os().skip(1)).env(PURGE_DELAY, "-1").exec();
+    Err(Launch::not_started(&error))
+}
+
+/// Allocates, writes and frees blocks of the sizes that ordered maps of small records use.
+pub(super) fn touch(records: u64) {
+    let sizes = [24, 48, 112, 192];
+    for size in sizes {
+        let blocks: Vec<Vec<u8>> = (0..records).map(|_| vec![1; size]).collect();
+        black_box(&blocks);
+    }
+}
+
+/// Resident memory of this process, in bytes.
+pub(super) fn resident_bytes() -> u64 {
+    let text = std::fs::read_to_string("/proc/self/statm").unwrap_or_default();
+    let pages = text.split_whitespace().nth(1).and_then(|field| field.parse::<u64>().ok());
+    pages.unwrap_or(0) * rustix::param::page_size() as u64
+}

@@ -1,0 +1,168 @@
+//! A store that notes what is asked of it: the bytes of every batch, every key looked up, every
+//! range scanned, in order. Each thread notes into memory of its own, so that noting costs a copy
+//! and nothing else.
+
+use std::cell::RefCell;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use store::{
+    Barrier, Batch, CommitToken, Cursor, DiffCursor, KeyRange, Pinned, Read, Result, Stats, Store,
+    TreeId,
+};
+
+thread_local! {
+    static NOTES: RefCell<Vec<Note>> = const { RefCell::new(Vec::new()) };
+    static BYTES: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
+}
+
+/// One thing that was asked. Bytes stand in [`Notes::bytes`], one behind the other.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum Note {
+    /// A batch of so many bytes was committed.
+    Commit(u32),
+    /// A key of so many bytes was looked up in a tree.
+    Get(u64, u16),
+    /// A range of a tree was scanned: bytes of its start, and of its end where it has one.
+    Scan(u64, u16, Option<u16>),
+}
+
+/// What a thread noted.
+#[derive(Debug, Default)]
+pub(super) struct Notes {
+    /// What was asked, in order.
+    pub(super) notes: Vec<Note>,
+    /// Its bytes.
+    pub(super) bytes: Vec<u8>,
+}
+
+/// Takes what this thread noted.
+pub(super) fn take() -> Notes {
+    Notes { notes: NOTES.take(), bytes: BYTES.take() }
+}
+
+/// Makes room for notes beforehand, and touches it, so that noting does not wait for memory.
+pub(super) fn prepare(notes: usize, bytes: usize) {
+    let mut room = vec![Note::Commit(1); notes];
+    room.clear();
+    NOTES.set(room);
+    let mut room = vec![1; bytes];
+    room.clear();
+    BYTES.set(room);
+}
+
+fn note(note: Note, parts: [&[u8]; 2]) {
+    NOTES.with_borrow_mut(|notes| notes.push(note));
+    BYTES.with_borrow_mut(|bytes| {
+        bytes.extend_from_slice(parts[0]);
+        bytes.extend_from_slice(parts[1]);
+    });
+}
+
+/// A store with a tap.
+pub(super) struct Tap {
+    store: Arc<dyn Store>,
+    on: AtomicBool,
+}
+
+impl Tap {
+    pub(super) fn new(store: Arc<dyn Store>) -> Tap {
+        Tap { store, on: AtomicBool::new(false) }
+    }
+
+    /// Starts or stops to note.
+    pub(super) fn turn(&self, on: Turn) {
+        self.on.store(on == Turn::On, Ordering::Relaxed);
+    }
+
+    fn is_on(&self) -> bool {
+        self.on.load(Ordering::Relaxed)
+    }
+}
+
+/// Whether a tap notes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Turn {
+    On,
+    Off,
+}
+
+impl Read for Tap {
+    fn get_with(&self, tree: TreeId, key: &[u8], found: &mut dyn FnMut(&[u8])) -> Result<bool> {
+        if self.is_on() {
+            note(Note::Get(tree.0, key.len() as u16), [key, b""]);
+        }
+        self.store.get_with(tree, key, found)
+    }
+
+    fn scan(&self, tree: TreeId, range: KeyRange) -> Result<Box<dyn Cursor + '_>> {
+        if self.is_on() {
+            let to = range.to.as_deref();
+            let lengths = Note::Scan(tree.0, range.from.len() as u16, to.map(|to| to.len() as u16));
+            note(lengths, [&range.from, to.unwrap_or_default()]);
+        }
+        self.store.scan(tree, range)
+    }
+}
+
+impl Store for Tap {
+    fn commit(&self, batch: &Batch) -> Result<CommitToken> {
+        if self.is_on() {
+            note(Note::Commit(batch.as_bytes().len() as u32), [batch.as_bytes(), b""]);
+        }
+        self.store.commit(batch)
+    }
+
+    fn sync(&self, up_to: CommitToken) -> Result<()> {
+        self.store.sync(up_to)
+    }
+
+    fn last_commit(&self) -> CommitToken {
+        self.store.last_commit()
+    }
+
+    fn durable(&self) -> CommitToken {
+        self.store.durable()
+    }
+
+    fn flush_if_due(&self) -> Result<Duration> {
+        self.store.flush_if_due()
+    }
+
+    fn pin(&self) -> Result<Box<dyn Pinned>> {
+        self.store.pin()
+    }
+
+    fn diff(&self, old: TreeId, new: TreeId) -> Result<Box<dyn DiffCursor + '_>> {
+        self.store.diff(old, new)
+    }
+
+    fn checkpoint(&self) -> Result<bool> {
+        self.store.checkpoint()
+    }
+
+    fn checkpoint_due(&self) -> bool {
+        self.store.checkpoint_due()
+    }
+
+    fn reclaim_step(&self, nodes: usize) -> Result<bool> {
+        self.store.reclaim_step(nodes)
+    }
+
+    fn tree_exists(&self, tree: TreeId) -> Result<bool> {
+        self.store.tree_exists(tree)
+    }
+
+    fn set_barrier(&self, barrier: Arc<dyn Barrier>) {
+        self.store.set_barrier(barrier);
+    }
+
+    fn stats(&self) -> Stats {
+        self.store.stats()
+    }
+
+    fn close(&self) -> Result<()> {
+        self.store.close()
+    }
+}

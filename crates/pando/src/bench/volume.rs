@@ -1,0 +1,204 @@
+//! The volume that a benchmark runs on: its own, in a temporary directory, or one that is named,
+//! in which it uses a directory of its own. Either is removed at the end, whatever the end is.
+
+use std::os::unix::fs::DirBuilderExt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use device::{Env, Lock};
+use fs::{FileSystem, FormatOptions, Fs, OpenOptions};
+use inode::{Caller, Enforce, FsError, NodeId};
+use store::Durability;
+use wire::{Failure, FailureKind};
+
+use super::tap::Tap;
+use crate::cli::{BenchArgs, DurabilityArg};
+use crate::failure::{self, Result};
+use crate::owner::Background;
+
+/// A volume that is open for a benchmark.
+pub(super) struct Volume {
+    path: PathBuf,
+    temporary: bool,
+    env: Env,
+    options: OpenOptions,
+    fs: Option<Arc<Fs>>,
+    tap: Option<Arc<Tap>>,
+    background: Option<Background>,
+    directory: NodeId,
+    name: String,
+    tapped: bool,
+    lock: Option<Box<dyn Lock>>,
+}
+
+/// As whom a benchmark works: root, with the permission checks that a mount has.
+pub(super) fn caller() -> Caller {
+    Caller { uid: 0, gid: 0, groups: Vec::new(), enforce: Enforce::Kernel }
+}
+
+/// An error of the volume under test.
+pub(super) fn broken(error: FsError) -> Failure {
+    let failure = Failure::from(error);
+    let message = format!("the volume under test: {}", failure.message);
+    Failure { message, ..failure }
+}
+
+impl Volume {
+    /// Makes and opens it.
+    pub(super) fn make(args: &BenchArgs) -> Result<Volume> {
+        let temporary = args.volume.is_none();
+        let name = format!("bench-{}", std::process::id());
+        let path = match &args.volume {
+            Some(path) => path.clone(),
+            None => std::env::temp_dir().join(format!("pando-{name}")),
+        };
+        let durability = match args.durability {
+            DurabilityArg::Sync => Durability::Sync,
+            DurabilityArg::Async => Durability::Async,
+        };
+        let fresh = format_where_absent(&path)?;
+        let env = Env::system(&path).map_err(|error| failure::device(&path, &error))?;
+        let mut volume = Volume {
+            path,
+            temporary: temporary && fresh,
+            env,
+            options: OpenOptions { durability, ..OpenOptions::default() },
+            fs: None,
+            tap: None,
+            background: None,
+            directory: NodeId::ROOT,
+            name,
+            tapped: args.yardstick,
+            lock: None,
+        };
+        volume.take_lock()?;
+        volume.open()?;
+        let made = volume.fs().mkdir(&caller(), NodeId::ROOT, volume.name.as_bytes(), 0o755);
+        volume.directory = made.map_err(broken)?.node;
+        Ok(volume)
+    }
+
+    fn take_lock(&mut self) -> Result<()> {
+        let lock = self.env.device.try_lock("owner.lock");
+        self.lock = lock.map_err(|error| failure::device(&self.path, &error))?;
+        if self.lock.is_none() {
+            let message = format!("{} is in use by another process", self.path.display());
+            return Err(Failure::new(FailureKind::Busy, message)
+                .hint("unmount it, or wait until its owner leaves (30 s)"));
+        }
+        Ok(())
+    }
+
+    /// Opens it, and starts the background work that an owner does.
+    pub(super) fn open(&mut self) -> Result<()> {
+        self.open_alone()?;
+        let background = Background::new();
+        background.start(self.fs()).map_err(|error| {
+            Failure::new(FailureKind::Other, format!("cannot start a thread: {error}"))
+        })?;
+        self.background = Some(background);
+        Ok(())
+    }
+
+    /// Opens it without background work.
+    pub(super) fn open_alone(&mut self) -> Result<()> {
+        let (env, options) = (self.env.clone(), &self.options);
+        let opened = if self.tapped {
+            Fs::open_through(env, options, |store| {
+                let tap = Arc::new(Tap::new(store));
+                self.tap = Some(Arc::clone(&tap));
+                tap
+            })
+        } else {
+            Fs::open(env, options)
+        };
+        self.fs = Some(opened.map_err(|error| failure::open(&self.path, &error))?);
+        Ok(())
+    }
+
+    /// The file system.
+    pub(super) fn fs(&self) -> &Arc<Fs> {
+        self.fs.as_ref().expect("invariant: it is closed only between two openings")
+    }
+
+    /// What notes its record operations.
+    pub(super) fn tap(&self) -> Option<&Arc<Tap>> {
+        self.tap.as_ref()
+    }
+
+    /// The directory to work in.
+    pub(super) fn directory(&self) -> NodeId {
+        self.directory
+    }
+
+    /// Lets go of it as a crash does: what is not durable is lost.
+    pub(super) fn crash(&mut self) {
+        self.end_background();
+        self.fs = None;
+    }
+
+    /// Ends background work.
+    pub(super) fn end_background(&mut self) {
+        if let Some(background) = self.background.take() {
+            background.end();
+        }
+    }
+
+    /// Closes it and tells how many bytes were written since it was opened, and how many it
+    /// occupies.
+    pub(super) fn close(&mut self) -> Result<(u64, u64)> {
+        self.end_background();
+        let fs = Arc::clone(self.fs());
+        fs.close().map_err(broken)?;
+        let written = fs.status().map_err(broken)?.written_bytes;
+        Ok((written, disk_bytes(&self.path)))
+    }
+
+    fn clean(&mut self) -> Result<()> {
+        if self.temporary {
+            self.crash();
+            return std::fs::remove_dir_all(&self.path)
+                .map_err(|error| failure::io("remove", &self.path, &error));
+        }
+        self.crash();
+        self.tapped = false;
+        self.open_alone()?;
+        let root = NodeId::ROOT;
+        self.fs().rmr(&caller(), root, self.name.as_bytes()).map_err(broken)?;
+        self.fs().close().map_err(broken)
+    }
+}
+
+impl Drop for Volume {
+    fn drop(&mut self) {
+        if self.lock.is_some()
+            && let Err(failure) = self.clean()
+        {
+            tracing::warn!(%failure, "the volume of the benchmark stays");
+        }
+    }
+}
+
+/// Makes a volume where there is none; `true` when it did.
+fn format_where_absent(path: &Path) -> Result<bool> {
+    if path.join(format::volume::FILE).exists() {
+        return Ok(false);
+    }
+    match std::fs::DirBuilder::new().mode(0o711).create(path) {
+        Err(error) if error.kind() != std::io::ErrorKind::AlreadyExists => {
+            return Err(failure::io("create", path, &error));
+        }
+        _ => {}
+    }
+    let env = Env::system(path).map_err(|error| failure::device(path, &error))?;
+    Fs::format(&env, &FormatOptions::default()).map_err(|error| failure::open(path, &error))?;
+    Ok(true)
+}
+
+/// Room that a directory's files occupy.
+fn disk_bytes(path: &Path) -> u64 {
+    use std::os::unix::fs::MetadataExt;
+    let entries = walkdir::WalkDir::new(path).into_iter().filter_map(std::result::Result::ok);
+    let occupied = entries.filter_map(|entry| entry.metadata().ok());
+    occupied.map(|found| found.blocks() * 512).sum()
+}
