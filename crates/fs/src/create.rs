@@ -52,8 +52,17 @@ impl Fs {
 
     /// Opens a volume, recovering it where it was not closed. The caller holds `owner.lock`.
     pub fn open(env: Env, options: &OpenOptions) -> Result<Arc<Fs>, OpenError> {
+        Fs::open_through(env, options, |store| store)
+    }
+
+    /// As [`Fs::open`], with something before the store: a benchmark notes what is asked of it.
+    pub fn open_through(
+        env: Env,
+        options: &OpenOptions,
+        through: impl FnOnce(Arc<dyn Store>) -> Arc<dyn Store>,
+    ) -> Result<Arc<Fs>, OpenError> {
         let header = read_header(&*env.device)?;
-        let store = crate::engine::open(&env, &header, options)?;
+        let store = through(crate::engine::open(&env, &header, options)?);
         Fs::open_on(env, store, header, options)
     }
 }
