@@ -105,8 +105,15 @@ impl<'a> Txn<'a> {
         Ok(())
     }
 
+    /// Flags an entry as followed by another of its hash. Its inode's lock is held exclusively.
     #[cold]
-    fn flag_chained(&mut self, view: View<'_>, dir: u64, cookie: u64, ino: u64) -> FsResult<()> {
+    pub(crate) fn flag_chained(
+        &mut self,
+        view: View<'_>,
+        dir: u64,
+        cookie: u64,
+        ino: u64,
+    ) -> FsResult<()> {
         let mut name = NameBuf::empty();
         let found = view.entry_at(dir, cookie, &mut name)?;
         let (name, target) = match &found {
@@ -127,9 +134,7 @@ impl<'a> Txn<'a> {
         followed: bool,
     ) -> FsResult<()> {
         let Found { cookie, .. } = *found;
-        if let Target::Embedded(inode) = &found.target {
-            self.erase_attached(view.tree, dir, cookie, inode);
-        }
+        self.erase_attached(view.tree, dir, found);
         if found.chained || followed {
             let tombstone =
                 EntryRecord { chained: true, ino: 0, name: b"", target: Target::Tombstone };
@@ -152,12 +157,14 @@ impl<'a> Txn<'a> {
         Ok(())
     }
 
-    fn erase_attached(&mut self, tree: TreeId, dir: u64, cookie: u64, inode: &InodeRecord) {
+    /// Removes what lies beside an entry: contents and extended attributes.
+    pub(crate) fn erase_attached(&mut self, tree: TreeId, dir: u64, found: &Found) {
+        let Target::Embedded(inode) = &found.target else { return };
         if inode.has_bulk {
-            self.scratch.batch.delete(tree, &key::entry(dir, cookie, Part::Bulk));
+            self.scratch.batch.delete(tree, &key::entry(dir, found.cookie, Part::Bulk));
         }
         if inode.has_xattrs {
-            self.scratch.batch.delete(tree, &key::entry(dir, cookie, Part::Xattrs));
+            self.scratch.batch.delete(tree, &key::entry(dir, found.cookie, Part::Xattrs));
         }
     }
 

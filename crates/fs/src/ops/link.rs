@@ -41,6 +41,7 @@ pub(crate) fn link(
     let view = View::new(&*fs.store, entered.tree);
     let hash = fs.hash.hash(name.as_bytes());
     let id = subvol.id.0;
+    let mut behind = ino;
     loop {
         let seen = fs.nodes.location(node);
         // The old name changes from "here" to "there", so that whoever looks it up must wait.
@@ -53,6 +54,7 @@ pub(crate) fn link(
             (Lock::Name { subvol: id, dir, hash }, Mode::Exclusive),
             (Lock::Name { subvol: id, dir: old_dir, hash: old_hash }, Mode::Exclusive),
             (Lock::Object { subvol: id, ino }, Mode::Exclusive),
+            (Lock::Object { subvol: id, ino: behind }, Mode::Exclusive),
         ]);
         if fs.nodes.location(node) != seen {
             continue;
@@ -65,6 +67,14 @@ pub(crate) fn link(
             Search::Found(_) => return Err(FsError::Exists),
             Search::Vacant(vacancy) => vacancy,
         };
+        // A name of the same hash will be flagged: its inode is locked as well.
+        if let Some((_, other)) = vacancy.predecessor.filter(|&(_, other)| other != 0)
+            && other != behind
+            && other != ino
+        {
+            behind = other;
+            continue;
+        }
         check_write(caller, &directory)?;
         if file.nlink == 0 {
             return Err(FsError::NotFound);

@@ -3,13 +3,12 @@
 use format::directory_record::DirectoryRecord;
 use format::entry_record::{EntryRecord, Target};
 use format::inode_record::FileKind;
-use inode::{Caller, FsError, NodeId};
+use inode::{Caller, NodeId};
 
-use super::mknod::{check_write, inherit, parent_directory};
-use crate::locks::{Lock, Mode};
+use super::mknod::{Room, inherit};
 use crate::nodes::Location;
 use crate::txn::Txn;
-use crate::view::{Search, View};
+use crate::view::View;
 use crate::{Entry, Fs, FsResult, attributes, snapdir};
 
 /// Makes a directory.
@@ -28,16 +27,8 @@ pub(crate) fn mkdir(
     let entered = fs.enter(&subvol)?;
     let view = View::new(&*fs.store, entered.tree);
     let hash = fs.hash.hash(name.as_bytes());
-    let _locks = fs.locks.lock(&[
-        (Lock::Object { subvol: subvol.id.0, ino: dir }, Mode::Shared),
-        (Lock::Name { subvol: subvol.id.0, dir, hash }, Mode::Exclusive),
-    ]);
-    let directory = parent_directory(fs, &subvol, view, caller, dir)?;
-    let vacancy = match view.find(dir, hash, name.as_bytes())? {
-        Search::Found(_) => return Err(FsError::Exists),
-        Search::Vacant(vacancy) => vacancy,
-    };
-    check_write(caller, &directory)?;
+    let room = Room { fs, subvol: &subvol, view, caller, dir, hash, name: name.as_bytes() };
+    let (_locks, directory, vacancy) = room.find()?;
     let ino = fs.numbers.next_ino(&*fs.store)?;
     let mut txn = Txn::new(fs);
     let (gid, mode) = inherit(caller, &directory, mode & 0o1777, FileKind::Directory);

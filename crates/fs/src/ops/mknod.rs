@@ -11,11 +11,11 @@ use format::inode_record::{FileKind, InodeRecord};
 use inode::permissions::{EXECUTE, SET_GID, WRITE};
 use inode::{Caller, FsError, Kind, NodeId};
 
-use crate::locks::{Lock, Mode};
+use crate::locks::{Lock, LockSet, Mode};
 use crate::nodes::Location;
 use crate::subvol::Subvol;
 use crate::txn::{Txn, fresh_inode};
-use crate::view::{Search, View};
+use crate::view::{Search, Vacancy, View};
 use crate::{Entry, Fs, FsResult, NewNode, attributes};
 
 /// Makes an inode that is not a directory, and a name for it.
@@ -53,16 +53,8 @@ pub(super) fn make(
     let entered = fs.enter(&subvol)?;
     let view = View::new(&*fs.store, entered.tree);
     let hash = fs.hash.hash(name.as_bytes());
-    let _locks = fs.locks.lock(&[
-        (Lock::Object { subvol: subvol.id.0, ino: dir }, Mode::Shared),
-        (Lock::Name { subvol: subvol.id.0, dir, hash }, Mode::Exclusive),
-    ]);
-    let directory = parent_directory(fs, &subvol, view, caller, dir)?;
-    let vacancy = match view.find(dir, hash, name.as_bytes())? {
-        Search::Found(_) => return Err(FsError::Exists),
-        Search::Vacant(vacancy) => vacancy,
-    };
-    check_write(caller, &directory)?;
+    let room = Room { fs, subvol: &subvol, view, caller, dir, hash, name: name.as_bytes() };
+    let (_locks, directory, vacancy) = room.find()?;
     let ino = fs.numbers.next_ino(&*fs.store)?;
     let mut txn = Txn::new(fs);
     let kind = attributes::file_kind(new.kind);
@@ -89,6 +81,69 @@ pub(super) fn make(
     let node = subvol.node(ino);
     fs.nodes.look_up(node, Location::Entry { dir, cookie: vacancy.cookie });
     Ok(fs.entry(attributes::of_file(node, &inode, 1)))
+}
+
+/// Where a name is to be made.
+pub(crate) struct Room<'a> {
+    pub(crate) fs: &'a Fs,
+    pub(crate) subvol: &'a Subvol,
+    pub(crate) view: View<'a>,
+    pub(crate) caller: &'a Caller,
+    pub(crate) dir: u64,
+    pub(crate) hash: u64,
+    pub(crate) name: &'a [u8],
+}
+
+impl<'a> Room<'a> {
+    /// Locks directory and name, and finds that the name may be made there.
+    #[inline]
+    pub(crate) fn find(&self) -> FsResult<(LockSet<'a>, DirectoryRecord, Vacancy)> {
+        let subvol = self.subvol.id.0;
+        let locks = self.fs.locks.lock(&[
+            (Lock::Object { subvol, ino: self.dir }, Mode::Shared),
+            (Lock::Name { subvol, dir: self.dir, hash: self.hash }, Mode::Exclusive),
+        ]);
+        let (directory, vacancy) = self.look()?;
+        match vacancy.predecessor {
+            None | Some((_, 0)) => Ok((locks, directory, vacancy)),
+            Some((_, ino)) => {
+                drop(locks);
+                self.find_behind(ino)
+            }
+        }
+    }
+
+    /// The name has the hash of another, whose entry will be rewritten, with its inode in it:
+    /// that inode is locked as well.
+    #[cold]
+    fn find_behind(&self, mut behind: u64) -> FsResult<(LockSet<'a>, DirectoryRecord, Vacancy)> {
+        let subvol = self.subvol.id.0;
+        loop {
+            let locks = self.fs.locks.lock(&[
+                (Lock::Object { subvol, ino: self.dir }, Mode::Shared),
+                (Lock::Name { subvol, dir: self.dir, hash: self.hash }, Mode::Exclusive),
+                (Lock::Object { subvol, ino: behind }, Mode::Exclusive),
+            ]);
+            let (directory, vacancy) = self.look()?;
+            match vacancy.predecessor {
+                Some((_, ino)) if ino != 0 && ino != behind => behind = ino,
+                _ => return Ok((locks, directory, vacancy)),
+            }
+        }
+    }
+
+    #[inline]
+    fn look(&self) -> FsResult<(DirectoryRecord, Vacancy)> {
+        let Room { fs, subvol, view, caller, dir, .. } = *self;
+        let directory = parent_directory(fs, subvol, view, caller, dir)?;
+        match view.find(dir, self.hash, self.name)? {
+            Search::Found(_) => Err(FsError::Exists),
+            Search::Vacant(vacancy) => {
+                check_write(caller, &directory)?;
+                Ok((directory, vacancy))
+            }
+        }
+    }
 }
 
 /// The directory that a name is to be made in.

@@ -1,8 +1,34 @@
-//! `rename`: moves a name, atomically.
+//! `rename`: moves a name, atomically, over what is at the target, or swaps the two.
+//!
+//! 1. Read, without locks, what the two names lead to, and all that is above the target when a
+//!    directory changes its parent.
+//! 2. Lock both names, both inodes, and the places of everything above the target (shared) and
+//!    of the directory that moves (exclusively): two renames that together would make a loop
+//!    exclude one another. There is no lock for renames as such.
+//! 3. Read again; where anything differs from what was locked, start over.
+//! 4. One batch, then the node table.
 
+use format::directory_record::DirectoryRecord;
+use format::entry_record::{EntryRecord, Target};
+use format::inode_record::{InodeRecord, LinkedRecord};
+use format::key::{self, Part};
+use inode::permissions::WRITE;
 use inode::{Caller, FsError, NodeId};
 
-use crate::{Fs, FsResult, RenameMode, snapdir};
+use super::mknod::parent_directory;
+use super::rmdir::{erase_directory, removed};
+use super::unlink::{drop_name, inode_of};
+use crate::error::inconsistent;
+use crate::locks::{Lock, Mode};
+use crate::nodes::Location;
+use crate::orphan::LastName;
+use crate::subvol::Subvol;
+use crate::txn::{Attached, Txn};
+use crate::view::{Found, Search, Vacancy, View};
+use crate::{Fs, FsResult, RenameMode, attributes, snapdir};
+
+/// Deepest directory whose ancestors are counted, against records that go in a circle.
+const DEPTH_MAX: usize = 1 << 20;
 
 /// Renames.
 pub(crate) fn rename(
@@ -12,9 +38,426 @@ pub(crate) fn rename(
     to: (NodeId, &[u8]),
     mode: RenameMode,
 ) -> FsResult<()> {
-    if snapdir::is_virtual(from.0) && snapdir::is_virtual(to.0) {
-        return snapdir::rename(fs, caller, from, to);
+    match (snapdir::is_virtual(from.0), snapdir::is_virtual(to.0)) {
+        (true, true) => return snapdir::rename(fs, caller, from, to),
+        (false, false) => {}
+        _ => return Err(FsError::CrossSubvolume("a directory of snapshots")),
     }
-    let _ = mode;
-    Err(FsError::NotSupported("rename"))
+    let old = fs.old_name(from.1)?;
+    let new = fs.new_name(to.1)?;
+    let (subvol, from_dir) = fs.place(from.0)?;
+    let (other, to_dir) = fs.place(to.0)?;
+    if subvol.id != other.id {
+        return crate::subvolumes::rename_across(fs, caller, from, to, mode);
+    }
+    let entered = fs.enter(&subvol)?;
+    let rename = Rename {
+        fs,
+        caller,
+        subvol: &subvol,
+        view: View::new(&*fs.store, entered.tree),
+        from: End { dir: from_dir, hash: fs.hash.hash(old.as_bytes()), name: old.as_bytes() },
+        to: End { dir: to_dir, hash: fs.hash.hash(new.as_bytes()), name: new.as_bytes() },
+        mode,
+    };
+    loop {
+        match rename.attempt()? {
+            Attempt::Done => return Ok(()),
+            Attempt::Changed => {}
+            Attempt::Subvolume => {
+                drop(entered);
+                return crate::subvolumes::rename_across(fs, caller, from, to, mode);
+            }
+        }
+    }
+}
+
+/// A name, and the directory that it is in.
+#[derive(Clone, Copy)]
+struct End<'a> {
+    dir: u64,
+    hash: u64,
+    name: &'a [u8],
+}
+
+struct Rename<'a> {
+    fs: &'a Fs,
+    caller: &'a Caller,
+    subvol: &'a Subvol,
+    view: View<'a>,
+    from: End<'a>,
+    to: End<'a>,
+    mode: RenameMode,
+}
+
+enum Attempt {
+    Done,
+    /// Something changed between looking and locking.
+    Changed,
+    /// One of the names is a subvolume's.
+    Subvolume,
+}
+
+/// What was found, before locking or after.
+struct Sight {
+    from: Found,
+    to: Search,
+    /// Directories above the target, from its own directory to the root; empty when no directory
+    /// moves there from elsewhere.
+    above_to: Vec<u64>,
+    /// The same of the source, for a directory that is swapped there.
+    above_from: Vec<u64>,
+}
+
+/// What a name leads to, with all that moves along.
+enum Thing {
+    Directory(DirectoryRecord),
+    File { inode: InodeRecord, nlink: u32, linked: bool, attached: Attached },
+}
+
+impl Thing {
+    fn uid(&self) -> u32 {
+        match self {
+            Thing::Directory(record) => record.uid,
+            Thing::File { inode, .. } => inode.uid,
+        }
+    }
+
+    fn is_directory(&self) -> bool {
+        matches!(self, Thing::Directory(_))
+    }
+}
+
+impl Rename<'_> {
+    fn attempt(&self) -> FsResult<Attempt> {
+        let (Some(seen), false) = (self.look()?, self.is_same_name()) else {
+            return self.trivial();
+        };
+        if is_subvolume(&seen.from) || target_of(&seen.to).is_some_and(|to| is_subvolume(&to)) {
+            return Ok(Attempt::Subvolume);
+        }
+        let locks = self.locks(&seen);
+        let _locks = self.fs.locks.lock(&locks);
+        let Some(found) = self.look()? else { return Ok(Attempt::Changed) };
+        if !seen.agrees_with(&found) {
+            return Ok(Attempt::Changed);
+        }
+        let source = parent_directory(self.fs, self.subvol, self.view, self.caller, self.from.dir)?;
+        let target = parent_directory(self.fs, self.subvol, self.view, self.caller, self.to.dir)?;
+        let moved = self.thing(self.from.dir, &found.from)?;
+        self.check_leaving(&source, &moved)?;
+        self.check_loop(&found.from, &moved, &found.above_to)?;
+        match (self.mode, found.to) {
+            (RenameMode::NoReplace, Search::Found(_)) => Err(FsError::Exists),
+            (RenameMode::Exchange, Search::Vacant(_)) => Err(FsError::NotFound),
+            (_, Search::Found(to)) if to.ino == found.from.ino => Ok(Attempt::Done),
+            (RenameMode::Exchange, Search::Found(to)) => {
+                let other = self.thing(self.to.dir, &to)?;
+                self.check_leaving(&target, &other)?;
+                self.check_loop(&to, &other, &found.above_from)?;
+                self.exchange((found.from, moved), (to, other))
+            }
+            (_, Search::Found(to)) => {
+                let victim = self.thing(self.to.dir, &to)?;
+                attributes::owned_directory(&target).check_removal(self.caller, victim.uid())?;
+                check_victim(&moved, &victim)?;
+                self.replace((found.from, moved), (to, victim))
+            }
+            (_, Search::Vacant(vacancy)) => {
+                attributes::owned_directory(&target).check(self.caller, WRITE)?;
+                self.fill((found.from, moved), &vacancy)
+            }
+        }
+    }
+
+    fn is_same_name(&self) -> bool {
+        self.from.dir == self.to.dir && self.from.name == self.to.name
+    }
+
+    /// The source is missing, or source and target are the same name.
+    fn trivial(&self) -> FsResult<Attempt> {
+        parent_directory(self.fs, self.subvol, self.view, self.caller, self.from.dir)?;
+        parent_directory(self.fs, self.subvol, self.view, self.caller, self.to.dir)?;
+        match self.view.find_entry(self.from.dir, self.from.hash, self.from.name)? {
+            None => Err(FsError::NotFound),
+            Some(_) if !self.is_same_name() => Ok(Attempt::Changed),
+            Some(_) if self.mode == RenameMode::NoReplace => Err(FsError::Exists),
+            Some(_) => Ok(Attempt::Done),
+        }
+    }
+
+    /// Looks at both names. `None`: there is no source.
+    fn look(&self) -> FsResult<Option<Sight>> {
+        let (from, to, view) = (self.from, self.to, self.view);
+        let Some(source) = view.find_entry(from.dir, from.hash, from.name)? else {
+            return Ok(None);
+        };
+        let target = view.find(to.dir, to.hash, to.name)?;
+        let crosses = from.dir != to.dir;
+        let above = |wanted: bool, dir| if wanted { self.above(dir) } else { Ok(Vec::new()) };
+        let swapped = self.mode == RenameMode::Exchange
+            && target_of(&target).is_some_and(|to| to.is_directory());
+        Ok(Some(Sight {
+            from: source,
+            to: target,
+            above_to: above(crosses && source.is_directory(), to.dir)?,
+            above_from: above(crosses && swapped, from.dir)?,
+        }))
+    }
+
+    /// A directory and all above it in its subvolume.
+    fn above(&self, dir: u64) -> FsResult<Vec<u64>> {
+        let mut above = vec![dir];
+        let mut at = dir;
+        while at != self.subvol.root {
+            let record = self.view.directory(at)?.ok_or(FsError::NotFound)?;
+            at = record.parent;
+            above.push(at);
+            if above.len() > DEPTH_MAX {
+                return Err(inconsistent(self.view.tree, "directories in a circle", dir));
+            }
+        }
+        Ok(above)
+    }
+
+    fn locks(&self, seen: &Sight) -> Vec<(Lock, Mode)> {
+        let subvol = self.subvol.id.0;
+        let object = |ino| Lock::Object { subvol, ino };
+        let name = |end: End<'_>| Lock::Name { subvol, dir: end.dir, hash: end.hash };
+        let place = |ino| Lock::Place { subvol, ino };
+        let mut locks = vec![
+            (object(self.from.dir), Mode::Shared),
+            (object(self.to.dir), Mode::Shared),
+            (name(self.from), Mode::Exclusive),
+            (name(self.to), Mode::Exclusive),
+            (object(seen.from.ino), Mode::Exclusive),
+        ];
+        match &seen.to {
+            Search::Found(to) => locks.push((object(to.ino), Mode::Exclusive)),
+            Search::Vacant(vacancy) => {
+                locks.extend(vacancy.predecessor.map(|(_, ino)| (object(ino), Mode::Exclusive)));
+            }
+        }
+        for ino in seen.above_to.iter().chain(&seen.above_from) {
+            locks.push((place(*ino), Mode::Shared));
+        }
+        if !seen.above_to.is_empty() {
+            locks.push((place(seen.from.ino), Mode::Exclusive));
+        }
+        if let (false, Some(to)) = (seen.above_from.is_empty(), target_of(&seen.to)) {
+            locks.push((place(to.ino), Mode::Exclusive));
+        }
+        locks
+    }
+
+    fn thing(&self, dir: u64, found: &Found) -> FsResult<Thing> {
+        if found.is_directory() {
+            let record = self.view.directory(found.ino)?;
+            let damage = || inconsistent(self.view.tree, "a name leads nowhere", found.ino);
+            return Ok(Thing::Directory(record.ok_or_else(damage)?));
+        }
+        let (inode, nlink) = inode_of(self.view, found)?;
+        let linked = matches!(found.target, Target::Linked(_));
+        let mut attached = Attached::default();
+        if !linked && inode.has_bulk {
+            let key = key::entry(dir, found.cookie, Part::Bulk);
+            attached.bulk = Some(self.view.bulk(&key)?);
+        }
+        if !linked && inode.has_xattrs {
+            let key = key::entry(dir, found.cookie, Part::Xattrs);
+            attached.xattrs = Some(self.view.xattrs(&key)?);
+        }
+        Ok(Thing::File { inode, nlink, linked, attached })
+    }
+
+    /// Whether the caller may take a thing out of a directory.
+    fn check_leaving(&self, directory: &DirectoryRecord, thing: &Thing) -> FsResult<()> {
+        attributes::owned_directory(directory).check_removal(self.caller, thing.uid())?;
+        match thing {
+            // Its `..` changes, which is a write to it.
+            Thing::Directory(record) if self.from.dir != self.to.dir => {
+                attributes::owned_directory(record).check(self.caller, WRITE)
+            }
+            _ => Ok(()),
+        }
+    }
+
+    fn check_loop(&self, found: &Found, thing: &Thing, above: &[u64]) -> FsResult<()> {
+        if thing.is_directory() && above.contains(&found.ino) {
+            return Err(FsError::InvalidArgument("a directory would be below itself"));
+        }
+        Ok(())
+    }
+
+    /// To where nothing is.
+    fn fill(&self, (from, moved): (Found, Thing), vacancy: &Vacancy) -> FsResult<Attempt> {
+        let mut txn = Txn::new(self.fs);
+        let followed = self.from.dir == self.to.dir
+            && vacancy.predecessor.is_some_and(|(cookie, _)| cookie == from.cookie);
+        txn.erase_entry(self.view, self.from.dir, &from, followed)?;
+        if let (false, Some((cookie, ino))) = (followed, vacancy.predecessor) {
+            txn.flag_chained(self.view, self.to.dir, cookie, ino)?;
+        }
+        self.put(&mut txn, (self.from.dir, &from), &moved, (vacancy.cookie, vacancy.chained));
+        self.touch(&mut txn, 1, i64::from(moved.is_directory()));
+        txn.commit()?;
+        self.moved(&from, self.to.dir, vacancy.cookie);
+        Ok(Attempt::Done)
+    }
+
+    /// Over what is there.
+    fn replace(
+        &self,
+        (from, moved): (Found, Thing),
+        (to, victim): (Found, Thing),
+    ) -> FsResult<Attempt> {
+        let (view, id) = (self.view, self.subvol.id.0);
+        let mut txn = Txn::new(self.fs);
+        let mut lost: Option<LastName> = None;
+        match &victim {
+            Thing::Directory(record) => erase_directory(&mut txn, view, id, to.ino, record),
+            Thing::File { inode, nlink, .. } => {
+                lost = drop_name(&mut txn, view, id, self.to.dir, &to, inode, *nlink)?;
+                txn.erase_attached(view.tree, self.to.dir, &to);
+            }
+        }
+        txn.erase_entry(view, self.from.dir, &from, false)?;
+        self.put(&mut txn, (self.from.dir, &from), &moved, (to.cookie, to.chained));
+        let subdirectories = i64::from(moved.is_directory());
+        if self.from.dir == self.to.dir {
+            let gone = i64::from(victim.is_directory());
+            txn.touch_directory(view.tree, self.from.dir, -1, -gone);
+        } else {
+            txn.touch_directory(view.tree, self.from.dir, -1, -subdirectories);
+            let gone = i64::from(victim.is_directory());
+            txn.touch_directory(view.tree, self.to.dir, 0, subdirectories - gone);
+        }
+        txn.commit()?;
+        let now = txn.now;
+        self.moved(&from, self.to.dir, to.cookie);
+        if let Some(lost) = lost {
+            lost.settle(self.fs);
+        }
+        if let Thing::Directory(record) = victim {
+            self.fs.nodes.orphan(self.subvol.node(to.ino), || removed(record, now));
+        }
+        Ok(Attempt::Done)
+    }
+
+    /// Swaps the two.
+    fn exchange(
+        &self,
+        (from, moved): (Found, Thing),
+        (to, other): (Found, Thing),
+    ) -> FsResult<Attempt> {
+        let mut txn = Txn::new(self.fs);
+        let tree = self.view.tree;
+        txn.erase_attached(tree, self.from.dir, &from);
+        txn.erase_attached(tree, self.to.dir, &to);
+        self.put(&mut txn, (self.from.dir, &from), &moved, (to.cookie, to.chained));
+        let back = Rename { from: self.to, to: self.from, ..*self };
+        back.put(&mut txn, (self.to.dir, &to), &other, (from.cookie, from.chained));
+        let gained = i64::from(moved.is_directory()) - i64::from(other.is_directory());
+        if self.from.dir == self.to.dir {
+            txn.touch_directory(tree, self.from.dir, 0, 0);
+        } else {
+            txn.touch_directory(tree, self.from.dir, 0, -gained);
+            txn.touch_directory(tree, self.to.dir, 0, gained);
+        }
+        txn.commit()?;
+        self.moved(&from, self.to.dir, to.cookie);
+        self.moved(&to, self.from.dir, from.cookie);
+        Ok(Attempt::Done)
+    }
+
+    /// Writes a thing under the target's name.
+    fn put(
+        &self,
+        txn: &mut Txn<'_>,
+        (old_dir, found): (u64, &Found),
+        thing: &Thing,
+        (cookie, chained): (u64, bool),
+    ) {
+        let (tree, ino, dir) = (self.view.tree, found.ino, self.to.dir);
+        let now = txn.now;
+        let entry = |target| EntryRecord { chained, ino, name: self.to.name, target };
+        match thing {
+            Thing::Directory(record) => {
+                txn.put_entry(tree, dir, cookie, &entry(Target::Directory));
+                let record =
+                    DirectoryRecord { parent: dir, parent_cookie: cookie, ctime: now, ..*record };
+                txn.put_directory(tree, ino, &record);
+            }
+            Thing::File { inode, nlink, linked: true, .. } => {
+                txn.put_entry(tree, dir, cookie, &entry(Target::Linked(inode.kind)));
+                txn.batch().delete(tree, &key::back_reference(ino, old_dir, found.cookie));
+                txn.batch().put(tree, &key::back_reference(ino, dir, cookie), b"");
+                let inode = InodeRecord { ctime: now, ..*inode };
+                txn.put_linked(tree, ino, &LinkedRecord { nlink: *nlink, inode });
+            }
+            Thing::File { inode, attached, .. } => {
+                let inode = InodeRecord { ctime: now, ..*inode };
+                txn.put_entry(tree, dir, cookie, &entry(Target::Embedded(inode)));
+                let key = |part| key::entry(dir, cookie, part);
+                txn.put_attached(tree, &key(Part::Bulk), &key(Part::Xattrs), attached);
+            }
+        }
+    }
+
+    /// Counts and times of both directories, when a thing moved to where nothing was.
+    fn touch(&self, txn: &mut Txn<'_>, entries: i64, subdirectories: i64) {
+        let tree = self.view.tree;
+        if self.from.dir == self.to.dir {
+            txn.touch_directory(tree, self.from.dir, 0, 0);
+        } else {
+            txn.touch_directory(tree, self.from.dir, -entries, -subdirectories);
+            txn.touch_directory(tree, self.to.dir, entries, subdirectories);
+        }
+    }
+
+    /// Tells the node table where an inode is that lies beside its name.
+    fn moved(&self, found: &Found, dir: u64, cookie: u64) {
+        if let Target::Embedded(_) = found.target {
+            let node = self.subvol.node(found.ino);
+            self.fs.nodes.relocate(node, Location::Entry { dir, cookie });
+        }
+    }
+}
+
+impl Sight {
+    /// Whether the locks that were taken for one sight are those for another.
+    fn agrees_with(&self, other: &Sight) -> bool {
+        let key =
+            |found: &Found| (found.cookie, found.ino, matches!(found.target, Target::Linked(_)));
+        let target = |sight: &Sight| match &sight.to {
+            Search::Found(to) => (true, Some((to.cookie, to.ino))),
+            Search::Vacant(vacancy) => (false, vacancy.predecessor),
+        };
+        key(&self.from) == key(&other.from)
+            && target(self) == target(other)
+            && self.above_to == other.above_to
+            && self.above_from == other.above_from
+    }
+}
+
+/// What a search found.
+fn target_of(search: &Search) -> Option<Found> {
+    match search {
+        Search::Found(found) => Some(*found),
+        Search::Vacant(_) => None,
+    }
+}
+
+fn is_subvolume(found: &Found) -> bool {
+    matches!(found.target, Target::Subvolume(_))
+}
+
+/// Whether one thing may replace another.
+fn check_victim(moved: &Thing, victim: &Thing) -> FsResult<()> {
+    match (moved.is_directory(), victim) {
+        (true, Thing::File { .. }) => Err(FsError::NotDirectory),
+        (false, Thing::Directory(_)) => Err(FsError::IsDirectory),
+        (true, Thing::Directory(record)) if record.entries != 0 => Err(FsError::NotEmpty),
+        _ => Ok(()),
+    }
 }
