@@ -179,3 +179,52 @@ pub fn a_missing_or_short_file_is_found<E: EngineUnderTest>() {
         }
     });
 }
+
+/// Aligned pieces that a medium loses or misplaces, in bytes.
+const PIECES: [u64; 3] = [512, 1024, 4096];
+
+/// A piece of a file from another place of it, or from an earlier time, looks whole by itself.
+pub fn a_stale_or_misplaced_piece_is_found<E: EngineUnderTest>() {
+    for_seeds("stale and misplaced pieces", 3, 20, |seed| {
+        let sim = sim_env(seed);
+        let store = E::create(&sim.env(), Durability::Async).expect("a store is created");
+        let history = History::new();
+        let mut work = Workload::new(seed, Shape::SMALL);
+        let mut earlier = Vec::new();
+        for _ in 0..4 {
+            history.run(&*store, &mut work, 30);
+            assert!(store.checkpoint().expect("checkpoint"));
+            earlier.push(sim.device.copy());
+        }
+        store.close().expect("close");
+        drop(store);
+        let now = sim.device.after_crash(CrashPolicy::LoseAll, seed);
+        let mut random = fastrand::Rng::with_seed(seed);
+        for (path, length) in now.files() {
+            let bytes = now.read_file(&path);
+            for _ in 0..rounds(60, 3000) {
+                let piece = *random.choice(&PIECES).expect("invariant: there are some");
+                let (to, from) = (random.u64(0..=length / piece), random.u64(0..=length / piece));
+                let stale = random.bool();
+                let old = random.choice(&earlier).filter(|_| stale);
+                let (source, from) = match old {
+                    Some(old) if old.files().iter().any(|(old, _)| *old == path) => {
+                        (old.read_file(&path), to)
+                    }
+                    Some(_) => continue,
+                    None => (bytes.clone(), from),
+                };
+                let (to, from) = ((to * piece) as usize, (from * piece) as usize);
+                let end = (from + piece as usize).min(source.len());
+                if from >= end || to + (end - from) > bytes.len() {
+                    continue;
+                }
+                let what = format!("{path}: {piece} bytes at {to} from {from}, stale: {stale}");
+                let _context = Context::new(what);
+                let device = now.copy();
+                device.overwrite(&path, to as u64, &source[from..end]);
+                is_found::<E>(device, &history, history.last());
+            }
+        }
+    });
+}

@@ -97,6 +97,7 @@ macro_rules! store_conformance {
             a_flipped_bit_is_found_or_harmless,
             a_flipped_bit_in_the_log_of_a_crashed_store_is_found,
             a_missing_or_short_file_is_found,
+            a_stale_or_misplaced_piece_is_found,
             a_full_medium_at_every_operation_loses_nothing,
             a_failed_operation_loses_nothing,
             a_failed_read_is_an_error_and_no_more,
