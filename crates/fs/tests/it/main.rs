@@ -1,4 +1,12 @@
-//! Tests of the namespace through its calls, over the oracle store. One file an operation.
+//! Tests of the namespace through its calls: one file an operation over the oracle store, and as a
+//! whole on the simulated medium: against the model of POSIX, and with the power cut, the medium
+//! full or damaged.
 
+mod crash;
+mod damage;
+mod full;
+mod model;
 mod ops;
+mod script;
+mod subject;
 mod support;

@@ -1,0 +1,98 @@
+//! Power is cut before every write and sync of a mixed script: namespace, contents, snapshots and
+//! clones are then in a state that the volume went through, at least the last that was synced,
+//! and background work after the crash changes nothing.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use fs::OpenOptions;
+use parking_lot::Mutex;
+use store::Durability;
+use testing::{CrashPolicy, Fault, FaultOn, SimDevice};
+
+use crate::script::{Script, States, Step, check_state, options, scale};
+use crate::subject::FsSubject;
+
+/// Opens what a crash left, and looks at everything.
+fn check_medium(medium: &SimDevice, options: &OpenOptions, states: &States, place: &str) {
+    let mut subject = match FsSubject::open(medium, options) {
+        Ok(subject) => subject,
+        Err(error) => panic!("{place}, in {}: does not open: {error}", states.doing),
+    };
+    let at = check_state(&mut subject, states, place);
+    subject.background(1000).unwrap_or_else(|error| panic!("{place}: background: {error}"));
+    let only = States { dumps: vec![Arc::clone(&states.dumps[at])], ..States::default() };
+    check_state(&mut subject, &only, &format!("{place}, after background work"));
+    subject.fs().close().unwrap_or_else(|error| panic!("{place}: close: {error}"));
+}
+
+fn check_crash(medium: &SimDevice, op: u64, options: &OpenOptions, states: &Mutex<States>) {
+    let states = states.lock();
+    for (number, policy) in CrashPolicy::ALL.into_iter().enumerate() {
+        let seed = op * 3 + number as u64;
+        let after = medium.after_crash(policy, seed);
+        let place = format!("before operation {op}, {policy:?} {seed}");
+        check_medium(&after, options, &states, &place);
+    }
+}
+
+fn enumerate(seed: u64, durability: Durability, steps: u64, stride: u64) -> u64 {
+    let device = SimDevice::new(seed);
+    let mut script = Script::new(&device, seed, durability);
+    let points = Arc::new(AtomicU64::new(0));
+    let (states, counted) = (Arc::clone(&script.states), Arc::clone(&points));
+    let options = options(durability);
+    device.watch(move |medium, op| {
+        if (op + seed).is_multiple_of(stride) {
+            counted.fetch_add(1, Ordering::SeqCst);
+            check_crash(medium, op, &options, &states);
+        }
+    });
+    for _ in 0..steps {
+        assert_eq!(script.step(), Step::Done);
+    }
+    device.unwatch();
+    script.compare();
+    points.load(Ordering::SeqCst)
+}
+
+#[test]
+fn crash_at_every_write_and_sync_loses_nothing_that_was_synced() {
+    let stride = scale(7, 1);
+    let mut points = 0;
+    for seed in 0..scale(8, 200) {
+        println!("seed {seed}");
+        let durability = if seed % 4 == 3 { Durability::Sync } else { Durability::Async };
+        points += enumerate(seed, durability, 120, stride);
+    }
+    println!("{points} crash points, {} ways each", CrashPolicy::ALL.len());
+    assert!(points > 100, "the script is too short to tell anything: {points}");
+}
+
+#[test]
+fn crash_after_a_failed_write_or_sync_loses_nothing_that_was_synced() {
+    for seed in 0..scale(20, 400) {
+        println!("seed {seed}");
+        let device = SimDevice::new(seed);
+        let mut script = Script::new(&device, seed, Durability::Async);
+        let mut random = fastrand::Rng::with_seed(seed);
+        let on = if random.bool() { FaultOn::AnySync } else { FaultOn::AnyChange };
+        device.inject(Fault::io(on, random.u64(..60)));
+        let run = std::panic::AssertUnwindSafe(|| {
+            for _ in 0..120 {
+                if script.step() == Step::ReadOnly {
+                    break;
+                }
+            }
+        });
+        // The step in which the fault strikes answers an I/O error, which the model does not know.
+        let ended = std::panic::catch_unwind(run);
+        assert!(ended.is_ok() || !device.faults_left(), "seed {seed}: failed without a fault");
+        let states = script.states.lock();
+        for policy in CrashPolicy::ALL {
+            let medium = device.after_crash(policy, seed);
+            let place = format!("seed {seed}, after a fault on {on:?}, {policy:?}");
+            check_medium(&medium, &options(Durability::Async), &states, &place);
+        }
+    }
+}

@@ -1,0 +1,141 @@
+//! A flipped bit anywhere in any file of a volume is harmless or an error that names the place:
+//! never wrong data, never a panic.
+
+use device::Timestamp;
+use inode::{Caller, Kind};
+use store::Durability;
+use testing::SimDevice;
+use testing::model::{Dump, Effect, ErrorKind, Op, OpPath, Subject, Target, show_path};
+
+use crate::script::{SNAPSHOTS, Script, Step, options, scale};
+use crate::subject::FsSubject;
+
+/// What a look at a damaged volume came to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Found {
+    Harmless,
+    Named,
+}
+
+/// Asks one thing; damage may be answered instead of the right answer.
+fn ask(subject: &mut FsSubject, op: &Op, place: &str) -> Option<Effect> {
+    match subject.run(Timestamp(0), &Caller::root(), op) {
+        Ok(effect) => Some(effect),
+        Err(ErrorKind::Io) => None,
+        Err(other) => panic!("{place}: {op:?} answers {other:?}"),
+    }
+}
+
+/// Looks at everything that should be there.
+fn look(subject: &mut FsSubject, right: &Dump, place: &str) -> Found {
+    let mut found = Found::Harmless;
+    for (path, node) in &right.nodes {
+        let mut questions = vec![Op::Stat { target: Target::Path(path.clone()) }];
+        let bytes = match node.stat.kind {
+            Kind::File => {
+                let length = node.stat.size as usize + 1;
+                Some(Op::Read { target: Target::Path(path.clone()), offset: 0, length })
+            }
+            Kind::Symlink => Some(Op::Readlink { path: path.clone() }),
+            _ => None,
+        };
+        questions.extend(bytes);
+        questions.extend(node.xattrs.keys().map(|name| {
+            let name = name.clone();
+            Op::GetXattr { path: path.clone(), name }
+        }));
+        if node.stat.kind == Kind::Directory {
+            questions.push(Op::List { path: path.clone() });
+        }
+        for op in questions {
+            match ask(subject, &op, place) {
+                None => found = Found::Named,
+                Some(effect) => compare(right, path, &op, &effect, place),
+            }
+        }
+    }
+    found
+}
+
+fn compare(right: &Dump, path: &OpPath, op: &Op, effect: &Effect, place: &str) {
+    let node = &right.nodes[path];
+    let at = show_path(path);
+    match (op, effect) {
+        (Op::Stat { .. }, Effect::Stat(stat)) => {
+            assert!(node.stat.admits(stat), "{place}: {at}: {stat:?} not {:?}", node.stat);
+        }
+        (Op::GetXattr { name, .. }, Effect::Bytes(value)) => {
+            assert!(node.xattrs[name] == *value, "{place}: {at}: a wrong attribute");
+        }
+        (_, Effect::Bytes(bytes)) => assert!(node.bytes == *bytes, "{place}: {at}: wrong contents"),
+        (_, Effect::List(listed)) => {
+            let below = |other: &&OpPath| other.len() == path.len() + 1 && other.starts_with(path);
+            let names: Vec<_> = right.nodes.keys().filter(below).map(|path| path.last()).collect();
+            let seen: Vec<_> = listed.iter().map(|entry| Some(&entry.name)).collect();
+            assert_eq!(seen, names, "{place}: {at}: a wrong listing");
+        }
+        other => panic!("{place}: {at}: {other:?}"),
+    }
+}
+
+/// Bits to flip in a file: those of places that hold something, and a few of those that do not.
+fn bits(medium: &SimDevice, path: &str, length: u64, count: u64, seed: u64) -> Vec<u64> {
+    let bytes = medium.read_file(path);
+    let held: Vec<u64> = (0_u64..)
+        .zip(bytes.chunks(16))
+        .filter(|(_, c)| c.iter().any(|b| *b != 0))
+        .map(|(at, _)| at)
+        .collect();
+    let mut random = fastrand::Rng::with_seed(seed);
+    let mut bits = Vec::new();
+    for _ in 0..count {
+        if let Some(&chunk) = random.choice(&held) {
+            bits.push((chunk * 128 + random.u64(..128)).min(length * 8 - 1));
+        }
+    }
+    bits.extend((0..count / 8).map(|_| random.u64(..length * 8)));
+    bits
+}
+
+fn flip_bits(medium: &SimDevice, right: &Dump, count: u64, seed: u64) -> (u64, u64) {
+    let (mut named, mut harmless) = (0, 0);
+    for (path, length) in medium.files().into_iter().filter(|(_, length)| *length > 0) {
+        for bit in bits(medium, &path, length, count, seed) {
+            let place = format!("seed {seed}: bit {bit} of {path}");
+            let damaged = medium.copy();
+            damaged.flip_bit(&path, bit);
+            let found = match FsSubject::open(&damaged, &options(Durability::Async)) {
+                Ok(mut subject) => look(&mut subject, right, &place),
+                Err(error) => {
+                    assert!(!error.to_string().is_empty());
+                    Found::Named
+                }
+            };
+            match found {
+                Found::Harmless => harmless += 1,
+                Found::Named => named += 1,
+            }
+        }
+    }
+    (named, harmless)
+}
+
+#[test]
+fn flipped_bit_is_harmless_or_an_error_and_never_wrong_data() {
+    for seed in 0..scale(3, 12) {
+        println!("seed {seed}");
+        let device = SimDevice::new(seed);
+        let mut script = Script::new(&device, seed, Durability::Async);
+        for _ in 0..100 {
+            assert_eq!(script.step(), Step::Done);
+        }
+        let right = Dump::collect(&mut script.model, SNAPSHOTS);
+        // With a log to replay, and cleanly closed.
+        script.subject.fs().sync().unwrap();
+        let crashed = flip_bits(&device.copy(), &right, scale(40, 4000), seed);
+        script.subject.fs().close().unwrap();
+        let closed = flip_bits(&device.copy(), &right, scale(40, 4000), seed);
+        println!("flips (named, harmless): with a log {crashed:?}, closed {closed:?}");
+        assert!(crashed.0 > 0 && closed.0 > 0, "some damage must have been found");
+    }
+}

@@ -1,0 +1,165 @@
+//! What the crash, damage and full-disk tests share: a random script that runs on a volume and on
+//! the model, and the list of states that the volume may be found in.
+
+use std::sync::Arc;
+
+use device::Timestamp;
+use fs::{FileSystem, OpenOptions};
+use inode::Caller;
+use parking_lot::Mutex;
+use store::Durability;
+use testing::SimDevice;
+use testing::model::{
+    Dump, Effect, ErrorKind, FsModel, Generator, Op, Stat, Subject, Target, Verdict,
+};
+
+use crate::subject::FsSubject;
+
+/// Name of the virtual directory of snapshots.
+pub(crate) const SNAPSHOTS: &[u8] = b".snapshots";
+
+/// The first time of a script.
+const START: i64 = 1_700_000_000_000_000_000;
+
+/// A count for `make test`, or the one for `make soak-crash`.
+pub(crate) fn scale(quick: u64, slow: u64) -> u64 {
+    if std::env::var_os("PANDO_SLOW").is_some() { slow } else { quick }
+}
+
+/// The states that a volume went through, and the oldest that a crash may bring back.
+#[derive(Default)]
+pub(crate) struct States {
+    /// After each operation that changed something, the one in flight included.
+    pub(crate) dumps: Vec<Arc<Dump>>,
+    /// The last state that was acknowledged as durable.
+    pub(crate) durable: usize,
+    /// What is being done, for messages.
+    pub(crate) doing: String,
+}
+
+/// A volume with its model and its states.
+pub(crate) struct Script {
+    pub(crate) subject: FsSubject,
+    pub(crate) model: FsModel,
+    pub(crate) states: Arc<Mutex<States>>,
+    generator: Generator,
+    options: OpenOptions,
+    now: i64,
+    steps: u64,
+}
+
+/// How a step ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Step {
+    /// As the model says.
+    Done,
+    /// For want of room; the model was put back.
+    NoSpace,
+    /// The volume takes no more changes; the model was put back.
+    ReadOnly,
+}
+
+impl Script {
+    /// A script on a fresh volume.
+    pub(crate) fn new(device: &SimDevice, seed: u64, durability: Durability) -> Script {
+        let options = options(durability);
+        let mut subject = FsSubject::format(device, &options);
+        let mut model = FsModel::new(Timestamp(START), SNAPSHOTS);
+        let root = Op::Stat { target: Target::Path(Vec::new()) };
+        match subject.run(Timestamp(START), &Caller::root(), &root) {
+            Ok(Effect::Stat(stat)) => model.set_root(&Stat { nlink_slack: 0, ..stat }),
+            other => panic!("stat of the root answers {other:?}"),
+        }
+        let mut script = Script {
+            subject,
+            model,
+            states: Arc::default(),
+            generator: Generator::new(seed),
+            options,
+            now: START,
+            steps: 0,
+        };
+        script.subject.fs().sync_all().expect("a fresh volume syncs");
+        script.remember(String::from("nothing"));
+        script
+    }
+
+    fn remember(&mut self, doing: String) {
+        let dump = Arc::new(Dump::collect(&mut self.model, SNAPSHOTS));
+        let mut states = self.states.lock();
+        states.dumps.push(dump);
+        states.doing = doing;
+    }
+
+    /// Runs the next operation. Every fifth is a sync.
+    pub(crate) fn step(&mut self) -> Step {
+        self.steps += 1;
+        self.now += 1_000_000_007;
+        let (caller, op) = if self.steps.is_multiple_of(5) {
+            (Caller::root(), Op::Fsync { target: Target::Path(Vec::new()) })
+        } else {
+            self.generator.next(&self.model)
+        };
+        let before = self.model.clone();
+        let right = self.model.apply(Timestamp(self.now), &caller, &op);
+        if let Verdict::Either(_) = right {
+            self.model = before;
+            return Step::Done;
+        }
+        self.remember(format!("step {}: {op:?}", self.steps));
+        let seen = self.subject.run(Timestamp(self.now), &caller, &op);
+        let starved = match seen {
+            Err(ErrorKind::NoSpace) => Some(Step::NoSpace),
+            Err(ErrorKind::ReadOnly) if right.is_ok() => Some(Step::ReadOnly),
+            _ => None,
+        };
+        if let Some(step) = starved {
+            self.model = before;
+            self.states.lock().dumps.pop();
+            return step;
+        }
+        assert!(right.admits(&seen), "step {}: {op:?}: {seen:?} not {right:?}", self.steps);
+        let syncs = matches!(op, Op::Fsync { .. } | Op::Reopen);
+        if seen.is_ok() && (syncs || self.options.durability == Durability::Sync) {
+            let mut states = self.states.lock();
+            states.durable = states.dumps.len() - 1;
+        }
+        Step::Done
+    }
+
+    /// Compares everything with the model.
+    pub(crate) fn compare(&mut self) {
+        let right = Dump::collect(&mut self.model, SNAPSHOTS);
+        let seen = Dump::collect(&mut self.subject, SNAPSHOTS);
+        let differences = right.differences(&seen);
+        assert!(differences.is_empty(), "step {}:\n{}", self.steps, differences.join("\n"));
+    }
+}
+
+/// How the volumes of these tests are opened.
+pub(crate) fn options(durability: Durability) -> OpenOptions {
+    OpenOptions { cache_bytes: 4 << 20, durability, ..OpenOptions::default() }
+}
+
+/// Checks that a volume is in one of the states that it may be in, and returns which.
+pub(crate) fn check_state(subject: &mut FsSubject, states: &States, place: &str) -> usize {
+    let seen = Dump::collect(subject, SNAPSHOTS);
+    let mut nearest: Option<(usize, Vec<String>)> = None;
+    for at in (states.durable..states.dumps.len()).rev() {
+        let differences = states.dumps[at].differences(&seen);
+        if differences.is_empty() {
+            return at;
+        }
+        if nearest.as_ref().is_none_or(|(_, fewest)| differences.len() < fewest.len()) {
+            nearest = Some((at, differences));
+        }
+    }
+    let (at, differences) = nearest.expect("there is a state");
+    panic!(
+        "{place}, in {}: the volume is in none of the states {} to {}; nearest is {at}:\n{}",
+        states.doing,
+        states.durable,
+        states.dumps.len() - 1,
+        differences.join("\n")
+    );
+}
