@@ -11,11 +11,20 @@ use store::Durability;
 use testing::{CrashPolicy, Fault, FaultOn, SimDevice};
 
 use crate::script::{Script, States, Step, check_state, options, scale};
-use crate::subject::FsSubject;
+use crate::subject::{Base, FsSubject};
+
+/// Operations of one script.
+const STEPS: u64 = 120;
+
+/// How the volume is opened again.
+struct How {
+    options: OpenOptions,
+    base: Base,
+}
 
 /// Opens what a crash left, and looks at everything.
-fn check_medium(medium: &SimDevice, options: &OpenOptions, states: &States, place: &str) {
-    let mut subject = match FsSubject::open(medium, options) {
+fn check_medium(medium: &SimDevice, how: &How, states: &States, place: &str) {
+    let mut subject = match FsSubject::open(medium, &how.options, &how.base) {
         Ok(subject) => subject,
         Err(error) => panic!("{place}, in {}: does not open: {error}", states.doing),
     };
@@ -26,29 +35,29 @@ fn check_medium(medium: &SimDevice, options: &OpenOptions, states: &States, plac
     subject.fs().close().unwrap_or_else(|error| panic!("{place}: close: {error}"));
 }
 
-fn check_crash(medium: &SimDevice, op: u64, options: &OpenOptions, states: &Mutex<States>) {
+fn check_crash(medium: &SimDevice, op: u64, how: &How, states: &Mutex<States>) {
     let states = states.lock();
     for (number, policy) in CrashPolicy::ALL.into_iter().enumerate() {
         let seed = op * 3 + number as u64;
         let after = medium.after_crash(policy, seed);
         let place = format!("before operation {op}, {policy:?} {seed}");
-        check_medium(&after, options, &states, &place);
+        check_medium(&after, how, &states, &place);
     }
 }
 
-fn enumerate(seed: u64, durability: Durability, steps: u64, stride: u64) -> u64 {
+fn enumerate(seed: u64, durability: Durability, base: &Base, stride: u64) -> u64 {
     let device = SimDevice::new(seed);
-    let mut script = Script::new(&device, seed, durability);
+    let mut script = Script::new(&device, seed, durability, base);
     let points = Arc::new(AtomicU64::new(0));
     let (states, counted) = (Arc::clone(&script.states), Arc::clone(&points));
-    let options = options(durability);
+    let how = How { options: options(durability), base: script.subject.base().clone() };
     device.watch(move |medium, op| {
         if (op + seed).is_multiple_of(stride) {
             counted.fetch_add(1, Ordering::SeqCst);
-            check_crash(medium, op, &options, &states);
+            check_crash(medium, op, &how, &states);
         }
     });
-    for _ in 0..steps {
+    for _ in 0..STEPS {
         assert_eq!(script.step(), Step::Done);
     }
     device.unwatch();
@@ -56,17 +65,27 @@ fn enumerate(seed: u64, durability: Durability, steps: u64, stride: u64) -> u64 
     points.load(Ordering::SeqCst)
 }
 
-#[test]
-fn crash_at_every_write_and_sync_loses_nothing_that_was_synced() {
+#[expect(clippy::print_stdout, reason = "a failure is found again by its seed")]
+fn enumerate_all(seeds: u64, base: &Base) {
     let stride = scale(7, 1);
     let mut points = 0;
-    for seed in 0..scale(8, 200) {
+    for seed in 0..seeds {
         println!("seed {seed}");
         let durability = if seed % 4 == 3 { Durability::Sync } else { Durability::Async };
-        points += enumerate(seed, durability, 120, stride);
+        points += enumerate(seed, durability, base, stride);
     }
     println!("{points} crash points, {} ways each", CrashPolicy::ALL.len());
     assert!(points > 100, "the script is too short to tell anything: {points}");
+}
+
+#[test]
+fn crash_at_every_write_and_sync_loses_nothing_that_was_synced() {
+    enumerate_all(scale(8, 200), &Base::Engine);
+}
+
+#[test]
+fn crash_at_every_write_and_sync_over_the_oracle_loses_nothing_that_was_synced() {
+    enumerate_all(scale(4, 50), &Base::Oracle(None));
 }
 
 #[test]
@@ -74,12 +93,12 @@ fn crash_after_a_failed_write_or_sync_loses_nothing_that_was_synced() {
     for seed in 0..scale(20, 400) {
         println!("seed {seed}");
         let device = SimDevice::new(seed);
-        let mut script = Script::new(&device, seed, Durability::Async);
+        let mut script = Script::new(&device, seed, Durability::Async, &Base::Engine);
         let mut random = fastrand::Rng::with_seed(seed);
         let on = if random.bool() { FaultOn::AnySync } else { FaultOn::AnyChange };
         device.inject(Fault::io(on, random.u64(..60)));
         let run = std::panic::AssertUnwindSafe(|| {
-            for _ in 0..120 {
+            for _ in 0..STEPS {
                 if script.step() == Step::ReadOnly {
                     break;
                 }
@@ -89,10 +108,11 @@ fn crash_after_a_failed_write_or_sync_loses_nothing_that_was_synced() {
         let ended = std::panic::catch_unwind(run);
         assert!(ended.is_ok() || !device.faults_left(), "seed {seed}: failed without a fault");
         let states = script.states.lock();
+        let how = How { options: options(Durability::Async), base: Base::Engine };
         for policy in CrashPolicy::ALL {
             let medium = device.after_crash(policy, seed);
             let place = format!("seed {seed}, after a fault on {on:?}, {policy:?}");
-            check_medium(&medium, &options(Durability::Async), &states, &place);
+            check_medium(&medium, &how, &states, &place);
         }
     }
 }

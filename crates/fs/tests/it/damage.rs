@@ -8,7 +8,7 @@ use testing::SimDevice;
 use testing::model::{Dump, Effect, ErrorKind, Op, OpPath, Subject, Target, show_path};
 
 use crate::script::{SNAPSHOTS, Script, Step, options, scale};
-use crate::subject::FsSubject;
+use crate::subject::{Base, FsSubject};
 
 /// What a look at a damaged volume came to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -104,7 +104,8 @@ fn flip_bits(medium: &SimDevice, right: &Dump, count: u64, seed: u64) -> (u64, u
             let place = format!("seed {seed}: bit {bit} of {path}");
             let damaged = medium.copy();
             damaged.flip_bit(&path, bit);
-            let found = match FsSubject::open(&damaged, &options(Durability::Async)) {
+            let found = match FsSubject::open(&damaged, &options(Durability::Async), &Base::Engine)
+            {
                 Ok(mut subject) => look(&mut subject, right, &place),
                 Err(error) => {
                     assert!(!error.to_string().is_empty());
@@ -125,7 +126,7 @@ fn flipped_bit_is_harmless_or_an_error_and_never_wrong_data() {
     for seed in 0..scale(3, 12) {
         println!("seed {seed}");
         let device = SimDevice::new(seed);
-        let mut script = Script::new(&device, seed, Durability::Async);
+        let mut script = Script::new(&device, seed, Durability::Async, &Base::Engine);
         for _ in 0..100 {
             assert_eq!(script.step(), Step::Done);
         }

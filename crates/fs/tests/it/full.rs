@@ -5,14 +5,14 @@ use store::Durability;
 use testing::{CrashPolicy, SimDevice};
 
 use crate::script::{Script, Step, check_state, options, scale};
-use crate::subject::FsSubject;
+use crate::subject::{Base, FsSubject};
 
 #[test]
 fn full_disk_in_the_middle_of_anything_changes_nothing_and_passes() {
     for seed in 0..scale(16, 300) {
         println!("seed {seed}");
         let device = SimDevice::new(seed);
-        let mut script = Script::new(&device, seed, Durability::Async);
+        let mut script = Script::new(&device, seed, Durability::Async, &Base::Engine);
         for _ in 0..20 {
             assert_eq!(script.step(), Step::Done);
         }
@@ -36,7 +36,7 @@ fn full_disk_in_the_middle_of_anything_changes_nothing_and_passes() {
         // A full volume opens, after a crash too.
         let medium = device.after_crash(CrashPolicy::LoseAll, seed);
         medium.set_capacity(Some(medium.used_bytes()));
-        let mut subject = FsSubject::open(&medium, &options(Durability::Async))
+        let mut subject = FsSubject::open(&medium, &options(Durability::Async), &Base::Engine)
             .unwrap_or_else(|error| panic!("seed {seed}: a full volume opens: {error}"));
         check_state(&mut subject, &script.states.lock(), &format!("seed {seed}, full"));
         drop(subject);

@@ -13,7 +13,7 @@ use testing::model::{
     Dump, Effect, ErrorKind, FsModel, Generator, Op, Stat, Subject, Target, Verdict,
 };
 
-use crate::subject::FsSubject;
+use crate::subject::{Base, FsSubject};
 
 /// Name of the virtual directory of snapshots.
 pub(crate) const SNAPSHOTS: &[u8] = b".snapshots";
@@ -61,9 +61,14 @@ pub(crate) enum Step {
 
 impl Script {
     /// A script on a fresh volume.
-    pub(crate) fn new(device: &SimDevice, seed: u64, durability: Durability) -> Script {
+    pub(crate) fn new(
+        device: &SimDevice,
+        seed: u64,
+        durability: Durability,
+        base: &Base,
+    ) -> Script {
         let options = options(durability);
-        let mut subject = FsSubject::format(device, &options);
+        let mut subject = FsSubject::format(device, &options, base);
         let mut model = FsModel::new(Timestamp(START), SNAPSHOTS);
         let root = Op::Stat { target: Target::Path(Vec::new()) };
         match subject.run(Timestamp(START), &Caller::root(), &root) {

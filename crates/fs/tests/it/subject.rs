@@ -6,16 +6,18 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use device::{Clock, Env, Timestamp};
+use format::volume::VolumeHeader;
 use fs::{
     DirEntry, Entry, FileSystem, FormatOptions, Fs, FsResult, NewNode, OpenError, OpenOptions,
     RenameMode, SetXattr, SyncScope, WalkControl,
 };
 use inode::{Caller, NodeId};
 use parking_lot::Mutex;
+use store::Store;
 use testing::model::{
     Effect, ErrorKind, Listed, Op, OpPath, RenameStyle, Stat, Subject, Target, XattrStyle, blame,
 };
-use testing::{SimDevice, SimEnv};
+use testing::{LoggedStore, SimDevice, SimEnv};
 
 /// A clock that is set.
 #[derive(Debug, Default)]
@@ -36,11 +38,22 @@ impl Clock for SetClock {
     }
 }
 
+/// Which store is below a volume.
+#[derive(Debug, Clone)]
+pub(crate) enum Base {
+    /// The one that the volume is formatted with.
+    Engine,
+    /// The oracle behind the log, with the header of the volume that it holds: what fails on the
+    /// engine and not on the oracle is the engine's.
+    Oracle(Option<VolumeHeader>),
+}
+
 /// A volume on a simulated medium.
 pub(crate) struct FsSubject {
     env: Env,
     clock: Arc<SetClock>,
     options: OpenOptions,
+    base: Base,
     volume: Option<Arc<Fs>>,
     /// Files held open.
     slots: BTreeMap<usize, NodeId>,
@@ -50,32 +63,63 @@ type Answer = Result<Effect, ErrorKind>;
 
 impl FsSubject {
     /// A fresh volume.
-    pub(crate) fn format(device: &SimDevice, options: &OpenOptions) -> FsSubject {
-        let mut subject = FsSubject::unopened(device, options);
+    pub(crate) fn format(device: &SimDevice, options: &OpenOptions, base: &Base) -> FsSubject {
+        let mut subject = FsSubject::unopened(device, options, base);
         subject.clock.sleep(Duration::from_secs(1_700_000_000));
-        Fs::format(&subject.env, &FormatOptions::default()).expect("an empty medium is formatted");
+        let format = FormatOptions::default();
+        if let Base::Oracle(header) = &mut subject.base {
+            let store = LoggedStore::create(&subject.env, options.durability);
+            let store = store.expect("an empty medium takes a store");
+            *header = Some(Fs::format_on(&subject.env, &store, &format).expect("an empty store"));
+            store.close().expect("a store closes");
+        } else {
+            Fs::format(&subject.env, &format).expect("an empty medium is formatted");
+        }
         subject.reopen().expect("a fresh volume opens");
         subject
     }
 
     /// A volume that is there.
-    pub(crate) fn open(device: &SimDevice, options: &OpenOptions) -> Result<FsSubject, OpenError> {
-        let mut subject = FsSubject::unopened(device, options);
+    pub(crate) fn open(
+        device: &SimDevice,
+        options: &OpenOptions,
+        base: &Base,
+    ) -> Result<FsSubject, OpenError> {
+        let mut subject = FsSubject::unopened(device, options, base);
         subject.clock.sleep(Duration::from_secs(1_800_000_000));
         subject.reopen()?;
         Ok(subject)
     }
 
-    fn unopened(device: &SimDevice, options: &OpenOptions) -> FsSubject {
+    fn unopened(device: &SimDevice, options: &OpenOptions, base: &Base) -> FsSubject {
         let clock = Arc::new(SetClock::default());
-        let env =
-            Env { clock: Arc::<SetClock>::clone(&clock), ..SimEnv::on(device.clone(), 7).env() };
-        FsSubject { env, clock, options: options.clone(), volume: None, slots: BTreeMap::new() }
+        let env = SimEnv::on(device.clone(), 7).env();
+        FsSubject {
+            env: Env { clock: Arc::<SetClock>::clone(&clock), ..env },
+            clock,
+            options: options.clone(),
+            base: base.clone(),
+            volume: None,
+            slots: BTreeMap::new(),
+        }
     }
 
     fn reopen(&mut self) -> Result<(), OpenError> {
-        self.volume = Some(Fs::open(self.env.clone(), &self.options)?);
+        let env = self.env.clone();
+        self.volume = Some(match &self.base {
+            Base::Engine => Fs::open(env, &self.options)?,
+            Base::Oracle(header) => {
+                let header = header.clone().expect("the volume was formatted");
+                let store = LoggedStore::open(&env, self.options.durability)?;
+                Fs::open_on(env, Arc::new(store), header, &self.options)?
+            }
+        });
         Ok(())
+    }
+
+    /// What is below, for opening copies of the medium.
+    pub(crate) fn base(&self) -> &Base {
+        &self.base
     }
 
     /// The volume.
