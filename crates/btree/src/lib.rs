@@ -1,1 +1,38 @@
-//! Skeleton.
+//! The copy-on-write B-tree engine.
+//!
+//! A commit enters at [`BtreeStore`] (`store`), is logged and applied (`commit`, `write`), and
+//! becomes part of the durable state with the next checkpoint (`checkpoint`). A read goes down a
+//! `tree` through `cell`s, which `nodes` loads. After O. Rodeh, "B-trees, Shadowing, and Clones".
+
+mod budget;
+mod cell;
+mod checkpoint;
+mod codec;
+mod commit;
+mod copied;
+mod core;
+mod cursor;
+mod diff;
+mod ensure;
+mod entries;
+mod evict;
+mod leaf;
+mod limits;
+mod merge;
+mod nodes;
+mod options;
+mod pin;
+mod range_delete;
+mod reclaim;
+mod recover;
+mod ring;
+mod space;
+mod split;
+mod store;
+mod stripes;
+mod tree;
+mod visit;
+mod write;
+
+pub use crate::options::Options;
+pub use crate::store::BtreeStore;

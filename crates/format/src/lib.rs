@@ -13,6 +13,7 @@
 
 pub mod batch;
 mod bytes;
+pub mod catalog;
 mod corruption;
 pub mod directory_record;
 pub mod entry_record;
@@ -22,11 +23,17 @@ pub mod key;
 pub mod layout;
 pub mod log_record;
 pub mod log_segment;
+pub mod map_directory;
+pub mod node;
+mod pointer;
 pub mod segment;
+pub mod space_map;
 pub mod subvolume_record;
+pub mod superblock;
 pub mod usage;
 pub mod volume;
 pub mod xattr_record;
 
 pub use bytes::{Malformed, Reader, Writer};
 pub use corruption::Corruption;
+pub use pointer::{LAYOUT as POINTER_LAYOUT, POINTER_BYTES, POINTER_UNITS_MAX, Pointer, UNITS_END};

@@ -166,6 +166,10 @@ impl Writer {
         self.sync(counters)?;
         let (segment, file) = files.name_spare(first, spare)?;
         counters.syncs.fetch_add(2, Ordering::Relaxed);
+        // A segment without records, too short for the first one, was replaced under its name.
+        if self.segments.back().is_some_and(|last| last.first == first) {
+            self.segments.pop_back();
+        }
         self.segments.push_back(segment);
         self.file = file;
         self.offset = RECORDS_START;

@@ -1,0 +1,69 @@
+//! What the cache holds, in bytes: counted where cells come and go, compared with the budget by
+//! whoever evicts.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+/// Counters shared by all cells of a store.
+#[derive(Debug, Default)]
+pub(crate) struct Budget {
+    /// Bytes of all nodes in memory.
+    resident: AtomicUsize,
+    /// Bytes of those that are not on disk as they are, which cannot be evicted.
+    dirty: AtomicUsize,
+}
+
+impl Budget {
+    pub(crate) fn resident(&self) -> usize {
+        self.resident.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn dirty(&self) -> usize {
+        self.dirty.load(Ordering::Relaxed)
+    }
+}
+
+/// The bytes of one cell; given back when it drops.
+#[derive(Debug)]
+pub(crate) struct Charge {
+    budget: Arc<Budget>,
+    bytes: usize,
+    dirty: bool,
+}
+
+impl Charge {
+    pub(crate) fn new(budget: &Arc<Budget>, bytes: usize, dirty: bool) -> Charge {
+        let mut charge = Charge { budget: Arc::clone(budget), bytes: 0, dirty };
+        charge.set_bytes(bytes);
+        charge
+    }
+
+    pub(crate) fn budget(&self) -> &Arc<Budget> {
+        &self.budget
+    }
+
+    pub(crate) fn set_bytes(&mut self, bytes: usize) {
+        // Wrapping: the sum over all cells is what matters.
+        let change = bytes.wrapping_sub(self.bytes);
+        self.budget.resident.fetch_add(change, Ordering::Relaxed);
+        if self.dirty {
+            self.budget.dirty.fetch_add(change, Ordering::Relaxed);
+        }
+        self.bytes = bytes;
+    }
+
+    pub(crate) fn set_dirty(&mut self, dirty: bool) {
+        if dirty && !self.dirty {
+            self.budget.dirty.fetch_add(self.bytes, Ordering::Relaxed);
+        } else if !dirty && self.dirty {
+            self.budget.dirty.fetch_sub(self.bytes, Ordering::Relaxed);
+        }
+        self.dirty = dirty;
+    }
+}
+
+impl Drop for Charge {
+    fn drop(&mut self) {
+        self.set_bytes(0);
+    }
+}

@@ -1,0 +1,280 @@
+//! Nodes in memory.
+//!
+//! A tree is a persistent structure: nodes are shared through `Arc`, and whoever finds that a node
+//! has another owner - a clone, a frozen state that a checkpoint writes, a pinned state - copies
+//! it before changing it. So counting references lazily, as Rodeh's clones do, is what `Arc` does:
+//! a copy of a node adds one reference to each child, and nothing below is touched.
+//!
+//! Invariants:
+//! * A cell with a pointer (`disk`) equals the node there; a changed cell has none, nor has any
+//!   cell on the way to it from a root.
+//! * An interior node is changed only through `&mut`, that is by a thread that holds its tree
+//!   exclusively and found no other owner. Filling an empty slot with what its pointer points to
+//!   is not a change.
+//! * A leaf has a latch of its own; it is changed in place by threads that hold the tree shared
+//!   and found every node on the way to have one owner. Its content may be evicted while the cell
+//!   stays, so that whoever shares the cell shares its memory.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, OnceLock};
+
+use format::{POINTER_BYTES, Pointer};
+use parking_lot::{RwLock, RwLockWriteGuard};
+
+use crate::budget::{Budget, Charge};
+use crate::entries::Entries;
+use crate::leaf::LeafData;
+
+/// A node in memory.
+#[derive(Debug, Clone)]
+pub(crate) enum Node {
+    Leaf(Arc<LeafCell>),
+    Interior(Arc<Interior>),
+}
+
+impl Node {
+    /// Where it lies on disk as it is.
+    pub(crate) fn pointer(&self) -> Option<Pointer> {
+        match self {
+            Node::Leaf(leaf) => leaf.latch.read().disk,
+            Node::Interior(interior) => interior.disk.get().copied(),
+        }
+    }
+
+    /// What tells cells apart.
+    pub(crate) fn identity(&self) -> usize {
+        match self {
+            Node::Leaf(leaf) => Arc::as_ptr(leaf) as usize,
+            Node::Interior(interior) => Arc::as_ptr(interior) as usize,
+        }
+    }
+}
+
+/// A slot of an interior node, or a root: a pointer, or the cell that was loaded or made.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Child {
+    /// Where the node lies. Only asked while there is no cell, for a cell knows best.
+    pub(crate) disk: Option<Pointer>,
+    pub(crate) cell: OnceLock<Node>,
+}
+
+impl Child {
+    pub(crate) fn on_disk(pointer: Pointer) -> Child {
+        Child { disk: Some(pointer), cell: OnceLock::new() }
+    }
+
+    pub(crate) fn in_memory(node: Node) -> Child {
+        Child { disk: None, cell: OnceLock::from(node) }
+    }
+
+    /// Where the node lies on disk as it is; `None` when it was changed.
+    pub(crate) fn pointer(&self) -> Option<Pointer> {
+        self.cell.get().map_or(self.disk, Node::pointer)
+    }
+}
+
+/// A leaf.
+#[derive(Debug)]
+pub(crate) struct LeafCell {
+    pub(crate) latch: RwLock<LeafState>,
+    touched: AtomicBool,
+    /// Whether it is in the ring of what may be evicted.
+    pub(crate) listed: AtomicBool,
+}
+
+/// What a leaf's latch guards.
+#[derive(Debug)]
+pub(crate) struct LeafState {
+    /// `None`: evicted, and `disk` tells where it is.
+    pub(crate) data: Option<LeafData>,
+    pub(crate) disk: Option<Pointer>,
+    charge: Charge,
+}
+
+/// What a cell weighs beside its content.
+const LEAF_BYTES: usize = 200;
+
+impl LeafCell {
+    pub(crate) fn new(budget: &Arc<Budget>, data: LeafData, disk: Option<Pointer>) -> LeafCell {
+        let charge = Charge::new(budget, LEAF_BYTES + data.memory(), disk.is_none());
+        let state = LeafState { data: Some(data), disk, charge };
+        LeafCell {
+            latch: RwLock::new(state),
+            touched: AtomicBool::new(true),
+            listed: AtomicBool::new(false),
+        }
+    }
+
+    /// Says that it was used, for the second chance.
+    #[inline]
+    pub(crate) fn touch(&self) {
+        if !self.touched.load(Ordering::Relaxed) {
+            self.touched.store(true, Ordering::Relaxed);
+        }
+    }
+
+    /// Forgets that it was used; tells whether it was.
+    pub(crate) fn untouch(&self) -> bool {
+        self.touched.swap(false, Ordering::Relaxed)
+    }
+
+    /// Puts back what was evicted.
+    pub(crate) fn install(&self, pointer: Pointer, data: LeafData) {
+        let mut state = self.latch.write();
+        if state.data.is_none() && state.disk == Some(pointer) {
+            state.data = Some(data);
+            state.recharge();
+        }
+    }
+
+    /// Drops the content if it is on disk. The caller sees to it that no commit relies on it.
+    pub(crate) fn evict(&self) {
+        let mut state = self.latch.write();
+        if state.disk.is_some() {
+            state.data = None;
+            state.recharge();
+        }
+    }
+}
+
+impl LeafState {
+    /// Counts its memory anew.
+    pub(crate) fn recharge(&mut self) {
+        let bytes = LEAF_BYTES + self.data.as_ref().map_or(0, LeafData::memory);
+        self.charge.set_bytes(bytes);
+    }
+
+    /// Says whether it is on disk as it is.
+    pub(crate) fn set_disk(&mut self, disk: Option<Pointer>) {
+        self.charge.set_dirty(disk.is_none());
+        self.disk = disk;
+    }
+
+    /// The content of a leaf that the caller has made resident.
+    pub(crate) fn data_mut(&mut self) -> &mut LeafData {
+        self.data.as_mut().expect("invariant: an owned leaf has its content")
+    }
+}
+
+/// A latched leaf that its thread owns and may change.
+pub(crate) type Owned<'a> = RwLockWriteGuard<'a, LeafState>;
+
+/// A value too long for its leaf. It never changes; a new value has a new cell.
+#[derive(Debug)]
+pub(crate) struct OverflowCell {
+    pub(crate) length: u32,
+    pub(crate) disk: OnceLock<Pointer>,
+    state: RwLock<(Option<Arc<[u8]>>, Charge)>,
+    touched: AtomicBool,
+    pub(crate) listed: AtomicBool,
+}
+
+impl OverflowCell {
+    pub(crate) fn new(budget: &Arc<Budget>, bytes: &[u8]) -> OverflowCell {
+        let charge = Charge::new(budget, bytes.len(), true);
+        OverflowCell {
+            length: bytes.len() as u32,
+            disk: OnceLock::new(),
+            state: RwLock::new((Some(bytes.into()), charge)),
+            touched: AtomicBool::new(true),
+            listed: AtomicBool::new(false),
+        }
+    }
+
+    pub(crate) fn on_disk(budget: &Arc<Budget>, pointer: Pointer, length: u32) -> OverflowCell {
+        OverflowCell {
+            length,
+            disk: OnceLock::from(pointer),
+            state: RwLock::new((None, Charge::new(budget, 0, false))),
+            touched: AtomicBool::new(true),
+            listed: AtomicBool::new(false),
+        }
+    }
+
+    /// The value, if it is in memory.
+    pub(crate) fn bytes(&self) -> Option<Arc<[u8]>> {
+        self.touched.store(true, Ordering::Relaxed);
+        self.state.read().0.clone()
+    }
+
+    pub(crate) fn install(&self, bytes: Arc<[u8]>) {
+        let mut state = self.state.write();
+        state.1.set_bytes(bytes.len());
+        state.0 = Some(bytes);
+    }
+
+    /// Says that it is on disk.
+    pub(crate) fn set_disk(&self, pointer: Pointer) {
+        if self.disk.set(pointer).is_ok() {
+            self.state.write().1.set_dirty(false);
+        }
+    }
+
+    pub(crate) fn untouch(&self) -> bool {
+        self.touched.swap(false, Ordering::Relaxed)
+    }
+
+    /// Drops the value if it is on disk.
+    pub(crate) fn evict(&self) {
+        if self.disk.get().is_some() {
+            let mut state = self.state.write();
+            state.0 = None;
+            state.1.set_bytes(0);
+        }
+    }
+}
+
+/// An interior node: `keys` separate `children`; child `i` has the keys from `keys[i - 1]` up to
+/// but without `keys[i]`.
+#[derive(Debug)]
+pub(crate) struct Interior {
+    pub(crate) level: u8,
+    pub(crate) keys: Entries,
+    pub(crate) children: Vec<Child>,
+    pub(crate) disk: OnceLock<Pointer>,
+    charge: Charge,
+}
+
+/// Memory of a child: its slot, and the empty cell that may hang on it.
+const CHILD_BYTES: usize = size_of::<Child>() + LEAF_BYTES;
+
+impl Interior {
+    pub(crate) fn new(
+        budget: &Arc<Budget>,
+        level: u8,
+        keys: Entries,
+        children: Vec<Child>,
+        disk: Option<Pointer>,
+    ) -> Interior {
+        assert!(children.len() == keys.len() + 1, "an interior node has a separator between two");
+        let bytes = keys.memory() + children.len() * CHILD_BYTES;
+        Interior {
+            level,
+            keys,
+            children,
+            disk: disk.map_or_else(OnceLock::new, OnceLock::from),
+            charge: Charge::new(budget, bytes, false),
+        }
+    }
+
+    pub(crate) fn budget(&self) -> &Arc<Budget> {
+        self.charge.budget()
+    }
+
+    /// A copy with the same children, not on disk.
+    pub(crate) fn copy(&self) -> Interior {
+        let (keys, children) = (self.keys.clone(), self.children.clone());
+        Interior::new(self.budget(), self.level, keys, children, None)
+    }
+
+    /// Not less than the encoded size.
+    pub(crate) fn weight(&self) -> usize {
+        self.keys.weight() + self.children.len() * POINTER_BYTES
+    }
+
+    /// The child that has the key.
+    #[inline]
+    pub(crate) fn route(&self, key: &[u8]) -> usize {
+        self.keys.rank(key)
+    }
+}

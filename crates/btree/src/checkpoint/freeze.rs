@@ -1,0 +1,48 @@
+//! Step 1 of a checkpoint, and its undoing.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use store::Lsn;
+
+use crate::core::Core;
+use crate::tree::{Root, Tree};
+
+/// One state of all trees that differ from the durable ones.
+pub(crate) struct Frozen {
+    pub(crate) lsn: Lsn,
+    pub(crate) log_bytes: u64,
+    /// Each changed tree with its root; none when it was dropped.
+    pub(crate) roots: Vec<(Arc<Tree>, Option<Root>)>,
+    /// How many of them were dropped.
+    pub(crate) dropped: u64,
+}
+
+impl Core {
+    /// Takes the roots. What hangs on them is not changed any more by anyone.
+    pub(crate) fn freeze(&self) -> Frozen {
+        let _gate = self.gate.write();
+        let changed = std::mem::take(&mut *self.changed.lock());
+        let mut roots = Vec::with_capacity(changed.len());
+        for tree in changed.values() {
+            tree.changed.store(false, Ordering::Relaxed);
+            let dropped = tree.dropped.load(Ordering::Relaxed);
+            roots.push((Arc::clone(tree), (!dropped).then(|| tree.state.read().clone())));
+        }
+        *self.in_flight.lock() = changed;
+        let dropped = self.drops_pending.swap(0, Ordering::Relaxed);
+        let log_bytes = self.log_bytes.load(Ordering::Relaxed);
+        Frozen { lsn: self.log().last(), log_bytes, roots, dropped }
+    }
+
+    /// Takes the trees back that were frozen for a checkpoint that failed.
+    pub(crate) fn thaw(&self, frozen: Frozen) {
+        let _gate = self.gate.write();
+        let mut changed = self.changed.lock();
+        for (id, tree) in std::mem::take(&mut *self.in_flight.lock()) {
+            tree.changed.store(true, Ordering::Relaxed);
+            changed.insert(id, tree);
+        }
+        self.drops_pending.fetch_add(frozen.dropped, Ordering::Relaxed);
+    }
+}

@@ -1,0 +1,209 @@
+//! Making what is only in memory and in the log durable in its place, beside the writers.
+//!
+//! 1. `freeze`: with the commit gate exclusive, take the roots of the trees that changed and the
+//!    number of the last log record. Microseconds: from then on writers find that what they meet
+//!    has another owner, and copy it.
+//! 2. `write`: walk what is changed below those roots, children before parents, give each node
+//!    room and write it, in long runs.
+//! 3. Settle the reference counts; write catalog, map pages and map directory. Sync.
+//! 4. `publish`: write the older of the two superblocks and sync it. Only now is anything of the
+//!    old state given up, in memory too: cells learn where they lie, freed room is punched, the
+//!    log is trimmed.
+//!
+//! A crash before the superblock is durable leaves the old state, of which nothing was
+//! overwritten; after it, the new one. A failure before it, such as a full medium, is undone by
+//! forgetting: no cell was told anything, and the map that was worked on is a copy.
+
+mod freeze;
+mod publish;
+mod write;
+
+use format::Pointer;
+use format::catalog::{CatalogKey, RootRecord};
+use store::{Lsn, Result};
+
+use crate::copied::{Copied, copy_forward};
+use crate::core::Core;
+use crate::leaf::Change;
+use crate::nodes::Nodes;
+use crate::space::{Counts, Death, Space, Work};
+use crate::tree::Root;
+
+pub(crate) use freeze::Frozen;
+pub(crate) use publish::{SUPERBLOCK_FILES, write_superblocks};
+use write::NodeWriter;
+
+/// Nodes that a checkpoint frees beside those that it replaces.
+pub(crate) const FREED_MAX: usize = 4096;
+
+/// What the thread that checkpoints keeps from one to the next.
+#[derive(Debug)]
+pub(crate) struct State {
+    pub(crate) space: Space,
+    /// Number of the last durable checkpoint.
+    pub(crate) generation: u64,
+    /// The last log record in it.
+    pub(crate) lsn: Lsn,
+    pub(crate) catalog: Option<RootRecord>,
+    pub(crate) next_trash: u64,
+}
+
+/// A state that was written and is to be published.
+pub(crate) struct Written {
+    pub(crate) generation: u64,
+    pub(crate) lsn: Lsn,
+    pub(crate) directory: Pointer,
+    pub(crate) catalog: RootRecord,
+    pub(crate) catalog_root: Root,
+    pub(crate) next_trash: u64,
+    /// Change of the number of trash records.
+    pub(crate) trash_change: i64,
+    pub(crate) groups: Vec<format::map_directory::Entry>,
+    pub(crate) pages: std::collections::BTreeMap<u64, Vec<u32>>,
+    pub(crate) freed: Vec<(u64, u16)>,
+    pub(crate) cells: write::Cells,
+    pub(crate) bytes: u64,
+}
+
+impl Core {
+    /// Runs a checkpoint with the state locked; frees up to `most` nodes of trash beside.
+    pub(crate) fn checkpoint_locked(&self, state: &mut State, most: usize) -> Result<()> {
+        self.log().check()?;
+        let released = state.space.release(self.pins.lock().oldest());
+        let frozen = self.freeze();
+        let lsn = frozen.lsn;
+        let written = self
+            .write_state(state, &frozen, most)
+            .and_then(|written| self.log().sync(lsn).map(|()| written));
+        match written {
+            Ok(written) => self.publish(state, frozen, written, released),
+            Err(error) => {
+                self.thaw(frozen);
+                // The held room that was released is free all the same; only punching is missed.
+                if !error.is_no_space() && !matches!(error, store::Error::Corrupt(_)) {
+                    self.log().fail(&format!("a checkpoint failed: {error}"));
+                }
+                Err(error)
+            }
+        }
+    }
+
+    /// Steps 2 and 3.
+    fn write_state(&self, state: &mut State, frozen: &Frozen, most: usize) -> Result<Written> {
+        let nodes = &self.nodes;
+        let generation = state.generation + 1;
+        let mut catalog = self.catalog.state.read().clone();
+        let mut next_trash = state.next_trash;
+        let mut counts = Counts::default();
+        let mut work = Work::new(nodes, &mut state.space, generation);
+        let mut writer = NodeWriter::new(nodes, generation);
+        for (tree, root) in &frozen.roots {
+            let key = CatalogKey::Tree(tree.id.0).encode();
+            let old = get_record(nodes, &catalog, &key)?;
+            let new = match root {
+                Some(root) => Some(writer.write_root(&mut work, &mut counts, root)?),
+                None => None,
+            };
+            if old == new {
+                continue;
+            }
+            replace(&mut counts, old, new);
+            match new {
+                Some(new) => {
+                    nodes.change(&mut catalog, &key, Change::Put(&new.encode()))?;
+                }
+                None => nodes.change(&mut catalog, &key, Change::Delete)?,
+            }
+        }
+        // What replaced nodes leave behind is never put off: it is no more than what was written.
+        let most = most + 2 * writer.nodes_written();
+        let taken = take_trash(nodes, &mut catalog, &mut counts, most)?;
+        let mut trash_change = -(taken as i64);
+        for death in counts.settle(&mut work, most)? {
+            let Some(level) = death.level else { continue };
+            let record = RootRecord { pointer: death.pointer, level };
+            let key = CatalogKey::Trash(next_trash).encode();
+            nodes.change(&mut catalog, &key, Change::Put(&record.encode()))?;
+            next_trash += 1;
+            trash_change += 1;
+        }
+        let record = writer.write_root(&mut work, &mut counts, &catalog)?;
+        if state.catalog != Some(record) {
+            replace(&mut counts, state.catalog, Some(record));
+        }
+        let left = counts.settle(&mut work, usize::MAX)?;
+        assert!(left.is_empty(), "without a bound nothing is left as trash");
+        let (cells, bytes) = writer.finish()?;
+        let place = work.reserve_directory()?;
+        counts.apply(&mut work)?;
+        let mut freed = std::mem::take(&mut counts.freed);
+        freed.extend(work.base.directory.map(|old| (old.unit, old.units)));
+        let directory = work.write(place)?;
+        let (groups, pages) = work.into_parts();
+        nodes.file.sync_data()?;
+        Ok(Written {
+            generation,
+            lsn: frozen.lsn,
+            directory,
+            catalog: record,
+            catalog_root: catalog,
+            next_trash,
+            trash_change,
+            groups,
+            pages,
+            freed,
+            cells,
+            bytes,
+        })
+    }
+}
+
+fn replace(counts: &mut Counts, old: Option<RootRecord>, new: Option<RootRecord>) {
+    if let Some(new) = new {
+        counts.refer(new.pointer);
+    }
+    if let Some(old) = old {
+        counts.unrefer(Death { pointer: old.pointer, level: Some(old.level) });
+    }
+}
+
+/// A record of the catalog.
+pub(crate) fn get_record(nodes: &Nodes, catalog: &Root, key: &[u8]) -> Result<Option<RootRecord>> {
+    let mut record = None;
+    catalog.get(nodes, key, &mut |bytes| {
+        record = Some(RootRecord::decode(bytes));
+    })?;
+    let decoded = record.transpose().map_err(|malformed| malformed.located("btree/nodes", 0))?;
+    Ok(decoded)
+}
+
+/// Removes up to `most` trash records from the catalog, and their references; returns how many.
+fn take_trash(
+    nodes: &Nodes,
+    catalog: &mut Root,
+    counts: &mut Counts,
+    most: usize,
+) -> Result<usize> {
+    let mut found = Copied::default();
+    let from = CatalogKey::Trash(0).encode();
+    let mut next = Some(from.to_vec());
+    let mut taken = Vec::new();
+    while let Some(from) = next.take() {
+        next = copy_forward(nodes, catalog, &from, &mut found)?;
+        for at in 0..found.len() {
+            let (key, value) = found.near(at);
+            let record = RootRecord::decode(value)
+                .map_err(|malformed| malformed.located("btree/nodes", 0))?;
+            taken.push((key.to_vec(), record));
+        }
+        if taken.len() >= most.min(256) {
+            break;
+        }
+    }
+    taken.truncate(most.min(256));
+    for (key, record) in &taken {
+        nodes.change(catalog, key, Change::Delete)?;
+        counts.unrefer(Death { pointer: record.pointer, level: Some(record.level) });
+    }
+    Ok(taken.len())
+}

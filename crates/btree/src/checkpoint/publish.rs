@@ -1,0 +1,165 @@
+//! Step 4: the superblock, and what follows from its being durable.
+
+use std::sync::atomic::Ordering;
+
+use device::{Device, File};
+use format::node::UNIT_BYTES;
+use format::space_map::{GROUP_BYTES, GROUP_UNITS};
+use format::superblock::Superblock;
+use store::Result;
+
+use super::{Frozen, State, Written};
+use crate::cell::Node;
+use crate::core::Core;
+use crate::nodes::unit_offset;
+
+/// The two superblocks, below the volume directory.
+pub(crate) const SUPERBLOCK_FILES: [&str; 2] = ["btree/super-0", "btree/super-1"];
+/// Shorter runs of free room are not punched: they will be used again soon.
+const PUNCH_BYTES_MIN: u64 = 64 << 10;
+
+/// Creates both superblocks of a new store.
+pub(crate) fn write_superblocks(device: &dyn Device, superblock: &Superblock) -> Result<()> {
+    for path in SUPERBLOCK_FILES {
+        let file = device.create(path)?;
+        file.write_at(&superblock.encode(), 0)?;
+        file.sync_data()?;
+    }
+    Ok(())
+}
+
+impl Core {
+    pub(super) fn publish(
+        &self,
+        state: &mut State,
+        frozen: Frozen,
+        written: Written,
+        released: Vec<(u64, u16)>,
+    ) -> Result<()> {
+        let time = self.env.clock.now().0;
+        let superblock = Superblock {
+            volume: self.options.volume,
+            generation: written.generation,
+            lsn: written.lsn.0,
+            groups: written.groups.len() as u64,
+            next_trash: written.next_trash,
+            time,
+            directory: written.directory,
+            catalog: written.catalog.pointer,
+            catalog_level: written.catalog.level,
+        };
+        let slot = &self.superblocks[(written.generation % 2) as usize];
+        let published = slot.write_at(&superblock.encode(), 0).and_then(|()| slot.sync_data());
+        if let Err(error) = published {
+            // Which state a crash would now leave is not known.
+            self.thaw(frozen);
+            self.log().fail(&format!("the superblock could not be written: {error}"));
+            return Err(error.into());
+        }
+        // The state is durable. Cells learn their places while the frozen roots still keep
+        // writers from changing them in place.
+        for (node, pointer) in &written.cells.nodes {
+            match node {
+                Node::Leaf(leaf) => leaf.latch.write().set_disk(Some(*pointer)),
+                Node::Interior(interior) => {
+                    let set = interior.disk.set(*pointer);
+                    assert!(set.is_ok(), "a node was written twice");
+                }
+            }
+            self.nodes.remember_written(*pointer, node);
+        }
+        for (cell, pointer) in &written.cells.values {
+            cell.set_disk(*pointer);
+            self.nodes.ring.add_value(cell);
+        }
+        self.switch(state, &frozen, &written);
+        drop(frozen);
+        let groups = written.groups.len() as u64;
+        state.space.adopt(written.directory, written.groups, written.pages);
+        let pins = self.pins.lock().newest();
+        let mut free = released;
+        match pins {
+            Some(pin) => {
+                let held = written.freed.into_iter().map(|(unit, units)| (unit, (units, pin)));
+                state.space.held.extend(held);
+            }
+            None => free.extend(written.freed),
+        }
+        drop(written.cells);
+        self.give_back(state, groups, &free);
+        self.log().trim(written.lsn)
+    }
+
+    /// Makes the new state the one that is looked up from.
+    fn switch(&self, state: &mut State, frozen: &Frozen, written: &Written) {
+        {
+            let _gate = self.gate.write();
+            *self.catalog.state.write() = written.catalog_root.clone();
+            self.published.fetch_add(1, Ordering::AcqRel);
+            let gone = std::mem::take(&mut *self.in_flight.lock());
+            let mut trees = self.trees.write();
+            for (id, tree) in gone {
+                if tree.dropped.load(Ordering::Relaxed) && !tree.changed.load(Ordering::Relaxed) {
+                    trees.remove(&id);
+                }
+            }
+        }
+        state.generation = written.generation;
+        state.lsn = written.lsn;
+        state.catalog = Some(written.catalog);
+        state.next_trash = written.next_trash;
+        self.trash.fetch_add(written.trash_change as u64, Ordering::Relaxed);
+        self.checkpointed_log_bytes.store(frozen.log_bytes, Ordering::Relaxed);
+        self.last_checkpoint.store(self.env.clock.now().0, Ordering::Relaxed);
+        self.checkpoints.fetch_add(1, Ordering::Relaxed);
+        self.written_bytes.fetch_add(written.bytes, Ordering::Relaxed);
+    }
+
+    /// Gives free room back to the medium. A failure costs room and nothing else.
+    fn give_back(&self, state: &mut State, groups: u64, free: &[(u64, u16)]) {
+        let file = self.nodes.file.as_ref();
+        let length = groups * GROUP_BYTES as u64;
+        let result = file.len().map_err(store::Error::from).and_then(|now| {
+            if now > length {
+                file.set_len(length)?;
+            }
+            punch(state, file, groups, free)
+        });
+        if let Err(error) = result {
+            tracing::warn!(%error, "free room could not be given back");
+        }
+    }
+}
+
+/// Punches the long free runs around what was freed.
+fn punch(state: &mut State, file: &dyn File, groups: u64, free: &[(u64, u16)]) -> Result<()> {
+    let mut starts: Vec<u64> = free.iter().map(|&(unit, _)| unit).collect();
+    starts.sort_unstable();
+    let mut done = 0;
+    for unit in starts {
+        let (group, index) = (unit / GROUP_UNITS as u64, (unit % GROUP_UNITS as u64) as usize);
+        if unit < done || group >= groups {
+            continue;
+        }
+        let page = state.space.page(file, group)?;
+        let first = group * GROUP_UNITS as u64;
+        let taken = |at: usize| page[at] != 0 || state.space.is_held(first + at as u64);
+        if taken(index) {
+            continue;
+        }
+        let begin = (0..index).rev().find(|&at| taken(at)).map_or(0, |at| at + 1);
+        let end = (index..page.len()).find(|&at| taken(at)).unwrap_or(page.len());
+        done = first + end as u64;
+        // Whole pages of the medium only; offsets of units are multiples of a unit.
+        let offset = unit_offset(first + begin as u64).next_multiple_of(4096);
+        let length = ((end - begin) * UNIT_BYTES) as u64;
+        let stop = (unit_offset(first + begin as u64) + length) / 4096 * 4096;
+        if stop > offset
+            && stop - offset >= PUNCH_BYTES_MIN
+            && !file.punch(offset, stop - offset)?
+        {
+            return Ok(());
+        }
+    }
+    Ok(())
+}

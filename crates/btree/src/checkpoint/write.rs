@@ -1,0 +1,203 @@
+//! Step 2: writing the changed nodes below a root, children first, in long runs.
+//!
+//! A node gets its place when it is written, never before, so what is written together lies
+//! together. A cell that several trees share is written once. Cells are told their places only
+//! when the state was published.
+
+use std::sync::Arc;
+
+use device::Map;
+use format::Pointer;
+use format::catalog::RootRecord;
+use format::node::{self, Kind, UNIT_BYTES};
+use store::Result;
+
+use crate::cell::{Child, Interior, LeafCell, Node, OverflowCell};
+use crate::codec;
+use crate::nodes::{Nodes, unit_offset};
+use crate::space::{Counts, Work};
+use crate::tree::Root;
+
+/// Bytes that are gathered before they are written.
+const RUN_BYTES: usize = 1 << 20;
+
+/// What was written, and where.
+#[derive(Default)]
+pub(crate) struct Cells {
+    pub(crate) nodes: Vec<(Node, Pointer)>,
+    pub(crate) values: Vec<(Arc<OverflowCell>, Pointer)>,
+}
+
+/// Gives nodes their places and writes them.
+pub(super) struct NodeWriter<'a> {
+    nodes: &'a Nodes,
+    generation: u64,
+    /// Places of the cells that were written, by identity.
+    places: Map<usize, Pointer>,
+    cells: Cells,
+    run: Vec<u8>,
+    /// First unit of the run, and the unit behind it.
+    run_units: (u64, u64),
+    scratch: Vec<u8>,
+    bytes: u64,
+}
+
+impl<'a> NodeWriter<'a> {
+    pub(super) fn new(nodes: &'a Nodes, generation: u64) -> NodeWriter<'a> {
+        NodeWriter {
+            nodes,
+            generation,
+            places: Map::default(),
+            cells: Cells::default(),
+            run: Vec::new(),
+            run_units: (0, 0),
+            scratch: Vec::new(),
+            bytes: 0,
+        }
+    }
+
+    pub(super) fn nodes_written(&self) -> usize {
+        self.cells.nodes.len() + self.cells.values.len()
+    }
+
+    /// Writes what is changed below a root.
+    pub(super) fn write_root(
+        &mut self,
+        work: &mut Work<'_>,
+        counts: &mut Counts,
+        root: &Root,
+    ) -> Result<RootRecord> {
+        let pointer = self.write_child(work, counts, &root.child)?;
+        Ok(RootRecord { pointer, level: root.level })
+    }
+
+    /// Recurses once a level, so no deeper than `LEVEL_MAX`.
+    fn write_child(
+        &mut self,
+        work: &mut Work<'_>,
+        counts: &mut Counts,
+        child: &Child,
+    ) -> Result<Pointer> {
+        if let Some(pointer) = child.pointer() {
+            return Ok(pointer);
+        }
+        let node = child.cell.get().expect("invariant: what is not on disk is in memory");
+        if let Some(place) = self.places.get(&node.identity()) {
+            return Ok(*place);
+        }
+        let pointer = match node {
+            Node::Leaf(leaf) => self.write_leaf(work, counts, leaf)?,
+            Node::Interior(interior) => self.write_interior(work, counts, interior)?,
+        };
+        self.places.insert(node.identity(), pointer);
+        self.cells.nodes.push((node.clone(), pointer));
+        Ok(pointer)
+    }
+
+    fn write_interior(
+        &mut self,
+        work: &mut Work<'_>,
+        counts: &mut Counts,
+        interior: &Interior,
+    ) -> Result<Pointer> {
+        let mut pointers = Vec::with_capacity(interior.children.len());
+        for child in &interior.children {
+            let pointer = self.write_child(work, counts, child)?;
+            counts.refer(pointer);
+            pointers.push(pointer);
+        }
+        let mut out = std::mem::take(&mut self.scratch);
+        out.clear();
+        codec::encode_interior(&mut out, self.generation, interior, &pointers);
+        self.place(work, counts, out, false)
+    }
+
+    fn write_leaf(
+        &mut self,
+        work: &mut Work<'_>,
+        counts: &mut Counts,
+        leaf: &LeafCell,
+    ) -> Result<Pointer> {
+        let state = leaf.latch.read();
+        let data = state.data.as_ref().expect("invariant: a changed leaf has its content");
+        let mut far = Vec::new();
+        if data.has_far() {
+            for at in 0..data.entries.len() {
+                if let crate::leaf::Value::Far(cell) = data.value(at) {
+                    let pointer = self.write_overflow(work, counts, cell)?;
+                    counts.refer(pointer);
+                    far.push(pointer);
+                }
+            }
+        }
+        let overflows = !far.is_empty();
+        let mut out = std::mem::take(&mut self.scratch);
+        out.clear();
+        codec::encode_leaf(&mut out, self.generation, data, &mut far.into_iter());
+        drop(state);
+        self.place(work, counts, out, overflows)
+    }
+
+    fn write_overflow(
+        &mut self,
+        work: &mut Work<'_>,
+        counts: &mut Counts,
+        cell: &Arc<OverflowCell>,
+    ) -> Result<Pointer> {
+        let identity = Arc::as_ptr(cell) as usize;
+        if let Some(pointer) = cell.disk.get().or_else(|| self.places.get(&identity)) {
+            return Ok(*pointer);
+        }
+        let bytes = cell.bytes().expect("invariant: a value that is not on disk is in memory");
+        let mut out = std::mem::take(&mut self.scratch);
+        out.clear();
+        node::begin(&mut out, Kind::Overflow, 0, self.generation, 1);
+        out.extend_from_slice(&bytes);
+        let pointer = self.place(work, counts, out, false)?;
+        self.places.insert(identity, pointer);
+        self.cells.values.push((Arc::clone(cell), pointer));
+        Ok(pointer)
+    }
+
+    /// Finds room for an encoded node and appends it to the run.
+    fn place(
+        &mut self,
+        work: &mut Work<'_>,
+        counts: &mut Counts,
+        mut out: Vec<u8>,
+        overflows: bool,
+    ) -> Result<Pointer> {
+        let units = out.len().div_ceil(UNIT_BYTES) as u16;
+        let unit = work.alloc(units)?;
+        counts.wrote(unit, units);
+        let checksum = node::seal(&mut out, unit);
+        // The end of a group and the start of the next do not lie together in the file.
+        let joined = unit == self.run_units.1
+            && unit_offset(unit) - unit_offset(self.run_units.0) == self.run.len() as u64;
+        if !joined || self.run.len() >= RUN_BYTES {
+            self.flush()?;
+            self.run_units = (unit, unit);
+        }
+        self.run.extend_from_slice(&out);
+        self.run_units.1 = unit + u64::from(units);
+        let whole = (self.run_units.1 - self.run_units.0) as usize * UNIT_BYTES;
+        self.run.resize(whole, 0);
+        self.scratch = out;
+        Ok(Pointer { unit, units, overflows, checksum })
+    }
+
+    fn flush(&mut self) -> Result<()> {
+        if !self.run.is_empty() {
+            self.nodes.file.write_at(&self.run, unit_offset(self.run_units.0))?;
+            self.bytes += self.run.len() as u64;
+            self.run.clear();
+        }
+        Ok(())
+    }
+
+    /// Writes the rest; returns what was written and how many bytes.
+    pub(super) fn finish(mut self) -> Result<(Cells, u64)> {
+        self.flush()?;
+        Ok((self.cells, self.bytes))
+    }
+}

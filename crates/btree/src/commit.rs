@@ -1,0 +1,255 @@
+//! Committing a batch.
+//!
+//! 1. Load what the batch's keys need, holding nothing (`ensure`; skipped while all is in memory).
+//! 2. Enter the gate: shared, or exclusive when the batch makes, clones or drops trees or removes
+//!    ranges. Nothing is evicted while anyone is inside.
+//! 3. Shared: lock the stripes of its keys. Look again whether all is there.
+//! 4. Append to the log. This may refuse the batch, and then nothing happened; after it nothing
+//!    can fail.
+//! 5. Apply. Leave. Wait for the medium where the mode says so.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use format::batch::{Op, Ops};
+use store::{Batch, CommitToken, Error, Result, Room, TreeId, prefix_end};
+
+use crate::core::Core;
+use crate::leaf::Change;
+use crate::range_delete::Range;
+use crate::stripes::Wanted;
+use crate::tree::{Root, Tree};
+
+/// Values up to this size in a batch that removes something may use the log's reserve.
+const RESERVE_BYTES_MAX: usize = 4096;
+
+/// What is known of a batch before it is applied.
+struct Plan {
+    wanted: Wanted,
+    /// Whether it must be alone.
+    alone: bool,
+    removes: bool,
+    bytes: usize,
+}
+
+/// The tree that was used last: batches seldom name many.
+#[derive(Default)]
+struct Last(Option<Arc<Tree>>);
+
+impl Last {
+    #[inline]
+    fn tree(&mut self, core: &Core, id: u64) -> Result<&Arc<Tree>> {
+        if self.0.as_ref().is_none_or(|tree| tree.id.0 != id) {
+            self.0 = Some(core.tree(TreeId(id))?);
+        }
+        Ok(self.0.as_ref().expect("invariant: it was set"))
+    }
+}
+
+impl Core {
+    /// Commits a batch.
+    pub(crate) fn commit(&self, batch: &Batch) -> Result<CommitToken> {
+        if batch.is_empty() {
+            return Ok(CommitToken(self.log().last()));
+        }
+        if self.closed.load(Ordering::Relaxed) {
+            return Err(Error::ReadOnly(Arc::from("the store was closed")));
+        }
+        batch.check().map_err(|_| Error::NoSpace("one log record"))?;
+        let mut plan = plan(batch)?;
+        self.ensure(batch)?;
+        let room = if plan.removes && plan.bytes <= RESERVE_BYTES_MAX {
+            Room::Reserve
+        } else {
+            Room::Normal
+        };
+        let token = if plan.alone {
+            let _gate = self.gate.write();
+            self.log_and_apply(batch, room)?
+        } else {
+            let _gate = self.gate.read();
+            let _locks = self.stripes.lock(&mut plan.wanted);
+            self.log_and_apply(batch, room)?
+        };
+        self.log().committed(token.0)?;
+        self.keep_budget()?;
+        Ok(token)
+    }
+
+    fn log_and_apply(&self, batch: &Batch, room: Room) -> Result<CommitToken> {
+        self.check(batch)?;
+        self.ensure(batch)?;
+        let lsn = self.log().append(batch.as_bytes(), room)?;
+        self.log_bytes.fetch_add(batch.as_bytes().len() as u64 + 24, Ordering::Relaxed);
+        if let Err(error) = self.apply(batch.as_bytes()) {
+            // Everything was loaded before, so this is a medium that fails between two reads.
+            self.log().fail(&format!("a commit could not be applied: {error}"));
+            return Err(error);
+        }
+        Ok(CommitToken(lsn))
+    }
+
+    /// Refuses a batch that names an absent tree, or makes one that exists.
+    fn check(&self, batch: &Batch) -> Result<()> {
+        let mut last = Last::default();
+        // What the batch itself makes and drops.
+        let mut own: Vec<(u64, bool)> = Vec::new();
+        for op in batch.ops() {
+            let (named, made) = match op.map_err(malformed)? {
+                Op::Put { tree, .. }
+                | Op::Delete { tree, .. }
+                | Op::DeleteRange { tree, .. }
+                | Op::Merge { tree, .. } => (Some(tree), None),
+                Op::DropTree { tree } => {
+                    self.check_named(&mut last, &own, tree)?;
+                    own.push((tree, false));
+                    continue;
+                }
+                Op::CreateTree { tree } => (None, Some(tree)),
+                Op::CloneTree { source, target, .. } => (Some(source), Some(target)),
+            };
+            if let Some(named) = named {
+                self.check_named(&mut last, &own, named)?;
+            }
+            if let Some(made) = made {
+                let mine = own.iter().rev().find(|(tree, _)| *tree == made);
+                let exists = mine.map_or_else(|| self.exists(TreeId(made)), |own| Ok(own.1))?;
+                if exists || self.trees.read().contains_key(&TreeId(made)) {
+                    return Err(Error::TreeExists(TreeId(made)));
+                }
+                own.push((made, true));
+            }
+        }
+        Ok(())
+    }
+
+    #[inline]
+    fn check_named(&self, last: &mut Last, own: &[(u64, bool)], tree: u64) -> Result<()> {
+        match own.iter().rev().find(|(own, _)| *own == tree) {
+            Some((_, true)) => Ok(()),
+            Some((_, false)) => Err(Error::NoTree(TreeId(tree))),
+            None => last.tree(self, tree).map(|_| ()),
+        }
+    }
+
+    /// Applies a batch whose record is in the log. The caller has locked what it touches.
+    pub(crate) fn apply(&self, bytes: &[u8]) -> Result<()> {
+        let mut last = Last::default();
+        for op in Ops::new(bytes) {
+            match op.map_err(malformed)? {
+                Op::Put { tree, key, value } => {
+                    self.change(last.tree(self, tree)?, key, Change::Put(value))?;
+                }
+                Op::Delete { tree, key } => {
+                    self.change(last.tree(self, tree)?, key, Change::Delete)?;
+                }
+                Op::Merge { tree, key, lanes } => {
+                    self.change(last.tree(self, tree)?, key, Change::Merge(&lanes))?;
+                }
+                Op::DeleteRange { tree, from, to } => {
+                    let tree = last.tree(self, tree)?;
+                    self.mark_changed(tree);
+                    let range = Range { from, to: Some(to) };
+                    let mut cut = Vec::new();
+                    let done = self.nodes.delete_range(&mut tree.state.write(), range, &mut cut);
+                    self.graveyard.lock().extend(cut);
+                    done?;
+                }
+                Op::CreateTree { tree } => {
+                    let root = Root::empty(&self.nodes.budget);
+                    self.add_tree(Tree::new(TreeId(tree), root, true));
+                }
+                Op::CloneTree { source, target, prefixes } => {
+                    let source = last.tree(self, source)?;
+                    let root = source.state.read().clone();
+                    let resident = source.resident.load(Ordering::Relaxed);
+                    let root = self.keep_prefixes(root, &prefixes)?;
+                    self.add_tree(Tree::new(TreeId(target), root, resident));
+                }
+                Op::DropTree { tree } => {
+                    self.drop_tree(&self.tree(TreeId(tree))?);
+                    last = Last::default();
+                }
+            }
+        }
+        Ok(())
+    }
+
+    #[inline]
+    fn change(&self, tree: &Arc<Tree>, key: &[u8], change: Change<'_>) -> Result<()> {
+        if tree.change_in_place(&self.nodes, key, change) {
+            return Ok(());
+        }
+        self.mark_changed(tree);
+        self.nodes.change(&mut tree.state.write(), key, change)
+    }
+
+    fn add_tree(&self, tree: Tree) {
+        let tree = Arc::new(tree);
+        self.mark_changed(&tree);
+        self.tree_count.fetch_add(1, Ordering::Relaxed);
+        self.trees.write().insert(tree.id, tree);
+    }
+
+    /// The tree is gone for everyone; what it alone had is freed step by step.
+    fn drop_tree(&self, tree: &Arc<Tree>) {
+        tree.dropped.store(true, Ordering::Relaxed);
+        self.mark_changed(tree);
+        let empty = Root::empty(&self.nodes.budget);
+        let root = std::mem::replace(&mut *tree.state.write(), empty);
+        self.graveyard.lock().extend(root.child.cell.into_inner());
+        self.tree_count.fetch_sub(1, Ordering::Relaxed);
+        self.drops_pending.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Cuts off what lies between the prefixes of a partial clone.
+    fn keep_prefixes(&self, mut root: Root, prefixes: &[&[u8]]) -> Result<Root> {
+        if prefixes.is_empty() {
+            return Ok(root);
+        }
+        let mut cut = Vec::new();
+        let mut from = Some(Vec::new());
+        for prefix in prefixes {
+            if let Some(from) = &from {
+                let range = Range { from, to: Some(prefix) };
+                self.nodes.delete_range(&mut root, range, &mut cut)?;
+            }
+            from = prefix_end(prefix);
+        }
+        if let Some(from) = &from {
+            let range = Range { from, to: None };
+            self.nodes.delete_range(&mut root, range, &mut cut)?;
+        }
+        self.graveyard.lock().extend(cut);
+        Ok(root)
+    }
+}
+
+/// Looks through a batch.
+fn plan(batch: &Batch) -> Result<Plan> {
+    let mut plan = Plan { wanted: Wanted::default(), alone: false, removes: false, bytes: 0 };
+    for op in batch.ops() {
+        match op.map_err(malformed)? {
+            Op::Put { tree, key, value } => {
+                plan.wanted.add(tree, key);
+                plan.bytes += value.len();
+            }
+            Op::Delete { tree, key } => {
+                plan.wanted.add(tree, key);
+                plan.removes = true;
+            }
+            Op::Merge { tree, key, .. } => plan.wanted.add(tree, key),
+            Op::DeleteRange { .. } | Op::DropTree { .. } => {
+                plan.alone = true;
+                plan.removes = true;
+            }
+            Op::CreateTree { .. } | Op::CloneTree { .. } => plan.alone = true,
+        }
+    }
+    Ok(plan)
+}
+
+/// A record of the log that is not a batch. The log says where it lies.
+pub(crate) fn malformed(malformed: format::Malformed) -> Error {
+    malformed.located("", 0).into()
+}

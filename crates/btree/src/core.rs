@@ -1,0 +1,177 @@
+//! What the parts of the engine share: trees, catalog, gate, log, checkpoint state.
+//!
+//! Locks, in the order in which they may be taken: checkpoint state, gate, key stripes, the set of
+//! trees, a tree, a leaf, then the small ones (changed trees, known cells, ring).
+
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, OnceLock};
+
+use device::{Env, File, Map};
+use format::catalog::CatalogKey;
+use parking_lot::{Mutex, RwLock};
+use store::{Error, Log, Result, TreeId};
+
+use crate::cell::Node;
+use crate::checkpoint::State;
+use crate::nodes::Nodes;
+use crate::options::Options;
+use crate::pin::Pins;
+use crate::stripes::Stripes;
+use crate::tree::{Root, Tree};
+
+/// The engine.
+pub(crate) struct Core {
+    pub(crate) env: Env,
+    pub(crate) options: Options,
+    pub(crate) nodes: Nodes,
+    pub(crate) superblocks: [Arc<dyn File>; 2],
+    log: OnceLock<Log>,
+    /// Shared by commits; exclusive to see a state between commits.
+    pub(crate) gate: RwLock<()>,
+    pub(crate) stripes: Stripes,
+    /// The tree of trees, as the last checkpoint left it.
+    pub(crate) catalog: Tree,
+    /// Trees that were used since opening.
+    pub(crate) trees: RwLock<Map<TreeId, Arc<Tree>>>,
+    /// Trees that changed since the last freeze.
+    pub(crate) changed: Mutex<BTreeMap<TreeId, Arc<Tree>>>,
+    /// Trees that the running checkpoint froze.
+    pub(crate) in_flight: Mutex<BTreeMap<TreeId, Arc<Tree>>>,
+    /// States published since opening.
+    pub(crate) published: AtomicU64,
+    pub(crate) pins: Mutex<Pins>,
+    /// Cells that nothing leads to any more, to be dropped step by step.
+    pub(crate) graveyard: Mutex<Vec<Node>>,
+    pub(crate) checkpoint: Mutex<State>,
+    /// Whether anything was evicted since opening.
+    pub(crate) evicted: AtomicBool,
+    /// Bytes of changed nodes from which committers make a checkpoint themselves.
+    pub(crate) dirty_max: AtomicUsize,
+    /// Bytes of records appended since opening.
+    pub(crate) log_bytes: AtomicU64,
+    /// The same when the last checkpoint was frozen.
+    pub(crate) checkpointed_log_bytes: AtomicU64,
+    pub(crate) drops_pending: AtomicU64,
+    /// Things cut off that the catalog still lists.
+    pub(crate) trash: AtomicU64,
+    pub(crate) tree_count: AtomicU64,
+    pub(crate) last_checkpoint: AtomicI64,
+    pub(crate) checkpoints: AtomicU64,
+    pub(crate) written_bytes: AtomicU64,
+    pub(crate) replayed: AtomicU64,
+    pub(crate) closed: AtomicBool,
+}
+
+impl Core {
+    pub(crate) fn new(
+        env: &Env,
+        options: Options,
+        nodes: Nodes,
+        superblocks: [Arc<dyn File>; 2],
+        catalog: Root,
+        state: State,
+    ) -> Core {
+        let dirty_max = options.dirty_bytes_max();
+        Core {
+            env: env.clone(),
+            options,
+            nodes,
+            superblocks,
+            log: OnceLock::new(),
+            gate: RwLock::new(()),
+            stripes: Stripes::new(),
+            catalog: Tree::new(TreeId(0), catalog, false),
+            trees: RwLock::new(Map::default()),
+            changed: Mutex::new(BTreeMap::new()),
+            in_flight: Mutex::new(BTreeMap::new()),
+            published: AtomicU64::new(0),
+            pins: Mutex::new(Pins::default()),
+            graveyard: Mutex::new(Vec::new()),
+            checkpoint: Mutex::new(state),
+            evicted: AtomicBool::new(false),
+            dirty_max: AtomicUsize::new(dirty_max),
+            log_bytes: AtomicU64::new(0),
+            checkpointed_log_bytes: AtomicU64::new(0),
+            drops_pending: AtomicU64::new(0),
+            trash: AtomicU64::new(0),
+            tree_count: AtomicU64::new(0),
+            last_checkpoint: AtomicI64::new(0),
+            checkpoints: AtomicU64::new(0),
+            written_bytes: AtomicU64::new(0),
+            replayed: AtomicU64::new(0),
+            closed: AtomicBool::new(false),
+        }
+    }
+
+    /// Gives the core its log, which was opened by replaying into the core.
+    pub(crate) fn set_log(&self, log: Log) {
+        assert!(self.log.set(log).is_ok(), "the log is set once");
+    }
+
+    pub(crate) fn log(&self) -> &Log {
+        self.log.get().expect("invariant: the log is set before the store is handed out")
+    }
+
+    /// A tree that exists.
+    #[inline]
+    pub(crate) fn tree(&self, id: TreeId) -> Result<Arc<Tree>> {
+        if let Some(tree) = self.trees.read().get(&id) {
+            return alive(tree).map(Arc::clone);
+        }
+        self.open_tree(id)
+    }
+
+    /// Whether a tree exists.
+    pub(crate) fn exists(&self, id: TreeId) -> Result<bool> {
+        match self.tree(id) {
+            Ok(_) => Ok(true),
+            Err(Error::NoTree(_)) => Ok(false),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Takes a tree from the catalog.
+    fn open_tree(&self, id: TreeId) -> Result<Arc<Tree>> {
+        loop {
+            let published = self.published.load(Ordering::Acquire);
+            let mut record = None;
+            self.catalog.get(&self.nodes, &CatalogKey::Tree(id.0).encode(), &mut |bytes| {
+                record = Some(format::catalog::RootRecord::decode(bytes));
+            })?;
+            let record = record.transpose().map_err(|bad| bad.located("btree/nodes", 0))?;
+            let mut trees = self.trees.write();
+            if let Some(tree) = trees.get(&id) {
+                return alive(tree).map(Arc::clone);
+            }
+            // A checkpoint that was published meanwhile may have removed the tree for good.
+            if self.published.load(Ordering::Acquire) != published {
+                continue;
+            }
+            let Some(record) = record else { return Err(Error::NoTree(id)) };
+            let root = Root::on_disk(record.pointer, record.level);
+            let tree = Arc::new(Tree::new(id, root, false));
+            trees.insert(id, Arc::clone(&tree));
+            return Ok(tree);
+        }
+    }
+
+    /// Notes that a tree differs from the durable one.
+    pub(crate) fn mark_changed(&self, tree: &Arc<Tree>) {
+        if !tree.changed.load(Ordering::Relaxed) {
+            let mut changed = self.changed.lock();
+            changed.insert(tree.id, Arc::clone(tree));
+            tree.changed.store(true, Ordering::Relaxed);
+        }
+    }
+
+    /// Log bytes since the last checkpoint.
+    pub(crate) fn log_bytes_since(&self) -> u64 {
+        let now = self.log_bytes.load(Ordering::Relaxed);
+        now.saturating_sub(self.checkpointed_log_bytes.load(Ordering::Relaxed))
+    }
+}
+
+fn alive(tree: &Arc<Tree>) -> Result<&Arc<Tree>> {
+    if tree.dropped.load(Ordering::Relaxed) { Err(Error::NoTree(tree.id)) } else { Ok(tree) }
+}

@@ -1,0 +1,111 @@
+//! Loading what a batch will touch before it is logged, so that applying it cannot fail.
+//!
+//! For each key the way to its leaf, and the leaf; for a key whose leaf or nodes may become too
+//! light, also the siblings that they would be mended with are looked for when it happens, and
+//! missing ones only leave a node light. For a merge the old value, when it is an overflow node.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use format::batch::Op;
+use store::{Batch, Result, TreeId, prefix_end};
+
+use crate::commit::malformed;
+use crate::copied::{Copied, copy_on};
+use crate::core::Core;
+use crate::leaf::Value;
+use crate::tree::{Miss, ToKey, Tree};
+
+impl Core {
+    /// Loads what a batch will touch.
+    pub(crate) fn ensure(&self, batch: &Batch) -> Result<()> {
+        // Trees that the batch makes, and what they are made of.
+        let mut made: Vec<(u64, Option<u64>)> = Vec::new();
+        let mut last: Option<Arc<Tree>> = None;
+        for op in batch.ops() {
+            let op = op.map_err(malformed)?;
+            let named = match &op {
+                Op::Put { tree, .. }
+                | Op::Delete { tree, .. }
+                | Op::DeleteRange { tree, .. }
+                | Op::Merge { tree, .. } => *tree,
+                Op::CloneTree { source, target, .. } => {
+                    made.push((*target, Some(*source)));
+                    *source
+                }
+                Op::CreateTree { tree } => {
+                    made.push((*tree, None));
+                    continue;
+                }
+                Op::DropTree { tree } => *tree,
+            };
+            let Some(id) = origin(&made, named) else { continue };
+            if last.as_ref().is_none_or(|tree| tree.id.0 != id) {
+                last = Some(self.tree(TreeId(id))?);
+            }
+            let Some(tree) = &last else { continue };
+            if tree.resident.load(Ordering::Relaxed) && !self.evicted.load(Ordering::Relaxed) {
+                continue;
+            }
+            self.ensure_op(tree, &op)?;
+        }
+        Ok(())
+    }
+
+    fn ensure_op(&self, tree: &Tree, op: &Op<'_>) -> Result<()> {
+        match op {
+            Op::Put { key, .. } | Op::Delete { key, .. } => self.ensure_key(tree, key, false),
+            Op::Merge { key, .. } => self.ensure_key(tree, key, true),
+            Op::DeleteRange { from, to, .. } => self.ensure_edges(tree, from, Some(to)),
+            Op::CloneTree { prefixes, .. } => {
+                let mut from = Some(Vec::new());
+                for prefix in prefixes {
+                    if let Some(from) = &from {
+                        self.ensure_edges(tree, from, Some(prefix))?;
+                    }
+                    from = prefix_end(prefix);
+                }
+                match from {
+                    Some(from) if !prefixes.is_empty() => self.ensure_edges(tree, &from, None),
+                    _ => Ok(()),
+                }
+            }
+            Op::CreateTree { .. } | Op::DropTree { .. } => Ok(()),
+        }
+    }
+
+    fn ensure_key(&self, tree: &Tree, key: &[u8], value: bool) -> Result<()> {
+        tree.read(&self.nodes, &mut ToKey(key), |leaf| {
+            if value
+                && let Ok(at) = leaf.entries.search(key)
+                && let Value::Far(cell) = leaf.value(at)
+                && cell.bytes().is_none()
+            {
+                return Err(Miss::Overflow(Arc::clone(cell)));
+            }
+            Ok(())
+        })
+    }
+
+    /// The leaves at both ends of a range: those of `from`, and of what is just below `to`.
+    fn ensure_edges(&self, tree: &Tree, from: &[u8], to: Option<&[u8]>) -> Result<()> {
+        self.ensure_key(tree, from, false)?;
+        let mut copied = Copied::default();
+        crate::copied::copy_back(&self.nodes, tree, &[], to, &mut copied)?;
+        match to {
+            Some(to) => copy_on(&self.nodes, tree, to, Some(to), &mut copied).map(|_| ()),
+            None => Ok(()),
+        }
+    }
+}
+
+/// The tree outside of the batch that a named tree is, or is a clone of.
+fn origin(made: &[(u64, Option<u64>)], mut tree: u64) -> Option<u64> {
+    // Each step goes to a tree that was made earlier.
+    for (target, source) in made.iter().rev() {
+        if *target == tree {
+            tree = (*source)?;
+        }
+    }
+    Some(tree)
+}

@@ -1,0 +1,226 @@
+//! Reading nodes: the file, and the map that lets trees share what they load.
+//!
+//! A node is read without any lock held, verified against the checksum in its pointer, and made a
+//! cell. `known` finds the cell of a pointer that some other tree loaded, so that clones share
+//! memory; it is asked only when something is loaded, never on the way down. `ring` holds what may
+//! be evicted.
+
+use std::sync::{Arc, Weak};
+
+use device::{File, Map};
+use format::node::{Header, Kind, UNIT_BYTES};
+use format::space_map::{GROUP_BYTES, GROUP_UNITS, PAGE_BYTES};
+use format::{Malformed, Pointer, node};
+use parking_lot::Mutex;
+use store::Result;
+
+use crate::budget::Budget;
+use crate::cell::{Interior, LeafCell, Node, OverflowCell};
+use crate::codec;
+use crate::ring::Ring;
+
+/// The file of nodes, below the volume directory.
+pub(crate) const NODES_FILE: &str = "btree/nodes";
+/// Most units of a leaf or interior node.
+const NODE_UNITS_MAX: usize = node::NODE_BYTES_MAX / UNIT_BYTES;
+
+/// Where a unit lies in the file.
+pub(crate) fn unit_offset(unit: u64) -> u64 {
+    let (group, index) = (unit / GROUP_UNITS as u64, unit % GROUP_UNITS as u64);
+    group * GROUP_BYTES as u64 + 2 * PAGE_BYTES as u64 + index * UNIT_BYTES as u64
+}
+
+/// A cell that may still be there.
+#[derive(Debug)]
+enum WeakNode {
+    Leaf(Weak<LeafCell>),
+    Interior(Weak<Interior>),
+}
+
+impl WeakNode {
+    fn of(node: &Node) -> WeakNode {
+        match node {
+            Node::Leaf(leaf) => WeakNode::Leaf(Arc::downgrade(leaf)),
+            Node::Interior(interior) => WeakNode::Interior(Arc::downgrade(interior)),
+        }
+    }
+
+    fn upgrade(&self) -> Option<Node> {
+        match self {
+            WeakNode::Leaf(leaf) => leaf.upgrade().map(Node::Leaf),
+            WeakNode::Interior(interior) => interior.upgrade().map(Node::Interior),
+        }
+    }
+
+    fn is_gone(&self) -> bool {
+        match self {
+            WeakNode::Leaf(leaf) => leaf.strong_count() == 0,
+            WeakNode::Interior(interior) => interior.strong_count() == 0,
+        }
+    }
+}
+
+/// The cells of pointers.
+#[derive(Debug, Default)]
+struct Known {
+    cells: Map<u64, WeakNode>,
+    /// Size from which the map is swept of cells that are gone.
+    sweep_at: usize,
+}
+
+/// Where nodes are read from.
+pub(crate) struct Nodes {
+    pub(crate) file: Arc<dyn File>,
+    pub(crate) budget: Arc<Budget>,
+    known: Mutex<Known>,
+    pub(crate) ring: Ring,
+}
+
+impl Nodes {
+    pub(crate) fn new(file: Arc<dyn File>) -> Nodes {
+        Nodes {
+            file,
+            budget: Arc::new(Budget::default()),
+            known: Mutex::new(Known::default()),
+            ring: Ring::default(),
+        }
+    }
+
+    /// Reads and verifies a node, and hands its header and body to `take`.
+    pub(crate) fn read<T>(
+        &self,
+        pointer: Pointer,
+        take: impl FnOnce(&Header, &[u8]) -> std::result::Result<T, Malformed>,
+    ) -> Result<T> {
+        let offset = unit_offset(pointer.unit);
+        let mut bytes = vec![0; usize::from(pointer.units) * UNIT_BYTES];
+        let read = self.file.read_at(&mut bytes, offset)?;
+        bytes.truncate(read);
+        let taken = node::verify(&bytes, pointer.unit, pointer.checksum)
+            .and_then(|(header, body)| take(&header, body))
+            .map_err(|malformed| malformed.located(NODES_FILE, offset))?;
+        Ok(taken)
+    }
+
+    /// Reads a node of a tree and checks that it is of the level where it was looked for.
+    pub(crate) fn read_tree_node<T>(
+        &self,
+        pointer: Pointer,
+        level: u8,
+        take: impl FnOnce(&Header, &[u8]) -> std::result::Result<T, Malformed>,
+    ) -> Result<T> {
+        self.read(pointer, |header, body| {
+            let kind = if level == 0 { Kind::Leaf } else { Kind::Interior };
+            if header.level != level || header.kind != kind {
+                return Err(Malformed {
+                    structure: "node",
+                    at: 6,
+                    expected: "the level below its parent's",
+                    found: format!("{:?} of level {}, not {level}", header.kind, header.level),
+                });
+            }
+            if usize::from(pointer.units) > NODE_UNITS_MAX {
+                return Err(Malformed {
+                    structure: "node",
+                    at: 28,
+                    expected: "a node within bounds",
+                    found: format!("{} units", pointer.units),
+                });
+            }
+            take(header, body)
+        })
+    }
+
+    /// The cell of a pointer: one that is in memory, or a new one.
+    pub(crate) fn load(&self, pointer: Pointer, level: u8) -> Result<Node> {
+        if let Some(node) = self.find(pointer) {
+            return Ok(node);
+        }
+        let node = self.read_tree_node(pointer, level, |header, body| {
+            codec::decode(&self.budget, pointer, header, body)
+        })?;
+        Ok(self.remember(pointer, node))
+    }
+
+    /// The content of a leaf that was evicted.
+    pub(crate) fn load_leaf(&self, cell: &Arc<LeafCell>, pointer: Pointer) -> Result<()> {
+        let data = self.read_tree_node(pointer, 0, |header, body| {
+            codec::decode_leaf(&self.budget, header, body)
+        })?;
+        cell.install(pointer, data);
+        self.ring.add_leaf(cell);
+        Ok(())
+    }
+
+    /// The value in an overflow node.
+    pub(crate) fn load_overflow(&self, cell: &Arc<OverflowCell>) -> Result<Arc<[u8]>> {
+        if let Some(bytes) = cell.bytes() {
+            return Ok(bytes);
+        }
+        let pointer =
+            *cell.disk.get().expect("invariant: a value that is not in memory is on disk");
+        let bytes: Arc<[u8]> = self.read(pointer, |header, body| {
+            if header.kind != Kind::Overflow || header.body != cell.length {
+                return Err(Malformed {
+                    structure: "overflow node",
+                    at: 0,
+                    expected: "a value of the length that its leaf tells",
+                    found: format!("{:?} of {} bytes", header.kind, header.body),
+                });
+            }
+            Ok(body.into())
+        })?;
+        cell.install(Arc::clone(&bytes));
+        self.ring.add_value(cell);
+        Ok(bytes)
+    }
+
+    /// The cell of a pointer, if one is in memory and still equals what lies there.
+    fn find(&self, pointer: Pointer) -> Option<Node> {
+        // The upgrade happens under the lock, so that whoever forgets a pointer before changing
+        // its cell in place sees every other owner.
+        let node = self.known.lock().cells.get(&pointer.unit)?.upgrade()?;
+        (node.pointer() == Some(pointer)).then_some(node)
+    }
+
+    /// Makes a loaded cell known, unless another thread was faster: then its cell is the one.
+    fn remember(&self, pointer: Pointer, node: Node) -> Node {
+        // The other cell's latch is taken without the map's lock: whoever owns a leaf takes them
+        // the other way round.
+        let other = self.known.lock().cells.get(&pointer.unit).and_then(WeakNode::upgrade);
+        if let Some(other) = other
+            && other.pointer() == Some(pointer)
+        {
+            return other;
+        }
+        self.remember_written(pointer, &node);
+        node
+    }
+
+    /// Makes cells known that were written.
+    pub(crate) fn remember_written(&self, pointer: Pointer, node: &Node) {
+        self.known.lock().insert(pointer, node);
+        self.enlist(node);
+    }
+
+    fn enlist(&self, node: &Node) {
+        if let Node::Leaf(leaf) = node {
+            self.ring.add_leaf(leaf);
+        }
+    }
+
+    /// Forgets the cell of a pointer, before it is changed in place.
+    pub(crate) fn forget(&self, pointer: Pointer) {
+        self.known.lock().cells.remove(&pointer.unit);
+    }
+}
+
+impl Known {
+    fn insert(&mut self, pointer: Pointer, node: &Node) {
+        if self.cells.len() >= self.sweep_at {
+            self.cells.retain(|_, cell| !cell.is_gone());
+            self.sweep_at = self.cells.len() * 2 + 1024;
+        }
+        self.cells.insert(pointer.unit, WeakNode::of(node));
+    }
+}

@@ -1,0 +1,59 @@
+//! How a store is opened.
+
+use std::time::Duration;
+
+use store::{Durability, LogOptions};
+
+/// How a store is opened.
+#[derive(Debug, Clone)]
+pub struct Options {
+    /// The volume's id: files of another volume are refused.
+    pub volume: [u8; 16],
+    /// Memory for nodes, in bytes. Half of it may hold what is not on disk yet.
+    pub cache_bytes: usize,
+    /// When commits are durable.
+    pub durability: Durability,
+    /// Longest time that a commit stays unsynced in async mode.
+    pub log_interval: Duration,
+    /// Log bytes from which the log is written in async mode.
+    pub log_write_bytes: usize,
+    /// Length of a log segment.
+    pub log_segment_bytes: u64,
+    /// Log bytes since the last checkpoint from which one is due: what a crash makes replay.
+    pub checkpoint_bytes: u64,
+}
+
+/// Less than this for changed nodes would make a checkpoint of every few commits.
+const DIRTY_BYTES_MIN: usize = 1 << 20;
+
+impl Default for Options {
+    fn default() -> Options {
+        let log = LogOptions::default();
+        Options {
+            volume: [0; 16],
+            cache_bytes: 256 << 20,
+            durability: log.durability,
+            log_interval: log.interval,
+            log_write_bytes: log.write_bytes,
+            log_segment_bytes: log.segment_bytes,
+            checkpoint_bytes: 128 << 20,
+        }
+    }
+}
+
+impl Options {
+    /// Bytes of changed nodes from which committers make a checkpoint themselves.
+    pub(crate) fn dirty_bytes_max(&self) -> usize {
+        (self.cache_bytes / 2).max(DIRTY_BYTES_MIN)
+    }
+
+    pub(crate) fn log(&self) -> LogOptions {
+        LogOptions {
+            durability: self.durability,
+            interval: self.log_interval,
+            write_bytes: self.log_write_bytes,
+            segment_bytes: self.log_segment_bytes,
+            ..LogOptions::default()
+        }
+    }
+}

@@ -1,0 +1,162 @@
+//! Creating a store, and opening one: the newest whole superblock, then the log after it.
+//!
+//! The two superblocks are written in turn, so at most one of them is torn by a crash, and then it
+//! is the older one that was being replaced. Should the newer one be damaged later, the older
+//! still describes a whole state, and the log tells whether it reaches back that far: it opens
+//! with an error if it was trimmed for the newer.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use device::{Env, File};
+use format::Corruption;
+use format::catalog::{CatalogKey, RootRecord};
+use format::superblock::{Decoded, SUPERBLOCK_BYTES, Superblock, VERSION};
+use store::{Error, Log, Lsn, Result};
+
+use crate::checkpoint::{FREED_MAX, SUPERBLOCK_FILES, State, write_superblocks};
+use crate::copied::{Copied, copy_forward};
+use crate::core::Core;
+use crate::nodes::{NODES_FILE, Nodes};
+use crate::options::Options;
+use crate::space::Space;
+use crate::tree::Root;
+
+const DIRECTORY: &str = "btree";
+const LOG_DIRECTORY: &str = "log";
+
+/// Creates an empty store.
+pub(crate) fn create(env: &Env, options: &Options) -> Result<Core> {
+    env.device.create_dir(DIRECTORY)?;
+    let log = Log::create(env, LOG_DIRECTORY, options.volume, &options.log())?;
+    let nodes = Nodes::new(env.device.create(NODES_FILE)?);
+    let catalog = Root::empty(&nodes.budget);
+    let state =
+        State { space: Space::empty(), generation: 0, lsn: Lsn(0), catalog: None, next_trash: 0 };
+    // Both superblocks exist before the first checkpoint, so that it has one to replace; until
+    // then what they say leads nowhere and is refused.
+    let nowhere = format::Pointer { unit: 0, units: 1, overflows: false, checksum: 0 };
+    let superblock = Superblock {
+        volume: options.volume,
+        generation: 0,
+        lsn: 0,
+        groups: 0,
+        next_trash: 0,
+        time: env.clock.now().0,
+        directory: nowhere,
+        catalog: nowhere,
+        catalog_level: 0,
+    };
+    write_superblocks(env.device.as_ref(), &superblock)?;
+    env.device.sync_dir(DIRECTORY)?;
+    env.device.sync_dir("")?;
+    let core = Core::new(env, options.clone(), nodes, open_superblocks(env)?, catalog, state);
+    core.set_log(log);
+    core.checkpoint_locked(&mut core.checkpoint.lock(), FREED_MAX)?;
+    Ok(core)
+}
+
+/// Opens a store.
+pub(crate) fn open(env: &Env, options: &Options) -> Result<Core> {
+    let superblocks = open_superblocks(env)?;
+    let superblock = newest(&superblocks, options)?;
+    let nodes = Nodes::new(open_file(env, NODES_FILE)?);
+    let space = Space::open(&nodes, superblock.directory)?;
+    if space.groups.len() as u64 != superblock.groups {
+        let found = format!("{} groups", space.groups.len());
+        return Err(damaged(NODES_FILE, format!("{} groups", superblock.groups), found));
+    }
+    let catalog = Root::on_disk(superblock.catalog, superblock.catalog_level);
+    let state = State {
+        space,
+        generation: superblock.generation,
+        lsn: Lsn(superblock.lsn),
+        catalog: Some(RootRecord { pointer: superblock.catalog, level: superblock.catalog_level }),
+        next_trash: superblock.next_trash,
+    };
+    let (trees, trash) = count_records(&nodes, &catalog)?;
+    let core = Core::new(env, options.clone(), nodes, superblocks, catalog, state);
+    core.tree_count.store(trees, Ordering::Relaxed);
+    core.trash.store(trash, Ordering::Relaxed);
+    core.last_checkpoint.store(superblock.time, Ordering::Relaxed);
+    let mut replay = |_: Lsn, payload: &[u8]| {
+        core.log_bytes.fetch_add(payload.len() as u64 + 24, Ordering::Relaxed);
+        core.apply(payload)
+    };
+    let from = Lsn(superblock.lsn);
+    let (log, recovery) =
+        Log::open(env, LOG_DIRECTORY, options.volume, &options.log(), from, &mut replay)?;
+    core.replayed.store(recovery.replayed, Ordering::Relaxed);
+    core.set_log(log);
+    Ok(core)
+}
+
+fn open_file(env: &Env, path: &str) -> Result<Arc<dyn File>> {
+    env.device.open(path).map_err(|error| {
+        if error.is_not_found() { Error::Missing { file: path.to_owned() } } else { error.into() }
+    })
+}
+
+fn open_superblocks(env: &Env) -> Result<[Arc<dyn File>; 2]> {
+    let [first, second] = SUPERBLOCK_FILES;
+    Ok([open_file(env, first)?, open_file(env, second)?])
+}
+
+/// The newest superblock that is whole.
+fn newest(files: &[Arc<dyn File>; 2], options: &Options) -> Result<Superblock> {
+    let mut best: Option<Superblock> = None;
+    let mut first_error = None;
+    for (file, path) in files.iter().zip(SUPERBLOCK_FILES) {
+        let mut bytes = [0; SUPERBLOCK_BYTES];
+        let read = file.read_at(&mut bytes, 0)?;
+        match Superblock::decode(&bytes[..read]) {
+            Ok(Decoded::Newer(found)) => {
+                return Err(Error::NewerFormat { file: path.to_owned(), found, known: VERSION });
+            }
+            Ok(Decoded::Superblock(superblock)) => {
+                if superblock.volume != options.volume {
+                    let expected = format!("volume {:02x?}", options.volume);
+                    return Err(damaged(path, expected, format!("{:02x?}", superblock.volume)));
+                }
+                if best.as_ref().is_none_or(|best| best.generation < superblock.generation) {
+                    best = Some(superblock);
+                }
+            }
+            Err(malformed) => {
+                tracing::warn!(path, %malformed, "a superblock is torn or damaged");
+                first_error.get_or_insert(malformed.located(path, 0));
+            }
+        }
+    }
+    match (best, first_error) {
+        (Some(best), None) if best.generation == 0 => {
+            Err(damaged(SUPERBLOCK_FILES[0], "a state".to_owned(), "none was written".to_owned()))
+        }
+        (Some(best), _) if best.generation > 0 => Ok(best),
+        (_, Some(error)) => Err(error.into()),
+        (_, None) => unreachable!("each superblock is whole or not"),
+    }
+}
+
+fn damaged(file: &str, expected: String, found: String) -> Error {
+    let (file, structure) = (file.to_owned(), "superblock");
+    Corruption { file, offset: 0, structure, expected, found }.into()
+}
+
+/// How many trees and how much trash the catalog lists.
+fn count_records(nodes: &Nodes, catalog: &Root) -> Result<(u64, u64)> {
+    let (mut trees, mut trash) = (0, 0);
+    let mut copied = Copied::default();
+    let mut next = Some(Vec::new());
+    while let Some(from) = next.take() {
+        next = copy_forward(nodes, catalog, &from, &mut copied)?;
+        for at in 0..copied.len() {
+            match CatalogKey::decode(copied.key(at)) {
+                Ok(CatalogKey::Tree(_)) => trees += 1,
+                Ok(CatalogKey::Trash(_)) => trash += 1,
+                Err(malformed) => return Err(malformed.located(NODES_FILE, 0).into()),
+            }
+        }
+    }
+    Ok((trees, trash))
+}

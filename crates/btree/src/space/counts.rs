@@ -1,0 +1,129 @@
+//! Reference counts of the state that a checkpoint makes.
+//!
+//! 1. Each pointer in a node that was written, each root in the catalog and the superblock, adds
+//!    one (`refer`).
+//! 2. Each root that was replaced takes one away (`unrefer`).
+//! 3. `settle`: a node to which nothing refers any more is dead; each of its pointers takes one
+//!    away in turn. Since all additions came first, what is found dead stays dead.
+//! 4. `apply` writes the result into the map.
+//!
+//! A node is read to see what it pointed to, but a leaf without overflow nodes need not be. The
+//! number of nodes that one checkpoint frees is bounded: what is left over is kept as trash, with
+//! a reference of its own, for the next one.
+
+use std::collections::VecDeque;
+
+use device::{Map, Set};
+use format::Pointer;
+use format::space_map::COUNT_MAX;
+use store::Result;
+
+use super::map::Work;
+use crate::codec;
+
+/// A node that lost a reference.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Death {
+    pub(crate) pointer: Pointer,
+    /// Its level; `None` for an overflow node.
+    pub(crate) level: Option<u8>,
+}
+
+/// References gained and lost.
+#[derive(Debug, Default)]
+pub(crate) struct Counts {
+    change: Map<u64, i64>,
+    /// The units in `change`, for a repeatable order.
+    touched: Vec<u64>,
+    /// Nodes that were written, and their units.
+    fresh: Map<u64, u16>,
+    doubtful: VecDeque<Death>,
+    dead: Set<u64>,
+    /// Room of what died.
+    pub(crate) freed: Vec<(u64, u16)>,
+    settled: usize,
+}
+
+impl Counts {
+    fn add(&mut self, unit: u64, change: i64) {
+        let touched = &mut self.touched;
+        *self.change.entry(unit).or_insert_with(|| {
+            touched.push(unit);
+            0
+        }) += change;
+    }
+
+    /// A node was written at a new place.
+    pub(crate) fn wrote(&mut self, unit: u64, units: u16) {
+        self.fresh.insert(unit, units);
+    }
+
+    /// A pointer was added.
+    pub(crate) fn refer(&mut self, pointer: Pointer) {
+        self.add(pointer.unit, 1);
+    }
+
+    /// A pointer was removed.
+    pub(crate) fn unrefer(&mut self, death: Death) {
+        self.add(death.pointer.unit, -1);
+        self.doubtful.push_back(death);
+    }
+
+    /// Finds what died. Beyond `most` nodes, interior ones are not followed but returned as
+    /// trash: each then has one reference, which the caller must record.
+    pub(crate) fn settle(&mut self, work: &mut Work<'_>, most: usize) -> Result<Vec<Death>> {
+        let mut trash = Vec::new();
+        while let Some(death) = self.doubtful.pop_front() {
+            let unit = death.pointer.unit;
+            let fresh = self.fresh.contains_key(&unit);
+            let before = if fresh { 0 } else { i64::from(work.count(unit)?) };
+            let change = self.change.get(&unit).copied().unwrap_or(0);
+            assert!(before + change >= 0, "node at unit {unit} lost more references than it had");
+            if before + change > 0 || self.dead.contains(&unit) {
+                continue;
+            }
+            if death.level.is_some_and(|level| level > 0) && self.settled >= most {
+                self.add(unit, 1);
+                trash.push(death);
+                continue;
+            }
+            self.dead.insert(unit);
+            self.freed.push((unit, death.pointer.units));
+            self.settled += 1;
+            for below in children(work, death)? {
+                self.unrefer(below);
+            }
+        }
+        Ok(trash)
+    }
+
+    /// Writes the counts into the map.
+    pub(crate) fn apply(&mut self, work: &mut Work<'_>) -> Result<()> {
+        for &unit in &self.touched {
+            let change = self.change[&unit];
+            if change == 0 || self.dead.contains(&unit) {
+                continue;
+            }
+            let fresh = self.fresh.get(&unit).copied();
+            let before = if fresh.is_some() { 0 } else { i64::from(work.count(unit)?) };
+            let after = u32::try_from(before + change).unwrap_or(u32::MAX);
+            assert!(after > 0 && after <= COUNT_MAX, "node at unit {unit} counts {after}");
+            work.set_count(unit, after)?;
+        }
+        for &(unit, units) in &self.freed {
+            work.set(unit, units, 0)?;
+        }
+        Ok(())
+    }
+}
+
+/// What a dead node pointed to.
+fn children(work: &Work<'_>, death: Death) -> Result<Vec<Death>> {
+    let Some(level) = death.level else { return Ok(Vec::new()) };
+    if level == 0 && !death.pointer.overflows {
+        return Ok(Vec::new());
+    }
+    let pointers = work.nodes.read_tree_node(death.pointer, level, codec::pointers)?;
+    let level = level.checked_sub(1);
+    Ok(pointers.into_iter().map(|pointer| Death { pointer, level }).collect())
+}

@@ -1,0 +1,238 @@
+//! The free-space map: the durable one, and the copy that a checkpoint works on.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use device::File;
+use format::map_directory::{Entry, PageCopy};
+use format::space_map::{CONTINUATION, GROUP_BYTES, GROUP_UNITS, PAGE_BYTES};
+use format::{Pointer, map_directory, node, space_map};
+use store::Result;
+
+use crate::nodes::{NODES_FILE, Nodes};
+
+/// Pages kept in memory between checkpoints; each is 16 KiB for 4 MiB of nodes.
+const PAGES_KEPT: usize = 1024;
+
+/// The counts of a group.
+pub(crate) type Page = Arc<Vec<u32>>;
+
+/// The durable map.
+#[derive(Debug, Clone)]
+pub(crate) struct Space {
+    /// The directory on disk; none before the first checkpoint.
+    pub(crate) directory: Option<Pointer>,
+    pub(crate) groups: Vec<Entry>,
+    /// Some current pages.
+    pages: BTreeMap<u64, Page>,
+    /// Units that are free in the durable state, but that pinned states still read: first unit,
+    /// number, and the last pin that may.
+    pub(crate) held: BTreeMap<u64, (u16, u64)>,
+}
+
+impl Space {
+    /// The map of a new store.
+    pub(crate) fn empty() -> Space {
+        Space { directory: None, groups: Vec::new(), pages: BTreeMap::new(), held: BTreeMap::new() }
+    }
+
+    /// Reads the directory.
+    pub(crate) fn open(nodes: &Nodes, directory: Pointer) -> Result<Space> {
+        let groups = nodes.read(directory, map_directory::decode)?;
+        Ok(Space { directory: Some(directory), groups, ..Space::empty() })
+    }
+
+    /// The current page of a group.
+    pub(crate) fn page(&mut self, file: &dyn File, group: u64) -> Result<Page> {
+        if let Some(page) = self.pages.get(&group) {
+            return Ok(Arc::clone(page));
+        }
+        let entry = self.groups[group as usize];
+        let page = Arc::new(read_page(file, group, entry)?);
+        self.pages.insert(group, Arc::clone(&page));
+        Ok(page)
+    }
+
+    /// Lets go of what no pin from `oldest` on needs.
+    /// Returns it: first units and numbers.
+    pub(crate) fn release(&mut self, oldest: u64) -> Vec<(u64, u16)> {
+        let mut released = Vec::new();
+        self.held.retain(|&unit, &mut (units, pin)| {
+            if pin < oldest {
+                released.push((unit, units));
+            }
+            pin >= oldest
+        });
+        released
+    }
+
+    /// Whether a pinned state reads a unit.
+    pub(crate) fn is_held(&self, unit: u64) -> bool {
+        let before = self.held.range(..=unit).next_back();
+        before.is_some_and(|(&first, &(units, _))| unit < first + u64::from(units))
+    }
+
+    /// Forgets pages beyond the bound.
+    fn shrink(&mut self) {
+        while self.pages.len() > PAGES_KEPT {
+            self.pages.pop_first();
+        }
+    }
+}
+
+/// Offset of a copy of a group's page.
+fn page_offset(group: u64, copy: PageCopy) -> u64 {
+    let second = if copy == PageCopy::B { PAGE_BYTES as u64 } else { 0 };
+    group * GROUP_BYTES as u64 + second
+}
+
+fn read_page(file: &dyn File, group: u64, entry: Entry) -> Result<Vec<u32>> {
+    if entry.copy == PageCopy::None {
+        return Ok(vec![0; GROUP_UNITS]);
+    }
+    let offset = page_offset(group, entry.copy);
+    let mut bytes = vec![0; PAGE_BYTES];
+    let read = file.read_at(&mut bytes, offset)?;
+    bytes.truncate(read);
+    let counts = space_map::decode(&bytes, group, entry.checksum)
+        .map_err(|malformed| malformed.located(NODES_FILE, offset))?;
+    Ok(counts)
+}
+
+/// The map that a checkpoint makes of the durable one. Dropped when the checkpoint fails.
+pub(crate) struct Work<'a> {
+    pub(crate) nodes: &'a Nodes,
+    pub(crate) base: &'a mut Space,
+    pub(crate) groups: Vec<Entry>,
+    /// Pages that differ from the durable ones.
+    pub(super) changed: BTreeMap<u64, Vec<u32>>,
+    /// Where the search for room goes on.
+    pub(super) cursor: (u64, usize),
+    pub(crate) generation: u64,
+}
+
+impl<'a> Work<'a> {
+    pub(crate) fn new(nodes: &'a Nodes, base: &'a mut Space, generation: u64) -> Work<'a> {
+        let groups = base.groups.clone();
+        Work { nodes, base, groups, changed: BTreeMap::new(), cursor: (0, 0), generation }
+    }
+
+    /// The count of a unit in the durable state, unless it was set since.
+    pub(crate) fn count(&mut self, unit: u64) -> Result<u32> {
+        let (group, index) = (unit / GROUP_UNITS as u64, (unit % GROUP_UNITS as u64) as usize);
+        if let Some(page) = self.changed.get(&group) {
+            return Ok(page[index]);
+        }
+        if group >= self.groups.len() as u64 {
+            // A pointer to nowhere: its node cannot be read either.
+            return Ok(0);
+        }
+        Ok(self.base.page(self.nodes.file.as_ref(), group)?[index])
+    }
+
+    /// The page of a group, to be changed.
+    pub(super) fn page_mut(&mut self, group: u64) -> Result<&mut Vec<u32>> {
+        if !self.changed.contains_key(&group) {
+            let page = if group < self.base.groups.len() as u64 {
+                self.base.page(self.nodes.file.as_ref(), group)?.to_vec()
+            } else {
+                vec![0; GROUP_UNITS]
+            };
+            self.changed.insert(group, page);
+        }
+        Ok(self.changed.get_mut(&group).expect("invariant: the page was inserted"))
+    }
+
+    /// Sets the count of a node that starts at `unit`; 0 frees its units.
+    pub(crate) fn set(&mut self, unit: u64, units: u16, count: u32) -> Result<()> {
+        let (group, index) = (unit / GROUP_UNITS as u64, (unit % GROUP_UNITS as u64) as usize);
+        let page = self.page_mut(group)?;
+        let end = (index + usize::from(units)).min(page.len());
+        let was_free = page[index..end].iter().filter(|&&count| count == 0).count();
+        let rest = if count == 0 { 0 } else { CONTINUATION };
+        page[index..end].fill(rest);
+        page[index] = count;
+        let free = &mut self.groups[group as usize].free;
+        *free -= was_free as u16;
+        if count == 0 {
+            *free += (end - index) as u16;
+        }
+        Ok(())
+    }
+
+    /// Changes the count of a node, not to 0.
+    pub(crate) fn set_count(&mut self, unit: u64, count: u32) -> Result<()> {
+        let (group, index) = (unit / GROUP_UNITS as u64, (unit % GROUP_UNITS as u64) as usize);
+        self.page_mut(group)?[index] = count;
+        Ok(())
+    }
+
+    /// Finds room for the directory. Called after all other room was found, for it describes all
+    /// groups, and before anything is freed, for what is freed is still the durable state's.
+    pub(crate) fn reserve_directory(&mut self) -> Result<(u64, u16)> {
+        // Finding room may add a group.
+        let bytes = node::HEADER_BYTES + (self.groups.len() + 1) * map_directory::ENTRY_BYTES;
+        let units = bytes.div_ceil(node::UNIT_BYTES) as u16;
+        Ok((self.alloc(units)?, units))
+    }
+
+    /// Writes the pages that changed to the copies that are not current, and the directory.
+    /// Groups at the end of which nothing is used are given up. Returns the directory's pointer.
+    pub(crate) fn write(&mut self, (unit, units): (u64, u16)) -> Result<Pointer> {
+        if let Some(old) = self.base.directory {
+            self.set(old.unit, old.units, 0)?;
+        }
+        self.give_up_groups();
+        let file = Arc::clone(&self.nodes.file);
+        for (&group, page) in &self.changed {
+            let Some(entry) = self.groups.get_mut(group as usize) else { continue };
+            entry.copy = if entry.copy == PageCopy::A { PageCopy::B } else { PageCopy::A };
+            let mut out = Vec::with_capacity(PAGE_BYTES);
+            entry.checksum = space_map::encode(&mut out, group, self.generation, page);
+            file.write_at(&out, page_offset(group, entry.copy))?;
+        }
+        let mut out = Vec::new();
+        map_directory::encode(&mut out, self.generation, &self.groups);
+        let checksum = node::seal(&mut out, unit);
+        file.write_at(&out, crate::nodes::unit_offset(unit))?;
+        Ok(Pointer { unit, units, overflows: false, checksum })
+    }
+
+    /// Drops groups at the end that are free in this state, unless a pin reads them.
+    fn give_up_groups(&mut self) {
+        let last_held = self.base.held.last_key_value().map(|(&unit, _)| unit / GROUP_UNITS as u64);
+        while let Some(entry) = self.groups.last() {
+            let group = self.groups.len() as u64 - 1;
+            if usize::from(entry.free) != GROUP_UNITS || last_held.is_some_and(|held| held >= group)
+            {
+                break;
+            }
+            self.groups.pop();
+        }
+    }
+
+    /// The parts that become the durable map.
+    pub(crate) fn into_parts(self) -> (Vec<Entry>, BTreeMap<u64, Vec<u32>>) {
+        (self.groups, self.changed)
+    }
+}
+
+impl Space {
+    /// Takes over what a checkpoint made durable.
+    pub(crate) fn adopt(
+        &mut self,
+        directory: Pointer,
+        groups: Vec<Entry>,
+        changed: BTreeMap<u64, Vec<u32>>,
+    ) {
+        self.directory = Some(directory);
+        self.pages.split_off(&(groups.len() as u64));
+        for (group, page) in changed {
+            if group < groups.len() as u64 {
+                self.pages.insert(group, Arc::new(page));
+            }
+        }
+        self.groups = groups;
+        self.shrink();
+    }
+}

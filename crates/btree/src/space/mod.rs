@@ -1,0 +1,14 @@
+//! Room in the nodes file: who owns which units.
+//!
+//! A count a unit says how many pointers lead to the node that starts there. It changes only when
+//! a checkpoint replaces the durable state by the next: the new counts are the old ones, plus one
+//! for each pointer in a node that was written, minus one for each in a node that died. So counts
+//! describe exactly what is durable, writers never touch them, and a crash leaves nothing to
+//! repair.
+
+mod alloc;
+mod counts;
+mod map;
+
+pub(crate) use counts::{Counts, Death};
+pub(crate) use map::{Space, Work};

@@ -1,0 +1,144 @@
+//! `BtreeStore`: the engine behind `store::Store`.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use device::Env;
+use store::{
+    Barrier, Batch, CommitToken, Cursor, DiffCursor, KeyRange, Pinned, Read, Result, Stats, Store,
+    TreeId,
+};
+
+use crate::checkpoint::FREED_MAX;
+use crate::core::Core;
+use crate::cursor::TreeCursor;
+use crate::diff::TreeDiff;
+use crate::options::Options;
+use crate::pin::Pin;
+use crate::recover;
+
+/// A copy-on-write B-tree store in the directories `btree` and `log` of a volume.
+pub struct BtreeStore {
+    pub(crate) core: Arc<Core>,
+}
+
+impl BtreeStore {
+    /// Creates an empty store. The directories must not hold one.
+    pub fn create(env: &Env, options: &Options) -> Result<Arc<BtreeStore>> {
+        let core = Arc::new(recover::create(env, options)?);
+        Ok(Arc::new(BtreeStore { core }))
+    }
+
+    /// Opens a store: the last checkpoint, and the log after it.
+    pub fn open(env: &Env, options: &Options) -> Result<Arc<BtreeStore>> {
+        let core = Arc::new(recover::open(env, options)?);
+        Ok(Arc::new(BtreeStore { core }))
+    }
+}
+
+impl std::fmt::Debug for BtreeStore {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("BtreeStore").field("stats", &self.stats()).finish()
+    }
+}
+
+impl Read for BtreeStore {
+    #[inline]
+    fn get_with(&self, tree: TreeId, key: &[u8], found: &mut dyn FnMut(&[u8])) -> Result<bool> {
+        let there = self.core.tree(tree)?.get(&self.core.nodes, key, found)?;
+        self.core.shrink();
+        Ok(there)
+    }
+
+    fn scan(&self, tree: TreeId, range: KeyRange) -> Result<Box<dyn Cursor + '_>> {
+        Ok(Box::new(TreeCursor::new(&self.core, self.core.tree(tree)?, range)))
+    }
+}
+
+impl Store for BtreeStore {
+    fn commit(&self, batch: &Batch) -> Result<CommitToken> {
+        self.core.commit(batch)
+    }
+
+    fn sync(&self, up_to: CommitToken) -> Result<()> {
+        self.core.log().sync(up_to.0)
+    }
+
+    fn last_commit(&self) -> CommitToken {
+        CommitToken(self.core.log().last())
+    }
+
+    fn durable(&self) -> CommitToken {
+        CommitToken(self.core.log().durable())
+    }
+
+    fn flush_if_due(&self) -> Result<Duration> {
+        self.core.log().flush_if_due()
+    }
+
+    fn pin(&self) -> Result<Box<dyn Pinned>> {
+        Ok(Box::new(Pin::new(&self.core)))
+    }
+
+    fn diff(&self, old: TreeId, new: TreeId) -> Result<Box<dyn DiffCursor + '_>> {
+        Ok(Box::new(TreeDiff::new(Pin::new(&self.core), old, new)?))
+    }
+
+    fn checkpoint(&self) -> Result<bool> {
+        let Some(mut state) = self.core.checkpoint.try_lock() else { return Ok(false) };
+        self.core.checkpoint_locked(&mut state, FREED_MAX)?;
+        Ok(true)
+    }
+
+    fn checkpoint_due(&self) -> bool {
+        // Well before committers would have to do it themselves.
+        let dirty = self.core.nodes.budget.dirty() / 3 * 4;
+        self.core.log_bytes_since() >= self.core.options.checkpoint_bytes
+            || dirty > self.core.dirty_max.load(Ordering::Relaxed)
+    }
+
+    fn reclaim_step(&self, nodes: usize) -> Result<bool> {
+        self.core.reclaim(nodes)
+    }
+
+    fn tree_exists(&self, tree: TreeId) -> Result<bool> {
+        self.core.exists(tree)
+    }
+
+    fn set_barrier(&self, barrier: Arc<dyn Barrier>) {
+        self.core.log().set_barrier(barrier);
+    }
+
+    fn stats(&self) -> Stats {
+        let core = &self.core;
+        let log = core.log().stats();
+        let last_checkpoint = core.last_checkpoint.load(Ordering::Relaxed);
+        let waiting = core.trash.load(Ordering::Relaxed);
+        Stats {
+            engine: "btree",
+            durability: core.options.durability,
+            trees: core.tree_count.load(Ordering::Relaxed),
+            dropping: waiting + core.drops_pending.load(Ordering::Relaxed),
+            disk_bytes: core.nodes.file.disk_bytes().unwrap_or(0),
+            log_bytes: log.disk_bytes,
+            written_bytes: log.written_bytes + core.written_bytes.load(Ordering::Relaxed),
+            syncs: log.syncs + 2 * core.checkpoints.load(Ordering::Relaxed),
+            cache_bytes: core.nodes.budget.resident() as u64,
+            last_checkpoint: (last_checkpoint != 0).then_some(last_checkpoint),
+            checkpoints: core.checkpoints.load(Ordering::Relaxed),
+            replayed: core.replayed.load(Ordering::Relaxed),
+        }
+    }
+
+    fn close(&self) -> Result<()> {
+        self.core.closed.store(true, Ordering::Relaxed);
+        let mut state = self.core.checkpoint.lock();
+        match self.core.checkpoint_locked(&mut state, FREED_MAX) {
+            // Without room for a checkpoint the log keeps what is durable.
+            Err(error) if error.is_no_space() => tracing::warn!(%error, "closed with a log"),
+            other => other?,
+        }
+        self.core.log().close()
+    }
+}

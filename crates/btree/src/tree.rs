@@ -1,0 +1,273 @@
+//! One tree in memory: its root and its latch, and the way down for readers.
+//!
+//! **Latches.** A descent holds the tree shared and takes the latch of the leaf only; whoever
+//! changes the structure - splits, merges, shadows a node that another owner has - holds the tree
+//! exclusively. Lock coupling would take two more atomic operations a level, and would contend for
+//! the latch of the root just as this contends for the tree's. Nothing is read from the medium
+//! while a latch is held by a reader: a descent that meets something that is not in memory lets
+//! go, loads, and starts again.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering, fence};
+
+use format::Pointer;
+use parking_lot::RwLock;
+use store::{Error, Result, TreeId};
+
+use crate::budget::Budget;
+use crate::cell::{Child, Interior, LeafCell, Node, OverflowCell};
+use crate::leaf::{LeafData, Value};
+use crate::nodes::Nodes;
+
+/// One tree.
+#[derive(Debug)]
+pub(crate) struct Tree {
+    pub(crate) id: TreeId,
+    pub(crate) state: RwLock<Root>,
+    /// Whether it is in the set of trees that the next checkpoint writes.
+    pub(crate) changed: AtomicBool,
+    /// Whether it was dropped.
+    pub(crate) dropped: AtomicBool,
+    /// Whether all of it has been in memory since it was made.
+    pub(crate) resident: AtomicBool,
+}
+
+/// A root and its level.
+#[derive(Debug, Clone)]
+pub(crate) struct Root {
+    pub(crate) child: Child,
+    pub(crate) level: u8,
+}
+
+impl Root {
+    /// An empty tree.
+    pub(crate) fn empty(budget: &Arc<Budget>) -> Root {
+        let leaf = LeafCell::new(budget, LeafData::default(), None);
+        Root { child: Child::in_memory(Node::Leaf(Arc::new(leaf))), level: 0 }
+    }
+
+    pub(crate) fn on_disk(pointer: Pointer, level: u8) -> Root {
+        Root { child: Child::on_disk(pointer), level }
+    }
+
+    /// The leaf of a key, if nobody else has any node on the way to it.
+    #[inline]
+    pub(crate) fn owned_leaf(&self, key: &[u8]) -> Option<&Arc<LeafCell>> {
+        let mut child = &self.child;
+        loop {
+            match child.cell.get()? {
+                Node::Leaf(leaf) => {
+                    // Pairs with the release of an owner that has just let go, so that what it
+                    // did to the cell is seen.
+                    fence(Ordering::Acquire);
+                    return (Arc::strong_count(leaf) == 1).then_some(leaf);
+                }
+                Node::Interior(interior) => {
+                    if Arc::strong_count(interior) != 1 {
+                        return None;
+                    }
+                    child = &interior.children[interior.route(key)];
+                }
+            }
+        }
+    }
+
+    /// The leaf that `route` leads to. `faults` fills slots with what was loaded for them.
+    #[inline]
+    pub(crate) fn leaf(
+        &self,
+        faults: &mut Faults,
+        route: &mut impl Route,
+    ) -> std::result::Result<&Arc<LeafCell>, Miss> {
+        route.start();
+        let (mut child, mut level) = (&self.child, self.level);
+        loop {
+            let node = match child.cell.get() {
+                Some(node) => node,
+                None => faults.fill(child, level)?,
+            };
+            match node {
+                Node::Leaf(leaf) => return Ok(leaf),
+                Node::Interior(interior) => {
+                    child = &interior.children[route.pick(interior)];
+                    level -= 1;
+                }
+            }
+        }
+    }
+}
+
+/// Something that a descent needs and that is not in memory.
+#[derive(Debug)]
+pub(crate) enum Miss {
+    Node(Pointer, u8),
+    Leaf(Arc<LeafCell>, Pointer),
+    Overflow(Arc<OverflowCell>),
+}
+
+/// What a descent that starts again knows from before.
+#[derive(Debug, Default)]
+pub(crate) struct Faults {
+    loaded: Option<(Pointer, Node)>,
+    /// A pointer that could not be read. A block that was freed and used again while it was
+    /// being read looks damaged, but then its pointer is gone from the tree; met a second time,
+    /// the pointer stands and the damage is real.
+    failed: Option<Pointer>,
+}
+
+impl Faults {
+    /// Fills an empty slot, if it is for this that something was loaded.
+    fn fill<'c>(&mut self, child: &'c Child, level: u8) -> std::result::Result<&'c Node, Miss> {
+        let pointer = child.disk.expect("invariant: a slot without a cell has a pointer");
+        match self.loaded.take() {
+            Some((loaded, node)) if loaded == pointer => Ok(child.cell.get_or_init(|| node)),
+            _ => Err(Miss::Node(pointer, level)),
+        }
+    }
+
+    /// Loads what was missing. Called without latches.
+    pub(crate) fn resolve(&mut self, nodes: &Nodes, miss: Miss) -> Result<()> {
+        let (pointer, result) = match miss {
+            Miss::Node(pointer, level) => {
+                let loaded = nodes.load(pointer, level);
+                (Some(pointer), loaded.map(|node| self.loaded = Some((pointer, node))))
+            }
+            Miss::Leaf(cell, pointer) => (Some(pointer), nodes.load_leaf(&cell, pointer)),
+            Miss::Overflow(cell) => {
+                (cell.disk.get().copied(), nodes.load_overflow(&cell).map(|_| ()))
+            }
+        };
+        match result {
+            Err(Error::Corrupt(_)) if pointer.is_some() && self.failed != pointer => {
+                self.failed = pointer;
+                Ok(())
+            }
+            other => other,
+        }
+    }
+}
+
+impl Tree {
+    pub(crate) fn new(id: TreeId, root: Root, resident: bool) -> Tree {
+        Tree {
+            id,
+            state: RwLock::new(root),
+            changed: AtomicBool::new(false),
+            dropped: AtomicBool::new(false),
+            resident: AtomicBool::new(resident),
+        }
+    }
+
+    /// Reads from the leaf that `route` leads to.
+    #[inline]
+    pub(crate) fn read<T>(
+        &self,
+        nodes: &Nodes,
+        route: &mut impl Route,
+        mut read: impl FnMut(&LeafData) -> std::result::Result<T, Miss>,
+    ) -> Result<T> {
+        let mut faults = Faults::default();
+        loop {
+            let done = self.state.read().try_read(&mut faults, route, &mut read);
+            match done {
+                Ok(done) => return Ok(done),
+                Err(miss) => faults.resolve(nodes, miss)?,
+            }
+        }
+    }
+
+    /// Looks a key up.
+    #[inline]
+    pub(crate) fn get(
+        &self,
+        nodes: &Nodes,
+        key: &[u8],
+        found: &mut dyn FnMut(&[u8]),
+    ) -> Result<bool> {
+        self.read(nodes, &mut ToKey(key), |leaf| find(leaf, key, found))
+    }
+}
+
+/// Looks a key up in its leaf.
+#[inline]
+fn find(
+    leaf: &LeafData,
+    key: &[u8],
+    found: &mut dyn FnMut(&[u8]),
+) -> std::result::Result<bool, Miss> {
+    let Ok(at) = leaf.entries.search(key) else { return Ok(false) };
+    match leaf.value(at) {
+        Value::Near(bytes) => found(bytes),
+        Value::Far(cell) => match cell.bytes() {
+            Some(bytes) => found(&bytes),
+            None => return Err(Miss::Overflow(Arc::clone(cell))),
+        },
+    }
+    Ok(true)
+}
+
+impl Root {
+    /// One attempt to read from the leaf that `route` leads to.
+    #[inline]
+    fn try_read<T>(
+        &self,
+        faults: &mut Faults,
+        route: &mut impl Route,
+        read: &mut impl FnMut(&LeafData) -> std::result::Result<T, Miss>,
+    ) -> std::result::Result<T, Miss> {
+        let leaf = self.leaf(faults, route)?;
+        leaf.touch();
+        let state = leaf.latch.read();
+        match (&state.data, state.disk) {
+            (Some(data), _) => read(data),
+            (None, Some(pointer)) => Err(Miss::Leaf(Arc::clone(leaf), pointer)),
+            (None, None) => unreachable!("a leaf is in memory or on disk"),
+        }
+    }
+
+    /// Reads from the leaf that `route` leads to, in a tree that nobody else changes.
+    pub(crate) fn read<T>(
+        &self,
+        nodes: &Nodes,
+        route: &mut impl Route,
+        mut read: impl FnMut(&LeafData) -> std::result::Result<T, Miss>,
+    ) -> Result<T> {
+        let mut faults = Faults::default();
+        loop {
+            match self.try_read(&mut faults, route, &mut read) {
+                Ok(done) => return Ok(done),
+                Err(miss) => faults.resolve(nodes, miss)?,
+            }
+        }
+    }
+
+    /// Looks a key up, in a tree that nobody else changes.
+    pub(crate) fn get(
+        &self,
+        nodes: &Nodes,
+        key: &[u8],
+        found: &mut dyn FnMut(&[u8]),
+    ) -> Result<bool> {
+        self.read(nodes, &mut ToKey(key), |leaf| find(leaf, key, found))
+    }
+}
+
+/// Which way a descent takes.
+pub(crate) trait Route {
+    /// A descent starts, perhaps again.
+    #[inline]
+    fn start(&mut self) {}
+
+    /// The child to go to.
+    fn pick(&mut self, interior: &Interior) -> usize;
+}
+
+/// To the leaf of a key.
+pub(crate) struct ToKey<'a>(pub(crate) &'a [u8]);
+
+impl Route for ToKey<'_> {
+    #[inline]
+    fn pick(&mut self, interior: &Interior) -> usize {
+        interior.route(self.0)
+    }
+}

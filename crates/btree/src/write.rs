@@ -1,0 +1,235 @@
+//! Changing one key.
+//!
+//! First in place, with the tree shared: possible when nobody else has a node on the way, the leaf
+//! is not on disk as it is (so all above it are changed already), and it neither overflows nor
+//! runs low. Else with the tree exclusive, from the root down: own each node, split those that
+//! could not take a child, merge those that could not lose one, change the leaf, mend it.
+
+use std::sync::Arc;
+
+use store::Result;
+
+use crate::cell::{Child, Interior, LeafCell, Node, Owned};
+use crate::entries::Entries;
+use crate::leaf::{Change, Floor, Outcome};
+use crate::limits::{CHILD_MAX, WEIGHT_MAX, WEIGHT_MIN};
+use crate::nodes::Nodes;
+use crate::tree::{Root, Tree};
+
+impl Tree {
+    /// Changes a key in place; `false` when that is not possible.
+    #[inline]
+    pub(crate) fn change_in_place(&self, nodes: &Nodes, key: &[u8], change: Change<'_>) -> bool {
+        let root = self.state.read();
+        let Some(leaf) = root.owned_leaf(key) else { return false };
+        let floor = if root.level == 0 { Floor::Open } else { Floor::Keep };
+        let mut state = leaf.latch.write();
+        if state.disk.is_some() {
+            return false;
+        }
+        let Some(data) = &mut state.data else { return false };
+        let before = data.memory();
+        let done = matches!(data.apply(&nodes.budget, key, change, floor), Outcome::Done);
+        if data.memory() != before {
+            state.recharge();
+        }
+        done
+    }
+}
+
+/// Whether an interior node can take one more child.
+pub(crate) fn can_grow(interior: &Interior) -> bool {
+    interior.weight() + CHILD_MAX <= WEIGHT_MAX
+}
+
+/// Whether an interior node can lose a child.
+fn can_shrink(interior: &Interior) -> bool {
+    interior.weight() >= WEIGHT_MIN + CHILD_MAX
+}
+
+impl Nodes {
+    /// Changes a key from the root down. Fails only when something cannot be read.
+    pub(crate) fn change(&self, root: &mut Root, key: &[u8], change: Change<'_>) -> Result<()> {
+        self.open_root(root)?;
+        let shrinks = !matches!(change, Change::Merge(_));
+        let (child, mut level) = (&mut root.child, root.level);
+        if level == 0 {
+            let mut state = self.own_leaf(child)?;
+            match self.change_leaf(&mut state, key, change)? {
+                Fit::Done => return Ok(()),
+                Fit::TooFull => {}
+            }
+            drop(state);
+            self.push_root(root);
+            level = root.level;
+        }
+        let mut node = self.own_interior(&mut root.child, level)?;
+        while node.level > 1 {
+            let at = self.open_child(node, key, shrinks)?;
+            let below = node.level - 1;
+            node = self.own_interior(&mut node.children[at], below)?;
+        }
+        self.change_below(node, key, change)?;
+        if shrinks {
+            self.pull_root(root)?;
+        }
+        Ok(())
+    }
+
+    /// Sees to it that the root could take one more child.
+    pub(crate) fn open_root(&self, root: &mut Root) -> Result<()> {
+        if root.level > 0 && !can_grow(self.own_interior(&mut root.child, root.level)?) {
+            self.push_root(root);
+        }
+        Ok(())
+    }
+
+    /// Sees to it that the child that has the key can take one more child, and can lose one.
+    /// Returns its place.
+    pub(crate) fn open_child(
+        &self,
+        node: &mut Interior,
+        key: &[u8],
+        shrinks: bool,
+    ) -> Result<usize> {
+        let below = node.level - 1;
+        let at = node.route(key);
+        let child = self.own_interior(&mut node.children[at], below)?;
+        if !can_grow(child) {
+            self.split_interior(node, at)?;
+        } else if shrinks && !can_shrink(child) && node.children.len() > 1 {
+            self.mend_interior(node, at);
+        }
+        Ok(node.route(key))
+    }
+
+    /// Changes a key in a child of a node of level 1 that can take and lose a child.
+    fn change_below(&self, node: &mut Interior, key: &[u8], change: Change<'_>) -> Result<()> {
+        loop {
+            let at = node.route(key);
+            let mut state = self.own_leaf(&mut node.children[at])?;
+            let fit = self.change_leaf(&mut state, key, change)?;
+            let light = state.data_mut().entries.weight() < WEIGHT_MIN;
+            drop(state);
+            match fit {
+                Fit::TooFull => self.split_leaf(node, at, key)?,
+                Fit::Done => {
+                    if light && node.children.len() > 1 {
+                        self.mend_leaf(node, at);
+                    }
+                    return Ok(());
+                }
+            }
+        }
+    }
+
+    fn change_leaf(&self, state: &mut Owned<'_>, key: &[u8], change: Change<'_>) -> Result<Fit> {
+        loop {
+            let outcome = state.data_mut().apply(&self.budget, key, change, Floor::Open);
+            state.recharge();
+            match outcome {
+                Outcome::Done => return Ok(Fit::Done),
+                Outcome::TooFull => return Ok(Fit::TooFull),
+                Outcome::Load(cell) => {
+                    self.load_overflow(&cell)?;
+                }
+                Outcome::TooLight => unreachable!("the floor is open"),
+            }
+        }
+    }
+
+    /// The node in a slot, loaded if it must be. Only where an error can be answered or the
+    /// commit has loaded everything before.
+    fn fill<'c>(&self, child: &'c mut Child, level: u8) -> Result<&'c mut Node> {
+        if child.cell.get().is_none() {
+            let pointer = child.disk.expect("invariant: a slot without a cell has a pointer");
+            child.cell = self.load(pointer, level)?.into();
+        }
+        Ok(child.cell.get_mut().expect("invariant: the slot was filled"))
+    }
+
+    /// Makes the interior node in a slot this tree's own, and changed.
+    pub(crate) fn own_interior<'c>(
+        &self,
+        child: &'c mut Child,
+        level: u8,
+    ) -> Result<&'c mut Interior> {
+        self.fill(child, level)?;
+        child.disk = None;
+        let Some(Node::Interior(shared)) = child.cell.get_mut() else {
+            unreachable!("nodes above level 0 are interior")
+        };
+        if Arc::get_mut(shared).is_none() {
+            // Perhaps only the map of known cells stands in the way.
+            if let Some(pointer) = shared.disk.get() {
+                self.forget(*pointer);
+            }
+            if Arc::get_mut(shared).is_none() {
+                *shared = Arc::new(shared.copy());
+            }
+        }
+        let interior = Arc::get_mut(shared).expect("invariant: a new node has one owner");
+        interior.disk.take();
+        Ok(interior)
+    }
+
+    /// Makes the leaf in a slot this tree's own, resident and changed.
+    pub(crate) fn own_leaf<'c>(&self, child: &'c mut Child) -> Result<Owned<'c>> {
+        self.fill(child, 0)?;
+        child.disk = None;
+        let Some(Node::Leaf(shared)) = child.cell.get_mut() else {
+            unreachable!("nodes of level 0 are leaves")
+        };
+        loop {
+            let mut state = shared.latch.write();
+            if let Some(pointer) = state.disk {
+                if state.data.is_none() {
+                    drop(state);
+                    self.load_leaf(shared, pointer)?;
+                    continue;
+                }
+                // From here on nobody finds the cell by its pointer; who did so before is counted.
+                self.forget(pointer);
+            }
+            if Arc::strong_count(shared) == 1 {
+                state.set_disk(None);
+                break;
+            }
+            let data = state.data.clone().expect("invariant: a leaf without content is on disk");
+            drop(state);
+            *shared = Arc::new(LeafCell::new(&self.budget, data, None));
+        }
+        Ok(shared.latch.write())
+    }
+
+    /// Puts a root with one child above the root.
+    pub(crate) fn push_root(&self, root: &mut Root) {
+        assert!(root.level < format::node::LEVEL_MAX, "a tree higher than any medium");
+        let child = std::mem::take(&mut root.child);
+        root.level += 1;
+        let interior =
+            Interior::new(&self.budget, root.level, Entries::default(), vec![child], None);
+        root.child = Child::in_memory(Node::Interior(Arc::new(interior)));
+    }
+
+    /// Removes roots that have one child.
+    pub(crate) fn pull_root(&self, root: &mut Root) -> Result<()> {
+        while root.level > 0 {
+            let interior = self.own_interior(&mut root.child, root.level)?;
+            if interior.children.len() > 1 {
+                break;
+            }
+            let only = interior.children.pop().expect("invariant: a node has children");
+            root.child = only;
+            root.level -= 1;
+        }
+        Ok(())
+    }
+}
+
+/// Whether a change fitted into its leaf.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Fit {
+    Done,
+    TooFull,
+}

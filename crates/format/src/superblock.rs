@@ -1,0 +1,168 @@
+//! The superblock: where a checkpoint's state begins (`docs/format/superblock.md`).
+//!
+//! Two files hold one each and are written in turn, so that a torn write leaves the other.
+
+use crate::layout::{Field, size_of};
+use crate::{Malformed, Pointer, Reader, Writer};
+
+/// What every superblock starts with.
+pub const MAGIC: [u8; 8] = *b"PANDOSUP";
+/// The newest version that this program writes and reads.
+pub const VERSION: u32 = 1;
+/// Bytes of a superblock: less than a sector, and still nothing relies on that.
+pub const SUPERBLOCK_BYTES: usize = 128;
+
+/// Where the fields lie.
+pub const LAYOUT: &[Field] = &[
+    Field::fixed("magic", "bytes", 8),
+    Field::fixed("version", "u32 LE", 4),
+    Field::fixed("checksum", "u32 LE", 4),
+    Field::fixed("volume", "bytes", 16),
+    Field::fixed("generation", "u64 LE", 8),
+    Field::fixed("lsn", "u64 LE", 8),
+    Field::fixed("groups", "u64 LE", 8),
+    Field::fixed("next_trash", "u64 LE", 8),
+    Field::fixed("time", "i64 LE", 8),
+    Field::fixed("directory", "pointer", 12),
+    Field::fixed("catalog", "pointer", 12),
+    Field::fixed("catalog_level", "u8", 1),
+    Field::fixed("reserved", "zeros", 31),
+];
+
+const _: () = assert!(size_of(LAYOUT) == SUPERBLOCK_BYTES);
+
+/// The checksum covers what stands before and behind it.
+const CHECKSUM: usize = 12;
+const VOLUME: usize = 16;
+const RESERVED_BYTES: usize = 31;
+
+const STRUCTURE: &str = "superblock";
+
+/// Where a checkpoint's state begins.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Superblock {
+    /// The volume's id.
+    pub volume: [u8; 16],
+    /// Number of the checkpoint, from 1.
+    pub generation: u64,
+    /// The last log record that the state contains.
+    pub lsn: u64,
+    /// Groups of the nodes file.
+    pub groups: u64,
+    /// Number of the next trash record.
+    pub next_trash: u64,
+    /// Wall-clock time, in nanoseconds since 1970.
+    pub time: i64,
+    /// The directory of the free-space map.
+    pub directory: Pointer,
+    /// Root of the catalog.
+    pub catalog: Pointer,
+    /// Its level.
+    pub catalog_level: u8,
+}
+
+/// What a superblock turned out to be.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Decoded {
+    /// One that this program reads.
+    Superblock(Superblock),
+    /// One of a newer format, of this version.
+    Newer(u32),
+}
+
+impl Superblock {
+    /// Its bytes.
+    pub fn encode(&self) -> Vec<u8> {
+        let mut rest = Vec::with_capacity(SUPERBLOCK_BYTES);
+        rest.raw(&self.volume);
+        rest.put_u64(self.generation);
+        rest.put_u64(self.lsn);
+        rest.put_u64(self.groups);
+        rest.put_u64(self.next_trash);
+        rest.put_i64(self.time);
+        self.directory.encode(&mut rest);
+        self.catalog.encode(&mut rest);
+        rest.put_u8(self.catalog_level);
+        rest.raw(&[0; RESERVED_BYTES]);
+        let mut out = Vec::with_capacity(SUPERBLOCK_BYTES);
+        out.raw(&MAGIC);
+        out.put_u32(VERSION);
+        let sum = crc32c::crc32c_append(crc32c::crc32c(&out), &rest);
+        out.put_u32(sum);
+        out.raw(&rest);
+        out
+    }
+
+    /// Reads and checks. One of a newer version is recognised by magic and version only.
+    pub fn decode(bytes: &[u8]) -> Result<Decoded, Malformed> {
+        let mut reader = Reader::new(STRUCTURE, bytes);
+        let start = reader.clone();
+        let magic: [u8; 8] = reader.array()?;
+        if magic != MAGIC {
+            return Err(start.malformed("PANDOSUP", format!("{magic:02x?}")));
+        }
+        let version = reader.u32()?;
+        let stated = reader.u32()?;
+        let head = bytes.get(..CHECKSUM).unwrap_or_default();
+        let rest = bytes.get(VOLUME..SUPERBLOCK_BYTES).unwrap_or_default();
+        let sum = crc32c::crc32c_append(crc32c::crc32c(head), rest);
+        if version > VERSION {
+            // A flipped bit must not make a superblock look newer.
+            return if sum == stated {
+                Ok(Decoded::Newer(version))
+            } else {
+                Err(start.malformed("a superblock's checksum", format!("version {version}")))
+            };
+        }
+        if bytes.len() < SUPERBLOCK_BYTES || sum != stated {
+            return Err(start.malformed("a superblock's checksum", format!("{sum:08x}")));
+        }
+        let superblock = Superblock {
+            volume: reader.array()?,
+            generation: reader.u64()?,
+            lsn: reader.u64()?,
+            groups: reader.u64()?,
+            next_trash: reader.u64()?,
+            time: reader.i64()?,
+            directory: Pointer::decode(&mut reader)?,
+            catalog: Pointer::decode(&mut reader)?,
+            catalog_level: reader.u8()?,
+        };
+        if superblock.catalog_level > crate::node::LEVEL_MAX {
+            return Err(reader.malformed("a level", superblock.catalog_level.to_string()));
+        }
+        Ok(Decoded::Superblock(superblock))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_flipped_bit_is_seen() {
+        let at = |unit| Pointer { unit, units: 2, overflows: false, checksum: 3 };
+        let superblock = Superblock {
+            volume: [7; 16],
+            generation: 4,
+            lsn: 99,
+            groups: 1,
+            next_trash: 6,
+            time: -5,
+            directory: at(1),
+            catalog: at(8),
+            catalog_level: 2,
+        };
+        let bytes = superblock.encode();
+        assert_eq!(bytes.len(), SUPERBLOCK_BYTES);
+        assert_eq!(Superblock::decode(&bytes), Ok(Decoded::Superblock(superblock)));
+        for bit in 0..bytes.len() * 8 {
+            let mut bad = bytes.clone();
+            bad[bit / 8] ^= 1 << (bit % 8);
+            assert!(Superblock::decode(&bad).is_err(), "bit {bit}");
+        }
+        for length in 0..bytes.len() {
+            assert!(Superblock::decode(&bytes[..length]).is_err());
+        }
+    }
+}
