@@ -186,6 +186,8 @@ fn refusal(words: &str) -> MountError {
     let words = words.trim();
     if words.contains("user_allow_other") {
         MountError::AllowOther
+    } else if words.contains("failed to open /dev/fuse: Permission denied") {
+        MountError::DeviceClosed
     } else if words.contains("device not found") || words.contains("No such device") {
         MountError::NoFuse
     } else if words.contains("Operation not permitted") {

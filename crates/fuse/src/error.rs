@@ -31,6 +31,12 @@ pub enum MountError {
          --cap-add SYS_ADMIN`"
     )]
     NotPermitted(String),
+    /// Ordinary users may not open the device, which their mounts need.
+    #[error(
+        "/dev/fuse can be opened by root only: as root, `chmod 666 /dev/fuse` (what distributions \
+         set), or mount as root"
+    )]
+    DeviceClosed,
     /// An ordinary user asked for `allow_other`, which the machine does not allow.
     #[error(
         "allow_other is not permitted to ordinary users: add the line `user_allow_other` to \

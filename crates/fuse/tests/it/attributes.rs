@@ -1,0 +1,145 @@
+//! Attributes, times, extended attributes, set-id bits, room.
+
+use std::fs::Permissions;
+use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt};
+
+use rustix::fs::{AtFlags, CWD, Timespec, Timestamps, XattrFlags};
+use rustix::io::Errno;
+
+use crate::memory::ROOT_SHOWN;
+use crate::rig::{NOBODY, as_user, mounted};
+
+const CAPABILITY: &str = "security.capability";
+
+#[test]
+fn modes_and_owners_change() {
+    let Some(rig) = mounted("") else { return };
+    rig.write("f", b"");
+    std::fs::set_permissions(rig.path("f"), Permissions::from_mode(0o1604)).unwrap();
+    std::os::unix::fs::chown(rig.path("f"), Some(12), Some(34)).unwrap();
+    let found = std::fs::metadata(rig.path("f")).unwrap();
+    assert_eq!((found.mode(), found.uid(), found.gid()), (0o101_604, 12, 34));
+    assert_eq!(std::fs::metadata(rig.path("")).unwrap().ino(), ROOT_SHOWN);
+}
+
+#[test]
+fn times_have_nanoseconds_and_reach_back_before_1970() {
+    let Some(rig) = mounted("") else { return };
+    rig.write("f", b"");
+    let time = |tv_sec, tv_nsec| Timespec { tv_sec, tv_nsec };
+    let cases = [
+        (time(1_700_000_000, 123_456_789), time(1, 1)),
+        (time(-2, 800_000_000), time(-1, 0)),
+        (time(0, 0), time(9_223_372_035, 999_999_999)),
+    ];
+    for (atime, mtime) in cases {
+        let times = Timestamps { last_access: atime, last_modification: mtime };
+        rustix::fs::utimensat(CWD, rig.path("f"), &times, AtFlags::empty()).unwrap();
+        let found = std::fs::metadata(rig.path("f")).unwrap();
+        assert_eq!((found.atime(), found.atime_nsec()), (atime.tv_sec, atime.tv_nsec));
+        assert_eq!((found.mtime(), found.mtime_nsec()), (mtime.tv_sec, mtime.tv_nsec));
+    }
+}
+
+#[test]
+fn times_out_of_range_harm_nobody() {
+    let Some(rig) = mounted("") else { return };
+    rig.write("f", b"x");
+    for tv_sec in [i64::MIN, i64::MIN + 1, i64::MAX] {
+        let time = Timespec { tv_sec, tv_nsec: 999_999_999 };
+        let times = Timestamps { last_access: time, last_modification: time };
+        rustix::fs::utimensat(CWD, rig.path("f"), &times, AtFlags::empty()).unwrap();
+        assert_eq!(rig.read("f"), b"x", "the mount serves on after {tv_sec}");
+    }
+}
+
+#[test]
+fn extended_attributes() {
+    let Some(rig) = mounted("") else { return };
+    rig.write("f", b"");
+    let path = rig.path("f");
+    let set = |value: &[u8], how| rustix::fs::setxattr(&path, "user.k", value, how);
+    assert_eq!(set(b"v", XattrFlags::REPLACE), Err(Errno::NODATA));
+    set(b"value", XattrFlags::CREATE).unwrap();
+    assert_eq!(set(b"v", XattrFlags::CREATE), Err(Errno::EXIST));
+    assert_eq!(rustix::fs::getxattr_query(&path, "user.k"), Ok(5));
+    let mut short = [0; 3];
+    assert_eq!(rustix::fs::getxattr(&path, "user.k", &mut short), Err(Errno::RANGE));
+    let mut room = [0; 64];
+    assert_eq!(rustix::fs::getxattr(&path, "user.k", &mut room), Ok(5));
+    assert_eq!(&room[..5], b"value");
+    set(b"", XattrFlags::empty()).unwrap();
+    assert_eq!(rustix::fs::getxattr(&path, "user.k", &mut room), Ok(0));
+    assert_eq!(rustix::fs::listxattr_query(&path), Ok(7));
+    assert_eq!(rustix::fs::listxattr(&path, &mut room), Ok(7));
+    assert_eq!(&room[..7], b"user.k\0");
+    rustix::fs::removexattr(&path, "user.k").unwrap();
+    assert_eq!(rustix::fs::getxattr(&path, "user.k", &mut room), Err(Errno::NODATA));
+    let long = vec![b'l'; 65536];
+    rustix::fs::setxattr(&path, "user.long", &long, XattrFlags::empty()).unwrap();
+    let mut room = vec![0; 65536];
+    assert_eq!(rustix::fs::getxattr(&path, "user.long", &mut room), Ok(65536));
+}
+
+#[test]
+fn set_id_bits_end_with_a_write_a_truncation_and_a_change_of_owner() {
+    let Some(rig) = mounted("allow_other") else { return };
+    let path = rig.path("program");
+    let mode = || std::fs::metadata(&path).unwrap().mode() & 0o7777;
+    let mut version_2 = [0; 20];
+    version_2[3] = 2;
+    version_2[4] = 1;
+    let arm = || {
+        std::os::unix::fs::chown(&path, Some(NOBODY), Some(NOBODY)).unwrap();
+        std::fs::set_permissions(&path, Permissions::from_mode(0o6755)).unwrap();
+        rustix::fs::setxattr(&path, CAPABILITY, &version_2, XattrFlags::empty()).unwrap();
+    };
+    let capable = || rustix::fs::getxattr(&path, CAPABILITY, &mut [0; 64]).is_ok();
+    rig.write("program", b"code");
+
+    arm();
+    assert!(capable());
+    as_user(NOBODY, &[], || {
+        let file = std::fs::File::options().write(true).open(&path).unwrap();
+        file.write_all_at(b"C", 0).unwrap();
+    });
+    assert_eq!((mode(), capable()), (0o755, false), "a write");
+
+    arm();
+    as_user(NOBODY, &[], || {
+        std::fs::File::options().write(true).open(&path).unwrap().set_len(1).unwrap();
+    });
+    assert_eq!((mode(), capable()), (0o755, false), "a truncation");
+
+    arm();
+    std::os::unix::fs::chown(&path, Some(1), None).unwrap();
+    assert_eq!((mode(), capable()), (0o755, false), "a change of owner");
+}
+
+#[test]
+fn room_is_shown() {
+    let Some(rig) = mounted("") else { return };
+    let room = rustix::fs::statvfs(rig.path("")).unwrap();
+    assert_eq!((room.f_bsize, room.f_frsize, room.f_blocks), (4096, 4096, 1000));
+    assert_eq!((room.f_bfree, room.f_bavail, room.f_files), (600, 500, 77));
+    assert_eq!(room.f_namemax, 255);
+}
+
+#[test]
+fn relatime_brings_the_time_of_last_read_up_to_date() {
+    for (options, moves) in [("relatime", true), ("noatime", false)] {
+        let Some(rig) = mounted(options) else { return };
+        rig.write("f", b"text");
+        let old = Timespec { tv_sec: 1000, tv_nsec: 0 };
+        let times = Timestamps { last_access: old, last_modification: old };
+        rustix::fs::utimensat(CWD, rig.path("f"), &times, AtFlags::empty()).unwrap();
+        let file = std::fs::File::open(rig.path("f")).unwrap();
+        // The kernel has the contents since they were written and would not ask for them.
+        rustix::fs::fadvise(&file, 0, None, rustix::fs::Advice::DontNeed).unwrap();
+        rig.read("f");
+        let caller = inode::Caller::root();
+        let node = inode::NodeId(std::fs::metadata(rig.path("f")).unwrap().ino());
+        let found = fs::FileSystem::getattr(&*rig.fs, &caller, node).unwrap();
+        assert_eq!(found.atime.0 != 1_000_000_000_000, moves, "{options}");
+    }
+}

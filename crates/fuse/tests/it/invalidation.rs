@@ -1,0 +1,138 @@
+//! Changes behind the kernel's back are seen at once, and reporting them never blocks.
+
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use inode::NodeId;
+
+use crate::memory::{MemoryFs, ROOT_SHOWN};
+use crate::rig::{Rig, mounted, mounted_with};
+
+const PATIENCE: Duration = Duration::from_secs(10);
+
+fn settle(rig: &Rig) {
+    assert!(rig.mount.settle(PATIENCE), "invalidations are stuck");
+}
+
+#[test]
+fn a_name_that_changes_its_meaning_is_looked_up_again() {
+    let Some(rig) = mounted("") else { return };
+    rig.write("f", b"old");
+    assert_eq!(rig.read("f"), b"old");
+    rig.fs.put_behind(NodeId::ROOT, b"f", b"renewed");
+    assert_eq!(rig.read("f"), b"old", "the kernel's cache is what is tested");
+    rig.fs.report().entry(NodeId::ROOT, b"f");
+    settle(&rig);
+    assert_eq!(rig.read("f"), b"renewed");
+}
+
+#[test]
+fn the_root_is_known_by_its_shown_number_too() {
+    let Some(rig) = mounted("") else { return };
+    rig.write("f", b"old");
+    std::fs::metadata(rig.path("")).unwrap();
+    std::fs::metadata(rig.path("f")).unwrap();
+    rig.fs.put_behind(NodeId::ROOT, b"f", b"renewed");
+    rig.fs.report().entry(NodeId(ROOT_SHOWN), b"f");
+    settle(&rig);
+    assert_eq!(rig.read("f"), b"renewed");
+}
+
+#[test]
+fn a_name_that_was_missing_is_found_when_it_appears_and_gone_when_it_goes() {
+    let Some(rig) = mounted("") else { return };
+    assert!(!rig.path("f").exists());
+    let asked = rig.fs.lookups.load(Ordering::Relaxed);
+    assert!(!rig.path("f").exists());
+    assert_eq!(rig.fs.lookups.load(Ordering::Relaxed), asked, "its absence is remembered");
+    rig.fs.put_behind(NodeId::ROOT, b"f", b"here");
+    rig.fs.report().entry(NodeId::ROOT, b"f");
+    settle(&rig);
+    assert_eq!(rig.read("f"), b"here");
+    rig.fs.detach_behind(NodeId::ROOT, b"f");
+    rig.fs.report().entry(NodeId::ROOT, b"f");
+    settle(&rig);
+    assert!(!rig.path("f").exists());
+}
+
+#[test]
+fn a_listing_shows_names_that_nobody_ever_looked_up() {
+    let Some(rig) = mounted("") else { return };
+    let names = || std::fs::read_dir(rig.path("")).unwrap().count();
+    rig.write("first", b"");
+    assert_eq!((names(), names()), (1, 1));
+    for (number, name) in ["second", "third"].into_iter().enumerate() {
+        rig.fs.put_behind(NodeId::ROOT, name.as_bytes(), b"");
+        rig.fs.report().entry(NodeId::ROOT, name.as_bytes());
+        settle(&rig);
+        assert_eq!(names(), number + 2);
+    }
+}
+
+#[test]
+fn contents_and_attributes_that_change_are_read_again() {
+    let Some(rig) = mounted("") else { return };
+    rig.write("f", b"old contents");
+    assert_eq!(rig.read("f"), b"old contents");
+    let node = {
+        use std::os::unix::fs::MetadataExt;
+        NodeId(std::fs::metadata(rig.path("f")).unwrap().ino())
+    };
+    rig.fs.rewrite_behind(node, b"NEW CONTENTS");
+    assert_eq!(rig.read("f"), b"old contents", "the kernel's cache is what is tested");
+    rig.fs.report().node(node);
+    settle(&rig);
+    assert_eq!(rig.read("f"), b"NEW CONTENTS");
+    rig.fs.rewrite_behind(node, b"longer than it was before");
+    rig.fs.report().node(node);
+    settle(&rig);
+    assert_eq!(std::fs::metadata(rig.path("f")).unwrap().len(), 25);
+    assert_eq!(rig.read("f"), b"longer than it was before");
+}
+
+#[test]
+fn a_flood_of_names_becomes_all_names() {
+    let Some(rig) = mounted("") else { return };
+    rig.write("f", b"old");
+    assert_eq!(rig.read("f"), b"old");
+    rig.fs.put_behind(NodeId::ROOT, b"f", b"renewed");
+    let report = rig.fs.report();
+    for name in 0..100_000 {
+        report.entry(NodeId::ROOT, format!("elsewhere-{name}").as_bytes());
+    }
+    report.entry(NodeId::ROOT, b"f");
+    settle(&rig);
+    assert_eq!(rig.read("f"), b"renewed");
+}
+
+#[test]
+fn when_the_root_is_another_directory_everything_below_is_looked_up_again() {
+    let Some(rig) = mounted("") else { return };
+    std::fs::create_dir(rig.path("d")).unwrap();
+    rig.write("d/f", b"old");
+    assert_eq!(rig.read("d/f"), b"old");
+    rig.fs.detach_behind(NodeId::ROOT, b"d");
+    rig.fs.put_behind(NodeId::ROOT, b"d", b"a file now");
+    rig.fs.report().node(NodeId::ROOT);
+    settle(&rig);
+    assert_eq!(rig.read("d"), b"a file now");
+}
+
+#[test]
+fn reports_from_within_requests_do_not_block_them() {
+    let mut fs = MemoryFs::new();
+    fs.report_own_names = true;
+    let Some(rig) = mounted_with("threads=1", fs) else { return };
+    std::thread::scope(|scope| {
+        for thread in 0..4 {
+            let rig = &rig;
+            scope.spawn(move || {
+                for file in 0..500 {
+                    rig.write(&format!("t{thread}-{file}"), b"x");
+                }
+            });
+        }
+    });
+    settle(&rig);
+    assert_eq!(std::fs::read_dir(rig.path("")).unwrap().count(), 2000);
+}

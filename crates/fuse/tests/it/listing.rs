@@ -1,0 +1,91 @@
+//! Listings: large ones, changing ones, `.` and `..`.
+
+use std::collections::BTreeSet;
+use std::os::unix::fs::MetadataExt;
+
+use inode::NodeId;
+
+use crate::memory::ROOT_SHOWN;
+use crate::rig::mounted;
+
+#[test]
+fn a_hundred_thousand_entries_are_listed_once_each() {
+    let Some(rig) = mounted("") else { return };
+    for file in 0..100_000 {
+        rig.fs.put_behind(NodeId::ROOT, format!("file-{file:06}").as_bytes(), b"");
+    }
+    rig.fs.report().node(NodeId::ROOT);
+    for round in ["from the file system", "from the kernel's cache"] {
+        let mut seen = BTreeSet::new();
+        for entry in std::fs::read_dir(rig.path("")).unwrap() {
+            assert!(seen.insert(entry.unwrap().file_name()), "listed twice, {round}");
+        }
+        assert_eq!(seen.len(), 100_000, "{round}");
+    }
+    let attributes = std::fs::read_dir(rig.path("")).unwrap();
+    let files = attributes.filter(|entry| entry.as_ref().unwrap().metadata().unwrap().is_file());
+    assert_eq!(files.count(), 100_000);
+}
+
+#[test]
+fn entries_that_stay_are_listed_while_others_come_and_go() {
+    let Some(rig) = mounted("") else { return };
+    for file in 0..5000 {
+        rig.fs.put_behind(NodeId::ROOT, format!("stay-{file}").as_bytes(), b"");
+        rig.fs.put_behind(NodeId::ROOT, format!("go-{file}").as_bytes(), b"");
+    }
+    let listing = std::fs::read_dir(rig.path("")).unwrap();
+    let mut stay = 0;
+    let mut turn = 0;
+    for entry in listing {
+        let name = entry.unwrap().file_name().into_string().unwrap();
+        stay += u32::from(name.starts_with("stay-"));
+        if turn < 5000 {
+            std::fs::remove_file(rig.path(&format!("go-{turn}"))).unwrap();
+            rig.write(&format!("new-{turn}"), b"");
+            turn += 1;
+        }
+    }
+    assert_eq!(stay, 5000);
+}
+
+#[test]
+fn dots_show_the_numbers_of_their_directories() {
+    let Some(rig) = mounted("") else { return };
+    std::fs::create_dir_all(rig.path("d/e")).unwrap();
+    let outer = std::fs::metadata(rig.path("d")).unwrap().ino();
+    let inner = std::fs::metadata(rig.path("d/e")).unwrap().ino();
+    let numbers = |path: &str| {
+        let file = std::fs::File::open(rig.path(path)).unwrap();
+        let mut numbers = [0; 2];
+        for entry in rustix::fs::Dir::read_from(&file).unwrap() {
+            let entry = entry.unwrap();
+            match entry.file_name().to_bytes() {
+                b"." => numbers[0] = entry.ino(),
+                b".." => numbers[1] = entry.ino(),
+                _ => {}
+            }
+        }
+        numbers
+    };
+    assert_eq!(numbers("d/e"), [inner, outer]);
+    assert_eq!(numbers("d"), [outer, ROOT_SHOWN]);
+    assert_eq!(numbers("")[0], ROOT_SHOWN);
+    // Nothing was looked up on the way that is not given back.
+    std::fs::remove_dir(rig.path("d/e")).unwrap();
+    std::fs::remove_dir(rig.path("d")).unwrap();
+    rig.eventually("only the root is left", |fs| fs.nodes() == 1);
+}
+
+#[test]
+fn an_own_change_shows_in_the_next_listing() {
+    let Some(rig) = mounted("") else { return };
+    let names = || std::fs::read_dir(rig.path("")).unwrap().count();
+    assert_eq!(names(), 0);
+    assert_eq!(names(), 0, "the kernel keeps it");
+    rig.write("one", b"");
+    assert_eq!(names(), 1);
+    std::fs::rename(rig.path("one"), rig.path("two")).unwrap();
+    let only = std::fs::read_dir(rig.path("")).unwrap().next().unwrap().unwrap();
+    assert_eq!(only.file_name(), "two");
+}

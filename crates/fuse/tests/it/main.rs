@@ -1,0 +1,16 @@
+//! The adapter through the kernel: real mounts of a file system in memory.
+//!
+//! They need /dev/fuse and the right to mount, and fail where these are missing, unless
+//! `SKIP_FUSE=REASON` says that this is known.
+
+#![expect(clippy::disallowed_methods, reason = "a mount is used as any program uses it")]
+
+mod attributes;
+mod contents;
+mod invalidation;
+mod listing;
+mod memory;
+mod names;
+mod places;
+mod rig;
+mod users;

@@ -1,0 +1,499 @@
+//! A file system in memory that answers the calls of the namespace, for mounts in tests. It keeps
+//! look-up counts exactly, checks permissions where it is told to, and lets a test change things
+//! behind the kernel's back.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use device::{Clock, SystemClock, Timestamp};
+use fs::{
+    DirEntry, Entry, FileSystem, FsResult, Invalidate, NewNode, RenameMode, SetXattr, StatFs,
+    SyncScope, WalkControl,
+};
+use inode::{Attr, Caller, Enforce, FsError, Kind, NodeId, SetAttr, SetTime};
+use parking_lot::Mutex;
+
+pub(crate) struct MemoryFs {
+    state: Mutex<State>,
+    invalidate: Mutex<Option<Arc<dyn Invalidate>>>,
+    clock: SystemClock,
+    /// Reports every new name as if somebody else had made it, from within the call.
+    pub(crate) report_own_names: bool,
+    pub(crate) fsyncs: AtomicUsize,
+    pub(crate) lookups: AtomicUsize,
+    pub(crate) opens: AtomicUsize,
+    /// Answers reads with damage.
+    pub(crate) damaged: std::sync::atomic::AtomicBool,
+}
+
+#[derive(Default)]
+struct State {
+    nodes: BTreeMap<u64, Node>,
+    next: u64,
+    next_cookie: u64,
+}
+
+struct Node {
+    attr: Attr,
+    parent: u64,
+    lookups: u64,
+    bytes: Vec<u8>,
+    names: BTreeMap<Vec<u8>, u64>,
+    entries: BTreeMap<u64, (Vec<u8>, u64)>,
+    xattrs: BTreeMap<Vec<u8>, Vec<u8>>,
+}
+
+const ROOT: u64 = 1;
+/// What the root shows as its number: not the handle.
+pub(crate) const ROOT_SHOWN: u64 = (1 << 40) + 1;
+
+impl State {
+    fn node(&mut self, node: NodeId) -> FsResult<&mut Node> {
+        self.nodes.get_mut(&node.0).ok_or(FsError::Stale)
+    }
+
+    fn child(&mut self, parent: NodeId, name: &[u8]) -> FsResult<u64> {
+        let directory = self.node(parent)?;
+        match name {
+            b"." => Ok(parent.0),
+            b".." => Ok(directory.parent),
+            _ if directory.attr.kind != Kind::Directory => Err(FsError::NotDirectory),
+            _ => {
+                let cookie = directory.names.get(name).ok_or(FsError::NotFound)?;
+                Ok(directory.entries[cookie].1)
+            }
+        }
+    }
+
+    fn attach(&mut self, parent: NodeId, name: &[u8], node: u64) -> FsResult<()> {
+        if name.len() > 255 {
+            return Err(FsError::NameTooLong);
+        }
+        self.next_cookie += 1;
+        let cookie = self.next_cookie + 2;
+        let directory = self.node(parent)?;
+        if directory.names.contains_key(name) {
+            return Err(FsError::Exists);
+        }
+        directory.names.insert(name.to_vec(), cookie);
+        directory.entries.insert(cookie, (name.to_vec(), node));
+        Ok(())
+    }
+
+    fn detach(&mut self, parent: NodeId, name: &[u8]) -> FsResult<u64> {
+        let directory = self.node(parent)?;
+        let cookie = directory.names.remove(name).ok_or(FsError::NotFound)?;
+        Ok(directory.entries.remove(&cookie).expect("both maps have it").1)
+    }
+
+    fn drop_link(&mut self, node: u64) {
+        if let Some(found) = self.nodes.get_mut(&node) {
+            let directory = found.attr.kind == Kind::Directory;
+            found.attr.nlink = if directory { 0 } else { found.attr.nlink - 1 };
+            self.reap(node);
+        }
+    }
+
+    fn reap(&mut self, node: u64) {
+        if self.nodes.get(&node).is_some_and(|found| found.attr.nlink == 0 && found.lookups == 0) {
+            self.nodes.remove(&node);
+        }
+    }
+
+    fn entry(&mut self, node: u64) -> FsResult<Entry> {
+        let found = self.node(NodeId(node))?;
+        found.lookups += 1;
+        Ok(Entry { node: NodeId(node), attr: found.attr })
+    }
+}
+
+impl MemoryFs {
+    pub(crate) fn new() -> MemoryFs {
+        let fs = MemoryFs {
+            state: Mutex::new(State { next: 100, ..State::default() }),
+            invalidate: Mutex::new(None),
+            clock: SystemClock::new(),
+            report_own_names: false,
+            fsyncs: AtomicUsize::new(0),
+            lookups: AtomicUsize::new(0),
+            opens: AtomicUsize::new(0),
+            damaged: std::sync::atomic::AtomicBool::new(false),
+        };
+        let mut root = fs.fresh(ROOT, Kind::Directory, 0o755, &Caller::root());
+        root.attr.node = NodeId(ROOT_SHOWN);
+        fs.state.lock().nodes.insert(ROOT, root);
+        fs
+    }
+
+    fn fresh(&self, number: u64, kind: Kind, mode: u32, caller: &Caller) -> Node {
+        let now = self.clock.now();
+        let attr = Attr {
+            node: NodeId(number),
+            kind,
+            mode,
+            nlink: if kind == Kind::Directory { 2 } else { 1 },
+            uid: caller.uid,
+            gid: caller.gid,
+            rdev: 0,
+            size: 0,
+            blocks: 0,
+            atime: now,
+            mtime: now,
+            ctime: now,
+            btime: now,
+        };
+        Node {
+            attr,
+            parent: ROOT,
+            lookups: 0,
+            bytes: Vec::new(),
+            names: BTreeMap::new(),
+            entries: BTreeMap::new(),
+            xattrs: BTreeMap::new(),
+        }
+    }
+
+    fn make(
+        &self,
+        caller: &Caller,
+        parent: NodeId,
+        name: &[u8],
+        new: &NewNode,
+        bytes: &[u8],
+    ) -> FsResult<Entry> {
+        self.check(caller, parent, 0o3)?;
+        let mut state = self.state.lock();
+        state.next += 1;
+        let number = state.next;
+        let mut node = self.fresh(number, new.kind, new.mode, caller);
+        node.parent = parent.0;
+        node.attr.rdev = new.rdev;
+        node.attr.size = bytes.len() as u64;
+        node.bytes = bytes.to_vec();
+        state.attach(parent, name, number)?;
+        state.nodes.insert(number, node);
+        let entry = state.entry(number);
+        drop(state);
+        if self.report_own_names {
+            self.report().entry(parent, name);
+            self.report().node(parent);
+        }
+        entry
+    }
+
+    fn check(&self, caller: &Caller, node: NodeId, mask: u32) -> FsResult<()> {
+        if caller.enforce == Enforce::Kernel || caller.is_root() {
+            return Ok(());
+        }
+        let attr = self.state.lock().node(node)?.attr;
+        let bits = if caller.uid == attr.uid {
+            attr.mode >> 6
+        } else if caller.in_group(attr.gid) {
+            attr.mode >> 3
+        } else {
+            attr.mode
+        };
+        if mask & !bits & 7 == 0 { Ok(()) } else { Err(FsError::AccessDenied) }
+    }
+
+    pub(crate) fn report(&self) -> Arc<dyn Invalidate> {
+        self.invalidate.lock().clone().expect("the mount registers itself")
+    }
+
+    /// Puts a file where the kernel does not see it happen, in place of what was there.
+    pub(crate) fn put_behind(&self, parent: NodeId, name: &[u8], bytes: &[u8]) -> NodeId {
+        self.detach_behind(parent, name);
+        let new = NewNode { kind: Kind::File, mode: 0o644, rdev: 0 };
+        let entry = self.make(&Caller::root(), parent, name, &new, bytes).unwrap();
+        self.forget(entry.node, 1);
+        entry.node
+    }
+
+    pub(crate) fn detach_behind(&self, parent: NodeId, name: &[u8]) {
+        let mut state = self.state.lock();
+        if let Ok(old) = state.detach(parent, name) {
+            state.drop_link(old);
+        }
+    }
+
+    pub(crate) fn rewrite_behind(&self, node: NodeId, bytes: &[u8]) {
+        let mut state = self.state.lock();
+        let found = state.node(node).unwrap();
+        found.bytes = bytes.to_vec();
+        found.attr.size = bytes.len() as u64;
+    }
+
+    pub(crate) fn nodes(&self) -> usize {
+        self.state.lock().nodes.len()
+    }
+
+    fn list(
+        &self,
+        directory: NodeId,
+        cookie: u64,
+        plus: bool,
+        take: &mut dyn FnMut(&DirEntry<'_>) -> WalkControl,
+    ) -> FsResult<()> {
+        let mut state = self.state.lock();
+        let State { nodes, .. } = &mut *state;
+        let entries: Vec<_> = nodes
+            .get(&directory.0)
+            .ok_or(FsError::Stale)?
+            .entries
+            .range(cookie + 1..)
+            .map(|(cookie, (name, node))| (*cookie, name.clone(), *node))
+            .collect();
+        for (cookie, name, number) in entries {
+            let node = nodes.get_mut(&number).expect("named nodes exist");
+            let attr = plus.then_some(&node.attr);
+            let shown =
+                DirEntry { name: &name, node: NodeId(number), kind: node.attr.kind, cookie, attr };
+            if take(&shown) == WalkControl::Stop {
+                break;
+            }
+            node.lookups += u64::from(plus);
+        }
+        Ok(())
+    }
+}
+
+impl FileSystem for MemoryFs {
+    fn lookup(&self, caller: &Caller, parent: NodeId, name: &[u8]) -> FsResult<Entry> {
+        self.lookups.fetch_add(1, Ordering::Relaxed);
+        self.check(caller, parent, 0o1)?;
+        if name.len() > 255 {
+            return Err(FsError::NameTooLong);
+        }
+        let mut state = self.state.lock();
+        let node = state.child(parent, name)?;
+        state.entry(node)
+    }
+
+    fn forget(&self, node: NodeId, lookups: u64) {
+        let mut state = self.state.lock();
+        let found = state.node(node).expect("the kernel forgets what it knows");
+        found.lookups = found.lookups.checked_sub(lookups).expect("no more than it took");
+        state.reap(node.0);
+    }
+
+    fn getattr(&self, _: &Caller, node: NodeId) -> FsResult<Attr> {
+        Ok(self.state.lock().node(node)?.attr)
+    }
+
+    fn setattr(&self, caller: &Caller, node: NodeId, changes: &SetAttr) -> FsResult<Attr> {
+        if changes.size.is_some() {
+            self.check(caller, node, 0o2)?;
+        }
+        let now = self.clock.now();
+        let time = |time| match time {
+            SetTime::Now => now,
+            SetTime::At(time) => time,
+        };
+        let mut state = self.state.lock();
+        let found = state.node(node)?;
+        if let Some(size) = changes.size {
+            found.bytes.resize(size as usize, 0);
+            found.attr.size = size;
+            found.attr.mtime = now;
+        }
+        let attr = &mut found.attr;
+        attr.mode = changes.mode.unwrap_or(attr.mode);
+        attr.uid = changes.uid.unwrap_or(attr.uid);
+        attr.gid = changes.gid.unwrap_or(attr.gid);
+        attr.atime = changes.atime.map_or(attr.atime, time);
+        attr.mtime = changes.mtime.map_or(attr.mtime, time);
+        attr.ctime = now;
+        Ok(*attr)
+    }
+
+    fn access(&self, caller: &Caller, node: NodeId, mask: u32) -> FsResult<()> {
+        self.opens.fetch_add(1, Ordering::Relaxed);
+        self.check(caller, node, mask)
+    }
+
+    fn readlink(&self, _: &Caller, node: NodeId) -> FsResult<Vec<u8>> {
+        Ok(self.state.lock().node(node)?.bytes.clone())
+    }
+
+    fn mknod(
+        &self,
+        caller: &Caller,
+        parent: NodeId,
+        name: &[u8],
+        new: &NewNode,
+    ) -> FsResult<Entry> {
+        self.make(caller, parent, name, new, b"")
+    }
+
+    fn mkdir(&self, caller: &Caller, parent: NodeId, name: &[u8], mode: u32) -> FsResult<Entry> {
+        self.make(caller, parent, name, &NewNode { kind: Kind::Directory, mode, rdev: 0 }, b"")
+    }
+
+    fn symlink(&self, c: &Caller, parent: NodeId, name: &[u8], target: &[u8]) -> FsResult<Entry> {
+        let new = NewNode { kind: Kind::Symlink, mode: 0o777, rdev: 0 };
+        self.make(c, parent, name, &new, target)
+    }
+
+    fn link(&self, _: &Caller, node: NodeId, parent: NodeId, name: &[u8]) -> FsResult<Entry> {
+        let mut state = self.state.lock();
+        state.attach(parent, name, node.0)?;
+        state.node(node)?.attr.nlink += 1;
+        state.entry(node.0)
+    }
+
+    fn unlink(&self, _: &Caller, parent: NodeId, name: &[u8]) -> FsResult<()> {
+        let mut state = self.state.lock();
+        let node = state.detach(parent, name)?;
+        state.drop_link(node);
+        Ok(())
+    }
+
+    fn rmdir(&self, caller: &Caller, parent: NodeId, name: &[u8]) -> FsResult<()> {
+        let child = {
+            let mut state = self.state.lock();
+            let child = state.child(parent, name)?;
+            state.node(NodeId(child))?.names.len()
+        };
+        if child != 0 {
+            return Err(FsError::NotEmpty);
+        }
+        self.unlink(caller, parent, name)
+    }
+
+    fn rename(
+        &self,
+        _: &Caller,
+        from: (NodeId, &[u8]),
+        to: (NodeId, &[u8]),
+        mode: RenameMode,
+    ) -> FsResult<()> {
+        let mut state = self.state.lock();
+        let target = state.child(to.0, to.1);
+        if mode == RenameMode::NoReplace && target.is_ok() {
+            return Err(FsError::Exists);
+        }
+        let moved = state.detach(from.0, from.1)?;
+        if let Ok(old) = target {
+            state.detach(to.0, to.1)?;
+            if mode == RenameMode::Exchange {
+                state.attach(from.0, from.1, old)?;
+            } else {
+                state.drop_link(old);
+            }
+        }
+        state.attach(to.0, to.1, moved)
+    }
+
+    fn read(&self, c: &Caller, node: NodeId, offset: u64, buffer: &mut [u8]) -> FsResult<usize> {
+        assert_eq!(c.enforce, Enforce::Kernel, "rights were checked at open");
+        if self.damaged.load(Ordering::Relaxed) {
+            return Err(FsError::Io("checksum mismatch in data/open/1.seg at 4096".to_owned()));
+        }
+        let mut state = self.state.lock();
+        let bytes = &state.node(node)?.bytes;
+        let from = (offset as usize).min(bytes.len());
+        let length = buffer.len().min(bytes.len() - from);
+        buffer[..length].copy_from_slice(&bytes[from..from + length]);
+        Ok(length)
+    }
+
+    fn write(&self, _: &Caller, node: NodeId, offset: u64, bytes: &[u8]) -> FsResult<()> {
+        let now = self.clock.now();
+        let mut state = self.state.lock();
+        let found = state.node(node)?;
+        let (from, to) = (offset as usize, offset as usize + bytes.len());
+        if found.bytes.len() < to {
+            found.bytes.resize(to, 0);
+        }
+        found.bytes[from..to].copy_from_slice(bytes);
+        found.attr.size = found.bytes.len() as u64;
+        found.attr.blocks = found.attr.size.div_ceil(512);
+        found.attr.mtime = now;
+        Ok(())
+    }
+
+    fn fsync(&self, node: NodeId, _: SyncScope) -> FsResult<()> {
+        self.fsyncs.fetch_add(1, Ordering::Relaxed);
+        self.state.lock().node(node).map(|_| ())
+    }
+
+    fn sync_all(&self) -> FsResult<()> {
+        Ok(())
+    }
+
+    fn readdir(
+        &self,
+        _: &Caller,
+        directory: NodeId,
+        cookie: u64,
+        take: &mut dyn FnMut(&DirEntry<'_>) -> WalkControl,
+    ) -> FsResult<()> {
+        self.list(directory, cookie, false, take)
+    }
+
+    fn readdirplus(
+        &self,
+        _: &Caller,
+        directory: NodeId,
+        cookie: u64,
+        take: &mut dyn FnMut(&DirEntry<'_>) -> WalkControl,
+    ) -> FsResult<()> {
+        self.list(directory, cookie, true, take)
+    }
+
+    fn statfs(&self) -> FsResult<StatFs> {
+        Ok(StatFs {
+            block_bytes: 4096,
+            blocks: 1000,
+            blocks_free: 600,
+            blocks_available: 500,
+            inodes: 77,
+            inodes_free: 33,
+            name_bytes_max: 255,
+        })
+    }
+
+    fn getxattr(&self, _: &Caller, node: NodeId, name: &[u8]) -> FsResult<Vec<u8>> {
+        self.state.lock().node(node)?.xattrs.get(name).cloned().ok_or(FsError::NoAttribute)
+    }
+
+    fn listxattr(&self, _: &Caller, node: NodeId) -> FsResult<Vec<u8>> {
+        let mut state = self.state.lock();
+        let names = state.node(node)?.xattrs.keys();
+        Ok(names.flat_map(|name| name.iter().copied().chain([0])).collect())
+    }
+
+    fn setxattr(
+        &self,
+        _: &Caller,
+        node: NodeId,
+        name: &[u8],
+        value: &[u8],
+        mode: SetXattr,
+    ) -> FsResult<()> {
+        let mut state = self.state.lock();
+        let xattrs = &mut state.node(node)?.xattrs;
+        match (mode, xattrs.contains_key(name)) {
+            (SetXattr::Create, true) => Err(FsError::Exists),
+            (SetXattr::Replace, false) => Err(FsError::NoAttribute),
+            _ => {
+                xattrs.insert(name.to_vec(), value.to_vec());
+                Ok(())
+            }
+        }
+    }
+
+    fn removexattr(&self, _: &Caller, node: NodeId, name: &[u8]) -> FsResult<()> {
+        let mut state = self.state.lock();
+        state.node(node)?.xattrs.remove(name).map(|_| ()).ok_or(FsError::NoAttribute)
+    }
+
+    fn now(&self) -> Timestamp {
+        self.clock.now()
+    }
+
+    fn set_invalidate(&self, invalidate: Arc<dyn Invalidate>) {
+        *self.invalidate.lock() = Some(invalidate);
+    }
+}

@@ -1,0 +1,135 @@
+//! A mount in a temporary directory, and other users.
+
+use std::fs::Permissions;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use device::{Clock, SystemClock};
+use fuse::{Mount, MountOptions, mount};
+use parking_lot::{Mutex, MutexGuard};
+use rustix::fs::{Gid, Uid};
+use tempfile::TempDir;
+
+use crate::memory::MemoryFs;
+
+pub(crate) const NOBODY: u32 = 65534;
+
+/// A mounted file system. The mount is taken away before its directory.
+pub(crate) struct Rig {
+    pub(crate) fs: Arc<MemoryFs>,
+    pub(crate) mount: Mount,
+    directory: TempDir,
+}
+
+impl Rig {
+    pub(crate) fn path(&self, below: &str) -> PathBuf {
+        self.directory.path().join("mnt").join(below)
+    }
+
+    pub(crate) fn write(&self, below: &str, bytes: &[u8]) {
+        std::fs::write(self.path(below), bytes).unwrap();
+    }
+
+    pub(crate) fn read(&self, below: &str) -> Vec<u8> {
+        std::fs::read(self.path(below)).unwrap()
+    }
+
+    /// Waits for what the kernel does in its own time.
+    pub(crate) fn eventually(&self, what: &str, mut holds: impl FnMut(&MemoryFs) -> bool) {
+        let clock = SystemClock::new();
+        for _ in 0..500 {
+            if holds(&self.fs) {
+                return;
+            }
+            clock.sleep(Duration::from_millis(10));
+        }
+        panic!("not within 5 seconds: {what}");
+    }
+}
+
+/// Mounts, or says that FUSE is known to be missing.
+pub(crate) fn mounted(options: &str) -> Option<Rig> {
+    mounted_with(options, MemoryFs::new())
+}
+
+pub(crate) fn mounted_with(options: &str, fs: MemoryFs) -> Option<Rig> {
+    let directory = places()?;
+    let fs = Arc::new(fs);
+    let mount = mount(fs.clone(), &options_at(directory.path(), options)).unwrap();
+    Some(Rig { fs, mount, directory })
+}
+
+/// A directory with a place to mount on, where FUSE can be used.
+pub(crate) fn places() -> Option<TempDir> {
+    if let Some(reason) = std::env::var_os("SKIP_FUSE").filter(|reason| !reason.is_empty()) {
+        println!("skipped, for SKIP_FUSE says: {}", reason.to_string_lossy());
+        return None;
+    }
+    assert!(
+        Path::new("/dev/fuse").exists() && rustix::process::geteuid().is_root(),
+        "these tests mount file systems of several users: they need root and /dev/fuse; set \
+         SKIP_FUSE=REASON where that cannot be"
+    );
+    let directory = tempfile::tempdir().unwrap();
+    open_up(directory.path());
+    for name in ["volume", "mnt"] {
+        std::fs::create_dir(directory.path().join(name)).unwrap();
+    }
+    Some(directory)
+}
+
+/// Lets other users pass.
+pub(crate) fn open_up(path: &Path) {
+    std::fs::set_permissions(path, Permissions::from_mode(0o755)).unwrap();
+}
+
+pub(crate) fn options_at(directory: &Path, list: &str) -> MountOptions {
+    let mut options = MountOptions::new(&directory.join("volume"), &directory.join("mnt"));
+    options.parse(list).unwrap();
+    options
+}
+
+/// Opens the device to ordinary users, as distributions do, for as long as this lives.
+pub(crate) struct OpenDevice {
+    _one_at_a_time: MutexGuard<'static, ()>,
+    mode: u32,
+}
+
+static DEVICE: Mutex<()> = Mutex::new(());
+
+impl OpenDevice {
+    pub(crate) fn new() -> OpenDevice {
+        let guard = DEVICE.lock();
+        let mode = std::fs::metadata("/dev/fuse").unwrap().permissions().mode();
+        let device = OpenDevice { _one_at_a_time: guard, mode };
+        device.set(mode | 0o666);
+        device
+    }
+
+    pub(crate) fn set(&self, mode: u32) {
+        std::fs::set_permissions("/dev/fuse", Permissions::from_mode(mode)).unwrap();
+    }
+}
+
+impl Drop for OpenDevice {
+    fn drop(&mut self) {
+        self.set(self.mode);
+    }
+}
+
+/// Runs something on a thread with the rights of another user.
+pub(crate) fn as_user<T: Send>(uid: u32, groups: &[u32], body: impl FnOnce() -> T + Send) -> T {
+    let groups: Vec<_> = groups.iter().map(|group| Gid::from_raw(*group)).collect();
+    std::thread::scope(|scope| {
+        let user = scope.spawn(move || {
+            let (user, group) = (Uid::from_raw(uid), Gid::from_raw(uid));
+            rustix::thread::set_thread_groups(&groups).unwrap();
+            rustix::thread::set_thread_res_gid(group, group, group).unwrap();
+            rustix::thread::set_thread_res_uid(user, user, user).unwrap();
+            body()
+        });
+        user.join().unwrap()
+    })
+}

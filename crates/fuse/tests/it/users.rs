@@ -1,0 +1,119 @@
+//! Other users: mounting without root, and permissions, checked by the kernel and by us.
+
+use std::fs::Permissions;
+use std::os::unix::fs::{MetadataExt, PermissionsExt, chown};
+use std::sync::Arc;
+
+use fs::FileSystem;
+use fuse::{MountError, Unmounted, mount};
+use inode::{Caller, NodeId, SetAttr};
+
+use crate::memory::MemoryFs;
+use crate::rig::{NOBODY, OpenDevice, as_user, mounted, options_at, places};
+
+#[test]
+fn an_ordinary_user_mounts_through_the_helper() {
+    let Some(directory) = places() else { return };
+    let _open = OpenDevice::new();
+    let mnt = directory.path().join("mnt");
+    chown(&mnt, Some(NOBODY), Some(NOBODY)).unwrap();
+    let volume = directory.path().join("volume, with a comma");
+    std::fs::create_dir(&volume).unwrap();
+    as_user(NOBODY, &[], || {
+        let fs = Arc::new(MemoryFs::new());
+        let owner = SetAttr { uid: Some(NOBODY), gid: Some(NOBODY), ..SetAttr::default() };
+        fs.setattr(&Caller::root(), NodeId::ROOT, &owner).unwrap();
+        let mut options = options_at(directory.path(), "threads=2,clone_fd");
+        options.volume_dir.clone_from(&volume);
+        let mount = mount(fs, &options).unwrap();
+        std::fs::write(mnt.join("f"), b"mine").unwrap();
+        assert_eq!(std::fs::read(mnt.join("f")).unwrap(), b"mine");
+        assert_eq!(std::fs::metadata(mnt.join("f")).unwrap().uid(), NOBODY);
+        let info = fuse::find_mount(&mnt.join("f")).unwrap();
+        assert_eq!(info.volume_dir, volume.canonicalize().unwrap());
+        assert_eq!(mount.unmount().unwrap(), Unmounted::Clean);
+        mount.wait().unwrap();
+    });
+}
+
+#[test]
+fn an_ordinary_user_is_told_what_is_missing() {
+    let Some(directory) = places() else { return };
+    let device = OpenDevice::new();
+    let mnt = directory.path().join("mnt");
+    let refusal = |list: &str| {
+        as_user(NOBODY, &[], || {
+            let options = options_at(directory.path(), list);
+            mount(Arc::new(MemoryFs::new()), &options).map(|_| ()).unwrap_err()
+        })
+    };
+    let error = refusal("");
+    assert!(error.to_string().contains("no write access to mountpoint"), "{error}");
+    chown(&mnt, Some(NOBODY), Some(NOBODY)).unwrap();
+    let configured = std::fs::read_to_string("/etc/fuse.conf").unwrap_or_default();
+    if !configured.lines().any(|line| line.trim() == "user_allow_other") {
+        let error = refusal("allow_other");
+        assert!(matches!(error, MountError::AllowOther), "{error}");
+    }
+    device.set(0o600);
+    let error = refusal("");
+    assert!(matches!(error, MountError::DeviceClosed), "{error}");
+}
+
+#[test]
+fn a_mount_is_closed_to_others_unless_it_is_opened() {
+    let Some(rig) = mounted("") else { return };
+    rig.write("f", b"");
+    let path = rig.path("f");
+    let error = as_user(NOBODY, &[], || std::fs::metadata(&path).unwrap_err());
+    assert_eq!(error.raw_os_error(), Some(libc::EACCES));
+}
+
+/// Both ways of checking permissions give the same answers.
+#[test]
+fn permissions_hold_whoever_checks_them() {
+    for options in ["allow_other", "allow_other,no_default_permissions"] {
+        let Some(rig) = mounted(options) else { return };
+        std::fs::set_permissions(rig.path(""), Permissions::from_mode(0o755)).unwrap();
+        std::fs::create_dir(rig.path("closed")).unwrap();
+        rig.write("closed/f", b"hidden");
+        rig.write("secret", b"secret");
+        rig.write("team", b"team");
+        chown(rig.path("team"), None, Some(4321)).unwrap();
+        for (name, mode) in [("closed", 0o700), ("secret", 0o600), ("team", 0o640)] {
+            std::fs::set_permissions(rig.path(name), Permissions::from_mode(mode)).unwrap();
+        }
+        // What root has looked up must not be open to others through the kernel's cache.
+        assert_eq!(rig.read("closed/f"), b"hidden");
+        assert_eq!(rig.read("secret"), b"secret");
+        let denied = |groups: &[u32], name: &str| {
+            let path = rig.path(name);
+            as_user(NOBODY, groups, || {
+                std::fs::read(path).err().and_then(|error| error.raw_os_error())
+            })
+        };
+        assert_eq!(denied(&[], "secret"), Some(libc::EACCES), "{options}");
+        assert_eq!(denied(&[], "closed/f"), Some(libc::EACCES), "{options}");
+        assert_eq!(denied(&[], "team"), Some(libc::EACCES), "{options}");
+        let path = rig.path("new");
+        let made = as_user(NOBODY, &[], || std::fs::write(&path, b"").unwrap_err());
+        assert_eq!(made.raw_os_error(), Some(libc::EACCES), "{options}");
+        assert_eq!(denied(&[4321], "team"), None, "{options}: a supplementary group");
+    }
+}
+
+#[test]
+fn a_descriptor_keeps_the_rights_of_its_open() {
+    let Some(rig) = mounted("allow_other,no_default_permissions") else { return };
+    rig.write("f", b"opened by root");
+    std::fs::set_permissions(rig.path("f"), Permissions::from_mode(0o600)).unwrap();
+    let file = std::fs::File::options().read(true).write(true).open(rig.path("f")).unwrap();
+    as_user(NOBODY, &[], || {
+        use std::os::unix::fs::FileExt;
+        file.write_all_at(b"OPENED", 0).unwrap();
+        file.set_len(6).unwrap();
+        let mut bytes = [0; 6];
+        file.read_exact_at(&mut bytes, 0).unwrap();
+        assert_eq!(&bytes, b"OPENED");
+    });
+}
