@@ -15,6 +15,7 @@ pub mod batch;
 mod bytes;
 pub mod catalog;
 mod corruption;
+pub mod detached_record;
 pub mod directory_record;
 pub mod entry_record;
 pub mod extent;

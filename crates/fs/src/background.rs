@@ -76,7 +76,7 @@ impl Fs {
             if done > 0 {
                 return Ok(more(done));
             }
-            let done = crate::subvolumes::reclaim_step(self, budget)?;
+            let done = crate::reclaim::reclaim_step(self, budget)?;
             if done > 0 {
                 return Ok(more(done));
             }

@@ -21,6 +21,7 @@ mod numbers;
 mod open_error;
 mod ops;
 mod orphan;
+mod reclaim;
 mod snapdir;
 mod subvol;
 mod subvolumes;

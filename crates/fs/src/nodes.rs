@@ -6,7 +6,7 @@
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use device::Map;
+use device::{Map, Set};
 use format::directory_record::DirectoryRecord;
 use format::inode_record::InodeRecord;
 use format::xattr_record::XattrRecord;
@@ -240,17 +240,17 @@ impl NodeTable {
         self.shards.iter().map(|shard| shard.lock().len() as u64).sum()
     }
 
-    /// Whether somebody holds a node of a subvolume.
-    pub(crate) fn holds_subvolume(&self, subvol: u64) -> bool {
-        #[expect(clippy::iter_over_hash_type, reason = "any match will do, in any order")]
+    /// The subvolumes of which somebody holds a node.
+    pub(crate) fn held_subvolumes(&self) -> Set<u64> {
+        let mut held = Set::default();
         for shard in &self.shards {
-            for node in shard.lock().keys() {
-                if NodeId(*node).subvol().0 == subvol {
-                    return true;
-                }
+            let shard = shard.lock();
+            #[expect(clippy::iter_over_hash_type, reason = "they go into a set")]
+            for node in shard.keys() {
+                held.insert(NodeId(*node).subvol().0);
             }
         }
-        false
+        held
     }
 
     /// Begins a listing, before its first entry is read.

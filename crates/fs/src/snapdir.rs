@@ -1,13 +1,16 @@
 //! The virtual directory of snapshots that every directory has.
 //!
 //! Its node is that of the directory, with the uppermost bit set. It is found by name only, and
-//! is not listed.
+//! is not listed. In a directory of a snapshot it is empty, and nothing can be made in it.
 
-use inode::{Attr, Caller, FsError, NodeId, SubvolId};
+use inode::permissions::READ;
+use inode::{Attr, Caller, FsError, Kind, NodeId, SubvolId};
 
-use crate::{DirEntry, Entry, Fs, FsResult, WalkControl};
+use crate::nodes::Location;
+use crate::ops::lookup::check_search;
+use crate::view::View;
+use crate::{DirEntry, Entry, Fs, FsResult, WalkControl, attributes};
 
-const NOT_BUILT: FsError = FsError::NotSupported("snapshots");
 const VIRTUAL: u64 = 1 << 63;
 
 /// Whether a node is a virtual directory.
@@ -28,49 +31,126 @@ pub(crate) fn directory_of(node: NodeId) -> NodeId {
 
 /// Looks the virtual directory of a directory up.
 pub(crate) fn enter(fs: &Fs, caller: &Caller, directory: NodeId) -> FsResult<Entry> {
-    Ok(fs.entry(getattr(fs, caller, node_of(directory))?))
+    let attr = getattr(fs, caller, node_of(directory))?;
+    if attr.kind != Kind::Directory {
+        return Err(FsError::NotDirectory);
+    }
+    Ok(Entry { node: attr.node, attr })
 }
 
 /// Looks a snapshot up.
-pub(crate) fn lookup(_fs: &Fs, _caller: &Caller, _node: NodeId, _name: &[u8]) -> FsResult<Entry> {
-    Err(FsError::NotFound)
+pub(crate) fn lookup(fs: &Fs, caller: &Caller, node: NodeId, name: &[u8]) -> FsResult<Entry> {
+    let directory = directory_of(node);
+    let (subvol, dir) = fs.place(directory)?;
+    check_search(fs, &subvol, View::new(&*fs.store, subvol.tree()), caller, dir)?;
+    if name == b"." {
+        return enter(fs, caller, directory);
+    }
+    if name == b".." {
+        let attr = crate::ops::getattr::getattr(fs, caller, directory)?;
+        fs.nodes.look_up(directory, Location::Directory);
+        return Ok(fs.entry(attr));
+    }
+    if subvol.read_only {
+        return Err(FsError::NotFound);
+    }
+    let key = format::key::snapshot_name(subvol.lineage, dir, name);
+    let id = fs.snapshot_id(&key)?.ok_or(FsError::NotFound)?;
+    let attr = root_attr(fs, id)?;
+    fs.nodes.look_up(attr.node, Location::Directory);
+    Ok(fs.entry(attr))
 }
 
-/// Attributes of a virtual directory: those of its directory, but with no right to write.
+fn root_attr(fs: &Fs, id: u64) -> FsResult<Attr> {
+    let snapshot = match fs.subvol(SubvolId(id)) {
+        Err(FsError::Stale) => return Err(FsError::NotFound),
+        snapshot => snapshot?,
+    };
+    fs.read_in(&snapshot, |tree| {
+        let record = View::new(&*fs.store, tree).directory(snapshot.root)?;
+        let record = record.ok_or(FsError::Stale)?;
+        Ok(attributes::of_directory(snapshot.root_node(), &record))
+    })
+}
+
+/// Attributes of a virtual directory: those of its directory. Its owner may write, whatever the
+/// directory's mode says, for that is who takes snapshots; nobody else may.
 pub(crate) fn getattr(fs: &Fs, caller: &Caller, node: NodeId) -> FsResult<Attr> {
     let attr = crate::ops::getattr::getattr(fs, caller, directory_of(node))?;
-    Ok(Attr { node, nlink: 2, size: 0, blocks: 0, ..attr })
+    let mode = attr.mode & 0o555 | 0o700;
+    Ok(Attr { node, mode, nlink: 2, size: 0, blocks: 0, ..attr })
 }
 
 /// Takes a snapshot.
-pub(crate) fn mkdir(_fs: &Fs, _caller: &Caller, _node: NodeId, _name: &[u8]) -> FsResult<Entry> {
-    Err(NOT_BUILT)
+pub(crate) fn mkdir(fs: &Fs, caller: &Caller, node: NodeId, name: &[u8]) -> FsResult<Entry> {
+    fs.snapshot_create(caller, directory_of(node), name)?;
+    lookup(fs, caller, node, name)
 }
 
 /// Deletes a snapshot.
-pub(crate) fn rmdir(_fs: &Fs, _caller: &Caller, _node: NodeId, _name: &[u8]) -> FsResult<()> {
-    Err(NOT_BUILT)
+pub(crate) fn rmdir(fs: &Fs, caller: &Caller, node: NodeId, name: &[u8]) -> FsResult<()> {
+    fs.snapshot_delete(caller, directory_of(node), name)
 }
 
 /// Renames a snapshot.
 pub(crate) fn rename(
-    _fs: &Fs,
-    _caller: &Caller,
-    _from: (NodeId, &[u8]),
-    _to: (NodeId, &[u8]),
+    fs: &Fs,
+    caller: &Caller,
+    from: (NodeId, &[u8]),
+    to: (NodeId, &[u8]),
 ) -> FsResult<()> {
-    Err(NOT_BUILT)
+    if from.0 != to.0 {
+        return Err(FsError::CrossSubvolume("a snapshot stays with its directory"));
+    }
+    if from.1 == to.1 {
+        return Ok(());
+    }
+    fs.snapshot_rename(caller, directory_of(from.0), from.1, to.1)
 }
 
-/// Lists snapshots. `plus`: with attributes and look-ups.
-#[expect(clippy::unnecessary_wraps, reason = "reading fails once there is something to read")]
+/// Lists snapshots in the order in which they were taken. `plus`: with attributes and look-ups.
+/// A cookie is the number of the snapshot's subvolume, with an offset that keeps small ones free.
 pub(crate) fn readdir(
-    _fs: &Fs,
-    _caller: &Caller,
-    _node: NodeId,
-    _cookie: u64,
-    _plus: bool,
-    _take: &mut dyn FnMut(&DirEntry<'_>) -> WalkControl,
+    fs: &Fs,
+    caller: &Caller,
+    node: NodeId,
+    cookie: u64,
+    plus: bool,
+    take: &mut dyn FnMut(&DirEntry<'_>) -> WalkControl,
 ) -> FsResult<()> {
+    const FIRST_COOKIE: u64 = 256;
+    let (subvol, dir) = fs.place(directory_of(node))?;
+    let view = View::new(&*fs.store, subvol.tree());
+    let record = view.directory(dir)?.ok_or(FsError::NotFound)?;
+    attributes::owned_directory(&record).check(caller, READ)?;
+    let mut snapshots = fs.snapshot_names(&subvol, dir)?;
+    snapshots.sort_by_key(|(_, id)| *id);
+    for (name, id) in snapshots {
+        if id + FIRST_COOKIE <= cookie {
+            continue;
+        }
+        let attr = match root_attr(fs, id) {
+            Ok(attr) => attr,
+            // Deleted while it was listed.
+            Err(FsError::NotFound | FsError::Stale) => continue,
+            Err(error) => return Err(error),
+        };
+        if plus {
+            fs.nodes.look_up(attr.node, Location::Directory);
+        }
+        let entry = DirEntry {
+            name: &name,
+            node: attr.node,
+            kind: Kind::Directory,
+            cookie: id + FIRST_COOKIE,
+            attr: plus.then_some(&attr),
+        };
+        if take(&entry) == WalkControl::Stop {
+            if plus {
+                crate::ops::forget::forget(fs, attr.node, 1);
+            }
+            break;
+        }
+    }
     Ok(())
 }

@@ -8,7 +8,7 @@ use format::key::{self, Counter};
 use format::subvolume_record::{SubvolumeRecord, UsageRecord};
 use format::volume::{VERSION, VolumeHeader};
 use inode::{Attr, FsError, Ino, Name, NameHash, NodeId, SubvolId};
-use parking_lot::{Mutex, RwLock};
+use parking_lot::RwLock;
 use store::{KeyRange, Store, TreeId};
 
 use crate::background::Queue;
@@ -16,7 +16,9 @@ use crate::error::{from_store, malformed};
 use crate::locks::LockTable;
 use crate::nodes::NodeTable;
 use crate::numbers::{Numbers, read_counter};
+use crate::reclaim::Reclaim;
 use crate::subvol::{Entered, Subvol, SubvolTable, VOLUME};
+use crate::subvolumes::Admin;
 use crate::{
     Entry, FsResult, Invalidate, OpenError, OpenOptions, SubvolumeCounts, VolumeId, VolumeStatus,
 };
@@ -32,8 +34,9 @@ pub struct Fs {
     pub(crate) nodes: NodeTable,
     pub(crate) subvols: SubvolTable,
     pub(crate) numbers: Numbers,
-    /// Held by whatever makes or removes subvolumes, so that counters need no other care.
-    pub(crate) admin: Mutex<()>,
+    /// Held by whatever makes or removes subvolumes.
+    pub(crate) admin: Admin,
+    pub(crate) reclaim: Reclaim,
     pub(crate) queue: Queue,
     root: AtomicU64,
     closed: AtomicBool,
@@ -64,6 +67,7 @@ impl Fs {
         let damaged = |error: FsError| OpenError::Inconsistent(error.to_string());
         let numbers = Numbers::open(&*store).map_err(damaged)?;
         let root = read_counter(&*store, Counter::Root).map_err(damaged)?;
+        let admin = Admin::open(&*store).map_err(damaged)?;
         let fs = Fs {
             env,
             header,
@@ -74,7 +78,8 @@ impl Fs {
             nodes: NodeTable::new(),
             subvols: SubvolTable::new(),
             numbers,
-            admin: Mutex::new(()),
+            admin,
+            reclaim: Reclaim::new(),
             queue: Queue::new(),
             root: AtomicU64::new(0),
             closed: AtomicBool::new(false),

@@ -66,21 +66,23 @@ pub struct Driver<'a> {
 impl<'a> Driver<'a> {
     /// A driver over an empty volume.
     pub fn new(subject: &'a mut dyn Subject, snapshot_dir: &[u8], seed: u64) -> Driver<'a> {
-        let now = 1_700_000_000_000_000_000;
-        let mut model = FsModel::new(Timestamp(now), snapshot_dir);
         let root = Op::Stat { target: Target::Path(OpPath::new()) };
-        match subject.run(Timestamp(now), &Caller::root(), &root) {
-            Ok(Effect::Stat(stat)) => model.set_root(&Stat { nlink_slack: 0, ..stat }),
+        let stat = match subject.run(Timestamp(0), &Caller::root(), &root) {
+            Ok(Effect::Stat(stat)) => stat,
             other => panic!("stat of the root answers {other:?}"),
-        }
+        };
+        let now = stat.ctime;
+        let mut model = FsModel::new(Timestamp(now), snapshot_dir);
+        model.set_root(&Stat { nlink_slack: 0, ..stat });
         Driver { subject, model, seed, now, report: Report::default(), history: Vec::new() }
     }
 
     /// Runs one operation on both and compares the answers.
     pub fn step(&mut self, caller: &Caller, op: &Op) {
-        self.now += 1_000_000_007;
+        // More than background work lets pass.
+        self.now += 10_000_000_007;
         let now = Timestamp(self.now);
-        self.history.push(format!("{:>5} uid {} {op:?}", self.report.ops, caller.uid));
+        self.history.push(format!("{:>5} uid {} {op}", self.report.ops, caller.uid));
         let before = self.model.clone();
         let right = self.model.apply(now, caller, op);
         let seen = self.subject.run(now, caller, op);

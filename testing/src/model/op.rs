@@ -178,6 +178,36 @@ impl Op {
     }
 }
 
+impl std::fmt::Display for Op {
+    /// As `Debug`, with names as text and long bytes cut.
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let text = format!("{self:?}");
+        let mut rest = text.as_str();
+        while let Some(start) = rest.find('[') {
+            let (before, list) = rest.split_at(start);
+            f.write_str(before)?;
+            let end = list.find(']').unwrap_or(list.len());
+            let numbers: Option<Vec<u8>> =
+                list[1..end].split(", ").map(|number| number.parse().ok()).collect();
+            match numbers {
+                Some(bytes) => {
+                    let shown = &bytes[..bytes.len().min(12)];
+                    write!(f, "'{}'", String::from_utf8_lossy(shown))?;
+                    if shown.len() < bytes.len() {
+                        write!(f, "..({})", bytes.len())?;
+                    }
+                    rest = &list[end + 1..];
+                }
+                None => {
+                    f.write_str("[")?;
+                    rest = &list[1..];
+                }
+            }
+        }
+        f.write_str(rest)
+    }
+}
+
 /// A path for messages.
 pub fn show_path(path: &OpPath) -> String {
     let names: Vec<_> = path.iter().map(|name| String::from_utf8_lossy(name)).collect();

@@ -1,6 +1,6 @@
 //! From paths to inodes, with the search permission that each directory on the way needs.
 
-use inode::{Caller, Kind};
+use inode::{Caller, Kind, NAME_BYTES_MAX};
 
 use super::op::{OpPath, Target};
 use super::state::{FsModel, Judged, Key};
@@ -30,7 +30,7 @@ impl FsModel {
                 self.snapshot(at, snapshot).ok_or_else(|| vec![ErrorKind::NotFound])?
             } else {
                 let entry = self.inode(at).entries.get(name);
-                *entry.ok_or_else(|| vec![ErrorKind::NotFound])?
+                *entry.ok_or_else(|| absent(name))?
             };
         }
         Ok(at)
@@ -65,7 +65,7 @@ impl FsModel {
     ) -> Judged<(Key, &'a [u8], Key)> {
         let (parent, name) = self.place(caller, path)?;
         let entry = self.inode(parent).entries.get(name);
-        let entry = *entry.ok_or_else(|| vec![ErrorKind::NotFound])?;
+        let entry = *entry.ok_or_else(|| absent(name))?;
         Ok((parent, name, entry))
     }
 
@@ -77,5 +77,14 @@ impl FsModel {
                 self.slots.get(slot).copied().ok_or_else(|| vec![ErrorKind::Stale])
             }
         }
+    }
+}
+
+/// Why a name is not there.
+fn absent(name: &[u8]) -> Vec<ErrorKind> {
+    if name.len() > NAME_BYTES_MAX {
+        vec![ErrorKind::NameTooLong, ErrorKind::NotFound]
+    } else {
+        vec![ErrorKind::NotFound]
     }
 }

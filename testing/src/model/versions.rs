@@ -94,6 +94,9 @@ impl FsModel {
 
     pub(super) fn snapshot_list(&self, caller: &Caller, path: &OpPath) -> Judged<Effect> {
         let key = self.directory(caller, path)?;
+        if !self.may(caller, key, 4) {
+            return Err(vec![ErrorKind::AccessDenied]);
+        }
         Ok(Effect::Names(self.snapshot_names(key)))
     }
 

@@ -72,6 +72,9 @@ fn special(fs: &Fs, caller: &Caller, parent: NodeId, name: &[u8]) -> FsResult<Op
     if name.len() > NAME_BYTES_MAX {
         return Err(FsError::NameTooLong);
     }
+    if snapdir::is_virtual(parent) {
+        return snapdir::lookup(fs, caller, parent, name).map(Some);
+    }
     let dotted = name.first() == Some(&b'.');
     if dotted && (name == b"." || name == b"..") {
         return dots(fs, caller, parent, name).map(Some);

@@ -7,6 +7,7 @@ mod damage;
 mod full;
 mod model;
 mod ops;
+mod random;
 mod script;
 mod subject;
 mod support;

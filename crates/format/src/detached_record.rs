@@ -1,0 +1,117 @@
+//! Something that nothing leads to any more and that waits to be reclaimed
+//! (`docs/format/detached-record.md`).
+
+use crate::layout::{Field, size_of};
+use crate::{Malformed, Reader, Writer};
+
+/// Layout of the record.
+pub const LAYOUT: &[Field] = &[
+    Field::fixed("kind", "u8", 1),
+    Field::fixed("flags", "u8", 1),
+    Field::fixed("number", "u64 LE", 8),
+    Field::fixed("directory", "u64 LE", 8),
+];
+/// Bytes of the record.
+pub const BYTES: usize = 18;
+const _: () = assert!(size_of(LAYOUT) == BYTES);
+
+// DO NOT CHANGE THESE VALUES: they are on disk.
+const DIRECTORY: u8 = 1;
+const SUBVOLUME: u8 = 2;
+const TREE: u8 = 3;
+const KEPT_WHILE_HELD: u8 = 1;
+
+/// What waits.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum DetachedRecord {
+    /// A directory with all below it.
+    Directory {
+        /// Its subvolume.
+        subvolume: u64,
+        /// Its inode.
+        directory: u64,
+        /// Whether it stays as it is while somebody holds it: it was rolled back, not removed.
+        kept_while_held: bool,
+    },
+    /// A whole subvolume. It stays while somebody holds an inode of it.
+    Subvolume {
+        /// Its number.
+        subvolume: u64,
+    },
+    /// A tree that no subvolume lives in: a pruned subvolume's old one, or an unfinished new one.
+    Tree {
+        /// Its number.
+        tree: u64,
+    },
+}
+
+impl DetachedRecord {
+    /// The record's bytes.
+    pub fn encode(self) -> Vec<u8> {
+        let (kind, flags, number, directory) = match self {
+            DetachedRecord::Directory { subvolume, directory, kept_while_held } => {
+                let flags = if kept_while_held { KEPT_WHILE_HELD } else { 0 };
+                (DIRECTORY, flags, subvolume, directory)
+            }
+            DetachedRecord::Subvolume { subvolume } => (SUBVOLUME, 0, subvolume, 0),
+            DetachedRecord::Tree { tree } => (TREE, 0, tree, 0),
+        };
+        let mut out = Vec::with_capacity(BYTES);
+        out.put_u8(kind);
+        out.put_u8(flags);
+        out.put_u64(number);
+        out.put_u64(directory);
+        out
+    }
+
+    /// Reads a record.
+    pub fn decode(bytes: &[u8]) -> Result<DetachedRecord, Malformed> {
+        let mut reader = Reader::new("detached record", bytes);
+        let kind = reader.u8()?;
+        let flags = reader.u8()?;
+        let number = reader.u64()?;
+        let directory = reader.u64()?;
+        let record = match (kind, flags) {
+            (DIRECTORY, 0 | KEPT_WHILE_HELD) => DetachedRecord::Directory {
+                subvolume: number,
+                directory,
+                kept_while_held: flags == KEPT_WHILE_HELD,
+            },
+            (SUBVOLUME, 0) => DetachedRecord::Subvolume { subvolume: number },
+            (TREE, 0) => DetachedRecord::Tree { tree: number },
+            _ => {
+                return Err(
+                    reader.malformed("a known kind and flags", format!("{kind}, {flags:#x}"))
+                );
+            }
+        };
+        reader.end()?;
+        Ok(record)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::DetachedRecord;
+
+    #[test]
+    fn records_round_trip_and_strange_ones_are_refused() {
+        let directory = |kept_while_held| DetachedRecord::Directory {
+            subvolume: 7,
+            directory: 1 << 35,
+            kept_while_held,
+        };
+        let subvolume = DetachedRecord::Subvolume { subvolume: 9 };
+        let tree = DetachedRecord::Tree { tree: 40 };
+        for record in [directory(false), directory(true), subvolume, tree] {
+            let bytes = record.encode();
+            assert_eq!(DetachedRecord::decode(&bytes), Ok(record));
+            assert!(DetachedRecord::decode(&bytes[1..]).is_err());
+            for byte in [0, 1] {
+                let mut strange = bytes.clone();
+                strange[byte] = 0x77;
+                assert!(DetachedRecord::decode(&strange).is_err());
+            }
+        }
+    }
+}

@@ -1,0 +1,14 @@
+//! Giving back the room of what nothing leads to, in bounded steps: detached directories entry
+//! by entry, subvolumes and trees whole, and, by pruning, what a snapshot or clone shares but
+//! cannot reach.
+
+mod catch_up;
+mod directory;
+mod extract;
+mod prune;
+mod reach;
+mod step;
+mod subvolume;
+
+pub(crate) use reach::Reach;
+pub(crate) use step::{Reclaim, reclaim_step};

@@ -1,0 +1,387 @@
+//! Pruning: a snapshot or clone shares the whole tree it was taken from, also what lies outside
+//! of its directory. Once that costs more than the directory is large, what is reachable is
+//! extracted into a tree of its own, and the shared one is dropped.
+//!
+//! 1. Pick (see `due`): the tree that it was taken from has changed by more records than the
+//!    directory has, or is gone.
+//! 2. Begin: one commit creates the new tree (a clone of a pruned sibling's, where there is one,
+//!    so that snapshots of one directory go on sharing), and for a writable subvolume clones the
+//!    present tree as the base that is extracted from. Both are recorded as detached trees, so
+//!    that a crash leaves nothing behind.
+//! 3. Extract in steps.
+//! 4. Writable: catch up with what changed meanwhile, until little is left, and the rest with
+//!    the gate held.
+//! 5. Swap: one commit puts the new tree into the subvolume's record, and detaches the old one.
+
+use std::collections::BTreeMap;
+
+use format::detached_record::DetachedRecord;
+use format::key;
+use format::subvolume_record::SubvolumeRecord;
+use inode::SubvolId;
+use store::{Store, TreeId};
+
+use super::catch_up::{Outcome, Trees, catch_up};
+use super::extract::{Extraction, Start};
+use super::step::Work;
+use crate::error::{from_store, malformed};
+use crate::subvol::{VOLUME, read_record};
+use crate::subvolumes::{self, Member};
+use crate::txn::Txn;
+use crate::{Fs, FsResult};
+
+/// Fewest differing records for which pruning is thought of: about what one directory holds.
+const WORTH_RECORDS: usize = 4096;
+/// Most records that a catch-up takes with the gate held.
+const CAUGHT_AT_ONCE: usize = 512;
+/// Most records that a catch-up takes beside writers.
+const CAUGHT_BESIDE: usize = 1 << 16;
+/// How often a writable subvolume is caught up with before its extraction starts over.
+const ROUNDS_MAX: usize = 64;
+
+/// What pruning keeps between steps.
+#[derive(Default)]
+pub(crate) struct Pruner {
+    job: Option<Job>,
+    /// What was found of a subvolume: how far it was compared, and the commit of that time.
+    measured: BTreeMap<u64, Measured>,
+    /// The last commit at which nothing was found to prune.
+    idle_since: Option<u64>,
+}
+
+#[derive(Debug, Clone, Copy)]
+struct Measured {
+    /// Records that were compared.
+    records: usize,
+    /// The commit at which to compare again.
+    again_at: u64,
+}
+
+/// One subvolume that is being pruned.
+struct Job {
+    subvol: u64,
+    root: u64,
+    writable: bool,
+    /// The tree that is extracted from: the subvolume's own, or a clone of it.
+    base: TreeId,
+    target: TreeId,
+    /// Numbers under which base and target wait to be dropped.
+    waits: Vec<(TreeId, u64)>,
+    extraction: Option<Extraction>,
+    rounds: usize,
+}
+
+impl Pruner {
+    /// Whether a tree is in use by the job at hand.
+    pub(crate) fn uses(&self, tree: u64) -> bool {
+        self.job.as_ref().is_some_and(|job| job.waits.iter().any(|(other, _)| other.0 == tree))
+    }
+}
+
+/// One step of pruning; returns how much was done.
+pub(super) fn step(fs: &Fs, work: &mut Work, budget: usize) -> FsResult<u64> {
+    if work.pruner.job.is_none() {
+        let now = fs.store.last_commit().0.0;
+        if work.pruner.idle_since == Some(now) {
+            return Ok(0);
+        }
+        let Some(subvol) = pick(fs, &mut work.pruner)? else {
+            work.pruner.idle_since = Some(fs.store.last_commit().0.0);
+            return Ok(0);
+        };
+        work.pruner.job = begin(fs, subvol)?;
+        return Ok(1);
+    }
+    let mut job = work.pruner.job.take().expect("invariant: there is a job");
+    match advance(fs, work, &mut job, budget) {
+        Ok(true) => work.pruner.job = Some(job),
+        Ok(false) => {}
+        // The subvolume was removed meanwhile: its trees wait under their records.
+        Err(inode::FsError::Stale) => {}
+        // Otherwise the step is made again.
+        Err(error) => {
+            work.pruner.job = Some(job);
+            return Err(error);
+        }
+    }
+    Ok(budget as u64)
+}
+
+/// Advances a job; `false` when it is done or given up.
+fn advance(fs: &Fs, work: &mut Work, job: &mut Job, budget: usize) -> FsResult<bool> {
+    if let Some(extraction) = &mut job.extraction {
+        if extraction.step(&*fs.store, budget)? {
+            return Ok(true);
+        }
+        job.extraction = None;
+        return Ok(true);
+    }
+    if job.writable {
+        job.rounds += 1;
+        if job.rounds > ROUNDS_MAX {
+            return Ok(false);
+        }
+        return finish_writable(fs, work, job);
+    }
+    let mut ledger = fs.admin.lock();
+    swap(fs, work, &mut ledger, job)?;
+    Ok(false)
+}
+
+/// A subvolume that is due.
+fn pick(fs: &Fs, pruner: &mut Pruner) -> FsResult<Option<SubvolId>> {
+    let now = fs.store.last_commit().0.0;
+    let mut candidates = Vec::new();
+    let mut live = BTreeMap::new();
+    let mut holders: BTreeMap<u64, Vec<u64>> = BTreeMap::new();
+    fs.visit_volume(&key::SUBVOLUMES_PREFIX, &mut |key, value| {
+        let malformed = |error| malformed(VOLUME, &error);
+        let id = key::parse_number(key).map_err(malformed)?;
+        let record = SubvolumeRecord::decode(value).map_err(malformed)?;
+        if record.detached {
+            return Ok(());
+        }
+        live.insert(id, record.tree);
+        if !record.pruned {
+            holders.entry(record.source.0).or_default().push(id);
+            candidates.push((id, record));
+        }
+        Ok(())
+    })?;
+    pruner.measured.retain(|id, _| live.contains_key(id));
+    for (id, record) in candidates {
+        let measured = pruner.measured.get(&id).copied();
+        if measured.is_some_and(|measured| now < measured.again_at) {
+            continue;
+        }
+        // Whoever else shares the tree keeps what is outside alive: the one taken before, and
+        // the next one or else the source itself.
+        let siblings = &holders[&record.source.0];
+        let at = siblings.iter().position(|&other| other == id).unwrap_or_default();
+        let before = at.checked_sub(1).and_then(|at| siblings.get(at));
+        let after = siblings.get(at + 1).copied().unwrap_or(record.source.0);
+        let neighbours = [before.copied(), Some(after)];
+        let neighbours = neighbours.into_iter().flatten().filter_map(|id| live.get(&id).copied());
+        let limit = measured.map_or(WORTH_RECORDS, |measured| measured.records * 2);
+        let mut diverged = limit;
+        for tree in neighbours {
+            let seen = differing(&*fs.store, TreeId(tree), TreeId(record.tree), limit)?;
+            diverged = diverged.min(seen);
+        }
+        if diverged >= limit && reachable(fs, &record, limit)? < limit {
+            return Ok(Some(SubvolId(id)));
+        }
+        let records = if diverged >= limit { limit } else { limit / 2 };
+        let again_at = now + (limit - diverged.min(limit)).max(limit / 2) as u64 / 4;
+        pruner.measured.insert(id, Measured { records: records.max(WORTH_RECORDS / 2), again_at });
+    }
+    Ok(None)
+}
+
+/// How many records differ between two trees, up to a limit.
+fn differing(store: &dyn Store, one: TreeId, two: TreeId, limit: usize) -> FsResult<usize> {
+    let mut cursor = match store.diff(one, two) {
+        Err(store::Error::NoTree(_)) => return Ok(limit),
+        cursor => cursor.map_err(from_store)?,
+    };
+    let mut count = 0;
+    while count < limit && cursor.next().map_err(from_store)?.is_some() {
+        count += 1;
+    }
+    Ok(count)
+}
+
+/// How many records are reachable in a subvolume, up to a limit.
+fn reachable(fs: &Fs, record: &SubvolumeRecord, limit: usize) -> FsResult<usize> {
+    use format::entry_record::{EntryRecord, Target};
+    let tree = TreeId(record.tree);
+    let mut left = vec![record.root];
+    let mut count = 0;
+    while let Some(directory) = left.pop() {
+        let range = store::KeyRange::prefix(&key::directory_prefix(directory));
+        let mut cursor = fs.store.scan(tree, range).map_err(from_store)?;
+        while let Some(item) = cursor.next().map_err(from_store)? {
+            count += 1;
+            if count >= limit {
+                return Ok(count);
+            }
+            let malformed = |error| malformed(tree, &error);
+            match key::parse(item.key).map_err(malformed)? {
+                key::Parsed::Entry { cookie: 1.., part: key::Part::Attributes, .. } => {
+                    let entry = EntryRecord::decode(item.value).map_err(malformed)?;
+                    match entry.target {
+                        Target::Directory => left.push(entry.ino),
+                        // Extents count by what they hold, about.
+                        Target::Embedded(inode) => {
+                            count += (inode.allocated >> 17) as usize;
+                        }
+                        _ => {}
+                    }
+                }
+                _ => {}
+            }
+        }
+    }
+    Ok(count)
+}
+
+/// Begins to prune a subvolume; `None` when it cannot be now.
+fn begin(fs: &Fs, id: SubvolId) -> FsResult<Option<Job>> {
+    let mut ledger = fs.admin.lock();
+    let Some(record) = read_record(&*fs.store, id)? else { return Ok(None) };
+    let writable = !record.read_only;
+    if record.detached || writable && has_detached(fs, id)? {
+        return Ok(None);
+    }
+    let sibling = sibling(fs, id, &record)?;
+    let mut txn = Txn::new(fs);
+    let target = ledger.new_tree();
+    match sibling {
+        Some(tree) => txn.batch().clone_tree(TreeId(tree), target),
+        None => txn.batch().create_tree(target),
+    }
+    let mut waits = Vec::new();
+    let sequence = ledger.detach(txn.batch(), DetachedRecord::Tree { tree: target.0 });
+    waits.push((target, sequence));
+    let base = if writable {
+        let base = ledger.new_tree();
+        txn.batch().clone_tree(TreeId(record.tree), base);
+        let sequence = ledger.detach(txn.batch(), DetachedRecord::Tree { tree: base.0 });
+        waits.push((base, sequence));
+        base
+    } else {
+        TreeId(record.tree)
+    };
+    subvolumes::commit(&ledger, &mut txn)?;
+    fs.queue.add_detached(waits.len() as i64);
+    let start = if sibling.is_some() { Start::Similar } else { Start::Empty };
+    let held = if writable { orphans(fs, id)? } else { Vec::new() };
+    let extraction = Extraction::new((base, target), start, record.root, &held);
+    Ok(Some(Job {
+        subvol: id.0,
+        root: record.root,
+        writable,
+        base,
+        target,
+        waits,
+        extraction: Some(extraction),
+        rounds: 0,
+    }))
+}
+
+/// Whether something in a subvolume waits to be reclaimed: it is not reachable, but not gone.
+fn has_detached(fs: &Fs, id: SubvolId) -> FsResult<bool> {
+    let mut found = false;
+    fs.visit_volume(&key::DETACHED_PREFIX, &mut |_, value| {
+        let record = DetachedRecord::decode(value).map_err(|error| malformed(VOLUME, &error))?;
+        if let DetachedRecord::Directory { subvolume, .. } = record {
+            found |= subvolume == id.0;
+        }
+        Ok(())
+    })?;
+    Ok(found)
+}
+
+/// Inodes of a subvolume that have no name but are held, or wait to be removed.
+fn orphans(fs: &Fs, id: SubvolId) -> FsResult<Vec<u64>> {
+    let mut found = Vec::new();
+    let prefix = [&key::ORPHANS_PREFIX[..], &id.0.to_be_bytes()].concat();
+    fs.visit_volume(&prefix, &mut |key, _| {
+        found.push(key::parse_orphan(key).map_err(|error| malformed(VOLUME, &error))?.1);
+        Ok(())
+    })?;
+    Ok(found)
+}
+
+/// The tree of a pruned copy of the same directory, the one taken nearest.
+fn sibling(fs: &Fs, id: SubvolId, record: &SubvolumeRecord) -> FsResult<Option<u64>> {
+    let mut nearest: Option<(u64, u64)> = None;
+    fs.visit_volume(&key::SUBVOLUMES_PREFIX, &mut |key, value| {
+        let malformed = |error| malformed(VOLUME, &error);
+        let other = key::parse_number(key).map_err(malformed)?;
+        let similar = SubvolumeRecord::decode(value).map_err(malformed)?;
+        let fits = similar.pruned
+            && !similar.detached
+            && similar.lineage == record.lineage
+            && similar.root == record.root
+            && other != id.0;
+        let distance = other.abs_diff(id.0);
+        if fits && nearest.is_none_or(|(best, _)| distance < best) {
+            nearest = Some((distance, similar.tree));
+        }
+        Ok(())
+    })?;
+    Ok(nearest.map(|(_, tree)| tree))
+}
+
+/// Catches a writable subvolume's new tree up, and swaps when that can be done at once.
+fn finish_writable(fs: &Fs, work: &mut Work, job: &mut Job) -> FsResult<bool> {
+    let mut ledger = fs.admin.lock();
+    let Member { subvol, record } = Member::get(fs, job.subvol)?;
+    if record.detached || has_detached(fs, subvol.id)? {
+        return Ok(false);
+    }
+    let trees = Trees { old: job.base, new: subvol.tree(), target: job.target };
+    if job.rounds > 1
+        || differing(&*fs.store, trees.old, trees.new, CAUGHT_AT_ONCE)? < CAUGHT_AT_ONCE
+    {
+        let gate = subvol.quiesce();
+        if let Outcome::Caught(_) = catch_up(&*fs.store, trees, job.root, CAUGHT_AT_ONCE)? {
+            swap(fs, work, &mut ledger, job)?;
+            drop(gate);
+            return Ok(false);
+        }
+    }
+    // Too much changed to catch up with the gate held: a later state, beside writers.
+    let mut txn = Txn::new(fs);
+    let base = ledger.new_tree();
+    txn.batch().clone_tree(subvol.tree(), base);
+    let sequence = ledger.detach(txn.batch(), DetachedRecord::Tree { tree: base.0 });
+    subvolumes::commit(&ledger, &mut txn)?;
+    fs.queue.add_detached(1);
+    drop(ledger);
+    let trees = Trees { new: base, ..trees };
+    let outcome = catch_up(&*fs.store, trees, job.root, CAUGHT_BESIDE)?;
+    job.waits.retain(|(tree, _)| *tree != job.base);
+    job.waits.push((base, sequence));
+    job.base = base;
+    if !matches_caught(outcome) {
+        let held = orphans(fs, SubvolId(job.subvol))?;
+        let trees = (base, job.target);
+        job.extraction = Some(Extraction::new(trees, Start::Similar, job.root, &held));
+    }
+    Ok(true)
+}
+
+fn matches_caught(outcome: Outcome) -> bool {
+    match outcome {
+        Outcome::Caught(_) => true,
+        Outcome::TooMany | Outcome::Crossed => false,
+    }
+}
+
+/// Puts the new tree in place and detaches the old one, in one commit. For a writable subvolume
+/// the gate is held.
+fn swap(fs: &Fs, work: &mut Work, ledger: &mut subvolumes::Ledger, job: &Job) -> FsResult<()> {
+    let Member { subvol, mut record } = Member::get(fs, job.subvol)?;
+    if record.detached {
+        return Ok(());
+    }
+    let old = record.tree;
+    let mut txn = Txn::new(fs);
+    record.tree = job.target.0;
+    record.pruned = true;
+    txn.batch().put(VOLUME, &key::subvolume(job.subvol), &record.encode());
+    for (tree, sequence) in &job.waits {
+        if *tree == job.target {
+            txn.batch().delete(VOLUME, &key::detached(*sequence));
+        }
+    }
+    ledger.detach(txn.batch(), DetachedRecord::Tree { tree: old });
+    subvolumes::commit(ledger, &mut txn)?;
+    subvol.set_tree(job.target);
+    // One record came and one went.
+    fs.reclaim.leave(work, fs, old);
+    fs.invalidate_node(subvol.root_node());
+    Ok(())
+}

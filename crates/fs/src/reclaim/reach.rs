@@ -1,0 +1,77 @@
+//! Whether a directory lies below another one, by the parents that directories name.
+
+use device::Map;
+use format::directory_record::DirectoryRecord;
+use format::key::{self, Part};
+use store::{Store, TreeId};
+
+use crate::FsResult;
+use crate::error::{from_store, inconsistent, malformed};
+
+/// Deepest path: a longer chain of parents is a loop.
+const DEPTH_MAX: usize = 1 << 20;
+/// Most directories that are remembered.
+const REMEMBERED_MAX: usize = 1 << 20;
+
+/// What lies below a directory of a tree that does not change.
+pub(crate) struct Reach {
+    tree: TreeId,
+    root: u64,
+    known: Map<u64, bool>,
+}
+
+impl Reach {
+    /// What lies below `root`.
+    pub(crate) fn new(tree: TreeId, root: u64) -> Reach {
+        Reach { tree, root, known: Map::default() }
+    }
+
+    /// The tree.
+    pub(crate) fn tree(&self) -> TreeId {
+        self.tree
+    }
+
+    /// Whether a directory exists and is the root or lies below it.
+    pub(crate) fn contains(&mut self, store: &dyn Store, directory: u64) -> FsResult<bool> {
+        let mut chain = Vec::new();
+        let mut at = directory;
+        let answer = loop {
+            if at == self.root {
+                break true;
+            }
+            if let Some(&known) = self.known.get(&at) {
+                break known;
+            }
+            if chain.len() > DEPTH_MAX {
+                return Err(inconsistent(self.tree, "directories lie in one another", at));
+            }
+            chain.push(at);
+            match parent_of(store, self.tree, at)? {
+                Some(parent) if parent != at => at = parent,
+                _ => break false,
+            }
+        };
+        if self.known.len() + chain.len() > REMEMBERED_MAX {
+            self.known.clear();
+        }
+        for directory in chain {
+            self.known.insert(directory, answer);
+        }
+        Ok(answer)
+    }
+}
+
+/// The directory above a directory; `None` when it does not exist or was detached.
+pub(crate) fn parent_of(store: &dyn Store, tree: TreeId, directory: u64) -> FsResult<Option<u64>> {
+    let key = key::directory(directory, Part::Attributes);
+    let mut record = None;
+    store
+        .get_with(tree, &key, &mut |bytes| record = Some(DirectoryRecord::decode(bytes)))
+        .map_err(from_store)?;
+    match record {
+        None => Ok(None),
+        Some(Err(error)) => Err(malformed(tree, &error)),
+        Some(Ok(record)) if record.detached => Ok(None),
+        Some(Ok(record)) => Ok(Some(record.parent)),
+    }
+}

@@ -1,0 +1,148 @@
+//! One step of reclaiming: picks something detached that nobody holds, and removes a bounded
+//! part of it. When nothing is detached, pruning goes on.
+
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Duration;
+
+use device::Set;
+use format::detached_record::DetachedRecord;
+use format::key;
+use parking_lot::Mutex;
+
+use super::directory::Emptying;
+use super::prune::Pruner;
+use super::subvolume;
+use crate::error::malformed;
+use crate::subvol::VOLUME;
+use crate::{Fs, FsResult};
+
+/// How long a tree that was replaced stays for readers that were about to read it.
+const GRACE: Duration = Duration::from_secs(2);
+
+/// What reclaiming keeps between steps; nothing of it need survive a crash.
+pub(crate) struct Reclaim {
+    work: Mutex<Work>,
+    removed: AtomicU64,
+    garbage: AtomicBool,
+}
+
+#[derive(Default)]
+pub(super) struct Work {
+    /// The detached directory that is being emptied, by its number.
+    emptying: Option<(u64, Emptying)>,
+    pub(super) pruner: Pruner,
+    /// Trees that readers may still be in, and until when.
+    leaving: BTreeMap<u64, Duration>,
+}
+
+impl Reclaim {
+    /// Nothing is under way.
+    pub(crate) fn new() -> Reclaim {
+        Reclaim {
+            work: Mutex::new(Work::default()),
+            removed: AtomicU64::new(0),
+            garbage: AtomicBool::new(false),
+        }
+    }
+
+    /// Names, subvolumes and trees that were removed since the volume was opened.
+    pub(crate) fn removed(&self) -> u64 {
+        self.removed.load(Ordering::Relaxed)
+    }
+
+    /// Notes that a tree is gone, and that nothing but marking tells which of its extents are
+    /// still referred to.
+    pub(super) fn note_garbage(&self) {
+        self.garbage.store(true, Ordering::Relaxed);
+    }
+
+    /// Whether trees went since the last call.
+    pub(crate) fn take_garbage(&self) -> bool {
+        self.garbage.swap(false, Ordering::Relaxed)
+    }
+
+    /// Keeps a tree for readers for a while.
+    pub(super) fn leave(&self, work: &mut Work, fs: &Fs, tree: u64) {
+        work.leaving.insert(tree, fs.env.clock.monotonic() + GRACE);
+    }
+}
+
+/// Removes a bounded part of what was detached; returns how much. Returns at once when another
+/// thread is at it.
+pub(crate) fn reclaim_step(fs: &Fs, budget: usize) -> FsResult<u64> {
+    let Some(mut work) = fs.reclaim.work.try_lock() else { return Ok(0) };
+    let done = match next(fs, &mut work)? {
+        Some((sequence, record)) => remove(fs, &mut work, sequence, record, budget)?,
+        None => 0,
+    };
+    fs.reclaim.removed.fetch_add(done, Ordering::Relaxed);
+    if done > 0 { Ok(done) } else { super::prune::step(fs, &mut work, budget) }
+}
+
+/// The first detached thing that nobody holds.
+fn next(fs: &Fs, work: &mut Work) -> FsResult<Option<(u64, DetachedRecord)>> {
+    if fs.queue.detached() == 0 {
+        return Ok(None);
+    }
+    let mut waiting = Vec::new();
+    fs.visit_volume(&key::DETACHED_PREFIX, &mut |key, value| {
+        let malformed = |error| malformed(VOLUME, &error);
+        let sequence = key::parse_number(key).map_err(malformed)?;
+        waiting.push((sequence, DetachedRecord::decode(value).map_err(malformed)?));
+        Ok(())
+    })?;
+    let mut held: Option<Set<u64>> = None;
+    let now = fs.env.clock.monotonic();
+    for (sequence, record) in waiting {
+        let free = match record {
+            DetachedRecord::Directory { subvolume, directory, kept_while_held } => {
+                !kept_while_held || !fs.nodes.is_held(Fs::node_of(subvolume, directory))
+            }
+            DetachedRecord::Subvolume { subvolume } => {
+                let held = held.get_or_insert_with(|| fs.nodes.held_subvolumes());
+                !held.contains(&subvolume)
+            }
+            DetachedRecord::Tree { tree } => {
+                !work.pruner.uses(tree) && work.leaving.get(&tree).is_none_or(|&until| now >= until)
+            }
+        };
+        if free {
+            return Ok(Some((sequence, record)));
+        }
+    }
+    Ok(None)
+}
+
+fn remove(
+    fs: &Fs,
+    work: &mut Work,
+    sequence: u64,
+    record: DetachedRecord,
+    budget: usize,
+) -> FsResult<u64> {
+    let (done, finished) = match record {
+        DetachedRecord::Directory { subvolume, directory, .. } => {
+            let mut emptying = match work.emptying.take() {
+                Some((number, emptying)) if number == sequence => emptying,
+                _ => Emptying::new(sequence, subvolume, directory),
+            };
+            let (done, finished) = emptying.step(fs, budget)?;
+            if !finished {
+                work.emptying = Some((sequence, emptying));
+            }
+            (done, finished)
+        }
+        DetachedRecord::Subvolume { subvolume } => {
+            (subvolume::remove(fs, sequence, subvolume)?, true)
+        }
+        DetachedRecord::Tree { tree } => {
+            work.leaving.remove(&tree);
+            (subvolume::remove_tree(fs, sequence, tree)?, true)
+        }
+    };
+    if finished {
+        fs.queue.add_detached(-1);
+    }
+    Ok(done.max(1))
+}

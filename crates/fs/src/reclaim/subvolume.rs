@@ -1,0 +1,56 @@
+//! Removing a whole subvolume, or a tree that no subvolume lives in: one commit; the store gives
+//! the nodes back in steps of its own, and marking finds what contents nobody refers to.
+
+use format::key;
+use inode::SubvolId;
+use store::TreeId;
+
+use crate::subvol::{VOLUME, read_record};
+use crate::subvolumes;
+use crate::txn::Txn;
+use crate::{Fs, FsResult};
+
+/// Removes a detached subvolume that nobody holds. Those mounted in it are detached in turn.
+pub(super) fn remove(fs: &Fs, sequence: u64, id: u64) -> FsResult<u64> {
+    let mut ledger = fs.admin.lock();
+    let mut txn = Txn::new(fs);
+    txn.batch().delete(VOLUME, &key::detached(sequence));
+    let Some(record) = read_record(&*fs.store, SubvolId(id))? else {
+        txn.commit()?;
+        return Ok(1);
+    };
+    let subvol = fs.subvol(SubvolId(id))?;
+    let gate = subvol.quiesce();
+    let children = ledger.children(fs, id)?;
+    for &child in &children {
+        subvolumes::detach(fs, &mut ledger, &mut txn, child)?;
+    }
+    txn.batch().delete(VOLUME, &key::subvolume(id));
+    txn.batch().delete(VOLUME, &key::usage(id));
+    let orphans = [&key::ORPHANS_PREFIX[..], &id.to_be_bytes()].concat();
+    let end = store::prefix_end(&orphans).expect("invariant: a tag is below 255");
+    txn.batch().delete_range(VOLUME, &orphans, &end);
+    txn.batch().drop_tree(TreeId(record.tree));
+    subvolumes::commit(&ledger, &mut txn)?;
+    subvol.set_gone();
+    fs.subvols.remove(subvol.id);
+    for &child in &children {
+        ledger.moved(child, id, 0);
+        fs.queue.add_detached(1);
+    }
+    drop(gate);
+    fs.reclaim.note_garbage();
+    Ok(1)
+}
+
+/// Removes a tree that no subvolume lives in.
+pub(super) fn remove_tree(fs: &Fs, sequence: u64, tree: u64) -> FsResult<u64> {
+    let mut txn = Txn::new(fs);
+    txn.batch().delete(VOLUME, &key::detached(sequence));
+    if fs.store.tree_exists(TreeId(tree)).map_err(crate::error::from_store)? {
+        txn.batch().drop_tree(TreeId(tree));
+    }
+    txn.commit()?;
+    fs.reclaim.note_garbage();
+    Ok(1)
+}

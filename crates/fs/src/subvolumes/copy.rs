@@ -1,0 +1,155 @@
+//! Copying a directory as a subvolume of its own: the batch that snapshot, clone and rollback
+//! share.
+//!
+//! For the directory, and for each subvolume mounted below it: clone the tree, write a record,
+//! and point the entry where the copy of a nested one is mounted to the copy. Nothing else is
+//! touched, so the cost is that of the nested subvolumes. The root of a subvolume is known by
+//! the subvolume's record, so that not even its own record is rewritten: a copy shares every
+//! node until something in it changes.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use format::entry_record::{EntryRecord, Target};
+use format::key;
+use format::subvolume_record::SubvolumeRecord;
+
+use super::ledger::Ledger;
+use super::nested::Member;
+use crate::error::inconsistent;
+use crate::subvol::{Subvol, VOLUME};
+use crate::txn::Txn;
+use crate::view::{NameBuf, View};
+use crate::{Fs, FsResult};
+
+/// What a copy is to be.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Purpose<'a> {
+    /// Whether it is a snapshot: read-only and not mounted.
+    pub(crate) snapshot: bool,
+    /// Whether it belongs to the lineage of its source, or to a new one.
+    pub(crate) same_lineage: bool,
+    /// Where it is mounted: subvolume, directory, cookie.
+    pub(crate) parent: (u64, u64, u64),
+    /// Its name.
+    pub(crate) name: &'a [u8],
+}
+
+/// A copy that stands in a batch.
+pub(crate) struct Copied {
+    /// Its number.
+    pub(crate) id: u64,
+    /// Its record.
+    pub(crate) record: SubvolumeRecord,
+    /// Copies of nested subvolumes.
+    pub(crate) nested: u64,
+    sources: Vec<Arc<Subvol>>,
+    mounted: Vec<(u64, u64)>,
+    ended: u64,
+}
+
+/// Adds the copy of directory `dir` of `source`, with the subvolumes `nested` below it, to a
+/// batch. The gates of all of them are held.
+pub(crate) fn plan(
+    fs: &Fs,
+    ledger: &mut Ledger,
+    txn: &mut Txn<'_>,
+    (source, dir, nested): (&Member, u64, &[Member]),
+    purpose: &Purpose<'_>,
+) -> FsResult<Copied> {
+    let ended = ledger.end_epoch();
+    let mut copies: BTreeMap<u64, (u64, u64)> = BTreeMap::new();
+    let mut mounted = Vec::new();
+    let mut root = None;
+    for (at, member) in std::iter::once(source).chain(nested).enumerate() {
+        let id = ledger.new_subvolume()?;
+        let tree = ledger.new_tree();
+        copies.insert(member.subvol.id.0, (id, tree.0));
+        txn.batch().clone_tree(member.subvol.tree(), tree);
+        let from = &member.record;
+        let parent = match copies.get(&from.parent.0) {
+            Some((parent, _)) if at > 0 => (*parent, from.parent.1, from.parent.2),
+            _ => purpose.parent,
+        };
+        let directory = if at == 0 { dir } else { from.root };
+        let record = SubvolumeRecord {
+            tree: tree.0,
+            root: directory,
+            lineage: if purpose.same_lineage { from.lineage } else { id },
+            parent,
+            source: (member.subvol.id.0, directory),
+            created: txn.now,
+            last_clone_epoch: ended,
+            first_own_ino: fs.numbers.peek(),
+            read_only: purpose.snapshot,
+            snapshot: purpose.snapshot && at == 0,
+            pruned: from.pruned && directory == from.root,
+            detached: false,
+            name: if at == 0 { purpose.name.to_vec() } else { from.name.clone() },
+        };
+        txn.batch().put(VOLUME, &key::subvolume(id), &record.encode());
+        if parent.0 != 0 {
+            mounted.push((id, parent.0));
+        }
+        if at == 0 {
+            root = Some((id, record));
+        } else {
+            mount_copy(fs, txn, member, &copies, id)?;
+        }
+        if !from.read_only {
+            let record = SubvolumeRecord { last_clone_epoch: ended, ..from.clone() };
+            txn.batch().put(VOLUME, &key::subvolume(member.subvol.id.0), &record.encode());
+        }
+    }
+    let (id, record) = root.expect("invariant: the source is the first that is copied");
+    let sources = std::iter::once(source).chain(nested);
+    Ok(Copied {
+        id,
+        record,
+        nested: nested.len() as u64,
+        sources: sources.map(|member| Arc::clone(&member.subvol)).collect(),
+        mounted,
+        ended,
+    })
+}
+
+/// Points the entry where a nested subvolume is mounted to its copy, in the copy above.
+fn mount_copy(
+    fs: &Fs,
+    txn: &mut Txn<'_>,
+    member: &Member,
+    copies: &BTreeMap<u64, (u64, u64)>,
+    copy: u64,
+) -> FsResult<()> {
+    let (above, dir, cookie) = member.record.parent;
+    let above_tree = fs.subvol(inode::SubvolId(above))?.tree();
+    let mut name = NameBuf::empty();
+    let view = View::new(&*fs.store, above_tree);
+    let found = view.entry_at(dir, cookie, &mut name)?;
+    let found = found.filter(|found| found.target == Target::Subvolume(member.subvol.id.0));
+    let Some(found) = found else {
+        return Err(inconsistent(above_tree, "a subvolume is not where it is mounted", dir));
+    };
+    let (_, tree) = copies[&above];
+    let entry = EntryRecord {
+        chained: found.chained,
+        ino: found.ino,
+        name: name.as_bytes(),
+        target: Target::Subvolume(copy),
+    };
+    txn.put_entry(store::TreeId(tree), dir, cookie, &entry);
+    Ok(())
+}
+
+impl Copied {
+    /// After the commit, before the gates open.
+    pub(crate) fn settle(&self, fs: &Fs, ledger: &mut Ledger) {
+        for source in self.sources.iter().filter(|source| !source.read_only) {
+            source.set_last_clone_epoch(self.ended);
+        }
+        for &(subvol, parent) in &self.mounted {
+            ledger.moved(subvol, 0, parent);
+        }
+        fs.admin.begin_epoch(ledger);
+    }
+}

@@ -1,0 +1,83 @@
+//! `subvolume_create`: an empty directory with a tree of its own, so that later snapshots of it
+//! share nothing with what is around.
+
+use format::directory_record::DirectoryRecord;
+use format::inode_record::FileKind;
+use format::key;
+use format::subvolume_record::SubvolumeRecord;
+use inode::{Caller, NodeId};
+
+use super::access::directory_of;
+use super::clone::Mount;
+use super::gates::Gates;
+use super::snapshot::commit;
+use crate::nodes::Location;
+use crate::ops::mknod::inherit;
+use crate::subvol::VOLUME;
+use crate::txn::Txn;
+use crate::{Entry, Fs, FsResult};
+
+impl Fs {
+    /// Makes an empty directory that is a subvolume of its own. Takes one look-up.
+    pub fn subvolume_create(
+        &self,
+        caller: &Caller,
+        parent: NodeId,
+        name: &[u8],
+        mode: u32,
+    ) -> FsResult<Entry> {
+        let mount = Mount::new(self, parent, name)?;
+        let ino = self.numbers.next_ino(&*self.store)?;
+        let mut ledger = self.admin.lock();
+        let gates = Gates::pass(self, &[], Some(&mount.subvol))?;
+        let locks = self.locks.lock(&mount.locks());
+        let vacancy = mount.vacancy(self, caller)?;
+        let above = directory_of(self, &mount.subvol, mount.dir)?;
+        let mut txn = Txn::new(self);
+        let (gid, mode) = inherit(caller, &above, mode & 0o1777, FileKind::Directory);
+        let record = DirectoryRecord {
+            entries: 0,
+            subdirectories: 0,
+            mtime: txn.now,
+            ctime: txn.now,
+            atime: txn.now,
+            btime: txn.now,
+            parent: ino,
+            parent_cookie: 0,
+            mode,
+            uid: caller.uid,
+            gid,
+            has_xattrs: false,
+            detached: false,
+        };
+        let (id, tree) = (ledger.new_subvolume()?, ledger.new_tree());
+        txn.batch().create_tree(tree);
+        txn.put_directory(tree, ino, &record);
+        let subvolume = SubvolumeRecord {
+            tree: tree.0,
+            root: ino,
+            lineage: id,
+            parent: (mount.subvol.id.0, mount.dir, vacancy.cookie),
+            source: (0, 0),
+            created: txn.now,
+            last_clone_epoch: 0,
+            first_own_ino: ino,
+            read_only: false,
+            snapshot: false,
+            pruned: true,
+            detached: false,
+            name: name.to_vec(),
+        };
+        txn.batch().put(VOLUME, &key::subvolume(id), &subvolume.encode());
+        txn.count(id, 1, 0);
+        mount.plan(self, &mut txn, &vacancy, (id, ino))?;
+        commit(&ledger, &mut txn)?;
+        ledger.moved(id, 0, mount.subvol.id.0);
+        let node = Fs::node_of(id, ino);
+        self.nodes.look_up(node, Location::Directory);
+        drop((locks, gates, ledger));
+        self.invalidate_entry(mount.subvol.node(mount.dir), name);
+        self.invalidate_node(mount.subvol.node(mount.dir));
+        Ok(Entry { node, attr: crate::attributes::of_directory(node, &record) })
+    }
+}

@@ -1,0 +1,146 @@
+//! The ledger: numbers of subvolumes, trees, epochs and detached things, and which subvolume is
+//! mounted in which. Whoever makes, moves or removes a subvolume holds its lock, so that such
+//! changes happen one after the other; each is short.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use format::detached_record::DetachedRecord;
+use format::key::{self, Counter};
+use format::subvolume_record::SubvolumeRecord;
+use inode::{FsError, SubvolId};
+use parking_lot::{Mutex, MutexGuard};
+use store::{Batch, Store, TreeId};
+
+use crate::error::malformed;
+use crate::numbers::read_counter;
+use crate::subvol::VOLUME;
+use crate::{Fs, FsResult};
+
+/// The ledger with its lock.
+pub(crate) struct Admin {
+    ledger: Mutex<Ledger>,
+    epoch: AtomicU64,
+}
+
+/// Numbers that come next, and who is mounted where.
+pub(crate) struct Ledger {
+    next_subvolume: u64,
+    next_tree: u64,
+    next_detached: u64,
+    epoch: u64,
+    /// Subvolumes by the one that they are mounted in; unknown until somebody asks.
+    children: Option<BTreeMap<u64, BTreeSet<u64>>>,
+}
+
+impl Admin {
+    /// Reads the counters.
+    pub(crate) fn open(store: &dyn Store) -> FsResult<Admin> {
+        let epoch = read_counter(store, Counter::Epoch)?;
+        let ledger = Ledger {
+            next_subvolume: read_counter(store, Counter::NextSubvolume)?,
+            next_tree: read_counter(store, Counter::NextTree)?,
+            next_detached: read_counter(store, Counter::NextDetached)?,
+            epoch,
+            children: None,
+        };
+        Ok(Admin { ledger: Mutex::new(ledger), epoch: AtomicU64::new(epoch) })
+    }
+
+    /// The ledger, for a change of subvolumes. Taken before any gate and any other lock.
+    pub(crate) fn lock(&self) -> MutexGuard<'_, Ledger> {
+        self.ledger.lock()
+    }
+
+    /// The present epoch: what is written now is born in it. It changes only while the gates of
+    /// whatever is copied are held, so that within a change it is constant for the subvolume.
+    #[inline]
+    pub(crate) fn epoch(&self) -> u64 {
+        self.epoch.load(Ordering::Acquire)
+    }
+
+    /// Begins the next epoch, after the commit that says so and before the gates open.
+    pub(crate) fn begin_epoch(&self, ledger: &Ledger) {
+        self.epoch.store(ledger.epoch, Ordering::Release);
+    }
+}
+
+impl Ledger {
+    /// A number for a new subvolume.
+    pub(crate) fn new_subvolume(&mut self) -> FsResult<u64> {
+        if self.next_subvolume > SubvolId::MAX.0 {
+            return Err(FsError::NoSpace);
+        }
+        self.next_subvolume += 1;
+        Ok(self.next_subvolume - 1)
+    }
+
+    /// A number for a new tree.
+    pub(crate) fn new_tree(&mut self) -> TreeId {
+        self.next_tree += 1;
+        TreeId(self.next_tree - 1)
+    }
+
+    /// Ends the present epoch, which is returned.
+    pub(crate) fn end_epoch(&mut self) -> u64 {
+        self.epoch += 1;
+        self.epoch - 1
+    }
+
+    /// Records something detached and returns the number it waits under.
+    pub(crate) fn detach(&mut self, batch: &mut Batch, record: DetachedRecord) -> u64 {
+        let sequence = self.next_detached;
+        self.next_detached += 1;
+        batch.put(VOLUME, &key::detached(sequence), &record.encode());
+        sequence
+    }
+
+    /// Adds the counters to the batch that uses them.
+    pub(crate) fn write(&self, batch: &mut Batch) {
+        for (counter, value) in [
+            (Counter::NextSubvolume, self.next_subvolume),
+            (Counter::NextTree, self.next_tree),
+            (Counter::NextDetached, self.next_detached),
+            (Counter::Epoch, self.epoch),
+        ] {
+            batch.put(VOLUME, &key::counter(counter), &value.to_le_bytes());
+        }
+    }
+
+    /// The subvolumes that are mounted directly in one.
+    pub(crate) fn children(&mut self, fs: &Fs, subvol: u64) -> FsResult<Vec<u64>> {
+        let children = match &mut self.children {
+            Some(children) => children,
+            unknown => unknown.insert(read_children(fs)?),
+        };
+        Ok(children.get(&subvol).into_iter().flatten().copied().collect())
+    }
+
+    /// Notes that a subvolume is mounted in `to` and no longer in `from` (0: nowhere).
+    pub(crate) fn moved(&mut self, subvol: u64, from: u64, to: u64) {
+        let Some(children) = &mut self.children else { return };
+        if let Some(siblings) = children.get_mut(&from) {
+            siblings.remove(&subvol);
+            if siblings.is_empty() {
+                children.remove(&from);
+            }
+        }
+        if to != 0 {
+            children.entry(to).or_default().insert(subvol);
+        }
+    }
+}
+
+fn read_children(fs: &Fs) -> FsResult<BTreeMap<u64, BTreeSet<u64>>> {
+    let mut children: BTreeMap<u64, BTreeSet<u64>> = BTreeMap::new();
+    fs.visit_volume(&key::SUBVOLUMES_PREFIX, &mut |key, value| {
+        let malformed = |error| malformed(VOLUME, &error);
+        let record = SubvolumeRecord::decode(value).map_err(malformed)?;
+        if record.parent.0 != 0 {
+            let subvol = key::parse_number(key).map_err(malformed)?;
+            children.entry(record.parent.0).or_default().insert(subvol);
+        }
+        Ok(())
+    })?;
+    Ok(children)
+}

@@ -1,0 +1,75 @@
+//! The name of a subvolume in the directory where it is mounted.
+
+use format::entry_record::Target;
+use inode::{Caller, FsError, NodeId, SubvolId};
+
+use super::gates::Gates;
+use super::snapshot::{commit, detach};
+use crate::attributes;
+use crate::locks::{Lock, Mode};
+use crate::ops::mknod::parent_directory;
+use crate::subvol::read_record;
+use crate::txn::Txn;
+use crate::view::{Found, View};
+use crate::{Fs, FsResult};
+
+/// The directory above the root of a subvolume; the root itself where there is none.
+pub(crate) fn parent_of_root(fs: &Fs, node: NodeId) -> FsResult<NodeId> {
+    let record = read_record(&*fs.store, node.subvol())?.ok_or(FsError::Stale)?;
+    if record.parent.0 != 0 {
+        return Ok(Fs::node_of(record.parent.0, record.parent.1));
+    }
+    if !record.snapshot || record.detached {
+        return Ok(node);
+    }
+    // Above a snapshot is the virtual directory of the directory it was taken of, while that is
+    // there; and the kernel asks for nothing else than a directory.
+    let source = fs.subvol(SubvolId(record.source.0));
+    match source {
+        Ok(source) => {
+            let view = View::new(&*fs.store, source.tree());
+            let there = view.directory(record.source.1)?.is_some_and(|dir| !dir.detached);
+            Ok(if there { source.node(record.source.1) } else { node })
+        }
+        Err(_) => Ok(node),
+    }
+}
+
+/// Removes the name of an empty subvolume, and with it the subvolume, as `rmdir` does with a
+/// directory.
+pub(crate) fn remove_link(fs: &Fs, caller: &Caller, parent: NodeId, name: &[u8]) -> FsResult<()> {
+    let (subvol, dir) = fs.place(parent)?;
+    let hash = fs.hash.hash(name);
+    let mut ledger = fs.admin.lock();
+    let view_of = |tree| View::new(&*fs.store, tree);
+    let seen = view_of(subvol.tree()).find_entry(dir, hash, name)?.ok_or(FsError::NotFound)?;
+    let Found { target: Target::Subvolume(child), .. } = seen else {
+        return Err(FsError::Busy("the name changed meanwhile"));
+    };
+    let quiet = [fs.subvol(SubvolId(child))?];
+    let gates = Gates::pass(fs, &quiet, Some(&subvol))?;
+    let locks = fs.locks.lock(&[
+        (Lock::Object { subvol: subvol.id.0, ino: dir }, Mode::Shared),
+        (Lock::Name { subvol: subvol.id.0, dir, hash }, Mode::Exclusive),
+    ]);
+    let view = view_of(subvol.tree());
+    let directory = parent_directory(fs, &subvol, view, caller, dir)?;
+    let found = view.find_entry(dir, hash, name)?.ok_or(FsError::NotFound)?;
+    if found.target != seen.target {
+        return Err(FsError::Busy("the name changed meanwhile"));
+    }
+    let root = view_of(quiet[0].tree()).directory(quiet[0].root)?.ok_or(FsError::Stale)?;
+    attributes::owned_directory(&directory).check_removal(caller, root.uid)?;
+    if root.entries != 0 {
+        return Err(FsError::NotEmpty);
+    }
+    let mut txn = Txn::new(fs);
+    txn.erase_entry(view, dir, &found, false)?;
+    txn.touch_directory(view.tree, dir, -1, -1);
+    detach(fs, &mut ledger, &mut txn, child)?;
+    commit(&ledger, &mut txn)?;
+    ledger.moved(child, subvol.id.0, 0);
+    fs.queue.add_detached(1);
+    drop((locks, gates));
+    Ok(())
+}

@@ -1,0 +1,23 @@
+//! Snapshots, clones, roll-back, removal of trees: the verbs on whole directories. Each is one
+//! commit.
+//!
+//! Order of what is taken: the ledger, gates of subvolumes by their numbers, striped locks.
+
+mod access;
+mod clone;
+mod copy;
+mod create;
+mod gates;
+mod ledger;
+mod link;
+mod nested;
+mod rename;
+mod rmr;
+mod rollback;
+mod snapshot;
+
+pub(crate) use ledger::{Admin, Ledger};
+pub(crate) use link::{parent_of_root, remove_link};
+pub(crate) use nested::Member;
+pub(crate) use rename::rename_across;
+pub(crate) use snapshot::{commit, detach};

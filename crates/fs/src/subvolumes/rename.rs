@@ -1,0 +1,156 @@
+//! Renames that touch subvolumes: of the name of a subvolume, inside a subvolume or into another
+//! one. What lies inside a subvolume does not leave it by rename; the caller copies it.
+
+use std::sync::Arc;
+
+use format::entry_record::{EntryRecord, Target};
+use format::key;
+use inode::{Caller, FsError, NodeId, SubvolId};
+
+use super::gates::Gates;
+use super::nested::Member;
+use super::snapshot::commit;
+use crate::attributes;
+use crate::locks::{Lock, Mode};
+use crate::ops::mknod::{check_write, parent_directory};
+use crate::subvol::{Subvol, VOLUME};
+use crate::txn::Txn;
+use crate::view::{Found, Search, View};
+use crate::{Fs, FsResult, RenameMode};
+
+/// One side: directory and name.
+struct Side<'a> {
+    subvol: Arc<Subvol>,
+    dir: u64,
+    hash: u64,
+    name: &'a [u8],
+}
+
+impl<'a> Side<'a> {
+    fn new(fs: &Fs, parent: NodeId, name: &'a [u8]) -> FsResult<Side<'a>> {
+        let (subvol, dir) = fs.place(parent)?;
+        Ok(Side { hash: fs.hash.hash(name), subvol, dir, name })
+    }
+
+    fn view<'v>(&self, fs: &'v Fs) -> View<'v> {
+        View::new(&*fs.store, self.subvol.tree())
+    }
+
+    fn find(&self, fs: &Fs) -> FsResult<Search> {
+        self.view(fs).find(self.dir, self.hash, self.name)
+    }
+
+    fn same(&self, other: &Side<'_>) -> bool {
+        self.subvol.id == other.subvol.id && self.dir == other.dir && self.name == other.name
+    }
+}
+
+/// Renames between two subvolumes, or renames the name of one.
+pub(crate) fn rename_across(
+    fs: &Fs,
+    caller: &Caller,
+    from: (NodeId, &[u8]),
+    to: (NodeId, &[u8]),
+    mode: RenameMode,
+) -> FsResult<()> {
+    let source = Side::new(fs, from.0, fs.old_name(from.1)?.as_bytes())?;
+    let target = Side::new(fs, to.0, fs.new_name(to.1)?.as_bytes())?;
+    let mut ledger = fs.admin.lock();
+    // Both gates exclusively: renames of subvolumes are rare, and nothing below moves meanwhile.
+    let quiet = [Arc::clone(&source.subvol), Arc::clone(&target.subvol)];
+    for side in &quiet {
+        if side.read_only {
+            return Err(FsError::ReadOnly("a snapshot".to_owned()));
+        }
+    }
+    let gates = Gates::pass(fs, &quiet, None)?;
+    let lock = |side: &Side<'_>| {
+        let (subvol, dir, hash) = (side.subvol.id.0, side.dir, side.hash);
+        (Lock::Name { subvol, dir, hash }, Mode::Exclusive)
+    };
+    let locks = fs.locks.lock(&[lock(&source), lock(&target)]);
+    let source_dir = parent_directory(fs, &source.subvol, source.view(fs), caller, source.dir)?;
+    let target_dir = parent_directory(fs, &target.subvol, target.view(fs), caller, target.dir)?;
+    let Search::Found(found) = source.find(fs)? else { return Err(FsError::NotFound) };
+    let Target::Subvolume(child) = found.target else {
+        return Err(FsError::CrossSubvolume("only whole subvolumes are renamed into others"));
+    };
+    let vacancy = match target.find(fs)? {
+        Search::Vacant(vacancy) => vacancy,
+        Search::Found(_) if mode == RenameMode::NoReplace => return Err(FsError::Exists),
+        Search::Found(_) if source.same(&target) => return Ok(()),
+        Search::Found(_) => {
+            return Err(FsError::CrossSubvolume("a subvolume replaces nothing"));
+        }
+    };
+    if mode == RenameMode::Exchange {
+        return Err(FsError::NotFound);
+    }
+    let moved = Member::get(fs, child)?;
+    let root = View::new(&*fs.store, moved.subvol.tree()).directory(moved.subvol.root)?;
+    let root = root.ok_or(FsError::Stale)?;
+    attributes::owned_directory(&source_dir).check_removal(caller, root.uid)?;
+    check_write(caller, &target_dir)?;
+    let elsewhere = source.dir != target.dir || source.subvol.id != target.subvol.id;
+    if elsewhere {
+        check_write(caller, &root)?;
+        check_no_loop(fs, child, &target)?;
+    }
+    let mut txn = Txn::new(fs);
+    plan(fs, &mut txn, (&source, &found), (&target, &vacancy), child)?;
+    let mut record = moved.record;
+    record.parent = (target.subvol.id.0, target.dir, vacancy.cookie);
+    txn.batch().put(VOLUME, &key::subvolume(child), &record.encode());
+    let mut root = root;
+    root.ctime = txn.now;
+    txn.put_directory(moved.subvol.tree(), moved.subvol.root, &root);
+    commit(&ledger, &mut txn)?;
+    ledger.moved(child, source.subvol.id.0, target.subvol.id.0);
+    drop((locks, gates, ledger));
+    fs.invalidate_node(source.subvol.node(source.dir));
+    fs.invalidate_node(target.subvol.node(target.dir));
+    Ok(())
+}
+
+/// Both entries. When the two names share a chain of one hash, the removal must leave a mark.
+fn plan(
+    fs: &Fs,
+    txn: &mut Txn<'_>,
+    (source, found): (&Side<'_>, &Found),
+    (target, vacancy): (&Side<'_>, &crate::view::Vacancy),
+    child: u64,
+) -> FsResult<()> {
+    let one_chain = source.subvol.id == target.subvol.id
+        && source.dir == target.dir
+        && source.hash == target.hash;
+    txn.erase_entry(source.view(fs), source.dir, found, one_chain)?;
+    let entry = EntryRecord {
+        chained: false,
+        ino: found.ino,
+        name: target.name,
+        target: Target::Subvolume(child),
+    };
+    let predecessor = vacancy.predecessor.filter(|(cookie, _)| {
+        // The mark of the source is flagged already.
+        !(one_chain && *cookie == found.cookie)
+    });
+    let vacancy = crate::view::Vacancy { predecessor, ..*vacancy };
+    txn.insert_entry(target.view(fs), target.dir, &vacancy, &entry)?;
+    txn.touch_directory(source.subvol.tree(), source.dir, -1, -1);
+    txn.touch_directory(target.subvol.tree(), target.dir, 1, 1);
+    Ok(())
+}
+
+/// A subvolume cannot be mounted below itself.
+fn check_no_loop(fs: &Fs, child: u64, target: &Side<'_>) -> FsResult<()> {
+    let mut at = target.subvol.id;
+    loop {
+        if at.0 == child {
+            return Err(FsError::InvalidArgument("a directory cannot be moved below itself"));
+        }
+        match Member::get(fs, at.0)?.record.parent.0 {
+            0 => return Ok(()),
+            above => at = SubvolId(above),
+        }
+    }
+}

@@ -1,0 +1,112 @@
+//! `rmr`: takes a directory away with all below it, in one commit; its room comes back in the
+//! background.
+
+use format::detached_record::DetachedRecord;
+use format::directory_record::DirectoryRecord;
+use format::entry_record::Target;
+use inode::{Caller, FsError, NodeId, SubvolId};
+
+use super::access::check_owns_all;
+use super::gates::Gates;
+use super::snapshot::{commit, detach};
+use crate::attributes;
+use crate::locks::{Lock, Mode};
+use crate::ops::mknod::parent_directory;
+use crate::txn::Txn;
+use crate::view::{Found, View};
+use crate::{Fs, FsResult, RmrInfo};
+
+impl Fs {
+    /// Removes a directory with all below it, at once; its room is given back later. Root may,
+    /// and whoever may remove the name and owns every directory below. Snapshots of directories
+    /// below stay, and are found by [`Fs::snapshot_list_all`].
+    pub fn rmr(&self, caller: &Caller, parent: NodeId, name: &[u8]) -> FsResult<RmrInfo> {
+        let name = self.old_name(name)?.as_bytes();
+        let (subvol, dir) = self.place(parent)?;
+        let hash = self.hash.hash(name);
+        let id = subvol.id.0;
+        loop {
+            let seen = self.rmr_victim(caller, parent, name)?;
+            let mut ledger = self.admin.lock();
+            let gates = Gates::pass(self, &[], Some(&subvol))?;
+            let locks = self.locks.lock(&[
+                (Lock::Object { subvol: id, ino: dir }, Mode::Shared),
+                (Lock::Name { subvol: id, dir, hash }, Mode::Exclusive),
+                (Lock::Object { subvol: id, ino: seen.ino }, Mode::Exclusive),
+                (Lock::Place { subvol: id, ino: seen.ino }, Mode::Exclusive),
+            ]);
+            let view = View::new(&*self.store, subvol.tree());
+            let directory = parent_directory(self, &subvol, view, caller, dir)?;
+            let found = view.find_entry(dir, hash, name)?.ok_or(FsError::NotFound)?;
+            if found.ino != seen.ino || found.target != seen.target {
+                continue;
+            }
+            let (root_subvol, victim) = self.root_record(view, &found)?;
+            attributes::owned_directory(&directory).check_removal(caller, victim.uid)?;
+            let mut txn = Txn::new(self);
+            txn.erase_entry(view, dir, &found, false)?;
+            txn.touch_directory(view.tree, dir, -1, -1);
+            let detached = match root_subvol {
+                Some(child) => detach(self, &mut ledger, &mut txn, child)?,
+                None => {
+                    let record = DirectoryRecord { detached: true, ..victim };
+                    txn.put_directory(view.tree, found.ino, &record);
+                    let waits = DetachedRecord::Directory {
+                        subvolume: id,
+                        directory: found.ino,
+                        kept_while_held: false,
+                    };
+                    ledger.detach(txn.batch(), waits)
+                }
+            };
+            commit(&ledger, &mut txn)?;
+            if let Some(child) = root_subvol {
+                ledger.moved(child, id, 0);
+            }
+            self.queue.add_detached(1);
+            drop((locks, gates, ledger));
+            self.invalidate_entry(subvol.node(dir), name);
+            self.invalidate_node(subvol.node(dir));
+            return Ok(RmrInfo { detached, entries: victim.entries as u64 });
+        }
+    }
+
+    /// What is to be removed, if the caller may; the walk that this takes is done without locks.
+    fn rmr_victim(&self, caller: &Caller, parent: NodeId, name: &[u8]) -> FsResult<Found> {
+        let (subvol, dir) = self.place(parent)?;
+        let view = View::new(&*self.store, subvol.tree());
+        let directory = parent_directory(self, &subvol, view, caller, dir)?;
+        let found = view.find_entry(dir, self.hash.hash(name), name)?;
+        let found = found.ok_or(FsError::NotFound)?;
+        if !found.is_directory() {
+            return Err(FsError::NotDirectory);
+        }
+        let (child, victim) = self.root_record(view, &found)?;
+        attributes::owned_directory(&directory).check_removal(caller, victim.uid)?;
+        let within = child.map_or(subvol.id, SubvolId);
+        check_owns_all(self, caller, within, found.ino)?;
+        Ok(found)
+    }
+
+    /// The record of the directory that an entry leads to, and the subvolume that it is the
+    /// root of.
+    fn root_record(
+        &self,
+        view: View<'_>,
+        found: &Found,
+    ) -> FsResult<(Option<u64>, DirectoryRecord)> {
+        match found.target {
+            Target::Directory => {
+                let record = view.directory(found.ino)?.ok_or(FsError::Stale)?;
+                Ok((None, record))
+            }
+            Target::Subvolume(child) => {
+                let subvol = self.subvol(SubvolId(child))?;
+                let view = View::new(&*self.store, subvol.tree());
+                let record = view.directory(subvol.root)?.ok_or(FsError::Stale)?;
+                Ok((Some(child), record))
+            }
+            _ => Err(FsError::NotDirectory),
+        }
+    }
+}

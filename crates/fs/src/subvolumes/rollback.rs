@@ -1,0 +1,191 @@
+//! `rollback`: puts a directory back to one of its snapshots, in one commit.
+//!
+//! A writable copy of the snapshot takes the directory's place: where a plain directory was, its
+//! entry leads to the copy from now on; where a subvolume was mounted, the copy is mounted; in
+//! place of the volume's root, the copy is the root. What was there waits to be reclaimed until
+//! nobody holds it: open files and working directories keep the old tree.
+
+use format::detached_record::DetachedRecord;
+use format::directory_record::DirectoryRecord;
+use format::entry_record::{EntryHead, EntryRecord, Target};
+use format::key::{self, Counter, Parsed, Part};
+use inode::{Caller, FsError, NodeId, SubvolId};
+use store::KeyRange;
+
+use super::access::{check_owns_all, directory_of};
+use super::copy::{self, Copied, Purpose};
+use super::gates::Gates;
+use super::ledger::Ledger;
+use super::nested::{self, Member};
+use super::snapshot::{commit, detach};
+use crate::error::{from_store, inconsistent, malformed};
+use crate::locks::{Lock, Mode};
+use crate::subvol::VOLUME;
+use crate::txn::Txn;
+use crate::view::{NameBuf, View};
+use crate::{Fs, FsResult};
+
+/// Where the directory hangs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Hangs {
+    /// In a directory of its own subvolume, or as the root of one in a directory of another.
+    In { subvol: u64, dir: u64, cookie: u64 },
+    /// It is the root of the volume.
+    Nowhere,
+}
+
+impl Fs {
+    /// Puts a directory back to one of its snapshots. Root may, and whoever owns every directory
+    /// below it.
+    pub fn rollback(&self, caller: &Caller, dir: NodeId, snapshot: &[u8]) -> FsResult<()> {
+        let dir = self.real(dir);
+        let (subvol, ino) = self.place(dir)?;
+        if subvol.read_only {
+            return Err(FsError::ReadOnly("a snapshot is not rolled back".to_owned()));
+        }
+        directory_of(self, &subvol, ino)?;
+        check_owns_all(self, caller, subvol.id, ino)?;
+        let mut ledger = self.admin.lock();
+        let name_key = key::snapshot_name(subvol.lineage, ino, snapshot);
+        let id = self.snapshot_id(&name_key)?.ok_or(FsError::NotFound)?;
+        let source = Member::get(self, id)?;
+        let nested = nested::below(self, &mut ledger, &source.subvol, source.record.root)?;
+        let old = Member::get(self, subvol.id.0)?;
+        let is_root = ino == subvol.root;
+        let above = match old.record.parent.0 {
+            0 => None,
+            above => Some(self.subvol(SubvolId(above))?),
+        };
+        let quiet = [std::sync::Arc::clone(&subvol)];
+        let changed = if is_root { above.as_ref() } else { None };
+        let gates = Gates::pass(self, &quiet, changed)?;
+        let record = directory_of(self, &subvol, ino)?;
+        let hangs = match (is_root, old.record.parent) {
+            (true, (0, ..)) if dir == self.root() => Hangs::Nowhere,
+            (true, (0, ..)) => return Err(FsError::NotFound),
+            (true, (subvol, dir, cookie)) => Hangs::In { subvol, dir, cookie },
+            (false, _) => {
+                Hangs::In { subvol: subvol.id.0, dir: record.parent, cookie: record.parent_cookie }
+            }
+        };
+        let locks = match hangs {
+            Hangs::In { subvol, dir, cookie } => {
+                let name = Lock::Name { subvol, dir, hash: cookie >> 8 };
+                Some(self.locks.lock(&[
+                    (name, Mode::Exclusive),
+                    (Lock::Object { subvol, ino: dir }, Mode::Shared),
+                ]))
+            }
+            Hangs::Nowhere => None,
+        };
+        let mut txn = Txn::new(self);
+        let parent = match hangs {
+            Hangs::In { subvol, dir, cookie } => (subvol, dir, cookie),
+            Hangs::Nowhere => (0, 0, 0),
+        };
+        let purpose = Purpose { snapshot: false, same_lineage: true, parent, name: b"" };
+        let from = (&source, source.record.root, &nested[..]);
+        let copied = copy::plan(self, &mut ledger, &mut txn, from, &purpose)?;
+        let name = self.hang(&mut txn, hangs, &copied)?;
+        self.detach_old(&mut ledger, &mut txn, &old, (ino, is_root), &record)?;
+        commit(&ledger, &mut txn)?;
+        copied.settle(self, &mut ledger);
+        if is_root {
+            ledger.moved(subvol.id.0, old.record.parent.0, 0);
+        }
+        if hangs == Hangs::Nowhere {
+            self.set_root(Fs::node_of(copied.id, copied.record.root));
+        }
+        self.queue.add_detached(1);
+        drop((locks, gates, ledger));
+        self.tell_rolled_back(hangs, &name, dir, &copied);
+        Ok(())
+    }
+
+    /// Points the name, or the volume's root, to the copy.
+    fn hang(&self, txn: &mut Txn<'_>, hangs: Hangs, copied: &Copied) -> FsResult<Vec<u8>> {
+        let Hangs::In { subvol, dir, cookie } = hangs else {
+            let root = key::counter(Counter::Root);
+            txn.batch().put(VOLUME, &root, &copied.id.to_le_bytes());
+            return Ok(Vec::new());
+        };
+        let tree = self.subvol(SubvolId(subvol))?.tree();
+        let mut name = NameBuf::empty();
+        let found = View::new(&*self.store, tree).entry_at(dir, cookie, &mut name)?;
+        let found = found.filter(|found| found.ino == copied.record.root).ok_or_else(|| {
+            inconsistent(tree, "a directory is not where it says", copied.record.root)
+        })?;
+        let entry = EntryRecord {
+            chained: found.chained,
+            ino: found.ino,
+            name: name.as_bytes(),
+            target: Target::Subvolume(copied.id),
+        };
+        txn.put_entry(tree, dir, cookie, &entry);
+        Ok(name.as_bytes().to_vec())
+    }
+
+    /// Has what was there wait to be reclaimed.
+    fn detach_old(
+        &self,
+        ledger: &mut Ledger,
+        txn: &mut Txn<'_>,
+        old: &Member,
+        (ino, is_root): (u64, bool),
+        record: &DirectoryRecord,
+    ) -> FsResult<()> {
+        if is_root {
+            detach(self, ledger, txn, old.subvol.id.0)?;
+            return Ok(());
+        }
+        let record = DirectoryRecord { detached: true, ..*record };
+        txn.put_directory(old.subvol.tree(), ino, &record);
+        let waits = DetachedRecord::Directory {
+            subvolume: old.subvol.id.0,
+            directory: ino,
+            kept_while_held: true,
+        };
+        ledger.detach(txn.batch(), waits);
+        Ok(())
+    }
+
+    /// Tells front ends. Where the volume's root was replaced, every name in it, old and new,
+    /// means something else.
+    fn tell_rolled_back(&self, hangs: Hangs, name: &[u8], old: NodeId, copied: &Copied) {
+        match hangs {
+            Hangs::In { subvol, dir, .. } => {
+                self.invalidate_entry(Fs::node_of(subvol, dir), name);
+            }
+            Hangs::Nowhere => {
+                let new = Fs::node_of(copied.id, copied.record.root);
+                for directory in [old, new] {
+                    // What cannot be read cannot be in a cache either, or will time out there.
+                    let names = self.names_in(directory).unwrap_or_default();
+                    for name in names {
+                        self.invalidate_entry(new, &name);
+                    }
+                }
+                self.invalidate_node(new);
+            }
+        }
+    }
+
+    fn names_in(&self, directory: NodeId) -> FsResult<Vec<Vec<u8>>> {
+        let (subvol, dir) = self.place(directory)?;
+        let tree = subvol.tree();
+        let range = KeyRange::prefix(&key::directory_prefix(dir));
+        let mut cursor = self.store.scan(tree, range).map_err(from_store)?;
+        let mut names = Vec::new();
+        while let Some(item) = cursor.next().map_err(from_store)? {
+            let malformed = |error| malformed(tree, &error);
+            let parsed = key::parse(item.key).map_err(malformed)?;
+            if let Parsed::Entry { cookie: 1.., part: Part::Attributes, .. } = parsed {
+                let head = EntryHead::decode(item.value).map_err(malformed)?;
+                if head.kind.is_some() {
+                    names.push(head.name.to_vec());
+                }
+            }
+        }
+        Ok(names)
+    }
+}

@@ -1,0 +1,258 @@
+//! Snapshots of a directory: take, list, delete, rename.
+//!
+//! A snapshot is a read-only subvolume that is found by name under the lineage and number of its
+//! directory, not mounted anywhere. So a roll-back keeps a directory's snapshots, a clone has
+//! none, and they outlive the directory.
+
+use std::sync::Arc;
+
+use device::Timestamp;
+use format::detached_record::DetachedRecord;
+use format::key;
+use format::subvolume_record::SubvolumeRecord;
+use inode::{Caller, FsError, Ino, NAME_BYTES_MAX, NodeId, SubvolId};
+
+use super::access::directory_of;
+use super::copy::{self, Purpose};
+use super::gates::Gates;
+use super::ledger::Ledger;
+use super::nested::{self, Member};
+use crate::error::{inconsistent, malformed};
+use crate::snapdir;
+use crate::subvol::{Subvol, VOLUME, read_record};
+use crate::txn::Txn;
+use crate::{Entry, Fs, FsResult, SnapshotInfo};
+
+/// How often a copy starts over because subvolumes came or went below its directory.
+const ATTEMPTS_MAX: usize = 100;
+
+impl Fs {
+    /// Takes a snapshot of a directory: of all that was written before the call.
+    pub fn snapshot_create(
+        &self,
+        caller: &Caller,
+        dir: NodeId,
+        name: &[u8],
+    ) -> FsResult<SnapshotInfo> {
+        check_name(name)?;
+        let (subvol, ino) = owned_directory(self, caller, dir)?;
+        let mut ledger = self.admin.lock();
+        let key = key::snapshot_name(subvol.lineage, ino, name);
+        if self.snapshot_id(&key)?.is_some() {
+            return Err(FsError::Exists);
+        }
+        let purpose = Purpose { snapshot: true, same_lineage: true, parent: (0, 0, 0), name };
+        let copied = quiesced(self, &mut ledger, &subvol, ino, |ledger, source, nested| {
+            let mut txn = Txn::new(self);
+            let copied = copy::plan(self, ledger, &mut txn, (source, ino, nested), &purpose)?;
+            txn.batch().put(VOLUME, &key, &copied.id.to_le_bytes());
+            commit(ledger, &mut txn)?;
+            copied.settle(self, ledger);
+            Ok(copied)
+        })?;
+        drop(ledger);
+        self.invalidate_entry(snapdir::node_of(subvol.node(ino)), name);
+        Ok(info(copied.id, &copied.record))
+    }
+
+    /// The snapshots of a directory, by name.
+    pub fn snapshot_list(&self, caller: &Caller, dir: NodeId) -> FsResult<Vec<SnapshotInfo>> {
+        let (subvol, ino) = self.place(dir)?;
+        let record = directory_of(self, &subvol, ino)?;
+        crate::attributes::owned_directory(&record).check(caller, inode::permissions::READ)?;
+        let mut found = Vec::new();
+        for (_, id) in self.snapshot_names(&subvol, ino)? {
+            if let Some(record) = read_record(&*self.store, SubvolId(id))? {
+                found.push(info(id, &record));
+            }
+        }
+        Ok(found)
+    }
+
+    /// All snapshots of the volume, those of removed directories too. Root sees all, others
+    /// those of directories that they own.
+    pub fn snapshot_list_all(&self, caller: &Caller) -> FsResult<Vec<SnapshotInfo>> {
+        let mut found = Vec::new();
+        self.visit_volume(&key::SNAPSHOT_NAMES_PREFIX, &mut |_, value| {
+            let id = number(value)?;
+            if let Some(record) = read_record(&*self.store, SubvolId(id))? {
+                found.push(info(id, &record));
+            }
+            Ok(())
+        })?;
+        found.retain(|snapshot| self.snapshot_entry_of(caller, snapshot.subvol).is_ok());
+        Ok(found)
+    }
+
+    /// The root of a snapshot, by the snapshot's number: for those whose directory is gone.
+    /// Takes one look-up.
+    pub fn snapshot_entry(&self, caller: &Caller, snapshot: SubvolId) -> FsResult<Entry> {
+        let entry = self.snapshot_entry_of(caller, snapshot)?;
+        self.nodes.look_up(entry.node, crate::nodes::Location::Directory);
+        Ok(entry)
+    }
+
+    fn snapshot_entry_of(&self, caller: &Caller, snapshot: SubvolId) -> FsResult<Entry> {
+        let record = read_record(&*self.store, snapshot)?.filter(|record| record.snapshot);
+        record.filter(|record| !record.detached).ok_or(FsError::NotFound)?;
+        let subvol = self.subvol(snapshot)?;
+        let directory = directory_of(self, &subvol, subvol.root)?;
+        if !crate::attributes::owned_directory(&directory).is_owner(caller) {
+            return Err(FsError::NotPermitted("only the owner sees a removed directory"));
+        }
+        let attr = crate::attributes::of_directory(subvol.root_node(), &directory);
+        Ok(Entry { node: attr.node, attr })
+    }
+
+    /// Deletes a snapshot of a directory. Its room is given back later; whoever holds an inode
+    /// of it keeps it until then.
+    pub fn snapshot_delete(&self, caller: &Caller, dir: NodeId, name: &[u8]) -> FsResult<()> {
+        let (subvol, ino) = owned_directory(self, caller, dir)?;
+        let mut ledger = self.admin.lock();
+        let key = key::snapshot_name(subvol.lineage, ino, name);
+        let id = self.snapshot_id(&key)?.ok_or(FsError::NotFound)?;
+        let mut txn = Txn::new(self);
+        txn.batch().delete(VOLUME, &key);
+        detach(self, &mut ledger, &mut txn, id)?;
+        commit(&ledger, &mut txn)?;
+        self.queue.add_detached(1);
+        drop(ledger);
+        self.invalidate_entry(snapdir::node_of(subvol.node(ino)), name);
+        Ok(())
+    }
+
+    /// Renames a snapshot of a directory.
+    pub fn snapshot_rename(
+        &self,
+        caller: &Caller,
+        dir: NodeId,
+        from: &[u8],
+        to: &[u8],
+    ) -> FsResult<()> {
+        check_name(to)?;
+        let (subvol, ino) = owned_directory(self, caller, dir)?;
+        let _ledger = self.admin.lock();
+        let old_key = key::snapshot_name(subvol.lineage, ino, from);
+        let new_key = key::snapshot_name(subvol.lineage, ino, to);
+        let id = self.snapshot_id(&old_key)?.ok_or(FsError::NotFound)?;
+        if self.snapshot_id(&new_key)?.is_some() {
+            return Err(FsError::Exists);
+        }
+        let mut member = Member::get(self, id)?;
+        member.record.name = to.to_vec();
+        let mut txn = Txn::new(self);
+        txn.batch().delete(VOLUME, &old_key);
+        txn.batch().put(VOLUME, &new_key, &id.to_le_bytes());
+        txn.batch().put(VOLUME, &key::subvolume(id), &member.record.encode());
+        txn.commit()?;
+        let node = snapdir::node_of(subvol.node(ino));
+        self.invalidate_entry(node, from);
+        self.invalidate_entry(node, to);
+        Ok(())
+    }
+
+    /// The snapshot that a key of a name leads to.
+    pub(crate) fn snapshot_id(&self, key: &[u8]) -> FsResult<Option<u64>> {
+        let value = self.store.get(VOLUME, key).map_err(crate::error::from_store)?;
+        value.map(|bytes| number(&bytes)).transpose()
+    }
+
+    /// Names and numbers of a directory's snapshots, by name. A directory in a snapshot has none.
+    pub(crate) fn snapshot_names(
+        &self,
+        subvol: &Subvol,
+        ino: u64,
+    ) -> FsResult<Vec<(Vec<u8>, u64)>> {
+        let mut found = Vec::new();
+        if subvol.read_only {
+            return Ok(found);
+        }
+        let prefix = key::snapshot_names_prefix(subvol.lineage, ino);
+        self.visit_volume(&prefix, &mut |key, value| {
+            let parsed = key::parse_snapshot_name(key);
+            let (_, _, name) = parsed.map_err(|error| malformed(VOLUME, &error))?;
+            found.push((name.to_vec(), number(value)?));
+            Ok(())
+        })?;
+        Ok(found)
+    }
+}
+
+/// Runs `copy` with the gates of a subvolume and of all that are mounted below a directory of it
+/// held exclusively. Those below are sought before, so that the gates wait for no read.
+pub(super) fn quiesced<T>(
+    fs: &Fs,
+    ledger: &mut Ledger,
+    subvol: &Arc<Subvol>,
+    dir: u64,
+    copy: impl FnOnce(&mut Ledger, &Member, &[Member]) -> FsResult<T>,
+) -> FsResult<T> {
+    for _ in 0..ATTEMPTS_MAX {
+        let members = nested::below(fs, ledger, subvol, dir)?;
+        let mut quiet = vec![Arc::clone(subvol)];
+        quiet.extend(members.iter().map(|member| Arc::clone(&member.subvol)));
+        let gates = Gates::pass(fs, &quiet, None)?;
+        let again = nested::below(fs, ledger, subvol, dir)?;
+        let same = members.len() == again.len()
+            && members.iter().zip(&again).all(|(one, two)| one.subvol.id == two.subvol.id);
+        if same {
+            directory_of(fs, subvol, dir)?;
+            let source = Member::get(fs, subvol.id.0)?;
+            let result = copy(ledger, &source, &again);
+            drop(gates);
+            return result;
+        }
+    }
+    Err(FsError::Busy("subvolumes come and go below the directory"))
+}
+
+/// Commits a change of subvolumes with the ledger's counters.
+pub(crate) fn commit(ledger: &Ledger, txn: &mut Txn<'_>) -> FsResult<()> {
+    ledger.write(txn.batch());
+    txn.batch().check().map_err(|_| FsError::NoSpace)?;
+    txn.commit().map(|_| ())
+}
+
+/// Takes a subvolume out of everything and has it wait to be reclaimed.
+pub(crate) fn detach(fs: &Fs, ledger: &mut Ledger, txn: &mut Txn<'_>, id: u64) -> FsResult<u64> {
+    let Member { mut record, .. } = Member::get(fs, id)?;
+    record.parent = (0, 0, 0);
+    record.detached = true;
+    txn.batch().put(VOLUME, &key::subvolume(id), &record.encode());
+    Ok(ledger.detach(txn.batch(), DetachedRecord::Subvolume { subvolume: id }))
+}
+
+/// A directory of a live subvolume whose snapshots the caller may change.
+fn owned_directory(fs: &Fs, caller: &Caller, dir: NodeId) -> FsResult<(Arc<Subvol>, u64)> {
+    let (subvol, ino) = fs.place(dir)?;
+    if subvol.read_only {
+        return Err(FsError::ReadOnly("a snapshot has no snapshots".to_owned()));
+    }
+    let record = directory_of(fs, &subvol, ino)?;
+    if !crate::attributes::owned_directory(&record).is_owner(caller) {
+        return Err(FsError::NotPermitted("only the owner of a directory has snapshots of it"));
+    }
+    Ok((subvol, ino))
+}
+
+fn check_name(name: &[u8]) -> FsResult<()> {
+    if name.len() > NAME_BYTES_MAX {
+        return Err(FsError::NameTooLong);
+    }
+    inode::Name::new(name).map(|_| ())
+}
+
+fn number(value: &[u8]) -> FsResult<u64> {
+    let bytes = <[u8; 8]>::try_from(value);
+    bytes.map(u64::from_le_bytes).map_err(|_| inconsistent(VOLUME, "a number has 8 bytes", 0))
+}
+
+fn info(id: u64, record: &SubvolumeRecord) -> SnapshotInfo {
+    SnapshotInfo {
+        name: record.name.clone(),
+        created: Timestamp(record.created),
+        subvol: SubvolId(id),
+        root: NodeId::new(SubvolId(id), Ino(record.root)),
+        lineage: record.lineage,
+    }
+}
