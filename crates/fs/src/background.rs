@@ -4,14 +4,18 @@
 //! nobody holds any more, giving the nodes of dropped trees back.
 
 use std::collections::VecDeque;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use format::key;
+use format::subvolume_record::SubvolumeRecord;
 use parking_lot::Mutex;
+use store::{KeyRange, TreeId};
 
 use crate::error::{from_store, malformed};
+use crate::locks::Lock;
 use crate::subvol::VOLUME;
+use crate::txn::Txn;
 use crate::{Fs, FsResult, Progress};
 
 /// How long a worker sleeps at most: work comes without being announced.
@@ -21,12 +25,20 @@ const IDLE: Duration = Duration::from_millis(500);
 pub(crate) struct Queue {
     orphans: Mutex<VecDeque<(u64, u64)>>,
     detached: AtomicU64,
+    /// Bytes dropped since the last collection that clones may share.
+    shared_bytes: AtomicU64,
+    collect: AtomicBool,
 }
 
 impl Queue {
     /// Nothing waits.
     pub(crate) fn new() -> Queue {
-        Queue { orphans: Mutex::new(VecDeque::new()), detached: AtomicU64::new(0) }
+        Queue {
+            orphans: Mutex::new(VecDeque::new()),
+            detached: AtomicU64::new(0),
+            shared_bytes: AtomicU64::new(0),
+            collect: AtomicBool::new(false),
+        }
     }
 
     /// Finds what waited when the volume was last open. Nobody holds anything yet.
@@ -50,6 +62,19 @@ impl Queue {
     /// The next inode to remove.
     pub(crate) fn pop_orphan(&self) -> Option<(u64, u64)> {
         self.orphans.lock().pop_front()
+    }
+
+    /// Counts bytes that were dropped, but may be named by a clone; from so many on they are
+    /// looked for.
+    pub(crate) fn count_shared(&self, bytes: u64, enough: u64) {
+        if bytes > 0 && self.shared_bytes.fetch_add(bytes, Ordering::Relaxed) + bytes >= enough {
+            self.request_collection();
+        }
+    }
+
+    /// Asks for a collection of what nothing names any more: a tree was dropped.
+    pub(crate) fn request_collection(&self) {
+        self.collect.store(true, Ordering::Release);
     }
 
     /// Detached directories that wait.
@@ -84,6 +109,73 @@ impl Fs {
         if self.store.reclaim_step(budget).map_err(from_store)? {
             return Ok(more(budget as u64));
         }
+        if !self.options.read_only && self.data_step()? {
+            return Ok(more(1));
+        }
         Ok(Progress { more: false, due_in: due_in.min(IDLE), done: 0 })
+    }
+
+    /// One step of cleaning the segments of data.
+    fn data_step(&self) -> FsResult<bool> {
+        if let Some(file) = self.data.settle_due() {
+            self.settle_file(file)?;
+            return Ok(true);
+        }
+        if self.data.clean_step(&*self.store).map_err(from_store)? {
+            return Ok(true);
+        }
+        if self.queue.collect.swap(false, Ordering::AcqRel) {
+            self.queue.shared_bytes.store(0, Ordering::Relaxed);
+            if let Err(error) = self.collect_garbage() {
+                self.queue.request_collection();
+                return Err(error);
+            }
+            return Ok(true);
+        }
+        Ok(false)
+    }
+
+    /// Finds what no extent names any more, from the roots of all trees, and gives it back.
+    pub fn collect_garbage(&self) -> FsResult<data::Swept> {
+        let horizon = self.data.horizon();
+        let pinned = self.store.pin().map_err(from_store)?;
+        let mut trees = Vec::new();
+        let mut cursor =
+            pinned.scan(VOLUME, KeyRange::prefix(&key::SUBVOLUMES_PREFIX)).map_err(from_store)?;
+        while let Some(item) = cursor.next().map_err(from_store)? {
+            let record =
+                SubvolumeRecord::decode(item.value).map_err(|error| malformed(VOLUME, &error))?;
+            trees.push(TreeId(record.tree));
+        }
+        drop(cursor);
+        let marked =
+            self.data.mark(horizon, &*pinned, &mut trees.into_iter()).map_err(from_store)?;
+        self.data.sweep(&*self.store, &marked).map_err(from_store)
+    }
+
+    /// Moves small writes of a file that were often synced out of the tree.
+    fn settle_file(&self, file: data::FileRef) -> FsResult<()> {
+        let Some(subvol) = self.subvols.of_tree(file.tree) else {
+            self.data.forget(file);
+            return Ok(());
+        };
+        let mut from = Some(0);
+        while let Some(at) = from {
+            let entered = self.enter(&subvol)?;
+            let object = Lock::Object { subvol: subvol.id.0, ino: file.ino };
+            let _object = self.locks.exclusive(object);
+            if entered.tree != file.tree {
+                break;
+            }
+            let mut txn = Txn::new(self);
+            let owner = self.extent_owner(&subvol);
+            let settled =
+                self.data.settle(&*self.store, file, at, owner, txn.batch()).map_err(from_store)?;
+            let committed = txn.commit();
+            self.settle_freed(Some(settled.freed), committed.as_ref().copied());
+            committed?;
+            from = settled.next;
+        }
+        Ok(())
     }
 }

@@ -1,50 +1,187 @@
-//! Contents of a file: inside the tree while small, as extents from then on.
+//! Contents of a file: inside the tree while they are small, as extents from then on.
+//!
+//! Both are changed in the batch that changes length and times. A change too large for one batch
+//! is made in several, each of which leaves a file that somebody could have made.
 
+use data::{FileRef, Freed};
 use inode::FsError;
+use store::CommitToken;
 
-use crate::FsResult;
 use crate::edit::Edit;
+use crate::error::from_store;
+use crate::subvol::Subvol;
+use crate::{Fs, FsResult};
 
-/// Longest contents that live in the tree, in bytes: one page, so that what is bigger can be
-/// mapped and punched by pages.
+/// Longest contents that live in the tree, in bytes: one page, so that what is longer can be
+/// punched and mapped by pages.
 pub(crate) const INLINE_BYTES_MAX: usize = 4096;
 /// Greatest length of a file.
 pub(crate) const FILE_BYTES_MAX: u64 = format::inode_record::InodeRecord::SIZE_MAX;
+/// Bytes that clones may share, and that were dropped, at which a collection is worth its cost.
+const COLLECT_BYTES: u64 = 64 << 20;
 
-const NO_EXTENTS: FsError = FsError::NotSupported("contents of more than 4 KiB");
+/// Whether a change is done, or is to be called again after its commit.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Step {
+    /// All of it is in the batch.
+    Done,
+    /// A part that leaves the file as it was, or shorter, is in the batch.
+    More,
+}
+
+impl Fs {
+    /// Which extents of a subvolume belong to it alone, and when new ones are born.
+    pub(crate) fn extent_owner(&self, subvol: &Subvol) -> data::ExtentOwner {
+        data::ExtentOwner { birth: self.admin.epoch(), last_clone: subvol.last_clone_epoch() }
+    }
+
+    /// After a commit, or its refusal: what it freed is punched once it is durable.
+    pub(crate) fn settle_freed(
+        &self,
+        freed: Option<Freed>,
+        committed: Result<CommitToken, &FsError>,
+    ) {
+        let Some(freed) = freed else { return };
+        match committed {
+            Ok(token) => {
+                self.queue.count_shared(freed.shared_bytes, COLLECT_BYTES);
+                self.data.reclaim_after(freed, token);
+            }
+            // Nothing happened, so that nothing will ever name what was written.
+            Err(FsError::NoSpace) => self.data.abandon(freed),
+            // In doubt: garbage collection will tell.
+            Err(_) => drop(freed),
+        }
+    }
+}
+
+impl Edit<'_> {
+    fn file_ref(&self) -> FileRef {
+        FileRef { tree: self.view.tree, ino: self.ino }
+    }
+
+    /// Bytes of a range that extents cover.
+    fn covered(&self, from: u64, to: u64) -> FsResult<u64> {
+        let mut extents =
+            self.fs.data.extents(self.view.store, self.file_ref(), from).map_err(from_store)?;
+        let mut covered = 0;
+        while let Some(extent) = extents.next().map_err(from_store)? {
+            if extent.offset >= to {
+                break;
+            }
+            covered += (extent.offset + extent.length).min(to) - extent.offset.max(from);
+        }
+        Ok(covered)
+    }
+
+    /// Plans extents for bytes, and counts them.
+    fn write_extents(&mut self, offset: u64, bytes: &[u8]) -> FsResult<()> {
+        let inode = self.file()?.inode;
+        let end = offset + bytes.len() as u64;
+        let known = inode.has_extents && offset < inode.size;
+        let before = if known { self.covered(offset, end.min(inode.size))? } else { 0 };
+        let owner = self.fs.extent_owner(self.subvol);
+        let (file, store) = (self.file_ref(), self.view.store);
+        let freed = self
+            .fs
+            .data
+            .write(store, file, offset, bytes, owner, self.txn.batch())
+            .map_err(from_store)?;
+        self.freed = Some(freed);
+        let inode = &mut self.file()?.inode;
+        inode.has_extents = true;
+        inode.allocated += bytes.len() as u64 - before;
+        Ok(())
+    }
+
+    /// Moves contents out of the tree.
+    fn move_out(&mut self, bulk: &[u8]) -> FsResult<()> {
+        if bulk.is_empty() {
+            self.file()?.inode.has_extents = true;
+        } else {
+            self.write_extents(0, bulk)?;
+            self.set_bulk(Vec::new());
+        }
+        Ok(())
+    }
+}
 
 /// Writes bytes into a file, growing it where needed.
-pub(crate) fn write(edit: &mut Edit<'_>, offset: u64, bytes: &[u8]) -> FsResult<()> {
+pub(crate) fn write(edit: &mut Edit<'_>, offset: u64, bytes: &[u8]) -> FsResult<Step> {
     let end = offset
         .checked_add(bytes.len() as u64)
         .filter(|&end| end <= FILE_BYTES_MAX)
         .ok_or(FsError::FileTooLarge)?;
-    let size = edit.file()?.inode.size.max(end);
-    if edit.file()?.inode.has_extents || size > INLINE_BYTES_MAX as u64 {
-        return Err(NO_EXTENTS);
+    let inode = edit.file()?.inode;
+    let size = inode.size.max(end);
+    if inode.has_extents {
+        edit.write_extents(offset, bytes)?;
+    } else if size <= INLINE_BYTES_MAX as u64 {
+        let mut bulk = edit.bulk()?;
+        bulk.resize(size as usize, 0);
+        bulk[offset as usize..end as usize].copy_from_slice(bytes);
+        edit.set_bulk(bulk);
+    } else {
+        let mut bulk = edit.bulk()?;
+        if offset > bulk.len() as u64 && !bulk.is_empty() {
+            // One plan a file and batch: the old bytes move first, the new ones follow.
+            edit.move_out(&bulk)?;
+            return Ok(Step::More);
+        }
+        if bulk.is_empty() {
+            edit.write_extents(offset, bytes)?;
+        } else {
+            let offset = offset as usize;
+            let kept = bulk.split_off((offset + bytes.len()).min(bulk.len()));
+            bulk.truncate(offset);
+            bulk.extend_from_slice(bytes);
+            bulk.extend_from_slice(&kept);
+            edit.move_out(&bulk)?;
+        }
     }
-    let mut bulk = edit.bulk()?;
-    bulk.resize(size as usize, 0);
-    bulk[offset as usize..end as usize].copy_from_slice(bytes);
-    edit.set_bulk(bulk);
     edit.file()?.inode.size = size;
-    Ok(())
+    Ok(Step::Done)
 }
 
 /// Cuts or grows a file.
-pub(crate) fn set_size(edit: &mut Edit<'_>, size: u64) -> FsResult<()> {
+pub(crate) fn set_size(edit: &mut Edit<'_>, size: u64) -> FsResult<Step> {
     if size > FILE_BYTES_MAX {
         return Err(FsError::FileTooLarge);
     }
     let inode = edit.file()?.inode;
-    if inode.has_extents || size > INLINE_BYTES_MAX as u64 {
-        return Err(NO_EXTENTS);
+    if size == inode.size {
+        return Ok(Step::Done);
     }
-    if size != inode.size {
+    if !inode.has_extents {
         let mut bulk = edit.bulk()?;
-        bulk.resize(size as usize, 0);
-        edit.set_bulk(bulk);
+        if size <= INLINE_BYTES_MAX as u64 {
+            bulk.resize(size as usize, 0);
+            edit.set_bulk(bulk);
+        } else {
+            edit.move_out(&bulk)?;
+        }
         edit.file()?.inode.size = size;
+        return Ok(Step::Done);
     }
-    Ok(())
+    if size > inode.size {
+        edit.file()?.inode.size = size;
+        return Ok(Step::Done);
+    }
+    let owner = edit.fs.extent_owner(edit.subvol);
+    let (file, store) = (edit.file_ref(), edit.view.store);
+    let cut = edit
+        .fs
+        .data
+        .truncate(store, file, (inode.size, size), owner, edit.txn.batch())
+        .map_err(from_store)?;
+    edit.freed = Some(cut.freed);
+    let gone = edit.covered(cut.size, u64::MAX)?;
+    let inode = &mut edit.file()?.inode;
+    inode.size = cut.size;
+    inode.allocated = inode.allocated.saturating_sub(gone);
+    if cut.size == 0 {
+        inode.has_extents = false;
+        inode.allocated = 0;
+    }
+    Ok(if cut.size > size { Step::More } else { Step::Done })
 }

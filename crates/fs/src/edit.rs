@@ -3,6 +3,7 @@
 
 use std::sync::Arc;
 
+use data::Freed;
 use format::directory_record::DirectoryRecord;
 use format::entry_record::{EntryRecord, Target};
 use format::inode_record::{InodeRecord, LinkedRecord};
@@ -34,6 +35,8 @@ pub(crate) struct Edit<'a> {
     pub(crate) inode: Inode,
     /// What the change writes besides.
     pub(crate) txn: Txn<'a>,
+    /// Pages that the change gives up or took.
+    pub(crate) freed: Option<Freed>,
     bulk: Option<Vec<u8>>,
     xattrs: Option<XattrRecord>,
 }
@@ -52,10 +55,27 @@ pub(crate) fn edit<T>(
     let inode = load(fs, view, node, ino)?;
     let before = inode.attr(node);
     let txn = Txn::new(fs);
-    let mut edit =
-        Edit { fs, view, subvol: &subvol, node, ino, inode, txn, bulk: None, xattrs: None };
-    let result = change(&mut edit)?;
-    edit.write_back(&before)?;
+    let mut edit = Edit {
+        fs,
+        view,
+        subvol: &subvol,
+        node,
+        ino,
+        inode,
+        txn,
+        freed: None,
+        bulk: None,
+        xattrs: None,
+    };
+    let result = change(&mut edit).and_then(|result| {
+        edit.write_back(&before)?;
+        Ok(result)
+    });
+    // A commit takes what it freed; what is left was written for a change that was given up.
+    if let Some(freed) = edit.freed.take() {
+        fs.data.abandon(freed);
+    }
+    let result = result?;
     Ok((result, edit.inode.attr(node)))
 }
 
@@ -118,8 +138,7 @@ impl Edit<'_> {
             self.put_or_delete(&key, (!xattrs.is_empty()).then(|| xattrs.encode()));
         }
         self.txn.put_directory(self.view.tree, self.ino, &record);
-        self.txn.commit()?;
-        Ok(())
+        self.commit()
     }
 
     fn write_memory(&mut self, mut inode: InodeRecord) -> FsResult<()> {
@@ -146,7 +165,7 @@ impl Edit<'_> {
         self.txn.put_linked(self.view.tree, self.ino, &LinkedRecord { nlink: 0, inode });
         let orphan = key::orphan(self.subvol.id.0, self.ino);
         self.txn.batch().put(crate::subvol::VOLUME, &orphan, b"");
-        self.txn.commit()?;
+        self.commit()?;
         self.fs.nodes.store_orphan(self.node);
         Ok(())
     }
@@ -183,8 +202,13 @@ impl Edit<'_> {
         if named {
             self.txn.count(self.subvol.id.0, 0, size as i64 - before.size as i64);
         }
-        self.txn.commit()?;
-        Ok(())
+        self.commit()
+    }
+
+    fn commit(&mut self) -> FsResult<()> {
+        let result = self.txn.commit();
+        self.fs.settle_freed(self.freed.take(), result.as_ref().copied());
+        result.map(|_| ())
     }
 
     fn put_or_delete(&mut self, key: &[u8], value: Option<Vec<u8>>) {

@@ -69,7 +69,7 @@ pub enum Atime {
 }
 
 /// How a volume is opened.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone)]
 pub struct OpenOptions {
     /// Memory for cached nodes of trees.
     pub cache_bytes: u64,
@@ -79,6 +79,8 @@ pub struct OpenOptions {
     pub read_only: bool,
     /// When reading changes times.
     pub atime: Atime,
+    /// Limits of file contents; the volume's id in them is set by `open`.
+    pub data: data::Options,
 }
 
 impl Default for OpenOptions {
@@ -88,6 +90,7 @@ impl Default for OpenOptions {
             durability: Durability::Async,
             read_only: false,
             atime: Atime::Relative,
+            data: data::Options::default(),
         }
     }
 }

@@ -10,9 +10,11 @@ use inode::NodeId;
 use store::TreeId;
 
 use crate::error::from_store;
+use crate::locks::Lock;
 use crate::nodes::{Location, Orphan};
 use crate::subvol::VOLUME;
 use crate::txn::{Attached, Txn};
+use crate::view::View;
 use crate::{Fs, FsResult};
 
 /// An inode that loses its last name in a batch, and what happens to it after the commit.
@@ -68,7 +70,7 @@ impl LastName {
 pub(crate) fn released(fs: &Fs, node: NodeId) {
     let (subvol, ino) = (node.subvol().0, node.ino().0);
     let nameless = fs.subvol(node.subvol()).and_then(|subvol| {
-        let view = crate::view::View::new(&*fs.store, subvol.tree());
+        let view = View::new(&*fs.store, subvol.tree());
         view.linked(ino)
     });
     // On an error the inode waits for the next opening, which finds its `O` record.
@@ -106,15 +108,30 @@ fn remove(fs: &Fs, subvol_id: u64, ino: u64) -> FsResult<()> {
     if fs.nodes.is_held(node) {
         return Ok(());
     }
-    let view = crate::view::View::new(&*fs.store, entered.tree);
-    match view.linked(ino)? {
-        Some(record) if record.nlink > 0 => {}
-        _ => {
+    let tree = entered.tree;
+    let view = View::new(&*fs.store, tree);
+    let record = view.linked(ino)?;
+    if record.is_some_and(|record| record.nlink > 0) {
+        return txn.commit().map(|_| ());
+    }
+    // Extents first, in steps: the inode stays until they are gone, and a crash resumes.
+    loop {
+        let mut step = Txn::new(fs);
+        let file = data::FileRef { tree, ino };
+        let owner = fs.extent_owner(&subvol);
+        let released =
+            fs.data.release_all(&*fs.store, file, owner, step.batch()).map_err(from_store)?;
+        if !released.more {
             let prefix = key::linked_prefix(ino);
             let end = store::prefix_end(&prefix).unwrap_or_default();
-            txn.batch().delete_range(entered.tree, &prefix, &end);
+            step.batch().delete_range(tree, &prefix, &end);
+            step.batch().delete(VOLUME, &key::orphan(subvol_id, ino));
+        }
+        let committed = step.commit();
+        fs.settle_freed(Some(released.freed), committed.as_ref().copied());
+        committed?;
+        if !released.more {
+            return Ok(());
         }
     }
-    fs.store.commit(txn.batch()).map_err(from_store)?;
-    Ok(())
 }

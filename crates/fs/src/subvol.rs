@@ -153,6 +153,17 @@ impl SubvolTable {
         Ok(subvol)
     }
 
+    /// The subvolume that lives in a tree, if it was used.
+    pub(crate) fn of_tree(&self, tree: TreeId) -> Option<Arc<Subvol>> {
+        #[expect(clippy::iter_over_hash_type, reason = "there is at most one")]
+        for subvol in self.loaded.read().values() {
+            if subvol.tree() == tree {
+                return Some(Arc::clone(subvol));
+            }
+        }
+        None
+    }
+
     /// Forgets a subvolume that was removed; its record is gone.
     pub(crate) fn remove(&self, id: SubvolId) {
         if let Some(subvol) = self.loaded.write().remove(&id.0) {

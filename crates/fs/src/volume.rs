@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
+use data::Data;
 use device::Env;
 use format::key::{self, Counter};
 use format::subvolume_record::{SubvolumeRecord, UsageRecord};
@@ -29,6 +30,7 @@ pub struct Fs {
     pub(crate) header: VolumeHeader,
     pub(crate) options: OpenOptions,
     pub(crate) store: Arc<dyn Store>,
+    pub(crate) data: Arc<Data>,
     pub(crate) hash: NameHash,
     pub(crate) locks: LockTable,
     pub(crate) nodes: NodeTable,
@@ -68,11 +70,15 @@ impl Fs {
         let numbers = Numbers::open(&*store).map_err(damaged)?;
         let root = read_counter(&*store, Counter::Root).map_err(damaged)?;
         let admin = Admin::open(&*store).map_err(damaged)?;
+        let data_options = data::Options { volume: header.volume_id, ..options.data.clone() };
+        let data = Data::open_local(&env, data_options)?;
+        store.set_barrier(Arc::<Data>::clone(&data));
         let fs = Fs {
             env,
             header,
             options: options.clone(),
             store,
+            data,
             hash,
             locks: LockTable::new(),
             nodes: NodeTable::new(),
@@ -96,6 +102,7 @@ impl Fs {
         if self.closed.swap(true, Ordering::AcqRel) {
             return Ok(());
         }
+        self.data.sync().map_err(from_store)?;
         self.store.close().map_err(from_store)
     }
 
@@ -127,7 +134,9 @@ impl Fs {
             clones: counts.clones,
             subvolumes: counts.others,
             log_bytes: stats.log_bytes,
-            disk_bytes: stats.disk_bytes + stats.log_bytes,
+            disk_bytes: stats.disk_bytes
+                + stats.log_bytes
+                + self.data.disk_bytes().map_err(from_store)?,
             written_bytes: stats.written_bytes,
             last_checkpoint: stats.last_checkpoint.map(device::Timestamp),
             replayed: stats.replayed,

@@ -8,7 +8,13 @@ use crate::{Fs, orphan};
 /// Takes look-ups back. What nobody holds and nothing names is removed.
 pub(crate) fn forget(fs: &Fs, node: NodeId, lookups: u64) {
     let node = fs.real(node);
-    if fs.nodes.forget(node, lookups) == Some(Location::Linked) {
+    let Some(location) = fs.nodes.forget(node, lookups) else { return };
+    if let (Location::Entry { .. } | Location::Linked, Ok(subvol)) =
+        (location, fs.subvol(node.subvol()))
+    {
+        fs.data.forget(data::FileRef { tree: subvol.tree(), ino: node.ino().0 });
+    }
+    if location == Location::Linked {
         orphan::released(fs, node);
     }
 }

@@ -4,6 +4,7 @@ use inode::permissions::READ;
 use inode::{Caller, FsError, Kind, NodeId};
 
 use crate::edit::edit;
+use crate::error::from_store;
 use crate::load::{Inode, load, load_bulk};
 use crate::locks::Lock;
 use crate::view::View;
@@ -35,6 +36,14 @@ pub(crate) fn read(
         let Inode::File(file) = inode else { return Err(FsError::IsDirectory) };
         let stale =
             is_stale(file.inode.atime, file.inode.mtime, file.inode.ctime, || fs.env.clock.now().0);
+        if file.inode.has_extents {
+            let extents = data::FileRef { tree, ino };
+            let length = fs
+                .data
+                .read(view.store, extents, file.inode.size, offset, buffer)
+                .map_err(from_store)?;
+            return Ok((length, stale));
+        }
         let bulk = load_bulk(fs, view, node, ino, &file)?;
         let from = usize::try_from(offset).unwrap_or(usize::MAX).min(bulk.len());
         let length = buffer.len().min(bulk.len() - from);

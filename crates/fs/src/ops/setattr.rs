@@ -3,23 +3,31 @@
 use device::Timestamp;
 use inode::{Attr, Caller, FsError, NodeId, SetAttr, SetTime};
 
+use crate::contents::{self, Step};
 use crate::edit::{Edit, edit};
 use crate::load::Inode;
-use crate::{Fs, FsResult, contents, snapdir};
+use crate::{Fs, FsResult, snapdir};
 
 /// Changes attributes, all or none.
 pub(crate) fn setattr(fs: &Fs, caller: &Caller, node: NodeId, changes: &SetAttr) -> FsResult<Attr> {
     if snapdir::is_virtual(node) {
         return Err(FsError::NotPermitted("a directory of snapshots"));
     }
-    let ((), attr) = edit(fs, node, |edit| apply(edit, caller, changes))?;
-    Ok(attr)
+    loop {
+        let (step, attr) = edit(fs, node, |edit| apply(edit, caller, changes))?;
+        if step == Step::Done {
+            return Ok(attr);
+        }
+    }
 }
 
-fn apply(edit: &mut Edit<'_>, caller: &Caller, changes: &SetAttr) -> FsResult<()> {
+fn apply(edit: &mut Edit<'_>, caller: &Caller, changes: &SetAttr) -> FsResult<Step> {
     let after = edit.inode.owned().change(caller, changes)?;
     if let Some(size) = changes.size {
-        contents::set_size(edit, size)?;
+        // A long file is cut in steps, from its end.
+        if contents::set_size(edit, size)? == Step::More {
+            return Ok(Step::More);
+        }
     }
     let now = edit.txn.now;
     let at = |time: Option<SetTime>| {
@@ -45,5 +53,5 @@ fn apply(edit: &mut Edit<'_>, caller: &Caller, changes: &SetAttr) -> FsResult<()
             inode.ctime = ctime.unwrap_or(now);
         }
     }
-    Ok(())
+    Ok(Step::Done)
 }

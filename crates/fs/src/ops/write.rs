@@ -3,8 +3,12 @@
 use inode::permissions::{WRITE, without_set_id};
 use inode::{Caller, FsError, Kind, NodeId};
 
-use crate::edit::edit;
-use crate::{Fs, FsResult, attributes, contents};
+use crate::contents::{self, Step};
+use crate::edit::{Edit, edit};
+use crate::{Fs, FsResult};
+
+/// Most bytes of one batch: a longer write is several, as `write` may be.
+const PIECE_BYTES: usize = 8 << 20;
 
 /// Writes all of `bytes` at `offset`.
 pub(crate) fn write(
@@ -14,25 +18,40 @@ pub(crate) fn write(
     offset: u64,
     bytes: &[u8],
 ) -> FsResult<()> {
-    edit(fs, node, |edit| {
-        let owned = edit.inode.owned();
-        match owned.kind {
-            Kind::File => owned.check(caller, WRITE)?,
-            Kind::Directory => return Err(FsError::IsDirectory),
-            _ => return Err(FsError::InvalidArgument("only files have contents")),
+    let mut rest = bytes;
+    let mut at = offset;
+    loop {
+        let (piece, left) = rest.split_at(rest.len().min(PIECE_BYTES));
+        let (step, _) = edit(fs, node, |edit| write_piece(edit, caller, at, piece))?;
+        if step == Step::Done {
+            if left.is_empty() {
+                return Ok(());
+            }
+            at += piece.len() as u64;
+            rest = left;
         }
-        if bytes.is_empty() {
-            return Ok(());
-        }
-        contents::write(edit, offset, bytes)?;
-        let now = edit.txn.now;
-        let file = edit.file()?;
-        file.inode.mtime = now;
-        file.inode.ctime = now;
-        if !caller.is_root() {
-            file.inode.mode = without_set_id(attributes::owned(&file.inode).mode);
-        }
-        Ok(())
-    })?;
-    Ok(())
+    }
+}
+
+fn write_piece(edit: &mut Edit<'_>, caller: &Caller, offset: u64, bytes: &[u8]) -> FsResult<Step> {
+    let owned = edit.inode.owned();
+    match owned.kind {
+        Kind::File => owned.check(caller, WRITE)?,
+        Kind::Directory => return Err(FsError::IsDirectory),
+        _ => return Err(FsError::InvalidArgument("only files have contents")),
+    }
+    if bytes.is_empty() {
+        return Ok(Step::Done);
+    }
+    if contents::write(edit, offset, bytes)? == Step::More {
+        return Ok(Step::More);
+    }
+    let now = edit.txn.now;
+    let inode = &mut edit.file()?.inode;
+    inode.mtime = now;
+    inode.ctime = now;
+    if !caller.is_root() {
+        inode.mode = without_set_id(inode.mode);
+    }
+    Ok(Step::Done)
 }
