@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use btree::BtreeStore;
 use device::Env;
 use format::volume::{EngineKind, VolumeHeader};
 use store::Store;
@@ -12,19 +13,32 @@ use crate::{OpenError, OpenOptions};
 pub(crate) const DIRECTORIES: [&str; 3] = ["btree", "log", "data"];
 
 /// Makes an empty store.
-pub(crate) fn create(_env: &Env, header: &VolumeHeader) -> Result<Arc<dyn Store>, OpenError> {
+pub(crate) fn create(env: &Env, header: &VolumeHeader) -> Result<Arc<dyn Store>, OpenError> {
     match header.engine {
-        EngineKind::Btree => Err(OpenError::InvalidOption("this program has no B-tree yet")),
+        EngineKind::Btree => {
+            Ok(BtreeStore::create(env, &options_of(header, &OpenOptions::default()))?)
+        }
     }
 }
 
 /// Opens the store of a volume.
 pub(crate) fn open(
-    _env: &Env,
+    env: &Env,
     header: &VolumeHeader,
-    _options: &OpenOptions,
+    options: &OpenOptions,
 ) -> Result<Arc<dyn Store>, OpenError> {
     match header.engine {
-        EngineKind::Btree => Err(OpenError::InvalidOption("this program has no B-tree yet")),
+        EngineKind::Btree => Ok(BtreeStore::open(env, &options_of(header, options))?),
+    }
+}
+
+fn options_of(header: &VolumeHeader, options: &OpenOptions) -> btree::Options {
+    btree::Options {
+        volume: header.volume_id,
+        cache_bytes: usize::try_from(options.cache_bytes).unwrap_or(usize::MAX),
+        durability: options.durability,
+        log_segment_bytes: options.log_segment_bytes,
+        checkpoint_bytes: options.checkpoint_bytes,
+        ..btree::Options::default()
     }
 }

@@ -79,17 +79,24 @@ pub struct OpenOptions {
     pub read_only: bool,
     /// When reading changes times.
     pub atime: Atime,
+    /// Length of a segment of the log: what is reserved on the medium at a time.
+    pub log_segment_bytes: u64,
+    /// Log bytes since the last checkpoint from which one is due: what a crash makes replay.
+    pub checkpoint_bytes: u64,
     /// Limits of file contents; the volume's id in them is set by `open`.
     pub data: data::Options,
 }
 
 impl Default for OpenOptions {
     fn default() -> OpenOptions {
+        let engine = btree::Options::default();
         OpenOptions {
             cache_bytes: 256 << 20,
             durability: Durability::Async,
             read_only: false,
             atime: Atime::Relative,
+            log_segment_bytes: engine.log_segment_bytes,
+            checkpoint_bytes: engine.checkpoint_bytes,
             data: data::Options::default(),
         }
     }
