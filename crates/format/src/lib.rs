@@ -26,7 +26,7 @@ pub mod log_record;
 pub mod log_segment;
 pub mod map_directory;
 pub mod node;
-mod pointer;
+pub mod pointer;
 pub mod segment;
 pub mod space_map;
 pub mod subvolume_record;
