@@ -140,12 +140,12 @@ pub fn a_failed_read_is_an_error_and_no_more<E: EngineUnderTest>() {
                     if let Err(super::Mismatch::Wrong(what)) = history.check(&*store) {
                         panic!("wrong data beside a failed read: {what}");
                     }
+                    if sim.device.faults_left() {
+                        break;
+                    }
                     must(history.check_from(&*store, history.last()));
                 }
                 Err(error) => assert!(matches!(error, Error::Device(_)), "{error:?}"),
-            }
-            if sim.device.faults_left() {
-                break;
             }
             must(history.check_from(&*open::<E>(&sim, Durability::Async), history.last()));
             after += 1;

@@ -12,6 +12,7 @@ mod damage;
 mod engine;
 mod faults;
 mod history;
+mod large;
 mod pins;
 mod random;
 mod reopen;
@@ -28,6 +29,7 @@ pub use damage::*;
 pub use engine::{EngineUnderTest, MemUnderTest};
 pub use faults::*;
 pub use history::History;
+pub use large::*;
 pub use pins::*;
 pub use random::*;
 pub use reopen::*;
@@ -84,6 +86,7 @@ macro_rules! store_conformance {
             a_closed_store_opens_again,
             a_dropped_store_opens_again_with_what_was_synced,
             random_operations_survive_reopening,
+            a_large_tree_grows_and_shrinks,
             a_store_that_is_not_there_is_missing,
             the_log_is_trimmed_by_checkpoints,
             a_dropped_tree_gives_its_room_back,

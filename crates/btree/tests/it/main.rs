@@ -1,3 +1,4 @@
 //! The engine's tests: the suite that every engine must pass, and what is particular to this one.
 
 mod conformance;
+mod cramped;
