@@ -85,6 +85,9 @@ pub struct OpenOptions {
     pub checkpoint_bytes: u64,
     /// Limits of file contents; the volume's id in them is set by `open`.
     pub data: data::Options,
+    /// By how many records the tree of a snapshot or clone must differ from what it was taken of
+    /// before it is pruned to what it can reach.
+    pub prune_records: usize,
 }
 
 impl Default for OpenOptions {
@@ -98,6 +101,7 @@ impl Default for OpenOptions {
             log_segment_bytes: engine.log_segment_bytes,
             checkpoint_bytes: engine.checkpoint_bytes,
             data: data::Options::default(),
+            prune_records: 4096,
         }
     }
 }

@@ -271,7 +271,7 @@ fn look(random: &mut fastrand::Rng, paths: &Paths, model: &FsModel) -> Op {
     if !snapshots.is_empty() && random.u32(..3) == 0 {
         let (mut path, name) = snapshots[random.usize(..snapshots.len())].clone();
         path.extend([model.snapshot_dir.clone(), name]);
-        for _ in 0..random.u32(..3) {
+        for _ in 0..random.u32(1..3) {
             path.push(small_name(random));
         }
         // What changes a snapshot is refused, whoever asks.

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use device::Timestamp;
-use inode::{Caller, Kind, SYMLINK_BYTES_MAX};
+use inode::{Caller, Kind, NAME_BYTES_MAX, SYMLINK_BYTES_MAX};
 
 use super::op::OpPath;
 use super::state::{FsModel, Judged, Key};
@@ -98,7 +98,13 @@ impl FsModel {
         from: &OpPath,
         to: &OpPath,
     ) -> Judged<Effect> {
-        let source = self.resolve(caller, from)?;
+        let source = match self.resolve(caller, from) {
+            Err(mut kinds) if from.last().is_some_and(|name| name.len() > NAME_BYTES_MAX) => {
+                kinds.push(ErrorKind::NameTooLong);
+                return Err(kinds);
+            }
+            source => source?,
+        };
         if to.is_empty() {
             return Err(vec![ErrorKind::Exists]);
         }

@@ -32,7 +32,16 @@ impl FsModel {
         });
         let (source, target) = match sides {
             Ok(sides) => sides,
-            Err(kinds) => return Verdict::Fail(kinds),
+            Err(mut kinds) => {
+                let names = [from.last(), to.last()];
+                if names.iter().flatten().any(|name| name.len() > NAME_BYTES_MAX) {
+                    kinds.push(ErrorKind::NameTooLong);
+                }
+                if names.iter().any(Option::is_none) {
+                    kinds.push(ErrorKind::Busy);
+                }
+                return Verdict::Fail(kinds);
+            }
         };
         let moved = source.entry.expect("invariant: checked above");
         let checked = match style {
@@ -99,6 +108,7 @@ impl FsModel {
         self.may_leave(caller, (source, target), moved, &mut checks);
         if let Some(replaced) = target.entry {
             checks.require(style == RenameStyle::Replace, ErrorKind::Exists);
+            self.no_subvolumes(moved, replaced, &mut checks);
             self.may_remove(caller, target.parent, replaced, &mut checks);
             let directories = (
                 self.inode(moved).kind == Kind::Directory,
@@ -110,6 +120,12 @@ impl FsModel {
             checks.require(same || self.inode(replaced).entries.is_empty(), ErrorKind::NotEmpty);
         }
         checks.finish()
+    }
+
+    /// Subvolumes neither replace nor are replaced, nor swapped.
+    fn no_subvolumes(&self, moved: Key, other: Key, checks: &mut Checks) {
+        let plain = !self.is_subvol_root(moved) && !self.is_subvol_root(other);
+        checks.require(plain || moved == other, ErrorKind::CrossSubvolume);
     }
 
     fn may_exchange(
@@ -127,11 +143,13 @@ impl FsModel {
                 ErrorKind::CrossSubvolume,
                 ErrorKind::ReadOnly,
                 ErrorKind::InvalidArgument,
+                ErrorKind::NameTooLong,
             ]);
         };
         let mut checks = Checks::default();
         self.may_leave(caller, (source, target), moved, &mut checks);
         self.may_leave(caller, (target, source), other, &mut checks);
+        self.no_subvolumes(moved, other, &mut checks);
         checks.finish()
     }
 

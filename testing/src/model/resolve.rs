@@ -47,12 +47,32 @@ impl FsModel {
     /// The directory that an entry is or will be in, and the entry's name.
     pub(super) fn place<'a>(&self, caller: &Caller, path: &'a OpPath) -> Judged<(Key, &'a [u8])> {
         let (name, directory) = path.split_last().ok_or_else(|| vec![ErrorKind::Busy])?;
-        let parent = self.resolve(caller, directory)?;
+        let parent = match self.resolve(caller, directory) {
+            Err(mut kinds) if name.len() > NAME_BYTES_MAX => {
+                kinds.push(ErrorKind::NameTooLong);
+                return Err(kinds);
+            }
+            parent => parent?,
+        };
         if self.inode(parent).kind != Kind::Directory {
-            return Err(vec![ErrorKind::NotDirectory]);
+            return Err(vec![
+                ErrorKind::NotDirectory,
+                ErrorKind::AccessDenied,
+                ErrorKind::ReadOnly,
+            ]);
         }
         if !self.may(caller, parent, 1) {
-            return Err(vec![ErrorKind::AccessDenied]);
+            // What else is wrong may be seen first.
+            let mut kinds = vec![
+                ErrorKind::AccessDenied,
+                ErrorKind::CrossSubvolume,
+                ErrorKind::NotPermitted,
+                ErrorKind::ReadOnly,
+            ];
+            if name.len() > NAME_BYTES_MAX {
+                kinds.push(ErrorKind::NameTooLong);
+            }
+            return Err(kinds);
         }
         Ok((parent, name))
     }
@@ -65,7 +85,13 @@ impl FsModel {
     ) -> Judged<(Key, &'a [u8], Key)> {
         let (parent, name) = self.place(caller, path)?;
         let entry = self.inode(parent).entries.get(name);
-        let entry = *entry.ok_or_else(|| absent(name))?;
+        let entry = *entry.ok_or_else(|| {
+            let mut kinds = absent(name);
+            if self.subvol_of(parent).read_only {
+                kinds.push(ErrorKind::ReadOnly);
+            }
+            kinds
+        })?;
         Ok((parent, name, entry))
     }
 

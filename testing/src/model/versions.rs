@@ -116,7 +116,14 @@ impl FsModel {
         from: &OpPath,
         to: &OpPath,
     ) -> Judged<Effect> {
-        let source = self.directory(caller, from)?;
+        let source = match self.directory(caller, from) {
+            // The way to the target may be barred as well.
+            Err(mut kinds) => {
+                kinds.push(ErrorKind::AccessDenied);
+                return Err(kinds);
+            }
+            source => source?,
+        };
         if to.is_empty() {
             return Err(vec![ErrorKind::Exists]);
         }
@@ -162,6 +169,7 @@ impl FsModel {
         checks.finish()?;
         let snapshot = self.snapshot(directory, name).expect("invariant: checked above");
         let copy = self.copy(snapshot, Purpose::Rollback);
+        self.drop_names_below(directory);
         if directory == self.root {
             self.inode_mut(copy).parent = copy;
             self.root = copy;

@@ -30,8 +30,6 @@ use crate::subvolumes::{self, Member};
 use crate::txn::Txn;
 use crate::{Fs, FsResult};
 
-/// Fewest differing records for which pruning is thought of: about what one directory holds.
-const WORTH_RECORDS: usize = 4096;
 /// Most records that a catch-up takes with the gate held.
 const CAUGHT_AT_ONCE: usize = 512;
 /// Most records that a catch-up takes beside writers.
@@ -131,6 +129,7 @@ fn advance(fs: &Fs, work: &mut Work, job: &mut Job, budget: usize) -> FsResult<b
 /// A subvolume that is due.
 fn pick(fs: &Fs, pruner: &mut Pruner) -> FsResult<Option<SubvolId>> {
     let now = fs.store.last_commit().0.0;
+    let worth = fs.options.prune_records.max(2);
     let mut candidates = Vec::new();
     let mut live = BTreeMap::new();
     let mut holders: BTreeMap<u64, Vec<u64>> = BTreeMap::new();
@@ -162,7 +161,7 @@ fn pick(fs: &Fs, pruner: &mut Pruner) -> FsResult<Option<SubvolId>> {
         let after = siblings.get(at + 1).copied().unwrap_or(record.source.0);
         let neighbours = [before.copied(), Some(after)];
         let neighbours = neighbours.into_iter().flatten().filter_map(|id| live.get(&id).copied());
-        let limit = measured.map_or(WORTH_RECORDS, |measured| measured.records * 2);
+        let limit = measured.map_or(worth, |measured| measured.records * 2);
         let mut diverged = limit;
         for tree in neighbours {
             let seen = differing(&*fs.store, TreeId(tree), TreeId(record.tree), limit)?;
@@ -173,7 +172,7 @@ fn pick(fs: &Fs, pruner: &mut Pruner) -> FsResult<Option<SubvolId>> {
         }
         let records = if diverged >= limit { limit } else { limit / 2 };
         let again_at = now + (limit - diverged.min(limit)).max(limit / 2) as u64 / 4;
-        pruner.measured.insert(id, Measured { records: records.max(WORTH_RECORDS / 2), again_at });
+        pruner.measured.insert(id, Measured { records: records.max(worth / 2), again_at });
     }
     Ok(None)
 }

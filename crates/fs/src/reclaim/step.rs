@@ -2,7 +2,7 @@
 //! part of it. When nothing is detached, pruning goes on.
 
 use std::collections::BTreeMap;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use device::Set;
@@ -24,7 +24,6 @@ const GRACE: Duration = Duration::from_secs(2);
 pub(crate) struct Reclaim {
     work: Mutex<Work>,
     removed: AtomicU64,
-    garbage: AtomicBool,
 }
 
 #[derive(Default)]
@@ -49,17 +48,6 @@ impl Reclaim {
     /// Names, subvolumes and trees that were removed since the volume was opened.
     pub(crate) fn removed(&self) -> u64 {
         self.removed.load(Ordering::Relaxed)
-    }
-
-    /// Notes that a tree is gone, and that nothing but marking tells which of its extents are
-    /// still referred to.
-    pub(super) fn note_garbage(&self) {
-        self.garbage.store(true, Ordering::Relaxed);
-    }
-
-    /// Whether trees went since the last call.
-    pub(crate) fn take_garbage(&self) -> bool {
-        self.garbage.swap(false, Ordering::Relaxed)
     }
 
     /// Keeps a tree for readers for a while.

@@ -39,7 +39,7 @@ pub(super) fn remove(fs: &Fs, sequence: u64, id: u64) -> FsResult<u64> {
         fs.queue.add_detached(1);
     }
     drop(gate);
-    fs.reclaim.note_garbage();
+    fs.queue.request_collection();
     Ok(1)
 }
 
@@ -51,6 +51,6 @@ pub(super) fn remove_tree(fs: &Fs, sequence: u64, tree: u64) -> FsResult<u64> {
         txn.batch().drop_tree(TreeId(tree));
     }
     txn.commit()?;
-    fs.reclaim.note_garbage();
+    fs.queue.request_collection();
     Ok(1)
 }
