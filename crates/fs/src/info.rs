@@ -154,6 +154,9 @@ pub struct VolumeStatus {
     pub nodes: u64,
     /// Detached directories that wait to be reclaimed.
     pub detached: u64,
+    /// Names, subvolumes and trees that were reclaimed since opening: what is detached goes one
+    /// by one, and the growth of this number is its speed.
+    pub reclaimed: u64,
     /// Trees that wait to be reclaimed.
     pub dropping: u64,
     /// Subvolumes that wait to be pruned.

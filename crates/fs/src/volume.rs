@@ -143,8 +143,9 @@ impl Fs {
             cache_bytes: stats.cache_bytes,
             nodes: self.nodes.len(),
             detached: self.queue.detached(),
+            reclaimed: self.reclaim.removed(),
             dropping: stats.dropping,
-            prunes: counts.prunes,
+            prunes: u64::from(self.reclaim.is_pruning()),
             read_only: self.options.read_only.then(|| "opened read-only".to_owned()),
         })
     }

@@ -40,7 +40,6 @@ pub(crate) struct Extraction {
     linked: Set<u64>,
     files: Set<u64>,
     batch: Batch,
-    copied: u64,
 }
 
 enum Task {
@@ -80,7 +79,6 @@ impl Extraction {
             linked: Set::default(),
             files: Set::default(),
             batch: Batch::new(),
-            copied: 0,
         }
     }
 
@@ -102,11 +100,6 @@ impl Extraction {
         }
         self.flush(store)?;
         Ok(!self.tasks.is_empty())
-    }
-
-    /// Records that were looked at so far.
-    pub(crate) fn copied(&self) -> u64 {
-        self.copied
     }
 
     fn flush(&mut self, store: &dyn Store) -> FsResult<()> {
@@ -185,7 +178,6 @@ impl Extraction {
         let has = scan_all(store, self.target, &prefix, self.start)?;
         write_difference(&mut self.batch, self.target, &has, &records);
         self.tasks.push(extents_task(ino));
-        self.copied += records.len() as u64;
         Ok(records.len() + has.len())
     }
 
@@ -249,7 +241,6 @@ impl Extraction {
             }
         }
         write_difference(&mut self.batch, self.target, &has, &wanted);
-        self.copied += wanted.len() as u64;
         Ok((wanted.len() + has.len(), next))
     }
 }

@@ -70,6 +70,11 @@ struct Job {
 }
 
 impl Pruner {
+    /// Whether a subvolume is being pruned.
+    pub(super) fn is_busy(&self) -> bool {
+        self.job.is_some()
+    }
+
     /// Whether a tree is in use by the job at hand.
     pub(crate) fn uses(&self, tree: u64) -> bool {
         self.job.as_ref().is_some_and(|job| job.waits.iter().any(|(other, _)| other.0 == tree))

@@ -2,7 +2,7 @@
 //! part of it. When nothing is detached, pruning goes on.
 
 use std::collections::BTreeMap;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use device::Set;
@@ -24,6 +24,7 @@ const GRACE: Duration = Duration::from_secs(2);
 pub(crate) struct Reclaim {
     work: Mutex<Work>,
     removed: AtomicU64,
+    pruning: AtomicBool,
 }
 
 #[derive(Default)]
@@ -41,13 +42,18 @@ impl Reclaim {
         Reclaim {
             work: Mutex::new(Work::default()),
             removed: AtomicU64::new(0),
-            garbage: AtomicBool::new(false),
+            pruning: AtomicBool::new(false),
         }
     }
 
     /// Names, subvolumes and trees that were removed since the volume was opened.
     pub(crate) fn removed(&self) -> u64 {
         self.removed.load(Ordering::Relaxed)
+    }
+
+    /// Whether a subvolume is being pruned.
+    pub(crate) fn is_pruning(&self) -> bool {
+        self.pruning.load(Ordering::Relaxed)
     }
 
     /// Keeps a tree for readers for a while.
@@ -65,7 +71,12 @@ pub(crate) fn reclaim_step(fs: &Fs, budget: usize) -> FsResult<u64> {
         None => 0,
     };
     fs.reclaim.removed.fetch_add(done, Ordering::Relaxed);
-    if done > 0 { Ok(done) } else { super::prune::step(fs, &mut work, budget) }
+    if done > 0 {
+        return Ok(done);
+    }
+    let done = super::prune::step(fs, &mut work, budget);
+    fs.reclaim.pruning.store(work.pruner.is_busy(), Ordering::Relaxed);
+    done
 }
 
 /// The first detached thing that nobody holds.
