@@ -7,6 +7,10 @@ use std::time::Duration;
 
 use memfs::{Arguments, Settings};
 
+/// That of the product.
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
 #[expect(clippy::print_stderr, reason = "a program that talks to people")]
 fn main() -> ExitCode {
     match run() {

@@ -194,7 +194,7 @@ impl MemoryFs {
         } else {
             attr.mode
         };
-        if mask & !bits & 7 == 0 { Ok(()) } else { Err(FsError::AccessDenied) }
+        if bits & mask == mask { Ok(()) } else { Err(FsError::AccessDenied) }
     }
 
     pub(crate) fn report(&self) -> Arc<dyn Invalidate> {
