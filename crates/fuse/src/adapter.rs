@@ -23,7 +23,7 @@ pub(crate) use listing::Listed;
 
 use crate::errno::{self, Errno};
 use crate::groups::Groups;
-use crate::options::{Atime, MountOptions};
+use crate::options::MountOptions;
 
 /// The number that the kernel has for the root of every mount.
 pub(crate) const ROOT: u64 = 1;
@@ -62,7 +62,6 @@ pub(crate) struct Adapter {
     /// The number that the root shows to users; invalidations may use it.
     root_shown: AtomicU64,
     enforce: Enforce,
-    atime: Atime,
     pub(crate) timeouts: Timeouts,
     groups: Groups,
 }
@@ -75,7 +74,6 @@ impl Adapter {
             root,
             root_shown: AtomicU64::new(root.0),
             enforce: if options.default_permissions { Enforce::Kernel } else { Enforce::Here },
-            atime: options.atime,
             timeouts: Timeouts {
                 attr: options.attr_timeout,
                 entry: options.entry_timeout,

@@ -401,8 +401,8 @@ impl Filesystem for Bridge {
         _: Option<LockOwner>,
         reply: ReplyWrite,
     ) {
-        let drop_set_id = write_flags.contains(WriteFlags::FUSE_WRITE_KILL_SUIDGID);
-        match self.adapter.write(who(req), ino.0, offset, data, drop_set_id) {
+        let ends_rights = write_flags.contains(WriteFlags::FUSE_WRITE_KILL_SUIDGID);
+        match self.adapter.write(who(req), ino.0, offset, data, ends_rights) {
             Ok(()) => reply.written(data.len() as u32),
             Err(error) => reply.error(number(error)),
         }

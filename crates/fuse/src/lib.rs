@@ -4,6 +4,7 @@ mod adapter;
 mod attach;
 mod attr;
 mod bridge;
+mod capability;
 mod detach;
 mod errno;
 mod error;
@@ -13,7 +14,6 @@ mod mountinfo;
 mod notify;
 mod options;
 mod place;
-mod set_id;
 mod source;
 mod transport;
 

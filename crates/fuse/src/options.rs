@@ -16,7 +16,8 @@ const THREADS_MAX: usize = 64;
 /// Longest time-out taken, in seconds: a year.
 const TIMEOUT_SECONDS_MAX: f64 = 31_536_000.0;
 
-/// When reading changes the time of last read.
+/// When reading changes the time of last read. The file system itself must be opened likewise:
+/// what is said here only tells the kernel what to show.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Atime {
     /// Never (`noatime`, the default).
@@ -41,7 +42,7 @@ pub struct MountOptions {
     pub fsname: Option<String>,
     /// No changes through this mount (`ro`).
     pub read_only: bool,
-    /// Users other than the one who mounts may use it (`allow_other`).
+    /// Users other than the one who mounts may use it (`allow_other`, the default for root).
     pub allow_other: bool,
     /// The kernel checks permissions (`default_permissions`, the default). Without it every
     /// operation is checked here, and nothing about names may be cached.
@@ -101,7 +102,7 @@ impl MountOptions {
             subdir: None,
             fsname: None,
             read_only: false,
-            allow_other: false,
+            allow_other: rustix::process::geteuid().is_root(),
             default_permissions: true,
             suid: false,
             dev: false,
@@ -143,6 +144,7 @@ impl MountOptions {
             "ro" => self.read_only = true,
             "rw" => self.read_only = false,
             "allow_other" => self.allow_other = true,
+            "noallow_other" => self.allow_other = false,
             "default_permissions" => self.default_permissions = true,
             "no_default_permissions" => {
                 self.default_permissions = false;

@@ -6,8 +6,8 @@ use fs::{SetXattr, StatFs};
 use inode::{Attr, SetAttr};
 
 use super::{Adapter, Answer, Named, ROOT, Who, failed};
+use crate::capability;
 use crate::errno::Errno;
-use crate::set_id;
 
 /// Longest value and longest list of names that the kernel's system calls take.
 const XATTR_BYTES_MAX: usize = 64 << 10;
@@ -33,7 +33,7 @@ impl Adapter {
 
     /// Changes attributes.
     pub(crate) fn setattr(&self, who: Who, number: u64, wanted: &AttrChanges) -> Answer<Named> {
-        let mut changes = wanted.changes;
+        let changes = wanted.changes;
         let node = self.node(number);
         let only_size = SetAttr { size: changes.size, ..SetAttr::default() } == changes;
         let caller = if wanted.through_open_file && only_size {
@@ -41,9 +41,15 @@ impl Adapter {
         } else {
             self.caller(who)
         };
-        set_id::amend(&*self.fs, &caller, node, &mut changes)
-            .and_then(|()| self.fs.setattr(&caller, node, &changes))
-            .map(|attr| self.shown(number, attr))
+        let ends_rights = changes.uid.is_some() || changes.gid.is_some() || changes.size.is_some();
+        self.fs
+            .setattr(&caller, node, &changes)
+            .and_then(|attr| {
+                if ends_rights {
+                    capability::drop_from(&*self.fs, node, &attr)?;
+                }
+                Ok(self.shown(number, attr))
+            })
             .map_err(failed("setattr", number))
     }
 

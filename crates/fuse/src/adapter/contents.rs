@@ -7,16 +7,13 @@
 use std::cell::RefCell;
 
 use fs::SyncScope;
-use inode::{Caller, Enforce, NodeId, SetAttr, SetTime};
+use inode::{Enforce, FsError, NodeId};
 
 use super::{Adapter, Answer, Who, failed};
-use crate::options::Atime;
-use crate::set_id;
+use crate::capability;
 
 /// Longest read that the kernel sends: what was agreed as its largest request.
 const READ_BYTES_MAX: usize = 1 << 20;
-/// `relatime` brings the time of last read up to date after this long, in nanoseconds.
-const DAY_NANOS: i64 = 86_400_000_000_000;
 /// Set in the flags of an open that is for running the file; not in any header for programs.
 const FOR_RUNNING: i32 = 0o40;
 
@@ -71,46 +68,33 @@ impl Adapter {
             if buffer.len() < size {
                 buffer.resize(size, 0);
             }
-            let read = self.fs.read(&caller, node, offset, &mut buffer[..size]);
-            if read.is_ok() && self.atime == Atime::Relative {
-                self.touch(&caller, node);
-            }
-            match read {
+            match self.fs.read(&caller, node, offset, &mut buffer[..size]) {
                 Ok(length) => send(Ok(&buffer[..length])),
                 Err(error) => send(Err(failed("read", number)(error))),
             }
         });
     }
 
-    /// Brings the time of last read up to date, under the rule of `relatime`. A failure is not
-    /// the reader's: the bytes were read.
-    fn touch(&self, caller: &Caller, node: NodeId) {
-        let Ok(attr) = self.fs.getattr(caller, node) else { return };
-        let old = attr.atime <= attr.mtime
-            || attr.atime <= attr.ctime
-            || self.fs.now().0.saturating_sub(attr.atime.0) > DAY_NANOS;
-        if old {
-            let changes = SetAttr { atime: Some(SetTime::Now), ..SetAttr::default() };
-            if let Err(error) = self.fs.setattr(caller, node, &changes) {
-                tracing::debug!(node = node.0, %error, "the time of last read was not kept");
-            }
-        }
-    }
-
-    /// Writes at `offset`. `drop_set_id`: the kernel found that set-id bits must go.
+    /// Writes at `offset`. `ends_rights`: the kernel found that the writer's change ends the
+    /// rights that the file gives to those who run it.
     pub(crate) fn write(
         &self,
         who: Who,
         number: u64,
         offset: u64,
         bytes: &[u8],
-        drop_set_id: bool,
+        ends_rights: bool,
     ) -> Answer<()> {
         let node = self.node(number);
         self.fs
             .write(&Adapter::opened(who), node, offset, bytes)
-            .and_then(|()| if drop_set_id { set_id::after_write(&*self.fs, node) } else { Ok(()) })
+            .and_then(|()| if ends_rights { self.end_rights(who, node) } else { Ok(()) })
             .map_err(failed("write", number))
+    }
+
+    fn end_rights(&self, who: Who, node: NodeId) -> Result<(), FsError> {
+        let attr = self.fs.getattr(&Adapter::opened(who), node)?;
+        capability::drop_from(&*self.fs, node, &attr)
     }
 
     /// Makes a file or directory durable.

@@ -124,22 +124,3 @@ fn room_is_shown() {
     assert_eq!((room.f_bfree, room.f_bavail, room.f_files), (600, 500, 77));
     assert_eq!(room.f_namemax, 255);
 }
-
-#[test]
-fn relatime_brings_the_time_of_last_read_up_to_date() {
-    for (options, moves) in [("relatime", true), ("noatime", false)] {
-        let Some(rig) = mounted(options) else { return };
-        rig.write("f", b"text");
-        let old = Timespec { tv_sec: 1000, tv_nsec: 0 };
-        let times = Timestamps { last_access: old, last_modification: old };
-        rustix::fs::utimensat(CWD, rig.path("f"), &times, AtFlags::empty()).unwrap();
-        let file = std::fs::File::open(rig.path("f")).unwrap();
-        // The kernel has the contents since they were written and would not ask for them.
-        rustix::fs::fadvise(&file, 0, None, rustix::fs::Advice::DontNeed).unwrap();
-        rig.read("f");
-        let caller = inode::Caller::root();
-        let node = inode::NodeId(std::fs::metadata(rig.path("f")).unwrap().ino());
-        let found = fs::FileSystem::getattr(&*rig.fs, &caller, node).unwrap();
-        assert_eq!(found.atime.0 != 1_000_000_000_000, moves, "{options}");
-    }
-}

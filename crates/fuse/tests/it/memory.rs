@@ -11,6 +11,7 @@ use fs::{
     DirEntry, Entry, FileSystem, FsResult, Invalidate, NewNode, RenameMode, SetXattr, StatFs,
     SyncScope, WalkControl,
 };
+use inode::permissions::without_set_id;
 use inode::{Attr, Caller, Enforce, FsError, Kind, NodeId, SetAttr, SetTime};
 use parking_lot::Mutex;
 
@@ -22,7 +23,9 @@ pub(crate) struct MemoryFs {
     pub(crate) report_own_names: bool,
     pub(crate) fsyncs: AtomicUsize,
     pub(crate) lookups: AtomicUsize,
-    pub(crate) opens: AtomicUsize,
+    /// Held by a test, it stops the thread that answers `statfs`.
+    pub(crate) gate: Mutex<()>,
+    pub(crate) at_gate: AtomicUsize,
     /// Answers reads with damage.
     pub(crate) damaged: std::sync::atomic::AtomicBool,
 }
@@ -117,7 +120,8 @@ impl MemoryFs {
             report_own_names: false,
             fsyncs: AtomicUsize::new(0),
             lookups: AtomicUsize::new(0),
-            opens: AtomicUsize::new(0),
+            gate: Mutex::new(()),
+            at_gate: AtomicUsize::new(0),
             damaged: std::sync::atomic::AtomicBool::new(false),
         };
         let mut root = fs.fresh(ROOT, Kind::Directory, 0o755, &Caller::root());
@@ -285,6 +289,7 @@ impl FileSystem for MemoryFs {
         if changes.size.is_some() {
             self.check(caller, node, 0o2)?;
         }
+        let ends_rights = changes.uid.is_some() || changes.size.is_some() && !caller.is_root();
         let now = self.clock.now();
         let time = |time| match time {
             SetTime::Now => now,
@@ -299,6 +304,9 @@ impl FileSystem for MemoryFs {
         }
         let attr = &mut found.attr;
         attr.mode = changes.mode.unwrap_or(attr.mode);
+        if ends_rights && attr.kind == Kind::File {
+            attr.mode = without_set_id(attr.mode);
+        }
         attr.uid = changes.uid.unwrap_or(attr.uid);
         attr.gid = changes.gid.unwrap_or(attr.gid);
         attr.atime = changes.atime.map_or(attr.atime, time);
@@ -308,7 +316,6 @@ impl FileSystem for MemoryFs {
     }
 
     fn access(&self, caller: &Caller, node: NodeId, mask: u32) -> FsResult<()> {
-        self.opens.fetch_add(1, Ordering::Relaxed);
         self.check(caller, node, mask)
     }
 
@@ -398,7 +405,7 @@ impl FileSystem for MemoryFs {
         Ok(length)
     }
 
-    fn write(&self, _: &Caller, node: NodeId, offset: u64, bytes: &[u8]) -> FsResult<()> {
+    fn write(&self, caller: &Caller, node: NodeId, offset: u64, bytes: &[u8]) -> FsResult<()> {
         let now = self.clock.now();
         let mut state = self.state.lock();
         let found = state.node(node)?;
@@ -410,6 +417,9 @@ impl FileSystem for MemoryFs {
         found.attr.size = found.bytes.len() as u64;
         found.attr.blocks = found.attr.size.div_ceil(512);
         found.attr.mtime = now;
+        if !caller.is_root() {
+            found.attr.mode = without_set_id(found.attr.mode);
+        }
         Ok(())
     }
 
@@ -443,6 +453,8 @@ impl FileSystem for MemoryFs {
     }
 
     fn statfs(&self) -> FsResult<StatFs> {
+        self.at_gate.fetch_add(1, Ordering::Relaxed);
+        drop(self.gate.lock());
         Ok(StatFs {
             block_bytes: 4096,
             blocks: 1000,

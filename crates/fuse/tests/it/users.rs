@@ -62,7 +62,7 @@ fn an_ordinary_user_is_told_what_is_missing() {
 
 #[test]
 fn a_mount_is_closed_to_others_unless_it_is_opened() {
-    let Some(rig) = mounted("") else { return };
+    let Some(rig) = mounted("noallow_other") else { return };
     rig.write("f", b"");
     let path = rig.path("f");
     let error = as_user(NOBODY, &[], || std::fs::metadata(&path).unwrap_err());

@@ -198,7 +198,7 @@ fn open_options(mount: Option<&fuse::MountOptions>) -> fs::OpenOptions {
     let mut options = fs::OpenOptions::default();
     if let Some(mount) = mount {
         options.read_only = mount.read_only;
-        if mount.sync {
+        if mount.sync || mount.dirsync {
             options.durability = Durability::Sync;
         }
         if mount.atime == fuse::Atime::Never {
