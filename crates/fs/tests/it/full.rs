@@ -17,7 +17,7 @@ fn full_disk_in_the_middle_of_anything_changes_nothing_and_passes() {
             assert_eq!(script.step(), Step::Done);
         }
         let mut random = fastrand::Rng::with_seed(seed);
-        device.set_capacity(Some(device.used_bytes() + random.u64(..200) * 4096));
+        device.set_capacity(Some(device.used_bytes() + random.u64(..40) * 4096));
         let mut refused = 0;
         let mut latched = false;
         for _ in 0..100 {

@@ -10,7 +10,7 @@ use parking_lot::Mutex;
 use store::Durability;
 use testing::SimDevice;
 use testing::model::{
-    Dump, Effect, ErrorKind, FsModel, Generator, Op, Stat, Subject, Target, Verdict,
+    Dump, Effect, ErrorKind, FsModel, Generator, Op, Stat, Subject, Target, Verdict, blame,
 };
 
 use crate::subject::{Base, FsSubject};
@@ -99,6 +99,12 @@ impl Script {
     /// Runs the next operation. Every fifth is a sync.
     pub(crate) fn step(&mut self) -> Step {
         self.steps += 1;
+        if self.steps.is_multiple_of(4) {
+            match self.subject.background(6).map_err(|error| blame(&error)) {
+                Ok(()) | Err(ErrorKind::NoSpace | ErrorKind::ReadOnly) => {}
+                Err(error) => panic!("step {}: background: {error:?}", self.steps),
+            }
+        }
         self.now += 1_000_000_007;
         let (caller, op) = if self.steps.is_multiple_of(5) {
             (Caller::root(), Op::Fsync { target: Target::Path(Vec::new()) })
@@ -144,9 +150,15 @@ impl Script {
     }
 }
 
-/// How the volumes of these tests are opened.
+/// How the volumes of these tests are opened: with a short log, and checkpoints every few steps.
 pub(crate) fn options(durability: Durability) -> OpenOptions {
-    OpenOptions { cache_bytes: 4 << 20, durability, ..OpenOptions::default() }
+    OpenOptions {
+        cache_bytes: 4 << 20,
+        durability,
+        log_segment_bytes: 256 << 10,
+        checkpoint_bytes: 24 << 10,
+        ..OpenOptions::default()
+    }
 }
 
 /// Checks that a volume is in one of the states that it may be in, and returns which.
