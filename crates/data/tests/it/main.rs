@@ -1,0 +1,13 @@
+//! Tests of file contents against a model, under crashes, faults and damage.
+
+mod crash;
+mod damage;
+mod faults;
+mod files;
+mod gc;
+mod inline;
+mod model;
+mod recover;
+mod space;
+mod support;
+mod threads;
