@@ -158,8 +158,8 @@ impl Data {
     fn clean_segment(&self, store: &dyn Store, pick: Pick) -> Result<()> {
         let Pick { segment, since, old } = pick;
         let runs = self.garbage.lock().take(segment);
-        let live = self.live_pages(store, segment)?;
-        if live == 0 && self.is_deletable(segment) && self.live_pages(store, segment)? == 0 {
+        let live = live_pages(store, segment)?;
+        if live == 0 && self.is_deletable(segment) && live_pages(store, segment)? == 0 {
             let last = store.last_commit();
             if store.durable() >= last {
                 return self.delete_segment(store, segment);
@@ -177,7 +177,9 @@ impl Data {
             }
             Way::Rewrite => {
                 let mut pages = Bitmap::new();
-                runs.iter().for_each(|run| pages.set(*run));
+                for run in &runs {
+                    pages.set(*run);
+                }
                 self.rewrite(segment, &|page| pages.get(page), 0)?;
                 self.garbage.lock().reclaimed_pages += dead;
             }
@@ -235,16 +237,14 @@ impl Data {
     fn bury_one(&self, store: &dyn Store, age: Duration) -> Result<bool> {
         let mut dying: Vec<(u64, CommitToken)> =
             self.garbage.lock().dying.iter().map(|(&id, &token)| (id, token)).collect();
-        if age.is_zero() {
-            if let Some(last) = dying.iter().map(|(_, token)| *token).max() {
-                store.sync(last)?;
-            }
+        if let (true, Some(last)) = (age.is_zero(), dying.iter().map(|(_, token)| *token).max()) {
+            store.sync(last)?;
         }
         let durable = store.durable();
         dying.retain(|(_, token)| *token <= durable);
         let Some(&(segment, _)) = dying.first() else { return Ok(false) };
         self.garbage.lock().dying.remove(&segment);
-        if self.is_deletable(segment) && self.live_pages(store, segment)? == 0 {
+        if self.is_deletable(segment) && live_pages(store, segment)? == 0 {
             self.delete_segment(store, segment)?;
         }
         Ok(true)
@@ -273,22 +273,11 @@ impl Data {
         Ok(())
     }
 
-    /// Live pages that the counter of a segment tells.
-    pub(crate) fn live_pages(&self, store: &dyn Read, segment: u64) -> Result<u64> {
-        let mut live = Ok(0);
-        store.get_with(VOLUME_TREE, &key::segment(segment), &mut |value| {
-            live = usage::decode(value);
-        })?;
-        let file = format!("usage of segment {segment:016x} in tree {}", VOLUME_TREE.0);
-        let live = live.map_err(|malformed| malformed.located(&file, 0))?;
-        Ok(u64::try_from(live).unwrap_or(0))
-    }
-
     /// Once after opening: finds segments that died before, and counts without a segment.
     fn audit(&self, store: &dyn Store) -> Result<()> {
         let now = self.env.clock.monotonic();
         for (segment, _) in self.segments.all() {
-            if self.is_deletable(segment) && self.live_pages(store, segment)? == 0 {
+            if self.is_deletable(segment) && live_pages(store, segment)? == 0 {
                 self.garbage.lock().examine(segment, now);
             }
         }
@@ -306,4 +295,15 @@ impl Data {
         }
         Ok(())
     }
+}
+
+/// Live pages that the counter of a segment tells.
+pub(crate) fn live_pages(store: &dyn Read, segment: u64) -> Result<u64> {
+    let mut live = Ok(0);
+    store.get_with(VOLUME_TREE, &key::segment(segment), &mut |value| {
+        live = usage::decode(value);
+    })?;
+    let file = format!("usage of segment {segment:016x} in tree {}", VOLUME_TREE.0);
+    let live = live.map_err(|malformed| malformed.located(&file, 0))?;
+    Ok(u64::try_from(live).unwrap_or(0))
 }

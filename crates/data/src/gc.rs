@@ -22,7 +22,7 @@ use store::{Batch, CommitToken, Error, Pinned, Result, Store, TreeId};
 
 use crate::Data;
 use crate::alloc::PageRun;
-use crate::clean::Way;
+use crate::clean::{Way, live_pages};
 use crate::cut::{count_pages, pages_of};
 use crate::segments::Place;
 
@@ -173,7 +173,7 @@ impl Data {
         let mut counted = BTreeMap::new();
         let mut report = Report::default();
         for &segment in horizon.segments.keys() {
-            counted.insert(segment, self.live_pages(pinned, segment)?);
+            counted.insert(segment, live_pages(pinned, segment)?);
             let pages = live.get(&segment).map_or(0, Bitmap::count);
             let live_bytes = u64::from(pages) * u64::from(CHUNK_BYTES);
             // The header's page is neither.
