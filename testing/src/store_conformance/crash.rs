@@ -101,21 +101,21 @@ fn enumerate<E: EngineUnderTest>(durability: Durability, seed: u64, commits: u64
 
 /// Whatever is cut, the store opens with all that was synced and with whole commits only.
 pub fn power_may_be_cut_at_every_operation<E: EngineUnderTest>() {
-    for_seeds("power cuts", 6, 60, |seed| {
-        enumerate::<E>(Durability::Async, seed, rounds(120, 300), rounds(3, 1));
+    for_seeds("power cuts", 6, 20, |seed| {
+        enumerate::<E>(Durability::Async, seed, rounds(120, 200), rounds(3, 1));
     });
 }
 
 /// The same when each commit is durable as it returns.
 pub fn power_may_be_cut_at_every_operation_in_sync_mode<E: EngineUnderTest>() {
-    for_seeds("power cuts in sync mode", 3, 30, |seed| {
-        enumerate::<E>(Durability::Sync, seed, rounds(60, 200), rounds(4, 1));
+    for_seeds("power cuts in sync mode", 3, 10, |seed| {
+        enumerate::<E>(Durability::Sync, seed, rounds(60, 120), rounds(4, 1));
     });
 }
 
 /// Recovery may itself be cut at every operation, and begins again from the same commits.
 pub fn power_may_be_cut_while_a_store_recovers<E: EngineUnderTest>() {
-    for_seeds("power cuts in recovery", 8, 80, |seed| {
+    for_seeds("power cuts in recovery", 8, 40, |seed| {
         let sim = sim_env(seed);
         let store = E::create(&sim.env(), Durability::Async).expect("a store is created");
         let history = Arc::new(History::new());

@@ -126,7 +126,7 @@ fn flip_bits<E: EngineUnderTest>(subject: &Subject, seed: u64, oldest: Lsn) {
             continue;
         }
         let bytes = subject.device.read_file(&path);
-        let flips = rounds(120, 20_000).min(length * 8);
+        let flips = rounds(120, 3000).min(length * 8);
         let mut found = BTreeMap::from([(false, 0), (true, 0)]);
         for _ in 0..flips {
             let bit = pick_bit(&bytes, &mut random);

@@ -94,6 +94,7 @@ macro_rules! store_conformance {
             many_clones_cost_what_differs,
             a_log_record_is_never_written_before_its_barrier,
             acknowledged_commits_of_many_threads_survive,
+            conflicting_commits_are_applied_in_the_order_of_the_log,
             power_may_be_cut_at_every_operation,
             power_may_be_cut_at_every_operation_in_sync_mode,
             power_may_be_cut_while_a_store_recovers,

@@ -263,3 +263,54 @@ pub fn acknowledged_commits_of_many_threads_survive<E: EngineUnderTest>() {
         });
     }
 }
+
+/// Of commits to the same key the one with the greatest number is what is read, also after the
+/// log was replayed.
+pub fn conflicting_commits_are_applied_in_the_order_of_the_log<E: EngineUnderTest>() {
+    const THREADS: u64 = 4;
+    const KEYS: u8 = 3;
+    let (sim, store) = fresh::<E>(1);
+    commit(&*store, |batch| batch.create_tree(TREE));
+    let commits = rounds(300, 5000);
+    let newest: BTreeMap<u8, (u64, Vec<u8>)> = thread::scope(|scope| {
+        let store = &store;
+        let writers: Vec<_> = (0..THREADS)
+            .map(|writer| {
+                scope.spawn(move || {
+                    let mut random = fastrand::Rng::with_seed(writer);
+                    let mut newest = BTreeMap::new();
+                    for count in 0..commits {
+                        let key = random.u8(0..KEYS);
+                        let mut value = (writer << 32 | count).to_le_bytes().to_vec();
+                        value.resize(random.usize(8..200), 1);
+                        let mut batch = Batch::new();
+                        batch.put(TREE, &[key], &value);
+                        let token = store.commit(&batch).expect("the batch is valid");
+                        newest.insert(key, (token.0.0, value));
+                    }
+                    newest
+                })
+            })
+            .collect();
+        let mut all: BTreeMap<u8, (u64, Vec<u8>)> = BTreeMap::new();
+        for writer in writers {
+            for (key, found) in writer.join().expect("a writer ends") {
+                let slot = all.entry(key).or_default();
+                if slot.0 < found.0 {
+                    *slot = found;
+                }
+            }
+        }
+        all
+    });
+    let check = |store: &dyn Store| {
+        for (key, (number, value)) in &newest {
+            let found = store.get(TREE, &[*key]).expect("read");
+            assert_eq!(found.as_ref(), Some(value), "key {key} was last put by commit {number}");
+        }
+    };
+    check(&*store);
+    store.sync(store.last_commit()).expect("sync");
+    drop(store);
+    check(&*super::reopen::open::<E>(&sim, Durability::Async));
+}

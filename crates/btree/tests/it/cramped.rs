@@ -14,7 +14,7 @@ fn options(durability: Durability) -> Options {
         volume: [7; 16],
         cache_bytes: 32 << 10,
         durability,
-        log_segment_bytes: 64 << 10,
+        log_segment_bytes: 16 << 10,
         checkpoint_bytes: 256 << 10,
         ..Options::default()
     }
