@@ -104,7 +104,7 @@ fn remove(fs: &Fs, subvol_id: u64, ino: u64) -> FsResult<()> {
         Err(error) => return Err(error),
     };
     let entered = fs.enter(&subvol)?;
-    let _object = fs.locks.exclusive(crate::locks::Lock::Object { subvol: subvol_id, ino });
+    let _object = fs.locks.exclusive(Lock::Object { subvol: subvol_id, ino });
     if fs.nodes.is_held(node) {
         return Ok(());
     }

@@ -135,7 +135,10 @@ impl<'a> Txn<'a> {
     ) -> FsResult<()> {
         let Found { cookie, .. } = *found;
         self.erase_attached(view.tree, dir, found);
-        if found.chained || followed {
+        // A flag may be older than the removal of what followed.
+        let next = key::entry(dir, cookie.saturating_add(1), Part::Attributes);
+        let followed = followed || found.chained && view.read(&next, |_| Ok(()))?.is_some();
+        if followed {
             let tombstone =
                 EntryRecord { chained: true, ino: 0, name: b"", target: Target::Tombstone };
             self.put_entry(view.tree, dir, cookie, &tombstone);

@@ -292,10 +292,15 @@ impl Rename<'_> {
     /// To where nothing is.
     fn fill(&self, (from, moved): (Found, Thing), vacancy: &Vacancy) -> FsResult<Attempt> {
         let mut txn = Txn::new(self.fs);
+        // Both in one chain, the new one later: the old place stays marked, also as the one that
+        // leads to the new one.
         let followed = self.from.dir == self.to.dir
-            && vacancy.predecessor.is_some_and(|(cookie, _)| cookie == from.cookie);
+            && vacancy.cookie >> 8 == from.cookie >> 8
+            && vacancy.cookie > from.cookie;
+        let leads =
+            followed && vacancy.predecessor.is_some_and(|(cookie, _)| cookie == from.cookie);
         txn.erase_entry(self.view, self.from.dir, &from, followed)?;
-        if let (false, Some((cookie, ino))) = (followed, vacancy.predecessor) {
+        if let (false, Some((cookie, ino))) = (leads, vacancy.predecessor) {
             txn.flag_chained(self.view, self.to.dir, cookie, ino)?;
         }
         self.put(&mut txn, (self.from.dir, &from), &moved, (vacancy.cookie, vacancy.chained));

@@ -11,6 +11,7 @@ pub(crate) struct Volume {
     pub(crate) fs: Arc<Fs>,
     pub(crate) env: SimEnv,
     pub(crate) store: Arc<MemStore>,
+    header: format::volume::VolumeHeader,
 }
 
 /// A volume with an empty root that everybody may write.
@@ -30,10 +31,11 @@ pub(crate) fn volume_with(bits: u32, options: &OpenOptions) -> Volume {
     let format = FormatOptions { root_mode: 0o777, ..FormatOptions::default() };
     let header = Fs::format_on(&env.env(), &*store, &format).expect("an empty store");
     let hash = NameHash::with_bits(header.hash_key, bits);
-    let fs = Fs::open_with_hash(env.env(), Arc::<MemStore>::clone(&store), header, options, hash)
+    let again = Arc::<MemStore>::clone(&store);
+    let fs = Fs::open_with_hash(env.env(), again, header.clone(), options, hash)
         .expect("a volume that was just made");
     env.clock.advance(std::time::Duration::from_secs(1));
-    Volume { fs, env, store }
+    Volume { fs, env, store, header }
 }
 
 /// A user that is checked here.
@@ -42,6 +44,13 @@ pub(crate) fn user(uid: u32) -> Caller {
 }
 
 impl Volume {
+    /// The volume, opened once more as after a crash.
+    pub(crate) fn reopened(&self) -> Arc<Fs> {
+        let store = Arc::<MemStore>::clone(&self.store);
+        let options = OpenOptions::default();
+        Fs::open_on(self.env.env(), store, self.header.clone(), &options).expect("a volume")
+    }
+
     /// Lets a second pass.
     pub(crate) fn tick(&self) -> i64 {
         self.env.clock.advance(std::time::Duration::from_secs(1));

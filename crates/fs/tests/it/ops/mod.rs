@@ -1,6 +1,22 @@
 //! One file an operation, of the same name as in `fs/src/ops/`.
 
+mod access;
+mod forget;
+mod fsync;
+mod getattr;
+mod link;
 mod lookup;
+mod mkdir;
 mod mknod;
+mod read;
 mod readdir;
+mod readlink;
+mod rename;
+mod resolve;
+mod rmdir;
+mod setattr;
+mod statfs;
+mod symlink;
 mod unlink;
+mod write;
+mod xattr;

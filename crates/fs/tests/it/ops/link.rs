@@ -1,0 +1,48 @@
+//! `link`: several names of one inode.
+
+use fs::{FileSystem, SetXattr};
+use inode::{Caller, FsError};
+
+use crate::support::{ROOT, refused, volume, weak_volume};
+
+#[test]
+fn all_names_lead_to_one_inode_until_the_last_is_gone() {
+    for bits in [1, 55] {
+        let v = weak_volume(bits);
+        let file = v.file(ROOT, "a");
+        v.write(file.node, 0, b"contents");
+        v.fs.setxattr(&Caller::root(), file.node, b"user.x", b"1", SetXattr::Any).expect("room");
+        let dir = v.dir(ROOT, "d");
+        let now = v.tick();
+        let linked = v.fs.link(&Caller::root(), file.node, dir.node, b"b").expect("a name");
+        assert_eq!((linked.node, linked.attr.nlink, linked.attr.ctime.0), (file.node, 2, now));
+        v.fs.link(&Caller::root(), file.node, ROOT, b"c").expect("a name");
+        for (parent, name) in [(ROOT, "a"), (dir.node, "b"), (ROOT, "c")] {
+            let found = v.find(parent, name).expect("a name");
+            assert_eq!((found.node, found.attr.nlink), (file.node, 3));
+        }
+        v.write(file.node, 8, b"!");
+        v.fs.unlink(&Caller::root(), ROOT, b"a").expect("a name");
+        v.fs.unlink(&Caller::root(), dir.node, b"b").expect("a name");
+        assert_eq!(v.fs.getattr(&Caller::root(), file.node).expect("the file").nlink, 1);
+        assert_eq!(v.read(file.node), b"contents!");
+        v.fs.unlink(&Caller::root(), ROOT, b"c").expect("the last name");
+        assert_eq!(v.fs.getattr(&Caller::root(), file.node).expect("held").nlink, 0);
+        assert_eq!(v.read(file.node), b"contents!");
+        let value = v.fs.getxattr(&Caller::root(), file.node, b"user.x").expect("kept");
+        assert_eq!(value, b"1");
+        v.fs.rmdir(&Caller::root(), ROOT, b"d").expect("empty again");
+        assert_eq!(v.store.dump(store::TreeId(32)).expect("the tree").len(), 1);
+        assert_eq!(v.fs.status().expect("counters").files, 1);
+    }
+}
+
+#[test]
+fn directories_and_taken_names_are_refused() {
+    let v = volume();
+    let dir = v.dir(ROOT, "d");
+    let file = v.file(ROOT, "f");
+    refused(v.fs.link(&Caller::root(), dir.node, ROOT, b"e"), &FsError::NotPermitted(""));
+    refused(v.fs.link(&Caller::root(), file.node, ROOT, b"d"), &FsError::Exists);
+    refused(v.fs.link(&Caller::root(), file.node, ROOT, b"f"), &FsError::Exists);
+}

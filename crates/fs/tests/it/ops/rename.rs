@@ -1,0 +1,184 @@
+//! `rename`.
+
+use fs::{FileSystem, FsResult, RenameMode};
+use inode::{Caller, FsError, NodeId, SetAttr};
+
+use crate::support::{ROOT, Volume, refused, user, volume, weak_volume};
+
+fn rename(v: &Volume, from: (NodeId, &str), to: (NodeId, &str), mode: RenameMode) -> FsResult<()> {
+    let from = (from.0, from.1.as_bytes());
+    v.fs.rename(&Caller::root(), from, (to.0, to.1.as_bytes()), mode)
+}
+
+#[test]
+fn a_file_moves_with_its_contents_and_times() {
+    let v = volume();
+    let dir = v.dir(ROOT, "d");
+    let file = v.file(ROOT, "a");
+    v.write(file.node, 0, b"contents");
+    let written = v.fs.getattr(&Caller::root(), file.node).expect("the file");
+    let now = v.tick();
+    rename(&v, (ROOT, "a"), (dir.node, "b"), RenameMode::NoReplace).expect("moved");
+    refused(v.find(ROOT, "a"), &FsError::NotFound);
+    let found = v.find(dir.node, "b").expect("the file");
+    assert_eq!((found.node, found.attr.mtime), (file.node, written.mtime));
+    assert_eq!(found.attr.ctime.0, now);
+    assert_eq!(v.read(file.node), b"contents");
+    v.check_counts(ROOT);
+    v.check_counts(dir.node);
+}
+
+#[test]
+fn what_is_replaced_lives_on_while_it_is_held() {
+    let v = volume();
+    let old = v.file(ROOT, "old");
+    v.write(old.node, 0, b"old");
+    let new = v.file(ROOT, "new");
+    v.write(new.node, 0, b"new");
+    refused(rename(&v, (ROOT, "new"), (ROOT, "old"), RenameMode::NoReplace), &FsError::Exists);
+    rename(&v, (ROOT, "new"), (ROOT, "old"), RenameMode::Replace).expect("replaced");
+    assert_eq!(v.find(ROOT, "old").expect("the new one").node, new.node);
+    assert_eq!(v.read(old.node), b"old");
+    assert_eq!(v.fs.getattr(&Caller::root(), old.node).expect("held").nlink, 0);
+    assert_eq!(v.read(new.node), b"new");
+    assert_eq!(v.fs.status().expect("counters").files, 2);
+    v.check_counts(ROOT);
+}
+
+#[test]
+fn directories_replace_empty_directories_only() {
+    let v = volume();
+    let a = v.dir(ROOT, "a");
+    let b = v.dir(ROOT, "b");
+    v.file(b.node, "f");
+    v.file(ROOT, "f");
+    refused(rename(&v, (ROOT, "a"), (ROOT, "b"), RenameMode::Replace), &FsError::NotEmpty);
+    refused(rename(&v, (ROOT, "a"), (ROOT, "f"), RenameMode::Replace), &FsError::NotDirectory);
+    refused(rename(&v, (ROOT, "f"), (ROOT, "a"), RenameMode::Replace), &FsError::IsDirectory);
+    rename(&v, (ROOT, "b"), (ROOT, "a"), RenameMode::Replace).expect("replaced");
+    assert_eq!(v.find(ROOT, "a").expect("the one with a file").node, b.node);
+    assert_eq!(v.fs.getattr(&Caller::root(), a.node).expect("held").nlink, 0);
+    v.check_counts(ROOT);
+}
+
+#[test]
+fn a_directory_that_moves_finds_its_new_parent_and_never_itself() {
+    let v = volume();
+    let a = v.dir(ROOT, "a");
+    let b = v.dir(a.node, "b");
+    let c = v.dir(ROOT, "c");
+    for into in [a.node, b.node] {
+        refused(
+            rename(&v, (ROOT, "a"), (into, "x"), RenameMode::Replace),
+            &FsError::InvalidArgument(""),
+        );
+    }
+    rename(&v, (a.node, "b"), (c.node, "b"), RenameMode::Replace).expect("moved");
+    assert_eq!(v.find(b.node, "..").expect("its parent").node, c.node);
+    rename(&v, (ROOT, "a"), (b.node, "a"), RenameMode::Replace).expect("no loop any more");
+    for dir in [ROOT, a.node, b.node, c.node] {
+        v.check_counts(dir);
+    }
+}
+
+#[test]
+fn exchange_swaps_whatever_the_two_are() {
+    let v = volume();
+    let a = v.dir(ROOT, "a");
+    let b = v.dir(ROOT, "b");
+    let sub = v.dir(a.node, "sub");
+    let file = v.file(b.node, "file");
+    v.write(file.node, 0, b"bytes");
+    rename(&v, (a.node, "sub"), (b.node, "file"), RenameMode::Exchange).expect("swapped");
+    assert_eq!(v.find(a.node, "sub").expect("the file").node, file.node);
+    assert_eq!(v.find(b.node, "file").expect("the directory").node, sub.node);
+    assert_eq!(v.find(sub.node, "..").expect("its parent").node, b.node);
+    assert_eq!(v.read(file.node), b"bytes");
+    refused(
+        rename(&v, (a.node, "sub"), (b.node, "none"), RenameMode::Exchange),
+        &FsError::NotFound,
+    );
+    refused(
+        rename(&v, (ROOT, "b"), (b.node, "file"), RenameMode::Exchange),
+        &FsError::InvalidArgument(""),
+    );
+    for dir in [ROOT, a.node, b.node] {
+        v.check_counts(dir);
+    }
+}
+
+#[test]
+fn names_of_one_inode_are_left_alone() {
+    let v = volume();
+    let file = v.file(ROOT, "a");
+    v.fs.link(&Caller::root(), file.node, ROOT, b"b").expect("a name");
+    rename(&v, (ROOT, "a"), (ROOT, "b"), RenameMode::Replace).expect("nothing to do");
+    rename(&v, (ROOT, "a"), (ROOT, "a"), RenameMode::Replace).expect("nothing to do");
+    assert_eq!(v.sorted(ROOT), ["a", "b"]);
+    refused(rename(&v, (ROOT, "c"), (ROOT, "c"), RenameMode::Replace), &FsError::NotFound);
+    rename(&v, (ROOT, "a"), (ROOT, "c"), RenameMode::Replace).expect("moved");
+    assert_eq!(v.find(ROOT, "c").expect("the file").attr.nlink, 2);
+    v.fs.unlink(&Caller::root(), ROOT, b"c").expect("a name");
+    v.fs.unlink(&Caller::root(), ROOT, b"b").expect("a name");
+    v.fs.forget(file.node, 9);
+    assert_eq!(v.store.dump(store::TreeId(32)).expect("the tree").len(), 1);
+}
+
+#[test]
+fn colliding_names_move_past_one_another() {
+    let v = weak_volume(1);
+    let names: Vec<String> = (0..8).map(|n| format!("n{n}")).collect();
+    let nodes: Vec<_> = names.iter().map(|name| v.file(ROOT, name).node).collect();
+    let mut random = fastrand::Rng::with_seed(3);
+    let mut at: Vec<usize> = (0..8).collect();
+    for round in 0..200 {
+        let (one, two) = (random.usize(..8), random.usize(..8));
+        let spare = format!("s{round}");
+        let (from, to) = (names[one].as_str(), names[two].as_str());
+        rename(&v, (ROOT, from), (ROOT, &spare), RenameMode::Replace).expect("moved");
+        rename(&v, (ROOT, &spare), (ROOT, from), RenameMode::NoReplace).expect("moved back");
+        rename(&v, (ROOT, from), (ROOT, to), RenameMode::Exchange).expect("swapped");
+        at.swap(one, two);
+        for (name, node) in names.iter().zip(&at) {
+            assert_eq!(v.find(ROOT, name).expect("a name").node, nodes[*node]);
+        }
+        v.check_counts(ROOT);
+    }
+}
+
+#[test]
+fn permissions_of_both_directories_count_and_the_sticky_bit() {
+    let v = volume();
+    let mine = v.fs.mkdir(&user(5), ROOT, b"mine", 0o755).expect("a directory");
+    let tmp = v.dir(ROOT, "tmp");
+    let changes = SetAttr { mode: Some(0o1777), ..SetAttr::default() };
+    v.fs.setattr(&Caller::root(), tmp.node, &changes).expect("root may");
+    v.file_as(&user(5), tmp.node, "f", 0o666).expect("a file");
+    let steal = |uid| {
+        let from = (tmp.node, &b"f"[..]);
+        v.fs.rename(&user(uid), from, (tmp.node, b"g"), RenameMode::Replace)
+    };
+    refused(steal(6), &FsError::NotPermitted(""));
+    steal(5).expect("its owner may");
+    v.file_as(&user(6), tmp.node, "h", 0o666).expect("a file");
+    let into = v.fs.rename(&user(6), (tmp.node, b"h"), (mine.node, b"h"), RenameMode::Replace);
+    refused(into, &FsError::AccessDenied);
+}
+
+#[test]
+fn renames_that_together_would_make_a_loop_exclude_one_another() {
+    let v = volume();
+    let a = v.dir(ROOT, "a");
+    let b = v.dir(ROOT, "b");
+    let (v, a, b) = (&v, a.node, b.node);
+    for _ in 0..200 {
+        std::thread::scope(|scope| {
+            scope.spawn(move || rename(v, (ROOT, "a"), (b, "a"), RenameMode::Replace).ok());
+            scope.spawn(move || rename(v, (ROOT, "b"), (a, "b"), RenameMode::Replace).ok());
+        });
+        let top = v.names(ROOT);
+        assert_eq!(top.len(), 1, "one of the two moved below the other");
+        let (upper, name) = if top[0] == "a" { (a, "b") } else { (b, "a") };
+        rename(v, (upper, name), (ROOT, name), RenameMode::Replace).expect("moved back");
+    }
+}

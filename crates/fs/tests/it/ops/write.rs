@@ -1,0 +1,66 @@
+//! `write`.
+
+use fs::FileSystem;
+use inode::{Caller, FsError, SetAttr};
+
+use crate::support::{ROOT, refused, user, volume};
+
+#[test]
+fn length_and_times_follow_the_bytes() {
+    let v = volume();
+    let file = v.file(ROOT, "f");
+    let now = v.tick();
+    v.write(file.node, 10, b"end");
+    let attr = v.fs.getattr(&Caller::root(), file.node).expect("the file");
+    assert_eq!((attr.size, attr.mtime.0, attr.ctime.0), (13, now, now));
+    assert_eq!(v.read(file.node), b"\0\0\0\0\0\0\0\0\0\0end");
+    v.tick();
+    v.write(file.node, 0, b"");
+    assert_eq!(v.fs.getattr(&Caller::root(), file.node).expect("the file").mtime.0, now);
+}
+
+#[test]
+fn contents_leave_the_tree_when_they_grow() {
+    let v = volume();
+    for (first, at, second) in
+        [(10, 4090, 10), (4096, 4096, 1), (5, 1 << 20, 100), (0, 0, 70_000), (100, 50, 9000)]
+    {
+        let file = v.file(ROOT, "f");
+        let mut model = vec![1; first];
+        v.write(file.node, 0, &model);
+        v.write(file.node, at as u64, &vec![2; second]);
+        model.resize(model.len().max(at + second), 0);
+        model[at..at + second].fill(2);
+        let mut buffer = vec![0; model.len() + 1];
+        let read = v.fs.read(&Caller::root(), file.node, 0, &mut buffer).expect("the file");
+        assert!(buffer[..read] == model, "{first} bytes, then {second} at {at}");
+        v.fs.unlink(&Caller::root(), ROOT, b"f").expect("the name");
+    }
+}
+
+#[test]
+fn a_long_write_is_done_in_pieces() {
+    let v = volume();
+    let file = v.file(ROOT, "f");
+    let bytes: Vec<u8> = (0..20 << 20).map(|at: u32| (at >> 8) as u8).collect();
+    v.write(file.node, 3, &bytes);
+    let mut buffer = vec![0; bytes.len()];
+    assert_eq!(
+        v.fs.read(&Caller::root(), file.node, 3, &mut buffer).expect("the file"),
+        bytes.len()
+    );
+    assert!(buffer == bytes);
+}
+
+#[test]
+fn writing_takes_set_id_bits_and_needs_the_right() {
+    let v = volume();
+    let file = v.file_as(&user(7), ROOT, "f", 0o6777).expect("a file");
+    v.fs.write(&user(8), file.node, 0, b"x").expect("everybody may");
+    assert_eq!(v.fs.getattr(&Caller::root(), file.node).expect("the file").mode, 0o777);
+    let changes = SetAttr { mode: Some(0o600), ..SetAttr::default() };
+    v.fs.setattr(&user(7), file.node, &changes).expect("its owner may");
+    refused(v.fs.write(&user(8), file.node, 0, b"x"), &FsError::AccessDenied);
+    refused(v.fs.write(&Caller::root(), ROOT, 0, b"x"), &FsError::IsDirectory);
+    refused(v.fs.write(&Caller::root(), file.node, u64::MAX, b"x"), &FsError::FileTooLarge);
+}
