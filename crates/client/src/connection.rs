@@ -99,14 +99,33 @@ impl Connection {
         let length = self.sent.len() - 4;
         assert!(length <= wire::FRAME_BYTES_MAX, "a request of {length} bytes");
         self.sent[..4].copy_from_slice(&(length as u32).to_le_bytes());
-        self.writer.write_all(&self.sent).map_err(|error| self.gone(&error.into()))?;
+        if let Err(error) = self.writer.write_all(&self.sent) {
+            return Err(self.last_words(&error.into()));
+        }
         Ok(self.last_id)
     }
 
     /// Reads the next part of any answer.
     pub fn receive(&mut self) -> Result<Reply> {
         read_frame(&mut self.reader, &mut self.received).map_err(|error| self.gone(&error))?;
-        decode(&self.received).map_err(|error| not_ours(&error))
+        let reply: Reply = decode(&self.received).map_err(|error| not_ours(&error))?;
+        if reply.body == Body::Leaving {
+            let pid = self.welcome.pid;
+            let message = format!("the owner of the volume (pid {pid}) is leaving");
+            return Err(Failure::new(FailureKind::Leaving, message));
+        }
+        Ok(reply)
+    }
+
+    /// Why the other side closed: it may have said so before.
+    fn last_words(&mut self, error: &FrameError) -> Failure {
+        loop {
+            match self.receive() {
+                Ok(_) => {}
+                Err(failure) if failure.kind == FailureKind::Leaving => return failure,
+                Err(_) => return self.gone(error),
+            }
+        }
     }
 
     /// Sends a request and waits for the end of its answer; `part` sees the parts before.

@@ -32,8 +32,6 @@ pub struct Data {
     /// Held by the thread that cleans or sweeps.
     pub(crate) cleaning: Mutex<()>,
     pub(crate) hot: Hot,
-    /// What a punch takes, learned from those made.
-    pub(crate) punch_nanos: AtomicU64,
 }
 
 impl std::fmt::Debug for Data {
@@ -87,7 +85,6 @@ impl Data {
             garbage: Mutex::default(),
             cleaning: Mutex::default(),
             hot: Hot::default(),
-            punch_nanos: AtomicU64::new(20_000),
         });
         data.recover()?;
         Ok(data)

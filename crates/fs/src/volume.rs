@@ -276,16 +276,18 @@ impl Fs {
         NodeId::new(SubvolId(subvol), Ino(ino))
     }
 
-    /// Tells front ends that a name means something else now.
-    pub(crate) fn invalidate_entry(&self, parent: NodeId, name: &[u8]) {
+    /// Tells front ends that a name means something else now. Whoever changes the volume beside
+    /// a front end that caches calls this after an ordinary change; snapshots, clones and the
+    /// like do it by themselves.
+    pub fn invalidate_entry(&self, parent: NodeId, name: &[u8]) {
         if let Some(invalidate) = self.invalidate.read().clone() {
             let node = if parent == self.root() { NodeId::ROOT } else { parent };
             invalidate.entry(node, name);
         }
     }
 
-    /// Tells front ends that a node changed.
-    pub(crate) fn invalidate_node(&self, node: NodeId) {
+    /// Tells front ends that a node changed, as [`Fs::invalidate_entry`].
+    pub fn invalidate_node(&self, node: NodeId) {
         if let Some(invalidate) = self.invalidate.read().clone() {
             let node = if node == self.root() { NodeId::ROOT } else { node };
             invalidate.node(node);

@@ -40,7 +40,9 @@ pub(crate) fn prepare(options: &MountOptions) -> Result<PathBuf, MountError> {
 
 /// Deals with what is mounted on the mount point already.
 fn clear(mount_point: &Path, record: &Record, options: &MountOptions) -> Result<(), MountError> {
-    let dead = std::fs::metadata(mount_point).is_err_and(|error| is_dead(&error));
+    // Not by the attributes, which the kernel may have kept; the room is asked for every time. A
+    // server that is just dying keeps us waiting until it is dead.
+    let dead = rustix::fs::statfs(mount_point).is_err_and(|error| is_dead(&error.into()));
     let volume = source::decode(&record.source).0;
     let ours = record.kind == FILE_SYSTEM_TYPE && volume == options.volume_dir;
     match (ours, dead) {

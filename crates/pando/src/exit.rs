@@ -11,7 +11,10 @@ pub(crate) fn code(kind: FailureKind) -> ExitCode {
 
 fn number(kind: FailureKind) -> u8 {
     match kind {
-        FailureKind::Protocol | FailureKind::Other | FailureKind::NotSupported => 1,
+        FailureKind::Protocol
+        | FailureKind::Leaving
+        | FailureKind::Other
+        | FailureKind::NotSupported => 1,
         FailureKind::Invalid => 2,
         FailureKind::NotFound => 3,
         FailureKind::Permission => 4,

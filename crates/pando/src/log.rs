@@ -15,5 +15,9 @@ pub(crate) fn start(verb: &Verb) {
         .with_default_directive(level.into())
         .with_env_var("PANDO_LOG")
         .from_env_lossy();
-    tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).init();
+    tracing_subscriber::fmt()
+        .with_env_filter(filter)
+        .with_ansi(std::io::IsTerminal::is_terminal(&std::io::stderr()))
+        .with_writer(std::io::stderr)
+        .init();
 }

@@ -4,19 +4,44 @@ use std::path::Path;
 
 use client::{Connection, connect_or_spawn};
 use device::SystemClock;
-use wire::{Answer, Call, Failure, FailureKind};
+use wire::{Answer, Body, Call, Failure, FailureKind};
 
 use crate::failure::Result;
 use crate::spawn;
 
 /// Connects to the owner of a volume, spawning one where there is none.
-pub(crate) fn open(volume: &Path) -> Result<Connection> {
+fn open(volume: &Path) -> Result<Connection> {
     connect_or_spawn(volume, &SystemClock::new(), &mut || spawn::owner(volume, &[]))
 }
 
+/// Does something over a fresh connection, and again with the successor of an owner that leaves
+/// before it began.
+pub(crate) fn with<T>(volume: &Path, mut work: impl FnMut(Connection) -> Result<T>) -> Result<T> {
+    loop {
+        match work(open(volume)?) {
+            Err(failure) if failure.kind == FailureKind::Leaving => {}
+            done => return done,
+        }
+    }
+}
+
+/// Does one call; `part` sees the parts before its end.
+pub(crate) fn call(
+    volume: &Path,
+    call: &Call<'_>,
+    part: &mut dyn FnMut(Body) -> Result<()>,
+) -> Result<Answer> {
+    with(volume, |mut connection| connection.call(call.clone(), part))
+}
+
+/// Does one call whose answer has no parts.
+pub(crate) fn ask(volume: &Path, call: &Call<'_>) -> Result<Answer> {
+    self::call(volume, call, &mut |_| Ok(()))
+}
+
 /// Does one call that answers nothing.
-pub(crate) fn perform(volume: &Path, call: Call<'_>) -> Result<()> {
-    match open(volume)?.ask(call)? {
+pub(crate) fn perform(volume: &Path, call: &Call<'_>) -> Result<()> {
+    match ask(volume, call)? {
         Answer::Nothing => Ok(()),
         other => Err(unexpected(&other)),
     }

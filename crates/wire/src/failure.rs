@@ -40,6 +40,8 @@ pub enum FailureKind {
     NewerFormat,
     /// The two sides do not understand each other.
     Protocol,
+    /// The owner leaves and did nothing of what was asked: ask its successor.
+    Leaving,
     /// Anything else.
     Other,
 }
@@ -64,6 +66,7 @@ impl FailureKind {
             FailureKind::NotVolume => "not-a-volume",
             FailureKind::NewerFormat => "newer-format",
             FailureKind::Protocol => "protocol",
+            FailureKind::Leaving => "leaving",
             FailureKind::Other => "failed",
         }
     }

@@ -20,8 +20,9 @@ pub enum Body {
     Done(Answer),
     /// End: not done.
     Failed(Failure),
-    /// Part: how far it is.
-    Progress(Progress),
+    /// End of the connection: the owner leaves, and did nothing of what it was asked since its
+    /// last answer. The successor is to be asked.
+    Leaving,
     /// Part: contents of a file.
     Data(Bytes),
     /// Part: entries of a directory. With `List { recursive: true }` a new directory begins
@@ -36,15 +37,6 @@ pub enum Body {
     Snapshots(Vec<Snapshot>),
     /// Part: something below could not be listed; the rest goes on.
     Skipped(Failure),
-}
-
-/// How far a long request is.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Progress {
-    /// Done so far.
-    pub done: u64,
-    /// To be done altogether, where known.
-    pub total: Option<u64>,
 }
 
 /// What a request that was done answers.

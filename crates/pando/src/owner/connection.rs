@@ -32,6 +32,13 @@ impl Replies {
         write_frame(&mut self.writer, &self.buffer)
     }
 
+    /// Says that the owner leaves and does nothing more.
+    fn say_leaving(&mut self) -> io::Result<()> {
+        self.id = 0;
+        self.send(Body::Leaving)?;
+        self.writer.flush()
+    }
+
     /// Sends a part of a request that can fail otherwise too.
     pub(super) fn part(&mut self, body: Body) -> Result<(), Failure> {
         self.send(body).map_err(|error| {
@@ -63,7 +70,14 @@ fn try_serve(server: &Server, id: u64, stream: UnixStream) -> Result<(), FrameEr
         if reader.buffer().is_empty() {
             replies.writer.flush()?;
         }
-        read_frame(&mut reader, &mut frame)?;
+        if let Err(error) = read_frame(&mut reader, &mut frame) {
+            // Our own end of reading, when the owner leaves: the other side is told.
+            return if import.is_none() && server.is_leaving() {
+                Ok(replies.say_leaving()?)
+            } else {
+                Err(error)
+            };
+        }
         let request: Request<'_> = match decode(&frame) {
             Ok(request) => request,
             Err(error) => {
@@ -73,14 +87,13 @@ fn try_serve(server: &Server, id: u64, stream: UnixStream) -> Result<(), FrameEr
                 return Ok(());
             }
         };
-        if !server.set_busy(id, true) && import.is_none() {
-            return Ok(());
+        if import.is_none() && !server.set_busy(id, true) {
+            return Ok(replies.say_leaving()?);
         }
         replies.id = request.id;
         answer(server, &caller, request.call, &mut import, &mut replies)?;
         if import.is_none() && !server.set_busy(id, false) {
-            replies.writer.flush()?;
-            return Ok(());
+            return Ok(replies.say_leaving()?);
         }
     }
 }

@@ -71,8 +71,8 @@ fn ask_to_leave(start: &Start, mut connection: Connection) -> Result<()> {
     match connection.ask(Call::HandOver) {
         Ok(Answer::Nothing) => Ok(()),
         Ok(other) => Err(session::unexpected(&other)),
-        // It left before it could answer, which is what we want.
-        Err(failure) if failure.kind == FailureKind::Other => Ok(()),
+        // It leaves already, which is what we want.
+        Err(failure) if matches!(failure.kind, FailureKind::Leaving | FailureKind::Other) => Ok(()),
         Err(failure) => Err(failure),
     }
 }

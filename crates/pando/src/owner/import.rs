@@ -180,7 +180,10 @@ impl<'a> Import<'a> {
     /// Makes a directory or finds it there; either way with a look-up of ours.
     fn make_directory(&self, parent: NodeId, name: &[u8]) -> FsResult<(NodeId, bool)> {
         match self.fs.mkdir(&self.caller, parent, name, DIRECTORY_MODE_MEANWHILE) {
-            Ok(entry) => Ok((entry.node, false)),
+            Ok(entry) => {
+                self.fs.invalidate_entry(parent, name);
+                Ok((entry.node, false))
+            }
             Err(FsError::Exists) => {
                 let entry = self.fs.lookup(&self.caller, parent, name)?;
                 if entry.attr.kind == Kind::Directory {
@@ -249,6 +252,7 @@ impl<'a> Import<'a> {
                     let made = import.replacing(name, |import| {
                         import.fs.link(&import.caller, target, parent, name)
                     })?;
+                    import.fs.invalidate_node(target);
                     Ok(made.node)
                 });
             }
@@ -280,7 +284,9 @@ impl<'a> Import<'a> {
             return;
         }
         let Some(level) = self.levels.last() else { return };
-        if let Err(error) = self.dress(level.node, attr, xattrs) {
+        let dressed = self.dress(level.node, attr, xattrs);
+        self.fs.invalidate_node(level.node);
+        if let Err(error) = dressed {
             self.failed(b"", &error);
         }
         // The first directory stays until the end: items may follow only below it.
@@ -314,6 +320,8 @@ impl<'a> Import<'a> {
             .fs
             .setattr(&self.caller, node, &sized)
             .and_then(|_| self.dress(node, attr, xattrs));
+        self.fs.invalidate_entry(self.parent(), &name);
+        self.fs.invalidate_node(node);
         match done {
             Ok(()) => self.hold(node, hold),
             Err(error) => {
@@ -331,7 +339,9 @@ impl<'a> Import<'a> {
         make: impl FnOnce(&Import<'a>, &[u8]) -> FsResult<NodeId>,
     ) {
         let name = self.own_name(name);
-        match make(self, &name) {
+        let made = make(self, &name);
+        self.fs.invalidate_entry(self.parent(), &name);
+        match made {
             Ok(node) => self.hold(node, hold),
             Err(error) => self.failed(&name, &error),
         }
@@ -370,7 +380,11 @@ impl<'a> Import<'a> {
     fn replacing<T>(&self, name: &[u8], make: impl Fn(&Import<'a>) -> FsResult<T>) -> FsResult<T> {
         match make(self) {
             Err(FsError::Exists) => {
+                // Other names of what goes, and of what comes, show other link counts.
+                let old = self.fs.lookup(&self.caller, self.parent(), name)?.node;
+                self.fs.forget(old, 1);
                 self.fs.unlink(&self.caller, self.parent(), name)?;
+                self.fs.invalidate_node(old);
                 make(self)
             }
             made => made,

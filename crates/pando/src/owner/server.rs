@@ -205,6 +205,11 @@ impl Server {
         !registry.leaving
     }
 
+    /// Whether nothing new is begun any more.
+    pub(super) fn is_leaving(&self) -> bool {
+        self.registry.lock().leaving
+    }
+
     /// Waits for an event; without any connection for `idle`, that is one.
     pub(super) fn wait(&self, inbox: &Receiver<Event>, idle: Option<Duration>) -> Event {
         loop {
@@ -243,13 +248,11 @@ impl Server {
             client::close_listener(listener).unwrap_or_default();
         }
         for open in registry.open.values() {
-            // With patience there is a reason to hurry: whoever sends is told by the end.
-            let how = match (open.busy, patience) {
-                (false, _) => Shutdown::Both,
-                (true, Some(_)) => Shutdown::Read,
-                (true, None) => continue,
-            };
-            open.stream.shutdown(how).unwrap_or_default();
+            // A request that is on its way already is still read, and answered with our leave.
+            // With patience there is a reason to hurry: even imports end here.
+            if !open.busy || patience.is_some() {
+                open.stream.shutdown(Shutdown::Read).unwrap_or_default();
+            }
         }
         self.changed.notify_all();
         let deadline = patience.map(|patience| self.clock.monotonic() + patience);

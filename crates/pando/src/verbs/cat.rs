@@ -11,8 +11,7 @@ use crate::session;
 pub(crate) fn run(args: &PathsArg, output: &mut Output) -> Result<()> {
     for path in &args.paths {
         let place = Place::locate(path)?;
-        let mut connection = session::open(&place.volume)?;
-        connection.call(Call::Read { path: &place.inner }, &mut |body| match body {
+        session::call(&place.volume, &Call::Read { path: &place.inner }, &mut |body| match body {
             Body::Data(bytes) => output.raw(&bytes.0),
             _ => Ok(()),
         })?;

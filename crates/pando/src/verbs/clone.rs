@@ -11,7 +11,7 @@ use crate::{place, session};
 pub(crate) fn run(args: &CloneArgs, output: &mut Output) -> Result<()> {
     let (source, destination) = place::both(&args.src, &args.dst)?;
     let call = Call::Clone { source: &source.inner, destination: &destination.inner };
-    session::perform(&source.volume, call)?;
+    session::perform(&source.volume, &call)?;
     let mut object = json!({});
     output::put_bytes(&mut object, "source", &source.inner);
     output::put_bytes(&mut object, "destination", &destination.inner);

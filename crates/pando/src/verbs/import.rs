@@ -13,10 +13,10 @@ use crate::session;
 pub(crate) fn run(args: &ImportArgs, output: &mut Output) -> Result<()> {
     let place = Place::locate(&args.dst)?;
     let interrupted = import::interrupt_flag()?;
-    let connection = session::open(&place.volume)?;
     let bar = output.progress("files");
     let import = Import { source: &args.src, destination: &place.inner, bar: &bar };
-    let outcome = import.run(connection, &interrupted, output);
+    let outcome =
+        session::with(&place.volume, |connection| import.run(connection, &interrupted, output));
     bar.finish_and_clear();
     report(args, &outcome?, output)
 }

@@ -13,8 +13,7 @@ use crate::session;
 pub(crate) fn run(args: &PathArg, output: &mut Output) -> Result<()> {
     let place = Place::locate(&args.path)?;
     let mut snapshots = Vec::new();
-    let mut connection = session::open(&place.volume)?;
-    let answer = connection.call(Call::Info { path: &place.inner }, &mut |body| {
+    let answer = session::call(&place.volume, &Call::Info { path: &place.inner }, &mut |body| {
         if let Body::Snapshots(more) = body {
             snapshots.extend(more);
         }

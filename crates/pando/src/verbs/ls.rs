@@ -12,10 +12,9 @@ use crate::session;
 
 pub(crate) fn run(args: &LsArgs, output: &mut Output) -> Result<()> {
     let place = Place::locate(&args.path)?;
-    let mut connection = session::open(&place.volume)?;
     let call = Call::List { path: &place.inner, recursive: args.recursive };
     let mut listing = Listing { args, output, directory: None, waiting: Vec::new(), skipped: None };
-    connection.call(call, &mut |body| match body {
+    session::call(&place.volume, &call, &mut |body| match body {
         Body::Entries { directory, entries } => listing.take(directory, entries),
         Body::Skipped(failure) => {
             listing.output.failure(&failure);

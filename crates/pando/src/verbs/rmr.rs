@@ -17,7 +17,7 @@ pub(crate) fn run(args: &RmrArgs, output: &mut Output) -> Result<()> {
     let mut volumes = Vec::new();
     for path in &args.paths {
         let place = Place::locate(path)?;
-        session::perform(&place.volume, Call::Remove { path: &place.inner })?;
+        session::perform(&place.volume, &Call::Remove { path: &place.inner })?;
         let mut object = json!({});
         output::put_bytes(&mut object, "removed", &place.inner);
         output.object(&object)?;
@@ -36,11 +36,10 @@ pub(crate) fn run(args: &RmrArgs, output: &mut Output) -> Result<()> {
 /// Shows how far the reclaim is until nothing is left to do. It goes on when this is interrupted.
 fn wait(volume: &Path, output: &mut Output) -> Result<()> {
     let clock = SystemClock::new();
-    let mut connection = session::open(volume)?;
     let bar = output.progress("records reclaimed");
     let mut first = None;
     loop {
-        let background = match connection.ask(Call::Status)? {
+        let background = match session::ask(volume, &Call::Status)? {
             Answer::Status(status) => status.background,
             other => return Err(session::unexpected(&other)),
         };

@@ -11,7 +11,7 @@ use crate::session;
 
 pub(crate) fn run(args: &VolumeArg, output: &mut Output) -> Result<()> {
     let volume = Place::volume(&args.path)?;
-    match session::open(&volume)?.ask(Call::Status)? {
+    match session::ask(&volume, &Call::Status)? {
         Answer::Status(status) => {
             output.object(&json(&volume, &status))?;
             text(&volume, &status, output)

@@ -1,0 +1,198 @@
+//! What is not a volume, not a whole one, or not a name.
+
+use std::ffi::{OsStr, OsString};
+use std::fs;
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::path::{Path, PathBuf};
+
+use crate::world::{World, wait_until};
+
+#[test]
+fn a_directory_that_is_not_a_volume_is_named() {
+    let world = World::without_volume();
+    fs::create_dir(&world.volume).unwrap();
+    for arguments in [
+        vec!["status", world.vol()],
+        vec!["sync", world.vol()],
+        vec!["ls", &world.at("/")],
+        vec!["mount", world.vol(), world.mnt()],
+    ] {
+        let said = world.fails(8, &arguments);
+        assert!(said.contains(world.vol()) && said.contains("pando format"), "{said}");
+    }
+    world.fails(3, &["status", "/nowhere/at/all"]);
+    world.fails(3, &["ls", "relative"]);
+    let left: Vec<_> = fs::read_dir(&world.volume).unwrap().collect();
+    assert!(left.is_empty(), "asking leaves nothing behind: {left:?}");
+}
+
+#[test]
+fn a_newer_format_is_named() {
+    let world = World::new();
+    let header = world.volume.join("volume.pando");
+    let mut bytes = fs::read(&header).unwrap();
+    bytes[8] = 9;
+    fs::write(&header, bytes).unwrap();
+    let said = world.fails(8, &["status", world.vol()]);
+    assert!(said.contains("version 9") && said.contains("newer"), "{said}");
+    world.fails(8, &["mount", world.vol(), world.mnt()]);
+}
+
+/// The files of a volume that is closed.
+fn files(directory: &Path, found: &mut Vec<PathBuf>) {
+    for entry in fs::read_dir(directory).unwrap() {
+        let path = entry.unwrap().path();
+        if path.is_dir() {
+            files(&path, found);
+        } else {
+            found.push(path);
+        }
+    }
+}
+
+fn close(world: &World) {
+    if let Some(pid) = world.owner() {
+        crate::world::signal(pid, rustix::process::Signal::TERM);
+        wait_until("the owner leaves", || !crate::world::is_alive(pid));
+    }
+}
+
+#[test]
+fn a_file_that_is_missing_or_cut_is_named_or_harmless() {
+    let world = World::new();
+    let source = world.path().join("source");
+    fs::create_dir(&source).unwrap();
+    for number in 0..50 {
+        fs::write(source.join(format!("f{number}")), format!("{number} ").repeat(3000)).unwrap();
+    }
+    world.ok(&["import", source.to_str().unwrap(), &world.at("/d")]);
+    close(&world);
+    let copy = world.path().join("copy");
+    let copied = std::process::Command::new("cp").arg("-a").arg(&world.volume).arg(&copy).status();
+    assert!(copied.unwrap().success());
+    let mut all = Vec::new();
+    files(&world.volume, &mut all);
+    let ours = ["owner.lock", "owner.log", "control.sock"];
+    all.retain(|path| !ours.iter().any(|name| path.ends_with(name)));
+    assert!(all.len() >= 4, "{all:?}");
+    for path in &all {
+        for cut in [false, true] {
+            let relative = path.strip_prefix(&world.volume).unwrap();
+            if cut {
+                let file = fs::File::options().write(true).open(path).unwrap();
+                file.set_len(file.metadata().unwrap().len() / 2).unwrap();
+            } else {
+                fs::remove_file(path).unwrap();
+            }
+            damaged(
+                &world,
+                &format!("{} {}", relative.display(), if cut { "cut" } else { "gone" }),
+            );
+            close(&world);
+            // From the copy again: whatever the owner did to a damaged volume is undone.
+            fs::remove_dir_all(&world.volume).unwrap();
+            let restored =
+                std::process::Command::new("cp").arg("-a").arg(&copy).arg(&world.volume).status();
+            assert!(restored.unwrap().success());
+        }
+    }
+    for number in 0..50 {
+        let path = world.at(&format!("/d/f{number}"));
+        assert_eq!(world.ok(&["cat", &path]), format!("{number} ").repeat(3000));
+    }
+}
+
+/// A damaged volume answers right, or with an error that says what is damaged.
+fn damaged(world: &World, what: &str) {
+    for number in [0, 20, 49] {
+        let answer = world.run(&["cat", &world.at(&format!("/d/f{number}"))]);
+        if answer.code == 0 {
+            assert_eq!(answer.out, format!("{number} ").repeat(3000), "{what}");
+        } else {
+            assert_eq!(answer.code, 5, "{what}: {}", answer.err);
+            // The file, or its directory where it is one of several.
+            let path = Path::new(what.split(' ').next().unwrap());
+            let name = path.file_name().unwrap().to_str().unwrap();
+            let directory = path.parent().unwrap().to_str().unwrap();
+            let named = answer.err.contains(name)
+                || (!directory.is_empty() && answer.err.contains(&format!("{directory}/")));
+            assert!(named, "{what}: {}", answer.err);
+        }
+        assert!(!answer.err.contains("panicked"), "{what}: {}", answer.err);
+    }
+}
+
+#[test]
+fn names_may_be_255_bytes_long_and_not_256() {
+    let world = World::new();
+    let long = "n".repeat(255);
+    let file = world.path().join("file");
+    fs::write(&file, "x").unwrap();
+    let file = file.to_str().unwrap();
+    world.ok(&["import", file, &world.at(&format!("/{long}"))]);
+    assert_eq!(world.names("/"), [long.as_str()]);
+    let said = world.fails(2, &["import", file, &world.at(&format!("/{long}n"))]);
+    assert!(said.contains("too long"), "{said}");
+    world.fails(2, &["stat", &world.at(&format!("/{long}n"))]);
+    world.ok(&["snapshot", "create", &world.at("/"), &long]);
+    world.fails(2, &["snapshot", "create", &world.at("/"), &format!("{long}n")]);
+    if !world.mount() {
+        return;
+    }
+    assert_eq!(fs::read_to_string(world.below_mount(&long)).unwrap(), "x");
+    let refused = fs::write(world.below_mount(&format!("{long}n")), "x").unwrap_err();
+    assert_eq!(refused.kind(), std::io::ErrorKind::InvalidFilename);
+}
+
+#[test]
+fn names_may_hold_any_byte() {
+    let world = World::new();
+    let source = world.path().join("source");
+    fs::create_dir(&source).unwrap();
+    let mut names: Vec<OsString> = (1..=255_u8)
+        .filter(|byte| *byte != b'/')
+        .map(|byte| OsString::from_vec(vec![b'a', byte, b'z']))
+        .collect();
+    names.push(OsString::from_vec((128..=255).collect()));
+    for name in &names {
+        fs::write(source.join(name), name.as_bytes()).unwrap();
+    }
+    world.ok(&["import", source.to_str().unwrap(), &world.at("/d")]);
+    for name in &names {
+        let mut path = OsString::from(world.at("/d/"));
+        path.push(name);
+        let output = World::command(&[OsStr::new("cat"), &path]).output().unwrap();
+        assert!(output.status.success(), "{name:?}");
+        assert_eq!(output.stdout, name.as_bytes());
+    }
+    if !world.mount() {
+        return;
+    }
+    let mut seen: Vec<OsString> = fs::read_dir(world.below_mount("d"))
+        .unwrap()
+        .map(|entry| entry.unwrap().file_name())
+        .collect();
+    seen.sort();
+    names.sort();
+    assert_eq!(seen, names);
+}
+
+#[test]
+fn odd_paths_are_answered() {
+    let world = World::new();
+    world.ok(&["subvolume", "create", &world.at("/d")]);
+    for same in ["d", "/d/", "//d//", "/d/.", "/d/../d"] {
+        let info = world.json(&["info", &world.at(same)]).remove(0);
+        assert_eq!(info["kind"], "directory", "{same}");
+    }
+    let deep = "/d".repeat(1500);
+    world.fails(3, &["stat", &world.at(&deep)]);
+    let long = format!("/{}", "d/".repeat(40_000));
+    let answer = world.run(&["stat", &world.at(&long)]);
+    assert!(answer.code == 2 || answer.code == 3, "{} {}", answer.code, answer.err);
+    world.fails(2, &["clone", &world.at("/d"), &world.at("/d/..")]);
+    let inside = world.run(&["clone", &world.at("/d"), &world.at("/d/inside")]);
+    assert!(inside.code == 0 || inside.code == 2, "{}", inside.err);
+    let other = World::new();
+    world.fails(2, &["clone", &world.at("/d"), &other.at("/d")]);
+}

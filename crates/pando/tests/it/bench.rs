@@ -1,0 +1,84 @@
+//! `pando bench`: every workload runs and reports the fields that are promised.
+
+use crate::world::World;
+
+const FIELDS: [&str; 14] = [
+    "workload",
+    "files",
+    "threads",
+    "engine",
+    "durability",
+    "seconds",
+    "ops",
+    "ops_per_second",
+    "p50_us",
+    "p99_us",
+    "max_us",
+    "bytes_on_disk",
+    "bytes_written",
+    "rss_bytes",
+];
+
+fn bench(arguments: &[&str]) -> serde_json::Value {
+    let mut all = vec!["bench"];
+    all.extend(arguments);
+    World::without_volume().json(&all).remove(0)
+}
+
+#[test]
+fn every_workload_reports_its_fields() {
+    for workload in [
+        "create-flat",
+        "create-deep",
+        "lookup",
+        "stat",
+        "list",
+        "rename",
+        "unlink",
+        "clone",
+        "recover",
+    ] {
+        let line = bench(&[workload, "--files", "3000", "--threads", "2"]);
+        let mut fields: Vec<&str> = FIELDS.to_vec();
+        if workload == "clone" {
+            fields.extend(["clone_us", "first_write_us", "thousandth_write_us"]);
+        }
+        let mut found: Vec<&String> = line.as_object().unwrap().keys().collect();
+        found.sort();
+        fields.sort_unstable();
+        assert_eq!(found, fields, "{workload}");
+        assert_eq!(line["workload"], workload);
+        assert_eq!(line["engine"], "btree");
+        assert!(line["ops_per_second"].as_f64().unwrap() > 0.0, "{line}");
+        match workload {
+            "clone" => assert_eq!(line["ops"], 9),
+            "recover" => assert!(line["ops"].as_u64().unwrap() >= 3000, "{line}"),
+            _ => assert_eq!(line["ops"], 3000, "{line}"),
+        }
+    }
+}
+
+#[test]
+fn the_yardstick_does_the_same_in_the_same_run() {
+    for workload in ["create-deep", "stat", "list", "rename", "unlink"] {
+        let line = bench(&[workload, "--files", "5000", "--yardstick"]);
+        assert!(line["ratio"].as_f64().unwrap() > 0.0, "{line}");
+        assert!(line["yardstick_ops_per_second"].as_f64().unwrap() > 0.0, "{line}");
+        assert_eq!(line["ops"], 5000);
+    }
+    let world = World::without_volume();
+    world.fails(2, &["bench", "clone", "--yardstick"]);
+}
+
+#[test]
+fn a_volume_that_is_named_is_left_as_it_was() {
+    let world = World::new();
+    world.ok(&["subvolume", "create", &world.at("/mine")]);
+    let pid = world.owner().unwrap();
+    let said = world.fails(6, &["bench", "stat", "--files", "10", "--volume", world.vol()]);
+    assert!(said.contains("in use"), "{said}");
+    crate::world::signal(pid, rustix::process::Signal::TERM);
+    crate::world::wait_until("the owner leaves", || !crate::world::is_alive(pid));
+    world.ok(&["bench", "stat", "--files", "10", "--volume", world.vol()]);
+    assert_eq!(world.names("/"), ["mine"]);
+}

@@ -1,0 +1,118 @@
+//! A medium that fills up: what is there stays readable, and work goes on when there is room.
+
+use std::fs;
+use std::io::Write;
+use std::path::Path;
+use std::process::Command;
+
+use crate::world::{World, is_root};
+
+/// Room of the medium, in MiB: a few log segments and some data.
+const MEBIBYTES: usize = 400;
+
+/// A small medium, unmounted when this drops.
+struct Medium(tempfile::TempDir);
+
+impl Medium {
+    fn new() -> Option<Medium> {
+        if !is_root() {
+            return None;
+        }
+        let directory = tempfile::Builder::new().prefix("pando-small-").tempdir().unwrap();
+        let size = format!("size={MEBIBYTES}m");
+        let mounted = Command::new("mount")
+            .args(["-t", "tmpfs", "-o", &size, "tmpfs"])
+            .arg(directory.path())
+            .status()
+            .unwrap();
+        assert!(mounted.success(), "a tmpfs to fill");
+        Some(Medium(directory))
+    }
+
+    fn path(&self) -> &Path {
+        self.0.path()
+    }
+}
+
+impl Drop for Medium {
+    fn drop(&mut self) {
+        drop(Command::new("umount").arg("-l").arg(self.path()).status());
+    }
+}
+
+fn contents(number: usize) -> Vec<u8> {
+    let mut random = fastrand::Rng::with_seed(number as u64);
+    (0..1 << 20).map(|_| random.u8(..)).collect()
+}
+
+/// Writes files until there is no more room; returns how many are whole.
+fn fill(directory: &Path) -> usize {
+    for number in 0..MEBIBYTES {
+        let file = fs::File::options()
+            .write(true)
+            .create(true)
+            .truncate(true)
+            .open(directory.join(format!("f{number}")));
+        let wrote = file.and_then(|mut file| {
+            file.write_all(&contents(number))?;
+            file.sync_all()
+        });
+        if let Err(error) = wrote {
+            assert_eq!(error.kind(), std::io::ErrorKind::StorageFull, "file {number}: {error}");
+            return number;
+        }
+    }
+    panic!("a medium of {MEBIBYTES} MiB took as many MiB of files");
+}
+
+#[test]
+fn a_full_disk_loses_nothing_and_recovers() {
+    let Some(medium) = Medium::new() else { return };
+    let world = World::below(medium.path());
+    world.ok(&["format", world.vol()]);
+    if !world.mount() {
+        return;
+    }
+    let directory = world.below_mount("d");
+    fs::create_dir(&directory).unwrap();
+    let whole = fill(&directory);
+    assert!(whole > MEBIBYTES / 4, "only {whole} files");
+    for number in 0..whole {
+        let path = directory.join(format!("f{number}"));
+        assert!(fs::read(path).unwrap() == contents(number), "file {number}");
+    }
+    // Deleting works, and makes room.
+    for number in 0..whole / 2 {
+        fs::remove_file(directory.join(format!("f{number}"))).unwrap();
+    }
+    let again = directory.join("again");
+    crate::world::wait_until("there is room again", || fs::write(&again, contents(0)).is_ok());
+    world.umount();
+    world.ok(&["status", world.vol()]);
+    assert!(world.mount());
+    assert!(fs::read(&again).unwrap() == contents(0));
+    for number in whole / 2..whole {
+        let path = directory.join(format!("f{number}"));
+        assert!(fs::read(path).unwrap() == contents(number), "file {number} after mounting again");
+    }
+}
+
+#[test]
+fn an_import_that_fills_the_disk_says_so() {
+    let Some(medium) = Medium::new() else { return };
+    let world = World::below(medium.path());
+    world.ok(&["format", world.vol()]);
+    let source = tempfile::tempdir().unwrap();
+    for number in 0..MEBIBYTES / 8 {
+        let bytes = contents(number).repeat(10);
+        fs::write(source.path().join(format!("f{number}")), bytes).unwrap();
+    }
+    let said = world.fails(7, &["import", source.path().to_str().unwrap(), &world.at("/d")]);
+    assert!(said.contains("space"), "{said}");
+    world.ok(&["ls", &world.at("/d")]);
+    world.ok(&["rmr", "--wait", &world.at("/d")]);
+    let small = source.path().join("f0");
+    crate::world::wait_until("there is room again", || {
+        world.run(&["import", small.to_str().unwrap(), &world.at("/small")]).code == 0
+    });
+}

@@ -1,0 +1,216 @@
+//! Imports keep everything, go on where they were interrupted, and say what they could not do.
+
+use std::fs;
+use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt, symlink};
+use std::path::Path;
+use std::process::Stdio;
+
+use rustix::fs::{Mode, OFlags};
+
+use crate::world::{World, answer, is_root, signal, wait_until};
+
+/// A tree with one of everything.
+fn sample(root: &Path) {
+    fs::create_dir_all(root.join("d/e/empty")).unwrap();
+    fs::write(root.join("small"), "small").unwrap();
+    fs::write(root.join("empty"), "").unwrap();
+    let big: Vec<u8> =
+        (0..700_000_u32).map(|n| (n.wrapping_mul(2_654_435_761) >> 24) as u8).collect();
+    fs::write(root.join("d/big"), &big).unwrap();
+    fs::write(root.join("d/limit"), &big[..64 << 10]).unwrap();
+    fs::write(root.join("d/over"), &big[..(64 << 10) + 1]).unwrap();
+    fs::hard_link(root.join("small"), root.join("d/e/hard")).unwrap();
+    symlink("../small", root.join("d/link")).unwrap();
+    symlink("/nowhere", root.join("dangling")).unwrap();
+    let sparse = fs::File::options().create_new(true).write(true).open(root.join("sparse"));
+    let sparse = sparse.unwrap();
+    sparse.set_len(50 << 20).unwrap();
+    sparse.write_all_at(b"in the middle", 20 << 20).unwrap();
+    rustix::fs::mknodat(
+        rustix::fs::CWD,
+        root.join("fifo"),
+        rustix::fs::FileType::Fifo,
+        Mode::from_raw_mode(0o640),
+        0,
+    )
+    .unwrap();
+    fs::set_permissions(root.join("small"), PermissionsExt::from_mode(0o4750)).unwrap();
+    fs::set_permissions(root.join("d/e"), PermissionsExt::from_mode(0o1777)).unwrap();
+    fs::set_permissions(root.join("d/limit"), PermissionsExt::from_mode(0o400)).unwrap();
+    for path in ["small", "d/big"] {
+        let file = fs::File::options().append(true).open(root.join(path)).unwrap();
+        // Not every file system below /tmp has them.
+        rustix::fs::fsetxattr(&file, "user.kind", b"value", rustix::fs::XattrFlags::empty())
+            .unwrap_or_default();
+        let time = std::time::UNIX_EPOCH + std::time::Duration::new(981_173_106, 789_012_345);
+        file.set_times(fs::FileTimes::new().set_modified(time).set_accessed(time)).unwrap();
+    }
+    let old = std::time::UNIX_EPOCH + std::time::Duration::new(1_000_000_000, 1);
+    let directory = rustix::fs::open(root.join("d"), OFlags::RDONLY, Mode::empty()).unwrap();
+    fs::File::from(directory).set_times(fs::FileTimes::new().set_modified(old)).unwrap();
+}
+
+/// Asserts that two trees are the same; times of last read aside.
+fn assert_same(one: &Path, other: &Path) {
+    let (left, right) = (fs::symlink_metadata(one).unwrap(), fs::symlink_metadata(other).unwrap());
+    let shown = other.display();
+    assert_eq!(left.file_type(), right.file_type(), "{shown}");
+    assert_eq!(left.mode(), right.mode(), "{shown}");
+    assert_eq!((left.uid(), left.gid()), (right.uid(), right.gid()), "{shown}");
+    assert_eq!(
+        (left.mtime(), left.mtime_nsec()),
+        (right.mtime(), right.mtime_nsec()),
+        "time of {shown}"
+    );
+    if left.is_dir() {
+        let names = |path: &Path| {
+            let mut names: Vec<_> =
+                fs::read_dir(path).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+            names.sort();
+            names
+        };
+        assert_eq!(names(one), names(other), "{shown}");
+        for name in names(one) {
+            assert_same(&one.join(&name), &other.join(&name));
+        }
+        return;
+    }
+    assert_eq!(left.nlink(), right.nlink(), "links of {shown}");
+    if left.is_symlink() {
+        assert_eq!(fs::read_link(one).unwrap(), fs::read_link(other).unwrap());
+    } else if left.is_file() {
+        assert_eq!(left.len(), right.len(), "{shown}");
+        assert!(fs::read(one).unwrap() == fs::read(other).unwrap(), "contents of {shown}");
+        assert_eq!(xattr(one), xattr(other), "{shown}");
+    }
+}
+
+fn xattr(path: &Path) -> Option<Vec<u8>> {
+    let mut value = vec![0; 100];
+    let length = rustix::fs::getxattr(path, "user.kind", &mut value).ok()?;
+    value.truncate(length);
+    Some(value)
+}
+
+#[test]
+fn everything_is_kept() {
+    let world = World::new();
+    let source = world.path().join("source");
+    fs::create_dir(&source).unwrap();
+    sample(&source);
+    let imported = world.json(&["import", source.to_str().unwrap(), &world.at("/copy")]);
+    assert_eq!(imported[0]["failed"], 0);
+    if !world.mount() {
+        return;
+    }
+    assert_same(&source, &world.below_mount("copy"));
+    let sparse = fs::metadata(world.below_mount("copy/sparse")).unwrap();
+    assert!(sparse.blocks() * 512 < 2 << 20, "the hole takes {} blocks", sparse.blocks());
+    // While it is mounted, over what is there: nothing is copied twice.
+    let again = world.json(&["import", source.to_str().unwrap(), &world.at("/copy")]);
+    assert_eq!(again[0]["imported"], 0, "{again:?}");
+    fs::write(source.join("small"), "changed").unwrap();
+    fs::write(source.join("d/added"), "added").unwrap();
+    let again = world.json(&["import", source.to_str().unwrap(), &world.at("/copy")]);
+    // Its other name is a link of the same inode, so that both are made again.
+    assert!(again[0]["imported"].as_u64().unwrap() <= 3, "{again:?}");
+    assert_same(&source, &world.below_mount("copy"));
+}
+
+#[test]
+fn one_file_is_imported_under_the_name_given() {
+    let world = World::new();
+    let file = world.path().join("file");
+    fs::write(&file, "one").unwrap();
+    world.ok(&["import", file.to_str().unwrap(), &world.at("/other")]);
+    assert_eq!(world.ok(&["cat", &world.at("/other")]), "one");
+    world.ok(&["subvolume", "create", &world.at("/d")]);
+    let said = world.fails(6, &["import", file.to_str().unwrap(), &world.at("/d")]);
+    assert!(said.contains("directory"), "{said}");
+    world.fails(3, &["import", file.to_str().unwrap(), &world.at("/no/where")]);
+    world.fails(3, &["import", "/nowhere/at/all", &world.at("/x")]);
+}
+
+#[test]
+fn an_import_that_was_interrupted_goes_on() {
+    let world = World::new();
+    let source = world.path().join("source");
+    for directory in 0..40 {
+        let directory = source.join(format!("d{directory}"));
+        fs::create_dir_all(&directory).unwrap();
+        for file in 0..500 {
+            fs::write(directory.join(format!("f{file}")), vec![b'x'; file]).unwrap();
+        }
+    }
+    let (from, to) = (source.to_str().unwrap().to_owned(), world.at("/copy"));
+    let child = World::command(&["import", &from, &to, "--json"])
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    wait_until("it has begun", || world.run(&["ls", &world.at("/copy/d0")]).code == 0);
+    signal(child.id().cast_signed(), rustix::process::Signal::INT);
+    let interrupted = answer(&child.wait_with_output().unwrap());
+    let first: serde_json::Value = serde_json::from_str(&interrupted.out).unwrap();
+    if interrupted.code == 0 {
+        eprintln!("the import was over before it was interrupted");
+    } else {
+        assert_eq!(interrupted.code, 130, "{}", interrupted.err);
+        assert!(interrupted.err.contains("same command"), "{}", interrupted.err);
+    }
+    // What was imported is durable.
+    world.kill_owner();
+    let second = world.json(&["import", &from, &to]).remove(0);
+    assert_eq!(second["failed"], 0);
+    let (done, kept) = (&first["imported"], second["unchanged"].as_u64().unwrap());
+    assert!(kept + 50 >= done.as_u64().unwrap(), "{first} {second}");
+    if world.mount() {
+        assert_same(&source, &world.below_mount("copy"));
+    }
+}
+
+#[test]
+fn a_tree_deeper_than_any_path_is_imported() {
+    const DEPTH: usize = 3000;
+    let world = World::new();
+    let source = world.path().join("source");
+    fs::create_dir(&source).unwrap();
+    let mut directory = rustix::fs::open(&source, OFlags::DIRECTORY, Mode::empty()).unwrap();
+    for _ in 0..DEPTH {
+        rustix::fs::mkdirat(&directory, "d", Mode::from_raw_mode(0o755)).unwrap();
+        directory = rustix::fs::openat(&directory, "d", OFlags::DIRECTORY, Mode::empty()).unwrap();
+    }
+    let imported = world.json(&["import", source.to_str().unwrap(), &world.at("/deep")]);
+    assert_eq!(imported[0]["imported"], DEPTH as u64);
+    assert_eq!(world.json(&["ls", "-R", &world.at("/deep")]).len(), DEPTH);
+    world.ok(&["rmr", "--wait", &world.at("/deep")]);
+    assert_eq!(world.status()["files"], 1);
+}
+
+#[test]
+fn what_cannot_be_read_is_told_and_the_rest_is_imported() {
+    if !is_root() {
+        return;
+    }
+    let world = World::new();
+    let source = world.path().join("source");
+    fs::create_dir_all(source.join("closed")).unwrap();
+    fs::write(source.join("open"), "x").unwrap();
+    fs::write(source.join("secret"), "x").unwrap();
+    fs::set_permissions(source.join("secret"), PermissionsExt::from_mode(0o600)).unwrap();
+    fs::set_permissions(source.join("closed"), PermissionsExt::from_mode(0o700)).unwrap();
+    world.ok(&["subvolume", "create", &world.at("/open-to-all")]);
+    if !world.mount() {
+        return;
+    }
+    let place = world.below_mount("open-to-all");
+    fs::set_permissions(&place, PermissionsExt::from_mode(0o777)).unwrap();
+    let nobody = crate::other_users::Nobody::new(&world);
+    let refused = nobody.run(&["import", source.to_str().unwrap(), &world.at("/open-to-all/copy")]);
+    assert_eq!(refused.code, 4, "{}", refused.err);
+    assert!(refused.err.contains("secret") && refused.err.contains("closed"), "{}", refused.err);
+    assert_eq!(fs::read_to_string(place.join("copy/open")).unwrap(), "x");
+    assert!(!place.join("copy/secret").exists());
+    let owner = fs::metadata(place.join("copy/open")).unwrap().uid();
+    assert_eq!(owner, crate::world::NOBODY);
+}

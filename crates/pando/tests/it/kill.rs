@@ -1,0 +1,66 @@
+//! The mount is killed at any moment, again and again, under a mixed load; a verifier looks at
+//! what is left. `PANDO_KILL_ROUNDS` says how often.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use device::{Clock, SystemClock};
+
+use crate::load::{self, Ledger};
+use crate::world::World;
+
+const THREADS: u64 = 3;
+
+fn rounds() -> u64 {
+    let set = std::env::var("PANDO_KILL_ROUNDS").ok();
+    set.and_then(|rounds| rounds.parse().ok()).unwrap_or(20)
+}
+
+#[test]
+fn kill_the_mount_under_load_and_lose_nothing() {
+    let seed = fastrand::u64(..);
+    println!("seed {seed}");
+    let mut random = fastrand::Rng::with_seed(seed);
+    let clock = SystemClock::new();
+    let world = World::new();
+    if !world.mount() {
+        return;
+    }
+    let mut before: Vec<Ledger> = Vec::new();
+    let mut operations = 0;
+    for round in 0..rounds() {
+        let stop = AtomicBool::new(false);
+        let ledgers = std::thread::scope(|scope| {
+            let (world, stop) = (&world, &stop);
+            let threads: Vec<_> = (0..THREADS)
+                .map(|thread| {
+                    let seed = random.u64(..);
+                    let name = format!("r{round}t{thread}");
+                    scope.spawn(move || load::work(world, &name, seed, stop))
+                })
+                .collect();
+            clock.sleep(Duration::from_millis(random.u64(50..900)));
+            world.kill_owner();
+            stop.store(true, Ordering::Relaxed);
+            threads.into_iter().map(|thread| thread.join().unwrap()).collect::<Vec<_>>()
+        });
+        // A command of the load may have met the dead mount and spawned an owner; the mount
+        // takes its place.
+        assert!(world.mount());
+        for ledger in ledgers.iter().chain(&before) {
+            ledger.verify(&world);
+        }
+        operations += ledgers.iter().map(|ledger| ledger.operations).sum::<u64>();
+        before = ledgers;
+        if round > 1 {
+            for thread in 0..THREADS {
+                // Removing a tree, and its snapshots with it, is part of the load.
+                drop(world.run(&["rmr", &world.at(&format!("/r{}t{thread}", round - 2))]));
+            }
+        }
+        println!("round {round}: {operations} operations so far");
+    }
+    assert!(operations > 0);
+    world.umount();
+    assert_eq!(world.status()["read_only"], serde_json::Value::Null);
+}

@@ -1,0 +1,14 @@
+//! The real binary against real volumes, mounts and users.
+#![expect(clippy::unwrap_used, reason = "tests stop at what they do not expect")]
+
+mod bad_input;
+mod bench;
+mod full_disk;
+mod import;
+mod kill;
+mod load;
+mod mounts;
+mod other_users;
+mod owner;
+mod verbs;
+mod world;

@@ -1,0 +1,186 @@
+//! Mounts: two of one volume, one over another, signals, fstab, options, what the kernel caches.
+
+use std::os::unix::process::CommandExt;
+use std::process::{Command, Stdio};
+
+use crate::world::{PANDO, World, answer, is_alive, signal, wait_until};
+
+#[test]
+fn a_second_mount_names_the_first() {
+    let world = World::new();
+    if !world.mount() {
+        return;
+    }
+    let elsewhere = world.path().join("elsewhere");
+    std::fs::create_dir(&elsewhere).unwrap();
+    for place in [world.mnt(), elsewhere.to_str().unwrap()] {
+        let said = world.fails(6, &["mount", world.vol(), place]);
+        let pid = world.owner().unwrap().to_string();
+        assert!(said.contains(world.mnt()) && said.contains(&pid), "{said}");
+        assert!(!said.contains("locked"), "{said}");
+    }
+    std::fs::write(world.below_mount("still"), "works").unwrap();
+}
+
+#[test]
+fn a_mount_over_another_is_refused() {
+    let one = World::new();
+    let other = World::new();
+    if !one.mount() {
+        return;
+    }
+    let said = other.fails(6, &["mount", other.vol(), one.mnt()]);
+    assert!(said.contains(one.mnt()), "{said}");
+    std::fs::write(one.below_mount("still"), "works").unwrap();
+    assert_eq!(other.names("/"), Vec::<String>::new(), "its owner left in order");
+}
+
+#[test]
+fn mount_points_that_cannot_be_are_named() {
+    let world = World::new();
+    world.fails(3, &["mount", world.vol(), "/nowhere/at/all"]);
+    let file = world.path().join("file");
+    std::fs::write(&file, "").unwrap();
+    if std::env::var_os("SKIP_FUSE").is_none() {
+        world.fails(6, &["mount", world.vol(), file.to_str().unwrap()]);
+    }
+    world.fails(2, &["mount", world.vol(), world.mnt(), "-o", "no-such-option"]);
+    world.fails(3, &["umount", world.mnt()]);
+    world.fails(3, &["umount", world.vol()]);
+}
+
+#[test]
+fn sigterm_and_sigint_unmount_cleanly() {
+    for end in [rustix::process::Signal::TERM, rustix::process::Signal::INT] {
+        let world = World::new();
+        if !world.mount() {
+            return;
+        }
+        std::fs::write(world.below_mount("file"), "kept").unwrap();
+        let pid = world.owner().unwrap();
+        signal(pid, end);
+        wait_until("the owner leaves", || !is_alive(pid));
+        assert_eq!(fuse::mounts_of(&world.volume), []);
+        assert!(!world.volume.join("control.sock").exists());
+        assert_eq!(world.ok(&["cat", &world.at("/file")]), "kept");
+        assert_eq!(world.status()["replayed"], 0, "closed in order: nothing to replay");
+    }
+}
+
+#[test]
+fn a_mount_in_the_foreground_stays_until_it_is_told() {
+    if std::env::var_os("SKIP_FUSE").is_some() {
+        return;
+    }
+    let world = World::new();
+    let child = World::command(&["mount", "-f", world.vol(), world.mnt()])
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    wait_until("it is mounted", || !fuse::mounts_of(&world.volume).is_empty());
+    std::fs::write(world.below_mount("file"), "x").unwrap();
+    signal(child.id().cast_signed(), rustix::process::Signal::INT);
+    let answer = answer(&child.wait_with_output().unwrap());
+    assert_eq!(answer.code, 0, "{}", answer.err);
+    assert!(answer.out.contains("mounted"), "{}", answer.out);
+    assert_eq!(fuse::mounts_of(&world.volume), []);
+}
+
+#[test]
+fn a_mount_whose_server_died_is_mounted_again() {
+    let world = World::new();
+    if !world.mount() {
+        return;
+    }
+    let file = world.below_mount("file");
+    std::fs::write(&file, "durable").unwrap();
+    std::fs::File::options().write(true).open(&file).unwrap().sync_all().unwrap();
+    world.kill_owner();
+    assert!(std::fs::read(&file).is_err(), "the mount is dead");
+    assert!(world.mount());
+    assert_eq!(std::fs::read_to_string(&file).unwrap(), "durable");
+}
+
+#[test]
+fn the_helper_of_mount_8_takes_a_line_of_fstab() {
+    if std::env::var_os("SKIP_FUSE").is_some() {
+        return;
+    }
+    let world = World::new();
+    let status = Command::new(PANDO)
+        .arg0("/sbin/mount.pando")
+        .args([world.vol(), world.mnt(), "-o", "rw,nofail,noatime", "-n"])
+        .status()
+        .unwrap();
+    assert!(status.success());
+    std::fs::write(world.below_mount("file"), "x").unwrap();
+    world.umount();
+}
+
+#[test]
+fn a_mount_shows_a_directory_of_the_volume_or_nothing_to_write() {
+    let world = World::new();
+    world.ok(&["subvolume", "create", &world.at("/s")]);
+    world.ok(&["subvolume", "create", &world.at("/s/inner")]);
+    if !world.mount_with(&["-o", "subdir=s"]) {
+        return;
+    }
+    assert!(world.below_mount("inner").is_dir());
+    let inner = world.below_mount("inner");
+    let info = world.json(&["info", inner.to_str().unwrap()]).remove(0);
+    assert_eq!(info["path"], "/s/inner");
+    world.umount();
+    assert!(world.mount_with(&["-o", "ro"]));
+    let refused = std::fs::write(world.below_mount("file"), "x").unwrap_err();
+    assert_eq!(refused.kind(), std::io::ErrorKind::ReadOnlyFilesystem);
+    world.fails(7, &["subvolume", "create", &world.at("/t")]);
+}
+
+#[test]
+fn what_commands_change_is_seen_through_the_mount_at_once() {
+    let world = World::new();
+    if !world.mount() {
+        return;
+    }
+    std::fs::create_dir(world.below_mount("d")).unwrap();
+    let file = world.below_mount("d/f");
+    for round in 0..20 {
+        std::fs::write(&file, format!("before {round}")).unwrap();
+        assert!(!world.below_mount("c").exists());
+        world.ok(&["snapshot", "create", &world.at("/d"), "s"]);
+        let old = world.below_mount("d/.snapshots/s/f");
+        assert_eq!(std::fs::read_to_string(old).unwrap(), format!("before {round}"));
+        std::fs::write(&file, "after").unwrap();
+        world.ok(&["clone", &world.at("/d"), &world.at("/c")]);
+        assert_eq!(std::fs::read_to_string(world.below_mount("c/f")).unwrap(), "after");
+        world.ok(&["rollback", &world.at("/d"), "s"]);
+        assert_eq!(std::fs::read_to_string(&file).unwrap(), format!("before {round}"));
+        world.ok(&["rmr", &world.at("/c")]);
+        world.ok(&["snapshot", "delete", &world.at("/d"), "s"]);
+        assert!(!world.below_mount("d/.snapshots/s").exists());
+    }
+}
+
+#[test]
+fn snapshots_are_taken_by_mkdir_and_deleted_by_rmdir() {
+    let world = World::new();
+    if !world.mount() {
+        return;
+    }
+    std::fs::create_dir(world.below_mount("d")).unwrap();
+    std::fs::write(world.below_mount("d/f"), "old").unwrap();
+    std::fs::create_dir(world.below_mount("d/.snapshots/s")).unwrap();
+    std::fs::write(world.below_mount("d/f"), "new").unwrap();
+    let kept = world.below_mount("d/.snapshots/s/f");
+    assert_eq!(std::fs::read_to_string(kept).unwrap(), "old");
+    let listed = world.json(&["snapshot", "list", &world.at("/d")]);
+    assert_eq!(listed[0]["name"], "s");
+    let names: Vec<_> = std::fs::read_dir(world.below_mount("d"))
+        .unwrap()
+        .map(|entry| entry.unwrap().file_name())
+        .collect();
+    assert_eq!(names, ["f"], "the directory of snapshots is hidden");
+    std::fs::remove_dir(world.below_mount("d/.snapshots/s")).unwrap();
+    assert_eq!(world.json(&["snapshot", "list", &world.at("/d")]).len(), 0);
+}

@@ -1,0 +1,160 @@
+//! Every verb as another user: what is not theirs is refused by the owner, on the kernel's word.
+
+use std::fs;
+use std::os::unix::fs::{PermissionsExt, chown};
+use std::path::PathBuf;
+use std::process::Command;
+
+use crate::world::{Answer, NOBODY, PANDO, World, answer, is_root};
+
+/// An ordinary user, with a copy of the binary that he can reach.
+pub(crate) struct Nobody {
+    program: PathBuf,
+}
+
+impl Nobody {
+    pub(crate) fn new(world: &World) -> Nobody {
+        let program = world.path().join("pando");
+        fs::copy(PANDO, &program).unwrap();
+        fs::set_permissions(&program, PermissionsExt::from_mode(0o755)).unwrap();
+        Nobody { program }
+    }
+
+    pub(crate) fn run(&self, arguments: &[&str]) -> Answer {
+        let id = NOBODY.to_string();
+        let output = Command::new("setpriv")
+            .args([&format!("--reuid={id}"), &format!("--regid={id}")])
+            .arg("--clear-groups")
+            .arg(&self.program)
+            .args(arguments)
+            .env("PANDO_IDLE_SECONDS", "3")
+            .current_dir("/")
+            .output()
+            .unwrap();
+        answer(&output)
+    }
+
+    fn ok(&self, arguments: &[&str]) -> String {
+        let answer = self.run(arguments);
+        assert_eq!(answer.code, 0, "{arguments:?}: {}", answer.err);
+        answer.out
+    }
+
+    fn refused(&self, arguments: &[&str]) {
+        let answer = self.run(arguments);
+        assert_eq!(answer.code, 4, "{arguments:?}: {} {}", answer.out, answer.err);
+    }
+}
+
+/// A volume with a directory of root's that is open, one that is closed, and one of nobody's.
+fn volume() -> Option<(World, Nobody)> {
+    if !is_root() {
+        return None;
+    }
+    let world = World::new();
+    let nobody = Nobody::new(&world);
+    let source = world.path().join("source");
+    for directory in ["open/sub", "closed", "own/sub"] {
+        fs::create_dir_all(source.join(directory)).unwrap();
+        fs::write(source.join(directory).join("file"), "text").unwrap();
+    }
+    fs::set_permissions(source.join("closed"), PermissionsExt::from_mode(0o700)).unwrap();
+    for own in ["own", "own/sub", "own/sub/file"] {
+        chown(source.join(own), Some(NOBODY), Some(NOBODY)).unwrap();
+    }
+    world.ok(&["import", source.to_str().unwrap(), &world.at("/v")]);
+    world.ok(&["snapshot", "create", &world.at("/v/open"), "s"]);
+    Some((world, nobody))
+}
+
+#[test]
+fn reading_follows_the_permission_bits() {
+    let Some((world, nobody)) = volume() else { return };
+    world.ok(&["status", world.vol()]);
+    nobody.ok(&["ls", &world.at("/v/open")]);
+    nobody.ok(&["stat", &world.at("/v/open/sub/file")]);
+    nobody.ok(&["info", &world.at("/v/open")]);
+    assert_eq!(nobody.ok(&["cat", &world.at("/v/open/sub/file")]), "text");
+    nobody.ok(&["status", world.vol()]);
+    nobody.ok(&["snapshot", "list", &world.at("/v/open")]);
+    nobody.ok(&["sync", world.vol()]);
+    nobody.refused(&["ls", &world.at("/v/closed")]);
+    nobody.refused(&["stat", &world.at("/v/closed/file")]);
+    nobody.refused(&["info", &world.at("/v/closed/file")]);
+    nobody.refused(&["cat", &world.at("/v/closed/file")]);
+    let all = nobody.run(&["ls", "-R", &world.at("/v")]);
+    assert_eq!(all.code, 4, "{}", all.err);
+    assert!(all.out.contains("open") && !all.out.contains("closed:\nfile"), "{}", all.out);
+}
+
+#[test]
+fn what_is_not_theirs_is_not_changed() {
+    let Some((world, nobody)) = volume() else { return };
+    world.ok(&["status", world.vol()]);
+    let file = world.path().join("file");
+    fs::write(&file, "x").unwrap();
+    let file = file.to_str().unwrap();
+    nobody.refused(&["import", file, &world.at("/v/open/new")]);
+    nobody.refused(&["import", file, &world.at("/v/open/sub/file")]);
+    nobody.refused(&["snapshot", "create", &world.at("/v/open"), "t"]);
+    nobody.refused(&["snapshot", "delete", &world.at("/v/open"), "s"]);
+    nobody.refused(&["snapshot", "rename", &world.at("/v/open"), "s", "t"]);
+    nobody.refused(&["clone", &world.at("/v/open"), &world.at("/v/own/c")]);
+    nobody.refused(&["clone", &world.at("/v/own"), &world.at("/v/open/c")]);
+    nobody.refused(&["rollback", &world.at("/v/open"), "s"]);
+    nobody.refused(&["rmr", &world.at("/v/open")]);
+    nobody.refused(&["rmr", &world.at("/v/open/sub")]);
+    nobody.refused(&["subvolume", "create", &world.at("/v/open/s")]);
+    assert_eq!(world.names("/v/open"), ["sub"]);
+    assert_eq!(world.json(&["snapshot", "list", &world.at("/v/open")]).len(), 1);
+}
+
+#[test]
+fn what_is_theirs_is() {
+    let Some((world, nobody)) = volume() else { return };
+    world.ok(&["status", world.vol()]);
+    let file = world.path().join("file");
+    fs::write(&file, "mine").unwrap();
+    nobody.ok(&["import", file.to_str().unwrap(), &world.at("/v/own/new")]);
+    nobody.ok(&["snapshot", "create", &world.at("/v/own"), "a"]);
+    nobody.ok(&["snapshot", "rename", &world.at("/v/own"), "a", "b"]);
+    nobody.ok(&["rmr", &world.at("/v/own/sub")]);
+    nobody.ok(&["clone", &world.at("/v/own/.snapshots/b"), &world.at("/v/own/c")]);
+    assert_eq!(nobody.ok(&["cat", &world.at("/v/own/c/sub/file")]), "text");
+    nobody.ok(&["rollback", &world.at("/v/own"), "b"]);
+    assert_eq!(nobody.ok(&["cat", &world.at("/v/own/sub/file")]), "text");
+    nobody.ok(&["subvolume", "create", &world.at("/v/own/s")]);
+    nobody.ok(&["snapshot", "delete", &world.at("/v/own"), "b"]);
+}
+
+#[test]
+fn a_directory_of_theirs_below_another_users_is_rolled_back_by_root_only() {
+    let Some((world, nobody)) = volume() else { return };
+    world.ok(&["snapshot", "create", &world.at("/v/own"), "s"]);
+    // Somebody else's directory below: its owner has a say.
+    world.ok(&["subvolume", "create", &world.at("/v/own/roots")]);
+    nobody.refused(&["rmr", &world.at("/v/own/roots")]);
+    nobody.refused(&["rollback", &world.at("/v/own"), "s"]);
+    world.ok(&["rollback", &world.at("/v/own"), "s"]);
+    assert_eq!(world.names("/v/own"), ["sub"]);
+}
+
+#[test]
+fn volumes_of_others_are_neither_opened_nor_mounted_nor_made() {
+    let Some((world, nobody)) = volume() else { return };
+    // The owner is there: a mount would have to take its place.
+    world.ok(&["status", world.vol()]);
+    nobody.refused(&["mount", world.vol(), world.mnt()]);
+    world.kill_owner();
+    nobody.refused(&["ls", &world.at("/")]);
+    nobody.refused(&["mount", world.vol(), world.mnt()]);
+    nobody.refused(&["format", world.path().join("other").to_str().unwrap()]);
+    assert_eq!(world.names("/v/own"), ["sub"], "nothing of this did harm");
+    if world.mount() {
+        let answer = nobody.run(&["umount", world.mnt()]);
+        assert_ne!(answer.code, 0, "{}", answer.out);
+        nobody.ok(&["ls", world.below_mount("v/open").to_str().unwrap()]);
+        nobody.refused(&["ls", world.below_mount("v/closed").to_str().unwrap()]);
+        assert!(world.below_mount("v/own").is_dir());
+    }
+}

@@ -1,0 +1,120 @@
+//! Owners: elected, met, replaced, handed over, idle.
+
+use std::process::Stdio;
+
+use crate::world::{World, answer, is_alive, signal, wait_until};
+
+#[test]
+fn commands_at_once_on_a_volume_without_owner_all_work() {
+    for round in 0..5 {
+        let world = World::new();
+        let children: Vec<_> = (0..8)
+            .map(|number| {
+                let path = world.at(&format!("/s{number}"));
+                World::command(&["subvolume", "create", &path])
+                    .stdout(Stdio::piped())
+                    .stderr(Stdio::piped())
+                    .spawn()
+                    .unwrap()
+            })
+            .collect();
+        for child in children {
+            let answer = answer(&child.wait_with_output().unwrap());
+            assert_eq!(answer.code, 0, "round {round}: {}", answer.err);
+        }
+        assert_eq!(world.names("/").len(), 8);
+    }
+}
+
+#[test]
+fn what_a_dead_owner_left_is_no_hindrance() {
+    let world = World::new();
+    world.ok(&["subvolume", "create", &world.at("/s")]);
+    world.kill_owner();
+    assert!(world.volume.join("control.sock").exists(), "the dead leave their socket");
+    assert_eq!(world.names("/"), ["s"]);
+}
+
+#[test]
+fn an_idle_owner_leaves() {
+    let world = World::new();
+    World::command(&["ls", &world.at("/")]).env("PANDO_IDLE_SECONDS", "1").status().unwrap();
+    let pid = world.owner().unwrap();
+    wait_until("the owner leaves", || !is_alive(pid));
+    assert!(!world.volume.join("control.sock").exists());
+    assert_eq!(world.owner(), None);
+    world.ok(&["ls", &world.at("/")]);
+}
+
+#[test]
+fn an_owner_without_mount_makes_way_for_one() {
+    let world = World::new();
+    world.ok(&["subvolume", "create", &world.at("/s")]);
+    let before = world.owner().unwrap();
+    if !world.mount() {
+        return;
+    }
+    let after = world.owner().unwrap();
+    assert_ne!(before, after);
+    assert!(world.below_mount("s").is_dir());
+    assert!(!is_alive(before));
+}
+
+#[test]
+fn commands_meet_an_owner_while_mounts_come_and_go() {
+    let world = World::new();
+    for _ in 0..5 {
+        let children: Vec<_> = (0..4)
+            .map(|_| {
+                World::command(&["ls", &world.at("/")]).stderr(Stdio::piped()).spawn().unwrap()
+            })
+            .collect();
+        if !world.mount() {
+            return;
+        }
+        for child in children {
+            let answer = answer(&child.wait_with_output().unwrap());
+            assert_eq!(answer.code, 0, "{}", answer.err);
+        }
+        let child = World::command(&["ls", &world.at("/")]).stderr(Stdio::piped()).spawn().unwrap();
+        world.umount();
+        // It met the mount, or an owner of its own; being cut off in the middle is told.
+        let answer = answer(&child.wait_with_output().unwrap());
+        assert!(answer.code == 0 || answer.err.contains("went away"), "{}", answer.err);
+    }
+}
+
+#[test]
+fn a_volume_deep_down_has_a_socket_too() {
+    let world = World::without_volume();
+    let mut deep = world.path().to_owned();
+    for _ in 0..3 {
+        deep.push("x".repeat(100));
+    }
+    std::fs::create_dir_all(&deep).unwrap();
+    let volume = deep.join("volume");
+    world.ok(&["format", volume.to_str().unwrap()]);
+    world.ok(&["ls", &format!("{}:/", volume.display())]);
+    let text = std::fs::read_to_string(volume.join("owner.lock")).unwrap();
+    signal(text.trim().parse().unwrap(), rustix::process::Signal::TERM);
+    wait_until("the owner leaves", || !volume.join("control.sock").exists());
+}
+
+#[test]
+fn garbage_on_the_socket_harms_nobody() {
+    use std::io::{Read, Write};
+    let world = World::new();
+    world.ok(&["ls", &world.at("/")]);
+    let socket = world.volume.join("control.sock");
+    for garbage in [&b"GET / HTTP/1.1\r\n\r\n"[..], &[0xff; 64], &[0; 8], b"x"] {
+        let mut stream = std::os::unix::net::UnixStream::connect(&socket).unwrap();
+        stream.write_all(garbage).unwrap();
+        stream.shutdown(std::net::Shutdown::Write).unwrap();
+        let mut answered = Vec::new();
+        // Closed, in order or not; what matters is that the owner stays.
+        drop(stream.read_to_end(&mut answered));
+    }
+    let pid = world.owner().unwrap();
+    world.ok(&["ls", &world.at("/")]);
+    assert_eq!(world.owner(), Some(pid));
+}

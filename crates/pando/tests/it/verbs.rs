@@ -1,0 +1,222 @@
+//! Every verb, on a volume that is mounted and on one that is not.
+
+use crate::world::World;
+
+/// Runs a check without a mount, and again with one.
+fn both_ways(check: impl Fn(&World)) {
+    let world = World::new();
+    check(&world);
+    let world = World::new();
+    if world.mount() {
+        check(&world);
+        world.umount();
+    }
+}
+
+fn fill(world: &World) {
+    let source = world.path().join("source");
+    std::fs::create_dir_all(source.join("sub")).unwrap();
+    std::fs::write(source.join("a"), "one").unwrap();
+    std::fs::write(source.join("sub/b"), "two").unwrap();
+    world.ok(&["import", source.to_str().unwrap(), &world.at("/d")]);
+}
+
+fn put(world: &World, inner: &str, contents: &str) {
+    let file = world.path().join("put");
+    std::fs::write(&file, contents).unwrap();
+    world.ok(&["import", file.to_str().unwrap(), &world.at(inner)]);
+}
+
+fn contents(world: &World, inner: &str) -> String {
+    world.ok(&["cat", &world.at(inner)])
+}
+
+#[test]
+fn format_makes_a_volume_once() {
+    let world = World::without_volume();
+    let made = world.json(&["format", world.vol()]).remove(0);
+    assert_eq!(made["engine"], "btree");
+    assert_eq!(made["format_version"], 1);
+    assert_eq!(world.status()["volume"], made["volume"]);
+    world.fails(6, &["format", world.vol()]);
+    let other = world.path().join("full");
+    std::fs::create_dir(&other).unwrap();
+    std::fs::write(other.join("file"), "").unwrap();
+    world.fails(6, &["format", other.to_str().unwrap()]);
+    world.fails(3, &["format", "/nowhere/at/all"]);
+}
+
+#[test]
+fn status_tells_what_there_is() {
+    both_ways(|world| {
+        fill(world);
+        world.ok(&["snapshot", "create", &world.at("/d"), "s"]);
+        world.ok(&["clone", &world.at("/d"), &world.at("/c")]);
+        let status = world.status();
+        assert_eq!(status["format_version"], 1);
+        assert_eq!(status["snapshots"], 1);
+        assert_eq!(status["clones"], 1);
+        assert_eq!(status["bytes"], 6);
+        assert_eq!(status["files"], 5);
+        assert_eq!(status["pid"], world.owner().unwrap());
+        assert_eq!(status["owner"]["pid"], status["pid"]);
+        let mounted = fuse::mounts_of(&world.volume);
+        match mounted.first() {
+            Some(_) => assert_eq!(status["mount_point"], world.mnt()),
+            None => assert!(status["mount_point"].is_null()),
+        }
+        assert!(status["log_bytes"].as_u64().unwrap() > 0);
+        assert!(status["background"].is_object());
+        let text = world.ok(&["status", world.vol()]);
+        assert!(text.contains("snapshots") && text.contains("pid"), "{text}");
+    });
+}
+
+#[test]
+fn ls_stat_info_and_cat_show_what_was_imported() {
+    both_ways(|world| {
+        fill(world);
+        assert_eq!(world.names("/d"), ["a", "sub"]);
+        assert_eq!(contents(world, "/d/sub/b"), "two");
+        let stat = world.json(&["stat", &world.at("/d/a")]).remove(0);
+        assert_eq!(stat["kind"], "file");
+        assert_eq!(stat["size"], 3);
+        let info = world.json(&["info", &world.at("/d")]).remove(0);
+        assert_eq!(info["kind"], "directory");
+        let all = world.json(&["ls", "-R", &world.at("/")]);
+        let names: Vec<_> = all.iter().map(|entry| entry["name"].as_str().unwrap()).collect();
+        assert_eq!(names, ["d", "a", "sub", "b"]);
+        let long = world.ok(&["ls", "-l", &world.at("/d")]);
+        assert!(long.starts_with("-rw-r--r--"), "{long}");
+        world.fails(3, &["ls", &world.at("/none")]);
+        world.fails(6, &["cat", &world.at("/d")]);
+    });
+}
+
+#[test]
+fn paths_below_a_mount_mean_the_same() {
+    let world = World::new();
+    if !world.mount() {
+        return;
+    }
+    fill(&world);
+    let below = |inner: &str| world.below_mount(inner).to_str().unwrap().to_owned();
+    assert_eq!(world.ok(&["ls", &below("d")]), "a\nsub\n");
+    assert_eq!(world.ok(&["cat", &below("d/a")]), "one");
+    world.ok(&["snapshot", "create", &below("d"), "s"]);
+    world.ok(&["clone", &below("d"), &below("c")]);
+    assert_eq!(std::fs::read_to_string(below("c/sub/b")).unwrap(), "two");
+    std::os::unix::fs::symlink("d/a", below("link")).unwrap();
+    let stat = world.json(&["stat", &below("link")]).remove(0);
+    assert_eq!(stat["kind"], "symlink");
+    assert_eq!(stat["target"], "d/a");
+    assert_eq!(world.ok(&["cat", &below("link")]), "one");
+    world.ok(&["rmr", &below("c")]);
+    assert!(!world.below_mount("c").exists());
+    assert_eq!(world.json(&["status", &below("d")]).remove(0)["path"], world.vol());
+    world.fails(3, &["ls", world.path().to_str().unwrap()]);
+}
+
+#[test]
+fn a_snapshot_stays_what_it_was() {
+    both_ways(|world| {
+        fill(world);
+        world.ok(&["snapshot", "create", &world.at("/d"), "monday"]);
+        put(world, "/d/a", "changed");
+        put(world, "/d/new", "new");
+        assert_eq!(contents(world, "/d/.snapshots/monday/a"), "one");
+        assert_eq!(world.names("/d/.snapshots/monday"), ["a", "sub"]);
+        assert_eq!(contents(world, "/d/a"), "changed");
+        world.fails(6, &["snapshot", "create", &world.at("/d"), "monday"]);
+        world.ok(&["snapshot", "create", &world.at("/d"), "tuesday"]);
+        let listed = world.json(&["snapshot", "list", &world.at("/d")]);
+        let names: Vec<_> = listed.iter().map(|one| one["name"].as_str().unwrap()).collect();
+        assert_eq!(names, ["monday", "tuesday"]);
+        world.ok(&["snapshot", "rename", &world.at("/d"), "tuesday", "wednesday"]);
+        world.fails(3, &["snapshot", "delete", &world.at("/d"), "tuesday"]);
+        world.ok(&["snapshot", "delete", &world.at("/d"), "wednesday"]);
+        assert_eq!(world.json(&["snapshot", "list", &world.at("/d")]).len(), 1);
+    });
+}
+
+#[test]
+fn a_clone_and_its_source_are_strangers() {
+    both_ways(|world| {
+        fill(world);
+        world.ok(&["clone", &world.at("/d"), &world.at("/c")]);
+        put(world, "/c/a", "in the clone");
+        put(world, "/d/sub/b", "in the source");
+        assert_eq!(contents(world, "/d/a"), "one");
+        assert_eq!(contents(world, "/c/sub/b"), "two");
+        world.fails(6, &["clone", &world.at("/d"), &world.at("/c")]);
+        world.fails(3, &["clone", &world.at("/none"), &world.at("/e")]);
+        world.ok(&["rmr", &world.at("/d")]);
+        assert_eq!(contents(world, "/c/a"), "in the clone");
+        assert_eq!(contents(world, "/c/sub/b"), "two");
+    });
+}
+
+#[test]
+fn a_roll_back_brings_back_what_was() {
+    both_ways(|world| {
+        fill(world);
+        world.ok(&["snapshot", "create", &world.at("/d"), "good"]);
+        put(world, "/d/a", "bad");
+        world.ok(&["rmr", &world.at("/d/sub")]);
+        world.ok(&["rollback", &world.at("/d"), "good"]);
+        assert_eq!(contents(world, "/d/a"), "one");
+        assert_eq!(contents(world, "/d/sub/b"), "two");
+        put(world, "/d/a", "again");
+        assert_eq!(contents(world, "/d/.snapshots/good/a"), "one");
+        world.fails(3, &["rollback", &world.at("/d"), "unknown"]);
+    });
+}
+
+#[test]
+fn rmr_removes_and_gives_room_back() {
+    both_ways(|world| {
+        fill(world);
+        put(world, "/file", "x");
+        world.ok(&["rmr", "--wait", &world.at("/d"), &world.at("/file")]);
+        assert_eq!(world.names("/"), Vec::<String>::new());
+        let status = world.status();
+        assert_eq!(status["background"]["idle"], true, "{status}");
+        assert_eq!(status["files"], 1, "{status}");
+        world.fails(3, &["rmr", &world.at("/d")]);
+        world.fails(2, &["rmr", &world.at("/")]);
+    });
+}
+
+#[test]
+fn a_subvolume_is_made_and_synced() {
+    both_ways(|world| {
+        world.ok(&["subvolume", "create", &world.at("/s")]);
+        world.fails(6, &["subvolume", "create", &world.at("/s")]);
+        let info = world.json(&["info", &world.at("/s")]).remove(0);
+        let root = world.json(&["info", &world.at("/")]).remove(0);
+        assert_ne!(info["subvolume"], root["subvolume"]);
+        world.ok(&["sync", world.vol()]);
+    });
+}
+
+#[test]
+fn wrong_usage_and_help() {
+    let world = World::without_volume();
+    assert_eq!(world.run(&["no-such-verb"]).code, 2);
+    assert_eq!(world.run(&["ls"]).code, 2);
+    for verb in [
+        "format", "mount", "umount", "status", "info", "ls", "stat", "cat", "import", "clone",
+        "rollback", "rmr", "sync", "bench",
+    ] {
+        let help = world.ok(&[verb, "--help"]);
+        assert!(help.contains("pando ") && help.contains("xample"), "{verb}: {help}");
+    }
+    for verb in ["create", "list", "delete", "rename"] {
+        assert!(world.ok(&["snapshot", verb, "--help"]).contains("Example"));
+    }
+    let json = world.run(&["ls", "/nowhere:/", "--json"]);
+    assert_eq!(json.code, 3);
+    let error: serde_json::Value = serde_json::from_str(&json.err).unwrap();
+    assert_eq!(error["error"]["kind"], "not-found");
+    assert!(world.ok(&["--version"]).starts_with("pando "));
+}

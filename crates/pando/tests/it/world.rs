@@ -1,0 +1,227 @@
+//! A volume in a temporary directory, a mount point beside it, and the binary to use them with.
+
+use std::ffi::OsStr;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output, Stdio};
+use std::time::Duration;
+
+use device::{Clock, SystemClock};
+use serde_json::Value;
+use tempfile::TempDir;
+
+/// The binary under test.
+pub(crate) const PANDO: &str = env!("CARGO_BIN_EXE_pando");
+
+/// An ordinary user.
+pub(crate) const NOBODY: u32 = 65534;
+
+/// A volume, and where it may be mounted. Mounts and owners end with it.
+pub(crate) struct World {
+    directory: TempDir,
+    pub(crate) volume: PathBuf,
+    pub(crate) mount_point: PathBuf,
+}
+
+/// What a command answered.
+pub(crate) struct Answer {
+    pub(crate) code: i32,
+    pub(crate) out: String,
+    pub(crate) err: String,
+}
+
+impl World {
+    /// A fresh volume.
+    pub(crate) fn new() -> World {
+        let world = World::without_volume();
+        world.ok(&["format", world.volume.to_str().unwrap()]);
+        world
+    }
+
+    /// The same without the volume.
+    pub(crate) fn without_volume() -> World {
+        World::below(&std::env::temp_dir())
+    }
+
+    /// The same somewhere else.
+    pub(crate) fn below(place: &Path) -> World {
+        let directory = tempfile::Builder::new().prefix("pando-it-").tempdir_in(place).unwrap();
+        // Other users are to reach what is in it.
+        std::fs::set_permissions(directory.path(), PermissionsExt::from_mode(0o755)).unwrap();
+        let volume = directory.path().join("volume");
+        let mount_point = directory.path().join("mnt");
+        std::fs::create_dir(&mount_point).unwrap();
+        World { directory, volume, mount_point }
+    }
+
+    /// The directory that everything is in.
+    pub(crate) fn path(&self) -> &Path {
+        self.directory.path()
+    }
+
+    /// A path argument inside the volume.
+    pub(crate) fn at(&self, inner: &str) -> String {
+        format!("{}:{inner}", self.volume.display())
+    }
+
+    /// The volume directory as an argument.
+    pub(crate) fn vol(&self) -> &str {
+        self.volume.to_str().unwrap()
+    }
+
+    /// The mount point as an argument.
+    pub(crate) fn mnt(&self) -> &str {
+        self.mount_point.to_str().unwrap()
+    }
+
+    /// A path below the mount.
+    pub(crate) fn below_mount(&self, inner: &str) -> PathBuf {
+        self.mount_point.join(inner.trim_start_matches('/'))
+    }
+
+    /// The command, not started.
+    pub(crate) fn command<S: AsRef<OsStr>>(arguments: &[S]) -> Command {
+        let mut command = Command::new(PANDO);
+        command.args(arguments).env("PANDO_IDLE_SECONDS", "3").stdin(Stdio::null());
+        command
+    }
+
+    /// Runs the binary.
+    pub(crate) fn run<S: AsRef<OsStr>>(&self, arguments: &[S]) -> Answer {
+        answer(&World::command(arguments).output().unwrap())
+    }
+
+    /// Runs the binary, which must succeed; returns what it printed.
+    pub(crate) fn ok<S: AsRef<OsStr> + std::fmt::Debug>(&self, arguments: &[S]) -> String {
+        let answer = self.run(arguments);
+        assert_eq!(answer.code, 0, "{arguments:?}: {}", answer.err);
+        answer.out
+    }
+
+    /// Runs the binary, which must fail with this code; returns what it said.
+    pub(crate) fn fails<S: AsRef<OsStr> + std::fmt::Debug>(
+        &self,
+        code: i32,
+        arguments: &[S],
+    ) -> String {
+        let answer = self.run(arguments);
+        assert_eq!(answer.code, code, "{arguments:?}: {} {}", answer.out, answer.err);
+        assert!(answer.err.starts_with("pando: "), "{arguments:?}: {:?}", answer.err);
+        answer.err
+    }
+
+    /// Runs a verb with `--json`, and parses each line.
+    pub(crate) fn json<S: AsRef<OsStr> + std::fmt::Debug>(&self, arguments: &[S]) -> Vec<Value> {
+        let mut all: Vec<&OsStr> = arguments.iter().map(AsRef::as_ref).collect();
+        all.push(OsStr::new("--json"));
+        self.ok(&all).lines().map(|line| serde_json::from_str(line).unwrap()).collect()
+    }
+
+    /// The status of the volume.
+    pub(crate) fn status(&self) -> Value {
+        self.json(&["status", self.vol()]).remove(0)
+    }
+
+    /// The names in a directory, as `ls -a` lists them.
+    pub(crate) fn names(&self, inner: &str) -> Vec<String> {
+        let listed = self.ok(&["ls", "-a", &self.at(inner)]);
+        listed.lines().map(str::to_owned).collect()
+    }
+
+    /// Mounts the volume, which must work; `false` where the machine is known not to mount.
+    pub(crate) fn mount(&self) -> bool {
+        self.mount_with(&[])
+    }
+
+    /// The same, with options.
+    pub(crate) fn mount_with(&self, options: &[&str]) -> bool {
+        if let Some(reason) = std::env::var_os("SKIP_FUSE") {
+            eprintln!("not tested through a mount: SKIP_FUSE={}", reason.display());
+            return false;
+        }
+        let mut arguments = vec!["mount", self.vol(), self.mnt()];
+        arguments.extend(options);
+        self.ok(&arguments);
+        true
+    }
+
+    /// Unmounts it again.
+    pub(crate) fn umount(&self) {
+        self.ok(&["umount", self.mnt()]);
+    }
+
+    /// The process that owns the volume.
+    pub(crate) fn owner(&self) -> Option<i32> {
+        let text = std::fs::read_to_string(self.volume.join("owner.lock")).ok()?;
+        text.trim().parse().ok()
+    }
+
+    /// Ends the owner as a crash does, and waits until it is gone.
+    pub(crate) fn kill_owner(&self) {
+        let pid = self.owner().expect("an owner");
+        signal(pid, rustix::process::Signal::KILL);
+        wait_until("the owner is gone", || !is_alive(pid));
+    }
+}
+
+impl Drop for World {
+    fn drop(&mut self) {
+        for _ in 0..4 {
+            // As often as it is mounted; nothing more can be done for a test that failed.
+            let mounted = fuse::find_mount(&self.mount_point)
+                .is_some_and(|found| found.mount_point == self.mount_point);
+            if !mounted || fuse::unmount(&self.mount_point).is_err() {
+                break;
+            }
+        }
+        if let Some(pid) = self.owner()
+            && is_alive(pid)
+        {
+            signal(pid, rustix::process::Signal::TERM);
+            let clock = SystemClock::new();
+            while is_alive(pid) && clock.monotonic() < Duration::from_secs(10) {
+                clock.sleep(Duration::from_millis(5));
+            }
+        }
+    }
+}
+
+/// What a finished command answered.
+pub(crate) fn answer(output: &Output) -> Answer {
+    Answer {
+        code: output.status.code().unwrap_or(-1),
+        out: String::from_utf8_lossy(&output.stdout).into_owned(),
+        err: String::from_utf8_lossy(&output.stderr).into_owned(),
+    }
+}
+
+/// Sends a signal; the process may be gone.
+pub(crate) fn signal(pid: i32, signal: rustix::process::Signal) {
+    let pid = rustix::process::Pid::from_raw(pid).unwrap();
+    rustix::process::kill_process(pid, signal).unwrap_or_default();
+}
+
+/// Whether a process runs.
+pub(crate) fn is_alive(pid: i32) -> bool {
+    let Ok(stat) = std::fs::read_to_string(format!("/proc/{pid}/stat")) else { return false };
+    let state = stat.rsplit_once(") ").and_then(|(_, after)| after.chars().next());
+    !matches!(state, None | Some('Z' | 'X'))
+}
+
+/// Waits for something that must happen soon.
+pub(crate) fn wait_until(what: &str, mut happened: impl FnMut() -> bool) {
+    let clock = SystemClock::new();
+    while !happened() {
+        assert!(clock.monotonic() < Duration::from_secs(30), "not within 30 s: {what}");
+        clock.sleep(Duration::from_millis(5));
+    }
+}
+
+/// Whether tests may become other users and mount.
+pub(crate) fn is_root() -> bool {
+    let root = rustix::process::geteuid().is_root();
+    if !root {
+        eprintln!("not tested: it takes root");
+    }
+    root
+}
