@@ -24,12 +24,18 @@ use crate::tree::{Root, Tree};
 const RESERVE_BYTES_MAX: usize = 4096;
 
 /// What is known of a batch before it is applied.
+#[derive(Default)]
 struct Plan {
     wanted: Wanted,
     /// Whether it must be alone.
     alone: bool,
     removes: bool,
     bytes: usize,
+    last: Last,
+    /// Whether it names several trees.
+    several: bool,
+    /// Whether something that it needs may not be in memory.
+    cold: bool,
 }
 
 /// The tree that was used last: batches seldom name many.
@@ -46,6 +52,24 @@ impl Last {
     }
 }
 
+impl Plan {
+    #[inline]
+    fn add(&mut self, core: &Core, tree: u64, key: &[u8]) -> Result<()> {
+        if self.alone {
+            // The tree may be made by the batch; it is looked for later.
+            return Ok(());
+        }
+        self.wanted.add(tree, key);
+        let before = self.last.0.as_ref().map(|tree| tree.id.0);
+        let named = self.last.tree(core, tree)?;
+        if before != Some(tree) {
+            self.cold |= !named.resident.load(Ordering::Relaxed);
+            self.several |= before.is_some();
+        }
+        Ok(())
+    }
+}
+
 impl Core {
     /// Commits a batch.
     pub(crate) fn commit(&self, batch: &Batch) -> Result<CommitToken> {
@@ -56,37 +80,72 @@ impl Core {
             return Err(Error::ReadOnly(Arc::from("the store was closed")));
         }
         batch.check().map_err(|_| Error::NoSpace("one log record"))?;
-        let mut plan = plan(batch)?;
-        self.ensure(batch)?;
-        let room = if plan.removes && plan.bytes <= RESERVE_BYTES_MAX {
-            Room::Reserve
-        } else {
-            Room::Normal
-        };
+        let mut plan = self.plan(batch)?;
+        if plan.alone || plan.cold || self.evicted.load(Ordering::Relaxed) {
+            self.ensure(batch)?;
+        }
         let token = if plan.alone {
             let _gate = self.gate.write();
-            self.log_and_apply(batch, room)?
+            self.log_and_apply(batch, &mut plan)?
         } else {
             let _gate = self.gate.read();
             let _locks = self.stripes.lock(&mut plan.wanted);
-            self.log_and_apply(batch, room)?
+            self.log_and_apply(batch, &mut plan)?
         };
         self.log().committed(token.0)?;
         self.keep_budget()?;
         Ok(token)
     }
 
-    fn log_and_apply(&self, batch: &Batch, room: Room) -> Result<CommitToken> {
-        self.check(batch)?;
-        self.ensure(batch)?;
+    fn log_and_apply(&self, batch: &Batch, plan: &mut Plan) -> Result<CommitToken> {
+        match &plan.last.0 {
+            Some(tree) if !plan.alone && !plan.several => {
+                if tree.dropped.load(Ordering::Relaxed) {
+                    return Err(Error::NoTree(tree.id));
+                }
+            }
+            _ => self.check(batch)?,
+        }
+        if plan.alone || plan.cold || self.evicted.load(Ordering::Relaxed) {
+            self.ensure(batch)?;
+        }
+        let room = if plan.removes && plan.bytes <= RESERVE_BYTES_MAX {
+            Room::Reserve
+        } else {
+            Room::Normal
+        };
         let lsn = self.log().append(batch.as_bytes(), room)?;
         self.log_bytes.fetch_add(batch.as_bytes().len() as u64 + 24, Ordering::Relaxed);
-        if let Err(error) = self.apply(batch.as_bytes()) {
+        if let Err(error) = self.apply_with(&mut plan.last, batch.as_bytes()) {
             // Everything was loaded before, so this is a medium that fails between two reads.
             self.log().fail(&format!("a commit could not be applied: {error}"));
             return Err(error);
         }
         Ok(CommitToken(lsn))
+    }
+
+    /// Looks through a batch.
+    fn plan(&self, batch: &Batch) -> Result<Plan> {
+        let mut plan = Plan::default();
+        for op in batch.ops() {
+            match op.map_err(malformed)? {
+                Op::Put { tree, key, value } => {
+                    plan.add(self, tree, key)?;
+                    plan.bytes += value.len();
+                }
+                Op::Delete { tree, key } => {
+                    plan.add(self, tree, key)?;
+                    plan.removes = true;
+                }
+                Op::Merge { tree, key, .. } => plan.add(self, tree, key)?,
+                Op::DeleteRange { .. } | Op::DropTree { .. } => {
+                    plan.alone = true;
+                    plan.removes = true;
+                }
+                Op::CreateTree { .. } | Op::CloneTree { .. } => plan.alone = true,
+            }
+        }
+        Ok(plan)
     }
 
     /// Refuses a batch that names an absent tree, or makes one that exists.
@@ -134,7 +193,10 @@ impl Core {
 
     /// Applies a batch whose record is in the log. The caller has locked what it touches.
     pub(crate) fn apply(&self, bytes: &[u8]) -> Result<()> {
-        let mut last = Last::default();
+        self.apply_with(&mut Last::default(), bytes)
+    }
+
+    fn apply_with(&self, last: &mut Last, bytes: &[u8]) -> Result<()> {
         for op in Ops::new(bytes) {
             match op.map_err(malformed)? {
                 Op::Put { tree, key, value } => {
@@ -144,7 +206,7 @@ impl Core {
                     self.change(last.tree(self, tree)?, key, Change::Delete)?;
                 }
                 Op::Merge { tree, key, lanes } => {
-                    self.change(last.tree(self, tree)?, key, Change::Merge(&lanes))?;
+                    self.change(last.tree(self, tree)?, key, Change::Merge(lanes))?;
                 }
                 Op::DeleteRange { tree, from, to } => {
                     let tree = last.tree(self, tree)?;
@@ -168,7 +230,7 @@ impl Core {
                 }
                 Op::DropTree { tree } => {
                     self.drop_tree(&self.tree(TreeId(tree))?);
-                    last = Last::default();
+                    *last = Last::default();
                 }
             }
         }
@@ -223,30 +285,6 @@ impl Core {
         self.graveyard.lock().extend(cut);
         Ok(root)
     }
-}
-
-/// Looks through a batch.
-fn plan(batch: &Batch) -> Result<Plan> {
-    let mut plan = Plan { wanted: Wanted::default(), alone: false, removes: false, bytes: 0 };
-    for op in batch.ops() {
-        match op.map_err(malformed)? {
-            Op::Put { tree, key, value } => {
-                plan.wanted.add(tree, key);
-                plan.bytes += value.len();
-            }
-            Op::Delete { tree, key } => {
-                plan.wanted.add(tree, key);
-                plan.removes = true;
-            }
-            Op::Merge { tree, key, .. } => plan.wanted.add(tree, key),
-            Op::DeleteRange { .. } | Op::DropTree { .. } => {
-                plan.alone = true;
-                plan.removes = true;
-            }
-            Op::CreateTree { .. } | Op::CloneTree { .. } => plan.alone = true,
-        }
-    }
-    Ok(plan)
 }
 
 /// A record of the log that is not a batch. The log says where it lies.

@@ -328,7 +328,6 @@ impl Entries {
     }
 
     /// Whether the arrays agree and keys ascend; for the checker.
-    #[cfg(test)]
     pub(crate) fn is_sorted(&self) -> bool {
         let weight: usize = (0..self.len()).map(|at| self.weight_of(at)).sum();
         weight == self.weight

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use format::batch::{Lanes, MergeKind};
+use format::batch::LaneList;
 use format::node::INLINE_BYTES_MAX;
 
 use crate::budget::Budget;
@@ -13,7 +13,7 @@ use crate::limits::{WEIGHT_MAX, WEIGHT_MIN};
 
 /// Weight of a value in an overflow node: a pointer and a length. Its cell's number, padded to
 /// that, stands for the value.
-const FAR_BYTES: usize = 16;
+pub(crate) const FAR_BYTES: usize = 16;
 
 /// Entries, and the cells of those values that are too long.
 #[derive(Debug, Clone, Default)]
@@ -35,7 +35,7 @@ pub(crate) enum Value<'a> {
 pub(crate) enum Change<'a> {
     Put(&'a [u8]),
     Delete,
-    Merge(&'a Lanes),
+    Merge(LaneList<'a>),
 }
 
 /// Whether a leaf may become lighter than a node should be.
@@ -151,15 +151,23 @@ impl LeafData {
         Outcome::Done
     }
 
-    fn merge(&mut self, budget: &Arc<Budget>, key: &[u8], lanes: &Lanes, floor: Floor) -> Outcome {
+    fn merge(
+        &mut self,
+        budget: &Arc<Budget>,
+        key: &[u8],
+        lanes: LaneList<'_>,
+        floor: Floor,
+    ) -> Outcome {
         let found = self.entries.search(key);
         let old = found.ok().map(|at| self.value(at));
         let mut value = match old {
             Some(Value::Near(bytes)) => {
-                if merge_in_place(lanes, bytes.len())
+                let length = bytes.len();
+                if lanes.iter().all(|lane| lane.end() <= length)
                     && let Ok(at) = found
                 {
-                    apply_lanes(lanes, self.entries.value_mut(at));
+                    let value = self.entries.value_mut(at);
+                    lanes.iter().for_each(|lane| lane.apply(value));
                     return Outcome::Done;
                 }
                 bytes.to_vec()
@@ -235,24 +243,5 @@ impl LeafData {
             let number = far_number(cell.bytes);
             self.far.remove(&number);
         }
-    }
-}
-
-/// Whether a value of this length takes all lanes without growing.
-fn merge_in_place(lanes: &Lanes, length: usize) -> bool {
-    lanes.as_slice().iter().all(|lane| usize::from(lane.offset) + 8 <= length)
-}
-
-fn apply_lanes(lanes: &Lanes, value: &mut [u8]) {
-    for lane in lanes.as_slice() {
-        let slot = &mut value[usize::from(lane.offset)..usize::from(lane.offset) + 8];
-        let mut bytes = [0; 8];
-        bytes.copy_from_slice(slot);
-        let old = i64::from_le_bytes(bytes);
-        let new = match lane.kind {
-            MergeKind::Max => old.max(lane.operand),
-            MergeKind::Add => old.wrapping_add(lane.operand),
-        };
-        slot.copy_from_slice(&new.to_le_bytes());
     }
 }

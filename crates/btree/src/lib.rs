@@ -6,6 +6,7 @@
 
 mod budget;
 mod cell;
+mod check;
 mod checkpoint;
 mod codec;
 mod commit;
@@ -34,5 +35,6 @@ mod tree;
 mod visit;
 mod write;
 
+pub use crate::check::{Report, check};
 pub use crate::options::Options;
 pub use crate::store::BtreeStore;

@@ -46,6 +46,12 @@ impl std::fmt::Debug for BtreeStore {
 impl Read for BtreeStore {
     #[inline]
     fn get_with(&self, tree: TreeId, key: &[u8], found: &mut dyn FnMut(&[u8])) -> Result<bool> {
+        // Mostly all is in memory, and then nothing need be kept beyond the look-up.
+        if let Some(tree) = self.core.trees.read().get(&tree)
+            && let Some(there) = tree.get_in_memory(key, found)
+        {
+            return Ok(there);
+        }
         let there = self.core.tree(tree)?.get(&self.core.nodes, key, found)?;
         self.core.shrink();
         Ok(there)

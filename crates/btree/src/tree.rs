@@ -176,6 +176,16 @@ impl Tree {
         }
     }
 
+    /// Looks a key up; `None` when the tree is gone or something must be loaded first.
+    #[inline]
+    pub(crate) fn get_in_memory(&self, key: &[u8], found: &mut dyn FnMut(&[u8])) -> Option<bool> {
+        if self.dropped.load(Ordering::Relaxed) {
+            return None;
+        }
+        let mut find = |leaf: &LeafData| find(leaf, key, found);
+        self.state.read().try_read(&mut Faults::default(), &mut ToKey(key), &mut find).ok()
+    }
+
     /// Looks a key up.
     #[inline]
     pub(crate) fn get(

@@ -14,10 +14,35 @@ use format::segment::{Mark, MarkKind};
 use format::{key, usage};
 use store::{Batch, CommitToken, KeyRange, Read, Result, Store};
 
+use crate::alloc::PageRun;
 use crate::cut::VOLUME_TREE;
+use crate::garbage::{Age, Pick};
+use crate::gc::Bitmap;
 use crate::segments::{OpenSegment, Place, SealedSegment, blob_name, open_path};
 use crate::write::{byte_offset, room};
 use crate::{Data, Freed};
+
+/// Time that one step punches for.
+const PUNCH_STEP_NANOS: u64 = 50_000_000;
+/// Dead pages that were put off are punched slowly at so many times the age of others.
+const PUT_OFF_AGES: u32 = 12;
+/// Time that a rewrite takes beside its copying: three syncs and a new file.
+const REWRITE_NANOS: u64 = 30_000_000;
+/// Time to copy a page: 4 KiB read and written at 200 MB/s.
+const COPY_PAGE_NANOS: u64 = 20_000;
+/// Stands for the time of a punch on a store that has none.
+const CANNOT_PUNCH: u64 = 1 << 50;
+
+/// How a segment's dead pages are freed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Way {
+    /// So many runs of them are punched now.
+    Punch(usize),
+    /// The live ones are copied.
+    Rewrite,
+    /// Not until there are so many.
+    Wait(u64),
+}
 
 impl Data {
     /// Takes what a commit freed, to be punched once that commit is durable. Lets go of what the
@@ -71,7 +96,7 @@ impl Data {
             self.audit(store)?;
             return Ok(true);
         }
-        let impatient = self.garbage.lock().impatient();
+        let impatient = self.garbage.lock().impatient(&self.options);
         if let Some(token) = impatient {
             store.sync(token)?;
         }
@@ -79,10 +104,12 @@ impl Data {
         let picked = {
             let mut garbage = self.garbage.lock();
             garbage.mature(store.durable(), now);
-            garbage.pick(&self.options, now, age)
+            let punchable = self.punch_nanos.load(Ordering::Relaxed) < CANNOT_PUNCH;
+            let put_off = punchable.then(|| age.saturating_mul(PUT_OFF_AGES));
+            garbage.pick(&self.options, now, Age { punch: age, put_off })
         };
         match picked {
-            Some(segment) => self.clean_segment(store, segment).map(|()| true),
+            Some(pick) => self.clean_segment(store, pick).map(|()| true),
             None => self.bury_one(store, age),
         }
     }
@@ -127,40 +154,97 @@ impl Data {
         Ok(())
     }
 
-    /// Punches a segment's dead pages, or finds that it is wholly dead.
-    fn clean_segment(&self, store: &dyn Store, segment: u64) -> Result<()> {
+    /// Frees a segment's dead pages, or finds that it is wholly dead.
+    fn clean_segment(&self, store: &dyn Store, pick: Pick) -> Result<()> {
+        let Pick { segment, since, old } = pick;
         let runs = self.garbage.lock().take(segment);
-        if self.is_deletable(segment) && self.live_pages(store, segment)? == 0 {
-            self.garbage.lock().dying.insert(segment, store.last_commit());
-            return Ok(());
-        }
-        for run in runs {
-            let punched = self.segments.punch(run.segment, run.page, run.count);
-            let mut garbage = self.garbage.lock();
-            if matches!(punched, Ok(true)) {
-                garbage.reclaimed_pages += u64::from(run.count);
-            } else {
-                garbage.leaked_pages += u64::from(run.count);
+        let live = live_pages(store, segment)?;
+        if live == 0 && self.is_deletable(segment) && live_pages(store, segment)? == 0 {
+            let last = store.last_commit();
+            if store.durable() >= last {
+                return self.delete_segment(store, segment);
             }
-            punched?;
+            // The last pages may have died in a commit that is not durable yet; those that are
+            // at hand did not.
+            self.garbage.lock().dying.insert(segment, last);
+        }
+        let dead: u64 = runs.iter().map(|run| u64::from(run.count)).sum();
+        match self.way_to_free(segment, &runs, live, old) {
+            Way::Punch(count) => {
+                let (first, rest) = runs.split_at(count);
+                let rest = if self.punch_runs(first)? { rest } else { &runs };
+                self.garbage.lock().put_back(rest, None, since);
+            }
+            Way::Rewrite => {
+                let mut pages = Bitmap::new();
+                for run in &runs {
+                    pages.set(*run);
+                }
+                self.rewrite(segment, &|page| pages.get(page), 0)?;
+                self.garbage.lock().reclaimed_pages += dead;
+            }
+            Way::Wait(pages) => self.garbage.lock().put_back(&runs, Some(pages), since),
         }
         Ok(())
+    }
+
+    /// Decides how dead pages are freed. A punch costs tens of microseconds on most file systems,
+    /// and milliseconds on some; copying the live pages costs by their number. So a segment is
+    /// punched while that is quick, and rewritten where it is not and enough of it is dead; what
+    /// is old is punched slowly, in pieces.
+    pub(crate) fn way_to_free(&self, segment: u64, runs: &[PageRun], live: u64, old: bool) -> Way {
+        let dead: u64 = runs.iter().map(|run| u64::from(run.count)).sum();
+        let each = self.punch_nanos.load(Ordering::Relaxed).max(1);
+        let quick = (PUNCH_STEP_NANOS / each).max(1) as usize;
+        let punchable = each < CANNOT_PUNCH;
+        if runs.is_empty() || (punchable && runs.len() <= quick) {
+            return Way::Punch(runs.len());
+        }
+        let enough = (live + dead) * u64::from(self.options.rewrite_dead_percent) / 100;
+        let sealed = matches!(self.segments.get(segment), Some(Place::Sealed(_)));
+        let punching = each.saturating_mul(runs.len() as u64);
+        let copying = REWRITE_NANOS + live * COPY_PAGE_NANOS;
+        if sealed && dead >= enough.max(1) && punching > copying {
+            Way::Rewrite
+        } else if punchable && (old || (sealed && punching <= copying)) {
+            Way::Punch(quick)
+        } else if sealed {
+            Way::Wait(enough.max(dead + dead / 8 + 1))
+        } else {
+            // Sealing has it looked at again.
+            Way::Wait(u64::MAX)
+        }
+    }
+
+    /// Punches, and learns what that costs; `false` when the store cannot.
+    pub(crate) fn punch_runs(&self, runs: &[PageRun]) -> Result<bool> {
+        for run in runs {
+            let start = self.env.clock.monotonic();
+            let punched = self.segments.punch(run.segment, run.page, run.count)?;
+            let took = self.env.clock.monotonic().saturating_sub(start).as_nanos() as u64;
+            if !punched {
+                self.punch_nanos.store(CANNOT_PUNCH, Ordering::Relaxed);
+                return Ok(false);
+            }
+            self.garbage.lock().reclaimed_pages += u64::from(run.count);
+            let before = self.punch_nanos.load(Ordering::Relaxed);
+            self.punch_nanos.store((before * 15 + took) / 16, Ordering::Relaxed);
+        }
+        Ok(true)
     }
 
     /// Deletes one dead segment whose death is durable. `age` zero: does not wait for that.
     fn bury_one(&self, store: &dyn Store, age: Duration) -> Result<bool> {
         let mut dying: Vec<(u64, CommitToken)> =
             self.garbage.lock().dying.iter().map(|(&id, &token)| (id, token)).collect();
-        if age.is_zero() {
-            if let Some(last) = dying.iter().map(|(_, token)| *token).max() {
-                store.sync(last)?;
-            }
+        if let (true, Some(last)) = (age.is_zero(), dying.iter().map(|(_, token)| *token).max()) {
+            store.sync(last)?;
         }
         let durable = store.durable();
         dying.retain(|(_, token)| *token <= durable);
         let Some(&(segment, _)) = dying.first() else { return Ok(false) };
         self.garbage.lock().dying.remove(&segment);
-        if self.is_deletable(segment) && self.live_pages(store, segment)? == 0 {
+        if self.is_deletable(segment) && live_pages(store, segment)? == 0 {
             self.delete_segment(store, segment)?;
         }
         Ok(true)
@@ -189,22 +273,11 @@ impl Data {
         Ok(())
     }
 
-    /// Live pages that the counter of a segment tells.
-    pub(crate) fn live_pages(&self, store: &dyn Read, segment: u64) -> Result<u64> {
-        let mut live = Ok(0);
-        store.get_with(VOLUME_TREE, &key::segment(segment), &mut |value| {
-            live = usage::decode(value);
-        })?;
-        let file = format!("usage of segment {segment:016x} in tree {}", VOLUME_TREE.0);
-        let live = live.map_err(|malformed| malformed.located(&file, 0))?;
-        Ok(u64::try_from(live).unwrap_or(0))
-    }
-
     /// Once after opening: finds segments that died before, and counts without a segment.
     fn audit(&self, store: &dyn Store) -> Result<()> {
         let now = self.env.clock.monotonic();
         for (segment, _) in self.segments.all() {
-            if self.is_deletable(segment) && self.live_pages(store, segment)? == 0 {
+            if self.is_deletable(segment) && live_pages(store, segment)? == 0 {
                 self.garbage.lock().examine(segment, now);
             }
         }
@@ -222,4 +295,15 @@ impl Data {
         }
         Ok(())
     }
+}
+
+/// Live pages that the counter of a segment tells.
+pub(crate) fn live_pages(store: &dyn Read, segment: u64) -> Result<u64> {
+    let mut live = Ok(0);
+    store.get_with(VOLUME_TREE, &key::segment(segment), &mut |value| {
+        live = usage::decode(value);
+    })?;
+    let file = format!("usage of segment {segment:016x} in tree {}", VOLUME_TREE.0);
+    let live = live.map_err(|malformed| malformed.located(&file, 0))?;
+    Ok(u64::try_from(live).unwrap_or(0))
 }

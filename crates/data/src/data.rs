@@ -32,6 +32,8 @@ pub struct Data {
     /// Held by the thread that cleans or sweeps.
     pub(crate) cleaning: Mutex<()>,
     pub(crate) hot: Hot,
+    /// What a punch takes, learned from those made.
+    pub(crate) punch_nanos: AtomicU64,
 }
 
 impl std::fmt::Debug for Data {
@@ -85,6 +87,7 @@ impl Data {
             garbage: Mutex::default(),
             cleaning: Mutex::default(),
             hot: Hot::default(),
+            punch_nanos: AtomicU64::new(20_000),
         });
         data.recover()?;
         Ok(data)

@@ -24,6 +24,7 @@ pub(crate) struct Garbage {
     /// Freed by commits in about the order of the tokens.
     waiting: VecDeque<(CommitToken, Vec<PageRun>)>,
     waiting_runs: usize,
+    waiting_pages: u64,
     /// Dead pages of each segment.
     dead: BTreeMap<u64, Dead>,
     /// Segments that counted no live page when the commit was the last one.
@@ -38,6 +39,26 @@ struct Dead {
     runs: Vec<(u32, u32)>,
     pages: u64,
     since: Duration,
+    /// Put off until there are so many pages, however old they get.
+    put_off: Option<u64>,
+}
+
+/// What counts as old.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Age {
+    pub(crate) punch: Duration,
+    /// For pages that were put off; `None` where they can only be rewritten.
+    pub(crate) put_off: Option<Duration>,
+}
+
+/// A segment to clean.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Pick {
+    pub(crate) segment: u64,
+    /// When the first of its dead pages died.
+    pub(crate) since: Duration,
+    /// Whether they are so old that they go even where that is slow.
+    pub(crate) old: bool,
 }
 
 fn pages(runs: &[PageRun]) -> u64 {
@@ -48,10 +69,12 @@ impl Garbage {
     /// Takes what a commit freed.
     pub(crate) fn wait(&mut self, token: CommitToken, runs: Vec<PageRun>) {
         self.waiting_runs += runs.len();
+        self.waiting_pages += pages(&runs);
         self.waiting.push_back((token, runs));
         while self.waiting_runs > WAITING_RUNS_LIMIT {
             let Some((_, runs)) = self.waiting.pop_front() else { break };
             self.waiting_runs -= runs.len();
+            self.waiting_pages -= pages(&runs);
             self.leaked_pages += pages(&runs);
         }
     }
@@ -61,14 +84,17 @@ impl Garbage {
         while self.waiting.front().is_some_and(|(token, _)| *token <= durable) {
             let Some((_, runs)) = self.waiting.pop_front() else { break };
             self.waiting_runs -= runs.len();
+            self.waiting_pages -= pages(&runs);
             self.bury(&runs, now);
         }
     }
 
     /// A commit that should be made durable, because too much waits for it.
-    pub(crate) fn impatient(&self) -> Option<CommitToken> {
-        let (token, _) = self.waiting.front()?;
-        (self.waiting_runs > WAITING_RUNS_MAX).then_some(*token)
+    pub(crate) fn impatient(&self, options: &Options) -> Option<CommitToken> {
+        let (token, _) = self.waiting.back()?;
+        let bytes = self.waiting_pages * u64::from(CHUNK_BYTES);
+        let too_much = self.waiting_runs > WAITING_RUNS_MAX || bytes > options.waiting_bytes_max;
+        too_much.then_some(*token)
     }
 
     /// The last commit that something waits for.
@@ -85,24 +111,44 @@ impl Garbage {
         }
     }
 
-    /// Has a segment looked at even when no page of it is to be punched.
     fn touch(&mut self, segment: u64, now: Duration) -> &mut Dead {
         self.dead.entry(segment).or_insert_with(|| Dead { since: now, ..Dead::default() })
     }
 
+    /// Has a segment looked at, even when no page of it is to be punched.
     pub(crate) fn examine(&mut self, segment: u64, now: Duration) {
-        self.touch(segment, now);
+        self.touch(segment, now).put_off = None;
+    }
+
+    /// Takes pages back whose time has not come: they wait until the segment has `pages` of them,
+    /// or none for this to be tried again at once.
+    pub(crate) fn put_back(&mut self, runs: &[PageRun], until: Option<u64>, since: Duration) {
+        let Some(first) = runs.first() else { return };
+        self.bury(runs, since);
+        let dead = self.touch(first.segment, since);
+        dead.since = dead.since.min(since);
+        dead.put_off = until;
     }
 
     /// The segment to clean next: the one with the most dead pages, when it has enough of them,
-    /// or one whose dead pages are old. `age`: what counts as old.
-    pub(crate) fn pick(&self, options: &Options, now: Duration, age: Duration) -> Option<u64> {
-        let (segment, most) = self.dead.iter().max_by_key(|(_, dead)| dead.pages)?;
-        if most.pages * u64::from(CHUNK_BYTES) >= options.punch_bytes_min {
-            return Some(*segment);
-        }
-        let old = self.dead.iter().find(|(_, dead)| now.saturating_sub(dead.since) >= age)?;
-        Some(*old.0)
+    /// or one whose dead pages are old: older than `age`, or much older where they were put off.
+    pub(crate) fn pick(&self, options: &Options, now: Duration, age: Age) -> Option<Pick> {
+        let least = options.punch_bytes_min / u64::from(CHUNK_BYTES);
+        let ready = |dead: &Dead| dead.pages >= dead.put_off.unwrap_or(0).max(least);
+        let is_old = |dead: &Dead| {
+            let limit = match (dead.put_off, age.put_off) {
+                (None, _) => age.punch,
+                (Some(_), Some(limit)) => limit,
+                (Some(_), None) => return false,
+            };
+            now.saturating_sub(dead.since) >= limit
+        };
+        let most = self.dead.iter().filter(|(_, dead)| ready(dead));
+        let found = most
+            .max_by_key(|(_, dead)| dead.pages)
+            .or_else(|| self.dead.iter().find(|(_, dead)| is_old(dead)));
+        let (&segment, dead) = found?;
+        Some(Pick { segment, since: dead.since, old: is_old(dead) })
     }
 
     /// Takes a segment's dead pages, neighbours joined.
@@ -124,7 +170,7 @@ impl Garbage {
     pub(crate) fn stats(&self) -> Stats {
         let bytes = |pages: u64| pages * u64::from(CHUNK_BYTES);
         Stats {
-            waiting_bytes: bytes(self.waiting.iter().map(|(_, runs)| pages(runs)).sum()),
+            waiting_bytes: bytes(self.waiting_pages),
             dead_bytes: bytes(self.dead.values().map(|dead| dead.pages).sum()),
             reclaimed_bytes: bytes(self.reclaimed_pages),
             leaked_bytes: bytes(self.leaked_pages),

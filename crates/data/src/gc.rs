@@ -22,6 +22,7 @@ use store::{Batch, CommitToken, Error, Pinned, Result, Store, TreeId};
 
 use crate::Data;
 use crate::alloc::PageRun;
+use crate::clean::{Way, live_pages};
 use crate::cut::{count_pages, pages_of};
 use crate::segments::Place;
 
@@ -35,20 +36,20 @@ pub struct Horizon {
 
 /// One bit a page of a segment.
 #[derive(Clone)]
-struct Bitmap(Box<[u64]>);
+pub(crate) struct Bitmap(Box<[u64]>);
 
 impl Bitmap {
-    fn new() -> Bitmap {
+    pub(crate) fn new() -> Bitmap {
         Bitmap(vec![0; PAGES_MAX as usize / 64].into_boxed_slice())
     }
 
-    fn set(&mut self, run: PageRun) {
+    pub(crate) fn set(&mut self, run: PageRun) {
         for page in run.page..(run.page + run.count).min(PAGES_MAX) {
             self.0[page as usize / 64] |= 1 << (page % 64);
         }
     }
 
-    fn get(&self, page: u32) -> bool {
+    pub(crate) fn get(&self, page: u32) -> bool {
         self.0.get(page as usize / 64).is_some_and(|word| word >> (page % 64) & 1 == 1)
     }
 
@@ -172,7 +173,7 @@ impl Data {
         let mut counted = BTreeMap::new();
         let mut report = Report::default();
         for &segment in horizon.segments.keys() {
-            counted.insert(segment, self.live_pages(pinned, segment)?);
+            counted.insert(segment, live_pages(pinned, segment)?);
             let pages = live.get(&segment).map_or(0, Bitmap::count);
             let live_bytes = u64::from(pages) * u64::from(CHUNK_BYTES);
             // The header's page is neither.
@@ -228,19 +229,17 @@ impl Data {
         if runs.is_empty() {
             return Ok(());
         }
-        let mut punchable = true;
-        for run in runs {
-            punchable = self.segments.punch(segment, run.page, run.count)?;
-            if !punchable {
-                break;
-            }
-        }
-        if !punchable {
-            let dead = |page| marked.is_dead(segment, page);
-            swept.rewritten += u64::from(self.rewrite(segment, &dead)?);
+        let percent = self.options.rewrite_dead_percent;
+        let dead = |page| marked.is_dead(segment, page);
+        let punched = match self.way_to_free(segment, &runs, u64::from(pages), true) {
+            Way::Punch(_) => self.punch_runs(&runs)?,
+            Way::Rewrite | Way::Wait(_) => false,
+        };
+        if !punched {
+            swept.rewritten += u64::from(self.rewrite(segment, &dead, percent)?);
         }
         let after = self.segments.disk_bytes(segment)?;
-        swept.punched += u64::from(punchable && after < before);
+        swept.punched += u64::from(punched && after < before);
         swept.freed_bytes += before.saturating_sub(after);
         Ok(())
     }

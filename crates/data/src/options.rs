@@ -47,9 +47,13 @@ pub struct Options {
     /// Dead bytes of a segment that are worth punching at once. Waiting for some lets dead pages
     /// become neighbours, and whole segments die, so that fewer calls punch them.
     pub punch_bytes_min: u64,
+    /// Freed bytes that may wait for their commits to become durable; beyond it the cleaner has
+    /// the store synced.
+    pub waiting_bytes_max: u64,
     /// Age at which dead pages are punched however few they are.
     pub punch_after: Duration,
-    /// Percentage of dead pages at which a sweep rewrites a segment that cannot be punched.
+    /// Percentage of dead pages at which a segment is rewritten, where punching is slow or does
+    /// not exist. 35 keeps the whole below 1.6 times what is live.
     pub rewrite_dead_percent: u32,
 }
 
@@ -60,8 +64,9 @@ impl Default for Options {
             segment_pages: PAGES_MAX,
             unsynced_bytes_max: 64 << 20,
             punch_bytes_min: 8 << 20,
+            waiting_bytes_max: 256 << 20,
             punch_after: Duration::from_secs(5),
-            rewrite_dead_percent: 25,
+            rewrite_dead_percent: 35,
         }
     }
 }

@@ -1,6 +1,7 @@
-//! Rewriting a segment where the store cannot punch (an object store).
+//! Rewriting a segment where the store cannot punch (an object store), or is slow at it.
 //!
-//! The pages that are kept are copied into a new blob under the next generation of the segment's
+//! Pages that are dead, or all zeros (an earlier punch leaves such), are left out: what is not in
+//! the map reads as zeros, and a checksum tells whether it should. The other pages are copied into a new blob under the next generation of the segment's
 //! name, with a map in front; extents keep their page numbers, so that no tree is touched and no
 //! clone disturbed. Numbered crash argument:
 //! 1. the new blob is made by one create: whole and durable, or absent;
@@ -13,23 +14,44 @@ use format::segment::{FIRST_PAGE, MAP_PAGE_BYTES, Mark, MarkKind, PAGES_MAX, Pag
 use store::Result;
 
 use crate::Data;
+use crate::alloc::PageRun;
+use crate::gc::Bitmap;
 use crate::segments::{Place, SealedSegment, blob_name};
 
 impl Data {
-    /// Rewrites a sealed segment without its dead pages, when they are worth it; `false` when
-    /// not.
-    pub(crate) fn rewrite(&self, segment: u64, dead: &dyn Fn(u32) -> bool) -> Result<bool> {
+    /// Rewrites a sealed segment without its dead pages, when that makes it smaller by so many
+    /// percent; `false` when not.
+    pub(crate) fn rewrite(
+        &self,
+        segment: u64,
+        dead: &dyn Fn(u32) -> bool,
+        percent_min: u32,
+    ) -> Result<bool> {
         let Some(Place::Sealed(old)) = self.segments.get(segment) else { return Ok(false) };
         let blobs = self.segments.blobs();
         let there = self.pages_in(&old)?;
-        let kept = PageMap::new(&|page| there.rank(page).is_some() && !dead(page));
-        let (before, after) = (there.count(), kept.count());
-        let gone = u64::from(before - after) * 100;
-        if before == after
-            || gone < u64::from(before) * u64::from(self.options.rewrite_dead_percent)
-        {
+        let mut bytes = vec![0; MAP_PAGE_BYTES];
+        let mut kept = Bitmap::new();
+        let mut count = 0;
+        for page in (FIRST_PAGE..PAGES_MAX).filter(|&page| there.rank(page).is_some()) {
+            if dead(page) {
+                continue;
+            }
+            let at = bytes.len();
+            bytes.resize(at + CHUNK_BYTES as usize, 0);
+            self.segments.read(segment, page, &mut bytes[at..])?;
+            if bytes[at..].iter().all(|&byte| byte == 0) {
+                bytes.truncate(at);
+            } else {
+                kept.set(PageRun { segment, page, count: 1 });
+                count += 1;
+            }
+        }
+        let gone = there.count() - count;
+        if gone == 0 || u64::from(gone) * 100 < u64::from(there.count()) * u64::from(percent_min) {
             return Ok(false);
         }
+        let map = PageMap::new(&|page| kept.get(page));
         let mut generation = old.generation;
         loop {
             generation += 1;
@@ -38,16 +60,9 @@ impl Data {
                 generation,
                 volume: self.options.volume,
                 segment,
-                pages: after,
+                pages: count,
             };
-            let mut bytes = kept.encode(&mark);
-            bytes.reserve_exact(after as usize * CHUNK_BYTES as usize);
-            debug_assert_eq!(bytes.len(), MAP_PAGE_BYTES);
-            for page in (FIRST_PAGE..PAGES_MAX).filter(|&page| kept.rank(page).is_some()) {
-                let at = bytes.len();
-                bytes.resize(at + CHUNK_BYTES as usize, 0);
-                self.segments.read(segment, page, &mut bytes[at..])?;
-            }
+            bytes[..MAP_PAGE_BYTES].copy_from_slice(&map.encode(&mark));
             if blobs.create(&blob_name(segment, generation), &bytes)? {
                 break;
             }

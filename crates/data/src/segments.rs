@@ -142,21 +142,48 @@ impl SealedSegment {
             return complete(found, buffer.len(), offset, || self.path());
         }
         let map = self.map(blobs)?;
-        // Pages that were kept and are neighbours in the segment are neighbours in the blob.
-        let pages = (buffer.len() as u64).div_ceil(u64::from(PAGE_BYTES)) as u32;
-        let first = map.rank(page);
-        let last = map.rank(page + pages.saturating_sub(1));
-        match (first, last) {
-            (Some(first), Some(last)) if last - first + 1 == pages => {
-                let offset = u64::from(first + 1) * u64::from(PAGE_BYTES);
-                let found = blobs.read_at(&self.name, buffer, offset)?;
-                complete(found, buffer.len(), offset, || self.path())
+        let mut page = page;
+        let mut rest = buffer;
+        while !rest.is_empty() {
+            let (rank, count) = map.run(page, rest.len().div_ceil(PAGE_BYTES as usize) as u32);
+            let bytes = rest.len().min(count as usize * PAGE_BYTES as usize);
+            let (now, later) = rest.split_at_mut(bytes);
+            match rank {
+                // Not kept: it was dead, or all zeros. The checksum tells which.
+                None => now.fill(0),
+                Some(rank) => {
+                    let offset = u64::from(rank + 1) * u64::from(PAGE_BYTES);
+                    let found = blobs.read_at(&self.name, now, offset)?;
+                    complete(found, now.len(), offset, || self.path())?;
+                }
             }
-            _ => {
-                let expected = format!("pages {page} to {}", page + pages - 1);
-                Err(damaged(self.path(), 0, expected, "a map without them".to_owned()))
-            }
+            page += count;
+            rest = later;
         }
+        Ok(())
+    }
+
+    /// Gives the room of pages back; `false` when the store cannot.
+    fn punch(&self, blobs: &dyn Blobs, page: u32, count: u32) -> Result<bool> {
+        let page_bytes = u64::from(PAGE_BYTES);
+        if self.generation == 0 {
+            let (offset, length) = (u64::from(page) * page_bytes, u64::from(count) * page_bytes);
+            return Ok(blobs.punch(&self.name, offset, length)?);
+        }
+        let map = self.map(blobs)?;
+        let (mut page, end) = (page, page + count);
+        while page < end {
+            let (rank, count) = map.run(page, end - page);
+            if let Some(rank) = rank {
+                let (offset, length) =
+                    (u64::from(rank + 1) * page_bytes, u64::from(count) * page_bytes);
+                if !blobs.punch(&self.name, offset, length)? {
+                    return Ok(false);
+                }
+            }
+            page += count;
+        }
+        Ok(true)
     }
 }
 
@@ -280,13 +307,13 @@ impl Segments {
         loop {
             let Some(place) = self.get(segment) else { return Ok(true) };
             let result = match &place {
-                Place::Open(open) => open.file.punch(offset, length),
-                Place::Sealed(sealed) if sealed.generation > 0 => Ok(false),
-                Place::Sealed(sealed) => self.blobs.punch(&sealed.name, offset, length),
+                Place::Open(open) => open.file.punch(offset, length).map_err(Error::from),
+                Place::Sealed(sealed) => sealed.punch(self.blobs(), page, count),
             };
             match result {
-                Err(error) if error.is_not_found() && !self.still(segment, &place) => {}
-                other => return Ok(other?),
+                Err(Error::Device(error))
+                    if error.is_not_found() && !self.still(segment, &place) => {}
+                other => return other,
             }
         }
     }

@@ -74,7 +74,7 @@ impl Data {
             }
         }
         drop(cursor);
-        let freed = self.cut_out(store, file, (reached, u64::MAX), owner, batch)?;
+        let freed = cut_out(store, file, (reached, u64::MAX), owner, batch)?;
         Ok(Truncated { freed, size: reached })
     }
 
@@ -102,7 +102,7 @@ impl Data {
             }
         }
         drop(extents);
-        let freed = self.cut_out(store, file, (from, done_to), owner, batch)?;
+        let freed = cut_out(store, file, (from, done_to), owner, batch)?;
         Ok(Punched { freed, done_to })
     }
 
@@ -118,20 +118,20 @@ impl Data {
         let Punched { freed, done_to } = self.punch(store, file, (0, u64::MAX), owner, batch)?;
         Ok(Released { freed, more: done_to < u64::MAX })
     }
+}
 
-    fn cut_out(
-        &self,
-        store: &dyn Read,
-        file: FileRef,
-        range: (u64, u64),
-        owner: ExtentOwner,
-        batch: &mut Batch,
-    ) -> Result<Freed> {
-        let (from, to) = range;
-        let reach = (from.saturating_sub(CHUNK_REACH), to.saturating_add(CHUNK_REACH));
-        let records = window(store, file, reach.0, reach.1)?;
-        let mut edits = Edits::new(file);
-        edits.cut(&records, from, to, owner);
-        Ok(edits.finish(batch))
-    }
+/// Plans the removal of a range of a file.
+fn cut_out(
+    store: &dyn Read,
+    file: FileRef,
+    range: (u64, u64),
+    owner: ExtentOwner,
+    batch: &mut Batch,
+) -> Result<Freed> {
+    let (from, to) = range;
+    let reach = (from.saturating_sub(CHUNK_REACH), to.saturating_add(CHUNK_REACH));
+    let records = window(store, file, reach.0, reach.1)?;
+    let mut edits = Edits::new(file);
+    edits.cut(&records, from, to, owner);
+    Ok(edits.finish(batch))
 }

@@ -52,7 +52,6 @@ pub struct Lane {
 
 /// One operation of a batch.
 #[derive(Debug, Clone, PartialEq, Eq)]
-#[expect(clippy::large_enum_variant, reason = "lanes are held inline: applying allocates nothing")]
 pub enum Op<'a> {
     /// Sets a key's value.
     Put {
@@ -87,7 +86,7 @@ pub enum Op<'a> {
         /// The key.
         key: &'a [u8],
         /// The changes, at most [`LANES_MAX`].
-        lanes: Lanes,
+        lanes: LaneList<'a>,
     },
     /// Creates an empty tree under a number that was never used.
     CreateTree {
@@ -135,21 +134,72 @@ impl Lanes {
     /// Applies the lanes to a value, growing it with zeros where it is too short.
     pub fn apply(&self, value: &mut Vec<u8>) {
         for lane in self.as_slice() {
-            let start = usize::from(lane.offset);
-            let end = start.saturating_add(8);
-            if value.len() < end {
-                value.resize(end, 0);
-            }
-            if let Some(slot) = value.get_mut(start..end) {
-                let mut bytes = [0; 8];
-                bytes.copy_from_slice(slot);
-                let old = i64::from_le_bytes(bytes);
-                let new = match lane.kind {
-                    MergeKind::Max => old.max(lane.operand),
-                    MergeKind::Add => old.wrapping_add(lane.operand),
-                };
-                slot.copy_from_slice(&new.to_le_bytes());
-            }
+            lane.grow_and_apply(value);
+        }
+    }
+}
+
+impl Lane {
+    /// Bytes of an encoded lane.
+    const BYTES: usize = 11;
+
+    /// First byte behind the lane.
+    pub fn end(&self) -> usize {
+        usize::from(self.offset).saturating_add(8)
+    }
+
+    /// Applies the lane to a value that is long enough; to a shorter one it does nothing.
+    #[inline]
+    pub fn apply(&self, value: &mut [u8]) {
+        if let Some(slot) = value.get_mut(usize::from(self.offset)..self.end()) {
+            let mut bytes = [0; 8];
+            bytes.copy_from_slice(slot);
+            let old = i64::from_le_bytes(bytes);
+            let new = match self.kind {
+                MergeKind::Max => old.max(self.operand),
+                MergeKind::Add => old.wrapping_add(self.operand),
+            };
+            slot.copy_from_slice(&new.to_le_bytes());
+        }
+    }
+
+    fn grow_and_apply(&self, value: &mut Vec<u8>) {
+        if value.len() < self.end() {
+            value.resize(self.end(), 0);
+        }
+        self.apply(value);
+    }
+
+    fn decode(bytes: [u8; Lane::BYTES]) -> Option<Lane> {
+        let [a, b, kind, operand @ ..] = bytes;
+        let kind = match kind {
+            MERGE_MAX => MergeKind::Max,
+            MERGE_ADD => MergeKind::Add,
+            _ => return None,
+        };
+        let offset = u16::from_le_bytes([a, b]);
+        Some(Lane { offset, kind, operand: i64::from_le_bytes(operand) })
+    }
+}
+
+/// The lanes of an encoded merge, checked and left where they are.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct LaneList<'a> {
+    bytes: &'a [u8],
+}
+
+impl<'a> LaneList<'a> {
+    /// The lanes, in order.
+    #[inline]
+    pub fn iter(&self) -> impl Iterator<Item = Lane> + use<'a> {
+        let (chunks, _) = self.bytes.as_chunks::<{ Lane::BYTES }>();
+        chunks.iter().filter_map(|chunk| Lane::decode(*chunk))
+    }
+
+    /// Applies the lanes to a value, growing it with zeros where it is too short.
+    pub fn apply(&self, value: &mut Vec<u8>) {
+        for lane in self.iter() {
+            lane.grow_and_apply(value);
         }
     }
 }
@@ -180,13 +230,12 @@ pub fn delete_range(out: &mut Vec<u8>, tree: u64, from: &[u8], to: &[u8]) {
 }
 
 /// Appends a merge.
-pub fn merge(out: &mut Vec<u8>, tree: u64, key: &[u8], lanes: &Lanes) {
+pub fn merge(out: &mut Vec<u8>, tree: u64, key: &[u8], lanes: &[Lane]) {
     out.put_u8(MERGE);
     out.put_varint(tree);
     out.put_bytes(key);
-    let slice = lanes.as_slice();
-    out.put_varint(u64::try_from(slice.len()).unwrap_or(0));
-    for lane in slice {
+    out.put_varint(u64::try_from(lanes.len()).unwrap_or(0));
+    for lane in lanes {
         out.put_u16(lane.offset);
         out.put_u8(match lane.kind {
             MergeKind::Max => MERGE_MAX,
@@ -232,30 +281,27 @@ impl<'a> Ops<'a> {
         Ops { reader: Reader::new(STRUCTURE, bytes), failed: false }
     }
 
+    #[inline]
     fn key(&mut self) -> Result<&'a [u8], Malformed> {
         let length = self.reader.length(KEY_BYTES_MAX)?;
         self.reader.take(length)
     }
 
-    fn lanes(&mut self) -> Result<Lanes, Malformed> {
+    #[inline]
+    fn lanes(&mut self) -> Result<LaneList<'a>, Malformed> {
         let count = self.reader.length(LANES_MAX)?;
-        let empty = Lane { offset: 0, kind: MergeKind::Add, operand: 0 };
-        let mut lanes = [empty; LANES_MAX];
-        for slot in lanes.iter_mut().take(count) {
-            let offset = self.reader.u16()?;
-            if usize::from(offset) > LANE_OFFSET_MAX {
-                return Err(self.reader.malformed("a lane near the start", offset.to_string()));
+        let bytes = self.reader.take(count.saturating_mul(Lane::BYTES))?;
+        let (chunks, _) = bytes.as_chunks::<{ Lane::BYTES }>();
+        for chunk in chunks {
+            match Lane::decode(*chunk) {
+                Some(lane) if usize::from(lane.offset) <= LANE_OFFSET_MAX => {}
+                lane => return Err(self.reader.malformed("a lane", format!("{lane:?}"))),
             }
-            let kind = match self.reader.u8()? {
-                MERGE_MAX => MergeKind::Max,
-                MERGE_ADD => MergeKind::Add,
-                other => return Err(self.reader.malformed("a merge kind", other.to_string())),
-            };
-            *slot = Lane { offset, kind, operand: self.reader.i64()? };
         }
-        Ok(Lanes { lanes, count })
+        Ok(LaneList { bytes })
     }
 
+    #[inline]
     fn op(&mut self) -> Result<Op<'a>, Malformed> {
         let kind = self.reader.u8()?;
         let tree = self.reader.varint()?;
@@ -287,6 +333,7 @@ impl<'a> Ops<'a> {
 impl<'a> Iterator for Ops<'a> {
     type Item = Result<Op<'a>, Malformed>;
 
+    #[inline]
     fn next(&mut self) -> Option<Self::Item> {
         if self.failed || self.reader.remaining() == 0 {
             return None;

@@ -62,6 +62,7 @@ impl<'a> Reader<'a> {
     }
 
     /// The next `length` bytes.
+    #[inline]
     pub fn take(&mut self, length: usize) -> Result<&'a [u8], Malformed> {
         let end = self.at.checked_add(length);
         match end.and_then(|end| self.bytes.get(self.at..end)) {
@@ -75,38 +76,55 @@ impl<'a> Reader<'a> {
     }
 
     /// The next bytes as an array.
+    #[inline]
     pub fn array<const N: usize>(&mut self) -> Result<[u8; N], Malformed> {
         let slice = self.take(N)?;
         slice.try_into().map_err(|_| self.malformed("an array", "fewer bytes"))
     }
 
     /// One byte.
+    #[inline]
     pub fn u8(&mut self) -> Result<u8, Malformed> {
         self.array::<1>().map(|[byte]| byte)
     }
 
     /// A little-endian number of two bytes.
+    #[inline]
     pub fn u16(&mut self) -> Result<u16, Malformed> {
         self.array().map(u16::from_le_bytes)
     }
 
     /// A little-endian number of four bytes.
+    #[inline]
     pub fn u32(&mut self) -> Result<u32, Malformed> {
         self.array().map(u32::from_le_bytes)
     }
 
     /// A little-endian number of eight bytes.
+    #[inline]
     pub fn u64(&mut self) -> Result<u64, Malformed> {
         self.array().map(u64::from_le_bytes)
     }
 
     /// A little-endian signed number of eight bytes.
+    #[inline]
     pub fn i64(&mut self) -> Result<i64, Malformed> {
         self.array().map(i64::from_le_bytes)
     }
 
     /// A LEB128 number: seven bits a byte, at most ten bytes, no longer than it must be.
+    #[inline]
     pub fn varint(&mut self) -> Result<u64, Malformed> {
+        if let Some(&byte) = self.bytes.get(self.at)
+            && byte < 0x80
+        {
+            self.at = self.at.saturating_add(1);
+            return Ok(u64::from(byte));
+        }
+        self.long_varint()
+    }
+
+    fn long_varint(&mut self) -> Result<u64, Malformed> {
         let mut value = 0_u64;
         let mut shift = 0_u32;
         loop {
@@ -126,6 +144,7 @@ impl<'a> Reader<'a> {
     }
 
     /// A varint as a size, no more than `most`.
+    #[inline]
     pub fn length(&mut self, most: usize) -> Result<usize, Malformed> {
         let value = self.varint()?;
         usize::try_from(value)
@@ -175,7 +194,11 @@ pub trait Writer {
     }
 
     /// LEB128.
+    #[inline]
     fn put_varint(&mut self, mut value: u64) {
+        if let [low @ 0..0x80, 0, 0, 0, 0, 0, 0, 0] = value.to_le_bytes() {
+            return self.put_u8(low);
+        }
         let mut bytes = [0_u8; 10];
         let mut used = 0_usize;
         for slot in &mut bytes {

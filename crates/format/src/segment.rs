@@ -187,6 +187,17 @@ impl PageMap {
         Some(u32::from(*self.ranks.get(at)?).saturating_add(before.count_ones()))
     }
 
+    /// How far on from `page`, up to `most` pages (at least one), pages are all kept or all not,
+    /// and the rank of the first if they are.
+    pub fn run(&self, page: u32, most: u32) -> (Option<u32>, u32) {
+        let first = self.rank(page);
+        let mut count = 1_u32;
+        while count < most && self.rank(page.saturating_add(count)).is_some() == first.is_some() {
+            count = count.saturating_add(1);
+        }
+        (first, count)
+    }
+
     /// How many pages were kept.
     pub fn count(&self) -> u32 {
         self.bits.iter().map(|byte| byte.count_ones()).fold(0, u32::saturating_add)
@@ -251,6 +262,10 @@ mod tests {
         assert_eq!(map.count(), 3);
         assert_eq!((map.rank(1), map.rank(9), map.rank(16_383)), (Some(0), Some(1), Some(2)));
         assert_eq!((map.rank(0), map.rank(2), map.rank(20_000)), (None, None, None));
+        assert_eq!(
+            (map.run(1, 9), map.run(2, 9), map.run(2, 3)),
+            ((Some(0), 1), (None, 7), (None, 3))
+        );
         let page = map.encode(&example());
         assert_eq!(page.len(), MAP_PAGE_BYTES);
         assert_eq!(PageMap::decode(&page), Ok((example(), map)));

@@ -44,7 +44,8 @@ pub enum MountError {
     )]
     AllowOther,
     /// No such directory.
-    #[error("the mount point {} does not exist: create it with `mkdir -p {}`", .0.display(), .0.display())]
+    #[error("the mount point {place} does not exist: create it with `mkdir -p {place}`",
+        place = .0.display())]
     Missing(PathBuf),
     /// The mount point is a file.
     #[error("the mount point {} is not a directory", .0.display())]

@@ -229,7 +229,10 @@ impl Medium {
 
     fn settle_move_in(&mut self, wanted: u64) {
         for directory in self.dirs.values_mut() {
-            let is_it = |change: &NameChange| matches!(change, NameChange::MoveIn { rename, .. } if *rename == wanted);
+            let is_it = |change: &NameChange| match change {
+                NameChange::MoveIn { rename, .. } => *rename == wanted,
+                _ => false,
+            };
             if let Some(at) = directory.pending.iter().position(is_it) {
                 // What came before it in that directory goes with it, to keep their order.
                 let settled: Vec<NameChange> = directory.pending.drain(..=at).collect();

@@ -31,6 +31,7 @@ macro_rules! layouts {
 /// All layouts. A test fails when `format` has one that is not here.
 const STATED: &[Stated] = layouts![
     directory_record::LAYOUT,
+    detached_record::LAYOUT,
     entry_record::LAYOUT,
     extent::LAYOUT,
     inode_record::LAYOUT,
@@ -109,7 +110,8 @@ fn sources(text: &str) -> impl Iterator<Item = &str> {
 }
 
 fn source(line: &str) -> Option<&str> {
-    line.strip_prefix("source: `")?.strip_prefix(SOURCE)?.split(".rs`").next()
+    let named = line.split("source: ").nth(1)?.trim_start_matches('`').strip_prefix(SOURCE)?;
+    named.split(".rs").next()
 }
 
 /// The public modules of `format`.
@@ -144,7 +146,8 @@ fn tables(text: &str) -> Vec<Table<'_>> {
             }
             _ => inside = false,
         }
-        if let (Some(total), Some(table)) = (line.strip_prefix("total: "), tables.last_mut()) {
+        if let (Some(total), Some(table)) = (line.trim().strip_prefix("total: "), tables.last_mut())
+        {
             table.total.get_or_insert(total.trim_end_matches(" bytes").trim_end_matches(" byte"));
         }
     }

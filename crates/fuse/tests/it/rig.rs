@@ -62,6 +62,7 @@ pub(crate) fn mounted_with(options: &str, fs: MemoryFs) -> Option<Rig> {
 }
 
 /// A directory with a place to mount on, where FUSE can be used.
+#[expect(clippy::print_stdout, reason = "a test that did nothing says so")]
 pub(crate) fn places() -> Option<TempDir> {
     if let Some(reason) = std::env::var_os("SKIP_FUSE").filter(|reason| !reason.is_empty()) {
         println!("skipped, for SKIP_FUSE says: {}", reason.to_string_lossy());
@@ -103,19 +104,23 @@ impl OpenDevice {
     pub(crate) fn new() -> OpenDevice {
         let guard = DEVICE.lock();
         let mode = std::fs::metadata("/dev/fuse").unwrap().permissions().mode();
-        let device = OpenDevice { _one_at_a_time: guard, mode };
-        device.set(mode | 0o666);
-        device
+        set_device(mode | 0o666);
+        OpenDevice { _one_at_a_time: guard, mode }
     }
 
-    pub(crate) fn set(&self, mode: u32) {
-        std::fs::set_permissions("/dev/fuse", Permissions::from_mode(mode)).unwrap();
+    /// Closes it again before the end.
+    pub(crate) fn close(&self) {
+        set_device(self.mode & !0o066);
     }
+}
+
+fn set_device(mode: u32) {
+    std::fs::set_permissions("/dev/fuse", Permissions::from_mode(mode)).unwrap();
 }
 
 impl Drop for OpenDevice {
     fn drop(&mut self) {
-        self.set(self.mode);
+        set_device(self.mode);
     }
 }
 

@@ -55,7 +55,7 @@ fn an_ordinary_user_is_told_what_is_missing() {
         let error = refusal("allow_other");
         assert!(matches!(error, MountError::AllowOther), "{error}");
     }
-    device.set(0o600);
+    device.close();
     let error = refusal("");
     assert!(matches!(error, MountError::DeviceClosed), "{error}");
 }

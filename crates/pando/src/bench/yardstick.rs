@@ -7,7 +7,7 @@ use std::ops::Bound;
 use std::time::Duration;
 
 use device::Clock;
-use format::batch::{Lanes, Op, Ops};
+use format::batch::{LaneList, Op, Ops};
 
 use super::tap::{Note, Notes};
 
@@ -24,7 +24,7 @@ enum Step<'a> {
     Get(usize, &'a [u8]),
     Put(usize, &'a [u8], &'a [u8]),
     Delete(usize, &'a [u8]),
-    Merge(usize, &'a [u8], Box<Lanes>),
+    Merge(usize, &'a [u8], LaneList<'a>),
     Scan(usize, &'a [u8], Option<&'a [u8]>),
     DeleteRange(usize, &'a [u8], &'a [u8]),
 }
@@ -75,7 +75,7 @@ impl Yardstick {
             Op::Put { tree, key, value } => steps.push(Step::Put(self.tree(tree), key, value)),
             Op::Delete { tree, key } => steps.push(Step::Delete(self.tree(tree), key)),
             Op::Merge { tree, key, lanes } => {
-                steps.push(Step::Merge(self.tree(tree), key, Box::new(lanes)));
+                steps.push(Step::Merge(self.tree(tree), key, lanes));
             }
             Op::DeleteRange { tree, from, to } => {
                 steps.push(Step::DeleteRange(self.tree(tree), from, to));

@@ -1,0 +1,132 @@
+//! Power cuts before every write, sync, rename and removal of random scripts: what the store kept
+//! durable reads back whole, in every tree, and the volume goes on.
+
+use std::sync::Arc;
+
+use store::{Store, TreeId};
+use testing::run::{Context, for_seeds, rounds};
+use testing::{CrashPolicy, SimEnv};
+
+use crate::model::random_op;
+use crate::support::{Volume, check_records, open_data, pattern, small_options, verify};
+
+/// Opens what a crash left and compares it with the model of the last durable commit.
+fn check_crash(volume: &Volume, cut: &testing::SimDevice, policy: CrashPolicy, seed: u64) {
+    let sim = SimEnv::on(cut.after_crash(policy, seed), seed);
+    let store = Arc::new(volume.store.after_crash());
+    let durable = store.durable();
+    let expected = volume.history.lock().get(&durable.0).cloned().expect("a known commit");
+    let data = open_data(&sim, &volume.options, volume.punches).unwrap();
+    verify(&*store, &data, &expected);
+    check_records(&store);
+    // The volume goes on: new data disturbs nothing, and cleaning finds nothing live dead.
+    store.set_barrier(Arc::<data::Data>::clone(&data));
+    let mut again = Volume {
+        sim,
+        trees: volume.trees.clone(),
+        epoch: volume.epoch + 10,
+        next_tree: volume.next_tree + 100,
+        now: expected,
+        history: crate::support::History::default(),
+        options: volume.options.clone(),
+        punches: volume.punches,
+        store,
+        data,
+    };
+    let trees = again.store.trees();
+    again.trees.retain(|&tree, _| trees.contains(&TreeId(tree)));
+    for tree in trees.iter().filter(|tree| tree.0 >= 32) {
+        let last_clone = again.epoch - 1;
+        again.trees.entry(tree.0).or_insert(crate::support::Subvolume { last_clone });
+    }
+    let Some(&tree) = again.trees.keys().next() else { return };
+    again.write(tree, 2, 1000, &pattern(seed, 9000)).unwrap();
+    again.clean(true).unwrap();
+    again.collect().unwrap();
+    again.verify();
+}
+
+/// Runs a script and cuts the power before each operation of the medium.
+fn enumerate(seed: u64, punches: bool) {
+    let mut random = fastrand::Rng::with_seed(seed);
+    let mut volume = Volume::with(testing::sim_env(seed), small_options(), punches);
+    for _ in 0..20 {
+        random_op(&mut volume, &mut random).unwrap();
+    }
+    for _ in 0..rounds(25, 80) {
+        // The script is run on the medium once; each operation's crash points are visited by a
+        // watcher, which has the volume as it was when the operation began.
+        let shared = Arc::new(Volume {
+            sim: volume.sim.clone(),
+            store: Arc::clone(&volume.store),
+            data: Arc::clone(&volume.data),
+            trees: volume.trees.clone(),
+            epoch: volume.epoch,
+            next_tree: volume.next_tree,
+            now: volume.now.clone(),
+            history: Arc::clone(&volume.history),
+            options: volume.options.clone(),
+            punches,
+        });
+        let mut visits = 0_u64;
+        // Held on to: what the watcher alone holds would be closed while the medium is locked.
+        let _held = Arc::clone(&shared);
+        volume.sim.device.watch(move |medium, op| {
+            visits += 1;
+            for policy in CrashPolicy::ALL {
+                let what = format!("crash of {policy:?} before operation {op}, visit {visits}");
+                let _context = Context::new(what);
+                check_crash(&shared, medium, policy, seed ^ op);
+            }
+        });
+        random_op(&mut volume, &mut random).unwrap();
+        volume.sim.device.unwatch();
+    }
+}
+
+#[test]
+fn a_power_cut_anywhere_leaves_what_was_durable() {
+    for_seeds("crash", 12, 400, |seed| enumerate(seed, true));
+}
+
+#[test]
+fn a_power_cut_anywhere_leaves_what_was_durable_without_punching() {
+    for_seeds("crash without punching", 6, 200, |seed| enumerate(seed, false));
+}
+
+#[test]
+fn a_power_cut_while_many_segments_are_sealed_loses_nothing() {
+    for_seeds("sealing", 2, 20, |seed| {
+        let mut volume = Volume::new(seed);
+        for ino in 1..6 {
+            volume.write(32, ino, 0, &pattern(ino, 200_000)).unwrap();
+        }
+        volume.sync().unwrap();
+        let shared = Arc::new(Volume {
+            sim: volume.sim.clone(),
+            store: Arc::clone(&volume.store),
+            data: Arc::clone(&volume.data),
+            trees: volume.trees.clone(),
+            epoch: volume.epoch,
+            next_tree: volume.next_tree,
+            now: volume.now.clone(),
+            history: Arc::clone(&volume.history),
+            options: volume.options.clone(),
+            punches: true,
+        });
+        volume.sim.device.watch(move |medium, op| {
+            for policy in CrashPolicy::ALL {
+                let _context = Context::new(format!("crash of {policy:?} before operation {op}"));
+                check_crash(&shared, medium, policy, seed ^ op);
+            }
+        });
+        for ino in 1..4 {
+            volume.release(32, ino).unwrap();
+        }
+        volume.sync().unwrap();
+        volume.clean(true).unwrap();
+        volume.sim.device.unwatch();
+        volume.verify();
+        assert!(volume.data.stats().sealed_segments > 0);
+    });
+}

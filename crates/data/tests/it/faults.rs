@@ -1,0 +1,98 @@
+//! A full medium, failing writes and failing syncs.
+
+use store::{Error, Store};
+use testing::run::{Context, for_seeds};
+use testing::{Fault, FaultOn, Op};
+
+use crate::model::random_op;
+use crate::support::{Volume, pattern};
+
+#[test]
+fn a_full_medium_at_any_write_leaves_everything_readable() {
+    for_seeds("no space", 4, 40, |seed| {
+        for after in 0..40 {
+            let _context = Context::new(format!("no room from change {after} on"));
+            let mut volume = Volume::new(seed);
+            let mut random = fastrand::Rng::with_seed(seed);
+            for _ in 0..20 {
+                random_op(&mut volume, &mut random).unwrap();
+            }
+            let fault = Fault::no_space(FaultOn::Only(Op::Write), after).below("data/").forever();
+            volume.sim.device.inject(fault);
+            for _ in 0..30 {
+                match random_op(&mut volume, &mut random) {
+                    Ok(()) => {}
+                    Err(error) => assert!(error.is_no_space(), "{error}"),
+                }
+            }
+            volume.verify();
+            volume.sim.device.clear_faults();
+            for _ in 0..10 {
+                random_op(&mut volume, &mut random).unwrap();
+            }
+            volume.verify();
+        }
+    });
+}
+
+#[test]
+fn one_failed_write_hurts_only_its_caller() {
+    for after in 0..10 {
+        let mut volume = Volume::new(after);
+        volume.sim.device.inject(Fault::io(FaultOn::Only(Op::Write), after));
+        let mut failed = 0;
+        for step in 0..12 {
+            match volume.write(32, step, 0, &pattern(step, 40_000)) {
+                Ok(()) => {}
+                Err(Error::Device(_)) => failed += 1,
+                Err(other) => panic!("{other}"),
+            }
+        }
+        assert_eq!(failed, 1);
+        volume.verify();
+        volume.sync().unwrap();
+        volume.reopen().unwrap();
+        volume.verify();
+    }
+}
+
+#[test]
+fn after_a_failed_sync_nothing_is_written_until_the_volume_is_opened_again() {
+    let mut volume = Volume::new(1);
+    volume.write(32, 1, 0, &pattern(1, 40_000)).unwrap();
+    volume.sync().unwrap();
+    let durable = volume.now.clone();
+    volume.write(32, 2, 0, &pattern(2, 40_000)).unwrap();
+    volume.sim.device.inject(Fault::io(FaultOn::Only(Op::Sync), 0));
+    assert!(volume.sync().is_err());
+    assert!(volume.sync().is_err(), "a second sync does not pretend");
+    let error = volume.write(32, 3, 0, &pattern(3, 10)).unwrap_err();
+    assert!(matches!(error, Error::ReadOnly(_)), "{error}");
+    assert!(volume.data.clean_step(&*volume.store).is_err());
+    volume.verify();
+    let sim =
+        testing::SimEnv::on(volume.sim.device.after_crash(testing::CrashPolicy::Random, 1), 1);
+    let data = crate::support::open_data(&sim, &volume.options, true).unwrap();
+    crate::support::verify(&volume.store.after_crash(), &data, &durable);
+}
+
+#[test]
+fn what_a_refused_commit_wrote_is_given_back() {
+    let mut volume = Volume::new(1);
+    volume.write(32, 1, 0, &pattern(1, 100_000)).unwrap();
+    volume.clean(true).unwrap();
+    let before = volume.data.disk_bytes().unwrap();
+    volume.store.set_full(true);
+    for _ in 0..20 {
+        assert!(volume.write(32, 1, 0, &pattern(2, 100_000)).unwrap_err().is_no_space());
+    }
+    volume.verify();
+    volume.store.set_full(false);
+    volume.clean(true).unwrap();
+    let after = volume.data.disk_bytes().unwrap();
+    assert!(after <= before + 20 * 4096, "{before} bytes grew to {after}");
+    volume.verify();
+    volume.write(32, 1, 0, &pattern(3, 100_000)).unwrap();
+    volume.verify();
+    assert!(volume.store.durable() <= volume.store.last_commit());
+}

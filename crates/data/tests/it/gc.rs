@@ -1,0 +1,112 @@
+//! Collections: what clones shared is found, what is live or in flight stays.
+
+use std::sync::Arc;
+
+use data::FileRef;
+use store::{Batch, Store, TreeId};
+
+use crate::support::{Volume, check_records, pattern, small_options};
+
+fn volume(punches: bool) -> Volume {
+    Volume::with(testing::sim_env(1), small_options(), punches)
+}
+
+#[test]
+fn what_a_dropped_clone_held_comes_back() {
+    for punches in [true, false] {
+        let mut volume = volume(punches);
+        for ino in 1..6 {
+            volume.write(32, ino, 0, &pattern(ino, 200_000)).unwrap();
+        }
+        let clone = volume.clone_tree(32).unwrap();
+        for ino in 1..5 {
+            volume.write(32, ino, 20_000, &pattern(ino + 10, 150_000)).unwrap();
+        }
+        volume.release(32, 5).unwrap();
+        volume.clean(true).unwrap();
+        volume.verify();
+        let held = volume.data.disk_bytes().unwrap();
+        volume.drop_tree(clone).unwrap();
+        volume.clean(true).unwrap();
+        let (report, swept) = volume.collect().unwrap();
+        assert!(report.dead_bytes > 500_000, "{report:?}");
+        assert!(swept.freed_bytes > 500_000, "{swept:?}");
+        assert_eq!(swept.rewritten > 0, !punches);
+        assert!(volume.data.disk_bytes().unwrap() + swept.freed_bytes <= held + 8192);
+        assert!(check_records(&volume.store), "counts are exact after a collection");
+        volume.verify();
+        volume.reopen().unwrap();
+        volume.verify();
+        let (_, swept) = volume.collect().unwrap();
+        assert_eq!((swept.deleted, swept.rewritten), (0, 0), "nothing is left: {swept:?}");
+        volume.verify();
+    }
+}
+
+#[test]
+fn marking_alone_deletes_nothing() {
+    let mut volume = volume(true);
+    volume.write(32, 1, 0, &pattern(1, 200_000)).unwrap();
+    let clone = volume.clone_tree(32).unwrap();
+    volume.release(32, 1).unwrap();
+    volume.drop_tree(clone).unwrap();
+    volume.sync().unwrap();
+    let before = volume.sim.device.used_bytes();
+    let horizon = volume.data.horizon();
+    let pinned = volume.store.pin().unwrap();
+    let marked = volume.data.mark(horizon, &*pinned, &mut [TreeId(32)].into_iter()).unwrap();
+    assert_eq!(marked.report().live_bytes, 0);
+    assert!(marked.report().dead_bytes > 190_000);
+    assert_eq!(volume.sim.device.used_bytes(), before);
+}
+
+#[test]
+fn what_is_in_flight_or_younger_than_the_mark_is_kept() {
+    for punches in [true, false] {
+        let mut volume = volume(punches);
+        volume.write(32, 1, 0, &pattern(1, 300_000)).unwrap();
+        let file = FileRef { tree: TreeId(32), ino: 2 };
+        let owner = volume.owner(32);
+        let mut batch = Batch::new();
+        let bytes = pattern(2, 150_000);
+        let planned =
+            volume.data.write(&*volume.store, file, 0, &bytes, owner, &mut batch).unwrap();
+        let horizon = volume.data.horizon();
+        let pinned = volume.store.pin().unwrap();
+        volume.release(32, 1).unwrap();
+        volume.write(32, 3, 0, &pattern(3, 300_000)).unwrap();
+        let marked = volume.data.mark(horizon, &*pinned, &mut [TreeId(32)].into_iter()).unwrap();
+        volume.data.sweep(&*volume.store, &marked).unwrap();
+        volume.clean(true).unwrap();
+        let mut next = volume.now.clone();
+        next.insert((32, 2), Arc::new(bytes));
+        batch.put(TreeId(32), &crate::support::size_key(2), &150_000_u64.to_le_bytes());
+        volume.commit(&batch, planned, next).unwrap();
+        volume.clean(true).unwrap();
+        volume.collect().unwrap();
+        volume.verify();
+        assert!(check_records(&volume.store));
+    }
+}
+
+#[test]
+fn a_rewritten_segment_is_rewritten_again_and_old_generations_go() {
+    let options = data::Options { rewrite_dead_percent: 1, ..small_options() };
+    let mut volume = Volume::with(testing::sim_env(1), options, false);
+    for ino in 1..7 {
+        volume.write(32, ino, 0, &pattern(ino, 40_000)).unwrap();
+    }
+    volume.write(32, 9, 0, &pattern(9, 300_000)).unwrap();
+    for ino in [1, 3, 5] {
+        volume.release(32, ino).unwrap();
+        volume.clean(true).unwrap();
+        volume.collect().unwrap();
+        volume.verify();
+    }
+    let names: Vec<String> = volume.sim.device.files().into_iter().map(|(path, _)| path).collect();
+    assert!(names.iter().any(|name| name.ends_with(".seg.3")), "{names:?}");
+    let first = names.iter().filter(|name| name.contains("/0000000000000000.seg")).count();
+    assert_eq!(first, 1, "{names:?}");
+    volume.reopen().unwrap();
+    volume.verify();
+}

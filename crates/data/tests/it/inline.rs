@@ -1,0 +1,107 @@
+//! Small bytes in records, and how they move to segments.
+
+use data::FileRef;
+use store::TreeId;
+use testing::Op;
+
+use crate::support::{Volume, check_records, pattern};
+
+fn inline_bytes(volume: &Volume, ino: u64) -> u64 {
+    let file = FileRef { tree: TreeId(32), ino };
+    let mut cursor = volume.data.extents(&*volume.store, file, 0).unwrap();
+    let mut total = 0;
+    while let Some(extent) = cursor.next().unwrap() {
+        total += if extent.inline { extent.length } else { 0 };
+    }
+    total
+}
+
+fn hot(volume: &Volume, ino: u64) -> FileRef {
+    let file = FileRef { tree: TreeId(32), ino };
+    volume.data.note_fsync(file);
+    file
+}
+
+#[test]
+fn small_writes_between_fsyncs_touch_no_segment() {
+    let mut volume = Volume::new(1);
+    volume.write(32, 1, 0, &pattern(1, 200_000)).unwrap();
+    volume.sync().unwrap();
+    let before = volume.sim.device.counts();
+    let mut random = fastrand::Rng::with_seed(1);
+    for step in 0..50 {
+        hot(&volume, 1);
+        let at = random.u64(0..190_000);
+        volume.write(32, 1, at, &pattern(step, random.usize(1..4096))).unwrap();
+        volume.sync().unwrap();
+    }
+    let after = volume.sim.device.counts();
+    assert_eq!(after.of(Op::Write), before.of(Op::Write));
+    assert_eq!(after.of(Op::Sync), before.of(Op::Sync));
+    volume.verify();
+    assert!(inline_bytes(&volume, 1) > 50_000);
+    volume.settle(32, 1).unwrap();
+    assert_eq!(inline_bytes(&volume, 1), 0);
+    volume.verify();
+    assert!(check_records(&volume.store));
+}
+
+#[test]
+fn a_log_that_is_fsynced_line_by_line_moves_to_segments_in_pieces() {
+    let mut volume = Volume::new(2);
+    let mut at = 0;
+    for step in 0..4000 {
+        hot(&volume, 1);
+        let line = pattern(step, 60 + step as usize % 80);
+        volume.write(32, 1, at, &line).unwrap();
+        at += line.len() as u64;
+        assert!(inline_bytes(&volume, 1) <= 68 << 10);
+    }
+    volume.verify();
+    // Once nobody fsyncs, large writes take the rest along.
+    volume.data.forget(FileRef { tree: TreeId(32), ino: 1 });
+    volume.write(32, 1, at, &pattern(1, 100_000)).unwrap();
+    assert_eq!(inline_bytes(&volume, 1), 0);
+    volume.verify();
+    assert!(check_records(&volume.store));
+}
+
+#[test]
+fn tiny_appends_without_fsync_stay_in_few_records() {
+    let mut volume = Volume::new(3);
+    for step in 0..1000_u64 {
+        for ino in 1..3 {
+            volume.write(32, ino, step * 100, &pattern(step + ino, 100)).unwrap();
+        }
+    }
+    volume.verify();
+    for ino in 1..3 {
+        let file = FileRef { tree: TreeId(32), ino };
+        let mut cursor = volume.data.extents(&*volume.store, file, 0).unwrap();
+        let mut count = 0;
+        while cursor.next().unwrap().is_some() {
+            count += 1;
+        }
+        assert!(count < 40, "{count} extents");
+    }
+}
+
+#[test]
+fn inline_bytes_of_a_file_are_bounded_however_often_it_is_fsynced() {
+    let mut volume = Volume::with(testing::sim_env(4), data::Options::default(), true);
+    let mut due = 0;
+    for step in 0..1200_u64 {
+        let file = hot(&volume, 1);
+        // Every second page, so that none joins another.
+        volume.write(32, 1, step % 600 * 8192, &pattern(step, 4096)).unwrap();
+        if volume.data.settle_due() == Some(file) {
+            due += 1;
+        }
+    }
+    assert!(due > 0);
+    assert!(inline_bytes(&volume, 1) <= 1 << 20);
+    volume.settle(32, 1).unwrap();
+    assert_eq!(volume.data.settle_due(), None);
+    assert_eq!(inline_bytes(&volume, 1), 0);
+    volume.verify();
+}

@@ -1,0 +1,14 @@
+//! Tests of file contents against a model, under crashes, faults and damage.
+#![expect(clippy::unwrap_used, reason = "a test that cannot go on stops")]
+
+mod crash;
+mod damage;
+mod faults;
+mod files;
+mod gc;
+mod inline;
+mod model;
+mod recover;
+mod space;
+mod support;
+mod threads;

@@ -1,0 +1,101 @@
+//! Opening: what is found goes on where it stopped.
+
+use crate::support::{Volume, pattern};
+
+fn names(volume: &Volume) -> Vec<String> {
+    volume.sim.device.files().into_iter().map(|(path, _)| path).collect()
+}
+
+#[test]
+fn opening_again_and_again_goes_on_in_the_same_segment() {
+    let mut volume = Volume::new(1);
+    for step in 0..10 {
+        volume.write(32, step, 0, &pattern(step, 5000)).unwrap();
+        volume.reopen().unwrap();
+    }
+    volume.verify();
+    assert_eq!(names(&volume), ["data/open/0000000000000000.seg"]);
+}
+
+#[test]
+fn opening_reads_no_data_and_changes_nothing() {
+    let mut volume = Volume::new(2);
+    for ino in 1..20 {
+        volume.write(32, ino, 0, &pattern(ino, 100_000)).unwrap();
+    }
+    volume.clean(true).unwrap();
+    volume.sync().unwrap();
+    let before = volume.sim.device.counts();
+    volume.reopen().unwrap();
+    let after = volume.sim.device.counts();
+    assert!(after.read_bytes - before.read_bytes < 100, "one header is read");
+    assert_eq!(after.written_bytes, before.written_bytes);
+}
+
+#[test]
+fn a_number_is_never_used_again() {
+    let mut volume = Volume::new(3);
+    let mut seen = std::collections::BTreeSet::new();
+    for round in 0..6 {
+        for ino in 1..4 {
+            volume.write(32, ino, 0, &pattern(ino, 250_000)).unwrap();
+        }
+        for ino in 1..4 {
+            volume.release(32, ino).unwrap();
+        }
+        volume.clean(true).unwrap();
+        volume.collect().unwrap();
+        let greatest = names(&volume).into_iter().map(|name| name[10..].to_owned()).max();
+        let greatest = greatest.expect("the greatest number is always there");
+        assert!(seen.insert(greatest.clone()), "{greatest} again in round {round}");
+        assert!(volume.data.stats().sealed_segments <= 1);
+        volume.reopen().unwrap();
+    }
+}
+
+#[test]
+fn a_file_that_was_sealed_and_not_removed_is_removed() {
+    let mut volume = Volume::new(4);
+    for ino in 1..4 {
+        volume.write(32, ino, 0, &pattern(ino, 200_000)).unwrap();
+    }
+    volume.clean(true).unwrap();
+    let sealed = volume.sim.device.read_file("data/sealed/0000000000000000.seg");
+    let device = volume.sim.env().device;
+    let left = device.create("data/open/0000000000000000.seg").unwrap();
+    left.write_at(&sealed[..sealed.len() / 2], 0).unwrap();
+    volume.reopen().unwrap();
+    volume.verify();
+    assert!(!names(&volume).contains(&"data/open/0000000000000000.seg".to_owned()));
+}
+
+#[test]
+fn dead_segments_of_an_earlier_run_are_found() {
+    let mut volume = Volume::new(5);
+    for ino in 1..6 {
+        volume.write(32, ino, 0, &pattern(ino, 250_000)).unwrap();
+    }
+    volume.clean(true).unwrap();
+    for ino in 1..6 {
+        volume.release(32, ino).unwrap();
+    }
+    // What was freed is forgotten with the process; the counts are not.
+    volume.reopen().unwrap();
+    volume.clean(true).unwrap();
+    let stats = volume.data.stats();
+    assert!(stats.sealed_segments <= 1, "{stats:?}");
+    let kept = volume.store.dump(store::TreeId(format::key::VOLUME_TREE)).unwrap();
+    assert!(kept.len() <= 2, "counts of deleted segments are deleted");
+}
+
+#[test]
+fn files_that_are_not_segments_are_left_alone() {
+    let mut volume = Volume::new(6);
+    let device = volume.sim.env().device;
+    device.create("data/open/notes").unwrap();
+    device.create("data/sealed/0000000000000abc.seg.0").unwrap();
+    volume.reopen().unwrap();
+    volume.write(32, 1, 0, &pattern(1, 10_000)).unwrap();
+    volume.verify();
+    assert!(names(&volume).contains(&"data/open/notes".to_owned()));
+}
