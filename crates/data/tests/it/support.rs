@@ -146,7 +146,7 @@ impl Volume {
         next: Contents,
     ) -> store::Result<()> {
         // Known before the commit returns, as a crash may come in between.
-        let lsn = Lsn(self.store.last_commit().0.0 + 1);
+        let lsn = Lsn(self.store.last_commit().0.0 + u64::from(!batch.is_empty()));
         self.history.lock().insert(lsn, next.clone());
         match self.store.commit(batch) {
             Ok(token) => {
@@ -156,7 +156,6 @@ impl Volume {
                 Ok(())
             }
             Err(error) => {
-                self.history.lock().remove(&lsn);
                 self.data.abandon(freed);
                 Err(error)
             }
