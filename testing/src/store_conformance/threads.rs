@@ -1,6 +1,7 @@
 //! Several threads at once. Threads run freely here: what is checked holds in every order.
 
 use std::collections::BTreeMap;
+use std::sync::Barrier;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
 
@@ -264,53 +265,49 @@ pub fn acknowledged_commits_of_many_threads_survive<E: EngineUnderTest>() {
     }
 }
 
-/// Of commits to the same key the one with the greatest number is what is read, also after the
-/// log was replayed.
+/// Of commits to the same keys the one with the greatest number is what is read, of all of them,
+/// also after the log was replayed.
 pub fn conflicting_commits_are_applied_in_the_order_of_the_log<E: EngineUnderTest>() {
     const THREADS: u64 = 4;
-    const KEYS: u8 = 3;
+    // Many, so that applying takes a while and threads meet in the middle of it.
+    const KEYS: u8 = 100;
     let (sim, store) = fresh::<E>(1);
     commit(&*store, |batch| batch.create_tree(TREE));
-    let commits = rounds(300, 5000);
-    let newest: BTreeMap<u8, (u64, Vec<u8>)> = thread::scope(|scope| {
-        let store = &store;
-        let writers: Vec<_> = (0..THREADS)
-            .map(|writer| {
-                scope.spawn(move || {
-                    let mut random = fastrand::Rng::with_seed(writer);
-                    let mut newest = BTreeMap::new();
-                    for count in 0..commits {
-                        let key = random.u8(0..KEYS);
-                        let mut value = (writer << 32 | count).to_le_bytes().to_vec();
-                        value.resize(random.usize(8..200), 1);
+    for round in 0..rounds(60, 1000) {
+        let together = Barrier::new(THREADS as usize);
+        let newest: (u64, Vec<u8>) = thread::scope(|scope| {
+            let (store, together) = (&store, &together);
+            let writers: Vec<_> = (0..THREADS)
+                .map(|writer| {
+                    scope.spawn(move || {
+                        let value = (writer << 32 | round).to_le_bytes().to_vec();
                         let mut batch = Batch::new();
-                        batch.put(TREE, &[key], &value);
+                        for key in 0..KEYS {
+                            // In another order each.
+                            let key = key.wrapping_mul(2 * writer as u8 + 1) % KEYS;
+                            batch.put(TREE, &[key], &value);
+                        }
+                        for key in 0..KEYS {
+                            batch.put(TREE, &[key], &value);
+                        }
+                        together.wait();
                         let token = store.commit(&batch).expect("the batch is valid");
-                        newest.insert(key, (token.0.0, value));
-                    }
-                    newest
+                        (token.0.0, value)
+                    })
                 })
-            })
-            .collect();
-        let mut all: BTreeMap<u8, (u64, Vec<u8>)> = BTreeMap::new();
-        for writer in writers {
-            for (key, found) in writer.join().expect("a writer ends") {
-                let slot = all.entry(key).or_default();
-                if slot.0 < found.0 {
-                    *slot = found;
-                }
-            }
+                .collect();
+            let ended = writers.into_iter().map(|writer| writer.join().expect("a writer ends"));
+            ended.max().expect("invariant: there are writers")
+        });
+        for key in 0..KEYS {
+            let found = store.get(TREE, &[key]).expect("read");
+            assert_eq!(found.as_ref(), Some(&newest.1), "key {key}: commit {}", newest.0);
         }
-        all
-    });
-    let check = |store: &dyn Store| {
-        for (key, (number, value)) in &newest {
-            let found = store.get(TREE, &[*key]).expect("read");
-            assert_eq!(found.as_ref(), Some(value), "key {key} was last put by commit {number}");
-        }
-    };
-    check(&*store);
+    }
+    let before: Vec<_> = (0..KEYS).map(|key| store.get(TREE, &[key]).expect("read")).collect();
     store.sync(store.last_commit()).expect("sync");
     drop(store);
-    check(&*super::reopen::open::<E>(&sim, Durability::Async));
+    let store = super::reopen::open::<E>(&sim, Durability::Async);
+    let after: Vec<_> = (0..KEYS).map(|key| store.get(TREE, &[key]).expect("read")).collect();
+    assert_eq!(before, after);
 }

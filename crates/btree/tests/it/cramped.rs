@@ -37,6 +37,7 @@ testing::store_conformance_volatile!(Cramped);
 testing::store_conformance_tests!(Cramped:
     random_operations_survive_reopening,
     a_large_tree_grows_and_shrinks,
+    acknowledged_commits_of_many_threads_survive,
     nothing_leaks_over_crashes,
     power_may_be_cut_at_every_operation,
     a_failed_read_is_an_error_and_no_more,
