@@ -5,10 +5,12 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use btree::BtreeStore;
+use format::volume::VolumeHeader;
 use fs::OpenOptions;
 use parking_lot::Mutex;
 use store::Durability;
-use testing::{CrashPolicy, Fault, FaultOn, SimDevice};
+use testing::{CrashPolicy, Fault, FaultOn, SimDevice, SimEnv};
 
 use crate::script::{Script, States, Step, check_state, options, scale};
 use crate::subject::{Base, FsSubject};
@@ -33,6 +35,21 @@ fn check_medium(medium: &SimDevice, how: &How, states: &States, place: &str) {
     let only = States { dumps: vec![Arc::clone(&states.dumps[at])], ..States::default() };
     check_state(&mut subject, &only, &format!("{place}, after background work"));
     subject.fs().close().unwrap_or_else(|error| panic!("{place}: close: {error}"));
+    drop(subject);
+    if let Base::Engine = how.base {
+        check_store(medium, place);
+    }
+}
+
+/// Walks the closed volume's store: every node, every reference count.
+fn check_store(medium: &SimDevice, place: &str) {
+    let header = VolumeHeader::decode(&medium.read_file(format::volume::FILE));
+    let header = header.unwrap_or_else(|error| panic!("{place}: {error}"));
+    let options = btree::Options { volume: header.volume_id, ..btree::Options::default() };
+    let store = BtreeStore::open(&SimEnv::on(medium.clone(), 1).env(), &options);
+    let store = store.unwrap_or_else(|error| panic!("{place}: the store: {error}"));
+    let report = btree::check(&store).unwrap_or_else(|error| panic!("{place}: check: {error}"));
+    assert!(report.is_clean(), "{place}: {report:?}");
 }
 
 fn check_crash(medium: &SimDevice, op: u64, how: &How, states: &Mutex<States>) {
