@@ -7,9 +7,12 @@ source_dir=$(realpath "${1:-/usr/share}")
 cargo=${CARGO:-cargo}
 [ -d "$source_dir" ] || { echo "demo: $source_dir is not a directory" >&2; exit 2; }
 
-echo "== building target/release/pando"
-$cargo build --release --package pando --quiet
-pando=$PWD/target/release/pando
+pando=${PANDO:-}
+if [ -z "$pando" ]; then
+  echo "== building target/release/pando"
+  $cargo build --release --package pando --quiet
+  pando=$PWD/target/release/pando
+fi
 
 work=$(mktemp -d "${TMPDIR:-/var/tmp}/pando-demo.XXXXXX")
 chmod 755 "$work"
