@@ -4,6 +4,7 @@
 
 mod catch_up;
 mod directory;
+mod due;
 mod extract;
 mod prune;
 mod reach;

@@ -2,7 +2,7 @@
 //! of its directory. Once that costs more than the directory is large, what is reachable is
 //! extracted into a tree of its own, and the shared one is dropped.
 //!
-//! 1. Pick (see `due`): the tree that it was taken from has changed by more records than the
+//! 1. Pick (`due`): the tree that it was taken from has changed by more records than the
 //!    directory has, or is gone.
 //! 2. Begin: one commit creates the new tree (a clone of a pruned sibling's, where there is one,
 //!    so that snapshots of one directory go on sharing), and for a writable subvolume clones the
@@ -13,18 +13,17 @@
 //!    the gate held.
 //! 5. Swap: one commit puts the new tree into the subvolume's record, and detaches the old one.
 
-use std::collections::BTreeMap;
-
 use format::detached_record::DetachedRecord;
 use format::key;
 use format::subvolume_record::SubvolumeRecord;
 use inode::SubvolId;
-use store::{Store, TreeId};
+use store::TreeId;
 
 use super::catch_up::{Outcome, Trees, catch_up};
+use super::due::{Watch, differing};
 use super::extract::{Extraction, Start};
 use super::step::Work;
-use crate::error::{from_store, malformed};
+use crate::error::malformed;
 use crate::subvol::{VOLUME, read_record};
 use crate::subvolumes::{self, Member};
 use crate::txn::Txn;
@@ -41,18 +40,7 @@ const ROUNDS_MAX: usize = 64;
 #[derive(Default)]
 pub(crate) struct Pruner {
     job: Option<Job>,
-    /// What was found of a subvolume: how far it was compared, and the commit of that time.
-    measured: BTreeMap<u64, Measured>,
-    /// The last commit at which nothing was found to prune.
-    idle_since: Option<u64>,
-}
-
-#[derive(Debug, Clone, Copy)]
-struct Measured {
-    /// Records that were compared.
-    records: usize,
-    /// The commit at which to compare again.
-    again_at: u64,
+    watch: Watch,
 }
 
 /// One subvolume that is being pruned.
@@ -84,14 +72,7 @@ impl Pruner {
 /// One step of pruning; returns how much was done.
 pub(super) fn step(fs: &Fs, work: &mut Work, budget: usize) -> FsResult<u64> {
     if work.pruner.job.is_none() {
-        let now = fs.store.last_commit().0.0;
-        if work.pruner.idle_since == Some(now) {
-            return Ok(0);
-        }
-        let Some(subvol) = pick(fs, &mut work.pruner)? else {
-            work.pruner.idle_since = Some(fs.store.last_commit().0.0);
-            return Ok(0);
-        };
+        let Some(subvol) = work.pruner.watch.pick(fs)? else { return Ok(0) };
         work.pruner.job = begin(fs, subvol)?;
         return Ok(1);
     }
@@ -129,104 +110,6 @@ fn advance(fs: &Fs, work: &mut Work, job: &mut Job, budget: usize) -> FsResult<b
     let mut ledger = fs.admin.lock();
     swap(fs, work, &mut ledger, job)?;
     Ok(false)
-}
-
-/// A subvolume that is due.
-fn pick(fs: &Fs, pruner: &mut Pruner) -> FsResult<Option<SubvolId>> {
-    let now = fs.store.last_commit().0.0;
-    let worth = fs.options.prune_records.max(2);
-    let mut candidates = Vec::new();
-    let mut live = BTreeMap::new();
-    let mut holders: BTreeMap<u64, Vec<u64>> = BTreeMap::new();
-    fs.visit_volume(&key::SUBVOLUMES_PREFIX, &mut |key, value| {
-        let malformed = |error| malformed(VOLUME, &error);
-        let id = key::parse_number(key).map_err(malformed)?;
-        let record = SubvolumeRecord::decode(value).map_err(malformed)?;
-        if record.detached {
-            return Ok(());
-        }
-        live.insert(id, record.tree);
-        if !record.pruned {
-            holders.entry(record.source.0).or_default().push(id);
-            candidates.push((id, record));
-        }
-        Ok(())
-    })?;
-    pruner.measured.retain(|id, _| live.contains_key(id));
-    for (id, record) in candidates {
-        let measured = pruner.measured.get(&id).copied();
-        if measured.is_some_and(|measured| now < measured.again_at) {
-            continue;
-        }
-        // Whoever else shares the tree keeps what is outside alive: the one taken before, and
-        // the next one or else the source itself.
-        let siblings = &holders[&record.source.0];
-        let at = siblings.iter().position(|&other| other == id).unwrap_or_default();
-        let before = at.checked_sub(1).and_then(|at| siblings.get(at));
-        let after = siblings.get(at + 1).copied().unwrap_or(record.source.0);
-        let neighbours = [before.copied(), Some(after)];
-        let neighbours = neighbours.into_iter().flatten().filter_map(|id| live.get(&id).copied());
-        let limit = measured.map_or(worth, |measured| measured.records * 2);
-        let mut diverged = limit;
-        for tree in neighbours {
-            let seen = differing(&*fs.store, TreeId(tree), TreeId(record.tree), limit)?;
-            diverged = diverged.min(seen);
-        }
-        if diverged >= limit && reachable(fs, &record, limit)? < limit {
-            return Ok(Some(SubvolId(id)));
-        }
-        let records = if diverged >= limit { limit } else { limit / 2 };
-        let again_at = now + (limit - diverged.min(limit)).max(limit / 2) as u64 / 4;
-        pruner.measured.insert(id, Measured { records: records.max(worth / 2), again_at });
-    }
-    Ok(None)
-}
-
-/// How many records differ between two trees, up to a limit.
-fn differing(store: &dyn Store, one: TreeId, two: TreeId, limit: usize) -> FsResult<usize> {
-    let mut cursor = match store.diff(one, two) {
-        Err(store::Error::NoTree(_)) => return Ok(limit),
-        cursor => cursor.map_err(from_store)?,
-    };
-    let mut count = 0;
-    while count < limit && cursor.next().map_err(from_store)?.is_some() {
-        count += 1;
-    }
-    Ok(count)
-}
-
-/// How many records are reachable in a subvolume, up to a limit.
-fn reachable(fs: &Fs, record: &SubvolumeRecord, limit: usize) -> FsResult<usize> {
-    use format::entry_record::{EntryRecord, Target};
-    let tree = TreeId(record.tree);
-    let mut left = vec![record.root];
-    let mut count = 0;
-    while let Some(directory) = left.pop() {
-        let range = store::KeyRange::prefix(&key::directory_prefix(directory));
-        let mut cursor = fs.store.scan(tree, range).map_err(from_store)?;
-        while let Some(item) = cursor.next().map_err(from_store)? {
-            count += 1;
-            if count >= limit {
-                return Ok(count);
-            }
-            let malformed = |error| malformed(tree, &error);
-            match key::parse(item.key).map_err(malformed)? {
-                key::Parsed::Entry { cookie: 1.., part: key::Part::Attributes, .. } => {
-                    let entry = EntryRecord::decode(item.value).map_err(malformed)?;
-                    match entry.target {
-                        Target::Directory => left.push(entry.ino),
-                        // Extents count by what they hold, about.
-                        Target::Embedded(inode) => {
-                            count += (inode.allocated >> 17) as usize;
-                        }
-                        _ => {}
-                    }
-                }
-                _ => {}
-            }
-        }
-    }
-    Ok(count)
 }
 
 /// Begins to prune a subvolume; `None` when it cannot be now.

@@ -11,3 +11,4 @@ mod random;
 mod script;
 mod subject;
 mod support;
+mod versions;

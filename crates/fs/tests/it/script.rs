@@ -157,6 +157,7 @@ pub(crate) fn options(durability: Durability) -> OpenOptions {
         durability,
         log_segment_bytes: 256 << 10,
         checkpoint_bytes: 24 << 10,
+        prune_records: 4,
         ..OpenOptions::default()
     }
 }

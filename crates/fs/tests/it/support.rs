@@ -11,7 +11,7 @@ pub(crate) struct Volume {
     pub(crate) fs: Arc<Fs>,
     pub(crate) env: SimEnv,
     pub(crate) store: Arc<MemStore>,
-    header: format::volume::VolumeHeader,
+    pub(crate) header: format::volume::VolumeHeader,
 }
 
 /// A volume with an empty root that everybody may write.

@@ -1,0 +1,224 @@
+//! Which subvolume is to be pruned: decides, `prune` does.
+//!
+//! A snapshot or clone keeps everything alive that it shares with what it was taken from. What is
+//! garbage of that are records outside of its directory that the source has changed or removed.
+//! It is due when there are more of those than the directory has records, or when the source is
+//! gone. Both are counted up to a limit that doubles while neither ends, and are counted again
+//! only after changes in proportion to what was looked at, and after a rest in proportion to the
+//! time that took. That other snapshots keep the same garbage alive does not matter: they are due
+//! as well, and what is pruned of one directory goes on sharing.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use format::entry_record::{EntryRecord, Target};
+use format::key::{self, Parsed, Part};
+use format::subvolume_record::SubvolumeRecord;
+use inode::SubvolId;
+use store::{KeyRange, Store, TreeId};
+
+use super::reach::Reach;
+use crate::error::{from_store, malformed};
+use crate::subvol::VOLUME;
+use crate::{Fs, FsResult};
+
+/// Most subvolumes that are measured in one step.
+const MEASURED_AT_ONCE: usize = 64;
+/// How many records one commit changes at most, about: removal of many names.
+const RECORDS_A_COMMIT: u64 = 256;
+/// How many differences may be looked at again for one commit.
+const SEEN_A_COMMIT: u64 = 64;
+/// Least rest between two measurements of a subvolume.
+const REST: Duration = Duration::from_secs(1);
+/// Rest after a measurement, as a multiple of the time that it took.
+const REST_FACTOR: u32 = 50;
+/// Bytes of contents that weigh as one record.
+const RECORD_SHIFT: u32 = 17;
+
+/// What was learned of subvolumes; nothing of it need survive a crash.
+#[derive(Default)]
+pub(super) struct Watch {
+    measured: BTreeMap<u64, Measured>,
+    /// The last one that was looked at.
+    last: u64,
+    /// The commit at which none was due.
+    idle_at: Option<u64>,
+}
+
+#[derive(Debug, Clone, Copy)]
+struct Measured {
+    /// The commit from which on it may be due.
+    commit: u64,
+    /// The time from which on it is measured again.
+    time: Duration,
+}
+
+/// What stands for a choice: subvolumes that share more than they reach, and all trees.
+struct Field {
+    candidates: Vec<(u64, SubvolumeRecord)>,
+    trees: BTreeMap<u64, u64>,
+}
+
+impl Watch {
+    /// A subvolume that is due, if any is found.
+    pub(super) fn pick(&mut self, fs: &Fs) -> FsResult<Option<SubvolId>> {
+        let commit = fs.store.last_commit().0.0;
+        if self.idle_at == Some(commit) {
+            return Ok(None);
+        }
+        let field = survey(fs)?;
+        self.measured.retain(|id, _| field.trees.contains_key(id));
+        let start = field.candidates.partition_point(|(id, _)| *id <= self.last);
+        let (before, after) = field.candidates.split_at(start);
+        let (mut measured, mut resting) = (0, false);
+        for (id, record) in after.iter().chain(before) {
+            let now = fs.env.clock.monotonic();
+            if let Some(known) = self.measured.get(id) {
+                if commit < known.commit {
+                    continue;
+                }
+                if now < known.time {
+                    resting = true;
+                    continue;
+                }
+            }
+            if measured == MEASURED_AT_ONCE {
+                return Ok(None);
+            }
+            measured += 1;
+            self.last = *id;
+            let (missing, seen) = measure(fs, &field, record)?;
+            if missing == 0 {
+                self.measured.remove(id);
+                return Ok(Some(SubvolId(*id)));
+            }
+            let took = fs.env.clock.monotonic().saturating_sub(now);
+            let known = Measured {
+                commit: commit
+                    + (missing as u64 / RECORDS_A_COMMIT).max(seen / SEEN_A_COMMIT).max(1),
+                time: now + REST + took * REST_FACTOR,
+            };
+            self.measured.insert(*id, known);
+        }
+        self.idle_at = (!resting).then_some(commit);
+        Ok(None)
+    }
+}
+
+fn survey(fs: &Fs) -> FsResult<Field> {
+    let mut field = Field { candidates: Vec::new(), trees: BTreeMap::new() };
+    fs.visit_volume(&key::SUBVOLUMES_PREFIX, &mut |key, value| {
+        let malformed = |error| malformed(VOLUME, &error);
+        let id = key::parse_number(key).map_err(malformed)?;
+        let record = SubvolumeRecord::decode(value).map_err(malformed)?;
+        if record.detached {
+            return Ok(());
+        }
+        field.trees.insert(id, record.tree);
+        if !record.pruned {
+            field.candidates.push((id, record));
+        }
+        Ok(())
+    })?;
+    Ok(field)
+}
+
+/// How much more garbage there must be before a subvolume is due (0 when it is), and how many
+/// differences were looked at.
+fn measure(fs: &Fs, field: &Field, record: &SubvolumeRecord) -> FsResult<(usize, u64)> {
+    let source = field.trees.get(&record.source.0).map(|&tree| TreeId(tree));
+    let mut limit = fs.options.prune_records.max(2);
+    let mut seen = 0;
+    loop {
+        let garbage = match source {
+            Some(source) => garbage(fs, source, record, limit, &mut seen)?,
+            None => limit,
+        };
+        if garbage < limit {
+            return Ok((limit - garbage, seen));
+        }
+        if reachable(fs, record, limit)? < limit {
+            return Ok((0, seen));
+        }
+        limit *= 2;
+    }
+}
+
+/// How many records a subvolume's tree has outside of its directory that are not in its source
+/// any more, up to a limit.
+fn garbage(
+    fs: &Fs,
+    source: TreeId,
+    record: &SubvolumeRecord,
+    limit: usize,
+    seen: &mut u64,
+) -> FsResult<usize> {
+    let tree = TreeId(record.tree);
+    let mut reach = Reach::new(tree, record.root);
+    let mut cursor = match fs.store.diff(source, tree) {
+        // It went since it was listed.
+        Err(store::Error::NoTree(_)) => return Ok(limit),
+        cursor => cursor.map_err(from_store)?,
+    };
+    let mut count = 0;
+    while count < limit {
+        let Some(diff) = cursor.next().map_err(from_store)? else { break };
+        *seen += 1;
+        if diff.new.is_none() {
+            continue;
+        }
+        let parsed = key::parse(diff.key).map_err(|error| malformed(tree, &error))?;
+        if let Parsed::Entry { directory, .. } = parsed {
+            count += usize::from(!reach.contains(&*fs.store, directory)?);
+        }
+    }
+    Ok(count)
+}
+
+/// How many records differ between two trees, up to a limit.
+pub(super) fn differing(
+    store: &dyn Store,
+    one: TreeId,
+    two: TreeId,
+    limit: usize,
+) -> FsResult<usize> {
+    let mut cursor = match store.diff(one, two) {
+        // It went since it was listed.
+        Err(store::Error::NoTree(_)) => return Ok(limit),
+        cursor => cursor.map_err(from_store)?,
+    };
+    let mut count = 0;
+    while count < limit && cursor.next().map_err(from_store)?.is_some() {
+        count += 1;
+    }
+    Ok(count)
+}
+
+/// How many records are reachable in a subvolume, up to a limit.
+fn reachable(fs: &Fs, record: &SubvolumeRecord, limit: usize) -> FsResult<usize> {
+    let tree = TreeId(record.tree);
+    let malformed = |error| malformed(tree, &error);
+    let mut left = vec![record.root];
+    let mut count = 0;
+    while let Some(directory) = left.pop() {
+        let range = KeyRange::prefix(&key::directory_prefix(directory));
+        let mut cursor = fs.store.scan(tree, range).map_err(from_store)?;
+        while let Some(item) = cursor.next().map_err(from_store)? {
+            count += 1;
+            if count >= limit {
+                return Ok(count);
+            }
+            let parsed = key::parse(item.key).map_err(malformed)?;
+            let Parsed::Entry { cookie: 1.., part: Part::Attributes, .. } = parsed else {
+                continue;
+            };
+            let entry = EntryRecord::decode(item.value).map_err(malformed)?;
+            match entry.target {
+                Target::Directory => left.push(entry.ino),
+                Target::Embedded(inode) => count += (inode.allocated >> RECORD_SHIFT) as usize,
+                _ => {}
+            }
+        }
+    }
+    Ok(count)
+}

@@ -1,0 +1,85 @@
+//! Snapshots, clones, roll-back, removal of trees: one file a verb, and pruning.
+
+mod clone;
+mod prune;
+mod rmr;
+mod rollback;
+mod snapshot;
+mod subvolume;
+mod virtual_dir;
+
+use std::time::Duration;
+
+use fs::{FileSystem, OpenOptions};
+use inode::{Caller, NameHash, NodeId};
+
+use crate::support::{ROOT, Volume, volume_with};
+
+/// A volume that prunes as soon as something is worth it at all.
+fn pruning() -> Volume {
+    let options = OpenOptions { prune_records: 16, ..OpenOptions::default() };
+    volume_with(NameHash::BITS, &options)
+}
+
+/// Does background work, and lets time pass, until there is none left.
+fn settle(volume: &Volume) {
+    let mut idle = 0;
+    for _ in 0..100_000 {
+        let progress = volume.fs.background_step(100).expect("background work goes well");
+        idle = if progress.more { 0 } else { idle + 1 };
+        if idle == 3 {
+            return;
+        }
+        volume.env.clock.advance(Duration::from_secs(1));
+    }
+    panic!("background work never ends");
+}
+
+/// A snapshot's root.
+fn snapshot_root(volume: &Volume, dir: NodeId, name: &str) -> NodeId {
+    let snapshots = volume.find(dir, ".snapshots").expect("every directory has it").node;
+    volume.find(snapshots, name).expect("the snapshot is there").node
+}
+
+/// Lets go of a node entirely.
+fn forget(volume: &Volume, node: NodeId) {
+    volume.fs.forget(node, u64::from(u32::MAX));
+}
+
+/// A directory with files `f0`, `f1`..., each with some contents.
+fn filled(volume: &Volume, parent: NodeId, name: &str, files: usize) -> NodeId {
+    let dir = volume.dir(parent, name).node;
+    for at in 0..files {
+        let file = volume.file(dir, &format!("f{at}")).node;
+        volume.write(file, 0, format!("{name} {at}").as_bytes());
+        forget(volume, file);
+    }
+    dir
+}
+
+/// The names and contents of a directory's files.
+fn contents(volume: &Volume, dir: NodeId) -> Vec<(String, Vec<u8>)> {
+    let mut found = Vec::new();
+    for name in volume.sorted(dir) {
+        let node = volume.find(dir, &name).expect("a listed name").node;
+        let attr = volume.fs.getattr(&Caller::root(), node).expect("a listed inode");
+        let bytes = if attr.kind == inode::Kind::File { volume.read(node) } else { Vec::new() };
+        volume.fs.forget(node, 1);
+        found.push((name, bytes));
+    }
+    found
+}
+
+/// Hands a directory to a user.
+fn give(volume: &Volume, node: NodeId, uid: u32) {
+    let changes = inode::SetAttr { uid: Some(uid), ..inode::SetAttr::default() };
+    volume.fs.setattr(&Caller::root(), node, &changes).expect("root gives away");
+}
+
+fn root() -> Caller {
+    Caller::root()
+}
+
+fn home() -> NodeId {
+    ROOT
+}

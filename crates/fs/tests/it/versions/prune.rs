@@ -1,0 +1,141 @@
+//! Pruning: a snapshot or clone gives up what it shares but cannot reach, and shows the same.
+
+use fs::FileSystem;
+use inode::NodeId;
+use store::{KeyRange, Read as _, TreeId};
+
+use super::{contents, filled, forget, home, pruning, root, settle, snapshot_root};
+use crate::support::Volume;
+
+/// Records of a subvolume's tree.
+fn records(v: &Volume, node: NodeId) -> usize {
+    let key = format::key::subvolume(node.subvol().0);
+    let tree = TreeId(format::key::VOLUME_TREE);
+    let bytes = v.store.get(tree, &key).expect("the store reads").expect("a record");
+    let record = format::subvolume_record::SubvolumeRecord::decode(&bytes).expect("a record");
+    let mut cursor = v.store.scan(TreeId(record.tree), KeyRange::all()).expect("a tree");
+    let mut count = 0;
+    while cursor.next().expect("the store reads").is_some() {
+        count += 1;
+    }
+    count
+}
+
+#[test]
+fn a_snapshot_gives_up_a_sibling_that_was_removed() {
+    let v = pruning();
+    let dir = filled(&v, home(), "d", 10);
+    let big = filled(&v, home(), "big", 500);
+    let before = contents(&v, dir);
+    v.fs.snapshot_create(&root(), dir, b"one").expect("a snapshot");
+    let shown = snapshot_root(&v, dir, "one");
+    assert!(records(&v, shown) > 1000);
+    settle(&v);
+    assert!(records(&v, shown) > 1000, "nothing has diverged");
+    forget(&v, big);
+    v.fs.rmr(&root(), home(), b"big").expect("a directory");
+    settle(&v);
+    assert!(records(&v, shown) < 30, "{} records are left", records(&v, shown));
+    assert_eq!(contents(&v, shown), before);
+    assert_eq!(contents(&v, dir), before);
+}
+
+#[test]
+fn a_clone_that_changed_meanwhile_is_pruned_and_keeps_its_changes() {
+    let v = pruning();
+    let dir = filled(&v, home(), "d", 10);
+    let inner = v.dir(dir, "inner").node;
+    let linked = v.file(inner, "linked").node;
+    v.fs.link(&root(), linked, home(), b"outside").expect("a link");
+    v.fs.link(&root(), linked, dir, b"second").expect("a link");
+    v.write(linked, 0, &[3; 20_000]);
+    let big = filled(&v, home(), "big", 300);
+    v.fs.clone_dir(&root(), dir, home(), b"c").expect("a clone");
+    let copy = v.find(home(), "c").expect("the clone").node;
+    v.fs.unlink(&root(), copy, b"f3").expect("a file");
+    let large = v.file(copy, "large").node;
+    v.write(large, 0, &[4; 30_000]);
+    let orphan = v.find(copy, "f4").expect("a file").node;
+    v.write(orphan, 0, &[5; 9000]);
+    v.fs.unlink(&root(), copy, b"f4").expect("a file");
+    let twin = v.find(copy, "second").expect("the file").node;
+    assert_eq!(v.fs.getattr(&root(), twin).expect("a file").nlink, 3);
+    let before = contents(&v, copy);
+    forget(&v, big);
+    v.fs.rmr(&root(), home(), b"big").expect("a directory");
+    // Changes between the steps of pruning are caught up with.
+    for at in 0..200 {
+        v.fs.background_step(10).expect("background work goes well");
+        v.env.clock.advance(std::time::Duration::from_millis(100));
+        if at % 10 == 0 {
+            let moving = v.file(copy, "moving").node;
+            v.write(moving, 0, &[6; 6000]);
+            forget(&v, moving);
+            let inner = v.find(copy, "inner").expect("the directory").node;
+            let to = (inner, &b"moved"[..]);
+            v.fs.rename(&root(), (copy, b"moving"), to, fs::RenameMode::Replace).expect("a file");
+        }
+    }
+    settle(&v);
+    assert!(records(&v, copy) < 60, "{} records are left", records(&v, copy));
+    assert_eq!(contents(&v, copy), before);
+    assert_eq!(v.fs.getattr(&root(), twin).expect("a file").nlink, 2, "outside is not there");
+    assert_eq!(v.read(orphan), vec![5; 9000]);
+    let inner = v.find(copy, "inner").expect("the directory").node;
+    assert_eq!(v.sorted(inner), ["linked", "moved"]);
+    let moved = v.find(inner, "moved").expect("the file").node;
+    assert_eq!(v.read(moved), vec![6; 6000]);
+    v.check_counts(copy);
+}
+
+#[test]
+fn a_directory_that_leaves_or_enters_while_a_clone_is_pruned_is_right_after() {
+    let v = pruning();
+    let dir = filled(&v, home(), "d", 40);
+    let leaves = filled(&v, dir, "leaves", 30);
+    forget(&v, leaves);
+    let big = filled(&v, home(), "big", 300);
+    v.fs.clone_dir(&root(), home(), home(), b"all").expect("a clone");
+    let all = v.find(home(), "all").expect("the clone").node;
+    let inside = v.find(all, "d").expect("the directory").node;
+    // A clone of a part of a clone, so that there is an outside.
+    v.fs.clone_dir(&root(), inside, home(), b"part").expect("a clone");
+    let part = v.find(home(), "part").expect("the clone").node;
+    let before = contents(&v, part);
+    forget(&v, big);
+    forget(&v, dir);
+    v.fs.rmr(&root(), home(), b"big").expect("a directory");
+    v.fs.rmr(&root(), all, b"big").expect("a directory");
+    for at in 0..300 {
+        v.fs.background_step(7).expect("background work goes well");
+        v.env.clock.advance(std::time::Duration::from_millis(100));
+        if at == 40 {
+            v.fs.rmr(&root(), all, b"d").expect("a directory");
+        }
+    }
+    settle(&v);
+    assert!(records(&v, part) < 200, "{} records are left", records(&v, part));
+    assert_eq!(contents(&v, part), before);
+}
+
+#[test]
+fn snapshots_of_a_removed_directory_are_pruned_and_share() {
+    let v = pruning();
+    let dir = filled(&v, home(), "d", 20);
+    filled(&v, home(), "big", 300);
+    let mut shown = Vec::new();
+    for at in 0..5 {
+        v.file(dir, &format!("new{at}"));
+        let name = format!("s{at}");
+        let taken = v.fs.snapshot_create(&root(), dir, name.as_bytes()).expect("a snapshot");
+        shown.push((taken.subvol, at));
+    }
+    v.fs.rmr(&root(), home(), b"d").expect("a directory");
+    v.fs.rmr(&root(), home(), b"big").expect("a directory");
+    settle(&v);
+    for (subvol, at) in shown {
+        let node = v.fs.snapshot_entry(&root(), subvol).expect("kept").node;
+        assert_eq!(v.names(node).len(), 21 + at);
+        assert!(records(&v, node) < 100, "{} records are left", records(&v, node));
+    }
+}

@@ -1,0 +1,152 @@
+//! Roll-back: in the middle of a subvolume, of a subvolume's root, of the volume's root.
+
+use std::sync::Arc;
+
+use fs::{FileSystem, Invalidate};
+use inode::{FsError, NodeId};
+use parking_lot::Mutex;
+
+use super::{contents, filled, forget, give, home, root, settle};
+use crate::support::{refused, user, volume};
+
+#[test]
+fn a_directory_goes_back_and_keeps_its_snapshots() {
+    let v = volume();
+    let dir = filled(&v, home(), "d", 4);
+    let before = contents(&v, dir);
+    v.fs.snapshot_create(&root(), dir, b"one").expect("a snapshot");
+    v.fs.unlink(&root(), dir, b"f0").expect("a file");
+    v.file(dir, "new");
+    v.fs.snapshot_create(&root(), dir, b"two").expect("a snapshot");
+    v.fs.rollback(&root(), dir, b"one").expect("rolled back");
+    let now = v.find(home(), "d").expect("the directory").node;
+    assert_ne!(now, dir);
+    assert_eq!(contents(&v, now), before);
+    let listed = v.fs.snapshot_list(&root(), now).expect("a list");
+    assert_eq!(listed.len(), 2);
+    v.file(now, "writable");
+    v.fs.rollback(&root(), now, b"two").expect("forward again");
+    let now = v.find(home(), "d").expect("the directory").node;
+    assert_eq!(v.sorted(now), ["f1", "f2", "f3", "new"]);
+    v.check_counts(home());
+    refused(v.fs.rollback(&root(), now, b"three"), &FsError::NotFound);
+}
+
+#[test]
+fn who_holds_the_old_tree_keeps_it() {
+    let v = volume();
+    let dir = filled(&v, home(), "d", 2);
+    let file = v.find(dir, "f0").expect("the file").node;
+    v.fs.snapshot_create(&root(), dir, b"one").expect("a snapshot");
+    v.write(file, 0, b"newer");
+    v.fs.rollback(&root(), dir, b"one").expect("rolled back");
+    settle(&v);
+    assert_eq!(v.read(file), b"newer", "the open file is the old one");
+    assert_eq!(v.sorted(dir), ["f0", "f1"], "the working directory is the old one");
+    let now = v.find(home(), "d").expect("the directory").node;
+    let restored = v.find(now, "f0").expect("the file").node;
+    assert_eq!(v.read(restored), b"d 0");
+    forget(&v, dir);
+    settle(&v);
+    assert_eq!(v.read(file), b"newer", "held to the end");
+    forget(&v, file);
+    settle(&v);
+    assert_eq!(v.fs.status().expect("a status").detached, 0);
+    assert_eq!(v.read(restored), b"d 0");
+}
+
+#[test]
+fn a_subvolume_goes_back_where_it_is_mounted() {
+    let v = volume();
+    let dir = v.dir(home(), "d").node;
+    let sub = v.fs.subvolume_create(&root(), dir, b"s", 0o755).expect("a subvolume").node;
+    let old = v.file(sub, "old").node;
+    v.fs.snapshot_create(&root(), sub, b"one").expect("a snapshot");
+    let new = v.file(sub, "new").node;
+    v.fs.rollback(&root(), sub, b"one").expect("rolled back");
+    let now = v.find(dir, "s").expect("the subvolume").node;
+    assert_eq!(v.sorted(now), ["old"]);
+    assert_eq!(v.find(now, "..").expect("a way up").node, dir);
+    for node in [sub, old, new] {
+        forget(&v, node);
+    }
+    settle(&v);
+    assert_eq!(v.sorted(now), ["old"]);
+    assert_eq!(v.fs.status().expect("a status").detached, 0);
+}
+
+/// What a front end is told.
+#[derive(Default)]
+struct Told {
+    entries: Mutex<Vec<(NodeId, Vec<u8>)>>,
+}
+
+impl Invalidate for Told {
+    fn entry(&self, parent: NodeId, name: &[u8]) {
+        self.entries.lock().push((parent, name.to_vec()));
+    }
+
+    fn node(&self, _node: NodeId) {}
+}
+
+#[test]
+fn the_volume_goes_back_and_every_name_is_told() {
+    let v = volume();
+    filled(&v, home(), "d", 2);
+    v.fs.snapshot_create(&root(), home(), b"one").expect("a snapshot");
+    v.dir(home(), "later");
+    v.fs.rmr(&root(), home(), b"d").expect("a directory");
+    let told = Arc::new(Told::default());
+    v.fs.set_invalidate(Arc::<Told>::clone(&told));
+    v.fs.rollback(&root(), home(), b"one").expect("rolled back");
+    assert_eq!(v.sorted(home()), ["d"]);
+    let dir = v.find(home(), "d").expect("the directory").node;
+    assert_eq!(v.sorted(dir), ["f0", "f1"]);
+    assert_eq!(v.find(home(), "..").expect("a way up").node, home());
+    let told = told.entries.lock().clone();
+    assert!(told.contains(&(home(), b"later".to_vec())), "what was there: {told:?}");
+    assert!(told.contains(&(home(), b"d".to_vec())), "what is there: {told:?}");
+    settle(&v);
+    v.dir(home(), "again");
+    v.fs.rollback(&root(), home(), b"one").expect("rolled back again");
+    assert_eq!(v.sorted(home()), ["d"]);
+}
+
+#[test]
+fn only_who_owns_every_directory_below_rolls_back() {
+    let v = volume();
+    let dir = v.dir(home(), "d").node;
+    give(&v, dir, 1000);
+    v.fs.snapshot_create(&user(1000), dir, b"one").expect("the owner may");
+    refused(v.fs.rollback(&user(1001), dir, b"one"), &FsError::NotPermitted(""));
+    let below = v.dir(dir, "roots").node;
+    refused(v.fs.rollback(&user(1000), dir, b"one"), &FsError::NotPermitted(""));
+    give(&v, below, 1000);
+    v.fs.rollback(&user(1000), dir, b"one").expect("all is his");
+    let now = v.find(home(), "d").expect("the directory").node;
+    let sub = v.fs.subvolume_create(&root(), now, b"s", 0o755).expect("a subvolume").node;
+    refused(v.fs.rollback(&user(1000), now, b"one"), &FsError::NotPermitted(""));
+    give(&v, sub, 1000);
+    v.fs.rollback(&user(1000), now, b"one").expect("all is his");
+}
+
+#[test]
+fn nested_subvolumes_go_back_too() {
+    let v = volume();
+    let dir = v.dir(home(), "d").node;
+    let sub = v.fs.subvolume_create(&root(), dir, b"s", 0o755).expect("a subvolume").node;
+    let old = v.file(sub, "old").node;
+    v.fs.snapshot_create(&root(), dir, b"one").expect("a snapshot");
+    let new = v.file(sub, "new").node;
+    v.fs.rollback(&root(), dir, b"one").expect("rolled back");
+    forget(&v, dir);
+    for node in [sub, old, new] {
+        forget(&v, node);
+    }
+    settle(&v);
+    let now = v.find(home(), "d").expect("the directory").node;
+    let now = v.find(now, "s").expect("the subvolume").node;
+    assert_eq!(v.sorted(now), ["old"]);
+    v.file(now, "writable");
+    assert_eq!(v.fs.status().expect("a status").detached, 0);
+}
