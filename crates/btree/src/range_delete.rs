@@ -61,7 +61,8 @@ impl Nodes {
         }
         let node = self.own_interior(child, level)?;
         let first = node.route(range.from);
-        let last = range.to.map_or(node.children.len() - 1, |to| node.keys.rank_below(to));
+        // The edge is where `to` itself is looked for, so that it is on the path that is mended.
+        let last = range.to.map_or(node.children.len() - 1, |to| node.route(to));
         if first >= last {
             return self.cut(&mut node.children[first], level - 1, range, cut);
         }

@@ -1,4 +1,9 @@
 //! The engine's tests: the suite that every engine must pass, and what is particular to this one.
 
+mod cache;
+mod clones;
 mod conformance;
-mod cramped;
+mod invariants;
+mod room;
+mod threads;
+mod util;

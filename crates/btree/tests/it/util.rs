@@ -1,0 +1,53 @@
+//! What the tests share.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use btree::{BtreeStore, Options, Report, check};
+use store::{Batch, Durability, KeyRange, Read, Store, TreeId};
+use testing::{SimEnv, sim_env};
+
+pub(crate) const TREE: TreeId = TreeId(32);
+
+/// A store with a cache of its own size, and one empty tree.
+pub(crate) fn store(seed: u64, cache_bytes: usize) -> (SimEnv, Arc<BtreeStore>) {
+    let sim = sim_env(seed);
+    let store = BtreeStore::create(&sim.env(), &options(cache_bytes)).expect("create");
+    commit(&store, |batch| batch.create_tree(TREE));
+    (sim, store)
+}
+
+pub(crate) fn options(cache_bytes: usize) -> Options {
+    Options { cache_bytes, ..crate::conformance::options(Durability::Async) }
+}
+
+pub(crate) fn commit(store: &BtreeStore, fill: impl FnOnce(&mut Batch)) {
+    let mut batch = Batch::new();
+    fill(&mut batch);
+    store.commit(&batch).expect("commit");
+}
+
+/// Checkpoints, checks everything, and fails on any finding.
+pub(crate) fn checked(store: &BtreeStore) -> Report {
+    assert!(store.checkpoint().expect("checkpoint"));
+    let report = check(store).expect("check");
+    assert!(report.is_clean(), "{:#?}", report.findings);
+    assert_eq!(report.light, 0, "light nodes");
+    report
+}
+
+/// All entries of a tree, by cursor.
+pub(crate) fn entries(store: &dyn Read, tree: TreeId) -> BTreeMap<Vec<u8>, Vec<u8>> {
+    let mut all = BTreeMap::new();
+    let mut cursor = store.scan(tree, KeyRange::all()).expect("scan");
+    while let Some(item) = cursor.next().expect("read") {
+        assert!(all.insert(item.key.to_vec(), item.value.to_vec()).is_none());
+    }
+    all
+}
+
+/// Reclaims all that was dropped.
+pub(crate) fn reclaim_all(store: &BtreeStore) {
+    while store.reclaim_step(500).expect("reclaim") {}
+    assert_eq!(store.stats().dropping, 0);
+}
