@@ -49,7 +49,7 @@ fn now() -> Duration {
 fn timed(work: impl FnOnce()) -> Duration {
     let start = now();
     work();
-    now() - start
+    now().saturating_sub(start)
 }
 
 fn insert_map(map: &mut Map, keys: &[([u8; 18], [u8; 18])]) {
@@ -166,7 +166,7 @@ fn main() {
         assert!(sum > 0);
         let before = clock.monotonic();
         store.checkpoint().expect("checkpoint");
-        let took = clock.monotonic() - before;
+        let took = clock.monotonic().saturating_sub(before);
         let stats = store.stats();
         println!(
             "checkpoint {} ms, {} bytes a file on disk, {} bytes a file in memory",
@@ -179,7 +179,7 @@ fn main() {
         let options = Options { cache_bytes: 4 << 30, ..Options::default() };
         let before = clock.monotonic();
         let store = BtreeStore::open(&env, &options).expect("open");
-        println!("open {} us", (clock.monotonic() - before).as_micros());
+        println!("open {} us", (clock.monotonic().saturating_sub(before)).as_micros());
         cold.theirs.push(*get.theirs.last().expect("a round"));
         cold.ours.push(timed(|| {
             for &at in &order {

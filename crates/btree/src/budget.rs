@@ -4,11 +4,39 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
+/// Bytes of an interior node; given back when it drops.
+#[derive(Debug)]
+pub(crate) struct InteriorCharge {
+    budget: Arc<Budget>,
+    bytes: usize,
+}
+
+impl InteriorCharge {
+    pub(crate) fn new(budget: &Arc<Budget>, bytes: usize) -> InteriorCharge {
+        budget.resident.fetch_add(bytes, Ordering::Relaxed);
+        budget.interior.fetch_add(bytes, Ordering::Relaxed);
+        InteriorCharge { budget: Arc::clone(budget), bytes }
+    }
+
+    pub(crate) fn budget(&self) -> &Arc<Budget> {
+        &self.budget
+    }
+}
+
+impl Drop for InteriorCharge {
+    fn drop(&mut self) {
+        self.budget.resident.fetch_sub(self.bytes, Ordering::Relaxed);
+        self.budget.interior.fetch_sub(self.bytes, Ordering::Relaxed);
+    }
+}
+
 /// Counters shared by all cells of a store.
 #[derive(Debug, Default)]
 pub(crate) struct Budget {
     /// Bytes of all nodes in memory.
     resident: AtomicUsize,
+    /// Bytes of the interior nodes among them, with the cells that hang on them.
+    interior: AtomicUsize,
     /// Bytes of those that are not on disk as they are, which cannot be evicted.
     dirty: AtomicUsize,
 }
@@ -16,6 +44,10 @@ pub(crate) struct Budget {
 impl Budget {
     pub(crate) fn resident(&self) -> usize {
         self.resident.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn interior(&self) -> usize {
+        self.interior.load(Ordering::Relaxed)
     }
 
     pub(crate) fn dirty(&self) -> usize {
@@ -36,10 +68,6 @@ impl Charge {
         let mut charge = Charge { budget: Arc::clone(budget), bytes: 0, dirty };
         charge.set_bytes(bytes);
         charge
-    }
-
-    pub(crate) fn budget(&self) -> &Arc<Budget> {
-        &self.budget
     }
 
     pub(crate) fn set_bytes(&mut self, bytes: usize) {

@@ -21,7 +21,7 @@ use std::sync::{Arc, OnceLock};
 use format::{POINTER_BYTES, Pointer};
 use parking_lot::{RwLock, RwLockWriteGuard};
 
-use crate::budget::{Budget, Charge};
+use crate::budget::{Budget, Charge, InteriorCharge};
 use crate::entries::Entries;
 use crate::leaf::LeafData;
 
@@ -232,7 +232,7 @@ pub(crate) struct Interior {
     pub(crate) keys: Entries,
     pub(crate) children: Vec<Child>,
     pub(crate) disk: OnceLock<Pointer>,
-    charge: Charge,
+    charge: InteriorCharge,
 }
 
 /// Memory of a child: its slot, and the empty cell that may hang on it.
@@ -253,7 +253,7 @@ impl Interior {
             keys,
             children,
             disk: disk.map_or_else(OnceLock::new, OnceLock::from),
-            charge: Charge::new(budget, bytes, false),
+            charge: InteriorCharge::new(budget, bytes),
         }
     }
 

@@ -67,7 +67,7 @@ pub fn check(store: &BtreeStore) -> Result<Report> {
     let core = &store.core;
     let mut state = core.checkpoint.lock();
     let mut walk = Walk { core, report: Report::default(), counts: BTreeMap::new() };
-    walk.durable(&state)?;
+    walk.durable(&state);
     walk.compare_map(&mut state)?;
     walk.memory();
     Ok(walk.report)
@@ -108,11 +108,11 @@ struct Walk<'a> {
 }
 
 impl Walk<'_> {
-    fn durable(&mut self, state: &State) -> Result<()> {
+    fn durable(&mut self, state: &State) {
         if let Some(directory) = state.space.directory {
             self.refer(directory);
         }
-        let Some(catalog) = state.catalog else { return Ok(()) };
+        let Some(catalog) = state.catalog else { return };
         let mut roots = Vec::new();
         self.refer(catalog.pointer);
         self.node(catalog.pointer, catalog.level, true, &Bounds::all(), Some(&mut roots));
@@ -133,7 +133,6 @@ impl Walk<'_> {
                 Err(malformed) => self.report.found(format!("catalog: {malformed}")),
             }
         }
-        Ok(())
     }
 
     /// Counts a reference; tells whether it is the first.

@@ -61,6 +61,8 @@ pub(crate) struct Core {
     pub(crate) written_bytes: AtomicU64,
     pub(crate) replayed: AtomicU64,
     pub(crate) closed: AtomicBool,
+    /// Where the unloading of interior nodes goes on.
+    pub(crate) pruned: Mutex<(TreeId, usize)>,
 }
 
 impl Core {
@@ -101,6 +103,7 @@ impl Core {
             written_bytes: AtomicU64::new(0),
             replayed: AtomicU64::new(0),
             closed: AtomicBool::new(false),
+            pruned: Mutex::new((TreeId(0), 0)),
         }
     }
 

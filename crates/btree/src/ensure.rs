@@ -28,7 +28,8 @@ impl Core {
                 Op::Put { tree, .. }
                 | Op::Delete { tree, .. }
                 | Op::DeleteRange { tree, .. }
-                | Op::Merge { tree, .. } => *tree,
+                | Op::Merge { tree, .. }
+                | Op::DropTree { tree } => *tree,
                 Op::CloneTree { source, target, .. } => {
                     made.push((*target, Some(*source)));
                     *source
@@ -37,7 +38,6 @@ impl Core {
                     made.push((*tree, None));
                     continue;
                 }
-                Op::DropTree { tree } => *tree,
             };
             let Some(id) = origin(&made, named) else { continue };
             if last.as_ref().is_none_or(|tree| tree.id.0 != id) {

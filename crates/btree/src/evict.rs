@@ -4,11 +4,13 @@
 
 use std::sync::atomic::Ordering;
 
-use store::Result;
+use store::{Result, TreeId};
 
 use crate::checkpoint::FREED_MAX;
 use crate::core::Core;
 
+/// Interior nodes may take one part in this many of the cache before they are unloaded.
+const INTERIOR_SHARE: usize = 4;
 /// Cells looked at in one go, while commits wait outside of the gate.
 const LOOKS_MAX: usize = 512;
 
@@ -37,12 +39,35 @@ impl Core {
         self.evicted.store(true, Ordering::Relaxed);
         for _ in 0..LOOKS_MAX {
             if self.nodes.budget.resident() <= self.options.cache_bytes {
-                break;
+                return;
             }
             if !self.nodes.ring.turn() {
                 break;
             }
         }
+        if self.nodes.budget.interior() > self.options.cache_bytes / INTERIOR_SHARE {
+            self.prune_next();
+        }
+    }
+
+    /// Unloads interior nodes below which nothing is in memory, in the next part of a tree.
+    fn prune_next(&self) {
+        let mut place = self.pruned.lock();
+        let (id, at) = *place;
+        let trees = self.trees.read();
+        let Some(tree) = trees.get(&id) else {
+            // The next tree in order, or the first again.
+            let next = trees.keys().copied().filter(|tree| *tree > id).min();
+            *place = (next.unwrap_or(TreeId(0)), 0);
+            return;
+        };
+        let more = self.nodes.prune_part(&mut tree.state.write(), at);
+        *place = if more {
+            (id, at + 1)
+        } else {
+            let next = trees.keys().copied().filter(|tree| *tree > id).min();
+            (next.unwrap_or(TreeId(0)), 0)
+        };
     }
 
     /// Writes what is only in memory, in the thread that made too much of it.

@@ -23,6 +23,7 @@ mod merge;
 mod nodes;
 mod options;
 mod pin;
+mod prune;
 mod range_delete;
 mod reclaim;
 mod recover;

@@ -80,13 +80,12 @@ impl Pin {
         if let Some(tree) = self.trees.read().get(&id) {
             return Ok(Arc::clone(tree));
         }
-        let root = match self.changed.get(&id) {
-            Some(root) => root.clone(),
-            None => {
-                let key = CatalogKey::Tree(id.0).encode();
-                get_record(&self.core.nodes, &self.catalog, &key)?
-                    .map(|record| Root::on_disk(record.pointer, record.level))
-            }
+        let root = if let Some(root) = self.changed.get(&id) {
+            root.clone()
+        } else {
+            let key = CatalogKey::Tree(id.0).encode();
+            get_record(&self.core.nodes, &self.catalog, &key)?
+                .map(|record| Root::on_disk(record.pointer, record.level))
         };
         let tree = Arc::new(Tree::new(id, root.ok_or(Error::NoTree(id))?, false));
         let mut trees = self.trees.write();

@@ -59,11 +59,8 @@ impl Wanted {
     }
 }
 
-/// Held locks.
-pub(crate) struct Held<'a> {
-    _few: [Option<MutexGuard<'a, ()>>; FEW],
-    _many: Vec<MutexGuard<'a, ()>>,
-}
+/// Held locks: a few without allocating, or many.
+pub(crate) type Held<'a> = ([Option<MutexGuard<'a, ()>>; FEW], Vec<MutexGuard<'a, ()>>);
 
 impl Stripes {
     pub(crate) fn new() -> Stripes {
@@ -73,19 +70,19 @@ impl Stripes {
     /// Takes the locks.
     pub(crate) fn lock(&self, wanted: &mut Wanted) -> Held<'_> {
         let sorted = wanted.sorted();
-        let mut held = Held { _few: [const { None }; FEW], _many: Vec::new() };
+        let (mut few, mut many) = ([const { None }; FEW], Vec::new());
         if sorted.len() <= FEW {
             let mut last = None;
-            for (slot, &stripe) in held._few.iter_mut().zip(sorted) {
+            for (slot, &stripe) in few.iter_mut().zip(sorted) {
                 if last != Some(stripe) {
                     *slot = Some(self.stripes[usize::from(stripe)].0.lock());
                     last = Some(stripe);
                 }
             }
         } else {
-            held._many =
+            many =
                 sorted.iter().map(|&stripe| self.stripes[usize::from(stripe)].0.lock()).collect();
         }
-        held
+        (few, many)
     }
 }

@@ -36,7 +36,7 @@ impl Core {
     }
 
     /// Takes the trees back that were frozen for a checkpoint that failed.
-    pub(crate) fn thaw(&self, frozen: Frozen) {
+    pub(crate) fn thaw(&self, frozen: &Frozen) {
         let _gate = self.gate.write();
         let mut changed = self.changed.lock();
         for (id, tree) in std::mem::take(&mut *self.in_flight.lock()) {

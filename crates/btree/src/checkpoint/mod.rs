@@ -78,7 +78,7 @@ impl Core {
         match written {
             Ok(written) => self.publish(state, frozen, written, released),
             Err(error) => {
-                self.thaw(frozen);
+                self.thaw(&frozen);
                 // The held room that was released is free all the same; only punching is missed.
                 if !error.is_no_space() && !matches!(error, store::Error::Corrupt(_)) {
                     self.log().fail(&format!("a checkpoint failed: {error}"));

@@ -52,7 +52,7 @@ impl Core {
         let published = slot.write_at(&superblock.encode(), 0).and_then(|()| slot.sync_data());
         if let Err(error) = published {
             // Which state a crash would now leave is not known.
-            self.thaw(frozen);
+            self.thaw(&frozen);
             self.log().fail(&format!("the superblock could not be written: {error}"));
             return Err(error.into());
         }

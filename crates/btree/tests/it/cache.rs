@@ -9,7 +9,7 @@ use crate::util::{TREE, checked, commit, entries, options, store};
 const CACHE_BYTES: usize = 1 << 20;
 
 fn value(n: u64) -> Vec<u8> {
-    let length = if n % 97 == 0 { 5000 } else { 100 + (n % 50) as usize };
+    let length = if n.is_multiple_of(97) { 5000 } else { 100 + (n % 50) as usize };
     vec![n as u8; length]
 }
 
@@ -70,4 +70,36 @@ fn clones_share_memory_after_reopening() {
     }
     let all = store.stats().cache_bytes;
     assert!(all < one + one / 4, "one tree takes {one} bytes, with 49 clones {all}");
+}
+
+#[test]
+fn interior_nodes_are_unloaded_when_they_outgrow_the_cache() {
+    let (sim, store) = store(1, CACHE_BYTES);
+    let count = 20_000_u32;
+    // Keys that differ at their ends only have long separators, so interior nodes are many.
+    let key = |n: u32| [[b'k'; 460].as_slice(), &n.to_be_bytes()].concat();
+    for chunk in 0..count / 1000 {
+        commit(&store, |batch| {
+            for n in chunk * 1000..chunk * 1000 + 1000 {
+                batch.put(TREE, &key(n), &[n as u8; 300]);
+            }
+        });
+    }
+    let report = checked(&store);
+    drop(store);
+    let cache_bytes = 200 << 10;
+    assert!(report.interiors * 16_000 > 3 * cache_bytes as u64, "{report:?}");
+    let store = BtreeStore::open(&sim.env(), &options(cache_bytes)).expect("open");
+    let mut random = fastrand::Rng::with_seed(1);
+    for _ in 0..10_000 {
+        let n = random.u32(0..count);
+        let found = store.get(TREE, &key(n)).expect("read");
+        assert_eq!(found.as_deref(), Some([n as u8; 300].as_slice()), "{n}");
+        let resident = store.stats().cache_bytes;
+        assert!(resident < 3 * cache_bytes as u64, "{resident} bytes in memory");
+    }
+    for n in (0..count).step_by(7) {
+        commit(&store, |batch| batch.delete(TREE, &key(n)));
+    }
+    checked(&store);
 }

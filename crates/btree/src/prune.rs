@@ -1,0 +1,59 @@
+//! Unloading interior nodes and empty cells, for trees whose interior nodes alone outgrow the cache.
+//!
+//! A leaf's cell stays when its content is evicted, because others may share it; an interior node
+//! stays because its slots hold cells. Here both go, where nobody else has them. Called inside the
+//! gate, with the tree exclusive.
+
+use std::sync::{Arc, OnceLock};
+
+use crate::cell::{Child, Interior, Node};
+use crate::nodes::Nodes;
+use crate::tree::Root;
+
+impl Nodes {
+    /// Prunes below child `at` of the root; tells whether there are more children.
+    pub(crate) fn prune_part(&self, root: &mut Root, at: usize) -> bool {
+        let Some(Node::Interior(shared)) = root.child.cell.get_mut() else { return false };
+        let Some(interior) = self.sole_owner(shared) else { return false };
+        if let Some(child) = interior.children.get_mut(at) {
+            self.prune(child);
+        }
+        at + 1 < interior.children.len()
+    }
+
+    /// The node, if nobody else has it.
+    fn sole_owner<'n>(&self, shared: &'n mut Arc<Interior>) -> Option<&'n mut Interior> {
+        if Arc::strong_count(shared) == 1
+            && Arc::weak_count(shared) > 0
+            && let Some(pointer) = shared.disk.get()
+        {
+            self.forget(*pointer);
+        }
+        Arc::get_mut(shared)
+    }
+
+    /// Unloads what is in a slot, if it is on disk as it is and has no content in memory. Tells
+    /// whether the slot is empty now. Recurses once a level, so no deeper than `LEVEL_MAX`.
+    fn prune(&self, child: &mut Child) -> bool {
+        let pointer = match child.cell.get_mut() {
+            None => return true,
+            Some(Node::Leaf(leaf)) => {
+                let state = leaf.latch.read();
+                let idle = Arc::strong_count(leaf) == 1 && state.data.is_none();
+                state.disk.filter(|_| idle)
+            }
+            Some(Node::Interior(shared)) => {
+                let Some(interior) = self.sole_owner(shared) else { return false };
+                let mut empty = true;
+                for child in &mut interior.children {
+                    empty &= self.prune(child);
+                }
+                interior.disk.get().copied().filter(|_| empty)
+            }
+        };
+        if let Some(pointer) = pointer {
+            *child = Child { disk: Some(pointer), cell: OnceLock::new() };
+        }
+        pointer.is_some()
+    }
+}
