@@ -97,6 +97,14 @@ impl Adapter {
         }
     }
 
+    /// The number that the root shows at present; it changes when the whole volume is rolled back.
+    pub(crate) fn look_at_root(&self) -> u64 {
+        if let Ok(attr) = self.fs.getattr(&Caller::root(), self.root) {
+            self.root_shown.store(attr.node.0, Ordering::Relaxed);
+        }
+        self.root_shown.load(Ordering::Relaxed)
+    }
+
     /// Whose rights an operation on names or attributes has.
     fn caller(&self, who: Who) -> Caller {
         let groups = match self.enforce {

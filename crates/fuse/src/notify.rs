@@ -14,6 +14,7 @@
 use std::collections::BTreeSet;
 use std::io;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use fs::Invalidate;
@@ -50,6 +51,8 @@ pub(crate) struct Queue {
     state: Mutex<State>,
     arrived: Condvar,
     settled: Condvar,
+    /// What the root stood for when it was last looked at, by the thread alone.
+    root: AtomicU64,
 }
 
 impl Pending {
@@ -60,7 +63,9 @@ impl Pending {
 
 impl Queue {
     pub(crate) fn new(adapter: Arc<Adapter>, notifier: Box<dyn Notifier>) -> Queue {
+        let root = AtomicU64::new(adapter.look_at_root());
         Queue {
+            root,
             adapter,
             notifier,
             state: Mutex::default(),
@@ -117,7 +122,7 @@ impl Queue {
             Err(error) if is_unmounted(&error) => gone = true,
             Err(error) => tracing::warn!(%error, "an invalidation was refused by the kernel"),
         };
-        if pending.all_names {
+        if pending.all_names || pending.nodes.contains(&ROOT) && self.root_moved() {
             told(self.notifier.all_names());
         }
         for (parent, name) in &pending.names {
@@ -127,6 +132,13 @@ impl Queue {
             told(self.notifier.node(*node));
         }
         gone
+    }
+
+    /// Whether the root has come to stand for another directory (a roll-back of the whole volume):
+    /// it keeps its number, and no name below it means what it meant.
+    fn root_moved(&self) -> bool {
+        let now = self.adapter.look_at_root();
+        self.root.swap(now, Ordering::Relaxed) != now && self.notifier.can_drop_all_names()
     }
 
     fn report(&self, change: impl FnOnce(&mut Pending)) {
@@ -166,9 +178,6 @@ impl Invalidate for Queue {
         let number = self.adapter.number(node);
         self.report(|pending| {
             pending.nodes.insert(number);
-            // The root keeps its number when it comes to stand for another directory (a roll-back
-            // of the whole volume), and then no name below it means what it meant.
-            pending.all_names |= number == ROOT && self.notifier.can_drop_all_names();
         });
     }
 }

@@ -115,6 +115,10 @@ fn when_the_root_is_another_directory_everything_below_is_looked_up_again() {
     rig.fs.put_behind(NodeId::ROOT, b"d", b"a file now");
     rig.fs.report().node(NodeId::ROOT);
     settle(&rig);
+    assert_eq!(rig.read("d/f"), b"old", "names are kept while the root is the same");
+    rig.fs.move_root_behind();
+    rig.fs.report().node(NodeId::ROOT);
+    settle(&rig);
     assert_eq!(rig.read("d"), b"a file now");
 }
 

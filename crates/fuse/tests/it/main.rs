@@ -12,6 +12,7 @@ mod invalidation;
 mod listing;
 mod memory;
 mod names;
+mod namespace;
 mod places;
 mod rig;
 mod users;

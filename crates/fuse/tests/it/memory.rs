@@ -228,6 +228,11 @@ impl MemoryFs {
         found.attr.size = bytes.len() as u64;
     }
 
+    /// Makes the root stand for another directory, as a roll-back of the whole volume does.
+    pub(crate) fn move_root_behind(&self) {
+        self.state.lock().node(NodeId::ROOT).unwrap().attr.node = NodeId(2 * ROOT_SHOWN);
+    }
+
     pub(crate) fn nodes(&self) -> usize {
         self.state.lock().nodes.len()
     }
