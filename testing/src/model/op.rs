@@ -189,19 +189,16 @@ impl std::fmt::Display for Op {
             let end = list.find(']').unwrap_or(list.len());
             let numbers: Option<Vec<u8>> =
                 list[1..end].split(", ").map(|number| number.parse().ok()).collect();
-            match numbers {
-                Some(bytes) => {
-                    let shown = &bytes[..bytes.len().min(12)];
-                    write!(f, "'{}'", String::from_utf8_lossy(shown))?;
-                    if shown.len() < bytes.len() {
-                        write!(f, "..({})", bytes.len())?;
-                    }
-                    rest = &list[end + 1..];
+            if let Some(bytes) = numbers {
+                let shown = &bytes[..bytes.len().min(12)];
+                write!(f, "'{}'", String::from_utf8_lossy(shown))?;
+                if shown.len() < bytes.len() {
+                    write!(f, "..({})", bytes.len())?;
                 }
-                None => {
-                    f.write_str("[")?;
-                    rest = &list[1..];
-                }
+                rest = &list[end + 1..];
+            } else {
+                f.write_str("[")?;
+                rest = &list[1..];
             }
         }
         f.write_str(rest)
