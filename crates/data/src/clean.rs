@@ -35,7 +35,7 @@ const CANNOT_PUNCH: u64 = 1 << 50;
 
 /// How a segment's dead pages are freed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Way {
+enum Way {
     /// So many runs of them are punched now.
     Punch(usize),
     /// The live ones are copied.
@@ -180,7 +180,7 @@ impl Data {
                 for run in &runs {
                     pages.set(*run);
                 }
-                self.rewrite(segment, &|page| pages.get(page), 0)?;
+                self.rewrite(segment, &|page| pages.get(page))?;
                 self.garbage.lock().reclaimed_pages += dead;
             }
             Way::Wait(pages) => self.garbage.lock().put_back(&runs, Some(pages), since),
@@ -192,7 +192,7 @@ impl Data {
     /// and milliseconds on some; copying the live pages costs by their number. So a segment is
     /// punched while that is quick, and rewritten where it is not and enough of it is dead; what
     /// is old is punched slowly, in pieces.
-    pub(crate) fn way_to_free(&self, segment: u64, runs: &[PageRun], live: u64, old: bool) -> Way {
+    fn way_to_free(&self, segment: u64, runs: &[PageRun], live: u64, old: bool) -> Way {
         let dead: u64 = runs.iter().map(|run| u64::from(run.count)).sum();
         let each = self.punch_nanos.load(Ordering::Relaxed).max(1);
         let quick = (PUNCH_STEP_NANOS / each).max(1) as usize;
@@ -217,7 +217,7 @@ impl Data {
     }
 
     /// Punches, and learns what that costs; `false` when the store cannot.
-    pub(crate) fn punch_runs(&self, runs: &[PageRun]) -> Result<bool> {
+    fn punch_runs(&self, runs: &[PageRun]) -> Result<bool> {
         for run in runs {
             let start = self.env.clock.monotonic();
             let punched = self.segments.punch(run.segment, run.page, run.count)?;

@@ -115,6 +115,12 @@ impl Garbage {
         self.dead.entry(segment).or_insert_with(|| Dead { since: now, ..Dead::default() })
     }
 
+    /// Whether so many more runs may be remembered.
+    pub(crate) fn has_room_for(&self, runs: usize) -> bool {
+        let dead: usize = self.dead.values().map(|dead| dead.runs.len()).sum();
+        dead + runs <= WAITING_RUNS_LIMIT
+    }
+
     /// Has a segment looked at, even when no page of it is to be punched.
     pub(crate) fn examine(&mut self, segment: u64, now: Duration) {
         self.touch(segment, now).put_off = None;

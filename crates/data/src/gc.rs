@@ -14,6 +14,7 @@
 //! Any error while marking ends the collection: an unread record is never taken for no record.
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 use format::extent::{CHUNK_BYTES, Extent, decode};
 use format::key;
@@ -22,9 +23,12 @@ use store::{Batch, CommitToken, Error, Pinned, Result, Store, TreeId};
 
 use crate::Data;
 use crate::alloc::PageRun;
-use crate::clean::{Way, live_pages};
+use crate::clean::live_pages;
 use crate::cut::{count_pages, pages_of};
 use crate::segments::Place;
+
+/// Pages of a segment's header and footer.
+const MARK_PAGES: u32 = 2;
 
 /// What was handed out when a collection began. Take it before the state is pinned.
 #[derive(Debug)]
@@ -95,12 +99,10 @@ pub struct SegmentReport {
 pub struct Swept {
     /// Segments deleted.
     pub deleted: u64,
-    /// Segments of which pages were punched.
-    pub punched: u64,
-    /// Segments rewritten.
-    pub rewritten: u64,
-    /// Bytes less on the medium.
+    /// Bytes that those occupied.
     pub freed_bytes: u64,
+    /// Bytes that the cleaner gives back in its next steps.
+    pub dead_bytes: u64,
 }
 
 impl Marked {
@@ -186,8 +188,9 @@ impl Data {
         Ok(Marked { commit: pinned.commit(), horizon, live, counted, report })
     }
 
-    /// Frees what marking found dead: deletes, punches or rewrites segments, and corrects their
-    /// counts. May be stopped by a crash anywhere: what is left over is found by the next one.
+    /// Deletes the segments that marking found dead, corrects the counts of the others, and hands
+    /// their dead pages to the cleaner, whose steps are bounded. May be stopped by a crash
+    /// anywhere: what is left over is found by the next collection.
     pub fn sweep(&self, store: &dyn Store, marked: &Marked) -> Result<Swept> {
         let _cleaning = self.cleaning.lock();
         self.check_writable()?;
@@ -210,14 +213,15 @@ impl Data {
         // but a count that is too low would let a live segment be deleted.
         let pages = marked.live.get(&segment).map_or(0, Bitmap::count);
         let counted = marked.counted.get(&segment).copied().unwrap_or(0);
-        let before = self.segments.disk_bytes(segment)?;
-        let held = marked.horizon.in_flight.iter().any(|run| run.segment == segment);
+        let held: Vec<_> =
+            marked.horizon.in_flight.iter().filter(|run| run.segment == segment).collect();
+        let occupied = self.segments.disk_bytes(segment)?;
         // Of a segment that was open at the horizon, later pages were not marked.
         let complete = marked.horizon.segments.get(&segment) == Some(&PAGES_MAX);
-        if pages == 0 && complete && !held && self.is_deletable(segment) {
+        if pages == 0 && complete && held.is_empty() && self.is_deletable(segment) {
             self.delete_segment(store, segment)?;
-            swept.deleted += u64::from(before > 0);
-            swept.freed_bytes += before;
+            swept.deleted += u64::from(occupied > 0);
+            swept.freed_bytes += occupied;
             return Ok(());
         }
         if u64::from(pages) != counted {
@@ -225,22 +229,18 @@ impl Data {
             count_pages(&mut batch, segment, i64::from(pages) - counted as i64);
             store.commit(&batch)?;
         }
-        let runs = marked.dead_runs(segment);
-        if runs.is_empty() {
-            return Ok(());
+        // What was punched before is dead as well, but occupies nothing.
+        let held: u32 = held.iter().map(|run| run.count).sum();
+        let others = u64::from(pages + held + MARK_PAGES) * u64::from(CHUNK_BYTES);
+        if occupied > others {
+            let runs = marked.dead_runs(segment);
+            let mut garbage = self.garbage.lock();
+            if garbage.has_room_for(runs.len()) {
+                // As old as can be: the cleaner takes them next.
+                garbage.bury(&runs, Duration::ZERO);
+                swept.dead_bytes += occupied - others;
+            }
         }
-        let percent = self.options.rewrite_dead_percent;
-        let dead = |page| marked.is_dead(segment, page);
-        let punched = match self.way_to_free(segment, &runs, u64::from(pages), true) {
-            Way::Punch(_) => self.punch_runs(&runs)?,
-            Way::Rewrite | Way::Wait(_) => false,
-        };
-        if !punched {
-            swept.rewritten += u64::from(self.rewrite(segment, &dead, percent)?);
-        }
-        let after = self.segments.disk_bytes(segment)?;
-        swept.punched += u64::from(punched && after < before);
-        swept.freed_bytes += before.saturating_sub(after);
         Ok(())
     }
 }

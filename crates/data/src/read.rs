@@ -1,9 +1,10 @@
 //! Reading: records of the range, then their chunks, each verified against its checksum.
 //!
-//! A reader may hold no lock. Between its look at the records and its read of the pages a writer
-//! may commit a change that frees them, and the cleaner may punch them: then the checksum fails,
-//! or the segment is gone. So before damage is reported the records are looked up again, and when
-//! they changed the read starts over.
+//! The caller holds the file shared, or reads a snapshot: then no page that the records name can
+//! be freed meanwhile. Who reads without that may see some records before and some after a
+//! change. Most such reads show as damage (a checksum fails, a segment is gone, extents overlap);
+//! so before damage is reported the records are looked up again, and when they changed the read
+//! starts over.
 
 use format::Corruption;
 use format::extent::{CHUNK_BYTES, Stored};
@@ -18,7 +19,7 @@ const ATTEMPTS: usize = 16;
 
 impl Data {
     /// Reads at `offset` until `buffer` is full or the file, of `file_size` bytes, ends; returns
-    /// the bytes read. Holes are zeros.
+    /// the bytes read. Holes are zeros. The caller holds the file at least shared.
     pub fn read(
         &self,
         store: &dyn Read,
@@ -36,7 +37,7 @@ impl Data {
         let end = offset + wanted as u64;
         let mut records = window(store, file, offset, end)?;
         for _ in 0..ATTEMPTS {
-            let Err(error) = self.read_records(&records, offset, buffer) else { break };
+            let Err(error) = self.read_records(file, &records, offset, buffer) else { break };
             if !matches!(error, Error::Corrupt(_) | Error::Missing { .. }) {
                 return Err(error);
             }
@@ -50,11 +51,20 @@ impl Data {
     }
 
     /// Fills `buffer`, which starts at `offset` of the file.
-    fn read_records(&self, records: &[Record], offset: u64, buffer: &mut [u8]) -> Result<()> {
+    fn read_records(
+        &self,
+        file: FileRef,
+        records: &[Record],
+        offset: u64,
+        buffer: &mut [u8],
+    ) -> Result<()> {
         let end = offset + buffer.len() as u64;
         let mut at = offset;
         for record in records {
             let (from, to) = (record.offset.max(offset), record.end().min(end));
+            if from < at {
+                return Err(overlap(file, record.offset, at));
+            }
             buffer[(at - offset) as usize..(from - offset) as usize].fill(0);
             let part = &mut buffer[(from - offset) as usize..(to - offset) as usize];
             let skip = (from - record.offset) as usize;
@@ -108,4 +118,16 @@ impl Data {
         }
         Ok(())
     }
+}
+
+/// The error of extents that overlap.
+fn overlap(file: FileRef, found: u64, end: u64) -> Error {
+    Corruption {
+        file: format!("extents of inode {} in tree {}", file.ino, file.tree.0),
+        offset: found,
+        structure: "extent",
+        expected: format!("an extent at {end} or later"),
+        found: format!("one at {found}"),
+    }
+    .into()
 }

@@ -19,14 +19,8 @@ use crate::gc::Bitmap;
 use crate::segments::{Place, SealedSegment, blob_name};
 
 impl Data {
-    /// Rewrites a sealed segment without its dead pages, when that makes it smaller by so many
-    /// percent; `false` when not.
-    pub(crate) fn rewrite(
-        &self,
-        segment: u64,
-        dead: &dyn Fn(u32) -> bool,
-        percent_min: u32,
-    ) -> Result<bool> {
+    /// Rewrites a sealed segment without its dead pages; `false` when that frees none.
+    pub(crate) fn rewrite(&self, segment: u64, dead: &dyn Fn(u32) -> bool) -> Result<bool> {
         let Some(Place::Sealed(old)) = self.segments.get(segment) else { return Ok(false) };
         let blobs = self.segments.blobs();
         let there = self.pages_in(&old)?;
@@ -47,8 +41,7 @@ impl Data {
                 count += 1;
             }
         }
-        let gone = there.count() - count;
-        if gone == 0 || u64::from(gone) * 100 < u64::from(there.count()) * u64::from(percent_min) {
+        if count == there.count() {
             return Ok(false);
         }
         let map = PageMap::new(&|page| kept.get(page));

@@ -1,9 +1,10 @@
-//! Writers, readers without locks, a cleaner and a collector at the same time.
+//! Writers, readers, a cleaner and a collector at the same time.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use data::{Data, ExtentOwner, FileRef, Options};
+use parking_lot::RwLock;
 use store::{Batch, Store, TreeId};
 use testing::MemStore;
 
@@ -18,6 +19,8 @@ struct Shared {
     store: Arc<MemStore>,
     stop: AtomicBool,
     reads: AtomicU64,
+    /// What the namespace holds while it reads or changes a file.
+    locks: [RwLock<()>; 4],
 }
 
 /// Overwrites random pages; every byte of a page is the same, so that a torn one shows.
@@ -29,11 +32,13 @@ fn write(shared: &Shared, ino: u64) {
         let first = random.u64(0..PAGES - pages);
         let bytes = vec![round as u8; pages as usize * 4096];
         let mut batch = Batch::new();
+        let lock = shared.locks[ino as usize].write();
         let freed = shared
             .data
             .write(&*shared.store, file, first * 4096, &bytes, OWNER, &mut batch)
             .unwrap();
         let token = shared.store.commit(&batch).unwrap();
+        drop(lock);
         shared.data.reclaim_after(freed, token);
         if random.u8(0..20) == 0 {
             shared.store.sync(token).unwrap();
@@ -46,6 +51,7 @@ fn read(shared: &Shared, ino: u64) {
     let mut buffer = vec![0; PAGES as usize * 4096];
     while !shared.stop.load(Ordering::Relaxed) {
         let size = buffer.len() as u64;
+        let _lock = shared.locks[ino as usize].read();
         shared.data.read(&*shared.store, file, size, 0, &mut buffer).unwrap();
         for page in buffer.chunks(4096) {
             assert!(page.iter().all(|&byte| byte == page[0]), "a torn page");
@@ -76,6 +82,7 @@ fn writers_readers_cleaner_and_collector_agree() {
         store: Arc::clone(&volume.store),
         stop: AtomicBool::new(false),
         reads: AtomicU64::new(0),
+        locks: Default::default(),
     });
     let start = |name: &str, body: fn(&Shared, u64), ino: u64| {
         let shared = Arc::clone(&shared);
