@@ -160,7 +160,7 @@ mod tests {
     #[test]
     fn bytes_on_disk_are_these() {
         let bytes = record(b"ab", 0x0102, 0x0100);
-        let hex: String = bytes.iter().map(|byte| format!("{byte:02x}")).collect();
+        let hex = bytes.iter().fold(String::new(), |hex, byte| hex + &format!("{byte:02x}"));
         let sum = u32::from_le_bytes([bytes[0], bytes[1], bytes[2], bytes[3]]);
         assert_eq!(
             hex,

@@ -44,6 +44,7 @@ const KNOWN: u32 = 15;
 
 /// A subvolume.
 #[derive(Debug, Clone, PartialEq, Eq)]
+#[expect(clippy::struct_excessive_bools, reason = "flags on disk, each with a meaning of its own")]
 pub struct SubvolumeRecord {
     /// Its tree.
     pub tree: u64,

@@ -142,9 +142,8 @@ impl Edit<'_> {
     }
 
     fn write_memory(&mut self, mut inode: InodeRecord) -> FsResult<()> {
-        let (bulk, xattrs) = match self.fs.nodes.orphan_of(self.node) {
-            Some(Orphan::File { bulk, xattrs, .. }) => (bulk, xattrs),
-            _ => return Err(FsError::Stale),
+        let Some(Orphan::File { bulk, xattrs, .. }) = self.fs.nodes.orphan_of(self.node) else {
+            return Err(FsError::Stale);
         };
         let bulk = self.bulk.take().unwrap_or(bulk);
         let xattrs = self.xattrs.take().unwrap_or(xattrs);

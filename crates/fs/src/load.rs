@@ -45,6 +45,7 @@ pub(crate) struct FileInode {
 }
 
 /// An inode.
+#[expect(clippy::large_enum_variant, reason = "one at a time, on the stack of one operation")]
 pub(crate) enum Inode {
     /// A directory, and whether it still has a name.
     Directory(DirectoryRecord, bool),

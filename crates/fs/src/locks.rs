@@ -61,9 +61,10 @@ enum Guard<'a> {
 const INLINE: usize = 8;
 
 /// Held locks; dropping releases them.
+#[expect(dead_code, reason = "held, not read")]
 pub(crate) struct LockSet<'a> {
-    _inline: [Option<Guard<'a>>; INLINE],
-    _more: Vec<Guard<'a>>,
+    inline: [Option<Guard<'a>>; INLINE],
+    more: Vec<Guard<'a>>,
 }
 
 impl LockTable {
@@ -110,7 +111,7 @@ impl LockTable {
         } else {
             wanted.sort_unstable();
         }
-        let mut set = LockSet { _inline: [const { None }; INLINE], _more: Vec::new() };
+        let mut set = LockSet { inline: [const { None }; INLINE], more: Vec::new() };
         let mut used = 0;
         for (at, &(stripe, mode)) in wanted.iter().enumerate() {
             if wanted.get(at + 1).is_some_and(|next| next.0 == stripe) {
@@ -122,10 +123,10 @@ impl LockTable {
                 Mode::Exclusive => Guard::Exclusive(lock.write()),
             };
             if used < INLINE {
-                set._inline[used] = Some(guard);
+                set.inline[used] = Some(guard);
                 used += 1;
             } else {
-                set._more.push(guard);
+                set.more.push(guard);
             }
         }
         set

@@ -173,20 +173,18 @@ impl<'a> View<'a> {
             } else {
                 None
             };
-            match followed {
-                Some(found) => slot = found,
-                None => {
-                    if let Some(vacancy) = tombstone {
-                        return Ok(Search::Vacant(vacancy));
-                    }
-                    let vacancy = Vacancy {
-                        cookie: key::cookie(hash, next?),
-                        chained: false,
-                        predecessor: (!chained).then_some((cookie, ino)),
-                    };
+            let Some(found) = followed else {
+                if let Some(vacancy) = tombstone {
                     return Ok(Search::Vacant(vacancy));
                 }
-            }
+                let vacancy = Vacancy {
+                    cookie: key::cookie(hash, next?),
+                    chained: false,
+                    predecessor: (!chained).then_some((cookie, ino)),
+                };
+                return Ok(Search::Vacant(vacancy));
+            };
+            slot = found;
             collision = next?;
         }
     }

@@ -146,7 +146,7 @@ impl Rename<'_> {
         let target = parent_directory(self.fs, self.subvol, self.view, self.caller, self.to.dir)?;
         let moved = self.thing(self.from.dir, &found.from)?;
         self.check_leaving(&source, &moved)?;
-        self.check_loop(&found.from, &moved, &found.above_to)?;
+        check_loop(&found.from, &moved, &found.above_to)?;
         match (self.mode, found.to) {
             (RenameMode::NoReplace, Search::Found(_)) => Err(FsError::Exists),
             (RenameMode::Exchange, Search::Vacant(_)) => Err(FsError::NotFound),
@@ -154,7 +154,7 @@ impl Rename<'_> {
             (RenameMode::Exchange, Search::Found(to)) => {
                 let other = self.thing(self.to.dir, &to)?;
                 self.check_leaving(&target, &other)?;
-                self.check_loop(&to, &other, &found.above_from)?;
+                check_loop(&to, &other, &found.above_from)?;
                 self.exchange((found.from, moved), (to, other))
             }
             (_, Search::Found(to)) => {
@@ -280,13 +280,6 @@ impl Rename<'_> {
             }
             _ => Ok(()),
         }
-    }
-
-    fn check_loop(&self, found: &Found, thing: &Thing, above: &[u64]) -> FsResult<()> {
-        if thing.is_directory() && above.contains(&found.ino) {
-            return Err(FsError::InvalidArgument("a directory would be below itself"));
-        }
-        Ok(())
     }
 
     /// To where nothing is.
@@ -455,6 +448,14 @@ fn target_of(search: &Search) -> Option<Found> {
 
 fn is_subvolume(found: &Found) -> bool {
     matches!(found.target, Target::Subvolume(_))
+}
+
+/// Whether a thing may go to where all of `above` is above it.
+fn check_loop(found: &Found, thing: &Thing, above: &[u64]) -> FsResult<()> {
+    if thing.is_directory() && above.contains(&found.ino) {
+        return Err(FsError::InvalidArgument("a directory would be below itself"));
+    }
+    Ok(())
 }
 
 /// Whether one thing may replace another.
