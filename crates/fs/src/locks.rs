@@ -61,7 +61,6 @@ enum Guard<'a> {
 const INLINE: usize = 8;
 
 /// Held locks; dropping releases them.
-#[expect(dead_code, reason = "held, not read")]
 pub(crate) struct LockSet<'a> {
     inline: [Option<Guard<'a>>; INLINE],
     more: Vec<Guard<'a>>,

@@ -66,7 +66,7 @@ fn root_attr(fs: &Fs, id: u64) -> FsResult<Attr> {
         Err(FsError::Stale) => return Err(FsError::NotFound),
         snapshot => snapshot?,
     };
-    fs.read_in(&snapshot, |tree| {
+    snapshot.read(|tree| {
         let record = View::new(&*fs.store, tree).directory(snapshot.root)?;
         let record = record.ok_or(FsError::Stale)?;
         Ok(attributes::of_directory(snapshot.root_node(), &record))

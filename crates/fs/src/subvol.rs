@@ -91,6 +91,18 @@ impl Subvol {
         self.node(self.root)
     }
 
+    /// Reads, again when the tree was replaced meanwhile.
+    #[inline]
+    pub(crate) fn read<T>(&self, mut read: impl FnMut(TreeId) -> FsResult<T>) -> FsResult<T> {
+        loop {
+            let tree = self.tree();
+            match read(tree) {
+                Err(FsError::Stale) if self.tree() != tree => {}
+                result => return result,
+            }
+        }
+    }
+
     /// Begins a change.
     #[inline]
     pub(crate) fn enter(&self) -> FsResult<Entered<'_>> {

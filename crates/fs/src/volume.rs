@@ -10,7 +10,7 @@ use format::subvolume_record::{SubvolumeRecord, UsageRecord};
 use format::volume::{VERSION, VolumeHeader};
 use inode::{Attr, FsError, Ino, Name, NameHash, NodeId, SubvolId};
 use parking_lot::RwLock;
-use store::{KeyRange, Store, TreeId};
+use store::{KeyRange, Store};
 
 use crate::background::Queue;
 use crate::error::{from_store, malformed};
@@ -23,6 +23,9 @@ use crate::subvolumes::Admin;
 use crate::{
     Entry, FsResult, Invalidate, OpenError, OpenOptions, SubvolumeCounts, VolumeId, VolumeStatus,
 };
+
+/// What is called with each key and value of a range.
+pub(crate) type Visit<'a> = &'a mut dyn FnMut(&[u8], &[u8]) -> FsResult<()>;
 
 /// A volume, opened.
 pub struct Fs {
@@ -167,11 +170,7 @@ impl Fs {
     }
 
     /// Visits the records of the volume's own tree whose keys start with `prefix`.
-    pub(crate) fn visit_volume(
-        &self,
-        prefix: &[u8],
-        visit: &mut dyn FnMut(&[u8], &[u8]) -> FsResult<()>,
-    ) -> FsResult<()> {
+    pub(crate) fn visit_volume(&self, prefix: &[u8], visit: Visit<'_>) -> FsResult<()> {
         let mut cursor = self.store.scan(VOLUME, KeyRange::prefix(prefix)).map_err(from_store)?;
         while let Some(item) = cursor.next().map_err(from_store)? {
             visit(item.key, item.value)?;
@@ -225,22 +224,6 @@ impl Fs {
             return Err(FsError::ReadOnly("the volume was opened so".to_owned()));
         }
         subvol.enter()
-    }
-
-    /// Reads from a subvolume, again when its tree was replaced meanwhile.
-    #[inline]
-    pub(crate) fn read_in<T>(
-        &self,
-        subvol: &Subvol,
-        mut read: impl FnMut(TreeId) -> FsResult<T>,
-    ) -> FsResult<T> {
-        loop {
-            let tree = subvol.tree();
-            match read(tree) {
-                Err(FsError::Stale) if subvol.tree() != tree => {}
-                result => return result,
-            }
-        }
     }
 
     /// Whether a name is that of the virtual directory of snapshots.

@@ -13,7 +13,7 @@ pub(crate) fn access(fs: &Fs, caller: &Caller, node: NodeId, mask: u32) -> FsRes
     let node = subvol.node(ino);
     let _object = fs.locks.shared(Lock::Object { subvol: subvol.id.0, ino });
     let owned =
-        fs.read_in(&subvol, |tree| Ok(load(fs, View::new(&*fs.store, tree), node, ino)?.owned()))?;
+        subvol.read(|tree| Ok(load(fs, View::new(&*fs.store, tree), node, ino)?.owned()))?;
     let writes = mask & inode::permissions::WRITE != 0;
     if writes && (subvol.read_only || fs.options.read_only) {
         return Err(FsError::ReadOnly("a snapshot, or a volume opened so".to_owned()));

@@ -15,5 +15,5 @@ pub(crate) fn getattr(fs: &Fs, caller: &Caller, node: NodeId) -> FsResult<Attr> 
     let (subvol, ino) = fs.place(node)?;
     let node = subvol.node(ino);
     let _object = fs.locks.shared(Lock::Object { subvol: subvol.id.0, ino });
-    fs.read_in(&subvol, |tree| Ok(load(fs, View::new(&*fs.store, tree), node, ino)?.attr(node)))
+    subvol.read(|tree| Ok(load(fs, View::new(&*fs.store, tree), node, ino)?.attr(node)))
 }

@@ -19,7 +19,7 @@ pub(crate) fn lookup(fs: &Fs, caller: &Caller, parent: NodeId, name: &[u8]) -> F
     }
     let (subvol, dir) = fs.place(parent)?;
     let hash = fs.hash.hash(name);
-    fs.read_in(&subvol, |tree| {
+    subvol.read(|tree| {
         let view = View::new(&*fs.store, tree);
         check_search(fs, &subvol, view, caller, dir)?;
         // Held until the table knows the node: a rename or removal waits.
@@ -47,7 +47,7 @@ impl Fs {
         // The name may come to mean something else between its record and the inode's: then the
         // inode is gone, and the name is looked at again.
         loop {
-            let result = self.read_in(&subvol, |tree| {
+            let result = subvol.read(|tree| {
                 let view = View::new(&*self.store, tree);
                 check_search(self, &subvol, view, caller, dir)?;
                 let found = find(self, &subvol, view, dir, hash, name)?;

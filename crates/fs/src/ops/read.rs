@@ -24,7 +24,7 @@ pub(crate) fn read(
     let (subvol, ino) = fs.place(node)?;
     let node = subvol.node(ino);
     let object = fs.locks.shared(Lock::Object { subvol: subvol.id.0, ino });
-    let (length, stale) = fs.read_in(&subvol, |tree| {
+    let (length, stale) = subvol.read(|tree| {
         let view = View::new(&*fs.store, tree);
         let inode = load(fs, view, node, ino)?;
         let owned = inode.owned();

@@ -96,7 +96,7 @@ impl Walk<'_> {
     fn run(&mut self, take: Take<'_>) -> FsResult<()> {
         loop {
             let listing = self.fs.nodes.begin_listing();
-            let step = self.fs.read_in(self.subvol, |tree| self.chunk(tree, take));
+            let step = self.subvol.read(|tree| self.chunk(tree, take));
             // Also after an error: what was taken is held.
             listing.correct(&self.taken);
             self.taken.clear();

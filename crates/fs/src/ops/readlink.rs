@@ -12,7 +12,7 @@ pub(crate) fn readlink(fs: &Fs, _caller: &Caller, node: NodeId) -> FsResult<Vec<
     let (subvol, ino) = fs.place(node)?;
     let node = subvol.node(ino);
     let _object = fs.locks.shared(Lock::Object { subvol: subvol.id.0, ino });
-    fs.read_in(&subvol, |tree| {
+    subvol.read(|tree| {
         let view = View::new(&*fs.store, tree);
         match load(fs, view, node, ino)? {
             Inode::File(file) if crate::attributes::kind(file.inode.kind) == Kind::Symlink => {

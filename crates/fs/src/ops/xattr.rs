@@ -116,7 +116,7 @@ fn read(fs: &Fs, node: NodeId) -> FsResult<(Owned, XattrRecord)> {
     let (subvol, ino) = fs.place(node)?;
     let node = subvol.node(ino);
     let _object = fs.locks.shared(Lock::Object { subvol: subvol.id.0, ino });
-    fs.read_in(&subvol, |tree| {
+    subvol.read(|tree| {
         let view = View::new(&*fs.store, tree);
         let inode = load(fs, view, node, ino)?;
         Ok((inode.owned(), load_xattrs(fs, view, node, ino, &inode)?))

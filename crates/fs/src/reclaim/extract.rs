@@ -218,7 +218,7 @@ impl Extraction {
         from: Vec<u8>,
         to: Option<Vec<u8>>,
         budget: usize,
-        found: &mut dyn FnMut(&[u8], &[u8]) -> FsResult<()>,
+        found: crate::volume::Visit<'_>,
     ) -> FsResult<(usize, Option<Vec<u8>>)> {
         let mut wanted = Vec::new();
         let mut next = None;

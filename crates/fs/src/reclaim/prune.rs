@@ -79,9 +79,8 @@ pub(super) fn step(fs: &Fs, work: &mut Work, budget: usize) -> FsResult<u64> {
     let mut job = work.pruner.job.take().expect("invariant: there is a job");
     match advance(fs, work, &mut job, budget) {
         Ok(true) => work.pruner.job = Some(job),
-        Ok(false) => {}
-        // The subvolume was removed meanwhile: its trees wait under their records.
-        Err(inode::FsError::Stale) => {}
+        // Done, or the subvolume was removed meanwhile: its trees wait under their records.
+        Ok(false) | Err(inode::FsError::Stale) => {}
         // Otherwise the step is made again.
         Err(error) => {
             work.pruner.job = Some(job);
@@ -268,7 +267,7 @@ fn swap(fs: &Fs, work: &mut Work, ledger: &mut subvolumes::Ledger, job: &Job) ->
     subvolumes::commit(ledger, &mut txn)?;
     subvol.set_tree(job.target);
     // One record came and one went.
-    fs.reclaim.leave(work, fs, old);
+    super::step::leave(work, fs, old);
     fs.invalidate_node(subvol.root_node());
     Ok(())
 }

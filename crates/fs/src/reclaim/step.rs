@@ -55,11 +55,11 @@ impl Reclaim {
     pub(crate) fn is_pruning(&self) -> bool {
         self.pruning.load(Ordering::Relaxed)
     }
+}
 
-    /// Keeps a tree for readers for a while.
-    pub(super) fn leave(&self, work: &mut Work, fs: &Fs, tree: u64) {
-        work.leaving.insert(tree, fs.env.clock.monotonic() + GRACE);
-    }
+/// Keeps a tree for readers for a while.
+pub(super) fn leave(work: &mut Work, fs: &Fs, tree: u64) {
+    work.leaving.insert(tree, fs.env.clock.monotonic() + GRACE);
 }
 
 /// Removes a bounded part of what was detached; returns how much. Returns at once when another

@@ -13,23 +13,20 @@ use crate::{Fs, FsResult};
 
 /// The record of a directory that still has a name.
 pub(crate) fn directory_of(fs: &Fs, subvol: &Subvol, ino: u64) -> FsResult<DirectoryRecord> {
-    fs.read_in(subvol, |tree| {
+    subvol.read(|tree| {
         let view = View::new(&*fs.store, tree);
         match view.directory(ino)? {
             Some(record) if !record.detached => Ok(record),
-            Some(_) => Err(FsError::NotFound),
             None if view.linked(ino)?.is_some() => Err(FsError::NotDirectory),
             None if is_file(fs, subvol, ino) => Err(FsError::NotDirectory),
-            None => Err(FsError::NotFound),
+            _ => Err(FsError::NotFound),
         }
     })
 }
 
 fn is_file(fs: &Fs, subvol: &Subvol, ino: u64) -> bool {
-    match fs.nodes.location(subvol.node(ino)) {
-        Some(crate::nodes::Location::Entry { .. } | crate::nodes::Location::Linked) => true,
-        _ => false,
-    }
+    use crate::nodes::Location::{Entry, Linked};
+    matches!(fs.nodes.location(subvol.node(ino)), Some(Entry { .. } | Linked))
 }
 
 /// Checks that the caller owns a directory and every directory below it, in nested subvolumes

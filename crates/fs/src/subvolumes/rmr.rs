@@ -46,18 +46,17 @@ impl Fs {
             let mut txn = Txn::new(self);
             txn.erase_entry(view, dir, &found, false)?;
             txn.touch_directory(view.tree, dir, -1, -1);
-            let detached = match root_subvol {
-                Some(child) => detach(self, &mut ledger, &mut txn, child)?,
-                None => {
-                    let record = DirectoryRecord { detached: true, ..victim };
-                    txn.put_directory(view.tree, found.ino, &record);
-                    let waits = DetachedRecord::Directory {
-                        subvolume: id,
-                        directory: found.ino,
-                        kept_while_held: false,
-                    };
-                    ledger.detach(txn.batch(), waits)
-                }
+            let detached = if let Some(child) = root_subvol {
+                detach(self, &mut ledger, &mut txn, child)?
+            } else {
+                let record = DirectoryRecord { detached: true, ..victim };
+                txn.put_directory(view.tree, found.ino, &record);
+                let waits = DetachedRecord::Directory {
+                    subvolume: id,
+                    directory: found.ino,
+                    kept_while_held: false,
+                };
+                ledger.detach(txn.batch(), waits)
             };
             commit(&ledger, &mut txn)?;
             if let Some(child) = root_subvol {

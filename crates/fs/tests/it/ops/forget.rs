@@ -23,7 +23,7 @@ fn a_node_is_held_as_often_as_it_was_looked_up() {
 fn extents_of_a_forgotten_orphan_are_released_in_the_background() {
     let v = volume();
     let file = v.file(ROOT, "f");
-    v.write(file.node, 0, &[7; 100_000]);
+    v.write(file.node, 0, &vec![7; 100_000]);
     v.fs.unlink(&Caller::root(), ROOT, b"f").expect("the name");
     assert_eq!(v.read(file.node)[..3], [7; 3]);
     v.write(file.node, 100_000, &[8; 10]);
@@ -38,7 +38,7 @@ fn extents_of_a_forgotten_orphan_are_released_in_the_background() {
 fn an_orphan_with_extents_is_found_after_a_crash() {
     let v = volume();
     let file = v.file(ROOT, "f");
-    v.write(file.node, 0, &[7; 100_000]);
+    v.write(file.node, 0, &vec![7; 100_000]);
     v.fs.unlink(&Caller::root(), ROOT, b"f").expect("the name");
     // The volume is opened again without a word of the first owner.
     let again = v.reopened();

@@ -17,7 +17,7 @@ fn attributes_are_set_replaced_listed_and_removed() {
         refused(set(b"user.b", b"2", SetXattr::Create), &FsError::Exists);
         set(b"user.b", b"", SetXattr::Replace).expect("room");
         refused(set(b"user.c", b"2", SetXattr::Replace), &FsError::NoAttribute);
-        set(b"trusted.a", &[7; 65536], SetXattr::Create).expect("room");
+        set(b"trusted.a", &vec![7; 65536], SetXattr::Create).expect("room");
         assert_eq!(v.fs.getxattr(&root, node, b"user.b").expect("set"), b"");
         assert_eq!(v.fs.getxattr(&root, node, b"trusted.a").expect("set"), vec![7; 65536]);
         assert_eq!(v.fs.listxattr(&root, node).expect("names"), b"trusted.a\0user.b\0");

@@ -48,13 +48,13 @@ fn a_clone_that_changed_meanwhile_is_pruned_and_keeps_its_changes() {
     let linked = v.file(inner, "linked").node;
     v.fs.link(&root(), linked, home(), b"outside").expect("a link");
     v.fs.link(&root(), linked, dir, b"second").expect("a link");
-    v.write(linked, 0, &[3; 20_000]);
+    v.write(linked, 0, &vec![3; 20_000]);
     let big = filled(&v, home(), "big", 300);
     v.fs.clone_dir(&root(), dir, home(), b"c").expect("a clone");
     let copy = v.find(home(), "c").expect("the clone").node;
     v.fs.unlink(&root(), copy, b"f3").expect("a file");
     let large = v.file(copy, "large").node;
-    v.write(large, 0, &[4; 30_000]);
+    v.write(large, 0, &vec![4; 30_000]);
     let orphan = v.find(copy, "f4").expect("a file").node;
     v.write(orphan, 0, &[5; 9000]);
     v.fs.unlink(&root(), copy, b"f4").expect("a file");

@@ -13,7 +13,7 @@ fn deep(v: &Volume) {
         dir = v.dir(dir, &format!("level{level}")).node;
     }
     let file = v.file(dir, "large").node;
-    v.write(file, 0, &[5; 100_000]);
+    v.write(file, 0, &vec![5; 100_000]);
     forget(v, file);
 }
 
@@ -80,7 +80,7 @@ fn a_held_file_lives_on() {
     let dir = filled(&v, home(), "d", 1);
     let small = v.find(dir, "f0").expect("the file").node;
     let large = v.file(dir, "large").node;
-    v.write(large, 0, &[9; 50_000]);
+    v.write(large, 0, &vec![9; 50_000]);
     v.fs.rmr(&root(), home(), b"d").expect("a directory");
     settle(&v);
     assert_eq!(v.read(small), b"d 0");

@@ -17,7 +17,7 @@ fn a_snapshot_shows_what_was_there_whatever_happened_since() {
     let attr = v.fs.getattr(&root(), dir).expect("a directory");
     v.tick();
     v.fs.snapshot_create(&root(), dir, b"one").expect("a snapshot");
-    v.write(large, 1000, &[7; 200_000]);
+    v.write(large, 1000, &vec![7; 200_000]);
     v.fs.unlink(&root(), dir, b"f1").expect("a file");
     v.fs.rename(&root(), (dir, b"f2"), (dir, b"f3"), fs::RenameMode::Replace).expect("files");
     filled(&v, dir, "new", 3);
