@@ -34,6 +34,11 @@ impl From<Vec<u8>> for Bytes {
     }
 }
 
+/// For `serde(serialize_with)` on borrowed bytes: by itself a slice travels number by number.
+pub(crate) fn run<S: Serializer>(bytes: &&[u8], serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.serialize_bytes(bytes)
+}
+
 impl Serialize for Bytes {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         serializer.serialize_bytes(&self.0)

@@ -143,6 +143,7 @@ pub enum Call<'a> {
     /// told with the answer to the next `ImportFlush`.
     Import {
         /// The items, as [`crate::Items`] encodes them.
+        #[serde(serialize_with = "crate::bytes::run")]
         items: &'a [u8],
     },
     /// Enters a directory that may be there already, and tells what it holds (streamed).

@@ -44,6 +44,7 @@ pub enum Item<'a> {
         #[serde(borrow)]
         xattrs: Vec<(&'a [u8], &'a [u8])>,
         /// Its contents.
+        #[serde(serialize_with = "crate::bytes::run")]
         data: &'a [u8],
         /// A number under which later `Link`s name it; 0 for none.
         hold: u64,
@@ -58,6 +59,7 @@ pub enum Item<'a> {
         /// Where they stand.
         offset: u64,
         /// The bytes.
+        #[serde(serialize_with = "crate::bytes::run")]
         bytes: &'a [u8],
     },
     /// Gives the file begun its length and attributes. Only then does it look complete to an

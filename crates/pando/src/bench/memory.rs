@@ -23,11 +23,16 @@ pub(super) fn keep_what_is_freed() -> Result<()> {
     Err(Launch::not_started(&error))
 }
 
-/// Allocates, writes and frees blocks of the sizes that ordered maps of small records use.
+/// Allocates, writes and frees blocks of the sizes that ordered maps of small records use, and of
+/// those that trees of nodes do.
 pub(super) fn touch(records: u64) {
-    let sizes = [24, 48, 112, 192];
-    for size in sizes {
-        let blocks: Vec<Vec<u8>> = (0..records).map(|_| vec![1; size]).collect();
+    const NODE_BYTES: usize = 16 << 10;
+    const NODE_BYTES_A_RECORD: u64 = 256;
+    let nodes = records * NODE_BYTES_A_RECORD / NODE_BYTES as u64;
+    for (size, count) in
+        [(24, records), (48, records), (112, records), (192, records), (NODE_BYTES, nodes)]
+    {
+        let blocks: Vec<Vec<u8>> = (0..count).map(|_| vec![1; size]).collect();
         black_box(&blocks);
     }
 }

@@ -63,15 +63,15 @@ impl Yardstick {
                 Note::Commit(length) => {
                     for op in Ops::new(take(length as usize)) {
                         let op = op.expect("invariant: the batch was made by this program");
-                        self.take_op(op, steps);
+                        self.take_op(&op, steps);
                     }
                 }
             }
         }
     }
 
-    fn take_op<'a>(&mut self, op: Op<'a>, steps: &mut Vec<Step<'a>>) {
-        match op {
+    fn take_op<'a>(&mut self, op: &Op<'a>, steps: &mut Vec<Step<'a>>) {
+        match *op {
             Op::Put { tree, key, value } => steps.push(Step::Put(self.tree(tree), key, value)),
             Op::Delete { tree, key } => steps.push(Step::Delete(self.tree(tree), key)),
             Op::Merge { tree, key, lanes } => {

@@ -110,7 +110,7 @@ fn rename(ledger: &mut Ledger, place: &Path, random: &mut Rng, number: u32) -> i
     let new = format!("r{number}");
     let expected = ledger.files.remove(&old).unwrap();
     ledger.renames.push((old.clone(), new.clone(), expected));
-    fs::rename(place.join(&old), place.join(&new))?;
+    rustix::fs::rename(place.join(&old), place.join(&new))?;
     if random.bool() {
         sync_dir(place)?;
         ledger.renames.pop();

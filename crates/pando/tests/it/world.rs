@@ -87,6 +87,7 @@ impl World {
     }
 
     /// Runs the binary.
+    #[expect(clippy::unused_self, reason = "a command belongs to the world that ends its owner")]
     pub(crate) fn run<S: AsRef<OsStr>>(&self, arguments: &[S]) -> Answer {
         answer(&World::command(arguments).output().unwrap())
     }
@@ -134,9 +135,10 @@ impl World {
     }
 
     /// The same, with options.
+    #[expect(clippy::print_stdout, reason = "what is not tested is said")]
     pub(crate) fn mount_with(&self, options: &[&str]) -> bool {
         if let Some(reason) = std::env::var_os("SKIP_FUSE") {
-            eprintln!("not tested through a mount: SKIP_FUSE={}", reason.display());
+            println!("not tested through a mount: SKIP_FUSE={}", reason.display());
             return false;
         }
         let mut arguments = vec!["mount", self.vol(), self.mnt()];
@@ -218,10 +220,11 @@ pub(crate) fn wait_until(what: &str, mut happened: impl FnMut() -> bool) {
 }
 
 /// Whether tests may become other users and mount.
+#[expect(clippy::print_stdout, reason = "what is not tested is said")]
 pub(crate) fn is_root() -> bool {
     let root = rustix::process::geteuid().is_root();
     if !root {
-        eprintln!("not tested: it takes root");
+        println!("not tested: it takes root");
     }
     root
 }
