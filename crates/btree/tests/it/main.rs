@@ -3,6 +3,7 @@
 mod cache;
 mod clones;
 mod conformance;
+mod cramped;
 mod invariants;
 mod room;
 mod threads;
