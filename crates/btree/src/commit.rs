@@ -29,13 +29,16 @@ struct Plan {
     wanted: Wanted,
     /// Whether it must be alone.
     alone: bool,
-    removes: bool,
+    /// Operations that remove something.
+    removals: usize,
     bytes: usize,
     last: Last,
     /// Whether it names several trees.
     several: bool,
     /// Whether something that it needs may not be in memory.
     cold: bool,
+    /// How often something had been evicted when what it needs was loaded.
+    evictions: u64,
 }
 
 /// The tree that was used last: batches seldom name many.
@@ -81,7 +84,9 @@ impl Core {
         }
         batch.check().map_err(|_| Error::NoSpace("one log record"))?;
         let mut plan = self.plan(batch)?;
-        if plan.alone || plan.cold || self.evicted.load(Ordering::Relaxed) {
+        plan.evictions = self.evictions.load(Ordering::Relaxed);
+        plan.cold |= plan.evictions > 0;
+        if plan.alone || plan.cold {
             self.ensure(batch)?;
         }
         let token = if plan.alone {
@@ -106,10 +111,11 @@ impl Core {
             }
             _ => self.check(batch)?,
         }
-        if plan.alone || plan.cold || self.evicted.load(Ordering::Relaxed) {
+        // Inside the gate nothing is evicted; what was loaded before it may have been.
+        if plan.alone || self.evictions.load(Ordering::Relaxed) != plan.evictions {
             self.ensure(batch)?;
         }
-        let room = if plan.removes && plan.bytes <= RESERVE_BYTES_MAX {
+        let room = if plan.removals > 0 && plan.bytes <= RESERVE_BYTES_MAX {
             Room::Reserve
         } else {
             Room::Normal
@@ -135,12 +141,12 @@ impl Core {
                 }
                 Op::Delete { tree, key } => {
                     plan.add(self, tree, key)?;
-                    plan.removes = true;
+                    plan.removals += 1;
                 }
                 Op::Merge { tree, key, .. } => plan.add(self, tree, key)?,
                 Op::DeleteRange { .. } | Op::DropTree { .. } => {
                     plan.alone = true;
-                    plan.removes = true;
+                    plan.removals += 1;
                 }
                 Op::CreateTree { .. } | Op::CloneTree { .. } => plan.alone = true,
             }

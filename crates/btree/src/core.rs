@@ -44,8 +44,8 @@ pub(crate) struct Core {
     /// Cells that nothing leads to any more, to be dropped step by step.
     pub(crate) graveyard: Mutex<Vec<Node>>,
     pub(crate) checkpoint: Mutex<State>,
-    /// Whether anything was evicted since opening.
-    pub(crate) evicted: AtomicBool,
+    /// How often something was evicted since opening.
+    pub(crate) evictions: AtomicU64,
     /// Bytes of changed nodes from which committers make a checkpoint themselves.
     pub(crate) dirty_max: AtomicUsize,
     /// Bytes of records appended since opening.
@@ -91,7 +91,7 @@ impl Core {
             pins: Mutex::new(Pins::default()),
             graveyard: Mutex::new(Vec::new()),
             checkpoint: Mutex::new(state),
-            evicted: AtomicBool::new(false),
+            evictions: AtomicU64::new(0),
             dirty_max: AtomicUsize::new(dirty_max),
             log_bytes: AtomicU64::new(0),
             checkpointed_log_bytes: AtomicU64::new(0),

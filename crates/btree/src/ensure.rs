@@ -44,7 +44,8 @@ impl Core {
                 last = Some(self.tree(TreeId(id))?);
             }
             let Some(tree) = &last else { continue };
-            if tree.resident.load(Ordering::Relaxed) && !self.evicted.load(Ordering::Relaxed) {
+            if tree.resident.load(Ordering::Relaxed) && self.evictions.load(Ordering::Relaxed) == 0
+            {
                 continue;
             }
             self.ensure_op(tree, &op)?;

@@ -4,7 +4,7 @@
 
 use std::sync::atomic::Ordering;
 
-use store::{Result, TreeId};
+use store::{Error, Result, TreeId};
 
 use crate::checkpoint::FREED_MAX;
 use crate::core::Core;
@@ -36,7 +36,7 @@ impl Core {
     fn evict_some(&self) {
         // Inside the gate commits rely on what they loaded.
         let Some(_gate) = self.gate.try_write() else { return };
-        self.evicted.store(true, Ordering::Relaxed);
+        self.evictions.fetch_add(1, Ordering::Relaxed);
         for _ in 0..LOOKS_MAX {
             if self.nodes.budget.resident() <= self.options.cache_bytes {
                 return;
@@ -82,11 +82,11 @@ impl Core {
                 self.dirty_max.store(self.options.dirty_bytes_max(), Ordering::Relaxed);
                 Ok(())
             }
-            Err(error) if error.is_no_space() => {
+            Err(error) if error.is_no_space() || matches!(error, Error::Corrupt(_)) => {
                 // The commit itself is in the log. The next attempt waits until there is more.
                 let more = self.nodes.budget.dirty() / 8 * 9;
                 self.dirty_max.store(more, Ordering::Relaxed);
-                tracing::warn!("a checkpoint found no room; it will be tried again");
+                tracing::warn!(%error, "a checkpoint failed; it will be tried again");
                 Ok(())
             }
             Err(error) => Err(error),

@@ -1,4 +1,5 @@
-//! Unloading interior nodes and empty cells, for trees whose interior nodes alone outgrow the cache.
+//! Unloading interior nodes and empty cells, for trees whose interior nodes alone outgrow the
+//! cache.
 //!
 //! A leaf's cell stays when its content is evicted, because others may share it; an interior node
 //! stays because its slots hold cells. Here both go, where nobody else has them. Called inside the
