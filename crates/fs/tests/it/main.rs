@@ -11,4 +11,5 @@ mod random;
 mod script;
 mod subject;
 mod support;
+mod threads;
 mod versions;
