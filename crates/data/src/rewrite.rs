@@ -1,9 +1,9 @@
 //! Rewriting a segment where the store cannot punch (an object store), or is slow at it.
 //!
 //! Pages that are dead, or all zeros (an earlier punch leaves such), are left out: what is not in
-//! the map reads as zeros, and a checksum tells whether it should. The other pages are copied into a new blob under the next generation of the segment's
-//! name, with a map in front; extents keep their page numbers, so that no tree is touched and no
-//! clone disturbed. Numbered crash argument:
+//! the map reads as zeros, and a checksum tells whether it should. The other pages are copied into
+//! a new blob under the next generation of the segment's name, with the map in front; extents keep
+//! their page numbers, so that no tree is touched and no clone disturbed. Numbered crash argument:
 //! 1. the new blob is made by one create: whole and durable, or absent;
 //! 2. opening takes the greatest generation and deletes the others, so that from then on the new
 //!    one counts;
