@@ -230,6 +230,14 @@ impl NodeTable {
         Some(location)
     }
 
+    /// Makes what holds one node hold another: the root's holders know it by an alias.
+    pub(crate) fn transfer(&self, from: NodeId, to: NodeId) {
+        let Some(held) = self.shard(from).lock().remove(&from.0) else { return };
+        let mut shard = self.shard(to).lock();
+        let node = shard.entry(to.0).or_insert_with(|| Node::new(Location::Directory, 0));
+        node.lookups = node.lookups.saturating_add(held.lookups);
+    }
+
     /// Whether somebody holds a node.
     pub(crate) fn is_held(&self, node: NodeId) -> bool {
         self.shard(node).lock().contains_key(&node.0)

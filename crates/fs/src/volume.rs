@@ -160,6 +160,8 @@ impl Fs {
                 SubvolumeRecord::decode(value).map_err(|error| malformed(VOLUME, &error))?;
             match (record.detached, record.snapshot, record.source.0) {
                 (true, ..) => {}
+                // What was mounted below a snapshot's directory is part of the snapshot.
+                (_, false, _) if record.read_only => {}
                 (_, true, _) => counts.snapshots += 1,
                 (_, _, 0) => counts.others += 1,
                 _ => counts.clones += 1,

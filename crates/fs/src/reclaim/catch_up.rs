@@ -64,6 +64,9 @@ pub(crate) fn catch_up(
     }
     changes.linked(store)?;
     changes.files(store)?;
+    if changes.batch.check().is_err() {
+        return Ok(Outcome::TooMany);
+    }
     if !changes.batch.is_empty() {
         store.commit(&changes.batch).map_err(from_store)?;
     }

@@ -22,6 +22,9 @@ use crate::{Fs, FsResult};
 /// Most entries of one commit: their locks are held together.
 const CHUNK: usize = 64;
 
+/// Bytes after which a commit takes no more entries: attributes of held files move.
+const COMMIT_BYTES: usize = 1 << 20;
+
 /// A detached directory that is being emptied.
 pub(super) struct Emptying {
     sequence: u64,
@@ -192,6 +195,9 @@ fn remove_names(
     let mut done = 0;
     for (name, before) in again.iter().zip(names) {
         if (name.cookie, name.ino) != (before.cookie, before.ino) {
+            break;
+        }
+        if txn.batch().as_bytes().len() > COMMIT_BYTES {
             break;
         }
         let (inode, nlink) = inode_of(view, name)?;

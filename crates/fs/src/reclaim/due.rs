@@ -60,6 +60,12 @@ struct Field {
 }
 
 impl Watch {
+    /// Lets a subvolume rest: it could not be pruned, or was just now.
+    pub(super) fn rest(&mut self, fs: &Fs, id: u64) {
+        let time = fs.env.clock.monotonic() + REST;
+        self.measured.insert(id, Measured { commit: 0, time });
+    }
+
     /// A subvolume that is due, if any is found.
     pub(super) fn pick(&mut self, fs: &Fs) -> FsResult<Option<SubvolId>> {
         let commit = fs.store.last_commit().0.0;

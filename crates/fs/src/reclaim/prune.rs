@@ -74,14 +74,19 @@ pub(super) fn step(fs: &Fs, work: &mut Work, budget: usize) -> FsResult<u64> {
     if work.pruner.job.is_none() {
         let Some(subvol) = work.pruner.watch.pick(fs)? else { return Ok(0) };
         work.pruner.job = begin(fs, subvol)?;
+        if work.pruner.job.is_none() {
+            work.pruner.watch.rest(fs, subvol.0);
+            return Ok(0);
+        }
         return Ok(1);
     }
     let mut job = work.pruner.job.take().expect("invariant: there is a job");
     match advance(fs, work, &mut job, budget) {
         Ok(true) => work.pruner.job = Some(job),
-        // Done, or the subvolume was removed meanwhile: its trees wait under their records.
-        Ok(false) | Err(inode::FsError::Stale) => {}
-        // Otherwise the step is made again.
+        // Done, or given up; or the subvolume was removed meanwhile, and its trees wait under
+        // their records.
+        Ok(false) | Err(inode::FsError::Stale) => work.pruner.watch.rest(fs, job.subvol),
+        // The step is made again.
         Err(error) => {
             work.pruner.job = Some(job);
             return Err(error);

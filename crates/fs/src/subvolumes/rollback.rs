@@ -94,7 +94,9 @@ impl Fs {
             ledger.moved(subvol.id.0, old.record.parent.0, 0);
         }
         if hangs == Hangs::Nowhere {
-            self.set_root(Fs::node_of(copied.id, copied.record.root));
+            let root = Fs::node_of(copied.id, copied.record.root);
+            self.set_root(root);
+            self.nodes.transfer(dir, root);
         }
         self.queue.add_detached(1);
         drop((locks, gates, ledger));

@@ -92,9 +92,10 @@ impl Invalidate for Told {
 #[test]
 fn the_volume_goes_back_and_every_name_is_told() {
     let v = volume();
-    filled(&v, home(), "d", 2);
+    let held = filled(&v, home(), "d", 2);
     v.fs.snapshot_create(&root(), home(), b"one").expect("a snapshot");
-    v.dir(home(), "later");
+    let later = v.dir(home(), "later").node;
+    v.find(home(), ".").expect("the root, which stays held");
     v.fs.rmr(&root(), home(), b"d").expect("a directory");
     let told = Arc::new(Told::default());
     v.fs.set_invalidate(Arc::<Told>::clone(&told));
@@ -107,6 +108,11 @@ fn the_volume_goes_back_and_every_name_is_told() {
     assert!(told.contains(&(home(), b"later".to_vec())), "what was there: {told:?}");
     assert!(told.contains(&(home(), b"d".to_vec())), "what is there: {told:?}");
     settle(&v);
+    forget(&v, dir);
+    forget(&v, held);
+    forget(&v, later);
+    settle(&v);
+    assert_eq!(v.fs.status().expect("a status").detached, 0, "nobody holds the old root");
     v.dir(home(), "again");
     v.fs.rollback(&root(), home(), b"one").expect("rolled back again");
     assert_eq!(v.sorted(home()), ["d"]);
