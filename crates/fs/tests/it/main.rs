@@ -6,6 +6,7 @@ mod crash;
 mod damage;
 mod full;
 mod model;
+mod open;
 mod ops;
 mod random;
 mod script;
