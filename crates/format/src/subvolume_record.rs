@@ -1,5 +1,5 @@
 //! A subvolume: the volume's root, a snapshot, a clone (`docs/format/subvolume-record.md`), and
-//! the counters of what it owns (`docs/format/subvolume-record.md`).
+//! the counters of what is in it (`docs/format/subvolume-record.md`).
 
 use crate::layout::{Field, size_of};
 use crate::{Malformed, Reader, Writer};
@@ -22,15 +22,23 @@ pub const LAYOUT: &[Field] = &[
     Field::variable("name", "bytes"),
 ];
 
-/// Layout of the counters of what a subvolume owns.
-pub const USAGE_LAYOUT: &[Field] =
-    &[Field::fixed("files", "i64 LE", 8), Field::fixed("bytes", "i64 LE", 8)];
-const _: () = assert!(size_of(USAGE_LAYOUT) == 16);
+/// Layout of the counters of what is in a subvolume.
+pub const USAGE_LAYOUT: &[Field] = &[
+    Field::fixed("files", "i64 LE", 8),
+    Field::fixed("bytes", "i64 LE", 8),
+    Field::fixed("counted", "i64 LE", 8),
+];
+const _: () = assert!(size_of(USAGE_LAYOUT) == USAGE_BYTES);
+
+/// Bytes of a usage record in full.
+pub const USAGE_BYTES: usize = 24;
 
 /// Offset of the number of inodes in the usage record, for merges.
 pub const USAGE_FILES_AT: u16 = 0;
 /// Offset of the bytes of contents in the usage record, for merges.
 pub const USAGE_BYTES_AT: u16 = 8;
+/// Offset of the mark that what a copy began with is in the counts, for merges.
+pub const USAGE_COUNTED_AT: u16 = 16;
 
 /// Longest name.
 pub const NAME_BYTES_MAX: usize = 255;
@@ -147,13 +155,16 @@ impl SubvolumeRecord {
     }
 }
 
-/// What a subvolume owns: what was created in it, without what it shares with its source.
+/// What is in a subvolume. Operations keep it by merges. What a copy of a directory begins with
+/// is not known when it is made in O(1); a background step counts it and adds it, once.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct UsageRecord {
-    /// Inodes made in it less inodes removed from it.
+    /// Inodes in it; while not `counted`, made in it less removed from it.
     pub files: i64,
     /// Bytes of contents, likewise.
     pub bytes: i64,
+    /// Whether what it began with is in the counts.
+    pub counted: bool,
 }
 
 impl UsageRecord {
@@ -161,7 +172,16 @@ impl UsageRecord {
     pub fn decode(bytes: &[u8]) -> Result<UsageRecord, Malformed> {
         let mut reader = Reader::new("usage record", bytes);
         let mut number = || if reader.remaining() == 0 { Ok(0) } else { reader.i64() };
-        Ok(UsageRecord { files: number()?, bytes: number()? })
+        Ok(UsageRecord { files: number()?, bytes: number()?, counted: number()? != 0 })
+    }
+
+    /// The record in full.
+    pub fn encode(&self) -> Vec<u8> {
+        let mut out = Vec::with_capacity(USAGE_BYTES);
+        out.put_i64(self.files);
+        out.put_i64(self.bytes);
+        out.put_i64(i64::from(self.counted));
+        out
     }
 }
 
@@ -195,7 +215,7 @@ mod tests {
 
     #[test]
     fn a_usage_record_may_be_short() {
-        let files = UsageRecord { files: 3, bytes: 0 };
+        let files = UsageRecord { files: 3, bytes: 0, counted: false };
         assert_eq!(UsageRecord::decode(&3_i64.to_le_bytes()), Ok(files));
         assert_eq!(UsageRecord::decode(&[]), Ok(UsageRecord::default()));
         assert!(UsageRecord::decode(&[1, 2, 3]).is_err());

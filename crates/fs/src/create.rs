@@ -5,7 +5,7 @@ use std::sync::Arc;
 use device::{Device, Env};
 use format::directory_record::DirectoryRecord;
 use format::key::{self, Counter, Part};
-use format::subvolume_record::SubvolumeRecord;
+use format::subvolume_record::{SubvolumeRecord, UsageRecord};
 use format::volume::{
     BYTES_MAX, EngineKind, FILE, HeaderError, SNAPSHOT_DIR_BYTES_MAX, VERSION, VolumeHeader,
 };
@@ -214,11 +214,8 @@ fn write_root(store: &dyn Store, env: &Env, options: &FormatOptions) -> store::R
     ] {
         batch.put(VOLUME, &key::counter(counter), &value.to_le_bytes());
     }
-    batch.merge(
-        VOLUME,
-        &key::usage(ROOT_SUBVOLUME),
-        &[store::Lane { offset: 0, kind: store::MergeKind::Add, operand: 1 }],
-    );
+    let usage = UsageRecord { files: 1, bytes: 0, counted: true };
+    batch.put(VOLUME, &key::usage(ROOT_SUBVOLUME), &usage.encode());
     let token = store.commit(&batch)?;
     store.sync(token)
 }

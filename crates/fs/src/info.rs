@@ -128,10 +128,13 @@ pub struct VolumeStatus {
     pub durability: Durability,
     /// When it was made.
     pub created: Timestamp,
-    /// Inodes, as far as subvolumes own them: what a clone shares counts once.
+    /// Inodes, also those in clones, without snapshots; what was detached and is not reclaimed
+    /// yet is among them.
     pub files: u64,
-    /// Bytes of contents, likewise.
+    /// Bytes of contents of regular files, likewise.
     pub bytes: u64,
+    /// Clones whose inherited files are still being counted, and are missing in `files`.
+    pub counting: u64,
     /// Snapshots.
     pub snapshots: u64,
     /// Clones.
@@ -224,4 +227,10 @@ pub(crate) struct SubvolumeCounts {
     pub(crate) others: u64,
     /// Those whose trees hold more than what is reachable.
     pub(crate) prunes: u64,
+    /// Inodes in the writable ones.
+    pub(crate) files: i64,
+    /// Bytes of contents in them.
+    pub(crate) bytes: i64,
+    /// Those whose contents were not counted yet.
+    pub(crate) counting: u64,
 }

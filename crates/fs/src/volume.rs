@@ -118,21 +118,15 @@ impl Fs {
     pub fn status(&self) -> FsResult<VolumeStatus> {
         let stats = self.store.stats();
         let counts = self.subvolume_counts()?;
-        let (mut files, mut bytes) = (0, 0);
-        self.visit_volume(&key::USAGE_PREFIX, &mut |_, value| {
-            let usage = UsageRecord::decode(value).map_err(|error| malformed(VOLUME, &error))?;
-            files += usage.files;
-            bytes += usage.bytes;
-            Ok(())
-        })?;
         Ok(VolumeStatus {
             id: VolumeId(self.header.volume_id),
             format_version: VERSION,
             engine: stats.engine,
             durability: stats.durability,
             created: device::Timestamp(self.header.created),
-            files: files.max(0) as u64,
-            bytes: bytes.max(0) as u64,
+            files: counts.files.max(0) as u64,
+            bytes: counts.bytes.max(0) as u64,
+            counting: counts.counting,
             snapshots: counts.snapshots,
             clones: counts.clones,
             subvolumes: counts.others,
@@ -155,9 +149,17 @@ impl Fs {
 
     fn subvolume_counts(&self) -> FsResult<SubvolumeCounts> {
         let mut counts = SubvolumeCounts::default();
-        self.visit_volume(&key::SUBVOLUMES_PREFIX, &mut |_, value| {
-            let record =
-                SubvolumeRecord::decode(value).map_err(|error| malformed(VOLUME, &error))?;
+        self.visit_volume(&key::SUBVOLUMES_PREFIX, &mut |key, value| {
+            let malformed = |error| malformed(VOLUME, &error);
+            let record = SubvolumeRecord::decode(value).map_err(malformed)?;
+            if !record.read_only && !record.detached {
+                let id = key::parse_number(key).map_err(malformed)?;
+                let view = crate::view::View::new(&*self.store, VOLUME);
+                let usage = view.read(&key::usage(id), UsageRecord::decode)?.unwrap_or_default();
+                counts.files += usage.files;
+                counts.bytes += usage.bytes;
+                counts.counting += u64::from(!usage.counted);
+            }
             match (record.detached, record.snapshot, record.source.0) {
                 (true, ..) => {}
                 // What was mounted below a snapshot's directory is part of the snapshot.

@@ -120,6 +120,8 @@ pub struct Background {
     pub dropping: u64,
     /// Clones that are to be pruned.
     pub prunes: u64,
+    /// Clones whose files are still being counted.
+    pub counting: u64,
     /// Records and nodes reclaimed since the owner started.
     pub reclaimed: u64,
 }

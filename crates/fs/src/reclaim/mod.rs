@@ -3,6 +3,7 @@
 //! cannot reach.
 
 mod catch_up;
+mod count;
 mod directory;
 mod due;
 mod extract;

@@ -1,5 +1,5 @@
 //! One step of reclaiming: picks something detached that nobody holds, and removes a bounded
-//! part of it. When nothing is detached, pruning goes on.
+//! part of it. When nothing is detached, copies are counted, and then pruning goes on.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -10,6 +10,7 @@ use format::detached_record::DetachedRecord;
 use format::key;
 use parking_lot::Mutex;
 
+use super::count::Count;
 use super::directory::Emptying;
 use super::prune::Pruner;
 use super::subvolume;
@@ -25,6 +26,8 @@ pub(crate) struct Reclaim {
     work: Mutex<Work>,
     removed: AtomicU64,
     pruning: AtomicBool,
+    /// Whether there may be copies whose contents were not counted.
+    pub(super) uncounted: AtomicBool,
 }
 
 #[derive(Default)]
@@ -32,6 +35,8 @@ pub(super) struct Work {
     /// The detached directory that is being emptied, by its number.
     emptying: Option<(u64, Emptying)>,
     pub(super) pruner: Pruner,
+    /// The copy that is being counted.
+    pub(super) count: Option<Count>,
     /// Trees that readers may still be in, and until when.
     leaving: BTreeMap<u64, Duration>,
 }
@@ -43,6 +48,7 @@ impl Reclaim {
             work: Mutex::new(Work::default()),
             removed: AtomicU64::new(0),
             pruning: AtomicBool::new(false),
+            uncounted: AtomicBool::new(true),
         }
     }
 
@@ -54,6 +60,11 @@ impl Reclaim {
     /// Whether a subvolume is being pruned.
     pub(crate) fn is_pruning(&self) -> bool {
         self.pruning.load(Ordering::Relaxed)
+    }
+
+    /// Notes that a copy was made whose contents are not counted.
+    pub(crate) fn note_uncounted(&self) {
+        self.uncounted.store(true, Ordering::Release);
     }
 }
 
@@ -71,6 +82,10 @@ pub(crate) fn reclaim_step(fs: &Fs, budget: usize) -> FsResult<u64> {
         None => 0,
     };
     fs.reclaim.removed.fetch_add(done, Ordering::Relaxed);
+    if done > 0 {
+        return Ok(done);
+    }
+    let done = super::count::step(fs, &mut work, budget)?;
     if done > 0 {
         return Ok(done);
     }

@@ -12,7 +12,7 @@ use std::sync::Arc;
 
 use format::entry_record::{EntryRecord, Target};
 use format::key;
-use format::subvolume_record::SubvolumeRecord;
+use format::subvolume_record::{SubvolumeRecord, UsageRecord};
 
 use super::ledger::Ledger;
 use super::nested::Member;
@@ -88,6 +88,7 @@ pub(crate) fn plan(
             name: if at == 0 { purpose.name.to_vec() } else { from.name.clone() },
         };
         txn.batch().put(VOLUME, &key::subvolume(id), &record.encode());
+        inherit_usage(fs, txn, member, (id, directory))?;
         if parent.0 != 0 {
             mounted.push((id, parent.0));
         }
@@ -111,6 +112,26 @@ pub(crate) fn plan(
         mounted,
         ended,
     })
+}
+
+/// The counts of the copy of a whole subvolume are those of its source; those of any other copy
+/// are counted later. What waits to be reclaimed is in the counts of the source only.
+fn inherit_usage(
+    fs: &Fs,
+    txn: &mut Txn<'_>,
+    member: &Member,
+    (id, directory): (u64, u64),
+) -> FsResult<()> {
+    if directory == member.record.root && fs.queue.detached() == 0 {
+        let view = View::new(&*fs.store, VOLUME);
+        let usage = view.read(&key::usage(member.subvol.id.0), UsageRecord::decode)?;
+        if let Some(usage) = usage.filter(|usage| usage.counted) {
+            txn.batch().put(VOLUME, &key::usage(id), &usage.encode());
+            return Ok(());
+        }
+    }
+    fs.reclaim.note_uncounted();
+    Ok(())
 }
 
 /// Points the entry where a nested subvolume is mounted to its copy, in the copy above.

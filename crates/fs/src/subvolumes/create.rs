@@ -4,7 +4,7 @@
 use format::directory_record::DirectoryRecord;
 use format::inode_record::FileKind;
 use format::key;
-use format::subvolume_record::SubvolumeRecord;
+use format::subvolume_record::{SubvolumeRecord, UsageRecord};
 use inode::{Caller, NodeId};
 
 use super::access::directory_of;
@@ -69,7 +69,8 @@ impl Fs {
             name: name.to_vec(),
         };
         txn.batch().put(VOLUME, &key::subvolume(id), &subvolume.encode());
-        txn.count(id, 1, 0);
+        let usage = UsageRecord { files: 1, bytes: 0, counted: true };
+        txn.batch().put(VOLUME, &key::usage(id), &usage.encode());
         mount.plan(self, &mut txn, &vacancy, (id, ino))?;
         commit(&ledger, &mut txn)?;
         ledger.moved(id, 0, mount.subvol.id.0);

@@ -193,6 +193,7 @@ fn status(server: &Server) -> Answered<Status> {
             detached: status.detached,
             dropping: status.dropping,
             prunes: status.prunes,
+            counting: status.counting,
             reclaimed: server.background().done(),
         },
         read_only: status.read_only,

@@ -43,7 +43,7 @@ fn wait(volume: &Path, output: &mut Output) -> Result<()> {
             Answer::Status(status) => status.background,
             other => return Err(session::unexpected(&other)),
         };
-        let Background { detached, dropping, prunes, reclaimed } = background;
+        let Background { detached, dropping, prunes, reclaimed, .. } = background;
         let start = *first.get_or_insert(reclaimed);
         bar.set_position(reclaimed.saturating_sub(start));
         bar.set_message(format!("{} trees left", detached + dropping + prunes));

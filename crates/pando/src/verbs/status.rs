@@ -49,6 +49,7 @@ fn json(volume: &std::path::Path, status: &Status) -> serde_json::Value {
             "detached": status.background.detached,
             "dropping": status.background.dropping,
             "prunes": status.background.prunes,
+            "counting": status.background.counting,
             "reclaimed": status.background.reclaimed,
         },
         "read_only": status.read_only,
@@ -77,7 +78,15 @@ fn text(volume: &std::path::Path, status: &Status, output: &mut Output) -> Resul
         ("format", format!("version {}, engine {}", status.format_version, status.engine)),
         ("owner", owner),
         ("durability", status.durability.clone()),
-        ("files", number(status.files)),
+        (
+            "files",
+            match background.counting {
+                0 => number(status.files),
+                more => {
+                    format!("{} and those of {more} clones being counted", number(status.files))
+                }
+            },
+        ),
         ("bytes", size(status.bytes)),
         ("snapshots", number(status.snapshots)),
         ("clones", number(status.clones)),

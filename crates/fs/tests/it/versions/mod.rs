@@ -1,6 +1,7 @@
 //! Snapshots, clones, roll-back, removal of trees: one file a verb, and pruning.
 
 mod clone;
+mod counts;
 mod prune;
 mod rmr;
 mod rollback;

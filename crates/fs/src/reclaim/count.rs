@@ -1,0 +1,174 @@
+//! Counting what a copy of a directory began with, so that the volume can tell its files and
+//! bytes exactly although a copy is made without looking at what it holds.
+//!
+//! From its first operation on a copy's usage record gathers what is made and removed. One walk
+//! over a pinned state finds what is there; less what the record said in that same state it is
+//! what the copy began with, and is added once, with the mark that it was. Snapshots are not
+//! counted: they are not part of what a volume's users see.
+
+use std::sync::atomic::Ordering;
+
+use device::Set;
+use format::entry_record::{EntryRecord, Target};
+use format::inode_record::{FileKind, InodeRecord, LinkedRecord};
+use format::key::{self, Parsed, Part};
+use format::subvolume_record::{
+    SubvolumeRecord, USAGE_BYTES_AT, USAGE_COUNTED_AT, USAGE_FILES_AT, UsageRecord,
+};
+use inode::SubvolId;
+use store::{KeyRange, Lane, MergeKind, Pinned, TreeId, prefix_end};
+
+use super::step::Work;
+use crate::error::{from_store, malformed};
+use crate::subvol::{VOLUME, read_record};
+use crate::txn::Txn;
+use crate::{Fs, FsResult};
+
+/// A copy that is being counted.
+pub(super) struct Count {
+    subvol: u64,
+    tree: TreeId,
+    pin: Box<dyn Pinned>,
+    /// Ranges of directories that were not looked at yet.
+    left: Vec<(u64, Vec<u8>)>,
+    /// Inodes with several names that were counted.
+    linked: Set<u64>,
+    found: UsageRecord,
+}
+
+/// One step of counting; returns how much was done.
+pub(super) fn step(fs: &Fs, work: &mut Work, budget: usize) -> FsResult<u64> {
+    if let Some(count) = &mut work.count {
+        let done = count.walk(budget)?;
+        if count.left.is_empty() {
+            finish(fs, count)?;
+            work.count = None;
+        }
+        return Ok(done.max(1));
+    }
+    if !fs.reclaim.uncounted.swap(false, Ordering::AcqRel) {
+        return Ok(0);
+    }
+    let Some((subvol, record)) = pick(fs)? else { return Ok(0) };
+    fs.reclaim.uncounted.store(true, Ordering::Release);
+    work.count = Some(Count {
+        subvol,
+        tree: TreeId(record.tree),
+        pin: fs.store.pin().map_err(from_store)?,
+        left: vec![(record.root, key::directory_prefix(record.root).to_vec())],
+        linked: Set::default(),
+        found: UsageRecord { files: 1, bytes: 0, counted: true },
+    });
+    Ok(1)
+}
+
+/// A copy that was not counted.
+fn pick(fs: &Fs) -> FsResult<Option<(u64, SubvolumeRecord)>> {
+    let mut counted = Set::default();
+    fs.visit_volume(&key::USAGE_PREFIX, &mut |key, value| {
+        let malformed = |error| malformed(VOLUME, &error);
+        if UsageRecord::decode(value).map_err(malformed)?.counted {
+            counted.insert(key::parse_number(key).map_err(malformed)?);
+        }
+        Ok(())
+    })?;
+    let mut picked = None;
+    fs.visit_volume(&key::SUBVOLUMES_PREFIX, &mut |key, value| {
+        let malformed = |error| malformed(VOLUME, &error);
+        let id = key::parse_number(key).map_err(malformed)?;
+        let record = SubvolumeRecord::decode(value).map_err(malformed)?;
+        if picked.is_none() && !record.detached && !record.read_only && !counted.contains(&id) {
+            picked = Some((id, record));
+        }
+        Ok(())
+    })?;
+    Ok(picked)
+}
+
+impl Count {
+    fn walk(&mut self, budget: usize) -> FsResult<u64> {
+        let mut done = 0;
+        while done < budget as u64 {
+            let Some((directory, from)) = self.left.pop() else { break };
+            done += self.directory(directory, from, budget as u64 - done)?;
+        }
+        Ok(done)
+    }
+
+    /// Counts entries of a directory; what is left over goes back to what is to be done.
+    fn directory(&mut self, directory: u64, from: Vec<u8>, budget: u64) -> FsResult<u64> {
+        let malformed = |error| malformed(self.tree, &error);
+        let to = prefix_end(&key::directory_prefix(directory));
+        let mut cursor = self.pin.scan(self.tree, KeyRange { from, to }).map_err(from_store)?;
+        let mut done = 0;
+        let mut below = Vec::new();
+        while let Some(item) = cursor.next().map_err(from_store)? {
+            if done == budget {
+                self.left.push((directory, item.key.to_vec()));
+                break;
+            }
+            done += 1;
+            let Parsed::Entry { cookie: 1.., part: Part::Attributes, .. } =
+                key::parse(item.key).map_err(malformed)?
+            else {
+                continue;
+            };
+            let entry = EntryRecord::decode(item.value).map_err(malformed)?;
+            match entry.target {
+                Target::Embedded(inode) => add(&mut self.found, &inode),
+                Target::Directory => {
+                    self.found.files += 1;
+                    below.push((entry.ino, key::directory_prefix(entry.ino).to_vec()));
+                }
+                Target::Linked(_) if self.linked.insert(entry.ino) => {
+                    let key = key::linked(entry.ino, Part::Attributes);
+                    let value = self.pin.get(self.tree, &key).map_err(from_store)?;
+                    if let Some(value) = value {
+                        add(
+                            &mut self.found,
+                            &LinkedRecord::decode(&value).map_err(malformed)?.inode,
+                        );
+                    }
+                }
+                Target::Linked(_) | Target::Subvolume(_) | Target::Tombstone => {}
+            }
+        }
+        drop(cursor);
+        self.left.append(&mut below);
+        Ok(done)
+    }
+}
+
+fn add(found: &mut UsageRecord, inode: &InodeRecord) {
+    found.files += 1;
+    if inode.kind == FileKind::File {
+        found.bytes += inode.size as i64;
+    }
+}
+
+/// Adds what the copy began with to its record, unless it went meanwhile.
+fn finish(fs: &Fs, count: &Count) -> FsResult<()> {
+    let usage = key::usage(count.subvol);
+    let known = match count.pin.get(VOLUME, &usage).map_err(from_store)? {
+        None => UsageRecord::default(),
+        Some(value) => UsageRecord::decode(&value).map_err(|error| malformed(VOLUME, &error))?,
+    };
+    let _ledger = fs.admin.lock();
+    let record = read_record(&*fs.store, SubvolId(count.subvol))?;
+    if record.is_none_or(|record| record.detached) {
+        return Ok(());
+    }
+    let lane = |offset, operand| Lane { offset, kind: MergeKind::Add, operand };
+    let mut txn = Txn::new(fs);
+    txn.batch().merge(
+        VOLUME,
+        &usage,
+        &[
+            lane(USAGE_FILES_AT, count.found.files - known.files),
+            lane(USAGE_BYTES_AT, count.found.bytes - known.bytes),
+            lane(USAGE_COUNTED_AT, 1),
+        ],
+    );
+    txn.commit()?;
+    Ok(())
+}
