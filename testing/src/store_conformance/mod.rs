@@ -90,6 +90,7 @@ macro_rules! store_conformance {
             a_store_that_is_not_there_is_missing,
             the_log_is_trimmed_by_checkpoints,
             a_dropped_tree_gives_its_room_back,
+            a_pin_outlives_the_trees_that_it_shows,
             nothing_leaks_over_crashes,
             many_clones_cost_what_differs,
             a_log_record_is_never_written_before_its_barrier,

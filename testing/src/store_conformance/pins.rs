@@ -160,3 +160,35 @@ pub fn tokens_are_in_order<E: EngineUnderTest>() {
     }
     assert_eq!(store.stats().trees, 49);
 }
+
+/// What a pin reads stays on the medium although all of it was dropped, reclaimed and given back
+/// elsewhere, and the file of nodes has shrunk as far as it may.
+pub fn a_pin_outlives_the_trees_that_it_shows<E: EngineUnderTest>() {
+    const TREE: TreeId = TreeId(20);
+    const KEYS: u64 = 600;
+    let (sim, store) = fresh::<E>(1);
+    for n in 0..KEYS {
+        commit(&*store, |batch| {
+            if n == 0 {
+                batch.create_tree(TREE);
+            }
+            batch.put(TREE, &n.to_be_bytes(), &vec![n as u8; 20_000]);
+        });
+    }
+    store.close().expect("close");
+    drop(store);
+    // Opened anew, so that nothing of it is in memory.
+    let store = super::reopen::open::<E>(&sim, store::Durability::Async);
+    let pinned = store.pin().expect("pin");
+    commit(&*store, |batch| batch.drop_tree(TREE));
+    for _ in 0..5 {
+        while store.reclaim_step(100).expect("reclaim") {}
+        assert!(store.checkpoint().expect("checkpoint"));
+    }
+    let mut cursor = pinned.scan(TREE, KeyRange::all()).expect("the tree exists");
+    for n in 0..KEYS {
+        let item = cursor.next().expect("read").expect("present");
+        assert!(item.key == n.to_be_bytes() && item.value == vec![n as u8; 20_000]);
+    }
+    assert!(cursor.next().expect("read").is_none());
+}

@@ -198,12 +198,21 @@ impl<'a> Work<'a> {
         Ok(Pointer { unit, units, overflows: false, checksum })
     }
 
-    /// Drops groups at the end that are free in this state, unless a pin reads them.
+    /// Drops groups at the end that are free in this state, unless a pin reads them. A group that
+    /// this checkpoint itself empties stays until the next one: a pin may read what it freed, and
+    /// `held` learns of that only when the checkpoint is published.
     fn give_up_groups(&mut self) {
         let last_held = self.base.held.last_key_value().map(|(&unit, _)| unit / GROUP_UNITS as u64);
         while let Some(entry) = self.groups.last() {
             let group = self.groups.len() as u64 - 1;
-            if usize::from(entry.free) != GROUP_UNITS || last_held.is_some_and(|held| held >= group)
+            let emptied = self
+                .base
+                .groups
+                .get(group as usize)
+                .is_some_and(|durable| usize::from(durable.free) != GROUP_UNITS);
+            if emptied
+                || usize::from(entry.free) != GROUP_UNITS
+                || last_held.is_some_and(|held| held >= group)
             {
                 break;
             }
