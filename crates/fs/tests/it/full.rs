@@ -28,6 +28,7 @@ fn full_disk_in_the_middle_of_anything_changes_nothing_and_passes() {
                     latched = true;
                     break;
                 }
+                Step::Failed => panic!("seed {seed}: a full medium is no I/O error"),
             }
         }
         script.compare();

@@ -57,6 +57,8 @@ pub(crate) enum Step {
     NoSpace,
     /// The volume takes no more changes; the model was put back.
     ReadOnly,
+    /// With an I/O error. Whether it happened is open: it stays among the states.
+    Failed,
 }
 
 impl Script {
@@ -102,6 +104,7 @@ impl Script {
         if self.steps.is_multiple_of(4) {
             match self.subject.background(6).map_err(|error| blame(&error)) {
                 Ok(()) | Err(ErrorKind::NoSpace | ErrorKind::ReadOnly) => {}
+                Err(ErrorKind::Io) => return Step::Failed,
                 Err(error) => panic!("step {}: background: {error:?}", self.steps),
             }
         }
@@ -119,6 +122,9 @@ impl Script {
         }
         self.remember(format!("step {}: {op:?}", self.steps));
         let seen = self.subject.run(Timestamp(self.now), &caller, &op);
+        if seen == Err(ErrorKind::Io) {
+            return Step::Failed;
+        }
         let starved = match seen {
             Err(ErrorKind::NoSpace) => Some(Step::NoSpace),
             // Refused for another reason than the model's, which the model's own test looks at.
