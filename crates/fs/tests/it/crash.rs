@@ -94,7 +94,7 @@ fn enumerate_all(seeds: u64, base: &Base) {
 
 #[test]
 fn crash_at_every_write_and_sync_loses_nothing_that_was_synced() {
-    enumerate_all(scale(8, 200), &Base::Engine);
+    enumerate_all(scale(20, 200), &Base::Engine);
 }
 
 #[test]

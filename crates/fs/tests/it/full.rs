@@ -9,7 +9,7 @@ use crate::subject::{Base, FsSubject};
 
 #[test]
 fn full_disk_in_the_middle_of_anything_changes_nothing_and_passes() {
-    for seed in 0..scale(16, 300) {
+    for seed in 0..scale(48, 300) {
         println!("seed {seed}");
         let device = SimDevice::new(seed);
         let mut script = Script::new(&device, seed, Durability::Async, &Base::Engine);

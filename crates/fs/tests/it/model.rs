@@ -10,7 +10,7 @@ use crate::subject::{Base, FsSubject};
 
 #[test]
 fn random_operations_on_the_engine_do_what_the_model_does() {
-    for seed in 0..scale(10, 400) {
+    for seed in 0..scale(24, 400) {
         println!("seed {seed}");
         let device = SimDevice::new(seed);
         let mut subject = FsSubject::format(&device, &options(Durability::Async), &Base::Engine);
