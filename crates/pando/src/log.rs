@@ -1,5 +1,7 @@
 //! Structured logs on standard error: warnings by default, more with `PANDO_LOG=debug`.
 
+use std::io::{self, IsTerminal, Write};
+
 use tracing_subscriber::EnvFilter;
 use tracing_subscriber::filter::LevelFilter;
 
@@ -17,7 +19,22 @@ pub(crate) fn start(verb: &Verb) {
         .from_env_lossy();
     tracing_subscriber::fmt()
         .with_env_filter(filter)
-        .with_ansi(std::io::IsTerminal::is_terminal(&std::io::stderr()))
-        .with_writer(std::io::stderr)
+        .with_ansi(io::stderr().is_terminal())
+        .with_writer(|| Forgiving)
         .init();
+}
+
+/// Standard error, for which a failed write is no failure. An owner logs into its volume, and on
+/// a full medium the subscriber would complain of that on standard error, and panic.
+struct Forgiving;
+
+impl Write for Forgiving {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        io::stderr().write_all(bytes).unwrap_or_default();
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
 }

@@ -167,7 +167,12 @@ impl World {
 }
 
 impl Drop for World {
+    #[expect(clippy::print_stdout, reason = "what the owner of a failed test had to say")]
     fn drop(&mut self) {
+        if std::thread::panicking() {
+            let log = std::fs::read_to_string(self.volume.join("owner.log")).unwrap_or_default();
+            println!("the owner's log:\n{log}");
+        }
         for _ in 0..4 {
             // As often as it is mounted; nothing more can be done for a test that failed.
             let mounted = fuse::find_mount(&self.mount_point)
