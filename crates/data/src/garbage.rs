@@ -154,7 +154,10 @@ impl Garbage {
             .max_by_key(|(_, dead)| dead.pages)
             .or_else(|| self.dead.iter().find(|(_, dead)| is_old(dead)));
         let (&segment, dead) = found?;
-        Some(Pick { segment, since: dead.since, old: is_old(dead) })
+        // Where punching is slow, pages wait longer: enough of them may die to copy the rest.
+        let age_of = now.saturating_sub(dead.since);
+        let old = age.put_off.is_some_and(|limit| age_of >= limit);
+        Some(Pick { segment, since: dead.since, old })
     }
 
     /// Takes a segment's dead pages, neighbours joined.
