@@ -90,39 +90,58 @@ impl Queue {
 
 impl Fs {
     /// One bounded step of background work, about `budget` records or nodes.
+    ///
+    /// What fails does not keep the rest from being done: on a full medium a checkpoint has no
+    /// room until other work has made some. The first failure is told when nothing was done.
     pub fn background_step(&self, budget: usize) -> FsResult<Progress> {
         let due_in = self.store.flush_if_due().map_err(from_store)?;
-        let more = |done| Progress { more: true, due_in: Duration::ZERO, done };
-        if self.store.checkpoint_due() && self.store.checkpoint().map_err(from_store)? {
-            return Ok(more(1));
-        }
-        if !self.options.read_only {
-            let done = crate::orphan::reclaim_step(self, budget)?;
-            if done > 0 {
-                return Ok(more(done));
-            }
-            let done = crate::reclaim::reclaim_step(self, budget)?;
-            if done > 0 {
-                return Ok(more(done));
+        let mut failed = None;
+        for work in [Fs::checkpoint_step, Fs::removal_step, Fs::node_step, Fs::data_step] {
+            match work(self, budget) {
+                Ok(0) => {}
+                Ok(done) => return Ok(Progress { more: true, due_in: Duration::ZERO, done }),
+                Err(error) => failed = failed.or(Some(error)),
             }
         }
-        if self.store.reclaim_step(budget).map_err(from_store)? {
-            return Ok(more(budget as u64));
+        match failed {
+            Some(error) => Err(error),
+            None => Ok(Progress { more: false, due_in: due_in.min(IDLE), done: 0 }),
         }
-        if !self.options.read_only && self.data_step()? {
-            return Ok(more(1));
+    }
+
+    /// A checkpoint, if one is due.
+    fn checkpoint_step(&self, _budget: usize) -> FsResult<u64> {
+        let done = self.store.checkpoint_due() && self.store.checkpoint().map_err(from_store)?;
+        Ok(u64::from(done))
+    }
+
+    /// Removes a part of what nobody holds any more.
+    fn removal_step(&self, budget: usize) -> FsResult<u64> {
+        if self.options.read_only {
+            return Ok(0);
         }
-        Ok(Progress { more: false, due_in: due_in.min(IDLE), done: 0 })
+        match crate::orphan::reclaim_step(self, budget)? {
+            0 => crate::reclaim::reclaim_step(self, budget),
+            done => Ok(done),
+        }
+    }
+
+    /// Gives nodes of dropped trees back.
+    fn node_step(&self, budget: usize) -> FsResult<u64> {
+        Ok(if self.store.reclaim_step(budget).map_err(from_store)? { budget as u64 } else { 0 })
     }
 
     /// One step of cleaning the segments of data.
-    fn data_step(&self) -> FsResult<bool> {
+    fn data_step(&self, _budget: usize) -> FsResult<u64> {
+        if self.options.read_only {
+            return Ok(0);
+        }
         if let Some(file) = self.data.settle_due() {
             self.settle_file(file)?;
-            return Ok(true);
+            return Ok(1);
         }
         if self.data.clean_step(&*self.store).map_err(from_store)? {
-            return Ok(true);
+            return Ok(1);
         }
         if self.queue.collect.swap(false, Ordering::AcqRel) {
             self.queue.shared_bytes.store(0, Ordering::Relaxed);
@@ -130,9 +149,9 @@ impl Fs {
                 self.queue.request_collection();
                 return Err(error);
             }
-            return Ok(true);
+            return Ok(1);
         }
-        Ok(false)
+        Ok(0)
     }
 
     /// Finds what no extent names any more, from the roots of all trees, and gives it back.

@@ -1,8 +1,8 @@
 //! What every engine must do, as functions over an engine: one suite for all of them.
 //!
 //! An engine's crate says how its stores are made ([`EngineUnderTest`]) and calls
-//! [`store_conformance!`](macro@crate::store_conformance) in its `tests/it`. Each function compares the
-//! engine with [`crate::MemStore`], on a simulated medium, by printed seeds.
+//! [`store_conformance!`](macro@crate::store_conformance) in its `tests/it`. Each function
+//! compares the engine with [`crate::MemStore`], on a simulated medium, by printed seeds.
 
 mod batches;
 mod compare;

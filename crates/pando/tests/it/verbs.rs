@@ -52,12 +52,15 @@ fn status_tells_what_there_is() {
         fill(world);
         world.ok(&["snapshot", "create", &world.at("/d"), "s"]);
         world.ok(&["clone", &world.at("/d"), &world.at("/c")]);
+        crate::world::wait_until("the clone is counted", || {
+            world.status()["background"]["counting"] == 0
+        });
         let status = world.status();
         assert_eq!(status["format_version"], 1);
         assert_eq!(status["snapshots"], 1);
         assert_eq!(status["clones"], 1);
-        assert_eq!(status["bytes"], 6);
-        assert_eq!(status["files"], 5);
+        assert_eq!(status["bytes"], 12);
+        assert_eq!(status["files"], 1 + 2 * 4);
         assert_eq!(status["pid"], world.owner().unwrap());
         assert_eq!(status["owner"]["pid"], status["pid"]);
         let mounted = fuse::mounts_of(&world.volume);
