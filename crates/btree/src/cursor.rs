@@ -4,10 +4,15 @@
 //! A cursor knows the range of keys that its copy stands for (`low..high`); going on means to copy
 //! from `high` on, or below `low`. So no key that was there throughout is passed over, and none
 //! comes twice.
+//!
+//! Nothing keeps a long value in its place while only a copy leads to it: rewritten meanwhile, its
+//! block may be in use for something else, and looks damaged. Then the entry is copied again; the
+//! damage is real when the same pointer is met a second time.
 
 use std::sync::Arc;
 
-use store::{Cursor, Item, KeyRange, Result};
+use format::Pointer;
+use store::{Cursor, Error, Item, KeyRange, Result};
 
 use crate::copied::{Copied, copy_back, copy_on};
 use crate::core::Core;
@@ -54,20 +59,42 @@ impl<'a> TreeCursor<'a> {
         }
     }
 
-    fn item(&mut self, at: usize) -> Result<Option<Item<'_>>> {
+    /// Stands on an entry, and loads its value if that is far. `false`: the value could not be
+    /// read, for the first time at this place, and the entry must be copied again.
+    fn stand(&mut self, at: usize, failed: &mut Option<Pointer>) -> Result<bool> {
         self.place = Place::On(at);
-        if let Some(cell) = self.copied.far(at) {
-            self.far = Some(self.core.nodes.load_overflow(cell)?);
-            let value = self.far.as_deref().unwrap_or_default();
-            return Ok(Some(Item { key: self.copied.key(at), value }));
+        self.far = None;
+        let Some(cell) = self.copied.far(at) else { return Ok(true) };
+        match self.core.nodes.load_overflow(cell) {
+            Ok(value) => {
+                self.far = Some(value);
+                Ok(true)
+            }
+            Err(Error::Corrupt(_)) if *failed != cell.disk.get().copied() => {
+                *failed = cell.disk.get().copied();
+                Ok(false)
+            }
+            Err(error) => Err(error),
         }
-        let (key, value) = self.copied.near(at);
-        Ok(Some(Item { key, value }))
     }
-}
 
-impl Cursor for TreeCursor<'_> {
-    fn next(&mut self) -> Result<Option<Item<'_>>> {
+    /// The entry on which the cursor stands.
+    fn item(&self, at: usize) -> Item<'_> {
+        let (key, near) = self.copied.near(at);
+        Item { key, value: self.far.as_deref().unwrap_or(near) }
+    }
+
+    /// Forgets the copy. What is copied next is what lies from `key` on, or before it.
+    fn restart(&mut self, key: Vec<u8>) {
+        self.copied.clear();
+        self.place = Place::Before(0);
+        self.first = key <= self.range.from;
+        self.low.clone_from(&key);
+        self.high = Some(key);
+    }
+
+    /// Finds the next entry, copying on as need be.
+    fn step_on(&mut self) -> Result<Option<usize>> {
         let mut at = match self.place {
             Place::On(at) => at + 1,
             Place::Before(at) => at,
@@ -82,11 +109,7 @@ impl Cursor for TreeCursor<'_> {
                 Ok(high) => self.high = high,
                 Err(error) => {
                     // The copy may be gone; the place stays before what could not be read.
-                    self.copied.clear();
-                    self.place = Place::Before(0);
-                    self.low.clone_from(&from);
-                    self.first = self.low <= self.range.from;
-                    self.high = Some(from);
+                    self.restart(from);
                     return Err(error);
                 }
             }
@@ -95,10 +118,11 @@ impl Cursor for TreeCursor<'_> {
             self.low = from;
             at = 0;
         }
-        self.item(at)
+        Ok(Some(at))
     }
 
-    fn prev(&mut self) -> Result<Option<Item<'_>>> {
+    /// Finds the entry before, copying back as need be.
+    fn step_back(&mut self) -> Result<Option<usize>> {
         let mut end = match self.place {
             Place::On(at) | Place::Before(at) => at,
         };
@@ -128,7 +152,32 @@ impl Cursor for TreeCursor<'_> {
             self.high = Some(std::mem::replace(&mut self.low, low));
             end = self.copied.len();
         }
-        self.item(end - 1)
+        Ok(Some(end - 1))
+    }
+}
+
+impl Cursor for TreeCursor<'_> {
+    fn next(&mut self) -> Result<Option<Item<'_>>> {
+        let mut failed = None;
+        loop {
+            let Some(at) = self.step_on()? else { return Ok(None) };
+            if self.stand(at, &mut failed)? {
+                return Ok(Some(self.item(at)));
+            }
+            self.restart(self.copied.key(at).to_vec());
+        }
+    }
+
+    fn prev(&mut self) -> Result<Option<Item<'_>>> {
+        let mut failed = None;
+        loop {
+            let Some(at) = self.step_back()? else { return Ok(None) };
+            if self.stand(at, &mut failed)? {
+                return Ok(Some(self.item(at)));
+            }
+            // The least key above this one, so that what is copied back ends with it.
+            self.restart([self.copied.key(at), &[0]].concat());
+        }
     }
 
     fn seek(&mut self, key: &[u8]) -> Result<()> {

@@ -7,7 +7,9 @@
 //!    away in turn. Since all additions came first, what is found dead stays dead.
 //! 4. `apply` writes the result into the map.
 //!
-//! A node is read to see what it pointed to, but a leaf without overflow nodes need not be. The
+//! A node is read to see what it pointed to, but a leaf without overflow nodes need not be. Where a
+//! dead node is damaged, what is below it keeps its references: it is lost room, until a check of
+//! the whole store finds that nothing leads there, but no reason to make no checkpoint. The
 //! number of nodes that one checkpoint frees is bounded: what is left over is kept as trash, with
 //! a reference of its own, for the next one.
 
@@ -16,7 +18,7 @@ use std::collections::VecDeque;
 use device::{Map, Set};
 use format::Pointer;
 use format::space_map::COUNT_MAX;
-use store::Result;
+use store::{Error, Result};
 
 use super::map::Work;
 use crate::codec;
@@ -117,13 +119,21 @@ impl Counts {
     }
 }
 
-/// What a dead node pointed to.
+/// What a dead node pointed to; nothing if it is damaged, for nobody reads it any more.
 fn children(work: &Work<'_>, death: Death) -> Result<Vec<Death>> {
     let Some(level) = death.level else { return Ok(Vec::new()) };
     if level == 0 && !death.pointer.overflows {
         return Ok(Vec::new());
     }
-    let pointers = work.nodes.read_tree_node(death.pointer, level, codec::pointers)?;
+    let pointers = match work.nodes.read_tree_node(death.pointer, level, codec::pointers) {
+        Ok(pointers) => pointers,
+        Err(Error::Corrupt(damage)) => {
+            let (file, offset) = (damage.file.as_str(), damage.offset);
+            tracing::warn!(file, offset, %damage, "a dead node is damaged: room below it is lost");
+            return Ok(Vec::new());
+        }
+        Err(error) => return Err(error),
+    };
     let level = level.checked_sub(1);
     Ok(pointers.into_iter().map(|pointer| Death { pointer, level }).collect())
 }

@@ -4,6 +4,7 @@ mod cache;
 mod clones;
 mod conformance;
 mod cramped;
+mod damage;
 mod invariants;
 mod room;
 mod threads;
