@@ -3,6 +3,10 @@
 //! Each commit removes some entries of one directory, or one directory that is empty by now, so
 //! that a crash anywhere leaves a smaller tree under the same record. What somebody holds goes
 //! as with `unlink` and `rmdir`: it stays with its holder until that lets go.
+//!
+//! Who works in a directory below may still change it, and move things out of it. So whatever
+//! is removed is removed with the places of all directories above locked, after a look whether
+//! they still hang in one another; and counts follow, as what is moved out is used on.
 
 use format::entry_record::{EntryHead, Target};
 use format::key::{self, Parsed, Part};
@@ -10,7 +14,7 @@ use inode::{FsError, SubvolId};
 use store::KeyRange;
 
 use crate::error::{from_store, malformed};
-use crate::locks::{Lock, Mode};
+use crate::locks::{Lock, LockSet, Mode};
 use crate::nodes::Orphan;
 use crate::ops::unlink::{drop_name, inode_of};
 use crate::subvol::{Entered, Subvol, VOLUME};
@@ -24,6 +28,9 @@ const CHUNK: usize = 64;
 
 /// Bytes after which a commit takes no more entries: attributes of held files move.
 const COMMIT_BYTES: usize = 1 << 20;
+
+/// Directories that a step looks at again before it ends early: paths can be of any length.
+const LOOKS: usize = 1 << 16;
 
 /// A detached directory that is being emptied.
 pub(super) struct Emptying {
@@ -57,8 +64,8 @@ impl Emptying {
             Err(FsError::Stale) => return self.end_early(fs),
             subvol => subvol?,
         };
-        let mut done = 0;
-        while done < budget as u64 {
+        let (mut done, mut looks) = (0, 0);
+        while done < budget as u64 && looks < LOOKS {
             let Some(&directory) = self.path.last() else { return Ok((done, true)) };
             let entered = match fs.enter(&subvol) {
                 Err(FsError::Stale) => return self.end_early(fs),
@@ -76,14 +83,17 @@ impl Emptying {
                     ));
                 }
                 Next::Names(names) => {
-                    done += remove_names(fs, &subvol, &entered, directory, &names)?;
+                    looks += self.path.len();
+                    done += self.remove_names(fs, &subvol, &entered, directory, &names)?;
                 }
                 Next::Subvolume(found, child) => {
                     drop(entered);
-                    remove_subvolume(fs, &subvol, directory, &found, child)?;
+                    looks += self.path.len();
+                    self.remove_subvolume(fs, &subvol, directory, &found, child)?;
                     done += 1;
                 }
                 Next::Nothing => {
+                    looks += self.path.len();
                     if self.remove_directory(fs, &subvol, &entered, directory)? {
                         self.path.pop();
                         done += 1;
@@ -102,31 +112,67 @@ impl Emptying {
         Ok((1, true))
     }
 
-    /// Removes a directory that was empty a moment ago; `false` when it is no longer.
+    /// Locks what is wanted, and where all directories of the path hang. `None`: one of them was
+    /// moved away or removed by now; the path ends above it, and nothing is locked.
+    fn lock<'a>(
+        &mut self,
+        fs: &'a Fs,
+        view: View<'_>,
+        mut wanted: Vec<(Lock, Mode)>,
+    ) -> FsResult<Option<LockSet<'a>>> {
+        let subvol = self.subvol;
+        wanted.extend(self.path.iter().map(|&ino| (Lock::Place { subvol, ino }, Mode::Shared)));
+        let locks = fs.locks.lock(&wanted);
+        for at in 1..self.path.len() {
+            let (above, record) = (self.path[at - 1], view.directory(self.path[at])?);
+            // What was detached by itself has a record of its own to go by.
+            if !record.is_some_and(|record| record.parent == above && !record.detached) {
+                self.path.truncate(at);
+                return Ok(None);
+            }
+        }
+        Ok(Some(locks))
+    }
+
+    /// Removes a directory that was empty a moment ago; `false` when it is no longer, or no
+    /// longer there.
     fn remove_directory(
-        &self,
+        &mut self,
         fs: &Fs,
         subvol: &Subvol,
         entered: &Entered<'_>,
         directory: u64,
     ) -> FsResult<bool> {
         let id = subvol.id.0;
-        let _locks = fs.locks.lock(&[
+        let view = View::new(&*fs.store, entered.tree);
+        let mut wanted = vec![
             (Lock::Object { subvol: id, ino: directory }, Mode::Exclusive),
             (Lock::Place { subvol: id, ino: directory }, Mode::Exclusive),
-        ]);
-        let view = View::new(&*fs.store, entered.tree);
+        ];
+        let is_below = self.path.len() > 1;
+        let seen = view.directory(directory)?.filter(|_| is_below);
+        let name = seen.map(|record| (record.parent, record.parent_cookie));
+        if let Some((dir, cookie)) = name {
+            wanted.push((Lock::Object { subvol: id, ino: dir }, Mode::Shared));
+            wanted.push((Lock::Name { subvol: id, dir, hash: cookie >> 8 }, Mode::Exclusive));
+        }
+        let Some(_locks) = self.lock(fs, view, wanted)? else { return Ok(false) };
         let Next::Nothing = next(view, directory)? else { return Ok(false) };
         let record = view.directory(directory)?;
+        let found = record.filter(|_| is_below).map(|found| (found.parent, found.parent_cookie));
+        if found != name {
+            // It got another name before it was locked.
+            return Ok(false);
+        }
         let mut txn = Txn::new(fs);
         let prefix = key::directory_prefix(directory);
         let end = store::prefix_end(&prefix).expect("invariant: a tag is below 255");
         txn.batch().delete_range(view.tree, &prefix, &end);
-        if self.path.len() == 1 {
+        if !is_below {
             txn.batch().delete(VOLUME, &key::detached(self.sequence));
-        } else if let Some(record) = &record {
-            let name = key::entry(record.parent, record.parent_cookie, Part::Attributes);
-            txn.batch().delete(view.tree, &name);
+        } else if let Some((dir, cookie)) = name {
+            txn.batch().delete(view.tree, &key::entry(dir, cookie, Part::Attributes));
+            txn.touch_directory(view.tree, dir, -1, -1);
         }
         txn.count(id, -1, 0);
         txn.commit()?;
@@ -134,6 +180,95 @@ impl Emptying {
             fs.nodes.orphan(subvol.node(directory), || Orphan::Directory(record));
         }
         Ok(true)
+    }
+
+    /// Removes names, if they are still what they were.
+    fn remove_names(
+        &mut self,
+        fs: &Fs,
+        subvol: &Subvol,
+        entered: &Entered<'_>,
+        directory: u64,
+        names: &[Found],
+    ) -> FsResult<u64> {
+        let id = subvol.id.0;
+        let mut wanted = vec![(Lock::Object { subvol: id, ino: directory }, Mode::Exclusive)];
+        for name in names {
+            let hash = name.cookie >> 8;
+            wanted.push((Lock::Name { subvol: id, dir: directory, hash }, Mode::Exclusive));
+            wanted.push((Lock::Object { subvol: id, ino: name.ino }, Mode::Exclusive));
+        }
+        let view = View::new(&*fs.store, entered.tree);
+        let Some(locks) = self.lock(fs, view, wanted)? else { return Ok(0) };
+        let Next::Names(again) = next(view, directory)? else { return Ok(0) };
+        let mut txn = Txn::new(fs);
+        let present = txn.now;
+        let mut lost = Vec::new();
+        let mut done = 0;
+        for (name, before) in again.iter().zip(names) {
+            if (name.cookie, name.ino) != (before.cookie, before.ino) {
+                break;
+            }
+            if txn.batch().as_bytes().len() > COMMIT_BYTES {
+                break;
+            }
+            let (inode, nlink) = inode_of(view, name)?;
+            // Whoever holds another name sees a link less, but the time of that is the removal of
+            // the directory, not of its reclaiming.
+            txn.now = inode.ctime;
+            lost.extend(drop_name(&mut txn, view, id, directory, name, &inode, nlink)?);
+            for part in [Part::Attributes, Part::Bulk, Part::Xattrs] {
+                let beside = match part {
+                    Part::Attributes => true,
+                    Part::Bulk => inode.has_bulk,
+                    _ => inode.has_xattrs,
+                };
+                if beside {
+                    txn.batch().delete(view.tree, &key::entry(directory, name.cookie, part));
+                }
+            }
+            done += 1;
+        }
+        txn.now = present;
+        txn.touch_directory(view.tree, directory, -(done as i64), 0);
+        txn.commit()?;
+        for lost in lost {
+            lost.settle(fs);
+        }
+        drop(locks);
+        Ok(done)
+    }
+
+    /// Detaches a subvolume that was mounted in a removed directory.
+    fn remove_subvolume(
+        &mut self,
+        fs: &Fs,
+        subvol: &Subvol,
+        directory: u64,
+        found: &Found,
+        child: u64,
+    ) -> FsResult<()> {
+        let mut ledger = fs.admin.lock();
+        let entered = fs.enter(subvol)?;
+        let id = subvol.id.0;
+        let wanted = vec![
+            (Lock::Object { subvol: id, ino: directory }, Mode::Exclusive),
+            (Lock::Name { subvol: id, dir: directory, hash: found.cookie >> 8 }, Mode::Exclusive),
+        ];
+        let view = View::new(&*fs.store, entered.tree);
+        let Some(_locks) = self.lock(fs, view, wanted)? else { return Ok(()) };
+        match next(view, directory)? {
+            Next::Subvolume(again, same) if again.cookie == found.cookie && same == child => {}
+            _ => return Ok(()),
+        }
+        let mut txn = Txn::new(fs);
+        txn.batch().delete(view.tree, &key::entry(directory, found.cookie, Part::Attributes));
+        txn.touch_directory(view.tree, directory, -1, -1);
+        subvolumes::detach(fs, &mut ledger, &mut txn, child)?;
+        subvolumes::commit(&ledger, &mut txn)?;
+        ledger.moved(child, id, 0);
+        fs.queue.add_detached(1);
+        Ok(())
     }
 }
 
@@ -169,88 +304,4 @@ fn next(view: View<'_>, directory: u64) -> FsResult<Next> {
         }
     }
     Ok(if names.is_empty() { Next::Nothing } else { Next::Names(names) })
-}
-
-/// Removes names, if they are still what they were.
-fn remove_names(
-    fs: &Fs,
-    subvol: &Subvol,
-    entered: &Entered<'_>,
-    directory: u64,
-    names: &[Found],
-) -> FsResult<u64> {
-    let id = subvol.id.0;
-    let mut wanted = vec![(Lock::Object { subvol: id, ino: directory }, Mode::Exclusive)];
-    for name in names {
-        let hash = name.cookie >> 8;
-        wanted.push((Lock::Name { subvol: id, dir: directory, hash }, Mode::Exclusive));
-        wanted.push((Lock::Object { subvol: id, ino: name.ino }, Mode::Exclusive));
-    }
-    let locks = fs.locks.lock(&wanted);
-    let view = View::new(&*fs.store, entered.tree);
-    let Next::Names(again) = next(view, directory)? else { return Ok(0) };
-    let mut txn = Txn::new(fs);
-    let present = txn.now;
-    let mut lost = Vec::new();
-    let mut done = 0;
-    for (name, before) in again.iter().zip(names) {
-        if (name.cookie, name.ino) != (before.cookie, before.ino) {
-            break;
-        }
-        if txn.batch().as_bytes().len() > COMMIT_BYTES {
-            break;
-        }
-        let (inode, nlink) = inode_of(view, name)?;
-        // Whoever holds another name sees a link less, but the time of that is the removal of
-        // the directory, not of its reclaiming.
-        txn.now = inode.ctime;
-        lost.extend(drop_name(&mut txn, view, id, directory, name, &inode, nlink)?);
-        for part in [Part::Attributes, Part::Bulk, Part::Xattrs] {
-            let beside = match part {
-                Part::Attributes => true,
-                Part::Bulk => inode.has_bulk,
-                _ => inode.has_xattrs,
-            };
-            if beside {
-                txn.batch().delete(view.tree, &key::entry(directory, name.cookie, part));
-            }
-        }
-        done += 1;
-    }
-    txn.now = present;
-    txn.commit()?;
-    for lost in lost {
-        lost.settle(fs);
-    }
-    drop(locks);
-    Ok(done)
-}
-
-/// Detaches a subvolume that was mounted in a removed directory.
-fn remove_subvolume(
-    fs: &Fs,
-    subvol: &Subvol,
-    directory: u64,
-    found: &Found,
-    child: u64,
-) -> FsResult<()> {
-    let mut ledger = fs.admin.lock();
-    let entered = fs.enter(subvol)?;
-    let id = subvol.id.0;
-    let _locks = fs.locks.lock(&[
-        (Lock::Object { subvol: id, ino: directory }, Mode::Exclusive),
-        (Lock::Name { subvol: id, dir: directory, hash: found.cookie >> 8 }, Mode::Exclusive),
-    ]);
-    let view = View::new(&*fs.store, entered.tree);
-    match next(view, directory)? {
-        Next::Subvolume(again, same) if again.cookie == found.cookie && same == child => {}
-        _ => return Ok(()),
-    }
-    let mut txn = Txn::new(fs);
-    txn.batch().delete(view.tree, &key::entry(directory, found.cookie, Part::Attributes));
-    subvolumes::detach(fs, &mut ledger, &mut txn, child)?;
-    subvolumes::commit(&ledger, &mut txn)?;
-    ledger.moved(child, id, 0);
-    fs.queue.add_detached(1);
-    Ok(())
 }

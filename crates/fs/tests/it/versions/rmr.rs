@@ -1,6 +1,6 @@
 //! Removal of whole directories: at once, resumed after a crash, and who may.
 
-use fs::{FileSystem, Fs, OpenOptions};
+use fs::{FileSystem, Fs, OpenOptions, RenameMode};
 use inode::{FsError, NameHash};
 
 use super::{contents, filled, forget, give, home, root, settle};
@@ -105,6 +105,39 @@ fn nothing_is_made_in_a_removed_directory() {
     refused(v.fs.clone_dir(&root(), dir, home(), b"c"), &FsError::NotFound);
     settle(&v);
     refused(v.file_as(&root(), dir, "new", 0o644), &FsError::NotFound);
+}
+
+#[test]
+fn what_is_moved_out_of_a_removed_tree_stays() {
+    for steps in 0..4 {
+        let v = volume();
+        let safe = v.dir(home(), "safe").node;
+        let tree = v.dir(home(), "tree").node;
+        let middle = v.dir(tree, "middle").node;
+        let holder = v.dir(middle, "holder").node;
+        let moved = filled(&v, holder, "moved", 100);
+        let below = filled(&v, moved, "below", 400);
+        v.fs.rmr(&root(), home(), b"tree").expect("a directory");
+        for _ in 0..steps {
+            v.fs.background_step(40).expect("background work goes well");
+        }
+        let (from, to) = ((holder, &b"moved"[..]), (safe, &b"moved"[..]));
+        v.fs.rename(&root(), from, to, RenameMode::Replace).expect("a held directory");
+        if steps % 2 == 1 {
+            v.fs.rmdir(&root(), middle, b"holder").expect("nothing is left in it");
+        }
+        let left = (contents(&v, moved), contents(&v, below));
+        settle(&v);
+        assert_eq!(v.sorted(safe), ["moved"], "after {steps} steps");
+        assert_eq!((contents(&v, moved), contents(&v, below)), left, "after {steps} steps");
+        for dir in [home(), safe, moved, below] {
+            v.check_counts(dir);
+        }
+        v.fs.rmr(&root(), home(), b"safe").expect("a directory");
+        settle(&v);
+        let status = v.fs.status().expect("a status");
+        assert_eq!((status.detached, status.files), (0, 1), "after {steps} steps");
+    }
 }
 
 #[test]
