@@ -56,6 +56,11 @@ impl Last {
 }
 
 impl Plan {
+    /// Whether the batch removes something and adds little, so that it may use what is kept back.
+    fn makes_room(&self) -> bool {
+        self.removals > 0 && self.bytes <= RESERVE_BYTES_MAX
+    }
+
     #[inline]
     fn add(&mut self, core: &Core, tree: u64, key: &[u8]) -> Result<()> {
         if self.alone {
@@ -89,6 +94,9 @@ impl Core {
         if plan.alone || plan.cold {
             self.ensure(batch)?;
         }
+        if !plan.makes_room() {
+            self.keep_room()?;
+        }
         let token = if plan.alone {
             let _gate = self.gate.write();
             self.log_and_apply(batch, &mut plan)?
@@ -115,11 +123,7 @@ impl Core {
         if plan.alone || self.evictions.load(Ordering::Relaxed) != plan.evictions {
             self.ensure(batch)?;
         }
-        let room = if plan.removals > 0 && plan.bytes <= RESERVE_BYTES_MAX {
-            Room::Reserve
-        } else {
-            Room::Normal
-        };
+        let room = if plan.makes_room() { Room::Reserve } else { Room::Normal };
         let lsn = self.log().append(batch.as_bytes(), room)?;
         self.log_bytes.fetch_add(batch.as_bytes().len() as u64 + 24, Ordering::Relaxed);
         if let Err(error) = self.apply_with(&mut plan.last, batch.as_bytes()) {

@@ -61,6 +61,10 @@ pub(crate) struct Core {
     pub(crate) written_bytes: AtomicU64,
     pub(crate) replayed: AtomicU64,
     pub(crate) closed: AtomicBool,
+    /// Log bytes at the last look at the medium's room.
+    pub(crate) room_looked_at: AtomicU64,
+    /// Whether there was too little of it.
+    pub(crate) tight: AtomicBool,
     /// Where the unloading of interior nodes goes on.
     pub(crate) pruned: Mutex<(TreeId, usize)>,
 }
@@ -103,6 +107,8 @@ impl Core {
             written_bytes: AtomicU64::new(0),
             replayed: AtomicU64::new(0),
             closed: AtomicBool::new(false),
+            room_looked_at: AtomicU64::new(0),
+            tight: AtomicBool::new(false),
             pruned: Mutex::new((TreeId(0), 0)),
         }
     }

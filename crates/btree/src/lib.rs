@@ -28,6 +28,7 @@ mod range_delete;
 mod reclaim;
 mod recover;
 mod ring;
+mod room;
 mod space;
 mod split;
 mod store;

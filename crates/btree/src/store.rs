@@ -102,6 +102,7 @@ impl Store for BtreeStore {
         let dirty = self.core.nodes.budget.dirty() / 3 * 4;
         self.core.log_bytes_since() >= self.core.options.checkpoint_bytes
             || dirty > self.core.dirty_max.load(Ordering::Relaxed)
+            || self.core.tight.load(Ordering::Relaxed) && self.core.log_bytes_since() > 0
     }
 
     fn reclaim_step(&self, nodes: usize) -> Result<bool> {

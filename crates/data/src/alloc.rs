@@ -10,9 +10,14 @@ use std::sync::Arc;
 use device::Device;
 use format::segment::{FIRST_PAGE, Mark, MarkKind, PAGE_BYTES};
 use parking_lot::Mutex;
-use store::Result;
+use store::{Error, Result};
 
 use crate::segments::{OPEN_DIRECTORY, OpenSegment, Segments, open_path};
+
+/// The part of the medium that contents leave to names and checkpoints: one in so many.
+const KEPT_SHARE: u64 = 16;
+/// And the most of it.
+const KEPT_BYTES_MAX: u64 = 64 << 20;
 
 /// Neighbouring pages of a segment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -114,6 +119,12 @@ impl Allocator {
 
     /// At least one page, and at most `count` neighbouring ones, of the open segment.
     pub(crate) fn reserve(self: &Arc<Self>, count: u32) -> Result<Reservation> {
+        // Contents stop first, so that names can still be changed; names stop before the room for
+        // a checkpoint is used up, so that everything can still be deleted.
+        let space = self.device.space()?;
+        if space.free_bytes < (space.total_bytes / KEPT_SHARE).min(KEPT_BYTES_MAX) {
+            return Err(Error::NoSpace("contents of files"));
+        }
         let mut state = self.state.lock();
         let full = |current: &Current| current.next_page >= self.segment_pages;
         if state.current.as_ref().is_none_or(full) {

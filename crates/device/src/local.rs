@@ -10,10 +10,16 @@ use rustix::fs::{FallocateFlags, FlockOperation, StatVfs};
 
 use crate::{Device, Error, File, Lock, Metadata, Result, Space};
 
+/// A volume has no symbolic links; one that somebody put there must not lead the superuser astray.
+const NO_LINKS: i32 = rustix::fs::OFlags::NOFOLLOW.bits() as i32;
+
 /// Files below a directory of the operating system.
 #[derive(Debug)]
 pub struct LocalDevice {
     root: PathBuf,
+    /// Who gets what the superuser makes in somebody else's directory: its owner and group, so
+    /// that he can still open it.
+    give_to: Option<(u32, u32)>,
 }
 
 impl LocalDevice {
@@ -21,8 +27,11 @@ impl LocalDevice {
     pub fn open(root: &Path) -> Result<LocalDevice> {
         let root = fs::canonicalize(root)
             .map_err(|error| Error::new("open", &root.to_string_lossy(), error))?;
-        if root.is_dir() {
-            Ok(LocalDevice { root })
+        let found = fs::metadata(&root)
+            .map_err(|error| Error::new("open", &root.to_string_lossy(), error))?;
+        if found.is_dir() {
+            let others = found.uid() != 0 && rustix::process::geteuid().is_root();
+            Ok(LocalDevice { root, give_to: others.then(|| (found.uid(), found.gid())) })
         } else {
             let error = io::Error::from(io::ErrorKind::NotADirectory);
             Err(Error::new("open", &root.to_string_lossy(), error))
@@ -34,6 +43,12 @@ impl LocalDevice {
         self.root.join(path)
     }
 
+    fn give(&self, path: &str) -> Result<()> {
+        let Some((uid, gid)) = self.give_to else { return Ok(()) };
+        std::os::unix::fs::lchown(self.path(path), Some(uid), Some(gid))
+            .map_err(|error| Error::new("give to the directory's owner", path, error))
+    }
+
     fn open_with(&self, path: &str, options: &fs::OpenOptions) -> Result<Arc<dyn File>> {
         let file =
             options.open(self.path(path)).map_err(|error| Error::new("open", path, error))?;
@@ -43,13 +58,15 @@ impl LocalDevice {
 
 impl Device for LocalDevice {
     fn open(&self, path: &str) -> Result<Arc<dyn File>> {
-        self.open_with(path, fs::OpenOptions::new().read(true).write(true))
+        self.open_with(path, fs::OpenOptions::new().read(true).write(true).custom_flags(NO_LINKS))
     }
 
     fn create(&self, path: &str) -> Result<Arc<dyn File>> {
         let mut options = fs::OpenOptions::new();
         options.read(true).write(true).create_new(true).mode(0o600);
-        self.open_with(path, &options)
+        let file = self.open_with(path, &options)?;
+        self.give(path)?;
+        Ok(file)
     }
 
     fn metadata(&self, path: &str) -> Result<Option<Metadata>> {
@@ -85,7 +102,8 @@ impl Device for LocalDevice {
             {
                 Ok(())
             }
-            other => other.map_err(|error| Error::new("create directory", directory, error)),
+            Err(error) => Err(Error::new("create directory", directory, error)),
+            Ok(()) => self.give(directory),
         }
     }
 
@@ -124,8 +142,10 @@ impl Device for LocalDevice {
             .create(true)
             .truncate(false)
             .mode(0o644)
+            .custom_flags(NO_LINKS)
             .open(self.path(path))
             .map_err(|error| Error::new("open", path, error))?;
+        self.give(path)?;
         match rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive) {
             Ok(()) => Ok(Some(Box::new(LocalLock { file, path: path.to_owned() }))),
             Err(rustix::io::Errno::WOULDBLOCK) => Ok(None),

@@ -96,7 +96,9 @@ impl Fs {
     pub fn background_step(&self, budget: usize) -> FsResult<Progress> {
         let due_in = self.store.flush_if_due().map_err(from_store)?;
         let mut failed = None;
-        for work in [Fs::checkpoint_step, Fs::removal_step, Fs::node_step, Fs::data_step] {
+        for work in
+            [Fs::checkpoint_step, Fs::orphan_step, Fs::removal_step, Fs::node_step, Fs::data_step]
+        {
             match work(self, budget) {
                 Ok(0) => {}
                 Ok(done) => return Ok(Progress { more: true, due_in: Duration::ZERO, done }),
@@ -115,15 +117,14 @@ impl Fs {
         Ok(u64::from(done))
     }
 
-    /// Removes a part of what nobody holds any more.
+    /// Removes a part of an inode that nobody holds any more.
+    fn orphan_step(&self, budget: usize) -> FsResult<u64> {
+        if self.options.read_only { Ok(0) } else { crate::orphan::reclaim_step(self, budget) }
+    }
+
+    /// Removes a part of what was detached, counts, or prunes.
     fn removal_step(&self, budget: usize) -> FsResult<u64> {
-        if self.options.read_only {
-            return Ok(0);
-        }
-        match crate::orphan::reclaim_step(self, budget)? {
-            0 => crate::reclaim::reclaim_step(self, budget),
-            done => Ok(done),
-        }
+        if self.options.read_only { Ok(0) } else { crate::reclaim::reclaim_step(self, budget) }
     }
 
     /// Gives nodes of dropped trees back.

@@ -16,7 +16,7 @@ pub(crate) const DIRECTORIES: [&str; 3] = ["btree", "log", "data"];
 pub(crate) fn create(env: &Env, header: &VolumeHeader) -> Result<Arc<dyn Store>, OpenError> {
     match header.engine {
         EngineKind::Btree => {
-            Ok(BtreeStore::create(env, &options_of(header, &OpenOptions::default()))?)
+            Ok(BtreeStore::create(env, &options_of(env, header, &OpenOptions::default())?)?)
         }
     }
 }
@@ -28,17 +28,28 @@ pub(crate) fn open(
     options: &OpenOptions,
 ) -> Result<Arc<dyn Store>, OpenError> {
     match header.engine {
-        EngineKind::Btree => Ok(BtreeStore::open(env, &options_of(header, options))?),
+        EngineKind::Btree => Ok(BtreeStore::open(env, &options_of(env, header, options)?)?),
     }
 }
 
-fn options_of(header: &VolumeHeader, options: &OpenOptions) -> btree::Options {
-    btree::Options {
+/// Least segment of the log.
+const LOG_SEGMENT_BYTES_MIN: u64 = 256 << 10;
+
+/// The log is held to a part of a small medium: its segments, of which two or three are kept, to
+/// 1/64 each, and what a checkpoint lets go of to 1/16.
+fn options_of(
+    env: &Env,
+    header: &VolumeHeader,
+    options: &OpenOptions,
+) -> Result<btree::Options, OpenError> {
+    let medium = env.device.space()?.total_bytes;
+    let segment = (medium / 64).max(LOG_SEGMENT_BYTES_MIN) & !(LOG_SEGMENT_BYTES_MIN - 1);
+    Ok(btree::Options {
         volume: header.volume_id,
         cache_bytes: usize::try_from(options.cache_bytes).unwrap_or(usize::MAX),
         durability: options.durability,
-        log_segment_bytes: options.log_segment_bytes,
-        checkpoint_bytes: options.checkpoint_bytes,
+        log_segment_bytes: options.log_segment_bytes.min(segment),
+        checkpoint_bytes: options.checkpoint_bytes.min(medium / 16),
         ..btree::Options::default()
-    }
+    })
 }

@@ -90,6 +90,17 @@ pub enum MountError {
         /// Where.
         mount_point: PathBuf,
     },
+    /// The mount point lies among the volume's own files.
+    #[error(
+        "the mount point {} lies inside the volume {}: mount somewhere else",
+        mount_point.display(), volume.display()
+    )]
+    InsideVolume {
+        /// The volume.
+        volume: PathBuf,
+        /// Where.
+        mount_point: PathBuf,
+    },
     /// `subdir=` does not lead to a directory.
     #[error("subdir {}: {error}", subdir.display())]
     Subdir {

@@ -35,6 +35,10 @@ pub(crate) fn prepare(options: &MountOptions) -> Result<PathBuf, MountError> {
         let volume = options.volume_dir.clone();
         return Err(MountError::HidesVolume { volume, mount_point });
     }
+    if mount_point.starts_with(&options.volume_dir) {
+        let volume = options.volume_dir.clone();
+        return Err(MountError::InsideVolume { volume, mount_point });
+    }
     Ok(mount_point)
 }
 

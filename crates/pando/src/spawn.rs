@@ -52,7 +52,7 @@ fn log_file(volume: &Path) -> Stdio {
     let path = volume.join(LOG_FILE);
     let long = path.metadata().is_ok_and(|found| found.len() > LOG_BYTES_MAX);
     let mut options = OpenOptions::new();
-    options.create(true).mode(0o600);
+    options.create(true).mode(0o600).custom_flags(rustix::fs::OFlags::NOFOLLOW.bits() as i32);
     if long {
         options.write(true).truncate(true);
     } else {

@@ -32,6 +32,8 @@ struct State {
     durable: Lsn,
     barrier: Option<Arc<dyn Barrier>>,
     full: bool,
+    /// Scans until one fails; it then goes on without failing.
+    scans_left: Option<u64>,
     closed: bool,
     dropping: u64,
     syncs: u64,
@@ -65,6 +67,7 @@ impl MemStore {
                 durable: last,
                 barrier: None,
                 full: false,
+                scans_left: None,
                 closed: false,
                 dropping: 0,
                 syncs: 0,
@@ -97,6 +100,16 @@ impl MemStore {
     /// From now on commits answer `NoSpace`, or no longer do.
     pub fn set_full(&self, full: bool) {
         self.state.lock().full = full;
+    }
+
+    /// The scan after `scans` more fails, once, as on a bad medium.
+    pub fn fail_scan_after(&self, scans: u64) {
+        self.state.lock().scans_left = Some(scans);
+    }
+
+    /// Whether the scan that was to fail has not come yet.
+    pub fn scan_will_fail(&self) -> bool {
+        self.state.lock().scans_left.is_some()
     }
 
     /// The trees that exist, in order.
@@ -182,6 +195,17 @@ impl Read for MemStore {
     }
 
     fn scan(&self, tree: TreeId, range: KeyRange) -> Result<Box<dyn Cursor + '_>> {
+        {
+            let mut state = self.state.lock();
+            state.scans_left = match state.scans_left {
+                Some(0) => {
+                    state.scans_left = None;
+                    let failed = std::io::Error::from_raw_os_error(5);
+                    return Err(device::Error::new("read", "memory", failed).into());
+                }
+                left => left.map(|left| left - 1),
+            };
+        }
         Ok(Box::new(MemCursor::new(self, tree, range)?))
     }
 }

@@ -39,22 +39,38 @@ pub(super) struct Count {
 /// One step of counting; returns how much was done.
 pub(super) fn step(fs: &Fs, work: &mut Work, budget: usize) -> FsResult<u64> {
     if let Some(count) = &mut work.count {
-        let done = count.walk(budget)?;
-        if count.left.is_empty() {
-            finish(fs, count)?;
+        let walked = count.walk(budget).and_then(|done| {
+            let finished = count.left.is_empty();
+            if finished {
+                finish(fs, count)?;
+            }
+            Ok((done, finished))
+        });
+        // After an error what the step had taken up is lost: the count begins anew.
+        if !matches!(walked, Ok((_, false))) {
             work.count = None;
         }
-        return Ok(done.max(1));
+        if walked.is_err() {
+            fs.reclaim.note_uncounted();
+        }
+        return walked.map(|(done, _)| done.max(1));
     }
     if !fs.reclaim.uncounted.swap(false, Ordering::AcqRel) {
         return Ok(0);
     }
-    let Some((subvol, record)) = pick(fs)? else { return Ok(0) };
-    fs.reclaim.uncounted.store(true, Ordering::Release);
+    let picked = pick(fs).and_then(|picked| match picked {
+        None => Ok(None),
+        Some(picked) => Ok(Some((picked, fs.store.pin().map_err(from_store)?))),
+    });
+    if !matches!(picked, Ok(None)) {
+        // There may be more, or this one could not be read.
+        fs.reclaim.note_uncounted();
+    }
+    let Some(((subvol, record), pin)) = picked? else { return Ok(0) };
     work.count = Some(Count {
         subvol,
         tree: TreeId(record.tree),
-        pin: fs.store.pin().map_err(from_store)?,
+        pin,
         left: vec![(record.root, key::directory_prefix(record.root).to_vec())],
         linked: Set::default(),
         found: UsageRecord { files: 1, bytes: 0, counted: true },

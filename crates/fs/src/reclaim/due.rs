@@ -30,6 +30,8 @@ const RECORDS_A_COMMIT: u64 = 256;
 const SEEN_A_COMMIT: u64 = 64;
 /// Least rest between two measurements of a subvolume.
 const REST: Duration = Duration::from_secs(1);
+/// Rest of a subvolume whose pruning failed.
+const REST_AFTER_FAILURE: Duration = Duration::from_secs(60);
 /// Rest after a measurement, as a multiple of the time that it took.
 const REST_FACTOR: u32 = 50;
 /// Bytes of contents that weigh as one record.
@@ -63,6 +65,12 @@ impl Watch {
     /// Lets a subvolume rest: it could not be pruned, or was just now.
     pub(super) fn rest(&mut self, fs: &Fs, id: u64) {
         let time = fs.env.clock.monotonic() + REST;
+        self.measured.insert(id, Measured { commit: 0, time });
+    }
+
+    /// Lets a subvolume rest that cannot be pruned because something fails.
+    pub(super) fn rest_long(&mut self, fs: &Fs, id: u64) {
+        let time = fs.env.clock.monotonic() + REST_AFTER_FAILURE;
         self.measured.insert(id, Measured { commit: 0, time });
     }
 

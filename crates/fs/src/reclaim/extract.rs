@@ -220,29 +220,46 @@ impl Extraction {
         budget: usize,
         found: crate::volume::Visit<'_>,
     ) -> FsResult<(usize, Option<Vec<u8>>)> {
-        let mut wanted = Vec::new();
-        let mut next = None;
         let range = KeyRange { from: from.clone(), to: to.clone() };
-        let mut cursor = store.scan(self.source, range).map_err(from_store)?;
-        while let Some(item) = cursor.next().map_err(from_store)? {
-            if wanted.len() >= budget {
-                next = Some(item.key.to_vec());
-                break;
-            }
-            found(item.key, item.value)?;
-            wanted.push((item.key.to_vec(), item.value.to_vec()));
-        }
+        let (mut wanted, mut next) = scan_some(store, self.source, range, budget)?;
         let mut has = Vec::new();
         if self.start == Start::Similar {
             let range = KeyRange { from, to: next.clone().or(to) };
-            let mut cursor = store.scan(self.target, range).map_err(from_store)?;
-            while let Some(item) = cursor.next().map_err(from_store)? {
-                has.push((item.key.to_vec(), item.value.to_vec()));
+            let more;
+            (has, more) = scan_some(store, self.target, range, budget)?;
+            if let Some(more) = more {
+                // The target has more there than one step takes: stop where it stopped.
+                wanted.truncate(wanted.partition_point(|(key, _)| *key < more));
+                next = Some(more);
             }
+        }
+        for (key, value) in &wanted {
+            found(key, value)?;
         }
         write_difference(&mut self.batch, self.target, &has, &wanted);
         Ok((wanted.len() + has.len(), next))
     }
+}
+
+/// Records of a range, about `budget` of them and no more bytes than a commit should have, and
+/// the key to go on from.
+fn scan_some(
+    store: &dyn Store,
+    tree: TreeId,
+    range: KeyRange,
+    budget: usize,
+) -> FsResult<(Records, Option<Vec<u8>>)> {
+    let mut records = Records::new();
+    let mut bytes = 0;
+    let mut cursor = store.scan(tree, range).map_err(from_store)?;
+    while let Some(item) = cursor.next().map_err(from_store)? {
+        if records.len() >= budget || bytes >= BATCH_BYTES {
+            return Ok((records, Some(item.key.to_vec())));
+        }
+        bytes += item.key.len() + item.value.len();
+        records.push((item.key.to_vec(), item.value.to_vec()));
+    }
+    Ok((records, None))
 }
 
 fn directory_task(ino: u64) -> Task {

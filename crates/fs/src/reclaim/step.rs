@@ -18,6 +18,9 @@ use crate::error::malformed;
 use crate::subvol::VOLUME;
 use crate::{Fs, FsResult};
 
+/// How long something rests that could not be removed.
+const REST_AFTER_FAILURE: Duration = Duration::from_secs(60);
+
 /// How long a tree that was replaced stays for readers that were about to read it.
 const GRACE: Duration = Duration::from_secs(2);
 
@@ -37,6 +40,8 @@ pub(super) struct Work {
     pub(super) pruner: Pruner,
     /// The copy that is being counted.
     pub(super) count: Option<Count>,
+    /// What could not be removed, and until when it rests, so that the rest is not held up.
+    failed: BTreeMap<u64, Duration>,
     /// Trees that readers may still be in, and until when.
     leaving: BTreeMap<u64, Duration>,
 }
@@ -78,7 +83,12 @@ pub(super) fn leave(work: &mut Work, fs: &Fs, tree: u64) {
 pub(crate) fn reclaim_step(fs: &Fs, budget: usize) -> FsResult<u64> {
     let Some(mut work) = fs.reclaim.work.try_lock() else { return Ok(0) };
     let done = match next(fs, &mut work)? {
-        Some((sequence, record)) => remove(fs, &mut work, sequence, record, budget)?,
+        Some((sequence, record)) => {
+            remove(fs, &mut work, sequence, record, budget).inspect_err(|_| {
+                let until = fs.env.clock.monotonic() + REST_AFTER_FAILURE;
+                work.failed.insert(sequence, until);
+            })?
+        }
         None => 0,
     };
     fs.reclaim.removed.fetch_add(done, Ordering::Relaxed);
@@ -108,7 +118,11 @@ fn next(fs: &Fs, work: &mut Work) -> FsResult<Option<(u64, DetachedRecord)>> {
     })?;
     let mut held: Option<Set<u64>> = None;
     let now = fs.env.clock.monotonic();
+    work.failed.retain(|_, until| *until > now);
     for (sequence, record) in waiting {
+        if work.failed.contains_key(&sequence) {
+            continue;
+        }
         let free = match record {
             DetachedRecord::Directory { subvolume, directory, kept_while_held } => {
                 !kept_while_held || !fs.nodes.is_held(Fs::node_of(subvolume, directory))

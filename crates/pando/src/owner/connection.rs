@@ -5,6 +5,7 @@ use std::io::{self, BufReader, BufWriter, Write};
 use std::os::fd::AsFd;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::net::UnixStream;
+use std::time::Duration;
 
 use client::Peer;
 use inode::{Caller, Enforce};
@@ -16,6 +17,13 @@ use wire::{
 use super::calls;
 use super::import::Import;
 use super::server::Server;
+
+/// How soon a connection has to say who it is.
+const HELLO_WITHIN: Duration = Duration::from_secs(10);
+
+/// How soon the other side has to read what it asked for: a pager that is left open must not keep
+/// the volume from being mounted for ever.
+const READ_WITHIN: Duration = Duration::from_secs(300);
 
 /// Where the parts and the end of an answer go.
 pub(super) struct Replies {
@@ -57,6 +65,9 @@ pub(super) fn serve(server: &Server, id: u64, stream: UnixStream) {
 fn try_serve(server: &Server, id: u64, stream: UnixStream) -> Result<(), FrameError> {
     let peer = client::peer(stream.as_fd())?;
     let caller = caller(peer);
+    // Whoever connects and says nothing must not keep a place from others.
+    stream.set_read_timeout(Some(HELLO_WITHIN))?;
+    stream.set_write_timeout(Some(READ_WITHIN))?;
     let mut reader = BufReader::with_capacity(256 << 10, stream.try_clone()?);
     let writer = BufWriter::with_capacity(64 << 10, stream);
     let mut replies = Replies { writer, id: 0, buffer: Vec::new() };
@@ -65,6 +76,7 @@ fn try_serve(server: &Server, id: u64, stream: UnixStream) -> Result<(), FrameEr
     if !welcome(server, &frame, &mut replies)? {
         return Ok(());
     }
+    reader.get_ref().set_read_timeout(None)?;
     let mut import: Option<Import<'_>> = None;
     loop {
         if reader.buffer().is_empty() {

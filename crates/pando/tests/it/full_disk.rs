@@ -15,11 +15,15 @@ struct Medium(tempfile::TempDir);
 
 impl Medium {
     fn new() -> Option<Medium> {
+        Medium::of(MEBIBYTES)
+    }
+
+    fn of(mebibytes: usize) -> Option<Medium> {
         if !is_root() {
             return None;
         }
         let directory = tempfile::Builder::new().prefix("pando-small-").tempdir().unwrap();
-        let size = format!("size={MEBIBYTES}m");
+        let size = format!("size={mebibytes}m");
         let mounted = Command::new("mount")
             .args(["-t", "tmpfs", "-o", &size, "tmpfs"])
             .arg(directory.path())
@@ -115,4 +119,46 @@ fn an_import_that_fills_the_disk_says_so() {
     crate::world::wait_until("there is room again", || {
         world.run(&["import", small.to_str().unwrap(), &world.at("/small")]).code == 0
     });
+}
+
+/// A small medium that was filled with names, not contents, had no room for the checkpoint that
+/// deleting needs, and stayed full for good.
+#[test]
+fn a_small_disk_full_of_names_can_be_emptied_again_and_again() {
+    let Some(medium) = Medium::of(24) else { return };
+    let world = World::below(medium.path());
+    world.ok(&["format", world.vol()]);
+    if !world.mount() {
+        return;
+    }
+    let mut least = 0;
+    for round in 0..3 {
+        let directory = world.below_mount(&format!("d{round}"));
+        fs::create_dir(&directory).unwrap();
+        let mut made = 0;
+        while made < 60_000 {
+            match fs::create_dir(directory.join(format!("n{made}"))) {
+                Ok(()) => made += 1,
+                Err(error) => {
+                    assert_eq!(error.kind(), std::io::ErrorKind::StorageFull, "{error}");
+                    break;
+                }
+            }
+        }
+        assert!(made > 5_000, "round {round}: only {made} directories");
+        assert!(made * 2 > least, "round {round}: {made} directories, {least} before");
+        least = if least == 0 { made } else { least.min(made) };
+        world.ok(&["rmr", "--wait", directory.to_str().unwrap()]);
+    }
+    world.umount();
+    assert!(world.mount());
+    world.ok(&["ls", world.mnt()]);
+}
+
+#[test]
+fn a_mount_point_inside_the_volume_is_refused() {
+    let world = World::new();
+    let inside = world.volume.join("log");
+    let said = world.fails(1, &["mount", world.vol(), inside.to_str().unwrap()]);
+    assert!(said.contains("inside the volume"), "{said}");
 }

@@ -118,3 +118,14 @@ fn garbage_on_the_socket_harms_nobody() {
     world.ok(&["ls", &world.at("/")]);
     assert_eq!(world.owner(), Some(pid));
 }
+
+#[test]
+fn who_connects_and_says_nothing_is_sent_away() {
+    use std::io::Read;
+    let world = World::new();
+    world.ok(&["ls", &world.at("/")]);
+    let socket = world.volume.join("control.sock");
+    let mut silent = std::os::unix::net::UnixStream::connect(socket).unwrap();
+    silent.set_read_timeout(Some(std::time::Duration::from_secs(30))).unwrap();
+    assert_eq!(silent.read(&mut [0; 16]).unwrap(), 0, "the owner ends the connection");
+}
