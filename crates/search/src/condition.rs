@@ -1,0 +1,59 @@
+//! What a query needs of every row it can match: the part of it that clusters can be skipped and
+//! scanned by.
+//!
+//! A [`Narrow`] is necessary, not sufficient: a row that fails it does not match, one that passes
+//! is still put to the whole query.
+
+/// A numeric attribute of a row: ten of the eleven of Magellan's Table 1 (the other is the name)
+/// and those that GNU find asks for besides.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Attribute {
+    /// Inode number.
+    Ino,
+    /// Inode of the directory that holds the name.
+    Directory,
+    /// Kind, as `FileKind::byte`.
+    Kind,
+    /// Permission bits.
+    Mode,
+    /// Owner.
+    Uid,
+    /// Group.
+    Gid,
+    /// Hard links.
+    Links,
+    /// Size in bytes.
+    Size,
+    /// Bytes of room taken.
+    Allocated,
+    /// Last access, nanoseconds since 1970.
+    Atime,
+    /// Last change of contents.
+    Mtime,
+    /// Last change of attributes.
+    Ctime,
+    /// Birth.
+    Btime,
+}
+
+/// One necessary condition.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Condition {
+    /// The attribute lies within both bounds, inclusive. Wide enough for `u64` and `i64`.
+    Within(Attribute, i128, i128),
+    /// The attribute is one of these, in ascending order.
+    OneOf(Attribute, Vec<i128>),
+    /// The name is this.
+    Name(Vec<u8>),
+    /// The name contains this (not empty).
+    NameContains(Vec<u8>),
+    /// The name ends in this (not empty), as in `*.h5`.
+    NameEnds(Vec<u8>),
+    /// The name starts with this (not empty).
+    NameStarts(Vec<u8>),
+    /// The row has a searchable extended attribute of this name and, if given, this value.
+    Xattr(Vec<u8>, Option<Vec<u8>>),
+}
+
+/// Conditions of which every match meets all. Empty: nothing is known.
+pub type Narrow = Vec<Condition>;

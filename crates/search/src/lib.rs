@@ -1,0 +1,12 @@
+//! Search inside the namespace, after Magellan: rows of metadata in clusters by sub-tree, filters
+//! that skip clusters, and the queries that run over both.
+//!
+//! The index is a function of a tree of the store: clusters describe a *base* (a clone of the
+//! tree that nothing changes), and what the tree holds now is the base and its difference from
+//! it. So nothing is written on the way of a create, and nothing can be stale.
+
+mod condition;
+mod row;
+
+pub use condition::{Attribute, Condition, Narrow};
+pub use row::{Row, RowBuf};
