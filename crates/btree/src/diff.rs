@@ -3,13 +3,27 @@
 //! Both trees are walked in key order, each as a row of subtrees and entries that are still to
 //! come. Where both rows start with the same subtree - the same cell, or the same place on disk -
 //! both skip it. Otherwise the one that starts lower is opened; of two that start alike, the
-//! higher. So only nodes that differ, and their neighbours, are read.
+//! higher. So only nodes that differ, and their neighbours, are read. Where only a range of keys is
+//! asked for, both rows hold what overlaps it and nothing else.
+//!
+//! **The two trees may be of two pinned states**, of the same store, both alive as long as the
+//! cursor. Then too, "the same" means the same node:
+//! * A cell that a pinned state leads to has another owner, so nobody changes it in place; its
+//!   address is not used again while either side holds it.
+//! * A place on disk that the older state may read is not used again before its pin drops: what a
+//!   checkpoint frees while any pin lives is held for the newest of them, and given back only when
+//!   the oldest is newer than that (`Space::held`). A node that the newer state finds at a place
+//!   that the older one reads was therefore written before either was pinned, and is the older
+//!   one's node. It does not matter which of the two is called old.
+//! * Where an unwritten node of one state was written since, its cell knows its place, and that is
+//!   protected as above from the moment when the cell learnt it.
 
 use std::sync::Arc;
 
-use store::{Diff, DiffCursor, Result, TreeId};
+use store::{Diff, DiffCursor, Error, KeyRange, Result, TreeId};
 
 use crate::cell::{Child, Node, OverflowCell};
+use crate::core::Core;
 use crate::leaf::{LeafData, Value};
 use crate::pin::Pin;
 use crate::visit::copy_leaf;
@@ -25,8 +39,17 @@ struct Subtree {
 struct Side {
     /// Subtrees to come, the next one last.
     subtrees: Vec<Subtree>,
-    /// A leaf that was opened, and the next entry in it.
-    leaf: Option<(LeafData, usize)>,
+    /// A leaf that was opened.
+    leaf: Option<OpenLeaf>,
+}
+
+/// A leaf that was opened, as far as it is in the range.
+struct OpenLeaf {
+    data: LeafData,
+    /// The next entry.
+    at: usize,
+    /// Behind the last entry.
+    end: usize,
 }
 
 /// An entry, copied out.
@@ -37,13 +60,44 @@ struct Entry {
     far: Option<Arc<OverflowCell>>,
 }
 
-/// Walks two trees of a pinned state.
-pub(crate) struct TreeDiff {
-    pin: Pin,
+/// The states that keep what is read in its place.
+pub(crate) enum Pins<'a> {
+    /// One that nobody else needs.
+    Own(Pin),
+    /// Two of one store.
+    Two(&'a Pin, &'a Pin),
+}
+
+impl Pins<'_> {
+    fn of_old(&self) -> &Pin {
+        match self {
+            Pins::Own(pin) => pin,
+            Pins::Two(old, _) => old,
+        }
+    }
+
+    fn of_new(&self) -> &Pin {
+        match self {
+            Pins::Own(pin) => pin,
+            Pins::Two(_, new) => new,
+        }
+    }
+
+    fn core(&self) -> &Core {
+        &self.of_old().core
+    }
+}
+
+/// Walks two trees of pinned states.
+pub(crate) struct TreeDiff<'a> {
+    pins: Pins<'a>,
+    range: KeyRange,
     old: Side,
     new: Side,
     key: Vec<u8>,
     values: [Option<Vec<u8>>; 2],
+    /// What went wrong: going on would leave out what could not be read.
+    failed: Option<Error>,
 }
 
 impl Side {
@@ -55,9 +109,7 @@ impl Side {
 
     /// Whether the next thing is an entry.
     fn at_entry(&mut self) -> bool {
-        if let Some((data, at)) = &self.leaf
-            && *at < data.entries.len()
-        {
+        if self.leaf.as_ref().is_some_and(|leaf| leaf.at < leaf.end) {
             return true;
         }
         self.leaf = None;
@@ -66,8 +118,8 @@ impl Side {
 
     /// The least key that may come next.
     fn low(&self) -> Option<Vec<u8>> {
-        if let Some((data, at)) = &self.leaf {
-            return Some(data.entries.key(*at));
+        if let Some(leaf) = &self.leaf {
+            return Some(leaf.data.entries.key(leaf.at));
         }
         self.subtrees.last().map(|subtree| subtree.low.clone())
     }
@@ -76,42 +128,42 @@ impl Side {
         self.subtrees.last().map_or(0, |subtree| subtree.level)
     }
 
-    /// Replaces the next subtree by what it consists of.
-    fn open(&mut self, pin: &Pin) -> Result<()> {
+    /// Replaces the next subtree by what it consists of, as far as it may be in the range.
+    fn open(&mut self, core: &Core, range: &KeyRange) -> Result<()> {
         let Some(subtree) = self.subtrees.pop() else { return Ok(()) };
-        let nodes = &pin.core.nodes;
         let node = match (subtree.child.cell.get(), subtree.child.disk) {
-            (Some(node), _) => Ok(node.clone()),
-            (None, Some(pointer)) => nodes.load(pointer, subtree.level),
+            (Some(node), _) => node.clone(),
+            (None, Some(pointer)) => core.nodes.load(pointer, subtree.level)?,
             (None, None) => unreachable!("a slot has a pointer or a cell"),
         };
-        let opened = node.and_then(|node| match node {
+        let to = range.to.as_deref();
+        match node {
             Node::Leaf(leaf) => {
-                self.leaf = Some((copy_leaf(nodes, &leaf)?, 0));
-                Ok(())
+                let data = copy_leaf(&core.nodes, &leaf)?;
+                let end = to.map_or(data.entries.len(), |to| data.entries.rank_below(to));
+                let at = data.entries.rank_below(&range.from);
+                self.leaf = Some(OpenLeaf { data, at, end });
             }
             Node::Interior(interior) => {
-                for (at, child) in interior.children.iter().enumerate().rev() {
+                let first = interior.route(&range.from);
+                let last = to.map_or(interior.keys.len(), |to| interior.keys.rank_below(to));
+                for at in (first..=last).rev() {
                     let low = match at.checked_sub(1) {
                         Some(before) => interior.keys.key(before),
                         None => subtree.low.clone(),
                     };
-                    let child = child.clone();
+                    let child = interior.children[at].clone();
                     self.subtrees.push(Subtree { low, child, level: subtree.level - 1 });
                 }
-                Ok(())
             }
-        });
-        if opened.is_err() {
-            self.subtrees.push(subtree);
         }
-        pin.core.shrink();
-        opened
+        core.shrink();
+        Ok(())
     }
 
     /// Takes the next entry.
     fn take(&mut self) -> Option<Entry> {
-        let (data, at) = self.leaf.as_mut()?;
+        let OpenLeaf { data, at, .. } = self.leaf.as_mut()?;
         let mut entry = Entry { key: data.entries.key(*at), ..Entry::default() };
         match data.value(*at) {
             Value::Near(value) => entry.value.extend_from_slice(value),
@@ -130,10 +182,33 @@ fn same(old: &Child, new: &Child) -> bool {
     cells || matches!((old.pointer(), new.pointer()), (Some(old), Some(new)) if old == new)
 }
 
-impl TreeDiff {
-    pub(crate) fn new(pin: Pin, old: TreeId, new: TreeId) -> Result<TreeDiff> {
-        let (old, new) = (Side::new(&pin, old)?, Side::new(&pin, new)?);
-        Ok(TreeDiff { pin, old, new, key: Vec::new(), values: [None, None] })
+impl<'a> TreeDiff<'a> {
+    /// Compares `old` of the one pinned state with `new` of the other, within a range.
+    pub(crate) fn new(
+        pins: Pins<'a>,
+        old: TreeId,
+        new: TreeId,
+        range: KeyRange,
+    ) -> Result<TreeDiff<'a>> {
+        if !std::ptr::eq(pins.core(), &raw const *pins.of_new().core) {
+            return Err(Error::ForeignPin);
+        }
+        let (old, new) = (Side::new(pins.of_old(), old)?, Side::new(pins.of_new(), new)?);
+        let (key, values) = (Vec::new(), [None, None]);
+        let mut diff = TreeDiff { pins, range, old, new, key, values, failed: None };
+        if diff.range.to.as_ref().is_some_and(|to| *to <= diff.range.from) {
+            diff.old.subtrees.clear();
+            diff.new.subtrees.clear();
+        }
+        Ok(diff)
+    }
+
+    fn open_old(&mut self) -> Result<()> {
+        self.old.open(self.pins.core(), &self.range)
+    }
+
+    fn open_new(&mut self) -> Result<()> {
+        self.new.open(self.pins.core(), &self.range)
     }
 
     /// Moves on until an entry must be looked at; tells on which sides.
@@ -147,11 +222,11 @@ impl TreeDiff {
                     (Some(_), _) if old_entry => Ok((true, false)),
                     (_, Some(_)) if new_entry => Ok((false, true)),
                     (Some(_), _) => {
-                        self.old.open(&self.pin)?;
+                        self.open_old()?;
                         continue;
                     }
                     (None, Some(_)) => {
-                        self.new.open(&self.pin)?;
+                        self.open_new()?;
                         continue;
                     }
                 };
@@ -161,8 +236,8 @@ impl TreeDiff {
                 // What lies below all that the other side may still bring is the next.
                 (true, false) if old < new => return Ok((true, false)),
                 (false, true) if new < old => return Ok((false, true)),
-                (true, false) => self.new.open(&self.pin)?,
-                (false, true) => self.old.open(&self.pin)?,
+                (true, false) => self.open_new()?,
+                (false, true) => self.open_old()?,
                 (false, false) => self.skip_or_open(&old, &new)?,
             }
         }
@@ -179,15 +254,15 @@ impl TreeDiff {
             return Ok(());
         }
         if new < old || (new == old && self.new.level() > self.old.level()) {
-            self.new.open(&self.pin)
+            self.open_new()
         } else {
-            self.old.open(&self.pin)
+            self.open_old()
         }
     }
 
     fn value(&self, entry: Entry) -> Result<Vec<u8>> {
         match entry.far {
-            Some(cell) => Ok(self.pin.core.nodes.load_overflow(&cell)?.to_vec()),
+            Some(cell) => Ok(self.pins.core().nodes.load_overflow(&cell)?.to_vec()),
             None => Ok(entry.value),
         }
     }
@@ -203,12 +278,13 @@ fn same_far(old: Option<&Entry>, new: Option<&Entry>) -> bool {
     }
 }
 
-impl DiffCursor for TreeDiff {
-    fn next(&mut self) -> Result<Option<Diff<'_>>> {
+impl TreeDiff<'_> {
+    /// Finds the next difference; tells whether there is one.
+    fn find(&mut self) -> Result<bool> {
         loop {
             let (old, new) = self.advance()?;
             if !old && !new {
-                return Ok(None);
+                return Ok(false);
             }
             let old = if old { self.old.take() } else { None };
             let new = if new { self.new.take() } else { None };
@@ -219,12 +295,29 @@ impl DiffCursor for TreeDiff {
             self.key = key.unwrap_or_default();
             let old = old.map(|entry| self.value(entry)).transpose()?;
             let new = new.map(|entry| self.value(entry)).transpose()?;
-            if old == new {
-                continue;
+            if old != new {
+                self.values = [old, new];
+                return Ok(true);
             }
-            self.values = [old, new];
-            let [old, new] = &self.values;
-            return Ok(Some(Diff { key: &self.key, old: old.as_deref(), new: new.as_deref() }));
+        }
+    }
+}
+
+impl DiffCursor for TreeDiff<'_> {
+    fn next(&mut self) -> Result<Option<Diff<'_>>> {
+        if let Some(error) = &self.failed {
+            return Err(error.clone());
+        }
+        match self.find() {
+            Ok(true) => {
+                let [old, new] = &self.values;
+                Ok(Some(Diff { key: &self.key, old: old.as_deref(), new: new.as_deref() }))
+            }
+            Ok(false) => Ok(None),
+            Err(error) => {
+                self.failed = Some(error.clone());
+                Err(error)
+            }
         }
     }
 }

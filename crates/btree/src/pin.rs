@@ -4,6 +4,7 @@
 //! the catalog. Nodes that it has in memory are not changed in place, for they have another owner;
 //! room that it may still read on the medium is not used again before it drops.
 
+use std::any::Any;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -11,11 +12,12 @@ use std::sync::atomic::Ordering;
 use device::Map;
 use format::catalog::CatalogKey;
 use parking_lot::RwLock;
-use store::{CommitToken, Cursor, Error, KeyRange, Pinned, Read, Result, TreeId};
+use store::{CommitToken, Cursor, DiffCursor, Error, KeyRange, Pinned, Read, Result, TreeId};
 
 use crate::checkpoint::get_record;
 use crate::core::Core;
 use crate::cursor::TreeCursor;
+use crate::diff::{self, TreeDiff};
 use crate::tree::{Root, Tree};
 
 /// Pins that exist, numbered in order.
@@ -123,5 +125,20 @@ impl Pinned for Pin {
         visit: &mut dyn FnMut(&[u8], &[u8]),
     ) -> Result<()> {
         crate::visit::visit(self, trees, prefix, visit)
+    }
+
+    fn diff<'a>(
+        &'a self,
+        old_tree: TreeId,
+        new: &'a dyn Pinned,
+        new_tree: TreeId,
+        range: KeyRange,
+    ) -> Result<Box<dyn DiffCursor + 'a>> {
+        let new = new.as_any().downcast_ref::<Pin>().ok_or(Error::ForeignPin)?;
+        Ok(Box::new(TreeDiff::new(diff::Pins::Two(self, new), old_tree, new_tree, range)?))
+    }
+
+    fn as_any(&self) -> &dyn Any {
+        self
     }
 }

@@ -13,7 +13,7 @@ use store::{
 use crate::checkpoint::FREED_MAX;
 use crate::core::Core;
 use crate::cursor::TreeCursor;
-use crate::diff::TreeDiff;
+use crate::diff::{Pins, TreeDiff};
 use crate::options::Options;
 use crate::pin::Pin;
 use crate::recover;
@@ -88,7 +88,8 @@ impl Store for BtreeStore {
     }
 
     fn diff(&self, old: TreeId, new: TreeId) -> Result<Box<dyn DiffCursor + '_>> {
-        Ok(Box::new(TreeDiff::new(Pin::new(&self.core), old, new)?))
+        let pins = Pins::Own(Pin::new(&self.core));
+        Ok(Box::new(TreeDiff::new(pins, old, new, KeyRange::all())?))
     }
 
     fn checkpoint(&self) -> Result<bool> {

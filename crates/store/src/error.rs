@@ -41,6 +41,9 @@ pub enum Error {
     /// A tree that does not exist was named.
     #[error("there is no tree {}", .0.0)]
     NoTree(crate::TreeId),
+    /// Two pinned states were to be compared that are not of one store.
+    #[error("the two pinned states are of different stores")]
+    ForeignPin,
     /// A tree that exists was to be created.
     #[error("tree {} exists", .0.0)]
     TreeExists(crate::TreeId),

@@ -59,6 +59,7 @@ pub struct Diff<'a> {
 
 /// The differences between two trees, in key order.
 pub trait DiffCursor {
-    /// The next difference.
+    /// The next difference; `None` at the end. After an error it answers that error again: going
+    /// on would leave out what could not be read.
     fn next(&mut self) -> Result<Option<Diff<'_>>>;
 }

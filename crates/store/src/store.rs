@@ -1,9 +1,10 @@
 //! The trait that engines implement.
 
+use std::any::Any;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::{Batch, CommitToken, DiffCursor, Durability, Read, Result, TreeId};
+use crate::{Batch, CommitToken, DiffCursor, Durability, KeyRange, Read, Result, TreeId};
 
 /// An ordered key-value store of many trees with O(1) clones.
 ///
@@ -78,6 +79,21 @@ pub trait Pinned: Read {
         prefix: &[u8],
         visit: &mut dyn FnMut(&[u8], &[u8]),
     ) -> Result<()>;
+
+    /// Differences from `old_tree` of this state to `new_tree` of another state, within a range,
+    /// at a cost of what differs there. `new` must be a pinned state of the same store, else
+    /// [`crate::Error::ForeignPin`]; it need not be the younger one. A tree that its state does
+    /// not have is [`crate::Error::NoTree`].
+    fn diff<'a>(
+        &'a self,
+        old_tree: TreeId,
+        new: &'a dyn Pinned,
+        new_tree: TreeId,
+        range: KeyRange,
+    ) -> Result<Box<dyn DiffCursor + 'a>>;
+
+    /// The state as what its store made it, for [`Pinned::diff`].
+    fn as_any(&self) -> &dyn Any;
 }
 
 /// Something that must be durable before the log is.

@@ -133,16 +133,17 @@ pub(super) struct MemDiff {
 type Difference = (Vec<u8>, Option<Arc<[u8]>>, Option<Arc<[u8]>>);
 
 impl MemDiff {
-    /// Compares two trees.
-    pub(super) fn new(old: &Tree, new: &Tree) -> MemDiff {
+    /// Compares two trees within a range.
+    pub(super) fn new(old: &Tree, new: &Tree, range: &KeyRange) -> MemDiff {
         let mut found = Vec::new();
-        for (key, value) in old {
+        let inside = |(key, _): &(&Vec<u8>, &Arc<[u8]>)| range.contains(key);
+        for (key, value) in old.iter().filter(inside) {
             let now = new.get(key);
             if now != Some(value) {
                 found.push((key.clone(), Some(Arc::clone(value)), now.cloned()));
             }
         }
-        for (key, value) in new {
+        for (key, value) in new.iter().filter(inside) {
             if !old.contains_key(key) {
                 found.push((key.clone(), None, Some(Arc::clone(value))));
             }

@@ -1,5 +1,6 @@
 //! The oracle behind the trait: one lock around a copy-on-write set of trees.
 
+use std::any::Any;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
@@ -27,6 +28,8 @@ pub struct MemStore {
 
 struct State {
     trees: Arc<Trees>,
+    /// What tells stores apart.
+    store: Arc<()>,
     last: Lsn,
     synced: Option<Arc<Trees>>,
     durable: Lsn,
@@ -63,6 +66,7 @@ impl MemStore {
             state: Mutex::new(State {
                 synced: None,
                 trees,
+                store: Arc::default(),
                 last,
                 durable: last,
                 barrier: None,
@@ -128,7 +132,8 @@ impl MemStore {
     /// The state as a pinned one, without a box.
     pub fn pin_state(&self) -> MemPinned {
         let state = self.state.lock();
-        MemPinned { trees: Arc::clone(&state.trees), last: state.last }
+        let (trees, store) = (Arc::clone(&state.trees), Arc::clone(&state.store));
+        MemPinned { trees, last: state.last, store }
     }
 
     /// Takes back all commits since a pinned state.
@@ -260,7 +265,7 @@ impl Store for MemStore {
 
     fn diff(&self, old: TreeId, new: TreeId) -> Result<Box<dyn DiffCursor + '_>> {
         self.look(|trees| {
-            let diff = MemDiff::new(find(trees, old)?, find(trees, new)?);
+            let diff = MemDiff::new(find(trees, old)?, find(trees, new)?, &KeyRange::all());
             Ok(Box::new(diff) as Box<dyn DiffCursor>)
         })
     }
@@ -318,6 +323,7 @@ impl Store for MemStore {
 pub struct MemPinned {
     trees: Arc<Trees>,
     last: Lsn,
+    store: Arc<()>,
 }
 
 impl MemPinned {
@@ -369,5 +375,23 @@ impl Pinned for MemPinned {
             }
         }
         Ok(())
+    }
+    fn diff<'a>(
+        &'a self,
+        old_tree: TreeId,
+        new: &'a dyn Pinned,
+        new_tree: TreeId,
+        range: KeyRange,
+    ) -> Result<Box<dyn DiffCursor + 'a>> {
+        let new = new.as_any().downcast_ref::<MemPinned>().ok_or(Error::ForeignPin)?;
+        if !Arc::ptr_eq(&self.store, &new.store) {
+            return Err(Error::ForeignPin);
+        }
+        let (old, new) = (find(&self.trees, old_tree)?, find(&new.trees, new_tree)?);
+        Ok(Box::new(MemDiff::new(old, new, &range)))
+    }
+
+    fn as_any(&self) -> &dyn Any {
+        self
     }
 }

@@ -9,6 +9,7 @@ mod compare;
 mod crash;
 mod cursors;
 mod damage;
+mod diffs;
 mod engine;
 mod faults;
 mod history;
@@ -26,6 +27,7 @@ pub use compare::{Mismatch, same_diff, same_store, same_tree};
 pub use crash::*;
 pub use cursors::*;
 pub use damage::*;
+pub use diffs::*;
 pub use engine::{EngineUnderTest, MemUnderTest};
 pub use faults::*;
 pub use history::History;
@@ -68,6 +70,8 @@ macro_rules! store_conformance_volatile {
             a_live_cursor_skips_nothing_and_repeats_nothing,
             a_pin_shows_its_moment,
             differences_are_what_differs,
+            differences_between_pins_are_what_differs,
+            pins_of_two_stores_are_not_compared,
             a_visit_of_clones_visits_what_they_share_once,
             a_torn_batch_is_never_seen,
             writers_on_several_threads_lose_nothing,

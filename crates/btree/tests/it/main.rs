@@ -5,6 +5,7 @@ mod clones;
 mod conformance;
 mod cramped;
 mod damage;
+mod diffs;
 mod invariants;
 mod room;
 mod threads;

@@ -1,0 +1,111 @@
+//! What differences cost, and that places on the medium are not mistaken for each other.
+
+use std::collections::BTreeMap;
+
+use btree::BtreeStore;
+use store::{DiffCursor, KeyRange, Pinned, Store, TreeId};
+use testing::Op;
+
+use crate::util::{TREE, commit, options, store};
+
+/// What a cursor gives: key, old value, new value.
+type Found = Vec<(Vec<u8>, Option<Vec<u8>>, Option<Vec<u8>>)>;
+
+type Model = BTreeMap<Vec<u8>, Vec<u8>>;
+
+fn all(mut cursor: Box<dyn DiffCursor + '_>) -> Found {
+    let mut found = Vec::new();
+    while let Some(diff) = cursor.next().expect("read") {
+        let own = |value: Option<&[u8]>| value.map(<[u8]>::to_vec);
+        found.push((diff.key.to_vec(), own(diff.old), own(diff.new)));
+    }
+    found
+}
+
+#[test]
+fn a_difference_reads_only_what_differs() {
+    const KEYS: u32 = 40_000;
+    let (sim, first) = store(1, 64 << 20);
+    for chunk in 0..KEYS / 1000 {
+        commit(&first, |batch| {
+            for n in chunk * 1000..chunk * 1000 + 1000 {
+                batch.put(TREE, &n.to_be_bytes(), &[1; 90]);
+            }
+        });
+    }
+    let clone = TreeId(TREE.0 + 1);
+    commit(&first, |batch| batch.clone_tree(TREE, clone));
+    for n in [5, 20_000, 39_000_u32] {
+        commit(&first, |batch| batch.put(clone, &n.to_be_bytes(), b"other"));
+    }
+    first.close().expect("close");
+    drop(first);
+    // Opened anew, so that each node that is looked at is read.
+    let again = || BtreeStore::open(&sim.env(), &options(64 << 20)).expect("open");
+    let reads = || sim.device.counts().of(Op::Read);
+    let store = again();
+    let before = reads();
+    assert_eq!(all(store.diff(TREE, clone).expect("diff")).len(), 3);
+    // Catalog, two roots, and three leaves of each; the tree has more than 300 leaves.
+    let cost = reads() - before;
+    assert!(cost <= 12, "{cost} reads");
+    drop(store);
+    let store = again();
+    let (old, new) = (store.pin().expect("pin"), store.pin().expect("pin"));
+    let before = reads();
+    let range = KeyRange::between(&10_000_u32.to_be_bytes(), &30_000_u32.to_be_bytes());
+    assert_eq!(all(old.diff(TREE, new.as_ref(), clone, range).expect("diff")).len(), 1);
+    let cost = reads() - before;
+    assert!(cost <= 8, "{cost} reads for a range");
+    commit(&store, |batch| batch.put(clone, &20_001_u32.to_be_bytes(), b"later"));
+    assert!(store.checkpoint().expect("checkpoint"));
+    let later = store.pin().expect("pin");
+    let before = reads();
+    let found = all(new.diff(clone, later.as_ref(), clone, KeyRange::all()).expect("diff"));
+    assert_eq!(found.len(), 1);
+    assert!(reads() - before <= 4, "one leaf differs");
+}
+
+#[test]
+fn places_that_are_used_again_are_not_taken_for_the_same_node() {
+    const KEYS: u32 = 600;
+    // So small that nothing stays in memory.
+    let (_sim, store) = store(7, 64 << 10);
+    let mut random = fastrand::Rng::with_seed(7);
+    let mut model: Model = BTreeMap::new();
+    let mut moments: Vec<(Box<dyn Pinned>, Model)> = Vec::new();
+    for round in 0..60_u32 {
+        commit(&store, |batch| {
+            for n in (0..KEYS).filter(|n| (n + round) % 3 == 0 || round == 0) {
+                // The same content returns, so that whole nodes do, at other places or the same.
+                let value = vec![random.u8(0..3); if n % 100 == 0 { 5000 } else { 60 }];
+                batch.put(TREE, &n.to_be_bytes(), &value);
+                model.insert(n.to_be_bytes().to_vec(), value);
+            }
+        });
+        // Twice, so that what was freed first is used by the second where nothing holds it.
+        for _ in 0..2 {
+            assert!(store.checkpoint().expect("checkpoint"));
+            commit(&store, |batch| batch.put(TREE, b"tick", &round.to_be_bytes()));
+            model.insert(b"tick".to_vec(), round.to_be_bytes().to_vec());
+        }
+        moments.push((store.pin().expect("pin"), model.clone()));
+        for (old, old_model) in &moments {
+            let (new, new_model) = moments.last().expect("it was pushed");
+            let found = all(old.diff(TREE, new.as_ref(), TREE, KeyRange::all()).expect("diff"));
+            assert_eq!(found, differences(old_model, new_model), "round {round}");
+        }
+        while moments.len() > 3 {
+            moments.remove(random.usize(0..moments.len()));
+        }
+    }
+}
+
+fn differences(old: &Model, new: &Model) -> Found {
+    let keys: std::collections::BTreeSet<_> = old.keys().chain(new.keys()).collect();
+    let found = keys.into_iter().map(|key| (key.clone(), old.get(key), new.get(key)));
+    found
+        .filter(|(_, old, new)| old != new)
+        .map(|(key, old, new)| (key, old.cloned(), new.cloned()))
+        .collect()
+}
