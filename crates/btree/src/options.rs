@@ -2,13 +2,15 @@
 
 use std::time::Duration;
 
-use store::{Durability, LogOptions};
+use store::{Durability, LogKey, LogOptions};
 
 /// How a store is opened.
 #[derive(Debug, Clone)]
 pub struct Options {
     /// The volume's id: files of another volume are refused.
     pub volume: [u8; 16],
+    /// The volume's secret.
+    pub log_key: LogKey,
     /// Memory for nodes, in bytes. Half of it may hold what is not on disk yet.
     pub cache_bytes: usize,
     /// When commits are durable.
@@ -31,6 +33,7 @@ impl Default for Options {
         let log = LogOptions::default();
         Options {
             volume: [0; 16],
+            log_key: log.key,
             cache_bytes: 256 << 20,
             durability: log.durability,
             log_interval: log.interval,
@@ -49,6 +52,7 @@ impl Options {
 
     pub(crate) fn log(&self) -> LogOptions {
         LogOptions {
+            key: self.log_key,
             durability: self.durability,
             interval: self.log_interval,
             write_bytes: self.log_write_bytes,

@@ -1,8 +1,11 @@
 //! A record of the log (`docs/format/log.md`): header, then payload.
 //!
-//! The checksum is taken over the volume id, the payload and then the rest of the header, in this
-//! order, so that a committer sums its payload before it holds any lock. A header without payload
-//! is a **mark**: it stands behind the last record that a sync has covered and says so.
+//! The checksum is taken over the volume's secret, the payload and then the rest of the header, in
+//! this order, so that a committer sums its payload before it holds any lock. It begins with a
+//! secret because payloads are partly what users choose (names, short file contents): bytes that
+//! look like a record or mark must not be taken for one when a torn tail is searched. A header
+//! without payload is a **mark**: it stands behind the last record that a sync has covered and
+//! says so.
 
 use crate::layout::{Field, size_of};
 use crate::{Malformed, Reader};
@@ -31,7 +34,7 @@ const STRUCTURE: &str = "log record";
 /// What stands before a payload.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RecordHeader {
-    /// CRC32C of volume id, payload and the rest of the header.
+    /// CRC32C of the volume's secret, payload and the rest of the header.
     pub checksum: u32,
     /// Bytes of payload; 0 in a mark.
     pub length: u32,
@@ -41,9 +44,9 @@ pub struct RecordHeader {
     pub behind: u32,
 }
 
-/// The checksum's beginning, which depends on the volume only.
-pub fn seed(volume: &[u8; 16]) -> u32 {
-    crc32c::crc32c(volume)
+/// The checksum's beginning, which depends on the volume's secret only.
+pub fn seed(secret: &[u8; 16]) -> u32 {
+    crc32c::crc32c(secret)
 }
 
 /// The checksum over a volume's seed and a payload; [`encode`] completes it.

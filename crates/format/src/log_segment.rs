@@ -9,7 +9,7 @@ use crate::{Malformed, Reader, Writer};
 /// What every log segment starts with.
 pub const MAGIC: [u8; 8] = *b"PANDOLOG";
 /// The newest version that this program writes and reads.
-pub const VERSION: u32 = 1;
+pub const VERSION: u32 = 2;
 /// Bytes of the header.
 pub const HEADER_BYTES: usize = 64;
 /// Offset of the first record: the header has a page of its own, so that it is never written again.
@@ -90,8 +90,13 @@ impl SegmentHeader {
                 Reader::new(STRUCTURE, bytes).malformed("a header with its checksum", found)
             );
         }
-        if version != VERSION {
+        if version > VERSION {
             return Ok(Decoded::Newer(version));
+        }
+        if version < VERSION {
+            // The checksums of its records begin elsewhere, so none of them would be found.
+            let found = format!("version {version}, of before the first release");
+            return Err(Reader::new(STRUCTURE, bytes).malformed("version 2", found));
         }
         let mut reader = Reader::new(STRUCTURE, rest);
         let volume = reader.array()?;
@@ -125,6 +130,20 @@ mod tests {
             bad[bit / 8] ^= 1 << (bit % 8);
             assert!(SegmentHeader::decode(&bad).is_err(), "bit {bit}");
         }
+    }
+
+    #[test]
+    fn other_versions_are_told_apart() {
+        let of = |version: u32| {
+            let mut bytes = HEADER.encode();
+            bytes[8..12].copy_from_slice(&version.to_le_bytes());
+            let rest = bytes[16..].to_vec();
+            let sum = crc32c::crc32c_append(crc32c::crc32c(&bytes[..12]), &rest);
+            bytes[12..16].copy_from_slice(&sum.to_le_bytes());
+            SegmentHeader::decode(&bytes)
+        };
+        assert_eq!(of(VERSION + 1), Ok(Decoded::Newer(VERSION + 1)));
+        assert!(of(VERSION - 1).is_err());
     }
 
     #[test]

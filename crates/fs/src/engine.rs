@@ -5,7 +5,7 @@ use std::sync::Arc;
 use btree::BtreeStore;
 use device::Env;
 use format::volume::{EngineKind, VolumeHeader};
-use store::Store;
+use store::{LogKey, Store};
 
 use crate::{OpenError, OpenOptions};
 
@@ -46,6 +46,7 @@ fn options_of(
     let segment = (medium / 64).max(LOG_SEGMENT_BYTES_MIN) & !(LOG_SEGMENT_BYTES_MIN - 1);
     Ok(btree::Options {
         volume: header.volume_id,
+        log_key: LogKey(header.hash_key),
         cache_bytes: usize::try_from(options.cache_bytes).unwrap_or(usize::MAX),
         durability: options.durability,
         log_segment_bytes: options.log_segment_bytes.min(segment),

@@ -16,7 +16,7 @@ mod types;
 pub use batch::{Batch, BatchFull};
 pub use error::{Error, Result};
 pub use format::batch::{KEY_BYTES_MAX, Lane, MergeKind, VALUE_BYTES_MAX};
-pub use log::{Log, LogOptions, LogStats, Recovery, Room};
+pub use log::{Log, LogKey, LogOptions, LogStats, Recovery, Room};
 pub use range::{KeyRange, prefix_end};
 pub use read::{Cursor, Diff, DiffCursor, Item, Read};
 pub use store::{Barrier, Pinned, Stats, Store};

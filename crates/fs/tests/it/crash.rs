@@ -45,7 +45,11 @@ fn check_medium(medium: &SimDevice, how: &How, states: &States, place: &str) {
 fn check_store(medium: &SimDevice, place: &str) {
     let header = VolumeHeader::decode(&medium.read_file(format::volume::FILE));
     let header = header.unwrap_or_else(|error| panic!("{place}: {error}"));
-    let options = btree::Options { volume: header.volume_id, ..btree::Options::default() };
+    let options = btree::Options {
+        volume: header.volume_id,
+        log_key: store::LogKey(header.hash_key),
+        ..btree::Options::default()
+    };
     let store = BtreeStore::open(&SimEnv::on(medium.clone(), 1).env(), &options);
     let store = store.unwrap_or_else(|error| panic!("{place}: the store: {error}"));
     let report = btree::check(&store).unwrap_or_else(|error| panic!("{place}: check: {error}"));

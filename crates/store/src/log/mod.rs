@@ -15,4 +15,4 @@ mod write;
 mod tests;
 
 pub use append::{Log, Room};
-pub use options::{LogOptions, LogStats, Recovery};
+pub use options::{LogKey, LogOptions, LogStats, Recovery};

@@ -4,9 +4,22 @@ use std::time::Duration;
 
 use crate::{Durability, Lsn};
 
+/// What only the volume knows: the checksums of records begin with it, so that what users put
+/// into records cannot pass for a record. It is no protection of the log's bytes.
+#[derive(Clone, Copy, Default, PartialEq, Eq)]
+pub struct LogKey(pub [u8; 16]);
+
+impl std::fmt::Debug for LogKey {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("LogKey(..)")
+    }
+}
+
 /// How a log behaves.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LogOptions {
+    /// The volume's secret, the same at every opening.
+    pub key: LogKey,
     /// Whether [`crate::Log::committed`] waits for the medium.
     pub durability: Durability,
     /// Longest time that a record stays unsynced while something drives
@@ -23,6 +36,7 @@ pub struct LogOptions {
 impl Default for LogOptions {
     fn default() -> LogOptions {
         LogOptions {
+            key: LogKey::default(),
             durability: Durability::Async,
             interval: Duration::from_secs(5),
             write_bytes: 1 << 20,

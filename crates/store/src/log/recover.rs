@@ -35,7 +35,7 @@ impl Log {
         volume: [u8; 16],
         options: &LogOptions,
     ) -> Result<Log> {
-        let files = Files::new(Arc::clone(&env.device), directory, volume);
+        let files = Files::new(Arc::clone(&env.device), directory, volume, options.key);
         files.device.create_dir(directory)?;
         files.device.sync_dir(directory.rsplit_once('/').map_or("", |(parent, _)| parent))?;
         let spare = files.make_spare(options.segment_bytes)?;
@@ -63,7 +63,7 @@ impl Log {
         from: Lsn,
         replay: Replay<'_>,
     ) -> Result<(Log, Recovery)> {
-        let files = Files::new(Arc::clone(&env.device), directory, volume);
+        let files = Files::new(Arc::clone(&env.device), directory, volume, options.key);
         let (mut firsts, spares) = list(&files)?;
         let begin = firsts.partition_point(|&first| first <= from.0 + 1);
         if begin == 0 {

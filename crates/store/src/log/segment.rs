@@ -13,6 +13,7 @@ use device::{Device, File};
 use format::log_record;
 use format::log_segment::{RECORDS_START, SegmentHeader};
 
+use super::LogKey;
 use super::append::{Counters, Log};
 use crate::{Error, Lsn, Result};
 
@@ -59,12 +60,17 @@ pub(super) struct Writer {
 }
 
 impl Files {
-    pub(super) fn new(device: Arc<dyn Device>, directory: &str, volume: [u8; 16]) -> Files {
+    pub(super) fn new(
+        device: Arc<dyn Device>,
+        directory: &str,
+        volume: [u8; 16],
+        key: LogKey,
+    ) -> Files {
         Files {
             device,
             directory: directory.to_owned(),
             volume,
-            seed: log_record::seed(&volume),
+            seed: log_record::seed(&key.0),
             next_spare: AtomicU64::new(0),
         }
     }

@@ -3,10 +3,13 @@
 
 use std::sync::atomic::Ordering;
 
+use format::log_record;
 use store::{Lsn, Room};
 use testing::{CrashPolicy, SimDevice};
 
-use crate::log_script::{check_records, create, names_damage, open, payload, promises, run};
+use crate::log_script::{
+    VOLUME, check_records, create, names_damage, open, payload, promises, run,
+};
 
 /// Flips every bit of every segment in turn and opens. Returns how many flips were errors, and how
 /// many did not matter.
@@ -133,4 +136,28 @@ fn damage_before_a_synced_record_is_not_taken_for_a_torn_tail() {
     let store::Error::Corrupt(found) = &error else { panic!("{error}") };
     assert_eq!((found.file.as_str(), found.offset), (path.as_str(), 4096 + at));
     assert!(found.expected.starts_with("record 4"), "{error}");
+}
+
+#[test]
+fn a_mark_in_what_users_wrote_proves_nothing() {
+    let device = SimDevice::new(1);
+    let log = create(&device);
+    log.append(&payload(1, 1), Room::Normal).unwrap();
+    log.sync(Lsn(1)).unwrap();
+    // What a user can know: the volume's id, and about which record comes next.
+    let sum = log_record::sum_payload(log_record::seed(&VOLUME), &[]);
+    let mut forged = log_record::encode(sum, 0, 3, 3).to_vec();
+    log.append(&payload(1, 2), Room::Normal).unwrap();
+    forged.resize(1000, 0);
+    log.append(&forged, Room::Normal).unwrap();
+    // Written, because the buffer is full, but not synced.
+    log.committed(Lsn(3)).unwrap();
+    assert_eq!(log.durable(), Lsn(1));
+    let path = format!("log/{:016x}.log", 1);
+    let second = 4096 + log_record::HEADER_BYTES + payload(1, 1).len();
+    drop(log);
+    device.flip_bit(&path, (second as u64 + 30) * 8);
+    let opened = open(&device, 0).expect("the tail was torn, nothing else");
+    assert_eq!(opened.records.len(), 1);
+    assert!(opened.recovery.torn_bytes > 1000);
 }
