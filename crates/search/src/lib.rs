@@ -5,8 +5,12 @@
 //! tree that nothing changes), and what the tree holds now is the base and its difference from
 //! it. So nothing is written on the way of a create, and nothing can be stale.
 
+mod assemble;
 mod condition;
+mod error;
 mod row;
 
+pub use assemble::{NamedEntry, Records, Searchable, VOLUME, of_directory, of_inode, xattrs_of};
 pub use condition::{Attribute, Condition, Narrow};
+pub use error::{Error, Result};
 pub use row::{Row, RowBuf};

@@ -1,0 +1,252 @@
+//! Rows from records of the store: what the walk and the builder of clusters share.
+//!
+//! A row is the record of a name with the attributes of what it leads to: those that stand in the
+//! entry, those under a linked inode's number, or those under a directory's. All is read from one
+//! state, so that a row is of one moment.
+
+use format::Malformed;
+use format::directory_record::DirectoryRecord;
+use format::entry_record::{EntryRecord, Target};
+use format::inode_record::{FileKind, InodeRecord, LinkedRecord};
+use format::key::{self, Part};
+use format::subvolume_record::SubvolumeRecord;
+use format::xattr_record::XattrRecord;
+use store::{Read, TreeId};
+
+use crate::{Error, Result, Row};
+
+/// The volume's own tree.
+pub const VOLUME: TreeId = TreeId(key::VOLUME_TREE);
+
+/// Unit of `st_blocks`.
+const BLOCK_BYTES: u64 = 512;
+
+/// Extended attributes that rows carry: names, in order. Others cannot be searched for.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Searchable(Vec<Vec<u8>>);
+
+impl Searchable {
+    /// These names.
+    pub fn new(mut names: Vec<Vec<u8>>) -> Searchable {
+        names.sort();
+        names.dedup();
+        Searchable(names)
+    }
+
+    /// The names, in order.
+    pub fn names(&self) -> &[Vec<u8>] {
+        &self.0
+    }
+
+    /// Those of an inode's attributes that are searchable, as rows carry them: in the encoding of
+    /// `docs/format/xattr-record.md`; nothing when there are none.
+    pub fn pick(&self, record: &XattrRecord) -> Vec<u8> {
+        let mut picked = XattrRecord::default();
+        for name in &self.0 {
+            if let Some(value) = record.get(name) {
+                picked.set(name, value);
+            }
+        }
+        if picked.is_empty() { Vec::new() } else { picked.encode() }
+    }
+}
+
+/// The searchable attributes of a row, one after the other.
+pub fn xattrs_of(row: &Row<'_>) -> std::result::Result<XattrRecord, Malformed> {
+    if row.xattrs.is_empty() {
+        return Ok(XattrRecord::default());
+    }
+    XattrRecord::decode(row.xattrs)
+}
+
+/// Records of one tree in one state.
+#[derive(Clone, Copy)]
+pub struct Records<'a> {
+    /// The state.
+    pub read: &'a dyn Read,
+    /// The tree.
+    pub tree: TreeId,
+    /// Which extended attributes go into rows.
+    pub searchable: &'a Searchable,
+}
+
+/// An entry, with a name of its own.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct NamedEntry {
+    /// The name.
+    pub name: Vec<u8>,
+    /// The inode.
+    pub ino: u64,
+    /// What it leads to; `None` when there is no entry, or a tombstone.
+    pub target: Option<Target>,
+}
+
+impl<'a> Records<'a> {
+    /// The same state, another tree.
+    pub fn of_tree(self, tree: TreeId) -> Records<'a> {
+        Records { tree, ..self }
+    }
+
+    /// An error about a record of this tree.
+    pub fn malformed(&self, error: Malformed) -> Error {
+        Error::Malformed { tree: self.tree, error }
+    }
+
+    /// An error about records of this tree that contradict one another.
+    pub fn inconsistent(&self, what: &'static str, ino: u64) -> Error {
+        Error::Inconsistent { tree: self.tree, what, ino }
+    }
+
+    /// Reads a key's value where it lies.
+    pub fn decode<T>(
+        &self,
+        key: &[u8],
+        mut decode: impl FnMut(&[u8]) -> std::result::Result<T, Malformed>,
+    ) -> Result<Option<T>> {
+        let mut value = None;
+        self.read.get_with(self.tree, key, &mut |bytes| value = Some(decode(bytes)))?;
+        value.transpose().map_err(|error| self.malformed(error))
+    }
+
+    /// A directory's own record.
+    pub fn directory(&self, ino: u64) -> Result<Option<DirectoryRecord>> {
+        self.decode(&key::directory(ino, Part::Attributes), DirectoryRecord::decode)
+    }
+
+    /// The record of an inode with several names.
+    pub fn linked(&self, ino: u64) -> Result<Option<LinkedRecord>> {
+        self.decode(&key::linked(ino, Part::Attributes), LinkedRecord::decode)
+    }
+
+    /// The record of a subvolume, of the volume's tree.
+    pub fn subvolume(&self, id: u64) -> Result<Option<SubvolumeRecord>> {
+        self.of_tree(VOLUME).decode(&key::subvolume(id), SubvolumeRecord::decode)
+    }
+
+    /// The entry at a place; its `target` says whether there is one.
+    pub fn entry(&self, directory: u64, cookie: u64, found: &mut NamedEntry) -> Result<()> {
+        found.target = None;
+        let key = key::entry(directory, cookie, Part::Attributes);
+        self.decode(&key, |bytes| {
+            let entry = EntryRecord::decode(bytes)?;
+            found.name.clear();
+            found.name.extend_from_slice(entry.name);
+            found.ino = entry.ino;
+            found.target = Some(entry.target).filter(|target| *target != Target::Tombstone);
+            Ok(())
+        })?;
+        Ok(())
+    }
+
+    /// The row of an entry. `xattrs` is memory for its extended attributes. `None` for a
+    /// tombstone. What the entry leads to must be there: anything else is damage.
+    pub fn row<'r>(
+        &self,
+        (directory, cookie): (u64, u64),
+        entry: &EntryRecord<'r>,
+        xattrs: &'r mut Vec<u8>,
+    ) -> Result<Option<Row<'r>>> {
+        xattrs.clear();
+        let (ino, name) = (entry.ino, entry.name);
+        let row = match entry.target {
+            Target::Tombstone => return Ok(None),
+            Target::Embedded(inode) => {
+                if inode.has_xattrs {
+                    self.xattrs(&key::entry(directory, cookie, Part::Xattrs), xattrs)?;
+                }
+                of_inode(&inode, 1)
+            }
+            Target::Linked(_) => {
+                let record = self.linked(ino)?;
+                let damage = || self.inconsistent("a name leads to no inode", ino);
+                let LinkedRecord { nlink, inode } = record.ok_or_else(damage)?;
+                if inode.has_xattrs {
+                    self.xattrs(&key::linked(ino, Part::Xattrs), xattrs)?;
+                }
+                of_inode(&inode, nlink)
+            }
+            Target::Directory => self.directory_row(ino, xattrs)?,
+            Target::Subvolume(id) => {
+                let damage = || self.inconsistent("a name leads to no subvolume", ino);
+                let record = self.subvolume(id)?.ok_or_else(damage)?;
+                let nested = self.of_tree(TreeId(record.tree));
+                let row = nested.directory_row(record.root, xattrs)?;
+                Row { ino: record.root, subvolume: id, ..row }
+            }
+        };
+        let ino = if row.subvolume == 0 { ino } else { row.ino };
+        Ok(Some(Row { directory, cookie, ino, name, xattrs, ..row }))
+    }
+
+    /// The row of a directory by its number, without a name or a place.
+    pub fn directory_row(&self, ino: u64, xattrs: &mut Vec<u8>) -> Result<Row<'static>> {
+        let damage = || self.inconsistent("a name leads to no directory", ino);
+        let record = self.directory(ino)?.ok_or_else(damage)?;
+        xattrs.clear();
+        if record.has_xattrs {
+            self.xattrs(&key::directory(ino, Part::Xattrs), xattrs)?;
+        }
+        Ok(Row { ino, ..of_directory(&record) })
+    }
+
+    fn xattrs(&self, key: &[u8], out: &mut Vec<u8>) -> Result<()> {
+        if self.searchable.0.is_empty() {
+            return Ok(());
+        }
+        if let Some(record) = self.decode(key, XattrRecord::decode)? {
+            *out = self.searchable.pick(&record);
+        }
+        Ok(())
+    }
+}
+
+/// No name, nowhere, with the attributes of a directory.
+pub fn of_directory(record: &DirectoryRecord) -> Row<'static> {
+    Row {
+        directory: 0,
+        cookie: 0,
+        ino: 0,
+        name: b"",
+        kind: FileKind::Directory,
+        mode: record.mode,
+        uid: record.uid,
+        gid: record.gid,
+        nlink: u32::try_from(record.subdirectories.saturating_add(2)).unwrap_or(u32::MAX),
+        rdev: 0,
+        size: record.entries as u64,
+        allocated: 0,
+        entries: record.entries as u64,
+        atime: record.atime,
+        mtime: record.mtime,
+        ctime: record.ctime,
+        btime: record.btime,
+        subvolume: 0,
+        xattrs: b"",
+    }
+}
+
+/// No name, nowhere, with the attributes of an inode that is not a directory.
+pub fn of_inode(inode: &InodeRecord, nlink: u32) -> Row<'static> {
+    let stored = if inode.has_extents { inode.allocated } else { inode.size };
+    Row {
+        directory: 0,
+        cookie: 0,
+        ino: 0,
+        name: b"",
+        kind: inode.kind,
+        mode: inode.mode,
+        uid: inode.uid,
+        gid: inode.gid,
+        nlink,
+        rdev: inode.rdev,
+        size: inode.size,
+        allocated: stored.div_ceil(BLOCK_BYTES).saturating_mul(BLOCK_BYTES),
+        entries: 0,
+        atime: inode.atime,
+        mtime: inode.mtime,
+        ctime: inode.ctime,
+        btime: inode.btime,
+        subvolume: 0,
+        xattrs: b"",
+    }
+}
