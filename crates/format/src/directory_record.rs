@@ -3,6 +3,7 @@
 //! Fixed offsets, so that creations and removals in it change counts and times by merges, without
 //! reading the record and without excluding one another.
 
+use crate::inode_record::Elsewhere;
 use crate::layout::{Field, size_of};
 use crate::{Malformed, Reader, Writer};
 
@@ -22,6 +23,15 @@ pub const LAYOUT: &[Field] = &[
     Field::fixed("flags", "u32 LE", 4),
 ];
 
+/// Layout of what follows in the record of a directory of an index.
+pub const ELSEWHERE_LAYOUT: &[Field] = &[
+    Field::fixed("device", "u64 LE", 8),
+    Field::fixed("number", "u64 LE", 8),
+    Field::fixed("size", "u64 LE", 8),
+    Field::fixed("allocated", "u64 LE", 8),
+    Field::fixed("nlink", "u32 LE", 4),
+];
+
 /// Offset of the number of entries, for merges.
 pub const ENTRIES_AT: u16 = 0;
 /// Offset of the number of sub-directories, for merges.
@@ -32,14 +42,29 @@ pub const MTIME_AT: u16 = 16;
 pub const CTIME_AT: u16 = 24;
 /// Offset of the time of the last listing, for merges.
 pub const ATIME_AT: u16 = 32;
-/// Bytes of the record.
+/// Bytes of the record, but in an index.
 pub const BYTES: usize = 80;
 const _: () = assert!(size_of(LAYOUT) == BYTES);
 
 // DO NOT CHANGE THESE VALUES: they are on disk.
 const HAS_XATTRS: u32 = 1;
 const DETACHED: u32 = 2;
-const KNOWN: u32 = 3;
+const ELSEWHERE: u32 = 4;
+const KNOWN: u32 = 7;
+
+/// The directory of another file system that a directory of an index stands for, and what is
+/// told of it that the counts here do not tell.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct DirectoryElsewhere {
+    /// Its device and number.
+    pub inode: Elsewhere,
+    /// Its size there.
+    pub size: u64,
+    /// Bytes of room that it takes there.
+    pub allocated: u64,
+    /// Its links there.
+    pub nlink: u32,
+}
 
 /// The inode of a directory. Times in nanoseconds since 1970.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -70,6 +95,8 @@ pub struct DirectoryRecord {
     pub has_xattrs: bool,
     /// Whether it was removed with all below, and waits to be reclaimed.
     pub detached: bool,
+    /// What it stands for, in an index.
+    pub elsewhere: Option<DirectoryElsewhere>,
 }
 
 impl DirectoryRecord {
@@ -87,7 +114,16 @@ impl DirectoryRecord {
         out.put_u32(self.uid);
         out.put_u32(self.gid);
         let xattrs = if self.has_xattrs { HAS_XATTRS } else { 0 };
-        out.put_u32(xattrs | if self.detached { DETACHED } else { 0 });
+        let detached = if self.detached { DETACHED } else { 0 };
+        let elsewhere = if self.elsewhere.is_some() { ELSEWHERE } else { 0 };
+        out.put_u32(xattrs | detached | elsewhere);
+        if let Some(elsewhere) = &self.elsewhere {
+            out.put_u64(elsewhere.inode.device);
+            out.put_u64(elsewhere.inode.number);
+            out.put_u64(elsewhere.size);
+            out.put_u64(elsewhere.allocated);
+            out.put_u32(elsewhere.nlink);
+        }
         out
     }
 
@@ -109,8 +145,16 @@ impl DirectoryRecord {
             gid: reader.u32()?,
             has_xattrs: false,
             detached: false,
+            elsewhere: None,
         };
         let flags = reader.u32()?;
+        let elsewhere = if flags & ELSEWHERE == 0 {
+            None
+        } else {
+            let inode = Elsewhere { device: reader.u64()?, number: reader.u64()? };
+            let (size, allocated) = (reader.u64()?, reader.u64()?);
+            Some(DirectoryElsewhere { inode, size, allocated, nlink: reader.u32()? })
+        };
         reader.end()?;
         if record.mode > 0o7777 || flags & !KNOWN != 0 {
             return Err(reader.malformed(
@@ -128,6 +172,7 @@ impl DirectoryRecord {
         Ok(DirectoryRecord {
             has_xattrs: flags & HAS_XATTRS != 0,
             detached: flags & DETACHED != 0,
+            elsewhere,
             ..record
         })
     }
@@ -135,7 +180,10 @@ impl DirectoryRecord {
 
 #[cfg(test)]
 mod tests {
-    use super::{BYTES, CTIME_AT, DirectoryRecord, ENTRIES_AT, MTIME_AT, SUBDIRECTORIES_AT};
+    use super::{
+        BYTES, CTIME_AT, DirectoryElsewhere, DirectoryRecord, ENTRIES_AT, Elsewhere, MTIME_AT,
+        SUBDIRECTORIES_AT,
+    };
     use crate::batch::{Lane, Lanes, MergeKind};
 
     fn sample() -> DirectoryRecord {
@@ -153,6 +201,23 @@ mod tests {
             gid: u32::MAX,
             has_xattrs: true,
             detached: false,
+            elsewhere: None,
+        }
+    }
+
+    #[test]
+    fn a_record_of_an_index_round_trips() {
+        let elsewhere = DirectoryElsewhere {
+            inode: Elsewhere { device: 0xfe00, number: u64::MAX },
+            size: 4096,
+            allocated: 8192,
+            nlink: 1,
+        };
+        let record = DirectoryRecord { elsewhere: Some(elsewhere), ..sample() };
+        let bytes = record.encode();
+        assert_eq!(DirectoryRecord::decode(&bytes), Ok(record));
+        for length in 0..bytes.len() {
+            assert!(DirectoryRecord::decode(&bytes[..length]).is_err());
         }
     }
 

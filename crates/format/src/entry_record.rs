@@ -169,6 +169,7 @@ mod tests {
             mtime: 1 << 60,
             atime: 1 << 60,
             btime: 1 << 60,
+            elsewhere: None,
         }
     }
 

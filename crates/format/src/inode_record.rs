@@ -20,6 +20,8 @@ pub const LAYOUT: &[Field] = &[
     Field::variable("mtime", "i64 LE"),
     Field::variable("atime", "i64 LE"),
     Field::variable("btime", "i64 LE"),
+    Field::variable("device", "varint"),
+    Field::variable("number", "varint"),
 ];
 
 /// Layout of the record of a linked inode.
@@ -36,7 +38,8 @@ const BTIME_DIFFERS: u8 = 0x04;
 const HAS_BULK: u8 = 0x08;
 const HAS_XATTRS: u8 = 0x10;
 const HAS_EXTENTS: u8 = 0x20;
-const KNOWN: u8 = 0x3f;
+const ELSEWHERE: u8 = 0x40;
+const KNOWN: u8 = 0x7f;
 
 /// What an inode is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -92,6 +95,15 @@ impl FileKind {
     }
 }
 
+/// The inode of another file system that an inode of an index stands for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Elsewhere {
+    /// Its device, as `st_dev` has it.
+    pub device: u64,
+    /// Its number there.
+    pub number: u64,
+}
+
 /// Attributes of an inode that is not a directory. Times in nanoseconds since 1970.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct InodeRecord {
@@ -113,7 +125,7 @@ pub struct InodeRecord {
     pub rdev: u32,
     /// Length in bytes.
     pub size: u64,
-    /// Bytes that extents cover; 0 without extents.
+    /// Bytes that extents cover, or that the contents take elsewhere; 0 without either.
     pub allocated: u64,
     /// Last change of attributes.
     pub ctime: i64,
@@ -123,6 +135,8 @@ pub struct InodeRecord {
     pub atime: i64,
     /// Birth.
     pub btime: i64,
+    /// Where the contents are, if not here: the inode is one of an index.
+    pub elsewhere: Option<Elsewhere>,
 }
 
 impl InodeRecord {
@@ -142,6 +156,7 @@ impl InodeRecord {
             (self.has_bulk, HAS_BULK),
             (self.has_xattrs, HAS_XATTRS),
             (self.has_extents, HAS_EXTENTS),
+            (self.elsewhere.is_some(), ELSEWHERE),
         ] {
             if on {
                 flags |= flag;
@@ -155,7 +170,7 @@ impl InodeRecord {
         if self.kind.is_device() {
             out.put_varint(u64::from(self.rdev));
         }
-        if self.has_extents {
+        if self.has_extents || self.elsewhere.is_some() {
             out.put_varint(self.allocated);
         }
         out.put_i64(self.ctime);
@@ -166,6 +181,16 @@ impl InodeRecord {
                 out.put_i64(time);
             }
         }
+        if let Some(Elsewhere { device, number }) = self.elsewhere {
+            out.put_varint(device);
+            out.put_varint(number);
+        }
+    }
+
+    /// Bytes of room that the contents take, wherever they are.
+    #[inline]
+    pub fn stored(&self) -> u64 {
+        if self.has_extents || self.elsewhere.is_some() { self.allocated } else { self.size }
     }
 
     /// Reads the attributes of an inode of a kind.
@@ -184,11 +209,20 @@ impl InodeRecord {
         }
         let rdev = if kind.is_device() { narrow(reader, u32::MAX)? } else { 0 };
         let has_extents = flags & HAS_EXTENTS != 0;
-        let allocated = if has_extents { reader.varint()? } else { 0 };
+        let is_elsewhere = flags & ELSEWHERE != 0;
+        if has_extents && is_elsewhere {
+            return Err(reader.malformed("contents in one place", format!("{flags:#x}")));
+        }
+        let allocated = if has_extents || is_elsewhere { reader.varint()? } else { 0 };
         let ctime = reader.i64()?;
         let mtime = if flags & MTIME_DIFFERS != 0 { reader.i64()? } else { ctime };
         let atime = if flags & ATIME_DIFFERS != 0 { reader.i64()? } else { ctime };
         let btime = if flags & BTIME_DIFFERS != 0 { reader.i64()? } else { ctime };
+        let elsewhere = if is_elsewhere {
+            Some(Elsewhere { device: reader.varint()?, number: reader.varint()? })
+        } else {
+            None
+        };
         Ok(InodeRecord {
             kind,
             has_bulk: flags & HAS_BULK != 0,
@@ -204,6 +238,7 @@ impl InodeRecord {
             mtime,
             atime,
             btime,
+            elsewhere,
         })
     }
 }
@@ -249,7 +284,7 @@ fn narrow(reader: &mut Reader<'_>, most: u32) -> Result<u32, Malformed> {
 
 #[cfg(test)]
 mod tests {
-    use super::{FileKind, InodeRecord, LinkedRecord};
+    use super::{Elsewhere, FileKind, InodeRecord, LinkedRecord};
 
     pub(crate) fn sample() -> InodeRecord {
         InodeRecord {
@@ -267,6 +302,7 @@ mod tests {
             mtime: 5,
             atime: 5,
             btime: 5,
+            elsewhere: None,
         }
     }
 
@@ -279,19 +315,20 @@ mod tests {
 
     #[test]
     fn attributes_round_trip_in_every_combination() {
-        for bits in 0..64_u32 {
+        for bits in 0..128_u32 {
             let bit = |n: u32| bits & (1 << n) != 0;
             let inode = InodeRecord {
                 kind: if bit(0) { FileKind::CharDevice } else { FileKind::File },
                 has_bulk: bit(1),
                 has_xattrs: bit(2),
-                has_extents: bit(3),
+                has_extents: bit(3) && !bit(6),
                 rdev: if bit(0) { u32::MAX } else { 0 },
                 size: InodeRecord::SIZE_MAX,
-                allocated: if bit(3) { 1 << 40 } else { 0 },
+                allocated: if bit(3) || bit(6) { 1 << 40 } else { 0 },
                 mtime: if bit(4) { i64::MIN } else { 5 },
                 atime: if bit(5) { i64::MAX } else { 5 },
                 btime: if bit(4) { -1 } else { 5 },
+                elsewhere: bit(6).then_some(Elsewhere { device: 0xfe00, number: u64::MAX }),
                 ..sample()
             };
             let record = LinkedRecord { nlink: bits, inode };

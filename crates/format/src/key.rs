@@ -18,6 +18,7 @@ const ORPHAN: u8 = b'O';
 const DETACHED: u8 = b'R';
 const USAGE: u8 = b'T';
 const SEGMENT: u8 = b'G';
+const SCAN: u8 = b'E';
 const COUNTER: u8 = b'C';
 
 /// Number of the volume's own tree.
@@ -185,6 +186,11 @@ pub fn segment(segment: u64) -> [u8; 9] {
 
 /// What the keys of all segments start with.
 pub const SEGMENTS_PREFIX: [u8; 1] = [SEGMENT];
+
+/// Key of what the index in a subvolume knows of its scans.
+pub fn scan(subvolume: u64) -> [u8; 9] {
+    tagged(SCAN, subvolume)
+}
 
 /// Key of one of the volume's counters.
 pub fn counter(counter: Counter) -> [u8; 2] {

@@ -27,6 +27,7 @@ pub mod log_segment;
 pub mod map_directory;
 pub mod node;
 pub mod pointer;
+pub mod scan_record;
 pub mod segment;
 pub mod space_map;
 pub mod subvolume_record;

@@ -48,7 +48,8 @@ const READ_ONLY: u32 = 1;
 const SNAPSHOT: u32 = 2;
 const PRUNED: u32 = 4;
 const DETACHED: u32 = 8;
-const KNOWN: u32 = 15;
+const INDEX: u32 = 16;
+const KNOWN: u32 = 31;
 
 /// A subvolume.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -80,6 +81,8 @@ pub struct SubvolumeRecord {
     pub pruned: bool,
     /// Whether it was removed, and waits to be reclaimed.
     pub detached: bool,
+    /// Whether it is an index of another file system: scans change it, and nothing else.
+    pub index: bool,
     /// The snapshot's name, or the name it was made under.
     pub name: Vec<u8>,
 }
@@ -109,6 +112,7 @@ impl SubvolumeRecord {
             (self.snapshot, SNAPSHOT),
             (self.pruned, PRUNED),
             (self.detached, DETACHED),
+            (self.index, INDEX),
         ] {
             if on {
                 flags |= flag;
@@ -150,6 +154,7 @@ impl SubvolumeRecord {
             snapshot: flags & SNAPSHOT != 0,
             pruned: flags & PRUNED != 0,
             detached: flags & DETACHED != 0,
+            index: flags & INDEX != 0,
             name,
         })
     }
@@ -204,6 +209,7 @@ mod tests {
             snapshot: true,
             pruned: false,
             detached: false,
+            index: true,
             name: b"monday".to_vec(),
         };
         let bytes = record.encode();

@@ -39,7 +39,6 @@ pub(crate) fn file_kind(kind: Kind) -> FileKind {
 /// Attributes of what is not a directory.
 #[inline]
 pub(crate) fn of_file(node: NodeId, inode: &InodeRecord, nlink: u32) -> Attr {
-    let stored = if inode.has_extents { inode.allocated } else { inode.size };
     Attr {
         node,
         kind: kind(inode.kind),
@@ -49,7 +48,7 @@ pub(crate) fn of_file(node: NodeId, inode: &InodeRecord, nlink: u32) -> Attr {
         gid: inode.gid,
         rdev: inode.rdev,
         size: inode.size,
-        blocks: stored.div_ceil(BLOCK_BYTES),
+        blocks: inode.stored().div_ceil(BLOCK_BYTES),
         atime: Timestamp(inode.atime),
         mtime: Timestamp(inode.mtime),
         ctime: Timestamp(inode.ctime),
@@ -60,16 +59,21 @@ pub(crate) fn of_file(node: NodeId, inode: &InodeRecord, nlink: u32) -> Attr {
 /// Attributes of a directory.
 #[inline]
 pub(crate) fn of_directory(node: NodeId, record: &DirectoryRecord) -> Attr {
+    let nlink = u32::try_from(record.subdirectories + 2).unwrap_or(u32::MAX);
+    let (nlink, size, stored) = match &record.elsewhere {
+        Some(elsewhere) => (elsewhere.nlink, elsewhere.size, elsewhere.allocated),
+        None => (nlink, record.entries as u64, 0),
+    };
     Attr {
         node,
         kind: Kind::Directory,
         mode: record.mode,
-        nlink: u32::try_from(record.subdirectories + 2).unwrap_or(u32::MAX),
+        nlink,
         uid: record.uid,
         gid: record.gid,
         rdev: 0,
-        size: record.entries as u64,
-        blocks: 0,
+        size,
+        blocks: stored.div_ceil(BLOCK_BYTES),
         atime: Timestamp(record.atime),
         mtime: Timestamp(record.mtime),
         ctime: Timestamp(record.ctime),

@@ -186,6 +186,7 @@ fn write_root(store: &dyn Store, env: &Env, options: &FormatOptions) -> store::R
         gid: options.root_gid,
         has_xattrs: false,
         detached: false,
+        elsewhere: None,
     };
     batch.put(tree, &key::directory(ROOT_INO, Part::Attributes), &directory.encode());
     let record = SubvolumeRecord {
@@ -201,6 +202,7 @@ fn write_root(store: &dyn Store, env: &Env, options: &FormatOptions) -> store::R
         snapshot: false,
         pruned: true,
         detached: false,
+        index: false,
         name: Vec::new(),
     };
     batch.put(VOLUME, &key::subvolume(ROOT_SUBVOLUME), &record.encode());

@@ -31,6 +31,8 @@ pub(crate) struct Subvol {
     pub(crate) lineage: u64,
     /// Whether nothing in it may change.
     pub(crate) read_only: bool,
+    /// Whether it is an index of another file system: only scans change it.
+    pub(crate) index: bool,
     tree: AtomicU64,
     last_clone_epoch: AtomicU64,
     gone: AtomicBool,
@@ -51,6 +53,7 @@ impl Subvol {
             root: record.root,
             lineage: record.lineage,
             read_only: record.read_only,
+            index: record.index,
             tree: AtomicU64::new(record.tree),
             last_clone_epoch: AtomicU64::new(record.last_clone_epoch),
             gone: AtomicBool::new(false),
@@ -108,6 +111,9 @@ impl Subvol {
     pub(crate) fn enter(&self) -> FsResult<Entered<'_>> {
         if self.read_only {
             return Err(FsError::ReadOnly("a snapshot".to_owned()));
+        }
+        if self.index {
+            return Err(FsError::ReadOnly("an index of another file system".to_owned()));
         }
         let gate = self.gate.read();
         if self.gone.load(Ordering::Acquire) {

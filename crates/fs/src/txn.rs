@@ -267,5 +267,6 @@ pub(crate) fn fresh_inode(kind: FileKind, now: i64) -> InodeRecord {
         mtime: now,
         atime: now,
         btime: now,
+        elsewhere: None,
     }
 }

@@ -33,7 +33,7 @@ pub(crate) fn number(error: &FsError) -> Errno {
         FsError::FileTooLarge => libc::EFBIG,
         FsError::NoSpace => libc::ENOSPC,
         FsError::Range => libc::ERANGE,
-        FsError::NoAttribute => libc::ENODATA,
+        FsError::NoAttribute | FsError::Elsewhere => libc::ENODATA,
         FsError::NotSupported(_) => libc::EOPNOTSUPP,
         FsError::Busy(_) => libc::EBUSY,
         FsError::Stale => libc::ESTALE,

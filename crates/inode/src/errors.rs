@@ -55,6 +55,9 @@ pub enum FsError {
     /// ENODATA: no such extended attribute.
     #[error("no such attribute")]
     NoAttribute,
+    /// ENODATA: the file is one of an index, which has no contents.
+    #[error("contents are not here: this is an index of another file system")]
+    Elsewhere,
     /// EOPNOTSUPP.
     #[error("not supported: {0}")]
     NotSupported(&'static str),

@@ -122,7 +122,9 @@ impl From<&FsError> for FailureKind {
             | FsError::FileTooLarge
             | FsError::TooManyLinks
             | FsError::Range => FailureKind::Invalid,
-            FsError::CrossSubvolume(_) | FsError::NotSupported(_) => FailureKind::NotSupported,
+            FsError::CrossSubvolume(_) | FsError::NotSupported(_) | FsError::Elsewhere => {
+                FailureKind::NotSupported
+            }
             FsError::ReadOnly(_) => FailureKind::ReadOnly,
             FsError::NoSpace => FailureKind::NoSpace,
             FsError::Busy(_) => FailureKind::Busy,

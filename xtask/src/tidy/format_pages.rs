@@ -31,6 +31,7 @@ macro_rules! layouts {
 /// All layouts. A test fails when `format` has one that is not here.
 const STATED: &[Stated] = layouts![
     directory_record::LAYOUT,
+    directory_record::ELSEWHERE_LAYOUT,
     detached_record::LAYOUT,
     entry_record::LAYOUT,
     extent::LAYOUT,
@@ -42,6 +43,7 @@ const STATED: &[Stated] = layouts![
     map_directory::LAYOUT,
     node::LAYOUT,
     pointer::LAYOUT,
+    scan_record::LAYOUT,
     segment::LAYOUT,
     subvolume_record::LAYOUT,
     subvolume_record::USAGE_LAYOUT,

@@ -46,6 +46,7 @@ pub(crate) fn mkdir(
         gid,
         has_xattrs: false,
         detached: false,
+        elsewhere: None,
     };
     let entry =
         EntryRecord { chained: false, ino, name: name.as_bytes(), target: Target::Directory };

@@ -36,6 +36,9 @@ pub(crate) fn read(
         let Inode::File(file) = inode else { return Err(FsError::IsDirectory) };
         let stale =
             is_stale(file.inode.atime, file.inode.mtime, file.inode.ctime, || fs.env.clock.now().0);
+        if file.inode.elsewhere.is_some() {
+            return Err(FsError::Elsewhere);
+        }
         if file.inode.has_extents {
             let extents = data::FileRef { tree, ino };
             let length = fs

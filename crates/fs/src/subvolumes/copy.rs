@@ -85,6 +85,7 @@ pub(crate) fn plan(
             snapshot: purpose.snapshot && at == 0,
             pruned: from.pruned && directory == from.root,
             detached: false,
+            index: from.index,
             name: if at == 0 { purpose.name.to_vec() } else { from.name.clone() },
         };
         txn.batch().put(VOLUME, &key::subvolume(id), &record.encode());

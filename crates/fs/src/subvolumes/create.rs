@@ -49,6 +49,7 @@ impl Fs {
             gid,
             has_xattrs: false,
             detached: false,
+            elsewhere: None,
         };
         let (id, tree) = (ledger.new_subvolume()?, ledger.new_tree());
         txn.batch().create_tree(tree);
@@ -66,6 +67,7 @@ impl Fs {
             snapshot: false,
             pruned: true,
             detached: false,
+            index: false,
             name: name.to_vec(),
         };
         txn.batch().put(VOLUME, &key::subvolume(id), &subvolume.encode());

@@ -1,0 +1,110 @@
+//! What an index of another file system knows of its scans (`docs/format/scan-record.md`).
+
+use crate::layout::{Field, size_of};
+use crate::{Malformed, Reader, Writer};
+
+/// Layout of the record.
+pub const LAYOUT: &[Field] = &[
+    Field::fixed("pending", "u64 LE", 8),
+    Field::fixed("started", "i64 LE", 8),
+    Field::fixed("ended", "i64 LE", 8),
+    Field::fixed("unread", "u64 LE", 8),
+    Field::fixed("flags", "u32 LE", 4),
+    Field::variable("source_length", "varint"),
+    Field::variable("source", "bytes"),
+];
+/// Bytes before the source.
+pub const HEAD_BYTES: usize = 36;
+const _: () = assert!(size_of(LAYOUT) == HEAD_BYTES);
+
+/// Longest path of a source, as Linux has it.
+pub const SOURCE_BYTES_MAX: usize = 4096;
+
+// DO NOT CHANGE THESE VALUES: they are on disk.
+const CROSSES_MOUNTS: u32 = 1;
+const KEEPS_XATTRS: u32 = 2;
+const KNOWN: u32 = 3;
+
+/// The scans of an index. Times in nanoseconds since 1970.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ScanRecord {
+    /// The tree that a scan which has not ended writes; 0: none has begun.
+    pub pending: u64,
+    /// When the last scan that ended began; 0: none did. What changed after may not be known.
+    pub started: i64,
+    /// When it ended.
+    pub ended: i64,
+    /// What it found and could not read.
+    pub unread: u64,
+    /// Whether file systems that are mounted below the source belong to it.
+    pub crosses_mounts: bool,
+    /// Whether extended attributes are kept.
+    pub keeps_xattrs: bool,
+    /// The directory that is indexed, absolute.
+    pub source: Vec<u8>,
+}
+
+impl ScanRecord {
+    /// The record's bytes.
+    pub fn encode(&self) -> Vec<u8> {
+        let mut out = Vec::with_capacity(HEAD_BYTES.saturating_add(64));
+        out.put_u64(self.pending);
+        out.put_i64(self.started);
+        out.put_i64(self.ended);
+        out.put_u64(self.unread);
+        let crosses = if self.crosses_mounts { CROSSES_MOUNTS } else { 0 };
+        out.put_u32(crosses | if self.keeps_xattrs { KEEPS_XATTRS } else { 0 });
+        out.put_bytes(&self.source);
+        out
+    }
+
+    /// Reads a record.
+    pub fn decode(bytes: &[u8]) -> Result<ScanRecord, Malformed> {
+        let mut reader = Reader::new("scan record", bytes);
+        let (pending, started, ended) = (reader.u64()?, reader.i64()?, reader.i64()?);
+        let (unread, flags) = (reader.u64()?, reader.u32()?);
+        if flags & !KNOWN != 0 {
+            return Err(reader.malformed("known flags", format!("{flags:#x}")));
+        }
+        let length = reader.length(SOURCE_BYTES_MAX)?;
+        let source = reader.take(length)?.to_vec();
+        reader.end()?;
+        Ok(ScanRecord {
+            pending,
+            started,
+            ended,
+            unread,
+            crosses_mounts: flags & CROSSES_MOUNTS != 0,
+            keeps_xattrs: flags & KEEPS_XATTRS != 0,
+            source,
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::ScanRecord;
+
+    #[test]
+    fn a_record_round_trips_and_no_part_of_one_is_one() {
+        for bits in 0..4 {
+            let record = ScanRecord {
+                pending: 77,
+                started: -1,
+                ended: 1 << 60,
+                unread: 3,
+                crosses_mounts: bits & 1 != 0,
+                keeps_xattrs: bits & 2 != 0,
+                source: b"/data/\xff".to_vec(),
+            };
+            let bytes = record.encode();
+            assert_eq!(ScanRecord::decode(&bytes), Ok(record));
+            for length in 0..bytes.len() {
+                assert!(ScanRecord::decode(&bytes[..length]).is_err());
+            }
+            let mut strange = bytes.clone();
+            strange[32] = 0x80;
+            assert!(ScanRecord::decode(&strange).is_err());
+        }
+    }
+}
