@@ -4,9 +4,13 @@
 //! A [`Narrow`] is necessary, not sufficient: a row that fails it does not match, one that passes
 //! is still put to the whole query.
 
+use serde::{Deserialize, Serialize};
+
+use crate::row::Row;
+
 /// A numeric attribute of a row: ten of the eleven of Magellan's Table 1 (the other is the name)
 /// and those that GNU find asks for besides.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub enum Attribute {
     /// Inode number.
     Ino,
@@ -34,6 +38,28 @@ pub enum Attribute {
     Ctime,
     /// Birth.
     Btime,
+}
+
+impl Attribute {
+    /// Its value in a row.
+    #[inline]
+    pub fn of(self, row: &Row<'_>) -> i128 {
+        match self {
+            Attribute::Ino => i128::from(row.ino),
+            Attribute::Directory => i128::from(row.directory),
+            Attribute::Kind => i128::from(row.kind.byte()),
+            Attribute::Mode => i128::from(row.mode),
+            Attribute::Uid => i128::from(row.uid),
+            Attribute::Gid => i128::from(row.gid),
+            Attribute::Links => i128::from(row.nlink),
+            Attribute::Size => i128::from(row.size),
+            Attribute::Allocated => i128::from(row.allocated),
+            Attribute::Atime => i128::from(row.atime),
+            Attribute::Mtime => i128::from(row.mtime),
+            Attribute::Ctime => i128::from(row.ctime),
+            Attribute::Btime => i128::from(row.btime),
+        }
+    }
 }
 
 /// One necessary condition.

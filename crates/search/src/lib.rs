@@ -8,9 +8,12 @@
 mod assemble;
 mod condition;
 mod error;
+pub mod query;
+mod request;
 mod row;
 
 pub use assemble::{NamedEntry, Records, Searchable, VOLUME, of_directory, of_inode, xattrs_of};
 pub use condition::{Attribute, Condition, Narrow};
 pub use error::{Error, Result};
+pub use request::{Details, Emit, Match, Outcome, Request, Sort, SortBy, Start, shown};
 pub use row::{Row, RowBuf};

@@ -1,0 +1,337 @@
+//! What is asked of a row: tests, joined by operators that stop as soon as the outcome is known,
+//! and actions, which are tests that are true and note that they were reached.
+//!
+//! An expression is a value: it crosses the socket (`code`), says of itself what clusters can be
+//! skipped by (`narrow`) and which rows reach an action (`fires`). It is at most [`DEPTH_MAX`]
+//! deep, so that nothing here can run out of stack.
+
+use format::inode_record::FileKind;
+use inode::{Caller, Kind, NodeId, Owned};
+use serde::{Deserialize, Serialize};
+
+use super::glob::Glob;
+use super::regex::Regex;
+use crate::condition::Attribute;
+use crate::error::Result;
+use crate::request::{Details, Match};
+use crate::row::Row;
+
+/// Most operators one within another.
+pub const DEPTH_MAX: usize = 128;
+/// Most tests and operators of an expression.
+pub const NODES_MAX: usize = 65536;
+
+/// An expression.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Expr {
+    /// All of these, from the left; true when empty.
+    All(Vec<Expr>),
+    /// One of these, from the left; false when empty.
+    Any(Vec<Expr>),
+    /// Each of these is evaluated; the last says the outcome. Never empty.
+    List(Vec<Expr>),
+    /// The opposite.
+    Not(Box<Expr>),
+    /// A test.
+    Test(Test),
+    /// An action by its number: true.
+    Action(u16),
+    /// True; a directory is not descended into.
+    Prune,
+    /// True; the query ends.
+    Quit,
+}
+
+/// A question about one row.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub enum Test {
+    /// The attribute lies within both bounds, inclusive. [`Attribute::Ino`] is the number that
+    /// users see.
+    Within(Attribute, i128, i128),
+    /// It is of one of these kinds.
+    Kind(Kinds),
+    /// Permission bits.
+    Perm(Perm),
+    /// The name as a whole.
+    Name(Glob),
+    /// The path as a whole, as shown.
+    Path(Glob),
+    /// The name as a whole.
+    NameRegex(Regex),
+    /// The path as a whole, as shown.
+    PathRegex(Regex),
+    /// A file of no bytes, or a directory without entries.
+    Empty,
+    /// Permission bits give the caller all of these (`inode::permissions`).
+    Access(u32),
+    /// A symbolic link with this target.
+    Target(Glob),
+    /// An extended attribute of this name that, if given, has this value.
+    Xattr(Vec<u8>, Option<Glob>),
+    /// No user has the owner's number.
+    NoUser,
+    /// No group has the group's number.
+    NoGroup,
+    /// How many directories lie between the start and it, inclusive bounds.
+    Depth(u32, u32),
+}
+
+/// A set of kinds.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Kinds(u8);
+
+impl Kinds {
+    /// With one more.
+    #[must_use]
+    pub fn with(self, kind: FileKind) -> Kinds {
+        Kinds(self.0 | 1 << kind.byte())
+    }
+
+    /// Whether it is one of them.
+    #[inline]
+    pub fn contains(self, kind: FileKind) -> bool {
+        self.0 & 1 << kind.byte() != 0
+    }
+
+    /// All of them, in ascending order of their bytes.
+    pub fn iter(self) -> impl Iterator<Item = FileKind> {
+        (0..8).filter(move |byte| self.0 & 1 << byte != 0).filter_map(FileKind::decode)
+    }
+}
+
+/// How permission bits are compared.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub enum PermKind {
+    /// They are these.
+    Exact,
+    /// All of these are set.
+    All,
+    /// One of these is set; true if there are none.
+    Any,
+}
+
+/// Permission bits, which may differ for directories (`X` in a symbolic mode).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Perm {
+    /// How they are compared.
+    pub kind: PermKind,
+    /// Bits of what is not a directory.
+    pub files: u32,
+    /// Bits of a directory.
+    pub directories: u32,
+}
+
+impl Perm {
+    fn holds(&self, kind: FileKind, mode: u32) -> bool {
+        let bits = if kind == FileKind::Directory { self.directories } else { self.files };
+        match self.kind {
+            PermKind::Exact => mode & 0o7777 == bits,
+            PermKind::All => mode & bits == bits,
+            PermKind::Any => bits == 0 || mode & bits != 0,
+        }
+    }
+}
+
+/// What is known of users and groups where the query runs.
+pub trait Accounts: Sync {
+    /// Whether some user has this number.
+    fn has_user(&self, uid: u32) -> bool;
+
+    /// Whether some group has this number.
+    fn has_group(&self, gid: u32) -> bool;
+}
+
+/// One row with all that an expression may ask for.
+#[derive(Clone, Copy)]
+pub struct Context<'a> {
+    /// The row.
+    pub row: &'a Row<'a>,
+    /// Its path, as shown. May be empty where [`Expr::asks_path`] says that nobody asks.
+    pub path: &'a [u8],
+    /// Its depth.
+    pub depth: u32,
+    /// The subvolume that its inode lies in.
+    pub subvolume: u64,
+    /// What the row does not hold.
+    pub details: &'a dyn Details,
+    /// Whose eyes the query has.
+    pub caller: &'a Caller,
+    /// What is known of users and groups.
+    pub accounts: &'a dyn Accounts,
+    /// The volume's root directory.
+    pub root: NodeId,
+}
+
+/// Which actions a row reached, in order.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Fired {
+    /// Actions by their numbers; one may stand there twice.
+    pub actions: Vec<u16>,
+    /// Whether what is below is left out.
+    pub prune: bool,
+    /// Whether this was the end.
+    pub quit: bool,
+}
+
+impl Fired {
+    /// Forgets all.
+    pub fn clear(&mut self) {
+        self.actions.clear();
+        (self.prune, self.quit) = (false, false);
+    }
+}
+
+impl Expr {
+    /// True of every row.
+    pub fn yes() -> Expr {
+        Expr::All(Vec::new())
+    }
+
+    /// True of no row.
+    pub fn no() -> Expr {
+        Expr::Any(Vec::new())
+    }
+
+    /// Whether a row matches. The expression has no actions, or what they note is of no interest.
+    #[inline]
+    pub fn matches(&self, context: &Context<'_>) -> Result<bool> {
+        self.eval(context, &mut Fired::default())
+    }
+
+    /// Evaluates it, and notes the actions that are reached.
+    pub fn eval(&self, context: &Context<'_>, fired: &mut Fired) -> Result<bool> {
+        match self {
+            Expr::Test(test) => test.holds(context),
+            Expr::All(parts) => {
+                for part in parts {
+                    if !part.eval(context, fired)? {
+                        return Ok(false);
+                    }
+                    if fired.quit {
+                        return Ok(true);
+                    }
+                }
+                Ok(true)
+            }
+            Expr::Any(parts) => {
+                for part in parts {
+                    if part.eval(context, fired)? {
+                        return Ok(true);
+                    }
+                }
+                Ok(false)
+            }
+            Expr::List(parts) => {
+                let mut last = true;
+                for part in parts {
+                    last = part.eval(context, fired)?;
+                    if fired.quit {
+                        return Ok(last);
+                    }
+                }
+                Ok(last)
+            }
+            Expr::Not(part) => {
+                let outcome = part.eval(context, fired)?;
+                Ok(fired.quit || !outcome)
+            }
+            Expr::Action(number) => {
+                fired.actions.push(*number);
+                Ok(true)
+            }
+            Expr::Prune => {
+                fired.prune = true;
+                Ok(true)
+            }
+            Expr::Quit => {
+                fired.quit = true;
+                Ok(true)
+            }
+        }
+    }
+
+    /// Whether a test asks for the path.
+    pub fn asks_path(&self) -> bool {
+        self.any_test(&|test| matches!(test, Test::Path(_) | Test::PathRegex(_)))
+    }
+
+    /// Whether some test in it is such a one.
+    pub fn any_test(&self, such: &dyn Fn(&Test) -> bool) -> bool {
+        match self {
+            Expr::Test(test) => such(test),
+            Expr::All(parts) | Expr::Any(parts) | Expr::List(parts) => {
+                parts.iter().any(|part| part.any_test(such))
+            }
+            Expr::Not(part) => part.any_test(such),
+            Expr::Action(_) | Expr::Prune | Expr::Quit => false,
+        }
+    }
+}
+
+impl<'a> Context<'a> {
+    /// The context of a match.
+    pub fn of(
+        found: &Match<'a>,
+        caller: &'a Caller,
+        accounts: &'a dyn Accounts,
+        root: NodeId,
+    ) -> Context<'a> {
+        let Match { row, path, depth, subvolume, details } = *found;
+        Context { row, path, depth, subvolume, details, caller, accounts, root }
+    }
+}
+
+impl Test {
+    fn holds(&self, context: &Context<'_>) -> Result<bool> {
+        let row = context.row;
+        Ok(match self {
+            Test::Within(Attribute::Ino, low, high) => {
+                let shown = crate::request::shown(context.subvolume, row.ino, context.root);
+                (*low..=*high).contains(&i128::from(shown.0))
+            }
+            Test::Within(attribute, low, high) => {
+                let value = attribute.of(row);
+                *low <= value && value <= *high
+            }
+            Test::Kind(kinds) => kinds.contains(row.kind),
+            Test::Perm(perm) => perm.holds(row.kind, row.mode),
+            Test::Name(glob) => glob.matches(row.name),
+            Test::Path(glob) => glob.matches(context.path),
+            Test::NameRegex(regex) => regex.matches(row.name),
+            Test::PathRegex(regex) => regex.matches(context.path),
+            Test::Empty => match row.kind {
+                FileKind::File => row.size == 0,
+                FileKind::Directory => row.entries == 0,
+                _ => false,
+            },
+            Test::Access(mask) => {
+                let owned =
+                    Owned { kind: kind(row.kind), uid: row.uid, gid: row.gid, mode: row.mode };
+                owned.allows(context.caller, *mask)
+            }
+            Test::Target(glob) => {
+                row.kind == FileKind::Symlink && glob.matches(&context.details.target(row)?)
+            }
+            Test::Xattr(name, value) => match (context.details.xattr(row, name)?, value) {
+                (None, _) => false,
+                (Some(_), None) => true,
+                (Some(found), Some(glob)) => glob.matches(&found),
+            },
+            Test::NoUser => !context.accounts.has_user(row.uid),
+            Test::NoGroup => !context.accounts.has_group(row.gid),
+            Test::Depth(low, high) => (*low..=*high).contains(&context.depth),
+        })
+    }
+}
+
+fn kind(kind: FileKind) -> Kind {
+    match kind {
+        FileKind::File => Kind::File,
+        FileKind::Directory => Kind::Directory,
+        FileKind::Symlink => Kind::Symlink,
+        FileKind::Fifo => Kind::Fifo,
+        FileKind::Socket => Kind::Socket,
+        FileKind::CharDevice => Kind::CharDevice,
+        FileKind::BlockDevice => Kind::BlockDevice,
+    }
+}

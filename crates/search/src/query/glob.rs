@@ -1,0 +1,537 @@
+//! Patterns of names, as fnmatch has them without flags: `*`, `?`, `[...]` with ranges, classes and
+//! negation, and backslash. `*` and `?` match a slash and a leading dot too, as GNU find has it.
+//!
+//! Letters are bytes, or characters of UTF-8; a byte that is no part of a character is a letter
+//! of its own. Most patterns are a literal with stars around it, and are matched as such.
+
+use memchr::memmem;
+use serde::{Deserialize, Serialize};
+
+/// What a pattern's letters are.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Letters {
+    /// Bytes, as in the C locale.
+    Bytes,
+    /// Characters of UTF-8.
+    Utf8,
+}
+
+/// A pattern.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(try_from = "Source", into = "Source")]
+pub struct Glob {
+    source: Source,
+    shape: Shape,
+}
+
+/// A pattern that is none.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("a pattern of {0} bytes is too long")]
+pub struct GlobError(usize);
+
+/// Longest pattern, in bytes.
+const BYTES_MAX: usize = 64 << 10;
+
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+struct Source {
+    pattern: Vec<u8>,
+    ignore_case: bool,
+    letters: Letters,
+}
+
+/// What a pattern comes to. Literals have their case folded when it is ignored.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) enum Shape {
+    /// This, and nothing else.
+    Literal(Vec<u8>),
+    /// `literal*`.
+    Starts(Vec<u8>),
+    /// `*literal`.
+    Ends(Vec<u8>),
+    /// `*literal*`; everything if it is empty.
+    Contains(Vec<u8>),
+    /// Anything else.
+    General(Vec<Part>),
+    /// Nothing: a backslash at the end quotes nothing.
+    Never,
+}
+
+#[derive(Debug, Clone, PartialEq)]
+pub(super) enum Part {
+    /// This letter.
+    Letter(u32),
+    /// Any letter.
+    One,
+    /// Any letters, or none.
+    Many,
+    /// A letter of a set.
+    Set { negated: bool, items: Vec<SetItem> },
+}
+
+#[derive(Debug, Clone, PartialEq)]
+pub(super) enum SetItem {
+    Range(u32, u32),
+    Class(Class),
+}
+
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(super) enum Class {
+    Alnum,
+    Alpha,
+    Blank,
+    Cntrl,
+    Digit,
+    Graph,
+    Lower,
+    Print,
+    Punct,
+    Space,
+    Upper,
+    Xdigit,
+}
+
+/// Letters that are bytes outside any character, above all characters.
+const STRAY: u32 = 0x11_0000;
+
+impl Glob {
+    /// Reads a pattern.
+    pub fn new(pattern: &[u8], ignore_case: bool, letters: Letters) -> Result<Glob, GlobError> {
+        if pattern.len() > BYTES_MAX {
+            return Err(GlobError(pattern.len()));
+        }
+        let source = Source { pattern: pattern.to_vec(), ignore_case, letters };
+        let shape = shape(&source);
+        Ok(Glob { source, shape })
+    }
+
+    /// A pattern for exactly these bytes.
+    pub fn literal(bytes: &[u8]) -> Result<Glob, GlobError> {
+        Glob::new(&quoted(bytes), false, Letters::Bytes)
+    }
+
+    /// A pattern for everything that contains these bytes.
+    pub fn containing(
+        bytes: &[u8],
+        ignore_case: bool,
+        letters: Letters,
+    ) -> Result<Glob, GlobError> {
+        let pattern = [b"*", &quoted(bytes)[..], b"*"].concat();
+        Glob::new(&pattern, ignore_case, letters)
+    }
+
+    /// Whether the pattern matches all of `text`.
+    pub fn matches(&self, text: &[u8]) -> bool {
+        let folded;
+        let text = if self.source.ignore_case {
+            folded = fold(text, self.source.letters);
+            &folded
+        } else {
+            text
+        };
+        match &self.shape {
+            Shape::Literal(literal) => text == literal,
+            Shape::Starts(literal) => text.starts_with(literal),
+            Shape::Ends(literal) => text.ends_with(literal),
+            Shape::Contains(literal) => memmem::find(text, literal).is_some(),
+            Shape::General(parts) => general(parts, text, &self.source),
+            Shape::Never => false,
+        }
+    }
+
+    /// What it comes to, where case matters; `None` where it does not.
+    pub(super) fn exact_shape(&self) -> Option<&Shape> {
+        (!self.source.ignore_case).then_some(&self.shape)
+    }
+
+    /// What a pattern of general shape needs: letters that stand first, the longest run of
+    /// letters anywhere, and letters that stand last. Each may be empty.
+    pub(super) fn literals(&self) -> (Vec<u8>, Vec<u8>, Vec<u8>) {
+        let Shape::General(parts) = &self.shape else { return Default::default() };
+        let mut runs: Vec<Vec<u8>> = vec![Vec::new()];
+        for part in parts {
+            match (part, runs.last_mut()) {
+                (Part::Letter(letter), Some(run)) => put_raw(*letter, self.source.letters, run),
+                _ => runs.push(Vec::new()),
+            }
+        }
+        let longest = runs.iter().max_by_key(|run| run.len()).cloned().unwrap_or_default();
+        let last = runs.last().cloned().unwrap_or_default();
+        (runs.swap_remove(0), longest, last)
+    }
+
+    /// The pattern as it was written.
+    pub fn pattern(&self) -> &[u8] {
+        &self.source.pattern
+    }
+}
+
+impl From<Glob> for Source {
+    fn from(glob: Glob) -> Source {
+        glob.source
+    }
+}
+
+impl TryFrom<Source> for Glob {
+    type Error = GlobError;
+
+    fn try_from(source: Source) -> Result<Glob, GlobError> {
+        Glob::new(&source.pattern, source.ignore_case, source.letters)
+    }
+}
+
+/// A literal as a pattern.
+fn quoted(bytes: &[u8]) -> Vec<u8> {
+    let mut out = Vec::with_capacity(bytes.len());
+    for &byte in bytes {
+        if matches!(byte, b'*' | b'?' | b'[' | b'\\') {
+            out.push(b'\\');
+        }
+        out.push(byte);
+    }
+    out
+}
+
+/// The first letter of a text and its length; `None` at the end.
+#[inline]
+pub(super) fn letter(text: &[u8], letters: Letters) -> Option<(u32, usize)> {
+    let &first = text.first()?;
+    if first < 0x80 {
+        return Some((u32::from(first), 1));
+    }
+    if letters == Letters::Bytes {
+        return Some((STRAY + u32::from(first), 1));
+    }
+    let length = match first {
+        0xc2..=0xdf => 2,
+        0xe0..=0xef => 3,
+        0xf0..=0xf4 => 4,
+        _ => 1,
+    };
+    let character = text.get(..length).and_then(|bytes| std::str::from_utf8(bytes).ok());
+    Some(match character.and_then(|text| text.chars().next()) {
+        Some(character) => (u32::from(character), length),
+        None => (STRAY + u32::from(first), 1),
+    })
+}
+
+fn put(letter: u32, out: &mut Vec<u8>) {
+    match char::from_u32(letter) {
+        Some(character) => out.extend(character.encode_utf8(&mut [0; 4]).as_bytes()),
+        None => out.push((letter - STRAY) as u8),
+    }
+}
+
+/// Lower case, letter by letter.
+fn fold(text: &[u8], letters: Letters) -> Vec<u8> {
+    if letters == Letters::Bytes || text.is_ascii() {
+        return text.to_ascii_lowercase();
+    }
+    let mut out = Vec::with_capacity(text.len());
+    let mut rest = text;
+    while let Some((found, length)) = letter(rest, letters) {
+        put(lower(found), &mut out);
+        rest = &rest[length..];
+    }
+    out
+}
+
+fn lower(letter: u32) -> u32 {
+    let Some(character) = char::from_u32(letter) else { return letter };
+    let mut small = character.to_lowercase();
+    match (small.next(), small.next()) {
+        (Some(one), None) => u32::from(one),
+        _ => letter,
+    }
+}
+
+fn upper(letter: u32) -> u32 {
+    let Some(character) = char::from_u32(letter) else { return letter };
+    let mut large = character.to_uppercase();
+    match (large.next(), large.next()) {
+        (Some(one), None) => u32::from(one),
+        _ => letter,
+    }
+}
+
+fn shape(source: &Source) -> Shape {
+    let Some(parts) = parts(source) else { return Shape::Never };
+    let (first, last) = (parts.first() == Some(&Part::Many), parts.last() == Some(&Part::Many));
+    let inner = match (first, last) {
+        (true, true) if parts.len() > 1 => &parts[1..parts.len() - 1],
+        (true, true) => &[],
+        (true, false) => &parts[1..],
+        (false, true) => &parts[..parts.len() - 1],
+        (false, false) => &parts[..],
+    };
+    let mut literal = Vec::new();
+    for part in inner {
+        match part {
+            Part::Letter(letter) => put_raw(*letter, source.letters, &mut literal),
+            _ => return Shape::General(parts),
+        }
+    }
+    match (first, last) {
+        (true, true) => Shape::Contains(literal),
+        (true, false) => Shape::Ends(literal),
+        (false, true) => Shape::Starts(literal),
+        (false, false) => Shape::Literal(literal),
+    }
+}
+
+fn put_raw(letter: u32, letters: Letters, out: &mut Vec<u8>) {
+    match letters {
+        Letters::Utf8 => put(letter, out),
+        Letters::Bytes if letter >= STRAY => out.push((letter - STRAY) as u8),
+        Letters::Bytes => out.push(letter as u8),
+    }
+}
+
+/// The pattern taken apart; `None` when it matches nothing. Stars in a row are one.
+fn parts(source: &Source) -> Option<Vec<Part>> {
+    let mut parts = Vec::new();
+    let mut rest = &source.pattern[..];
+    while let Some((found, length)) = letter(rest, source.letters) {
+        rest = &rest[length..];
+        match found {
+            0x2a if parts.last() == Some(&Part::Many) => {}
+            0x2a => parts.push(Part::Many),
+            0x3f => parts.push(Part::One),
+            0x5b => match set(rest, source.letters) {
+                Some((part, after)) => {
+                    parts.push(part);
+                    rest = after;
+                }
+                // Never closed: an ordinary letter.
+                None => parts.push(Part::Letter(found)),
+            },
+            0x5c => {
+                let (quoted, length) = letter(rest, source.letters)?;
+                rest = &rest[length..];
+                parts.push(folded_letter(quoted, source));
+            }
+            _ => parts.push(folded_letter(found, source)),
+        }
+    }
+    Some(parts)
+}
+
+fn folded_letter(letter: u32, source: &Source) -> Part {
+    let ignore = source.ignore_case && (source.letters == Letters::Utf8 || letter < 0x80);
+    Part::Letter(if ignore { lower(letter) } else { letter })
+}
+
+/// A set, from after its bracket; what follows it.
+fn set(text: &[u8], letters: Letters) -> Option<(Part, &[u8])> {
+    let mut rest = text;
+    let negated = matches!(rest.first(), Some(b'!' | b'^'));
+    if negated {
+        rest = &rest[1..];
+    }
+    let mut items = Vec::new();
+    let mut first = true;
+    loop {
+        if rest.first() == Some(&b']') && !first {
+            return Some((Part::Set { negated, items }, &rest[1..]));
+        }
+        first = false;
+        if let Some((class, after)) = class(rest) {
+            items.push(SetItem::Class(class));
+            rest = after;
+            continue;
+        }
+        let (low, after) = set_letter(rest, letters)?;
+        rest = after;
+        let ranges = rest.first() == Some(&b'-') && rest.get(1).is_some_and(|&next| next != b']');
+        if ranges {
+            let (high, after) = set_letter(&rest[1..], letters)?;
+            rest = after;
+            items.push(SetItem::Range(low, high));
+        } else {
+            items.push(SetItem::Range(low, low));
+        }
+    }
+}
+
+/// One letter inside a set: plain, quoted, or as `[.x.]` or `[=x=]`.
+fn set_letter(text: &[u8], letters: Letters) -> Option<(u32, &[u8])> {
+    for (open, close) in [(&b"[."[..], &b".]"[..]), (b"[=", b"=]")] {
+        if let Some(inner) = text.strip_prefix(open)
+            && let Some((found, length)) = letter(inner, letters)
+            && let Some(after) = inner[length..].strip_prefix(close)
+        {
+            return Some((found, after));
+        }
+    }
+    let text = text.strip_prefix(b"\\").unwrap_or(text);
+    let (found, length) = letter(text, letters)?;
+    Some((found, &text[length..]))
+}
+
+fn class(text: &[u8]) -> Option<(Class, &[u8])> {
+    let inner = text.strip_prefix(b"[:")?;
+    let end = memmem::find(inner, b":]")?;
+    let class = match &inner[..end] {
+        b"alnum" => Class::Alnum,
+        b"alpha" => Class::Alpha,
+        b"blank" => Class::Blank,
+        b"cntrl" => Class::Cntrl,
+        b"digit" => Class::Digit,
+        b"graph" => Class::Graph,
+        b"lower" => Class::Lower,
+        b"print" => Class::Print,
+        b"punct" => Class::Punct,
+        b"space" => Class::Space,
+        b"upper" => Class::Upper,
+        b"xdigit" => Class::Xdigit,
+        _ => return None,
+    };
+    Some((class, &inner[end + 2..]))
+}
+
+impl Class {
+    fn contains(self, letter: u32) -> bool {
+        let Some(character) = char::from_u32(letter) else { return false };
+        if let Ok(byte) = u8::try_from(letter)
+            && byte < 0x80
+        {
+            return match self {
+                Class::Alnum => byte.is_ascii_alphanumeric(),
+                Class::Alpha => byte.is_ascii_alphabetic(),
+                Class::Blank => matches!(byte, b' ' | b'\t'),
+                Class::Cntrl => byte.is_ascii_control(),
+                Class::Digit => byte.is_ascii_digit(),
+                Class::Graph => byte.is_ascii_graphic(),
+                Class::Lower => byte.is_ascii_lowercase(),
+                Class::Print => matches!(byte, b' '..=b'~'),
+                Class::Punct => byte.is_ascii_punctuation(),
+                Class::Space => matches!(byte, b'\t'..=b'\r' | b' '),
+                Class::Upper => byte.is_ascii_uppercase(),
+                Class::Xdigit => byte.is_ascii_hexdigit(),
+            };
+        }
+        match self {
+            Class::Alnum => character.is_alphanumeric(),
+            Class::Alpha => character.is_alphabetic(),
+            Class::Blank | Class::Space => character.is_whitespace(),
+            Class::Cntrl => character.is_control(),
+            Class::Digit | Class::Xdigit => false,
+            Class::Lower => character.is_lowercase(),
+            Class::Upper => character.is_uppercase(),
+            Class::Punct => !character.is_alphanumeric() && !character.is_whitespace(),
+            Class::Graph => !character.is_control() && !character.is_whitespace(),
+            Class::Print => !character.is_control(),
+        }
+    }
+}
+
+/// Matches with one point of return, the last star: more are never needed.
+fn general(parts: &[Part], text: &[u8], source: &Source) -> bool {
+    let (mut at, mut rest) = (0, text);
+    let mut back: Option<(usize, &[u8])> = None;
+    loop {
+        match parts.get(at) {
+            Some(Part::Many) => {
+                at += 1;
+                back = Some((at, rest));
+                continue;
+            }
+            Some(part) => {
+                if let Some((found, length)) = letter(rest, source.letters)
+                    && part.takes(found, source)
+                {
+                    at += 1;
+                    rest = &rest[length..];
+                    continue;
+                }
+            }
+            None if rest.is_empty() => return true,
+            None => {}
+        }
+        let Some((after, from)) = back else { return false };
+        let Some((_, length)) = letter(from, source.letters) else { return false };
+        rest = &from[length..];
+        back = Some((after, rest));
+        at = after;
+    }
+}
+
+impl Part {
+    fn takes(&self, letter: u32, source: &Source) -> bool {
+        match self {
+            Part::Letter(wanted) => *wanted == letter,
+            Part::One | Part::Many => true,
+            Part::Set { negated, items } => {
+                // Text has its case folded already; sets are as they were written.
+                let other = if source.ignore_case { upper(letter) } else { letter };
+                let among = items.iter().any(|item| item.contains(letter) || item.contains(other));
+                among != *negated
+            }
+        }
+    }
+}
+
+impl SetItem {
+    fn contains(&self, letter: u32) -> bool {
+        match self {
+            SetItem::Range(low, high) => (*low..=*high).contains(&letter),
+            SetItem::Class(class) => class.contains(letter),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Glob, Letters};
+
+    fn check(pattern: &str, yes: &[&str], no: &[&str]) {
+        for letters in [Letters::Bytes, Letters::Utf8] {
+            let glob = Glob::new(pattern.as_bytes(), false, letters).unwrap();
+            for text in yes {
+                assert!(glob.matches(text.as_bytes()), "{pattern} matches {text}");
+            }
+            for text in no {
+                assert!(!glob.matches(text.as_bytes()), "{pattern} does not match {text}");
+            }
+        }
+    }
+
+    #[test]
+    fn patterns_match_as_fnmatch_does() {
+        check("a*b", &["ab", "a.b", "a/b", "abab"], &["a", "abc", "ba"]);
+        check("*", &["", ".x", "a/b"], &[]);
+        check("?", &["a", "/", "."], &["", "ab"]);
+        check("*.h5", &[".h5", "a.h5"], &["a.h5x", "h5"]);
+        check("[a-c]x", &["ax", "cx"], &["dx", "-x"]);
+        check("[!a-c]", &["d", "-"], &["a", "b", ""]);
+        check("[]x]", &["]", "x"], &["[", ""]);
+        check("[a-]", &["a", "-"], &["b"]);
+        check("[", &["["], &["", "x"]);
+        check("[abc", &["[abc"], &["a"]);
+        check("[[:digit:]_]*", &["1", "_a"], &["a"]);
+        check("\\*", &["*"], &["a", "\\*"]);
+        check("a\\", &[], &["a", "a\\"]);
+        check("*a*b*c", &["abc", "xaybzc", "abcabc"], &["acb", "ab"]);
+    }
+
+    #[test]
+    fn letters_are_bytes_or_characters() {
+        let text = "\u{e9}".as_bytes();
+        assert!(!Glob::new(b"?", false, Letters::Bytes).unwrap().matches(text));
+        assert!(Glob::new(b"??", false, Letters::Bytes).unwrap().matches(text));
+        assert!(Glob::new(b"?", false, Letters::Utf8).unwrap().matches(text));
+        assert!(Glob::new(b"?b", false, Letters::Utf8).unwrap().matches(b"\xffb"));
+        let any_case = Glob::new("[\u{c9}]*".as_bytes(), true, Letters::Utf8).unwrap();
+        assert!(any_case.matches(text));
+        assert!(Glob::new("\u{c9}".as_bytes(), true, Letters::Utf8).unwrap().matches(text));
+        assert!(Glob::new(b"A[B]*", true, Letters::Bytes).unwrap().matches(b"aBc"));
+    }
+
+    #[test]
+    fn a_literal_is_quoted() {
+        let glob = Glob::literal(b"a*[b]\\?").unwrap();
+        assert!(glob.matches(b"a*[b]\\?"));
+        assert!(!glob.matches(b"ax[b]\\?"));
+        let glob = Glob::containing(b"*", false, Letters::Utf8).unwrap();
+        assert!(glob.matches(b"a*b") && !glob.matches(b"ab"));
+    }
+}

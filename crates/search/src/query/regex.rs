@@ -1,0 +1,425 @@
+//! Regular expressions that match a whole name or path, in the dialects of GNU find's
+//! `-regextype`, translated to those of the `regex` crate: matching takes time linear in the text
+//! whatever the expression. Back references, which no such engine can have, are refused.
+
+use regex::bytes;
+use serde::{Deserialize, Serialize};
+
+use super::glob::Letters;
+
+/// How an expression is written.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Dialect {
+    /// Emacs, where a dot matches a line end too: GNU find's default.
+    Findutils,
+    /// Emacs.
+    Emacs,
+    /// POSIX basic, with GNU's `\+ \? \|`.
+    Basic,
+    /// POSIX extended.
+    Extended,
+    /// As the `regex` crate has it, and matching a part of the text is enough: for search boxes.
+    Native,
+}
+
+impl Dialect {
+    /// The dialect that `-regextype` names.
+    pub fn named(name: &[u8]) -> Option<Dialect> {
+        Some(match name {
+            b"findutils-default" => Dialect::Findutils,
+            b"emacs" => Dialect::Emacs,
+            b"ed" | b"sed" | b"posix-basic" => Dialect::Basic,
+            b"posix-extended" | b"posix-egrep" | b"egrep" => Dialect::Extended,
+            _ => return None,
+        })
+    }
+
+    /// The names that `-regextype` takes.
+    pub const NAMES: &'static str =
+        "findutils-default, emacs, posix-basic, ed, sed, posix-extended, posix-egrep, egrep";
+}
+
+/// A regular expression.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+#[serde(try_from = "Source", into = "Source")]
+pub struct Regex {
+    source: Source,
+    compiled: bytes::Regex,
+}
+
+/// An expression that is none.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{0}")]
+pub struct RegexError(String);
+
+/// Most bytes of memory of a compiled expression.
+const MEMORY_MAX: usize = 4 << 20;
+
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+struct Source {
+    pattern: Vec<u8>,
+    dialect: Dialect,
+    ignore_case: bool,
+    letters: Letters,
+}
+
+impl PartialEq for Regex {
+    fn eq(&self, other: &Regex) -> bool {
+        self.source == other.source
+    }
+}
+
+impl Regex {
+    /// Reads an expression.
+    pub fn new(
+        pattern: &[u8],
+        dialect: Dialect,
+        ignore_case: bool,
+        letters: Letters,
+    ) -> Result<Regex, RegexError> {
+        let source = Source { pattern: pattern.to_vec(), dialect, ignore_case, letters };
+        let text = if dialect == Dialect::Native {
+            std::str::from_utf8(pattern)
+                .map_err(|_| RegexError("the expression is not UTF-8".to_owned()))?
+                .to_owned()
+        } else {
+            format!("\\A(?:{})\\z", Translation::new(&source).run()?)
+        };
+        let compiled = bytes::RegexBuilder::new(&text)
+            .unicode(letters == Letters::Utf8)
+            .case_insensitive(ignore_case)
+            .dot_matches_new_line(dialect != Dialect::Emacs)
+            .size_limit(MEMORY_MAX)
+            .nest_limit(100)
+            .build()
+            .map_err(|error| RegexError(short(&error)))?;
+        Ok(Regex { source, compiled })
+    }
+
+    /// Whether it matches.
+    pub fn matches(&self, text: &[u8]) -> bool {
+        self.compiled.is_match(text)
+    }
+}
+
+fn short(error: &regex::Error) -> String {
+    let text = error.to_string();
+    text.lines().last().unwrap_or("not a regular expression").trim_start_matches("error: ").into()
+}
+
+impl From<Regex> for Source {
+    fn from(regex: Regex) -> Source {
+        regex.source
+    }
+}
+
+impl TryFrom<Source> for Regex {
+    type Error = RegexError;
+
+    fn try_from(source: Source) -> Result<Regex, RegexError> {
+        Regex::new(&source.pattern, source.dialect, source.ignore_case, source.letters)
+    }
+}
+
+/// An expression on its way from one syntax to the other.
+struct Translation<'a> {
+    rest: &'a [u8],
+    dialect: Dialect,
+    letters: Letters,
+    out: String,
+    /// Where the groups that are open start in `out`.
+    open: Vec<usize>,
+    /// Where what can be repeated starts in `out`; `None` where nothing stands before.
+    last: Option<usize>,
+    /// Whether it is repeated already.
+    repeated: bool,
+}
+
+impl<'a> Translation<'a> {
+    fn new(source: &'a Source) -> Translation<'a> {
+        Translation {
+            rest: &source.pattern,
+            dialect: source.dialect,
+            letters: source.letters,
+            out: String::new(),
+            open: Vec::new(),
+            last: None,
+            repeated: false,
+        }
+    }
+
+    fn run(mut self) -> Result<String, RegexError> {
+        let extended = self.dialect == Dialect::Extended;
+        let emacs = matches!(self.dialect, Dialect::Emacs | Dialect::Findutils);
+        while let Some(letter) = self.next() {
+            match letter {
+                0x5c => self.escape()?,
+                0x5b => self.set()?,
+                0x2e => self.atom("."),
+                0x2a => self.repeat('*')?,
+                0x2b if extended || emacs => self.repeat('+')?,
+                0x3f if extended || emacs => self.repeat('?')?,
+                0x28 if extended => self.group(),
+                0x29 if extended && !self.open.is_empty() => self.close()?,
+                0x7c if extended => self.alternative(),
+                0x7b if extended => self.interval(b"}")?,
+                0x5e if extended || self.last.is_none() => self.anchor("\\A"),
+                0x24 if extended || self.ends_here() => self.anchor("\\z"),
+                other => self.literal(other),
+            }
+        }
+        if !self.open.is_empty() {
+            return Err(RegexError("a group is not closed".to_owned()));
+        }
+        Ok(self.out)
+    }
+
+    fn next(&mut self) -> Option<u32> {
+        let (letter, length) = super::glob::letter(self.rest, self.letters)?;
+        self.rest = &self.rest[length..];
+        Some(letter)
+    }
+
+    /// Whether an alternative or a group ends here, where `$` is an anchor.
+    fn ends_here(&self) -> bool {
+        self.rest.is_empty() || self.rest.starts_with(b"\\)") || self.rest.starts_with(b"\\|")
+    }
+
+    fn atom(&mut self, text: &str) {
+        (self.last, self.repeated) = (Some(self.out.len()), false);
+        self.out.push_str(text);
+    }
+
+    fn anchor(&mut self, text: &str) {
+        self.out.push_str(text);
+        self.last = None;
+    }
+
+    fn literal(&mut self, letter: u32) {
+        (self.last, self.repeated) = (Some(self.out.len()), false);
+        put(letter, &mut self.out);
+    }
+
+    fn group(&mut self) {
+        self.open.push(self.out.len());
+        self.out.push_str("(?:");
+        self.last = None;
+    }
+
+    fn close(&mut self) -> Result<(), RegexError> {
+        let Some(start) = self.open.pop() else {
+            return Err(RegexError("a group is closed that is not open".to_owned()));
+        };
+        self.out.push(')');
+        (self.last, self.repeated) = (Some(start), false);
+        Ok(())
+    }
+
+    fn alternative(&mut self) {
+        self.out.push('|');
+        self.last = None;
+    }
+
+    /// A sign that repeats what stands before it, or is a letter where nothing does.
+    fn repeat(&mut self, sign: char) -> Result<(), RegexError> {
+        let Some(start) = self.last else {
+            if self.dialect == Dialect::Extended {
+                return Err(RegexError(format!("nothing stands before '{sign}' to be repeated")));
+            }
+            self.literal(u32::from(sign));
+            return Ok(());
+        };
+        self.repetition(start, &sign.to_string());
+        Ok(())
+    }
+
+    fn repetition(&mut self, start: usize, sign: &str) {
+        if self.repeated {
+            // `a+?` repeats the repetition; to the other syntax it means another thing.
+            self.out.insert_str(start, "(?:");
+            self.out.push(')');
+        }
+        self.out.push_str(sign);
+        self.repeated = true;
+    }
+
+    fn interval(&mut self, close: &[u8]) -> Result<(), RegexError> {
+        let end = memchr::memmem::find(self.rest, close);
+        let Some(inside) = end.map(|end| &self.rest[..end]) else {
+            return Err(RegexError("an interval is not closed".to_owned()));
+        };
+        let shape_known = !inside.is_empty()
+            && inside.iter().all(|byte| byte.is_ascii_digit() || *byte == b',')
+            && inside.splitn(3, |&byte| byte == b',').count() <= 2
+            && inside != b",";
+        let Some(start) = self.last.filter(|_| shape_known) else {
+            return Err(RegexError("an interval is {n}, {n,}, {,m} or {n,m} after an atom".into()));
+        };
+        let text = String::from_utf8_lossy(inside);
+        let text = if text.starts_with(',') { format!("0{text}") } else { text.into_owned() };
+        self.repetition(start, &format!("{{{text}}}"));
+        self.rest = &self.rest[inside.len() + close.len()..];
+        Ok(())
+    }
+
+    fn escape(&mut self) -> Result<(), RegexError> {
+        let extended = self.dialect == Dialect::Extended;
+        let basic = self.dialect == Dialect::Basic;
+        let Some(letter) = self.next() else {
+            return Err(RegexError("a backslash at the end quotes nothing".to_owned()));
+        };
+        match u8::try_from(letter).unwrap_or(0) {
+            b'(' if !extended => self.group(),
+            b')' if !extended => self.close()?,
+            b'|' if !extended => self.alternative(),
+            b'{' if basic => self.interval(b"\\}")?,
+            b'+' if basic => self.repeat('+')?,
+            b'?' if basic => self.repeat('?')?,
+            b'1'..=b'9' => {
+                return Err(RegexError("back references are not supported".to_owned()));
+            }
+            b'w' => self.atom("[_[:alnum:]]"),
+            b'W' => self.atom("[^_[:alnum:]]"),
+            b's' => self.atom("[[:space:]]"),
+            b'S' => self.atom("[^[:space:]]"),
+            b'b' => self.anchor("\\b"),
+            b'B' => self.anchor("\\B"),
+            b'<' => self.anchor("\\b{start}"),
+            b'>' => self.anchor("\\b{end}"),
+            b'`' => self.anchor("\\A"),
+            b'\'' => self.anchor("\\z"),
+            _ => self.literal(letter),
+        }
+        Ok(())
+    }
+
+    /// A set, from after its bracket. Backslash is a letter in it.
+    fn set(&mut self) -> Result<(), RegexError> {
+        let unclosed = || RegexError("a bracket is not closed".to_owned());
+        let negated = self.rest.first() == Some(&b'^');
+        if negated {
+            self.rest = &self.rest[1..];
+        }
+        let mut inside = String::new();
+        let mut first = true;
+        loop {
+            if self.rest.first() == Some(&b']') && !first {
+                self.rest = &self.rest[1..];
+                break;
+            }
+            first = false;
+            if let Some(class) = self.rest.strip_prefix(b"[:") {
+                let end = memchr::memmem::find(class, b":]").ok_or_else(unclosed)?;
+                let name = String::from_utf8_lossy(&class[..end]);
+                inside.extend(["[:", &name, ":]"]);
+                self.rest = &class[end + 2..];
+                continue;
+            }
+            let low = self.set_letter().ok_or_else(unclosed)?;
+            self.put_in_set(low, &mut inside)?;
+            let range = self.rest.first() == Some(&b'-')
+                && self.rest.get(1).is_some_and(|&next| next != b']');
+            if range {
+                self.rest = &self.rest[1..];
+                let high = self.set_letter().ok_or_else(unclosed)?;
+                inside.push('-');
+                self.put_in_set(high, &mut inside)?;
+            }
+        }
+        let sign = if negated { "^" } else { "" };
+        self.atom(&format!("[{sign}{inside}]"));
+        Ok(())
+    }
+
+    fn put_in_set(&self, letter: u32, inside: &mut String) -> Result<(), RegexError> {
+        if char::from_u32(letter).is_some() {
+            put(letter, inside);
+        } else if self.letters == Letters::Bytes {
+            inside.push_str(&hex(letter));
+        } else {
+            return Err(RegexError("a bracket holds bytes that are not UTF-8".to_owned()));
+        }
+        Ok(())
+    }
+
+    fn set_letter(&mut self) -> Option<u32> {
+        for (open, close) in [(&b"[."[..], &b".]"[..]), (b"[=", b"=]")] {
+            if let Some(inner) = self.rest.strip_prefix(open)
+                && let Some((found, length)) = super::glob::letter(inner, self.letters)
+                && let Some(after) = inner[length..].strip_prefix(close)
+            {
+                self.rest = after;
+                return Some(found);
+            }
+        }
+        self.next()
+    }
+}
+
+/// A byte by its number.
+fn hex(letter: u32) -> String {
+    format!("\\x{:02x}", letter & 0xff)
+}
+
+/// A letter that stands for itself.
+fn put(letter: u32, out: &mut String) {
+    match char::from_u32(letter) {
+        Some(character) if character.is_ascii_alphanumeric() || character == '_' => {
+            out.push(character);
+        }
+        Some(character) if character.is_ascii() => out.push_str(&hex(letter)),
+        Some(character) => out.push(character),
+        // A byte that is no part of a character.
+        None => out.extend(["(?-u:", &hex(letter), ")"]),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Dialect, Regex};
+    use crate::query::Letters;
+
+    fn check(dialect: Dialect, pattern: &str, yes: &[&str], no: &[&str]) {
+        for letters in [Letters::Bytes, Letters::Utf8] {
+            let regex = Regex::new(pattern.as_bytes(), dialect, false, letters).unwrap();
+            for text in yes {
+                assert!(regex.matches(text.as_bytes()), "{pattern} matches {text}");
+            }
+            for text in no {
+                assert!(!regex.matches(text.as_bytes()), "{pattern} does not match {text}");
+            }
+        }
+    }
+
+    #[test]
+    fn each_dialect_has_its_operators() {
+        check(Dialect::Findutils, ".*\\.\\(c\\|h\\)", &["a.c", "\n.h"], &["a.d", "a.cc"]);
+        check(Dialect::Findutils, "a+b?", &["a", "aab"], &["b", "a+b"]);
+        check(Dialect::Findutils, "a\\{2\\}", &["a{2}"], &["aa"]);
+        check(Dialect::Emacs, "a.b", &["axb"], &["a\nb"]);
+        check(Dialect::Basic, "*a\\{2\\}", &["*aa"], &["a"]);
+        check(Dialect::Basic, "a+b", &["a+b"], &["aab"]);
+        check(Dialect::Basic, "a\\+b", &["aab"], &["a+b"]);
+        check(Dialect::Extended, "(a|b){2,}$", &["ab", "baa"], &["a", "abc"]);
+        check(Dialect::Extended, "^x[^]a-c[:digit:]]y", &["xdy"], &["x]y", "x1y", "xay"]);
+        check(Dialect::Extended, "a+?b", &["b", "aab"], &["c"]);
+        check(Dialect::Extended, "a||b", &["", "a", "b"], &["ab"]);
+        check(Dialect::Basic, "a^b$c", &["a^b$c"], &["abc"]);
+    }
+
+    #[test]
+    fn what_is_no_expression_is_refused() {
+        for pattern in ["*a", "(a", "a{", "[a", "a\\", "(a)\\1", "a{1,99999999}"] {
+            let made = Regex::new(pattern.as_bytes(), Dialect::Extended, false, Letters::Utf8);
+            assert!(made.is_err(), "{pattern}");
+        }
+    }
+
+    #[test]
+    fn bytes_of_any_kind_match() {
+        let regex = Regex::new(b"\xff.", Dialect::Findutils, false, Letters::Bytes).unwrap();
+        assert!(regex.matches(b"\xff\xfe"));
+        let regex = Regex::new(b"[\xf0-\xff]", Dialect::Findutils, false, Letters::Bytes).unwrap();
+        assert!(regex.matches(b"\xf7") && !regex.matches(b"a"));
+    }
+}
