@@ -83,6 +83,7 @@ pub struct NamedEntry {
 
 impl<'a> Records<'a> {
     /// The same state, another tree.
+    #[must_use]
     pub fn of_tree(self, tree: TreeId) -> Records<'a> {
         Records { tree, ..self }
     }
