@@ -140,6 +140,8 @@ Workloads:
   rename        rename each file
   unlink        remove each file
   clone         clone a directory with all files, then write in the clone
+  clones-scale  --clones of one tree of --files records, chains of them too: write, drop; a
+                line a tenth (--volume is the directory to work in)
   recover       open after a crash with as many operations in the log
 
 With --yardstick the same record operations run on BTreeMap<Vec<u8>, Vec<u8>> in the same
@@ -306,6 +308,7 @@ pub(crate) enum Workload {
     Rename,
     Unlink,
     Clone,
+    ClonesScale,
     Recover,
 }
 
@@ -323,6 +326,9 @@ pub(crate) struct BenchArgs {
     /// How many files
     #[arg(long, default_value_t = 100_000, value_parser = clap::value_parser!(u64).range(1..))]
     pub(crate) files: u64,
+    /// How many clones clones-scale makes
+    #[arg(long, default_value_t = 100_000, value_parser = clap::value_parser!(u64).range(10..))]
+    pub(crate) clones: u64,
     /// How many threads
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u64).range(1..=256))]
     pub(crate) threads: u64,

@@ -98,8 +98,8 @@ impl Files {
                 .unlink(&self.caller, self.parent(file), name(file).as_bytes())
                 .map_err(broken)?,
             Workload::List => return self.list(file),
-            Workload::Clone | Workload::Recover => {
-                unreachable!("invariant: these two do not go file by file")
+            Workload::Clone | Workload::ClonesScale | Workload::Recover => {
+                unreachable!("invariant: these do not go file by file")
             }
         }
         Ok(1)

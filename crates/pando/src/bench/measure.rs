@@ -34,7 +34,7 @@ const NOTES: usize = 6;
 
 /// Whether a workload's record operations can be done on an ordered map.
 pub(super) fn has_yardstick(workload: Workload) -> bool {
-    !matches!(workload, Workload::Clone | Workload::Recover)
+    !matches!(workload, Workload::Clone | Workload::ClonesScale | Workload::Recover)
 }
 
 /// What one thread measured in a round.

@@ -6,6 +6,7 @@
 //! for byte, and `yardstick` does it again.
 
 mod clone;
+mod clones_scale;
 mod files;
 mod measure;
 mod memory;
@@ -47,13 +48,16 @@ impl Run<'_> {
 
 pub(crate) fn run(args: &BenchArgs, output: &mut Output) -> Result<()> {
     if args.yardstick && !measure::has_yardstick(args.workload) {
-        let message = "there is no yardstick for clone and recover: an ordered map does neither";
+        let message = "there is no yardstick for clones and recovery: an ordered map does neither";
         return Err(Failure::new(FailureKind::Invalid, message));
     }
     if args.yardstick {
         memory::keep_what_is_freed()?;
     }
     let run = Run { args, interrupted: interrupt_flag()?, bar: output.progress("operations") };
+    if args.workload == Workload::ClonesScale {
+        return clones_scale::run(&run, output);
+    }
     let volume = Volume::make(args)?;
     let measured = match args.workload {
         Workload::Clone => clone::run(&run, volume),

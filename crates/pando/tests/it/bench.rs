@@ -82,3 +82,17 @@ fn a_volume_that_is_named_is_left_as_it_was() {
     world.ok(&["bench", "stat", "--files", "10", "--volume", world.vol()]);
     assert_eq!(world.names("/"), ["mine"]);
 }
+
+#[test]
+fn very_many_clones_report_a_line_a_tenth() {
+    let arguments = ["bench", "clones-scale", "--clones", "200", "--files", "2000"];
+    let lines = World::without_volume().json(&arguments);
+    let phases: Vec<&str> = lines.iter().map(|line| line["phase"].as_str().unwrap()).collect();
+    for phase in ["create", "write", "write-source", "drop"] {
+        assert_eq!(phases.iter().filter(|found| **found == phase).count(), 10, "{phases:?}");
+    }
+    assert_eq!(phases.last(), Some(&"reclaim"));
+    assert_eq!(lines[9]["trees"], 201);
+    let last = &lines[40];
+    assert_eq!((&last["trees"], &last["dropping"]), (&1.into(), &0.into()), "{last}");
+}

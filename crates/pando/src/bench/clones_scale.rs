@@ -1,0 +1,259 @@
+//! `clones-scale`: very many clones of one tree, chains of clones of clones among them; what each
+//! costs as they become more. On a store of its own, below the namespace: one clone there is one
+//! batch here, with one record written into it.
+//!
+//! Four phases, each reported in tenths: make the clones, write into them in any order, write into
+//! the source that they all share, drop them in any order. The background work that falls due is
+//! done in the same thread and timed apart, so that what a clone costs later is seen as well.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use btree::{BtreeStore, Options};
+use device::{Clock, Env, SystemClock};
+use serde_json::{Value, json};
+use store::{Batch, Durability, Read, Store, TreeId};
+use wire::{Failure, FailureKind};
+
+use super::{Run, memory};
+use crate::cli::DurabilityArg;
+use crate::failure::{self, Result};
+use crate::output::{Output, size};
+
+/// The tree that is cloned.
+const SOURCE: TreeId = TreeId(16);
+/// The first clone.
+const FIRST: u64 = 32;
+/// A clone is made of the one before it, up to this many times; then of the source again.
+const CHAIN: u64 = 1000;
+/// Parts of a phase that are reported.
+const TENTHS: u64 = 10;
+/// Nodes that a step of reclaiming frees.
+const STEP: usize = 2048;
+
+/// A directory that goes when the run ends.
+struct Place(PathBuf);
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        if let Err(error) = std::fs::remove_dir_all(&self.0) {
+            tracing::warn!(%error, "the directory of the benchmark stays");
+        }
+    }
+}
+
+/// A store under test, and what was spent on it.
+struct Test<'a, 'r> {
+    run: &'a Run<'r>,
+    output: &'a mut Output,
+    store: Arc<BtreeStore>,
+    clock: SystemClock,
+    random: fastrand::Rng,
+    keys: u64,
+    background: Duration,
+}
+
+fn broken(error: &store::Error) -> Failure {
+    let message = format!("the store under test: {error}");
+    Failure::new(FailureKind::Other, message)
+}
+
+/// Eight bytes, spread over the tree.
+fn key(number: u64) -> [u8; 8] {
+    number.to_be_bytes()
+}
+
+pub(super) fn run(run: &Run<'_>, output: &mut Output) -> Result<()> {
+    let parent = run.args.volume.clone().unwrap_or_else(std::env::temp_dir);
+    let path = parent.join(format!("pando-clones-{}", std::process::id()));
+    std::fs::create_dir(&path).map_err(|error| failure::io("create", &path, &error))?;
+    let place = Place(path);
+    let store = create(&place.0, run)?;
+    let mut test = Test {
+        run,
+        output,
+        store,
+        clock: SystemClock::new(),
+        random: fastrand::Rng::with_seed(7),
+        keys: run.args.files,
+        background: Duration::ZERO,
+    };
+    let measured = test.all(run.args.clones);
+    run.bar.finish_and_clear();
+    measured
+}
+
+fn create(path: &Path, run: &Run<'_>) -> Result<Arc<BtreeStore>> {
+    let env = Env::system(path).map_err(|error| failure::device(path, &error))?;
+    let durability = match run.args.durability {
+        DurabilityArg::Sync => Durability::Sync,
+        DurabilityArg::Async => Durability::Async,
+    };
+    BtreeStore::create(&env, &Options { durability, ..Options::default() })
+        .map_err(|error| broken(&error))
+}
+
+impl Test<'_, '_> {
+    fn all(&mut self, clones: u64) -> Result<()> {
+        self.fill()?;
+        self.run.bar.set_length(4 * clones);
+        self.phase("create", clones, |test, n| {
+            let source = if n % CHAIN == 0 { SOURCE } else { TreeId(FIRST + n - 1) };
+            let key = key(test.random.u64(..test.keys));
+            let mut batch = Batch::new();
+            batch.clone_tree(source, TreeId(FIRST + n));
+            batch.put(TreeId(FIRST + n), &key, &n.to_le_bytes());
+            test.commit(&batch)
+        })?;
+        self.phase("write", clones, |test, _| {
+            let clone = TreeId(FIRST + test.random.u64(..clones));
+            let key = key(test.random.u64(..test.keys));
+            let mut batch = Batch::new();
+            batch.put(clone, &key, &[3; 100]);
+            test.commit(&batch)
+        })?;
+        self.phase("write-source", clones, |test, _| {
+            let key = key(test.random.u64(..test.keys));
+            let mut batch = Batch::new();
+            batch.put(SOURCE, &key, &[4; 100]);
+            test.commit(&batch)
+        })?;
+        let mut order: Vec<u64> = (0..clones).collect();
+        self.random.shuffle(&mut order);
+        self.phase("drop", clones, |test, n| {
+            let mut batch = Batch::new();
+            batch.drop_tree(TreeId(FIRST + order[n as usize]));
+            test.commit(&batch)
+        })?;
+        self.reclaim_all()?;
+        let probe = key(self.keys / 2);
+        self.store.get(SOURCE, &probe).map_err(|error| broken(&error))?;
+        self.store.close().map_err(|error| broken(&error))
+    }
+
+    fn fill(&mut self) -> Result<()> {
+        let mut batch = Batch::new();
+        batch.create_tree(SOURCE);
+        for number in 0..self.keys {
+            batch.put(SOURCE, &key(number), &[1; 100]);
+            if batch.len() >= 1000 {
+                self.commit(&batch)?;
+                batch.clear();
+                self.background()?;
+            }
+        }
+        self.commit(&batch)?;
+        self.store.checkpoint().map_err(|error| broken(&error))?;
+        Ok(())
+    }
+
+    fn commit(&self, batch: &Batch) -> Result<()> {
+        self.store.commit(batch).map(drop).map_err(|error| broken(&error))
+    }
+
+    /// What an owner's workers do when it is due.
+    fn background(&mut self) -> Result<()> {
+        let start = self.clock.monotonic();
+        if self.store.checkpoint_due() {
+            self.store.checkpoint().map_err(|error| broken(&error))?;
+        }
+        if self.store.stats().dropping >= STEP as u64 {
+            self.store.reclaim_step(STEP).map_err(|error| broken(&error))?;
+        }
+        self.background += self.clock.monotonic().saturating_sub(start);
+        Ok(())
+    }
+
+    fn phase(
+        &mut self,
+        name: &str,
+        clones: u64,
+        mut step: impl FnMut(&mut Self, u64) -> Result<()>,
+    ) -> Result<()> {
+        for tenth in 0..TENTHS {
+            let (from, to) = (clones * tenth / TENTHS, clones * (tenth + 1) / TENTHS);
+            let mut busy = Duration::ZERO;
+            let mut longest = Duration::ZERO;
+            self.background = Duration::ZERO;
+            for n in from..to {
+                let start = self.clock.monotonic();
+                step(self, n)?;
+                let took = self.clock.monotonic().saturating_sub(start);
+                busy += took;
+                longest = longest.max(took);
+                if n % 64 == 0 {
+                    self.background()?;
+                    self.run.bar.inc(64);
+                    self.run.check()?;
+                }
+            }
+            self.report(name, tenth + 1, to - from, busy, longest)?;
+        }
+        Ok(())
+    }
+
+    /// Frees what the dropped clones alone had, step by step.
+    fn reclaim_all(&mut self) -> Result<()> {
+        let start = self.clock.monotonic();
+        let mut steps = 0;
+        let mut longest = Duration::ZERO;
+        loop {
+            let begun = self.clock.monotonic();
+            let more = self.store.reclaim_step(STEP).map_err(|error| broken(&error))?;
+            longest = longest.max(self.clock.monotonic().saturating_sub(begun));
+            if !more {
+                break;
+            }
+            steps += 1;
+            self.run.check()?;
+        }
+        self.background = Duration::ZERO;
+        let busy = self.clock.monotonic().saturating_sub(start);
+        self.store.checkpoint().map_err(|error| broken(&error))?;
+        self.report("reclaim", TENTHS, steps, busy, longest)
+    }
+
+    fn report(
+        &mut self,
+        phase: &str,
+        tenth: u64,
+        operations: u64,
+        busy: Duration,
+        longest: Duration,
+    ) -> Result<()> {
+        let stats = self.store.stats();
+        let each = |time: Duration| {
+            (time.as_nanos() as f64 / operations.max(1) as f64 / 100.0).round() / 10.0
+        };
+        let rss = memory::resident_bytes();
+        let object: Value = json!({
+            "workload": "clones-scale",
+            "phase": phase,
+            "tenth": tenth,
+            "keys": self.keys,
+            "trees": stats.trees,
+            "dropping": stats.dropping,
+            "ops": operations,
+            "us_per_op": each(busy),
+            "background_us_per_op": each(self.background),
+            "longest_us": longest.as_micros() as u64,
+            "rss_bytes": rss,
+            "cache_bytes": stats.cache_bytes,
+            "disk_bytes": stats.disk_bytes,
+            "log_bytes": stats.log_bytes,
+            "checkpoints": stats.checkpoints,
+        });
+        self.output.object(&object)?;
+        self.output.line(&format!(
+            "{phase:12} {tenth:2}/10: {:8.1} us each, {:8.1} us in the background; {} trees, \
+             {} of memory, {} on disk",
+            each(busy),
+            each(self.background),
+            stats.trees,
+            size(rss),
+            size(stats.disk_bytes),
+        ))?;
+        self.output.flush()
+    }
+}
