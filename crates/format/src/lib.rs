@@ -14,6 +14,11 @@
 pub mod batch;
 mod bytes;
 pub mod catalog;
+pub mod cluster;
+pub mod cluster_filter;
+pub mod cluster_names;
+pub mod cluster_numbers;
+pub mod cluster_summary;
 mod corruption;
 pub mod detached_record;
 pub mod directory_record;

@@ -6,6 +6,7 @@
 //! it. So nothing is written on the way of a create, and nothing can be stale.
 
 mod assemble;
+pub mod cluster;
 mod condition;
 mod error;
 pub mod query;

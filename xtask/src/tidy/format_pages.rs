@@ -30,6 +30,8 @@ macro_rules! layouts {
 
 /// All layouts. A test fails when `format` has one that is not here.
 const STATED: &[Stated] = layouts![
+    cluster::LAYOUT,
+    cluster::COLUMN_LAYOUT,
     directory_record::LAYOUT,
     directory_record::ELSEWHERE_LAYOUT,
     detached_record::LAYOUT,

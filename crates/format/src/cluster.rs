@@ -1,0 +1,434 @@
+//! The head of a cluster of metadata (`docs/format/cluster.md`): what stands where in the blob.
+//!
+//! A blob is `header | columns of the directory | summary | columns`. All before the columns is
+//! the head, under one checksum; each column has its own, so that a search reads only what it
+//! needs.
+
+use crate::layout::{Field, size_of};
+use crate::{Malformed, Reader, Writer};
+
+/// What every cluster starts with.
+pub const MAGIC: [u8; 8] = *b"PANDOCLU";
+/// The newest version that this program writes and reads.
+pub const VERSION: u32 = 1;
+/// Bytes of the header.
+pub const HEADER_BYTES: usize = 64;
+/// Most rows of a cluster.
+pub const ROWS_MAX: u32 = 1 << 24;
+/// Most rows of a block.
+pub const BLOCK_ROWS_MAX: u16 = 512;
+/// Longest head, in bytes.
+pub const HEAD_BYTES_MAX: usize = 16 << 20;
+/// Longest packed column, in bytes.
+pub const COLUMN_BYTES_MAX: u64 = 1 << 32;
+
+/// Offset of what follows the checksum.
+const AFTER_CHECKSUM: usize = 16;
+
+/// Where the fields of the header lie.
+pub const LAYOUT: &[Field] = &[
+    Field::fixed("magic", "bytes", 8),
+    Field::fixed("version", "u32 LE", 4),
+    Field::fixed("checksum", "u32 LE", 4),
+    Field::fixed("head", "u32 LE", 4),
+    Field::fixed("rows", "u32 LE", 4),
+    Field::fixed("block_rows", "u16 LE", 2),
+    Field::fixed("columns", "u16 LE", 2),
+    Field::fixed("summary", "u32 LE", 4),
+    Field::fixed("bytes", "u64 LE", 8),
+    Field::fixed("reserved", "zeros", 24),
+];
+const _: () = assert!(size_of(LAYOUT) == HEADER_BYTES);
+
+/// Bytes that describe a column.
+pub const COLUMN_BYTES: usize = 24;
+/// Where the fields of a column's description lie.
+pub const COLUMN_LAYOUT: &[Field] = &[
+    Field::fixed("column", "u8", 1),
+    Field::fixed("stored", "u8", 1),
+    Field::fixed("reserved", "zeros", 2),
+    Field::fixed("checksum", "u32 LE", 4),
+    Field::fixed("place", "u64 LE", 8),
+    Field::fixed("length", "u32 LE", 4),
+    Field::fixed("raw", "u32 LE", 4),
+];
+const _: () = assert!(size_of(COLUMN_LAYOUT) == COLUMN_BYTES);
+
+const STRUCTURE: &str = "cluster";
+
+/// A column: one attribute of all rows.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum ColumnId {
+    /// Inode of the directory that holds the name.
+    Directory,
+    /// Cookie, xored with the hash of the name shifted left by 8: the collision index.
+    Cookie,
+    /// Inode number.
+    Ino,
+    /// `FileKind::byte`.
+    Kind,
+    /// Permission bits.
+    Mode,
+    /// Owner.
+    Uid,
+    /// Group.
+    Gid,
+    /// Hard links.
+    Links,
+    /// Device number.
+    Rdev,
+    /// Size in bytes.
+    Size,
+    /// Bytes of room taken.
+    Allocated,
+    /// Entries of a directory.
+    Entries,
+    /// Last access. Times are nanoseconds since 1970 plus 2^63.
+    Atime,
+    /// Last change of contents.
+    Mtime,
+    /// Last change of attributes.
+    Ctime,
+    /// Birth.
+    Btime,
+    /// Subvolume mounted here.
+    Subvolume,
+    /// Names.
+    Names,
+    /// Bytes of searchable extended attributes, by row.
+    XattrLengths,
+    /// Searchable extended attributes.
+    Xattrs,
+}
+
+/// Columns there are.
+pub const COLUMNS: usize = 20;
+
+impl ColumnId {
+    // DO NOT CHANGE THE ORDER: places in it are on disk, counted from 1.
+    /// All columns.
+    pub const ALL: [ColumnId; COLUMNS] = [
+        ColumnId::Directory,
+        ColumnId::Cookie,
+        ColumnId::Ino,
+        ColumnId::Kind,
+        ColumnId::Mode,
+        ColumnId::Uid,
+        ColumnId::Gid,
+        ColumnId::Links,
+        ColumnId::Rdev,
+        ColumnId::Size,
+        ColumnId::Allocated,
+        ColumnId::Entries,
+        ColumnId::Atime,
+        ColumnId::Mtime,
+        ColumnId::Ctime,
+        ColumnId::Btime,
+        ColumnId::Subvolume,
+        ColumnId::Names,
+        ColumnId::XattrLengths,
+        ColumnId::Xattrs,
+    ];
+
+    /// The byte on disk, from 1.
+    pub fn byte(self) -> u8 {
+        let place = ColumnId::ALL.iter().position(|&id| id == self).unwrap_or(0);
+        u8::try_from(place.saturating_add(1)).unwrap_or(0)
+    }
+
+    /// The column of a byte on disk.
+    pub fn decode(byte: u8) -> Option<ColumnId> {
+        ColumnId::ALL.get(usize::from(byte).checked_sub(1)?).copied()
+    }
+}
+
+/// How the values of a column are stored.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Stored {
+    /// All rows have this value; there is nothing to read.
+    Constant(u64),
+    /// As numbers (`cluster_numbers`) of their own.
+    Numbers(Extent),
+    /// As numbers: zigzag of the difference from another column, with bounds of the values.
+    Difference(Extent),
+    /// As numbers: zigzag of the difference from another column's values rounded up to 4096.
+    RoundedDifference(Extent),
+    /// As bytes that zstd packed.
+    Packed(Extent),
+    /// As bytes.
+    Bytes(Extent),
+}
+
+/// Where the bytes of a column are.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Extent {
+    /// Offset in the blob.
+    pub offset: u64,
+    /// Bytes there.
+    pub length: u32,
+    /// Bytes when unpacked.
+    pub raw: u32,
+    /// crc32c of the bytes in the blob.
+    pub checksum: u32,
+}
+
+impl Stored {
+    /// Where the bytes are, if there are any.
+    pub fn extent(&self) -> Option<Extent> {
+        match *self {
+            Stored::Constant(_) => None,
+            Stored::Numbers(extent)
+            | Stored::Difference(extent)
+            | Stored::RoundedDifference(extent)
+            | Stored::Packed(extent)
+            | Stored::Bytes(extent) => Some(extent),
+        }
+    }
+
+    fn byte(&self) -> u8 {
+        match self {
+            Stored::Constant(_) => 1,
+            Stored::Numbers(_) => 2,
+            Stored::Difference(_) => 3,
+            Stored::RoundedDifference(_) => 4,
+            Stored::Packed(_) => 5,
+            Stored::Bytes(_) => 6,
+        }
+    }
+
+    fn decode(byte: u8, extent: Extent) -> Option<Stored> {
+        Some(match byte {
+            1 => Stored::Constant(extent.offset),
+            2 => Stored::Numbers(extent),
+            3 => Stored::Difference(extent),
+            4 => Stored::RoundedDifference(extent),
+            5 => Stored::Packed(extent),
+            6 => Stored::Bytes(extent),
+            _ => return None,
+        })
+    }
+}
+
+/// The column that the differences of another are from.
+pub fn difference_from(column: ColumnId) -> Option<ColumnId> {
+    match column {
+        ColumnId::Atime | ColumnId::Ctime => Some(ColumnId::Mtime),
+        ColumnId::Btime => Some(ColumnId::Ctime),
+        ColumnId::Allocated => Some(ColumnId::Size),
+        _ => None,
+    }
+}
+
+/// What stands where.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Head<'a> {
+    /// Rows.
+    pub rows: u32,
+    /// Rows of every block but the last.
+    pub block_rows: u16,
+    /// Length of the blob.
+    pub bytes: u64,
+    /// Columns, ascending. One that is absent has the value 0 in all rows.
+    pub columns: Vec<(ColumnId, Stored)>,
+    /// The summary, encoded.
+    pub summary: &'a [u8],
+}
+
+/// What a header turned out to be.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Decoded<T> {
+    /// One that this program reads.
+    Known(T),
+    /// One of a newer format, of this version.
+    Newer(u32),
+}
+
+impl<'a> Head<'a> {
+    /// Bytes of the head with this many columns and bytes of summary.
+    pub fn length(columns: usize, summary: usize) -> usize {
+        columns.saturating_mul(COLUMN_BYTES).saturating_add(HEADER_BYTES).saturating_add(summary)
+    }
+
+    /// The bytes. Extents must lie behind the head, and within `bytes`.
+    pub fn encode(&self) -> Vec<u8> {
+        let length = Head::length(self.columns.len(), self.summary.len());
+        let mut rest = Vec::with_capacity(length);
+        rest.put_u32(u32::try_from(length).unwrap_or(u32::MAX));
+        rest.put_u32(self.rows);
+        rest.put_u16(self.block_rows);
+        rest.put_u16(u16::try_from(self.columns.len()).unwrap_or(u16::MAX));
+        rest.put_u32(u32::try_from(self.summary.len()).unwrap_or(u32::MAX));
+        rest.put_u64(self.bytes);
+        rest.raw(&[0; 24]);
+        for (id, stored) in &self.columns {
+            let none = Extent { offset: 0, length: 0, raw: 0, checksum: 0 };
+            let extent = match *stored {
+                Stored::Constant(value) => Extent { offset: value, ..none },
+                _ => stored.extent().unwrap_or(none),
+            };
+            rest.put_u8(id.byte());
+            rest.put_u8(stored.byte());
+            rest.put_u16(0);
+            rest.put_u32(extent.checksum);
+            rest.put_u64(extent.offset);
+            rest.put_u32(extent.length);
+            rest.put_u32(extent.raw);
+        }
+        rest.raw(self.summary);
+        let mut out = Vec::with_capacity(length);
+        out.raw(&MAGIC);
+        out.put_u32(VERSION);
+        let sum = crc32c::crc32c_append(crc32c::crc32c(&out), &rest);
+        out.put_u32(sum);
+        out.raw(&rest);
+        out
+    }
+
+    /// Length of the head whose first [`HEADER_BYTES`] these are. Not verified: a claim, within
+    /// bounds.
+    pub fn claimed_length(bytes: &[u8]) -> Result<Decoded<usize>, Malformed> {
+        let mut reader = Reader::new(STRUCTURE, bytes);
+        if reader.array::<8>()? != MAGIC {
+            return Err(Reader::new(STRUCTURE, bytes).malformed("PANDOCLU", "another magic"));
+        }
+        let version = reader.u32()?;
+        if version > VERSION {
+            return Ok(Decoded::Newer(version));
+        }
+        reader.u32()?;
+        let length = usize::try_from(reader.u32()?).unwrap_or(usize::MAX);
+        if (HEADER_BYTES..=HEAD_BYTES_MAX).contains(&length) {
+            Ok(Decoded::Known(length))
+        } else {
+            Err(reader.malformed("a head of 64 bytes to 16 MiB", length.to_string()))
+        }
+    }
+
+    /// Reads and checks a head, which `bytes` are exactly.
+    pub fn decode(bytes: &'a [u8]) -> Result<Head<'a>, Malformed> {
+        let mut reader = Reader::new(STRUCTURE, bytes);
+        reader.take(12)?;
+        let checksum = reader.u32()?;
+        let before = bytes.get(..12).unwrap_or_default();
+        let behind = bytes.get(AFTER_CHECKSUM..).unwrap_or_default();
+        let sum = crc32c::crc32c_append(crc32c::crc32c(before), behind);
+        if sum != checksum {
+            let found = format!("checksum {checksum:08x} over bytes of sum {sum:08x}");
+            return Err(Reader::new(STRUCTURE, bytes).malformed("a head with its checksum", found));
+        }
+        let length = reader.u32()?;
+        let rows = reader.u32()?;
+        let (block_rows, count) = (reader.u16()?, reader.u16()?);
+        let summary = usize::try_from(reader.u32()?).unwrap_or(usize::MAX);
+        let total = reader.u64()?;
+        reader.take(24)?;
+        let expected = Head::length(usize::from(count), summary);
+        let whole = usize::try_from(length).ok() == Some(bytes.len()) && expected == bytes.len();
+        let bounded = (1..=ROWS_MAX).contains(&rows) && (1..=BLOCK_ROWS_MAX).contains(&block_rows);
+        if !whole || !bounded {
+            let found = format!("{rows} rows by {block_rows}, {expected} of {length} bytes");
+            return Err(reader.malformed("a head within bounds", found));
+        }
+        let head = u64::from(length);
+        let mut columns = Vec::with_capacity(usize::from(count));
+        for _ in 0..count {
+            columns.push(decode_column(&mut reader, head, total)?);
+        }
+        if !columns.is_sorted_by(|(a, _), (b, _)| a < b) {
+            return Err(reader.malformed("columns in ascending order", "others"));
+        }
+        let summary = reader.take(summary)?;
+        Ok(Head { rows, block_rows, bytes: total, columns, summary })
+    }
+}
+
+fn decode_column(
+    reader: &mut Reader<'_>,
+    head: u64,
+    total: u64,
+) -> Result<(ColumnId, Stored), Malformed> {
+    let (id, stored) = (reader.u8()?, reader.u8()?);
+    reader.u16()?;
+    let checksum = reader.u32()?;
+    let offset = reader.u64()?;
+    let (length, raw) = (reader.u32()?, reader.u32()?);
+    let extent = Extent { offset, length, raw, checksum };
+    let Some((id, stored)) = ColumnId::decode(id).zip(Stored::decode(stored, extent)) else {
+        return Err(reader.malformed("a known column", format!("column {id} stored as {stored}")));
+    };
+    if let Some(extent) = stored.extent() {
+        let end = extent.offset.checked_add(u64::from(extent.length));
+        if extent.offset < head || end.is_none_or(|end| end > total) {
+            return Err(reader.malformed("a column within the blob", format!("{extent:?}")));
+        }
+    }
+    Ok((id, stored))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn extent(offset: u64, length: u32) -> Extent {
+        Extent { offset, length, raw: 9, checksum: 4 }
+    }
+
+    fn encoded() -> Vec<u8> {
+        let head = Head {
+            rows: 1000,
+            block_rows: 256,
+            bytes: 4096,
+            columns: vec![
+                (ColumnId::Directory, Stored::Numbers(extent(200, 96))),
+                (ColumnId::Uid, Stored::Constant(1000)),
+                (ColumnId::Names, Stored::Packed(extent(296, 3800))),
+            ],
+            summary: b"summary",
+        };
+        let bytes = head.encode();
+        assert_eq!(Head::decode(&bytes), Ok(head));
+        bytes
+    }
+
+    #[test]
+    fn heads_come_back_and_every_bit_flip_is_seen() {
+        let good = encoded();
+        assert_eq!(Head::claimed_length(&good), Ok(Decoded::Known(good.len())));
+        for bit in 0..good.len() * 8 {
+            let mut bad = good.clone();
+            bad[bit / 8] ^= 1 << (bit % 8);
+            assert!(Head::decode(&bad).is_err(), "bit {bit}");
+        }
+        for length in 0..good.len() {
+            assert!(Head::decode(&good[..length]).is_err());
+        }
+    }
+
+    #[test]
+    fn columns_on_disk_are_numbered_from_1() {
+        for (place, id) in ColumnId::ALL.into_iter().enumerate() {
+            assert_eq!(usize::from(id.byte()), place + 1);
+            assert_eq!(ColumnId::decode(id.byte()), Some(id));
+        }
+        assert_eq!(ColumnId::decode(0), None);
+        assert_eq!(ColumnId::decode(21), None);
+    }
+
+    #[test]
+    fn columns_outside_the_blob_and_newer_versions_are_refused() {
+        let head = |offset, length| Head {
+            rows: 1,
+            block_rows: 1,
+            bytes: 200,
+            columns: vec![(ColumnId::Size, Stored::Numbers(extent(offset, length)))],
+            summary: b"",
+        };
+        assert!(Head::decode(&head(88, 112).encode()).is_ok());
+        assert!(Head::decode(&head(88, 113).encode()).is_err());
+        assert!(Head::decode(&head(87, 1).encode()).is_err());
+        assert!(Head::decode(&head(u64::MAX, 1).encode()).is_err());
+        let mut newer = head(88, 1).encode();
+        newer[8] = 2;
+        assert_eq!(Head::claimed_length(&newer), Ok(Decoded::Newer(2)));
+    }
+}

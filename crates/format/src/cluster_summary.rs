@@ -1,0 +1,124 @@
+//! The summary of a cluster (`docs/format/cluster.md`): what lets a query skip it unread.
+
+use crate::cluster_filter::Filter;
+use crate::{Malformed, Reader, Writer};
+
+const STRUCTURE: &str = "cluster summary";
+
+/// The newest version that this program writes and reads.
+pub const VERSION: u8 = 1;
+/// Attributes with bounds, in the order of `search::Attribute`. DO NOT CHANGE: it is on disk.
+pub const ATTRIBUTES: usize = 13;
+/// Most filters of a summary.
+const FILTERS_MAX: usize = 64;
+
+/// What a cluster says of its rows.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct SummaryRecord {
+    /// Rows.
+    pub rows: u64,
+    /// Rows that are directories.
+    pub directories: u64,
+    /// Sum of sizes, or the greatest number where that is greater.
+    pub size: u64,
+    /// Sum of room taken.
+    pub allocated: u64,
+    /// Least and greatest value of each attribute, as columns store them.
+    pub bounds: [(u64, u64); ATTRIBUTES],
+    /// Filters: what of (a number of `search`), the shift of its ranges, and the filter.
+    pub filters: Vec<(u8, u8, Filter)>,
+}
+
+impl SummaryRecord {
+    /// The bytes.
+    pub fn encode(&self) -> Vec<u8> {
+        let mut out = Vec::new();
+        out.put_u8(VERSION);
+        for count in [self.rows, self.directories, self.size, self.allocated] {
+            out.put_varint(count);
+        }
+        for (least, greatest) in self.bounds {
+            out.put_varint(least);
+            out.put_varint(greatest.wrapping_sub(least));
+        }
+        out.put_varint(u64::try_from(self.filters.len()).unwrap_or(0));
+        for (of, shift, filter) in &self.filters {
+            out.put_u8(*of);
+            out.put_u8(*shift);
+            filter.encode(&mut out);
+        }
+        out
+    }
+
+    /// Reads a summary, which `bytes` are exactly. Its place is under a checksum.
+    pub fn decode(bytes: &[u8]) -> Result<SummaryRecord, Malformed> {
+        let mut reader = Reader::new(STRUCTURE, bytes);
+        let version = reader.u8()?;
+        if version != VERSION {
+            return Err(reader.malformed("version 1", version.to_string()));
+        }
+        let mut record = SummaryRecord {
+            rows: reader.varint()?,
+            directories: reader.varint()?,
+            size: reader.varint()?,
+            allocated: reader.varint()?,
+            ..SummaryRecord::default()
+        };
+        for bounds in &mut record.bounds {
+            let least = reader.varint()?;
+            let span = reader.varint()?;
+            let Some(greatest) = least.checked_add(span) else {
+                return Err(reader.malformed("bounds", format!("{least} and {span} more")));
+            };
+            *bounds = (least, greatest);
+        }
+        for _ in 0..reader.length(FILTERS_MAX)? {
+            let (of, shift) = (reader.u8()?, reader.u8()?);
+            if shift >= 64 {
+                return Err(reader.malformed("a shift below 64", shift.to_string()));
+            }
+            record.filters.push((of, shift, Filter::decode(&mut reader)?));
+        }
+        reader.end()?;
+        Ok(record)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn summaries_come_back_and_no_part_of_one_is_one() {
+        let record = SummaryRecord {
+            rows: 20_000,
+            directories: 77,
+            size: u64::MAX,
+            allocated: 1 << 40,
+            bounds: [(7, u64::MAX); ATTRIBUTES],
+            filters: vec![
+                (1, 0, Filter::build(&[1, 2, 3], 8, 64)),
+                (9, 41, Filter::build(&[], 8, 64)),
+            ],
+        };
+        let bytes = record.encode();
+        assert_eq!(SummaryRecord::decode(&bytes), Ok(record));
+        for length in 0..bytes.len() {
+            assert!(SummaryRecord::decode(&bytes[..length]).is_err());
+        }
+    }
+
+    #[test]
+    fn any_bytes_do_no_harm() {
+        let mut random = fastrand::Rng::with_seed(5);
+        let good = SummaryRecord::default().encode();
+        for _ in 0..20_000 {
+            let mut bytes = good.clone();
+            for _ in 0..random.usize(1..5) {
+                let at = random.usize(..bytes.len());
+                bytes[at] = random.u8(..);
+            }
+            drop(SummaryRecord::decode(&bytes));
+        }
+    }
+}

@@ -1,0 +1,294 @@
+//! Making a cluster: rows in, bytes and summary out.
+
+use format::cluster::{BLOCK_ROWS_MAX, ColumnId, Extent, Head, ROWS_MAX, Stored, difference_from};
+use format::{Writer as _, cluster_names, cluster_numbers};
+use inode::NameHash;
+
+use super::Summary;
+use super::column::rounded_up;
+use super::order;
+use super::values::{NUMBERS, numbers};
+use crate::Row;
+
+/// How clusters are made.
+#[derive(Debug, Clone, Copy)]
+pub struct ClusterOptions {
+    /// Rows of a block, the leaf of the K-D tree; 16 to 512.
+    pub block_rows: u16,
+    /// Level of zstd for names, 1 to 19.
+    pub level: i32,
+    /// The volume's hash of names.
+    pub hash: NameHash,
+}
+
+impl ClusterOptions {
+    /// What measured best (decision 0021).
+    pub fn new(hash: NameHash) -> ClusterOptions {
+        ClusterOptions { block_rows: 256, level: 3, hash }
+    }
+}
+
+/// A finished cluster.
+pub struct Built {
+    /// The blob.
+    pub bytes: Vec<u8>,
+    /// Its summary, as opening the blob gives it.
+    pub summary: Summary,
+}
+
+/// Bytes of varying length, one after the other.
+#[derive(Default)]
+struct Strings {
+    bytes: Vec<u8>,
+    ends: Vec<usize>,
+}
+
+impl Strings {
+    fn push(&mut self, bytes: &[u8]) {
+        self.bytes.extend_from_slice(bytes);
+        self.ends.push(self.bytes.len());
+    }
+
+    fn get(&self, row: u32) -> &[u8] {
+        let row = row as usize;
+        let start = if row == 0 { 0 } else { self.ends[row - 1] };
+        &self.bytes[start..self.ends[row]]
+    }
+}
+
+/// Collects the rows of a cluster.
+pub struct ClusterBuilder {
+    options: ClusterOptions,
+    columns: [Vec<u64>; NUMBERS],
+    names: Strings,
+    xattrs: Strings,
+}
+
+/// Attributes that rows are split by, those of likelier queries first: owner and times and size
+/// (the paper's query sets), the directory, and what is left of its Table 1. The name cannot be.
+const DIMENSIONS: [ColumnId; 10] = [
+    ColumnId::Uid,
+    ColumnId::Mtime,
+    ColumnId::Size,
+    ColumnId::Directory,
+    ColumnId::Gid,
+    ColumnId::Kind,
+    ColumnId::Atime,
+    ColumnId::Mode,
+    ColumnId::Ctime,
+    ColumnId::Ino,
+];
+
+impl ClusterBuilder {
+    /// No rows yet.
+    pub fn new(options: ClusterOptions) -> ClusterBuilder {
+        assert!((16..=BLOCK_ROWS_MAX).contains(&options.block_rows), "{}", options.block_rows);
+        ClusterBuilder {
+            options,
+            columns: [const { Vec::new() }; NUMBERS],
+            names: Strings::default(),
+            xattrs: Strings::default(),
+        }
+    }
+
+    /// Adds a row. At most `format::cluster::ROWS_MAX`.
+    pub fn push(&mut self, row: &Row<'_>) {
+        assert!(self.len() < ROWS_MAX, "too many rows");
+        assert!((1..=255).contains(&row.name.len()), "a name of {} bytes", row.name.len());
+        assert!(!row.name.contains(&0), "a name with a zero byte");
+        let values = numbers(row, self.options.hash.hash(row.name));
+        for (column, value) in self.columns.iter_mut().zip(values) {
+            column.push(value);
+        }
+        self.names.push(row.name);
+        self.xattrs.push(row.xattrs);
+    }
+
+    /// Rows so far.
+    pub fn len(&self) -> u32 {
+        self.names.ends.len() as u32
+    }
+
+    /// Whether there are none; an empty cluster cannot be finished.
+    pub fn is_empty(&self) -> bool {
+        self.names.ends.is_empty()
+    }
+
+    /// Bytes in memory.
+    pub fn memory_bytes(&self) -> usize {
+        let strings = |s: &Strings| s.bytes.capacity() + s.ends.capacity() * size_of::<usize>();
+        let columns: usize = self.columns.iter().map(|c| c.capacity() * size_of::<u64>()).sum();
+        columns + strings(&self.names) + strings(&self.xattrs)
+    }
+
+    /// Puts the rows into K-D order and encodes them. There must be rows.
+    pub fn finish(self) -> Built {
+        assert!(!self.is_empty(), "a cluster has rows");
+        let order = self.order();
+        let record = Summary::build(&self.columns, |visit| {
+            for row in 0..self.len() {
+                visit(self.names.get(row), self.xattrs.get(row));
+            }
+        });
+        let mut parts = self.number_parts(&order);
+        parts.extend(self.string_parts(&order));
+        let summary = record.encode();
+        let head_bytes = Head::length(parts.len(), summary.len());
+        let mut body = Vec::new();
+        let columns =
+            parts.into_iter().map(|(id, part)| (id, part.place(&mut body, head_bytes))).collect();
+        let head = Head {
+            rows: self.len(),
+            block_rows: self.options.block_rows,
+            bytes: (head_bytes + body.len()) as u64,
+            columns,
+            summary: &summary,
+        };
+        let mut bytes = head.encode();
+        assert_eq!(bytes.len(), head_bytes, "the head is as long as foreseen");
+        bytes.extend_from_slice(&body);
+        Built { bytes, summary: record }
+    }
+
+    /// Blocks in K-D order; within one, by directory and name, which packs better.
+    fn order(&self) -> Vec<u32> {
+        let mut order: Vec<u32> = (0..self.len()).collect();
+        let block_rows = usize::from(self.options.block_rows);
+        let dimensions = DIMENSIONS.map(|id| self.columns[id as usize].as_slice());
+        order::balance(&mut order, &dimensions, block_rows);
+        let directories = &self.columns[ColumnId::Directory as usize];
+        for block in order.chunks_mut(block_rows) {
+            block.sort_unstable_by(|&a, &b| {
+                let key = |row: u32| (directories[row as usize], self.names.get(row));
+                key(a).cmp(&key(b)).then(a.cmp(&b))
+            });
+        }
+        order
+    }
+
+    fn number_parts(&self, order: &[u32]) -> Vec<(ColumnId, Part)> {
+        let ordered: Vec<Vec<u64>> = self
+            .columns
+            .iter()
+            .map(|values| order.iter().map(|&row| values[row as usize]).collect())
+            .collect();
+        let mut parts = Vec::new();
+        for (values, id) in ordered.iter().zip(ColumnId::ALL) {
+            let base = difference_from(id).map(|base| ordered[base as usize].as_slice());
+            let part = Part::numbers(values, base, self.options.block_rows);
+            if !matches!(part, Part::Constant(0)) {
+                parts.push((id, part));
+            }
+        }
+        parts
+    }
+
+    fn string_parts(&self, order: &[u32]) -> Vec<(ColumnId, Part)> {
+        let mut names = Vec::with_capacity(self.names.bytes.len() + order.len() + 1);
+        names.push(0);
+        for &row in order {
+            names.extend_from_slice(self.names.get(row));
+            names.push(0);
+        }
+        let mut parts = vec![(ColumnId::Names, Part::strings(names, self.options.level))];
+        if !self.xattrs.bytes.is_empty() {
+            let mut bytes = Vec::with_capacity(self.xattrs.bytes.len());
+            let mut lengths = Vec::with_capacity(order.len());
+            for &row in order {
+                let xattrs = self.xattrs.get(row);
+                bytes.extend_from_slice(xattrs);
+                lengths.push(xattrs.len() as u64);
+            }
+            let lengths = Part::numbers(&lengths, None, self.options.block_rows);
+            parts.push((ColumnId::XattrLengths, lengths));
+            parts.push((ColumnId::Xattrs, Part::strings(bytes, self.options.level)));
+        }
+        parts
+    }
+}
+
+/// A column as it will be stored.
+enum Part {
+    Constant(u64),
+    Numbers(Vec<u8>),
+    Difference(Vec<u8>),
+    RoundedDifference(Vec<u8>),
+    Packed(Vec<u8>, usize),
+    Bytes(Vec<u8>),
+}
+
+impl Part {
+    /// The shortest of: one value, values, differences from `base` or from `base` in pages.
+    fn numbers(values: &[u64], base: Option<&[u64]>, block_rows: u16) -> Part {
+        let first = values[0];
+        if values.iter().all(|&value| value == first) {
+            return Part::Constant(first);
+        }
+        let mut own = Vec::new();
+        cluster_numbers::encode(&mut own, values, block_rows);
+        let mut best = Part::Numbers(own);
+        let Some(base) = base else { return best };
+        for rounded in [false, true] {
+            let differences: Vec<u64> = values
+                .iter()
+                .zip(base)
+                .map(|(&value, &base)| {
+                    let base = if rounded { rounded_up(base) } else { base };
+                    cluster_numbers::zigzag(value.wrapping_sub(base).cast_signed())
+                })
+                .collect();
+            let mut bytes = Vec::new();
+            cluster_numbers::encode(&mut bytes, &differences, block_rows);
+            for block in values.chunks(usize::from(block_rows)) {
+                let least = block.iter().copied().min().unwrap_or(0);
+                let greatest = block.iter().copied().max().unwrap_or(0);
+                bytes.put_varint(least);
+                bytes.put_varint(greatest - least);
+            }
+            if bytes.len() < best.len() {
+                best =
+                    if rounded { Part::RoundedDifference(bytes) } else { Part::Difference(bytes) };
+            }
+        }
+        best
+    }
+
+    fn strings(bytes: Vec<u8>, level: i32) -> Part {
+        match cluster_names::pack(&bytes, level) {
+            Some(packed) => Part::Packed(packed, bytes.len()),
+            None => Part::Bytes(bytes),
+        }
+    }
+
+    fn len(&self) -> usize {
+        match self {
+            Part::Constant(_) => 0,
+            Part::Numbers(bytes)
+            | Part::Difference(bytes)
+            | Part::RoundedDifference(bytes)
+            | Part::Packed(bytes, _)
+            | Part::Bytes(bytes) => bytes.len(),
+        }
+    }
+
+    /// Appends the bytes to `body`, which begins at `start` of the blob.
+    fn place(self, body: &mut Vec<u8>, start: usize) -> Stored {
+        let mut put = |bytes: &[u8], raw: usize| {
+            let offset = (start + body.len()) as u64;
+            body.extend_from_slice(bytes);
+            let (length, raw) = (u32::try_from(bytes.len()), u32::try_from(raw));
+            let (Ok(length), Ok(raw)) = (length, raw) else {
+                panic!("a column of {} bytes", bytes.len());
+            };
+            Extent { offset, length, raw, checksum: crc32c::crc32c(bytes) }
+        };
+        match self {
+            Part::Constant(value) => Stored::Constant(value),
+            Part::Numbers(bytes) => Stored::Numbers(put(&bytes, 0)),
+            Part::Difference(bytes) => Stored::Difference(put(&bytes, 0)),
+            Part::RoundedDifference(bytes) => Stored::RoundedDifference(put(&bytes, 0)),
+            Part::Packed(bytes, raw) => Stored::Packed(put(&bytes, raw)),
+            Part::Bytes(bytes) => Stored::Bytes(put(&bytes, bytes.len())),
+        }
+    }
+}

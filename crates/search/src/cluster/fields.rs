@@ -1,0 +1,56 @@
+//! Which fields of rows a query asks for: columns of others are not read.
+
+use format::cluster::ColumnId;
+
+use super::values::column_of;
+use crate::Attribute;
+
+/// A set of fields of [`Row`](crate::Row). Those not asked for read as 0, or as empty.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Fields(u32);
+
+impl Fields {
+    /// None.
+    pub const NONE: Fields = Fields(0);
+    /// All.
+    pub const ALL: Fields = Fields(u32::MAX);
+    /// The name.
+    pub const NAME: Fields = Fields(1 << ColumnId::Names as u32);
+    /// The cookie.
+    pub const COOKIE: Fields = Fields(Fields::NAME.0 | 1 << ColumnId::Cookie as u32);
+    /// What identifies a row, directory and cookie, and what scope and paths are found by.
+    pub const IDENTITY: Fields = Fields(
+        Fields::COOKIE.0
+            | 1 << ColumnId::Directory as u32
+            | 1 << ColumnId::Ino as u32
+            | 1 << ColumnId::Kind as u32
+            | 1 << ColumnId::Subvolume as u32,
+    );
+    /// Device number.
+    pub const RDEV: Fields = Fields(1 << ColumnId::Rdev as u32);
+    /// Entries of directories.
+    pub const ENTRIES: Fields = Fields(1 << ColumnId::Entries as u32);
+    /// Searchable extended attributes.
+    pub const XATTRS: Fields =
+        Fields(1 << ColumnId::Xattrs as u32 | 1 << ColumnId::XattrLengths as u32);
+
+    /// An attribute.
+    pub fn of(attribute: Attribute) -> Fields {
+        Fields(1 << column_of(attribute) as u32)
+    }
+
+    /// These and those.
+    #[must_use]
+    pub const fn and(self, other: Fields) -> Fields {
+        Fields(self.0 | other.0)
+    }
+
+    /// Whether all of `other` are among these.
+    pub const fn contains(self, other: Fields) -> bool {
+        self.0 & other.0 == other.0
+    }
+
+    pub(super) fn has(self, column: ColumnId) -> bool {
+        self.0 & 1 << column as u32 != 0
+    }
+}

@@ -1,0 +1,27 @@
+//! Clusters: the rows of a sub-tree as one immutable blob of columns, in balanced K-D order, with
+//! a summary by which a query skips it (Magellan, 4.1 to 4.3).
+//!
+//! [`ClusterBuilder`] makes the bytes; [`Cluster`] opens them, reads a column when a query first
+//! needs it, and keeps it until told to let go. Nothing here knows what a cluster is of.
+
+mod build;
+mod column;
+mod fields;
+mod names;
+mod open;
+mod order;
+mod rows;
+mod scan;
+mod source;
+mod summary;
+mod values;
+
+#[cfg(test)]
+mod tests;
+
+pub use build::{Built, ClusterBuilder, ClusterOptions};
+pub use fields::Fields;
+pub use open::Cluster;
+pub use rows::Rows;
+pub use source::{BlobSource, Source};
+pub use summary::Summary;

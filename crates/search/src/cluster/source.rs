@@ -1,0 +1,52 @@
+//! Where the bytes of a cluster are read from.
+
+use std::sync::Arc;
+
+use device::Blobs;
+
+/// Bytes that never change, read by place.
+pub trait Source: Send + Sync {
+    /// What errors call it: the file, relative to the volume.
+    fn name(&self) -> &str;
+
+    /// Reads at `offset` until `buffer` is full or the bytes end; returns the bytes read.
+    fn read_at(&self, buffer: &mut [u8], offset: u64) -> device::Result<usize>;
+}
+
+/// A named object of a blob store.
+pub struct BlobSource {
+    blobs: Arc<dyn Blobs>,
+    name: String,
+}
+
+impl BlobSource {
+    /// The object of this name, which must exist as long as this is used.
+    pub fn new(blobs: Arc<dyn Blobs>, name: &str) -> BlobSource {
+        BlobSource { blobs, name: name.to_owned() }
+    }
+}
+
+impl Source for BlobSource {
+    fn name(&self) -> &str {
+        &self.name
+    }
+
+    fn read_at(&self, buffer: &mut [u8], offset: u64) -> device::Result<usize> {
+        self.blobs.read_at(&self.name, buffer, offset)
+    }
+}
+
+/// Bytes in memory: of a cluster that was just built, or whose file is held anyway.
+impl Source for Vec<u8> {
+    fn name(&self) -> &'static str {
+        "memory"
+    }
+
+    fn read_at(&self, buffer: &mut [u8], offset: u64) -> device::Result<usize> {
+        let from = usize::try_from(offset).unwrap_or(usize::MAX).min(self.len());
+        let bytes = &self[from..];
+        let length = bytes.len().min(buffer.len());
+        buffer[..length].copy_from_slice(&bytes[..length]);
+        Ok(length)
+    }
+}

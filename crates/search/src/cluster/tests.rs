@@ -1,0 +1,338 @@
+//! Clusters against a plain list of rows.
+
+use std::ops::ControlFlow;
+use std::sync::Arc;
+
+use format::inode_record::FileKind;
+use format::xattr_record::XattrRecord;
+use inode::NameHash;
+
+use super::*;
+use crate::{Attribute, Condition, Error, Row, RowBuf};
+
+fn hash() -> NameHash {
+    NameHash::new([9; 16])
+}
+
+fn random_row(random: &mut fastrand::Rng, n: u64) -> RowBuf {
+    let extensions = ["c", "H", "txt", "h5", "tar.gz", ""];
+    let mut name = format!("file{}", random.u32(..500));
+    if random.bool() {
+        name = format!("{name}.{}", extensions[random.usize(..extensions.len())]);
+    }
+    let time = |random: &mut fastrand::Rng| match random.u8(..4) {
+        0 => random.i64(..),
+        1 => 1_700_000_000_000_000_000,
+        _ => 1_700_000_000_000_000_000 + random.i64(-1 << 50..1 << 50),
+    };
+    let mtime = time(random);
+    let other = |random: &mut fastrand::Rng| if random.bool() { mtime } else { time(random) };
+    let mut xattrs = XattrRecord::default();
+    if random.u8(..8) == 0 {
+        xattrs.set(b"user.kind", &[random.u8(b'a'..b'd')]);
+        xattrs.set(b"user.z", b"");
+    }
+    let bits = random.u32(1..40);
+    let size = random.u64(..1 << bits);
+    let collision = u64::from(random.u8(..) / 250);
+    let row = Row {
+        directory: 1 + random.u64(..40),
+        cookie: hash().hash(name.as_bytes()) << 8 | collision,
+        ino: 1000 + n,
+        name: name.as_bytes(),
+        kind: [FileKind::File, FileKind::Directory, FileKind::Symlink][random.usize(..3)],
+        mode: [0o644, 0o755, 0o600][random.usize(..3)],
+        uid: random.u32(..5) * 1000,
+        gid: 100,
+        nlink: 1 + random.u32(..2),
+        rdev: 0,
+        size,
+        allocated: size.next_multiple_of(4096) + if random.u8(..9) == 0 { 512 } else { 0 },
+        entries: random.u64(..3),
+        atime: other(random),
+        mtime,
+        ctime: other(random),
+        btime: other(random),
+        subvolume: random.u64(..50) / 49,
+        xattrs: &xattrs.encode(),
+    };
+    row.to_buf()
+}
+
+fn value(row: &Row<'_>, attribute: Attribute) -> i128 {
+    match attribute {
+        Attribute::Ino => row.ino.into(),
+        Attribute::Directory => row.directory.into(),
+        Attribute::Kind => row.kind.byte().into(),
+        Attribute::Mode => row.mode.into(),
+        Attribute::Uid => row.uid.into(),
+        Attribute::Gid => row.gid.into(),
+        Attribute::Links => row.nlink.into(),
+        Attribute::Size => row.size.into(),
+        Attribute::Allocated => row.allocated.into(),
+        Attribute::Atime => row.atime.into(),
+        Attribute::Mtime => row.mtime.into(),
+        Attribute::Ctime => row.ctime.into(),
+        Attribute::Btime => row.btime.into(),
+    }
+}
+
+fn meets(row: &Row<'_>, condition: &Condition) -> bool {
+    match condition {
+        Condition::Within(attribute, least, greatest) => {
+            (*least..=*greatest).contains(&value(row, *attribute))
+        }
+        Condition::OneOf(attribute, values) => values.contains(&value(row, *attribute)),
+        Condition::Name(name) => row.name == name,
+        Condition::NameContains(part) => row.name.windows(part.len()).any(|three| three == part),
+        Condition::NameEnds(end) => row.name.ends_with(end),
+        Condition::NameStarts(start) => row.name.starts_with(start),
+        Condition::Xattr(name, wanted) => {
+            let record = XattrRecord::decode(row.xattrs).unwrap();
+            let value = record.get(name);
+            value.is_some() && wanted.as_ref().is_none_or(|wanted| value == Some(wanted))
+        }
+    }
+}
+
+fn random_condition(random: &mut fastrand::Rng, rows: &[RowBuf]) -> Condition {
+    let row = rows[random.usize(..rows.len())].as_row();
+    let attribute = values::ATTRIBUTES[random.usize(..values::ATTRIBUTES.len())];
+    let here = value(&row, attribute);
+    let name = row.name;
+    let from = random.usize(..name.len());
+    let to = random.usize(from + 1..=name.len());
+    let span = 1 << random.u32(1..62);
+    match random.u8(..10) {
+        0 => Condition::Within(attribute, here, i128::MAX),
+        1 => Condition::Within(attribute, i128::MIN, here - 1),
+        2 => Condition::Within(attribute, here, here + random.i128(0..span)),
+        3 => Condition::OneOf(attribute, vec![here]),
+        4 => {
+            let mut values = vec![here, here + 1, value(&rows[0].as_row(), attribute)];
+            values.sort_unstable();
+            Condition::OneOf(attribute, values)
+        }
+        5 => Condition::Name(name.to_vec()),
+        6 => Condition::NameContains(name[from..to].to_vec()),
+        7 => Condition::NameEnds(name[from..].to_vec()),
+        8 => Condition::NameStarts(name[..to].to_vec()),
+        _ => {
+            let value = random.bool().then(|| vec![random.u8(b'a'..b'e')]);
+            Condition::Xattr(b"user.kind".to_vec(), value)
+        }
+    }
+}
+
+fn build(rows: &[RowBuf], block_rows: u16) -> Built {
+    let mut options = ClusterOptions::new(hash());
+    options.block_rows = block_rows;
+    let mut builder = ClusterBuilder::new(options);
+    for row in rows {
+        builder.push(&row.as_row());
+    }
+    assert_eq!(builder.len() as usize, rows.len());
+    builder.finish()
+}
+
+fn open(built: Built) -> Cluster {
+    let cluster = Cluster::open(Arc::new(built.bytes), hash()).unwrap();
+    assert_eq!(*cluster.summary(), built.summary);
+    cluster
+}
+
+fn found(cluster: &Cluster, narrow: &[Condition]) -> Result<Vec<RowBuf>, Error> {
+    let rows = cluster.rows(Fields::ALL)?;
+    let mut found = Vec::new();
+    let flow = cluster.search(narrow, &mut |row| {
+        found.push(rows.get(row).to_buf());
+        ControlFlow::Continue(())
+    })?;
+    assert!(flow.is_continue());
+    Ok(found)
+}
+
+fn sorted(mut rows: Vec<RowBuf>) -> Vec<RowBuf> {
+    rows.sort_by_key(|row| row.as_row().ino);
+    rows
+}
+
+#[test]
+fn all_rows_come_back_whole() {
+    let mut random = fastrand::Rng::with_seed(41);
+    for (count, block_rows) in [(1, 16), (2, 256), (17, 16), (512, 512), (3000, 100)] {
+        let rows: Vec<RowBuf> = (0..count).map(|n| random_row(&mut random, n)).collect();
+        let cluster = open(build(&rows, block_rows));
+        assert_eq!(u64::from(cluster.len()), count);
+        assert_eq!(sorted(found(&cluster, &[]).unwrap()), rows);
+        assert_eq!(cluster.summary().rows(), count);
+        let directories = rows.iter().filter(|row| row.as_row().kind == FileKind::Directory);
+        assert_eq!(cluster.summary().directories(), directories.count() as u64);
+        assert_eq!(cluster.summary().size(), rows.iter().map(|row| row.as_row().size).sum());
+    }
+}
+
+#[test]
+fn random_searches_find_what_a_list_finds() {
+    let seed = fastrand::u64(..);
+    println!("seed {seed}");
+    let mut random = fastrand::Rng::with_seed(seed);
+    for _ in 0..12 {
+        let count = random.u64(1..4000);
+        let rows: Vec<RowBuf> = (0..count).map(|n| random_row(&mut random, n)).collect();
+        let block_rows = random.u16(16..=512);
+        let cluster = open(build(&rows, block_rows));
+        for _ in 0..150 {
+            let conditions = random.usize(1..4);
+            let narrow: Vec<Condition> =
+                (0..conditions).map(|_| random_condition(&mut random, &rows)).collect();
+            let matches = |row: &&RowBuf| narrow.iter().all(|c| meets(&row.as_row(), c));
+            let expected: Vec<RowBuf> = rows.iter().filter(matches).cloned().collect();
+            assert_eq!(sorted(found(&cluster, &narrow).unwrap()), expected, "{narrow:?}");
+            assert!(expected.is_empty() || cluster.summary().may_match(&narrow));
+            if random.u8(..20) == 0 {
+                let held = cluster.memory_bytes();
+                cluster.release();
+                assert!(cluster.memory_bytes() < held);
+            }
+        }
+    }
+}
+
+#[test]
+fn a_search_ends_when_told() {
+    let mut random = fastrand::Rng::with_seed(43);
+    let rows: Vec<RowBuf> = (0..1000).map(|n| random_row(&mut random, n)).collect();
+    let cluster = open(build(&rows, 64));
+    let mut seen = 0;
+    let flow = cluster.search(&[], &mut |_| {
+        seen += 1;
+        if seen == 77 { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+    });
+    assert!(flow.unwrap().is_break());
+    assert_eq!(seen, 77);
+}
+
+#[test]
+fn summaries_skip_what_is_not_there() {
+    let mut random = fastrand::Rng::with_seed(44);
+    let rows: Vec<RowBuf> = (0..2000).map(|n| random_row(&mut random, n)).collect();
+    let cluster = open(build(&rows, 256));
+    let skips = |condition| !cluster.summary().may_match(&[condition]);
+    assert!(skips(Condition::Name(b"no such name".to_vec())));
+    assert!(skips(Condition::NameEnds(b".docx".to_vec())));
+    assert!(skips(Condition::NameContains(b"xyzzy".to_vec())));
+    assert!(skips(Condition::Xattr(b"user.none".to_vec(), None)));
+    assert!(skips(Condition::OneOf(Attribute::Uid, vec![77, 999])));
+    assert!(skips(Condition::Within(Attribute::Uid, 1, 60)));
+    assert!(skips(Condition::Within(Attribute::Ino, 0, 999)));
+    assert!(skips(Condition::Within(Attribute::Size, 1 << 60, i128::MAX)));
+    assert!(!skips(Condition::Within(Attribute::Uid, 0, 5000)));
+}
+
+#[test]
+fn ranges_of_sizes_and_times_skip_where_bounds_do_not() {
+    let mut random = fastrand::Rng::with_seed(45);
+    let mut rows: Vec<RowBuf> = Vec::new();
+    for n in 0..2000 {
+        let row = random_row(&mut random, n);
+        let year = 365 * 86_400 * 1_000_000_000_i64;
+        let mtime = if n % 2 == 0 { 0 } else { 50 * year } + random.i64(0..year / 12);
+        let size = if n % 2 == 0 { 10 } else { 1 << 30 };
+        rows.push(Row { size, mtime, ..row.as_row() }.to_buf());
+    }
+    let cluster = open(build(&rows, 256));
+    let skips = |condition| !cluster.summary().may_match(&[condition]);
+    let day = 86_400_000_000_000_i128;
+    let mut skipped = 0;
+    for year in 1..49 {
+        let at = year * 365 * day;
+        skipped += u32::from(skips(Condition::Within(Attribute::Mtime, at, at + day)));
+        skipped += u32::from(skips(Condition::Within(Attribute::Mtime, at, at + 90 * day)));
+    }
+    assert!(skipped > 70, "{skipped} of 96");
+    assert!(skips(Condition::Within(Attribute::Size, 100_000, 200_000)));
+}
+
+/// Every column, the head and the summary are under a checksum: what is read is what was
+/// written, or an error that names the file.
+#[test]
+fn no_flipped_bit_is_ever_believed() {
+    let mut random = fastrand::Rng::with_seed(46);
+    let rows: Vec<RowBuf> = (0..400).map(|n| random_row(&mut random, n)).collect();
+    let good = build(&rows, 64).bytes;
+    for _ in 0..4000 {
+        let mut bad = good.clone();
+        let at = random.usize(..good.len());
+        bad[at] ^= 1 << random.u8(..8);
+        let cluster = Cluster::open(Arc::new(bad), hash());
+        let error = cluster.and_then(|cluster| found(&cluster, &[])).unwrap_err();
+        let expected = matches!(error, Error::Damaged(_) | Error::Store(_));
+        assert!(expected, "{error}");
+    }
+    for length in [0, 1, 63, 64, 100, good.len() / 2, good.len() - 1] {
+        let cluster = Cluster::open(Arc::new(good[..length].to_vec()), hash());
+        cluster.and_then(|cluster| found(&cluster, &[])).unwrap_err();
+    }
+}
+
+/// Under a right checksum, any bytes must do no harm.
+#[test]
+fn columns_of_any_bytes_do_no_harm() {
+    let mut random = fastrand::Rng::with_seed(47);
+    let rows: Vec<RowBuf> = (0..300).map(|n| random_row(&mut random, n)).collect();
+    let good = build(&rows, 64).bytes;
+    let head = format::cluster::Head::decode(&good[..head_bytes(&good)]).unwrap();
+    for _ in 0..3000 {
+        let mut bad = good.clone();
+        let mut changed = head.clone();
+        let column = random.usize(..changed.columns.len());
+        let stored = &mut changed.columns[column].1;
+        let Some(extent) = stored.extent() else { continue };
+        let (start, length) = (extent.offset as usize, extent.length as usize);
+        for _ in 0..random.usize(1..6) {
+            let at = start + random.usize(..length.min(200));
+            bad[at] = random.u8(..);
+        }
+        use format::cluster::Stored;
+        match stored {
+            Stored::Numbers(extent)
+            | Stored::Difference(extent)
+            | Stored::RoundedDifference(extent)
+            | Stored::Packed(extent)
+            | Stored::Bytes(extent) => {
+                extent.checksum = crc32c::crc32c(&bad[start..start + length]);
+                extent.raw ^= u32::from(random.u8(..10) == 0) << random.u32(..32);
+            }
+            Stored::Constant(_) => {}
+        }
+        let encoded = changed.encode();
+        bad[..encoded.len()].copy_from_slice(&encoded);
+        let cluster = Cluster::open(Arc::new(bad), hash()).unwrap();
+        drop(found(&cluster, &[Condition::NameContains(b"1".to_vec())]));
+        drop(found(&cluster, &[Condition::Within(Attribute::Size, 5, 1 << 20)]));
+    }
+}
+
+fn head_bytes(bytes: &[u8]) -> usize {
+    match format::cluster::Head::claimed_length(&bytes[..64]).unwrap() {
+        format::cluster::Decoded::Known(length) => length,
+        format::cluster::Decoded::Newer(_) => unreachable!("just written"),
+    }
+}
+
+#[test]
+fn only_columns_of_the_query_are_read() {
+    let mut random = fastrand::Rng::with_seed(48);
+    let rows: Vec<RowBuf> = (0..5000).map(|n| random_row(&mut random, n)).collect();
+    let cluster = open(build(&rows, 256));
+    let empty = cluster.memory_bytes();
+    let owner = Condition::Within(Attribute::Uid, 0, 0);
+    assert!(cluster.search(&[owner], &mut |_| ControlFlow::Continue(())).unwrap().is_continue());
+    let with_owner = cluster.memory_bytes();
+    assert!(with_owner > empty && with_owner < empty + 8000);
+    cluster.rows(Fields::ALL).unwrap();
+    assert!(cluster.memory_bytes() > empty + 100_000);
+    cluster.release();
+    assert_eq!(cluster.memory_bytes(), empty);
+}
