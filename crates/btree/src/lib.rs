@@ -37,6 +37,6 @@ mod tree;
 mod visit;
 mod write;
 
-pub use crate::check::{Report, check};
+pub use crate::check::{check, inspect};
 pub use crate::options::Options;
 pub use crate::store::BtreeStore;

@@ -23,7 +23,7 @@ use crate::space::Space;
 use crate::tree::Root;
 
 const DIRECTORY: &str = "btree";
-const LOG_DIRECTORY: &str = "log";
+pub(crate) const LOG_DIRECTORY: &str = "log";
 
 /// Creates an empty store.
 pub(crate) fn create(env: &Env, options: &Options) -> Result<Core> {
@@ -91,7 +91,7 @@ pub(crate) fn open(env: &Env, options: &Options) -> Result<Core> {
     Ok(core)
 }
 
-fn open_file(env: &Env, path: &str) -> Result<Arc<dyn File>> {
+pub(crate) fn open_file(env: &Env, path: &str) -> Result<Arc<dyn File>> {
     env.device.open(path).map_err(|error| {
         if error.is_not_found() { Error::Missing { file: path.to_owned() } } else { error.into() }
     })

@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use device::Env;
 use store::{
-    Barrier, Batch, CommitToken, Cursor, DiffCursor, KeyRange, Pinned, Read, Result, Stats, Store,
-    TreeId,
+    Barrier, Batch, CheckProgress, CheckReport, CommitToken, Cursor, DiffCursor, KeyRange, Pinned,
+    Read, Result, Stats, Store, TreeId,
 };
 
 use crate::checkpoint::FREED_MAX;
@@ -116,6 +116,10 @@ impl Store for BtreeStore {
 
     fn set_barrier(&self, barrier: Arc<dyn Barrier>) {
         self.core.log().set_barrier(barrier);
+    }
+
+    fn check(&self, progress: CheckProgress<'_>) -> Result<CheckReport> {
+        self.core.check_beside(progress)
     }
 
     fn stats(&self) -> Stats {

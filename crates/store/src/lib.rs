@@ -6,6 +6,7 @@
 //! log-structured one later; `testing::MemStore` is the oracle.
 
 mod batch;
+mod check;
 mod error;
 mod log;
 mod range;
@@ -14,6 +15,7 @@ mod store;
 mod types;
 
 pub use batch::{Batch, BatchFull};
+pub use check::{CheckProgress, CheckReport, Finding, FindingKind};
 pub use error::{Error, Result};
 pub use format::batch::{KEY_BYTES_MAX, Lane, MergeKind, VALUE_BYTES_MAX};
 pub use log::{Log, LogKey, LogOptions, LogStats, Recovery, Room};

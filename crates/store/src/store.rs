@@ -4,7 +4,10 @@ use std::any::Any;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::{Batch, CommitToken, DiffCursor, Durability, KeyRange, Read, Result, TreeId};
+use crate::{
+    Batch, CheckProgress, CheckReport, CommitToken, DiffCursor, Durability, KeyRange, Read, Result,
+    TreeId,
+};
 
 /// An ordered key-value store of many trees with O(1) clones.
 ///
@@ -56,6 +59,12 @@ pub trait Store: Read {
     /// What must be durable before a log record that names it (DESIGN section 6): called before
     /// every write of the log, in one place. Set once, before the first commit.
     fn set_barrier(&self, barrier: Arc<dyn Barrier>);
+
+    /// Reads and verifies everything of the last checkpoint's state that is on the medium, past
+    /// the cache, and counts all references anew. Runs beside commits and checkpoints, and changes
+    /// nothing; what is freed meanwhile is held until it ends. What is wrong is in the report;
+    /// fails only where the medium does not answer.
+    fn check(&self, progress: CheckProgress<'_>) -> Result<CheckReport>;
 
     /// Counters, for `status` and for tests.
     fn stats(&self) -> Stats;

@@ -8,8 +8,8 @@ use std::time::Duration;
 use format::batch::Ops;
 use parking_lot::Mutex;
 use store::{
-    Barrier, Batch, CommitToken, Cursor, DiffCursor, Durability, Error, KeyRange, Lsn, Pinned,
-    Read, Result, Stats, Store, TreeId,
+    Barrier, Batch, CheckProgress, CheckReport, CommitToken, Cursor, DiffCursor, Durability, Error,
+    KeyRange, Lsn, Pinned, Read, Result, Stats, Store, TreeId,
 };
 
 use super::commit::{self, Trees};
@@ -292,6 +292,12 @@ impl Store for MemStore {
 
     fn set_barrier(&self, barrier: Arc<dyn Barrier>) {
         self.state.lock().barrier = Some(barrier);
+    }
+
+    fn check(&self, _progress: CheckProgress<'_>) -> Result<CheckReport> {
+        let state = self.state.lock();
+        let entries = state.trees.values().map(|tree| tree.len() as u64).sum();
+        Ok(CheckReport { trees: state.trees.len() as u64, entries, ..CheckReport::default() })
     }
 
     fn stats(&self) -> Stats {

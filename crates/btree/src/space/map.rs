@@ -53,6 +53,12 @@ impl Space {
         Ok(page)
     }
 
+    /// The current page of a group, which is in memory, to be falsified.
+    #[cfg(test)]
+    pub(crate) fn page_mut(&mut self, group: u64) -> &mut Vec<u32> {
+        Arc::make_mut(self.pages.get_mut(&group).expect("it was written before"))
+    }
+
     /// Lets go of what no pin from `oldest` on needs.
     /// Returns it: first units and numbers.
     pub(crate) fn release(&mut self, oldest: u64) -> Vec<(u64, u16)> {

@@ -11,4 +11,4 @@ mod counts;
 mod map;
 
 pub(crate) use counts::{Counts, Death};
-pub(crate) use map::{Space, Work};
+pub(crate) use map::{Page, Space, Work};

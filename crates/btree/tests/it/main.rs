@@ -1,6 +1,7 @@
 //! The engine's tests: the suite that every engine must pass, and what is particular to this one.
 
 mod cache;
+mod checking;
 mod clones;
 mod conformance;
 mod cramped;

@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use btree::{BtreeStore, Options, Report, check};
-use store::{Batch, Durability, KeyRange, Read, Store, TreeId};
+use btree::{BtreeStore, Options, check};
+use store::{Batch, CheckReport, Durability, KeyRange, Read, Store, TreeId};
 use testing::{SimEnv, sim_env};
 
 pub(crate) const TREE: TreeId = TreeId(32);
@@ -28,7 +28,7 @@ pub(crate) fn commit(store: &BtreeStore, fill: impl FnOnce(&mut Batch)) {
 }
 
 /// Checkpoints, checks everything, and fails on any finding.
-pub(crate) fn checked(store: &BtreeStore) -> Report {
+pub(crate) fn checked(store: &BtreeStore) -> CheckReport {
     assert!(store.checkpoint().expect("checkpoint"));
     let report = check(store).expect("check");
     assert!(report.is_clean(), "{:#?}", report.findings);

@@ -8,8 +8,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use store::{
-    Barrier, Batch, CommitToken, Cursor, DiffCursor, KeyRange, Pinned, Read, Result, Stats, Store,
-    TreeId,
+    Barrier, Batch, CheckProgress, CheckReport, CommitToken, Cursor, DiffCursor, KeyRange, Pinned,
+    Read, Result, Stats, Store, TreeId,
 };
 
 thread_local! {
@@ -156,6 +156,10 @@ impl Store for Tap {
 
     fn set_barrier(&self, barrier: Arc<dyn Barrier>) {
         self.store.set_barrier(barrier);
+    }
+
+    fn check(&self, progress: CheckProgress<'_>) -> Result<CheckReport> {
+        self.store.check(progress)
     }
 
     fn stats(&self) -> Stats {

@@ -16,6 +16,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use device::{Env, File};
+use format::batch::Ops;
 use format::log_record::{HEADER_BYTES, Record, RecordHeader};
 use format::log_segment::{Decoded, RECORDS_START, SEGMENT_BYTES_MAX, SegmentHeader, VERSION};
 use format::{Corruption, Malformed};
@@ -65,18 +66,38 @@ impl Log {
     ) -> Result<(Log, Recovery)> {
         let files = Files::new(Arc::clone(&env.device), directory, volume, options.key);
         let (mut firsts, spares) = list(&files)?;
-        let begin = firsts.partition_point(|&first| first <= from.0 + 1);
-        if begin == 0 {
-            return Err(Error::Missing { file: files.segment_path(from.0 + 1) });
-        }
-        let needed = firsts.split_off(begin - 1);
-        let mut scan = Scan { files: &files, from, replay, recovery: Recovery::default() };
+        let needed = split_needed(&files, &mut firsts, from)?;
+        let mut scan =
+            Scan { files: &files, from, replay, recovery: Recovery::default(), mend: true };
         let writer = scan.segments(&needed)?;
         let recovery = scan.recovery;
         let log = Log::assemble(env, files, options, writer);
         log.adopt_spares(&spares)?;
         log.forget(&firsts)?;
         Ok((log, recovery))
+    }
+
+    /// Reads what [`Log::open`] would replay, and judges it as that does, without changing
+    /// anything.
+    pub fn verify(
+        env: &Env,
+        directory: &str,
+        volume: [u8; 16],
+        options: &LogOptions,
+        from: Lsn,
+    ) -> Result<Recovery> {
+        let files = Files::new(Arc::clone(&env.device), directory, volume, options.key);
+        let (mut firsts, _) = list(&files)?;
+        let needed = split_needed(&files, &mut firsts, from)?;
+        let mut whole = |_: Lsn, payload: &[u8]| match Ops::new(payload).find_map(|op| op.err()) {
+            Some(malformed) => Err(malformed.located("", 0).into()),
+            None => Ok(()),
+        };
+        let replay: Replay<'_> = &mut whole;
+        let mut scan =
+            Scan { files: &files, from, replay, recovery: Recovery::default(), mend: false };
+        scan.segments(&needed)?;
+        Ok(scan.recovery)
     }
 
     /// Takes over the spares of an earlier run. The reserve is made when it is missing, if the
@@ -139,12 +160,23 @@ fn list(files: &Files) -> Result<(Vec<u64>, Vec<String>)> {
     Ok((firsts, spares))
 }
 
+/// Takes the segments from `firsts` that hold the records after `from`.
+fn split_needed(files: &Files, firsts: &mut Vec<u64>, from: Lsn) -> Result<Vec<u64>> {
+    let begin = firsts.partition_point(|&first| first <= from.0 + 1);
+    if begin == 0 {
+        return Err(Error::Missing { file: files.segment_path(from.0 + 1) });
+    }
+    Ok(firsts.split_off(begin - 1))
+}
+
 /// Reads segments in order.
 struct Scan<'a> {
     files: &'a Files,
     from: Lsn,
     replay: Replay<'a>,
     recovery: Recovery,
+    /// Whether a torn tail is overwritten.
+    mend: bool,
 }
 
 impl Scan<'_> {
@@ -167,7 +199,9 @@ impl Scan<'_> {
             self.tail(&path, file.as_ref(), &bytes, end, next)?;
             // What was written but not synced before the crash is replayed, so it must not get
             // lost by the next one.
-            file.sync_data()?;
+            if self.mend {
+                file.sync_data()?;
+            }
             let offset = end as u64;
             return Ok(Writer { segments, file, offset, next, unsynced: false });
         }
@@ -210,7 +244,9 @@ impl Scan<'_> {
         if found.stale > 0 {
             self.recovery.torn_bytes = found.stale as u64;
             tracing::info!(path, end, torn = found.stale, "the log's tail was torn");
-            file.write_at(&vec![0; found.stale], end as u64)?;
+            if self.mend {
+                file.write_at(&vec![0; found.stale], end as u64)?;
+            }
         }
         Ok(())
     }

@@ -1,0 +1,141 @@
+//! Comparing counted references with the map, unit by unit.
+
+use format::node::UNIT_BYTES;
+use format::space_map::{CONTINUATION, GROUP_UNITS};
+use store::{CheckReport, Error, Finding, FindingKind, Result};
+
+use super::walk::Walk;
+use crate::nodes::{NODES_FILE, Nodes, unit_offset};
+use crate::space::{Page, Space};
+
+/// The map of one state: what its pages hold, and how much free room the directory states.
+pub(super) struct Pages {
+    groups: Vec<(std::result::Result<Page, Finding>, u16)>,
+}
+
+impl Pages {
+    /// Takes a copy of the map, 16 KiB for each 4 MiB of nodes: checkpoints write pages anew.
+    pub(super) fn take(nodes: &Nodes, space: &mut Space) -> Result<Pages> {
+        let mut groups = Vec::with_capacity(space.groups.len());
+        for group in 0..space.groups.len() {
+            let page = match space.page(nodes.file.as_ref(), group as u64) {
+                Ok(page) => Ok(page),
+                Err(Error::Corrupt(bad)) => Err(Finding {
+                    kind: FindingKind::Unreadable,
+                    file: bad.file.clone(),
+                    offset: bad.offset,
+                    what: format!("reference counts of group {group}: {bad}"),
+                }),
+                Err(error) => return Err(error),
+            };
+            groups.push((page, space.groups[group].free));
+        }
+        Ok(Pages { groups })
+    }
+
+    /// A map that cannot be read.
+    pub(super) fn none() -> Pages {
+        Pages { groups: Vec::new() }
+    }
+
+    /// Bytes of all that is marked as used.
+    pub(super) fn used_bytes(&self) -> u64 {
+        let used = self.groups.iter().map(|(_, free)| GROUP_UNITS as u64 - u64::from(*free));
+        used.sum::<u64>() * UNIT_BYTES as u64
+    }
+}
+
+impl Walk<'_, '_> {
+    /// Compares what was counted with the map, and ends the walk.
+    pub(super) fn compare(mut self, pages: &Pages) -> CheckReport {
+        if self.report.stopped {
+            return self.report;
+        }
+        for (group, (page, free)) in pages.groups.iter().enumerate() {
+            let first = group as u64 * GROUP_UNITS as u64;
+            let expected = self.expected(first);
+            let page = match page {
+                Ok(page) => page,
+                Err(finding) => {
+                    self.report.add(finding.clone());
+                    continue;
+                }
+            };
+            self.group(first, &expected, page);
+            let counted = page.iter().filter(|&&count| count == 0).count();
+            if usize::from(*free) != counted {
+                let what = format!("group {group}: {free} free units stated, {counted} are free");
+                self.found(FindingKind::Count, first, what);
+            }
+        }
+        let end = pages.groups.len() as u64 * GROUP_UNITS as u64;
+        let beyond: Vec<u64> = self.counts.range(end..).map(|(&unit, _)| unit).collect();
+        if !pages.groups.is_empty() {
+            for unit in beyond {
+                let what = format!("unit {unit}: a node behind the end of the map");
+                self.found(FindingKind::Count, unit, what);
+            }
+        }
+        self.report
+    }
+
+    /// What the counts of a group should be.
+    fn expected(&mut self, first: u64) -> Vec<u32> {
+        let mut expected = vec![0_u32; GROUP_UNITS];
+        let met: Vec<(u64, u16, u32)> = self
+            .counts
+            .range(first..first + GROUP_UNITS as u64)
+            .map(|(&unit, &(units, count))| (unit, units, count))
+            .collect();
+        for (unit, units, count) in met {
+            let start = (unit - first) as usize;
+            let end = (start + usize::from(units)).min(GROUP_UNITS);
+            if expected[start..end].iter().any(|&count| count != 0) {
+                let what = format!("unit {unit}: two nodes overlap here");
+                self.found(FindingKind::Count, unit, what);
+            }
+            expected[start..end].fill(CONTINUATION);
+            expected[start] = count;
+            self.report.units += u64::from(units);
+        }
+        expected
+    }
+
+    fn group(&mut self, first: u64, expected: &[u32], page: &[u32]) {
+        let mut at = 0;
+        while at < expected.len() {
+            let (wanted, found) = (expected[at], page[at]);
+            let unit = first + at as u64;
+            if wanted == 0 && found != 0 {
+                // Room that lies together is told as one, whatever was in it.
+                let lost = |at: usize| expected[at] == 0 && page[at] != 0;
+                let end = (at..expected.len()).find(|&at| !lost(at)).unwrap_or(expected.len());
+                let bytes = ((end - at) * UNIT_BYTES) as u64;
+                self.report.lost_bytes += bytes;
+                let what = format!("unit {unit}: {bytes} bytes are in use, and nothing leads here");
+                self.found(FindingKind::Lost, unit, what);
+                at = end;
+                continue;
+            }
+            if wanted != found {
+                let what = match (wanted, found) {
+                    (CONTINUATION, _) => {
+                        format!("unit {unit}: the inside of a node counts {found}")
+                    }
+                    (_, 0) => {
+                        format!("unit {unit}: marked as free, and {wanted} pointers lead here")
+                    }
+                    _ => format!("unit {unit} counts {found} references, not {wanted}"),
+                };
+                self.found(FindingKind::Count, unit, what);
+            }
+            at += 1;
+        }
+    }
+
+    /// Adds a finding about a unit.
+    pub(super) fn found(&mut self, kind: FindingKind, unit: u64, what: String) {
+        let (file, offset) = (NODES_FILE.to_owned(), unit_offset(unit));
+        self.report.add(Finding { kind, file, offset, what });
+    }
+}

@@ -1,0 +1,67 @@
+//! Checking everything: for tests, and for whoever looks after a volume.
+//!
+//! The durable state is walked on the medium, past the cache (`walk`): every node once, its
+//! checksum, which its parent holds, its own address, the order of its keys, the bounds that its
+//! parent's separators give, its weight, its level. References are counted anew from the roots and
+//! compared with the map, unit by unit (`counts`). Tests also walk what is in memory, for the same
+//! structure (`memory`).
+//!
+//! Three ways in: [`check`] for tests, which holds checkpoints off; [`Core::check_beside`], which
+//! pins the state and lets commits and checkpoints go on; [`inspect`] for a store that nobody has
+//! open, which changes nothing, not even a torn log.
+
+mod counts;
+mod memory;
+mod offline;
+mod walk;
+
+#[cfg(test)]
+mod tests;
+
+use std::ops::ControlFlow;
+
+use store::{CheckProgress, CheckReport, Result};
+
+pub use offline::inspect;
+
+use crate::BtreeStore;
+use crate::core::Core;
+use crate::pin::Pin;
+use counts::Pages;
+use walk::{Roots, Walk};
+
+/// Checks a store, what is in memory too. Commits may go on; checkpoints wait.
+pub fn check(store: &BtreeStore) -> Result<CheckReport> {
+    let core = &store.core;
+    let mut state = core.checkpoint.lock();
+    let roots = Roots { directory: state.space.directory, catalog: state.catalog };
+    let pages = Pages::take(&core.nodes, &mut state.space)?;
+    let mut go_on = |_, _| ControlFlow::Continue(());
+    let mut walk = Walk::new(&core.nodes, &pages, &mut go_on);
+    walk.durable(&roots)?;
+    let mut report = walk.compare(&pages);
+    memory::walk(core, &mut report);
+    Ok(report)
+}
+
+impl Core {
+    /// Checks the durable state beside commits and checkpoints.
+    pub(crate) fn check_beside(
+        self: &std::sync::Arc<Core>,
+        progress: CheckProgress<'_>,
+    ) -> Result<CheckReport> {
+        let (pin, roots, pages) = {
+            // While no checkpoint runs, the pinned state's durable part is this one.
+            let mut state = self.checkpoint.lock();
+            let roots = Roots { directory: state.space.directory, catalog: state.catalog };
+            (Pin::new(self), roots, Pages::take(&self.nodes, &mut state.space)?)
+        };
+        let mut walk = Walk::new(&self.nodes, &pages, progress);
+        walk.durable(&roots)?;
+        let mut report = walk.compare(&pages);
+        // Until here nothing that was walked could be used again.
+        drop(pin);
+        report.log_records = self.log().last().0.saturating_sub(self.checkpoint.lock().lsn.0);
+        Ok(report)
+    }
+}

@@ -1,0 +1,118 @@
+//! Checking a store that nobody has open. Nothing is written, not even what opening would mend.
+
+use device::Env;
+use format::catalog::RootRecord;
+use format::superblock::{Decoded, SUPERBLOCK_BYTES, Superblock, VERSION};
+use store::{CheckProgress, CheckReport, Error, Finding, FindingKind, Log, Lsn, Result};
+
+use super::counts::Pages;
+use super::walk::{Roots, Walk};
+use crate::checkpoint::SUPERBLOCK_FILES;
+use crate::nodes::{NODES_FILE, Nodes};
+use crate::options::Options;
+use crate::recover::{LOG_DIRECTORY, open_file};
+use crate::space::Space;
+
+/// Checks the store in a volume: the newest state that a superblock leads to, and the log after
+/// it. Fails when a file is missing, or of a newer format, or the medium does not answer.
+pub fn inspect(env: &Env, options: &Options, progress: CheckProgress<'_>) -> Result<CheckReport> {
+    let mut found = Vec::new();
+    let superblock = newest(env, options, &mut found)?;
+    let mut report = match &superblock {
+        Some(superblock) => state(env, superblock, &mut found, progress)?,
+        None => CheckReport::default(),
+    };
+    if let Some(superblock) = &superblock
+        && !report.stopped
+    {
+        let from = Lsn(superblock.lsn);
+        match Log::verify(env, LOG_DIRECTORY, options.volume, &options.log(), from) {
+            Ok(recovery) => report.log_records = recovery.replayed,
+            Err(error) => found.push(finding("the log", error)?),
+        }
+    }
+    for finding in found {
+        report.add(finding);
+    }
+    Ok(report)
+}
+
+/// Damage as a finding; anything else stays an error.
+fn finding(of: &str, error: Error) -> Result<Finding> {
+    match error {
+        Error::Corrupt(bad) => Ok(Finding {
+            kind: FindingKind::Unreadable,
+            file: bad.file.clone(),
+            offset: bad.offset,
+            what: format!("{of}: {}: {} instead of {}", bad.structure, bad.found, bad.expected),
+        }),
+        error => Err(error),
+    }
+}
+
+/// The newest superblock that is whole.
+fn newest(env: &Env, options: &Options, found: &mut Vec<Finding>) -> Result<Option<Superblock>> {
+    let mut best: Option<Superblock> = None;
+    for path in SUPERBLOCK_FILES {
+        let mut bytes = [0; SUPERBLOCK_BYTES];
+        let read = open_file(env, path)?.read_at(&mut bytes, 0)?;
+        let what = match Superblock::decode(&bytes[..read]) {
+            Ok(Decoded::Newer(found)) => {
+                return Err(Error::NewerFormat { file: path.to_owned(), found, known: VERSION });
+            }
+            Ok(Decoded::Superblock(superblock)) => {
+                if superblock.volume == options.volume {
+                    if best.as_ref().is_none_or(|best| best.generation < superblock.generation) {
+                        best = Some(superblock);
+                    }
+                    continue;
+                }
+                format!("a superblock of volume {:02x?}", superblock.volume)
+            }
+            Err(malformed) => format!("a superblock is torn or damaged: {malformed}"),
+        };
+        let (kind, file) = (FindingKind::Unreadable, path.to_owned());
+        found.push(Finding { kind, file, offset: 0, what });
+    }
+    // Generation 0 is what a store begins with, and leads nowhere.
+    let best = best.filter(|best| best.generation > 0);
+    if best.is_none() {
+        let what = "no superblock leads to a state".to_owned();
+        let (kind, file) = (FindingKind::Unreadable, SUPERBLOCK_FILES[0].to_owned());
+        found.push(Finding { kind, file, offset: 0, what });
+    }
+    Ok(best)
+}
+
+/// Walks a state and compares its map.
+fn state(
+    env: &Env,
+    superblock: &Superblock,
+    found: &mut Vec<Finding>,
+    progress: CheckProgress<'_>,
+) -> Result<CheckReport> {
+    let nodes = Nodes::new(open_file(env, NODES_FILE)?);
+    let pages = match Space::open(&nodes, superblock.directory) {
+        Ok(mut space) => {
+            if space.groups.len() as u64 != superblock.groups {
+                let what = format!(
+                    "the superblock says {} groups, the directory of the map {}",
+                    superblock.groups,
+                    space.groups.len()
+                );
+                let (kind, file) = (FindingKind::Structure, NODES_FILE.to_owned());
+                found.push(Finding { kind, file, offset: 0, what });
+            }
+            Pages::take(&nodes, &mut space)?
+        }
+        Err(error) => {
+            found.push(finding("the directory of reference counts", error)?);
+            Pages::none()
+        }
+    };
+    let catalog = RootRecord { pointer: superblock.catalog, level: superblock.catalog_level };
+    let roots = Roots { directory: Some(superblock.directory), catalog: Some(catalog) };
+    let mut walk = Walk::new(&nodes, &pages, progress);
+    walk.durable(&roots)?;
+    Ok(walk.compare(&pages))
+}

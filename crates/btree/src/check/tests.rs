@@ -1,0 +1,70 @@
+//! A map that errs is found out, whichever way it errs. Such a map cannot be made by flipping bits,
+//! for its pages have checksums.
+
+use store::{Batch, CheckReport, FindingKind, Store, TreeId};
+
+use crate::nodes::unit_offset;
+use crate::{BtreeStore, Options, check};
+
+/// Checks after something was done to the counts of the first group.
+fn altered(alter: impl FnOnce(&mut Vec<u32>)) -> CheckReport {
+    let sim = testing::sim_env(1);
+    let store = BtreeStore::create(&sim.env(), &Options::default()).expect("create");
+    let mut batch = Batch::new();
+    batch.create_tree(TreeId(32));
+    for n in 0..2000_u32 {
+        batch.put(TreeId(32), &n.to_be_bytes(), &[1; 90]);
+    }
+    batch.clone_tree(TreeId(32), TreeId(33));
+    store.commit(&batch).expect("commit");
+    assert!(store.checkpoint().expect("checkpoint"));
+    assert!(check(&store).expect("check").is_clean());
+    let mut state = store.core.checkpoint.lock();
+    alter(state.space.page_mut(0));
+    drop(state);
+    check(&store).expect("check")
+}
+
+fn first_node(page: &[u32]) -> usize {
+    page.iter().position(|&count| count == 2).expect("the root has two owners")
+}
+
+#[test]
+fn a_count_that_is_too_high_or_too_low_is_found() {
+    for count in [1, 3, 70_000] {
+        let mut unit = 0;
+        let report = altered(|page| {
+            unit = first_node(page);
+            page[unit] = count;
+        });
+        assert_eq!(report.findings_count, 1, "{:#?}", report.findings);
+        let finding = &report.findings[0];
+        assert_eq!(finding.kind, FindingKind::Count);
+        assert_eq!(finding.offset, unit_offset(unit as u64));
+        assert!(finding.what.contains(&format!("counts {count} references, not 2")), "{finding:?}");
+    }
+}
+
+#[test]
+fn a_node_that_is_marked_as_free_is_found() {
+    let report = altered(|page| {
+        let unit = first_node(page);
+        page[unit] = 0;
+    });
+    assert!(report.findings[0].what.contains("marked as free, and 2 pointers lead here"));
+    // The stated number of free units errs as well.
+    assert_eq!(report.findings_count, 2, "{:#?}", report.findings);
+}
+
+#[test]
+fn room_to_which_nothing_leads_is_found_as_one() {
+    let mut unit = 0;
+    let report = altered(|page| {
+        unit = page.iter().rposition(|&count| count != 0).expect("some are used") + 5;
+        page[unit] = 1;
+        page[unit + 1..unit + 16].fill(u32::MAX);
+    });
+    assert_eq!(report.findings[0].kind, FindingKind::Lost);
+    assert_eq!(report.findings[0].offset, unit_offset(unit as u64));
+    assert_eq!(report.lost_bytes, 16 * format::node::UNIT_BYTES as u64);
+}

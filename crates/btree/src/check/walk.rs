@@ -1,0 +1,276 @@
+//! The walk over the durable state. A node that cannot be read is a finding, and what lies below it
+//! is passed over; everything else is still looked at.
+
+use std::collections::BTreeMap;
+
+use format::catalog::{CatalogKey, RootRecord};
+use format::node::{Header, InteriorBody, LeafBody, LeafValue, UNIT_BYTES};
+use format::{Malformed, Pointer};
+use store::{CheckProgress, CheckReport, Error, Finding, FindingKind, Result};
+
+use super::counts::Pages;
+use crate::entries::entry_weight;
+use crate::limits::{WEIGHT_MAX, WEIGHT_MIN};
+use crate::nodes::Nodes;
+
+/// Nodes between two reports of progress.
+const NODES_A_REPORT: u64 = 64;
+
+/// Where a state begins.
+pub(super) struct Roots {
+    pub(super) directory: Option<Pointer>,
+    pub(super) catalog: Option<RootRecord>,
+}
+
+/// The keys that a node may have.
+#[derive(Clone)]
+pub(super) struct Bounds {
+    low: Vec<u8>,
+    high: Option<Vec<u8>>,
+}
+
+impl Bounds {
+    pub(super) fn all() -> Bounds {
+        Bounds { low: Vec::new(), high: None }
+    }
+
+    pub(super) fn contain(&self, key: &[u8]) -> bool {
+        key >= self.low.as_slice() && self.high.as_deref().is_none_or(|high| key < high)
+    }
+}
+
+/// What a node holds, as far as a check needs it.
+#[derive(Default)]
+struct Content {
+    keys: Vec<Vec<u8>>,
+    below: Vec<Pointer>,
+    /// For a leaf: the values of its entries, for the catalog.
+    values: Vec<Vec<u8>>,
+    weight: usize,
+}
+
+/// Records of the catalog: the unit of their leaf, their key, their value.
+type Records = Vec<(u64, Vec<u8>, Vec<u8>)>;
+
+/// What a walk knows.
+pub(super) struct Walk<'n, 'p> {
+    nodes: &'n Nodes,
+    pub(super) report: CheckReport,
+    /// Units and references of each node that was met.
+    pub(super) counts: BTreeMap<u64, (u16, u32)>,
+    /// Bytes of all nodes, about.
+    total: u64,
+    seen: u64,
+    progress: CheckProgress<'p>,
+    /// What is walked, for messages.
+    tree: String,
+}
+
+impl<'n, 'p> Walk<'n, 'p> {
+    pub(super) fn new(nodes: &'n Nodes, pages: &Pages, progress: CheckProgress<'p>) -> Self {
+        Walk {
+            nodes,
+            report: CheckReport::default(),
+            counts: BTreeMap::new(),
+            total: pages.used_bytes(),
+            seen: 0,
+            progress,
+            tree: String::new(),
+        }
+    }
+
+    /// Walks all trees from their roots.
+    pub(super) fn durable(&mut self, roots: &Roots) -> Result<()> {
+        if let Some(directory) = roots.directory {
+            self.refer(directory);
+        }
+        let Some(catalog) = roots.catalog else { return Ok(()) };
+        let mut records = Vec::new();
+        "the catalog".clone_into(&mut self.tree);
+        self.refer(catalog.pointer);
+        self.node(catalog.pointer, catalog.level, true, &Bounds::all(), Some(&mut records))?;
+        for (unit, key, value) in records {
+            let decoded = CatalogKey::decode(&key)
+                .and_then(|key| RootRecord::decode(&value).map(|record| (key, record)));
+            match decoded {
+                Ok((key, record)) => {
+                    self.tree = match key {
+                        CatalogKey::Tree(number) => {
+                            self.report.trees += 1;
+                            format!("tree {number}")
+                        }
+                        CatalogKey::Trash(number) => {
+                            self.report.trash += 1;
+                            format!("what was cut off as number {number}")
+                        }
+                    };
+                    // What is trash may be any node, a light one too.
+                    if self.refer(record.pointer) {
+                        self.node(record.pointer, record.level, true, &Bounds::all(), None)?;
+                    }
+                }
+                Err(malformed) => {
+                    let what = format!("unit {unit}, in the catalog: {malformed}");
+                    self.found(FindingKind::Structure, unit, what);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Counts a reference; tells whether it is the first.
+    fn refer(&mut self, pointer: Pointer) -> bool {
+        let count = self.counts.entry(pointer.unit).or_insert((pointer.units, 0));
+        count.1 += 1;
+        let (first, same) = (count.1 == 1, count.0 == pointer.units);
+        if !same {
+            let what = format!("unit {}: two nodes begin here", pointer.unit);
+            self.found(FindingKind::Count, pointer.unit, what);
+        }
+        first
+    }
+
+    /// A node of which the medium gave something else than was written, or nothing.
+    fn unreadable(&mut self, error: Error) -> Result<()> {
+        let Error::Corrupt(bad) = error else { return Err(error) };
+        self.report.add(Finding {
+            kind: FindingKind::Unreadable,
+            file: bad.file.clone(),
+            offset: bad.offset,
+            what: format!(
+                "in {}: {}: {} instead of {}",
+                self.tree, bad.structure, bad.found, bad.expected
+            ),
+        });
+        Ok(())
+    }
+
+    /// Notes that a node was read.
+    fn read(&mut self, pointer: Pointer) {
+        self.report.bytes += u64::from(pointer.units) * UNIT_BYTES as u64;
+        self.seen += 1;
+        if self.seen.is_multiple_of(NODES_A_REPORT) {
+            let total = self.total.max(self.report.bytes);
+            self.report.stopped |= (self.progress)(self.report.bytes, total).is_break();
+        }
+    }
+
+    /// Checks a node and what is below it. Recurses once a level, so no deeper than `LEVEL_MAX`.
+    fn node(
+        &mut self,
+        pointer: Pointer,
+        level: u8,
+        root: bool,
+        bounds: &Bounds,
+        mut records: Option<&mut Records>,
+    ) -> Result<()> {
+        if self.report.stopped {
+            return Ok(());
+        }
+        let content = match self.nodes.read_tree_node(pointer, level, content) {
+            Ok(content) => content,
+            Err(error) => return self.unreadable(error),
+        };
+        self.read(pointer);
+        let unit = pointer.unit;
+        self.keys(unit, &content.keys, bounds);
+        if content.weight > WEIGHT_MAX {
+            let what = format!("unit {unit}, in {}: a node weighs {}", self.tree, content.weight);
+            self.found(FindingKind::Structure, unit, what);
+        }
+        if content.weight < WEIGHT_MIN && !root {
+            self.report.light += 1;
+        }
+        if level == 0 {
+            if let Some(records) = &mut records {
+                let pairs = content.keys.iter().zip(&content.values);
+                records.extend(pairs.map(|(key, value)| (unit, key.clone(), value.clone())));
+            }
+            return self.leaf(pointer, &content);
+        }
+        self.report.interiors += 1;
+        for (at, below) in content.below.iter().enumerate() {
+            let bounds = between(&content.keys, at, bounds);
+            if self.refer(*below) {
+                self.node(*below, level - 1, false, &bounds, records.as_deref_mut())?;
+            }
+        }
+        Ok(())
+    }
+
+    fn leaf(&mut self, pointer: Pointer, content: &Content) -> Result<()> {
+        self.report.leaves += 1;
+        self.report.entries += content.keys.len() as u64;
+        if pointer.overflows == content.below.is_empty() {
+            let unit = pointer.unit;
+            let what = format!("unit {unit}: its pointer errs about overflow nodes");
+            self.found(FindingKind::Structure, unit, what);
+        }
+        for &far in &content.below {
+            if self.refer(far) {
+                self.report.overflows += 1;
+                match self.nodes.read(far, |_, _| Ok(())) {
+                    Ok(()) => self.read(far),
+                    Err(error) => self.unreadable(error)?,
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn keys(&mut self, unit: u64, keys: &[Vec<u8>], bounds: &Bounds) {
+        if keys.windows(2).any(|pair| pair[0] >= pair[1]) {
+            let what = format!("unit {unit}, in {}: keys do not ascend", self.tree);
+            self.found(FindingKind::Structure, unit, what);
+        }
+        if keys.iter().any(|key| !bounds.contain(key)) {
+            let tree = &self.tree;
+            let what = format!("unit {unit}, in {tree}: a key outside of its parent's bounds");
+            self.found(FindingKind::Structure, unit, what);
+        }
+    }
+}
+
+/// The bounds of child `at`.
+pub(super) fn between(keys: &[Vec<u8>], at: usize, bounds: &Bounds) -> Bounds {
+    let low = at.checked_sub(1).and_then(|before| keys.get(before));
+    Bounds {
+        low: low.unwrap_or(&bounds.low).clone(),
+        high: keys.get(at).or(bounds.high.as_ref()).cloned(),
+    }
+}
+
+/// Reads what a check needs of a node.
+fn content(header: &Header, body: &[u8]) -> std::result::Result<Content, Malformed> {
+    let mut content = Content::default();
+    let whole = |prefix: &[u8], suffix: &[u8]| [prefix, suffix].concat();
+    if header.level > 0 {
+        let mut interior = InteriorBody::new(header, body)?;
+        content.below.push(interior.first());
+        content.weight = format::POINTER_BYTES;
+        while let Some((suffix, pointer)) = interior.next_child()? {
+            let key = whole(interior.prefix(), suffix);
+            content.weight += entry_weight(key.len(), format::POINTER_BYTES);
+            content.keys.push(key);
+            content.below.push(pointer);
+        }
+        return Ok(content);
+    }
+    let mut leaf = LeafBody::new(header, body)?;
+    while let Some((suffix, value)) = leaf.next_entry()? {
+        let key = whole(leaf.prefix(), suffix);
+        match value {
+            LeafValue::Inline(value) => {
+                content.weight += entry_weight(key.len(), value.len());
+                content.values.push(value.to_vec());
+            }
+            LeafValue::Overflow { pointer, .. } => {
+                content.weight += entry_weight(key.len(), crate::leaf::FAR_BYTES);
+                content.values.push(Vec::new());
+                content.below.push(pointer);
+            }
+        }
+        content.keys.push(key);
+    }
+    Ok(content)
+}

@@ -1,0 +1,97 @@
+//! What checking a store finds.
+
+use std::ops::ControlFlow;
+
+/// Findings beyond this many are counted but not kept.
+const FINDINGS_MAX: usize = 1000;
+
+/// What kind of thing is wrong.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum FindingKind {
+    /// Bytes are not what was written: what stood there, and all below it, cannot be read.
+    Unreadable,
+    /// Something whole breaks a rule: order, bounds, weight, level.
+    Structure,
+    /// A reference count, or the free room of a group, is not what it should be.
+    Count,
+    /// Room is marked as used, and nothing leads there. It holds no data that anyone can name.
+    Lost,
+}
+
+impl FindingKind {
+    /// The name in reports.
+    pub fn name(self) -> &'static str {
+        match self {
+            FindingKind::Unreadable => "unreadable",
+            FindingKind::Structure => "structure",
+            FindingKind::Count => "count",
+            FindingKind::Lost => "lost",
+        }
+    }
+}
+
+/// One thing that is wrong, and where.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Finding {
+    /// What kind of thing.
+    pub kind: FindingKind,
+    /// The file, below the volume directory.
+    pub file: String,
+    /// Where in the file, in bytes.
+    pub offset: u64,
+    /// What is wrong, in words.
+    pub what: String,
+}
+
+/// What a check found. Only distinct nodes are counted, however many trees share them.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct CheckReport {
+    /// Trees of the durable state.
+    pub trees: u64,
+    /// Things cut off that are yet to be freed.
+    pub trash: u64,
+    /// Leaves.
+    pub leaves: u64,
+    /// Interior nodes.
+    pub interiors: u64,
+    /// Nodes that hold one long value each.
+    pub overflows: u64,
+    /// Entries of the leaves.
+    pub entries: u64,
+    /// Units in use.
+    pub units: u64,
+    /// Bytes that were read and verified.
+    pub bytes: u64,
+    /// Bytes marked as used to which nothing leads.
+    pub lost_bytes: u64,
+    /// Log records that a crash would replay now.
+    pub log_records: u64,
+    /// Nodes that are lighter than they should be: room lost, nothing else.
+    pub light: u64,
+    /// The first of the findings.
+    pub findings: Vec<Finding>,
+    /// How many findings there were.
+    pub findings_count: u64,
+    /// Whether it was ended before all was looked at. What was counted until then is a part, and
+    /// reference counts were not compared.
+    pub stopped: bool,
+}
+
+impl CheckReport {
+    /// Whether nothing is wrong.
+    pub fn is_clean(&self) -> bool {
+        self.findings_count == 0
+    }
+
+    /// Adds a finding.
+    pub fn add(&mut self, finding: Finding) {
+        self.findings_count += 1;
+        if self.findings.len() < FINDINGS_MAX {
+            self.findings.push(finding);
+        }
+    }
+}
+
+/// Called now and then during a check, with the bytes that were looked at and about how many there
+/// are; may end it.
+pub type CheckProgress<'a> = &'a mut dyn FnMut(u64, u64) -> ControlFlow<()>;
