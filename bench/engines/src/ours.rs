@@ -1,0 +1,122 @@
+//! Ours. Background work is what the owner of a volume does: one thread keeps the log's interval,
+//! another makes checkpoints and reclaims.
+
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use btree::{BtreeStore, Options};
+use device::Env;
+use store::{Batch, KeyRange, Read, Store, TreeId};
+
+use crate::engine::{Engine, FLUSH_INTERVAL, Result};
+
+const TREE: TreeId = TreeId(32);
+const NAP: Duration = Duration::from_millis(10);
+const RECLAIM_NODES: usize = 1000;
+
+pub(crate) struct Btree {
+    store: Arc<BtreeStore>,
+    batch: Batch,
+    ending: Arc<AtomicBool>,
+    workers: Vec<JoinHandle<()>>,
+}
+
+impl Btree {
+    pub(crate) fn create(path: &Path, cache_bytes: usize) -> Result<Btree> {
+        let env = Env::system(path)?;
+        let options = Options { cache_bytes, log_interval: FLUSH_INTERVAL, ..Options::default() };
+        let store = BtreeStore::create(&env, &options)?;
+        let mut batch = Batch::new();
+        batch.create_tree(TREE);
+        store.commit(&batch)?;
+        let ending = Arc::new(AtomicBool::new(false));
+        let workers = [flush as fn(&BtreeStore), write].map(|work| {
+            let (store, ending) = (Arc::clone(&store), Arc::clone(&ending));
+            std::thread::spawn(move || {
+                while !ending.load(Ordering::Relaxed) {
+                    work(&store);
+                    std::thread::sleep(NAP);
+                }
+            })
+        });
+        Ok(Btree { store, batch, ending, workers: workers.into() })
+    }
+}
+
+fn flush(store: &BtreeStore) {
+    store.flush_if_due().expect("the log can be written");
+}
+
+fn write(store: &BtreeStore) {
+    if store.checkpoint_due() {
+        store.checkpoint().expect("a checkpoint can be made");
+    }
+    store.reclaim_step(RECLAIM_NODES).expect("nodes can be reclaimed");
+}
+
+impl Engine for Btree {
+    fn put(&mut self, key: &[u8], value: &[u8]) -> Result<()> {
+        self.batch.clear();
+        self.batch.put(TREE, key, value);
+        self.store.commit(&self.batch)?;
+        Ok(())
+    }
+
+    fn delete(&mut self, key: &[u8]) -> Result<()> {
+        self.batch.clear();
+        self.batch.delete(TREE, key);
+        self.store.commit(&self.batch)?;
+        Ok(())
+    }
+
+    fn get(&mut self, key: &[u8], found: &mut dyn FnMut(&[u8])) -> Result<bool> {
+        Ok(self.store.get_with(TREE, key, found)?)
+    }
+
+    fn scan(&mut self, prefix: &[u8], found: &mut dyn FnMut(&[u8], &[u8])) -> Result<u64> {
+        let mut cursor = self.store.scan(TREE, KeyRange::prefix(prefix))?;
+        let mut count = 0;
+        while let Some(item) = cursor.next()? {
+            found(item.key, item.value);
+            count += 1;
+        }
+        Ok(count)
+    }
+
+    fn sync(&mut self) -> Result<()> {
+        Ok(self.store.sync(self.store.last_commit())?)
+    }
+
+    fn settle(&mut self) -> Result<()> {
+        // Another thread may be at one that began too early.
+        while !self.store.checkpoint()? {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        while self.store.reclaim_step(RECLAIM_NODES)? {}
+        Ok(())
+    }
+
+    fn snapshot(&mut self) -> Result<()> {
+        drop(self.store.pin()?);
+        Ok(())
+    }
+
+    fn copy(&mut self, number: u64) -> Result<bool> {
+        self.batch.clear();
+        self.batch.clone_tree(TREE, TreeId(TREE.0 + 1 + number));
+        let token = self.store.commit(&self.batch)?;
+        self.store.sync(token)?;
+        Ok(true)
+    }
+
+    fn close(self: Box<Self>) -> Result<()> {
+        self.ending.store(true, Ordering::Relaxed);
+        for worker in self.workers {
+            worker.join().expect("workers do not panic");
+        }
+        Ok(self.store.close()?)
+    }
+}
