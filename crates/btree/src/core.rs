@@ -9,11 +9,12 @@ use std::sync::{Arc, OnceLock};
 
 use device::{Env, File, Map};
 use format::catalog::CatalogKey;
-use parking_lot::{Mutex, RwLock};
+use parking_lot::Mutex;
 use store::{Error, Log, Result, TreeId};
 
 use crate::cell::Node;
 use crate::checkpoint::State;
+use crate::latch::Latch;
 use crate::nodes::Nodes;
 use crate::options::Options;
 use crate::pin::Pins;
@@ -28,12 +29,12 @@ pub(crate) struct Core {
     pub(crate) superblocks: [Arc<dyn File>; 2],
     log: OnceLock<Log>,
     /// Shared by commits; exclusive to see a state between commits.
-    pub(crate) gate: RwLock<()>,
+    pub(crate) gate: Latch<()>,
     pub(crate) stripes: Stripes,
     /// The tree of trees, as the last checkpoint left it.
     pub(crate) catalog: Tree,
     /// Trees that were used since opening.
-    pub(crate) trees: RwLock<Map<TreeId, Arc<Tree>>>,
+    pub(crate) trees: Latch<Map<TreeId, Arc<Tree>>>,
     /// Trees that changed since the last freeze.
     pub(crate) changed: Mutex<BTreeMap<TreeId, Arc<Tree>>>,
     /// Trees that the running checkpoint froze.
@@ -85,10 +86,10 @@ impl Core {
             nodes,
             superblocks,
             log: OnceLock::new(),
-            gate: RwLock::new(()),
+            gate: Latch::new(()),
             stripes: Stripes::new(),
             catalog: Tree::new(TreeId(0), catalog, false),
-            trees: RwLock::new(Map::default()),
+            trees: Latch::new(Map::default()),
             changed: Mutex::new(BTreeMap::new()),
             in_flight: Mutex::new(BTreeMap::new()),
             published: AtomicU64::new(0),

@@ -11,11 +11,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering, fence};
 
 use format::Pointer;
-use parking_lot::RwLock;
 use store::{Error, Result, TreeId};
 
 use crate::budget::Budget;
 use crate::cell::{Child, Interior, LeafCell, Node, OverflowCell};
+use crate::latch::Latch;
 use crate::leaf::{LeafData, Value};
 use crate::nodes::Nodes;
 
@@ -23,7 +23,7 @@ use crate::nodes::Nodes;
 #[derive(Debug)]
 pub(crate) struct Tree {
     pub(crate) id: TreeId,
-    pub(crate) state: RwLock<Root>,
+    pub(crate) state: Latch<Root>,
     /// Whether it is in the set of trees that the next checkpoint writes.
     pub(crate) changed: AtomicBool,
     /// Whether it was dropped.
@@ -151,7 +151,7 @@ impl Tree {
     pub(crate) fn new(id: TreeId, root: Root, resident: bool) -> Tree {
         Tree {
             id,
-            state: RwLock::new(root),
+            state: Latch::new(root),
             changed: AtomicBool::new(false),
             dropped: AtomicBool::new(false),
             resident: AtomicBool::new(resident),
