@@ -21,4 +21,4 @@ pub use detach::{Unmounted, unmount};
 pub use error::MountError;
 pub use mount::{Mount, mount};
 pub use mountinfo::{MountInfo, find_mount, mounts_of};
-pub use options::{Atime, MountOptions, OptionError};
+pub use options::{Atime, MountOptions, OptionError, parse_bytes};

@@ -57,6 +57,9 @@ pub struct MountOptions {
     pub sync: bool,
     /// Every change of a directory is durable before it returns (`dirsync`).
     pub dirsync: bool,
+    /// Memory for cached nodes of trees, in bytes (`cache-size=SIZE`); `None` when not said. It is
+    /// for whoever opens the file system.
+    pub cache_bytes: Option<u64>,
     /// When reading changes the time of last read.
     pub atime: Atime,
     /// How long the kernel keeps attributes (`attr-timeout=SECONDS`).
@@ -78,8 +81,8 @@ pub enum OptionError {
     #[error(
         "unknown mount option '{0}'; known are ro, rw, allow_other, default_permissions, \
          no_default_permissions, noatime, relatime, subdir=DIR, attr-timeout=SECONDS, \
-         entry-timeout=SECONDS, negative-timeout=SECONDS, threads=N, clone_fd, fsname=NAME and \
-         the generic ones of mount(8)"
+         entry-timeout=SECONDS, negative-timeout=SECONDS, cache-size=SIZE, threads=N, clone_fd, \
+         fsname=NAME and the generic ones of mount(8)"
     )]
     Unknown(String),
     /// An option that needs a value came without, or with a wrong one.
@@ -109,6 +112,7 @@ impl MountOptions {
             exec: true,
             sync: false,
             dirsync: false,
+            cache_bytes: None,
             atime: Atime::Never,
             attr_timeout: TIMEOUT_DEFAULT,
             entry_timeout: TIMEOUT_DEFAULT,
@@ -128,7 +132,8 @@ impl MountOptions {
             };
             if !taken && !is_for_others(option) {
                 return Err(match option {
-                    "subdir" | "fsname" | "threads" | "attr-timeout" | "entry-timeout" => {
+                    "subdir" | "fsname" | "threads" | "attr-timeout" | "entry-timeout"
+                    | "cache-size" => {
                         let expected = "it needs a value, as in NAME=VALUE";
                         OptionError::Value { option: option.to_owned(), expected }
                     }
@@ -187,6 +192,15 @@ impl MountOptions {
                 self.threads = threads
                     .ok_or_else(|| OptionError::Value { option: option.to_owned(), expected })?;
             }
+            "cache-size" | "cache_size" => {
+                let expected = "a number of bytes, such as 512M or 4G";
+                let bytes = parse_bytes(value);
+                self.cache_bytes =
+                    Some(bytes.ok_or_else(|| OptionError::Value {
+                        option: option.to_owned(),
+                        expected,
+                    })?);
+            }
             "attr-timeout" | "attr_timeout" => self.attr_timeout = seconds(option, value)?,
             "entry-timeout" | "entry_timeout" => {
                 self.entry_timeout = seconds(option, value)?;
@@ -199,6 +213,22 @@ impl MountOptions {
         }
         Ok(true)
     }
+}
+
+/// Reads a number of bytes: digits, and perhaps `K`, `M`, `G` or `T` (powers of 1024), which `B` or
+/// `iB` may follow.
+pub fn parse_bytes(text: &str) -> Option<u64> {
+    let digits = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
+    let (number, unit) = text.split_at(digits);
+    let shift = match unit.to_ascii_uppercase().as_str() {
+        "" | "B" => 0,
+        "K" | "KB" | "KIB" => 10,
+        "M" | "MB" | "MIB" => 20,
+        "G" | "GB" | "GIB" => 30,
+        "T" | "TB" | "TIB" => 40,
+        _ => return None,
+    };
+    number.parse::<u64>().ok()?.checked_mul(1 << shift)
 }
 
 fn seconds(option: &str, value: &str) -> Result<Duration, OptionError> {
@@ -261,6 +291,29 @@ mod tests {
         assert_eq!(options.negative_timeout, Duration::ZERO);
         assert_eq!((options.threads, options.fsname.as_deref()), (4, Some("mine")));
         assert!(options.default_permissions);
+    }
+
+    #[test]
+    fn sizes_have_units() {
+        for (text, bytes) in [
+            ("0", Some(0)),
+            ("4096", Some(4096)),
+            ("16k", Some(16 << 10)),
+            ("512M", Some(512 << 20)),
+            ("3GiB", Some(3 << 30)),
+            ("1TB", Some(1 << 40)),
+            ("", None),
+            ("M", None),
+            ("-1", None),
+            ("1.5G", None),
+            ("1X", None),
+            ("99999999999T", None),
+        ] {
+            assert_eq!(parse_bytes(text), bytes, "{text}");
+        }
+        assert_eq!(parsed("cache-size=2G").unwrap().cache_bytes, Some(2 << 30));
+        assert!(parsed("cache-size=big").is_err());
+        assert!(parsed("cache-size").unwrap_err().to_string().contains("value"));
     }
 
     #[test]

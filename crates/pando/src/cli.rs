@@ -6,10 +6,13 @@ use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
+use crate::cache_size;
+
 const PATHS: &str = "\
 PATH is a path below a mounted volume, or VOLDIR:/inner/path for a volume directory,
 mounted or not. Where no process owns the volume, the command starts one in the
-background, which leaves when it has been idle for a while (30 s, PANDO_IDLE_SECONDS).
+background, which leaves when it has been idle for a while (30 s, PANDO_IDLE_SECONDS). It
+caches in a quarter of the memory (PANDO_CACHE_SIZE).
 
 Exit codes:
   0  done
@@ -105,6 +108,7 @@ Options for -o, comma-separated:
   attr-timeout=SECONDS   how long the kernel keeps attributes
   entry-timeout=SECONDS  how long the kernel keeps names
   sync                   every change is durable when it returns
+  cache-size=SIZE        like --cache-size
 
 In /etc/fstab, with mount.pando a link to pando:
   /data/vol  /mnt/vol  pando  defaults,noatime  0  0
@@ -143,6 +147,8 @@ Workloads:
   clones-scale  --clones of one tree of --files records, chains of them too: write, drop; a
                 line a tenth (--volume is the directory to work in)
   recover       open after a crash with as many operations in the log
+  two-threads   as many entries a thread, all in one tree, beside threads on a store each
+                (in memory; --threads 2 or more; --volume is the directory to work in)
 
 With --yardstick the same record operations run on BTreeMap<Vec<u8>, Vec<u8>> in the same
 process, interleaved in rounds; the line then carries yardstick_ops_per_second and ratio.
@@ -168,6 +174,9 @@ pub(crate) struct MountArgs {
     /// Stay in the foreground
     #[arg(long, short)]
     pub(crate) foreground: bool,
+    /// Memory for cached nodes of the volume, such as 512M; default is a quarter of all memory
+    #[arg(long, value_name = "SIZE", value_parser = cache_size::parse)]
+    pub(crate) cache_size: Option<u64>,
     /// Mount options, comma-separated
     #[arg(long = "options", short = 'o', value_name = "OPTIONS", value_delimiter = ',')]
     pub(crate) options: Vec<String>,
@@ -310,6 +319,7 @@ pub(crate) enum Workload {
     Clone,
     ClonesScale,
     Recover,
+    TwoThreads,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -344,6 +354,9 @@ pub(crate) struct BenchArgs {
     /// When changes are durable
     #[arg(long, value_enum, default_value = "async")]
     pub(crate) durability: DurabilityArg,
+    /// Memory for cached nodes, such as 512M; default is a quarter of all memory
+    #[arg(long, value_name = "SIZE", value_parser = cache_size::parse)]
+    pub(crate) cache_size: Option<u64>,
 }
 
 #[derive(Debug, Args)]
@@ -353,6 +366,9 @@ pub(crate) struct OwnerArgs {
     /// Seconds without a request after which the owner leaves
     #[arg(long, default_value_t = 30)]
     pub(crate) idle_seconds: u64,
+    /// Memory for cached nodes; default is a quarter of all memory
+    #[arg(long, value_name = "SIZE", value_parser = cache_size::parse)]
+    pub(crate) cache_size: Option<u64>,
     /// Mount it there, and stay until it is unmounted
     #[arg(long)]
     pub(crate) mount: Option<PathBuf>,

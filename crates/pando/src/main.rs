@@ -2,6 +2,7 @@
 //! turns what it answers into an exit code.
 
 mod bench;
+mod cache_size;
 mod cli;
 mod exit;
 mod failure;

@@ -98,7 +98,7 @@ impl Files {
                 .unlink(&self.caller, self.parent(file), name(file).as_bytes())
                 .map_err(broken)?,
             Workload::List => return self.list(file),
-            Workload::Clone | Workload::ClonesScale | Workload::Recover => {
+            Workload::Clone | Workload::ClonesScale | Workload::Recover | Workload::TwoThreads => {
                 unreachable!("invariant: these do not go file by file")
             }
         }

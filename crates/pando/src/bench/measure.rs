@@ -34,7 +34,10 @@ const NOTES: usize = 6;
 
 /// Whether a workload's record operations can be done on an ordered map.
 pub(super) fn has_yardstick(workload: Workload) -> bool {
-    !matches!(workload, Workload::Clone | Workload::ClonesScale | Workload::Recover)
+    !matches!(
+        workload,
+        Workload::Clone | Workload::ClonesScale | Workload::Recover | Workload::TwoThreads
+    )
 }
 
 /// What one thread measured in a round.

@@ -13,6 +13,7 @@ mod memory;
 mod recover;
 mod report;
 mod tap;
+mod two_threads;
 mod volume;
 mod yardstick;
 
@@ -48,7 +49,7 @@ impl Run<'_> {
 
 pub(crate) fn run(args: &BenchArgs, output: &mut Output) -> Result<()> {
     if args.yardstick && !measure::has_yardstick(args.workload) {
-        let message = "there is no yardstick for clones and recovery: an ordered map does neither";
+        let message = "there is no yardstick for clones, recover and two-threads";
         return Err(Failure::new(FailureKind::Invalid, message));
     }
     if args.yardstick {
@@ -57,6 +58,13 @@ pub(crate) fn run(args: &BenchArgs, output: &mut Output) -> Result<()> {
     let run = Run { args, interrupted: interrupt_flag()?, bar: output.progress("operations") };
     if args.workload == Workload::ClonesScale {
         return clones_scale::run(&run, output);
+    }
+    if args.workload == Workload::TwoThreads {
+        let lines = two_threads::run(&run);
+        run.bar.finish_and_clear();
+        let object = lines?;
+        output.object(&object)?;
+        return two_threads::text(&object).iter().try_for_each(|line| output.line(line));
     }
     let volume = Volume::make(args)?;
     let measured = match args.workload {

@@ -12,6 +12,7 @@ use store::Durability;
 use wire::{Failure, FailureKind};
 
 use super::tap::Tap;
+use crate::cache_size;
 use crate::cli::{BenchArgs, DurabilityArg};
 use crate::failure::{self, Result};
 use crate::owner::Background;
@@ -62,7 +63,11 @@ impl Volume {
             path,
             temporary: temporary && fresh,
             env,
-            options: OpenOptions { durability, ..OpenOptions::default() },
+            options: OpenOptions {
+                durability,
+                cache_bytes: args.cache_size.unwrap_or_else(cache_size::default_bytes),
+                ..OpenOptions::default()
+            },
             fs: None,
             tap: None,
             background: None,

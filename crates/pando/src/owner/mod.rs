@@ -30,6 +30,7 @@ use fs::{FileSystem, Fs};
 use store::Durability;
 use wire::{Failure, FailureKind};
 
+use crate::cache_size;
 use crate::failure::{self, Result};
 pub(crate) use background::Background;
 use elect::Elected;
@@ -45,6 +46,8 @@ pub(crate) struct Start {
     pub(crate) volume: PathBuf,
     /// Where to mount it, if at all.
     pub(crate) mount: Option<MountStart>,
+    /// Memory for cached nodes, in bytes, unless the mount's options say.
+    pub(crate) cache_bytes: Option<u64>,
     /// How long to stay without a request when it is not mounted; `None` for ever.
     pub(crate) idle: Option<Duration>,
 }
@@ -99,7 +102,7 @@ fn own(
     signals::watch(events.clone())
         .map_err(|error| failure::io("watch signals for", &start.volume, &error))?;
     let options = options(start)?;
-    let opened = Fs::open(env.clone(), &open_options(options.as_ref()));
+    let opened = Fs::open(env.clone(), &open_options(start, options.as_ref()));
     let fs = opened.map_err(|error| failure::open(&start.volume, &error))?;
     let volume = start.volume.clone();
     let server = Server::new(volume, Arc::clone(&fs), Arc::clone(&env.clock), events.clone());
@@ -194,9 +197,13 @@ fn options(start: &Start) -> Result<Option<fuse::MountOptions>> {
     Ok(Some(options))
 }
 
-fn open_options(mount: Option<&fuse::MountOptions>) -> fs::OpenOptions {
-    let mut options = fs::OpenOptions::default();
+fn open_options(start: &Start, mount: Option<&fuse::MountOptions>) -> fs::OpenOptions {
+    let cache_bytes = start.cache_bytes.unwrap_or_else(cache_size::default_bytes);
+    let mut options = fs::OpenOptions { cache_bytes, ..fs::OpenOptions::default() };
     if let Some(mount) = mount {
+        if let Some(bytes) = mount.cache_bytes {
+            options.cache_bytes = bytes.max(cache_size::CACHE_BYTES_MIN);
+        }
         options.read_only = mount.read_only;
         if mount.sync || mount.dirsync {
             options.durability = Durability::Sync;

@@ -31,6 +31,7 @@ pub(crate) fn run(args: &MountArgs, output: &mut Output) -> Result<()> {
                 mount_point: mount_point.clone(),
                 options: args.options.clone(),
             }),
+            cache_bytes: args.cache_size,
             idle: None,
         };
         let mut told = Ok(());
@@ -42,6 +43,9 @@ pub(crate) fn run(args: &MountArgs, output: &mut Output) -> Result<()> {
         return told;
     } else {
         let mut extra: Vec<OsString> = vec!["--mount".into(), mount_point.clone().into()];
+        if let Some(bytes) = args.cache_size {
+            extra.extend(["--cache-size".into(), bytes.to_string().into()]);
+        }
         for option in &args.options {
             extra.extend(["-o".into(), OsString::from(option)]);
         }

@@ -96,3 +96,27 @@ fn very_many_clones_report_a_line_a_tenth() {
     let last = &lines[40];
     assert_eq!((&last["trees"], &last["dropping"]), (&1.into(), &0.into()), "{last}");
 }
+
+#[test]
+fn a_cache_too_small_to_work_is_wrong_usage() {
+    let world = World::without_volume();
+    for size in ["1M", "many", ""] {
+        let arguments = ["bench", "stat", "--files", "1", "--cache-size", size];
+        assert_eq!(world.run(&arguments).code, 2, "{size}");
+    }
+    bench(&["stat", "--files", "3000", "--cache-size", "16M"]);
+}
+
+#[test]
+fn threads_on_one_tree_are_compared_with_threads_on_a_store_each() {
+    let line = bench(&["two-threads", "--files", "2000", "--rounds", "1"]);
+    for layout in ["ranges", "alternating"] {
+        for work in ["insert", "update", "get", "mixed", "scan"] {
+            for what in ["ratio", "per_second"] {
+                let field = &line[format!("{layout}_{work}_{what}")];
+                assert!(field.as_f64().is_some_and(|value| value > 0.0), "{line}");
+            }
+        }
+    }
+    assert_eq!(line["threads"], 2);
+}
