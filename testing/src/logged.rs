@@ -247,6 +247,7 @@ impl Store for LoggedStore {
             disk_bytes: dump.map_or(0, |found| found.disk_bytes),
             log_bytes: log.disk_bytes,
             written_bytes: log.written_bytes,
+            writes: log.writes,
             syncs: log.syncs,
             checkpoints: *self.checkpoints.lock(),
             replayed: self.replayed,

@@ -2,7 +2,7 @@
 //! whoever evicts.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 /// Bytes of an interior node; given back when it drops.
 #[derive(Debug)]
@@ -39,9 +39,23 @@ pub(crate) struct Budget {
     interior: AtomicUsize,
     /// Bytes of those that are not on disk as they are, which cannot be evicted.
     dirty: AtomicUsize,
+    /// Nodes of the last frozen state that were changed since: what a replay has to read.
+    shadowed: AtomicU64,
 }
 
 impl Budget {
+    pub(crate) fn shadowed(&self) -> u64 {
+        self.shadowed.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn add_shadowed(&self, nodes: u64) {
+        self.shadowed.fetch_add(nodes, Ordering::Relaxed);
+    }
+
+    pub(crate) fn take_shadowed(&self) -> u64 {
+        self.shadowed.swap(0, Ordering::Relaxed)
+    }
+
     pub(crate) fn resident(&self) -> usize {
         self.resident.load(Ordering::Relaxed)
     }

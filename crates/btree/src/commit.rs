@@ -126,6 +126,8 @@ impl Core {
         let room = if plan.makes_room() { Room::Reserve } else { Room::Normal };
         let lsn = self.log().append(batch.as_bytes(), room)?;
         self.log_bytes.fetch_add(batch.as_bytes().len() as u64 + 24, Ordering::Relaxed);
+        self.log_records.fetch_add(1, Ordering::Relaxed);
+        self.commits.fetch_add(1, Ordering::Relaxed);
         if let Err(error) = self.apply_with(&mut plan.last, batch.as_bytes()) {
             // Everything was loaded before, so this is a medium that fails between two reads.
             self.log().fail(&format!("a commit could not be applied: {error}"));

@@ -10,7 +10,7 @@ use std::sync::{Arc, OnceLock};
 use device::{Env, File, Map};
 use format::catalog::CatalogKey;
 use parking_lot::Mutex;
-use store::{Error, Log, Result, TreeId};
+use store::{Error, Log, Result, TreeId, Waker};
 
 use crate::cell::Node;
 use crate::checkpoint::State;
@@ -51,17 +51,29 @@ pub(crate) struct Core {
     pub(crate) dirty_max: AtomicUsize,
     /// Bytes of records appended since opening.
     pub(crate) log_bytes: AtomicU64,
-    /// The same when the last checkpoint was frozen.
+    /// Records of them.
+    pub(crate) log_records: AtomicU64,
+    /// Both when the last checkpoint was frozen.
     pub(crate) checkpointed_log_bytes: AtomicU64,
+    pub(crate) checkpointed_records: AtomicU64,
+    /// What this machine takes for a replay against a usual one, in 256ths.
+    pub(crate) replay_scale: AtomicU64,
     pub(crate) drops_pending: AtomicU64,
     /// Things cut off that the catalog still lists.
     pub(crate) trash: AtomicU64,
     pub(crate) tree_count: AtomicU64,
     pub(crate) last_checkpoint: AtomicI64,
     pub(crate) checkpoints: AtomicU64,
+    /// Bytes and writes of checkpoints since opening.
     pub(crate) written_bytes: AtomicU64,
+    pub(crate) writes: AtomicU64,
+    /// Commits since opening.
+    pub(crate) commits: AtomicU64,
     pub(crate) replayed: AtomicU64,
     pub(crate) closed: AtomicBool,
+    /// Told, once between two freezes, that a checkpoint should start.
+    pub(crate) waker: Mutex<Option<Waker>>,
+    pub(crate) woken: AtomicBool,
     /// Log bytes at the last look at the medium's room.
     pub(crate) room_looked_at: AtomicU64,
     /// Whether there was too little of it.
@@ -99,15 +111,22 @@ impl Core {
             evictions: AtomicU64::new(0),
             dirty_max: AtomicUsize::new(dirty_max),
             log_bytes: AtomicU64::new(0),
+            log_records: AtomicU64::new(0),
             checkpointed_log_bytes: AtomicU64::new(0),
+            checkpointed_records: AtomicU64::new(0),
+            replay_scale: AtomicU64::new(256),
             drops_pending: AtomicU64::new(0),
             trash: AtomicU64::new(0),
             tree_count: AtomicU64::new(0),
             last_checkpoint: AtomicI64::new(0),
             checkpoints: AtomicU64::new(0),
             written_bytes: AtomicU64::new(0),
+            writes: AtomicU64::new(0),
+            commits: AtomicU64::new(0),
             replayed: AtomicU64::new(0),
             closed: AtomicBool::new(false),
+            waker: Mutex::new(None),
+            woken: AtomicBool::new(false),
             room_looked_at: AtomicU64::new(0),
             tight: AtomicBool::new(false),
             pruned: Mutex::new((TreeId(0), 0)),

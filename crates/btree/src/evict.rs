@@ -1,12 +1,11 @@
 //! Keeping the budget: clean leaves and values are given up, those that were used since they were
 //! last looked at get a second chance. What is not on disk cannot be given up: when there is much
-//! of it, whoever commits makes a checkpoint.
+//! of it, it is written (`relieve`).
 
 use std::sync::atomic::Ordering;
 
-use store::{Error, Result, TreeId};
+use store::{Result, TreeId};
 
-use crate::checkpoint::FREED_MAX;
 use crate::core::Core;
 
 /// Interior nodes may take one part in this many of the cache before they are unloaded.
@@ -18,8 +17,12 @@ impl Core {
     /// Called after operations that may have loaded or made something, without locks.
     #[inline]
     pub(crate) fn keep_budget(&self) -> Result<()> {
-        if self.nodes.budget.dirty() > self.dirty_max.load(Ordering::Relaxed) {
-            self.relieve()?;
+        let dirty = self.nodes.budget.dirty();
+        if dirty > self.options.dirty_bytes_due() {
+            self.wake();
+            if dirty > self.dirty_max.load(Ordering::Relaxed) {
+                self.relieve()?;
+            }
         }
         self.shrink();
         Ok(())
@@ -68,28 +71,5 @@ impl Core {
             let next = trees.keys().copied().filter(|tree| *tree > id).min();
             (next.unwrap_or(TreeId(0)), 0)
         };
-    }
-
-    /// Writes what is only in memory, in the thread that made too much of it.
-    fn relieve(&self) -> Result<()> {
-        let mut state = self.checkpoint.lock();
-        if self.nodes.budget.dirty() <= self.dirty_max.load(Ordering::Relaxed) {
-            // Another thread did it meanwhile.
-            return Ok(());
-        }
-        match self.checkpoint_locked(&mut state, FREED_MAX) {
-            Ok(()) => {
-                self.dirty_max.store(self.options.dirty_bytes_max(), Ordering::Relaxed);
-                Ok(())
-            }
-            Err(error) if error.is_no_space() || matches!(error, Error::Corrupt(_)) => {
-                // The commit itself is in the log. The next attempt waits until there is more.
-                let more = self.nodes.budget.dirty() / 8 * 9;
-                self.dirty_max.store(more, Ordering::Relaxed);
-                tracing::warn!(%error, "a checkpoint failed; it will be tried again");
-                Ok(())
-            }
-            Err(error) => Err(error),
-        }
     }
 }

@@ -28,6 +28,8 @@ mod prune;
 mod range_delete;
 mod reclaim;
 mod recover;
+mod relieve;
+mod replay;
 mod ring;
 mod room;
 mod space;

@@ -11,7 +11,8 @@ pub struct Options {
     pub volume: [u8; 16],
     /// The volume's secret.
     pub log_key: LogKey,
-    /// Memory for nodes, in bytes. Half of it may hold what is not on disk yet.
+    /// Memory for nodes, in bytes. Up to seven eighths of it may hold
+    /// what is not on disk yet, while that is being written.
     pub cache_bytes: usize,
     /// When commits are durable.
     pub durability: Durability,
@@ -23,7 +24,13 @@ pub struct Options {
     pub log_segment_bytes: u64,
     /// Log bytes since the last checkpoint from which one is due: what a crash makes replay.
     pub checkpoint_bytes: u64,
+    /// Estimated time of a replay from which a checkpoint is due.
+    pub replay_max: Duration,
 }
+
+/// Half of the two seconds in which a volume shall open after a crash: the log grows on while the
+/// checkpoint is written, and there is more to opening than the replay.
+const REPLAY_MAX: Duration = Duration::from_secs(1);
 
 /// Less than this for changed nodes would make a checkpoint of every few commits.
 const DIRTY_BYTES_MIN: usize = 1 << 20;
@@ -40,14 +47,33 @@ impl Default for Options {
             log_write_bytes: log.write_bytes,
             log_segment_bytes: log.segment_bytes,
             checkpoint_bytes: 128 << 20,
+            replay_max: REPLAY_MAX,
         }
     }
 }
 
 impl Options {
-    /// Bytes of changed nodes from which committers make a checkpoint themselves.
+    /// Bytes of changed nodes from which a checkpoint is due. While it is written, all of them may
+    /// be changed again, each in a copy.
+    pub(crate) fn dirty_bytes_due(&self) -> usize {
+        (self.cache_bytes / 8 * 3).max(DIRTY_BYTES_MIN / 4 * 3)
+    }
+
+    /// Bytes of changed nodes from which committers make a checkpoint themselves, where nobody
+    /// has said that somebody else will.
     pub(crate) fn dirty_bytes_max(&self) -> usize {
         (self.cache_bytes / 2).max(DIRTY_BYTES_MIN)
+    }
+
+    /// The same where somebody has.
+    pub(crate) fn dirty_bytes_alone(&self) -> usize {
+        (self.cache_bytes / 8 * 5).max(DIRTY_BYTES_MIN)
+    }
+
+    /// Bytes of changed nodes from which committers wait for the checkpoint that is being written.
+    /// The rest of the cache is for reading.
+    pub(crate) fn dirty_bytes_limit(&self) -> usize {
+        (self.cache_bytes / 8 * 7).max(DIRTY_BYTES_MIN * 2)
     }
 
     pub(crate) fn log(&self) -> LogOptions {

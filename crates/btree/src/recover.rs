@@ -19,6 +19,7 @@ use crate::copied::{Copied, copy_forward};
 use crate::core::Core;
 use crate::nodes::{NODES_FILE, Nodes};
 use crate::options::Options;
+use crate::replay::Replayer;
 use crate::space::Space;
 use crate::tree::Root;
 
@@ -79,13 +80,12 @@ pub(crate) fn open(env: &Env, options: &Options) -> Result<Core> {
     core.tree_count.store(trees, Ordering::Relaxed);
     core.trash.store(trash, Ordering::Relaxed);
     core.last_checkpoint.store(superblock.time, Ordering::Relaxed);
-    let mut replay = |_: Lsn, payload: &[u8]| {
-        core.log_bytes.fetch_add(payload.len() as u64 + 24, Ordering::Relaxed);
-        core.apply(payload)
-    };
+    let mut replay = Replayer { core: &core };
+    let start = env.clock.monotonic();
     let from = Lsn(superblock.lsn);
     let (log, recovery) =
         Log::open(env, LOG_DIRECTORY, options.volume, &options.log(), from, &mut replay)?;
+    core.measured_replay(env.clock.monotonic().saturating_sub(start));
     core.replayed.store(recovery.replayed, Ordering::Relaxed);
     core.set_log(log);
     Ok(core)

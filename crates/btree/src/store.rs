@@ -7,7 +7,7 @@ use std::time::Duration;
 use device::Env;
 use store::{
     Barrier, Batch, CheckProgress, CheckReport, CommitToken, Cursor, DiffCursor, KeyRange, Pinned,
-    Read, Result, Stats, Store, TreeId,
+    Read, Result, Stats, Store, TreeId, Waker,
 };
 
 use crate::checkpoint::FREED_MAX;
@@ -98,11 +98,17 @@ impl Store for BtreeStore {
         Ok(true)
     }
 
+    fn set_waker(&self, wake: Waker) {
+        // Somebody will be there to make checkpoints, so committers may go on for longer.
+        self.core.dirty_max.store(self.core.options.dirty_bytes_alone(), Ordering::Relaxed);
+        *self.core.waker.lock() = Some(wake);
+    }
+
     fn checkpoint_due(&self) -> bool {
-        // Well before committers would have to do it themselves.
-        let dirty = self.core.nodes.budget.dirty() / 3 * 4;
+        let dirty = self.core.nodes.budget.dirty();
         self.core.log_bytes_since() >= self.core.options.checkpoint_bytes
-            || dirty > self.core.dirty_max.load(Ordering::Relaxed)
+            || self.core.replay_estimate() >= self.core.options.replay_max
+            || dirty > self.core.options.dirty_bytes_due()
             || self.core.tight.load(Ordering::Relaxed) && self.core.log_bytes_since() > 0
     }
 
@@ -126,6 +132,8 @@ impl Store for BtreeStore {
         let core = &self.core;
         let log = core.log().stats();
         let last_checkpoint = core.last_checkpoint.load(Ordering::Relaxed);
+        let checkpoint_bytes = core.written_bytes.load(Ordering::Relaxed);
+        let checkpoint_writes = core.writes.load(Ordering::Relaxed);
         let waiting = core.trash.load(Ordering::Relaxed);
         Stats {
             engine: "btree",
@@ -134,7 +142,11 @@ impl Store for BtreeStore {
             dropping: waiting + core.drops_pending.load(Ordering::Relaxed),
             disk_bytes: core.nodes.file.disk_bytes().unwrap_or(0),
             log_bytes: log.disk_bytes,
-            written_bytes: log.written_bytes + core.written_bytes.load(Ordering::Relaxed),
+            written_bytes: log.written_bytes + checkpoint_bytes,
+            writes: log.writes + checkpoint_writes,
+            checkpoint_bytes,
+            checkpoint_writes,
+            commits: core.commits.load(Ordering::Relaxed),
             syncs: log.syncs + 2 * core.checkpoints.load(Ordering::Relaxed),
             cache_bytes: core.nodes.budget.resident() as u64,
             last_checkpoint: (last_checkpoint != 0).then_some(last_checkpoint),

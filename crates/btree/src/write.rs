@@ -166,10 +166,13 @@ impl Nodes {
             }
             if Arc::get_mut(shared).is_none() {
                 *shared = Arc::new(shared.copy());
+                self.budget.add_shadowed(1);
             }
         }
         let interior = Arc::get_mut(shared).expect("invariant: a new node has one owner");
-        interior.disk.take();
+        if interior.disk.take().is_some() {
+            self.budget.add_shadowed(1);
+        }
         Ok(interior)
     }
 
@@ -192,9 +195,13 @@ impl Nodes {
                 self.forget(pointer);
             }
             if Arc::strong_count(shared) == 1 {
+                if state.disk.is_some() {
+                    self.budget.add_shadowed(1);
+                }
                 state.set_disk(None);
                 break;
             }
+            self.budget.add_shadowed(1);
             let data = state.data.clone().expect("invariant: a leaf without content is on disk");
             drop(state);
             *shared = Arc::new(LeafCell::new(&self.budget, data, None));

@@ -49,6 +49,10 @@ pub trait File: Send + Sync {
     /// Reads at `offset` until `buffer` is full or the file ends; returns the bytes read.
     fn read_at(&self, buffer: &mut [u8], offset: u64) -> Result<usize>;
 
+    /// Says that a range will be read soon, so that the medium may begin; returns without waiting
+    /// for it. A hint: whoever reads will be told of what goes wrong.
+    fn prefetch(&self, _offset: u64, _length: u64) {}
+
     /// Writes all of `bytes` at `offset`, growing the file where needed.
     fn write_at(&self, bytes: &[u8], offset: u64) -> Result<()>;
 

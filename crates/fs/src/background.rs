@@ -111,6 +111,11 @@ impl Fs {
         }
     }
 
+    /// Has `wake` called when there is work that had better be begun at once.
+    pub fn set_waker(&self, wake: store::Waker) {
+        self.store.set_waker(wake);
+    }
+
     /// A checkpoint, if one is due.
     fn checkpoint_step(&self, _budget: usize) -> FsResult<u64> {
         let done = self.store.checkpoint_due() && self.store.checkpoint().map_err(from_store)?;

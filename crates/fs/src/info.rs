@@ -145,8 +145,16 @@ pub struct VolumeStatus {
     pub log_bytes: u64,
     /// Room of everything.
     pub disk_bytes: u64,
-    /// Written since opening.
+    /// Written since opening, contents of files not counted.
     pub written_bytes: u64,
+    /// Writes since opening, likewise.
+    pub writes: u64,
+    /// Of the two, what checkpoints wrote: bytes and writes.
+    pub checkpoint_written: (u64, u64),
+    /// Checkpoints since opening.
+    pub checkpoints: u64,
+    /// Batches that were committed since opening.
+    pub commits: u64,
     /// When the last checkpoint was.
     pub last_checkpoint: Option<Timestamp>,
     /// Log records that opening replayed.

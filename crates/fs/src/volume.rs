@@ -135,6 +135,10 @@ impl Fs {
                 + stats.log_bytes
                 + self.data.disk_bytes().map_err(from_store)?,
             written_bytes: stats.written_bytes,
+            writes: stats.writes,
+            checkpoint_written: (stats.checkpoint_bytes, stats.checkpoint_writes),
+            checkpoints: stats.checkpoints,
+            commits: stats.commits,
             last_checkpoint: stats.last_checkpoint.map(device::Timestamp),
             replayed: stats.replayed,
             cache_bytes: stats.cache_bytes,

@@ -149,6 +149,11 @@ Workloads:
   recover       open after a crash with as many operations in the log
   two-threads   as many entries a thread, all in one tree, beside threads on a store each
                 (in memory; --threads 2 or more; --volume is the directory to work in)
+  recover-scattered  open after a crash, caches dropped, with changes scattered
+                over --directories directories
+
+Workloads of a bare store (--entries):
+  checkpoint-stall  how long updates take while a checkpoint writes all leaves
 
 With --yardstick the same record operations run on BTreeMap<Vec<u8>, Vec<u8>> in the same
 process, interleaved in rounds; the line then carries yardstick_ops_per_second and ratio.
@@ -320,6 +325,8 @@ pub(crate) enum Workload {
     ClonesScale,
     Recover,
     TwoThreads,
+    RecoverScattered,
+    CheckpointStall,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -333,12 +340,16 @@ pub(crate) struct BenchArgs {
     /// What to do
     #[arg(value_enum)]
     pub(crate) workload: Workload,
-    /// How many files
-    #[arg(long, default_value_t = 100_000, value_parser = clap::value_parser!(u64).range(1..))]
+    /// How many files, or entries of a bare store
+    #[arg(long, visible_alias = "entries", default_value_t = 100_000)]
+    #[arg(value_parser = clap::value_parser!(u64).range(1..))]
     pub(crate) files: u64,
     /// How many clones clones-scale makes
     #[arg(long, default_value_t = 100_000, value_parser = clap::value_parser!(u64).range(10..))]
     pub(crate) clones: u64,
+    /// How many directories (recover-scattered)
+    #[arg(long, default_value_t = 2000, value_parser = clap::value_parser!(u64).range(1..))]
+    pub(crate) directories: u64,
     /// How many threads
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u64).range(1..=256))]
     pub(crate) threads: u64,

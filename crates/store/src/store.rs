@@ -46,6 +46,11 @@ pub trait Store: Read {
     /// commits. Returns at once, with `false`, when another thread is at it.
     fn checkpoint(&self) -> Result<bool>;
 
+    /// Has `wake` called, from a thread that commits, when a checkpoint should start that had
+    /// better not wait for the next look at [`checkpoint_due`](Store::checkpoint_due): whoever
+    /// commits on makes it himself after a while.
+    fn set_waker(&self, _wake: Waker) {}
+
     /// Whether the log has grown so far that a checkpoint should start.
     fn checkpoint_due(&self) -> bool;
 
@@ -73,6 +78,9 @@ pub trait Store: Read {
     /// store that is dropped without it recovers as after a crash.
     fn close(&self) -> Result<()>;
 }
+
+/// Told that there is work to do.
+pub type Waker = Arc<dyn Fn() + Send + Sync>;
 
 /// One state of all trees, kept for reading until it drops.
 pub trait Pinned: Read {
@@ -128,6 +136,14 @@ pub struct Stats {
     pub log_bytes: u64,
     /// Written since opening, log included.
     pub written_bytes: u64,
+    /// Writes since opening, log included. The mean write has `written_bytes / writes`.
+    pub writes: u64,
+    /// Of `written_bytes`, what checkpoints wrote.
+    pub checkpoint_bytes: u64,
+    /// Of `writes`, those of checkpoints.
+    pub checkpoint_writes: u64,
+    /// Commits since opening: `written_bytes / commits` is what one costs the medium.
+    pub commits: u64,
     /// `fdatasync` calls since opening.
     pub syncs: u64,
     /// Memory of cached nodes.

@@ -97,6 +97,16 @@ pub struct Status {
     pub cache_bytes: u64,
     /// Written since the owner opened the volume.
     pub written_bytes: u64,
+    /// Writes since then.
+    pub writes: u64,
+    /// Of the bytes, those of checkpoints.
+    pub checkpoint_bytes: u64,
+    /// Of the writes, those of checkpoints.
+    pub checkpoint_writes: u64,
+    /// Checkpoints since then.
+    pub checkpoints: u64,
+    /// Batches that were committed since then.
+    pub commits: u64,
     /// Log records that opening replayed.
     pub replayed: u64,
     /// Inodes that the kernel and others hold.

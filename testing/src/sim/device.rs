@@ -36,6 +36,8 @@ pub struct Counts {
     pub read_bytes: u64,
     /// Bytes written.
     pub written_bytes: u64,
+    /// Ranges that were asked for ahead of reading, with their files' paths.
+    pub prefetched: Vec<(String, u64, u64)>,
 }
 
 impl Counts {

@@ -12,6 +12,9 @@ use crate::tree::{Root, Tree};
 pub(crate) struct Frozen {
     pub(crate) lsn: Lsn,
     pub(crate) log_bytes: u64,
+    pub(crate) log_records: u64,
+    /// Nodes that had been changed since the last one.
+    pub(crate) shadowed: u64,
     /// Each changed tree with its root; none when it was dropped.
     pub(crate) roots: Vec<(Arc<Tree>, Option<Root>)>,
     /// How many of them were dropped.
@@ -32,7 +35,10 @@ impl Core {
         *self.in_flight.lock() = changed;
         let dropped = self.drops_pending.swap(0, Ordering::Relaxed);
         let log_bytes = self.log_bytes.load(Ordering::Relaxed);
-        Frozen { lsn: self.log().last(), log_bytes, roots, dropped }
+        self.woken.store(false, Ordering::Relaxed);
+        let log_records = self.log_records.load(Ordering::Relaxed);
+        let shadowed = self.nodes.budget.take_shadowed();
+        Frozen { lsn: self.log().last(), log_bytes, log_records, shadowed, roots, dropped }
     }
 
     /// Takes the trees back that were frozen for a checkpoint that failed.
@@ -44,5 +50,6 @@ impl Core {
             changed.insert(id, tree);
         }
         self.drops_pending.fetch_add(frozen.dropped, Ordering::Relaxed);
+        self.nodes.budget.add_shadowed(frozen.shadowed);
     }
 }

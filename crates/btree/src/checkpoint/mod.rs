@@ -63,6 +63,7 @@ pub(crate) struct Written {
     pub(crate) freed: Vec<(u64, u16)>,
     pub(crate) cells: write::Cells,
     pub(crate) bytes: u64,
+    pub(crate) writes: u64,
 }
 
 impl Core {
@@ -133,12 +134,12 @@ impl Core {
         }
         let left = counts.settle(&mut work, usize::MAX)?;
         assert!(left.is_empty(), "without a bound nothing is left as trash");
-        let (cells, bytes) = writer.finish()?;
+        let (cells, bytes, writes) = writer.finish()?;
         let place = work.reserve_directory()?;
         counts.apply(&mut work)?;
         let mut freed = std::mem::take(&mut counts.freed);
         freed.extend(work.base.directory.map(|old| (old.unit, old.units)));
-        let directory = work.write(place)?;
+        let (directory, map_bytes, map_writes) = work.write(place)?;
         let (groups, pages) = work.into_parts();
         nodes.file.sync_data()?;
         Ok(Written {
@@ -153,7 +154,8 @@ impl Core {
             pages,
             freed,
             cells,
-            bytes,
+            bytes: bytes + map_bytes,
+            writes: writes + map_writes,
         })
     }
 }

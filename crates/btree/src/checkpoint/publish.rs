@@ -110,9 +110,13 @@ impl Core {
         state.next_trash = written.next_trash;
         self.trash.fetch_add(written.trash_change as u64, Ordering::Relaxed);
         self.checkpointed_log_bytes.store(frozen.log_bytes, Ordering::Relaxed);
+        self.checkpointed_records.store(frozen.log_records, Ordering::Relaxed);
         self.last_checkpoint.store(self.env.clock.now().0, Ordering::Relaxed);
         self.checkpoints.fetch_add(1, Ordering::Relaxed);
-        self.written_bytes.fetch_add(written.bytes, Ordering::Relaxed);
+        // And the superblock.
+        let bytes = written.bytes + format::superblock::SUPERBLOCK_BYTES as u64;
+        self.written_bytes.fetch_add(bytes, Ordering::Relaxed);
+        self.writes.fetch_add(written.writes + 1, Ordering::Relaxed);
     }
 
     /// Gives free room back to the medium. A failure costs room and nothing else.

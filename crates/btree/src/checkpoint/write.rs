@@ -40,6 +40,7 @@ pub(super) struct NodeWriter<'a> {
     run_units: (u64, u64),
     scratch: Vec<u8>,
     bytes: u64,
+    writes: u64,
 }
 
 impl<'a> NodeWriter<'a> {
@@ -53,6 +54,7 @@ impl<'a> NodeWriter<'a> {
             run_units: (0, 0),
             scratch: Vec::new(),
             bytes: 0,
+            writes: 0,
         }
     }
 
@@ -190,14 +192,15 @@ impl<'a> NodeWriter<'a> {
         if !self.run.is_empty() {
             self.nodes.file.write_at(&self.run, unit_offset(self.run_units.0))?;
             self.bytes += self.run.len() as u64;
+            self.writes += 1;
             self.run.clear();
         }
         Ok(())
     }
 
-    /// Writes the rest; returns what was written and how many bytes.
-    pub(super) fn finish(mut self) -> Result<(Cells, u64)> {
+    /// Writes the rest; returns what was written, how many bytes, and in how many writes.
+    pub(super) fn finish(mut self) -> Result<(Cells, u64, u64)> {
         self.flush()?;
-        Ok((self.cells, self.bytes))
+        Ok((self.cells, self.bytes, self.writes))
     }
 }

@@ -183,25 +183,30 @@ impl<'a> Work<'a> {
     }
 
     /// Writes the pages that changed to the copies that are not current, and the directory.
-    /// Groups at the end of which nothing is used are given up. Returns the directory's pointer.
-    pub(crate) fn write(&mut self, (unit, units): (u64, u16)) -> Result<Pointer> {
+    /// Groups at the end of which nothing is used are given up. Returns the directory's pointer,
+    /// how many bytes were written, and in how many writes.
+    pub(crate) fn write(&mut self, (unit, units): (u64, u16)) -> Result<(Pointer, u64, u64)> {
         if let Some(old) = self.base.directory {
             self.set(old.unit, old.units, 0)?;
         }
         self.give_up_groups();
         let file = Arc::clone(&self.nodes.file);
+        let (mut bytes, mut writes) = (0, 0);
         for (&group, page) in &self.changed {
             let Some(entry) = self.groups.get_mut(group as usize) else { continue };
             entry.copy = if entry.copy == PageCopy::A { PageCopy::B } else { PageCopy::A };
             let mut out = Vec::with_capacity(PAGE_BYTES);
             entry.checksum = space_map::encode(&mut out, group, self.generation, page);
             file.write_at(&out, page_offset(group, entry.copy))?;
+            bytes += out.len() as u64;
+            writes += 1;
         }
         let mut out = Vec::new();
         map_directory::encode(&mut out, self.generation, &self.groups);
         let checksum = node::seal(&mut out, unit);
         file.write_at(&out, crate::nodes::unit_offset(unit))?;
-        Ok(Pointer { unit, units, overflows: false, checksum })
+        let pointer = Pointer { unit, units, overflows: false, checksum };
+        Ok((pointer, bytes + out.len() as u64, writes + 1))
     }
 
     /// Drops groups at the end that are free in this state, unless a pin reads them. A group that

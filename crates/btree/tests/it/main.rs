@@ -8,6 +8,7 @@ mod cramped;
 mod damage;
 mod diffs;
 mod invariants;
+mod replay;
 mod room;
 mod threads;
 mod util;

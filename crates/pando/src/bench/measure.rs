@@ -36,7 +36,12 @@ const NOTES: usize = 6;
 pub(super) fn has_yardstick(workload: Workload) -> bool {
     !matches!(
         workload,
-        Workload::Clone | Workload::ClonesScale | Workload::Recover | Workload::TwoThreads
+        Workload::Clone
+            | Workload::ClonesScale
+            | Workload::Recover
+            | Workload::TwoThreads
+            | Workload::RecoverScattered
+            | Workload::CheckpointStall
     )
 }
 

@@ -5,6 +5,7 @@
 //! record operations on an ordered map: `tap` notes what our operations ask of the store, byte
 //! for byte, and `yardstick` does it again.
 
+mod bare;
 mod clone;
 mod clones_scale;
 mod files;
@@ -12,6 +13,8 @@ mod measure;
 mod memory;
 mod recover;
 mod report;
+mod scattered;
+mod stall;
 mod tap;
 mod two_threads;
 mod volume;
@@ -49,7 +52,7 @@ impl Run<'_> {
 
 pub(crate) fn run(args: &BenchArgs, output: &mut Output) -> Result<()> {
     if args.yardstick && !measure::has_yardstick(args.workload) {
-        let message = "there is no yardstick for clones, recover and two-threads";
+        let message = "an ordered map does nothing like this workload: there is no yardstick";
         return Err(Failure::new(FailureKind::Invalid, message));
     }
     if args.yardstick {
@@ -66,7 +69,13 @@ pub(crate) fn run(args: &BenchArgs, output: &mut Output) -> Result<()> {
         output.object(&object)?;
         return two_threads::text(&object).iter().try_for_each(|line| output.line(line));
     }
+    if args.workload == Workload::CheckpointStall {
+        return stall::run(&run, output);
+    }
     let volume = Volume::make(args)?;
+    if args.workload == Workload::RecoverScattered {
+        return scattered::run(&run, volume, output);
+    }
     let measured = match args.workload {
         Workload::Clone => clone::run(&run, volume),
         Workload::Recover => recover::run(&run, volume),

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use store::{
     Barrier, Batch, CheckProgress, CheckReport, CommitToken, Cursor, DiffCursor, KeyRange, Pinned,
-    Read, Result, Stats, Store, TreeId,
+    Read, Result, Stats, Store, TreeId, Waker,
 };
 
 thread_local! {
@@ -160,6 +160,10 @@ impl Store for Tap {
 
     fn check(&self, progress: CheckProgress<'_>) -> Result<CheckReport> {
         self.store.check(progress)
+    }
+
+    fn set_waker(&self, wake: Waker) {
+        self.store.set_waker(wake);
     }
 
     fn stats(&self) -> Stats {

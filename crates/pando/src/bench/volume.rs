@@ -8,7 +8,7 @@ use std::sync::Arc;
 use device::{Env, Lock};
 use fs::{FileSystem, FormatOptions, Fs, OpenOptions};
 use inode::{Caller, Enforce, FsError, NodeId};
-use store::Durability;
+use store::{Durability, Store};
 use wire::{Failure, FailureKind};
 
 use super::tap::Tap;
@@ -119,6 +119,22 @@ impl Volume {
         };
         self.fs = Some(opened.map_err(|error| failure::open(&self.path, &error))?);
         Ok(())
+    }
+
+    /// Opens it without background work; returns its store, to be watched.
+    pub(super) fn open_watched(&mut self) -> Result<Arc<dyn Store>> {
+        let mut watched = None;
+        let opened = Fs::open_through(self.env.clone(), &self.options, |store| {
+            watched = Some(Arc::clone(&store));
+            store
+        });
+        self.fs = Some(opened.map_err(|error| failure::open(&self.path, &error))?);
+        Ok(watched.expect("invariant: opening goes through the store"))
+    }
+
+    /// The volume's directory.
+    pub(super) fn path(&self) -> &Path {
+        &self.path
     }
 
     /// The file system.

@@ -41,6 +41,12 @@ impl Background {
 
     /// Starts the threads.
     pub(crate) fn start(&self, fs: &Arc<Fs>) -> std::io::Result<()> {
+        let woken = Arc::downgrade(&self.shared);
+        fs.set_waker(Arc::new(move || {
+            if let Some(shared) = woken.upgrade() {
+                shared.wake.notify_all();
+            }
+        }));
         for worker in 0..WORKERS {
             let (shared, fs) = (Arc::clone(&self.shared), Arc::clone(fs));
             let name = format!("background-{worker}");

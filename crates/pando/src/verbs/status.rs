@@ -41,6 +41,16 @@ fn json(volume: &std::path::Path, status: &Status) -> serde_json::Value {
         "log_bytes": status.log_bytes,
         "cache_bytes": status.cache_bytes,
         "written_bytes": status.written_bytes,
+        "writing": {
+            "commits": status.commits,
+            "writes": status.writes,
+            "mean_write_bytes": status.written_bytes / status.writes.max(1),
+            "bytes_per_commit": status.written_bytes / status.commits.max(1),
+            "checkpoints": status.checkpoints,
+            "checkpoint_bytes": status.checkpoint_bytes,
+            "checkpoint_mean_write_bytes":
+                status.checkpoint_bytes / status.checkpoint_writes.max(1),
+        },
         "replayed": status.replayed,
         "nodes_held": status.nodes,
         "last_checkpoint": status.last_checkpoint.map(output::time_rfc3339),
@@ -92,6 +102,15 @@ fn text(volume: &std::path::Path, status: &Status, output: &mut Output) -> Resul
         ("clones", number(status.clones)),
         ("on disk", format!("{}, of that log {}", size(status.disk_bytes), size(status.log_bytes))),
         ("checkpoint", checkpoint),
+        (
+            "written",
+            format!(
+                "{}, {} a commit, {} a write",
+                size(status.written_bytes),
+                size(status.written_bytes / status.commits.max(1)),
+                size(status.written_bytes / status.writes.max(1)),
+            ),
+        ),
         ("background", work),
     ];
     for (label, value) in rows {

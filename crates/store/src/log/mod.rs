@@ -16,3 +16,4 @@ mod tests;
 
 pub use append::{Log, Room};
 pub use options::{LogKey, LogOptions, LogStats, Recovery};
+pub use recover::Replay;

@@ -25,8 +25,23 @@ use super::segment::{Files, SPARE_PREFIX, Segment, Spare, Writer};
 use super::{Log, LogOptions, Recovery};
 use crate::{Error, Lsn, Result};
 
+/// Records of so many bytes are announced together before they are replayed.
+const GROUP_BYTES: usize = 1 << 20;
+
 /// Receives the records of a log that opens, in order.
-type Replay<'a> = &'a mut dyn FnMut(Lsn, &[u8]) -> Result<()>;
+pub trait Replay {
+    /// These payloads come next: what they need may be fetched together.
+    fn prepare(&mut self, _upcoming: &[&[u8]]) {}
+
+    /// Applies a record.
+    fn apply(&mut self, lsn: Lsn, payload: &[u8]) -> Result<()>;
+}
+
+impl<F: FnMut(Lsn, &[u8]) -> Result<()>> Replay for F {
+    fn apply(&mut self, lsn: Lsn, payload: &[u8]) -> Result<()> {
+        self(lsn, payload)
+    }
+}
 
 impl Log {
     /// Creates the log of a new volume in `directory`, which must not hold one.
@@ -62,7 +77,7 @@ impl Log {
         volume: [u8; 16],
         options: &LogOptions,
         from: Lsn,
-        replay: Replay<'_>,
+        replay: &mut dyn Replay,
     ) -> Result<(Log, Recovery)> {
         let files = Files::new(Arc::clone(&env.device), directory, volume, options.key);
         let (mut firsts, spares) = list(&files)?;
@@ -93,7 +108,7 @@ impl Log {
             Some(malformed) => Err(malformed.located("", 0).into()),
             None => Ok(()),
         };
-        let replay: Replay<'_> = &mut whole;
+        let replay: &mut dyn Replay = &mut whole;
         let mut scan =
             Scan { files: &files, from, replay, recovery: Recovery::default(), mend: false };
         scan.segments(&needed)?;
@@ -173,7 +188,7 @@ fn split_needed(files: &Files, firsts: &mut Vec<u64>, from: Lsn) -> Result<Vec<u
 struct Scan<'a> {
     files: &'a Files,
     from: Lsn,
-    replay: Replay<'a>,
+    replay: &'a mut dyn Replay,
     recovery: Recovery,
     /// Whether a torn tail is overwritten.
     mend: bool,
@@ -208,22 +223,40 @@ impl Scan<'_> {
         unreachable!("the caller names at least one segment");
     }
 
-    /// Replays one segment's records; returns where they end.
+    /// Replays one segment's records, group by group; returns where they end.
     fn records(&mut self, path: &str, bytes: &[u8], next: &mut u64) -> Result<usize> {
         let mut at = RECORDS_START as usize;
-        while let Ok(record) = Record::decode(self.files.seed, &bytes[at..]) {
-            if record.header.is_mark() || record.header.lsn != *next {
-                break;
+        loop {
+            // Each with where it begins.
+            let mut group: Vec<(usize, Record<'_>)> = Vec::new();
+            let (start, mut announced) = (at, 0);
+            while announced < GROUP_BYTES
+                && let Ok(record) = Record::decode(self.files.seed, &bytes[at..])
+                && !record.header.is_mark()
+                && record.header.lsn == *next
+            {
+                let length = record.bytes();
+                if record.header.lsn > self.from.0 {
+                    announced += length;
+                    group.push((at, record));
+                }
+                at += length;
+                *next += 1;
             }
-            if record.header.lsn > self.from.0 {
-                (self.replay)(Lsn(record.header.lsn), record.payload)
+            let payloads: Vec<&[u8]> = group.iter().map(|(_, record)| record.payload).collect();
+            if !payloads.is_empty() {
+                self.replay.prepare(&payloads);
+            }
+            for (at, record) in group {
+                self.replay
+                    .apply(Lsn(record.header.lsn), record.payload)
                     .map_err(|error| located(error, path, at))?;
                 self.recovery.replayed += 1;
             }
-            at += record.bytes();
-            *next += 1;
+            if at == start {
+                return Ok(at);
+            }
         }
-        Ok(at)
     }
 
     /// Judges what stands behind the last whole record of the last segment.

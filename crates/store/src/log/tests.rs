@@ -245,6 +245,7 @@ fn log_of_another_volume_is_refused() {
     let dir = tempfile::tempdir().unwrap();
     create(dir.path()).close().unwrap();
     let env = Env::system(dir.path()).unwrap();
-    let opened = Log::open(&env, "log", [1; 16], &options(), Lsn(0), &mut |_, _| Ok(()));
+    let opened =
+        Log::open(&env, "log", [1; 16], &options(), Lsn(0), &mut |_: Lsn, _: &[u8]| Ok(()));
     assert!(matches!(opened, Err(Error::Corrupt(_))));
 }

@@ -1,0 +1,152 @@
+//! What is only in memory cannot be given up, so there must not be too much of it.
+//!
+//! ```text
+//! of the cache    what happens
+//! 3/8             a checkpoint is due; whoever was named by `set_waker` is told
+//! 1/2             where nobody was, the thread that commits makes it
+//! 5/8             the thread that commits makes it in any case, unless one is being made
+//! 1/2 to 7/8      while one is being made, each commit waits a little, more and more
+//! 7/8             commits wait until it is published
+//! ```
+//!
+//! While a checkpoint is written, everything that it froze may be changed again, each node in a
+//! copy: that is why one is due when less than half of the cache is changed.
+
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use store::{Error, Result};
+
+use crate::checkpoint::FREED_MAX;
+use crate::core::Core;
+
+/// Longest wait of one commit while there is room left.
+const PACE_MAX: Duration = Duration::from_micros(200);
+
+impl Core {
+    /// Says, once between two freezes, that a checkpoint should start.
+    pub(crate) fn wake(&self) {
+        if !self.woken.load(Ordering::Relaxed)
+            && !self.woken.swap(true, Ordering::Relaxed)
+            && let Some(wake) = self.waker.lock().clone()
+        {
+            wake();
+        }
+    }
+
+    /// Sees to it that there is not too much that is only in memory. Where nobody writes it, this
+    /// thread does. Where somebody is at it, what he has frozen will be clean in a while, and
+    /// until then there is room for copies: the closer to its end, the slower it is used up, so
+    /// that many commits wait a little and not one for all of the checkpoint.
+    pub(crate) fn relieve(&self) -> Result<()> {
+        let mut state = if let Some(state) = self.checkpoint.try_lock() {
+            state
+        } else {
+            let (dirty, from) = (self.nodes.budget.dirty(), self.options.dirty_bytes_max());
+            let limit = self.options.dirty_bytes_limit();
+            if dirty < limit {
+                let part = dirty.saturating_sub(from) as f64 / (limit - from) as f64;
+                self.env.clock.sleep(PACE_MAX.mul_f64(part));
+                return Ok(());
+            }
+            self.checkpoint.lock()
+        };
+        if self.nodes.budget.dirty() <= self.dirty_max.load(Ordering::Relaxed) {
+            // Another thread did it meanwhile.
+            return Ok(());
+        }
+        match self.checkpoint_locked(&mut state, FREED_MAX) {
+            Ok(()) => {
+                let max = match *self.waker.lock() {
+                    Some(_) => self.options.dirty_bytes_alone(),
+                    None => self.options.dirty_bytes_max(),
+                };
+                self.dirty_max.store(max, Ordering::Relaxed);
+                Ok(())
+            }
+            Err(error) if error.is_no_space() || matches!(error, Error::Corrupt(_)) => {
+                // The commit itself is in the log. The next attempt waits until there is more.
+                let more = self.nodes.budget.dirty() / 8 * 9;
+                self.dirty_max.store(more, Ordering::Relaxed);
+                tracing::warn!(%error, "a checkpoint failed; it will be tried again");
+                Ok(())
+            }
+            Err(error) => Err(error),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicU64, Ordering};
+
+    use store::{Batch, Store, TreeId};
+
+    use crate::{BtreeStore, Options};
+
+    const TREE: TreeId = TreeId(32);
+    const CACHE_BYTES: usize = 8 << 20;
+
+    fn store() -> Arc<BtreeStore> {
+        let env = testing::sim_env(1).env();
+        let options = Options { cache_bytes: CACHE_BYTES, ..Options::default() };
+        let store = BtreeStore::create(&env, &options).unwrap();
+        let mut batch = Batch::new();
+        batch.create_tree(TREE);
+        store.commit(&batch).unwrap();
+        store
+    }
+
+    /// Adds entries until so many bytes are only in memory, or a checkpoint was made.
+    fn fill(store: &BtreeStore, first: u32, bytes: usize) -> u32 {
+        let made = store.stats().checkpoints;
+        let mut next = first;
+        while store.core.nodes.budget.dirty() < bytes && store.stats().checkpoints == made {
+            let mut batch = Batch::new();
+            batch.put(TREE, &next.to_be_bytes(), &[7; 500]);
+            store.commit(&batch).unwrap();
+            next += 1;
+        }
+        next
+    }
+
+    #[test]
+    fn committers_make_checkpoints_where_nobody_else_does() {
+        let store = store();
+        let before = store.stats().checkpoints;
+        fill(&store, 0, CACHE_BYTES);
+        assert_eq!(store.stats().checkpoints, before + 1);
+        assert!(store.core.nodes.budget.dirty() < CACHE_BYTES / 2);
+    }
+
+    #[test]
+    fn the_one_who_makes_checkpoints_is_told_once() {
+        let store = store();
+        let (before, told) = (store.stats().checkpoints, Arc::new(AtomicU64::new(0)));
+        let count = Arc::clone(&told);
+        store.set_waker(Arc::new(move || {
+            count.fetch_add(1, Ordering::Relaxed);
+        }));
+        let next = fill(&store, 0, CACHE_BYTES / 8 * 3 - (256 << 10));
+        assert_eq!(told.load(Ordering::Relaxed), 0);
+        assert!(!store.checkpoint_due());
+        let next = fill(&store, next, CACHE_BYTES / 16 * 9);
+        assert_eq!((told.load(Ordering::Relaxed), store.stats().checkpoints), (1, before));
+        assert!(store.checkpoint_due());
+        assert!(store.checkpoint().unwrap());
+        assert!(!store.checkpoint_due());
+        fill(&store, next, CACHE_BYTES / 2);
+        assert_eq!(told.load(Ordering::Relaxed), 2);
+    }
+
+    #[test]
+    fn commits_go_on_while_a_checkpoint_is_made() {
+        let store = store();
+        let state = store.core.checkpoint.lock();
+        // A thread that waited for the checkpoint would wait for ever: this one has it.
+        fill(&store, 0, CACHE_BYTES / 8 * 7 - (64 << 10));
+        drop(state);
+        assert!(store.core.nodes.budget.dirty() > CACHE_BYTES / 4 * 3);
+    }
+}

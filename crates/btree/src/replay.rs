@@ -1,0 +1,186 @@
+//! Replaying the log: applying each record again, having asked the medium for what it will touch.
+//!
+//! Records of scattered changes each need a leaf of their own, and reading those one after the
+//! other would take as long as the medium takes for one, times their number. So before a group of
+//! records is applied, the nodes that lead to its keys are found level by level, and all that are
+//! not in memory are asked for at once; the medium then works on many, and applying finds them
+//! read. What cannot be read is passed over here: whoever applies the record will say so.
+//!
+//! How long a replay would take is estimated from what it would do - records, bytes of log, and
+//! nodes to be read, which are those that were made changed since the last checkpoint froze -
+//! times what each costs. The costs are those of a usual machine, scaled by what the replay at
+//! opening took against its own estimate.
+
+use std::ops::Range;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use device::Map;
+use format::batch::{Op, Ops};
+use format::node::UNIT_BYTES;
+use store::{Lsn, Replay, Result, TreeId};
+
+use crate::cell::{Child, Node};
+use crate::core::Core;
+use crate::nodes::{Nodes, unit_offset};
+use crate::tree::Root;
+
+/// What applying a record again costs.
+const RECORD_COST: Duration = Duration::from_nanos(1500);
+/// What reading a kibibyte of log costs.
+const LOG_KIB_COST: Duration = Duration::from_micros(5);
+/// What a node costs that has to be read, when many are asked for at once.
+const NODE_COST: Duration = Duration::from_micros(60);
+/// Bounds of the scale, in 256ths: a replay that took less than expected may have found its nodes
+/// in the page cache, so the estimate is never made smaller.
+const SCALE_ONE: u64 = 256;
+const SCALE_MAX: u64 = 16 * SCALE_ONE;
+/// Shorter replays say nothing about the machine.
+const MEASURED_MIN: Duration = Duration::from_millis(100);
+
+/// Applies records to a core that opens.
+pub(crate) struct Replayer<'a> {
+    pub(crate) core: &'a Core,
+}
+
+impl Replay for Replayer<'_> {
+    fn prepare(&mut self, upcoming: &[&[u8]]) {
+        self.core.prefetch(upcoming);
+    }
+
+    fn apply(&mut self, _: Lsn, payload: &[u8]) -> Result<()> {
+        self.core.log_bytes.fetch_add(payload.len() as u64 + 24, Ordering::Relaxed);
+        self.core.log_records.fetch_add(1, Ordering::Relaxed);
+        self.core.apply(payload)
+    }
+}
+
+/// Work of a replay.
+#[derive(Debug, Clone, Copy)]
+struct Load {
+    records: u64,
+    bytes: u64,
+    nodes: u64,
+}
+
+impl Load {
+    fn cost(self) -> Duration {
+        let nanos = |cost: Duration, times: u64| (cost.as_nanos() as u64).saturating_mul(times);
+        let log = nanos(RECORD_COST, self.records) + nanos(LOG_KIB_COST, self.bytes >> 10);
+        Duration::from_nanos(log.saturating_add(nanos(NODE_COST, self.nodes)))
+    }
+}
+
+impl Core {
+    fn load(&self) -> Load {
+        let records = self.log_records.load(Ordering::Relaxed);
+        Load {
+            records: records.saturating_sub(self.checkpointed_records.load(Ordering::Relaxed)),
+            bytes: self.log_bytes_since(),
+            nodes: self.nodes.budget.shadowed(),
+        }
+    }
+
+    /// How long opening would take for what is in the log alone, if the process ended now.
+    pub(crate) fn replay_estimate(&self) -> Duration {
+        let scale = self.replay_scale.load(Ordering::Relaxed);
+        let nanos = self.load().cost().as_nanos() as u64;
+        Duration::from_nanos(nanos / SCALE_ONE * scale)
+    }
+
+    /// Learns from the replay that has just ended.
+    pub(crate) fn measured_replay(&self, took: Duration) {
+        let expected = self.load().cost();
+        if expected >= MEASURED_MIN {
+            let scale = took.as_nanos() as u64 * SCALE_ONE / expected.as_nanos() as u64;
+            self.replay_scale.store(scale.clamp(SCALE_ONE, SCALE_MAX), Ordering::Relaxed);
+        }
+        tracing::info!(?took, ?expected, "replayed the log");
+    }
+
+    /// Asks for the leaves of a group of records.
+    fn prefetch(&self, records: &[&[u8]]) {
+        let mut trees: Map<TreeId, Vec<&[u8]>> = Map::default();
+        for op in records.iter().flat_map(|record| Ops::new(record)) {
+            // A record that is malformed, or names no tree, is told about when it is applied.
+            let Ok(op) = op else { break };
+            let (tree, key) = match op {
+                Op::Put { tree, key, .. }
+                | Op::Delete { tree, key }
+                | Op::Merge { tree, key, .. } => (tree, key),
+                Op::DeleteRange { tree, from, .. } => (tree, from),
+                _ => continue,
+            };
+            trees.entry(TreeId(tree)).or_default().push(key);
+        }
+        let mut trees: Vec<_> = trees.into_iter().collect();
+        trees.sort_unstable_by_key(|(id, _)| *id);
+        for (id, mut keys) in trees {
+            let Ok(tree) = self.tree(id) else { continue };
+            if tree.resident.load(Ordering::Relaxed) {
+                continue;
+            }
+            keys.sort_unstable();
+            keys.dedup();
+            self.nodes.prefetch(&tree.state.read(), &keys);
+        }
+    }
+}
+
+impl Nodes {
+    /// Loads the interior nodes on the way to sorted keys, level by level, and asks for the leaves.
+    fn prefetch(&self, root: &Root, keys: &[&[u8]]) {
+        let mut front: Vec<(&Child, Range<usize>)> = vec![(&root.child, 0..keys.len())];
+        for level in (0..=root.level).rev() {
+            // In the order of the keys, which is mostly that of the file.
+            for (child, _) in &front {
+                self.ask_for(child);
+            }
+            if level == 0 {
+                return;
+            }
+            let mut below = Vec::new();
+            for (child, range) in front {
+                if child.cell.get().is_none() {
+                    let pointer = child.disk.expect("invariant: a slot has a cell or a pointer");
+                    let Ok(node) = self.load(pointer, level) else { continue };
+                    child.cell.get_or_init(|| node);
+                }
+                let Some(Node::Interior(interior)) = child.cell.get() else { continue };
+                let mut at = range.start;
+                while at < range.end {
+                    let index = interior.route(keys[at]);
+                    let more = &keys[at..range.end];
+                    let count = match interior.keys.len() {
+                        last if index == last => more.len(),
+                        _ => {
+                            let fence = interior.keys.key(index);
+                            more.partition_point(|key| *key < fence.as_slice())
+                        }
+                    };
+                    // A key is at least in the child that it was routed to.
+                    let end = at + count.max(1);
+                    below.push((&interior.children[index], at..end));
+                    at = end;
+                }
+            }
+            front = below;
+        }
+    }
+
+    /// Has the medium read a node that is not in memory, without waiting.
+    fn ask_for(&self, child: &Child) {
+        let pointer = match child.cell.get() {
+            None => child.disk,
+            Some(Node::Leaf(leaf)) => {
+                let state = leaf.latch.read();
+                state.disk.filter(|_| state.data.is_none())
+            }
+            Some(Node::Interior(_)) => None,
+        };
+        if let Some(pointer) = pointer {
+            let length = u64::from(pointer.units) * UNIT_BYTES as u64;
+            self.file.prefetch(unit_offset(pointer.unit), length);
+        }
+    }
+}

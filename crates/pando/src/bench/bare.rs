@@ -1,0 +1,103 @@
+//! A store by itself, without a file system above it, in a directory that is removed at the end.
+
+use std::os::unix::fs::DirBuilderExt;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use btree::{BtreeStore, Options};
+use device::{Clock, Env};
+use store::{Batch, Store, TreeId};
+use wire::{Failure, FailureKind};
+
+use super::Run;
+use crate::failure::{self, Result};
+
+/// The tree that a benchmark works on.
+pub(super) const TREE: TreeId = TreeId(32);
+/// Bytes of a key: a parent of 8, and a name with its type.
+pub(super) const KEY_BYTES: usize = 8 + 13;
+/// Bytes of a value.
+pub(super) const VALUE_BYTES: usize = 100;
+/// Entries with the same parent.
+const ENTRIES_A_PARENT: u64 = 1000;
+/// Entries that are loaded with one commit.
+const LOAD_AT_ONCE: u64 = 100;
+
+/// A store of its own.
+pub(super) struct Bare {
+    path: PathBuf,
+    pub(super) env: Env,
+    pub(super) options: Options,
+    store: Option<Arc<BtreeStore>>,
+}
+
+/// An error of the store under test.
+#[expect(clippy::needless_pass_by_value, reason = "it is what map_err calls")]
+pub(super) fn broken(error: store::Error) -> Failure {
+    Failure::new(FailureKind::Other, format!("the store under test: {error}"))
+}
+
+/// The key of an entry: names follow each other within a parent.
+pub(super) fn key(entry: u64) -> [u8; KEY_BYTES] {
+    let mut key = [b'f'; KEY_BYTES];
+    key[..8].copy_from_slice(&(entry / ENTRIES_A_PARENT).to_be_bytes());
+    let mut number = entry % ENTRIES_A_PARENT;
+    for place in key[9..].iter_mut().rev() {
+        *place = b'0' + (number % 10) as u8;
+        number /= 10;
+    }
+    key
+}
+
+impl Bare {
+    /// Makes one below the volume's place that was named, or below the temporary directory.
+    pub(super) fn make(run: &Run<'_>, options: Options) -> Result<Bare> {
+        let below = run.args.volume.clone().unwrap_or_else(std::env::temp_dir);
+        let path = below.join(format!("pando-bench-{}", std::process::id()));
+        std::fs::DirBuilder::new()
+            .mode(0o711)
+            .create(&path)
+            .map_err(|error| failure::io("create", &path, &error))?;
+        let env = Env::system(&path).map_err(|error| failure::device(&path, &error))?;
+        let mut bare = Bare { path, env, options, store: None };
+        let made = BtreeStore::create(&bare.env, &bare.options).map_err(broken)?;
+        let mut batch = Batch::new();
+        batch.create_tree(TREE);
+        made.commit(&batch).map_err(broken)?;
+        bare.store = Some(made);
+        Ok(bare)
+    }
+
+    pub(super) fn store(&self) -> &Arc<BtreeStore> {
+        self.store.as_ref().expect("invariant: a store stays open while it is measured")
+    }
+
+    pub(super) fn clock(&self) -> &dyn Clock {
+        self.env.clock.as_ref()
+    }
+
+    /// Puts so many entries, in order, and makes a checkpoint.
+    pub(super) fn load(&self, run: &Run<'_>, entries: u64) -> Result<()> {
+        run.bar.set_message("loading");
+        let mut batch = Batch::new();
+        for entry in 0..entries {
+            batch.put(TREE, &key(entry), &[entry as u8; VALUE_BYTES]);
+            if entry % LOAD_AT_ONCE == LOAD_AT_ONCE - 1 || entry == entries - 1 {
+                self.store().commit(&batch).map_err(broken)?;
+                batch.clear();
+                run.check()?;
+            }
+        }
+        run.bar.set_message("");
+        self.store().checkpoint().map_err(broken).map(|_| ())
+    }
+}
+
+impl Drop for Bare {
+    fn drop(&mut self) {
+        self.store = None;
+        if let Err(error) = std::fs::remove_dir_all(&self.path) {
+            tracing::warn!(%error, path = %self.path.display(), "the benchmark's store stays");
+        }
+    }
+}

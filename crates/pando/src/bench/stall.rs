@@ -1,0 +1,273 @@
+//! `checkpoint-stall`: how long an update takes while a checkpoint writes a cache full of changed
+//! nodes, beside how long it takes otherwise (BabuDB's Table I).
+//!
+//! Rounds of: update until every leaf is changed again, which is the normal time; then start a
+//! checkpoint in another thread and go on updating until it has ended. Keys are random, each
+//! update is one commit. All the while a thread does nothing but spin for about as long as an
+//! update takes and note how long it really was: what that meter shows is the machine's, not ours.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
+use std::time::Duration;
+
+use btree::{BtreeStore, Options};
+use device::{Clock, SystemClock};
+use hdrhistogram::Histogram;
+use serde_json::{Value, json};
+use store::{Batch, Stats, Store};
+
+use super::Run;
+use super::bare::{Bare, TREE, VALUE_BYTES, broken, key};
+use super::measure::histogram;
+use super::memory;
+use crate::cli::DurabilityArg;
+use crate::failure::Result;
+use crate::output::Output;
+
+/// What the meter's unit of work takes, about what an update does.
+const SPIN: Duration = Duration::from_micros(2);
+/// Bytes of a leaf, for the number of updates that change every one.
+const LEAF_BYTES: u64 = 12 << 10;
+/// Memory that an entry takes, about.
+const MEMORY_BYTES: usize = 150;
+/// Updates a leaf after which nearly all are changed: all but one in e^6.
+const UPDATES_A_LEAF: u64 = 6;
+/// Longest sleep of the thread that writes the log.
+const NAP: Duration = Duration::from_millis(50);
+
+/// Which histogram the meter fills.
+const NORMAL: u8 = 0;
+const DURING: u8 = 1;
+const NEITHER: u8 = 2;
+
+/// Latencies of one kind of time, in nanoseconds.
+struct Side {
+    updates: Histogram<u64>,
+    busy: Duration,
+}
+
+impl Side {
+    fn new() -> Side {
+        Side { updates: histogram(), busy: Duration::ZERO }
+    }
+
+    fn json(&self, meter: &Histogram<u64>) -> Value {
+        let seconds = self.busy.as_secs_f64();
+        json!({
+            "updates": self.updates.len(),
+            "seconds": seconds,
+            "ops_per_second": (self.updates.len() as f64 / seconds.max(1e-9)).round(),
+            "mean_us": self.updates.mean() / 1e3,
+            "stdev_us": self.updates.stdev() / 1e3,
+            "p50_us": at(&self.updates, 0.5),
+            "p99_us": at(&self.updates, 0.99),
+            "p999_us": at(&self.updates, 0.999),
+            "max_us": at(&self.updates, 1.0),
+            "meter_p50_us": at(meter, 0.5),
+            "meter_p99_us": at(meter, 0.99),
+            "meter_p999_us": at(meter, 0.999),
+            "meter_max_us": at(meter, 1.0),
+        })
+    }
+}
+
+fn at(latencies: &Histogram<u64>, quantile: f64) -> f64 {
+    latencies.value_at_quantile(quantile) as f64 / 1e3
+}
+
+/// The threads beside the updates.
+struct Beside {
+    ending: AtomicBool,
+    /// A checkpoint is wanted, or runs.
+    checkpoint: AtomicBool,
+    side: AtomicU8,
+}
+
+pub(super) fn run(run: &Run<'_>, output: &mut Output) -> Result<()> {
+    let args = run.args;
+    let options = Options {
+        // As much is changed when a checkpoint begins as may be: three eighths of the cache.
+        cache_bytes: (args.files as usize * MEMORY_BYTES / 3 * 8).max(64 << 20),
+        durability: match args.durability {
+            DurabilityArg::Sync => store::Durability::Sync,
+            DurabilityArg::Async => store::Durability::Async,
+        },
+        ..Options::default()
+    };
+    let bare = Bare::make(run, options)?;
+    bare.load(run, args.files)?;
+    let beside = Arc::new(Beside {
+        ending: AtomicBool::new(false),
+        checkpoint: AtomicBool::new(false),
+        side: AtomicU8::new(NEITHER),
+    });
+    let (sides, meters, checkpoints) = std::thread::scope(|scope| {
+        let meter = scope.spawn(|| spin(&beside));
+        let log = scope.spawn(|| write_log(bare.store(), &beside));
+        let writer = scope.spawn(|| checkpoint(bare.store(), bare.clock(), &beside));
+        let sides = rounds(run, &bare, &beside);
+        beside.ending.store(true, Ordering::Release);
+        let join = "invariant: threads of a benchmark do not panic";
+        let (meters, log, took) = (meter.join(), log.join(), writer.join());
+        log.expect(join)?;
+        Ok::<_, wire::Failure>((sides?, meters.expect(join), took.expect(join)?))
+    })?;
+    run.bar.finish_and_clear();
+    let stats = bare.store().stats();
+    let object = report(args.files, &sides, &meters, &checkpoints, &stats);
+    output.object(&object)?;
+    text(&object).iter().try_for_each(|line| output.line(line))
+}
+
+/// The updates. Returns normal time and that of checkpoints.
+fn rounds(run: &Run<'_>, bare: &Bare, beside: &Beside) -> Result<[Side; 2]> {
+    let entries = run.args.files;
+    let leaves = entries * (VALUE_BYTES as u64 + 25) / LEAF_BYTES + 1;
+    let updates = (leaves * UPDATES_A_LEAF).max(50_000);
+    let mut random = fastrand::Rng::with_seed(7);
+    let mut sides = [Side::new(), Side::new()];
+    run.bar.set_length(run.args.rounds * updates);
+    for round in 0..=run.args.rounds {
+        // The first round only warms up.
+        let counts = round > 0;
+        for during in [NORMAL, DURING] {
+            beside.side.store(if counts { during } else { NEITHER }, Ordering::Relaxed);
+            beside.checkpoint.store(during == DURING, Ordering::Release);
+            let side = &mut sides[usize::from(during)];
+            let start = bare.clock().monotonic();
+            let mut before = start;
+            let mut done = 0;
+            while if during == DURING {
+                beside.checkpoint.load(Ordering::Acquire)
+            } else {
+                done < updates
+            } {
+                let entry = random.u64(..entries);
+                let mut batch = Batch::new();
+                batch.put(TREE, &key(entry), &[done as u8; VALUE_BYTES]);
+                bare.store().commit(&batch).map_err(broken)?;
+                let after = bare.clock().monotonic();
+                if counts {
+                    let nanos = after.saturating_sub(before).as_nanos() as u64;
+                    side.updates.record(nanos).expect("invariant: the histogram grows");
+                }
+                before = after;
+                done += 1;
+                if done % 4096 == 0 {
+                    run.check()?;
+                }
+            }
+            if counts {
+                side.busy += before.saturating_sub(start);
+            }
+        }
+        run.bar.inc(updates);
+    }
+    beside.side.store(NEITHER, Ordering::Relaxed);
+    Ok(sides)
+}
+
+/// The meter.
+fn spin(beside: &Beside) -> [Histogram<u64>; 2] {
+    let clock = SystemClock::new();
+    let mut meters = [histogram(), histogram()];
+    let mut before = clock.monotonic();
+    while !beside.ending.load(Ordering::Acquire) {
+        let mut after = clock.monotonic();
+        while after.saturating_sub(before) < SPIN {
+            after = clock.monotonic();
+        }
+        if let Some(meter) = meters.get_mut(usize::from(beside.side.load(Ordering::Relaxed))) {
+            let nanos = after.saturating_sub(before).as_nanos() as u64;
+            meter.record(nanos).expect("invariant: the histogram grows");
+        }
+        before = after;
+    }
+    meters
+}
+
+/// What one of an owner's workers does.
+fn write_log(store: &BtreeStore, beside: &Beside) -> Result<()> {
+    let clock = SystemClock::new();
+    while !beside.ending.load(Ordering::Acquire) {
+        let due = store.flush_if_due().map_err(broken)?;
+        clock.sleep(due.min(NAP));
+    }
+    Ok(())
+}
+
+/// What the other one does, when it is told; returns how long each checkpoint took.
+fn checkpoint(store: &BtreeStore, clock: &dyn Clock, beside: &Beside) -> Result<Vec<Duration>> {
+    let mut took = Vec::new();
+    while !beside.ending.load(Ordering::Acquire) {
+        if beside.checkpoint.load(Ordering::Acquire) {
+            let start = clock.monotonic();
+            let done = store.checkpoint().map_err(broken);
+            took.push(clock.monotonic().saturating_sub(start));
+            beside.checkpoint.store(false, Ordering::Release);
+            done?;
+        }
+        clock.sleep(Duration::from_micros(200));
+    }
+    Ok(took)
+}
+
+fn report(
+    entries: u64,
+    sides: &[Side; 2],
+    meters: &[Histogram<u64>; 2],
+    checkpoints: &[Duration],
+    stats: &Stats,
+) -> Value {
+    let [normal, during] = sides;
+    let p99 = at(&normal.updates, 0.99);
+    let bound = (p99 * 1.3).max(p99 + 100.0);
+    let seconds: f64 = checkpoints.iter().map(Duration::as_secs_f64).sum();
+    json!({
+        "workload": "checkpoint-stall",
+        "entries": entries,
+        "durability": stats.durability.name(),
+        "normal": normal.json(&meters[0]),
+        "during": during.json(&meters[1]),
+        "p99_bound_us": bound,
+        "p99_within_bound": at(&during.updates, 0.99) <= bound,
+        "checkpoints": checkpoints.len(),
+        "checkpoint_seconds": seconds / checkpoints.len().max(1) as f64,
+        "checkpoint_bytes": stats.checkpoint_bytes / stats.checkpoints.max(1),
+        "checkpoint_mean_write_bytes": stats.checkpoint_bytes / stats.checkpoint_writes.max(1),
+        "bytes_written_per_update": stats.written_bytes / stats.commits.max(1),
+        "mean_write_bytes": stats.written_bytes / stats.writes.max(1),
+        "cache_bytes": stats.cache_bytes,
+        "bytes_on_disk": stats.disk_bytes,
+        "rss_bytes": memory::resident_bytes(),
+    })
+}
+
+fn text(object: &Value) -> Vec<String> {
+    let line = |name: &str| {
+        let side = &object[name];
+        format!(
+            "{name}: {} a second, p50 {} us, p99 {} us, p99.9 {} us, longest {} us \
+             (meter: p99 {}, p99.9 {}, longest {})",
+            side["ops_per_second"],
+            side["p50_us"],
+            side["p99_us"],
+            side["p999_us"],
+            side["max_us"],
+            side["meter_p99_us"],
+            side["meter_p999_us"],
+            side["meter_max_us"],
+        )
+    };
+    vec![
+        line("normal"),
+        line("during"),
+        format!(
+            "{} checkpoints of {:.3} s, {} bytes each, {} a write",
+            object["checkpoints"],
+            object["checkpoint_seconds"].as_f64().unwrap_or(0.0),
+            object["checkpoint_bytes"],
+            object["checkpoint_mean_write_bytes"],
+        ),
+    ]
+}
