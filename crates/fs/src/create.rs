@@ -55,6 +55,16 @@ impl Fs {
         Fs::open_through(env, options, |store| store)
     }
 
+    /// Checks a volume that nobody has open: all that its store has on the medium. Nothing is
+    /// changed. The caller sees to it that nobody opens it meanwhile.
+    pub fn inspect(
+        env: &Env,
+        progress: store::CheckProgress<'_>,
+    ) -> Result<store::CheckReport, OpenError> {
+        let header = read_header(&*env.device)?;
+        crate::engine::inspect(env, &header, progress)
+    }
+
     /// As [`Fs::open`], with something before the store: a benchmark notes what is asked of it.
     pub fn open_through(
         env: Env,

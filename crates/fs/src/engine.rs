@@ -5,7 +5,7 @@ use std::sync::Arc;
 use btree::BtreeStore;
 use device::Env;
 use format::volume::{EngineKind, VolumeHeader};
-use store::{LogKey, Store};
+use store::{CheckProgress, CheckReport, LogKey, Store};
 
 use crate::{OpenError, OpenOptions};
 
@@ -29,6 +29,20 @@ pub(crate) fn open(
 ) -> Result<Arc<dyn Store>, OpenError> {
     match header.engine {
         EngineKind::Btree => Ok(BtreeStore::open(env, &options_of(env, header, options)?)?),
+    }
+}
+
+/// Checks the store of a volume that nobody has open, without changing anything.
+pub(crate) fn inspect(
+    env: &Env,
+    header: &VolumeHeader,
+    progress: CheckProgress<'_>,
+) -> Result<CheckReport, OpenError> {
+    match header.engine {
+        EngineKind::Btree => {
+            let options = options_of(env, header, &OpenOptions::default())?;
+            Ok(btree::inspect(env, &options, progress)?)
+        }
     }
 }
 

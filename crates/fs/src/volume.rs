@@ -114,6 +114,11 @@ impl Fs {
         self.store.sync(self.store.last_commit()).map_err(from_store)
     }
 
+    /// Reads and verifies all that the store has on the medium, beside everything else.
+    pub fn check(&self, progress: store::CheckProgress<'_>) -> FsResult<store::CheckReport> {
+        self.store.check(progress).map_err(from_store)
+    }
+
     /// What the volume tells about itself.
     pub fn status(&self) -> FsResult<VolumeStatus> {
         let stats = self.store.stats();

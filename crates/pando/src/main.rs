@@ -49,6 +49,7 @@ fn main() -> ExitCode {
         Verb::Rmr(args) => verbs::rmr::run(&args, &mut output),
         Verb::Subvolume(verb) => verbs::subvolume::run(&verb, &mut output),
         Verb::Sync(args) => verbs::sync::run(&args, &mut output),
+        Verb::Fsck(args) => verbs::fsck::run(&args, &mut output),
         Verb::Bench(args) => bench::run(&args, &mut output),
         Verb::Owner(args) => verbs::owner::run(&args),
     };

@@ -12,7 +12,7 @@ pub const HELLO_MAGIC: [u8; 8] = *b"pando-1\n";
 
 /// The version of the messages. Both sides must have the same: owner and command are the same
 /// program nearly always, and where they are not, the message says which to restart.
-pub const VERSION: u32 = 1;
+pub const VERSION: u32 = 2;
 
 /// First message of a client. Its layout never changes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -131,6 +131,8 @@ pub enum Call<'a> {
     Sync,
     /// Asks an owner that has no mount to leave, so that the caller can mount.
     HandOver,
+    /// Checks all that the volume has on the medium; progress is streamed.
+    Check,
     /// Begins an import to a path on this connection.
     ImportOpen {
         /// Where to.

@@ -22,4 +22,7 @@ pub use codec::{DecodeError, decode, encode};
 pub use failure::{Failure, FailureKind};
 pub use frame::{FRAME_BYTES_MAX, FrameError, PAYLOAD_BYTES_MAX, read_frame, write_frame};
 pub use import::{ImportAttr, Item, ItemError, Items};
-pub use reply::{Answer, Background, Body, Info, ListEntry, Reply, Snapshot, StatAnswer, Status};
+pub use reply::{
+    Answer, Background, Body, CheckFinding, Checked, Info, ListEntry, Reply, Snapshot, StatAnswer,
+    Status,
+};

@@ -37,6 +37,13 @@ pub enum Body {
     Snapshots(Vec<Snapshot>),
     /// Part: something below could not be listed; the rest goes on.
     Skipped(Failure),
+    /// Part: how far a check is, in bytes.
+    Progress {
+        /// Looked at.
+        done: u64,
+        /// All, about.
+        total: u64,
+    },
 }
 
 /// What a request that was done answers.
@@ -50,6 +57,8 @@ pub enum Answer {
     Info(Box<Info>),
     /// To `Stat`.
     Stat(Box<StatAnswer>),
+    /// To `Check`.
+    Checked(Box<Checked>),
     /// To `ImportOpen` and `ImportEnter`, after what was there before.
     Entered {
         /// Whether the directory was there before.
@@ -62,6 +71,42 @@ pub enum Answer {
         /// How many more there are.
         more: u64,
     },
+}
+
+/// What a check found.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Checked {
+    /// Trees of the store.
+    pub trees: u64,
+    /// Distinct nodes.
+    pub nodes: u64,
+    /// Entries of distinct leaves.
+    pub entries: u64,
+    /// Bytes that were read and verified.
+    pub bytes: u64,
+    /// Bytes marked as used to which nothing leads.
+    pub lost_bytes: u64,
+    /// Log records after the last checkpoint.
+    pub log_records: u64,
+    /// Nodes that are lighter than they should be.
+    pub light: u64,
+    /// The first of what is wrong.
+    pub findings: Vec<CheckFinding>,
+    /// How much is wrong.
+    pub findings_count: u64,
+}
+
+/// One thing that is wrong.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CheckFinding {
+    /// `unreadable`, `structure`, `count` or `lost`.
+    pub kind: String,
+    /// The file, below the volume directory.
+    pub file: String,
+    /// Where in the file, in bytes.
+    pub offset: u64,
+    /// What is wrong.
+    pub what: String,
 }
 
 /// The state of a volume and of its owner.

@@ -33,6 +33,7 @@ use wire::{Failure, FailureKind};
 use crate::cache_size;
 use crate::failure::{self, Result};
 pub(crate) use background::Background;
+pub(crate) use calls::checked;
 use elect::Elected;
 use server::{Event, Server};
 

@@ -5,6 +5,7 @@ pub(crate) mod mount;
 pub(crate) mod mount_helper;
 pub(crate) mod umount;
 
+pub(crate) mod fsck;
 pub(crate) mod info;
 pub(crate) mod ls;
 pub(crate) mod stat;

@@ -3,6 +3,7 @@
 
 mod bad_input;
 mod bench;
+mod fsck;
 mod full_disk;
 mod import;
 mod kill;

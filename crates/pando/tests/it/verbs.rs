@@ -209,7 +209,7 @@ fn wrong_usage_and_help() {
     assert_eq!(world.run(&["ls"]).code, 2);
     for verb in [
         "format", "mount", "umount", "status", "info", "ls", "stat", "cat", "import", "clone",
-        "rollback", "rmr", "sync", "bench",
+        "rollback", "rmr", "sync", "fsck", "bench",
     ] {
         let help = world.ok(&[verb, "--help"]);
         assert!(help.contains("pando ") && help.contains("xample"), "{verb}: {help}");

@@ -1,0 +1,83 @@
+//! `pando fsck`: clean volumes are clean, owned or not, crashed or not; damage is named.
+
+use std::os::unix::fs::FileExt;
+
+use crate::world::{World, is_alive, signal, wait_until};
+
+/// A volume with some files and a clone, which an owner has open.
+fn filled() -> World {
+    let world = World::new();
+    let source = world.path().join("source");
+    std::fs::create_dir(&source).unwrap();
+    for n in 0..300 {
+        std::fs::write(source.join(format!("file {n}")), vec![n as u8; 100]).unwrap();
+    }
+    world.ok(&["import", source.to_str().unwrap(), &world.at("/one")]);
+    world.ok(&["clone", &world.at("/one"), &world.at("/two")]);
+    world
+}
+
+fn leave(world: &World) {
+    let pid = world.owner().unwrap();
+    signal(pid, rustix::process::Signal::TERM);
+    wait_until("the owner leaves", || !is_alive(pid));
+}
+
+#[test]
+fn a_volume_is_clean_beside_its_owner_and_without_one() {
+    let world = filled();
+    // The owner answers, and stays the owner.
+    let pid = world.owner().unwrap();
+    let beside = world.json(&["fsck", world.vol()]);
+    assert_eq!(beside.len(), 1, "{beside:?}");
+    assert_eq!(beside[0]["clean"], true);
+    assert_eq!(world.owner().unwrap(), pid);
+    // What it left behind as after a crash, with most of it in the log only.
+    world.kill_owner();
+    let crashed = world.json(&["fsck", world.vol()]).remove(0);
+    assert_eq!(crashed["clean"], true, "{crashed}");
+    assert!(crashed["log_records"].as_u64().unwrap() > 10, "{crashed}");
+    world.status();
+    leave(&world);
+    let closed = world.json(&["fsck", world.vol()]).remove(0);
+    assert_eq!((&closed["clean"], &closed["log_records"]), (&true.into(), &0.into()), "{closed}");
+    assert!(closed["entries"].as_u64().unwrap() > 300, "{closed}");
+    assert!(closed["bytes"].as_u64().unwrap() > 30_000 && closed["lost_bytes"] == 0, "{closed}");
+    assert!(world.ok(&["fsck", world.vol()]).ends_with("clean\n"));
+    assert_eq!(world.names("/one").len(), 300);
+}
+
+#[test]
+fn damage_is_named_and_ends_with_its_own_code() {
+    let world = filled();
+    leave(&world);
+    let path = world.volume.join("btree/nodes");
+    let file = std::fs::OpenOptions::new().read(true).write(true).open(&path).unwrap();
+    let bytes = std::fs::read(&path).unwrap();
+    let magic = &format::node::MAGIC;
+    let mut named = 0;
+    for at in (0..bytes.len()).step_by(format::node::UNIT_BYTES) {
+        if !bytes[at..].starts_with(magic) {
+            continue;
+        }
+        let place = at as u64 + 36;
+        let old = bytes[at + 36];
+        file.write_all_at(&[old ^ 4], place).unwrap();
+        let answer = world.run(&["fsck", "--json", world.vol()]);
+        file.write_all_at(&[old], place).unwrap();
+        // A node to which nothing leads any more is nobody's loss.
+        if answer.code != 0 {
+            assert_eq!(answer.code, 5, "{}", answer.err);
+            let line = answer.out.lines().find(|line| line.contains("unreadable"));
+            let line: serde_json::Value = serde_json::from_str(line.unwrap()).unwrap();
+            assert_eq!((&line["file"], &line["offset"]), (&"btree/nodes".into(), &at.into()));
+            let error: serde_json::Value = serde_json::from_str(&answer.err).unwrap();
+            assert_eq!(error["error"]["kind"], "damaged");
+            named += 1;
+        }
+    }
+    assert!(named >= 3, "{named} nodes were found damaged");
+    world.ok(&["fsck", world.vol()]);
+    let said = world.fails(8, &["fsck", world.path().to_str().unwrap()]);
+    assert!(said.contains("not a volume"), "{said}");
+}
