@@ -59,7 +59,7 @@ pub(crate) struct Written {
     /// Change of the number of trash records.
     pub(crate) trash_change: i64,
     pub(crate) groups: Vec<format::map_directory::Entry>,
-    pub(crate) pages: std::collections::BTreeMap<u64, Vec<u32>>,
+    pub(crate) pages: std::collections::BTreeMap<u64, crate::space::Page>,
     pub(crate) freed: Vec<(u64, u16)>,
     pub(crate) cells: write::Cells,
     pub(crate) bytes: u64,

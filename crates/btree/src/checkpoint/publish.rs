@@ -15,8 +15,9 @@ use crate::nodes::unit_offset;
 
 /// The two superblocks, below the volume directory.
 pub(crate) const SUPERBLOCK_FILES: [&str; 2] = ["btree/super-0", "btree/super-1"];
-/// Shorter runs of free room are not punched: they will be used again soon.
-const PUNCH_BYTES_MIN: u64 = 64 << 10;
+/// Shorter runs of free room are not punched: less than what a leaf leaves behind. Room in short
+/// runs is not used again until its neighbours are free too, so it is the medium's meanwhile.
+const PUNCH_BYTES_MIN: u64 = 8 << 10;
 
 /// Creates both superblocks of a new store.
 pub(crate) fn write_superblocks(device: &dyn Device, superblock: &Superblock) -> Result<()> {

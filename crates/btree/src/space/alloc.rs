@@ -1,5 +1,12 @@
-//! Finding room. All of it is found by checkpoints, one after the other through the file, so that
-//! what a checkpoint writes lies together.
+//! Finding room. All of it is found by checkpoints, one node behind the other in the present
+//! **run** of free units, so that what a checkpoint writes lies together.
+//!
+//! A run is looked for from the front of the file, and short ones are passed over: they would
+//! scatter what is written. Where there is none that is long enough, the file grows, as long as
+//! at most half of it is free; beyond that, shorter runs will do. So contiguous room is found, or
+//! made at the end, and what lies in holes meanwhile is given back to the medium by punching: the
+//! file may be twice as long as what it holds, but does not occupy as much. Holes become runs as
+//! their neighbours die.
 
 use format::map_directory::Entry;
 use format::space_map::GROUP_UNITS;
@@ -7,50 +14,103 @@ use store::Result;
 
 use super::map::Work;
 
-/// Groups with less room are passed over: they would scatter what is written.
-const GROUP_FREE_MIN: u16 = 256;
+/// Shortest runs that are used, by how many times no longer one was found: 256 KiB are as good
+/// as any longer run for most media; the last is a node's.
+const RUN_UNITS: [u16; 4] = [256, 64, 16, 1];
+/// Groups that a file may have in any case.
+const GROUPS_MIN: u64 = 2;
+
+/// Where room is taken, and looked for.
+#[derive(Debug, Default)]
+pub(crate) struct Search {
+    /// The next unit of the present run, and its end.
+    run: (u64, u64),
+    /// Group and index from which the next run is looked for.
+    from: (u64, usize),
+    /// Index into `RUN_UNITS`.
+    patience: usize,
+}
 
 impl Work<'_> {
     /// Takes the next room of `units` units, and marks it with a count of 1. What the durable
     /// state uses, or a pin reads, is never taken.
     pub(crate) fn alloc(&mut self, units: u16) -> Result<u64> {
         assert!(usize::from(units) <= GROUP_UNITS, "a node of {units} units");
-        loop {
-            let (group, index) = self.cursor;
-            if group >= self.groups.len() as u64 {
+        while self.search.run.1 - self.search.run.0 < u64::from(units) {
+            let least = RUN_UNITS[self.search.patience];
+            if let Some(run) = self.next_run(units.max(least))? {
+                self.search.run = run;
+            } else if units > least || least == 1 || self.may_grow() {
+                let first = self.groups.len() as u64 * GROUP_UNITS as u64;
                 self.groups.push(Entry::empty());
+                self.search.run = (first, first + GROUP_UNITS as u64);
+                self.search.from = (self.groups.len() as u64, 0);
+            } else {
+                self.search.patience += 1;
+                self.search.from = (0, 0);
             }
-            let free = self.groups[group as usize].free;
-            if free >= units.max(GROUP_FREE_MIN)
-                && let Some(found) = self.find(group, index, usize::from(units))?
-            {
-                self.cursor = (group, found + usize::from(units));
-                let unit = group * GROUP_UNITS as u64 + found as u64;
-                self.set(unit, units, 1)?;
-                return Ok(unit);
-            }
-            self.cursor = (group + 1, 0);
         }
+        let unit = self.search.run.0;
+        self.search.run.0 += u64::from(units);
+        self.set(unit, units, 1)?;
+        Ok(unit)
     }
 
-    /// The first run of free units in a group, from `index` on.
-    fn find(&mut self, group: u64, mut index: usize, units: usize) -> Result<Option<usize>> {
+    /// Whether less than half of the file is free.
+    fn may_grow(&self) -> bool {
+        let all = self.groups.len() as u64 * GROUP_UNITS as u64;
+        let free: u64 = self.groups.iter().map(|entry| u64::from(entry.free)).sum();
+        (self.groups.len() as u64) < GROUPS_MIN || free < all / 2
+    }
+
+    /// The next run of at least `units` free units, from where the last one ended.
+    fn next_run(&mut self, units: u16) -> Result<Option<(u64, u64)>> {
+        let (mut group, mut index) = self.search.from;
+        while group < self.groups.len() as u64 {
+            let entry = self.groups[group as usize];
+            if entry.free >= units && self.base.longest(group) >= units {
+                if let Some((start, end)) = self.find(group, index, usize::from(units))? {
+                    self.search.from = (group, end);
+                    let first = group * GROUP_UNITS as u64;
+                    return Ok(Some((first + start as u64, first + end as u64)));
+                }
+                // Of the durable map only: what this checkpoint took comes back if it fails.
+                if index == 0 && !self.changed.contains_key(&group) {
+                    self.base.set_longest(group, units - 1);
+                }
+            }
+            (group, index) = (group + 1, 0);
+        }
+        self.search.from = (group, index);
+        Ok(None)
+    }
+
+    /// The first run of at least `units` free units in a group from `index` on: start and end.
+    fn find(&mut self, group: u64, index: usize, units: usize) -> Result<Option<(usize, usize)>> {
         let first = group * GROUP_UNITS as u64;
-        self.page_mut(group)?;
-        let Some(page) = self.changed.get(&group) else { return Ok(None) };
-        while index + units <= page.len() {
-            if let Some(used) = page[index..index + units].iter().rposition(|&count| count != 0) {
-                index += used + 1;
+        let page = self.page(group)?;
+        let page = page.as_slice();
+        let mut start = index;
+        while let Some(free) = (start..page.len()).find(|&at| page[at] == 0)
+            && free + units <= page.len()
+        {
+            start = free;
+            let mut end = (start..page.len()).find(|&at| page[at] != 0).unwrap_or(page.len());
+            let mut next = end;
+            // What pins read counts 0 too.
+            if let Some(held) = self.base.held_at(first + start as u64) {
+                start = (held - first) as usize;
                 continue;
             }
-            let end = first + (index + units) as u64;
-            let held = self.base.held.range(..end).next_back();
-            match held.map(|(&unit, &(units, _))| unit + u64::from(units)) {
-                Some(held_end) if held_end > first + index as u64 => {
-                    index = (held_end - first) as usize;
-                }
-                _ => return Ok(Some(index)),
+            let within = first + start as u64..first + end as u64;
+            if let Some((&unit, &(held, _))) = self.base.held.range(within).next() {
+                end = (unit - first) as usize;
+                next = end + usize::from(held);
             }
+            if end - start >= units {
+                return Ok(Some((start, end)));
+            }
+            start = next;
         }
         Ok(None)
     }

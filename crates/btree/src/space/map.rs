@@ -3,12 +3,13 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use device::File;
+use device::{File, Map};
 use format::map_directory::{Entry, PageCopy};
 use format::space_map::{CONTINUATION, GROUP_BYTES, GROUP_UNITS, PAGE_BYTES};
 use format::{Pointer, map_directory, node, space_map};
 use store::Result;
 
+use super::alloc::Search;
 use crate::nodes::{NODES_FILE, Nodes};
 
 /// Pages kept in memory between checkpoints; each is 16 KiB for 4 MiB of nodes.
@@ -28,12 +29,20 @@ pub(crate) struct Space {
     /// Units that are free in the durable state, but that pinned states still read: first unit,
     /// number, and the last pin that may.
     pub(crate) held: BTreeMap<u64, (u16, u64)>,
+    /// Bounds of the longest free runs of groups that were searched and have not changed since.
+    longest: Map<u64, u16>,
 }
 
 impl Space {
     /// The map of a new store.
     pub(crate) fn empty() -> Space {
-        Space { directory: None, groups: Vec::new(), pages: BTreeMap::new(), held: BTreeMap::new() }
+        Space {
+            directory: None,
+            groups: Vec::new(),
+            pages: BTreeMap::new(),
+            held: BTreeMap::new(),
+            longest: Map::default(),
+        }
     }
 
     /// Reads the directory.
@@ -63,19 +72,36 @@ impl Space {
     /// Returns it: first units and numbers.
     pub(crate) fn release(&mut self, oldest: u64) -> Vec<(u64, u16)> {
         let mut released = Vec::new();
+        let longest = &mut self.longest;
         self.held.retain(|&unit, &mut (units, pin)| {
             if pin < oldest {
                 released.push((unit, units));
+                longest.remove(&(unit / GROUP_UNITS as u64));
             }
             pin >= oldest
         });
         released
     }
 
+    /// No run of free units in a group is longer than this, as far as is known.
+    pub(super) fn longest(&self, group: u64) -> u16 {
+        self.longest.get(&group).copied().unwrap_or(u16::MAX)
+    }
+
+    pub(super) fn set_longest(&mut self, group: u64, units: u16) {
+        self.longest.insert(group, units);
+    }
+
+    /// Where what a pinned state reads at a unit ends.
+    pub(super) fn held_at(&self, unit: u64) -> Option<u64> {
+        let (&first, &(units, _)) = self.held.range(..=unit).next_back()?;
+        let end = first + u64::from(units);
+        (unit < end).then_some(end)
+    }
+
     /// Whether a pinned state reads a unit.
     pub(crate) fn is_held(&self, unit: u64) -> bool {
-        let before = self.held.range(..=unit).next_back();
-        before.is_some_and(|(&first, &(units, _))| unit < first + u64::from(units))
+        self.held_at(unit).is_some()
     }
 
     /// Forgets pages beyond the bound.
@@ -111,16 +137,23 @@ pub(crate) struct Work<'a> {
     pub(crate) base: &'a mut Space,
     pub(crate) groups: Vec<Entry>,
     /// Pages that differ from the durable ones.
-    pub(super) changed: BTreeMap<u64, Vec<u32>>,
-    /// Where the search for room goes on.
-    pub(super) cursor: (u64, usize),
+    pub(super) changed: BTreeMap<u64, Page>,
+    /// Where room is taken.
+    pub(super) search: Search,
     pub(crate) generation: u64,
 }
 
 impl<'a> Work<'a> {
     pub(crate) fn new(nodes: &'a Nodes, base: &'a mut Space, generation: u64) -> Work<'a> {
         let groups = base.groups.clone();
-        Work { nodes, base, groups, changed: BTreeMap::new(), cursor: (0, 0), generation }
+        Work {
+            nodes,
+            base,
+            groups,
+            changed: BTreeMap::new(),
+            search: Search::default(),
+            generation,
+        }
     }
 
     /// The count of a unit in the durable state, unless it was set since.
@@ -136,17 +169,25 @@ impl<'a> Work<'a> {
         Ok(self.base.page(self.nodes.file.as_ref(), group)?[index])
     }
 
+    /// The page of a group as it is now.
+    pub(super) fn page(&mut self, group: u64) -> Result<Page> {
+        if let Some(page) = self.changed.get(&group) {
+            return Ok(Arc::clone(page));
+        }
+        if group < self.base.groups.len() as u64 {
+            return self.base.page(self.nodes.file.as_ref(), group);
+        }
+        Ok(Arc::new(vec![0; GROUP_UNITS]))
+    }
+
     /// The page of a group, to be changed.
     pub(super) fn page_mut(&mut self, group: u64) -> Result<&mut Vec<u32>> {
         if !self.changed.contains_key(&group) {
-            let page = if group < self.base.groups.len() as u64 {
-                self.base.page(self.nodes.file.as_ref(), group)?.to_vec()
-            } else {
-                vec![0; GROUP_UNITS]
-            };
+            let page = self.page(group)?;
             self.changed.insert(group, page);
         }
-        Ok(self.changed.get_mut(&group).expect("invariant: the page was inserted"))
+        let page = self.changed.get_mut(&group).expect("invariant: the page was inserted");
+        Ok(Arc::make_mut(page))
     }
 
     /// Sets the count of a node that starts at `unit`; 0 frees its units.
@@ -232,7 +273,7 @@ impl<'a> Work<'a> {
     }
 
     /// The parts that become the durable map.
-    pub(crate) fn into_parts(self) -> (Vec<Entry>, BTreeMap<u64, Vec<u32>>) {
+    pub(crate) fn into_parts(self) -> (Vec<Entry>, BTreeMap<u64, Page>) {
         (self.groups, self.changed)
     }
 }
@@ -243,13 +284,14 @@ impl Space {
         &mut self,
         directory: Pointer,
         groups: Vec<Entry>,
-        changed: BTreeMap<u64, Vec<u32>>,
+        changed: BTreeMap<u64, Page>,
     ) {
         self.directory = Some(directory);
         self.pages.split_off(&(groups.len() as u64));
         for (group, page) in changed {
             if group < groups.len() as u64 {
-                self.pages.insert(group, Arc::new(page));
+                self.longest.remove(&group);
+                self.pages.insert(group, page);
             }
         }
         self.groups = groups;

@@ -10,5 +10,7 @@ mod diffs;
 mod invariants;
 mod replay;
 mod room;
+mod runs;
+mod shrink;
 mod threads;
 mod util;

@@ -1,0 +1,104 @@
+//! What is dropped gives its room back to the medium, whenever the power fails.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use btree::{BtreeStore, check};
+use device::Env;
+use parking_lot::Mutex;
+use store::{Store, TreeId};
+use testing::{CrashPolicy, SimDevice, SimEnv};
+
+use crate::util::{TREE, checked, commit, entries, options, reclaim_all, store};
+
+const OTHER: TreeId = TreeId(TREE.0 + 1);
+const CACHE_BYTES: usize = 64 << 20;
+
+/// Fills two trees in turns, so that their nodes lie between each other's.
+fn fill(store: &BtreeStore, chunks: u32) {
+    commit(store, |batch| batch.create_tree(OTHER));
+    for chunk in 0..chunks {
+        for tree in [TREE, OTHER] {
+            commit(store, |batch| {
+                for n in chunk * 500..chunk * 500 + 500 {
+                    batch.put(tree, &n.to_be_bytes(), &[tree.0 as u8; 100]);
+                }
+            });
+        }
+        if chunk % 8 == 7 {
+            assert!(store.checkpoint().expect("checkpoint"));
+        }
+    }
+    assert!(store.checkpoint().expect("checkpoint"));
+}
+
+fn drop_other(store: &BtreeStore) {
+    commit(store, |batch| batch.drop_tree(OTHER));
+    reclaim_all(store);
+    for _ in 0..2 {
+        assert!(store.checkpoint().expect("checkpoint"));
+    }
+}
+
+#[test]
+fn dropped_nodes_give_blocks_back_on_a_real_medium() {
+    let directory = tempfile::tempdir().unwrap();
+    let env = Env::system(directory.path()).unwrap();
+    let store = BtreeStore::create(&env, &options(CACHE_BYTES)).unwrap();
+    commit(&store, |batch| batch.create_tree(TREE));
+    let punches = {
+        let file = env.device.create("probe").unwrap();
+        file.set_len(1 << 20).unwrap();
+        file.punch(0, 1 << 20).unwrap()
+    };
+    fill(&store, 100);
+    let full = store.stats().disk_bytes;
+    drop_other(&store);
+    let half = store.stats().disk_bytes;
+    if punches {
+        assert!(half < full / 10 * 7, "{full} bytes became {half}");
+    }
+    commit(&store, |batch| batch.drop_tree(TREE));
+    reclaim_all(&store);
+    for _ in 0..3 {
+        checked(&store);
+    }
+    let empty = store.stats().disk_bytes;
+    assert!(empty < full / 8, "{full} bytes became {empty}");
+    let length = env.device.open("btree/nodes").unwrap().len().unwrap();
+    assert!(length < full / 2, "the file has {length} bytes still, of {full}");
+}
+
+/// Opens what a power cut left, and checks all of it.
+fn look(medium: &SimDevice, place: &str, kept: &BTreeMap<Vec<u8>, Vec<u8>>) {
+    let store = BtreeStore::open(&SimEnv::on(medium.clone(), 1).env(), &options(CACHE_BYTES))
+        .unwrap_or_else(|error| panic!("{place}: {error}"));
+    assert!(store.checkpoint().expect("checkpoint"));
+    let report = check(&store).unwrap_or_else(|error| panic!("{place}: {error}"));
+    assert!(report.is_clean(), "{place}: {:#?}", report.findings);
+    assert!(&entries(&*store, TREE) == kept, "{place}: the tree that stays has changed");
+    if store.tree_exists(OTHER).expect("look") {
+        let other = entries(&*store, OTHER);
+        assert_eq!(other.len(), kept.len(), "{place}: a part of the dropped tree is there");
+    }
+}
+
+#[test]
+fn power_cuts_while_room_is_given_back_leave_a_whole_store() {
+    let (sim, store) = store(1, CACHE_BYTES);
+    fill(&store, 60);
+    let kept = entries(&*store, TREE);
+    let expected = Arc::new(kept.clone());
+    let cuts = Arc::new(Mutex::new(0));
+    let count = Arc::clone(&cuts);
+    sim.device.watch(move |medium, op| {
+        let policy = CrashPolicy::ALL[op as usize % CrashPolicy::ALL.len()];
+        look(&medium.after_crash(policy, op), &format!("{policy:?} before {op}"), &expected);
+        *count.lock() += 1;
+    });
+    drop_other(&store);
+    sim.device.unwatch();
+    assert!(*cuts.lock() > 20, "{} cuts", cuts.lock());
+    checked(&store);
+    assert!(entries(&*store, TREE) == kept);
+}
