@@ -21,7 +21,7 @@ pub use file::{Device, File, Lock, Metadata, Space};
 pub use local::LocalDevice;
 pub use map::{FastHasher, Map, Set};
 pub use random::{Random, SystemRandom};
-pub use thread::{Thread, spawn};
+pub use thread::{Scope, ScopedThread, Thread, scope, spawn, spawn_in};
 
 use std::sync::Arc;
 
