@@ -20,6 +20,7 @@ const USAGE: u8 = b'T';
 const SEGMENT: u8 = b'G';
 const SCAN: u8 = b'E';
 const COUNTER: u8 = b'C';
+const BASE: u8 = b'B';
 
 /// Number of the volume's own tree.
 pub const VOLUME_TREE: u64 = 16;
@@ -191,6 +192,20 @@ pub const SEGMENTS_PREFIX: [u8; 1] = [SEGMENT];
 pub fn scan(subvolume: u64) -> [u8; 9] {
     tagged(SCAN, subvolume)
 }
+
+/// Key of a base of the index, by the number of its tree.
+pub fn base(tree: u64) -> [u8; 9] {
+    tagged(BASE, tree)
+}
+
+/// What the keys of all bases start with.
+pub const BASES_PREFIX: [u8; 1] = [BASE];
+
+/// What the keys of all directories and entries start with.
+pub const DIRECTORIES_PREFIX: [u8; 1] = [DIRECTORY];
+
+/// What the keys of all linked inodes start with.
+pub const LINKED_PREFIX: [u8; 1] = [LINKED];
 
 /// Key of one of the volume's counters.
 pub fn counter(counter: Counter) -> [u8; 2] {

@@ -11,10 +11,12 @@
     reason = "a decoder must survive any bytes"
 )]
 
+pub mod base_record;
 pub mod batch;
 mod bytes;
 pub mod catalog;
 pub mod cluster;
+pub mod cluster_directories;
 pub mod cluster_filter;
 pub mod cluster_names;
 pub mod cluster_numbers;
@@ -29,6 +31,7 @@ pub mod key;
 pub mod layout;
 pub mod log_record;
 pub mod log_segment;
+pub mod manifest;
 pub mod map_directory;
 pub mod node;
 pub mod pointer;

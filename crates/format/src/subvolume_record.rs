@@ -20,6 +20,7 @@ pub const LAYOUT: &[Field] = &[
     Field::fixed("flags", "u32 LE", 4),
     Field::variable("name_length", "varint"),
     Field::variable("name", "bytes"),
+    Field::variable("base", "u64 LE"),
 ];
 
 /// Layout of the counters of what is in a subvolume.
@@ -49,7 +50,8 @@ const SNAPSHOT: u32 = 2;
 const PRUNED: u32 = 4;
 const DETACHED: u32 = 8;
 const INDEX: u32 = 16;
-const KNOWN: u32 = 31;
+const HAS_BASE: u32 = 32;
+const KNOWN: u32 = 63;
 
 /// A subvolume.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -85,6 +87,8 @@ pub struct SubvolumeRecord {
     pub index: bool,
     /// The snapshot's name, or the name it was made under.
     pub name: Vec<u8>,
+    /// Tree of the base that the index describes it by; 0: none.
+    pub base: u64,
 }
 
 impl SubvolumeRecord {
@@ -113,6 +117,7 @@ impl SubvolumeRecord {
             (self.pruned, PRUNED),
             (self.detached, DETACHED),
             (self.index, INDEX),
+            (self.base != 0, HAS_BASE),
         ] {
             if on {
                 flags |= flag;
@@ -120,6 +125,9 @@ impl SubvolumeRecord {
         }
         out.put_u32(flags);
         out.put_bytes(&self.name);
+        if self.base != 0 {
+            out.put_u64(self.base);
+        }
         out
     }
 
@@ -140,6 +148,7 @@ impl SubvolumeRecord {
         }
         let length = reader.length(NAME_BYTES_MAX)?;
         let name = reader.take(length)?.to_vec();
+        let base = if flags & HAS_BASE == 0 { 0 } else { reader.u64()? };
         reader.end()?;
         Ok(SubvolumeRecord {
             tree,
@@ -156,6 +165,7 @@ impl SubvolumeRecord {
             detached: flags & DETACHED != 0,
             index: flags & INDEX != 0,
             name,
+            base,
         })
     }
 }
@@ -196,7 +206,7 @@ mod tests {
 
     #[test]
     fn a_record_round_trips() {
-        let record = SubvolumeRecord {
+        let mut record = SubvolumeRecord {
             tree: 33,
             root: 2,
             lineage: 1,
@@ -211,11 +221,15 @@ mod tests {
             detached: false,
             index: true,
             name: b"monday".to_vec(),
+            base: 0,
         };
-        let bytes = record.encode();
-        assert_eq!(SubvolumeRecord::decode(&bytes), Ok(record));
-        for length in 0..bytes.len() {
-            assert!(SubvolumeRecord::decode(&bytes[..length]).is_err());
+        for base in [0, 50] {
+            record.base = base;
+            let bytes = record.encode();
+            assert_eq!(SubvolumeRecord::decode(&bytes).as_ref(), Ok(&record));
+            for length in 0..bytes.len() {
+                assert!(SubvolumeRecord::decode(&bytes[..length]).is_err());
+            }
         }
     }
 

@@ -32,6 +32,8 @@ macro_rules! layouts {
 const STATED: &[Stated] = layouts![
     cluster::LAYOUT,
     cluster::COLUMN_LAYOUT,
+    base_record::LAYOUT,
+    cluster_directories::LAYOUT,
     directory_record::LAYOUT,
     directory_record::ELSEWHERE_LAYOUT,
     detached_record::LAYOUT,
@@ -42,6 +44,8 @@ const STATED: &[Stated] = layouts![
     key::ENTRY_LAYOUT,
     log_record::LAYOUT,
     log_segment::LAYOUT,
+    manifest::LAYOUT,
+    manifest::CLUSTER_LAYOUT,
     map_directory::LAYOUT,
     node::LAYOUT,
     pointer::LAYOUT,
