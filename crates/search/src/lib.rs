@@ -9,12 +9,18 @@ mod assemble;
 pub mod cluster;
 mod condition;
 mod error;
+pub mod index;
 pub mod query;
 mod request;
 mod row;
+mod sort;
+mod stored;
+mod walk;
 
 pub use assemble::{NamedEntry, Records, Searchable, VOLUME, of_directory, of_inode, xattrs_of};
 pub use condition::{Attribute, Condition, Narrow};
 pub use error::{Error, Result};
 pub use request::{Details, Emit, Match, Outcome, Request, Sort, SortBy, Start, shown};
 pub use row::{Row, RowBuf};
+pub use stored::Stored;
+pub use walk::walk;
