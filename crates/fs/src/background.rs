@@ -1,7 +1,7 @@
 //! Background work, in bounded steps that the owner's threads drive.
 //!
 //! One step does the first thing that is due of: writing the log, a checkpoint, removing what
-//! nobody holds any more, giving the nodes of dropped trees back.
+//! nobody holds any more, giving the nodes of dropped trees back, keeping the index.
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -96,9 +96,14 @@ impl Fs {
     pub fn background_step(&self, budget: usize) -> FsResult<Progress> {
         let due_in = self.store.flush_if_due().map_err(from_store)?;
         let mut failed = None;
-        for work in
-            [Fs::checkpoint_step, Fs::orphan_step, Fs::removal_step, Fs::node_step, Fs::data_step]
-        {
+        for work in [
+            Fs::checkpoint_step,
+            Fs::orphan_step,
+            Fs::removal_step,
+            Fs::node_step,
+            Fs::data_step,
+            Fs::index_step,
+        ] {
             match work(self, budget) {
                 Ok(0) => {}
                 Ok(done) => return Ok(Progress { more: true, due_in: Duration::ZERO, done }),

@@ -214,6 +214,7 @@ fn write_root(store: &dyn Store, env: &Env, options: &FormatOptions) -> store::R
         detached: false,
         index: false,
         name: Vec::new(),
+        base: 0,
     };
     batch.put(VOLUME, &key::subvolume(ROOT_SUBVOLUME), &record.encode());
     for (counter, value) in [

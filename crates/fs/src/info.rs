@@ -88,6 +88,8 @@ pub struct OpenOptions {
     /// By how many records the tree of a snapshot or clone must differ from what it was taken of
     /// before it is pruned to what it can reach.
     pub prune_records: usize,
+    /// How the index for searches is kept; `None`: not at all, and searches walk.
+    pub index: Option<search::index::IndexOptions>,
 }
 
 impl Default for OpenOptions {
@@ -102,6 +104,7 @@ impl Default for OpenOptions {
             checkpoint_bytes: engine.checkpoint_bytes,
             data: data::Options::default(),
             prune_records: 4096,
+            index: Some(search::index::IndexOptions::default()),
         }
     }
 }

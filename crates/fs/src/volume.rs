@@ -10,6 +10,7 @@ use format::subvolume_record::{SubvolumeRecord, UsageRecord};
 use format::volume::{VERSION, VolumeHeader};
 use inode::{Attr, FsError, Ino, Name, NameHash, NodeId, SubvolId};
 use parking_lot::RwLock;
+use search::index::Index;
 use store::{KeyRange, Store};
 
 use crate::background::Queue;
@@ -18,6 +19,7 @@ use crate::locks::LockTable;
 use crate::nodes::NodeTable;
 use crate::numbers::{Numbers, read_counter};
 use crate::reclaim::Reclaim;
+use crate::search_upkeep::Upkeep;
 use crate::subvol::{Entered, Subvol, SubvolTable, VOLUME};
 use crate::subvolumes::Admin;
 use crate::{
@@ -43,6 +45,9 @@ pub struct Fs {
     pub(crate) admin: Admin,
     pub(crate) reclaim: Reclaim,
     pub(crate) queue: Queue,
+    /// The index for searches, unless the volume was opened without.
+    pub(crate) index: Option<Index>,
+    pub(crate) upkeep: Upkeep,
     root: AtomicU64,
     closed: AtomicBool,
     invalidate: RwLock<Option<Arc<dyn Invalidate>>>,
@@ -76,6 +81,10 @@ impl Fs {
         let data_options = data::Options { volume: header.volume_id, ..options.data.clone() };
         let data = Data::open_local(&env, data_options)?;
         store.set_barrier(Arc::<Data>::clone(&data));
+        let index = options.index.clone().map(|index| {
+            let (device, clock) = (Arc::clone(&env.device), Arc::clone(&env.clock));
+            Index::new(device, clock, header.volume_id, hash, index)
+        });
         let fs = Fs {
             env,
             header,
@@ -90,6 +99,8 @@ impl Fs {
             admin,
             reclaim: Reclaim::new(),
             queue: Queue::new(),
+            index,
+            upkeep: Upkeep::new(),
             root: AtomicU64::new(0),
             closed: AtomicBool::new(false),
             invalidate: RwLock::new(None),

@@ -203,6 +203,11 @@ impl<'a> Records<'a> {
 
 /// No name, nowhere, with the attributes of a directory.
 pub fn of_directory(record: &DirectoryRecord) -> Row<'static> {
+    let nlink = u32::try_from(record.subdirectories.saturating_add(2)).unwrap_or(u32::MAX);
+    let (nlink, size, stored) = match &record.elsewhere {
+        Some(elsewhere) => (elsewhere.nlink, elsewhere.size, elsewhere.allocated),
+        None => (nlink, record.entries as u64, 0),
+    };
     Row {
         directory: 0,
         cookie: 0,
@@ -212,10 +217,10 @@ pub fn of_directory(record: &DirectoryRecord) -> Row<'static> {
         mode: record.mode,
         uid: record.uid,
         gid: record.gid,
-        nlink: u32::try_from(record.subdirectories.saturating_add(2)).unwrap_or(u32::MAX),
+        nlink,
         rdev: 0,
-        size: record.entries as u64,
-        allocated: 0,
+        size,
+        allocated: in_blocks(stored),
         entries: record.entries as u64,
         atime: record.atime,
         mtime: record.mtime,
@@ -226,9 +231,13 @@ pub fn of_directory(record: &DirectoryRecord) -> Row<'static> {
     }
 }
 
+/// Room as stat tells it.
+fn in_blocks(bytes: u64) -> u64 {
+    bytes.div_ceil(BLOCK_BYTES).saturating_mul(BLOCK_BYTES)
+}
+
 /// No name, nowhere, with the attributes of an inode that is not a directory.
 pub fn of_inode(inode: &InodeRecord, nlink: u32) -> Row<'static> {
-    let stored = if inode.has_extents { inode.allocated } else { inode.size };
     Row {
         directory: 0,
         cookie: 0,
@@ -241,7 +250,7 @@ pub fn of_inode(inode: &InodeRecord, nlink: u32) -> Row<'static> {
         nlink,
         rdev: inode.rdev,
         size: inode.size,
-        allocated: stored.div_ceil(BLOCK_BYTES).saturating_mul(BLOCK_BYTES),
+        allocated: in_blocks(inode.stored()),
         entries: 0,
         atime: inode.atime,
         mtime: inode.mtime,

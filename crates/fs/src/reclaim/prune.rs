@@ -24,6 +24,7 @@ use super::due::{Watch, differing};
 use super::extract::{Extraction, Start};
 use super::step::Work;
 use crate::error::malformed;
+use crate::search_bases;
 use crate::subvol::{VOLUME, read_record};
 use crate::subvolumes::{self, Member};
 use crate::txn::Txn;
@@ -55,6 +56,8 @@ struct Job {
     waits: Vec<(TreeId, u64)>,
     extraction: Option<Extraction>,
     rounds: usize,
+    /// The base of the index that describes what the target began with; 0: none.
+    index_base: u64,
 }
 
 impl Pruner {
@@ -129,7 +132,7 @@ fn begin(fs: &Fs, id: SubvolId) -> FsResult<Option<Job>> {
     let mut txn = Txn::new(fs);
     let target = ledger.new_tree();
     match sibling {
-        Some(tree) => txn.batch().clone_tree(TreeId(tree), target),
+        Some((tree, _)) => txn.batch().clone_tree(TreeId(tree), target),
         None => txn.batch().create_tree(target),
     }
     let mut waits = Vec::new();
@@ -158,6 +161,7 @@ fn begin(fs: &Fs, id: SubvolId) -> FsResult<Option<Job>> {
         waits,
         extraction: Some(extraction),
         rounds: 0,
+        index_base: sibling.map_or(0, |(_, base)| base),
     }))
 }
 
@@ -185,9 +189,10 @@ fn orphans(fs: &Fs, id: SubvolId) -> FsResult<Vec<u64>> {
     Ok(found)
 }
 
-/// The tree of a pruned copy of the same directory, the one taken nearest.
-fn sibling(fs: &Fs, id: SubvolId, record: &SubvolumeRecord) -> FsResult<Option<u64>> {
-    let mut nearest: Option<(u64, u64)> = None;
+/// The tree of a pruned copy of the same directory, the one taken nearest, and the base of the
+/// index that describes it.
+fn sibling(fs: &Fs, id: SubvolId, record: &SubvolumeRecord) -> FsResult<Option<(u64, u64)>> {
+    let mut nearest: Option<(u64, u64, u64)> = None;
     fs.visit_volume(&key::SUBVOLUMES_PREFIX, &mut |key, value| {
         let malformed = |error| malformed(VOLUME, &error);
         let other = key::parse_number(key).map_err(malformed)?;
@@ -198,12 +203,12 @@ fn sibling(fs: &Fs, id: SubvolId, record: &SubvolumeRecord) -> FsResult<Option<u
             && similar.root == record.root
             && other != id.0;
         let distance = other.abs_diff(id.0);
-        if fits && nearest.is_none_or(|(best, _)| distance < best) {
-            nearest = Some((distance, similar.tree));
+        if fits && nearest.is_none_or(|(best, ..)| distance < best) {
+            nearest = Some((distance, similar.tree, similar.base));
         }
         Ok(())
     })?;
-    Ok(nearest.map(|(_, tree)| tree))
+    Ok(nearest.map(|(_, tree, base)| (tree, base)))
 }
 
 /// Catches a writable subvolume's new tree up, and swaps when that can be done at once.
@@ -263,6 +268,11 @@ fn swap(fs: &Fs, work: &mut Work, ledger: &mut subvolumes::Ledger, job: &Job) ->
     let mut txn = Txn::new(fs);
     record.tree = job.target.0;
     record.pruned = true;
+    // The new tree shares nothing with the old one, so neither does what describes it.
+    record.base = match search_bases::get(fs, job.index_base)? {
+        Some(base) if base.complete => job.index_base,
+        _ => 0,
+    };
     txn.batch().put(VOLUME, &key::subvolume(job.subvol), &record.encode());
     for (tree, sequence) in &job.waits {
         if *tree == job.target {

@@ -87,6 +87,8 @@ pub(crate) fn plan(
             detached: false,
             index: from.index,
             name: if at == 0 { purpose.name.to_vec() } else { from.name.clone() },
+            // Its clusters are inherited by reference: what differs is found by comparing trees.
+            base: from.base,
         };
         txn.batch().put(VOLUME, &key::subvolume(id), &record.encode());
         inherit_usage(fs, txn, member, (id, directory))?;

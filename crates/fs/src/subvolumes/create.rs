@@ -69,6 +69,7 @@ impl Fs {
             detached: false,
             index: false,
             name: name.to_vec(),
+            base: 0,
         };
         txn.batch().put(VOLUME, &key::subvolume(id), &subvolume.encode());
         let usage = UsageRecord { files: 1, bytes: 0, counted: true };

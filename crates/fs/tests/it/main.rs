@@ -10,6 +10,7 @@ mod open;
 mod ops;
 mod random;
 mod script;
+mod search;
 mod subject;
 mod support;
 mod threads;

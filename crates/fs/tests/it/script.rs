@@ -2,11 +2,13 @@
 //! the model, and the list of states that the volume may be found in.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use device::Timestamp;
 use fs::{FileSystem, OpenOptions};
 use inode::Caller;
 use parking_lot::Mutex;
+use search::index::{ClusterLimits, FlushPolicy, IndexOptions};
 use store::Durability;
 use testing::SimDevice;
 use testing::model::{
@@ -166,7 +168,25 @@ pub(crate) fn options(durability: Durability) -> OpenOptions {
         log_segment_bytes: 256 << 10,
         checkpoint_bytes: 24 << 10,
         prune_records: 4,
+        index: Some(index_options()),
         ..OpenOptions::default()
+    }
+}
+
+/// Clusters of a few rows, and new bases after a few changes.
+fn index_options() -> IndexOptions {
+    IndexOptions {
+        limits: ClusterLimits { directories: 4, rows: 10 },
+        rows_without_base: 20,
+        flush: FlushPolicy {
+            share_percent: 25,
+            rows_min: 8,
+            commits: 10,
+            interval: Duration::from_millis(100),
+            room_min: 0,
+            ..FlushPolicy::default()
+        },
+        ..IndexOptions::default()
     }
 }
 

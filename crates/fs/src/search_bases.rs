@@ -1,0 +1,144 @@
+//! Bases of the index as the store has them: each change is one commit.
+//!
+//! A base is begun by a clone of a subvolume's tree, is put in place by the commit that names it
+//! in the subvolume's record, and goes, with its tree, when no record names it. Snapshots and
+//! clones have the base of what they were taken from by having its record.
+
+use std::collections::BTreeSet;
+
+use format::base_record::BaseRecord;
+use format::key;
+use format::subvolume_record::SubvolumeRecord;
+use inode::SubvolId;
+use store::TreeId;
+
+use crate::error::malformed;
+use crate::subvol::{VOLUME, read_record};
+use crate::subvolumes;
+use crate::txn::Txn;
+use crate::view::View;
+use crate::{Fs, FsResult};
+
+/// A base as it is recorded.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Recorded {
+    /// Its tree.
+    pub(crate) tree: u64,
+    /// Its record.
+    pub(crate) record: BaseRecord,
+}
+
+/// Clones the tree of a subvolume as a base that is building. `None`: there is no such subvolume.
+pub(crate) fn begin(fs: &Fs, id: u64) -> FsResult<Option<(Recorded, SubvolumeRecord)>> {
+    let mut ledger = fs.admin.lock();
+    let Some(record) = read_record(&*fs.store, SubvolId(id))? else { return Ok(None) };
+    if record.detached {
+        return Ok(None);
+    }
+    let mut txn = Txn::new(fs);
+    let tree = ledger.new_tree();
+    let base = BaseRecord {
+        complete: false,
+        subvolume: id,
+        root: record.root,
+        commit: fs.store.last_commit().0.0,
+        created: txn.now,
+        rows: 0,
+    };
+    // No row depends on extents.
+    let prefixes = [&key::DIRECTORIES_PREFIX[..], &key::LINKED_PREFIX];
+    txn.batch().clone_prefixes(TreeId(record.tree), tree, &prefixes);
+    txn.batch().put(VOLUME, &key::base(tree.0), &base.encode());
+    subvolumes::commit(&ledger, &mut txn)?;
+    Ok(Some((Recorded { tree: tree.0, record: base }, record)))
+}
+
+/// Puts a base in place, whose files are durable. `false`: the subvolume is gone or has another
+/// tree, and the base is of no use.
+pub(crate) fn complete(fs: &Fs, base: &Recorded, tree: u64, rows: u64) -> FsResult<bool> {
+    let _ledger = fs.admin.lock();
+    let id = base.record.subvolume;
+    let Some(mut record) = read_record(&*fs.store, SubvolId(id))? else { return Ok(false) };
+    if record.detached || record.tree != tree {
+        return Ok(false);
+    }
+    record.base = base.tree;
+    let mut txn = Txn::new(fs);
+    txn.batch().put(VOLUME, &key::subvolume(id), &record.encode());
+    let complete = BaseRecord { complete: true, rows, ..base.record };
+    txn.batch().put(VOLUME, &key::base(base.tree), &complete.encode());
+    txn.commit()?;
+    Ok(true)
+}
+
+/// Drops the tree of a base with its record.
+pub(crate) fn remove(fs: &Fs, tree: u64) -> FsResult<()> {
+    let mut txn = Txn::new(fs);
+    txn.batch().delete(VOLUME, &key::base(tree));
+    if fs.store.tree_exists(TreeId(tree)).map_err(crate::error::from_store)? {
+        txn.batch().drop_tree(TreeId(tree));
+    }
+    txn.commit()?;
+    if let Some(index) = &fs.index {
+        index.forget(tree);
+    }
+    Ok(())
+}
+
+/// All bases.
+pub(crate) fn all(fs: &Fs) -> FsResult<Vec<Recorded>> {
+    let mut bases = Vec::new();
+    fs.visit_volume(&key::BASES_PREFIX, &mut |key, value| {
+        let malformed = |error| malformed(VOLUME, &error);
+        let tree = key::parse_number(key).map_err(malformed)?;
+        bases.push(Recorded { tree, record: BaseRecord::decode(value).map_err(malformed)? });
+        Ok(())
+    })?;
+    Ok(bases)
+}
+
+/// The record of a base.
+pub(crate) fn get(fs: &Fs, tree: u64) -> FsResult<Option<BaseRecord>> {
+    View::new(&*fs.store, VOLUME).read(&key::base(tree), BaseRecord::decode)
+}
+
+/// The bases that subvolumes name.
+pub(crate) fn named(fs: &Fs) -> FsResult<BTreeSet<u64>> {
+    let mut named = BTreeSet::new();
+    fs.visit_volume(&key::SUBVOLUMES_PREFIX, &mut |_, value| {
+        let record = SubvolumeRecord::decode(value).map_err(|error| malformed(VOLUME, &error))?;
+        if record.base != 0 && !record.detached {
+            named.insert(record.base);
+        }
+        Ok(())
+    })?;
+    Ok(named)
+}
+
+/// Takes all bases away: there is no room for what they keep. Searches walk until there are new
+/// ones.
+pub(crate) fn remove_all(fs: &Fs) -> FsResult<u64> {
+    let ledger = fs.admin.lock();
+    let mut changed = Vec::new();
+    fs.visit_volume(&key::SUBVOLUMES_PREFIX, &mut |key, value| {
+        let malformed = |error| malformed(VOLUME, &error);
+        let record = SubvolumeRecord::decode(value).map_err(malformed)?;
+        if record.base != 0 {
+            changed.push((key.to_vec(), SubvolumeRecord { base: 0, ..record }));
+        }
+        Ok(())
+    })?;
+    for records in changed.chunks(1024) {
+        let mut txn = Txn::new(fs);
+        for (key, record) in records {
+            txn.batch().put(VOLUME, key, &record.encode());
+        }
+        txn.commit()?;
+    }
+    drop(ledger);
+    let bases = all(fs)?;
+    for base in &bases {
+        remove(fs, base.tree)?;
+    }
+    Ok(bases.len() as u64)
+}

@@ -1,0 +1,67 @@
+//! Searching a volume: one pinned state for the whole of a query, and the index if there is one.
+
+use std::sync::Arc;
+
+use inode::{FsError, NodeId};
+use search::index::IndexStats;
+use search::{Emit, Outcome, Request};
+use store::Pinned;
+
+use crate::{Fs, FsResult};
+
+impl Fs {
+    /// Answers a query. It sees every operation that returned before the call, and nothing of
+    /// those that begin after it.
+    pub fn search(&self, request: &Request<'_>, emit: Emit<'_>) -> search::Result<Outcome> {
+        self.search_in(Arc::from(self.store.pin()?), request, emit)
+    }
+
+    /// As [`Fs::search`], of a state that was pinned before.
+    pub(crate) fn search_in(
+        &self,
+        pinned: Arc<dyn Pinned>,
+        request: &Request<'_>,
+        emit: Emit<'_>,
+    ) -> search::Result<Outcome> {
+        match &self.index {
+            Some(index) => index.run(pinned, request, emit),
+            None => search::walk(&*pinned, request, emit),
+        }
+    }
+
+    /// As [`Fs::search`], by walking: what every answer of the index equals.
+    pub fn search_by_walking(
+        &self,
+        request: &Request<'_>,
+        emit: Emit<'_>,
+    ) -> search::Result<Outcome> {
+        search::walk(&*self.store.pin()?, request, emit)
+    }
+
+    /// Subvolume and inode of a node, for a query that starts there.
+    pub fn search_place(&self, node: NodeId) -> FsResult<(u64, u64)> {
+        let (subvol, ino) = self.place(node)?;
+        Ok((subvol.id.0, ino))
+    }
+
+    /// The node of the volume's root directory, which users see as 1.
+    pub fn search_root(&self) -> NodeId {
+        self.root()
+    }
+
+    /// What the index takes; `None` when the volume was opened without.
+    pub fn index_stats(&self) -> FsResult<Option<IndexStats>> {
+        let stats = self.index.as_ref().map(search::index::Index::stats).transpose();
+        stats.map_err(from_search)
+    }
+}
+
+/// An error of search as an answer of the namespace.
+pub(crate) fn from_search(error: search::Error) -> FsError {
+    match error {
+        search::Error::Store(error) => crate::error::from_store(error),
+        search::Error::Device(error) if error.is_no_space() => FsError::NoSpace,
+        search::Error::NotFound => FsError::NotFound,
+        other => FsError::Io(other.to_string()),
+    }
+}

@@ -1,0 +1,331 @@
+//! Keeping the index in the background, in bounded steps: at most one new base at a time.
+//!
+//! Magellan's five conditions (4.1) for writing clusters are here:
+//! 1. the cache is full: what differs from a base is more than is held in memory;
+//! 2. dirty too long: something differs, and the base is older than an age;
+//! 3. the journal is too long: rows that differ are more than a share of the base, which bounds
+//!    both the work of the next query and the room that the base keeps;
+//! 4. somebody asks for it ([`Fs::index_flush`]);
+//! 5. in the background, between two looks.
+//!
+//! Where room is short on the medium, bases are dropped instead: they only make searches fast.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::Arc;
+use std::time::Duration;
+
+use device::Timestamp;
+use format::key;
+use format::subvolume_record::{SubvolumeRecord, UsageRecord};
+use inode::NodeId;
+use parking_lot::Mutex;
+use search::index::{Flush, FlushStep, Index, Reach};
+use store::{KeyRange, Pinned, TreeId};
+
+use crate::error::{from_store, malformed};
+use crate::search_bases::{self, Recorded};
+use crate::search_call::from_search;
+use crate::subvol::VOLUME;
+use crate::view::View;
+use crate::{Fs, FsResult};
+
+/// Most subvolumes that are looked at in one step.
+const LOOKED_AT_ONCE: usize = 64;
+/// Rest of a subvolume whose flush failed.
+const REST_AFTER_FAILURE: Duration = Duration::from_secs(60);
+/// Time between two looks for bases that nobody names.
+const SWEEP_EVERY: Duration = Duration::from_secs(30);
+
+/// What upkeep remembers; nothing of it need survive a crash.
+pub(crate) struct Upkeep {
+    work: Mutex<Work>,
+}
+
+#[derive(Default)]
+struct Work {
+    job: Option<Job>,
+    /// Subvolumes that somebody asked a flush of.
+    asked: VecDeque<u64>,
+    /// Subvolumes that rest until a time.
+    resting: BTreeMap<u64, Duration>,
+    /// Where the last look ended, and the commit at which the last round began.
+    last: u64,
+    round_at: u64,
+    looked: Option<Duration>,
+    swept: Option<Duration>,
+}
+
+struct Job {
+    base: Recorded,
+    /// The subvolume's tree when it began.
+    tree: u64,
+    flush: Flush,
+}
+
+impl Upkeep {
+    /// Nothing is known.
+    pub(crate) fn new() -> Upkeep {
+        Upkeep { work: Mutex::default() }
+    }
+}
+
+impl Fs {
+    /// Makes a new base for the subvolume of a node now, whatever differs.
+    pub fn index_flush(&self, node: NodeId) -> FsResult<()> {
+        let Some(index) = self.index.as_ref().filter(|_| !self.options.read_only) else {
+            return Ok(());
+        };
+        let (subvol, _) = self.place(node)?;
+        let mut work = self.upkeep.work.lock();
+        while work.job.is_some() {
+            advance(self, index, &mut work)?;
+        }
+        work.job = begin(self, subvol.id.0)?;
+        while work.job.is_some() {
+            advance(self, index, &mut work)?;
+        }
+        sweep(self, index, &mut work)
+    }
+
+    /// Asks that the subvolume of a node gets a new base in the background.
+    pub fn index_request(&self, node: NodeId) -> FsResult<()> {
+        let (subvol, _) = self.place(node)?;
+        self.upkeep.work.lock().asked.push_back(subvol.id.0);
+        Ok(())
+    }
+
+    /// One step of keeping the index.
+    pub(crate) fn index_step(&self, _budget: usize) -> FsResult<u64> {
+        let Some(index) = &self.index else { return Ok(0) };
+        let Some(mut work) = self.upkeep.work.try_lock() else { return Ok(0) };
+        if self.options.read_only {
+            look(self, index, &mut work)?;
+            return Ok(0);
+        }
+        if work.job.is_some() {
+            advance(self, index, &mut work)?;
+            return Ok(1);
+        }
+        if let Some(id) = work.asked.pop_front() {
+            work.job = begin(self, id)?;
+            return Ok(1);
+        }
+        if !look(self, index, &mut work)? {
+            return Ok(0);
+        }
+        let now = self.env.clock.monotonic();
+        if is_short_of_room(self, index)? {
+            return search_bases::remove_all(self);
+        }
+        if work.swept.is_none_or(|swept| now >= swept + SWEEP_EVERY) {
+            sweep(self, index, &mut work)?;
+        }
+        let Some(id) = pick(self, index, &mut work)? else { return Ok(0) };
+        work.job = begin(self, id)?;
+        Ok(1)
+    }
+}
+
+/// Begins a flush.
+fn begin(fs: &Fs, id: u64) -> FsResult<Option<Job>> {
+    let Some((base, record)) = search_bases::begin(fs, id)? else { return Ok(None) };
+    let flush = Flush::new(base.tree, record.root, record.base);
+    Ok(Some(Job { base, tree: record.tree, flush }))
+}
+
+/// Advances the flush at hand. One that fails is given up, and its subvolume rests.
+fn advance(fs: &Fs, index: &Index, work: &mut Work) -> FsResult<()> {
+    let Some(mut job) = work.job.take() else { return Ok(()) };
+    let mut step = || -> FsResult<Option<u64>> {
+        let pinned = fs.store.pin().map_err(from_store)?;
+        match job.flush.step(index, &*pinned).map_err(from_search)? {
+            FlushStep::More => Ok(None),
+            FlushStep::Ready(rows) => Ok(Some(rows)),
+        }
+    };
+    let placed = match step() {
+        Ok(None) => {
+            work.job = Some(job);
+            return Ok(());
+        }
+        Ok(Some(rows)) => search_bases::complete(fs, &job.base, job.tree, rows),
+        Err(error) => Err(error),
+    };
+    work.swept = None;
+    if matches!(placed, Ok(true)) {
+        return Ok(());
+    }
+    let id = job.base.record.subvolume;
+    work.resting.insert(id, fs.env.clock.monotonic() + REST_AFTER_FAILURE);
+    let removed = search_bases::remove(fs, job.base.tree);
+    placed?;
+    removed
+}
+
+/// Brings up to date what queries left in memory; tells whether the time for a look has come.
+fn look(fs: &Fs, index: &Index, work: &mut Work) -> FsResult<bool> {
+    let now = fs.env.clock.monotonic();
+    let interval = index.options().flush.interval;
+    if work.looked.is_some_and(|looked| now < looked + interval) {
+        return Ok(false);
+    }
+    work.looked = Some(now);
+    index.rest();
+    if index.is_behind(fs.store.last_commit()) {
+        let pinned: Arc<dyn Pinned> = Arc::from(fs.store.pin().map_err(from_store)?);
+        index.refresh(&pinned).map_err(from_search)?;
+    }
+    Ok(true)
+}
+
+fn is_short_of_room(fs: &Fs, index: &Index) -> FsResult<bool> {
+    let Ok(space) = fs.env.device.space() else { return Ok(false) };
+    let least = space.total_bytes / 1024 * u64::from(index.options().flush.room_min);
+    Ok(space.free_bytes < least && !search_bases::all(fs)?.is_empty())
+}
+
+/// Removes bases that no subvolume names, and files that no base names.
+fn sweep(fs: &Fs, index: &Index, work: &mut Work) -> FsResult<()> {
+    work.swept = Some(fs.env.clock.monotonic());
+    let named = search_bases::named(fs)?;
+    let (mut kept, mut removed) = (Vec::new(), false);
+    for base in search_bases::all(fs)? {
+        if named.contains(&base.tree) {
+            kept.push((base.tree, base.record.complete));
+        } else {
+            search_bases::remove(fs, base.tree)?;
+            removed = true;
+        }
+    }
+    if removed {
+        // A crash must not bring back a record whose files are gone.
+        fs.sync()?;
+    }
+    if let Err(error) = index.sweep(&kept) {
+        tracing::warn!(%error, "files of the index that are not needed stay");
+    }
+    Ok(())
+}
+
+/// A subvolume that is to have a new base.
+fn pick(fs: &Fs, index: &Index, work: &mut Work) -> FsResult<Option<u64>> {
+    let now = fs.env.clock.monotonic();
+    work.resting.retain(|_, until| *until > now);
+    let commit = fs.store.last_commit().0.0;
+    let policy = index.options().flush;
+    if work.last == 0 {
+        // A new round when enough happened, or when queries are worse than they could be.
+        let due = commit >= work.round_at + policy.commits || index.wants_base();
+        if work.round_at != 0 && !due {
+            return Ok(None);
+        }
+        work.round_at = commit.max(1);
+    }
+    let pinned = fs.store.pin().map_err(from_store)?;
+    let from = key::subvolume(work.last + 1);
+    let end = store::prefix_end(&key::SUBVOLUMES_PREFIX);
+    let range = KeyRange { from: from.to_vec(), to: end };
+    let mut cursor = pinned.scan(VOLUME, range).map_err(from_store)?;
+    for _ in 0..LOOKED_AT_ONCE {
+        let Some(item) = cursor.next().map_err(from_store)? else {
+            work.last = 0;
+            return Ok(None);
+        };
+        let malformed = |error| malformed(VOLUME, &error);
+        let id = key::parse_number(item.key).map_err(malformed)?;
+        let record = SubvolumeRecord::decode(item.value).map_err(malformed)?;
+        work.last = id;
+        if !work.resting.contains_key(&id) && is_due(fs, index, &*pinned, id, &record)? {
+            return Ok(Some(id));
+        }
+    }
+    Ok(None)
+}
+
+/// Whether a subvolume should have a new base.
+fn is_due(
+    fs: &Fs,
+    index: &Index,
+    pinned: &dyn Pinned,
+    id: u64,
+    record: &SubvolumeRecord,
+) -> FsResult<bool> {
+    if record.detached {
+        return Ok(false);
+    }
+    let options = index.options();
+    let asked = match index.reach(id) {
+        Reach::Walked => return Ok(true),
+        Reach::Unknown => false,
+        Reach::Indexed { .. } => true,
+    };
+    let base = match record.base {
+        0 => None,
+        base => search_bases::get(fs, base)?.filter(|found| found.complete),
+    };
+    let Some(base) = base.filter(|_| !index.is_lost(record.base)) else {
+        // A snapshot is only searched if somebody asks; then it is walked, and is due.
+        return Ok(!record.read_only && holds(fs, pinned, id, record, options.rows_without_base)?);
+    };
+    if index.is_damaged(record.base) {
+        return Ok(true);
+    }
+    if asked && index.check(record.base).is_err() {
+        return Ok(true);
+    }
+    if record.read_only {
+        return Ok(false);
+    }
+    let share = base.rows / 100 * u64::from(options.flush.share_percent);
+    let mut limit = (share as usize).max(options.flush.rows_min);
+    let Timestamp(now) = fs.env.clock.now();
+    let age = Duration::from_nanos(u64::try_from(now - base.created).unwrap_or(0));
+    if age >= options.flush.age {
+        limit = (limit / 16).max(1);
+    }
+    let seen = match index.reach(id) {
+        Reach::Indexed { rows, .. } => rows,
+        Reach::Unknown | Reach::Walked => differing(pinned, record, limit)?,
+    };
+    Ok(seen >= limit)
+}
+
+/// Whether a subvolume has more than so many names.
+fn holds(
+    fs: &Fs,
+    pinned: &dyn Pinned,
+    id: u64,
+    record: &SubvolumeRecord,
+    rows: usize,
+) -> FsResult<bool> {
+    let view = View::new(&*fs.store, VOLUME);
+    let usage = view.read(&key::usage(id), UsageRecord::decode)?.unwrap_or_default();
+    if usage.counted {
+        return Ok(usage.files > rows as i64);
+    }
+    let range = KeyRange::prefix(&key::DIRECTORIES_PREFIX);
+    let mut cursor = pinned.scan(TreeId(record.tree), range).map_err(from_store)?;
+    let mut count = 0;
+    while count <= rows && cursor.next().map_err(from_store)?.is_some() {
+        count += 1;
+    }
+    Ok(count > rows)
+}
+
+/// How many records differ from the base, up to a limit.
+fn differing(pinned: &dyn Pinned, record: &SubvolumeRecord, limit: usize) -> FsResult<usize> {
+    let mut count = 0;
+    for prefix in [key::DIRECTORIES_PREFIX, key::LINKED_PREFIX] {
+        let (old, new) = (TreeId(record.base), TreeId(record.tree));
+        let range = KeyRange::prefix(&prefix);
+        let mut cursor = match pinned.diff(old, pinned, new, range) {
+            // Its tree is gone, so that it is as if all differed.
+            Err(store::Error::NoTree(_)) => return Ok(limit),
+            cursor => cursor.map_err(from_store)?,
+        };
+        while count < limit && cursor.next().map_err(from_store)?.is_some() {
+            count += 1;
+        }
+    }
+    Ok(count)
+}

@@ -1,0 +1,290 @@
+//! Searches through the index equal walks: on random operations with flushes, clones, snapshots,
+//! roll-back, pruning and reopening in any order, and after power cuts and damage.
+
+use std::ops::ControlFlow;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+use format::inode_record::FileKind;
+use fs::{FileSystem, Fs};
+use inode::{Caller, Enforce, NodeId};
+use search::query::{Accounts, Expr, Glob, Kinds, Letters, Perm, PermKind, Test};
+use search::{Attribute, Emit, Outcome, Request, Start};
+use store::Durability;
+use testing::SimDevice;
+
+use crate::script::{Script, Step, scale};
+use crate::subject::Base;
+
+struct Everybody;
+
+/// Clusters that queries read: that there are such is what these tests are about.
+static CLUSTERS_READ: AtomicU64 = AtomicU64::new(0);
+
+impl Accounts for Everybody {
+    fn has_user(&self, uid: u32) -> bool {
+        uid != 1001
+    }
+
+    fn has_group(&self, gid: u32) -> bool {
+        gid != 1002
+    }
+}
+
+/// A query that owns its parts.
+#[derive(Debug, Clone)]
+pub(crate) struct Query {
+    start: NodeId,
+    path: Vec<u8>,
+    expr: Expr,
+    prune: Option<Expr>,
+    caller: Caller,
+    min_depth: u32,
+    max_depth: Option<u32>,
+}
+
+/// What is compared of a match.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+struct Line {
+    path: Vec<u8>,
+    depth: u32,
+    subvolume: u64,
+    row: String,
+}
+
+fn number(random: &mut fastrand::Rng) -> Expr {
+    let attribute = match random.u32(..9) {
+        0 => Attribute::Uid,
+        1 => Attribute::Gid,
+        2 => Attribute::Mode,
+        3 => Attribute::Links,
+        4 | 5 => Attribute::Size,
+        6 => Attribute::Allocated,
+        7 => Attribute::Mtime,
+        _ => Attribute::Ctime,
+    };
+    let (low, high) = match attribute {
+        Attribute::Uid | Attribute::Gid => (i128::from(random.u32(998..1002)), 1001),
+        Attribute::Mode => (0, i128::from(random.u32(..0o7777))),
+        Attribute::Links => (2, 5),
+        Attribute::Mtime | Attribute::Ctime => {
+            let from = 1_700_000_000_000_000_000 + random.i64(0..200_000_000_000);
+            (i128::from(from), i128::from(from + random.i64(0..100_000_000_000)))
+        }
+        _ => (i128::from(random.u64(..10_000)), 1 << 40),
+    };
+    Expr::Test(Test::Within(attribute, low, high))
+}
+
+fn test(random: &mut fastrand::Rng) -> Expr {
+    let glob = |random: &mut fastrand::Rng| {
+        let patterns: [&[u8]; 6] = [b"*a*", b"b*", b"*1", b"c", b"?", b"[a-d]*"];
+        Glob::new(patterns[random.usize(..6)], random.bool(), Letters::Bytes).expect("a pattern")
+    };
+    Expr::Test(match random.u32(..10) {
+        0..3 => return number(random),
+        3 => Test::Kind(Kinds::default().with(FileKind::File)),
+        4 => Test::Kind(Kinds::default().with(FileKind::Directory).with(FileKind::Symlink)),
+        5 => Test::Name(glob(random)),
+        6 => Test::Path(glob(random)),
+        7 => Test::Empty,
+        8 => Test::Perm(Perm { kind: PermKind::Any, files: 0o022, directories: 0o022 }),
+        _ => Test::NoUser,
+    })
+}
+
+fn expr(random: &mut fastrand::Rng, depth: u32) -> Expr {
+    let parts = |random: &mut fastrand::Rng| {
+        (0..random.u32(1..4)).map(|_| expr(random, depth - 1)).collect::<Vec<_>>()
+    };
+    match random.u32(..6) {
+        _ if depth == 0 => test(random),
+        0 => Expr::Any(parts(random)),
+        1 => Expr::All(parts(random)),
+        2 => Expr::Not(Box::new(expr(random, depth - 1))),
+        _ => test(random),
+    }
+}
+
+fn caller(random: &mut fastrand::Rng) -> Caller {
+    match random.u32(..3) {
+        0 => Caller { uid: 1000, gid: 1000, groups: vec![2000], enforce: Enforce::Here },
+        _ => Caller::root(),
+    }
+}
+
+/// Some directories with the paths that lead to them, snapshots too.
+fn directories(fs: &Fs) -> Vec<(NodeId, Vec<u8>)> {
+    let root = Caller::root();
+    let mut found = vec![(NodeId::ROOT, b"/mnt".to_vec())];
+    let mut next = 0;
+    while next < found.len() && found.len() < 60 {
+        let (node, path) = found[next].clone();
+        next += 1;
+        let mut below = Vec::new();
+        fs.readdir(&root, node, 0, &mut |entry| {
+            if entry.kind == inode::Kind::Directory {
+                below.push((entry.node, [&path[..], b"/", entry.name].concat()));
+            }
+            fs::WalkControl::Continue
+        })
+        .expect("a directory lists");
+        for snapshot in fs.snapshot_list(&root, node).unwrap_or_default() {
+            below.push((snapshot.root, [&path[..], b"@", &snapshot.name].concat()));
+        }
+        found.extend(below);
+    }
+    found
+}
+
+impl Query {
+    pub(crate) fn random(random: &mut fastrand::Rng, starts: &[(NodeId, Vec<u8>)]) -> Query {
+        let start = if random.bool() { 0 } else { random.usize(..starts.len()) };
+        let (start, path) = starts[start].clone();
+        let prune = (random.u32(..6) == 0).then(|| expr(random, 1));
+        Query {
+            start,
+            path,
+            expr: if random.u32(..5) == 0 { Expr::yes() } else { expr(random, 2) },
+            prune,
+            caller: caller(random),
+            min_depth: if random.u32(..5) == 0 { random.u32(..3) } else { 0 },
+            max_depth: (random.u32(..5) == 0).then(|| random.u32(..4)),
+        }
+    }
+
+    fn run(
+        &self,
+        fs: &Fs,
+        run: impl Fn(&Request<'_>, Emit<'_>) -> search::Result<Outcome>,
+    ) -> Result<(Vec<Line>, u64), String> {
+        let (subvolume, directory) = match fs.search_place(self.start) {
+            Ok(place) => place,
+            Err(error) => return Err(error.to_string()),
+        };
+        let request = Request {
+            start: Start { subvolume, directory, path: &self.path, depth: 0 },
+            expr: &self.expr,
+            prune: self.prune.as_ref(),
+            caller: &self.caller,
+            min_depth: self.min_depth,
+            max_depth: self.max_depth,
+            contents_first: false,
+            order: None,
+            limit: None,
+            accounts: &Everybody,
+            root: fs.search_root(),
+            cancel: &AtomicBool::new(false),
+        };
+        let mut lines = Vec::new();
+        let outcome = run(&request, &mut |found| {
+            lines.push(Line {
+                path: found.path.to_vec(),
+                depth: found.depth,
+                subvolume: found.subvolume,
+                row: format!("{:?}", found.row),
+            });
+            ControlFlow::Continue(())
+        });
+        let outcome = outcome.map_err(|error| error.to_string())?;
+        assert_eq!(outcome.matched, lines.len() as u64);
+        assert!(!outcome.cancelled);
+        CLUSTERS_READ.fetch_add(outcome.clusters_read, Ordering::Relaxed);
+        lines.sort();
+        Ok((lines, outcome.unreadable))
+    }
+
+    /// Fails unless the index and a walk answer alike.
+    pub(crate) fn check(&self, fs: &Fs, place: &str) {
+        let indexed = self.run(fs, |request, emit| fs.search(request, emit));
+        let walked = self.run(fs, |request, emit| fs.search_by_walking(request, emit));
+        if indexed == walked {
+            return;
+        }
+        match (indexed, walked) {
+            (Ok((indexed, closed)), Ok((walked, closed_walking))) => {
+                let only = |one: &[Line], two: &[Line]| {
+                    let lines = one.iter().filter(|line| !two.contains(line));
+                    lines.map(|line| format!("  {line:?}")).collect::<Vec<_>>().join("\n")
+                };
+                panic!(
+                    "{place}: {self:?}\nonly by the index ({closed} closed):\n{}\nonly by walking \
+                     ({closed_walking} closed):\n{}",
+                    only(&indexed, &walked),
+                    only(&walked, &indexed)
+                );
+            }
+            (indexed, walked) => panic!(
+                "{place}: {self:?}: the index answers {:?}, a walk {:?}",
+                indexed.map(|_| ()),
+                walked.map(|_| ())
+            ),
+        }
+    }
+}
+
+/// Compares random queries.
+pub(crate) fn compare(fs: &Fs, random: &mut fastrand::Rng, queries: usize, place: &str) {
+    let starts = directories(fs);
+    for _ in 0..queries {
+        Query::random(random, &starts).check(fs, place);
+    }
+}
+
+/// Flushes the subvolume of some directory.
+fn flush(fs: &Fs, random: &mut fastrand::Rng) {
+    let starts = directories(fs);
+    let (node, _) = starts[random.usize(..starts.len())];
+    fs.index_flush(node).expect("a flush goes well");
+}
+
+#[expect(clippy::print_stdout, reason = "a failure is found again by its seed")]
+fn run(seed: u64, base: &Base, steps: usize) {
+    println!("seed {seed}");
+    let device = SimDevice::new(seed);
+    let mut script = Script::new(&device, seed, Durability::Async, base);
+    let mut random = fastrand::Rng::with_seed(seed);
+    for step in 0..steps {
+        assert_eq!(script.step(), Step::Done);
+        let fs = script.subject.fs();
+        if random.u32(..12) == 0 {
+            flush(fs, &mut random);
+        }
+        if random.u32(..60) == 0 {
+            delete_files(&device, &mut random);
+        }
+        if random.u32(..5) == 0 {
+            compare(fs, &mut random, 3, &format!("seed {seed}, step {step}"));
+        }
+    }
+    script.compare();
+    compare(script.subject.fs(), &mut random, 20, &format!("seed {seed}, at the end"));
+}
+
+/// Deletes one file of the index, or all.
+fn delete_files(device: &SimDevice, random: &mut fastrand::Rng) {
+    use device::Device;
+    let names = device.list(search::index::DIRECTORY).unwrap_or_default();
+    let all = random.bool();
+    for name in names {
+        if all || random.u32(..4) == 0 {
+            device.remove(&format!("{}/{name}", search::index::DIRECTORY)).expect("a file goes");
+        }
+    }
+}
+
+#[test]
+fn searches_equal_walks_on_random_operations() {
+    for seed in 0..scale(30, 1000) {
+        run(seed, &Base::Engine, 250);
+    }
+    let read = CLUSTERS_READ.load(Ordering::Relaxed);
+    println!("{read} clusters were read");
+    assert!(read > 1000, "the index is hardly used: {read}");
+}
+
+#[test]
+fn searches_equal_walks_over_the_oracle() {
+    for seed in 5000..5000 + scale(20, 500) {
+        run(seed, &Base::Oracle(None), 250);
+    }
+}

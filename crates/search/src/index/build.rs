@@ -1,0 +1,115 @@
+//! Writing one cluster from the records of a base's tree: prefix scans of its directories.
+
+use format::cluster_directories::{self, ClusterDirectory};
+use format::entry_record::{EntryRecord, Target};
+use format::key::{self, Parsed, Part};
+use format::manifest::ClusterEntry;
+use inode::NameHash;
+use store::KeyRange;
+
+use super::partition::Unit;
+use crate::assemble::{NamedEntry, Records};
+use crate::cluster::{ClusterBuilder, ClusterOptions, Summary};
+use crate::{Result, Row};
+
+/// A cluster that was made, and is not written yet.
+pub(crate) struct Made {
+    /// The blob: the cluster and its directories.
+    pub(crate) bytes: Vec<u8>,
+    /// Its entry in the manifest; owner and number are still 0.
+    pub(crate) entry: ClusterEntry,
+}
+
+/// Makes a cluster of some directories. `None` when there is nothing in it: such directories have
+/// no rows, and are known by the store.
+pub(crate) fn make(records: Records<'_>, units: &[Unit], hash: NameHash) -> Result<Option<Made>> {
+    let mut builder = ClusterBuilder::new(ClusterOptions::new(hash));
+    let mut directories = Vec::with_capacity(units.len());
+    for unit in units {
+        if let Some(directory) = scan(records, unit, &mut |row| builder.push(row))? {
+            directories.push(directory);
+        }
+    }
+    if directories.is_empty() {
+        return Ok(None);
+    }
+    let rows = builder.len();
+    let (mut bytes, summary) = if builder.is_empty() {
+        (Vec::new(), Vec::new())
+    } else {
+        let built = builder.finish();
+        (built.bytes, Summary::encode(&built.summary))
+    };
+    let cluster_bytes = bytes.len() as u64;
+    cluster_directories::encode(&directories, &mut bytes);
+    let section = &bytes[cluster_bytes as usize..];
+    let entry = ClusterEntry {
+        owner: 0,
+        number: 0,
+        rows,
+        cluster_bytes,
+        directories_bytes: section.len() as u32,
+        directories_checksum: crc32c::crc32c(section),
+        summary,
+    };
+    Ok(Some(Made { bytes, entry }))
+}
+
+/// Gives the rows of a directory, or of a part of it, and tells what is known of the directory;
+/// `None` when it is not there.
+pub(crate) fn scan(
+    records: Records<'_>,
+    unit: &Unit,
+    take: &mut dyn FnMut(&Row<'_>),
+) -> Result<Option<ClusterDirectory>> {
+    let Some(record) = records.directory(unit.ino)? else { return Ok(None) };
+    let mut own = NamedEntry::default();
+    if record.parent_cookie != 0 {
+        records.entry(record.parent, record.parent_cookie, &mut own)?;
+    }
+    // Its name, unless that is gone: it was detached then, or is the root of a clone.
+    let name = if own.ino == unit.ino { own.name } else { Vec::new() };
+    let mut directory = ClusterDirectory {
+        ino: unit.ino,
+        from: unit.from,
+        // One that was detached is nowhere.
+        parent: if record.detached { 0 } else { record.parent },
+        parent_cookie: record.parent_cookie,
+        mode: record.mode,
+        uid: record.uid,
+        gid: record.gid,
+        name,
+        files: 0,
+        subdirectories: 0,
+        bytes: 0,
+        allocated: 0,
+        ctime: record.ctime,
+    };
+    let from = key::entry(unit.ino, unit.from.max(1), Part::Attributes);
+    let range = if unit.to > key::COOKIE_MAX {
+        KeyRange { from: from.to_vec(), to: store::prefix_end(&key::directory_prefix(unit.ino)) }
+    } else {
+        KeyRange::between(&from, &key::entry(unit.ino, unit.to, Part::Attributes))
+    };
+    let mut cursor = records.read.scan(records.tree, range)?;
+    let mut xattrs = Vec::new();
+    while let Some(item) = cursor.next()? {
+        let parsed = key::parse(item.key).map_err(|error| records.malformed(error))?;
+        let Parsed::Entry { cookie, part: Part::Attributes, .. } = parsed else { continue };
+        let entry = EntryRecord::decode(item.value).map_err(|error| records.malformed(error))?;
+        if matches!(entry.target, Target::Tombstone | Target::Subvolume(_)) {
+            continue;
+        }
+        let Some(row) = records.row((unit.ino, cookie), &entry, &mut xattrs)? else { continue };
+        if entry.target == Target::Directory {
+            directory.subdirectories += 1;
+        } else {
+            directory.files += 1;
+            directory.bytes = directory.bytes.wrapping_add(row.size);
+            directory.allocated = directory.allocated.wrapping_add(row.allocated);
+        }
+        directory.ctime = directory.ctime.max(row.ctime);
+        take(&row);
+    }
+    Ok(Some(directory))
+}

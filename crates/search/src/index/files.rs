@@ -1,0 +1,132 @@
+//! The files of the index: immutable blobs in `index/`, which anybody may delete at any time.
+
+use std::sync::Arc;
+
+use device::{Blobs, Device, LocalBlobs};
+use parking_lot::Mutex;
+
+use crate::Result;
+
+/// The directory of the volume that holds them.
+pub const DIRECTORY: &str = "index";
+
+/// Blobs of the index; the directory is made when the first is written.
+pub(crate) struct Files {
+    device: Arc<dyn Device>,
+    open: Mutex<Option<Arc<dyn Blobs>>>,
+}
+
+/// Name of a base's manifest.
+pub(crate) fn manifest_name(base: u64) -> String {
+    format!("manifest-{base:016x}")
+}
+
+/// Name of a cluster's blob.
+pub(crate) fn cluster_name((owner, number): (u64, u32)) -> String {
+    format!("cluster-{owner:016x}-{number:08x}")
+}
+
+/// The base that a blob was written for, by its name.
+pub(crate) fn owner_of(name: &str) -> Option<u64> {
+    let rest = name.strip_prefix("manifest-").or_else(|| name.strip_prefix("cluster-"))?;
+    u64::from_str_radix(rest.get(..16)?, 16).ok()
+}
+
+impl Files {
+    /// The files of a volume.
+    pub(crate) fn new(device: Arc<dyn Device>) -> Files {
+        Files { device, open: Mutex::new(None) }
+    }
+
+    /// The blobs; `None` when there is no directory yet.
+    pub(crate) fn blobs(&self) -> Result<Option<Arc<dyn Blobs>>> {
+        let mut open = self.open.lock();
+        if open.is_none() && self.device.metadata(DIRECTORY)?.is_some() {
+            *open = Some(Arc::new(LocalBlobs::open(Arc::clone(&self.device), DIRECTORY)?));
+        }
+        Ok(open.clone())
+    }
+
+    fn made(&self) -> Result<Arc<dyn Blobs>> {
+        let mut open = self.open.lock();
+        if self.device.metadata(DIRECTORY)?.is_none() {
+            // Never made, or deleted while the volume is open.
+            *open = None;
+        }
+        if open.is_none() {
+            *open = Some(Arc::new(LocalBlobs::open(Arc::clone(&self.device), DIRECTORY)?));
+        }
+        Ok(Arc::clone(open.as_ref().expect("invariant: it was opened")))
+    }
+
+    /// Writes a blob, durable on return. One of that name is what a crash left of the same work:
+    /// nothing names it.
+    pub(crate) fn write(&self, name: &str, bytes: &[u8]) -> Result<()> {
+        let blobs = self.made()?;
+        if !blobs.create(name, bytes)? {
+            blobs.delete(name)?;
+            blobs.create(name, bytes)?;
+        }
+        Ok(())
+    }
+
+    /// Reads a part of a blob; shorter where the blob ends.
+    pub(crate) fn read(&self, name: &str, offset: u64, length: usize) -> Result<Vec<u8>> {
+        let Some(blobs) = self.blobs()? else { return Ok(Vec::new()) };
+        let mut bytes = vec![0; length];
+        let read = blobs.read_at(name, &mut bytes, offset)?;
+        bytes.truncate(read);
+        Ok(bytes)
+    }
+
+    /// Length of a blob, if it is there.
+    pub(crate) fn length(&self, name: &str) -> Result<Option<u64>> {
+        match self.blobs()? {
+            Some(blobs) => Ok(blobs.length(name)?),
+            None => Ok(None),
+        }
+    }
+
+    /// Names of all blobs.
+    pub(crate) fn list(&self) -> Result<Vec<String>> {
+        if self.device.metadata(DIRECTORY)?.is_none() {
+            return Ok(Vec::new());
+        }
+        match self.blobs()? {
+            Some(blobs) => Ok(blobs.list("")?),
+            None => Ok(Vec::new()),
+        }
+    }
+
+    /// Deletes a blob.
+    pub(crate) fn delete(&self, name: &str) -> Result<()> {
+        match self.blobs()? {
+            Some(blobs) => Ok(blobs.delete(name)?),
+            None => Ok(()),
+        }
+    }
+
+    /// Bytes that all blobs occupy on the medium.
+    pub(crate) fn disk_bytes(&self) -> Result<u64> {
+        let Some(blobs) = self.blobs()? else { return Ok(0) };
+        let mut bytes = 0;
+        for name in self.list()? {
+            bytes += blobs.disk_bytes(&name)?;
+        }
+        Ok(bytes)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{cluster_name, manifest_name, owner_of};
+
+    #[test]
+    fn names_tell_their_owner() {
+        assert_eq!(owner_of(&manifest_name(77)), Some(77));
+        assert_eq!(owner_of(&cluster_name((u64::MAX, 3))), Some(u64::MAX));
+        for strange in ["manifest-", "cluster-12", "other", "manifest-zzzzzzzzzzzzzzzz"] {
+            assert_eq!(owner_of(strange), None);
+        }
+    }
+}

@@ -1,0 +1,247 @@
+//! A flush: the next base of a subvolume, in bounded steps.
+//!
+//! 1. The caller cloned the subvolume's tree and recorded the clone as a base that is building.
+//! 2. Plan: what differs between the old base and the new one says which clusters are touched;
+//!    their directories, and the new ones, are divided into clusters again, which balances them.
+//!    Without an old base those are all directories.
+//! 3. Write each of those clusters from the new base's tree, one a step.
+//! 4. Write the manifest: the new clusters, and those that nothing touched, by reference.
+//! 5. The caller commits that the base is complete, and that the subvolume is described by it.
+//!
+//! A crash before 5 leaves a base that is building and blobs that no manifest names: both are
+//! removed when the volume is open again, and the old base counts as before.
+
+use std::sync::Arc;
+
+use device::{Map, Set};
+use format::directory_record::DirectoryRecord;
+use format::key::{self, Parsed, Part};
+use format::manifest::{ClusterEntry, Manifest};
+use store::{KeyRange, Pinned, TreeId};
+
+use super::base::{Base, missing, read_manifest};
+use super::files::{cluster_name, manifest_name, owner_of};
+use super::fold::{Old, Touched};
+use super::partition::{Plan, Unit, partition};
+use super::{Index, build};
+use crate::Result;
+use crate::assemble::Records;
+
+/// A flush under way.
+pub struct Flush {
+    base: u64,
+    root: u64,
+    old_base: u64,
+    phase: Phase,
+}
+
+enum Phase {
+    Plan,
+    Write { plans: Vec<Plan>, next: usize, kept: Vec<ClusterEntry>, made: Vec<ClusterEntry> },
+    Done { rows: u64 },
+}
+
+/// What a step came to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum FlushStep {
+    /// More is to be done.
+    More,
+    /// All is written and durable: the base may be named. It has so many rows.
+    Ready(u64),
+}
+
+impl Flush {
+    /// Begins to describe the tree `base`, whose root directory is `root`. `old_base` is what the
+    /// subvolume has been described by; 0: nothing.
+    pub fn new(base: u64, root: u64, old_base: u64) -> Flush {
+        Flush { base, root, old_base, phase: Phase::Plan }
+    }
+
+    /// The tree that is being described.
+    pub fn base(&self) -> u64 {
+        self.base
+    }
+
+    /// The base whose clusters are taken over: it must stay until this is done.
+    pub fn old_base(&self) -> u64 {
+        self.old_base
+    }
+
+    /// Clusters still to write, about; `None` before they are known.
+    pub fn left(&self) -> Option<usize> {
+        match &self.phase {
+            Phase::Plan => None,
+            Phase::Write { plans, next, .. } => Some(plans.len() - next),
+            Phase::Done { .. } => Some(0),
+        }
+    }
+
+    /// One step, with any state that has both trees.
+    pub fn step(&mut self, index: &Index, pinned: &dyn Pinned) -> Result<FlushStep> {
+        let searchable = &index.options.searchable;
+        let records = Records { read: pinned, tree: TreeId(self.base), searchable };
+        match &mut self.phase {
+            Phase::Plan => {
+                self.phase = self.plan(index, pinned, records)?;
+                Ok(FlushStep::More)
+            }
+            Phase::Write { plans, next, made, .. } if *next < plans.len() => {
+                if let Some(cluster) = build::make(records, &plans[*next], index.hash)? {
+                    let (owner, number) = (self.base, made.len() as u32);
+                    index.files.write(&cluster_name((owner, number)), &cluster.bytes)?;
+                    made.push(ClusterEntry { owner, number, ..cluster.entry });
+                }
+                *next += 1;
+                Ok(FlushStep::More)
+            }
+            Phase::Write { kept, made, .. } => {
+                let clusters = [std::mem::take(made), std::mem::take(kept)].concat();
+                let rows = clusters.iter().map(|cluster| u64::from(cluster.rows)).sum();
+                let (volume, base) = (index.volume, self.base);
+                let manifest = Manifest { volume, base, clusters };
+                index.files.write(&manifest_name(base), &manifest.encode())?;
+                self.phase = Phase::Done { rows };
+                Ok(FlushStep::Ready(rows))
+            }
+            Phase::Done { rows } => Ok(FlushStep::Ready(*rows)),
+        }
+    }
+
+    fn plan(&self, index: &Index, pinned: &dyn Pinned, records: Records<'_>) -> Result<Phase> {
+        let old = if index.is_lost(self.old_base) { 0 } else { self.old_base };
+        let limits = index.options.limits;
+        if let Some(old) = index.base(pinned, old)
+            && let Some((units, kept)) = touched(index, pinned, records, &old)?
+        {
+            let plans = partition(&units, limits);
+            return Ok(Phase::Write { plans, next: 0, kept, made: Vec::new() });
+        }
+        let plans = partition(&all_directories(records, self.root)?, limits);
+        Ok(Phase::Write { plans, next: 0, kept: Vec::new(), made: Vec::new() })
+    }
+}
+
+/// The directories of clusters that something touched, with new ones, and the other clusters.
+fn touched(
+    index: &Index,
+    pinned: &dyn Pinned,
+    records: Records<'_>,
+    old: &Arc<Base>,
+) -> Result<Option<(Vec<Unit>, Vec<ClusterEntry>)>> {
+    let state = Old::State(pinned, old.tree);
+    let bytes_max = index.options.cache_bytes / 2;
+    let Some(touched) = Touched::collect(state, pinned, records, bytes_max)? else {
+        return Ok(None);
+    };
+    let mut stale: Vec<bool> =
+        old.clusters.iter().map(|cluster| index.is_damaged_cluster(cluster.id)).collect();
+    let mut fresh: Set<u64> = Set::default();
+    let own = touched.directories.iter().map(|&ino| (ino, 0));
+    for (directory, cookie) in touched.places.iter().copied().chain(own) {
+        match old.table.cluster_of(directory, cookie) {
+            Some(cluster) => stale[cluster as usize] = true,
+            None => {
+                fresh.insert(directory);
+            }
+        }
+    }
+    let mut fresh: Vec<u64> = fresh.into_iter().collect();
+    fresh.sort_unstable();
+    let mut units = Vec::new();
+    let old_units = old.table.units_where(&|cluster| stale[cluster as usize]);
+    let new_units =
+        fresh.into_iter().map(|ino| Unit { ino, parent: 0, from: 0, to: u64::MAX, rows: 0 });
+    for unit in old_units.into_iter().chain(new_units) {
+        let Some(record) = records.directory(unit.ino)?.filter(|record| !record.detached) else {
+            continue;
+        };
+        let share = u128::from(unit.to.min(key::COOKIE_MAX) - unit.from);
+        let rows = u128::from(record.entries as u64) * share / u128::from(key::COOKIE_MAX);
+        units.push(Unit { parent: record.parent, rows: rows as u64 + 1, ..unit });
+    }
+    let kept = (0..old.clusters.len() as u32).filter(|&cluster| !stale[cluster as usize]);
+    Ok(Some((units, kept.map(|cluster| old.entry(cluster)).collect())))
+}
+
+/// All directories at and below a root, with how many names they have.
+fn all_directories(records: Records<'_>, root: u64) -> Result<Vec<Unit>> {
+    let range = KeyRange::prefix(&key::DIRECTORIES_PREFIX);
+    let mut cursor = records.read.scan(records.tree, range)?;
+    let mut found: Vec<Unit> = Vec::new();
+    let mut children: Map<u64, Vec<u32>> = Map::default();
+    let mut skipped = 0;
+    while let Some(item) = cursor.next()? {
+        let parsed = key::parse(item.key).map_err(|error| records.malformed(error))?;
+        let Parsed::Entry { directory, cookie, part } = parsed else { continue };
+        if cookie != 0 || part != Part::Attributes {
+            // A large directory is not read through.
+            skipped += 1;
+            if skipped > 64 {
+                cursor.seek(&key::directory(directory + 1, Part::Attributes))?;
+            }
+            continue;
+        }
+        skipped = 0;
+        let record =
+            DirectoryRecord::decode(item.value).map_err(|error| records.malformed(error))?;
+        if record.detached {
+            continue;
+        }
+        if directory != root {
+            children.entry(record.parent).or_default().push(found.len() as u32);
+        }
+        let rows = record.entries as u64 + 1;
+        found.push(Unit { ino: directory, parent: record.parent, from: 0, to: u64::MAX, rows });
+    }
+    let Some(start) = found.iter().position(|unit| unit.ino == root) else {
+        return Ok(Vec::new());
+    };
+    let (mut reachable, mut left) = (Vec::new(), vec![start as u32]);
+    while let Some(at) = left.pop() {
+        let unit = found[at as usize];
+        reachable.push(unit);
+        // Taken out, so that damaged records that lie in a circle end it.
+        left.extend(children.remove(&unit.ino).unwrap_or_default());
+    }
+    Ok(reachable)
+}
+
+impl Index {
+    /// Deletes blobs that no base names. `bases` are all there are: tree, and whether it is
+    /// complete. Nothing is deleted where a manifest cannot be read. Tells how many were.
+    pub fn sweep(&self, bases: &[(u64, bool)]) -> Result<u64> {
+        let names = self.files.list()?;
+        let known: Set<u64> = bases.iter().map(|(tree, _)| *tree).collect();
+        let mut doubtful: Vec<String> = names
+            .into_iter()
+            .filter(|name| owner_of(name).is_none_or(|owner| !known.contains(&owner)))
+            .collect();
+        if doubtful.is_empty() {
+            return Ok(0);
+        }
+        let mut named: Set<String> = Set::default();
+        for (tree, complete) in bases {
+            // A file that is gone names nothing.
+            if !complete || self.files.length(&manifest_name(*tree))?.is_none() {
+                continue;
+            }
+            for cluster in read_manifest(&self.files, self.volume, *tree)?.clusters {
+                named.insert(cluster_name((cluster.owner, cluster.number)));
+            }
+        }
+        doubtful.retain(|name| owner_of(name).is_some() && !named.contains(name));
+        for name in &doubtful {
+            self.files.delete(name)?;
+        }
+        Ok(doubtful.len() as u64)
+    }
+
+    /// Whether a base's manifest is there: somebody may have deleted the files.
+    pub fn check(&self, base: u64) -> Result<()> {
+        let name = manifest_name(base);
+        match self.files.length(&name)? {
+            Some(_) => Ok(()),
+            None => Err(missing(&name)),
+        }
+    }
+}

@@ -1,0 +1,230 @@
+//! From differences between two states of a tree to the rows that differ.
+//!
+//! A row depends on its entry, on what that leads to (a linked inode, a directory's own record)
+//! and on its extended attributes. So each difference names the places whose rows it changes:
+//!
+//! * an entry or its attributes: that place;
+//! * a directory's own record or attributes: where the directory is, by its record;
+//! * a linked inode or its attributes: all its names, by its back references.
+//!
+//! The places are then read anew, once each, from the later state. Where an entry leads to a
+//! directory that is somewhere else, its old place has a difference of its own.
+
+use format::directory_record::DirectoryRecord;
+use format::entry_record::{EntryRecord, Target};
+use format::key::{self, Parsed, Part};
+use store::{Cursor, Diff, DiffCursor, KeyRange, Pinned, TreeId};
+
+use super::layer::Layer;
+use crate::Result;
+use crate::assemble::{NamedEntry, Records};
+
+/// Bytes a place takes while places are collected.
+const PLACE_BYTES: usize = 16;
+
+/// What a fold came to.
+pub(crate) enum Folded {
+    /// The rows that differ.
+    Layer(Layer),
+    /// They take more memory than was allowed.
+    TooLarge,
+}
+
+/// What differs between two states.
+#[derive(Default)]
+pub(crate) struct Touched {
+    /// Places whose rows differ, in order after [`Touched::finish`].
+    pub(crate) places: Vec<(u64, u64)>,
+    /// Directories whose own record differs.
+    pub(crate) directories: Vec<u64>,
+    /// Those of them that are somewhere else, or new.
+    pub(crate) moved: Vec<u64>,
+}
+
+/// Where a fold starts from.
+#[derive(Clone, Copy)]
+pub(crate) enum Old<'a> {
+    /// A tree of a state.
+    State(&'a dyn Pinned, TreeId),
+    /// Nothing: everything differs.
+    Nothing,
+}
+
+impl Touched {
+    /// Collects what differs; `None` when that takes more than `bytes_max`.
+    pub(crate) fn collect(
+        old: Old<'_>,
+        new: &dyn Pinned,
+        records: Records<'_>,
+        bytes_max: usize,
+    ) -> Result<Option<Touched>> {
+        let mut touched = Touched::default();
+        for prefix in [key::DIRECTORIES_PREFIX, key::LINKED_PREFIX] {
+            let range = KeyRange::prefix(&prefix);
+            let whole = match old {
+                Old::State(state, tree) => {
+                    let mut cursor = state.diff(tree, new, records.tree, range)?;
+                    touched.differences(&mut *cursor, records, bytes_max)?
+                }
+                Old::Nothing => {
+                    let mut cursor = All::new(new.scan(records.tree, range)?);
+                    touched.differences(&mut cursor, records, bytes_max)?
+                }
+            };
+            if !whole {
+                return Ok(None);
+            }
+        }
+        touched.finish();
+        Ok(Some(touched))
+    }
+
+    fn differences(
+        &mut self,
+        cursor: &mut dyn DiffCursor,
+        records: Records<'_>,
+        bytes_max: usize,
+    ) -> Result<bool> {
+        while let Some(diff) = cursor.next()? {
+            self.difference(&diff, records)?;
+            let memory = self.places.len() * PLACE_BYTES + self.directories.len() * 8;
+            if memory > bytes_max {
+                self.finish();
+                if self.places.len() * PLACE_BYTES + self.directories.len() * 8 > bytes_max / 2 {
+                    return Ok(false);
+                }
+            }
+        }
+        Ok(true)
+    }
+
+    fn difference(&mut self, diff: &Diff<'_>, records: Records<'_>) -> Result<()> {
+        let parsed = key::parse(diff.key).map_err(|error| records.malformed(error))?;
+        match parsed {
+            Parsed::Entry { directory, cookie: 0, part } => {
+                self.directory(directory, part, diff, records)
+            }
+            Parsed::Entry { directory, cookie, part: Part::Attributes | Part::Xattrs } => {
+                self.places.push((directory, cookie));
+                Ok(())
+            }
+            Parsed::Linked { ino, part: Part::Attributes | Part::Xattrs } => {
+                self.names_of(ino, records)
+            }
+            // A name that came or went has a difference of its own.
+            Parsed::Entry { .. }
+            | Parsed::Linked { .. }
+            | Parsed::BackReference { .. }
+            | Parsed::Extent { .. } => Ok(()),
+        }
+    }
+
+    fn directory(
+        &mut self,
+        ino: u64,
+        part: Part,
+        diff: &Diff<'_>,
+        records: Records<'_>,
+    ) -> Result<()> {
+        let decode = |bytes: Option<&[u8]>| {
+            let record = bytes.map(DirectoryRecord::decode).transpose();
+            record.map_err(|error| records.malformed(error))
+        };
+        let now = match part {
+            Part::Attributes => {
+                let (old, new) = (decode(diff.old)?, decode(diff.new)?);
+                self.directories.push(ino);
+                let place = |record: &DirectoryRecord| (record.parent, record.detached);
+                if new.is_some() && old.as_ref().map(place) != new.as_ref().map(place) {
+                    self.moved.push(ino);
+                }
+                new
+            }
+            Part::Xattrs => records.directory(ino)?,
+            Part::Bulk | Part::BackReference => None,
+        };
+        // The root of a subvolume has no place in it.
+        if let Some(record) = now.filter(|record| record.parent_cookie != 0) {
+            self.places.push((record.parent, record.parent_cookie));
+        }
+        Ok(())
+    }
+
+    fn names_of(&mut self, ino: u64, records: Records<'_>) -> Result<()> {
+        let range = KeyRange::prefix(&key::back_reference_prefix(ino));
+        let mut cursor = records.read.scan(records.tree, range)?;
+        while let Some(item) = cursor.next()? {
+            let parsed = key::parse(item.key).map_err(|error| records.malformed(error))?;
+            if let Parsed::BackReference { directory, cookie, .. } = parsed {
+                self.places.push((directory, cookie));
+            }
+        }
+        Ok(())
+    }
+
+    fn finish(&mut self) {
+        for list in [&mut self.directories, &mut self.moved] {
+            list.sort_unstable();
+            list.dedup();
+        }
+        self.places.sort_unstable();
+        self.places.dedup();
+    }
+
+    /// Reads the places anew.
+    pub(crate) fn read(self, records: Records<'_>, bytes_max: usize) -> Result<Folded> {
+        let mut layer = Layer::default();
+        let (mut found, mut xattrs) = (NamedEntry::default(), Vec::new());
+        for place in self.places {
+            records.entry(place.0, place.1, &mut found)?;
+            let row = match found.target {
+                // What a mounted subvolume's root is like depends on another tree: such rows are
+                // made when they are asked for.
+                None | Some(Target::Subvolume(_)) => None,
+                Some(target) => {
+                    let (ino, name) = (found.ino, &found.name[..]);
+                    let entry = EntryRecord { chained: false, ino, name, target };
+                    records.row(place, &entry, &mut xattrs)?
+                }
+            };
+            layer.push(place, row.as_ref());
+            if layer.is_full() || layer.memory_bytes() > bytes_max {
+                return Ok(Folded::TooLarge);
+            }
+        }
+        layer.set_directories(self.directories, self.moved);
+        Ok(Folded::Layer(layer))
+    }
+}
+
+/// The rows of `records`' tree in state `new` that differ from an older state.
+pub(crate) fn fold(
+    old: Old<'_>,
+    new: &dyn Pinned,
+    records: Records<'_>,
+    bytes_max: usize,
+) -> Result<Folded> {
+    match Touched::collect(old, new, records, bytes_max)? {
+        Some(touched) => touched.read(records, bytes_max),
+        None => Ok(Folded::TooLarge),
+    }
+}
+
+/// A range of keys as its differences from nothing.
+pub(crate) struct All<'a> {
+    cursor: Box<dyn Cursor + 'a>,
+}
+
+impl<'a> All<'a> {
+    /// All that a cursor gives.
+    pub(crate) fn new(cursor: Box<dyn Cursor + 'a>) -> All<'a> {
+        All { cursor }
+    }
+}
+
+impl DiffCursor for All<'_> {
+    fn next(&mut self) -> store::Result<Option<Diff<'_>>> {
+        let item = self.cursor.next()?;
+        Ok(item.map(|item| Diff { key: item.key, old: None, new: Some(item.value) }))
+    }
+}

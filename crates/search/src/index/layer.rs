@@ -1,0 +1,308 @@
+//! What a tree holds now and its base does not: rows that came or changed, and places that are
+//! empty, in layers of which the newest counts.
+//!
+//! Layers do not change, so that queries share them; they are merged like the runs of a
+//! log-structured tree, so that there are few.
+
+use std::sync::Arc;
+
+use format::inode_record::FileKind;
+
+use crate::Row;
+
+/// Bytes of a packed row before its name.
+const FIXED: usize = 90;
+/// Offset that says: nothing is there.
+const GONE: u32 = u32::MAX;
+/// A layer is merged with the one before it when that is less than this many times as large.
+const MERGE_FACTOR: usize = 4;
+
+/// Places that differ, in order.
+#[derive(Debug, Default)]
+pub(crate) struct Layer {
+    keys: Vec<(u64, u64)>,
+    at: Vec<u32>,
+    bytes: Vec<u8>,
+    /// Directories whose own record came, went or changed, in order.
+    directories: Vec<u64>,
+    /// Those of them that are somewhere else now, in order.
+    moved: Vec<u64>,
+}
+
+impl Layer {
+    /// Adds the next place; they come in order.
+    pub(crate) fn push(&mut self, key: (u64, u64), row: Option<&Row<'_>>) {
+        debug_assert!(self.keys.last().is_none_or(|last| *last < key), "places in order");
+        self.keys.push(key);
+        match row {
+            None => self.at.push(GONE),
+            Some(row) => {
+                self.at.push(self.bytes.len() as u32);
+                pack(row, &mut self.bytes);
+            }
+        }
+    }
+
+    /// Says which directories changed, and which of those moved; neither in order.
+    pub(crate) fn set_directories(&mut self, mut directories: Vec<u64>, mut moved: Vec<u64>) {
+        directories.sort_unstable();
+        directories.dedup();
+        moved.sort_unstable();
+        moved.dedup();
+        (self.directories, self.moved) = (directories, moved);
+    }
+
+    /// Places in it.
+    pub(crate) fn len(&self) -> usize {
+        self.keys.len()
+    }
+
+    /// Whether nothing differs.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.keys.is_empty() && self.directories.is_empty()
+    }
+
+    /// Whether it can take no more: offsets are of 32 bits.
+    pub(crate) fn is_full(&self) -> bool {
+        self.bytes.len() > GONE as usize - (1 << 20)
+    }
+
+    /// Memory it takes.
+    pub(crate) fn memory_bytes(&self) -> usize {
+        self.keys.capacity() * 20
+            + self.bytes.capacity()
+            + (self.directories.capacity() + self.moved.capacity()) * 8
+    }
+
+    fn has(&self, key: (u64, u64)) -> bool {
+        self.keys.binary_search(&key).is_ok()
+    }
+
+    fn row(&self, at: usize) -> Option<Row<'_>> {
+        let offset = self.at[at];
+        (offset != GONE).then(|| unpack(self.keys[at], &self.bytes[offset as usize..]))
+    }
+
+    fn merged(older: &Layer, newer: &Layer) -> Layer {
+        let mut merged = Layer::default();
+        let (mut old, mut new) = (0, 0);
+        while old < older.len() || new < newer.len() {
+            let take_new = match (older.keys.get(old), newer.keys.get(new)) {
+                (Some(first), Some(second)) => {
+                    if first == second {
+                        old += 1;
+                        true
+                    } else {
+                        second < first
+                    }
+                }
+                (None, _) => true,
+                (Some(_), None) => false,
+            };
+            let (from, at) = if take_new { (newer, &mut new) } else { (older, &mut old) };
+            merged.push(from.keys[*at], from.row(*at).as_ref());
+            *at += 1;
+        }
+        let both = |one: &[u64], two: &[u64]| [one, two].concat();
+        merged.set_directories(
+            both(&older.directories, &newer.directories),
+            both(&older.moved, &newer.moved),
+        );
+        merged
+    }
+}
+
+/// All that differs from a base. Cheap to clone.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Delta {
+    /// The oldest first.
+    layers: Arc<Vec<Arc<Layer>>>,
+}
+
+impl Delta {
+    /// With a newer layer.
+    pub(crate) fn with(&self, layer: Layer) -> Delta {
+        if layer.is_empty() {
+            return self.clone();
+        }
+        let mut layers = Vec::clone(&self.layers);
+        let mut newest = Arc::new(layer);
+        while let Some(last) = layers.last()
+            && last.len() < newest.len().saturating_mul(MERGE_FACTOR)
+            && !last.is_full()
+        {
+            newest = Arc::new(Layer::merged(last, &newest));
+            layers.pop();
+        }
+        layers.push(newest);
+        Delta { layers: Arc::new(layers) }
+    }
+
+    /// Places in all layers; one that is in several counts for each.
+    pub(crate) fn len(&self) -> usize {
+        self.layers.iter().map(|layer| layer.len()).sum()
+    }
+
+    /// Memory of all layers.
+    pub(crate) fn memory_bytes(&self) -> usize {
+        self.layers.iter().map(|layer| layer.memory_bytes()).sum()
+    }
+
+    /// Whether what the base says of a place does not count.
+    #[inline]
+    pub(crate) fn hides(&self, key: (u64, u64)) -> bool {
+        self.layers.iter().any(|layer| layer.has(key))
+    }
+
+    /// Whether a directory's own record differs.
+    pub(crate) fn has_directory(&self, ino: u64) -> bool {
+        self.layers.iter().any(|layer| layer.directories.binary_search(&ino).is_ok())
+    }
+
+    /// Directories that may be somewhere else than in the base, or new.
+    pub(crate) fn moved(&self) -> impl Iterator<Item = u64> {
+        self.layers.iter().flat_map(|layer| layer.moved.iter().copied())
+    }
+
+    /// Gives every row, until `take` answers `false`.
+    pub(crate) fn each<'a>(&'a self, take: &mut dyn FnMut(&Row<'a>) -> bool) {
+        for (depth, layer) in self.layers.iter().enumerate().rev() {
+            let newer = self.layers.get(depth + 1..).unwrap_or_default();
+            for at in 0..layer.len() {
+                let key = layer.keys[at];
+                if newer.iter().any(|layer| layer.has(key)) {
+                    continue;
+                }
+                if let Some(row) = layer.row(at)
+                    && !take(&row)
+                {
+                    return;
+                }
+            }
+        }
+    }
+}
+
+fn pack(row: &Row<'_>, out: &mut Vec<u8>) {
+    let start = out.len();
+    for number in [row.ino, row.size, row.allocated, row.entries] {
+        out.extend_from_slice(&number.to_le_bytes());
+    }
+    for time in [row.atime, row.mtime, row.ctime, row.btime] {
+        out.extend_from_slice(&time.to_le_bytes());
+    }
+    for number in [row.mode, row.uid, row.gid, row.nlink, row.rdev] {
+        out.extend_from_slice(&number.to_le_bytes());
+    }
+    out.extend_from_slice(&[row.kind.byte(), row.name.len() as u8]);
+    out.extend_from_slice(&(row.xattrs.len() as u32).to_le_bytes());
+    debug_assert_eq!(out.len() - start, FIXED, "the fixed part has its size");
+    out.extend_from_slice(row.name);
+    out.extend_from_slice(row.xattrs);
+}
+
+fn unpack((directory, cookie): (u64, u64), bytes: &[u8]) -> Row<'_> {
+    let long = |at: usize| u64::from_le_bytes(*bytes[at..].first_chunk().expect(PACKED));
+    let short = |at: usize| u32::from_le_bytes(*bytes[at..].first_chunk().expect(PACKED));
+    let (name, xattrs) = (usize::from(bytes[85]), short(86) as usize);
+    Row {
+        directory,
+        cookie,
+        ino: long(0),
+        name: &bytes[FIXED..FIXED + name],
+        kind: FileKind::decode(bytes[84]).expect(PACKED),
+        mode: short(64),
+        uid: short(68),
+        gid: short(72),
+        nlink: short(76),
+        rdev: short(80),
+        size: long(8),
+        allocated: long(16),
+        entries: long(24),
+        atime: long(32) as i64,
+        mtime: long(40) as i64,
+        ctime: long(48) as i64,
+        btime: long(56) as i64,
+        subvolume: 0,
+        xattrs: &bytes[FIXED + name..FIXED + name + xattrs],
+    }
+}
+
+const PACKED: &str = "invariant: rows are unpacked from where they were packed";
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use format::inode_record::FileKind;
+
+    use super::{Delta, Layer};
+    use crate::{Row, RowBuf};
+
+    fn row(random: &mut fastrand::Rng, name: &[u8]) -> RowBuf {
+        Row {
+            directory: 0,
+            cookie: 0,
+            ino: random.u64(..),
+            name,
+            kind: FileKind::Symlink,
+            mode: random.u32(..),
+            uid: random.u32(..),
+            gid: random.u32(..),
+            nlink: random.u32(..),
+            rdev: random.u32(..),
+            size: random.u64(..),
+            allocated: random.u64(..),
+            entries: random.u64(..),
+            atime: random.i64(..),
+            mtime: random.i64(..),
+            ctime: random.i64(..),
+            btime: random.i64(..),
+            subvolume: 0,
+            xattrs: b"x",
+        }
+        .to_buf()
+    }
+
+    #[test]
+    fn layers_together_are_a_map() {
+        for seed in 0..40 {
+            let mut random = fastrand::Rng::with_seed(seed);
+            let mut model: BTreeMap<(u64, u64), Option<RowBuf>> = BTreeMap::new();
+            let mut delta = Delta::default();
+            for _ in 0..random.usize(1..30) {
+                let mut changes = BTreeMap::new();
+                for _ in 0..random.usize(0..40) {
+                    let name = vec![b'n'; random.usize(1..255)];
+                    let there = random.u8(..) < 180;
+                    let key = (random.u64(..6), random.u64(..20));
+                    changes.insert(key, there.then(|| row(&mut random, &name)));
+                }
+                let mut layer = Layer::default();
+                for (key, row) in &changes {
+                    let row = row.as_ref().map(|row| Row {
+                        directory: key.0,
+                        cookie: key.1,
+                        ..row.as_row()
+                    });
+                    layer.push(*key, row.as_ref());
+                }
+                delta = delta.with(layer);
+                model.extend(changes);
+            }
+            let mut seen = BTreeMap::new();
+            delta.each(&mut |row| {
+                let key = (row.directory, row.cookie);
+                let plain = Row { directory: 0, cookie: 0, ..*row }.to_buf();
+                assert!(seen.insert(key, plain).is_none(), "seed {seed}: {key:?} twice");
+                true
+            });
+            let want: BTreeMap<_, _> =
+                model.iter().filter_map(|(key, row)| Some((*key, row.clone()?))).collect();
+            assert_eq!(seen, want, "seed {seed}");
+            for key in model.keys() {
+                assert!(delta.hides(*key), "seed {seed}");
+            }
+        }
+    }
+}

@@ -1,0 +1,419 @@
+//! Queries answered by the index: clusters that no filter excludes, then what differs from them,
+//! then the subvolumes that are mounted below.
+//!
+//! 1. Plan: of the base's clusters those in scope whose summaries may match.
+//! 2. Search what differs from the base first: it is in memory.
+//! 3. Search the clusters, several threads at a time; a row counts unless its place differs. What
+//!    a summary or a column cannot decide is put to the whole query. Paths are made for matches.
+//! 4. Go on in each subvolume that is mounted in an open directory.
+//!
+//! Where there is no index, and too much to look at in memory, a walk answers.
+
+use std::ops::ControlFlow;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::mpsc::{Receiver, sync_channel};
+
+use format::entry_record::{EntryRecord, Target};
+use store::{Pinned, TreeId};
+
+use super::scope::{From, Scope, push_name};
+use super::view::View;
+use super::worker::{CHECK_EVERY, Counts, Found, Message, Search, test};
+use super::{Index, plan};
+use crate::assemble::{NamedEntry, Records, VOLUME};
+use crate::query::Context;
+use crate::request::{Emit, Match, Outcome, Request};
+use crate::sort::Ranking;
+use crate::stored::Stored;
+use crate::walk::{last_name, walk};
+use crate::{Error, Narrow, Result, Row, Start};
+
+/// Clusters from which on threads are worth it.
+const ALONE_MAX: usize = 2;
+/// Batches that wait to be taken.
+const BATCHES_WAITING: usize = 16;
+
+/// One query under way.
+pub(crate) struct Run<'a> {
+    index: &'a Index,
+    pinned: Arc<dyn Pinned>,
+    request: &'a Request<'a>,
+    narrow: Narrow,
+    emit: Emit<'a>,
+    ranking: Option<Ranking>,
+    outcome: Outcome,
+}
+
+type Flow = ControlFlow<()>;
+
+impl<'a> Run<'a> {
+    pub(crate) fn new(
+        index: &'a Index,
+        pinned: Arc<dyn Pinned>,
+        request: &'a Request<'a>,
+        emit: Emit<'a>,
+    ) -> Run<'a> {
+        let names = index.options.searchable.names();
+        let declared = |name: &[u8]| names.iter().any(|declared| declared == name);
+        Run {
+            index,
+            pinned,
+            request,
+            narrow: request.expr.narrow(&declared),
+            emit,
+            ranking: request.order.map(|order| Ranking::new(order, request.limit)),
+            outcome: Outcome::default(),
+        }
+    }
+
+    /// Answers the query.
+    pub(crate) fn run(mut self) -> Result<Outcome> {
+        let start = self.request.start;
+        let pinned = Arc::clone(&self.pinned);
+        if self.request.contents_first && self.ranking.is_none() {
+            // An order that the index does not have.
+            return walk(&*pinned, self.request, self.emit);
+        }
+        let searchable = self.index.options.searchable.clone();
+        let any = Records { read: &*pinned, tree: VOLUME, searchable: &searchable };
+        let record = any.subvolume(start.subvolume)?.ok_or(Error::NotFound)?;
+        let records = any.of_tree(TreeId(record.tree));
+        if records.directory(start.directory)?.is_none() {
+            return Err(Error::NotFound);
+        }
+        let mut xattrs = Vec::new();
+        let row = records.directory_row(start.directory, &mut xattrs)?;
+        let row = Row { name: last_name(start.path), xattrs: &xattrs, ..row };
+        let mut flow = self.put(records, &row, start.path, start.depth, start.subvolume)?;
+        let path = start.path.to_vec();
+        let first = From { directory: start.directory, path, depth: start.depth };
+        let mut waiting = Vec::new();
+        if !self.is_pruned(records, &row, start.path, start.depth, start.subvolume)? {
+            waiting.push((start.subvolume, first));
+        }
+        while let (Flow::Continue(()), Some((subvolume, from))) = (flow, waiting.pop()) {
+            flow = self.subvolume(any, subvolume, &from, &mut waiting)?;
+        }
+        if let Some(ranking) = self.ranking.take()
+            && !self.outcome.cancelled
+        {
+            let (matched, cancelled) = ranking.give(any, self.emit);
+            self.outcome.matched = matched;
+            self.outcome.cancelled = cancelled;
+        }
+        Ok(self.outcome)
+    }
+
+    fn context<'b>(
+        &'b self,
+        row: &'b Row<'b>,
+        path: &'b [u8],
+        depth: u32,
+        subvolume: u64,
+        details: &'b Stored<'b>,
+    ) -> Context<'b> {
+        let Request { caller, accounts, root, .. } = *self.request;
+        Context { row, path, depth, subvolume, details, caller, accounts, root }
+    }
+
+    fn is_pruned(
+        &self,
+        records: Records<'_>,
+        row: &Row<'_>,
+        path: &[u8],
+        depth: u32,
+        subvolume: u64,
+    ) -> Result<bool> {
+        let Some(prune) = self.request.prune.filter(|_| depth >= self.request.min_depth) else {
+            return Ok(false);
+        };
+        prune.matches(&self.context(row, path, depth, subvolume, &Stored { records }))
+    }
+
+    /// Puts a row to the query and gives it out if it matches.
+    fn put(
+        &mut self,
+        records: Records<'_>,
+        row: &Row<'_>,
+        path: &[u8],
+        depth: u32,
+        subvolume: u64,
+    ) -> Result<Flow> {
+        if depth < self.request.min_depth || self.request.max_depth.is_some_and(|most| depth > most)
+        {
+            return Ok(Flow::Continue(()));
+        }
+        self.outcome.rows_tested += 1;
+        let details = Stored { records };
+        if !self.request.expr.matches(&self.context(row, path, depth, subvolume, &details))? {
+            return Ok(Flow::Continue(()));
+        }
+        Ok(self.give(&Match { row, path, depth, subvolume, details: &details }, records.tree))
+    }
+
+    /// Gives a match out, or keeps it where they are ordered.
+    fn give(&mut self, found: &Match<'_>, tree: TreeId) -> Flow {
+        if let Some(ranking) = &mut self.ranking {
+            ranking.add(found, tree);
+            return Flow::Continue(());
+        }
+        if self.request.limit.is_some_and(|limit| self.outcome.matched >= limit) {
+            return Flow::Break(());
+        }
+        self.outcome.matched += 1;
+        let flow = (self.emit)(found);
+        if flow.is_break() {
+            self.outcome.cancelled = true;
+        }
+        let enough = self.request.limit.is_some_and(|limit| self.outcome.matched >= limit);
+        if enough { Flow::Break(()) } else { flow }
+    }
+
+    fn is_cancelled(&mut self) -> bool {
+        let cancelled = self.request.cancel.load(Ordering::Relaxed);
+        self.outcome.cancelled |= cancelled;
+        cancelled
+    }
+
+    /// Searches one subvolume; what is mounted in it is added to what waits.
+    fn subvolume(
+        &mut self,
+        any: Records<'_>,
+        subvolume: u64,
+        from: &From,
+        waiting: &mut Vec<(u64, From)>,
+    ) -> Result<Flow> {
+        if self.is_cancelled() {
+            return Ok(Flow::Break(()));
+        }
+        let record = any.subvolume(subvolume)?.ok_or(Error::NotFound)?;
+        let pinned = Arc::clone(&self.pinned);
+        let Some(view) = self.index.view(&pinned, subvolume, &record)? else {
+            return self.walk(any, subvolume, from);
+        };
+        let searchable = self.index.options.searchable.clone();
+        let mut scope = Scope::new(&view, &searchable, from, self.request)?;
+        let mut flow = self.delta(&view, &mut scope)?;
+        if flow.is_continue() {
+            flow = self.base(&view, &mut scope, from)?;
+        }
+        if flow.is_continue() {
+            flow = self.mounted(&view, &mut scope, waiting)?;
+        }
+        self.outcome.unreadable += plan::refused(&view, &mut scope)?;
+        Ok(flow)
+    }
+
+    /// Walks where there is no index.
+    fn walk(&mut self, any: Records<'_>, subvolume: u64, from: &From) -> Result<Flow> {
+        let root = subvolume != self.request.start.subvolume
+            || from.directory != self.request.start.directory;
+        let start =
+            Start { subvolume, directory: from.directory, path: &from.path, depth: from.depth };
+        // The start itself was given out by whoever came here.
+        let request = Request { start, order: None, limit: None, ..*self.request };
+        let own = (from.depth, &from.path[..]);
+        let mut seen_own = false;
+        let mut flow = Flow::Continue(());
+        let outcome = walk(&*Arc::clone(&self.pinned), &request, &mut |found| {
+            if !seen_own && (found.depth, found.path) == own {
+                seen_own = true;
+                return Flow::Continue(());
+            }
+            let Ok(Some(record)) = any.subvolume(found.subvolume) else {
+                return Flow::Continue(());
+            };
+            flow = self.give(found, TreeId(record.tree));
+            flow
+        })?;
+        debug_assert!(root || !from.path.is_empty(), "paths are never empty");
+        self.outcome.rows_tested += outcome.rows_tested;
+        self.outcome.unreadable += outcome.unreadable;
+        if self.is_cancelled() {
+            flow = Flow::Break(());
+        }
+        Ok(flow)
+    }
+
+    /// What differs from the base.
+    fn delta(&mut self, view: &View, scope: &mut Scope<'_>) -> Result<Flow> {
+        let mut result = Ok(Flow::Continue(()));
+        let mut path = Vec::new();
+        let mut count = 0;
+        view.delta.each(&mut |row| {
+            count += 1;
+            if count % CHECK_EVERY == 0 && self.is_cancelled() {
+                result = Ok(Flow::Break(()));
+                return false;
+            }
+            result = self.delta_row(view, scope, row, &mut path);
+            matches!(result, Ok(Flow::Continue(())))
+        });
+        result
+    }
+
+    fn delta_row(
+        &mut self,
+        view: &View,
+        scope: &mut Scope<'_>,
+        row: &Row<'_>,
+        path: &mut Vec<u8>,
+    ) -> Result<Flow> {
+        self.outcome.rows_tested += 1;
+        let Some(depth) = test(scope, self.request, row, path)? else {
+            return Ok(Flow::Continue(()));
+        };
+        let records = scope.records();
+        let details = &Stored { records };
+        let subvolume = view.subvolume;
+        Ok(self.give(&Match { row, path, depth, subvolume, details }, records.tree))
+    }
+
+    /// What the base's clusters hold.
+    fn base(&mut self, view: &View, scope: &mut Scope<'_>, from: &From) -> Result<Flow> {
+        let Some(base) = &view.base else { return Ok(Flow::Continue(())) };
+        let chosen = plan::clusters(view, base, scope, &self.narrow)?;
+        self.outcome.clusters += base.clusters.len() as u64;
+        let counts = Counts::default();
+        let stop = AtomicBool::new(false);
+        let search = Search {
+            index: self.index,
+            view,
+            request: self.request,
+            narrow: &self.narrow.clone(),
+            chosen: &chosen,
+            next: AtomicUsize::new(0),
+            counts: &counts,
+            stop: &stop,
+        };
+        let threads = self.index.options.threads.min(chosen.len());
+        let flow = if chosen.len() <= ALONE_MAX || threads < 2 {
+            self.alone(&search, view, scope)
+        } else {
+            self.together(&search, view, from, threads)
+        };
+        self.outcome.clusters_read += counts.read.into_inner() as u64;
+        self.outcome.rows_tested += counts.tested.into_inner() as u64;
+        flow
+    }
+
+    fn alone(&mut self, search: &Search<'_>, view: &View, scope: &mut Scope<'_>) -> Result<Flow> {
+        let records = scope.records();
+        let details = &Stored { records };
+        while let Some(number) = search.take() {
+            if self.is_cancelled() {
+                return Ok(Flow::Break(()));
+            }
+            let mut flow = Flow::Continue(());
+            search.cluster(number, scope, &mut |row, path, depth| {
+                let found = Match { row, path, depth, subvolume: view.subvolume, details };
+                flow = self.give(&found, records.tree);
+                flow
+            })?;
+            if flow.is_break() {
+                return Ok(flow);
+            }
+        }
+        Ok(Flow::Continue(()))
+    }
+
+    fn together(
+        &mut self,
+        search: &Search<'_>,
+        view: &View,
+        from: &From,
+        threads: usize,
+    ) -> Result<Flow> {
+        let searchable = self.index.options.searchable.clone();
+        let records = Records { read: &*view.pinned, tree: view.tree, searchable: &searchable };
+        device::scope(|threads_of| {
+            let (sender, receiver) = sync_channel(BATCHES_WAITING);
+            let mut running = 0;
+            for number in 0..threads {
+                let (sender, searchable) = (sender.clone(), &searchable);
+                let name = format!("search-{number}");
+                let work = move || search.work(&sender, searchable, from);
+                running += usize::from(device::spawn_in(threads_of, &name, work).is_ok());
+            }
+            if running == 0 {
+                // No thread is to be had: this one does it all.
+                let mut scope = Scope::new(view, &searchable, from, self.request)?;
+                return self.alone(search, view, &mut scope);
+            }
+            drop(sender);
+            let result = self.take(&receiver, view, records);
+            search.stop.store(true, Ordering::Relaxed);
+            // Whoever waits to hand something over finds that nobody takes it.
+            drop(receiver);
+            result
+        })
+    }
+
+    fn take(
+        &mut self,
+        receiver: &Receiver<Message>,
+        view: &View,
+        records: Records<'_>,
+    ) -> Result<Flow> {
+        let details = &Stored { records };
+        while let Ok(message) = receiver.recv() {
+            let matches = match message {
+                Message::Matches(matches) => matches,
+                Message::Failed(error) => return Err(error),
+            };
+            if self.is_cancelled() {
+                return Ok(Flow::Break(()));
+            }
+            for Found { row, path, depth } in matches {
+                let row = &row.as_row();
+                let found = Match { row, path: &path, depth, subvolume: view.subvolume, details };
+                if self.give(&found, records.tree).is_break() {
+                    return Ok(Flow::Break(()));
+                }
+            }
+        }
+        Ok(if self.is_cancelled() { Flow::Break(()) } else { Flow::Continue(()) })
+    }
+
+    /// The rows of subvolumes that are mounted in open directories; they are searched next.
+    fn mounted(
+        &mut self,
+        view: &View,
+        scope: &mut Scope<'_>,
+        waiting: &mut Vec<(u64, From)>,
+    ) -> Result<Flow> {
+        let mounts = self.index.mounts.of(&self.pinned)?;
+        let records = scope.records();
+        let (mut found, mut xattrs) = (NamedEntry::default(), Vec::new());
+        for (nested, directory, cookie) in mounts.inside(view.subvolume) {
+            let standing = scope.standing(directory)?;
+            if !standing.open {
+                continue;
+            }
+            records.entry(directory, cookie, &mut found)?;
+            let target = Target::Subvolume(nested);
+            if found.target != Some(target) {
+                continue;
+            }
+            let (ino, name) = (found.ino, &found.name[..]);
+            let entry = EntryRecord { chained: false, ino, name, target };
+            let Some(row) = records.row((directory, cookie), &entry, &mut xattrs)? else {
+                continue;
+            };
+            let mut path = Vec::new();
+            scope.path(directory, &mut path)?;
+            push_name(&mut path, row.name);
+            let depth = standing.depth + 1;
+            let record = records.subvolume(nested)?.ok_or(Error::NotFound)?;
+            let own = records.of_tree(TreeId(record.tree));
+            if self.put(own, &row, &path, depth, nested)?.is_break() {
+                return Ok(Flow::Break(()));
+            }
+            if !self.is_pruned(own, &row, &path, depth, nested)? {
+                waiting.push((nested, From { directory: record.root, path, depth }));
+            }
+        }
+        Ok(Flow::Continue(()))
+    }
+}

@@ -1,0 +1,232 @@
+//! Where directories stand towards a query: whether they lie below its start, how deep, by which
+//! path, and whether the caller may look into them. Decided by parents, never by clusters.
+
+use device::Map;
+use inode::{Caller, Kind, Owned, permissions};
+use store::Read;
+
+use super::view::View;
+use crate::assemble::{NamedEntry, Records, Searchable};
+use crate::query::{Context, Expr};
+use crate::request::Request;
+use crate::stored::Stored;
+use crate::{Error, Result, Row};
+
+/// Deepest path: a longer chain of parents is a loop.
+const DEPTH_MAX: usize = 1 << 20;
+/// Most directories that are remembered, and bytes of their paths.
+const REMEMBERED_MAX: usize = 1 << 18;
+const PATH_BYTES_MAX: usize = 16 << 20;
+
+/// How a directory stands towards a query.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Standing {
+    /// Whether its names are looked at: it is the start or below it, nothing cuts it off, and the
+    /// caller may list and search it and every directory from the start to it.
+    pub(crate) open: bool,
+    /// Whether they are not for want of permission on this very directory.
+    pub(crate) refused: bool,
+    /// Its depth.
+    pub(crate) depth: u32,
+}
+
+impl Standing {
+    const OUTSIDE: Standing = Standing { open: false, refused: false, depth: 0 };
+}
+
+/// From where one subvolume is searched.
+#[derive(Debug, Clone)]
+pub(crate) struct From {
+    /// The directory in it.
+    pub(crate) directory: u64,
+    /// Its path, as shown.
+    pub(crate) path: Vec<u8>,
+    /// Its depth.
+    pub(crate) depth: u32,
+}
+
+/// Remembers how directories of one subvolume stand.
+pub(crate) struct Scope<'a> {
+    pub(crate) view: &'a View,
+    pub(crate) from: &'a From,
+    request: &'a Request<'a>,
+    records: Records<'a>,
+    known: Map<u64, Standing>,
+    paths: Map<u64, Box<[u8]>>,
+    path_bytes: usize,
+}
+
+impl<'a> Scope<'a> {
+    /// Nothing is known yet but the start.
+    pub(crate) fn new(
+        view: &'a View,
+        searchable: &'a Searchable,
+        from: &'a From,
+        request: &'a Request<'a>,
+    ) -> Result<Scope<'a>> {
+        let read: &dyn Read = &*view.pinned;
+        let records = Records { read, tree: view.tree, searchable };
+        let mut scope = Scope {
+            view,
+            from,
+            request,
+            records,
+            known: Map::default(),
+            paths: Map::default(),
+            path_bytes: 0,
+        };
+        scope.begin()?;
+        Ok(scope)
+    }
+
+    /// Whose eyes the query has.
+    pub(crate) fn caller(&self) -> &'a Caller {
+        self.request.caller
+    }
+
+    /// Records of the subvolume.
+    pub(crate) fn records(&self) -> Records<'a> {
+        self.records
+    }
+
+    fn begin(&mut self) -> Result<()> {
+        let start = self.from.directory;
+        let record = self.records.directory(start)?.ok_or(Error::NotFound)?;
+        let owned = owned(record.mode, record.uid, record.gid);
+        let standing = self.enter(owned, self.from.depth);
+        self.known.insert(start, standing);
+        Ok(())
+    }
+
+    /// How a directory stands of which all above is open, but for pruning.
+    fn enter(&self, owned: Owned, depth: u32) -> Standing {
+        if self.request.max_depth.is_some_and(|most| depth >= most) {
+            return Standing { depth, ..Standing::OUTSIDE };
+        }
+        let mask = permissions::READ | permissions::EXECUTE;
+        let open = owned.allows(self.request.caller, mask);
+        Standing { open, refused: !open, depth }
+    }
+
+    /// How a directory stands.
+    #[inline]
+    pub(crate) fn standing(&mut self, directory: u64) -> Result<Standing> {
+        match self.known.get(&directory) {
+            Some(standing) => Ok(*standing),
+            None => self.find(directory),
+        }
+    }
+
+    fn find(&mut self, directory: u64) -> Result<Standing> {
+        if self.known.len() > REMEMBERED_MAX {
+            self.known.clear();
+            self.begin()?;
+        }
+        let mut chain = Vec::new();
+        let mut at = directory;
+        let mut standing = loop {
+            if let Some(known) = self.known.get(&at) {
+                break *known;
+            }
+            if at == self.view.root {
+                break Standing::OUTSIDE;
+            }
+            if chain.len() > DEPTH_MAX {
+                return Err(self.records.inconsistent("directories lie in one another", at));
+            }
+            let found = self.view.place(self.records, at)?;
+            chain.push((at, found.map(|(_, owned)| owned)));
+            match found {
+                Some((parent, _)) if parent != at => at = parent,
+                _ => break Standing::OUTSIDE,
+            }
+        };
+        for (ino, owned) in chain.into_iter().rev() {
+            standing = match owned {
+                Some(owned) if standing.open => self.enter(owned, standing.depth + 1),
+                _ => Standing::OUTSIDE,
+            };
+            if (standing.open || standing.refused) && self.is_pruned(ino, standing.depth)? {
+                standing = Standing { depth: standing.depth, ..Standing::OUTSIDE };
+            }
+            self.known.insert(ino, standing);
+        }
+        Ok(standing)
+    }
+
+    fn is_pruned(&mut self, ino: u64, depth: u32) -> Result<bool> {
+        let Some(prune) = self.request.prune.filter(|_| depth >= self.request.min_depth) else {
+            return Ok(false);
+        };
+        let Some(record) = self.records.directory(ino)? else { return Ok(true) };
+        let mut found = NamedEntry::default();
+        self.records.entry(record.parent, record.parent_cookie, &mut found)?;
+        let mut xattrs = Vec::new();
+        let row = self.records.directory_row(ino, &mut xattrs)?;
+        let (directory, cookie) = (record.parent, record.parent_cookie);
+        let row = Row { directory, cookie, name: &found.name, xattrs: &xattrs, ..row };
+        let mut path = Vec::new();
+        self.path(ino, &mut path)?;
+        self.matches(prune, &row, &path, depth, self.view.subvolume)
+    }
+
+    /// Whether a row meets an expression.
+    pub(crate) fn matches(
+        &self,
+        expr: &Expr,
+        row: &Row<'_>,
+        path: &[u8],
+        depth: u32,
+        subvolume: u64,
+    ) -> Result<bool> {
+        let Request { caller, accounts, root, .. } = *self.request;
+        let details = &Stored { records: self.records };
+        expr.matches(&Context { row, path, depth, subvolume, details, caller, accounts, root })
+    }
+
+    /// Writes the path of a directory that is inside.
+    pub(crate) fn path(&mut self, directory: u64, out: &mut Vec<u8>) -> Result<()> {
+        if self.path_bytes > PATH_BYTES_MAX {
+            self.paths.clear();
+            self.path_bytes = 0;
+        }
+        let mut names: Vec<(u64, Vec<u8>)> = Vec::new();
+        let mut at = directory;
+        out.clear();
+        loop {
+            if at == self.from.directory {
+                out.extend_from_slice(&self.from.path);
+                break;
+            }
+            if let Some(path) = self.paths.get(&at) {
+                out.extend_from_slice(path);
+                break;
+            }
+            let (parent, name) = self.view.name(self.records, at)?;
+            names.push((at, name));
+            at = parent;
+            if names.len() > DEPTH_MAX {
+                return Err(self.records.inconsistent("directories lie in one another", at));
+            }
+        }
+        for (ino, name) in names.into_iter().rev() {
+            push_name(out, &name);
+            self.path_bytes += out.len() + 40;
+            self.paths.insert(ino, out[..].into());
+        }
+        Ok(())
+    }
+}
+
+/// What permissions on a directory depend on.
+pub(crate) fn owned(mode: u32, uid: u32, gid: u32) -> Owned {
+    Owned { kind: Kind::Directory, uid, gid, mode }
+}
+
+/// Appends a component to a path.
+pub(crate) fn push_name(path: &mut Vec<u8>, name: &[u8]) {
+    if path.last() != Some(&b'/') {
+        path.push(b'/');
+    }
+    path.extend_from_slice(name);
+}

@@ -1,0 +1,233 @@
+//! The directories of a base, in memory: which cluster has a directory's names, where it is, what
+//! it is called and who may look into it. About 32 bytes a directory and its name.
+
+use std::collections::BTreeMap;
+
+use device::Map;
+use format::cluster_directories::ClusterDirectory;
+
+use super::partition::Unit;
+
+/// What scope, paths and permissions take of a directory.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Facts<'a> {
+    /// The directory it is in.
+    pub(crate) parent: u64,
+    /// Its name.
+    pub(crate) name: &'a [u8],
+    /// Permission bits.
+    pub(crate) mode: u32,
+    /// Owner.
+    pub(crate) uid: u32,
+    /// Group.
+    pub(crate) gid: u32,
+}
+
+/// The directories of a base, by inode.
+#[derive(Default)]
+pub(crate) struct Table {
+    inos: Vec<u64>,
+    parents: Vec<u64>,
+    owners: Vec<u32>,
+    names_at: Vec<u32>,
+    clusters: Vec<u32>,
+    /// Names, each after its length.
+    names: Vec<u8>,
+    /// Mode, owner and group, where `owners` points.
+    permissions: Vec<(u32, u32, u32)>,
+    /// Where the later parts of a divided directory are: first cookies, clusters.
+    parts: BTreeMap<u64, Vec<(u64, u32)>>,
+}
+
+/// Makes a table.
+#[derive(Default)]
+pub(crate) struct TableBuilder {
+    table: Table,
+    known: Map<(u32, u32, u32), u32>,
+    names: Map<Box<[u8]>, u32>,
+}
+
+/// Most names of which equal ones are stored once.
+const NAMES_SHARED_MAX: usize = 1 << 16;
+
+impl TableBuilder {
+    /// Adds a directory of a cluster.
+    pub(crate) fn push(&mut self, directory: &ClusterDirectory, cluster: u32) {
+        let table = &mut self.table;
+        if directory.from > 0 {
+            table.parts.entry(directory.ino).or_default().push((directory.from, cluster));
+            return;
+        }
+        let permissions = (directory.mode, directory.uid, directory.gid);
+        let owner = *self.known.entry(permissions).or_insert_with(|| {
+            table.permissions.push(permissions);
+            table.permissions.len() as u32 - 1
+        });
+        let name_at = self.names.get(&directory.name[..]).copied().unwrap_or_else(|| {
+            let at = table.names.len() as u32;
+            table.names.push(directory.name.len() as u8);
+            table.names.extend_from_slice(&directory.name);
+            if self.names.len() < NAMES_SHARED_MAX {
+                self.names.insert(directory.name.clone().into(), at);
+            }
+            at
+        });
+        table.inos.push(directory.ino);
+        table.parents.push(directory.parent);
+        table.owners.push(owner);
+        table.names_at.push(name_at);
+        table.clusters.push(cluster);
+    }
+
+    /// The table.
+    pub(crate) fn finish(mut self) -> Table {
+        let table = &mut self.table;
+        let mut order: Vec<u32> = (0..table.inos.len() as u32).collect();
+        order.sort_unstable_by_key(|at| table.inos[*at as usize]);
+        fn sorted<T: Copy>(order: &[u32], list: &[T]) -> Vec<T> {
+            order.iter().map(|at| list[*at as usize]).collect()
+        }
+        table.inos = sorted(&order, &table.inos);
+        table.parents = sorted(&order, &table.parents);
+        table.owners = sorted(&order, &table.owners);
+        table.names_at = sorted(&order, &table.names_at);
+        table.clusters = sorted(&order, &table.clusters);
+        table.names.shrink_to_fit();
+        for parts in table.parts.values_mut() {
+            parts.sort_unstable();
+        }
+        self.table
+    }
+}
+
+impl Table {
+    /// Memory it takes.
+    pub(crate) fn memory_bytes(&self) -> usize {
+        let parts: usize = self.parts.values().map(|parts| 64 + parts.capacity() * 16).sum();
+        self.inos.capacity() * 28 + self.names.capacity() + self.permissions.capacity() * 12 + parts
+    }
+
+    fn find(&self, ino: u64) -> Option<usize> {
+        self.inos.binary_search(&ino).ok()
+    }
+
+    /// What is known of a directory.
+    pub(crate) fn facts(&self, ino: u64) -> Option<Facts<'_>> {
+        let at = self.find(ino)?;
+        let start = self.names_at[at] as usize;
+        let length = usize::from(self.names[start]);
+        let (mode, uid, gid) = self.permissions[self.owners[at] as usize];
+        let name = &self.names[start + 1..start + 1 + length];
+        Some(Facts { parent: self.parents[at], name, mode, uid, gid })
+    }
+
+    /// Gives the directories whose permissions do not allow what is asked.
+    pub(crate) fn each_closed(
+        &self,
+        allows: &dyn Fn(u32, u32, u32) -> bool,
+        take: &mut dyn FnMut(u64),
+    ) {
+        let closed: Vec<bool> =
+            self.permissions.iter().map(|(mode, uid, gid)| !allows(*mode, *uid, *gid)).collect();
+        if closed.contains(&true) {
+            for (ino, owner) in self.inos.iter().zip(&self.owners) {
+                if closed[*owner as usize] {
+                    take(*ino);
+                }
+            }
+        }
+    }
+
+    /// Whether a directory is in it.
+    pub(crate) fn contains(&self, ino: u64) -> bool {
+        self.find(ino).is_some()
+    }
+
+    /// The cluster that has the name at a cookie of a directory, or would have it.
+    pub(crate) fn cluster_of(&self, ino: u64, cookie: u64) -> Option<u32> {
+        let first = self.clusters[self.find(ino)?];
+        let Some(parts) = self.parts.get(&ino) else { return Some(first) };
+        let after = parts.partition_point(|(from, _)| *from <= cookie);
+        Some(after.checked_sub(1).map_or(first, |at| parts[at].1))
+    }
+
+    /// What some clusters have: directories, and parts of such.
+    pub(crate) fn units_where(&self, wanted: &dyn Fn(u32) -> bool) -> Vec<Unit> {
+        let mut units = Vec::new();
+        for (at, &ino) in self.inos.iter().enumerate() {
+            let parent = self.parents[at];
+            let parts = self.parts.get(&ino).map_or(&[][..], |parts| &parts[..]);
+            if parts.is_empty() {
+                if wanted(self.clusters[at]) {
+                    units.push(Unit { ino, parent, from: 0, to: u64::MAX, rows: 0 });
+                }
+                continue;
+            }
+            let starts = std::iter::once((0, self.clusters[at])).chain(parts.iter().copied());
+            let ends = parts.iter().map(|(from, _)| *from).chain([u64::MAX]);
+            for ((from, owner), to) in starts.zip(ends) {
+                if wanted(owner) {
+                    units.push(Unit { ino, parent, from, to, rows: 0 });
+                }
+            }
+        }
+        units
+    }
+
+    /// All clusters that have names of a directory.
+    pub(crate) fn clusters_of(&self, ino: u64) -> impl Iterator<Item = u32> {
+        let first = self.find(ino).map(|at| self.clusters[at]);
+        let parts = self.parts.get(&ino).into_iter().flatten().map(|(_, cluster)| *cluster);
+        first.into_iter().chain(parts)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use format::cluster_directories::ClusterDirectory;
+
+    use super::TableBuilder;
+
+    fn directory(ino: u64, from: u64, name: &[u8]) -> ClusterDirectory {
+        ClusterDirectory {
+            ino,
+            from,
+            parent: ino / 2,
+            parent_cookie: 9,
+            mode: 0o755,
+            uid: (ino % 3) as u32,
+            gid: 1,
+            name: name.to_vec(),
+            files: 1,
+            subdirectories: 0,
+            bytes: 0,
+            allocated: 0,
+            ctime: 0,
+        }
+    }
+
+    #[test]
+    fn directories_are_found_by_inode_and_parts_by_cookie() {
+        let mut builder = TableBuilder::default();
+        for ino in (1..=100).rev() {
+            builder.push(&directory(ino, 0, format!("d{}", ino % 7).as_bytes()), ino as u32 % 5);
+        }
+        builder.push(&directory(50, 2_000, b"d1"), 8);
+        builder.push(&directory(50, 1_000, b"d1"), 7);
+        let table = builder.finish();
+        assert_eq!(table.inos.len(), 100);
+        for ino in 1..=100 {
+            let facts = table.facts(ino).expect("it is there");
+            assert_eq!((facts.parent, facts.uid), (ino / 2, (ino % 3) as u32));
+            assert_eq!(facts.name, format!("d{}", ino % 7).as_bytes());
+        }
+        assert_eq!(table.facts(101), None);
+        let at = |cookie| table.cluster_of(50, cookie);
+        assert_eq!(
+            [at(0), at(999), at(1_000), at(1_999), at(2_000), at(u64::MAX)].map(Option::unwrap),
+            [0, 0, 7, 7, 8, 8]
+        );
+        assert_eq!(table.clusters_of(50).collect::<Vec<_>>(), [0, 7, 8]);
+        assert!(table.memory_bytes() < 100 * 60 + 1_000);
+    }
+}

@@ -1,0 +1,367 @@
+//! Making and keeping views: loading bases, folding differences, reading clusters, and letting go
+//! of what nobody asked for lately.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use format::base_record::BaseRecord;
+use format::key;
+use format::subvolume_record::SubvolumeRecord;
+use parking_lot::Mutex;
+use store::{CommitToken, Pinned, TreeId};
+
+use super::base::{Base, ClusterId, file};
+use super::files::cluster_name;
+use super::fold::{Folded, Old, fold};
+use super::layer::Delta;
+use super::view::{Known, Slot, View};
+use super::{Index, build};
+use crate::assemble::{Records, VOLUME};
+use crate::cluster::{BlobSource, Cluster};
+use crate::{Error, Result};
+
+/// How long after the last query rows and states of a subvolume are kept.
+const KEPT: Duration = Duration::from_secs(60);
+/// How long after the last query its state is.
+const PINNED: Duration = Duration::from_secs(10);
+/// Memory of a row that differs, about, for the limit of what has no base.
+const ROW_BYTES: usize = 150;
+
+/// How far a query of a subvolume would get without looking at the store.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Reach {
+    /// Nobody asked for it lately.
+    Unknown,
+    /// It is searched by the index; so many rows differ from the base, in so many bytes.
+    Indexed {
+        /// Rows.
+        rows: usize,
+        /// Their memory.
+        bytes: usize,
+    },
+    /// More differs than is held in memory: it is walked.
+    Walked,
+}
+
+impl Index {
+    /// What a query sees of a subvolume; `None`: it has to walk.
+    pub(crate) fn view(
+        &self,
+        pinned: &Arc<dyn Pinned>,
+        subvolume: u64,
+        record: &SubvolumeRecord,
+    ) -> Result<Option<View>> {
+        let slot = Arc::clone(self.slots.lock().entry(subvolume).or_default());
+        let mut slot = slot.lock();
+        let base_tree = if self.lost.lock().contains(&record.base) { 0 } else { record.base };
+        let fits = |known: &Known| known.tree.0 == record.tree && known.base_tree == base_tree;
+        if !slot.known.as_ref().is_some_and(fits) {
+            slot.known = None;
+        }
+        let delta_and_base = self.advance(&mut slot, pinned, record, base_tree)?;
+        drop(slot);
+        self.shrink(subvolume);
+        Ok(delta_and_base.map(|(delta, base)| View {
+            subvolume,
+            tree: TreeId(record.tree),
+            root: record.root,
+            pinned: Arc::clone(pinned),
+            base,
+            delta,
+        }))
+    }
+
+    /// Brings what is known of a subvolume up to a state.
+    fn advance(
+        &self,
+        slot: &mut Slot,
+        pinned: &Arc<dyn Pinned>,
+        record: &SubvolumeRecord,
+        base_tree: u64,
+    ) -> Result<Option<(Delta, Option<Arc<Base>>)>> {
+        let (tree, commit) = (TreeId(record.tree), pinned.commit());
+        let records = Records { read: &**pinned, tree, searchable: &self.options.searchable };
+        let asked = self.clock.monotonic();
+        if let Some(known) = &mut slot.known {
+            known.asked = asked;
+            let Some(delta) = &known.delta else { return Ok(None) };
+            if known.commit == commit {
+                known.pinned.get_or_insert_with(|| Arc::clone(pinned));
+                return Ok(Some((delta.clone(), known.base.clone())));
+            }
+            if let Some(old) = known.pinned.clone() {
+                let budget = self.delta_budget(known.base.is_some());
+                let left = budget.saturating_sub(delta.memory_bytes());
+                let folded = fold(Old::State(&*old, tree), &**pinned, records, left)?;
+                let delta = match folded {
+                    Folded::Layer(layer) => Some(delta.with(layer)),
+                    Folded::TooLarge => None,
+                };
+                let base = known.base.clone();
+                if commit > known.commit {
+                    known.commit = commit;
+                    known.pinned = Some(Arc::clone(pinned));
+                    known.delta.clone_from(&delta);
+                }
+                return Ok(delta.map(|delta| (delta, base)));
+            }
+        }
+        let base = self.base(&**pinned, base_tree);
+        let old = match &base {
+            Some(base) => Old::State(&**pinned, base.tree),
+            None => Old::Nothing,
+        };
+        let folded = fold(old, &**pinned, records, self.delta_budget(base.is_some()))?;
+        let delta = match folded {
+            Folded::Layer(layer) => Some(Delta::default().with(layer)),
+            Folded::TooLarge => None,
+        };
+        let older = slot.known.as_ref().is_none_or(|known| known.commit <= commit);
+        if older {
+            slot.known = Some(Known {
+                tree,
+                base_tree,
+                commit,
+                pinned: delta.is_some().then(|| Arc::clone(pinned)),
+                base: base.clone(),
+                delta: delta.clone(),
+                asked,
+            });
+        }
+        Ok(delta.map(|delta| (delta, base)))
+    }
+
+    fn delta_budget(&self, has_base: bool) -> usize {
+        let half = self.options.cache_bytes / 2;
+        if has_base { half } else { half.min(self.options.rows_without_base * ROW_BYTES) }
+    }
+
+    /// A base, from memory or from its files; `None` when there is none, or none to be read.
+    pub(crate) fn base(&self, pinned: &dyn Pinned, tree: u64) -> Option<Arc<Base>> {
+        if tree == 0 {
+            return None;
+        }
+        if let Some(base) = self.bases.lock().get(&tree).and_then(|base| base.upgrade()) {
+            return Some(base);
+        }
+        match self.load(pinned, tree) {
+            Ok(Some(base)) => {
+                let base = Arc::new(base);
+                let mut bases = self.bases.lock();
+                bases.retain(|_, base| base.strong_count() > 0);
+                bases.insert(tree, Arc::downgrade(&base));
+                Some(base)
+            }
+            Ok(None) => None,
+            Err(error) => {
+                super::note_damage("a base", &error);
+                if error.is_of_index() {
+                    self.lost.lock().insert(tree);
+                }
+                None
+            }
+        }
+    }
+
+    fn load(&self, pinned: &dyn Pinned, tree: u64) -> Result<Option<Base>> {
+        let records = Records { read: pinned, tree: VOLUME, searchable: &self.options.searchable };
+        let record = records.decode(&key::base(tree), BaseRecord::decode)?;
+        if !record.is_some_and(|record| record.complete) {
+            return Ok(None);
+        }
+        Base::load(&self.files, self.volume, tree).map(Some)
+    }
+
+    /// Bases of which nothing could be read, so that others are needed.
+    pub fn is_lost(&self, base: u64) -> bool {
+        self.lost.lock().contains(&base)
+    }
+
+    /// Whether clusters of a base that is in memory could not be read.
+    pub fn is_damaged(&self, base: u64) -> bool {
+        let Some(base) = self.bases.lock().get(&base).and_then(|base| base.upgrade()) else {
+            return false;
+        };
+        let damaged = self.damaged.lock();
+        !damaged.is_empty() && base.clusters.iter().any(|cluster| damaged.contains(&cluster.id))
+    }
+
+    pub(crate) fn is_damaged_cluster(&self, id: ClusterId) -> bool {
+        self.damaged.lock().contains(&id)
+    }
+
+    /// Runs with a cluster of a base. One that cannot be read is made again in memory, from the
+    /// tree of the base, and marked for the next flush.
+    pub(crate) fn with_cluster(
+        &self,
+        view: &View,
+        base: &Base,
+        number: u32,
+        run: &mut dyn FnMut(&Cluster) -> Result<()>,
+    ) -> Result<()> {
+        let id = base.clusters[number as usize].id;
+        let opened = self.cache.get(id, || self.open(id));
+        let failed = match opened.and_then(|cluster| run(&cluster)) {
+            Err(error) if error.is_of_index() => error,
+            result => return result,
+        };
+        super::note_damage("a cluster", &failed);
+        self.damaged.lock().insert(id);
+        self.cache.remove(id);
+        let searchable = &self.options.searchable;
+        let records = Records { read: &*view.pinned, tree: base.tree, searchable };
+        let units = base.table.units_where(&|cluster| cluster == number);
+        let Some(made) = build::make(records, &units, self.hash)? else { return Ok(()) };
+        if made.entry.rows == 0 {
+            return Ok(());
+        }
+        let source = Arc::new(made.bytes);
+        let cluster = self.cache.get(id, || Cluster::open(source, self.hash))?;
+        run(&cluster)
+    }
+
+    fn open(&self, id: ClusterId) -> Result<Cluster> {
+        let name = cluster_name(id);
+        let Some(blobs) = self.files.blobs()? else { return Err(super::base::missing(&name)) };
+        Cluster::open(Arc::new(BlobSource::new(blobs, &name)), self.hash).map_err(|error| {
+            // Errors name files by their place in the volume.
+            match error {
+                Error::Damaged(damage) if damage.file == name => {
+                    Error::Damaged(format::Corruption { file: file(&name), ..damage })
+                }
+                other => other,
+            }
+        })
+    }
+
+    /// Counts what a cluster takes after it was searched.
+    pub(crate) fn settle(&self, id: ClusterId) {
+        self.cache.settle(id, self.cluster_budget());
+    }
+
+    fn cluster_budget(&self) -> usize {
+        let bases: usize = self.loaded().iter().map(|base| base.memory_bytes()).sum();
+        let budget = self.options.cache_bytes;
+        budget.saturating_sub(bases + self.delta_bytes(None)).max(budget / 8)
+    }
+
+    fn delta_bytes(&self, but: Option<u64>) -> usize {
+        let slots = self.slots.lock();
+        let others = slots.iter().filter(|(subvolume, _)| Some(**subvolume) != but);
+        others.filter_map(|(_, slot)| Some(slot.try_lock()?.known.as_ref()?.memory_bytes())).sum()
+    }
+
+    /// Lets go of differences until all take no more than half of the budget, those of `but` last.
+    fn shrink(&self, but: u64) {
+        while self.delta_bytes(None) > self.options.cache_bytes / 2 {
+            let asked = |slot: &Arc<Mutex<Slot>>| Some(slot.try_lock()?.known.as_ref()?.asked);
+            let mut slots = self.slots.lock();
+            let others = slots.iter().filter(|(subvolume, _)| **subvolume != but);
+            let oldest = others.filter_map(|(id, slot)| Some((asked(slot)?, *id))).min();
+            let Some((_, id)) = oldest else { return };
+            slots.remove(&id);
+        }
+    }
+
+    /// How far a query of a subvolume would get.
+    pub fn reach(&self, subvolume: u64) -> Reach {
+        let slot = self.slots.lock().get(&subvolume).cloned();
+        let Some(slot) = slot else { return Reach::Unknown };
+        let slot = slot.lock();
+        match &slot.known {
+            None => Reach::Unknown,
+            Some(Known { delta: Some(delta), .. }) => {
+                Reach::Indexed { rows: delta.len(), bytes: delta.memory_bytes() }
+            }
+            Some(_) => Reach::Walked,
+        }
+    }
+
+    /// Whether a query found a subvolume that it had to walk, or a cluster that is damaged.
+    pub fn wants_base(&self) -> bool {
+        let walked = |slot: &Arc<Mutex<Slot>>| {
+            let slot = slot.try_lock();
+            slot.is_some_and(|slot| slot.known.as_ref().is_some_and(|known| known.delta.is_none()))
+        };
+        !self.damaged.lock().is_empty()
+            || !self.lost.lock().is_empty()
+            || self.slots.lock().values().any(walked)
+    }
+
+    /// Whether a state is kept that is older than a commit.
+    pub fn is_behind(&self, commit: CommitToken) -> bool {
+        let behind = |slot: &Arc<Mutex<Slot>>| {
+            let slot = slot.try_lock();
+            slot.is_some_and(|slot| {
+                let known = slot.known.as_ref();
+                known.is_some_and(|known| known.pinned.is_some() && known.commit < commit)
+            })
+        };
+        self.slots.lock().values().any(behind)
+    }
+
+    /// Lets go of states, and later of rows, that nobody asked for lately. A state holds the room
+    /// of what was deleted since.
+    pub fn rest(&self) {
+        let now = self.clock.monotonic();
+        let mut pins = false;
+        self.slots.lock().retain(|_, slot| {
+            let Some(mut slot) = slot.try_lock() else { return true };
+            let Some(known) = &mut slot.known else { return false };
+            let idle = now.saturating_sub(known.asked);
+            if idle >= PINNED {
+                known.pinned = None;
+            }
+            pins |= known.pinned.is_some();
+            idle < KEPT
+        });
+        if !pins {
+            self.mounts.rest();
+        }
+    }
+
+    /// Brings what is kept up to a state, so that the next query finds little to do and no old
+    /// state is held. Tells whether there was anything to do.
+    pub fn refresh(&self, pinned: &Arc<dyn Pinned>) -> Result<bool> {
+        let stale: Vec<u64> = {
+            let slots = self.slots.lock();
+            let stale = slots.iter().filter(|(_, slot)| {
+                slot.try_lock().is_some_and(|slot| {
+                    let known = slot.known.as_ref();
+                    known.is_some_and(|known| {
+                        known.pinned.is_some() && known.commit < pinned.commit()
+                    })
+                })
+            });
+            stale.map(|(subvolume, _)| *subvolume).collect()
+        };
+        let any = Records { read: &**pinned, tree: VOLUME, searchable: &self.options.searchable };
+        for &subvolume in &stale {
+            let slot = self.slots.lock().get(&subvolume).cloned();
+            let asked = slot.and_then(|slot| Some(slot.lock().known.as_ref()?.asked));
+            match any.subvolume(subvolume)? {
+                None => {
+                    self.slots.lock().remove(&subvolume);
+                }
+                Some(record) => {
+                    self.view(pinned, subvolume, &record)?;
+                    let slot = self.slots.lock().get(&subvolume).cloned();
+                    if let (Some(slot), Some(asked)) = (slot, asked)
+                        && let Some(known) = &mut slot.lock().known
+                    {
+                        known.asked = asked;
+                    }
+                }
+            }
+        }
+        self.mounts.of(pinned)?;
+        Ok(!stale.is_empty())
+    }
+
+    /// Forgets a base that was dropped.
+    pub fn forget(&self, base: u64) {
+        self.bases.lock().remove(&base);
+        self.lost.lock().remove(&base);
+        self.damaged.lock().retain(|(owner, _)| *owner != base);
+    }
+}

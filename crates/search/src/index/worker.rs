@@ -1,0 +1,206 @@
+//! Searching the clusters of one base: what one thread does, or several beside one another.
+//!
+//! Each takes the next cluster that nobody has. Candidates are what the columns of the query's
+//! conditions leave; those in scope that still count are read in full, put to the whole query,
+//! and given on with their paths.
+
+use std::ops::ControlFlow;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::mpsc::SyncSender;
+
+use format::inode_record::FileKind;
+
+use super::Index;
+use super::scope::{From, Scope, push_name};
+use super::view::View;
+use crate::assemble::Searchable;
+use crate::cluster::{Cluster, Fields, Rows};
+use crate::request::Request;
+use crate::{Error, Narrow, Result, Row, RowBuf};
+
+/// Rows between two looks at whether anybody still waits.
+pub(crate) const CHECK_EVERY: usize = 256;
+/// Matches that a thread hands over at once.
+const BATCH: usize = 64;
+
+/// A match that was found on another thread.
+pub(crate) struct Found {
+    pub(crate) row: RowBuf,
+    pub(crate) path: Box<[u8]>,
+    pub(crate) depth: u32,
+}
+
+/// What a thread of a search tells.
+pub(crate) enum Message {
+    Matches(Vec<Found>),
+    Failed(Error),
+}
+
+/// Counts of a search, shared by its threads.
+#[derive(Default)]
+pub(crate) struct Counts {
+    pub(crate) tested: AtomicUsize,
+    pub(crate) read: AtomicUsize,
+}
+
+type Flow = ControlFlow<()>;
+
+/// Puts a row of the index to a query: its depth if it matches, with its path.
+pub(crate) fn test(
+    scope: &mut Scope<'_>,
+    request: &Request<'_>,
+    row: &Row<'_>,
+    path: &mut Vec<u8>,
+) -> Result<Option<u32>> {
+    let standing = scope.standing(row.directory)?;
+    let depth = standing.depth + 1;
+    if !standing.open || depth < request.min_depth {
+        return Ok(None);
+    }
+    path.clear();
+    let early = request.expr.asks_path();
+    if early {
+        scope.path(row.directory, path)?;
+        push_name(path, row.name);
+    }
+    let subvolume = scope.view.subvolume;
+    if !scope.matches(request.expr, row, path, depth, subvolume)? {
+        return Ok(None);
+    }
+    if !early {
+        scope.path(row.directory, path)?;
+        push_name(path, row.name);
+    }
+    Ok(Some(depth))
+}
+
+/// The clusters of one base that are searched, by one thread or several.
+pub(crate) struct Search<'a> {
+    pub(crate) index: &'a Index,
+    pub(crate) view: &'a View,
+    pub(crate) request: &'a Request<'a>,
+    pub(crate) narrow: &'a Narrow,
+    pub(crate) chosen: &'a [u32],
+    pub(crate) next: AtomicUsize,
+    pub(crate) counts: &'a Counts,
+    pub(crate) stop: &'a AtomicBool,
+}
+
+/// Takes a row with its path and depth.
+type TakeRow<'a> = &'a mut dyn FnMut(&Row<'_>, &[u8], u32) -> Flow;
+
+impl Search<'_> {
+    /// The next cluster.
+    pub(crate) fn take(&self) -> Option<u32> {
+        let at = self.next.fetch_add(1, Ordering::Relaxed);
+        self.chosen.get(at).copied()
+    }
+
+    fn is_over(&self) -> bool {
+        self.stop.load(Ordering::Relaxed) || self.request.cancel.load(Ordering::Relaxed)
+    }
+
+    /// What one of several threads does.
+    pub(crate) fn work(&self, sender: &SyncSender<Message>, searchable: &Searchable, from: &From) {
+        let mut batch = Vec::new();
+        let result = Scope::new(self.view, searchable, from, self.request).and_then(|mut scope| {
+            while let Some(number) = self.take().filter(|_| !self.is_over()) {
+                self.cluster(number, &mut scope, &mut |row, path, depth| {
+                    batch.push(Found { row: row.to_buf(), path: path.into(), depth });
+                    if batch.len() < BATCH {
+                        return Flow::Continue(());
+                    }
+                    match sender.send(Message::Matches(std::mem::take(&mut batch))) {
+                        Ok(()) => Flow::Continue(()),
+                        Err(_) => Flow::Break(()),
+                    }
+                })?;
+                if !batch.is_empty()
+                    && sender.send(Message::Matches(std::mem::take(&mut batch))).is_err()
+                {
+                    break;
+                }
+            }
+            Ok(())
+        });
+        if let Err(error) = result {
+            // Nobody takes it where the query has ended for another reason.
+            sender.send(Message::Failed(error)).ok();
+        }
+    }
+
+    /// Searches one cluster.
+    pub(crate) fn cluster(
+        &self,
+        number: u32,
+        scope: &mut Scope<'_>,
+        take: TakeRow<'_>,
+    ) -> Result<()> {
+        let Some(base) = &self.view.base else { return Ok(()) };
+        let id = base.clusters[number as usize].id;
+        let mut candidates = Vec::new();
+        let mut rows = None;
+        self.index.with_cluster(self.view, base, number, &mut |cluster| {
+            candidates.clear();
+            let _all: Flow = cluster.search(self.narrow, &mut |row| {
+                candidates.push(row);
+                Flow::Continue(())
+            })?;
+            rows = if candidates.is_empty() {
+                None
+            } else {
+                Some(self.load(cluster, &mut candidates, scope)?)
+            };
+            Ok(())
+        })?;
+        self.counts.read.fetch_add(1, Ordering::Relaxed);
+        let mut path = Vec::new();
+        if let Some(rows) = rows.flatten() {
+            self.counts.tested.fetch_add(candidates.len(), Ordering::Relaxed);
+            for (count, row) in candidates.iter().enumerate() {
+                if count % CHECK_EVERY == 0 && self.is_over() {
+                    break;
+                }
+                let row = rows.get(*row);
+                if let Some(depth) = test(scope, self.request, &row, &mut path)?
+                    && take(&row, &path, depth).is_break()
+                {
+                    break;
+                }
+            }
+        }
+        self.index.settle(id);
+        Ok(())
+    }
+
+    /// Leaves out candidates that are out of scope or no longer so, before more is read of them.
+    fn load(
+        &self,
+        cluster: &Cluster,
+        candidates: &mut Vec<u32>,
+        scope: &mut Scope<'_>,
+    ) -> Result<Option<Rows>> {
+        let identity = cluster.rows(Fields::IDENTITY)?;
+        let mut failed = None;
+        candidates.retain(|row| {
+            let row = identity.get(*row);
+            if row.kind == FileKind::Directory && row.subvolume != 0 {
+                return false;
+            }
+            match scope.standing(row.directory) {
+                Ok(standing) => {
+                    standing.open && !self.view.delta.hides((row.directory, row.cookie))
+                }
+                Err(error) => {
+                    failed = Some(error);
+                    false
+                }
+            }
+        });
+        match failed {
+            Some(error) => Err(error),
+            None if candidates.is_empty() => Ok(None),
+            None => Ok(Some(cluster.rows(Fields::ALL)?)),
+        }
+    }
+}
