@@ -1,0 +1,290 @@
+//! What the rows of a cluster come to, by owner, kind, size, age and extension, so that totals of
+//! a volume take no look at rows (`docs/format/cluster-groups.md`).
+//!
+//! Counts what is no directory and has one name; of an inode with several names it depends on the
+//! others whether it counts, so those are counted row by row. Each sum is over the same rows.
+
+use std::collections::BTreeMap;
+
+use crate::layout::Field;
+use crate::{Malformed, Reader, Writer};
+
+/// Layout of the section; each list is a count and so many of `ITEM_LAYOUT`.
+pub const LAYOUT: &[Field] = &[
+    Field::variable("directories", "varint"),
+    Field::fixed("ctime", "i64 LE", 8),
+    Field::variable("kinds", "list"),
+    Field::variable("owners", "list"),
+    Field::variable("groups", "list"),
+    Field::variable("sizes", "list"),
+    Field::variable("days", "list"),
+    Field::variable("extensions", "list of names"),
+];
+
+/// Layout of one item of a list.
+pub const ITEM_LAYOUT: &[Field] = &[
+    Field::variable("step", "varint"),
+    Field::variable("files", "varint"),
+    Field::variable("bytes", "varint"),
+    Field::variable("allocated", "varint"),
+];
+
+/// Layout of one item of the list of extensions.
+pub const NAMED_LAYOUT: &[Field] = &[
+    Field::fixed("length", "u8", 1),
+    Field::variable("extension", "bytes"),
+    Field::variable("files", "varint"),
+    Field::variable("bytes", "varint"),
+    Field::variable("allocated", "varint"),
+];
+
+/// Nanoseconds of a day of UTC.
+pub const DAY: i64 = 86_400_000_000_000;
+
+/// Days before 1970 that the least time is, so that days are stored as positive numbers.
+const DAYS_BEFORE: i64 = 106_752;
+
+/// How many, how large, and how much room they take.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Sums {
+    /// Inodes.
+    pub files: u64,
+    /// Their sizes; wraps at 2^64.
+    pub bytes: u64,
+    /// Their room; wraps at 2^64.
+    pub allocated: u64,
+}
+
+impl Sums {
+    /// Adds others.
+    pub fn add(&mut self, other: Sums) {
+        self.files = self.files.wrapping_add(other.files);
+        self.bytes = self.bytes.wrapping_add(other.bytes);
+        self.allocated = self.allocated.wrapping_add(other.allocated);
+    }
+
+    fn encode(self, out: &mut Vec<u8>) {
+        out.put_varint(self.files);
+        out.put_varint(self.bytes);
+        out.put_varint(self.allocated);
+    }
+
+    fn decode(reader: &mut Reader<'_>) -> Result<Sums, Malformed> {
+        let (files, bytes, allocated) = (reader.varint()?, reader.varint()?, reader.varint()?);
+        Ok(Sums { files, bytes, allocated })
+    }
+}
+
+/// Sums by what they are of.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Groups {
+    /// Names that lead to directories.
+    pub directories: u64,
+    /// The last change of attributes of any row, or of a directory whose names these are.
+    pub ctime: i64,
+    /// By kind (`FileKind::byte`).
+    pub kinds: BTreeMap<u64, Sums>,
+    /// By owner.
+    pub owners: BTreeMap<u64, Sums>,
+    /// By group.
+    pub groups: BTreeMap<u64, Sums>,
+    /// By size: its number of binary digits, 0 to 64.
+    pub sizes: BTreeMap<u64, Sums>,
+    /// By the day of UTC of the last change of contents, since 1970.
+    pub days: BTreeMap<i64, Sums>,
+    /// By extension; the empty one: none.
+    pub extensions: BTreeMap<Vec<u8>, Sums>,
+}
+
+impl Default for Groups {
+    fn default() -> Groups {
+        Groups {
+            directories: 0,
+            ctime: i64::MIN,
+            kinds: BTreeMap::new(),
+            owners: BTreeMap::new(),
+            groups: BTreeMap::new(),
+            sizes: BTreeMap::new(),
+            days: BTreeMap::new(),
+            extensions: BTreeMap::new(),
+        }
+    }
+}
+
+impl Groups {
+    /// Adds what others come to.
+    pub fn merge(&mut self, other: &Groups) {
+        self.directories = self.directories.wrapping_add(other.directories);
+        self.ctime = self.ctime.max(other.ctime);
+        let lists = [
+            (&mut self.kinds, &other.kinds),
+            (&mut self.owners, &other.owners),
+            (&mut self.groups, &other.groups),
+            (&mut self.sizes, &other.sizes),
+        ];
+        for (list, others) in lists {
+            for (key, sums) in others {
+                list.entry(*key).or_default().add(*sums);
+            }
+        }
+        for (day, sums) in &other.days {
+            self.days.entry(*day).or_default().add(*sums);
+        }
+        for (extension, sums) in &other.extensions {
+            if let Some(known) = self.extensions.get_mut(extension) {
+                known.add(*sums);
+            } else {
+                self.extensions.insert(extension.clone(), *sums);
+            }
+        }
+    }
+
+    /// All of them together.
+    pub fn total(&self) -> Sums {
+        let mut total = Sums::default();
+        for sums in self.kinds.values() {
+            total.add(*sums);
+        }
+        total
+    }
+
+    /// Appends the section.
+    pub fn encode(&self, out: &mut Vec<u8>) {
+        out.put_varint(self.directories);
+        out.put_i64(self.ctime);
+        for list in [&self.kinds, &self.owners, &self.groups, &self.sizes] {
+            encode_list(list.iter().map(|(key, sums)| (*key, *sums)), list.len(), out);
+        }
+        let days = self.days.iter().map(|(day, sums)| {
+            (u64::try_from(day.saturating_add(DAYS_BEFORE)).unwrap_or_default(), *sums)
+        });
+        encode_list(days, self.days.len(), out);
+        out.put_varint(self.extensions.len() as u64);
+        for (extension, sums) in &self.extensions {
+            let length = u8::try_from(extension.len()).unwrap_or(u8::MAX);
+            out.put_u8(length);
+            out.raw(extension.get(..usize::from(length)).unwrap_or_default());
+            sums.encode(out);
+        }
+    }
+
+    /// Reads a section whose bytes were compared with their checksum.
+    pub fn decode(bytes: &[u8]) -> Result<Groups, Malformed> {
+        let mut reader = Reader::new("cluster groups", bytes);
+        let mut groups =
+            Groups { directories: reader.varint()?, ctime: reader.i64()?, ..Groups::default() };
+        groups.kinds = decode_list(&mut reader)?;
+        groups.owners = decode_list(&mut reader)?;
+        groups.groups = decode_list(&mut reader)?;
+        groups.sizes = decode_list(&mut reader)?;
+        for (day, sums) in decode_list(&mut reader)? {
+            let day = i64::try_from(day)
+                .map_err(|_| reader.malformed("a day", day.to_string()))?;
+            groups.days.insert(day.saturating_sub(DAYS_BEFORE), sums);
+        }
+        for _ in 0..count(&mut reader)? {
+            let length = usize::from(reader.u8()?);
+            let extension = reader.take(length)?.to_vec();
+            let sums = Sums::decode(&mut reader)?;
+            if groups.extensions.last_key_value().is_some_and(|(last, _)| *last >= extension) {
+                return Err(reader.malformed("extensions in order", format!("{extension:?}")));
+            }
+            groups.extensions.insert(extension, sums);
+        }
+        reader.end()?;
+        Ok(groups)
+    }
+}
+
+fn encode_list(list: impl Iterator<Item = (u64, Sums)>, length: usize, out: &mut Vec<u8>) {
+    out.put_varint(length as u64);
+    let mut before = 0_u64;
+    for (key, sums) in list {
+        out.put_varint(key.wrapping_sub(before));
+        before = key;
+        sums.encode(out);
+    }
+}
+
+fn count(reader: &mut Reader<'_>) -> Result<u64, Malformed> {
+    let count = reader.varint()?;
+    // Every item takes four bytes or more.
+    if count > reader.remaining() as u64 / 4 {
+        return Err(reader.malformed("as many items as there is room for", count.to_string()));
+    }
+    Ok(count)
+}
+
+fn decode_list(reader: &mut Reader<'_>) -> Result<BTreeMap<u64, Sums>, Malformed> {
+    let mut list = BTreeMap::new();
+    let mut before = 0_u64;
+    for number in 0..count(reader)? {
+        let step = reader.varint()?;
+        let key = before.checked_add(step).filter(|_| step > 0 || number == 0);
+        let key = key.ok_or_else(|| reader.malformed("keys in order", step.to_string()))?;
+        before = key;
+        list.insert(key, Sums::decode(reader)?);
+    }
+    Ok(list)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Groups, Sums};
+
+    fn sample() -> Groups {
+        let sums = |files| Sums { files, bytes: files << 40, allocated: u64::MAX - files };
+        Groups {
+            directories: 7,
+            ctime: -5,
+            kinds: [(1, sums(3)), (3, sums(1))].into(),
+            owners: [(0, sums(1)), (1000, sums(2)), (u64::from(u32::MAX), sums(1))].into(),
+            groups: [(5, sums(4))].into(),
+            sizes: [(0, sums(1)), (64, sums(3))].into(),
+            days: [(i64::MIN / super::DAY - 1, sums(1)), (-1, sums(1)), (20_000, sums(2))].into(),
+            extensions: [(Vec::new(), sums(1)), (b"h5".to_vec(), sums(3))].into(),
+        }
+    }
+
+    #[test]
+    fn groups_round_trip_and_cuts_are_noticed() {
+        let mut bytes = Vec::new();
+        sample().encode(&mut bytes);
+        assert_eq!(Groups::decode(&bytes), Ok(sample()));
+        for length in 0..bytes.len() {
+            assert!(Groups::decode(&bytes[..length]).is_err(), "{length} bytes");
+        }
+        let mut empty = Vec::new();
+        Groups::default().encode(&mut empty);
+        assert_eq!(Groups::decode(&empty), Ok(Groups::default()));
+    }
+
+    #[test]
+    fn any_bytes_decode_or_are_refused() {
+        let mut random = fastrand::Rng::with_seed(7);
+        let mut good = Vec::new();
+        sample().encode(&mut good);
+        for _ in 0..20_000 {
+            let mut bytes = good.clone();
+            for _ in 0..random.usize(1..4) {
+                let at = random.usize(..bytes.len());
+                bytes[at] = random.u8(..);
+            }
+            if let Ok(groups) = Groups::decode(&bytes) {
+                let mut again = Vec::new();
+                groups.encode(&mut again);
+                assert_eq!(Groups::decode(&again), Ok(groups));
+            }
+        }
+    }
+
+    #[test]
+    fn merging_adds_everything_once() {
+        let mut twice = sample();
+        twice.merge(&sample());
+        assert_eq!(twice.directories, 14);
+        assert_eq!(twice.total().files, 8);
+        assert_eq!(twice.extensions.get(&b"h5"[..]).map(|sums| sums.files), Some(6));
+        assert_eq!(twice.days.len(), 3);
+    }
+}
