@@ -178,8 +178,7 @@ impl Groups {
         groups.groups = decode_list(&mut reader)?;
         groups.sizes = decode_list(&mut reader)?;
         for (day, sums) in decode_list(&mut reader)? {
-            let day = i64::try_from(day)
-                .map_err(|_| reader.malformed("a day", day.to_string()))?;
+            let day = i64::try_from(day).map_err(|_| reader.malformed("a day", day.to_string()))?;
             groups.days.insert(day.saturating_sub(DAYS_BEFORE), sums);
         }
         for _ in 0..count(&mut reader)? {

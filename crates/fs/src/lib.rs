@@ -13,6 +13,7 @@ mod edit;
 mod engine;
 mod error;
 mod filesystem;
+mod history;
 mod info;
 mod load;
 mod locks;
@@ -36,6 +37,7 @@ pub use api::{
     DirEntry, Entry, FileSystem, FsResult, Invalidate, NewNode, RenameMode, SetXattr, StatFs,
     SyncScope, WalkControl,
 };
+pub use history::{Change, Version};
 use info::SubvolumeCounts;
 pub use info::{
     Atime, CloneInfo, Engine, Follow, FormatOptions, OpenOptions, Progress, RmrInfo, SnapshotInfo,

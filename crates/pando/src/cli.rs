@@ -79,6 +79,9 @@ pub(crate) enum Verb {
     /// Make a directory again what one of its snapshots holds
     #[command(after_help = ROLLBACK_HELP)]
     Rollback(RollbackArgs),
+    /// Show in which snapshots a path existed, and when it changed or vanished
+    #[command(after_help = HISTORY_HELP)]
+    History(HistoryArgs),
     /// Remove a tree: detached at once, its room reclaimed in the background
     #[command(
         after_help = "Examples:\n  pando rmr /mnt/vol/old\n  pando rmr --wait /data/vol:/old"
@@ -144,6 +147,14 @@ Exit code 0 when nothing was found, 5 otherwise.
 Examples:
   pando fsck /data/vol
   pando fsck --json /mnt/vol";
+
+const HISTORY_HELP: &str = "\
+Looks PATH up in the snapshots of every directory above it, the oldest first. PATH need not
+exist any more. What was renamed is another path: its history ends with `vanished`.
+
+Examples:
+  pando history /mnt/vol/project/report.txt
+  pando history --all --json /data/vol:/project/report.txt";
 
 const ROLLBACK_HELP: &str = "\
 What DIR held is removed, in the background; open files keep the old contents. Take a
@@ -300,6 +311,15 @@ pub(crate) struct CloneArgs {
     pub(crate) src: PathBuf,
     /// The new path, in the same volume
     pub(crate) dst: PathBuf,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct HistoryArgs {
+    /// The path, which need not exist any more
+    pub(crate) path: PathBuf,
+    /// Show also the snapshots in which nothing changed
+    #[arg(long, short)]
+    pub(crate) all: bool,
 }
 
 #[derive(Debug, Args)]

@@ -46,6 +46,7 @@ fn main() -> ExitCode {
         Verb::Snapshot(verb) => verbs::snapshot::run(&verb, &mut output),
         Verb::Clone(args) => verbs::clone::run(&args, &mut output),
         Verb::Rollback(args) => verbs::rollback::run(&args, &mut output),
+        Verb::History(args) => verbs::history::run(&args, &mut output),
         Verb::Rmr(args) => verbs::rmr::run(&args, &mut output),
         Verb::Subvolume(verb) => verbs::subvolume::run(&verb, &mut output),
         Verb::Sync(args) => verbs::sync::run(&args, &mut output),

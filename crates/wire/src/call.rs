@@ -127,6 +127,11 @@ pub enum Call<'a> {
         /// Permission bits.
         mode: u32,
     },
+    /// The versions of a path in snapshots, streamed.
+    History {
+        /// The path, which need not exist any more.
+        path: &'a [u8],
+    },
     /// Makes everything durable.
     Sync,
     /// Asks an owner that has no mount to leave, so that the caller can mount.

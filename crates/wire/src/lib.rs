@@ -12,6 +12,7 @@ mod call;
 mod codec;
 mod failure;
 mod frame;
+mod history;
 mod import;
 mod reply;
 
@@ -21,6 +22,7 @@ pub use call::{Call, HELLO_MAGIC, Hello, Request, VERSION, Welcome};
 pub use codec::{DecodeError, decode, encode};
 pub use failure::{Failure, FailureKind};
 pub use frame::{FRAME_BYTES_MAX, FrameError, PAYLOAD_BYTES_MAX, read_frame, write_frame};
+pub use history::{Change, Version};
 pub use import::{ImportAttr, Item, ItemError, Items};
 pub use reply::{
     Answer, Background, Body, CheckFinding, Checked, Info, ListEntry, Reply, Snapshot, StatAnswer,

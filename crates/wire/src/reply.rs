@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::{Attr, Bytes, Failure, ItemError};
+use crate::{Attr, Bytes, Failure, ItemError, Version};
 
 /// One message of the owner.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -35,6 +35,8 @@ pub enum Body {
     },
     /// Part: snapshots of the directory asked for.
     Snapshots(Vec<Snapshot>),
+    /// Part: versions of the path asked for, the oldest first.
+    Versions(Vec<Version>),
     /// Part: something below could not be listed; the rest goes on.
     Skipped(Failure),
     /// Part: how far a check is, in bytes.

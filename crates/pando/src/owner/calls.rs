@@ -11,8 +11,8 @@ use wire::{
 };
 
 use super::connection::Replies;
-use super::list;
 use super::server::Server;
+use super::{history, list};
 
 type Answered<T> = Result<T, Failure>;
 
@@ -46,6 +46,9 @@ pub(super) fn answer(
             let listed = at(fs, caller, path, |node| fs.snapshot_list(caller, node))?;
             send_snapshots(&listed, replies)?;
             Ok(Answer::Nothing)
+        }
+        Call::History { path } => {
+            history::history(fs, caller, path, replies).map(|()| Answer::Nothing)
         }
         Call::HandOver => hand_over(server, caller),
         Call::Check => check(fs, caller, replies),

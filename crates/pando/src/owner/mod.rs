@@ -14,6 +14,7 @@ mod calls;
 mod connection;
 pub(crate) mod detach;
 mod elect;
+mod history;
 mod import;
 mod list;
 mod server;

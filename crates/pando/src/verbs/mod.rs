@@ -6,6 +6,7 @@ pub(crate) mod mount_helper;
 pub(crate) mod umount;
 
 pub(crate) mod fsck;
+pub(crate) mod history;
 pub(crate) mod info;
 pub(crate) mod ls;
 pub(crate) mod stat;

@@ -223,3 +223,32 @@ fn wrong_usage_and_help() {
     assert_eq!(error["error"]["kind"], "not-found");
     assert!(world.ok(&["--version"]).starts_with("pando "));
 }
+
+#[test]
+fn history_tells_when_a_path_came_changed_and_went() {
+    both_ways(|world| {
+        fill(world);
+        world.ok(&["snapshot", "create", &world.at("/d"), "one"]);
+        world.ok(&["snapshot", "create", &world.at("/d"), "same"]);
+        put(world, "/d/a", "longer");
+        world.ok(&["snapshot", "create", &world.at("/d"), "two"]);
+        world.ok(&["rmr", &world.at("/d/a")]);
+        let told = |arguments: &[&str]| -> Vec<(String, String)> {
+            let all = world.json(&[&["history"], arguments].concat());
+            let text = |value: &serde_json::Value| value.as_str().unwrap_or("now").to_owned();
+            all.iter().map(|one| (text(&one["snapshot"]["name"]), text(&one["change"]))).collect()
+        };
+        let path = world.at("/d/a");
+        let pair = |name: &str, change: &str| (name.to_owned(), change.to_owned());
+        // An import puts a new file in the place of the old one, or writes to it.
+        let changed = told(&[&path])[1].clone();
+        assert!(["contents", "replaced"].contains(&&*changed.1), "{changed:?}");
+        let want = [pair("one", "appeared"), changed.clone(), pair("now", "vanished")];
+        assert_eq!(told(&[&path]), want);
+        let all = [want[0].clone(), pair("same", "same"), changed, want[2].clone()];
+        assert_eq!(told(&["--all", &path]), all);
+        let text = world.ok(&["history", &path]);
+        assert!(text.contains("appeared") && text.contains("snapshot one of /d"), "{text}");
+        world.fails(3, &["history", &world.at("/nowhere")]);
+    });
+}

@@ -2,6 +2,7 @@
 
 mod clone;
 mod counts;
+mod history;
 mod prune;
 mod rmr;
 mod rollback;

@@ -1,0 +1,201 @@
+//! The history of a path: what stood there in each snapshot of any directory above it, and now.
+//!
+//! A path is followed by its names: below each directory on the way that exists, the rest of the
+//! path is looked up in the snapshots of that directory. So a file that is gone is found as long
+//! as some directory above it still has snapshots, and what was renamed ends there.
+
+use device::Timestamp;
+use inode::{Attr, Caller, FsError, Kind, NodeId};
+
+use crate::{Entry, FileSystem, Follow, Fs, FsResult, SnapshotInfo};
+
+/// What stood at a path at some time.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Version {
+    /// The snapshot that tells, and the directory that it is of; `None`: the present.
+    pub snapshot: Option<(SnapshotInfo, Vec<u8>)>,
+    /// What stood there; `None`: nothing.
+    pub attr: Option<Attr>,
+    /// How that differs from the version before.
+    pub change: Change,
+}
+
+/// How a version differs from the one before it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Change {
+    /// There is nothing, as before, or this is the first.
+    Absent,
+    /// It is there, and was not before, or this is the first.
+    Appeared,
+    /// It is what it was.
+    Same,
+    /// Its contents changed: size or mtime.
+    Contents,
+    /// Its attributes changed and its contents did not: ctime.
+    Attributes,
+    /// Something else stands there: another inode, or of another kind.
+    Replaced,
+    /// It is gone.
+    Vanished,
+}
+
+impl Change {
+    /// How two versions differ. A directory that has the snapshots itself is the root of each.
+    fn between(before: Option<&Attr>, after: Option<&Attr>, root: bool) -> Change {
+        let (before, after) = match (before, after) {
+            (None, None) => return Change::Absent,
+            (None, Some(_)) => return Change::Appeared,
+            (Some(_), None) => return Change::Vanished,
+            (Some(before), Some(after)) => (before, after),
+        };
+        let other = !root && before.node.ino() != after.node.ino();
+        if other || before.kind != after.kind {
+            Change::Replaced
+        } else if before.size != after.size || before.mtime != after.mtime {
+            Change::Contents
+        } else if before.ctime != after.ctime {
+            Change::Attributes
+        } else {
+            Change::Same
+        }
+    }
+}
+
+/// A snapshot in which a path can be looked up.
+struct Witness {
+    snapshot: SnapshotInfo,
+    directory: Vec<u8>,
+    /// The names from there on.
+    rest: Vec<Vec<u8>>,
+}
+
+impl Fs {
+    /// The versions of a path that the caller may see, the oldest first, the present last.
+    /// Symbolic links on the way are followed in the present, and not in snapshots.
+    pub fn history(&self, caller: &Caller, path: &[u8]) -> FsResult<Vec<Version>> {
+        let names: Vec<&[u8]> =
+            path.split(|&byte| byte == b'/').filter(|name| !matches!(*name, b"" | b".")).collect();
+        if names.contains(&&b".."[..]) {
+            return Err(FsError::InvalidArgument("a path without `..`"));
+        }
+        let (mut witnesses, now) = self.witnesses(caller, &names)?;
+        if witnesses.is_empty() && now.is_none() {
+            return Err(FsError::NotFound);
+        }
+        witnesses.sort_by_key(|witness| (witness.snapshot.created, witness.snapshot.subvol));
+        let mut versions: Vec<Version> = Vec::with_capacity(witnesses.len() + 1);
+        for Witness { snapshot, directory, rest } in witnesses {
+            let attr = match self.look_down(caller, snapshot.root, &rest) {
+                Ok(attr) => attr,
+                // Deleted since it was listed.
+                Err(FsError::Stale) => continue,
+                Err(error) => return Err(error),
+            };
+            let root = rest.is_empty();
+            push(&mut versions, Some((snapshot, directory)), attr, root);
+        }
+        push(&mut versions, None, now, names.is_empty());
+        Ok(versions)
+    }
+
+    /// All snapshots that can tell of a path, and what stands there now.
+    fn witnesses(
+        &self,
+        caller: &Caller,
+        names: &[&[u8]],
+    ) -> FsResult<(Vec<Witness>, Option<Attr>)> {
+        let mut witnesses = Vec::new();
+        let mut directory = b"/".to_vec();
+        for depth in 0..=names.len() {
+            let entry = match self.resolve(caller, &directory, Follow::Yes) {
+                Ok(entry) => entry,
+                Err(FsError::NotFound | FsError::NotDirectory) => return Ok((witnesses, None)),
+                Err(error) => return Err(error),
+            };
+            let Entry { node, attr } = entry;
+            let listed = if attr.kind == Kind::Directory {
+                self.snapshot_list(caller, node)
+            } else {
+                Ok(Vec::new())
+            };
+            self.forget(node, 1);
+            let rest: Vec<Vec<u8>> = names[depth..].iter().map(|name| name.to_vec()).collect();
+            match listed {
+                Ok(snapshots) => witnesses.extend(snapshots.into_iter().map(|snapshot| Witness {
+                    snapshot,
+                    directory: directory.clone(),
+                    rest: rest.clone(),
+                })),
+                // Whoever may search a directory, and not list it, does without its snapshots.
+                Err(FsError::AccessDenied) => {}
+                Err(error) => return Err(error),
+            }
+            let Some(name) = names.get(depth) else {
+                return Ok((witnesses, Some(attr)));
+            };
+            if directory.last() != Some(&b'/') {
+                directory.push(b'/');
+            }
+            directory.extend_from_slice(name);
+        }
+        Ok((witnesses, None))
+    }
+
+    /// What stands below the root of a snapshot; `None` also where the caller may not look.
+    fn look_down(
+        &self,
+        caller: &Caller,
+        root: NodeId,
+        names: &[Vec<u8>],
+    ) -> FsResult<Option<Attr>> {
+        let mut at = self.getattr(caller, root)?;
+        let mut held: Option<NodeId> = None;
+        let mut found = Ok(());
+        for name in names {
+            let looked = match at.kind {
+                Kind::Directory => self.lookup(caller, at.node, name),
+                _ => Err(FsError::NotFound),
+            };
+            if let Some(node) = held.take() {
+                self.forget(node, 1);
+            }
+            match looked {
+                Ok(entry) => {
+                    held = Some(entry.node);
+                    at = entry.attr;
+                }
+                Err(error) => {
+                    found = Err(error);
+                    break;
+                }
+            }
+        }
+        if let Some(node) = held {
+            self.forget(node, 1);
+        }
+        match found {
+            Ok(()) => Ok(Some(at)),
+            Err(FsError::NotFound | FsError::NotDirectory | FsError::AccessDenied) => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+}
+
+fn push(
+    versions: &mut Vec<Version>,
+    snapshot: Option<(SnapshotInfo, Vec<u8>)>,
+    attr: Option<Attr>,
+    root: bool,
+) {
+    let before = versions.last().and_then(|version| version.attr.as_ref());
+    let root = root || before.is_some_and(|before| before.node == NodeId::ROOT);
+    let change = Change::between(before, attr.as_ref(), root);
+    versions.push(Version { snapshot, attr, change });
+}
+
+impl Version {
+    /// When its snapshot was taken; `None` for the present.
+    pub fn taken(&self) -> Option<Timestamp> {
+        self.snapshot.as_ref().map(|(snapshot, _)| snapshot.created)
+    }
+}

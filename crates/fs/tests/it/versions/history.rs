@@ -1,0 +1,92 @@
+//! Histories of paths over snapshots.
+
+use fs::{Change, FileSystem};
+use inode::FsError;
+
+use super::{forget, home, root, settle};
+use crate::support::{Volume, user, volume};
+
+fn changes(v: &Volume, path: &[u8]) -> Vec<(String, Change)> {
+    let versions = v.fs.history(&root(), path).expect("a history");
+    let name = |version: &fs::Version| match &version.snapshot {
+        Some((snapshot, _)) => String::from_utf8_lossy(&snapshot.name).into_owned(),
+        None => "now".to_owned(),
+    };
+    versions.iter().map(|version| (name(version), version.change)).collect()
+}
+
+fn snapshot(v: &Volume, dir: inode::NodeId, name: &str) {
+    v.tick();
+    v.fs.snapshot_create(&root(), dir, name.as_bytes()).expect("a snapshot");
+    v.tick();
+}
+
+#[test]
+fn a_history_tells_when_a_file_came_changed_and_went() {
+    let v = volume();
+    let dir = v.dir(home(), "d").node;
+    snapshot(&v, dir, "before");
+    let file = v.file(dir, "f").node;
+    snapshot(&v, dir, "made");
+    snapshot(&v, home(), "from above");
+    v.write(file, 0, b"text");
+    snapshot(&v, dir, "written");
+    let mode = inode::SetAttr { mode: Some(0o600), ..Default::default() };
+    v.fs.setattr(&root(), file, &mode).expect("a file");
+    snapshot(&v, dir, "private");
+    forget(&v, file);
+    v.fs.unlink(&root(), dir, b"f").expect("a file");
+    snapshot(&v, dir, "gone");
+    v.dir(dir, "f");
+    settle(&v);
+    let want = [
+        ("before", Change::Absent),
+        ("made", Change::Appeared),
+        ("from above", Change::Same),
+        ("written", Change::Contents),
+        ("private", Change::Attributes),
+        ("gone", Change::Vanished),
+        ("now", Change::Appeared),
+    ];
+    assert_eq!(changes(&v, b"/d/f"), want.map(|(name, change)| (name.to_owned(), change)));
+    assert_eq!(changes(&v, b"d//f/")[1].1, Change::Appeared);
+}
+
+#[test]
+fn a_file_that_is_gone_and_a_directory_itself_have_histories() {
+    let v = volume();
+    let dir = v.dir(home(), "d").node;
+    v.file(dir, "f");
+    snapshot(&v, home(), "one");
+    v.fs.rmr(&root(), home(), b"d").expect("a directory");
+    settle(&v);
+    let all = |name: &str, change| (name.to_owned(), change);
+    let want = [all("one", Change::Appeared), all("now", Change::Vanished)];
+    assert_eq!(changes(&v, b"/d/f"), want);
+    assert_eq!(changes(&v, b"/d"), want);
+    let root_itself = changes(&v, b"/");
+    assert_eq!(root_itself[0], all("one", Change::Appeared));
+    assert_eq!(root_itself[1], all("now", Change::Contents));
+    let above = v.fs.history(&root(), b"/d/../d");
+    assert!(matches!(above, Err(FsError::InvalidArgument(_))), "{above:?}");
+    let nobody = v.fs.history(&root(), b"/never").expect("snapshots are above it");
+    assert!(nobody.iter().all(|version| version.change == Change::Absent));
+}
+
+#[test]
+fn what_another_may_not_see_is_not_told() {
+    let v = volume();
+    let dir = v.dir(home(), "d").node;
+    let mode = inode::SetAttr { mode: Some(0o700), ..Default::default() };
+    v.fs.setattr(&root(), dir, &mode).expect("a directory");
+    v.file(dir, "f");
+    snapshot(&v, home(), "one");
+    let refused = v.fs.history(&user(7), b"/d/f");
+    assert!(matches!(refused, Err(FsError::AccessDenied)), "{refused:?}");
+    let open = inode::SetAttr { mode: Some(0o755), ..Default::default() };
+    v.fs.setattr(&root(), dir, &open).expect("a directory");
+    // The snapshot has the directory as it was.
+    let versions = v.fs.history(&user(7), b"/d/f").expect("a history");
+    assert_eq!(versions[0].attr, None);
+    assert!(versions[1].attr.is_some());
+}

@@ -1,0 +1,70 @@
+//! `pando history`: in which snapshots a path existed, and when it changed or vanished.
+
+use serde_json::{Value, json};
+use wire::{Body, Call, Change, Version};
+
+use super::attr_text;
+use crate::cli::HistoryArgs;
+use crate::failure::Result;
+use crate::output::{self, Output, printable};
+use crate::place::Place;
+use crate::session;
+
+pub(crate) fn run(args: &HistoryArgs, output: &mut Output) -> Result<()> {
+    let place = Place::locate(&args.path)?;
+    let mut versions = Vec::new();
+    session::call(&place.volume, &Call::History { path: &place.inner }, &mut |body| {
+        if let Body::Versions(more) = body {
+            versions.extend(more);
+        }
+        Ok(())
+    })?;
+    for version in &versions {
+        if args.all || is_news(version) {
+            output.object(&object(version))?;
+            output.line(&line(version))?;
+        }
+    }
+    Ok(())
+}
+
+/// Whether something changed, or it is the present.
+fn is_news(version: &Version) -> bool {
+    version.snapshot.is_none() || !matches!(version.change, Change::Same | Change::Absent)
+}
+
+fn line(version: &Version) -> String {
+    let (when, which) = match &version.snapshot {
+        None => ("now                ".to_owned(), String::new()),
+        Some(snapshot) => {
+            let (name, directory) = (printable(&snapshot.name.0), printable(&version.directory.0));
+            (output::time_local(snapshot.created), format!("  snapshot {name} of {directory}"))
+        }
+    };
+    let what = match version.change {
+        Change::Absent => "not there",
+        Change::Appeared => "appeared",
+        Change::Same => "unchanged",
+        Change::Contents => "contents changed",
+        Change::Attributes => "attributes changed",
+        Change::Replaced => "replaced by another",
+        Change::Vanished => "vanished",
+    };
+    let how = version.attr.as_ref().map_or_else(String::new, |attr| {
+        let (letters, size) = (attr_text::mode_letters(attr), attr_text::size_or_device(attr));
+        format!("  {letters} {size} bytes, changed {}", output::time_local(attr.mtime))
+    });
+    format!("{when}  {what:<20}{how}{which}")
+}
+
+fn object(version: &Version) -> Value {
+    let mut object = json!({
+        "change": version.change.name(),
+        "snapshot": version.snapshot.as_ref().map(super::snapshot::json),
+        "attributes": version.attr.as_ref().map(|attr| attr_text::json(attr, None)),
+    });
+    if version.snapshot.is_some() {
+        output::put_bytes(&mut object, "directory", &version.directory.0);
+    }
+    object
+}
