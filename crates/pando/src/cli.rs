@@ -365,6 +365,15 @@ pub(crate) enum Workload {
     TwoThreads,
     RecoverScattered,
     CheckpointStall,
+    ClusterSearch,
+}
+
+/// What a namespace is like: the three of the paper.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Profile {
+    Web,
+    Eng,
+    Home,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -406,6 +415,9 @@ pub(crate) struct BenchArgs {
     /// Memory for cached nodes, such as 512M; default is a quarter of all memory
     #[arg(long, value_name = "SIZE", value_parser = cache_size::parse)]
     pub(crate) cache_size: Option<u64>,
+    /// What the namespace of cluster-search and search is like
+    #[arg(long, value_enum, default_value = "home")]
+    pub(crate) profile: Profile,
 }
 
 #[derive(Debug, Args)]

@@ -98,12 +98,7 @@ impl Files {
                 .unlink(&self.caller, self.parent(file), name(file).as_bytes())
                 .map_err(broken)?,
             Workload::List => return self.list(file),
-            Workload::Clone
-            | Workload::ClonesScale
-            | Workload::Recover
-            | Workload::TwoThreads
-            | Workload::RecoverScattered
-            | Workload::CheckpointStall => {
+            _ => {
                 unreachable!("invariant: these do not go file by file")
             }
         }

@@ -42,6 +42,7 @@ pub(super) fn has_yardstick(workload: Workload) -> bool {
             | Workload::TwoThreads
             | Workload::RecoverScattered
             | Workload::CheckpointStall
+            | Workload::ClusterSearch
     )
 }
 

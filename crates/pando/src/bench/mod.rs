@@ -8,9 +8,11 @@
 mod bare;
 mod clone;
 mod clones_scale;
+mod cluster_search;
 mod files;
 mod measure;
 mod memory;
+mod namespace;
 mod recover;
 mod report;
 mod scattered;
@@ -59,8 +61,10 @@ pub(crate) fn run(args: &BenchArgs, output: &mut Output) -> Result<()> {
         memory::keep_what_is_freed()?;
     }
     let run = Run { args, interrupted: interrupt_flag()?, bar: output.progress("operations") };
-    if args.workload == Workload::ClonesScale {
-        return clones_scale::run(&run, output);
+    match args.workload {
+        Workload::ClonesScale => return clones_scale::run(&run, output),
+        Workload::ClusterSearch => return cluster_search::run(&run, output),
+        _ => {}
     }
     if args.workload == Workload::TwoThreads {
         let lines = two_threads::run(&run);

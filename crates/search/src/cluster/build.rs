@@ -124,7 +124,7 @@ impl ClusterBuilder {
     /// Puts the rows into K-D order and encodes them. There must be rows.
     pub fn finish(self) -> Built {
         assert!(!self.is_empty(), "a cluster has rows");
-        let order = self.order();
+        let order = self.balanced();
         let record = Summary::build(&self.columns, |visit| {
             for row in 0..self.len() {
                 visit(self.names.get(row), self.xattrs.get(row));
@@ -150,8 +150,9 @@ impl ClusterBuilder {
         Built { bytes, summary: record }
     }
 
-    /// Blocks in K-D order; within one, by directory and name, which packs better.
-    fn order(&self) -> Vec<u32> {
+    /// The order in which [`finish`](Self::finish) writes rows: blocks in K-D order; within one, by
+    /// directory and name, which packs better.
+    pub fn balanced(&self) -> Vec<u32> {
         let mut order: Vec<u32> = (0..self.len()).collect();
         let block_rows = usize::from(self.options.block_rows);
         let dimensions = DIMENSIONS.map(|id| self.columns[id as usize].as_slice());

@@ -39,6 +39,10 @@ impl Fields {
         Fields(1 << column_of(attribute) as u32)
     }
 
+    pub(super) const fn column(column: ColumnId) -> Fields {
+        Fields(1 << column as u32)
+    }
+
     /// These and those.
     #[must_use]
     pub const fn and(self, other: Fields) -> Fields {

@@ -8,6 +8,7 @@ mod build;
 mod column;
 mod fields;
 mod names;
+mod nearest;
 mod open;
 mod order;
 mod rows;
@@ -21,6 +22,7 @@ mod tests;
 
 pub use build::{Built, ClusterBuilder, ClusterOptions};
 pub use fields::Fields;
+pub use nearest::Like;
 pub use open::Cluster;
 pub use rows::Rows;
 pub use source::{BlobSource, Source};

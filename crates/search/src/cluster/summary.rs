@@ -167,6 +167,11 @@ impl Summary {
         (value(least), value(greatest))
     }
 
+    /// Bounds as columns store values.
+    pub(super) fn code_bounds(&self, attribute: Attribute) -> (u64, u64) {
+        self.record.bounds[place_of(attribute)]
+    }
+
     /// Bytes in memory.
     pub fn memory_bytes(&self) -> usize {
         let filters = self.record.filters.iter();

@@ -336,3 +336,29 @@ fn only_columns_of_the_query_are_read() {
     cluster.release();
     assert_eq!(cluster.memory_bytes(), empty);
 }
+
+#[test]
+fn nearest_rows_are_those_of_a_list() {
+    let mut random = fastrand::Rng::with_seed(49);
+    let rows: Vec<RowBuf> = (0..3000).map(|n| random_row(&mut random, n)).collect();
+    let cluster = open(build(&rows, 64));
+    let access = cluster.rows(Fields::ALL).unwrap();
+    for _ in 0..60 {
+        let like = Like::new(&rows[random.usize(..rows.len())].as_row());
+        let count = random.usize(1..40);
+        let mut expected: Vec<f64> =
+            rows.iter().filter_map(|row| like.distance(&row.as_row())).collect();
+        expected.sort_unstable_by(f64::total_cmp);
+        let within = if random.bool() { f64::INFINITY } else { expected[count / 2] };
+        expected.retain(|&distance| distance < within);
+        expected.truncate(count);
+        let got = cluster.nearest(&like, count, within).unwrap();
+        let distances: Vec<f64> = got.iter().map(|&(distance, _)| distance).collect();
+        assert_eq!(distances, expected);
+        for (distance, row) in got {
+            assert_eq!(like.distance(&access.get(row)), Some(distance));
+        }
+        let least = cluster.summary().least_distance(&like);
+        assert!(expected.first().is_none_or(|&nearest| least <= nearest));
+    }
+}
