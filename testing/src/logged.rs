@@ -13,7 +13,7 @@ use format::{Corruption, Reader, Writer};
 use parking_lot::Mutex;
 use store::{
     Barrier, Batch, CheckProgress, CheckReport, CommitToken, Cursor, DiffCursor, Durability, Error,
-    KeyRange, Log, LogOptions, Lsn, Pinned, Read, Result, Room, Stats, Store, TreeId,
+    KeyRange, Log, LogOptions, Lsn, Pinned, Read, Result, Room, SortedRun, Stats, Store, TreeId,
 };
 
 use crate::{MemPinned, MemStore};
@@ -177,6 +177,12 @@ impl Store for LoggedStore {
         };
         self.log.committed(token.0)?;
         Ok(token)
+    }
+
+    fn ingest(&self, tree: TreeId, run: &mut dyn SortedRun) -> Result<CommitToken> {
+        let entries = crate::mem::entries(run)?;
+        let batch = crate::mem::as_batch(self.memory.pin_state().trees(), tree, &entries)?;
+        self.commit(&batch.unwrap_or_default())
     }
 
     fn sync(&self, up_to: CommitToken) -> Result<()> {

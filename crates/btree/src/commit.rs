@@ -154,7 +154,9 @@ impl Core {
                     plan.alone = true;
                     plan.removals += 1;
                 }
-                Op::CreateTree { .. } | Op::CloneTree { .. } => plan.alone = true,
+                Op::CreateTree { .. } | Op::CloneTree { .. } | Op::Ingest { .. } => {
+                    plan.alone = true;
+                }
             }
         }
         Ok(plan)
@@ -170,7 +172,8 @@ impl Core {
                 Op::Put { tree, .. }
                 | Op::Delete { tree, .. }
                 | Op::DeleteRange { tree, .. }
-                | Op::Merge { tree, .. } => (Some(tree), None),
+                | Op::Merge { tree, .. }
+                | Op::Ingest { tree, .. } => (Some(tree), None),
                 Op::DropTree { tree } => {
                     self.check_named(&mut last, &own, tree)?;
                     own.push((tree, false));
@@ -208,20 +211,20 @@ impl Core {
         self.apply_with(&mut Last::default(), bytes)
     }
 
-    fn apply_with(&self, last: &mut Last, bytes: &[u8]) -> Result<()> {
+    fn apply_with(&self, last_tree: &mut Last, bytes: &[u8]) -> Result<()> {
         for op in Ops::new(bytes) {
             match op.map_err(malformed)? {
                 Op::Put { tree, key, value } => {
-                    self.change(last.tree(self, tree)?, key, Change::Put(value))?;
+                    self.change(last_tree.tree(self, tree)?, key, Change::Put(value))?;
                 }
                 Op::Delete { tree, key } => {
-                    self.change(last.tree(self, tree)?, key, Change::Delete)?;
+                    self.change(last_tree.tree(self, tree)?, key, Change::Delete)?;
                 }
                 Op::Merge { tree, key, lanes } => {
-                    self.change(last.tree(self, tree)?, key, Change::Merge(lanes))?;
+                    self.change(last_tree.tree(self, tree)?, key, Change::Merge(lanes))?;
                 }
                 Op::DeleteRange { tree, from, to } => {
-                    let tree = last.tree(self, tree)?;
+                    let tree = last_tree.tree(self, tree)?;
                     self.mark_changed(tree);
                     let range = Range { from, to: Some(to) };
                     let mut cut = Vec::new();
@@ -234,15 +237,18 @@ impl Core {
                     self.add_tree(Tree::new(TreeId(tree), root, true));
                 }
                 Op::CloneTree { source, target, prefixes } => {
-                    let source = last.tree(self, source)?;
+                    let source = last_tree.tree(self, source)?;
                     let root = source.state.read().clone();
                     let resident = source.resident.load(Ordering::Relaxed);
                     let root = self.keep_prefixes(root, &prefixes)?;
                     self.add_tree(Tree::new(TreeId(target), root, resident));
                 }
+                Op::Ingest { tree, first, last, leaves } => {
+                    self.graft(last_tree.tree(self, tree)?, first, last, &leaves)?;
+                }
                 Op::DropTree { tree } => {
                     self.drop_tree(&self.tree(TreeId(tree))?);
-                    *last = Last::default();
+                    *last_tree = Last::default();
                 }
             }
         }

@@ -29,7 +29,8 @@ impl Core {
                 | Op::Delete { tree, .. }
                 | Op::DeleteRange { tree, .. }
                 | Op::Merge { tree, .. }
-                | Op::DropTree { tree } => *tree,
+                | Op::DropTree { tree }
+                | Op::Ingest { tree, .. } => *tree,
                 Op::CloneTree { source, target, .. } => {
                     made.push((*target, Some(*source)));
                     *source
@@ -71,6 +72,7 @@ impl Core {
                     _ => Ok(()),
                 }
             }
+            Op::Ingest { first, last, .. } => self.ensure_edges(tree, first, Some(last)),
             Op::CreateTree { .. } | Op::DropTree { .. } => Ok(()),
         }
     }
@@ -89,7 +91,7 @@ impl Core {
     }
 
     /// The leaves at both ends of a range: those of `from`, and of what is just below `to`.
-    fn ensure_edges(&self, tree: &Tree, from: &[u8], to: Option<&[u8]>) -> Result<()> {
+    pub(crate) fn ensure_edges(&self, tree: &Tree, from: &[u8], to: Option<&[u8]>) -> Result<()> {
         self.ensure_key(tree, from, false)?;
         let mut copied = Copied::default();
         crate::copied::copy_back(&self.nodes, tree, &[], to, &mut copied)?;

@@ -17,6 +17,7 @@ mod diff;
 mod ensure;
 mod entries;
 mod evict;
+mod ingest;
 mod latch;
 mod leaf;
 mod limits;

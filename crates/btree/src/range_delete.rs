@@ -77,7 +77,7 @@ impl Nodes {
     }
 
     /// Mends the nodes on the way to a key until none is light.
-    fn mend_path(&self, root: &mut Root, key: &[u8]) -> Result<()> {
+    pub(crate) fn mend_path(&self, root: &mut Root, key: &[u8]) -> Result<()> {
         for _ in 0..ROUNDS_MAX {
             self.pull_root(root)?;
             self.open_root(root)?;

@@ -51,6 +51,7 @@ impl Replay for Replayer<'_> {
     fn apply(&mut self, _: Lsn, payload: &[u8]) -> Result<()> {
         self.core.log_bytes.fetch_add(payload.len() as u64 + 24, Ordering::Relaxed);
         self.core.log_records.fetch_add(1, Ordering::Relaxed);
+        self.core.adopt_ingested(payload)?;
         self.core.apply(payload)
     }
 }

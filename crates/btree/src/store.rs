@@ -7,7 +7,7 @@ use std::time::Duration;
 use device::Env;
 use store::{
     Barrier, Batch, CheckProgress, CheckReport, CommitToken, Cursor, DiffCursor, KeyRange, Pinned,
-    Read, Result, Stats, Store, TreeId, Waker,
+    Read, Result, SortedRun, Stats, Store, TreeId, Waker,
 };
 
 use crate::checkpoint::FREED_MAX;
@@ -65,6 +65,10 @@ impl Read for BtreeStore {
 impl Store for BtreeStore {
     fn commit(&self, batch: &Batch) -> Result<CommitToken> {
         self.core.commit(batch)
+    }
+
+    fn ingest(&self, tree: TreeId, run: &mut dyn SortedRun) -> Result<CommitToken> {
+        self.core.ingest(tree, run)
     }
 
     fn sync(&self, up_to: CommitToken) -> Result<()> {

@@ -3,7 +3,7 @@
 //! A batch is encoded once, by whoever builds it: the same bytes go to the log, are applied to
 //! the trees, and are replayed after a crash.
 
-use crate::{Malformed, Reader, Writer};
+use crate::{Malformed, Pointer, Reader, Writer};
 
 /// Longest key, in bytes.
 pub const KEY_BYTES_MAX: usize = 512;
@@ -24,6 +24,7 @@ const MERGE: u8 = 4;
 const CREATE_TREE: u8 = 5;
 const CLONE_TREE: u8 = 6;
 const DROP_TREE: u8 = 7;
+const INGEST: u8 = 8;
 
 const MERGE_MAX: u8 = 1;
 const MERGE_ADD: u8 = 2;
@@ -108,6 +109,29 @@ pub enum Op<'a> {
         /// The tree's number.
         tree: u64,
     },
+    /// Puts leaves that were written before into a range of a tree that holds no key. Made by
+    /// the engine that owns the leaves, and alone in its record.
+    Ingest {
+        /// The tree's number.
+        tree: u64,
+        /// The first key of the first leaf.
+        first: &'a [u8],
+        /// The last key of the last leaf.
+        last: &'a [u8],
+        /// The leaves, in order.
+        leaves: Vec<IngestedLeaf<'a>>,
+    },
+}
+
+/// A leaf that was written before the record that names it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct IngestedLeaf<'a> {
+    /// Above all keys of the leaf before, and not above the first of this one.
+    pub from: &'a [u8],
+    /// Where it lies.
+    pub pointer: Pointer,
+    /// Where its long values lie.
+    pub overflows: Vec<Pointer>,
 }
 
 /// The lanes of one merge, held without allocation.
@@ -268,6 +292,29 @@ pub fn drop_tree(out: &mut Vec<u8>, tree: u64) {
     out.put_varint(tree);
 }
 
+/// Appends leaves that were written.
+pub fn ingest(
+    out: &mut Vec<u8>,
+    tree: u64,
+    first: &[u8],
+    last: &[u8],
+    leaves: &[IngestedLeaf<'_>],
+) {
+    out.put_u8(INGEST);
+    out.put_varint(tree);
+    out.put_bytes(first);
+    out.put_bytes(last);
+    out.put_varint(u64::try_from(leaves.len()).unwrap_or(0));
+    for leaf in leaves {
+        out.put_bytes(leaf.from);
+        leaf.pointer.encode(out);
+        out.put_varint(u64::try_from(leaf.overflows.len()).unwrap_or(0));
+        for pointer in &leaf.overflows {
+            pointer.encode(out);
+        }
+    }
+}
+
 /// The operations of an encoded batch, in order. After an error there are no more.
 #[derive(Debug, Clone)]
 pub struct Ops<'a> {
@@ -301,6 +348,24 @@ impl<'a> Ops<'a> {
         Ok(LaneList { bytes })
     }
 
+    fn ingest(&mut self, tree: u64) -> Result<Op<'a>, Malformed> {
+        let (first, last) = (self.key()?, self.key()?);
+        // Each leaf, and each long value, takes more than one byte of the record.
+        let count = self.reader.length(self.reader.remaining())?;
+        let mut leaves = Vec::new();
+        for _ in 0..count {
+            let from = self.key()?;
+            let pointer = Pointer::decode(&mut self.reader)?;
+            let far = self.reader.length(self.reader.remaining())?;
+            let mut overflows = Vec::new();
+            for _ in 0..far {
+                overflows.push(Pointer::decode(&mut self.reader)?);
+            }
+            leaves.push(IngestedLeaf { from, pointer, overflows });
+        }
+        Ok(Op::Ingest { tree, first, last, leaves })
+    }
+
     #[inline]
     fn op(&mut self) -> Result<Op<'a>, Malformed> {
         let kind = self.reader.u8()?;
@@ -325,6 +390,7 @@ impl<'a> Ops<'a> {
                 Op::CloneTree { source: tree, target, prefixes }
             }
             DROP_TREE => Op::DropTree { tree },
+            INGEST => self.ingest(tree)?,
             other => return Err(self.reader.malformed("an operation", other.to_string())),
         })
     }

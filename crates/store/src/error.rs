@@ -41,6 +41,20 @@ pub enum Error {
     /// A tree that does not exist was named.
     #[error("there is no tree {}", .0.0)]
     NoTree(crate::TreeId),
+    /// The keys of a run do not ascend, or one comes twice.
+    #[error("a run's keys do not ascend: {0:02x?} is not above the one before it")]
+    Unsorted(Vec<u8>),
+    /// A run was to be put where there are keys.
+    #[error("tree {} has a key in the range of the run: {key:02x?}", tree.0)]
+    RangeNotEmpty {
+        /// The tree.
+        tree: crate::TreeId,
+        /// The first such key.
+        key: Vec<u8>,
+    },
+    /// The places of a run's leaves do not fit one log record.
+    #[error("the run is too long to be ingested as one: give it in parts")]
+    RunTooLong,
     /// Two pinned states were to be compared that are not of one store.
     #[error("the two pinned states are of different stores")]
     ForeignPin,

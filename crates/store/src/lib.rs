@@ -11,6 +11,7 @@ mod error;
 mod log;
 mod range;
 mod read;
+mod run;
 mod store;
 mod types;
 
@@ -21,5 +22,6 @@ pub use format::batch::{KEY_BYTES_MAX, Lane, MergeKind, VALUE_BYTES_MAX};
 pub use log::{Log, LogKey, LogOptions, LogStats, Recovery, Replay, Room};
 pub use range::{KeyRange, prefix_end};
 pub use read::{Cursor, Diff, DiffCursor, Item, Read};
+pub use run::{SliceRun, SortedRun};
 pub use store::{Barrier, Pinned, Stats, Store, Waker};
 pub use types::{CommitToken, Durability, Lsn, TreeId};

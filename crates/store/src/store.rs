@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use crate::{
     Batch, CheckProgress, CheckReport, CommitToken, DiffCursor, Durability, KeyRange, Read, Result,
-    TreeId,
+    SortedRun, TreeId,
 };
 
 /// An ordered key-value store of many trees with O(1) clones.
@@ -21,6 +21,16 @@ pub trait Store: Read {
     /// A batch that names an absent tree, or creates one that exists, is refused whole. On
     /// `NoSpace` nothing happened.
     fn commit(&self, batch: &Batch) -> Result<CommitToken>;
+
+    /// Puts the entries of a run into a range of a tree that holds no key, as one commit: all or
+    /// none of them, to readers, clones and recovery. An engine writes them to their place once,
+    /// and logs where that is instead of what they are. An empty run is no commit.
+    ///
+    /// Refused are keys that do not ascend ([`crate::Error::Unsorted`]), keys of the tree between
+    /// the first and the last of the run ([`crate::Error::RangeNotEmpty`]), and a run whose places
+    /// do not fit one record ([`crate::Error::RunTooLong`]); then nothing happened. Commits go on
+    /// while the run is read, so it may be a cursor over this store.
+    fn ingest(&self, tree: TreeId, run: &mut dyn SortedRun) -> Result<CommitToken>;
 
     /// Returns when the commit, and all before it, are durable.
     fn sync(&self, up_to: CommitToken) -> Result<()>;

@@ -3,6 +3,8 @@
 
 mod commit;
 mod cursor;
+mod ingest;
 mod store;
 
+pub(crate) use ingest::{as_batch, entries};
 pub use store::{MemPinned, MemStore};

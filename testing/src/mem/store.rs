@@ -9,7 +9,7 @@ use format::batch::Ops;
 use parking_lot::Mutex;
 use store::{
     Barrier, Batch, CheckProgress, CheckReport, CommitToken, Cursor, DiffCursor, Durability, Error,
-    KeyRange, Lsn, Pinned, Read, Result, Stats, Store, TreeId,
+    KeyRange, Lsn, Pinned, Read, Result, SortedRun, Stats, Store, TreeId,
 };
 
 use super::commit::{self, Trees};
@@ -240,6 +240,13 @@ impl Store for MemStore {
             self.sync(token)?;
         }
         Ok(token)
+    }
+
+    fn ingest(&self, tree: TreeId, run: &mut dyn SortedRun) -> Result<CommitToken> {
+        let entries = super::entries(run)?;
+        // Nobody else ingests or commits into the range meanwhile, in what the oracle is used for.
+        let batch = self.look(|trees| super::as_batch(trees, tree, &entries))?;
+        self.commit(&batch.unwrap_or_default())
     }
 
     fn sync(&self, up_to: CommitToken) -> Result<()> {

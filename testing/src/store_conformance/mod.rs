@@ -13,6 +13,7 @@ mod diffs;
 mod engine;
 mod faults;
 mod history;
+mod ingest;
 mod large;
 mod pins;
 mod random;
@@ -31,6 +32,7 @@ pub use diffs::*;
 pub use engine::{EngineUnderTest, MemUnderTest};
 pub use faults::*;
 pub use history::History;
+pub use ingest::*;
 pub use large::*;
 pub use pins::*;
 pub use random::*;
@@ -72,6 +74,8 @@ macro_rules! store_conformance_volatile {
             differences_are_what_differs,
             differences_between_pins_are_what_differs,
             pins_of_two_stores_are_not_compared,
+            a_run_leaves_what_puts_leave,
+            what_is_no_sorted_run_is_refused,
             a_visit_of_clones_visits_what_they_share_once,
             a_torn_batch_is_never_seen,
             writers_on_several_threads_lose_nothing,
@@ -103,6 +107,7 @@ macro_rules! store_conformance {
             power_may_be_cut_at_every_operation,
             power_may_be_cut_at_every_operation_in_sync_mode,
             power_may_be_cut_while_a_store_recovers,
+            power_may_be_cut_while_runs_are_ingested,
             a_flipped_bit_is_found_or_harmless,
             a_flipped_bit_in_the_log_of_a_crashed_store_is_found,
             a_missing_or_short_file_is_found,

@@ -31,7 +31,7 @@ use crate::tree::Root;
 
 pub(crate) use freeze::Frozen;
 pub(crate) use publish::{SUPERBLOCK_FILES, write_superblocks};
-use write::NodeWriter;
+pub(crate) use write::NodeWriter;
 
 /// Nodes that a checkpoint frees beside those that it replaces.
 pub(crate) const FREED_MAX: usize = 4096;
@@ -98,6 +98,7 @@ impl Core {
         let mut counts = Counts::default();
         let mut work = Work::new(nodes, &mut state.space, generation);
         let mut writer = NodeWriter::new(nodes, generation);
+        work.count_ingested(&mut counts)?;
         for (tree, root) in &frozen.roots {
             let key = CatalogKey::Tree(tree.id.0).encode();
             let old = get_record(nodes, &catalog, &key)?;

@@ -77,6 +77,7 @@ impl Core {
         drop(frozen);
         let groups = written.groups.len() as u64;
         state.space.adopt(written.directory, written.groups, written.pages);
+        state.space.forget_ingested();
         let pins = self.pins.lock().newest();
         let mut free = released;
         match pins {

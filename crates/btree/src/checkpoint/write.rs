@@ -29,7 +29,7 @@ pub(crate) struct Cells {
 }
 
 /// Gives nodes their places and writes them.
-pub(super) struct NodeWriter<'a> {
+pub(crate) struct NodeWriter<'a> {
     nodes: &'a Nodes,
     generation: u64,
     /// Places of the cells that were written, by identity.
@@ -44,7 +44,7 @@ pub(super) struct NodeWriter<'a> {
 }
 
 impl<'a> NodeWriter<'a> {
-    pub(super) fn new(nodes: &'a Nodes, generation: u64) -> NodeWriter<'a> {
+    pub(crate) fn new(nodes: &'a Nodes, generation: u64) -> NodeWriter<'a> {
         NodeWriter {
             nodes,
             generation,
@@ -71,6 +71,19 @@ impl<'a> NodeWriter<'a> {
     ) -> Result<RootRecord> {
         let pointer = self.write_child(work, counts, &root.child)?;
         Ok(RootRecord { pointer, level: root.level })
+    }
+
+    /// Writes a leaf that no tree has yet; returns where it lies, and where its long values do.
+    pub(crate) fn write_one(
+        &mut self,
+        work: &mut Work<'_>,
+        counts: &mut Counts,
+        leaf: &Arc<LeafCell>,
+    ) -> Result<(Pointer, Vec<Pointer>)> {
+        let before = self.cells.values.len();
+        let pointer = self.write_leaf(work, counts, leaf)?;
+        let overflows = self.cells.values.drain(before..).map(|(_, pointer)| pointer);
+        Ok((pointer, overflows.collect()))
     }
 
     /// Recurses once a level, so no deeper than `LEVEL_MAX`.
@@ -199,7 +212,7 @@ impl<'a> NodeWriter<'a> {
     }
 
     /// Writes the rest; returns what was written, how many bytes, and in how many writes.
-    pub(super) fn finish(mut self) -> Result<(Cells, u64, u64)> {
+    pub(crate) fn finish(mut self) -> Result<(Cells, u64, u64)> {
         self.flush()?;
         Ok((self.cells, self.bytes, self.writes))
     }

@@ -60,7 +60,20 @@ impl Work<'_> {
     fn may_grow(&self) -> bool {
         let all = self.groups.len() as u64 * GROUP_UNITS as u64;
         let free: u64 = self.groups.iter().map(|entry| u64::from(entry.free)).sum();
+        // What was ingested is in use, and not in the map yet.
+        let free = free.saturating_sub(self.base.uncounted);
         (self.groups.len() as u64) < GROUPS_MIN || free < all / 2
+    }
+
+    /// Where the present run goes on.
+    pub(crate) fn place(&self) -> u64 {
+        self.search.run.0
+    }
+
+    /// Goes on from where another search stood. What it found may have been taken meanwhile, so
+    /// that is looked at anew.
+    pub(crate) fn resume(&mut self, unit: u64) {
+        self.search.from = (unit / GROUP_UNITS as u64, (unit % GROUP_UNITS as u64) as usize);
     }
 
     /// The next run of at least `units` free units, from where the last one ended.

@@ -10,6 +10,7 @@ use format::{Pointer, map_directory, node, space_map};
 use store::Result;
 
 use super::alloc::Search;
+use super::ingested::Ingested;
 use crate::nodes::{NODES_FILE, Nodes};
 
 /// Pages kept in memory between checkpoints; each is 16 KiB for 4 MiB of nodes.
@@ -31,6 +32,10 @@ pub(crate) struct Space {
     pub(crate) held: BTreeMap<u64, (u16, u64)>,
     /// Bounds of the longest free runs of groups that were searched and have not changed since.
     longest: Map<u64, u16>,
+    /// Leaves that are in trees, and that no checkpoint has counted.
+    pub(crate) ingested: Vec<Ingested>,
+    /// Units that were written outside of a checkpoint, and that none has counted.
+    pub(super) uncounted: u64,
 }
 
 impl Space {
@@ -42,6 +47,8 @@ impl Space {
             pages: BTreeMap::new(),
             held: BTreeMap::new(),
             longest: Map::default(),
+            ingested: Vec::new(),
+            uncounted: 0,
         }
     }
 
@@ -88,6 +95,12 @@ impl Space {
         self.longest.get(&group).copied().unwrap_or(u16::MAX)
     }
 
+    /// Forgets the bound of a group in which room was given back.
+    pub(super) fn forget_longest(&mut self, group: u64) {
+        self.longest.remove(&group);
+    }
+
+    /// Notes that bound.
     pub(super) fn set_longest(&mut self, group: u64, units: u16) {
         self.longest.insert(group, units);
     }

@@ -8,7 +8,9 @@
 
 mod alloc;
 mod counts;
+mod ingested;
 mod map;
 
 pub(crate) use counts::{Counts, Death};
+pub(crate) use ingested::Ingested;
 pub(crate) use map::{Page, Space, Work};

@@ -7,6 +7,7 @@ mod conformance;
 mod cramped;
 mod damage;
 mod diffs;
+mod ingest;
 mod invariants;
 mod replay;
 mod room;

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use store::{
     Barrier, Batch, CheckProgress, CheckReport, CommitToken, Cursor, DiffCursor, KeyRange, Pinned,
-    Read, Result, Stats, Store, TreeId, Waker,
+    Read, Result, SortedRun, Stats, Store, TreeId, Waker,
 };
 
 thread_local! {
@@ -112,6 +112,10 @@ impl Store for Tap {
             note(Note::Commit(batch.as_bytes().len() as u32), [batch.as_bytes(), b""]);
         }
         self.store.commit(batch)
+    }
+
+    fn ingest(&self, tree: TreeId, run: &mut dyn SortedRun) -> Result<CommitToken> {
+        self.store.ingest(tree, run)
     }
 
     fn sync(&self, up_to: CommitToken) -> Result<()> {

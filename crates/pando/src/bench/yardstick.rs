@@ -81,7 +81,10 @@ impl Yardstick {
                 steps.push(Step::DeleteRange(self.tree(tree), from, to));
             }
             // An ordered map cannot; no workload with a yardstick asks for it.
-            Op::CreateTree { .. } | Op::CloneTree { .. } | Op::DropTree { .. } => {}
+            Op::CreateTree { .. }
+            | Op::CloneTree { .. }
+            | Op::DropTree { .. }
+            | Op::Ingest { .. } => {}
         }
     }
 

@@ -1,0 +1,191 @@
+//! Building leaves from a run, and writing them.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use format::batch::{KEY_BYTES_MAX, VALUE_BYTES_MAX};
+use store::{Error, Result, SortedRun};
+
+use crate::cell::LeafCell;
+use crate::checkpoint::NodeWriter;
+use crate::core::Core;
+use crate::entries::{entry_weight, separator};
+use crate::leaf::{Change, Floor, LeafData, Outcome, Value};
+use crate::limits::{WEIGHT_MAX, WEIGHT_MIN};
+use crate::space::{Counts, Ingested, Work};
+
+/// Leaves are filled up to here, so that some insertions later split none.
+const FILL: usize = WEIGHT_MAX / 16 * 15;
+/// Bytes that are gathered before they are written, with the checkpoint state locked.
+const CHUNK_BYTES: usize = 4 << 20;
+
+/// What is known of a run.
+#[derive(Debug, Default)]
+pub(super) struct Run {
+    pub(super) first: Vec<u8>,
+    pub(super) last: Vec<u8>,
+    /// For each leaf the least key that leads to it; none for the first.
+    pub(super) from: Vec<Vec<u8>>,
+}
+
+/// What became of a run.
+pub(super) enum Built {
+    Empty,
+    /// Less than a leaf: nothing was written.
+    Small(Run, Vec<(Vec<u8>, Vec<u8>)>),
+    Leaves(Run),
+}
+
+struct Builder<'a> {
+    core: &'a Core,
+    run: Run,
+    /// Full leaves that are to be written.
+    chunk: Vec<LeafData>,
+    chunk_bytes: usize,
+    /// The last full leaf, which may have to share with the one behind it.
+    full: Option<LeafData>,
+    open: LeafData,
+    /// Last key of the leaf that was last put into the chunk.
+    last_of_chunk: Option<Vec<u8>>,
+    /// Where the search for room goes on.
+    place: u64,
+    written: &'a mut Vec<Ingested>,
+}
+
+/// Builds and writes the leaves of a run; `written` has them, after a failure too.
+pub(super) fn build(
+    core: &Core,
+    run: &mut dyn SortedRun,
+    written: &mut Vec<Ingested>,
+) -> Result<Built> {
+    let mut builder = Builder {
+        core,
+        run: Run::default(),
+        chunk: Vec::new(),
+        chunk_bytes: 0,
+        full: None,
+        open: LeafData::default(),
+        last_of_chunk: None,
+        place: 0,
+        written,
+    };
+    let mut any = false;
+    while let Some(item) = run.next_entry()? {
+        assert!(item.key.len() <= KEY_BYTES_MAX, "key of {} bytes", item.key.len());
+        assert!(item.value.len() <= VALUE_BYTES_MAX, "value of {} bytes", item.value.len());
+        if !any {
+            builder.run.first = item.key.to_vec();
+        } else if item.key <= builder.run.last.as_slice() {
+            return Err(Error::Unsorted(item.key.to_vec()));
+        }
+        any = true;
+        builder.put(item.key, item.value)?;
+    }
+    if any { builder.finish() } else { Ok(Built::Empty) }
+}
+
+impl Builder<'_> {
+    fn put(&mut self, key: &[u8], value: &[u8]) -> Result<()> {
+        let weight = entry_weight(key.len(), value.len().min(format::node::INLINE_BYTES_MAX));
+        if self.open.entries.weight() + weight > FILL && self.open.entries.len() > 1 {
+            let full = std::mem::take(&mut self.open);
+            if let Some(before) = self.full.replace(full) {
+                self.push(before)?;
+            }
+        }
+        if value.len() > format::node::INLINE_BYTES_MAX {
+            self.chunk_bytes += value.len();
+        }
+        let budget = &self.core.nodes.budget;
+        let outcome = self.open.apply(budget, key, Change::Put(value), Floor::Open);
+        assert!(matches!(outcome, Outcome::Done), "a leaf that is not full takes an entry");
+        self.run.last.clear();
+        self.run.last.extend_from_slice(key);
+        if self.chunk_bytes >= CHUNK_BYTES {
+            self.write()?;
+        }
+        Ok(())
+    }
+
+    /// Takes a leaf to be written.
+    fn push(&mut self, leaf: LeafData) -> Result<()> {
+        let from = match &self.last_of_chunk {
+            Some(last) => separator(last, &leaf.entries.key(0)),
+            None => Vec::new(),
+        };
+        self.run.from.push(from);
+        self.last_of_chunk = Some(leaf.entries.key(leaf.entries.len() - 1));
+        self.chunk_bytes += leaf.entries.weight();
+        self.chunk.push(leaf);
+        if self.chunk_bytes >= CHUNK_BYTES { self.write() } else { Ok(()) }
+    }
+
+    /// Writes the leaves of the chunk.
+    fn write(&mut self) -> Result<()> {
+        self.chunk_bytes = 0;
+        let core = self.core;
+        let mut state = core.checkpoint.lock();
+        core.log().check()?;
+        let state = &mut *state;
+        let generation = state.generation + 1;
+        let mut work = Work::new(&core.nodes, &mut state.space, generation);
+        work.resume(self.place);
+        let mut writer = NodeWriter::new(&core.nodes, generation);
+        // Counting is the next checkpoint's; the map that it works on is another copy.
+        let mut counts = Counts::default();
+        let mut written = Vec::with_capacity(self.chunk.len());
+        for leaf in self.chunk.drain(..) {
+            let leaf = Arc::new(LeafCell::new(&core.nodes.budget, leaf, None));
+            let (pointer, overflows) = writer.write_one(&mut work, &mut counts, &leaf)?;
+            written.push(Ingested { pointer, overflows });
+        }
+        let (_, bytes, writes) = writer.finish()?;
+        self.place = work.place();
+        for leaf in written {
+            state.space.hold(&leaf);
+            self.written.push(leaf);
+        }
+        core.written_bytes.fetch_add(bytes, Ordering::Relaxed);
+        core.writes.fetch_add(writes, Ordering::Relaxed);
+        Ok(())
+    }
+
+    fn finish(mut self) -> Result<Built> {
+        let mut last = std::mem::take(&mut self.open);
+        if let Some(mut before) = self.full.take() {
+            if last.entries.weight() < WEIGHT_MIN {
+                before.extend(&last);
+                let weight = before.entries.weight();
+                if weight <= WEIGHT_MAX {
+                    last = before;
+                } else {
+                    let middle = before.entries.split_point(weight / 2);
+                    last = before.extract(middle, before.entries.len());
+                    self.push(before.extract(0, middle))?;
+                }
+            } else {
+                self.push(before)?;
+            }
+        }
+        if self.run.from.is_empty() && last.entries.weight() < WEIGHT_MIN {
+            return Ok(Built::Small(self.run, entries_of(&last)));
+        }
+        self.push(last)?;
+        self.write()?;
+        Ok(Built::Leaves(self.run))
+    }
+}
+
+/// The entries of a leaf that was never written.
+fn entries_of(leaf: &LeafData) -> Vec<(Vec<u8>, Vec<u8>)> {
+    let entry = |at: usize| {
+        let value = match leaf.value(at) {
+            Value::Near(bytes) => bytes.to_vec(),
+            Value::Far(cell) => {
+                cell.bytes().expect("invariant: a value that was not written is there").to_vec()
+            }
+        };
+        (leaf.entries.key(at), value)
+    };
+    (0..leaf.entries.len()).map(entry).collect()
+}

@@ -1,0 +1,184 @@
+//! Putting leaves that lie on disk into a range of a tree that holds no key.
+//!
+//! The range lies inside of one leaf, or between two. In the first case that leaf is split there;
+//! in the second, the separator between the two leaves, which may stand at any level, is raised
+//! above the range, so that all of it lies behind the left leaf. Then the new leaves are put behind
+//! the left one, one descent each: interior nodes are split on the way down as by insertions. What
+//! is left of the leaf that was split may be light, and is mended.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use format::batch::IngestedLeaf;
+use store::Result;
+
+use crate::cell::{Child, Interior, LeafCell, Node};
+use crate::copied::{Copied, copy_on};
+use crate::core::Core;
+use crate::entries::separator;
+use crate::leaf::LeafData;
+use crate::limits::WEIGHT_MAX;
+use crate::nodes::Nodes;
+use crate::tree::{Root, Tree};
+
+/// Each round splits what was too full to take a longer separator; two are enough.
+const ROUNDS_MAX: usize = 4;
+
+impl Core {
+    /// The first key of a tree from `from` on.
+    pub(super) fn first_from(&self, tree: &Tree, from: &[u8]) -> Result<Option<Vec<u8>>> {
+        let mut copied = Copied::default();
+        let mut next = Some(from.to_vec());
+        while let Some(from) = next {
+            next = copy_on(&self.nodes, tree, &from, None, &mut copied)?;
+            if copied.len() > 0 {
+                return Ok(Some(copied.key(0).to_vec()));
+            }
+        }
+        Ok(None)
+    }
+
+    /// Puts leaves into a tree that has no key from `first` up to `last`. The caller is alone.
+    pub(crate) fn graft(
+        &self,
+        tree: &Arc<Tree>,
+        first: &[u8],
+        last: &[u8],
+        leaves: &[IngestedLeaf<'_>],
+    ) -> Result<()> {
+        let after = self.first_from(tree, first)?;
+        assert!(after.as_deref().is_none_or(|after| after > last), "the range holds no key");
+        self.mark_changed(tree);
+        tree.resident.store(false, Ordering::Relaxed);
+        let gap = Gap { first, last, after: after.as_deref() };
+        self.nodes.graft(&mut tree.state.write(), &gap, leaves)
+    }
+}
+
+/// Where leaves go.
+struct Gap<'a> {
+    first: &'a [u8],
+    last: &'a [u8],
+    /// The first key of the tree behind it.
+    after: Option<&'a [u8]>,
+}
+
+/// What was left of the leaf in which a gap lay.
+#[derive(Default)]
+struct Rest {
+    /// First and last key before the gap.
+    left: Option<(Vec<u8>, Vec<u8>)>,
+    right: Option<LeafData>,
+}
+
+impl Nodes {
+    fn graft(&self, root: &mut Root, gap: &Gap<'_>, leaves: &[IngestedLeaf<'_>]) -> Result<()> {
+        if root.level == 0 {
+            self.push_root(root);
+        }
+        let behind = gap.after.map(|after| separator(gap.last, after));
+        if let Some(behind) = &behind {
+            self.raise_fence(root, gap, behind)?;
+        }
+        let node = self.descend(root, gap.first)?;
+        let at = node.route(gap.first);
+        let rest = self.cut_leaf(node, at, gap.first)?;
+        let mut mend: Vec<Vec<u8>> = Vec::new();
+        if let (Some(right), Some(behind)) = (rest.right, &behind) {
+            mend.extend(gap.after.map(<[u8]>::to_vec));
+            let right = Arc::new(LeafCell::new(&self.budget, right, None));
+            node.insert_child(at, behind, Child::in_memory(Node::Leaf(right)));
+        }
+        let mut leaves = leaves.iter();
+        let mut from = None;
+        match rest.left {
+            Some((first, last)) => {
+                from = Some(separator(&last, gap.first));
+                mend.push(first);
+            }
+            // Nothing is left of it: the first leaf takes its place.
+            None => {
+                if let Some(leaf) = leaves.next() {
+                    node.children[at] = Child::on_disk(leaf.pointer);
+                }
+            }
+        }
+        for leaf in leaves {
+            let from = from.take().unwrap_or_else(|| leaf.from.to_vec());
+            let node = self.descend(root, &from)?;
+            let at = node.route(&from);
+            node.insert_child(at, &from, Child::on_disk(leaf.pointer));
+        }
+        for key in mend {
+            self.mend_path(root, &key)?;
+        }
+        self.pull_root(root)
+    }
+
+    /// The node of level 1 that leads to a key; it can take one more child.
+    fn descend<'r>(&self, root: &'r mut Root, key: &[u8]) -> Result<&'r mut Interior> {
+        self.open_root(root)?;
+        let level = root.level;
+        let mut node = self.own_interior(&mut root.child, level)?;
+        while node.level > 1 {
+            let at = self.open_child(node, key, false)?;
+            let below = node.level - 1;
+            node = self.own_interior(&mut node.children[at], below)?;
+        }
+        Ok(node)
+    }
+
+    /// Takes the entries from `first` on out of a leaf.
+    fn cut_leaf(&self, node: &mut Interior, at: usize, first: &[u8]) -> Result<Rest> {
+        let mut state = self.own_leaf(&mut node.children[at])?;
+        let data = state.data_mut();
+        let (rank, count) = (data.entries.rank_below(first), data.entries.len());
+        let mut rest = Rest::default();
+        if rank > 0 {
+            rest.left = Some((data.entries.key(0), data.entries.key(rank - 1)));
+        }
+        if rank < count {
+            rest.right = Some(data.extract(rank, count));
+            *data = data.extract(0, rank);
+            state.recharge();
+        }
+        Ok(rest)
+    }
+
+    /// Sees to it that no separator stands in the gap.
+    fn raise_fence(&self, root: &mut Root, gap: &Gap<'_>, behind: &[u8]) -> Result<()> {
+        for _ in 0..ROUNDS_MAX {
+            if self.try_raise_fence(root, gap, behind)? {
+                return Ok(());
+            }
+            // Splits what could not take a child, nor a longer separator.
+            self.descend(root, gap.first)?;
+        }
+        unreachable!("a node that was split takes a longer separator")
+    }
+
+    /// At most one separator stands in the gap, for between two there is a leaf with keys. `false`
+    /// when it stands in a node that is too full.
+    fn try_raise_fence(&self, root: &mut Root, gap: &Gap<'_>, behind: &[u8]) -> Result<bool> {
+        let level = root.level;
+        let mut node = self.own_interior(&mut root.child, level)?;
+        loop {
+            let at = node.route(gap.first);
+            if at < node.keys.len() {
+                let fence = node.keys.key(at);
+                if fence.as_slice() <= gap.last {
+                    if node.weight() + behind.len().saturating_sub(fence.len()) > WEIGHT_MAX {
+                        return Ok(false);
+                    }
+                    node.set_separator(at, behind);
+                    return Ok(true);
+                }
+            }
+            if node.level == 1 {
+                return Ok(true);
+            }
+            let below = node.level - 1;
+            node = self.own_interior(&mut node.children[at], below)?;
+        }
+    }
+}

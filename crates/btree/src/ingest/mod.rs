@@ -1,0 +1,138 @@
+//! Ingesting a sorted run: its leaves are built from the bottom up, written to their place once,
+//! and put into the tree as they are.
+//!
+//! 1. `build`: leaves are filled one behind the other and written to units that nobody uses, some
+//!    MiB at a time, with the checkpoint state locked only for that long. Their units are held, so
+//!    that no checkpoint gives them to anything else. The map on disk does not know them.
+//! 2. The file of nodes is synced.
+//! 3. With the checkpoint state locked and the gate exclusive: the range must hold no key; a record
+//!    that says where the leaves are is appended to the log, and `graft` puts them into the tree.
+//! 4. The next checkpoint counts the leaves like nodes that it wrote itself, and frees those to
+//!    which nothing leads any more (`Work::count_ingested`).
+//!
+//! A crash before the record is durable leaves units that the map calls free, and they are. After
+//! it, the leaves are durable too, for they were synced before the record was appended; replay
+//! puts them into the tree again, and holds their units again, before any checkpoint can run. A
+//! failure before the record is appended gives the units up.
+
+mod build;
+mod graft;
+
+use std::sync::atomic::Ordering;
+
+use format::batch::{self as codec, IngestedLeaf, Op, Ops};
+use store::{Batch, CommitToken, Error, Result, Room, SortedRun, TreeId};
+
+use crate::commit::malformed;
+use crate::core::Core;
+use crate::space::Ingested;
+use build::{Built, Run};
+
+impl Core {
+    /// Puts a run into a tree.
+    pub(crate) fn ingest(&self, id: TreeId, run: &mut dyn SortedRun) -> Result<CommitToken> {
+        if self.closed.load(Ordering::Relaxed) {
+            return Err(Error::ReadOnly(std::sync::Arc::from("the store was closed")));
+        }
+        self.tree(id)?;
+        let mut written = Vec::new();
+        let done = build::build(self, run, &mut written).and_then(|built| match built {
+            Built::Empty => Ok(CommitToken(self.log().last())),
+            Built::Small(run, entries) => self.put_small(id, &run, &entries),
+            Built::Leaves(run) => self.put_leaves(id, &run, &written),
+        });
+        if done.is_err() {
+            let mut state = self.checkpoint.lock();
+            // After the record was appended they are the tree's, whatever failed then.
+            if !state.space.has_ingested(&written) {
+                state.space.let_go(&written);
+            }
+        }
+        let token = done?;
+        self.log().committed(token.0)?;
+        self.keep_budget()?;
+        Ok(token)
+    }
+
+    /// A run that would not fill a leaf is a batch like others.
+    fn put_small(
+        &self,
+        id: TreeId,
+        run: &Run,
+        entries: &[(Vec<u8>, Vec<u8>)],
+    ) -> Result<CommitToken> {
+        let mut batch = Batch::new();
+        for (key, value) in entries {
+            batch.put(id, key, value);
+        }
+        // All of a leaf's values may be long ones.
+        batch.check().map_err(|_| Error::RunTooLong)?;
+        let _gate = self.gate.write();
+        self.range_is_empty(id, run)?;
+        self.ensure(&batch)?;
+        self.append_and_apply(batch.as_bytes())
+    }
+
+    fn put_leaves(&self, id: TreeId, run: &Run, written: &[Ingested]) -> Result<CommitToken> {
+        let mut leaves = Vec::with_capacity(written.len());
+        for (leaf, from) in written.iter().zip(&run.from) {
+            let overflows = leaf.overflows.clone();
+            leaves.push(IngestedLeaf { from, pointer: leaf.pointer, overflows });
+        }
+        let mut record = Vec::new();
+        codec::ingest(&mut record, id.0, &run.first, &run.last, &leaves);
+        if record.len() > Batch::BYTES_MAX {
+            return Err(Error::RunTooLong);
+        }
+        // Before the record: what it names must be there whenever the record is.
+        self.nodes.file.sync_data()?;
+        let mut state = self.checkpoint.lock();
+        let _gate = self.gate.write();
+        self.range_is_empty(id, run)?;
+        // What applying needs is loaded before it is logged.
+        self.ensure_edges(&*self.tree(id)?, &run.first, Some(&run.last))?;
+        let lsn = self.log().append(&record, Room::Normal)?;
+        state.space.ingested.extend_from_slice(written);
+        self.apply_logged(&record)?;
+        Ok(CommitToken(lsn))
+    }
+
+    fn append_and_apply(&self, record: &[u8]) -> Result<CommitToken> {
+        let lsn = self.log().append(record, Room::Normal)?;
+        self.apply_logged(record)?;
+        Ok(CommitToken(lsn))
+    }
+
+    fn apply_logged(&self, record: &[u8]) -> Result<()> {
+        self.log_bytes.fetch_add(record.len() as u64 + 24, Ordering::Relaxed);
+        self.log_records.fetch_add(1, Ordering::Relaxed);
+        let applied = self.apply(record);
+        if let Err(error) = &applied {
+            // Everything was loaded before, so this is a medium that fails between two reads.
+            self.log().fail(&format!("a run could not be applied: {error}"));
+        }
+        applied
+    }
+
+    /// Refuses a run into whose range a key falls. Called inside the gate.
+    fn range_is_empty(&self, id: TreeId, run: &Run) -> Result<()> {
+        match self.first_from(&*self.tree(id)?, &run.first)? {
+            Some(key) if key <= run.last => Err(Error::RangeNotEmpty { tree: id, key }),
+            _ => Ok(()),
+        }
+    }
+
+    /// Takes over the leaves that a record of the log names, before it is replayed.
+    pub(crate) fn adopt_ingested(&self, record: &[u8]) -> Result<()> {
+        // Such an operation stands alone in its record.
+        let Some(op) = Ops::new(record).next() else { return Ok(()) };
+        let Op::Ingest { leaves, .. } = op.map_err(malformed)? else { return Ok(()) };
+        let mut state = self.checkpoint.lock();
+        for leaf in leaves {
+            let leaf = Ingested { pointer: leaf.pointer, overflows: leaf.overflows };
+            state.space.hold(&leaf);
+            state.space.ingested.push(leaf);
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,182 @@
+//! Ingested runs cost one write, keep the structure sound and the counts exact, whatever is cut.
+
+use std::ops::ControlFlow;
+
+use btree::{BtreeStore, check, inspect};
+use store::{Error, KeyRange, SliceRun, Store, TreeId};
+use testing::{CrashPolicy, Fault, FaultOn, Op, SimEnv};
+
+use crate::util::{TREE, checked, commit, entries, options, store};
+
+const CACHE_BYTES: usize = 8 << 20;
+
+type Entries = Vec<(Vec<u8>, Vec<u8>)>;
+
+/// Entries with these numbers; every hundredth has a long value.
+fn run(numbers: impl Iterator<Item = u32>) -> Entries {
+    let value = |n: u32| vec![n as u8; if n % 100 == 3 { 4000 } else { 100 }];
+    numbers.map(|n| (n.to_be_bytes().to_vec(), value(n))).collect()
+}
+
+fn ingest(store: &BtreeStore, tree: TreeId, run: &Entries) {
+    store.ingest(tree, &mut SliceRun::new(run)).expect("the range is empty");
+}
+
+#[test]
+fn a_run_is_written_once_and_not_logged() {
+    let (sim, store) = store(1, CACHE_BYTES);
+    checked(&store);
+    let run = run(0..60_000);
+    let size: u64 = run.iter().map(|(key, value)| (key.len() + value.len()) as u64).sum();
+    let before = (store.stats().written_bytes, sim.device.counts().of(Op::Write));
+    ingest(&store, TREE, &run);
+    let report = checked(&store);
+    let written = store.stats().written_bytes - before.0;
+    assert_eq!(report.entries, 60_000 + 1);
+    // 15/16 full, and interior nodes, and the log's record of where they lie.
+    assert!(written < size + size / 6, "{written} bytes for {size}");
+    assert!(sim.device.counts().of(Op::Write) - before.1 < 40, "in long writes");
+    assert_eq!(entries(&*store, TREE), run.into_iter().collect());
+}
+
+#[test]
+fn runs_between_keys_leave_balanced_trees_and_exact_counts() {
+    for seed in 0..4 {
+        let (_sim, store) = store(seed, CACHE_BYTES);
+        let mut random = fastrand::Rng::with_seed(seed);
+        let mut model = std::collections::BTreeMap::new();
+        // Gaps in all places: inside leaves, between them, at both ends.
+        for round in 0..60_u32 {
+            let start = random.u32(0..1000) * 100_000;
+            let numbers = start..start + random.u32(1..3000);
+            let run = run(numbers);
+            let free =
+                model.range(run[0].0.clone()..=run[run.len() - 1].0.clone()).next().is_none();
+            let done = store.ingest(TREE, &mut SliceRun::new(&run));
+            assert_eq!(done.is_ok(), free, "{done:?}");
+            if free {
+                model.extend(run);
+            }
+            if random.bool() {
+                let key = random.u32(0..100_000_000).to_be_bytes();
+                commit(&store, |batch| batch.put(TREE, &key, &[9; 1900]));
+                model.insert(key.to_vec(), vec![9; 1900]);
+            }
+            if round % 8 == 5 {
+                checked(&store);
+            }
+        }
+        checked(&store);
+        assert!(entries(&*store, TREE) == model, "seed {seed}");
+    }
+}
+
+#[test]
+fn long_keys_grow_a_high_tree() {
+    let (_sim, store) = store(5, CACHE_BYTES);
+    let key = |n: u32| [[b'k'; 490].as_slice(), &n.to_be_bytes()].concat();
+    let mut ends = (0, 100_000);
+    // From both ends to the middle, so that separators are raised at every level.
+    for _ in 0..12 {
+        let low: Entries = (ends.0..ends.0 + 300).map(|n| (key(n), vec![1; 200])).collect();
+        let high: Entries = (ends.1 - 300..ends.1).map(|n| (key(n), vec![2; 200])).collect();
+        ingest(&store, TREE, &low);
+        ingest(&store, TREE, &high);
+        ends = (ends.0 + 300, ends.1 - 300);
+    }
+    let middle: Entries = (ends.0..ends.1).step_by(40).map(|n| (key(n), vec![3; 200])).collect();
+    ingest(&store, TREE, &middle);
+    let report = checked(&store);
+    assert!(report.interiors > 10, "{report:?}");
+    assert_eq!(entries(&*store, TREE).len(), 24 * 300 + middle.len());
+}
+
+#[test]
+fn what_was_ingested_and_dropped_before_a_checkpoint_is_freed_and_stays_for_pins() {
+    let (_sim, store) = store(1, 64 << 10);
+    let empty = checked(&store);
+    let run = run(0..5000);
+    ingest(&store, TREE, &run);
+    commit(&store, |batch| batch.clone_tree(TREE, TreeId(40)));
+    let pinned = store.pin().expect("pin");
+    commit(&store, |batch| {
+        batch.drop_tree(TreeId(40));
+        batch.delete_range(TREE, b"", &[0xff; 9]);
+    });
+    for n in 0..20_u32 {
+        commit(&store, |batch| batch.put(TREE, &n.to_be_bytes(), &[7; 1500]));
+        checked(&store);
+    }
+    let mut cursor = pinned.scan(TreeId(40), KeyRange::all()).expect("it is in the state");
+    for (key, value) in &run {
+        let item = cursor.next().expect("read").expect("there");
+        assert!(item.key == key && item.value == value);
+    }
+    drop(cursor);
+    drop(pinned);
+    commit(&store, |batch| batch.delete_range(TREE, b"", &[0xff; 9]));
+    let report = checked(&store);
+    assert_eq!((report.units, report.lost_bytes), (empty.units, 0));
+}
+
+#[test]
+fn a_run_that_fails_leaves_nothing() {
+    let (sim, store) = store(1, CACHE_BYTES);
+    commit(&store, |batch| batch.put(TREE, &4500_u32.to_be_bytes(), b"in the way"));
+    let before = checked(&store);
+    let refused = store.ingest(TREE, &mut SliceRun::new(&run(0..90_000)));
+    assert!(matches!(refused, Err(Error::RangeNotEmpty { tree: TREE, .. })));
+    assert_eq!(checked(&store).units, before.units);
+    sim.device.inject(Fault::no_space(FaultOn::Only(Op::Write), 0).below("btree/nodes").forever());
+    let full = store.ingest(TREE, &mut SliceRun::new(&run(5000..90_000)));
+    assert!(full.is_err_and(|error| error.is_no_space()));
+    sim.device.clear_faults();
+    assert_eq!(checked(&store).units, before.units);
+    ingest(&store, TREE, &run(5000..90_000));
+    assert_eq!(checked(&store).entries, before.entries + 85_000);
+}
+
+#[test]
+fn whatever_is_cut_the_counts_are_exact() {
+    for seed in 0..2 {
+        let (sim, store) = store(seed, CACHE_BYTES);
+        store.sync(store.last_commit()).expect("sync");
+        sim.device.watch(move |image, op| {
+            for policy in CrashPolicy::ALL {
+                let sim = SimEnv::on(image.after_crash(policy, op), op);
+                verify(&sim, op);
+            }
+        });
+        for round in 0..5_u32 {
+            let start = round * 10_000;
+            ingest(&store, TREE, &run(start..start + 400 + 300 * round));
+            commit(&store, |batch| {
+                batch.clone_tree(TREE, TreeId(50 + u64::from(round)));
+                batch.put(TREE, &(start + 5).to_be_bytes(), b"changed");
+            });
+            if round % 2 == seed as u32 {
+                assert!(store.checkpoint().expect("checkpoint"));
+                commit(&store, |batch| batch.drop_tree(TreeId(50 + u64::from(round))));
+            }
+            store.sync(store.last_commit()).expect("sync");
+            store.reclaim_step(3).expect("reclaim");
+        }
+        sim.device.unwatch();
+    }
+}
+
+/// The durable state is whole as the cut left it, and so is what is made of it.
+fn verify(sim: &SimEnv, op: u64) {
+    let options = options(CACHE_BYTES);
+    let mut go_on = |_, _| ControlFlow::Continue(());
+    let report = inspect(&sim.env(), &options, &mut go_on).expect("the files are there");
+    let torn = report.findings.iter().all(|found| found.file.starts_with("btree/super"));
+    assert!(torn, "cut before {op}: {:#?}", report.findings);
+    let store = BtreeStore::open(&sim.env(), &options).expect("open");
+    for _ in 0..2 {
+        assert!(store.checkpoint().expect("checkpoint"));
+        let report = check(&store).expect("check");
+        assert!(report.is_clean(), "cut before {op}: {:#?}", report.findings);
+        while store.reclaim_step(50).expect("reclaim") {}
+    }
+}

@@ -1,0 +1,179 @@
+//! Runs that are ingested: what is there afterwards is what puts would have made, or nothing.
+
+use std::sync::Arc;
+
+use store::{Batch, Durability, Error, SliceRun, Store, TreeId};
+
+use super::batches::commit;
+use super::engine::{EngineUnderTest, fresh};
+use super::history::History;
+use super::random::{aside, commit_both, must};
+use super::reopen::open;
+use super::workload::{Shape, Workload};
+use super::{same_store, same_tree};
+use crate::run::{Context, for_seeds, rounds};
+use crate::{CrashPolicy, MemStore, SimEnv, sim_env};
+
+/// Keys and values.
+type Entries = Vec<(Vec<u8>, Vec<u8>)>;
+
+/// Entries behind some key that there may be, mostly where there are no others.
+fn entries(work: &mut Workload, most: usize) -> Entries {
+    let mut prefix = work.key();
+    prefix.truncate(400);
+    prefix.push(work.random.u8(..));
+    let count = match work.random.u8(0..4) {
+        0 => work.random.usize(0..4),
+        1 => work.random.usize(0..most.min(60)),
+        _ => work.random.usize(0..most),
+    };
+    let step = work.random.u32(1..1000);
+    let long = work.random.u8(0..3) == 0;
+    let number = |n: usize| (n as u32 * step).to_be_bytes();
+    let value = |work: &mut Workload| {
+        let length = match work.random.u8(0..20) {
+            0 if long => work.random.usize(2049..9000),
+            _ => work.random.usize(0..120),
+        };
+        vec![work.random.u8(..); length]
+    };
+    (0..count).map(|n| ([&prefix[..], &number(n)].concat(), value(work))).collect()
+}
+
+fn ingest_both(store: &dyn Store, oracle: &MemStore, tree: TreeId, entries: &Entries) {
+    let expected = oracle.ingest(tree, &mut SliceRun::new(entries));
+    let found = store.ingest(tree, &mut SliceRun::new(entries));
+    match (found, expected) {
+        (Ok(found), Ok(expected)) => assert_eq!(found, expected, "numbers have no gaps"),
+        (
+            Err(Error::RangeNotEmpty { tree, key }),
+            Err(Error::RangeNotEmpty { tree: other, key: first }),
+        ) => assert_eq!((tree, key), (other, first)),
+        (found, expected) => panic!("{found:?}, expected {expected:?}"),
+    }
+}
+
+/// A run leaves what puts leave, in any tree, beside clones of it; and where a key is in its range
+/// it is refused and changes nothing.
+pub fn a_run_leaves_what_puts_leave<E: EngineUnderTest>() {
+    for_seeds("runs", 6, 60, |seed| {
+        let (_sim, store) = fresh::<E>(seed);
+        let oracle = MemStore::new();
+        let mut work = Workload::new(seed, Shape { large: false, ..Shape::WIDE });
+        for round in 0..rounds(120, 600) {
+            let batch = work.batch();
+            commit_both(&*store, &oracle, &batch);
+            let tree = work.tree();
+            let run = entries(&mut work, if round % 10 == 0 { 4000 } else { 300 });
+            ingest_both(&*store, &oracle, tree, &run);
+            must(same_tree(&*store, &oracle, tree));
+            if work.random.u8(0..4) == 0 {
+                // Into what was just ingested.
+                let mut batch = Batch::new();
+                for _ in 0..work.random.usize(1..40) {
+                    if let Some((key, _)) = work.random.choice(&run) {
+                        let key = key.clone();
+                        match work.random.u8(0..3) {
+                            0 => batch.delete(tree, &key),
+                            _ => batch.put(tree, &key, &[5; 300]),
+                        }
+                    }
+                }
+                commit_both(&*store, &oracle, &batch);
+            }
+            aside(&*store, &oracle, &mut work);
+        }
+        let trees = work.trees().to_vec();
+        must(same_store(&*store, &oracle, &trees));
+    });
+}
+
+/// What is no sorted run, or names no tree, is refused and leaves nothing.
+pub fn what_is_no_sorted_run_is_refused<E: EngineUnderTest>() {
+    const TREE: TreeId = TreeId(20);
+    let (_sim, store) = fresh::<E>(1);
+    commit(&*store, |batch| batch.create_tree(TREE));
+    let before = store.last_commit();
+    let key = |n: u32| n.to_be_bytes().to_vec();
+    for wrong in [0, 5, 2999] {
+        // Far enough from the start that leaves were written already.
+        let mut run: Entries = (0..3000).map(|n| (key(n), vec![1; 100])).collect();
+        run.push((key(wrong), vec![2; 10]));
+        let refused = store.ingest(TREE, &mut SliceRun::new(&run));
+        assert!(matches!(refused, Err(Error::Unsorted(found)) if found == key(wrong)));
+    }
+    let run = [(key(1), vec![1])];
+    let refused = store.ingest(TreeId(21), &mut SliceRun::new(&run));
+    assert!(matches!(refused, Err(Error::NoTree(TreeId(21)))));
+    let none = store.ingest(TREE, &mut SliceRun::new(&[])).expect("an empty run");
+    assert_eq!((none, store.last_commit()), (before, before), "nothing was committed");
+    assert!(store.get(TREE, &key(0)).expect("read").is_none());
+    // A cursor over the store itself is a run.
+    commit(&*store, |batch| {
+        for n in 0..2000 {
+            batch.put(TREE, &key(n), &[3; 50]);
+        }
+        batch.create_tree(TreeId(22));
+    });
+    let mut cursor = store.scan(TREE, store::KeyRange::all()).expect("scan");
+    store.ingest(TreeId(22), &mut cursor).expect("it ascends");
+    let mut diff = store.diff(TREE, TreeId(22)).expect("both are there");
+    assert!(diff.next().expect("read").is_none());
+}
+
+/// Whatever is cut while runs are ingested, and changed, and cloned, and checkpointed, a store
+/// opens with whole runs only, and with those that were synced.
+pub fn power_may_be_cut_while_runs_are_ingested<E: EngineUnderTest>() {
+    for_seeds("power cuts and runs", 4, 16, |seed| {
+        let sim = sim_env(seed);
+        let store = E::create(&sim.env(), Durability::Async).expect("a store is created");
+        let history = Arc::new(History::new());
+        let watched = Arc::clone(&history);
+        let stride = rounds(2, 1);
+        sim.device.watch(move |image, op| {
+            if op % stride == seed % stride {
+                for policy in CrashPolicy::ALL {
+                    let what = format!("power cut before operation {op}, {policy:?}");
+                    let _context = Context::new(what);
+                    let sim = SimEnv::on(image.after_crash(policy, op), op);
+                    recovered::<E>(&sim, &watched);
+                }
+            }
+        });
+        let mut work = Workload::new(seed, Shape::SMALL);
+        for _ in 0..rounds(12, 30) {
+            history.run(&*store, &mut work, 3);
+            let tree = work.tree();
+            let run = entries(&mut work, 600);
+            let batch = crate::mem::as_batch(history.oracle().pin_state().trees(), tree, &run);
+            let Ok(Some(batch)) = batch else { continue };
+            let expected = history.push(&batch);
+            let token = store.ingest(tree, &mut SliceRun::new(&run)).expect("the range is empty");
+            assert_eq!(token, expected);
+        }
+        sim.device.unwatch();
+        store.close().expect("close");
+        history.set_durable(store.last_commit());
+        drop(store);
+        must(history.check(&*open::<E>(&sim, Durability::Async)));
+    });
+}
+
+/// What was recovered is one of the states, stays it through checkpoints, and after a second cut.
+fn recovered<E: EngineUnderTest>(sim: &SimEnv, history: &History) {
+    let store = open::<E>(sim, Durability::Async);
+    let found = must(history.check(&*store));
+    if found.0.is_multiple_of(3) {
+        drop(store);
+        let again = SimEnv::on(sim.device.after_crash(CrashPolicy::LoseAll, found.0), found.0);
+        let store = open::<E>(&again, Durability::Async);
+        assert_eq!(must(history.check_from(&*store, found)), found);
+        for _ in 0..2 {
+            assert!(store.checkpoint().expect("checkpoint"));
+        }
+        assert_eq!(must(history.check_from(&*store, found)), found);
+        drop(store);
+        let store = open::<E>(&again, Durability::Async);
+        assert_eq!(must(history.check_from(&*store, found)), found);
+    }
+}
