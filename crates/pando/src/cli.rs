@@ -183,6 +183,8 @@ Workloads:
 
 Workloads of a bare store (--entries):
   checkpoint-stall  how long updates take while a checkpoint writes all leaves
+  group-commit  durable commits by 1 to 32 threads, by how long one waits for others;
+                --files commits each, --rounds rounds
 
 With --yardstick the same record operations run on BTreeMap<Vec<u8>, Vec<u8>> in the same
 process, interleaved in rounds; the line then carries yardstick_ops_per_second and ratio.
@@ -365,6 +367,7 @@ pub(crate) enum Workload {
     TwoThreads,
     RecoverScattered,
     CheckpointStall,
+    GroupCommit,
     ClusterSearch,
 }
 

@@ -43,6 +43,7 @@ pub(super) fn has_yardstick(workload: Workload) -> bool {
             | Workload::RecoverScattered
             | Workload::CheckpointStall
             | Workload::ClusterSearch
+            | Workload::GroupCommit
     )
 }
 

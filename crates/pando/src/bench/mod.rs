@@ -10,6 +10,7 @@ mod clone;
 mod clones_scale;
 mod cluster_search;
 mod files;
+mod group_commit;
 mod measure;
 mod memory;
 mod namespace;
@@ -72,6 +73,9 @@ pub(crate) fn run(args: &BenchArgs, output: &mut Output) -> Result<()> {
         let object = lines?;
         output.object(&object)?;
         return two_threads::text(&object).iter().try_for_each(|line| output.line(line));
+    }
+    if args.workload == Workload::GroupCommit {
+        return group_commit::run(&run, output);
     }
     if args.workload == Workload::CheckpointStall {
         return stall::run(&run, output);

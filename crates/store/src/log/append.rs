@@ -40,6 +40,8 @@ pub struct Log {
     pub(super) state: Mutex<State>,
     /// Told when a write has ended.
     pub(super) turn: Condvar,
+    /// Told when somebody joins those who want to sync.
+    pub(super) joined: Condvar,
     /// Files; locked by the one thread that writes, and for trimming.
     pub(super) writer: Mutex<Writer>,
     /// Held while a spare segment is made, so that committers do not make one each.
@@ -77,8 +79,11 @@ pub(super) struct State {
     pub(super) spares: Vec<Spare>,
     /// When the oldest record was appended that no sync has taken.
     pub(super) dirty_since: Option<Duration>,
-    /// Whether a thread is writing.
+    /// Whether a thread is writing, or about to.
     pub(super) writing: bool,
+    /// Threads that want a sync now, and that the last one was for.
+    pub(super) waiters: usize,
+    pub(super) group: usize,
     /// Why nothing can be written any more.
     pub(super) failed: Option<Arc<str>>,
     pub(super) appended_bytes: u64,
@@ -130,6 +135,8 @@ impl Log {
             spares: Vec::new(),
             dirty_since: None,
             writing: false,
+            waiters: 0,
+            group: 0,
             failed: None,
             appended_bytes: 0,
         };
@@ -140,6 +147,7 @@ impl Log {
             barrier: OnceLock::new(),
             state: Mutex::new(state),
             turn: Condvar::new(),
+            joined: Condvar::new(),
             writer: Mutex::new(writer),
             preparing: Mutex::new(()),
             durable: AtomicU64::new(next - 1),

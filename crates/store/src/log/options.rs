@@ -25,6 +25,9 @@ pub struct LogOptions {
     /// Longest time that a record stays unsynced while something drives
     /// [`crate::Log::flush_if_due`].
     pub interval: Duration,
+    /// How long the thread that syncs for others waits at most for as many as came last time,
+    /// before it begins (`docs/decisions/0013-group-commit-window.md`).
+    pub window: Duration,
     /// Buffered bytes from which a committer writes them out.
     pub write_bytes: usize,
     /// Buffered bytes from which committers wait.
@@ -39,6 +42,7 @@ impl Default for LogOptions {
             key: LogKey::default(),
             durability: Durability::Async,
             interval: Duration::from_secs(5),
+            window: Duration::from_micros(200),
             write_bytes: 1 << 20,
             buffer_bytes_max: 16 << 20,
             segment_bytes: 16 << 20,

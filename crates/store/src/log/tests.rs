@@ -249,3 +249,25 @@ fn log_of_another_volume_is_refused() {
         Log::open(&env, "log", [1; 16], &options(), Lsn(0), &mut |_: Lsn, _: &[u8]| Ok(()));
     assert!(matches!(opened, Err(Error::Corrupt(_))));
 }
+
+#[test]
+fn commits_are_durable_when_the_one_who_syncs_waits_for_others() {
+    let dir = tempfile::tempdir().unwrap();
+    let window = Duration::from_millis(2);
+    let options = LogOptions { durability: Durability::Sync, window, ..options() };
+    let log = Log::create(&Env::system(dir.path()).unwrap(), "log", VOLUME, &options).unwrap();
+    std::thread::scope(|scope| {
+        for _ in 0..4 {
+            scope.spawn(|| {
+                for _ in 0..10 {
+                    let lsn = log.append(b"record", Room::Normal).unwrap();
+                    log.committed(lsn).unwrap();
+                    assert!(log.durable() >= lsn);
+                }
+            });
+        }
+    });
+    assert_eq!(log.durable(), Lsn(40));
+    drop(log);
+    assert_eq!(open(dir.path(), 0).unwrap().2.len(), 40);
+}

@@ -45,15 +45,41 @@ impl Log {
         }
         let mut state = self.state.lock();
         assert!(lsn.0 < state.next, "record {} was never appended", lsn.0);
+        state.waiters += 1;
+        self.joined.notify_one();
+        let done = self.sync_locked(&mut state, lsn);
+        state.waiters -= 1;
+        done
+    }
+
+    fn sync_locked(&self, state: &mut MutexGuard<'_, State>, lsn: Lsn) -> Result<()> {
         while state.durable < lsn.0 {
             state.check()?;
             if state.writing {
-                self.turn.wait(&mut state);
+                self.turn.wait(state);
             } else {
-                self.lead(&mut state, Then::Sync);
+                self.gather(state);
+                state.group = state.waiters;
+                self.lead(state, Then::Sync);
             }
         }
         Ok(())
+    }
+
+    /// Waits until as many want to sync as the last time, as the one who will do it for them:
+    /// those whom the last sync woke are on their way with their next records, and whoever
+    /// begins without them makes them wait for two syncs.
+    fn gather(&self, state: &mut MutexGuard<'_, State>) {
+        if self.options.window.is_zero() || state.waiters >= state.group {
+            return;
+        }
+        state.writing = true;
+        while state.waiters < state.group {
+            if self.joined.wait_for(state, self.options.window).timed_out() {
+                break;
+            }
+        }
+        state.writing = false;
     }
 
     /// Syncs when the oldest unsynced record is older than the interval; tells how long until
