@@ -13,6 +13,7 @@ mod edit;
 mod engine;
 mod error;
 mod filesystem;
+mod find;
 mod history;
 mod info;
 mod load;
@@ -37,6 +38,7 @@ pub use api::{
     DirEntry, Entry, FileSystem, FsResult, Invalidate, NewNode, RenameMode, SetXattr, StatFs,
     SyncScope, WalkControl,
 };
+pub use find::{Find, Matches};
 pub use history::{Change, Version};
 use info::SubvolumeCounts;
 pub use info::{

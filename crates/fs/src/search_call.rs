@@ -44,11 +44,6 @@ impl Fs {
         Ok((subvol.id.0, ino))
     }
 
-    /// The node of the volume's root directory, which users see as 1.
-    pub fn search_root(&self) -> NodeId {
-        self.root()
-    }
-
     /// What the index takes; `None` when the volume was opened without.
     pub fn index_stats(&self) -> FsResult<Option<IndexStats>> {
         let stats = self.index.as_ref().map(search::index::Index::stats).transpose();

@@ -61,6 +61,8 @@ pub(crate) enum Verb {
     /// List a directory
     #[command(after_help = "Examples:\n  pando ls -l /mnt/vol\n  pando ls -R /data/vol:/project")]
     Ls(LsArgs),
+    /// Find files by name, size, owner, time and more: GNU find's expressions, or a search box's
+    Find(FindArgs),
     /// Show the attributes of paths
     #[command(after_help = "Example:\n  pando stat /data/vol:/project/a.txt --json")]
     Stat(PathsArg),
@@ -261,6 +263,14 @@ pub(crate) struct LsArgs {
     /// In the volume's order, without waiting for the end
     #[arg(long, short = 'U')]
     pub(crate) unsorted: bool,
+}
+
+/// `find` takes its arguments apart itself: they are those of GNU find.
+#[derive(Debug, Args)]
+pub(crate) struct FindArgs {
+    /// Paths, search-box queries, and the expression
+    #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+    pub(crate) arguments: Vec<OsString>,
 }
 
 #[derive(Debug, Args)]

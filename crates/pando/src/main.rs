@@ -6,6 +6,7 @@ mod cache_size;
 mod cli;
 mod exit;
 mod failure;
+mod find;
 mod import;
 mod log;
 mod output;
@@ -30,6 +31,7 @@ static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 fn main() -> ExitCode {
     let arguments: Vec<OsString> = std::env::args_os().collect();
     let arguments = verbs::mount_helper::rewrite(arguments);
+    let arguments = verbs::find::rewrite(arguments);
     let cli = Cli::parse_from(arguments);
     log::start(&cli.verb);
     let mut output = Output::new(cli.json, cli.quiet);
@@ -41,6 +43,7 @@ fn main() -> ExitCode {
         Verb::Info(args) => verbs::info::run(&args, &mut output),
         Verb::Ls(args) => verbs::ls::run(&args, &mut output),
         Verb::Stat(args) => verbs::stat::run(&args, &mut output),
+        Verb::Find(args) => verbs::find::run(&args.arguments, &mut output),
         Verb::Cat(args) => verbs::cat::run(&args, &mut output),
         Verb::Import(args) => verbs::import::run(&args, &mut output),
         Verb::Snapshot(verb) => verbs::snapshot::run(&verb, &mut output),

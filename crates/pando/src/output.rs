@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use serde_json::{Value, json};
-use wire::{Bytes, Failure, FailureKind};
+use wire::{Bytes, Failure, FailureKind, FoundOutcome};
 
 use crate::failure::Result;
 
@@ -27,6 +27,33 @@ impl Output {
         let terminal = out.is_terminal();
         let out = BufWriter::with_capacity(64 << 10, out);
         Output { json, quiet, terminal, out, err: io::stderr() }
+    }
+
+    /// Turns JSON and quiet on, for a verb that takes its arguments apart itself.
+    pub(crate) fn set(&mut self, json: bool, quiet: bool) {
+        self.json |= json;
+        self.quiet |= quiet;
+    }
+
+    /// Tells on standard error what a search did.
+    pub(crate) fn stats(&mut self, outcome: &FoundOutcome) {
+        let FoundOutcome { matched, clusters, clusters_read, rows_tested, unreadable } = *outcome;
+        let text = if self.json {
+            let stats = json!({
+                "matched": matched,
+                "clusters": clusters,
+                "clusters_read": clusters_read,
+                "rows_tested": rows_tested,
+                "unreadable_directories": unreadable,
+            });
+            format!("{}\n", json!({ "stats": stats }))
+        } else {
+            format!(
+                "{matched} matched; {rows_tested} rows tested; {clusters_read} of {clusters} \
+                 clusters read; {unreadable} directories not readable\n"
+            )
+        };
+        self.err.write_all(text.as_bytes()).unwrap_or_default();
     }
 
     /// Whether results are JSON.

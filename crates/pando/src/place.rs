@@ -30,6 +30,12 @@ impl Place {
         Err(nowhere(argument))
     }
 
+    /// Where `VOLDIR:/path` leads; `None` for any other argument.
+    pub(crate) fn split(argument: &Path) -> Option<Result<Place>> {
+        let (volume, inner) = split(argument)?;
+        Some(absolute(&volume).map(|volume| Place { volume, inner }))
+    }
+
     /// Finds the volume that an argument names: its directory, or anything inside.
     pub(crate) fn volume(argument: &Path) -> Result<PathBuf> {
         if is_volume(argument) {

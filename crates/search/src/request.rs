@@ -50,8 +50,6 @@ pub struct Request<'a> {
     pub limit: Option<u64>,
     /// What is known of users and groups.
     pub accounts: &'a dyn Accounts,
-    /// The volume's root directory, which users see as inode 1.
-    pub root: NodeId,
     /// Set when nobody waits for the answer any more. Executors look at it often, and return
     /// what they have with [`Outcome::cancelled`].
     pub cancel: &'a AtomicBool,
@@ -125,13 +123,12 @@ pub type Emit<'a> = &'a mut dyn FnMut(&Match<'_>) -> ControlFlow<()>;
 
 impl Match<'_> {
     /// The inode number that users see.
-    pub fn node(&self, root: NodeId) -> NodeId {
-        shown(self.subvolume, self.row.ino, root)
+    pub fn node(&self) -> NodeId {
+        shown(self.subvolume, self.row.ino)
     }
 }
 
-/// The inode number that users see: the volume's root is 1.
-pub fn shown(subvolume: u64, ino: u64, root: NodeId) -> NodeId {
-    let node = NodeId(subvolume << 40 | ino);
-    if node == root { NodeId::ROOT } else { node }
+/// The inode number that users see.
+pub fn shown(subvolume: u64, ino: u64) -> NodeId {
+    NodeId(subvolume << 40 | ino)
 }

@@ -208,7 +208,7 @@ impl Walk<'_> {
     }
 
     fn context<'b>(&'b self, found: &Match<'b>) -> Context<'b> {
-        Context::of(found, self.request.caller, self.request.accounts, self.request.root)
+        Context::of(found, self.request.caller, self.request.accounts)
     }
 
     /// Puts a row to the query and gives it out if it matches.

@@ -5,14 +5,14 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::Bytes;
+use crate::{Bytes, Find};
 
 /// First bytes of a connection.
 pub const HELLO_MAGIC: [u8; 8] = *b"pando-1\n";
 
 /// The version of the messages. Both sides must have the same: owner and command are the same
 /// program nearly always, and where they are not, the message says which to restart.
-pub const VERSION: u32 = 2;
+pub const VERSION: u32 = 3;
 
 /// First message of a client. Its layout never changes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -68,6 +68,8 @@ pub enum Call<'a> {
         /// Whether to descend.
         recursive: bool,
     },
+    /// Rows below paths that match, streamed.
+    Find(Box<Find>),
     /// Contents of a file, streamed.
     Read {
         /// The path.

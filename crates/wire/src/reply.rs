@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::{Attr, Bytes, Failure, ItemError, Version};
+use crate::{Attr, Bytes, Failure, Found, FoundOutcome, ItemError, Version};
 
 /// One message of the owner.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -37,6 +37,10 @@ pub enum Body {
     Snapshots(Vec<Snapshot>),
     /// Part: versions of the path asked for, the oldest first.
     Versions(Vec<Version>),
+    /// Part: a search goes on from here; what is found next is below it. How it is shown.
+    Searching(Bytes),
+    /// Part: rows that matched.
+    Found(Vec<Found>),
     /// Part: something below could not be listed; the rest goes on.
     Skipped(Failure),
     /// Part: how far a check is, in bytes.
@@ -61,6 +65,8 @@ pub enum Answer {
     Stat(Box<StatAnswer>),
     /// To `Check`.
     Checked(Box<Checked>),
+    /// To `Find`, after what was found.
+    Found(FoundOutcome),
     /// To `ImportOpen` and `ImportEnter`, after what was there before.
     Entered {
         /// Whether the directory was there before.

@@ -172,7 +172,6 @@ impl Query {
             order: None,
             limit: None,
             accounts: &Everybody,
-            root: fs.search_root(),
             cancel: &AtomicBool::new(false),
         };
         let mut lines = Vec::new();

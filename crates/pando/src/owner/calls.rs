@@ -12,7 +12,7 @@ use wire::{
 
 use super::connection::Replies;
 use super::server::Server;
-use super::{history, list};
+use super::{find, history, list};
 
 type Answered<T> = Result<T, Failure>;
 
@@ -42,6 +42,7 @@ pub(super) fn answer(
             list::list(fs, caller, path, recursive, replies).map(|()| Answer::Nothing)
         }
         Call::Read { path } => read(fs, caller, path, replies),
+        Call::Find(ref question) => find::find(server, caller, question, replies),
         Call::SnapshotList { path } => {
             let listed = at(fs, caller, path, |node| fs.snapshot_list(caller, node))?;
             send_snapshots(&listed, replies)?;

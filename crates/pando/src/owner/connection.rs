@@ -47,6 +47,18 @@ impl Replies {
         self.writer.flush()
     }
 
+    /// A second handle of the connection.
+    pub(super) fn stream(&self) -> io::Result<UnixStream> {
+        self.writer.get_ref().try_clone()
+    }
+
+    /// Sends what is in memory still.
+    pub(super) fn flush(&mut self) -> Result<(), Failure> {
+        self.writer.flush().map_err(|error| {
+            Failure::new(FailureKind::Interrupted, format!("the caller went away: {error}"))
+        })
+    }
+
     /// Sends a part of a request that can fail otherwise too.
     pub(super) fn part(&mut self, body: Body) -> Result<(), Failure> {
         self.send(body).map_err(|error| {

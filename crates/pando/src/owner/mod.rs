@@ -9,11 +9,14 @@
 //! 5. Leave: no new connections, requests under way end, background work stops, the volume is
 //!    closed. The lock goes last, so that a successor finds a closed volume.
 
+mod accounts;
 mod background;
 mod calls;
 mod connection;
 pub(crate) mod detach;
 mod elect;
+mod find;
+mod find_from;
 mod history;
 mod import;
 mod list;

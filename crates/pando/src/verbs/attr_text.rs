@@ -6,7 +6,7 @@ use wire::{Attr, Bytes, Kind};
 use crate::output;
 
 /// The ten letters that `ls -l` begins with.
-pub(super) fn mode_letters(attr: &Attr) -> String {
+pub(crate) fn mode_letters(attr: &Attr) -> String {
     let mut letters = String::with_capacity(10);
     letters.push(attr.kind.letter());
     for (shift, special, set, unset) in
@@ -26,7 +26,7 @@ pub(super) fn mode_letters(attr: &Attr) -> String {
 }
 
 /// The length, or the device number of a device node.
-pub(super) fn size_or_device(attr: &Attr) -> String {
+pub(crate) fn size_or_device(attr: &Attr) -> String {
     match attr.kind {
         Kind::CharDevice | Kind::BlockDevice => {
             let device = u64::from(attr.rdev);
@@ -37,7 +37,7 @@ pub(super) fn size_or_device(attr: &Attr) -> String {
 }
 
 /// All attributes.
-pub(super) fn json(attr: &Attr, target: Option<&Bytes>) -> Value {
+pub(crate) fn json(attr: &Attr, target: Option<&Bytes>) -> Value {
     let mut object = json!({
         "inode": attr.node,
         "kind": attr.kind.name(),

@@ -5,6 +5,7 @@ pub(crate) mod mount;
 pub(crate) mod mount_helper;
 pub(crate) mod umount;
 
+pub(crate) mod find;
 pub(crate) mod fsck;
 pub(crate) mod history;
 pub(crate) mod info;
@@ -24,4 +25,4 @@ pub(crate) mod sync;
 
 pub(crate) mod owner;
 
-mod attr_text;
+pub(crate) mod attr_text;

@@ -113,8 +113,8 @@ impl<'a> Run<'a> {
         subvolume: u64,
         details: &'b Stored<'b>,
     ) -> Context<'b> {
-        let Request { caller, accounts, root, .. } = *self.request;
-        Context { row, path, depth, subvolume, details, caller, accounts, root }
+        let Request { caller, accounts, .. } = *self.request;
+        Context { row, path, depth, subvolume, details, caller, accounts }
     }
 
     fn is_pruned(

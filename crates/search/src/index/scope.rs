@@ -179,9 +179,9 @@ impl<'a> Scope<'a> {
         depth: u32,
         subvolume: u64,
     ) -> Result<bool> {
-        let Request { caller, accounts, root, .. } = *self.request;
+        let Request { caller, accounts, .. } = *self.request;
         let details = &Stored { records: self.records };
-        expr.matches(&Context { row, path, depth, subvolume, details, caller, accounts, root })
+        expr.matches(&Context { row, path, depth, subvolume, details, caller, accounts })
     }
 
     /// Writes the path of a directory that is inside.

@@ -6,7 +6,7 @@
 //! deep, so that nothing here can run out of stack.
 
 use format::inode_record::FileKind;
-use inode::{Caller, Kind, NodeId, Owned};
+use inode::{Caller, Kind, Owned};
 use serde::{Deserialize, Serialize};
 
 use super::glob::Glob;
@@ -158,8 +158,6 @@ pub struct Context<'a> {
     pub caller: &'a Caller,
     /// What is known of users and groups.
     pub accounts: &'a dyn Accounts,
-    /// The volume's root directory.
-    pub root: NodeId,
 }
 
 /// Which actions a row reached, in order.
@@ -255,6 +253,18 @@ impl Expr {
         self.any_test(&|test| matches!(test, Test::Path(_) | Test::PathRegex(_)))
     }
 
+    /// Whether it can end the query.
+    pub fn quits(&self) -> bool {
+        match self {
+            Expr::All(parts) | Expr::Any(parts) | Expr::List(parts) => {
+                parts.iter().any(Expr::quits)
+            }
+            Expr::Not(part) => part.quits(),
+            Expr::Quit => true,
+            Expr::Test(_) | Expr::Action(_) | Expr::Prune => false,
+        }
+    }
+
     /// Whether some test in it is such a one.
     pub fn any_test(&self, such: &dyn Fn(&Test) -> bool) -> bool {
         match self {
@@ -270,14 +280,9 @@ impl Expr {
 
 impl<'a> Context<'a> {
     /// The context of a match.
-    pub fn of(
-        found: &Match<'a>,
-        caller: &'a Caller,
-        accounts: &'a dyn Accounts,
-        root: NodeId,
-    ) -> Context<'a> {
+    pub fn of(found: &Match<'a>, caller: &'a Caller, accounts: &'a dyn Accounts) -> Context<'a> {
         let Match { row, path, depth, subvolume, details } = *found;
-        Context { row, path, depth, subvolume, details, caller, accounts, root }
+        Context { row, path, depth, subvolume, details, caller, accounts }
     }
 }
 
@@ -286,7 +291,7 @@ impl Test {
         let row = context.row;
         Ok(match self {
             Test::Within(Attribute::Ino, low, high) => {
-                let shown = crate::request::shown(context.subvolume, row.ino, context.root);
+                let shown = crate::request::shown(context.subvolume, row.ino);
                 (*low..=*high).contains(&i128::from(shown.0))
             }
             Test::Within(attribute, low, high) => {

@@ -4,10 +4,19 @@
 mod code;
 mod expr;
 mod fires;
+mod format;
 mod glob;
 mod narrow;
+mod parse;
 mod regex;
+mod search_box;
 
 pub use expr::{Accounts, Context, DEPTH_MAX, Expr, Fired, Kinds, NODES_MAX, Perm, PermKind, Test};
+pub use format::{Directive, Format, Piece};
 pub use glob::{Glob, GlobError, Letters};
+pub use parse::{
+    Action, Command, Fields, ParseError, Reference, Surroundings, What, begins_expression,
+    operands, parse,
+};
 pub use regex::{Dialect, Regex, RegexError};
+pub use search_box::{is_query, parse as parse_search_box};

@@ -141,8 +141,8 @@ fn add(all: &mut Narrow, condition: Condition) {
 fn of_test(test: &Test, declared: Declared<'_>) -> Narrow {
     match test {
         Test::Within(Attribute::Ino, low, high) => {
-            // The number that users see has the subvolume in it, and 1 is the root's alias.
-            if low == high && *low > 1 {
+            // The number that users see has the subvolume in it.
+            if low == high && *low >= 0 {
                 let ino = low & INO_BITS;
                 vec![Condition::Within(Attribute::Ino, ino, ino)]
             } else {

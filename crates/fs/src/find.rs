@@ -1,0 +1,222 @@
+//! Searching: from a path to the state of the store that a query sees, and to the executor that
+//! answers it.
+//!
+//! The state is pinned when the query begins, so it holds every operation that returned before,
+//! and nothing that happens meanwhile.
+
+use std::ops::ControlFlow;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+
+use format::inode_record::FileKind;
+use inode::{Attr, Caller, FsError, Kind};
+use search::query::{Accounts, Context, Expr};
+use search::{Match, Outcome, Records, Request, Row, Searchable, Sort, Start, Stored};
+use store::{Pinned, TreeId};
+
+use crate::error::from_store;
+use crate::nodes::Location;
+use crate::search_call::from_search;
+use crate::{Entry, FileSystem, Follow, Fs, FsResult, WalkControl, attributes, snapdir};
+
+/// A query from one path.
+#[derive(Clone, Copy)]
+pub struct Find<'a> {
+    /// What it asks of every row; without actions.
+    pub expr: &'a Expr,
+    /// Which directories are not descended into.
+    pub prune: Option<&'a Expr>,
+    /// Rows less deep are left out.
+    pub min_depth: u32,
+    /// Rows deeper are left out.
+    pub max_depth: Option<u32>,
+    /// A directory comes after what it holds.
+    pub contents_first: bool,
+    /// The order of the matches.
+    pub order: Option<Sort>,
+    /// How many matches at most.
+    pub limit: Option<u64>,
+    /// What is known of users and groups.
+    pub accounts: &'a dyn Accounts,
+    /// Set when nobody waits any more.
+    pub cancel: &'a AtomicBool,
+}
+
+/// Takes matches; `Break` ends the query.
+pub type Matches<'a> = &'a mut dyn FnMut(&Match<'_>) -> ControlFlow<()>;
+
+impl Fs {
+    /// Searches a path and all below it, with the rights of the caller. `shown` is how the path
+    /// is shown, and never empty.
+    pub fn find(
+        &self,
+        caller: &Caller,
+        path: &[u8],
+        follow: Follow,
+        shown: &[u8],
+        find: &Find<'_>,
+        emit: Matches<'_>,
+    ) -> FsResult<Outcome> {
+        let entry = self.resolve(caller, path, follow)?;
+        let pinned: Arc<dyn Pinned> = Arc::from(self.store.pin().map_err(from_store)?);
+        let mut search = Search { fs: self, caller, find, pinned, emit };
+        let found = search.from(&entry, shown, 0);
+        self.forget(entry.node, 1);
+        found
+    }
+
+    /// Name of the hidden directory of snapshots that every directory has.
+    pub fn snapshot_dir(&self) -> &[u8] {
+        &self.header.snapshot_dir
+    }
+}
+
+struct Search<'a> {
+    fs: &'a Fs,
+    caller: &'a Caller,
+    find: &'a Find<'a>,
+    pinned: Arc<dyn Pinned>,
+    emit: Matches<'a>,
+}
+
+impl Search<'_> {
+    fn from(&mut self, entry: &Entry, shown: &[u8], depth: u32) -> FsResult<Outcome> {
+        if snapdir::is_virtual(entry.node) {
+            return self.snapshots(entry, shown);
+        }
+        if entry.attr.kind != Kind::Directory {
+            return self.one(entry, shown, depth);
+        }
+        let node = self.fs.real(entry.node);
+        let start =
+            Start { subvolume: node.subvol().0, directory: node.ino().0, path: shown, depth };
+        let find = self.find;
+        let request = Request {
+            start,
+            expr: find.expr,
+            prune: find.prune,
+            caller: self.caller,
+            min_depth: find.min_depth,
+            max_depth: find.max_depth,
+            contents_first: find.contents_first,
+            order: find.order,
+            limit: find.limit,
+            accounts: find.accounts,
+            cancel: find.cancel,
+        };
+        let pinned = Arc::clone(&self.pinned);
+        self.fs.search_in(pinned, &request, self.emit).map_err(from_search)
+    }
+
+    /// A virtual directory: itself, and the snapshots in it.
+    fn snapshots(&mut self, entry: &Entry, shown: &[u8]) -> FsResult<Outcome> {
+        let mut total = Outcome::default();
+        if !self.find.contents_first {
+            add(&mut total, self.one(entry, shown, 0)?);
+        }
+        let mut names: Vec<Vec<u8>> = Vec::new();
+        let listed = self.fs.readdir(self.caller, entry.node, 0, &mut |entry| {
+            names.push(entry.name.to_vec());
+            WalkControl::Continue
+        });
+        match listed {
+            Ok(()) => {}
+            Err(FsError::AccessDenied) => total.unreadable += 1,
+            Err(error) => return Err(error),
+        }
+        let deeper = self.find.max_depth.is_none_or(|most| most > 0);
+        for name in names {
+            if !deeper || total.cancelled {
+                break;
+            }
+            let snapshot = match self.fs.lookup(self.caller, entry.node, &name) {
+                Ok(snapshot) => snapshot,
+                Err(FsError::NotFound | FsError::Stale | FsError::AccessDenied) => continue,
+                Err(error) => return Err(error),
+            };
+            let slash: &[u8] = if shown.ends_with(b"/") { b"" } else { b"/" };
+            let found = self.from(&snapshot, &[shown, slash, &name].concat(), 1);
+            self.fs.forget(snapshot.node, 1);
+            match found {
+                Ok(outcome) => add(&mut total, outcome),
+                // Deleted since it was listed.
+                Err(FsError::NotFound | FsError::Stale) => {}
+                Err(error) => return Err(error),
+            }
+        }
+        if self.find.contents_first && !total.cancelled {
+            add(&mut total, self.one(entry, shown, 0)?);
+        }
+        Ok(total)
+    }
+
+    /// One row: what is named itself.
+    fn one(&mut self, entry: &Entry, shown: &[u8], depth: u32) -> FsResult<Outcome> {
+        let mut outcome = Outcome::default();
+        let deep = depth >= self.find.min_depth && self.find.limit != Some(0);
+        if !deep {
+            return Ok(outcome);
+        }
+        let node = self.fs.real(snapdir::directory_of(entry.node));
+        let subvol = self.fs.subvol(node.subvol())?;
+        let (directory, cookie) = match self.fs.nodes.location(entry.node) {
+            Some(Location::Entry { dir, cookie }) => (dir, cookie),
+            _ => (0, 0),
+        };
+        let name = last_name(shown);
+        let row = row(&entry.attr, name, directory, cookie);
+        let searchable = Searchable::default();
+        let records =
+            Records { read: &*self.pinned, tree: TreeId(subvol.tree().0), searchable: &searchable };
+        let details = Stored { records };
+        let subvolume = entry.node.subvol().0;
+        let found = Match { row: &row, path: shown, depth, subvolume, details: &details };
+        let context = Context::of(&found, self.caller, self.find.accounts);
+        outcome.rows_tested = 1;
+        if self.find.expr.matches(&context).map_err(from_search)? {
+            outcome.matched = 1;
+            outcome.cancelled = (self.emit)(&found).is_break();
+        }
+        Ok(outcome)
+    }
+}
+
+fn add(total: &mut Outcome, other: Outcome) {
+    total.matched += other.matched;
+    total.clusters += other.clusters;
+    total.clusters_read += other.clusters_read;
+    total.rows_tested += other.rows_tested;
+    total.unreadable += other.unreadable;
+    total.cancelled |= other.cancelled;
+}
+
+fn row<'a>(attr: &Attr, name: &'a [u8], directory: u64, cookie: u64) -> Row<'a> {
+    let kind = attributes::file_kind(attr.kind);
+    Row {
+        directory,
+        cookie,
+        ino: attr.node.ino().0,
+        name,
+        kind,
+        mode: attr.mode,
+        uid: attr.uid,
+        gid: attr.gid,
+        nlink: attr.nlink,
+        rdev: attr.rdev,
+        size: attr.size,
+        allocated: attr.blocks * 512,
+        entries: if kind == FileKind::Directory { attr.size } else { 0 },
+        atime: attr.atime.0,
+        mtime: attr.mtime.0,
+        ctime: attr.ctime.0,
+        btime: attr.btime.0,
+        subvolume: 0,
+        xattrs: b"",
+    }
+}
+
+fn last_name(path: &[u8]) -> &[u8] {
+    let end = path.iter().rposition(|&byte| byte != b'/').map_or(0, |last| last + 1);
+    let start = path[..end].iter().rposition(|&byte| byte == b'/').map_or(0, |slash| slash + 1);
+    if end == 0 { &path[..path.len().min(1)] } else { &path[start..end] }
+}

@@ -1,0 +1,239 @@
+//! The arguments of `pando find`: options of ours, paths, and the expression.
+
+use std::ffi::{OsStr, OsString};
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::path::{Path, PathBuf};
+
+use search::query::{begins_expression, is_query, operands};
+use search::{Sort, SortBy};
+use wire::{Failure, FailureKind};
+
+use crate::failure::Result;
+use crate::place::Place;
+
+/// What `pando find --help` says.
+pub(crate) const HELP: &str = include_str!("help.txt");
+
+/// The arguments, taken apart.
+#[derive(Debug, Default)]
+#[expect(clippy::struct_excessive_bools, reason = "each is an option")]
+pub(crate) struct Arguments {
+    /// Show the help, and do nothing else.
+    pub(crate) help: bool,
+    /// Print JSON.
+    pub(crate) json: bool,
+    /// No remarks.
+    pub(crate) quiet: bool,
+    /// Symbolic links among the paths are followed.
+    pub(crate) follow: bool,
+    /// Search all snapshots too.
+    pub(crate) all_snapshots: bool,
+    /// Tell on standard error what the search did.
+    pub(crate) stats: bool,
+    /// How many rows at most.
+    pub(crate) limit: Option<u64>,
+    /// In which order.
+    pub(crate) sort: Option<Sort>,
+    /// Where to search.
+    pub(crate) paths: Vec<FindPath>,
+    /// The expression.
+    pub(crate) expression: Vec<Vec<u8>>,
+}
+
+/// A path to search from.
+#[derive(Debug)]
+pub(crate) struct FindPath {
+    /// As it was typed.
+    pub(crate) typed: PathBuf,
+    /// Where that is.
+    pub(crate) place: Place,
+}
+
+impl Arguments {
+    /// Takes arguments apart.
+    pub(crate) fn parse(arguments: &[OsString]) -> Result<Arguments> {
+        let mut taken = Arguments::default();
+        let mut rest = Vec::new();
+        let mut arguments = arguments.iter().peekable();
+        while let Some(argument) = arguments.next() {
+            let bytes = argument.as_bytes();
+            match taken.option(bytes, &mut || arguments.next().map(OsString::as_os_str)) {
+                Ok(true) => {}
+                Ok(false) => {
+                    rest.push(bytes.to_vec());
+                    // What a test takes is not an option of ours, whatever it looks like.
+                    for _ in 0..operands(bytes) {
+                        rest.extend(arguments.next().map(|operand| operand.as_bytes().to_vec()));
+                    }
+                }
+                Err(failure) => return Err(failure),
+            }
+        }
+        if taken.help {
+            return Ok(taken);
+        }
+        let split = rest.iter().position(|argument| begins_expression(argument));
+        let expression = rest.split_off(split.unwrap_or(rest.len()));
+        taken.paths_and_queries(rest, expression)?;
+        Ok(taken)
+    }
+
+    /// An option of ours. `false`: it is none.
+    fn option<'a>(
+        &mut self,
+        argument: &[u8],
+        next: &mut dyn FnMut() -> Option<&'a OsStr>,
+    ) -> Result<bool> {
+        let (name, value) = match argument.iter().position(|&byte| byte == b'=') {
+            Some(at) if argument.starts_with(b"--") => {
+                (&argument[..at], Some(argument[at + 1..].to_vec()))
+            }
+            _ => (argument, None),
+        };
+        let mut needed = |name: &str| {
+            value
+                .clone()
+                .or_else(|| next().map(|value| value.as_bytes().to_vec()))
+                .ok_or_else(|| wrong(format!("{name} needs an argument")))
+        };
+        match name {
+            b"--limit" => {
+                let text = needed("--limit")?;
+                let number = std::str::from_utf8(&text).ok().and_then(|text| text.parse().ok());
+                self.limit = Some(number.ok_or_else(|| {
+                    wrong(format!("--limit needs a number, not '{}'", text.escape_ascii()))
+                })?);
+                return Ok(true);
+            }
+            b"--sort" => {
+                self.sort = Some(sort(&needed("--sort")?)?);
+                return Ok(true);
+            }
+            _ if value.is_some() => return Ok(false),
+            b"--help" | b"-help" | b"-h" => self.help = true,
+            b"--json" => self.json = true,
+            b"--quiet" | b"-q" => self.quiet = true,
+            b"--all-snapshots" => self.all_snapshots = true,
+            b"--stats" => self.stats = true,
+            b"-H" => self.follow = true,
+            b"-P" => self.follow = false,
+            b"-L" => {
+                return Err(wrong("-L: symbolic links are not followed below the paths".into())
+                    .hint("-H follows those that are given as paths"));
+            }
+            // Nothing is ordered by the order of tests.
+            b"--" | b"-O0" | b"-O1" | b"-O2" | b"-O3" => {}
+            b"-D" => return Err(wrong("-D is not supported".into()).hint("--stats tells more")),
+            _ if name.starts_with(b"--") => {
+                let name = name.escape_ascii();
+                return Err(wrong(format!("there is no option {name}"))
+                    .hint("`pando find --help` lists what there is"));
+            }
+            _ => return Ok(false),
+        }
+        Ok(true)
+    }
+
+    /// What stands before the expression: paths, and queries as in a search box.
+    fn paths_and_queries(&mut self, before: Vec<Vec<u8>>, expression: Vec<Vec<u8>>) -> Result<()> {
+        let mut queries: Vec<Vec<u8>> = Vec::new();
+        let mut paths = Vec::new();
+        for argument in before {
+            let path = PathBuf::from(OsString::from_vec(argument.clone()));
+            if is_query(&argument) && path.symlink_metadata().is_err() && !in_volume(&path) {
+                queries.push(argument);
+            } else {
+                paths.push(path);
+            }
+        }
+        if paths.is_empty() {
+            paths.push(PathBuf::from("."));
+        }
+        for typed in paths {
+            let place = place(&typed)?;
+            self.paths.push(FindPath { typed, place });
+        }
+        for query in queries {
+            self.expression.extend([b"-query".to_vec(), query]);
+        }
+        if !self.expression.is_empty() && !expression.is_empty() {
+            self.expression.push(b"(".to_vec());
+            self.expression.extend(expression);
+            self.expression.push(b")".to_vec());
+        } else {
+            self.expression.extend(expression);
+        }
+        Ok(())
+    }
+}
+
+/// Whether a path is `VOLDIR:/...`.
+fn in_volume(path: &Path) -> bool {
+    path.as_os_str().as_bytes().contains(&b':') && Place::split(path).is_some()
+}
+
+/// Where a path leads; `MNT@SNAPSHOT` is a snapshot of what is mounted there.
+fn place(typed: &Path) -> Result<Place> {
+    let failure = match Place::locate(typed) {
+        Ok(place) => return Ok(place),
+        Err(failure) => failure,
+    };
+    let bytes = typed.as_os_str().as_bytes();
+    for (at, _) in bytes.iter().enumerate().rev().filter(|(_, byte)| **byte == b'@') {
+        let before = Path::new(OsStr::from_bytes(&bytes[..at]));
+        if at > 0
+            && let Ok(mut place) = Place::locate(before)
+        {
+            place.inner.extend_from_slice(&bytes[at..]);
+            return Ok(place);
+        }
+    }
+    Err(failure)
+}
+
+fn sort(text: &[u8]) -> Result<Sort> {
+    let (name, descending) = match text.strip_suffix(b":desc") {
+        Some(name) => (name, true),
+        None => (text.strip_suffix(b":asc").unwrap_or(text), false),
+    };
+    let by = match name {
+        b"size" => SortBy::Size,
+        b"mtime" => SortBy::Mtime,
+        b"name" => SortBy::Name,
+        b"path" => SortBy::Path,
+        _ => {
+            let text = text.escape_ascii();
+            return Err(wrong(format!(
+                "--sort takes size, mtime, name or path, with :desc for the greatest first, not \
+                 '{text}'"
+            )));
+        }
+    };
+    Ok(Sort { by, descending })
+}
+
+fn wrong(message: String) -> Failure {
+    Failure::new(FailureKind::Invalid, message)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Arguments, sort};
+
+    #[test]
+    fn options_are_found_wherever_they_stand_but_not_behind_a_test() {
+        let words = ["--limit=3", "--json", "--help", "-name", "--quiet", "--sort", "size:desc"];
+        let words: Vec<_> = words.iter().map(Into::into).collect();
+        let taken = Arguments::parse(&words).unwrap();
+        assert_eq!(
+            (taken.limit, taken.json, taken.help, taken.quiet),
+            (Some(3), true, true, false)
+        );
+        assert!(taken.sort.is_some_and(|sort| sort.descending));
+        for wrong in [&["--limit"][..], &["--limit", "x"], &["--sort", "x"], &["-L"], &["--foo"]] {
+            let words: Vec<_> = wrong.iter().map(Into::into).collect();
+            assert!(Arguments::parse(&words).is_err(), "{wrong:?}");
+        }
+        assert!(sort(b"mtime:asc").is_ok_and(|sort| !sort.descending));
+    }
+}

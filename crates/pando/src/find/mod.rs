@@ -1,0 +1,13 @@
+//! `pando find`, but for the conversation with the owner: what is asked, and how what is found is
+//! printed.
+
+mod arguments;
+mod around;
+mod format;
+mod list;
+mod print;
+mod times;
+
+pub(crate) use arguments::{Arguments, FindPath, HELP};
+pub(crate) use around::Around;
+pub(crate) use print::{Item, Printer, object};

@@ -1,0 +1,186 @@
+//! What is done with rows: the actions, each into its file or standard output; JSON; counts.
+
+use std::collections::BTreeMap;
+use std::ffi::OsStr;
+use std::fs::{File, OpenOptions};
+use std::io::{BufWriter, Write};
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+
+use jiff::tz::TimeZone;
+use search::query::{Action, What};
+use wire::{Attr, Kind};
+
+use super::format::{self, Names};
+use super::list::Columns;
+use crate::failure::{self, Result};
+use crate::output::{Output, printable, put_bytes};
+use crate::verbs::attr_text;
+
+/// A row, with what is known of where it was found.
+#[derive(Clone, Copy)]
+pub(crate) struct Item<'a> {
+    /// Its path, as shown.
+    pub(crate) path: &'a [u8],
+    /// The path that the search began at, as shown.
+    pub(crate) start: &'a [u8],
+    /// Its depth.
+    pub(crate) depth: u32,
+    /// Its attributes; of no meaning where none were asked for.
+    pub(crate) attr: &'a Attr,
+    /// Target of a symbolic link.
+    pub(crate) target: &'a [u8],
+    /// The number of the device, as `stat` tells it.
+    pub(crate) device: u64,
+    /// Type of the file system.
+    pub(crate) file_system: &'a str,
+}
+
+impl Item<'_> {
+    /// The path below the start.
+    pub(super) fn below(&self) -> &[u8] {
+        let rest = self.path.get(self.start.len()..).unwrap_or_default();
+        rest.strip_prefix(b"/").unwrap_or(rest)
+    }
+
+    /// The letter of what a symbolic link leads to: `N` nothing, `L` links in a circle.
+    pub(super) fn led_to(&self) -> u8 {
+        if self.attr.kind != Kind::Symlink {
+            return format::letter(self.attr.kind);
+        }
+        use std::os::unix::fs::FileTypeExt;
+        match std::fs::metadata(Path::new(OsStr::from_bytes(self.path))) {
+            Ok(found) => {
+                let kind = found.file_type();
+                match () {
+                    () if kind.is_file() => b'f',
+                    () if kind.is_dir() => b'd',
+                    () if kind.is_fifo() => b'p',
+                    () if kind.is_socket() => b's',
+                    () if kind.is_char_device() => b'c',
+                    () if kind.is_block_device() => b'b',
+                    () => b'U',
+                }
+            }
+            Err(error) => match rustix::io::Errno::from_io_error(&error) {
+                Some(rustix::io::Errno::NOENT | rustix::io::Errno::NOTDIR) => b'N',
+                Some(rustix::io::Errno::LOOP) => b'L',
+                _ => b'?',
+            },
+        }
+    }
+}
+
+/// Does the actions.
+pub(crate) struct Printer {
+    actions: Vec<Action>,
+    counts: Vec<u64>,
+    files: BTreeMap<Vec<u8>, BufWriter<File>>,
+    names: Names,
+    columns: Columns,
+    zone: TimeZone,
+    now: i64,
+    line: Vec<u8>,
+    terminal: bool,
+}
+
+impl Printer {
+    /// Opens the files that are written. They are made even if nothing is ever written.
+    pub(crate) fn new(
+        actions: Vec<Action>,
+        now: i64,
+        zone: TimeZone,
+        terminal: bool,
+    ) -> Result<Printer> {
+        let mut files = BTreeMap::new();
+        for file in actions.iter().filter_map(|action| action.file.as_ref()) {
+            if files.contains_key(file) {
+                continue;
+            }
+            let path = Path::new(OsStr::from_bytes(file));
+            let opened = OpenOptions::new().write(true).create(true).truncate(true).open(path);
+            let opened = opened.map_err(|error| failure::io("write", path, &error))?;
+            files.insert(file.clone(), BufWriter::new(opened));
+        }
+        let counts = vec![0; actions.len()];
+        let (names, columns) = (Names::default(), Columns::new());
+        let line = Vec::new();
+        Ok(Printer { actions, counts, files, names, columns, zone, now, line, terminal })
+    }
+
+    /// Does one action.
+    pub(crate) fn act(
+        &mut self,
+        number: usize,
+        item: &Item<'_>,
+        output: &mut Output,
+    ) -> Result<()> {
+        let Some(action) = self.actions.get(number) else { return Ok(()) };
+        self.line.clear();
+        let line = &mut self.line;
+        match &action.what {
+            What::Print => {
+                if action.file.is_none() && self.terminal {
+                    // Bytes that would control a terminal are shown, not sent.
+                    line.extend_from_slice(printable(item.path).as_bytes());
+                } else {
+                    line.extend_from_slice(item.path);
+                }
+                line.push(b'\n');
+            }
+            What::Print0 => {
+                line.extend_from_slice(item.path);
+                line.push(0);
+            }
+            What::Printf(format) => {
+                format::render(format, item, &mut self.names, &self.zone, line);
+            }
+            What::Ls => self.columns.row(item, &mut self.names, self.now, &self.zone, line),
+            What::Count => self.counts[number] += 1,
+        }
+        match action.file.as_ref().and_then(|file| Some((file, self.files.get_mut(file)?))) {
+            None => output.raw(line),
+            Some((file, writer)) => writer
+                .write_all(line)
+                .map_err(|error| failure::io("write", Path::new(OsStr::from_bytes(file)), &error)),
+        }
+    }
+
+    /// Adds to the counts of all `-count` actions: rows that were counted where they were found.
+    pub(crate) fn counted(&mut self, rows: u64) {
+        for (action, count) in self.actions.iter().zip(&mut self.counts) {
+            if action.what == What::Count {
+                *count += rows;
+            }
+        }
+    }
+
+    /// Tells the counts and closes the files.
+    pub(crate) fn finish(&mut self, output: &mut Output) -> Result<()> {
+        for (action, count) in self.actions.iter().zip(&self.counts) {
+            if action.what == What::Count {
+                if output.is_json() {
+                    output.object(&serde_json::json!({ "count": count }))?;
+                } else {
+                    output.line(&count.to_string())?;
+                }
+            }
+        }
+        for (file, writer) in &mut self.files {
+            writer.flush().map_err(|error| {
+                failure::io("write", Path::new(OsStr::from_bytes(file)), &error)
+            })?;
+        }
+        Ok(())
+    }
+}
+
+/// A row as JSON.
+pub(crate) fn object(item: &Item<'_>) -> serde_json::Value {
+    let target = wire::Bytes(item.target.to_vec());
+    let target = (item.attr.kind == Kind::Symlink).then_some(&target);
+    let mut object = attr_text::json(item.attr, target);
+    put_bytes(&mut object, "path", item.path);
+    object["depth"] = serde_json::json!(item.depth);
+    object
+}

@@ -1,0 +1,27 @@
+//! Users and groups as this machine knows them, asked once for each number.
+
+use device::Map;
+use nix::unistd::{Gid, Group, Uid, User};
+use parking_lot::Mutex;
+
+/// What is known of users and groups.
+#[derive(Default)]
+pub(crate) struct Accounts {
+    users: Mutex<Map<u32, bool>>,
+    groups: Mutex<Map<u32, bool>>,
+}
+
+impl search::query::Accounts for Accounts {
+    fn has_user(&self, uid: u32) -> bool {
+        // Where the name service fails, nobody is said to be missing.
+        *self.users.lock().entry(uid).or_insert_with(|| {
+            User::from_uid(Uid::from_raw(uid)).map_or(true, |found| found.is_some())
+        })
+    }
+
+    fn has_group(&self, gid: u32) -> bool {
+        *self.groups.lock().entry(gid).or_insert_with(|| {
+            Group::from_gid(Gid::from_raw(gid)).map_or(true, |found| found.is_some())
+        })
+    }
+}

@@ -1,0 +1,358 @@
+//! Searching: rows go out as they are found, in messages of bounded size, and a search ends when
+//! nobody reads on.
+//!
+//! A second thread sends what has waited for a moment, so that rare matches are seen at once, and
+//! notices when the other side goes away (Ctrl-C, `| head`).
+
+use std::ops::ControlFlow;
+use std::os::fd::AsFd;
+use std::os::unix::net::UnixStream;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use fs::{Follow, Fs};
+use inode::{Caller, FsError};
+use parking_lot::Mutex;
+use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd, poll};
+use rustix::io::Errno;
+use search::query::{Context, Expr, Fired};
+use search::{Match, Outcome};
+use wire::{Answer, Attr, Body, Bytes, Failure, FailureKind, Find, Found, FoundOutcome, Kind};
+
+use super::accounts::Accounts;
+use super::calls::about;
+use super::connection::Replies;
+use super::find_from;
+use super::server::Server;
+
+/// Bytes of paths and attributes in one message.
+const PART_BYTES: usize = 64 << 10;
+
+/// How long a row may wait for others before it is sent.
+const WAIT: rustix::event::Timespec = rustix::event::Timespec { tv_sec: 0, tv_nsec: 20_000_000 };
+
+/// Searches from all paths of a question.
+pub(super) fn find(
+    server: &Server,
+    caller: &Caller,
+    find: &Find,
+    replies: &mut Replies,
+) -> Result<Answer, Failure> {
+    let internal = |error: std::io::Error| {
+        Failure::new(FailureKind::Other, format!("cannot watch a connection: {error}"))
+    };
+    if find.expr == Expr::no() || !find.expr.within_bounds() {
+        return Err(Failure::new(FailureKind::Invalid, "an expression without meaning"));
+    }
+    let peer = replies.stream().map_err(internal)?;
+    let ended = eventfd(0, EventfdFlags::CLOEXEC).map_err(|error| internal(error.into()))?;
+    let cancel = AtomicBool::new(false);
+    let sending = Mutex::new(Sending { replies, batch: Vec::new(), bytes: 0, broken: None });
+    let accounts = Accounts::default();
+    let searched = std::thread::scope(|scope| {
+        scope.spawn(|| watch(&peer, ended.as_fd(), &cancel, &sending));
+        let mut searching = Searching {
+            fs: server.fs(),
+            caller,
+            find,
+            sending: &sending,
+            cancel: &cancel,
+            accounts: &accounts,
+            total: FoundOutcome::default(),
+            quit: false,
+        };
+        searching.all();
+        rustix::io::write(&ended, &[1; 8]).ok();
+        searching.total
+    });
+    let mut sending = sending.into_inner();
+    sending.flush();
+    if let Some(failure) = sending.broken {
+        return Err(failure);
+    }
+    if cancel.load(Ordering::Relaxed) {
+        let message = "the search was cut off: the owner is leaving, or the caller left";
+        return Err(Failure::new(FailureKind::Interrupted, message));
+    }
+    Ok(Answer::Found(searched))
+}
+
+/// Rows on their way out.
+struct Sending<'a> {
+    replies: &'a mut Replies,
+    batch: Vec<Found>,
+    bytes: usize,
+    broken: Option<Failure>,
+}
+
+impl Sending<'_> {
+    fn part(&mut self, body: Body) {
+        if self.broken.is_none() {
+            self.broken = self.replies.part(body).err();
+        }
+    }
+
+    fn flush(&mut self) {
+        if !self.batch.is_empty() {
+            let batch = std::mem::take(&mut self.batch);
+            self.bytes = 0;
+            self.part(Body::Found(batch));
+        }
+        if self.broken.is_none() {
+            self.broken = self.replies.flush().err();
+        }
+    }
+}
+
+/// Sends what waits, and sees whether somebody still listens, until the search has ended.
+fn watch(
+    peer: &UnixStream,
+    ended: rustix::fd::BorrowedFd<'_>,
+    cancel: &AtomicBool,
+    sending: &Mutex<Sending<'_>>,
+) {
+    loop {
+        let mut descriptors =
+            [PollFd::new(peer, PollFlags::RDHUP), PollFd::new(&ended, PollFlags::IN)];
+        match poll(&mut descriptors, Some(&WAIT)) {
+            Ok(_) | Err(Errno::INTR) => {}
+            Err(error) => {
+                tracing::warn!(%error, "a search goes on without a watch");
+                return;
+            }
+        }
+        if !descriptors[1].revents().is_empty() {
+            return;
+        }
+        if !descriptors[0].revents().is_empty() {
+            cancel.store(true, Ordering::Relaxed);
+            return;
+        }
+        // Whoever holds it is sending, or has a row to add.
+        if let Some(mut sending) = sending.try_lock()
+            && !sending.batch.is_empty()
+        {
+            sending.flush();
+        }
+    }
+}
+
+struct Searching<'a, 'b> {
+    fs: &'a Fs,
+    caller: &'a Caller,
+    find: &'a Find,
+    sending: &'a Mutex<Sending<'b>>,
+    cancel: &'a AtomicBool,
+    accounts: &'a Accounts,
+    total: FoundOutcome,
+    quit: bool,
+}
+
+impl Searching<'_, '_> {
+    fn all(&mut self) {
+        let fires = self.find.expr.fires();
+        let prune = self.find.expr.prunes().filter(|_| !self.find.contents_first);
+        for from in &self.find.from {
+            let places = find_from::places(self.fs, self.caller, from, self.find);
+            let places = match places {
+                Ok(places) => places,
+                Err(failure) => {
+                    self.skip(failure);
+                    continue;
+                }
+            };
+            for place in places {
+                if self.quit || self.cancel.load(Ordering::Relaxed) {
+                    return;
+                }
+                match self.one(&place.path, &place.shown, &fires, prune.as_ref()) {
+                    Ok(()) => {}
+                    // A snapshot that went away, or does not hold the path.
+                    Err(FsError::NotFound | FsError::Stale) if place.optional => {}
+                    Err(error) => self.skip(about(error, &place.shown)),
+                }
+            }
+        }
+    }
+
+    /// Tells of a path that could not be searched; the others are.
+    fn skip(&self, failure: Failure) {
+        let mut sending = self.sending.lock();
+        sending.flush();
+        sending.part(Body::Skipped(failure));
+    }
+
+    fn one(
+        &mut self,
+        path: &[u8],
+        shown: &[u8],
+        fires: &Expr,
+        prune: Option<&Expr>,
+    ) -> Result<(), FsError> {
+        let find = self.find;
+        // An ordered search gives each path's first ones, of which the caller takes the first.
+        let limit = find.limit.map(|limit| match find.order {
+            Some(_) => limit,
+            None => limit.saturating_sub(self.total.matched),
+        });
+        if limit == Some(0) {
+            return Ok(());
+        }
+        {
+            let mut sending = self.sending.lock();
+            sending.flush();
+            sending.part(Body::Searching(shown.into()));
+        }
+        let request = fs::Find {
+            expr: fires,
+            prune,
+            min_depth: find.min_depth,
+            max_depth: find.max_depth,
+            contents_first: find.contents_first,
+            order: find.order,
+            limit,
+            accounts: self.accounts,
+            cancel: self.cancel,
+        };
+        let mut taker = Taker {
+            find,
+            caller: self.caller,
+            accounts: self.accounts,
+            shown: shown.len(),
+            plain: is_plain(&find.expr),
+            fired: Fired::default(),
+            sending: self.sending,
+            sent: false,
+            failed: None,
+            quit: false,
+        };
+        let follow = if find.follow { Follow::Yes } else { Follow::No };
+        let found = self
+            .fs
+            .find(self.caller, path, follow, shown, &request, &mut |found| taker.take(found));
+        self.quit = taker.quit || taker.failed.is_some();
+        if let Some(error) = taker.failed {
+            return Err(FsError::Io(error));
+        }
+        let Outcome { matched, clusters, clusters_read, rows_tested, unreadable, .. } = found?;
+        self.total.matched += matched;
+        self.total.clusters += clusters;
+        self.total.clusters_read += clusters_read;
+        self.total.rows_tested += rows_tested;
+        self.total.unreadable += unreadable;
+        Ok(())
+    }
+}
+
+/// Whether a row that matches has reached the only action, and that is all there is to know.
+fn is_plain(expr: &Expr) -> bool {
+    fn leaves(expr: &Expr) -> (usize, bool) {
+        match expr {
+            Expr::All(parts) | Expr::Any(parts) | Expr::List(parts) => parts
+                .iter()
+                .map(leaves)
+                .fold((0, false), |(count, quit), (more, quits)| (count + more, quit | quits)),
+            Expr::Not(part) => leaves(part),
+            Expr::Action(_) => (1, false),
+            Expr::Quit => (0, true),
+            Expr::Test(_) | Expr::Prune => (0, false),
+        }
+    }
+    leaves(expr) == (1, false)
+}
+
+/// Takes matches.
+struct Taker<'a, 'b> {
+    find: &'a Find,
+    caller: &'a Caller,
+    accounts: &'a Accounts,
+    shown: usize,
+    plain: bool,
+    fired: Fired,
+    sending: &'a Mutex<Sending<'b>>,
+    sent: bool,
+    failed: Option<String>,
+    quit: bool,
+}
+
+impl Taker<'_, '_> {
+    fn take(&mut self, found: &Match<'_>) -> ControlFlow<()> {
+        match self.row(found) {
+            Ok(row) => row.map_or(ControlFlow::Continue(()), |row| self.send(row))?,
+            Err(error) => {
+                self.failed = Some(error.to_string());
+                return ControlFlow::Break(());
+            }
+        }
+        if self.quit { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+    }
+
+    /// The row as it goes out; `None` when nothing of it is wanted.
+    fn row(&mut self, found: &Match<'_>) -> search::Result<Option<Found>> {
+        let mut fired = Vec::new();
+        if !self.plain {
+            self.fired.clear();
+            let context = Context::of(found, self.caller, self.accounts);
+            self.find.expr.eval(&context, &mut self.fired)?;
+            self.quit = self.fired.quit;
+            fired.clone_from(&self.fired.actions);
+            if fired.is_empty() {
+                return Ok(None);
+            }
+        }
+        if self.find.count {
+            return Ok(None);
+        }
+        let link = found.row.kind == format::inode_record::FileKind::Symlink;
+        let target = if self.find.targets && link {
+            Some(Bytes(found.details.target(found.row)?))
+        } else {
+            None
+        };
+        Ok(Some(Found {
+            path: found.path[self.shown..].into(),
+            depth: found.depth,
+            fired,
+            attr: self.find.attributes.then(|| attributes(found)),
+            target,
+        }))
+    }
+
+    fn send(&mut self, row: Found) -> ControlFlow<()> {
+        let mut sending = self.sending.lock();
+        sending.bytes += row.path.0.len() + 16 + if self.find.attributes { 96 } else { 0 };
+        sending.batch.push(row);
+        if !self.sent || sending.bytes >= PART_BYTES {
+            self.sent = true;
+            sending.flush();
+        }
+        if sending.broken.is_some() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+    }
+}
+
+fn attributes(found: &Match<'_>) -> Attr {
+    use format::inode_record::FileKind;
+    let row = found.row;
+    Attr {
+        node: found.node().0,
+        kind: match row.kind {
+            FileKind::File => Kind::File,
+            FileKind::Directory => Kind::Directory,
+            FileKind::Symlink => Kind::Symlink,
+            FileKind::Fifo => Kind::Fifo,
+            FileKind::Socket => Kind::Socket,
+            FileKind::CharDevice => Kind::CharDevice,
+            FileKind::BlockDevice => Kind::BlockDevice,
+        },
+        mode: row.mode,
+        nlink: row.nlink,
+        uid: row.uid,
+        gid: row.gid,
+        rdev: row.rdev,
+        size: row.size,
+        blocks: row.allocated / 512,
+        atime: row.atime,
+        mtime: row.mtime,
+        ctime: row.ctime,
+        btime: row.btime,
+    }
+}

@@ -1,0 +1,152 @@
+//! Where a search begins: a path, `DIR@SNAPSHOT`, or a path in every snapshot that may hold it.
+
+use fs::{Follow, Fs, FsResult};
+use inode::{Caller, FsError, NodeId};
+use wire::{Failure, FailureKind, Find, FindFrom, Snapshots};
+
+use super::calls::about;
+
+/// A path to search from.
+pub(super) struct Place {
+    /// The path inside the volume.
+    pub(super) path: Vec<u8>,
+    /// How it is shown.
+    pub(super) shown: Vec<u8>,
+    /// Whether nothing is to be said when it is not there.
+    pub(super) optional: bool,
+}
+
+/// The places that one argument means.
+pub(super) fn places(
+    fs: &Fs,
+    caller: &Caller,
+    from: &FindFrom,
+    find: &Find,
+) -> Result<Vec<Place>, Failure> {
+    let follow = if find.follow { Follow::Yes } else { Follow::No };
+    let shown = from.shown.0.clone();
+    let mut places = Vec::new();
+    let path = from.path.0.clone();
+    match node(fs, caller, &path, follow) {
+        Ok(_) => places.push(Place { path: path.clone(), shown, optional: false }),
+        Err(FsError::NotFound | FsError::NotDirectory) => {
+            match in_snapshot(fs, caller, &path, follow) {
+                Some(path) => return Ok(vec![Place { path, shown, optional: false }]),
+                None if path.contains(&b'@') => {
+                    return Err(Failure::new(FailureKind::NotFound, "no such path or snapshot")
+                        .at(&shown)
+                        .hint("`pando snapshot list DIR` shows what there is"));
+                }
+                // It may be in snapshots still.
+                None if find.snapshots == Snapshots::All => {}
+                None => return Err(about(FsError::NotFound, &shown)),
+            }
+        }
+        Err(error) => return Err(about(error, &shown)),
+    }
+    if find.snapshots == Snapshots::All {
+        let live = !places.is_empty();
+        of_snapshots(fs, caller, &path, &from.shown.0, &mut places);
+        if !live && places.is_empty() {
+            return Err(about(FsError::NotFound, &from.shown.0));
+        }
+    }
+    Ok(places)
+}
+
+fn node(fs: &Fs, caller: &Caller, path: &[u8], follow: Follow) -> FsResult<NodeId> {
+    let entry = fs.resolve(caller, path, follow)?;
+    fs::FileSystem::forget(fs, entry.node, 1);
+    Ok(entry.node)
+}
+
+/// The names on the way of a path.
+fn components(path: &[u8]) -> Vec<&[u8]> {
+    path.split(|&byte| byte == b'/').filter(|name| !matches!(*name, b"" | b".")).collect()
+}
+
+/// The path of a snapshot of the directory of the first so many components, and on from there.
+fn inside(fs: &Fs, components: &[&[u8]], above: usize, snapshot: &[u8], rest: &[u8]) -> Vec<u8> {
+    let mut path = Vec::new();
+    let (before, after) = components.split_at(above);
+    for name in
+        before.iter().copied().chain([fs.snapshot_dir(), snapshot]).chain(after.iter().copied())
+    {
+        path.push(b'/');
+        path.extend_from_slice(name);
+    }
+    path.extend_from_slice(rest);
+    path
+}
+
+/// What `DIR@SNAPSHOT` within a path means: the snapshot of that directory, or of the nearest one
+/// above that has one of the name.
+fn in_snapshot(fs: &Fs, caller: &Caller, path: &[u8], follow: Follow) -> Option<Vec<u8>> {
+    let signs = path.iter().enumerate().rev().filter(|(_, byte)| **byte == b'@');
+    for (at, _) in signs {
+        let behind = &path[at + 1..];
+        let end = behind.iter().position(|&byte| byte == b'/').unwrap_or(behind.len());
+        let (snapshot, rest) = behind.split_at(end);
+        if matches!(snapshot, b"" | b"." | b"..") {
+            continue;
+        }
+        let directory = components(&path[..at]);
+        for above in (0..=directory.len()).rev() {
+            let candidate = inside(fs, &directory, above, snapshot, rest);
+            if node(fs, caller, &candidate, follow).is_ok() {
+                return Some(candidate);
+            }
+        }
+    }
+    None
+}
+
+/// A path in every snapshot of it and of the directories above, from the oldest.
+fn of_snapshots(fs: &Fs, caller: &Caller, path: &[u8], shown: &[u8], places: &mut Vec<Place>) {
+    let directory = components(path);
+    let mut found = Vec::new();
+    for above in (0..=directory.len()).rev() {
+        let mut holder = Vec::new();
+        for name in &directory[..above] {
+            holder.push(b'/');
+            holder.extend_from_slice(name);
+        }
+        if holder.is_empty() {
+            holder.push(b'/');
+        }
+        let Ok(entry) = fs.resolve(caller, &holder, Follow::Yes) else { continue };
+        // A directory that the caller may not list tells nothing of its snapshots.
+        let snapshots = fs.snapshot_list(caller, entry.node).unwrap_or_default();
+        fs::FileSystem::forget(fs, entry.node, 1);
+        for snapshot in snapshots {
+            let path = inside(fs, &directory, above, &snapshot.name, b"");
+            let shown = shown_in(fs, shown, &directory[above..], &snapshot.name);
+            found.push((snapshot.created, snapshot.subvol, Place { path, shown, optional: true }));
+        }
+    }
+    found.sort_by_key(|(created, subvol, _)| (created.0, subvol.0));
+    places.extend(found.into_iter().map(|(_, _, place)| place));
+}
+
+/// How a path in a snapshot is shown: as a path that other programs can open, where the names on
+/// the way from the snapshot were typed.
+fn shown_in(fs: &Fs, shown: &[u8], below: &[&[u8]], snapshot: &[u8]) -> Vec<u8> {
+    let trimmed = &shown[..shown.iter().rposition(|&byte| byte != b'/').map_or(0, |at| at + 1)];
+    let below = below.join(&b'/');
+    let before = if below.is_empty() {
+        Some(trimmed)
+    } else {
+        trimmed
+            .strip_suffix(&below[..])
+            .filter(|before| before.is_empty() || before.ends_with(b"/") || before.ends_with(b":"))
+    };
+    let Some(before) = before else { return [trimmed, b"@", snapshot].concat() };
+    let slash: &[u8] = if before.is_empty() || before.ends_with(b"/") { b"" } else { b"/" };
+    let slash = if trimmed.is_empty() { b"/" } else { slash };
+    let mut path = [before, slash, fs.snapshot_dir(), b"/", snapshot].concat();
+    if !below.is_empty() {
+        path.push(b'/');
+        path.extend_from_slice(&below);
+    }
+    path
+}

@@ -1,0 +1,286 @@
+//! `pando find`: GNU find's expressions and search-box queries, answered by the owner.
+
+use std::collections::VecDeque;
+use std::ffi::OsString;
+use std::io::IsTerminal;
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::MetadataExt;
+use std::path::PathBuf;
+
+use search::query::{Command, Fields, What, parse};
+use search::{Sort, SortBy};
+use wire::{
+    Answer, Attr, Body, Call, Failure, FailureKind, Find, FindFrom, Found, FoundOutcome, Kind,
+    Snapshots,
+};
+
+use crate::failure::Result;
+use crate::find::{Arguments, Around, FindPath, HELP, Item, Printer, object};
+use crate::output::Output;
+use crate::session;
+
+/// Most rows that the owner is asked to order; more are ordered here.
+const ORDERED_MAX: u64 = 100_000;
+
+pub(crate) fn run(arguments: &[OsString], output: &mut Output) -> Result<()> {
+    let arguments = Arguments::parse(arguments)?;
+    output.set(arguments.json, arguments.quiet);
+    if arguments.help {
+        return output.raw(HELP.as_bytes());
+    }
+    let mut volumes: Vec<&PathBuf> =
+        arguments.paths.iter().map(|path| &path.place.volume).collect();
+    volumes.dedup();
+    let around = Around::new((volumes.len() == 1).then(|| volumes[0].clone()));
+    let command = parse(&arguments.expression, &around).map_err(|error| {
+        let failure = Failure::new(FailureKind::Invalid, error.message);
+        error.hint.map_or(failure.clone(), |hint| failure.hint(hint))
+    })?;
+    for warning in &command.warnings {
+        output.remark(&format!("pando: {warning}"));
+    }
+    check(&arguments, &command)?;
+    let now = search::query::Surroundings::now(&around);
+    let terminal = std::io::stdout().is_terminal();
+    let printer = Printer::new(command.actions.clone(), now, around.zone().clone(), terminal)?;
+    let mut finding = Finding {
+        arguments: &arguments,
+        command: &command,
+        printer,
+        output,
+        given: 0,
+        waiting: Vec::new(),
+        failed: None,
+        total: FoundOutcome::default(),
+    };
+    let searched = finding.all(&volumes);
+    let ended = searched.and_then(|()| finding.finish());
+    let Finding { failed, total, output, .. } = finding;
+    ended?;
+    if arguments.stats {
+        output.stats(&total);
+    }
+    match failed {
+        Some(kind) => Err(Failure::new(kind, "not every path could be searched")),
+        None => Ok(()),
+    }
+}
+
+/// Keeps the arguments of `find` from being taken for options of `pando`.
+pub(crate) fn rewrite(mut arguments: Vec<OsString>) -> Vec<OsString> {
+    let verb = arguments.iter().skip(1).position(|argument| !argument.as_bytes().starts_with(b"-"));
+    if let Some(at) = verb.map(|at| at + 1)
+        && arguments[at] == "find"
+    {
+        arguments.insert(at + 1, "--".into());
+    }
+    arguments
+}
+
+/// What does not go together.
+fn check(arguments: &Arguments, command: &Command) -> Result<()> {
+    let wrong = |message: &str| Err(Failure::new(FailureKind::Invalid, message));
+    let plain = |what: &What| matches!(what, What::Print | What::Count);
+    let all_plain = command.actions.iter().all(|action| plain(&action.what));
+    if arguments.json && !all_plain {
+        return wrong("--json prints objects: it does not go with -print0, -printf or -ls");
+    }
+    if arguments.sort.is_some() && command.contents_first {
+        return wrong("--sort and -depth ask for different orders");
+    }
+    Ok(())
+}
+
+/// A row that waits to be ordered.
+struct Waiting {
+    found: Found,
+    start: Vec<u8>,
+    place: usize,
+}
+
+struct Finding<'a> {
+    arguments: &'a Arguments,
+    command: &'a Command,
+    printer: Printer,
+    output: &'a mut Output,
+    /// Rows printed.
+    given: u64,
+    waiting: Vec<Waiting>,
+    failed: Option<FailureKind>,
+    total: FoundOutcome,
+}
+
+impl Finding<'_> {
+    fn all(&mut self, volumes: &[&PathBuf]) -> Result<()> {
+        for volume in volumes {
+            let paths: VecDeque<(usize, &FindPath)> = self
+                .arguments
+                .paths
+                .iter()
+                .enumerate()
+                .filter(|(_, path)| path.place.volume == **volume)
+                .collect();
+            if self.limit() == Some(0) {
+                return Ok(());
+            }
+            // Each path by itself: what is found belongs to the one that was asked for last.
+            for (number, path) in paths {
+                self.one(number, path)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// How many rows may still be given.
+    fn limit(&self) -> Option<u64> {
+        self.arguments.limit.map(|limit| limit.saturating_sub(self.given))
+    }
+
+    fn question(&self, path: &FindPath) -> Find {
+        let command = self.command;
+        let fields = Fields::of(&command.actions);
+        let (json, sort) = (self.arguments.json, self.arguments.sort);
+        let by_attribute = sort.is_some_and(|sort| matches!(sort.by, SortBy::Size | SortBy::Mtime));
+        let limit = self.limit();
+        Find {
+            from: vec![FindFrom {
+                path: path.place.inner.as_slice().into(),
+                shown: path.typed.as_os_str().as_bytes().into(),
+            }],
+            follow: self.arguments.follow,
+            expr: command.expr.clone(),
+            min_depth: command.min_depth,
+            max_depth: command.max_depth,
+            contents_first: command.contents_first,
+            order: sort.filter(|_| limit.is_some_and(|limit| limit <= ORDERED_MAX)),
+            limit: limit.filter(|limit| sort.is_none() || *limit <= ORDERED_MAX),
+            snapshots: if self.arguments.all_snapshots { Snapshots::All } else { Snapshots::Named },
+            attributes: fields.attributes || json || by_attribute,
+            targets: fields.targets || json,
+            count: command.counts_only() && limit.is_none(),
+        }
+    }
+
+    fn one(&mut self, number: usize, path: &FindPath) -> Result<()> {
+        let question = self.question(path);
+        let count = question.count;
+        let call = Call::Find(Box::new(question));
+        let mut start = path.typed.as_os_str().as_bytes().to_vec();
+        let answer = session::call(&path.place.volume, &call, &mut |body| match body {
+            Body::Searching(shown) => {
+                start = shown.0;
+                Ok(())
+            }
+            Body::Found(rows) => self.rows(number, &start, rows),
+            Body::Skipped(failure) => {
+                self.output.flush()?;
+                self.output.failure(&failure);
+                self.failed.get_or_insert(failure.kind);
+                Ok(())
+            }
+            _ => Ok(()),
+        })?;
+        let Answer::Found(outcome) = answer else { return Err(session::unexpected(&answer)) };
+        if count {
+            self.printer.counted(outcome.matched);
+        }
+        let total = &mut self.total;
+        total.matched += outcome.matched;
+        total.clusters += outcome.clusters;
+        total.clusters_read += outcome.clusters_read;
+        total.rows_tested += outcome.rows_tested;
+        total.unreadable += outcome.unreadable;
+        Ok(())
+    }
+
+    fn rows(&mut self, place: usize, start: &[u8], rows: Vec<Found>) -> Result<()> {
+        for mut found in rows {
+            found.path.0 = [start, &found.path.0].concat();
+            if self.arguments.sort.is_some() {
+                self.waiting.push(Waiting { found, start: start.to_vec(), place });
+            } else {
+                self.give(place, start, &found)?;
+            }
+        }
+        // What is there is shown, also when the next takes long.
+        if self.arguments.sort.is_none() { self.output.flush() } else { Ok(()) }
+    }
+
+    fn give(&mut self, place: usize, start: &[u8], found: &Found) -> Result<()> {
+        self.given += 1;
+        let path = &self.arguments.paths[place];
+        let nothing = NOTHING;
+        let (device, file_system) = path.file_system();
+        let item = Item {
+            path: &found.path.0,
+            start,
+            depth: found.depth,
+            attr: found.attr.as_ref().unwrap_or(&nothing),
+            target: found.target.as_ref().map_or(&[], |target| &target.0),
+            device,
+            file_system,
+        };
+        if self.arguments.json && !self.command.counts_only() {
+            return self.output.object(&object(&item));
+        }
+        if found.fired.is_empty() {
+            return self.printer.act(0, &item, self.output);
+        }
+        for number in &found.fired {
+            self.printer.act(usize::from(*number), &item, self.output)?;
+        }
+        Ok(())
+    }
+
+    fn finish(&mut self) -> Result<()> {
+        if let Some(sort) = self.arguments.sort {
+            let mut waiting = std::mem::take(&mut self.waiting);
+            waiting.sort_by(|one, other| order(sort, &one.found, &other.found));
+            let limit = self.limit().map_or(usize::MAX, |limit| limit as usize);
+            for row in waiting.into_iter().take(limit) {
+                self.give(row.place, &row.start, &row.found)?;
+            }
+        }
+        self.printer.finish(self.output)
+    }
+}
+
+/// What a row is shown as where no attributes were asked for.
+const NOTHING: Attr = Attr {
+    node: 0,
+    kind: Kind::File,
+    mode: 0,
+    nlink: 0,
+    uid: 0,
+    gid: 0,
+    rdev: 0,
+    size: 0,
+    blocks: 0,
+    atime: 0,
+    mtime: 0,
+    ctime: 0,
+    btime: 0,
+};
+
+fn order(sort: Sort, one: &Found, other: &Found) -> std::cmp::Ordering {
+    let name = |found: &Found| -> Vec<u8> {
+        found.path.0.rsplit(|&byte| byte == b'/').next().unwrap_or_default().to_vec()
+    };
+    let attr = |found: &Found| found.attr.map_or((0, 0), |attr| (attr.size, attr.mtime));
+    let by = match sort.by {
+        SortBy::Size => attr(one).0.cmp(&attr(other).0),
+        SortBy::Mtime => attr(one).1.cmp(&attr(other).1),
+        SortBy::Name => name(one).cmp(&name(other)),
+        SortBy::Path => one.path.cmp(&other.path),
+    };
+    let by = if sort.descending { by.reverse() } else { by };
+    by.then_with(|| one.path.cmp(&other.path))
+}
+
+impl FindPath {
+    /// The device that `stat` tells, and the type of the file system.
+    fn file_system(&self) -> (u64, &'static str) {
+        // A place in a volume that is not looked at through a mount has no device.
+        self.typed.symlink_metadata().map_or((0, "pando"), |found| (found.dev(), "fuse.pando"))
+    }
+}

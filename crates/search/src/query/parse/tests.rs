@@ -1,0 +1,234 @@
+//! What arguments come to, which are refused, and that none at all end in a panic.
+
+use super::{Command, ParseError, Reference, Surroundings, What, parse};
+use crate::condition::Attribute;
+use crate::query::parse::numbers::{LEAST, MOST};
+use crate::query::{Expr, Letters, Test, search_box};
+
+const DAY: i64 = 86_400_000_000_000;
+const NOW: i64 = 20_000 * DAY + DAY / 2;
+
+struct Around;
+
+impl Surroundings for Around {
+    fn now(&self) -> i64 {
+        NOW
+    }
+
+    fn day_start(&self) -> i64 {
+        20_000 * DAY
+    }
+
+    fn user(&self, name: &[u8]) -> Option<u32> {
+        (name == b"alice").then_some(1000)
+    }
+
+    fn group(&self, name: &[u8]) -> Option<u32> {
+        (name == b"staff").then_some(50)
+    }
+
+    fn reference(&self, path: &[u8]) -> Result<Reference, String> {
+        if path == b"/missing" {
+            return Err("no such file".to_owned());
+        }
+        Ok(Reference { atime: 1, mtime: 2, ctime: 3, btime: None, node: Some(77) })
+    }
+
+    fn time(&self, text: &[u8]) -> Option<i64> {
+        (text == b"2024-05-31").then_some(DAY)
+    }
+
+    fn letters(&self) -> Letters {
+        Letters::Utf8
+    }
+}
+
+fn command(words: &str) -> Result<Command, ParseError> {
+    let arguments: Vec<Vec<u8>> = words.split_whitespace().map(|word| word.into()).collect();
+    parse(&arguments, &Around)
+}
+
+fn expr(words: &str) -> Expr {
+    command(words).unwrap_or_else(|error| panic!("{words}: {error}")).expr
+}
+
+/// The range that a single test comes to.
+fn range(words: &str) -> (i128, i128) {
+    match command(words).unwrap().expr.fires() {
+        Expr::Test(Test::Within(_, low, high)) => (low, high),
+        other => panic!("{words}: {other:?}"),
+    }
+}
+
+fn error(words: &str) -> String {
+    command(words).unwrap_err().message
+}
+
+#[test]
+fn operators_bind_as_gnu_find_has_them() {
+    let same = |one: &str, other: &str| assert_eq!(expr(one), expr(other), "{one} and {other}");
+    same("-true -o -false -empty", "-true -o ( -false -empty )");
+    same("-true -a -not -false", "-true ! -false");
+    same("-empty , -true -o -false", "-empty , ( -true -o -false )");
+    same("! ! -empty", "-empty");
+    assert_ne!(expr("-true -o -false -print"), expr("( -true -o -false ) -print"));
+    assert!(matches!(expr("-empty , -true -print"), Expr::List(_)));
+}
+
+#[test]
+fn print_is_implied_unless_there_is_an_action() {
+    assert_eq!(expr(""), Expr::Action(0));
+    assert_eq!(expr("-empty"), expr("-empty -print"));
+    assert_eq!(expr("-empty -prune").fires(), expr("-empty").fires());
+    let found = command("-empty -print0 -o -printf %p").unwrap();
+    assert_eq!(found.actions.len(), 2);
+    assert_eq!(found.actions[0].what, What::Print0);
+    assert_eq!(command("-empty -count").unwrap().actions.len(), 1);
+}
+
+#[test]
+fn rows_reach_actions_as_the_operators_let_them() {
+    let fires = |words: &str| expr(words).fires();
+    assert_eq!(fires("-empty -print -o -nouser -print0"), fires("-empty -o -nouser"));
+    assert_eq!(fires("-print -empty"), Expr::yes());
+    assert_eq!(fires("-false -print"), Expr::no());
+    assert_eq!(fires("-empty -o -print"), fires("! -empty"));
+    assert_eq!(fires("-nouser -prune -o -empty -print"), fires("! -nouser -empty"));
+    assert_eq!(expr("-nouser -prune -o -print").prunes(), Some(fires("-nouser")));
+    assert_eq!(expr("-nouser").prunes(), None);
+    assert_eq!(fires("-empty , -print"), Expr::yes());
+}
+
+#[test]
+fn sizes_are_rounded_up_to_units() {
+    assert_eq!(range("-size 1"), (1, 512));
+    assert_eq!(range("-size 0c"), (0, 0));
+    assert_eq!(range("-size +1M"), ((1 << 20) + 1, MOST));
+    assert_eq!(range("-size -1M"), (LEAST, 0));
+    assert_eq!(range("-size 3w"), (5, 6));
+    for wrong in ["-size", "-size x", "-size 1x", "-size +", "-size -1-", "-size 1.5k"] {
+        assert!(command(wrong).is_err(), "{wrong}");
+    }
+}
+
+#[test]
+fn ages_are_cut_to_whole_days_and_minutes() {
+    let now = i128::from(NOW);
+    let day = i128::from(DAY);
+    assert_eq!(range("-mtime 0"), (now - day + 1, now));
+    assert_eq!(range("-mtime +1"), (LEAST, now - 2 * day - 1));
+    assert_eq!(range("-mtime -1"), (now - day - 1_000_000_000 + 1, MOST));
+    assert_eq!(range("-mmin -10"), (now - 600_000_000_000 + 1, MOST));
+    assert_eq!(range("-daystart -mtime 0"), (20_000 * day + 1, 20_001 * day));
+    assert_eq!(range("-mtime 0.5"), (now - day * 3 / 2 + 1, now - day / 2));
+    assert_eq!(range("-newer /x"), (3, MOST));
+    assert_eq!(range("-neweraa /x"), (2, MOST));
+    assert_eq!(range("-newermt 2024-05-31"), (day + 1, MOST));
+    assert_eq!(range("-samefile /x"), (77, 77));
+    for wrong in ["-newermt x", "-newerBB /x", "-newerxx /x", "-mtime x", "-newer /missing"] {
+        assert!(command(wrong).is_err(), "{wrong}");
+    }
+}
+
+#[test]
+fn errors_name_the_argument() {
+    for (words, part) in [
+        ("-foo", "-foo"),
+        ("-name", "-name"),
+        ("-empty x", "'x'"),
+        ("( -empty", "')'"),
+        ("-empty )", "')'"),
+        ("( )", "'(' and ')'"),
+        ("-o -empty", "'-o'"),
+        ("-empty -o", "'-o'"),
+        ("-empty -a -o -true", "'-a' and '-o'"),
+        ("!", "'!'"),
+        ("-user nobody-here", "nobody-here"),
+        ("-type q", "'q'"),
+        ("-type f,f", "'f,f'"),
+        ("-perm 9", "'9'"),
+        ("-perm +644", "+644"),
+        ("-regextype perl", "perl"),
+        ("-regex [", "'['"),
+        ("-maxdepth -1", "'-1'"),
+        ("-exec true ;", "-exec"),
+        ("-delete", "-delete"),
+        ("-xtype l", "-xtype"),
+        ("-printf %T", "%T"),
+    ] {
+        assert!(error(words).contains(part), "{words}: {}", error(words));
+    }
+    assert!(command("-exec x ;").unwrap_err().hint.unwrap().contains("xargs -0"));
+    assert_eq!(command("-name a/b").unwrap().warnings.len(), 1);
+    assert_eq!(command("-empty -maxdepth 1").unwrap().warnings.len(), 1);
+    assert_eq!(command("-maxdepth 1 -empty").unwrap().warnings.len(), 0);
+    let deep = "( ".repeat(1000) + "-true" + &" )".repeat(1000);
+    assert!(error(&deep).contains("'('"));
+}
+
+#[test]
+fn a_search_box_says_the_same_in_fewer_letters() {
+    let of = |text: &str| search_box::parse(text.as_bytes(), &Around);
+    let same = |text: &str, words: &str| {
+        assert_eq!(
+            of(text).unwrap_or_else(|e| panic!("{text}: {e}")),
+            expr(words).fires(),
+            "{text}"
+        );
+    };
+    same("owner:alice", "-user alice");
+    same("size:>1M type:file,dir", "-size +1048576c ( -type f -o -type d )");
+    same("uid:>=5 links:<3", "-uid +4 -links -3");
+    same("!type:dir OR is:empty", "! -type d -o -empty");
+    same("*.H5", "-name *.H5");
+    same("*.h5", "-iname *.h5");
+    same("report", "-icontains report");
+    same("\"Two\"", "-contains Two");
+    same("ext:h5,nc", "-iname *.h5 -o -iname *.nc");
+    same("perm:/022", "-perm /022");
+    same("xattr:user.a=b*", "-xattr user.a=b*");
+    same("", "-true");
+    let within = |text: &str| match of(text).unwrap() {
+        Expr::Test(Test::Within(attribute, low, high)) => (attribute, low, high),
+        other => panic!("{other:?}"),
+    };
+    let (now, day) = (i128::from(NOW), i128::from(DAY));
+    assert_eq!(within("mtime:<30d"), (Attribute::Mtime, now - 30 * day, MOST));
+    assert_eq!(within("mtime:>=2024-05-31"), (Attribute::Mtime, day, MOST));
+    assert_eq!(within("atime:2024-05-31"), (Attribute::Atime, day, 2 * day - 1));
+    assert_eq!(within("size:1k..2M"), (Attribute::Size, 1024, 2 << 20));
+    for wrong in ["size:x", "mtime:30d", "color:red", "type:x", "owner:", "\"a", "OR a", "is:x"] {
+        assert!(of(wrong).is_err(), "{wrong}");
+    }
+}
+
+#[test]
+fn random_arguments_never_panic() {
+    let words: Vec<&str> = "( ) ! , -o -a -not -name *.h5 -size +1G 5 -1 [a x -print -printf %p%% \
+         %- -regex \\( -perm -u+w /7 -mtime 1e400 -newermt -type f,d -prune -quit -depth -maxdepth \
+         -daystart -regextype posix-extended a{1,2 -xattr user.a=b -query size:>1G \u{e9} -inum \
+         -user alice -fprintf out %Tc -ls -count -samefile -used -newerXY - -- -lname"
+        .split_whitespace()
+        .collect();
+    let seed = fastrand::u64(..);
+    println!("seed {seed}");
+    let mut random = fastrand::Rng::with_seed(seed);
+    let mut understood = 0;
+    for _ in 0..100_000 {
+        let count = random.usize(0..8);
+        let arguments: Vec<Vec<u8>> = (0..count)
+            .map(|_| {
+                if random.u8(..) < 20 {
+                    (0..random.usize(0..6)).map(|_| random.u8(1..)).collect()
+                } else {
+                    words[random.usize(..words.len())].into()
+                }
+            })
+            .collect();
+        understood += u32::from(parse(&arguments, &Around).is_ok());
+        let text = arguments.join(&b' ');
+        let read = search_box::parse(&text, &Around);
+        assert!(read.is_err() || read.is_ok_and(|expr| expr.within_bounds()));
+    }
+    assert!(understood > 1000, "{understood} of 100000 were expressions");
+}

@@ -1,0 +1,374 @@
+//! Queries as one types them into a search box: words that all must hold, `owner:alice size:>1G
+//! mtime:<30d *.h5`. The words are those of `docs/guide/find.md`.
+//!
+//! A word in lower case matches letters of either case; one with a capital is exact.
+
+use format::inode_record::FileKind;
+
+use super::expr::{Expr, Kinds, Test};
+use super::glob::Glob;
+use super::parse::numbers::{Compare, LEAST, MOST, number};
+use super::parse::{Parsed, Surroundings, error, perm, shown};
+use super::regex::{Dialect, Regex};
+use crate::condition::Attribute;
+
+const SECOND: i128 = 1_000_000_000;
+
+const KEYS: &[&str] = &[
+    "name", "path", "ext", "type", "size", "mtime", "atime", "ctime", "btime", "owner", "user",
+    "uid", "group", "gid", "perm", "links", "inode", "depth", "is", "xattr",
+];
+
+/// Reads a query.
+pub fn parse(text: &[u8], around: &dyn Surroundings) -> Result<Expr, super::parse::ParseError> {
+    let mut ways = vec![Vec::new()];
+    for word in words(text)? {
+        if word.bytes == b"OR" && !word.quoted {
+            ways.push(Vec::new());
+            continue;
+        }
+        let expr = term(&word, around)?;
+        if let Some(last) = ways.last_mut() {
+            last.push(expr);
+        }
+    }
+    if ways.len() > 1 && ways.iter().any(Vec::is_empty) {
+        return Err(error("OR needs words on both sides"));
+    }
+    Ok(super::fires::any(ways.into_iter().map(super::fires::all)))
+}
+
+/// Whether an argument reads as a query rather than as a path.
+pub fn is_query(text: &[u8]) -> bool {
+    let path = text.starts_with(b"/") || text.starts_with(b"./") || text.starts_with(b"../");
+    if path || matches!(text, b"." | b"..") {
+        return false;
+    }
+    let keyed = KEYS.iter().any(|key| {
+        let word = text.strip_prefix(b"!").unwrap_or(text);
+        word.strip_prefix(key.as_bytes()).is_some_and(|rest| rest.first() == Some(&b':'))
+    });
+    keyed || text.iter().any(|byte| b" *?[".contains(byte))
+}
+
+struct Word {
+    bytes: Vec<u8>,
+    /// Whether its first letter stood in quotes.
+    quoted: bool,
+}
+
+/// Words between spaces; double quotes keep spaces together, a backslash in them quotes.
+fn words(text: &[u8]) -> Parsed<Vec<Word>> {
+    let mut words = Vec::new();
+    let mut word: Option<Word> = None;
+    let mut inside = false;
+    let mut bytes = text.iter();
+    while let Some(&byte) = bytes.next() {
+        if !inside && byte.is_ascii_whitespace() {
+            words.extend(word.take());
+            continue;
+        }
+        let open = word.get_or_insert_with(|| Word { bytes: Vec::new(), quoted: byte == b'"' });
+        match byte {
+            b'"' => inside = !inside,
+            b'\\' if inside => open.bytes.extend(bytes.next()),
+            byte => open.bytes.push(byte),
+        }
+    }
+    if inside {
+        return Err(error(format!("'{}': a quote is not closed", shown(text))));
+    }
+    words.extend(word);
+    Ok(words)
+}
+
+fn term(word: &Word, around: &dyn Surroundings) -> Parsed<Expr> {
+    let text = &word.bytes[..];
+    if word.quoted {
+        return bare(text, around);
+    }
+    if let Some(rest) = text.strip_prefix(b"!").filter(|rest| !rest.is_empty()) {
+        let inner = Word { bytes: rest.to_vec(), quoted: false };
+        return Ok(super::fires::not(term(&inner, around)?));
+    }
+    let colon = text.iter().position(|&byte| byte == b':');
+    let Some(colon) = colon else { return bare(text, around) };
+    let (key, value) = (&text[..colon], &text[colon + 1..]);
+    let Some(key) = KEYS.iter().find(|known| known.as_bytes() == key) else {
+        // A colon is an ordinary letter of names; what looks like a key is more likely a mistake.
+        if !key.is_empty() && key.iter().all(u8::is_ascii_lowercase) {
+            let known = KEYS.join(", ");
+            return Err(error(format!("there is no '{}:', but {known}", shown(key))));
+        }
+        return bare(text, around);
+    };
+    if value.is_empty() {
+        return Err(error(format!("'{key}:' needs a value, without a space before it")));
+    }
+    keyed(key, value, around)
+}
+
+/// A word alone: a part of the name, or a pattern of it.
+fn bare(text: &[u8], around: &dyn Surroundings) -> Parsed<Expr> {
+    name(text, around).map(Expr::Test)
+}
+
+fn name(text: &[u8], around: &dyn Surroundings) -> Parsed<Test> {
+    if let Some(regex) = text.strip_prefix(b"~") {
+        return regex_of(regex, around).map(Test::NameRegex);
+    }
+    glob(text, around).map(Test::Name)
+}
+
+fn regex_of(text: &[u8], around: &dyn Surroundings) -> Parsed<Regex> {
+    let ignore_case = !has_capital(text);
+    Regex::new(text, Dialect::Native, ignore_case, around.letters())
+        .map_err(|why| error(format!("'~{}': {why}", shown(text))))
+}
+
+/// A pattern of the whole, or without signs of one a part.
+fn glob(text: &[u8], around: &dyn Surroundings) -> Parsed<Glob> {
+    let ignore_case = !has_capital(text);
+    let letters = around.letters();
+    let glob = if text.iter().any(|byte| b"*?[".contains(byte)) {
+        Glob::new(text, ignore_case, letters)
+    } else {
+        Glob::containing(text, ignore_case, letters)
+    };
+    glob.map_err(|why| error(format!("'{}': {why}", shown(text))))
+}
+
+fn has_capital(text: &[u8]) -> bool {
+    String::from_utf8_lossy(text).chars().any(char::is_uppercase)
+}
+
+fn keyed(key: &str, value: &[u8], around: &dyn Surroundings) -> Parsed<Expr> {
+    let wrong = |what: &str| error(format!("{key}:{}: {what}", shown(value)));
+    let test = match key {
+        "name" => name(value, around)?,
+        "path" => match value.strip_prefix(b"~") {
+            Some(regex) => Test::PathRegex(regex_of(regex, around)?),
+            None => Test::Path(glob(value, around)?),
+        },
+        "ext" => {
+            return each(value, &|one| {
+                let one = one.strip_prefix(b".").unwrap_or(one);
+                let ends = Glob::new(&[b"*.", one].concat(), !has_capital(one), around.letters());
+                ends.map(Test::Name).map_err(|why| error(why.to_string()))
+            });
+        }
+        "type" => return each(value, &|one| kind(one).ok_or_else(|| wrong(TYPES))),
+        "size" => between(value, Attribute::Size, &bytes).ok_or_else(|| wrong(SIZES))?,
+        "mtime" => time(value, Attribute::Mtime, around).ok_or_else(|| wrong(AGES))?,
+        "atime" => time(value, Attribute::Atime, around).ok_or_else(|| wrong(AGES))?,
+        "ctime" => time(value, Attribute::Ctime, around).ok_or_else(|| wrong(AGES))?,
+        "btime" => time(value, Attribute::Btime, around).ok_or_else(|| wrong(AGES))?,
+        "owner" | "user" => {
+            return each(value, &|one| {
+                account(Attribute::Uid, around.user(one), one).ok_or_else(|| wrong("no such user"))
+            });
+        }
+        "group" => {
+            return each(value, &|one| {
+                let found = around.group(one);
+                account(Attribute::Gid, found, one).ok_or_else(|| wrong("no such group"))
+            });
+        }
+        "uid" => between(value, Attribute::Uid, &plain).ok_or_else(|| wrong(NUMBERS))?,
+        "gid" => between(value, Attribute::Gid, &plain).ok_or_else(|| wrong(NUMBERS))?,
+        "links" => between(value, Attribute::Links, &plain).ok_or_else(|| wrong(NUMBERS))?,
+        "inode" => between(value, Attribute::Ino, &plain).ok_or_else(|| wrong(NUMBERS))?,
+        "depth" => match between(value, Attribute::Links, &plain) {
+            Some(Test::Within(_, low, high)) => {
+                let bound = |bound: i128| u32::try_from(bound.max(0)).unwrap_or(u32::MAX);
+                Test::Depth(bound(low), bound(high))
+            }
+            _ => return Err(wrong(NUMBERS)),
+        },
+        "perm" => perm::perm(b"perm:", value)?,
+        "is" => is(value).ok_or_else(|| wrong(QUALITIES))?,
+        _ => {
+            let equals = value.iter().position(|&byte| byte == b'=');
+            let name = &value[..equals.unwrap_or(value.len())];
+            let value = equals.map(|at| Glob::new(&value[at + 1..], false, around.letters()));
+            Test::Xattr(name.to_vec(), value.transpose().map_err(|why| wrong(&why.to_string()))?)
+        }
+    };
+    Ok(Expr::Test(test))
+}
+
+const TYPES: &str = "the types are file, dir, link, pipe, socket, block, char (or f d l p s b c)";
+const SIZES: &str = "write 10M, >1G, <=4k, or 1M..2M (B, k, M, G, T, P in powers of 1024)";
+const AGES: &str =
+    "write an age (<30d: younger, >2y: older; m h d w y), or a day (>2024-05-31: later)";
+const NUMBERS: &str = "write a number, >N, <N, >=N, <=N, or N..M";
+const QUALITIES: &str = "the qualities are empty, readable, writable, executable, orphaned";
+
+/// Any of several values with commas between.
+fn each(value: &[u8], of: &dyn Fn(&[u8]) -> Parsed<Test>) -> Parsed<Expr> {
+    let tests = value.split(|&byte| byte == b',').map(|one| of(one).map(Expr::Test));
+    Ok(super::fires::any(tests.collect::<Parsed<Vec<Expr>>>()?))
+}
+
+fn kind(name: &[u8]) -> Option<Test> {
+    let kind = match name {
+        b"f" | b"file" => FileKind::File,
+        b"d" | b"dir" | b"directory" | b"folder" => FileKind::Directory,
+        b"l" | b"link" | b"symlink" => FileKind::Symlink,
+        b"p" | b"pipe" | b"fifo" => FileKind::Fifo,
+        b"s" | b"socket" => FileKind::Socket,
+        b"b" | b"block" => FileKind::BlockDevice,
+        b"c" | b"char" => FileKind::CharDevice,
+        _ => return None,
+    };
+    Some(Test::Kind(Kinds::default().with(kind)))
+}
+
+fn account(attribute: Attribute, found: Option<u32>, text: &[u8]) -> Option<Test> {
+    let id = found.or_else(|| u32::try_from(number(text)?).ok())?;
+    Some(Test::Within(attribute, i128::from(id), i128::from(id)))
+}
+
+fn is(name: &[u8]) -> Option<Test> {
+    use inode::permissions::{EXECUTE, READ, WRITE};
+    Some(match name {
+        b"empty" => Test::Empty,
+        b"readable" => Test::Access(READ),
+        b"writable" => Test::Access(WRITE),
+        b"executable" => Test::Access(EXECUTE),
+        b"orphaned" => Test::NoUser,
+        _ => return None,
+    })
+}
+
+/// How a value stands to what follows: `>`, `>=`, `<`, `<=`, or nothing.
+fn relation(text: &[u8]) -> (Compare, bool, &[u8]) {
+    for (sign, compare, or_equal) in [
+        (&b">="[..], Compare::More, true),
+        (b"<=", Compare::Less, true),
+        (b">", Compare::More, false),
+        (b"<", Compare::Less, false),
+    ] {
+        if let Some(rest) = text.strip_prefix(sign) {
+            return (compare, or_equal, rest);
+        }
+    }
+    (Compare::Equal, false, text)
+}
+
+/// `N`, `>N`, `<=N`, `N..M`, `N..`, `..M`.
+fn between(
+    text: &[u8],
+    attribute: Attribute,
+    value: &dyn Fn(&[u8]) -> Option<i128>,
+) -> Option<Test> {
+    if let Some(dots) = memchr::memmem::find(text, b"..") {
+        let (low, high) = (&text[..dots], &text[dots + 2..]);
+        let low = if low.is_empty() { LEAST } else { value(low)? };
+        let high = if high.is_empty() { MOST } else { value(high)? };
+        return Some(Test::Within(attribute, low, high));
+    }
+    let (compare, or_equal, rest) = relation(text);
+    let value = value(rest)?;
+    let (low, high) = match (compare, or_equal) {
+        (Compare::Equal, _) => (value, value),
+        (Compare::More, true) => (value, MOST),
+        (Compare::More, false) => (value + 1, MOST),
+        (Compare::Less, true) => (LEAST, value),
+        (Compare::Less, false) => (LEAST, value - 1),
+    };
+    Some(Test::Within(attribute, low, high))
+}
+
+fn plain(text: &[u8]) -> Option<i128> {
+    number(text).map(i128::from)
+}
+
+/// A number of something: its digits, perhaps with a fraction, and the letters behind them.
+fn measured(text: &[u8]) -> Option<(f64, &[u8])> {
+    let digits = text.iter().take_while(|byte| byte.is_ascii_digit() || **byte == b'.').count();
+    let number: f64 = std::str::from_utf8(&text[..digits]).ok()?.parse().ok()?;
+    (number < 1e15).then_some((number, &text[digits..]))
+}
+
+fn bytes(text: &[u8]) -> Option<i128> {
+    let (number, unit) = measured(text)?;
+    let unit = unit.to_ascii_lowercase();
+    let unit = match &unit[..] {
+        b"" | b"b" | b"c" => 0,
+        b"k" | b"kb" | b"kib" => 10,
+        b"m" | b"mb" | b"mib" => 20,
+        b"g" | b"gb" | b"gib" => 30,
+        b"t" | b"tb" | b"tib" => 40,
+        b"p" | b"pb" | b"pib" => 50,
+        _ => return None,
+    };
+    Some((number * (1_u64 << unit) as f64) as i128)
+}
+
+/// An age or a day.
+fn time(text: &[u8], attribute: Attribute, around: &dyn Surroundings) -> Option<Test> {
+    let now = i128::from(around.now());
+    let (compare, _, rest) = relation(text);
+    if let Some(dots) = memchr::memmem::find(text, b"..") {
+        let day = |text: &[u8]| around.time(text).map(i128::from);
+        let (low, high) = (&text[..dots], &text[dots + 2..]);
+        let low = if low.is_empty() { LEAST } else { day(low)? };
+        let high = if high.is_empty() { MOST } else { end_of(high, around)? };
+        return Some(Test::Within(attribute, low, high));
+    }
+    if let Some(age) = age(rest) {
+        return Some(match compare {
+            // Younger.
+            Compare::Less => Test::Within(attribute, now - age, MOST),
+            Compare::More => Test::Within(attribute, LEAST, now - age - 1),
+            Compare::Equal => return None,
+        });
+    }
+    let (begin, end) = (i128::from(around.time(rest)?), end_of(rest, around)?);
+    Some(match relation(text) {
+        (Compare::Less, false, _) => Test::Within(attribute, LEAST, begin - 1),
+        (Compare::Less, true, _) => Test::Within(attribute, LEAST, end),
+        (Compare::More, false, _) => Test::Within(attribute, end + 1, MOST),
+        (Compare::More, true, _) => Test::Within(attribute, begin, MOST),
+        (Compare::Equal, ..) => Test::Within(attribute, begin, end),
+    })
+}
+
+/// The last nanosecond of what a day, or a point in time, means.
+fn end_of(text: &[u8], around: &dyn Surroundings) -> Option<i128> {
+    let begin = i128::from(around.time(text)?);
+    let whole_day = text.len() == 10 && text.split(|&byte| byte == b'-').count() == 3
+        || matches!(text, b"today" | b"yesterday");
+    Some(if whole_day { begin + 86_400 * SECOND - 1 } else { begin + SECOND - 1 })
+}
+
+/// An age: `90m`, `12h`, `30d`, `2w`, `1y`; months have no one length.
+fn age(text: &[u8]) -> Option<i128> {
+    let (number, unit) = measured(text)?;
+    let seconds = match unit {
+        b"s" => 1.0,
+        b"m" | b"min" => 60.0,
+        b"h" => 3600.0,
+        b"d" => 86_400.0,
+        b"w" => 7.0 * 86_400.0,
+        b"y" => 365.25 * 86_400.0,
+        _ => return None,
+    };
+    Some((number * seconds * 1e9) as i128)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::is_query;
+
+    #[test]
+    fn queries_are_told_from_paths() {
+        for query in ["owner:alice", "a b", "*.h5", "!type:dir", "name:~x"] {
+            assert!(is_query(query.as_bytes()), "{query}");
+        }
+        for path in ["/a b", ".", "./*", "vol:/x", "plain", "../x y"] {
+            assert!(!is_query(path.as_bytes()), "{path}");
+        }
+    }
+}
