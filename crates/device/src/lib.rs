@@ -7,6 +7,7 @@
 
 mod blobs;
 mod clock;
+mod direct;
 mod error;
 mod file;
 mod local;
@@ -16,6 +17,7 @@ mod thread;
 
 pub use blobs::{Blobs, LocalBlobs};
 pub use clock::{Clock, SystemClock, Timestamp};
+pub use direct::DirectDevice;
 pub use error::{Error, Result};
 pub use file::{Device, File, Lock, Metadata, Space};
 pub use local::LocalDevice;

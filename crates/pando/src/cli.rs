@@ -188,11 +188,22 @@ Workloads of a bare store (--entries):
   group-commit  durable commits by 1 to 32 threads, by how long one waits for others;
                 --files commits each, --rounds rounds
 
+The experiments of section 7 of O. Rodeh, B-trees, Shadowing, and Clones, on the engine alone, on
+a clone of a tree of --files entries that is kept where --volume names a directory for it:
+  rodeh-search100, -search80, -modify, -insert   the mixes of Table V
+  rodeh-append                                   insert behind all keys
+  rodeh-checkpoint   a mix with a checkpoint after a fifth, and without
+  rodeh-clones2      a mix on two clones, and on one
+  rodeh-clones256    search80 on runs of 100 keys in 256 clones
+The line carries ideal_ops_per_second and ratio: a structure without index that takes no processor
+time, computed from raw reads and writes, or an ordered map where all is in memory.
+
 With --yardstick the same record operations run on BTreeMap<Vec<u8>, Vec<u8>> in the same
 process, interleaved in rounds; the line then carries yardstick_ops_per_second and ratio.
 
 Example:
-  pando bench create-deep --files 1000000 --threads 1 --yardstick";
+  pando bench create-deep --files 1000000 --threads 1 --yardstick
+  pando bench rodeh-search100 --files 9684662 --volume /data/rodeh --in-memory-percent 5";
 
 #[derive(Debug, Args)]
 pub(crate) struct FormatArgs {
@@ -379,6 +390,14 @@ pub(crate) enum Workload {
     CheckpointStall,
     GroupCommit,
     ClusterSearch,
+    RodehSearch100,
+    RodehSearch80,
+    RodehModify,
+    RodehInsert,
+    RodehAppend,
+    RodehCheckpoint,
+    RodehClones2,
+    RodehClones256,
 }
 
 /// What a namespace is like: the three of the paper.
@@ -387,6 +406,31 @@ pub(crate) enum Profile {
     Web,
     Eng,
     Home,
+}
+
+/// A mix of operations on single keys (Rodeh, Table V).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Mix {
+    Search100,
+    Search80,
+    Modify,
+    Insert,
+    /// How clones are aged before they are measured.
+    #[value(skip)]
+    Age,
+}
+
+impl Mix {
+    /// Look-ups, insertions and removals in a hundred.
+    pub(crate) fn percent(self) -> [u8; 3] {
+        match self {
+            Mix::Search100 => [100, 0, 0],
+            Mix::Search80 => [80, 10, 10],
+            Mix::Modify => [20, 40, 40],
+            Mix::Insert => [0, 100, 0],
+            Mix::Age => [0, 50, 50],
+        }
+    }
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -431,6 +475,39 @@ pub(crate) struct BenchArgs {
     /// What the namespace of cluster-search and search is like
     #[arg(long, value_enum, default_value = "home")]
     pub(crate) profile: Profile,
+    #[command(flatten)]
+    pub(crate) rodeh: RodehArgs,
+}
+
+/// Options of the rodeh workloads; none is heeded by others, nor has a value with them.
+#[derive(Debug, Args)]
+pub(crate) struct RodehArgs {
+    /// rodeh: how much of the tree the cache holds (default 5)
+    #[arg(long, value_name = "PERCENT", value_parser = clap::value_parser!(u64).range(1..=100))]
+    pub(crate) in_memory_percent: Option<u64>,
+    /// rodeh: operations that are measured (default 20000)
+    #[arg(long, value_name = "COUNT", value_parser = clap::value_parser!(u64).range(1..))]
+    pub(crate) operations: Option<u64>,
+    /// rodeh: what the base tree and the operations are drawn from (default 7)
+    #[arg(long)]
+    pub(crate) seed: Option<u64>,
+    /// rodeh-checkpoint, rodeh-clones2: the mix (default modify)
+    #[arg(long, value_enum)]
+    pub(crate) mix: Option<Mix>,
+}
+
+impl RodehArgs {
+    pub(crate) fn in_memory_percent(&self) -> u64 {
+        self.in_memory_percent.unwrap_or(5)
+    }
+
+    pub(crate) fn operations(&self) -> u64 {
+        self.operations.unwrap_or(20_000)
+    }
+
+    pub(crate) fn seed(&self) -> u64 {
+        self.seed.unwrap_or(7)
+    }
 }
 
 #[derive(Debug, Args)]

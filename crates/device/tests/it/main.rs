@@ -3,6 +3,7 @@
 #[cfg(test)]
 mod blobs_crash;
 #[cfg(test)]
+mod direct;
 mod local;
 #[cfg(test)]
 mod sim;

@@ -98,9 +98,7 @@ impl Files {
                 .unlink(&self.caller, self.parent(file), name(file).as_bytes())
                 .map_err(broken)?,
             Workload::List => return self.list(file),
-            _ => {
-                unreachable!("invariant: these do not go file by file")
-            }
+            _ => unreachable!("invariant: the others do not go file by file"),
         }
         Ok(1)
     }

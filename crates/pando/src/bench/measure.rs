@@ -12,7 +12,7 @@ use super::report::{Comparison, Report};
 use super::tap::{self, Notes, Turn};
 use super::volume::Volume;
 use super::yardstick::Yardstick;
-use super::{Run, memory};
+use super::{Run, memory, rodeh};
 use crate::cli::Workload;
 use crate::failure::Result;
 
@@ -44,7 +44,7 @@ pub(super) fn has_yardstick(workload: Workload) -> bool {
             | Workload::CheckpointStall
             | Workload::ClusterSearch
             | Workload::GroupCommit
-    )
+    ) && !rodeh::is_rodeh(workload)
 }
 
 /// What one thread measured in a round.

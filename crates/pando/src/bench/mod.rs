@@ -16,6 +16,7 @@ mod memory;
 mod namespace;
 mod recover;
 mod report;
+mod rodeh;
 mod scattered;
 mod stall;
 mod tap;
@@ -58,6 +59,7 @@ pub(crate) fn run(args: &BenchArgs, output: &mut Output) -> Result<()> {
         let message = "an ordered map does nothing like this workload: there is no yardstick";
         return Err(Failure::new(FailureKind::Invalid, message));
     }
+    rodeh::check(args)?;
     if args.yardstick {
         memory::keep_what_is_freed()?;
     }
@@ -79,6 +81,9 @@ pub(crate) fn run(args: &BenchArgs, output: &mut Output) -> Result<()> {
     }
     if args.workload == Workload::CheckpointStall {
         return stall::run(&run, output);
+    }
+    if rodeh::is_rodeh(args.workload) {
+        return rodeh::run(&run, output);
     }
     let volume = Volume::make(args)?;
     if args.workload == Workload::RecoverScattered {

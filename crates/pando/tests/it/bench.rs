@@ -120,3 +120,45 @@ fn threads_on_one_tree_are_compared_with_threads_on_a_store_each() {
     }
     assert_eq!(line["threads"], 2);
 }
+
+#[test]
+fn the_experiments_of_the_paper_report_an_ideal_and_a_ratio() {
+    let place = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
+    let base = place.path().join("base");
+    let common = ["--files", "3000", "--operations", "500", "--threads", "2"];
+    let volume = ["--volume", base.to_str().unwrap()];
+    for (workload, percent, beside) in [
+        ("rodeh-search100", "20", false),
+        ("rodeh-search100", "100", false),
+        ("rodeh-search80", "20", false),
+        ("rodeh-modify", "20", false),
+        ("rodeh-insert", "20", false),
+        ("rodeh-append", "20", false),
+        ("rodeh-checkpoint", "20", true),
+        ("rodeh-clones2", "100", true),
+        ("rodeh-clones256", "20", false),
+    ] {
+        let mut arguments = vec![workload, "--in-memory-percent", percent];
+        arguments.extend(common.iter().chain(&volume));
+        let line = bench(&arguments);
+        assert_eq!(line["workload"], workload);
+        assert_eq!((&line["entries"], &line["ops"]), (&3000.into(), &500.into()), "{line}");
+        for field in ["ops_per_second", "ideal_ops_per_second", "ratio", "tree_memory_bytes"] {
+            assert!(line[field].as_f64().unwrap() > 0.0, "{workload}: {line}");
+        }
+        assert_eq!(line.get("ratio_to_base").is_some(), beside, "{line}");
+        assert_eq!(line.get("memory_ops_per_second").is_some(), percent == "100", "{line}");
+    }
+    // Another tree than the one that is there.
+    World::without_volume()
+        .fails(2, &["bench", "rodeh-modify", "--files", "10", volume[0], volume[1]]);
+}
+
+#[test]
+fn options_that_a_workload_would_not_heed_are_refused() {
+    let world = World::without_volume();
+    world.fails(2, &["bench", "stat", "--in-memory-percent", "5"]);
+    world.fails(2, &["bench", "rodeh-insert", "--mix", "modify"]);
+    world.fails(2, &["bench", "rodeh-insert", "--yardstick"]);
+    world.fails(2, &["bench", "rodeh-insert", "--cache-size", "64M"]);
+}

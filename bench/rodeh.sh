@@ -1,0 +1,41 @@
+#!/usr/bin/env bash
+# The experiments of O. Rodeh, "B-trees, Shadowing, and Clones", section 7: makes a base tree once,
+# runs every row of Tables II to X on clones of it, appends a line of JSON for each run to OUT, and
+# prints the tables of docs/benchmarks/rodeh.md.
+#   bench/rodeh.sh [SCRATCH]      FILES=9684662 ROUNDS=1 OUT=target/rodeh.jsonl PANDO=...
+set -eu
+cd "$(dirname "$0")/.."
+scratch=${1:-/var/tmp}
+files=${FILES:-9684662}
+out=${OUT:-target/rodeh.jsonl}
+pando=${PANDO:-target/release/pando}
+base=$scratch/pando-rodeh-$files
+[ -n "${PANDO:-}" ] || ${CARGO:-cargo} build --quiet --release --package pando
+trap 'rm -rf "$base"' EXIT
+run() { # WORKLOAD PERCENT THREADS OPERATIONS [MORE...]
+    "$pando" bench "$1" --files "$files" --volume "$base" --in-memory-percent "$2" --threads "$3" \
+        --operations "$4" --json --quiet "${@:5}" | tee -a "$out" >&2
+}
+for _ in $(seq "${ROUNDS:-1}"); do
+    for percent in 75 50 25 10 5 2; do # Table II; 5 is in Tables IV and VI too
+        run rodeh-search100 "$percent" 1 20000
+        run rodeh-search100 "$percent" 10 20000
+    done
+    for threads in 1 2; do # Table III
+        run rodeh-search100 100 "$threads" 2000000
+    done
+    run rodeh-append 5 1 20000 # Table IV
+    for mix in search80 modify insert; do # Tables IV and VI
+        run "rodeh-$mix" 5 1 20000
+        run "rodeh-$mix" 5 10 20000
+    done
+    for mix in search100 search80 modify insert; do
+        run rodeh-checkpoint 5 10 20000 --mix "$mix"     # Table VII
+        run rodeh-clones2 5 10 20000 --mix "$mix"        # Table VIII
+        run rodeh-clones2 100 2 1000000 --mix "$mix"     # Table IX
+        run rodeh-clones2 100 1 1000000 --mix "$mix"
+    done
+    run rodeh-clones256 5 10 100000 # Table X
+    run rodeh-clones256 5 1 100000
+done
+exec python3 bench/rodeh_tables.py "$out"
