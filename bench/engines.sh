@@ -2,8 +2,9 @@
 # Our engine beside redb, fjall, RocksDB and the ordered map of the standard library, interleaved,
 # each in a process of its own. Appends a line of JSON for each run to OUT and prints the tables of
 # docs/benchmarks/engines.md.
-#   bench/engines.sh [SET...]     SETS: memory (data fits the cache), cold (data four times the
-#                                 cache, page cache kept empty), large (10,000,000 entries)
+#   bench/engines.sh [SET...]     SETS: memory (1,000,000 entries, 1 GiB of cache), tight (256 MiB:
+#                                 twice the data), cold (32 MiB: a quarter of the data, page cache
+#                                 kept empty), large (10,000,000 entries, 6 GiB)
 #   ROUNDS=3 OUT=target/engines.jsonl SCRATCH=/var/tmp ENGINES="btree redb ..." FEATURES=rocksdb
 # RocksDB is the distribution's (librocksdb-dev) where apt-get can install it, or with
 # ROCKSDB=source built from the crate's source, which takes a C++ compiler and most of an hour; with
@@ -41,11 +42,12 @@ program=$CARGO_TARGET_DIR/release/pando-engines
 engines=${ENGINES:-"btree redb fjall ${features:+rocksdb} map"}
 for set in "${@:-memory}"; do
     case $set in
-    memory) options="--entries 1000000 --cache-mib 256" ;;
+    memory) options="--entries 1000000 --cache-mib 1024" ;;
+    tight) options="--entries 1000000 --cache-mib 256" ;;
     cold) options="--entries 1000000 --cache-mib 32 --updates 50000 --reads 30000 --cold" ;;
-    large) options="--entries 10000000 --cache-mib 2560 --reads 2000000" ;;
+    large) options="--entries 10000000 --cache-mib 6144 --reads 2000000" ;;
     *)
-        echo "no set $set: memory, cold or large" >&2
+        echo "no set $set: memory, tight, cold or large" >&2
         exit 2
         ;;
     esac

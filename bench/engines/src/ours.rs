@@ -38,10 +38,12 @@ impl Btree {
             std::thread::spawn(move || {
                 while !ending.load(Ordering::Relaxed) {
                     work(&store);
-                    std::thread::sleep(NAP);
+                    std::thread::park_timeout(NAP);
                 }
             })
         });
+        let checkpoints = workers[1].thread().clone();
+        store.set_waker(Arc::new(move || checkpoints.unpark()));
         Ok(Btree { store, batch, ending, workers: workers.into() })
     }
 }

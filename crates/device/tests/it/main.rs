@@ -4,6 +4,7 @@
 mod blobs_crash;
 #[cfg(test)]
 mod direct;
+#[cfg(test)]
 mod local;
 #[cfg(test)]
 mod sim;

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use btree::{BtreeStore, Options};
-use device::{Clock, Device, DirectDevice, Env, Lock, SystemClock, SystemRandom, Thread};
+use device::{Device, DirectDevice, Env, Lock, SystemClock, SystemRandom, Thread};
 use serde::{Deserialize, Serialize};
 use store::{Batch, Durability, KeyRange, Read, Store, TreeId};
 use wire::{Failure, FailureKind};
@@ -101,6 +101,9 @@ impl Base {
         base.start(run, fresh)?;
         if fresh {
             base.fill(run)?;
+            // Nodes that grew in memory have slack; what counts is what is loaded.
+            base.stop()?;
+            base.start(run, false)?;
             base.learn()?;
         } else {
             base.recall(run)?;
@@ -310,10 +313,9 @@ impl Background {
         for (name, work) in [("log", flush as fn(&BtreeStore) -> _), ("checkpoint", write)] {
             let (store, ending) = (Arc::clone(store), Arc::clone(&ending));
             let thread = device::spawn(name, move || {
-                let clock = SystemClock::new();
                 while !ending.load(Ordering::Relaxed) {
                     work(&store)?;
-                    clock.sleep(NAP);
+                    std::thread::park_timeout(NAP);
                 }
                 Ok(())
             });
@@ -321,6 +323,8 @@ impl Background {
                 Failure::new(FailureKind::Other, format!("cannot start a thread: {error}"))
             })?);
         }
+        let checkpoints = threads.last().map(|thread| thread.thread().clone());
+        store.set_waker(Arc::new(move || checkpoints.iter().for_each(std::thread::Thread::unpark)));
         Ok(Background { ending, threads })
     }
 

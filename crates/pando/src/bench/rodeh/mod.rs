@@ -150,7 +150,9 @@ impl Rodeh<'_> {
             _ => (self.on_clones(1, None)?, None),
         };
         let after = Ideal::measure(self.run, &self.base, &self.work, &self.clock)?;
-        Ok(Report::new(args, self.mix, &self.base, &self.work, before.mean(&after), ours, beside))
+        let ideal = before.mean(&after);
+        let beside = beside.as_ref();
+        Ok(Report::new(args, self.mix, &self.base, &self.work, ideal, &ours, beside))
     }
 
     /// Measures on so many fresh clones of the base tree, which are then dropped.

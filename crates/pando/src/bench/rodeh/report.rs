@@ -23,8 +23,8 @@ impl Report {
         base: &Base,
         work: &Work,
         ideal: Ideal,
-        ours: Measured,
-        beside: Option<Measured>,
+        ours: &Measured,
+        beside: Option<&Measured>,
     ) -> Report {
         let percent = args.rodeh.in_memory_percent();
         let name = |value: Option<clap::builder::PossibleValue>| {
@@ -57,12 +57,11 @@ impl Report {
             "reads_per_op": thousandths(ours.reads as f64 / operations),
             "written_bytes_per_op": (ours.written_bytes as f64 / operations).round(),
         });
-        match ideal.memory {
-            Some(memory) => object["memory_ops_per_second"] = json!(memory.round()),
-            None => {
-                object["raw_reads_per_second"] = json!(ideal.reads.round());
-                object["raw_read_writes_per_second"] = json!(ideal.read_writes.round());
-            }
+        if let Some(memory) = ideal.memory {
+            object["memory_ops_per_second"] = json!(memory.round());
+        } else {
+            object["raw_reads_per_second"] = json!(ideal.reads.round());
+            object["raw_read_writes_per_second"] = json!(ideal.read_writes.round());
         }
         for (op, field) in Op::ALL.into_iter().zip(["lookup_us", "insert_us", "remove_us"]) {
             let (count, sum) = ours.each[op as usize];
