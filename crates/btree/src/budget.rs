@@ -13,7 +13,7 @@ pub(crate) struct InteriorCharge {
 
 impl InteriorCharge {
     pub(crate) fn new(budget: &Arc<Budget>, bytes: usize) -> InteriorCharge {
-        budget.resident.fetch_add(bytes, Ordering::Relaxed);
+        budget.add(bytes);
         budget.interior.fetch_add(bytes, Ordering::Relaxed);
         InteriorCharge { budget: Arc::clone(budget), bytes }
     }
@@ -35,6 +35,8 @@ impl Drop for InteriorCharge {
 pub(crate) struct Budget {
     /// Bytes of all nodes in memory.
     resident: AtomicUsize,
+    /// The most that it ever was.
+    peak: AtomicUsize,
     /// Bytes of the interior nodes among them, with the cells that hang on them.
     interior: AtomicUsize,
     /// Bytes of those that are not on disk as they are, which cannot be evicted.
@@ -54,6 +56,19 @@ impl Budget {
 
     pub(crate) fn take_shadowed(&self) -> u64 {
         self.shadowed.swap(0, Ordering::Relaxed)
+    }
+
+    /// Counts bytes that came, or went where the number wraps: the sum over all cells is what
+    /// matters.
+    fn add(&self, change: usize) {
+        let now = self.resident.fetch_add(change, Ordering::Relaxed).wrapping_add(change);
+        if now > self.peak.load(Ordering::Relaxed) && now <= isize::MAX as usize {
+            self.peak.fetch_max(now, Ordering::Relaxed);
+        }
+    }
+
+    pub(crate) fn peak(&self) -> usize {
+        self.peak.load(Ordering::Relaxed)
     }
 
     pub(crate) fn resident(&self) -> usize {
@@ -84,10 +99,14 @@ impl Charge {
         charge
     }
 
+    pub(crate) fn bytes(&self) -> usize {
+        self.bytes
+    }
+
     pub(crate) fn set_bytes(&mut self, bytes: usize) {
         // Wrapping: the sum over all cells is what matters.
         let change = bytes.wrapping_sub(self.bytes);
-        self.budget.resident.fetch_add(change, Ordering::Relaxed);
+        self.budget.add(change);
         if self.dirty {
             self.budget.dirty.fetch_add(change, Ordering::Relaxed);
         }

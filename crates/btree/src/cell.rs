@@ -15,7 +15,6 @@
 //!   and found every node on the way to have one owner. Its content may be evicted while the cell
 //!   stays, so that whoever shares the cell shares its memory.
 
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 
 use format::{POINTER_BYTES, Pointer};
@@ -24,6 +23,7 @@ use parking_lot::{RwLock, RwLockWriteGuard};
 use crate::budget::{Budget, Charge, InteriorCharge};
 use crate::entries::Entries;
 use crate::leaf::LeafData;
+use crate::ring::Uses;
 
 /// A node in memory.
 #[derive(Debug, Clone)]
@@ -77,9 +77,7 @@ impl Child {
 #[derive(Debug)]
 pub(crate) struct LeafCell {
     pub(crate) latch: RwLock<LeafState>,
-    touched: AtomicBool,
-    /// Whether it is in the ring of what may be evicted.
-    pub(crate) listed: AtomicBool,
+    pub(crate) uses: Uses,
 }
 
 /// What a leaf's latch guards.
@@ -91,31 +89,19 @@ pub(crate) struct LeafState {
     charge: Charge,
 }
 
-/// What a cell weighs beside its content.
+/// What a cell weighs beside its content; counted with the slot on which it hangs.
 const LEAF_BYTES: usize = 200;
 
 impl LeafCell {
     pub(crate) fn new(budget: &Arc<Budget>, data: LeafData, disk: Option<Pointer>) -> LeafCell {
-        let charge = Charge::new(budget, LEAF_BYTES + data.memory(), disk.is_none());
+        let charge = Charge::new(budget, data.memory(), disk.is_none());
         let state = LeafState { data: Some(data), disk, charge };
-        LeafCell {
-            latch: RwLock::new(state),
-            touched: AtomicBool::new(true),
-            listed: AtomicBool::new(false),
-        }
+        LeafCell { latch: RwLock::new(state), uses: Uses::default() }
     }
 
-    /// Says that it was used, for the second chance.
-    #[inline]
-    pub(crate) fn touch(&self) {
-        if !self.touched.load(Ordering::Relaxed) {
-            self.touched.store(true, Ordering::Relaxed);
-        }
-    }
-
-    /// Forgets that it was used; tells whether it was.
-    pub(crate) fn untouch(&self) -> bool {
-        self.touched.swap(false, Ordering::Relaxed)
+    /// Memory that it takes.
+    pub(crate) fn bytes(&self) -> usize {
+        self.latch.read().charge.bytes()
     }
 
     /// Puts back what was evicted.
@@ -127,20 +113,23 @@ impl LeafCell {
         }
     }
 
-    /// Drops the content if it is on disk. The caller sees to it that no commit relies on it.
-    pub(crate) fn evict(&self) {
+    /// Drops the content if it is on disk; tells whether it is. The caller sees to it that no commit
+    /// relies on it.
+    pub(crate) fn evict(&self) -> bool {
         let mut state = self.latch.write();
-        if state.disk.is_some() {
-            state.data = None;
-            state.recharge();
+        if state.disk.is_none() {
+            return false;
         }
+        state.data = None;
+        state.recharge();
+        true
     }
 }
 
 impl LeafState {
     /// Counts its memory anew.
     pub(crate) fn recharge(&mut self) {
-        let bytes = LEAF_BYTES + self.data.as_ref().map_or(0, LeafData::memory);
+        let bytes = self.data.as_ref().map_or(0, LeafData::memory);
         self.charge.set_bytes(bytes);
     }
 
@@ -165,8 +154,7 @@ pub(crate) struct OverflowCell {
     pub(crate) length: u32,
     pub(crate) disk: OnceLock<Pointer>,
     state: RwLock<(Option<Arc<[u8]>>, Charge)>,
-    touched: AtomicBool,
-    pub(crate) listed: AtomicBool,
+    pub(crate) uses: Uses,
 }
 
 impl OverflowCell {
@@ -176,8 +164,7 @@ impl OverflowCell {
             length: bytes.len() as u32,
             disk: OnceLock::new(),
             state: RwLock::new((Some(bytes.into()), charge)),
-            touched: AtomicBool::new(true),
-            listed: AtomicBool::new(false),
+            uses: Uses::default(),
         }
     }
 
@@ -186,15 +173,17 @@ impl OverflowCell {
             length,
             disk: OnceLock::from(pointer),
             state: RwLock::new((None, Charge::new(budget, 0, false))),
-            touched: AtomicBool::new(true),
-            listed: AtomicBool::new(false),
+            uses: Uses::default(),
         }
     }
 
     /// The value, if it is in memory.
     pub(crate) fn bytes(&self) -> Option<Arc<[u8]>> {
-        self.touched.store(true, Ordering::Relaxed);
-        self.state.read().0.clone()
+        let bytes = self.state.read().0.clone();
+        if bytes.is_some() {
+            self.uses.touch();
+        }
+        bytes
     }
 
     pub(crate) fn install(&self, bytes: Arc<[u8]>) {
@@ -210,17 +199,15 @@ impl OverflowCell {
         }
     }
 
-    pub(crate) fn untouch(&self) -> bool {
-        self.touched.swap(false, Ordering::Relaxed)
-    }
-
-    /// Drops the value if it is on disk.
-    pub(crate) fn evict(&self) {
-        if self.disk.get().is_some() {
-            let mut state = self.state.write();
-            state.0 = None;
-            state.1.set_bytes(0);
+    /// Drops the value if it is on disk; tells whether it is.
+    pub(crate) fn evict(&self) -> bool {
+        if self.disk.get().is_none() {
+            return false;
         }
+        let mut state = self.state.write();
+        state.0 = None;
+        state.1.set_bytes(0);
+        true
     }
 }
 

@@ -94,6 +94,7 @@ impl Core {
         if plan.alone || plan.cold {
             self.ensure(batch)?;
         }
+        self.keep_dirty(plan.makes_room())?;
         if !plan.makes_room() {
             self.keep_room()?;
         }
@@ -106,7 +107,7 @@ impl Core {
             self.log_and_apply(batch, &mut plan)?
         };
         self.log().committed(token.0)?;
-        self.keep_budget()?;
+        self.shrink();
         Ok(token)
     }
 
@@ -268,7 +269,7 @@ impl Core {
         let tree = Arc::new(tree);
         self.mark_changed(&tree);
         self.tree_count.fetch_add(1, Ordering::Relaxed);
-        self.trees.write().insert(tree.id, tree);
+        self.insert_tree(&mut self.trees.write(), &tree);
     }
 
     /// The tree is gone for everyone; what it alone had is freed step by step.

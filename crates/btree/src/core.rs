@@ -3,9 +3,9 @@
 //! Locks, in the order in which they may be taken: checkpoint state, gate, key stripes, the set of
 //! trees, a tree, a leaf, then the small ones (changed trees, known cells, ring).
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, OnceLock, Weak};
 
 use device::{Env, File, Map};
 use format::catalog::CatalogKey;
@@ -35,6 +35,11 @@ pub(crate) struct Core {
     pub(crate) catalog: Tree,
     /// Trees that were used since opening.
     pub(crate) trees: Latch<Map<TreeId, Arc<Tree>>>,
+    /// The same, in the order in which it is next asked whether anybody uses them.
+    pub(crate) trees_order: Mutex<VecDeque<TreeId>>,
+    pub(crate) trees_open: AtomicUsize,
+    /// How many trees are in `changed`.
+    pub(crate) changed_trees: AtomicUsize,
     /// Trees that changed since the last freeze.
     pub(crate) changed: Mutex<BTreeMap<TreeId, Arc<Tree>>>,
     /// Trees that the running checkpoint froze.
@@ -42,6 +47,8 @@ pub(crate) struct Core {
     /// States published since opening.
     pub(crate) published: AtomicU64,
     pub(crate) pins: Mutex<Pins>,
+    /// Trees of pinned states that were read.
+    pub(crate) pinned_trees: Mutex<Vec<Weak<Tree>>>,
     /// Cells that nothing leads to any more, to be dropped step by step.
     pub(crate) graveyard: Mutex<Vec<Node>>,
     pub(crate) checkpoint: Mutex<State>,
@@ -102,10 +109,14 @@ impl Core {
             stripes: Stripes::new(),
             catalog: Tree::new(TreeId(0), catalog, false),
             trees: Latch::new(Map::default()),
+            trees_order: Mutex::new(VecDeque::new()),
+            trees_open: AtomicUsize::new(0),
+            changed_trees: AtomicUsize::new(0),
             changed: Mutex::new(BTreeMap::new()),
             in_flight: Mutex::new(BTreeMap::new()),
             published: AtomicU64::new(0),
             pins: Mutex::new(Pins::default()),
+            pinned_trees: Mutex::new(Vec::new()),
             graveyard: Mutex::new(Vec::new()),
             checkpoint: Mutex::new(state),
             evictions: AtomicU64::new(0),
@@ -146,6 +157,7 @@ impl Core {
     #[inline]
     pub(crate) fn tree(&self, id: TreeId) -> Result<Arc<Tree>> {
         if let Some(tree) = self.trees.read().get(&id) {
+            tree.touch();
             return alive(tree).map(Arc::clone);
         }
         self.open_tree(id)
@@ -180,9 +192,16 @@ impl Core {
             let Some(record) = record else { return Err(Error::NoTree(id)) };
             let root = Root::on_disk(record.pointer, record.level);
             let tree = Arc::new(Tree::new(id, root, false));
-            trees.insert(id, Arc::clone(&tree));
+            self.insert_tree(&mut trees, &tree);
             return Ok(tree);
         }
+    }
+
+    /// Adds a tree to the set.
+    pub(crate) fn insert_tree(&self, trees: &mut Map<TreeId, Arc<Tree>>, tree: &Arc<Tree>) {
+        trees.insert(tree.id, Arc::clone(tree));
+        self.trees_order.lock().push_back(tree.id);
+        self.trees_open.store(trees.len(), Ordering::Relaxed);
     }
 
     /// Notes that a tree differs from the durable one.
@@ -190,6 +209,7 @@ impl Core {
         if !tree.changed.load(Ordering::Relaxed) {
             let mut changed = self.changed.lock();
             changed.insert(tree.id, Arc::clone(tree));
+            self.changed_trees.store(changed.len(), Ordering::Relaxed);
             tree.changed.store(true, Ordering::Relaxed);
         }
     }

@@ -1,55 +1,111 @@
-//! Keeping the budget: clean leaves and values are given up, those that were used since they were
-//! last looked at get a second chance. What is not on disk cannot be given up: when there is much
-//! of it, it is written (`relieve`).
+//! Keeping the budget.
+//!
+//! Clean leaves and values are given up in the order that `ring` says, interior nodes when they
+//! take much of the cache, trees that nobody uses when there are many. What is not on disk cannot
+//! be given up: when there is much of it, whoever is about to add to it makes a checkpoint first,
+//! which writes it to its shadow place in long runs.
+//!
+//! What is held stays below the budget because eviction begins somewhat before it: each thread
+//! adds at most what one operation loads or makes between two looks.
 
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use store::{Result, TreeId};
 
 use crate::core::Core;
+use crate::tree::{TREE_BYTES, Tree};
 
 /// Interior nodes may take one part in this many of the cache before they are unloaded.
 const INTERIOR_SHARE: usize = 4;
 /// Cells looked at in one go, while commits wait outside of the gate.
-const LOOKS_MAX: usize = 512;
+const LOOKS_MAX: usize = 256;
+/// Dead cells that are taken apart in one go.
+const BURIED_MAX: usize = 64;
+/// Eviction begins when this part of the budget, one in so many, is left; it waits for the gate
+/// when half of that is left ...
+const BEGIN_SHARE: usize = 16;
+/// ... but with a small budget earlier: a few operations of some threads are that large.
+const BEGIN_BYTES_MIN: usize = 512 << 10;
+/// It ends when so much less is held than where it begins, so that it is not done for every
+/// operation.
+const STEP_SHARE: usize = 128;
+/// Trees that are kept open though nobody uses them. Each takes about two kilobytes.
+const TREES_KEPT: usize = 1024;
+/// Trees that are kept open when interior nodes take much of the cache: what a tree that is used
+/// now and then has in memory goes with it.
+const TREES_KEPT_AT_LEAST: usize = 64;
+/// Trees looked at in one go.
+const TREES_LOOKS_MAX: usize = 64;
 
 impl Core {
-    /// Called after operations that may have loaded or made something, without locks.
+    /// Called before a commit, without locks: sees to it that there is not too much that only
+    /// memory and log hold. `frees`: the commit makes room, so it may go on a little longer.
     #[inline]
-    pub(crate) fn keep_budget(&self) -> Result<()> {
-        let dirty = self.nodes.budget.dirty();
+    pub(crate) fn keep_dirty(&self, frees: bool) -> Result<()> {
+        let dirty = self.dirty();
         if dirty > self.options.dirty_bytes_due() {
             self.wake();
             if dirty > self.dirty_max.load(Ordering::Relaxed) {
-                self.relieve()?;
+                self.relieve(frees)?;
             }
         }
-        self.shrink();
         Ok(())
     }
 
-    /// Gives up clean cells while there are too many.
+    /// Bytes that only memory and log hold.
+    pub(crate) fn dirty(&self) -> usize {
+        let trees = self.changed_trees.load(Ordering::Relaxed);
+        self.nodes.budget.dirty() + trees * TREE_BYTES
+    }
+
+    /// Called after operations that may have loaded something, without locks: gives up what can be
+    /// given up while there is too much.
     #[inline]
     pub(crate) fn shrink(&self) {
-        if self.nodes.budget.resident() > self.options.cache_bytes {
+        if self.nodes.budget.resident() > self.options.cache_bytes - self.reserve() {
             self.evict_some();
+        }
+        if self.trees_open.load(Ordering::Relaxed) > TREES_KEPT {
+            self.close_idle_trees();
         }
     }
 
+    /// What is left of the budget when eviction begins.
+    #[inline]
+    fn reserve(&self) -> usize {
+        let budget = self.options.cache_bytes;
+        (budget / BEGIN_SHARE).max(BEGIN_BYTES_MIN.min(budget / 4))
+    }
+
+    #[cold]
     fn evict_some(&self) {
+        let budget = self.options.cache_bytes;
+        let enough = budget - self.reserve() - budget / STEP_SHARE;
+        // What closed trees held is freed outside of the gate.
+        let mut closed = Vec::new();
         // Inside the gate commits rely on what they loaded.
-        let Some(_gate) = self.gate.try_write() else { return };
+        let _gate = if self.nodes.budget.resident() > budget - self.reserve() / 2 {
+            self.gate.write()
+        } else {
+            let Some(gate) = self.gate.try_write() else { return };
+            gate
+        };
         self.evictions.fetch_add(1, Ordering::Relaxed);
         for _ in 0..LOOKS_MAX {
-            if self.nodes.budget.resident() <= self.options.cache_bytes {
+            if self.nodes.budget.resident() <= enough {
                 return;
             }
             if !self.nodes.ring.turn() {
+                self.bury(BURIED_MAX);
                 break;
             }
         }
-        if self.nodes.budget.interior() > self.options.cache_bytes / INTERIOR_SHARE {
+        if self.nodes.budget.interior() > budget / INTERIOR_SHARE {
             self.prune_next();
+            if self.trees_open.load(Ordering::Relaxed) > TREES_KEPT_AT_LEAST {
+                self.close_some(&mut closed);
+            }
         }
     }
 
@@ -69,7 +125,73 @@ impl Core {
             (id, at + 1)
         } else {
             let next = trees.keys().copied().filter(|tree| *tree > id).min();
+            if next.is_none() {
+                self.prune_pinned();
+            }
             (next.unwrap_or(TreeId(0)), 0)
         };
     }
+
+    /// Unloads interior nodes that only pinned states have.
+    fn prune_pinned(&self) {
+        self.pinned_trees.lock().retain(|tree| {
+            let Some(tree) = tree.upgrade() else { return false };
+            let mut root = tree.state.write();
+            let mut at = 0;
+            while self.nodes.prune_part(&mut root, at) {
+                at += 1;
+            }
+            true
+        });
+    }
+
+    /// Closes idle trees while there are many, in steps. Called without locks.
+    pub(crate) fn shrink_trees(&self) {
+        // Each is looked at twice at most: to see that it was used, and that it was not since.
+        for _ in 0..2 * self.trees_open.load(Ordering::Relaxed) / TREES_LOOKS_MAX {
+            if self.trees_open.load(Ordering::Relaxed) <= TREES_KEPT {
+                break;
+            }
+            self.close_idle_trees();
+        }
+    }
+
+    /// Closes some of the trees that nobody uses and that are on disk as they are; they are opened
+    /// again from the catalog.
+    #[cold]
+    fn close_idle_trees(&self) {
+        let mut closed = Vec::new();
+        if let Some(_gate) = self.gate.try_write() {
+            self.close_some(&mut closed);
+        }
+    }
+
+    /// The same with the gate exclusive. The trees go to `closed`.
+    fn close_some(&self, closed: &mut Vec<Arc<Tree>>) {
+        let mut trees = self.trees.write();
+        let mut order = self.trees_order.lock();
+        for _ in 0..TREES_LOOKS_MAX.min(order.len()) {
+            let Some(id) = order.pop_front() else { break };
+            let Some(tree) = trees.get(&id) else { continue };
+            if tree.used.swap(false, Ordering::Relaxed) || !is_idle(tree) {
+                order.push_back(id);
+            } else {
+                closed.extend(trees.remove(&id));
+            }
+        }
+        self.trees_open.store(trees.len(), Ordering::Relaxed);
+        if !closed.is_empty() {
+            // Commits rely on what they loaded, as with cells.
+            self.evictions.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+}
+
+/// Whether a tree could be opened again from the catalog as it is. Called with the set of trees
+/// and the gate exclusive, so that nobody can begin to use it.
+fn is_idle(tree: &Arc<Tree>) -> bool {
+    // The changed trees, and those in a running checkpoint, have another owner.
+    Arc::strong_count(tree) == 1
+        && !tree.dropped.load(Ordering::Relaxed)
+        && tree.state.read().child.pointer().is_some()
 }

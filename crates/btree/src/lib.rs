@@ -43,4 +43,4 @@ mod write;
 
 pub use crate::check::{check, inspect};
 pub use crate::options::Options;
-pub use crate::store::BtreeStore;
+pub use crate::store::{BtreeStore, CacheStats};

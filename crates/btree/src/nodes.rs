@@ -5,6 +5,7 @@
 //! memory; it is asked only when something is loaded, never on the way down. `ring` holds what may
 //! be evicted.
 
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 
 use device::{File, Map};
@@ -74,6 +75,8 @@ pub(crate) struct Nodes {
     pub(crate) budget: Arc<Budget>,
     known: Mutex<Known>,
     pub(crate) ring: Ring,
+    /// Nodes read from the medium since opening.
+    pub(crate) loads: AtomicU64,
 }
 
 impl Nodes {
@@ -83,6 +86,7 @@ impl Nodes {
             budget: Arc::new(Budget::default()),
             known: Mutex::new(Known::default()),
             ring: Ring::default(),
+            loads: AtomicU64::new(0),
         }
     }
 
@@ -92,6 +96,7 @@ impl Nodes {
         pointer: Pointer,
         take: impl FnOnce(&Header, &[u8]) -> std::result::Result<T, Malformed>,
     ) -> Result<T> {
+        self.loads.fetch_add(1, Ordering::Relaxed);
         let offset = unit_offset(pointer.unit);
         let mut bytes = vec![0; usize::from(pointer.units) * UNIT_BYTES];
         let read = self.file.read_at(&mut bytes, offset)?;

@@ -11,7 +11,7 @@ pub struct Options {
     pub volume: [u8; 16],
     /// The volume's secret.
     pub log_key: LogKey,
-    /// Memory for nodes, in bytes. Up to seven eighths of it may hold
+    /// Memory for nodes, in bytes. Up to three quarters of it may hold
     /// what is not on disk yet, while that is being written.
     pub cache_bytes: usize,
     /// When commits are durable.
@@ -33,7 +33,7 @@ pub struct Options {
 const REPLAY_MAX: Duration = Duration::from_secs(1);
 
 /// Less than this for changed nodes would make a checkpoint of every few commits.
-const DIRTY_BYTES_MIN: usize = 1 << 20;
+const DIRTY_BYTES_MIN: usize = 256 << 10;
 
 impl Default for Options {
     fn default() -> Options {
@@ -73,7 +73,7 @@ impl Options {
     /// Bytes of changed nodes from which committers wait for the checkpoint that is being written.
     /// The rest of the cache is for reading.
     pub(crate) fn dirty_bytes_limit(&self) -> usize {
-        (self.cache_bytes / 8 * 7).max(DIRTY_BYTES_MIN * 2)
+        (self.cache_bytes / 4 * 3).max(DIRTY_BYTES_MIN * 2)
     }
 
     pub(crate) fn log(&self) -> LogOptions {

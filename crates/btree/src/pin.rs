@@ -91,7 +91,15 @@ impl Pin {
         };
         let tree = Arc::new(Tree::new(id, root.ok_or(Error::NoTree(id))?, false));
         let mut trees = self.trees.write();
-        Ok(Arc::clone(trees.entry(id).or_insert(tree)))
+        if let Some(tree) = trees.get(&id) {
+            return Ok(Arc::clone(tree));
+        }
+        let mut pinned = self.core.pinned_trees.lock();
+        pinned.retain(|tree| tree.strong_count() > 0);
+        pinned.push(Arc::downgrade(&tree));
+        drop(pinned);
+        trees.insert(id, Arc::clone(&tree));
+        Ok(tree)
     }
 }
 

@@ -19,7 +19,16 @@ impl Nodes {
         if let Some(child) = interior.children.get_mut(at) {
             self.prune(child);
         }
-        at + 1 < interior.children.len()
+        let more = at + 1 < interior.children.len();
+        self.know_again(shared);
+        more
+    }
+
+    /// Makes a node known again that was forgotten to find out whether it has one owner.
+    fn know_again(&self, shared: &Arc<Interior>) {
+        if let Some(pointer) = shared.disk.get() {
+            self.remember_written(*pointer, &Node::Interior(Arc::clone(shared)));
+        }
     }
 
     /// The node, if nobody else has it.
@@ -49,7 +58,11 @@ impl Nodes {
                 for child in &mut interior.children {
                     empty &= self.prune(child);
                 }
-                interior.disk.get().copied().filter(|_| empty)
+                let pointer = interior.disk.get().copied().filter(|_| empty);
+                if pointer.is_none() {
+                    self.know_again(shared);
+                }
+                pointer
             }
         };
         if let Some(pointer) = pointer {

@@ -5,8 +5,8 @@
 //! 3/8             a checkpoint is due; whoever was named by `set_waker` is told
 //! 1/2             where nobody was, the thread that commits makes it
 //! 5/8             the thread that commits makes it in any case, unless one is being made
-//! 1/2 to 7/8      while one is being made, each commit waits a little, more and more
-//! 7/8             commits wait until it is published
+//! 1/2 to 3/4      while one is being made, each commit waits a little, more and more
+//! 3/4             commits wait until it is published
 //! ```
 //!
 //! While a checkpoint is written, everything that it froze may be changed again, each node in a
@@ -15,7 +15,7 @@
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use store::{Error, Result};
+use store::Result;
 
 use crate::checkpoint::FREED_MAX;
 use crate::core::Core;
@@ -37,12 +37,13 @@ impl Core {
     /// Sees to it that there is not too much that is only in memory. Where nobody writes it, this
     /// thread does. Where somebody is at it, what he has frozen will be clean in a while, and
     /// until then there is room for copies: the closer to its end, the slower it is used up, so
-    /// that many commits wait a little and not one for all of the checkpoint.
-    pub(crate) fn relieve(&self) -> Result<()> {
+    /// that many commits wait a little and not one for all of the checkpoint. An error means that
+    /// the commit that asks must not be made.
+    pub(crate) fn relieve(&self, frees: bool) -> Result<()> {
         let mut state = if let Some(state) = self.checkpoint.try_lock() {
             state
         } else {
-            let (dirty, from) = (self.nodes.budget.dirty(), self.options.dirty_bytes_max());
+            let (dirty, from) = (self.dirty(), self.options.dirty_bytes_max());
             let limit = self.options.dirty_bytes_limit();
             if dirty < limit {
                 let part = dirty.saturating_sub(from) as f64 / (limit - from) as f64;
@@ -51,23 +52,26 @@ impl Core {
             }
             self.checkpoint.lock()
         };
-        if self.nodes.budget.dirty() <= self.dirty_max.load(Ordering::Relaxed) {
+        let most = self.dirty_max.load(Ordering::Relaxed);
+        let dirty = self.dirty();
+        if dirty <= most {
             // Another thread did it meanwhile.
             return Ok(());
         }
         match self.checkpoint_locked(&mut state, FREED_MAX) {
             Ok(()) => {
-                let max = match *self.waker.lock() {
+                let usual = match *self.waker.lock() {
                     Some(_) => self.options.dirty_bytes_alone(),
                     None => self.options.dirty_bytes_max(),
                 };
-                self.dirty_max.store(max, Ordering::Relaxed);
+                // What is left is held by pins, which see a state that no checkpoint writes.
+                let held = self.dirty();
+                self.dirty_max.store(usual.max(held + usual / 4), Ordering::Relaxed);
                 Ok(())
             }
-            Err(error) if error.is_no_space() || matches!(error, Error::Corrupt(_)) => {
-                // The commit itself is in the log. The next attempt waits until there is more.
-                let more = self.nodes.budget.dirty() / 8 * 9;
-                self.dirty_max.store(more, Ordering::Relaxed);
+            // Room is made by commits that remove, and they must come to that; little memory goes
+            // to each.
+            Err(error) if error.is_no_space() && frees && dirty < most + most / 4 => {
                 tracing::warn!(%error, "a checkpoint failed; it will be tried again");
                 Ok(())
             }

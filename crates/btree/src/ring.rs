@@ -1,89 +1,203 @@
-//! What may be evicted, in a ring with a second chance for what was used.
+//! What may be evicted, and in which order: S3-FIFO (Yang et al., SOSP 2023), in bytes.
+//!
+//! What is loaded enters a small queue, a tenth of what is cached. At its end it goes on to the
+//! main queue if it was used twice since, and is evicted otherwise: so what a scan reads once
+//! passes through and never displaces what is used again and again. The end of the main queue goes
+//! round as often as it was used, up to three times. What was evicted from the small queue and is
+//! loaded again soon - before as many others were evicted as the main queue holds - enters the main
+//! queue at once.
+//!
+//! A cell is in a queue at most once; one that is not on disk as it is leaves it, and enters again
+//! when a checkpoint has written it. Hits touch an atomic of the cell and no lock.
 
 use std::collections::VecDeque;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, Ordering};
 use std::sync::{Arc, Weak};
 
 use parking_lot::Mutex;
 
 use crate::cell::{LeafCell, OverflowCell};
 
+/// The small queue's share of what is cached: one part in so many.
+const SMALL_SHARE: usize = 10;
+/// Uses since it was loaded that let a cell into the main queue.
+const USES_TO_STAY: u8 = 2;
+/// Uses that are counted.
+const USES_MAX: u8 = 3;
+
+/// What a cell knows of its use.
+#[derive(Debug, Default)]
+pub(crate) struct Uses {
+    count: AtomicU8,
+    /// Whether it is in a queue.
+    listed: AtomicBool,
+    /// The number of the eviction from the small queue, 0 when it was none.
+    evicted: AtomicU32,
+}
+
+impl Uses {
+    /// Says that the cell was used.
+    #[inline]
+    pub(crate) fn touch(&self) {
+        let count = self.count.load(Ordering::Relaxed);
+        if count < USES_MAX {
+            // A use that is lost when two threads come at once does no harm.
+            self.count.store(count + 1, Ordering::Relaxed);
+        }
+    }
+
+    fn get(&self) -> u8 {
+        self.count.load(Ordering::Relaxed)
+    }
+}
+
 /// A cell that may be evicted, if it is still there.
 #[derive(Debug)]
-enum Evictable {
+enum Cell {
     Leaf(Weak<LeafCell>),
     Value(Weak<OverflowCell>),
 }
 
-impl Evictable {
+/// The same while it is there.
+enum Alive {
+    Leaf(Arc<LeafCell>),
+    Value(Arc<OverflowCell>),
+}
+
+impl Cell {
     fn is_gone(&self) -> bool {
         match self {
-            Evictable::Leaf(leaf) => leaf.strong_count() == 0,
-            Evictable::Value(value) => value.strong_count() == 0,
+            Cell::Leaf(leaf) => leaf.strong_count() == 0,
+            Cell::Value(value) => value.strong_count() == 0,
+        }
+    }
+
+    fn upgrade(&self) -> Option<Alive> {
+        match self {
+            Cell::Leaf(leaf) => leaf.upgrade().map(Alive::Leaf),
+            Cell::Value(value) => value.upgrade().map(Alive::Value),
         }
     }
 }
 
+impl Alive {
+    fn uses(&self) -> &Uses {
+        match self {
+            Alive::Leaf(leaf) => &leaf.uses,
+            Alive::Value(value) => &value.uses,
+        }
+    }
+
+    /// Drops the content if it is on disk; tells whether it is.
+    fn evict(&self) -> bool {
+        match self {
+            Alive::Leaf(leaf) => leaf.evict(),
+            Alive::Value(value) => value.evict(),
+        }
+    }
+}
+
+#[derive(Debug)]
+struct Entry {
+    cell: Cell,
+    bytes: usize,
+}
+
 #[derive(Debug, Default)]
-struct Cells {
-    cells: VecDeque<Evictable>,
+struct Queue {
+    entries: VecDeque<Entry>,
+    bytes: usize,
     /// Length from which it is swept of cells that are gone.
     sweep_at: usize,
 }
 
-impl Cells {
-    fn push(&mut self, cell: Evictable) {
-        if self.cells.len() >= self.sweep_at {
-            self.cells.retain(|cell| !cell.is_gone());
-            self.sweep_at = self.cells.len() * 2 + 1024;
+impl Queue {
+    fn push(&mut self, entry: Entry) {
+        if self.entries.len() >= self.sweep_at {
+            self.entries.retain(|entry| !entry.cell.is_gone());
+            self.bytes = self.entries.iter().map(|entry| entry.bytes).sum();
+            self.sweep_at = self.entries.len() * 2 + 1024;
         }
-        self.cells.push_back(cell);
+        self.bytes += entry.bytes;
+        self.entries.push_back(entry);
+    }
+
+    fn pop(&mut self) -> Option<Entry> {
+        let entry = self.entries.pop_front()?;
+        self.bytes -= entry.bytes;
+        Some(entry)
     }
 }
 
-/// The ring. A cell is in it at most once.
+#[derive(Debug, Default)]
+struct Queues {
+    small: Queue,
+    main: Queue,
+    /// Evictions from the small queue so far.
+    evicted: u32,
+}
+
+/// The two queues.
 #[derive(Debug, Default)]
 pub(crate) struct Ring {
-    cells: Mutex<Cells>,
+    queues: Mutex<Queues>,
 }
 
 impl Ring {
     pub(crate) fn add_leaf(&self, leaf: &Arc<LeafCell>) {
-        if !leaf.listed.swap(true, Ordering::Relaxed) {
-            self.cells.lock().push(Evictable::Leaf(Arc::downgrade(leaf)));
+        if !leaf.uses.listed.swap(true, Ordering::Relaxed) {
+            self.add(Cell::Leaf(Arc::downgrade(leaf)), leaf.bytes(), &leaf.uses);
         }
     }
 
     pub(crate) fn add_value(&self, value: &Arc<OverflowCell>) {
-        if !value.listed.swap(true, Ordering::Relaxed) {
-            self.cells.lock().push(Evictable::Value(Arc::downgrade(value)));
+        if !value.uses.listed.swap(true, Ordering::Relaxed) {
+            let bytes = value.length as usize;
+            self.add(Cell::Value(Arc::downgrade(value)), bytes, &value.uses);
         }
     }
 
-    /// Looks at the next cell: one that was used goes to the end, one that was not is evicted.
-    /// One that is not on disk leaves the ring until it is. `false` when the ring is empty.
+    fn add(&self, cell: Cell, bytes: usize, uses: &Uses) {
+        let mut queues = self.queues.lock();
+        let evicted = uses.evicted.swap(0, Ordering::Relaxed);
+        let ago = queues.evicted.wrapping_sub(evicted) as usize;
+        let missed = evicted != 0 && ago <= queues.main.entries.len();
+        let queue = if missed { &mut queues.main } else { &mut queues.small };
+        queue.push(Entry { cell, bytes });
+    }
+
+    /// Looks at the next cell: it goes on, or is evicted. One that is not on disk leaves the queue
+    /// until it is. `false` when there is none.
     pub(crate) fn turn(&self) -> bool {
-        let Some(cell) = self.cells.lock().cells.pop_front() else { return false };
-        let again = match &cell {
-            Evictable::Leaf(leaf) => leaf.upgrade().is_some_and(|leaf| {
-                let used = leaf.untouch();
-                if !used {
-                    leaf.listed.store(false, Ordering::Relaxed);
-                    leaf.evict();
-                }
-                used
-            }),
-            Evictable::Value(value) => value.upgrade().is_some_and(|value| {
-                let used = value.untouch();
-                if !used {
-                    value.listed.store(false, Ordering::Relaxed);
-                    value.evict();
-                }
-                used
-            }),
-        };
-        if again {
-            self.cells.lock().push(cell);
+        let mut queues = self.queues.lock();
+        let all = queues.small.bytes + queues.main.bytes;
+        let from_small = queues.main.entries.is_empty() || queues.small.bytes * SMALL_SHARE >= all;
+        let popped = if from_small { queues.small.pop() } else { queues.main.pop() };
+        let Some(entry) = popped.or_else(|| queues.small.pop()) else { return false };
+        let Some(alive) = entry.cell.upgrade() else { return true };
+        let uses = alive.uses();
+        let used = uses.get();
+        if from_small && used >= USES_TO_STAY {
+            uses.count.store(0, Ordering::Relaxed);
+            queues.main.push(entry);
+            return true;
+        }
+        if !from_small && used > 0 {
+            uses.count.store(used - 1, Ordering::Relaxed);
+            queues.main.push(entry);
+            return true;
+        }
+        if from_small {
+            queues.evicted = queues.evicted.wrapping_add(1).max(1);
+        }
+        let number = if from_small { queues.evicted } else { 0 };
+        uses.listed.store(false, Ordering::Relaxed);
+        drop(queues);
+        // Without the lock, for the content is freed here; whoever loads it again lists it again.
+        // What is not on disk keeps what is known of its use until a checkpoint has written it.
+        if alive.evict() {
+            uses.count.store(0, Ordering::Relaxed);
+            uses.evicted.store(number, Ordering::Relaxed);
         }
         true
     }

@@ -37,6 +37,38 @@ impl BtreeStore {
     }
 }
 
+/// What the cache of a store holds, in bytes, and what it did.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct CacheStats {
+    /// What it may hold.
+    pub budget: usize,
+    /// What it holds.
+    pub resident: usize,
+    /// The most that it ever held.
+    pub peak: usize,
+    /// What of it is not on disk as it is.
+    pub dirty: usize,
+    /// Nodes read from the medium since opening.
+    pub loads: u64,
+    /// Trees that are open.
+    pub trees: usize,
+}
+
+impl BtreeStore {
+    /// The state of the cache.
+    pub fn cache(&self) -> CacheStats {
+        let budget = &self.core.nodes.budget;
+        CacheStats {
+            budget: self.core.options.cache_bytes,
+            resident: budget.resident(),
+            peak: budget.peak(),
+            dirty: budget.dirty(),
+            loads: self.core.nodes.loads.load(Ordering::Relaxed),
+            trees: self.core.trees_open.load(Ordering::Relaxed),
+        }
+    }
+}
+
 impl std::fmt::Debug for BtreeStore {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("BtreeStore").field("stats", &self.stats()).finish()
@@ -99,6 +131,9 @@ impl Store for BtreeStore {
     fn checkpoint(&self) -> Result<bool> {
         let Some(mut state) = self.core.checkpoint.try_lock() else { return Ok(false) };
         self.core.checkpoint_locked(&mut state, FREED_MAX)?;
+        drop(state);
+        // Trees that it wrote may be closed.
+        self.core.shrink_trees();
         Ok(true)
     }
 
@@ -109,7 +144,7 @@ impl Store for BtreeStore {
     }
 
     fn checkpoint_due(&self) -> bool {
-        let dirty = self.core.nodes.budget.dirty();
+        let dirty = self.core.dirty();
         self.core.log_bytes_since() >= self.core.options.checkpoint_bytes
             || self.core.replay_estimate() >= self.core.options.replay_max
             || dirty > self.core.options.dirty_bytes_due()

@@ -19,6 +19,10 @@ use crate::latch::Latch;
 use crate::leaf::{LeafData, Value};
 use crate::nodes::Nodes;
 
+/// Memory of a tree whose nodes are elsewhere, in bytes: its latch of eight locks, and its place in
+/// the sets of trees.
+pub(crate) const TREE_BYTES: usize = 1500;
+
 /// One tree.
 #[derive(Debug)]
 pub(crate) struct Tree {
@@ -28,6 +32,8 @@ pub(crate) struct Tree {
     pub(crate) changed: AtomicBool,
     /// Whether it was dropped.
     pub(crate) dropped: AtomicBool,
+    /// Whether anybody asked for it since it was last looked at.
+    pub(crate) used: AtomicBool,
     /// Whether all of it has been in memory since it was made.
     pub(crate) resident: AtomicBool,
 }
@@ -154,7 +160,16 @@ impl Tree {
             state: Latch::new(root),
             changed: AtomicBool::new(false),
             dropped: AtomicBool::new(false),
+            used: AtomicBool::new(true),
             resident: AtomicBool::new(resident),
+        }
+    }
+
+    /// Says that somebody asked for it.
+    #[inline]
+    pub(crate) fn touch(&self) {
+        if !self.used.load(Ordering::Relaxed) {
+            self.used.store(true, Ordering::Relaxed);
         }
     }
 
@@ -182,6 +197,7 @@ impl Tree {
         if self.dropped.load(Ordering::Relaxed) {
             return None;
         }
+        self.touch();
         let mut find = |leaf: &LeafData| find(leaf, key, found);
         self.state.read().try_read(&mut Faults::default(), &mut ToKey(key), &mut find).ok()
     }
@@ -226,10 +242,13 @@ impl Root {
         read: &mut impl FnMut(&LeafData) -> std::result::Result<T, Miss>,
     ) -> std::result::Result<T, Miss> {
         let leaf = self.leaf(faults, route)?;
-        leaf.touch();
         let state = leaf.latch.read();
         match (&state.data, state.disk) {
-            (Some(data), _) => read(data),
+            (Some(data), _) => {
+                // Not when it must be loaded first, or the one use would count as two.
+                leaf.uses.touch();
+                read(data)
+            }
             (None, Some(pointer)) => Err(Miss::Leaf(Arc::clone(leaf), pointer)),
             (None, None) => unreachable!("a leaf is in memory or on disk"),
         }

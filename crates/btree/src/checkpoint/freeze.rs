@@ -26,6 +26,7 @@ impl Core {
     pub(crate) fn freeze(&self) -> Frozen {
         let _gate = self.gate.write();
         let changed = std::mem::take(&mut *self.changed.lock());
+        self.changed_trees.store(0, Ordering::Relaxed);
         let mut roots = Vec::with_capacity(changed.len());
         for tree in changed.values() {
             tree.changed.store(false, Ordering::Relaxed);
@@ -49,6 +50,7 @@ impl Core {
             tree.changed.store(true, Ordering::Relaxed);
             changed.insert(id, tree);
         }
+        self.changed_trees.store(changed.len(), Ordering::Relaxed);
         self.drops_pending.fetch_add(frozen.dropped, Ordering::Relaxed);
         self.nodes.budget.add_shadowed(frozen.shadowed);
     }

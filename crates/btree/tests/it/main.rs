@@ -1,5 +1,6 @@
 //! The engine's tests: the suite that every engine must pass, and what is particular to this one.
 
+mod budget;
 mod cache;
 mod checking;
 mod clones;
