@@ -62,7 +62,7 @@ impl Budget {
     /// matters.
     fn add(&self, change: usize) {
         let now = self.resident.fetch_add(change, Ordering::Relaxed).wrapping_add(change);
-        if now > self.peak.load(Ordering::Relaxed) && now <= isize::MAX as usize {
+        if now > self.peak.load(Ordering::Relaxed) && isize::try_from(now).is_ok() {
             self.peak.fetch_max(now, Ordering::Relaxed);
         }
     }

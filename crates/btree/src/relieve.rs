@@ -149,8 +149,8 @@ mod tests {
         let store = store();
         let state = store.core.checkpoint.lock();
         // A thread that waited for the checkpoint would wait for ever: this one has it.
-        fill(&store, 0, CACHE_BYTES / 8 * 7 - (64 << 10));
+        fill(&store, 0, CACHE_BYTES / 4 * 3 - (64 << 10));
         drop(state);
-        assert!(store.core.nodes.budget.dirty() > CACHE_BYTES / 4 * 3);
+        assert!(store.core.nodes.budget.dirty() > CACHE_BYTES / 8 * 5);
     }
 }
