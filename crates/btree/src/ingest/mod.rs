@@ -34,6 +34,7 @@ impl Core {
         if self.closed.load(Ordering::Relaxed) {
             return Err(Error::ReadOnly(std::sync::Arc::from("the store was closed")));
         }
+        self.keep_dirty(false)?;
         self.tree(id)?;
         let mut written = Vec::new();
         let done = build::build(self, run, &mut written).and_then(|built| match built {
@@ -50,7 +51,7 @@ impl Core {
         }
         let token = done?;
         self.log().committed(token.0)?;
-        self.keep_budget()?;
+        self.shrink();
         Ok(token)
     }
 
