@@ -1,8 +1,12 @@
 //! Clones of clones, dropped in any order.
 
-use store::{Read, Store, TreeId};
+use std::ops::ControlFlow;
 
-use crate::util::{TREE, checked, commit, entries, reclaim_all, store};
+use btree::BtreeStore;
+use store::{CheckReport, Read, Store, TreeId};
+use testing::Op;
+
+use crate::util::{TREE, checked, commit, entries, options, reclaim_all, store};
 
 #[test]
 fn a_thousand_clones_of_clones_give_all_room_back_in_any_order() {
@@ -73,4 +77,89 @@ fn a_clone_costs_nothing_below_its_root() {
     assert!(written.leaves + written.interiors <= after.leaves + after.interiors + 4);
     let old = store.get(TREE, &77_u32.to_be_bytes()).expect("read").expect("there");
     assert_eq!(old, [1; 60]);
+}
+
+/// Checks what is on the medium only: so many trees in memory are many times the same keys.
+fn durable(store: &BtreeStore) -> CheckReport {
+    assert!(store.checkpoint().expect("checkpoint"));
+    let report = store.check(&mut |_, _| ControlFlow::Continue(())).expect("check");
+    assert!(report.is_clean(), "{:#?}", report.findings);
+    report
+}
+
+#[test]
+fn a_node_is_shared_by_more_than_sixteen_bits_count() {
+    const CLONES: u64 = 70_000;
+    let (_sim, store) = store(2, 256 << 20);
+    for n in 0..300_u32 {
+        commit(&store, |batch| batch.put(TREE, &n.to_be_bytes(), &[1; 100]));
+    }
+    let alone = durable(&store);
+    let clone = |n: u64| TreeId(TREE.0 + 1 + n);
+    for chunk in 0..CLONES / 1000 {
+        commit(&store, |batch| {
+            for n in chunk * 1000..chunk * 1000 + 1000 {
+                // Of the source, of the clone before, and of any other.
+                let source = match n % 3 {
+                    _ if n == 0 => TREE,
+                    0 => clone(n - 1),
+                    1 => clone(n / 2),
+                    _ => TREE,
+                };
+                batch.clone_tree(source, clone(n));
+            }
+        });
+    }
+    // The check counts all references anew and compares.
+    let shared = durable(&store);
+    assert_eq!(shared.trees, CLONES + 1);
+    // One node of the tree changes below each pointer to its parent, whoever writes.
+    for n in (0..CLONES).step_by(7000) {
+        commit(&store, |batch| batch.put(clone(n), &7_u32.to_be_bytes(), b"changed"));
+    }
+    durable(&store);
+    commit(&store, |batch| {
+        // Enough for the count to fall below sixteen bits again.
+        for n in (0..CLONES).step_by(14) {
+            batch.drop_tree(clone(n));
+        }
+    });
+    let dropped = durable(&store);
+    assert_eq!(dropped.trees, CLONES + 1 - CLONES / 14);
+    assert!(alone.entries < dropped.entries);
+    assert_eq!(entries(&*store, TREE).len(), 300);
+}
+
+#[test]
+fn a_removed_range_is_freed_without_reading_its_leaves() {
+    let (sim, first) = store(4, 64 << 20);
+    for chunk in 0..40_u32 {
+        commit(&first, |batch| {
+            for n in chunk * 1000..chunk * 1000 + 1000 {
+                batch.put(TREE, &n.to_be_bytes(), &[1; 90]);
+            }
+        });
+    }
+    let report = checked(&first);
+    assert!(report.leaves > 300);
+    let clone = TreeId(TREE.0 + 1);
+    commit(&first, |batch| batch.clone_tree(TREE, clone));
+    first.close().expect("close");
+    drop(first);
+    // Opened anew, so that each node that is looked at is read.
+    let store = BtreeStore::open(&sim.env(), &options(64 << 20)).expect("open");
+    let reads = || sim.device.counts().of(Op::Read);
+    let (from, to) = (500_u32.to_be_bytes(), 39_500_u32.to_be_bytes());
+    for tree in [clone, TREE] {
+        // First what the other tree shares, then what nobody does.
+        let before = reads();
+        commit(&store, |batch| batch.delete_range(tree, &from, &to));
+        assert!(store.checkpoint().expect("checkpoint"));
+        while store.reclaim_step(100).expect("reclaim") {}
+        let cost = reads() - before;
+        assert!(cost <= 20, "{cost} reads for {} leaves", report.leaves);
+    }
+    let after = checked(&store);
+    assert!(after.leaves < 20, "{after:?}");
+    assert_eq!(entries(&*store, TREE).len(), 1000);
 }
