@@ -31,7 +31,10 @@ fn check_medium(medium: &SimDevice, how: &How, states: &States, place: &str) {
         Err(error) => panic!("{place}, in {}: does not open: {error}", states.doing),
     };
     let at = check_state(&mut subject, states, place);
+    let mut random = fastrand::Rng::with_seed(states.dumps.len() as u64);
+    crate::search::compare(subject.fs(), &mut random, 2, place);
     subject.background(1000).unwrap_or_else(|error| panic!("{place}: background: {error}"));
+    crate::search::compare(subject.fs(), &mut random, 1, place);
     let only = States { dumps: vec![Arc::clone(&states.dumps[at])], ..States::default() };
     check_state(&mut subject, &only, &format!("{place}, after background work"));
     subject.fs().close().unwrap_or_else(|error| panic!("{place}: close: {error}"));

@@ -287,3 +287,50 @@ fn searches_equal_walks_over_the_oracle() {
         run(seed, &Base::Oracle(None), 250);
     }
 }
+
+#[test]
+fn searches_equal_walks_whatever_is_damaged_in_the_index() {
+    for seed in 0..scale(20, 400) {
+        let device = SimDevice::new(seed);
+        let mut script = Script::new(&device, seed, Durability::Async, &Base::Engine);
+        let mut random = fastrand::Rng::with_seed(seed);
+        for step in 0..120 {
+            assert_eq!(script.step(), Step::Done);
+            let fs = script.subject.fs();
+            if step % 10 == 5 {
+                flush(fs, &mut random);
+            }
+            if step % 10 == 8 {
+                damage(&device, &mut random);
+                compare(fs, &mut random, 4, &format!("seed {seed}, step {step}"));
+            }
+        }
+        script.compare();
+    }
+}
+
+/// Flips bits in files of the index, cuts some, and empties some.
+fn damage(device: &SimDevice, random: &mut fastrand::Rng) {
+    use device::Device;
+    for name in device.list(search::index::DIRECTORY).unwrap_or_default() {
+        if random.u32(..3) != 0 {
+            continue;
+        }
+        let file = device.open(&format!("{}/{name}", search::index::DIRECTORY));
+        let file = file.expect("a file that was listed opens");
+        let length = file.len().expect("it has a length");
+        match random.u32(..4) {
+            0 => file.set_len(random.u64(..=length)).expect("it is cut"),
+            1 => file.set_len(0).expect("it is emptied"),
+            _ => {
+                for _ in 0..random.u32(1..4) {
+                    let at = random.u64(..length.max(1));
+                    let mut byte = [0];
+                    file.read_at(&mut byte, at).expect("it reads");
+                    byte[0] ^= 1 << random.u32(..8);
+                    file.write_at(&byte, at).expect("it writes");
+                }
+            }
+        }
+    }
+}
