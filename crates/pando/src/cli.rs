@@ -6,13 +6,14 @@ use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
-use crate::cache_size;
+use crate::{cache_size, index_cache};
 
 const PATHS: &str = "\
 PATH is a path below a mounted volume, or VOLDIR:/inner/path for a volume directory,
 mounted or not. Where no process owns the volume, the command starts one in the
 background, which leaves when it has been idle for a while (30 s, PANDO_IDLE_SECONDS). It
-caches in a quarter of the memory (PANDO_CACHE_SIZE).
+caches in a quarter of the memory (PANDO_CACHE_SIZE), and keeps the index for searches in
+256 MiB (PANDO_INDEX_CACHE, 0 for none).
 
 Exit codes:
   0  done
@@ -226,6 +227,9 @@ pub(crate) struct MountArgs {
     /// Memory for cached nodes of the volume, such as 512M; default is a quarter of all memory
     #[arg(long, value_name = "SIZE", value_parser = cache_size::parse)]
     pub(crate) cache_size: Option<u64>,
+    /// Memory for the index of searches, such as 80M; 0: none is kept, and searches walk
+    #[arg(long, value_name = "SIZE", value_parser = index_cache::parse)]
+    pub(crate) index_cache: Option<u64>,
     /// Mount options, comma-separated
     #[arg(long = "options", short = 'o', value_name = "OPTIONS", value_delimiter = ',')]
     pub(crate) options: Vec<String>,
@@ -475,6 +479,12 @@ pub(crate) struct BenchArgs {
     /// What the namespace of cluster-search and search is like
     #[arg(long, value_enum, default_value = "home")]
     pub(crate) profile: Profile,
+    /// Memory for the index of searches, such as 80M; 0: none is kept, and searches walk
+    #[arg(long, value_name = "SIZE", value_parser = index_cache::parse)]
+    pub(crate) index_cache: Option<u64>,
+    /// Keep no index for searches, as --index-cache 0
+    #[arg(long, conflicts_with = "index_cache")]
+    pub(crate) no_index: bool,
     #[command(flatten)]
     pub(crate) rodeh: RodehArgs,
 }
@@ -520,6 +530,9 @@ pub(crate) struct OwnerArgs {
     /// Memory for cached nodes; default is a quarter of all memory
     #[arg(long, value_name = "SIZE", value_parser = cache_size::parse)]
     pub(crate) cache_size: Option<u64>,
+    /// Memory for the index of searches, such as 80M; 0: none is kept, and searches walk
+    #[arg(long, value_name = "SIZE", value_parser = index_cache::parse)]
+    pub(crate) index_cache: Option<u64>,
     /// Mount it there, and stay until it is unmounted
     #[arg(long)]
     pub(crate) mount: Option<PathBuf>,

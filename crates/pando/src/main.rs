@@ -8,6 +8,7 @@ mod exit;
 mod failure;
 mod find;
 mod import;
+mod index_cache;
 mod log;
 mod output;
 mod owner;

@@ -51,7 +51,7 @@ impl Error {
     /// Whether a file of the index is missing or damaged, so that making it again helps.
     pub fn is_of_index(&self) -> bool {
         match self {
-            Error::Damaged(_) => true,
+            Error::Damaged(_) | Error::Store(store::Error::NewerFormat { .. }) => true,
             Error::Device(error) => error.is_not_found(),
             _ => false,
         }

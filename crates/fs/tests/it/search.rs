@@ -5,7 +5,7 @@ use std::ops::ControlFlow;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use format::inode_record::FileKind;
-use fs::{FileSystem, Fs};
+use fs::{FileSystem, Fs, NewNode};
 use inode::{Caller, Enforce, NodeId};
 use search::query::{Accounts, Expr, Glob, Kinds, Letters, Perm, PermKind, Test};
 use search::{Attribute, Emit, Outcome, Request, Start};
@@ -333,4 +333,52 @@ fn damage(device: &SimDevice, random: &mut fastrand::Rng) {
             }
         }
     }
+}
+
+/// A volume with a directory of some files, and clones of it with one change each.
+#[test]
+fn clones_with_a_change_each_take_nothing_of_the_index() {
+    let clones = scale(300, 10_000);
+    let device = SimDevice::new(1);
+    let script = Script::new(&device, 1, Durability::Async, &Base::Engine);
+    let fs = script.subject.fs();
+    let root = Caller::root();
+    let file = NewNode { kind: inode::Kind::File, mode: 0o644, rdev: 0 };
+    let make = |parent: NodeId, name: &str| {
+        let made = fs.mknod(&root, parent, name.as_bytes(), &file).expect("a file is made");
+        fs.forget(made.node, 1);
+    };
+    let source = fs.mkdir(&root, NodeId::ROOT, b"source", 0o755).expect("a directory").node;
+    for number in 0..400 {
+        make(source, &format!("file{number}"));
+    }
+    fs.index_flush(NodeId::ROOT).expect("a flush goes well");
+    let stats = || fs.index_stats().expect("it tells").expect("there is an index");
+    let before = stats().disk_bytes;
+    assert!(before > 0);
+    for number in 0..clones {
+        let name = format!("clone{number}");
+        let clone = fs.clone_dir(&root, source, NodeId::ROOT, name.as_bytes()).expect("a clone");
+        make(clone.root, "change");
+        if number % 50 == 0 {
+            fs.background_step(64).expect("background work goes well");
+        }
+    }
+    let glob = |pattern: &[u8]| Glob::new(pattern, false, Letters::Bytes).expect("a pattern");
+    let one = |name: &[u8]| Query {
+        start: NodeId::ROOT,
+        path: b"/".to_vec(),
+        expr: Expr::Test(Test::Name(glob(name))),
+        prune: None,
+        caller: Caller::root(),
+        min_depth: 0,
+        max_depth: None,
+    };
+    one(b"change").check(fs, "changes of clones");
+    one(b"file3").check(fs, "files of clones");
+    let after = stats();
+    // The root's own base may be replaced: so many names were made in it.
+    let limit = before * 2 + clones * 200;
+    assert!(after.disk_bytes < limit, "{} bytes, {before} before", after.disk_bytes);
+    assert!(after.delta_bytes < clones * 4096, "{after:?}");
 }

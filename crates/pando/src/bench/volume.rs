@@ -12,7 +12,7 @@ use store::{Durability, Store};
 use wire::{Failure, FailureKind};
 
 use super::tap::Tap;
-use crate::cache_size;
+use crate::{cache_size, index_cache};
 use crate::cli::{BenchArgs, DurabilityArg};
 use crate::failure::{self, Result};
 use crate::owner::Background;
@@ -57,6 +57,8 @@ impl Volume {
             DurabilityArg::Sync => Durability::Sync,
             DurabilityArg::Async => Durability::Async,
         };
+        let cache_bytes = args.cache_size.unwrap_or_else(cache_size::default_bytes);
+        let index = if args.no_index { Some(0) } else { args.index_cache };
         let fresh = format_where_absent(&path)?;
         let env = Env::system(&path).map_err(|error| failure::device(&path, &error))?;
         let mut volume = Volume {
@@ -65,7 +67,8 @@ impl Volume {
             env,
             options: OpenOptions {
                 durability,
-                cache_bytes: args.cache_size.unwrap_or_else(cache_size::default_bytes),
+                cache_bytes,
+                index: index_cache::options(index, cache_bytes),
                 ..OpenOptions::default()
             },
             fs: None,

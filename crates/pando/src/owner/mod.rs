@@ -34,7 +34,7 @@ use fs::{FileSystem, Fs};
 use store::Durability;
 use wire::{Failure, FailureKind};
 
-use crate::cache_size;
+use crate::{cache_size, index_cache};
 use crate::failure::{self, Result};
 pub(crate) use background::Background;
 pub(crate) use calls::checked;
@@ -53,6 +53,8 @@ pub(crate) struct Start {
     pub(crate) mount: Option<MountStart>,
     /// Memory for cached nodes, in bytes, unless the mount's options say.
     pub(crate) cache_bytes: Option<u64>,
+    /// Memory for the index, in bytes; 0: there is none.
+    pub(crate) index_bytes: Option<u64>,
     /// How long to stay without a request when it is not mounted; `None` for ever.
     pub(crate) idle: Option<Duration>,
 }
@@ -217,6 +219,7 @@ fn open_options(start: &Start, mount: Option<&fuse::MountOptions>) -> fs::OpenOp
             options.atime = fs::Atime::Never;
         }
     }
+    options.index = index_cache::options(start.index_bytes, options.cache_bytes);
     options
 }
 

@@ -32,6 +32,7 @@ pub(crate) fn run(args: &MountArgs, output: &mut Output) -> Result<()> {
                 options: args.options.clone(),
             }),
             cache_bytes: args.cache_size,
+            index_bytes: args.index_cache,
             idle: None,
         };
         let mut told = Ok(());
@@ -43,8 +44,9 @@ pub(crate) fn run(args: &MountArgs, output: &mut Output) -> Result<()> {
         return told;
     } else {
         let mut extra: Vec<OsString> = vec!["--mount".into(), mount_point.clone().into()];
-        if let Some(bytes) = args.cache_size {
-            extra.extend(["--cache-size".into(), bytes.to_string().into()]);
+        let sizes = [("--cache-size", args.cache_size), ("--index-cache", args.index_cache)];
+        for (option, bytes) in sizes {
+            extra.extend(bytes.into_iter().flat_map(|n| [option.into(), n.to_string().into()]));
         }
         for option in &args.options {
             extra.extend(["-o".into(), OsString::from(option)]);

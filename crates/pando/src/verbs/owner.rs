@@ -18,6 +18,7 @@ pub(crate) fn run(args: &OwnerArgs) -> Result<()> {
             .clone()
             .map(|mount_point| owner::MountStart { mount_point, options: args.options.clone() }),
         cache_bytes: args.cache_size,
+        index_bytes: args.index_cache,
         idle: Some(Duration::from_secs(args.idle_seconds)),
     };
     let mut report = LaunchReport::new(std::io::stdout());

@@ -38,6 +38,7 @@ pub(crate) struct Base {
     pub(crate) clusters: Vec<BaseCluster>,
     /// Its directories.
     pub(crate) table: Table,
+    bytes: usize,
 }
 
 impl Base {
@@ -76,17 +77,18 @@ impl Base {
                 ),
             });
         }
-        Ok(Base { tree: TreeId(tree), clusters, table: builder.finish() })
+        let table = builder.finish();
+        let cluster = |cluster: &BaseCluster| {
+            let summary = cluster.summary.as_ref().map_or(0, Summary::memory_bytes);
+            size_of::<BaseCluster>() + summary + cluster.above.len() * 8
+        };
+        let bytes = table.memory_bytes() + clusters.iter().map(cluster).sum::<usize>();
+        Ok(Base { tree: TreeId(tree), clusters, table, bytes })
     }
 
     /// Memory it takes.
     pub(crate) fn memory_bytes(&self) -> usize {
-        let cluster = |cluster: &BaseCluster| {
-            size_of::<BaseCluster>()
-                + cluster.summary.as_ref().map_or(0, Summary::memory_bytes)
-                + cluster.above.len() * 8
-        };
-        self.table.memory_bytes() + self.clusters.iter().map(cluster).sum::<usize>()
+        self.bytes
     }
 
     /// A cluster as the manifest of the next base names it.

@@ -26,6 +26,7 @@ mod views;
 mod worker;
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::atomic::AtomicUsize;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
@@ -144,6 +145,8 @@ pub struct Index {
     files: Files,
     cache: ClusterCache,
     slots: Mutex<BTreeMap<u64, Arc<Mutex<Slot>>>>,
+    /// Memory of all that is known in them.
+    delta_bytes: AtomicUsize,
     bases: Mutex<BTreeMap<u64, Weak<Base>>>,
     /// Clusters that could not be read: the next base has them anew.
     damaged: Mutex<BTreeSet<ClusterId>>,
@@ -169,6 +172,7 @@ impl Index {
             files: Files::new(device),
             cache: ClusterCache::new(),
             slots: Mutex::default(),
+            delta_bytes: AtomicUsize::new(0),
             bases: Mutex::default(),
             damaged: Mutex::default(),
             lost: Mutex::default(),

@@ -13,6 +13,9 @@ use super::scope::owned;
 use crate::Result;
 use crate::assemble::{NamedEntry, Records};
 
+/// What a subvolume takes beside its differences: slot, lock, and its place in the map.
+const OVERHEAD_BYTES: usize = 256;
+
 /// What a query sees of a subvolume.
 #[derive(Clone)]
 pub(crate) struct View {
@@ -89,8 +92,15 @@ pub(crate) struct Known {
 }
 
 impl Known {
-    /// Memory that its differences take.
+    /// Memory that it takes.
     pub(crate) fn memory_bytes(&self) -> usize {
-        self.delta.as_ref().map_or(0, Delta::memory_bytes)
+        OVERHEAD_BYTES + self.delta.as_ref().map_or(0, Delta::memory_bytes)
+    }
+}
+
+impl Slot {
+    /// Memory that what is known takes.
+    pub(crate) fn memory_bytes(&self) -> usize {
+        self.known.as_ref().map_or(0, Known::memory_bytes)
     }
 }

@@ -2,6 +2,7 @@
 //! of what nobody asked for lately.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use format::base_record::BaseRecord;
@@ -55,11 +56,16 @@ impl Index {
         let mut slot = slot.lock();
         let base_tree = if self.lost.lock().contains(&record.base) { 0 } else { record.base };
         let fits = |known: &Known| known.tree.0 == record.tree && known.base_tree == base_tree;
+        let before = slot.memory_bytes();
         if !slot.known.as_ref().is_some_and(fits) {
             slot.known = None;
         }
-        let delta_and_base = self.advance(&mut slot, pinned, record, base_tree)?;
+        let delta_and_base = self.advance(&mut slot, pinned, record, base_tree);
+        // Wraps to the right sum in any order of threads.
+        let more = slot.memory_bytes().wrapping_sub(before);
+        self.delta_bytes.fetch_add(more, Ordering::Relaxed);
         drop(slot);
+        let delta_and_base = delta_and_base?;
         self.shrink(subvolume);
         Ok(delta_and_base.map(|(delta, base)| View {
             subvolume,
@@ -242,25 +248,28 @@ impl Index {
     fn cluster_budget(&self) -> usize {
         let bases: usize = self.loaded().iter().map(|base| base.memory_bytes()).sum();
         let budget = self.options.cache_bytes;
-        budget.saturating_sub(bases + self.delta_bytes(None)).max(budget / 8)
-    }
-
-    fn delta_bytes(&self, but: Option<u64>) -> usize {
-        let slots = self.slots.lock();
-        let others = slots.iter().filter(|(subvolume, _)| Some(**subvolume) != but);
-        others.filter_map(|(_, slot)| Some(slot.try_lock()?.known.as_ref()?.memory_bytes())).sum()
+        let deltas = self.delta_bytes.load(Ordering::Relaxed);
+        budget.saturating_sub(bases + deltas).max(budget / 8)
     }
 
     /// Lets go of differences until all take no more than half of the budget, those of `but` last.
     fn shrink(&self, but: u64) {
-        while self.delta_bytes(None) > self.options.cache_bytes / 2 {
+        while self.delta_bytes.load(Ordering::Relaxed) > self.options.cache_bytes / 2 {
             let asked = |slot: &Arc<Mutex<Slot>>| Some(slot.try_lock()?.known.as_ref()?.asked);
             let mut slots = self.slots.lock();
             let others = slots.iter().filter(|(subvolume, _)| **subvolume != but);
             let oldest = others.filter_map(|(id, slot)| Some((asked(slot)?, *id))).min();
             let Some((_, id)) = oldest else { return };
-            slots.remove(&id);
+            if let Some(slot) = slots.remove(&id) {
+                self.let_go(&mut slot.lock());
+            }
         }
+    }
+
+    /// Forgets what is known in a slot.
+    fn let_go(&self, slot: &mut Slot) {
+        self.delta_bytes.fetch_sub(slot.memory_bytes(), Ordering::Relaxed);
+        slot.known = None;
     }
 
     /// How far a query of a subvolume would get.
@@ -313,6 +322,9 @@ impl Index {
                 known.pinned = None;
             }
             pins |= known.pinned.is_some();
+            if idle >= KEPT {
+                self.let_go(&mut slot);
+            }
             idle < KEPT
         });
         if !pins {
@@ -341,7 +353,9 @@ impl Index {
             let asked = slot.and_then(|slot| Some(slot.lock().known.as_ref()?.asked));
             match any.subvolume(subvolume)? {
                 None => {
-                    self.slots.lock().remove(&subvolume);
+                    if let Some(slot) = self.slots.lock().remove(&subvolume) {
+                        self.let_go(&mut slot.lock());
+                    }
                 }
                 Some(record) => {
                     self.view(pinned, subvolume, &record)?;
