@@ -21,7 +21,7 @@ use store::{KeyRange, Pinned, TreeId};
 
 use super::base::{Base, missing, read_manifest};
 use super::files::{cluster_name, manifest_name, owner_of};
-use super::fold::{Old, Touched};
+use super::fold::{Folding, Old, Touched};
 use super::partition::{Plan, Unit, partition};
 use super::{Index, build};
 use crate::Result;
@@ -111,7 +111,7 @@ impl Flush {
         let old = if index.is_lost(self.old_base) { 0 } else { self.old_base };
         let limits = index.options.limits;
         if let Some(old) = index.base(pinned, old)
-            && let Some((units, kept)) = touched(index, pinned, records, &old)?
+            && let Some((units, kept)) = touched(index, pinned, records, (&old, self.root))?
         {
             let plans = partition(&units, limits);
             return Ok(Phase::Write { plans, next: 0, kept, made: Vec::new() });
@@ -126,11 +126,12 @@ fn touched(
     index: &Index,
     pinned: &dyn Pinned,
     records: Records<'_>,
-    old: &Arc<Base>,
+    (old, root): (&Arc<Base>, u64),
 ) -> Result<Option<(Vec<Unit>, Vec<ClusterEntry>)>> {
     let state = Old::State(pinned, old.tree);
     let bytes_max = index.options.cache_bytes / 2;
-    let Some(touched) = Touched::collect(state, pinned, records, bytes_max)? else {
+    let folding = Folding { records, root: Some(root), bytes_max };
+    let Some(touched) = Touched::collect(state, pinned, folding)? else {
         return Ok(None);
     };
     let mut stale: Vec<bool> =

@@ -10,6 +10,7 @@
 //! The places are then read anew, once each, from the later state. Where an entry leads to a
 //! directory that is somewhere else, its old place has a difference of its own.
 
+use device::Map;
 use format::directory_record::DirectoryRecord;
 use format::entry_record::{EntryRecord, Target};
 use format::key::{self, Parsed, Part};
@@ -19,6 +20,10 @@ use super::layer::Layer;
 use crate::Result;
 use crate::assemble::{NamedEntry, Records};
 
+/// Deepest path: a longer chain of parents is a loop.
+const DEPTH_MAX: usize = 1 << 16;
+/// Most directories of which it is remembered whether they are below the root.
+const KNOWN_MAX: usize = 1 << 18;
 /// Bytes a place takes while places are collected.
 const PLACE_BYTES: usize = 16;
 
@@ -39,6 +44,20 @@ pub(crate) struct Touched {
     pub(crate) directories: Vec<u64>,
     /// Those of them that are somewhere else, or new.
     pub(crate) moved: Vec<u64>,
+    /// Whether directories may lie below the root.
+    known: Map<u64, bool>,
+}
+
+/// What of a tree is of interest.
+#[derive(Clone, Copy)]
+pub(crate) struct Folding<'a> {
+    /// The tree, in the later state.
+    pub(crate) records: Records<'a>,
+    /// The root directory, where the tree holds more than what is below it: a clone of a
+    /// directory has all that its source had.
+    pub(crate) root: Option<u64>,
+    /// Most memory to take.
+    pub(crate) bytes_max: usize,
 }
 
 /// Where a fold starts from.
@@ -55,20 +74,20 @@ impl Touched {
     pub(crate) fn collect(
         old: Old<'_>,
         new: &dyn Pinned,
-        records: Records<'_>,
-        bytes_max: usize,
+        folding: Folding<'_>,
     ) -> Result<Option<Touched>> {
         let mut touched = Touched::default();
+        let records = folding.records;
         for prefix in [key::DIRECTORIES_PREFIX, key::LINKED_PREFIX] {
             let range = KeyRange::prefix(&prefix);
             let whole = match old {
                 Old::State(state, tree) => {
                     let mut cursor = state.diff(tree, new, records.tree, range)?;
-                    touched.differences(&mut *cursor, records, bytes_max)?
+                    touched.differences(&mut *cursor, folding)?
                 }
                 Old::Nothing => {
                     let mut cursor = All::new(new.scan(records.tree, range)?);
-                    touched.differences(&mut cursor, records, bytes_max)?
+                    touched.differences(&mut cursor, folding)?
                 }
             };
             if !whole {
@@ -79,14 +98,10 @@ impl Touched {
         Ok(Some(touched))
     }
 
-    fn differences(
-        &mut self,
-        cursor: &mut dyn DiffCursor,
-        records: Records<'_>,
-        bytes_max: usize,
-    ) -> Result<bool> {
+    fn differences(&mut self, cursor: &mut dyn DiffCursor, folding: Folding<'_>) -> Result<bool> {
+        let bytes_max = folding.bytes_max;
         while let Some(diff) = cursor.next()? {
-            self.difference(&diff, records)?;
+            self.difference(&diff, folding)?;
             let memory = self.places.len() * PLACE_BYTES + self.directories.len() * 8;
             if memory > bytes_max {
                 self.finish();
@@ -98,8 +113,16 @@ impl Touched {
         Ok(true)
     }
 
-    fn difference(&mut self, diff: &Diff<'_>, records: Records<'_>) -> Result<()> {
+    fn difference(&mut self, diff: &Diff<'_>, folding: Folding<'_>) -> Result<()> {
+        let records = folding.records;
         let parsed = key::parse(diff.key).map_err(|error| records.malformed(error))?;
+        if let (Parsed::Entry { directory, cookie, part }, Some(root)) = (parsed, folding.root)
+            && !self.may_reach(records, root, directory)?
+        {
+            // Where a directory is counts in any case: by the base it may be below the root.
+            let own = cookie == 0 && part == Part::Attributes;
+            return if own { self.directory(directory, part, diff, records) } else { Ok(()) };
+        }
         match parsed {
             Parsed::Entry { directory, cookie: 0, part } => {
                 self.directory(directory, part, diff, records)
@@ -150,6 +173,32 @@ impl Touched {
         Ok(())
     }
 
+    /// Whether a directory may lie below the root: anything but that it surely does not. One that
+    /// is gone or detached did perhaps.
+    fn may_reach(&mut self, records: Records<'_>, root: u64, directory: u64) -> Result<bool> {
+        let mut chain = Vec::new();
+        let mut at = directory;
+        let answer = loop {
+            if at == root || chain.len() > DEPTH_MAX {
+                break true;
+            }
+            if let Some(known) = self.known.get(&at) {
+                break *known;
+            }
+            chain.push(at);
+            match records.directory(at)?.filter(|record| !record.detached) {
+                None => break true,
+                Some(record) if record.parent == at => break false,
+                Some(record) => at = record.parent,
+            }
+        };
+        if self.known.len() > KNOWN_MAX {
+            self.known.clear();
+        }
+        self.known.extend(chain.into_iter().map(|directory| (directory, answer)));
+        Ok(answer)
+    }
+
     fn names_of(&mut self, ino: u64, records: Records<'_>) -> Result<()> {
         let range = KeyRange::prefix(&key::back_reference_prefix(ino));
         let mut cursor = records.read.scan(records.tree, range)?;
@@ -197,15 +246,10 @@ impl Touched {
     }
 }
 
-/// The rows of `records`' tree in state `new` that differ from an older state.
-pub(crate) fn fold(
-    old: Old<'_>,
-    new: &dyn Pinned,
-    records: Records<'_>,
-    bytes_max: usize,
-) -> Result<Folded> {
-    match Touched::collect(old, new, records, bytes_max)? {
-        Some(touched) => touched.read(records, bytes_max),
+/// The rows of a tree in state `new` that differ from an older state.
+pub(crate) fn fold(old: Old<'_>, new: &dyn Pinned, folding: Folding<'_>) -> Result<Folded> {
+    match Touched::collect(old, new, folding)? {
+        Some(touched) => touched.read(folding.records, folding.bytes_max),
         None => Ok(Folded::TooLarge),
     }
 }

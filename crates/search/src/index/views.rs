@@ -13,7 +13,7 @@ use store::{CommitToken, Pinned, TreeId};
 
 use super::base::{Base, ClusterId, file};
 use super::files::cluster_name;
-use super::fold::{Folded, Old, fold};
+use super::fold::{Folded, Folding, Old, fold};
 use super::layer::Delta;
 use super::view::{Known, Slot, View};
 use super::{Index, build};
@@ -87,6 +87,7 @@ impl Index {
     ) -> Result<Option<(Delta, Option<Arc<Base>>)>> {
         let (tree, commit) = (TreeId(record.tree), pinned.commit());
         let records = Records { read: &**pinned, tree, searchable: &self.options.searchable };
+        let root = (!record.pruned).then_some(record.root);
         let asked = self.clock.monotonic();
         if let Some(known) = &mut slot.known {
             known.asked = asked;
@@ -98,7 +99,8 @@ impl Index {
             if let Some(old) = known.pinned.clone() {
                 let budget = self.delta_budget(known.base.is_some());
                 let left = budget.saturating_sub(delta.memory_bytes());
-                let folded = fold(Old::State(&*old, tree), &**pinned, records, left)?;
+                let folding = Folding { records, root, bytes_max: left };
+                let folded = fold(Old::State(&*old, tree), &**pinned, folding)?;
                 let delta = match folded {
                     Folded::Layer(layer) => Some(delta.with(layer)),
                     Folded::TooLarge => None,
@@ -117,7 +119,8 @@ impl Index {
             Some(base) => Old::State(&**pinned, base.tree),
             None => Old::Nothing,
         };
-        let folded = fold(old, &**pinned, records, self.delta_budget(base.is_some()))?;
+        let bytes_max = self.delta_budget(base.is_some());
+        let folded = fold(old, &**pinned, Folding { records, root, bytes_max })?;
         let delta = match folded {
             Folded::Layer(layer) => Some(Delta::default().with(layer)),
             Folded::TooLarge => None,
