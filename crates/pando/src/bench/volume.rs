@@ -12,10 +12,10 @@ use store::{Durability, Store};
 use wire::{Failure, FailureKind};
 
 use super::tap::Tap;
-use crate::{cache_size, index_cache};
 use crate::cli::{BenchArgs, DurabilityArg};
 use crate::failure::{self, Result};
 use crate::owner::Background;
+use crate::{cache_size, index_cache};
 
 /// A volume that is open for a benchmark.
 pub(super) struct Volume {

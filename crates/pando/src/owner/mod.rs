@@ -34,8 +34,8 @@ use fs::{FileSystem, Fs};
 use store::Durability;
 use wire::{Failure, FailureKind};
 
-use crate::{cache_size, index_cache};
 use crate::failure::{self, Result};
+use crate::{cache_size, index_cache};
 pub(crate) use background::Background;
 pub(crate) use calls::checked;
 use elect::Elected;
