@@ -45,7 +45,7 @@ pub struct ClusterDirectory {
     pub gid: u32,
     /// Its name; empty at the root of a subvolume.
     pub name: Vec<u8>,
-    /// Names in this part that do not lead to directories.
+    /// Names in this part that lead to inodes with no other name, but not to directories.
     pub files: u64,
     /// Names in this part that lead to directories of the subvolume.
     pub subdirectories: u64,
@@ -53,7 +53,7 @@ pub struct ClusterDirectory {
     pub bytes: u64,
     /// Room of those files; wraps at 2^64.
     pub allocated: u64,
-    /// The last change of attributes of anything in this part, or of the directory.
+    /// The last change of attributes of anything that a name in this part leads to.
     pub ctime: i64,
 }
 

@@ -159,7 +159,7 @@ impl Groups {
             (u64::try_from(day.saturating_add(DAYS_BEFORE)).unwrap_or_default(), *sums)
         });
         encode_list(days, self.days.len(), out);
-        out.put_varint(u64::try_from(self.extensions.len()).unwrap_or(0));
+        out.put_varint(wide(self.extensions.len()));
         for (extension, sums) in &self.extensions {
             let length = u8::try_from(extension.len()).unwrap_or(u8::MAX);
             out.put_u8(length);
@@ -195,8 +195,12 @@ impl Groups {
     }
 }
 
+fn wide(length: usize) -> u64 {
+    u64::try_from(length).unwrap_or(u64::MAX)
+}
+
 fn encode_list(list: impl Iterator<Item = (u64, Sums)>, length: usize, out: &mut Vec<u8>) {
-    out.put_varint(u64::try_from(length).unwrap_or(0));
+    out.put_varint(wide(length));
     let mut before = 0_u64;
     for (key, sums) in list {
         out.put_varint(key.wrapping_sub(before));
@@ -208,7 +212,7 @@ fn encode_list(list: impl Iterator<Item = (u64, Sums)>, length: usize, out: &mut
 fn count(reader: &mut Reader<'_>) -> Result<u64, Malformed> {
     let count = reader.varint()?;
     // Every item takes four bytes or more.
-    if count > u64::try_from(reader.remaining()).unwrap_or(0) / 4 {
+    if count > wide(reader.remaining()) / 4 {
         return Err(reader.malformed("as many items as there is room for", count.to_string()));
     }
     Ok(count)
@@ -232,7 +236,7 @@ mod tests {
     use super::{Groups, Sums};
 
     fn sample() -> Groups {
-        let sums = |files| Sums { files, bytes: files << 40, allocated: u64::MAX - files };
+        let sums = |files| Sums { files, bytes: files << 40, allocated: u64::MAX ^ files };
         Groups {
             directories: 7,
             ctime: -5,

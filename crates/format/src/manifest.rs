@@ -25,6 +25,8 @@ pub const CLUSTER_LAYOUT: &[Field] = &[
     Field::fixed("cluster_bytes", "u64 LE", 8),
     Field::fixed("directories_bytes", "u32 LE", 4),
     Field::fixed("directories_checksum", "u32 LE", 4),
+    Field::fixed("groups_bytes", "u32 LE", 4),
+    Field::fixed("groups_checksum", "u32 LE", 4),
     Field::variable("summary_length", "varint"),
     Field::variable("summary", "bytes"),
 ];
@@ -53,6 +55,10 @@ pub struct ClusterEntry {
     pub directories_bytes: u32,
     /// CRC32C of the directories.
     pub directories_checksum: u32,
+    /// Bytes after those that are its groups.
+    pub groups_bytes: u32,
+    /// CRC32C of those.
+    pub groups_checksum: u32,
     /// What the cluster is skipped by (`docs/format/cluster.md`).
     pub summary: Vec<u8>,
 }
@@ -82,6 +88,8 @@ impl Manifest {
             body.put_u64(cluster.cluster_bytes);
             body.put_u32(cluster.directories_bytes);
             body.put_u32(cluster.directories_checksum);
+            body.put_u32(cluster.groups_bytes);
+            body.put_u32(cluster.groups_checksum);
             body.put_bytes(&cluster.summary);
         }
         let mut out = Vec::with_capacity(body.len().saturating_add(CHECKED_FROM));
@@ -121,6 +129,7 @@ impl Manifest {
             let cluster_bytes = reader.u64()?;
             let directories_bytes = reader.u32()?;
             let directories_checksum = reader.u32()?;
+            let (groups_bytes, groups_checksum) = (reader.u32()?, reader.u32()?);
             let length = reader.length(SUMMARY_BYTES_MAX)?;
             let summary = reader.take(length)?.to_vec();
             clusters.push(ClusterEntry {
@@ -130,6 +139,8 @@ impl Manifest {
                 cluster_bytes,
                 directories_bytes,
                 directories_checksum,
+                groups_bytes,
+                groups_checksum,
                 summary,
             });
         }
@@ -150,6 +161,8 @@ mod tests {
             cluster_bytes: 1 << 33,
             directories_bytes: 9,
             directories_checksum: 8,
+            groups_bytes: 5,
+            groups_checksum: 4,
             summary: vec![1, 2, 3],
         };
         Manifest { volume: [3; 16], base: 41, clusters: vec![cluster(0), cluster(1)] }

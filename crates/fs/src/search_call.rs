@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use inode::{FsError, NodeId};
+use search::aggregate::{Aggregate, Question, aggregate_by_walking};
 use search::index::IndexStats;
 use search::{Emit, Outcome, Request};
 use store::Pinned;
@@ -36,6 +37,20 @@ impl Fs {
         emit: Emit<'_>,
     ) -> search::Result<Outcome> {
         search::walk(&*self.store.pin()?, request, emit)
+    }
+
+    /// Totals of a directory and all below it, as of the call.
+    pub fn aggregate(&self, question: &Question<'_>) -> search::Result<Aggregate> {
+        let pinned: Arc<dyn Pinned> = Arc::from(self.store.pin()?);
+        match &self.index {
+            Some(index) => index.aggregate(&pinned, question),
+            None => aggregate_by_walking(&*pinned, question),
+        }
+    }
+
+    /// As [`Fs::aggregate`], row by row: what every answer of the index equals.
+    pub fn aggregate_by_walking(&self, question: &Question<'_>) -> search::Result<Aggregate> {
+        aggregate_by_walking(&*self.store.pin()?, question)
     }
 
     /// Subvolume and inode of a node, for a query that starts there.

@@ -5,6 +5,7 @@
 //! tree that nothing changes), and what the tree holds now is the base and its difference from
 //! it. So nothing is written on the way of a create, and nothing can be stale.
 
+pub mod aggregate;
 mod assemble;
 pub mod cluster;
 mod condition;

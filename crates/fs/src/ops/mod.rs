@@ -17,6 +17,7 @@ pub(crate) mod rmdir;
 pub(crate) mod setattr;
 pub(crate) mod statfs;
 pub(crate) mod symlink;
+pub(crate) mod totals;
 pub(crate) mod unlink;
 pub(crate) mod write;
 pub(crate) mod xattr;

@@ -8,6 +8,7 @@ use format::xattr_record::{NAME_BYTES_MAX, TOTAL_BYTES_MAX, VALUE_BYTES_MAX, Xat
 use inode::permissions::{READ, STICKY, WRITE};
 use inode::{Caller, FsError, Kind, NodeId, Owned};
 
+use super::totals::{self, Total};
 use crate::edit::{Edit, edit};
 use crate::load::{Inode, load, load_xattrs};
 use crate::locks::Lock;
@@ -23,6 +24,9 @@ enum Space {
 
 /// One extended attribute.
 pub(crate) fn getxattr(fs: &Fs, caller: &Caller, node: NodeId, name: &[u8]) -> FsResult<Vec<u8>> {
+    if let Some(total) = Total::of(name) {
+        return totals::get(fs, caller, node, total);
+    }
     let space = space_of(name)?;
     let (owned, xattrs) = read(fs, node)?;
     match space {
@@ -59,6 +63,9 @@ pub(crate) fn setxattr(
     if snapdir::is_virtual(node) {
         return Err(FsError::NotPermitted("a directory of snapshots"));
     }
+    if Total::of(name).is_some() {
+        return Err(FsError::NotPermitted("totals of directories are not set"));
+    }
     let space = space_of(name)?;
     if value.len() > VALUE_BYTES_MAX {
         return Err(FsError::Range);
@@ -85,6 +92,9 @@ pub(crate) fn setxattr(
 pub(crate) fn removexattr(fs: &Fs, caller: &Caller, node: NodeId, name: &[u8]) -> FsResult<()> {
     if snapdir::is_virtual(node) {
         return Err(FsError::NotPermitted("a directory of snapshots"));
+    }
+    if Total::of(name).is_some() {
+        return Err(FsError::NotPermitted("totals of directories are not set"));
     }
     let space = space_of(name)?;
     edit(fs, node, |edit| {

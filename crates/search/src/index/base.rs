@@ -1,6 +1,7 @@
 //! A base in memory: its clusters' summaries and its directories.
 
 use format::cluster_directories::Directories;
+use format::cluster_groups::Groups;
 use format::manifest::{ClusterEntry, Manifest};
 use store::TreeId;
 
@@ -28,6 +29,8 @@ pub(crate) struct BaseCluster {
     pub(crate) above: Box<[u64]>,
     /// Where its directories are in the blob: bytes of the cluster, length, checksum.
     directories: (u64, u32, u32),
+    /// Length and checksum of its groups, which stand behind those.
+    groups: (u32, u32),
 }
 
 /// A base with all that planning takes.
@@ -75,6 +78,7 @@ impl Base {
                     entry.directories_bytes,
                     entry.directories_checksum,
                 ),
+                groups: (entry.groups_bytes, entry.groups_checksum),
             });
         }
         let table = builder.finish();
@@ -102,6 +106,8 @@ impl Base {
             cluster_bytes,
             directories_bytes,
             directories_checksum,
+            groups_bytes: cluster.groups.0,
+            groups_checksum: cluster.groups.1,
             summary: cluster.summary.as_ref().map_or_else(Vec::new, Summary::encode),
         }
     }
@@ -126,15 +132,34 @@ pub(crate) fn read_manifest(files: &Files, volume: [u8; 16], tree: u64) -> Resul
 
 /// Reads and checks the directories of a cluster.
 pub(crate) fn read_directories(files: &Files, entry: &ClusterEntry) -> Result<Vec<u8>> {
+    let (at, length) = (entry.cluster_bytes, entry.directories_bytes);
     let name = cluster_name((entry.owner, entry.number));
-    let length = entry.directories_bytes as usize;
-    let bytes = files.read(&name, entry.cluster_bytes, length)?;
+    let what = ("cluster directories", entry.directories_checksum);
+    read_section(files, &name, (at, length), what)
+}
+
+/// Reads and checks the groups of a cluster.
+pub(crate) fn read_groups(files: &Files, cluster: &BaseCluster) -> Result<Groups> {
+    let (cluster_bytes, directories_bytes, _) = cluster.directories;
+    let at = cluster_bytes + u64::from(directories_bytes);
+    let name = cluster_name(cluster.id);
+    let (length, checksum) = cluster.groups;
+    let bytes = read_section(files, &name, (at, length), ("cluster groups", checksum))?;
+    Ok(Groups::decode(&bytes).map_err(|error| error.located(&file(&name), at))?)
+}
+
+fn read_section(
+    files: &Files,
+    name: &str,
+    (at, length): (u64, u32),
+    (structure, sum): (&'static str, u32),
+) -> Result<Vec<u8>> {
+    let bytes = files.read(name, at, length as usize)?;
     let checksum = crc32c::crc32c(&bytes);
-    if bytes.len() != length || checksum != entry.directories_checksum {
-        let expected = format!("{length} bytes of sum {:#x}", entry.directories_checksum);
+    if bytes.len() != length as usize || checksum != sum {
+        let expected = format!("{length} bytes of sum {sum:#x}");
         let found = format!("{} bytes of sum {checksum:#x}", bytes.len());
-        let structure = "cluster directories";
-        let (file, offset) = (file(&name), entry.cluster_bytes);
+        let (file, offset) = (file(name), at);
         return Err(format::Corruption { file, offset, structure, expected, found }.into());
     }
     Ok(bytes)

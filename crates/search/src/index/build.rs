@@ -1,6 +1,7 @@
 //! Writing one cluster from the records of a base's tree: prefix scans of its directories.
 
 use format::cluster_directories::{self, ClusterDirectory};
+use format::cluster_groups::Groups;
 use format::entry_record::{EntryRecord, Target};
 use format::key::{self, Parsed, Part};
 use format::manifest::ClusterEntry;
@@ -8,6 +9,7 @@ use inode::NameHash;
 use store::KeyRange;
 
 use super::partition::Unit;
+use crate::aggregate::{add_plain, is_plain};
 use crate::assemble::{NamedEntry, Records};
 use crate::cluster::{ClusterBuilder, ClusterOptions, Summary};
 use crate::{Result, Row};
@@ -25,8 +27,13 @@ pub(crate) struct Made {
 pub(crate) fn make(records: Records<'_>, units: &[Unit], hash: NameHash) -> Result<Option<Made>> {
     let mut builder = ClusterBuilder::new(ClusterOptions::new(hash));
     let mut directories = Vec::with_capacity(units.len());
+    let mut groups = Groups::default();
     for unit in units {
-        if let Some(directory) = scan(records, unit, &mut |row| builder.push(row))? {
+        let mut take = |row: &Row<'_>| {
+            add_plain(&mut groups, row);
+            builder.push(row);
+        };
+        if let Some(directory) = scan(records, unit, &mut take)? {
             directories.push(directory);
         }
     }
@@ -42,7 +49,9 @@ pub(crate) fn make(records: Records<'_>, units: &[Unit], hash: NameHash) -> Resu
     };
     let cluster_bytes = bytes.len() as u64;
     cluster_directories::encode(&directories, &mut bytes);
-    let section = &bytes[cluster_bytes as usize..];
+    let groups_at = bytes.len();
+    groups.encode(&mut bytes);
+    let (section, last) = (&bytes[cluster_bytes as usize..groups_at], &bytes[groups_at..]);
     let entry = ClusterEntry {
         owner: 0,
         number: 0,
@@ -50,6 +59,8 @@ pub(crate) fn make(records: Records<'_>, units: &[Unit], hash: NameHash) -> Resu
         cluster_bytes,
         directories_bytes: section.len() as u32,
         directories_checksum: crc32c::crc32c(section),
+        groups_bytes: last.len() as u32,
+        groups_checksum: crc32c::crc32c(last),
         summary,
     };
     Ok(Some(Made { bytes, entry }))
@@ -83,7 +94,7 @@ pub(crate) fn scan(
         subdirectories: 0,
         bytes: 0,
         allocated: 0,
-        ctime: record.ctime,
+        ctime: i64::MIN,
     };
     let from = key::entry(unit.ino, unit.from.max(1), Part::Attributes);
     let range = if unit.to > key::COOKIE_MAX {
@@ -103,7 +114,7 @@ pub(crate) fn scan(
         let Some(row) = records.row((unit.ino, cookie), &entry, &mut xattrs)? else { continue };
         if entry.target == Target::Directory {
             directory.subdirectories += 1;
-        } else {
+        } else if is_plain(&row) {
             directory.files += 1;
             directory.bytes = directory.bytes.wrapping_add(row.size);
             directory.allocated = directory.allocated.wrapping_add(row.allocated);

@@ -164,6 +164,13 @@ impl Delta {
         self.layers.iter().flat_map(|layer| layer.moved.iter().copied())
     }
 
+    /// Gives every place that differs, once or more.
+    pub(crate) fn each_place(&self, take: &mut dyn FnMut((u64, u64))) {
+        for layer in &*self.layers {
+            layer.keys.iter().for_each(|key| take(*key));
+        }
+    }
+
     /// Gives every row, until `take` answers `false`.
     pub(crate) fn each<'a>(&'a self, take: &mut dyn FnMut(&Row<'a>) -> bool) {
         for (depth, layer) in self.layers.iter().enumerate().rev() {

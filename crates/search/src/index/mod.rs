@@ -21,6 +21,7 @@ mod plan;
 mod run;
 mod scope;
 mod table;
+mod totals;
 mod view;
 mod views;
 mod worker;

@@ -7,6 +7,7 @@ use device::Map;
 use format::cluster_directories::ClusterDirectory;
 
 use super::partition::Unit;
+use crate::Result;
 
 /// What scope, paths and permissions take of a directory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -172,6 +173,19 @@ impl Table {
             }
         }
         units
+    }
+
+    /// Gives every directory with the clusters that have names of it.
+    pub(crate) fn each(&self, take: &mut dyn FnMut(u64, u32) -> Result<()>) -> Result<()> {
+        for (ino, cluster) in self.inos.iter().zip(&self.clusters) {
+            take(*ino, *cluster)?;
+        }
+        for (ino, parts) in &self.parts {
+            for (_, cluster) in parts {
+                take(*ino, *cluster)?;
+            }
+        }
+        Ok(())
     }
 
     /// All clusters that have names of a directory.

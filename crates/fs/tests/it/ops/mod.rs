@@ -17,6 +17,7 @@ mod rmdir;
 mod setattr;
 mod statfs;
 mod symlink;
+mod totals;
 mod unlink;
 mod write;
 mod xattr;

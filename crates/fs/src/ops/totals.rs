@@ -1,0 +1,85 @@
+//! Virtual extended attributes of directories: totals of all below, as of the call, of what the
+//! caller may see. Not listed, for programs that copy attributes would copy them.
+//!
+//! `user.pando.rbytes` sizes, `rfiles` what is no directory, `rsubdirs` directories below, all in
+//! decimal; `rctime` the last change below or of the directory itself, in seconds since 1970 with
+//! nine decimals. An inode with several names counts once.
+
+use std::sync::atomic::AtomicBool;
+
+use inode::{Caller, FsError, Kind, NodeId};
+use search::Start;
+use search::aggregate::Question;
+use search::query::Accounts;
+
+use crate::search_call::from_search;
+use crate::{Fs, FsResult, snapdir};
+
+const PREFIX: &[u8] = b"user.pando.";
+
+/// Nobody is asked whether users exist.
+struct NoAccounts;
+
+impl Accounts for NoAccounts {
+    fn has_user(&self, _uid: u32) -> bool {
+        true
+    }
+
+    fn has_group(&self, _gid: u32) -> bool {
+        true
+    }
+}
+
+/// Which total an attribute is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Total {
+    Bytes,
+    Files,
+    Subdirectories,
+    Ctime,
+}
+
+impl Total {
+    /// The total of a name, if it is one of ours.
+    pub(crate) fn of(name: &[u8]) -> Option<Total> {
+        Some(match name.strip_prefix(PREFIX)? {
+            b"rbytes" => Total::Bytes,
+            b"rfiles" => Total::Files,
+            b"rsubdirs" => Total::Subdirectories,
+            b"rctime" => Total::Ctime,
+            _ => return None,
+        })
+    }
+}
+
+/// A total of a directory.
+pub(crate) fn get(fs: &Fs, caller: &Caller, node: NodeId, total: Total) -> FsResult<Vec<u8>> {
+    if snapdir::is_virtual(node) {
+        return Err(FsError::NoAttribute);
+    }
+    let attr = super::getattr::getattr(fs, caller, node)?;
+    if attr.kind != Kind::Directory {
+        return Err(FsError::NoAttribute);
+    }
+    let (subvol, directory) = fs.place(node)?;
+    let question = Question {
+        start: Start { subvolume: subvol.id.0, directory, path: b"/", depth: 0 },
+        caller,
+        accounts: &NoAccounts,
+        directories: false,
+        groups: false,
+        cancel: &AtomicBool::new(false),
+    };
+    let found = fs.aggregate(&question).map_err(from_search)?.total;
+    Ok(match total {
+        Total::Bytes => found.sums.bytes.to_string(),
+        Total::Files => found.sums.files.to_string(),
+        Total::Subdirectories => found.directories.to_string(),
+        Total::Ctime => {
+            let (seconds, nanos) =
+                (found.ctime.div_euclid(1_000_000_000), found.ctime.rem_euclid(1_000_000_000));
+            format!("{seconds}.{nanos:09}")
+        }
+    }
+    .into_bytes())
+}

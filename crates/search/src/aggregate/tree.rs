@@ -1,0 +1,94 @@
+//! Directories with what their own names come to, and from that what all below comes to.
+
+use std::collections::BTreeMap;
+
+use device::Map;
+
+use super::{DirectoryTotals, Totals};
+
+/// A directory: its subvolume and inode.
+pub(crate) type Place = (u64, u64);
+
+/// Directories below a start, by where they are in one another.
+#[derive(Default)]
+pub(crate) struct Tree {
+    at: Map<Place, u32>,
+    nodes: Vec<Node>,
+}
+
+struct Node {
+    parent: u32,
+    depth: u32,
+    name: Vec<u8>,
+    own: Totals,
+}
+
+impl Tree {
+    /// A tree with its start, whose name is its path.
+    pub(crate) fn new(start: Place, path: &[u8], depth: u32) -> Tree {
+        let mut tree = Tree::default();
+        tree.nodes.push(Node { parent: 0, depth, name: path.to_vec(), own: Totals::default() });
+        tree.at.insert(start, 0);
+        tree
+    }
+
+    /// Whether a directory is known.
+    pub(crate) fn has(&self, place: Place) -> bool {
+        self.at.contains_key(&place)
+    }
+
+    /// Adds a directory below one that is known.
+    pub(crate) fn add(&mut self, place: Place, parent: Place, name: &[u8]) {
+        let Some(&above) = self.at.get(&parent) else { return };
+        let depth = self.nodes[above as usize].depth + 1;
+        let number = self.nodes.len() as u32;
+        if self.at.insert(place, number).is_none() {
+            let (name, own) = (name.to_vec(), Totals::default());
+            self.nodes.push(Node { parent: above, depth, name, own });
+        }
+    }
+
+    /// What a known directory's own names come to, to be added to.
+    pub(crate) fn own(&mut self, place: Place) -> Option<&mut Totals> {
+        let number = *self.at.get(&place)?;
+        self.nodes.get_mut(number as usize).map(|node| &mut node.own)
+    }
+
+    /// All directories with their totals: those below a directory before it, in the order of
+    /// names.
+    pub(crate) fn finish(self) -> Vec<DirectoryTotals> {
+        let mut totals: Vec<Totals> = self.nodes.iter().map(|node| node.own).collect();
+        let mut children: BTreeMap<u32, Vec<u32>> = BTreeMap::new();
+        // A directory is added after the one it is in, so that from the end all below is done.
+        for number in (1..self.nodes.len()).rev() {
+            let parent = self.nodes[number].parent;
+            let below = totals[number];
+            totals[parent as usize].add(&below);
+            children.entry(parent).or_default().push(number as u32);
+        }
+        // The greatest name first: the last of a list is taken first.
+        let mut finished = Vec::with_capacity(self.nodes.len());
+        let mut path = Vec::new();
+        let mut left: Vec<(u32, bool, usize)> = vec![(0, false, 0)];
+        while let Some((number, done, length)) = left.pop() {
+            let node = &self.nodes[number as usize];
+            path.truncate(length);
+            if number != 0 && path.last() != Some(&b'/') {
+                path.push(b'/');
+            }
+            path.extend_from_slice(&node.name);
+            if done {
+                let (totals, own) = (totals[number as usize], node.own);
+                let (path, depth) = (path.clone(), node.depth);
+                finished.push(DirectoryTotals { path, depth, totals, own });
+                continue;
+            }
+            left.push((number, true, length));
+            let mut below = children.remove(&number).unwrap_or_default();
+            let name = |number: &u32| &self.nodes[*number as usize].name;
+            below.sort_unstable_by(|one, other| name(other).cmp(name(one)));
+            left.extend(below.into_iter().map(|number| (number, false, path.len())));
+        }
+        finished
+    }
+}

@@ -1,0 +1,114 @@
+//! Totals by walking: where there is no index, and what those of the index are compared with.
+
+use std::ops::ControlFlow;
+
+use device::{Map, Set};
+use format::inode_record::FileKind;
+use store::Read;
+
+use super::tree::{Place, Tree};
+use super::{Aggregate, Question, Totals, add_directory, add_file, sums_of};
+use crate::Result;
+use crate::query::Expr;
+use crate::request::Start;
+use crate::walk::{last_name, walk};
+
+/// What rows come to that are met one by one.
+#[derive(Default)]
+pub(crate) struct Tally {
+    pub(crate) answer: Aggregate,
+    /// Inodes with several names that were met.
+    linked: Set<Place>,
+}
+
+impl Tally {
+    /// Whether an inode counts here: it was not met before.
+    pub(crate) fn is_first(&mut self, nlink: u32, place: Place) -> bool {
+        nlink <= 1 || self.linked.insert(place)
+    }
+}
+
+/// Totals of a directory, counted row by row.
+pub fn aggregate_by_walking(read: &dyn Read, question: &Question<'_>) -> Result<Aggregate> {
+    let mut tally = Tally::default();
+    let start = question.start;
+    let place = (start.subvolume, start.directory);
+    let mut tree = question.directories.then(|| Tree::new(place, start.path, 0));
+    walk_into(read, question, start, &mut tally, &mut tree)?;
+    Ok(finish(tally.answer, tree))
+}
+
+/// The answer, with its directories.
+pub(crate) fn finish(mut answer: Aggregate, tree: Option<Tree>) -> Aggregate {
+    answer.directories = tree.map(Tree::finish).unwrap_or_default();
+    answer
+}
+
+/// Counts what is below a directory, and the directory's own change.
+pub(crate) fn walk_into(
+    read: &dyn Read,
+    question: &Question<'_>,
+    start: Start<'_>,
+    tally: &mut Tally,
+    tree: &mut Option<Tree>,
+) -> Result<()> {
+    let all = Expr::yes();
+    let request = crate::Request { start, ..question.request(&all) };
+    // Directories by their paths: rows tell where they are, and not what is above that.
+    let mut places: Map<Vec<u8>, Place> = Map::default();
+    let own_place = (start.subvolume, start.directory);
+    places.insert(trimmed(start.path).to_vec(), own_place);
+    let mut first = true;
+    let outcome = walk(read, &request, &mut |found| {
+        let row = found.row;
+        let mut one = Totals { ctime: row.ctime, ..Totals::default() };
+        if std::mem::take(&mut first) {
+            tally.answer.total.ctime = tally.answer.total.ctime.max(row.ctime);
+            if let Some(own) = tree.as_mut().and_then(|tree| tree.own(own_place)) {
+                own.add(&one);
+            }
+            return ControlFlow::Continue(());
+        }
+        let parent = places.get(above(found.path)).copied();
+        if row.kind == FileKind::Directory {
+            one.directories = 1;
+            if question.groups {
+                add_directory(&mut tally.answer.groups, row);
+            }
+            let place = (found.subvolume, row.ino);
+            if let (Some(tree), Some(parent)) = (tree.as_mut(), parent) {
+                tree.add(place, parent, last_name(found.path));
+            }
+            if tree.is_some() {
+                places.insert(found.path.to_vec(), place);
+            }
+        } else if tally.is_first(row.nlink, (found.subvolume, row.ino)) {
+            one.sums = sums_of(row);
+            if question.groups {
+                add_file(&mut tally.answer.groups, row);
+            }
+        }
+        tally.answer.total.add(&one);
+        if let (Some(tree), Some(parent)) = (tree.as_mut(), parent)
+            && let Some(own) = tree.own(parent)
+        {
+            own.add(&one);
+        }
+        ControlFlow::Continue(())
+    })?;
+    tally.answer.unreadable += outcome.unreadable;
+    tally.answer.cancelled |= outcome.cancelled;
+    Ok(())
+}
+
+/// The path of the directory above.
+fn above(path: &[u8]) -> &[u8] {
+    let slash = path.iter().rposition(|byte| *byte == b'/').unwrap_or(0);
+    trimmed(path.get(..slash).unwrap_or_default())
+}
+
+/// A path without slashes at its end.
+fn trimmed(path: &[u8]) -> &[u8] {
+    let end = path.iter().rposition(|byte| *byte != b'/').map_or(0, |last| last + 1);
+    path.get(..end).unwrap_or_default()
+}
