@@ -3,6 +3,7 @@
 
 mod bad_input;
 mod bench;
+mod find;
 mod fsck;
 mod full_disk;
 mod import;

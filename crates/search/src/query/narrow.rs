@@ -263,3 +263,6 @@ fn of_path(glob: &Glob) -> Narrow {
 fn some(condition: impl Fn(Vec<u8>) -> Condition, literal: &[u8]) -> Narrow {
     if literal.is_empty() { Narrow::new() } else { vec![condition(literal.to_vec())] }
 }
+
+#[cfg(test)]
+mod tests;

@@ -301,7 +301,7 @@ impl<'a> Parser<'a> {
             self.operand(&shown(operator))?;
             negated = !negated;
         }
-        let inner = self.primary()?;
+        let inner = if self.options()? { Expr::yes() } else { self.primary()? };
         Ok(if negated { Expr::Not(Box::new(inner)) } else { inner })
     }
 
@@ -318,6 +318,27 @@ impl<'a> Parser<'a> {
                 self.word(word)
             }
         }
+    }
+
+    /// Takes options, which are no part of the expression, where something else follows them:
+    /// `! -daystart -mtime 1` negates the test. `true`: nothing else stood there.
+    fn options(&mut self) -> Parsed<bool> {
+        while let Some(word) = self.peek() {
+            let before = self.at;
+            self.at += 1;
+            if self.option(word)?.is_none() {
+                self.at = before;
+                return Ok(false);
+            }
+            let more = !matches!(
+                self.peek(),
+                None | Some(b")" | b"-o" | b"-or" | b"-a" | b"-and" | b"," | b"!" | b"-not")
+            );
+            if !more {
+                return Ok(true);
+            }
+        }
+        Ok(false)
     }
 
     fn group(&mut self) -> Parsed<Expr> {

@@ -11,11 +11,8 @@ use crate::query::{Dialect, Expr, Glob, Kinds, Regex, Test, search_box};
 const PIPE: &str = "pipe the paths to what is to run: pando find ... -print0 | xargs -0 COMMAND";
 
 impl Parser<'_> {
-    /// A test, an option or an action by its name.
+    /// A test or an action by its name.
     pub(super) fn word(&mut self, word: &[u8]) -> Parsed<Expr> {
-        if let Some(known) = self.option(word)? {
-            return Ok(known);
-        }
         if let Some(known) = self.give(word)? {
             return Ok(known);
         }
@@ -29,7 +26,7 @@ impl Parser<'_> {
     }
 
     /// Options: true, and of effect beyond where they stand.
-    fn option(&mut self, word: &[u8]) -> Parsed<Option<Expr>> {
+    pub(super) fn option(&mut self, word: &[u8]) -> Parsed<Option<Expr>> {
         match word {
             b"-maxdepth" => {
                 self.warn_late(word);

@@ -1,0 +1,397 @@
+//! `pando find` beside the `find` of the machine, on random trees with random expressions: the
+//! same rows, byte for byte.
+
+use std::ffi::{OsStr, OsString};
+use std::fs;
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::os::unix::fs::{MetadataExt, PermissionsExt, chown, symlink};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::time::{Duration, SystemTime};
+
+use crate::world::{NOBODY, PANDO, World, is_root};
+
+const HOUR: u64 = 3600;
+
+fn name(random: &mut fastrand::Rng) -> OsString {
+    let names: &[&[u8]] = &[
+        b"a",
+        b"b",
+        b"report.txt",
+        b"data.h5",
+        b"x.H5",
+        b"two words",
+        b"new\nline",
+        b"\xff\xfe",
+        b"st*r",
+        b"[x]",
+        b"-dash",
+        b".hidden",
+        b"q\"uote\\",
+        b"caf\xc3\xa9",
+    ];
+    let mut name = names[random.usize(..names.len())].to_vec();
+    if random.bool() {
+        name.push(b'0' + random.u8(0..10));
+    }
+    OsString::from_vec(name)
+}
+
+/// A tree with something of every kind; all paths in it, relative to its root.
+fn tree(root: &Path, random: &mut fastrand::Rng) -> Vec<PathBuf> {
+    let mut directories = vec![PathBuf::from(".")];
+    let mut all = vec![PathBuf::from(".")];
+    // So that no file's age is near a whole day or hour.
+    #[expect(clippy::disallowed_methods, reason = "the ages are those that find sees")]
+    let now = SystemTime::now();
+    for _ in 0..120 {
+        let below = directories[random.usize(..directories.len())].join(name(random));
+        let path = root.join(&below);
+        if path.symlink_metadata().is_ok() {
+            continue;
+        }
+        match random.u8(0..20) {
+            0..=4 => {
+                fs::create_dir(&path).unwrap();
+                let modes = [0o755, 0o700, 0o711, 0o777, 0o750, 0o1777, 0o2755];
+                let mode = modes[random.usize(..modes.len())];
+                fs::set_permissions(&path, PermissionsExt::from_mode(mode)).unwrap();
+                directories.push(below.clone());
+            }
+            5..=6 => symlink(name(random), &path).unwrap(),
+            7 => {
+                let other = &all[random.usize(..all.len())];
+                if root.join(other).symlink_metadata().unwrap().is_dir()
+                    || fs::hard_link(root.join(other), &path).is_err()
+                {
+                    continue;
+                }
+            }
+            8 => drop(Command::new("mkfifo").arg(&path).status().unwrap()),
+            _ => {
+                let sizes = [0, 1, 511, 512, 513, 1024, 5000, 1 << 20, (1 << 20) + 1, 3 << 20];
+                let file = fs::File::create_new(&path).unwrap();
+                file.set_len(sizes[random.usize(..sizes.len())]).unwrap();
+                let age = Duration::from_secs(random.u64(0..200) * HOUR + HOUR / 2);
+                let times =
+                    fs::FileTimes::new().set_modified(now - age).set_accessed(now - age / 2);
+                file.set_times(times).unwrap();
+                let modes = [0o644, 0o600, 0o755, 0o4755, 0o000, 0o666, 0o640];
+                let mode = modes[random.usize(..modes.len())];
+                fs::set_permissions(&path, PermissionsExt::from_mode(mode)).unwrap();
+            }
+        }
+        if is_root() && random.u8(0..3) == 0 {
+            let ids = [0, 1, NOBODY, 12345];
+            let id = ids[random.usize(..ids.len())];
+            let mode = path.symlink_metadata().unwrap().mode();
+            std::os::unix::fs::lchown(&path, Some(id), Some(id)).unwrap();
+            if !path.is_symlink() {
+                fs::set_permissions(&path, PermissionsExt::from_mode(mode & 0o7777)).unwrap();
+            }
+        }
+        all.push(below);
+    }
+    all
+}
+
+/// A random expression without actions.
+fn expression(
+    root: &Path,
+    all: &[PathBuf],
+    ordinary: bool,
+    random: &mut fastrand::Rng,
+    depth: u32,
+) -> Vec<OsString> {
+    let mut words: Vec<OsString> = Vec::new();
+    let more = random.u8(0..3);
+    for at in 0..=more {
+        if at > 0 {
+            // No comma: findutils 4.9 puts cheap tests first, also across it.
+            words.push(["-o", "-a"][random.usize(..2)].into());
+        }
+        if random.u8(0..4) == 0 {
+            words.push("!".into());
+        }
+        if depth < 2 && random.u8(0..4) == 0 {
+            words.push("(".into());
+            words.extend(expression(root, all, ordinary, random, depth + 1));
+            words.push(")".into());
+        } else {
+            words.extend(primary(root, all, ordinary, random));
+        }
+    }
+    words
+}
+
+fn primary(
+    root: &Path,
+    all: &[PathBuf],
+    ordinary: bool,
+    random: &mut fastrand::Rng,
+) -> Vec<OsString> {
+    let some = [
+        "-name *.h5",
+        "-iname *.h5",
+        "-name [ab]*",
+        "-name *[!0-9]",
+        "-iname *R*",
+        "-name .",
+        "-name ?",
+        "-name st\\*r*",
+        "-name [[:alpha:]]",
+        "-path */a/*",
+        "-path ./*",
+        "-ipath *A*",
+        "-wholename *",
+        "-regex .*/[a-d]+[0-9]?",
+        "-regex .*\\(txt\\|h5\\)",
+        "-iregex .*H5.?",
+        "-regextype posix-extended -regex (.*/)?.{1,3}",
+        "-regextype posix-basic -regex .*a\\?b*",
+        "-type f",
+        "-type d",
+        "-type l,p",
+        "-type f,d,l",
+        "-size 1",
+        "-size +1k",
+        "-size -2",
+        "-size 0",
+        "-size -1M",
+        "-size +1M",
+        "-size 513c",
+        "-size 2w",
+        "-size 1M",
+        "-size -1G",
+        "-uid 0",
+        "-uid +1",
+        "-uid -5",
+        "-gid 12345",
+        "-user root",
+        "-group root",
+        "-user 12345",
+        "-nouser",
+        "-nogroup",
+        "-perm 644",
+        "-perm -111",
+        "-perm /222",
+        "-perm -u+w,g+r",
+        "-perm /u=s,g=s",
+        "-perm -o=t",
+        "-perm u=rw,go=r",
+        "-perm /000",
+        "-perm a=X",
+        "-mtime 0",
+        "-mtime 1",
+        "-mtime +2",
+        "-mtime -3",
+        "-atime +1",
+        "-atime -2",
+        "-ctime 0",
+        "-ctime -1",
+        "-mmin +100",
+        "-mmin -1000",
+        "-mmin 31",
+        "-amin -500",
+        "-cmin -60",
+        "-mtime 1.5",
+        "-mtime -0.5",
+        "-daystart -mtime 1",
+        "-daystart -mtime -2",
+        "-links 1",
+        "-links +1",
+        "-links -3",
+        "-true",
+        "-false",
+        "-lname *0",
+        "-ilname *A*",
+        "-mindepth 1",
+        "-maxdepth 2",
+        "-newermt @1700000000",
+        "-prune",
+        "-depth",
+        "-xdev",
+    ];
+    match random.u8(0..10) {
+        0 => {
+            let other = all[random.usize(..all.len())].clone().into_os_string();
+            let tests = ["-newer", "-anewer", "-cnewer", "-neweram", "-newercm", "-samefile"];
+            vec![tests[random.usize(..tests.len())].into(), dotted(&other)]
+        }
+        1 => {
+            let other = root.join(&all[random.usize(..all.len())]);
+            let sign = ["", "+", "-"][random.usize(..3)];
+            let ino = other.symlink_metadata().unwrap().ino();
+            vec!["-inum".into(), format!("{sign}{ino}").into()]
+        }
+        // What may be read is asked of what a link leads to; we ask it of the link.
+        2 => {
+            let what = ["-readable", "-writable", "-executable"][random.usize(..3)];
+            ["(", "!", "-type", "l", what, ")"].map(OsString::from).to_vec()
+        }
+        // Of a directory that cannot be listed find says that it is not empty.
+        3 if !ordinary => vec!["-empty".into()],
+        _ => some[random.usize(..some.len())].split(' ').map(OsString::from).collect(),
+    }
+}
+
+/// A path that cannot be taken for an option.
+fn dotted(path: &OsStr) -> OsString {
+    if path.as_bytes().starts_with(b".") {
+        path.to_owned()
+    } else {
+        Path::new(".").join(path).into()
+    }
+}
+
+/// What a finder prints, its records in order.
+fn found(program: &[&OsStr], words: &[OsString], root: &Path, close: u8) -> Vec<Vec<u8>> {
+    let output = Command::new(program[0])
+        .args(&program[1..])
+        .args(words)
+        .current_dir(root)
+        .env("LC_ALL", "C")
+        .env("TZ", "America/New_York")
+        .env("PANDO_IDLE_SECONDS", "3")
+        .stdin(Stdio::null())
+        .output()
+        .unwrap();
+    let mut records: Vec<Vec<u8>> =
+        output.stdout.split(|&byte| byte == close).map(<[u8]>::to_vec).collect();
+    if output.status.code() == Some(2) {
+        // Wrong usage, which find tells by 1: that it also says of what it cannot read.
+        panic!("{words:?}: {}", output.stderr.escape_ascii());
+    }
+    records.sort_unstable();
+    records
+}
+
+fn compare(theirs: &[&OsStr], ours: &[&OsStr], words: &[OsString], root: &Path, seed: u64) -> bool {
+    let close = 0;
+    let (wanted, given) = (found(theirs, words, root, close), found(ours, words, root, close));
+    let show = |records: &[Vec<u8>]| -> Vec<String> {
+        records.iter().map(|record| record.escape_ascii().to_string()).collect()
+    };
+    let only = |one: &[Vec<u8>], other: &[Vec<u8>]| {
+        let mut rest = one.to_vec();
+        rest.retain(|record| !other.contains(record));
+        show(&rest)
+    };
+    assert!(
+        wanted == given,
+        "seed {seed}: {words:?}\nonly find: {:#?}\nonly pando: {:#?}",
+        only(&wanted, &given),
+        only(&given, &wanted)
+    );
+    wanted.len() > 1
+}
+
+const FORMATS: &[&str] = &[
+    "%p|%P|%H|%f|%h|%d\\0",
+    "%s %b %k %i %n %m %M %u %U %g %G %y %Y %l %S %D\\0",
+    "%a|%c|%t|%A@ %C@ %T@\\0",
+    "%TH %TI %Tk %Tl %TM %Tp %Tr %TS %TT %TX %TZ %T+ %Ta %TA %Tb %TB %Tc %Td %TD %Th\\0",
+    "%Tj %Tm %TU %Tw %TW %Tx %Ty %TY %TF\\0",
+    "%-20f|%20f|%.3f|%5d|%-5d|%05d|%+d|%#m|%06m|%10s|%-10s|%%|\\t\\061\\0",
+];
+
+#[test]
+fn random_expressions_find_what_gnu_find_finds() {
+    let world = World::new();
+    if !world.mount() {
+        return;
+    }
+    let seed = fastrand::u64(..);
+    println!("seed {seed}");
+    let mut random = fastrand::Rng::with_seed(seed);
+    let root = world.below_mount("tree");
+    fs::create_dir(&root).unwrap();
+    let all = tree(&root, &mut random);
+    let theirs = [OsStr::new("find"), OsStr::new(".")];
+    let ours = [OsStr::new(PANDO), OsStr::new("find"), OsStr::new(".")];
+    // Listing sets times of access; the second time it does not.
+    found(&theirs, &[], &root, 0);
+    let mut some = 0;
+    for _ in 0..150 {
+        let mut words = expression(&root, &all, false, &mut random, 0);
+        words.insert(0, "(".into());
+        words.extend([")".into(), "-print0".into()]);
+        some += u32::from(compare(&theirs, &ours, &words, &root, seed));
+    }
+    println!("{some} of 150 expressions found something");
+    for format in FORMATS {
+        compare(&theirs, &ours, &["-printf".into(), format.into()], &root, seed);
+    }
+    let words = ["-name", "a*", "-print0", "-o", "-type", "d", "-printf", "%p/\\0", "-prune"];
+    compare(&theirs, &ours, &words.map(OsString::from), &root, seed);
+    let words = ["-ls"].map(OsString::from);
+    let lines = |program: &[&OsStr]| -> Vec<Vec<u8>> {
+        let mut lines = found(program, &words, &root, b'\n');
+        // Columns grow by what came before, in an order that is open.
+        for line in &mut lines {
+            line.dedup_by(|one, other| *one == b' ' && *other == b' ');
+        }
+        lines
+    };
+    assert_eq!(lines(&theirs), lines(&ours), "seed {seed}");
+    if is_root() {
+        ordinary_user(&world, &root, &all, &mut random, seed);
+    }
+}
+
+/// The same as an ordinary user, who may not look into every directory.
+fn ordinary_user(
+    world: &World,
+    root: &Path,
+    all: &[PathBuf],
+    random: &mut fastrand::Rng,
+    seed: u64,
+) {
+    let program = world.path().join("pando");
+    fs::copy(PANDO, &program).unwrap();
+    fs::set_permissions(&program, PermissionsExt::from_mode(0o755)).unwrap();
+    chown(root, Some(NOBODY), Some(NOBODY)).unwrap();
+    let id = NOBODY.to_string();
+    let (user, group) = (format!("--reuid={id}"), format!("--regid={id}"));
+    let become_nobody = ["setpriv", &user, &group, "--clear-groups"].map(OsStr::new);
+    let theirs = [&become_nobody[..], &["find".as_ref(), ".".as_ref()]].concat();
+    let ours = [&become_nobody[..], &[program.as_os_str(), "find".as_ref(), ".".as_ref()]].concat();
+    // What cannot be reached as a reference is an error of both.
+    let all: Vec<PathBuf> =
+        all.iter().filter(|path| path.components().count() < 2).cloned().collect();
+    found(&theirs, &[], root, 0);
+    for _ in 0..50 {
+        let mut words = expression(root, &all, true, random, 0);
+        words.insert(0, "(".into());
+        words.extend([")".into(), "-print0".into()]);
+        compare(&theirs, &ours, &words, root, seed);
+    }
+}
+
+#[test]
+fn snapshots_are_found_by_name_by_path_and_all_at_once() {
+    let world = World::new();
+    let source = world.path().join("source");
+    fs::create_dir_all(source.join("proj/sub")).unwrap();
+    fs::write(source.join("proj/sub/old.txt"), "x").unwrap();
+    world.ok(&["import", source.to_str().unwrap(), &world.at("/data")]);
+    world.ok(&["snapshot", "create", &world.at("/data"), "monday"]);
+    world.ok(&["rmr", &world.at("/data/proj/sub/old.txt")]);
+    let find = |place: &str| world.ok(&["find", &world.at(place), "-name", "old.txt"]);
+    assert_eq!(find("/data"), "");
+    assert_eq!(find("/data@monday"), world.at("/data@monday/proj/sub/old.txt\n"));
+    assert_eq!(find("/data/proj/sub@monday"), world.at("/data/proj/sub@monday/old.txt\n"));
+    assert_eq!(
+        find("/data/.snapshots/monday/proj"),
+        world.at("/data/.snapshots/monday/proj/sub/old.txt\n")
+    );
+    let everywhere =
+        world.ok(&["find", &world.at("/data/proj"), "--all-snapshots", "-name", "old.txt"]);
+    assert_eq!(everywhere, world.at("/data/.snapshots/monday/proj/sub/old.txt\n"));
+    assert!(world.fails(3, &["find", &world.at("/data@tuesday")]).contains("no such path"));
+    let biggest = world.ok(&["find", &world.at("/"), "type:dir", "--sort", "path", "--limit", "2"]);
+    assert_eq!(biggest, format!("{}\n{}\n", world.at("/"), world.at("/data")));
+    assert_eq!(world.ok(&["find", &world.at("/"), "-count"]), "4\n");
+    assert_eq!(world.json(&["find", &world.at("/data")]).len(), 3);
+    assert!(world.fails(2, &["find", &world.at("/"), "-exec", "x", ";"]).contains("xargs -0"));
+}
