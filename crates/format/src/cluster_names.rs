@@ -43,8 +43,12 @@ pub struct Names {
     bytes: Box<[u8]>,
     /// Offset of the zero byte before the first name of each block, and of the last byte.
     starts: Box<[u32]>,
-    block_rows: usize,
+    /// Offset of the zero byte before every [`MARK_ROWS`]th name.
+    marks: Box<[u32]>,
 }
+
+/// Names between two whose place is kept: few, so that one name is found without reading many.
+const MARK_ROWS: usize = 16;
 
 impl Names {
     /// Checks unpacked names.
@@ -52,6 +56,7 @@ impl Names {
         let block_rows = usize::from(block_rows.max(1));
         let rows = narrow(rows);
         let mut starts = Vec::with_capacity(rows.div_ceil(block_rows).saturating_add(1));
+        let mut marks = Vec::with_capacity(rows.div_ceil(MARK_ROWS));
         let refused = |at: usize, found: String| {
             let mut reader = Reader::new(STRUCTURE, &bytes);
             drop(reader.take(at));
@@ -69,8 +74,12 @@ impl Names {
             if !(1..=NAME_BYTES_MAX).contains(&length) {
                 return Err(refused(start, format!("{length} bytes")));
             }
+            let place = u32::try_from(start).unwrap_or(u32::MAX);
             if row.checked_rem(block_rows) == Some(0) {
-                starts.push(u32::try_from(start).unwrap_or(u32::MAX));
+                starts.push(place);
+            }
+            if row.checked_rem(MARK_ROWS) == Some(0) {
+                marks.push(place);
             }
             row = row.saturating_add(1);
             before = Some(end);
@@ -80,7 +89,7 @@ impl Names {
             return Err(refused(last, format!("{row} names for {rows} rows")));
         }
         starts.push(u32::try_from(last).unwrap_or(u32::MAX));
-        Ok(Names { bytes: bytes.into(), starts: starts.into(), block_rows })
+        Ok(Names { bytes: bytes.into(), starts: starts.into(), marks: marks.into() })
     }
 
     /// The names of blocks from `first` to before `end`, with zero bytes around each.
@@ -93,10 +102,9 @@ impl Names {
 
     /// The name of a row. Empty when there is no such row.
     pub fn get(&self, row: usize) -> &[u8] {
-        let block = row.checked_div(self.block_rows).unwrap_or(0);
-        let skip = row.checked_rem(self.block_rows).unwrap_or(0);
-        let bytes = self.packed(block, block.saturating_add(1));
-        let mut zeros = memchr::memchr_iter(0, bytes).skip(skip);
+        let mark = self.marks.get(row.wrapping_div(MARK_ROWS)).copied();
+        let bytes = self.bytes.get(mark.map_or(usize::MAX, narrow)..).unwrap_or_default();
+        let mut zeros = memchr::memchr_iter(0, bytes).skip(row.wrapping_rem(MARK_ROWS));
         let start = zeros.next().map_or(usize::MAX, |zero| zero.saturating_add(1));
         let end = zeros.next().unwrap_or(0);
         bytes.get(start..end).unwrap_or_default()
@@ -107,6 +115,7 @@ impl Names {
         size_of::<Names>()
             .saturating_add(self.bytes.len())
             .saturating_add(size_of_val(&*self.starts))
+            .saturating_add(size_of_val(&*self.marks))
     }
 }
 
@@ -131,9 +140,20 @@ mod tests {
             assert_eq!(names.get(row), name.as_bytes());
         }
         assert_eq!(names.get(5), b"");
+        assert_eq!(names.get(5000), b"");
         assert_eq!(names.packed(1, 3), b"\0ccc\0dddd\0e\0");
         assert_eq!(names.packed(0, 1), b"\0a\0bb\0");
         assert_eq!(names.packed(3, 4), b"");
+    }
+
+    #[test]
+    fn names_behind_a_mark_are_found() {
+        let all: Vec<String> = (0..1000).map(|n| format!("{n}")).collect();
+        let all: Vec<&str> = all.iter().map(String::as_str).collect();
+        let names = Names::decode(joined(&all), 1000, 100).unwrap();
+        for (row, name) in all.iter().enumerate() {
+            assert_eq!(names.get(row), name.as_bytes());
+        }
     }
 
     #[test]

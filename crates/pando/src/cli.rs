@@ -402,6 +402,7 @@ pub(crate) enum Workload {
     RodehCheckpoint,
     RodehClones2,
     RodehClones256,
+    Search,
 }
 
 /// What a namespace is like: the three of the paper.
@@ -487,6 +488,25 @@ pub(crate) struct BenchArgs {
     pub(crate) no_index: bool,
     #[command(flatten)]
     pub(crate) rodeh: RodehArgs,
+    #[command(flatten)]
+    pub(crate) search: SearchArgs,
+}
+
+/// Options of the search workload; none is heeded by others.
+#[derive(Debug, Args)]
+pub(crate) struct SearchArgs {
+    /// Queries of each set of search
+    #[arg(long, default_value_t = 200, value_parser = clap::value_parser!(u32).range(1..=100_000))]
+    pub(crate) queries: u32,
+    /// Memory for the index of search; default is ten bytes a file
+    #[arg(long, value_name = "SIZE", value_parser = cache_size::parse)]
+    pub(crate) index_cache: Option<u64>,
+    /// Ask each query of search of a volume just opened, with nothing of it cached
+    #[arg(long)]
+    pub(crate) cold: bool,
+    /// Write the files that search would make to FILE as lines instead, for other programs
+    #[arg(long, value_name = "FILE")]
+    pub(crate) list: Option<PathBuf>,
 }
 
 /// Options of the rodeh workloads; none is heeded by others, nor has a value with them.

@@ -44,6 +44,7 @@ pub(super) fn has_yardstick(workload: Workload) -> bool {
             | Workload::CheckpointStall
             | Workload::ClusterSearch
             | Workload::GroupCommit
+            | Workload::Search
     ) && !rodeh::is_rodeh(workload)
 }
 

@@ -18,6 +18,7 @@ mod recover;
 mod report;
 mod rodeh;
 mod scattered;
+mod search;
 mod stall;
 mod tap;
 mod two_threads;
@@ -67,6 +68,7 @@ pub(crate) fn run(args: &BenchArgs, output: &mut Output) -> Result<()> {
     match args.workload {
         Workload::ClonesScale => return clones_scale::run(&run, output),
         Workload::ClusterSearch => return cluster_search::run(&run, output),
+        Workload::Search => return search::run(&run, output),
         _ => {}
     }
     if args.workload == Workload::TwoThreads {

@@ -204,7 +204,7 @@ impl Drop for Volume {
 }
 
 /// Makes a volume where there is none; `true` when it did.
-fn format_where_absent(path: &Path) -> Result<bool> {
+pub(super) fn format_where_absent(path: &Path) -> Result<bool> {
     if path.join(format::volume::FILE).exists() {
         return Ok(false);
     }

@@ -20,7 +20,7 @@ use wire::{Failure, FailureKind};
 
 use super::Run;
 use super::namespace::{NOW_SECONDS, Namespace};
-use crate::failure::Result;
+use crate::failure::{self, Result};
 use crate::output::Output;
 use rivals::{ALL, ATTRIBUTES, Box, Columns, KdTree, Key, Sorted};
 
@@ -215,12 +215,7 @@ fn size(run: &Run<'_>, count: u64) -> Result<Vec<Value>> {
     let finish = timed(&mut || built = builder.take().map(ClusterBuilder::finish));
     let bytes = built.map(|built| built.bytes).unwrap_or_default();
     let (stored, columns_stored) = (bytes.len(), columns_per_row(&bytes, count));
-    let path = std::env::temp_dir().join(format!("pando-cluster-{}", std::process::id()));
-    let mut written = Ok(());
-    let write = timed(&mut || written = write_out(&path, &bytes));
-    written.and_then(|()| std::fs::remove_file(&path)).map_err(|error| {
-        Failure::new(FailureKind::Other, format!("cannot write {}: {error}", path.display()))
-    })?;
+    let write = write_time(&bytes)?;
     let cluster = Cluster::open(Arc::new(bytes), hash())
         .map_err(|error| Failure::new(FailureKind::Other, error.to_string()))?;
     let (mut tree, mut grown) = (KdTree::new(), KdTree::new());
@@ -252,7 +247,8 @@ fn size(run: &Run<'_>, count: u64) -> Result<Vec<Value>> {
             objects.push(json!({
                 "bench": "cluster-search", "rows": count, "query": class, "way": way,
                 "queries": QUERIES, "matches": found,
-                "median_us": micros(times[QUERIES / 2]), "p99_us": micros(times[QUERIES * 99 / 100]),
+                "median_us": micros(times[QUERIES / 2]),
+                "p99_us": micros(times[QUERIES * 99 / 100]),
                 "mean_us": micros(times.iter().sum::<Duration>() / QUERIES as u32),
             }));
         }
@@ -332,12 +328,23 @@ fn columns_per_row(bytes: &[u8], rows: u64) -> Value {
     Value::Object(object)
 }
 
-fn write_out(path: &std::path::Path, bytes: &[u8]) -> std::io::Result<()> {
+/// How long it takes to write the bytes, durably.
+fn write_time(bytes: &[u8]) -> Result<Duration> {
     use std::io::Write as _;
-    let mut file =
-        std::fs::OpenOptions::new().write(true).create(true).truncate(true).open(path)?;
-    file.write_all(bytes)?;
-    file.sync_data()
+    let path = std::env::temp_dir().join(format!("pando-cluster-{}", std::process::id()));
+    let clock = SystemClock::new();
+    let start = clock.monotonic();
+    let mut options = std::fs::OpenOptions::new();
+    let opened = options.write(true).create(true).truncate(true).open(&path);
+    let written = opened.and_then(|mut file| {
+        file.write_all(bytes)?;
+        file.sync_data()
+    });
+    let took = clock.monotonic().saturating_sub(start);
+    written
+        .and_then(|()| std::fs::remove_file(&path))
+        .map_err(|error| failure::io("write", &path, &error))?;
+    Ok(took)
 }
 
 fn ratio(bytes: usize, rows: u64) -> f64 {

@@ -1,0 +1,45 @@
+#!/usr/bin/env bash
+# Search: query sets 1 to 3 of the paper, exact names and substrings, on our index (all in memory, with
+# the budget of the paper, cold, and with little memory for the whole process), then what others
+# take for the like. One JSON object a line.
+#   bench/search.sh [SCRATCH]   FILES=8000000   PROFILE=home   PEERS=1000000   MEMORY=400M
+# PEERS files are made as a real tree for find, fd, bfs and plocate (0: none); SQLite gets FILES.
+set -eu
+cd "$(dirname "$0")/.."
+pando=$PWD/target/release/pando
+work=$(mktemp -d "${1:-${TMPDIR:-/var/tmp}}/pando-search.XXXXXX")
+files=${FILES:-8000000} profile=${PROFILE:-home} peers=${PEERS:-1000000} memory=${MEMORY:-400M}
+group=
+cleanup() {
+  [ -z "$group" ] || rmdir "$group" 2>/dev/null || true
+  rm -rf "$work"
+}
+trap cleanup EXIT
+search() { "$pando" bench search --json --files "$files" --profile "$profile" --volume "$work/v" "$@"; }
+
+search --index-cache 4G
+search
+search --cold --queries 100
+
+# The memory of the whole process, where control groups may be made (either version).
+if [ -e /sys/fs/cgroup/cgroup.controllers ]; then
+  group=/sys/fs/cgroup/pando-search-$$ limit=memory.max
+else
+  group=/sys/fs/cgroup/memory/pando-search-$$ limit=memory.limit_in_bytes
+fi
+if mkdir "$group" 2>/dev/null && echo "$memory" >"$group/$limit" 2>/dev/null; then
+  (echo $BASHPID >"$group/cgroup.procs" && search --cache-size 64M)
+else
+  group=
+  echo "no control group for memory can be made: that run is left out" >&2
+fi
+
+"$pando" bench search --files "$files" --profile "$profile" --list "$work/all"
+python3 bench/search_peers.py sqlite "$work/all" "$work"
+rm -f "$work/all"
+if [ "$peers" -gt 0 ]; then
+  "$pando" bench search --files "$peers" --profile "$profile" --list "$work/some"
+  "$pando" bench search --json --files "$peers" --profile "$profile" --volume "$work/w" --index-cache 4G
+  python3 bench/search_peers.py sqlite "$work/some" "$work"
+  python3 bench/search_peers.py tree "$work/some" "$work"
+fi

@@ -1,0 +1,200 @@
+"""What other programs take for the queries of `pando bench search`.
+
+search_peers.py sqlite LIST DIR: a table with an index on each attribute, warm.
+search_peers.py tree LIST DIR: a real tree of (sparse) files, searched by find, fd, bfs and plocate,
+as far as they are installed; owners are set when root runs it.
+
+LIST is what `pando bench search --list` wrote, LIST.sample.json what queries are drawn from. Prints
+a JSON object a line. Times of programs contain their start, of about a millisecond.
+"""
+
+import json
+import os
+import random
+import shutil
+import sqlite3
+import subprocess
+import sys
+import time
+from datetime import datetime, timezone
+
+HOUR = 3600 * 10**9
+NEAR = [HOUR, 24 * HOUR, 168 * HOUR]
+SETS = ["1", "2", "3", "name", "substring"]
+
+
+def draw(kind, rows, rng):
+    """A query as a dictionary; the same rules as ours."""
+    row = rng.choice(rows)
+    query = {"name": row["name"], "uid": row["uid"], "directory": ""}
+    if kind == "2":
+        depth = rng.randint(1, max(1, len(row["directories"])))
+        query["directory"] = "/".join(row["directories"][:depth])
+    elif kind == "3":
+        near = rng.choice(NEAR)
+        query["from"], query["to"] = row["mtime"] - near, row["mtime"] + near
+        query["size"] = row["size"]
+    elif kind == "substring":
+        length = min(rng.randint(4, 10), len(row["name"]))
+        at = rng.randint(0, len(row["name"]) - length)
+        query["part"] = row["name"][at : at + length]
+    return query
+
+
+def report(peer, kind, files, times, matches, **more):
+    times.sort()
+    at = lambda share: round(times[min(len(times) - 1, int(len(times) * share))] / 1000, 1)
+    more.update(
+        bench="search", peer=peer, set=kind, files=files, queries=len(times), median_us=at(0.5),
+        p99_us=at(0.99), max_us=at(1.0), matches_mean=round(sum(matches) / len(matches), 1),
+    )
+    print(json.dumps(more), flush=True)
+
+
+def sqlite(listing, scratch, sample):
+    path = os.path.join(scratch, "peers.sqlite")
+    start = time.monotonic()
+    db = sqlite3.connect(path)
+    db.executescript("pragma journal_mode=off; pragma synchronous=off; pragma cache_size=-4000000;")
+    db.execute("create table files (directory text, name text, uid int, mtime int, size int)")
+    with open(listing, encoding="utf-8") as lines:
+        rows = (line.rstrip("\n").split("\t") for line in lines)
+        db.executemany("insert into files values (?, ?, ?, ?, ?)", rows)
+    for column in ("directory", "name", "uid", "mtime", "size"):
+        db.execute(f"create index by_{column} on files ({column})")
+    db.execute("analyze")
+    db.commit()
+    build = round(time.monotonic() - start, 1)
+    named = "select directory, name from files where name = :name"
+    texts = {
+        "1": named + " and uid = :uid",
+        "2": named + " and uid = :uid and (directory = :directory or"
+        " (directory > :directory || '/' and directory < :directory || '0'))",
+        "3": "select directory, name from files where uid = :uid and mtime between :from and :to"
+        " and size >= :size",
+        "name": named,
+        "substring": "select directory, name from files where instr(name, :part) > 0",
+    }
+    for kind in SETS:
+        rng = random.Random(11)
+        count = 20 if kind == "substring" else 200
+        queries = [draw(kind, sample["rows"], rng) for _ in range(count)]
+        for measured in (False, True):
+            times, matches = [], []
+            for query in queries:
+                start = time.monotonic_ns()
+                found = db.execute(texts[kind], query).fetchall()
+                times.append(time.monotonic_ns() - start)
+                matches.append(len(found))
+        size = os.path.getsize(path)
+        report("sqlite", kind, sample["files"], times, matches, index_bytes=size, build_seconds=build)
+    db.close()
+    os.remove(path)
+
+
+def make_tree(listing, root):
+    made, owned = set(), os.geteuid() == 0
+    with open(listing, encoding="utf-8") as lines:
+        for line in lines:
+            directory, name, uid, mtime, size = line.rstrip("\n").split("\t")
+            place = os.path.join(root, directory)
+            if directory not in made:
+                os.makedirs(place, exist_ok=True)
+                made.add(directory)
+            path = os.path.join(place, name)
+            file = os.open(path, os.O_CREAT | os.O_WRONLY, 0o644)
+            # Longer than the file system allows is cut: few files are.
+            os.ftruncate(file, min(int(size), 1 << 43))
+            if owned:
+                os.fchown(file, int(uid), -1)
+            os.utime(file, ns=(int(mtime), int(mtime)))
+            os.close(file)
+
+
+def moment(nanos):
+    whole = datetime.fromtimestamp(nanos // 10**9, timezone.utc)
+    return whole.strftime("%Y-%m-%d %H:%M:%S") + f".{nanos % 10**9:09} UTC"
+
+
+def find_like(program):
+    def command(kind, query, root):
+        args = [program, os.path.join(root, query["directory"])]
+        if kind == "3":
+            args += ["-newermt", moment(query["from"]), "!", "-newermt", moment(query["to"])]
+            return args + ["-uid", str(query["uid"]), "-size", f"+{max(0, query['size'] - 1)}c"]
+        if kind == "substring":
+            return args + ["-name", f"*{query['part']}*"]
+        args += ["-name", query["name"]]
+        return args if kind == "name" else args + ["-uid", str(query["uid"])]
+
+    return command
+
+
+def fd_like(program):
+    def command(kind, query, root):
+        args = [program, "-HI", "--type", "f"]
+        place = ["--base-directory", os.path.join(root, query["directory"])]
+        if kind == "3":
+            within = ["--changed-after", moment(query["from"])[:19]]
+            within += ["--changed-before", moment(query["to"])[:19]]
+            args += within + ["--owner", str(query["uid"]), "--size", f"+{query['size']}b"]
+            return args + place
+        if kind == "substring":
+            return args + ["--fixed-strings", query["part"]] + place
+        args += ["--glob", query["name"]] + place
+        return args if kind == "name" else args + ["--owner", str(query["uid"])]
+
+    return command
+
+
+def plocate(database):
+    def command(kind, query, root):
+        if kind == "name":
+            return ["plocate", "-d", database, "-b", "\\" + query["name"]]
+        if kind == "substring":
+            return ["plocate", "-d", database, "-b", query["part"]]
+        return None
+
+    return command
+
+
+def tree(listing, scratch, sample):
+    root = os.path.join(scratch, "tree")
+    make_tree(listing, root)
+    peers = {"find": find_like("find")}
+    if shutil.which("bfs"):
+        peers["bfs"] = find_like("bfs")
+    for program in ("fd", "fdfind"):
+        if shutil.which(program):
+            peers["fd"] = fd_like(program)
+    if shutil.which("plocate"):
+        database = os.path.join(scratch, "plocate.db")
+        update = ["updatedb.plocate", "-U", root, "-o", database, "-l", "no"]
+        subprocess.run(update + ["--prunepaths", "", "--prunefs", ""], check=True)
+        peers["plocate"] = plocate(database)
+    for peer, command in peers.items():
+        for kind in SETS:
+            rng = random.Random(11)
+            count = 100 if peer == "plocate" else 5
+            times, matches = [], []
+            for query in [draw(kind, sample["rows"], rng) for _ in range(count)]:
+                args = command(kind, query, root)
+                if args is None:
+                    break
+                start = time.monotonic_ns()
+                done = subprocess.run(args, stdout=subprocess.PIPE, stderr=subprocess.PIPE, check=False)
+                times.append(time.monotonic_ns() - start)
+                matches.append(done.stdout.count(b"\n"))
+            if times:
+                report(peer, kind, sample["files"], times, matches)
+    shutil.rmtree(root)
+
+
+def main():
+    what, listing, scratch = sys.argv[1:]
+    with open(listing + ".sample.json", encoding="utf-8") as file:
+        sample = json.load(file)
+    {"sqlite": sqlite, "tree": tree}[what](listing, scratch, sample)
+
+
+main()
