@@ -188,9 +188,9 @@ pub fn segment(segment: u64) -> [u8; 9] {
 /// What the keys of all segments start with.
 pub const SEGMENTS_PREFIX: [u8; 1] = [SEGMENT];
 
-/// Key of what the index in a subvolume knows of its scans.
-pub fn scan(subvolume: u64) -> [u8; 9] {
-    tagged(SCAN, subvolume)
+/// Key of what the index that a lineage is knows of its scans.
+pub fn scan(lineage: u64) -> [u8; 9] {
+    tagged(SCAN, lineage)
 }
 
 /// Key of a base of the index, by the number of its tree.

@@ -9,12 +9,14 @@ pub const LAYOUT: &[Field] = &[
     Field::fixed("started", "i64 LE", 8),
     Field::fixed("ended", "i64 LE", 8),
     Field::fixed("unread", "u64 LE", 8),
+    Field::fixed("files", "i64 LE", 8),
+    Field::fixed("subvolume", "u64 LE", 8),
     Field::fixed("flags", "u32 LE", 4),
     Field::variable("source_length", "varint"),
     Field::variable("source", "bytes"),
 ];
 /// Bytes before the source.
-pub const HEAD_BYTES: usize = 36;
+pub const HEAD_BYTES: usize = 52;
 const _: () = assert!(size_of(LAYOUT) == HEAD_BYTES);
 
 /// Longest path of a source, as Linux has it.
@@ -36,6 +38,10 @@ pub struct ScanRecord {
     pub ended: i64,
     /// What it found and could not read.
     pub unread: u64,
+    /// Inodes that the pending tree has more (or less) than the one that it is to replace.
+    pub files: i64,
+    /// The subvolume that was scanned into: after a roll-back it is another one.
+    pub subvolume: u64,
     /// Whether file systems that are mounted below the source belong to it.
     pub crosses_mounts: bool,
     /// Whether extended attributes are kept.
@@ -52,6 +58,8 @@ impl ScanRecord {
         out.put_i64(self.started);
         out.put_i64(self.ended);
         out.put_u64(self.unread);
+        out.put_i64(self.files);
+        out.put_u64(self.subvolume);
         let crosses = if self.crosses_mounts { CROSSES_MOUNTS } else { 0 };
         out.put_u32(crosses | if self.keeps_xattrs { KEEPS_XATTRS } else { 0 });
         out.put_bytes(&self.source);
@@ -62,7 +70,8 @@ impl ScanRecord {
     pub fn decode(bytes: &[u8]) -> Result<ScanRecord, Malformed> {
         let mut reader = Reader::new("scan record", bytes);
         let (pending, started, ended) = (reader.u64()?, reader.i64()?, reader.i64()?);
-        let (unread, flags) = (reader.u64()?, reader.u32()?);
+        let (unread, files) = (reader.u64()?, reader.i64()?);
+        let (subvolume, flags) = (reader.u64()?, reader.u32()?);
         if flags & !KNOWN != 0 {
             return Err(reader.malformed("known flags", format!("{flags:#x}")));
         }
@@ -74,6 +83,8 @@ impl ScanRecord {
             started,
             ended,
             unread,
+            files,
+            subvolume,
             crosses_mounts: flags & CROSSES_MOUNTS != 0,
             keeps_xattrs: flags & KEEPS_XATTRS != 0,
             source,
@@ -93,6 +104,8 @@ mod tests {
                 started: -1,
                 ended: 1 << 60,
                 unread: 3,
+                files: -4,
+                subvolume: 5,
                 crosses_mounts: bits & 1 != 0,
                 keeps_xattrs: bits & 2 != 0,
                 source: b"/data/\xff".to_vec(),
@@ -103,7 +116,7 @@ mod tests {
                 assert!(ScanRecord::decode(&bytes[..length]).is_err());
             }
             let mut strange = bytes.clone();
-            strange[32] = 0x80;
+            strange[48] = 0x80;
             assert!(ScanRecord::decode(&strange).is_err());
         }
     }

@@ -27,6 +27,7 @@ mod reclaim;
 mod search_bases;
 mod search_call;
 mod search_upkeep;
+mod scan;
 mod snapdir;
 mod subvol;
 mod subvolumes;
@@ -46,4 +47,8 @@ pub use info::{
     VolumeId, VolumeStatus,
 };
 pub use open_error::OpenError;
+pub use scan::{
+    KnownChild, KnownDirectory, Listed, Names, Outside, Scan, ScanDirectory, ScanDone, ScanInfo,
+    ScanOptions,
+};
 pub use volume::Fs;

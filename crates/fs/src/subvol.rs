@@ -32,7 +32,7 @@ pub(crate) struct Subvol {
     /// Whether nothing in it may change.
     pub(crate) read_only: bool,
     /// Whether it is an index of another file system: only scans change it.
-    pub(crate) index: bool,
+    index: AtomicBool,
     tree: AtomicU64,
     last_clone_epoch: AtomicU64,
     gone: AtomicBool,
@@ -53,7 +53,7 @@ impl Subvol {
             root: record.root,
             lineage: record.lineage,
             read_only: record.read_only,
-            index: record.index,
+            index: AtomicBool::new(record.index),
             tree: AtomicU64::new(record.tree),
             last_clone_epoch: AtomicU64::new(record.last_clone_epoch),
             gone: AtomicBool::new(false),
@@ -112,7 +112,7 @@ impl Subvol {
         if self.read_only {
             return Err(FsError::ReadOnly("a snapshot".to_owned()));
         }
-        if self.index {
+        if self.index.load(Ordering::Acquire) {
             return Err(FsError::ReadOnly("an index of another file system".to_owned()));
         }
         let gate = self.gate.read();
@@ -120,6 +120,11 @@ impl Subvol {
             return Err(FsError::Stale);
         }
         Ok(Entered { _gate: gate, tree: self.tree() })
+    }
+
+    /// Makes it an index, with the gate held exclusively.
+    pub(crate) fn set_index(&self) {
+        self.index.store(true, Ordering::Release);
     }
 
     /// Waits until no change is under way, and keeps it so.

@@ -20,6 +20,7 @@ use crate::nodes::NodeTable;
 use crate::numbers::{Numbers, read_counter};
 use crate::reclaim::Reclaim;
 use crate::search_upkeep::Upkeep;
+use crate::scan::Slot;
 use crate::subvol::{Entered, Subvol, SubvolTable, VOLUME};
 use crate::subvolumes::Admin;
 use crate::{
@@ -44,6 +45,8 @@ pub struct Fs {
     /// Held by whatever makes or removes subvolumes.
     pub(crate) admin: Admin,
     pub(crate) reclaim: Reclaim,
+    /// The scan of an index, of which there is one at a time.
+    pub(crate) scans: Slot,
     pub(crate) queue: Queue,
     /// The index for searches, unless the volume was opened without.
     pub(crate) index: Option<Index>,
@@ -98,6 +101,7 @@ impl Fs {
             numbers,
             admin,
             reclaim: Reclaim::new(),
+            scans: Slot::default(),
             queue: Queue::new(),
             index,
             upkeep: Upkeep::new(),

@@ -157,7 +157,7 @@ impl Count {
 
 fn add(found: &mut UsageRecord, inode: &InodeRecord) {
     found.files += 1;
-    if inode.kind == FileKind::File {
+    if inode.kind == FileKind::File && inode.elsewhere.is_none() {
         found.bytes += inode.size as i64;
     }
 }

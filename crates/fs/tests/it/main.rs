@@ -9,6 +9,7 @@ mod model;
 mod open;
 mod ops;
 mod random;
+mod scan;
 mod script;
 mod search;
 mod subject;

@@ -1,0 +1,250 @@
+//! A scan from its beginning to its end.
+//!
+//! Crash argument: the clone's number stands in the scan record in the commit that makes it, and
+//! every commit of a scan changes only that clone and the record. The commit at the end names the
+//! clone as the subvolume's tree and the old tree as detached, in one batch. So after a crash
+//! either the old state stands and the clone is found by the next scan, or the new one does.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use format::detached_record::DetachedRecord;
+use format::key;
+use format::scan_record::{SOURCE_BYTES_MAX, ScanRecord};
+use inode::FsError;
+use parking_lot::Mutex;
+use store::TreeId;
+
+use super::links::Links;
+use super::{ScanInfo, ScanOptions};
+use crate::error::inconsistent;
+use crate::subvol::{Subvol, VOLUME};
+use crate::subvolumes::{self, Member};
+use crate::txn::Txn;
+use crate::view::View;
+use crate::{Fs, FsResult};
+
+/// A scan commits when its batch is this long, in bytes: large, so that a commit's own cost
+/// vanishes; well below the greatest batch, which the names of one part of a directory may fill.
+const FLUSH_BYTES: usize = 512 << 10;
+
+/// What a volume keeps between scans.
+#[derive(Default)]
+pub(crate) struct Slot {
+    busy: AtomicBool,
+    /// Links of a tree, and which one.
+    links: Mutex<Option<(TreeId, Links)>>,
+}
+
+/// A scan under way. Dropped without [`Scan::finish`], it is given up: the subvolume stays as it
+/// was, and the next scan goes on where this one stopped.
+pub struct Scan<'a> {
+    pub(super) fs: &'a Fs,
+    pub(super) subvol: Arc<Subvol>,
+    pub(super) tree: TreeId,
+    pub(super) txn: Txn<'a>,
+    pub(super) links: Links,
+    pub(super) record: ScanRecord,
+    /// Directories that were begun and not closed.
+    pub(super) open: u64,
+    /// Whether the tree may hold what a scan wrote that did not end.
+    pub(super) resumed: bool,
+    changed: u64,
+    started: i64,
+}
+
+/// What a scan came to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ScanDone {
+    /// Batches that it wrote; 0: nothing differed.
+    pub batches: u64,
+}
+
+impl Fs {
+    /// What the index in the volume's root knows of its scans; `None` when it is no index.
+    pub fn scan_info(&self) -> FsResult<Option<ScanInfo>> {
+        let root = self.subvol(self.root().subvol())?;
+        Ok(self.scan_record(&root)?.as_ref().map(ScanInfo::from))
+    }
+
+    /// The scans of a subvolume. After a roll-back nothing is known of when it was read.
+    fn scan_record(&self, subvol: &Subvol) -> FsResult<Option<ScanRecord>> {
+        let view = View::new(&*self.store, VOLUME);
+        let mut record = view.read(&key::scan(subvol.lineage), ScanRecord::decode)?;
+        if let Some(record) = &mut record
+            && record.subvolume != subvol.id.0
+        {
+            record.started = 0;
+        }
+        Ok(record)
+    }
+
+    /// Begins a scan into the volume's root, which must be empty or an index of the same source.
+    /// One at a time.
+    pub fn scan_begin(&self, options: &ScanOptions) -> FsResult<Scan<'_>> {
+        if self.options.read_only {
+            return Err(FsError::ReadOnly("the volume was opened so".to_owned()));
+        }
+        if options.source.len() > SOURCE_BYTES_MAX {
+            return Err(FsError::NameTooLong);
+        }
+        if self.scans.busy.swap(true, Ordering::AcqRel) {
+            return Err(FsError::Busy("another scan is under way"));
+        }
+        let begun = self.begin(options);
+        if begun.is_err() {
+            self.scans.busy.store(false, Ordering::Release);
+        }
+        begun
+    }
+
+    fn begin(&self, options: &ScanOptions) -> FsResult<Scan<'_>> {
+        let mut ledger = self.admin.lock();
+        let Member { subvol, mut record } = Member::get(self, self.root().subvol().0)?;
+        let gate = subvol.quiesce();
+        let known = self.scan_record(&subvol)?;
+        match &known {
+            Some(known) if known.source != options.source => return Err(FsError::Exists),
+            None if record.index => {
+                return Err(inconsistent(VOLUME, "an index without its scans", record.root));
+            }
+            None => self.check_vacant(&subvol)?,
+            Some(_) => {}
+        }
+        let mut scan = known.unwrap_or_else(|| new_record(options));
+        scan.crosses_mounts = options.crosses_mounts;
+        scan.keeps_xattrs = options.keeps_xattrs;
+        let mut txn = Txn::new(self);
+        if scan.pending != 0 && scan.subvolume != subvol.id.0 {
+            ledger.detach(txn.batch(), DetachedRecord::Tree { tree: scan.pending });
+            self.queue.add_detached(1);
+            scan.pending = 0;
+        }
+        scan.subvolume = subvol.id.0;
+        let fresh = scan.pending == 0;
+        if fresh {
+            let tree = ledger.new_tree();
+            txn.batch().clone_tree(subvol.tree(), tree);
+            scan.pending = tree.0;
+            scan.files = 0;
+        }
+        record.index = true;
+        txn.batch().put(VOLUME, &key::subvolume(subvol.id.0), &record.encode());
+        txn.batch().put(VOLUME, &key::scan(subvol.lineage), &scan.encode());
+        subvolumes::commit(&ledger, &mut txn)?;
+        txn.batch().clear();
+        subvol.set_index();
+        drop(gate);
+        drop(ledger);
+        let tree = TreeId(scan.pending);
+        let mut links = match self.scans.links.lock().take() {
+            Some((of, links)) if fresh && of == subvol.tree() => links,
+            _ => Links::load(&*self.store, tree)?,
+        };
+        links.begin();
+        Ok(Scan {
+            fs: self,
+            subvol,
+            tree,
+            txn,
+            links,
+            record: scan,
+            open: 0,
+            resumed: !fresh,
+            changed: 0,
+            started: options.started,
+        })
+    }
+
+    /// Refuses a root that holds anything of its own.
+    fn check_vacant(&self, subvol: &Subvol) -> FsResult<()> {
+        let view = View::new(&*self.store, subvol.tree());
+        let root = view.directory(subvol.root)?;
+        let root = root.ok_or_else(|| inconsistent(subvol.tree(), "no root", subvol.root))?;
+        if root.entries == 0 { Ok(()) } else { Err(FsError::NotEmpty) }
+    }
+}
+
+fn new_record(options: &ScanOptions) -> ScanRecord {
+    ScanRecord {
+        pending: 0,
+        started: 0,
+        ended: 0,
+        unread: 0,
+        files: 0,
+        subvolume: 0,
+        crosses_mounts: options.crosses_mounts,
+        keeps_xattrs: options.keeps_xattrs,
+        source: options.source.clone(),
+    }
+}
+
+impl<'a> Scan<'a> {
+    /// The tree that is being written.
+    pub(super) fn view(&self) -> View<'a> {
+        View::new(&*self.fs.store, self.tree)
+    }
+
+    /// What the index knew before this scan.
+    pub fn info(&self) -> ScanInfo {
+        ScanInfo::from(&self.record)
+    }
+
+    /// Commits what was gathered, when that is enough.
+    pub(super) fn flush_if_large(&mut self) -> FsResult<()> {
+        if self.txn.batch().as_bytes().len() >= FLUSH_BYTES { self.flush() } else { Ok(()) }
+    }
+
+    /// Commits what was gathered.
+    pub(super) fn flush(&mut self) -> FsResult<()> {
+        if self.txn.batch().is_empty() {
+            return Ok(());
+        }
+        let record = self.record.encode();
+        self.txn.batch().put(VOLUME, &key::scan(self.subvol.lineage), &record);
+        self.txn.commit()?;
+        self.txn.batch().clear();
+        self.changed += 1;
+        Ok(())
+    }
+
+    /// Ends the scan: from now on everybody sees what it wrote, durably. `unread` is how much of
+    /// the source could not be read; `ended` the time, by the clock that gave `started`.
+    pub fn finish(mut self, ended: i64, unread: u64) -> FsResult<ScanDone> {
+        if self.open != 0 {
+            return Err(FsError::InvalidArgument("directories that were not told of"));
+        }
+        self.sweep_links()?;
+        self.flush()?;
+        let mut ledger = self.fs.admin.lock();
+        let Member { subvol, mut record } = Member::get(self.fs, self.subvol.id.0)?;
+        let gate = subvol.quiesce();
+        let old = record.tree;
+        record.tree = self.tree.0;
+        let files = std::mem::take(&mut self.record.files);
+        self.record =
+            ScanRecord { pending: 0, started: self.started, ended, unread, ..self.record.clone() };
+        let txn = &mut self.txn;
+        txn.batch().put(VOLUME, &key::subvolume(subvol.id.0), &record.encode());
+        txn.batch().put(VOLUME, &key::scan(subvol.lineage), &self.record.encode());
+        txn.count(subvol.id.0, files, 0);
+        ledger.detach(txn.batch(), DetachedRecord::Tree { tree: old });
+        subvolumes::commit(&ledger, txn)?;
+        subvol.set_tree(self.tree);
+        self.fs.queue.add_detached(1);
+        drop(gate);
+        drop(ledger);
+        self.fs.invalidate_node(subvol.root_node());
+        let links = std::mem::take(&mut self.links);
+        *self.fs.scans.links.lock() = Some((self.tree, links));
+        self.fs.sync()?;
+        Ok(ScanDone { batches: self.changed })
+    }
+}
+
+impl Drop for Scan<'_> {
+    fn drop(&mut self) {
+        self.txn.batch().clear();
+        self.fs.scans.busy.store(false, Ordering::Release);
+    }
+}
