@@ -19,8 +19,8 @@ use crate::locks::LockTable;
 use crate::nodes::NodeTable;
 use crate::numbers::{Numbers, read_counter};
 use crate::reclaim::Reclaim;
-use crate::search_upkeep::Upkeep;
 use crate::scan::Slot;
+use crate::search_upkeep::Upkeep;
 use crate::subvol::{Entered, Subvol, SubvolTable, VOLUME};
 use crate::subvolumes::Admin;
 use crate::{

@@ -1,10 +1,13 @@
 //! The command line: verbs, options, and an example for each. Parsing only; what a verb does
 //! stands in the file of its name.
 
+mod index;
+
 use std::ffi::OsString;
 use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
+pub(crate) use index::{IndexArgs, Refresh, Watch};
 
 use crate::{cache_size, index_cache};
 
@@ -73,6 +76,9 @@ pub(crate) enum Verb {
     /// Copy a tree, or a file, into a volume: DST becomes what SRC is
     #[command(after_help = IMPORT_HELP)]
     Import(ImportArgs),
+    /// Keep an index of an existing tree, of any file system: attributes without contents
+    #[command(after_help = index::HELP)]
+    Index(IndexArgs),
     /// Snapshots of a directory
     #[command(subcommand)]
     Snapshot(SnapshotVerb),

@@ -8,6 +8,7 @@ mod exit;
 mod failure;
 mod find;
 mod import;
+mod index;
 mod index_cache;
 mod log;
 mod output;
@@ -47,6 +48,7 @@ fn main() -> ExitCode {
         Verb::Find(args) => verbs::find::run(&args.arguments, &mut output),
         Verb::Cat(args) => verbs::cat::run(&args, &mut output),
         Verb::Import(args) => verbs::import::run(&args, &mut output),
+        Verb::Index(args) => verbs::index::run(&args, &mut output),
         Verb::Snapshot(verb) => verbs::snapshot::run(&verb, &mut output),
         Verb::Clone(args) => verbs::clone::run(&args, &mut output),
         Verb::Rollback(args) => verbs::rollback::run(&args, &mut output),

@@ -164,4 +164,35 @@ pub enum Call<'a> {
     ImportFlush,
     /// Ends the import; answered when it is durable.
     ImportClose,
+    /// What the index in the volume's root knows of its scans.
+    ScanInfo,
+    /// Begins a scan of another file system into the volume's root on this connection.
+    ScanOpen {
+        /// The directory that is indexed, absolute.
+        source: &'a [u8],
+        /// When the scan began, in nanoseconds since 1970.
+        started: i64,
+        /// Whether file systems mounted below belong to it.
+        crosses_mounts: bool,
+        /// Whether extended attributes are kept.
+        keeps_xattrs: bool,
+    },
+    /// The directories that the last scan found, streamed.
+    ScanDirectories,
+    /// Does the next items of the scan, in order. Not answered by itself: what failed is told by
+    /// the answer to the next `ScanFlush`, and nothing is done after it.
+    Scan {
+        /// The items, as [`crate::push_scan_item`] encodes them.
+        #[serde(serialize_with = "crate::bytes::run")]
+        items: &'a [u8],
+    },
+    /// Answers when all items so far are done.
+    ScanFlush,
+    /// Ends the scan; answered when what it told is what everybody sees, durably.
+    ScanClose {
+        /// When it ended, in nanoseconds since 1970.
+        ended: i64,
+        /// How much of the source could not be read.
+        unread: u64,
+    },
 }

@@ -16,6 +16,7 @@ mod frame;
 mod history;
 mod import;
 mod reply;
+mod scan;
 
 pub use attr::{Attr, Kind};
 pub use bytes::Bytes;
@@ -29,4 +30,7 @@ pub use import::{ImportAttr, Item, ItemError, Items};
 pub use reply::{
     Answer, Background, Body, CheckFinding, Checked, Info, ListEntry, Reply, Snapshot, StatAnswer,
     Status,
+};
+pub use scan::{
+    ScanAttr, ScanDirectory, ScanInfo, ScanItem, ScanRow, next_scan_item, push_scan_item,
 };

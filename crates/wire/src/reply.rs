@@ -2,7 +2,9 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::{Attr, Bytes, Failure, Found, FoundOutcome, ItemError, Version};
+use crate::{
+    Attr, Bytes, Failure, Found, FoundOutcome, ItemError, ScanDirectory, ScanInfo, Version,
+};
 
 /// One message of the owner.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -41,6 +43,8 @@ pub enum Body {
     Searching(Bytes),
     /// Part: rows that matched.
     Found(Vec<Found>),
+    /// Part: directories of an index.
+    Directories(Vec<ScanDirectory>),
     /// Part: something below could not be listed; the rest goes on.
     Skipped(Failure),
     /// Part: how far a check is, in bytes.
@@ -78,6 +82,28 @@ pub enum Answer {
         errors: Vec<ItemError>,
         /// How many more there are.
         more: u64,
+    },
+    /// To `ScanInfo`; `None`: the volume is no index.
+    ScanInfo(Option<ScanInfo>),
+    /// To `ScanOpen`: the index's number of the source itself.
+    ScanOpened {
+        /// The number.
+        root: u64,
+        /// What was known before this scan.
+        info: ScanInfo,
+    },
+    /// To `ScanFlush`: directories (by the numbers that the items gave them) about which something
+    /// came out since the last answer.
+    Scanned {
+        /// Told as `Find`, and not in the index.
+        unknown: Vec<u64>,
+        /// Told in a row, and not in the index before, or another directory there.
+        fresh: Vec<u64>,
+    },
+    /// To `ScanClose`.
+    ScanClosed {
+        /// Whether anything differed from what was known.
+        changed: bool,
     },
 }
 

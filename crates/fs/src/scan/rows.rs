@@ -70,10 +70,12 @@ impl ScanDirectory {
         self.old.is_none()
     }
 
-    /// What it was when it was last scanned: device and number.
-    pub fn was(&self) -> Option<(u64, u64)> {
-        let inode = self.old.as_ref()?.elsewhere?.inode;
-        Some((inode.device, inode.number))
+    /// Which directory it was when it was last scanned: device, number, and birth, because
+    /// numbers are used again.
+    pub fn was(&self) -> Option<(u64, u64, i64)> {
+        let old = self.old.as_ref()?;
+        let inode = old.elsewhere?.inode;
+        Some((inode.device, inode.number, old.btime))
     }
 }
 

@@ -16,6 +16,7 @@ use wire::{
 
 use super::calls;
 use super::import::Import;
+use super::scan::{self, Scan};
 use super::server::Server;
 
 /// How soon a connection has to say who it is.
@@ -67,6 +68,19 @@ impl Replies {
     }
 }
 
+/// Work of more than one request that is under way on a connection.
+#[derive(Default)]
+struct Work<'a> {
+    import: Option<Import<'a>>,
+    scan: Option<Scan<'a>>,
+}
+
+impl Work<'_> {
+    fn is_none(&self) -> bool {
+        self.import.is_none() && self.scan.is_none()
+    }
+}
+
 /// Serves a connection to its end.
 pub(super) fn serve(server: &Server, id: u64, stream: UnixStream) {
     if let Err(error) = try_serve(server, id, stream) {
@@ -89,14 +103,14 @@ fn try_serve(server: &Server, id: u64, stream: UnixStream) -> Result<(), FrameEr
         return Ok(());
     }
     reader.get_ref().set_read_timeout(None)?;
-    let mut import: Option<Import<'_>> = None;
+    let mut work = Work::default();
     loop {
         if reader.buffer().is_empty() {
             replies.writer.flush()?;
         }
         if let Err(error) = read_frame(&mut reader, &mut frame) {
             // Our own end of reading, when the owner leaves: the other side is told.
-            return if import.is_none() && server.is_leaving() {
+            return if work.is_none() && server.is_leaving() {
                 Ok(replies.say_leaving()?)
             } else {
                 Err(error)
@@ -111,12 +125,12 @@ fn try_serve(server: &Server, id: u64, stream: UnixStream) -> Result<(), FrameEr
                 return Ok(());
             }
         };
-        if import.is_none() && !server.set_busy(id, true) {
+        if work.is_none() && !server.set_busy(id, true) {
             return Ok(replies.say_leaving()?);
         }
         replies.id = request.id;
-        answer(server, &caller, request.call, &mut import, &mut replies)?;
-        if import.is_none() && !server.set_busy(id, false) {
+        answer(server, &caller, request.call, &mut work, &mut replies)?;
+        if work.is_none() && !server.set_busy(id, false) {
             return Ok(replies.say_leaving()?);
         }
     }
@@ -147,9 +161,10 @@ fn answer<'a>(
     server: &'a Server,
     caller: &Caller,
     call: Call<'_>,
-    import: &mut Option<Import<'a>>,
+    work: &mut Work<'a>,
     replies: &mut Replies,
 ) -> io::Result<()> {
+    let import = &mut work.import;
     let answered = match (call, import.as_mut()) {
         (Call::ImportOpen { path, directory }, _) => {
             Import::open(server.fs(), caller, path, directory, replies).map(|(opened, existed)| {
@@ -175,10 +190,53 @@ fn answer<'a>(
             Call::Import { .. } | Call::ImportEnter { .. } | Call::ImportFlush | Call::ImportClose,
             None,
         ) => Err(Failure::new(FailureKind::Protocol, "no import is open")),
+        (Call::Scan { items }, _) => {
+            if let Some(scan) = &mut work.scan {
+                scan.items(items);
+            }
+            return Ok(());
+        }
+        (
+            call @ (Call::ScanInfo
+            | Call::ScanOpen { .. }
+            | Call::ScanDirectories
+            | Call::ScanFlush
+            | Call::ScanClose { .. }),
+            _,
+        ) => answer_scan(server, caller, &call, &mut work.scan, replies),
         (call, _) => calls::answer(server, caller, &call, replies),
     };
     replies.send(match answered {
         Ok(answer) => Body::Done(answer),
         Err(failure) => Body::Failed(failure),
     })
+}
+
+fn answer_scan<'a>(
+    server: &'a Server,
+    caller: &Caller,
+    call: &Call<'_>,
+    open: &mut Option<Scan<'a>>,
+    replies: &mut Replies,
+) -> Result<Answer, Failure> {
+    let none = || Failure::new(FailureKind::Protocol, "no scan is open");
+    match *call {
+        Call::ScanOpen { source, started, crosses_mounts, keeps_xattrs } => {
+            // One that was open is given up first.
+            *open = None;
+            let source = source.to_vec();
+            let options = fs::ScanOptions { source, started, crosses_mounts, keeps_xattrs };
+            let (scan, answer) = Scan::open(server, caller, &options)?;
+            *open = Some(scan);
+            Ok(answer)
+        }
+        Call::ScanDirectories => open.as_ref().ok_or_else(none)?.known(replies),
+        Call::ScanFlush => open.as_mut().ok_or_else(none)?.flush(),
+        Call::ScanClose { ended, unread } => {
+            let closed = open.take().ok_or_else(none)?.close(ended, unread);
+            server.settle();
+            closed
+        }
+        _ => scan::info(server),
+    }
 }

@@ -20,6 +20,7 @@ mod find_from;
 mod history;
 mod import;
 mod list;
+mod scan;
 mod server;
 mod signals;
 

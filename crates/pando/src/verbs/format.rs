@@ -14,13 +14,7 @@ use crate::failure::{self, Result};
 use crate::output::Output;
 
 pub(crate) fn run(args: &FormatArgs, output: &mut Output) -> Result<()> {
-    let made = make_directory(&args.voldir)?;
-    let done = format(args);
-    if done.is_err() && made {
-        // What we made and could not fill goes away again; a directory with contents stays.
-        std::fs::remove_dir(&args.voldir).unwrap_or_default();
-    }
-    let id = done?;
+    let id = make(&args.voldir, args.snapshot_dir.as_bytes())?;
     output.object(&json!({
         "volume": id,
         "path": args.voldir.to_string_lossy(),
@@ -30,23 +24,34 @@ pub(crate) fn run(args: &FormatArgs, output: &mut Output) -> Result<()> {
     output.line(&format!("made volume {id} in {}", args.voldir.display()))
 }
 
-fn format(args: &FormatArgs) -> Result<String> {
-    let env = Env::system(&args.voldir).map_err(|error| failure::device(&args.voldir, &error))?;
+/// Makes a volume, and returns its id.
+pub(super) fn make(voldir: &Path, snapshot_dir: &[u8]) -> Result<String> {
+    let made = make_directory(voldir)?;
+    let done = format(voldir, snapshot_dir);
+    if done.is_err() && made {
+        // What we made and could not fill goes away again; a directory with contents stays.
+        std::fs::remove_dir(voldir).unwrap_or_default();
+    }
+    done
+}
+
+fn format(voldir: &Path, snapshot_dir: &[u8]) -> Result<String> {
+    let env = Env::system(voldir).map_err(|error| failure::device(voldir, &error))?;
     let options = FormatOptions {
-        snapshot_dir: args.snapshot_dir.as_bytes().to_vec(),
+        snapshot_dir: snapshot_dir.to_vec(),
         root_uid: rustix::process::geteuid().as_raw(),
         root_gid: rustix::process::getegid().as_raw(),
         ..FormatOptions::default()
     };
     let id = Fs::format(&env, &options).map_err(|error| {
-        let failure = failure::open(&args.voldir, &error);
+        let failure = failure::open(voldir, &error);
         match failure.kind {
             FailureKind::Exists => failure.hint("remove it first, or choose another directory"),
             FailureKind::NotEmpty => failure.hint("choose an empty directory"),
             _ => failure,
         }
     })?;
-    open_to_search(&args.voldir)?;
+    open_to_search(voldir)?;
     Ok(id.to_string())
 }
 

@@ -15,6 +15,7 @@ pub(crate) mod status;
 
 pub(crate) mod cat;
 pub(crate) mod import;
+pub(crate) mod index;
 
 pub(crate) mod clone;
 pub(crate) mod rmr;

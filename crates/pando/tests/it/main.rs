@@ -7,6 +7,7 @@ mod find;
 mod fsck;
 mod full_disk;
 mod import;
+mod index;
 mod kill;
 mod load;
 mod mounts;

@@ -1,0 +1,200 @@
+//! What changed at the source, gathered from the kernel until somebody takes it: by fanotify for
+//! the whole file system, or by inotify for each directory.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::io;
+use std::mem::MaybeUninit;
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Duration;
+
+use device::{FileSystemEvent, FileSystemWatch, Map};
+use parking_lot::{Condvar, Mutex};
+use rustix::fs::inotify::{self, CreateFlags, ReadFlags, WatchFlags};
+
+/// Names that are gathered at most; when more changed, reading everything is no slower.
+const NAMES_MAX: usize = 10_000;
+
+/// How often a wait looks whether it is to end.
+const LOOK: Duration = Duration::from_millis(100);
+
+/// Names that changed, by their directories (absolute paths). An empty name is the directory.
+pub(super) type Changes = BTreeMap<PathBuf, BTreeSet<Vec<u8>>>;
+
+/// What was gathered.
+#[derive(Debug, Default)]
+pub(super) struct Gathered {
+    pub(super) changes: Changes,
+    names: usize,
+    /// More changed than is known: only reading everything tells.
+    pub(super) overflow: bool,
+}
+
+/// Gathers what changes below a source.
+pub(super) struct Gatherer {
+    source: PathBuf,
+    /// The volume, whose own changes mean nothing.
+    volume: PathBuf,
+    gathered: Mutex<Gathered>,
+    came: Condvar,
+    ended: AtomicBool,
+    failed: Mutex<Option<io::Error>>,
+}
+
+/// Watches of single directories, which come to be as the source is read.
+pub(crate) struct Inotify {
+    descriptor: OwnedFd,
+    paths: Mutex<Map<i32, PathBuf>>,
+    /// Directories that the kernel's limit left no watch for.
+    pub(super) refused: AtomicU64,
+}
+
+impl Gatherer {
+    pub(super) fn new(source: &Path, volume: &Path) -> Arc<Gatherer> {
+        Arc::new(Gatherer {
+            source: source.to_owned(),
+            volume: volume.to_owned(),
+            gathered: Mutex::default(),
+            came: Condvar::new(),
+            ended: AtomicBool::new(false),
+            failed: Mutex::default(),
+        })
+    }
+
+    /// Gathers from the whole file system, until told to end.
+    pub(super) fn run_whole(&self, mut watch: FileSystemWatch) {
+        while !self.ended.load(Ordering::Relaxed) {
+            match watch.events(LOOK) {
+                Ok(events) => events.into_iter().for_each(|event| match event {
+                    FileSystemEvent::Changed(path, name) => self.add(path, name),
+                    FileSystemEvent::Overflow => self.overflow(),
+                }),
+                Err(error) => return self.fail(error),
+            }
+        }
+    }
+
+    /// Gathers from watches of directories, until told to end.
+    pub(super) fn run_single(&self, watch: &Inotify) {
+        let mut buffer = vec![MaybeUninit::uninit(); 64 << 10];
+        let mut reader = inotify::Reader::new(&watch.descriptor, &mut buffer);
+        while !self.ended.load(Ordering::Relaxed) {
+            match device::readable(&watch.descriptor, LOOK) {
+                Ok(true) => {}
+                Ok(false) => continue,
+                Err(error) => return self.fail(error),
+            }
+            loop {
+                match reader.next() {
+                    Ok(event) if event.events().contains(ReadFlags::QUEUE_OVERFLOW) => {
+                        self.overflow();
+                    }
+                    Ok(event) if event.events().contains(ReadFlags::IGNORED) => {
+                        watch.paths.lock().remove(&event.wd());
+                    }
+                    Ok(event) => {
+                        let path = watch.paths.lock().get(&event.wd()).cloned();
+                        let name = event.file_name().map_or(&b""[..], |name| name.to_bytes());
+                        if let Some(path) = path {
+                            self.add(path, name.to_vec());
+                        }
+                    }
+                    Err(rustix::io::Errno::AGAIN | rustix::io::Errno::INTR) => break,
+                    Err(error) => return self.fail(error.into()),
+                }
+                if reader.is_buffer_empty() {
+                    break;
+                }
+            }
+        }
+    }
+
+    /// Waits until something changed, or for a moment; takes what there is.
+    pub(super) fn take(&self, settle: &mut dyn FnMut()) -> io::Result<Option<Gathered>> {
+        let mut gathered = self.gathered.lock();
+        if gathered.changes.is_empty() && !gathered.overflow {
+            self.came.wait_for(&mut gathered, LOOK);
+        }
+        if let Some(error) = self.failed.lock().take() {
+            return Err(error);
+        }
+        if gathered.changes.is_empty() && !gathered.overflow {
+            return Ok(None);
+        }
+        drop(gathered);
+        // What changes changes again, and its directory with it: one round for all of it.
+        settle();
+        Ok(Some(std::mem::take(&mut *self.gathered.lock())))
+    }
+
+    /// Puts back what was taken, or all, when it could not be used.
+    pub(super) fn overflow(&self) {
+        *self.gathered.lock() = Gathered { overflow: true, ..Gathered::default() };
+        self.came.notify_all();
+    }
+
+    /// Ends the gathering.
+    pub(super) fn end(&self) {
+        self.ended.store(true, Ordering::Relaxed);
+    }
+
+    fn fail(&self, error: io::Error) {
+        *self.failed.lock() = Some(error);
+        self.came.notify_all();
+    }
+
+    fn add(&self, path: PathBuf, name: Vec<u8>) {
+        if !path.starts_with(&self.source) || path.starts_with(&self.volume) {
+            return;
+        }
+        let mut gathered = self.gathered.lock();
+        if gathered.overflow {
+            return;
+        }
+        if gathered.changes.entry(path).or_default().insert(name) {
+            gathered.names += 1;
+        }
+        let full = gathered.names > NAMES_MAX;
+        drop(gathered);
+        if full {
+            self.overflow();
+        }
+        self.came.notify_all();
+    }
+}
+
+impl Inotify {
+    pub(super) fn new() -> io::Result<Arc<Inotify>> {
+        Ok(Arc::new(Inotify {
+            descriptor: inotify::init(CreateFlags::NONBLOCK | CreateFlags::CLOEXEC)?,
+            paths: Mutex::default(),
+            refused: AtomicU64::new(0),
+        }))
+    }
+
+    /// Watches a directory from now on; one that was moved is known by its new path then.
+    pub(super) fn watch(&self, directory: &impl AsFd, path: PathBuf) -> io::Result<()> {
+        let wanted = WatchFlags::CREATE
+            | WatchFlags::DELETE
+            | WatchFlags::MOVED_FROM
+            | WatchFlags::MOVED_TO
+            | WatchFlags::MODIFY
+            | WatchFlags::ATTRIB
+            | WatchFlags::ONLYDIR;
+        let by_descriptor = format!("/proc/self/fd/{}", directory.as_fd().as_raw_fd());
+        let mut paths = self.paths.lock();
+        match inotify::add_watch(&self.descriptor, by_descriptor, wanted) {
+            Ok(number) => {
+                paths.insert(number, path);
+                Ok(())
+            }
+            Err(rustix::io::Errno::NOSPC) => {
+                self.refused.fetch_add(1, Ordering::Relaxed);
+                Ok(())
+            }
+            Err(error) => Err(error.into()),
+        }
+    }
+}

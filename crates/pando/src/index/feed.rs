@@ -1,0 +1,82 @@
+//! Items on their way from the threads that read the source to the one that talks to the owner.
+//!
+//! A directory is told of before it can be met by another thread, and all items go through one
+//! buffer, so the owner hears of every directory before anything is said about it.
+
+use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+
+use parking_lot::Mutex;
+
+/// A message leaves when it is this long, in bytes.
+const MESSAGE_BYTES: usize = 256 << 10;
+
+/// Messages that may wait to be sent: enough that readers seldom wait for the owner.
+const WAITING: usize = 16;
+
+/// Encoded items, and how many names they hold.
+#[derive(Default)]
+pub(super) struct Message {
+    pub(super) items: Vec<u8>,
+    pub(super) names: u64,
+}
+
+/// Where readers put items.
+pub(super) struct Feed {
+    state: Mutex<State>,
+}
+
+struct State {
+    message: Message,
+    message_bytes: usize,
+    /// Gone when there will be no more.
+    sender: Option<SyncSender<Message>>,
+}
+
+impl Feed {
+    /// A feed that keeps what it is given, for [`Feed::take`].
+    pub(super) fn kept() -> Feed {
+        let state = State { message: Message::default(), message_bytes: usize::MAX, sender: None };
+        Feed { state: Mutex::new(state) }
+    }
+
+    /// What a feed was given that keeps it.
+    pub(super) fn take(&self) -> Vec<u8> {
+        std::mem::take(&mut self.state.lock().message.items)
+    }
+
+    /// A feed and its other end.
+    pub(super) fn new() -> (Feed, Receiver<Message>) {
+        let (sender, receiver) = sync_channel(WAITING);
+        let state = State {
+            message: Message::default(),
+            message_bytes: MESSAGE_BYTES,
+            sender: Some(sender),
+        };
+        (Feed { state: Mutex::new(state) }, receiver)
+    }
+
+    /// Adds items; `false` when nobody takes them any more.
+    pub(super) fn push(&self, items: &[u8], names: u64) -> bool {
+        let mut state = self.state.lock();
+        state.message.items.extend_from_slice(items);
+        state.message.names += names;
+        // Sent under the lock: messages must not overtake each other.
+        state.message.items.len() < state.message_bytes || state.send()
+    }
+
+    /// Sends what is left and ends.
+    pub(super) fn end(&self) {
+        let mut state = self.state.lock();
+        state.send();
+        state.sender = None;
+    }
+}
+
+impl State {
+    fn send(&mut self) -> bool {
+        let capacity = self.message.items.len();
+        let next = Message { items: Vec::with_capacity(capacity), names: 0 };
+        let message = std::mem::replace(&mut self.message, next);
+        self.sender.as_ref().is_some_and(|sender| sender.send(message).is_ok())
+    }
+}

@@ -1,0 +1,292 @@
+//! Following a source: a full scan, and from then on what the kernel says changed.
+//!
+//! The watch begins before the scan, so that nothing is missed between the two. What came is told
+//! to the index in one small scan: the names that changed, and whole directories that were not
+//! there before. Where more changed than is known, all is read again.
+
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use client::Connection;
+use device::{Clock, FileSystemWatch, Set, SystemClock};
+use serde_json::json;
+use wire::{Answer, Call, Failure, FailureKind, ScanItem, push_scan_item};
+
+use super::events::{Changes, Gathered, Gatherer, Inotify};
+use super::feed::Feed;
+use super::known::Known;
+use super::problems::Problems;
+use super::read::{self, Reader};
+use super::tree::{Budget, Node};
+use super::walk::{Settings, Task, Walk};
+use super::{Index, own_directory, row, start};
+use crate::cli::Watch;
+use crate::failure::{self, Result};
+use crate::output::{self, Output};
+use crate::session;
+
+/// How long what changed is let settle, so that a burst is one update.
+const SETTLE: Duration = Duration::from_millis(50);
+
+/// What keeps an index up to date.
+pub(crate) struct Follower {
+    gatherer: Arc<Gatherer>,
+    clock: SystemClock,
+    /// When the last full scan began.
+    started: i64,
+}
+
+impl Follower {
+    /// Begins to watch. Returns the watches of directories too, where there have to be some.
+    pub(crate) fn new(
+        index: &Index<'_>,
+        how: Watch,
+        output: &mut Output,
+    ) -> Result<(Follower, Option<Arc<Inotify>>)> {
+        let gatherer = Gatherer::new(index.source, index.volume);
+        let cannot = |error: std::io::Error| failure::io("cannot watch", index.source, &error);
+        let whole = match how {
+            Watch::Inotify => None,
+            Watch::Fanotify => Some(FileSystemWatch::new(index.source).map_err(cannot)?),
+            Watch::Auto => match FileSystemWatch::new(index.source) {
+                Ok(watch) => Some(watch),
+                Err(error) => {
+                    output.remark(&format!(
+                        "pando: following with one watch a directory (inotify): the whole file \
+                         system cannot be watched (fanotify): {error}"
+                    ));
+                    None
+                }
+            },
+        };
+        let gathering = Arc::clone(&gatherer);
+        let single = if let Some(watch) = whole {
+            device::spawn("changes", move || gathering.run_whole(watch)).map_err(cannot)?;
+            None
+        } else {
+            let watch = Inotify::new().map_err(cannot)?;
+            let watched = Arc::clone(&watch);
+            device::spawn("changes", move || gathering.run_single(&watched)).map_err(cannot)?;
+            Some(watch)
+        };
+        let follower = Follower { gatherer, clock: SystemClock::new(), started: 0 };
+        Ok((follower, single))
+    }
+
+    /// Follows until interrupted. The first scan was done, and began at `started`.
+    pub(crate) fn run(
+        &mut self,
+        index: &Index<'_>,
+        started: i64,
+        interrupted: &Arc<AtomicBool>,
+        output: &mut Output,
+    ) -> Result<()> {
+        self.started = started;
+        let mut told = false;
+        while !interrupted.load(Ordering::Relaxed) {
+            if let Some(watch) = &index.inotify {
+                let refused = watch.refused.load(Ordering::Relaxed);
+                if refused > 0 && !told {
+                    told = true;
+                    output.remark(&format!(
+                        "pando: {} directories are not followed: the kernel's limit of watches is \
+                         reached\n       raise fs.inotify.max_user_watches, or run as root",
+                        output::number(refused)
+                    ));
+                }
+            }
+            let taken = self.gatherer.take(&mut || self.clock.sleep(SETTLE));
+            let taken = taken.map_err(|error| failure::io("cannot watch", index.source, &error))?;
+            if let Some(gathered) = taken {
+                self.take_in(index, &gathered, interrupted, output)?;
+            }
+        }
+        self.gatherer.end();
+        Ok(())
+    }
+
+    fn take_in(
+        &mut self,
+        index: &Index<'_>,
+        gathered: &Gathered,
+        interrupted: &Arc<AtomicBool>,
+        output: &mut Output,
+    ) -> Result<()> {
+        let begun = self.clock.monotonic();
+        let full = gathered.overflow;
+        let names = if full {
+            let outcome = session::with(index.volume, |mut connection| {
+                index.scan(&mut connection, interrupted, output)
+            })?;
+            if !outcome.interrupted {
+                self.started = outcome.started;
+            }
+            outcome.names
+        } else {
+            let count = gathered.changes.values().map(|names| names.len() as u64).sum();
+            let problems = Arc::new(Problems::default());
+            session::with(index.volume, |mut connection| {
+                let mut update = Update {
+                    index,
+                    connection: &mut connection,
+                    problems: &problems,
+                    interrupted,
+                    number: 1,
+                };
+                update.run(self.started, gathered.changes.clone())
+            })?;
+            problems.tell(output);
+            count
+        };
+        let seconds = self.clock.monotonic().saturating_sub(begun).as_secs_f64();
+        output.object(&json!({ "updated": names, "full": full, "seconds": seconds }))?;
+        output.flush()
+    }
+}
+
+impl Drop for Follower {
+    fn drop(&mut self) {
+        self.gatherer.end();
+    }
+}
+
+/// One update of an index.
+struct Update<'a> {
+    index: &'a Index<'a>,
+    connection: &'a mut Connection,
+    problems: &'a Arc<Problems>,
+    interrupted: &'a Arc<AtomicBool>,
+    /// Number of the next directory.
+    number: u64,
+}
+
+impl Update<'_> {
+    /// Tells the index of what changed.
+    fn run(&mut self, started: i64, mut changes: Changes) -> Result<()> {
+        self.index.open(self.connection, started)?;
+        // Each round goes one directory up where the index does not have one yet.
+        while !changes.is_empty() {
+            changes = self.round(&changes)?;
+        }
+        let call = Call::ScanClose { ended: SystemClock::new().now().0, unread: 0 };
+        match self.connection.ask(call)? {
+            Answer::ScanClosed { .. } => Ok(()),
+            other => Err(session::unexpected(&other)),
+        }
+    }
+
+    fn round(&mut self, changes: &Changes) -> Result<Changes> {
+        let budget = Budget::new();
+        let names = self.walk(Feed::kept(), 1)?;
+        let mut reader = Reader::new(&names);
+        let mut tasks = Vec::new();
+        let mut told: Vec<(u64, &Path)> = Vec::new();
+        for (path, changed) in changes {
+            let directory = names.number();
+            told.push((directory, path));
+            let of = (directory, path.as_path());
+            if let Err(error) = self.tell(&mut reader, &budget, of, changed, &mut tasks) {
+                self.problems.note(|| path.clone(), &error);
+            }
+        }
+        self.number = names.number();
+        self.connection.send(Call::Scan { items: &names.feed.take() })?;
+        let (unknown, fresh) = match self.connection.ask(Call::ScanFlush)? {
+            Answer::Scanned { unknown, fresh } => (unknown, fresh),
+            other => return Err(session::unexpected(&other)),
+        };
+        self.below(tasks, &fresh.into_iter().collect())?;
+        Ok(self.parents(&told, &unknown))
+    }
+
+    /// Reads the directories that were not there before, with all below; of the others it is told
+    /// already what changed.
+    fn below(&mut self, tasks: Vec<Task>, fresh: &Set<u64>) -> Result<()> {
+        let (feed, messages) = Feed::new();
+        let walk = Arc::new(self.walk(feed, self.index.threads)?);
+        let mut items = Vec::new();
+        for task in tasks {
+            if fresh.contains(&task.directory) {
+                walk.begin(task);
+            } else {
+                let close = ScanItem::Close { directory: task.directory, all: false };
+                push_scan_item(&close, &mut items);
+            }
+        }
+        walk.feed.push(&items, 0);
+        let threads = start(&walk, self.index.threads)?;
+        let sent = self.index.send(self.connection, &messages, &mut 0);
+        if sent.is_err() {
+            walk.stop();
+        }
+        drop(messages);
+        for thread in threads {
+            thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
+        }
+        self.number = walk.number();
+        sent?;
+        if self.interrupted.load(Ordering::Relaxed) {
+            return Err(Failure::new(FailureKind::Interrupted, "interrupted"));
+        }
+        Ok(())
+    }
+
+    fn walk(&self, feed: Feed, workers: usize) -> Result<Walk> {
+        let feed = (feed, Known::default());
+        let problems = Arc::clone(self.problems);
+        let walk = Walk::new(self.settings()?, feed, problems, self.interrupted, workers);
+        Ok(walk.numbered_from(self.number).watched(self.index.inotify.clone()))
+    }
+
+    /// Tells of the names that changed in one directory.
+    fn tell(
+        &self,
+        reader: &mut Reader<'_>,
+        budget: &Arc<Budget>,
+        (directory, path): (u64, &Path),
+        changed: &std::collections::BTreeSet<Vec<u8>>,
+        tasks: &mut Vec<Task>,
+    ) -> std::io::Result<()> {
+        let node = Node::at(path, budget)?;
+        let (attr, xattrs) = read::top(&node, self.index.keeps_xattrs)?;
+        let below = path.strip_prefix(self.index.source).unwrap_or(Path::new(""));
+        let mut items = Vec::new();
+        let find = ScanItem::Find {
+            directory,
+            path: below.as_os_str().as_bytes(),
+            attr,
+            xattrs: row::borrowed(&xattrs),
+        };
+        push_scan_item(&find, &mut items);
+        let task = Task { node, directory, attr, known: 0, foreign: false };
+        reader.some(&task, &items, changed, tasks)
+    }
+
+    /// The names of directories that the index does not have, in those above.
+    fn parents(&self, told: &[(u64, &Path)], unknown: &[u64]) -> Changes {
+        let mut changes = Changes::new();
+        for (_, path) in told.iter().filter(|(directory, _)| unknown.contains(directory)) {
+            let (Some(above), Some(name)) = (path.parent(), path.file_name()) else { continue };
+            if above.starts_with(self.index.source) {
+                let name = name.to_owned().into_vec();
+                changes.entry(above.to_owned()).or_default().insert(name);
+            }
+        }
+        changes
+    }
+
+    fn settings(&self) -> Result<Settings> {
+        use std::os::unix::fs::MetadataExt;
+        let source = std::fs::metadata(self.index.source)
+            .map_err(|error| failure::io("cannot read", self.index.source, &error))?;
+        Ok(Settings {
+            crosses_mounts: self.index.crosses_mounts,
+            keeps_xattrs: self.index.keeps_xattrs,
+            device: source.dev(),
+            own: own_directory(self.index.volume),
+        })
+    }
+}

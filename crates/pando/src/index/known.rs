@@ -1,0 +1,124 @@
+//! What the last scan found of directories, and when that is enough to know their names.
+//!
+//! A directory's names change only together with its time of last change, and clocks tick: what
+//! changed twice within a tick may show one time. So a directory whose times are what they were,
+//! and lie further before the last scan than any clock's tick, has the names that it had. The
+//! same says nothing about its files: writing one changes no directory.
+
+use device::Map;
+use wire::{ScanAttr, ScanDirectory};
+
+/// Longest tick of file systems in use: FAT's two seconds.
+const TICK: i64 = 2_000_000_000;
+
+/// The directories of an index.
+#[derive(Default)]
+pub(super) struct Known {
+    directories: Map<u64, Directory>,
+    /// When the scan began that found them.
+    started: i64,
+}
+
+/// A directory as it was found.
+pub(super) struct Directory {
+    elsewhere: (u64, u64),
+    mtime: i64,
+    ctime: i64,
+    /// Directories in it, by name.
+    children: Vec<(Box<[u8]>, u64)>,
+}
+
+impl Known {
+    /// Nothing yet, of a scan that began at a time.
+    pub(super) fn new(started: i64) -> Known {
+        Known { directories: Map::default(), started }
+    }
+
+    /// Adds a directory.
+    pub(super) fn add(&mut self, directory: ScanDirectory) {
+        let children = directory.children.into_iter();
+        let mut children: Vec<_> =
+            children.map(|(name, ino)| (name.0.into_boxed_slice(), ino)).collect();
+        children.sort_unstable();
+        let ScanDirectory { ino, elsewhere, mtime, ctime, .. } = directory;
+        self.directories.insert(ino, Directory { elsewhere, mtime, ctime, children });
+    }
+
+    /// The directory of a number; 0 is none.
+    pub(super) fn get(&self, ino: u64) -> Option<&Directory> {
+        self.directories.get(&ino)
+    }
+
+    /// Whether a directory with these attributes has the names that it had.
+    pub(super) fn has_same_names(&self, known: &Directory, attr: &ScanAttr) -> bool {
+        let last = attr.mtime.max(attr.ctime);
+        (attr.device, attr.number) == known.elsewhere
+            && (attr.mtime, attr.ctime) == (known.mtime, known.ctime)
+            && last.saturating_add(TICK) < self.started
+    }
+}
+
+impl Directory {
+    /// The number of a directory in it; 0 when there was none of the name.
+    pub(super) fn child(&self, name: &[u8]) -> u64 {
+        let found = self.children.binary_search_by(|(known, _)| known[..].cmp(name));
+        found.map_or(0, |at| self.children[at].1)
+    }
+
+    /// The directories in it.
+    pub(super) fn children(&self) -> &[(Box<[u8]>, u64)] {
+        &self.children
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use wire::Kind;
+
+    #[test]
+    fn only_an_old_and_equal_time_vouches_for_names() {
+        let mut known = Known::new(100 * TICK);
+        known.add(ScanDirectory {
+            ino: 5,
+            elsewhere: (1, 2),
+            mtime: 7,
+            ctime: 90 * TICK,
+            children: vec![(b"b".as_slice().into(), 9), (b"a".as_slice().into(), 8)],
+        });
+        let attr = ScanAttr {
+            kind: Kind::Directory,
+            mode: 0,
+            uid: 0,
+            gid: 0,
+            nlink: 2,
+            rdev: 0,
+            size: 0,
+            allocated: 0,
+            atime: 0,
+            mtime: 7,
+            ctime: 90 * TICK,
+            btime: 0,
+            device: 1,
+            number: 2,
+        };
+        let directory = known.get(5).expect("added");
+        assert!(known.has_same_names(directory, &attr));
+        for other in [
+            ScanAttr { mtime: 8, ..attr },
+            ScanAttr { ctime: 6, ..attr },
+            ScanAttr { number: 3, ..attr },
+            ScanAttr { device: 3, ..attr },
+        ] {
+            assert!(!known.has_same_names(directory, &other));
+        }
+        // So shortly before the scan that a later change may show the same time.
+        let recent = ScanAttr { ctime: 99 * TICK, ..attr };
+        let late = Directory { ctime: 99 * TICK, children: Vec::new(), ..*directory };
+        assert!(!known.has_same_names(&late, &recent));
+        assert_eq!(
+            (directory.child(b"a"), directory.child(b"b"), directory.child(b"c")),
+            (8, 9, 0)
+        );
+    }
+}

@@ -1,0 +1,216 @@
+//! The owner's side of `pando index`: hands what a scan is told to the volume.
+
+use std::collections::BTreeMap;
+
+use fs::{FsResult, Listed, Names, Outside, Scan as FsScan, ScanDirectory, ScanOptions};
+use inode::{Caller, FsError};
+use wire::{
+    Answer, Body, Failure, FailureKind, ScanAttr, ScanInfo, ScanItem, ScanRow, next_scan_item,
+};
+
+use super::connection::Replies;
+use super::server::Server;
+
+/// Directories that are sent as one part.
+const DIRECTORIES_A_PART: usize = 512;
+
+/// A scan under way on one connection.
+pub(super) struct Scan<'a> {
+    volume: FsScan<'a>,
+    directories: BTreeMap<u64, ScanDirectory>,
+    unknown: Vec<u64>,
+    fresh: Vec<u64>,
+    failed: Option<Failure>,
+}
+
+/// What the index knows.
+pub(super) fn info(server: &Server) -> Result<Answer, Failure> {
+    Ok(Answer::ScanInfo(server.fs().scan_info()?.map(told)))
+}
+
+fn told(info: fs::ScanInfo) -> ScanInfo {
+    ScanInfo {
+        source: info.source.into(),
+        started: info.started,
+        ended: info.ended,
+        unread: info.unread,
+        unfinished: info.unfinished,
+        crosses_mounts: info.crosses_mounts,
+        keeps_xattrs: info.keeps_xattrs,
+    }
+}
+
+impl<'a> Scan<'a> {
+    /// Begins. Only root and the user whose process the owner is may: rows of an index belong to
+    /// whomever they belong to at the source.
+    pub(super) fn open(
+        server: &'a Server,
+        caller: &Caller,
+        options: &ScanOptions,
+    ) -> Result<(Scan<'a>, Answer), Failure> {
+        if !caller.is_root() && caller.uid != rustix::process::geteuid().as_raw() {
+            let message = "the volume is another user's";
+            return Err(Failure::new(FailureKind::Permission, message));
+        }
+        let scan = server.fs().scan_begin(options).map_err(|error| refuse(server, error))?;
+        let answer = Answer::ScanOpened { root: scan.root_ino(), info: told(scan.info()) };
+        let scan = Scan {
+            volume: scan,
+            directories: BTreeMap::new(),
+            unknown: Vec::new(),
+            fresh: Vec::new(),
+            failed: None,
+        };
+        Ok((scan, answer))
+    }
+
+    /// Sends what directories were like.
+    pub(super) fn known(&self, replies: &mut Replies) -> Result<Answer, Failure> {
+        let mut part = Vec::new();
+        let mut broken = Ok(());
+        self.volume.directories(&mut |known| {
+            part.push(wire::ScanDirectory {
+                ino: known.ino,
+                elsewhere: known.elsewhere,
+                mtime: known.mtime,
+                ctime: known.ctime,
+                children: known
+                    .children
+                    .into_iter()
+                    .map(|child| (child.name.into(), child.ino))
+                    .collect(),
+            });
+            if part.len() == DIRECTORIES_A_PART {
+                broken = replies.part(Body::Directories(std::mem::take(&mut part)));
+            }
+            if broken.is_ok() { Ok(()) } else { Err(FsError::Interrupted) }
+        })?;
+        broken?;
+        replies.part(Body::Directories(part))?;
+        Ok(Answer::Nothing)
+    }
+
+    /// Does items in order. After a failure nothing more is done.
+    pub(super) fn items(&mut self, mut bytes: &[u8]) {
+        while self.failed.is_none()
+            && let Some(item) = next_scan_item(&mut bytes)
+        {
+            let done = match item {
+                Ok(item) => self.item(&item).map_err(Failure::from),
+                Err(error) => Err(Failure::new(FailureKind::Protocol, error.to_string())),
+            };
+            self.failed = done.err();
+        }
+    }
+
+    /// What came out since this was asked last.
+    pub(super) fn flush(&mut self) -> Result<Answer, Failure> {
+        if let Some(failure) = &self.failed {
+            return Err(failure.clone());
+        }
+        let (unknown, fresh) = (std::mem::take(&mut self.unknown), std::mem::take(&mut self.fresh));
+        Ok(Answer::Scanned { unknown, fresh })
+    }
+
+    /// Puts what was told in place.
+    pub(super) fn close(self, ended: i64, unread: u64) -> Result<Answer, Failure> {
+        if let Some(failure) = self.failed {
+            return Err(failure);
+        }
+        let done = self.volume.finish(ended, unread)?;
+        Ok(Answer::ScanClosed { changed: done.batches > 0 })
+    }
+
+    fn item(&mut self, item: &ScanItem<'_>) -> FsResult<()> {
+        match item {
+            ScanItem::Root { directory, attr, xattrs } => {
+                let root = self.volume.root(&outside(attr), xattrs)?;
+                self.directories.insert(*directory, root);
+            }
+            ScanItem::Find { directory, path, attr, xattrs } => match self.volume.find(path)? {
+                Some(mut found) => {
+                    self.volume.renew(&mut found, &outside(attr), xattrs);
+                    self.directories.insert(*directory, found);
+                }
+                None => self.unknown.push(*directory),
+            },
+            ScanItem::Rows { directory, rows } => self.rows(*directory, rows)?,
+            ScanItem::Gone { directory, name } => {
+                if let Some(directory) = self.directories.get_mut(directory) {
+                    self.volume.remove(directory, name)?;
+                }
+            }
+            ScanItem::Close { directory, all } => {
+                if let Some(directory) = self.directories.remove(directory) {
+                    self.volume.close(directory, if *all { Names::All } else { Names::Some })?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn rows(&mut self, directory: u64, rows: &[ScanRow<'_>]) -> FsResult<()> {
+        // One that the index does not have was told so; the rest about it means nothing.
+        let Some(mut dir) = self.directories.remove(&directory) else { return Ok(()) };
+        let listed: Vec<Listed<'_>> = rows
+            .iter()
+            .map(|row| Listed {
+                name: row.name,
+                attr: outside(&row.attr),
+                target: row.target,
+                xattrs: row.xattrs.clone(),
+            })
+            .collect();
+        let Scan { volume, directories, fresh, .. } = self;
+        volume.names(&mut dir, &listed, &mut |index, child| {
+            let row = &rows[index];
+            let is = (row.attr.device, row.attr.number, row.attr.btime);
+            if child.was() != Some(is) {
+                fresh.push(row.directory);
+            }
+            directories.insert(row.directory, child);
+        })?;
+        self.directories.insert(directory, dir);
+        Ok(())
+    }
+}
+
+fn outside(attr: &ScanAttr) -> Outside {
+    Outside {
+        kind: attr.kind.into(),
+        mode: attr.mode,
+        uid: attr.uid,
+        gid: attr.gid,
+        nlink: attr.nlink,
+        rdev: attr.rdev,
+        size: attr.size,
+        allocated: attr.allocated,
+        atime: attr.atime,
+        mtime: attr.mtime,
+        ctime: attr.ctime,
+        btime: attr.btime,
+        device: attr.device,
+        number: attr.number,
+    }
+}
+
+/// Why no scan begins.
+fn refuse(server: &Server, error: FsError) -> Failure {
+    match error {
+        FsError::NotEmpty => {
+            let message = "the volume holds files of its own";
+            Failure::new(FailureKind::NotEmpty, message)
+                .hint("an index takes a volume of its own: name a directory that is not there yet")
+        }
+        FsError::Exists => {
+            let info = server.fs().scan_info().ok().flatten();
+            let source = info.map(|info| info.source).unwrap_or_default();
+            let message = format!("the volume is an index of {}", source.escape_ascii());
+            Failure::new(FailureKind::Exists, message)
+                .hint("an index is of one directory; name another volume for another one")
+        }
+        FsError::Busy(why) => Failure::new(FailureKind::Busy, why)
+            .hint("another `pando index` is at it; wait for its end, or end it"),
+        other => other.into(),
+    }
+}

@@ -1,0 +1,141 @@
+//! `pando index`: keeps an index of an existing tree, of any file system, in a volume.
+
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+
+use serde_json::json;
+use wire::{Answer, Call, Failure, FailureKind, ScanInfo};
+
+use crate::cli::{IndexArgs, Refresh};
+use crate::failure::{self, Result};
+use crate::import::interrupt_flag;
+use crate::index::{Follower, Index, Outcome};
+use crate::output::{self, Output};
+use crate::session;
+
+/// Most threads that read by default: file systems gain little from more.
+const THREADS_MAX: usize = 32;
+
+pub(crate) fn run(args: &IndexArgs, output: &mut Output) -> Result<()> {
+    let source = match &args.source {
+        Some(source) => Some(canonical(source)?),
+        None => None,
+    };
+    let volume = volume(&args.into, source.is_some())?;
+    let info = info(&volume)?;
+    let source = match (source, &info) {
+        (Some(source), _) => source,
+        (None, Some(info)) => PathBuf::from(OsStr::from_bytes(&info.source.0)),
+        (None, None) => {
+            let message = format!("{} is not an index yet", volume.display());
+            return Err(Failure::new(FailureKind::Invalid, message)
+                .hint("name the directory that it is to be of: pando index DIR --into VOLDIR"));
+        }
+    };
+    let interrupted = interrupt_flag()?;
+    let bar = output.progress("files");
+    let mut index = Index {
+        source: &source,
+        volume: &volume,
+        crosses_mounts: args.cross_mounts || info.as_ref().is_some_and(|info| info.crosses_mounts),
+        keeps_xattrs: args.xattrs || info.as_ref().is_some_and(|info| info.keeps_xattrs),
+        trusts_directories: args.refresh == Refresh::Directories,
+        threads: threads(args.threads),
+        bar: &bar,
+        inotify: None,
+    };
+    let follower = match args.watch {
+        Some(how) => {
+            let (follower, inotify) = Follower::new(&index, how, output)?;
+            index.inotify = inotify;
+            Some(follower)
+        }
+        None => None,
+    };
+    let outcome =
+        session::with(&volume, |mut connection| index.scan(&mut connection, &interrupted, output));
+    bar.finish_and_clear();
+    let outcome = outcome?;
+    let reported = report(&source, &volume, &outcome, output);
+    match follower {
+        Some(mut follower) if !outcome.interrupted => {
+            // What could not be read was told, and is no reason not to follow the rest.
+            output.flush()?;
+            follower.run(&index, outcome.started, &interrupted, output)
+        }
+        _ => reported,
+    }
+}
+
+fn canonical(source: &Path) -> Result<PathBuf> {
+    let found = std::fs::canonicalize(source);
+    let found = found.map_err(|error| failure::io("cannot read", source, &error))?;
+    if found.is_dir() {
+        Ok(found)
+    } else {
+        let message = format!("{} is not a directory", source.display());
+        Err(Failure::new(FailureKind::NotDirectory, message))
+    }
+}
+
+/// The volume of the index, made where there is none.
+fn volume(directory: &Path, may_make: bool) -> Result<PathBuf> {
+    if directory.join(format::volume::FILE).symlink_metadata().is_err() {
+        if !may_make {
+            let message = format!("{} is not a volume", directory.display());
+            return Err(Failure::new(FailureKind::NotVolume, message));
+        }
+        super::format::make(directory, b".snapshots")?;
+    }
+    std::fs::canonicalize(directory).map_err(|error| failure::io("open", directory, &error))
+}
+
+fn info(volume: &Path) -> Result<Option<ScanInfo>> {
+    match session::ask(volume, &Call::ScanInfo)? {
+        Answer::ScanInfo(info) => Ok(info),
+        other => Err(session::unexpected(&other)),
+    }
+}
+
+fn threads(asked: Option<usize>) -> usize {
+    let found = || std::thread::available_parallelism().map_or(2, usize::from);
+    asked.unwrap_or_else(|| found().clamp(2, THREADS_MAX))
+}
+
+fn report(source: &Path, volume: &Path, outcome: &Outcome, output: &mut Output) -> Result<()> {
+    output.object(&json!({
+        "source": source.to_string_lossy(),
+        "volume": volume.to_string_lossy(),
+        "files": outcome.names,
+        "directories": outcome.directories,
+        "directories_read": outcome.read,
+        "changed": outcome.changed,
+        "unread": outcome.unread,
+        "seconds": outcome.seconds,
+        "interrupted": outcome.interrupted,
+    }))?;
+    if outcome.interrupted {
+        let message = "interrupted; the index is as it was before";
+        return Err(Failure::new(FailureKind::Interrupted, message)
+            .hint("run the same command again; what was written already is not written again"));
+    }
+    let rate = outcome.names as f64 / outcome.seconds.max(1e-9);
+    output.line(&format!(
+        "{} files in {} directories, {} of them read, in {:.2} s ({} files/s){}",
+        output::number(outcome.names),
+        output::number(outcome.directories),
+        output::number(outcome.read),
+        outcome.seconds,
+        output::number(rate as u64),
+        if outcome.changed { "" } else { "; nothing changed" },
+    ))?;
+    match outcome.unread {
+        0 => Ok(()),
+        unread => {
+            let message = format!("{} could not be read", output::number(unread));
+            Err(Failure::new(FailureKind::Other, message)
+                .hint("the index holds all else, and what it knew of them before"))
+        }
+    }
+}
