@@ -10,9 +10,9 @@ use super::glob::Letters;
 /// How an expression is written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Dialect {
-    /// Emacs, where a dot matches a line end too: GNU find's default.
+    /// Emacs, where a dot matches a line end too.
     Findutils,
-    /// Emacs.
+    /// Emacs, where a dot matches no line end: what GNU find takes unless told otherwise.
     Emacs,
     /// POSIX basic, with GNU's `\+ \? \|`.
     Basic,

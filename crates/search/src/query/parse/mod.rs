@@ -200,7 +200,7 @@ impl<'a> Parser<'a> {
             pruning: false,
             warnings: Vec::new(),
             day_start: false,
-            dialect: Dialect::Findutils,
+            dialect: Dialect::Emacs,
             first_test: None,
             depth: 0,
         }
