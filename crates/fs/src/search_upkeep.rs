@@ -31,6 +31,8 @@ use crate::{Fs, FsResult};
 
 /// Most subvolumes that are looked at in one step.
 const LOOKED_AT_ONCE: usize = 64;
+/// So many bytes of the index's memory let one row differ: what differs may take half of it.
+const HELD_ROW_BYTES: usize = 400;
 /// Rest of a subvolume whose flush failed.
 const REST_AFTER_FAILURE: Duration = Duration::from_secs(60);
 /// Time between two looks for bases that nobody names.
@@ -51,6 +53,7 @@ struct Work {
     /// Where the last look ended, and the commit at which the last round began.
     last: u64,
     round_at: u64,
+    round_time: Duration,
     looked: Option<Duration>,
     swept: Option<Duration>,
 }
@@ -215,11 +218,13 @@ fn pick(fs: &Fs, index: &Index, work: &mut Work) -> FsResult<Option<u64>> {
     let policy = index.options().flush;
     if work.last == 0 {
         // A new round when enough happened, or when queries are worse than they could be.
-        let due = commit >= work.round_at + policy.commits || index.wants_base();
+        let old = now >= work.round_time + policy.age && commit > work.round_at;
+        let due = commit >= work.round_at + policy.commits || old || index.wants_base();
         if work.round_at != 0 && !due {
             return Ok(None);
         }
         work.round_at = commit.max(1);
+        work.round_time = now;
     }
     let pinned = fs.store.pin().map_err(from_store)?;
     let from = key::subvolume(work.last + 1);
@@ -277,7 +282,8 @@ fn is_due(
         return Ok(false);
     }
     let share = base.rows / 100 * u64::from(options.flush.share_percent);
-    let mut limit = (share as usize).max(options.flush.rows_min);
+    let held = options.cache_bytes / HELD_ROW_BYTES;
+    let mut limit = (share as usize).max(options.flush.rows_min).min(held.max(1));
     let Timestamp(now) = fs.env.clock.now();
     let age = Duration::from_nanos(u64::try_from(now - base.created).unwrap_or(0));
     if age >= options.flush.age {
