@@ -51,4 +51,5 @@ pub use scan::{
     KnownChild, KnownDirectory, Listed, Names, Outside, Scan, ScanDirectory, ScanDone, ScanInfo,
     ScanOptions,
 };
+pub use search_call::from_search;
 pub use volume::Fs;

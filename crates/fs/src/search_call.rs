@@ -67,7 +67,7 @@ impl Fs {
 }
 
 /// An error of search as an answer of the namespace.
-pub(crate) fn from_search(error: search::Error) -> FsError {
+pub fn from_search(error: search::Error) -> FsError {
     match error {
         search::Error::Store(error) => crate::error::from_store(error),
         search::Error::Device(error) if error.is_no_space() => FsError::NoSpace,

@@ -9,6 +9,8 @@ use std::path::PathBuf;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 pub(crate) use index::{IndexArgs, Refresh, Watch};
 
+use crate::cli_totals::{DU_HELP, DuArgs, HISTORY_HELP, HistoryArgs, SUMMARY_HELP, SummaryArgs};
+
 use crate::{cache_size, index_cache};
 
 const PATHS: &str = "\
@@ -88,6 +90,12 @@ pub(crate) enum Verb {
     /// Make a directory again what one of its snapshots holds
     #[command(after_help = ROLLBACK_HELP)]
     Rollback(RollbackArgs),
+    /// Show how much directories hold, without walking them
+    #[command(after_help = DU_HELP, disable_help_flag = true)]
+    Du(DuArgs),
+    /// Show what a directory holds, by owner, kind, size, age and extension, without walking it
+    #[command(after_help = SUMMARY_HELP)]
+    Summary(SummaryArgs),
     /// Show in which snapshots a path existed, and when it changed or vanished
     #[command(after_help = HISTORY_HELP)]
     History(HistoryArgs),
@@ -156,14 +164,6 @@ Exit code 0 when nothing was found, 5 otherwise.
 Examples:
   pando fsck /data/vol
   pando fsck --json /mnt/vol";
-
-const HISTORY_HELP: &str = "\
-Looks PATH up in the snapshots of every directory above it, the oldest first. PATH need not
-exist any more. What was renamed is another path: its history ends with `vanished`.
-
-Examples:
-  pando history /mnt/vol/project/report.txt
-  pando history --all --json /data/vol:/project/report.txt";
 
 const ROLLBACK_HELP: &str = "\
 What DIR held is removed, in the background; open files keep the old contents. Take a
@@ -344,15 +344,6 @@ pub(crate) struct CloneArgs {
     pub(crate) src: PathBuf,
     /// The new path, in the same volume
     pub(crate) dst: PathBuf,
-}
-
-#[derive(Debug, Args)]
-pub(crate) struct HistoryArgs {
-    /// The path, which need not exist any more
-    pub(crate) path: PathBuf,
-    /// Show also the snapshots in which nothing changed
-    #[arg(long, short)]
-    pub(crate) all: bool,
 }
 
 #[derive(Debug, Args)]

@@ -4,6 +4,7 @@
 mod bench;
 mod cache_size;
 mod cli;
+mod cli_totals;
 mod exit;
 mod failure;
 mod find;
@@ -52,6 +53,8 @@ fn main() -> ExitCode {
         Verb::Snapshot(verb) => verbs::snapshot::run(&verb, &mut output),
         Verb::Clone(args) => verbs::clone::run(&args, &mut output),
         Verb::Rollback(args) => verbs::rollback::run(&args, &mut output),
+        Verb::Du(args) => verbs::du::run(&args, &mut output),
+        Verb::Summary(args) => verbs::summary::run(&args, &mut output),
         Verb::History(args) => verbs::history::run(&args, &mut output),
         Verb::Rmr(args) => verbs::rmr::run(&args, &mut output),
         Verb::Subvolume(verb) => verbs::subvolume::run(&verb, &mut output),

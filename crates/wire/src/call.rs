@@ -129,6 +129,16 @@ pub enum Call<'a> {
         /// Permission bits.
         mode: u32,
     },
+    /// Totals of a directory and all below it; directories are streamed.
+    Totals {
+        /// The directory; `DIR@SNAPSHOT` as in a search.
+        path: &'a [u8],
+        /// Directories to this depth are told one by one; `None`: none.
+        depth: Option<u32>,
+        /// So many of the largest of each sort are told, and sums by what they are of; `None`:
+        /// only what it all comes to.
+        top: Option<u32>,
+    },
     /// The versions of a path in snapshots, streamed.
     History {
         /// The path, which need not exist any more.

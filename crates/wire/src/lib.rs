@@ -17,6 +17,7 @@ mod history;
 mod import;
 mod reply;
 mod scan;
+mod totals;
 
 pub use attr::{Attr, Kind};
 pub use bytes::Bytes;
@@ -34,3 +35,4 @@ pub use reply::{
 pub use scan::{
     ScanAttr, ScanDirectory, ScanInfo, ScanItem, ScanRow, next_scan_item, push_scan_item,
 };
+pub use totals::{DirectoryTotals, Sums, Totals};

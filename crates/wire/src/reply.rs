@@ -3,7 +3,8 @@
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    Attr, Bytes, Failure, Found, FoundOutcome, ItemError, ScanDirectory, ScanInfo, Version,
+    Attr, Bytes, DirectoryTotals, Failure, Found, FoundOutcome, ItemError, ScanDirectory, ScanInfo,
+    Totals, Version,
 };
 
 /// One message of the owner.
@@ -37,6 +38,8 @@ pub enum Body {
     },
     /// Part: snapshots of the directory asked for.
     Snapshots(Vec<Snapshot>),
+    /// Part: directories with their totals, what is below one before it.
+    Totalled(Vec<DirectoryTotals>),
     /// Part: versions of the path asked for, the oldest first.
     Versions(Vec<Version>),
     /// Part: a search goes on from here; what is found next is below it. How it is shown.
@@ -65,6 +68,8 @@ pub enum Answer {
     Status(Box<Status>),
     /// To `Info`.
     Info(Box<Info>),
+    /// To `Totals`.
+    Totals(Box<Totals>),
     /// To `Stat`.
     Stat(Box<StatAnswer>),
     /// To `Check`.

@@ -12,7 +12,7 @@ use wire::{
 
 use super::connection::Replies;
 use super::server::Server;
-use super::{find, history, list};
+use super::{find, history, list, totals};
 
 type Answered<T> = Result<T, Failure>;
 
@@ -47,6 +47,9 @@ pub(super) fn answer(
             let listed = at(fs, caller, path, |node| fs.snapshot_list(caller, node))?;
             send_snapshots(&listed, replies)?;
             Ok(Answer::Nothing)
+        }
+        Call::Totals { path, depth, top } => {
+            totals::totals(fs, caller, path, &totals::Ask { depth, top }, replies)
         }
         Call::History { path } => {
             history::history(fs, caller, path, replies).map(|()| Answer::Nothing)

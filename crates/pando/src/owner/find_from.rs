@@ -54,6 +54,17 @@ pub(super) fn places(
     Ok(places)
 }
 
+/// The path that `DIR@SNAPSHOT` means, or the path itself where there is one.
+pub(super) fn locate(fs: &Fs, caller: &Caller, path: &[u8]) -> Result<Vec<u8>, Failure> {
+    match node(fs, caller, path, Follow::Yes) {
+        Ok(_) => Ok(path.to_vec()),
+        Err(error @ (FsError::NotFound | FsError::NotDirectory)) => {
+            in_snapshot(fs, caller, path, Follow::Yes).ok_or_else(|| about(error, path))
+        }
+        Err(error) => Err(about(error, path)),
+    }
+}
+
 fn node(fs: &Fs, caller: &Caller, path: &[u8], follow: Follow) -> FsResult<NodeId> {
     let entry = fs.resolve(caller, path, follow)?;
     fs::FileSystem::forget(fs, entry.node, 1);

@@ -23,6 +23,7 @@ mod list;
 mod scan;
 mod server;
 mod signals;
+mod totals;
 
 use std::os::unix::net::UnixListener;
 use std::path::{Path, PathBuf};

@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 use wire::{Body, Call, Change, Version};
 
 use super::attr_text;
-use crate::cli::HistoryArgs;
+use crate::cli_totals::HistoryArgs;
 use crate::failure::Result;
 use crate::output::{self, Output, printable};
 use crate::place::Place;

@@ -5,6 +5,7 @@ pub(crate) mod mount;
 pub(crate) mod mount_helper;
 pub(crate) mod umount;
 
+pub(crate) mod du;
 pub(crate) mod find;
 pub(crate) mod fsck;
 pub(crate) mod history;
@@ -12,6 +13,7 @@ pub(crate) mod info;
 pub(crate) mod ls;
 pub(crate) mod stat;
 pub(crate) mod status;
+pub(crate) mod summary;
 
 pub(crate) mod cat;
 pub(crate) mod import;

@@ -252,3 +252,43 @@ fn history_tells_when_a_path_came_changed_and_went() {
         world.fails(3, &["history", &world.at("/nowhere")]);
     });
 }
+
+#[test]
+fn du_and_summary_tell_what_there_is_without_a_walk() {
+    both_ways(|world| {
+        fill(world);
+        put(world, "/d/sub/table.h5", &"x".repeat(100_000));
+        let at = world.at("/d");
+        let all = world.json(&["du", &at]);
+        let told = |path: &str| {
+            let shown = format!("{at}{path}");
+            let one = all.iter().find(|one| one["path"] == shown.as_str()).unwrap();
+            (one["files"].as_u64().unwrap(), one["bytes"].as_u64().unwrap())
+        };
+        assert_eq!(told("/sub"), (2, 100_003));
+        assert_eq!(told(""), (3, 100_006));
+        assert_eq!(all.len(), 2);
+        assert_eq!(world.ok(&["du", "-s", "-b", &at]), format!("100006\t{at}\n"));
+        assert_eq!(world.ok(&["du", "-s", "--inodes", &at]), format!("5\t{at}\n"));
+        if at.starts_with(world.mnt()) {
+            // What du finds by walking.
+            world.ok(&["sync", world.vol()]);
+            let du = std::process::Command::new("du").args(["-k", &at]).output().unwrap();
+            assert_eq!(world.ok(&["du", &at]), String::from_utf8(du.stdout).unwrap());
+        }
+        let summary = world.json(&["summary", &at]).remove(0);
+        assert_eq!(summary["files"], 3);
+        assert_eq!(summary["directories"], 1);
+        assert_eq!(summary["extensions"][0]["name"], "h5");
+        assert_eq!(summary["largest_directories"][0]["name"], "sub");
+        assert_eq!(summary["ages"][1]["files"], 3);
+        let text = world.ok(&["summary", &at]);
+        assert!(text.contains("by extension") && text.contains(".h5"), "{text}");
+        world.ok(&["snapshot", "create", &at, "s"]);
+        world.ok(&["rmr", &format!("{at}/sub")]);
+        assert_eq!(world.json(&["du", "-s", &at])[0]["files"], 1);
+        assert_eq!(world.json(&["du", "-s", &format!("{at}@s")])[0]["files"], 3);
+        world.fails(6, &["du", &format!("{at}/a")]);
+        world.fails(3, &["summary", &format!("{at}/nothing")]);
+    });
+}

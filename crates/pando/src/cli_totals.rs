@@ -1,0 +1,79 @@
+//! The command line of the verbs that tell totals and histories.
+
+use std::path::PathBuf;
+
+use clap::Args;
+
+pub(crate) const DU_HELP: &str = "\
+Prints for every directory, after those below it, the room that all below it takes, in KiB, and
+its path, as du does. An inode with several names counts once. The figures are of the moment of
+the call. What you may not look into is not counted, and said. DIR@SNAPSHOT means a snapshot.
+
+Examples:
+  pando du -sh /mnt/vol/project
+  pando du -d1 -b /mnt/vol
+  pando du --json /data/vol:/project@monday";
+
+pub(crate) const SUMMARY_HELP: &str = "\
+Ages are counted in days of UTC from the last change of contents. An inode with several names
+counts once. DIR@SNAPSHOT means a snapshot.
+
+Examples:
+  pando summary /mnt/vol
+  pando summary --top 30 /mnt/vol/project
+  pando summary --json /data/vol:/project@monday";
+
+pub(crate) const HISTORY_HELP: &str = "\
+Looks PATH up in the snapshots of every directory above it, the oldest first. PATH need not
+exist any more. What was renamed is another path: its history ends with `vanished`.
+
+Examples:
+  pando history /mnt/vol/project/report.txt
+  pando history --all --json /data/vol:/project/report.txt";
+
+#[derive(Debug, Args)]
+#[expect(clippy::struct_excessive_bools, reason = "each is an option of its own")]
+pub(crate) struct DuArgs {
+    /// The directories
+    #[arg(required = true)]
+    pub(crate) paths: Vec<PathBuf>,
+    /// Only the directories named
+    #[arg(long, short, conflicts_with = "max_depth")]
+    pub(crate) summarize: bool,
+    /// Only directories so deep below those named
+    #[arg(long, short = 'd', value_name = "N")]
+    pub(crate) max_depth: Option<u32>,
+    /// Sizes as people read them
+    #[arg(short = 'h', long)]
+    pub(crate) human_readable: bool,
+    /// Lengths of files instead of the room they take
+    #[arg(long)]
+    pub(crate) apparent_size: bool,
+    /// Lengths of files, in bytes
+    #[arg(long, short)]
+    pub(crate) bytes: bool,
+    /// Numbers of inodes
+    #[arg(long, conflicts_with_all = ["bytes", "apparent_size", "human_readable"])]
+    pub(crate) inodes: bool,
+    /// Print help
+    #[arg(long, action = clap::ArgAction::Help)]
+    pub(crate) help: Option<bool>,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct SummaryArgs {
+    /// The directory
+    pub(crate) path: PathBuf,
+    /// So many owners, extensions and directories
+    #[arg(long, value_name = "N", default_value_t = 10)]
+    pub(crate) top: u32,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct HistoryArgs {
+    /// The path, which need not exist any more
+    pub(crate) path: PathBuf,
+    /// Show also the snapshots in which nothing changed
+    #[arg(long, short)]
+    pub(crate) all: bool,
+}

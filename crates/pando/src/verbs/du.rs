@@ -1,0 +1,79 @@
+//! `pando du`: how much directories hold, from the sums of the index, without a walk.
+
+use std::os::unix::ffi::OsStrExt;
+
+use serde_json::json;
+use wire::{Answer, Body, Call, DirectoryTotals, Sums};
+
+use crate::cli_totals::DuArgs;
+use crate::failure::Result;
+use crate::output::{self, Output};
+use crate::place::Place;
+use crate::session;
+
+pub(crate) fn run(args: &DuArgs, output: &mut Output) -> Result<()> {
+    for path in &args.paths {
+        let place = Place::locate(path)?;
+        let depth = if args.summarize { 0 } else { args.max_depth.unwrap_or(u32::MAX) };
+        let call = Call::Totals { path: &place.inner, depth: Some(depth), top: None };
+        let mut listed: Vec<DirectoryTotals> = Vec::new();
+        let answer = session::call(&place.volume, &call, &mut |body| {
+            if let Body::Totalled(more) = body {
+                listed.extend(more);
+            }
+            Ok(())
+        })?;
+        let Answer::Totals(totals) = answer else { return Err(session::unexpected(&answer)) };
+        if listed.is_empty() {
+            listed.push(DirectoryTotals {
+                path: wire::Bytes::default(),
+                depth: 0,
+                sums: totals.sums,
+                directories: totals.directories,
+                own: Sums::default(),
+            });
+        }
+        for directory in &listed {
+            let shown = [path.as_os_str().as_bytes(), &directory.path.0].concat();
+            one(args, &shown, directory, output)?;
+        }
+        if totals.unreadable > 0 {
+            let count = output::number(totals.unreadable);
+            let which = path.display();
+            output.remark(&format!(
+                "pando: {which}: {count} directories cannot be read, and are not counted"
+            ));
+        }
+    }
+    Ok(())
+}
+
+fn one(args: &DuArgs, path: &[u8], directory: &DirectoryTotals, output: &mut Output) -> Result<()> {
+    let sums = &directory.sums;
+    if output.is_json() {
+        let mut object = json!({
+            "files": sums.files,
+            "directories": directory.directories,
+            "bytes": sums.bytes,
+            "allocated": sums.allocated,
+            "depth": directory.depth,
+        });
+        output::put_bytes(&mut object, "path", path);
+        return output.object(&object);
+    }
+    let bytes = if args.apparent_size || args.bytes { sums.bytes } else { sums.allocated };
+    let figure = if args.inodes {
+        // As du counts: the directory itself too.
+        (sums.files + directory.directories + 1).to_string()
+    } else if args.human_readable {
+        output::size(bytes)
+    } else if args.bytes {
+        bytes.to_string()
+    } else {
+        bytes.div_ceil(1024).to_string()
+    };
+    let name = output.name(path);
+    output.raw(format!("{figure}\t").as_bytes())?;
+    output.raw(&name)?;
+    output.raw(b"\n")
+}
