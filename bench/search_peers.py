@@ -113,7 +113,7 @@ def make_tree(listing, root):
 
 def moment(nanos):
     whole = datetime.fromtimestamp(nanos // 10**9, timezone.utc)
-    return whole.strftime("%Y-%m-%d %H:%M:%S") + f".{nanos % 10**9:09} UTC"
+    return whole.strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
 def find_like(program):
@@ -135,8 +135,8 @@ def fd_like(program):
         args = [program, "-HI", "--type", "f"]
         place = ["--base-directory", os.path.join(root, query["directory"])]
         if kind == "3":
-            within = ["--changed-after", moment(query["from"])[:19]]
-            within += ["--changed-before", moment(query["to"])[:19]]
+            within = ["--changed-after", moment(query["from"])]
+            within += ["--changed-before", moment(query["to"])]
             args += within + ["--owner", str(query["uid"]), "--size", f"+{query['size']}b"]
             return args + place
         if kind == "substring":
@@ -150,9 +150,9 @@ def fd_like(program):
 def plocate(database):
     def command(kind, query, root):
         if kind == "name":
-            return ["plocate", "-d", database, "-b", "\\" + query["name"]]
+            return ["plocate", "-d", database, "-b", "--", "\\" + query["name"]]
         if kind == "substring":
-            return ["plocate", "-d", database, "-b", query["part"]]
+            return ["plocate", "-d", database, "-b", "--", query["part"]]
         return None
 
     return command
@@ -184,6 +184,10 @@ def tree(listing, scratch, sample):
                 start = time.monotonic_ns()
                 done = subprocess.run(args, stdout=subprocess.PIPE, stderr=subprocess.PIPE, check=False)
                 times.append(time.monotonic_ns() - start)
+                if done.returncode and done.stderr:
+                    print(f"{peer}, set {kind}: {done.stderr.decode()}", file=sys.stderr)
+                    times = []
+                    break
                 matches.append(done.stdout.count(b"\n"))
             if times:
                 report(peer, kind, sample["files"], times, matches)
