@@ -90,6 +90,9 @@ impl Scan<'_> {
     /// A directory that the index has, at a path below the source, to be told what changed in it.
     pub fn find(&mut self, path: &[u8]) -> FsResult<Option<ScanDirectory>> {
         self.flush()?;
+        // One directory may be told of twice now, so its count before says nothing of what it
+        // holds.
+        self.resumed = true;
         let view = self.view();
         let mut at = self.subvol.root;
         for name in path.split(|&byte| byte == b'/').filter(|name| !name.is_empty()) {

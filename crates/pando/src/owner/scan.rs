@@ -1,6 +1,6 @@
 //! The owner's side of `pando index`: hands what a scan is told to the volume.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use fs::{FsResult, Listed, Names, Outside, Scan as FsScan, ScanDirectory, ScanOptions};
 use inode::{Caller, FsError};
@@ -18,6 +18,8 @@ const DIRECTORIES_A_PART: usize = 512;
 pub(super) struct Scan<'a> {
     volume: FsScan<'a>,
     directories: BTreeMap<u64, ScanDirectory>,
+    /// Those that were found by their paths: only what changed in them is told.
+    followed: BTreeSet<u64>,
     unknown: Vec<u64>,
     fresh: Vec<u64>,
     failed: Option<Failure>,
@@ -57,6 +59,7 @@ impl<'a> Scan<'a> {
         let scan = Scan {
             volume: scan,
             directories: BTreeMap::new(),
+            followed: BTreeSet::new(),
             unknown: Vec::new(),
             fresh: Vec::new(),
             failed: None,
@@ -130,6 +133,7 @@ impl<'a> Scan<'a> {
             ScanItem::Find { directory, path, attr, xattrs } => match self.volume.find(path)? {
                 Some(mut found) => {
                     self.volume.renew(&mut found, &outside(attr), xattrs);
+                    self.followed.insert(*directory);
                     self.directories.insert(*directory, found);
                 }
                 None => self.unknown.push(*directory),
@@ -141,6 +145,7 @@ impl<'a> Scan<'a> {
                 }
             }
             ScanItem::Close { directory, all } => {
+                self.followed.remove(directory);
                 if let Some(directory) = self.directories.remove(directory) {
                     self.volume.close(directory, if *all { Names::All } else { Names::Some })?;
                 }
@@ -161,15 +166,25 @@ impl<'a> Scan<'a> {
                 xattrs: row.xattrs.clone(),
             })
             .collect();
+        let followed = self.followed.contains(&directory);
+        let mut known = Vec::new();
         let Scan { volume, directories, fresh, .. } = self;
         volume.names(&mut dir, &listed, &mut |index, child| {
             let row = &rows[index];
             let is = (row.attr.device, row.attr.number, row.attr.btime);
             if child.was() != Some(is) {
                 fresh.push(row.directory);
+            } else if followed {
+                known.push(child);
+                return;
             }
             directories.insert(row.directory, child);
         })?;
+        // At once, as it may itself be found by its path next: of two that are open for one
+        // directory, the one closed last would put back what the other one changed.
+        for child in known {
+            volume.close(child, Names::Some)?;
+        }
         self.directories.insert(directory, dir);
         Ok(())
     }
