@@ -35,14 +35,18 @@ impl Sheet {
         self.object.insert(name.to_owned(), value);
     }
 
-    /// Measures operations: their rate, and the processor time of one.
+    /// Measures operations: their rate, the processor time of one, and the bytes that are written
+    /// for one meanwhile.
     fn rate(&mut self, name: &str, work: impl FnOnce() -> Result<u64>) -> Result<()> {
         let (start, busy) = (Instant::now(), process::processor_time());
+        let written = process::written_bytes()?;
         let operations = work()? as f64;
         let seconds = start.elapsed().as_secs_f64();
         let busy = (process::processor_time() - busy).as_secs_f64();
         self.put(name, json!((operations / seconds).round()));
         self.put(&format!("{name}_cpu_us"), json!((busy / operations * 1e9).round() / 1e3));
+        let written = (process::written_bytes()? - written) as f64;
+        self.put(&format!("{name}_written"), json!((written / operations).round()));
         Ok(())
     }
 

@@ -19,6 +19,13 @@ pub(crate) fn processor_time() -> Duration {
     Duration::new(now.tv_sec as u64, now.tv_nsec as u32)
 }
 
+/// Bytes that this process has had written to the medium so far, page cache included.
+pub(crate) fn written_bytes() -> Result<u64> {
+    let text = std::fs::read_to_string("/proc/self/io")?;
+    let number = text.lines().find_map(|line| line.strip_prefix("write_bytes: "));
+    Ok(number.ok_or("no write_bytes in /proc/self/io")?.parse()?)
+}
+
 /// Room that the files below a directory occupy, in bytes.
 pub(crate) fn disk_bytes(path: &Path) -> Result<u64> {
     use std::os::unix::fs::MetadataExt;

@@ -24,7 +24,7 @@ enum Better {
 }
 
 /// Name in the measurement, name in the table, which is better.
-const ROWS: [(&str, &str, Better); 17] = [
+const ROWS: [(&str, &str, Better); 20] = [
     ("insert_ascending", "insert ascending, 1/s", Better::More),
     ("insert_random", "insert random, 1/s", Better::More),
     ("get_hit", "look-up hit, 1/s", Better::More),
@@ -37,6 +37,9 @@ const ROWS: [(&str, &str, Better); 17] = [
     ("get_miss_cpu_us", "processor, look-up miss, us", Better::Less),
     ("scan_cpu_us", "processor, an entry of a scan, us", Better::Less),
     ("delete_cpu_us", "processor, delete random, us", Better::Less),
+    ("insert_ascending_written", "written, insert ascending, bytes", Better::Less),
+    ("insert_random_written", "written, insert random, bytes", Better::Less),
+    ("delete_written", "written, delete random, bytes", Better::Less),
     ("snapshot_us", "snapshot for reading, us", Better::Less),
     ("copy_us", "durable clone or copy, us", Better::Less),
     ("disk_mib_ascending", "disk, inserted ascending, MiB", Better::Less),

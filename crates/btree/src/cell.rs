@@ -41,6 +41,14 @@ impl Node {
         }
     }
 
+    /// How many have it.
+    pub(crate) fn owners(&self) -> usize {
+        match self {
+            Node::Leaf(leaf) => Arc::strong_count(leaf),
+            Node::Interior(interior) => Arc::strong_count(interior),
+        }
+    }
+
     /// What tells cells apart.
     pub(crate) fn identity(&self) -> usize {
         match self {
@@ -131,6 +139,15 @@ impl LeafState {
     pub(crate) fn recharge(&mut self) {
         let bytes = self.data.as_ref().map_or(0, LeafData::memory);
         self.charge.set_bytes(bytes);
+    }
+
+    /// Drops the content of a changed leaf which nobody will look into before it is told where it
+    /// was written, if ever; returns how much that was.
+    pub(crate) fn shed(&mut self) -> usize {
+        let bytes = self.charge.bytes();
+        self.data = None;
+        self.recharge();
+        bytes
     }
 
     /// Says whether it is on disk as it is.

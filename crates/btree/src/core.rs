@@ -13,7 +13,7 @@ use parking_lot::Mutex;
 use store::{Error, Log, Result, TreeId, Waker};
 
 use crate::cell::Node;
-use crate::checkpoint::State;
+use crate::checkpoint::{Shedding, State};
 use crate::latch::Latch;
 use crate::nodes::Nodes;
 use crate::options::Options;
@@ -52,6 +52,8 @@ pub(crate) struct Core {
     /// Cells that nothing leads to any more, to be dropped step by step.
     pub(crate) graveyard: Mutex<Vec<Node>>,
     pub(crate) checkpoint: Mutex<State>,
+    /// What the running checkpoint froze, while all of it is written.
+    pub(crate) shedding: Mutex<Option<Shedding>>,
     /// How often something was evicted since opening.
     pub(crate) evictions: AtomicU64,
     /// Bytes of changed nodes from which committers make a checkpoint themselves.
@@ -119,6 +121,7 @@ impl Core {
             pinned_trees: Mutex::new(Vec::new()),
             graveyard: Mutex::new(Vec::new()),
             checkpoint: Mutex::new(state),
+            shedding: Mutex::new(None),
             evictions: AtomicU64::new(0),
             dirty_max: AtomicUsize::new(dirty_max),
             log_bytes: AtomicU64::new(0),

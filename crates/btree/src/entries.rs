@@ -11,6 +11,9 @@ use std::cmp::Ordering;
 
 /// What an entry weighs beside its key and value: an upper bound of their encoded lengths.
 const ENTRY_OVERHEAD: usize = 4;
+/// Room beside what is there when something has to grow: one part in so many. Nodes are bounded, so
+/// doubling, which makes growing without bound cheap, would only hold memory that others could use.
+const GROWTH_SHARE: usize = 8;
 /// Marks a value that is not the value but a number in the leaf's table of overflow cells.
 const FLAG: u16 = 0x8000;
 
@@ -61,6 +64,14 @@ fn head_of(suffix: &[u8]) -> u64 {
     let mut head = [0; 8];
     head[..suffix.len()].copy_from_slice(suffix);
     u64::from_be_bytes(head)
+}
+
+/// Makes room for `more` elements, and a little beside.
+#[inline]
+fn grow<T>(vec: &mut Vec<T>, more: usize) {
+    if vec.len() + more > vec.capacity() {
+        vec.reserve_exact(more.max(4) + vec.len() / GROWTH_SHARE);
+    }
 }
 
 fn common(a: &[u8], b: &[u8]) -> usize {
@@ -193,6 +204,8 @@ impl Entries {
         let suffix = &key[self.prefix.len()..];
         self.make_room(suffix.len() + value.bytes.len());
         let slot = self.append(suffix, value);
+        grow(&mut self.heads, 1);
+        grow(&mut self.slots, 1);
         self.heads.insert(at, head_of(suffix));
         self.slots.insert(at, slot);
         self.weight += entry_weight(key.len(), value.bytes.len());
@@ -263,6 +276,8 @@ impl Entries {
         let full = self.heap.len() + need > self.heap.capacity();
         if full && self.garbage >= need.max(self.heap.len() / 8) {
             self.repack(self.prefix.len());
+        } else {
+            grow(&mut self.heap, need);
         }
     }
 
@@ -294,8 +309,11 @@ impl Entries {
         }
         let more = common(self.suffix(from), self.suffix(to - 1));
         let prefix = [self.prefix.as_slice(), &self.suffix(from)[..more]].concat();
-        let bytes: usize = (from..to).map(|at| self.weight_of(at)).sum();
-        let mut part = Entries::with_capacity(&prefix, count + count / 2, bytes + bytes / 2);
+        let slots = &self.slots[from..to];
+        let bytes: usize =
+            slots.iter().map(|slot| usize::from(slot.key) - more + slot.value_len()).sum();
+        let (entries, bytes) = (count + count / GROWTH_SHARE, bytes + bytes / GROWTH_SHARE);
+        let mut part = Entries::with_capacity(&prefix, entries, bytes);
         for at in from..to {
             part.push_suffix(&self.suffix(at)[more..], self.value(at));
         }

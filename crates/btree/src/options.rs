@@ -53,21 +53,21 @@ impl Default for Options {
 }
 
 impl Options {
-    /// Bytes of changed nodes from which a checkpoint is due. While it is written, all of them may
-    /// be changed again, each in a copy.
+    /// Bytes of changed nodes from which a checkpoint is due. What is changed again while it is
+    /// written is there twice until the older copy is written.
     pub(crate) fn dirty_bytes_due(&self) -> usize {
-        (self.cache_bytes / 8 * 3).max(DIRTY_BYTES_MIN / 4 * 3)
+        (self.cache_bytes / 16 * 9).max(DIRTY_BYTES_MIN / 4 * 3)
     }
 
     /// Bytes of changed nodes from which committers make a checkpoint themselves, where nobody
     /// has said that somebody else will.
     pub(crate) fn dirty_bytes_max(&self) -> usize {
-        (self.cache_bytes / 2).max(DIRTY_BYTES_MIN)
+        (self.cache_bytes / 8 * 5).max(DIRTY_BYTES_MIN)
     }
 
     /// The same where somebody has.
     pub(crate) fn dirty_bytes_alone(&self) -> usize {
-        (self.cache_bytes / 8 * 5).max(DIRTY_BYTES_MIN)
+        (self.cache_bytes / 16 * 11).max(DIRTY_BYTES_MIN)
     }
 
     /// Bytes of changed nodes from which committers wait for the checkpoint that is being written.

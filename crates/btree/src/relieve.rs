@@ -2,15 +2,18 @@
 //!
 //! ```text
 //! of the cache    what happens
-//! 3/8             a checkpoint is due; whoever was named by `set_waker` is told
-//! 1/2             where nobody was, the thread that commits makes it
-//! 5/8             the thread that commits makes it in any case, unless one is being made
-//! 1/2 to 3/4      while one is being made, each commit waits a little, more and more
-//! 3/4             commits wait until it is published
+//! 9/16            a checkpoint is due; whoever was named by `set_waker` is told
+//! 5/8             where nobody was, the thread that commits makes it
+//! 11/16           the thread that commits makes it in any case; while one is being made, it lets
+//!                 go of what that no longer needs, or waits a little, more and more
+//! 3/4             commits wait until something is let go of, or the checkpoint is published
 //! ```
 //!
-//! While a checkpoint is written, everything that it froze may be changed again, each node in a
-//! copy: that is why one is due when less than half of the cache is changed.
+//! The later a checkpoint is due, the more changes share the writing of a leaf: with changes all
+//! over a tree that is not much larger than the cache, each writes most of the leaves. While it is
+//! made, what it froze may be changed again, each node in a copy; but what it has written and
+//! nobody else has is let go of (`checkpoint::shed`), so there need not be room for everything
+//! twice.
 
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -22,6 +25,8 @@ use crate::core::Core;
 
 /// Longest wait of one commit while there is room left.
 const PACE_MAX: Duration = Duration::from_micros(200);
+/// How soon a commit that waits for the checkpoint looks again for something to let go of.
+const SHED_AGAIN: Duration = Duration::from_millis(1);
 
 impl Core {
     /// Says, once between two freezes, that a checkpoint should start.
@@ -40,17 +45,23 @@ impl Core {
     /// that many commits wait a little and not one for all of the checkpoint. An error means that
     /// the commit that asks must not be made.
     pub(crate) fn relieve(&self, frees: bool) -> Result<()> {
-        let mut state = if let Some(state) = self.checkpoint.try_lock() {
-            state
-        } else {
+        let mut state = loop {
+            if let Some(state) = self.checkpoint.try_lock() {
+                break state;
+            }
+            let shed = self.shed();
             let (dirty, from) = (self.dirty(), self.options.dirty_bytes_max());
             let limit = self.options.dirty_bytes_limit();
             if dirty < limit {
-                let part = dirty.saturating_sub(from) as f64 / (limit - from) as f64;
-                self.env.clock.sleep(PACE_MAX.mul_f64(part));
+                if !shed {
+                    let part = dirty.saturating_sub(from) as f64 / (limit - from) as f64;
+                    self.env.clock.sleep(PACE_MAX.mul_f64(part));
+                }
                 return Ok(());
             }
-            self.checkpoint.lock()
+            if let Some(state) = self.checkpoint.try_lock_for(SHED_AGAIN) {
+                break state;
+            }
         };
         let most = self.dirty_max.load(Ordering::Relaxed);
         let dirty = self.dirty();
@@ -132,15 +143,15 @@ mod tests {
         store.set_waker(Arc::new(move || {
             count.fetch_add(1, Ordering::Relaxed);
         }));
-        let next = fill(&store, 0, CACHE_BYTES / 8 * 3 - (256 << 10));
+        let next = fill(&store, 0, CACHE_BYTES / 16 * 9 - (256 << 10));
         assert_eq!(told.load(Ordering::Relaxed), 0);
         assert!(!store.checkpoint_due());
-        let next = fill(&store, next, CACHE_BYTES / 16 * 9);
+        let next = fill(&store, next, CACHE_BYTES / 32 * 21);
         assert_eq!((told.load(Ordering::Relaxed), store.stats().checkpoints), (1, before));
         assert!(store.checkpoint_due());
         assert!(store.checkpoint().unwrap());
         assert!(!store.checkpoint_due());
-        fill(&store, next, CACHE_BYTES / 2);
+        fill(&store, next, CACHE_BYTES / 32 * 21);
         assert_eq!(told.load(Ordering::Relaxed), 2);
     }
 
@@ -151,6 +162,6 @@ mod tests {
         // A thread that waited for the checkpoint would wait for ever: this one has it.
         fill(&store, 0, CACHE_BYTES / 4 * 3 - (64 << 10));
         drop(state);
-        assert!(store.core.nodes.budget.dirty() > CACHE_BYTES / 8 * 5);
+        assert!(store.core.nodes.budget.dirty() > CACHE_BYTES / 16 * 11);
     }
 }

@@ -8,6 +8,9 @@ use store::Lsn;
 use crate::core::Core;
 use crate::tree::{Root, Tree};
 
+/// Changed trees with their roots; none for those that were dropped.
+pub(crate) type Roots = Vec<(Arc<Tree>, Option<Root>)>;
+
 /// One state of all trees that differ from the durable ones.
 pub(crate) struct Frozen {
     pub(crate) lsn: Lsn,
@@ -15,8 +18,7 @@ pub(crate) struct Frozen {
     pub(crate) log_records: u64,
     /// Nodes that had been changed since the last one.
     pub(crate) shadowed: u64,
-    /// Each changed tree with its root; none when it was dropped.
-    pub(crate) roots: Vec<(Arc<Tree>, Option<Root>)>,
+    pub(crate) roots: Arc<Roots>,
     /// How many of them were dropped.
     pub(crate) dropped: u64,
 }
@@ -39,11 +41,19 @@ impl Core {
         self.woken.store(false, Ordering::Relaxed);
         let log_records = self.log_records.load(Ordering::Relaxed);
         let shadowed = self.nodes.budget.take_shadowed();
-        Frozen { lsn: self.log().last(), log_bytes, log_records, shadowed, roots, dropped }
+        Frozen {
+            lsn: self.log().last(),
+            log_bytes,
+            log_records,
+            shadowed,
+            roots: Arc::new(roots),
+            dropped,
+        }
     }
 
     /// Takes the trees back that were frozen for a checkpoint that failed.
     pub(crate) fn thaw(&self, frozen: &Frozen) {
+        self.end_shedding();
         let _gate = self.gate.write();
         let mut changed = self.changed.lock();
         for (id, tree) in std::mem::take(&mut *self.in_flight.lock()) {

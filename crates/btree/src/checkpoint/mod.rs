@@ -16,6 +16,7 @@
 
 mod freeze;
 mod publish;
+mod shed;
 mod write;
 
 use format::Pointer;
@@ -31,6 +32,7 @@ use crate::tree::Root;
 
 pub(crate) use freeze::Frozen;
 pub(crate) use publish::{SUPERBLOCK_FILES, write_superblocks};
+pub(crate) use shed::Shedding;
 pub(crate) use write::NodeWriter;
 
 /// Nodes that a checkpoint frees beside those that it replaces.
@@ -99,11 +101,11 @@ impl Core {
         let mut work = Work::new(nodes, &mut state.space, generation);
         let mut writer = NodeWriter::new(nodes, generation);
         work.count_ingested(&mut counts)?;
-        for (tree, root) in &frozen.roots {
+        for (tree, root) in frozen.roots.iter() {
             let key = CatalogKey::Tree(tree.id.0).encode();
             let old = get_record(nodes, &catalog, &key)?;
             let new = match root {
-                Some(root) => Some(writer.write_root(&mut work, &mut counts, root)?),
+                Some(root) => Some(writer.write_frozen(&mut work, &mut counts, root)?),
                 None => None,
             };
             if old == new {
@@ -142,6 +144,7 @@ impl Core {
         freed.extend(work.base.directory.map(|old| (old.unit, old.units)));
         let (directory, map_bytes, map_writes) = work.write(place)?;
         let (groups, pages) = work.into_parts();
+        self.begin_shedding(frozen);
         nodes.file.sync_data()?;
         Ok(Written {
             generation,

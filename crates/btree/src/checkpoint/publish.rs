@@ -57,6 +57,7 @@ impl Core {
             self.log().fail(&format!("the superblock could not be written: {error}"));
             return Err(error.into());
         }
+        self.end_shedding();
         // The state is durable. Cells learn their places while the frozen roots still keep
         // writers from changing them in place.
         for (node, pointer) in &written.cells.nodes {

@@ -69,7 +69,19 @@ impl<'a> NodeWriter<'a> {
         counts: &mut Counts,
         root: &Root,
     ) -> Result<RootRecord> {
-        let pointer = self.write_child(work, counts, &root.child)?;
+        let pointer = self.write_child(work, counts, &root.child, false)?;
+        Ok(RootRecord { pointer, level: root.level })
+    }
+
+    /// The same below a root that nobody will look anything up from. What only it still has is let
+    /// go of as soon as it is written.
+    pub(super) fn write_frozen(
+        &mut self,
+        work: &mut Work<'_>,
+        counts: &mut Counts,
+        root: &Root,
+    ) -> Result<RootRecord> {
+        let pointer = self.write_child(work, counts, &root.child, true)?;
         Ok(RootRecord { pointer, level: root.level })
     }
 
@@ -86,12 +98,14 @@ impl<'a> NodeWriter<'a> {
         Ok((pointer, overflows.collect()))
     }
 
-    /// Recurses once a level, so no deeper than `LEVEL_MAX`.
+    /// Recurses once a level, so no deeper than `LEVEL_MAX`. `alone`: nobody else has the node in
+    /// which the child is.
     fn write_child(
         &mut self,
         work: &mut Work<'_>,
         counts: &mut Counts,
         child: &Child,
+        alone: bool,
     ) -> Result<Pointer> {
         if let Some(pointer) = child.pointer() {
             return Ok(pointer);
@@ -100,9 +114,16 @@ impl<'a> NodeWriter<'a> {
         if let Some(place) = self.places.get(&node.identity()) {
             return Ok(*place);
         }
+        let alone = alone && node.owners() == 1;
         let pointer = match node {
-            Node::Leaf(leaf) => self.write_leaf(work, counts, leaf)?,
-            Node::Interior(interior) => self.write_interior(work, counts, interior)?,
+            Node::Leaf(leaf) => {
+                let pointer = self.write_leaf(work, counts, leaf)?;
+                if alone {
+                    leaf.latch.write().shed();
+                }
+                pointer
+            }
+            Node::Interior(interior) => self.write_interior(work, counts, interior, alone)?,
         };
         self.places.insert(node.identity(), pointer);
         self.cells.nodes.push((node.clone(), pointer));
@@ -114,10 +135,11 @@ impl<'a> NodeWriter<'a> {
         work: &mut Work<'_>,
         counts: &mut Counts,
         interior: &Interior,
+        alone: bool,
     ) -> Result<Pointer> {
         let mut pointers = Vec::with_capacity(interior.children.len());
         for child in &interior.children {
-            let pointer = self.write_child(work, counts, child)?;
+            let pointer = self.write_child(work, counts, child, alone)?;
             counts.refer(pointer);
             pointers.push(pointer);
         }
