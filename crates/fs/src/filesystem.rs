@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use device::Timestamp;
-use inode::{Attr, Caller, NodeId, SetAttr};
+use inode::{Attr, Caller, FsError, NodeId, SetAttr};
 
 use crate::ops::{
     access, forget, fsync, getattr, link, lookup, mkdir, mknod, read, readdir, readlink, rename,
@@ -11,15 +11,28 @@ use crate::ops::{
 };
 use crate::{
     DirEntry, Entry, FileSystem, Fs, FsResult, Invalidate, NewNode, RenameMode, SetXattr, StatFs,
-    SyncScope, WalkControl, snapdir,
+    SyncScope, WalkControl, search_dir, snapdir,
 };
+
+/// What is answered to who would change what is found by a query.
+const REFUSED: FsError = FsError::NotPermitted("a query is only looked at");
 
 impl FileSystem for Fs {
     fn lookup(&self, caller: &Caller, parent: NodeId, name: &[u8]) -> FsResult<Entry> {
+        if search_dir::is_volatile(parent) {
+            return search_dir::lookup(self, caller, parent, name);
+        }
         if snapdir::is_virtual(parent) {
             return snapdir::lookup(self, caller, parent, name);
         }
-        lookup::lookup(self, caller, parent, name)
+        match lookup::lookup(self, caller, parent, name) {
+            Err(FsError::NotFound)
+                if name == search_dir::NAME && self.real(parent) == self.root() =>
+            {
+                search_dir::enter(self, caller).ok_or(FsError::NotFound)
+            }
+            found => found,
+        }
     }
 
     fn forget(&self, node: NodeId, lookups: u64) {
@@ -29,18 +42,30 @@ impl FileSystem for Fs {
     }
 
     fn getattr(&self, caller: &Caller, node: NodeId) -> FsResult<Attr> {
+        if search_dir::is_volatile(node) {
+            return search_dir::getattr(self, caller, node);
+        }
         getattr::getattr(self, caller, node)
     }
 
     fn setattr(&self, caller: &Caller, node: NodeId, changes: &SetAttr) -> FsResult<Attr> {
+        if search_dir::is_volatile(node) {
+            return Err(REFUSED);
+        }
         setattr::setattr(self, caller, node, changes)
     }
 
     fn access(&self, caller: &Caller, node: NodeId, mask: u32) -> FsResult<()> {
+        if search_dir::is_volatile(node) {
+            return if mask & inode::permissions::WRITE == 0 { Ok(()) } else { Err(REFUSED) };
+        }
         access::access(self, caller, node, mask)
     }
 
     fn readlink(&self, caller: &Caller, node: NodeId) -> FsResult<Vec<u8>> {
+        if search_dir::is_volatile(node) {
+            return search_dir::readlink(self, node);
+        }
         readlink::readlink(self, caller, node)
     }
 
@@ -51,10 +76,16 @@ impl FileSystem for Fs {
         name: &[u8],
         new: &NewNode,
     ) -> FsResult<Entry> {
+        if search_dir::is_volatile(parent) {
+            return Err(REFUSED);
+        }
         mknod::mknod(self, caller, parent, name, new)
     }
 
     fn mkdir(&self, caller: &Caller, parent: NodeId, name: &[u8], mode: u32) -> FsResult<Entry> {
+        if search_dir::is_volatile(parent) {
+            return Err(REFUSED);
+        }
         mkdir::mkdir(self, caller, parent, name, mode)
     }
 
@@ -65,18 +96,30 @@ impl FileSystem for Fs {
         name: &[u8],
         target: &[u8],
     ) -> FsResult<Entry> {
+        if search_dir::is_volatile(parent) {
+            return Err(REFUSED);
+        }
         symlink::symlink(self, caller, parent, name, target)
     }
 
     fn link(&self, caller: &Caller, node: NodeId, parent: NodeId, name: &[u8]) -> FsResult<Entry> {
+        if search_dir::is_volatile(node) || search_dir::is_volatile(parent) {
+            return Err(REFUSED);
+        }
         link::link(self, caller, node, parent, name)
     }
 
     fn unlink(&self, caller: &Caller, parent: NodeId, name: &[u8]) -> FsResult<()> {
+        if search_dir::is_volatile(parent) {
+            return Err(REFUSED);
+        }
         unlink::unlink(self, caller, parent, name)
     }
 
     fn rmdir(&self, caller: &Caller, parent: NodeId, name: &[u8]) -> FsResult<()> {
+        if search_dir::is_volatile(parent) {
+            return Err(REFUSED);
+        }
         rmdir::rmdir(self, caller, parent, name)
     }
 
@@ -87,6 +130,9 @@ impl FileSystem for Fs {
         to: (NodeId, &[u8]),
         mode: RenameMode,
     ) -> FsResult<()> {
+        if search_dir::is_volatile(from.0) || search_dir::is_volatile(to.0) {
+            return Err(REFUSED);
+        }
         rename::rename(self, caller, from, to, mode)
     }
 
@@ -97,14 +143,23 @@ impl FileSystem for Fs {
         offset: u64,
         buffer: &mut [u8],
     ) -> FsResult<usize> {
+        if search_dir::is_volatile(node) {
+            return Err(REFUSED);
+        }
         read::read(self, caller, node, offset, buffer)
     }
 
     fn write(&self, caller: &Caller, node: NodeId, offset: u64, bytes: &[u8]) -> FsResult<()> {
+        if search_dir::is_volatile(node) {
+            return Err(REFUSED);
+        }
         write::write(self, caller, node, offset, bytes)
     }
 
     fn fsync(&self, node: NodeId, scope: SyncScope) -> FsResult<()> {
+        if search_dir::is_volatile(node) {
+            return Ok(());
+        }
         fsync::fsync(self, node, scope)
     }
 
@@ -119,6 +174,9 @@ impl FileSystem for Fs {
         cookie: u64,
         take: &mut dyn FnMut(&DirEntry<'_>) -> WalkControl,
     ) -> FsResult<()> {
+        if search_dir::is_volatile(directory) {
+            return search_dir::readdir(self, caller, directory, cookie, false, take);
+        }
         readdir::readdir(self, caller, directory, cookie, take)
     }
 
@@ -129,6 +187,9 @@ impl FileSystem for Fs {
         cookie: u64,
         take: &mut dyn FnMut(&DirEntry<'_>) -> WalkControl,
     ) -> FsResult<()> {
+        if search_dir::is_volatile(directory) {
+            return search_dir::readdir(self, caller, directory, cookie, true, take);
+        }
         readdir::readdirplus(self, caller, directory, cookie, take)
     }
 
@@ -137,10 +198,16 @@ impl FileSystem for Fs {
     }
 
     fn getxattr(&self, caller: &Caller, node: NodeId, name: &[u8]) -> FsResult<Vec<u8>> {
+        if search_dir::is_volatile(node) {
+            return Err(FsError::NoAttribute);
+        }
         xattr::getxattr(self, caller, node, name)
     }
 
     fn listxattr(&self, caller: &Caller, node: NodeId) -> FsResult<Vec<u8>> {
+        if search_dir::is_volatile(node) {
+            return Ok(Vec::new());
+        }
         xattr::listxattr(self, caller, node)
     }
 
@@ -152,10 +219,16 @@ impl FileSystem for Fs {
         value: &[u8],
         mode: SetXattr,
     ) -> FsResult<()> {
+        if search_dir::is_volatile(node) {
+            return Err(REFUSED);
+        }
         xattr::setxattr(self, caller, node, name, value, mode)
     }
 
     fn removexattr(&self, caller: &Caller, node: NodeId, name: &[u8]) -> FsResult<()> {
+        if search_dir::is_volatile(node) {
+            return Err(REFUSED);
+        }
         xattr::removexattr(self, caller, node, name)
     }
 

@@ -27,6 +27,7 @@ mod reclaim;
 mod scan;
 mod search_bases;
 mod search_call;
+mod search_dir;
 mod search_upkeep;
 mod snapdir;
 mod subvol;
@@ -47,9 +48,11 @@ pub use info::{
     VolumeId, VolumeStatus,
 };
 pub use open_error::OpenError;
+pub use ops::totals::is_total;
 pub use scan::{
     KnownChild, KnownDirectory, Listed, Names, Outside, Scan, ScanDirectory, ScanDone, ScanInfo,
     ScanOptions,
 };
 pub use search_call::from_search;
+pub use search_dir::{Questions, is_volatile};
 pub use volume::Fs;

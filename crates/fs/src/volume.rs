@@ -20,6 +20,7 @@ use crate::nodes::NodeTable;
 use crate::numbers::{Numbers, read_counter};
 use crate::reclaim::Reclaim;
 use crate::scan::Slot;
+use crate::search_dir::Searches;
 use crate::search_upkeep::Upkeep;
 use crate::subvol::{Entered, Subvol, SubvolTable, VOLUME};
 use crate::subvolumes::Admin;
@@ -48,6 +49,8 @@ pub struct Fs {
     /// The scan of an index, of which there is one at a time.
     pub(crate) scans: Slot,
     pub(crate) queue: Queue,
+    /// Queries that stand as directories in `.search`.
+    pub(crate) searches: Searches,
     /// The index for searches, unless the volume was opened without.
     pub(crate) index: Option<Index>,
     pub(crate) upkeep: Upkeep,
@@ -103,6 +106,7 @@ impl Fs {
             reclaim: Reclaim::new(),
             scans: Slot::default(),
             queue: Queue::new(),
+            searches: Searches::default(),
             index,
             upkeep: Upkeep::new(),
             root: AtomicU64::new(0),

@@ -54,6 +54,9 @@ pub(crate) struct Named {
     pub(crate) attr: Attr,
 }
 
+const NOT_KEPT: Timeouts =
+    Timeouts { attr: Duration::ZERO, entry: Duration::ZERO, negative: Duration::ZERO };
+
 /// The translation for one mount.
 pub(crate) struct Adapter {
     fs: Arc<dyn FileSystem>,
@@ -113,6 +116,17 @@ impl Adapter {
             Enforce::Here => self.groups.of(who.pid, who.uid, self.fs.now()),
         };
         Caller { uid: who.uid, gid: who.gid, groups, enforce: self.enforce }
+    }
+
+    /// Whose rights a search has: those of all groups, since the kernel looks at none for it.
+    fn searcher(&self, who: Who) -> Caller {
+        let groups = self.groups.of(who.pid, who.uid, self.fs.now());
+        Caller { groups, ..self.caller(who) }
+    }
+
+    /// How long the kernel may keep a node: one that a query found not at all.
+    pub(crate) fn times(&self, number: u64) -> &Timeouts {
+        if fs::is_volatile(NodeId(number)) { &NOT_KEPT } else { &self.timeouts }
     }
 
     /// Whose rights an operation on an open file has: they were checked when it was opened, and

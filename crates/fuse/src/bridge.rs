@@ -131,7 +131,7 @@ impl Bridge {
         match answer {
             Ok(named) => {
                 let attr = file_attr(named.node, &named.attr);
-                let times = &self.adapter.timeouts;
+                let times = self.adapter.times(named.node);
                 reply.entry_with_ttls(&times.attr, &times.entry, &attr, Generation(0));
             }
             Err(error) => reply.error(number(error)),
@@ -141,7 +141,8 @@ impl Bridge {
     fn attr(&self, reply: ReplyAttr, answer: Answer<Named>) {
         match answer {
             Ok(named) => {
-                reply.attr(&self.adapter.timeouts.attr, &file_attr(named.node, &named.attr));
+                let kept = &self.adapter.times(named.node).attr;
+                reply.attr(kept, &file_attr(named.node, &named.attr));
             }
             Err(error) => reply.error(number(error)),
         }
@@ -455,7 +456,7 @@ impl Filesystem for Bridge {
         offset: u64,
         mut reply: ReplyDirectoryPlus,
     ) {
-        let times = &self.adapter.timeouts;
+        let times = self.adapter.times(ino.0);
         let kept = times.attr.min(times.entry);
         let mut take = |entry: &Listed<'_>| {
             let attr = match entry.attr {

@@ -21,8 +21,9 @@ impl Ino {
 }
 
 impl SubvolId {
-    /// The greatest number of an ordinary subvolume; those above are virtual directories.
-    pub const MAX: SubvolId = SubvolId((1 << 23) - 1);
+    /// The greatest number of an ordinary subvolume; those above are virtual directories, the
+    /// last of them queries.
+    pub const MAX: SubvolId = SubvolId((1 << 23) - 2);
 }
 
 impl NodeId {

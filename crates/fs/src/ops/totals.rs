@@ -52,6 +52,11 @@ impl Total {
     }
 }
 
+/// Whether an extended attribute is a total, which depends on what the caller may see.
+pub fn is_total(name: &[u8]) -> bool {
+    Total::of(name).is_some()
+}
+
 /// A total of a directory.
 pub(crate) fn get(fs: &Fs, caller: &Caller, node: NodeId, total: Total) -> FsResult<Vec<u8>> {
     if snapdir::is_virtual(node) {

@@ -81,9 +81,11 @@ impl Adapter {
         name: &[u8],
         room: u32,
     ) -> Answer<Vec<u8>> {
+        let total = fs::is_total(name);
+        let caller = if total { self.searcher(who) } else { self.caller(who) };
         let value = self
             .fs
-            .getxattr(&self.caller(who), self.node(number), name)
+            .getxattr(&caller, self.node(number), name)
             .map_err(failed("getxattr", number))?;
         fitting(value, room)
     }

@@ -10,8 +10,12 @@ use crate::errno::{self, Errno};
 impl Adapter {
     /// Looks a name up; `None` says that it does not exist and that this may be remembered.
     pub(crate) fn lookup(&self, who: Who, parent: u64, name: &[u8]) -> Answer<Option<Named>> {
-        match self.fs.lookup(&self.caller(who), self.node(parent), name) {
+        let directory = self.node(parent);
+        let volatile = fs::is_volatile(directory);
+        let caller = if volatile { self.searcher(who) } else { self.caller(who) };
+        match self.fs.lookup(&caller, directory, name) {
             Ok(entry) => Ok(Some(Adapter::named(&entry))),
+            Err(FsError::NotFound) if volatile => Err(Errno::NOT_FOUND),
             Err(FsError::NotFound) if self.timeouts.negative.is_zero() => Err(Errno::NOT_FOUND),
             Err(FsError::NotFound) => Ok(None),
             Err(error) => Err(errno::report("lookup", parent, &error)),

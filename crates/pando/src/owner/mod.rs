@@ -20,6 +20,7 @@ mod find_from;
 mod history;
 mod import;
 mod list;
+mod questions;
 mod scan;
 mod server;
 mod signals;
@@ -140,6 +141,7 @@ fn mount(
     options: &fuse::MountOptions,
     events: mpsc::Sender<Event>,
 ) -> Result<Arc<fuse::Mount>> {
+    fs.set_questions(Arc::new(questions::Questions::default()));
     let shared: Arc<dyn FileSystem> = Arc::clone(fs) as Arc<dyn FileSystem>;
     let mount = fuse::mount(shared, options).map_err(|error| failure::mount(&error))?;
     let mount = Arc::new(mount);

@@ -13,5 +13,6 @@ mod load;
 mod mounts;
 mod other_users;
 mod owner;
+mod search_dir;
 mod verbs;
 mod world;

@@ -1,0 +1,359 @@
+//! The virtual directory `.search` at the volume's root: a directory in it is a query as one
+//! types it into a search box, and holds the matches as symbolic links, so that any program can
+//! use a query.
+//!
+//! Nothing of it is stored. A query's directory belongs to the caller who named it: another user
+//! who says the same words gets a directory of his own, and what he may see. It is searched when
+//! it is listed from its start, and when a name is looked up and the last search is not fresh.
+//! Front ends must not keep what stands here (`is_volatile`).
+//!
+//! A link is named like its match; of several alike, in the order of paths, the second ends in
+//! `~2`, and so on. It leads there by a path relative to the root.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+use std::time::Duration;
+
+use device::{Map, Set};
+use inode::{Attr, Caller, FsError, Kind, NodeId, SubvolId};
+use parking_lot::Mutex;
+use search::query::{Accounts, Expr};
+
+use crate::{DirEntry, Entry, Find, Follow, Fs, FsResult, WalkControl};
+
+/// Its name at the volume's root, unless something there is called that.
+pub(crate) const NAME: &[u8] = b".search";
+
+/// The subvolume that its nodes are shown in: one above all that exist.
+const SUBVOL: u64 = (1 << 24) - 1;
+/// Bits of a node's number that say which link of a query it is.
+const LINK_BITS: u32 = 20;
+/// Most links of a query.
+const LINKS_MAX: usize = 1 << 17;
+/// Most queries that are remembered; the one asked longest ago is forgotten first.
+const QUERIES_MAX: usize = 256;
+/// How long a search counts for look-ups of the names that it found.
+const FRESH: Duration = Duration::from_secs(2);
+
+/// What the volume's owner knows and the volume does not: what words of a query mean.
+pub trait Questions: Send + Sync {
+    /// Reads a query; the error is for people.
+    fn parse(&self, text: &[u8]) -> Result<Expr, String>;
+
+    /// What is known of users and groups.
+    fn accounts(&self) -> &dyn Accounts;
+}
+
+/// Whether a node stands in `.search`, or is it: whoever caches must ask again at every use.
+#[inline]
+pub fn is_volatile(node: NodeId) -> bool {
+    node.subvol() == SubvolId(SUBVOL)
+}
+
+/// The queries that callers named.
+#[derive(Default)]
+pub(crate) struct Searches {
+    questions: Mutex<Option<Arc<dyn Questions>>>,
+    inner: Mutex<Inner>,
+}
+
+#[derive(Default)]
+struct Inner {
+    numbers: BTreeMap<Key, u64>,
+    queries: BTreeMap<u64, Arc<Query>>,
+    last: u64,
+}
+
+/// Whose query, and which.
+type Key = (u32, u32, Vec<u32>, Vec<u8>);
+
+struct Query {
+    key: Key,
+    expr: Expr,
+    found: Mutex<Found>,
+}
+
+#[derive(Default)]
+struct Found {
+    searched: Option<Duration>,
+    /// Targets of links by number; a name keeps its number.
+    targets: Vec<Vec<u8>>,
+    numbers: Map<Vec<u8>, u32>,
+    /// The links of the last search, in the order listed: number and name.
+    listed: Vec<(u32, Vec<u8>)>,
+}
+
+enum Place {
+    Top,
+    Query(u64),
+    Link(u64, u32),
+}
+
+fn place(node: NodeId) -> Place {
+    let number = node.ino().0;
+    let (query, link) = (number >> LINK_BITS, number & ((1 << LINK_BITS) - 1));
+    match (query, link) {
+        (0, _) => Place::Top,
+        (query, 0) => Place::Query(query),
+        (query, link) => Place::Link(query, link as u32 - 1),
+    }
+}
+
+fn node(query: u64, link: Option<u32>) -> NodeId {
+    let link = link.map_or(0, |link| u64::from(link) + 1);
+    NodeId(SUBVOL << 40 | query << LINK_BITS | link)
+}
+
+impl Fs {
+    /// Makes `.search` there: from now on its directories mean queries.
+    pub fn set_questions(&self, questions: Arc<dyn Questions>) {
+        *self.searches.questions.lock() = Some(questions);
+    }
+}
+
+/// Looks `.search` up at the root; `None` where there is none.
+pub(crate) fn enter(fs: &Fs, caller: &Caller) -> Option<Entry> {
+    fs.searches.questions.lock().as_ref()?;
+    Some(entry(attr(fs, caller, NodeId(SUBVOL << 40), Kind::Directory, 0)))
+}
+
+fn entry(attr: Attr) -> Entry {
+    Entry { node: attr.node, attr }
+}
+
+/// Attributes: a directory of the caller's own that nobody writes, or a link.
+fn attr(fs: &Fs, caller: &Caller, node: NodeId, kind: Kind, size: u64) -> Attr {
+    let now = fs.env.clock.now();
+    let mode = match (kind, node.ino().0) {
+        (Kind::Symlink, _) => 0o777,
+        (_, 0) => 0o555,
+        _ => 0o500,
+    };
+    Attr {
+        node,
+        kind,
+        mode,
+        nlink: if kind == Kind::Directory { 2 } else { 1 },
+        uid: caller.uid,
+        gid: caller.gid,
+        rdev: 0,
+        size,
+        blocks: 0,
+        atime: now,
+        mtime: now,
+        ctime: now,
+        btime: now,
+    }
+}
+
+/// Looks a query up, or a link of one.
+pub(crate) fn lookup(fs: &Fs, caller: &Caller, at: NodeId, name: &[u8]) -> FsResult<Entry> {
+    if name == b"." {
+        return Ok(entry(getattr(fs, caller, at)?));
+    }
+    match (place(at), name) {
+        (Place::Top, b"..") => {
+            let attr = crate::ops::getattr::getattr(fs, caller, NodeId::ROOT)?;
+            Ok(entry(attr))
+        }
+        (Place::Query(_), b"..") => enter(fs, caller).ok_or(FsError::Stale),
+        (Place::Top, _) => {
+            let number = fs.searches.number(caller, name)?;
+            Ok(entry(attr(fs, caller, node(number, None), Kind::Directory, 0)))
+        }
+        (Place::Query(number), _) => {
+            let query = fs.searches.query(number)?;
+            query.search(fs, caller, FRESH)?;
+            let found = query.found.lock();
+            let link = found.numbers.get(name).copied().ok_or(FsError::NotFound)?;
+            if !found.listed.iter().any(|(listed, _)| *listed == link) {
+                return Err(FsError::NotFound);
+            }
+            let size = found.targets[link as usize].len() as u64;
+            Ok(entry(attr(fs, caller, node(number, Some(link)), Kind::Symlink, size)))
+        }
+        (Place::Link(..), _) => Err(FsError::NotDirectory),
+    }
+}
+
+/// Attributes of a node of `.search`.
+pub(crate) fn getattr(fs: &Fs, caller: &Caller, at: NodeId) -> FsResult<Attr> {
+    match place(at) {
+        Place::Top => Ok(attr(fs, caller, at, Kind::Directory, 0)),
+        Place::Query(number) => {
+            fs.searches.query(number)?;
+            Ok(attr(fs, caller, at, Kind::Directory, 0))
+        }
+        Place::Link(..) => {
+            let size = readlink(fs, at)?.len() as u64;
+            Ok(attr(fs, caller, at, Kind::Symlink, size))
+        }
+    }
+}
+
+/// Where a link leads.
+pub(crate) fn readlink(fs: &Fs, at: NodeId) -> FsResult<Vec<u8>> {
+    let Place::Link(number, link) = place(at) else {
+        return Err(FsError::InvalidArgument("not a symbolic link"));
+    };
+    let query = fs.searches.query(number)?;
+    let found = query.found.lock();
+    found.targets.get(link as usize).cloned().ok_or(FsError::Stale)
+}
+
+/// Lists the matches of a query. `.search` itself lists nothing: it has every query.
+pub(crate) fn readdir(
+    fs: &Fs,
+    caller: &Caller,
+    at: NodeId,
+    cookie: u64,
+    plus: bool,
+    take: &mut dyn FnMut(&DirEntry<'_>) -> WalkControl,
+) -> FsResult<()> {
+    const FIRST_COOKIE: u64 = 256;
+    let number = match place(at) {
+        Place::Top => return Ok(()),
+        Place::Query(number) => number,
+        Place::Link(..) => return Err(FsError::NotDirectory),
+    };
+    let query = fs.searches.query(number)?;
+    if cookie < FIRST_COOKIE {
+        query.search(fs, caller, Duration::ZERO)?;
+    }
+    let found = query.found.lock();
+    let skipped = (cookie + 1).saturating_sub(FIRST_COOKIE) as usize;
+    for (at, (link, name)) in found.listed.iter().enumerate().skip(skipped) {
+        let node = node(number, Some(*link));
+        let size = found.targets[*link as usize].len() as u64;
+        let attr = plus.then(|| attr(fs, caller, node, Kind::Symlink, size));
+        let (kind, cookie) = (Kind::Symlink, FIRST_COOKIE + at as u64);
+        let entry = DirEntry { name, node, kind, cookie, attr: attr.as_ref() };
+        if take(&entry) == WalkControl::Stop {
+            break;
+        }
+    }
+    Ok(())
+}
+
+impl Searches {
+    /// The number of a caller's query.
+    fn number(&self, caller: &Caller, text: &[u8]) -> FsResult<u64> {
+        let key: Key = (caller.uid, caller.gid, caller.groups.clone(), text.to_vec());
+        if let Some(number) = self.inner.lock().numbers.get(&key) {
+            return Ok(*number);
+        }
+        let questions = self.questions.lock().clone().ok_or(FsError::NotFound)?;
+        let expr = questions.parse(text).map_err(|error| {
+            let text = String::from_utf8_lossy(text);
+            tracing::info!(%text, %error, "a directory of .search is no query");
+            FsError::InvalidArgument("not a query")
+        })?;
+        let mut inner = self.inner.lock();
+        inner.last += 1;
+        let number = inner.last;
+        if let Some(first) = inner.queries.keys().next().copied()
+            && inner.queries.len() >= QUERIES_MAX
+            && let Some(query) = inner.queries.remove(&first)
+        {
+            inner.numbers.remove(&query.key);
+        }
+        inner.numbers.insert(key.clone(), number);
+        inner.queries.insert(number, Arc::new(Query { key, expr, found: Mutex::default() }));
+        Ok(number)
+    }
+
+    fn query(&self, number: u64) -> FsResult<Arc<Query>> {
+        self.inner.lock().queries.get(&number).cloned().ok_or(FsError::Stale)
+    }
+}
+
+impl Query {
+    /// Searches, unless the last search is not older than `age`.
+    fn search(&self, fs: &Fs, caller: &Caller, age: Duration) -> FsResult<()> {
+        let (uid, gid, groups, _) = &self.key;
+        if (caller.uid, caller.gid) != (*uid, *gid) && !caller.is_root() {
+            return Err(FsError::AccessDenied);
+        }
+        let caller = Caller { uid: *uid, gid: *gid, groups: groups.clone(), ..caller.clone() };
+        let questions = fs.searches.questions.lock().clone().ok_or(FsError::Stale)?;
+        let mut found = self.found.lock();
+        let now = fs.env.clock.monotonic();
+        if found.searched.is_some_and(|searched| now.saturating_sub(searched) < age) {
+            return Ok(());
+        }
+        let find = Find {
+            expr: &self.expr,
+            prune: None,
+            min_depth: 1,
+            max_depth: None,
+            contents_first: false,
+            order: None,
+            limit: Some(LINKS_MAX as u64 + 1),
+            accounts: questions.accounts(),
+            cancel: &AtomicBool::new(false),
+        };
+        let mut paths: Vec<Vec<u8>> = Vec::new();
+        fs.find(&caller, b"/", Follow::No, b"../..", &find, &mut |matched| {
+            paths.push(matched.path.to_vec());
+            std::ops::ControlFlow::Continue(())
+        })?;
+        if paths.len() > LINKS_MAX {
+            return Err(FsError::FileTooLarge);
+        }
+        paths.sort_unstable();
+        found.replace(paths);
+        found.searched = Some(now);
+        Ok(())
+    }
+}
+
+impl Found {
+    /// Takes the matches of a new search.
+    fn replace(&mut self, paths: Vec<Vec<u8>>) {
+        if self.targets.len() + paths.len() >= 1 << LINK_BITS {
+            // Nodes of names that are long gone come to mean others.
+            *self = Found::default();
+        }
+        let mut taken: Set<Vec<u8>> = Set::default();
+        self.listed.clear();
+        for path in paths {
+            let start = path.iter().rposition(|byte| *byte == b'/').map_or(0, |at| at + 1);
+            let own = path.get(start..).unwrap_or_default();
+            let mut name = own.to_vec();
+            let mut turn = 1_u32;
+            while !taken.insert(name.clone()) {
+                turn += 1;
+                let end = format!("~{turn}");
+                let kept = own.len().min(inode::NAME_BYTES_MAX - end.len());
+                name = [&own[..kept], end.as_bytes()].concat();
+            }
+            let number = *self.numbers.entry(name.clone()).or_insert(self.targets.len() as u32);
+            match self.targets.get_mut(number as usize) {
+                Some(target) => *target = path,
+                None => self.targets.push(path),
+            }
+            self.listed.push((number, name));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Found;
+
+    #[test]
+    fn links_alike_are_told_apart_and_keep_their_numbers() {
+        let mut found = Found::default();
+        let paths = |paths: &[&str]| paths.iter().map(|path| path.as_bytes().to_vec()).collect();
+        found.replace(paths(&["../../a/f", "../../b/f", "../../c/f~2"]));
+        let names = |found: &Found| -> Vec<String> {
+            found.listed.iter().map(|(_, name)| String::from_utf8_lossy(name).into()).collect()
+        };
+        assert_eq!(names(&found), ["f", "f~2", "f~2~2"]);
+        let first = found.listed[0].0;
+        found.replace(paths(&["../../b/f"]));
+        assert_eq!(found.listed, [(first, b"f".to_vec())]);
+        assert_eq!(found.targets[first as usize], b"../../b/f");
+    }
+}

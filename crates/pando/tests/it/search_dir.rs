@@ -1,0 +1,127 @@
+//! Queries as directories: `.search/QUERY` at the root of a mount.
+
+use std::fs;
+use std::os::unix::fs::{MetadataExt, PermissionsExt, chown};
+use std::path::Path;
+use std::process::Command;
+
+use crate::world::{NOBODY, World, is_root};
+
+/// Names and targets of the links of a query, in the order of names.
+fn links(world: &World, query: &str) -> Vec<(String, String)> {
+    let directory = world.below_mount("/.search").join(query);
+    let mut found: Vec<_> = fs::read_dir(directory)
+        .unwrap()
+        .map(|entry| {
+            let entry = entry.unwrap();
+            let target = fs::read_link(entry.path()).unwrap();
+            (entry.file_name().into_string().unwrap(), target.to_str().unwrap().to_owned())
+        })
+        .collect();
+    found.sort();
+    found
+}
+
+fn pair(name: &str, target: &str) -> (String, String) {
+    (name.to_owned(), target.to_owned())
+}
+
+#[test]
+fn a_query_is_a_directory_of_links_and_always_fresh() {
+    let world = World::new();
+    if !world.mount() {
+        return;
+    }
+    let root = world.below_mount("/");
+    fs::create_dir_all(root.join("a/b")).unwrap();
+    fs::write(root.join("a/one.h5"), "12345").unwrap();
+    fs::write(root.join("a/b/one.h5"), "1234567890").unwrap();
+    let both = [pair("one.h5", "../../a/b/one.h5"), pair("one.h5~2", "../../a/one.h5")];
+    assert_eq!(links(&world, "*.h5"), both);
+    assert_eq!(links(&world, "*.h5 size:>7"), both[..1]);
+    let link = world.below_mount("/.search/*.h5 size:>7/one.h5");
+    assert_eq!(fs::read_to_string(&link).unwrap(), "1234567890");
+    assert_eq!(
+        fs::metadata(&link).unwrap().ino(),
+        fs::metadata(root.join("a/b/one.h5")).unwrap().ino()
+    );
+    fs::write(root.join("a/two.h5"), "").unwrap();
+    fs::remove_file(root.join("a/one.h5")).unwrap();
+    let now = [pair("one.h5", "../../a/b/one.h5"), pair("two.h5", "../../a/two.h5")];
+    assert_eq!(links(&world, "*.h5"), now);
+    // Looked up by name, without a listing before.
+    assert_eq!(
+        fs::read_link(world.below_mount("/.search/two.h5/two.h5")).unwrap(),
+        Path::new("../../a/two.h5")
+    );
+    assert!(fs::read_link(world.below_mount("/.search/two.h5/one.h5")).is_err());
+    world.umount();
+}
+
+#[test]
+fn queries_are_not_listed_not_changed_and_told_when_wrong() {
+    let world = World::new();
+    if !world.mount() {
+        return;
+    }
+    let root = world.below_mount("/");
+    fs::write(root.join("f"), "").unwrap();
+    let names: Vec<_> =
+        fs::read_dir(&root).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+    assert_eq!(names, ["f"]);
+    assert_eq!(fs::read_dir(root.join(".search")).unwrap().count(), 0);
+    let wrong = fs::read_dir(root.join(".search/size:many")).unwrap_err();
+    assert_eq!(wrong.raw_os_error(), Some(rustix::io::Errno::INVAL.raw_os_error()));
+    assert!(fs::write(root.join(".search/f/new"), "").is_err());
+    assert!(fs::remove_file(root.join(".search/f/f")).is_err());
+    assert!(fs::create_dir(root.join(".search")).is_err());
+    assert!(fs::rename(root.join(".search/f/f"), root.join("g")).is_err());
+    assert!(root.join("f").exists());
+    world.umount();
+}
+
+#[test]
+fn another_user_finds_what_he_may_see() {
+    let world = World::new();
+    if !is_root() || !world.mount_with(&["-o", "allow_other"]) {
+        return;
+    }
+    let root = world.below_mount("/");
+    for (directory, mode) in [("open", 0o755), ("closed", 0o700)] {
+        fs::create_dir(root.join(directory)).unwrap();
+        fs::write(root.join(directory).join(format!("{directory}.txt")), "").unwrap();
+        fs::set_permissions(root.join(directory), PermissionsExt::from_mode(mode)).unwrap();
+    }
+    // What only a group may see.
+    fs::create_dir(root.join("shared")).unwrap();
+    fs::write(root.join("shared/shared.txt"), "").unwrap();
+    chown(root.join("shared"), Some(0), Some(4321)).unwrap();
+    fs::set_permissions(root.join("shared"), PermissionsExt::from_mode(0o750)).unwrap();
+    assert_eq!(links(&world, "*.txt").len(), 3);
+    let list = |groups: &str| -> Vec<String> {
+        let output = Command::new("setpriv")
+            .args([&format!("--reuid={NOBODY}"), &format!("--regid={NOBODY}"), groups, "ls"])
+            .arg(root.join(".search/*.txt"))
+            .output()
+            .unwrap();
+        assert!(output.status.success(), "{}", output.stderr.escape_ascii());
+        String::from_utf8(output.stdout).unwrap().lines().map(str::to_owned).collect()
+    };
+    assert_eq!(list("--clear-groups"), ["open.txt"]);
+    assert_eq!(list("--groups=4321"), ["open.txt", "shared.txt"]);
+    assert_eq!(list("--clear-groups"), ["open.txt"]);
+    assert_eq!(links(&world, "*.txt").len(), 3);
+    let total = |groups: &str| -> String {
+        let output = Command::new("setpriv")
+            .args([&format!("--reuid={NOBODY}"), &format!("--regid={NOBODY}"), groups])
+            .args(["getfattr", "--only-values", "-n", "user.pando.rfiles"])
+            .arg(&root)
+            .output();
+        output.map_or_else(|_| String::new(), |output| String::from_utf8(output.stdout).unwrap())
+    };
+    if Command::new("getfattr").arg("--version").output().is_ok() {
+        assert_eq!(total("--clear-groups"), "1");
+        assert_eq!(total("--groups=4321"), "2");
+    }
+    world.umount();
+}
