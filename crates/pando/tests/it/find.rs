@@ -4,7 +4,7 @@
 use std::ffi::{OsStr, OsString};
 use std::fs;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
-use std::os::unix::fs::{MetadataExt, PermissionsExt, chown, symlink};
+use std::os::unix::fs::{FileTypeExt, MetadataExt, PermissionsExt, chown, symlink};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::{Duration, SystemTime};
@@ -214,7 +214,11 @@ fn primary(
     ];
     match random.u8(0..10) {
         0 => {
-            let other = all[random.usize(..all.len())].clone().into_os_string();
+            // find opens what -samefile names, and would wait for a writer of a pipe for ever.
+            let is_pipe =
+                |path: &PathBuf| root.join(path).symlink_metadata().unwrap().file_type().is_fifo();
+            let files: Vec<&PathBuf> = all.iter().filter(|path| !is_pipe(path)).collect();
+            let other = files[random.usize(..files.len())].clone().into_os_string();
             let tests = ["-newer", "-anewer", "-cnewer", "-neweram", "-newercm", "-samefile"];
             vec![tests[random.usize(..tests.len())].into(), dotted(&other)]
         }
@@ -331,9 +335,15 @@ fn random_expressions_find_what_gnu_find_finds() {
         for line in &mut lines {
             line.dedup_by(|one, other| *one == b' ' && *other == b' ');
         }
+        lines.sort_unstable();
         lines
     };
-    assert_eq!(lines(&theirs), lines(&ours), "seed {seed}");
+    let (wanted, given) = (lines(&theirs), lines(&ours));
+    for (one, other) in wanted.iter().zip(&given) {
+        let (one, other) = (one.escape_ascii().to_string(), other.escape_ascii().to_string());
+        assert_eq!(one, other, "seed {seed}");
+    }
+    assert_eq!(wanted.len(), given.len(), "seed {seed}");
     if is_root() {
         ordinary_user(&world, &root, &all, &mut random, seed);
     }

@@ -301,7 +301,7 @@ impl<'a> Parser<'a> {
             self.operand(&shown(operator))?;
             negated = !negated;
         }
-        let inner = if self.options()? { Expr::yes() } else { self.primary()? };
+        let inner = if self.day_starts() { Expr::yes() } else { self.primary()? };
         Ok(if negated { Expr::Not(Box::new(inner)) } else { inner })
     }
 
@@ -320,25 +320,20 @@ impl<'a> Parser<'a> {
         }
     }
 
-    /// Takes options, which are no part of the expression, where something else follows them:
+    /// Takes `-daystart`, which to GNU find is no part of the expression, as other options are:
     /// `! -daystart -mtime 1` negates the test. `true`: nothing else stood there.
-    fn options(&mut self) -> Parsed<bool> {
-        while let Some(word) = self.peek() {
-            let before = self.at;
+    fn day_starts(&mut self) -> bool {
+        while self.peek() == Some(b"-daystart") {
+            self.day_start = true;
             self.at += 1;
-            if self.option(word)?.is_none() {
-                self.at = before;
-                return Ok(false);
-            }
-            let more = !matches!(
+            if matches!(
                 self.peek(),
                 None | Some(b")" | b"-o" | b"-or" | b"-a" | b"-and" | b"," | b"!" | b"-not")
-            );
-            if !more {
-                return Ok(true);
+            ) {
+                return true;
             }
         }
-        Ok(false)
+        false
     }
 
     fn group(&mut self) -> Parsed<Expr> {

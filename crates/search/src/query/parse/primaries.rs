@@ -11,8 +11,11 @@ use crate::query::{Dialect, Expr, Glob, Kinds, Regex, Test, search_box};
 const PIPE: &str = "pipe the paths to what is to run: pando find ... -print0 | xargs -0 COMMAND";
 
 impl Parser<'_> {
-    /// A test or an action by its name.
+    /// A test, an option or an action by its name.
     pub(super) fn word(&mut self, word: &[u8]) -> Parsed<Expr> {
+        if let Some(known) = self.option(word)? {
+            return Ok(known);
+        }
         if let Some(known) = self.give(word)? {
             return Ok(known);
         }
@@ -26,7 +29,7 @@ impl Parser<'_> {
     }
 
     /// Options: true, and of effect beyond where they stand.
-    pub(super) fn option(&mut self, word: &[u8]) -> Parsed<Option<Expr>> {
+    fn option(&mut self, word: &[u8]) -> Parsed<Option<Expr>> {
         match word {
             b"-maxdepth" => {
                 self.warn_late(word);
@@ -40,7 +43,6 @@ impl Parser<'_> {
                 self.warn_late(word);
                 self.contents_first = true;
             }
-            b"-daystart" => self.day_start = true,
             // There is nothing that these could change: a volume is one file system, and what is
             // mounted over it is not seen here; counts of links are not relied on; warnings are
             // few; a query sees one moment.

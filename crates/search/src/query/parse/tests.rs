@@ -71,8 +71,9 @@ fn operators_bind_as_gnu_find_has_them() {
     same("-true -a -not -false", "-true ! -false");
     same("-empty , -true -o -false", "-empty , ( -true -o -false )");
     same("! ! -empty", "-empty");
-    let fires = expr("! -daystart -maxdepth 1 -mtime 1").fires();
+    let fires = expr("! -daystart -mtime 1").fires();
     assert_eq!(fires, expr("-daystart ! -mtime 1").fires());
+    assert_eq!(expr("! -maxdepth 1 -mtime 1").fires(), Expr::no());
     same("-daystart -mtime 1", "( -daystart -mtime 1 )");
     assert_ne!(expr("-true -o -false -print"), expr("( -true -o -false ) -print"));
     assert!(matches!(expr("-empty , -true -print"), Expr::List(_)));
