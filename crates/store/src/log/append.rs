@@ -115,7 +115,9 @@ impl State {
     fn take_spare(&mut self, need: u64, room: Room) -> Option<Spare> {
         let kept = if room == Room::Reserve { 0 } else { SPARES_RESERVED };
         let fits = |spare: &Spare| spare.bytes.saturating_sub(RECORDS_START) >= need;
-        let at = self.spares.iter().rposition(fits)?;
+        // The longest: the reserve may be short.
+        let fitting = self.spares.iter().enumerate().filter(|(_, spare)| fits(spare));
+        let (at, _) = fitting.max_by_key(|(_, spare)| spare.bytes)?;
         (self.spares.len() > kept).then(|| self.spares.remove(at))
     }
 }

@@ -45,8 +45,18 @@ impl Default for LogOptions {
             window: Duration::from_micros(200),
             write_bytes: 1 << 20,
             buffer_bytes_max: 16 << 20,
-            segment_bytes: 16 << 20,
+            segment_bytes: 8 << 20,
         }
+    }
+}
+
+/// Longest reserve: some ten thousand records that delete.
+const RESERVE_BYTES_MAX: u64 = 1 << 20;
+
+impl LogOptions {
+    /// Length of the spare segment that only [`crate::Room::Reserve`] may use.
+    pub(super) fn reserve_bytes(&self) -> u64 {
+        self.segment_bytes.min(RESERVE_BYTES_MAX)
     }
 }
 

@@ -63,7 +63,7 @@ impl Log {
             next: 1,
             unsynced: false,
         };
-        let reserve = files.make_spare(options.segment_bytes)?;
+        let reserve = files.make_spare(options.reserve_bytes())?;
         let log = Log::assemble(env, files, options, writer);
         log.state.lock().spares.push(reserve);
         Ok(log)
@@ -118,21 +118,25 @@ impl Log {
     /// Takes over the spares of an earlier run. The reserve is made when it is missing, if the
     /// medium has room for it: a full volume must open.
     fn adopt_spares(&self, names: &[String]) -> Result<()> {
-        let bytes = self.options.segment_bytes;
+        let mut wanted = vec![self.options.reserve_bytes(), self.options.segment_bytes];
         for name in names {
             let path = format!("{}/{name}", self.files.directory);
             // The length of a spare is not synced; what a crash left of it is topped up.
             let file = self.files.device.open(&path)?;
-            let mut state = self.state.lock();
-            if state.spares.len() < 2 && file.len()? <= bytes && file.allocate(0, bytes).is_ok() {
-                state.spares.push(Spare { path, bytes });
+            let length = file.len()?;
+            let kept = wanted
+                .iter()
+                .position(|&bytes| length <= bytes)
+                .filter(|&at| file.allocate(0, wanted[at]).is_ok());
+            if let Some(at) = kept {
+                let bytes = wanted.remove(at);
+                self.state.lock().spares.push(Spare { path, bytes });
             } else {
-                drop(state);
                 self.files.device.remove(&path)?;
             }
         }
         if self.state.lock().spares.is_empty() {
-            match self.files.make_spare(bytes) {
+            match self.files.make_spare(self.options.reserve_bytes()) {
                 Ok(spare) => self.state.lock().spares.push(spare),
                 Err(Error::NoSpace(_)) => tracing::warn!("no room for the log's reserve"),
                 Err(error) => return Err(error),

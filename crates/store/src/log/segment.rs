@@ -17,9 +17,6 @@ use super::LogKey;
 use super::append::{Counters, Log};
 use crate::{Error, Lsn, Result};
 
-/// Most spare segments that trimming keeps: the reserve, and one to go on with.
-const SPARES_MAX: usize = 2;
-
 /// Start of a spare's name.
 pub(super) const SPARE_PREFIX: &str = "spare-";
 
@@ -196,19 +193,34 @@ impl Log {
         self.recycle(gone)
     }
 
-    /// Keeps segments as spares, up to [`SPARES_MAX`], and removes the others.
+    /// Keeps segments as spares, as many as are needed - the reserve, and one to go on with when
+    /// that will be soon - and removes the others.
     pub(super) fn recycle(&self, gone: Vec<Segment>) -> Result<()> {
         if gone.is_empty() {
             return Ok(());
         }
         let mut spares = Vec::new();
-        let mut wanted = SPARES_MAX.saturating_sub(self.state.lock().spares.len());
+        let mut wanted = {
+            let state = self.state.lock();
+            let mut wanted = Vec::new();
+            if state.spares.is_empty() {
+                wanted.push(self.options.reserve_bytes());
+            }
+            if self.wants_spare(&state) {
+                wanted.push(self.options.segment_bytes);
+            }
+            wanted
+        };
         for segment in gone {
-            if wanted > 0 && segment.bytes == self.options.segment_bytes {
-                let path = self.files.spare_path();
+            // Whole segments first, so that each serves for what it is long enough for.
+            let at = wanted.iter().rposition(|&bytes| bytes <= segment.bytes);
+            if let Some(at) = at.filter(|_| segment.bytes <= self.options.segment_bytes) {
+                let (bytes, path) = (wanted.remove(at), self.files.spare_path());
                 self.files.device.rename(&segment.path, &path)?;
-                spares.push(Spare { path, bytes: segment.bytes });
-                wanted -= 1;
+                if bytes < segment.bytes {
+                    self.files.device.open(&path)?.set_len(bytes)?;
+                }
+                spares.push(Spare { path, bytes });
             } else {
                 self.files.device.remove(&segment.path)?;
             }

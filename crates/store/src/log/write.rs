@@ -159,6 +159,10 @@ impl Log {
         }
         state.idle = taken.bytes;
         state.idle.clear();
+        // It grew while the medium kept the last leader waiting.
+        if state.idle.capacity() > self.options.write_bytes.saturating_mul(4) {
+            state.idle.shrink_to(self.options.write_bytes.saturating_mul(2));
+        }
         state.writing = false;
         self.turn.notify_all();
         if state.failed.is_none() && self.wants_spare(state) {
@@ -172,7 +176,7 @@ impl Log {
     }
 
     /// Whether the last segment is half full and none stands ready behind it.
-    fn wants_spare(&self, state: &State) -> bool {
+    pub(super) fn wants_spare(&self, state: &State) -> bool {
         state.room < self.options.segment_bytes / 2 && state.spares.len() < 2
     }
 
