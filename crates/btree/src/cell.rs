@@ -121,8 +121,8 @@ impl LeafCell {
         }
     }
 
-    /// Drops the content if it is on disk; tells whether it is. The caller sees to it that no commit
-    /// relies on it.
+    /// Drops the content if it is on disk; tells whether it is. The caller sees to it that no
+    /// commit relies on it.
     pub(crate) fn evict(&self) -> bool {
         let mut state = self.latch.write();
         if state.disk.is_none() {

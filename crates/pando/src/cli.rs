@@ -477,7 +477,8 @@ pub(crate) struct BenchArgs {
     /// What the namespace of cluster-search and search is like
     #[arg(long, value_enum, default_value = "home")]
     pub(crate) profile: Profile,
-    /// Memory for the index of searches, such as 80M; 0: none is kept, and searches walk
+    /// Memory for the index of searches, such as 80M; 0: none is kept, and searches walk; the
+    /// search workload takes ten bytes a file unless told
     #[arg(long, value_name = "SIZE", value_parser = index_cache::parse)]
     pub(crate) index_cache: Option<u64>,
     /// Keep no index for searches, as --index-cache 0
@@ -495,9 +496,6 @@ pub(crate) struct SearchArgs {
     /// Queries of each set of search
     #[arg(long, default_value_t = 200, value_parser = clap::value_parser!(u32).range(1..=100_000))]
     pub(crate) queries: u32,
-    /// Memory for the index of search; default is ten bytes a file
-    #[arg(long, value_name = "SIZE", value_parser = cache_size::parse)]
-    pub(crate) index_cache: Option<u64>,
     /// Ask each query of search of a volume just opened, with nothing of it cached
     #[arg(long)]
     pub(crate) cold: bool,

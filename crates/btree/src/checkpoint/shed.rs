@@ -2,8 +2,8 @@
 //!
 //! A leaf that is changed while a checkpoint has it is copied, and both copies are in memory until
 //! the state is published: syncing it takes long, and committers would have to wait for room. But
-//! the older copy is nobody's: the trees have the new one, and a failed checkpoint goes back to what
-//! the trees have. So its content is dropped once it is written, by whoever needs the room.
+//! the older copy is nobody's: the trees have the new one, and a failed checkpoint goes back to
+//! what the trees have. So its content is dropped once it is written, by whoever needs the room.
 //!
 //! Nobody else has a leaf when each node on the way to it from a frozen root has one owner beside
 //! `Written`, which lists what was written. That does not change: nodes of a frozen root are found

@@ -79,7 +79,8 @@ struct Directory(PathBuf);
 impl Drop for Directory {
     fn drop(&mut self) {
         if let Err(error) = std::fs::remove_dir_all(&self.0) {
-            tracing::warn!(%error, path = %self.0.display(), "the directory of the benchmark stays");
+            let path = self.0.display();
+            tracing::warn!(%error, %path, "the directory of the benchmark stays");
         }
     }
 }

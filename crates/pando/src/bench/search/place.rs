@@ -35,7 +35,7 @@ impl Place {
     pub(super) fn open(args: &BenchArgs) -> Result<Place> {
         let name = format!("pando-search-{}", std::process::id());
         let path = args.volume.clone().unwrap_or_else(|| std::env::temp_dir().join(name));
-        let budget = args.search.index_cache.unwrap_or(args.files * INDEX_BYTES_A_FILE);
+        let budget = args.index_cache.unwrap_or(args.files * INDEX_BYTES_A_FILE);
         let fresh = format_where_absent(&path)?;
         let index = IndexOptions { cache_bytes: budget as usize, ..IndexOptions::default() };
         let options = OpenOptions {
