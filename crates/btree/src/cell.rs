@@ -94,6 +94,9 @@ pub(crate) struct LeafState {
     /// `None`: evicted, and `disk` tells where it is.
     pub(crate) data: Option<LeafData>,
     pub(crate) disk: Option<Pointer>,
+    /// Counts changes of a content that is not on disk, so that who copied it and comes back sees
+    /// whether it is still the same.
+    pub(crate) changes: u64,
     charge: Charge,
 }
 
@@ -103,7 +106,7 @@ const LEAF_BYTES: usize = 200;
 impl LeafCell {
     pub(crate) fn new(budget: &Arc<Budget>, data: LeafData, disk: Option<Pointer>) -> LeafCell {
         let charge = Charge::new(budget, data.memory(), disk.is_none());
-        let state = LeafState { data: Some(data), disk, charge };
+        let state = LeafState { data: Some(data), disk, changes: 0, charge };
         LeafCell { latch: RwLock::new(state), uses: Uses::default() }
     }
 
@@ -158,6 +161,7 @@ impl LeafState {
 
     /// The content of a leaf that the caller has made resident.
     pub(crate) fn data_mut(&mut self) -> &mut LeafData {
+        self.changes += 1;
         self.data.as_mut().expect("invariant: an owned leaf has its content")
     }
 }

@@ -1,6 +1,7 @@
 //! Committing a batch.
 //!
-//! 1. Load what the batch's keys need, holding nothing (`ensure`; skipped while all is in memory).
+//! 1. Load what the batch's keys need, holding nothing (`ensure`; skipped while all is in memory,
+//!    which is seen in the gate).
 //! 2. Enter the gate: shared, or exclusive when the batch makes, clones or drops trees or removes
 //!    ranges. Nothing is evicted while anyone is inside.
 //! 3. Shared: lock the stripes of its keys. Look again whether all is there.
@@ -19,6 +20,7 @@ use crate::leaf::Change;
 use crate::range_delete::Range;
 use crate::stripes::Wanted;
 use crate::tree::{Root, Tree};
+use crate::write::InPlace;
 
 /// Values up to this size in a batch that removes something may use the log's reserve.
 const RESERVE_BYTES_MAX: usize = 4096;
@@ -32,11 +34,10 @@ struct Plan {
     /// Operations that remove something.
     removals: usize,
     bytes: usize,
-    last: Last,
+    /// The first tree that it names.
+    tree: Option<u64>,
     /// Whether it names several trees.
     several: bool,
-    /// Whether something that it needs may not be in memory.
-    cold: bool,
     /// How often something had been evicted when what it needs was loaded.
     evictions: u64,
 }
@@ -62,19 +63,11 @@ impl Plan {
     }
 
     #[inline]
-    fn add(&mut self, core: &Core, tree: u64, key: &[u8]) -> Result<()> {
-        if self.alone {
-            // The tree may be made by the batch; it is looked for later.
-            return Ok(());
+    fn add(&mut self, tree: u64, key: &[u8]) {
+        if !self.alone {
+            self.wanted.add(tree, key);
+            self.several |= *self.tree.get_or_insert(tree) != tree;
         }
-        self.wanted.add(tree, key);
-        let before = self.last.0.as_ref().map(|tree| tree.id.0);
-        let named = self.last.tree(core, tree)?;
-        if before != Some(tree) {
-            self.cold |= !named.resident.load(Ordering::Relaxed);
-            self.several |= before.is_some();
-        }
-        Ok(())
     }
 }
 
@@ -88,79 +81,98 @@ impl Core {
             return Err(Error::ReadOnly(Arc::from("the store was closed")));
         }
         batch.check().map_err(|_| Error::NoSpace("one log record"))?;
-        let mut plan = self.plan(batch)?;
-        plan.evictions = self.evictions.load(Ordering::Relaxed);
-        plan.cold |= plan.evictions > 0;
-        if plan.alone || plan.cold {
-            self.ensure(batch)?;
-        }
+        let mut plan = plan(batch)?;
         self.keep_dirty(plan.makes_room())?;
         if !plan.makes_room() {
             self.keep_room()?;
         }
-        let token = if plan.alone {
-            let _gate = self.gate.write();
-            self.log_and_apply(batch, &mut plan)?
-        } else {
-            let _gate = self.gate.read();
-            let _locks = self.stripes.lock(&mut plan.wanted);
-            self.log_and_apply(batch, &mut plan)?
+        let token = match self.commit_warm(batch, &mut plan)? {
+            Some(token) => token,
+            None => self.commit_any(batch, &mut plan)?,
         };
         self.log().committed(token.0)?;
         self.shrink();
         Ok(token)
     }
 
-    fn log_and_apply(&self, batch: &Batch, plan: &mut Plan) -> Result<CommitToken> {
-        match &plan.last.0 {
-            Some(tree) if !plan.alone && !plan.several => {
+    /// Commits a batch of changes to keys of one tree that is in memory, without counting one more
+    /// reference to the tree: two threads that count would write to the same cache line. `None`
+    /// when it is not such a batch; then nothing happened.
+    #[inline]
+    fn commit_warm(&self, batch: &Batch, plan: &mut Plan) -> Result<Option<CommitToken>> {
+        let Some(id) = plan.tree.filter(|_| !plan.alone && !plan.several).map(TreeId) else {
+            return Ok(None);
+        };
+        let _gate = self.gate.read();
+        let _locks = self.stripes.lock(&mut plan.wanted);
+        match self.trees.read().get(&id) {
+            Some(tree)
+                if tree.resident.load(Ordering::Relaxed)
+                    && self.evictions.load(Ordering::Relaxed) == 0 =>
+            {
+                tree.touch();
                 if tree.dropped.load(Ordering::Relaxed) {
-                    return Err(Error::NoTree(tree.id));
+                    return Err(Error::NoTree(id));
                 }
             }
-            _ => self.check(batch)?,
+            _ => return Ok(None),
         }
+        // Not with the set of trees shared: this may wait for the medium, and who waits for the
+        // set would make all readers wait.
+        let lsn = self.append(batch, plan)?;
+        // Trees are closed and dropped with the gate exclusive, so it is still there.
+        let trees = self.trees.read();
+        let tree = trees.get(&id).expect("invariant: no tree goes while a commit is in the gate");
+        for op in batch.ops() {
+            let (key, change) = match op.map_err(malformed)? {
+                Op::Put { key, value, .. } => (key, Change::Put(value)),
+                Op::Delete { key, .. } => (key, Change::Delete),
+                Op::Merge { key, lanes, .. } => (key, Change::Merge(lanes)),
+                _ => unreachable!("all others want to be alone"),
+            };
+            self.applied(self.change(tree, key, change))?;
+        }
+        Ok(Some(CommitToken(lsn)))
+    }
+
+    /// Commits any batch.
+    fn commit_any(&self, batch: &Batch, plan: &mut Plan) -> Result<CommitToken> {
+        plan.evictions = self.evictions.load(Ordering::Relaxed);
+        self.ensure(batch)?;
+        if plan.alone {
+            let _gate = self.gate.write();
+            self.log_and_apply(batch, plan)
+        } else {
+            let _gate = self.gate.read();
+            let _locks = self.stripes.lock(&mut plan.wanted);
+            self.log_and_apply(batch, plan)
+        }
+    }
+
+    /// Gives a batch its place in the log.
+    fn append(&self, batch: &Batch, plan: &Plan) -> Result<store::Lsn> {
+        let room = if plan.makes_room() { Room::Reserve } else { Room::Normal };
+        self.log().append(batch.as_bytes(), room)
+    }
+
+    /// What became of applying what is in the log.
+    fn applied(&self, done: Result<()>) -> Result<()> {
+        if let Err(error) = &done {
+            // Everything was loaded before, so this is a medium that fails between two reads.
+            self.log().fail(&format!("a commit could not be applied: {error}"));
+        }
+        done
+    }
+
+    fn log_and_apply(&self, batch: &Batch, plan: &mut Plan) -> Result<CommitToken> {
+        self.check(batch)?;
         // Inside the gate nothing is evicted; what was loaded before it may have been.
         if plan.alone || self.evictions.load(Ordering::Relaxed) != plan.evictions {
             self.ensure(batch)?;
         }
-        let room = if plan.makes_room() { Room::Reserve } else { Room::Normal };
-        let lsn = self.log().append(batch.as_bytes(), room)?;
-        self.log_bytes.fetch_add(batch.as_bytes().len() as u64 + 24, Ordering::Relaxed);
-        self.log_records.fetch_add(1, Ordering::Relaxed);
-        self.commits.fetch_add(1, Ordering::Relaxed);
-        if let Err(error) = self.apply_with(&mut plan.last, batch.as_bytes()) {
-            // Everything was loaded before, so this is a medium that fails between two reads.
-            self.log().fail(&format!("a commit could not be applied: {error}"));
-            return Err(error);
-        }
+        let lsn = self.append(batch, plan)?;
+        self.applied(self.apply(batch.as_bytes()))?;
         Ok(CommitToken(lsn))
-    }
-
-    /// Looks through a batch.
-    fn plan(&self, batch: &Batch) -> Result<Plan> {
-        let mut plan = Plan::default();
-        for op in batch.ops() {
-            match op.map_err(malformed)? {
-                Op::Put { tree, key, value } => {
-                    plan.add(self, tree, key)?;
-                    plan.bytes += value.len();
-                }
-                Op::Delete { tree, key } => {
-                    plan.add(self, tree, key)?;
-                    plan.removals += 1;
-                }
-                Op::Merge { tree, key, .. } => plan.add(self, tree, key)?,
-                Op::DeleteRange { .. } | Op::DropTree { .. } => {
-                    plan.alone = true;
-                    plan.removals += 1;
-                }
-                Op::CreateTree { .. } | Op::CloneTree { .. } | Op::Ingest { .. } => {
-                    plan.alone = true;
-                }
-            }
-        }
-        Ok(plan)
     }
 
     /// Refuses a batch that names an absent tree, or makes one that exists.
@@ -209,10 +221,7 @@ impl Core {
 
     /// Applies a batch whose record is in the log. The caller has locked what it touches.
     pub(crate) fn apply(&self, bytes: &[u8]) -> Result<()> {
-        self.apply_with(&mut Last::default(), bytes)
-    }
-
-    fn apply_with(&self, last_tree: &mut Last, bytes: &[u8]) -> Result<()> {
+        let last_tree = &mut Last::default();
         for op in Ops::new(bytes) {
             match op.map_err(malformed)? {
                 Op::Put { tree, key, value } => {
@@ -258,8 +267,19 @@ impl Core {
 
     #[inline]
     fn change(&self, tree: &Arc<Tree>, key: &[u8], change: Change<'_>) -> Result<()> {
-        if tree.change_in_place(&self.nodes, key, change) {
-            return Ok(());
+        #[cfg(test)]
+        self.call_hook();
+        match tree.change_in_place(&self.nodes, key, change) {
+            InPlace::Done => return Ok(()),
+            // The leaf is changed already, so its tree is marked.
+            InPlace::TooFull => {
+                if tree.split_ahead(&self.nodes, key)
+                    && matches!(tree.change_in_place(&self.nodes, key, change), InPlace::Done)
+                {
+                    return Ok(());
+                }
+            }
+            InPlace::Not => {}
         }
         self.mark_changed(tree);
         self.nodes.change(&mut tree.state.write(), key, change)
@@ -304,6 +324,32 @@ impl Core {
         self.graveyard.lock().extend(cut);
         Ok(root)
     }
+}
+
+/// Looks through a batch.
+fn plan(batch: &Batch) -> Result<Plan> {
+    let mut plan = Plan::default();
+    for op in batch.ops() {
+        match op.map_err(malformed)? {
+            Op::Put { tree, key, value } => {
+                plan.add(tree, key);
+                plan.bytes += value.len();
+            }
+            Op::Delete { tree, key } => {
+                plan.add(tree, key);
+                plan.removals += 1;
+            }
+            Op::Merge { tree, key, .. } => plan.add(tree, key),
+            Op::DeleteRange { .. } | Op::DropTree { .. } => {
+                plan.alone = true;
+                plan.removals += 1;
+            }
+            Op::CreateTree { .. } | Op::CloneTree { .. } | Op::Ingest { .. } => {
+                plan.alone = true;
+            }
+        }
+    }
+    Ok(plan)
 }
 
 /// A record of the log that is not a batch. The log says where it lies.

@@ -28,6 +28,8 @@ pub(crate) struct Core {
     pub(crate) nodes: Nodes,
     pub(crate) superblocks: [Arc<dyn File>; 2],
     log: OnceLock<Log>,
+    /// The last record when the log was opened.
+    opened_at: AtomicU64,
     /// Shared by commits; exclusive to see a state between commits.
     pub(crate) gate: Latch<()>,
     pub(crate) stripes: Stripes,
@@ -58,11 +60,12 @@ pub(crate) struct Core {
     pub(crate) evictions: AtomicU64,
     /// Bytes of changed nodes from which committers make a checkpoint themselves.
     pub(crate) dirty_max: AtomicUsize,
-    /// Bytes of records appended since opening.
-    pub(crate) log_bytes: AtomicU64,
+    /// Bytes of records that opening replayed. What is appended since, the log counts: a counter
+    /// here would be one more cache line that all commits write.
+    pub(crate) replayed_bytes: AtomicU64,
     /// Records of them.
-    pub(crate) log_records: AtomicU64,
-    /// Both when the last checkpoint was frozen.
+    pub(crate) replayed: AtomicU64,
+    /// Bytes and records, replayed and appended, when the last checkpoint was frozen.
     pub(crate) checkpointed_log_bytes: AtomicU64,
     pub(crate) checkpointed_records: AtomicU64,
     /// What this machine takes for a replay against a usual one, in 256ths.
@@ -76,9 +79,6 @@ pub(crate) struct Core {
     /// Bytes and writes of checkpoints since opening.
     pub(crate) written_bytes: AtomicU64,
     pub(crate) writes: AtomicU64,
-    /// Commits since opening.
-    pub(crate) commits: AtomicU64,
-    pub(crate) replayed: AtomicU64,
     pub(crate) closed: AtomicBool,
     /// Told, once between two freezes, that a checkpoint should start.
     pub(crate) waker: Mutex<Option<Waker>>,
@@ -89,6 +89,38 @@ pub(crate) struct Core {
     pub(crate) tight: AtomicBool,
     /// Where the unloading of interior nodes goes on.
     pub(crate) pruned: Mutex<(TreeId, usize)>,
+    /// What a test does in the middle of a batch.
+    #[cfg(test)]
+    pub(crate) hook: Mutex<Option<Hook>>,
+    /// Freezes do not pass the gate, so that a test sees what it is for.
+    #[cfg(test)]
+    pub(crate) freeze_past_gate: AtomicBool,
+}
+
+/// Something to be done once, after so many further changes.
+#[cfg(test)]
+pub(crate) struct Hook {
+    pub(crate) after: u32,
+    pub(crate) act: Box<dyn FnOnce() + Send>,
+}
+
+#[cfg(test)]
+impl Core {
+    /// Called before each change.
+    pub(crate) fn call_hook(&self) {
+        let mut hook = self.hook.lock();
+        match hook.as_mut() {
+            Some(waiting) if waiting.after > 0 => waiting.after -= 1,
+            Some(_) => {
+                let due = hook.take();
+                drop(hook);
+                if let Some(due) = due {
+                    (due.act)();
+                }
+            }
+            None => {}
+        }
+    }
 }
 
 impl Core {
@@ -107,6 +139,7 @@ impl Core {
             nodes,
             superblocks,
             log: OnceLock::new(),
+            opened_at: AtomicU64::new(0),
             gate: Latch::new(()),
             stripes: Stripes::new(),
             catalog: Tree::new(TreeId(0), catalog, false),
@@ -124,8 +157,8 @@ impl Core {
             shedding: Mutex::new(None),
             evictions: AtomicU64::new(0),
             dirty_max: AtomicUsize::new(dirty_max),
-            log_bytes: AtomicU64::new(0),
-            log_records: AtomicU64::new(0),
+            replayed_bytes: AtomicU64::new(0),
+            replayed: AtomicU64::new(0),
             checkpointed_log_bytes: AtomicU64::new(0),
             checkpointed_records: AtomicU64::new(0),
             replay_scale: AtomicU64::new(256),
@@ -136,19 +169,22 @@ impl Core {
             checkpoints: AtomicU64::new(0),
             written_bytes: AtomicU64::new(0),
             writes: AtomicU64::new(0),
-            commits: AtomicU64::new(0),
-            replayed: AtomicU64::new(0),
             closed: AtomicBool::new(false),
             waker: Mutex::new(None),
             woken: AtomicBool::new(false),
             room_looked_at: AtomicU64::new(0),
             tight: AtomicBool::new(false),
             pruned: Mutex::new((TreeId(0), 0)),
+            #[cfg(test)]
+            hook: Mutex::new(None),
+            #[cfg(test)]
+            freeze_past_gate: AtomicBool::new(false),
         }
     }
 
     /// Gives the core its log, which was opened by replaying into the core.
     pub(crate) fn set_log(&self, log: Log) {
+        self.opened_at.store(log.last().0, Ordering::Relaxed);
         assert!(self.log.set(log).is_ok(), "the log is set once");
     }
 
@@ -217,9 +253,26 @@ impl Core {
         }
     }
 
+    /// Records appended since opening.
+    pub(crate) fn commits(&self) -> u64 {
+        let last = self.log.get().map_or(0, |log| log.last().0);
+        last.saturating_sub(self.opened_at.load(Ordering::Relaxed))
+    }
+
+    /// Bytes of log records that were replayed or appended.
+    pub(crate) fn log_bytes(&self) -> u64 {
+        let appended = self.log.get().map_or(0, Log::appended_bytes);
+        self.replayed_bytes.load(Ordering::Relaxed) + appended
+    }
+
+    /// Records that were replayed or appended.
+    pub(crate) fn log_records(&self) -> u64 {
+        self.replayed.load(Ordering::Relaxed) + self.commits()
+    }
+
     /// Log bytes since the last checkpoint.
     pub(crate) fn log_bytes_since(&self) -> u64 {
-        let now = self.log_bytes.load(Ordering::Relaxed);
+        let now = self.log_bytes();
         now.saturating_sub(self.checkpointed_log_bytes.load(Ordering::Relaxed))
     }
 }

@@ -17,6 +17,8 @@ mod diff;
 mod ensure;
 mod entries;
 mod evict;
+#[cfg(test)]
+mod gate_tests;
 mod ingest;
 mod latch;
 mod leaf;

@@ -83,10 +83,9 @@ pub(crate) fn open(env: &Env, options: &Options) -> Result<Core> {
     let mut replay = Replayer { core: &core };
     let start = env.clock.monotonic();
     let from = Lsn(superblock.lsn);
-    let (log, recovery) =
+    let (log, _) =
         Log::open(env, LOG_DIRECTORY, options.volume, &options.log(), from, &mut replay)?;
     core.measured_replay(env.clock.monotonic().saturating_sub(start));
-    core.replayed.store(recovery.replayed, Ordering::Relaxed);
     core.set_log(log);
     Ok(core)
 }

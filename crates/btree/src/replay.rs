@@ -17,6 +17,7 @@ use std::time::Duration;
 
 use device::Map;
 use format::batch::{Op, Ops};
+use format::log_record::HEADER_BYTES;
 use format::node::UNIT_BYTES;
 use store::{Lsn, Replay, Result, TreeId};
 
@@ -49,8 +50,9 @@ impl Replay for Replayer<'_> {
     }
 
     fn apply(&mut self, _: Lsn, payload: &[u8]) -> Result<()> {
-        self.core.log_bytes.fetch_add(payload.len() as u64 + 24, Ordering::Relaxed);
-        self.core.log_records.fetch_add(1, Ordering::Relaxed);
+        let bytes = (HEADER_BYTES + payload.len()) as u64;
+        self.core.replayed_bytes.fetch_add(bytes, Ordering::Relaxed);
+        self.core.replayed.fetch_add(1, Ordering::Relaxed);
         self.core.adopt_ingested(payload)?;
         self.core.apply(payload)
     }
@@ -74,7 +76,7 @@ impl Load {
 
 impl Core {
     fn load(&self) -> Load {
-        let records = self.log_records.load(Ordering::Relaxed);
+        let records = self.log_records();
         Load {
             records: records.saturating_sub(self.checkpointed_records.load(Ordering::Relaxed)),
             bytes: self.log_bytes_since(),

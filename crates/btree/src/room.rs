@@ -24,7 +24,7 @@ impl Core {
     /// to make one.
     #[inline]
     pub(crate) fn keep_room(&self) -> Result<()> {
-        let at = self.log_bytes.load(Ordering::Relaxed);
+        let at = self.log_bytes();
         let looked = self.room_looked_at.load(Ordering::Relaxed);
         if at.wrapping_sub(looked) < LOOK_EVERY && !self.tight.load(Ordering::Relaxed) {
             return Ok(());

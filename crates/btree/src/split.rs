@@ -6,7 +6,11 @@ use store::Result;
 
 use crate::cell::{Child, Interior, LeafCell, Node};
 use crate::entries::{Cell, separator};
+use crate::leaf::LeafData;
+use crate::limits::{ENTRY_MAX, WEIGHT_MAX};
 use crate::nodes::Nodes;
+use crate::tree::{Root, Tree};
+use crate::write::can_grow;
 
 /// A separator has no value.
 const NONE: Cell<'static> = Cell { bytes: &[], flagged: false };
@@ -45,21 +49,107 @@ impl Interior {
     }
 }
 
-impl Nodes {
-    /// Splits the leaf that is child `at`. A leaf that grows at its end, as with ascending keys,
-    /// keeps two thirds, so that nodes are left fuller.
-    pub(crate) fn split_leaf(&self, parent: &mut Interior, at: usize, key: &[u8]) -> Result<()> {
-        let last = at + 1 == parent.children.len();
-        let mut state = self.own_leaf(&mut parent.children[at])?;
-        let data = state.data_mut();
+/// What a leaf is split into.
+struct Halves {
+    left: LeafData,
+    right: LeafData,
+    /// The separator.
+    between: Vec<u8>,
+}
+
+impl Halves {
+    /// Copies both halves. A leaf that grows at its end, as with ascending keys, keeps two thirds,
+    /// so that nodes are left fuller. `last`: it is the last child of its parent.
+    fn of(data: &LeafData, last: bool, key: &[u8]) -> Halves {
         let count = data.entries.len();
         let ascending = last && data.entries.rank(key) == count;
         let weight = data.entries.weight();
         let share = if ascending { weight / 3 * 2 } else { weight / 2 };
         let middle = data.entries.split_point(share);
-        let right = data.extract(middle, count);
-        *data = data.extract(0, middle);
-        let between = separator(&data.entries.key(middle - 1), &right.entries.key(0));
+        let (left, right) = (data.extract(0, middle), data.extract(middle, count));
+        let between = separator(&left.entries.key(middle - 1), &right.entries.key(0));
+        Halves { left, right, between }
+    }
+}
+
+impl Tree {
+    /// Splits the full leaf of a key. What takes long - copying its halves - is done without any
+    /// latch but the leaf's shared; what is left to do with the tree exclusive is to put them in.
+    /// `false` when that is not possible: the leaf or something above it was meanwhile changed or
+    /// shared, or its parent is full.
+    pub(crate) fn split_ahead(&self, nodes: &Nodes, key: &[u8]) -> bool {
+        let Some((leaf, last)) = self.state.read().own_last(key) else { return false };
+        let state = leaf.latch.read();
+        let (Some(data), None) = (&state.data, state.disk) else { return false };
+        if data.entries.weight() + ENTRY_MAX <= WEIGHT_MAX {
+            // Others have made room meanwhile; its halves might be too light.
+            return false;
+        }
+        let Halves { left, right, between } = Halves::of(data, last, key);
+        let changes = state.changes;
+        drop(state);
+        let right = Arc::new(LeafCell::new(&nodes.budget, right, None));
+        let mut root = self.state.write();
+        let Some((parent, at)) = root.owned_parent(key) else { return false };
+        let Some(Node::Leaf(there)) = parent.children[at].cell.get() else { return false };
+        // Beside the tree only this thread refers to it; nobody can come to do so now.
+        if !Arc::ptr_eq(there, &leaf) || Arc::strong_count(&leaf) != 2 || !can_grow(parent) {
+            return false;
+        }
+        let mut state = leaf.latch.write();
+        if state.changes != changes || state.disk.is_some() {
+            return false;
+        }
+        let old = state.data.replace(left);
+        state.changes += 1;
+        state.recharge();
+        drop(state);
+        parent.insert_child(at, &between, Child::in_memory(Node::Leaf(right)));
+        drop(root);
+        // Freed without the latch.
+        drop(old);
+        true
+    }
+}
+
+impl Root {
+    /// The leaf of a key, and whether it is the last child of its parent, if nobody else has any
+    /// node on the way to it.
+    fn own_last(&self, key: &[u8]) -> Option<(Arc<LeafCell>, bool)> {
+        let leaf = self.owned_leaf(key)?;
+        let (mut child, mut last) = (&self.child, false);
+        while let Some(Node::Interior(interior)) = child.cell.get() {
+            let at = interior.route(key);
+            last = at + 1 == interior.children.len();
+            child = &interior.children[at];
+        }
+        Some((Arc::clone(leaf), last))
+    }
+
+    /// The parent of the leaf of a key, and the leaf's place there, if nobody else has any node on
+    /// the way to the leaf, and all of them are changed.
+    fn owned_parent(&mut self, key: &[u8]) -> Option<(&mut Interior, usize)> {
+        let mut child = &mut self.child;
+        loop {
+            let Some(Node::Interior(shared)) = child.cell.get_mut() else { return None };
+            let interior = Arc::get_mut(shared).filter(|interior| interior.disk.get().is_none())?;
+            let at = interior.route(key);
+            if interior.level == 1 {
+                return Some((interior, at));
+            }
+            child = &mut interior.children[at];
+        }
+    }
+}
+
+impl Nodes {
+    /// Splits the leaf that is child `at`.
+    pub(crate) fn split_leaf(&self, parent: &mut Interior, at: usize, key: &[u8]) -> Result<()> {
+        let last = at + 1 == parent.children.len();
+        let mut state = self.own_leaf(&mut parent.children[at])?;
+        let data = state.data_mut();
+        let Halves { left, right, between } = Halves::of(data, last, key);
+        *data = left;
         state.recharge();
         drop(state);
         let right = Arc::new(LeafCell::new(&self.budget, right, None));

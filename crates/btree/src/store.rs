@@ -185,7 +185,7 @@ impl Store for BtreeStore {
             writes: log.writes + checkpoint_writes,
             checkpoint_bytes,
             checkpoint_writes,
-            commits: core.commits.load(Ordering::Relaxed),
+            commits: core.commits(),
             syncs: log.syncs + 2 * core.checkpoints.load(Ordering::Relaxed),
             cache_bytes: core.nodes.budget.resident() as u64,
             last_checkpoint: (last_checkpoint != 0).then_some(last_checkpoint),

@@ -17,24 +17,40 @@ use crate::nodes::Nodes;
 use crate::tree::{Root, Tree};
 
 impl Tree {
-    /// Changes a key in place; `false` when that is not possible.
+    /// Changes a key in place, where that is possible.
     #[inline]
-    pub(crate) fn change_in_place(&self, nodes: &Nodes, key: &[u8], change: Change<'_>) -> bool {
+    pub(crate) fn change_in_place(&self, nodes: &Nodes, key: &[u8], change: Change<'_>) -> InPlace {
         let root = self.state.read();
-        let Some(leaf) = root.owned_leaf(key) else { return false };
+        let Some(leaf) = root.owned_leaf(key) else { return InPlace::Not };
         let floor = if root.level == 0 { Floor::Open } else { Floor::Keep };
         let mut state = leaf.latch.write();
         if state.disk.is_some() {
-            return false;
+            return InPlace::Not;
         }
-        let Some(data) = &mut state.data else { return false };
+        let Some(data) = &mut state.data else { return InPlace::Not };
         let before = data.memory();
-        let done = matches!(data.apply(&nodes.budget, key, change, floor), Outcome::Done);
+        let outcome = data.apply(&nodes.budget, key, change, floor);
         if data.memory() != before {
             state.recharge();
         }
-        done
+        match outcome {
+            Outcome::Done => {
+                state.changes += 1;
+                InPlace::Done
+            }
+            Outcome::TooFull if root.level > 0 => InPlace::TooFull,
+            _ => InPlace::Not,
+        }
     }
+}
+
+/// What became of an attempt to change a key in place.
+pub(crate) enum InPlace {
+    Done,
+    /// Nothing was done: the leaf, which has no other owner, must be split first.
+    TooFull,
+    /// Nothing was done, and only a change from the root down can do it.
+    Not,
 }
 
 /// Whether an interior node can take one more child.

@@ -26,7 +26,10 @@ pub(crate) struct Frozen {
 impl Core {
     /// Takes the roots. What hangs on them is not changed any more by anyone.
     pub(crate) fn freeze(&self) -> Frozen {
+        #[cfg(not(test))]
         let _gate = self.gate.write();
+        #[cfg(test)]
+        let _gate = (!self.freeze_past_gate.load(Ordering::Relaxed)).then(|| self.gate.write());
         let changed = std::mem::take(&mut *self.changed.lock());
         self.changed_trees.store(0, Ordering::Relaxed);
         let mut roots = Vec::with_capacity(changed.len());
@@ -37,9 +40,9 @@ impl Core {
         }
         *self.in_flight.lock() = changed;
         let dropped = self.drops_pending.swap(0, Ordering::Relaxed);
-        let log_bytes = self.log_bytes.load(Ordering::Relaxed);
+        let log_bytes = self.log_bytes();
         self.woken.store(false, Ordering::Relaxed);
-        let log_records = self.log_records.load(Ordering::Relaxed);
+        let log_records = self.log_records();
         let shadowed = self.nodes.budget.take_shadowed();
         Frozen {
             lsn: self.log().last(),

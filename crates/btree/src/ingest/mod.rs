@@ -105,8 +105,6 @@ impl Core {
     }
 
     fn apply_logged(&self, record: &[u8]) -> Result<()> {
-        self.log_bytes.fetch_add(record.len() as u64 + 24, Ordering::Relaxed);
-        self.log_records.fetch_add(1, Ordering::Relaxed);
         let applied = self.apply(record);
         if let Err(error) = &applied {
             // Everything was loaded before, so this is a medium that fails between two reads.

@@ -1,12 +1,15 @@
 //! Writers, readers, clones and checkpoints at once.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
+use btree::{BtreeStore, check};
 use device::spawn;
-use store::{Read, Store, TreeId};
+use store::{Batch, Read, Store, TreeId};
+use testing::{CrashPolicy, SimDevice, SimEnv};
 
-use crate::util::{TREE, checked, commit, entries, reclaim_all, store};
+use crate::util::{TREE, checked, commit, entries, options, reclaim_all, store};
 
 #[test]
 fn checkpoints_race_writers_readers_and_clones() {
@@ -67,4 +70,138 @@ fn checkpoints_race_writers_readers_and_clones() {
         let key = [writer.to_be_bytes(), 11_998_u32.wrapping_mul(2_654_435_761).to_be_bytes()];
         assert!(store.get(TREE, key.as_flattened()).expect("read").is_some());
     }
+}
+
+const OTHER: TreeId = TreeId(33);
+const WRITERS: u64 = 2;
+const BATCHES: u64 = 700;
+/// One in so many operations of the medium is a crash point that is looked at.
+const STRIDE: u64 = 2;
+
+fn key(writer: u64, n: u64) -> [u8; 16] {
+    let mut key = [0; 16];
+    key[..8].copy_from_slice(&writer.to_be_bytes());
+    key[8..].copy_from_slice(&n.to_be_bytes());
+    key
+}
+
+fn value(n: u64) -> Vec<u8> {
+    vec![n as u8; if n.is_multiple_of(40) { 2500 } else { n as usize % 300 }]
+}
+
+/// The `n`th batch of a writer: it counts in three places, adds an entry and removes an older one.
+fn batch_of(writer: u64, n: u64) -> Batch {
+    let mut batch = Batch::new();
+    batch.put(TREE, &key(writer, 0), &n.to_le_bytes());
+    // Scattered, so that all leaves change.
+    batch.put(TREE, &key(writer, n.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1), &value(n));
+    batch.put(OTHER, &key(writer, 0), &n.to_le_bytes());
+    if n.is_multiple_of(3) {
+        batch.delete(TREE, &key(writer, (n / 2).wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1));
+    }
+    batch.put(TREE, &key(writer, u64::MAX), &n.to_le_bytes());
+    batch
+}
+
+/// What the two trees hold after so many batches of a writer.
+fn expected(writer: u64, count: u64) -> BTreeMap<Vec<u8>, Vec<u8>> {
+    let mut all = BTreeMap::new();
+    for n in 1..=count {
+        for op in batch_of(writer, n).ops() {
+            match op.expect("a batch") {
+                format::batch::Op::Put { tree, key, value } if tree == TREE.0 => {
+                    all.insert(key.to_vec(), value.to_vec());
+                }
+                format::batch::Op::Delete { key, .. } => {
+                    all.remove(key);
+                }
+                _ => {}
+            }
+        }
+    }
+    all
+}
+
+/// Opens what a power cut left: of each writer there is a prefix of its batches, each of them
+/// whole, and not less than was acknowledged as durable.
+fn recovered(image: &SimDevice, op: u64, durable: &[u64]) {
+    for policy in CrashPolicy::ALL {
+        let place = format!("power cut before operation {op}, {policy:?}");
+        let sim = SimEnv::on(image.after_crash(policy, op), op);
+        let store = BtreeStore::open(&sim.env(), &options(1 << 20)).expect(&place);
+        let (found, other) = (entries(&*store, TREE), entries(&*store, OTHER));
+        let mut all = BTreeMap::new();
+        for (writer, &durable) in (0..WRITERS).zip(durable) {
+            let count = other
+                .get(&key(writer, 0)[..])
+                .map_or(0, |bytes| u64::from_le_bytes(bytes[..].try_into().expect("eight bytes")));
+            assert!(count >= durable, "{place}: writer {writer}: {count} of {durable}");
+            all.extend(expected(writer, count));
+        }
+        assert!(found == all, "{place}: not whole batches, or not the first ones");
+        if op.is_multiple_of(4) {
+            let report = check(&store).expect(&place);
+            assert!(report.is_clean(), "{place}: {:#?}", report.findings);
+        }
+    }
+}
+
+#[test]
+fn power_may_be_cut_while_two_threads_write() {
+    let (sim, store) = store(3, 1 << 20);
+    commit(&store, |batch| batch.create_tree(OTHER));
+    assert!(store.checkpoint().expect("checkpoint"));
+    let durable: Arc<Vec<AtomicU64>> = Arc::new((0..WRITERS).map(|_| AtomicU64::new(0)).collect());
+    let (watched, points) = (Arc::clone(&durable), Arc::new(AtomicU64::new(0)));
+    let counted = Arc::clone(&points);
+    // What was acknowledged when the last watch ended was so before this image was taken; while
+    // it is looked at, other threads go on.
+    let mut before = vec![0; WRITERS as usize];
+    sim.device.watch(move |image, op| {
+        if op.is_multiple_of(STRIDE) {
+            recovered(image, op, &before);
+            counted.fetch_add(1, Ordering::Relaxed);
+        }
+        before = watched.iter().map(|count| count.load(Ordering::SeqCst)).collect();
+    });
+    let done = Arc::new(AtomicBool::new(false));
+    let background = {
+        let (store, done) = (Arc::clone(&store), Arc::clone(&done));
+        spawn("checkpoints", move || {
+            while !done.load(Ordering::Relaxed) {
+                if store.stats().commits % 100 < 50 {
+                    store.checkpoint().expect("checkpoint");
+                }
+                store.reclaim_step(20).expect("reclaim");
+                std::thread::yield_now();
+            }
+        })
+    };
+    let writers: Vec<_> = (0..WRITERS)
+        .map(|writer| {
+            let (store, durable) = (Arc::clone(&store), Arc::clone(&durable));
+            spawn("writer", move || {
+                for n in 1..=BATCHES {
+                    let token = store.commit(&batch_of(writer, n)).expect("commit");
+                    if n.is_multiple_of(7) {
+                        store.sync(token).expect("sync");
+                        durable[writer as usize].store(n, Ordering::SeqCst);
+                    }
+                }
+            })
+        })
+        .collect();
+    let ended: Vec<_> =
+        writers.into_iter().map(|writer| writer.expect("a thread").join()).collect();
+    done.store(true, Ordering::Relaxed);
+    background.expect("a thread").join().expect("checkpoints");
+    for writer in ended {
+        writer.expect("a writer");
+    }
+    sim.device.unwatch();
+    store.sync(store.last_commit()).expect("sync");
+    recovered(&sim.device, sim.device.ops(), &[BATCHES; WRITERS as usize]);
+    let points = points.load(Ordering::Relaxed);
+    println!("{points} crash points");
+    assert!(points > 40, "too few to tell anything: {points}");
 }

@@ -6,7 +6,7 @@
 //! tells where in it a new segment begins; `room` is what is left in the segment in which the
 //! buffer ends.
 
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
@@ -37,7 +37,7 @@ pub struct Log {
     pub(super) files: Files,
     pub(super) options: LogOptions,
     pub(super) barrier: OnceLock<Arc<dyn Barrier>>,
-    pub(super) state: Mutex<State>,
+    pub(super) state: Shared,
     /// Told when a write has ended.
     pub(super) turn: Condvar,
     /// Told when somebody joins those who want to sync.
@@ -46,11 +46,47 @@ pub struct Log {
     pub(super) writer: Mutex<Writer>,
     /// Held while a spare segment is made, so that committers do not make one each.
     preparing: Mutex<()>,
-    /// Copies of `State`, for readers without the lock.
+    /// A copy of that of `State`, for readers without the lock.
     pub(super) durable: AtomicU64,
-    last: AtomicU64,
-    pub(super) buffered: AtomicUsize,
+    /// Whether so much is buffered that it should be written. Seldom changed, so that asking each
+    /// time costs nothing.
+    full: AtomicBool,
     pub(super) counters: Counters,
+}
+
+/// What each append writes, close together: when two threads append in turns, these lines go from
+/// one processor to the other each time, and that is most of what sharing a log costs.
+#[repr(C, align(128))]
+pub(super) struct Shared {
+    /// Copies of what is in the state, for readers without the lock.
+    last: AtomicU64,
+    appended: AtomicU64,
+    state: Mutex<State>,
+}
+
+/// How often the lock is looked at before its thread sleeps. An append holds it for much less, and
+/// sleeping and waking take longer than many appends; a lock that is held longer - a segment is
+/// taken, a buffer exchanged - makes others sleep as any does.
+const LOOKS: u32 = 200;
+
+impl Shared {
+    #[inline]
+    pub(super) fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.try_lock().unwrap_or_else(|| self.lock_contended())
+    }
+
+    #[cold]
+    fn lock_contended(&self) -> MutexGuard<'_, State> {
+        for _ in 0..LOOKS {
+            std::hint::spin_loop();
+            if !self.state.is_locked()
+                && let Some(guard) = self.state.try_lock()
+            {
+                return guard;
+            }
+        }
+        self.state.lock()
+    }
 }
 
 /// What `stats` adds up.
@@ -61,32 +97,32 @@ pub(super) struct Counters {
     pub(super) syncs: AtomicU64,
 }
 
-/// What appenders share.
+/// What appenders share. In this order, so that the first cache lines have what each append needs.
+#[repr(C)]
 pub(super) struct State {
     /// Number of the next record.
     pub(super) next: u64,
-    /// The last record known to be durable.
-    pub(super) durable: u64,
+    /// Bytes left in the segment in which the buffer ends.
+    pub(super) room: u64,
     /// Records that no writer has taken yet.
     pub(super) buffer: Vec<u8>,
+    /// The last record known to be durable.
+    pub(super) durable: u64,
+    /// When the oldest record was appended that no sync has taken.
+    pub(super) dirty_since: Option<Duration>,
+    /// Why nothing can be written any more.
+    pub(super) failed: Option<Arc<str>>,
     /// The other buffer, empty, while no writer has it.
     pub(super) idle: Vec<u8>,
     /// Where in the buffer segments begin.
     pub(super) cuts: Vec<Cut>,
-    /// Bytes left in the segment in which the buffer ends.
-    pub(super) room: u64,
     /// Segments that are allocated and not used yet.
     pub(super) spares: Vec<Spare>,
-    /// When the oldest record was appended that no sync has taken.
-    pub(super) dirty_since: Option<Duration>,
     /// Whether a thread is writing, or about to.
     pub(super) writing: bool,
     /// Threads that want a sync now, and that the last one was for.
     pub(super) waiters: usize,
     pub(super) group: usize,
-    /// Why nothing can be written any more.
-    pub(super) failed: Option<Arc<str>>,
-    pub(super) appended_bytes: u64,
 }
 
 /// A new segment begins at `at` of the buffer.
@@ -140,21 +176,23 @@ impl Log {
             waiters: 0,
             group: 0,
             failed: None,
-            appended_bytes: 0,
         };
         Log {
             env: env.clone(),
             files,
             options: options.clone(),
             barrier: OnceLock::new(),
-            state: Mutex::new(state),
+            state: Shared {
+                last: AtomicU64::new(next - 1),
+                appended: AtomicU64::new(0),
+                state: Mutex::new(state),
+            },
             turn: Condvar::new(),
             joined: Condvar::new(),
             writer: Mutex::new(writer),
             preparing: Mutex::new(()),
             durable: AtomicU64::new(next - 1),
-            last: AtomicU64::new(next - 1),
-            buffered: AtomicUsize::new(0),
+            full: AtomicBool::new(false),
             counters: Counters::default(),
         }
     }
@@ -181,13 +219,26 @@ impl Log {
         state.buffer.extend_from_slice(payload);
         state.next += 1;
         state.room -= bytes as u64;
-        state.appended_bytes += bytes as u64;
         if state.dirty_since.is_none() {
             state.dirty_since = Some(self.env.clock.monotonic());
         }
-        self.buffered.store(state.buffer.len(), Ordering::Relaxed);
-        self.last.store(lsn, Ordering::Release);
+        if state.buffer.len() >= self.options.write_bytes && !self.full.load(Ordering::Relaxed) {
+            self.full.store(true, Ordering::Relaxed);
+        }
+        let appended = self.state.appended.load(Ordering::Relaxed) + bytes as u64;
+        self.state.appended.store(appended, Ordering::Relaxed);
+        self.state.last.store(lsn, Ordering::Release);
         Ok(Lsn(lsn))
+    }
+
+    /// Whether so much is buffered that it should be written.
+    pub(super) fn is_full(&self) -> bool {
+        self.full.load(Ordering::Relaxed)
+    }
+
+    /// Says that a writer has taken what was buffered.
+    pub(super) fn emptied(&self) {
+        self.full.store(false, Ordering::Relaxed);
     }
 
     /// Returns when the buffer and the last segment take a record of `bytes`.
@@ -243,7 +294,12 @@ impl Log {
 
     /// The last record that was appended; 0 when there never was one.
     pub fn last(&self) -> Lsn {
-        Lsn(self.last.load(Ordering::Acquire))
+        Lsn(self.state.last.load(Ordering::Acquire))
+    }
+
+    /// Bytes of all records that were appended since opening, headers included.
+    pub fn appended_bytes(&self) -> u64 {
+        self.state.appended.load(Ordering::Relaxed)
     }
 
     /// The last record known to be durable.
@@ -276,7 +332,7 @@ impl Log {
             durable: Lsn(state.durable),
             disk_bytes: used + cut + spare,
             segments,
-            appended_bytes: state.appended_bytes,
+            appended_bytes: self.appended_bytes(),
             written_bytes: self.counters.written_bytes.load(Ordering::Relaxed),
             writes: self.counters.writes.load(Ordering::Relaxed),
             syncs: self.counters.syncs.load(Ordering::Relaxed),

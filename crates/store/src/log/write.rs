@@ -104,7 +104,7 @@ impl Log {
 
     /// Writes a full buffer, without syncing, unless another thread is at it.
     pub(super) fn write_if_full(&self) -> Result<()> {
-        if self.buffered.load(Ordering::Relaxed) < self.options.write_bytes {
+        if !self.is_full() {
             return Ok(());
         }
         let mut state = self.state.lock();
@@ -138,7 +138,7 @@ impl Log {
             cuts: std::mem::take(&mut state.cuts),
             last: state.next - 1,
         };
-        self.buffered.store(0, Ordering::Relaxed);
+        self.emptied();
         if then == Then::Sync {
             state.dirty_since = None;
         }
