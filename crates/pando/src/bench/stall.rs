@@ -86,8 +86,8 @@ struct Beside {
 pub(super) fn run(run: &Run<'_>, output: &mut Output) -> Result<()> {
     let args = run.args;
     let options = Options {
-        // As much is changed when a checkpoint begins as may be: three eighths of the cache.
-        cache_bytes: (args.files as usize * MEMORY_BYTES / 3 * 8).max(64 << 20),
+        // As much is changed when a checkpoint begins as may be: nine sixteenths of the cache.
+        cache_bytes: (args.files as usize * MEMORY_BYTES / 9 * 16).max(64 << 20),
         durability: match args.durability {
             DurabilityArg::Sync => store::Durability::Sync,
             DurabilityArg::Async => store::Durability::Async,
