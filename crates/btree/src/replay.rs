@@ -26,8 +26,8 @@ use crate::core::Core;
 use crate::nodes::{Nodes, unit_offset};
 use crate::tree::Root;
 
-/// What applying a record again costs.
-const RECORD_COST: Duration = Duration::from_nanos(1500);
+/// What applying a record again costs, on a machine that has other work too.
+const RECORD_COST: Duration = Duration::from_nanos(3000);
 /// What reading a kibibyte of log costs.
 const LOG_KIB_COST: Duration = Duration::from_micros(5);
 /// What a node costs that has to be read, when many are asked for at once.
