@@ -27,7 +27,7 @@ use crate::nodes::{Nodes, unit_offset};
 use crate::tree::Root;
 
 /// What applying a record again costs, on a machine that has other work too.
-const RECORD_COST: Duration = Duration::from_nanos(3000);
+const RECORD_COST: Duration = Duration::from_micros(3);
 /// What reading a kibibyte of log costs.
 const LOG_KIB_COST: Duration = Duration::from_micros(5);
 /// What a node costs that has to be read, when many are asked for at once.
