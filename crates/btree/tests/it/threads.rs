@@ -76,7 +76,7 @@ const OTHER: TreeId = TreeId(33);
 const WRITERS: u64 = 2;
 const BATCHES: u64 = 700;
 /// One in so many operations of the medium is a crash point that is looked at.
-const STRIDE: u64 = 2;
+const STRIDE: u64 = 1;
 
 fn key(writer: u64, n: u64) -> [u8; 16] {
     let mut key = [0; 16];
