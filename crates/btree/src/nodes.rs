@@ -77,6 +77,8 @@ pub(crate) struct Nodes {
     pub(crate) ring: Ring,
     /// Nodes read from the medium since opening.
     pub(crate) loads: AtomicU64,
+    /// Syncs that failed, and what the last of them was told.
+    syncs: Mutex<(u64, Option<device::Error>)>,
 }
 
 impl Nodes {
@@ -87,6 +89,28 @@ impl Nodes {
             known: Mutex::new(Known::default()),
             ring: Ring::default(),
             loads: AtomicU64::new(0),
+            syncs: Mutex::default(),
+        }
+    }
+
+    /// Syncs that failed so far.
+    pub(crate) fn failed_syncs(&self) -> u64 {
+        self.syncs.lock().0
+    }
+
+    /// Makes durable what was written since `failed` was asked for. An operating system tells one
+    /// sync of a failure to write back and not the next, whoever wrote the bytes; so syncs take
+    /// turns, and one that failed meanwhile fails all that had written before it.
+    pub(crate) fn sync(&self, failed: u64) -> device::Result<()> {
+        let mut syncs = self.syncs.lock();
+        if let Err(error) = self.file.sync_data() {
+            syncs.0 += 1;
+            syncs.1 = Some(error.clone());
+            return Err(error);
+        }
+        match &syncs.1 {
+            Some(error) if syncs.0 != failed => Err(error.clone()),
+            _ => Ok(()),
         }
     }
 

@@ -147,7 +147,8 @@ impl Store for BtreeStore {
         let dirty = self.core.dirty();
         self.core.log_bytes_since() >= self.core.options.checkpoint_bytes
             || self.core.replay_estimate() >= self.core.options.replay_max
-            || dirty > self.core.options.dirty_bytes_due()
+            // Of what only pins keep, nothing can be written once more.
+            || dirty > self.core.options.dirty_bytes_due() && self.core.log_bytes_since() > 0
             || self.core.tight.load(Ordering::Relaxed) && self.core.log_bytes_since() > 0
     }
 

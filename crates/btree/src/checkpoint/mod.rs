@@ -75,9 +75,15 @@ impl Core {
         let released = state.space.release(self.pins.lock().oldest());
         let frozen = self.freeze();
         let lsn = frozen.lsn;
-        let written = self
-            .write_state(state, &frozen, most)
-            .and_then(|written| self.log().sync(lsn).map(|()| written));
+        let written =
+            self.write_state(state, &frozen, most).and_then(|written| match self.log().sync(lsn) {
+                Ok(()) => Ok(written),
+                Err(error) => {
+                    // While what was written is listed yet.
+                    self.end_shedding();
+                    Err(error)
+                }
+            });
         match written {
             Ok(written) => self.publish(state, frozen, written, released),
             Err(error) => {
@@ -94,6 +100,7 @@ impl Core {
     /// Steps 2 and 3.
     fn write_state(&self, state: &mut State, frozen: &Frozen, most: usize) -> Result<Written> {
         let nodes = &self.nodes;
+        let failed = nodes.failed_syncs();
         let generation = state.generation + 1;
         let mut catalog = self.catalog.state.read().clone();
         let mut next_trash = state.next_trash;
@@ -145,7 +152,11 @@ impl Core {
         let (directory, map_bytes, map_writes) = work.write(place)?;
         let (groups, pages) = work.into_parts();
         self.begin_shedding(frozen);
-        nodes.file.sync_data()?;
+        if let Err(error) = nodes.sync(failed) {
+            // While `cells` are there yet: owners are counted with them.
+            self.end_shedding();
+            return Err(error.into());
+        }
         Ok(Written {
             generation,
             lsn: frozen.lsn,

@@ -12,6 +12,7 @@
 //! nothing below is touched.
 
 use std::sync::Arc;
+use std::sync::atomic::{Ordering, fence};
 
 use super::Frozen;
 use super::freeze::Roots;
@@ -83,6 +84,8 @@ impl Shedding {
 fn alone(child: &Child) -> Option<&Interior> {
     match child.cell.get()? {
         Node::Interior(interior) if Arc::strong_count(interior) == OWNERS => {
+            // Whoever gave it up had copied its children before: they are counted after it.
+            fence(Ordering::Acquire);
             interior.disk.get().is_none().then_some(interior.as_ref())
         }
         _ => None,

@@ -5,6 +5,7 @@
 //! when the state was published.
 
 use std::sync::Arc;
+use std::sync::atomic::{Ordering, fence};
 
 use device::Map;
 use format::Pointer;
@@ -115,6 +116,8 @@ impl<'a> NodeWriter<'a> {
             return Ok(*place);
         }
         let alone = alone && node.owners() == 1;
+        // Whoever gave it up had copied its children before: they are counted after it.
+        fence(Ordering::Acquire);
         let pointer = match node {
             Node::Leaf(leaf) => {
                 let pointer = self.write_leaf(work, counts, leaf)?;

@@ -37,10 +37,11 @@ impl Core {
         self.keep_dirty(false)?;
         self.tree(id)?;
         let mut written = Vec::new();
+        let failed = self.nodes.failed_syncs();
         let done = build::build(self, run, &mut written).and_then(|built| match built {
             Built::Empty => Ok(CommitToken(self.log().last())),
             Built::Small(run, entries) => self.put_small(id, &run, &entries),
-            Built::Leaves(run) => self.put_leaves(id, &run, &written),
+            Built::Leaves(run) => self.put_leaves(id, &run, &written, failed),
         });
         if done.is_err() {
             let mut state = self.checkpoint.lock();
@@ -74,7 +75,13 @@ impl Core {
         self.append_and_apply(batch.as_bytes())
     }
 
-    fn put_leaves(&self, id: TreeId, run: &Run, written: &[Ingested]) -> Result<CommitToken> {
+    fn put_leaves(
+        &self,
+        id: TreeId,
+        run: &Run,
+        written: &[Ingested],
+        failed: u64,
+    ) -> Result<CommitToken> {
         let mut leaves = Vec::with_capacity(written.len());
         for (leaf, from) in written.iter().zip(&run.from) {
             let overflows = leaf.overflows.clone();
@@ -86,7 +93,7 @@ impl Core {
             return Err(Error::RunTooLong);
         }
         // Before the record: what it names must be there whenever the record is.
-        self.nodes.file.sync_data()?;
+        self.nodes.sync(failed)?;
         let mut state = self.checkpoint.lock();
         let _gate = self.gate.write();
         self.range_is_empty(id, run)?;

@@ -108,6 +108,7 @@ impl Log {
             return Ok(());
         }
         let mut state = self.state.lock();
+        state.check()?;
         if !state.writing && state.buffer.len() >= self.options.write_bytes {
             self.lead(&mut state, Then::Return);
         }
@@ -131,6 +132,10 @@ impl Log {
     /// Writes what is buffered. The lock is released meanwhile. Failure is in `state.failed`.
     fn lead(&self, state: &mut MutexGuard<'_, State>, then: Then) {
         debug_assert!(!state.writing, "one leader at a time");
+        if state.failed.is_some() {
+            // Nobody knows what is on the medium: bytes after a gap would make of it damage.
+            return;
+        }
         state.writing = true;
         let empty = std::mem::take(&mut state.idle);
         let taken = Taken {
