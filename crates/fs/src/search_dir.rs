@@ -10,7 +10,7 @@
 //! A link is named like its match; of several alike, in the order of paths, the second ends in
 //! `~2`, and so on. It leads there by a path relative to the root.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
@@ -30,9 +30,13 @@ const SUBVOL: u64 = (1 << 24) - 1;
 /// Bits of a node's number that say which link of a query it is.
 const LINK_BITS: u32 = 20;
 /// Most links of a query.
-const LINKS_MAX: usize = 1 << 17;
-/// Most queries that are remembered; the one asked longest ago is forgotten first.
-const QUERIES_MAX: usize = 256;
+const LINKS_MAX: usize = 1 << 15;
+/// Most queries that are remembered; the one first named longest ago is forgotten first.
+const QUERIES_MAX: usize = 64;
+/// Most links that a query has had: those that are gone are remembered too.
+const TARGETS_MAX: usize = 1 << 17;
+/// Greatest number of a query.
+const QUERY_MAX: u64 = (1 << (40 - LINK_BITS)) - 1;
 /// How long a search counts for look-ups of the names that it found.
 const FRESH: Duration = Duration::from_secs(2);
 
@@ -62,6 +66,8 @@ pub(crate) struct Searches {
 struct Inner {
     numbers: BTreeMap<Key, u64>,
     queries: BTreeMap<u64, Arc<Query>>,
+    /// Their numbers, the first named first.
+    order: VecDeque<u64>,
     last: u64,
 }
 
@@ -77,9 +83,11 @@ struct Query {
 #[derive(Default)]
 struct Found {
     searched: Option<Duration>,
-    /// Targets of links by number; a name keeps its number.
+    /// Targets of links by number. The kernel keeps them, so a number never has another one.
     targets: Vec<Vec<u8>>,
     numbers: Map<Vec<u8>, u32>,
+    /// Numbers of the links of the last search, by their names.
+    names: Map<Vec<u8>, u32>,
     /// The links of the last search, in the order listed: number and name.
     listed: Vec<(u32, Vec<u8>)>,
 }
@@ -164,12 +172,9 @@ pub(crate) fn lookup(fs: &Fs, caller: &Caller, at: NodeId, name: &[u8]) -> FsRes
         }
         (Place::Query(number), _) => {
             let query = fs.searches.query(number)?;
-            query.search(fs, caller, FRESH)?;
+            query.search(fs, number, caller, FRESH)?;
             let found = query.found.lock();
-            let link = found.numbers.get(name).copied().ok_or(FsError::NotFound)?;
-            if !found.listed.iter().any(|(listed, _)| *listed == link) {
-                return Err(FsError::NotFound);
-            }
+            let link = found.names.get(name).copied().ok_or(FsError::NotFound)?;
             let size = found.targets[link as usize].len() as u64;
             Ok(entry(attr(fs, caller, node(number, Some(link)), Kind::Symlink, size)))
         }
@@ -219,7 +224,7 @@ pub(crate) fn readdir(
     };
     let query = fs.searches.query(number)?;
     if cookie < FIRST_COOKIE {
-        query.search(fs, caller, Duration::ZERO)?;
+        query.search(fs, number, caller, Duration::ZERO)?;
     }
     let found = query.found.lock();
     let skipped = (cookie + 1).saturating_sub(FIRST_COOKIE) as usize;
@@ -236,6 +241,15 @@ pub(crate) fn readdir(
     Ok(())
 }
 
+impl Inner {
+    fn forget(&mut self, number: u64) {
+        if let Some(query) = self.queries.remove(&number) {
+            self.numbers.remove(&query.key);
+        }
+        self.order.retain(|other| *other != number);
+    }
+}
+
 impl Searches {
     /// The number of a caller's query.
     fn number(&self, caller: &Caller, text: &[u8]) -> FsResult<u64> {
@@ -250,14 +264,19 @@ impl Searches {
             FsError::InvalidArgument("not a query")
         })?;
         let mut inner = self.inner.lock();
-        inner.last += 1;
-        let number = inner.last;
-        if let Some(first) = inner.queries.keys().next().copied()
-            && inner.queries.len() >= QUERIES_MAX
-            && let Some(query) = inner.queries.remove(&first)
+        // One that nobody has: a number fits into what a node has for it.
+        let number = loop {
+            inner.last = inner.last % QUERY_MAX + 1;
+            if !inner.queries.contains_key(&inner.last) {
+                break inner.last;
+            }
+        };
+        if inner.queries.len() >= QUERIES_MAX
+            && let Some(first) = inner.order.pop_front()
         {
-            inner.numbers.remove(&query.key);
+            inner.forget(first);
         }
+        inner.order.push_back(number);
         inner.numbers.insert(key.clone(), number);
         inner.queries.insert(number, Arc::new(Query { key, expr, found: Mutex::default() }));
         Ok(number)
@@ -270,7 +289,7 @@ impl Searches {
 
 impl Query {
     /// Searches, unless the last search is not older than `age`.
-    fn search(&self, fs: &Fs, caller: &Caller, age: Duration) -> FsResult<()> {
+    fn search(&self, fs: &Fs, number: u64, caller: &Caller, age: Duration) -> FsResult<()> {
         let (uid, gid, groups, _) = &self.key;
         if (caller.uid, caller.gid) != (*uid, *gid) && !caller.is_root() {
             return Err(FsError::AccessDenied);
@@ -302,6 +321,11 @@ impl Query {
             return Err(FsError::FileTooLarge);
         }
         paths.sort_unstable();
+        if found.targets.len() + paths.len() > TARGETS_MAX {
+            // The query is named anew, by another number.
+            fs.searches.inner.lock().forget(number);
+            return Err(FsError::Stale);
+        }
         found.replace(paths);
         found.searched = Some(now);
         Ok(())
@@ -311,10 +335,7 @@ impl Query {
 impl Found {
     /// Takes the matches of a new search.
     fn replace(&mut self, paths: Vec<Vec<u8>>) {
-        if self.targets.len() + paths.len() >= 1 << LINK_BITS {
-            // Nodes of names that are long gone come to mean others.
-            *self = Found::default();
-        }
+        self.names.clear();
         let mut taken: Set<Vec<u8>> = Set::default();
         self.listed.clear();
         for path in paths {
@@ -328,11 +349,12 @@ impl Found {
                 let kept = own.len().min(inode::NAME_BYTES_MAX - end.len());
                 name = [&own[..kept], end.as_bytes()].concat();
             }
-            let number = *self.numbers.entry(name.clone()).or_insert(self.targets.len() as u32);
-            match self.targets.get_mut(number as usize) {
-                Some(target) => *target = path,
-                None => self.targets.push(path),
+            let next = self.targets.len() as u32;
+            let number = *self.numbers.entry(path.clone()).or_insert(next);
+            if number == next {
+                self.targets.push(path);
             }
+            self.names.insert(name.clone(), number);
             self.listed.push((number, name));
         }
     }
@@ -343,7 +365,7 @@ mod tests {
     use super::Found;
 
     #[test]
-    fn links_alike_are_told_apart_and_keep_their_numbers() {
+    fn links_alike_are_told_apart_and_a_number_never_leads_elsewhere() {
         let mut found = Found::default();
         let paths = |paths: &[&str]| paths.iter().map(|path| path.as_bytes().to_vec()).collect();
         found.replace(paths(&["../../a/f", "../../b/f", "../../c/f~2"]));
@@ -351,9 +373,10 @@ mod tests {
             found.listed.iter().map(|(_, name)| String::from_utf8_lossy(name).into()).collect()
         };
         assert_eq!(names(&found), ["f", "f~2", "f~2~2"]);
-        let first = found.listed[0].0;
+        let (first, second) = (found.listed[0].0, found.listed[1].0);
+        assert_ne!(first, second);
         found.replace(paths(&["../../b/f"]));
-        assert_eq!(found.listed, [(first, b"f".to_vec())]);
-        assert_eq!(found.targets[first as usize], b"../../b/f");
+        assert_eq!(found.listed, [(second, b"f".to_vec())]);
+        assert_eq!(found.targets[first as usize], b"../../a/f");
     }
 }

@@ -63,9 +63,14 @@ pub fn read_frame(from: &mut impl Read, buffer: &mut Vec<u8>) -> Result<(), Fram
     Ok(())
 }
 
-/// Writes one frame. `message` is what stands after the length.
+/// Writes one frame. `message` is what stands after the length; one that is too long is
+/// `InvalidData`, and nothing of it is written.
 pub fn write_frame(to: &mut impl Write, message: &[u8]) -> io::Result<()> {
-    assert!(message.len() <= FRAME_BYTES_MAX, "a message of {} bytes", message.len());
+    if message.len() > FRAME_BYTES_MAX {
+        // Of long paths, of which others may make any: the connection ends, and nothing else.
+        let text = format!("a message of {} bytes", message.len());
+        return Err(io::Error::new(io::ErrorKind::InvalidData, text));
+    }
     to.write_all(&(message.len() as u32).to_le_bytes())?;
     to.write_all(message)
 }

@@ -203,5 +203,5 @@ fn power_may_be_cut_while_two_threads_write() {
     recovered(&sim.device, sim.device.ops(), &[BATCHES; WRITERS as usize]);
     let points = points.load(Ordering::Relaxed);
     println!("{points} crash points");
-    assert!(points > 40, "too few to tell anything: {points}");
+    assert!(points > 15, "too few to tell anything: {points}");
 }

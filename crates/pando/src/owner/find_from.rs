@@ -6,6 +6,9 @@ use wire::{Failure, FailureKind, Find, FindFrom, Snapshots};
 
 use super::calls::about;
 
+/// Signs of a path that are tried, from its end.
+const SIGNS_MAX: usize = 8;
+
 /// A path to search from.
 pub(super) struct Place {
     /// The path inside the volume.
@@ -94,7 +97,7 @@ fn inside(fs: &Fs, components: &[&[u8]], above: usize, snapshot: &[u8], rest: &[
 /// above that has one of the name.
 fn in_snapshot(fs: &Fs, caller: &Caller, path: &[u8], follow: Follow) -> Option<Vec<u8>> {
     let signs = path.iter().enumerate().rev().filter(|(_, byte)| **byte == b'@');
-    for (at, _) in signs {
+    for (at, _) in signs.take(SIGNS_MAX) {
         let behind = &path[at + 1..];
         let end = behind.iter().position(|&byte| byte == b'/').unwrap_or(behind.len());
         let (snapshot, rest) = behind.split_at(end);

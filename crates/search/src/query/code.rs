@@ -3,7 +3,7 @@
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
-use super::expr::{DEPTH_MAX, Expr, NODES_MAX, Test};
+use super::expr::{ACTIONS_MAX, DEPTH_MAX, Expr, NODES_MAX, Test};
 
 #[derive(Debug, Serialize, Deserialize)]
 enum Token {
@@ -49,20 +49,25 @@ impl<'de> Deserialize<'de> for Expr {
 impl Expr {
     /// Whether the expression is within the bounds of one that can be sent.
     pub fn within_bounds(&self) -> bool {
-        fn measure(expr: &Expr, depth: usize, nodes: &mut usize) -> bool {
+        fn measure(expr: &Expr, depth: usize, nodes: &mut usize, actions: &mut usize) -> bool {
             *nodes += 1;
             if depth > DEPTH_MAX || *nodes > NODES_MAX {
                 return false;
             }
             match expr {
                 Expr::All(parts) | Expr::Any(parts) | Expr::List(parts) => {
-                    parts.iter().all(|part| measure(part, depth + 1, nodes))
+                    parts.iter().all(|part| measure(part, depth + 1, nodes, actions))
                 }
-                Expr::Not(part) => measure(part, depth + 1, nodes),
-                Expr::Test(_) | Expr::Action(_) | Expr::Prune | Expr::Quit => true,
+                Expr::Not(part) => measure(part, depth + 1, nodes, actions),
+                Expr::Test(_) => true,
+                // What reaches each is made of all that stands before it.
+                Expr::Action(_) | Expr::Prune | Expr::Quit => {
+                    *actions += 1;
+                    *actions <= ACTIONS_MAX
+                }
             }
         }
-        measure(self, 0, &mut 0)
+        measure(self, 0, &mut 0, &mut 0)
     }
 }
 

@@ -18,6 +18,8 @@ use crate::row::Row;
 
 /// Most operators one within another.
 pub const DEPTH_MAX: usize = 128;
+/// Most actions of an expression.
+pub(super) const ACTIONS_MAX: usize = 128;
 /// Most tests and operators of an expression.
 pub const NODES_MAX: usize = 65536;
 
@@ -317,6 +319,7 @@ impl Test {
             Test::Target(glob) => {
                 row.kind == FileKind::Symlink && glob.matches(&context.details.target(row)?)
             }
+            Test::Xattr(name, _) if !may_read(context, name) => false,
             Test::Xattr(name, value) => match (context.details.xattr(row, name)?, value) {
                 (None, _) => false,
                 (Some(_), None) => true,
@@ -326,6 +329,17 @@ impl Test {
             Test::NoGroup => !context.accounts.has_group(row.gid),
             Test::Depth(low, high) => (*low..=*high).contains(&context.depth),
         })
+    }
+}
+
+/// Whether the caller may read an extended attribute, as when asking for it by name.
+fn may_read(context: &Context<'_>, name: &[u8]) -> bool {
+    let Row { kind: of, uid, gid, mode, .. } = *context.row;
+    if name.starts_with(b"user.") {
+        let owned = Owned { kind: kind(of), uid, gid, mode };
+        owned.allows(context.caller, inode::permissions::READ)
+    } else {
+        context.caller.is_root() || !name.starts_with(b"trusted.")
     }
 }
 
