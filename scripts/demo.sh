@@ -83,6 +83,29 @@ fi
 measure verb_list
 row "pando ls -lR | find -ls" "$(pretty "$took")" "$(pretty "$plain_list")"
 
+echo "== search: the same expression by pando find and by find"
+asked=(-type f -name '*a*' -size +8k -printf '%P\n')
+find_ours() { "$pando" find "$(inside tree)" "${asked[@]}" >"$work/found"; }
+find_plain() { find "$plain" "${asked[@]}" >"$work/found-plain"; }
+total_ours() { "$pando" du -s -b "$(inside tree)" >/dev/null; }
+total_plain() { du -s -b "$plain" >/dev/null; }
+find_ours # the first question of a volume reads it
+measure find_ours; find_time=$took
+measure find_plain
+row "pando find, an expression | find" "$(pretty "$find_time")" "$(pretty "$took")"
+if ! cmp -s <(LC_ALL=C sort "$work/found") <(LC_ALL=C sort "$work/found-plain"); then
+  echo "demo: pando find and find do not find the same" >&2
+  exit 1
+fi
+echo "   ok: both find the same $(wc -l <"$work/found") files"
+measure total_ours; total_time=$took
+measure total_plain
+row "pando du of the tree | du" "$(pretty "$total_time")" "$(pretty "$took")"
+if [ $mounted = yes ]; then
+  echo "   the three largest: $(ls "$mount/.search/size:>1M" | wc -l) links in .search/size:>1M, of them"
+  "$pando" find "$mount/tree" --sort size:desc --limit 3 | sed 's/^/      /'
+fi
+
 # sum NAME: a checksum over every path, mode and content below a directory of the mount
 sum() {
   if [ $mounted = yes ]; then

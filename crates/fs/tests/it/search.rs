@@ -453,3 +453,37 @@ fn clones_with_a_change_each_take_nothing_of_the_index() {
     assert!(after.disk_bytes < limit, "{} bytes, {before} before", after.disk_bytes);
     assert!(after.delta_bytes < clones * 4096, "{after:?}");
 }
+
+#[test]
+fn attributes_that_the_caller_may_not_read_are_not_guessed_by_searching() {
+    use crate::support::{ROOT, user, volume};
+    let v = volume();
+    let root = Caller::root();
+    let file = v.file_as(&root, ROOT, "f", 0o600).expect("a file").node;
+    let any = fs::SetXattr::Any;
+    v.fs.setxattr(&root, file, b"user.color", b"crimson", any).expect("room");
+    v.fs.setxattr(&root, file, b"trusted.t", b"secret", any).expect("room");
+    let found = |caller: &Caller, name: &[u8]| {
+        let (subvolume, directory) = v.fs.search_place(ROOT).expect("the root");
+        let expr = Expr::Test(Test::Xattr(name.to_vec(), None));
+        let request = Request {
+            start: Start { subvolume, directory, path: b"/", depth: 0 },
+            expr: &expr,
+            prune: None,
+            caller,
+            min_depth: 1,
+            max_depth: None,
+            contents_first: false,
+            order: None,
+            limit: None,
+            accounts: &Everybody,
+            cancel: &AtomicBool::new(false),
+        };
+        v.fs.search(&request, &mut |_| ControlFlow::Continue(())).expect("a search").matched
+    };
+    assert_eq!([found(&root, b"user.color"), found(&root, b"trusted.t")], [1, 1]);
+    assert_eq!([found(&user(7), b"user.color"), found(&user(7), b"trusted.t")], [0, 0]);
+    let open = inode::SetAttr { mode: Some(0o644), ..Default::default() };
+    v.fs.setattr(&root, file, &open).expect("a file");
+    assert_eq!([found(&user(7), b"user.color"), found(&user(7), b"trusted.t")], [1, 0]);
+}

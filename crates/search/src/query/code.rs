@@ -147,3 +147,15 @@ fn close(open: Open) -> Option<Expr> {
         Kind::Not => Expr::Not(Box::new(open.parts.into_iter().next()?)),
     })
 }
+
+#[cfg(test)]
+mod bounds {
+    use super::super::expr::{ACTIONS_MAX, Expr};
+
+    #[test]
+    fn an_expression_of_too_many_actions_is_out_of_bounds() {
+        let of = |count: usize| Expr::List(vec![Expr::Action(0); count]);
+        assert!(of(ACTIONS_MAX).within_bounds());
+        assert!(!of(ACTIONS_MAX + 1).within_bounds());
+    }
+}
