@@ -12,6 +12,7 @@ use crate::{Malformed, Reader, Writer};
 /// Layout of the section; each list is a count and so many of `ITEM_LAYOUT`.
 pub const LAYOUT: &[Field] = &[
     Field::variable("directories", "varint"),
+    Field::variable("linked", "varint"),
     Field::fixed("ctime", "i64 LE", 8),
     Field::variable("kinds", "list"),
     Field::variable("owners", "list"),
@@ -80,7 +81,9 @@ impl Sums {
 pub struct Groups {
     /// Names that lead to directories.
     pub directories: u64,
-    /// The last change of attributes of any row, or of a directory whose names these are.
+    /// Names that lead to inodes with several: those are counted row by row.
+    pub linked: u64,
+    /// The last change of attributes of any row.
     pub ctime: i64,
     /// By kind (`FileKind::byte`).
     pub kinds: BTreeMap<u64, Sums>,
@@ -100,6 +103,7 @@ impl Default for Groups {
     fn default() -> Groups {
         Groups {
             directories: 0,
+            linked: 0,
             ctime: i64::MIN,
             kinds: BTreeMap::new(),
             owners: BTreeMap::new(),
@@ -115,6 +119,7 @@ impl Groups {
     /// Adds what others come to.
     pub fn merge(&mut self, other: &Groups) {
         self.directories = self.directories.wrapping_add(other.directories);
+        self.linked = self.linked.wrapping_add(other.linked);
         self.ctime = self.ctime.max(other.ctime);
         let lists = [
             (&mut self.kinds, &other.kinds),
@@ -151,6 +156,7 @@ impl Groups {
     /// Appends the section.
     pub fn encode(&self, out: &mut Vec<u8>) {
         out.put_varint(self.directories);
+        out.put_varint(self.linked);
         out.put_i64(self.ctime);
         for list in [&self.kinds, &self.owners, &self.groups, &self.sizes] {
             encode_list(list.iter().map(|(key, sums)| (*key, *sums)), list.len(), out);
@@ -171,8 +177,12 @@ impl Groups {
     /// Reads a section whose bytes were compared with their checksum.
     pub fn decode(bytes: &[u8]) -> Result<Groups, Malformed> {
         let mut reader = Reader::new("cluster groups", bytes);
-        let mut groups =
-            Groups { directories: reader.varint()?, ctime: reader.i64()?, ..Groups::default() };
+        let mut groups = Groups {
+            directories: reader.varint()?,
+            linked: reader.varint()?,
+            ctime: reader.i64()?,
+            ..Groups::default()
+        };
         groups.kinds = decode_list(&mut reader)?;
         groups.owners = decode_list(&mut reader)?;
         groups.groups = decode_list(&mut reader)?;
@@ -239,6 +249,7 @@ mod tests {
         let sums = |files| Sums { files, bytes: files << 40, allocated: u64::MAX ^ files };
         Groups {
             directories: 7,
+            linked: 2,
             ctime: -5,
             kinds: [(1, sums(3)), (3, sums(1))].into(),
             owners: [(0, sums(1)), (1000, sums(2)), (u64::from(u32::MAX), sums(1))].into(),

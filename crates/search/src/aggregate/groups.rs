@@ -56,6 +56,7 @@ pub(crate) fn add_plain(groups: &mut Groups, row: &Row<'_>) {
     } else if is_plain(row) {
         add_file(groups, row);
     } else {
+        groups.linked += 1;
         groups.ctime = groups.ctime.max(row.ctime);
     }
 }

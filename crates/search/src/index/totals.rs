@@ -207,20 +207,19 @@ impl Gather<'_> {
                 continue;
             }
             let whole = !found.closed && !found.touched;
-            if !whole || !self.whole(view, base, number as u32)? {
-                self.rows(view, base, number as u32, scope, None)?;
-                continue;
-            }
-            let summary = base.clusters[number].summary.as_ref();
-            if summary.is_some_and(|summary| summary.may_match(&[LINKED])) {
-                self.rows(view, base, number as u32, scope, Some(LINKED))?;
+            let number = number as u32;
+            match if whole { self.whole(view, base, number)? } else { None } {
+                None => self.rows(view, base, number, scope, None)?,
+                Some(0) => {}
+                Some(_) => self.rows(view, base, number, scope, Some(LINKED))?,
             }
         }
         Ok(())
     }
 
-    /// Adds the sums of a cluster; `false` when they cannot be read.
-    fn whole(&mut self, view: &View, base: &Base, number: u32) -> Result<bool> {
+    /// Adds the sums of a cluster, and tells how many rows they leave out; `None` when they cannot
+    /// be read.
+    fn whole(&mut self, view: &View, base: &Base, number: u32) -> Result<Option<u64>> {
         let cluster = &base.clusters[number as usize];
         let read = || -> Result<_> {
             let groups = read_groups(&self.index.files, cluster)?;
@@ -230,21 +229,23 @@ impl Gather<'_> {
             };
             Ok((groups, own))
         };
-        let (groups, own) = match read() {
+        let (mut groups, own) = match read() {
             Ok(found) => found,
             Err(error) if error.is_of_index() => {
                 super::note_damage("the sums of a cluster", &error);
-                return Ok(false);
+                return Ok(None);
             }
             Err(error) => return Err(error),
         };
+        // Those are counted one by one, and are not left out of the answer.
+        let linked = std::mem::take(&mut groups.linked);
         let (directories, ctime) = (groups.directories, groups.ctime);
         let sums = groups.total();
         self.tally.answer.total.add(&Totals { sums, directories, ctime });
         if self.question.groups {
             self.tally.answer.groups.merge(&groups);
         }
-        let (Some(own), Some(tree)) = (own, self.tree.as_mut()) else { return Ok(true) };
+        let (Some(own), Some(tree)) = (own, self.tree.as_mut()) else { return Ok(Some(linked)) };
         let mut listed = Directories::new(&own);
         // Its checksum was right: what does not decode was written so.
         while let Ok(Some(directory)) = listed.read_next() {
@@ -259,7 +260,7 @@ impl Gather<'_> {
                 known.add(&totals);
             }
         }
-        Ok(true)
+        Ok(Some(linked))
     }
 
     /// Adds rows of a cluster one by one: all that count, or those that meet a condition, of which
