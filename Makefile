@@ -3,8 +3,9 @@
 DIR ?= /usr/share
 CARGO ?= cargo
 ROUNDS ?= 200
+HOURS ?= 1
 
-.PHONY: help setup build demo test bench soak-kill soak-crash soak
+.PHONY: help setup suites build demo test bench soak-kill soak-crash soak-fsx soak
 
 help: ## Show this list
 	@echo "PandoFS: a file-system namespace with O(1) snapshots and clones of any directory."
@@ -20,7 +21,10 @@ build: setup ## Build target/release/pando
 demo: setup ## Import DIR (default /usr/share) into a volume; snapshot, clone, roll back, kill and recover it
 	@CARGO="$(CARGO)" KEEP="$(KEEP)" bash scripts/demo.sh "$(DIR)"
 
-test: setup ## All that CI runs: format, lints, docs, every test, real mounts, 20 kills
+suites: ## Build the POSIX suites (pjdfstest, fsx) into target/tools
+	@bash scripts/setup.sh suites
+
+test: suites ## All that CI runs: format, lints, docs, every test, real mounts, 20 kills
 	@CARGO="$(CARGO)" bash scripts/test.sh
 
 bench: build ## In-process and mount benchmarks beside their yardsticks, one JSON object a line
@@ -31,5 +35,8 @@ soak-kill: setup ## Kill a mount under load ROUNDS times (default 200)
 
 soak-crash: setup ## Power cuts at every write and fsync, every bit flipped: hours
 	PANDO_SLOW=1 $(CARGO) test --release --workspace -- --nocapture crash flip full_disk
+
+soak-fsx: suites ## fsx with mmap, punches and copies beside snapshots, for HOURS (default 1)
+	@CARGO="$(CARGO)" bash scripts/posix/fsx.sh $$(($(HOURS) * 3600))
 
 soak: soak-crash soak-kill ## Both

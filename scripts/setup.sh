@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
 # Installs what the build, the tests and the demo need from the system, and nothing that is there.
+# With `suites`, also builds the suites that `make test` runs, into target/tools.
 # As root, or where sudo asks no password, through apt; otherwise names what is missing.
 set -eu
 
@@ -11,6 +12,10 @@ need fusermount3 fuse3
 need setfattr attr
 need setpriv util-linux
 need mkfs.ext4 e2fsprogs
+need git git
+need rsync rsync
+need sqlite3 sqlite3
+need setfacl acl
 
 if ! command -v cargo >/dev/null 2>&1; then
   for directory in "$HOME/.cargo/bin" /usr/local/cargo/bin; do
@@ -20,7 +25,24 @@ if ! command -v cargo >/dev/null 2>&1; then
   exit 1
 fi
 
-[ ${#missing[@]} -eq 0 ] && exit 0
+# The suites of POSIX behaviour, built once for this checkout: scripts/posix runs them.
+suites() {
+  local tools
+  tools=$(cd "$(dirname "$0")/.." && pwd)/target/tools
+  for suite in pjdfstest@0.2.2 fsx@0.3.2; do
+    grep -qs "^$suite\$" "$tools/installed" && continue
+    echo "setup: building $suite"
+    CARGO_PROFILE_RELEASE_OPT_LEVEL=1 CARGO_PROFILE_RELEASE_LTO=off cargo install --quiet --locked \
+      "$suite" --root "$tools" --target-dir "$tools/build" --force
+    echo "$suite" >> "$tools/installed"
+  done
+  rm -rf "$tools/build"
+}
+
+if [ ${#missing[@]} -eq 0 ]; then
+  [ "${1:-}" != suites ] || suites
+  exit 0
+fi
 
 echo "setup: missing: ${missing[*]}"
 as_root=""
@@ -40,3 +62,4 @@ fi
 export DEBIAN_FRONTEND=noninteractive
 $as_root apt-get update -qq
 $as_root apt-get install -y -qq --no-install-recommends "${missing[@]}"
+[ "${1:-}" != suites ] || suites

@@ -30,6 +30,11 @@ $cargo test --workspace --no-fail-fast 2>&1 | tee "$log"
 
 passed=$(awk '/^test result:/ { for (i = 1; i <= NF; i++) if ($i == "passed;") n += $(i-1) } END { print n + 0 }' "$log")
 failed=$(awk '/^test result:/ { for (i = 1; i <= NF; i++) if ($i == "failed;") n += $(i-1) } END { print n + 0 }' "$log")
+if [ "$failed" -eq 0 ]; then
+  step "POSIX suites on real mounts (pjdfstest beside ext4; fsx for ${FSX_SECONDS:-60} s)"
+  bash scripts/posix/pjdfstest.sh
+  bash scripts/posix/fsx.sh "${FSX_SECONDS:-60}"
+fi
 step "done"
 if [ "$passed" -eq 0 ]; then
   echo "No test ran: that is a failure." >&2

@@ -81,7 +81,8 @@ fn attach_as_root(
     Ok(device)
 }
 
-fn flags(options: &MountOptions) -> MountFlags {
+/// What the kernel keeps of a mount.
+pub(crate) fn flags(options: &MountOptions) -> MountFlags {
     let mut flags = MountFlags::empty();
     flags.set(MountFlags::RDONLY, options.read_only);
     flags.set(MountFlags::NOSUID, !options.suid);

@@ -14,6 +14,7 @@ mod mountinfo;
 mod notify;
 mod options;
 mod place;
+mod remount;
 mod source;
 mod transport;
 
@@ -22,3 +23,4 @@ pub use error::MountError;
 pub use mount::{Mount, mount};
 pub use mountinfo::{MountInfo, find_mount, mounts_of};
 pub use options::{Atime, MountOptions, OptionError, parse_bytes};
+pub use remount::{asks_for_remount, remount};

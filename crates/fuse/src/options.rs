@@ -20,10 +20,10 @@ const TIMEOUT_SECONDS_MAX: f64 = 31_536_000.0;
 /// what is said here only tells the kernel what to show.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Atime {
-    /// Never (`noatime`, the default).
+    /// Never (`noatime`).
     Never,
-    /// When it is older than the last change, or older than a day (`relatime`). Reads that the
-    /// kernel answers from its cache do not reach us and do not count.
+    /// When it is older than the last change, or older than a day (`relatime`, the default).
+    /// Reads that the kernel answers from its cache do not reach us and do not count.
     Relative,
 }
 
@@ -113,7 +113,7 @@ impl MountOptions {
             sync: false,
             dirsync: false,
             cache_bytes: None,
-            atime: Atime::Never,
+            atime: Atime::Relative,
             attr_timeout: TIMEOUT_DEFAULT,
             entry_timeout: TIMEOUT_DEFAULT,
             negative_timeout: TIMEOUT_DEFAULT,
@@ -132,6 +132,11 @@ impl MountOptions {
             };
             if !taken && !is_for_others(option) {
                 return Err(match option {
+                    "strictatime" => {
+                        let expected = "reads that the kernel answers from its cache cannot be \
+                                        counted: relatime or noatime";
+                        OptionError::Value { option: option.to_owned(), expected }
+                    }
                     "subdir" | "fsname" | "threads" | "attr-timeout" | "entry-timeout"
                     | "cache-size" => {
                         let expected = "it needs a value, as in NAME=VALUE";
@@ -243,7 +248,7 @@ fn seconds(option: &str, value: &str) -> Result<Duration, OptionError> {
 /// Options that mount(8) or systemd act on before we are called, and time options that change
 /// nothing here.
 fn is_for_others(option: &str) -> bool {
-    const GENERIC: [&str; 17] = [
+    const GENERIC: [&str; 16] = [
         "defaults",
         "auto",
         "noauto",
@@ -257,7 +262,6 @@ fn is_for_others(option: &str) -> bool {
         "_netdev",
         "diratime",
         "nodiratime",
-        "strictatime",
         "nostrictatime",
         "lazytime",
         "nolazytime",

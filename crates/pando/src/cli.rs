@@ -131,6 +131,7 @@ Options for -o, comma-separated:
   attr-timeout=SECONDS   how long the kernel keeps attributes
   entry-timeout=SECONDS  how long the kernel keeps names
   sync                   every change is durable when it returns
+  remount                change ro, suid, dev, exec, sync of a mount that is there
   cache-size=SIZE        like --cache-size
 
 In /etc/fstab, with mount.pando a link to pando:

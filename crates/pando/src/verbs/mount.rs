@@ -19,6 +19,9 @@ pub(crate) fn run(args: &MountArgs, output: &mut Output) -> Result<()> {
     let mount_point = std::fs::canonicalize(&args.mnt)
         .map_err(|error| failure::io("mount on", &args.mnt, &error))
         .or_else(|failure| dead_mount(&args.mnt).ok_or(failure))?;
+    if fuse::asks_for_remount(&args.options) {
+        return fuse::remount(&mount_point, &args.options).map_err(|error| failure::mount(&error));
+    }
     // Found here rather than in the background, so that wrong usage is told at once.
     let mut checked = fuse::MountOptions::new(&volume, &mount_point);
     for list in &args.options {

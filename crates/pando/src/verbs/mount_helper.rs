@@ -1,5 +1,6 @@
 //! `mount.pando VOLDIR MNT -o options`: how mount(8) calls us for a line of fstab. Rewritten to
-//! `pando mount`.
+//! `pando mount`, as is `pando VOLDIR MNT -o options`, which is how `mount.fuse` calls us for the
+//! type `fuse.pando`, which the table of mounts shows (`mount -o remount`).
 
 use std::ffi::{OsStr, OsString};
 use std::path::Path;
@@ -15,11 +16,10 @@ const OTHERS: [&str; 10] = [
 /// Turns the arguments of a mount helper into ours; others stay as they are.
 pub(crate) fn rewrite(arguments: Vec<OsString>) -> Vec<OsString> {
     let name = arguments.first().and_then(|name| Path::new(name).file_name());
-    if name.is_some_and(|name| NAMES.iter().any(|known| name == *known)) {
-        convert(&arguments)
-    } else {
-        arguments
-    }
+    let helper = name.is_some_and(|name| NAMES.iter().any(|known| name == *known));
+    // No verb begins with a slash.
+    let place = arguments.get(1).is_some_and(|first| first.as_encoded_bytes().starts_with(b"/"));
+    if helper || place { convert(&arguments) } else { arguments }
 }
 
 fn convert(arguments: &[OsString]) -> Vec<OsString> {
@@ -70,6 +70,10 @@ mod tests {
         let called = words(&["/sbin/mount.pando", "/v", "/m", "-o", "rw,nofail,noatime", "-n"]);
         let expected = words(&["pando", "mount", "--quiet", "-o", "rw,noatime", "--", "/v", "/m"]);
         assert_eq!(rewrite(called), expected);
+        let by_fuse = words(&["pando", "/v", "/m", "-o", "rw,remount,ro"]);
+        let expected =
+            words(&["pando", "mount", "--quiet", "-o", "rw,remount,ro", "--", "/v", "/m"]);
+        assert_eq!(rewrite(by_fuse), expected);
         let own = words(&["pando", "mount", "-f", "/v", "/m"]);
         assert_eq!(rewrite(own.clone()), own);
     }

@@ -1,0 +1,64 @@
+# Sourced by the POSIX suites: a volume mounted by the binary under test, and ext4 on a loop device
+# beside it, both below one temporary directory that goes away with the script.
+#
+#   PANDO=path    the binary; otherwise target/debug/pando, built if it is not there
+#   KEEP=1        leaves volume, mounts and logs behind and says where
+set -euo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")/../.."
+cargo=${CARGO:-cargo}
+tools=$PWD/target/tools
+pando=${PANDO:-$PWD/target/debug/pando}
+suite=$(basename "$0" .sh)
+
+fail() { echo "$suite: $*" >&2; exit 1; }
+
+# skip_without_mounts: ends the script well where mounts are not to be tested, as `make test` says.
+skip_without_mounts() {
+  if [ -n "${SKIP_FUSE:-}" ]; then
+    echo "NOT TESTED: $suite (no mounts: $SKIP_FUSE)"
+    exit 0
+  fi
+  [ "$(id -u)" -eq 0 ] || { echo "NOT TESTED: $suite (it takes root: loop devices, several users)"; exit 0; }
+  [ -w /dev/fuse ] || fail "/dev/fuse is not usable"
+}
+
+[ -x "$pando" ] || $cargo build --package pando --quiet
+
+work=$(mktemp -d "${TMPDIR:-/var/tmp}/pando-$suite.XXXXXX")
+chmod 755 "$work"
+volume=$work/volume
+mnt=$work/mnt
+ext4=$work/ext4
+mkdir "$mnt" "$ext4"
+
+clean_up() {
+  status=$?
+  trap - EXIT
+  if [ "${KEEP:-}" = 1 ]; then
+    echo "kept: $work (volume, mnt, ext4)"
+    exit "$status"
+  fi
+  cd /
+  umount "$ext4" 2>/dev/null || umount -l "$ext4" 2>/dev/null || true
+  timeout 60 "$pando" umount "$mnt" >/dev/null 2>&1 || umount -l "$mnt" 2>/dev/null || true
+  timeout 60 "$pando" umount "$volume" >/dev/null 2>&1 || true
+  mountpoint -q "$mnt" || rm -rf "$work"
+  exit "$status"
+}
+trap clean_up EXIT
+trap 'exit 130' INT TERM
+
+# mount_pando [OPTIONS]: formats the volume where there is none, and mounts it
+mount_pando() {
+  [ -e "$volume" ] || "$pando" format "$volume" >/dev/null
+  "$pando" mount -o "${1:-suid,dev}" "$volume" "$mnt" >/dev/null
+  chmod 755 "$mnt"
+}
+
+# mount_ext4 [MIB]
+mount_ext4() {
+  truncate -s "${1:-1024}M" "$work/ext4.img"
+  mkfs.ext4 -q -F "$work/ext4.img"
+  mount -o loop "$work/ext4.img" "$ext4" || fail "no loop device for ext4"
+  chmod 755 "$ext4"
+}
