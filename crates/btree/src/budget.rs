@@ -2,29 +2,48 @@
 //! whoever evicts.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 
 /// Bytes of an interior node; given back when it drops.
 #[derive(Debug)]
 pub(crate) struct InteriorCharge {
     budget: Arc<Budget>,
     bytes: usize,
+    dirty: AtomicBool,
 }
 
 impl InteriorCharge {
-    pub(crate) fn new(budget: &Arc<Budget>, bytes: usize) -> InteriorCharge {
+    pub(crate) fn new(budget: &Arc<Budget>, bytes: usize, dirty: bool) -> InteriorCharge {
         budget.add(bytes);
         budget.interior.fetch_add(bytes, Ordering::Relaxed);
-        InteriorCharge { budget: Arc::clone(budget), bytes }
+        if dirty {
+            budget.dirty.fetch_add(bytes, Ordering::Relaxed);
+        }
+        InteriorCharge { budget: Arc::clone(budget), bytes, dirty: AtomicBool::new(dirty) }
     }
 
     pub(crate) fn budget(&self) -> &Arc<Budget> {
         &self.budget
     }
+
+    /// Says that it is not on disk as it is.
+    pub(crate) fn set_dirty(&self) {
+        if !self.dirty.swap(true, Ordering::Relaxed) {
+            self.budget.dirty.fetch_add(self.bytes, Ordering::Relaxed);
+        }
+    }
+
+    /// Says that it is.
+    pub(crate) fn set_clean(&self) {
+        if self.dirty.swap(false, Ordering::Relaxed) {
+            self.budget.dirty.fetch_sub(self.bytes, Ordering::Relaxed);
+        }
+    }
 }
 
 impl Drop for InteriorCharge {
     fn drop(&mut self) {
+        self.set_clean();
         self.budget.resident.fetch_sub(self.bytes, Ordering::Relaxed);
         self.budget.interior.fetch_sub(self.bytes, Ordering::Relaxed);
     }
@@ -37,7 +56,8 @@ pub(crate) struct Budget {
     resident: AtomicUsize,
     /// The most that it ever was.
     peak: AtomicUsize,
-    /// Bytes of the interior nodes among them, with the cells that hang on them.
+    /// Bytes of the interior nodes among them, and of leaves without their content: what is only
+    /// given up when nothing below it is in memory.
     interior: AtomicUsize,
     /// Bytes of those that are not on disk as they are, which cannot be evicted.
     dirty: AtomicUsize,
@@ -88,13 +108,18 @@ impl Budget {
 #[derive(Debug)]
 pub(crate) struct Charge {
     budget: Arc<Budget>,
+    /// Of the content.
     bytes: usize,
+    /// Of the cell itself, which stays when the content is evicted.
+    cell: usize,
     dirty: bool,
 }
 
 impl Charge {
-    pub(crate) fn new(budget: &Arc<Budget>, bytes: usize, dirty: bool) -> Charge {
-        let mut charge = Charge { budget: Arc::clone(budget), bytes: 0, dirty };
+    pub(crate) fn new(budget: &Arc<Budget>, cell: usize, bytes: usize, dirty: bool) -> Charge {
+        budget.add(cell);
+        budget.interior.fetch_add(cell, Ordering::Relaxed);
+        let mut charge = Charge { budget: Arc::clone(budget), bytes: 0, cell, dirty };
         charge.set_bytes(bytes);
         charge
     }
@@ -126,5 +151,7 @@ impl Charge {
 impl Drop for Charge {
     fn drop(&mut self) {
         self.set_bytes(0);
+        self.budget.resident.fetch_sub(self.cell, Ordering::Relaxed);
+        self.budget.interior.fetch_sub(self.cell, Ordering::Relaxed);
     }
 }

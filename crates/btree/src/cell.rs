@@ -100,12 +100,12 @@ pub(crate) struct LeafState {
     charge: Charge,
 }
 
-/// What a cell weighs beside its content; counted with the slot on which it hangs.
+/// What a cell weighs beside its content.
 const LEAF_BYTES: usize = 200;
 
 impl LeafCell {
     pub(crate) fn new(budget: &Arc<Budget>, data: LeafData, disk: Option<Pointer>) -> LeafCell {
-        let charge = Charge::new(budget, data.memory(), disk.is_none());
+        let charge = Charge::new(budget, LEAF_BYTES, data.memory(), disk.is_none());
         let state = LeafState { data: Some(data), disk, changes: 0, charge };
         LeafCell { latch: RwLock::new(state), uses: Uses::default() }
     }
@@ -180,7 +180,7 @@ pub(crate) struct OverflowCell {
 
 impl OverflowCell {
     pub(crate) fn new(budget: &Arc<Budget>, bytes: &[u8]) -> OverflowCell {
-        let charge = Charge::new(budget, bytes.len(), true);
+        let charge = Charge::new(budget, 0, bytes.len(), true);
         OverflowCell {
             length: bytes.len() as u32,
             disk: OnceLock::new(),
@@ -193,7 +193,7 @@ impl OverflowCell {
         OverflowCell {
             length,
             disk: OnceLock::from(pointer),
-            state: RwLock::new((None, Charge::new(budget, 0, false))),
+            state: RwLock::new((None, Charge::new(budget, 0, 0, false))),
             uses: Uses::default(),
         }
     }
@@ -243,8 +243,8 @@ pub(crate) struct Interior {
     charge: InteriorCharge,
 }
 
-/// Memory of a child: its slot, and the empty cell that may hang on it.
-const CHILD_BYTES: usize = size_of::<Child>() + LEAF_BYTES;
+/// Memory of a child: its slot.
+const CHILD_BYTES: usize = size_of::<Child>();
 
 impl Interior {
     pub(crate) fn new(
@@ -261,12 +261,25 @@ impl Interior {
             keys,
             children,
             disk: disk.map_or_else(OnceLock::new, OnceLock::from),
-            charge: InteriorCharge::new(budget, bytes),
+            charge: InteriorCharge::new(budget, bytes, disk.is_none()),
         }
     }
 
     pub(crate) fn budget(&self) -> &Arc<Budget> {
         self.charge.budget()
+    }
+
+    /// Says where it lies.
+    pub(crate) fn set_disk(&self, pointer: Pointer) {
+        assert!(self.disk.set(pointer).is_ok(), "a node was written twice");
+        self.charge.set_clean();
+    }
+
+    /// Says that it is about to differ from what is on disk; tells whether it did not before.
+    pub(crate) fn leave_disk(&mut self) -> bool {
+        let was = self.disk.take().is_some();
+        self.charge.set_dirty();
+        was
     }
 
     /// A copy with the same children, not on disk.

@@ -3,9 +3,9 @@
 //! Locks, in the order in which they may be taken: checkpoint state, gate, key stripes, the set of
 //! trees, a tree, a leaf, then the small ones (changed trees, known cells, ring).
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, OnceLock, Weak};
+use std::sync::{Arc, OnceLock};
 
 use device::{Env, File, Map};
 use format::catalog::CatalogKey;
@@ -13,11 +13,12 @@ use parking_lot::Mutex;
 use store::{Error, Log, Result, TreeId, Waker};
 
 use crate::cell::Node;
+use crate::changed::{Changed, States};
 use crate::checkpoint::{Shedding, State};
 use crate::latch::Latch;
 use crate::nodes::Nodes;
 use crate::options::Options;
-use crate::pin::Pins;
+use crate::pin::{PinnedTrees, Pins};
 use crate::stripes::Stripes;
 use crate::tree::{Root, Tree};
 
@@ -37,20 +38,25 @@ pub(crate) struct Core {
     pub(crate) catalog: Tree,
     /// Trees that were used since opening.
     pub(crate) trees: Latch<Map<TreeId, Arc<Tree>>>,
-    /// The same, in the order in which it is next asked whether anybody uses them.
-    pub(crate) trees_order: Mutex<VecDeque<TreeId>>,
+    /// The same in order, to go round them.
+    pub(crate) trees_order: Mutex<BTreeSet<TreeId>>,
+    /// Where it is next asked whether anybody uses a tree.
+    pub(crate) trees_looked_at: Mutex<TreeId>,
     pub(crate) trees_open: AtomicUsize,
-    /// How many trees are in `changed`.
+    /// How many trees are in `changed`, and fresh among them.
     pub(crate) changed_trees: AtomicUsize,
+    pub(crate) fresh_trees: AtomicUsize,
     /// Trees that changed since the last freeze.
-    pub(crate) changed: Mutex<BTreeMap<TreeId, Arc<Tree>>>,
-    /// Trees that the running checkpoint froze.
-    pub(crate) in_flight: Mutex<BTreeMap<TreeId, Arc<Tree>>>,
+    pub(crate) changed: Mutex<Changed>,
+    /// What the running checkpoint froze.
+    pub(crate) in_flight: Mutex<Arc<States>>,
+    /// The last pin when the last checkpoint was frozen.
+    pub(crate) pins_at_freeze: AtomicU64,
     /// States published since opening.
     pub(crate) published: AtomicU64,
     pub(crate) pins: Mutex<Pins>,
     /// Trees of pinned states that were read.
-    pub(crate) pinned_trees: Mutex<Vec<Weak<Tree>>>,
+    pub(crate) pinned_trees: Mutex<PinnedTrees>,
     /// Cells that nothing leads to any more, to be dropped step by step.
     pub(crate) graveyard: Mutex<Vec<Node>>,
     pub(crate) checkpoint: Mutex<State>,
@@ -144,14 +150,17 @@ impl Core {
             stripes: Stripes::new(),
             catalog: Tree::new(TreeId(0), catalog, false),
             trees: Latch::new(Map::default()),
-            trees_order: Mutex::new(VecDeque::new()),
+            trees_order: Mutex::new(BTreeSet::new()),
+            trees_looked_at: Mutex::new(TreeId(0)),
             trees_open: AtomicUsize::new(0),
             changed_trees: AtomicUsize::new(0),
-            changed: Mutex::new(BTreeMap::new()),
-            in_flight: Mutex::new(BTreeMap::new()),
+            fresh_trees: AtomicUsize::new(0),
+            changed: Mutex::new(Changed::default()),
+            in_flight: Mutex::default(),
+            pins_at_freeze: AtomicU64::new(0),
             published: AtomicU64::new(0),
             pins: Mutex::new(Pins::default()),
-            pinned_trees: Mutex::new(Vec::new()),
+            pinned_trees: Mutex::default(),
             graveyard: Mutex::new(Vec::new()),
             checkpoint: Mutex::new(state),
             shedding: Mutex::new(None),
@@ -239,17 +248,23 @@ impl Core {
     /// Adds a tree to the set.
     pub(crate) fn insert_tree(&self, trees: &mut Map<TreeId, Arc<Tree>>, tree: &Arc<Tree>) {
         trees.insert(tree.id, Arc::clone(tree));
-        self.trees_order.lock().push_back(tree.id);
+        self.trees_order.lock().insert(tree.id);
         self.trees_open.store(trees.len(), Ordering::Relaxed);
     }
 
-    /// Notes that a tree differs from the durable one.
-    pub(crate) fn mark_changed(&self, tree: &Arc<Tree>) {
-        if !tree.changed.load(Ordering::Relaxed) {
-            let mut changed = self.changed.lock();
-            changed.insert(tree.id, Arc::clone(tree));
-            self.changed_trees.store(changed.len(), Ordering::Relaxed);
-            tree.changed.store(true, Ordering::Relaxed);
+    /// Takes trees out of the set that were dropped from the durable state too.
+    pub(crate) fn remove_dropped(&self, ids: &[TreeId]) {
+        // Readers wait meanwhile.
+        for ids in ids.chunks(256) {
+            let mut trees = self.trees.write();
+            let mut order = self.trees_order.lock();
+            for id in ids {
+                if trees.get(id).is_some_and(|tree| tree.dropped.load(Ordering::Relaxed)) {
+                    trees.remove(id);
+                    order.remove(id);
+                }
+            }
+            self.trees_open.store(trees.len(), Ordering::Relaxed);
         }
     }
 

@@ -69,6 +69,7 @@ impl Core {
         if self.trees_open.load(Ordering::Relaxed) > TREES_KEPT {
             self.close_idle_trees();
         }
+        self.capture_some();
     }
 
     /// What is left of the budget when eviction begins.
@@ -114,35 +115,22 @@ impl Core {
         let mut place = self.pruned.lock();
         let (id, at) = *place;
         let trees = self.trees.read();
-        let Some(tree) = trees.get(&id) else {
-            // The next tree in order, or the first again.
-            let next = trees.keys().copied().filter(|tree| *tree > id).min();
-            *place = (next.unwrap_or(TreeId(0)), 0);
+        if let Some(tree) = trees.get(&id)
+            && self.nodes.prune_part(&mut tree.state.write(), at)
+        {
+            *place = (id, at + 1);
             return;
-        };
-        let more = self.nodes.prune_part(&mut tree.state.write(), at);
-        *place = if more {
-            (id, at + 1)
-        } else {
-            let next = trees.keys().copied().filter(|tree| *tree > id).min();
-            if next.is_none() {
-                self.prune_pinned();
-            }
-            (next.unwrap_or(TreeId(0)), 0)
-        };
-    }
-
-    /// Unloads interior nodes that only pinned states have.
-    fn prune_pinned(&self) {
-        self.pinned_trees.lock().retain(|tree| {
-            let Some(tree) = tree.upgrade() else { return false };
-            let mut root = tree.state.write();
-            let mut at = 0;
-            while self.nodes.prune_part(&mut root, at) {
-                at += 1;
-            }
-            true
-        });
+        }
+        // The next tree in order, or the first again.
+        let next = self.trees_order.lock().range(TreeId(id.0 + 1)..).next().copied();
+        *place = (next.unwrap_or(TreeId(0)), 0);
+        // Trees of pinned states are fewer; they take their turns.
+        let mut pinned = self.pinned_trees.lock();
+        if let Some((tree, at)) = pinned.next()
+            && !self.nodes.prune_part(&mut tree.state.write(), at)
+        {
+            pinned.ended();
+        }
     }
 
     /// Closes idle trees while there are many, in steps. Called without locks.
@@ -170,13 +158,15 @@ impl Core {
     fn close_some(&self, closed: &mut Vec<Arc<Tree>>) {
         let mut trees = self.trees.write();
         let mut order = self.trees_order.lock();
+        let mut place = self.trees_looked_at.lock();
         for _ in 0..TREES_LOOKS_MAX.min(order.len()) {
-            let Some(id) = order.pop_front() else { break };
+            let next = order.range(*place..).next().or_else(|| order.first()).copied();
+            let Some(id) = next else { break };
+            *place = TreeId(id.0 + 1);
             let Some(tree) = trees.get(&id) else { continue };
-            if tree.used.swap(false, Ordering::Relaxed) || !is_idle(tree) {
-                order.push_back(id);
-            } else {
+            if !tree.used.swap(false, Ordering::Relaxed) && self.is_idle(tree) {
                 closed.extend(trees.remove(&id));
+                order.remove(&id);
             }
         }
         self.trees_open.store(trees.len(), Ordering::Relaxed);
@@ -185,13 +175,15 @@ impl Core {
             self.evictions.fetch_add(1, Ordering::Relaxed);
         }
     }
-}
 
-/// Whether a tree could be opened again from the catalog as it is. Called with the set of trees
-/// and the gate exclusive, so that nobody can begin to use it.
-fn is_idle(tree: &Arc<Tree>) -> bool {
-    // The changed trees, and those in a running checkpoint, have another owner.
-    Arc::strong_count(tree) == 1
-        && !tree.dropped.load(Ordering::Relaxed)
-        && tree.state.read().child.pointer().is_some()
+    /// Whether a tree could be opened again from the catalog as it is. Called with the set of
+    /// trees and the gate exclusive, so that nobody can begin to use it.
+    fn is_idle(&self, tree: &Arc<Tree>) -> bool {
+        // Fresh trees have another owner.
+        Arc::strong_count(tree) == 1
+            && !tree.dropped.load(Ordering::Relaxed)
+            && tree.state.read().child.pointer().is_some()
+            && !self.changed.lock().has_captured(tree.id)
+            && !self.in_flight.lock().contains_key(&tree.id)
+    }
 }

@@ -6,6 +6,7 @@
 
 mod budget;
 mod cell;
+mod changed;
 mod check;
 mod checkpoint;
 mod codec;

@@ -1,19 +1,21 @@
 //! Pinned states: what all trees held at one moment, for reading.
 //!
-//! A pinned state is the roots of the trees that differ from the durable state, and for all others
-//! the catalog. Nodes that it has in memory are not changed in place, for they have another owner;
-//! room that it may still read on the medium is not used again before it drops.
+//! A pinned state is the roots of the trees that differ from the durable state, as versions of the
+//! maps that hold them (`changed`), and for all other trees the catalog. So making one costs the
+//! same however many trees there are. Nodes that it has in memory are not changed in place, for
+//! they have another owner; room that it may still read on the medium is not used again before it
+//! drops.
 
 use std::any::Any;
-use std::collections::{BTreeMap, BTreeSet};
-use std::sync::Arc;
-use std::sync::atomic::Ordering;
+use std::collections::BTreeSet;
+use std::sync::{Arc, Weak};
 
 use device::Map;
 use format::catalog::CatalogKey;
 use parking_lot::RwLock;
 use store::{CommitToken, Cursor, DiffCursor, Error, KeyRange, Pinned, Read, Result, TreeId};
 
+use crate::changed::States;
 use crate::checkpoint::get_record;
 use crate::core::Core;
 use crate::cursor::TreeCursor;
@@ -39,9 +41,60 @@ impl Pins {
         self.live.first().copied().unwrap_or(u64::MAX)
     }
 
+    /// The last one that was made.
+    pub(crate) fn last(&self) -> u64 {
+        self.last
+    }
+
+    /// Whether there is one that was made after another.
+    pub(crate) fn any_after(&self, pin: u64) -> bool {
+        self.newest().is_some_and(|newest| newest > pin)
+    }
+
     /// The newest pin.
     pub(crate) fn newest(&self) -> Option<u64> {
         self.live.last().copied()
+    }
+}
+
+/// Trees of a pin that stay open though nobody uses them.
+const TREES_KEPT: usize = 256;
+
+/// Trees of pinned states that were read, for unloading what is in memory below them.
+#[derive(Debug, Default)]
+pub(crate) struct PinnedTrees {
+    trees: Vec<Weak<Tree>>,
+    /// Length from which it is swept of trees that are gone.
+    sweep_at: usize,
+    /// Which is to be unloaded next, and the part of it.
+    at: (usize, usize),
+}
+
+impl PinnedTrees {
+    fn add(&mut self, tree: &Arc<Tree>) {
+        if self.trees.len() >= self.sweep_at {
+            self.trees.retain(|tree| tree.strong_count() > 0);
+            self.sweep_at = self.trees.len() * 2 + 64;
+        }
+        self.trees.push(Arc::downgrade(tree));
+    }
+
+    /// The tree that is next, and the part of it; none when no tree is left.
+    pub(crate) fn next(&mut self) -> Option<(Arc<Tree>, usize)> {
+        for _ in 0..=self.trees.len() {
+            let (at, part) = self.at;
+            if let Some(tree) = self.trees.get(at).and_then(Weak::upgrade) {
+                self.at = (at, part + 1);
+                return Some((tree, part));
+            }
+            self.at = (if at < self.trees.len() { at + 1 } else { 0 }, 0);
+        }
+        None
+    }
+
+    /// Says that it had no further part.
+    pub(crate) fn ended(&mut self) {
+        self.at = (self.at.0 + 1, 0);
     }
 }
 
@@ -51,8 +104,9 @@ pub(crate) struct Pin {
     number: u64,
     commit: CommitToken,
     catalog: Root,
-    /// Trees that differ from the catalog; none for those that were dropped.
-    changed: BTreeMap<TreeId, Option<Root>>,
+    /// Trees that differ from the catalog: first those that changed, then those that a checkpoint
+    /// was writing.
+    states: [Arc<States>; 2],
     /// Trees that were read, made when first asked for.
     trees: RwLock<Map<TreeId, Arc<Tree>>>,
 }
@@ -60,19 +114,14 @@ pub(crate) struct Pin {
 impl Pin {
     pub(crate) fn new(core: &Arc<Core>) -> Pin {
         let _gate = core.gate.write();
-        let mut changed = BTreeMap::new();
-        for trees in [&core.in_flight, &core.changed] {
-            for (id, tree) in &*trees.lock() {
-                let dropped = tree.dropped.load(Ordering::Relaxed);
-                changed.insert(*id, (!dropped).then(|| tree.state.read().clone()));
-            }
-        }
+        // Before it takes anything, so that nobody takes what it sees to be his alone.
+        let number = core.pins.lock().add();
         Pin {
             core: Arc::clone(core),
-            number: core.pins.lock().add(),
+            number,
             commit: CommitToken(core.log().last()),
             catalog: core.catalog.state.read().clone(),
-            changed,
+            states: [Arc::new(core.captured()), Arc::clone(&core.in_flight.lock())],
             trees: RwLock::new(Map::default()),
         }
     }
@@ -82,7 +131,7 @@ impl Pin {
         if let Some(tree) = self.trees.read().get(&id) {
             return Ok(Arc::clone(tree));
         }
-        let root = if let Some(root) = self.changed.get(&id) {
+        let root = if let Some(root) = self.states.iter().find_map(|states| states.get(&id)) {
             root.clone()
         } else {
             let key = CatalogKey::Tree(id.0).encode();
@@ -94,10 +143,11 @@ impl Pin {
         if let Some(tree) = trees.get(&id) {
             return Ok(Arc::clone(tree));
         }
-        let mut pinned = self.core.pinned_trees.lock();
-        pinned.retain(|tree| tree.strong_count() > 0);
-        pinned.push(Arc::downgrade(&tree));
-        drop(pinned);
+        if trees.len() >= TREES_KEPT {
+            // Those in use have another owner; they are opened again as they were.
+            trees.retain(|_, tree| Arc::strong_count(tree) > 1);
+        }
+        self.core.pinned_trees.lock().add(&tree);
         trees.insert(id, Arc::clone(&tree));
         Ok(tree)
     }

@@ -28,7 +28,7 @@ pub(crate) const TREE_BYTES: usize = 1500;
 pub(crate) struct Tree {
     pub(crate) id: TreeId,
     pub(crate) state: Latch<Root>,
-    /// Whether it is in the set of trees that the next checkpoint writes.
+    /// Whether it is fresh among the trees that the next checkpoint writes (`changed`).
     pub(crate) changed: AtomicBool,
     /// Whether it was dropped.
     pub(crate) dropped: AtomicBool,

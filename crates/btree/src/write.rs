@@ -186,7 +186,7 @@ impl Nodes {
             }
         }
         let interior = Arc::get_mut(shared).expect("invariant: a new node has one owner");
-        if interior.disk.take().is_some() {
+        if interior.leave_disk() {
             self.budget.add_shadowed(1);
         }
         Ok(interior)

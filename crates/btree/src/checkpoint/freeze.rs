@@ -5,11 +5,8 @@ use std::sync::atomic::Ordering;
 
 use store::Lsn;
 
+use crate::changed::States;
 use crate::core::Core;
-use crate::tree::{Root, Tree};
-
-/// Changed trees with their roots; none for those that were dropped.
-pub(crate) type Roots = Vec<(Arc<Tree>, Option<Root>)>;
 
 /// One state of all trees that differ from the durable ones.
 pub(crate) struct Frozen {
@@ -18,9 +15,11 @@ pub(crate) struct Frozen {
     pub(crate) log_records: u64,
     /// Nodes that had been changed since the last one.
     pub(crate) shadowed: u64,
-    pub(crate) roots: Arc<Roots>,
+    pub(crate) states: Arc<States>,
     /// How many of them were dropped.
     pub(crate) dropped: u64,
+    /// Pins after this one may have a version of the states.
+    pub(crate) pins_from: u64,
 }
 
 impl Core {
@@ -30,15 +29,9 @@ impl Core {
         let _gate = self.gate.write();
         #[cfg(test)]
         let _gate = (!self.freeze_past_gate.load(Ordering::Relaxed)).then(|| self.gate.write());
-        let changed = std::mem::take(&mut *self.changed.lock());
-        self.changed_trees.store(0, Ordering::Relaxed);
-        let mut roots = Vec::with_capacity(changed.len());
-        for tree in changed.values() {
-            tree.changed.store(false, Ordering::Relaxed);
-            let dropped = tree.dropped.load(Ordering::Relaxed);
-            roots.push((Arc::clone(tree), (!dropped).then(|| tree.state.read().clone())));
-        }
-        *self.in_flight.lock() = changed;
+        let states = Arc::new(self.take_captured());
+        *self.in_flight.lock() = Arc::clone(&states);
+        let pins_from = self.pins_at_freeze.swap(self.pins.lock().last(), Ordering::Relaxed);
         let dropped = self.drops_pending.swap(0, Ordering::Relaxed);
         let log_bytes = self.log_bytes();
         self.woken.store(false, Ordering::Relaxed);
@@ -49,8 +42,9 @@ impl Core {
             log_bytes,
             log_records,
             shadowed,
-            roots: Arc::new(roots),
+            states,
             dropped,
+            pins_from,
         }
     }
 
@@ -58,12 +52,8 @@ impl Core {
     pub(crate) fn thaw(&self, frozen: &Frozen) {
         self.end_shedding();
         let _gate = self.gate.write();
-        let mut changed = self.changed.lock();
-        for (id, tree) in std::mem::take(&mut *self.in_flight.lock()) {
-            tree.changed.store(true, Ordering::Relaxed);
-            changed.insert(id, tree);
-        }
-        self.changed_trees.store(changed.len(), Ordering::Relaxed);
+        self.put_back(&frozen.states);
+        *self.in_flight.lock() = Arc::default();
         self.drops_pending.fetch_add(frozen.dropped, Ordering::Relaxed);
         self.nodes.budget.add_shadowed(frozen.shadowed);
     }

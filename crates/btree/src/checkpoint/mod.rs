@@ -108,11 +108,14 @@ impl Core {
         let mut work = Work::new(nodes, &mut state.space, generation);
         let mut writer = NodeWriter::new(nodes, generation);
         work.count_ingested(&mut counts)?;
-        for (tree, root) in frozen.roots.iter() {
-            let key = CatalogKey::Tree(tree.id.0).encode();
+        for (tree, root) in frozen.states.iter() {
+            let key = CatalogKey::Tree(tree.0).encode();
             let old = get_record(nodes, &catalog, &key)?;
             let new = match root {
-                Some(root) => Some(writer.write_frozen(&mut work, &mut counts, root)?),
+                Some(root) => {
+                    let alone = self.is_alone(root, 1, frozen.pins_from);
+                    Some(writer.write_frozen(&mut work, &mut counts, root, alone)?)
+                }
                 None => None,
             };
             if old == new {

@@ -1,5 +1,6 @@
 //! Step 4: the superblock, and what follows from its being durable.
 
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use device::{Device, File};
@@ -63,10 +64,7 @@ impl Core {
         for (node, pointer) in &written.cells.nodes {
             match node {
                 Node::Leaf(leaf) => leaf.latch.write().set_disk(Some(*pointer)),
-                Node::Interior(interior) => {
-                    let set = interior.disk.set(*pointer);
-                    assert!(set.is_ok(), "a node was written twice");
-                }
+                Node::Interior(interior) => interior.set_disk(*pointer),
             }
             self.nodes.remember_written(*pointer, node);
         }
@@ -99,14 +97,10 @@ impl Core {
             let _gate = self.gate.write();
             *self.catalog.state.write() = written.catalog_root.clone();
             self.published.fetch_add(1, Ordering::AcqRel);
-            let gone = std::mem::take(&mut *self.in_flight.lock());
-            let mut trees = self.trees.write();
-            for (id, tree) in gone {
-                if tree.dropped.load(Ordering::Relaxed) && !tree.changed.load(Ordering::Relaxed) {
-                    trees.remove(&id);
-                }
-            }
+            *self.in_flight.lock() = Arc::default();
         }
+        let dropped = frozen.states.iter().filter(|(_, root)| root.is_none());
+        self.remove_dropped(&dropped.map(|(id, _)| *id).collect::<Vec<_>>());
         state.generation = written.generation;
         state.lsn = written.lsn;
         state.catalog = Some(written.catalog);

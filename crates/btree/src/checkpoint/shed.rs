@@ -9,15 +9,19 @@
 //! `Written`, which lists what was written. That does not change: nodes of a frozen root are found
 //! through their owners alone, for a changed node is not in the map of known cells. A tree that was
 //! not changed since, a clone or a pin of it has the frozen root or a node on the way, and then
-//! nothing below is touched.
+//! nothing below is touched. Pins that may have a version of the frozen state do not show as
+//! owners; while there is one, nothing is let go of.
 
 use std::sync::Arc;
 use std::sync::atomic::{Ordering, fence};
 
+use store::TreeId;
+
 use super::Frozen;
-use super::freeze::Roots;
 use crate::cell::{Child, Interior, Node};
+use crate::changed::States;
 use crate::core::Core;
+use crate::tree::Root;
 
 /// Bytes with which a thread is content that looks for some.
 const ENOUGH_BYTES: usize = 256 << 10;
@@ -29,16 +33,17 @@ const OWNERS: usize = 2;
 /// A frozen state, all of which is written.
 #[derive(Debug)]
 pub(crate) struct Shedding {
-    roots: Arc<Roots>,
-    /// Where the search goes on: the place of a root, and of a child of it.
-    at: (usize, usize),
+    states: Arc<States>,
+    pins_from: u64,
+    /// Where the search goes on: a tree, and a child of its root.
+    at: (TreeId, usize),
 }
 
 impl Core {
     /// Says that all of a frozen state is written, and listed.
     pub(super) fn begin_shedding(&self, frozen: &Frozen) {
-        let roots = Arc::clone(&frozen.roots);
-        *self.shedding.lock() = Some(Shedding { roots, at: (0, 0) });
+        let (states, pins_from) = (Arc::clone(&frozen.states), frozen.pins_from);
+        *self.shedding.lock() = Some(Shedding { states, pins_from, at: (TreeId(0), 0) });
     }
 
     /// Says that cells are about to learn where they lie, or never will.
@@ -53,7 +58,7 @@ impl Core {
         let Some(shedding) = &mut *shedding else { return false };
         let mut bytes = 0;
         for _ in 0..LOOKS_MAX {
-            bytes += shedding.step();
+            bytes += self.shed_step(shedding);
             if bytes >= ENOUGH_BYTES {
                 break;
             }
@@ -62,21 +67,32 @@ impl Core {
     }
 }
 
-impl Shedding {
+impl Core {
     /// Looks below the next child of a root; returns how many bytes were let go of.
-    fn step(&mut self) -> usize {
-        let (root, at) = self.at;
-        let Some((_, root)) = self.roots.get(root) else {
-            self.at = (0, 0);
+    fn shed_step(&self, shedding: &mut Shedding) -> usize {
+        let (id, at) = shedding.at;
+        let Some((&found, root)) = shedding.states.range(id..).next() else {
+            shedding.at = (TreeId(0), 0);
             return 0;
         };
-        let interior = root.as_ref().and_then(|root| alone(&root.child));
+        let at = if found == id { at } else { 0 };
+        let root = root.as_ref().filter(|root| self.is_alone(root, OWNERS, shedding.pins_from));
+        let interior = root.and_then(|root| alone(&root.child));
         let Some(child) = interior.and_then(|interior| interior.children.get(at)) else {
-            self.at = (self.at.0 + 1, 0);
+            shedding.at = (TreeId(found.0 + 1), 0);
             return 0;
         };
-        self.at.1 += 1;
+        shedding.at = (found, at + 1);
         shed_below(child)
+    }
+
+    /// Whether a root of a frozen state has so many owners, which the caller knows, and no pin has
+    /// the state. Then the tree has another root by now, which pins to come will find.
+    pub(super) fn is_alone(&self, root: &Root, owners: usize, pins_from: u64) -> bool {
+        let counted = root.child.cell.get().is_some_and(|node| node.owners() == owners);
+        // A pin that was made before the tree changed is counted before its owners were.
+        fence(Ordering::Acquire);
+        counted && !self.pins.lock().any_after(pins_from)
     }
 }
 
@@ -144,9 +160,18 @@ mod tests {
         Failed,
     }
 
+    /// When a pin is made.
+    #[derive(Clone, Copy, PartialEq, Eq)]
+    enum When {
+        /// Before the checkpoint is frozen, whose states it then shares.
+        Before,
+        /// While it is made.
+        During,
+    }
+
     /// Changes everything again while a checkpoint is made, half before it is written and half
     /// after that; returns the changed bytes before that, and after everything was let go of.
-    fn run(end: End, pinned: bool) -> (usize, usize) {
+    fn run(end: End, pinned: Option<When>) -> (usize, usize) {
         let sim = testing::sim_env(7);
         let options = Options { cache_bytes: 32 << 20, ..Options::default() };
         let store = BtreeStore::create(&sim.env(), &options).unwrap();
@@ -157,9 +182,10 @@ mod tests {
         put(&store, &mut model, 0..KEYS, 1);
         let before = core.dirty();
         let mut state = core.checkpoint.lock();
+        let early = (pinned == Some(When::Before)).then(|| store.pin().unwrap());
         let frozen = core.freeze();
         let old = model.clone();
-        let pin = pinned.then(|| store.pin().unwrap());
+        let late = (pinned == Some(When::During)).then(|| store.pin().unwrap());
         put(&store, &mut model, 0..KEYS / 2, 2);
         assert!(!core.shed(), "nothing is written yet");
         let written: Result<Written> = core.write_state(&mut state, &frozen, 0);
@@ -179,7 +205,7 @@ mod tests {
         assert!(!core.shed());
         drop(state);
         assert_eq!(read(store.as_ref()), model);
-        if let Some(pin) = pin {
+        for pin in [early, late].into_iter().flatten() {
             assert_eq!(read(pin.as_ref()), old);
         }
         assert!(store.checkpoint().unwrap());
@@ -195,7 +221,7 @@ mod tests {
     #[test]
     fn what_is_written_and_changed_again_is_in_memory_once() {
         for end in [End::Published, End::Failed] {
-            let (before, after) = run(end, false);
+            let (before, after) = run(end, None);
             assert!(after < before + before / 4, "{after} of {before} bytes are left");
         }
     }
@@ -203,8 +229,10 @@ mod tests {
     #[test]
     fn what_a_pin_sees_is_kept() {
         for end in [End::Published, End::Failed] {
-            let (before, after) = run(end, true);
-            assert!(after >= before / 4 * 7, "{after} of {before} bytes are left");
+            for when in [When::Before, When::During] {
+                let (before, after) = run(end, Some(when));
+                assert!(after >= before / 4 * 7, "{after} of {before} bytes are left");
+            }
         }
     }
 }

@@ -74,15 +74,16 @@ impl<'a> NodeWriter<'a> {
         Ok(RootRecord { pointer, level: root.level })
     }
 
-    /// The same below a root that nobody will look anything up from. What only it still has is let
-    /// go of as soon as it is written.
+    /// The same below a root of a frozen state. Where nobody else has it (`alone`) nobody will look
+    /// anything up from it, and what only it still has is let go of as soon as it is written.
     pub(super) fn write_frozen(
         &mut self,
         work: &mut Work<'_>,
         counts: &mut Counts,
         root: &Root,
+        alone: bool,
     ) -> Result<RootRecord> {
-        let pointer = self.write_child(work, counts, &root.child, true)?;
+        let pointer = self.write_child(work, counts, &root.child, alone)?;
         Ok(RootRecord { pointer, level: root.level })
     }
 

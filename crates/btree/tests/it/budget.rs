@@ -201,3 +201,31 @@ fn trees_that_nobody_uses_are_closed() {
     }
     checked(&store);
 }
+
+#[test]
+fn many_clones_with_a_path_of_their_own_keep_the_budget() {
+    // What a write copies of a clone is mostly an interior node, which no eviction gives up while
+    // it is changed.
+    let (_sim, store) = store(1, 8 << 20);
+    for chunk in 0..60 {
+        commit(&store, |batch| {
+            for n in chunk * 1000..chunk * 1000 + 1000 {
+                batch.put(TREE, &key(n), &[1; 100]);
+            }
+        });
+    }
+    for clone in 0..2000 {
+        let tree = TreeId(100 + clone);
+        commit(&store, |batch| {
+            batch.clone_tree(if clone % 100 == 0 { TREE } else { TreeId(99 + clone) }, tree);
+            batch.put(tree, &key(clone), &clone.to_be_bytes());
+        });
+    }
+    let cache = store.cache();
+    assert!(cache.peak <= cache.budget, "{cache:?}");
+    for clone in 0..2000_u64 {
+        let found = store.get(TreeId(100 + clone), &key(clone)).expect("read");
+        assert_eq!(found.as_deref(), Some(clone.to_be_bytes().as_slice()));
+    }
+    checked(&store);
+}

@@ -52,6 +52,8 @@ struct Test<'a, 'r> {
     random: fastrand::Rng,
     keys: u64,
     background: Duration,
+    /// Trees and memory at the first report.
+    first: Option<(u64, u64)>,
 }
 
 fn broken(error: &store::Error) -> Failure {
@@ -78,6 +80,7 @@ pub(super) fn run(run: &Run<'_>, output: &mut Output) -> Result<()> {
         random: fastrand::Rng::with_seed(7),
         keys: run.args.files,
         background: Duration::ZERO,
+        first: None,
     };
     let measured = test.all(run.args.clones);
     run.bar.finish_and_clear();
@@ -227,6 +230,14 @@ impl Test<'_, '_> {
             (time.as_nanos() as f64 / operations.max(1) as f64 / 100.0).round() / 10.0
         };
         let rss = memory::resident_bytes();
+        // How long all others would wait for somebody who wants to see this state.
+        let begun = self.clock.monotonic();
+        drop(self.store.pin().map_err(|error| broken(&error))?);
+        let pin = self.clock.monotonic().saturating_sub(begun);
+        // Memory that grows with the number of clones shows from the first report on.
+        let (trees, bytes) = *self.first.get_or_insert((stats.trees, rss));
+        let more = stats.trees.saturating_sub(trees);
+        let each_clone = (more > 0).then(|| (rss as f64 - bytes as f64) / more as f64);
         let object: Value = json!({
             "workload": "clones-scale",
             "phase": phase,
@@ -238,7 +249,9 @@ impl Test<'_, '_> {
             "us_per_op": each(busy),
             "background_us_per_op": each(self.background),
             "longest_us": longest.as_micros() as u64,
+            "pin_us": pin.as_micros() as u64,
             "rss_bytes": rss,
+            "rss_bytes_per_clone": each_clone.map(f64::round),
             "cache_bytes": stats.cache_bytes,
             "disk_bytes": stats.disk_bytes,
             "log_bytes": stats.log_bytes,
