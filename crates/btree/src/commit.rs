@@ -1,7 +1,7 @@
 //! Committing a batch.
 //!
-//! 1. Load what the batch's keys need, holding nothing (`ensure`; skipped while all is in memory,
-//!    which is seen in the gate).
+//! 1. Load what the batch's keys need, holding nothing (`ensure`; skipped when it is in memory,
+//!    which is seen in step 3).
 //! 2. Enter the gate: shared, or exclusive when the batch makes, clones or drops trees or removes
 //!    ranges. Nothing is evicted while anyone is inside.
 //! 3. Shared: lock the stripes of its keys. Look again whether all is there.
@@ -17,30 +17,10 @@ use store::{Batch, CommitToken, Error, Result, Room, TreeId, prefix_end};
 
 use crate::core::Core;
 use crate::leaf::Change;
+use crate::plan::{Plan, Step};
 use crate::range_delete::Range;
-use crate::stripes::Wanted;
 use crate::tree::{Root, Tree};
 use crate::write::InPlace;
-
-/// Values up to this size in a batch that removes something may use the log's reserve.
-const RESERVE_BYTES_MAX: usize = 4096;
-
-/// What is known of a batch before it is applied.
-#[derive(Default)]
-struct Plan {
-    wanted: Wanted,
-    /// Whether it must be alone.
-    alone: bool,
-    /// Operations that remove something.
-    removals: usize,
-    bytes: usize,
-    /// The first tree that it names.
-    tree: Option<u64>,
-    /// Whether it names several trees.
-    several: bool,
-    /// How often something had been evicted when what it needs was loaded.
-    evictions: u64,
-}
 
 /// The tree that was used last: batches seldom name many.
 #[derive(Default)]
@@ -56,21 +36,6 @@ impl Last {
     }
 }
 
-impl Plan {
-    /// Whether the batch removes something and adds little, so that it may use what is kept back.
-    fn makes_room(&self) -> bool {
-        self.removals > 0 && self.bytes <= RESERVE_BYTES_MAX
-    }
-
-    #[inline]
-    fn add(&mut self, tree: u64, key: &[u8]) {
-        if !self.alone {
-            self.wanted.add(tree, key);
-            self.several |= *self.tree.get_or_insert(tree) != tree;
-        }
-    }
-}
-
 impl Core {
     /// Commits a batch.
     pub(crate) fn commit(&self, batch: &Batch) -> Result<CommitToken> {
@@ -81,7 +46,7 @@ impl Core {
             return Err(Error::ReadOnly(Arc::from("the store was closed")));
         }
         batch.check().map_err(|_| Error::NoSpace("one log record"))?;
-        let mut plan = plan(batch)?;
+        let mut plan = Plan::of(batch)?;
         self.keep_dirty(plan.makes_room())?;
         if !plan.makes_room() {
             self.keep_room()?;
@@ -95,62 +60,81 @@ impl Core {
         Ok(token)
     }
 
-    /// Commits a batch of changes to keys of one tree that is in memory, without counting one more
-    /// reference to the tree: two threads that count would write to the same cache line. `None`
-    /// when it is not such a batch; then nothing happened.
+    /// Commits a batch of changes to keys that are in memory, without counting one more reference
+    /// to their trees: two threads that count would write to the same cache line. `None` when it
+    /// is not such a batch; then nothing happened.
     #[inline]
-    fn commit_warm(&self, batch: &Batch, plan: &mut Plan) -> Result<Option<CommitToken>> {
-        let Some(id) = plan.tree.filter(|_| !plan.alone && !plan.several).map(TreeId) else {
+    fn commit_warm(&self, batch: &Batch, plan: &mut Plan<'_>) -> Result<Option<CommitToken>> {
+        if plan.alone {
             return Ok(None);
-        };
+        }
         let _gate = self.gate.read();
         let _locks = self.stripes.lock(&mut plan.wanted);
-        match self.trees.read().get(&id) {
-            Some(tree)
-                if tree.resident.load(Ordering::Relaxed)
-                    && self.evictions.load(Ordering::Relaxed) == 0 =>
-            {
-                tree.touch();
-                if tree.dropped.load(Ordering::Relaxed) {
-                    return Err(Error::NoTree(id));
-                }
-            }
-            _ => return Ok(None),
+        if !self.are_ready(&plan.steps)? {
+            return Ok(None);
         }
         // Not with the set of trees shared: this may wait for the medium, and who waits for the
         // set would make all readers wait.
         let lsn = self.append(batch, plan)?;
-        // Trees are closed and dropped with the gate exclusive, so it is still there.
         let trees = self.trees.read();
-        let tree = trees.get(&id).expect("invariant: no tree goes while a commit is in the gate");
-        for op in batch.ops() {
-            let (key, change) = match op.map_err(malformed)? {
-                Op::Put { key, value, .. } => (key, Change::Put(value)),
-                Op::Delete { key, .. } => (key, Change::Delete),
-                Op::Merge { key, lanes, .. } => (key, Change::Merge(lanes)),
-                _ => unreachable!("all others want to be alone"),
+        let mut last: Option<&Arc<Tree>> = None;
+        for step in &plan.steps {
+            let tree = match last {
+                Some(tree) if tree.id.0 == step.tree => tree,
+                _ => trees
+                    .get(&TreeId(step.tree))
+                    .expect("invariant: no tree goes while a commit is in the gate"),
             };
-            self.applied(self.change(tree, key, change))?;
+            self.applied(self.change(tree, step.key, step.change))?;
+            last = Some(tree);
         }
         Ok(Some(CommitToken(lsn)))
     }
 
+    /// Whether all that the steps need is in memory. It stays there, and the trees stay open, for
+    /// the caller is inside of the gate.
+    #[inline]
+    fn are_ready(&self, steps: &[Step<'_>]) -> Result<bool> {
+        let evicted = self.evictions.load(Ordering::Relaxed) != 0;
+        let trees = self.trees.read();
+        let mut last: Option<&Arc<Tree>> = None;
+        for step in steps {
+            let tree = match last {
+                Some(tree) if tree.id.0 == step.tree => tree,
+                _ => {
+                    let Some(tree) = trees.get(&TreeId(step.tree)) else { return Ok(false) };
+                    tree.touch();
+                    if tree.dropped.load(Ordering::Relaxed) {
+                        return Err(Error::NoTree(tree.id));
+                    }
+                    tree
+                }
+            };
+            let whole = !evicted && tree.resident.load(Ordering::Relaxed);
+            if !whole && !tree.has_ready(step.key, matches!(step.change, Change::Merge(_))) {
+                return Ok(false);
+            }
+            last = Some(tree);
+        }
+        Ok(true)
+    }
+
     /// Commits any batch.
-    fn commit_any(&self, batch: &Batch, plan: &mut Plan) -> Result<CommitToken> {
-        plan.evictions = self.evictions.load(Ordering::Relaxed);
+    fn commit_any(&self, batch: &Batch, plan: &mut Plan<'_>) -> Result<CommitToken> {
+        let evictions = self.evictions.load(Ordering::Relaxed);
         self.ensure(batch)?;
         if plan.alone {
             let _gate = self.gate.write();
-            self.log_and_apply(batch, plan)
+            self.log_and_apply(batch, plan, evictions)
         } else {
             let _gate = self.gate.read();
             let _locks = self.stripes.lock(&mut plan.wanted);
-            self.log_and_apply(batch, plan)
+            self.log_and_apply(batch, plan, evictions)
         }
     }
 
     /// Gives a batch its place in the log.
-    fn append(&self, batch: &Batch, plan: &Plan) -> Result<store::Lsn> {
+    fn append(&self, batch: &Batch, plan: &Plan<'_>) -> Result<store::Lsn> {
         let room = if plan.makes_room() { Room::Reserve } else { Room::Normal };
         self.log().append(batch.as_bytes(), room)
     }
@@ -164,10 +148,10 @@ impl Core {
         done
     }
 
-    fn log_and_apply(&self, batch: &Batch, plan: &mut Plan) -> Result<CommitToken> {
+    fn log_and_apply(&self, batch: &Batch, plan: &Plan<'_>, evictions: u64) -> Result<CommitToken> {
         self.check(batch)?;
         // Inside the gate nothing is evicted; what was loaded before it may have been.
-        if plan.alone || self.evictions.load(Ordering::Relaxed) != plan.evictions {
+        if plan.alone || self.evictions.load(Ordering::Relaxed) != evictions {
             self.ensure(batch)?;
         }
         let lsn = self.append(batch, plan)?;
@@ -324,32 +308,6 @@ impl Core {
         self.graveyard.lock().extend(cut);
         Ok(root)
     }
-}
-
-/// Looks through a batch.
-fn plan(batch: &Batch) -> Result<Plan> {
-    let mut plan = Plan::default();
-    for op in batch.ops() {
-        match op.map_err(malformed)? {
-            Op::Put { tree, key, value } => {
-                plan.add(tree, key);
-                plan.bytes += value.len();
-            }
-            Op::Delete { tree, key } => {
-                plan.add(tree, key);
-                plan.removals += 1;
-            }
-            Op::Merge { tree, key, .. } => plan.add(tree, key),
-            Op::DeleteRange { .. } | Op::DropTree { .. } => {
-                plan.alone = true;
-                plan.removals += 1;
-            }
-            Op::CreateTree { .. } | Op::CloneTree { .. } | Op::Ingest { .. } => {
-                plan.alone = true;
-            }
-        }
-    }
-    Ok(plan)
 }
 
 /// A record of the log that is not a batch. The log says where it lies.

@@ -13,7 +13,7 @@ use store::{Batch, Result, TreeId, prefix_end};
 use crate::commit::malformed;
 use crate::copied::{Copied, copy_on};
 use crate::core::Core;
-use crate::leaf::Value;
+use crate::leaf::{LeafData, Value};
 use crate::tree::{Miss, ToKey, Tree};
 
 impl Core {
@@ -78,16 +78,7 @@ impl Core {
     }
 
     fn ensure_key(&self, tree: &Tree, key: &[u8], value: bool) -> Result<()> {
-        tree.read(&self.nodes, &mut ToKey(key), |leaf| {
-            if value
-                && let Ok(at) = leaf.entries.search(key)
-                && let Value::Far(cell) = leaf.value(at)
-                && cell.bytes().is_none()
-            {
-                return Err(Miss::Overflow(Arc::clone(cell)));
-            }
-            Ok(())
-        })
+        tree.read(&self.nodes, &mut ToKey(key), |leaf| is_ready(leaf, key, value))
     }
 
     /// The leaves at both ends of a range: those of `from`, and of what is just below `to`.
@@ -100,6 +91,27 @@ impl Core {
             None => Ok(()),
         }
     }
+}
+
+impl Tree {
+    /// Whether what a change of a key needs is in memory; `value`: it needs the old value.
+    #[inline]
+    pub(crate) fn has_ready(&self, key: &[u8], value: bool) -> bool {
+        self.find_in_memory(&mut ToKey(key), |leaf| is_ready(leaf, key, value)).is_ok()
+    }
+}
+
+#[inline]
+fn is_ready(leaf: &LeafData, key: &[u8], value: bool) -> std::result::Result<(), Miss> {
+    if value
+        && leaf.has_far()
+        && let Ok(at) = leaf.entries.search(key)
+        && let Value::Far(cell) = leaf.value(at)
+        && cell.bytes().is_none()
+    {
+        return Err(Miss::Overflow(Arc::clone(cell)));
+    }
+    Ok(())
 }
 
 /// The tree outside of the batch that a named tree is, or is a clone of.

@@ -28,6 +28,7 @@ mod merge;
 mod nodes;
 mod options;
 mod pin;
+mod plan;
 mod prune;
 mod range_delete;
 mod reclaim;

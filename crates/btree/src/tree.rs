@@ -198,8 +198,17 @@ impl Tree {
             return None;
         }
         self.touch();
-        let mut find = |leaf: &LeafData| find(leaf, key, found);
-        self.state.read().try_read(&mut Faults::default(), &mut ToKey(key), &mut find).ok()
+        self.find_in_memory(&mut ToKey(key), |leaf| find(leaf, key, found)).ok()
+    }
+
+    /// Reads from the leaf that `route` leads to, unless something must be loaded first.
+    #[inline]
+    pub(crate) fn find_in_memory<T>(
+        &self,
+        route: &mut impl Route,
+        mut read: impl FnMut(&LeafData) -> std::result::Result<T, Miss>,
+    ) -> std::result::Result<T, Miss> {
+        self.state.read().try_read(&mut Faults::default(), route, &mut read)
     }
 
     /// Looks a key up.

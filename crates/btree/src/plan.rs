@@ -1,0 +1,75 @@
+//! What is known of a batch before it is committed: read once from its bytes.
+
+use format::batch::Op;
+use smallvec::SmallVec;
+use store::{Batch, Result};
+
+use crate::commit::malformed;
+use crate::leaf::Change;
+use crate::stripes::Wanted;
+
+/// Values up to this size in a batch that removes something may use the log's reserve.
+const RESERVE_BYTES_MAX: usize = 4096;
+/// Changes that are kept without allocating: as many as creating a file needs, and one.
+const FEW: usize = 4;
+
+/// A change of one key.
+pub(crate) struct Step<'a> {
+    pub(crate) tree: u64,
+    pub(crate) key: &'a [u8],
+    pub(crate) change: Change<'a>,
+}
+
+/// A batch, and which locks it needs.
+#[derive(Default)]
+pub(crate) struct Plan<'a> {
+    pub(crate) wanted: Wanted,
+    /// Whether it must be alone; then `steps` and `wanted` are not used.
+    pub(crate) alone: bool,
+    /// All that it does, in its order, unless it must be alone.
+    pub(crate) steps: SmallVec<[Step<'a>; FEW]>,
+    /// Operations that remove something.
+    removals: usize,
+    bytes: usize,
+}
+
+impl<'a> Plan<'a> {
+    /// Looks through a batch.
+    pub(crate) fn of(batch: &'a Batch) -> Result<Plan<'a>> {
+        let mut plan = Plan::default();
+        for op in batch.ops() {
+            match op.map_err(malformed)? {
+                Op::Put { tree, key, value } => {
+                    plan.bytes += value.len();
+                    plan.add(tree, key, Change::Put(value));
+                }
+                Op::Delete { tree, key } => {
+                    plan.removals += 1;
+                    plan.add(tree, key, Change::Delete);
+                }
+                Op::Merge { tree, key, lanes } => plan.add(tree, key, Change::Merge(lanes)),
+                Op::DeleteRange { .. } | Op::DropTree { .. } => {
+                    plan.alone = true;
+                    plan.removals += 1;
+                }
+                Op::CreateTree { .. } | Op::CloneTree { .. } | Op::Ingest { .. } => {
+                    plan.alone = true;
+                }
+            }
+        }
+        Ok(plan)
+    }
+
+    #[inline]
+    fn add(&mut self, tree: u64, key: &'a [u8], change: Change<'a>) {
+        if !self.alone {
+            self.wanted.add(tree, key);
+            self.steps.push(Step { tree, key, change });
+        }
+    }
+
+    /// Whether the batch removes something and adds little, so that it may use what is kept back.
+    pub(crate) fn makes_room(&self) -> bool {
+        self.removals > 0 && self.bytes <= RESERVE_BYTES_MAX
+    }
+}
