@@ -48,9 +48,7 @@ impl Core {
         batch.check().map_err(|_| Error::NoSpace("one log record"))?;
         let mut plan = Plan::of(batch)?;
         self.keep_dirty(plan.makes_room())?;
-        if !plan.makes_room() {
-            self.keep_room()?;
-        }
+        self.keep_room(plan.need)?;
         let token = match self.commit_warm(batch, &mut plan)? {
             Some(token) => token,
             None => self.commit_any(batch, &mut plan)?,

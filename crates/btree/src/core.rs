@@ -91,6 +91,11 @@ pub(crate) struct Core {
     pub(crate) woken: AtomicBool,
     /// Log bytes at the last look at the medium's room.
     pub(crate) room_looked_at: AtomicU64,
+    /// Free bytes of the medium then, and those of them that are kept for checkpoints.
+    pub(crate) room_free: AtomicU64,
+    pub(crate) room_kept: AtomicU64,
+    /// Dirty bytes that a checkpoint left, for which there needs to be none.
+    pub(crate) room_held: AtomicU64,
     /// Whether there was too little of it.
     pub(crate) tight: AtomicBool,
     /// Where the unloading of interior nodes goes on.
@@ -182,6 +187,9 @@ impl Core {
             waker: Mutex::new(None),
             woken: AtomicBool::new(false),
             room_looked_at: AtomicU64::new(0),
+            room_free: AtomicU64::new(0),
+            room_kept: AtomicU64::new(0),
+            room_held: AtomicU64::new(0),
             tight: AtomicBool::new(false),
             pruned: Mutex::new((TreeId(0), 0)),
             #[cfg(test)]

@@ -6,6 +6,7 @@ use store::{Batch, Result};
 
 use crate::commit::malformed;
 use crate::leaf::Change;
+use crate::room::Need;
 use crate::stripes::Wanted;
 
 /// Values up to this size in a batch that removes something may use the log's reserve.
@@ -28,34 +29,39 @@ pub(crate) struct Plan<'a> {
     pub(crate) alone: bool,
     /// All that it does, in its order, unless it must be alone.
     pub(crate) steps: SmallVec<[Step<'a>; FEW]>,
-    /// Operations that remove something.
-    removals: usize,
-    bytes: usize,
+    /// What it needs room for.
+    pub(crate) need: Need,
 }
 
 impl<'a> Plan<'a> {
     /// Looks through a batch.
     pub(crate) fn of(batch: &'a Batch) -> Result<Plan<'a>> {
         let mut plan = Plan::default();
+        let (mut removals, mut bytes) = (0, 0);
         for op in batch.ops() {
             match op.map_err(malformed)? {
                 Op::Put { tree, key, value } => {
-                    plan.bytes += value.len();
+                    bytes += value.len();
                     plan.add(tree, key, Change::Put(value));
                 }
                 Op::Delete { tree, key } => {
-                    plan.removals += 1;
+                    removals += 1;
                     plan.add(tree, key, Change::Delete);
                 }
                 Op::Merge { tree, key, lanes } => plan.add(tree, key, Change::Merge(lanes)),
                 Op::DeleteRange { .. } | Op::DropTree { .. } => {
                     plan.alone = true;
-                    plan.removals += 1;
+                    removals += 1;
                 }
                 Op::CreateTree { .. } | Op::CloneTree { .. } | Op::Ingest { .. } => {
                     plan.alone = true;
                 }
             }
+        }
+        if batch.relieves() {
+            plan.need = Need::Relieves;
+        } else if removals > 0 && bytes <= RESERVE_BYTES_MAX {
+            plan.need = Need::Removes;
         }
         Ok(plan)
     }
@@ -68,8 +74,8 @@ impl<'a> Plan<'a> {
         }
     }
 
-    /// Whether the batch removes something and adds little, so that it may use what is kept back.
+    /// Whether room comes of the batch, so that it may use what is kept back.
     pub(crate) fn makes_room(&self) -> bool {
-        self.removals > 0 && self.bytes <= RESERVE_BYTES_MAX
+        self.need != Need::Adds
     }
 }

@@ -2,8 +2,11 @@
 //!
 //! A full medium must stay one that things can be deleted from, and deleting needs a checkpoint to
 //! give room back. So commits that add stop while the medium still has room for what the next
-//! checkpoint writes, and a part of the medium that only checkpoints may use; commits that remove
-//! go on. The medium is asked only every so many bytes of log.
+//! checkpoint writes, and a part of the medium that is kept. Commits that remove go on into that
+//! part, but they change nodes too, and where a clone has the same nodes that takes room before it
+//! gives any: a quarter of it is left to those that drop whole trees, and to checkpoints. The
+//! medium is asked only every so many bytes of log, and when what changed since comes near to what
+//! there was.
 
 use std::sync::atomic::Ordering;
 
@@ -19,40 +22,81 @@ const KEPT_SHARE: u64 = 32;
 /// And the most of it.
 const KEPT_BYTES_MAX: u64 = 32 << 20;
 
+/// What a commit needs room for.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) enum Need {
+    /// For more than there was.
+    #[default]
+    Adds,
+    /// It removes, and adds little.
+    Removes,
+    /// It has whole trees given back.
+    Relieves,
+}
+
 impl Core {
     /// Answers `NoSpace` while a checkpoint could not be written after the commit, having tried
     /// to make one.
     #[inline]
-    pub(crate) fn keep_room(&self) -> Result<()> {
+    pub(crate) fn keep_room(&self, need: Need) -> Result<()> {
         let at = self.log_bytes();
         let looked = self.room_looked_at.load(Ordering::Relaxed);
-        if at.wrapping_sub(looked) < LOOK_EVERY && !self.tight.load(Ordering::Relaxed) {
+        if at.wrapping_sub(looked) < LOOK_EVERY && self.has_room(need) {
             return Ok(());
         }
-        self.look_for_room(at)
+        self.look_for_room(at, need)
     }
 
     #[cold]
-    fn look_for_room(&self, at: u64) -> Result<()> {
+    fn look_for_room(&self, at: u64, need: Need) -> Result<()> {
         self.room_looked_at.store(at, Ordering::Relaxed);
-        let mut tight = self.is_tight()?;
-        if tight && self.log_bytes_since() > 0 {
+        self.room_held.store(0, Ordering::Relaxed);
+        self.look()?;
+        // The checkpoint is to know: it uses the last holes then.
+        self.tight.store(!self.has_room(Need::Adds), Ordering::Relaxed);
+        if !self.has_room(need) && self.log_bytes_since() > 0 {
             let mut state = self.checkpoint.lock();
             match self.checkpoint_locked(&mut state, FREED_MAX) {
-                Ok(()) => tight = self.is_tight()?,
+                Ok(()) => {
+                    // What only pins keep now, no checkpoint will write.
+                    let held = self.nodes.budget.dirty() as u64;
+                    self.room_held.store(held, Ordering::Relaxed);
+                    self.look()?;
+                }
                 Err(error) if error.is_no_space() => {}
                 Err(error) => return Err(error),
             }
         }
-        self.tight.store(tight, Ordering::Relaxed);
-        if tight { Err(Error::NoSpace("the next checkpoint")) } else { Ok(()) }
+        self.tight.store(!self.has_room(Need::Adds), Ordering::Relaxed);
+        if self.has_room(need) { Ok(()) } else { Err(Error::NoSpace("the next checkpoint")) }
     }
 
-    fn is_tight(&self) -> Result<bool> {
+    /// Whether there was room, at the last look, for what is to be written now.
+    #[inline]
+    fn has_room(&self, need: Need) -> bool {
+        let held = self.room_held.load(Ordering::Relaxed);
+        let dirty = (self.nodes.budget.dirty() as u64).saturating_sub(held);
+        // Nodes that share a leaf with changed ones, and the map, are written too.
+        let wanted = dirty + dirty / 4;
+        let free = self.room_free.load(Ordering::Relaxed);
+        let kept = self.room_kept.load(Ordering::Relaxed);
+        let segment = self.options.log_segment_bytes;
+        let kept = match need {
+            Need::Adds => kept,
+            // The log may take one segment until the next look, if it leaves as much.
+            Need::Removes if free >= 2 * segment => segment.max(kept / 4),
+            Need::Removes => kept / 4,
+            Need::Relieves => return true,
+        };
+        wanted + kept <= free
+    }
+
+    fn look(&self) -> Result<()> {
         let space = self.env.device.space()?;
         let kept = (space.total_bytes / KEPT_SHARE).min(KEPT_BYTES_MAX);
-        // Nodes that share a leaf with changed ones, and the map, are written too.
-        let dirty = self.nodes.budget.dirty() as u64;
-        Ok(space.free_bytes < kept + dirty + dirty / 4)
+        let kept = kept.max(2 * self.options.log_segment_bytes);
+        self.room_kept.store(kept, Ordering::Relaxed);
+        self.room_free.store(space.free_bytes, Ordering::Relaxed);
+        Ok(())
     }
 }

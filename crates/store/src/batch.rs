@@ -13,6 +13,7 @@ use crate::TreeId;
 pub struct Batch {
     bytes: Vec<u8>,
     ops: usize,
+    relieves: bool,
 }
 
 /// A batch outgrew what one log record holds.
@@ -33,6 +34,19 @@ impl Batch {
     pub fn clear(&mut self) {
         self.bytes.clear();
         self.ops = 0;
+        self.relieves = false;
+    }
+
+    /// Says that whole trees or directories go because of this batch, now or in steps that follow,
+    /// so that it may use the last room of a full medium: nothing else gives back as much. It is
+    /// told to the store, and not part of the encoding.
+    pub fn relieve(&mut self) {
+        self.relieves = true;
+    }
+
+    /// Whether that was said.
+    pub fn relieves(&self) -> bool {
+        self.relieves
     }
 
     /// Whether it holds no operation.
@@ -111,6 +125,7 @@ impl Batch {
     pub fn drop_tree(&mut self, tree: TreeId) {
         codec::drop_tree(&mut self.bytes, tree.0);
         self.ops += 1;
+        self.relieves = true;
     }
 
     /// Fails when the batch is too large to commit. Callers that build batches of unbounded

@@ -19,6 +19,8 @@ mod publish;
 mod shed;
 mod write;
 
+use std::sync::atomic::Ordering;
+
 use format::Pointer;
 use format::catalog::{CatalogKey, RootRecord};
 use store::{Lsn, Result};
@@ -99,13 +101,43 @@ impl Core {
 
     /// Steps 2 and 3.
     fn write_state(&self, state: &mut State, frozen: &Frozen, most: usize) -> Result<Written> {
-        let nodes = &self.nodes;
-        let failed = nodes.failed_syncs();
+        let failed = self.nodes.failed_syncs();
+        let frugal = self.tight.load(Ordering::Relaxed);
+        let before = (state.catalog, state.next_trash);
         let generation = state.generation + 1;
+        let mut work = Work::new(&self.nodes, &mut state.space, generation, frugal);
+        let written = match self.write_nodes(&mut work, frozen, before, most) {
+            Ok(written) => {
+                let (groups, pages) = work.into_parts();
+                Written { groups, pages, ..written }
+            }
+            Err(error) => {
+                let groups = work.changed_groups();
+                self.take_back(state, groups);
+                return Err(error);
+            }
+        };
+        self.begin_shedding(frozen);
+        if let Err(error) = self.nodes.sync(failed) {
+            // While `cells` are there yet: owners are counted with them.
+            self.end_shedding();
+            return Err(error.into());
+        }
+        Ok(written)
+    }
+
+    /// Writes all of it, the map last; the map itself stays with `work`.
+    fn write_nodes(
+        &self,
+        work: &mut Work<'_>,
+        frozen: &Frozen,
+        (old_catalog, mut next_trash): (Option<RootRecord>, u64),
+        most: usize,
+    ) -> Result<Written> {
+        let nodes = &self.nodes;
+        let generation = work.generation;
         let mut catalog = self.catalog.state.read().clone();
-        let mut next_trash = state.next_trash;
         let mut counts = Counts::default();
-        let mut work = Work::new(nodes, &mut state.space, generation);
         let mut writer = NodeWriter::new(nodes, generation);
         work.count_ingested(&mut counts)?;
         for (tree, root) in frozen.states.iter() {
@@ -114,7 +146,7 @@ impl Core {
             let new = match root {
                 Some(root) => {
                     let alone = self.is_alone(root, 1, frozen.pins_from);
-                    Some(writer.write_frozen(&mut work, &mut counts, root, alone)?)
+                    Some(writer.write_frozen(work, &mut counts, root, alone)?)
                 }
                 None => None,
             };
@@ -133,7 +165,7 @@ impl Core {
         let most = most + 2 * writer.nodes_written();
         let taken = take_trash(nodes, &mut catalog, &mut counts, most)?;
         let mut trash_change = -(taken as i64);
-        for death in counts.settle(&mut work, most)? {
+        for death in counts.settle(work, most)? {
             let Some(level) = death.level else { continue };
             let record = RootRecord { pointer: death.pointer, level };
             let key = CatalogKey::Trash(next_trash).encode();
@@ -141,25 +173,18 @@ impl Core {
             next_trash += 1;
             trash_change += 1;
         }
-        let record = writer.write_root(&mut work, &mut counts, &catalog)?;
-        if state.catalog != Some(record) {
-            replace(&mut counts, state.catalog, Some(record));
+        let record = writer.write_root(work, &mut counts, &catalog)?;
+        if old_catalog != Some(record) {
+            replace(&mut counts, old_catalog, Some(record));
         }
-        let left = counts.settle(&mut work, usize::MAX)?;
+        let left = counts.settle(work, usize::MAX)?;
         assert!(left.is_empty(), "without a bound nothing is left as trash");
         let (cells, bytes, writes) = writer.finish()?;
         let place = work.reserve_directory()?;
-        counts.apply(&mut work)?;
+        counts.apply(work)?;
         let mut freed = std::mem::take(&mut counts.freed);
         freed.extend(work.base.directory.map(|old| (old.unit, old.units)));
         let (directory, map_bytes, map_writes) = work.write(place)?;
-        let (groups, pages) = work.into_parts();
-        self.begin_shedding(frozen);
-        if let Err(error) = nodes.sync(failed) {
-            // While `cells` are there yet: owners are counted with them.
-            self.end_shedding();
-            return Err(error.into());
-        }
         Ok(Written {
             generation,
             lsn: frozen.lsn,
@@ -168,8 +193,8 @@ impl Core {
             catalog_root: catalog,
             next_trash,
             trash_change,
-            groups,
-            pages,
+            groups: Vec::new(),
+            pages: std::collections::BTreeMap::new(),
             freed,
             cells,
             bytes: bytes + map_bytes,

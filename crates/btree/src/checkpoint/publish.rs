@@ -19,6 +19,8 @@ pub(crate) const SUPERBLOCK_FILES: [&str; 2] = ["btree/super-0", "btree/super-1"
 /// Shorter runs of free room are not punched: less than what a leaf leaves behind. Room in short
 /// runs is not used again until its neighbours are free too, so it is the medium's meanwhile.
 const PUNCH_BYTES_MIN: u64 = 8 << 10;
+/// The same where the medium is nearly full: its page.
+const PUNCH_BYTES_MIN_TIGHT: u64 = 4 << 10;
 
 /// Creates both superblocks of a new store.
 pub(crate) fn write_superblocks(device: &dyn Device, superblock: &Superblock) -> Result<()> {
@@ -124,7 +126,9 @@ impl Core {
             if now > length {
                 file.set_len(length)?;
             }
-            punch(state, file, groups, free)
+            let tight = self.tight.load(Ordering::Relaxed);
+            let least = if tight { PUNCH_BYTES_MIN_TIGHT } else { PUNCH_BYTES_MIN };
+            punch(state, file, groups, free, least)
         });
         if let Err(error) = result {
             tracing::warn!(%error, "free room could not be given back");
@@ -132,8 +136,35 @@ impl Core {
     }
 }
 
+impl Core {
+    /// Gives back what a checkpoint took that could not be written to its end: of it nothing is in
+    /// the durable map, and while it keeps the medium full, the next one fails too.
+    pub(super) fn take_back(&self, state: &mut State, changed: Vec<u64>) {
+        if !state.space.ingested.is_empty() {
+            // Those are not in the map either, and are needed.
+            return;
+        }
+        let groups = state.space.groups.len() as u64;
+        let mut free = Vec::new();
+        for group in changed.into_iter().filter(|&group| group < groups) {
+            // Of a page that cannot be read, nothing is known to be free.
+            let Ok(page) = state.space.page(self.nodes.file.as_ref(), group) else { continue };
+            let first = group * GROUP_UNITS as u64;
+            let begins = |&at: &usize| page[at] == 0 && (at == 0 || page[at - 1] != 0);
+            free.extend((0..page.len()).filter(begins).map(|at| (first + at as u64, 1)));
+        }
+        self.give_back(state, groups, &free);
+    }
+}
+
 /// Punches the long free runs around what was freed.
-fn punch(state: &mut State, file: &dyn File, groups: u64, free: &[(u64, u16)]) -> Result<()> {
+fn punch(
+    state: &mut State,
+    file: &dyn File,
+    groups: u64,
+    free: &[(u64, u16)],
+    least: u64,
+) -> Result<()> {
     let mut starts: Vec<u64> = free.iter().map(|&(unit, _)| unit).collect();
     starts.sort_unstable();
     let mut done = 0;
@@ -155,10 +186,7 @@ fn punch(state: &mut State, file: &dyn File, groups: u64, free: &[(u64, u16)]) -
         let offset = unit_offset(first + begin as u64).next_multiple_of(4096);
         let length = ((end - begin) * UNIT_BYTES) as u64;
         let stop = (unit_offset(first + begin as u64) + length) / 4096 * 4096;
-        if stop > offset
-            && stop - offset >= PUNCH_BYTES_MIN
-            && !file.punch(offset, stop - offset)?
-        {
+        if stop > offset && stop - offset >= least && !file.punch(offset, stop - offset)? {
             return Ok(());
         }
     }

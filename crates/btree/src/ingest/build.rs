@@ -128,7 +128,7 @@ impl Builder<'_> {
         core.log().check()?;
         let state = &mut *state;
         let generation = state.generation + 1;
-        let mut work = Work::new(&core.nodes, &mut state.space, generation);
+        let mut work = Work::new(&core.nodes, &mut state.space, generation, false);
         work.resume(self.place);
         let mut writer = NodeWriter::new(&core.nodes, generation);
         // Counting is the next checkpoint's; the map that it works on is another copy.

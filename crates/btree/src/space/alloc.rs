@@ -6,7 +6,7 @@
 //! at most half of it is free; beyond that, shorter runs will do. So contiguous room is found, or
 //! made at the end, and what lies in holes meanwhile is given back to the medium by punching: the
 //! file may be twice as long as what it holds, but does not occupy as much. Holes become runs as
-//! their neighbours die.
+//! their neighbours die. Where the medium has hardly any room left, any hole will do.
 
 use format::map_directory::Entry;
 use format::space_map::GROUP_UNITS;
@@ -29,6 +29,14 @@ pub(crate) struct Search {
     from: (u64, usize),
     /// Index into `RUN_UNITS`.
     patience: usize,
+}
+
+impl Search {
+    /// One that takes what there is: on a full medium no hole is too short, for growing the file
+    /// is what fails.
+    pub(super) fn frugal() -> Search {
+        Search { patience: RUN_UNITS.len() - 1, ..Search::default() }
+    }
 }
 
 impl Work<'_> {

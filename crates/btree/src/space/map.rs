@@ -157,14 +157,20 @@ pub(crate) struct Work<'a> {
 }
 
 impl<'a> Work<'a> {
-    pub(crate) fn new(nodes: &'a Nodes, base: &'a mut Space, generation: u64) -> Work<'a> {
+    /// A copy of the map. A frugal one uses any hole, however short.
+    pub(crate) fn new(
+        nodes: &'a Nodes,
+        base: &'a mut Space,
+        generation: u64,
+        frugal: bool,
+    ) -> Work<'a> {
         let groups = base.groups.clone();
         Work {
             nodes,
             base,
             groups,
             changed: BTreeMap::new(),
-            search: Search::default(),
+            search: if frugal { Search::frugal() } else { Search::default() },
             generation,
         }
     }
@@ -283,6 +289,11 @@ impl<'a> Work<'a> {
             }
             self.groups.pop();
         }
+    }
+
+    /// Groups in which room was taken.
+    pub(crate) fn changed_groups(&self) -> Vec<u64> {
+        self.changed.keys().copied().collect()
     }
 
     /// The parts that become the durable map.

@@ -278,6 +278,11 @@ impl Log {
             }
             drop(state);
             let bytes = self.options.segment_bytes.max(need + RECORDS_START);
+            // A log that takes the last room is never trimmed: that takes a checkpoint, and the
+            // checkpoint takes room.
+            if self.env.device.space()?.free_bytes < 2 * bytes {
+                return Err(Error::NoSpace("the log"));
+            }
             let spare = self.files.make_spare(bytes)?;
             self.state.lock().spares.push(spare);
         }
