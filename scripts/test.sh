@@ -3,6 +3,8 @@
 set -euo pipefail
 cd "$(dirname "$0")/.."
 cargo=${CARGO:-cargo}
+# How long the tests may take altogether, once they are built.
+LONGEST=${LONGEST:-40m}
 log=$(mktemp)
 trap 'rm -f "$log"' EXIT
 
@@ -26,7 +28,12 @@ fi
 
 step "tests (real mounts, crash points, faults, 20 kills of a mount)"
 $cargo build --workspace --all-targets --quiet
-$cargo test --workspace --no-fail-fast 2>&1 | tee "$log"
+# A test that waits for ever is a failure, and is to be told as one.
+timeout --kill-after=30 "$LONGEST" $cargo test --workspace --no-fail-fast 2>&1 | tee "$log" || {
+  rc=${PIPESTATUS[0]}
+  [ "$rc" -ne 124 ] || echo "The tests were ended after $LONGEST: see which one has no result." >&2
+  exit "$rc"
+}
 
 passed=$(awk '/^test result:/ { for (i = 1; i <= NF; i++) if ($i == "passed;") n += $(i-1) } END { print n + 0 }' "$log")
 failed=$(awk '/^test result:/ { for (i = 1; i <= NF; i++) if ($i == "failed;") n += $(i-1) } END { print n + 0 }' "$log")

@@ -13,6 +13,9 @@ use tempfile::TempDir;
 /// The binary under test.
 pub(crate) const PANDO: &str = env!("CARGO_BIN_EXE_pando");
 
+/// How long a command may take, in seconds.
+const LONGEST_SECONDS: &str = "300";
+
 /// An ordinary user.
 pub(crate) const NOBODY: u32 = 65534;
 
@@ -86,10 +89,16 @@ impl World {
         command
     }
 
-    /// Runs the binary.
+    /// Runs the binary, which must end some time: one that waits for ever fails its test with what
+    /// the owner has to say, rather than the whole run without a word.
     #[expect(clippy::unused_self, reason = "a command belongs to the world that ends its owner")]
     pub(crate) fn run<S: AsRef<OsStr>>(&self, arguments: &[S]) -> Answer {
-        answer(&World::command(arguments).output().unwrap())
+        let mut command = Command::new("timeout");
+        command.args(["--kill-after=10", LONGEST_SECONDS, PANDO]).args(arguments);
+        let output = command.env("PANDO_IDLE_SECONDS", "3").stdin(Stdio::null()).output().unwrap();
+        let answer = answer(&output);
+        assert!(answer.code != 124 && answer.code != 137, "not within {LONGEST_SECONDS} s");
+        answer
     }
 
     /// Runs the binary, which must succeed; returns what it printed.
