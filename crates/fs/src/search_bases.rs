@@ -9,7 +9,7 @@ use std::collections::BTreeSet;
 use format::base_record::BaseRecord;
 use format::key;
 use format::subvolume_record::SubvolumeRecord;
-use inode::SubvolId;
+use inode::{FsError, SubvolId};
 use store::TreeId;
 
 use crate::error::malformed;
@@ -116,9 +116,14 @@ pub(crate) fn named(fs: &Fs) -> FsResult<BTreeSet<u64>> {
 }
 
 /// Takes all bases away: there is no room for what they keep. Searches walk until there are new
-/// ones.
+/// ones. Tells how many there were.
 pub(crate) fn remove_all(fs: &Fs) -> FsResult<u64> {
     let ledger = fs.admin.lock();
+    let bases = all(fs)?;
+    // These commits only remove, so that they go through where nothing may be added.
+    for base in &bases {
+        remove(fs, base.tree)?;
+    }
     let mut changed = Vec::new();
     fs.visit_volume(&key::SUBVOLUMES_PREFIX, &mut |key, value| {
         let malformed = |error| malformed(VOLUME, &error);
@@ -133,12 +138,12 @@ pub(crate) fn remove_all(fs: &Fs) -> FsResult<u64> {
         for (key, record) in records {
             txn.batch().put(VOLUME, key, &record.encode());
         }
-        txn.commit()?;
+        match txn.commit() {
+            // A record may name a base that is gone: it is as if it named none.
+            Err(FsError::NoSpace) => break,
+            committed => drop(committed?),
+        }
     }
     drop(ledger);
-    let bases = all(fs)?;
-    for base in &bases {
-        remove(fs, base.tree)?;
-    }
     Ok(bases.len() as u64)
 }

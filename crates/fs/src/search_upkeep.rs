@@ -8,7 +8,8 @@
 //! 4. somebody asks for it ([`Fs::index_flush`]);
 //! 5. in the background, between two looks.
 //!
-//! Where room is short on the medium, bases are dropped instead: they only make searches fast.
+//! Where room is short on the medium, bases are dropped instead, their files first, for which no
+//! commit is needed: they only make searches fast. Each step of making one looks first.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
@@ -17,7 +18,7 @@ use std::time::Duration;
 use device::Timestamp;
 use format::key;
 use format::subvolume_record::{SubvolumeRecord, UsageRecord};
-use inode::NodeId;
+use inode::{FsError, NodeId};
 use parking_lot::Mutex;
 use search::index::{Flush, FlushStep, Index, Reach};
 use store::{KeyRange, Pinned, TreeId};
@@ -117,11 +118,15 @@ impl Fs {
             return Ok(0);
         }
         let now = self.env.clock.monotonic();
-        if is_short_of_room(self, index)? {
-            return search_bases::remove_all(self);
+        if is_short_of_room(self, index, 1) {
+            return make_room(self, index, &mut work);
         }
         if work.swept.is_none_or(|swept| now >= swept + SWEEP_EVERY) {
             sweep(self, index, &mut work)?;
+        }
+        // One that is begun at the limit is given up again.
+        if is_short_of_room(self, index, 2) {
+            return Ok(0);
         }
         let Some(id) = pick(self, index, &mut work)? else { return Ok(0) };
         work.job = begin(self, id)?;
@@ -140,6 +145,9 @@ fn begin(fs: &Fs, id: u64) -> FsResult<Option<Job>> {
 fn advance(fs: &Fs, index: &Index, work: &mut Work) -> FsResult<()> {
     let Some(mut job) = work.job.take() else { return Ok(()) };
     let mut step = || -> FsResult<Option<u64>> {
+        if is_short_of_room(fs, index, 1) {
+            return Err(FsError::NoSpace);
+        }
         let pinned = fs.store.pin().map_err(from_store)?;
         match job.flush.step(index, &*pinned).map_err(from_search)? {
             FlushStep::More => Ok(None),
@@ -181,10 +189,19 @@ fn look(fs: &Fs, index: &Index, work: &mut Work) -> FsResult<bool> {
     Ok(true)
 }
 
-fn is_short_of_room(fs: &Fs, index: &Index) -> FsResult<bool> {
-    let Ok(space) = fs.env.device.space() else { return Ok(false) };
-    let least = space.total_bytes / 1024 * u64::from(index.options().flush.room_min);
-    Ok(space.free_bytes < least && !search_bases::all(fs)?.is_empty())
+/// Whether there is less free room than `times` what bases must leave.
+fn is_short_of_room(fs: &Fs, index: &Index, times: u64) -> bool {
+    let Ok(space) = fs.env.device.space() else { return false };
+    let policy = index.options().flush;
+    let least = (space.total_bytes / 1024 * u64::from(policy.room_min)).min(policy.room_max);
+    space.free_bytes < least * times
+}
+
+/// Gives all room of the index back, the files even where no commit goes through any more.
+fn make_room(fs: &Fs, index: &Index, work: &mut Work) -> FsResult<u64> {
+    work.asked.clear();
+    let files = index.sweep(&[]).map_err(from_search)?;
+    Ok(files + search_bases::remove_all(fs)?)
 }
 
 /// Removes bases that no subvolume names, and files that no base names.

@@ -8,6 +8,7 @@ use std::time::Duration;
 use device::Set;
 use format::detached_record::DetachedRecord;
 use format::key;
+use inode::FsError;
 use parking_lot::Mutex;
 
 use super::count::Count;
@@ -20,6 +21,8 @@ use crate::{Fs, FsResult};
 
 /// How long something rests that could not be removed.
 const REST_AFTER_FAILURE: Duration = Duration::from_secs(60);
+/// The same where the medium was full: other work may make room at any time.
+const REST_WITHOUT_ROOM: Duration = Duration::from_secs(1);
 
 /// How long a tree that was replaced stays for readers that were about to read it.
 const GRACE: Duration = Duration::from_secs(2);
@@ -84,9 +87,10 @@ pub(crate) fn reclaim_step(fs: &Fs, budget: usize) -> FsResult<u64> {
     let Some(mut work) = fs.reclaim.work.try_lock() else { return Ok(0) };
     let done = match next(fs, &mut work)? {
         Some((sequence, record)) => {
-            remove(fs, &mut work, sequence, record, budget).inspect_err(|_| {
-                let until = fs.env.clock.monotonic() + REST_AFTER_FAILURE;
-                work.failed.insert(sequence, until);
+            remove(fs, &mut work, sequence, record, budget).inspect_err(|error| {
+                let full = matches!(error, FsError::NoSpace);
+                let rest = if full { REST_WITHOUT_ROOM } else { REST_AFTER_FAILURE };
+                work.failed.insert(sequence, fs.env.clock.monotonic() + rest);
             })?
         }
         None => 0,

@@ -92,6 +92,7 @@ impl Ledger {
         let sequence = self.next_detached;
         self.next_detached += 1;
         batch.put(VOLUME, &key::detached(sequence), &record.encode());
+        batch.relieve();
         sequence
     }
 

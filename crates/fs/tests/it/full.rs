@@ -1,11 +1,17 @@
 //! The medium is full in the middle of anything: an operation that finds no room has no effect,
 //! everything can still be read, and with room again the volume goes on.
 
+use std::time::Duration;
+
+use device::Clock;
+use fs::{FileSystem, Fs};
+use inode::{Caller, FsError, NodeId};
+use search::index::{ClusterLimits, FlushPolicy};
 use store::Durability;
 use testing::{CrashPolicy, SimDevice};
 
 use crate::script::{Script, Step, check_state, options, scale};
-use crate::subject::{Base, FsSubject};
+use crate::subject::{Base, FsSubject, SetClock};
 
 #[test]
 fn full_disk_in_the_middle_of_anything_changes_nothing_and_passes() {
@@ -49,6 +55,80 @@ fn full_disk_in_the_middle_of_anything_changes_nothing_and_passes() {
                 assert_eq!(script.step(), Step::Done, "seed {seed}: there is room again");
             }
             script.compare();
+        }
+    }
+}
+
+/// Fills a medium with names until there is no room, with background work in between, and tells
+/// how many it took.
+fn fill_with_names(fs: &Fs, clock: &SetClock, random: &mut fastrand::Rng, name: &str) -> usize {
+    let root = Caller::root();
+    let directory = match fs.mkdir(&root, NodeId::ROOT, name.as_bytes(), 0o755) {
+        Ok(made) => made.node,
+        Err(error) => panic!("{name}: no room for one directory: {error}"),
+    };
+    for made in 0..100_000 {
+        match fs.mkdir(&root, directory, format!("n{made}").as_bytes(), 0o755) {
+            Ok(entry) => fs.forget(entry.node, 1),
+            Err(error) => {
+                assert!(matches!(error, FsError::NoSpace), "{name}, {made}: {error}");
+                return made;
+            }
+        }
+        if random.u32(..100) == 0 {
+            clock.sleep(Duration::from_millis(200));
+            some_background(fs, random.usize(1..8));
+        }
+    }
+    panic!("100,000 directories fit into a small medium");
+}
+
+/// Some steps of background work, of which those that find no room are tried again later.
+fn some_background(fs: &Fs, steps: usize) {
+    for _ in 0..steps {
+        match fs.background_step(64) {
+            Ok(progress) if !progress.more => return,
+            Ok(_) | Err(FsError::NoSpace) => {}
+            Err(error) => panic!("a full medium is no other failure: {error}"),
+        }
+    }
+}
+
+/// The index and the nodes that its bases keep took the room that checkpoints need, and then
+/// nothing could be removed any more, the index neither.
+#[test]
+fn what_a_full_medium_holds_can_be_removed_again_and_again_beside_an_index() {
+    for seed in 0..scale(3, 60) {
+        println!("seed {seed}");
+        let device = SimDevice::new(seed);
+        device.set_capacity(Some(5 << 20));
+        let mut options = options(Durability::Async);
+        options.checkpoint_bytes = 4 << 20;
+        let index = options.index.as_mut().expect("these volumes have an index");
+        index.limits = ClusterLimits { directories: 2000, rows: 20_000 };
+        index.rows_without_base = 1000;
+        index.flush.rows_min = 1000;
+        index.flush.room_min = FlushPolicy::default().room_min;
+        index.flush.room_max = FlushPolicy::default().room_max;
+        let subject = FsSubject::format(&device, &options, &Base::Engine);
+        let (fs, clock) = (subject.fs(), subject.clock());
+        let mut random = fastrand::Rng::with_seed(seed);
+        let mut first = 0;
+        for round in 0..3 {
+            let name = format!("d{round}");
+            let made = fill_with_names(fs, clock, &mut random, &name);
+            println!("round {round}: {made} directories");
+            first = if round == 0 { made } else { first };
+            assert!(made * 2 > first, "round {round}: {made} directories, {first} at first");
+            fs.rmr(&Caller::root(), NodeId::ROOT, name.as_bytes()).expect("removing goes always");
+            let mut steps = 0;
+            let waits = || fs.status().expect("it tells");
+            while waits().detached + waits().dropping > 0 {
+                some_background(fs, 16);
+                clock.sleep(Duration::from_millis(100));
+                steps += 1;
+                assert!(steps < 3000, "round {round}: what was removed is never gone");
+            }
         }
     }
 }

@@ -184,6 +184,7 @@ fn index_options() -> IndexOptions {
             commits: 10,
             interval: Duration::from_millis(100),
             room_min: 0,
+            room_max: 0,
             ..FlushPolicy::default()
         },
         ..IndexOptions::default()

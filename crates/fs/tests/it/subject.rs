@@ -122,6 +122,11 @@ impl FsSubject {
         &self.base
     }
 
+    /// Its clock.
+    pub(crate) fn clock(&self) -> &SetClock {
+        &self.clock
+    }
+
     /// The volume.
     pub(crate) fn fs(&self) -> &Fs {
         self.volume.as_ref().expect("the volume is open")

@@ -83,8 +83,11 @@ pub struct FlushPolicy {
     pub commits: u64,
     /// Time between two looks.
     pub interval: Duration,
-    /// Free room of the medium, in 1/1024, below which bases are dropped rather than kept.
+    /// Free room of the medium, in 1/1024, below which bases are dropped rather than kept: well
+    /// above what the store keeps for its checkpoints, which the index must never take.
     pub room_min: u32,
+    /// Free room that is enough however large the medium is, in bytes.
+    pub room_max: u64,
 }
 
 impl Default for FlushPolicy {
@@ -95,7 +98,8 @@ impl Default for FlushPolicy {
             age: Duration::from_secs(900),
             commits: 4096,
             interval: Duration::from_secs(1),
-            room_min: 16,
+            room_min: 96,
+            room_max: 256 << 20,
         }
     }
 }
