@@ -64,6 +64,13 @@ impl Sums {
         self.allocated = self.allocated.wrapping_add(other.allocated);
     }
 
+    /// Takes others away that were added.
+    pub fn take(&mut self, other: Sums) {
+        self.files = self.files.wrapping_sub(other.files);
+        self.bytes = self.bytes.wrapping_sub(other.bytes);
+        self.allocated = self.allocated.wrapping_sub(other.allocated);
+    }
+
     fn encode(self, out: &mut Vec<u8>) {
         out.put_varint(self.files);
         out.put_varint(self.bytes);
@@ -116,6 +123,15 @@ impl Default for Groups {
 }
 
 impl Groups {
+    /// Adds what others come to, which are not needed by themselves.
+    pub fn absorb(&mut self, other: Groups) {
+        if *self == Groups::default() {
+            *self = other;
+        } else {
+            self.merge(&other);
+        }
+    }
+
     /// Adds what others come to.
     pub fn merge(&mut self, other: &Groups) {
         self.directories = self.directories.wrapping_add(other.directories);
@@ -142,6 +158,19 @@ impl Groups {
                 self.extensions.insert(extension.clone(), *sums);
             }
         }
+    }
+
+    /// Takes away what others come to that were merged before; `ctime` stays, for the last of what
+    /// is left is not known.
+    pub fn take(&mut self, other: &Groups) {
+        self.directories = self.directories.wrapping_sub(other.directories);
+        self.linked = self.linked.wrapping_sub(other.linked);
+        take_all(&mut self.kinds, &other.kinds);
+        take_all(&mut self.owners, &other.owners);
+        take_all(&mut self.groups, &other.groups);
+        take_all(&mut self.sizes, &other.sizes);
+        take_all(&mut self.days, &other.days);
+        take_all(&mut self.extensions, &other.extensions);
     }
 
     /// All of them together.
@@ -202,6 +231,18 @@ impl Groups {
         }
         reader.end()?;
         Ok(groups)
+    }
+}
+
+/// Takes sums away, and with the last inode of a key the key.
+fn take_all<K: Ord + Clone>(list: &mut BTreeMap<K, Sums>, others: &BTreeMap<K, Sums>) {
+    for (key, sums) in others {
+        if let Some(known) = list.get_mut(key) {
+            known.take(*sums);
+            if known.files == 0 {
+                list.remove(key);
+            }
+        }
     }
 }
 
@@ -294,11 +335,16 @@ mod tests {
 
     #[test]
     fn merging_adds_everything_once() {
-        let mut twice = sample();
-        twice.merge(&sample());
+        let mut twice = Groups::default();
+        twice.absorb(sample());
+        twice.absorb(sample());
         assert_eq!(twice.directories, 14);
         assert_eq!(twice.total().files, 8);
         assert_eq!(twice.extensions.get(&b"h5"[..]).map(|sums| sums.files), Some(6));
         assert_eq!(twice.days.len(), 3);
+        twice.take(&sample());
+        assert_eq!(twice, sample(), "what was merged is taken away again");
+        twice.take(&sample());
+        assert_eq!(twice, Groups { ctime: -5, ..Groups::default() });
     }
 }

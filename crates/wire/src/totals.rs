@@ -26,7 +26,7 @@ pub struct DirectoryTotals {
     pub sums: Sums,
     /// Directories below it.
     pub directories: u64,
-    /// What its own names lead to.
+    /// What its own names lead to; only told of the largest.
     pub own: Sums,
 }
 

@@ -71,7 +71,8 @@ pub(crate) fn get(fs: &Fs, caller: &Caller, node: NodeId, total: Total) -> FsRes
         start: Start { subvolume: subvol.id.0, directory, path: b"/", depth: 0 },
         caller,
         accounts: &NoAccounts,
-        directories: false,
+        directories: None,
+        largest: 0,
         groups: false,
         cancel: &AtomicBool::new(false),
     };

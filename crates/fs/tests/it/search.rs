@@ -232,7 +232,8 @@ fn check_totals(fs: &Fs, random: &mut fastrand::Rng, starts: &[(NodeId, Vec<u8>)
         start: Start { subvolume, directory, path, depth: 0 },
         caller: &caller,
         accounts: &Everybody,
-        directories: random.bool(),
+        directories: [None, Some(0), Some(1), Some(2), Some(u32::MAX)][random.usize(..5)],
+        largest: [0, 1, 3, 40][random.usize(..4)],
         groups: random.bool(),
         cancel: &AtomicBool::new(false),
     };
@@ -243,8 +244,9 @@ fn check_totals(fs: &Fs, random: &mut fastrand::Rng, starts: &[(NodeId, Vec<u8>)
         answer.groups.ctime = i64::MIN;
         answer.groups.extensions.clear();
         for directory in &mut answer.directories {
-            (directory.totals, directory.own) = (Totals::default(), Totals::default());
+            directory.totals = Totals::default();
         }
+        answer.largest.clear();
         answer
     };
     let name = String::from_utf8_lossy(path);

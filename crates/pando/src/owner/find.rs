@@ -1,19 +1,15 @@
 //! Searching: rows go out as they are found, in messages of bounded size, and a search ends when
 //! nobody reads on.
 //!
-//! A second thread sends what has waited for a moment, so that rare matches are seen at once, and
-//! notices when the other side goes away (Ctrl-C, `| head`).
+//! A second thread (`watch`) sends what has waited for a moment, so that rare matches are seen at
+//! once, and notices when the other side goes away.
 
 use std::ops::ControlFlow;
-use std::os::fd::AsFd;
-use std::os::unix::net::UnixStream;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use fs::{Follow, Fs};
 use inode::{Caller, FsError};
 use parking_lot::Mutex;
-use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd, poll};
-use rustix::io::Errno;
 use search::query::{Context, Expr, Fired};
 use search::{Match, Outcome};
 use wire::{Answer, Attr, Body, Bytes, Failure, FailureKind, Find, Found, FoundOutcome, Kind};
@@ -21,14 +17,11 @@ use wire::{Answer, Attr, Body, Bytes, Failure, FailureKind, Find, Found, FoundOu
 use super::accounts::Accounts;
 use super::calls::about;
 use super::connection::Replies;
-use super::find_from;
 use super::server::Server;
+use super::{find_from, watch};
 
 /// Bytes of paths and attributes in one message.
 const PART_BYTES: usize = 64 << 10;
-
-/// How long a row may wait for others before it is sent.
-const WAIT: rustix::event::Timespec = rustix::event::Timespec { tv_sec: 0, tv_nsec: 20_000_000 };
 
 /// Searches from all paths of a question.
 pub(super) fn find(
@@ -37,19 +30,22 @@ pub(super) fn find(
     find: &Find,
     replies: &mut Replies,
 ) -> Result<Answer, Failure> {
-    let internal = |error: std::io::Error| {
-        Failure::new(FailureKind::Other, format!("cannot watch a connection: {error}"))
-    };
     if find.expr == Expr::no() || !find.expr.within_bounds() {
         return Err(Failure::new(FailureKind::Invalid, "an expression without meaning"));
     }
-    let peer = replies.stream().map_err(internal)?;
-    let ended = eventfd(0, EventfdFlags::CLOEXEC).map_err(|error| internal(error.into()))?;
+    let peer = replies.stream().map_err(|error| watch::cannot(&error))?;
     let cancel = AtomicBool::new(false);
     let sending = Mutex::new(Sending { replies, batch: Vec::new(), bytes: 0, broken: None });
     let accounts = Accounts::default();
-    let searched = std::thread::scope(|scope| {
-        scope.spawn(|| watch(&peer, ended.as_fd(), &cancel, &sending));
+    let tick = || {
+        // Whoever holds it is sending, or has a row to add.
+        if let Some(mut sending) = sending.try_lock()
+            && !sending.batch.is_empty()
+        {
+            sending.flush();
+        }
+    };
+    let searched = watch::while_heard(&peer, &cancel, tick, || {
         let mut searching = Searching {
             fs: server.fs(),
             caller,
@@ -61,17 +57,15 @@ pub(super) fn find(
             quit: false,
         };
         searching.all();
-        rustix::io::write(&ended, &[1; 8]).ok();
         searching.total
-    });
+    })?;
     let mut sending = sending.into_inner();
     sending.flush();
     if let Some(failure) = sending.broken {
         return Err(failure);
     }
     if cancel.load(Ordering::Relaxed) {
-        let message = "the search was cut off: the owner is leaving, or the caller left";
-        return Err(Failure::new(FailureKind::Interrupted, message));
+        return Err(watch::cut_off());
     }
     Ok(Answer::Found(searched))
 }
@@ -99,39 +93,6 @@ impl Sending<'_> {
         }
         if self.broken.is_none() {
             self.broken = self.replies.flush().err();
-        }
-    }
-}
-
-/// Sends what waits, and sees whether somebody still listens, until the search has ended.
-fn watch(
-    peer: &UnixStream,
-    ended: rustix::fd::BorrowedFd<'_>,
-    cancel: &AtomicBool,
-    sending: &Mutex<Sending<'_>>,
-) {
-    loop {
-        let mut descriptors =
-            [PollFd::new(peer, PollFlags::RDHUP), PollFd::new(&ended, PollFlags::IN)];
-        match poll(&mut descriptors, Some(&WAIT)) {
-            Ok(_) | Err(Errno::INTR) => {}
-            Err(error) => {
-                tracing::warn!(%error, "a search goes on without a watch");
-                return;
-            }
-        }
-        if !descriptors[1].revents().is_empty() {
-            return;
-        }
-        if !descriptors[0].revents().is_empty() {
-            cancel.store(true, Ordering::Relaxed);
-            return;
-        }
-        // Whoever holds it is sending, or has a row to add.
-        if let Some(mut sending) = sending.try_lock()
-            && !sending.batch.is_empty()
-        {
-            sending.flush();
         }
     }
 }

@@ -25,6 +25,7 @@ mod scan;
 mod server;
 mod signals;
 mod totals;
+mod watch;
 
 use std::os::unix::net::UnixListener;
 use std::path::{Path, PathBuf};

@@ -15,6 +15,7 @@ pub use walked::aggregate_by_walking;
 pub(crate) use groups::{add_directory, add_file, add_plain, is_plain, sums_of};
 pub(crate) use tree::Tree;
 
+use std::cmp::Reverse;
 use std::sync::atomic::AtomicBool;
 
 use format::cluster_groups::{Groups, Sums};
@@ -32,8 +33,10 @@ pub struct Question<'a> {
     pub caller: &'a Caller,
     /// What is known of users and groups.
     pub accounts: &'a dyn Accounts,
-    /// Whether directories are told one by one.
-    pub directories: bool,
+    /// Directories to this depth below the start are told one by one.
+    pub directories: Option<u32>,
+    /// So many of the directories that hold the most by themselves are told.
+    pub largest: usize,
     /// Whether sums by owner, size, age and extension are asked for.
     pub groups: bool,
     /// Set when nobody waits any more.
@@ -64,6 +67,12 @@ impl Totals {
         self.directories = self.directories.wrapping_add(other.directories);
         self.ctime = self.ctime.max(other.ctime);
     }
+
+    /// Takes away what was added; the last change stays.
+    pub(crate) fn take(&mut self, other: &Totals) {
+        self.sums.take(other.sums);
+        self.directories = self.directories.wrapping_sub(other.directories);
+    }
 }
 
 /// Totals of one directory, with its path.
@@ -75,8 +84,19 @@ pub struct DirectoryTotals {
     pub depth: u32,
     /// What it and all below it come to.
     pub totals: Totals,
+}
+
+/// One of the directories that hold the most.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct LargeDirectory {
+    /// Its path, as shown.
+    pub path: Vec<u8>,
+    /// Its depth below the start.
+    pub depth: u32,
+    /// Its subvolume and inode.
+    pub place: (u64, u64),
     /// What its own names come to.
-    pub own: Totals,
+    pub own: Sums,
 }
 
 /// An answer.
@@ -89,10 +109,23 @@ pub struct Aggregate {
     /// The directories, what is below a directory before it, in the order of names; empty unless
     /// asked for.
     pub directories: Vec<DirectoryTotals>,
+    /// The directories that hold the most bytes by themselves, the largest first, of equal ones
+    /// those of more files, then of smaller numbers.
+    pub largest: Vec<LargeDirectory>,
     /// Directories that the caller may not look into.
     pub unreadable: u64,
     /// Nobody waited for the end.
     pub cancelled: bool,
+}
+
+impl Aggregate {
+    /// Keeps so many of the largest directories as were asked for.
+    pub(crate) fn settle_largest(&mut self, count: usize) {
+        self.largest.sort_unstable_by_key(|one| {
+            (Reverse(one.own.bytes), Reverse(one.own.files), one.place)
+        });
+        self.largest.truncate(count);
+    }
 }
 
 impl<'a> Question<'a> {

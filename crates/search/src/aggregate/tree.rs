@@ -1,10 +1,14 @@
-//! Directories with what their own names come to, and from that what all below comes to.
+//! Directories to some depth with what their own names come to, and from that what all below comes
+//! to. What is in deeper ones is counted with the directory of that depth that they are in.
 
 use std::collections::BTreeMap;
 
 use device::Map;
 
+use format::cluster_groups::Sums;
+
 use super::{DirectoryTotals, Totals};
+use crate::index::push_name;
 
 /// A directory: its subvolume and inode.
 pub(crate) type Place = (u64, u64);
@@ -13,6 +17,7 @@ pub(crate) type Place = (u64, u64);
 #[derive(Default)]
 pub(crate) struct Tree {
     at: Map<Place, u32>,
+    deepest: u32,
     nodes: Vec<Node>,
 }
 
@@ -24,9 +29,10 @@ struct Node {
 }
 
 impl Tree {
-    /// A tree with its start, whose name is its path.
-    pub(crate) fn new(start: Place, path: &[u8], depth: u32) -> Tree {
-        let mut tree = Tree::default();
+    /// A tree with its start, whose name is its path, and directories so deep below it.
+    pub(crate) fn new(start: Place, path: &[u8], deepest: u32) -> Tree {
+        let mut tree = Tree { deepest, ..Tree::default() };
+        let depth = 0;
         tree.nodes.push(Node { parent: 0, depth, name: path.to_vec(), own: Totals::default() });
         tree.at.insert(start, 0);
         tree
@@ -41,6 +47,10 @@ impl Tree {
     pub(crate) fn add(&mut self, place: Place, parent: Place, name: &[u8]) {
         let Some(&above) = self.at.get(&parent) else { return };
         let depth = self.nodes[above as usize].depth + 1;
+        if depth > self.deepest {
+            self.at.insert(place, above);
+            return;
+        }
         let number = self.nodes.len() as u32;
         if self.at.insert(place, number).is_none() {
             let (name, own) = (name.to_vec(), Totals::default());
@@ -52,6 +62,26 @@ impl Tree {
     pub(crate) fn own(&mut self, place: Place) -> Option<&mut Totals> {
         let number = *self.at.get(&place)?;
         self.nodes.get_mut(number as usize).map(|node| &mut node.own)
+    }
+
+    /// What the directories hold by themselves that hold anything, in any order.
+    pub(crate) fn holding(&self) -> Vec<(Place, Sums)> {
+        let own = |(place, at): (&Place, &u32)| (*place, self.nodes[*at as usize].own.sums);
+        self.at.iter().map(own).filter(|(_, own)| own.files > 0).collect()
+    }
+
+    /// The path of a directory, and its depth.
+    pub(crate) fn path(&self, place: Place) -> (Vec<u8>, u32) {
+        let mut names = Vec::new();
+        let mut at = self.at.get(&place).copied().unwrap_or_default();
+        let depth = self.nodes[at as usize].depth;
+        while at != 0 {
+            names.push(&self.nodes[at as usize].name);
+            at = self.nodes[at as usize].parent;
+        }
+        let mut path = self.nodes[0].name.clone();
+        names.into_iter().rev().for_each(|name| push_name(&mut path, name));
+        (path, depth)
     }
 
     /// All directories with their totals: those below a directory before it, in the order of
@@ -78,9 +108,9 @@ impl Tree {
             }
             path.extend_from_slice(&node.name);
             if done {
-                let (totals, own) = (totals[number as usize], node.own);
+                let totals = totals[number as usize];
                 let (path, depth) = (path.clone(), node.depth);
-                finished.push(DirectoryTotals { path, depth, totals, own });
+                finished.push(DirectoryTotals { path, depth, totals });
                 continue;
             }
             left.push((number, true, length));

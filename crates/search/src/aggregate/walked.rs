@@ -7,7 +7,7 @@ use format::inode_record::FileKind;
 use store::Read;
 
 use super::tree::{Place, Tree};
-use super::{Aggregate, Question, Totals, add_directory, add_file, sums_of};
+use super::{Aggregate, LargeDirectory, Question, Totals, add_directory, add_file, sums_of};
 use crate::Result;
 use crate::query::Expr;
 use crate::request::Start;
@@ -33,13 +33,18 @@ pub fn aggregate_by_walking(read: &dyn Read, question: &Question<'_>) -> Result<
     let mut tally = Tally::default();
     let start = question.start;
     let place = (start.subvolume, start.directory);
-    let mut tree = question.directories.then(|| Tree::new(place, start.path, 0));
+    let mut tree = question.directories.map(|deepest| Tree::new(place, start.path, deepest));
     walk_into(read, question, start, &mut tally, &mut tree)?;
-    Ok(finish(tally.answer, tree))
+    Ok(finish(tally.answer, tree, question))
 }
 
 /// The answer, with its directories.
-pub(crate) fn finish(mut answer: Aggregate, tree: Option<Tree>) -> Aggregate {
+pub(crate) fn finish(
+    mut answer: Aggregate,
+    tree: Option<Tree>,
+    question: &Question<'_>,
+) -> Aggregate {
+    answer.settle_largest(question.largest);
     answer.directories = tree.map(Tree::finish).unwrap_or_default();
     answer
 }
@@ -59,6 +64,8 @@ pub(crate) fn walk_into(
     let own_place = (start.subvolume, start.directory);
     places.insert(trimmed(start.path).to_vec(), own_place);
     let mut first = true;
+    // All directories, by themselves.
+    let mut holding = (question.largest > 0).then(|| Tree::new(own_place, start.path, u32::MAX));
     let outcome = walk(read, &request, &mut |found| {
         let row = found.row;
         let mut one = Totals { ctime: row.ctime, ..Totals::default() };
@@ -76,10 +83,12 @@ pub(crate) fn walk_into(
                 add_directory(&mut tally.answer.groups, row);
             }
             let place = (found.subvolume, row.ino);
-            if let (Some(tree), Some(parent)) = (tree.as_mut(), parent) {
-                tree.add(place, parent, last_name(found.path));
+            for tree in [tree.as_mut(), holding.as_mut()].into_iter().flatten() {
+                if let Some(parent) = parent {
+                    tree.add(place, parent, last_name(found.path));
+                }
             }
-            if tree.is_some() {
+            if tree.is_some() || holding.is_some() {
                 places.insert(found.path.to_vec(), place);
             }
         } else if tally.is_first(row.nlink, (found.subvolume, row.ino)) {
@@ -89,13 +98,25 @@ pub(crate) fn walk_into(
             }
         }
         tally.answer.total.add(&one);
-        if let (Some(tree), Some(parent)) = (tree.as_mut(), parent)
-            && let Some(own) = tree.own(parent)
-        {
-            own.add(&one);
+        for tree in [tree.as_mut(), holding.as_mut()].into_iter().flatten() {
+            if let Some(own) = parent.and_then(|parent| tree.own(parent)) {
+                own.add(&one);
+            }
         }
         ControlFlow::Continue(())
     })?;
+    if let Some(holding) = holding {
+        let mut found = Aggregate::default();
+        for (place, own) in holding.holding() {
+            found.largest.push(LargeDirectory { path: Vec::new(), depth: 0, place, own });
+        }
+        found.settle_largest(question.largest);
+        for one in &mut found.largest {
+            (one.path, one.depth) = holding.path(one.place);
+            one.depth += start.depth;
+        }
+        tally.answer.largest.append(&mut found.largest);
+    }
     tally.answer.unreadable += outcome.unreadable;
     tally.answer.cancelled |= outcome.cancelled;
     Ok(())

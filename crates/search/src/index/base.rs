@@ -1,15 +1,20 @@
-//! A base in memory: its clusters' summaries and its directories.
+//! A base in memory: its clusters' summaries and sums, and its directories.
 
-use format::cluster_directories::Directories;
-use format::cluster_groups::Groups;
+use std::cmp::Reverse;
+
+use format::cluster_directories::{ClusterDirectory, Directories};
+use format::cluster_groups::{Groups, Sums};
 use format::manifest::{ClusterEntry, Manifest};
 use store::TreeId;
 
 use super::files::{Files, cluster_name, manifest_name};
 use super::table::{Table, TableBuilder};
+use crate::aggregate::Totals;
 use crate::cluster::Summary;
 use crate::{Error, Result};
 
+/// Memory that sums of one group take, about.
+const GROUP_BYTES: usize = 96;
 /// Most bytes of a manifest.
 const MANIFEST_BYTES_MAX: u64 = 1 << 32;
 
@@ -31,6 +36,27 @@ pub(crate) struct BaseCluster {
     directories: (u64, u32, u32),
     /// Length and checksum of its groups, which stand behind those.
     groups: (u32, u32),
+    /// What its rows come to; `None`: that could not be read.
+    pub(crate) sums: Option<ClusterSums>,
+}
+
+/// What the rows of a cluster come to, but for inodes with several names.
+pub(crate) struct ClusterSums {
+    /// All of them.
+    pub(crate) totals: Totals,
+    /// How many rows have several names.
+    pub(crate) linked: u64,
+    /// Directories with the largest sums of their own names, so many that no other is among the
+    /// first [`LARGEST_KEPT`] of any answer; all parts of divided ones.
+    pub(crate) largest: Box<[(u64, Sums)]>,
+}
+
+/// How many of the largest directories are known of each cluster.
+pub(crate) const LARGEST_KEPT: usize = 16;
+
+/// In which order directories are told by what they hold: the largest first.
+pub(crate) fn by_size(sums: Sums, ino: u64) -> impl Ord {
+    (Reverse(sums.bytes), Reverse(sums.files), ino)
 }
 
 /// A base with all that planning takes.
@@ -41,6 +67,8 @@ pub(crate) struct Base {
     pub(crate) clusters: Vec<BaseCluster>,
     /// Its directories.
     pub(crate) table: Table,
+    /// The groups of all clusters whose sums are known.
+    pub(crate) groups: Groups,
     bytes: usize,
 }
 
@@ -50,24 +78,38 @@ impl Base {
         let manifest = read_manifest(files, volume, tree)?;
         let mut builder = TableBuilder::default();
         let mut clusters = Vec::with_capacity(manifest.clusters.len());
+        let mut all = Groups::default();
+        // Sums of the directories of each cluster: which are the largest is known at the end.
+        let mut own = Vec::with_capacity(manifest.clusters.len());
         for (number, entry) in manifest.clusters.into_iter().enumerate() {
             let id = (entry.owner, entry.number);
             let name = cluster_name(id);
-            let bytes = read_directories(files, &entry)?;
+            let (bytes, groups) = read_sections(files, &entry)?;
             let located =
                 |error: format::Malformed| error.located(&file(&name), entry.cluster_bytes);
             let mut directories = Directories::new(&bytes);
             let (mut inside, mut parents) = (Vec::new(), Vec::new());
+            let (mut totals, mut sums) = (Totals::default(), Vec::new());
             while let Some(directory) = directories.read_next().map_err(located)? {
                 builder.push(&directory, number as u32);
                 inside.push(directory.ino);
                 parents.push(directory.parent);
+                let own = own_totals(&directory);
+                totals.add(&own);
+                if own.sums.files > 0 {
+                    sums.push((directory.ino, own.sums));
+                }
             }
+            own.push(sums);
             parents.sort_unstable();
             parents.dedup();
             parents.retain(|parent| inside.binary_search(parent).is_err());
             let summary = (entry.rows > 0).then(|| Summary::decode(&entry.summary)).transpose();
             let summary = summary.map_err(|error| error.located(&file(&manifest_name(tree)), 0))?;
+            let sums = groups.map(|groups| {
+                all.merge(&groups);
+                ClusterSums { totals, linked: groups.linked, largest: Box::default() }
+            });
             clusters.push(BaseCluster {
                 id,
                 rows: entry.rows,
@@ -79,15 +121,23 @@ impl Base {
                     entry.directories_checksum,
                 ),
                 groups: (entry.groups_bytes, entry.groups_checksum),
+                sums,
             });
         }
         let table = builder.finish();
+        for (cluster, own) in clusters.iter_mut().zip(own) {
+            if let Some(sums) = &mut cluster.sums {
+                sums.largest = largest(own, &table);
+            }
+        }
         let cluster = |cluster: &BaseCluster| {
             let summary = cluster.summary.as_ref().map_or(0, Summary::memory_bytes);
-            size_of::<BaseCluster>() + summary + cluster.above.len() * 8
+            let largest = cluster.sums.as_ref().map_or(0, |sums| sums.largest.len() * 32);
+            size_of::<BaseCluster>() + summary + cluster.above.len() * 8 + largest
         };
-        let bytes = table.memory_bytes() + clusters.iter().map(cluster).sum::<usize>();
-        Ok(Base { tree: TreeId(tree), clusters, table, bytes })
+        let groups = (all.extensions.len() + all.days.len() + all.owners.len()) * GROUP_BYTES;
+        let bytes = table.memory_bytes() + clusters.iter().map(cluster).sum::<usize>() + groups;
+        Ok(Base { tree: TreeId(tree), clusters, table, groups: all, bytes })
     }
 
     /// Memory it takes.
@@ -130,12 +180,52 @@ pub(crate) fn read_manifest(files: &Files, volume: [u8; 16], tree: u64) -> Resul
     Ok(manifest.map_err(|error| error.located(&file(&name), 0))?)
 }
 
-/// Reads and checks the directories of a cluster.
-pub(crate) fn read_directories(files: &Files, entry: &ClusterEntry) -> Result<Vec<u8>> {
-    let (at, length) = (entry.cluster_bytes, entry.directories_bytes);
+/// What the names in a directory, or in a part of one, come to by a cluster's record.
+pub(crate) fn own_totals(directory: &ClusterDirectory) -> Totals {
+    let ClusterDirectory { files, bytes, allocated, .. } = *directory;
+    let sums = Sums { files, bytes, allocated };
+    Totals { sums, directories: directory.subdirectories, ctime: directory.ctime }
+}
+
+/// Of directories with their sums those that may be among the largest of an answer.
+fn largest(mut own: Vec<(u64, Sums)>, table: &Table) -> Box<[(u64, Sums)]> {
+    own.sort_unstable_by_key(|(ino, sums)| by_size(*sums, *ino));
+    let mut kept = 0;
+    own.retain(|(ino, _)| {
+        let divided = table.is_divided(*ino);
+        kept += usize::from(!divided);
+        divided || kept <= LARGEST_KEPT
+    });
+    own.into()
+}
+
+/// Reads the directories of a cluster, and its groups if those are whole: without them its rows
+/// are added up, and without the others nothing can be said of it.
+fn read_sections(files: &Files, entry: &ClusterEntry) -> Result<(Vec<u8>, Option<Groups>)> {
     let name = cluster_name((entry.owner, entry.number));
-    let what = ("cluster directories", entry.directories_checksum);
-    read_section(files, &name, (at, length), what)
+    let length = entry.directories_bytes as usize;
+    let all = length.saturating_add(entry.groups_bytes as usize);
+    let mut bytes = files.read(&name, entry.cluster_bytes, all)?;
+    let last = bytes.split_off(length.min(bytes.len()));
+    let what = ("cluster directories", entry.directories_bytes, entry.directories_checksum);
+    check_section(&bytes, &name, entry.cluster_bytes, what)?;
+    let at = entry.cluster_bytes + u64::from(entry.directories_bytes);
+    let what = ("cluster groups", entry.groups_bytes, entry.groups_checksum);
+    let groups = check_section(&last, &name, at, what)
+        .and_then(|()| Ok(Groups::decode(&last).map_err(|error| error.located(&file(&name), at))?));
+    match groups {
+        Ok(groups) => Ok((bytes, Some(groups))),
+        Err(error) => {
+            super::note_damage("the sums of a cluster", &error);
+            Ok((bytes, None))
+        }
+    }
+}
+
+/// Reads and checks the directories of a cluster.
+pub(crate) fn read_directories(files: &Files, cluster: &BaseCluster) -> Result<Vec<u8>> {
+    let (at, length, checksum) = cluster.directories;
+    read_section(files, &cluster_name(cluster.id), at, ("cluster directories", length, checksum))
 }
 
 /// Reads and checks the groups of a cluster.
@@ -144,25 +234,29 @@ pub(crate) fn read_groups(files: &Files, cluster: &BaseCluster) -> Result<Groups
     let at = cluster_bytes + u64::from(directories_bytes);
     let name = cluster_name(cluster.id);
     let (length, checksum) = cluster.groups;
-    let bytes = read_section(files, &name, (at, length), ("cluster groups", checksum))?;
+    let bytes = read_section(files, &name, at, ("cluster groups", length, checksum))?;
     Ok(Groups::decode(&bytes).map_err(|error| error.located(&file(&name), at))?)
 }
 
-fn read_section(
-    files: &Files,
-    name: &str,
-    (at, length): (u64, u32),
-    (structure, sum): (&'static str, u32),
-) -> Result<Vec<u8>> {
-    let bytes = files.read(name, at, length as usize)?;
-    let checksum = crc32c::crc32c(&bytes);
+/// What a section is, its length and its checksum.
+type Section = (&'static str, u32, u32);
+
+fn read_section(files: &Files, name: &str, at: u64, section: Section) -> Result<Vec<u8>> {
+    let bytes = files.read(name, at, section.1 as usize)?;
+    check_section(&bytes, name, at, section)?;
+    Ok(bytes)
+}
+
+fn check_section(bytes: &[u8], name: &str, offset: u64, section: Section) -> Result<()> {
+    let (structure, length, sum) = section;
+    let checksum = crc32c::crc32c(bytes);
     if bytes.len() != length as usize || checksum != sum {
         let expected = format!("{length} bytes of sum {sum:#x}");
         let found = format!("{} bytes of sum {checksum:#x}", bytes.len());
-        let (file, offset) = (file(name), at);
+        let file = file(name);
         return Err(format::Corruption { file, offset, structure, expected, found }.into());
     }
-    Ok(bytes)
+    Ok(())
 }
 
 /// Says that a blob is not there.

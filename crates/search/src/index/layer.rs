@@ -159,6 +159,11 @@ impl Delta {
         self.layers.iter().any(|layer| layer.directories.binary_search(&ino).is_ok())
     }
 
+    /// Directories whose own record is newer than the base's, once or more.
+    pub(crate) fn directories(&self) -> impl Iterator<Item = u64> {
+        self.layers.iter().flat_map(|layer| layer.directories.iter().copied())
+    }
+
     /// Directories that may be somewhere else than in the base, or new.
     pub(crate) fn moved(&self) -> impl Iterator<Item = u64> {
         self.layers.iter().flat_map(|layer| layer.moved.iter().copied())

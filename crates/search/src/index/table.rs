@@ -1,5 +1,5 @@
 //! The directories of a base, in memory: which cluster has a directory's names, where it is, what
-//! it is called and who may look into it. About 32 bytes a directory and its name.
+//! it is called and who may look into it. About 36 bytes a directory and its name.
 
 use std::collections::BTreeMap;
 
@@ -7,7 +7,6 @@ use device::Map;
 use format::cluster_directories::ClusterDirectory;
 
 use super::partition::Unit;
-use crate::Result;
 
 /// What scope, paths and permissions take of a directory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -29,6 +28,8 @@ pub(crate) struct Facts<'a> {
 pub(crate) struct Table {
     inos: Vec<u64>,
     parents: Vec<u64>,
+    /// Where those are in these lists; `NOWHERE`: not in them.
+    above: Vec<u32>,
     owners: Vec<u32>,
     names_at: Vec<u32>,
     clusters: Vec<u32>,
@@ -39,6 +40,9 @@ pub(crate) struct Table {
     /// Where the later parts of a divided directory are: first cookies, clusters.
     parts: BTreeMap<u64, Vec<(u64, u32)>>,
 }
+
+/// A directory that is not in the table.
+pub(crate) const NOWHERE: u32 = u32::MAX;
 
 /// Makes a table.
 #[derive(Default)]
@@ -93,6 +97,11 @@ impl TableBuilder {
         table.owners = sorted(&order, &table.owners);
         table.names_at = sorted(&order, &table.names_at);
         table.clusters = sorted(&order, &table.clusters);
+        table.above = table
+            .parents
+            .iter()
+            .map(|parent| table.inos.binary_search(parent).map_or(NOWHERE, |at| at as u32))
+            .collect();
         table.names.shrink_to_fit();
         for parts in table.parts.values_mut() {
             parts.sort_unstable();
@@ -105,7 +114,7 @@ impl Table {
     /// Memory it takes.
     pub(crate) fn memory_bytes(&self) -> usize {
         let parts: usize = self.parts.values().map(|parts| 64 + parts.capacity() * 16).sum();
-        self.inos.capacity() * 28 + self.names.capacity() + self.permissions.capacity() * 12 + parts
+        self.inos.capacity() * 32 + self.names.capacity() + self.permissions.capacity() * 12 + parts
     }
 
     fn find(&self, ino: u64) -> Option<usize> {
@@ -175,17 +184,43 @@ impl Table {
         units
     }
 
-    /// Gives every directory with the clusters that have names of it.
-    pub(crate) fn each(&self, take: &mut dyn FnMut(u64, u32) -> Result<()>) -> Result<()> {
-        for (ino, cluster) in self.inos.iter().zip(&self.clusters) {
-            take(*ino, *cluster)?;
+    /// How many directories there are.
+    pub(crate) fn len(&self) -> usize {
+        self.inos.len()
+    }
+
+    /// Where a directory is among all.
+    pub(crate) fn position(&self, ino: u64) -> Option<usize> {
+        self.find(ino)
+    }
+
+    /// A directory by its place among all, the place of the one that it is in, and which of
+    /// [`Table::permissions`] are its own.
+    pub(crate) fn at(&self, at: usize) -> (u64, u32, usize) {
+        (self.inos[at], self.above[at], self.owners[at] as usize)
+    }
+
+    /// Mode, owner and group, as many different ones as there are.
+    pub(crate) fn permissions(&self) -> &[(u32, u32, u32)] {
+        &self.permissions
+    }
+
+    /// Whether names of a directory are in several clusters.
+    pub(crate) fn is_divided(&self, ino: u64) -> bool {
+        self.parts.contains_key(&ino)
+    }
+
+    /// Gives every directory, by its place among all, with the clusters that have names of it.
+    pub(crate) fn each(&self, take: &mut dyn FnMut(usize, u32)) {
+        for (at, cluster) in self.clusters.iter().enumerate() {
+            take(at, *cluster);
         }
         for (ino, parts) in &self.parts {
+            let Some(at) = self.find(*ino) else { continue };
             for (_, cluster) in parts {
-                take(*ino, *cluster)?;
+                take(at, *cluster);
             }
         }
-        Ok(())
     }
 
     /// All clusters that have names of a directory.

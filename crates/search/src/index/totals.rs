@@ -1,24 +1,25 @@
-//! Totals from the index: of a cluster in which nothing changed and all of whose directories
-//! count, its sums are read; of the others the rows that count are added up, and so is what
-//! differs from the base.
+//! Totals from the index: what the clusters of the base come to (`totals_base`), and what differs
+//! from it, row by row; then the same of the subvolumes that are mounted below.
 
 use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use format::cluster_directories::Directories;
+use device::Map;
 use format::cluster_groups::Sums;
 use format::entry_record::Target;
 use format::inode_record::FileKind;
 use store::{Pinned, TreeId};
 
-use super::base::{Base, read_directories, read_groups};
+use super::base::{Base, by_size};
+use super::ground::Ground;
 use super::scope::{From, Scope, push_name};
+use super::table::NOWHERE;
 use super::view::View;
 use super::{Index, plan};
 use crate::aggregate::walked::{Tally, finish, walk_into};
 use crate::aggregate::{
-    Aggregate, Question, Totals, Tree, add_directory, add_file, is_plain, sums_of,
+    Aggregate, LargeDirectory, Question, Totals, Tree, add_directory, add_file, is_plain, sums_of,
 };
 use crate::assemble::{NamedEntry, Records, VOLUME};
 use crate::cluster::Fields;
@@ -27,7 +28,7 @@ use crate::request::Start;
 use crate::{Attribute, Condition, Error, Result, Row};
 
 /// Rows with more names than one.
-const LINKED: Condition = Condition::Within(Attribute::Links, 2, u32::MAX as i128);
+pub(super) const LINKED: Condition = Condition::Within(Attribute::Links, 2, u32::MAX as i128);
 
 impl Index {
     /// Totals of a directory, over a state of the store.
@@ -48,66 +49,106 @@ impl Index {
             pinned,
             question,
             tally: Tally::default(),
-            tree: question.directories.then(|| Tree::new(place, start.path, 0)),
+            tree: question.directories.map(|deepest| Tree::new(place, start.path, deepest)),
+            own: Map::default(),
             waiting: Vec::new(),
         };
-        gather.add(place, &Totals { ctime: own.ctime, ..Totals::default() });
+        gather.tally.answer.total.ctime = own.ctime;
+        if let Some(known) = gather.tree.as_mut().and_then(|tree| tree.own(place)) {
+            known.ctime = own.ctime;
+        }
         let from = From { directory: start.directory, path: start.path.to_vec(), depth: 0 };
         gather.waiting.push((start.subvolume, from));
         while let Some((subvolume, from)) = gather.waiting.pop() {
-            if question.cancel.load(Ordering::Relaxed) {
-                gather.tally.answer.cancelled = true;
+            if gather.is_cancelled() {
                 break;
             }
             gather.subvolume(any, subvolume, &from)?;
         }
-        Ok(finish(gather.tally.answer, gather.tree))
+        Ok(finish(gather.tally.answer, gather.tree, question))
     }
 }
 
 /// An answer under way.
-struct Gather<'a> {
-    index: &'a Index,
+pub(super) struct Gather<'a> {
+    pub(super) index: &'a Index,
     pinned: &'a Arc<dyn Pinned>,
-    question: &'a Question<'a>,
-    tally: Tally,
-    tree: Option<Tree>,
+    pub(super) question: &'a Question<'a>,
+    pub(super) tally: Tally,
+    pub(super) tree: Option<Tree>,
+    /// What directories of a subvolume hold by themselves, of those that may be among the largest.
+    pub(super) own: Map<u64, Sums>,
     waiting: Vec<(u64, From)>,
 }
 
-/// How the directories of a cluster stand.
-#[derive(Clone, Copy, Default)]
-struct Standing {
-    open: bool,
-    closed: bool,
-    /// Something in it differs.
-    touched: bool,
+/// One subvolume of it.
+pub(super) struct Place<'a, 'b> {
+    pub(super) view: &'a View,
+    pub(super) scope: &'a mut Scope<'b>,
+    /// By the base's table, the directories that others are counted with.
+    pub(super) with: Vec<u32>,
 }
 
 impl Gather<'_> {
+    pub(super) fn is_cancelled(&mut self) -> bool {
+        self.tally.answer.cancelled |= self.question.cancel.load(Ordering::Relaxed);
+        self.tally.answer.cancelled
+    }
+
     /// Counts something that a name in a directory leads to.
-    fn add(&mut self, directory: (u64, u64), totals: &Totals) {
+    fn add(&mut self, place: &mut Place<'_, '_>, directory: u64, totals: &Totals) -> Result<()> {
         self.tally.answer.total.add(totals);
-        if let Some(own) = self.tree.as_mut().and_then(|tree| tree.own(directory)) {
+        if self.question.largest > 0 && totals.sums.files > 0 {
+            self.own.entry(directory).or_default().add(totals.sums);
+        }
+        if let Some(own) = self.told(place, directory)? {
             own.add(totals);
         }
+        Ok(())
+    }
+
+    /// What a directory is counted with, to be added to.
+    pub(super) fn told(
+        &mut self,
+        place: &mut Place<'_, '_>,
+        directory: u64,
+    ) -> Result<Option<&mut Totals>> {
+        let at = self.told_at(place, directory)?;
+        Ok(self.tree.as_mut().and_then(|tree| tree.own(at)))
+    }
+
+    /// The directory of the tree that a directory is counted with.
+    fn told_at(&mut self, place: &mut Place<'_, '_>, directory: u64) -> Result<(u64, u64)> {
+        let own = (place.view.subvolume, directory);
+        let Some(tree) = self.tree.as_ref().filter(|tree| !tree.has(own)) else { return Ok(own) };
+        if let Some(base) = &place.view.base {
+            let with = base.table.position(directory).and_then(|at| place.with.get(at));
+            if let Some(with) = with.filter(|with| **with != NOWHERE) {
+                let with = (place.view.subvolume, base.table.at(*with as usize).0);
+                if tree.has(with) {
+                    return Ok(with);
+                }
+            }
+        }
+        self.enter(place, directory)?;
+        Ok(own)
     }
 
     /// Counts a row of an open directory.
-    fn row(&mut self, subvolume: u64, row: &Row<'_>) {
+    fn row(&mut self, place: &mut Place<'_, '_>, row: &Row<'_>) -> Result<()> {
         let mut one = Totals { ctime: row.ctime, ..Totals::default() };
         if row.kind == FileKind::Directory {
             one.directories = 1;
             if self.question.groups {
                 add_directory(&mut self.tally.answer.groups, row);
             }
-        } else if self.tally.is_first(row.nlink, (subvolume, row.ino)) {
+        } else if self.tally.is_first(row.nlink, (place.view.subvolume, row.ino)) {
             one.sums = sums_of(row);
             if self.question.groups {
                 add_file(&mut self.tally.answer.groups, row);
             }
         }
-        self.add((subvolume, row.directory), &one);
+        self.add(place, row.directory, &one)
     }
 
     fn subvolume(&mut self, any: Records<'_>, subvolume: u64, from: &From) -> Result<()> {
@@ -122,54 +163,62 @@ impl Gather<'_> {
         let request = self.question.request(&all);
         let searchable = self.index.options.searchable.clone();
         let mut scope = Scope::new(&view, &searchable, from, &request)?;
-        if self.tree.is_some() {
-            self.directories(&view, &mut scope)?;
-        }
+        let mut place = Place { view: &view, scope: &mut scope, with: Vec::new() };
         if let Some(base) = view.base.clone() {
-            self.base(&view, &base, &mut scope)?;
+            let cancel = self.question.cancel;
+            let Some(ground) = Ground::of(&view, &base, place.scope, cancel)? else {
+                self.tally.answer.cancelled = true;
+                return Ok(());
+            };
+            self.directories(&mut place, &base, &ground)?;
+            self.base(&mut place, &base, &ground)?;
         }
-        self.delta(&view, &mut scope)?;
-        self.mounted(&view, &mut scope)?;
-        self.tally.answer.unreadable += plan::refused(&view, &mut scope)?;
+        if self.is_cancelled() {
+            return Ok(());
+        }
+        self.delta(&mut place)?;
+        self.mounted(&mut place)?;
+        self.largest(&mut place)?;
+        self.tally.answer.unreadable += plan::refused(&view, place.scope)?;
         Ok(())
     }
 
-    /// Puts all open directories of a subvolume into the tree.
-    fn directories(&mut self, view: &View, scope: &mut Scope<'_>) -> Result<()> {
-        let mut inos = Vec::new();
-        if let Some(base) = &view.base {
-            base.table.each(&mut |ino, _| {
-                inos.push(ino);
-                Ok(())
-            })?;
-        }
-        view.delta.each(&mut |row| {
-            if row.kind == FileKind::Directory {
-                inos.push(row.ino);
+    /// Puts the directories of a base that are told into the tree, and finds with which of them
+    /// the others are counted.
+    fn directories(
+        &mut self,
+        place: &mut Place<'_, '_>,
+        base: &Base,
+        ground: &Ground,
+    ) -> Result<()> {
+        let Some(deepest) = self.question.directories.filter(|_| self.tree.is_some()) else {
+            return Ok(());
+        };
+        place.with = ground.counted_with(base, deepest);
+        for at in 0..base.table.len() {
+            if ground.may_be_told(base, at, deepest) {
+                self.enter(place, base.table.at(at).0)?;
             }
-            true
-        });
-        for ino in inos {
-            self.enter(view, scope, ino)?;
         }
         Ok(())
     }
 
     /// Puts a directory into the tree, and before it those that it is in. The caller sees its
     /// name if he may look into the one that it is in.
-    fn enter(&mut self, view: &View, scope: &mut Scope<'_>, ino: u64) -> Result<()> {
+    fn enter(&mut self, place: &mut Place<'_, '_>, ino: u64) -> Result<()> {
+        let view = place.view;
         let mut chain = Vec::new();
         let mut at = ino;
         while !self.tree.as_ref().is_none_or(|tree| tree.has((view.subvolume, at))) {
-            let Some((parent, _)) = view.place(scope.records(), at)? else { return Ok(()) };
-            if parent == at || !scope.standing(parent)?.open {
+            let Some((parent, _)) = view.place(place.scope.records(), at)? else { return Ok(()) };
+            if parent == at || !place.scope.standing(parent)?.open {
                 return Ok(());
             }
             chain.push(at);
             at = parent;
         }
         for ino in chain.into_iter().rev() {
-            let (parent, name) = view.name(scope.records(), ino)?;
+            let (parent, name) = view.name(place.scope.records(), ino)?;
             if let Some(tree) = &mut self.tree {
                 tree.add((view.subvolume, ino), (view.subvolume, parent), &name);
             }
@@ -177,115 +226,20 @@ impl Gather<'_> {
         Ok(())
     }
 
-    /// What the base's clusters come to.
-    fn base(&mut self, view: &View, base: &Arc<Base>, scope: &mut Scope<'_>) -> Result<()> {
-        let mut chosen = vec![false; base.clusters.len()];
-        for number in plan::clusters(view, base, scope, &[])? {
-            chosen[number as usize] = true;
-        }
-        let mut standing = vec![Standing::default(); base.clusters.len()];
-        base.table.each(&mut |ino, cluster| {
-            if chosen[cluster as usize] {
-                let open = scope.standing(ino)?.open;
-                let found = &mut standing[cluster as usize];
-                found.open |= open;
-                found.closed |= !open;
-            }
-            Ok(())
-        })?;
-        view.delta.each_place(&mut |(directory, cookie)| {
-            if let Some(cluster) = base.table.cluster_of(directory, cookie) {
-                standing[cluster as usize].touched = true;
-            }
-        });
-        for (number, found) in standing.into_iter().enumerate() {
-            if self.question.cancel.load(Ordering::Relaxed) {
-                self.tally.answer.cancelled = true;
-                return Ok(());
-            }
-            if !found.open {
-                continue;
-            }
-            let whole = !found.closed && !found.touched;
-            let number = number as u32;
-            match if whole { self.whole(view, base, number)? } else { None } {
-                None => self.rows(view, base, number, scope, None)?,
-                Some(0) => {}
-                Some(_) => self.rows(view, base, number, scope, Some(LINKED))?,
-            }
-        }
-        Ok(())
-    }
-
-    /// Adds the sums of a cluster, and tells how many rows they leave out; `None` when they cannot
-    /// be read.
-    fn whole(&mut self, view: &View, base: &Base, number: u32) -> Result<Option<u64>> {
-        let cluster = &base.clusters[number as usize];
-        let read = || -> Result<_> {
-            let groups = read_groups(&self.index.files, cluster)?;
-            let own = match self.tree {
-                Some(_) => Some(read_directories(&self.index.files, &base.entry(number))?),
-                None => None,
-            };
-            Ok((groups, own))
-        };
-        let (mut groups, own) = match read() {
-            Ok(found) => found,
-            Err(error) if error.is_of_index() => {
-                super::note_damage("the sums of a cluster", &error);
-                return Ok(None);
-            }
-            Err(error) => return Err(error),
-        };
-        // Those are counted one by one, and are not left out of the answer.
-        let linked = std::mem::take(&mut groups.linked);
-        let (directories, ctime) = (groups.directories, groups.ctime);
-        let sums = groups.total();
-        self.tally.answer.total.add(&Totals { sums, directories, ctime });
-        if self.question.groups {
-            self.tally.answer.groups.merge(&groups);
-        }
-        let (Some(own), Some(tree)) = (own, self.tree.as_mut()) else { return Ok(Some(linked)) };
-        let mut listed = Directories::new(&own);
-        // Its checksum was right: what does not decode was written so.
-        while let Ok(Some(directory)) = listed.read_next() {
-            let sums = Sums {
-                files: directory.files,
-                bytes: directory.bytes,
-                allocated: directory.allocated,
-            };
-            let totals =
-                Totals { sums, directories: directory.subdirectories, ctime: directory.ctime };
-            if let Some(known) = tree.own((view.subvolume, directory.ino)) {
-                known.add(&totals);
-            }
-        }
-        Ok(Some(linked))
-    }
-
     /// Adds rows of a cluster one by one: all that count, or those that meet a condition, of which
     /// then only what the sums leave out is counted.
-    fn rows(
+    pub(super) fn rows(
         &mut self,
-        view: &View,
+        place: &mut Place<'_, '_>,
         base: &Base,
         number: u32,
-        scope: &mut Scope<'_>,
         only: Option<Condition>,
     ) -> Result<()> {
         let narrow: Vec<Condition> = only.into_iter().collect();
-        let mut fields = Fields::IDENTITY;
-        for attribute in [Attribute::Links, Attribute::Size, Attribute::Allocated, Attribute::Ctime]
-        {
-            fields = fields.and(Fields::of(attribute));
-        }
-        if self.question.groups {
-            for attribute in [Attribute::Uid, Attribute::Gid, Attribute::Mtime] {
-                fields = fields.and(Fields::of(attribute));
-            }
-        }
+        let fields = fields(self.question.groups);
         // A cluster that is damaged is gone through again: counted is only what came to the end.
         let mut counted = Vec::new();
+        let Place { view, scope, .. } = place;
         self.index.with_cluster(view, base, number, &mut |cluster| {
             counted.clear();
             let rows = cluster.rows(fields)?;
@@ -311,32 +265,44 @@ impl Gather<'_> {
         })?;
         self.index.settle(base.clusters[number as usize].id);
         for row in counted {
-            self.row(view.subvolume, &row.as_row());
+            self.row(place, &row.as_row())?;
         }
         Ok(())
     }
 
     /// What differs from the base.
-    fn delta(&mut self, view: &View, scope: &mut Scope<'_>) -> Result<()> {
+    fn delta(&mut self, place: &mut Place<'_, '_>) -> Result<()> {
         let mut failed = None;
+        let view = place.view;
         view.delta.each(&mut |row| {
-            match scope.standing(row.directory) {
-                Ok(standing) if standing.open => self.row(view.subvolume, row),
-                Ok(_) => {}
-                Err(error) => failed = Some(error),
-            }
-            failed.is_none()
+            let counted = match place.scope.standing(row.directory) {
+                Ok(standing) if standing.open => self.delta_row(place, row),
+                Ok(_) => Ok(()),
+                Err(error) => Err(error),
+            };
+            failed = counted.err();
+            failed.is_none() && !self.question.cancel.load(Ordering::Relaxed)
         });
+        self.is_cancelled();
         failed.map_or(Ok(()), Err)
     }
 
+    fn delta_row(&mut self, place: &mut Place<'_, '_>, row: &Row<'_>) -> Result<()> {
+        if row.kind == FileKind::Directory {
+            // One that the base does not have, perhaps.
+            self.enter(place, row.ino)?;
+        }
+        self.row(place, row)
+    }
+
     /// Subvolumes that are mounted in open directories.
-    fn mounted(&mut self, view: &View, scope: &mut Scope<'_>) -> Result<()> {
+    fn mounted(&mut self, place: &mut Place<'_, '_>) -> Result<()> {
+        let subvolume = place.view.subvolume;
         let mounts = self.index.mounts.of(self.pinned)?;
-        let records = scope.records();
+        let records = place.scope.records();
         let mut found = NamedEntry::default();
-        for (nested, directory, cookie) in mounts.inside(view.subvolume) {
-            let standing = scope.standing(directory)?;
+        for (nested, directory, cookie) in mounts.inside(subvolume) {
+            let standing = place.scope.standing(directory)?;
             if !standing.open {
                 continue;
             }
@@ -348,16 +314,47 @@ impl Gather<'_> {
             let own = records.of_tree(TreeId(record.tree));
             let row = own.directory_row(record.root, &mut Vec::new())?;
             let row = Row { directory, cookie, name: &found.name, ..row };
+            let above = self.told_at(place, directory)?;
             if let Some(tree) = &mut self.tree {
-                tree.add((nested, record.root), (view.subvolume, directory), &found.name);
+                tree.add((nested, record.root), above, &found.name);
             }
-            self.row(view.subvolume, &row);
+            self.row(place, &row)?;
             let mut path = Vec::new();
-            scope.path(directory, &mut path)?;
+            place.scope.path(directory, &mut path)?;
             push_name(&mut path, &found.name);
             let depth = standing.depth + 1;
             self.waiting.push((nested, From { directory: record.root, path, depth }));
         }
         Ok(())
     }
+
+    /// Which directories of the subvolume may be among the largest of all.
+    fn largest(&mut self, place: &mut Place<'_, '_>) -> Result<()> {
+        let count = self.question.largest;
+        let mut own: Vec<(u64, Sums)> = self.own.drain().filter(|(_, own)| own.files > 0).collect();
+        own.sort_unstable_by_key(|(ino, own)| by_size(*own, *ino));
+        own.truncate(count);
+        for (ino, own) in own {
+            let mut path = Vec::new();
+            place.scope.path(ino, &mut path)?;
+            let depth = place.scope.standing(ino)?.depth;
+            let place = (place.view.subvolume, ino);
+            self.tally.answer.largest.push(LargeDirectory { path, depth, place, own });
+        }
+        Ok(())
+    }
+}
+
+/// The columns that counting rows takes.
+pub(super) fn fields(groups: bool) -> Fields {
+    let mut fields = Fields::IDENTITY;
+    for attribute in [Attribute::Links, Attribute::Size, Attribute::Allocated, Attribute::Ctime] {
+        fields = fields.and(Fields::of(attribute));
+    }
+    if groups {
+        for attribute in [Attribute::Uid, Attribute::Gid, Attribute::Mtime] {
+            fields = fields.and(Fields::of(attribute));
+        }
+    }
+    fields
 }

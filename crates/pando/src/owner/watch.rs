@@ -1,0 +1,62 @@
+//! Work that ends when nobody waits for it any more: while it is under way another thread sees
+//! whether the other side goes away (Ctrl-C, `| head`), or the owner leaves.
+
+use std::os::fd::AsFd;
+use std::os::unix::net::UnixStream;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
+use rustix::io::Errno;
+use wire::{Failure, FailureKind};
+
+/// Time between two calls of `tick`.
+const TICK: Timespec = Timespec { tv_sec: 0, tv_nsec: 20_000_000 };
+
+/// A connection that cannot be watched.
+pub(super) fn cannot(error: &std::io::Error) -> Failure {
+    Failure::new(FailureKind::Other, format!("cannot watch a connection: {error}"))
+}
+
+/// The answer of work that was cut off.
+pub(super) fn cut_off() -> Failure {
+    let message = "the search was cut off: the owner is leaving, or the caller left";
+    Failure::new(FailureKind::Interrupted, message)
+}
+
+/// Does some work, with `tick` called now and then beside it, and sets `cancel` when the other
+/// side of a connection goes away.
+pub(super) fn while_heard<T>(
+    peer: &UnixStream,
+    cancel: &AtomicBool,
+    tick: impl Fn() + Send,
+    work: impl FnOnce() -> T,
+) -> Result<T, Failure> {
+    let ended = eventfd(0, EventfdFlags::CLOEXEC).map_err(|error| cannot(&error.into()))?;
+    Ok(std::thread::scope(|scope| {
+        let ended = &ended;
+        scope.spawn(move || {
+            loop {
+                let mut descriptors =
+                    [PollFd::new(peer, PollFlags::RDHUP), PollFd::new(ended, PollFlags::IN)];
+                match poll(&mut descriptors, Some(&TICK)) {
+                    Ok(_) | Err(Errno::INTR) => {}
+                    Err(error) => {
+                        tracing::warn!(%error, "a search goes on without a watch");
+                        return;
+                    }
+                }
+                if !descriptors[1].revents().is_empty() {
+                    return;
+                }
+                if !descriptors[0].revents().is_empty() {
+                    cancel.store(true, Ordering::Relaxed);
+                    return;
+                }
+                tick();
+            }
+        });
+        let done = work();
+        rustix::io::write(ended.as_fd(), &[1; 8]).ok();
+        done
+    }))
+}
