@@ -38,9 +38,11 @@ timeout --kill-after=30 "$LONGEST" $cargo test --workspace --no-fail-fast 2>&1 |
 passed=$(awk '/^test result:/ { for (i = 1; i <= NF; i++) if ($i == "passed;") n += $(i-1) } END { print n + 0 }' "$log")
 failed=$(awk '/^test result:/ { for (i = 1; i <= NF; i++) if ($i == "failed;") n += $(i-1) } END { print n + 0 }' "$log")
 if [ "$failed" -eq 0 ]; then
-  step "POSIX suites on real mounts (pjdfstest beside ext4; fsx for ${FSX_SECONDS:-60} s)"
+  step "POSIX suites on real mounts (pjdfstest, fsx, programs, limits: about 2 minutes)"
   bash scripts/posix/pjdfstest.sh
   bash scripts/posix/fsx.sh "${FSX_SECONDS:-60}"
+  bash scripts/posix/programs.sh
+  bash scripts/posix/limits.sh quick
 fi
 step "done"
 if [ "$passed" -eq 0 ]; then

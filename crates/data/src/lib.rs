@@ -8,8 +8,8 @@
 //!
 //! In the order of a write: `options`, `data` (the handle), `write`, `inline` (small bytes),
 //! `window` and `cut` (what is there and what goes), `alloc` (where the bytes go), `segments`
-//! (files and blobs), `barrier` (durability); then `read`, `extents`, `truncate`, `settle`;
-//! then `clean`, `gc` and `rewrite` (space).
+//! (files and blobs), `barrier` (durability); then `read`, `extents`, `truncate`, `share`,
+//! `settle`; then `clean`, `gc` and `rewrite` (space).
 
 mod alloc;
 mod barrier;
@@ -26,6 +26,7 @@ mod recover;
 mod rewrite;
 mod segments;
 mod settle;
+mod share;
 mod truncate;
 mod window;
 mod write;
@@ -38,4 +39,5 @@ pub use format::extent::{CHUNK_BYTES, INLINE_BYTES_MAX, STORED_BYTES_MAX};
 pub use gc::{Horizon, Marked, Report, SegmentReport, Swept};
 pub use options::{ExtentOwner, FileRef, Options};
 pub use settle::Settled;
+pub use share::{Shared, Side};
 pub use truncate::{Punched, Released, Truncated};

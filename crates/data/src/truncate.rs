@@ -14,7 +14,7 @@ use crate::write::CHUNK_REACH;
 use crate::{Data, ExtentOwner, FileRef, Freed};
 
 /// Extents that one step removes: some 100 KiB of log.
-const STEP_EXTENTS: usize = 2048;
+pub(crate) const STEP_EXTENTS: usize = 2048;
 
 /// What a step of a truncate did.
 #[derive(Debug)]

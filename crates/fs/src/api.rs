@@ -81,6 +81,30 @@ pub enum SetXattr {
     Replace,
 }
 
+/// What `fallocate` does with a range of a file.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Allocate {
+    /// Sees that there is room for it, and grows the file to its end.
+    Grow,
+    /// The same without growing the file.
+    Keep,
+    /// Makes it a hole; the file keeps its length.
+    Punch,
+    /// Makes it zeros, and grows the file to its end.
+    Zero,
+    /// The same without growing the file.
+    ZeroKeep,
+}
+
+/// What `seek` looks for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Seek {
+    /// A byte that was written.
+    Data,
+    /// A hole, of which the last begins at the end of the file.
+    Hole,
+}
+
 /// What `fsync` makes durable.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum SyncScope {
@@ -174,6 +198,33 @@ pub trait FileSystem: Send + Sync {
 
     /// Writes all of `bytes` at `offset`.
     fn write(&self, caller: &Caller, node: NodeId, offset: u64, bytes: &[u8]) -> FsResult<()>;
+
+    /// Makes a file without a name, which [`FileSystem::link`] may give one; `parent` tells the
+    /// subvolume, and is checked as if the name were made there.
+    fn tmpfile(&self, caller: &Caller, parent: NodeId, mode: u32) -> FsResult<Entry>;
+
+    /// The first place from `offset` on where `what` begins; `PastEnd` when there is none.
+    fn seek(&self, caller: &Caller, node: NodeId, offset: u64, what: Seek) -> FsResult<u64>;
+
+    /// Does to `range` (offset, length) of a file what `mode` says.
+    fn fallocate(
+        &self,
+        caller: &Caller,
+        node: NodeId,
+        range: (u64, u64),
+        mode: Allocate,
+    ) -> FsResult<()>;
+
+    /// Copies up to `length` bytes from (file, offset) to (file, offset), sharing extents where
+    /// both are large enough to have any. Tells how many are done: less than asked for at the end
+    /// of the source, or where one batch would become too large.
+    fn copy_range(
+        &self,
+        caller: &Caller,
+        from: (NodeId, u64),
+        to: (NodeId, u64),
+        length: u64,
+    ) -> FsResult<u64>;
 
     /// Makes a node durable, and with it the names that lead to it.
     fn fsync(&self, node: NodeId, scope: SyncScope) -> FsResult<()>;

@@ -56,12 +56,13 @@ impl Fs {
 }
 
 impl Edit<'_> {
-    fn file_ref(&self) -> FileRef {
+    /// The file's extents.
+    pub(crate) fn file_ref(&self) -> FileRef {
         FileRef { tree: self.view.tree, ino: self.ino }
     }
 
     /// Bytes of a range that extents cover.
-    fn covered(&self, from: u64, to: u64) -> FsResult<u64> {
+    pub(crate) fn covered(&self, from: u64, to: u64) -> FsResult<u64> {
         let mut extents =
             self.fs.data.extents(self.view.store, self.file_ref(), from).map_err(from_store)?;
         let mut covered = 0;
@@ -95,7 +96,7 @@ impl Edit<'_> {
     }
 
     /// Moves contents out of the tree.
-    fn move_out(&mut self, bulk: &[u8]) -> FsResult<()> {
+    pub(crate) fn move_out(&mut self, bulk: &[u8]) -> FsResult<()> {
         if bulk.is_empty() {
             self.file()?.inode.has_extents = true;
         } else {

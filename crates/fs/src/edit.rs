@@ -12,7 +12,7 @@ use format::xattr_record::XattrRecord;
 use inode::{Attr, FsError, NodeId};
 
 use crate::load::{FileInode, Inode, Place, load, load_bulk, load_xattrs};
-use crate::locks::Lock;
+use crate::locks::{Lock, Mode};
 use crate::nodes::Orphan;
 use crate::subvol::Subvol;
 use crate::txn::Txn;
@@ -47,10 +47,24 @@ pub(crate) fn edit<T>(
     node: NodeId,
     change: impl FnOnce(&mut Edit<'_>) -> FsResult<T>,
 ) -> FsResult<(T, Attr)> {
+    edit_beside(fs, node, None, change)
+}
+
+/// As `edit`, with another inode of the same subvolume locked exclusively as well.
+pub(crate) fn edit_beside<T>(
+    fs: &Fs,
+    node: NodeId,
+    beside: Option<u64>,
+    change: impl FnOnce(&mut Edit<'_>) -> FsResult<T>,
+) -> FsResult<(T, Attr)> {
     let (subvol, ino) = fs.place(node)?;
     let entered = fs.enter(&subvol)?;
     let node = subvol.node(ino);
-    let _object = fs.locks.exclusive(Lock::Object { subvol: subvol.id.0, ino });
+    let lock = |ino| Lock::Object { subvol: subvol.id.0, ino };
+    let _object = beside.is_none().then(|| fs.locks.exclusive(lock(ino)));
+    let _objects = beside.map(|other| {
+        fs.locks.lock(&[(lock(ino), Mode::Exclusive), (lock(other), Mode::Exclusive)])
+    });
     let view = View::new(&*fs.store, entered.tree);
     let inode = load(fs, view, node, ino)?;
     let before = inode.attr(node);

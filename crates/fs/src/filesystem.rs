@@ -6,12 +6,13 @@ use device::Timestamp;
 use inode::{Attr, Caller, FsError, NodeId, SetAttr};
 
 use crate::ops::{
-    access, forget, fsync, getattr, link, lookup, mkdir, mknod, read, readdir, readlink, rename,
-    rmdir, setattr, statfs, symlink, unlink, write, xattr,
+    access, copy_range, fallocate, forget, fsync, getattr, link, lookup, mkdir, mknod, read,
+    readdir, readlink, rename, rmdir, seek, setattr, statfs, symlink, tmpfile, unlink, write,
+    xattr,
 };
 use crate::{
-    DirEntry, Entry, FileSystem, Fs, FsResult, Invalidate, NewNode, RenameMode, SetXattr, StatFs,
-    SyncScope, WalkControl, search_dir, snapdir,
+    Allocate, DirEntry, Entry, FileSystem, Fs, FsResult, Invalidate, NewNode, RenameMode, Seek,
+    SetXattr, StatFs, SyncScope, WalkControl, search_dir, snapdir,
 };
 
 /// What is answered to who would change what is found by a query.
@@ -154,6 +155,46 @@ impl FileSystem for Fs {
             return Err(REFUSED);
         }
         write::write(self, caller, node, offset, bytes)
+    }
+
+    fn tmpfile(&self, caller: &Caller, parent: NodeId, mode: u32) -> FsResult<Entry> {
+        if search_dir::is_volatile(parent) {
+            return Err(REFUSED);
+        }
+        tmpfile::tmpfile(self, caller, parent, mode)
+    }
+
+    fn seek(&self, caller: &Caller, node: NodeId, offset: u64, what: Seek) -> FsResult<u64> {
+        if search_dir::is_volatile(node) {
+            return Err(REFUSED);
+        }
+        seek::seek(self, caller, node, offset, what)
+    }
+
+    fn fallocate(
+        &self,
+        caller: &Caller,
+        node: NodeId,
+        range: (u64, u64),
+        mode: Allocate,
+    ) -> FsResult<()> {
+        if search_dir::is_volatile(node) {
+            return Err(REFUSED);
+        }
+        fallocate::fallocate(self, caller, node, range, mode)
+    }
+
+    fn copy_range(
+        &self,
+        caller: &Caller,
+        from: (NodeId, u64),
+        to: (NodeId, u64),
+        length: u64,
+    ) -> FsResult<u64> {
+        if search_dir::is_volatile(from.0) || search_dir::is_volatile(to.0) {
+            return Err(REFUSED);
+        }
+        copy_range::copy_range(self, caller, from, to, length)
     }
 
     fn fsync(&self, node: NodeId, scope: SyncScope) -> FsResult<()> {

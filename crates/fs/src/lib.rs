@@ -23,6 +23,7 @@ mod numbers;
 mod open_error;
 mod ops;
 mod orphan;
+mod ranges;
 mod reclaim;
 mod scan;
 mod search_bases;
@@ -37,8 +38,8 @@ mod view;
 mod volume;
 
 pub use api::{
-    DirEntry, Entry, FileSystem, FsResult, Invalidate, NewNode, RenameMode, SetXattr, StatFs,
-    SyncScope, WalkControl,
+    Allocate, DirEntry, Entry, FileSystem, FsResult, Invalidate, NewNode, RenameMode, Seek,
+    SetXattr, StatFs, SyncScope, WalkControl,
 };
 pub use find::{Find, Matches};
 pub use history::{Change, Version};

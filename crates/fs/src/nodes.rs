@@ -92,6 +92,8 @@ impl Node {
 pub(crate) struct NodeTable {
     shards: Box<[Mutex<Map<u64, Node>>]>,
     orphans: Mutex<Map<u64, Box<Orphan>>>,
+    /// Those that were made without a name, and may get one.
+    unnamed: Mutex<Set<u64>>,
     /// Listings under way: they read entries without locks, and add look-ups afterwards.
     listings: AtomicUsize,
     /// Where nodes went while listings are under way.
@@ -134,6 +136,7 @@ impl NodeTable {
         NodeTable {
             shards: (0..SHARDS).map(|_| Mutex::new(Map::default())).collect(),
             orphans: Mutex::new(Map::default()),
+            unnamed: Mutex::new(Set::default()),
             listings: AtomicUsize::new(0),
             moved: Mutex::new(Map::default()),
         }
@@ -191,6 +194,25 @@ impl NodeTable {
         true
     }
 
+    /// Holds a node that was made without a name, with one look-up.
+    pub(crate) fn hold_unnamed(&self, node: NodeId, orphan: Orphan) {
+        let mut shard = self.shard(node).lock();
+        self.orphans.lock().insert(node.0, Box::new(orphan));
+        self.unnamed.lock().insert(node.0);
+        shard.insert(node.0, Node::new(Location::Orphan, 1));
+    }
+
+    /// Whether a node was made without a name and has had none since.
+    pub(crate) fn is_unnamed(&self, node: NodeId) -> bool {
+        self.unnamed.lock().contains(&node.0)
+    }
+
+    /// A node that was made without a name has one, and lies in the store.
+    pub(crate) fn name_unnamed(&self, node: NodeId) {
+        self.store_orphan(node);
+        self.unnamed.lock().remove(&node.0);
+    }
+
     /// A copy of an orphan.
     pub(crate) fn orphan_of(&self, node: NodeId) -> Option<Orphan> {
         self.orphans.lock().get(&node.0).map(|orphan| (**orphan).clone())
@@ -226,6 +248,9 @@ impl NodeTable {
         shard.remove(&node.0);
         if location == Location::Orphan {
             self.orphans.lock().remove(&node.0);
+        }
+        if matches!(location, Location::Orphan | Location::Linked) {
+            self.unnamed.lock().remove(&node.0);
         }
         Some(location)
     }

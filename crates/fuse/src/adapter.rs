@@ -1,6 +1,6 @@
 //! What a request means: kernel numbers and flags in, calls of [`FileSystem`], plain answers out.
 //!
-//! Knows the protocol's meaning but none of its bytes; `bridge.rs` has those. Files by concern:
+//! Knows the protocol's meaning but none of its bytes; `kernel/` has those. Files by concern:
 //! `names` (look up, make, remove, rename), `attributes` (with extended ones), `contents` (open,
 //! read, write, sync), `listing` (directories). All of it runs on the transport's threads and
 //! holds no lock.
@@ -37,6 +37,14 @@ pub(crate) struct Who {
     pub(crate) uid: u32,
     pub(crate) gid: u32,
     pub(crate) pid: u32,
+}
+
+/// Who makes something in a directory.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Maker {
+    pub(crate) who: Who,
+    /// The group of the directory, where the caller is in it beside its own.
+    pub(crate) groups: Vec<u32>,
 }
 
 /// How long the kernel may keep what it is told.
@@ -116,6 +124,13 @@ impl Adapter {
             Enforce::Here => self.groups.of(who.pid, who.uid, self.fs.now()),
         };
         Caller { uid: who.uid, gid: who.gid, groups, enforce: self.enforce }
+    }
+
+    /// Whose rights making something has: with the groups that the kernel sent along.
+    fn maker(&self, maker: &Maker) -> Caller {
+        let mut caller = self.caller(maker.who);
+        caller.groups.extend_from_slice(&maker.groups);
+        caller
     }
 
     /// Whose rights a search has: those of all groups, since the kernel looks at none for it.

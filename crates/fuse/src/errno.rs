@@ -11,6 +11,8 @@ impl Errno {
     pub(crate) const NOT_FOUND: Errno = Errno(libc::ENOENT);
     pub(crate) const RANGE: Errno = Errno(libc::ERANGE);
     pub(crate) const STALE: Errno = Errno(libc::ESTALE);
+    pub(crate) const NO_DATA_THERE: Errno = Errno(libc::ENXIO);
+    pub(crate) const NOT_SUPPORTED: Errno = Errno(libc::EOPNOTSUPP);
     pub(crate) const TOO_BIG: Errno = Errno(libc::E2BIG);
 }
 
@@ -36,6 +38,7 @@ pub(crate) fn number(error: &FsError) -> Errno {
         FsError::NoAttribute | FsError::Elsewhere => libc::ENODATA,
         FsError::NotSupported(_) => libc::EOPNOTSUPP,
         FsError::Busy(_) => libc::EBUSY,
+        FsError::PastEnd => libc::ENXIO,
         FsError::Stale => libc::ESTALE,
         FsError::Interrupted => libc::EINTR,
         FsError::Io(_) => libc::EIO,

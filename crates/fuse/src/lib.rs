@@ -3,12 +3,12 @@
 mod adapter;
 mod attach;
 mod attr;
-mod bridge;
 mod capability;
 mod detach;
 mod errno;
 mod error;
 mod groups;
+mod kernel;
 mod mount;
 mod mountinfo;
 mod notify;

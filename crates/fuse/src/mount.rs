@@ -15,8 +15,8 @@ use inode::{Caller, FsError, Kind, NodeId};
 use parking_lot::{Condvar, Mutex};
 
 use crate::adapter::Adapter;
-use crate::bridge::FuserTransport;
 use crate::detach::Unmounted;
+use crate::kernel::KernelTransport;
 use crate::notify::Queue;
 use crate::options::MountOptions;
 use crate::transport::{Transport, Workers};
@@ -74,7 +74,7 @@ fn serve(
 ) -> Result<Mount, MountError> {
     let clone_channel = options.clone_fd && options.threads > 1 && attach::can_clone();
     let workers = Workers { threads: options.threads, clone_channel };
-    let session = FuserTransport
+    let session = KernelTransport
         .negotiate(channel, Arc::clone(&adapter), workers)
         .map_err(|error| MountError::system("agreeing with the kernel on a protocol", error))?;
     let queue = Arc::new(Queue::new(adapter, session.notifier()));

@@ -1,8 +1,8 @@
 //! The seam to the FUSE protocol: what carries requests to the adapter and answers back.
 //!
-//! `bridge.rs` is the one implementation, over the crate `fuser`. It can be replaced (by
-//! FUSE over io_uring, say) without a change anywhere else, for nothing else names that crate's
-//! types but `attr.rs`, its helper.
+//! `kernel/` is the one implementation, which reads and writes the device by itself. It can be
+//! replaced (by FUSE over io_uring, say) without a change anywhere else, for nothing else knows a
+//! structure of the protocol.
 
 use std::io;
 use std::os::fd::OwnedFd;

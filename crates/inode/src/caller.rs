@@ -34,6 +34,12 @@ impl Caller {
         self.uid == 0
     }
 
+    /// Whether the caller is in a group, or the kernel has seen to it: it knows all groups of the
+    /// caller, and answers a change that takes one by itself.
+    pub fn may_be_in(&self, gid: u32) -> bool {
+        self.enforce == Enforce::Kernel || self.in_group(gid)
+    }
+
     /// Whether the caller is in a group.
     pub fn in_group(&self, gid: u32) -> bool {
         self.gid == gid || self.groups.contains(&gid)

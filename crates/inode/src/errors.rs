@@ -67,6 +67,9 @@ pub enum FsError {
     /// ESTALE: the inode is gone.
     #[error("stale handle")]
     Stale,
+    /// ENXIO: there is no data, or nothing at all, from that place on.
+    #[error("nothing from there to the end of the file")]
+    PastEnd,
     /// EINTR: the caller gave up.
     #[error("interrupted")]
     Interrupted,

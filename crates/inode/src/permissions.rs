@@ -85,7 +85,7 @@ impl Owned {
                 return Err(FsError::NotPermitted("only the owner changes the mode"));
             }
             after.mode = mode & 0o7777;
-            if !caller.is_root() && !caller.in_group(after.gid) {
+            if !caller.is_root() && !caller.may_be_in(after.gid) {
                 after.mode &= !SET_GID;
             }
         }
@@ -116,7 +116,7 @@ impl Owned {
             after.uid = uid;
         }
         if let Some(gid) = changes.gid {
-            let member = caller.uid == self.uid && (gid == self.gid || caller.in_group(gid));
+            let member = caller.uid == self.uid && (gid == self.gid || caller.may_be_in(gid));
             if !caller.is_root() && !member {
                 return Err(FsError::NotPermitted("the owner gives to groups of its own only"));
             }

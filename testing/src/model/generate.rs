@@ -4,7 +4,7 @@
 use device::Timestamp;
 use inode::{Caller, Enforce, Kind, SetAttr, SetTime};
 
-use super::op::{Op, OpPath, RenameStyle, Target, XattrStyle};
+use super::op::{AllocateStyle, Op, OpPath, RenameStyle, Target, XattrStyle};
 use super::state::FsModel;
 
 /// How often each kind of operation comes, by its place in the list of kinds.
@@ -28,6 +28,7 @@ enum Class {
     Handle,
     Read,
     Write,
+    Range,
     Xattr,
     Snapshot,
     Clone,
@@ -38,7 +39,7 @@ enum Class {
     Reopen,
 }
 
-const CLASSES: [(Class, u32); 21] = [
+const CLASSES: [(Class, u32); 22] = [
     (Class::Mknod, 12),
     (Class::Mkdir, 12),
     (Class::Symlink, 3),
@@ -52,6 +53,7 @@ const CLASSES: [(Class, u32); 21] = [
     (Class::Handle, 5),
     (Class::Read, 5),
     (Class::Write, 12),
+    (Class::Range, 8),
     (Class::Xattr, 5),
     (Class::Snapshot, 5),
     (Class::Clone, 3),
@@ -215,6 +217,7 @@ impl Generator {
                 let seed = random.u64(..);
                 Op::Write { target: target(random, paths), offset, length, seed }
             }
+            Class::Range => ranges(random, paths),
             Class::Xattr => xattr(random, paths),
             Class::Background => Op::Background { seed: random.u64(..) },
             Class::Reopen => Op::Reopen,
@@ -292,6 +295,27 @@ fn look(random: &mut fastrand::Rng, paths: &Paths, model: &FsModel) -> Op {
         3 => Op::SnapshotList { directory: paths.some_directory(random) },
         _ => Op::Stat { target: Target::Path(paths.any(random)) },
     }
+}
+
+/// Holes and reflinks.
+fn ranges(random: &mut fastrand::Rng, paths: &Paths) -> Op {
+    let (offset, length) = range(random);
+    let length = length as u64;
+    let to = target(random, paths);
+    if random.bool() {
+        let styles = [
+            AllocateStyle::Grow,
+            AllocateStyle::Keep,
+            AllocateStyle::Punch,
+            AllocateStyle::Punch,
+            AllocateStyle::Zero,
+            AllocateStyle::ZeroKeep,
+        ];
+        return Op::Allocate { target: to, offset, length, style: pick(random, &styles) };
+    }
+    let from = if random.u32(..4) == 0 { to.clone() } else { target(random, paths) };
+    let (to_offset, _) = range(random);
+    Op::CopyRange { from, from_offset: offset, to, to_offset, length }
 }
 
 fn xattr(random: &mut fastrand::Rng, paths: &Paths) -> Op {

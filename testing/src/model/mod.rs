@@ -24,6 +24,6 @@ mod tests;
 pub use drive::{Comparison, Driver, Report, Subject};
 pub use dump::{Dump, DumpNode};
 pub use generate::{Generator, Weights};
-pub use op::{Op, OpPath, RenameStyle, Target, XattrStyle, show_path};
+pub use op::{AllocateStyle, Op, OpPath, RenameStyle, Target, XattrStyle, show_path};
 pub use state::FsModel;
 pub use verdict::{Effect, ErrorKind, Listed, Stat, Verdict, blame};

@@ -26,6 +26,21 @@ pub enum RenameStyle {
     Exchange,
 }
 
+/// What `fallocate` does with a range.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum AllocateStyle {
+    /// Grows the file to its end.
+    Grow,
+    /// Changes nothing that can be seen.
+    Keep,
+    /// Makes a hole.
+    Punch,
+    /// Makes zeros, and grows.
+    Zero,
+    /// Makes zeros within the file.
+    ZeroKeep,
+}
+
 /// How `setxattr` treats an existing attribute.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum XattrStyle {
@@ -105,6 +120,21 @@ pub enum Op {
         offset: u64,
         length: usize,
         seed: u64,
+    },
+    /// Makes a range a hole or zeros, or grows a file over it.
+    Allocate {
+        target: Target,
+        offset: u64,
+        length: u64,
+        style: AllocateStyle,
+    },
+    /// Copies a range, as a reflink where it is long; all of it, in as many calls as that takes.
+    CopyRange {
+        from: Target,
+        from_offset: u64,
+        to: Target,
+        to_offset: u64,
+        length: u64,
     },
     Fsync {
         target: Target,

@@ -21,7 +21,10 @@ impl FsModel {
                 return Err(vec![ErrorKind::NotDirectory]);
             }
             if !self.may(caller, at, 1) {
-                return Err(vec![ErrorKind::AccessDenied]);
+                // What else is wrong may be seen first.
+                let long = name.len() > NAME_BYTES_MAX;
+                let second = if long { ErrorKind::NameTooLong } else { ErrorKind::AccessDenied };
+                return Err(vec![ErrorKind::AccessDenied, second]);
             }
             at = if *name == self.snapshot_dir {
                 let Some(snapshot) = names.next() else {

@@ -125,6 +125,12 @@ impl FsModel {
                 let bytes = Op::write_bytes(*length, *seed);
                 self.write(now, caller, target, *offset, &bytes)
             }
+            Op::Allocate { target, offset, length, style } => {
+                self.allocate(now, caller, target, (*offset, *length), *style)
+            }
+            Op::CopyRange { from, from_offset, to, to_offset, length } => {
+                self.copy_range(now, caller, (from, *from_offset), (to, *to_offset), *length)
+            }
             Op::Fsync { target } => self.target(caller, target).map(|_| Effect::Done),
             Op::GetXattr { path, name } => self.getxattr(caller, path, name),
             Op::ListXattr { path } => self.listxattr(caller, path),

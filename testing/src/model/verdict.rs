@@ -28,6 +28,7 @@ pub enum ErrorKind {
     NotSupported,
     Busy,
     Stale,
+    PastEnd,
     Interrupted,
     Io,
 }
@@ -56,6 +57,7 @@ pub fn blame(error: &FsError) -> ErrorKind {
         FsError::NotSupported(_) => ErrorKind::NotSupported,
         FsError::Busy(_) => ErrorKind::Busy,
         FsError::Stale => ErrorKind::Stale,
+        FsError::PastEnd => ErrorKind::PastEnd,
         FsError::Interrupted => ErrorKind::Interrupted,
         FsError::Io(_) => ErrorKind::Io,
     }

@@ -9,6 +9,7 @@ mod gc;
 mod inline;
 mod model;
 mod recover;
+mod share;
 mod space;
 mod support;
 mod threads;

@@ -26,12 +26,24 @@ pub(crate) fn random_op(volume: &mut Volume, random: &mut fastrand::Rng) -> stor
             let to = from + 1 + random.u64(0..20_000);
             volume.punch(tree, ino, (from, to))
         }
-        62..64 if volume.now.contains_key(&(tree, ino)) => volume.release(tree, ino),
-        64..68 => {
+        62..66 if size > 0 => {
+            let from = random.u64(0..size);
+            let length = (1 + random.u64(0..40_000)).min(size - from);
+            let (other, file) = (*random.choice(&trees).unwrap(), random.u64(1..4));
+            let end = volume.contents(other, file).len() as u64;
+            let at = random_offset(random, end);
+            let apart = at + length <= from || from + length <= at;
+            if (other, file) == (tree, ino) && !apart {
+                return Ok(());
+            }
+            volume.share((tree, ino, from), (other, file, at), length)
+        }
+        66..68 if volume.now.contains_key(&(tree, ino)) => volume.release(tree, ino),
+        68..70 => {
             volume.data.note_fsync(data::FileRef { tree: store::TreeId(tree), ino });
             volume.sync()
         }
-        68..74 => volume.sync(),
+        70..74 => volume.sync(),
         74..80 => volume.clean(false),
         80..83 => volume.clean(true),
         83..86 => volume.settle(tree, ino),

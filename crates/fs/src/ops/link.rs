@@ -11,7 +11,8 @@ use inode::{Caller, FsError, NodeId};
 use super::mknod::{check_write, parent_directory};
 use crate::load::{FileInode, Inode, Place, load, load_bulk, load_xattrs};
 use crate::locks::{Lock, Mode};
-use crate::nodes::Location;
+use crate::nodes::{Location, Orphan};
+use crate::subvol::VOLUME;
 use crate::txn::{Attached, Txn};
 use crate::view::{Search, Vacancy, View};
 use crate::{Entry, Fs, FsResult, attributes, snapdir};
@@ -76,7 +77,8 @@ pub(crate) fn link(
             continue;
         }
         check_write(caller, &directory)?;
-        if file.nlink == 0 {
+        let unnamed = file.nlink == 0;
+        if unnamed && !fs.nodes.is_unnamed(node) {
             return Err(FsError::NotFound);
         }
         if file.nlink >= LINKS_MAX {
@@ -85,8 +87,14 @@ pub(crate) fn link(
         let mut txn = Txn::new(fs);
         let mut linking = Linking { fs, view, node, ino, file };
         let vacancy = linking.detach(&mut txn, dir, vacancy)?;
+        if unnamed {
+            linking.adopt(&mut txn, id)?;
+        }
         let (inode, nlink) = linking.add_name(&mut txn, dir, &vacancy, name.as_bytes())?;
         txn.commit()?;
+        if unnamed {
+            fs.nodes.name_unnamed(node);
+        }
         fs.nodes.relocate(node, Location::Linked);
         fs.nodes.look_up(node, Location::Linked);
         return Ok(fs.entry(attributes::of_file(node, &inode, nlink)));
@@ -144,6 +152,30 @@ impl Linking<'_> {
         }
         txn.batch().put(tree, &key::back_reference(self.ino, old_dir, cookie), b"");
         Ok(if follows { Vacancy { predecessor: None, ..vacancy } } else { vacancy })
+    }
+
+    /// A file that was made without a name gets its first: it is counted from now on, and what
+    /// was in memory lies in the store. (It stays under its own number, as a file does that had
+    /// two names and lost one.)
+    fn adopt(&mut self, txn: &mut Txn<'_>, subvol: u64) -> FsResult<()> {
+        let inode = &mut self.file.inode;
+        txn.count(subvol, 1, inode.size as i64);
+        if self.file.place == Place::Linked {
+            txn.batch().delete(VOLUME, &key::orphan(subvol, self.ino));
+            return Ok(());
+        }
+        let Some(Orphan::File { bulk, xattrs, .. }) = self.fs.nodes.orphan_of(self.node) else {
+            return Err(FsError::Stale);
+        };
+        inode.has_bulk = !bulk.is_empty();
+        inode.has_xattrs = !xattrs.is_empty();
+        let attached = Attached {
+            bulk: inode.has_bulk.then_some(bulk),
+            xattrs: inode.has_xattrs.then_some(xattrs),
+        };
+        let keys = (key::linked(self.ino, Part::Bulk), key::linked(self.ino, Part::Xattrs));
+        txn.put_attached(self.view.tree, &keys.0, &keys.1, &attached);
+        Ok(())
     }
 
     fn add_name(

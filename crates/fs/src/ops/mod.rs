@@ -1,6 +1,8 @@
 //! The operations, one a file.
 
 pub(crate) mod access;
+pub(crate) mod copy_range;
+pub(crate) mod fallocate;
 pub(crate) mod forget;
 pub(crate) mod fsync;
 pub(crate) mod getattr;
@@ -14,9 +16,11 @@ pub(crate) mod readlink;
 pub(crate) mod rename;
 pub(crate) mod resolve;
 pub(crate) mod rmdir;
+pub(crate) mod seek;
 pub(crate) mod setattr;
 pub(crate) mod statfs;
 pub(crate) mod symlink;
+pub(crate) mod tmpfile;
 pub(crate) mod totals;
 pub(crate) mod unlink;
 pub(crate) mod write;

@@ -16,6 +16,7 @@ use testing::model::{
 };
 use testing::{MemStore, SimEnv, sim_env};
 
+use crate::subject::{allocate, copy_all};
 use crate::support::ROOT;
 
 const SNAPSHOTS: &[u8] = b".snapshots";
@@ -157,9 +158,12 @@ impl Tested {
             Op::Fsync { target } => {
                 done(self.on(caller, target, |node| fs.fsync(node, SyncScope::All)))
             }
-            Op::Read { .. } | Op::Write { .. } | Op::Open { .. } | Op::Close { .. } => {
-                self.run_contents(caller, op)
-            }
+            Op::Read { .. }
+            | Op::Write { .. }
+            | Op::Allocate { .. }
+            | Op::CopyRange { .. }
+            | Op::Open { .. }
+            | Op::Close { .. } => self.run_contents(caller, op),
             Op::GetXattr { .. }
             | Op::ListXattr { .. }
             | Op::SetXattr { .. }
@@ -208,6 +212,18 @@ impl Tested {
             Op::Write { target, offset, length, seed } => {
                 let bytes = Op::write_bytes(*length, *seed);
                 done(self.on(caller, target, |node| fs.write(caller, node, *offset, &bytes)))
+            }
+            Op::Allocate { target, offset, length, style } => {
+                done(self.on(caller, target, |node| {
+                    fs.fallocate(caller, node, (*offset, *length), allocate(*style))
+                }))
+            }
+            Op::CopyRange { from, from_offset, to, to_offset, length } => {
+                done(self.on(caller, from, |source| {
+                    self.on(caller, to, |node| {
+                        copy_all(&fs, caller, (source, *from_offset), (node, *to_offset), *length)
+                    })
+                }))
             }
             _ => unreachable!("an operation on contents"),
         }

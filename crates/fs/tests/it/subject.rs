@@ -8,14 +8,15 @@ use std::time::Duration;
 use device::{Clock, Env, Timestamp};
 use format::volume::VolumeHeader;
 use fs::{
-    DirEntry, Entry, FileSystem, FormatOptions, Fs, FsResult, NewNode, OpenError, OpenOptions,
-    RenameMode, SetXattr, SyncScope, WalkControl,
+    Allocate, DirEntry, Entry, FileSystem, FormatOptions, Fs, FsResult, NewNode, OpenError,
+    OpenOptions, RenameMode, SetXattr, SyncScope, WalkControl,
 };
 use inode::{Caller, NodeId};
 use parking_lot::Mutex;
 use store::Store;
 use testing::model::{
-    Effect, ErrorKind, Listed, Op, OpPath, RenameStyle, Stat, Subject, Target, XattrStyle, blame,
+    AllocateStyle, Effect, ErrorKind, Listed, Op, OpPath, RenameStyle, Stat, Subject, Target,
+    XattrStyle, blame,
 };
 use testing::{LoggedStore, SimDevice, SimEnv};
 
@@ -348,6 +349,19 @@ impl FsSubject {
                 self.on(caller, target, |fs, node| fs.write(caller, node, *offset, &bytes))
                     .map(|()| Effect::Done)
             }
+            Op::Allocate { target, offset, length, style } => self
+                .on(caller, target, |fs, node| {
+                    fs.fallocate(caller, node, (*offset, *length), allocate(*style))
+                })
+                .map(|()| Effect::Done),
+            Op::CopyRange { from, from_offset, to, to_offset, length } => self
+                .on(caller, from, |_, source| {
+                    Ok(self.on(caller, to, |fs, node| {
+                        copy_all(fs, caller, (source, *from_offset), (node, *to_offset), *length)
+                    }))
+                })
+                .and_then(|done| done)
+                .map(|()| Effect::Done),
             Op::Fsync { target } => self
                 .on(caller, target, |fs, node| fs.fsync(node, SyncScope::All))
                 .map(|()| Effect::Done),
@@ -454,5 +468,39 @@ impl Subject for FsSubject {
     fn identity(&mut self, path: &OpPath) -> u64 {
         let attr = self.with(&Caller::root(), path, |fs, node| fs.getattr(&Caller::root(), node));
         attr.expect("paths that are dumped exist").node.0
+    }
+}
+
+/// What the model calls a style.
+pub(crate) fn allocate(style: AllocateStyle) -> Allocate {
+    match style {
+        AllocateStyle::Grow => Allocate::Grow,
+        AllocateStyle::Keep => Allocate::Keep,
+        AllocateStyle::Punch => Allocate::Punch,
+        AllocateStyle::Zero => Allocate::Zero,
+        AllocateStyle::ZeroKeep => Allocate::ZeroKeep,
+    }
+}
+
+/// Copies a range in as many calls as it takes, as `cp` does: what the source has now, for a copy
+/// within a file may make it longer.
+pub(crate) fn copy_all(
+    fs: &Fs,
+    caller: &Caller,
+    (from, mut from_offset): (NodeId, u64),
+    (to, mut to_offset): (NodeId, u64),
+    mut length: u64,
+) -> FsResult<()> {
+    // (Who may not ask for attributes gets the error of the copy.)
+    let size = fs.getattr(&Caller::root(), from).map_or(u64::MAX, |attr| attr.size);
+    if length > 0 && size > from_offset {
+        length = length.min(size - from_offset);
+    }
+    loop {
+        let done = fs.copy_range(caller, (from, from_offset), (to, to_offset), length)?;
+        if done == 0 || done == length {
+            return Ok(());
+        }
+        (from_offset, to_offset, length) = (from_offset + done, to_offset + done, length - done);
     }
 }

@@ -6,14 +6,17 @@
 
 use std::cell::RefCell;
 
-use fs::SyncScope;
+use fs::{Allocate, Seek, SyncScope};
 use inode::{Enforce, FsError, NodeId};
 
 use super::{Adapter, Answer, Who, failed};
 use crate::capability;
+use crate::errno::Errno;
 
 /// Longest read that the kernel sends: what was agreed as its largest request.
 const READ_BYTES_MAX: usize = 1 << 20;
+/// Longest copy that is answered as one.
+const COPY_BYTES_MAX: u64 = 1 << 30;
 /// Set in the flags of an open that is for running the file; not in any header for programs.
 const FOR_RUNNING: i32 = 0o40;
 
@@ -95,6 +98,66 @@ impl Adapter {
     fn end_rights(&self, who: Who, node: NodeId) -> Result<(), FsError> {
         let attr = self.fs.getattr(&Adapter::opened(who), node)?;
         capability::drop_from(&*self.fs, node, &attr)
+    }
+
+    /// The next data or hole; `what` is that of lseek(2).
+    pub(crate) fn seek(&self, who: Who, number: u64, offset: i64, what: i32) -> Answer<u64> {
+        let what = match what {
+            libc::SEEK_DATA => Seek::Data,
+            libc::SEEK_HOLE => Seek::Hole,
+            _ => return Err(Errno::INVALID),
+        };
+        let offset = u64::try_from(offset).map_err(|_| Errno::NO_DATA_THERE)?;
+        self.fs
+            .seek(&Adapter::opened(who), self.node(number), offset, what)
+            .map_err(failed("seek", number))
+    }
+
+    /// Allocates, or makes holes; `mode` is that of fallocate(2).
+    pub(crate) fn fallocate(
+        &self,
+        who: Who,
+        number: u64,
+        range: (u64, u64),
+        mode: i32,
+    ) -> Answer<()> {
+        const KEEP: i32 = libc::FALLOC_FL_KEEP_SIZE;
+        const PUNCH: i32 = libc::FALLOC_FL_PUNCH_HOLE | KEEP;
+        const ZERO: i32 = libc::FALLOC_FL_ZERO_RANGE;
+        const ZERO_KEEP: i32 = ZERO | KEEP;
+        let mode = match mode {
+            0 => Allocate::Grow,
+            KEEP => Allocate::Keep,
+            PUNCH => Allocate::Punch,
+            ZERO => Allocate::Zero,
+            ZERO_KEEP => Allocate::ZeroKeep,
+            _ => return Err(Errno::NOT_SUPPORTED),
+        };
+        let node = self.node(number);
+        self.fs
+            .fallocate(&Adapter::opened(who), node, range, mode)
+            .and_then(|()| self.end_rights(who, node))
+            .map_err(failed("fallocate", number))
+    }
+
+    /// Copies between open files, or within one.
+    pub(crate) fn copy_range(
+        &self,
+        who: Who,
+        from: (u64, u64),
+        to: (u64, u64),
+        length: u64,
+    ) -> Answer<u32> {
+        // The answer has 32 bits; whoever asked goes on from there.
+        let length = length.min(COPY_BYTES_MAX);
+        let (source, target) = ((self.node(from.0), from.1), (self.node(to.0), to.1));
+        self.fs
+            .copy_range(&Adapter::opened(who), source, target, length)
+            .and_then(|copied| {
+                self.end_rights(who, target.0)?;
+                Ok(copied as u32)
+            })
+            .map_err(failed("copy_range", to.0))
     }
 
     /// Makes a file or directory durable.

@@ -3,7 +3,7 @@
 use fs::{NewNode, RenameMode};
 use inode::{FsError, Kind};
 
-use super::{Adapter, Answer, Named, ROOT, Who, failed};
+use super::{Adapter, Answer, Maker, Named, ROOT, Who, failed};
 use crate::attr::kind_of_new;
 use crate::errno::{self, Errno};
 
@@ -32,14 +32,14 @@ impl Adapter {
     /// Makes a regular file, as the first half of `open(O_CREAT)`.
     pub(crate) fn create(
         &self,
-        who: Who,
+        maker: &Maker,
         parent: u64,
         name: &[u8],
         mode: u32,
         exclusive: bool,
     ) -> Answer<Named> {
         let new = NewNode { kind: Kind::File, mode: mode & 0o7777, rdev: 0 };
-        match self.fs.mknod(&self.caller(who), self.node(parent), name, &new) {
+        match self.fs.mknod(&self.maker(maker), self.node(parent), name, &new) {
             Ok(entry) => Ok(Adapter::named(&entry)),
             // Somebody else made the file since the kernel looked. At ESTALE it looks once more
             // and opens what it finds, with all the checks that an existing file needs.
@@ -51,7 +51,7 @@ impl Adapter {
     /// Makes a file, fifo, socket or device node.
     pub(crate) fn mknod(
         &self,
-        who: Who,
+        maker: &Maker,
         parent: u64,
         name: &[u8],
         mode: u32,
@@ -60,15 +60,29 @@ impl Adapter {
         let kind = kind_of_new(mode).ok_or(Errno::INVALID)?;
         let new = NewNode { kind, mode: mode & 0o7777, rdev };
         self.fs
-            .mknod(&self.caller(who), self.node(parent), name, &new)
+            .mknod(&self.maker(maker), self.node(parent), name, &new)
             .map(|entry| Adapter::named(&entry))
             .map_err(failed("mknod", parent))
     }
 
-    /// Makes a directory.
-    pub(crate) fn mkdir(&self, who: Who, parent: u64, name: &[u8], mode: u32) -> Answer<Named> {
+    /// Makes a file without a name.
+    pub(crate) fn tmpfile(&self, maker: &Maker, parent: u64, mode: u32) -> Answer<Named> {
         self.fs
-            .mkdir(&self.caller(who), self.node(parent), name, mode & 0o7777)
+            .tmpfile(&self.maker(maker), self.node(parent), mode & 0o7777)
+            .map(|entry| Adapter::named(&entry))
+            .map_err(failed("tmpfile", parent))
+    }
+
+    /// Makes a directory.
+    pub(crate) fn mkdir(
+        &self,
+        maker: &Maker,
+        parent: u64,
+        name: &[u8],
+        mode: u32,
+    ) -> Answer<Named> {
+        self.fs
+            .mkdir(&self.maker(maker), self.node(parent), name, mode & 0o7777)
             .map(|entry| Adapter::named(&entry))
             .map_err(failed("mkdir", parent))
     }

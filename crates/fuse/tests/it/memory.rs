@@ -8,8 +8,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use device::{Clock, SystemClock, Timestamp};
 use fs::{
-    DirEntry, Entry, FileSystem, FsResult, Invalidate, NewNode, RenameMode, SetXattr, StatFs,
-    SyncScope, WalkControl,
+    Allocate, DirEntry, Entry, FileSystem, FsResult, Invalidate, NewNode, RenameMode, Seek,
+    SetXattr, StatFs, SyncScope, WalkControl,
 };
 use inode::permissions::without_set_id;
 use inode::{Attr, Caller, Enforce, FsError, Kind, NodeId, SetAttr, SetTime};
@@ -426,6 +426,26 @@ impl FileSystem for MemoryFs {
             found.attr.mode = without_set_id(found.attr.mode);
         }
         Ok(())
+    }
+
+    fn tmpfile(&self, _: &Caller, _: NodeId, _: u32) -> FsResult<Entry> {
+        Err(FsError::NotSupported("files without a name"))
+    }
+
+    fn seek(&self, _: &Caller, node: NodeId, offset: u64, what: Seek) -> FsResult<u64> {
+        let size = self.state.lock().node(node)?.bytes.len() as u64;
+        if offset >= size {
+            return Err(FsError::PastEnd);
+        }
+        Ok(if what == Seek::Data { offset } else { size })
+    }
+
+    fn fallocate(&self, _: &Caller, _: NodeId, _: (u64, u64), _: Allocate) -> FsResult<()> {
+        Err(FsError::NotSupported("allocation"))
+    }
+
+    fn copy_range(&self, _: &Caller, _: (NodeId, u64), _: (NodeId, u64), _: u64) -> FsResult<u64> {
+        Err(FsError::NotSupported("copies"))
     }
 
     fn fsync(&self, node: NodeId, _: SyncScope) -> FsResult<()> {

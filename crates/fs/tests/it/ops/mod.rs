@@ -1,6 +1,8 @@
 //! One file an operation, of the same name as in `fs/src/ops/`.
 
 mod access;
+mod copy_range;
+mod fallocate;
 mod forget;
 mod fsync;
 mod getattr;
@@ -14,9 +16,11 @@ mod readlink;
 mod rename;
 mod resolve;
 mod rmdir;
+mod seek;
 mod setattr;
 mod statfs;
 mod symlink;
+mod tmpfile;
 mod totals;
 mod unlink;
 mod write;

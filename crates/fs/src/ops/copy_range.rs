@@ -1,0 +1,160 @@
+//! `copy_range`: bytes of one file into another (or elsewhere in the same), as a reflink where both
+//! are large enough to be extents, else by copying.
+//!
+//! 1. Both inodes are locked at once, the source's exclusively too where it may change: its
+//!    extents are flagged as shared in the batch that names them from the target.
+//! 2. The source may lie in a snapshot: nothing of it changes, and whoever asks holds its inode,
+//!    so that the snapshot is not taken down meanwhile. It may not lie in another subvolume that
+//!    changes: the caller copies then, as between file systems.
+
+use data::{FileRef, Side};
+use inode::permissions::{READ, WRITE, without_set_id};
+use inode::{Caller, FsError, Kind, NodeId, Owned};
+
+use crate::contents::{self, FILE_BYTES_MAX, Step};
+use crate::edit::{Edit, edit_beside};
+use crate::error::from_store;
+use crate::load::{FileInode, Inode, load, load_bulk};
+use crate::ranges::{self, Source};
+use crate::subvol::Subvol;
+use crate::view::View;
+use crate::{Fs, FsResult};
+
+/// What one change of the target did.
+enum Progress {
+    /// So many bytes are there.
+    Copied(u64),
+    /// Its own contents had to move first.
+    Again,
+}
+
+/// Copies up to `length` bytes from (file, offset) to (file, offset), and tells how many: none at
+/// the end of the source, fewer than asked for where one batch would be too large.
+pub(crate) fn copy_range(
+    fs: &Fs,
+    caller: &Caller,
+    from: (NodeId, u64),
+    to: (NodeId, u64),
+    length: u64,
+) -> FsResult<u64> {
+    let (source, ino) = fs.place(from.0)?;
+    let (target, target_ino) = fs.place(to.0)?;
+    let same = source.id == target.id;
+    if !same && !source.read_only {
+        return Err(FsError::CrossSubvolume("extents of a subvolume that changes"));
+    }
+    if same && ino == target_ino && from.1 < to.1.saturating_add(length) {
+        let overlap = to.1 < from.1.saturating_add(length);
+        if overlap && length > 0 {
+            return Err(FsError::InvalidArgument("a range copied onto itself"));
+        }
+    }
+    let beside = (same && ino != target_ino).then_some(ino);
+    loop {
+        let (progress, _) = edit_beside(fs, to.0, beside, |edit| {
+            let reader = Reader { fs, source: &source, ino, offset: from.1 };
+            apply(edit, caller, &reader, to.1, length)
+        })?;
+        match progress {
+            Progress::Copied(bytes) => return Ok(bytes),
+            Progress::Again => {}
+        }
+    }
+}
+
+fn check(owned: &Owned, caller: &Caller, mask: u32) -> FsResult<()> {
+    match owned.kind {
+        Kind::File => owned.check(caller, mask),
+        Kind::Directory => Err(FsError::IsDirectory),
+        _ => Err(FsError::InvalidArgument("only files have contents")),
+    }
+}
+
+fn apply(
+    edit: &mut Edit<'_>,
+    caller: &Caller,
+    reader: &Reader<'_>,
+    offset: u64,
+    length: u64,
+) -> FsResult<Progress> {
+    check(&edit.inode.owned(), caller, WRITE)?;
+    let progress = reader.with(|view, file| {
+        check(&crate::attributes::owned(&file.inode), caller, READ)?;
+        if file.inode.elsewhere.is_some() {
+            return Err(FsError::Elsewhere);
+        }
+        let length = length.min(file.inode.size.saturating_sub(reader.offset));
+        if length == 0 {
+            return Ok(Progress::Copied(0));
+        }
+        if offset.checked_add(length).is_none_or(|end| end > FILE_BYTES_MAX) {
+            return Err(FsError::FileTooLarge);
+        }
+        if !file.inode.has_extents || ranges::is_small(length) {
+            let bytes = reader.bytes(view, file, length)?;
+            return Ok(match contents::write(edit, offset, &bytes)? {
+                Step::Done => Progress::Copied(length),
+                Step::More => Progress::Again,
+            });
+        }
+        let fs = reader.fs;
+        let changes = !reader.source.read_only;
+        let source = Source {
+            side: Side {
+                file: FileRef { tree: view.tree, ino: reader.ino },
+                offset: reader.offset,
+            },
+            owner: changes.then(|| fs.extent_owner(reader.source)),
+        };
+        let shared = ranges::share(edit, offset, source, length)?;
+        Ok(shared.map_or(Progress::Again, Progress::Copied))
+    })?;
+    if matches!(progress, Progress::Copied(1..)) {
+        let now = edit.txn.now;
+        let inode = &mut edit.file()?.inode;
+        inode.mtime = now;
+        inode.ctime = now;
+        if !caller.is_root() {
+            inode.mode = without_set_id(inode.mode);
+        }
+    }
+    Ok(progress)
+}
+
+/// The source.
+struct Reader<'a> {
+    fs: &'a Fs,
+    source: &'a Subvol,
+    ino: u64,
+    offset: u64,
+}
+
+impl Reader<'_> {
+    fn with<T>(&self, mut read: impl FnMut(View<'_>, &FileInode) -> FsResult<T>) -> FsResult<T> {
+        self.source.read(|tree| {
+            let view = View::new(&*self.fs.store, tree);
+            match load(self.fs, view, self.source.node(self.ino), self.ino)? {
+                Inode::File(file) => read(view, &file),
+                Inode::Directory(..) => Err(FsError::IsDirectory),
+            }
+        })
+    }
+
+    /// Bytes of the source: few, or all that lie in the tree.
+    fn bytes(&self, view: View<'_>, file: &FileInode, length: u64) -> FsResult<Vec<u8>> {
+        let node = self.source.node(self.ino);
+        if file.inode.has_extents {
+            let mut bytes = vec![0; length as usize];
+            let extents = FileRef { tree: view.tree, ino: self.ino };
+            let (fs, size) = (self.fs, file.inode.size);
+            let read = fs.data.read(view.store, extents, size, self.offset, &mut bytes);
+            let read = read.map_err(from_store)?;
+            bytes.truncate(read);
+            return Ok(bytes);
+        }
+        let bulk = load_bulk(self.fs, view, node, self.ino, file)?;
+        let from = (self.offset as usize).min(bulk.len());
+        let to = (from + length as usize).min(bulk.len());
+        Ok(bulk[from..to].to_vec())
+    }
+}

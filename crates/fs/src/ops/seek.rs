@@ -1,0 +1,57 @@
+//! `seek`: where the next data, or the next hole, of a file begins (SEEK_DATA, SEEK_HOLE).
+
+use inode::{Caller, FsError, Kind, NodeId};
+
+use crate::error::from_store;
+use crate::load::{Inode, load};
+use crate::locks::Lock;
+use crate::view::View;
+use crate::{Fs, FsResult, Seek};
+
+/// The first place from `offset` on that is `what`; the end of a file counts as a hole.
+pub(crate) fn seek(
+    fs: &Fs,
+    caller: &Caller,
+    node: NodeId,
+    offset: u64,
+    what: Seek,
+) -> FsResult<u64> {
+    let (subvol, ino) = fs.place(node)?;
+    let node = subvol.node(ino);
+    let _object = fs.locks.shared(Lock::Object { subvol: subvol.id.0, ino });
+    subvol.read(|tree| {
+        let view = View::new(&*fs.store, tree);
+        let inode = load(fs, view, node, ino)?;
+        let owned = inode.owned();
+        match owned.kind {
+            Kind::File => owned.check(caller, inode::permissions::READ)?,
+            Kind::Directory => return Err(FsError::IsDirectory),
+            _ => return Err(FsError::InvalidArgument("only files have contents")),
+        }
+        let Inode::File(file) = inode else { return Err(FsError::IsDirectory) };
+        let size = file.inode.size;
+        if offset >= size {
+            return Err(FsError::PastEnd);
+        }
+        if !file.inode.has_extents {
+            // What lies in the tree is data throughout.
+            return Ok(if what == Seek::Data { offset } else { size });
+        }
+        let extents = data::FileRef { tree, ino };
+        let mut extents = fs.data.extents(view.store, extents, offset).map_err(from_store)?;
+        let mut at = offset;
+        while let Some(extent) = extents.next().map_err(from_store)? {
+            if extent.offset >= size {
+                break;
+            }
+            if what == Seek::Data {
+                return Ok(extent.offset.max(offset));
+            }
+            if extent.offset > at {
+                return Ok(at);
+            }
+            at = (extent.offset + extent.length).min(size);
+        }
+        if what == Seek::Data { Err(FsError::PastEnd) } else { Ok(at) }
+    })
+}

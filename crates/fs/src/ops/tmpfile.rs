@@ -1,0 +1,36 @@
+//! `tmpfile`: a file without a name (O_TMPFILE), which `link` may give one.
+//!
+//! It begins as an orphan in memory, as a file whose last name was removed while somebody holds
+//! it: a crash leaves nothing of it, and only what outgrows the tree is known to the store.
+
+use format::inode_record::{FileKind, InodeRecord};
+use format::xattr_record::XattrRecord;
+use inode::{Caller, FsError, NodeId};
+
+use super::mknod::{check_write, inherit, parent_directory};
+use crate::locks::Lock;
+use crate::nodes::Orphan;
+use crate::txn::{Txn, fresh_inode};
+use crate::view::View;
+use crate::{Entry, Fs, FsResult, attributes, snapdir};
+
+/// Makes a file without a name, in the subvolume of a directory that it might be named in.
+pub(crate) fn tmpfile(fs: &Fs, caller: &Caller, parent: NodeId, mode: u32) -> FsResult<Entry> {
+    if snapdir::is_virtual(parent) {
+        return Err(FsError::NotPermitted("a directory of snapshots"));
+    }
+    let (subvol, dir) = fs.place(parent)?;
+    let entered = fs.enter(&subvol)?;
+    let view = View::new(&*fs.store, entered.tree);
+    let _directory = fs.locks.shared(Lock::Object { subvol: subvol.id.0, ino: dir });
+    let directory = parent_directory(fs, &subvol, view, caller, dir)?;
+    check_write(caller, &directory)?;
+    let ino = fs.numbers.next_ino(&*fs.store)?;
+    let (gid, mode) = inherit(caller, &directory, mode, FileKind::File);
+    let now = Txn::new(fs).now;
+    let inode = InodeRecord { mode, uid: caller.uid, gid, ..fresh_inode(FileKind::File, now) };
+    let node = subvol.node(ino);
+    let bulk = Vec::new();
+    fs.nodes.hold_unnamed(node, Orphan::File { inode, bulk, xattrs: XattrRecord::default() });
+    Ok(fs.entry(attributes::of_file(node, &inode, 0)))
+}

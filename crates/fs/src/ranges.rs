@@ -1,0 +1,87 @@
+//! Ranges of a file: made a hole, or made to show what another range shows. Beside `contents`,
+//! with the same rules: small contents in the tree, larger ones as extents, steps of one batch.
+
+use data::{ExtentOwner, Side};
+use format::inode_record::InodeRecord;
+
+use crate::FsResult;
+use crate::contents::{INLINE_BYTES_MAX, Step};
+use crate::edit::Edit;
+use crate::error::from_store;
+
+/// Where the bytes of a reflink come from: a file with extents.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Source {
+    /// Its range.
+    pub(crate) side: Side,
+    /// Whose extents they are; `None` where nothing of it changes.
+    pub(crate) owner: Option<ExtentOwner>,
+}
+
+/// Makes `from..to` read as zeros, as a hole where that can be. The size stays.
+pub(crate) fn punch(edit: &mut Edit<'_>, from: u64, to: u64) -> FsResult<Step> {
+    let inode = edit.file()?.inode;
+    let to = to.min(inode.size);
+    if from >= to {
+        return Ok(Step::Done);
+    }
+    if !inode.has_extents {
+        let mut bulk = edit.bulk()?;
+        bulk[from as usize..to as usize].fill(0);
+        edit.set_bulk(bulk);
+        return Ok(Step::Done);
+    }
+    let owner = edit.fs.extent_owner(edit.subvol);
+    let (file, store) = (edit.file_ref(), edit.view.store);
+    let punched =
+        edit.fs.data.punch(store, file, (from, to), owner, edit.txn.batch()).map_err(from_store)?;
+    let gone = edit.covered(from, punched.done_to)?;
+    edit.freed = Some(punched.freed);
+    less(&mut edit.file()?.inode, gone);
+    Ok(if punched.done_to < to { Step::More } else { Step::Done })
+}
+
+/// Makes `length` bytes at `offset` show those of the source, or the first part of them, and tells
+/// how many are done; `None` when the file's own contents had to move first: commit, and call
+/// again. The file grows where needed.
+pub(crate) fn share(
+    edit: &mut Edit<'_>,
+    offset: u64,
+    source: Source,
+    length: u64,
+) -> FsResult<Option<u64>> {
+    if !edit.file()?.inode.has_extents {
+        let bulk = edit.bulk()?;
+        edit.move_out(&bulk)?;
+        if !bulk.is_empty() {
+            return Ok(None);
+        }
+    }
+    let owner = edit.fs.extent_owner(edit.subvol);
+    let to = Side { file: edit.file_ref(), offset };
+    let store = edit.view.store;
+    let shared = edit
+        .fs
+        .data
+        .share(store, (source.side, to), length, (source.owner, owner), edit.txn.batch())
+        .map_err(from_store)?;
+    let end = offset + shared.length;
+    let known = edit.file()?.inode.size.min(end);
+    let gone = if known > offset { edit.covered(offset, known)? } else { 0 };
+    edit.freed = Some(shared.freed);
+    let inode = &mut edit.file()?.inode;
+    less(inode, gone);
+    inode.allocated += shared.data;
+    inode.size = inode.size.max(end);
+    Ok(Some(shared.length))
+}
+
+/// Whether a copy of so few bytes is better made as one: a view of them would cost a record, and
+/// pages that no change frees at once.
+pub(crate) fn is_small(length: u64) -> bool {
+    length <= INLINE_BYTES_MAX as u64
+}
+
+fn less(inode: &mut InodeRecord, bytes: u64) {
+    inode.allocated = inode.allocated.saturating_sub(bytes);
+}

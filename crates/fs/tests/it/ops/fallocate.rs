@@ -1,0 +1,52 @@
+//! `fallocate`.
+
+use fs::{Allocate, FileSystem};
+use inode::{Caller, FsError};
+
+use crate::support::{ROOT, refused, user, volume};
+
+#[test]
+fn holes_and_zeros_keep_what_is_beside_them() {
+    for length in [100, 4096, 300_000] {
+        let v = volume();
+        let file = v.file(ROOT, "f");
+        let mut model: Vec<u8> = (0..length).map(|at: u32| at as u8 | 1).collect();
+        v.write(file.node, 0, &model);
+        let (from, to) = (model.len() / 3 + 1, model.len() * 2 / 3);
+        let range = (from as u64, (to - from) as u64);
+        let now = v.tick();
+        v.fs.fallocate(&Caller::root(), file.node, range, Allocate::Punch).expect("a hole");
+        model[from..to].fill(0);
+        let mut buffer = vec![9; model.len() + 1];
+        let read = v.fs.read(&Caller::root(), file.node, 0, &mut buffer).expect("the file");
+        assert!(buffer[..read] == model, "{length} bytes");
+        let attr = v.fs.getattr(&Caller::root(), file.node).expect("the file");
+        assert_eq!((attr.mtime.0, attr.ctime.0), (now, now));
+        let end = model.len() as u64;
+        for (mode, size) in [
+            (Allocate::Keep, end),
+            (Allocate::ZeroKeep, end),
+            (Allocate::Zero, end + 50),
+            (Allocate::Grow, end + 90),
+        ] {
+            let length = if mode == Allocate::Grow { 100 } else { 60 };
+            v.fs.fallocate(&Caller::root(), file.node, (end - 10, length), mode).expect("room");
+            let attr = v.fs.getattr(&Caller::root(), file.node).expect("the file");
+            assert_eq!(attr.size, size, "{mode:?}");
+        }
+    }
+}
+
+#[test]
+fn what_cannot_be_is_refused() {
+    let v = volume();
+    let file = v.file(ROOT, "f");
+    let allocate = |caller: &Caller, range, mode| v.fs.fallocate(caller, file.node, range, mode);
+    let root = Caller::root();
+    refused(allocate(&root, (5, 0), Allocate::Grow), &FsError::InvalidArgument(""));
+    refused(allocate(&root, (1 << 62, 1 << 62), Allocate::Grow), &FsError::FileTooLarge);
+    refused(allocate(&root, (0, 1 << 60), Allocate::Grow), &FsError::NoSpace);
+    refused(allocate(&user(9), (0, 1), Allocate::Punch), &FsError::AccessDenied);
+    let dir = v.dir(ROOT, "d");
+    refused(v.fs.fallocate(&root, dir.node, (0, 1), Allocate::Grow), &FsError::IsDirectory);
+}

@@ -1,0 +1,129 @@
+//! Requests about contents, listings and room: unpack, ask the adapter, pack.
+
+use fs::WalkControl;
+
+use super::numbers::{FSYNC_DATA, OPEN_KEEP_CACHE, OPEN_NO_FLUSH, WRITE_KILL_SUIDGID};
+use super::reply::Reply;
+use super::request::Request;
+use crate::adapter::{Adapter, Answer, Opening, Timeouts};
+use crate::errno::Errno;
+
+type Asked<'r, 'a> = &'r mut Request<'a>;
+
+/// Reads, and hands the bytes on without a copy.
+pub(super) fn read(adapter: &Adapter, request: &Request<'_>, send: impl FnOnce(Answer<&[u8]>)) {
+    let mut arguments = request.arguments;
+    let range = arguments
+        .skip(8)
+        .and_then(|()| arguments.u64())
+        .and_then(|offset| Ok((offset, arguments.u32()?)));
+    match range {
+        Ok((offset, size)) => adapter.read(request.who, request.node, offset, size, send),
+        Err(error) => send(Err(error)),
+    }
+}
+
+pub(super) fn write(adapter: &Adapter, request: Asked<'_, '_>, reply: &mut Reply) -> Answer<()> {
+    let arguments = &mut request.arguments;
+    arguments.skip(8)?;
+    let (offset, size, flags) = (arguments.u64()?, arguments.u32()?, arguments.u32()?);
+    arguments.skip(16)?;
+    let bytes = arguments.bytes(size as usize)?;
+    let ends_rights = flags & WRITE_KILL_SUIDGID != 0;
+    adapter.write(request.who, request.node, offset, bytes, ends_rights)?;
+    reply.u32(size).u32(0);
+    Ok(())
+}
+
+pub(super) fn open(adapter: &Adapter, request: Asked<'_, '_>, reply: &mut Reply) -> Answer<()> {
+    let flags = request.arguments.i32()?;
+    opened(reply, adapter.open(request.who, request.node, flags)?)
+}
+
+pub(super) fn opendir(adapter: &Adapter, request: Asked<'_, '_>, reply: &mut Reply) -> Answer<()> {
+    opened(reply, adapter.opendir(request.who, request.node)?)
+}
+
+fn opened(reply: &mut Reply, opening: Opening) -> Answer<()> {
+    match opening {
+        Opening::NeverAsk => Err(Errno(libc::ENOSYS)),
+        Opening::Permitted => {
+            reply.u64(0).u32(OPEN_KEEP_CACHE | OPEN_NO_FLUSH).u32(0);
+            Ok(())
+        }
+    }
+}
+
+pub(super) fn fsync(adapter: &Adapter, request: Asked<'_, '_>) -> Answer<()> {
+    request.arguments.skip(8)?;
+    let flags = request.arguments.u32()?;
+    adapter.fsync(request.node, flags & FSYNC_DATA != 0)
+}
+
+pub(super) fn readlink(adapter: &Adapter, request: Asked<'_, '_>, reply: &mut Reply) -> Answer<()> {
+    reply.raw(&adapter.readlink(request.who, request.node)?);
+    Ok(())
+}
+
+pub(super) fn lseek(adapter: &Adapter, request: Asked<'_, '_>, reply: &mut Reply) -> Answer<()> {
+    request.arguments.skip(8)?;
+    let (offset, what) = (request.arguments.u64()?, request.arguments.i32()?);
+    reply.u64(adapter.seek(request.who, request.node, offset as i64, what)?);
+    Ok(())
+}
+
+pub(super) fn fallocate(adapter: &Adapter, request: Asked<'_, '_>) -> Answer<()> {
+    request.arguments.skip(8)?;
+    let range = (request.arguments.u64()?, request.arguments.u64()?);
+    let mode = request.arguments.i32()?;
+    adapter.fallocate(request.who, request.node, range, mode)
+}
+
+pub(super) fn copy_file_range(
+    adapter: &Adapter,
+    request: Asked<'_, '_>,
+    reply: &mut Reply,
+) -> Answer<()> {
+    let arguments = &mut request.arguments;
+    arguments.skip(8)?;
+    let from = (request.node, arguments.u64()?);
+    let target = arguments.u64()?;
+    arguments.skip(8)?;
+    let to = (target, arguments.u64()?);
+    let length = arguments.u64()?;
+    if arguments.u64()? != 0 {
+        return Err(Errno::INVALID);
+    }
+    let copied = adapter.copy_range(request.who, from, to, length)?;
+    reply.u32(copied).u32(0);
+    Ok(())
+}
+
+pub(super) fn readdir(
+    adapter: &Adapter,
+    request: Asked<'_, '_>,
+    reply: &mut Reply,
+    with_attributes: bool,
+) -> Answer<()> {
+    request.arguments.skip(8)?;
+    let (offset, size) = (request.arguments.u64()?, request.arguments.u32()?);
+    let times = adapter.times(request.node);
+    let kept = times.attr.min(times.entry);
+    let times = Timeouts { attr: kept, entry: kept, negative: kept };
+    let times = with_attributes.then_some(&times);
+    adapter.list(request.who, request.node, offset, with_attributes, &mut |entry| {
+        if reply.listed(entry, times, size as usize) {
+            WalkControl::Continue
+        } else {
+            WalkControl::Stop
+        }
+    })
+}
+
+pub(super) fn statfs(adapter: &Adapter, reply: &mut Reply) -> Answer<()> {
+    let room = adapter.statfs()?;
+    reply.u64(room.blocks).u64(room.blocks_free).u64(room.blocks_available);
+    reply.u64(room.inodes).u64(room.inodes_free);
+    reply.u32(room.block_bytes).u32(room.name_bytes_max).u32(room.block_bytes).zeros(28);
+    Ok(())
+}

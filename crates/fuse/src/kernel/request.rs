@@ -1,0 +1,100 @@
+//! A request: the header, who asked, and a cursor over the arguments.
+//!
+//! The kernel is trusted to send whole structures, but not blindly: what is too short is answered
+//! with EIO, as a kernel does that gets a short answer.
+
+use crate::adapter::Who;
+use crate::errno::Errno;
+
+use super::numbers::{EXTENSION_GROUPS, REQUEST_HEADER_BYTES};
+
+/// A request.
+pub(super) struct Request<'a> {
+    pub(super) opcode: u32,
+    pub(super) unique: u64,
+    pub(super) node: u64,
+    pub(super) who: Who,
+    pub(super) arguments: Arguments<'a>,
+    /// Supplementary groups of the caller that matter here.
+    extensions: &'a [u8],
+}
+
+/// Arguments that were not taken yet.
+#[derive(Clone, Copy)]
+pub(super) struct Arguments<'a>(&'a [u8]);
+
+const SHORT: Errno = Errno(libc::EIO);
+
+impl<'a> Request<'a> {
+    /// Takes a message apart; `None` for what is no request.
+    pub(super) fn parse(message: &'a [u8]) -> Option<Request<'a>> {
+        let (header, rest) = message.split_at_checked(REQUEST_HEADER_BYTES)?;
+        let mut header = Arguments(header);
+        let length = header.u32().ok()? as usize;
+        let opcode = header.u32().ok()?;
+        let unique = header.u64().ok()?;
+        let node = header.u64().ok()?;
+        let (uid, gid, pid) = (header.u32().ok()?, header.u32().ok()?, header.u32().ok()?);
+        let units = header.u32().ok()? & 0xffff;
+        let rest = rest.get(..length.checked_sub(REQUEST_HEADER_BYTES)?)?;
+        let at = rest.len().checked_sub(units as usize * 8)?;
+        let (arguments, extensions) = rest.split_at(at);
+        let who = Who { uid, gid, pid };
+        Some(Request { opcode, unique, node, who, arguments: Arguments(arguments), extensions })
+    }
+
+    /// The groups of the caller that were sent along: of those it has beside its own, the one of
+    /// the directory in which something is made.
+    pub(super) fn groups(&self) -> Vec<u32> {
+        let mut rest = Arguments(self.extensions);
+        while let (Ok(size), Ok(kind)) = (rest.u32(), rest.u32()) {
+            let Some(body) = (size as usize).checked_sub(8).and_then(|n| rest.bytes(n).ok()) else {
+                break;
+            };
+            if kind == EXTENSION_GROUPS {
+                let mut body = Arguments(body);
+                let count = body.u32().unwrap_or(0);
+                return (0..count).map_while(|_| body.u32().ok()).collect();
+            }
+        }
+        Vec::new()
+    }
+}
+
+#[expect(clippy::host_endian_bytes, reason = "the kernel's structures are in its own order")]
+impl<'a> Arguments<'a> {
+    pub(super) fn u32(&mut self) -> Result<u32, Errno> {
+        let (bytes, rest) = self.0.split_first_chunk().ok_or(SHORT)?;
+        self.0 = rest;
+        Ok(u32::from_ne_bytes(*bytes))
+    }
+
+    pub(super) fn u64(&mut self) -> Result<u64, Errno> {
+        let (bytes, rest) = self.0.split_first_chunk().ok_or(SHORT)?;
+        self.0 = rest;
+        Ok(u64::from_ne_bytes(*bytes))
+    }
+
+    pub(super) fn i32(&mut self) -> Result<i32, Errno> {
+        Ok(self.u32()? as i32)
+    }
+
+    /// So many bytes that mean nothing to us.
+    pub(super) fn skip(&mut self, count: usize) -> Result<(), Errno> {
+        self.bytes(count).map(|_| ())
+    }
+
+    pub(super) fn bytes(&mut self, count: usize) -> Result<&'a [u8], Errno> {
+        let (bytes, rest) = self.0.split_at_checked(count).ok_or(SHORT)?;
+        self.0 = rest;
+        Ok(bytes)
+    }
+
+    /// A name, which ends with NUL.
+    pub(super) fn name(&mut self) -> Result<&'a [u8], Errno> {
+        let end = self.0.iter().position(|byte| *byte == 0).ok_or(SHORT)?;
+        let (name, rest) = self.0.split_at(end);
+        self.0 = &rest[1..];
+        Ok(name)
+    }
+}

@@ -1,0 +1,65 @@
+//! Which call a request is. What is not listed is answered with ENOSYS, after which the kernel
+//! does without: it keeps locks by itself, closes without a message, and copies by reading and
+//! writing where a copy is not offered.
+
+use super::numbers::op;
+use super::reply::Reply;
+use super::request::Request;
+use super::{contents, names};
+use crate::adapter::{Adapter, Answer};
+use crate::errno::Errno;
+
+/// What the kernel does without when it is told so once.
+const NOT_OFFERED: Errno = Errno(libc::ENOSYS);
+
+/// Answers a request into `reply`; `None` where no answer is sent.
+pub(super) fn serve(
+    adapter: &Adapter,
+    mut request: Request<'_>,
+    reply: &mut Reply,
+) -> Option<Answer<()>> {
+    let request = &mut request;
+    let answer = match request.opcode {
+        op::FORGET | op::BATCH_FORGET => {
+            if names::forget(adapter, request).is_err() {
+                tracing::error!("a request to forget that is too short");
+            }
+            return None;
+        }
+        // Nothing here waits for somebody else, so that there is nothing to give up.
+        op::INTERRUPT => return None,
+        op::LOOKUP => names::lookup(adapter, request, reply),
+        op::GETATTR => names::getattr(adapter, request, reply),
+        op::STATX => names::statx(adapter, request, reply),
+        op::SETATTR => names::setattr(adapter, request, reply),
+        op::READLINK => contents::readlink(adapter, request, reply),
+        op::SYMLINK => names::symlink(adapter, request, reply),
+        op::MKNOD => names::mknod(adapter, request, reply),
+        op::MKDIR => names::mkdir(adapter, request, reply),
+        op::UNLINK => names::unlink(adapter, request),
+        op::RMDIR => names::rmdir(adapter, request),
+        op::RENAME => names::rename(adapter, request),
+        op::RENAME2 => names::rename2(adapter, request),
+        op::LINK => names::link(adapter, request, reply),
+        op::CREATE => names::create(adapter, request, reply),
+        op::TMPFILE => names::tmpfile(adapter, request, reply),
+        op::OPEN => contents::open(adapter, request, reply),
+        op::OPENDIR => contents::opendir(adapter, request, reply),
+        op::WRITE => contents::write(adapter, request, reply),
+        op::LSEEK => contents::lseek(adapter, request, reply),
+        op::FALLOCATE => contents::fallocate(adapter, request),
+        op::COPY_FILE_RANGE => contents::copy_file_range(adapter, request, reply),
+        op::FSYNC | op::FSYNCDIR => contents::fsync(adapter, request),
+        op::READDIR => contents::readdir(adapter, request, reply, false),
+        op::READDIRPLUS => contents::readdir(adapter, request, reply, true),
+        op::STATFS => contents::statfs(adapter, reply),
+        op::SETXATTR => names::setxattr(adapter, request),
+        op::GETXATTR => names::getxattr(adapter, request, reply),
+        op::LISTXATTR => names::listxattr(adapter, request, reply),
+        op::REMOVEXATTR => names::removexattr(adapter, request),
+        op::ACCESS => names::access(adapter, request),
+        op::RELEASE | op::RELEASEDIR | op::DESTROY => Ok(()),
+        _ => Err(NOT_OFFERED),
+    };
+    Some(answer)
+}

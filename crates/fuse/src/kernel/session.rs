@@ -1,0 +1,261 @@
+//! The session: agreeing on a version and on features, reading requests, sending answers.
+//!
+//! 1. `negotiate` answers the first message, INIT; nothing else comes before that.
+//! 2. Each thread reads one request at a time into a buffer of its own, answers it, and reads the
+//!    next: the kernel hands every request to one reader.
+//! 3. ENODEV says that the file system is unmounted and that the last request was answered.
+
+use std::io::{self, IoSlice};
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::Arc;
+
+use rustix::io::Errno;
+
+use super::clone_channel::clone_channel;
+use super::numbers::{MAJOR, MINOR, MINOR_MIN, MINOR_WITH_EPOCH, feature, notify, op};
+use super::reply::Reply;
+use super::request::Request;
+use crate::adapter::Adapter;
+use crate::transport::{Notifier, Session, Transport, Workers};
+
+/// Largest write, and with it the largest read, in one request: 256 pages, the kernel's own bound.
+pub(super) const REQUEST_BYTES_MAX: u32 = 1 << 20;
+const PAGES_MAX: u16 = 256;
+/// What a message may have beside its payload.
+const MESSAGE_HEAD_BYTES: usize = 64 << 10;
+/// Requests that nobody waits for (read-ahead, late writes) in flight at once, and how many make
+/// the kernel hold back.
+const BACKGROUND_MAX: u16 = 64;
+const CONGESTED: u16 = 48;
+
+/// Features taken where the kernel has them. Not taken: the write-back cache (it makes the first
+/// `stat` after every close a request), atomic truncation (a truncating open then comes as a
+/// change of size, and open itself as nothing), automatic invalidation (we invalidate), locks (one
+/// kernel has all users of a mount, and a volume has one mount: it keeps them by itself).
+const FEATURES: u64 = feature::ASYNC_READ
+    | feature::BIG_WRITES
+    | feature::DO_READDIRPLUS
+    | feature::READDIRPLUS_AUTO
+    | feature::PARALLEL_DIROPS
+    | feature::ASYNC_DIO
+    | feature::MAX_PAGES
+    | feature::CACHE_SYMLINKS
+    | feature::HANDLE_KILLPRIV_V2
+    | feature::NO_OPEN_SUPPORT
+    | feature::INIT_EXT
+    | feature::CREATE_SUPP_GROUP;
+
+/// The transport.
+pub(crate) struct KernelTransport;
+
+struct KernelSession {
+    adapter: Arc<Adapter>,
+    channel: OwnedFd,
+    workers: Workers,
+    kernel_minor: u32,
+}
+
+struct KernelNotifier {
+    channel: OwnedFd,
+    kernel_minor: u32,
+}
+
+impl Transport for KernelTransport {
+    fn negotiate(
+        &self,
+        channel: OwnedFd,
+        adapter: Arc<Adapter>,
+        workers: Workers,
+    ) -> io::Result<Box<dyn Session>> {
+        let mut buffer = vec![0; MESSAGE_HEAD_BYTES];
+        loop {
+            let length = read(&channel, &mut buffer)?
+                .ok_or_else(|| io::Error::other("unmounted before it was served"))?;
+            let Some(mut request) = Request::parse(&buffer[..length]) else { continue };
+            if request.opcode != op::INIT {
+                send(&channel, &mut Reply::default(), request.unique, libc::EIO, &[]);
+                continue;
+            }
+            let Some(kernel_minor) = answer_init(&channel, &mut request)? else { continue };
+            return Ok(Box::new(KernelSession { adapter, channel, workers, kernel_minor }));
+        }
+    }
+}
+
+/// Answers INIT; `None` when the kernel is to ask again with a version that we know.
+fn answer_init(channel: &OwnedFd, request: &mut Request<'_>) -> io::Result<Option<u32>> {
+    let short = |_| io::Error::other("a short INIT");
+    let arguments = &mut request.arguments;
+    let major = arguments.u32().map_err(short)?;
+    let minor = arguments.u32().map_err(short)?;
+    let mut reply = Reply::default();
+    reply.clear();
+    if major > MAJOR {
+        reply.u32(MAJOR).u32(MINOR).zeros(56);
+        send_built(channel, &mut reply, request.unique, 0, &[]);
+        return Ok(None);
+    }
+    if major < MAJOR || minor < MINOR_MIN {
+        send(channel, &mut reply, request.unique, libc::EPROTO, &[]);
+        let message = format!("FUSE {major}.{minor} of this kernel is too old: 7.31 is needed");
+        return Err(io::Error::other(message));
+    }
+    let read_ahead = arguments.u32().map_err(short)?.min(REQUEST_BYTES_MAX);
+    let low = u64::from(arguments.u32().map_err(short)?);
+    let high = arguments.u32().map_or(0, u64::from);
+    let taken = (low | high << 32) & FEATURES;
+    reply.u32(MAJOR).u32(MINOR).u32(read_ahead).u32(taken as u32);
+    reply.u16(BACKGROUND_MAX).u16(CONGESTED).u32(REQUEST_BYTES_MAX);
+    // Times have nanoseconds; nothing is mapped; the upper half of the features.
+    reply.u32(1).u16(PAGES_MAX).u16(0).u32((taken >> 32) as u32).zeros(28);
+    send_built(channel, &mut reply, request.unique, 0, &[]);
+    tracing::debug!(minor, features = taken, "agreed with the kernel");
+    Ok(Some(minor))
+}
+
+impl Session for KernelSession {
+    fn notifier(&self) -> Box<dyn Notifier> {
+        let channel = self.channel.try_clone().expect("invariant: descriptors are not exhausted");
+        Box::new(KernelNotifier { channel, kernel_minor: self.kernel_minor })
+    }
+
+    fn run(self: Box<Self>) -> io::Result<()> {
+        let mut channels = Vec::new();
+        for _ in 1..self.workers.threads {
+            channels.push(if self.workers.clone_channel {
+                clone_channel(self.channel.as_fd())?
+            } else {
+                self.channel.try_clone()?
+            });
+        }
+        device::scope(|scope| {
+            let others: Vec<_> = channels
+                .into_iter()
+                .map(|channel| {
+                    let adapter = &*self.adapter;
+                    device::spawn_in(scope, "fuse", move || Worker::new(adapter, channel).run())
+                })
+                .collect();
+            let mut result = self
+                .channel
+                .try_clone()
+                .and_then(|channel| Worker::new(&self.adapter, channel).run());
+            for other in others {
+                let ended = other.and_then(|other| {
+                    other.join().unwrap_or_else(|_| Err(io::Error::other("a panic")))
+                });
+                result = result.and(ended);
+            }
+            result
+        })
+    }
+}
+
+/// One thread that serves.
+struct Worker<'a> {
+    adapter: &'a Adapter,
+    channel: OwnedFd,
+    buffer: Vec<u8>,
+    reply: Reply,
+}
+
+impl<'a> Worker<'a> {
+    fn new(adapter: &'a Adapter, channel: OwnedFd) -> Worker<'a> {
+        let buffer = vec![0; REQUEST_BYTES_MAX as usize + MESSAGE_HEAD_BYTES];
+        Worker { adapter, channel, buffer, reply: Reply::default() }
+    }
+
+    fn run(mut self) -> io::Result<()> {
+        while let Some(length) = read(&self.channel, &mut self.buffer)? {
+            let Some(request) = Request::parse(&self.buffer[..length]) else {
+                tracing::error!(length, "a message that is no request");
+                continue;
+            };
+            if request.opcode == op::READ {
+                let (channel, reply) = (&self.channel, &mut self.reply);
+                super::contents::read(self.adapter, &request, |answer| match answer {
+                    Ok(bytes) => send(channel, reply, request.unique, 0, bytes),
+                    Err(error) => send(channel, reply, request.unique, error.0, &[]),
+                });
+                continue;
+            }
+            self.reply.clear();
+            let unique = request.unique;
+            match super::serve::serve(self.adapter, request, &mut self.reply) {
+                Some(Ok(())) => send_built(&self.channel, &mut self.reply, unique, 0, &[]),
+                Some(Err(error)) => {
+                    send_built(&self.channel, &mut self.reply, unique, error.0, &[]);
+                }
+                // It wants no answer.
+                None => {}
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Reads one message; `None` when the file system is unmounted.
+fn read(channel: &OwnedFd, buffer: &mut [u8]) -> io::Result<Option<usize>> {
+    loop {
+        match rustix::io::read(channel, &mut *buffer) {
+            Ok(length) => return Ok(Some(length)),
+            Err(Errno::NODEV) => return Ok(None),
+            // A request was taken back before it was read, or a signal came.
+            Err(Errno::INTR | Errno::AGAIN | Errno::NOENT) => {}
+            Err(error) => return Err(error.into()),
+        }
+    }
+}
+
+/// Sends an answer that is a header and `body`.
+fn send(channel: &OwnedFd, reply: &mut Reply, unique: u64, error: i32, body: &[u8]) {
+    reply.clear();
+    send_built(channel, reply, unique, error, body);
+}
+
+fn send_built(channel: &OwnedFd, reply: &mut Reply, unique: u64, error: i32, body: &[u8]) {
+    let head = reply.finish(unique, error, body.len());
+    let sent = if body.is_empty() {
+        rustix::io::write(channel, head)
+    } else {
+        rustix::io::writev(channel, &[IoSlice::new(head), IoSlice::new(body)])
+    };
+    match sent {
+        // ENOENT: whoever asked was interrupted. ENODEV: unmounted meanwhile.
+        Ok(_) | Err(Errno::NOENT | Errno::NODEV) => {}
+        Err(error) => tracing::error!(%error, unique, "an answer was not taken"),
+    }
+}
+
+impl KernelNotifier {
+    fn tell(&self, code: i32, build: impl FnOnce(&mut Reply)) -> io::Result<()> {
+        let mut message = Reply::default();
+        message.clear();
+        build(&mut message);
+        rustix::io::write(self.channel.as_fd(), message.finish_notice(code))?;
+        Ok(())
+    }
+}
+
+impl Notifier for KernelNotifier {
+    fn name(&self, parent: u64, name: &[u8]) -> io::Result<()> {
+        self.tell(notify::INVAL_ENTRY, |message| {
+            message.u64(parent).u32(name.len() as u32).u32(0).raw(name).raw(&[0]);
+        })
+    }
+
+    fn node(&self, node: u64) -> io::Result<()> {
+        // All of it, from the first byte on.
+        self.tell(notify::INVAL_INODE, |message| {
+            message.u64(node).u64(0).u64(0);
+        })
+    }
+
+    fn all_names(&self) -> io::Result<()> {
+        self.tell(notify::INC_EPOCH, |_| {})
+    }
+
+    fn can_drop_all_names(&self) -> bool {
+        self.kernel_minor >= MINOR_WITH_EPOCH
+    }
+}

@@ -1,0 +1,120 @@
+#!/usr/bin/env python3
+"""Who sees what at once: processes through one mount, the command line, inotify (by programs.sh).
+
+    coherence.py MOUNT PANDO
+"""
+import ctypes
+import mmap
+import os
+import struct
+import subprocess
+import sys
+
+mount, pando = sys.argv[1:3]
+libc = ctypes.CDLL(None, use_errno=True)
+CREATE, DELETE, MODIFY, MOVED_FROM, MOVED_TO = 0x100, 0x200, 0x2, 0x40, 0x80
+
+
+def check(what, truth):
+    if not truth:
+        sys.exit(f"coherence: {what}")
+
+
+class Other:
+    """Another process, which runs Python in order and answers each line."""
+
+    def __init__(self):
+        code = "import os,sys\nfor l in sys.stdin:\n print(repr(eval(l)), flush=True)"
+        self.process = subprocess.Popen([sys.executable, "-c", code], text=True,
+                                        stdin=subprocess.PIPE, stdout=subprocess.PIPE, cwd=os.getcwd())
+
+    def ask(self, line):
+        self.process.stdin.write(line + "\n")
+        self.process.stdin.flush()
+        return eval(self.process.stdout.readline())
+
+
+def run(*arguments):
+    done = subprocess.run([pando, *arguments], capture_output=True, text=True, timeout=60)
+    check(f"pando {' '.join(arguments)}: {done.stderr}", done.returncode == 0)
+    return done.stdout
+
+
+def processes():
+    other = Other()
+    fd = os.open("shared", os.O_RDWR | os.O_CREAT)
+    other.ask("globals().update(f=os.open('shared', os.O_RDWR)) or 0")
+    for n in range(300):
+        text = f"{n:08}".encode()
+        os.pwrite(fd, text, n * 3000)
+        check(f"write {n} is seen", other.ask(f"os.pread(f, 8, {n * 3000})") == text)
+        other.ask(f"os.pwrite(f, b'back{n:04}', {n * 3000 + 100})")
+        check(f"write {n} of the other is seen", os.pread(fd, 8, n * 3000 + 100) == f"back{n:04}".encode())
+        check("and the length", os.fstat(fd).st_size == other.ask("os.fstat(f).st_size"))
+    view = mmap.mmap(fd, 4096)
+    other.ask("os.pwrite(f, b'mapped', 50)")
+    check("a write is seen in a map", view[50:56] == b"mapped")
+    view[60:64] = b"MAPS"
+    check("a map is seen by a read", other.ask("os.pread(f, 4, 60)") == b"MAPS")
+    for n in range(200):
+        name = f"name{n}"
+        check("no such name", not other.ask(f"os.path.exists('{name}')"))
+        open(name, "w").close()
+        check("a name is seen", other.ask(f"os.path.exists('{name}')"))
+        other.ask(f"os.rename('{name}', '{name}-moved')")
+        check("a rename is seen", not os.path.exists(name) and os.path.exists(name + "-moved"))
+        os.unlink(name + "-moved")
+        check("a removal is seen", not other.ask(f"os.path.exists('{name}-moved')"))
+    a, b = (os.open("append", os.O_WRONLY | os.O_CREAT | os.O_APPEND) for _ in range(2))
+    for n in range(100):
+        os.write(a, b"aaaa")
+        os.write(b, b"bbbb")
+    check("appends do not lose", os.stat("append").st_size == 800)
+
+
+def command_line():
+    os.makedirs("tree/below")
+    open("tree/below/file", "w").write("one")
+    path = os.path.join(mount, "coherence/tree")
+    run("snapshot", "create", path, "s1")
+    check("a snapshot is there", os.listdir("tree/.snapshots") == ["s1"])
+    open("tree/below/file", "w").write("two!")
+    check("it shows what was", open("tree/.snapshots/s1/below/file").read() == "one")
+    os.stat("tree/below/file")
+    run("rollback", path, "s1")
+    check("a roll-back is seen at once", open("tree/below/file").read() == "one")
+    check("no clone yet", not os.path.exists("fork"))
+    run("clone", path, os.path.join(mount, "coherence/fork"))
+    check("a clone is there at once", open("fork/below/file").read() == "one")
+    run("rmr", os.path.join(mount, "coherence/fork"))
+    check("and gone at once", not os.path.exists("fork") and "fork" not in os.listdir("."))
+    open("outside", "w").write("imported")
+    run("import", "outside", os.path.join(mount, "coherence/taken"))
+    check("an import is there", open("taken").read() == "imported")
+
+
+def watched():
+    os.mkdir("watched")
+    events = libc.inotify_init1(os.O_NONBLOCK)
+    check("inotify", events >= 0)
+    mask = CREATE | DELETE | MODIFY | MOVED_FROM | MOVED_TO
+    check("a watch", libc.inotify_add_watch(events, b"watched", mask) >= 0)
+    other = Other()
+    other.ask("open('watched/a', 'w').write('x')")
+    other.ask("os.rename('watched/a', 'watched/b')")
+    other.ask("os.unlink('watched/b')")
+    seen, data = [], os.read(events, 65536)
+    while data:
+        _, kind, _, length = struct.unpack_from("iIII", data)
+        seen.append((kind & mask, data[16:16 + length].rstrip(b"\0").decode()))
+        data = data[16 + length:]
+    expected = [(CREATE, "a"), (MODIFY, "a"), (MOVED_FROM, "a"), (MOVED_TO, "b"), (DELETE, "b")]
+    check(f"events: {seen}", seen == expected)
+
+
+os.mkdir(os.path.join(mount, "coherence"))
+os.chdir(os.path.join(mount, "coherence"))
+processes()
+command_line()
+watched()
+print("coherence: processes, command line and inotify agree")

@@ -1,0 +1,207 @@
+#!/usr/bin/env python3
+"""Limits at their edge (docs/limits.md), on a mounted volume, as root (run by limits.sh).
+
+    limits.py DIRECTORY PID ENTRIES OPEN LINKS      PID: the owner, whose memory is looked at
+Prints one JSON object a measurement.
+"""
+import errno
+import json
+import os
+import resource
+import statistics
+import sys
+import time
+
+directory, owner, entries, handles, links = sys.argv[1], *map(int, sys.argv[2:6])
+SIZE_MAX = (1 << 63) - 1
+
+
+def check(what, truth):
+    if not truth:
+        sys.exit(f"limits: {what}")
+
+
+def fails(number, what, act):
+    try:
+        act()
+    except OSError as error:
+        check(f"{what}: {errno.errorcode[error.errno]}, not {errno.errorcode[number]}", error.errno == number)
+        return
+    check(f"{what}: no error", False)
+
+
+def tell(**what):
+    print(json.dumps(what), flush=True)
+
+
+def memory():
+    """Memory of the owner that no file backs, in KiB."""
+    with open(f"/proc/{owner}/status") as status:
+        return int(next(line for line in status if line.startswith("RssAnon")).split()[1])
+
+
+def sizes():
+    fd = os.open("size", os.O_RDWR | os.O_CREAT)
+    top = SIZE_MAX
+    os.ftruncate(fd, top)
+    check("the greatest size", os.fstat(fd).st_size == top)
+    os.pwrite(fd, b"last", top - 4)
+    check("its last bytes", os.pread(fd, 4, top - 4) == b"last")
+    check("the hole before them", os.lseek(fd, 0, os.SEEK_DATA) > top - 8192)
+    fails(errno.EINVAL, "beyond it", lambda: os.pwrite(fd, b"xx", top))
+    os.ftruncate(fd, 10)
+    os.unlink("size")
+    tell(limit="file size", bytes=top)
+
+
+def attributes():
+    open("x", "w").close()
+    os.setxattr("x", "user." + "n" * 250, b"")
+    os.setxattr("x", "user.v", b"v" * 65536)
+    fails(errno.E2BIG, "a larger value", lambda: os.setxattr("x", "user.w", b"v" * 65537))
+    fails(errno.ERANGE, "a longer name", lambda: os.setxattr("x", "user." + "n" * 251, b""))
+    count = 1
+    while True:
+        try:
+            os.setxattr("x", f"user.v{count}", b"v" * 65000)
+        except OSError as error:
+            check("ENOSPC for attributes", error.errno == errno.ENOSPC)
+            break
+        count += 1
+        check("attributes are bounded", count < 100)
+    check("what is there stays", os.getxattr("x", "user.v") == b"v" * 65536)
+    tell(limit="attributes", values_of_64_kib=count)
+
+
+def depth():
+    top = os.getcwd()
+    for _ in range(1000):
+        os.mkdir("d")
+        os.chdir("d")
+    open("deepest", "w").write("here")
+    check("read at depth 1000", open("deepest").read() == "here")
+    check("the way back", os.getcwd().count("/d") >= 1000)
+    os.unlink("deepest")
+    for _ in range(1000):
+        os.chdir("..")
+        os.rmdir("d")
+    check("back at the top", os.getcwd() == top)
+    tell(limit="depth", directories=1000)
+
+
+def hold(start, stop, ready, go):
+    """A process that holds some of the open files."""
+    held = [os.open(f"open/{n}", os.O_RDWR | os.O_CREAT) for n in range(start, stop)]
+    os.write(ready, b"r")
+    os.read(go, 1)
+    for n, fd in zip(range(start, stop, 97), held[::97]):
+        os.unlink(f"open/{n}")
+        os.pwrite(fd, b"still", 0)
+        if os.pread(fd, 5, 0) != b"still":
+            os._exit(1)
+    os._exit(0)
+
+
+def open_files():
+    most = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
+    step = min(most - 50, handles)
+    os.mkdir("open")
+    before, children = memory(), []
+    ready, told = os.pipe()
+    waits, go = os.pipe()
+    for start in range(0, handles, step):
+        child = os.fork()
+        if child == 0:
+            os.close(go)
+            hold(start, min(start + step, handles), told, waits)
+        children.append(child)
+    os.close(waits)
+    got = 0
+    while got < len(children):
+        got += len(os.read(ready, 100))
+    grown = memory() - before
+    os.close(go)
+    for child in children:
+        check("an open file without a name", os.waitpid(child, 0)[1] == 0)
+    tell(limit="open files", files=handles, processes=len(children), owner_grew_kib=grown)
+
+
+def many_links():
+    open("first", "w").close()
+    os.mkdir("links")
+    for n in range(links - 1):
+        os.link("first", f"links/{n}")
+    check("links are counted", os.stat("first").st_nlink == links)
+    if links == 1 << 20:
+        fails(errno.EMLINK, "one more", lambda: os.link("first", "links/more"))
+    tell(limit="links", links=links, edge=links == 1 << 20)
+
+
+def large_directory():
+    os.mkdir("large")
+    os.mkdir("small")
+    child = os.fork()
+    for n in range(child == 0, entries, 2):
+        os.close(os.open(f"large/entry-{n:08}", os.O_WRONLY | os.O_CREAT, 0o644))
+    if child == 0:
+        os._exit(0)
+    check("the other half", os.waitpid(child, 0)[1] == 0)
+    for n in range(100):
+        os.close(os.open(f"small/entry-{n:08}", os.O_WRONLY | os.O_CREAT, 0o644))
+    first, before = [], memory()
+    for _ in range(9):
+        # A change, so that the kernel has kept no listing.
+        open("large/change", "w").close()
+        os.unlink("large/change")
+        start = time.perf_counter()
+        with os.scandir("large") as listing:
+            next(listing)
+        first.append((time.perf_counter() - start) * 1000)
+    start, count, peak = time.perf_counter(), 0, 0
+    with os.scandir("large") as listing:
+        for _ in listing:
+            count += 1
+            if count % 100000 == 0:
+                peak = max(peak, memory() - before)
+    check(f"{count} of {entries} entries are listed", count == entries)
+    tell(limit="directory", entries=entries, first_entry_ms=round(statistics.median(first), 2),
+         first_entry_worst_ms=round(max(first), 2), listing_s=round(time.perf_counter() - start, 2),
+         owner_grew_kib=peak)
+    rounds = {"create": [], "stat": [], "unlink": []}
+    for turn in range(15):
+        took = {}
+        for place in (("large", "small") if turn % 2 else ("small", "large")):
+            names = [f"{place}/new-{turn}-{n}" for n in range(400)]
+            for what, act in (("create", lambda name: os.close(os.open(name, os.O_WRONLY | os.O_CREAT))),
+                              ("stat", lambda name: absent(name + "-no")),
+                              ("unlink", os.unlink)):
+                start = time.perf_counter()
+                for name in names:
+                    act(name)
+                took[place, what] = time.perf_counter() - start
+        for what, ratios in rounds.items():
+            ratios.append(took["large", what] / took["small", what])
+    ratios = {what: round(statistics.median(values), 2) for what, values in rounds.items()}
+    tell(limit="directory", entries=entries, large_to_small=ratios)
+    return statistics.median(first), ratios
+
+
+def absent(name):
+    try:
+        os.stat(name)
+    except FileNotFoundError:
+        pass
+
+
+os.mkdir(os.path.join(directory, "limits"))
+os.chdir(os.path.join(directory, "limits"))
+sizes()
+attributes()
+depth()
+open_files()
+many_links()
+first, ratios = large_directory()
+check(f"the first entry takes {first} ms", first < 50)
+if os.environ.get("BARS"):
+    check(f"a large directory is slower: {ratios}", max(ratios.values()) <= 1.5)

@@ -1,0 +1,194 @@
+#!/usr/bin/env bash
+# Programs that people run, on a mounted volume, each with its own idea of what is right:
+# git and git fsck; tar and rsync there and back, compared by checksum with hard links, sparse files,
+# extended attributes and owners; SQLite under kill -9 with its own check; cargo build; sort, sed -i,
+# find -delete, writers through maps; locks, leases of names, holes, copies, files without names.
+#   scripts/posix/programs.sh [NAME...]      only these parts
+. "$(dirname "$0")/lib.sh"
+skip_without_mounts
+mount_pando suid,dev
+repository=$PWD
+
+same() { cmp -s "$1" "$2" || { diff "$1" "$2" | head -20 >&2; fail "$3"; }; }
+
+# list DIRECTORY: all that a copy must keep, a line a file; hard links by their first name
+list() {
+  (cd "$1" && python3 - <<'PYTHON'
+import hashlib, os, stat
+first = {}
+for top, directories, files in os.walk("."):
+    directories.sort()
+    for name in sorted(directories + files):
+        path = os.path.join(top, name)
+        s = os.lstat(path)
+        what = ""
+        if stat.S_ISREG(s.st_mode):
+            what = hashlib.sha256(open(path, "rb").read()).hexdigest()
+        elif stat.S_ISLNK(s.st_mode):
+            what = os.readlink(path)
+        elif stat.S_ISBLK(s.st_mode) or stat.S_ISCHR(s.st_mode):
+            what = str(s.st_rdev)
+        link = first.setdefault(s.st_ino, path) if not stat.S_ISDIR(s.st_mode) else ""
+        names = os.listxattr(path, follow_symlinks=False)
+        x = [(n, os.getxattr(path, n, follow_symlinks=False)) for n in sorted(names)]
+        size = 0 if stat.S_ISDIR(s.st_mode) else s.st_size
+        print(path, oct(s.st_mode), s.st_uid, s.st_gid, size, s.st_mtime_ns // 1000, link, x, what)
+PYTHON
+  )
+}
+
+# a tree with all that tar and rsync can carry
+tree() {
+  mkdir -p "$1/a/b/c" "$1/empty"
+  cp "$repository"/crates/fs/src/ops/*.rs "$1/a"
+  printf 'small' > "$1/a/b/small"
+  ln "$1/a/b/small" "$1/a/b/c/again"
+  ln "$1/a/b/small" "$1/third"
+  ln -s ../b/small "$1/a/link"
+  ln -s nowhere "$1/a/dangling"
+  dd if=/dev/urandom of="$1/a/sparse" bs=4096 count=3 seek=2000 status=none
+  dd if=/dev/urandom of="$1/a/sparse" bs=4096 count=1 seek=100 conv=notrunc status=none
+  truncate -s 20M "$1/a/sparse"
+  dd if=/dev/urandom of="$1/large" bs=1M count=5 status=none
+  mkfifo "$1/fifo"
+  mknod "$1/null" c 1 3
+  chown 1234:4321 "$1/a/b/small" "$1/empty"
+  chown -h 77:88 "$1/a/link"
+  chmod 4755 "$1/a/access.rs"
+  chmod 1777 "$1/empty"
+  setfattr -n user.note -v 'a value' "$1/a/b"
+  setfattr -n user.note -v 'of a file' "$1/a/b/small"
+  setfattr -n trusted.note -v root "$1/large"
+  touch -d '1969-07-20 20:17:40.123456789' "$1/a/b/c"
+  touch -h -d '2001-02-03 04:05:06' "$1/a/dangling"
+}
+
+part_archives() {
+  tree "$work/source"
+  list "$work/source" > "$work/source.list"
+  mkdir "$mnt/tar" "$work/back"
+  tar -C "$work/source" -cf - --xattrs --xattrs-include='*' --sparse . |
+    tar -C "$mnt/tar" -xpf - --xattrs --xattrs-include='*'
+  list "$mnt/tar" > "$work/tar.list"
+  same "$work/source.list" "$work/tar.list" "tar into the volume"
+  tar -C "$mnt/tar" -cf - --xattrs --xattrs-include='*' --sparse . |
+    tar -C "$work/back" -xpf - --xattrs --xattrs-include='*'
+  list "$work/back" > "$work/back.list"
+  same "$work/source.list" "$work/back.list" "tar out of the volume"
+  local blocks
+  blocks=$(stat -c %b "$mnt/tar/a/sparse")
+  [ "$blocks" -lt 200 ] || fail "a sparse file takes $blocks blocks"
+  rsync -aHAXS --numeric-ids "$work/source/" "$mnt/rsync/"
+  list "$mnt/rsync" > "$work/rsync.list"
+  same "$work/source.list" "$work/rsync.list" "rsync into the volume"
+  rsync -aHAX --numeric-ids --delete "$mnt/rsync/" "$work/back/"
+  list "$work/back" > "$work/back.list"
+  same "$work/source.list" "$work/back.list" "rsync out of the volume"
+  local changes
+  changes=$(rsync -aHAXi --numeric-ids --checksum --dry-run --delete "$mnt/rsync/" "$mnt/tar/" | head)
+  [ -z "$changes" ] || fail "rsync sees differences: $changes"
+  cp -a "$mnt/tar" "$mnt/copy"
+  list "$mnt/copy" > "$work/copy.list"
+  same "$work/source.list" "$work/copy.list" "cp -a within the volume"
+}
+
+part_git() {
+  git -C "$work" init -q origin
+  (cd "$work/origin" && git config user.email a@b && git config user.name a &&
+    for n in 1 2 3; do
+      cp "$repository"/crates/fs/src/ops/*.rs . && echo "$n" > n && git add . && git commit -qm "$n"
+    done)
+  git clone -q "$work/origin" "$mnt/clone"
+  git clone -q --no-hardlinks "$mnt/clone" "$mnt/again"
+  git clone -q "$mnt/clone" "$mnt/linked"
+  for clone in clone again linked; do
+    (cd "$mnt/$clone" && git config user.email a@b && git config user.name a &&
+      git checkout -q -b topic && sed -i 's/fn /fn  /' ./*.rs && git commit -qam edit &&
+      git checkout -q - && git merge -q topic && git gc -q --prune=now &&
+      git fsck --full --strict && git status --porcelain) > "$work/git.out" 2>&1 ||
+      { cat "$work/git.out" >&2; fail "git in $clone"; }
+    ! grep -v '^$' "$work/git.out" | grep -q . || { cat "$work/git.out" >&2; fail "git fsck"; }
+  done
+}
+
+part_sqlite() {
+  cat > "$work/writer.py" <<'PYTHON'
+import sqlite3, sys, random
+db = sqlite3.connect(sys.argv[1], timeout=20, isolation_level=None)
+db.execute("pragma journal_mode=" + sys.argv[2])
+db.execute("create table if not exists t(k integer primary key, v blob, s integer)")
+n = db.execute("select coalesce(max(k), 0) from t").fetchone()[0]
+while True:
+    db.execute("begin immediate")
+    for _ in range(20):
+        n += 1
+        db.execute("insert into t values(?, randomblob(?), ?)", (n, random.randrange(3000), n))
+    db.execute("commit")
+    print(n, flush=True)
+PYTHON
+  local round mode last kept pid
+  for mode in delete wal; do
+    for round in 1 2 3 4; do
+      python3 "$work/writer.py" "$mnt/$mode.db" $mode > "$work/acknowledged" 2> "$work/writer.log" &
+      writer=$!
+      sleep 0.6
+      if [ "$round" -le 2 ]; then
+        kill -9 "$writer"
+      else
+        # The owner of the volume dies, and its writer with it.
+        pid=$("$pando" status --json "$volume" | tr ',{}' '\n\n\n' | sed -n 's/^ *"pid": *\([0-9][0-9]*\).*/\1/p' | head -1)
+        kill -9 "$pid"
+      fi
+      { wait "$writer" || true; } 2>/dev/null
+      if [ "$round" -gt 2 ]; then
+        umount -l "$mnt"
+        mount_pando suid,dev
+      fi
+      last=$(tail -1 "$work/acknowledged")
+      kept=$(sqlite3 "$mnt/$mode.db" 'select max(k) from t')
+      [ "$(sqlite3 "$mnt/$mode.db" 'pragma integrity_check')" = ok ] || fail "SQLite ($mode) is damaged"
+      [ "${kept:-0}" -ge "${last:-0}" ] || fail "SQLite ($mode) acknowledged $last and kept $kept"
+      [ "$(sqlite3 "$mnt/$mode.db" 'select count(*) = max(k) from t')" = 1 ] || fail "rows are missing"
+    done
+  done
+}
+
+part_cargo() {
+  mkdir -p "$mnt/hello/src"
+  printf '[package]\nname = "hello"\nversion = "0.1.0"\nedition = "2021"\n[workspace]\n' > "$mnt/hello/Cargo.toml"
+  echo 'fn main() { println!("{}", (1..=10u64).product::<u64>()); }' > "$mnt/hello/src/main.rs"
+  (cd "$mnt/hello" && unset CARGO_TARGET_DIR RUSTFLAGS && $cargo build --quiet --offline &&
+    [ "$(./target/debug/hello)" = 3628800 ] && echo '// changed' >> src/main.rs &&
+    $cargo build --quiet --offline && $cargo clean --quiet --offline) || fail "cargo build"
+}
+
+part_tools() {
+  mkdir "$mnt/tools" && cd "$mnt/tools"
+  seq 200000 | shuf > numbers
+  sort -n -S 1M -T . -o numbers numbers
+  seq 200000 | cmp -s - numbers || fail "sort"
+  sed -i 's/^1$/one/' numbers
+  [ "$(head -1 numbers)" = one ] || fail "sed -i"
+  mkdir -p many && (cd many && seq 3000 | xargs touch && seq -f 'd%g/e/fx' 100 | xargs mkdir -p)
+  find many -type f -name '*7' -delete
+  [ -z "$(find many -type f -name '*7')" ] || fail "find -delete"
+  find many -delete
+  [ ! -e many ] || fail "find -delete leaves something"
+  dd if=/dev/zero of=direct bs=4096 count=64 oflag=direct status=none
+  dd if=direct iflag=direct bs=65536 status=none | cmp -s - <(head -c 262144 /dev/zero) || fail O_DIRECT
+  cd "$repository"
+}
+
+part_calls() { python3 "$repository/scripts/posix/calls.py" "$mnt" || fail "system calls"; }
+
+part_coherence() { python3 "$repository/scripts/posix/coherence.py" "$mnt" "$pando" || fail "coherence"; }
+
+for part in "${@:-archives git sqlite cargo tools calls coherence}"; do
+  for one in $part; do
+    start=$(date +%s%N)
+    "part_$one"
+    printf 'programs: %-10s ok, %d ms\n' "$one" $((($(date +%s%N) - start) / 1000000))
+  done
+done
+"$pando" umount "$mnt" > /dev/null
+"$pando" fsck "$volume" > "$work/fsck.log" 2>&1 || { cat "$work/fsck.log" >&2; fail "the volume is not well"; }
