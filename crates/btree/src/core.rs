@@ -288,6 +288,12 @@ impl Core {
         self.replayed_bytes.load(Ordering::Relaxed) + appended
     }
 
+    /// About as many: somewhat less may be told, without a look at what all commits write.
+    pub(crate) fn log_bytes_about(&self) -> u64 {
+        let appended = self.log.get().map_or(0, Log::appended_about);
+        self.replayed_bytes.load(Ordering::Relaxed) + appended
+    }
+
     /// Records that were replayed or appended.
     pub(crate) fn log_records(&self) -> u64 {
         self.replayed.load(Ordering::Relaxed) + self.commits()

@@ -39,7 +39,7 @@ impl Core {
     /// to make one.
     #[inline]
     pub(crate) fn keep_room(&self, need: Need) -> Result<()> {
-        let at = self.log_bytes();
+        let at = self.log_bytes_about();
         let looked = self.room_looked_at.load(Ordering::Relaxed);
         if at.wrapping_sub(looked) < LOOK_EVERY && self.has_room(need) {
             return Ok(());

@@ -38,6 +38,8 @@ pub struct Log {
     pub(super) options: LogOptions,
     pub(super) barrier: OnceLock<Arc<dyn Barrier>>,
     pub(super) state: Shared,
+    /// About how many bytes were appended since opening, for who asks often.
+    appended_about: About,
     /// Told when a write has ended.
     pub(super) turn: Condvar,
     /// Told when somebody joins those who want to sync.
@@ -60,9 +62,17 @@ pub struct Log {
 pub(super) struct Shared {
     /// Copies of what is in the state, for readers without the lock.
     last: AtomicU64,
-    appended: AtomicU64,
     state: Mutex<State>,
 }
+
+/// A number with a cache line of its own: it changes once in many appends, and looking at it
+/// between must not fetch what each of them writes.
+#[derive(Default)]
+#[repr(align(128))]
+struct About(AtomicU64);
+
+/// How far behind the truth [`Log::appended_about`] may be, in bytes; a power of two.
+const ABOUT_BYTES: u64 = 16 << 10;
 
 /// How often the lock is looked at before its thread sleeps. An append holds it for much less, and
 /// sleeping and waking take longer than many appends; a lock that is held longer - a segment is
@@ -104,6 +114,8 @@ pub(super) struct State {
     pub(super) next: u64,
     /// Bytes left in the segment in which the buffer ends.
     pub(super) room: u64,
+    /// Bytes of all records that were appended since opening.
+    appended: u64,
     /// Records that no writer has taken yet.
     pub(super) buffer: Vec<u8>,
     /// The last record known to be durable.
@@ -170,6 +182,7 @@ impl Log {
             idle: buffer(),
             cuts: Vec::new(),
             room: writer.room(),
+            appended: 0,
             spares: Vec::new(),
             dirty_since: None,
             writing: false,
@@ -182,11 +195,8 @@ impl Log {
             files,
             options: options.clone(),
             barrier: OnceLock::new(),
-            state: Shared {
-                last: AtomicU64::new(next - 1),
-                appended: AtomicU64::new(0),
-                state: Mutex::new(state),
-            },
+            state: Shared { last: AtomicU64::new(next - 1), state: Mutex::new(state) },
+            appended_about: About::default(),
             turn: Condvar::new(),
             joined: Condvar::new(),
             writer: Mutex::new(writer),
@@ -225,8 +235,11 @@ impl Log {
         if state.buffer.len() >= self.options.write_bytes && !self.full.load(Ordering::Relaxed) {
             self.full.store(true, Ordering::Relaxed);
         }
-        let appended = self.state.appended.load(Ordering::Relaxed) + bytes as u64;
-        self.state.appended.store(appended, Ordering::Relaxed);
+        let before = state.appended;
+        state.appended += bytes as u64;
+        if before / ABOUT_BYTES != state.appended / ABOUT_BYTES {
+            self.appended_about.0.store(state.appended, Ordering::Relaxed);
+        }
         self.state.last.store(lsn, Ordering::Release);
         Ok(Lsn(lsn))
     }
@@ -302,9 +315,15 @@ impl Log {
         Lsn(self.state.last.load(Ordering::Acquire))
     }
 
-    /// Bytes of all records that were appended since opening, headers included.
+    /// Bytes of all records that were appended since opening, headers included. Takes the log's
+    /// lock.
     pub fn appended_bytes(&self) -> u64 {
-        self.state.appended.load(Ordering::Relaxed)
+        self.state.lock().appended
+    }
+
+    /// The same, but up to 16 KiB and a record less, without the lock.
+    pub fn appended_about(&self) -> u64 {
+        self.appended_about.0.load(Ordering::Relaxed)
     }
 
     /// The last record known to be durable.
@@ -337,7 +356,7 @@ impl Log {
             durable: Lsn(state.durable),
             disk_bytes: used + cut + spare,
             segments,
-            appended_bytes: self.appended_bytes(),
+            appended_bytes: state.appended,
             written_bytes: self.counters.written_bytes.load(Ordering::Relaxed),
             writes: self.counters.writes.load(Ordering::Relaxed),
             syncs: self.counters.syncs.load(Ordering::Relaxed),
