@@ -67,11 +67,8 @@ fn head_of(suffix: &[u8]) -> u64 {
 }
 
 /// Makes room for `more` elements, and a little beside.
-#[inline]
 fn grow<T>(vec: &mut Vec<T>, more: usize) {
-    if vec.len() + more > vec.capacity() {
-        vec.reserve_exact(more.max(4) + vec.len() / GROWTH_SHARE);
-    }
+    vec.reserve_exact(more.max(4) + vec.len() / GROWTH_SHARE);
 }
 
 fn common(a: &[u8], b: &[u8]) -> usize {
@@ -203,9 +200,10 @@ impl Entries {
         }
         let suffix = &key[self.prefix.len()..];
         self.make_room(suffix.len() + value.bytes.len());
+        if self.slots.len() == self.slots.capacity() {
+            self.grow_all(suffix.len() + value.bytes.len());
+        }
         let slot = self.append(suffix, value);
-        grow(&mut self.heads, 1);
-        grow(&mut self.slots, 1);
         self.heads.insert(at, head_of(suffix));
         self.slots.insert(at, slot);
         self.weight += entry_weight(key.len(), value.bytes.len());
@@ -276,9 +274,17 @@ impl Entries {
         let full = self.heap.len() + need > self.heap.capacity();
         if full && self.garbage >= need.max(self.heap.len() / 8) {
             self.repack(self.prefix.len());
-        } else {
-            grow(&mut self.heap, need);
+        } else if full {
+            self.grow_all(need);
         }
+    }
+
+    /// Makes room for one more entry, and a little beside, in all three arrays at once: each time
+    /// that the memory of a node changes, counters must be told that all threads share.
+    fn grow_all(&mut self, need: usize) {
+        grow(&mut self.heap, need);
+        grow(&mut self.heads, 1);
+        grow(&mut self.slots, 1);
     }
 
     /// Rebuilds the heap with a prefix of `prefix` bytes, a prefix of the present one.
