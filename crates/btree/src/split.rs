@@ -89,6 +89,8 @@ impl Tree {
         let changes = state.changes;
         drop(state);
         let right = Arc::new(LeafCell::new(&nodes.budget, right, None));
+        #[cfg(test)]
+        tests::meanwhile(self, nodes, key);
         let mut root = self.state.write();
         let Some((parent, at)) = root.owned_parent(key) else { return false };
         let Some(Node::Leaf(there)) = parent.children[at].cell.get() else { return false };
@@ -102,11 +104,11 @@ impl Tree {
         }
         let old = state.data.replace(left);
         state.changes += 1;
-        state.recharge();
-        drop(state);
         parent.insert_child(at, &between, Child::in_memory(Node::Leaf(right)));
         drop(root);
-        // Freed without the latch.
+        // Counted and freed without the tree's latch.
+        state.recharge();
+        drop(state);
         drop(old);
         true
     }
@@ -164,5 +166,95 @@ impl Nodes {
         let (key, right) = child.halve();
         parent.insert_child(at, &key, Child::in_memory(Node::Interior(Arc::new(right))));
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::cell::RefCell;
+
+    use store::{Batch, Read, Store, TreeId};
+
+    use super::*;
+    use crate::leaf::Change;
+    use crate::write::InPlace;
+    use crate::{BtreeStore, Options};
+
+    type Meanwhile = Box<dyn FnOnce(&Tree, &Nodes, &[u8])>;
+
+    thread_local! {
+        /// What another thread does while this one has copied the halves and no latch.
+        static MEANWHILE: RefCell<Option<Meanwhile>> = const { RefCell::new(None) };
+    }
+
+    pub(super) fn meanwhile(tree: &Tree, nodes: &Nodes, key: &[u8]) {
+        if let Some(act) = MEANWHILE.take() {
+            act(tree, nodes, key);
+        }
+    }
+
+    const TREE: TreeId = TreeId(32);
+    const KEYS: u32 = 400;
+
+    fn commit(store: &BtreeStore, fill: impl FnOnce(&mut Batch)) {
+        let mut batch = Batch::new();
+        fill(&mut batch);
+        store.commit(&batch).unwrap();
+    }
+
+    /// A store with even keys in many leaves. Inserts odd keys until one splits its leaf, and then
+    /// does something meanwhile; returns that key.
+    fn split_while(act: fn(&Tree, &Nodes, u32)) -> (Arc<BtreeStore>, u32) {
+        let env = testing::sim_env(1).env();
+        let store = BtreeStore::create(&env, &Options::default()).unwrap();
+        commit(&store, |batch| batch.create_tree(TREE));
+        for n in 0..KEYS {
+            commit(&store, |batch| batch.put(TREE, &(2 * n).to_be_bytes(), &[0; 500]));
+        }
+        MEANWHILE.set(Some(Box::new(move |tree, nodes, key| {
+            let key = key.first_chunk().expect("a key of four bytes");
+            act(tree, nodes, u32::from_be_bytes(*key));
+        })));
+        let waits = || MEANWHILE.with_borrow(|act| act.is_some());
+        let n = (KEYS / 2..KEYS).map(|n| 2 * n + 1).find(|n| {
+            commit(&store, |batch| batch.put(TREE, &n.to_be_bytes(), &[0; 500]));
+            !waits()
+        });
+        (store, n.expect("a leaf was split"))
+    }
+
+    fn change(tree: &Tree, nodes: &Nodes, key: u32, change: Change<'_>) {
+        // The splitting thread's reference makes the leaf a shared one: the first change of others
+        // copies it, from the root down.
+        match tree.change_in_place(nodes, &key.to_be_bytes(), change) {
+            InPlace::Done => {}
+            _ => nodes.change(&mut tree.state.write(), &key.to_be_bytes(), change).unwrap(),
+        }
+    }
+
+    #[test]
+    fn what_others_change_while_a_leaf_is_split_stays() {
+        let (store, n) = split_while(|tree, nodes, n| {
+            change(tree, nodes, n - 1, Change::Put(&[1; 500]));
+            change(tree, nodes, n - 3, Change::Delete);
+        });
+        let get = |n: u32| store.get(TREE, &n.to_be_bytes()).unwrap();
+        assert_eq!((get(n - 1), get(n - 3)), (Some(vec![1; 500]), None));
+        assert_eq!(get(n), Some(vec![0; 500]));
+    }
+
+    #[test]
+    fn a_leaf_that_is_shared_while_it_is_split_stays_whole_for_the_other() {
+        thread_local! {
+            static CLONE: RefCell<Option<Root>> = const { RefCell::new(None) };
+        }
+        let (store, n) = split_while(|tree, _, _| CLONE.set(Some(tree.state.read().clone())));
+        let root = CLONE.take().expect("it was cloned");
+        let has = |n: u32| root.get(&store.core.nodes, &n.to_be_bytes(), &mut |_| {}).unwrap();
+        assert!(has(n - 1) && !has(n), "the clone has what was there when it was made");
+        let get = |n: u32| store.get(TREE, &n.to_be_bytes()).unwrap();
+        assert_eq!(get(n), Some(vec![0; 500]));
+        let all = (0..KEYS).filter(|n| get(2 * n).is_some() && has(2 * n)).count();
+        assert_eq!(all as u32, KEYS);
     }
 }

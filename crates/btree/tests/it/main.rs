@@ -14,5 +14,6 @@ mod replay;
 mod room;
 mod runs;
 mod shrink;
+mod splits;
 mod threads;
 mod util;
