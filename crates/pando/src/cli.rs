@@ -186,8 +186,9 @@ Workloads:
   clones-scale  --clones of one tree of --files records, chains of them too: write, drop; a
                 line a tenth (--volume is the directory to work in)
   recover       open after a crash with as many operations in the log
-  two-threads   as many entries a thread, all in one tree, beside threads on a store each
-                (in memory; --threads 2 or more; --volume is the directory to work in)
+  two-threads   as many entries a thread, in one tree or a tree each, beside threads on a
+                store each (in memory; --threads 2 or more; --volume is the directory to
+                work in)
   recover-scattered  open after a crash, caches dropped, with changes scattered
                 over --directories directories
 

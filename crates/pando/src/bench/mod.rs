@@ -61,7 +61,7 @@ pub(crate) fn run(args: &BenchArgs, output: &mut Output) -> Result<()> {
         return Err(Failure::new(FailureKind::Invalid, message));
     }
     rodeh::check(args)?;
-    if args.yardstick {
+    if args.yardstick || args.workload == Workload::TwoThreads {
         memory::keep_what_is_freed()?;
     }
     let run = Run { args, interrupted: interrupt_flag()?, bar: output.progress("operations") };

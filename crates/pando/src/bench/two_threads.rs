@@ -2,9 +2,11 @@
 //! cost when the data is not shared.
 //!
 //! Each thread has keys of its own, of the shape of directory entries: in one layout the threads
-//! have a range each, in the other their keys alternate, so that they meet in leaves. All is in
-//! memory. Each round does the same on one store and on one a thread, in turns, and the ratio of a
-//! round is the rate on one over the rate on many; the medians are reported.
+//! have a range each, in the other their keys alternate, so that they meet in leaves; in a third
+//! they have a tree each in the one store, which leaves out the tree's latch. All is in memory,
+//! which was touched before, so that no round pays for the kernel's handing-out of pages. Each
+//! round does the same on one store and on one a thread, in turns, and the ratio of a round is the
+//! rate on one over the rate on many; the medians are reported.
 
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Barrier};
@@ -16,7 +18,7 @@ use serde_json::{Map, Value, json};
 use store::{Batch, Durability, KeyRange, Read, Store, TreeId};
 use wire::{Failure, FailureKind};
 
-use super::Run;
+use super::{Run, memory};
 use crate::cli::{BenchArgs, DurabilityArg};
 use crate::failure::{self, Result};
 
@@ -53,14 +55,28 @@ const WORKS: [(Work, &str); 5] = [
 enum Layout {
     Ranges,
     Alternating,
+    Trees,
 }
+
+const LAYOUTS: [(Layout, &str); 3] =
+    [(Layout::Ranges, "ranges"), (Layout::Alternating, "alternating"), (Layout::Trees, "trees")];
+
+impl Layout {
+    /// Where a thread's entries are.
+    fn tree(self, thread: u64) -> TreeId {
+        if self == Layout::Trees { TreeId(TREE.0 + thread) } else { TREE }
+    }
+}
+
+/// An insertion round has one operation where others have so many: the trees grow by it.
+const INSERT_SHARE: u64 = 2;
 
 /// The key of a thread's `n`th entry: a type, a directory, a hash of the name.
 fn key(layout: Layout, thread: u64, n: u64) -> [u8; 17] {
     let hash = n.wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ (n >> 7);
     let mut key = [b'D'; 17];
     let (directory, hash) = match layout {
-        Layout::Ranges => (thread << 32 | n >> 13, hash),
+        Layout::Ranges | Layout::Trees => (thread << 32 | n >> 13, hash),
         Layout::Alternating => (n >> 13, hash & !0xff | thread),
     };
     key[1..9].copy_from_slice(&directory.to_be_bytes());
@@ -85,12 +101,14 @@ impl Drop for Directory {
     }
 }
 
-fn make_store(
-    directory: &Path,
-    name: &str,
-    durability: Durability,
-    cache_bytes: usize,
-) -> Result<Arc<BtreeStore>> {
+fn make_store(directory: &Path, name: &str, args: &BenchArgs) -> Result<Arc<BtreeStore>> {
+    let durability = match args.durability {
+        DurabilityArg::Sync => Durability::Sync,
+        DurabilityArg::Async => Durability::Async,
+    };
+    // All is in memory, unless something else is asked for.
+    let cache_bytes = args.cache_size.map_or(64 << 30, |bytes| bytes as usize);
+    let threads = args.threads.max(2);
     let path = directory.join(name);
     std::fs::create_dir_all(&path).map_err(|error| failure::io("create", &path, &error))?;
     let env = Env::system(&path).map_err(|error| failure::device(&path, &error))?;
@@ -99,7 +117,7 @@ fn make_store(
         Options { cache_bytes, checkpoint_bytes: 1 << 40, durability, ..Options::default() };
     let store = BtreeStore::create(&env, &options).map_err(broken)?;
     let mut batch = Batch::new();
-    batch.create_tree(TREE);
+    (0..threads).for_each(|thread| batch.create_tree(TreeId(TREE.0 + thread)));
     store.commit(&batch).map_err(broken)?;
     Ok(store)
 }
@@ -128,6 +146,7 @@ impl Share<'_> {
         if work == Work::Scan {
             return self.scan(&mut random);
         }
+        let tree = self.layout.tree(self.thread);
         for n in 0..self.operations {
             let (key, reads) = match work {
                 Work::Insert => (self.key(self.there + n), false),
@@ -137,11 +156,11 @@ impl Share<'_> {
             };
             if reads {
                 let mut length = 0;
-                self.store.get_with(TREE, &key, &mut |value| length = value.len())?;
+                self.store.get_with(tree, &key, &mut |value| length = value.len())?;
                 assert_eq!(length, VALUE.len(), "a key of the benchmark is there");
             } else {
                 batch.clear();
-                batch.put(TREE, &key, &VALUE);
+                batch.put(tree, &key, &VALUE);
                 self.store.commit(&batch)?;
             }
         }
@@ -152,7 +171,8 @@ impl Share<'_> {
         let mut left = self.operations as usize;
         while left > 0 {
             let from = self.key(random.u64(0..self.there)).to_vec();
-            let mut cursor = self.store.scan(TREE, KeyRange { from, to: None })?;
+            let mut cursor =
+                self.store.scan(self.layout.tree(self.thread), KeyRange { from, to: None })?;
             for _ in 0..left.min(SCAN) {
                 left -= 1;
                 if cursor.next()?.is_none() {
@@ -197,18 +217,11 @@ fn side_by_side(shares: &[Share<'_>], work: Work) -> Result<Duration> {
 
 impl Stores {
     fn make(directory: &Path, args: &BenchArgs) -> Result<Stores> {
-        let durability = match args.durability {
-            DurabilityArg::Sync => Durability::Sync,
-            DurabilityArg::Async => Durability::Async,
-        };
-        // All is in memory, unless something else is asked for.
-        let cache_bytes = args.cache_size.map_or(64 << 30, |bytes| bytes as usize);
-        let apart = (0..args.threads.max(2)).map(|thread| {
-            make_store(directory, &format!("apart-{thread}"), durability, cache_bytes)
-        });
+        let apart = (0..args.threads.max(2))
+            .map(|thread| make_store(directory, &format!("apart-{thread}"), args));
         Ok(Stores {
             apart: apart.collect::<Result<_>>()?,
-            together: make_store(directory, "together", durability, cache_bytes)?,
+            together: make_store(directory, "together", args)?,
         })
     }
 
@@ -259,13 +272,15 @@ pub(super) fn run(run: &Run<'_>) -> Result<Value> {
     object.insert("entries_per_thread".into(), json!(args.files));
     object.insert("threads".into(), json!(args.threads.max(2)));
     object.insert("rounds".into(), json!(args.rounds));
-    run.bar.set_length(2 * WORKS.len() as u64 * args.rounds);
-    for (layout, name) in [(Layout::Ranges, "ranges"), (Layout::Alternating, "alternating")] {
+    memory::touch(2 * args.threads.max(2) * args.files * (1 + args.rounds / INSERT_SHARE));
+    run.bar.set_length(LAYOUTS.len() as u64 * WORKS.len() as u64 * args.rounds);
+    for (layout, name) in LAYOUTS {
         let stores = Stores::make(&directory.0, args)?;
         stores.round(layout, Work::Insert, 0, args.files, 0)?;
         let mut there = args.files;
         for (work, what) in WORKS {
-            let operations = if work == Work::Insert { args.files / 8 } else { args.files };
+            let operations =
+                if work == Work::Insert { args.files / INSERT_SHARE } else { args.files };
             let (mut ratios, mut rates) = (Vec::new(), Vec::new());
             for round in 1..=args.rounds {
                 let (together, apart) = stores.round(layout, work, there, operations, round)?;

@@ -110,7 +110,7 @@ fn a_cache_too_small_to_work_is_wrong_usage() {
 #[test]
 fn threads_on_one_tree_are_compared_with_threads_on_a_store_each() {
     let line = bench(&["two-threads", "--files", "2000", "--rounds", "1"]);
-    for layout in ["ranges", "alternating"] {
+    for layout in ["ranges", "alternating", "trees"] {
         for work in ["insert", "update", "get", "mixed", "scan"] {
             for what in ["ratio", "per_second"] {
                 let field = &line[format!("{layout}_{work}_{what}")];
