@@ -88,6 +88,15 @@ impl RecordHeader {
         }
     }
 
+    /// Whether the checksum is that of a payload of `payload_sum` behind this header.
+    pub fn sums(&self, payload_sum: u32) -> bool {
+        let [l0, l1, l2, l3] = self.length.to_le_bytes();
+        let [n0, n1, n2, n3, n4, n5, n6, n7] = self.lsn.to_le_bytes();
+        let [b0, b1, b2, b3] = self.behind.to_le_bytes();
+        let rest = [l0, l1, l2, l3, n0, n1, n2, n3, n4, n5, n6, n7, b0, b1, b2, b3];
+        crc32c::crc32c_append(payload_sum, &rest) == self.checksum
+    }
+
     /// The last record that was durable when this one was written, where that is known.
     pub fn durable(&self) -> Option<u64> {
         (self.behind != BEHIND_UNKNOWN).then(|| self.lsn.saturating_sub(u64::from(self.behind)))

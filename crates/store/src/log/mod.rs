@@ -9,6 +9,7 @@ mod append;
 mod options;
 mod recover;
 mod segment;
+mod sums;
 mod write;
 
 #[cfg(test)]
