@@ -41,20 +41,26 @@ impl Core {
     pub(crate) fn keep_room(&self, need: Need) -> Result<()> {
         let at = self.log_bytes_about();
         let looked = self.room_looked_at.load(Ordering::Relaxed);
-        if at.wrapping_sub(looked) < LOOK_EVERY && self.has_room(need) {
+        if at.wrapping_sub(looked) < LOOK_EVERY && self.has_room(need, 0) {
             return Ok(());
         }
-        self.look_for_room(at, need)
+        self.look_for_room(at, need, 0)
+    }
+
+    /// The same for what is neither in the log nor in memory: so many bytes that are about to be
+    /// written to their place.
+    pub(crate) fn keep_room_beside(&self, bytes: u64) -> Result<()> {
+        self.look_for_room(self.log_bytes(), Need::Adds, bytes)
     }
 
     #[cold]
-    fn look_for_room(&self, at: u64, need: Need) -> Result<()> {
+    fn look_for_room(&self, at: u64, need: Need, beside: u64) -> Result<()> {
         self.room_looked_at.store(at, Ordering::Relaxed);
         self.room_held.store(0, Ordering::Relaxed);
         self.look()?;
         // The checkpoint is to know: it uses the last holes then.
-        self.tight.store(!self.has_room(Need::Adds), Ordering::Relaxed);
-        if !self.has_room(need) && self.log_bytes_since() > 0 {
+        self.tight.store(!self.has_room(Need::Adds, 0), Ordering::Relaxed);
+        if !self.has_room(need, beside) && self.log_bytes_since() > 0 {
             let mut state = self.checkpoint.lock();
             match self.checkpoint_locked(&mut state, FREED_MAX) {
                 Ok(()) => {
@@ -67,17 +73,18 @@ impl Core {
                 Err(error) => return Err(error),
             }
         }
-        self.tight.store(!self.has_room(Need::Adds), Ordering::Relaxed);
-        if self.has_room(need) { Ok(()) } else { Err(Error::NoSpace("the next checkpoint")) }
+        self.tight.store(!self.has_room(Need::Adds, 0), Ordering::Relaxed);
+        let room = self.has_room(need, beside);
+        if room { Ok(()) } else { Err(Error::NoSpace("the next checkpoint")) }
     }
 
     /// Whether there was room, at the last look, for what is to be written now.
     #[inline]
-    fn has_room(&self, need: Need) -> bool {
+    fn has_room(&self, need: Need, beside: u64) -> bool {
         let held = self.room_held.load(Ordering::Relaxed);
         let dirty = (self.nodes.budget.dirty() as u64).saturating_sub(held);
         // Nodes that share a leaf with changed ones, and the map, are written too.
-        let wanted = dirty + dirty / 4;
+        let wanted = dirty + dirty / 4 + beside;
         let free = self.room_free.load(Ordering::Relaxed);
         let kept = self.room_kept.load(Ordering::Relaxed);
         let segment = self.options.log_segment_bytes;

@@ -119,7 +119,7 @@ impl Core {
     }
 
     /// Gives free room back to the medium. A failure costs room and nothing else.
-    fn give_back(&self, state: &mut State, groups: u64, free: &[(u64, u16)]) {
+    pub(crate) fn give_back(&self, state: &mut State, groups: u64, free: &[(u64, u16)]) {
         let file = self.nodes.file.as_ref();
         let length = groups * GROUP_BYTES as u64;
         let result = file.len().map_err(store::Error::from).and_then(|now| {

@@ -122,8 +122,9 @@ impl Builder<'_> {
 
     /// Writes the leaves of the chunk.
     fn write(&mut self) -> Result<()> {
-        self.chunk_bytes = 0;
         let core = self.core;
+        core.keep_room_beside(self.chunk_bytes as u64)?;
+        self.chunk_bytes = 0;
         let mut state = core.checkpoint.lock();
         core.log().check()?;
         let state = &mut *state;
@@ -134,17 +135,20 @@ impl Builder<'_> {
         // Counting is the next checkpoint's; the map that it works on is another copy.
         let mut counts = Counts::default();
         let mut written = Vec::with_capacity(self.chunk.len());
-        for leaf in self.chunk.drain(..) {
+        let done = self.chunk.drain(..).try_for_each(|leaf| {
             let leaf = Arc::new(LeafCell::new(&core.nodes.budget, leaf, None));
             let (pointer, overflows) = writer.write_one(&mut work, &mut counts, &leaf)?;
             written.push(Ingested { pointer, overflows });
-        }
-        let (_, bytes, writes) = writer.finish()?;
+            Ok(())
+        });
+        let done = done.and_then(|()| writer.finish());
         self.place = work.place();
+        // After a failure too: what was written takes room until it is given back.
         for leaf in written {
             state.space.hold(&leaf);
             self.written.push(leaf);
         }
+        let (_, bytes, writes) = done?;
         core.written_bytes.fetch_add(bytes, Ordering::Relaxed);
         core.writes.fetch_add(writes, Ordering::Relaxed);
         Ok(())

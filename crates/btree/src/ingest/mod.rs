@@ -13,7 +13,9 @@
 //! A crash before the record is durable leaves units that the map calls free, and they are. After
 //! it, the leaves are durable too, for they were synced before the record was appended; replay
 //! puts them into the tree again, and holds their units again, before any checkpoint can run. A
-//! failure before the record is appended gives the units up.
+//! failure before the record is appended gives the units up, and their room back to the medium.
+//!
+//! What is kept on the medium for checkpoints is kept from runs too: before each part is written.
 
 mod build;
 mod graft;
@@ -47,7 +49,10 @@ impl Core {
             let mut state = self.checkpoint.lock();
             // After the record was appended they are the tree's, whatever failed then.
             if !state.space.has_ingested(&written) {
-                state.space.let_go(&written);
+                let free = state.space.let_go(&written);
+                // It may be for want of room that the run was refused.
+                let groups = state.space.groups.len() as u64;
+                self.give_back(&mut state, groups, &free);
             }
         }
         let token = done?;

@@ -39,15 +39,18 @@ impl Space {
         }
     }
 
-    /// Gives up the room of leaves to which nothing will lead.
-    pub(crate) fn let_go(&mut self, leaves: &[Ingested]) {
+    /// Gives up the room of leaves to which nothing will lead; returns it.
+    pub(crate) fn let_go(&mut self, leaves: &[Ingested]) -> Vec<(u64, u16)> {
+        let mut free = Vec::new();
         for pointer in leaves.iter().flat_map(Ingested::pointers) {
             if self.held.remove(&pointer.unit).is_some() {
+                free.push((pointer.unit, pointer.units));
                 self.uncounted -= u64::from(pointer.units);
                 // There may be a longer run now than the last search found.
                 self.forget_longest(pointer.unit / GROUP_UNITS as u64);
             }
         }
+        free
     }
 
     /// Whether leaves are in a tree by now.

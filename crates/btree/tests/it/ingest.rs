@@ -180,3 +180,44 @@ fn verify(sim: &SimEnv, op: u64) {
         while store.reclaim_step(50).expect("reclaim") {}
     }
 }
+
+#[test]
+fn a_run_that_does_not_fit_leaves_room_for_checkpoints_and_takes_none() {
+    let (sim, store) = store(9, CACHE_BYTES);
+    ingest(&store, TREE, &run(0..20_000));
+    checked(&store);
+    let space = sim.env().device.space().expect("space");
+    let used = space.total_bytes - space.free_bytes;
+    // Room for a checkpoint, and for some runs.
+    sim.device.set_capacity(Some(used + (12 << 20)));
+    let free = || sim.env().device.space().expect("space").free_bytes;
+    let mut taken = 20_000;
+    let refused = loop {
+        let before = free();
+        let entries = run(taken..taken + 200_000);
+        match store.ingest(TREE, &mut SliceRun::new(&entries)) {
+            Err(error) => break (error, before),
+            Ok(_) => taken += 200_000,
+        }
+    };
+    assert!(refused.0.is_no_space(), "{:?}", refused.0);
+    assert!(free() + (256 << 10) > refused.1, "{} of {} bytes are free", free(), refused.1);
+    // Smaller runs fill it until there is room for checkpoints only, which then is there.
+    loop {
+        let entries = run(taken..taken + 2000);
+        match store.ingest(TREE, &mut SliceRun::new(&entries)) {
+            Err(error) if error.is_no_space() => break,
+            Err(error) => panic!("{error}"),
+            Ok(_) => taken += 2000,
+        }
+    }
+    assert!(taken > 22_000, "nothing fitted");
+    let (from, to) = (1000_u32.to_be_bytes(), 19_000_u32.to_be_bytes());
+    commit(&store, |batch| batch.delete_range(TREE, &from, &to));
+    assert!(store.checkpoint().expect("room is kept for it"));
+    while store.reclaim_step(1000).expect("reclaim") {}
+    // Which makes room for more.
+    ingest(&store, TREE, &run(taken..taken + 2000));
+    let report = checked(&store);
+    assert_eq!(report.entries, u64::from(taken) + 2000 - 18_000 + 1);
+}
