@@ -68,3 +68,48 @@ fn room_to_which_nothing_leads_is_found_as_one() {
     assert_eq!(report.findings[0].offset, unit_offset(unit as u64));
     assert_eq!(report.lost_bytes, 16 * format::node::UNIT_BYTES as u64);
 }
+
+#[test]
+fn a_count_that_has_come_to_its_end_stays_there() {
+    use format::space_map::COUNT_MAX;
+
+    let sim = testing::sim_env(1);
+    let store = BtreeStore::create(&sim.env(), &Options::default()).expect("create");
+    let commit = |fill: &dyn Fn(&mut Batch)| {
+        let mut batch = Batch::new();
+        fill(&mut batch);
+        store.commit(&batch).expect("commit");
+        assert!(store.checkpoint().expect("checkpoint"));
+    };
+    commit(&|batch| {
+        batch.create_tree(TreeId(32));
+        for n in 0..2000_u32 {
+            batch.put(TreeId(32), &n.to_be_bytes(), &[1; 90]);
+        }
+        batch.clone_tree(TreeId(32), TreeId(33));
+    });
+    // As if nearly all references were there that can be counted.
+    let unit = {
+        let mut state = store.core.checkpoint.lock();
+        let page = state.space.page_mut(0);
+        let unit = first_node(page);
+        page[unit] = COUNT_MAX - 2;
+        unit
+    };
+    let count = || store.core.checkpoint.lock().space.page_mut(0)[unit];
+    // Two more are counted, and no more than that.
+    commit(&|batch| (0..5).for_each(|n| batch.clone_tree(TreeId(32), TreeId(40 + n))));
+    assert_eq!(count(), COUNT_MAX);
+    commit(&|batch| batch.clone_tree(TreeId(33), TreeId(50)));
+    assert_eq!(count(), COUNT_MAX);
+    assert!(check(&store).expect("check").is_clean(), "there may be as many or fewer");
+    // What is not counted is not freed, though nothing leads there in the end.
+    commit(&|batch| {
+        (32..34).chain(40..45).chain(50..51).for_each(|tree| batch.drop_tree(TreeId(tree)));
+    });
+    while store.reclaim_step(100).expect("reclaim") {}
+    assert_eq!(count(), COUNT_MAX);
+    let report = check(&store).expect("check");
+    assert!(report.findings.iter().all(|finding| finding.kind == FindingKind::Lost));
+    assert!(report.lost_bytes > 16 << 10, "the root, and what it alone had: {report:?}");
+}

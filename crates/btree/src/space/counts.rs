@@ -7,13 +7,15 @@
 //!    away in turn. Since all additions came first, what is found dead stays dead.
 //! 4. `apply` writes the result into the map.
 //!
+//! A count that has come to `COUNT_MAX` stays there: how many references there are is not known any
+//! more, so the node is kept whatever happens, until a check of the whole store counts anew.
+//!
 //! A node is read to see what it pointed to, but a leaf without overflow nodes need not be. Where a
 //! dead node is damaged, what is below it keeps its references: it is lost room, until a check of
-//! the whole store finds that nothing leads there, but no reason to make no checkpoint. The
-//! number of nodes that one checkpoint frees is bounded: what is left over is kept as trash, with
-//! a reference of its own, for the next one.
-
-use std::collections::VecDeque;
+//! the whole store finds that nothing leads there, but no reason to make no checkpoint. What one
+//! checkpoint frees is bounded: what is left over is kept as trash, with a reference of its own,
+//! for the next one. What counts is the references that it takes away, so that a bound on interior
+//! nodes bounds what hangs on them too.
 
 use device::{Map, Set};
 use format::Pointer;
@@ -39,12 +41,17 @@ pub(crate) struct Counts {
     touched: Vec<u64>,
     /// Nodes that were written, and their units.
     fresh: Map<u64, u16>,
-    doubtful: VecDeque<Death>,
+    /// What lost a reference, and is to be looked at, the last first.
+    doubtful: Vec<Death>,
     dead: Set<u64>,
     /// Room of what died.
     pub(crate) freed: Vec<(u64, u16)>,
-    settled: usize,
+    /// References that were taken away by dead nodes, and interior nodes that died.
+    cost: usize,
 }
+
+/// What a dead interior node costs, against a reference that it takes away: it has to be read.
+const INTERIOR_COST: usize = 8;
 
 impl Counts {
     fn add(&mut self, unit: u64, change: i64) {
@@ -68,31 +75,38 @@ impl Counts {
     /// A pointer was removed.
     pub(crate) fn unrefer(&mut self, death: Death) {
         self.add(death.pointer.unit, -1);
-        self.doubtful.push_back(death);
+        self.doubtful.push(death);
     }
 
-    /// Finds what died. Beyond `most` nodes, interior ones are not followed but returned as
-    /// trash: each then has one reference, which the caller must record.
+    /// Finds what died. Beyond what `most` interior nodes cost, or eight times as many leaves,
+    /// interior ones are not followed but returned as trash: each then has one reference, which
+    /// the caller must record.
     pub(crate) fn settle(&mut self, work: &mut Work<'_>, most: usize) -> Result<Vec<Death>> {
         let mut trash = Vec::new();
-        while let Some(death) = self.doubtful.pop_front() {
+        while let Some(death) = self.doubtful.pop() {
             let unit = death.pointer.unit;
             let fresh = self.fresh.contains_key(&unit);
-            let before = if fresh { 0 } else { i64::from(work.count(unit)?) };
+            let before = if fresh { 0 } else { work.count(unit)? };
             let change = self.change.get(&unit).copied().unwrap_or(0);
-            assert!(before + change >= 0, "node at unit {unit} lost more references than it had");
-            if before + change > 0 || self.dead.contains(&unit) {
+            let after = i64::from(before) + change;
+            assert!(
+                after >= 0 || before == COUNT_MAX,
+                "node at unit {unit} lost more references than it had"
+            );
+            if before == COUNT_MAX || after > 0 || self.dead.contains(&unit) {
                 continue;
             }
-            if death.level.is_some_and(|level| level > 0) && self.settled >= most {
+            let interior = death.level.is_some_and(|level| level > 0);
+            if interior && self.cost >= most.saturating_mul(INTERIOR_COST) {
                 self.add(unit, 1);
                 trash.push(death);
                 continue;
             }
             self.dead.insert(unit);
             self.freed.push((unit, death.pointer.units));
-            self.settled += 1;
-            for below in children(work, death)? {
+            let below = children(work, death)?;
+            self.cost += below.len() + if interior { INTERIOR_COST } else { 0 };
+            for below in below {
                 self.unrefer(below);
             }
         }
@@ -107,10 +121,16 @@ impl Counts {
                 continue;
             }
             let fresh = self.fresh.get(&unit).copied();
-            let before = if fresh.is_some() { 0 } else { i64::from(work.count(unit)?) };
-            let after = u32::try_from(before + change).unwrap_or(u32::MAX);
-            assert!(after > 0 && after <= COUNT_MAX, "node at unit {unit} counts {after}");
-            work.set_count(unit, after)?;
+            let before = if fresh.is_some() { 0 } else { work.count(unit)? };
+            if before == COUNT_MAX {
+                continue;
+            }
+            let after = i64::from(before) + change;
+            assert!(after > 0, "node at unit {unit} counts {after}");
+            if after >= i64::from(COUNT_MAX) {
+                tracing::warn!(unit, "a node has too many references to be counted: it stays");
+            }
+            work.set_count(unit, u32::try_from(after).map_or(COUNT_MAX, |n| n.min(COUNT_MAX)))?;
         }
         for &(unit, units) in &self.freed {
             work.set(unit, units, 0)?;

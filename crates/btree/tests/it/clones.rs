@@ -131,6 +131,39 @@ fn a_node_is_shared_by_more_than_sixteen_bits_count() {
 }
 
 #[test]
+fn a_step_of_reclaiming_frees_no_more_than_it_is_asked_for() {
+    const TREES: u64 = 40;
+    let (_sim, store) = store(5, 64 << 20);
+    for tree in (0..TREES).map(|n| TreeId(TREE.0 + 1 + n)) {
+        commit(&store, |batch| {
+            batch.create_tree(tree);
+            for n in 0..8000_u32 {
+                batch.put(tree, &n.to_be_bytes(), &[1; 100]);
+            }
+        });
+    }
+    let full = checked(&store);
+    let leaves = full.leaves / TREES;
+    assert!(leaves > 40, "{full:?}");
+    commit(&store, |batch| (0..TREES).for_each(|n| batch.drop_tree(TreeId(TREE.0 + 1 + n))));
+    // What is in memory goes first, and frees nothing on the medium.
+    let mut steps = 0;
+    loop {
+        let before = store.stats().dropping;
+        let more = store.reclaim_step(10).expect("reclaim");
+        let freed = before - store.stats().dropping;
+        // Each root counts as eight references, and has one for each leaf.
+        assert!(freed <= 80 / (leaves + 8) + 1, "{freed} trees in a step");
+        steps += u64::from(freed > 0);
+        if !more {
+            break;
+        }
+    }
+    assert!(steps >= TREES / 2, "{steps} steps");
+    assert!(checked(&store).leaves < 5);
+}
+
+#[test]
 fn a_removed_range_is_freed_without_reading_its_leaves() {
     let (sim, first) = store(4, 64 << 20);
     for chunk in 0..40_u32 {
