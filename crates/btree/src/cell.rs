@@ -124,6 +124,17 @@ impl LeafCell {
         }
     }
 
+    /// Says where its content lies that was written when it had changed so often; `false` when it
+    /// has changed again, or lies elsewhere.
+    pub(crate) fn learn_place(&self, pointer: Pointer, changes: u64) -> bool {
+        let mut state = self.latch.write();
+        let same = state.disk.is_none() && state.data.is_some() && state.changes == changes;
+        if same {
+            state.set_disk(Some(pointer));
+        }
+        same
+    }
+
     /// Drops the content if it is on disk; tells whether it is. The caller sees to it that no
     /// commit relies on it.
     pub(crate) fn evict(&self) -> bool {

@@ -15,6 +15,7 @@ use store::{Error, Log, Result, TreeId, Waker};
 use crate::cell::Node;
 use crate::changed::{Changed, States};
 use crate::checkpoint::{Shedding, State};
+use crate::early::Early;
 use crate::latch::Latch;
 use crate::nodes::Nodes;
 use crate::options::Options;
@@ -62,6 +63,8 @@ pub(crate) struct Core {
     pub(crate) checkpoint: Mutex<State>,
     /// What the running checkpoint froze, while all of it is written.
     pub(crate) shedding: Mutex<Option<Shedding>>,
+    /// Where changed leaves are looked for that are to be written early.
+    pub(crate) early: Mutex<Early>,
     /// How often something was evicted since opening.
     pub(crate) evictions: AtomicU64,
     /// Bytes of changed nodes from which committers make a checkpoint themselves.
@@ -169,6 +172,7 @@ impl Core {
             graveyard: Mutex::new(Vec::new()),
             checkpoint: Mutex::new(state),
             shedding: Mutex::new(None),
+            early: Mutex::default(),
             evictions: AtomicU64::new(0),
             dirty_max: AtomicUsize::new(dirty_max),
             replayed_bytes: AtomicU64::new(0),

@@ -45,6 +45,9 @@ impl Core {
     pub(crate) fn keep_dirty(&self, frees: bool) -> Result<()> {
         let dirty = self.dirty();
         if dirty > self.options.dirty_bytes_due() {
+            if self.writes_early() && self.write_early()? {
+                return Ok(());
+            }
             self.wake();
             if dirty > self.dirty_max.load(Ordering::Relaxed) {
                 self.relieve(frees)?;

@@ -15,6 +15,7 @@ mod copied;
 mod core;
 mod cursor;
 mod diff;
+mod early;
 mod ensure;
 mod entries;
 mod evict;

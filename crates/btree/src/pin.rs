@@ -7,7 +7,7 @@
 //! drops.
 
 use std::any::Any;
-use std::collections::BTreeSet;
+use std::collections::BTreeMap;
 use std::sync::{Arc, Weak};
 
 use device::Map;
@@ -26,19 +26,28 @@ use crate::tree::{Root, Tree};
 #[derive(Debug, Default)]
 pub(crate) struct Pins {
     last: u64,
-    live: BTreeSet<u64>,
+    /// With what they see of trees that differ from their catalogs.
+    live: BTreeMap<u64, [Arc<States>; 2]>,
 }
 
 impl Pins {
     fn add(&mut self) -> u64 {
         self.last += 1;
-        self.live.insert(self.last);
+        self.live.insert(self.last, Default::default());
         self.last
+    }
+
+    /// The next map of states of a pin, from the given map of the given pin on.
+    pub(crate) fn states_from(&self, from: (u64, usize)) -> Option<((u64, usize), Arc<States>)> {
+        let here = self.live.get(&from.0).and_then(|states| Some((from, states.get(from.1)?)));
+        let next =
+            || self.live.range(from.0 + 1..).next().map(|(&pin, [first, _])| ((pin, 0), first));
+        here.or_else(next).map(|(at, states)| (at, Arc::clone(states)))
     }
 
     /// The oldest pin; greater than all when there is none.
     pub(crate) fn oldest(&self) -> u64 {
-        self.live.first().copied().unwrap_or(u64::MAX)
+        self.live.first_key_value().map_or(u64::MAX, |(&pin, _)| pin)
     }
 
     /// The last one that was made.
@@ -53,7 +62,7 @@ impl Pins {
 
     /// The newest pin.
     pub(crate) fn newest(&self) -> Option<u64> {
-        self.live.last().copied()
+        self.live.last_key_value().map(|(&pin, _)| pin)
     }
 }
 
@@ -116,12 +125,14 @@ impl Pin {
         let _gate = core.gate.write();
         // Before it takes anything, so that nobody takes what it sees to be his alone.
         let number = core.pins.lock().add();
+        let states = [Arc::new(core.captured()), Arc::clone(&core.in_flight.lock())];
+        core.pins.lock().live.insert(number, states.clone());
         Pin {
             core: Arc::clone(core),
             number,
             commit: CommitToken(core.log().last()),
             catalog: core.catalog.state.read().clone(),
-            states: [Arc::new(core.captured()), Arc::clone(&core.in_flight.lock())],
+            states,
             trees: RwLock::new(Map::default()),
         }
     }

@@ -9,6 +9,9 @@
 //! 3/4             commits wait until something is let go of, or the checkpoint is published
 //! ```
 //!
+//! With a small cache, changed leaves are written early before a checkpoint is due (`early`), and
+//! with any those that only pins see after one.
+//!
 //! The later a checkpoint is due, the more changes share the writing of a leaf: with changes all
 //! over a tree that is not much larger than the cache, each writes most of the leaves. While it is
 //! made, what it froze may be changed again, each node in a copy; but what it has written and
@@ -76,6 +79,7 @@ impl Core {
                     None => self.options.dirty_bytes_max(),
                 };
                 // What is left is held by pins, which see a state that no checkpoint writes.
+                while self.dirty() > usual / 2 && self.write_early_locked(&mut state)? {}
                 let held = self.dirty();
                 self.dirty_max.store(usual.max(held + usual / 4), Ordering::Relaxed);
                 Ok(())

@@ -46,6 +46,13 @@ impl Uses {
         }
     }
 
+    /// Takes one use off; tells whether there was one.
+    pub(crate) fn spend(&self) -> bool {
+        let count = self.get();
+        self.count.store(count.saturating_sub(1), Ordering::Relaxed);
+        count > 0
+    }
+
     fn get(&self) -> u8 {
         self.count.load(Ordering::Relaxed)
     }

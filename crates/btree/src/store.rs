@@ -144,11 +144,14 @@ impl Store for BtreeStore {
     }
 
     fn checkpoint_due(&self) -> bool {
-        let dirty = self.core.dirty();
+        let (dirty, options) = (self.core.dirty(), &self.core.options);
+        // Where leaves are written early it is not reached but when too much else is changed.
+        let early = self.core.writes_early();
+        let due = if early { options.dirty_bytes_max() } else { options.dirty_bytes_due() };
         self.core.log_bytes_since() >= self.core.options.checkpoint_bytes
             || self.core.replay_estimate() >= self.core.options.replay_max
             // Of what only pins keep, nothing can be written once more.
-            || dirty > self.core.options.dirty_bytes_due() && self.core.log_bytes_since() > 0
+            || dirty > due && self.core.log_bytes_since() > 0
             || self.core.tight.load(Ordering::Relaxed) && self.core.log_bytes_since() > 0
     }
 

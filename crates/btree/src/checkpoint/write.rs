@@ -15,6 +15,7 @@ use store::Result;
 
 use crate::cell::{Child, Interior, LeafCell, Node, OverflowCell};
 use crate::codec;
+use crate::leaf::LeafData;
 use crate::nodes::{Nodes, unit_offset};
 use crate::space::{Counts, Work};
 use crate::tree::Root;
@@ -85,6 +86,19 @@ impl<'a> NodeWriter<'a> {
     ) -> Result<RootRecord> {
         let pointer = self.write_child(work, counts, &root.child, alone)?;
         Ok(RootRecord { pointer, level: root.level })
+    }
+
+    /// Writes the content of a leaf without long values.
+    pub(crate) fn write_data(
+        &mut self,
+        work: &mut Work<'_>,
+        counts: &mut Counts,
+        data: &LeafData,
+    ) -> Result<Pointer> {
+        let mut out = std::mem::take(&mut self.scratch);
+        out.clear();
+        codec::encode_leaf(&mut out, self.generation, data, &mut std::iter::empty());
+        self.place(work, counts, out, false)
     }
 
     /// Writes a leaf that no tree has yet; returns where it lies, and where its long values do.

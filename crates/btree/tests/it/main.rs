@@ -8,6 +8,7 @@ mod conformance;
 mod cramped;
 mod damage;
 mod diffs;
+mod early;
 mod ingest;
 mod invariants;
 mod replay;

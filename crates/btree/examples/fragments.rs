@@ -1,0 +1,76 @@
+//! How what checkpoints write lies together after long use: rounds of random overwriting of a tree
+//! and of a clone that is then dropped. Prints, for each round, the mean write of checkpoints, the
+//! length of the file, what of it the medium holds, and what of that is in use.
+//!
+//! `cargo run --release -p pando-btree --example fragments [ENTRIES] [ROUNDS] [DIRECTORY]`
+#![expect(clippy::print_stdout, reason = "it is a program that reports")]
+
+use std::ops::ControlFlow;
+
+use btree::{BtreeStore, Options};
+use device::Env;
+use store::{Batch, Store, TreeId};
+
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
+const TREE: TreeId = TreeId(32);
+
+fn main() {
+    let mut arguments = std::env::args().skip(1);
+    let mut number =
+        |usual: u64| arguments.next().map_or(usual, |text| text.parse().expect("a number"));
+    let (entries, rounds) = (number(1_000_000), number(10));
+    let parent = arguments.next().map_or_else(std::env::temp_dir, Into::into);
+    let place = tempfile::tempdir_in(&parent).expect("a directory");
+    let env = Env::system(place.path()).expect("a directory");
+    let store = BtreeStore::create(&env, &Options::default()).expect("create");
+    let mut random = fastrand::Rng::with_seed(1);
+    let mut batch = Batch::new();
+    batch.create_tree(TREE);
+    let put = |tree: TreeId, batch: &mut Batch, key: u64| {
+        batch.put(tree, &key.to_be_bytes(), &[key as u8; 100]);
+        if batch.len() >= 1000 {
+            store.commit(batch).expect("commit");
+            batch.clear();
+            if store.checkpoint_due() {
+                store.checkpoint().expect("checkpoint");
+            }
+        }
+    };
+    (0..entries).for_each(|key| put(TREE, &mut batch, key));
+    for round in 0..=rounds {
+        let before = store.stats();
+        if round > 0 {
+            let clone = TreeId(TREE.0 + round);
+            batch.clone_tree(TREE, clone);
+            for n in 0..entries / 10 {
+                // Scattered, so that most leaves change, and some more in the clone.
+                put(if n % 4 == 0 { clone } else { TREE }, &mut batch, random.u64(..entries));
+            }
+            if round > 1 {
+                batch.drop_tree(TreeId(clone.0 - 1));
+            }
+        }
+        store.commit(&batch).expect("commit");
+        batch.clear();
+        store.checkpoint().expect("checkpoint");
+        while store.reclaim_step(2048).expect("reclaim") {}
+        store.checkpoint().expect("checkpoint");
+        let report = store.check(&mut |_, _| ControlFlow::Continue(())).expect("check");
+        assert!(report.is_clean(), "{:?}", report.findings);
+        let after = store.stats();
+        let bytes = after.checkpoint_bytes - before.checkpoint_bytes;
+        let writes = after.checkpoint_writes - before.checkpoint_writes;
+        let length = env.device.open("btree/nodes").and_then(|file| file.len()).expect("a length");
+        println!(
+            "round {round:2}: {:7.1} KiB a write, {} MiB written; {} MiB long, {} MiB on the \
+             medium, {} MiB in use",
+            bytes as f64 / writes.max(1) as f64 / 1024.0,
+            bytes >> 20,
+            length >> 20,
+            after.disk_bytes >> 20,
+            (report.units * 1024) >> 20,
+        );
+    }
+}

@@ -1,0 +1,277 @@
+//! Writing changed leaves before a checkpoint does, so that they can be evicted.
+//!
+//! What is changed is only in memory and in the log. When there is too much of it, a checkpoint
+//! writes all; but it also syncs three times and writes interior nodes and the map, which pays for
+//! itself only if it writes much. With a small cache, or when most of what is changed is seen by
+//! pins alone, which no checkpoint writes, some leaves are written to their shadow places instead,
+//! in long runs, and learn where they lie. Nodes above them stay changed, in memory.
+//!
+//! Such leaves are to the next checkpoint what ingested ones are (`space::Ingested`): nobody else
+//! gets their room, and it counts them, or frees those to which nothing leads any more, unless a
+//! pin reads them. A crash before it leaves units that the map calls free, and the log, which has
+//! all that is in them. Nothing is synced before the checkpoint syncs everything.
+//!
+//! Looking for changed leaves goes round the trees, and where those have none, the pinned states.
+//! Leaves that were used since the last round are passed over once, and those with values in
+//! overflow nodes always.
+
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, Weak};
+
+use store::{Result, TreeId};
+
+use crate::cell::{LeafCell, Node};
+use crate::changed::States;
+use crate::checkpoint::{NodeWriter, State};
+use crate::core::Core;
+use crate::space::{Counts, Ingested, Work};
+use crate::tree::Root;
+
+/// Interior nodes may take one part in so many of the cache; where they take more, leaves are not
+/// what is in the way.
+const INTERIOR_SHARE: usize = 4;
+/// Where a checkpoint writes less than this, writing early costs less.
+const CHECKPOINT_BYTES_MIN: usize = 16 << 20;
+/// Bytes that are written in one go.
+const RUN_BYTES_MAX: usize = 1 << 20;
+/// Nodes of level 1, and trees, that are looked at in one go.
+const LOOKS_MAX: usize = 2048;
+/// Leaves that may wait to be counted: one for so many bytes of the cache, ...
+const LEAF_SHARE: usize = 8 << 10;
+/// ... but this many in any case. A record of some hundred bytes is kept of each.
+const LEAVES_MIN: usize = 1024;
+
+/// Where the search goes on.
+#[derive(Debug, Default)]
+pub(crate) struct Early {
+    at: Place,
+    /// The same in pinned states: pin, and which of its maps.
+    pin: (u64, usize),
+    pinned: Place,
+    /// Where room was found last.
+    unit: u64,
+}
+
+/// A tree, and a key in it.
+#[derive(Debug)]
+struct Place {
+    tree: TreeId,
+    from: Vec<u8>,
+}
+
+impl Default for Place {
+    fn default() -> Place {
+        Place { tree: TreeId(0), from: Vec::new() }
+    }
+}
+
+impl Place {
+    fn next_tree(&mut self, after: TreeId) {
+        self.tree = TreeId(after.0 + 1);
+        self.from.clear();
+    }
+}
+
+/// Leaves that were found.
+struct Found<'a> {
+    writer: NodeWriter<'a>,
+    work: Work<'a>,
+    counts: Counts,
+    /// With what they were when they were encoded.
+    leaves: Vec<(Weak<LeafCell>, u64, Ingested)>,
+    bytes: usize,
+    enough: usize,
+}
+
+impl Core {
+    /// Whether changed leaves are written early as soon as a checkpoint is due for their sake.
+    pub(crate) fn writes_early(&self) -> bool {
+        self.options.dirty_bytes_due() < CHECKPOINT_BYTES_MIN
+    }
+
+    /// Writes some changed leaves, if nobody is at a checkpoint; tells whether it did.
+    pub(crate) fn write_early(&self) -> Result<bool> {
+        let Some(mut state) = self.checkpoint.try_lock() else { return Ok(false) };
+        self.write_early_locked(&mut state)
+    }
+
+    pub(crate) fn write_early_locked(&self, state: &mut State) -> Result<bool> {
+        let cache = self.options.cache_bytes;
+        let enough = (cache / 32).min(RUN_BYTES_MAX);
+        let most = (cache / LEAF_SHARE).max(LEAVES_MIN);
+        // Interior nodes are only written by checkpoints.
+        let interior = self.nodes.budget.interior() > cache / INTERIOR_SHARE;
+        let waiting = state.space.ingested.len() >= most;
+        if interior || waiting || self.is_tight(2 * enough as u64)? {
+            return Ok(false);
+        }
+        self.log().check()?;
+        let mut early = self.early.lock();
+        let generation = state.generation + 1;
+        let mut work = Work::new(&self.nodes, &mut state.space, generation);
+        work.resume(early.unit);
+        let mut found = Found {
+            writer: NodeWriter::new(&self.nodes, generation),
+            work,
+            counts: Counts::default(),
+            leaves: Vec::new(),
+            bytes: 0,
+            enough,
+        };
+        self.look_in_trees(&mut early.at, &mut found)?;
+        if found.bytes == 0 {
+            self.look_in_pins(&mut early, &mut found)?;
+        }
+        let Found { writer, work, leaves, .. } = found;
+        let (_, bytes, writes) = writer.finish()?;
+        early.unit = work.place();
+        drop(work);
+        self.written_bytes.fetch_add(bytes, Ordering::Relaxed);
+        self.writes.fetch_add(writes, Ordering::Relaxed);
+        let mut any = false;
+        for (leaf, changes, written) in leaves {
+            let Some(leaf) = leaf.upgrade() else { continue };
+            // Its room, should it have changed again, is as free as it was.
+            if leaf.learn_place(written.pointer, changes) {
+                self.nodes.remember_written(written.pointer, &Node::Leaf(leaf));
+                state.space.hold(&written);
+                state.space.ingested.push(written);
+                any = true;
+            }
+        }
+        Ok(any)
+    }
+
+    /// Looks for changed leaves in the trees, from where the last search ended.
+    fn look_in_trees(&self, place: &mut Place, found: &mut Found<'_>) -> Result<()> {
+        let mut wrapped = false;
+        for _ in 0..LOOKS_MAX {
+            let next = self.trees_order.lock().range(place.tree..).next().copied();
+            let Some(id) = next else {
+                if wrapped {
+                    break;
+                }
+                wrapped = true;
+                *place = Place::default();
+                continue;
+            };
+            if id != place.tree {
+                *place = Place { tree: id, from: Vec::new() };
+            }
+            let tree = self.trees.read().get(&id).cloned();
+            // Nothing is freed while the tree is shared: the structure is what it is.
+            let ended = match tree {
+                Some(tree) => found.look(&tree.state.read(), &mut place.from)?,
+                None => true,
+            };
+            if found.bytes >= found.enough {
+                return Ok(());
+            }
+            if ended {
+                place.next_tree(id);
+            }
+        }
+        Ok(())
+    }
+
+    /// The same in what pins see.
+    fn look_in_pins(&self, early: &mut Early, found: &mut Found<'_>) -> Result<()> {
+        let mut wrapped = false;
+        for _ in 0..LOOKS_MAX {
+            let next = self.pins.lock().states_from(early.pin);
+            let Some((pin, states)) = next else {
+                if wrapped {
+                    break;
+                }
+                wrapped = true;
+                early.pin = (0, 0);
+                continue;
+            };
+            if pin != early.pin {
+                early.pin = pin;
+                early.pinned = Place::default();
+            }
+            if look_in_states(&states, &mut early.pinned, found)? {
+                early.pin = (pin.0, pin.1 + 1);
+                early.pinned = Place::default();
+            }
+            if found.bytes >= found.enough {
+                break;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Looks on in a map of states; tells whether it ended.
+fn look_in_states(states: &States, place: &mut Place, found: &mut Found<'_>) -> Result<bool> {
+    for _ in 0..LOOKS_MAX {
+        let Some((&id, root)) = states.range(place.tree..).next() else { return Ok(true) };
+        if id != place.tree {
+            *place = Place { tree: id, from: Vec::new() };
+        }
+        // Nobody changes what hangs on it, for it has another owner.
+        let ended = match root {
+            Some(root) => found.look(root, &mut place.from)?,
+            None => true,
+        };
+        if ended {
+            place.next_tree(id);
+        }
+        if found.bytes >= found.enough {
+            return Ok(false);
+        }
+    }
+    Ok(false)
+}
+
+impl Found<'_> {
+    /// Looks at the leaves below one node, or passes over a part in which nothing is changed, from
+    /// a key on; tells whether the tree ended.
+    fn look(&mut self, root: &Root, from: &mut Vec<u8>) -> Result<bool> {
+        let (mut child, mut fence) = (&root.child, None);
+        while let Some(Node::Interior(interior)) = child.cell.get()
+            && interior.disk.get().is_none()
+        {
+            let at = interior.route(from);
+            if interior.level > 1 {
+                if at < interior.keys.len() {
+                    fence = Some(interior.keys.key(at));
+                }
+                child = &interior.children[at];
+                continue;
+            }
+            for (at, child) in interior.children.iter().enumerate().skip(at) {
+                if let Some(Node::Leaf(leaf)) = child.cell.get() {
+                    self.write(leaf)?;
+                }
+                if self.bytes >= self.enough && at < interior.keys.len() {
+                    *from = interior.keys.key(at);
+                    return Ok(false);
+                }
+            }
+            break;
+        }
+        let ended = fence.is_none();
+        *from = fence.unwrap_or_default();
+        Ok(ended)
+    }
+
+    /// Writes a leaf, if it is changed and has not been used for a while.
+    fn write(&mut self, leaf: &Arc<LeafCell>) -> Result<()> {
+        let Some(state) = leaf.latch.try_read() else { return Ok(()) };
+        let Some(data) = state.data.as_ref().filter(|_| state.disk.is_none()) else {
+            return Ok(());
+        };
+        if data.has_far() || leaf.uses.spend() {
+            return Ok(());
+        }
+        let (memory, changes) = (data.memory(), state.changes);
+        let pointer = self.writer.write_data(&mut self.work, &mut self.counts, data)?;
+        drop(state);
+        self.bytes += memory;
+        let written = Ingested { pointer, overflows: Vec::new() };
+        self.leaves.push((Arc::downgrade(leaf), changes, written));
+        Ok(())
+    }
+}

@@ -1,0 +1,142 @@
+//! Changed leaves are written early where a checkpoint would write little, and where only pins see
+//! them.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use btree::BtreeStore;
+use device::spawn;
+use store::{Pinned, Store};
+use testing::{CrashPolicy, SimEnv};
+
+use crate::util::{TREE, checked, commit, entries, options, reclaim_all, store};
+
+const KEYS: u32 = 40_000;
+
+type Model = BTreeMap<Vec<u8>, Vec<u8>>;
+
+fn put(store: &BtreeStore, model: &mut Model, keys: impl Iterator<Item = u32>, value: u8) {
+    let keys: Vec<u32> = keys.collect();
+    for keys in keys.chunks(50) {
+        commit(store, |batch| {
+            for key in keys {
+                batch.put(TREE, &key.to_be_bytes(), &[value; 100]);
+                model.insert(key.to_be_bytes().to_vec(), vec![value; 100]);
+            }
+        });
+    }
+}
+
+/// A tree of about six megabytes, behind a cache of less.
+fn large(seed: u64, cache_bytes: usize) -> (SimEnv, Arc<BtreeStore>, Model) {
+    let (sim, store) = store(seed, 32 << 20);
+    let mut model = Model::new();
+    put(&store, &mut model, 0..KEYS, 1);
+    store.close().expect("close");
+    drop(store);
+    let store = BtreeStore::open(&sim.env(), &options(cache_bytes)).expect("open");
+    (sim, store, model)
+}
+
+#[test]
+fn scattered_changes_behind_a_small_cache_need_few_checkpoints() {
+    let (sim, store, mut model) = large(1, 1 << 20);
+    let mut random = fastrand::Rng::with_seed(1);
+    let before = store.stats();
+    for n in 0..3000 {
+        put(&store, &mut model, [random.u32(..KEYS)].into_iter(), n as u8);
+    }
+    let after = store.stats();
+    let made = after.checkpoints - before.checkpoints;
+    // Each leaf takes some 20 KB in memory, and less than 600 KB of them may be changed.
+    assert!(made < 10, "{made} checkpoints for 3,000 changes");
+    assert!(store.cache().peak <= store.cache().budget, "{:?}", store.cache());
+    assert_eq!(entries(&*store, TREE), model);
+    checked(&store);
+    assert_eq!(entries(&*store, TREE), model);
+    // What was written early and not in a checkpoint is not there after a crash; the log is.
+    for n in 0..500 {
+        put(&store, &mut model, [random.u32(..KEYS)].into_iter(), n as u8);
+    }
+    store.sync(store.last_commit()).expect("sync");
+    for policy in [CrashPolicy::LoseAll, CrashPolicy::KeepAll] {
+        let sim = SimEnv::on(sim.device.after_crash(policy, 1), 1);
+        let store = BtreeStore::open(&sim.env(), &options(1 << 20)).expect("open");
+        assert_eq!(entries(&*store, TREE), model);
+        checked(&store);
+    }
+}
+
+#[test]
+fn what_only_pins_see_keeps_the_budget() {
+    // Behind a small cache leaves are written early in any case, behind a large one for pins only.
+    for (cache_bytes, keys, rounds) in [(8 << 20, KEYS / 2, 8), (32 << 20, KEYS * 2, 5)] {
+        pins_keep_the_budget(cache_bytes, keys, rounds);
+    }
+}
+
+fn pins_keep_the_budget(cache_bytes: usize, keys: u32, rounds: u8) {
+    let (_sim, store) = store(2, cache_bytes);
+    let mut model = Model::new();
+    put(&store, &mut model, 0..keys, 0);
+    checked(&store);
+    let mut pins: Vec<(Box<dyn Pinned>, Model)> = Vec::new();
+    for round in 1..rounds {
+        // Nearly as much as may be changed at once, not all of which a checkpoint has written when
+        // the pin is made; then the next round changes it again.
+        put(&store, &mut model, 0..keys, round);
+        pins.push((store.pin().expect("pin"), model.clone()));
+    }
+    let cache = store.cache();
+    assert!(cache.peak <= cache.budget, "{cache:?}");
+    for (pin, model) in &pins {
+        assert_eq!(&entries(&**pin, TREE), model);
+    }
+    assert!(store.cache().peak <= cache.budget, "{:?}", store.cache());
+    drop(pins);
+    for _ in 0..2 {
+        checked(&store);
+    }
+    let (disk, data) = (store.stats().disk_bytes, u64::from(keys) * 110);
+    assert!(disk < 3 * data + (4 << 20), "{disk} bytes on disk for {data}");
+}
+
+#[test]
+fn threads_clones_and_pins_go_on_while_leaves_are_written_early() {
+    let (_sim, store, _) = large(3, 2 << 20);
+    let threads: Vec<_> = (0..3_u32)
+        .map(|thread| {
+            let store = Arc::clone(&store);
+            let work = move || {
+                let mut random = fastrand::Rng::with_seed(u64::from(thread));
+                let clone = store::TreeId(TREE.0 + 1 + u64::from(thread));
+                commit(&store, |batch| batch.clone_tree(TREE, clone));
+                let mut model = Model::new();
+                for n in 0..1500 {
+                    let (key, value) = (random.u32(..KEYS).to_be_bytes(), vec![n as u8; 90]);
+                    commit(&store, |batch| batch.put(clone, &key, &value));
+                    model.insert(key.to_vec(), value);
+                    if n % 300 == 100 {
+                        let pin = store.pin().expect("pin");
+                        let all = entries(&*pin, clone);
+                        assert!(model.iter().all(|(key, value)| all.get(key) == Some(value)));
+                    }
+                    if n % 400 == 399 {
+                        store.checkpoint().expect("checkpoint");
+                    }
+                }
+                let all = entries(&*store, clone);
+                assert!(model.iter().all(|(key, value)| all.get(key) == Some(value)));
+                commit(&store, |batch| batch.drop_tree(clone));
+            };
+            spawn("work", work).expect("a thread")
+        })
+        .collect();
+    for thread in threads {
+        thread.join().expect("the work ends");
+    }
+    assert!(store.cache().peak <= store.cache().budget, "{:?}", store.cache());
+    reclaim_all(&store);
+    checked(&store);
+    assert_eq!(entries(&*store, TREE).len(), KEYS as usize);
+}
