@@ -95,7 +95,16 @@ impl Core {
         self.write_early_locked(&mut state)
     }
 
+    /// The same by whoever may make checkpoints. Where there is no room nothing is written, and a
+    /// checkpoint, which has room kept for it, must do.
     pub(crate) fn write_early_locked(&self, state: &mut State) -> Result<bool> {
+        match self.try_write_early(state) {
+            Err(error) if error.is_no_space() => Ok(false),
+            done => done,
+        }
+    }
+
+    fn try_write_early(&self, state: &mut State) -> Result<bool> {
         let cache = self.options.cache_bytes;
         let enough = (cache / 32).min(RUN_BYTES_MAX);
         let most = (cache / LEAF_SHARE).max(LEAVES_MIN);
@@ -108,7 +117,7 @@ impl Core {
         self.log().check()?;
         let mut early = self.early.lock();
         let generation = state.generation + 1;
-        let mut work = Work::new(&self.nodes, &mut state.space, generation);
+        let mut work = Work::new(&self.nodes, &mut state.space, generation, false);
         work.resume(early.unit);
         let mut found = Found {
             writer: NodeWriter::new(&self.nodes, generation),

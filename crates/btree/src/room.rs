@@ -98,6 +98,12 @@ impl Core {
         wanted + kept <= free
     }
 
+    /// Whether so many bytes that are about to be written leave too little room.
+    pub(crate) fn is_tight(&self, beside: u64) -> Result<bool> {
+        self.look()?;
+        Ok(!self.has_room(Need::Adds, beside))
+    }
+
     fn look(&self) -> Result<()> {
         let space = self.env.device.space()?;
         let kept = (space.total_bytes / KEPT_SHARE).min(KEPT_BYTES_MAX);
