@@ -13,7 +13,10 @@ use std::sync::{Arc, Weak};
 use device::Map;
 use format::catalog::CatalogKey;
 use parking_lot::RwLock;
-use store::{CommitToken, Cursor, DiffCursor, Error, KeyRange, Pinned, Read, Result, TreeId};
+use store::{
+    CommitToken, Cursor, DiffCursor, Error, KeyRange, LostRange, Pinned, Read, Result, SharedWalk,
+    TreeId,
+};
 
 use crate::changed::States;
 use crate::checkpoint::get_record;
@@ -194,6 +197,19 @@ impl Pinned for Pin {
         visit: &mut dyn FnMut(&[u8], &[u8]),
     ) -> Result<()> {
         crate::visit::visit(self, trees, prefix, visit)
+    }
+
+    fn visit_shared_step(
+        &self,
+        walk: &mut SharedWalk,
+        nodes: usize,
+        visit: &mut dyn FnMut(&[u8], &[u8]),
+    ) -> Result<bool> {
+        crate::visit::step(self, walk, nodes, visit)
+    }
+
+    fn lost_from(&self, tree: TreeId, key: &[u8]) -> Result<Option<LostRange>> {
+        crate::visit::lost_from(self, tree, key)
     }
 
     fn diff<'a>(

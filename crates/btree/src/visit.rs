@@ -2,14 +2,15 @@
 //!
 //! A node that was visited is remembered: by its units, as bits of its group, when it is on disk;
 //! by its cell while it is not. Its keys below the prefix are the same whichever tree led to it.
+//! What is still to be visited is a list and no recursion, so that a walk is made in steps.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use device::Set;
+use device::Map;
 use format::Pointer;
 use format::space_map::GROUP_UNITS;
-use store::{Result, TreeId, prefix_end};
+use store::{Error, LostRange, Result, SharedWalk, TreeId, prefix_end};
 
 use crate::cell::{Child, LeafCell, Node};
 use crate::leaf::Value;
@@ -37,12 +38,23 @@ impl UnitSet {
     }
 }
 
+/// A walk between its steps.
+#[derive(Default)]
+struct State {
+    units: UnitSet,
+    /// Nodes that were in memory only. They are kept, or another could take the place of one and
+    /// would be taken for it.
+    cells: Map<usize, Node>,
+    /// What is to be visited, with its level; the next one last.
+    left: Vec<(Child, u8)>,
+}
+
+/// What one step goes by.
 struct Visitor<'a> {
     pin: &'a Pin,
     prefix: &'a [u8],
     end: Option<Vec<u8>>,
-    units: UnitSet,
-    cells: Set<usize>,
+    state: &'a mut State,
     visit: &'a mut dyn FnMut(&[u8], &[u8]),
 }
 
@@ -52,46 +64,57 @@ pub(crate) fn visit(
     prefix: &[u8],
     visit: &mut dyn FnMut(&[u8], &[u8]),
 ) -> Result<()> {
-    let end = prefix_end(prefix);
-    let (units, cells) = (UnitSet::default(), Set::default());
-    let mut visitor = Visitor { pin, prefix, end, units, cells, visit };
-    for id in trees {
-        let root = pin.tree(id)?.state.read().clone();
-        visitor.child(&root.child, root.level)?;
-    }
+    let mut walk = SharedWalk::new(trees, prefix);
+    while step(pin, &mut walk, usize::MAX, visit)? {}
     Ok(())
+}
+
+/// Visits about `nodes` nodes; `false` when nothing is left.
+pub(crate) fn step(
+    pin: &Pin,
+    walk: &mut SharedWalk,
+    nodes: usize,
+    visit: &mut dyn FnMut(&[u8], &[u8]),
+) -> Result<bool> {
+    let state = walk.state.get_or_insert_with(|| Box::new(State::default()));
+    let state = state.downcast_mut::<State>().expect("invariant: the walk is of this engine");
+    let end = prefix_end(&walk.prefix);
+    let mut visitor = Visitor { pin, prefix: &walk.prefix, end, state, visit };
+    for _ in 0..nodes {
+        if let Some((child, level)) = visitor.state.left.pop() {
+            visitor.child(&child, level)?;
+        } else if let Some(id) = walk.trees.pop_front() {
+            let root = pin.tree(id)?.state.read().clone();
+            visitor.state.left.push((root.child, root.level));
+        } else {
+            return Ok(false);
+        }
+    }
+    Ok(true)
 }
 
 impl Visitor<'_> {
     fn is_new(&mut self, pointer: Option<Pointer>, node: Option<&Node>) -> bool {
         match (pointer, node) {
-            (Some(pointer), _) => self.units.insert(pointer.unit),
-            (None, Some(node)) => self.cells.insert(node.identity()),
+            (Some(pointer), _) => self.state.units.insert(pointer.unit),
+            (None, Some(node)) => self.state.cells.insert(node.identity(), node.clone()).is_none(),
             (None, None) => unreachable!("a slot has a pointer or a cell"),
         }
     }
 
-    /// Recurses once a level, so no deeper than `LEVEL_MAX`.
     fn child(&mut self, child: &Child, level: u8) -> Result<()> {
         let loaded = child.cell.get();
         if !self.is_new(child.pointer(), loaded) {
             return Ok(());
         }
-        let nodes = &self.pin.core.nodes;
-        let node = match (loaded, child.disk) {
-            (Some(node), _) => node.clone(),
-            (None, Some(pointer)) => nodes.load(pointer, level)?,
-            (None, None) => unreachable!("a slot has a pointer or a cell"),
-        };
-        match node {
+        match node_of(&self.pin.core.nodes, child, level)? {
             Node::Leaf(leaf) => self.leaf(&leaf)?,
             Node::Interior(interior) => {
                 let first = interior.keys.rank(self.prefix);
                 let last = self.end.as_deref();
                 let last = last.map_or(interior.keys.len(), |end| interior.keys.rank_below(end));
-                for child in &interior.children[first..=last.max(first)] {
-                    self.child(child, level - 1)?;
-                }
+                let below = interior.children[first..=last.max(first)].iter().rev();
+                self.state.left.extend(below.map(|child| (child.clone(), level - 1)));
                 self.pin.core.shrink();
             }
         }
@@ -116,6 +139,77 @@ impl Visitor<'_> {
         }
         Ok(())
     }
+}
+
+/// The node of a slot, loaded if it must be.
+fn node_of(nodes: &Nodes, child: &Child, level: u8) -> Result<Node> {
+    match (child.cell.get(), child.disk) {
+        (Some(node), _) => Ok(node.clone()),
+        (None, Some(pointer)) => nodes.load(pointer, level),
+        (None, None) => unreachable!("a slot has a pointer or a cell"),
+    }
+}
+
+/// The first range from `key` on that damage hides, by the separators of the nodes above it.
+pub(crate) fn lost_from(pin: &Pin, id: TreeId, key: &[u8]) -> Result<Option<LostRange>> {
+    let mut key = key.to_vec();
+    loop {
+        match lost_in_leaf(pin, id, &key)? {
+            Leaf::Lost(lost) => return Ok(Some(lost)),
+            Leaf::Whole(None) => return Ok(None),
+            Leaf::Whole(Some(next)) => key = next,
+        }
+    }
+}
+
+/// What the leaf of a key comes to.
+enum Leaf {
+    /// It can be read; the next one begins there.
+    Whole(Option<Vec<u8>>),
+    /// It, or a node above it, or a long value of it, cannot.
+    Lost(LostRange),
+}
+
+fn lost_in_leaf(pin: &Pin, id: TreeId, key: &[u8]) -> Result<Leaf> {
+    let root = pin.tree(id)?.state.read().clone();
+    let nodes = &pin.core.nodes;
+    let (mut child, mut level) = (root.child, root.level);
+    let (mut from, mut to) = (Vec::new(), None);
+    let lost = |error, from, to| match error {
+        Error::Corrupt(damage) => Ok(Leaf::Lost(LostRange { from, to, damage })),
+        error => Err(error),
+    };
+    let leaf = loop {
+        let interior = match node_of(nodes, &child, level) {
+            Ok(Node::Leaf(leaf)) => break leaf,
+            Ok(Node::Interior(interior)) => interior,
+            Err(error) => return lost(error, from, to),
+        };
+        let at = interior.keys.rank(key);
+        if at > 0 {
+            from = interior.keys.key(at - 1);
+        }
+        if at < interior.keys.len() {
+            to = Some(interior.keys.key(at));
+        }
+        child = interior.children[at].clone();
+        level -= 1;
+    };
+    let data = match copy_leaf(nodes, &leaf) {
+        Ok(data) => data,
+        Err(error) => return lost(error, from, to),
+    };
+    // A long value lies elsewhere, and may be damaged alone.
+    for at in data.entries.rank_below(key)..data.entries.len() {
+        if let Value::Far(cell) = data.value(at)
+            && let Err(error) = nodes.load_overflow(cell)
+        {
+            let from = data.entries.key(at);
+            let to = [from.as_slice(), &[0]].concat();
+            return lost(error, from, Some(to));
+        }
+    }
+    Ok(Leaf::Whole(to))
 }
 
 /// A copy of a leaf's content, loaded if it must be.

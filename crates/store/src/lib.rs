@@ -23,5 +23,5 @@ pub use log::{Log, LogKey, LogOptions, LogStats, Recovery, Replay, Room};
 pub use range::{KeyRange, prefix_end};
 pub use read::{Cursor, Diff, DiffCursor, Item, Read};
 pub use run::{SliceRun, SortedRun};
-pub use store::{Barrier, Pinned, Stats, Store, Waker};
+pub use store::{Barrier, LostRange, Pinned, SharedWalk, Stats, Store, Waker};
 pub use types::{CommitToken, Durability, Lsn, TreeId};

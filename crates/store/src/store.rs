@@ -1,6 +1,7 @@
 //! The trait that engines implement.
 
 use std::any::Any;
+use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -92,6 +93,34 @@ pub trait Store: Read {
 /// Told that there is work to do.
 pub type Waker = Arc<dyn Fn() + Send + Sync>;
 
+/// Keys of a tree that cannot be read.
+#[derive(Debug, Clone)]
+pub struct LostRange {
+    /// The least key that may have been there.
+    pub from: Vec<u8>,
+    /// The least key behind it that was not; `None`: all up to the end.
+    pub to: Option<Vec<u8>>,
+    /// What stands in their place.
+    pub damage: Arc<format::Corruption>,
+}
+
+/// How far a walk of [`Pinned::visit_shared_step`] has come. For one pinned state.
+pub struct SharedWalk {
+    /// The trees that were not begun.
+    pub trees: VecDeque<TreeId>,
+    /// What the keys start with.
+    pub prefix: Vec<u8>,
+    /// What the engine keeps between steps.
+    pub state: Option<Box<dyn Any + Send>>,
+}
+
+impl SharedWalk {
+    /// A walk over the keys of `trees` that start with `prefix`.
+    pub fn new(trees: impl IntoIterator<Item = TreeId>, prefix: &[u8]) -> SharedWalk {
+        SharedWalk { trees: trees.into_iter().collect(), prefix: prefix.to_vec(), state: None }
+    }
+}
+
 /// One state of all trees, kept for reading until it drops.
 pub trait Pinned: Read {
     /// The last commit that the state contains.
@@ -106,6 +135,28 @@ pub trait Pinned: Read {
         prefix: &[u8],
         visit: &mut dyn FnMut(&[u8], &[u8]),
     ) -> Result<()>;
+
+    /// One bounded part of what [`Pinned::visit_shared_once`] does, about `nodes` nodes of it;
+    /// `false` when the walk is done. What an error was met at is left out of the rest: who must
+    /// see everything gives the walk up, who looks for damage goes on. An engine that cannot stop
+    /// in between does all of it in one step.
+    fn visit_shared_step(
+        &self,
+        walk: &mut SharedWalk,
+        _nodes: usize,
+        visit: &mut dyn FnMut(&[u8], &[u8]),
+    ) -> Result<bool> {
+        let trees = std::mem::take(&mut walk.trees);
+        self.visit_shared_once(&mut trees.into_iter(), &walk.prefix, visit)?;
+        Ok(false)
+    }
+
+    /// The first range of keys of a tree, from `key` on, that cannot be read because of damage;
+    /// `None` when there is none, or the engine cannot tell. It may begin before `key`. What lies
+    /// behind it is found by seeking there.
+    fn lost_from(&self, _tree: TreeId, _key: &[u8]) -> Result<Option<LostRange>> {
+        Ok(None)
+    }
 
     /// Differences from `old_tree` of this state to `new_tree` of another state, within a range,
     /// at a cost of what differs there. `new` must be a pinned state of the same store, else
