@@ -13,6 +13,7 @@ mod fanotify;
 mod file;
 mod local;
 mod map;
+mod overlay;
 mod random;
 mod thread;
 
@@ -24,6 +25,7 @@ pub use fanotify::{FileSystemEvent, FileSystemWatch, readable};
 pub use file::{Device, File, Lock, Metadata, Space};
 pub use local::LocalDevice;
 pub use map::{FastHasher, Map, Set};
+pub use overlay::Overlay;
 pub use random::{Random, SystemRandom};
 pub use thread::{Scope, ScopedThread, Thread, scope, spawn, spawn_in};
 

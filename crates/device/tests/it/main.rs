@@ -6,5 +6,6 @@ mod blobs_crash;
 mod direct;
 #[cfg(test)]
 mod local;
+mod overlay;
 #[cfg(test)]
 mod sim;
