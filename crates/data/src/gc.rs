@@ -19,7 +19,7 @@ use std::time::Duration;
 use format::extent::{CHUNK_BYTES, Extent, decode};
 use format::key;
 use format::segment::{FIRST_PAGE, PAGES_MAX};
-use store::{Batch, CommitToken, Error, Pinned, Result, Store, TreeId};
+use store::{Batch, CommitToken, Error, Pinned, Result, SharedWalk, Store, TreeId};
 
 use crate::Data;
 use crate::alloc::PageRun;
@@ -57,8 +57,23 @@ impl Bitmap {
         self.0.get(page as usize / 64).is_some_and(|word| word >> (page % 64) & 1 == 1)
     }
 
-    fn count(&self) -> u32 {
+    pub(crate) fn count(&self) -> u32 {
         self.0.iter().map(|word| word.count_ones()).sum()
+    }
+}
+
+/// A marking under way, of one pinned state. It is made in steps, beside everything else.
+pub struct Marking {
+    horizon: Horizon,
+    walk: SharedWalk,
+    live: BTreeMap<u64, Bitmap>,
+}
+
+impl Marking {
+    /// Begins to mark: `horizon` was taken before the state was pinned that has these trees.
+    pub fn new(horizon: Horizon, trees: impl IntoIterator<Item = TreeId>) -> Marking {
+        let walk = SharedWalk::new(trees, &key::EXTENTS_PREFIX);
+        Marking { horizon, walk, live: BTreeMap::new() }
     }
 }
 
@@ -144,10 +159,23 @@ impl Data {
         pinned: &dyn Pinned,
         trees: &mut dyn Iterator<Item = TreeId>,
     ) -> Result<Marked> {
-        let mut live: BTreeMap<u64, Bitmap> = BTreeMap::new();
+        let mut marking = Marking::new(horizon, trees);
+        while self.mark_step(&mut marking, pinned, usize::MAX)? {}
+        self.marked(marking, pinned)
+    }
+
+    /// One part of a marking, about `nodes` nodes; `false` when all are marked. After an error
+    /// the marking is of no use: an unread record is never taken for no record.
+    pub fn mark_step(
+        &self,
+        marking: &mut Marking,
+        pinned: &dyn Pinned,
+        nodes: usize,
+    ) -> Result<bool> {
+        let Marking { horizon, walk, live } = marking;
         let mut failed: Option<Error> = None;
         let newest = horizon.segments.last_key_value().map(|(&id, _)| id);
-        pinned.visit_shared_once(trees, &key::EXTENTS_PREFIX, &mut |key, value| {
+        let more = pinned.visit_shared_step(walk, nodes, &mut |key, value| {
             if failed.is_some() {
                 return;
             }
@@ -169,17 +197,22 @@ impl Data {
                 }
             }
         })?;
-        if let Some(error) = failed {
-            return Err(error);
-        }
+        failed.map_or(Ok(more), Err)
+    }
+
+    /// What a marking found that came to its end.
+    pub fn marked(&self, marking: Marking, pinned: &dyn Pinned) -> Result<Marked> {
+        let Marking { horizon, live, .. } = marking;
         let mut counted = BTreeMap::new();
         let mut report = Report::default();
         for &segment in horizon.segments.keys() {
             counted.insert(segment, live_pages(pinned, segment)?);
             let pages = live.get(&segment).map_or(0, Bitmap::count);
             let live_bytes = u64::from(pages) * u64::from(CHUNK_BYTES);
-            // The header's page is neither.
-            let others = live_bytes + u64::from(CHUNK_BYTES);
+            // The pages of header and footer are neither.
+            let sealed = matches!(self.segments.get(segment), Some(Place::Sealed(_)));
+            let marks = if sealed { MARK_PAGES } else { 1 };
+            let others = live_bytes + u64::from(marks * CHUNK_BYTES);
             let dead_bytes = self.segments.disk_bytes(segment)?.saturating_sub(others);
             report.live_bytes += live_bytes;
             report.dead_bytes += dead_bytes;
@@ -192,14 +225,42 @@ impl Data {
     /// their dead pages to the cleaner, whose steps are bounded. May be stopped by a crash
     /// anywhere: what is left over is found by the next collection.
     pub fn sweep(&self, store: &dyn Store, marked: &Marked) -> Result<Swept> {
+        let mut swept = Swept::default();
+        self.sweep_some(store, marked, &|_| true, &mut swept)?;
+        Ok(swept)
+    }
+
+    /// As [`Data::sweep`], for some of the segments.
+    pub fn sweep_some(
+        &self,
+        store: &dyn Store,
+        marked: &Marked,
+        some: &dyn Fn(u64) -> bool,
+        swept: &mut Swept,
+    ) -> Result<()> {
         let _cleaning = self.cleaning.lock();
         self.check_writable()?;
         store.sync(marked.commit)?;
-        let mut swept = Swept::default();
-        for &segment in marked.horizon.segments.keys() {
-            self.sweep_segment(store, marked, segment, &mut swept)?;
+        for &segment in marked.horizon.segments.keys().filter(|&&segment| some(segment)) {
+            self.sweep_segment(store, marked, segment, swept)?;
         }
-        Ok(swept)
+        Ok(())
+    }
+
+    /// As [`Data::sweep`], for the next `most` segments from number `from` on; tells where the
+    /// next step begins, if there is more.
+    pub fn sweep_step(
+        &self,
+        store: &dyn Store,
+        marked: &Marked,
+        (from, most): (u64, usize),
+        swept: &mut Swept,
+    ) -> Result<Option<u64>> {
+        let segments = &marked.horizon.segments;
+        let next = segments.range(from..).nth(most).map(|(&segment, _)| segment);
+        let within = |segment| segment >= from && next.is_none_or(|next| segment < next);
+        self.sweep_some(store, marked, &within, swept)?;
+        Ok(next)
     }
 
     fn sweep_segment(

@@ -9,10 +9,11 @@
 //! In the order of a write: `options`, `data` (the handle), `write`, `inline` (small bytes),
 //! `window` and `cut` (what is there and what goes), `alloc` (where the bytes go), `segments`
 //! (files and blobs), `barrier` (durability); then `read`, `extents`, `truncate`, `share`,
-//! `settle`; then `clean`, `gc` and `rewrite` (space).
+//! `settle`; then `clean`, `gc` and `rewrite` (space), and `check`.
 
 mod alloc;
 mod barrier;
+mod check;
 mod clean;
 mod cut;
 mod data;
@@ -32,11 +33,12 @@ mod window;
 mod write;
 
 pub use alloc::PageRun;
+pub use check::{ContentCheck, Suspicion};
 pub use cut::Freed;
 pub use data::{Data, Stats};
 pub use extents::{ExtentCursor, ExtentInfo};
 pub use format::extent::{CHUNK_BYTES, INLINE_BYTES_MAX, STORED_BYTES_MAX};
-pub use gc::{Horizon, Marked, Report, SegmentReport, Swept};
+pub use gc::{Horizon, Marked, Marking, Report, SegmentReport, Swept};
 pub use options::{ExtentOwner, FileRef, Options};
 pub use settle::Settled;
 pub use share::{Shared, Side};

@@ -8,10 +8,9 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use format::key;
-use format::subvolume_record::SubvolumeRecord;
 use parking_lot::Mutex;
-use store::{KeyRange, TreeId};
 
+use crate::collect::Collecting;
 use crate::error::{from_store, malformed};
 use crate::locks::Lock;
 use crate::subvol::VOLUME;
@@ -28,6 +27,8 @@ pub(crate) struct Queue {
     /// Bytes dropped since the last collection that clones may share.
     shared_bytes: AtomicU64,
     collect: AtomicBool,
+    /// The collection under way.
+    pub(crate) collecting: Mutex<Collecting>,
 }
 
 impl Queue {
@@ -38,6 +39,7 @@ impl Queue {
             detached: AtomicU64::new(0),
             shared_bytes: AtomicU64::new(0),
             collect: AtomicBool::new(false),
+            collecting: Mutex::default(),
         }
     }
 
@@ -75,6 +77,15 @@ impl Queue {
     /// Asks for a collection of what nothing names any more: a tree was dropped.
     pub(crate) fn request_collection(&self) {
         self.collect.store(true, Ordering::Release);
+    }
+
+    /// Whether a collection was asked for; what is asked for from now on is another one.
+    pub(crate) fn take_request(&self) -> bool {
+        let asked = self.collect.swap(false, Ordering::AcqRel);
+        if asked {
+            self.shared_bytes.store(0, Ordering::Relaxed);
+        }
+        asked
     }
 
     /// Detached directories that wait.
@@ -154,33 +165,7 @@ impl Fs {
         if self.data.clean_step(&*self.store).map_err(from_store)? {
             return Ok(1);
         }
-        if self.queue.collect.swap(false, Ordering::AcqRel) {
-            self.queue.shared_bytes.store(0, Ordering::Relaxed);
-            if let Err(error) = self.collect_garbage() {
-                self.queue.request_collection();
-                return Err(error);
-            }
-            return Ok(1);
-        }
-        Ok(0)
-    }
-
-    /// Finds what no extent names any more, from the roots of all trees, and gives it back.
-    pub fn collect_garbage(&self) -> FsResult<data::Swept> {
-        let horizon = self.data.horizon();
-        let pinned = self.store.pin().map_err(from_store)?;
-        let mut trees = Vec::new();
-        let mut cursor =
-            pinned.scan(VOLUME, KeyRange::prefix(&key::SUBVOLUMES_PREFIX)).map_err(from_store)?;
-        while let Some(item) = cursor.next().map_err(from_store)? {
-            let record =
-                SubvolumeRecord::decode(item.value).map_err(|error| malformed(VOLUME, &error))?;
-            trees.push(TreeId(record.tree));
-        }
-        drop(cursor);
-        let marked =
-            self.data.mark(horizon, &*pinned, &mut trees.into_iter()).map_err(from_store)?;
-        self.data.sweep(&*self.store, &marked).map_err(from_store)
+        self.collect_step()
     }
 
     /// Moves small writes of a file that were often synced out of the tree.

@@ -1,0 +1,116 @@
+//! Collecting contents that nothing names any more, in bounded steps beside everything else.
+//!
+//! A collection is asked for when a tree was dropped, or so much that clones may share that it is
+//! worth its cost. It pins a state, marks what all trees name a few nodes at a time, and then
+//! sweeps a few segments at a time. It is given up at the first thing that cannot be read, and
+//! begins anew after a rest: an unread record is never taken for no record.
+
+use std::time::Duration;
+
+use data::{Marked, Marking, Swept};
+use format::key;
+use format::subvolume_record::SubvolumeRecord;
+use store::{KeyRange, Pinned, TreeId};
+
+use crate::error::{from_store, malformed};
+use crate::subvol::VOLUME;
+use crate::{Fs, FsResult};
+
+/// Nodes that one step marks.
+const NODES_A_STEP: usize = 64;
+/// Segments that one step sweeps.
+const SEGMENTS_A_STEP: usize = 16;
+/// How long a collection rests that could not read something.
+const REST_AFTER_FAILURE: Duration = Duration::from_secs(60);
+
+/// The collection under way; nothing of it need survive a crash.
+#[derive(Default)]
+pub(crate) struct Collecting {
+    stage: Stage,
+    /// Until when nothing is begun.
+    rest: Duration,
+}
+
+#[derive(Default)]
+enum Stage {
+    #[default]
+    Idle,
+    Marking(Box<dyn Pinned>, Marking),
+    Sweeping(Box<Marked>, u64),
+}
+
+impl Fs {
+    /// One step of the collection that is under way or was asked for; returns how much was done.
+    pub(crate) fn collect_step(&self) -> FsResult<u64> {
+        let Some(mut collecting) = self.queue.collecting.try_lock() else { return Ok(0) };
+        let now = self.env.clock.monotonic();
+        let idle = matches!(collecting.stage, Stage::Idle);
+        if idle && (now < collecting.rest || !self.queue.take_request()) {
+            return Ok(0);
+        }
+        let stage = std::mem::take(&mut collecting.stage);
+        match self.collect_on(stage) {
+            Ok(next) => {
+                collecting.stage = next;
+                Ok(1)
+            }
+            Err(error) => {
+                collecting.rest = now + REST_AFTER_FAILURE;
+                self.queue.request_collection();
+                Err(error)
+            }
+        }
+    }
+
+    fn collect_on(&self, stage: Stage) -> FsResult<Stage> {
+        match stage {
+            Stage::Idle => {
+                let (pin, marking) = self.begin_marking()?;
+                Ok(Stage::Marking(pin, marking))
+            }
+            Stage::Marking(pin, mut marking) => {
+                let step = self.data.mark_step(&mut marking, &*pin, NODES_A_STEP);
+                if step.map_err(from_store)? {
+                    return Ok(Stage::Marking(pin, marking));
+                }
+                let marked = self.data.marked(marking, &*pin).map_err(from_store)?;
+                Ok(Stage::Sweeping(Box::new(marked), 0))
+            }
+            Stage::Sweeping(marked, from) => {
+                let part = (from, SEGMENTS_A_STEP);
+                let mut swept = Swept::default();
+                let next = self.data.sweep_step(&*self.store, &marked, part, &mut swept);
+                Ok(match next.map_err(from_store)? {
+                    Some(next) => Stage::Sweeping(marked, next),
+                    None => Stage::Idle,
+                })
+            }
+        }
+    }
+
+    /// Begins to mark what the trees of a pinned state name.
+    pub(crate) fn begin_marking(&self) -> FsResult<(Box<dyn Pinned>, Marking)> {
+        let horizon = self.data.horizon();
+        let pinned = self.store.pin().map_err(from_store)?;
+        let mut trees = Vec::new();
+        let mut cursor =
+            pinned.scan(VOLUME, KeyRange::prefix(&key::SUBVOLUMES_PREFIX)).map_err(from_store)?;
+        while let Some(item) = cursor.next().map_err(from_store)? {
+            let record =
+                SubvolumeRecord::decode(item.value).map_err(|error| malformed(VOLUME, &error))?;
+            trees.push(TreeId(record.tree));
+        }
+        drop(cursor);
+        Ok((pinned, Marking::new(horizon, trees)))
+    }
+
+    /// Finds what no extent names any more, from the roots of all trees, and gives it back: a
+    /// whole collection at once.
+    pub fn collect_garbage(&self) -> FsResult<Swept> {
+        let (pinned, mut marking) = self.begin_marking()?;
+        while self.data.mark_step(&mut marking, &*pinned, NODES_A_STEP).map_err(from_store)? {}
+        let marked = self.data.marked(marking, &*pinned).map_err(from_store)?;
+        drop(pinned);
+        self.data.sweep(&*self.store, &marked).map_err(from_store)
+    }
+}
