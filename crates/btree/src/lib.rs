@@ -46,6 +46,6 @@ mod tree;
 mod visit;
 mod write;
 
-pub use crate::check::{check, inspect};
+pub use crate::check::{check, cut_log, inspect, mend};
 pub use crate::options::Options;
 pub use crate::store::{BtreeStore, CacheStats};

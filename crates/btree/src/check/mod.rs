@@ -8,10 +8,11 @@
 //!
 //! Three ways in: [`check`] for tests, which holds checkpoints off; [`Core::check_beside`], which
 //! pins the state and lets commits and checkpoints go on; [`inspect`] for a store that nobody has
-//! open, which changes nothing, not even a torn log.
+//! open, which changes nothing, not even a torn log. [`mend`] makes the counts anew.
 
 mod counts;
 mod memory;
+mod mend;
 mod offline;
 mod walk;
 
@@ -22,6 +23,7 @@ use std::ops::ControlFlow;
 
 use store::{CheckProgress, CheckReport, Result};
 
+pub use mend::{cut_log, mend};
 pub use offline::inspect;
 
 use crate::BtreeStore;

@@ -51,11 +51,24 @@ fn finding(of: &str, error: Error) -> Result<Finding> {
 }
 
 /// The newest superblock that is whole.
-fn newest(env: &Env, options: &Options, found: &mut Vec<Finding>) -> Result<Option<Superblock>> {
+pub(super) fn newest(
+    env: &Env,
+    options: &Options,
+    found: &mut Vec<Finding>,
+) -> Result<Option<Superblock>> {
     let mut best: Option<Superblock> = None;
     for path in SUPERBLOCK_FILES {
         let mut bytes = [0; SUPERBLOCK_BYTES];
-        let read = open_file(env, path)?.read_at(&mut bytes, 0)?;
+        let file = match open_file(env, path) {
+            // As a torn one: the other leads to the state.
+            Err(Error::Missing { file }) => {
+                let what = "a superblock is torn or damaged: the file is missing".to_owned();
+                found.push(Finding { kind: FindingKind::Unreadable, file, offset: 0, what });
+                continue;
+            }
+            file => file?,
+        };
+        let read = file.read_at(&mut bytes, 0)?;
         let what = match Superblock::decode(&bytes[..read]) {
             Ok(Decoded::Newer(found)) => {
                 return Err(Error::NewerFormat { file: path.to_owned(), found, known: VERSION });

@@ -226,6 +226,16 @@ impl<'a> Work<'a> {
         Ok(())
     }
 
+    /// Puts another page in the place of a group's, which may lie behind the end.
+    pub(crate) fn replace_page(&mut self, group: u64, page: Vec<u32>) {
+        while self.groups.len() as u64 <= group {
+            self.groups.push(Entry::empty());
+        }
+        let free = page.iter().filter(|&&count| count == 0).count();
+        self.groups[group as usize].free = free as u16;
+        self.changed.insert(group, Arc::new(page));
+    }
+
     /// Changes the count of a node, not to 0.
     pub(crate) fn set_count(&mut self, unit: u64, count: u32) -> Result<()> {
         let (group, index) = (unit / GROUP_UNITS as u64, (unit % GROUP_UNITS as u64) as usize);

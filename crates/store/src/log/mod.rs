@@ -8,6 +8,7 @@
 mod append;
 mod options;
 mod recover;
+mod salvage;
 mod segment;
 mod sums;
 mod write;

@@ -161,7 +161,7 @@ impl Log {
 }
 
 /// The first LSNs of the segments, ascending, and the names of the spares.
-fn list(files: &Files) -> Result<(Vec<u64>, Vec<String>)> {
+pub(super) fn list(files: &Files) -> Result<(Vec<u64>, Vec<String>)> {
     let (mut firsts, mut spares) = (Vec::new(), Vec::new());
     if files.device.metadata(&files.directory)?.is_none() {
         return Err(Error::Missing { file: files.directory.clone() });
@@ -191,13 +191,13 @@ fn split_needed(files: &Files, firsts: &mut Vec<u64>, from: Lsn) -> Result<Vec<u
 }
 
 /// Reads segments in order.
-struct Scan<'a> {
-    files: &'a Files,
-    from: Lsn,
-    replay: &'a mut dyn Replay,
-    recovery: Recovery,
+pub(super) struct Scan<'a> {
+    pub(super) files: &'a Files,
+    pub(super) from: Lsn,
+    pub(super) replay: &'a mut dyn Replay,
+    pub(super) recovery: Recovery,
     /// Whether a torn tail is overwritten.
-    mend: bool,
+    pub(super) mend: bool,
 }
 
 impl Scan<'_> {
@@ -230,7 +230,7 @@ impl Scan<'_> {
     }
 
     /// Replays one segment's records, group by group; returns where they end.
-    fn records(&mut self, path: &str, bytes: &[u8], next: &mut u64) -> Result<usize> {
+    pub(super) fn records(&mut self, path: &str, bytes: &[u8], next: &mut u64) -> Result<usize> {
         let mut at = RECORDS_START as usize;
         loop {
             // Each with where it begins.
@@ -343,7 +343,12 @@ fn search(seed: u32, rest: &[u8], next: u64) -> Found {
 }
 
 /// Reads a whole segment and checks its header and length.
-fn read_segment(files: &Files, first: u64, path: &str, file: &dyn File) -> Result<Vec<u8>> {
+pub(super) fn read_segment(
+    files: &Files,
+    first: u64,
+    path: &str,
+    file: &dyn File,
+) -> Result<Vec<u8>> {
     let length = file.len()?;
     let damaged = |expected: &str, found: String| {
         let structure = "log segment header";

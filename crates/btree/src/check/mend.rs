@@ -1,0 +1,163 @@
+//! Making the map of reference counts anew from the roots, and writing both superblocks anew, for
+//! a store that nobody has open.
+//!
+//! 1. Walk from the newest superblock that is whole, and count the pointers to each node.
+//! 2. Write each page of the map to its copy that is not current, and a directory behind the end
+//!    of the file: what the log still refers to may lie in room that the map calls free.
+//! 3. Sync; write the superblock that is not the newest, and sync it.
+//! 4. Once more, so that the other superblock is written anew too.
+//!
+//! A crash before 3 is through leaves the state as it was; so does a failure. Below a node that
+//! cannot be read nothing is known, so what the old map calls used stays used, and where the old
+//! page cannot be read either, so does the whole group: room is lost, and nothing else.
+
+use std::ops::ControlFlow;
+use std::sync::Arc;
+
+use device::Env;
+use format::catalog::RootRecord;
+use format::map_directory::{self, Entry};
+use format::node;
+use format::space_map::{CONTINUATION, GROUP_BYTES, GROUP_UNITS};
+use format::superblock::Superblock;
+use store::{Error, FindingKind, Log, Lsn, Result};
+
+use super::counts::Pages;
+use super::offline::newest;
+use super::walk::{Roots, Walk};
+use crate::checkpoint::SUPERBLOCK_FILES;
+use crate::nodes::{NODES_FILE, Nodes};
+use crate::options::Options;
+use crate::recover::{LOG_DIRECTORY, open_file};
+use crate::space::{Space, Work};
+
+/// Counts the references of a store anew, and writes what comes of it. Fails, with nothing
+/// changed, when no superblock leads to a state.
+pub fn mend(env: &Env, options: &Options) -> Result<()> {
+    for path in SUPERBLOCK_FILES {
+        if env.device.metadata(path)?.is_none() {
+            env.device.create(path)?.sync_data()?;
+            env.device.sync_dir("btree")?;
+        }
+    }
+    for _ in SUPERBLOCK_FILES {
+        mend_once(env, options)?;
+    }
+    Ok(())
+}
+
+/// Cuts a damaged log off before its first damage, and gives up what is behind it.
+pub fn cut_log(env: &Env, options: &Options) -> Result<()> {
+    let mut found = Vec::new();
+    let Some(superblock) = newest(env, options, &mut found)? else {
+        let file = SUPERBLOCK_FILES[0].to_owned();
+        return Err(Error::Missing { file });
+    };
+    let from = Lsn(superblock.lsn);
+    Log::cut_off(env, LOG_DIRECTORY, options.volume, &options.log(), from).map(drop)
+}
+
+fn mend_once(env: &Env, options: &Options) -> Result<()> {
+    let mut found = Vec::new();
+    let Some(superblock) = newest(env, options, &mut found)? else {
+        let file = SUPERBLOCK_FILES[0].to_owned();
+        return Err(Error::Missing { file });
+    };
+    let nodes = Nodes::new(open_file(env, NODES_FILE)?);
+    let mut old = match Space::open(&nodes, superblock.directory) {
+        Ok(space) => space,
+        Err(Error::Corrupt(_)) => {
+            let mut space = Space::empty();
+            space.groups = vec![Entry::empty(); superblock.groups as usize];
+            space
+        }
+        Err(error) => return Err(error),
+    };
+    let known = old.directory.is_some();
+    // Its room is given up with the old state.
+    old.directory = None;
+    let (expected, whole) = count(&nodes, &superblock)?;
+    let end = nodes.file.len()?.div_ceil(GROUP_BYTES as u64);
+    let reached = expected.iter().map(|&(unit, ..)| unit / GROUP_UNITS as u64 + 1).max();
+    let groups = end.max(old.groups.len() as u64).max(reached.unwrap_or(0));
+    let pages = pages(&nodes, &mut old, groups, &expected, (whole, known))?;
+    let generation = superblock.generation + 1;
+    let mut work = Work::new(&nodes, &mut old, generation, false);
+    for (group, page) in pages.into_iter().enumerate() {
+        work.replace_page(group as u64, page);
+    }
+    let bytes = node::HEADER_BYTES + (groups as usize + 1) * map_directory::ENTRY_BYTES;
+    let units = bytes.div_ceil(node::UNIT_BYTES) as u16;
+    let unit = groups * GROUP_UNITS as u64;
+    work.replace_page(groups, vec![0; GROUP_UNITS]);
+    work.set(unit, units, 1)?;
+    let (directory, ..) = work.write((unit, units))?;
+    let (groups, _) = work.into_parts();
+    nodes.file.sync_data()?;
+    let superblock = Superblock {
+        generation,
+        groups: groups.len() as u64,
+        directory,
+        time: env.clock.now().0,
+        ..superblock
+    };
+    let file = open_file(env, SUPERBLOCK_FILES[(generation % 2) as usize])?;
+    file.write_at(&superblock.encode(), 0)?;
+    file.sync_data()?;
+    Ok(())
+}
+
+/// Nodes that are referred to, with their units and how often.
+type Counted = Vec<(u64, u16, u32)>;
+
+/// Counts the references of a state, but that of its directory. `false`: not all of it could be
+/// read.
+fn count(nodes: &Nodes, superblock: &Superblock) -> Result<(Counted, bool)> {
+    let mut go_on = |_, _| ControlFlow::Continue(());
+    let mut walk = Walk::new(nodes, &Pages::none(), &mut go_on);
+    let catalog = RootRecord { pointer: superblock.catalog, level: superblock.catalog_level };
+    walk.durable(&Roots { directory: None, catalog: Some(catalog) })?;
+    let whole = walk.report.findings.iter().all(|found| found.kind != FindingKind::Unreadable)
+        && walk.report.findings_count == walk.report.findings.len() as u64;
+    let counted = walk.counts.iter().map(|(&unit, &(units, count))| (unit, units, count));
+    Ok((counted.collect(), whole))
+}
+
+/// The pages of the new map.
+fn pages(
+    nodes: &Nodes,
+    old: &mut Space,
+    groups: u64,
+    expected: &Counted,
+    (whole, known): (bool, bool),
+) -> Result<Vec<Vec<u32>>> {
+    let mut pages = vec![vec![0; GROUP_UNITS]; groups as usize];
+    for &(unit, units, count) in expected {
+        let page = &mut pages[(unit / GROUP_UNITS as u64) as usize];
+        let start = (unit % GROUP_UNITS as u64) as usize;
+        let end = (start + usize::from(units)).min(page.len());
+        page[start..end].fill(CONTINUATION);
+        page[start] = count;
+    }
+    if whole {
+        return Ok(pages);
+    }
+    for (group, page) in (0_u64..).zip(&mut pages) {
+        let before = if known && group < old.groups.len() as u64 {
+            match old.page(nodes.file.as_ref(), group) {
+                Ok(before) => before,
+                Err(Error::Corrupt(_)) => Arc::new(vec![1; GROUP_UNITS]),
+                Err(error) => return Err(error),
+            }
+        } else {
+            Arc::new(vec![1; GROUP_UNITS])
+        };
+        for (count, &before) in page.iter_mut().zip(before.iter()) {
+            if *count == 0 {
+                // What was the inside of a node that nothing leads to is used room all the same.
+                *count = u32::from(before != 0);
+            }
+        }
+    }
+    Ok(pages)
+}

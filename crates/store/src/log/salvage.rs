@@ -1,0 +1,88 @@
+//! Cutting a damaged log off: what is whole and in order before the damage stays, all behind it is
+//! given up. Only for somebody who was told that acknowledged changes are lost by it.
+//!
+//! What is behind the last whole record is overwritten with zeros first, then later segments go,
+//! the last one first. A crash in between leaves a damaged log that is cut off again.
+
+use std::sync::Arc;
+
+use device::Env;
+use format::Corruption;
+
+use super::recover::{Scan, list, read_segment};
+use super::segment::Files;
+use super::{Log, LogOptions, Recovery};
+use crate::{Error, Lsn, Result};
+
+impl Log {
+    /// Cuts the log off at its first damage behind `from`, which is that of the newest durable
+    /// checkpoint. Returns the last record that is left.
+    pub fn cut_off(
+        env: &Env,
+        directory: &str,
+        volume: [u8; 16],
+        options: &LogOptions,
+        from: Lsn,
+    ) -> Result<Lsn> {
+        let files = Files::new(Arc::clone(&env.device), directory, volume, options.key);
+        if files.device.metadata(directory)?.is_none() {
+            files.device.create_dir(directory)?;
+        }
+        let (mut firsts, _) = list(&files)?;
+        let begin = firsts.partition_point(|&first| first <= from.0 + 1);
+        let needed = firsts.split_off(begin.saturating_sub(1));
+        let kept = if begin == 0 { None } else { whole(&files, &needed, from)? };
+        let Some((count, next, end)) = kept.filter(|&(_, next, _)| next > from.0) else {
+            // Nothing of it follows the checkpoint: it begins anew there.
+            for &first in needed.iter().rev() {
+                files.device.remove(&files.segment_path(first))?;
+            }
+            files.device.sync_dir(directory)?;
+            let spare = files.make_spare(options.segment_bytes)?;
+            files.name_spare(from.0 + 1, &spare)?;
+            return Ok(from);
+        };
+        let path = files.segment_path(needed[count - 1]);
+        let file = files.device.open(&path)?;
+        let rest = file.len()?.saturating_sub(end);
+        file.write_at(&vec![0; rest as usize], end)?;
+        file.sync_data()?;
+        for &first in needed[count..].iter().rev() {
+            files.device.remove(&files.segment_path(first))?;
+        }
+        files.device.sync_dir(directory)?;
+        Ok(Lsn(next - 1))
+    }
+}
+
+/// How many segments are whole up to where records of them end: their number, the record that
+/// would come next, and where it would stand in the last of them.
+fn whole(files: &Files, needed: &[u64], from: Lsn) -> Result<Option<(usize, u64, u64)>> {
+    let mut pass = |_: Lsn, _: &[u8]| Ok(());
+    let recovery = Recovery::default();
+    let mut scan = Scan { files, from, replay: &mut pass, recovery, mend: false };
+    let mut kept = None;
+    let mut next = needed.first().copied().unwrap_or(0);
+    for (at, &first) in needed.iter().enumerate() {
+        if first != next {
+            break;
+        }
+        let path = files.segment_path(first);
+        let file = files.device.open(&path)?;
+        let bytes = match read_segment(files, first, &path, file.as_ref()) {
+            Ok(bytes) => bytes,
+            Err(Error::Corrupt(damage)) => {
+                tell(&damage);
+                break;
+            }
+            Err(error) => return Err(error),
+        };
+        let end = scan.records(&path, &bytes, &mut next)?;
+        kept = Some((at + 1, next, end as u64));
+    }
+    Ok(kept)
+}
+
+fn tell(damage: &Corruption) {
+    tracing::warn!(%damage, "the log is cut off before this segment");
+}
