@@ -227,6 +227,34 @@ fn sweep(fs: &Fs, index: &Index, work: &mut Work) -> FsResult<()> {
     Ok(())
 }
 
+/// Files of the index that no base names, with their bytes. Where no index is kept, none is told.
+pub(crate) fn unnamed_files(fs: &Fs) -> FsResult<Vec<(String, u64)>> {
+    let Some(index) = &fs.index else { return Ok(Vec::new()) };
+    // No base is begun meanwhile, whose files would be there before it is known.
+    let _work = fs.upkeep.work.lock();
+    let bases = search_bases::all(fs)?;
+    let known: Vec<_> = bases.iter().map(|base| (base.tree, base.record.complete)).collect();
+    let names = index.unnamed(&known).map_err(from_search)?;
+    let sized = names.into_iter().map(|name| {
+        let bytes = index.file_bytes(&name).map_err(from_search)?;
+        Ok((name, bytes))
+    });
+    sized.collect()
+}
+
+/// Deletes a file of the index that still no base names; tells whether it did.
+pub(crate) fn delete_unnamed(fs: &Fs, name: &str) -> FsResult<bool> {
+    let Some(index) = &fs.index else { return Ok(false) };
+    let _work = fs.upkeep.work.lock();
+    let bases = search_bases::all(fs)?;
+    let known: Vec<_> = bases.iter().map(|base| (base.tree, base.record.complete)).collect();
+    if !index.unnamed(&known).map_err(from_search)?.iter().any(|other| other == name) {
+        return Ok(false);
+    }
+    index.delete(name).map_err(from_search)?;
+    Ok(true)
+}
+
 /// A subvolume that is to have a new base.
 fn pick(fs: &Fs, index: &Index, work: &mut Work) -> FsResult<Option<u64>> {
     let now = fs.env.clock.monotonic();

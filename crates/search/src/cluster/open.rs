@@ -99,6 +99,13 @@ impl Cluster {
         }
     }
 
+    /// Reads and verifies all columns, and keeps none.
+    pub fn verify(&self) -> Result<()> {
+        let read = ColumnId::ALL.into_iter().try_for_each(|id| self.column(id).map(drop));
+        self.release();
+        read
+    }
+
     /// Access to rows, by number: reads the columns of these fields.
     pub fn rows(&self, fields: Fields) -> Result<Rows> {
         Rows::load(self, fields)

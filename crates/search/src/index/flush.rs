@@ -211,6 +211,15 @@ impl Index {
     /// Deletes blobs that no base names. `bases` are all there are: tree, and whether it is
     /// complete. Nothing is deleted where a manifest cannot be read. Tells how many were.
     pub fn sweep(&self, bases: &[(u64, bool)]) -> Result<u64> {
+        let doubtful = self.unnamed(bases)?;
+        for name in &doubtful {
+            self.files.delete(name)?;
+        }
+        Ok(doubtful.len() as u64)
+    }
+
+    /// The files that none of the bases (their trees, and whether they are complete) names.
+    pub fn unnamed(&self, bases: &[(u64, bool)]) -> Result<Vec<String>> {
         let names = self.files.list()?;
         let known: Set<u64> = bases.iter().map(|(tree, _)| *tree).collect();
         let mut doubtful: Vec<String> = names
@@ -218,7 +227,7 @@ impl Index {
             .filter(|name| owner_of(name).is_none_or(|owner| !known.contains(&owner)))
             .collect();
         if doubtful.is_empty() {
-            return Ok(0);
+            return Ok(doubtful);
         }
         let mut named: Set<String> = Set::default();
         for (tree, complete) in bases {
@@ -231,10 +240,17 @@ impl Index {
             }
         }
         doubtful.retain(|name| owner_of(name).is_some() && !named.contains(name));
-        for name in &doubtful {
-            self.files.delete(name)?;
-        }
-        Ok(doubtful.len() as u64)
+        Ok(doubtful)
+    }
+
+    /// Deletes a file that no base names.
+    pub fn delete(&self, name: &str) -> Result<()> {
+        self.files.delete(name)
+    }
+
+    /// Bytes of a file; 0 when there is none.
+    pub fn file_bytes(&self, name: &str) -> Result<u64> {
+        Ok(self.files.length(name)?.unwrap_or(0))
     }
 
     /// Whether a base's manifest is there: somebody may have deleted the files.

@@ -11,6 +11,7 @@
 mod base;
 mod build;
 mod cache;
+mod check;
 mod files;
 mod flush;
 mod fold;
@@ -38,6 +39,7 @@ use inode::NameHash;
 use parking_lot::Mutex;
 use store::Pinned;
 
+pub use check::{Of, check_base, delete_all};
 pub use files::DIRECTORY;
 pub use flush::{Flush, FlushStep};
 pub use partition::ClusterLimits;
