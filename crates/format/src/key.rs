@@ -5,6 +5,7 @@
 //! Numbers are big-endian, so that keys sort as their numbers do. The keys of one directory are
 //! neighbours, in the order of the hash of the name, and so are all extents of one file.
 
+use crate::candidate::CandidateKind;
 use crate::layout::Field;
 use crate::{Malformed, Reader};
 
@@ -21,6 +22,7 @@ const SEGMENT: u8 = b'G';
 const SCAN: u8 = b'E';
 const COUNTER: u8 = b'C';
 const BASE: u8 = b'B';
+const CANDIDATE: u8 = b'W';
 
 /// Number of the volume's own tree.
 pub const VOLUME_TREE: u64 = 16;
@@ -203,6 +205,18 @@ pub const BASES_PREFIX: [u8; 1] = [BASE];
 
 /// What the keys of all directories and entries start with.
 pub const DIRECTORIES_PREFIX: [u8; 1] = [DIRECTORY];
+
+/// Key of a candidate of `pando gc`: a number, and a part of what the number names.
+pub fn candidate(kind: CandidateKind, number: u64, part: u32) -> [u8; 14] {
+    let mut key = [0; 14];
+    let head = [CANDIDATE, kind.byte()].into_iter();
+    let mut bytes = head.chain(number.to_be_bytes()).chain(part.to_be_bytes());
+    key.fill_with(|| bytes.next().unwrap_or(0));
+    key
+}
+
+/// What the keys of all candidates start with.
+pub const CANDIDATES_PREFIX: [u8; 1] = [CANDIDATE];
 
 /// What the keys of all linked inodes start with.
 pub const LINKED_PREFIX: [u8; 1] = [LINKED];

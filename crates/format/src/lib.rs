@@ -14,6 +14,7 @@
 pub mod base_record;
 pub mod batch;
 mod bytes;
+pub mod candidate;
 pub mod catalog;
 pub mod cluster;
 pub mod cluster_directories;

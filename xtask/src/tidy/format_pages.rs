@@ -33,6 +33,7 @@ const STATED: &[Stated] = layouts![
     cluster::LAYOUT,
     cluster::COLUMN_LAYOUT,
     base_record::LAYOUT,
+    candidate::LAYOUT,
     cluster_directories::LAYOUT,
     cluster_groups::LAYOUT,
     cluster_groups::ITEM_LAYOUT,
