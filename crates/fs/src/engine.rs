@@ -46,6 +46,26 @@ pub(crate) fn inspect(
     }
 }
 
+/// Makes what the engine counts anew, and its superblocks, of a volume that nobody has open.
+pub(crate) fn mend(env: &Env, header: &VolumeHeader) -> Result<(), OpenError> {
+    match header.engine {
+        EngineKind::Btree => {
+            let options = options_of(env, header, &OpenOptions::default())?;
+            Ok(btree::mend(env, &options)?)
+        }
+    }
+}
+
+/// Cuts the log off where it is damaged, of a volume that nobody has open.
+pub(crate) fn cut_log(env: &Env, header: &VolumeHeader) -> Result<(), OpenError> {
+    match header.engine {
+        EngineKind::Btree => {
+            let options = options_of(env, header, &OpenOptions::default())?;
+            Ok(btree::cut_log(env, &options)?)
+        }
+    }
+}
+
 /// Least segment of the log.
 const LOG_SEGMENT_BYTES_MIN: u64 = 256 << 10;
 

@@ -7,6 +7,8 @@
 mod api;
 mod attributes;
 mod background;
+mod check;
+mod collect;
 mod contents;
 mod create;
 mod edit;
@@ -40,6 +42,9 @@ mod volume;
 pub use api::{
     Allocate, DirEntry, Entry, FileSystem, FsResult, Invalidate, NewNode, RenameMode, Seek,
     SetXattr, StatFs, SyncScope, WalkControl,
+};
+pub use check::{
+    Garbage, GarbageKind, Gc, GcReport, Mended, Problem, ProblemKind, Repair, VolumeReport,
 };
 pub use find::{Find, Matches};
 pub use history::{Change, Version};

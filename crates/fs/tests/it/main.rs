@@ -2,6 +2,7 @@
 //! whole on the simulated medium: against the model of POSIX, and with the power cut, the medium
 //! full or damaged.
 
+mod check;
 mod crash;
 mod damage;
 mod full;

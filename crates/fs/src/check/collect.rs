@@ -1,0 +1,256 @@
+//! `pando gc`: what nothing names, and its deletion in two phases.
+//!
+//! It marks from the trees of all subvolumes, snapshots among them, and tells what is left: pages
+//! of data segments, trees that no record names, files of the index that no base names. That is
+//! all, unless deletion is asked for.
+//!
+//! 1. What is found is noted, with the time, in a commit of its own.
+//! 2. What was noted a grace period ago, and is found once more, is deleted; what is found no more
+//!    is forgotten.
+//!
+//! So between the first look and a deletion there is time to see what it would be, and what
+//! somebody is just about to name is not taken away. Anything that cannot be read ends the call
+//! with nothing deleted.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use data::Swept;
+use format::candidate::{self, CandidateKind};
+use format::key;
+use inode::FsError;
+use store::{Batch, CheckProgress, TreeId};
+
+use super::VolumeReport;
+use super::table::{Table, unnamed_trees};
+use crate::error::{from_store, malformed};
+use crate::search_upkeep;
+use crate::subvol::VOLUME;
+use crate::{Fs, FsResult};
+
+/// Nodes that are marked between two reports of progress.
+const NODES_A_STEP: usize = 64;
+/// What a node counts as in the progress, in bytes.
+const NODE_BYTES: u64 = 8 << 10;
+
+/// What is to be done with garbage.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Gc {
+    /// It is told.
+    Report,
+    /// It is noted, and deleted when it was noted so long ago.
+    Delete {
+        /// How long ago.
+        grace: Duration,
+    },
+}
+
+/// What sort of thing is garbage.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum GarbageKind {
+    /// A data segment of which nothing is named.
+    Segment,
+    /// Pages of a data segment.
+    Pages,
+    /// A tree that no record names.
+    Tree,
+    /// A file of the index that no base names.
+    IndexFile,
+}
+
+impl GarbageKind {
+    /// The name in reports.
+    pub fn name(self) -> &'static str {
+        match self {
+            GarbageKind::Segment => "segment",
+            GarbageKind::Pages => "pages",
+            GarbageKind::Tree => "tree",
+            GarbageKind::IndexFile => "index-file",
+        }
+    }
+}
+
+/// One thing that nothing names.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Garbage {
+    /// What sort of thing.
+    pub kind: GarbageKind,
+    /// Its file, or the tree's number.
+    pub name: String,
+    /// Bytes that it occupies; 0 for a tree, whose nodes may be shared.
+    pub bytes: u64,
+    /// When it was first noted, in nanoseconds since 1970; `None`: it was not.
+    pub since: Option<i64>,
+    /// Whether it was deleted now. Pages are given back in the background.
+    pub deleted: bool,
+}
+
+/// What a collection found and did.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct GcReport {
+    /// Bytes of contents that are named.
+    pub live_bytes: u64,
+    /// What nothing names.
+    pub garbage: Vec<Garbage>,
+    /// Bytes of what was deleted.
+    pub freed_bytes: u64,
+    /// Whether it was ended before it was done; then nothing was deleted.
+    pub stopped: bool,
+}
+
+/// Something found, and the key under which it is noted.
+struct Found {
+    key: Vec<u8>,
+    number: u64,
+    garbage: Garbage,
+}
+
+impl Fs {
+    /// Finds what nothing names, beside everything else, and deletes it where that is asked for.
+    pub fn gc(&self, how: Gc, progress: CheckProgress<'_>) -> FsResult<GcReport> {
+        let (pin, mut marking) = self.begin_marking()?;
+        let mut ignored = VolumeReport::default();
+        let table = Table::read(self, &*pin, &mut ignored)?;
+        if ignored.problems_count > 0 {
+            let what = "the table of subvolumes cannot be read: nothing is taken for garbage";
+            return Err(FsError::Io(what.to_owned()));
+        }
+        let total = table.content_bytes() / 16;
+        let mut done = 0;
+        let more = |marking: &mut data::Marking| {
+            self.data.mark_step(marking, &*pin, NODES_A_STEP).map_err(from_store)
+        };
+        while more(&mut marking)? {
+            done += NODES_A_STEP as u64 * NODE_BYTES;
+            if progress(done, total.max(done)).is_break() {
+                return Ok(GcReport { stopped: true, ..GcReport::default() });
+            }
+        }
+        let marked = self.data.marked(marking, &*pin).map_err(from_store)?;
+        let mut found = Vec::new();
+        for segment in &marked.report().segments {
+            if segment.dead_bytes > 0 {
+                let whole = segment.live_bytes == 0;
+                let kind = if whole { GarbageKind::Segment } else { GarbageKind::Pages };
+                let key = key::candidate(CandidateKind::Segment, segment.segment, 0);
+                let name = self.data.segment_path(segment.segment);
+                found.push(Found::new(&key, segment.segment, kind, name, segment.dead_bytes));
+            }
+        }
+        for tree in unnamed_trees(&table, &*pin)? {
+            let key = key::candidate(CandidateKind::Tree, tree, 0);
+            found.push(Found::new(&key, tree, GarbageKind::Tree, tree.to_string(), 0));
+        }
+        drop(pin);
+        for (name, bytes) in search_upkeep::unnamed_files(self)? {
+            let Some(key) = key_of_file(&name) else { continue };
+            found.push(Found::new(&key, 0, GarbageKind::IndexFile, name, bytes));
+        }
+        let live_bytes = marked.report().live_bytes;
+        let mut report = GcReport { live_bytes, ..GcReport::default() };
+        let noted = self.candidates()?;
+        for found in &mut found {
+            found.garbage.since = noted.get(&found.key).copied();
+        }
+        if let Gc::Delete { grace } = how {
+            self.delete(&mut found, (noted, grace), &marked, &mut report)?;
+        }
+        report.garbage = found.into_iter().map(|found| found.garbage).collect();
+        Ok(report)
+    }
+
+    /// What was noted, and when.
+    fn candidates(&self) -> FsResult<BTreeMap<Vec<u8>, i64>> {
+        let mut noted = BTreeMap::new();
+        self.visit_volume(&key::CANDIDATES_PREFIX, &mut |key, value| {
+            let since = candidate::decode(value).map_err(|error| malformed(VOLUME, &error))?;
+            noted.insert(key.to_vec(), since);
+            Ok(())
+        })?;
+        Ok(noted)
+    }
+
+    /// Both phases: notes what is new, deletes what was noted long enough ago.
+    fn delete(
+        &self,
+        found: &mut [Found],
+        (noted, grace): (BTreeMap<Vec<u8>, i64>, Duration),
+        marked: &data::Marked,
+        report: &mut GcReport,
+    ) -> FsResult<()> {
+        if self.options.read_only {
+            return Err(FsError::ReadOnly("the volume was opened so".to_owned()));
+        }
+        let now = self.env.clock.now().0;
+        let keys: BTreeSet<&[u8]> = found.iter().map(|found| found.key.as_slice()).collect();
+        let mut batch = Batch::new();
+        for key in noted.keys().filter(|key| !keys.contains(key.as_slice())) {
+            batch.delete(VOLUME, key);
+        }
+        for found in found.iter().filter(|found| found.garbage.since.is_none()) {
+            batch.put(VOLUME, &found.key, &candidate::encode(now));
+        }
+        if !batch.is_empty() {
+            let commit = self.store.commit(&batch).map_err(from_store)?;
+            self.store.sync(commit).map_err(from_store)?;
+        }
+        let grace = i64::try_from(grace.as_nanos()).unwrap_or(i64::MAX);
+        let mut segments = BTreeSet::new();
+        for found in found {
+            let since = *found.garbage.since.get_or_insert(now);
+            if now.saturating_sub(since) < grace {
+                continue;
+            }
+            found.garbage.deleted = match found.garbage.kind {
+                GarbageKind::Segment | GarbageKind::Pages => segments.insert(found.number),
+                GarbageKind::Tree => self.drop_unnamed(found.number, &found.key)?,
+                GarbageKind::IndexFile => {
+                    let deleted = search_upkeep::delete_unnamed(self, &found.garbage.name)?;
+                    report.freed_bytes += if deleted { found.garbage.bytes } else { 0 };
+                    deleted
+                }
+            };
+        }
+        let mut swept = Swept::default();
+        let some = |segment| segments.contains(&segment);
+        self.data.sweep_some(&*self.store, marked, &some, &mut swept).map_err(from_store)?;
+        report.freed_bytes += swept.freed_bytes + swept.dead_bytes;
+        self.sync()
+    }
+
+    /// Drops a tree that still no record names.
+    fn drop_unnamed(&self, tree: u64, key: &[u8]) -> FsResult<bool> {
+        let _ledger = self.admin.lock();
+        let pin = self.store.pin().map_err(from_store)?;
+        let mut ignored = VolumeReport::default();
+        let table = Table::read(self, &*pin, &mut ignored)?;
+        if ignored.problems_count > 0 || !unnamed_trees(&table, &*pin)?.contains(&tree) {
+            return Ok(false);
+        }
+        drop(pin);
+        let mut batch = Batch::new();
+        batch.drop_tree(TreeId(tree));
+        batch.delete(VOLUME, key);
+        self.store.commit(&batch).map_err(from_store)?;
+        self.queue.request_collection();
+        Ok(true)
+    }
+}
+
+impl Found {
+    fn new(key: &[u8], number: u64, kind: GarbageKind, name: String, bytes: u64) -> Found {
+        let garbage = Garbage { kind, name, bytes, since: None, deleted: false };
+        Found { key: key.to_vec(), number, garbage }
+    }
+}
+
+/// Under which key a file of the index is noted.
+fn key_of_file(name: &str) -> Option<Vec<u8>> {
+    let hex = |text: &str| u64::from_str_radix(text, 16).ok();
+    if let Some(rest) = name.strip_prefix("manifest-") {
+        return Some(key::candidate(CandidateKind::Manifest, hex(rest)?, 0).to_vec());
+    }
+    let (owner, number) = name.strip_prefix("cluster-")?.split_once('-')?;
+    let number = u32::from_str_radix(number, 16).ok()?;
+    Some(key::candidate(CandidateKind::Cluster, hex(owner)?, number).to_vec())
+}

@@ -1,0 +1,145 @@
+//! Extents of one file: they do not overlap, read as they should, and come to what the inode says.
+
+use format::entry_record::Target;
+use format::extent::{Extent, decode};
+use format::inode_record::{InodeRecord, LinkedRecord};
+use format::key::{self, Parsed, Part};
+
+use super::look::{Named, Scan};
+use super::tree::Tree;
+use super::{Checker, Edit, Fix, Problem, ProblemKind};
+use crate::FsResult;
+use crate::error::from_store;
+
+/// Where a file's inode stands: beside an entry, or, with an empty name, under its own number.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Owner<'n> {
+    pub(super) dir: u64,
+    pub(super) cookie: u64,
+    pub(super) name: &'n [u8],
+}
+
+impl Checker<'_, '_> {
+    /// Checks the extents of a file that has some.
+    pub(super) fn extents_of(
+        &mut self,
+        tree: &Tree,
+        place: Owner<'_>,
+        ino: u64,
+        inode: &InodeRecord,
+    ) -> FsResult<()> {
+        let mut scan = Scan::new(self.pin, tree.id, &key::extent_prefix(ino))?;
+        let (mut covered, mut end) = (0, 0);
+        let mut whole = true;
+        while scan.advance()? {
+            if !self.did_record() {
+                return Ok(());
+            }
+            let Ok(Parsed::Extent { offset, .. }) = key::parse(&scan.key) else { continue };
+            let (length, stored) = match decode(&scan.value) {
+                Ok(Extent::Inline(bytes)) => (bytes.len() as u64, None),
+                Ok(Extent::Stored(stored)) => (u64::from(stored.length), Some(stored)),
+                Err(malformed) => {
+                    whole = false;
+                    let what = format!("byte {offset} of the file: {malformed}");
+                    let problem = Problem::new(ProblemKind::Structure, what);
+                    self.about_file(tree, place, ino, problem)?;
+                    continue;
+                }
+            };
+            if offset < end {
+                let what = format!("byte {offset} of the file: two extents overlap");
+                let problem = Problem::new(ProblemKind::Contents, what);
+                self.about_file(tree, place, ino, problem)?;
+            }
+            covered += length;
+            end = offset.saturating_add(length);
+            let Some(stored) = stored.filter(|stored| self.contents.is_suspect(stored)) else {
+                continue;
+            };
+            // The state is pinned, and a page may have been punched since: what counts is what
+            // the file has now.
+            let now = self.fs.store.get(tree.id, &scan.key);
+            match now {
+                Ok(Some(now)) if now == scan.value => {}
+                Ok(_) | Err(store::Error::NoTree(_)) => continue,
+                Err(store::Error::Corrupt(_)) => {}
+                Err(error) => return Err(from_store(error)),
+            }
+            let (file, at) = self.fs.data.extent_place(&stored);
+            let what = match self.fs.data.verify_extent(&stored) {
+                Err(store::Error::Device(error)) if !error.is_not_found() => {
+                    return Err(from_store(error.into()));
+                }
+                Err(error) => error.to_string(),
+                Ok(()) => match self.contents.bad.get(&(stored.segment, u32::from(stored.page))) {
+                    Some(suspicion) if suspicion.what.contains("overlap") => suspicion.what.clone(),
+                    _ => continue,
+                },
+            };
+            let what = format!("bytes {offset} to {end} of the file cannot be read: {what}");
+            let problem = Problem::new(ProblemKind::Contents, what).in_file(&file, at);
+            self.about_file(tree, place, ino, problem)?;
+        }
+        if !scan.lost.is_empty() {
+            let what = format!("where its contents lie cannot be read, from byte {end} on");
+            let bad = &scan.lost[0].damage;
+            let problem = Problem::new(ProblemKind::Unreadable, what);
+            let problem = problem.in_file(&bad.file, bad.offset);
+            return self.about_file(tree, place, ino, problem);
+        }
+        if whole && covered != inode.allocated {
+            let what = format!(
+                "the inode says that {} bytes have room, and {covered} do",
+                inode.allocated
+            );
+            let problem = Problem::new(ProblemKind::Contents, what);
+            let fix = self.set_allocated(tree, place, ino, (inode, covered))?;
+            return self.about_file(tree, place, ino, Problem { fix, ..problem });
+        }
+        Ok(())
+    }
+
+    fn about_file(
+        &mut self,
+        tree: &Tree,
+        Owner { dir, name, .. }: Owner<'_>,
+        ino: u64,
+        problem: Problem,
+    ) -> FsResult<()> {
+        let problem = Problem { subvolume: tree.subvol, ino, ..problem };
+        let problem = if name.is_empty() {
+            let path = self.path_of_linked(tree.subvol, tree.id, ino)?;
+            Problem { path, ..problem }
+        } else {
+            self.at(problem, (tree.subvol, dir), name)?
+        };
+        self.found(problem);
+        Ok(())
+    }
+
+    /// The inode with other room: `None` when its record is not what it was.
+    fn set_allocated(
+        &self,
+        tree: &Tree,
+        Owner { dir, cookie, name }: Owner<'_>,
+        ino: u64,
+        (inode, allocated): (&InodeRecord, u64),
+    ) -> FsResult<Option<Fix>> {
+        let inode = InodeRecord { allocated, ..*inode };
+        let (key, value) = if name.is_empty() {
+            let key = key::linked(ino, Part::Attributes);
+            let look = super::look::get(self.pin, tree.id, &key, LinkedRecord::decode)?;
+            let Some(record) = look.found() else { return Ok(None) };
+            let mut value = Vec::new();
+            LinkedRecord { inode, ..record }.encode(&mut value);
+            (key.to_vec(), value)
+        } else {
+            let entry = super::look::entry(self.pin, tree.id, dir, cookie)?;
+            let Some(entry) = entry.found() else { return Ok(None) };
+            let key = key::entry(dir, cookie, Part::Attributes).to_vec();
+            (key, Named { target: Target::Embedded(inode), ..entry }.encode())
+        };
+        Ok(Some(Fix::Edits("set the room", vec![Edit::Put(tree.id, key, value)])))
+    }
+}

@@ -1,0 +1,43 @@
+//! Files of the index. Whatever is wrong with them, searches are answered from the records.
+
+use std::sync::Arc;
+
+use search::index::{Of, check_base};
+
+use super::{Checker, Fix, Problem, ProblemKind};
+use crate::FsResult;
+use crate::search_call::from_search;
+
+impl Checker<'_, '_> {
+    /// Checks the files of all bases that are complete.
+    pub(super) fn check_index(&mut self) -> FsResult<()> {
+        let bases: Vec<u64> = self
+            .table
+            .bases
+            .iter()
+            .filter(|(_, base)| base.complete)
+            .map(|(&tree, _)| tree)
+            .collect();
+        let of = Of { volume: self.fs.header.volume_id, hash: self.fs.hash };
+        let device = Arc::clone(&self.fs.env.device);
+        for tree in bases {
+            let mut found = Vec::new();
+            let files = check_base(&device, of, tree, &mut found).map_err(from_search)?;
+            // Replaced meanwhile, and its files with it.
+            if !found.is_empty() && crate::search_bases::get(self.fs, tree)?.is_none() {
+                continue;
+            }
+            self.report.index_files += files;
+            for bad in found {
+                let what = format!("{}: {} instead of {}", bad.structure, bad.found, bad.expected);
+                let problem = Problem::new(ProblemKind::Index, what);
+                let problem = problem.in_file(&bad.file, bad.offset);
+                self.found(problem.mended_by(Fix::DropIndex));
+            }
+            if !self.did(0) {
+                return Ok(());
+            }
+        }
+        Ok(())
+    }
+}

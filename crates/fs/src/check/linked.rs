@@ -1,0 +1,262 @@
+//! Inodes under their own number, their names and counts of links; and extents that no inode has.
+
+use format::entry_record::Target;
+use format::inode_record::LinkedRecord;
+use format::key::{self, Parsed, Part};
+use format::xattr_record::XattrRecord;
+use store::LostRange;
+
+use super::contents::Owner;
+use super::look::{self, Look, Scan, touches};
+use super::tree::Tree;
+use super::{Checker, Edit, Fix, Problem, ProblemKind, Stray};
+use crate::FsResult;
+use crate::subvol::VOLUME;
+
+/// The inode at hand.
+#[derive(Default)]
+struct Linked {
+    ino: u64,
+    record: Option<LinkedRecord>,
+    /// Names of it that are there.
+    names: u32,
+    bulk: bool,
+    xattrs: bool,
+    /// Whether something of it could not be read or decoded.
+    partial: bool,
+}
+
+impl Checker<'_, '_> {
+    /// Checks the inodes that stand under their own number.
+    pub(super) fn linked_inodes(&mut self, tree: &mut Tree) -> FsResult<()> {
+        let mut scan = Scan::new(self.pin, tree.id, &key::LINKED_PREFIX)?;
+        let mut at: Option<Linked> = None;
+        while scan.advance()? {
+            if !self.did_record() {
+                return Ok(());
+            }
+            let Ok(parsed) = key::parse(&scan.key) else {
+                let what = format!("no key of an inode: {:02x?}", scan.key);
+                let problem = Problem::new(ProblemKind::Structure, what);
+                self.found(Problem { subvolume: tree.subvol, ..problem });
+                continue;
+            };
+            let (Parsed::Linked { ino, .. } | Parsed::BackReference { ino, .. }) = parsed else {
+                continue;
+            };
+            if at.as_ref().is_none_or(|at| at.ino != ino) {
+                if let Some(done) = at.take() {
+                    self.finish_linked(tree, &done, &scan.lost)?;
+                }
+                at = Some(Linked { ino, ..Linked::default() });
+            }
+            let inode = at.as_mut().expect("invariant: it was just set");
+            match parsed {
+                Parsed::BackReference { directory, cookie, .. } => {
+                    self.name_of(tree, inode, (directory, cookie), &scan.key)?;
+                }
+                Parsed::Linked { part: Part::Attributes, .. } => {
+                    match LinkedRecord::decode(&scan.value) {
+                        Ok(record) => inode.record = Some(record),
+                        Err(malformed) => {
+                            inode.partial = true;
+                            let what = malformed.to_string();
+                            self.about(tree, ino, Problem::new(ProblemKind::Structure, what))?;
+                        }
+                    }
+                }
+                Parsed::Linked { part: Part::Bulk, .. } => inode.bulk = true,
+                Parsed::Linked { part: Part::Xattrs, .. } => {
+                    inode.xattrs = true;
+                    if let Err(malformed) = XattrRecord::decode(&scan.value) {
+                        let what = malformed.to_string();
+                        self.about(tree, ino, Problem::new(ProblemKind::Structure, what))?;
+                    }
+                }
+                _ => {}
+            }
+        }
+        if let Some(done) = at.take() {
+            self.finish_linked(tree, &done, &scan.lost)?;
+        }
+        self.tell_lost(tree, &scan.lost);
+        tree.lost.append(&mut scan.lost);
+        Ok(())
+    }
+
+    fn about(&mut self, tree: &Tree, ino: u64, problem: Problem) -> FsResult<()> {
+        let path = self.path_of_linked(tree.subvol, tree.id, ino)?;
+        self.found(Problem { subvolume: tree.subvol, path, ino, ..problem });
+        Ok(())
+    }
+
+    /// A name of an inode: the entry leads back.
+    fn name_of(
+        &mut self,
+        tree: &Tree,
+        inode: &mut Linked,
+        (directory, cookie): (u64, u64),
+        key: &[u8],
+    ) -> FsResult<()> {
+        match look::entry(self.pin, tree.id, directory, cookie)? {
+            Look::Unknown => {
+                inode.names += 1;
+                inode.partial = true;
+                return Ok(());
+            }
+            Look::Found(entry) if entry.ino == inode.ino && matches_linked(&entry.target) => {
+                inode.names += 1;
+                return Ok(());
+            }
+            Look::Found(_) | Look::Absent => {}
+        }
+        let what = format!("inode {} names an entry that is not there", inode.ino);
+        let edits = vec![Edit::Delete(tree.id, key.to_vec())];
+        let fix = Fix::Edits("forget that name", edits);
+        let problem = Problem::new(ProblemKind::Name, what).mended_by(fix);
+        self.about(tree, inode.ino, problem)
+    }
+
+    fn finish_linked(
+        &mut self,
+        tree: &mut Tree,
+        inode: &Linked,
+        lost: &[LostRange],
+    ) -> FsResult<()> {
+        let ino = inode.ino;
+        let partial = inode.partial || touches(lost, &key::linked_prefix(ino));
+        let Some(record) = inode.record else {
+            if !partial
+                && look::exists(self.pin, tree.id, &key::linked(ino, Part::Attributes))?
+                    == Look::Absent
+            {
+                self.leftovers(tree, inode)?;
+            }
+            return Ok(());
+        };
+        if record.inode.has_extents {
+            tree.extended.insert(ino);
+            let owner = Owner { dir: 0, cookie: 0, name: b"" };
+            self.extents_of(tree, owner, ino, &record.inode)?;
+        }
+        if partial {
+            return Ok(());
+        }
+        let beside = (inode.bulk, inode.xattrs) == (record.inode.has_bulk, record.inode.has_xattrs);
+        if !beside {
+            let what = "contents or attributes are gone, or not known of".to_owned();
+            let mut less = record;
+            less.inode.has_bulk = inode.bulk;
+            less.inode.has_xattrs = inode.xattrs;
+            if record.inode.has_bulk && !inode.bulk {
+                less.inode.size = 0;
+            }
+            let fix = put(tree, ino, &less, "note what is there");
+            self.about(tree, ino, Problem::new(ProblemKind::Contents, what).mended_by(fix))?;
+            return Ok(());
+        }
+        if record.nlink == inode.names && record.nlink > 0 {
+            return Ok(());
+        }
+        if inode.names > 0 {
+            let what = format!("it says {} links and has {} names", record.nlink, inode.names);
+            let right = LinkedRecord { nlink: inode.names, ..record };
+            let fix = put(tree, ino, &right, "set the count of links");
+            let problem = Problem::new(ProblemKind::Links, what).mended_by(fix);
+            return self.about(tree, ino, problem);
+        }
+        if record.nlink > 0 {
+            if !tree.whole || !tree.lost.is_empty() {
+                return Ok(());
+            }
+            let what = format!("inode {ino} says {} links and has no name", record.nlink);
+            let fix = Fix::Keep(tree.subvol, tree.id, Stray::Linked(ino));
+            let problem = Problem::new(ProblemKind::Name, what).mended_by(fix);
+            return self.about(tree, ino, problem);
+        }
+        // Without a name since it was unlinked; a copy has it and not the note of it.
+        let note = key::orphan(tree.subvol, ino);
+        if !tree.original || look::exists(self.pin, VOLUME, &note)? != Look::Absent {
+            return Ok(());
+        }
+        let what = format!("inode {ino} was unlinked, and nothing removes it");
+        let edits = vec![Edit::Put(VOLUME, note.to_vec(), Vec::new())];
+        let fix = Fix::Edits("have it removed", edits);
+        self.about(tree, ino, Problem::new(ProblemKind::Name, what).mended_by(fix))
+    }
+
+    /// Names, contents or attributes of an inode whose record is gone. Entries that lead to it
+    /// are told, and removed, where they are.
+    fn leftovers(&mut self, tree: &Tree, inode: &Linked) -> FsResult<()> {
+        if inode.names > 0 || !(inode.bulk || inode.xattrs) {
+            return Ok(());
+        }
+        let what = format!("contents or attributes of inode {}, which is gone", inode.ino);
+        let mut edits = Vec::new();
+        for (there, part) in [(inode.bulk, Part::Bulk), (inode.xattrs, Part::Xattrs)] {
+            if there {
+                edits.push(Edit::Delete(tree.id, key::linked(inode.ino, part).to_vec()));
+            }
+        }
+        let fix = Fix::Edits("remove them", edits);
+        self.about(tree, inode.ino, Problem::new(ProblemKind::Name, what).mended_by(fix))
+    }
+
+    /// Each extent belongs to an inode that knows of it.
+    pub(super) fn owners_of_extents(&mut self, tree: &mut Tree) -> FsResult<()> {
+        let mut scan = Scan::new(self.pin, tree.id, &key::EXTENTS_PREFIX)?;
+        let mut last = None;
+        while scan.advance()? {
+            if !self.did_record() {
+                return Ok(());
+            }
+            let Ok(Parsed::Extent { ino, .. }) = key::parse(&scan.key) else {
+                let what = format!("no key of an extent: {:02x?}", scan.key);
+                let problem = Problem::new(ProblemKind::Structure, what);
+                self.found(Problem { subvolume: tree.subvol, ..problem });
+                continue;
+            };
+            // A record that could not be read may have been that of the inode.
+            let known = last == Some(ino) || tree.extended.contains(ino);
+            if known || !tree.whole || !tree.lost.is_empty() {
+                continue;
+            }
+            last = Some(ino);
+            let key = key::linked(ino, Part::Attributes);
+            let linked = look::get(self.pin, tree.id, &key, LinkedRecord::decode)?;
+            let problem = match linked {
+                Look::Unknown => continue,
+                Look::Found(record) => {
+                    let what = "it does not know that it has extents".to_owned();
+                    let mut right = record;
+                    right.inode.has_extents = true;
+                    let fix = put(tree, ino, &right, "note that it has");
+                    Problem::new(ProblemKind::Contents, what).mended_by(fix)
+                }
+                Look::Absent if tree.embedded.contains(ino) => {
+                    let what = format!("inode {ino} does not know that it has extents");
+                    Problem::new(ProblemKind::Contents, what)
+                }
+                Look::Absent => {
+                    let what = format!("extents of inode {ino}, which is gone");
+                    let fix = Fix::Keep(tree.subvol, tree.id, Stray::Extents(ino));
+                    Problem::new(ProblemKind::Contents, what).mended_by(fix)
+                }
+            };
+            self.about(tree, ino, problem)?;
+        }
+        tree.lost.append(&mut scan.lost);
+        Ok(())
+    }
+}
+
+fn matches_linked(target: &Target) -> bool {
+    matches!(target, Target::Linked(_))
+}
+
+fn put(tree: &Tree, ino: u64, record: &LinkedRecord, what: &'static str) -> Fix {
+    let mut value = Vec::new();
+    record.encode(&mut value);
+    let key = key::linked(ino, Part::Attributes).to_vec();
+    Fix::Edits(what, vec![Edit::Put(tree.id, key, value)])
+}

@@ -1,0 +1,117 @@
+//! Mending one problem: one commit.
+
+use format::directory_record::DirectoryRecord;
+use format::entry_record::{EntryRecord, Target};
+use format::key::{self, Parsed, Part};
+use format::subvolume_record::SubvolumeRecord;
+use store::{Batch, KeyRange, TreeId};
+
+use super::{Edit, Fix};
+use crate::error::{from_store, malformed};
+use crate::subvol::VOLUME;
+use crate::txn::Txn;
+use crate::{Fs, FsResult, search_bases};
+
+impl Fs {
+    /// Mends a problem.
+    pub(super) fn mend(&self, fix: &Fix) -> FsResult<()> {
+        match fix {
+            Fix::Edits(_, edits) => {
+                let mut batch = Batch::new();
+                for edit in edits {
+                    match edit {
+                        Edit::Put(tree, key, value) => batch.put(*tree, key, value),
+                        Edit::Delete(tree, key) => batch.delete(*tree, key),
+                    }
+                }
+                self.store.commit(&batch).map_err(from_store).map(drop)
+            }
+            Fix::Directory(tree, ino, place) => {
+                let mut txn = Txn::new(self);
+                let record = self.directory_anew(&txn, *tree, *ino, *place)?;
+                txn.put_directory(*tree, *ino, &record);
+                txn.commit().map(drop)
+            }
+            Fix::Keep(subvol, tree, stray) => self.keep(*subvol, *tree, *stray),
+            Fix::DropTree(tree) => {
+                if !self.store.tree_exists(*tree).map_err(from_store)? {
+                    return Ok(());
+                }
+                let mut batch = Batch::new();
+                batch.drop_tree(*tree);
+                self.store.commit(&batch).map_err(from_store).map(drop)
+            }
+            Fix::DropIndex => self.drop_index(),
+            Fix::Marks(segment) => self.data.mend_marks(*segment).map_err(from_store),
+            // Done before the volume is opened.
+            Fix::Engine | Fix::Log => Ok(()),
+        }
+    }
+
+    /// The record of a directory, made from what is in it. Nobody but root may enter it until
+    /// somebody has looked at it.
+    pub(super) fn directory_anew(
+        &self,
+        txn: &Txn<'_>,
+        tree: TreeId,
+        ino: u64,
+        (parent, parent_cookie): (u64, u64),
+    ) -> FsResult<DirectoryRecord> {
+        let malformed = |error| malformed(tree, &error);
+        let (mut entries, mut subdirectories) = (0, 0);
+        let range = KeyRange::prefix(&key::directory_prefix(ino));
+        let mut cursor = self.store.scan(tree, range).map_err(from_store)?;
+        let mut has_xattrs = false;
+        while let Some(item) = cursor.next().map_err(from_store)? {
+            match key::parse(item.key).map_err(malformed)? {
+                Parsed::Entry { cookie: 0, part: Part::Xattrs, .. } => has_xattrs = true,
+                Parsed::Entry { cookie: 1.., part: Part::Attributes, .. } => {
+                    let entry = EntryRecord::decode(item.value).map_err(malformed)?;
+                    entries += i64::from(entry.target != Target::Tombstone);
+                    let below = matches!(entry.target, Target::Directory | Target::Subvolume(_));
+                    subdirectories += i64::from(below);
+                }
+                _ => {}
+            }
+        }
+        Ok(DirectoryRecord {
+            entries,
+            subdirectories,
+            mtime: txn.now,
+            ctime: txn.now,
+            atime: txn.now,
+            btime: txn.now,
+            parent,
+            parent_cookie,
+            mode: 0o700,
+            uid: 0,
+            gid: 0,
+            has_xattrs,
+            detached: false,
+            elsewhere: None,
+        })
+    }
+
+    /// Deletes the index: no subvolume names a base, the bases and their trees go in the same
+    /// commit, and then the files. A crash before that leaves files that nothing names.
+    fn drop_index(&self) -> FsResult<()> {
+        let mut batch = Batch::new();
+        self.visit_volume(&key::SUBVOLUMES_PREFIX, &mut |key, value| {
+            let record =
+                SubvolumeRecord::decode(value).map_err(|error| malformed(VOLUME, &error))?;
+            if record.base != 0 {
+                batch.put(VOLUME, key, &SubvolumeRecord { base: 0, ..record }.encode());
+            }
+            Ok(())
+        })?;
+        for base in search_bases::all(self)? {
+            batch.delete(VOLUME, &key::base(base.tree));
+            if self.store.tree_exists(TreeId(base.tree)).map_err(from_store)? {
+                batch.drop_tree(TreeId(base.tree));
+            }
+        }
+        let commit = self.store.commit(&batch).map_err(from_store)?;
+        self.store.sync(commit).map_err(from_store)?;
+        search::index::delete_all(&self.env.device).map_err(crate::search_call::from_search)
+    }
+}

@@ -1,0 +1,170 @@
+//! Checking a whole volume, and mending it.
+//!
+//! 1. The store checks itself: nodes, reference counts, the log (`btree::check`).
+//! 2. Contents are read, each stored range once (`data::check`), and pages are counted.
+//! 3. The volume's own tree: subvolumes, names of snapshots, what waits to be removed (`table`).
+//! 4. Each subvolume's tree: directories and their entries (`tree`), inodes with several names and
+//!    extents without an owner (`linked`), extents of files (`contents`).
+//! 5. Files of the index (`index`).
+//!
+//! All of 2 to 5 looks at one pinned state, beside everything else. What cannot be read is passed
+//! over and told (`look`); nothing is concluded from it: what is not known is never taken for what
+//! is not there.
+//!
+//! Memory is bounded by the volume's subvolumes, a bit or two for each inode number of one tree, a
+//! few bytes a node, and 4 KiB for 64 MiB of contents.
+//!
+//! Mending (`repair`) is for a volume that nobody else has open. Each problem is mended by one
+//! commit (`mend`, `keep`), and then the volume is looked at again, until nothing is left that can
+//! be mended. So a crash anywhere leaves a volume that the next run goes on with.
+
+mod collect;
+mod contents;
+mod entries;
+mod index;
+mod keep;
+mod linked;
+mod look;
+mod mend;
+mod offline;
+mod problem;
+mod repair;
+mod sets;
+mod table;
+mod tree;
+mod whereabouts;
+
+use data::ContentCheck;
+use store::{CheckProgress, Pinned, TreeId};
+
+pub use collect::{Garbage, GarbageKind, Gc, GcReport};
+pub use problem::{Problem, ProblemKind, VolumeReport};
+pub use repair::{Mended, Repair};
+
+pub(crate) use problem::{Edit, Fix, Stray};
+
+use crate::error::from_store;
+use crate::{Fs, FsResult};
+use table::Table;
+
+/// Nodes whose extents are read in one step.
+const NODES_A_STEP: usize = 16;
+/// What a record counts as in the progress, in bytes.
+const RECORD_BYTES: u64 = 128;
+
+/// A check under way.
+pub(super) struct Checker<'a, 'p> {
+    pub(super) fs: &'a Fs,
+    pub(super) pin: &'a dyn Pinned,
+    pub(super) report: VolumeReport,
+    table: Table,
+    pub(super) contents: ContentCheck,
+    progress: CheckProgress<'p>,
+    done: u64,
+    total: u64,
+}
+
+impl Checker<'_, '_> {
+    /// Adds a problem.
+    pub(super) fn found(&mut self, problem: Problem) {
+        self.report.add(problem);
+    }
+
+    /// Counts work; tells whether to go on.
+    pub(super) fn did(&mut self, bytes: u64) -> bool {
+        self.done += bytes;
+        let total = self.total.max(self.done);
+        self.report.stopped |= (self.progress)(self.done, total).is_break();
+        !self.report.stopped
+    }
+
+    /// As [`Checker::did`], for one record of many.
+    pub(super) fn did_record(&mut self) -> bool {
+        self.done += RECORD_BYTES;
+        if self.done % (RECORD_BYTES * 1024) >= RECORD_BYTES {
+            return !self.report.stopped;
+        }
+        self.did(0)
+    }
+}
+
+impl Fs {
+    /// Reads and verifies all that the volume has on the medium, beside everything else, and
+    /// changes nothing. `progress` is told bytes done and about how many there are, and may end
+    /// it. Fails only where the medium does not answer.
+    pub fn check_volume(&self, progress: CheckProgress<'_>) -> FsResult<VolumeReport> {
+        let pin = self.store.pin().map_err(from_store)?;
+        let expected = self.expected_bytes(&*pin)?;
+        let mut store_done = 0;
+        let mut beside = |done: u64, total: u64| {
+            store_done = done.max(store_done);
+            progress(done, total.saturating_add(expected))
+        };
+        let store = self.store.check(&mut beside).map_err(from_store)?;
+        let done = store_done.max(store.bytes);
+        self.check_state(&*pin, store, (done, done.saturating_add(expected)), progress)
+    }
+
+    /// Steps 2 to 5.
+    pub(crate) fn check_state(
+        &self,
+        pin: &dyn Pinned,
+        store: store::CheckReport,
+        (done, total): (u64, u64),
+        progress: CheckProgress<'_>,
+    ) -> FsResult<VolumeReport> {
+        let mut report = VolumeReport { stopped: store.stopped, ..VolumeReport::default() };
+        for finding in &store.findings {
+            let kind = ProblemKind::from(finding.kind);
+            let problem = Problem::new(kind, finding.what.clone());
+            let mut problem = problem.in_file(&finding.file, finding.offset);
+            problem.fix = repair::of_engine(finding);
+            report.add(problem);
+        }
+        report.problems_count = report.problems_count.max(store.findings_count);
+        report.store = store;
+        if report.stopped {
+            return Ok(report);
+        }
+        let table = Table::read(self, pin, &mut report)?;
+        let trees: Vec<TreeId> = table.trees().collect();
+        let contents = ContentCheck::new(trees);
+        let mut checker = Checker { fs: self, pin, report, table, contents, progress, done, total };
+        checker.run()?;
+        Ok(checker.report)
+    }
+
+    /// About how many bytes there are to look at, but the store's own.
+    fn expected_bytes(&self, pin: &dyn Pinned) -> FsResult<u64> {
+        let mut ignored = VolumeReport::default();
+        let table = Table::read(self, pin, &mut ignored)?;
+        Ok(table.content_bytes() + table.files() * 2 * RECORD_BYTES)
+    }
+}
+
+impl Checker<'_, '_> {
+    fn run(&mut self) -> FsResult<()> {
+        loop {
+            let before = self.contents.bytes;
+            let step = self.fs.data.check_step(&mut self.contents, self.pin, NODES_A_STEP);
+            let more = step.map_err(from_store)?;
+            if !self.did(self.contents.bytes - before) {
+                return Ok(());
+            }
+            if !more {
+                break;
+            }
+        }
+        self.report.extents = self.contents.extents;
+        self.report.data_bytes = self.contents.bytes;
+        self.segments()?;
+        self.check_table()?;
+        for id in self.table.live() {
+            self.subvolume(id)?;
+            if self.report.stopped {
+                return Ok(());
+            }
+        }
+        self.check_index()
+    }
+}

@@ -1,0 +1,90 @@
+//! Checking a volume that nobody has open: as opening it would find it, with the log replayed, and
+//! nothing of it changed, for whatever opening writes stays in memory.
+
+use std::sync::Arc;
+
+use device::{Env, Overlay};
+use store::{CheckProgress, CheckReport};
+
+use super::{Problem, ProblemKind, VolumeReport};
+use crate::error::from_store;
+use crate::{Fs, OpenError, OpenOptions};
+
+impl Fs {
+    /// Reads and verifies all of a volume that nobody has open. Nothing is changed. The caller
+    /// sees to it that nobody opens it meanwhile. What keeps it from being opened is a problem;
+    /// fails where there is no volume, a newer one, or the medium does not answer.
+    pub fn check_offline(
+        env: &Env,
+        progress: CheckProgress<'_>,
+    ) -> Result<VolumeReport, OpenError> {
+        let header = match crate::create::read_header(&*env.device) {
+            Ok(header) => header,
+            // There was one: its store is there.
+            Err(OpenError::NotAVolume) if env.device.metadata("btree/super-0")?.is_some() => {
+                let error = OpenError::Missing(format::volume::FILE.to_owned());
+                return refused(error, CheckReport::default());
+            }
+            Err(error) => return refused(error, CheckReport::default()),
+        };
+        let store = match crate::engine::inspect(env, &header, progress) {
+            Ok(report) => report,
+            Err(error) => return refused(error, CheckReport::default()),
+        };
+        if store.stopped {
+            return Ok(VolumeReport { store, stopped: true, ..VolumeReport::default() });
+        }
+        let device = Arc::new(Overlay::new(Arc::clone(&env.device)));
+        let over = Env { device, ..env.clone() };
+        let options = OpenOptions { read_only: true, index: None, ..OpenOptions::default() };
+        let fs = match Fs::open(over, &options) {
+            Ok(fs) => fs,
+            Err(error) => return refused(error, store),
+        };
+        let checked = fs.store.pin().map_err(from_store).and_then(|pin| {
+            let expected = fs.expected_bytes(&*pin)?;
+            let done = store.bytes;
+            fs.check_state(&*pin, store, (done, done + expected), progress)
+        });
+        checked.map_err(|error| OpenError::Inconsistent(error.to_string()))
+    }
+}
+
+/// A volume that cannot be opened: why is a problem, beside what the store found.
+fn refused(error: OpenError, store: CheckReport) -> Result<VolumeReport, OpenError> {
+    let mut report = VolumeReport::default();
+    for finding in &store.findings {
+        let problem = Problem::new(ProblemKind::from(finding.kind), finding.what.clone());
+        let mut problem = problem.in_file(&finding.file, finding.offset);
+        problem.fix = super::repair::of_engine(finding);
+        report.add(problem);
+    }
+    let told = |file: &str, offset| {
+        store.findings.iter().any(|finding| finding.file == file && finding.offset == offset)
+    };
+    let problem = match error {
+        OpenError::Damaged(bad) if told(&bad.file, bad.offset) => None,
+        OpenError::Damaged(bad) => {
+            let what = format!("{}: {} instead of {}", bad.structure, bad.found, bad.expected);
+            let problem = Problem::new(ProblemKind::Unreadable, what);
+            Some(problem.in_file(&bad.file, bad.offset))
+        }
+        OpenError::Missing(file) => {
+            let problem = Problem::new(ProblemKind::Unreadable, "the file is missing".to_owned());
+            Some(problem.in_file(&file, 0))
+        }
+        OpenError::Inconsistent(what) => {
+            Some(Problem::new(ProblemKind::Structure, what).in_file("btree/nodes", 0))
+        }
+        other => return Err(other),
+    };
+    report.problems_count = report.problems_count.max(store.findings_count);
+    report.store = store;
+    if let Some(mut problem) = problem {
+        if problem.file.starts_with("log") {
+            problem.fix = Some(super::Fix::Log);
+        }
+        report.add(problem);
+    }
+    Ok(report)
+}

@@ -1,0 +1,235 @@
+//! What a check finds, and what would mend it.
+
+use store::TreeId;
+
+/// Problems beyond so many are counted but not kept. A repair looks again after it mended those.
+const PROBLEMS_MAX: usize = 10_000;
+
+/// What sort of thing is wrong.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum ProblemKind {
+    /// Bytes are not what was written; what is told as lost cannot be read.
+    Unreadable,
+    /// Something whole breaks a rule of its structure: order, bounds, a record that does not
+    /// decode.
+    Structure,
+    /// A reference count of the engine, or its free room, is not what it should be.
+    Count,
+    /// Room is in use to which nothing leads. No data that anyone can name.
+    Lost,
+    /// A name leads to nothing, or something has no name, or lies in a loop.
+    Name,
+    /// A count of links or of entries is not what it should be.
+    Links,
+    /// The table of subvolumes, their trees, the names of snapshots.
+    Subvolume,
+    /// Contents of a file: an extent that does not read, overlaps, or names nothing.
+    Contents,
+    /// The counts of what segments hold.
+    Space,
+    /// The index. Nothing but the speed of searches depends on it.
+    Index,
+}
+
+impl ProblemKind {
+    /// The name in reports.
+    pub fn name(self) -> &'static str {
+        match self {
+            ProblemKind::Unreadable => "unreadable",
+            ProblemKind::Structure => "structure",
+            ProblemKind::Count => "count",
+            ProblemKind::Lost => "lost",
+            ProblemKind::Name => "name",
+            ProblemKind::Links => "links",
+            ProblemKind::Subvolume => "subvolume",
+            ProblemKind::Contents => "contents",
+            ProblemKind::Space => "space",
+            ProblemKind::Index => "index",
+        }
+    }
+}
+
+impl From<store::FindingKind> for ProblemKind {
+    fn from(kind: store::FindingKind) -> ProblemKind {
+        match kind {
+            store::FindingKind::Unreadable => ProblemKind::Unreadable,
+            store::FindingKind::Structure => ProblemKind::Structure,
+            store::FindingKind::Count => ProblemKind::Count,
+            store::FindingKind::Lost => ProblemKind::Lost,
+        }
+    }
+}
+
+/// One thing that is wrong, and where.
+#[derive(Debug, Clone)]
+pub struct Problem {
+    /// What sort of thing.
+    pub kind: ProblemKind,
+    /// The file below the volume directory; empty when no file is wrong, but a record.
+    pub file: String,
+    /// Where in the file, in bytes.
+    pub offset: u64,
+    /// The subvolume; 0: of none.
+    pub subvolume: u64,
+    /// The path from the volume's root, or what is known of it; empty when not known.
+    pub path: Vec<u8>,
+    /// The inode; 0: none.
+    pub ino: u64,
+    /// What is wrong, in words.
+    pub what: String,
+    /// What mends it; `None`: nothing does, and what is lost is lost.
+    pub(crate) fix: Option<Fix>,
+}
+
+impl Problem {
+    /// A problem of which nothing else is known yet.
+    pub(crate) fn new(kind: ProblemKind, what: String) -> Problem {
+        Problem {
+            kind,
+            file: String::new(),
+            offset: 0,
+            subvolume: 0,
+            path: Vec::new(),
+            ino: 0,
+            what,
+            fix: None,
+        }
+    }
+
+    /// With the file that is damaged.
+    pub(crate) fn in_file(self, file: &str, offset: u64) -> Problem {
+        Problem { file: file.to_owned(), offset, ..self }
+    }
+
+    /// With what mends it.
+    pub(crate) fn mended_by(self, fix: Fix) -> Problem {
+        Problem { fix: Some(fix), ..self }
+    }
+
+    /// What a repair does about it, in words; `None`: nothing can be done.
+    pub fn remedy(&self) -> Option<String> {
+        self.fix.as_ref().map(Fix::told)
+    }
+}
+
+/// A change of a record.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Edit {
+    /// Sets a key's value.
+    Put(TreeId, Vec<u8>, Vec<u8>),
+    /// Removes a key.
+    Delete(TreeId, Vec<u8>),
+}
+
+/// What is put where its name would be, or else into `lost+found`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Stray {
+    /// A directory that has a record and no name, or lies in a loop.
+    Directory(u64),
+    /// An inode that has a record of its own and no name.
+    Linked(u64),
+    /// Extents of a file of which nothing else is left.
+    Extents(u64),
+    /// Small contents whose entry is gone: directory and cookie.
+    Bulk(u64, u64),
+    /// Entries of a directory whose record is gone.
+    Entries(u64),
+    /// An entry that stands where its name cannot be found: directory and cookie.
+    Entry(u64, u64),
+    /// A subvolume that no entry leads to.
+    Subvolume(u64),
+}
+
+/// What mends a problem. Each is one commit.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Fix {
+    /// Changes of records, and what they come to.
+    Edits(&'static str, Vec<Edit>),
+    /// The record of a directory is made anew from what is in it and what leads to it: tree,
+    /// inode, directory above and cookie there.
+    Directory(TreeId, u64, (u64, u64)),
+    /// Something is given a name, in `lost+found` if it has none: subvolume, tree.
+    Keep(u64, TreeId, Stray),
+    /// A tree is dropped that no record names.
+    DropTree(TreeId),
+    /// The index is deleted; it is made anew in the background.
+    DropIndex,
+    /// Header and footer of a segment are written anew.
+    Marks(u64),
+    /// The log is cut off where it is damaged. Acknowledged changes are lost by it.
+    Log,
+    /// The engine's counts are made anew from its roots, or its superblock is written anew.
+    Engine,
+}
+
+impl Fix {
+    fn told(&self) -> String {
+        match self {
+            Fix::Edits(what, _) => (*what).to_owned(),
+            Fix::Directory(_, ino, _) => format!("make the record of directory {ino} anew"),
+            Fix::Keep(_, _, stray) => match stray {
+                Stray::Directory(ino) | Stray::Linked(ino) => format!("name it lost+found/#{ino}"),
+                Stray::Extents(ino) => format!("keep the contents as lost+found/#{ino}"),
+                Stray::Bulk(directory, cookie) => {
+                    format!("keep the contents as lost+found/#{directory}-{cookie:x}")
+                }
+                Stray::Entries(ino) => format!("name the directory lost+found/#{ino}"),
+                Stray::Entry(..) => "move the name to where it is looked for".to_owned(),
+                Stray::Subvolume(id) => format!("name it lost+found/#subvolume-{id}"),
+            },
+            Fix::DropTree(tree) => format!("drop tree {}", tree.0),
+            Fix::DropIndex => "delete the index, which is then made anew".to_owned(),
+            Fix::Marks(segment) => format!("write the marks of segment {segment:016x} anew"),
+            Fix::Log => {
+                "cut the log off here and lose the changes behind it, only with --discard-log"
+                    .into()
+            }
+            Fix::Engine => "count anew from the roots, and write that".to_owned(),
+        }
+    }
+}
+
+/// What a check of a whole volume found.
+#[derive(Debug, Clone, Default)]
+pub struct VolumeReport {
+    /// What the store's own check found.
+    pub store: store::CheckReport,
+    /// Subvolumes that were looked at.
+    pub subvolumes: u64,
+    /// Directories that can be reached, in all of them.
+    pub directories: u64,
+    /// Other inodes.
+    pub files: u64,
+    /// Distinct extents.
+    pub extents: u64,
+    /// Bytes of contents that were read and verified.
+    pub data_bytes: u64,
+    /// Files of the index that were read.
+    pub index_files: u64,
+    /// The first of the problems, the store's own among them.
+    pub problems: Vec<Problem>,
+    /// How many there were.
+    pub problems_count: u64,
+    /// Whether it was ended before all was looked at.
+    pub stopped: bool,
+}
+
+impl VolumeReport {
+    /// Whether nothing is wrong.
+    pub fn is_clean(&self) -> bool {
+        self.problems_count == 0 && !self.stopped
+    }
+
+    /// Adds a problem.
+    pub(crate) fn add(&mut self, problem: Problem) {
+        self.problems_count += 1;
+        if self.problems.len() < PROBLEMS_MAX {
+            self.problems.push(problem);
+        }
+    }
+
+    /// Whether problems were met that are not in the list.
+    pub fn is_cut(&self) -> bool {
+        self.problems_count > self.problems.len() as u64
+    }
+}

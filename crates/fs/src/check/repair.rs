@@ -1,0 +1,185 @@
+//! Mending a volume that nobody else has open.
+//!
+//! 1. Look at it as it is (`offline`). Where the store's counts or a superblock are damaged, make
+//!    those anew (`btree::mend`): before that the volume may not even open.
+//! 2. Open it. Look, mend what can be mended, each by one commit, and look again, until nothing is
+//!    left to mend. Two problems whose records are the same are mended in two rounds: what is to be
+//!    written was decided on the state before.
+//! 3. Close it, and look once more.
+//!
+//! Nothing is removed because it could not be read. A crash leaves the commits that survive, so
+//! the next run goes on.
+
+use std::collections::BTreeSet;
+
+use device::Env;
+use format::Corruption;
+use format::volume::VolumeHeader;
+use inode::FsError;
+use store::{CheckProgress, Finding, FindingKind};
+
+use super::{Edit, Fix, Problem, VolumeReport};
+use crate::{Fs, FsResult, OpenError, OpenOptions};
+
+/// Most rounds: each mends all that does not depend on another.
+const ROUNDS_MAX: usize = 256;
+
+/// What a repair came to.
+#[derive(Debug, Default)]
+pub struct Mended {
+    /// What was wrong before.
+    pub before: VolumeReport,
+    /// What was mended, in order.
+    pub mended: Vec<Problem>,
+    /// What could not be, and why.
+    pub failed: Vec<(Problem, String)>,
+    /// What is wrong now.
+    pub after: VolumeReport,
+}
+
+/// How a volume is repaired.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Repair {
+    /// What would be done is told, and nothing is.
+    Tell,
+    /// It is done.
+    Do,
+    /// It is done, and a damaged log is cut off: changes that were acknowledged, and that are
+    /// behind the damage, are lost.
+    DoAndCutLog,
+}
+
+/// What mends a finding of the store's own check.
+pub(super) fn of_engine(finding: &Finding) -> Option<Fix> {
+    let counts = finding.what.starts_with("reference counts of group")
+        || finding.what.starts_with("the directory of reference counts")
+        || finding.file.starts_with("btree/super-") && finding.what.contains("superblock is torn");
+    if finding.file.starts_with("log") {
+        return Some(Fix::Log);
+    }
+    match finding.kind {
+        FindingKind::Count | FindingKind::Lost => Some(Fix::Engine),
+        FindingKind::Unreadable | FindingKind::Structure if counts => Some(Fix::Engine),
+        FindingKind::Unreadable | FindingKind::Structure => None,
+    }
+}
+
+/// What mends a segment's mark; nothing mends the map of a rewritten one.
+pub(super) fn of_segment(bad: &Corruption) -> Option<Fix> {
+    let name = bad.file.rsplit('/').next()?;
+    let segment = u64::from_str_radix(name.strip_suffix(".seg")?, 16).ok()?;
+    Some(Fix::Marks(segment))
+}
+
+/// Mends what must be before the volume is opened.
+fn below(
+    env: &Env,
+    mended: &mut Mended,
+    fix: &Fix,
+    mend: fn(&Env, &VolumeHeader) -> Result<(), OpenError>,
+) -> Result<(), OpenError> {
+    let found = mended.before.problems.iter().filter(|found| found.fix.as_ref() == Some(fix));
+    let found: Vec<Problem> = found.cloned().collect();
+    if found.is_empty() {
+        return Ok(());
+    }
+    let done = crate::create::read_header(&*env.device).and_then(|header| mend(env, &header));
+    match done {
+        Ok(()) => mended.mended.extend(found),
+        Err(error @ (OpenError::Damaged(_) | OpenError::Missing(_))) => {
+            let failed = found.into_iter().map(|found| (found, error.to_string()));
+            mended.failed.extend(failed);
+        }
+        Err(error) => return Err(error),
+    }
+    Ok(())
+}
+
+impl Fs {
+    /// Repairs a volume that nobody has open; the caller sees to it that nobody opens it
+    /// meanwhile.
+    pub fn repair(
+        env: &Env,
+        how: Repair,
+        progress: CheckProgress<'_>,
+    ) -> Result<Mended, OpenError> {
+        let before = Fs::check_offline(env, progress)?;
+        let mut mended = Mended { before, ..Mended::default() };
+        if how == Repair::Tell || mended.before.is_clean() || mended.before.stopped {
+            mended.after = mended.before.clone();
+            return Ok(mended);
+        }
+        // The log first: the rest is of the state that is left.
+        if how == Repair::DoAndCutLog {
+            below(env, &mut mended, &Fix::Log, crate::engine::cut_log)?;
+        }
+        below(env, &mut mended, &Fix::Engine, crate::engine::mend)?;
+        let options = OpenOptions { index: None, ..OpenOptions::default() };
+        match Fs::open(env.clone(), &options) {
+            Ok(fs) => {
+                let done = fs.mend_all(&mut mended, progress).and_then(|()| fs.close());
+                done.map_err(|error| OpenError::Inconsistent(error.to_string()))?;
+            }
+            Err(
+                OpenError::Damaged(_)
+                | OpenError::Missing(_)
+                | OpenError::Inconsistent(_)
+                | OpenError::NotAVolume,
+            ) => {}
+            Err(error) => return Err(error),
+        }
+        mended.after = Fs::check_offline(env, progress)?;
+        Ok(mended)
+    }
+
+    /// Mends in rounds, until a look finds nothing that can be.
+    fn mend_all(&self, mended: &mut Mended, progress: CheckProgress<'_>) -> FsResult<()> {
+        // What was done once and is found again is not done again.
+        let mut tried: BTreeSet<String> = BTreeSet::new();
+        for _ in 0..ROUNDS_MAX {
+            let report = self.check_volume(progress)?;
+            if report.stopped {
+                break;
+            }
+            let mut touched: BTreeSet<(u64, Vec<u8>)> = BTreeSet::new();
+            let mut done = 0;
+            // What was decided on the records as they are first, then what looks at them anew.
+            let (edits, others): (Vec<_>, Vec<_>) = report
+                .problems
+                .into_iter()
+                .partition(|problem| matches!(problem.fix, Some(Fix::Edits(..))));
+            for problem in edits.into_iter().chain(others) {
+                let below = |fix: &Fix| matches!(fix, Fix::Engine | Fix::Log);
+                let Some(fix) = problem.fix.clone().filter(|fix| !below(fix)) else {
+                    continue;
+                };
+                if let Fix::Edits(_, edits) = &fix {
+                    let keys = edits.iter().map(|edit| match edit {
+                        Edit::Put(tree, key, _) | Edit::Delete(tree, key) => (tree.0, key.clone()),
+                    });
+                    let keys: Vec<_> = keys.collect();
+                    if keys.iter().any(|key| touched.contains(key)) {
+                        done += 1;
+                        continue;
+                    }
+                    touched.extend(keys);
+                }
+                if !tried.insert(format!("{fix:?}")) {
+                    continue;
+                }
+                done += 1;
+                match self.mend(&fix) {
+                    Ok(()) => mended.mended.push(problem),
+                    Err(error @ (FsError::NoSpace | FsError::ReadOnly(_))) => return Err(error),
+                    Err(error) => mended.failed.push((problem, error.to_string())),
+                }
+            }
+            if done == 0 {
+                break;
+            }
+        }
+        self.sync()?;
+        self.store.checkpoint().map_err(crate::error::from_store)?;
+        Ok(())
+    }
+}

@@ -1,0 +1,474 @@
+//! The volume's own tree: subvolumes, names of snapshots, what waits to be removed, bases of the
+//! index, counters; and which trees there are.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use format::base_record::BaseRecord;
+use format::detached_record::DetachedRecord;
+use format::entry_record::Target;
+use format::inode_record::LinkedRecord;
+use format::key::{self, Counter, Part};
+use format::scan_record::ScanRecord;
+use format::subvolume_record::{SubvolumeRecord, UsageRecord};
+use format::usage;
+use store::{Error, KeyRange, LostRange, Pinned, TreeId};
+
+use super::look::{self, Look, Scan, touches};
+use super::{Checker, Edit, Fix, Problem, ProblemKind, Stray, VolumeReport};
+use crate::error::from_store;
+use crate::subvol::VOLUME;
+use crate::{Fs, FsResult};
+
+/// Numbers behind the last one that was handed out at which trees are looked for, too.
+const TREES_BEYOND: u64 = 64;
+
+/// What the volume's tree holds.
+#[derive(Default)]
+pub(super) struct Table {
+    pub(super) subvolumes: BTreeMap<u64, SubvolumeRecord>,
+    /// Subvolume of the volume's root.
+    pub(super) root: u64,
+    names: Vec<(u64, u64, Vec<u8>, u64)>,
+    orphans: Vec<(u64, u64)>,
+    detached: BTreeMap<u64, DetachedRecord>,
+    usage: BTreeMap<u64, UsageRecord>,
+    pub(super) bases: BTreeMap<u64, BaseRecord>,
+    scans: BTreeMap<u64, ScanRecord>,
+    segments: BTreeMap<u64, i64>,
+    counters: BTreeMap<u8, u64>,
+    next_detached: u64,
+    /// What of it cannot be read.
+    lost: Vec<LostRange>,
+}
+
+impl Table {
+    /// Reads it. What cannot be read or does not decode is told.
+    pub(super) fn read(fs: &Fs, pin: &dyn Pinned, report: &mut VolumeReport) -> FsResult<Table> {
+        let mut table = Table { root: fs.root().subvol().0, ..Table::default() };
+        let mut scan = Scan::new(pin, VOLUME, &[])?;
+        while scan.advance()? {
+            if let Err(malformed) = table.take(&scan.key, &scan.value) {
+                let what = format!("the volume's record {:02x?}: {malformed}", scan.key);
+                report.add(Problem::new(ProblemKind::Structure, what));
+            }
+        }
+        for range in &scan.lost {
+            let what =
+                format!("a part of the table of subvolumes cannot be read: {}", range.damage);
+            let problem = Problem::new(ProblemKind::Unreadable, what);
+            report.add(problem.in_file(&range.damage.file, range.damage.offset));
+        }
+        table.lost = scan.lost;
+        Ok(table)
+    }
+
+    fn take(&mut self, key: &[u8], value: &[u8]) -> Result<(), format::Malformed> {
+        let prefix = key.get(..1).unwrap_or_default();
+        let number = || key::parse_number(key);
+        if prefix == key::SUBVOLUMES_PREFIX {
+            self.subvolumes.insert(number()?, SubvolumeRecord::decode(value)?);
+        } else if prefix == key::SNAPSHOT_NAMES_PREFIX {
+            let (lineage, directory, name) = key::parse_snapshot_name(key)?;
+            let mut reader = format::Reader::new("snapshot name", value);
+            let id = reader.u64()?;
+            self.names.push((lineage, directory, name.to_vec(), id));
+        } else if prefix == key::ORPHANS_PREFIX {
+            self.orphans.push(key::parse_orphan(key)?);
+        } else if prefix == key::DETACHED_PREFIX {
+            let sequence = number()?;
+            self.next_detached = self.next_detached.max(sequence + 1);
+            self.detached.insert(sequence, DetachedRecord::decode(value)?);
+        } else if prefix == key::USAGE_PREFIX {
+            self.usage.insert(number()?, UsageRecord::decode(value)?);
+        } else if prefix == key::BASES_PREFIX {
+            self.bases.insert(number()?, BaseRecord::decode(value)?);
+        } else if prefix == key::SEGMENTS_PREFIX {
+            self.segments.insert(number()?, usage::decode(value)?);
+        } else if key.len() == 9 && key == key::scan(number()?) {
+            self.scans.insert(number()?, ScanRecord::decode(value)?);
+        } else if key.len() == 2 && prefix == &key::counter(Counter::Epoch)[..1] {
+            let mut reader = format::Reader::new("counter", value);
+            self.counters.insert(key[1], reader.u64()?);
+        }
+        Ok(())
+    }
+
+    /// The trees that hold extents.
+    pub(super) fn trees(&self) -> impl Iterator<Item = TreeId> {
+        self.subvolumes.values().map(|record| TreeId(record.tree))
+    }
+
+    /// The subvolumes that are not removed, those that are not copies first.
+    pub(super) fn live(&self) -> Vec<u64> {
+        let live = self.subvolumes.iter().filter(|(_, record)| !record.detached);
+        live.map(|(&id, _)| id).collect()
+    }
+
+    /// Bytes of contents that segments count.
+    pub(super) fn content_bytes(&self) -> u64 {
+        let pages: i64 = self.segments.values().map(|&pages| pages.max(0)).sum();
+        pages as u64 * u64::from(data::CHUNK_BYTES)
+    }
+
+    /// About how many inodes there are to look at.
+    pub(super) fn files(&self) -> u64 {
+        self.live()
+            .iter()
+            .filter_map(|id| self.usage.get(id))
+            .map(|usage| usage.files.max(0) as u64)
+            .sum()
+    }
+
+    /// Whether a directory waits to be reclaimed; unsure counts as yes.
+    pub(super) fn waits(&self, subvol: u64, dir: u64) -> bool {
+        touches(&self.lost, &key::DETACHED_PREFIX)
+            || self.detached.values().any(|record| {
+                matches!(*record, DetachedRecord::Directory { subvolume, directory, .. }
+                    if (subvolume, directory) == (subvol, dir))
+            })
+    }
+
+    /// Whether something of a subvolume waits to be reclaimed; unsure counts as yes.
+    pub(super) fn has_detached(&self, subvol: u64) -> bool {
+        !self.lost.is_empty()
+            || self.detached.values().any(|record| {
+                matches!(*record, DetachedRecord::Directory { subvolume, .. }
+                    if subvolume == subvol)
+            })
+    }
+
+    /// Whether an index of a lineage is being scanned into.
+    pub(super) fn scans(&self, lineage: u64) -> bool {
+        self.scans.get(&lineage).is_some_and(|scan| scan.pending != 0)
+    }
+
+    /// Has a detached directory reclaimed.
+    pub(super) fn detach(&self, subvolume: u64, directory: u64) -> Fix {
+        let record = DetachedRecord::Directory { subvolume, directory, kept_while_held: false };
+        self.wait("have it reclaimed", record)
+    }
+
+    fn wait(&self, what: &'static str, record: DetachedRecord) -> Fix {
+        let counter = key::counter(Counter::NextDetached);
+        let known = self.counters.get(&counter[1]).copied().unwrap_or(0);
+        let sequence = self.next_detached.max(known);
+        let next = (sequence + 1).to_le_bytes().to_vec();
+        Fix::Edits(
+            what,
+            vec![
+                Edit::Put(VOLUME, key::detached(sequence).to_vec(), record.encode()),
+                Edit::Put(VOLUME, counter.to_vec(), next),
+            ],
+        )
+    }
+}
+
+impl Checker<'_, '_> {
+    /// What the records say of one another.
+    pub(super) fn check_table(&mut self) -> FsResult<()> {
+        let ids: Vec<u64> = self.table.subvolumes.keys().copied().collect();
+        for id in ids {
+            self.check_subvolume_record(id)?;
+        }
+        self.check_snapshot_names();
+        self.check_orphans()?;
+        self.check_detached();
+        self.check_bases()?;
+        self.check_counters();
+        self.check_trees()
+    }
+
+    fn about_subvolume(&mut self, id: u64, problem: Problem) -> FsResult<()> {
+        let root = self.table.subvolumes.get(&id).map_or(0, |record| record.root);
+        let problem = self.at(problem, (id, root), b"")?;
+        self.found(problem);
+        Ok(())
+    }
+
+    /// Whether a tree exists; what cannot be told counts as yes.
+    fn tree_exists(&self, tree: u64) -> FsResult<bool> {
+        let range = KeyRange { from: vec![0], to: Some(vec![0, 0]) };
+        match self.pin.scan(TreeId(tree), range) {
+            Err(Error::NoTree(_)) => Ok(false),
+            Err(Error::Corrupt(_)) | Ok(_) => Ok(true),
+            Err(error) => Err(from_store(error)),
+        }
+    }
+
+    fn check_subvolume_record(&mut self, id: u64) -> FsResult<()> {
+        let Some(record) = self.table.subvolumes.get(&id).cloned() else { return Ok(()) };
+        if !self.tree_exists(record.tree)? {
+            let what = format!("tree {} of subvolume {id} does not exist", record.tree);
+            let mut edits = vec![
+                Edit::Delete(VOLUME, key::subvolume(id).to_vec()),
+                Edit::Delete(VOLUME, key::usage(id).to_vec()),
+            ];
+            for (lineage, directory, name, named) in &self.table.names {
+                if *named == id {
+                    let key = key::snapshot_name(*lineage, *directory, name);
+                    edits.push(Edit::Delete(VOLUME, key));
+                }
+            }
+            let problem = Problem::new(ProblemKind::Subvolume, what);
+            let problem = if id == self.table.root {
+                problem
+            } else {
+                problem.mended_by(Fix::Edits("forget the subvolume", edits))
+            };
+            self.table.subvolumes.remove(&id);
+            self.found(Problem { subvolume: id, ..problem });
+            return Ok(());
+        }
+        if record.detached {
+            let waits = touches(&self.table.lost, &key::DETACHED_PREFIX)
+                || self
+                    .table
+                    .detached
+                    .values()
+                    .any(|other| *other == DetachedRecord::Subvolume { subvolume: id });
+            if !waits {
+                let what = format!("subvolume {id} was removed, and nothing reclaims it");
+                let record = DetachedRecord::Subvolume { subvolume: id };
+                let fix = self.table.wait("have it reclaimed", record);
+                let problem = Problem::new(ProblemKind::Subvolume, what).mended_by(fix);
+                self.found(Problem { subvolume: id, ..problem });
+            }
+            return Ok(());
+        }
+        if record.base != 0 {
+            let base = self.table.bases.get(&record.base);
+            let unsure = touches(&self.table.lost, &key::base(record.base));
+            if !base.is_some_and(|base| base.complete) && !unsure {
+                let what = format!("base {} of its index does not exist", record.base);
+                let value = SubvolumeRecord { base: 0, ..record.clone() }.encode();
+                let edits = vec![Edit::Put(VOLUME, key::subvolume(id).to_vec(), value)];
+                let fix = Fix::Edits("have its index made anew", edits);
+                let problem = Problem::new(ProblemKind::Index, what).mended_by(fix);
+                self.about_subvolume(id, problem)?;
+            }
+        }
+        if record.snapshot {
+            return self.check_snapshot(id, &record);
+        }
+        if record.parent.0 == 0 {
+            return if id == self.table.root { Ok(()) } else { self.homeless(id, "has no place") };
+        }
+        let (above, directory, cookie) = record.parent;
+        let Some(other) = self.table.subvolumes.get(&above) else {
+            if touches(&self.table.lost, &key::subvolume(above)) {
+                return Ok(());
+            }
+            return self.homeless(id, "is in a subvolume that does not exist");
+        };
+        match look::entry(self.pin, TreeId(other.tree), directory, cookie)? {
+            Look::Unknown => Ok(()),
+            Look::Found(entry) if entry.target == Target::Subvolume(id) => Ok(()),
+            Look::Found(_) | Look::Absent => {
+                if self.table.subvolumes.get(&above).is_some_and(|above| above.detached) {
+                    return Ok(());
+                }
+                self.homeless(id, "is not where it says that it is")
+            }
+        }
+    }
+
+    /// A subvolume that nothing leads to, as far as its own record tells.
+    fn homeless(&mut self, id: u64, how: &str) -> FsResult<()> {
+        let what = format!("subvolume {id} {how}");
+        let (root, tree) = match self.table.subvolumes.get(&self.table.root) {
+            Some(record) => (self.table.root, TreeId(record.tree)),
+            None => return Ok(()),
+        };
+        let fix = Fix::Keep(root, tree, Stray::Subvolume(id));
+        self.about_subvolume(id, Problem::new(ProblemKind::Subvolume, what).mended_by(fix))
+    }
+
+    /// A snapshot has its name.
+    fn check_snapshot(&mut self, id: u64, record: &SubvolumeRecord) -> FsResult<()> {
+        let unsure = touches(&self.table.lost, &key::SNAPSHOT_NAMES_PREFIX);
+        if unsure || self.table.names.iter().any(|(.., named)| *named == id) {
+            return Ok(());
+        }
+        let what = format!("snapshot {id} has no name");
+        let mut name = record.name.clone();
+        let taken = |name: &[u8]| {
+            self.table.names.iter().any(|(lineage, directory, other, _)| {
+                (*lineage, *directory) == (record.lineage, record.root) && other == name
+            })
+        };
+        if name.is_empty() || taken(&name) {
+            name = format!("found-{id}").into_bytes();
+        }
+        let renamed = SubvolumeRecord { name: name.clone(), ..record.clone() };
+        let key = key::snapshot_name(record.lineage, record.root, &name);
+        let edits = vec![
+            Edit::Put(VOLUME, key, id.to_le_bytes().to_vec()),
+            Edit::Put(VOLUME, key::subvolume(id).to_vec(), renamed.encode()),
+        ];
+        let fix = Fix::Edits("name it as it was", edits);
+        self.about_subvolume(id, Problem::new(ProblemKind::Subvolume, what).mended_by(fix))
+    }
+
+    fn check_snapshot_names(&mut self) {
+        let names = std::mem::take(&mut self.table.names);
+        for (lineage, directory, name, id) in &names {
+            if touches(&self.table.lost, &key::subvolume(*id)) {
+                continue;
+            }
+            let right = self.table.subvolumes.get(id).is_some_and(|record| {
+                record.snapshot && !record.detached && record.lineage == *lineage
+            });
+            if right {
+                continue;
+            }
+            let shown = String::from_utf8_lossy(name);
+            let what = format!("{shown:?} is the name of snapshot {id}, which does not exist");
+            let edits = vec![Edit::Delete(VOLUME, key::snapshot_name(*lineage, *directory, name))];
+            let fix = Fix::Edits("remove the name", edits);
+            let problem = Problem::new(ProblemKind::Subvolume, what).mended_by(fix);
+            self.found(Problem { subvolume: *id, ..problem });
+        }
+        self.table.names = names;
+    }
+
+    /// What has no name and waits to be removed is there, and has none.
+    fn check_orphans(&mut self) -> FsResult<()> {
+        for (subvol, ino) in std::mem::take(&mut self.table.orphans) {
+            let problem = match self.table.subvolumes.get(&subvol) {
+                None if touches(&self.table.lost, &key::subvolume(subvol)) => None,
+                None => Some("of a subvolume that does not exist"),
+                Some(record) => {
+                    let key = key::linked(ino, Part::Attributes);
+                    let tree = TreeId(record.tree);
+                    match look::get(self.pin, tree, &key, LinkedRecord::decode)? {
+                        Look::Absent => Some("that does not exist"),
+                        Look::Found(record) if record.nlink > 0 => Some("that has names"),
+                        Look::Unknown | Look::Found(_) => None,
+                    }
+                }
+            };
+            if let Some(problem) = problem {
+                let what = format!("inode {ino} is to be removed, {problem}");
+                let edits = vec![Edit::Delete(VOLUME, key::orphan(subvol, ino).to_vec())];
+                let fix = Fix::Edits("forget that", edits);
+                let problem = Problem::new(ProblemKind::Name, what).mended_by(fix);
+                self.found(Problem { subvolume: subvol, ino, ..problem });
+            }
+        }
+        Ok(())
+    }
+
+    fn check_detached(&mut self) {
+        let mut wrong = Vec::new();
+        for (&sequence, record) in &self.table.detached {
+            let subvolume = match *record {
+                DetachedRecord::Directory { subvolume, .. } => subvolume,
+                DetachedRecord::Subvolume { subvolume } => {
+                    let kept = self.table.subvolumes.get(&subvolume);
+                    if kept.is_some_and(|record| !record.detached) {
+                        wrong.push((sequence, subvolume, "and is in use"));
+                    }
+                    continue;
+                }
+                DetachedRecord::Tree { tree } => {
+                    let user = self.table.subvolumes.iter().find(|(_, other)| other.tree == tree);
+                    if let Some((&id, _)) = user {
+                        wrong.push((sequence, id, "and its tree is in use"));
+                    }
+                    continue;
+                }
+            };
+            let unsure = touches(&self.table.lost, &key::subvolume(subvolume));
+            if !unsure && !self.table.subvolumes.contains_key(&subvolume) {
+                wrong.push((sequence, subvolume, "and does not exist"));
+            }
+        }
+        for (sequence, subvolume, how) in wrong {
+            let what = format!("something of subvolume {subvolume} waits to be reclaimed {how}");
+            let edits = vec![Edit::Delete(VOLUME, key::detached(sequence).to_vec())];
+            let fix = Fix::Edits("forget that", edits);
+            let problem = Problem::new(ProblemKind::Subvolume, what).mended_by(fix);
+            self.found(Problem { subvolume, ..problem });
+        }
+    }
+
+    fn check_bases(&mut self) -> FsResult<()> {
+        let bases: Vec<u64> = self.table.bases.keys().copied().collect();
+        for base in bases {
+            if self.tree_exists(base)? {
+                continue;
+            }
+            let what = format!("tree {base} of a base of the index does not exist");
+            let problem = Problem::new(ProblemKind::Index, what).mended_by(Fix::DropIndex);
+            self.found(problem);
+        }
+        Ok(())
+    }
+
+    /// No number is handed out that is in use.
+    fn check_counters(&mut self) {
+        if !self.table.lost.is_empty() {
+            return;
+        }
+        let table = &self.table;
+        let trees = table.subvolumes.values().map(|record| record.tree);
+        let trees = trees.chain(table.bases.keys().copied());
+        let greatest = [
+            (Counter::NextSubvolume, table.subvolumes.keys().copied().max(), "subvolume"),
+            (Counter::NextTree, trees.max(), "tree"),
+            (Counter::NextDetached, table.detached.keys().copied().max(), "detached"),
+        ];
+        let mut wrong = Vec::new();
+        for (counter, greatest, of) in greatest {
+            let key = key::counter(counter);
+            let known = table.counters.get(&key[1]).copied().unwrap_or(0);
+            if let Some(greatest) = greatest.filter(|&greatest| greatest >= known) {
+                wrong.push((key, (known, greatest + 1), of));
+            }
+        }
+        for (key, (known, next), of) in wrong {
+            let what = format!("the next number of a {of} is said to be {known}, and is {next}");
+            let edits = vec![Edit::Put(VOLUME, key.to_vec(), next.to_le_bytes().to_vec())];
+            let fix = Fix::Edits("set the counter", edits);
+            self.found(Problem::new(ProblemKind::Subvolume, what).mended_by(fix));
+        }
+    }
+
+    /// Trees that no record names: room, and nothing else.
+    fn check_trees(&mut self) -> FsResult<()> {
+        if !self.table.lost.is_empty() {
+            return Ok(());
+        }
+        for tree in unnamed_trees(&self.table, self.pin)? {
+            let what = format!("tree {tree} exists, and no record names it");
+            let fix = Fix::DropTree(TreeId(tree));
+            self.found(Problem::new(ProblemKind::Lost, what).mended_by(fix));
+        }
+        Ok(())
+    }
+}
+
+/// The trees that no record names.
+pub(super) fn unnamed_trees(table: &Table, pin: &dyn Pinned) -> FsResult<Vec<u64>> {
+    let mut named: BTreeSet<u64> = table.subvolumes.values().map(|record| record.tree).collect();
+    named.extend(table.bases.keys());
+    named.extend(table.scans.values().map(|scan| scan.pending));
+    named.extend(table.detached.values().filter_map(|record| match *record {
+        DetachedRecord::Tree { tree } => Some(tree),
+        _ => None,
+    }));
+    let next = table.counters.get(&key::counter(Counter::NextTree)[1]).copied().unwrap_or(0);
+    let mut unnamed = Vec::new();
+    for tree in key::FIRST_TREE..next.saturating_add(TREES_BEYOND) {
+        if named.contains(&tree) {
+            continue;
+        }
+        let range = KeyRange { from: vec![0], to: Some(vec![0, 0]) };
+        match pin.scan(TreeId(tree), range) {
+            Ok(_) => unnamed.push(tree),
+            Err(Error::NoTree(_) | Error::Corrupt(_)) => {}
+            Err(error) => return Err(from_store(error)),
+        }
+    }
+    Ok(unnamed)
+}

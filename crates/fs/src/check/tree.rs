@@ -1,0 +1,483 @@
+//! One subvolume's tree: its directories in the order of their numbers, each with its entries.
+//!
+//! Each relation is looked at from both of its ends: an entry leads to a directory whose record
+//! leads back, and a record leads to an entry that leads to it. A copy of a directory that was not
+//! pruned shares its source's whole tree; there, what cannot be reached is nobody's business.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use device::{Map, Set};
+use format::directory_record::DirectoryRecord;
+use format::key::{self, Parsed, Part};
+use format::subvolume_record::{SubvolumeRecord, UsageRecord};
+use format::xattr_record::XattrRecord;
+use store::{LostRange, TreeId};
+
+use super::entries::{Attached, Last};
+use super::look::{self, Look, Scan, touches};
+use super::sets::InoSet;
+use super::{Checker, Edit, Fix, Problem, ProblemKind, Stray};
+use crate::FsResult;
+use crate::error::from_store;
+use crate::subvol::VOLUME;
+
+/// Most directories that are remembered to lead to the root.
+const REMEMBERED_MAX: usize = 1 << 20;
+
+/// Where the parents of a directory lead.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Reach {
+    /// To the subvolume's root.
+    Root,
+    /// To a directory that was detached and waits to be reclaimed.
+    Detached,
+    /// Nowhere, or in a circle.
+    Nowhere,
+    /// To what cannot be read.
+    Unknown,
+}
+
+/// What is known of a tree while it is gone through.
+pub(super) struct Tree {
+    pub(super) subvol: u64,
+    pub(super) id: TreeId,
+    pub(super) root: u64,
+    /// Whether all that is in it must be reached.
+    pub(super) whole: bool,
+    /// Whether it is no copy of another: then nothing in it is there for another's sake.
+    pub(super) original: bool,
+    reach: Map<u64, Reach>,
+    /// Inodes that stand in entries.
+    pub(super) embedded: InoSet,
+    /// Inodes that say that they have extents.
+    pub(super) extended: InoSet,
+    /// Linked inodes that an entry led to.
+    pub(super) linked: InoSet,
+    /// Inodes that can be reached, and bytes of contents of them.
+    pub(super) files: i64,
+    pub(super) bytes: i64,
+    /// What could not be read.
+    pub(super) lost: Vec<LostRange>,
+    /// Directories that have entries and no record, with their entries.
+    headless: BTreeMap<u64, i64>,
+    /// Directories without a record to which an entry leads.
+    pub(super) remade: BTreeSet<u64>,
+}
+
+/// The directory at hand.
+pub(super) struct Directory {
+    pub(super) ino: u64,
+    pub(super) record: Option<DirectoryRecord>,
+    pub(super) reach: Reach,
+    pub(super) entries: i64,
+    pub(super) subdirectories: i64,
+    /// The entry before, and the names of its hash so far.
+    pub(super) last: Option<Last>,
+    pub(super) attached: Option<Attached>,
+    xattrs: bool,
+    /// Whether something of it could not be read or decoded.
+    pub(super) partial: bool,
+}
+
+impl Tree {
+    fn new(subvol: u64, record: &SubvolumeRecord) -> Tree {
+        let original = record.source.0 == 0;
+        Tree {
+            subvol,
+            id: TreeId(record.tree),
+            root: record.root,
+            whole: original || record.pruned,
+            original,
+            reach: Map::default(),
+            embedded: InoSet::default(),
+            extended: InoSet::default(),
+            linked: InoSet::default(),
+            files: 1,
+            bytes: 0,
+            lost: Vec::new(),
+            headless: BTreeMap::new(),
+            remade: BTreeSet::new(),
+        }
+    }
+
+    /// Whether a directory is looked at.
+    pub(super) fn concerns(&self, reach: Reach) -> bool {
+        reach == Reach::Root || self.whole
+    }
+}
+
+impl Checker<'_, '_> {
+    /// Checks a subvolume.
+    pub(super) fn subvolume(&mut self, id: u64) -> FsResult<()> {
+        let Some(record) = self.table.subvolumes.get(&id).cloned() else { return Ok(()) };
+        let mut tree = Tree::new(id, &record);
+        self.report.subvolumes += 1;
+        match look::directory(self.pin, tree.id, tree.root)? {
+            Look::Found(_) => {}
+            Look::Unknown => {
+                let what = "the record of its root directory cannot be read".to_owned();
+                let problem = Problem::new(ProblemKind::Unreadable, what);
+                let problem = self.at(problem, (id, tree.root), b"")?;
+                self.found(problem);
+            }
+            Look::Absent => {
+                let what = "its root directory has no record".to_owned();
+                let fix = Fix::Directory(tree.id, tree.root, (tree.root, 0));
+                let problem = Problem::new(ProblemKind::Name, what).mended_by(fix);
+                let problem = self.at(problem, (id, tree.root), b"")?;
+                self.found(problem);
+            }
+        }
+        self.directories(&mut tree)?;
+        self.linked_inodes(&mut tree)?;
+        self.owners_of_extents(&mut tree)?;
+        if !self.report.stopped {
+            self.compare_usage(&tree, &record)?;
+        }
+        Ok(())
+    }
+
+    /// Tells what of a tree cannot be read.
+    pub(super) fn tell_lost(&mut self, tree: &Tree, lost: &[LostRange]) {
+        for range in lost {
+            let what = format!(
+                "keys {} of tree {} cannot be read: {}",
+                told_range(range),
+                tree.id.0,
+                range.damage
+            );
+            let problem = Problem::new(ProblemKind::Unreadable, what);
+            let problem = problem.in_file(&range.damage.file, range.damage.offset);
+            self.found(Problem { subvolume: tree.subvol, ..problem });
+        }
+    }
+
+    fn directories(&mut self, tree: &mut Tree) -> FsResult<()> {
+        let mut scan = Scan::new(self.pin, tree.id, &key::DIRECTORIES_PREFIX)?;
+        let mut at: Option<Directory> = None;
+        while scan.advance()? {
+            if !self.did_record() {
+                return Ok(());
+            }
+            let Ok(Parsed::Entry { directory, cookie, part }) = key::parse(&scan.key) else {
+                let what = format!("no key of a directory: {:02x?}", scan.key);
+                let problem = Problem::new(ProblemKind::Structure, what);
+                self.found(Problem { subvolume: tree.subvol, ..problem });
+                continue;
+            };
+            if at.as_ref().is_none_or(|at| at.ino != directory) {
+                if let Some(done) = at.take() {
+                    self.finish(tree, done, &scan.lost)?;
+                }
+                at = Some(self.begin(tree, directory)?);
+            }
+            let dir = at.as_mut().expect("invariant: it was just set");
+            match (cookie, part) {
+                (0, Part::Attributes) => self.own_record(tree, dir, &scan.value)?,
+                (0, Part::Xattrs) => self.own_xattrs(tree, dir, &scan.key, &scan.value)?,
+                (1.., Part::Attributes) => {
+                    self.close_attached(tree, dir, &scan.lost)?;
+                    self.entry(tree, dir, cookie, &scan.value)?;
+                }
+                (1.., Part::Bulk | Part::Xattrs) => {
+                    self.attached(tree, dir, (cookie, part), &scan.value, &scan.lost)?;
+                }
+                _ => {
+                    let what = format!("a record that no directory has: {part:?}");
+                    let edits = vec![Edit::Delete(tree.id, scan.key.clone())];
+                    let fix = Fix::Edits("remove it", edits);
+                    let problem = Problem::new(ProblemKind::Structure, what).mended_by(fix);
+                    let problem = self.at(problem, (tree.subvol, directory), b"")?;
+                    self.found(problem);
+                }
+            }
+        }
+        if let Some(done) = at.take() {
+            self.finish(tree, done, &scan.lost)?;
+        }
+        self.tell_lost(tree, &scan.lost);
+        tree.lost.append(&mut scan.lost);
+        self.headless(tree);
+        Ok(())
+    }
+
+    fn begin(&mut self, tree: &mut Tree, ino: u64) -> FsResult<Directory> {
+        let reach = self.reach(tree, ino)?;
+        self.report.directories += u64::from(reach == Reach::Root);
+        Ok(Directory {
+            ino,
+            record: None,
+            reach,
+            entries: 0,
+            subdirectories: 0,
+            last: None,
+            attached: None,
+            xattrs: false,
+            partial: false,
+        })
+    }
+
+    /// Where the parents of a directory lead. A circle is told when it is first met.
+    pub(super) fn reach(&mut self, tree: &mut Tree, dir: u64) -> FsResult<Reach> {
+        let mut chain: Vec<u64> = Vec::new();
+        let mut met: Set<u64> = Set::default();
+        let mut at = dir;
+        let reach = loop {
+            if at == tree.root {
+                break Reach::Root;
+            }
+            if let Some(&known) = tree.reach.get(&at) {
+                break known;
+            }
+            if !met.insert(at) {
+                self.circle(tree, &chain, at)?;
+                break Reach::Nowhere;
+            }
+            chain.push(at);
+            match look::directory(self.pin, tree.id, at)? {
+                Look::Unknown => break Reach::Unknown,
+                Look::Absent => break Reach::Nowhere,
+                Look::Found(record) if record.detached => break Reach::Detached,
+                Look::Found(record) => at = record.parent,
+            }
+        };
+        if tree.reach.len() + chain.len() > REMEMBERED_MAX {
+            tree.reach.clear();
+        }
+        for dir in chain {
+            tree.reach.insert(dir, reach);
+        }
+        Ok(reach)
+    }
+
+    fn circle(&mut self, tree: &Tree, chain: &[u64], from: u64) -> FsResult<()> {
+        let start = chain.iter().position(|&dir| dir == from).unwrap_or(0);
+        let least = chain[start..].iter().copied().min().unwrap_or(from);
+        if !tree.whole {
+            return Ok(());
+        }
+        let what = format!(
+            "{} directories lie in one another, and not below the root",
+            chain.len() - start
+        );
+        let fix = Fix::Keep(tree.subvol, tree.id, Stray::Directory(least));
+        let problem = Problem::new(ProblemKind::Name, what).mended_by(fix);
+        let problem = self.at(problem, (tree.subvol, least), b"")?;
+        self.found(Problem { ino: least, ..problem });
+        Ok(())
+    }
+
+    /// The record of a directory: an entry leads to it.
+    fn own_record(&mut self, tree: &Tree, dir: &mut Directory, value: &[u8]) -> FsResult<()> {
+        let record = match DirectoryRecord::decode(value) {
+            Ok(record) => record,
+            Err(malformed) => {
+                dir.partial = true;
+                let problem = Problem::new(ProblemKind::Structure, malformed.to_string());
+                let problem = self.at(problem, (tree.subvol, dir.ino), b"")?;
+                self.found(Problem { ino: dir.ino, ..problem });
+                return Ok(());
+            }
+        };
+        dir.record = Some(record);
+        if dir.ino == tree.root || !tree.concerns(dir.reach) {
+            return Ok(());
+        }
+        if record.detached {
+            self.detached(tree, dir);
+            return Ok(());
+        }
+        let place = look::entry(self.pin, tree.id, record.parent, record.parent_cookie)?;
+        let leads_here = match place {
+            Look::Unknown => return Ok(()),
+            Look::Absent => false,
+            Look::Found(entry) => {
+                entry.ino == dir.ino && entry.target == format::entry_record::Target::Directory
+            }
+        };
+        if !leads_here {
+            let what = format!("no entry leads to directory {}", dir.ino);
+            let fix = Fix::Keep(tree.subvol, tree.id, Stray::Directory(dir.ino));
+            let problem = Problem::new(ProblemKind::Name, what).mended_by(fix);
+            let problem = self.at(problem, (tree.subvol, dir.ino), b"")?;
+            self.found(Problem { ino: dir.ino, ..problem });
+        }
+        Ok(())
+    }
+
+    /// A detached directory waits to be reclaimed.
+    fn detached(&mut self, tree: &Tree, dir: &Directory) {
+        // A copy has what was detached in its source, and not the record of it.
+        if !tree.original || self.table.waits(tree.subvol, dir.ino) {
+            return;
+        }
+        let what = format!("directory {} was removed, and nothing reclaims it", dir.ino);
+        let fix = self.table.detach(tree.subvol, dir.ino);
+        let problem = Problem::new(ProblemKind::Name, what).mended_by(fix);
+        self.found(Problem { subvolume: tree.subvol, ino: dir.ino, ..problem });
+    }
+
+    fn own_xattrs(
+        &mut self,
+        tree: &Tree,
+        dir: &mut Directory,
+        key: &[u8],
+        value: &[u8],
+    ) -> FsResult<()> {
+        dir.xattrs = true;
+        let flagged = dir.record.is_some_and(|record| record.has_xattrs);
+        let mut problem = None;
+        if let Err(malformed) = XattrRecord::decode(value) {
+            problem = Some(Problem::new(ProblemKind::Structure, malformed.to_string()));
+        } else if dir.record.is_some() && !flagged && tree.concerns(dir.reach) {
+            let what = "attributes that the directory does not know of".to_owned();
+            let edits = vec![Edit::Delete(tree.id, key.to_vec())];
+            let fix = Fix::Edits("remove the attributes", edits);
+            problem = Some(Problem::new(ProblemKind::Name, what).mended_by(fix));
+        }
+        if let Some(problem) = problem {
+            let problem = self.at(problem, (tree.subvol, dir.ino), b"")?;
+            self.found(Problem { ino: dir.ino, ..problem });
+        }
+        Ok(())
+    }
+
+    /// The end of a directory: what it says of itself is what was there.
+    fn finish(&mut self, tree: &mut Tree, mut dir: Directory, lost: &[LostRange]) -> FsResult<()> {
+        self.close_attached(tree, &mut dir, lost)?;
+        if !tree.concerns(dir.reach) {
+            return Ok(());
+        }
+        let partial = dir.partial || touches(lost, &key::directory_prefix(dir.ino));
+        let Some(record) = dir.record else { return self.without_record(tree, &dir, partial) };
+        if dir.record.is_some_and(|record| record.has_xattrs) && !dir.xattrs && !partial {
+            let what = "its attributes are gone".to_owned();
+            let value = DirectoryRecord { has_xattrs: false, ..record }.encode();
+            let key = key::directory(dir.ino, Part::Attributes).to_vec();
+            let fix = Fix::Edits("note that there are none", vec![Edit::Put(tree.id, key, value)]);
+            let problem = Problem::new(ProblemKind::Name, what).mended_by(fix);
+            let problem = self.at(problem, (tree.subvol, dir.ino), b"")?;
+            self.found(Problem { ino: dir.ino, ..problem });
+            return Ok(());
+        }
+        let (entries, directories) = (dir.entries, dir.subdirectories);
+        if (record.entries, record.subdirectories) == (entries, directories) {
+            return Ok(());
+        }
+        if partial {
+            let what =
+                format!("{} of {} names cannot be read", record.entries - entries, record.entries);
+            let problem = Problem::new(ProblemKind::Unreadable, what);
+            let problem = self.at(problem, (tree.subvol, dir.ino), b"")?;
+            self.found(Problem { ino: dir.ino, ..problem });
+            return Ok(());
+        }
+        let what = format!(
+            "it says {} names, {} of them directories; there are {entries} and {directories}",
+            record.entries, record.subdirectories
+        );
+        let value = DirectoryRecord { entries, subdirectories: directories, ..record }.encode();
+        let key = key::directory(dir.ino, Part::Attributes).to_vec();
+        let fix = Fix::Edits("set the counts", vec![Edit::Put(tree.id, key, value)]);
+        let problem = Problem::new(ProblemKind::Links, what).mended_by(fix);
+        let problem = self.at(problem, (tree.subvol, dir.ino), b"")?;
+        self.found(Problem { ino: dir.ino, ..problem });
+        Ok(())
+    }
+
+    /// Entries of a directory that has no record of its own.
+    fn without_record(&mut self, tree: &mut Tree, dir: &Directory, partial: bool) -> FsResult<()> {
+        if partial || dir.ino == tree.root || !tree.whole {
+            return Ok(());
+        }
+        if look::directory(self.pin, tree.id, dir.ino)? == Look::Absent {
+            tree.headless.insert(dir.ino, dir.entries);
+        }
+        Ok(())
+    }
+
+    /// Directories without a record to which no entry leads: where one does, the record is made
+    /// anew for that one.
+    fn headless(&mut self, tree: &mut Tree) {
+        for (ino, entries) in std::mem::take(&mut tree.headless) {
+            if tree.remade.contains(&ino) || !tree.lost.is_empty() {
+                continue;
+            }
+            let what = format!("{entries} names in directory {ino}, which is gone");
+            let fix = Fix::Keep(tree.subvol, tree.id, Stray::Entries(ino));
+            let problem = Problem::new(ProblemKind::Name, what).mended_by(fix);
+            self.found(Problem { subvolume: tree.subvol, ino, ..problem });
+        }
+    }
+
+    /// What the volume tells of a subvolume's files is what was there.
+    fn compare_usage(&mut self, tree: &Tree, record: &SubvolumeRecord) -> FsResult<()> {
+        let unsure = !tree.lost.is_empty()
+            || self.table.has_detached(tree.subvol)
+            || self.table.scans(record.lineage);
+        if unsure {
+            return Ok(());
+        }
+        let key = key::usage(tree.subvol);
+        let look = look::get(self.pin, VOLUME, &key, UsageRecord::decode)?;
+        let Look::Found(usage) = look else { return Ok(()) };
+        if !usage.counted || (usage.files, usage.bytes) == (tree.files, tree.bytes) {
+            return Ok(());
+        }
+        let what = format!(
+            "it is said to hold {} inodes and {} bytes; there are {} and {}",
+            usage.files, usage.bytes, tree.files, tree.bytes
+        );
+        let value = UsageRecord { files: tree.files, bytes: tree.bytes, counted: true }.encode();
+        let fix = Fix::Edits("set the counts", vec![Edit::Put(VOLUME, key.to_vec(), value)]);
+        let problem = Problem::new(ProblemKind::Space, what).mended_by(fix);
+        let problem = self.at(problem, (tree.subvol, tree.root), b"")?;
+        self.found(problem);
+        Ok(())
+    }
+
+    /// The counts of segments are those of the pages that extents name.
+    pub(super) fn segments(&mut self) -> FsResult<()> {
+        for bad in self.fs.data.check_segments().map_err(from_store)? {
+            let what = format!("{}: {} instead of {}", bad.structure, bad.found, bad.expected);
+            let problem = Problem::new(ProblemKind::Unreadable, what);
+            let fix = super::repair::of_segment(&bad);
+            self.found(Problem { fix, ..problem.in_file(&bad.file, bad.offset) });
+        }
+        let segments: Vec<u64> = self.contents.segments().collect();
+        for segment in segments {
+            let live = self.contents.live_pages(segment);
+            let counted = match self.fs.data.counted_pages(self.pin, segment) {
+                Ok(counted) => counted,
+                Err(store::Error::Corrupt(_)) => continue,
+                Err(error) => return Err(from_store(error)),
+            };
+            if counted >= live {
+                continue;
+            }
+            let what = format!("segment {segment:016x}: {live} pages are named, {counted} counted");
+            let key = key::segment(segment).to_vec();
+            let value = (live as i64).to_le_bytes().to_vec();
+            let fix = Fix::Edits("set the count", vec![Edit::Put(VOLUME, key, value)]);
+            self.found(Problem::new(ProblemKind::Space, what).mended_by(fix));
+        }
+        Ok(())
+    }
+}
+
+/// A range of keys for people: what it holds of directories and inodes.
+fn told_range(range: &LostRange) -> String {
+    let end = |key: &[u8]| match key::parse(key) {
+        Ok(Parsed::Entry { directory, cookie, .. }) => {
+            format!("directory {directory}, cookie {cookie:x}")
+        }
+        Ok(Parsed::Linked { ino, .. } | Parsed::BackReference { ino, .. }) => {
+            format!("linked inode {ino}")
+        }
+        Ok(Parsed::Extent { ino, offset }) => format!("inode {ino}, byte {offset}"),
+        Err(_) => format!("{key:02x?}"),
+    };
+    let from = if range.from.is_empty() { "the first".to_owned() } else { end(&range.from) };
+    let to = range.to.as_ref().map_or_else(|| "the last".to_owned(), |to| end(to));
+    format!("from {from} to {to}")
+}

@@ -1,0 +1,169 @@
+//! What nothing names is told, then noted, then deleted after its time; nothing is, where something
+//! cannot be read; and what is named stays.
+
+use std::ops::ControlFlow;
+use std::sync::Arc;
+use std::time::Duration;
+
+use device::Env;
+use format::key::{self, Counter};
+use format::subvolume_record::SubvolumeRecord;
+use fs::{FileSystem, Fs, GarbageKind, Gc, GcReport, OpenOptions};
+use store::{Batch, Durability, KeyRange, TreeId};
+use testing::{SimDevice, SimEnv};
+
+use super::volume::{falsify, look, made, opened_with};
+use super::{assert_clean, check};
+
+const VOLUME: TreeId = TreeId(key::VOLUME_TREE);
+const TREE: TreeId = TreeId(key::FIRST_TREE);
+const HOUR: Duration = Duration::from_secs(3600);
+
+fn gc(fs: &Fs, how: Gc) -> GcReport {
+    let mut go_on = |_, _| ControlFlow::Continue(());
+    fs.gc(how, &mut go_on).expect("all can be read")
+}
+
+fn open(device: &SimDevice) -> (Arc<Fs>, SimEnv) {
+    let sim = SimEnv::on(device.clone(), 5);
+    let env = Env { device: Arc::new(device.clone()), ..sim.env() };
+    let options = OpenOptions { index: None, ..opened_with(Durability::Async) };
+    (Fs::open(env, &options).expect("it opens"), sim)
+}
+
+/// Loses the extents of a subvolume that nothing was copied of, and the record of a tree.
+fn lose(device: &SimDevice) {
+    falsify(device, |store| {
+        let mut batch = Batch::new();
+        let subvolumes = KeyRange::prefix(&key::SUBVOLUMES_PREFIX);
+        let mut cursor = store.scan(VOLUME, subvolumes).expect("it is there");
+        let mut trees = Vec::new();
+        while let Some(item) = cursor.next().expect("it can be read") {
+            let record = SubvolumeRecord::decode(item.value).expect("it decodes");
+            if record.source.0 == 0 && record.parent.0 != 0 {
+                trees.push(TreeId(record.tree));
+            }
+        }
+        drop(cursor);
+        assert_eq!(trees.len(), 1, "there is one subvolume that was made empty");
+        let extents = KeyRange::prefix(&key::EXTENTS_PREFIX);
+        let mut cursor = store.scan(trees[0], extents).expect("it is there");
+        while let Some(item) = cursor.next().expect("it can be read") {
+            batch.delete(trees[0], item.key);
+        }
+        drop(cursor);
+        batch.clone_tree(TREE, TreeId(key::FIRST_TREE + 50));
+        let next = key::FIRST_TREE + 51;
+        batch.put(VOLUME, &key::counter(Counter::NextTree), &next.to_le_bytes());
+        store.commit(&batch).expect("there is room");
+    });
+}
+
+#[test]
+fn garbage_is_noted_and_deleted_after_its_time_and_not_before() {
+    let made = made(3);
+    let (fs, _) = open(&made.device.copy());
+    let clean = gc(&fs, Gc::Report);
+    let trees = |report: &GcReport| {
+        report.garbage.iter().filter(|found| found.kind == GarbageKind::Tree).count()
+    };
+    assert_eq!(trees(&clean), 0, "{clean:?}");
+    fs.close().unwrap();
+    let device = made.device.copy();
+    lose(&device);
+    let (fs, sim) = open(&device);
+    let told = gc(&fs, Gc::Report);
+    assert_eq!(trees(&told), 1, "{told:?}");
+    let bytes = |report: &GcReport| report.garbage.iter().map(|found| found.bytes).sum::<u64>();
+    assert!(bytes(&told) > bytes(&clean), "{told:?} {clean:?}");
+    assert!(told.garbage.iter().all(|found| found.since.is_none() && !found.deleted));
+    // Noted, and an hour has not passed.
+    let noted = gc(&fs, Gc::Delete { grace: HOUR });
+    assert!(noted.garbage.iter().all(|found| found.since.is_some() && !found.deleted));
+    sim.clock.advance(HOUR / 2);
+    assert!(gc(&fs, Gc::Delete { grace: HOUR }).garbage.iter().all(|found| !found.deleted));
+    sim.clock.advance(HOUR);
+    let deleted = gc(&fs, Gc::Delete { grace: HOUR });
+    assert!(deleted.garbage.iter().all(|found| found.deleted), "{deleted:?}");
+    assert!(deleted.freed_bytes > 0);
+    for _ in 0..200 {
+        fs.background_step(64).unwrap();
+    }
+    let after = gc(&fs, Gc::Delete { grace: HOUR });
+    assert_eq!(trees(&after), 0, "{after:?}");
+    fs.close().unwrap();
+    // What a snapshot and a clone of the files name is all there.
+    let report = check(&device);
+    let other = |path: &[u8]| path.starts_with(b"/clone") || path.starts_with(b"/one/.snapshots");
+    assert!(report.problems.iter().all(|found| !other(&found.path)), "{}", super::told(&report));
+    let looked = look(&device, &made.right);
+    assert_eq!((looked.refused, &looked.closed), (0, &None));
+}
+
+#[test]
+fn nothing_is_deleted_where_something_cannot_be_read() {
+    let made = made(4);
+    let device = made.device.copy();
+    lose(&device);
+    let bytes = device.read_file("btree/nodes");
+    let (mut refused, mut looked_at) = (0, 0);
+    for at in (0..bytes.len()).step_by(format::node::UNIT_BYTES) {
+        let node = &bytes[at..];
+        // Leaves and what leads to them.
+        if !node.starts_with(&format::node::MAGIC) || node[6] > 2 {
+            continue;
+        }
+        let hurt = device.copy();
+        hurt.flip_bit("btree/nodes", at as u64 * 8 + 400);
+        looked_at += 1;
+        let sim = SimEnv::on(hurt.clone(), 5);
+        let env = Env { device: Arc::new(hurt.clone()), ..sim.env() };
+        let options = OpenOptions { index: None, ..opened_with(Durability::Async) };
+        let Ok(fs) = Fs::open(env, &options) else { continue };
+        let mut go_on = |_, _| ControlFlow::Continue(());
+        let files = hurt.files().len();
+        if fs.gc(Gc::Delete { grace: Duration::ZERO }, &mut go_on).is_err() {
+            refused += 1;
+            assert_eq!(hurt.files().len(), files, "byte {at}: something was deleted");
+        }
+        drop(fs);
+        // Whatever it did: all that can be read still reads as it was.
+        let looked = look(&hurt, &made.right);
+        let lost =
+            |what: &&String| what.contains("wrong contents") && !what.contains("111, 110, 101]");
+        assert!(!looked.wrong.iter().any(|what| lost(&what)), "byte {at}: {:?}", looked.wrong);
+    }
+    println!("{looked_at} nodes were damaged, {refused} collections given up");
+    assert!(refused > 3);
+}
+
+#[test]
+fn a_collection_in_steps_beside_changes_frees_what_a_snapshot_held_and_nothing_else() {
+    let made = made(5);
+    let device = made.device.copy();
+    let (fs, _) = open(&device);
+    let root = inode::Caller::root();
+    let one = fs.lookup(&root, inode::NodeId::ROOT, b"one").unwrap().node;
+    fs.snapshot_delete(&root, one, b"before").unwrap();
+    let new = fs::NewNode { kind: inode::Kind::File, mode: 0o600, rdev: 0 };
+    for n in 0..300_u32 {
+        fs.background_step(16).unwrap();
+        let file = fs.mknod(&root, one, format!("beside {n}").as_bytes(), &new).unwrap().node;
+        fs.write(&root, file, 0, &vec![n as u8; 6000]).unwrap();
+        if n % 3 == 0 {
+            fs.unlink(&root, one, format!("beside {n}").as_bytes()).unwrap();
+        }
+    }
+    for _ in 0..300 {
+        fs.background_step(64).unwrap();
+    }
+    for n in (0..300_u32).filter(|n| n % 3 != 0) {
+        let file = fs.lookup(&root, one, format!("beside {n}").as_bytes()).unwrap().node;
+        let mut bytes = vec![0; 6000];
+        assert_eq!(fs.read(&root, file, 0, &mut bytes).unwrap(), 6000);
+        assert!(bytes == vec![n as u8; 6000]);
+    }
+    fs.close().unwrap();
+    drop(fs);
+    assert_clean(&device, "after the collection");
+}

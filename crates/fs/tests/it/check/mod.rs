@@ -1,0 +1,57 @@
+//! Checking and mending: what random work leaves is clean, every relation that is broken is found
+//! and mended, and no damage of the medium goes unnoticed.
+
+mod campaign;
+mod clean;
+mod garbage;
+mod records;
+mod volume;
+
+use std::ops::ControlFlow;
+use std::sync::Arc;
+
+use device::Env;
+use fs::{Fs, Mended, Repair, VolumeReport};
+use testing::SimDevice;
+
+use crate::subject::Base;
+
+/// The environment of a simulated medium, with a clock that stands.
+pub(crate) fn env_of(device: &SimDevice) -> Env {
+    let sim = testing::sim_env(1);
+    Env { device: Arc::new(device.clone()), ..sim.env() }
+}
+
+pub(crate) fn check(device: &SimDevice) -> VolumeReport {
+    let mut go_on = |_, _| ControlFlow::Continue(());
+    Fs::check_offline(&env_of(device), &mut go_on).expect("the medium answers")
+}
+
+pub(crate) fn repair(device: &SimDevice) -> Mended {
+    let mut go_on = |_, _| ControlFlow::Continue(());
+    Fs::repair(&env_of(device), Repair::Do, &mut go_on).expect("the medium answers")
+}
+
+/// The problems in words, one a line.
+pub(crate) fn told(report: &VolumeReport) -> String {
+    let mut text = String::new();
+    for problem in &report.problems {
+        let path = String::from_utf8_lossy(&problem.path);
+        let (kind, file, offset) = (problem.kind.name(), &problem.file, problem.offset);
+        let (subvolume, ino, what) = (problem.subvolume, problem.ino, &problem.what);
+        let remedy = problem.remedy().unwrap_or_else(|| "nothing mends it".to_owned());
+        let line = format!(
+            "{kind}: {file}@{offset} subvolume {subvolume} {path} inode {ino}: {what} ({remedy})\n"
+        );
+        text.push_str(&line);
+    }
+    text
+}
+
+#[track_caller]
+pub(crate) fn assert_clean(device: &SimDevice, place: &str) {
+    let report = check(device);
+    assert!(report.is_clean(), "{place}:\n{}", told(&report));
+}
+
+pub(crate) const ENGINE: Base = Base::Engine;

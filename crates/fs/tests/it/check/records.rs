@@ -1,0 +1,357 @@
+//! Records that contradict one another, as a fault of the program would leave them: each is found,
+//! named and mended, and nothing else changes.
+
+use format::directory_record::DirectoryRecord;
+use format::entry_record::{EntryRecord, Target};
+use format::inode_record::LinkedRecord;
+use format::key::{self, Counter, Parsed, Part};
+use format::subvolume_record::{SubvolumeRecord, UsageRecord};
+use fs::ProblemKind;
+use store::{Batch, KeyRange, Store, TreeId};
+use testing::SimDevice;
+
+use super::volume::{Made, falsify, look, made};
+use super::{check, repair, told};
+
+const VOLUME: TreeId = TreeId(key::VOLUME_TREE);
+/// Tree and subvolume of the volume's root.
+const TREE: TreeId = TreeId(key::FIRST_TREE);
+
+/// What is left of the model after the repair.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Left {
+    /// All of it.
+    All,
+    /// All but what was told to be lost, of which something is kept or gone.
+    Less,
+}
+
+/// An entry of a tree.
+#[derive(Debug, Clone)]
+struct Entry {
+    dir: u64,
+    cookie: u64,
+    ino: u64,
+    target: Target,
+    name: Vec<u8>,
+}
+
+fn entries(store: &dyn Store, tree: TreeId) -> Vec<Entry> {
+    let mut found = Vec::new();
+    let mut cursor =
+        store.scan(tree, KeyRange::prefix(&key::DIRECTORIES_PREFIX)).expect("it is there");
+    while let Some(item) = cursor.next().expect("it is there") {
+        let Ok(Parsed::Entry { directory: dir, cookie: cookie @ 1.., part: Part::Attributes }) =
+            key::parse(item.key)
+        else {
+            continue;
+        };
+        let entry = EntryRecord::decode(item.value).expect("it is there");
+        let (ino, target, name) = (entry.ino, entry.target, entry.name.to_vec());
+        found.push(Entry { dir, cookie, ino, target, name });
+    }
+    found
+}
+
+fn named(store: &dyn Store, name: &str) -> Entry {
+    let all = entries(store, TREE);
+    all.into_iter().find(|entry| entry.name == name.as_bytes()).expect("the volume has it")
+}
+
+fn directory(store: &dyn Store, ino: u64) -> DirectoryRecord {
+    let bytes = store
+        .get(TREE, &key::directory(ino, Part::Attributes))
+        .expect("it is there")
+        .expect("it is there");
+    DirectoryRecord::decode(&bytes).expect("it is there")
+}
+
+fn put_directory(batch: &mut Batch, ino: u64, record: &DirectoryRecord) {
+    batch.put(TREE, &key::directory(ino, Part::Attributes), &record.encode());
+}
+
+fn put_entry(batch: &mut Batch, entry: &Entry, at: u64) {
+    let mut value = Vec::new();
+    let Entry { ino, target, ref name, .. } = *entry;
+    EntryRecord { chained: false, ino, name, target }.encode(&mut value);
+    batch.put(TREE, &key::entry(entry.dir, at, Part::Attributes), &value);
+}
+
+fn linked(store: &dyn Store, ino: u64) -> LinkedRecord {
+    let bytes = store
+        .get(TREE, &key::linked(ino, Part::Attributes))
+        .expect("it is there")
+        .expect("it is there");
+    LinkedRecord::decode(&bytes).expect("it is there")
+}
+
+fn put_linked(batch: &mut Batch, ino: u64, record: &LinkedRecord) {
+    let mut value = Vec::new();
+    record.encode(&mut value);
+    batch.put(TREE, &key::linked(ino, Part::Attributes), &value);
+}
+
+fn subvolumes(store: &dyn Store) -> Vec<(u64, SubvolumeRecord)> {
+    let mut found = Vec::new();
+    let mut cursor =
+        store.scan(VOLUME, KeyRange::prefix(&key::SUBVOLUMES_PREFIX)).expect("it is there");
+    while let Some(item) = cursor.next().expect("it is there") {
+        let record = SubvolumeRecord::decode(item.value).expect("it is there");
+        found.push((key::parse_number(item.key).expect("it is there"), record));
+    }
+    found
+}
+
+fn segment_of(store: &dyn Store) -> Vec<u8> {
+    let mut cursor =
+        store.scan(VOLUME, KeyRange::prefix(&key::SEGMENTS_PREFIX)).expect("it is there");
+    cursor.next().expect("it is there").expect("it is there").key.to_vec()
+}
+
+type Change = fn(&dyn Store, &mut Batch);
+
+/// What is broken, what kind of problem that is, what is left after the repair.
+const CASES: &[(&str, ProblemKind, Left, Change)] = &[
+    ("a count of names", ProblemKind::Links, Left::All, |store, batch| {
+        let ino = named(store, "deep").ino;
+        let record = directory(store, ino);
+        put_directory(batch, ino, &DirectoryRecord { entries: 77, ..record });
+    }),
+    ("a count of directories", ProblemKind::Links, Left::All, |store, batch| {
+        let ino = named(store, "one").ino;
+        let record = directory(store, ino);
+        put_directory(batch, ino, &DirectoryRecord { subdirectories: 9, entries: 99, ..record });
+    }),
+    ("a count of links", ProblemKind::Links, Left::All, |store, batch| {
+        let ino = named(store, "one name").ino;
+        put_linked(batch, ino, &LinkedRecord { nlink: 5, ..linked(store, ino) });
+    }),
+    ("a parent", ProblemKind::Name, Left::All, |store, batch| {
+        let ino = named(store, "deeper").ino;
+        let record = directory(store, ino);
+        put_directory(batch, ino, &DirectoryRecord { parent: 2, ..record });
+    }),
+    ("a circle", ProblemKind::Name, Left::Less, |store, batch| {
+        let (deep, deeper) = (named(store, "deep"), named(store, "deeper"));
+        let record = directory(store, deep.ino);
+        let there = Entry { dir: deeper.ino, ..deep.clone() };
+        put_entry(batch, &there, deep.cookie);
+        batch.delete(TREE, &key::entry(deep.dir, deep.cookie, Part::Attributes));
+        put_directory(batch, deep.ino, &DirectoryRecord { parent: deeper.ino, ..record });
+    }),
+    ("an entry of a directory", ProblemKind::Name, Left::Less, |store, batch| {
+        let deep = named(store, "deep");
+        batch.delete(TREE, &key::entry(deep.dir, deep.cookie, Part::Attributes));
+    }),
+    ("a record of a directory", ProblemKind::Name, Left::Less, |store, batch| {
+        let ino = named(store, "deeper").ino;
+        batch.delete(TREE, &key::directory(ino, Part::Attributes));
+        batch.delete(TREE, &key::directory(ino, Part::Xattrs));
+    }),
+    ("a directory and its entry", ProblemKind::Name, Left::Less, |store, batch| {
+        let deeper = named(store, "deeper");
+        batch.delete(TREE, &key::directory(deeper.ino, Part::Attributes));
+        batch.delete(TREE, &key::directory(deeper.ino, Part::Xattrs));
+        batch.delete(TREE, &key::entry(deeper.dir, deeper.cookie, Part::Attributes));
+    }),
+    ("a second name of a directory", ProblemKind::Name, Left::All, |store, batch| {
+        let deep = named(store, "deep");
+        let other = Entry { dir: 2, ..deep };
+        put_entry(batch, &other, 77 << 8);
+    }),
+    ("an entry without an inode", ProblemKind::Name, Left::All, |store, batch| {
+        let tiny = named(store, "tiny");
+        let dangling = Entry { ino: 999_999, ..tiny };
+        put_entry(batch, &dangling, 78 << 8);
+    }),
+    ("a linked inode", ProblemKind::Name, Left::Less, |store, batch| {
+        let ino = named(store, "tiny").ino;
+        batch.delete(TREE, &key::linked(ino, Part::Attributes));
+    }),
+    ("names of a linked inode", ProblemKind::Name, Left::Less, |store, batch| {
+        for name in ["one name", "another name"] {
+            let entry = named(store, name);
+            batch.delete(TREE, &key::entry(entry.dir, entry.cookie, Part::Attributes));
+            batch.delete(TREE, &key::back_reference(entry.ino, entry.dir, entry.cookie));
+        }
+    }),
+    ("a back-reference", ProblemKind::Name, Left::All, |store, batch| {
+        let entry = named(store, "another name");
+        batch.delete(TREE, &key::back_reference(entry.ino, entry.dir, entry.cookie));
+    }),
+    ("a back-reference too many", ProblemKind::Name, Left::All, |store, batch| {
+        let entry = named(store, "another name");
+        batch.put(TREE, &key::back_reference(entry.ino, entry.dir, 5 << 8), b"");
+    }),
+    ("the kind of a name", ProblemKind::Name, Left::All, |store, batch| {
+        let mut entry = named(store, "tiny too");
+        entry.target = Target::Linked(format::inode_record::FileKind::Fifo);
+        put_entry(batch, &entry, entry.cookie);
+    }),
+    ("the place of a name", ProblemKind::Name, Left::All, |store, batch| {
+        let entry = named(store, "deeper");
+        let record = directory(store, entry.ino);
+        batch.delete(TREE, &key::entry(entry.dir, entry.cookie, Part::Attributes));
+        put_entry(batch, &entry, 79 << 8);
+        let moved = DirectoryRecord { parent_cookie: 79 << 8, ..record };
+        put_directory(batch, entry.ino, &moved);
+    }),
+    ("a chain", ProblemKind::Name, Left::All, |store, batch| {
+        // In a collision's place, with nothing before it.
+        let entry = named(store, "deeper");
+        let record = directory(store, entry.ino);
+        batch.delete(TREE, &key::entry(entry.dir, entry.cookie, Part::Attributes));
+        put_entry(batch, &entry, entry.cookie + 1);
+        let moved = DirectoryRecord { parent_cookie: entry.cookie + 1, ..record };
+        put_directory(batch, entry.ino, &moved);
+    }),
+    ("an entry of a small file", ProblemKind::Name, Left::Less, |store, batch| {
+        let entry = named(store, "small 9");
+        batch.delete(TREE, &key::entry(entry.dir, entry.cookie, Part::Attributes));
+    }),
+    ("an entry of a large file", ProblemKind::Contents, Left::Less, |store, batch| {
+        let entry = named(store, "large 1");
+        batch.delete(TREE, &key::entry(entry.dir, entry.cookie, Part::Attributes));
+    }),
+    ("contents of a small file", ProblemKind::Contents, Left::Less, |store, batch| {
+        let entry = named(store, "small 9");
+        batch.delete(TREE, &key::entry(entry.dir, entry.cookie, Part::Bulk));
+    }),
+    ("attributes", ProblemKind::Contents, Left::Less, |store, batch| {
+        let entry = named(store, "small 3");
+        batch.delete(TREE, &key::entry(entry.dir, entry.cookie, Part::Xattrs));
+    }),
+    ("an extent", ProblemKind::Contents, Left::Less, |store, batch| {
+        let entry = named(store, "large 3");
+        batch.delete(TREE, &key::extent(entry.ino, 0));
+    }),
+    ("an orphan that nothing lists", ProblemKind::Name, Left::All, |store, batch| {
+        let entry = named(store, "one name");
+        let record = LinkedRecord { nlink: 0, ..linked(store, entry.ino) };
+        put_linked(batch, 888_888, &record);
+    }),
+    ("an orphan that is not there", ProblemKind::Name, Left::All, |_, batch| {
+        batch.put(VOLUME, &key::orphan(1, 777_777), b"");
+    }),
+    ("the count of a segment", ProblemKind::Space, Left::All, |store, batch| {
+        batch.put(VOLUME, &segment_of(store), &0_i64.to_le_bytes());
+    }),
+    ("the count of a subvolume", ProblemKind::Space, Left::All, |store, batch| {
+        let (id, _) = subvolumes(store).remove(0);
+        let value = UsageRecord { files: 3, bytes: 4, counted: true }.encode();
+        batch.put(VOLUME, &key::usage(id), &value);
+    }),
+    ("the name of a snapshot", ProblemKind::Subvolume, Left::All, |store, batch| {
+        let all = subvolumes(store);
+        let (_, record) = all.iter().find(|(_, record)| record.snapshot).expect("it is there");
+        let key = key::snapshot_name(record.lineage, record.root, &record.name);
+        batch.delete(VOLUME, &key);
+    }),
+    ("a name of no snapshot", ProblemKind::Subvolume, Left::All, |_, batch| {
+        batch.put(VOLUME, &key::snapshot_name(1, 2, b"ghost"), &9999_u64.to_le_bytes());
+    }),
+    ("the place of a subvolume", ProblemKind::Subvolume, Left::All, |store, batch| {
+        let all = subvolumes(store);
+        let mounted = all.iter().find(|(_, record)| record.parent.0 != 0).expect("it is there");
+        let record = SubvolumeRecord { parent: (1, 2, 3 << 8), ..mounted.1.clone() };
+        batch.put(VOLUME, &key::subvolume(mounted.0), &record.encode());
+    }),
+    ("the entry of a subvolume", ProblemKind::Subvolume, Left::Less, |store, batch| {
+        let clone = named(store, "clone");
+        batch.delete(TREE, &key::entry(clone.dir, clone.cookie, Part::Attributes));
+    }),
+    ("the record of a subvolume", ProblemKind::Name, Left::Less, |store, batch| {
+        let all = subvolumes(store);
+        let clone = named(store, "clone");
+        let (id, _) =
+            all.iter().find(|(id, _)| clone.target == Target::Subvolume(*id)).expect("it is there");
+        batch.delete(VOLUME, &key::subvolume(*id));
+        batch.delete(VOLUME, &key::usage(*id));
+    }),
+    ("the tree of a subvolume", ProblemKind::Subvolume, Left::Less, |store, batch| {
+        let all = subvolumes(store);
+        let (_, record) = all.iter().find(|(_, record)| record.snapshot).expect("it is there");
+        batch.drop_tree(TreeId(record.tree));
+    }),
+    ("a tree that nobody names", ProblemKind::Lost, Left::All, |_, batch| {
+        batch.clone_tree(TREE, TreeId(key::FIRST_TREE + 40));
+        let counter = key::counter(Counter::NextTree);
+        batch.put(VOLUME, &counter, &(key::FIRST_TREE + 41).to_le_bytes());
+    }),
+    ("the counter of trees", ProblemKind::Subvolume, Left::All, |_, batch| {
+        batch.put(VOLUME, &key::counter(Counter::NextTree), &33_u64.to_le_bytes());
+    }),
+    ("the base of an index", ProblemKind::Index, Left::All, |store, batch| {
+        let all = subvolumes(store);
+        let (_, record) = all.iter().find(|(_, record)| record.base != 0).expect("it is there");
+        batch.delete(VOLUME, &key::base(record.base));
+    }),
+];
+
+fn broken(made: &Made, change: Change) -> SimDevice {
+    let device = made.device.copy();
+    falsify(&device, |store| {
+        let mut batch = Batch::new();
+        change(store, &mut batch);
+        store.commit(&batch).expect("it is there");
+    });
+    device
+}
+
+#[test]
+fn what_contradicts_is_found_and_mended() {
+    let made = made(1);
+    super::assert_clean(&made.device, "as made");
+    for (what, kind, left, change) in CASES {
+        let device = broken(&made, *change);
+        let report = check(&device);
+        let found = report.problems.iter().find(|problem| problem.kind == *kind);
+        let found = found.unwrap_or_else(|| panic!("{what}: not found:\n{}", told(&report)));
+        let named = !found.path.is_empty() || found.subvolume != 0 || found.ino != 0;
+        assert!(named || found.what.contains(char::is_numeric), "{what}: where? {found:?}");
+        let mended = repair(&device);
+        assert!(
+            mended.after.is_clean() && mended.failed.is_empty(),
+            "{what}: before:\n{}after:\n{}failed: {:?}",
+            told(&report),
+            told(&mended.after),
+            mended.failed
+        );
+        let looked = look(&device.copy(), &made.right);
+        assert_eq!((looked.refused, &looked.closed), (0, &None), "{what}: {looked:?}");
+        match left {
+            Left::All => assert!(looked.is_same(), "{what}: {looked:#?}"),
+            Left::Less => assert!(looked.right > 300, "{what}: {looked:#?}"),
+        }
+        println!("{what}: {} found, {} mended", report.problems_count, mended.mended.len());
+    }
+}
+
+#[test]
+fn a_repair_that_is_cut_off_anywhere_is_gone_on_with() {
+    let made = made(2);
+    for name in ["a circle", "a linked inode", "a directory and its entry", "a chain"] {
+        let change = CASES.iter().find(|(what, ..)| *what == name).expect("it is there").3;
+        let start = broken(&made, change);
+        let whole = start.copy();
+        let before = whole.ops();
+        repair(&whole);
+        let ops = whole.ops() - before;
+        let right = look(&whole.copy(), &made.right);
+        let step = if std::env::var_os("PANDO_SLOW").is_some() { 1 } else { 1 + ops / 12 };
+        for op in (0..ops).step_by(step as usize) {
+            let device = start.copy();
+            device.crash_at(device.ops() + op);
+            let mut go_on = |_, _| std::ops::ControlFlow::Continue(());
+            // It fails, or was through.
+            drop(fs::Fs::repair(&super::env_of(&device), fs::Repair::Do, &mut go_on));
+            let device = device.after_crash(testing::CrashPolicy::Random, op);
+            let mended = repair(&device);
+            let place = format!("{name}, cut at {op} of {ops}");
+            assert!(mended.after.is_clean(), "{place}:\n{}", told(&mended.after));
+            let looked = look(&device, &made.right);
+            assert_eq!(looked.wrong.len(), right.wrong.len(), "{place}: {looked:#?}");
+            assert_eq!((looked.refused, &looked.closed), (0, &None), "{place}");
+        }
+    }
+}
