@@ -1,11 +1,13 @@
 //! The command line: verbs, options, and an example for each. Parsing only; what a verb does
 //! stands in the file of its name.
 
+mod check;
 mod index;
 
 use std::ffi::OsString;
 use std::path::PathBuf;
 
+pub(crate) use check::{FsckArgs, GcArgs};
 use clap::{Args, Parser, Subcommand, ValueEnum};
 pub(crate) use index::{IndexArgs, Refresh, Watch};
 
@@ -110,9 +112,12 @@ pub(crate) enum Verb {
     /// Make everything in a volume durable
     #[command(after_help = "Example:\n  pando sync /data/vol")]
     Sync(VolumeArg),
-    /// Verify all that a volume has on the medium; changes nothing
-    #[command(after_help = FSCK_HELP)]
-    Fsck(VolumeArg),
+    /// Check all that a volume has on the medium, and mend it
+    #[command(after_help = check::FSCK_HELP)]
+    Fsck(FsckArgs),
+    /// Find what nothing names, and delete it
+    #[command(after_help = check::GC_HELP)]
+    Gc(GcArgs),
     /// Measure, in process and without a mount; one JSON object a line
     #[command(after_help = BENCH_HELP)]
     Bench(BenchArgs),
@@ -150,21 +155,6 @@ same command is run again. Nothing that DST has beyond SRC is removed.
 Examples:
   pando import /usr/share /mnt/vol/share
   pando import /home/alice /data/vol:/home/alice";
-
-const FSCK_HELP: &str = "\
-Reads every node of every tree once, however many clones share it, verifies its checksum, order
-and bounds, counts all references anew and compares them with the map of free space, and reads
-the log. Each finding names a file of the volume and a byte in it:
-  unreadable   bytes are not what was written; what is below cannot be read
-  structure    something whole breaks a rule
-  count        a reference count is not what it should be
-  lost         room is marked as used and nothing leads there
-A volume that is mounted, or otherwise owned, is checked by its owner, beside its work.
-Exit code 0 when nothing was found, 5 otherwise.
-
-Examples:
-  pando fsck /data/vol
-  pando fsck --json /mnt/vol";
 
 const ROLLBACK_HELP: &str = "\
 What DIR held is removed, in the background; open files keep the old contents. Take a

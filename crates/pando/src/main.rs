@@ -60,6 +60,7 @@ fn main() -> ExitCode {
         Verb::Subvolume(verb) => verbs::subvolume::run(&verb, &mut output),
         Verb::Sync(args) => verbs::sync::run(&args, &mut output),
         Verb::Fsck(args) => verbs::fsck::run(&args, &mut output),
+        Verb::Gc(args) => verbs::gc::run(&args, &mut output),
         Verb::Bench(args) => bench::run(&args, &mut output),
         Verb::Owner(args) => verbs::owner::run(&args),
     };

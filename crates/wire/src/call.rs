@@ -12,7 +12,7 @@ pub const HELLO_MAGIC: [u8; 8] = *b"pando-1\n";
 
 /// The version of the messages. Both sides must have the same: owner and command are the same
 /// program nearly always, and where they are not, the message says which to restart.
-pub const VERSION: u32 = 3;
+pub const VERSION: u32 = 4;
 
 /// First message of a client. Its layout never changes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -150,6 +150,11 @@ pub enum Call<'a> {
     HandOver,
     /// Checks all that the volume has on the medium; progress is streamed.
     Check,
+    /// Finds what nothing names; progress is streamed.
+    Collect {
+        /// Seconds after which what was noted is deleted; `None`: nothing is noted or deleted.
+        delete_after: Option<u64>,
+    },
     /// Begins an import to a path on this connection.
     ImportOpen {
         /// Where to.

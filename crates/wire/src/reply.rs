@@ -74,6 +74,8 @@ pub enum Answer {
     Stat(Box<StatAnswer>),
     /// To `Check`.
     Checked(Box<Checked>),
+    /// To `Collect`.
+    Collected(Box<Collected>),
     /// To `Find`, after what was found.
     Found(FoundOutcome),
     /// To `ImportOpen` and `ImportEnter`, after what was there before.
@@ -129,6 +131,18 @@ pub struct Checked {
     pub log_records: u64,
     /// Nodes that are lighter than they should be.
     pub light: u64,
+    /// Subvolumes that were looked at.
+    pub subvolumes: u64,
+    /// Directories in them.
+    pub directories: u64,
+    /// Other inodes in them.
+    pub files: u64,
+    /// Distinct extents.
+    pub extents: u64,
+    /// Bytes of contents that were read and verified.
+    pub data_bytes: u64,
+    /// Files of the index that were read.
+    pub index_files: u64,
     /// The first of what is wrong.
     pub findings: Vec<CheckFinding>,
     /// How much is wrong.
@@ -138,14 +152,48 @@ pub struct Checked {
 /// One thing that is wrong.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CheckFinding {
-    /// `unreadable`, `structure`, `count` or `lost`.
+    /// What sort of thing is wrong, in a word.
     pub kind: String,
-    /// The file, below the volume directory.
+    /// The file, below the volume directory; empty: a record is wrong, and no file.
     pub file: String,
     /// Where in the file, in bytes.
     pub offset: u64,
+    /// The subvolume; 0: of none.
+    pub subvolume: u64,
+    /// The path from the volume's root; empty when it is not known.
+    pub path: Bytes,
+    /// The inode; 0: none.
+    pub ino: u64,
     /// What is wrong.
     pub what: String,
+    /// What a repair does; empty: nothing mends it.
+    pub remedy: String,
+}
+
+/// What a collection found and did.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Collected {
+    /// Bytes of contents that are named.
+    pub live_bytes: u64,
+    /// Bytes of what was deleted.
+    pub freed_bytes: u64,
+    /// What nothing names.
+    pub garbage: Vec<Garbage>,
+}
+
+/// One thing that nothing names.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Garbage {
+    /// `segment`, `pages`, `tree` or `index-file`.
+    pub kind: String,
+    /// Its file, or the tree's number.
+    pub name: String,
+    /// Bytes that it occupies; 0 where that is not known.
+    pub bytes: u64,
+    /// When it was first noted, in nanoseconds since 1970.
+    pub since: Option<i64>,
+    /// Whether it was deleted now.
+    pub deleted: bool,
 }
 
 /// The state of a volume and of its owner.

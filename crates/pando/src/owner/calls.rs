@@ -6,13 +6,12 @@ use std::os::unix::ffi::OsStrExt;
 use fs::{Entry, FileSystem, Follow, Fs, FsResult, SnapshotInfo};
 use inode::{Caller, FsError, Kind, NodeId};
 use wire::{
-    Answer, Background, Body, Bytes, Call, CheckFinding, Checked, Failure, FailureKind, Info,
-    Snapshot, StatAnswer, Status,
+    Answer, Background, Body, Bytes, Call, Failure, FailureKind, Info, Snapshot, StatAnswer, Status,
 };
 
 use super::connection::Replies;
 use super::server::Server;
-use super::{find, history, list, totals};
+use super::{check, find, history, list, totals};
 
 type Answered<T> = Result<T, Failure>;
 
@@ -55,7 +54,8 @@ pub(super) fn answer(
             history::history(fs, caller, path, replies).map(|()| Answer::Nothing)
         }
         Call::HandOver => hand_over(server, caller),
-        Call::Check => check(fs, caller, replies),
+        Call::Check => check::check(fs, caller, replies),
+        Call::Collect { delete_after } => check::collect(fs, caller, delete_after, replies),
         Call::Sync => fs.sync().map(|()| Answer::Nothing).map_err(Failure::from),
         _ => {
             change(fs, caller, call)?;
@@ -65,45 +65,6 @@ pub(super) fn answer(
             server.background().wake();
             Ok(Answer::Nothing)
         }
-    }
-}
-
-/// Checks the volume beside everything else; ends when the caller goes away.
-fn check(fs: &Fs, caller: &Caller, replies: &mut Replies) -> Answered<Answer> {
-    if !caller.is_root() && caller.uid != rustix::process::geteuid().as_raw() {
-        let message = "only root, or the user whose process owns the volume, checks it";
-        return Err(Failure::new(FailureKind::Permission, message));
-    }
-    let mut gone = None;
-    let mut progress = |done, total| match replies.part(Body::Progress { done, total }) {
-        Ok(()) => std::ops::ControlFlow::Continue(()),
-        Err(failure) => {
-            gone = Some(failure);
-            std::ops::ControlFlow::Break(())
-        }
-    };
-    let report = fs.check(&mut progress).map_err(Failure::from)?;
-    gone.map_or_else(|| Ok(Answer::Checked(Box::new(checked(&report)))), Err)
-}
-
-/// A report as it goes over a connection.
-pub(crate) fn checked(report: &store::CheckReport) -> Checked {
-    let findings = report.findings.iter().map(|finding| CheckFinding {
-        kind: finding.kind.name().to_owned(),
-        file: finding.file.clone(),
-        offset: finding.offset,
-        what: finding.what.clone(),
-    });
-    Checked {
-        trees: report.trees,
-        nodes: report.leaves + report.interiors + report.overflows,
-        entries: report.entries,
-        bytes: report.bytes,
-        lost_bytes: report.lost_bytes,
-        log_records: report.log_records,
-        light: report.light,
-        findings: findings.collect(),
-        findings_count: report.findings_count,
     }
 }
 

@@ -1,6 +1,7 @@
 //! Who is the owner: the process that holds the lock of `owner.lock`. The kernel gives it to one
 //! and takes it from the dead, so nothing is ever left over that somebody would have to clean up.
 
+use std::path::Path;
 use std::time::Duration;
 
 use client::{Connection, Opened};
@@ -43,25 +44,47 @@ pub(super) fn elect(start: &Start, env: &Env) -> Result<Elected> {
         match Connection::open(&start.volume)? {
             Opened::Connected(connection) if start.mount.is_some() => {
                 patience = HANDOVER_PATIENCE;
-                ask_to_leave(start, connection)?;
+                ask_to_leave(&start.volume, connection)?;
             }
             Opened::Connected(_) => return Ok(Elected::Taken),
             // It starts, or leaves.
             Opened::NoOwner | Opened::Leaving => {}
         }
         if clock.monotonic().saturating_sub(begin) > patience {
-            return Err(stuck(start));
+            return Err(stuck(&start.volume));
         }
         clock.sleep(Duration::from_millis(3));
     }
 }
 
-fn ask_to_leave(start: &Start, mut connection: Connection) -> Result<()> {
+/// Takes the lock for work that nobody else may do beside: an owner that has no mount is asked to
+/// leave. The volume is ours as long as the lock lives.
+pub(crate) fn alone(volume: &Path, env: &Env) -> Result<Box<dyn Lock>> {
+    let clock = &env.clock;
+    let begin = clock.monotonic();
+    loop {
+        let lock = env.device.try_lock(LOCK).map_err(|error| failure::device(volume, &error))?;
+        if let Some(lock) = lock {
+            lock.describe(&format!("{}\n", std::process::id()))
+                .map_err(|error| failure::device(volume, &error))?;
+            return Ok(lock);
+        }
+        if let Opened::Connected(connection) = Connection::open(volume)? {
+            ask_to_leave(volume, connection)?;
+        }
+        if clock.monotonic().saturating_sub(begin) > PATIENCE {
+            return Err(stuck(volume));
+        }
+        clock.sleep(Duration::from_millis(3));
+    }
+}
+
+fn ask_to_leave(volume: &Path, mut connection: Connection) -> Result<()> {
     let welcome = connection.welcome();
     if let Some(mount_point) = &welcome.mount_point {
         let message = format!(
             "{} is mounted on {} already, by process {}",
-            start.volume.display(),
+            volume.display(),
             mount_point.lossy(),
             welcome.pid
         );
@@ -77,9 +100,8 @@ fn ask_to_leave(start: &Start, mut connection: Connection) -> Result<()> {
     }
 }
 
-fn stuck(start: &Start) -> Failure {
-    let who =
-        lock_holder(&start.volume).map_or("another process".into(), |pid| format!("process {pid}"));
-    let message = format!("{who} owns {} and neither answers nor leaves", start.volume.display());
+fn stuck(volume: &Path) -> Failure {
+    let who = lock_holder(volume).map_or("another process".into(), |pid| format!("process {pid}"));
+    let message = format!("{who} owns {} and neither answers nor leaves", volume.display());
     Failure::new(FailureKind::Busy, message).hint("if it hangs, end it: the volume recovers")
 }

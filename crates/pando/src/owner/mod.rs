@@ -12,6 +12,7 @@
 mod accounts;
 mod background;
 mod calls;
+mod check;
 mod connection;
 pub(crate) mod detach;
 mod elect;
@@ -41,8 +42,9 @@ use wire::{Failure, FailureKind};
 use crate::failure::{self, Result};
 use crate::{cache_size, index_cache};
 pub(crate) use background::Background;
-pub(crate) use calls::checked;
+pub(crate) use check::checked;
 use elect::Elected;
+pub(crate) use elect::alone;
 use server::{Event, Server};
 
 /// How long open files may keep a mount that is told to end by a signal.

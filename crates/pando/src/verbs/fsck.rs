@@ -1,56 +1,90 @@
-//! `pando fsck`: reads and verifies all that a volume's store has on the medium, and counts all
-//! references anew. Nothing is changed. A volume that a process owns is checked by that process,
-//! beside its work; any other here, without being opened.
+//! `pando fsck`: looks at all that a volume has on the medium, and mends it with `--repair`.
+//!
+//! A volume that a process owns is checked by that process, beside its work; any other here,
+//! without changing anything. A repair is done here, with the volume for ourselves.
 
 use std::ops::ControlFlow;
 use std::path::Path;
 use std::sync::atomic::Ordering;
 
 use device::Env;
-use fs::Fs;
+use fs::{Fs, Mended, Repair};
 use serde_json::json;
-use wire::{Answer, Body, Call, Checked, Failure, FailureKind};
+use wire::{Answer, Body, Call, CheckFinding, Checked, Failure, FailureKind};
 
-use crate::cli::VolumeArg;
+use crate::cli::FsckArgs;
 use crate::failure::{self, Result};
 use crate::import::interrupt_flag;
 use crate::output::{Output, number, size};
-use crate::owner::checked;
+use crate::owner::{alone, checked};
 use crate::place::Place;
 use crate::session;
 
-pub(crate) fn run(args: &VolumeArg, output: &mut Output) -> Result<()> {
+pub(crate) fn run(args: &FsckArgs, output: &mut Output) -> Result<()> {
     let volume = Place::volume(&args.path)?;
     let bar = output.progress("bytes");
+    let mut known = 0;
     let mut show = |done: u64, total: u64| {
-        bar.set_length(total.max(done));
+        if total != known {
+            known = total;
+            Output::progress_total(&bar, "bytes", total.max(done));
+        }
         bar.set_position(done);
     };
     let env = Env::system(&volume).map_err(|error| failure::device(&volume, &error))?;
+    if args.repair && !args.dry_run {
+        let how = if args.discard_log { Repair::DoAndCutLog } else { Repair::Do };
+        let mended = repair(&volume, &env, how, &mut show);
+        bar.finish_and_clear();
+        return report_repair(&volume, &mended?, output);
+    }
     let lock = env.device.try_lock("owner.lock");
     let found = match lock.map_err(|error| failure::device(&volume, &error))? {
         Some(_alone) => offline(&volume, &env, &mut show),
         None => through_owner(&volume, &mut show),
     };
     bar.finish_and_clear();
-    report(&volume, &found?, output)
+    report(&volume, &found?, args.dry_run, output)
 }
 
-fn offline(volume: &Path, env: &Env, show: &mut dyn FnMut(u64, u64)) -> Result<Checked> {
+/// Shows how far it is, and ends at an interrupt.
+fn interruptible(
+    show: &mut dyn FnMut(u64, u64),
+) -> Result<impl FnMut(u64, u64) -> ControlFlow<()>> {
     let interrupted = interrupt_flag()?;
-    let mut progress = |done, total| {
+    Ok(move |done, total| {
         show(done, total);
         if interrupted.load(Ordering::Relaxed) {
             ControlFlow::Break(())
         } else {
             ControlFlow::Continue(())
         }
-    };
-    let report = Fs::inspect(env, &mut progress).map_err(|error| failure::open(volume, &error))?;
+    })
+}
+
+fn stopped(what: &str) -> Failure {
+    Failure::new(FailureKind::Interrupted, format!("interrupted; {what}"))
+}
+
+fn offline(volume: &Path, env: &Env, show: &mut dyn FnMut(u64, u64)) -> Result<Checked> {
+    let mut progress = interruptible(show)?;
+    let report =
+        Fs::check_offline(env, &mut progress).map_err(|error| failure::open(volume, &error))?;
     if report.stopped {
-        return Err(Failure::new(FailureKind::Interrupted, "interrupted; nothing was changed"));
+        return Err(stopped("nothing was changed"));
     }
     Ok(checked(&report))
+}
+
+fn repair(volume: &Path, env: &Env, how: Repair, show: &mut dyn FnMut(u64, u64)) -> Result<Mended> {
+    let _alone = alone(volume, env)?;
+    let mut progress = interruptible(show)?;
+    let mended =
+        Fs::repair(env, how, &mut progress).map_err(|error| failure::open(volume, &error))?;
+    if mended.before.stopped || mended.after.stopped {
+        return Err(stopped("what was mended until then stays so"));
+    }
+    Ok(mended)
 }
 
 fn through_owner(volume: &Path, show: &mut dyn FnMut(u64, u64)) -> Result<Checked> {
@@ -66,21 +100,39 @@ fn through_owner(volume: &Path, show: &mut dyn FnMut(u64, u64)) -> Result<Checke
     }
 }
 
-fn report(volume: &Path, found: &Checked, output: &mut Output) -> Result<()> {
-    for finding in &found.findings {
-        output.object(&json!({
-            "finding": finding.kind,
-            "file": finding.file,
-            "offset": finding.offset,
-            "what": finding.what,
-        }))?;
-        let (file, offset) = (&finding.file, finding.offset);
-        output.line(&format!("{file}, byte {offset}: {}: {}", finding.kind, finding.what))?;
+/// Tells a finding: where, what sort of thing, what.
+fn tell(finding: &CheckFinding, verb: &str, output: &mut Output) -> Result<()> {
+    let path = finding.path.lossy();
+    output.object(&json!({
+        verb: finding.kind,
+        "file": finding.file,
+        "offset": finding.offset,
+        "subvolume": finding.subvolume,
+        "path": path,
+        "ino": finding.ino,
+        "what": finding.what,
+        "remedy": finding.remedy,
+    }))?;
+    let mut place = Vec::new();
+    if !finding.file.is_empty() {
+        place.push(format!("{}, byte {}", finding.file, finding.offset));
     }
-    let clean = found.findings_count == 0;
+    if !path.is_empty() {
+        place.push(path.clone());
+    } else if finding.subvolume != 0 {
+        place.push(format!("subvolume {}", finding.subvolume));
+    }
+    if finding.ino != 0 {
+        place.push(format!("inode {}", finding.ino));
+    }
+    let place = if place.is_empty() { "the volume".to_owned() } else { place.join(", ") };
+    output.line(&format!("{place}: {}: {}", finding.kind, finding.what))
+}
+
+fn summary(volume: &Path, found: &Checked, output: &mut Output) -> Result<()> {
     output.object(&json!({
         "path": volume.to_string_lossy(),
-        "clean": clean,
+        "clean": found.findings_count == 0,
         "findings": found.findings_count,
         "lost_bytes": found.lost_bytes,
         "trees": found.trees,
@@ -89,6 +141,12 @@ fn report(volume: &Path, found: &Checked, output: &mut Output) -> Result<()> {
         "bytes": found.bytes,
         "light_nodes": found.light,
         "log_records": found.log_records,
+        "subvolumes": found.subvolumes,
+        "directories": found.directories,
+        "files": found.files,
+        "extents": found.extents,
+        "data_bytes": found.data_bytes,
+        "index_files": found.index_files,
     }))?;
     output.line(&format!(
         "{} trees, {} nodes with {} records, {} verified; {} records in the log",
@@ -98,16 +156,68 @@ fn report(volume: &Path, found: &Checked, output: &mut Output) -> Result<()> {
         size(found.bytes),
         number(found.log_records),
     ))?;
-    if clean {
+    output.line(&format!(
+        "{} subvolumes, {} directories, {} files, {} extents, {} of contents verified; {} files \
+         of the index",
+        number(found.subvolumes),
+        number(found.directories),
+        number(found.files),
+        number(found.extents),
+        size(found.data_bytes),
+        number(found.index_files),
+    ))
+}
+
+/// Ends with the verdict.
+fn verdict(volume: &Path, found: &Checked, output: &mut Output) -> Result<()> {
+    if found.findings_count == 0 {
         return output.line("clean");
     }
     output.flush()?;
     let count = number(found.findings_count);
+    let mendable = found.findings.iter().filter(|found| !found.remedy.is_empty()).count();
     let message = format!("{}: {count} findings", volume.display());
     let failure = Failure::new(FailureKind::Damaged, message);
-    Err(if found.lost_bytes > 0 {
-        failure.hint(format!("{} are marked as used and lead nowhere", size(found.lost_bytes)))
+    Err(if mendable > 0 {
+        failure.hint(format!("`pando fsck --repair` mends {mendable} of them"))
     } else {
-        failure
+        failure.hint("nothing of that can be mended: restore what is named from a copy")
     })
+}
+
+fn report(volume: &Path, found: &Checked, remedies: bool, output: &mut Output) -> Result<()> {
+    for finding in &found.findings {
+        tell(finding, "finding", output)?;
+        if remedies {
+            let remedy = match finding.remedy.as_str() {
+                "" => "nothing mends it",
+                remedy => remedy,
+            };
+            output.line(&format!("  would: {remedy}"))?;
+        }
+    }
+    summary(volume, found, output)?;
+    verdict(volume, found, output)
+}
+
+fn report_repair(volume: &Path, mended: &Mended, output: &mut Output) -> Result<()> {
+    let told = fs::VolumeReport { problems: mended.mended.clone(), ..mended.before.clone() };
+    for finding in &checked(&told).findings {
+        tell(finding, "mended", output)?;
+        output.line(&format!("  done: {}", finding.remedy))?;
+    }
+    for (problem, why) in &mended.failed {
+        output
+            .object(&json!({ "failed": problem.kind.name(), "what": problem.what, "why": why }))?;
+        output.line(&format!("not mended: {}: {why}", problem.what))?;
+    }
+    let after = checked(&mended.after);
+    for finding in &after.findings {
+        tell(finding, "finding", output)?;
+    }
+    summary(volume, &after, output)?;
+    if !mended.mended.is_empty() {
+        output.line(&format!("{} findings were mended", number(mended.mended.len() as u64)))?;
+    }
+    verdict(volume, &after, output)
 }

@@ -8,6 +8,7 @@ pub(crate) mod umount;
 pub(crate) mod du;
 pub(crate) mod find;
 pub(crate) mod fsck;
+pub(crate) mod gc;
 pub(crate) mod history;
 pub(crate) mod info;
 pub(crate) mod ls;

@@ -81,3 +81,78 @@ fn damage_is_named_and_ends_with_its_own_code() {
     let said = world.fails(8, &["fsck", world.path().to_str().unwrap()]);
     assert!(said.contains("not a volume"), "{said}");
 }
+
+#[test]
+fn a_repair_says_what_it_would_do_and_then_does_it() {
+    let world = filled();
+    let before = world.names("/one");
+    leave(&world);
+    // The copy of a superblock is damaged, and the marks of a data segment's file.
+    let path = world.volume.join("btree/super-0");
+    std::fs::write(&path, vec![7; 128]).unwrap();
+    let said = world.fails(5, &["fsck", "--repair", "--dry-run", world.vol()]);
+    assert!(said.contains("findings"), "{said}");
+    assert_eq!(std::fs::read(&path).unwrap(), vec![7; 128]);
+    let found = world.run(&["fsck", "--json", world.vol()]);
+    let line = found.out.lines().find(|line| line.contains("super-0")).unwrap();
+    let line: serde_json::Value = serde_json::from_str(line).unwrap();
+    assert_eq!(line["finding"], "unreadable");
+    assert!(!line["remedy"].as_str().unwrap().is_empty(), "{line}");
+    let mended = world.ok(&["fsck", "--repair", world.vol()]);
+    assert!(mended.contains("clean"), "{mended}");
+    world.ok(&["fsck", world.vol()]);
+    assert_eq!(world.names("/one"), before);
+    // An owner without a mount hands the volume over.
+    assert!(world.owner().is_some());
+    world.ok(&["fsck", "--repair", world.vol()]);
+    // The dry run needs --repair, so that nobody takes it for one.
+    world.fails(2, &["fsck", "--dry-run", world.vol()]);
+}
+
+#[test]
+fn a_damaged_file_is_named_with_its_path_in_every_subvolume_that_has_it() {
+    let world = World::new();
+    let source = world.path().join("source");
+    std::fs::create_dir(&source).unwrap();
+    std::fs::write(source.join("large"), vec![5; 300_000]).unwrap();
+    std::fs::write(source.join("other"), vec![6; 300_000]).unwrap();
+    world.ok(&["import", source.to_str().unwrap(), &world.at("/one")]);
+    world.ok(&["clone", &world.at("/one"), &world.at("/two")]);
+    leave(&world);
+    let open = world.volume.join("data/open");
+    let path = std::fs::read_dir(&open).unwrap().next().unwrap().unwrap().path();
+    let bytes = std::fs::read(&path).unwrap();
+    let at = bytes.chunks(4096).position(|page| page == [5; 4096]).unwrap() as u64 * 4096;
+    let file = std::fs::OpenOptions::new().write(true).open(&path).unwrap();
+    file.write_all_at(&[9], at + 5000).unwrap();
+    for how in [&["fsck", "--json", world.vol()][..], &["fsck", "--repair", "--json", world.vol()]]
+    {
+        let answer = world.run(how);
+        assert_eq!(answer.code, 5, "{}", answer.err);
+        let lines = answer.out.lines().map(|line| serde_json::from_str(line).unwrap());
+        let lines: Vec<serde_json::Value> = lines.collect();
+        let named: Vec<_> = lines.iter().filter(|line| line["finding"] == "contents").collect();
+        let paths: Vec<_> = named.iter().map(|line| line["path"].as_str().unwrap()).collect();
+        assert_eq!(paths, ["/one/large", "/two/large"], "{lines:#?}");
+        let shown = named[0]["what"].as_str().unwrap();
+        assert!(shown.contains(&(at + 4096).to_string()), "{shown}");
+    }
+    assert!(world.run(&["cat", &world.at("/one/large")]).code != 0);
+    assert_eq!(world.ok(&["cat", &world.at("/one/other")]).len(), 300_000);
+}
+
+#[test]
+fn a_volume_in_use_has_no_garbage_and_loses_nothing_to_a_collection() {
+    let world = filled();
+    let before = world.names("/one");
+    for how in [&["gc", world.vol()][..], &["gc", "--delete", "--grace", "0s", world.vol()]] {
+        let lines = world.json(how);
+        let total = lines.last().unwrap();
+        assert_eq!((&total["garbage_bytes"], &total["freed_bytes"]), (&0.into(), &0.into()));
+    }
+    assert!(world.ok(&["gc", world.vol()]).contains("nothing is unnamed"));
+    assert_eq!(world.names("/one"), before);
+    world.ok(&["fsck", world.vol()]);
+    world.fails(2, &["gc", "--grace", "1h", world.vol()]);
+    world.fails(2, &["gc", "--delete", "--grace", "soon", world.vol()]);
+}

@@ -1,0 +1,109 @@
+//! Checking and collecting, by the owner, beside everything else. Both end when the caller goes.
+
+use std::ops::ControlFlow;
+use std::time::Duration;
+
+use fs::{Fs, Gc, VolumeReport};
+use inode::Caller;
+use wire::{Answer, Body, Bytes, CheckFinding, Checked, Collected, Failure, FailureKind, Garbage};
+
+use super::connection::Replies;
+use crate::failure::Result;
+
+/// Most findings that go into one answer.
+const FINDINGS_MAX: usize = 2000;
+
+/// Tells the caller how far it is; ends the work when the caller went away.
+fn told(
+    replies: &mut Replies,
+    gone: &mut Option<Failure>,
+    done: u64,
+    total: u64,
+) -> ControlFlow<()> {
+    match replies.part(Body::Progress { done, total }) {
+        Ok(()) => ControlFlow::Continue(()),
+        Err(failure) => {
+            *gone = Some(failure);
+            ControlFlow::Break(())
+        }
+    }
+}
+
+fn only_for_owner(caller: &Caller, what: &str) -> Result<()> {
+    if caller.is_root() || caller.uid == rustix::process::geteuid().as_raw() {
+        return Ok(());
+    }
+    let message = format!("only root, or the user whose process owns the volume, {what}");
+    Err(Failure::new(FailureKind::Permission, message))
+}
+
+/// Checks the volume.
+pub(super) fn check(fs: &Fs, caller: &Caller, replies: &mut Replies) -> Result<Answer> {
+    only_for_owner(caller, "checks it")?;
+    let mut gone = None;
+    let mut progress = |done, total| told(replies, &mut gone, done, total);
+    let report = fs.check_volume(&mut progress).map_err(Failure::from)?;
+    gone.map_or_else(|| Ok(Answer::Checked(Box::new(checked(&report)))), Err)
+}
+
+/// Finds what nothing names, and deletes it where that is asked for.
+pub(super) fn collect(
+    fs: &Fs,
+    caller: &Caller,
+    delete_after: Option<u64>,
+    replies: &mut Replies,
+) -> Result<Answer> {
+    only_for_owner(caller, "collects its garbage")?;
+    let mut gone = None;
+    let mut progress = |done, total| told(replies, &mut gone, done, total);
+    let how = match delete_after {
+        None => Gc::Report,
+        Some(seconds) => Gc::Delete { grace: Duration::from_secs(seconds) },
+    };
+    let report = fs.gc(how, &mut progress).map_err(Failure::from)?;
+    let garbage = report.garbage.into_iter().map(|found| Garbage {
+        kind: found.kind.name().to_owned(),
+        name: found.name,
+        bytes: found.bytes,
+        since: found.since,
+        deleted: found.deleted,
+    });
+    let collected = Collected {
+        live_bytes: report.live_bytes,
+        freed_bytes: report.freed_bytes,
+        garbage: garbage.collect(),
+    };
+    gone.map_or_else(|| Ok(Answer::Collected(Box::new(collected))), Err)
+}
+
+/// A report as it goes over a connection.
+pub(crate) fn checked(report: &VolumeReport) -> Checked {
+    let findings = report.problems.iter().take(FINDINGS_MAX).map(|found| CheckFinding {
+        kind: found.kind.name().to_owned(),
+        file: found.file.clone(),
+        offset: found.offset,
+        subvolume: found.subvolume,
+        path: Bytes::from(found.path.as_slice()),
+        ino: found.ino,
+        what: found.what.clone(),
+        remedy: found.remedy().unwrap_or_default(),
+    });
+    let store = &report.store;
+    Checked {
+        trees: store.trees,
+        nodes: store.leaves + store.interiors + store.overflows,
+        entries: store.entries,
+        bytes: store.bytes,
+        lost_bytes: store.lost_bytes,
+        log_records: store.log_records,
+        light: store.light,
+        subvolumes: report.subvolumes,
+        directories: report.directories,
+        files: report.files,
+        extents: report.extents,
+        data_bytes: report.data_bytes,
+        index_files: report.index_files,
+        findings: findings.collect(),
+        findings_count: report.problems_count,
+    }
+}

@@ -1,0 +1,60 @@
+//! `pando gc`: what nothing names, told or deleted, by the volume's owner.
+
+use serde_json::json;
+use wire::{Answer, Body, Call};
+
+use crate::cli::GcArgs;
+use crate::failure::Result;
+use crate::output::{Output, size};
+use crate::place::Place;
+use crate::session;
+
+pub(crate) fn run(args: &GcArgs, output: &mut Output) -> Result<()> {
+    let volume = Place::volume(&args.path)?;
+    let bar = output.progress("bytes");
+    let delete_after = args.delete.then_some(args.grace.as_secs());
+    let answer = session::call(&volume, &Call::Collect { delete_after }, &mut |part| {
+        if let Body::Progress { done, total } = part {
+            Output::progress_total(&bar, "bytes", total.max(done));
+            bar.set_position(done);
+        }
+        Ok(())
+    });
+    bar.finish_and_clear();
+    let collected = match answer? {
+        Answer::Collected(collected) => collected,
+        other => return Err(session::unexpected(&other)),
+    };
+    let mut bytes = 0;
+    for found in &collected.garbage {
+        bytes += found.bytes;
+        output.object(&json!({
+            "garbage": found.kind,
+            "name": found.name,
+            "bytes": found.bytes,
+            "since": found.since,
+            "deleted": found.deleted,
+        }))?;
+        let state = match (found.deleted, found.since) {
+            (true, _) => "deleted",
+            (false, Some(_)) => "noted",
+            (false, None) => "found",
+        };
+        let room = if found.bytes > 0 { size(found.bytes) } else { "shared room".to_owned() };
+        output.line(&format!("{state}: {} {}, {room}", found.kind, found.name))?;
+    }
+    output.object(&json!({
+        "path": volume.to_string_lossy(),
+        "live_bytes": collected.live_bytes,
+        "garbage_bytes": bytes,
+        "freed_bytes": collected.freed_bytes,
+    }))?;
+    let verdict = if collected.garbage.is_empty() {
+        "nothing is unnamed".to_owned()
+    } else if args.delete {
+        format!("{} unnamed, {} deleted", size(bytes), size(collected.freed_bytes))
+    } else {
+        format!("{} unnamed; --delete deletes it", size(bytes))
+    };
+    output.line(&format!("{} of contents; {verdict}", size(collected.live_bytes)))
+}
