@@ -43,6 +43,7 @@ if [ "$failed" -eq 0 ]; then
   bash scripts/posix/fsx.sh "${FSX_SECONDS:-60}"
   bash scripts/posix/programs.sh
   bash scripts/posix/limits.sh quick
+  bash scripts/posix/kill.sh 4
 fi
 step "done"
 if [ "$passed" -eq 0 ]; then
