@@ -2,7 +2,8 @@
 //! and of a clone that is then dropped. Prints, for each round, the mean write of checkpoints, the
 //! length of the file, what of it the medium holds, and what of that is in use.
 //!
-//! `cargo run --release -p pando-btree --example fragments [ENTRIES] [ROUNDS] [DIRECTORY]`
+//! `cargo run --release -p pando-btree --example fragments [ENTRIES] [ROUNDS] [CHANGES]
+//! [DIRECTORY]`, as many changes in a round
 #![expect(clippy::print_stdout, reason = "it is a program that reports")]
 
 use std::ops::ControlFlow;
@@ -20,7 +21,7 @@ fn main() {
     let mut arguments = std::env::args().skip(1);
     let mut number =
         |usual: u64| arguments.next().map_or(usual, |text| text.parse().expect("a number"));
-    let (entries, rounds) = (number(1_000_000), number(10));
+    let (entries, rounds, changes) = (number(1_000_000), number(10), number(100_000));
     let parent = arguments.next().map_or_else(std::env::temp_dir, Into::into);
     let place = tempfile::tempdir_in(&parent).expect("a directory");
     let env = Env::system(place.path()).expect("a directory");
@@ -44,8 +45,8 @@ fn main() {
         if round > 0 {
             let clone = TreeId(TREE.0 + round);
             batch.clone_tree(TREE, clone);
-            for n in 0..entries / 10 {
-                // Scattered, so that most leaves change, and some more in the clone.
+            for n in 0..changes {
+                // Scattered; some in the clone.
                 put(if n % 4 == 0 { clone } else { TREE }, &mut batch, random.u64(..entries));
             }
             if round > 1 {
