@@ -53,13 +53,22 @@ pub(crate) fn begin(fs: &Fs, id: u64) -> FsResult<Option<(Recorded, SubvolumeRec
     Ok(Some((Recorded { tree: tree.0, record: base }, record)))
 }
 
-/// Puts a base in place, whose files are durable. `false`: the subvolume is gone or has another
-/// tree, and the base is of no use.
-pub(crate) fn complete(fs: &Fs, base: &Recorded, tree: u64, rows: u64) -> FsResult<bool> {
+/// Puts a base in place, whose files are durable. `false`: the subvolume is gone, or was rolled
+/// back to a state with another base, and this one is of no use.
+///
+/// A tree that took the place of the one of the base's beginning, as a scan's does each time, has
+/// a difference from the base like any other: only how large it is depends on what it is a clone
+/// of, and one with the same base before is near.
+pub(crate) fn complete(
+    fs: &Fs,
+    base: &Recorded,
+    before: &SubvolumeRecord,
+    rows: u64,
+) -> FsResult<bool> {
     let _ledger = fs.admin.lock();
     let id = base.record.subvolume;
     let Some(mut record) = read_record(&*fs.store, SubvolId(id))? else { return Ok(false) };
-    if record.detached || record.tree != tree {
+    if record.detached || record.tree != before.tree && record.base != before.base {
         return Ok(false);
     }
     record.base = base.tree;

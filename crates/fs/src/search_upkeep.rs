@@ -61,8 +61,8 @@ struct Work {
 
 struct Job {
     base: Recorded,
-    /// The subvolume's tree when it began.
-    tree: u64,
+    /// The subvolume when it began.
+    before: SubvolumeRecord,
     flush: Flush,
 }
 
@@ -138,7 +138,7 @@ impl Fs {
 fn begin(fs: &Fs, id: u64) -> FsResult<Option<Job>> {
     let Some((base, record)) = search_bases::begin(fs, id)? else { return Ok(None) };
     let flush = Flush::new(base.tree, record.root, record.base);
-    Ok(Some(Job { base, tree: record.tree, flush }))
+    Ok(Some(Job { base, before: record, flush }))
 }
 
 /// Advances the flush at hand. One that fails is given up, and its subvolume rests.
@@ -159,7 +159,7 @@ fn advance(fs: &Fs, index: &Index, work: &mut Work) -> FsResult<()> {
             work.job = Some(job);
             return Ok(());
         }
-        Ok(Some(rows)) => search_bases::complete(fs, &job.base, job.tree, rows),
+        Ok(Some(rows)) => search_bases::complete(fs, &job.base, &job.before, rows),
         Err(error) => Err(error),
     };
     work.swept = None;

@@ -6,6 +6,9 @@ use serde::{Deserialize, Serialize};
 
 use crate::{Attr, Bytes};
 
+/// Most rows that the owner orders: a question with an order has a limit of no more.
+pub const ORDERED_MAX: u64 = 100_000;
+
 /// What is searched for, and where.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[expect(clippy::struct_excessive_bools, reason = "each is wanted or not by itself")]
@@ -22,7 +25,8 @@ pub struct Find {
     pub max_depth: Option<u32>,
     /// A directory comes after what it holds.
     pub contents_first: bool,
-    /// The order of what is found from one path. The caller orders over all paths.
+    /// The order of what is found from one path, with a limit of at most [`ORDERED_MAX`]. The
+    /// caller orders over all paths.
     pub order: Option<Sort>,
     /// How many rows at most from all paths; of an ordered search, from each.
     pub limit: Option<u64>,

@@ -5,7 +5,11 @@ use std::collections::BTreeMap;
 
 use fs::{FileSystem, Fs, FsResult, Listed, Names, Outside, Scan, ScanDirectory, ScanOptions};
 use inode::{Caller, FsError, Kind, NodeId};
+use store::Durability;
+use testing::SimDevice;
 
+use crate::script::Script;
+use crate::subject::Base;
 use crate::support::{ROOT, Volume, refused, volume, weak_volume};
 
 /// A file system of nodes in memory, which is indexed.
@@ -499,4 +503,29 @@ fn snapshots_of_an_index_keep_what_it_showed_and_can_be_rolled_back_to() {
     assert_eq!(fs.scan_info().expect("readable").expect("an index").started, None);
     assert!(scan(fs, &source, usize::MAX, 10));
     assert!(index(fs) == source.shown());
+}
+
+#[test]
+fn a_base_is_put_in_place_though_scans_swap_the_tree_while_it_is_made() {
+    let device = SimDevice::new(3);
+    let script = Script::new(&device, 3, Durability::Async, &Base::Engine);
+    let fs = script.subject.fs();
+    let mut source = Source::new(3);
+    for _ in 0..200 {
+        source.change();
+    }
+    assert!(scan(fs, &source, usize::MAX, 40));
+    fs.index_request(NodeId::ROOT).expect("it is asked for");
+    for _ in 0..40 {
+        // Fewer than a base takes: each scan leaves a tree to be removed, which goes before.
+        for _ in 0..20 {
+            fs.background_step(64).expect("background work goes well");
+        }
+        source.change();
+        assert!(scan(fs, &source, usize::MAX, 40));
+    }
+    let mut random = fastrand::Rng::with_seed(3);
+    crate::search::compare(fs, &mut random, 4, "after scans");
+    let stats = fs.index_stats().expect("it tells").expect("there is an index");
+    assert!(stats.bases > 0, "{stats:?}");
 }

@@ -33,6 +33,10 @@ pub(super) fn find(
     if find.expr == Expr::no() || !find.expr.within_bounds() {
         return Err(Failure::new(FailureKind::Invalid, "an expression without meaning"));
     }
+    if find.order.is_some() && find.limit.is_none_or(|limit| limit > wire::ORDERED_MAX) {
+        let message = format!("no more than {} rows are ordered", wire::ORDERED_MAX);
+        return Err(Failure::new(FailureKind::Invalid, message));
+    }
     let peer = replies.stream().map_err(|error| watch::cannot(&error))?;
     let cancel = AtomicBool::new(false);
     let sending = Mutex::new(Sending { replies, batch: Vec::new(), bytes: 0, broken: None });

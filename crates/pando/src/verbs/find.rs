@@ -19,8 +19,8 @@ use crate::find::{Arguments, Around, FindPath, HELP, Item, Printer, object};
 use crate::output::Output;
 use crate::session;
 
-/// Most rows that the owner is asked to order; more are ordered here.
-const ORDERED_MAX: u64 = 100_000;
+/// Bytes of rows that are ordered here.
+const WAITING_BYTES_MAX: usize = 1 << 30;
 
 pub(crate) fn run(arguments: &[OsString], output: &mut Output) -> Result<()> {
     let arguments = Arguments::parse(arguments)?;
@@ -50,6 +50,7 @@ pub(crate) fn run(arguments: &[OsString], output: &mut Output) -> Result<()> {
         output,
         given: 0,
         waiting: Vec::new(),
+        waiting_bytes: 0,
         failed: None,
         total: FoundOutcome::default(),
     };
@@ -106,6 +107,7 @@ struct Finding<'a> {
     /// Rows printed.
     given: u64,
     waiting: Vec<Waiting>,
+    waiting_bytes: usize,
     failed: Option<FailureKind>,
     total: FoundOutcome,
 }
@@ -152,8 +154,8 @@ impl Finding<'_> {
             min_depth: command.min_depth,
             max_depth: command.max_depth,
             contents_first: command.contents_first,
-            order: sort.filter(|_| limit.is_some_and(|limit| limit <= ORDERED_MAX)),
-            limit: limit.filter(|limit| sort.is_none() || *limit <= ORDERED_MAX),
+            order: sort.filter(|_| limit.is_some_and(|limit| limit <= wire::ORDERED_MAX)),
+            limit: limit.filter(|limit| sort.is_none() || *limit <= wire::ORDERED_MAX),
             snapshots: if self.arguments.all_snapshots { Snapshots::All } else { Snapshots::Named },
             attributes: fields.attributes || json || by_attribute,
             targets: fields.targets || json,
@@ -197,6 +199,16 @@ impl Finding<'_> {
         for mut found in rows {
             found.path.0 = [start, &found.path.0].concat();
             if self.arguments.sort.is_some() {
+                let target = found.target.as_ref().map_or(0, |target| target.0.len());
+                self.waiting_bytes +=
+                    size_of::<Waiting>() + found.path.0.len() + target + start.len();
+                if self.waiting_bytes > WAITING_BYTES_MAX {
+                    let rows = crate::output::number(self.waiting.len() as u64);
+                    let message = format!("more than {rows} rows are too many to be ordered");
+                    let hint =
+                        "take the first ones by --limit, or search fewer by a narrower query";
+                    return Err(Failure::new(FailureKind::Invalid, message).hint(hint));
+                }
                 self.waiting.push(Waiting { found, start: start.to_vec(), place });
             } else {
                 self.give(place, start, &found)?;

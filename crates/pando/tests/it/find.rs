@@ -125,7 +125,7 @@ fn expression(
 }
 
 /// Tests, and options among them, that need nothing of the tree.
-const SOME: &[&str] = &[
+pub(crate) const SOME: &[&str] = &[
     "-name *.h5",
     "-iname *.h5",
     "-name [ab]*",
@@ -270,7 +270,13 @@ fn found(program: &[&OsStr], words: &[OsString], root: &Path, close: u8) -> Vec<
     records
 }
 
-fn compare(theirs: &[&OsStr], ours: &[&OsStr], words: &[OsString], root: &Path, seed: u64) -> bool {
+pub(crate) fn compare(
+    theirs: &[&OsStr],
+    ours: &[&OsStr],
+    words: &[OsString],
+    root: &Path,
+    seed: u64,
+) -> bool {
     let close = 0;
     let (wanted, given) = (found(theirs, words, root, close), found(ours, words, root, close));
     let show = |records: &[Vec<u8>]| -> Vec<String> {

@@ -9,6 +9,7 @@ mod full_disk;
 mod import;
 mod index;
 mod kill;
+mod kill_queries;
 mod load;
 mod mounts;
 mod other_users;

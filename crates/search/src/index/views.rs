@@ -61,6 +61,10 @@ impl Index {
             slot.known = None;
         }
         let delta_and_base = self.advance(&mut slot, pinned, record, base_tree);
+        // What took long to find must not count as long unused.
+        if let Some(known) = &mut slot.known {
+            known.asked = self.clock.monotonic();
+        }
         // Wraps to the right sum in any order of threads.
         let more = slot.memory_bytes().wrapping_sub(before);
         self.delta_bytes.fetch_add(more, Ordering::Relaxed);

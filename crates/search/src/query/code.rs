@@ -4,6 +4,13 @@
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use super::expr::{ACTIONS_MAX, DEPTH_MAX, Expr, NODES_MAX, Test};
+use super::regex::{MEMORY_MAX, Regex, RegexError};
+
+/// Most regular expressions of an expression, bytes of them all, and memory of what is made of
+/// them.
+const REGEXES_MAX: usize = 32;
+const REGEX_BYTES_MAX: usize = 16 << 10;
+const REGEX_MEMORY_MAX: usize = 8 << 20;
 
 #[derive(Debug, Serialize, Deserialize)]
 enum Token {
@@ -42,7 +49,13 @@ impl Serialize for Expr {
 impl<'de> Deserialize<'de> for Expr {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Expr, D::Error> {
         let tokens = Vec::<Token>::deserialize(deserializer)?;
-        build(tokens).ok_or_else(|| serde::de::Error::custom("not an expression"))
+        let mut expr =
+            build(tokens).ok_or_else(|| serde::de::Error::custom("not an expression"))?;
+        if !expr.within_bounds() {
+            return Err(serde::de::Error::custom("an expression out of bounds"));
+        }
+        compile(&mut expr).map_err(serde::de::Error::custom)?;
+        Ok(expr)
     }
 }
 
@@ -69,6 +82,37 @@ impl Expr {
         }
         measure(self, 0, &mut 0, &mut 0)
     }
+}
+
+/// Gives all regular expressions of an expression.
+fn each_regex(
+    expr: &mut Expr,
+    take: &mut dyn FnMut(&mut Regex) -> Result<(), RegexError>,
+) -> Result<(), RegexError> {
+    match expr {
+        Expr::All(parts) | Expr::Any(parts) | Expr::List(parts) => {
+            parts.iter_mut().try_for_each(|part| each_regex(part, take))
+        }
+        Expr::Not(part) => each_regex(part, take),
+        Expr::Test(Test::NameRegex(regex) | Test::PathRegex(regex)) => take(regex),
+        Expr::Test(_) | Expr::Action(_) | Expr::Prune | Expr::Quit => Ok(()),
+    }
+}
+
+/// Compiles the regular expressions of a message, if they are few and short enough: the time that
+/// takes is bounded by the memory that all together may take.
+fn compile(expr: &mut Expr) -> Result<(), RegexError> {
+    let (mut count, mut bytes) = (0, 0);
+    each_regex(expr, &mut |regex| {
+        count += 1;
+        bytes += regex.length();
+        Ok(())
+    })?;
+    if count > REGEXES_MAX || bytes > REGEX_BYTES_MAX {
+        return Err(RegexError::many(REGEXES_MAX, REGEX_BYTES_MAX));
+    }
+    let memory = (REGEX_MEMORY_MAX / count.max(1)).min(MEMORY_MAX);
+    each_regex(expr, &mut |regex| regex.compile(memory))
 }
 
 fn push(expr: &Expr, tokens: &mut Vec<Token>) {
@@ -150,7 +194,31 @@ fn close(open: Open) -> Option<Expr> {
 
 #[cfg(test)]
 mod bounds {
-    use super::super::expr::{ACTIONS_MAX, Expr};
+    use super::super::expr::{ACTIONS_MAX, Expr, Test};
+    use super::super::glob::Letters;
+    use super::super::regex::{Dialect, Regex};
+    use super::REGEXES_MAX;
+
+    #[test]
+    fn regular_expressions_of_a_message_are_compiled_within_bounds() {
+        let regex = |pattern: &[u8]| {
+            let regex = Regex::new(pattern, Dialect::Extended, false, Letters::Utf8);
+            Expr::Test(Test::PathRegex(regex.expect("it is one")))
+        };
+        let sent = |expr: &Expr| {
+            let bytes = postcard::to_stdvec(expr).expect("it can be sent");
+            postcard::from_bytes::<Expr>(&bytes)
+        };
+        let few = Expr::Any(vec![regex(b".*a+"); REGEXES_MAX]);
+        assert_eq!(sent(&few).ok(), Some(few));
+        let many = Expr::Any(vec![regex(b".*a+"); REGEXES_MAX + 1]);
+        assert!(sent(&many).is_err());
+        let long = Expr::Any(vec![regex(&[b'a'; 1000]); 17]);
+        assert!(sent(&long).is_err());
+        // Each fits by itself, all together do not.
+        let large = Expr::Any(vec![regex(b"(a{100}){200}"); 24]);
+        assert!(sent(&large).is_err());
+    }
 
     #[test]
     fn an_expression_of_too_many_actions_is_out_of_bounds() {

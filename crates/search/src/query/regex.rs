@@ -2,6 +2,8 @@
 //! `-regextype`, translated to those of the `regex` crate: matching takes time linear in the text
 //! whatever the expression. Back references, which no such engine can have, are refused.
 
+use std::sync::OnceLock;
+
 use regex::bytes;
 use serde::{Deserialize, Serialize};
 
@@ -40,11 +42,14 @@ impl Dialect {
 }
 
 /// A regular expression.
+///
+/// One that was read from a message is not compiled before all of the message is known to be
+/// within bounds ([`Regex::compile`]): compiling takes a thousand times what sending does.
 #[derive(Debug, Clone, Serialize, Deserialize)]
-#[serde(try_from = "Source", into = "Source")]
+#[serde(from = "Source", into = "Source")]
 pub struct Regex {
     source: Source,
-    compiled: bytes::Regex,
+    compiled: OnceLock<bytes::Regex>,
 }
 
 /// An expression that is none.
@@ -52,8 +57,16 @@ pub struct Regex {
 #[error("{0}")]
 pub struct RegexError(String);
 
+impl RegexError {
+    /// There are more of them than are taken at once.
+    pub(super) fn many(count: usize, bytes: usize) -> RegexError {
+        let what = "regular expressions are taken at once";
+        RegexError(format!("no more than {count}, of {bytes} bytes together, {what}"))
+    }
+}
+
 /// Most bytes of memory of a compiled expression.
-const MEMORY_MAX: usize = 4 << 20;
+pub(super) const MEMORY_MAX: usize = 4 << 20;
 
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 struct Source {
@@ -78,27 +91,44 @@ impl Regex {
         letters: Letters,
     ) -> Result<Regex, RegexError> {
         let source = Source { pattern: pattern.to_vec(), dialect, ignore_case, letters };
+        let mut regex = Regex { source, compiled: OnceLock::new() };
+        regex.compile(MEMORY_MAX)?;
+        Ok(regex)
+    }
+
+    /// Makes what matching needs, in so many bytes of memory.
+    pub(super) fn compile(&mut self, memory_max: usize) -> Result<(), RegexError> {
+        let source = &self.source;
+        let Source { pattern, dialect, ignore_case, letters } = source;
+        let (dialect, ignore_case, letters) = (*dialect, *ignore_case, *letters);
         let text = if dialect == Dialect::Native {
             std::str::from_utf8(pattern)
                 .map_err(|_| RegexError("the expression is not UTF-8".to_owned()))?
                 .to_owned()
         } else {
-            format!("\\A(?:{})\\z", Translation::new(&source).run()?)
+            format!("\\A(?:{})\\z", Translation::new(source).run()?)
         };
         let compiled = bytes::RegexBuilder::new(&text)
             .unicode(letters == Letters::Utf8)
             .case_insensitive(ignore_case)
             .dot_matches_new_line(dialect != Dialect::Emacs)
-            .size_limit(MEMORY_MAX)
+            .size_limit(memory_max)
             .nest_limit(100)
             .build()
             .map_err(|error| RegexError(short(&error)))?;
-        Ok(Regex { source, compiled })
+        self.compiled = OnceLock::from(compiled);
+        Ok(())
+    }
+
+    /// Bytes of the expression as it is written.
+    pub(super) fn length(&self) -> usize {
+        self.source.pattern.len()
     }
 
     /// Whether it matches.
     pub fn matches(&self, text: &[u8]) -> bool {
-        self.compiled.is_match(text)
+        let compiled = self.compiled.get().expect("invariant: compiled when it was read");
+        compiled.is_match(text)
     }
 }
 
@@ -113,11 +143,9 @@ impl From<Regex> for Source {
     }
 }
 
-impl TryFrom<Source> for Regex {
-    type Error = RegexError;
-
-    fn try_from(source: Source) -> Result<Regex, RegexError> {
-        Regex::new(&source.pattern, source.dialect, source.ignore_case, source.letters)
+impl From<Source> for Regex {
+    fn from(source: Source) -> Regex {
+        Regex { source, compiled: OnceLock::new() }
     }
 }
 

@@ -112,6 +112,7 @@ impl Measured {
             "bench": "search", "set": set, "files": sample.files, "profile": sample.profile,
             "queries": self.asked.len(), "mode": if run.args.search.cold { "cold" } else { "warm" },
             "median_us": at(0.5), "p99_us": at(0.99), "max_us": at(1.0),
+            "cdf_us": (0..=100).map(|percent| at(f64::from(percent) / 100.0)).collect::<Vec<_>>(),
             "clusters_fraction": share(|asked| asked.clusters_read),
             "matches_median": counts.get(counts.len() / 2),
             "matches_max": counts.last(),

@@ -1,0 +1,73 @@
+#!/usr/bin/env python3
+"""Draws the distributions of query times as SVG pictures, from the lines that `pando bench search
+--json` (or bench/search.sh) printed: one curve a query set, one picture a mode and budget.
+
+    bench/search_cdf.py LINES.json OUT_PREFIX
+"""
+import json
+import math
+import sys
+
+COLOURS = {"1": "#1b6ca8", "2": "#2a9d5c", "3": "#c8553d", "name": "#7b4fa3", "substring": "#8a6d1d"}
+LABELS = {"1": "set 1: name and owner", "2": "set 2: the same below a directory",
+          "3": "set 3: owner, time, size", "name": "exact name", "substring": "letters of a name"}
+WIDTH, HEIGHT, LEFT, RIGHT, TOP, BOTTOM = 720, 400, 60, 20, 50, 50
+
+
+def place(value, low, high):
+    share = (math.log10(value) - low) / (high - low)
+    return LEFT + share * (WIDTH - LEFT - RIGHT)
+
+
+def rise(share):
+    return HEIGHT - BOTTOM - share * (HEIGHT - TOP - BOTTOM)
+
+
+def picture(title, curves):
+    times = [time for _, curve in curves for time in curve]
+    low = math.floor(math.log10(max(min(times), 0.1)))
+    high = max(math.ceil(math.log10(max(times))), low + 1)
+    out = [f'<svg xmlns="http://www.w3.org/2000/svg" width="{WIDTH}" height="{HEIGHT}" '
+           f'viewBox="0 0 {WIDTH} {HEIGHT}" font-family="sans-serif" font-size="12">',
+           f'<rect width="{WIDTH}" height="{HEIGHT}" fill="white"/>',
+           f'<text x="{LEFT}" y="20" font-size="14">{title}</text>']
+    for decade in range(low, high + 1):
+        x = place(10 ** decade, low, high)
+        label = {0: "1 us", 1: "10 us", 2: "100 us", 3: "1 ms", 4: "10 ms", 5: "100 ms",
+                 6: "1 s", 7: "10 s"}.get(decade, f"1e{decade} us")
+        out.append(f'<path d="M{x:.1f} {TOP}V{HEIGHT - BOTTOM}" stroke="#ddd"/>'
+                   f'<text x="{x:.1f}" y="{HEIGHT - BOTTOM + 18}" text-anchor="middle">{label}</text>')
+    for tenth in range(0, 11, 2):
+        y = rise(tenth / 10)
+        out.append(f'<path d="M{LEFT} {y:.1f}H{WIDTH - RIGHT}" stroke="#ddd"/>'
+                   f'<text x="{LEFT - 8}" y="{y + 4:.1f}" text-anchor="end">{tenth * 10} %</text>')
+    for number, (name, curve) in enumerate(curves):
+        points = [f"{place(max(time, 0.1), low, high):.1f} {rise(at / (len(curve) - 1)):.1f}"
+                  for at, time in enumerate(curve)]
+        colour = COLOURS.get(name, "#444")
+        out.append(f'<path d="M{" L".join(points)}" fill="none" stroke="{colour}" stroke-width="2"/>'
+                   f'<text x="{WIDTH - RIGHT - 6}" y="{HEIGHT - BOTTOM - 10 - 16 * number}" '
+                   f'text-anchor="end" fill="{colour}">{LABELS.get(name, name)}</text>')
+    return "\n".join(out + ["</svg>", ""])
+
+
+def main():
+    lines, prefix = sys.argv[1:3]
+    groups = {}
+    with open(lines, encoding="utf-8") as file:
+        for line in file:
+            found = json.loads(line) if line.startswith("{") else {}
+            if found.get("bench") == "search" and all(found.get("cdf_us") or [None]):
+                key = (found["files"], found["profile"], found["mode"],
+                       found["index_budget_bytes"] >> 20)
+                groups.setdefault(key, []).append((found["set"], found["cdf_us"]))
+    for (files, profile, mode, budget), curves in groups.items():
+        title = f"{files:,} files, {profile}-like, {mode}, {budget:,} MiB for the index"
+        path = f"{prefix}-{files // 1000}k-{mode}-{budget}m.svg"
+        with open(path, "w", encoding="utf-8") as out:
+            out.write(picture(title, curves))
+        print(path)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,148 @@
+//! The owner is killed at random moments under random operations, with an index that has a base;
+//! after each, `pando find` finds over the mount what GNU `find` finds by walking it.
+//! `PANDO_KILL_ROUNDS` says how often.
+
+use std::ffi::{OsStr, OsString};
+use std::fs;
+use std::os::unix::fs::{PermissionsExt, symlink};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use device::{Clock, SystemClock};
+use fastrand::Rng;
+
+use crate::find::{SOME, compare};
+use crate::world::{PANDO, World, wait_until};
+
+/// Files of names so long that their rows are not held in memory without a base.
+const DIRECTORIES: usize = 24;
+const FILES: usize = 500;
+const NAME_BYTES: usize = 225;
+/// Directories that operations change, and queries look at.
+const BUSY: usize = 6;
+
+fn rounds() -> u64 {
+    let set = std::env::var("PANDO_KILL_ROUNDS").ok();
+    set.and_then(|rounds| rounds.parse().ok()).unwrap_or(4)
+}
+
+fn file(number: usize) -> String {
+    format!("f{number:x<NAME_BYTES$}")
+}
+
+fn rename(old: &Path, new: &Path) -> std::io::Result<()> {
+    Ok(rustix::fs::rename(old, new)?)
+}
+
+/// One random operation below a random directory; most fail now and then, which is no matter.
+fn operate(tree: &Path, number: u64, random: &mut Rng) {
+    let directory = |random: &mut Rng| tree.join(format!("d{}", random.usize(..BUSY)));
+    let old = |random: &mut Rng| directory(random).join(file(random.usize(..FILES)));
+    let new = directory(random).join(format!("new{number}.txt"));
+    let done = match random.u8(..12) {
+        0..=3 => fs::write(&new, vec![b'x'; random.usize(..3000)]),
+        4..=5 => fs::remove_file(old(random)),
+        6 => rename(&old(random), &new),
+        7 => fs::set_permissions(old(random), PermissionsExt::from_mode(0o4711)),
+        8 => fs::hard_link(old(random), &new),
+        9 => symlink("nowhere0", &new),
+        10 => fs::create_dir(&new),
+        // A whole directory moves into another, and back.
+        _ => rename(&directory(random), &directory(random).join("moved"))
+            .or_else(|_| rename(&directory(random).join("moved"), &tree.join("d1"))),
+    };
+    drop(done);
+}
+
+/// An expression of one to three tests that do not depend on when they are asked.
+fn expression(random: &mut Rng) -> Vec<OsString> {
+    let mut words: Vec<OsString> = vec!["(".into()];
+    for at in 0..random.usize(1..4) {
+        if at > 0 {
+            words.push(["-o", "-a"][random.usize(..2)].into());
+        }
+        let steady = |test: &&&str| !test.starts_with("-a") && !test.contains("min");
+        let tests: Vec<&&str> = SOME.iter().filter(steady).collect();
+        words.extend(tests[random.usize(..tests.len())].split(' ').map(OsString::from));
+    }
+    words.extend([")".into(), "-print0".into()]);
+    words
+}
+
+fn check(tree: &Path, random: &mut Rng, seed: u64) {
+    let theirs = ["find", "."].map(OsStr::new);
+    let ours = [OsStr::new(PANDO), "find".as_ref(), ".".as_ref()];
+    let all = ["-printf", "%p %y %s %m %n %U %T@ %l\\0"].map(OsString::from);
+    for number in 0..BUSY {
+        let place = tree.join(format!("d{number}"));
+        // One may have been moved into another.
+        if place.is_dir() {
+            compare(&theirs, &ours, &all, &place, seed);
+        }
+    }
+    let whole = ["-type", "d", "-print0"].map(OsString::from);
+    compare(&theirs, &ours, &whole, tree, seed);
+    for _ in 0..6 {
+        let place = tree.join(format!("d{}", random.usize(..BUSY)));
+        if place.is_dir() {
+            compare(&theirs, &ours, &expression(random), &place, seed);
+        }
+    }
+}
+
+#[test]
+fn after_every_kill_queries_find_what_a_walk_finds() {
+    let seed = fastrand::u64(..);
+    println!("seed {seed}");
+    let mut random = Rng::with_seed(seed);
+    let world = World::new();
+    if !world.mount() {
+        return;
+    }
+    let source = world.path().join("source");
+    for directory in 0..DIRECTORIES {
+        let place: PathBuf = source.join(format!("d{directory}"));
+        fs::create_dir_all(&place).unwrap();
+        for number in 0..FILES {
+            fs::write(place.join(file(number)), []).unwrap();
+        }
+    }
+    world.ok(&["import", source.to_str().unwrap(), &world.at("/source")]);
+    let tree = world.below_mount("source");
+    let indexed = || {
+        let find = Command::new(PANDO).arg("find").arg(&tree).args(["-name", "f7x*"]).output();
+        assert_eq!(find.unwrap().stdout.split(|byte| *byte == b'\n').count(), DIRECTORIES + 1);
+        fs::read_dir(Path::new(world.vol()).join("index")).is_ok_and(|mut files| {
+            files.any(|file| file.unwrap().file_name().to_string_lossy().starts_with("manifest-"))
+        })
+    };
+    wait_until("the index has a base", indexed);
+    let clock = SystemClock::new();
+    for round in 0..rounds() {
+        let stop = AtomicBool::new(false);
+        let started = random.u64(..);
+        let pause = Duration::from_millis(random.u64(30..500));
+        std::thread::scope(|scope| {
+            let (tree, stop) = (&tree, &stop);
+            let worker = scope.spawn(move || {
+                let mut random = Rng::with_seed(started);
+                let mut number = round << 32;
+                // Ends when the mount is gone.
+                while !stop.load(Ordering::Relaxed) && tree.is_dir() {
+                    number += 1;
+                    operate(tree, number, &mut random);
+                }
+                number - (round << 32)
+            });
+            clock.sleep(pause);
+            world.kill_owner();
+            stop.store(true, Ordering::Relaxed);
+            println!("round {round}: {} operations", worker.join().unwrap());
+        });
+        assert!(world.mount());
+        check(&tree, &mut random, seed);
+    }
+    world.umount();
+}
