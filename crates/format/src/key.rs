@@ -31,6 +31,8 @@ pub const FIRST_TREE: u64 = 32;
 
 /// Bytes of a `D` key.
 pub const ENTRY_KEY_BYTES: usize = 18;
+/// What the keys of a directory's entries have in common: a letter and the directory's number.
+pub const DIRECTORY_PREFIX_BYTES: usize = 9;
 /// Greatest cookie: 55 bits of hash and 8 of collision index.
 pub const COOKIE_MAX: u64 = (1 << 63) - 1;
 /// Greatest hash of a name: 55 bits.

@@ -37,6 +37,8 @@ const CHECKED_FROM: usize = 16;
 pub enum EngineKind {
     /// The copy-on-write B-tree.
     Btree,
+    /// The log-structured engine.
+    Lsm,
 }
 
 impl EngineKind {
@@ -44,12 +46,14 @@ impl EngineKind {
     const fn number(self) -> u32 {
         match self {
             EngineKind::Btree => 1,
+            EngineKind::Lsm => 2,
         }
     }
 
     const fn decode(number: u32) -> Option<EngineKind> {
         match number {
             1 => Some(EngineKind::Btree),
+            2 => Some(EngineKind::Lsm),
             _ => None,
         }
     }

@@ -121,6 +121,7 @@ fn new_header(env: &Env, options: &FormatOptions) -> Result<VolumeHeader, OpenEr
         volume_id: *uuid::Builder::from_random_bytes(volume_id).as_uuid().as_bytes(),
         engine: match options.engine {
             Engine::Btree => EngineKind::Btree,
+            Engine::Lsm => EngineKind::Lsm,
         },
         hash_key,
         created: env.clock.now().0,

@@ -5,20 +5,21 @@ use std::sync::Arc;
 use btree::BtreeStore;
 use device::Env;
 use format::volume::{EngineKind, VolumeHeader};
-use store::{CheckProgress, CheckReport, LogKey, Store};
+use lsm::LsmStore;
+use store::{CheckProgress, CheckReport, Durability, LogKey, Store};
 
 use crate::{OpenError, OpenOptions};
 
 /// Directories of a volume that engines and data make.
-pub(crate) const DIRECTORIES: [&str; 3] = ["btree", "log", "data"];
+pub(crate) const DIRECTORIES: [&str; 4] = ["btree", "lsm", "log", "data"];
 
 /// Makes an empty store.
 pub(crate) fn create(env: &Env, header: &VolumeHeader) -> Result<Arc<dyn Store>, OpenError> {
-    match header.engine {
-        EngineKind::Btree => {
-            Ok(BtreeStore::create(env, &options_of(env, header, &OpenOptions::default())?)?)
-        }
-    }
+    let limits = Limits::of(env, &OpenOptions::default())?;
+    Ok(match header.engine {
+        EngineKind::Btree => BtreeStore::create(env, &limits.btree(header))?,
+        EngineKind::Lsm => LsmStore::create(env, &limits.lsm(header))?,
+    })
 }
 
 /// Opens the store of a volume.
@@ -27,9 +28,11 @@ pub(crate) fn open(
     header: &VolumeHeader,
     options: &OpenOptions,
 ) -> Result<Arc<dyn Store>, OpenError> {
-    match header.engine {
-        EngineKind::Btree => Ok(BtreeStore::open(env, &options_of(env, header, options)?)?),
-    }
+    let limits = Limits::of(env, options)?;
+    Ok(match header.engine {
+        EngineKind::Btree => BtreeStore::open(env, &limits.btree(header))?,
+        EngineKind::Lsm => LsmStore::open(env, &limits.lsm(header))?,
+    })
 }
 
 /// Checks the store of a volume that nobody has open, without changing anything.
@@ -38,12 +41,11 @@ pub(crate) fn inspect(
     header: &VolumeHeader,
     progress: CheckProgress<'_>,
 ) -> Result<CheckReport, OpenError> {
-    match header.engine {
-        EngineKind::Btree => {
-            let options = options_of(env, header, &OpenOptions::default())?;
-            Ok(btree::inspect(env, &options, progress)?)
-        }
-    }
+    let limits = Limits::of(env, &OpenOptions::default())?;
+    Ok(match header.engine {
+        EngineKind::Btree => btree::inspect(env, &limits.btree(header), progress)?,
+        EngineKind::Lsm => lsm::inspect(env, &limits.lsm(header), progress)?,
+    })
 }
 
 /// Makes what the engine counts anew, and its superblocks, of a volume that nobody has open.
@@ -69,22 +71,50 @@ pub(crate) fn cut_log(env: &Env, header: &VolumeHeader) -> Result<(), OpenError>
 /// Least segment of the log.
 const LOG_SEGMENT_BYTES_MIN: u64 = 256 << 10;
 
-/// The log is held to a part of a small medium: its segments, of which two or three are kept, to
-/// 1/64 each, and what a checkpoint lets go of to 1/16.
-fn options_of(
-    env: &Env,
-    header: &VolumeHeader,
-    options: &OpenOptions,
-) -> Result<btree::Options, OpenError> {
-    let medium = env.device.space()?.total_bytes;
-    let segment = (medium / 64).max(LOG_SEGMENT_BYTES_MIN) & !(LOG_SEGMENT_BYTES_MIN - 1);
-    Ok(btree::Options {
-        volume: header.volume_id,
-        log_key: LogKey(header.hash_key),
-        cache_bytes: usize::try_from(options.cache_bytes).unwrap_or(usize::MAX),
-        durability: options.durability,
-        log_segment_bytes: options.log_segment_bytes.min(segment),
-        checkpoint_bytes: options.checkpoint_bytes.min(medium / 16),
-        ..btree::Options::default()
-    })
+/// What any engine is told.
+struct Limits {
+    cache_bytes: usize,
+    durability: Durability,
+    log_segment_bytes: u64,
+    checkpoint_bytes: u64,
+}
+
+impl Limits {
+    /// The log is held to a part of a small medium: its segments, of which two or three are kept,
+    /// to 1/64 each, and what a checkpoint lets go of to 1/16.
+    fn of(env: &Env, options: &OpenOptions) -> Result<Limits, OpenError> {
+        let medium = env.device.space()?.total_bytes;
+        let segment = (medium / 64).max(LOG_SEGMENT_BYTES_MIN) & !(LOG_SEGMENT_BYTES_MIN - 1);
+        Ok(Limits {
+            cache_bytes: usize::try_from(options.cache_bytes).unwrap_or(usize::MAX),
+            durability: options.durability,
+            log_segment_bytes: options.log_segment_bytes.min(segment),
+            checkpoint_bytes: options.checkpoint_bytes.min(medium / 16),
+        })
+    }
+
+    fn btree(&self, header: &VolumeHeader) -> btree::Options {
+        btree::Options {
+            volume: header.volume_id,
+            log_key: LogKey(header.hash_key),
+            cache_bytes: self.cache_bytes,
+            durability: self.durability,
+            log_segment_bytes: self.log_segment_bytes,
+            checkpoint_bytes: self.checkpoint_bytes,
+            ..btree::Options::default()
+        }
+    }
+
+    fn lsm(&self, header: &VolumeHeader) -> lsm::Options {
+        lsm::Options {
+            volume: header.volume_id,
+            log_key: LogKey(header.hash_key),
+            cache_bytes: self.cache_bytes,
+            durability: self.durability,
+            log_segment_bytes: self.log_segment_bytes,
+            checkpoint_bytes: self.checkpoint_bytes,
+            prefix_bytes: format::key::DIRECTORY_PREFIX_BYTES,
+            ..lsm::Options::default()
+        }
+    }
 }

@@ -20,6 +20,8 @@ pub enum Engine {
     /// The copy-on-write B-tree.
     #[default]
     Btree,
+    /// The log-structured engine.
+    Lsm,
 }
 
 impl Engine {
@@ -27,8 +29,12 @@ impl Engine {
     pub fn name(self) -> &'static str {
         match self {
             Engine::Btree => "btree",
+            Engine::Lsm => "lsm",
         }
     }
+
+    /// All engines, the default first.
+    pub const ALL: [Engine; 2] = [Engine::Btree, Engine::Lsm];
 }
 
 /// What a volume is made with.

@@ -211,6 +211,18 @@ pub(crate) struct FormatArgs {
     /// Name of the hidden directory of snapshots that every directory has
     #[arg(long, default_value = ".snapshots")]
     pub(crate) snapshot_dir: OsString,
+    /// Engine that keeps names and attributes
+    #[arg(long, value_enum, default_value_t = EngineArg::Btree)]
+    pub(crate) engine: EngineArg,
+}
+
+/// An engine, by name.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum EngineArg {
+    /// Copy-on-write B-tree: reads and clones in constant time, whatever the history
+    Btree,
+    /// Log-structured: packed sorted runs, merged in the background
+    Lsm,
 }
 
 #[derive(Debug, Args)]

@@ -4,8 +4,8 @@ use super::Tree;
 
 /// From the top down: a crate may use those that stand after it. `testing` may be used by tests
 /// only.
-const LAYERS: [&str; 14] = [
-    "xtask", "pando", "fuse", "client", "wire", "testing", "fs", "search", "inode", "data",
+const LAYERS: [&str; 15] = [
+    "xtask", "pando", "fuse", "client", "wire", "testing", "fs", "search", "inode", "data", "lsm",
     "btree", "store", "format", "device",
 ];
 

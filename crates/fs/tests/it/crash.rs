@@ -6,8 +6,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use btree::BtreeStore;
-use format::volume::VolumeHeader;
-use fs::OpenOptions;
+use format::volume::{EngineKind, VolumeHeader};
+use fs::{Engine, OpenOptions};
+use lsm::LsmStore;
 use parking_lot::Mutex;
 use store::Durability;
 use testing::{CrashPolicy, Fault, FaultOn, SimDevice, SimEnv};
@@ -39,23 +40,28 @@ fn check_medium(medium: &SimDevice, how: &How, states: &States, place: &str) {
     check_state(&mut subject, &only, &format!("{place}, after background work"));
     subject.fs().close().unwrap_or_else(|error| panic!("{place}: close: {error}"));
     drop(subject);
-    if let Base::Engine = how.base {
+    if let Base::Engine(_) = how.base {
         check_store(medium, place);
     }
 }
 
-/// Walks the closed volume's store: every node, every reference count.
+/// Checks all that the closed volume's store has on the medium.
 fn check_store(medium: &SimDevice, place: &str) {
     let header = VolumeHeader::decode(&medium.read_file(format::volume::FILE));
     let header = header.unwrap_or_else(|error| panic!("{place}: {error}"));
-    let options = btree::Options {
-        volume: header.volume_id,
-        log_key: store::LogKey(header.hash_key),
-        ..btree::Options::default()
+    let (volume, log_key) = (header.volume_id, store::LogKey(header.hash_key));
+    let env = SimEnv::on(medium.clone(), 1).env();
+    let report = match header.engine {
+        EngineKind::Btree => {
+            let options = btree::Options { volume, log_key, ..btree::Options::default() };
+            BtreeStore::open(&env, &options).and_then(|store| btree::check(&store))
+        }
+        EngineKind::Lsm => {
+            let options = lsm::Options { volume, log_key, ..lsm::Options::default() };
+            LsmStore::open(&env, &options).and_then(|store| lsm::check(&store))
+        }
     };
-    let store = BtreeStore::open(&SimEnv::on(medium.clone(), 1).env(), &options);
-    let store = store.unwrap_or_else(|error| panic!("{place}: the store: {error}"));
-    let report = btree::check(&store).unwrap_or_else(|error| panic!("{place}: check: {error}"));
+    let report = report.unwrap_or_else(|error| panic!("{place}: check: {error}"));
     assert!(report.is_clean(), "{place}: {report:?}");
 }
 
@@ -101,7 +107,12 @@ fn enumerate_all(seeds: u64, base: &Base) {
 
 #[test]
 fn crash_at_every_write_and_sync_loses_nothing_that_was_synced() {
-    enumerate_all(scale(20, 200), &Base::Engine);
+    enumerate_all(scale(20, 200), &Base::Engine(Engine::Btree));
+}
+
+#[test]
+fn crash_at_every_write_and_sync_on_the_log_structured_engine_loses_nothing() {
+    enumerate_all(scale(12, 200), &Base::Engine(Engine::Lsm));
 }
 
 #[test]
@@ -111,17 +122,27 @@ fn crash_at_every_write_and_sync_over_the_oracle_loses_nothing_that_was_synced()
 
 #[test]
 fn crash_after_a_failed_write_or_sync_loses_nothing_that_was_synced() {
-    for seed in 0..scale(20, 400) {
+    crash_after_faults(Engine::Btree, scale(20, 400));
+}
+
+#[test]
+fn crash_after_a_failed_write_or_sync_on_the_log_structured_engine_loses_nothing() {
+    crash_after_faults(Engine::Lsm, scale(20, 400));
+}
+
+#[expect(clippy::print_stdout, reason = "a failure is found again by its seed")]
+fn crash_after_faults(engine: Engine, seeds: u64) {
+    for seed in 0..seeds {
         println!("seed {seed}");
         let device = SimDevice::new(seed);
-        let mut script = Script::new(&device, seed, Durability::Async, &Base::Engine);
+        let mut script = Script::new(&device, seed, Durability::Async, &Base::Engine(engine));
         let mut random = fastrand::Rng::with_seed(seed);
         let on = if random.bool() { FaultOn::AnySync } else { FaultOn::AnyChange };
         device.inject(Fault::io(on, random.u64(..60)));
         let ended = (0..STEPS).map(|_| script.step()).find(|step| *step != Step::Done);
         assert!(ended.is_none() || !device.faults_left(), "seed {seed}: failed without a fault");
         let states = script.states.lock();
-        let how = How { options: options(Durability::Async), base: Base::Engine };
+        let how = How { options: options(Durability::Async), base: Base::Engine(engine) };
         for policy in CrashPolicy::ALL {
             let medium = device.after_crash(policy, seed);
             let place = format!("seed {seed}, after a fault on {on:?}, {policy:?}");

@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use device::Clock;
-use fs::{FileSystem, Fs};
+use fs::{Engine, FileSystem, Fs};
 use inode::{Caller, FsError, NodeId};
 use search::index::{ClusterLimits, FlushPolicy};
 use store::Durability;
@@ -15,10 +15,20 @@ use crate::subject::{Base, FsSubject, SetClock};
 
 #[test]
 fn full_disk_in_the_middle_of_anything_changes_nothing_and_passes() {
-    for seed in 0..scale(48, 300) {
+    run(Engine::Btree, scale(48, 300));
+}
+
+#[test]
+fn full_disk_in_the_middle_of_anything_on_the_log_structured_engine_changes_nothing() {
+    run(Engine::Lsm, scale(48, 300));
+}
+
+#[expect(clippy::print_stdout, reason = "a failure is found again by its seed")]
+fn run(engine: Engine, seeds: u64) {
+    for seed in 0..seeds {
         println!("seed {seed}");
         let device = SimDevice::new(seed);
-        let mut script = Script::new(&device, seed, Durability::Async, &Base::Engine);
+        let mut script = Script::new(&device, seed, Durability::Async, &Base::Engine(engine));
         for _ in 0..20 {
             assert_eq!(script.step(), Step::Done);
         }
@@ -43,8 +53,9 @@ fn full_disk_in_the_middle_of_anything_changes_nothing_and_passes() {
         // A full volume opens, after a crash too.
         let medium = device.after_crash(CrashPolicy::LoseAll, seed);
         medium.set_capacity(Some(medium.used_bytes()));
-        let mut subject = FsSubject::open(&medium, &options(Durability::Async), &Base::Engine)
-            .unwrap_or_else(|error| panic!("seed {seed}: a full volume opens: {error}"));
+        let mut subject =
+            FsSubject::open(&medium, &options(Durability::Async), &Base::Engine(engine))
+                .unwrap_or_else(|error| panic!("seed {seed}: a full volume opens: {error}"));
         check_state(&mut subject, &script.states.lock(), &format!("seed {seed}, full"));
         drop(subject);
 
@@ -110,7 +121,7 @@ fn what_a_full_medium_holds_can_be_removed_again_and_again_beside_an_index() {
         index.flush.rows_min = 1000;
         index.flush.room_min = FlushPolicy::default().room_min;
         index.flush.room_max = FlushPolicy::default().room_max;
-        let subject = FsSubject::format(&device, &options, &Base::Engine);
+        let subject = FsSubject::format(&device, &options, &Base::Engine(Engine::Btree));
         let (fs, clock) = (subject.fs(), subject.clock());
         let mut random = fastrand::Rng::with_seed(seed);
         let mut first = 0;

@@ -1,6 +1,7 @@
 //! Random operations, snapshots and clones among them, on a volume and on the model: every answer
 //! and, from time to time, everything that is there must be the same.
 
+use fs::Engine;
 use store::Durability;
 use testing::SimDevice;
 use testing::model::{Comparison, Driver, Generator};
@@ -8,14 +9,25 @@ use testing::model::{Comparison, Driver, Generator};
 use crate::script::{SNAPSHOTS, options, scale};
 use crate::subject::{Base, FsSubject};
 
-#[test]
-fn random_operations_on_the_engine_do_what_the_model_does() {
-    for seed in 0..scale(24, 400) {
+#[expect(clippy::print_stdout, reason = "a failure is found again by its seed")]
+fn run(engine: Engine, seeds: u64) {
+    for seed in 0..seeds {
         println!("seed {seed}");
         let device = SimDevice::new(seed);
-        let mut subject = FsSubject::format(&device, &options(Durability::Async), &Base::Engine);
+        let mut subject =
+            FsSubject::format(&device, &options(Durability::Async), &Base::Engine(engine));
         let driver = Driver::new(&mut subject, SNAPSHOTS, seed);
         let report = driver.run(&mut Generator::new(seed), 300, Comparison { every: 30 });
         assert!(report.succeeded > 50, "seed {seed}: only {} succeed", report.succeeded);
     }
+}
+
+#[test]
+fn random_operations_on_the_engine_do_what_the_model_does() {
+    run(Engine::Btree, scale(24, 400));
+}
+
+#[test]
+fn random_operations_on_the_log_structured_engine_do_what_the_model_does() {
+    run(Engine::Lsm, scale(24, 400));
 }

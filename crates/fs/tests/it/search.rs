@@ -5,7 +5,7 @@ use std::ops::ControlFlow;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use format::inode_record::FileKind;
-use fs::{FileSystem, Fs, NewNode};
+use fs::{Engine, FileSystem, Fs, NewNode};
 use inode::{Caller, Enforce, NodeId};
 use search::aggregate::{Aggregate, Question, Totals};
 use search::query::{Accounts, Expr, Glob, Kinds, Letters, Perm, PermKind, Test};
@@ -347,11 +347,18 @@ fn delete_files(device: &SimDevice, random: &mut fastrand::Rng) {
 #[test]
 fn searches_equal_walks_on_random_operations() {
     for seed in 0..scale(30, 1000) {
-        run(seed, &Base::Engine, 250);
+        run(seed, &Base::Engine(Engine::Btree), 250);
     }
     let read = CLUSTERS_READ.load(Ordering::Relaxed);
     println!("{read} clusters were read");
     assert!(read > 1000, "the index is hardly used: {read}");
+}
+
+#[test]
+fn searches_equal_walks_on_the_log_structured_engine() {
+    for seed in 0..scale(15, 500) {
+        run(seed, &Base::Engine(Engine::Lsm), 250);
+    }
 }
 
 #[test]
@@ -365,7 +372,8 @@ fn searches_equal_walks_over_the_oracle() {
 fn searches_equal_walks_whatever_is_damaged_in_the_index() {
     for seed in 0..scale(20, 400) {
         let device = SimDevice::new(seed);
-        let mut script = Script::new(&device, seed, Durability::Async, &Base::Engine);
+        let mut script =
+            Script::new(&device, seed, Durability::Async, &Base::Engine(Engine::Btree));
         let mut random = fastrand::Rng::with_seed(seed);
         for step in 0..120 {
             assert_eq!(script.step(), Step::Done);
@@ -413,7 +421,7 @@ fn damage(device: &SimDevice, random: &mut fastrand::Rng) {
 fn clones_with_a_change_each_take_nothing_of_the_index() {
     let clones = scale(300, 10_000);
     let device = SimDevice::new(1);
-    let script = Script::new(&device, 1, Durability::Async, &Base::Engine);
+    let script = Script::new(&device, 1, Durability::Async, &Base::Engine(Engine::Btree));
     let fs = script.subject.fs();
     let root = Caller::root();
     let file = NewNode { kind: inode::Kind::File, mode: 0o644, rdev: 0 };

@@ -8,7 +8,7 @@ use std::time::Duration;
 use device::{Clock, Env, Timestamp};
 use format::volume::VolumeHeader;
 use fs::{
-    Allocate, DirEntry, Entry, FileSystem, FormatOptions, Fs, FsResult, NewNode, OpenError,
+    Allocate, DirEntry, Engine, Entry, FileSystem, FormatOptions, Fs, FsResult, NewNode, OpenError,
     OpenOptions, RenameMode, SetXattr, SyncScope, WalkControl,
 };
 use inode::{Caller, NodeId};
@@ -43,7 +43,7 @@ impl Clock for SetClock {
 #[derive(Debug, Clone)]
 pub(crate) enum Base {
     /// The one that the volume is formatted with.
-    Engine,
+    Engine(Engine),
     /// The oracle behind the log, with the header of the volume that it holds: what fails on the
     /// engine and not on the oracle is the engine's.
     Oracle(Option<VolumeHeader>),
@@ -67,7 +67,11 @@ impl FsSubject {
     pub(crate) fn format(device: &SimDevice, options: &OpenOptions, base: &Base) -> FsSubject {
         let mut subject = FsSubject::unopened(device, options, base);
         subject.clock.sleep(Duration::from_secs(1_700_000_000));
-        let format = FormatOptions::default();
+        let engine = match base {
+            Base::Engine(engine) => *engine,
+            Base::Oracle(_) => Engine::default(),
+        };
+        let format = FormatOptions { engine, ..FormatOptions::default() };
         if let Base::Oracle(header) = &mut subject.base {
             let store = LoggedStore::create(&subject.env, options.durability);
             let store = store.expect("an empty medium takes a store");
@@ -108,7 +112,7 @@ impl FsSubject {
     fn reopen(&mut self) -> Result<(), OpenError> {
         let env = self.env.clone();
         self.volume = Some(match &self.base {
-            Base::Engine => Fs::open(env, &self.options)?,
+            Base::Engine(_) => Fs::open(env, &self.options)?,
             Base::Oracle(header) => {
                 let header = header.clone().expect("the volume was formatted");
                 let store = LoggedStore::open(&env, self.options.durability)?;

@@ -5,29 +5,33 @@ use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
 use std::path::Path;
 
 use device::Env;
-use fs::{FormatOptions, Fs};
+use fs::{Engine, FormatOptions, Fs};
 use serde_json::json;
 use wire::{Failure, FailureKind};
 
-use crate::cli::FormatArgs;
+use crate::cli::{EngineArg, FormatArgs};
 use crate::failure::{self, Result};
 use crate::output::Output;
 
 pub(crate) fn run(args: &FormatArgs, output: &mut Output) -> Result<()> {
-    let id = make(&args.voldir, args.snapshot_dir.as_bytes())?;
+    let engine = match args.engine {
+        EngineArg::Btree => Engine::Btree,
+        EngineArg::Lsm => Engine::Lsm,
+    };
+    let id = make(&args.voldir, args.snapshot_dir.as_bytes(), engine)?;
     output.object(&json!({
         "volume": id,
         "path": args.voldir.to_string_lossy(),
         "format_version": format::volume::VERSION,
-        "engine": fs::Engine::Btree.name(),
+        "engine": engine.name(),
     }))?;
     output.line(&format!("made volume {id} in {}", args.voldir.display()))
 }
 
 /// Makes a volume, and returns its id.
-pub(super) fn make(voldir: &Path, snapshot_dir: &[u8]) -> Result<String> {
+pub(super) fn make(voldir: &Path, snapshot_dir: &[u8], engine: Engine) -> Result<String> {
     let made = make_directory(voldir)?;
-    let done = format(voldir, snapshot_dir);
+    let done = format(voldir, snapshot_dir, engine);
     if done.is_err() && made {
         // What we made and could not fill goes away again; a directory with contents stays.
         std::fs::remove_dir(voldir).unwrap_or_default();
@@ -35,9 +39,10 @@ pub(super) fn make(voldir: &Path, snapshot_dir: &[u8]) -> Result<String> {
     done
 }
 
-fn format(voldir: &Path, snapshot_dir: &[u8]) -> Result<String> {
+fn format(voldir: &Path, snapshot_dir: &[u8], engine: Engine) -> Result<String> {
     let env = Env::system(voldir).map_err(|error| failure::device(voldir, &error))?;
     let options = FormatOptions {
+        engine,
         snapshot_dir: snapshot_dir.to_vec(),
         root_uid: rustix::process::geteuid().as_raw(),
         root_gid: rustix::process::getegid().as_raw(),

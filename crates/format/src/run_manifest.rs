@@ -1,0 +1,354 @@
+//! A numbered manifest: the trees of a state of the log-structured engine, of which runs each is
+//! made, and in which blobs those are (`docs/format/run-manifest.md`).
+
+use crate::layout::{Field, size_of};
+use crate::{Malformed, Reader, Writer};
+
+/// Layout of the head.
+pub const LAYOUT: &[Field] = &[
+    Field::fixed("magic", "8 bytes", 8),
+    Field::fixed("version", "u32 LE", 4),
+    Field::fixed("checksum", "u32 LE", 4),
+    Field::fixed("volume", "16 bytes", 16),
+    Field::fixed("number", "u64 LE", 8),
+    Field::fixed("lsn", "u64 LE", 8),
+    Field::fixed("time", "i64 LE", 8),
+    Field::fixed("next_blob", "u64 LE", 8),
+    Field::fixed("next_run", "u64 LE", 8),
+    Field::fixed("blobs", "u32 LE", 4),
+    Field::fixed("runs", "u32 LE", 4),
+    Field::fixed("stacks", "u32 LE", 4),
+    Field::fixed("trees", "u32 LE", 4),
+];
+const HEAD_BYTES: usize = 88;
+const _: () = assert!(size_of(LAYOUT) == HEAD_BYTES);
+const CHECKED_FROM: usize = 16;
+
+/// Layout of what is said of a blob.
+pub const BLOB_LAYOUT: &[Field] =
+    &[Field::fixed("number", "u64 LE", 8), Field::fixed("length", "u64 LE", 8)];
+
+/// Layout of what is said of a run.
+pub const RUN_LAYOUT: &[Field] = &[
+    Field::fixed("number", "u64 LE", 8),
+    Field::fixed("blob", "u32 LE", 4),
+    Field::fixed("checksum", "u32 LE", 4),
+    Field::fixed("start", "u64 LE", 8),
+    Field::fixed("index", "u64 LE", 8),
+    Field::fixed("index_bytes", "u32 LE", 4),
+    Field::fixed("ranges", "u32 LE", 4),
+    Field::fixed("entries", "u64 LE", 8),
+    Field::fixed("tombstones", "u64 LE", 8),
+];
+const RUN_BYTES: usize = 56;
+const _: () = assert!(size_of(RUN_LAYOUT) == RUN_BYTES);
+
+// DO NOT CHANGE THESE VALUES: they are on disk.
+const MAGIC: [u8; 8] = *b"PANDOLSM";
+/// The version that this program writes, and the newest that it reads.
+pub const VERSION: u32 = 1;
+
+const STRUCTURE: &str = "manifest of runs";
+
+/// A blob that holds runs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct BlobEntry {
+    /// Its number, which names it.
+    pub number: u64,
+    /// Its length in bytes.
+    pub length: u64,
+}
+
+/// A run.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct RunEntry {
+    /// Its number.
+    pub number: u64,
+    /// The number of its blob.
+    pub blob: u64,
+    /// Where in the blob its blocks begin.
+    pub start: u64,
+    /// Where its index begins, behind the blocks.
+    pub index: u64,
+    /// Bytes of the index.
+    pub index_bytes: u32,
+    /// Ranges that it deletes from what is below it.
+    pub ranges: u32,
+    /// CRC32C of the index, begun with that of its place.
+    pub checksum: u32,
+    /// Entries, tombstones too.
+    pub entries: u64,
+    /// Of those, tombstones.
+    pub tombstones: u64,
+}
+
+/// A tree.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct TreeEntry {
+    /// Its number.
+    pub number: u64,
+    /// Which of the stacks it is made of.
+    pub stack: u32,
+}
+
+/// A state of the engine.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct RunManifest {
+    /// The volume.
+    pub volume: [u8; 16],
+    /// Its own number, which names it.
+    pub number: u64,
+    /// The last record of the log that it contains.
+    pub lsn: u64,
+    /// When it was made, in nanoseconds since 1970.
+    pub time: i64,
+    /// No blob has this number or a greater one.
+    pub next_blob: u64,
+    /// No run has this number or a greater one.
+    pub next_run: u64,
+    /// Blobs, ascending.
+    pub blobs: Vec<BlobEntry>,
+    /// Runs, ascending.
+    pub runs: Vec<RunEntry>,
+    /// Stacks: places in `runs`, from the newest run to the oldest.
+    pub stacks: Vec<Vec<u32>>,
+    /// Trees, ascending.
+    pub trees: Vec<TreeEntry>,
+}
+
+/// What the bytes of a manifest are.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Decoded {
+    /// A manifest.
+    Manifest(RunManifest),
+    /// A manifest of this newer version.
+    Newer(u32),
+}
+
+impl RunManifest {
+    /// Its bytes.
+    pub fn encode(&self) -> Vec<u8> {
+        let count = |length: usize| u32::try_from(length).unwrap_or(u32::MAX);
+        let mut body = Vec::new();
+        body.raw(&self.volume);
+        body.put_u64(self.number);
+        body.put_u64(self.lsn);
+        body.put_i64(self.time);
+        body.put_u64(self.next_blob);
+        body.put_u64(self.next_run);
+        body.put_u32(count(self.blobs.len()));
+        body.put_u32(count(self.runs.len()));
+        body.put_u32(count(self.stacks.len()));
+        body.put_u32(count(self.trees.len()));
+        for blob in &self.blobs {
+            body.put_u64(blob.number);
+            body.put_u64(blob.length);
+        }
+        for run in &self.runs {
+            let blob = self.blobs.binary_search_by_key(&run.blob, |blob| blob.number);
+            body.put_u64(run.number);
+            body.put_u32(blob.map_or(u32::MAX, count));
+            body.put_u32(run.checksum);
+            body.put_u64(run.start);
+            body.put_u64(run.index);
+            body.put_u32(run.index_bytes);
+            body.put_u32(run.ranges);
+            body.put_u64(run.entries);
+            body.put_u64(run.tombstones);
+        }
+        for stack in &self.stacks {
+            body.put_varint(u64::from(count(stack.len())));
+            for run in stack {
+                body.put_varint(u64::from(*run));
+            }
+        }
+        for tree in &self.trees {
+            body.put_varint(tree.number);
+            body.put_varint(u64::from(tree.stack));
+        }
+        let mut out = Vec::with_capacity(body.len().saturating_add(CHECKED_FROM));
+        out.raw(&MAGIC);
+        out.put_u32(VERSION);
+        out.put_u32(crc32c::crc32c(&body));
+        out.raw(&body);
+        out
+    }
+
+    /// Reads a manifest, which must be of this volume and number.
+    pub fn decode(bytes: &[u8], volume: [u8; 16], number: u64) -> Result<Decoded, Malformed> {
+        let mut reader = Reader::new(STRUCTURE, bytes);
+        let (magic, version) = (reader.array::<8>()?, reader.u32()?);
+        if magic == MAGIC && version > VERSION {
+            return Ok(Decoded::Newer(version));
+        }
+        let checksum = reader.u32()?;
+        let computed = crc32c::crc32c(bytes.get(CHECKED_FROM..).unwrap_or_default());
+        if magic != MAGIC || version != VERSION || checksum != computed {
+            let found = format!("{magic:?}, version {version}, {checksum:#x}, {computed:#x}");
+            return Err(reader.malformed("a manifest with its checksum", found));
+        }
+        let found = (reader.array::<16>()?, reader.u64()?);
+        if found != (volume, number) {
+            return Err(reader.malformed("this volume's of this number", format!("{found:?}")));
+        }
+        let mut manifest = RunManifest {
+            volume,
+            number,
+            lsn: reader.u64()?,
+            time: reader.i64()?,
+            next_blob: reader.u64()?,
+            next_run: reader.u64()?,
+            ..RunManifest::default()
+        };
+        let counts = [reader.u32()?, reader.u32()?, reader.u32()?, reader.u32()?];
+        for _ in 0..counts[0] {
+            let (number, length) = (reader.u64()?, reader.u64()?);
+            manifest.blobs.push(BlobEntry { number, length });
+        }
+        for _ in 0..counts[1] {
+            let run = manifest.run(&mut reader)?;
+            manifest.runs.push(run);
+        }
+        for _ in 0..counts[2] {
+            let stack = manifest.stack(&mut reader)?;
+            manifest.stacks.push(stack);
+        }
+        for _ in 0..counts[3] {
+            let (number, stack) = (reader.varint()?, reader.length(manifest.stacks.len())?);
+            let stack = u32::try_from(stack).unwrap_or(u32::MAX);
+            if stack >= counts[2] {
+                return Err(reader.malformed("a stack", stack.to_string()));
+            }
+            manifest.trees.push(TreeEntry { number, stack });
+        }
+        reader.end()?;
+        let ascend = manifest.trees.is_sorted_by(|a, b| a.number < b.number)
+            && manifest.runs.is_sorted_by(|a, b| a.number < b.number)
+            && manifest.blobs.is_sorted_by(|a, b| a.number < b.number);
+        if ascend {
+            Ok(Decoded::Manifest(manifest))
+        } else {
+            Err(reader.malformed("trees, runs and blobs that ascend", "others"))
+        }
+    }
+
+    fn run(&self, reader: &mut Reader<'_>) -> Result<RunEntry, Malformed> {
+        let number = reader.u64()?;
+        let blob = reader.u32()?;
+        let checksum = reader.u32()?;
+        let (start, index, index_bytes) = (reader.u64()?, reader.u64()?, reader.u32()?);
+        let ranges = reader.u32()?;
+        let (entries, tombstones) = (reader.u64()?, reader.u64()?);
+        let end = index.saturating_add(u64::from(index_bytes));
+        let blob = usize::try_from(blob).ok().and_then(|at| self.blobs.get(at));
+        match blob {
+            Some(blob) if start <= index && end <= blob.length => {
+                let blob = blob.number;
+                Ok(RunEntry {
+                    number,
+                    blob,
+                    start,
+                    index,
+                    index_bytes,
+                    ranges,
+                    checksum,
+                    entries,
+                    tombstones,
+                })
+            }
+            _ => Err(reader.malformed("a run within its blob", format!("run {number}"))),
+        }
+    }
+
+    fn stack(&self, reader: &mut Reader<'_>) -> Result<Vec<u32>, Malformed> {
+        let count = reader.length(reader.remaining())?;
+        let mut stack = Vec::new();
+        for _ in 0..count {
+            let run = reader.length(self.runs.len())?;
+            if run >= self.runs.len() {
+                return Err(reader.malformed("a run", run.to_string()));
+            }
+            stack.push(u32::try_from(run).unwrap_or(u32::MAX));
+        }
+        Ok(stack)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn sample() -> RunManifest {
+        let run = |number, blob| RunEntry {
+            number,
+            blob,
+            start: 40,
+            index: 900,
+            index_bytes: 100,
+            ranges: 1,
+            checksum: 7,
+            entries: 70,
+            tombstones: 3,
+        };
+        RunManifest {
+            volume: [3; 16],
+            number: 41,
+            lsn: 1 << 40,
+            time: -5,
+            next_blob: 9,
+            next_run: 100,
+            blobs: vec![
+                BlobEntry { number: 3, length: 1000 },
+                BlobEntry { number: 8, length: 2000 },
+            ],
+            runs: vec![run(5, 8), run(6, 3), run(99, 8)],
+            stacks: vec![vec![], vec![2, 0], vec![2, 1, 0]],
+            trees: vec![
+                TreeEntry { number: 16, stack: 2 },
+                TreeEntry { number: 500, stack: 0 },
+                TreeEntry { number: 501, stack: 2 },
+            ],
+        }
+    }
+
+    #[test]
+    fn a_manifest_round_trips_and_every_flipped_bit_and_cut_is_noticed() {
+        let bytes = sample().encode();
+        assert_eq!(RunManifest::decode(&bytes, [3; 16], 41), Ok(Decoded::Manifest(sample())));
+        assert!(RunManifest::decode(&bytes, [4; 16], 41).is_err());
+        assert!(RunManifest::decode(&bytes, [3; 16], 42).is_err());
+        for bit in 0..bytes.len() * 8 {
+            let mut bad = bytes.clone();
+            bad[bit / 8] ^= 1 << (bit % 8);
+            let found = RunManifest::decode(&bad, [3; 16], 41);
+            assert!(!matches!(found, Ok(Decoded::Manifest(_))), "bit {bit}");
+        }
+        for length in 0..bytes.len() {
+            assert!(RunManifest::decode(&bytes[..length], [3; 16], 41).is_err());
+        }
+    }
+
+    #[test]
+    fn what_names_nothing_is_refused() {
+        let breaks: [fn(&mut RunManifest); 5] = [
+            |manifest| manifest.runs[1].blob = 4,
+            |manifest| manifest.runs[1].index_bytes = 101,
+            |manifest| manifest.stacks[1] = vec![3],
+            |manifest| manifest.trees[1].stack = 3,
+            |manifest| manifest.trees[1].number = 16,
+        ];
+        for (number, apply) in breaks.iter().enumerate() {
+            let mut manifest = sample();
+            apply(&mut manifest);
+            let found = RunManifest::decode(&manifest.encode(), [3; 16], 41);
+            assert!(found.is_err(), "{number}");
+        }
+    }
+
+    #[test]
+    fn a_newer_version_is_named() {
+        let mut bytes = sample().encode();
+        bytes[8] = 2;
+        assert_eq!(RunManifest::decode(&bytes, [3; 16], 41), Ok(Decoded::Newer(2)));
+    }
+}

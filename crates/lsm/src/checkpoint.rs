@@ -1,0 +1,318 @@
+//! Checkpoints (BabuDB II.B): in-memory trees become runs, and the log is trimmed.
+//!
+//! ```text
+//! 1. freeze          the gate, exclusively: each changed tree's active part becomes a layer
+//! 2. write           all layers that are in memory, as runs of one blob; the log up to the freeze
+//! 3. exchange        trees, clones and pins read the runs from now on; memory is free
+//! 4. manifest        which runs each tree is made of, under the next number: the new state
+//! 5. trim            the log, older manifests, blobs that no state needs
+//! ```
+//!
+//! Commits go on but for the freeze. Layers that the same trees share and that follow each other
+//! are written as one run. A crash before 4 is durable leaves a blob that nothing names, which the
+//! next opening deletes, and the log, which was not trimmed. A failure at any step leaves the old
+//! state: what was exchanged says the same, and what was frozen is written again.
+
+use std::collections::BTreeMap;
+use std::ops::Bound;
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, Weak};
+
+use device::{Map, Set};
+use format::run_manifest::RunEntry;
+use store::{Lsn, Result, TreeId};
+
+use crate::blob::BlobWriter;
+use crate::core::{Catalog, Core};
+use crate::exchange::{Exchange, Exchanger};
+use crate::layer::{Layer, Stack, View};
+use crate::merge::{Direction, From, Merge, Tombstones};
+use crate::ranges::Ranges;
+use crate::run::{Caching, Run};
+
+/// The durable state, and what is on the medium beside it.
+pub(crate) struct Durable {
+    /// The number of its manifest.
+    pub(crate) number: u64,
+    pub(crate) lsn: Lsn,
+    pub(crate) next_blob: u64,
+    /// Lengths of all blobs that are there.
+    pub(crate) blobs: BTreeMap<u64, u64>,
+    /// Runs that are there; those that nobody holds any more are given back.
+    pub(crate) runs: Vec<(RunEntry, Weak<Run>)>,
+    /// Parts of blobs that nothing needs: number, begin, end.
+    pub(crate) gaps: Vec<(u64, u64, u64)>,
+    /// Exchanges that trees have seen and the durable catalog has not.
+    pub(crate) pending: Vec<Exchange>,
+}
+
+/// What a checkpoint froze: the stacks of the trees that changed.
+type Frozen = BTreeMap<TreeId, Option<Arc<Stack>>>;
+
+/// Layers that become one run.
+struct Group {
+    layers: Vec<Arc<Layer>>,
+    /// Whether nothing is below them.
+    lowest: bool,
+}
+
+impl Core {
+    /// Makes a checkpoint with the durable state locked.
+    pub(crate) fn checkpoint_locked(&self, state: &mut Durable) -> Result<()> {
+        self.log().check()?;
+        let lsn = self.freeze();
+        let done = self.write(state).and_then(|()| {
+            self.log().sync(lsn)?;
+            self.publish(state, lsn)
+        });
+        if let Err(error) = done {
+            self.thaw();
+            return Err(error);
+        }
+        self.log().trim(lsn)?;
+        self.checkpoints.fetch_add(1, Ordering::Relaxed);
+        self.last_checkpoint.store(self.env.clock.now().0, Ordering::Relaxed);
+        self.collect(state, usize::MAX)?;
+        Ok(())
+    }
+
+    /// Step 1; returns the last commit that is in what was frozen.
+    fn freeze(&self) -> Lsn {
+        let _gate = self.gate.write();
+        let mut in_flight = self.in_flight.lock();
+        assert!(in_flight.is_empty(), "one checkpoint at a time");
+        for (id, tree) in std::mem::take(&mut *self.changed.lock()) {
+            tree.changed.store(false, Ordering::Relaxed);
+            in_flight.insert(id, self.freeze_tree(&tree));
+        }
+        self.dirty_in_flight.store(self.dirty.swap(0, Ordering::Relaxed), Ordering::Relaxed);
+        self.drops.store(0, Ordering::Relaxed);
+        self.checkpointed_bytes.store(self.log_bytes(), Ordering::Relaxed);
+        self.woken.store(false, Ordering::Relaxed);
+        self.log().last()
+    }
+
+    /// Takes a freeze back: what was frozen differs from the durable state as before.
+    fn thaw(&self) {
+        let _gate = self.gate.write();
+        let trees = self.trees.read();
+        let mut changed = self.changed.lock();
+        for (id, stack) in std::mem::take(&mut *self.in_flight.lock()) {
+            if let Some(tree) = trees.get(&id) {
+                tree.changed.store(true, Ordering::Relaxed);
+                changed.insert(id, Arc::clone(tree));
+            } else if let std::collections::btree_map::Entry::Vacant(gone) = changed.entry(id) {
+                // Dropped, before the freeze or after it.
+                let tree = crate::tree::Tree::new(id, stack.unwrap_or_default());
+                tree.dropped.store(true, Ordering::Relaxed);
+                gone.insert(Arc::new(tree));
+                self.drops.fetch_add(1, Ordering::Relaxed);
+            }
+        }
+        let back = self.dirty_in_flight.swap(0, Ordering::Relaxed);
+        self.dirty.fetch_add(back, Ordering::Relaxed);
+    }
+
+    /// Steps 2 and 3.
+    fn write(&self, state: &mut Durable) -> Result<()> {
+        let groups = groups(&self.in_flight.lock());
+        if groups.is_empty() {
+            return Ok(());
+        }
+        let number = state.next_blob;
+        let mut blob = BlobWriter::create(&self.files, &self.env.device, &self.options, number)?;
+        state.next_blob += 1;
+        let mut written: Vec<(Group, u64, Option<RunEntry>)> = Vec::new();
+        for group in groups {
+            let id = match group.layers.as_slice() {
+                [layer] => layer.id,
+                _ => self.ids.fetch_add(1, Ordering::Relaxed),
+            };
+            let views: Vec<View> = group.layers.iter().map(|layer| layer.view()).collect();
+            let entry = write_run(&mut blob, id, &views, group.lowest)?;
+            written.push((group, id, entry));
+        }
+        if written.iter().any(|(_, _, entry)| entry.is_some()) {
+            let writes = blob.writes + 1;
+            let blob = blob.finish()?;
+            state.blobs.insert(number, blob.length);
+            self.wrote(blob.length, writes);
+        }
+        let mut exchanges = Vec::new();
+        for (group, id, entry) in written {
+            let run = entry.map(|entry| self.register(state, entry));
+            match (group.layers.as_slice(), run) {
+                ([layer], Some(run)) => layer.written(run),
+                (_, run) => exchanges.push(exchange(group.layers, id, run)),
+            }
+        }
+        self.exchange(&exchanges);
+        Ok(())
+    }
+
+    /// Counts what was written to the medium.
+    pub(crate) fn wrote(&self, bytes: u64, writes: u64) {
+        self.written_bytes.fetch_add(bytes, Ordering::Relaxed);
+        self.writes.fetch_add(writes, Ordering::Relaxed);
+        self.syncs.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Takes note of a run that is on the medium.
+    pub(crate) fn register(&self, state: &mut Durable, entry: RunEntry) -> Arc<Run> {
+        let run = Arc::new(Run::new(&self.files, entry));
+        state.runs.push((entry, Arc::downgrade(&run)));
+        run
+    }
+
+    /// Step 4.
+    fn publish(&self, state: &mut Durable, lsn: Lsn) -> Result<()> {
+        let mut catalog: Catalog = (**self.catalog.lock()).clone();
+        for (id, stack) in &*self.in_flight.lock() {
+            match stack {
+                Some(stack) => {
+                    catalog.insert(*id, Arc::clone(stack));
+                }
+                None => {
+                    catalog.remove(id);
+                }
+            }
+        }
+        self.make_durable(state, catalog, lsn)?;
+        self.in_flight.lock().clear();
+        self.dirty_in_flight.store(0, Ordering::Relaxed);
+        Ok(())
+    }
+
+    /// Writes the manifest of a catalog, which is the durable state from then on.
+    pub(crate) fn make_durable(
+        &self,
+        state: &mut Durable,
+        catalog: Catalog,
+        lsn: Lsn,
+    ) -> Result<()> {
+        let mut catalog = catalog;
+        if !state.pending.is_empty() {
+            Exchanger::new(&state.pending).apply_all(&mut catalog);
+        }
+        let number = state.number + 1;
+        let manifest = self.describe(&catalog, number, lsn, state.next_blob, &state.blobs);
+        self.write_manifest(&manifest)?;
+        let old = state.number;
+        state.number = number;
+        state.lsn = lsn;
+        state.pending.clear();
+        let deepest = catalog.values().map(|stack| stack.layers.len()).max();
+        self.depth.store(deepest.unwrap_or(0), Ordering::Relaxed);
+        // Pins take the catalog and what is in flight together.
+        {
+            let _gate = self.gate.write();
+            *self.catalog.lock() = Arc::new(catalog);
+        }
+        if let Err(error) = self.files.blobs.delete(&crate::manifest::manifest_name(old)) {
+            // It is older, so nobody takes it for the state; the next opening tries again.
+            tracing::warn!(%error, "an old manifest stays");
+        }
+        Ok(())
+    }
+}
+
+/// The exchange of a group for its run.
+pub(crate) fn exchange(old: Vec<Arc<Layer>>, id: u64, run: Option<Arc<Run>>) -> Exchange {
+    let origin: Vec<u64> = old.iter().flat_map(|layer| layer.origin.iter().copied()).collect();
+    let origin = if origin.len() > ORIGINS_MAX { Arc::from([id]) } else { Arc::from(origin) };
+    let new = run.map(|run| Arc::new(Layer::run(id, origin, run)));
+    Exchange { old, new }
+}
+
+/// Most layers that one remembers to be made of.
+const ORIGINS_MAX: usize = 4096;
+
+/// Merges layers into a run of a blob. Where nothing is below them, what only hides is left out.
+fn write_run(
+    blob: &mut BlobWriter,
+    id: u64,
+    views: &[View],
+    lowest: bool,
+) -> Result<Option<RunEntry>> {
+    blob.begin(id);
+    let mut part = Part { after: None, lowest, bytes: u64::MAX };
+    part.write(blob, views)?;
+    end_run(blob, views, lowest)
+}
+
+/// A part of a merge into a run.
+pub(crate) struct Part {
+    /// The last key of the part before.
+    pub(crate) after: Option<Vec<u8>>,
+    pub(crate) lowest: bool,
+    /// Bytes from which it ends.
+    pub(crate) bytes: u64,
+}
+
+impl Part {
+    /// Merges on; `false` when there is nothing left.
+    pub(crate) fn write(&mut self, blob: &mut BlobWriter, views: &[View]) -> Result<bool> {
+        let tombstones = if self.lowest { Tombstones::Skip } else { Tombstones::Keep };
+        let bound = self.after.as_deref().map_or(Bound::Unbounded, Bound::Excluded);
+        let from = From { direction: Direction::Forward, bound, caching: Caching::Bypass };
+        let mut merge = Merge::new(views.iter(), from)?;
+        let mut passed = 0;
+        while merge.advance(tombstones)? {
+            let Some((key, value)) = merge.current() else { break };
+            blob.push(key, value)?;
+            passed += (key.len() + value.map_or(0, <[u8]>::len)) as u64;
+            if passed >= self.bytes {
+                self.after = Some(key.to_vec());
+                return Ok(true);
+            }
+        }
+        Ok(false)
+    }
+}
+
+/// Ends a run, whose entries were all written.
+pub(crate) fn end_run(
+    blob: &mut BlobWriter,
+    views: &[View],
+    lowest: bool,
+) -> Result<Option<RunEntry>> {
+    if !lowest {
+        let mut ranges = Ranges::default();
+        for view in views {
+            ranges.add_all(view.ranges()?);
+        }
+        for (from, to) in ranges.iter() {
+            blob.push_range(from, to);
+        }
+    }
+    blob.end()
+}
+
+/// The layers that are in memory, each once; those that the same trees share together.
+fn groups(frozen: &Frozen) -> Vec<Group> {
+    let address = |layer: &Arc<Layer>| Arc::as_ptr(layer) as usize;
+    let mut sharers: Map<usize, usize> = Map::default();
+    for stack in frozen.values().flatten() {
+        for layer in stack.layers.iter().take_while(|layer| layer.as_memory().is_some()) {
+            *sharers.entry(address(layer)).or_default() += 1;
+        }
+    }
+    let mut grouped: Set<usize> = Set::default();
+    let mut groups = Vec::new();
+    for stack in frozen.values().flatten() {
+        let count = stack.layers.iter().take_while(|layer| layer.as_memory().is_some()).count();
+        let mut at = 0;
+        while at < count {
+            let same = |layer: &&Arc<Layer>| {
+                sharers[&address(layer)] == sharers[&address(&stack.layers[at])]
+            };
+            let layers: Vec<Arc<Layer>> =
+                stack.layers[at..count].iter().take_while(same).cloned().collect();
+            at += layers.len();
+            if grouped.insert(address(&layers[0])) {
+                groups.push(Group { layers, lowest: at == stack.layers.len() });
+            }
+        }
+    }
+    groups
+}

@@ -1,0 +1,91 @@
+//! Giving back the room of runs that nobody needs any more.
+//!
+//! A run is needed while somebody holds it: the durable catalog, a tree, a pinned state, a walk
+//! that is under way. The catalog lets go of a run only when a manifest without it is durable, so
+//! what nobody holds no crash brings back. The room of a run is punched out of its blob; a blob
+//! goes when its last run does.
+
+use std::collections::BTreeSet;
+use std::sync::atomic::Ordering;
+
+use format::run_index::BLOB_HEAD_BYTES;
+use format::run_manifest::RunManifest;
+use store::Result;
+
+use crate::checkpoint::Durable;
+use crate::core::Core;
+use crate::files::blob_name;
+
+impl Core {
+    /// A bounded step of giving back what is not needed any more; `false` when nothing is left.
+    pub(crate) fn reclaim(&self, most: usize) -> Result<bool> {
+        let mut state = self.durable.lock();
+        if self.drops.load(Ordering::Relaxed) > 0 {
+            // The durable state has what was dropped until the next one.
+            self.checkpoint_locked(&mut state)?;
+        }
+        if self.collect(&mut state, most.max(1))? {
+            return Ok(true);
+        }
+        drop(state);
+        self.merge_step(most)
+    }
+
+    /// Room of blobs and manifests on the medium.
+    pub(crate) fn disk_bytes(&self) -> u64 {
+        let blobs = &self.files.blobs;
+        let names = blobs.list("").unwrap_or_default();
+        names.iter().map(|name| blobs.disk_bytes(name).unwrap_or(0)).sum()
+    }
+
+    /// Gives the room of up to `most` runs back; tells whether there are more.
+    pub(crate) fn collect(&self, state: &mut Durable, most: usize) -> Result<bool> {
+        let mut dead = Vec::new();
+        state.runs.retain(|(entry, run)| {
+            let needed = run.strong_count() > 0;
+            if !needed {
+                let end = entry.index + u64::from(entry.index_bytes);
+                dead.push((entry.blob, entry.start, end));
+            }
+            needed
+        });
+        state.gaps.extend(dead);
+        let needed: BTreeSet<u64> = state.runs.iter().map(|(entry, _)| entry.blob).collect();
+        let whole: Vec<u64> =
+            state.blobs.keys().copied().filter(|blob| !needed.contains(blob)).collect();
+        for &blob in whole.iter().take(most) {
+            self.files.blobs.delete(&blob_name(blob))?;
+            state.blobs.remove(&blob);
+        }
+        let Durable { gaps, blobs, .. } = state;
+        gaps.retain(|(blob, ..)| blobs.contains_key(blob));
+        for _ in whole.len()..most {
+            let Some((blob, from, to)) = gaps.pop() else { break };
+            // Where a store of blobs cannot do so, the blob is merged away when little of it is
+            // needed (`compact`).
+            self.files.blobs.punch(&blob_name(blob), from, to - from)?;
+        }
+        Ok(whole.len() > most || !gaps.is_empty())
+    }
+}
+
+/// What of the blobs of a manifest none of its runs needs: a crash may have come before it was
+/// given back.
+pub(crate) fn gaps(manifest: &RunManifest) -> Vec<(u64, u64, u64)> {
+    let mut runs: Vec<_> = manifest.runs.iter().collect();
+    runs.sort_unstable_by_key(|run| (run.blob, run.start));
+    let mut gaps = Vec::new();
+    for blob in &manifest.blobs {
+        let mut at = BLOB_HEAD_BYTES as u64;
+        for run in runs.iter().filter(|run| run.blob == blob.number) {
+            if run.start > at {
+                gaps.push((blob.number, at, run.start));
+            }
+            at = run.index + u64::from(run.index_bytes);
+        }
+        if blob.length > at {
+            gaps.push((blob.number, at, blob.length));
+        }
+    }
+    gaps
+}

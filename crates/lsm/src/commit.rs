@@ -1,0 +1,240 @@
+//! Committing a batch.
+//!
+//! 1. Read what merges change, holding nothing, so that it is in memory or an error.
+//! 2. Enter the gate: shared, or exclusive when the batch makes, clones or drops trees.
+//! 3. Shared: lock the trees that it changes, in order (BabuDB II.D: one writer an index). Work
+//!    out the values of merges.
+//! 4. Append to the log. This may refuse the batch, and then nothing happened; after it nothing
+//!    can fail.
+//! 5. Apply. Leave. Wait for the medium where the mode says so.
+//!
+//! A batch that makes, clones or drops trees is applied to a staged copy first (`staged`).
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use format::batch::{LaneList, Op, Ops};
+use parking_lot::MutexGuard;
+use store::{Batch, CommitToken, Error, Lsn, Result, Room, TreeId};
+
+use crate::core::Core;
+use crate::resolve::Resolver;
+use crate::staged::Staging;
+use crate::tree::Tree;
+
+/// Values up to this size in a batch that removes something may use the log's reserve.
+const RESERVE_BYTES_MAX: usize = 4096;
+
+/// What is known of a batch before it is applied.
+#[derive(Debug, Default)]
+pub(crate) struct Plan {
+    /// Whether it must be alone.
+    alone: bool,
+    merges: usize,
+    removals: usize,
+    bytes: usize,
+    /// The trees that it changes, ascending.
+    trees: Vec<TreeId>,
+}
+
+impl Plan {
+    /// Whether the batch removes something and adds little, so that it may use what is kept back.
+    fn makes_room(&self) -> bool {
+        self.removals > 0 && self.bytes <= RESERVE_BYTES_MAX
+    }
+}
+
+/// Looks through a batch.
+pub(crate) fn plan(ops: Ops<'_>) -> Result<Plan> {
+    let mut plan = Plan::default();
+    for op in ops {
+        let tree = match op.map_err(malformed)? {
+            Op::Put { tree, value, .. } => {
+                plan.bytes += value.len();
+                tree
+            }
+            Op::Delete { tree, .. } | Op::DeleteRange { tree, .. } => {
+                plan.removals += 1;
+                tree
+            }
+            Op::Merge { tree, .. } => {
+                plan.merges += 1;
+                tree
+            }
+            Op::DropTree { .. } => {
+                plan.removals += 1;
+                plan.alone = true;
+                continue;
+            }
+            Op::CreateTree { .. } | Op::CloneTree { .. } => {
+                plan.alone = true;
+                continue;
+            }
+            Op::Ingest { .. } => return Err(foreign()),
+        };
+        if plan.trees.last() != Some(&TreeId(tree)) {
+            plan.trees.push(TreeId(tree));
+        }
+    }
+    plan.trees.sort_unstable();
+    plan.trees.dedup();
+    Ok(plan)
+}
+
+/// Where a batch comes from.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Origin {
+    /// A caller: it is appended to the log.
+    Caller,
+    /// The log: it has its number.
+    Log(Lsn),
+}
+
+impl Core {
+    /// Commits a batch.
+    pub(crate) fn commit(&self, batch: &Batch) -> Result<CommitToken> {
+        if batch.is_empty() {
+            return Ok(CommitToken(self.log().last()));
+        }
+        batch.check().map_err(|_| Error::NoSpace("one log record"))?;
+        let plan = plan(batch.ops())?;
+        self.admit(plan.makes_room())?;
+        let lsn = self.apply(batch.as_bytes(), &plan, Origin::Caller)?;
+        self.log().committed(lsn)?;
+        Ok(CommitToken(lsn))
+    }
+
+    /// Refuses a commit where there is no room for it, in memory or for the next checkpoint.
+    pub(crate) fn admit(&self, frees: bool) -> Result<()> {
+        if self.closed.load(Ordering::Relaxed) {
+            return Err(Error::ReadOnly(Arc::from("the store was closed")));
+        }
+        self.keep_memory(frees)?;
+        if frees { Ok(()) } else { self.keep_room() }
+    }
+
+    /// Logs and applies a batch.
+    pub(crate) fn apply(&self, bytes: &[u8], plan: &Plan, origin: Origin) -> Result<Lsn> {
+        if plan.merges > 0 {
+            self.read_ahead(bytes)?;
+        }
+        if plan.alone {
+            return self.apply_alone(bytes, plan, origin);
+        }
+        let _gate = self.gate.read();
+        self.apply_in_gate(bytes, plan, origin)
+    }
+
+    /// Logs and applies a batch of changes. The caller is in the gate.
+    pub(crate) fn apply_in_gate(&self, bytes: &[u8], plan: &Plan, origin: Origin) -> Result<Lsn> {
+        let trees: Vec<Arc<Tree>> =
+            plan.trees.iter().map(|&id| self.tree(id)).collect::<Result<_>>()?;
+        let _locks: Vec<MutexGuard<'_, ()>> = trees.iter().map(|tree| tree.commit.lock()).collect();
+        let resolver = Resolver::new(bytes, plan.merges, &trees)?;
+        let lsn = self.number(bytes, plan, origin)?;
+        let added = self.change(bytes, &trees, resolver)?;
+        self.dirty.fetch_add(added, Ordering::Relaxed);
+        Ok(lsn)
+    }
+
+    /// Gives a batch its place in the log.
+    fn number(&self, bytes: &[u8], plan: &Plan, origin: Origin) -> Result<Lsn> {
+        match origin {
+            Origin::Caller if plan.makes_room() => self.log().append(bytes, Room::Reserve),
+            Origin::Caller => self.log().append(bytes, Room::Normal),
+            Origin::Log(lsn) => {
+                self.replayed_to.store(lsn.0, Ordering::Relaxed);
+                Ok(lsn)
+            }
+        }
+    }
+
+    /// Applies a batch of changes to trees that are locked; returns the bytes that it added.
+    fn change(&self, bytes: &[u8], trees: &[Arc<Tree>], mut resolver: Resolver) -> Result<usize> {
+        let mut ops = Ops::new(bytes).peekable();
+        let mut added = 0;
+        while let Some(op) = ops.peek() {
+            let tree =
+                find(trees, changed_tree(op.as_ref().map_err(|bad| malformed(bad.clone()))?));
+            self.mark_changed(tree);
+            let mut state = tree.state.write();
+            let below = state.below();
+            let before = state.active.bytes();
+            while let Some(Ok(op)) = ops.peek()
+                && changed_tree(op) == tree.id
+            {
+                let Some(op) = ops.next() else { break };
+                match op.map_err(malformed)? {
+                    Op::Put { key, value, .. } => state.active.put(key, value),
+                    Op::Delete { key, .. } => state.active.delete(key, below),
+                    Op::DeleteRange { from, to, .. } => {
+                        state.active.delete_range(from, Some(to), below);
+                    }
+                    Op::Merge { key, .. } => state.active.put(key, &resolver.next_value()),
+                    _ => unreachable!("all others want to be alone"),
+                }
+            }
+            added += state.active.bytes().saturating_sub(before);
+        }
+        Ok(added)
+    }
+
+    /// Reads the keys that are merged into, so that the blocks that they are in are in memory.
+    fn read_ahead(&self, bytes: &[u8]) -> Result<()> {
+        for op in Ops::new(bytes) {
+            if let Op::Merge { tree, key, .. } = op.map_err(malformed)?
+                && let Ok(tree) = self.tree(TreeId(tree))
+            {
+                tree.get(key, &mut |_| ())?;
+            }
+        }
+        Ok(())
+    }
+
+    fn apply_alone(&self, bytes: &[u8], plan: &Plan, origin: Origin) -> Result<Lsn> {
+        let _gate = self.gate.write();
+        let mut staging = Staging::new(self);
+        for op in Ops::new(bytes) {
+            staging.apply(op.map_err(malformed)?)?;
+        }
+        let lsn = self.number(bytes, plan, origin)?;
+        let added = staging.install();
+        self.dirty.fetch_add(added, Ordering::Relaxed);
+        Ok(lsn)
+    }
+}
+
+/// What only another engine writes into its log.
+fn foreign() -> Error {
+    let reader = format::Reader::new("batch", &[]);
+    malformed(reader.malformed("an operation of this engine", "leaves of another"))
+}
+
+/// The tree that a change is to.
+pub(crate) fn changed_tree(op: &Op<'_>) -> TreeId {
+    match op {
+        Op::Put { tree, .. }
+        | Op::Delete { tree, .. }
+        | Op::DeleteRange { tree, .. }
+        | Op::Merge { tree, .. } => TreeId(*tree),
+        _ => unreachable!("all others want to be alone"),
+    }
+}
+
+/// One of the trees of a batch, which ascend.
+pub(crate) fn find(trees: &[Arc<Tree>], id: TreeId) -> &Arc<Tree> {
+    let at = trees.binary_search_by_key(&id, |tree| tree.id);
+    &trees[at.expect("invariant: a plan has all trees of its batch")]
+}
+
+/// The value that a merge makes of an old one.
+pub(crate) fn merged(old: Option<Vec<u8>>, lanes: &LaneList<'_>) -> Vec<u8> {
+    let mut value = old.unwrap_or_default();
+    lanes.apply(&mut value);
+    value
+}
+
+/// A record of the log that is not a batch. The log says where it lies.
+pub(crate) fn malformed(malformed: format::Malformed) -> Error {
+    malformed.located("", 0).into()
+}

@@ -1,0 +1,251 @@
+//! Merging runs, in bounded steps that somebody drives.
+//!
+//! What is merged is decided by `plan`, from the durable catalog. A step merges a part of it into
+//! a blob that is being written; the last one makes the blob durable, exchanges the run for those
+//! it was merged from in all trees, and writes a manifest. A crash before that leaves a file that
+//! the next opening removes. What was merged stays as long as a pinned state, a tree that has only
+//! some of it, or the durable state holds it (`collect`).
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use device::{Map, Set};
+use store::Result;
+
+use crate::blob::BlobWriter;
+use crate::checkpoint::{Part, end_run, exchange};
+use crate::core::{Catalog, Core};
+use crate::layer::{Layer, Stack, View};
+use crate::plan::{Facts, Merge, pick};
+use crate::run::Run;
+
+/// Least bytes of a step, and those for each node that the caller asks for.
+const STEP_BYTES_MIN: u64 = 256 << 10;
+const NODE_BYTES: u64 = 16 << 10;
+
+/// Runs of a tree from which checkpoints merge, and do not leave it to whoever drives the steps.
+const DEPTH_MAX: usize = 24;
+/// Nodes of a step that a checkpoint makes.
+const STEP_NODES: usize = 256;
+
+/// What is being merged.
+#[derive(Default)]
+pub(crate) struct Merging {
+    job: Option<Job>,
+    /// The manifest of which it was found that nothing need be merged, or nothing could be.
+    rested: u64,
+    /// Merges that ended since opening, and the bytes that they wrote.
+    ended: u64,
+    written_bytes: u64,
+}
+
+/// A merge that is under way.
+struct Job {
+    layers: Vec<Arc<Layer>>,
+    views: Vec<View>,
+    id: u64,
+    number: u64,
+    part: Part,
+    blob: BlobWriter,
+}
+
+/// What merging has done since opening, and what it is at. Sizes in bytes.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct MergeStats {
+    /// Merges that ended.
+    pub ended: u64,
+    /// What they wrote.
+    pub written_bytes: u64,
+    /// Of the merge that is under way, what was written and what there was to merge.
+    pub under_way: Option<(u64, u64)>,
+    /// Runs of the deepest tree of the durable state.
+    pub depth: usize,
+}
+
+impl Core {
+    /// What merging does and did.
+    pub(crate) fn merge_stats(&self) -> MergeStats {
+        let merging = self.merging.lock();
+        let under_way = merging.job.as_ref().map(|job| {
+            let runs = job.layers.iter().filter_map(|layer| layer.as_run());
+            let of: u64 = runs.map(|run| run.bytes()).sum();
+            (job.blob.bytes().min(of), of)
+        });
+        MergeStats {
+            ended: merging.ended,
+            written_bytes: merging.written_bytes,
+            under_way,
+            depth: self.depth.load(Ordering::Relaxed),
+        }
+    }
+}
+
+impl Core {
+    /// A step of merging runs; `false` when there is nothing to merge, or another thread is at it.
+    pub(crate) fn merge_step(&self, nodes: usize) -> Result<bool> {
+        let Some(mut merging) = self.merging.try_lock() else { return Ok(false) };
+        let merging = &mut *merging;
+        if merging.job.is_none() {
+            merging.job = self.plan_merge(merging.rested)?;
+        }
+        let Some(mut job) = merging.job.take() else {
+            merging.rested = self.durable.lock().number;
+            return Ok(false);
+        };
+        job.part.bytes = (nodes as u64 * NODE_BYTES).max(STEP_BYTES_MIN);
+        let done = job.part.write(&mut job.blob, &job.views).and_then(|more| {
+            if more {
+                merging.job = Some(job);
+                return Ok(());
+            }
+            merging.written_bytes += self.end_merge(job)?;
+            merging.ended += 1;
+            Ok(())
+        });
+        if let Err(error) = done {
+            // What cannot be read, or has no room, is not tried again before something changed.
+            merging.rested = self.durable.lock().number;
+            return Err(error);
+        }
+        Ok(true)
+    }
+
+    /// Merges while some tree is too deep: whoever writes faster than others merge pays for it
+    /// here, at the end of a checkpoint, and look-ups stay quick.
+    pub(crate) fn keep_merged(&self) {
+        while self.depth.load(Ordering::Relaxed) > DEPTH_MAX {
+            match self.merge_step(STEP_NODES) {
+                Ok(true) => {}
+                Ok(false) => return,
+                Err(error) => {
+                    // The checkpoint is made all the same.
+                    tracing::warn!(%error, "runs could not be merged");
+                    return;
+                }
+            }
+        }
+    }
+
+    /// Begins the next merge, if the plan has one.
+    fn plan_merge(&self, rested: u64) -> Result<Option<Job>> {
+        let catalog = {
+            let state = self.durable.lock();
+            if state.number == rested {
+                return Ok(None);
+            }
+            Arc::clone(&self.catalog.lock())
+        };
+        let (facts, layers) = facts(&catalog)?;
+        let Some(Merge { layers: picked, lowest }) = pick(&facts) else { return Ok(None) };
+        let layers: Vec<Arc<Layer>> = picked.iter().map(|id| Arc::clone(&layers[id])).collect();
+        let views = layers.iter().map(|layer| layer.view()).collect();
+        let number = {
+            let mut state = self.durable.lock();
+            state.next_blob += 1;
+            state.next_blob - 1
+        };
+        let mut blob = BlobWriter::create(&self.files, &self.env.device, &self.options, number)?;
+        let id = self.ids.fetch_add(1, Ordering::Relaxed);
+        blob.begin(id);
+        let part = Part { after: None, lowest, bytes: 0 };
+        Ok(Some(Job { layers, views, id, number, part, blob }))
+    }
+
+    /// Ends a merge whose entries are all written; returns the bytes of its blob.
+    fn end_merge(&self, job: Job) -> Result<u64> {
+        let Job { layers, views, id, number, part, mut blob } = job;
+        let entry = end_run(&mut blob, &views, part.lowest)?;
+        let mut state = self.durable.lock();
+        let state = &mut *state;
+        let mut bytes = 0;
+        let run = match entry {
+            None => None,
+            Some(entry) => {
+                let writes = blob.writes + 1;
+                let blob = blob.finish()?;
+                state.blobs.insert(number, blob.length);
+                self.wrote(blob.length, writes);
+                bytes = blob.length;
+                Some(self.register(state, entry))
+            }
+        };
+        let exchange = exchange(layers, id, run);
+        self.exchange(std::slice::from_ref(&exchange));
+        state.pending.push(exchange);
+        let catalog = Catalog::clone(&self.catalog.lock());
+        let lsn = state.lsn;
+        self.make_durable(state, catalog, lsn)?;
+        drop(views);
+        self.collect(state, usize::MAX)?;
+        Ok(bytes)
+    }
+}
+
+/// What the plan looks at: the distinct stacks of a catalog, and their layers by number.
+#[expect(clippy::type_complexity, reason = "two collections, for one caller")]
+fn facts(catalog: &Catalog) -> Result<(Vec<Vec<Facts>>, Map<u64, Arc<Layer>>)> {
+    let mut sharers: Map<u64, u32> = Map::default();
+    let mut layers: Map<u64, Arc<Layer>> = Map::default();
+    let (mut seen, mut stacks): (Set<usize>, Vec<&Arc<Stack>>) = (Set::default(), Vec::new());
+    for stack in catalog.values() {
+        if seen.insert(Arc::as_ptr(stack) as usize) {
+            stacks.push(stack);
+        }
+        for layer in &stack.layers {
+            *sharers.entry(layer.id).or_default() += 1;
+            layers.entry(layer.id).or_insert_with(|| Arc::clone(layer));
+        }
+    }
+    let mut known: Map<u64, u64> = Map::default();
+    let mut facts = Vec::new();
+    for stack in stacks {
+        let runs: Vec<(Arc<Layer>, Arc<Run>)> = stack
+            .layers
+            .iter()
+            .map(|layer| {
+                let run = layer.as_run().expect("invariant: all layers are on the medium");
+                (Arc::clone(layer), run)
+            })
+            .collect();
+        let mut of_stack = Vec::new();
+        for (at, (layer, run)) in runs.iter().enumerate() {
+            let alike =
+                |(other, _): &&(Arc<Layer>, Arc<Run>)| sharers[&other.id] == sharers[&layer.id];
+            let below: Vec<_> = runs[at + 1..].iter().take_while(alike).collect();
+            let hides = match known.get(&layer.id) {
+                Some(hides) => *hides,
+                None => hidden(run, below.iter().map(|(_, run)| &**run))?,
+            };
+            known.insert(layer.id, hides);
+            of_stack.push(Facts {
+                id: layer.id,
+                bytes: run.bytes(),
+                sharers: sharers[&layer.id],
+                hides,
+            });
+        }
+        facts.push(of_stack);
+    }
+    Ok((facts, layers))
+}
+
+/// Bytes of runs that a run above them hides, about: what its ranges delete, and for each
+/// tombstone as much as an entry has.
+fn hidden<'r>(run: &Run, below: impl Iterator<Item = &'r Run>) -> Result<u64> {
+    let (mut hides, mut bytes, mut entries) = (0, 0, 0);
+    for lower in below {
+        bytes += lower.bytes();
+        entries += lower.entry.entries;
+        if run.entry.ranges == 0 || lower.entry.entries == 0 {
+            continue;
+        }
+        let (ranges, index) = (run.ranges()?, &lower.index()?.blocks);
+        for (number, place) in index.blocks().iter().enumerate() {
+            if ranges.covering(index.first_key(number)).is_some() {
+                hides += u64::from(place.stored);
+            }
+        }
+    }
+    let each = bytes.checked_div(entries).unwrap_or(0);
+    Ok(hides + (run.entry.tombstones * each).min(bytes))
+}

@@ -1,0 +1,238 @@
+//! Cursors: a position in a range of keys of a tree, or of a pinned state's.
+//!
+//! A cursor holds no lock between its moves. It merges a chunk of entries at a time - the part of
+//! the active tree that it needs is copied first, so that commits go on while blocks are read -
+//! and looks for its place anew where the chunk ends. A chunk grows while a scan goes on.
+
+use std::ops::Bound;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use format::cluster_filter::hash;
+use store::{Cursor, Error, Item, KeyRange, Result};
+
+use crate::layer::{Stack, View};
+use crate::mem::Key;
+use crate::merge::{Direction, From, Merge, Tombstones};
+use crate::run::Caching;
+use crate::tree::Tree;
+
+/// Entries of the first chunk, and of the largest.
+const CHUNK_ENTRIES: usize = 16;
+const CHUNK_ENTRIES_MAX: usize = 512;
+/// Bytes from which a chunk ends.
+const CHUNK_BYTES: usize = 256 << 10;
+
+/// What a cursor walks over.
+pub(crate) enum Source {
+    Live(Arc<Tree>),
+    Pinned(Arc<Stack>),
+}
+
+/// Where a cursor stands.
+enum Position {
+    /// Before the least key that is not less than this one.
+    Before(Vec<u8>),
+    /// On the current entry of the chunk.
+    On,
+    /// Behind every key of the range.
+    End,
+}
+
+/// Entries that were merged together, in the direction of the chunk.
+struct Chunk {
+    direction: Direction,
+    bytes: Vec<u8>,
+    /// Where each begins, and the lengths of key and value.
+    entries: Vec<(usize, usize, usize)>,
+    at: usize,
+    /// Whether the range ends behind it, in its direction.
+    last: bool,
+}
+
+impl Chunk {
+    fn item(&self, at: usize) -> Item<'_> {
+        let (start, key, value) = self.entries[at];
+        let (key, value) = self.bytes[start..start + key + value].split_at(key);
+        Item { key, value }
+    }
+
+    fn push(&mut self, key: &[u8], value: &[u8]) {
+        self.entries.push((self.bytes.len(), key.len(), value.len()));
+        self.bytes.extend_from_slice(key);
+        self.bytes.extend_from_slice(value);
+    }
+}
+
+/// A cursor.
+pub(crate) struct TreeCursor {
+    source: Source,
+    range: KeyRange,
+    /// The directory that all keys of the range are in, and what it hashes to.
+    prefix: Option<(Vec<u8>, u64)>,
+    position: Position,
+    chunk: Chunk,
+    size: usize,
+}
+
+impl TreeCursor {
+    pub(crate) fn new(source: Source, range: KeyRange, prefix_bytes: usize) -> TreeCursor {
+        let position = Position::Before(range.from.clone());
+        let chunk = Chunk {
+            direction: Direction::Forward,
+            bytes: Vec::new(),
+            entries: Vec::new(),
+            at: 0,
+            last: false,
+        };
+        let prefix = common_prefix(&range, prefix_bytes).map(|prefix| {
+            let member = hash(&prefix);
+            (prefix, member)
+        });
+        TreeCursor { source, range, prefix, position, chunk, size: CHUNK_ENTRIES }
+    }
+
+    /// The next entry in a direction.
+    fn advance(&mut self, direction: Direction) -> Result<Option<Item<'_>>> {
+        let on = matches!(self.position, Position::On);
+        if on && self.chunk.direction == direction && self.chunk.at + 1 < self.chunk.entries.len() {
+            self.chunk.at += 1;
+            return Ok(Some(self.chunk.item(self.chunk.at)));
+        }
+        let ended = on && self.chunk.direction == direction && self.chunk.last;
+        if !ended {
+            self.fill(direction)?;
+        }
+        if ended || self.chunk.entries.is_empty() {
+            self.chunk.entries.clear();
+            self.position = match direction {
+                Direction::Forward => Position::End,
+                Direction::Backward => Position::Before(self.range.from.clone()),
+            };
+            return Ok(None);
+        }
+        self.chunk.at = 0;
+        self.position = Position::On;
+        Ok(Some(self.chunk.item(0)))
+    }
+
+    /// Fills the chunk from the position on.
+    fn fill(&mut self, direction: Direction) -> Result<()> {
+        let key = match &self.position {
+            Position::Before(key) => Some(key.clone()),
+            Position::On => Some(self.chunk.item(self.chunk.at).key.to_vec()),
+            Position::End => None,
+        };
+        if !matches!(self.position, Position::On) || self.chunk.direction != direction {
+            self.size = CHUNK_ENTRIES;
+        }
+        let bound = match (&self.position, direction, key.as_deref()) {
+            (Position::Before(_), Direction::Forward, Some(key)) => Bound::Included(key),
+            (Position::End, Direction::Forward, _) => {
+                self.chunk.entries.clear();
+                return Ok(());
+            }
+            (Position::End, Direction::Backward, _) => {
+                self.range.to.as_deref().map_or(Bound::Unbounded, Bound::Excluded)
+            }
+            (_, _, Some(key)) => Bound::Excluded(key),
+            (_, _, None) => unreachable!("only the end has no key"),
+        };
+        // Built aside: where reading fails the cursor stays where it was.
+        let mut chunk =
+            Chunk { direction, bytes: Vec::new(), entries: Vec::new(), at: 0, last: false };
+        let mut beyond = self.read(bound, &mut chunk)?;
+        while let Some(edge) = beyond {
+            beyond = self.read(Bound::Excluded(&edge), &mut chunk)?;
+        }
+        self.size = (self.size * 2).min(CHUNK_ENTRIES_MAX);
+        self.chunk = chunk;
+        Ok(())
+    }
+
+    /// Merges entries into a chunk. Where all that was looked at are tombstones of the active
+    /// tree, returns the last of them: it goes on behind it.
+    fn read(&self, bound: Bound<&[u8]>, chunk: &mut Chunk) -> Result<Option<Key>> {
+        let direction = chunk.direction;
+        let (mut views, mut edge) = (Vec::new(), None);
+        let stack = match &self.source {
+            Source::Pinned(stack) => Arc::clone(stack),
+            Source::Live(tree) => {
+                if tree.dropped.load(Ordering::Relaxed) {
+                    return Err(Error::NoTree(tree.id));
+                }
+                let part = tree.part(direction, bound, self.size);
+                views.push(View::Memory(Arc::new(part.mem)));
+                edge = part.edge;
+                part.stack
+            }
+        };
+        for layer in &stack.layers {
+            let view = layer.view();
+            if let (View::Run(run), Some((prefix, member))) = (&view, &self.prefix)
+                && !run.may_have_prefix(prefix, *member)?
+            {
+                continue;
+            }
+            views.push(view);
+        }
+        let from = From { direction, bound, caching: Caching::Keep };
+        let mut merge = Merge::new(views.iter(), from)?;
+        while chunk.entries.len() < self.size && chunk.bytes.len() < CHUNK_BYTES {
+            if !merge.advance(Tombstones::Skip)? {
+                // The active tree may go on behind its part.
+                chunk.last = edge.is_none();
+                break;
+            }
+            let Some((key, Some(value))) = merge.current() else {
+                unreachable!("tombstones are skipped")
+            };
+            if !self.range.contains(key) {
+                chunk.last = true;
+                break;
+            }
+            let beyond = edge.as_deref().is_some_and(|edge| match direction {
+                Direction::Forward => key > edge,
+                Direction::Backward => key < edge,
+            });
+            if beyond {
+                break;
+            }
+            chunk.push(key, value);
+        }
+        let nothing = chunk.entries.is_empty() && !chunk.last;
+        Ok(edge.filter(|_| nothing))
+    }
+}
+
+/// The directory of a range, where all its keys begin with one.
+fn common_prefix(range: &KeyRange, bytes: usize) -> Option<Vec<u8>> {
+    let prefix = range.from.get(..bytes).filter(|prefix| !prefix.is_empty())?;
+    let end = store::prefix_end(prefix);
+    let inside = match (&range.to, &end) {
+        (Some(to), Some(end)) => to <= end,
+        (_, None) => true,
+        (None, Some(_)) => false,
+    };
+    inside.then(|| prefix.to_vec())
+}
+
+impl Cursor for TreeCursor {
+    fn next(&mut self) -> Result<Option<Item<'_>>> {
+        self.advance(Direction::Forward)
+    }
+
+    fn prev(&mut self) -> Result<Option<Item<'_>>> {
+        self.advance(Direction::Backward)
+    }
+
+    fn seek(&mut self, key: &[u8]) -> Result<()> {
+        self.chunk.entries.clear();
+        self.position = if self.range.to.as_deref().is_some_and(|to| key >= to) {
+            Position::End
+        } else {
+            Position::Before(key.max(self.range.from.as_slice()).to_vec())
+        };
+        Ok(())
+    }
+}

@@ -1,0 +1,165 @@
+//! The blobs of the engine: reading them, verified, through a cache of blocks.
+//!
+//! Every block and index that is read is compared with the checksum that stands in what led to it,
+//! which begins with its place: bytes that are whole but another's do not pass.
+
+use std::hash::BuildHasherDefault;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use device::{Blobs, Env, FastHasher};
+use format::run_block::{Block, unpack};
+use format::run_index::{BLOB_HEAD_BYTES, BlockPlace, check_blob_head, checksum};
+use format::{Corruption, Malformed};
+use quick_cache::Weighter;
+use quick_cache::sync::Cache;
+use store::{Error, Result};
+
+/// The directory of the engine's blobs.
+pub(crate) const DIRECTORY: &str = "lsm";
+/// What names of blobs of runs begin with.
+pub(crate) const BLOB_PREFIX: &str = "run-";
+
+/// Blocks that the cache is laid out for, by the bytes that it may hold.
+const BLOCK_BYTES: usize = 16 << 10;
+
+/// Where a block is: its blob and offset.
+type Place = (u64, u64);
+
+#[derive(Debug, Clone)]
+struct ByBytes;
+
+impl Weighter<Place, Arc<Block>> for ByBytes {
+    fn weight(&self, _: &Place, block: &Arc<Block>) -> u64 {
+        block.memory_bytes() as u64
+    }
+}
+
+type Hash = BuildHasherDefault<FastHasher>;
+
+/// Blobs and the cache of their blocks.
+pub(crate) struct Files {
+    pub(crate) blobs: Arc<dyn Blobs>,
+    pub(crate) volume: [u8; 16],
+    cache: Cache<Place, Arc<Block>, ByBytes, Hash>,
+    /// Memory of the indexes of runs, which stay.
+    pub(crate) index_bytes: AtomicU64,
+    /// Blocks read from the medium.
+    pub(crate) loads: AtomicU64,
+}
+
+/// The name of a blob of runs.
+pub(crate) fn blob_name(number: u64) -> String {
+    format!("{BLOB_PREFIX}{number:016x}")
+}
+
+/// The path of a blob below the volume directory, for messages.
+pub(crate) fn path(name: &str) -> String {
+    format!("{DIRECTORY}/{name}")
+}
+
+impl Files {
+    pub(crate) fn new(blobs: Arc<dyn Blobs>, volume: [u8; 16], cache_bytes: usize) -> Files {
+        let blocks = (cache_bytes / BLOCK_BYTES).max(16);
+        let cache = Cache::with(
+            blocks,
+            cache_bytes as u64,
+            ByBytes,
+            Hash::default(),
+            quick_cache::sync::DefaultLifecycle::default(),
+        );
+        Files { blobs, volume, cache, index_bytes: AtomicU64::new(0), loads: AtomicU64::new(0) }
+    }
+
+    /// Memory of cached blocks and of indexes.
+    pub(crate) fn memory_bytes(&self) -> u64 {
+        self.cache.weight() + self.index_bytes.load(Ordering::Relaxed)
+    }
+
+    /// A block, from the cache or the medium.
+    #[inline]
+    pub(crate) fn block(&self, blob: u64, place: &BlockPlace) -> Result<Arc<Block>> {
+        let key = (blob, place.offset);
+        if let Some(block) = self.cache.get(&key) {
+            return Ok(block);
+        }
+        let block = Arc::new(self.load(blob, place)?);
+        self.cache.insert(key, Arc::clone(&block));
+        Ok(block)
+    }
+
+    /// A block from the medium, past the cache, which keeps what readers want.
+    pub(crate) fn load(&self, blob: u64, place: &BlockPlace) -> Result<Block> {
+        let stored = self.read(blob, place.offset, place.stored as usize, "block of a run")?;
+        let sum = checksum(&self.volume, blob, place.offset, &stored);
+        if sum != place.checksum {
+            return Err(wrong_sum(blob, place.offset, "block of a run", place.checksum, sum));
+        }
+        self.loads.fetch_add(1, Ordering::Relaxed);
+        let packed = place.stored < place.raw;
+        let bytes = if packed { unpack(&stored, place.raw as usize) } else { Ok(stored) };
+        bytes.and_then(Block::decode).map_err(|bad| located(bad, blob, place.offset))
+    }
+
+    /// Bytes of a blob, which must have them.
+    pub(crate) fn read(
+        &self,
+        blob: u64,
+        offset: u64,
+        length: usize,
+        structure: &'static str,
+    ) -> Result<Vec<u8>> {
+        let name = blob_name(blob);
+        let mut bytes = vec![0; length];
+        let read = self.blobs.read_at(&name, &mut bytes, offset).map_err(|error| {
+            if error.is_not_found() { Error::Missing { file: path(&name) } } else { error.into() }
+        })?;
+        if read < length {
+            let (expected, found) = (format!("{length} bytes"), format!("{read}"));
+            return Err(Corruption { file: path(&name), offset, structure, expected, found }.into());
+        }
+        Ok(bytes)
+    }
+
+    /// Checks that a blob is there, as long as it should be, and the one that it is named for.
+    pub(crate) fn check_blob(&self, number: u64, length: u64) -> Result<()> {
+        let name = blob_name(number);
+        let Some(found) = self.blobs.length(&name)? else {
+            return Err(Error::Missing { file: path(&name) });
+        };
+        if found != length {
+            let (expected, found) = (format!("{length} bytes"), format!("{found}"));
+            let (file, structure) = (path(&name), "blob of runs");
+            return Err(Corruption { file, offset: 0, structure, expected, found }.into());
+        }
+        let head = self.read(number, 0, BLOB_HEAD_BYTES, "blob of runs")?;
+        match check_blob_head(&head, self.volume, number) {
+            Ok(()) => Ok(()),
+            Err(Ok(found)) => Err(Error::NewerFormat { file: path(&name), found, known: 1 }),
+            Err(Err(bad)) => Err(located(bad, number, 0)),
+        }
+    }
+}
+
+/// Says where in which blob something malformed lies.
+pub(crate) fn located(bad: Malformed, blob: u64, offset: u64) -> Error {
+    bad.located(&path(&blob_name(blob)), offset).into()
+}
+
+/// Bytes that are not those that were written.
+pub(crate) fn wrong_sum(
+    blob: u64,
+    offset: u64,
+    structure: &'static str,
+    expected: u32,
+    found: u32,
+) -> Error {
+    let file = path(&blob_name(blob));
+    let (expected, found) = (format!("checksum {expected:08x}"), format!("{found:08x}"));
+    Corruption { file, offset, structure, expected, found }.into()
+}
+
+/// The blobs of a volume's directory.
+pub(crate) fn open_blobs(env: &Env) -> Result<Arc<dyn Blobs>> {
+    Ok(Arc::new(device::LocalBlobs::open(Arc::clone(&env.device), DIRECTORY)?))
+}

@@ -1,0 +1,205 @@
+//! One in-memory tree of an index: the newest entries, and what they delete from below.
+//!
+//! An entry holds a value or, as a tombstone, nothing. The entries of a tree in memory stand above
+//! its own ranges: a key that was put after its range was deleted is there.
+
+use std::collections::BTreeMap;
+use std::ops::Bound;
+use std::sync::Arc;
+
+use crate::ranges::Ranges;
+
+/// A key.
+pub(crate) type Key = Arc<[u8]>;
+/// A value; none is a tombstone.
+pub(crate) type Value = Option<Arc<[u8]>>;
+
+/// Memory of an entry beside its bytes: two counted allocations and a share of a node.
+const ENTRY_BYTES: usize = 96;
+
+/// What one layer knows of a key.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Known<T> {
+    /// Its value.
+    Value(T),
+    /// That it is deleted.
+    Deleted,
+    /// Nothing: ask the layer below.
+    Nothing,
+}
+
+/// An in-memory tree.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Mem {
+    pub(crate) entries: BTreeMap<Key, Value>,
+    /// Shared with readers, and copied where one is reading when it changes.
+    pub(crate) ranges: Arc<Ranges>,
+    bytes: usize,
+}
+
+/// Whether there is anything below that a deletion must hide.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Below {
+    Nothing,
+    Layers,
+}
+
+impl Mem {
+    /// A tree of entries, which ascend, and ranges.
+    pub(crate) fn of(entries: Vec<(Key, Value)>, ranges: Arc<Ranges>) -> Mem {
+        Mem { entries: entries.into_iter().collect(), ranges, bytes: 0 }
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.entries.is_empty() && self.ranges.is_empty()
+    }
+
+    /// Memory that it takes, about.
+    pub(crate) fn bytes(&self) -> usize {
+        self.bytes
+    }
+
+    /// What it knows of a key.
+    #[inline]
+    pub(crate) fn get(&self, key: &[u8]) -> Known<&[u8]> {
+        match self.entries.get(key) {
+            Some(Some(value)) => Known::Value(value),
+            Some(None) => Known::Deleted,
+            None if self.ranges.covering(key).is_some() => Known::Deleted,
+            None => Known::Nothing,
+        }
+    }
+
+    /// Sets a key's value.
+    #[inline]
+    pub(crate) fn put(&mut self, key: &[u8], value: &[u8]) {
+        self.set(key, Some(value));
+    }
+
+    /// Removes a key.
+    pub(crate) fn delete(&mut self, key: &[u8], below: Below) {
+        if below == Below::Layers {
+            self.set(key, None);
+        } else if let Some((key, value)) = self.entries.remove_entry(key) {
+            self.bytes -= entry_bytes(&key, value.as_deref());
+        }
+    }
+
+    fn set(&mut self, key: &[u8], value: Option<&[u8]>) {
+        let length = value.map_or(0, <[u8]>::len);
+        if let Some(slot) = self.entries.get_mut(key) {
+            self.bytes -= slot.as_ref().map_or(0, |old| old.len());
+            self.bytes += length;
+            match (slot.as_mut().and_then(Arc::get_mut), value) {
+                (Some(old), Some(new)) if old.len() == new.len() => old.copy_from_slice(new),
+                _ => *slot = value.map(Arc::from),
+            }
+            return;
+        }
+        self.bytes += key.len() + length + ENTRY_BYTES;
+        self.entries.insert(Arc::from(key), value.map(Arc::from));
+    }
+
+    /// Removes all keys of a range; without an end it goes on to the last key.
+    pub(crate) fn delete_range(&mut self, from: &[u8], to: Option<&[u8]>, below: Below) {
+        if to.is_some_and(|to| to <= from) {
+            return;
+        }
+        let bounds = (Bound::Included(from), to.map_or(Bound::Unbounded, Bound::Excluded));
+        let gone: Vec<Key> =
+            self.entries.range::<[u8], _>(bounds).map(|(key, _)| Arc::clone(key)).collect();
+        for key in gone {
+            self.delete(&key, Below::Nothing);
+        }
+        if below == Below::Layers {
+            Arc::make_mut(&mut self.ranges).add(from, to);
+            self.bytes += from.len() + to.map_or(0, <[u8]>::len) + ENTRY_BYTES;
+        }
+    }
+
+    /// Takes in what is newer, as if it had been written here.
+    pub(crate) fn absorb(&mut self, newer: Mem, below: Below) {
+        for (from, to) in newer.ranges.iter() {
+            self.delete_range(from, to, below);
+        }
+        for (key, value) in newer.entries {
+            match value {
+                None => self.delete(&key, below),
+                Some(value) => {
+                    self.bytes += entry_bytes(&key, Some(&value));
+                    if let Some(old) = self.entries.insert(Arc::clone(&key), Some(value)) {
+                        self.bytes -= entry_bytes(&key, old.as_deref());
+                    }
+                }
+            }
+        }
+    }
+}
+
+fn entry_bytes(key: &[u8], value: Option<&[u8]>) -> usize {
+    key.len() + value.map_or(0, <[u8]>::len) + ENTRY_BYTES
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Below, Known, Mem};
+
+    #[test]
+    fn deletions_are_kept_only_where_something_is_below() {
+        let mut mem = Mem::default();
+        mem.put(b"a", b"1");
+        mem.delete(b"a", Below::Nothing);
+        mem.delete_range(b"a", Some(b"z"), Below::Nothing);
+        assert!(mem.is_empty());
+        assert_eq!(mem.bytes(), 0);
+        mem.put(b"a", b"1");
+        mem.put(b"c", b"2");
+        mem.delete(b"a", Below::Layers);
+        assert_eq!(mem.get(b"a"), Known::Deleted);
+        mem.delete_range(b"b", Some(b"d"), Below::Layers);
+        assert_eq!((mem.get(b"c"), mem.get(b"d")), (Known::Deleted, Known::Nothing));
+        mem.put(b"c", b"3");
+        assert_eq!(mem.get(b"c"), Known::Value(&b"3"[..]));
+    }
+
+    #[test]
+    fn what_is_absorbed_is_as_if_it_had_been_written() {
+        for seed in 0..200 {
+            let mut random = fastrand::Rng::with_seed(seed);
+            let below = if random.bool() { Below::Layers } else { Below::Nothing };
+            let (mut whole, mut parts) = (Mem::default(), [Mem::default(), Mem::default()]);
+            for part in &mut parts {
+                for _ in 0..20 {
+                    let (key, other) = ([random.u8(0..20)], [random.u8(0..20)]);
+                    // What is newer does not know that nothing is below both.
+                    match random.u8(0..4) {
+                        0 => {
+                            whole.delete(&key, below);
+                            part.delete(&key, Below::Layers);
+                        }
+                        1 => {
+                            whole.delete_range(&key, Some(&other), below);
+                            part.delete_range(&key, Some(&other), Below::Layers);
+                        }
+                        _ => {
+                            whole.put(&key, &other);
+                            part.put(&key, &other);
+                        }
+                    }
+                }
+            }
+            let [mut older, newer] = parts;
+            older.absorb(newer, Below::Layers);
+            for key in 0..20 {
+                let (found, expected) = (older.get(&[key]), whole.get(&[key]));
+                let same = match expected {
+                    Known::Nothing if below == Below::Nothing => {
+                        matches!(found, Known::Nothing | Known::Deleted)
+                    }
+                    expected => found == expected,
+                };
+                assert!(same, "seed {seed}, key {key}: {found:?}, expected {expected:?}");
+            }
+        }
+    }
+}

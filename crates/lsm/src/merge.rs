@@ -1,0 +1,224 @@
+//! Merging layers: the entries of several, each key once, as the newest has it.
+//!
+//! Both ways, and incrementally: each layer is walked on its own, and the least key (or greatest,
+//! backward) of all is next. What a newer layer's range deletes is passed over without being
+//! walked. A layer is found by `View`; several can be merged as they lie in a stack.
+
+use std::collections::btree_map;
+use std::ops::Bound;
+
+use store::Result;
+
+use crate::layer::View;
+use crate::mem::{Key, Mem, Value};
+use crate::ranges::Ranges;
+use crate::run::{Caching, RunIter};
+
+/// Which way.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Direction {
+    Forward,
+    Backward,
+}
+
+/// Whether tombstones are entries.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Tombstones {
+    Keep,
+    Skip,
+}
+
+/// A walk over an in-memory tree.
+struct MemIter<'a> {
+    mem: &'a Mem,
+    direction: Direction,
+    range: btree_map::Range<'a, Key, Value>,
+    current: Option<(&'a [u8], Option<&'a [u8]>)>,
+}
+
+impl<'a> MemIter<'a> {
+    fn open(mem: &'a Mem, direction: Direction, bound: Bound<&[u8]>) -> MemIter<'a> {
+        let bounds = match direction {
+            Direction::Forward => (bound, Bound::Unbounded),
+            Direction::Backward => (Bound::Unbounded, bound),
+        };
+        let range = mem.entries.range::<[u8], _>(bounds);
+        let mut iter = MemIter { mem, direction, range, current: None };
+        iter.step();
+        iter
+    }
+
+    fn step(&mut self) {
+        let next = match self.direction {
+            Direction::Forward => self.range.next(),
+            Direction::Backward => self.range.next_back(),
+        };
+        self.current = next.map(|(key, value)| (&**key, value.as_deref()));
+    }
+}
+
+enum Iter<'a> {
+    Memory(MemIter<'a>),
+    Run(RunIter<'a>),
+}
+
+/// One layer of a merge.
+struct Head<'a> {
+    iter: Iter<'a>,
+    ranges: &'a Ranges,
+}
+
+impl Head<'_> {
+    #[inline]
+    fn current(&self) -> Option<(&[u8], Option<&[u8]>)> {
+        match &self.iter {
+            Iter::Memory(iter) => iter.current,
+            Iter::Run(iter) => iter.current(),
+        }
+    }
+
+    #[inline]
+    fn key(&self) -> Option<&[u8]> {
+        self.current().map(|(key, _)| key)
+    }
+
+    fn step(&mut self) -> Result<()> {
+        match &mut self.iter {
+            Iter::Memory(iter) => {
+                iter.step();
+                Ok(())
+            }
+            Iter::Run(iter) => iter.step(),
+        }
+    }
+
+    /// Moves behind the last entry.
+    fn end(&mut self) {
+        match &mut self.iter {
+            Iter::Memory(iter) => iter.current = None,
+            Iter::Run(iter) => iter.end(),
+        }
+    }
+
+    fn seek(&mut self, bound: Bound<&[u8]>) -> Result<()> {
+        match &mut self.iter {
+            Iter::Memory(iter) => {
+                *iter = MemIter::open(iter.mem, iter.direction, bound);
+                Ok(())
+            }
+            Iter::Run(iter) => iter.seek(bound),
+        }
+    }
+}
+
+/// What begins a merge: where, which way, and how runs are read.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct From<'k> {
+    pub(crate) direction: Direction,
+    /// The lower bound forward, the upper one backward.
+    pub(crate) bound: Bound<&'k [u8]>,
+    pub(crate) caching: Caching,
+}
+
+/// The entries of several layers. After an error it must not be used any more.
+pub(crate) struct Merge<'a> {
+    heads: Vec<Head<'a>>,
+    direction: Direction,
+    current: Option<usize>,
+}
+
+impl<'a> Merge<'a> {
+    /// Before the first entry within a bound; layers newest first.
+    pub(crate) fn new(views: impl Iterator<Item = &'a View>, from: From<'_>) -> Result<Merge<'a>> {
+        let mut heads = Vec::new();
+        for view in views {
+            let iter = match view {
+                View::Memory(mem) => Iter::Memory(MemIter::open(mem, from.direction, from.bound)),
+                View::Run(run) => {
+                    Iter::Run(RunIter::open(run, from.direction, from.bound, from.caching)?)
+                }
+            };
+            heads.push(Head { iter, ranges: view.ranges()? });
+        }
+        Ok(Merge { heads, direction: from.direction, current: None })
+    }
+
+    /// The entry where it stands.
+    pub(crate) fn current(&self) -> Option<(&[u8], Option<&[u8]>)> {
+        self.current.and_then(|at| self.heads[at].current())
+    }
+
+    /// Moves to the next entry; `false` at the end.
+    pub(crate) fn advance(&mut self, tombstones: Tombstones) -> Result<bool> {
+        if let Some(at) = self.current.take() {
+            self.step_past(at)?;
+        }
+        while let Some(at) = self.nearest() {
+            if self.skip_deleted(at)? {
+                continue;
+            }
+            let dead = matches!(self.heads[at].current(), Some((_, None)));
+            if dead && tombstones == Tombstones::Skip {
+                self.step_past(at)?;
+                continue;
+            }
+            self.current = Some(at);
+            return Ok(true);
+        }
+        Ok(false)
+    }
+
+    /// Moves so that the next entry is the first within a bound.
+    pub(crate) fn seek(&mut self, bound: Bound<&[u8]>) -> Result<()> {
+        self.current = None;
+        self.heads.iter_mut().try_for_each(|head| head.seek(bound))
+    }
+
+    /// The newest layer among those that are at the nearest key.
+    fn nearest(&self) -> Option<usize> {
+        let mut best: Option<(usize, &[u8])> = None;
+        for (at, head) in self.heads.iter().enumerate() {
+            let Some(key) = head.key() else { continue };
+            let nearer = best.is_none_or(|(_, best)| match self.direction {
+                Direction::Forward => key < best,
+                Direction::Backward => key > best,
+            });
+            if nearer {
+                best = Some((at, key));
+            }
+        }
+        best.map(|(at, _)| at)
+    }
+
+    /// Passes over the key of a layer, in all of them.
+    fn step_past(&mut self, at: usize) -> Result<()> {
+        for other in 0..self.heads.len() {
+            if other != at && self.heads[other].key() == self.heads[at].key() {
+                self.heads[other].step()?;
+            }
+        }
+        self.heads[at].step()
+    }
+
+    /// Where a newer layer's range deletes the key of layer `at`: passes over the range in all
+    /// that are below that layer.
+    fn skip_deleted(&mut self, at: usize) -> Result<bool> {
+        let (newer, older) = self.heads.split_at_mut(at);
+        let Some(key) = older[0].key() else { return Ok(false) };
+        let covering = newer
+            .iter()
+            .enumerate()
+            .find_map(|(by, head)| head.ranges.covering(key).map(|(from, to)| (by, from, to)));
+        let Some((by, from, to)) = covering else { return Ok(false) };
+        for head in self.heads.iter_mut().skip(by + 1) {
+            let Some(key) = head.key() else { continue };
+            match (self.direction, to) {
+                (Direction::Forward, Some(to)) if key < to => head.seek(Bound::Included(to))?,
+                (Direction::Forward, None) => head.end(),
+                (Direction::Backward, _) if key >= from => head.seek(Bound::Excluded(from))?,
+                _ => {}
+            }
+        }
+        Ok(true)
+    }
+}

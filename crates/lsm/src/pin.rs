@@ -1,0 +1,91 @@
+//! Pinned states: what all trees held at one moment, for reading.
+//!
+//! A pinned state holds the stacks of the trees that differ from the durable state, and that
+//! state's catalog. The layers stay, in memory or on the medium, as long as somebody holds them.
+
+use std::any::Any;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use store::{CommitToken, Cursor, DiffCursor, Error, KeyRange, Pinned, Read, Result, TreeId};
+
+use crate::core::{Catalog, Core};
+use crate::cursor::{Source, TreeCursor};
+use crate::diff::StackDiff;
+use crate::layer::Stack;
+use crate::mem::Known;
+
+/// A pinned state.
+pub(crate) struct Pin {
+    core: Arc<Core>,
+    commit: CommitToken,
+    catalog: Arc<Catalog>,
+    /// Trees that differ from the catalog; none for those that were dropped.
+    changed: BTreeMap<TreeId, Option<Arc<Stack>>>,
+}
+
+impl Pin {
+    pub(crate) fn new(core: &Arc<Core>) -> Pin {
+        let _gate = core.gate.write();
+        let mut changed = core.in_flight.lock().clone();
+        for (id, tree) in &*core.changed.lock() {
+            changed.insert(*id, core.freeze_tree(tree));
+        }
+        let catalog = Arc::clone(&core.catalog.lock());
+        Pin { core: Arc::clone(core), commit: CommitToken(core.last()), catalog, changed }
+    }
+
+    /// A tree of the state.
+    pub(crate) fn stack(&self, id: TreeId) -> Result<Arc<Stack>> {
+        let stack = match self.changed.get(&id) {
+            Some(stack) => stack.as_ref(),
+            None => self.catalog.get(&id),
+        };
+        stack.map(Arc::clone).ok_or(Error::NoTree(id))
+    }
+}
+
+impl Read for Pin {
+    fn get_with(&self, tree: TreeId, key: &[u8], found: &mut dyn FnMut(&[u8])) -> Result<bool> {
+        Ok(self.stack(tree)?.get(key, found)? == Known::Value(()))
+    }
+
+    fn scan(&self, tree: TreeId, range: KeyRange) -> Result<Box<dyn Cursor + '_>> {
+        let source = Source::Pinned(self.stack(tree)?);
+        Ok(Box::new(TreeCursor::new(source, range, self.core.options.prefix_bytes)))
+    }
+}
+
+impl Pinned for Pin {
+    fn commit(&self) -> CommitToken {
+        self.commit
+    }
+
+    fn visit_shared_once(
+        &self,
+        trees: &mut dyn Iterator<Item = TreeId>,
+        prefix: &[u8],
+        visit: &mut dyn FnMut(&[u8], &[u8]),
+    ) -> Result<()> {
+        crate::visit::visit(self, trees, prefix, visit)
+    }
+
+    fn diff<'a>(
+        &'a self,
+        old_tree: TreeId,
+        new: &'a dyn Pinned,
+        new_tree: TreeId,
+        range: KeyRange,
+    ) -> Result<Box<dyn DiffCursor + 'a>> {
+        let new = new.as_any().downcast_ref::<Pin>().ok_or(Error::ForeignPin)?;
+        if !Arc::ptr_eq(&self.core, &new.core) {
+            return Err(Error::ForeignPin);
+        }
+        let (old, new) = (self.stack(old_tree)?, new.stack(new_tree)?);
+        Ok(Box::new(StackDiff::new(&old, &new, range)?))
+    }
+
+    fn as_any(&self) -> &dyn Any {
+        self
+    }
+}

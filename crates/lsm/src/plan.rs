@@ -1,0 +1,237 @@
+//! Which runs to merge next: a pure function of what the trees are made of.
+//!
+//! Three rules, in this order:
+//!
+//! 1. *Room.* Where a layer hides at least half of what is below it, it is merged with that.
+//! 2. *Tiers.* Runs are of the tier of their size, each tier four times the one below. Four runs
+//!    of a tier, with only smaller ones between them, become one with those. So an entry is written about once a
+//!    tier, and a look-up meets at most three runs a tier. BabuDB's full merge is what this does
+//!    while all runs of a tree are of one tier.
+//! 3. *Depth.* The first two merge only runs that the same trees share, so that nothing is on the
+//!    medium twice. A chain of clones has no two such runs, and would be as deep as it is long: a
+//!    stack that is too deep has its oldest eight runs of a tier merged all the same, in all trees
+//!    that have them; those that have only some keep the old.
+
+use crate::layer::LayerId;
+
+/// A layer, as far as the rules look at it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Facts {
+    pub(crate) id: LayerId,
+    pub(crate) bytes: u64,
+    /// How many trees have it.
+    pub(crate) sharers: u32,
+    /// Bytes of what is below it, among layers that the same trees share, that it hides, about.
+    pub(crate) hides: u64,
+}
+
+/// What is to be merged.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Merge {
+    /// Layers that follow each other in a stack, newest first.
+    pub(crate) layers: Vec<LayerId>,
+    /// Whether nothing is below them.
+    pub(crate) lowest: bool,
+}
+
+/// Runs of a tier that become one.
+const FAN: usize = 4;
+/// The same where the trees that share them differ.
+const SHARED_FAN: usize = 8;
+/// Depth of a stack from which runs are merged although the trees that share them differ.
+const DEPTH_MAX: usize = 16;
+/// Runs up to this size are of the lowest tier.
+const TIER_BYTES: u64 = 64 << 10;
+
+/// The tier of a run.
+fn tier(bytes: u64) -> u32 {
+    (bytes / TIER_BYTES).checked_ilog(FAN as u64).map_or(0, |log| log + 1)
+}
+
+/// The tier of a run in a stack that is too deep: there are more of them, for such runs are small.
+fn fine_tier(bytes: u64) -> u32 {
+    bytes.checked_ilog(SHARED_FAN as u64).unwrap_or(0)
+}
+
+/// What to merge next in stacks of layers, newest first. None when all is well.
+pub(crate) fn pick(stacks: &[Vec<Facts>]) -> Option<Merge> {
+    let first = |rule: fn(&[Facts]) -> Option<(usize, usize)>| {
+        stacks.iter().find_map(|stack| rule(stack).map(|(from, to)| merge(stack, from, to)))
+    };
+    first(hiding).or_else(|| first(tiers)).or_else(|| first(deep))
+}
+
+fn merge(stack: &[Facts], from: usize, to: usize) -> Merge {
+    let layers = stack[from..to].iter().map(|layer| layer.id).collect();
+    Merge { layers, lowest: to == stack.len() }
+}
+
+/// Where the layers begin and end that the same trees share as the one at `at`.
+fn alike(stack: &[Facts], at: usize) -> usize {
+    let sharers = stack[at].sharers;
+    at + stack[at..].iter().take_while(|layer| layer.sharers == sharers).count()
+}
+
+/// The first rule.
+fn hiding(stack: &[Facts]) -> Option<(usize, usize)> {
+    (0..stack.len()).find_map(|at| {
+        let end = alike(stack, at);
+        let below: u64 = stack[at + 1..end].iter().map(|layer| layer.bytes).sum();
+        (end > at + 1 && stack[at].hides > 0 && stack[at].hides >= below / 2).then_some((at, end))
+    })
+}
+
+/// The second rule: of the lowest tier that has four in a row, all of that row.
+fn tiers(stack: &[Facts]) -> Option<(usize, usize)> {
+    let mut at = 0;
+    let mut best: Option<(u32, usize, usize)> = None;
+    while at < stack.len() {
+        let end = alike(stack, at);
+        let segment: Vec<u32> = stack[at..end].iter().map(|layer| tier(layer.bytes)).collect();
+        let enough = |row: &[u32], most| row.iter().filter(|&&tier| tier == most).count() >= FAN;
+        if let Some((tier, from, to)) = row(&segment, enough)
+            && best.is_none_or(|(lowest, ..)| tier < lowest)
+        {
+            best = Some((tier, at + from, at + to));
+        }
+        at = end;
+    }
+    best.map(|(_, from, to)| (from, to))
+}
+
+/// The third rule: of the lowest tier that has eight in a row, the oldest eight.
+fn deep(stack: &[Facts]) -> Option<(usize, usize)> {
+    if stack.len() <= DEPTH_MAX {
+        return None;
+    }
+    let tiers: Vec<u32> = stack.iter().map(|layer| fine_tier(layer.bytes)).collect();
+    let (_, _, to) = row(&tiers, |row, _| row.len() >= SHARED_FAN)?;
+    Some((to - SHARED_FAN, to))
+}
+
+/// The lowest tier of which, or below, enough layers follow each other; where those begin and
+/// end; the oldest such.
+fn row(tiers: &[u32], enough: impl Fn(&[u32], u32) -> bool) -> Option<(u32, usize, usize)> {
+    let mut distinct = tiers.to_vec();
+    distinct.sort_unstable();
+    distinct.dedup();
+    distinct.into_iter().find_map(|most| {
+        let mut end = tiers.len();
+        while end > 0 {
+            let count = tiers[..end].iter().rev().take_while(|tier| **tier <= most).count();
+            if enough(&tiers[end - count..end], most) {
+                return Some((most, end - count, end));
+            }
+            end -= count.max(1);
+        }
+        None
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn layer(id: u64, bytes: u64, sharers: u32, hides: u64) -> Facts {
+        Facts { id, bytes, sharers, hides }
+    }
+
+    fn layers(sizes: &[u64]) -> Vec<Facts> {
+        let count = sizes.len() as u64;
+        let sizes = sizes.iter().enumerate();
+        sizes.map(|(at, &bytes)| layer(count - at as u64, bytes, 1, 0)).collect()
+    }
+
+    fn picked(stacks: &[Vec<Facts>]) -> Option<(Vec<u64>, bool)> {
+        pick(stacks).map(|merge| (merge.layers, merge.lowest))
+    }
+
+    #[test]
+    fn four_of_a_tier_become_one() {
+        let small = 1000;
+        let large = TIER_BYTES * 100;
+        assert_eq!(picked(&[layers(&[small, small, small, large])]), None);
+        let found = picked(&[layers(&[small, small, small, small, large])]);
+        assert_eq!(found, Some((vec![5, 4, 3, 2], false)));
+        let found = picked(&[layers(&[large, small, large, large, large])]);
+        assert_eq!(found, Some((vec![5, 4, 3, 2, 1], true)));
+        assert_eq!(picked(&[layers(&[large, large, small, small, large * 4, large])]), None);
+    }
+
+    #[test]
+    fn what_different_trees_share_is_left_apart() {
+        let mut stack = layers(&[10; 6]);
+        for layer in &mut stack[3..] {
+            layer.sharers = 2;
+        }
+        assert_eq!(picked(&[stack]), None);
+    }
+
+    #[test]
+    fn what_hides_most_of_the_rest_is_merged_with_it() {
+        let stack = vec![layer(3, 100, 1, 0), layer(2, 100, 1, 5000), layer(1, 9000, 1, 0)];
+        assert_eq!(picked(std::slice::from_ref(&stack)), Some((vec![2, 1], true)));
+        let mut shared = stack;
+        shared[2].sharers = 2;
+        assert_eq!(picked(&[shared]), None);
+    }
+
+    #[test]
+    fn a_chain_of_clones_does_not_stay_deep() {
+        // Clone n has the layers of all before it and its own.
+        let mut stacks: Vec<Vec<Facts>> =
+            (0..300_u64).map(|n| (0..=n).rev().map(|id| layer(id, 200, 0, 0)).collect()).collect();
+        let (mut next, mut written) = (300, 0);
+        loop {
+            let mut sharers = std::collections::BTreeMap::new();
+            for facts in stacks.iter().flatten() {
+                *sharers.entry(facts.id).or_insert(0) += 1;
+            }
+            for facts in stacks.iter_mut().flatten() {
+                facts.sharers = sharers[&facts.id];
+            }
+            let Some(merge) = pick(&stacks) else { break };
+            let mut bytes = 0;
+            for stack in &mut stacks {
+                let at = stack.iter().position(|facts| facts.id == merge.layers[0]);
+                let end = at.map(|at| at + merge.layers.len()).filter(|end| *end <= stack.len());
+                let (Some(at), Some(end)) = (at, end) else { continue };
+                let ids: Vec<u64> = stack[at..end].iter().map(|facts| facts.id).collect();
+                if ids == merge.layers {
+                    bytes = stack[at..end].iter().map(|facts| facts.bytes).sum();
+                    stack.splice(at..end, [layer(next, bytes, 0, 0)]);
+                }
+            }
+            assert!(bytes > 0, "what was picked is in a stack");
+            written += bytes;
+            next += 1;
+        }
+        let deepest = stacks.iter().map(Vec::len).max();
+        assert!(deepest <= Some(3 * DEPTH_MAX), "{deepest:?}");
+        // Each layer of 200 bytes was written a few times, not once a clone.
+        assert!(written <= 300 * 200 * 6, "{written} bytes");
+    }
+
+    #[test]
+    fn each_entry_is_written_about_once_a_tier() {
+        let flush = TIER_BYTES * 16;
+        let (mut stack, mut next, mut written, flushes) = (Vec::new(), 0, 0, 1024_u64);
+        let mut deepest = 0;
+        for _ in 0..flushes {
+            stack.insert(0, layer(next, flush, 1, 0));
+            next += 1;
+            while let Some(merge) = pick(std::slice::from_ref(&stack)) {
+                let at = stack.iter().position(|facts| facts.id == merge.layers[0]).unwrap();
+                let end = at + merge.layers.len();
+                let bytes = stack[at..end].iter().map(|facts| facts.bytes).sum();
+                written += bytes;
+                stack.splice(at..end, [layer(next, bytes, 1, 0)]);
+                next += 1;
+            }
+            deepest = deepest.max(stack.len());
+        }
+        let times = written as f64 / (flush * flushes) as f64;
+        assert!(times <= 5.5, "each entry was merged {times} times");
+        assert!(deepest <= 3 * 5 + 1, "{deepest} runs");
+    }
+}

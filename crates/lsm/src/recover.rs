@@ -1,0 +1,149 @@
+//! Creating a store, and opening one: the newest manifest, then the log after it.
+//!
+//! What a crash left that no manifest names - blobs, older manifests, unfinished files - is deleted
+//! when all that is needed was found, and never before.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use device::{Device, Env};
+use format::log_record::HEADER_BYTES;
+use format::run_manifest::RunManifest;
+use store::{Error, Log, Lsn, Replay, Result, TreeId};
+
+use crate::blob::BUILDING_PREFIX;
+use crate::checkpoint::Durable;
+use crate::collect::gaps;
+use crate::commit::{Origin, plan};
+use crate::core::{Catalog, Core};
+use crate::files::{BLOB_PREFIX, DIRECTORY, Files, blob_name, open_blobs};
+use crate::layer::{Layer, Stack};
+use crate::manifest::{MANIFEST_PREFIX, manifest_name, newest, numbers};
+use crate::options::Options;
+use crate::run::Run;
+
+pub(crate) const LOG_DIRECTORY: &str = "log";
+
+/// Creates an empty store.
+pub(crate) fn create(env: &Env, options: &Options) -> Result<Core> {
+    let files = open_files(env, options)?;
+    let log = Log::create(env, LOG_DIRECTORY, options.volume, &options.log())?;
+    let durable = Durable {
+        number: 0,
+        lsn: Lsn(0),
+        next_blob: 1,
+        blobs: BTreeMap::new(),
+        runs: Vec::new(),
+        gaps: Vec::new(),
+        pending: Vec::new(),
+    };
+    let core = Core::new(env, options.clone(), files, durable, Catalog::new(), 1);
+    core.set_log(log);
+    // Last, so that what has a manifest is whole.
+    core.make_durable(&mut core.durable.lock(), Catalog::new(), Lsn(0))?;
+    Ok(core)
+}
+
+fn open_files(env: &Env, options: &Options) -> Result<Arc<Files>> {
+    let blobs = open_blobs(env)?;
+    Ok(Arc::new(Files::new(blobs, options.volume, options.block_cache_bytes())))
+}
+
+/// The blobs and the newest manifest of a store that is there.
+pub(crate) fn find(env: &Env, options: &Options) -> Result<(Arc<Files>, RunManifest)> {
+    if env.device.metadata(DIRECTORY)?.is_none() {
+        return Err(Error::Missing { file: DIRECTORY.to_owned() });
+    }
+    let files = open_files(env, options)?;
+    let manifest = newest(&files)?;
+    for blob in &manifest.blobs {
+        files.check_blob(blob.number, blob.length)?;
+    }
+    Ok((files, manifest))
+}
+
+/// Opens a store.
+pub(crate) fn open(env: &Env, options: &Options) -> Result<Core> {
+    let (files, manifest) = find(env, options)?;
+    let mut runs = Vec::new();
+    let layers: Vec<Arc<Layer>> = manifest
+        .runs
+        .iter()
+        .map(|entry| {
+            let run = Arc::new(Run::new(&files, *entry));
+            runs.push((*entry, Arc::downgrade(&run)));
+            Arc::new(Layer::run(entry.number, Arc::from([entry.number]), run))
+        })
+        .collect();
+    let stacks: Vec<Arc<Stack>> = manifest
+        .stacks
+        .iter()
+        .map(|stack| {
+            let layers = stack.iter().map(|&at| Arc::clone(&layers[at as usize])).collect();
+            Arc::new(Stack { layers })
+        })
+        .collect();
+    drop(layers);
+    let trees = manifest.trees.iter();
+    let catalog: Catalog =
+        trees.map(|tree| (TreeId(tree.number), Arc::clone(&stacks[tree.stack as usize]))).collect();
+    // Numbers of what a crash left are not used again, though it is deleted below.
+    let found = numbers(&files, BLOB_PREFIX)?;
+    let next_blob = found.last().map_or(0, |last| last + 1).max(manifest.next_blob);
+    let durable = Durable {
+        number: manifest.number,
+        lsn: Lsn(manifest.lsn),
+        next_blob,
+        blobs: manifest.blobs.iter().map(|blob| (blob.number, blob.length)).collect(),
+        runs,
+        gaps: gaps(&manifest),
+        pending: Vec::new(),
+    };
+    let core = Core::new(env, options.clone(), files, durable, catalog, manifest.next_run);
+    core.last_checkpoint.store(manifest.time, Ordering::Relaxed);
+    let mut replay = Replayer { core: &core };
+    let from = Lsn(manifest.lsn);
+    let (log, _) =
+        Log::open(env, LOG_DIRECTORY, options.volume, &options.log(), from, &mut replay)?;
+    core.set_log(log);
+    clean(&core, env.device.as_ref(), &manifest, &found)?;
+    Ok(core)
+}
+
+/// Deletes what the newest state does not need.
+fn clean(core: &Core, device: &dyn Device, manifest: &RunManifest, found: &[u64]) -> Result<()> {
+    let blobs = &core.files.blobs;
+    for number in numbers(&core.files, MANIFEST_PREFIX)? {
+        if number < manifest.number {
+            blobs.delete(&manifest_name(number))?;
+        }
+    }
+    for &number in found {
+        if manifest.blobs.binary_search_by_key(&number, |blob| blob.number).is_err() {
+            blobs.delete(&blob_name(number))?;
+        }
+    }
+    for name in device.list(DIRECTORY)? {
+        if name.starts_with(BUILDING_PREFIX) {
+            device.remove(&format!("{DIRECTORY}/{name}"))?;
+        }
+    }
+    Ok(())
+}
+
+/// Applies records to a core that opens.
+struct Replayer<'a> {
+    core: &'a Core,
+}
+
+impl Replay for Replayer<'_> {
+    fn apply(&mut self, lsn: Lsn, payload: &[u8]) -> Result<()> {
+        let core = self.core;
+        let bytes = (HEADER_BYTES + payload.len()) as u64;
+        core.replayed_bytes.fetch_add(bytes, Ordering::Relaxed);
+        core.replayed.fetch_add(1, Ordering::Relaxed);
+        let plan = plan(format::batch::Ops::new(payload))?;
+        core.apply(payload, &plan, Origin::Log(lsn)).map(|_| ())
+    }
+}

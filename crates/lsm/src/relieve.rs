@@ -1,0 +1,119 @@
+//! What is only in memory must not become too much, and the medium must keep room for it.
+//!
+//! ```text
+//! of the cache    what happens
+//! 5/16            a checkpoint is due; whoever was named by `set_waker` is told
+//! 3/8             where nobody was, the thread that commits makes it
+//! 3/4             with what is being written: commits wait for the checkpoint, or make it
+//! ```
+//!
+//! A full medium must stay one that things can be deleted from, and deleting needs a checkpoint to
+//! give room back. So commits that add stop while the medium still has room for what the next
+//! checkpoint writes, and a part that only checkpoints may use; commits that remove go on.
+
+use std::sync::atomic::Ordering;
+
+use store::{Error, Result};
+
+use crate::core::Core;
+
+/// Log bytes between two looks at the medium.
+const LOOK_EVERY: u64 = 256 << 10;
+/// The part of the medium that is kept for checkpoints: one in so many.
+const KEPT_SHARE: u64 = 32;
+/// And the most of it.
+const KEPT_BYTES_MAX: u64 = 32 << 20;
+
+impl Core {
+    /// Sees to it that there is not too much that is only in memory. An error means that the
+    /// commit that asks must not be made.
+    #[inline]
+    pub(crate) fn keep_memory(&self, frees: bool) -> Result<()> {
+        let dirty = self.dirty.load(Ordering::Relaxed);
+        if dirty < self.options.dirty_bytes_due() {
+            return Ok(());
+        }
+        self.wake();
+        let alone = self.waker.lock().is_none();
+        let much = alone && dirty >= self.options.dirty_bytes_max();
+        if !much && self.dirty_bytes() < self.options.dirty_bytes_limit() {
+            return Ok(());
+        }
+        self.relieve(frees)
+    }
+
+    /// Says, once between two freezes, that a checkpoint should start.
+    fn wake(&self) {
+        if !self.woken.load(Ordering::Relaxed)
+            && !self.woken.swap(true, Ordering::Relaxed)
+            && let Some(wake) = self.waker.lock().clone()
+        {
+            wake();
+        }
+    }
+
+    #[cold]
+    fn relieve(&self, frees: bool) -> Result<()> {
+        let limit = self.options.dirty_bytes_limit();
+        let mut state = match self.durable.try_lock() {
+            Some(state) => state,
+            // Somebody is at it, and there is room until he is done.
+            None if self.dirty_bytes() < limit => return Ok(()),
+            None => self.durable.lock(),
+        };
+        if self.dirty.load(Ordering::Relaxed) < self.options.dirty_bytes_due() {
+            // Another thread did it meanwhile.
+            return Ok(());
+        }
+        let done = self.checkpoint_locked(&mut state);
+        drop(state);
+        match done {
+            // Room is made by commits that remove, and they must come to that; little memory goes
+            // to each.
+            Err(error) if error.is_no_space() && frees && self.dirty_bytes() < limit / 4 * 5 => {
+                tracing::warn!(%error, "a checkpoint failed; it will be tried again");
+                Ok(())
+            }
+            Ok(()) => {
+                self.keep_merged();
+                Ok(())
+            }
+            failed => failed,
+        }
+    }
+
+    /// Answers `NoSpace` while a checkpoint could not be written after the commit, having tried
+    /// to make one.
+    #[inline]
+    pub(crate) fn keep_room(&self) -> Result<()> {
+        let at = self.log_bytes();
+        let looked = self.room_looked_at.load(Ordering::Relaxed);
+        if at.wrapping_sub(looked) < LOOK_EVERY && !self.tight.load(Ordering::Relaxed) {
+            return Ok(());
+        }
+        self.look_for_room(at)
+    }
+
+    #[cold]
+    fn look_for_room(&self, at: u64) -> Result<()> {
+        self.room_looked_at.store(at, Ordering::Relaxed);
+        let mut tight = self.is_tight()?;
+        if tight && self.log_bytes_since() > 0 {
+            let mut state = self.durable.lock();
+            match self.checkpoint_locked(&mut state) {
+                Ok(()) => tight = self.is_tight()?,
+                Err(error) if error.is_no_space() => {}
+                Err(error) => return Err(error),
+            }
+        }
+        self.tight.store(tight, Ordering::Relaxed);
+        if tight { Err(Error::NoSpace("the next checkpoint")) } else { Ok(()) }
+    }
+
+    fn is_tight(&self) -> Result<bool> {
+        let space = self.env.device.space()?;
+        let kept = (space.total_bytes / KEPT_SHARE).min(KEPT_BYTES_MAX);
+        let dirty = self.dirty_bytes() as u64;
+        Ok(space.free_bytes < kept + dirty)
+    }
+}

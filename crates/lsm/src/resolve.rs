@@ -1,0 +1,75 @@
+//! The values that the merges of a batch leave, worked out before the batch is logged.
+//!
+//! A merge of BabuDB's kind of index needs the old value, which may be on the medium: reading it
+//! may fail, and nothing may fail once the batch has its place in the log. A merge sees what
+//! earlier operations of its batch did to its key.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use device::Map;
+use format::batch::{Op, Ops};
+use store::{Result, TreeId};
+
+use crate::commit::{changed_tree, find, malformed, merged};
+use crate::ranges::Ranges;
+use crate::tree::Tree;
+
+/// Values of merges, in the order of their operations.
+#[derive(Debug, Default)]
+pub(crate) struct Resolver {
+    values: VecDeque<Vec<u8>>,
+}
+
+impl Resolver {
+    /// Works out the values of a batch of changes, whose trees are locked.
+    pub(crate) fn new(bytes: &[u8], merges: usize, trees: &[Arc<Tree>]) -> Result<Resolver> {
+        let mut resolver = Resolver::default();
+        if merges == 0 {
+            return Ok(resolver);
+        }
+        // What the batch did so far: values of keys, and ranges that it deleted.
+        let mut changed: Map<(TreeId, &[u8]), Option<Vec<u8>>> = Map::default();
+        let mut deleted: Map<TreeId, Ranges> = Map::default();
+        for op in Ops::new(bytes) {
+            let op = op.map_err(malformed)?;
+            let tree = changed_tree(&op);
+            match op {
+                Op::Put { key, value, .. } => {
+                    changed.insert((tree, key), Some(value.to_vec()));
+                }
+                Op::Delete { key, .. } => {
+                    changed.insert((tree, key), None);
+                }
+                Op::DeleteRange { from, to, .. } => {
+                    changed.retain(|(at, key), _| *at != tree || *key < from || *key >= to);
+                    deleted.entry(tree).or_default().add(from, Some(to));
+                }
+                Op::Merge { key, lanes, .. } => {
+                    let old = match changed.get(&(tree, key)) {
+                        Some(value) => value.clone(),
+                        None if deleted.get(&tree).is_some_and(|d| d.covering(key).is_some()) => {
+                            None
+                        }
+                        None => {
+                            let mut value = None;
+                            let read = &mut |bytes: &[u8]| value = Some(bytes.to_vec());
+                            find(trees, tree).get(key, read)?;
+                            value
+                        }
+                    };
+                    let value = merged(old, &lanes);
+                    changed.insert((tree, key), Some(value.clone()));
+                    resolver.values.push_back(value);
+                }
+                _ => unreachable!("all others want to be alone"),
+            }
+        }
+        Ok(resolver)
+    }
+
+    /// The value of the next merge.
+    pub(crate) fn next_value(&mut self) -> Vec<u8> {
+        self.values.pop_front().expect("invariant: there is one for each merge")
+    }
+}

@@ -1,0 +1,276 @@
+//! A sorted run on the medium: looking a key up, and walking over it both ways.
+//!
+//! The index - first keys of blocks, filters, deleted ranges - is read when the run is first used
+//! and stays in memory, so a look-up reads at most one block, and of a key that is not there
+//! mostly none.
+
+use std::ops::Bound;
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, OnceLock};
+
+use format::cluster_filter::hash;
+use format::run_block::Block;
+use format::run_index::{RunIndex, checksum};
+use format::run_manifest::RunEntry;
+use store::Result;
+
+use crate::files::{Files, located, wrong_sum};
+use crate::mem::Known;
+use crate::merge::Direction;
+use crate::ranges::Ranges;
+
+/// A key, and what it hashes to once that was asked for.
+pub(crate) struct Hashed<'k> {
+    pub(crate) bytes: &'k [u8],
+    hash: Option<u64>,
+}
+
+impl<'k> Hashed<'k> {
+    pub(crate) fn new(bytes: &'k [u8]) -> Hashed<'k> {
+        Hashed { bytes, hash: None }
+    }
+
+    fn hash(&mut self) -> u64 {
+        *self.hash.get_or_insert_with(|| hash(self.bytes))
+    }
+}
+
+/// A run.
+pub(crate) struct Run {
+    pub(crate) entry: RunEntry,
+    files: Arc<Files>,
+    index: OnceLock<Index>,
+}
+
+/// What stays in memory of a run.
+pub(crate) struct Index {
+    pub(crate) blocks: RunIndex,
+    pub(crate) ranges: Ranges,
+}
+
+impl Run {
+    pub(crate) fn new(files: &Arc<Files>, entry: RunEntry) -> Run {
+        Run { entry, files: Arc::clone(files), index: OnceLock::new() }
+    }
+
+    /// Bytes of its blocks and its index.
+    pub(crate) fn bytes(&self) -> u64 {
+        self.entry.index - self.entry.start + u64::from(self.entry.index_bytes)
+    }
+
+    pub(crate) fn index(&self) -> Result<&Index> {
+        if let Some(index) = self.index.get() {
+            return Ok(index);
+        }
+        let blocks = self.read_index()?;
+        let memory = blocks.memory_bytes() as u64;
+        let mut ranges = Ranges::default();
+        for (from, to) in blocks.ranges() {
+            ranges.add(from, to.as_deref());
+        }
+        if self.index.set(Index { blocks, ranges }).is_ok() {
+            self.files.index_bytes.fetch_add(memory, Ordering::Relaxed);
+        }
+        Ok(self.index.get().expect("invariant: it was set by this thread or another"))
+    }
+
+    /// Reads and verifies the index.
+    pub(crate) fn read_index(&self) -> Result<RunIndex> {
+        const WHAT: &str = "index of a run";
+        let RunEntry { blob, index: offset, index_bytes, checksum: expected, .. } = self.entry;
+        let bytes = self.files.read(blob, offset, index_bytes as usize, WHAT)?;
+        let sum = checksum(&self.files.volume, blob, offset, &bytes);
+        if sum != expected {
+            return Err(wrong_sum(blob, offset, WHAT, expected, sum));
+        }
+        RunIndex::decode(&bytes).map_err(|bad| located(bad, blob, offset))
+    }
+
+    pub(crate) fn ranges(&self) -> Result<&Ranges> {
+        Ok(&self.index()?.ranges)
+    }
+
+    /// What it knows of a key; `found` is given the value.
+    pub(crate) fn get(
+        &self,
+        key: &mut Hashed<'_>,
+        found: &mut dyn FnMut(&[u8]),
+    ) -> Result<Known<()>> {
+        let index = self.index()?;
+        if let Some(at) = index.blocks.find(key.bytes)
+            && index.blocks.may_have(at, key.hash())
+        {
+            let block = self.files.block(self.entry.blob, &index.blocks.blocks()[at])?;
+            if let Ok(place) = block.search(key.bytes) {
+                return Ok(match block.value(place) {
+                    Some(value) => {
+                        found(value);
+                        Known::Value(())
+                    }
+                    None => Known::Deleted,
+                });
+            }
+        }
+        match index.ranges.covering(key.bytes) {
+            Some(_) => Ok(Known::Deleted),
+            None => Ok(Known::Nothing),
+        }
+    }
+
+    /// Whether it may have keys that begin with what hashes to `member`, or deletes any.
+    pub(crate) fn may_have_prefix(&self, prefix: &[u8], member: u64) -> Result<bool> {
+        let index = self.index()?;
+        if !index.ranges.is_empty() {
+            return Ok(true);
+        }
+        let blocks = &index.blocks;
+        let first = blocks.last_not_above(prefix).unwrap_or(0);
+        let end = store::prefix_end(prefix);
+        let last = match &end {
+            Some(end) => blocks.last_not_above(end),
+            None => blocks.blocks().len().checked_sub(1),
+        };
+        let Some(last) = last else { return Ok(false) };
+        Ok((first..=last).any(|block| blocks.may_have(block, member)))
+    }
+}
+
+/// Drops what the run held in memory from what is counted.
+impl Drop for Run {
+    fn drop(&mut self) {
+        if let Some(index) = self.index.get() {
+            let memory = index.blocks.memory_bytes() as u64;
+            self.files.index_bytes.fetch_sub(memory, Ordering::Relaxed);
+        }
+    }
+}
+
+/// Whether blocks that are read stay in the cache.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Caching {
+    Keep,
+    Bypass,
+}
+
+/// A walk over a run.
+pub(crate) struct RunIter<'a> {
+    run: &'a Run,
+    index: &'a RunIndex,
+    direction: Direction,
+    caching: Caching,
+    block: usize,
+    /// The block, while there is a current entry.
+    content: Option<Arc<Block>>,
+    at: usize,
+    key: Vec<u8>,
+}
+
+impl<'a> RunIter<'a> {
+    /// At the first entry within a bound, in the direction.
+    pub(crate) fn open(
+        run: &'a Run,
+        direction: Direction,
+        bound: Bound<&[u8]>,
+        caching: Caching,
+    ) -> Result<RunIter<'a>> {
+        let index = &run.index()?.blocks;
+        let (content, key) = (None, Vec::new());
+        let mut iter = RunIter { run, index, direction, caching, block: 0, content, at: 0, key };
+        iter.seek(bound)?;
+        Ok(iter)
+    }
+
+    /// The entry where it stands.
+    pub(crate) fn current(&self) -> Option<(&[u8], Option<&[u8]>)> {
+        self.content.as_ref().map(|block| (self.key.as_slice(), block.value(self.at)))
+    }
+
+    fn load(&self, block: usize) -> Result<Option<Arc<Block>>> {
+        let Some(place) = self.index.blocks().get(block) else { return Ok(None) };
+        let files = &self.run.files;
+        Ok(Some(match self.caching {
+            Caching::Keep => files.block(self.run.entry.blob, place)?,
+            Caching::Bypass => Arc::new(files.load(self.run.entry.blob, place)?),
+        }))
+    }
+
+    fn stand(&mut self, content: Option<Arc<Block>>, at: usize) {
+        self.key.clear();
+        if let Some(block) = &content {
+            block.key_to(at, &mut self.key);
+        }
+        self.at = at;
+        self.content = content;
+    }
+
+    /// Moves to the first entry within a bound, in the direction.
+    pub(crate) fn seek(&mut self, bound: Bound<&[u8]>) -> Result<()> {
+        let count = self.index.blocks().len();
+        let key = match bound {
+            Bound::Included(key) | Bound::Excluded(key) => Some(key),
+            Bound::Unbounded => None,
+        };
+        self.block = match (key, self.direction) {
+            (Some(key), _) => self.index.last_not_above(key).unwrap_or(0),
+            (None, Direction::Forward) => 0,
+            (None, Direction::Backward) => count.saturating_sub(1),
+        };
+        let Some(content) = self.load(self.block)? else {
+            self.stand(None, 0);
+            return Ok(());
+        };
+        // How many entries of the block lie before the place.
+        let included = matches!(bound, Bound::Included(_));
+        let before = match (key.map(|key| content.search(key)), self.direction) {
+            (None, Direction::Forward) => 0,
+            (None, Direction::Backward) => content.len(),
+            (Some(Err(at)), _) => at,
+            (Some(Ok(at)), Direction::Forward) => at + usize::from(!included),
+            (Some(Ok(at)), Direction::Backward) => at + usize::from(included),
+        };
+        match self.direction {
+            Direction::Forward if before < content.len() => self.stand(Some(content), before),
+            Direction::Backward if before > 0 => self.stand(Some(content), before - 1),
+            _ => self.next_block()?,
+        }
+        Ok(())
+    }
+
+    /// Moves behind the last entry.
+    pub(crate) fn end(&mut self) {
+        self.stand(None, 0);
+    }
+
+    fn next_block(&mut self) -> Result<()> {
+        let next = match self.direction {
+            Direction::Forward => Some(self.block + 1),
+            Direction::Backward => self.block.checked_sub(1),
+        };
+        let content = next.map_or(Ok(None), |next| self.load(next))?;
+        if let Some(next) = next {
+            self.block = next;
+        }
+        let at = match (&content, self.direction) {
+            (Some(content), Direction::Backward) => content.len() - 1,
+            _ => 0,
+        };
+        self.stand(content, at);
+        Ok(())
+    }
+
+    /// Moves on by one.
+    pub(crate) fn step(&mut self) -> Result<()> {
+        let Some(content) = self.content.take() else { return Ok(()) };
+        let next = match self.direction {
+            Direction::Forward => Some(self.at + 1).filter(|&next| next < content.len()),
+            Direction::Backward => self.at.checked_sub(1),
+        };
+        match next {
+            Some(next) => {
+                self.stand(Some(content), next);
+                Ok(())
+            }
+            None => self.next_block(),
+        }
+    }
+}

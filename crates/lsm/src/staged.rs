@@ -1,0 +1,165 @@
+//! A batch that makes, clones or drops trees: applied to copies of their states, which take the
+//! place of those when the batch has its place in the log.
+//!
+//! The active tree of each tree that the batch names is frozen first, which changes nothing that
+//! anybody can see; so a copy is a stack, and reading that fails leaves everything as it was.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use format::batch::Op;
+use store::{Error, Result, TreeId, prefix_end};
+
+use crate::commit::merged;
+use crate::core::Core;
+use crate::layer::Stack;
+use crate::mem::{Below, Known, Mem};
+use crate::tree::{Tree, push};
+
+/// A tree as the batch leaves it.
+struct StagedTree {
+    /// None for one that the batch makes.
+    tree: Option<Arc<Tree>>,
+    active: Mem,
+    stack: Arc<Stack>,
+    dropped: bool,
+}
+
+impl StagedTree {
+    fn below(&self) -> Below {
+        if self.stack.layers.is_empty() { Below::Nothing } else { Below::Layers }
+    }
+}
+
+/// The trees that a batch names.
+pub(crate) struct Staging<'c> {
+    core: &'c Core,
+    trees: BTreeMap<TreeId, StagedTree>,
+}
+
+impl<'c> Staging<'c> {
+    /// Nothing yet. The caller has the gate alone.
+    pub(crate) fn new(core: &'c Core) -> Staging<'c> {
+        Staging { core, trees: BTreeMap::new() }
+    }
+
+    fn tree(&mut self, id: u64) -> Result<&mut StagedTree> {
+        let id = TreeId(id);
+        if !self.trees.contains_key(&id) {
+            let tree = self.core.tree(id)?;
+            let stack = tree.freeze(&self.core.ids);
+            let (active, dropped) = (Mem::default(), false);
+            self.trees.insert(id, StagedTree { tree: Some(tree), active, stack, dropped });
+        }
+        let staged = self.trees.get_mut(&id).expect("invariant: it was inserted");
+        if staged.dropped { Err(Error::NoTree(id)) } else { Ok(staged) }
+    }
+
+    fn add(&mut self, id: u64, active: Mem, stack: Arc<Stack>) -> Result<()> {
+        let id = TreeId(id);
+        if self.trees.contains_key(&id) || self.core.tree(id).is_ok() {
+            return Err(Error::TreeExists(id));
+        }
+        self.trees.insert(id, StagedTree { tree: None, active, stack, dropped: false });
+        Ok(())
+    }
+
+    /// Applies one operation.
+    pub(crate) fn apply(&mut self, op: Op<'_>) -> Result<()> {
+        match op {
+            Op::Put { tree, key, value } => self.tree(tree)?.active.put(key, value),
+            Op::Delete { tree, key } => {
+                let tree = self.tree(tree)?;
+                let below = tree.below();
+                tree.active.delete(key, below);
+            }
+            Op::DeleteRange { tree, from, to } => {
+                let tree = self.tree(tree)?;
+                let below = tree.below();
+                tree.active.delete_range(from, Some(to), below);
+            }
+            Op::Merge { tree, key, lanes } => {
+                let tree = self.tree(tree)?;
+                let mut old = None;
+                match tree.active.get(key) {
+                    Known::Value(value) => old = Some(value.to_vec()),
+                    Known::Deleted => {}
+                    Known::Nothing => {
+                        tree.stack.get(key, &mut |value| old = Some(value.to_vec()))?;
+                    }
+                }
+                tree.active.put(key, &merged(old, &lanes));
+            }
+            Op::CreateTree { tree } => self.add(tree, Mem::default(), Arc::default())?,
+            Op::CloneTree { source, target, prefixes } => {
+                let ids = &self.core.ids;
+                let source = self.tree(source)?;
+                if !source.active.is_empty() {
+                    push(&mut source.stack, std::mem::take(&mut source.active), ids);
+                }
+                let stack = Arc::clone(&source.stack);
+                let active = keep_prefixes(&stack, &prefixes);
+                self.add(target, active, stack)?;
+            }
+            Op::DropTree { tree } => self.tree(tree)?.dropped = true,
+            Op::Ingest { .. } => unreachable!("a plan refuses it"),
+        }
+        Ok(())
+    }
+
+    /// Puts the staged states into place; returns the bytes that they add.
+    pub(crate) fn install(self) -> usize {
+        let core = self.core;
+        let mut added = 0;
+        for (id, staged) in self.trees {
+            added += staged.active.bytes();
+            match (staged.tree, staged.dropped) {
+                (Some(tree), true) => {
+                    tree.dropped.store(true, Ordering::Relaxed);
+                    core.mark_changed(&tree);
+                    // The memory and the layers go with the last reader.
+                    let mut state = tree.state.write();
+                    state.active = Mem::default();
+                    state.stack = Arc::default();
+                    drop(state);
+                    core.trees.write().remove(&id);
+                    core.drops.fetch_add(1, Ordering::Relaxed);
+                }
+                (Some(tree), false) => {
+                    core.mark_changed(&tree);
+                    let mut state = tree.state.write();
+                    state.active = staged.active;
+                    state.stack = staged.stack;
+                }
+                (None, true) => {}
+                (None, false) => {
+                    let tree = Arc::new(Tree::new(id, staged.stack));
+                    tree.state.write().active = staged.active;
+                    core.mark_changed(&tree);
+                    core.trees.write().insert(id, tree);
+                }
+            }
+        }
+        added
+    }
+}
+
+/// What hides all but the keys that begin with one of the prefixes, where there are any.
+fn keep_prefixes(stack: &Stack, prefixes: &[&[u8]]) -> Mem {
+    let mut mem = Mem::default();
+    if prefixes.is_empty() || stack.layers.is_empty() {
+        return mem;
+    }
+    let mut from = Some(Vec::new());
+    for prefix in prefixes {
+        if let Some(from) = &from {
+            mem.delete_range(from, Some(prefix), Below::Layers);
+        }
+        from = prefix_end(prefix);
+    }
+    if let Some(from) = &from {
+        mem.delete_range(from, None, Below::Layers);
+    }
+    mem
+}

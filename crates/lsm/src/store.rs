@@ -1,0 +1,174 @@
+//! `LsmStore`: the engine behind `store::Store`.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use device::Env;
+use store::{
+    Barrier, Batch, CheckProgress, CheckReport, CommitToken, Cursor, DiffCursor, KeyRange, Pinned,
+    Read, Result, SortedRun, Stats, Store, TreeId, Waker,
+};
+
+use crate::compact::MergeStats;
+use crate::core::Core;
+use crate::cursor::{Source, TreeCursor};
+use crate::diff::StackDiff;
+use crate::options::Options;
+use crate::pin::Pin;
+use crate::recover;
+
+/// A log-structured store in the directories `lsm` and `log` of a volume.
+pub struct LsmStore {
+    pub(crate) core: Arc<Core>,
+}
+
+impl LsmStore {
+    /// Creates an empty store. The directories must not hold one.
+    pub fn create(env: &Env, options: &Options) -> Result<Arc<LsmStore>> {
+        let core = Arc::new(recover::create(env, options)?);
+        Ok(Arc::new(LsmStore { core }))
+    }
+
+    /// Opens a store: the newest manifest, and the log after it.
+    pub fn open(env: &Env, options: &Options) -> Result<Arc<LsmStore>> {
+        let core = Arc::new(recover::open(env, options)?);
+        Ok(Arc::new(LsmStore { core }))
+    }
+
+    /// What merging does and did.
+    pub fn merges(&self) -> MergeStats {
+        self.core.merge_stats()
+    }
+
+    /// Blocks of runs that were read from the medium since opening.
+    pub fn blocks_read(&self) -> u64 {
+        self.core.files.loads.load(Ordering::Relaxed)
+    }
+}
+
+impl std::fmt::Debug for LsmStore {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("LsmStore").field("stats", &self.stats()).finish()
+    }
+}
+
+impl Read for LsmStore {
+    #[inline]
+    fn get_with(&self, tree: TreeId, key: &[u8], found: &mut dyn FnMut(&[u8])) -> Result<bool> {
+        self.core.tree(tree)?.get(key, found)
+    }
+
+    fn scan(&self, tree: TreeId, range: KeyRange) -> Result<Box<dyn Cursor + '_>> {
+        let source = Source::Live(self.core.tree(tree)?);
+        Ok(Box::new(TreeCursor::new(source, range, self.core.options.prefix_bytes)))
+    }
+}
+
+impl Store for LsmStore {
+    fn commit(&self, batch: &Batch) -> Result<CommitToken> {
+        self.core.commit(batch)
+    }
+
+    fn ingest(&self, tree: TreeId, run: &mut dyn SortedRun) -> Result<CommitToken> {
+        self.core.ingest(tree, run)
+    }
+
+    fn sync(&self, up_to: CommitToken) -> Result<()> {
+        self.core.log().sync(up_to.0)
+    }
+
+    fn last_commit(&self) -> CommitToken {
+        CommitToken(self.core.log().last())
+    }
+
+    fn durable(&self) -> CommitToken {
+        CommitToken(self.core.log().durable())
+    }
+
+    fn flush_if_due(&self) -> Result<Duration> {
+        self.core.log().flush_if_due()
+    }
+
+    fn pin(&self) -> Result<Box<dyn Pinned>> {
+        Ok(Box::new(Pin::new(&self.core)))
+    }
+
+    fn diff(&self, old: TreeId, new: TreeId) -> Result<Box<dyn DiffCursor + '_>> {
+        let pin = Pin::new(&self.core);
+        let (old, new) = (pin.stack(old)?, pin.stack(new)?);
+        Ok(Box::new(StackDiff::new(&old, &new, KeyRange::all())?))
+    }
+
+    fn checkpoint(&self) -> Result<bool> {
+        let Some(mut state) = self.core.durable.try_lock() else { return Ok(false) };
+        self.core.checkpoint_locked(&mut state)?;
+        drop(state);
+        self.core.keep_merged();
+        Ok(true)
+    }
+
+    fn set_waker(&self, wake: Waker) {
+        *self.core.waker.lock() = Some(wake);
+    }
+
+    fn checkpoint_due(&self) -> bool {
+        let since = self.core.log_bytes_since();
+        since >= self.core.options.checkpoint_bytes
+            || self.core.dirty.load(Ordering::Relaxed) >= self.core.options.dirty_bytes_due()
+            || self.core.tight.load(Ordering::Relaxed) && since > 0
+    }
+
+    fn reclaim_step(&self, nodes: usize) -> Result<bool> {
+        self.core.reclaim(nodes)
+    }
+
+    fn tree_exists(&self, tree: TreeId) -> Result<bool> {
+        Ok(self.core.tree(tree).is_ok())
+    }
+
+    fn set_barrier(&self, barrier: Arc<dyn Barrier>) {
+        self.core.log().set_barrier(barrier);
+    }
+
+    fn check(&self, progress: CheckProgress<'_>) -> Result<CheckReport> {
+        self.core.check_beside(progress)
+    }
+
+    fn stats(&self) -> Stats {
+        let core = &self.core;
+        let log = core.log().stats();
+        let last_checkpoint = core.last_checkpoint.load(Ordering::Relaxed);
+        let checkpoint_bytes = core.written_bytes.load(Ordering::Relaxed);
+        let checkpoint_writes = core.writes.load(Ordering::Relaxed);
+        Stats {
+            engine: "lsm",
+            durability: core.options.durability,
+            trees: core.trees.read().len() as u64,
+            dropping: core.drops.load(Ordering::Relaxed),
+            disk_bytes: core.disk_bytes(),
+            log_bytes: log.disk_bytes,
+            written_bytes: log.written_bytes + checkpoint_bytes,
+            writes: log.writes + checkpoint_writes,
+            checkpoint_bytes,
+            checkpoint_writes,
+            commits: core.commits(),
+            syncs: log.syncs + core.syncs.load(Ordering::Relaxed),
+            cache_bytes: core.files.memory_bytes() + core.dirty_bytes() as u64,
+            last_checkpoint: (last_checkpoint != 0).then_some(last_checkpoint),
+            checkpoints: core.checkpoints.load(Ordering::Relaxed),
+            replayed: core.replayed.load(Ordering::Relaxed),
+        }
+    }
+
+    fn close(&self) -> Result<()> {
+        self.core.closed.store(true, Ordering::Relaxed);
+        let mut state = self.core.durable.lock();
+        match self.core.checkpoint_locked(&mut state) {
+            // Without room for a checkpoint the log keeps what is durable.
+            Err(error) if error.is_no_space() => tracing::warn!(%error, "closed with a log"),
+            other => other?,
+        }
+        self.core.log().close()
+    }
+}

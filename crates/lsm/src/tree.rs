@@ -1,0 +1,161 @@
+//! A tree: one active in-memory tree over a stack of layers that do not change.
+//!
+//! A clone, a pinned state and a checkpoint all begin by *freezing*: the active tree becomes the
+//! newest layer, and an empty one takes its place. So that states that come and go leave no trail
+//! of small layers, a tree takes back a newest layer that nobody else holds any more, and copies
+//! one that others hold but that is hardly larger than what is frozen.
+
+use std::ops::Bound;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+use parking_lot::{Mutex, RwLock};
+use store::{Result, TreeId};
+
+use crate::layer::{Layer, Stack};
+use crate::mem::{Below, Key, Known, Mem, Value};
+use crate::merge::Direction;
+
+/// Most entries that freezing moves or copies: it is done while no commit is under way.
+const MOVED_MAX: usize = 4096;
+
+/// What a tree holds.
+pub(crate) struct State {
+    pub(crate) active: Mem,
+    pub(crate) stack: Arc<Stack>,
+}
+
+/// A tree that exists, or did when somebody got hold of it.
+pub(crate) struct Tree {
+    pub(crate) id: TreeId,
+    pub(crate) state: RwLock<State>,
+    /// Held by the one commit that changes the tree: what is logged first is applied first.
+    pub(crate) commit: Mutex<()>,
+    /// Whether it differs from what the last freeze of a checkpoint saw.
+    pub(crate) changed: AtomicBool,
+    pub(crate) dropped: AtomicBool,
+}
+
+/// A part of an active tree, copied so that nothing is locked while the rest is read.
+pub(crate) struct Part {
+    pub(crate) mem: Mem,
+    /// The last key that was copied, where there are more behind it.
+    pub(crate) edge: Option<Key>,
+    pub(crate) stack: Arc<Stack>,
+}
+
+impl State {
+    pub(crate) fn below(&self) -> Below {
+        if self.stack.layers.is_empty() { Below::Nothing } else { Below::Layers }
+    }
+}
+
+impl Tree {
+    pub(crate) fn new(id: TreeId, stack: Arc<Stack>) -> Tree {
+        Tree {
+            id,
+            state: RwLock::new(State { active: Mem::default(), stack }),
+            commit: Mutex::new(()),
+            changed: AtomicBool::new(false),
+            dropped: AtomicBool::new(false),
+        }
+    }
+
+    /// Looks a key up, newest layer first.
+    #[inline]
+    pub(crate) fn get(&self, key: &[u8], found: &mut dyn FnMut(&[u8])) -> Result<bool> {
+        let stack = {
+            let state = self.state.read();
+            match state.active.get(key) {
+                Known::Value(value) => {
+                    found(value);
+                    return Ok(true);
+                }
+                Known::Deleted => return Ok(false),
+                Known::Nothing if state.stack.layers.is_empty() => return Ok(false),
+                Known::Nothing => Arc::clone(&state.stack),
+            }
+        };
+        Ok(stack.get(key, found)? == Known::Value(()))
+    }
+
+    /// Copies up to `most` entries of the active tree, from a bound on.
+    pub(crate) fn part(&self, direction: Direction, bound: Bound<&[u8]>, most: usize) -> Part {
+        let state = self.state.read();
+        let bounds = match direction {
+            Direction::Forward => (bound, Bound::Unbounded),
+            Direction::Backward => (Bound::Unbounded, bound),
+        };
+        let range = state.active.entries.range::<[u8], _>(bounds);
+        let owned = |(key, value): (&Key, &Value)| (Arc::clone(key), value.clone());
+        let mut entries: Vec<(Key, Value)> = match direction {
+            Direction::Forward => range.take(most).map(owned).collect(),
+            Direction::Backward => range.rev().take(most).map(owned).collect(),
+        };
+        let more = entries.len() == most;
+        let edge = entries.last().filter(|_| more).map(|(key, _)| Arc::clone(key));
+        if direction == Direction::Backward {
+            entries.reverse();
+        }
+        let mem = Mem::of(entries, Arc::clone(&state.active.ranges));
+        Part { mem, edge, stack: Arc::clone(&state.stack) }
+    }
+
+    /// Makes a layer of the active tree, if there is anything in it; returns the stack. The caller
+    /// has the gate alone.
+    pub(crate) fn freeze(&self, ids: &AtomicU64) -> Arc<Stack> {
+        let mut state = self.state.write();
+        let state = &mut *state;
+        if !state.active.is_empty() {
+            let active = std::mem::take(&mut state.active);
+            push(&mut state.stack, active, ids);
+        }
+        Arc::clone(&state.stack)
+    }
+}
+
+/// Puts what is newest on a stack.
+pub(crate) fn push(stack: &mut Arc<Stack>, mem: Mem, ids: &AtomicU64) {
+    let next = || ids.fetch_add(1, Ordering::Relaxed);
+    let mut mem = mem;
+    if mem.entries.len() <= MOVED_MAX && mem.ranges.len() <= MOVED_MAX {
+        match take_back(stack, mem, ids) {
+            None => return,
+            Some(still) => mem = still,
+        }
+    }
+    let mut layers = Vec::with_capacity(stack.layers.len() + 1);
+    let mut below = stack.layers.as_slice();
+    if let Some((top, rest)) = below.split_first()
+        && let Some(older) = top.as_memory()
+        && older.entries.len() <= 2 * mem.entries.len()
+        && older.entries.len() + mem.entries.len() <= MOVED_MAX
+    {
+        let mut both = (*older).clone();
+        both.absorb(mem, if rest.is_empty() { Below::Nothing } else { Below::Layers });
+        mem = both;
+        below = rest;
+    }
+    if !mem.is_empty() {
+        layers.push(Arc::new(Layer::memory(next(), mem)));
+    }
+    layers.extend_from_slice(below);
+    *stack = Arc::new(Stack { layers });
+}
+
+/// Adds what is newest to the newest layer, if that is in memory and nobody else has it; else
+/// gives it back.
+fn take_back(stack: &mut Arc<Stack>, newest: Mem, ids: &AtomicU64) -> Option<Mem> {
+    let Some(layers) = Arc::get_mut(stack).map(|stack| &mut stack.layers) else {
+        return Some(newest);
+    };
+    let below = if layers.len() > 1 { Below::Layers } else { Below::Nothing };
+    let Some(layer) = layers.first_mut().and_then(Arc::get_mut) else { return Some(newest) };
+    let Some(mem) = layer.memory_mut() else { return Some(newest) };
+    if mem.entries.len() < newest.entries.len() {
+        return Some(newest);
+    }
+    mem.absorb(newest, below);
+    layer.renumber(ids.fetch_add(1, Ordering::Relaxed));
+    None
+}

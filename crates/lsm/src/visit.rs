@@ -1,0 +1,35 @@
+//! Visiting what many trees hold, but what they share only once.
+//!
+//! Of each tree is visited what differs from the earlier tree that it shares most with, so the
+//! cost is that of the distinct layers.
+
+use std::sync::Arc;
+
+use device::Map;
+use store::{KeyRange, Result, TreeId};
+
+use crate::diff::visit_new;
+use crate::layer::{LayerId, Stack};
+use crate::pin::Pin;
+
+pub(crate) fn visit(
+    pin: &Pin,
+    trees: &mut dyn Iterator<Item = TreeId>,
+    prefix: &[u8],
+    visit: &mut dyn FnMut(&[u8], &[u8]),
+) -> Result<()> {
+    let range = KeyRange::prefix(prefix);
+    let nothing = Arc::new(Stack::default());
+    // The last visited stack that has a layer.
+    let mut having: Map<LayerId, Arc<Stack>> = Map::default();
+    for id in trees {
+        let stack = pin.stack(id)?;
+        let like = stack.layers.iter().find_map(|layer| having.get(&layer.id));
+        let like = Arc::clone(like.unwrap_or(&nothing));
+        visit_new(&like, &stack, &range, visit)?;
+        for layer in &stack.layers {
+            having.insert(layer.id, Arc::clone(&stack));
+        }
+    }
+    Ok(())
+}
