@@ -25,6 +25,8 @@ const NODE_BYTES: u64 = 16 << 10;
 
 /// Runs of a tree from which checkpoints merge, and do not leave it to whoever drives the steps.
 const DEPTH_MAX: usize = 24;
+/// Ranges of a run that are looked at to find out what it hides.
+const RANGES_MAX: usize = 256;
 /// Nodes of a step that a checkpoint makes.
 const STEP_NODES: usize = 256;
 
@@ -83,8 +85,13 @@ impl Core {
 impl Core {
     /// A step of merging runs; `false` when there is nothing to merge, or another thread is at it.
     pub(crate) fn merge_step(&self, nodes: usize) -> Result<bool> {
-        let Some(mut merging) = self.merging.try_lock() else { return Ok(false) };
-        let merging = &mut *merging;
+        match self.merging.try_lock() {
+            Some(mut merging) => self.step(&mut merging, nodes),
+            None => Ok(false),
+        }
+    }
+
+    fn step(&self, merging: &mut Merging, nodes: usize) -> Result<bool> {
         if merging.job.is_none() {
             merging.job = self.plan_merge(merging.rested)?;
         }
@@ -114,7 +121,10 @@ impl Core {
     /// here, at the end of a checkpoint, and look-ups stay quick.
     pub(crate) fn keep_merged(&self) {
         while self.depth.load(Ordering::Relaxed) > DEPTH_MAX {
-            match self.merge_step(STEP_NODES) {
+            // Waits for another thread that is at it: whoever makes runs faster than they are merged
+            // must not go on doing so.
+            let mut merging = self.merging.lock();
+            match self.step(&mut merging, STEP_NODES) {
                 Ok(true) => {}
                 Ok(false) => return,
                 Err(error) => {
@@ -135,7 +145,8 @@ impl Core {
             }
             Arc::clone(&self.catalog.lock())
         };
-        let (facts, layers) = facts(&catalog)?;
+        let deep = self.depth.load(Ordering::Relaxed) > DEPTH_MAX;
+        let (facts, layers) = facts(&catalog, deep)?;
         let Some(Merge { layers: picked, lowest }) = pick(&facts) else { return Ok(None) };
         let layers: Vec<Arc<Layer>> = picked.iter().map(|id| Arc::clone(&layers[id])).collect();
         let views = layers.iter().map(|layer| layer.view()).collect();
@@ -181,9 +192,11 @@ impl Core {
     }
 }
 
-/// What the plan looks at: the distinct stacks of a catalog, and their layers by number.
+/// What the plan looks at: the distinct stacks of a catalog, and their layers by number. Where a
+/// stack is `deep`, what layers hide is not looked at: that takes time in proportion to the square
+/// of the depth, and merging by tiers is what helps.
 #[expect(clippy::type_complexity, reason = "two collections, for one caller")]
-fn facts(catalog: &Catalog) -> Result<(Vec<Vec<Facts>>, Map<u64, Arc<Layer>>)> {
+fn facts(catalog: &Catalog, deep: bool) -> Result<(Vec<Vec<Facts>>, Map<u64, Arc<Layer>>)> {
     let mut sharers: Map<u64, u32> = Map::default();
     let mut layers: Map<u64, Arc<Layer>> = Map::default();
     let (mut seen, mut stacks): (Set<usize>, Vec<&Arc<Stack>>) = (Set::default(), Vec::new());
@@ -214,6 +227,7 @@ fn facts(catalog: &Catalog) -> Result<(Vec<Vec<Facts>>, Map<u64, Arc<Layer>>)> {
             let below: Vec<_> = runs[at + 1..].iter().take_while(alike).collect();
             let hides = match known.get(&layer.id) {
                 Some(hides) => *hides,
+                None if deep => 0,
                 None => hidden(run, below.iter().map(|(_, run)| &**run))?,
             };
             known.insert(layer.id, hides);
@@ -240,11 +254,16 @@ fn hidden<'r>(run: &Run, below: impl Iterator<Item = &'r Run>) -> Result<u64> {
             continue;
         }
         let (ranges, index) = (run.ranges()?, &lower.index()?.blocks);
-        for (number, place) in index.blocks().iter().enumerate() {
-            if ranges.covering(index.first_key(number)).is_some() {
-                hides += u64::from(place.stored);
-            }
-        }
+        let place = |key: &[u8]| index.last_not_above(key).map_or(0, |block| block as u64 + 1);
+        let count = index.blocks().len() as u64;
+        let blocks: u64 = ranges
+            .iter()
+            .take(RANGES_MAX)
+            .map(|(from, to)| to.map_or(count, place).saturating_sub(place(from)))
+            .sum();
+        // The ranges that were not looked at hide as much as those that were.
+        let share = (ranges.len() as u64).div_ceil(RANGES_MAX as u64).max(1);
+        hides += lower.bytes() / count.max(1) * blocks * share;
     }
     let each = bytes.checked_div(entries).unwrap_or(0);
     Ok(hides + (run.entry.tombstones * each).min(bytes))
