@@ -50,22 +50,21 @@ pub(crate) fn inspect(
 
 /// Makes what the engine counts anew, and its superblocks, of a volume that nobody has open.
 pub(crate) fn mend(env: &Env, header: &VolumeHeader) -> Result<(), OpenError> {
+    let limits = Limits::of(env, &OpenOptions::default())?;
     match header.engine {
-        EngineKind::Btree => {
-            let options = options_of(env, header, &OpenOptions::default())?;
-            Ok(btree::mend(env, &options)?)
-        }
+        EngineKind::Btree => Ok(btree::mend(env, &limits.btree(header))?),
+        // It counts nothing, and its manifests say nothing twice.
+        EngineKind::Lsm => Ok(()),
     }
 }
 
 /// Cuts the log off where it is damaged, of a volume that nobody has open.
 pub(crate) fn cut_log(env: &Env, header: &VolumeHeader) -> Result<(), OpenError> {
-    match header.engine {
-        EngineKind::Btree => {
-            let options = options_of(env, header, &OpenOptions::default())?;
-            Ok(btree::cut_log(env, &options)?)
-        }
-    }
+    let limits = Limits::of(env, &OpenOptions::default())?;
+    Ok(match header.engine {
+        EngineKind::Btree => btree::cut_log(env, &limits.btree(header))?,
+        EngineKind::Lsm => lsm::cut_log(env, &limits.lsm(header))?,
+    })
 }
 
 /// Least segment of the log.

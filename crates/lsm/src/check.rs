@@ -54,6 +54,13 @@ pub fn inspect(env: &Env, options: &Options, progress: CheckProgress<'_>) -> Res
     Ok(report)
 }
 
+/// Cuts the log off where it is damaged: what was committed after that is lost.
+pub fn cut_log(env: &Env, options: &Options) -> Result<()> {
+    let (_, manifest) = find(env, options)?;
+    let from = Lsn(manifest.lsn);
+    Log::cut_off(env, LOG_DIRECTORY, options.volume, &options.log(), from).map(drop)
+}
+
 impl Core {
     /// Checks the durable state beside commits and checkpoints.
     pub(crate) fn check_beside(&self, progress: CheckProgress<'_>) -> Result<CheckReport> {

@@ -34,7 +34,7 @@ mod store;
 mod tree;
 mod visit;
 
-pub use crate::check::{check, inspect};
+pub use crate::check::{check, cut_log, inspect};
 pub use crate::compact::MergeStats;
 pub use crate::options::Options;
 pub use crate::store::LsmStore;
