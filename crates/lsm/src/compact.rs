@@ -121,8 +121,8 @@ impl Core {
     /// here, at the end of a checkpoint, and look-ups stay quick.
     pub(crate) fn keep_merged(&self) {
         while self.depth.load(Ordering::Relaxed) > DEPTH_MAX {
-            // Waits for another thread that is at it: whoever makes runs faster than they are merged
-            // must not go on doing so.
+            // Waits for another thread that is at it: whoever makes runs faster than they are
+            // merged must not go on doing so.
             let mut merging = self.merging.lock();
             match self.step(&mut merging, STEP_NODES) {
                 Ok(true) => {}

@@ -4,9 +4,9 @@
 //!
 //! 1. *Room.* Where a layer hides at least half of what is below it, it is merged with that.
 //! 2. *Tiers.* Runs are of the tier of their size, each tier four times the one below. Four runs
-//!    of a tier, with only smaller ones between them, become one with those. So an entry is written about once a
-//!    tier, and a look-up meets at most three runs a tier. BabuDB's full merge is what this does
-//!    while all runs of a tree are of one tier.
+//!    of a tier, with only smaller ones between them, become one with those. So an entry is
+//!    written about once a tier, and a look-up meets at most three runs a tier. BabuDB's full
+//!    merge is what this does while all runs of a tree are of one tier.
 //! 3. *Depth.* The first two merge only runs that the same trees share, so that nothing is on the
 //!    medium twice. A chain of clones has no two such runs, and would be as deep as it is long: a
 //!    stack that is too deep has its oldest eight runs of a tier merged all the same, in all trees
