@@ -508,7 +508,7 @@ fn snapshots_of_an_index_keep_what_it_showed_and_can_be_rolled_back_to() {
 #[test]
 fn a_base_is_put_in_place_though_scans_swap_the_tree_while_it_is_made() {
     let device = SimDevice::new(3);
-    let script = Script::new(&device, 3, Durability::Async, &Base::Engine);
+    let script = Script::new(&device, 3, Durability::Async, &Base::Engine(fs::Engine::Btree));
     let fs = script.subject.fs();
     let mut source = Source::new(3);
     for _ in 0..200 {

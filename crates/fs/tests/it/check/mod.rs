@@ -54,4 +54,4 @@ pub(crate) fn assert_clean(device: &SimDevice, place: &str) {
     assert!(report.is_clean(), "{place}:\n{}", told(&report));
 }
 
-pub(crate) const ENGINE: Base = Base::Engine;
+pub(crate) const ENGINE: Base = Base::Engine(fs::Engine::Btree);
