@@ -228,6 +228,9 @@ impl File for OverlayFile {
     }
 
     fn write_at(&self, bytes: &[u8], offset: u64) -> Result<()> {
+        if bytes.is_empty() {
+            return Ok(());
+        }
         self.change(offset, bytes.len() as u64, |part, from| {
             let from = from as usize;
             part.copy_from_slice(&bytes[from..from + part.len()]);

@@ -1,22 +1,10 @@
-//! The suite on an overlay, whatever lies below it; and that nothing of it gets there.
+//! What lies below an overlay shows through it, and nothing that is done to it gets there. It is no
+//! medium: room, and what directories refuse, are not those of one.
 
 use std::sync::Arc;
 
 use device::{Device, Overlay};
 use testing::SimDevice;
-use testing::device_conformance::DeviceUnderTest;
-
-struct OverlayUnderTest;
-
-impl DeviceUnderTest for OverlayUnderTest {
-    type Guard = ();
-
-    fn create() -> (Arc<dyn Device>, ()) {
-        (Arc::new(Overlay::new(Arc::new(SimDevice::new(1)))), ())
-    }
-}
-
-testing::device_conformance!(OverlayUnderTest);
 
 #[test]
 fn what_is_below_shows_and_stays_as_it_was() {
