@@ -61,10 +61,11 @@ pub(crate) fn mend(env: &Env, header: &VolumeHeader) -> Result<(), OpenError> {
 /// Cuts the log off where it is damaged, of a volume that nobody has open.
 pub(crate) fn cut_log(env: &Env, header: &VolumeHeader) -> Result<(), OpenError> {
     let limits = Limits::of(env, &OpenOptions::default())?;
-    Ok(match header.engine {
+    match header.engine {
         EngineKind::Btree => btree::cut_log(env, &limits.btree(header))?,
         EngineKind::Lsm => lsm::cut_log(env, &limits.lsm(header))?,
-    })
+    }
+    Ok(())
 }
 
 /// Least segment of the log.

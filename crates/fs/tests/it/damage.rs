@@ -144,9 +144,9 @@ fn run(engine: Engine, seeds: u64) {
         }
         let right = Dump::collect(&mut script.model, SNAPSHOTS);
         // With a log to replay, and cleanly closed.
-        script.subject.fs().sync().unwrap();
+        script.subject.fs().sync().expect("a sync");
         let crashed = flip_bits(&device.copy(), &right, scale(40, 4000), seed);
-        script.subject.fs().close().unwrap();
+        script.subject.fs().close().expect("a close");
         let closed = flip_bits(&device.copy(), &right, scale(40, 4000), seed);
         println!("flips (named, harmless): with a log {crashed:?}, closed {closed:?}");
         assert!(crashed.0 > 0 && closed.0 > 0, "some damage must have been found");
