@@ -6,6 +6,10 @@
 //! higher. So only nodes that differ, and their neighbours, are read. Where only a range of keys is
 //! asked for, both rows hold what overlaps it and nothing else.
 //!
+//! Nodes that will be opened are asked for ahead (`ahead`), and of two leaves the entries that are
+//! alike are passed over where they lie: changes that are scattered over a large tree leave hardly
+//! a leaf that both have, and hardly an entry that they have not.
+//!
 //! **The two trees may be of two pinned states**, of the same store, both alive as long as the
 //! cursor. Then too, "the same" means the same node:
 //! * A cell that a pinned state leads to has another owner, so nobody changes it in place; its
@@ -22,6 +26,7 @@ use std::sync::Arc;
 
 use store::{Diff, DiffCursor, Error, KeyRange, Result, TreeId};
 
+use crate::ahead;
 use crate::cell::{Child, Node, OverflowCell};
 use crate::core::Core;
 use crate::leaf::{LeafData, Value};
@@ -29,16 +34,18 @@ use crate::pin::Pin;
 use crate::visit::copy_leaf;
 
 /// A subtree that is to come, and the least key that may be in it.
-struct Subtree {
-    low: Vec<u8>,
-    child: Child,
-    level: u8,
+pub(crate) struct Subtree {
+    pub(crate) low: Vec<u8>,
+    pub(crate) child: Child,
+    pub(crate) level: u8,
+    /// Whether it was seen to that the medium reads it, if it must.
+    pub(crate) asked: bool,
 }
 
 /// One tree, from some place on.
-struct Side {
+pub(crate) struct Side {
     /// Subtrees to come, the next one last.
-    subtrees: Vec<Subtree>,
+    pub(crate) subtrees: Vec<Subtree>,
     /// A leaf that was opened.
     leaf: Option<OpenLeaf>,
 }
@@ -103,7 +110,8 @@ pub(crate) struct TreeDiff<'a> {
 impl Side {
     fn new(pin: &Pin, id: TreeId) -> Result<Side> {
         let root = pin.tree(id)?.state.read().clone();
-        let subtree = Subtree { low: Vec::new(), child: root.child, level: root.level };
+        let (child, level) = (root.child, root.level);
+        let subtree = Subtree { low: Vec::new(), child, level, asked: false };
         Ok(Side { subtrees: vec![subtree], leaf: None })
     }
 
@@ -129,7 +137,8 @@ impl Side {
     }
 
     /// Replaces the next subtree by what it consists of, as far as it may be in the range.
-    fn open(&mut self, core: &Core, range: &KeyRange) -> Result<()> {
+    fn open(&mut self, core: &Core, range: &KeyRange, other: &Side) -> Result<()> {
+        ahead::ask(&core.nodes, self, other);
         let Some(subtree) = self.subtrees.pop() else { return Ok(()) };
         let node = match (subtree.child.cell.get(), subtree.child.disk) {
             (Some(node), _) => node.clone(),
@@ -152,8 +161,8 @@ impl Side {
                         Some(before) => interior.keys.key(before),
                         None => subtree.low.clone(),
                     };
-                    let child = interior.children[at].clone();
-                    self.subtrees.push(Subtree { low, child, level: subtree.level - 1 });
+                    let (child, level) = (interior.children[at].clone(), subtree.level - 1);
+                    self.subtrees.push(Subtree { low, child, level, asked: false });
                 }
             }
         }
@@ -174,7 +183,7 @@ impl Side {
     }
 }
 
-fn same(old: &Child, new: &Child) -> bool {
+pub(crate) fn same(old: &Child, new: &Child) -> bool {
     let cells = match (old.cell.get(), new.cell.get()) {
         (Some(old), Some(new)) => old.identity() == new.identity(),
         _ => false,
@@ -204,11 +213,11 @@ impl<'a> TreeDiff<'a> {
     }
 
     fn open_old(&mut self) -> Result<()> {
-        self.old.open(self.pins.core(), &self.range)
+        self.old.open(self.pins.core(), &self.range, &self.new)
     }
 
     fn open_new(&mut self) -> Result<()> {
-        self.new.open(self.pins.core(), &self.range)
+        self.new.open(self.pins.core(), &self.range, &self.old)
     }
 
     /// Moves on until an entry must be looked at; tells on which sides.
@@ -279,9 +288,27 @@ fn same_far(old: Option<&Entry>, new: Option<&Entry>) -> bool {
 }
 
 impl TreeDiff<'_> {
+    /// Passes over entries that come next on both sides and are alike, where they lie.
+    fn skip_alike(&mut self) {
+        let (Some(old), Some(new)) = (&mut self.old.leaf, &mut self.new.leaf) else { return };
+        while old.at < old.end && new.at < new.end {
+            let (Value::Near(first), Value::Near(second)) =
+                (old.data.value(old.at), new.data.value(new.at))
+            else {
+                return;
+            };
+            if !old.data.entries.same_key(old.at, &new.data.entries, new.at) || first != second {
+                return;
+            }
+            old.at += 1;
+            new.at += 1;
+        }
+    }
+
     /// Finds the next difference; tells whether there is one.
     fn find(&mut self) -> Result<bool> {
         loop {
+            self.skip_alike();
             let (old, new) = self.advance()?;
             if !old && !new {
                 return Ok(false);

@@ -141,6 +141,18 @@ impl Entries {
         key
     }
 
+    /// Whether a key equals one of others.
+    #[inline]
+    pub(crate) fn same_key(&self, at: usize, other: &Entries, other_at: usize) -> bool {
+        if self.prefix == other.prefix {
+            return self.heads[at] == other.heads[other_at]
+                && self.suffix(at) == other.suffix(other_at);
+        }
+        let (one, two) = (self.suffix(at), other.suffix(other_at));
+        self.prefix.len() + one.len() == other.prefix.len() + two.len()
+            && self.prefix.iter().chain(one).eq(other.prefix.iter().chain(two))
+    }
+
     /// Weight of one entry.
     pub(crate) fn weight_of(&self, at: usize) -> usize {
         let slot = self.slots[at];

@@ -4,6 +4,7 @@
 //! becomes part of the durable state with the next checkpoint (`checkpoint`). A read goes down a
 //! `tree` through `cell`s, which `nodes` loads. After O. Rodeh, "B-trees, Shadowing, and Clones".
 
+mod ahead;
 mod budget;
 mod cell;
 mod changed;

@@ -223,6 +223,13 @@ impl Pinned for Pin {
         Ok(Box::new(TreeDiff::new(diff::Pins::Two(self, new), old_tree, new_tree, range)?))
     }
 
+    fn prefetch(&self, tree: TreeId, keys: &[&[u8]]) {
+        if let Ok(tree) = self.tree(tree) {
+            self.core.nodes.prefetch(&tree.state.read(), keys);
+        }
+        self.core.shrink();
+    }
+
     fn as_any(&self) -> &dyn Any {
         self
     }

@@ -18,12 +18,11 @@ use std::time::Duration;
 use device::Map;
 use format::batch::{Op, Ops};
 use format::log_record::HEADER_BYTES;
-use format::node::UNIT_BYTES;
 use store::{Lsn, Replay, Result, TreeId};
 
 use crate::cell::{Child, Node};
 use crate::core::Core;
-use crate::nodes::{Nodes, unit_offset};
+use crate::nodes::Nodes;
 use crate::tree::Root;
 
 /// What applying a record again costs, on a machine that has other work too.
@@ -132,13 +131,10 @@ impl Core {
 
 impl Nodes {
     /// Loads the interior nodes on the way to sorted keys, level by level, and asks for the leaves.
-    fn prefetch(&self, root: &Root, keys: &[&[u8]]) {
+    pub(crate) fn prefetch(&self, root: &Root, keys: &[&[u8]]) {
         let mut front: Vec<(&Child, Range<usize>)> = vec![(&root.child, 0..keys.len())];
         for level in (0..=root.level).rev() {
-            // In the order of the keys, which is mostly that of the file.
-            for (child, _) in &front {
-                self.ask_for(child);
-            }
+            self.ask_for(front.iter().filter_map(|(child, _)| self.unread(child)).collect());
             if level == 0 {
                 return;
             }
@@ -168,22 +164,6 @@ impl Nodes {
                 }
             }
             front = below;
-        }
-    }
-
-    /// Has the medium read a node that is not in memory, without waiting.
-    fn ask_for(&self, child: &Child) {
-        let pointer = match child.cell.get() {
-            None => child.disk,
-            Some(Node::Leaf(leaf)) => {
-                let state = leaf.latch.read();
-                state.disk.filter(|_| state.data.is_none())
-            }
-            Some(Node::Interior(_)) => None,
-        };
-        if let Some(pointer) = pointer {
-            let length = u64::from(pointer.units) * UNIT_BYTES as u64;
-            self.file.prefetch(unit_offset(pointer.unit), length);
         }
     }
 }

@@ -170,6 +170,10 @@ pub trait Pinned: Read {
         range: KeyRange,
     ) -> Result<Box<dyn DiffCursor + 'a>>;
 
+    /// Says that keys of a tree, in order, will be looked up soon, so that the medium may read
+    /// what leads to them meanwhile. A hint: whoever looks them up is told of what goes wrong.
+    fn prefetch(&self, _tree: TreeId, _keys: &[&[u8]]) {}
+
     /// The state as what its store made it, for [`Pinned::diff`].
     fn as_any(&self) -> &dyn Any;
 }

@@ -45,10 +45,13 @@ fn a_difference_reads_only_what_differs() {
     let reads = || sim.device.counts().of(Op::Read);
     let store = again();
     let before = reads();
+    let asked_before = sim.device.counts().prefetched.len();
     assert_eq!(all(store.diff(TREE, clone).expect("diff")).len(), 3);
     // Catalog, two roots, and three leaves of each; the tree has more than 300 leaves.
     let cost = reads() - before;
     assert!(cost <= 12, "{cost} reads");
+    let asked = sim.device.counts().prefetched.len() - asked_before;
+    assert!(asked <= 8, "asked for what both have: {asked}");
     drop(store);
     let store = again();
     let (old, new) = (store.pin().expect("pin"), store.pin().expect("pin"));
@@ -64,6 +67,49 @@ fn a_difference_reads_only_what_differs() {
     let found = all(new.diff(clone, later.as_ref(), clone, KeyRange::all()).expect("diff"));
     assert_eq!(found.len(), 1);
     assert!(reads() - before <= 4, "one leaf differs");
+}
+
+#[test]
+fn scattered_differences_are_read_ahead() {
+    const KEYS: u32 = 100_000;
+    let (sim, first) = store(3, 64 << 20);
+    for chunk in 0..KEYS / 1000 {
+        commit(&first, |batch| {
+            for n in chunk * 1000..chunk * 1000 + 1000 {
+                batch.put(TREE, &n.to_be_bytes(), &[1; 90]);
+            }
+        });
+    }
+    let clone = TreeId(TREE.0 + 1);
+    commit(&first, |batch| batch.clone_tree(TREE, clone));
+    let changed = |n: &u32| n % 70 == 11;
+    // Some go too, so that not all leaves begin alike; in the last part nothing differs.
+    let gone = |n: &u32| (30_000..31_000).contains(n) && !changed(n);
+    for n in (0..KEYS - 20_000).filter(|n| changed(n) || gone(n)) {
+        commit(&first, |batch| match gone(&n) {
+            true => batch.delete(clone, &n.to_be_bytes()),
+            false => batch.put(clone, &n.to_be_bytes(), &[2; 90]),
+        });
+    }
+    first.close().expect("close");
+    drop(first);
+    let store = BtreeStore::open(&sim.env(), &options(64 << 20)).expect("open");
+    let before = sim.device.counts().prefetched.len();
+    let found = all(store.diff(TREE, clone).expect("diff"));
+    let want: Vec<u32> = (0..KEYS - 20_000).filter(|n| changed(n) || gone(n)).collect();
+    let keys: Vec<u32> =
+        found.iter().map(|(key, ..)| u32::from_be_bytes(key[..].try_into().expect("4"))).collect();
+    assert_eq!(keys, want);
+    assert!(found.iter().all(|(.., new)| new.is_none() || new.as_deref() == Some(&[2; 90])));
+    // Each leaf that is not in both was asked for, on either side, once; and of those that are in
+    // both hardly one.
+    let mut asked = sim.device.counts().prefetched.split_off(before);
+    asked.sort_by_key(|(_, offset, _)| *offset);
+    assert!(asked.windows(2).all(|two| two[0].1 + two[0].2 <= two[1].1), "asked for twice");
+    let bytes: u64 = asked.iter().map(|(_, _, length)| length).sum();
+    let differing = 2 * u64::from(KEYS - 20_000) * 94;
+    assert!(bytes > differing * 9 / 10, "{bytes} bytes were asked for, {differing} differ");
+    assert!(bytes < differing * 3 / 2, "{bytes} bytes were asked for, {differing} differ");
 }
 
 #[test]

@@ -1,0 +1,83 @@
+//! Asking the medium for nodes before they are needed, so that it works on many at once.
+//!
+//! Two trees that are compared are opened node by node in key order, and what comes is known: the
+//! subtrees that are to come on either side, but those that both have. Of each level a window of
+//! them is kept asked for. Asking is a hint: who reads the node will be told of what goes wrong.
+
+use std::ops::Range;
+
+use format::node::UNIT_BYTES;
+
+use crate::cell::{Child, Node};
+use crate::diff::{Side, Subtree, same};
+use crate::nodes::{Nodes, unit_offset};
+
+/// Nodes of a level that are asked for at once, on each side. A leaf is some sixteen kibibytes.
+const WINDOW: usize = 128;
+/// More are asked for when so many are left.
+const LOW_WATER: usize = WINDOW / 2;
+
+/// Called when the next subtree of `side` is about to be opened: asks for it and for those that
+/// follow, unless that was done.
+pub(crate) fn ask(nodes: &Nodes, side: &mut Side, other: &Side) {
+    let Some(next) = side.subtrees.last() else { return };
+    let (level, count) = (next.level, side.subtrees.len());
+    let unasked = |subtree: &Subtree| subtree.level == level && !subtree.asked;
+    let later = count.checked_sub(LOW_WATER).map(|at| &side.subtrees[at]);
+    if !unasked(next) && !later.is_some_and(unasked) {
+        return;
+    }
+    // What lies beyond the other side's first node that is not opened that far may be in there.
+    let unopened = other.subtrees.iter().rev().find(|subtree| subtree.level > level);
+    let mut places = Vec::new();
+    for (ahead, subtree) in side.subtrees.iter_mut().rev().take(WINDOW).enumerate() {
+        let hidden = unopened.is_some_and(|unopened| unopened.low <= subtree.low);
+        if subtree.level != level || (hidden && ahead > 0) {
+            break;
+        }
+        if !subtree.asked && !is_shared(subtree, other) {
+            places.extend(nodes.unread(&subtree.child));
+        }
+        subtree.asked = true;
+    }
+    nodes.ask_for(places);
+}
+
+/// Whether the other side has the same subtree at the same place, so that both will skip it.
+fn is_shared(subtree: &Subtree, other: &Side) -> bool {
+    let at = other.subtrees.partition_point(|one| one.low > subtree.low);
+    let alike = other.subtrees[at..].iter().take_while(|one| one.low == subtree.low);
+    alike.into_iter().any(|one| one.level == subtree.level && same(&one.child, &subtree.child))
+}
+
+impl Nodes {
+    /// Where a node lies that is not in memory.
+    pub(crate) fn unread(&self, child: &Child) -> Option<Range<u64>> {
+        let pointer = match child.cell.get() {
+            None => child.disk,
+            Some(Node::Leaf(leaf)) => {
+                let state = leaf.latch.read();
+                state.disk.filter(|_| state.data.is_none())
+            }
+            Some(Node::Interior(_)) => None,
+        }?;
+        let offset = unit_offset(pointer.unit);
+        Some(offset..offset + u64::from(pointer.units) * UNIT_BYTES as u64)
+    }
+
+    /// Has the medium read places without waiting, those that are neighbours at once.
+    pub(crate) fn ask_for(&self, mut places: Vec<Range<u64>>) {
+        places.sort_unstable_by_key(|place| place.start);
+        let mut places = places.into_iter();
+        let Some(mut run) = places.next() else { return };
+        for place in places {
+            if place.start == run.end {
+                run.end = place.end;
+                continue;
+            }
+            self.file.prefetch(run.start, run.end - run.start);
+            run = place;
+        }
+        self.file.prefetch(run.start, run.end - run.start);
+    }
+}
