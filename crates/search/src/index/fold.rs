@@ -7,8 +7,10 @@
 //! * a directory's own record or attributes: where the directory is, by its record;
 //! * a linked inode or its attributes: all its names, by its back references.
 //!
-//! The places are then read anew, once each, from the later state. Where an entry leads to a
-//! directory that is somewhere else, its old place has a difference of its own.
+//! An entry that has its inode in it is its row: who wants rows takes it from the difference, where
+//! it stands in order. The other places are then read anew, once each and in order, from the later
+//! state. Where an entry leads to a directory that is somewhere else, its old place has a
+//! difference of its own.
 
 use device::Map;
 use format::directory_record::DirectoryRecord;
@@ -26,6 +28,8 @@ const DEPTH_MAX: usize = 1 << 16;
 const KNOWN_MAX: usize = 1 << 18;
 /// Bytes a place takes while places are collected.
 const PLACE_BYTES: usize = 16;
+/// Places that are asked for before the first of them is read.
+const PLACES_AHEAD: usize = 512;
 
 /// What a fold came to.
 pub(crate) enum Folded {
@@ -44,6 +48,11 @@ pub(crate) struct Touched {
     pub(crate) directories: Vec<u64>,
     /// Those of them that are somewhere else, or new.
     pub(crate) moved: Vec<u64>,
+    /// Rows that differ and are known already, where rows are collected; their places are not
+    /// among [`Touched::places`], or as well.
+    rows: Option<Layer>,
+    /// Memory for the attributes of a row.
+    xattrs: Vec<u8>,
     /// Whether directories may lie below the root.
     known: Map<u64, bool>,
 }
@@ -70,38 +79,49 @@ pub(crate) enum Old<'a> {
 }
 
 impl Touched {
-    /// Collects what differs; `None` when that takes more than `bytes_max`.
+    /// Collects what differs, all of it as places; `None` when that takes more than `bytes_max`.
     pub(crate) fn collect(
         old: Old<'_>,
         new: &dyn Pinned,
         folding: Folding<'_>,
     ) -> Result<Option<Touched>> {
-        let mut touched = Touched::default();
+        Touched::default().all(old, new, folding)
+    }
+
+    fn all(
+        mut self,
+        old: Old<'_>,
+        new: &dyn Pinned,
+        folding: Folding<'_>,
+    ) -> Result<Option<Touched>> {
         let records = folding.records;
         for prefix in [key::DIRECTORIES_PREFIX, key::LINKED_PREFIX] {
             let range = KeyRange::prefix(&prefix);
             let whole = match old {
                 Old::State(state, tree) => {
                     let mut cursor = state.diff(tree, new, records.tree, range)?;
-                    touched.differences(&mut *cursor, folding)?
+                    self.differences(&mut *cursor, folding)?
                 }
                 Old::Nothing => {
                     let mut cursor = All::new(new.scan(records.tree, range)?);
-                    touched.differences(&mut cursor, folding)?
+                    self.differences(&mut cursor, folding)?
                 }
             };
             if !whole {
                 return Ok(None);
             }
         }
-        touched.finish();
-        Ok(Some(touched))
+        self.finish();
+        Ok(Some(self))
     }
 
     fn differences(&mut self, cursor: &mut dyn DiffCursor, folding: Folding<'_>) -> Result<bool> {
         let bytes_max = folding.bytes_max;
         while let Some(diff) = cursor.next()? {
             self.difference(&diff, folding)?;
+            if self.rows.as_ref().is_some_and(|rows| !rows.is_within(bytes_max)) {
+                return Ok(false);
+            }
             let memory = self.places.len() * PLACE_BYTES + self.directories.len() * 8;
             if memory > bytes_max {
                 self.finish();
@@ -127,8 +147,15 @@ impl Touched {
             Parsed::Entry { directory, cookie: 0, part } => {
                 self.directory(directory, part, diff, records)
             }
-            Parsed::Entry { directory, cookie, part: Part::Attributes | Part::Xattrs } => {
-                self.places.push((directory, cookie));
+            Parsed::Entry { directory, cookie, part: Part::Attributes } => {
+                self.entry((directory, cookie), diff.new, records)
+            }
+            Parsed::Entry { directory, cookie, part: Part::Xattrs } => {
+                // The attributes of a row that was made of the entry are in it.
+                let known = self.rows.as_ref().and_then(Layer::last);
+                if known != Some((directory, cookie)) {
+                    self.places.push((directory, cookie));
+                }
                 Ok(())
             }
             Parsed::Linked { ino, part: Part::Attributes | Part::Xattrs } => {
@@ -140,6 +167,32 @@ impl Touched {
             | Parsed::BackReference { .. }
             | Parsed::Extent { .. } => Ok(()),
         }
+    }
+
+    /// Takes an entry that differs: its row, where that is wanted and all there, or its place.
+    fn entry(
+        &mut self,
+        place: (u64, u64),
+        bytes: Option<&[u8]>,
+        records: Records<'_>,
+    ) -> Result<()> {
+        let Some(rows) = &mut self.rows else {
+            self.places.push(place);
+            return Ok(());
+        };
+        let entry = bytes.map(EntryRecord::decode).transpose();
+        match entry.map_err(|error| records.malformed(error))? {
+            None => rows.push(place, None),
+            Some(entry) => match entry.target {
+                Target::Embedded(_) | Target::Tombstone => {
+                    rows.push(place, records.row(place, &entry, &mut self.xattrs)?.as_ref());
+                }
+                Target::Linked(_) | Target::Directory | Target::Subvolume(_) => {
+                    self.places.push(place);
+                }
+            },
+        }
+        Ok(())
     }
 
     fn directory(
@@ -220,27 +273,42 @@ impl Touched {
         self.places.dedup();
     }
 
-    /// Reads the places anew.
-    pub(crate) fn read(self, records: Records<'_>, bytes_max: usize) -> Result<Folded> {
+    /// Reads the places anew that have no row yet.
+    fn read(self, new: &dyn Pinned, folding: Folding<'_>) -> Result<Folded> {
+        let Folding { records, bytes_max, .. } = folding;
+        let known = self.rows.unwrap_or_default();
+        let left = bytes_max.saturating_sub(known.memory_bytes());
         let mut layer = Layer::default();
         let (mut found, mut xattrs) = (NamedEntry::default(), Vec::new());
-        for place in self.places {
-            records.entry(place.0, place.1, &mut found)?;
-            let row = match found.target {
-                // What a mounted subvolume's root is like depends on another tree: such rows are
-                // made when they are asked for.
-                None | Some(Target::Subvolume(_)) => None,
-                Some(target) => {
-                    let (ino, name) = (found.ino, &found.name[..]);
-                    let entry = EntryRecord { chained: false, ino, name, target };
-                    records.row(place, &entry, &mut xattrs)?
+        for places in self.places.chunks(PLACES_AHEAD) {
+            let keys = places.iter().map(|place| key::entry(place.0, place.1, Part::Attributes));
+            let keys: Vec<_> = keys.collect();
+            let keys: Vec<&[u8]> = keys.iter().map(|key| &key[..]).collect();
+            new.prefetch(records.tree, &keys);
+            for &place in places.iter().filter(|place| !known.has(**place)) {
+                records.entry(place.0, place.1, &mut found)?;
+                let row = match found.target {
+                    // What a mounted subvolume's root is like depends on another tree: such rows
+                    // are made when they are asked for.
+                    None | Some(Target::Subvolume(_)) => None,
+                    Some(target) => {
+                        let (ino, name) = (found.ino, &found.name[..]);
+                        let entry = EntryRecord { chained: false, ino, name, target };
+                        records.row(place, &entry, &mut xattrs)?
+                    }
+                };
+                layer.push(place, row.as_ref());
+                if !layer.is_within(left) {
+                    return Ok(Folded::TooLarge);
                 }
-            };
-            layer.push(place, row.as_ref());
-            if layer.is_full() || layer.memory_bytes() > bytes_max {
-                return Ok(Folded::TooLarge);
             }
         }
+        layer = match (known.len(), layer.len()) {
+            (0, _) => layer,
+            (_, 0) => known,
+            _ if known.fits_with(&layer) => Layer::merged(&known, &layer),
+            _ => return Ok(Folded::TooLarge),
+        };
         layer.set_directories(self.directories, self.moved);
         Ok(Folded::Layer(layer))
     }
@@ -248,8 +316,9 @@ impl Touched {
 
 /// The rows of a tree in state `new` that differ from an older state.
 pub(crate) fn fold(old: Old<'_>, new: &dyn Pinned, folding: Folding<'_>) -> Result<Folded> {
-    match Touched::collect(old, new, folding)? {
-        Some(touched) => touched.read(folding.records, folding.bytes_max),
+    let touched = Touched { rows: Some(Layer::default()), ..Touched::default() };
+    match touched.all(old, new, folding)? {
+        Some(touched) => touched.read(new, folding),
         None => Ok(Folded::TooLarge),
     }
 }

@@ -14,6 +14,8 @@ use crate::Row;
 const FIXED: usize = 90;
 /// Offset that says: nothing is there.
 const GONE: u32 = u32::MAX;
+/// Most bytes of rows in a layer, but for one more row.
+const BYTES_MAX: usize = GONE as usize - (1 << 20);
 /// A layer is merged with the one before it when that is less than this many times as large.
 const MERGE_FACTOR: usize = 4;
 
@@ -62,9 +64,20 @@ impl Layer {
         self.keys.is_empty() && self.directories.is_empty()
     }
 
-    /// Whether it can take no more: offsets are of 32 bits.
-    pub(crate) fn is_full(&self) -> bool {
-        self.bytes.len() > GONE as usize - (1 << 20)
+    /// The last place.
+    pub(crate) fn last(&self) -> Option<(u64, u64)> {
+        self.keys.last().copied()
+    }
+
+    /// Whether it takes no more memory than this, and can take more places: offsets are of 32
+    /// bits.
+    pub(crate) fn is_within(&self, bytes_max: usize) -> bool {
+        self.bytes.len() <= BYTES_MAX && self.memory_bytes() <= bytes_max
+    }
+
+    /// Whether the two can be merged.
+    pub(crate) fn fits_with(&self, other: &Layer) -> bool {
+        self.bytes.len() + other.bytes.len() <= BYTES_MAX
     }
 
     /// Memory it takes.
@@ -74,7 +87,8 @@ impl Layer {
             + (self.directories.capacity() + self.moved.capacity()) * 8
     }
 
-    fn has(&self, key: (u64, u64)) -> bool {
+    /// Whether a place is in it.
+    pub(crate) fn has(&self, key: (u64, u64)) -> bool {
         self.keys.binary_search(&key).is_ok()
     }
 
@@ -83,7 +97,8 @@ impl Layer {
         (offset != GONE).then(|| unpack(self.keys[at], &self.bytes[offset as usize..]))
     }
 
-    fn merged(older: &Layer, newer: &Layer) -> Layer {
+    /// Both in one; where a place is in both, the newer one's row.
+    pub(crate) fn merged(older: &Layer, newer: &Layer) -> Layer {
         let mut merged = Layer::default();
         let (mut old, mut new) = (0, 0);
         while old < older.len() || new < newer.len() {
@@ -129,7 +144,7 @@ impl Delta {
         let mut newest = Arc::new(layer);
         while let Some(last) = layers.last()
             && last.len() < newest.len().saturating_mul(MERGE_FACTOR)
-            && !last.is_full()
+            && last.fits_with(&newest)
         {
             newest = Arc::new(Layer::merged(last, &newest));
             layers.pop();
