@@ -36,7 +36,7 @@ pub(crate) fn ask(nodes: &Nodes, side: &mut Side, other: &Side) {
             break;
         }
         if !subtree.asked && !is_shared(subtree, other) {
-            places.extend(nodes.unread(&subtree.child));
+            places.extend(unread(&subtree.child));
         }
         subtree.asked = true;
     }
@@ -50,21 +50,21 @@ fn is_shared(subtree: &Subtree, other: &Side) -> bool {
     alike.into_iter().any(|one| one.level == subtree.level && same(&one.child, &subtree.child))
 }
 
-impl Nodes {
-    /// Where a node lies that is not in memory.
-    pub(crate) fn unread(&self, child: &Child) -> Option<Range<u64>> {
-        let pointer = match child.cell.get() {
-            None => child.disk,
-            Some(Node::Leaf(leaf)) => {
-                let state = leaf.latch.read();
-                state.disk.filter(|_| state.data.is_none())
-            }
-            Some(Node::Interior(_)) => None,
-        }?;
-        let offset = unit_offset(pointer.unit);
-        Some(offset..offset + u64::from(pointer.units) * UNIT_BYTES as u64)
-    }
+/// Where a node lies that is not in memory.
+pub(crate) fn unread(child: &Child) -> Option<Range<u64>> {
+    let pointer = match child.cell.get() {
+        None => child.disk,
+        Some(Node::Leaf(leaf)) => {
+            let state = leaf.latch.read();
+            state.disk.filter(|_| state.data.is_none())
+        }
+        Some(Node::Interior(_)) => None,
+    }?;
+    let offset = unit_offset(pointer.unit);
+    Some(offset..offset + u64::from(pointer.units) * UNIT_BYTES as u64)
+}
 
+impl Nodes {
     /// Has the medium read places without waiting, those that are neighbours at once.
     pub(crate) fn ask_for(&self, mut places: Vec<Range<u64>>) {
         places.sort_unstable_by_key(|place| place.start);

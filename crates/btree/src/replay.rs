@@ -20,6 +20,7 @@ use format::batch::{Op, Ops};
 use format::log_record::HEADER_BYTES;
 use store::{Lsn, Replay, Result, TreeId};
 
+use crate::ahead::unread;
 use crate::cell::{Child, Node};
 use crate::core::Core;
 use crate::nodes::Nodes;
@@ -134,7 +135,7 @@ impl Nodes {
     pub(crate) fn prefetch(&self, root: &Root, keys: &[&[u8]]) {
         let mut front: Vec<(&Child, Range<usize>)> = vec![(&root.child, 0..keys.len())];
         for level in (0..=root.level).rev() {
-            self.ask_for(front.iter().filter_map(|(child, _)| self.unread(child)).collect());
+            self.ask_for(front.iter().filter_map(|(child, _)| unread(child)).collect());
             if level == 0 {
                 return;
             }

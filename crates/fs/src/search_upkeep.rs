@@ -8,6 +8,10 @@
 //! 4. somebody asks for it ([`Fs::index_flush`]);
 //! 5. in the background, between two looks.
 //!
+//! Who opens a volume often does so to ask something, and the first query reads what differs, as
+//! looking for what is due does: so looking begins a little later, and never beside a query that
+//! reads.
+//!
 //! Where room is short on the medium, bases are dropped instead, their files first, for which no
 //! commit is needed: they only make searches fast. Each step of making one looks first.
 
@@ -36,6 +40,8 @@ const LOOKED_AT_ONCE: usize = 64;
 const HELD_ROW_BYTES: usize = 400;
 /// Rest of a subvolume whose flush failed.
 const REST_AFTER_FAILURE: Duration = Duration::from_secs(60);
+/// Looks after opening before the first that reads what differs.
+const LOOKS_BEFORE: u32 = 3;
 /// Time between two looks for bases that nobody names.
 const SWEEP_EVERY: Duration = Duration::from_secs(30);
 
@@ -56,6 +62,7 @@ struct Work {
     round_at: u64,
     round_time: Duration,
     looked: Option<Duration>,
+    looks: u32,
     swept: Option<Duration>,
 }
 
@@ -181,6 +188,7 @@ fn look(fs: &Fs, index: &Index, work: &mut Work) -> FsResult<bool> {
         return Ok(false);
     }
     work.looked = Some(now);
+    work.looks = work.looks.saturating_add(1);
     index.rest();
     if index.is_behind(fs.store.last_commit()) {
         let pinned: Arc<dyn Pinned> = Arc::from(fs.store.pin().map_err(from_store)?);
@@ -261,6 +269,10 @@ fn pick(fs: &Fs, index: &Index, work: &mut Work) -> FsResult<Option<u64>> {
     work.resting.retain(|_, until| *until > now);
     let commit = fs.store.last_commit().0.0;
     let policy = index.options().flush;
+    let is_early = work.looks <= LOOKS_BEFORE && !index.wants_base();
+    if is_early || index.is_reading() {
+        return Ok(None);
+    }
     if work.last == 0 {
         // A new round when enough happened, or when queries are worse than they could be.
         let old = now >= work.round_time + policy.age && commit > work.round_at;

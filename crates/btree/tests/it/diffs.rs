@@ -86,9 +86,12 @@ fn scattered_differences_are_read_ahead() {
     // Some go too, so that not all leaves begin alike; in the last part nothing differs.
     let gone = |n: &u32| (30_000..31_000).contains(n) && !changed(n);
     for n in (0..KEYS - 20_000).filter(|n| changed(n) || gone(n)) {
-        commit(&first, |batch| match gone(&n) {
-            true => batch.delete(clone, &n.to_be_bytes()),
-            false => batch.put(clone, &n.to_be_bytes(), &[2; 90]),
+        commit(&first, |batch| {
+            if gone(&n) {
+                batch.delete(clone, &n.to_be_bytes());
+            } else {
+                batch.put(clone, &n.to_be_bytes(), &[2; 90]);
+            }
         });
     }
     first.close().expect("close");

@@ -304,6 +304,11 @@ impl Index {
             || self.slots.lock().values().any(walked)
     }
 
+    /// Whether a query is finding out what differs from a base.
+    pub fn is_reading(&self) -> bool {
+        self.slots.lock().values().any(|slot| slot.is_locked())
+    }
+
     /// Whether a state is kept that is older than a commit.
     pub fn is_behind(&self, commit: CommitToken) -> bool {
         let behind = |slot: &Arc<Mutex<Slot>>| {
