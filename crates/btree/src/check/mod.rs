@@ -8,7 +8,7 @@
 //!
 //! Three ways in: [`check`] for tests, which holds checkpoints off; [`Core::check_beside`], which
 //! pins the state and lets commits and checkpoints go on; [`inspect`] for a store that nobody has
-//! open, which changes nothing, not even a torn log. [`mend`] makes the counts anew.
+//! open, which changes nothing, not even a torn log. [`mend()`] makes the counts anew.
 
 mod counts;
 mod memory;

@@ -44,7 +44,7 @@ impl Dialect {
 /// A regular expression.
 ///
 /// One that was read from a message is not compiled before all of the message is known to be
-/// within bounds ([`Regex::compile`]): compiling takes a thousand times what sending does.
+/// within bounds (`Regex::compile`): compiling takes a thousand times what sending does.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(from = "Source", into = "Source")]
 pub struct Regex {
