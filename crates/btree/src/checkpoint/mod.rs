@@ -99,6 +99,16 @@ impl Core {
         }
     }
 
+    /// Makes what was written to the file of nodes durable. When that fails, whatever the reason,
+    /// no more is taken: leaves that were written early may be lost with it, of which nobody has
+    /// the content any more but the log.
+    pub(crate) fn sync_nodes(&self, failed: u64) -> Result<()> {
+        self.nodes.sync(failed).map_err(|error| {
+            self.log().fail(&format!("nodes could not be made durable: {error}"));
+            error.into()
+        })
+    }
+
     /// Steps 2 and 3.
     fn write_state(&self, state: &mut State, frozen: &Frozen, most: usize) -> Result<Written> {
         let failed = self.nodes.failed_syncs();
@@ -118,10 +128,10 @@ impl Core {
             }
         };
         self.begin_shedding(frozen);
-        if let Err(error) = self.nodes.sync(failed) {
+        if let Err(error) = self.sync_nodes(failed) {
             // While `cells` are there yet: owners are counted with them.
             self.end_shedding();
-            return Err(error.into());
+            return Err(error);
         }
         Ok(written)
     }

@@ -140,17 +140,15 @@ impl Core {
     /// Gives back what a checkpoint took that could not be written to its end: of it nothing is in
     /// the durable map, and while it keeps the medium full, the next one fails too.
     pub(super) fn take_back(&self, state: &mut State, changed: Vec<u64>) {
-        if !state.space.ingested.is_empty() {
-            // Those are not in the map either, and are needed.
-            return;
-        }
         let groups = state.space.groups.len() as u64;
         let mut free = Vec::new();
         for group in changed.into_iter().filter(|&group| group < groups) {
             // Of a page that cannot be read, nothing is known to be free.
             let Ok(page) = state.space.page(self.nodes.file.as_ref(), group) else { continue };
             let first = group * GROUP_UNITS as u64;
-            let begins = |&at: &usize| page[at] == 0 && (at == 0 || page[at - 1] != 0);
+            // What was ingested or written early is not in the map either, and is held.
+            let taken = |at: usize| page[at] != 0 || state.space.is_held(first + at as u64);
+            let begins = |&at: &usize| !taken(at) && (at == 0 || taken(at - 1));
             free.extend((0..page.len()).filter(begins).map(|at| (first + at as u64, 1)));
         }
         self.give_back(state, groups, &free);

@@ -98,7 +98,7 @@ impl Core {
             return Err(Error::RunTooLong);
         }
         // Before the record: what it names must be there whenever the record is.
-        self.nodes.sync(failed)?;
+        self.sync_nodes(failed)?;
         let mut state = self.checkpoint.lock();
         let _gate = self.gate.write();
         self.range_is_empty(id, run)?;

@@ -3,7 +3,7 @@
 use std::ops::ControlFlow;
 
 use btree::{BtreeStore, check, inspect};
-use store::{Error, KeyRange, SliceRun, Store, TreeId};
+use store::{Batch, Error, KeyRange, SliceRun, Store, TreeId};
 use testing::{CrashPolicy, Fault, FaultOn, Op, SimEnv};
 
 use crate::util::{TREE, checked, commit, entries, options, store};
@@ -134,6 +134,21 @@ fn a_run_that_fails_leaves_nothing() {
     assert_eq!(checked(&store).units, before.units);
     ingest(&store, TREE, &run(5000..90_000));
     assert_eq!(checked(&store).entries, before.entries + 85_000);
+}
+
+/// The system tells one sync of bytes that it could not write, and not the next; those may be of
+/// leaves that were written early. So no later checkpoint may count on them.
+#[test]
+fn a_sync_of_nodes_that_fails_ends_all_taking() {
+    let (sim, store) = store(1, CACHE_BYTES);
+    checked(&store);
+    sim.device.inject(Fault::io(FaultOn::Only(Op::Sync), 0).below("btree/nodes"));
+    store.ingest(TREE, &mut SliceRun::new(&run(0..9_000))).expect_err("its leaves are not durable");
+    sim.device.clear_faults();
+    let mut batch = Batch::new();
+    batch.put(TREE, b"later", b"");
+    assert!(matches!(store.commit(&batch), Err(Error::ReadOnly(_))));
+    store.checkpoint().expect_err("nothing is made of what may be lost");
 }
 
 #[test]
