@@ -31,6 +31,8 @@ pub struct Data {
     pub(crate) garbage: Mutex<Garbage>,
     /// Held by the thread that cleans or sweeps.
     pub(crate) cleaning: Mutex<()>,
+    /// Sweeps that were through; changed under `cleaning`.
+    pub(crate) sweeps: AtomicU64,
     pub(crate) hot: Hot,
     /// What a punch takes, learned from those made.
     pub(crate) punch_nanos: AtomicU64,
@@ -86,6 +88,7 @@ impl Data {
             failed: Mutex::default(),
             garbage: Mutex::default(),
             cleaning: Mutex::default(),
+            sweeps: AtomicU64::new(0),
             hot: Hot::default(),
             punch_nanos: AtomicU64::new(20_000),
         });

@@ -11,9 +11,13 @@
 //! 4. the sweep frees pages below the horizon that are neither marked nor were in flight, after
 //!    the pinned state is durable, so that no crash brings a record back that names one.
 //!
+//! A count is corrected by a difference, so two collections must not correct it by the same one:
+//! each sweep begins a new generation, and what was marked in an older one is not swept.
+//!
 //! Any error while marking ends the collection: an unread record is never taken for no record.
 
 use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use format::extent::{CHUNK_BYTES, Extent, decode};
@@ -36,6 +40,8 @@ pub struct Horizon {
     /// Segments, and the first page of each that was not handed out.
     segments: BTreeMap<u64, u32>,
     in_flight: Vec<PageRun>,
+    /// Sweeps that were through.
+    generation: u64,
 }
 
 /// One bit a page of a segment.
@@ -84,6 +90,9 @@ pub struct Marked {
     live: BTreeMap<u64, Bitmap>,
     /// What the counters of the pinned state said.
     counted: BTreeMap<u64, u64>,
+    /// The generation of sweeps in which that is so: that of the horizon, and then that of each
+    /// step of this collection's own.
+    generation: AtomicU64,
     report: Report,
 }
 
@@ -118,6 +127,8 @@ pub struct Swept {
     pub freed_bytes: u64,
     /// Bytes that the cleaner gives back in its next steps.
     pub dead_bytes: u64,
+    /// Nothing was done: another collection swept since this one took its horizon. Mark anew.
+    pub outdated: bool,
 }
 
 impl Marked {
@@ -138,6 +149,9 @@ impl Marked {
 impl Data {
     /// What is handed out now. The first step of a collection, before the state is pinned.
     pub fn horizon(&self) -> Horizon {
+        // Before anything else: all that sweeps of this generation and earlier ones committed is
+        // then in the state that is pinned later.
+        let generation = self.sweeps.load(Ordering::Acquire);
         // The table first: a segment that is sealed in between is then in both, with its pages.
         let all = self.segments.all();
         let handed = self.allocator.handed();
@@ -148,7 +162,7 @@ impl Data {
             }
         }
         segments.extend(handed.open);
-        Horizon { segments, in_flight: handed.in_flight }
+        Horizon { segments, in_flight: handed.in_flight, generation }
     }
 
     /// Marks the pages that the extents of `trees` name, which must be all trees of the pinned
@@ -218,12 +232,15 @@ impl Data {
             report.dead_bytes += dead_bytes;
             report.segments.push(SegmentReport { segment, live_bytes, dead_bytes });
         }
-        Ok(Marked { commit: pinned.commit(), horizon, live, counted, report })
+        let (commit, generation) = (pinned.commit(), AtomicU64::new(horizon.generation));
+        Ok(Marked { commit, horizon, live, counted, generation, report })
     }
 
     /// Deletes the segments that marking found dead, corrects the counts of the others, and hands
     /// their dead pages to the cleaner, whose steps are bounded. May be stopped by a crash
-    /// anywhere: what is left over is found by the next collection.
+    /// anywhere: what is left over is found by the next collection. Does nothing, and says so,
+    /// when another collection swept since this one began. One marking is swept once: no
+    /// segment twice.
     pub fn sweep(&self, store: &dyn Store, marked: &Marked) -> Result<Swept> {
         let mut swept = Swept::default();
         self.sweep_some(store, marked, &|_| true, &mut swept)?;
@@ -240,15 +257,27 @@ impl Data {
     ) -> Result<()> {
         let _cleaning = self.cleaning.lock();
         self.check_writable()?;
-        store.sync(marked.commit)?;
-        for &segment in marked.horizon.segments.keys().filter(|&&segment| some(segment)) {
-            self.sweep_segment(store, marked, segment, swept)?;
+        // Under the lock of sweeps: no other one is under way.
+        let generation = self.sweeps.load(Ordering::Acquire);
+        if marked.generation.load(Ordering::Acquire) != generation {
+            swept.outdated = true;
+            return Ok(());
         }
-        Ok(())
+        store.sync(marked.commit)?;
+        let mut segments = marked.horizon.segments.keys().filter(|&&segment| some(segment));
+        let done =
+            segments.try_for_each(|&segment| self.sweep_segment(store, marked, segment, swept));
+        // At the end, whatever that came to: who pinned a state meanwhile may have missed some of
+        // it. After an error this marking is not gone on with either.
+        self.sweeps.store(generation + 1, Ordering::Release);
+        if done.is_ok() {
+            marked.generation.store(generation + 1, Ordering::Release);
+        }
+        done
     }
 
     /// As [`Data::sweep`], for the next `most` segments from number `from` on; tells where the
-    /// next step begins, if there is more.
+    /// next step begins, if there is more. There is none when the marking is outdated.
     pub fn sweep_step(
         &self,
         store: &dyn Store,
@@ -260,7 +289,7 @@ impl Data {
         let next = segments.range(from..).nth(most).map(|(&segment, _)| segment);
         let within = |segment| segment >= from && next.is_none_or(|next| segment < next);
         self.sweep_some(store, marked, &within, swept)?;
-        Ok(next)
+        Ok(next.filter(|_| !swept.outdated))
     }
 
     fn sweep_segment(

@@ -4,6 +4,10 @@
 //! worth its cost. It pins a state, marks what all trees name a few nodes at a time, and then
 //! sweeps a few segments at a time. It is given up at the first thing that cannot be read, and
 //! begins anew after a rest: an unread record is never taken for no record.
+//!
+//! Collections take turns with their steps and calls (`Queue::collecting`): a call goes
+//! on from its marking to the end of its sweep, and one that is under way in steps, and was
+//! overtaken by a call between two of them, begins anew.
 
 use std::time::Duration;
 
@@ -80,7 +84,12 @@ impl Fs {
                 let part = (from, SEGMENTS_A_STEP);
                 let mut swept = Swept::default();
                 let next = self.data.sweep_step(&*self.store, &marked, part, &mut swept);
-                Ok(match next.map_err(from_store)? {
+                let next = next.map_err(from_store)?;
+                if swept.outdated {
+                    let (pin, marking) = self.begin_marking()?;
+                    return Ok(Stage::Marking(pin, marking));
+                }
+                Ok(match next {
                     Some(next) => Stage::Sweeping(marked, next),
                     None => Stage::Idle,
                 })
@@ -107,10 +116,13 @@ impl Fs {
     /// Finds what no extent names any more, from the roots of all trees, and gives it back: a
     /// whole collection at once.
     pub fn collect_garbage(&self) -> FsResult<Swept> {
+        let _turn = self.queue.collecting.lock();
         let (pinned, mut marking) = self.begin_marking()?;
         while self.data.mark_step(&mut marking, &*pinned, NODES_A_STEP).map_err(from_store)? {}
         let marked = self.data.marked(marking, &*pinned).map_err(from_store)?;
         drop(pinned);
-        self.data.sweep(&*self.store, &marked).map_err(from_store)
+        let swept = self.data.sweep(&*self.store, &marked).map_err(from_store)?;
+        assert!(!swept.outdated, "collections take turns");
+        Ok(swept)
     }
 }

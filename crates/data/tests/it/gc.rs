@@ -117,3 +117,71 @@ fn a_rewritten_segment_is_rewritten_again_and_old_generations_go() {
     volume.reopen().unwrap();
     volume.verify();
 }
+
+/// A volume with pages that are counted twice and named once, and a marking of it.
+fn counted_twice() -> (Volume, impl Fn(&Volume) -> data::Marked) {
+    let mut volume = volume(true);
+    for ino in 1..17 {
+        volume.write(32, ino, 0, &pattern(ino, 8_000)).unwrap();
+    }
+    let clone = volume.clone_tree(32).unwrap();
+    for ino in 17..80 {
+        volume.write(32, ino, 0, &pattern(ino, 8_000)).unwrap();
+    }
+    for ino in 1..9 {
+        volume.release(32, ino).unwrap();
+    }
+    volume.drop_tree(clone).unwrap();
+    volume.clean(true).unwrap();
+    volume.verify();
+    let mark = |volume: &Volume| {
+        let horizon = volume.data.horizon();
+        let pinned = volume.store.pin().unwrap();
+        volume.data.mark(horizon, &*pinned, &mut [TreeId(32)].into_iter()).unwrap()
+    };
+    (volume, mark)
+}
+
+/// Releases the rest one by one: nothing that is named is deleted on the way.
+fn release_rest(volume: &mut Volume) {
+    for ino in 17..80 {
+        volume.release(32, ino).unwrap();
+        volume.clean(true).unwrap();
+        crate::support::verify(&*volume.store, &volume.data, &volume.now);
+    }
+}
+
+#[test]
+fn two_collections_at_once_do_not_correct_a_count_twice() {
+    let (mut volume, mark) = counted_twice();
+    let (one, other) = (mark(&volume), mark(&volume));
+    assert!(!volume.data.sweep(&*volume.store, &one).unwrap().outdated);
+    let refused = volume.data.sweep(&*volume.store, &other).unwrap();
+    assert_eq!(refused, data::Swept { outdated: true, ..Default::default() });
+    let again = mark(&volume);
+    assert!(!volume.data.sweep(&*volume.store, &again).unwrap().outdated);
+    release_rest(&mut volume);
+    assert!(check_records(&volume.store), "counts are exact after a collection");
+}
+
+#[test]
+fn steps_of_one_collection_go_on_until_another_sweeps() {
+    let (mut volume, mark) = counted_twice();
+    let (one, other) = (mark(&volume), mark(&volume));
+    let step = |marked: &data::Marked, from: u64| {
+        let mut swept = data::Swept::default();
+        let next = volume.data.sweep_step(&*volume.store, marked, (from, 1), &mut swept);
+        (next.unwrap(), swept.outdated)
+    };
+    let (second, outdated) = step(&one, 0);
+    assert!(!outdated);
+    assert_eq!(step(&other, 0), (None, true));
+    let (third, outdated) = step(&one, second.expect("there are several segments"));
+    assert!(!outdated);
+    let third = third.expect("there are several segments");
+    let other = mark(&volume);
+    assert!(!volume.data.sweep(&*volume.store, &other).unwrap().outdated);
+    assert_eq!(step(&one, third), (None, true));
+    release_rest(&mut volume);
+    assert!(check_records(&volume.store), "counts are exact after a collection");
+}

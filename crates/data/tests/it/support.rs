@@ -357,6 +357,7 @@ impl Volume {
         let trees: Vec<TreeId> = self.trees.keys().map(|&tree| TreeId(tree)).collect();
         let marked = self.data.mark(horizon, &*pinned, &mut trees.into_iter())?;
         let swept = self.data.sweep(&*self.store, &marked)?;
+        assert!(!swept.outdated, "nobody else collects");
         self.note_commits();
         Ok((marked.report().clone(), swept))
     }

@@ -30,6 +30,8 @@ use crate::{Fs, FsResult};
 
 /// Nodes that are marked between two reports of progress.
 const NODES_A_STEP: usize = 64;
+/// How long another collection is waited for between two reports of progress.
+const TURN_WAIT: Duration = Duration::from_millis(100);
 /// What a node counts as in the progress, in bytes.
 const NODE_BYTES: u64 = 8 << 10;
 
@@ -108,6 +110,15 @@ struct Found {
 impl Fs {
     /// Finds what nothing names, beside everything else, and deletes it where that is asked for.
     pub fn gc(&self, how: Gc, progress: CheckProgress<'_>) -> FsResult<GcReport> {
+        // No other collection sweeps until this one is through.
+        let _turn = loop {
+            if let Some(turn) = self.queue.collecting.try_lock_for(TURN_WAIT) {
+                break turn;
+            }
+            if progress(0, 1).is_break() {
+                return Ok(GcReport { stopped: true, ..GcReport::default() });
+            }
+        };
         let (pin, mut marking) = self.begin_marking()?;
         let mut ignored = VolumeReport::default();
         let table = Table::read(self, &*pin, &mut ignored)?;
@@ -214,6 +225,7 @@ impl Fs {
         let mut swept = Swept::default();
         let some = |segment| segments.contains(&segment);
         self.data.sweep_some(&*self.store, marked, &some, &mut swept).map_err(from_store)?;
+        assert!(!swept.outdated, "collections take turns");
         report.freed_bytes += swept.freed_bytes + swept.dead_bytes;
         self.sync()
     }
