@@ -44,7 +44,7 @@ impl Checker<'_, '_> {
         let named = match EntryRecord::decode(value) {
             Ok(entry) => Named::of(&entry),
             Err(malformed) => {
-                dir.partial = true;
+                (dir.partial, tree.partial) = (true, true);
                 dir.last = None;
                 let problem = Problem::new(ProblemKind::Structure, malformed.to_string());
                 let problem = self.at(problem, (tree.subvol, dir.ino), b"")?;

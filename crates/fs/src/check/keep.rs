@@ -43,6 +43,7 @@ impl Fs {
             Stray::Directory(ino)
             | Stray::Linked(ino)
             | Stray::Extents(ino)
+            | Stray::LinkedBulk(ino)
             | Stray::Entries(ino)
             | Stray::Entry(ino, _) => format!("#{ino}"),
         };
@@ -78,14 +79,11 @@ impl Fs {
             }
             Stray::Bulk(dir, cookie) => {
                 let old = key::entry(dir, cookie, Part::Bulk);
-                let bytes = view.bulk(&old)?;
-                let ino = self.numbers.next_ino(&*self.store)?;
-                let mut inode = fresh_inode(FileKind::File, txn.now);
-                (inode.mode, inode.has_bulk, inode.size) = (0o600, true, bytes.len() as u64);
-                let target = Target::Embedded(inode);
-                let cookie = self.name(&mut txn, view, kept, (&name, ino, target))?;
-                txn.batch().put(tree, &key::entry(kept, cookie, Part::Bulk), &bytes);
-                txn.batch().delete(tree, &old);
+                self.keep_bulk(&mut txn, view, kept, (&name, &old))?;
+            }
+            Stray::LinkedBulk(ino) => {
+                let old = key::linked(ino, Part::Bulk);
+                self.keep_bulk(&mut txn, view, kept, (&name, &old))?;
             }
             Stray::Subvolume(id) => {
                 let record = read_record(&*self.store, SubvolId(id))?.ok_or(FsError::NotFound)?;
@@ -138,8 +136,28 @@ impl Fs {
                 let found = view.entry_at(directory, cookie, &mut name)?;
                 Ok(found.is_some_and(|found| found.target == Target::Subvolume(id)))
             }
-            Stray::Extents(_) | Stray::Bulk(..) | Stray::Entry(..) => Ok(false),
+            Stray::Extents(_) | Stray::Bulk(..) | Stray::LinkedBulk(_) | Stray::Entry(..) => {
+                Ok(false)
+            }
         }
+    }
+
+    /// Makes a file, with a number of its own, of small contents at a key.
+    fn keep_bulk(
+        &self,
+        txn: &mut Txn<'_>,
+        view: View<'_>,
+        kept: u64,
+        (name, old): (&str, &[u8]),
+    ) -> FsResult<()> {
+        let bytes = view.bulk(old)?;
+        let ino = self.numbers.next_ino(&*self.store)?;
+        let mut inode = fresh_inode(FileKind::File, txn.now);
+        (inode.mode, inode.has_bulk, inode.size) = (0o600, true, bytes.len() as u64);
+        let cookie = self.name(txn, view, kept, (name, ino, Target::Embedded(inode)))?;
+        txn.batch().put(view.tree, &key::entry(kept, cookie, Part::Bulk), &bytes);
+        txn.batch().delete(view.tree, old);
+        Ok(())
     }
 
     /// The directory of what was found, made in this batch if there is none.

@@ -36,6 +36,7 @@ impl Checker<'_, '_> {
                 return Ok(());
             }
             let Ok(parsed) = key::parse(&scan.key) else {
+                tree.partial = true;
                 let what = format!("no key of an inode: {:02x?}", scan.key);
                 let problem = Problem::new(ProblemKind::Structure, what);
                 self.found(Problem { subvolume: tree.subvol, ..problem });
@@ -59,7 +60,7 @@ impl Checker<'_, '_> {
                     match LinkedRecord::decode(&scan.value) {
                         Ok(record) => inode.record = Some(record),
                         Err(malformed) => {
-                            inode.partial = true;
+                            (inode.partial, tree.partial) = (true, true);
                             let what = malformed.to_string();
                             self.about(tree, ino, Problem::new(ProblemKind::Structure, what))?;
                         }
@@ -166,7 +167,7 @@ impl Checker<'_, '_> {
             return self.about(tree, ino, problem);
         }
         if record.nlink > 0 {
-            if !tree.whole || !tree.lost.is_empty() {
+            if !tree.whole || tree.is_unsure() {
                 return Ok(());
             }
             let what = format!("inode {ino} says {} links and has no name", record.nlink);
@@ -186,19 +187,23 @@ impl Checker<'_, '_> {
     }
 
     /// Names, contents or attributes of an inode whose record is gone. Entries that lead to it
-    /// are told, and removed, where they are.
+    /// are told, and removed, where they are. Contents are kept, as those beside an entry are.
     fn leftovers(&mut self, tree: &Tree, inode: &Linked) -> FsResult<()> {
         if inode.names > 0 || !(inode.bulk || inode.xattrs) {
             return Ok(());
         }
-        let what = format!("contents or attributes of inode {}, which is gone", inode.ino);
-        let mut edits = Vec::new();
-        for (there, part) in [(inode.bulk, Part::Bulk), (inode.xattrs, Part::Xattrs)] {
-            if there {
-                edits.push(Edit::Delete(tree.id, key::linked(inode.ino, part).to_vec()));
+        if inode.bulk {
+            if !tree.whole || tree.is_unsure() {
+                return Ok(());
             }
+            let what = format!("contents of inode {}, which is gone", inode.ino);
+            let fix = Fix::Keep(tree.subvol, tree.id, Stray::LinkedBulk(inode.ino));
+            let problem = Problem::new(ProblemKind::Name, what).mended_by(fix);
+            return self.about(tree, inode.ino, problem);
         }
-        let fix = Fix::Edits("remove them", edits);
+        let what = format!("attributes of inode {}, which is gone", inode.ino);
+        let key = key::linked(inode.ino, Part::Xattrs).to_vec();
+        let fix = Fix::Edits("remove them", vec![Edit::Delete(tree.id, key)]);
         self.about(tree, inode.ino, Problem::new(ProblemKind::Name, what).mended_by(fix))
     }
 
@@ -218,7 +223,7 @@ impl Checker<'_, '_> {
             };
             // A record that could not be read may have been that of the inode.
             let known = last == Some(ino) || tree.extended.contains(ino);
-            if known || !tree.whole || !tree.lost.is_empty() {
+            if known || !tree.whole || tree.is_unsure() {
                 continue;
             }
             last = Some(ino);

@@ -1,6 +1,8 @@
 //! Looking at records past damage: what cannot be read is not known, which is something else than
 //! that it is not there.
 
+use std::sync::Arc;
+
 use format::Malformed;
 use format::directory_record::DirectoryRecord;
 use format::entry_record::EntryRecord;
@@ -153,7 +155,7 @@ impl<'a> Scan<'a> {
     }
 
     /// Goes on behind what cannot be read.
-    fn pass(&mut self, damage: std::sync::Arc<format::Corruption>) -> FsResult<()> {
+    fn pass(&mut self, damage: Arc<format::Corruption>) -> FsResult<()> {
         let mut from = self.start.clone();
         if self.begun {
             from.clone_from(&self.key);
@@ -175,6 +177,14 @@ impl<'a> Scan<'a> {
         self.lost.push(lost);
         Ok(())
     }
+}
+
+/// A record that does not decode: what it says is as little known as what cannot be read.
+pub(super) fn not_decoded(tree: TreeId, key: &[u8], malformed: Malformed) -> LostRange {
+    let file = format!("record {key:02x?} of tree {}", tree.0);
+    let mut to = key.to_vec();
+    to.push(0);
+    LostRange { from: key.to_vec(), to: Some(to), damage: Arc::new(malformed.located(&file, 0)) }
 }
 
 /// Whether one of the ranges may hold keys that start with a prefix.

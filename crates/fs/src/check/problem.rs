@@ -132,6 +132,8 @@ pub(crate) enum Stray {
     Extents(u64),
     /// Small contents whose entry is gone: directory and cookie.
     Bulk(u64, u64),
+    /// Small contents of an inode that had a record of its own, which is gone.
+    LinkedBulk(u64),
     /// Entries of a directory whose record is gone.
     Entries(u64),
     /// An entry that stands where its name cannot be found: directory and cookie.
@@ -169,7 +171,9 @@ impl Fix {
             Fix::Directory(_, ino, _) => format!("make the record of directory {ino} anew"),
             Fix::Keep(_, _, stray) => match stray {
                 Stray::Directory(ino) | Stray::Linked(ino) => format!("name it lost+found/#{ino}"),
-                Stray::Extents(ino) => format!("keep the contents as lost+found/#{ino}"),
+                Stray::Extents(ino) | Stray::LinkedBulk(ino) => {
+                    format!("keep the contents as lost+found/#{ino}")
+                }
                 Stray::Bulk(directory, cookie) => {
                     format!("keep the contents as lost+found/#{directory}-{cookie:x}")
                 }

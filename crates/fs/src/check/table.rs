@@ -37,7 +37,7 @@ pub(super) struct Table {
     segments: BTreeMap<u64, i64>,
     counters: BTreeMap<u8, u64>,
     next_detached: u64,
-    /// What of it cannot be read.
+    /// What of it cannot be read, or does not decode.
     lost: Vec<LostRange>,
 }
 
@@ -46,10 +46,12 @@ impl Table {
     pub(super) fn read(fs: &Fs, pin: &dyn Pinned, report: &mut VolumeReport) -> FsResult<Table> {
         let mut table = Table { root: fs.root().subvol().0, ..Table::default() };
         let mut scan = Scan::new(pin, VOLUME, &[])?;
+        let mut malformed_records = Vec::new();
         while scan.advance()? {
             if let Err(malformed) = table.take(&scan.key, &scan.value) {
                 let what = format!("the volume's record {:02x?}: {malformed}", scan.key);
                 report.add(Problem::new(ProblemKind::Structure, what));
+                malformed_records.push(look::not_decoded(VOLUME, &scan.key, malformed));
             }
         }
         for range in &scan.lost {
@@ -59,6 +61,7 @@ impl Table {
             report.add(problem.in_file(&range.damage.file, range.damage.offset));
         }
         table.lost = scan.lost;
+        table.lost.append(&mut malformed_records);
         Ok(table)
     }
 

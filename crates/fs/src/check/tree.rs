@@ -58,6 +58,8 @@ pub(super) struct Tree {
     pub(super) bytes: i64,
     /// What could not be read.
     pub(super) lost: Vec<LostRange>,
+    /// Whether a record does not decode: which inodes there are is not known.
+    pub(super) partial: bool,
     /// Directories that have entries and no record, with their entries.
     headless: BTreeMap<u64, i64>,
     /// Directories without a record to which an entry leads.
@@ -95,6 +97,7 @@ impl Tree {
             files: 1,
             bytes: 0,
             lost: Vec::new(),
+            partial: false,
             headless: BTreeMap::new(),
             remade: BTreeSet::new(),
         }
@@ -103,6 +106,11 @@ impl Tree {
     /// Whether a directory is looked at.
     pub(super) fn concerns(&self, reach: Reach) -> bool {
         reach == Reach::Root || self.whole
+    }
+
+    /// Whether something of it is not known, that a thing without an owner may belong to.
+    pub(super) fn is_unsure(&self) -> bool {
+        self.partial || !self.lost.is_empty()
     }
 }
 
@@ -160,6 +168,7 @@ impl Checker<'_, '_> {
                 return Ok(());
             }
             let Ok(Parsed::Entry { directory, cookie, part }) = key::parse(&scan.key) else {
+                tree.partial = true;
                 let what = format!("no key of a directory: {:02x?}", scan.key);
                 let problem = Problem::new(ProblemKind::Structure, what);
                 self.found(Problem { subvolume: tree.subvol, ..problem });
@@ -268,11 +277,11 @@ impl Checker<'_, '_> {
     }
 
     /// The record of a directory: an entry leads to it.
-    fn own_record(&mut self, tree: &Tree, dir: &mut Directory, value: &[u8]) -> FsResult<()> {
+    fn own_record(&mut self, tree: &mut Tree, dir: &mut Directory, value: &[u8]) -> FsResult<()> {
         let record = match DirectoryRecord::decode(value) {
             Ok(record) => record,
             Err(malformed) => {
-                dir.partial = true;
+                (dir.partial, tree.partial) = (true, true);
                 let problem = Problem::new(ProblemKind::Structure, malformed.to_string());
                 let problem = self.at(problem, (tree.subvol, dir.ino), b"")?;
                 self.found(Problem { ino: dir.ino, ..problem });
@@ -400,7 +409,7 @@ impl Checker<'_, '_> {
     /// anew for that one.
     fn headless(&mut self, tree: &mut Tree) {
         for (ino, entries) in std::mem::take(&mut tree.headless) {
-            if tree.remade.contains(&ino) || !tree.lost.is_empty() {
+            if tree.remade.contains(&ino) || tree.is_unsure() {
                 continue;
             }
             let what = format!("{entries} names in directory {ino}, which is gone");
@@ -412,7 +421,7 @@ impl Checker<'_, '_> {
 
     /// What the volume tells of a subvolume's files is what was there.
     fn compare_usage(&mut self, tree: &Tree, record: &SubvolumeRecord) -> FsResult<()> {
-        let unsure = !tree.lost.is_empty()
+        let unsure = tree.is_unsure()
             || self.table.has_detached(tree.subvol)
             || self.table.scans(record.lineage);
         if unsure {

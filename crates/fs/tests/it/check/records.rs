@@ -355,3 +355,76 @@ fn a_repair_that_is_cut_off_anywhere_is_gone_on_with() {
         }
     }
 }
+
+/// Cuts a record off: what is left of it does not decode.
+fn cut(store: &dyn Store, batch: &mut Batch, tree: TreeId, key: &[u8]) {
+    let value = store.get(tree, key).expect("it is there").expect("it is there");
+    batch.put(tree, key, &value[..value.len() / 2]);
+}
+
+/// Of what does not decode nothing is known: nothing that it may name or own is given away.
+#[test]
+fn a_record_that_does_not_decode_costs_nothing_else() {
+    let made = made(3);
+    let cases: [(&str, Change); 4] = [
+        ("of a snapshot", |store, batch| {
+            let all = subvolumes(store);
+            let (id, _) = all.iter().find(|(_, record)| record.snapshot).expect("it is there");
+            cut(store, batch, VOLUME, &key::subvolume(*id));
+        }),
+        ("of a scan", |store, batch| {
+            let tree = TreeId(key::FIRST_TREE + 40);
+            batch.clone_tree(TREE, tree);
+            let next = (key::FIRST_TREE + 41).to_le_bytes();
+            batch.put(VOLUME, &key::counter(Counter::NextTree), &next);
+            batch.put(VOLUME, &key::scan(77), b"x");
+            let _ = store;
+        }),
+        ("of an entry", |store, batch| {
+            let entry = named(store, "large 3");
+            let key = key::entry(entry.dir, entry.cookie, Part::Attributes);
+            cut(store, batch, TREE, &key);
+        }),
+        ("of an inode", |store, batch| {
+            let ino = named(store, "one name").ino;
+            cut(store, batch, TREE, &key::linked(ino, Part::Attributes));
+        }),
+    ];
+    for (what, change) in cases {
+        let mended = repair(&broken(&made, change));
+        let rest: Vec<_> = mended.mended.iter().map(|problem| &problem.what).collect();
+        assert!(rest.is_empty(), "{what}: mended {rest:#?}");
+        let left = &mended.after.problems;
+        assert!(
+            left.iter().any(|problem| problem.kind == ProblemKind::Structure),
+            "{what}:\n{}",
+            told(&mended.after)
+        );
+    }
+}
+
+/// Contents of an inode whose record is gone are kept, whatever its names come to.
+#[test]
+fn small_contents_of_a_linked_inode_are_kept() {
+    let made = made(1);
+    let change = CASES.iter().find(|(what, ..)| *what == "a linked inode").expect("it is there").3;
+    let device = broken(&made, change);
+    let mended = repair(&device);
+    assert!(mended.after.is_clean(), "{}", told(&mended.after));
+    let mut kept = false;
+    falsify(&device, |store| {
+        let mut cursor =
+            store.scan(TREE, KeyRange::prefix(&key::DIRECTORIES_PREFIX)).expect("it is there");
+        let found = entries(store, TREE);
+        while let Some(item) = cursor.next().expect("it is there") {
+            let Ok(Parsed::Entry { directory, cookie, part: Part::Bulk }) = key::parse(item.key)
+            else {
+                continue;
+            };
+            let owner = found.iter().find(|it| (it.dir, it.cookie) == (directory, cookie));
+            let found_again = owner.is_some_and(|it| it.name.starts_with(b"#"));
+            kept |= found_again && item.value == b"tiny";
+        }
+    });
+    assert!(kept, "its contents are in lost+found");
+}
