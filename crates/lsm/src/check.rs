@@ -58,7 +58,7 @@ pub fn inspect(env: &Env, options: &Options, progress: CheckProgress<'_>) -> Res
 pub fn cut_log(env: &Env, options: &Options) -> Result<()> {
     let (_, manifest) = find(env, options)?;
     let from = Lsn(manifest.lsn);
-    Log::cut_off(env, LOG_DIRECTORY, options.volume, &options.log(), from).map(drop)
+    Log::cut_off(env, LOG_DIRECTORY, options.volume, &options.log(), from, true).map(drop)
 }
 
 impl Core {

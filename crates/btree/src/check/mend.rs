@@ -46,7 +46,8 @@ pub fn mend(env: &Env, options: &Options) -> Result<()> {
     Ok(())
 }
 
-/// Cuts a damaged log off before its first damage, and gives up what is behind it.
+/// Cuts a damaged log off before its first damage, and gives up what is behind it. Fails, with
+/// nothing changed, when the log is likely that of a later state than the one that was found.
 pub fn cut_log(env: &Env, options: &Options) -> Result<()> {
     let mut found = Vec::new();
     let Some(superblock) = newest(env, options, &mut found)? else {
@@ -54,7 +55,9 @@ pub fn cut_log(env: &Env, options: &Options) -> Result<()> {
         return Err(Error::Missing { file });
     };
     let from = Lsn(superblock.lsn);
-    Log::cut_off(env, LOG_DIRECTORY, options.volume, &options.log(), from).map(drop)
+    // A superblock that is not whole may have been the newer one.
+    let certain = found.is_empty();
+    Log::cut_off(env, LOG_DIRECTORY, options.volume, &options.log(), from, certain).map(drop)
 }
 
 fn mend_once(env: &Env, options: &Options) -> Result<()> {

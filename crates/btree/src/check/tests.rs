@@ -1,8 +1,9 @@
 //! A map that errs is found out, whichever way it errs. Such a map cannot be made by flipping bits,
 //! for its pages have checksums.
 
-use store::{Batch, CheckReport, FindingKind, Store, TreeId};
+use store::{Batch, CheckReport, Error, FindingKind, Store, TreeId};
 
+use crate::check::{cut_log, mend};
 use crate::nodes::unit_offset;
 use crate::{BtreeStore, Options, check};
 
@@ -112,4 +113,68 @@ fn a_count_that_has_come_to_its_end_stays_there() {
     let report = check(&store).expect("check");
     assert!(report.findings.iter().all(|finding| finding.kind == FindingKind::Lost));
     assert!(report.lost_bytes > 16 << 10, "the root, and what it alone had: {report:?}");
+}
+
+#[test]
+fn a_count_that_is_too_low_fails_a_checkpoint_and_does_not_abort() {
+    for count in [0, 1] {
+        let sim = testing::sim_env(1);
+        let store = BtreeStore::create(&sim.env(), &Options::default()).expect("create");
+        let mut batch = Batch::new();
+        batch.create_tree(TreeId(32));
+        batch.put(TreeId(32), b"key", b"value");
+        batch.clone_tree(TreeId(32), TreeId(33));
+        store.commit(&batch).expect("commit");
+        assert!(store.checkpoint().expect("checkpoint"));
+        let unit = {
+            let mut state = store.core.checkpoint.lock();
+            let page = state.space.page_mut(0);
+            let unit = first_node(page);
+            page[unit] = count;
+            unit
+        };
+        let mut batch = Batch::new();
+        batch.drop_tree(TreeId(32));
+        batch.drop_tree(TreeId(33));
+        store.commit(&batch).expect("commit");
+        let error = store.checkpoint().expect_err("two references were lost, of fewer");
+        let Error::Corrupt(damage) = &error else { panic!("{error:?}") };
+        assert_eq!(damage.structure, "reference count");
+        assert_eq!(damage.offset, unit_offset(unit as u64));
+    }
+}
+
+#[test]
+fn a_log_is_not_cut_off_while_a_superblock_is_damaged_that_may_be_newer() {
+    let sim = testing::sim_env(1);
+    let (env, options) = (sim.env(), Options::default());
+    let store = BtreeStore::create(&env, &options).expect("create");
+    for n in 0..3_u8 {
+        let mut batch = Batch::new();
+        if n == 0 {
+            batch.create_tree(TreeId(32));
+        }
+        batch.put(TreeId(32), &[n], b"value");
+        store.commit(&batch).expect("commit");
+        assert!(store.checkpoint().expect("checkpoint"));
+    }
+    let generation = store.core.checkpoint.lock().generation;
+    drop(store);
+    let rot = |generation: u64| {
+        let path = crate::checkpoint::SUPERBLOCK_FILES[(generation % 2) as usize];
+        let file = env.device.open(path).expect("open");
+        file.write_at(&[0xff; 8], 40).expect("write");
+    };
+    let listing = || env.device.list("log").expect("list");
+    let before = listing();
+    rot(generation - 1);
+    // Nothing follows the state, so the log tells of no record that a newer one would lack.
+    let error = cut_log(&env, &options).expect_err("it may be the older state");
+    assert!(matches!(error, Error::Corrupt(_)), "{error:?}");
+    assert_eq!(listing(), before, "nothing was changed");
+    mend(&env, &options).expect("mend");
+    cut_log(&env, &options).expect("both superblocks are whole");
+    rot(generation + 1);
+    rot(generation + 2);
+    cut_log(&env, &options).expect_err("no superblock leads anywhere");
 }

@@ -3,6 +3,12 @@
 //!
 //! What is behind the last whole record is overwritten with zeros first, then later segments go,
 //! the last one first. A crash in between leaves a damaged log that is cut off again.
+//!
+//! The spares go first of all: the numbers that are given up are used again, and a spare may hold
+//! records that were numbered like those to come.
+//!
+//! A log that begins behind the state is not damaged: it belongs to a later state, whose root was
+//! lost. To cut it off would destroy what is whole, so it is refused, with nothing changed.
 
 use std::sync::Arc;
 
@@ -16,22 +22,41 @@ use crate::{Error, Lsn, Result};
 
 impl Log {
     /// Cuts the log off at its first damage behind `from`, which is that of the newest durable
-    /// checkpoint. Returns the last record that is left.
+    /// checkpoint. Returns the last record that is left. `certain`: there can be no later
+    /// checkpoint, for whatever could describe one was read. Fails, with nothing changed, when the
+    /// log is likely that of a later checkpoint.
     pub fn cut_off(
         env: &Env,
         directory: &str,
         volume: [u8; 16],
         options: &LogOptions,
         from: Lsn,
+        certain: bool,
     ) -> Result<Lsn> {
         let files = Files::new(Arc::clone(&env.device), directory, volume, options.key);
         if files.device.metadata(directory)?.is_none() {
             files.device.create_dir(directory)?;
         }
-        let (mut firsts, _) = list(&files)?;
+        let (mut firsts, spares) = list(&files)?;
         let begin = firsts.partition_point(|&first| first <= from.0 + 1);
+        if begin == 0
+            && let Some(&first) = firsts.first()
+        {
+            let found = format!("a log that begins with record {first}, as of a later state");
+            return Err(of_later_state(files.segment_path(first), from, found).into());
+        }
         let needed = firsts.split_off(begin.saturating_sub(1));
         let kept = if begin == 0 { None } else { whole(&files, &needed, from)? };
+        let reaches = kept.is_some_and(|(_, next, _)| next > from.0 + 1);
+        if !certain && !reaches {
+            let found = "no such record, and a root that may be of a later state is damaged";
+            let path = files.segment_path(needed.first().copied().unwrap_or(from.0 + 1));
+            return Err(of_later_state(path, from, found.to_owned()).into());
+        }
+        for name in &spares {
+            files.device.remove(&format!("{directory}/{name}"))?;
+        }
+        files.device.sync_dir(directory)?;
         let Some((count, next, end)) = kept.filter(|&(_, next, _)| next > from.0) else {
             // Nothing of it follows the checkpoint: it begins anew there.
             for &first in needed.iter().rev() {
@@ -81,6 +106,12 @@ fn whole(files: &Files, needed: &[u64], from: Lsn) -> Result<Option<(usize, u64,
         kept = Some((at + 1, next, end as u64));
     }
     Ok(kept)
+}
+
+/// Why a log is not cut off.
+fn of_later_state(file: String, from: Lsn, found: String) -> Corruption {
+    let expected = format!("record {}, the first behind the state that was found", from.0 + 1);
+    Corruption { file, offset: 0, structure: "log", expected, found }
 }
 
 fn tell(damage: &Corruption) {

@@ -271,3 +271,68 @@ fn commits_are_durable_when_the_one_who_syncs_waits_for_others() {
     drop(log);
     assert_eq!(open(dir.path(), 0).unwrap().2.len(), 40);
 }
+
+fn cut(root: &Path, from: u64, certain: bool) -> Result<Lsn> {
+    Log::cut_off(&Env::system(root).unwrap(), "log", VOLUME, &options(), Lsn(from), certain)
+}
+
+fn names(root: &Path) -> Vec<String> {
+    let entries = std::fs::read_dir(root.join("log")).unwrap();
+    let mut names: Vec<_> =
+        entries.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
+    names.sort();
+    names
+}
+
+#[test]
+fn a_log_that_begins_behind_the_state_is_not_cut_off() {
+    let dir = tempfile::tempdir().unwrap();
+    let log = create(dir.path());
+    append(&log, 1500);
+    log.sync(log.last()).unwrap();
+    log.trim(Lsn(1400)).unwrap();
+    drop(log);
+    let before = names(dir.path());
+    for certain in [false, true] {
+        let error = cut(dir.path(), 10, certain).unwrap_err();
+        assert!(matches!(error, Error::Corrupt(_)), "{error:?}");
+        assert!(error.to_string().contains("record 11"), "{error}");
+    }
+    assert_eq!(names(dir.path()), before);
+    assert_eq!(open(dir.path(), 1400).unwrap().1.replayed, 100, "all of it is there");
+}
+
+#[test]
+fn a_log_without_the_next_record_is_cut_off_only_behind_a_certain_state() {
+    let dir = tempfile::tempdir().unwrap();
+    let log = create(dir.path());
+    append(&log, 5);
+    log.sync(log.last()).unwrap();
+    drop(log);
+    for from in [5, 9] {
+        let error = cut(dir.path(), from, false).unwrap_err();
+        assert!(matches!(error, Error::Corrupt(_)), "{error:?}");
+    }
+    assert_eq!(cut(dir.path(), 4, false).unwrap(), Lsn(5));
+    assert_eq!(cut(dir.path(), 5, true).unwrap(), Lsn(5));
+    assert_eq!(open(dir.path(), 0).unwrap().1.replayed, 5);
+    assert_eq!(cut(dir.path(), 9, true).unwrap(), Lsn(9));
+    assert_eq!(open(dir.path(), 9).unwrap().0.last(), Lsn(9));
+}
+
+/// A spare's old records are numbered like those that follow a cut, and say that they are durable.
+#[test]
+fn no_spare_survives_a_cut() {
+    let dir = tempfile::tempdir().unwrap();
+    let log = create(dir.path());
+    append(&log, 300);
+    log.sync(log.last()).unwrap();
+    drop(log);
+    // As a segment of a later log that was trimmed.
+    let path = |name: &str| dir.path().join("log").join(name);
+    std::fs::copy(path("0000000000000001.log"), path("spare-77")).unwrap();
+    assert_eq!(cut(dir.path(), 300, true).unwrap(), Lsn(300));
+    let left = names(dir.path());
+    assert!(left.iter().all(|name| !name.starts_with("spare-")), "{left:?}");
+    assert_eq!(open(dir.path(), 0).unwrap().1.replayed, 300);
+}
