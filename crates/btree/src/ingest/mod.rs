@@ -141,7 +141,7 @@ impl Core {
         let mut state = self.checkpoint.lock();
         for leaf in leaves {
             let leaf = Ingested { pointer: leaf.pointer, overflows: leaf.overflows };
-            state.space.hold(&leaf);
+            state.space.hold_replayed(&leaf)?;
             state.space.ingested.push(leaf);
         }
         Ok(())

@@ -18,12 +18,13 @@
 //! nodes bounds what hangs on them too.
 
 use device::{Map, Set};
-use format::Pointer;
 use format::space_map::COUNT_MAX;
+use format::{Corruption, Pointer};
 use store::{Error, Result};
 
 use super::map::Work;
 use crate::codec;
+use crate::nodes::{NODES_FILE, unit_offset};
 
 /// A node that lost a reference.
 #[derive(Debug, Clone, Copy)]
@@ -89,10 +90,10 @@ impl Counts {
             let before = if fresh { 0 } else { work.count(unit)? };
             let change = self.change.get(&unit).copied().unwrap_or(0);
             let after = i64::from(before) + change;
-            assert!(
-                after >= 0 || before == COUNT_MAX,
-                "node at unit {unit} lost more references than it had"
-            );
+            if after < 0 && before != COUNT_MAX {
+                assert!(!fresh, "new node at unit {unit} lost more references than it had");
+                return Err(too_low(unit, before, change).into());
+            }
             if before == COUNT_MAX || after > 0 || self.dead.contains(&unit) {
                 continue;
             }
@@ -126,7 +127,10 @@ impl Counts {
                 continue;
             }
             let after = i64::from(before) + change;
-            assert!(after > 0, "node at unit {unit} counts {after}");
+            if after <= 0 {
+                assert!(fresh.is_none(), "new node at unit {unit} counts {after}");
+                return Err(too_low(unit, before, change).into());
+            }
             if after >= i64::from(COUNT_MAX) {
                 tracing::warn!(unit, "a node has too many references to be counted: it stays");
             }
@@ -136,6 +140,17 @@ impl Counts {
             work.set(unit, units, 0)?;
         }
         Ok(())
+    }
+}
+
+/// The map counts fewer references than there were. To go on would free what is still referred to.
+fn too_low(unit: u64, before: u32, change: i64) -> Corruption {
+    Corruption {
+        file: NODES_FILE.to_owned(),
+        offset: unit_offset(unit),
+        structure: "reference count",
+        expected: format!("a count of which {} can be taken away", -change),
+        found: before.to_string(),
     }
 }
 

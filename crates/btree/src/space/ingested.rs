@@ -1,6 +1,7 @@
 //! Leaves that were written outside of a checkpoint. Until the next one counts them, their units
 //! are held like those that a pin reads, by a pin that never drops.
 
+use format::Malformed;
 use format::Pointer;
 use format::map_directory::Entry;
 use format::space_map::GROUP_UNITS;
@@ -37,6 +38,23 @@ impl Space {
             assert!(before.is_none(), "unit {} was given away twice", pointer.unit);
             self.uncounted += u64::from(pointer.units);
         }
+    }
+
+    /// As `hold`, for a leaf that a record of the log names. Fails when its room is held already:
+    /// the log goes on from a later state than this one.
+    pub(crate) fn hold_replayed(&mut self, leaf: &Ingested) -> Result<()> {
+        if let Some(twice) = leaf.pointers().find(|pointer| self.held.contains_key(&pointer.unit)) {
+            let malformed = Malformed {
+                structure: "ingested leaf",
+                at: 0,
+                expected: "a node in room that no other record gave away",
+                found: format!("unit {}, which an earlier record names", twice.unit),
+            };
+            // The log adds the place of the record.
+            return Err(malformed.located("", 0).into());
+        }
+        self.hold(leaf);
+        Ok(())
     }
 
     /// Gives up the room of leaves to which nothing will lead; returns it.
@@ -79,5 +97,29 @@ impl Work<'_> {
             counts.unrefer(Death { pointer: leaf.pointer, level: Some(0) });
         }
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use store::Error;
+
+    use super::*;
+
+    #[test]
+    fn a_unit_that_two_records_name_is_damage_and_no_panic() {
+        let pointer = |unit| Pointer { unit, units: 4, overflows: false, checksum: 1 };
+        let leaf = |unit, overflows: &[u64]| Ingested {
+            pointer: pointer(unit),
+            overflows: overflows.iter().map(|&unit| pointer(unit)).collect(),
+        };
+        let mut space = Space::empty();
+        space.hold_replayed(&leaf(8, &[16])).expect("the first");
+        for twice in [leaf(8, &[]), leaf(16, &[]), leaf(24, &[32, 8])] {
+            let error = space.hold_replayed(&twice).expect_err("named twice");
+            assert!(matches!(error, Error::Corrupt(_)), "{error:?}");
+        }
+        assert_eq!(space.uncounted, 8, "of what was refused nothing is held");
+        space.hold_replayed(&leaf(24, &[32])).expect("other room");
     }
 }
