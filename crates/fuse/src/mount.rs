@@ -90,7 +90,10 @@ fn serve(
         closing.close();
         ended.set(result);
     })
-    .map_err(thread)?;
+    .map_err(|error| {
+        queue.close();
+        thread(error)
+    })?;
 
     fs.set_invalidate(Arc::clone(&queue) as Arc<dyn Invalidate>);
     drop(fs);
@@ -170,7 +173,9 @@ impl Mount {
     /// at once and ends, as `wait` tells, when the last user leaves.
     pub fn unmount(&self) -> Result<Unmounted, MountError> {
         let present = mountinfo::on_top(&self.place).map(|record| record.device);
-        if self.ending.result.lock().is_some() || present != self.device {
+        // Where serving failed, nobody has unmounted.
+        let ended = matches!(*self.ending.result.lock(), Some(Ok(())));
+        if ended || present != self.device {
             return Ok(Unmounted::Clean);
         }
         detach::detach(&self.place)

@@ -5,8 +5,13 @@
 //! takes the directory's lock, which may be held by somebody whose request is still to be served.
 //!
 //! Nobody ever waits to report. The set of names is bounded: beyond the bound it is replaced by
-//! "all names", which makes the kernel look every name up once more when it is next used. The set
-//! of nodes is bounded by the number of inodes that the kernel holds.
+//! "all names", which makes the kernel look every name up once more when it is next used. A kernel
+//! that cannot do that is told of the directories alone: it reads their listings and attributes
+//! anew, and keeps names that it looked up for as long as `entry-timeout` says. The set of nodes
+//! is bounded by the number of inodes that the kernel holds.
+//!
+//! The notifier goes when the mount is closed: it keeps the connection open, and on a connection
+//! that is open and that nobody reads from, every access to the mount waits for ever.
 //!
 //! Whoever changes something on behalf of a command calls [`Queue::settle`] before it answers, so
 //! that the change is visible through the mount when the command returns.
@@ -24,7 +29,7 @@ use parking_lot::{Condvar, Mutex};
 use crate::adapter::{Adapter, ROOT};
 use crate::transport::Notifier;
 
-/// Names kept before they are replaced by "all names".
+/// Names kept before they are replaced by "all names", or by their directories.
 const NAMES_MAX: usize = 4096;
 
 /// What is to be told.
@@ -47,7 +52,9 @@ struct State {
 /// Invalidations on their way.
 pub(crate) struct Queue {
     adapter: Arc<Adapter>,
-    notifier: Box<dyn Notifier>,
+    /// None once the mount is closed. Shared, for whoever closes must not wait for the thread.
+    notifier: Mutex<Option<Arc<dyn Notifier>>>,
+    can_drop_all_names: bool,
     state: Mutex<State>,
     arrived: Condvar,
     settled: Condvar,
@@ -59,6 +66,22 @@ impl Pending {
     fn is_empty(&self) -> bool {
         !self.all_names && self.names.is_empty() && self.nodes.is_empty()
     }
+
+    fn add_name(&mut self, parent: u64, name: &[u8]) {
+        if !self.all_names {
+            self.names.insert((parent, name.into()));
+        }
+        // A name that the kernel never looked up may still stand in a listing that it keeps.
+        self.nodes.insert(parent);
+    }
+
+    /// Keeps to the bound. The parent of each name is among the nodes already.
+    fn bound(&mut self, can_drop_all_names: bool) {
+        if self.names.len() > NAMES_MAX {
+            self.names.clear();
+            self.all_names |= can_drop_all_names;
+        }
+    }
 }
 
 impl Queue {
@@ -67,7 +90,8 @@ impl Queue {
         Queue {
             root,
             adapter,
-            notifier,
+            can_drop_all_names: notifier.can_drop_all_names(),
+            notifier: Mutex::new(Some(Arc::from(notifier))),
             state: Mutex::default(),
             arrived: Condvar::new(),
             settled: Condvar::new(),
@@ -88,17 +112,22 @@ impl Queue {
                 state.sending = true;
                 std::mem::take(&mut state.pending)
             };
-            let gone = self.send(&pending);
+            let notifier = self.notifier.lock().clone();
+            let gone = notifier.is_none_or(|notifier| self.send(&*notifier, &pending));
             let mut state = self.state.lock();
             state.sending = false;
-            state.closed |= gone;
             self.settled.notify_all();
+            drop(state);
+            if gone {
+                self.close();
+            }
         }
     }
 
-    /// Ends the thread.
+    /// Ends the thread, and lets go of the connection.
     pub(crate) fn close(&self) {
         self.state.lock().closed = true;
+        drop(self.notifier.lock().take());
         self.arrived.notify_all();
         self.settled.notify_all();
     }
@@ -113,7 +142,7 @@ impl Queue {
     }
 
     /// Sends all; says whether the mount is gone.
-    fn send(&self, pending: &Pending) -> bool {
+    fn send(&self, notifier: &dyn Notifier, pending: &Pending) -> bool {
         let mut gone = false;
         let mut told = |result: io::Result<()>| match result {
             Ok(()) => {}
@@ -123,13 +152,13 @@ impl Queue {
             Err(error) => tracing::warn!(%error, "an invalidation was refused by the kernel"),
         };
         if pending.all_names || pending.nodes.contains(&ROOT) && self.root_moved() {
-            told(self.notifier.all_names());
+            told(notifier.all_names());
         }
         for (parent, name) in &pending.names {
-            told(self.notifier.name(*parent, name));
+            told(notifier.name(*parent, name));
         }
         for node in &pending.nodes {
-            told(self.notifier.node(*node));
+            told(notifier.node(*node));
         }
         gone
     }
@@ -138,7 +167,7 @@ impl Queue {
     /// it keeps its number, and no name below it means what it meant.
     fn root_moved(&self) -> bool {
         let now = self.adapter.look_at_root();
-        self.root.swap(now, Ordering::Relaxed) != now && self.notifier.can_drop_all_names()
+        self.root.swap(now, Ordering::Relaxed) != now && self.can_drop_all_names
     }
 
     fn report(&self, change: impl FnOnce(&mut Pending)) {
@@ -147,11 +176,7 @@ impl Queue {
             return;
         }
         change(&mut state.pending);
-        let too_many = state.pending.names.len() > NAMES_MAX;
-        if too_many && self.notifier.can_drop_all_names() {
-            state.pending.names.clear();
-            state.pending.all_names = true;
-        }
+        state.pending.bound(self.can_drop_all_names);
         drop(state);
         self.arrived.notify_one();
     }
@@ -165,13 +190,7 @@ fn is_unmounted(error: &io::Error) -> bool {
 impl Invalidate for Queue {
     fn entry(&self, parent: NodeId, name: &[u8]) {
         let parent = self.adapter.number(parent);
-        self.report(|pending| {
-            if !pending.all_names {
-                pending.names.insert((parent, name.into()));
-            }
-            // A name that the kernel never looked up may still stand in a listing that it keeps.
-            pending.nodes.insert(parent);
-        });
+        self.report(|pending| pending.add_name(parent, name));
     }
 
     fn node(&self, node: NodeId) {
@@ -179,5 +198,24 @@ impl Invalidate for Queue {
         self.report(|pending| {
             pending.nodes.insert(number);
         });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_bounded_whatever_the_kernel_can_do() {
+        for can_drop_all_names in [false, true] {
+            let mut pending = Pending::default();
+            for n in 0..3 * NAMES_MAX as u64 {
+                pending.add_name(n % 7, &n.to_be_bytes());
+                pending.bound(can_drop_all_names);
+                assert!(pending.names.len() <= NAMES_MAX, "{n}");
+            }
+            assert_eq!(pending.all_names, can_drop_all_names);
+            assert!(pending.nodes.iter().copied().eq(0..7), "each directory is told");
+        }
     }
 }
