@@ -372,13 +372,12 @@ fn a_record_that_does_not_decode_costs_nothing_else() {
             let (id, _) = all.iter().find(|(_, record)| record.snapshot).expect("it is there");
             cut(store, batch, VOLUME, &key::subvolume(*id));
         }),
-        ("of a scan", |store, batch| {
+        ("of a scan", |_, batch| {
             let tree = TreeId(key::FIRST_TREE + 40);
             batch.clone_tree(TREE, tree);
             let next = (key::FIRST_TREE + 41).to_le_bytes();
             batch.put(VOLUME, &key::counter(Counter::NextTree), &next);
             batch.put(VOLUME, &key::scan(77), b"x");
-            let _ = store;
         }),
         ("of an entry", |store, batch| {
             let entry = named(store, "large 3");
