@@ -40,7 +40,7 @@ failed=$(awk '/^test result:/ { for (i = 1; i <= NF; i++) if ($i == "failed;") n
 if [ "$failed" -eq 0 ]; then
   step "POSIX suites on real mounts (pjdfstest, fsx, programs, limits: about 2 minutes)"
   bash scripts/posix/pjdfstest.sh
-  bash scripts/posix/fsx.sh "${FSX_SECONDS:-60}"
+  bash scripts/posix/fsx.sh "${FSX_SECONDS:-60}" "${FSX_SEED:-1}"
   bash scripts/posix/programs.sh
   bash scripts/posix/limits.sh quick
   bash scripts/posix/kill.sh 4

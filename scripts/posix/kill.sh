@@ -8,7 +8,8 @@ rounds=${1:-4}
 mount_pando suid,dev
 
 cat > "$work/writer.py" <<'PYTHON'
-import sqlite3, sys, random
+import os, sqlite3, sys, random
+directory = os.open(os.path.dirname(sys.argv[1]), os.O_RDONLY | os.O_DIRECTORY)
 db = sqlite3.connect(sys.argv[1], timeout=20, isolation_level=None)
 db.execute("pragma journal_mode=" + sys.argv[2])
 db.execute("pragma synchronous=full")
@@ -22,6 +23,9 @@ while True:
         n += 1
         db.execute("insert into t values(?, randomblob(?))", (n, random.randrange(3000)))
     db.execute("commit")
+    # To remove the journal is to commit, and SQLite either does not sync the directory after it, or
+    # takes one that it cannot open for synced.
+    os.fsync(directory)
     print(n, flush=True)
 PYTHON
 
@@ -40,7 +44,9 @@ commit_for_ever() {
   rm -f .git/index.lock .git/HEAD.lock .git/refs/heads/*.lock
   for n in $(seq 100000); do
     head -c 5000 /dev/urandom | base64 > "file$((n % 20))"
-    git add -A && git commit -qm "$n" && git rev-parse HEAD > "$work/committed.new" &&
+    # git renames a reference into place, and leaves it to us to sync the directory.
+    git add -A && git commit -qm "$n" && sync .git/refs/heads &&
+      git rev-parse HEAD > "$work/committed.new" &&
       mv "$work/committed.new" "$work/committed" || return 0
   done
 }

@@ -113,7 +113,8 @@ part_git() {
 
 part_sqlite() {
   cat > "$work/writer.py" <<'PYTHON'
-import sqlite3, sys, random
+import os, sqlite3, sys, random
+directory = os.open(os.path.dirname(sys.argv[1]), os.O_RDONLY | os.O_DIRECTORY)
 db = sqlite3.connect(sys.argv[1], timeout=20, isolation_level=None)
 db.execute("pragma journal_mode=" + sys.argv[2])
 db.execute("create table if not exists t(k integer primary key, v blob, s integer)")
@@ -124,6 +125,9 @@ while True:
         n += 1
         db.execute("insert into t values(?, randomblob(?), ?)", (n, random.randrange(3000), n))
     db.execute("commit")
+    # To remove the journal is to commit, and SQLite either does not sync the directory after it, or
+    # takes one that it cannot open for synced.
+    os.fsync(directory)
     print(n, flush=True)
 PYTHON
   local round mode last kept pid
