@@ -27,7 +27,8 @@ pub(crate) struct Btree {
 impl Btree {
     pub(crate) fn create(path: &Path, cache_bytes: usize) -> Result<Btree> {
         let env = Env::system(path)?;
-        let options = Options { cache_bytes, log_interval: FLUSH_INTERVAL, ..Options::default() };
+        let mut options = Options::with_cache(cache_bytes);
+        options.common.log_interval = FLUSH_INTERVAL;
         let store = BtreeStore::create(&env, &options)?;
         let mut batch = Batch::new();
         batch.create_tree(TREE);

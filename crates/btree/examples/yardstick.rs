@@ -87,7 +87,7 @@ fn insert_store(store: &BtreeStore, keys: &[([u8; 18], [u8; 18])]) {
 
 fn new_store(directory: &tempfile::TempDir) -> (Env, Arc<BtreeStore>) {
     let env = Env::system(directory.path()).expect("directory");
-    let options = Options { cache_bytes: 4 << 30, ..Options::default() };
+    let options = Options::with_cache(4 << 30);
     let store = BtreeStore::create(&env, &options).expect("create");
     let mut batch = Batch::new();
     batch.create_tree(TREE);
@@ -176,7 +176,7 @@ fn main() {
         );
         store.close().expect("close");
         drop(store);
-        let options = Options { cache_bytes: 4 << 30, ..Options::default() };
+        let options = Options::with_cache(4 << 30);
         let before = clock.monotonic();
         let store = BtreeStore::open(&env, &options).expect("open");
         println!("open {} us", (clock.monotonic().saturating_sub(before)).as_micros());

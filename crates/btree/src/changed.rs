@@ -182,7 +182,7 @@ mod tests {
             println!("seed {seed}");
             let mut random = fastrand::Rng::with_seed(seed);
             let sim = testing::sim_env(seed);
-            let options = Options { cache_bytes: 4 << 20, ..Options::default() };
+            let options = Options::with_cache(4 << 20);
             let store = BtreeStore::create(&sim.env(), &options).expect("create");
             let (mut model, mut next) = (Model::new(), SOURCE.0 + 1);
             let mut pins: Vec<(Box<dyn Pinned>, Model)> = Vec::new();

@@ -42,7 +42,7 @@ impl Core {
         if batch.is_empty() {
             return Ok(CommitToken(self.log().last()));
         }
-        if self.closed.load(Ordering::Relaxed) {
+        if self.journal.is_closed() {
             return Err(Error::ReadOnly(Arc::from("the store was closed")));
         }
         batch.check().map_err(|_| Error::NoSpace("one log record"))?;

@@ -4,13 +4,13 @@
 //! trees, a tree, a leaf, then the small ones (changed trees, known cells, ring).
 
 use std::collections::BTreeSet;
-use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 
 use device::{Env, File, Map};
 use format::catalog::CatalogKey;
 use parking_lot::Mutex;
-use store::{Error, Log, Result, TreeId, Waker};
+use store::{Error, Journal, Log, Result, TreeId};
 
 use crate::cell::Node;
 use crate::changed::{Changed, States};
@@ -29,9 +29,7 @@ pub(crate) struct Core {
     pub(crate) options: Options,
     pub(crate) nodes: Nodes,
     pub(crate) superblocks: [Arc<dyn File>; 2],
-    log: OnceLock<Log>,
-    /// The last record when the log was opened.
-    opened_at: AtomicU64,
+    pub(crate) journal: Journal,
     /// Shared by commits; exclusive to see a state between commits.
     pub(crate) gate: Latch<()>,
     pub(crate) stripes: Stripes,
@@ -69,13 +67,7 @@ pub(crate) struct Core {
     pub(crate) evictions: AtomicU64,
     /// Bytes of changed nodes from which committers make a checkpoint themselves.
     pub(crate) dirty_max: AtomicUsize,
-    /// Bytes of records that opening replayed. What is appended since, the log counts: a counter
-    /// here would be one more cache line that all commits write.
-    pub(crate) replayed_bytes: AtomicU64,
-    /// Records of them.
-    pub(crate) replayed: AtomicU64,
-    /// Bytes and records, replayed and appended, when the last checkpoint was frozen.
-    pub(crate) checkpointed_log_bytes: AtomicU64,
+    /// Records, replayed and appended, when the last checkpoint was frozen.
     pub(crate) checkpointed_records: AtomicU64,
     /// What this machine takes for a replay against a usual one, in 256ths.
     pub(crate) replay_scale: AtomicU64,
@@ -83,15 +75,6 @@ pub(crate) struct Core {
     /// Things cut off that the catalog still lists.
     pub(crate) trash: AtomicU64,
     pub(crate) tree_count: AtomicU64,
-    pub(crate) last_checkpoint: AtomicI64,
-    pub(crate) checkpoints: AtomicU64,
-    /// Bytes and writes of checkpoints since opening.
-    pub(crate) written_bytes: AtomicU64,
-    pub(crate) writes: AtomicU64,
-    pub(crate) closed: AtomicBool,
-    /// Told, once between two freezes, that a checkpoint should start.
-    pub(crate) waker: Mutex<Option<Waker>>,
-    pub(crate) woken: AtomicBool,
     /// Log bytes at the last look at the medium's room.
     pub(crate) room_looked_at: AtomicU64,
     /// Free bytes of the medium then, and those of them that are kept for checkpoints.
@@ -152,8 +135,7 @@ impl Core {
             options,
             nodes,
             superblocks,
-            log: OnceLock::new(),
-            opened_at: AtomicU64::new(0),
+            journal: Journal::default(),
             gate: Latch::new(()),
             stripes: Stripes::new(),
             catalog: Tree::new(TreeId(0), catalog, false),
@@ -175,21 +157,11 @@ impl Core {
             early: Mutex::default(),
             evictions: AtomicU64::new(0),
             dirty_max: AtomicUsize::new(dirty_max),
-            replayed_bytes: AtomicU64::new(0),
-            replayed: AtomicU64::new(0),
-            checkpointed_log_bytes: AtomicU64::new(0),
             checkpointed_records: AtomicU64::new(0),
             replay_scale: AtomicU64::new(256),
             drops_pending: AtomicU64::new(0),
             trash: AtomicU64::new(0),
             tree_count: AtomicU64::new(0),
-            last_checkpoint: AtomicI64::new(0),
-            checkpoints: AtomicU64::new(0),
-            written_bytes: AtomicU64::new(0),
-            writes: AtomicU64::new(0),
-            closed: AtomicBool::new(false),
-            waker: Mutex::new(None),
-            woken: AtomicBool::new(false),
             room_looked_at: AtomicU64::new(0),
             room_free: AtomicU64::new(0),
             room_kept: AtomicU64::new(0),
@@ -203,14 +175,9 @@ impl Core {
         }
     }
 
-    /// Gives the core its log, which was opened by replaying into the core.
-    pub(crate) fn set_log(&self, log: Log) {
-        self.opened_at.store(log.last().0, Ordering::Relaxed);
-        assert!(self.log.set(log).is_ok(), "the log is set once");
-    }
-
+    #[inline]
     pub(crate) fn log(&self) -> &Log {
-        self.log.get().expect("invariant: the log is set before the store is handed out")
+        self.journal.log()
     }
 
     /// A tree that exists.
@@ -278,35 +245,6 @@ impl Core {
             }
             self.trees_open.store(trees.len(), Ordering::Relaxed);
         }
-    }
-
-    /// Records appended since opening.
-    pub(crate) fn commits(&self) -> u64 {
-        let last = self.log.get().map_or(0, |log| log.last().0);
-        last.saturating_sub(self.opened_at.load(Ordering::Relaxed))
-    }
-
-    /// Bytes of log records that were replayed or appended.
-    pub(crate) fn log_bytes(&self) -> u64 {
-        let appended = self.log.get().map_or(0, Log::appended_bytes);
-        self.replayed_bytes.load(Ordering::Relaxed) + appended
-    }
-
-    /// About as many: somewhat less may be told, without a look at what all commits write.
-    pub(crate) fn log_bytes_about(&self) -> u64 {
-        let appended = self.log.get().map_or(0, Log::appended_about);
-        self.replayed_bytes.load(Ordering::Relaxed) + appended
-    }
-
-    /// Records that were replayed or appended.
-    pub(crate) fn log_records(&self) -> u64 {
-        self.replayed.load(Ordering::Relaxed) + self.commits()
-    }
-
-    /// Log bytes since the last checkpoint.
-    pub(crate) fn log_bytes_since(&self) -> u64 {
-        let now = self.log_bytes();
-        now.saturating_sub(self.checkpointed_log_bytes.load(Ordering::Relaxed))
     }
 }
 

@@ -15,10 +15,9 @@
 //! Leaves that were used since the last round are passed over once, and those with values in
 //! overflow nodes always.
 
-use std::sync::atomic::Ordering;
 use std::sync::{Arc, Weak};
 
-use store::{Result, TreeId};
+use store::{Result, TreeId, Writer};
 
 use crate::cell::{LeafCell, Node};
 use crate::changed::States;
@@ -105,7 +104,7 @@ impl Core {
     }
 
     fn try_write_early(&self, state: &mut State) -> Result<bool> {
-        let cache = self.options.cache_bytes;
+        let cache = self.options.common.cache_bytes;
         let enough = (cache / 32).min(RUN_BYTES_MAX);
         let most = (cache / LEAF_SHARE).max(LEAVES_MIN);
         // Interior nodes are only written by checkpoints.
@@ -135,8 +134,7 @@ impl Core {
         let (_, bytes, writes) = writer.finish()?;
         early.unit = work.place();
         drop(work);
-        self.written_bytes.fetch_add(bytes, Ordering::Relaxed);
-        self.writes.fetch_add(writes, Ordering::Relaxed);
+        self.journal.wrote(Writer::Checkpoint, bytes, writes);
         let mut any = false;
         for (leaf, changes, written) in leaves {
             let Some(leaf) = leaf.upgrade() else { continue };

@@ -48,7 +48,7 @@ impl Core {
             if self.writes_early() && self.write_early()? {
                 return Ok(());
             }
-            self.wake();
+            self.journal.wake();
             if dirty > self.dirty_max.load(Ordering::Relaxed) {
                 self.relieve(frees)?;
             }
@@ -66,7 +66,7 @@ impl Core {
     /// given up while there is too much.
     #[inline]
     pub(crate) fn shrink(&self) {
-        if self.nodes.budget.resident() > self.options.cache_bytes - self.reserve() {
+        if self.nodes.budget.resident() > self.options.common.cache_bytes - self.reserve() {
             self.evict_some();
         }
         if self.trees_open.load(Ordering::Relaxed) > TREES_KEPT {
@@ -78,13 +78,13 @@ impl Core {
     /// What is left of the budget when eviction begins.
     #[inline]
     fn reserve(&self) -> usize {
-        let budget = self.options.cache_bytes;
+        let budget = self.options.common.cache_bytes;
         (budget / BEGIN_SHARE).max(BEGIN_BYTES_MIN.min(budget / 4))
     }
 
     #[cold]
     fn evict_some(&self) {
-        let budget = self.options.cache_bytes;
+        let budget = self.options.common.cache_bytes;
         let enough = budget - self.reserve() - budget / STEP_SHARE;
         // What closed trees held is freed outside of the gate.
         let mut closed = Vec::new();

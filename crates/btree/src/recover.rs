@@ -29,7 +29,7 @@ pub(crate) const LOG_DIRECTORY: &str = "log";
 /// Creates an empty store.
 pub(crate) fn create(env: &Env, options: &Options) -> Result<Core> {
     env.device.create_dir(DIRECTORY)?;
-    let log = Log::create(env, LOG_DIRECTORY, options.volume, &options.log())?;
+    let log = Log::create(env, LOG_DIRECTORY, options.common.volume, &options.common.log())?;
     let nodes = Nodes::new(env.device.create(NODES_FILE)?);
     let catalog = Root::empty(&nodes.budget);
     let state =
@@ -38,7 +38,7 @@ pub(crate) fn create(env: &Env, options: &Options) -> Result<Core> {
     // then what they say leads nowhere and is refused.
     let nowhere = format::Pointer { unit: 0, units: 1, overflows: false, checksum: 0 };
     let superblock = Superblock {
-        volume: options.volume,
+        volume: options.common.volume,
         generation: 0,
         lsn: 0,
         groups: 0,
@@ -52,7 +52,7 @@ pub(crate) fn create(env: &Env, options: &Options) -> Result<Core> {
     env.device.sync_dir(DIRECTORY)?;
     env.device.sync_dir("")?;
     let core = Core::new(env, options.clone(), nodes, open_superblocks(env)?, catalog, state);
-    core.set_log(log);
+    core.journal.set_log(log);
     core.checkpoint_locked(&mut core.checkpoint.lock(), FREED_MAX)?;
     Ok(core)
 }
@@ -79,14 +79,20 @@ pub(crate) fn open(env: &Env, options: &Options) -> Result<Core> {
     let core = Core::new(env, options.clone(), nodes, superblocks, catalog, state);
     core.tree_count.store(trees, Ordering::Relaxed);
     core.trash.store(trash, Ordering::Relaxed);
-    core.last_checkpoint.store(superblock.time, Ordering::Relaxed);
+    core.journal.found_checkpoint(superblock.time);
     let mut replay = Replayer { core: &core };
     let start = env.clock.monotonic();
     let from = Lsn(superblock.lsn);
-    let (log, _) =
-        Log::open(env, LOG_DIRECTORY, options.volume, &options.log(), from, &mut replay)?;
+    let (log, _) = Log::open(
+        env,
+        LOG_DIRECTORY,
+        options.common.volume,
+        &options.common.log(),
+        from,
+        &mut replay,
+    )?;
     core.measured_replay(env.clock.monotonic().saturating_sub(start));
-    core.set_log(log);
+    core.journal.set_log(log);
     Ok(core)
 }
 
@@ -113,8 +119,8 @@ fn newest(files: &[Arc<dyn File>; 2], options: &Options) -> Result<Superblock> {
                 return Err(Error::NewerFormat { file: path.to_owned(), found, known: VERSION });
             }
             Ok(Decoded::Superblock(superblock)) => {
-                if superblock.volume != options.volume {
-                    let expected = format!("volume {:02x?}", options.volume);
+                if superblock.volume != options.common.volume {
+                    let expected = format!("volume {:02x?}", options.common.volume);
                     return Err(damaged(path, expected, format!("{:02x?}", superblock.volume)));
                 }
                 if best.as_ref().is_none_or(|best| best.generation < superblock.generation) {

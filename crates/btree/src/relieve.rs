@@ -32,16 +32,6 @@ const PACE_MAX: Duration = Duration::from_micros(200);
 const SHED_AGAIN: Duration = Duration::from_millis(1);
 
 impl Core {
-    /// Says, once between two freezes, that a checkpoint should start.
-    pub(crate) fn wake(&self) {
-        if !self.woken.load(Ordering::Relaxed)
-            && !self.woken.swap(true, Ordering::Relaxed)
-            && let Some(wake) = self.waker.lock().clone()
-        {
-            wake();
-        }
-    }
-
     /// Sees to it that there is not too much that is only in memory. Where nobody writes it, this
     /// thread does. Where somebody is at it, what he has frozen will be clean in a while, and
     /// until then there is room for copies: the closer to its end, the slower it is used up, so
@@ -54,7 +44,7 @@ impl Core {
             }
             let shed = self.shed();
             let (dirty, from) = (self.dirty(), self.options.dirty_bytes_max());
-            let limit = self.options.dirty_bytes_limit();
+            let limit = self.options.common.dirty_bytes_limit();
             if dirty < limit {
                 if !shed {
                     let part = dirty.saturating_sub(from) as f64 / (limit - from) as f64;
@@ -74,9 +64,10 @@ impl Core {
         }
         match self.checkpoint_locked(&mut state, FREED_MAX) {
             Ok(()) => {
-                let usual = match *self.waker.lock() {
-                    Some(_) => self.options.dirty_bytes_alone(),
-                    None => self.options.dirty_bytes_max(),
+                let usual = if self.journal.has_waker() {
+                    self.options.dirty_bytes_alone()
+                } else {
+                    self.options.dirty_bytes_max()
                 };
                 // What is left is held by pins, which see a state that no checkpoint writes.
                 while self.dirty() > usual / 2 && self.write_early_locked(&mut state)? {}
@@ -109,7 +100,7 @@ mod tests {
 
     fn store() -> Arc<BtreeStore> {
         let env = testing::sim_env(1).env();
-        let options = Options { cache_bytes: CACHE_BYTES, ..Options::default() };
+        let options = Options::with_cache(CACHE_BYTES);
         let store = BtreeStore::create(&env, &options).unwrap();
         let mut batch = Batch::new();
         batch.create_tree(TREE);

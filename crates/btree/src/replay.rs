@@ -17,7 +17,6 @@ use std::time::Duration;
 
 use device::Map;
 use format::batch::{Op, Ops};
-use format::log_record::HEADER_BYTES;
 use store::{Lsn, Replay, Result, TreeId};
 
 use crate::ahead::unread;
@@ -50,9 +49,7 @@ impl Replay for Replayer<'_> {
     }
 
     fn apply(&mut self, _: Lsn, payload: &[u8]) -> Result<()> {
-        let bytes = (HEADER_BYTES + payload.len()) as u64;
-        self.core.replayed_bytes.fetch_add(bytes, Ordering::Relaxed);
-        self.core.replayed.fetch_add(1, Ordering::Relaxed);
+        self.core.journal.replays(payload);
         self.core.adopt_ingested(payload)?;
         self.core.apply(payload)
     }
@@ -76,10 +73,10 @@ impl Load {
 
 impl Core {
     fn load(&self) -> Load {
-        let records = self.log_records();
+        let records = self.journal.log_records();
         Load {
             records: records.saturating_sub(self.checkpointed_records.load(Ordering::Relaxed)),
-            bytes: self.log_bytes_since(),
+            bytes: self.journal.log_bytes_since(),
             nodes: self.nodes.budget.shadowed(),
         }
     }

@@ -10,17 +10,10 @@
 
 use std::sync::atomic::Ordering;
 
-use store::{Error, Result};
+use store::{Error, ROOM_LOOK_EVERY, Result, kept_for_checkpoints};
 
 use crate::checkpoint::FREED_MAX;
 use crate::core::Core;
-
-/// Log bytes between two looks at the medium.
-const LOOK_EVERY: u64 = 256 << 10;
-/// The part of the medium that is kept for checkpoints: one in so many.
-const KEPT_SHARE: u64 = 32;
-/// And the most of it.
-const KEPT_BYTES_MAX: u64 = 32 << 20;
 
 /// What a commit needs room for.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -39,9 +32,9 @@ impl Core {
     /// to make one.
     #[inline]
     pub(crate) fn keep_room(&self, need: Need) -> Result<()> {
-        let at = self.log_bytes_about();
+        let at = self.journal.log_bytes_about();
         let looked = self.room_looked_at.load(Ordering::Relaxed);
-        if at.wrapping_sub(looked) < LOOK_EVERY && self.has_room(need, 0) {
+        if at.wrapping_sub(looked) < ROOM_LOOK_EVERY && self.has_room(need, 0) {
             return Ok(());
         }
         self.look_for_room(at, need, 0)
@@ -50,7 +43,7 @@ impl Core {
     /// The same for what is neither in the log nor in memory: so many bytes that are about to be
     /// written to their place.
     pub(crate) fn keep_room_beside(&self, bytes: u64) -> Result<()> {
-        self.look_for_room(self.log_bytes(), Need::Adds, bytes)
+        self.look_for_room(self.journal.log_bytes(), Need::Adds, bytes)
     }
 
     #[cold]
@@ -60,7 +53,7 @@ impl Core {
         self.look()?;
         // The checkpoint is to know: it uses the last holes then.
         self.tight.store(!self.has_room(Need::Adds, 0), Ordering::Relaxed);
-        if !self.has_room(need, beside) && self.log_bytes_since() > 0 {
+        if !self.has_room(need, beside) && self.journal.log_bytes_since() > 0 {
             let mut state = self.checkpoint.lock();
             match self.checkpoint_locked(&mut state, FREED_MAX) {
                 Ok(()) => {
@@ -87,7 +80,7 @@ impl Core {
         let wanted = dirty + dirty / 4 + beside;
         let free = self.room_free.load(Ordering::Relaxed);
         let kept = self.room_kept.load(Ordering::Relaxed);
-        let segment = self.options.log_segment_bytes;
+        let segment = self.options.common.log_segment_bytes;
         let kept = match need {
             Need::Adds => kept,
             // The log may take one segment until the next look, if it leaves as much.
@@ -106,8 +99,8 @@ impl Core {
 
     fn look(&self) -> Result<()> {
         let space = self.env.device.space()?;
-        let kept = (space.total_bytes / KEPT_SHARE).min(KEPT_BYTES_MAX);
-        let kept = kept.max(2 * self.options.log_segment_bytes);
+        let kept = kept_for_checkpoints(&space);
+        let kept = kept.max(2 * self.options.common.log_segment_bytes);
         self.room_kept.store(kept, Ordering::Relaxed);
         self.room_free.store(space.free_bytes, Ordering::Relaxed);
         Ok(())

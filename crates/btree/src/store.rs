@@ -59,7 +59,7 @@ impl BtreeStore {
     pub fn cache(&self) -> CacheStats {
         let budget = &self.core.nodes.budget;
         CacheStats {
-            budget: self.core.options.cache_bytes,
+            budget: self.core.options.common.cache_bytes,
             resident: budget.resident(),
             peak: budget.peak(),
             dirty: budget.dirty(),
@@ -140,7 +140,7 @@ impl Store for BtreeStore {
     fn set_waker(&self, wake: Waker) {
         // Somebody will be there to make checkpoints, so committers may go on for longer.
         self.core.dirty_max.store(self.core.options.dirty_bytes_alone(), Ordering::Relaxed);
-        *self.core.waker.lock() = Some(wake);
+        self.core.journal.set_waker(wake);
     }
 
     fn checkpoint_due(&self) -> bool {
@@ -148,11 +148,11 @@ impl Store for BtreeStore {
         // Where leaves are written early it is not reached but when too much else is changed.
         let early = self.core.writes_early();
         let due = if early { options.dirty_bytes_max() } else { options.dirty_bytes_due() };
-        self.core.log_bytes_since() >= self.core.options.checkpoint_bytes
+        self.core.journal.log_bytes_since() >= self.core.options.common.checkpoint_bytes
             || self.core.replay_estimate() >= self.core.options.replay_max
             // Of what only pins keep, nothing can be written once more.
-            || dirty > due && self.core.log_bytes_since() > 0
-            || self.core.tight.load(Ordering::Relaxed) && self.core.log_bytes_since() > 0
+            || dirty > due && self.core.journal.log_bytes_since() > 0
+            || self.core.tight.load(Ordering::Relaxed) && self.core.journal.log_bytes_since() > 0
     }
 
     fn reclaim_step(&self, nodes: usize) -> Result<bool> {
@@ -173,33 +173,18 @@ impl Store for BtreeStore {
 
     fn stats(&self) -> Stats {
         let core = &self.core;
-        let log = core.log().stats();
-        let last_checkpoint = core.last_checkpoint.load(Ordering::Relaxed);
-        let checkpoint_bytes = core.written_bytes.load(Ordering::Relaxed);
-        let checkpoint_writes = core.writes.load(Ordering::Relaxed);
         let waiting = core.trash.load(Ordering::Relaxed);
         Stats {
-            engine: "btree",
-            durability: core.options.durability,
             trees: core.tree_count.load(Ordering::Relaxed),
             dropping: waiting + core.drops_pending.load(Ordering::Relaxed),
             disk_bytes: core.nodes.file.disk_bytes().unwrap_or(0),
-            log_bytes: log.disk_bytes,
-            written_bytes: log.written_bytes + checkpoint_bytes,
-            writes: log.writes + checkpoint_writes,
-            checkpoint_bytes,
-            checkpoint_writes,
-            commits: core.commits(),
-            syncs: log.syncs + 2 * core.checkpoints.load(Ordering::Relaxed),
             cache_bytes: core.nodes.budget.resident() as u64,
-            last_checkpoint: (last_checkpoint != 0).then_some(last_checkpoint),
-            checkpoints: core.checkpoints.load(Ordering::Relaxed),
-            replayed: core.replayed.load(Ordering::Relaxed),
+            ..core.journal.stats("btree", core.options.common.durability)
         }
     }
 
     fn close(&self) -> Result<()> {
-        self.core.closed.store(true, Ordering::Relaxed);
+        self.core.journal.close();
         let mut state = self.core.checkpoint.lock();
         match self.core.checkpoint_locked(&mut state, FREED_MAX) {
             // Without room for a checkpoint the log keeps what is durable.

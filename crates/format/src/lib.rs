@@ -41,6 +41,7 @@ pub mod run_block;
 pub mod run_index;
 pub mod run_manifest;
 pub mod scan_record;
+mod sealed;
 pub mod segment;
 pub mod space_map;
 pub mod subvolume_record;

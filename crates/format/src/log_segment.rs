@@ -4,7 +4,8 @@
 //! header, or is damaged.
 
 use crate::layout::{Field, size_of};
-use crate::{Malformed, Reader, Writer};
+use crate::sealed::{Covers, Opened, Seal};
+use crate::{Malformed, Writer};
 
 /// What every log segment starts with.
 pub const MAGIC: [u8; 8] = *b"PANDOLOG";
@@ -16,11 +17,6 @@ pub const HEADER_BYTES: usize = 64;
 pub const RECORDS_START: u64 = 4096;
 /// Longest segment, in bytes.
 pub const SEGMENT_BYTES_MAX: u64 = 1 << 30;
-
-/// Offset of `checksum`, which covers what stands before and behind it.
-const CHECKSUM: usize = 12;
-/// Offset of what follows the checksum.
-const VOLUME: usize = CHECKSUM + 4;
 
 /// Where the fields lie.
 pub const LAYOUT: &[Field] = &[
@@ -34,7 +30,8 @@ pub const LAYOUT: &[Field] = &[
 ];
 const _: () = assert!(size_of(LAYOUT) == HEADER_BYTES);
 
-const STRUCTURE: &str = "log segment header";
+const SEAL: Seal =
+    Seal { structure: "log segment header", magic: MAGIC, version: VERSION, covers: Covers::All };
 
 /// What a segment says of itself.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -64,41 +61,21 @@ impl SegmentHeader {
         rest.put_u64(self.first);
         rest.put_u64(self.bytes);
         rest.raw(&[0; 16]);
-        let mut out = Vec::with_capacity(HEADER_BYTES);
-        out.raw(&MAGIC);
-        out.put_u32(VERSION);
-        let sum = crc32c::crc32c_append(crc32c::crc32c(&out), &rest);
-        out.put_u32(sum);
-        out.raw(&rest);
-        out
+        SEAL.seal(&rest)
     }
 
     /// Reads and checks a header. One of a newer version is recognised by magic and version only.
     pub fn decode(bytes: &[u8]) -> Result<Decoded, Malformed> {
-        let mut reader = Reader::new(STRUCTURE, bytes);
-        if reader.array::<8>()? != MAGIC {
-            return Err(Reader::new(STRUCTURE, bytes).malformed("PANDOLOG", "another magic"));
-        }
-        let version = reader.u32()?;
-        let checksum = reader.u32()?;
-        let rest = reader.take(HEADER_BYTES - VOLUME)?;
-        let head = bytes.get(..CHECKSUM).unwrap_or_default();
-        let sum = crc32c::crc32c_append(crc32c::crc32c(head), rest);
-        if sum != checksum {
-            let found = format!("checksum {checksum:08x} over bytes of sum {sum:08x}");
-            return Err(
-                Reader::new(STRUCTURE, bytes).malformed("a header with its checksum", found)
-            );
-        }
-        if version > VERSION {
-            return Ok(Decoded::Newer(version));
-        }
-        if version < VERSION {
-            // The checksums of its records begin elsewhere, so none of them would be found.
-            let found = format!("version {version}, of before the first release");
-            return Err(Reader::new(STRUCTURE, bytes).malformed("version 2", found));
-        }
-        let mut reader = Reader::new(STRUCTURE, rest);
+        let header = bytes.get(..HEADER_BYTES).unwrap_or(bytes);
+        let mut reader = match SEAL.open(header)? {
+            Opened::Newer(version) => return Ok(Decoded::Newer(version)),
+            Opened::Body(version, reader) if version < VERSION => {
+                // The checksums of its records begin elsewhere, so none of them would be found.
+                let found = format!("version {version}, of before the first release");
+                return Err(reader.malformed("version 2", found));
+            }
+            Opened::Body(_, reader) => reader,
+        };
         let volume = reader.array()?;
         let (first, bytes) = (reader.u64()?, reader.u64()?);
         if bytes > RECORDS_START && bytes <= SEGMENT_BYTES_MAX && first > 0 {

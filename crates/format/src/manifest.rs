@@ -2,6 +2,7 @@
 //! (`docs/format/manifest.md`).
 
 use crate::layout::{Field, size_of};
+use crate::sealed::{Covers, Opened, Seal};
 use crate::{Malformed, Reader, Writer};
 
 /// Layout of the head of a manifest.
@@ -15,7 +16,6 @@ pub const LAYOUT: &[Field] = &[
 ];
 const HEAD_BYTES: usize = 44;
 const _: () = assert!(size_of(LAYOUT) == HEAD_BYTES);
-const CHECKED_FROM: usize = 16;
 
 /// Layout of each cluster's part.
 pub const CLUSTER_LAYOUT: &[Field] = &[
@@ -32,8 +32,8 @@ pub const CLUSTER_LAYOUT: &[Field] = &[
 ];
 
 // DO NOT CHANGE THESE VALUES: they are on disk.
-const MAGIC: [u8; 8] = *b"PANDOMAN";
-const VERSION: u32 = 1;
+const SEAL: Seal =
+    Seal { structure: "manifest", magic: *b"PANDOMAN", version: 1, covers: Covers::Body };
 
 /// Longest summary of a cluster.
 pub const SUMMARY_BYTES_MAX: usize = 1 << 20;
@@ -92,26 +92,18 @@ impl Manifest {
             body.put_u32(cluster.groups_checksum);
             body.put_bytes(&cluster.summary);
         }
-        let mut out = Vec::with_capacity(body.len().saturating_add(CHECKED_FROM));
-        out.raw(&MAGIC);
-        out.put_u32(VERSION);
-        out.put_u32(crc32c::crc32c(&body));
-        out.raw(&body);
-        out
+        SEAL.seal(&body)
     }
 
     /// Reads a blob's bytes; it must be of this volume and base.
     pub fn decode(bytes: &[u8], volume: [u8; 16], base: u64) -> Result<Manifest, Malformed> {
-        let mut reader = Reader::new("manifest", bytes);
-        let (magic, version) = (reader.array::<8>()?, reader.u32()?);
-        if magic != MAGIC || version != VERSION {
-            return Err(reader.malformed("a manifest", format!("{magic:?} version {version}")));
-        }
-        let checksum = reader.u32()?;
-        let computed = crc32c::crc32c(bytes.get(CHECKED_FROM..).unwrap_or_default());
-        if checksum != computed {
-            return Err(reader.malformed("its checksum", format!("{checksum:#x}, {computed:#x}")));
-        }
+        let mut reader = match SEAL.open(bytes)? {
+            Opened::Body(_, reader) => reader,
+            Opened::Newer(version) => {
+                let reader = Reader::new(SEAL.structure, bytes);
+                return Err(reader.malformed("version 1", format!("version {version}")));
+            }
+        };
         let found = (reader.array::<16>()?, reader.u64()?);
         if found != (volume, base) {
             return Err(reader.malformed("the volume's and base's own", format!("{found:?}")));

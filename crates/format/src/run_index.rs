@@ -6,6 +6,7 @@
 
 use crate::cluster_filter::Filter;
 use crate::layout::{Field, size_of};
+use crate::sealed::{Covers, Opened, Seal};
 use crate::{Malformed, Reader, Writer};
 
 /// Layout of the head of a blob.
@@ -42,8 +43,8 @@ pub const BLOCK_LAYOUT: &[Field] = &[
 ];
 
 // DO NOT CHANGE THESE VALUES: they are on disk.
-const BLOB_MAGIC: [u8; 8] = *b"PANDORUN";
-const BLOB_VERSION: u32 = 1;
+const BLOB_SEAL: Seal =
+    Seal { structure: "blob of runs", magic: *b"PANDORUN", version: 1, covers: Covers::Body };
 const MAGIC: [u8; 4] = *b"PRIX";
 
 const STRUCTURE: &str = "index of a run";
@@ -53,12 +54,7 @@ pub fn blob_head(volume: [u8; 16], blob: u64) -> Vec<u8> {
     let mut body = Vec::new();
     body.raw(&volume);
     body.put_u64(blob);
-    let mut out = Vec::with_capacity(BLOB_HEAD_BYTES);
-    out.raw(&BLOB_MAGIC);
-    out.put_u32(BLOB_VERSION);
-    out.put_u32(crc32c::crc32c(&body));
-    out.raw(&body);
-    out
+    BLOB_SEAL.seal(&body)
 }
 
 /// Checks that a blob is the one of this number, of this volume. `Err(Ok(version))`: it is of a
@@ -68,18 +64,16 @@ pub fn check_blob_head(
     volume: [u8; 16],
     blob: u64,
 ) -> Result<(), Result<u32, Malformed>> {
-    let mut reader = Reader::new("blob of runs", bytes);
-    let (magic, version) = match (reader.array::<8>(), reader.u32()) {
-        (Ok(magic), Ok(version)) => (magic, version),
-        (Err(short), _) | (_, Err(short)) => return Err(Err(short)),
+    let mut reader = match BLOB_SEAL.open(bytes) {
+        Ok(Opened::Body(_, reader)) => reader,
+        Ok(Opened::Newer(version)) => return Err(Ok(version)),
+        Err(bad) => return Err(Err(bad)),
     };
-    if magic == BLOB_MAGIC && version > BLOB_VERSION {
-        return Err(Ok(version));
+    match (reader.array(), reader.u64()) {
+        (Ok(found), Ok(number)) if (found, number) == (volume, blob) => Ok(()),
+        (Err(short), _) | (_, Err(short)) => Err(Err(short)),
+        found => Err(Err(reader.malformed("this volume's blob", format!("{found:?}")))),
     }
-    if bytes.get(..BLOB_HEAD_BYTES) == Some(&blob_head(volume, blob)[..]) {
-        return Ok(());
-    }
-    Err(Err(reader.malformed("the head of this volume's blob", format!("{magic:?}"))))
 }
 
 /// Where a block lies and what vouches for it.

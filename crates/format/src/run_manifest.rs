@@ -2,6 +2,7 @@
 //! made, and in which blobs those are (`docs/format/run-manifest.md`).
 
 use crate::layout::{Field, size_of};
+use crate::sealed::{Covers, Opened, Seal};
 use crate::{Malformed, Reader, Writer};
 
 /// Layout of the head.
@@ -22,7 +23,6 @@ pub const LAYOUT: &[Field] = &[
 ];
 const HEAD_BYTES: usize = 88;
 const _: () = assert!(size_of(LAYOUT) == HEAD_BYTES);
-const CHECKED_FROM: usize = 16;
 
 /// Layout of what is said of a blob.
 pub const BLOB_LAYOUT: &[Field] =
@@ -44,11 +44,14 @@ const RUN_BYTES: usize = 56;
 const _: () = assert!(size_of(RUN_LAYOUT) == RUN_BYTES);
 
 // DO NOT CHANGE THESE VALUES: they are on disk.
-const MAGIC: [u8; 8] = *b"PANDOLSM";
 /// The version that this program writes, and the newest that it reads.
 pub const VERSION: u32 = 1;
-
-const STRUCTURE: &str = "manifest of runs";
+const SEAL: Seal = Seal {
+    structure: "manifest of runs",
+    magic: *b"PANDOLSM",
+    version: VERSION,
+    covers: Covers::Body,
+};
 
 /// A blob that holds runs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -166,27 +169,15 @@ impl RunManifest {
             body.put_varint(tree.number);
             body.put_varint(u64::from(tree.stack));
         }
-        let mut out = Vec::with_capacity(body.len().saturating_add(CHECKED_FROM));
-        out.raw(&MAGIC);
-        out.put_u32(VERSION);
-        out.put_u32(crc32c::crc32c(&body));
-        out.raw(&body);
-        out
+        SEAL.seal(&body)
     }
 
     /// Reads a manifest, which must be of this volume and number.
     pub fn decode(bytes: &[u8], volume: [u8; 16], number: u64) -> Result<Decoded, Malformed> {
-        let mut reader = Reader::new(STRUCTURE, bytes);
-        let (magic, version) = (reader.array::<8>()?, reader.u32()?);
-        if magic == MAGIC && version > VERSION {
-            return Ok(Decoded::Newer(version));
-        }
-        let checksum = reader.u32()?;
-        let computed = crc32c::crc32c(bytes.get(CHECKED_FROM..).unwrap_or_default());
-        if magic != MAGIC || version != VERSION || checksum != computed {
-            let found = format!("{magic:?}, version {version}, {checksum:#x}, {computed:#x}");
-            return Err(reader.malformed("a manifest with its checksum", found));
-        }
+        let mut reader = match SEAL.open(bytes)? {
+            Opened::Body(_, reader) => reader,
+            Opened::Newer(version) => return Ok(Decoded::Newer(version)),
+        };
         let found = (reader.array::<16>()?, reader.u64()?);
         if found != (volume, number) {
             return Err(reader.malformed("this volume's of this number", format!("{found:?}")));

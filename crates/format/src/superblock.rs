@@ -3,7 +3,8 @@
 //! Two files hold one each and are written in turn, so that a torn write leaves the other.
 
 use crate::layout::{Field, size_of};
-use crate::{Malformed, Pointer, Reader, Writer};
+use crate::sealed::{Covers, Opened, Seal};
+use crate::{Malformed, Pointer, Writer};
 
 /// What every superblock starts with.
 pub const MAGIC: [u8; 8] = *b"PANDOSUP";
@@ -31,12 +32,10 @@ pub const LAYOUT: &[Field] = &[
 
 const _: () = assert!(size_of(LAYOUT) == SUPERBLOCK_BYTES);
 
-/// The checksum covers what stands before and behind it.
-const CHECKSUM: usize = 12;
-const VOLUME: usize = 16;
 const RESERVED_BYTES: usize = 31;
 
-const STRUCTURE: &str = "superblock";
+const SEAL: Seal =
+    Seal { structure: "superblock", magic: MAGIC, version: VERSION, covers: Covers::All };
 
 /// Where a checkpoint's state begins.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -84,39 +83,15 @@ impl Superblock {
         self.catalog.encode(&mut rest);
         rest.put_u8(self.catalog_level);
         rest.raw(&[0; RESERVED_BYTES]);
-        let mut out = Vec::with_capacity(SUPERBLOCK_BYTES);
-        out.raw(&MAGIC);
-        out.put_u32(VERSION);
-        let sum = crc32c::crc32c_append(crc32c::crc32c(&out), &rest);
-        out.put_u32(sum);
-        out.raw(&rest);
-        out
+        SEAL.seal(&rest)
     }
 
     /// Reads and checks. One of a newer version is recognised by magic and version only.
     pub fn decode(bytes: &[u8]) -> Result<Decoded, Malformed> {
-        let mut reader = Reader::new(STRUCTURE, bytes);
-        let start = reader.clone();
-        let magic: [u8; 8] = reader.array()?;
-        if magic != MAGIC {
-            return Err(start.malformed("PANDOSUP", format!("{magic:02x?}")));
-        }
-        let version = reader.u32()?;
-        let stated = reader.u32()?;
-        let head = bytes.get(..CHECKSUM).unwrap_or_default();
-        let rest = bytes.get(VOLUME..SUPERBLOCK_BYTES).unwrap_or_default();
-        let sum = crc32c::crc32c_append(crc32c::crc32c(head), rest);
-        if version > VERSION {
-            // A flipped bit must not make a superblock look newer.
-            return if sum == stated {
-                Ok(Decoded::Newer(version))
-            } else {
-                Err(start.malformed("a superblock's checksum", format!("version {version}")))
-            };
-        }
-        if bytes.len() < SUPERBLOCK_BYTES || sum != stated {
-            return Err(start.malformed("a superblock's checksum", format!("{sum:08x}")));
-        }
+        let mut reader = match SEAL.open(bytes.get(..SUPERBLOCK_BYTES).unwrap_or(bytes))? {
+            Opened::Body(_, reader) => reader,
+            Opened::Newer(version) => return Ok(Decoded::Newer(version)),
+        };
         let superblock = Superblock {
             volume: reader.array()?,
             generation: reader.u64()?,

@@ -1,7 +1,8 @@
 //! `volume.pando`: what a volume is (`docs/format/volume.md`). Written once, by `format`, last.
 
 use crate::layout::{Field, size_of};
-use crate::{Malformed, Reader, Writer};
+use crate::sealed::{Covers, Opened, Seal};
+use crate::{Malformed, Writer};
 
 /// Name of the file in the volume directory.
 pub const FILE: &str = "volume.pando";
@@ -30,7 +31,8 @@ pub const LAYOUT: &[Field] = &[
 
 const FIXED_BYTES: usize = 65;
 const _: () = assert!(size_of(LAYOUT) == FIXED_BYTES);
-const CHECKED_FROM: usize = 16;
+const SEAL: Seal =
+    Seal { structure: "volume header", magic: MAGIC, version: VERSION, covers: Covers::Body };
 
 /// Which engine keeps the trees.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -101,37 +103,19 @@ impl VolumeHeader {
         body.put_i64(self.created);
         body.put_u8(name_length);
         body.raw(self.snapshot_dir.get(..usize::from(name_length)).unwrap_or_default());
-        let mut out = Vec::with_capacity(length);
-        out.raw(&MAGIC);
-        out.put_u32(VERSION);
-        out.put_u32(crc32c::crc32c(&body));
-        out.raw(&body);
-        out
+        SEAL.seal(&body)
     }
 
     /// Reads the file's bytes. The magic and the version are looked at first: they stay where
     /// they are in every version.
     pub fn decode(bytes: &[u8]) -> Result<VolumeHeader, HeaderError> {
-        let mut reader = Reader::new("volume header", bytes);
-        match reader.array::<8>() {
-            Ok(MAGIC) => {}
-            Ok(_) => return Err(HeaderError::NotAVolume),
-            Err(short) => return Err(HeaderError::Malformed(short)),
+        if bytes.get(..MAGIC.len()).is_some_and(|magic| magic != MAGIC) {
+            return Err(HeaderError::NotAVolume);
         }
-        let version = reader.u32()?;
-        if version > VERSION {
-            return Err(HeaderError::Newer(version));
-        }
-        let checksum = reader.u32()?;
-        let computed = crc32c::crc32c(bytes.get(CHECKED_FROM..).unwrap_or_default());
-        if checksum != computed || version == 0 {
-            return Err(HeaderError::Malformed(Malformed {
-                structure: "volume header",
-                at: 0,
-                expected: "a known version and the checksum of what follows it",
-                found: format!("version {version}, checksum {checksum:#x} not {computed:#x}"),
-            }));
-        }
+        let mut reader = match SEAL.open(bytes)? {
+            Opened::Body(_, reader) => reader,
+            Opened::Newer(version) => return Err(HeaderError::Newer(version)),
+        };
         let length = reader.u32()?;
         if usize::try_from(length) != Ok(bytes.len()) {
             return Err(reader.malformed("the length of the file", length.to_string()).into());

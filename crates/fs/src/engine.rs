@@ -6,7 +6,7 @@ use btree::BtreeStore;
 use device::Env;
 use format::volume::{EngineKind, VolumeHeader};
 use lsm::LsmStore;
-use store::{CheckProgress, CheckReport, Durability, LogKey, Store};
+use store::{CheckProgress, CheckReport, EngineOptions, LogKey, Store};
 
 use crate::{OpenError, OpenOptions};
 
@@ -15,10 +15,10 @@ pub(crate) const DIRECTORIES: [&str; 4] = ["btree", "lsm", "log", "data"];
 
 /// Makes an empty store.
 pub(crate) fn create(env: &Env, header: &VolumeHeader) -> Result<Arc<dyn Store>, OpenError> {
-    let limits = Limits::of(env, &OpenOptions::default())?;
+    let common = common(env, header, &OpenOptions::default())?;
     Ok(match header.engine {
-        EngineKind::Btree => BtreeStore::create(env, &limits.btree(header))?,
-        EngineKind::Lsm => LsmStore::create(env, &limits.lsm(header))?,
+        EngineKind::Btree => BtreeStore::create(env, &btree(common))?,
+        EngineKind::Lsm => LsmStore::create(env, &lsm(common))?,
     })
 }
 
@@ -28,10 +28,10 @@ pub(crate) fn open(
     header: &VolumeHeader,
     options: &OpenOptions,
 ) -> Result<Arc<dyn Store>, OpenError> {
-    let limits = Limits::of(env, options)?;
+    let common = common(env, header, options)?;
     Ok(match header.engine {
-        EngineKind::Btree => BtreeStore::open(env, &limits.btree(header))?,
-        EngineKind::Lsm => LsmStore::open(env, &limits.lsm(header))?,
+        EngineKind::Btree => BtreeStore::open(env, &btree(common))?,
+        EngineKind::Lsm => LsmStore::open(env, &lsm(common))?,
     })
 }
 
@@ -41,18 +41,18 @@ pub(crate) fn inspect(
     header: &VolumeHeader,
     progress: CheckProgress<'_>,
 ) -> Result<CheckReport, OpenError> {
-    let limits = Limits::of(env, &OpenOptions::default())?;
+    let common = common(env, header, &OpenOptions::default())?;
     Ok(match header.engine {
-        EngineKind::Btree => btree::inspect(env, &limits.btree(header), progress)?,
-        EngineKind::Lsm => lsm::inspect(env, &limits.lsm(header), progress)?,
+        EngineKind::Btree => btree::inspect(env, &btree(common), progress)?,
+        EngineKind::Lsm => lsm::inspect(env, &lsm(common), progress)?,
     })
 }
 
 /// Makes what the engine counts anew, and its superblocks, of a volume that nobody has open.
 pub(crate) fn mend(env: &Env, header: &VolumeHeader) -> Result<(), OpenError> {
-    let limits = Limits::of(env, &OpenOptions::default())?;
+    let common = common(env, header, &OpenOptions::default())?;
     match header.engine {
-        EngineKind::Btree => Ok(btree::mend(env, &limits.btree(header))?),
+        EngineKind::Btree => Ok(btree::mend(env, &btree(common))?),
         // It counts nothing, and its manifests say nothing twice.
         EngineKind::Lsm => Ok(()),
     }
@@ -60,10 +60,10 @@ pub(crate) fn mend(env: &Env, header: &VolumeHeader) -> Result<(), OpenError> {
 
 /// Cuts the log off where it is damaged, of a volume that nobody has open.
 pub(crate) fn cut_log(env: &Env, header: &VolumeHeader) -> Result<(), OpenError> {
-    let limits = Limits::of(env, &OpenOptions::default())?;
+    let common = common(env, header, &OpenOptions::default())?;
     match header.engine {
-        EngineKind::Btree => btree::cut_log(env, &limits.btree(header))?,
-        EngineKind::Lsm => lsm::cut_log(env, &limits.lsm(header))?,
+        EngineKind::Btree => btree::cut_log(env, &btree(common))?,
+        EngineKind::Lsm => lsm::cut_log(env, &lsm(common))?,
     }
     Ok(())
 }
@@ -71,50 +71,31 @@ pub(crate) fn cut_log(env: &Env, header: &VolumeHeader) -> Result<(), OpenError>
 /// Least segment of the log.
 const LOG_SEGMENT_BYTES_MIN: u64 = 256 << 10;
 
-/// What any engine is told.
-struct Limits {
-    cache_bytes: usize,
-    durability: Durability,
-    log_segment_bytes: u64,
-    checkpoint_bytes: u64,
+/// What any engine is told. The log is held to a part of a small medium: its segments, of which
+/// two or three are kept, to 1/64 each, and what a checkpoint lets go of to 1/16.
+fn common(
+    env: &Env,
+    header: &VolumeHeader,
+    options: &OpenOptions,
+) -> Result<EngineOptions, OpenError> {
+    let medium = env.device.space()?.total_bytes;
+    let segment = (medium / 64).max(LOG_SEGMENT_BYTES_MIN) & !(LOG_SEGMENT_BYTES_MIN - 1);
+    Ok(EngineOptions {
+        volume: header.volume_id,
+        log_key: LogKey(header.hash_key),
+        cache_bytes: usize::try_from(options.cache_bytes).unwrap_or(usize::MAX),
+        durability: options.durability,
+        log_segment_bytes: options.log_segment_bytes.min(segment),
+        checkpoint_bytes: options.checkpoint_bytes.min(medium / 16),
+        ..EngineOptions::default()
+    })
 }
 
-impl Limits {
-    /// The log is held to a part of a small medium: its segments, of which two or three are kept,
-    /// to 1/64 each, and what a checkpoint lets go of to 1/16.
-    fn of(env: &Env, options: &OpenOptions) -> Result<Limits, OpenError> {
-        let medium = env.device.space()?.total_bytes;
-        let segment = (medium / 64).max(LOG_SEGMENT_BYTES_MIN) & !(LOG_SEGMENT_BYTES_MIN - 1);
-        Ok(Limits {
-            cache_bytes: usize::try_from(options.cache_bytes).unwrap_or(usize::MAX),
-            durability: options.durability,
-            log_segment_bytes: options.log_segment_bytes.min(segment),
-            checkpoint_bytes: options.checkpoint_bytes.min(medium / 16),
-        })
-    }
+fn btree(common: EngineOptions) -> btree::Options {
+    btree::Options { common, ..btree::Options::default() }
+}
 
-    fn btree(&self, header: &VolumeHeader) -> btree::Options {
-        btree::Options {
-            volume: header.volume_id,
-            log_key: LogKey(header.hash_key),
-            cache_bytes: self.cache_bytes,
-            durability: self.durability,
-            log_segment_bytes: self.log_segment_bytes,
-            checkpoint_bytes: self.checkpoint_bytes,
-            ..btree::Options::default()
-        }
-    }
-
-    fn lsm(&self, header: &VolumeHeader) -> lsm::Options {
-        lsm::Options {
-            volume: header.volume_id,
-            log_key: LogKey(header.hash_key),
-            cache_bytes: self.cache_bytes,
-            durability: self.durability,
-            log_segment_bytes: self.log_segment_bytes,
-            checkpoint_bytes: self.checkpoint_bytes,
-            prefix_bytes: format::key::DIRECTORY_PREFIX_BYTES,
-            ..lsm::Options::default()
-        }
-    }
+fn lsm(common: EngineOptions) -> lsm::Options {
+    let prefix_bytes = format::key::DIRECTORY_PREFIX_BYTES;
+    lsm::Options { common, prefix_bytes, ..lsm::Options::default() }
 }

@@ -100,7 +100,7 @@ pub struct OpenOptions {
 
 impl Default for OpenOptions {
     fn default() -> OpenOptions {
-        let engine = btree::Options::default();
+        let engine = store::EngineOptions::default();
         OpenOptions {
             cache_bytes: 256 << 20,
             durability: Durability::Async,

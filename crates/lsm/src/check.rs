@@ -45,7 +45,7 @@ pub fn inspect(env: &Env, options: &Options, progress: CheckProgress<'_>) -> Res
     lost(&files, &manifest, &mut report)?;
     if !report.stopped {
         let from = Lsn(manifest.lsn);
-        match Log::verify(env, LOG_DIRECTORY, options.volume, &options.log(), from) {
+        match Log::verify(env, LOG_DIRECTORY, options.common.volume, &options.common.log(), from) {
             Ok(recovery) => report.log_records = recovery.replayed,
             Err(Error::Corrupt(bad)) => report.add(unreadable(&bad)),
             Err(error) => return Err(error),
@@ -58,7 +58,8 @@ pub fn inspect(env: &Env, options: &Options, progress: CheckProgress<'_>) -> Res
 pub fn cut_log(env: &Env, options: &Options) -> Result<()> {
     let (_, manifest) = find(env, options)?;
     let from = Lsn(manifest.lsn);
-    Log::cut_off(env, LOG_DIRECTORY, options.volume, &options.log(), from, true).map(drop)
+    Log::cut_off(env, LOG_DIRECTORY, options.common.volume, &options.common.log(), from, true)
+        .map(drop)
 }
 
 impl Core {

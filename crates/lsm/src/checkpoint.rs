@@ -20,7 +20,7 @@ use std::sync::{Arc, Weak};
 
 use device::{Map, Set};
 use format::run_manifest::RunEntry;
-use store::{Lsn, Result, TreeId};
+use store::{Lsn, Result, TreeId, Writer};
 
 use crate::blob::BlobWriter;
 use crate::core::{Catalog, Core};
@@ -70,8 +70,7 @@ impl Core {
             return Err(error);
         }
         self.log().trim(lsn)?;
-        self.checkpoints.fetch_add(1, Ordering::Relaxed);
-        self.last_checkpoint.store(self.env.clock.now().0, Ordering::Relaxed);
+        self.journal.made_checkpoint(self.env.clock.now().0);
         self.collect(state, usize::MAX)?;
         Ok(())
     }
@@ -87,8 +86,8 @@ impl Core {
         }
         self.dirty_in_flight.store(self.dirty.swap(0, Ordering::Relaxed), Ordering::Relaxed);
         self.drops.store(0, Ordering::Relaxed);
-        self.checkpointed_bytes.store(self.log_bytes(), Ordering::Relaxed);
-        self.woken.store(false, Ordering::Relaxed);
+        self.journal.checkpointed(self.journal.log_bytes());
+        self.journal.may_wake();
         self.log().last()
     }
 
@@ -136,7 +135,7 @@ impl Core {
             let writes = blob.writes + 1;
             let blob = blob.finish()?;
             state.blobs.insert(number, blob.length);
-            self.wrote(blob.length, writes);
+            self.wrote(Writer::Checkpoint, blob.length, writes);
         }
         let mut exchanges = Vec::new();
         for (group, id, entry) in written {
@@ -150,11 +149,10 @@ impl Core {
         Ok(())
     }
 
-    /// Counts what was written to the medium.
-    pub(crate) fn wrote(&self, bytes: u64, writes: u64) {
-        self.written_bytes.fetch_add(bytes, Ordering::Relaxed);
-        self.writes.fetch_add(writes, Ordering::Relaxed);
-        self.syncs.fetch_add(1, Ordering::Relaxed);
+    /// Counts a blob that was written to the medium.
+    pub(crate) fn wrote(&self, writer: Writer, bytes: u64, writes: u64) {
+        self.journal.wrote(writer, bytes, writes);
+        self.journal.synced(1);
     }
 
     /// Takes note of a run that is on the medium.

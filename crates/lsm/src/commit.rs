@@ -106,7 +106,7 @@ impl Core {
 
     /// Refuses a commit where there is no room for it, in memory or for the next checkpoint.
     pub(crate) fn admit(&self, frees: bool) -> Result<()> {
-        if self.closed.load(Ordering::Relaxed) {
+        if self.journal.is_closed() {
             return Err(Error::ReadOnly(Arc::from("the store was closed")));
         }
         self.keep_memory(frees)?;

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use device::{Map, Set};
-use store::Result;
+use store::{Result, Writer};
 
 use crate::blob::BlobWriter;
 use crate::checkpoint::{Part, end_run, exchange};
@@ -175,7 +175,7 @@ impl Core {
                 let writes = blob.writes + 1;
                 let blob = blob.finish()?;
                 state.blobs.insert(number, blob.length);
-                self.wrote(blob.length, writes);
+                self.wrote(Writer::Merge, blob.length, writes);
                 bytes = blob.length;
                 Some(self.register(state, entry))
             }

@@ -9,7 +9,7 @@ use std::sync::atomic::Ordering;
 
 use device::Map;
 use format::run_manifest::{BlobEntry, Decoded, RunManifest, TreeEntry, VERSION};
-use store::{Error, Lsn, Result};
+use store::{Error, Lsn, Result, Writer};
 
 use crate::core::{Catalog, Core};
 use crate::files::{DIRECTORY, Files, path};
@@ -61,7 +61,7 @@ impl Core {
         lengths: &std::collections::BTreeMap<u64, u64>,
     ) -> RunManifest {
         let mut manifest = RunManifest {
-            volume: self.options.volume,
+            volume: self.options.common.volume,
             number,
             lsn: lsn.0,
             time: self.env.clock.now().0,
@@ -111,9 +111,7 @@ impl Core {
                 return Err(error.into());
             }
         }
-        self.written_bytes.fetch_add(bytes.len() as u64, Ordering::Relaxed);
-        self.writes.fetch_add(1, Ordering::Relaxed);
-        self.syncs.fetch_add(1, Ordering::Relaxed);
+        self.wrote(Writer::Checkpoint, bytes.len() as u64, 1);
         Ok(())
     }
 }

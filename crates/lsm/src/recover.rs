@@ -5,10 +5,8 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 
 use device::{Device, Env};
-use format::log_record::HEADER_BYTES;
 use format::run_manifest::RunManifest;
 use store::{Error, Log, Lsn, Replay, Result, TreeId};
 
@@ -28,7 +26,7 @@ pub(crate) const LOG_DIRECTORY: &str = "log";
 /// Creates an empty store.
 pub(crate) fn create(env: &Env, options: &Options) -> Result<Core> {
     let files = open_files(env, options)?;
-    let log = Log::create(env, LOG_DIRECTORY, options.volume, &options.log())?;
+    let log = Log::create(env, LOG_DIRECTORY, options.common.volume, &options.common.log())?;
     let durable = Durable {
         number: 0,
         lsn: Lsn(0),
@@ -39,7 +37,7 @@ pub(crate) fn create(env: &Env, options: &Options) -> Result<Core> {
         pending: Vec::new(),
     };
     let core = Core::new(env, options.clone(), files, durable, Catalog::new(), 1);
-    core.set_log(log);
+    core.journal.set_log(log);
     // Last, so that what has a manifest is whole.
     core.make_durable(&mut core.durable.lock(), Catalog::new(), Lsn(0))?;
     Ok(core)
@@ -47,7 +45,7 @@ pub(crate) fn create(env: &Env, options: &Options) -> Result<Core> {
 
 fn open_files(env: &Env, options: &Options) -> Result<Arc<Files>> {
     let blobs = open_blobs(env)?;
-    Ok(Arc::new(Files::new(blobs, options.volume, options.block_cache_bytes())))
+    Ok(Arc::new(Files::new(blobs, options.common.volume, options.block_cache_bytes())))
 }
 
 /// The blobs and the newest manifest of a store that is there.
@@ -101,12 +99,18 @@ pub(crate) fn open(env: &Env, options: &Options) -> Result<Core> {
         pending: Vec::new(),
     };
     let core = Core::new(env, options.clone(), files, durable, catalog, manifest.next_run);
-    core.last_checkpoint.store(manifest.time, Ordering::Relaxed);
+    core.journal.found_checkpoint(manifest.time);
     let mut replay = Replayer { core: &core };
     let from = Lsn(manifest.lsn);
-    let (log, _) =
-        Log::open(env, LOG_DIRECTORY, options.volume, &options.log(), from, &mut replay)?;
-    core.set_log(log);
+    let (log, _) = Log::open(
+        env,
+        LOG_DIRECTORY,
+        options.common.volume,
+        &options.common.log(),
+        from,
+        &mut replay,
+    )?;
+    core.journal.set_log(log);
     clean(&core, env.device.as_ref(), &manifest, &found)?;
     Ok(core)
 }
@@ -140,9 +144,7 @@ struct Replayer<'a> {
 impl Replay for Replayer<'_> {
     fn apply(&mut self, lsn: Lsn, payload: &[u8]) -> Result<()> {
         let core = self.core;
-        let bytes = (HEADER_BYTES + payload.len()) as u64;
-        core.replayed_bytes.fetch_add(bytes, Ordering::Relaxed);
-        core.replayed.fetch_add(1, Ordering::Relaxed);
+        core.journal.replays(payload);
         let plan = plan(format::batch::Ops::new(payload))?;
         core.apply(payload, &plan, Origin::Log(lsn)).map(|_| ())
     }

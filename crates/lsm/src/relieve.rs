@@ -13,16 +13,9 @@
 
 use std::sync::atomic::Ordering;
 
-use store::{Error, Result};
+use store::{Error, ROOM_LOOK_EVERY, Result, kept_for_checkpoints};
 
 use crate::core::Core;
-
-/// Log bytes between two looks at the medium.
-const LOOK_EVERY: u64 = 256 << 10;
-/// The part of the medium that is kept for checkpoints: one in so many.
-const KEPT_SHARE: u64 = 32;
-/// And the most of it.
-const KEPT_BYTES_MAX: u64 = 32 << 20;
 
 impl Core {
     /// Sees to it that there is not too much that is only in memory. An error means that the
@@ -33,28 +26,18 @@ impl Core {
         if dirty < self.options.dirty_bytes_due() {
             return Ok(());
         }
-        self.wake();
-        let alone = self.waker.lock().is_none();
+        self.journal.wake();
+        let alone = !self.journal.has_waker();
         let much = alone && dirty >= self.options.dirty_bytes_max();
-        if !much && self.dirty_bytes() < self.options.dirty_bytes_limit() {
+        if !much && self.dirty_bytes() < self.options.common.dirty_bytes_limit() {
             return Ok(());
         }
         self.relieve(frees)
     }
 
-    /// Says, once between two freezes, that a checkpoint should start.
-    fn wake(&self) {
-        if !self.woken.load(Ordering::Relaxed)
-            && !self.woken.swap(true, Ordering::Relaxed)
-            && let Some(wake) = self.waker.lock().clone()
-        {
-            wake();
-        }
-    }
-
     #[cold]
     fn relieve(&self, frees: bool) -> Result<()> {
-        let limit = self.options.dirty_bytes_limit();
+        let limit = self.options.common.dirty_bytes_limit();
         let mut state = match self.durable.try_lock() {
             Some(state) => state,
             // Somebody is at it, and there is room until he is done.
@@ -86,9 +69,9 @@ impl Core {
     /// to make one.
     #[inline]
     pub(crate) fn keep_room(&self) -> Result<()> {
-        let at = self.log_bytes();
+        let at = self.journal.log_bytes();
         let looked = self.room_looked_at.load(Ordering::Relaxed);
-        if at.wrapping_sub(looked) < LOOK_EVERY && !self.tight.load(Ordering::Relaxed) {
+        if at.wrapping_sub(looked) < ROOM_LOOK_EVERY && !self.tight.load(Ordering::Relaxed) {
             return Ok(());
         }
         self.look_for_room(at)
@@ -98,7 +81,7 @@ impl Core {
     fn look_for_room(&self, at: u64) -> Result<()> {
         self.room_looked_at.store(at, Ordering::Relaxed);
         let mut tight = self.is_tight()?;
-        if tight && self.log_bytes_since() > 0 {
+        if tight && self.journal.log_bytes_since() > 0 {
             let mut state = self.durable.lock();
             match self.checkpoint_locked(&mut state) {
                 Ok(()) => tight = self.is_tight()?,
@@ -112,7 +95,7 @@ impl Core {
 
     fn is_tight(&self) -> Result<bool> {
         let space = self.env.device.space()?;
-        let kept = (space.total_bytes / KEPT_SHARE).min(KEPT_BYTES_MAX);
+        let kept = kept_for_checkpoints(&space);
         let dirty = self.dirty_bytes() as u64;
         Ok(space.free_bytes < kept + dirty)
     }

@@ -109,12 +109,12 @@ impl Store for LsmStore {
     }
 
     fn set_waker(&self, wake: Waker) {
-        *self.core.waker.lock() = Some(wake);
+        self.core.journal.set_waker(wake);
     }
 
     fn checkpoint_due(&self) -> bool {
-        let since = self.core.log_bytes_since();
-        since >= self.core.options.checkpoint_bytes
+        let since = self.core.journal.log_bytes_since();
+        since >= self.core.options.common.checkpoint_bytes
             || self.core.dirty.load(Ordering::Relaxed) >= self.core.options.dirty_bytes_due()
             || self.core.tight.load(Ordering::Relaxed) && since > 0
     }
@@ -137,32 +137,17 @@ impl Store for LsmStore {
 
     fn stats(&self) -> Stats {
         let core = &self.core;
-        let log = core.log().stats();
-        let last_checkpoint = core.last_checkpoint.load(Ordering::Relaxed);
-        let checkpoint_bytes = core.written_bytes.load(Ordering::Relaxed);
-        let checkpoint_writes = core.writes.load(Ordering::Relaxed);
         Stats {
-            engine: "lsm",
-            durability: core.options.durability,
             trees: core.trees.read().len() as u64,
             dropping: core.drops.load(Ordering::Relaxed),
             disk_bytes: core.disk_bytes(),
-            log_bytes: log.disk_bytes,
-            written_bytes: log.written_bytes + checkpoint_bytes,
-            writes: log.writes + checkpoint_writes,
-            checkpoint_bytes,
-            checkpoint_writes,
-            commits: core.commits(),
-            syncs: log.syncs + core.syncs.load(Ordering::Relaxed),
             cache_bytes: core.files.memory_bytes() + core.dirty_bytes() as u64,
-            last_checkpoint: (last_checkpoint != 0).then_some(last_checkpoint),
-            checkpoints: core.checkpoints.load(Ordering::Relaxed),
-            replayed: core.replayed.load(Ordering::Relaxed),
+            ..core.journal.stats("lsm", core.options.common.durability)
         }
     }
 
     fn close(&self) -> Result<()> {
-        self.core.closed.store(true, Ordering::Relaxed);
+        self.core.journal.close();
         let mut state = self.core.durable.lock();
         match self.core.checkpoint_locked(&mut state) {
             // Without room for a checkpoint the log keeps what is durable.

@@ -2,13 +2,15 @@
 //!
 //! A store is a set of **trees**, each an ordered map of byte keys to byte values. All trees
 //! share one log. An operation enters as a [`Batch`], is appended to the log and applied to the
-//! trees; [`Store::sync`] makes it durable. Two engines stand behind the trait: `btree` now, a
-//! log-structured one later; `testing::MemStore` is the oracle.
+//! trees; [`Store::sync`] makes it durable. Two engines stand behind the trait, `btree` and `lsm`;
+//! what both keep beside their trees is [`Journal`]. `testing::MemStore` is the oracle.
 
 mod batch;
 mod check;
 mod error;
+mod journal;
 mod log;
+mod options;
 mod range;
 mod read;
 mod run;
@@ -19,7 +21,9 @@ pub use batch::{Batch, BatchFull};
 pub use check::{CheckProgress, CheckReport, Finding, FindingKind};
 pub use error::{Error, Result};
 pub use format::batch::{KEY_BYTES_MAX, Lane, MergeKind, VALUE_BYTES_MAX};
+pub use journal::{Journal, Writer};
 pub use log::{Log, LogKey, LogOptions, LogStats, Recovery, Replay, Room};
+pub use options::{DIRTY_BYTES_MIN, EngineOptions, ROOM_LOOK_EVERY, kept_for_checkpoints};
 pub use range::{KeyRange, prefix_end};
 pub use read::{Cursor, Diff, DiffCursor, Item, Read};
 pub use run::{SliceRun, SortedRun};

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use device::Env;
-use store::{Durability, Result, Store};
+use store::{Durability, EngineOptions, Result, Store};
 
 use crate::MemStore;
 
@@ -17,6 +17,45 @@ pub trait EngineUnderTest: 'static {
 
     /// Opens the store that is on the medium.
     fn open(env: &Env, durability: Durability) -> Result<Arc<dyn Store>>;
+}
+
+/// Options of an engine so small that cache, log and checkpoints all come into play.
+pub fn small(durability: Durability) -> EngineOptions {
+    EngineOptions {
+        volume: [7; 16],
+        cache_bytes: 4 << 20,
+        durability,
+        log_segment_bytes: 256 << 10,
+        checkpoint_bytes: 1 << 20,
+        ..EngineOptions::default()
+    }
+}
+
+/// Declares how a suite makes stores of a type that has `create` and `open`, with the options that
+/// a function of the durability answers.
+#[macro_export]
+macro_rules! engine_under_test {
+    ($name:ident, $what:literal, $store:ty, $options:path) => {
+        struct $name;
+
+        impl $crate::store_conformance::EngineUnderTest for $name {
+            const NAME: &'static str = $what;
+
+            fn create(
+                env: &::device::Env,
+                durability: ::store::Durability,
+            ) -> ::store::Result<::std::sync::Arc<dyn ::store::Store>> {
+                Ok(<$store>::create(env, &$options(durability))?)
+            }
+
+            fn open(
+                env: &::device::Env,
+                durability: ::store::Durability,
+            ) -> ::store::Result<::std::sync::Arc<dyn ::store::Store>> {
+                Ok(<$store>::open(env, &$options(durability))?)
+            }
+        }
+    };
 }
 
 /// The oracle itself, which must pass what needs no medium.

@@ -29,7 +29,7 @@ pub use crash::*;
 pub use cursors::*;
 pub use damage::*;
 pub use diffs::*;
-pub use engine::{EngineUnderTest, MemUnderTest};
+pub use engine::{EngineUnderTest, MemUnderTest, small};
 pub use faults::*;
 pub use history::History;
 pub use ingest::*;

@@ -57,7 +57,8 @@ pub fn cut_log(env: &Env, options: &Options) -> Result<()> {
     let from = Lsn(superblock.lsn);
     // A superblock that is not whole may have been the newer one.
     let certain = found.is_empty();
-    Log::cut_off(env, LOG_DIRECTORY, options.volume, &options.log(), from, certain).map(drop)
+    Log::cut_off(env, LOG_DIRECTORY, options.common.volume, &options.common.log(), from, certain)
+        .map(drop)
 }
 
 fn mend_once(env: &Env, options: &Options) -> Result<()> {

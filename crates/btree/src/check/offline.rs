@@ -26,7 +26,7 @@ pub fn inspect(env: &Env, options: &Options, progress: CheckProgress<'_>) -> Res
         && !report.stopped
     {
         let from = Lsn(superblock.lsn);
-        match Log::verify(env, LOG_DIRECTORY, options.volume, &options.log(), from) {
+        match Log::verify(env, LOG_DIRECTORY, options.common.volume, &options.common.log(), from) {
             Ok(recovery) => report.log_records = recovery.replayed,
             Err(error) => found.push(finding("the log", error)?),
         }
@@ -74,7 +74,7 @@ pub(super) fn newest(
                 return Err(Error::NewerFormat { file: path.to_owned(), found, known: VERSION });
             }
             Ok(Decoded::Superblock(superblock)) => {
-                if superblock.volume == options.volume {
+                if superblock.volume == options.common.volume {
                     if best.as_ref().is_none_or(|best| best.generation < superblock.generation) {
                         best = Some(superblock);
                     }

@@ -33,9 +33,9 @@ impl Core {
         *self.in_flight.lock() = Arc::clone(&states);
         let pins_from = self.pins_at_freeze.swap(self.pins.lock().last(), Ordering::Relaxed);
         let dropped = self.drops_pending.swap(0, Ordering::Relaxed);
-        let log_bytes = self.log_bytes();
-        self.woken.store(false, Ordering::Relaxed);
-        let log_records = self.log_records();
+        let log_bytes = self.journal.log_bytes();
+        self.journal.may_wake();
+        let log_records = self.journal.log_records();
         let shadowed = self.nodes.budget.take_shadowed();
         Frozen {
             lsn: self.log().last(),

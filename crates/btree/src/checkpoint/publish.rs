@@ -7,7 +7,7 @@ use device::{Device, File};
 use format::node::UNIT_BYTES;
 use format::space_map::{GROUP_BYTES, GROUP_UNITS};
 use format::superblock::Superblock;
-use store::Result;
+use store::{Result, Writer};
 
 use super::{Frozen, State, Written};
 use crate::cell::Node;
@@ -42,7 +42,7 @@ impl Core {
     ) -> Result<()> {
         let time = self.env.clock.now().0;
         let superblock = Superblock {
-            volume: self.options.volume,
+            volume: self.options.common.volume,
             generation: written.generation,
             lsn: written.lsn.0,
             groups: written.groups.len() as u64,
@@ -108,14 +108,13 @@ impl Core {
         state.catalog = Some(written.catalog);
         state.next_trash = written.next_trash;
         self.trash.fetch_add(written.trash_change as u64, Ordering::Relaxed);
-        self.checkpointed_log_bytes.store(frozen.log_bytes, Ordering::Relaxed);
+        self.journal.checkpointed(frozen.log_bytes);
         self.checkpointed_records.store(frozen.log_records, Ordering::Relaxed);
-        self.last_checkpoint.store(self.env.clock.now().0, Ordering::Relaxed);
-        self.checkpoints.fetch_add(1, Ordering::Relaxed);
+        self.journal.made_checkpoint(self.env.clock.now().0);
         // And the superblock.
         let bytes = written.bytes + format::superblock::SUPERBLOCK_BYTES as u64;
-        self.written_bytes.fetch_add(bytes, Ordering::Relaxed);
-        self.writes.fetch_add(written.writes + 1, Ordering::Relaxed);
+        self.journal.wrote(Writer::Checkpoint, bytes, written.writes + 1);
+        self.journal.synced(2);
     }
 
     /// Gives free room back to the medium. A failure costs room and nothing else.

@@ -173,7 +173,7 @@ mod tests {
     /// after that; returns the changed bytes before that, and after everything was let go of.
     fn run(end: End, pinned: Option<When>) -> (usize, usize) {
         let sim = testing::sim_env(7);
-        let options = Options { cache_bytes: 32 << 20, ..Options::default() };
+        let options = Options::with_cache(32 << 20);
         let store = BtreeStore::create(&sim.env(), &options).unwrap();
         let mut batch = Batch::new();
         batch.create_tree(TREE);

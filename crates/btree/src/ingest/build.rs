@@ -1,10 +1,9 @@
 //! Building leaves from a run, and writing them.
 
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 
 use format::batch::{KEY_BYTES_MAX, VALUE_BYTES_MAX};
-use store::{Error, Result, SortedRun};
+use store::{Error, Result, SortedRun, Writer};
 
 use crate::cell::LeafCell;
 use crate::checkpoint::NodeWriter;
@@ -149,8 +148,7 @@ impl Builder<'_> {
             self.written.push(leaf);
         }
         let (_, bytes, writes) = done?;
-        core.written_bytes.fetch_add(bytes, Ordering::Relaxed);
-        core.writes.fetch_add(writes, Ordering::Relaxed);
+        core.journal.wrote(Writer::Ingest, bytes, writes);
         Ok(())
     }
 

@@ -20,8 +20,6 @@
 mod build;
 mod graft;
 
-use std::sync::atomic::Ordering;
-
 use format::batch::{self as codec, IngestedLeaf, Op, Ops};
 use store::{Batch, CommitToken, Error, Result, Room, SortedRun, TreeId};
 
@@ -33,7 +31,7 @@ use build::{Built, Run};
 impl Core {
     /// Puts a run into a tree.
     pub(crate) fn ingest(&self, id: TreeId, run: &mut dyn SortedRun) -> Result<CommitToken> {
-        if self.closed.load(Ordering::Relaxed) {
+        if self.journal.is_closed() {
             return Err(Error::ReadOnly(std::sync::Arc::from("the store was closed")));
         }
         self.keep_dirty(false)?;

@@ -1,37 +1,20 @@
 //! The suite with next to no cache: every read may evict, and every eviction may be read again.
 
-use std::sync::Arc;
-
 use btree::{BtreeStore, Options};
-use device::Env;
-use store::{Durability, Result, Store};
-use testing::store_conformance::EngineUnderTest;
-
-struct Cramped;
+use store::{Durability, EngineOptions};
+use testing::store_conformance::small;
 
 fn options(durability: Durability) -> Options {
-    Options {
-        volume: [7; 16],
+    let common = EngineOptions {
         cache_bytes: 32 << 10,
-        durability,
         log_segment_bytes: 16 << 10,
         checkpoint_bytes: 256 << 10,
-        ..Options::default()
-    }
+        ..small(durability)
+    };
+    Options { common, ..Options::default() }
 }
 
-impl EngineUnderTest for Cramped {
-    const NAME: &'static str = "btree without cache";
-
-    fn create(env: &Env, durability: Durability) -> Result<Arc<dyn Store>> {
-        Ok(BtreeStore::create(env, &options(durability))?)
-    }
-
-    fn open(env: &Env, durability: Durability) -> Result<Arc<dyn Store>> {
-        Ok(BtreeStore::open(env, &options(durability))?)
-    }
-}
-
+testing::engine_under_test!(Cramped, "btree without cache", BtreeStore, options);
 testing::store_conformance_volatile!(Cramped);
 
 testing::store_conformance_tests!(Cramped:

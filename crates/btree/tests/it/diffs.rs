@@ -1,10 +1,11 @@
 //! What differences cost, and that places on the medium are not mistaken for each other.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use btree::BtreeStore;
 use store::{DiffCursor, KeyRange, Pinned, Store, TreeId};
-use testing::Op;
+use testing::{Op, SimEnv};
 
 use crate::util::{TREE, commit, options, store};
 
@@ -22,19 +23,25 @@ fn all(mut cursor: Box<dyn DiffCursor + '_>) -> Found {
     found
 }
 
-#[test]
-fn a_difference_reads_only_what_differs() {
-    const KEYS: u32 = 40_000;
-    let (sim, first) = store(1, 64 << 20);
-    for chunk in 0..KEYS / 1000 {
-        commit(&first, |batch| {
+/// A store of a tree with so many thousands of keys, and a clone of it.
+fn with_clone(seed: u64, keys: u32) -> (SimEnv, Arc<BtreeStore>, TreeId) {
+    let (sim, store) = store(seed, 64 << 20);
+    for chunk in 0..keys / 1000 {
+        commit(&store, |batch| {
             for n in chunk * 1000..chunk * 1000 + 1000 {
                 batch.put(TREE, &n.to_be_bytes(), &[1; 90]);
             }
         });
     }
     let clone = TreeId(TREE.0 + 1);
-    commit(&first, |batch| batch.clone_tree(TREE, clone));
+    commit(&store, |batch| batch.clone_tree(TREE, clone));
+    (sim, store, clone)
+}
+
+#[test]
+fn a_difference_reads_only_what_differs() {
+    const KEYS: u32 = 40_000;
+    let (sim, first, clone) = with_clone(1, KEYS);
     for n in [5, 20_000, 39_000_u32] {
         commit(&first, |batch| batch.put(clone, &n.to_be_bytes(), b"other"));
     }
@@ -72,16 +79,7 @@ fn a_difference_reads_only_what_differs() {
 #[test]
 fn scattered_differences_are_read_ahead() {
     const KEYS: u32 = 100_000;
-    let (sim, first) = store(3, 64 << 20);
-    for chunk in 0..KEYS / 1000 {
-        commit(&first, |batch| {
-            for n in chunk * 1000..chunk * 1000 + 1000 {
-                batch.put(TREE, &n.to_be_bytes(), &[1; 90]);
-            }
-        });
-    }
-    let clone = TreeId(TREE.0 + 1);
-    commit(&first, |batch| batch.clone_tree(TREE, clone));
+    let (sim, first, clone) = with_clone(3, KEYS);
     let changed = |n: &u32| n % 70 == 11;
     // Some go too, so that not all leaves begin alike; in the last part nothing differs.
     let gone = |n: &u32| (30_000..31_000).contains(n) && !changed(n);

@@ -13,7 +13,9 @@ const ENTRIES: u32 = 100_000;
 
 /// Far from the other bounds, and room for everything in memory.
 fn patient(replay_max: Duration) -> Options {
-    Options { checkpoint_bytes: 1 << 30, replay_max, ..options(1 << 30) }
+    let mut options = Options { replay_max, ..options(1 << 30) };
+    options.common.checkpoint_bytes = 1 << 30;
+    options
 }
 
 fn fill(store: &BtreeStore) {

@@ -18,7 +18,9 @@ pub(crate) fn store(seed: u64, cache_bytes: usize) -> (SimEnv, Arc<BtreeStore>) 
 }
 
 pub(crate) fn options(cache_bytes: usize) -> Options {
-    Options { cache_bytes, ..crate::conformance::options(Durability::Async) }
+    let mut options = crate::conformance::options(Durability::Async);
+    options.common.cache_bytes = cache_bytes;
+    options
 }
 
 pub(crate) fn commit(store: &BtreeStore, fill: impl FnOnce(&mut Batch)) {

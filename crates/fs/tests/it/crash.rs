@@ -50,14 +50,15 @@ fn check_store(medium: &SimDevice, place: &str) {
     let header = VolumeHeader::decode(&medium.read_file(format::volume::FILE));
     let header = header.unwrap_or_else(|error| panic!("{place}: {error}"));
     let (volume, log_key) = (header.volume_id, store::LogKey(header.hash_key));
+    let common = store::EngineOptions { volume, log_key, ..store::EngineOptions::default() };
     let env = SimEnv::on(medium.clone(), 1).env();
     let report = match header.engine {
         EngineKind::Btree => {
-            let options = btree::Options { volume, log_key, ..btree::Options::default() };
+            let options = btree::Options { common, ..btree::Options::default() };
             BtreeStore::open(&env, &options).and_then(|store| btree::check(&store))
         }
         EngineKind::Lsm => {
-            let options = lsm::Options { volume, log_key, ..lsm::Options::default() };
+            let options = lsm::Options { common, ..lsm::Options::default() };
             LsmStore::open(&env, &options).and_then(|store| lsm::check(&store))
         }
     };

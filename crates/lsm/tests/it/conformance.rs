@@ -1,22 +1,13 @@
 //! The suite that every engine must pass.
 
-use std::sync::Arc;
-
-use device::Env;
 use lsm::{LsmStore, Options};
-use store::{Durability, Result, Store};
-use testing::store_conformance::EngineUnderTest;
+use store::Durability;
+use testing::store_conformance::small;
 
-struct Lsm;
-
-/// Small enough that blocks, filters, the cache and checkpoints all come into play.
+/// Blocks so small that there are many of them, with several filters.
 pub(crate) fn options(durability: Durability) -> Options {
     Options {
-        volume: [7; 16],
-        cache_bytes: 4 << 20,
-        durability,
-        log_segment_bytes: 256 << 10,
-        checkpoint_bytes: 1 << 20,
+        common: small(durability),
         block_bytes: 1 << 10,
         // The suite measures room with values that would pack to nothing.
         compression: 0,
@@ -24,16 +15,5 @@ pub(crate) fn options(durability: Durability) -> Options {
     }
 }
 
-impl EngineUnderTest for Lsm {
-    const NAME: &'static str = "lsm";
-
-    fn create(env: &Env, durability: Durability) -> Result<Arc<dyn Store>> {
-        Ok(LsmStore::create(env, &options(durability))?)
-    }
-
-    fn open(env: &Env, durability: Durability) -> Result<Arc<dyn Store>> {
-        Ok(LsmStore::open(env, &options(durability))?)
-    }
-}
-
+testing::engine_under_test!(Lsm, "lsm", LsmStore, options);
 testing::store_conformance!(Lsm);

@@ -93,8 +93,9 @@ fn create(path: &Path, run: &Run<'_>) -> Result<Arc<BtreeStore>> {
         DurabilityArg::Sync => Durability::Sync,
         DurabilityArg::Async => Durability::Async,
     };
-    BtreeStore::create(&env, &Options { durability, ..Options::default() })
-        .map_err(|error| broken(&error))
+    let mut options = Options::default();
+    options.common.durability = durability;
+    BtreeStore::create(&env, &options).map_err(|error| broken(&error))
 }
 
 impl Test<'_, '_> {

@@ -85,14 +85,12 @@ struct Beside {
 
 pub(super) fn run(run: &Run<'_>, output: &mut Output) -> Result<()> {
     let args = run.args;
-    let options = Options {
-        // As much is changed when a checkpoint begins as may be: nine sixteenths of the cache.
-        cache_bytes: (args.files as usize * MEMORY_BYTES / 9 * 16).max(64 << 20),
-        durability: match args.durability {
-            DurabilityArg::Sync => store::Durability::Sync,
-            DurabilityArg::Async => store::Durability::Async,
-        },
-        ..Options::default()
+    // As much is changed when a checkpoint begins as may be: nine sixteenths of the cache.
+    let cache_bytes = (args.files as usize * MEMORY_BYTES / 9 * 16).max(64 << 20);
+    let mut options = Options::with_cache(cache_bytes);
+    options.common.durability = match args.durability {
+        DurabilityArg::Sync => store::Durability::Sync,
+        DurabilityArg::Async => store::Durability::Async,
     };
     let bare = Bare::make(run, options)?;
     bare.load(run, args.files)?;

@@ -114,8 +114,9 @@ fn make_store(directory: &Path, name: &str, args: &BenchArgs) -> Result<Arc<Btre
     std::fs::create_dir_all(&path).map_err(|error| failure::io("create", &path, &error))?;
     let env = Env::system(&path).map_err(|error| failure::device(&path, &error))?;
     // Neither eviction nor a checkpoint comes between.
-    let options =
-        Options { cache_bytes, checkpoint_bytes: 1 << 40, durability, ..Options::default() };
+    let mut options = Options::with_cache(cache_bytes);
+    options.common.checkpoint_bytes = 1 << 40;
+    options.common.durability = durability;
     let store = BtreeStore::create(&env, &options).map_err(broken)?;
     let mut batch = Batch::new();
     (0..threads).for_each(|thread| batch.create_tree(TreeId(TREE.0 + thread)));

@@ -126,7 +126,8 @@ impl Base {
             DurabilityArg::Sync => Durability::Sync,
             DurabilityArg::Async => Durability::Async,
         };
-        let options = Options { durability, cache_bytes: self.cache_bytes, ..Options::default() };
+        let mut options = Options::with_cache(self.cache_bytes);
+        options.common.durability = durability;
         let opened = if fresh {
             BtreeStore::create(&env, &options)
         } else {

@@ -1,0 +1,201 @@
+//! What every engine keeps beside its trees: its log, what it counts, and who makes checkpoints.
+//!
+//! An engine is made before its log is, for opening the log replays into the engine; the log is
+//! set once, before the store is handed out.
+
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
+
+use format::log_record::HEADER_BYTES;
+use parking_lot::Mutex;
+
+use crate::{Durability, Log, Stats, Waker};
+
+/// What wrote something beside the log.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Writer {
+    /// A checkpoint, or what goes to its place before one.
+    Checkpoint,
+    /// A merge of runs.
+    Merge,
+    /// A run that was ingested.
+    Ingest,
+}
+
+/// Bytes and writes.
+#[derive(Debug, Default)]
+struct Written {
+    bytes: AtomicU64,
+    writes: AtomicU64,
+}
+
+/// The log of an engine, and its counters since it was opened.
+#[derive(Default)]
+pub struct Journal {
+    log: OnceLock<Log>,
+    /// The last record when the log was opened.
+    opened_at: AtomicU64,
+    /// Bytes of records that opening replayed. What is appended since, the log counts: a counter
+    /// here would be one more cache line that all commits write.
+    replayed_bytes: AtomicU64,
+    replayed: AtomicU64,
+    /// Log bytes when the last checkpoint was frozen.
+    checkpointed_bytes: AtomicU64,
+    checkpoints: AtomicU64,
+    last_checkpoint: AtomicI64,
+    /// In the order of [`Writer`].
+    written: [Written; 3],
+    syncs: AtomicU64,
+    closed: AtomicBool,
+    /// Told, once between two freezes, that a checkpoint should start.
+    waker: Mutex<Option<Waker>>,
+    woken: AtomicBool,
+}
+
+impl Journal {
+    /// Takes the log, which was opened by replaying into the engine.
+    pub fn set_log(&self, log: Log) {
+        self.opened_at.store(log.last().0, Ordering::Relaxed);
+        assert!(self.log.set(log).is_ok(), "the log is set once");
+    }
+
+    /// The log of a store that was handed out.
+    #[inline]
+    pub fn log(&self) -> &Log {
+        self.log.get().expect("invariant: the log is set before the store is handed out")
+    }
+
+    /// The log; none while it is replayed.
+    #[inline]
+    pub fn opened_log(&self) -> Option<&Log> {
+        self.log.get()
+    }
+
+    /// Counts a record that opening replays.
+    pub fn replays(&self, payload: &[u8]) {
+        let bytes = (HEADER_BYTES + payload.len()) as u64;
+        self.replayed_bytes.fetch_add(bytes, Ordering::Relaxed);
+        self.replayed.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Records appended since opening.
+    pub fn commits(&self) -> u64 {
+        let last = self.log.get().map_or(0, |log| log.last().0);
+        last.saturating_sub(self.opened_at.load(Ordering::Relaxed))
+    }
+
+    /// Bytes of log records that were replayed or appended.
+    pub fn log_bytes(&self) -> u64 {
+        let appended = self.log.get().map_or(0, Log::appended_bytes);
+        self.replayed_bytes.load(Ordering::Relaxed) + appended
+    }
+
+    /// About as many: somewhat less may be told, without a look at what all commits write.
+    #[inline]
+    pub fn log_bytes_about(&self) -> u64 {
+        let appended = self.log.get().map_or(0, Log::appended_about);
+        self.replayed_bytes.load(Ordering::Relaxed) + appended
+    }
+
+    /// Records that were replayed or appended.
+    pub fn log_records(&self) -> u64 {
+        self.replayed.load(Ordering::Relaxed) + self.commits()
+    }
+
+    /// Log bytes since the last checkpoint was frozen.
+    pub fn log_bytes_since(&self) -> u64 {
+        self.log_bytes().saturating_sub(self.checkpointed_bytes.load(Ordering::Relaxed))
+    }
+
+    /// A checkpoint was frozen when there were so many log bytes.
+    pub fn checkpointed(&self, log_bytes: u64) {
+        self.checkpointed_bytes.store(log_bytes, Ordering::Relaxed);
+    }
+
+    /// Wall-clock time of the last checkpoint, in nanoseconds since 1970, as it was found.
+    pub fn found_checkpoint(&self, time: i64) {
+        self.last_checkpoint.store(time, Ordering::Relaxed);
+    }
+
+    /// Counts a checkpoint that was made at a time.
+    pub fn made_checkpoint(&self, time: i64) {
+        self.last_checkpoint.store(time, Ordering::Relaxed);
+        self.checkpoints.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Counts what was written beside the log.
+    pub fn wrote(&self, writer: Writer, bytes: u64, writes: u64) {
+        let written = &self.written[writer as usize];
+        written.bytes.fetch_add(bytes, Ordering::Relaxed);
+        written.writes.fetch_add(writes, Ordering::Relaxed);
+    }
+
+    /// Counts syncs beside those of the log.
+    pub fn synced(&self, syncs: u64) {
+        self.syncs.fetch_add(syncs, Ordering::Relaxed);
+    }
+
+    /// Takes no more commits.
+    pub fn close(&self) {
+        self.closed.store(true, Ordering::Relaxed);
+    }
+
+    /// Whether the store was closed.
+    #[inline]
+    pub fn is_closed(&self) -> bool {
+        self.closed.load(Ordering::Relaxed)
+    }
+
+    /// Who is to be told that a checkpoint should start.
+    pub fn set_waker(&self, wake: Waker) {
+        *self.waker.lock() = Some(wake);
+    }
+
+    /// Whether somebody is told.
+    pub fn has_waker(&self) -> bool {
+        self.waker.lock().is_some()
+    }
+
+    /// Says, once between two freezes, that a checkpoint should start.
+    pub fn wake(&self) {
+        if !self.woken.load(Ordering::Relaxed)
+            && !self.woken.swap(true, Ordering::Relaxed)
+            && let Some(wake) = self.waker.lock().clone()
+        {
+            wake();
+        }
+    }
+
+    /// A checkpoint was frozen: the next one may be asked for.
+    pub fn may_wake(&self) {
+        self.woken.store(false, Ordering::Relaxed);
+    }
+
+    /// The counters that all engines have; the others are zero.
+    pub fn stats(&self, engine: &'static str, durability: Durability) -> Stats {
+        let log = self.log().stats();
+        let sum = |of: fn(&Written) -> &AtomicU64| {
+            self.written.iter().map(|written| of(written).load(Ordering::Relaxed)).sum::<u64>()
+        };
+        let (bytes, writes) = (sum(|written| &written.bytes), sum(|written| &written.writes));
+        let last_checkpoint = self.last_checkpoint.load(Ordering::Relaxed);
+        Stats {
+            engine,
+            durability,
+            trees: 0,
+            dropping: 0,
+            disk_bytes: 0,
+            log_bytes: log.disk_bytes,
+            written_bytes: log.written_bytes + bytes,
+            writes: log.writes + writes,
+            checkpoint_bytes: bytes,
+            checkpoint_writes: writes,
+            commits: self.commits(),
+            syncs: log.syncs + self.syncs.load(Ordering::Relaxed),
+            cache_bytes: 0,
+            last_checkpoint: (last_checkpoint != 0).then_some(last_checkpoint),
+            checkpoints: self.checkpoints.load(Ordering::Relaxed),
+            replayed: self.replayed.load(Ordering::Relaxed),
+        }
+    }
+}

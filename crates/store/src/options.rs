@@ -1,0 +1,79 @@
+//! What every engine is told when it opens a store.
+
+use std::time::Duration;
+
+use crate::{Durability, LogKey, LogOptions};
+
+/// How a store is opened, whatever its engine.
+#[derive(Debug, Clone)]
+pub struct EngineOptions {
+    /// The volume's id: files of another volume are refused.
+    pub volume: [u8; 16],
+    /// The volume's secret.
+    pub log_key: LogKey,
+    /// Memory for what an engine caches and for what is not on disk yet, in bytes. How it is
+    /// divided is the engine's.
+    pub cache_bytes: usize,
+    /// When commits are durable.
+    pub durability: Durability,
+    /// Longest time that a commit stays unsynced in async mode.
+    pub log_interval: Duration,
+    /// Log bytes from which the log is written in async mode.
+    pub log_write_bytes: usize,
+    /// Length of a log segment.
+    pub log_segment_bytes: u64,
+    /// Log bytes since the last checkpoint from which one is due: what a crash makes replay.
+    pub checkpoint_bytes: u64,
+}
+
+/// Less than this for what is only in memory would make a checkpoint of every few commits.
+pub const DIRTY_BYTES_MIN: usize = 256 << 10;
+
+/// Log bytes between two looks at the medium's room.
+pub const ROOM_LOOK_EVERY: u64 = 256 << 10;
+/// The part of the medium that is kept for checkpoints: one in so many.
+const KEPT_SHARE: u64 = 32;
+/// And the most of it.
+const KEPT_BYTES_MAX: u64 = 32 << 20;
+
+/// Bytes of a medium that commits which add must leave, so that what is deleted afterwards can be
+/// made durable and given back.
+pub fn kept_for_checkpoints(space: &device::Space) -> u64 {
+    (space.total_bytes / KEPT_SHARE).min(KEPT_BYTES_MAX)
+}
+
+impl Default for EngineOptions {
+    fn default() -> EngineOptions {
+        let log = LogOptions::default();
+        EngineOptions {
+            volume: [0; 16],
+            log_key: log.key,
+            cache_bytes: 256 << 20,
+            durability: log.durability,
+            log_interval: log.interval,
+            log_write_bytes: log.write_bytes,
+            log_segment_bytes: log.segment_bytes,
+            checkpoint_bytes: 128 << 20,
+        }
+    }
+}
+
+impl EngineOptions {
+    /// What the log is told.
+    pub fn log(&self) -> LogOptions {
+        LogOptions {
+            key: self.log_key,
+            durability: self.durability,
+            interval: self.log_interval,
+            write_bytes: self.log_write_bytes,
+            segment_bytes: self.log_segment_bytes,
+            ..LogOptions::default()
+        }
+    }
+
+    /// Bytes that are only in memory, with those that are being written, from which commits wait
+    /// for the checkpoint. The rest of the cache is for reading.
+    pub fn dirty_bytes_limit(&self) -> usize {
+        (self.cache_bytes / 4 * 3).max(DIRTY_BYTES_MIN * 2)
+    }
+}
