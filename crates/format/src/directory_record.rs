@@ -85,7 +85,8 @@ pub struct DirectoryRecord {
     pub parent: u64,
     /// Where it is in there; 0 at the root of a subvolume.
     pub parent_cookie: u64,
-    /// Permission bits with set-id and sticky.
+    /// Permission bits with set-id and sticky, and whether there is an access list
+    /// (`acl::IN_MODE`).
     pub mode: u32,
     /// Owner.
     pub uid: u32,
@@ -156,7 +157,7 @@ impl DirectoryRecord {
             Some(DirectoryElsewhere { inode, size, allocated, nlink: reader.u32()? })
         };
         reader.end()?;
-        if record.mode > 0o7777 || flags & !KNOWN != 0 {
+        if record.mode > 0o7777 | crate::acl::IN_MODE || flags & !KNOWN != 0 {
             return Err(reader.malformed(
                 "a mode and known flags",
                 format!("mode {:#o}, flags {flags:#x}", record.mode),

@@ -115,7 +115,8 @@ pub struct InodeRecord {
     pub has_xattrs: bool,
     /// Whether its contents are extents.
     pub has_extents: bool,
-    /// Permission bits with set-id and sticky.
+    /// Permission bits with set-id and sticky, and whether there is an access list
+    /// (`acl::IN_MODE`).
     pub mode: u32,
     /// Owner.
     pub uid: u32,
@@ -140,7 +141,7 @@ pub struct InodeRecord {
 }
 
 impl InodeRecord {
-    /// Greatest mode.
+    /// Greatest mode, but for the bit of an access list.
     pub const MODE_MAX: u32 = 0o7777;
     /// Greatest length of a file.
     pub const SIZE_MAX: u64 = (1 << 63) - 1;
@@ -200,7 +201,7 @@ impl InodeRecord {
         if flags & !KNOWN != 0 {
             return Err(reader.malformed("known flags", format!("{flags:#x}")));
         }
-        let mode = narrow(reader, InodeRecord::MODE_MAX)?;
+        let mode = narrow(reader, InodeRecord::MODE_MAX | crate::acl::IN_MODE)?;
         let uid = narrow(reader, u32::MAX)?;
         let gid = narrow(reader, u32::MAX)?;
         let size = reader.varint()?;

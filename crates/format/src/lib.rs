@@ -11,6 +11,7 @@
     reason = "a decoder must survive any bytes"
 )]
 
+pub mod acl;
 pub mod base_record;
 pub mod batch;
 mod bytes;

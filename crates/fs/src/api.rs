@@ -53,7 +53,7 @@ pub enum WalkControl {
 pub struct NewNode {
     /// What it is; not a symbolic link (see [`FileSystem::symlink`]).
     pub kind: Kind,
-    /// Permission bits, the umask already taken away.
+    /// Permission bits; the caller's umask is taken away where the directory has no default list.
     pub mode: u32,
     /// Device number, for a device node.
     pub rdev: u32,
@@ -254,7 +254,8 @@ pub trait FileSystem: Send + Sync {
     /// Room and limits.
     fn statfs(&self) -> FsResult<StatFs>;
 
-    /// One extended attribute. Names carry their namespace: `user.`, `trusted.`, `security.`.
+    /// One extended attribute. Names carry their namespace: `user.`, `trusted.`, `security.`, and
+    /// `system.` of the two access control lists, whose values are as Linux has them.
     fn getxattr(&self, caller: &Caller, node: NodeId, name: &[u8]) -> FsResult<Vec<u8>>;
 
     /// The names of all extended attributes that the caller may see, each closed by NUL.

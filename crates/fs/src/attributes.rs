@@ -3,6 +3,7 @@
 use device::Timestamp;
 use format::directory_record::DirectoryRecord;
 use format::inode_record::{FileKind, InodeRecord};
+use inode::permissions::MODE_BITS;
 use inode::{Attr, Kind, NodeId, Owned};
 
 /// Unit of `Attr::blocks`.
@@ -42,7 +43,7 @@ pub(crate) fn of_file(node: NodeId, inode: &InodeRecord, nlink: u32) -> Attr {
     Attr {
         node,
         kind: kind(inode.kind),
-        mode: inode.mode,
+        mode: inode.mode & MODE_BITS,
         nlink,
         uid: inode.uid,
         gid: inode.gid,
@@ -67,7 +68,7 @@ pub(crate) fn of_directory(node: NodeId, record: &DirectoryRecord) -> Attr {
     Attr {
         node,
         kind: Kind::Directory,
-        mode: record.mode,
+        mode: record.mode & MODE_BITS,
         nlink,
         uid: record.uid,
         gid: record.gid,

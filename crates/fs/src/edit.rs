@@ -4,6 +4,7 @@
 use std::sync::Arc;
 
 use data::Freed;
+use format::acl::Acl;
 use format::directory_record::DirectoryRecord;
 use format::entry_record::{EntryRecord, Target};
 use format::inode_record::{InodeRecord, LinkedRecord};
@@ -119,6 +120,11 @@ impl Edit<'_> {
     /// The extended attributes.
     pub(crate) fn xattrs(&self) -> FsResult<XattrRecord> {
         load_xattrs(self.fs, self.view, self.node, self.ino, &self.inode)
+    }
+
+    /// The access list of an inode that has one.
+    pub(crate) fn acl(&self) -> FsResult<Acl> {
+        crate::permit::of_inode(self.fs, self.view, self.node, self.ino, &self.inode)
     }
 
     /// Sets the extended attributes.

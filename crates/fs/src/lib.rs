@@ -25,6 +25,7 @@ mod numbers;
 mod open_error;
 mod ops;
 mod orphan;
+mod permit;
 mod ranges;
 mod reclaim;
 mod scan;

@@ -9,7 +9,7 @@ use inode::{Attr, Caller, FsError, Kind, NodeId, SubvolId};
 use crate::nodes::Location;
 use crate::ops::lookup::check_search;
 use crate::view::View;
-use crate::{DirEntry, Entry, Fs, FsResult, WalkControl, attributes};
+use crate::{DirEntry, Entry, Fs, FsResult, WalkControl, attributes, permit};
 
 const VIRTUAL: u64 = 1 << 63;
 
@@ -122,7 +122,7 @@ pub(crate) fn readdir(
     let (subvol, dir) = fs.place(directory_of(node))?;
     let view = View::new(&*fs.store, subvol.tree());
     let record = view.directory(dir)?.ok_or(FsError::NotFound)?;
-    attributes::owned_directory(&record).check(caller, READ)?;
+    permit::directory(view, dir, &record, caller, READ)?;
     let mut snapshots = fs.snapshot_names(&subvol, dir)?;
     snapshots.sort_by_key(|(_, id)| *id);
     for (name, id) in snapshots {

@@ -17,7 +17,7 @@ use std::time::Duration;
 use fs::FileSystem;
 use inode::{Attr, Caller, Enforce, FsError, NodeId};
 
-pub(crate) use attributes::AttrChanges;
+pub(crate) use attributes::{AttrChanges, Setting};
 pub(crate) use contents::Opening;
 pub(crate) use listing::Listed;
 
@@ -45,6 +45,8 @@ pub(crate) struct Maker {
     pub(crate) who: Who,
     /// The group of the directory, where the caller is in it beside its own.
     pub(crate) groups: Vec<u32>,
+    /// What is taken from the mode, unless the directory has a default access list.
+    pub(crate) umask: u32,
 }
 
 /// How long the kernel may keep what it is told.
@@ -94,6 +96,11 @@ impl Adapter {
         }
     }
 
+    /// Whether the kernel checks permissions.
+    pub(crate) fn kernel_checks(&self) -> bool {
+        self.enforce == Enforce::Kernel
+    }
+
     /// The node that a number of the kernel stands for.
     fn node(&self, number: u64) -> NodeId {
         if number == ROOT { self.root } else { NodeId(number) }
@@ -123,13 +130,14 @@ impl Adapter {
             Enforce::Kernel => Vec::new(),
             Enforce::Here => self.groups.of(who.pid, who.uid, self.fs.now()),
         };
-        Caller { uid: who.uid, gid: who.gid, groups, enforce: self.enforce }
+        Caller { uid: who.uid, gid: who.gid, groups, umask: 0, enforce: self.enforce }
     }
 
     /// Whose rights making something has: with the groups that the kernel sent along.
     fn maker(&self, maker: &Maker) -> Caller {
         let mut caller = self.caller(maker.who);
         caller.groups.extend_from_slice(&maker.groups);
+        caller.umask = maker.umask;
         caller
     }
 
@@ -147,7 +155,8 @@ impl Adapter {
     /// Whose rights an operation on an open file has: they were checked when it was opened, and
     /// a descriptor may since have been handed to somebody else.
     fn opened(who: Who) -> Caller {
-        Caller { uid: who.uid, gid: who.gid, groups: Vec::new(), enforce: Enforce::Kernel }
+        let (uid, gid) = (who.uid, who.gid);
+        Caller { uid, gid, groups: Vec::new(), umask: 0, enforce: Enforce::Kernel }
     }
 
     fn named(entry: &fs::Entry) -> Named {

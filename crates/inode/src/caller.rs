@@ -18,6 +18,9 @@ pub struct Caller {
     pub gid: u32,
     /// Supplementary groups.
     pub groups: Vec<u32>,
+    /// Permission bits that are taken from the mode of what the caller makes, except where a
+    /// directory's default access list says what is given.
+    pub umask: u32,
     /// Where permissions are checked. Rules that the kernel cannot check for us (who may
     /// snapshot, clone, roll back) are checked here in any case.
     pub enforce: Enforce,
@@ -26,7 +29,7 @@ pub struct Caller {
 impl Caller {
     /// The superuser, checked here.
     pub fn root() -> Caller {
-        Caller { uid: 0, gid: 0, groups: Vec::new(), enforce: Enforce::Here }
+        Caller { uid: 0, gid: 0, groups: Vec::new(), umask: 0, enforce: Enforce::Here }
     }
 
     /// Whether the caller is the superuser.

@@ -1,8 +1,12 @@
-//! Who may do what: permission bits with supplementary groups, the sticky bit, the rules of
-//! changing attributes. Every rule of the namespace and of search is here, once.
+//! Who may do what: permission bits with supplementary groups, access control lists, the sticky
+//! bit, the rules of changing attributes. Every rule of the namespace and of search is here, once.
+//!
+//! A list is read only where it decides: who asks gives a way to get it.
 //!
 //! [`Enforce::Kernel`] skips the plain permission-bit checks, which `default_permissions` makes
 //! the kernel do before it asks; everything else is checked in any case.
+
+use format::acl::Acl;
 
 use crate::{Caller, Enforce, FsError, Kind, SetAttr, SetTime};
 
@@ -19,6 +23,10 @@ pub const SET_UID: u32 = 0o4000;
 pub const SET_GID: u32 = 0o2000;
 /// Sticky bit.
 pub const STICKY: u32 = 0o1000;
+/// Beside the bits that callers see: an access control list says more than they do.
+pub const HAS_ACL: u32 = format::acl::IN_MODE;
+/// The bits that callers see.
+pub const MODE_BITS: u32 = 0o7777;
 
 /// What permissions depend on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -29,7 +37,7 @@ pub struct Owned {
     pub uid: u32,
     /// Group.
     pub gid: u32,
-    /// Permission bits with set-id and sticky.
+    /// Permission bits with set-id and sticky, and [`HAS_ACL`].
     pub mode: u32,
 }
 
@@ -39,26 +47,69 @@ impl Owned {
         caller.is_root() || caller.uid == self.uid
     }
 
-    /// Whether the permission bits allow all of `mask`, whoever enforces them.
-    pub fn allows(&self, caller: &Caller, mask: u32) -> bool {
+    /// Whether the caller may do all of `mask`, whoever enforces it; `None` where the access
+    /// list decides.
+    ///
+    /// As Linux has it, a list whose mask gives nothing is not asked: then the bits of the group
+    /// class are none, and who is named in the list only is one of the others.
+    pub fn decide(&self, caller: &Caller, mask: u32) -> Option<bool> {
         if caller.is_root() {
             // Root reads and writes anything, and executes what anybody may execute.
-            return mask & EXECUTE == 0 || self.kind == Kind::Directory || self.mode & 0o111 != 0;
+            let executes = self.kind == Kind::Directory || self.mode & 0o111 != 0;
+            return Some(mask & EXECUTE == 0 || executes);
         }
         let bits = if caller.uid == self.uid {
             self.mode >> 6
+        } else if self.mode & HAS_ACL != 0 && self.mode & 0o070 != 0 {
+            return None;
         } else if caller.in_group(self.gid) {
             self.mode >> 3
         } else {
             self.mode
         };
-        bits & 7 & mask == mask
+        Some(bits & 7 & mask == mask)
     }
 
-    /// Checks permission bits, unless the kernel did.
+    /// Whether the caller may do all of `mask`, whoever enforces it. `acl` reads the access list.
     #[inline]
-    pub fn check(&self, caller: &Caller, mask: u32) -> Result<(), FsError> {
-        if caller.enforce == Enforce::Kernel || self.allows(caller, mask) {
+    pub fn allows<E>(
+        &self,
+        caller: &Caller,
+        mask: u32,
+        acl: impl FnOnce() -> Result<Acl, E>,
+    ) -> Result<bool, E> {
+        match self.decide(caller, mask) {
+            Some(decided) => Ok(decided),
+            None => Ok(self.listed(caller, mask, &acl()?)),
+        }
+    }
+
+    /// Whether an access list allows all of `mask` to somebody who is not the owner: the
+    /// algorithm of acl(5).
+    fn listed(&self, caller: &Caller, mask: u32, acl: &Acl) -> bool {
+        let most = acl.mask.unwrap_or(7);
+        if let Some((_, given)) = acl.users.iter().find(|(uid, _)| *uid == caller.uid) {
+            return given & most & mask == mask;
+        }
+        let owning = caller.in_group(self.gid).then_some(acl.group);
+        let named = acl.groups.iter().filter(|(gid, _)| caller.in_group(*gid));
+        let mut groups = owning.into_iter().chain(named.map(|(_, given)| *given)).peekable();
+        if groups.peek().is_none() {
+            return acl.other & mask == mask;
+        }
+        // One group must have all of them: two that have half each are not enough.
+        groups.any(|given| given & most & mask == mask)
+    }
+
+    /// Checks permissions, unless the kernel did. `acl` reads the access list.
+    #[inline]
+    pub fn check(
+        &self,
+        caller: &Caller,
+        mask: u32,
+        acl: impl FnOnce() -> Result<Acl, FsError>,
+    ) -> Result<(), FsError> {
+        if caller.enforce == Enforce::Kernel || self.allows(caller, mask, acl)? {
             Ok(())
         } else {
             Err(FsError::AccessDenied)
@@ -67,8 +118,13 @@ impl Owned {
 
     /// Checks whether a name may be taken out of this directory: in a sticky one only by the
     /// owner of the directory or of what is removed.
-    pub fn check_removal(&self, caller: &Caller, victim_uid: u32) -> Result<(), FsError> {
-        self.check(caller, WRITE | EXECUTE)?;
+    pub fn check_removal(
+        &self,
+        caller: &Caller,
+        victim_uid: u32,
+        acl: impl FnOnce() -> Result<Acl, FsError>,
+    ) -> Result<(), FsError> {
+        self.check(caller, WRITE | EXECUTE, acl)?;
         let sticky = self.mode & STICKY != 0;
         if sticky && !self.is_owner(caller) && caller.uid != victim_uid {
             return Err(FsError::NotPermitted("the directory is sticky"));
@@ -77,22 +133,27 @@ impl Owned {
     }
 
     /// Checks a change of attributes and tells mode, owner and group after it.
-    pub fn change(&self, caller: &Caller, changes: &SetAttr) -> Result<Owned, FsError> {
+    pub fn change(
+        &self,
+        caller: &Caller,
+        changes: &SetAttr,
+        acl: &dyn Fn() -> Result<Acl, FsError>,
+    ) -> Result<Owned, FsError> {
         let mut after = *self;
         self.change_owner(caller, changes, &mut after)?;
         if let Some(mode) = changes.mode {
             if !self.is_owner(caller) {
                 return Err(FsError::NotPermitted("only the owner changes the mode"));
             }
-            after.mode = mode & 0o7777;
+            after.mode = mode & MODE_BITS | self.mode & HAS_ACL;
             if !caller.is_root() && !caller.may_be_in(after.gid) {
                 after.mode &= !SET_GID;
             }
         }
-        self.check_times(caller, changes)?;
+        self.check_times(caller, changes, acl)?;
         if changes.size.is_some() {
             match self.kind {
-                Kind::File => self.check(caller, WRITE)?,
+                Kind::File => self.check(caller, WRITE, acl)?,
                 Kind::Directory => return Err(FsError::IsDirectory),
                 _ => return Err(FsError::InvalidArgument("only files have a length to set")),
             }
@@ -129,14 +190,19 @@ impl Owned {
         Ok(())
     }
 
-    fn check_times(&self, caller: &Caller, changes: &SetAttr) -> Result<(), FsError> {
+    fn check_times(
+        &self,
+        caller: &Caller,
+        changes: &SetAttr,
+        acl: &dyn Fn() -> Result<Acl, FsError>,
+    ) -> Result<(), FsError> {
         let times = [changes.atime, changes.mtime, changes.ctime];
         if self.is_owner(caller) || times.iter().all(Option::is_none) {
             return Ok(());
         }
         let all_now = times.iter().all(|time| matches!(time, None | Some(SetTime::Now)));
         if all_now {
-            self.check(caller, WRITE)
+            self.check(caller, WRITE, acl)
         } else {
             Err(FsError::NotPermitted("only the owner sets times"))
         }

@@ -5,6 +5,7 @@
 //! state, so that a row is of one moment.
 
 use format::Malformed;
+use format::acl::{ACCESS, Acl};
 use format::directory_record::DirectoryRecord;
 use format::entry_record::{EntryRecord, Target};
 use format::inode_record::{FileKind, InodeRecord, LinkedRecord};
@@ -112,6 +113,15 @@ impl<'a> Records<'a> {
     /// A directory's own record.
     pub fn directory(&self, ino: u64) -> Result<Option<DirectoryRecord>> {
         self.decode(&key::directory(ino, Part::Attributes), DirectoryRecord::decode)
+    }
+
+    /// The access control list of a directory that has one.
+    pub fn access_list(&self, ino: u64) -> Result<Acl> {
+        let damage = || self.inconsistent("a directory has no access list", ino);
+        let xattrs = self.decode(&key::directory(ino, Part::Xattrs), XattrRecord::decode)?;
+        let xattrs = xattrs.ok_or_else(damage)?;
+        let bytes = xattrs.get(ACCESS).ok_or_else(damage)?;
+        Acl::decode(bytes).map_err(|error| self.malformed(error))?.ok_or_else(damage)
     }
 
     /// The record of an inode with several names.

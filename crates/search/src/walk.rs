@@ -173,7 +173,8 @@ impl Walk<'_> {
         }
         let below = directory && request.max_depth.is_none_or(|most| depth < most);
         let pruned = below && self.is_pruned(row, tree, subvolume, depth)?;
-        let readable = below && may_list(row, request.caller);
+        let records = self.any.of_tree(tree);
+        let readable = below && may_list(records, row, request.caller)?;
         if below && !pruned && !readable {
             self.outcome.unreadable += 1;
         }
@@ -258,9 +259,12 @@ impl Walk<'_> {
 }
 
 /// Whether the caller may list a directory and see what its names lead to.
-pub(crate) fn may_list(row: &Row<'_>, caller: &Caller) -> bool {
-    Owned { kind: Kind::Directory, uid: row.uid, gid: row.gid, mode: row.mode }
-        .allows(caller, READ | EXECUTE)
+pub(crate) fn may_list(records: Records<'_>, row: &Row<'_>, caller: &Caller) -> Result<bool> {
+    Owned { kind: Kind::Directory, uid: row.uid, gid: row.gid, mode: row.mode }.allows(
+        caller,
+        READ | EXECUTE,
+        || records.access_list(row.ino),
+    )
 }
 
 /// The last component of a path, without slashes at its end; a slash where that is all there is.

@@ -153,6 +153,7 @@ impl Generator {
             uid,
             gid: uid,
             groups: groups.to_vec(),
+            umask: 0,
             enforce: Enforce::Here,
         };
         match self.random.u32(..10) {

@@ -30,6 +30,7 @@ macro_rules! layouts {
 
 /// All layouts. A test fails when `format` has one that is not here.
 const STATED: &[Stated] = layouts![
+    acl::LAYOUT,
     cluster::LAYOUT,
     cluster::COLUMN_LAYOUT,
     base_record::LAYOUT,

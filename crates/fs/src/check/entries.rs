@@ -458,6 +458,7 @@ impl Checker<'_, '_> {
                     (less.has_bulk, less.size) = (false, 0);
                 } else {
                     less.has_xattrs = false;
+                    less.mode &= !inode::permissions::HAS_ACL;
                 }
                 let entry = Named { target: Target::Embedded(less), ..attached.named.clone() };
                 let at = key::entry(dir.ino, attached.cookie, Part::Attributes).to_vec();

@@ -149,6 +149,9 @@ impl Checker<'_, '_> {
             let mut less = record;
             less.inode.has_bulk = inode.bulk;
             less.inode.has_xattrs = inode.xattrs;
+            if !inode.xattrs {
+                less.inode.mode &= !inode::permissions::HAS_ACL;
+            }
             if record.inode.has_bulk && !inode.bulk {
                 less.inode.size = 0;
             }

@@ -361,7 +361,8 @@ impl Checker<'_, '_> {
         let Some(record) = dir.record else { return self.without_record(tree, &dir, partial) };
         if dir.record.is_some_and(|record| record.has_xattrs) && !dir.xattrs && !partial {
             let what = "its attributes are gone".to_owned();
-            let value = DirectoryRecord { has_xattrs: false, ..record }.encode();
+            let mode = record.mode & !inode::permissions::HAS_ACL;
+            let value = DirectoryRecord { has_xattrs: false, mode, ..record }.encode();
             let key = key::directory(dir.ino, Part::Attributes).to_vec();
             let fix = Fix::Edits("note that there are none", vec![Edit::Put(tree.id, key, value)]);
             let problem = Problem::new(ProblemKind::Name, what).mended_by(fix);

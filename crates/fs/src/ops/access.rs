@@ -5,18 +5,21 @@ use inode::{Caller, FsError, NodeId};
 use crate::load::load;
 use crate::locks::Lock;
 use crate::view::View;
-use crate::{Fs, FsResult, snapdir};
+use crate::{Fs, FsResult, permit, snapdir};
 
 /// Checks the bits of `mask`, whoever enforces permissions otherwise.
 pub(crate) fn access(fs: &Fs, caller: &Caller, node: NodeId, mask: u32) -> FsResult<()> {
     let (subvol, ino) = fs.place(snapdir::directory_of(fs.real(node)))?;
     let node = subvol.node(ino);
     let _object = fs.locks.shared(Lock::Object { subvol: subvol.id.0, ino });
-    let owned =
-        subvol.read(|tree| Ok(load(fs, View::new(&*fs.store, tree), node, ino)?.owned()))?;
+    let allowed = subvol.read(|tree| {
+        let view = View::new(&*fs.store, tree);
+        let inode = load(fs, view, node, ino)?;
+        inode.owned().allows(caller, mask, || permit::of_inode(fs, view, node, ino, &inode))
+    })?;
     let writes = mask & inode::permissions::WRITE != 0;
     if writes && (subvol.read_only || fs.options.read_only) {
         return Err(FsError::ReadOnly("a snapshot, or a volume opened so".to_owned()));
     }
-    if owned.allows(caller, mask) { Ok(()) } else { Err(FsError::AccessDenied) }
+    if allowed { Ok(()) } else { Err(FsError::AccessDenied) }
 }

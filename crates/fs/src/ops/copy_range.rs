@@ -8,6 +8,7 @@
 //!    changes: the caller copies then, as between file systems.
 
 use data::{FileRef, Side};
+use format::acl::Acl;
 use inode::permissions::{READ, WRITE, without_set_id};
 use inode::{Caller, FsError, Kind, NodeId, Owned};
 
@@ -18,7 +19,7 @@ use crate::load::{FileInode, Inode, load, load_bulk};
 use crate::ranges::{self, Source};
 use crate::subvol::Subvol;
 use crate::view::View;
-use crate::{Fs, FsResult};
+use crate::{Fs, FsResult, permit};
 
 /// What one change of the target did.
 enum Progress {
@@ -62,9 +63,14 @@ pub(crate) fn copy_range(
     }
 }
 
-fn check(owned: &Owned, caller: &Caller, mask: u32) -> FsResult<()> {
+fn check(
+    owned: &Owned,
+    caller: &Caller,
+    mask: u32,
+    acl: impl FnOnce() -> FsResult<Acl>,
+) -> FsResult<()> {
     match owned.kind {
-        Kind::File => owned.check(caller, mask),
+        Kind::File => owned.check(caller, mask, acl),
         Kind::Directory => Err(FsError::IsDirectory),
         _ => Err(FsError::InvalidArgument("only files have contents")),
     }
@@ -77,9 +83,13 @@ fn apply(
     offset: u64,
     length: u64,
 ) -> FsResult<Progress> {
-    check(&edit.inode.owned(), caller, WRITE)?;
-    let progress = reader.with(|view, file| {
-        check(&crate::attributes::owned(&file.inode), caller, READ)?;
+    check(&edit.inode.owned(), caller, WRITE, || edit.acl())?;
+    let progress = reader.with(|view, inode| {
+        let node = reader.source.node(reader.ino);
+        check(&inode.owned(), caller, READ, || {
+            permit::of_inode(reader.fs, view, node, reader.ino, inode)
+        })?;
+        let Inode::File(file) = inode else { return Err(FsError::IsDirectory) };
         if file.inode.elsewhere.is_some() {
             return Err(FsError::Elsewhere);
         }
@@ -130,13 +140,10 @@ struct Reader<'a> {
 }
 
 impl Reader<'_> {
-    fn with<T>(&self, mut read: impl FnMut(View<'_>, &FileInode) -> FsResult<T>) -> FsResult<T> {
+    fn with<T>(&self, mut read: impl FnMut(View<'_>, &Inode) -> FsResult<T>) -> FsResult<T> {
         self.source.read(|tree| {
             let view = View::new(&*self.fs.store, tree);
-            match load(self.fs, view, self.source.node(self.ino), self.ino)? {
-                Inode::File(file) => read(view, &file),
-                Inode::Directory(..) => Err(FsError::IsDirectory),
-            }
+            read(view, &load(self.fs, view, self.source.node(self.ino), self.ino)?)
         })
     }
 

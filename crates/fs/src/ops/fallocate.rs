@@ -50,7 +50,7 @@ fn apply(
 ) -> FsResult<Step> {
     let owned = edit.inode.owned();
     match owned.kind {
-        Kind::File => owned.check(caller, WRITE)?,
+        Kind::File => owned.check(caller, WRITE, || edit.acl())?,
         Kind::Directory => return Err(FsError::IsDirectory),
         _ => return Err(FsError::InvalidArgument("only files have contents")),
     }

@@ -76,7 +76,7 @@ pub(crate) fn link(
             behind = other;
             continue;
         }
-        check_write(caller, &directory)?;
+        check_write(view, caller, dir, &directory)?;
         let unnamed = file.nlink == 0;
         if unnamed && !fs.nodes.is_unnamed(node) {
             return Err(FsError::NotFound);

@@ -9,7 +9,7 @@ use crate::locks::Lock;
 use crate::nodes::Location;
 use crate::subvol::Subvol;
 use crate::view::{Found, View};
-use crate::{Entry, Fs, FsResult, snapdir};
+use crate::{Entry, Fs, FsResult, permit, snapdir};
 
 /// Finds a name in a directory and counts one look-up.
 #[inline]
@@ -130,7 +130,7 @@ pub(crate) fn check_search(
         return Ok(());
     }
     let record = view.directory(dir)?.ok_or_else(|| missing(fs, subvol, dir))?;
-    attributes::owned_directory(&record).check(caller, EXECUTE)
+    permit::directory(view, dir, &record, caller, EXECUTE)
 }
 
 #[inline]

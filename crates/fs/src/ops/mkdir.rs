@@ -3,13 +3,14 @@
 use format::directory_record::DirectoryRecord;
 use format::entry_record::{EntryRecord, Target};
 use format::inode_record::FileKind;
+use format::key::{self, Part};
 use inode::{Caller, NodeId};
 
-use super::mknod::{Room, inherit};
+use super::mknod::Room;
 use crate::nodes::Location;
 use crate::txn::Txn;
 use crate::view::View;
-use crate::{Entry, Fs, FsResult, attributes, snapdir};
+use crate::{Entry, Fs, FsResult, attributes, permit, snapdir};
 
 /// Makes a directory.
 pub(crate) fn mkdir(
@@ -31,7 +32,8 @@ pub(crate) fn mkdir(
     let (_locks, directory, vacancy) = room.find()?;
     let ino = fs.numbers.next_ino(&*fs.store)?;
     let mut txn = Txn::new(fs);
-    let (gid, mode) = inherit(caller, &directory, mode & 0o1777, FileKind::Directory);
+    let above = (dir, &directory);
+    let inherited = permit::inherit(view, caller, above, mode & 0o1777, FileKind::Directory)?;
     let record = DirectoryRecord {
         entries: 0,
         subdirectories: 0,
@@ -41,10 +43,10 @@ pub(crate) fn mkdir(
         btime: txn.now,
         parent: dir,
         parent_cookie: vacancy.cookie,
-        mode,
+        mode: inherited.mode,
         uid: caller.uid,
-        gid,
-        has_xattrs: false,
+        gid: inherited.gid,
+        has_xattrs: inherited.xattrs.is_some(),
         detached: false,
         elsewhere: None,
     };
@@ -52,6 +54,9 @@ pub(crate) fn mkdir(
         EntryRecord { chained: false, ino, name: name.as_bytes(), target: Target::Directory };
     txn.insert_entry(view, dir, &vacancy, &entry)?;
     txn.put_directory(view.tree, ino, &record);
+    if let Some(xattrs) = &inherited.xattrs {
+        txn.batch().put(view.tree, &key::directory(ino, Part::Xattrs), &xattrs.encode());
+    }
     txn.touch_directory(view.tree, dir, 1, 1);
     txn.count(subvol.id.0, 1, 0);
     txn.commit()?;

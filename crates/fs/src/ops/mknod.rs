@@ -7,8 +7,9 @@
 
 use format::directory_record::DirectoryRecord;
 use format::entry_record::{EntryRecord, Target};
-use format::inode_record::{FileKind, InodeRecord};
-use inode::permissions::{EXECUTE, SET_GID, WRITE};
+use format::inode_record::InodeRecord;
+use format::key::{self, Part};
+use inode::permissions::{EXECUTE, WRITE};
 use inode::{Caller, FsError, Kind, NodeId};
 
 use crate::locks::{Lock, LockSet, Mode};
@@ -16,7 +17,7 @@ use crate::nodes::Location;
 use crate::subvol::Subvol;
 use crate::txn::{Txn, fresh_inode};
 use crate::view::{Search, Vacancy, View};
-use crate::{Entry, Fs, FsResult, NewNode, attributes};
+use crate::{Entry, Fs, FsResult, NewNode, attributes, permit};
 
 /// Makes an inode that is not a directory, and a name for it.
 pub(crate) fn mknod(
@@ -58,22 +59,26 @@ pub(super) fn make(
     let ino = fs.numbers.next_ino(&*fs.store)?;
     let mut txn = Txn::new(fs);
     let kind = attributes::file_kind(new.kind);
-    let (gid, mode) = inherit(caller, &directory, new.mode, kind);
+    let inherited = permit::inherit(view, caller, (dir, &directory), new.mode, kind)?;
     let inode = InodeRecord {
-        mode,
+        mode: inherited.mode,
         uid: caller.uid,
-        gid,
+        gid: inherited.gid,
         rdev: if kind.is_device() { new.rdev } else { 0 },
         size: target.map_or(0, |target| target.len() as u64),
         has_bulk: target.is_some(),
+        has_xattrs: inherited.xattrs.is_some(),
         ..fresh_inode(kind, txn.now)
     };
     let entry =
         EntryRecord { chained: false, ino, name: name.as_bytes(), target: Target::Embedded(inode) };
     txn.insert_entry(view, dir, &vacancy, &entry)?;
     if let Some(target) = target {
-        let key = format::key::entry(dir, vacancy.cookie, format::key::Part::Bulk);
-        txn.batch().put(view.tree, &key, target);
+        txn.batch().put(view.tree, &key::entry(dir, vacancy.cookie, Part::Bulk), target);
+    }
+    if let Some(xattrs) = &inherited.xattrs {
+        let key = key::entry(dir, vacancy.cookie, Part::Xattrs);
+        txn.batch().put(view.tree, &key, &xattrs.encode());
     }
     txn.touch_directory(view.tree, dir, 1, 0);
     txn.count(subvol.id.0, 1, 0);
@@ -139,7 +144,7 @@ impl<'a> Room<'a> {
         match view.find(dir, self.hash, self.name)? {
             Search::Found(_) => Err(FsError::Exists),
             Search::Vacant(vacancy) => {
-                check_write(caller, &directory)?;
+                check_write(view, caller, dir, &directory)?;
                 Ok((directory, vacancy))
             }
         }
@@ -156,36 +161,18 @@ pub(crate) fn parent_directory(
     dir: u64,
 ) -> FsResult<DirectoryRecord> {
     let directory = view.directory(dir)?.ok_or_else(|| super::lookup::missing(fs, subvol, dir))?;
-    attributes::owned_directory(&directory).check(caller, EXECUTE)?;
+    permit::directory(view, dir, &directory, caller, EXECUTE)?;
     if directory.detached { Err(FsError::NotFound) } else { Ok(directory) }
 }
 
 /// Checks that names may be made in a directory. Asked after the search for the name, as POSIX
 /// answers that a name exists before it answers that none may be made.
 #[inline]
-pub(crate) fn check_write(caller: &Caller, directory: &DirectoryRecord) -> FsResult<()> {
-    attributes::owned_directory(directory).check(caller, WRITE)
-}
-
-/// Group and mode of what is made in a directory: a set-group-id directory hands its group down,
-/// and to directories the bit as well.
-#[inline]
-pub(crate) fn inherit(
+pub(crate) fn check_write(
+    view: View<'_>,
     caller: &Caller,
+    dir: u64,
     directory: &DirectoryRecord,
-    mode: u32,
-    kind: FileKind,
-) -> (u32, u32) {
-    let mode = mode & 0o7777;
-    if directory.mode & SET_GID == 0 {
-        return (caller.gid, mode);
-    }
-    let gid = directory.gid;
-    if kind == FileKind::Directory {
-        return (gid, mode | SET_GID);
-    }
-    // A program that runs with the group's rights is made by members of the group only.
-    let stranger = !caller.is_root() && !caller.in_group(gid);
-    let strip = stranger && mode & SET_GID != 0 && mode & 0o010 != 0;
-    (gid, if strip { mode & !SET_GID } else { mode })
+) -> FsResult<()> {
+    permit::directory(view, dir, directory, caller, WRITE)
 }

@@ -8,7 +8,7 @@ use crate::error::from_store;
 use crate::load::{Inode, load, load_bulk};
 use crate::locks::Lock;
 use crate::view::View;
-use crate::{Atime, Fs, FsResult};
+use crate::{Atime, Fs, FsResult, permit};
 
 /// How old a time of last read may grow while nothing else asks for a new one.
 const DAY: i64 = 24 * 60 * 60 * 1_000_000_000;
@@ -29,7 +29,9 @@ pub(crate) fn read(
         let inode = load(fs, view, node, ino)?;
         let owned = inode.owned();
         match owned.kind {
-            Kind::File => owned.check(caller, READ)?,
+            Kind::File => {
+                owned.check(caller, READ, || permit::of_inode(fs, view, node, ino, &inode))?;
+            }
             Kind::Directory => return Err(FsError::IsDirectory),
             _ => return Err(FsError::InvalidArgument("only files have contents")),
         }

@@ -18,7 +18,7 @@ use crate::load::{Inode, load};
 use crate::subvol::Subvol;
 use crate::txn::Txn;
 use crate::view::{Found, View};
-use crate::{Atime, DirEntry, Fs, FsResult, WalkControl, attributes, snapdir};
+use crate::{Atime, DirEntry, Fs, FsResult, WalkControl, attributes, permit, snapdir};
 
 /// How many look-ups of one listing are checked at a time against changes of places.
 const CHECK_EVERY: usize = 1024;
@@ -66,7 +66,7 @@ fn list(
         Inode::Directory(_, false) => return Ok(()),
         Inode::File(_) => return Err(FsError::NotDirectory),
     };
-    attributes::owned_directory(&record).check(caller, READ)?;
+    permit::directory(view, dir, &record, caller, READ)?;
     if cookie == 0 {
         note_read(fs, &subvol, dir, &record);
     }

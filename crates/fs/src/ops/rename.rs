@@ -25,7 +25,7 @@ use crate::orphan::LastName;
 use crate::subvol::Subvol;
 use crate::txn::{Attached, Txn};
 use crate::view::{Found, Search, Vacancy, View};
-use crate::{Fs, FsResult, RenameMode, attributes, snapdir};
+use crate::{Fs, FsResult, RenameMode, permit, snapdir};
 
 /// Deepest directory whose ancestors are counted, against records that go in a circle.
 const DEPTH_MAX: usize = 1 << 20;
@@ -145,7 +145,7 @@ impl Rename<'_> {
         let source = parent_directory(self.fs, self.subvol, self.view, self.caller, self.from.dir)?;
         let target = parent_directory(self.fs, self.subvol, self.view, self.caller, self.to.dir)?;
         let moved = self.thing(self.from.dir, &found.from)?;
-        self.check_leaving(&source, &moved)?;
+        self.check_leaving((self.from.dir, &source), &found.from, &moved)?;
         check_loop(&found.from, &moved, &found.above_to)?;
         match (self.mode, found.to) {
             (RenameMode::NoReplace, Search::Found(_)) => Err(FsError::Exists),
@@ -153,18 +153,18 @@ impl Rename<'_> {
             (_, Search::Found(to)) if to.ino == found.from.ino => Ok(Attempt::Done),
             (RenameMode::Exchange, Search::Found(to)) => {
                 let other = self.thing(self.to.dir, &to)?;
-                self.check_leaving(&target, &other)?;
+                self.check_leaving((self.to.dir, &target), &to, &other)?;
                 check_loop(&to, &other, &found.above_from)?;
                 self.exchange((found.from, moved), (to, other))
             }
             (_, Search::Found(to)) => {
                 let victim = self.thing(self.to.dir, &to)?;
-                attributes::owned_directory(&target).check_removal(self.caller, victim.uid())?;
+                permit::removal(self.view, self.to.dir, &target, self.caller, victim.uid())?;
                 check_victim(&moved, &victim)?;
                 self.replace((found.from, moved), (to, victim))
             }
             (_, Search::Vacant(vacancy)) => {
-                attributes::owned_directory(&target).check(self.caller, WRITE)?;
+                permit::directory(self.view, self.to.dir, &target, self.caller, WRITE)?;
                 self.fill((found.from, moved), &vacancy)
             }
         }
@@ -271,12 +271,17 @@ impl Rename<'_> {
     }
 
     /// Whether the caller may take a thing out of a directory.
-    fn check_leaving(&self, directory: &DirectoryRecord, thing: &Thing) -> FsResult<()> {
-        attributes::owned_directory(directory).check_removal(self.caller, thing.uid())?;
+    fn check_leaving(
+        &self,
+        (dir, directory): (u64, &DirectoryRecord),
+        found: &Found,
+        thing: &Thing,
+    ) -> FsResult<()> {
+        permit::removal(self.view, dir, directory, self.caller, thing.uid())?;
         match thing {
             // Its `..` changes, which is a write to it.
             Thing::Directory(record) if self.from.dir != self.to.dir => {
-                attributes::owned_directory(record).check(self.caller, WRITE)
+                permit::directory(self.view, found.ino, record, self.caller, WRITE)
             }
             _ => Ok(()),
         }

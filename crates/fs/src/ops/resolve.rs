@@ -1,7 +1,7 @@
 //! `resolve`: a path, walked from the root as the kernel would, for callers without one.
 
 use inode::permissions::EXECUTE;
-use inode::{Attr, Caller, FsError, Kind, NodeId, PATH_BYTES_MAX};
+use inode::{Caller, FsError, Kind, NodeId, PATH_BYTES_MAX};
 
 use super::forget::forget;
 use super::lookup::lookup;
@@ -82,9 +82,7 @@ impl Walk<'_> {
         if at.attr.kind != Kind::Directory {
             return Err(FsError::NotDirectory);
         }
-        if !owned(&at.attr).allows(self.caller, EXECUTE) {
-            return Err(FsError::AccessDenied);
-        }
+        super::access::access(self.fs, self.caller, at.node, EXECUTE)?;
         lookup(self.fs, self.caller, at.node, name)
     }
 
@@ -96,10 +94,6 @@ impl Walk<'_> {
         let target = super::readlink::readlink(self.fs, self.caller, link.node)?;
         if target.len() >= PATH_BYTES_MAX { Err(FsError::NameTooLong) } else { Ok(target) }
     }
-}
-
-fn owned(attr: &Attr) -> inode::Owned {
-    inode::Owned { kind: attr.kind, uid: attr.uid, gid: attr.gid, mode: attr.mode }
 }
 
 fn push(rest: &mut Vec<Vec<u8>>, path: &[u8]) {

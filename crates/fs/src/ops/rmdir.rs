@@ -10,7 +10,7 @@ use crate::locks::{Lock, Mode};
 use crate::nodes::Orphan;
 use crate::txn::Txn;
 use crate::view::View;
-use crate::{Fs, FsResult, attributes, snapdir};
+use crate::{Fs, FsResult, permit, snapdir};
 
 /// Removes an empty directory.
 pub(crate) fn rmdir(fs: &Fs, caller: &Caller, parent: NodeId, name: &[u8]) -> FsResult<()> {
@@ -47,7 +47,7 @@ pub(crate) fn rmdir(fs: &Fs, caller: &Caller, parent: NodeId, name: &[u8]) -> Fs
         let victim = view
             .directory(seen)?
             .ok_or_else(|| crate::error::inconsistent(view.tree, "a name leads nowhere", seen))?;
-        attributes::owned_directory(&directory).check_removal(caller, victim.uid)?;
+        permit::removal(view, dir, &directory, caller, victim.uid)?;
         if victim.entries != 0 {
             return Err(FsError::NotEmpty);
         }
@@ -79,5 +79,6 @@ pub(crate) fn erase_directory(
 
 /// What those see of a removed directory who hold it.
 pub(crate) fn removed(record: DirectoryRecord, now: i64) -> Orphan {
-    Orphan::Directory(DirectoryRecord { ctime: now, has_xattrs: false, ..record })
+    let mode = record.mode & !inode::permissions::HAS_ACL;
+    Orphan::Directory(DirectoryRecord { ctime: now, has_xattrs: false, mode, ..record })
 }

@@ -6,7 +6,7 @@ use crate::error::from_store;
 use crate::load::{Inode, load};
 use crate::locks::Lock;
 use crate::view::View;
-use crate::{Fs, FsResult, Seek};
+use crate::{Fs, FsResult, Seek, permit};
 
 /// The first place from `offset` on that is `what`; the end of a file counts as a hole.
 pub(crate) fn seek(
@@ -24,7 +24,9 @@ pub(crate) fn seek(
         let inode = load(fs, view, node, ino)?;
         let owned = inode.owned();
         match owned.kind {
-            Kind::File => owned.check(caller, inode::permissions::READ)?,
+            Kind::File => owned.check(caller, inode::permissions::READ, || {
+                permit::of_inode(fs, view, node, ino, &inode)
+            })?,
             Kind::Directory => return Err(FsError::IsDirectory),
             _ => return Err(FsError::InvalidArgument("only files have contents")),
         }

@@ -1,6 +1,8 @@
 //! `setattr`: chmod, chown, truncate and utimens.
 
 use device::Timestamp;
+use format::acl::ACCESS;
+use inode::permissions::HAS_ACL;
 use inode::{Attr, Caller, FsError, NodeId, SetAttr, SetTime};
 
 use crate::contents::{self, Step};
@@ -22,12 +24,18 @@ pub(crate) fn setattr(fs: &Fs, caller: &Caller, node: NodeId, changes: &SetAttr)
 }
 
 fn apply(edit: &mut Edit<'_>, caller: &Caller, changes: &SetAttr) -> FsResult<Step> {
-    let after = edit.inode.owned().change(caller, changes)?;
+    let after = edit.inode.owned().change(caller, changes, &|| edit.acl())?;
     if let Some(size) = changes.size {
         // A long file is cut in steps, from its end.
         if contents::set_size(edit, size)? == Step::More {
             return Ok(Step::More);
         }
+    }
+    if changes.mode.is_some() && after.mode & HAS_ACL != 0 {
+        let (mut xattrs, mut acl) = (edit.xattrs()?, edit.acl()?);
+        acl.set_mode(after.mode);
+        xattrs.set(ACCESS, &acl.encode());
+        edit.set_xattrs(xattrs);
     }
     let now = edit.txn.now;
     let at = |time: Option<SetTime>| {

@@ -4,15 +4,14 @@
 //! it: a crash leaves nothing of it, and only what outgrows the tree is known to the store.
 
 use format::inode_record::{FileKind, InodeRecord};
-use format::xattr_record::XattrRecord;
 use inode::{Caller, FsError, NodeId};
 
-use super::mknod::{check_write, inherit, parent_directory};
+use super::mknod::{check_write, parent_directory};
 use crate::locks::Lock;
 use crate::nodes::Orphan;
 use crate::txn::{Txn, fresh_inode};
 use crate::view::View;
-use crate::{Entry, Fs, FsResult, attributes, snapdir};
+use crate::{Entry, Fs, FsResult, attributes, permit, snapdir};
 
 /// Makes a file without a name, in the subvolume of a directory that it might be named in.
 pub(crate) fn tmpfile(fs: &Fs, caller: &Caller, parent: NodeId, mode: u32) -> FsResult<Entry> {
@@ -24,13 +23,17 @@ pub(crate) fn tmpfile(fs: &Fs, caller: &Caller, parent: NodeId, mode: u32) -> Fs
     let view = View::new(&*fs.store, entered.tree);
     let _directory = fs.locks.shared(Lock::Object { subvol: subvol.id.0, ino: dir });
     let directory = parent_directory(fs, &subvol, view, caller, dir)?;
-    check_write(caller, &directory)?;
+    check_write(view, caller, dir, &directory)?;
     let ino = fs.numbers.next_ino(&*fs.store)?;
-    let (gid, mode) = inherit(caller, &directory, mode, FileKind::File);
+    let inherited = permit::inherit(view, caller, (dir, &directory), mode, FileKind::File)?;
+    let permit::Inherited { gid, mode, xattrs } = inherited;
     let now = Txn::new(fs).now;
-    let inode = InodeRecord { mode, uid: caller.uid, gid, ..fresh_inode(FileKind::File, now) };
+    let fresh = fresh_inode(FileKind::File, now);
+    let has_xattrs = xattrs.is_some();
+    let inode = InodeRecord { mode, uid: caller.uid, gid, has_xattrs, ..fresh };
     let node = subvol.node(ino);
     let bulk = Vec::new();
-    fs.nodes.hold_unnamed(node, Orphan::File { inode, bulk, xattrs: XattrRecord::default() });
+    let xattrs = xattrs.unwrap_or_default();
+    fs.nodes.hold_unnamed(node, Orphan::File { inode, bulk, xattrs });
     Ok(fs.entry(attributes::of_file(node, &inode, 0)))
 }

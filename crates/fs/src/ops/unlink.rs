@@ -11,7 +11,7 @@ use crate::locks::{Lock, Mode};
 use crate::orphan::LastName;
 use crate::txn::{Attached, Txn};
 use crate::view::{Found, View};
-use crate::{Fs, FsResult, attributes, snapdir};
+use crate::{Fs, FsResult, permit, snapdir};
 
 /// Removes a name.
 pub(crate) fn unlink(fs: &Fs, caller: &Caller, parent: NodeId, name: &[u8]) -> FsResult<()> {
@@ -42,13 +42,12 @@ pub(crate) fn unlink(fs: &Fs, caller: &Caller, parent: NodeId, name: &[u8]) -> F
         if found.ino != seen {
             continue;
         }
-        let owned = attributes::owned_directory(&directory);
         if found.is_directory() {
-            owned.check(caller, inode::permissions::WRITE)?;
+            permit::directory(view, dir, &directory, caller, inode::permissions::WRITE)?;
             return Err(FsError::IsDirectory);
         }
         let (inode, nlink) = inode_of(view, &found)?;
-        owned.check_removal(caller, inode.uid)?;
+        permit::removal(view, dir, &directory, caller, inode.uid)?;
         let mut txn = Txn::new(fs);
         let lost = drop_name(&mut txn, view, id, dir, &found, &inode, nlink)?;
         txn.erase_entry(view, dir, &found, false)?;

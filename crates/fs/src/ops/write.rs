@@ -36,7 +36,7 @@ pub(crate) fn write(
 fn write_piece(edit: &mut Edit<'_>, caller: &Caller, offset: u64, bytes: &[u8]) -> FsResult<Step> {
     let owned = edit.inode.owned();
     match owned.kind {
-        Kind::File => owned.check(caller, WRITE)?,
+        Kind::File => owned.check(caller, WRITE, || edit.acl())?,
         Kind::Directory => return Err(FsError::IsDirectory),
         _ => return Err(FsError::InvalidArgument("only files have contents")),
     }

@@ -1,11 +1,13 @@
 //! Extended attributes: who may see and set which, and how large they may be.
 //!
-//! `user.` follows the permission bits of files and directories, and of sticky directories the
-//! owner; `trusted.` is root's; `security.` is read by all and set by root. Access control lists
-//! (`system.`) are not supported, and say so.
+//! `user.` follows the permissions of files and directories, and of sticky directories the
+//! owner; `trusted.` is root's; `security.` is read by all and set by root. Of `system.` there are
+//! the two access control lists, which the owner sets: one list goes with the mode, and is kept
+//! beside it only where it says more.
 
+use format::acl::{ACCESS, Acl, DEFAULT};
 use format::xattr_record::{NAME_BYTES_MAX, TOTAL_BYTES_MAX, VALUE_BYTES_MAX, XattrRecord};
-use inode::permissions::{READ, STICKY, WRITE};
+use inode::permissions::{HAS_ACL, READ, SET_GID, STICKY, WRITE};
 use inode::{Caller, FsError, Kind, NodeId, Owned};
 
 use super::totals::{self, Total};
@@ -15,11 +17,17 @@ use crate::locks::Lock;
 use crate::view::View;
 use crate::{Fs, FsResult, SetXattr, snapdir};
 
+const NO_LIST: FsError = FsError::NotSupported("access control lists of symbolic links");
+
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Space {
     User,
     Trusted,
     Security,
+    /// The list that is asked about permissions.
+    Access,
+    /// The list that a directory hands down.
+    Default,
 }
 
 /// One extended attribute.
@@ -31,9 +39,10 @@ pub(crate) fn getxattr(fs: &Fs, caller: &Caller, node: NodeId, name: &[u8]) -> F
     let (owned, xattrs) = read(fs, node)?;
     match space {
         Space::User if !bears_user(&owned) => return Err(FsError::NoAttribute),
-        Space::User => owned.check(caller, READ)?,
+        Space::User => owned.check(caller, READ, || access_list(&xattrs))?,
         Space::Trusted if !caller.is_root() => return Err(FsError::NoAttribute),
-        Space::Trusted | Space::Security => {}
+        Space::Access | Space::Default if owned.kind == Kind::Symlink => return Err(NO_LIST),
+        Space::Trusted | Space::Security | Space::Access | Space::Default => {}
     }
     xattrs.get(name).map(<[u8]>::to_vec).ok_or(FsError::NoAttribute)
 }
@@ -71,14 +80,17 @@ pub(crate) fn setxattr(
         return Err(FsError::Range);
     }
     edit(fs, node, |edit| {
-        check_set(&edit.inode.owned(), caller, space)?;
+        check_set(edit, caller, space)?;
         let mut xattrs = edit.xattrs()?;
         match (mode, xattrs.get(name)) {
             (SetXattr::Create, Some(_)) => return Err(FsError::Exists),
             (SetXattr::Replace, None) => return Err(FsError::NoAttribute),
             _ => {}
         }
-        xattrs.set(name, value);
+        match space {
+            Space::Access | Space::Default => set_list(edit, caller, space, &mut xattrs, value)?,
+            _ => xattrs.set(name, value),
+        }
         if xattrs.encode().len() > TOTAL_BYTES_MAX {
             return Err(FsError::NoSpace);
         }
@@ -98,15 +110,73 @@ pub(crate) fn removexattr(fs: &Fs, caller: &Caller, node: NodeId, name: &[u8]) -
     }
     let space = space_of(name)?;
     edit(fs, node, |edit| {
-        check_set(&edit.inode.owned(), caller, space)?;
+        check_set(edit, caller, space)?;
         let mut xattrs = edit.xattrs()?;
-        if !xattrs.remove(name) {
+        let list = matches!(space, Space::Access | Space::Default);
+        // That there is no list any more is what whoever removes it wants, as with Linux.
+        if !xattrs.remove(name) && !list {
             return Err(FsError::NoAttribute);
+        }
+        if space == Space::Access {
+            set_mode(edit, |mode| mode & !HAS_ACL);
         }
         change(edit, xattrs);
         Ok(())
     })?;
     Ok(())
+}
+
+/// Sets one of the lists. One that says what the mode says is kept in the mode alone; one without
+/// entries is none.
+fn set_list(
+    edit: &mut Edit<'_>,
+    caller: &Caller,
+    space: Space,
+    xattrs: &mut XattrRecord,
+    value: &[u8],
+) -> FsResult<()> {
+    const INVALID: FsError = FsError::InvalidArgument("an access control list");
+    let acl = Acl::decode(value).map_err(|_| INVALID)?;
+    let owned = edit.inode.owned();
+    if space == Space::Default {
+        match acl {
+            None => drop(xattrs.remove(DEFAULT)),
+            Some(_) if owned.kind != Kind::Directory => return Err(FsError::AccessDenied),
+            Some(acl) => xattrs.set(DEFAULT, &acl.encode()),
+        }
+        return Ok(());
+    }
+    let minimal = acl.as_ref().is_none_or(Acl::is_minimal);
+    let mut mode = owned.mode & !HAS_ACL;
+    if let Some(acl) = &acl {
+        mode = mode & !0o777 | acl.mode();
+        if !caller.is_root() && !caller.may_be_in(owned.gid) {
+            mode &= !SET_GID;
+        }
+    }
+    match acl {
+        Some(acl) if !minimal => {
+            mode |= HAS_ACL;
+            xattrs.set(ACCESS, &acl.encode());
+        }
+        _ => drop(xattrs.remove(ACCESS)),
+    }
+    set_mode(edit, |_| mode);
+    Ok(())
+}
+
+fn set_mode(edit: &mut Edit<'_>, mode: impl FnOnce(u32) -> u32) {
+    let place = match &mut edit.inode {
+        Inode::Directory(record, _) => &mut record.mode,
+        Inode::File(file) => &mut file.inode.mode,
+    };
+    *place = mode(*place);
+}
+
+fn access_list(xattrs: &XattrRecord) -> FsResult<Acl> {
+    let damage = || FsError::Io("an access list is missing or damaged".to_owned());
+    let bytes = xattrs.get(ACCESS).ok_or_else(damage)?;
+    Acl::decode(bytes).ok().flatten().ok_or_else(damage)
 }
 
 fn change(edit: &mut Edit<'_>, xattrs: XattrRecord) {
@@ -137,6 +207,11 @@ fn space_of(name: &[u8]) -> FsResult<Space> {
     if name.len() > NAME_BYTES_MAX {
         return Err(FsError::Range);
     }
+    match name {
+        ACCESS => return Ok(Space::Access),
+        DEFAULT => return Ok(Space::Default),
+        _ => {}
+    }
     for (prefix, space) in [
         (&b"user."[..], Space::User),
         (b"trusted.", Space::Trusted),
@@ -149,25 +224,30 @@ fn space_of(name: &[u8]) -> FsResult<Space> {
             return Ok(space);
         }
     }
-    Err(FsError::NotSupported("extended attributes of other kinds than user, trusted, security"))
+    Err(FsError::NotSupported("extended attributes of such a kind"))
 }
 
-fn check_set(owned: &Owned, caller: &Caller, space: Space) -> FsResult<()> {
+fn check_set(edit: &Edit<'_>, caller: &Caller, space: Space) -> FsResult<()> {
+    let owned = edit.inode.owned();
     match space {
         Space::User => {
-            if !bears_user(owned) {
+            if !bears_user(&owned) {
                 return Err(FsError::NotPermitted("only files and directories have user.*"));
             }
             let sticky = owned.kind == Kind::Directory && owned.mode & STICKY != 0;
             if sticky && !owned.is_owner(caller) {
                 return Err(FsError::NotPermitted("the directory is sticky"));
             }
-            owned.check(caller, WRITE)
+            owned.check(caller, WRITE, || edit.acl())
         }
         Space::Trusted | Space::Security if !caller.is_root() => {
             Err(FsError::NotPermitted("only root sets this attribute"))
         }
-        Space::Trusted | Space::Security => Ok(()),
+        Space::Access | Space::Default if owned.kind == Kind::Symlink => Err(NO_LIST),
+        Space::Access | Space::Default if !owned.is_owner(caller) => {
+            Err(FsError::NotPermitted("only the owner sets access control lists"))
+        }
+        Space::Trusted | Space::Security | Space::Access | Space::Default => Ok(()),
     }
 }
 

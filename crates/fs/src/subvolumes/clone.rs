@@ -14,7 +14,7 @@ use crate::locks::{Lock, Mode};
 use crate::subvol::Subvol;
 use crate::txn::Txn;
 use crate::view::{Search, Vacancy, View};
-use crate::{CloneInfo, Fs, FsResult};
+use crate::{CloneInfo, Fs, FsResult, permit};
 
 /// How often a clone starts over because subvolumes came or went below its source.
 const ATTEMPTS_MAX: usize = 100;
@@ -47,12 +47,11 @@ impl<'a> Mount<'a> {
     pub(super) fn vacancy(&self, fs: &Fs, caller: &Caller) -> FsResult<Vacancy> {
         let record = directory_of(fs, &self.subvol, self.dir)?;
         let view = self.view(fs);
-        let owned = crate::attributes::owned_directory(&record);
-        owned.check(caller, inode::permissions::EXECUTE)?;
+        permit::directory(view, self.dir, &record, caller, inode::permissions::EXECUTE)?;
         match view.find(self.dir, self.hash, self.name)? {
             Search::Found(_) => Err(FsError::Exists),
             Search::Vacant(vacancy) => {
-                owned.check(caller, inode::permissions::WRITE)?;
+                permit::directory(view, self.dir, &record, caller, inode::permissions::WRITE)?;
                 Ok(vacancy)
             }
         }

@@ -12,10 +12,10 @@ use super::clone::Mount;
 use super::gates::Gates;
 use super::snapshot::commit;
 use crate::nodes::Location;
-use crate::ops::mknod::inherit;
 use crate::subvol::VOLUME;
 use crate::txn::Txn;
-use crate::{Entry, Fs, FsResult};
+use crate::view::View;
+use crate::{Entry, Fs, FsResult, permit};
 
 impl Fs {
     /// Makes an empty directory that is a subvolume of its own. Takes one look-up.
@@ -34,7 +34,9 @@ impl Fs {
         let vacancy = mount.vacancy(self, caller)?;
         let above = directory_of(self, &mount.subvol, mount.dir)?;
         let mut txn = Txn::new(self);
-        let (gid, mode) = inherit(caller, &above, mode & 0o1777, FileKind::Directory);
+        let from = (mount.dir, &above);
+        let view = View::new(&*self.store, mount.subvol.tree());
+        let inherited = permit::inherit(view, caller, from, mode & 0o1777, FileKind::Directory)?;
         let record = DirectoryRecord {
             entries: 0,
             subdirectories: 0,
@@ -44,16 +46,20 @@ impl Fs {
             btime: txn.now,
             parent: ino,
             parent_cookie: 0,
-            mode,
+            mode: inherited.mode,
             uid: caller.uid,
-            gid,
-            has_xattrs: false,
+            gid: inherited.gid,
+            has_xattrs: inherited.xattrs.is_some(),
             detached: false,
             elsewhere: None,
         };
         let (id, tree) = (ledger.new_subvolume()?, ledger.new_tree());
         txn.batch().create_tree(tree);
         txn.put_directory(tree, ino, &record);
+        if let Some(xattrs) = &inherited.xattrs {
+            let key = key::directory(ino, key::Part::Xattrs);
+            txn.batch().put(tree, &key, &xattrs.encode());
+        }
         let subvolume = SubvolumeRecord {
             tree: tree.0,
             root: ino,

@@ -5,13 +5,12 @@ use inode::{Caller, FsError, NodeId, SubvolId};
 
 use super::gates::Gates;
 use super::snapshot::{commit, detach};
-use crate::attributes;
 use crate::locks::{Lock, Mode};
 use crate::ops::mknod::parent_directory;
 use crate::subvol::read_record;
 use crate::txn::Txn;
 use crate::view::{Found, View};
-use crate::{Fs, FsResult};
+use crate::{Fs, FsResult, permit};
 
 /// The directory above the root of a subvolume; the root itself where there is none.
 pub(crate) fn parent_of_root(fs: &Fs, node: NodeId) -> FsResult<NodeId> {
@@ -59,7 +58,7 @@ pub(crate) fn remove_link(fs: &Fs, caller: &Caller, parent: NodeId, name: &[u8])
         return Err(FsError::Busy("the name changed meanwhile"));
     }
     let root = view_of(quiet[0].tree()).directory(quiet[0].root)?.ok_or(FsError::Stale)?;
-    attributes::owned_directory(&directory).check_removal(caller, root.uid)?;
+    permit::removal(view, dir, &directory, caller, root.uid)?;
     if root.entries != 0 {
         return Err(FsError::NotEmpty);
     }

@@ -10,13 +10,12 @@ use inode::{Caller, FsError, NodeId, SubvolId};
 use super::gates::Gates;
 use super::nested::Member;
 use super::snapshot::commit;
-use crate::attributes;
 use crate::locks::{Lock, Mode};
 use crate::ops::mknod::{check_write, parent_directory};
 use crate::subvol::{Subvol, VOLUME};
 use crate::txn::Txn;
 use crate::view::{Found, Search, View};
-use crate::{Fs, FsResult, RenameMode};
+use crate::{Fs, FsResult, RenameMode, permit};
 
 /// One side: directory and name.
 struct Side<'a> {
@@ -89,11 +88,12 @@ pub(crate) fn rename_across(
     let moved = Member::get(fs, child)?;
     let root = View::new(&*fs.store, moved.subvol.tree()).directory(moved.subvol.root)?;
     let root = root.ok_or(FsError::Stale)?;
-    attributes::owned_directory(&source_dir).check_removal(caller, root.uid)?;
-    check_write(caller, &target_dir)?;
+    permit::removal(source.view(fs), source.dir, &source_dir, caller, root.uid)?;
+    check_write(target.view(fs), caller, target.dir, &target_dir)?;
     let elsewhere = source.dir != target.dir || source.subvol.id != target.subvol.id;
     if elsewhere {
-        check_write(caller, &root)?;
+        let view = View::new(&*fs.store, moved.subvol.tree());
+        check_write(view, caller, moved.subvol.root, &root)?;
         check_no_loop(fs, child, &target)?;
     }
     let mut txn = Txn::new(fs);

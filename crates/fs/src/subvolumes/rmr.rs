@@ -9,12 +9,11 @@ use inode::{Caller, FsError, NodeId, SubvolId};
 use super::access::check_owns_all;
 use super::gates::Gates;
 use super::snapshot::{commit, detach};
-use crate::attributes;
 use crate::locks::{Lock, Mode};
 use crate::ops::mknod::parent_directory;
 use crate::txn::Txn;
 use crate::view::{Found, View};
-use crate::{Fs, FsResult, RmrInfo};
+use crate::{Fs, FsResult, RmrInfo, permit};
 
 impl Fs {
     /// Removes a directory with all below it, at once; its room is given back later. Root may,
@@ -42,7 +41,7 @@ impl Fs {
                 continue;
             }
             let (root_subvol, victim) = self.root_record(view, &found)?;
-            attributes::owned_directory(&directory).check_removal(caller, victim.uid)?;
+            permit::removal(view, dir, &directory, caller, victim.uid)?;
             let mut txn = Txn::new(self);
             txn.erase_entry(view, dir, &found, false)?;
             txn.touch_directory(view.tree, dir, -1, -1);
@@ -81,7 +80,7 @@ impl Fs {
             return Err(FsError::NotDirectory);
         }
         let (child, victim) = self.root_record(view, &found)?;
-        attributes::owned_directory(&directory).check_removal(caller, victim.uid)?;
+        permit::removal(view, dir, &directory, caller, victim.uid)?;
         let within = child.map_or(subvol.id, SubvolId);
         check_owns_all(self, caller, within, found.ino)?;
         Ok(found)

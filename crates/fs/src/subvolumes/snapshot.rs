@@ -59,7 +59,8 @@ impl Fs {
     pub fn snapshot_list(&self, caller: &Caller, dir: NodeId) -> FsResult<Vec<SnapshotInfo>> {
         let (subvol, ino) = self.place(dir)?;
         let record = directory_of(self, &subvol, ino)?;
-        crate::attributes::owned_directory(&record).check(caller, inode::permissions::READ)?;
+        let view = crate::view::View::new(&*self.store, subvol.tree());
+        crate::permit::directory(view, ino, &record, caller, inode::permissions::READ)?;
         let mut found = Vec::new();
         for (_, id) in self.snapshot_names(&subvol, ino)? {
             if let Some(record) = read_record(&*self.store, SubvolId(id))? {

@@ -108,7 +108,7 @@ fn expr(random: &mut fastrand::Rng, depth: u32) -> Expr {
 
 fn caller(random: &mut fastrand::Rng) -> Caller {
     match random.u32(..3) {
-        0 => Caller { uid: 1000, gid: 1000, groups: vec![2000], enforce: Enforce::Here },
+        0 => Caller { uid: 1000, gid: 1000, groups: vec![2000], umask: 0, enforce: Enforce::Here },
         _ => Caller::root(),
     }
 }

@@ -40,7 +40,7 @@ pub(crate) fn volume_with(bits: u32, options: &OpenOptions) -> Volume {
 
 /// A user that is checked here.
 pub(crate) fn user(uid: u32) -> Caller {
-    Caller { uid, gid: uid, groups: Vec::new(), enforce: Enforce::Here }
+    Caller { uid, gid: uid, groups: Vec::new(), umask: 0, enforce: Enforce::Here }
 }
 
 impl Volume {

@@ -3,7 +3,7 @@
 use std::sync::atomic::Ordering;
 
 use fs::{SetXattr, StatFs};
-use inode::{Attr, SetAttr};
+use inode::{Attr, Enforce, SetAttr};
 
 use super::{Adapter, Answer, Named, ROOT, Who, failed};
 use crate::capability;
@@ -19,6 +19,16 @@ pub(crate) struct AttrChanges {
     pub(crate) changes: SetAttr,
     /// Whether they were made through an open file (ftruncate): rights were checked at its open.
     pub(crate) through_open_file: bool,
+}
+
+/// How an extended attribute is set.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Setting {
+    /// Those of setxattr(2).
+    pub(crate) flags: i32,
+    /// Whether the caller is in the group of the file, or may act as if; the kernel says so of who
+    /// sets an access control list.
+    pub(crate) in_group: bool,
 }
 
 impl Adapter {
@@ -102,23 +112,28 @@ impl Adapter {
         fitting(names, room)
     }
 
-    /// Sets an extended attribute; `flags` are those of setxattr(2).
+    /// Sets an extended attribute.
     pub(crate) fn setxattr(
         &self,
         who: Who,
         number: u64,
         name: &[u8],
         value: &[u8],
-        flags: i32,
+        setting: Setting,
     ) -> Answer<()> {
-        let mode = match flags {
+        let mode = match setting.flags {
             0 => SetXattr::Any,
             libc::XATTR_CREATE => SetXattr::Create,
             libc::XATTR_REPLACE => SetXattr::Replace,
             _ => return Err(Errno::INVALID),
         };
+        let mut caller = self.caller(who);
+        if !setting.in_group {
+            // Then nothing else is left to be checked by the kernel: lists are set by owners.
+            caller.enforce = Enforce::Here;
+        }
         self.fs
-            .setxattr(&self.caller(who), self.node(number), name, value, mode)
+            .setxattr(&caller, self.node(number), name, value, mode)
             .map_err(failed("setxattr", number))
     }
 

@@ -3,10 +3,10 @@
 use device::Timestamp;
 use inode::{SetAttr, SetTime};
 
-use super::numbers::{OPEN_KEEP_CACHE, OPEN_NO_FLUSH, set};
+use super::numbers::{OPEN_KEEP_CACHE, OPEN_NO_FLUSH, SETXATTR_ACL_KILL_SGID, feature, set};
 use super::reply::Reply;
 use super::request::Request;
-use crate::adapter::{Adapter, Answer, AttrChanges, Maker, Named, Timeouts};
+use crate::adapter::{Adapter, Answer, AttrChanges, Maker, Named, Setting, Timeouts};
 
 type Asked<'r, 'a> = &'r mut Request<'a>;
 
@@ -94,21 +94,21 @@ pub(super) fn mknod(adapter: &Adapter, request: Asked<'_, '_>, reply: &mut Reply
     let umask = request.arguments.u32()?;
     request.arguments.skip(4)?;
     let name = request.arguments.name()?;
-    let maker = maker(request);
-    let named = adapter.mknod(&maker, request.node, name, mode & !umask, rdev)?;
+    let maker = maker(request, umask);
+    let named = adapter.mknod(&maker, request.node, name, mode, rdev)?;
     entry(adapter, reply, &named);
     Ok(())
 }
 
-fn maker(request: &Request<'_>) -> Maker {
-    Maker { who: request.who, groups: request.groups() }
+fn maker(request: &Request<'_>, umask: u32) -> Maker {
+    Maker { who: request.who, groups: request.groups(), umask: umask & 0o777 }
 }
 
 pub(super) fn mkdir(adapter: &Adapter, request: Asked<'_, '_>, reply: &mut Reply) -> Answer<()> {
     let (mode, umask) = (request.arguments.u32()?, request.arguments.u32()?);
     let name = request.arguments.name()?;
-    let maker = maker(request);
-    let named = adapter.mkdir(&maker, request.node, name, mode & !umask)?;
+    let maker = maker(request, umask);
+    let named = adapter.mkdir(&maker, request.node, name, mode)?;
     entry(adapter, reply, &named);
     Ok(())
 }
@@ -119,8 +119,8 @@ pub(super) fn create(adapter: &Adapter, request: Asked<'_, '_>, reply: &mut Repl
     request.arguments.skip(4)?;
     let name = request.arguments.name()?;
     let exclusive = flags & libc::O_EXCL != 0;
-    let maker = maker(request);
-    let named = adapter.create(&maker, request.node, name, mode & !umask, exclusive)?;
+    let maker = maker(request, umask);
+    let named = adapter.create(&maker, request.node, name, mode, exclusive)?;
     opened(adapter, reply, &named);
     Ok(())
 }
@@ -128,8 +128,8 @@ pub(super) fn create(adapter: &Adapter, request: Asked<'_, '_>, reply: &mut Repl
 pub(super) fn tmpfile(adapter: &Adapter, request: Asked<'_, '_>, reply: &mut Reply) -> Answer<()> {
     request.arguments.skip(4)?;
     let (mode, umask) = (request.arguments.u32()?, request.arguments.u32()?);
-    let maker = maker(request);
-    let named = adapter.tmpfile(&maker, request.node, mode & !umask)?;
+    let maker = maker(request, umask);
+    let named = adapter.tmpfile(&maker, request.node, mode)?;
     opened(adapter, reply, &named);
     Ok(())
 }
@@ -186,9 +186,15 @@ pub(super) fn access(adapter: &Adapter, request: Asked<'_, '_>) -> Answer<()> {
 
 pub(super) fn setxattr(adapter: &Adapter, request: Asked<'_, '_>) -> Answer<()> {
     let (size, flags) = (request.arguments.u32()?, request.arguments.i32()?);
+    let mut more = 0;
+    if request.features & feature::SETXATTR_EXT != 0 {
+        more = request.arguments.u32()?;
+        request.arguments.skip(4)?;
+    }
     let name = request.arguments.name()?;
     let value = request.arguments.bytes(size as usize)?;
-    adapter.setxattr(request.who, request.node, name, value, flags)
+    let setting = Setting { flags, in_group: more & SETXATTR_ACL_KILL_SGID == 0 };
+    adapter.setxattr(request.who, request.node, name, value, setting)
 }
 
 pub(super) fn getxattr(adapter: &Adapter, request: Asked<'_, '_>, reply: &mut Reply) -> Answer<()> {

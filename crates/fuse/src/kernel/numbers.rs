@@ -66,14 +66,17 @@ pub(super) mod notify {
 pub(super) mod feature {
     pub(crate) const ASYNC_READ: u64 = 1;
     pub(crate) const BIG_WRITES: u64 = 1 << 5;
+    pub(crate) const DONT_MASK: u64 = 1 << 6;
     pub(crate) const DO_READDIRPLUS: u64 = 1 << 13;
     pub(crate) const READDIRPLUS_AUTO: u64 = 1 << 14;
     pub(crate) const ASYNC_DIO: u64 = 1 << 15;
     pub(crate) const NO_OPEN_SUPPORT: u64 = 1 << 17;
     pub(crate) const PARALLEL_DIROPS: u64 = 1 << 18;
+    pub(crate) const POSIX_ACL: u64 = 1 << 20;
     pub(crate) const MAX_PAGES: u64 = 1 << 22;
     pub(crate) const CACHE_SYMLINKS: u64 = 1 << 23;
     pub(crate) const HANDLE_KILLPRIV_V2: u64 = 1 << 28;
+    pub(crate) const SETXATTR_EXT: u64 = 1 << 29;
     pub(crate) const INIT_EXT: u64 = 1 << 30;
     pub(crate) const CREATE_SUPP_GROUP: u64 = 1 << 34;
 }
@@ -97,6 +100,9 @@ pub(super) const OPEN_KEEP_CACHE: u32 = 1 << 1;
 pub(super) const OPEN_NO_FLUSH: u32 = 1 << 5;
 /// A write ends the rights that the file gives to those who run it.
 pub(super) const WRITE_KILL_SUIDGID: u32 = 1 << 2;
+/// An access control list is set by somebody who is not in the file's group, and ends the rights
+/// that the file gives to those who run it.
+pub(super) const SETXATTR_ACL_KILL_SGID: u32 = 1;
 /// `fsync` of contents alone.
 pub(super) const FSYNC_DATA: u32 = 1;
 /// Type of the extension of a request that carries groups.

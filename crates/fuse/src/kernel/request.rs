@@ -15,6 +15,8 @@ pub(super) struct Request<'a> {
     pub(super) node: u64,
     pub(super) who: Who,
     pub(super) arguments: Arguments<'a>,
+    /// What was agreed on with the kernel: some structures are longer with it.
+    pub(super) features: u64,
     /// Supplementary groups of the caller that matter here.
     extensions: &'a [u8],
 }
@@ -40,7 +42,8 @@ impl<'a> Request<'a> {
         let at = rest.len().checked_sub(units as usize * 8)?;
         let (arguments, extensions) = rest.split_at(at);
         let who = Who { uid, gid, pid };
-        Some(Request { opcode, unique, node, who, arguments: Arguments(arguments), extensions })
+        let arguments = Arguments(arguments);
+        Some(Request { opcode, unique, node, who, arguments, features: 0, extensions })
     }
 
     /// The groups of the caller that were sent along: of those it has beside its own, the one of

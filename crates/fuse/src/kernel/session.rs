@@ -34,6 +34,7 @@ const CONGESTED: u16 = 48;
 /// kernel has all users of a mount, and a volume has one mount: it keeps them by itself).
 const FEATURES: u64 = feature::ASYNC_READ
     | feature::BIG_WRITES
+    | feature::DONT_MASK
     | feature::DO_READDIRPLUS
     | feature::READDIRPLUS_AUTO
     | feature::PARALLEL_DIROPS
@@ -42,6 +43,7 @@ const FEATURES: u64 = feature::ASYNC_READ
     | feature::CACHE_SYMLINKS
     | feature::HANDLE_KILLPRIV_V2
     | feature::NO_OPEN_SUPPORT
+    | feature::SETXATTR_EXT
     | feature::INIT_EXT
     | feature::CREATE_SUPP_GROUP;
 
@@ -52,7 +54,14 @@ struct KernelSession {
     adapter: Arc<Adapter>,
     channel: OwnedFd,
     workers: Workers,
-    kernel_minor: u32,
+    agreed: Agreed,
+}
+
+/// What both sides have.
+#[derive(Debug, Clone, Copy)]
+struct Agreed {
+    minor: u32,
+    features: u64,
 }
 
 struct KernelNotifier {
@@ -76,14 +85,25 @@ impl Transport for KernelTransport {
                 send(&channel, &mut Reply::default(), request.unique, libc::EIO, &[]);
                 continue;
             }
-            let Some(kernel_minor) = answer_init(&channel, &mut request)? else { continue };
-            return Ok(Box::new(KernelSession { adapter, channel, workers, kernel_minor }));
+            let features = offered(&adapter);
+            let Some(agreed) = answer_init(&channel, &mut request, features)? else { continue };
+            return Ok(Box::new(KernelSession { adapter, channel, workers, agreed }));
         }
     }
 }
 
+/// The features for a mount. A kernel that looks at access control lists checks permissions by
+/// itself in any case, so it is asked to only where that was to be.
+fn offered(adapter: &Adapter) -> u64 {
+    if adapter.kernel_checks() { FEATURES | feature::POSIX_ACL } else { FEATURES }
+}
+
 /// Answers INIT; `None` when the kernel is to ask again with a version that we know.
-fn answer_init(channel: &OwnedFd, request: &mut Request<'_>) -> io::Result<Option<u32>> {
+fn answer_init(
+    channel: &OwnedFd,
+    request: &mut Request<'_>,
+    features: u64,
+) -> io::Result<Option<Agreed>> {
     let short = |_| io::Error::other("a short INIT");
     let arguments = &mut request.arguments;
     let major = arguments.u32().map_err(short)?;
@@ -103,20 +123,20 @@ fn answer_init(channel: &OwnedFd, request: &mut Request<'_>) -> io::Result<Optio
     let read_ahead = arguments.u32().map_err(short)?.min(REQUEST_BYTES_MAX);
     let low = u64::from(arguments.u32().map_err(short)?);
     let high = arguments.u32().map_or(0, u64::from);
-    let taken = (low | high << 32) & FEATURES;
+    let taken = (low | high << 32) & features;
     reply.u32(MAJOR).u32(MINOR).u32(read_ahead).u32(taken as u32);
     reply.u16(BACKGROUND_MAX).u16(CONGESTED).u32(REQUEST_BYTES_MAX);
     // Times have nanoseconds; nothing is mapped; the upper half of the features.
     reply.u32(1).u16(PAGES_MAX).u16(0).u32((taken >> 32) as u32).zeros(28);
     send_built(channel, &mut reply, request.unique, 0, &[]);
     tracing::debug!(minor, features = taken, "agreed with the kernel");
-    Ok(Some(minor))
+    Ok(Some(Agreed { minor, features: taken }))
 }
 
 impl Session for KernelSession {
     fn notifier(&self) -> Box<dyn Notifier> {
         let channel = self.channel.try_clone().expect("invariant: descriptors are not exhausted");
-        Box::new(KernelNotifier { channel, kernel_minor: self.kernel_minor })
+        Box::new(KernelNotifier { channel, kernel_minor: self.agreed.minor })
     }
 
     fn run(self: Box<Self>) -> io::Result<()> {
@@ -132,14 +152,15 @@ impl Session for KernelSession {
             let others: Vec<_> = channels
                 .into_iter()
                 .map(|channel| {
-                    let adapter = &*self.adapter;
-                    device::spawn_in(scope, "fuse", move || Worker::new(adapter, channel).run())
+                    let (adapter, agreed) = (&*self.adapter, self.agreed);
+                    let work = move || Worker::new(adapter, channel, agreed).run();
+                    device::spawn_in(scope, "fuse", work)
                 })
                 .collect();
             let mut result = self
                 .channel
                 .try_clone()
-                .and_then(|channel| Worker::new(&self.adapter, channel).run());
+                .and_then(|channel| Worker::new(&self.adapter, channel, self.agreed).run());
             for other in others {
                 let ended = other.and_then(|other| {
                     other.join().unwrap_or_else(|_| Err(io::Error::other("a panic")))
@@ -155,22 +176,24 @@ impl Session for KernelSession {
 struct Worker<'a> {
     adapter: &'a Adapter,
     channel: OwnedFd,
+    agreed: Agreed,
     buffer: Vec<u8>,
     reply: Reply,
 }
 
 impl<'a> Worker<'a> {
-    fn new(adapter: &'a Adapter, channel: OwnedFd) -> Worker<'a> {
+    fn new(adapter: &'a Adapter, channel: OwnedFd, agreed: Agreed) -> Worker<'a> {
         let buffer = vec![0; REQUEST_BYTES_MAX as usize + MESSAGE_HEAD_BYTES];
-        Worker { adapter, channel, buffer, reply: Reply::default() }
+        Worker { adapter, channel, agreed, buffer, reply: Reply::default() }
     }
 
     fn run(mut self) -> io::Result<()> {
         while let Some(length) = read(&self.channel, &mut self.buffer)? {
-            let Some(request) = Request::parse(&self.buffer[..length]) else {
+            let Some(mut request) = Request::parse(&self.buffer[..length]) else {
                 tracing::error!(length, "a message that is no request");
                 continue;
             };
+            request.features = self.agreed.features;
             if request.opcode == op::READ {
                 let (channel, reply) = (&self.channel, &mut self.reply);
                 super::contents::read(self.adapter, &request, |answer| match answer {

@@ -170,7 +170,8 @@ impl MemoryFs {
         let mut state = self.state.lock();
         state.next += 1;
         let number = state.next;
-        let mut node = self.fresh(number, new.kind, new.mode, caller);
+        let masked = if new.kind == Kind::Symlink { 0 } else { caller.umask };
+        let mut node = self.fresh(number, new.kind, new.mode & !masked, caller);
         node.parent = parent.0;
         node.attr.rdev = new.rdev;
         node.attr.size = bytes.len() as u64;

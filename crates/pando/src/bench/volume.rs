@@ -34,7 +34,7 @@ pub(super) struct Volume {
 
 /// As whom a benchmark works: root, with the permission checks that a mount has.
 pub(super) fn caller() -> Caller {
-    Caller { uid: 0, gid: 0, groups: Vec::new(), enforce: Enforce::Kernel }
+    Caller { uid: 0, gid: 0, groups: Vec::new(), umask: 0, enforce: Enforce::Kernel }
 }
 
 /// An error of the volume under test.

@@ -154,7 +154,7 @@ fn welcome(server: &Server, frame: &[u8], replies: &mut Replies) -> io::Result<b
 
 fn caller(peer: Peer) -> Caller {
     let Peer { uid, gid, groups, .. } = peer;
-    Caller { uid, gid, groups, enforce: Enforce::Here }
+    Caller { uid, gid, groups, umask: 0, enforce: Enforce::Here }
 }
 
 fn answer<'a>(

@@ -308,7 +308,7 @@ fn attributes(found: &Match<'_>) -> Attr {
             FileKind::CharDevice => Kind::CharDevice,
             FileKind::BlockDevice => Kind::BlockDevice,
         },
-        mode: row.mode,
+        mode: row.mode & inode::permissions::MODE_BITS,
         nlink: row.nlink,
         uid: row.uid,
         gid: row.gid,

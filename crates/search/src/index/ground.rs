@@ -46,9 +46,10 @@ impl Ground {
         let table = &base.table;
         let caller = scope.caller();
         let class = |(mode, uid, gid): &(u32, u32, u32)| {
-            owned(*mode, *uid, *gid).allows(caller, READ | EXECUTE)
+            owned(*mode, *uid, *gid).decide(caller, READ | EXECUTE)
         };
-        let allowed: Vec<bool> = table.permissions().iter().map(class).collect();
+        // `None`: every such directory has an access list of its own.
+        let allowed: Vec<Option<bool>> = table.permissions().iter().map(class).collect();
         let mut newer = vec![false; table.len()];
         for ino in view.delta.directories() {
             if let Some(at) = table.position(ino) {
@@ -88,9 +89,14 @@ impl Ground {
                 at = above as usize;
             };
             while let Some(at) = chain.pop() {
-                let (_, _, class) = table.at(at);
-                stand = match stand {
-                    Stand::Open(depth) if allowed[class] => Stand::Open(depth + 1),
+                let (ino, _, class) = table.at(at);
+                stand = match (stand, allowed[class]) {
+                    (Stand::Open(depth), Some(true)) => Stand::Open(depth + 1),
+                    (Stand::Open(depth), None) => {
+                        let (mode, uid, gid) = table.permissions()[class];
+                        let listed = scope.may_list(ino, owned(mode, uid, gid))?;
+                        if listed { Stand::Open(depth + 1) } else { Stand::Closed }
+                    }
                     _ => Stand::Closed,
                 };
                 ground.stands[at] = stand;

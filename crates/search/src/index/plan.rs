@@ -60,7 +60,9 @@ pub(crate) fn refused(view: &View, scope: &mut Scope<'_>) -> Result<u64> {
         return Ok(0);
     }
     let mut closed = Vec::new();
-    let allows = |mode, uid, gid| owned(mode, uid, gid).allows(caller, READ | EXECUTE);
+    // Those with an access list are looked at one by one, below.
+    let allows =
+        |mode, uid, gid| owned(mode, uid, gid).decide(caller, READ | EXECUTE) == Some(true);
     if let Some(base) = &view.base {
         base.table.each_closed(&allows, &mut |ino| closed.push(ino));
     }

@@ -93,19 +93,24 @@ impl<'a> Scope<'a> {
         let start = self.from.directory;
         let record = self.records.directory(start)?.ok_or(Error::NotFound)?;
         let owned = owned(record.mode, record.uid, record.gid);
-        let standing = self.enter(owned, self.from.depth);
+        let standing = self.enter(start, owned, self.from.depth)?;
         self.known.insert(start, standing);
         Ok(())
     }
 
     /// How a directory stands of which all above is open, but for pruning.
-    fn enter(&self, owned: Owned, depth: u32) -> Standing {
+    fn enter(&self, ino: u64, owned: Owned, depth: u32) -> Result<Standing> {
         if self.request.max_depth.is_some_and(|most| depth >= most) {
-            return Standing { depth, ..Standing::OUTSIDE };
+            return Ok(Standing { depth, ..Standing::OUTSIDE });
         }
+        let open = self.may_list(ino, owned)?;
+        Ok(Standing { open, refused: !open, depth })
+    }
+
+    /// Whether the caller may list a directory and see what its names lead to.
+    pub(crate) fn may_list(&self, ino: u64, owned: Owned) -> Result<bool> {
         let mask = permissions::READ | permissions::EXECUTE;
-        let open = owned.allows(self.request.caller, mask);
-        Standing { open, refused: !open, depth }
+        owned.allows(self.request.caller, mask, || self.records.access_list(ino))
     }
 
     /// How a directory stands.
@@ -143,7 +148,7 @@ impl<'a> Scope<'a> {
         };
         for (ino, owned) in chain.into_iter().rev() {
             standing = match owned {
-                Some(owned) if standing.open => self.enter(owned, standing.depth + 1),
+                Some(owned) if standing.open => self.enter(ino, owned, standing.depth + 1)?,
                 _ => Standing::OUTSIDE,
             };
             if (standing.open || standing.refused) && self.is_pruned(ino, standing.depth)? {

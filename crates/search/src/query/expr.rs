@@ -5,6 +5,7 @@
 //! skipped by (`narrow`) and which rows reach an action (`fires`). It is at most [`DEPTH_MAX`]
 //! deep, so that nothing here can run out of stack.
 
+use format::acl::{ACCESS, Acl};
 use format::inode_record::FileKind;
 use inode::{Caller, Kind, Owned};
 use serde::{Deserialize, Serialize};
@@ -314,12 +315,12 @@ impl Test {
             Test::Access(mask) => {
                 let owned =
                     Owned { kind: kind(row.kind), uid: row.uid, gid: row.gid, mode: row.mode };
-                owned.allows(context.caller, *mask)
+                owned.allows(context.caller, *mask, || access_list(context))?
             }
             Test::Target(glob) => {
                 row.kind == FileKind::Symlink && glob.matches(&context.details.target(row)?)
             }
-            Test::Xattr(name, _) if !may_read(context, name) => false,
+            Test::Xattr(name, _) if !may_read(context, name)? => false,
             Test::Xattr(name, value) => match (context.details.xattr(row, name)?, value) {
                 (None, _) => false,
                 (Some(_), None) => true,
@@ -333,14 +334,21 @@ impl Test {
 }
 
 /// Whether the caller may read an extended attribute, as when asking for it by name.
-fn may_read(context: &Context<'_>, name: &[u8]) -> bool {
+fn may_read(context: &Context<'_>, name: &[u8]) -> Result<bool> {
     let Row { kind: of, uid, gid, mode, .. } = *context.row;
     if name.starts_with(b"user.") {
         let owned = Owned { kind: kind(of), uid, gid, mode };
-        owned.allows(context.caller, inode::permissions::READ)
+        owned.allows(context.caller, inode::permissions::READ, || access_list(context))
     } else {
-        context.caller.is_root() || !name.starts_with(b"trusted.")
+        Ok(context.caller.is_root() || !name.starts_with(b"trusted."))
     }
+}
+
+/// The access control list of a row that has one.
+fn access_list(context: &Context<'_>) -> Result<Acl> {
+    let bytes = context.details.xattr(context.row, ACCESS)?;
+    let acl = bytes.and_then(|bytes| Acl::decode(&bytes).ok().flatten());
+    acl.ok_or_else(|| context.details.damaged("no access list", context.row))
 }
 
 fn kind(kind: FileKind) -> Kind {

@@ -2,11 +2,14 @@
 //! down the operators. Whatever is not understood here narrows nothing.
 
 use format::inode_record::FileKind;
+use inode::permissions::{HAS_ACL, MODE_BITS};
 
 use super::expr::{Expr, Kinds, Perm, PermKind, Test};
 use super::glob::{Glob, Shape};
 use crate::condition::{Attribute, Condition, Narrow};
 
+/// The greatest mode of a row.
+const MODE_MAX: i128 = (MODE_BITS | HAS_ACL) as i128;
 /// Inode numbers as users see them hold the inode in these bits.
 const INO_BITS: i128 = (1 << 40) - 1;
 
@@ -211,12 +214,15 @@ fn of_perm(perm: &Perm) -> Narrow {
     let bits = [i128::from(perm.files), i128::from(perm.directories)];
     let least = bits[0].min(bits[1]);
     match perm.kind {
-        PermKind::Exact => one_of(Attribute::Mode, bits.to_vec()).into_iter().collect(),
-        PermKind::All => vec![Condition::Within(Attribute::Mode, least, 0o7777)],
+        PermKind::Exact => {
+            let listed = bits.map(|bits| bits | i128::from(HAS_ACL));
+            one_of(Attribute::Mode, [bits, listed].concat()).into_iter().collect()
+        }
+        PermKind::All => vec![Condition::Within(Attribute::Mode, least, MODE_MAX)],
         PermKind::Any if least == 0 => Narrow::new(),
         PermKind::Any => {
             let lowest = bits.map(|bits| 1 << bits.trailing_zeros());
-            vec![Condition::Within(Attribute::Mode, lowest[0].min(lowest[1]), 0o7777)]
+            vec![Condition::Within(Attribute::Mode, lowest[0].min(lowest[1]), MODE_MAX)]
         }
     }
 }

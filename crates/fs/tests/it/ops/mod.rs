@@ -1,6 +1,7 @@
 //! One file an operation, of the same name as in `fs/src/ops/`.
 
 mod access;
+mod acl;
 mod copy_range;
 mod fallocate;
 mod forget;

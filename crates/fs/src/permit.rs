@@ -1,0 +1,144 @@
+//! Permissions of what is stored: `inode::permissions` has the rules; here is where the access
+//! control lists come from that they may ask for, and what a new inode inherits.
+
+use format::acl::{ACCESS, Acl, DEFAULT};
+use format::directory_record::DirectoryRecord;
+use format::inode_record::FileKind;
+use format::key::{self, Part};
+use format::xattr_record::XattrRecord;
+use inode::permissions::{HAS_ACL, MODE_BITS, SET_GID};
+use inode::{Caller, NodeId};
+
+use crate::error::{inconsistent, malformed};
+use crate::load::{Inode, load_xattrs};
+use crate::view::View;
+use crate::{Fs, FsResult, attributes};
+
+/// Checks what a caller wants of a directory, where that is not the kernel's to do.
+#[inline]
+pub(crate) fn directory(
+    view: View<'_>,
+    ino: u64,
+    record: &DirectoryRecord,
+    caller: &Caller,
+    mask: u32,
+) -> FsResult<()> {
+    attributes::owned_directory(record).check(caller, mask, || of_directory(view, ino))
+}
+
+/// Checks whether a caller may take a name out of a directory that leads to something of
+/// `victim_uid`.
+#[inline]
+pub(crate) fn removal(
+    view: View<'_>,
+    ino: u64,
+    record: &DirectoryRecord,
+    caller: &Caller,
+    victim_uid: u32,
+) -> FsResult<()> {
+    let owned = attributes::owned_directory(record);
+    owned.check_removal(caller, victim_uid, || of_directory(view, ino))
+}
+
+/// The access list of a directory that has one.
+#[cold]
+fn of_directory(view: View<'_>, ino: u64) -> FsResult<Acl> {
+    access_list(view, ino, &view.xattrs(&key::directory(ino, Part::Xattrs))?)
+}
+
+/// The access list of an inode that has one.
+#[cold]
+pub(crate) fn of_inode(
+    fs: &Fs,
+    view: View<'_>,
+    node: NodeId,
+    ino: u64,
+    inode: &Inode,
+) -> FsResult<Acl> {
+    access_list(view, ino, &load_xattrs(fs, view, node, ino, inode)?)
+}
+
+fn access_list(view: View<'_>, ino: u64, xattrs: &XattrRecord) -> FsResult<Acl> {
+    list(view, ino, xattrs, ACCESS)?
+        .ok_or_else(|| inconsistent(view.tree, "an access list is missing", ino))
+}
+
+/// A list among extended attributes.
+fn list(view: View<'_>, ino: u64, xattrs: &XattrRecord, name: &[u8]) -> FsResult<Option<Acl>> {
+    let Some(bytes) = xattrs.get(name) else { return Ok(None) };
+    let acl = Acl::decode(bytes).map_err(|error| malformed(view.tree, &error))?;
+    let empty = || inconsistent(view.tree, "an access list without entries", ino);
+    acl.map(Some).ok_or_else(empty)
+}
+
+/// What a new inode has of the directory that it is made in, and of who makes it.
+pub(crate) struct Inherited {
+    /// Its group.
+    pub(crate) gid: u32,
+    /// Its mode.
+    pub(crate) mode: u32,
+    /// Its extended attributes.
+    pub(crate) xattrs: Option<XattrRecord>,
+}
+
+/// Group, mode and access lists of what is made in a directory.
+///
+/// A set-group-id directory hands its group down, and to directories the bit as well. A default
+/// list becomes the list of what is made, as far as the mode asked for gives, and the umask is
+/// not asked; directories hand it on.
+#[inline]
+pub(crate) fn inherit(
+    view: View<'_>,
+    caller: &Caller,
+    (dir, directory): (u64, &DirectoryRecord),
+    mode: u32,
+    kind: FileKind,
+) -> FsResult<Inherited> {
+    let (gid, mode) = group_and_mode(caller, directory, mode & MODE_BITS, kind);
+    if kind == FileKind::Symlink {
+        return Ok(Inherited { gid, mode, xattrs: None });
+    }
+    if directory.has_xattrs {
+        let above = view.xattrs(&key::directory(dir, Part::Xattrs))?;
+        if let Some(acl) = list(view, dir, &above, DEFAULT)? {
+            let (mode, xattrs) = hand_down(acl, mode, kind);
+            return Ok(Inherited { gid, mode, xattrs });
+        }
+    }
+    Ok(Inherited { gid, mode: mode & !caller.umask, xattrs: None })
+}
+
+#[cold]
+fn hand_down(acl: Acl, mode: u32, kind: FileKind) -> (u32, Option<XattrRecord>) {
+    let mut xattrs = XattrRecord::default();
+    if kind == FileKind::Directory {
+        xattrs.set(DEFAULT, &acl.encode());
+    }
+    let mut access = acl;
+    access.set_mode(access.mode() & mode);
+    let mut mode = mode & !0o777 | access.mode();
+    if !access.is_minimal() {
+        xattrs.set(ACCESS, &access.encode());
+        mode |= HAS_ACL;
+    }
+    (mode, (!xattrs.is_empty()).then_some(xattrs))
+}
+
+fn group_and_mode(
+    caller: &Caller,
+    directory: &DirectoryRecord,
+    mode: u32,
+    kind: FileKind,
+) -> (u32, u32) {
+    if directory.mode & SET_GID == 0 {
+        return (caller.gid, mode);
+    }
+    let gid = directory.gid;
+    if kind == FileKind::Directory {
+        return (gid, mode | SET_GID);
+    }
+    // A program that runs with the group's rights is made by members of the group only.
+    let stranger = !caller.is_root() && !caller.in_group(gid);
+    let strip = stranger && mode & SET_GID != 0 && mode & 0o010 != 0;
+    (gid, if strip { mode & !SET_GID } else { mode })
+}

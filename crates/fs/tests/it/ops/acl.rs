@@ -1,0 +1,156 @@
+//! Access control lists: what is kept of them, what the mode has to do with them, who inherits
+//! them, and who may do what by them.
+
+use format::acl::{ACCESS, Acl, DEFAULT};
+use fs::{FileSystem, SetXattr};
+use inode::{Attr, Caller, FsError, NodeId, SetAttr};
+
+use crate::support::{Volume, refused, user, volume};
+
+fn list(users: &[(u32, u32)], groups: &[(u32, u32)], mask: Option<u32>, mode: u32) -> Vec<u8> {
+    let (users, groups) = (users.to_vec(), groups.to_vec());
+    Acl { users, groups, mask, ..Acl::of_mode(mode) }.encode()
+}
+
+fn set(v: &Volume, who: &Caller, node: NodeId, name: &[u8], value: &[u8]) -> Result<(), FsError> {
+    v.fs.setxattr(who, node, name, value, SetXattr::Any)
+}
+
+fn get(v: &Volume, node: NodeId, name: &[u8]) -> Option<Acl> {
+    match v.fs.getxattr(&Caller::root(), node, name) {
+        Ok(bytes) => Acl::decode(&bytes).expect("a list"),
+        Err(FsError::NoAttribute) => None,
+        Err(error) => panic!("{error}"),
+    }
+}
+
+fn attr(v: &Volume, node: NodeId) -> Attr {
+    v.fs.getattr(&Caller::root(), node).expect("attributes")
+}
+
+fn chmod(v: &Volume, who: &Caller, node: NodeId, mode: u32) {
+    let changes = SetAttr { mode: Some(mode), ..SetAttr::default() };
+    v.fs.setattr(who, node, &changes).expect("the owner changes the mode");
+}
+
+#[test]
+fn the_mode_and_the_list_say_the_same() {
+    let v = volume();
+    let file = v.file_as(&user(10), NodeId::ROOT, "f", 0o2640).unwrap().node;
+    set(&v, &user(10), file, ACCESS, &list(&[(11, 6)], &[], Some(7), 0o640)).unwrap();
+    assert_eq!(attr(&v, file).mode, 0o2670, "the group class is the mask");
+    chmod(&v, &user(10), file, 0o604);
+    let acl = get(&v, file, ACCESS).unwrap();
+    assert_eq!((acl.mask, acl.group, acl.other, acl.users[0]), (Some(0), 4, 4, (11, 6)));
+    // A list that says no more than a mode is the mode.
+    set(&v, &user(10), file, ACCESS, &Acl::of_mode(0o751).encode()).unwrap();
+    assert_eq!((attr(&v, file).mode, get(&v, file, ACCESS)), (0o751, None));
+    assert_eq!(v.fs.listxattr(&user(10), file).unwrap(), b"");
+    // Without its list the mode stays as it is.
+    set(&v, &user(10), file, ACCESS, &list(&[], &[(7, 1)], Some(1), 0o640)).unwrap();
+    assert_eq!(v.fs.listxattr(&user(12), file).unwrap(), b"system.posix_acl_access\0");
+    v.fs.removexattr(&user(10), file, ACCESS).unwrap();
+    v.fs.removexattr(&user(10), file, ACCESS).unwrap();
+    assert_eq!((attr(&v, file).mode, get(&v, file, ACCESS)), (0o610, None));
+}
+
+#[test]
+fn who_sets_a_list_and_of_what() {
+    let v = volume();
+    let file = v.file_as(&user(10), NodeId::ROOT, "f", 0o666).unwrap().node;
+    let acl = list(&[(11, 6)], &[], Some(7), 0o640);
+    let denied = set(&v, &user(11), file, ACCESS, &acl);
+    assert!(matches!(denied, Err(FsError::NotPermitted(_))), "{denied:?}");
+    assert!(matches!(set(&v, &user(10), file, DEFAULT, &acl), Err(FsError::AccessDenied)));
+    set(&v, &user(10), file, DEFAULT, &acl[..4]).expect("no list is what it has");
+    for bytes in [&acl[..11], &acl[..12], b"", &[9; 28][..]] {
+        let invalid = set(&v, &user(10), file, ACCESS, bytes);
+        assert!(matches!(invalid, Err(FsError::InvalidArgument(_))), "{bytes:?} {invalid:?}");
+    }
+    let link = v.fs.symlink(&user(10), NodeId::ROOT, b"l", b"f").unwrap().node;
+    assert!(matches!(set(&v, &user(10), link, ACCESS, &acl), Err(FsError::NotSupported(_))));
+    // Who is not in the group does not keep the bit that gives its rights.
+    let dir = v.fs.mkdir(&Caller::root(), NodeId::ROOT, b"d", 0o777).unwrap().node;
+    let changes = SetAttr { uid: Some(10), gid: Some(99), ..SetAttr::default() };
+    v.fs.setattr(&Caller::root(), dir, &changes).unwrap();
+    chmod(&v, &Caller::root(), dir, 0o2777);
+    set(&v, &user(10), dir, ACCESS, &acl).unwrap();
+    assert_eq!(attr(&v, dir).mode, 0o670);
+}
+
+#[test]
+fn a_default_list_is_handed_down_in_place_of_the_umask() {
+    let v = volume();
+    let maker = Caller { umask: 0o077, ..user(10) };
+    let dir = v.fs.mkdir(&maker, NodeId::ROOT, b"d", 0o777).unwrap();
+    assert_eq!(dir.attr.mode, 0o700);
+    let acl = list(&[(11, 7)], &[], Some(6), 0o750);
+    set(&v, &maker, dir.node, DEFAULT, &acl).unwrap();
+    assert_eq!(attr(&v, dir.node).mode, 0o700);
+    let file = v.file_as(&maker, dir.node, "f", 0o666).unwrap();
+    assert_eq!(file.attr.mode, 0o660, "asked for 666; the list gives 7, 6 and 0");
+    let got = get(&v, file.node, ACCESS).unwrap();
+    assert_eq!((got.owner, got.mask, got.group, got.other), (6, Some(6), 5, 0));
+    assert_eq!(get(&v, file.node, DEFAULT), None);
+    let sub = v.fs.mkdir(&maker, dir.node, b"s", 0o755).unwrap();
+    assert_eq!(sub.attr.mode, 0o740);
+    assert_eq!(get(&v, sub.node, DEFAULT), Acl::decode(&acl).unwrap());
+    let unnamed = v.fs.tmpfile(&maker, sub.node, 0o600).unwrap();
+    assert_eq!(get(&v, unnamed.node, ACCESS).unwrap().mask, Some(0));
+    v.fs.link(&maker, unnamed.node, sub.node, b"named").unwrap();
+    assert_eq!(get(&v, unnamed.node, ACCESS).unwrap().mask, Some(0));
+    let link = v.fs.symlink(&maker, dir.node, b"l", b"f").unwrap();
+    assert_eq!(link.attr.mode, 0o777);
+    // A default list that says what a mode says gives no list.
+    set(&v, &maker, sub.node, DEFAULT, &Acl::of_mode(0o751).encode()).unwrap();
+    let plain = v.file_as(&maker, sub.node, "p", 0o777).unwrap();
+    assert_eq!((plain.attr.mode, get(&v, plain.node, ACCESS)), (0o751, None));
+}
+
+#[test]
+fn the_list_decides_who_reads_writes_and_searches() {
+    let v = volume();
+    let dir = v.fs.mkdir(&user(10), NodeId::ROOT, b"d", 0o700).unwrap().node;
+    let file = v.file_as(&user(10), dir, "f", 0o600).unwrap().node;
+    v.write(file, 0, b"x");
+    let read = |who: u32| v.fs.read(&user(who), file, 0, &mut [0; 4]);
+    assert!(matches!(read(11), Err(FsError::AccessDenied)));
+    set(&v, &user(10), file, ACCESS, &list(&[(11, 6)], &[(12, 4)], Some(4), 0o600)).unwrap();
+    assert_eq!(read(11).unwrap(), 1);
+    assert_eq!(read(12).unwrap(), 1);
+    assert!(matches!(read(13), Err(FsError::AccessDenied)));
+    refused(v.fs.write(&user(11), file, 0, b"y"), &FsError::AccessDenied);
+    chmod(&v, &user(10), file, 0o660);
+    v.fs.write(&user(11), file, 0, b"y").unwrap();
+    assert!(v.fs.access(&user(12), file, 2).is_err());
+    // Names in a directory.
+    let find = |who: u32| v.fs.lookup(&user(who), dir, b"f").map(|_| ());
+    refused(find(11), &FsError::AccessDenied);
+    set(&v, &user(10), dir, ACCESS, &list(&[(11, 1), (12, 7)], &[], Some(7), 0o700)).unwrap();
+    find(11).unwrap();
+    refused(v.file_as(&user(11), dir, "g", 0o600), &FsError::AccessDenied);
+    v.file_as(&user(12), dir, "g", 0o600).unwrap();
+    v.fs.rename(&user(12), (dir, b"g"), (dir, b"h"), fs::RenameMode::Replace).unwrap();
+    refused(v.fs.unlink(&user(11), dir, b"h"), &FsError::AccessDenied);
+    v.fs.unlink(&user(12), dir, b"h").unwrap();
+    let path = |who: u32| v.fs.resolve(&user(who), b"/d/f", fs::Follow::Yes).map(|_| ());
+    path(11).unwrap();
+    refused(path(13), &FsError::AccessDenied);
+}
+
+#[test]
+fn clones_and_snapshots_have_the_lists_of_their_source() {
+    let v = volume();
+    let dir = v.fs.mkdir(&user(10), NodeId::ROOT, b"d", 0o700).unwrap().node;
+    let file = v.file_as(&user(10), dir, "f", 0o600).unwrap().node;
+    set(&v, &user(10), dir, ACCESS, &list(&[(11, 5)], &[], Some(5), 0o700)).unwrap();
+    set(&v, &user(10), file, ACCESS, &list(&[(11, 4)], &[], Some(4), 0o600)).unwrap();
+    let clone = v.fs.clone_dir(&user(10), dir, NodeId::ROOT, b"c").unwrap();
+    v.fs.removexattr(&user(10), dir, ACCESS).unwrap();
+    let found = v.fs.lookup(&user(11), clone.root, b"f").unwrap();
+    assert_eq!(v.fs.read(&user(11), found.node, 0, &mut [0; 4]).unwrap(), 0);
+    assert!(v.fs.lookup(&user(12), clone.root, b"f").is_err());
+    let again = v.reopened();
+    let clone = again.resolve(&user(11), b"/c/f", fs::Follow::Yes).unwrap();
+    assert_eq!(clone.attr.mode, 0o640);
+}
