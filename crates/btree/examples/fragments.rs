@@ -1,9 +1,10 @@
 //! How what checkpoints write lies together after long use: rounds of random overwriting of a tree
 //! and of a clone that is then dropped. Prints, for each round, the mean write of checkpoints, the
-//! length of the file, what of it the medium holds, and what of that is in use.
+//! and that of runs of nodes alone, bytes written a change, what of them was only moved, the length
+//! of the file, what of it the medium holds, and what of that is in use.
 //!
-//! `cargo run --release -p pando-btree --example fragments [ENTRIES] [ROUNDS] [CHANGES]
-//! [DIRECTORY]`, as many changes in a round
+//! `cargo run --release -p pando-btree --example fragments [ENTRIES] [ROUNDS] [CHANGES] [CLONES]
+//! [DIRECTORY]`, as many changes in a round; without clones when CLONES is 0
 #![expect(clippy::print_stdout, reason = "it is a program that reports")]
 
 use std::ops::ControlFlow;
@@ -22,6 +23,7 @@ fn main() {
     let mut number =
         |usual: u64| arguments.next().map_or(usual, |text| text.parse().expect("a number"));
     let (entries, rounds, changes) = (number(1_000_000), number(10), number(100_000));
+    let clones = number(1) > 0;
     let parent = arguments.next().map_or_else(std::env::temp_dir, Into::into);
     let place = tempfile::tempdir_in(&parent).expect("a directory");
     let env = Env::system(place.path()).expect("a directory");
@@ -41,15 +43,18 @@ fn main() {
     };
     (0..entries).for_each(|key| put(TREE, &mut batch, key));
     for round in 0..=rounds {
-        let before = store.stats();
+        let (before, nodes) = (store.stats(), store.node_writes());
         if round > 0 {
             let clone = TreeId(TREE.0 + round);
-            batch.clone_tree(TREE, clone);
+            if clones {
+                batch.clone_tree(TREE, clone);
+            }
             for n in 0..changes {
                 // Scattered; some in the clone.
-                put(if n % 4 == 0 { clone } else { TREE }, &mut batch, random.u64(..entries));
+                let tree = if clones && n % 4 == 0 { clone } else { TREE };
+                put(tree, &mut batch, random.u64(..entries));
             }
-            if round > 1 {
+            if clones && round > 1 {
                 batch.drop_tree(TreeId(clone.0 - 1));
             }
         }
@@ -64,11 +69,15 @@ fn main() {
         let bytes = after.checkpoint_bytes - before.checkpoint_bytes;
         let writes = after.checkpoint_writes - before.checkpoint_writes;
         let length = env.device.open("btree/nodes").and_then(|file| file.len()).expect("a length");
+        let written = store.node_writes();
+        let run = (written.bytes - nodes.bytes) as f64 / (written.runs - nodes.runs).max(1) as f64;
         println!(
-            "round {round:2}: {:7.1} KiB a write, {} MiB written; {} MiB long, {} MiB on the \
-             medium, {} MiB in use",
+            "round {round:2}: {:7.1} KiB a write, {:7.1} KiB a run, {:6} bytes a change, {:3} % \
+             moved; {} MiB long, {} MiB on the medium, {} MiB in use",
             bytes as f64 / writes.max(1) as f64 / 1024.0,
-            bytes >> 20,
+            run / 1024.0,
+            bytes / if round > 0 { changes } else { entries },
+            (written.moved - nodes.moved) * 100 / bytes.max(1),
             length >> 20,
             after.disk_bytes >> 20,
             (report.units * 1024) >> 20,

@@ -110,6 +110,18 @@ impl LeafCell {
         LeafCell { latch: RwLock::new(state), uses: Uses::default() }
     }
 
+    /// The cell of a leaf on disk, whose content may be in memory.
+    pub(crate) fn on_disk(
+        budget: &Arc<Budget>,
+        pointer: Pointer,
+        data: Option<LeafData>,
+    ) -> LeafCell {
+        let bytes = data.as_ref().map_or(0, LeafData::memory);
+        let charge = Charge::new(budget, LEAF_BYTES, bytes, false);
+        let state = LeafState { data, disk: Some(pointer), changes: 0, charge };
+        LeafCell { latch: RwLock::new(state), uses: Uses::default() }
+    }
+
     /// Memory that it takes.
     pub(crate) fn bytes(&self) -> usize {
         self.latch.read().charge.bytes()

@@ -24,6 +24,7 @@ mod evict;
 mod gate_tests;
 mod ingest;
 mod latch;
+mod layout;
 mod leaf;
 mod limits;
 mod merge;
@@ -48,5 +49,6 @@ mod visit;
 mod write;
 
 pub use crate::check::{check, cut_log, inspect, mend};
+pub use crate::layout::NodeWrites;
 pub use crate::options::Options;
 pub use crate::store::{BtreeStore, CacheStats};

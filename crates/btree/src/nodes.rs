@@ -77,6 +77,10 @@ pub(crate) struct Nodes {
     pub(crate) ring: Ring,
     /// Nodes read from the medium since opening.
     pub(crate) loads: AtomicU64,
+    /// Runs of nodes written since opening, their bytes, and those of them that were only moved.
+    pub(crate) runs: AtomicU64,
+    pub(crate) run_bytes: AtomicU64,
+    pub(crate) moved_bytes: AtomicU64,
     /// Syncs that failed, and what the last of them was told.
     syncs: Mutex<(u64, Option<device::Error>)>,
 }
@@ -89,6 +93,9 @@ impl Nodes {
             known: Mutex::new(Known::default()),
             ring: Ring::default(),
             loads: AtomicU64::new(0),
+            runs: AtomicU64::new(0),
+            run_bytes: AtomicU64::new(0),
+            moved_bytes: AtomicU64::new(0),
             syncs: Mutex::default(),
         }
     }
@@ -171,11 +178,20 @@ impl Nodes {
         Ok(self.remember(pointer, node))
     }
 
-    /// The content of a leaf that was evicted.
+    /// The content of a leaf that was evicted, and lay there; the caller looks whether it is
+    /// there now.
     pub(crate) fn load_leaf(&self, cell: &Arc<LeafCell>, pointer: Pointer) -> Result<()> {
-        let data = self.read_tree_node(pointer, 0, |header, body| {
+        let read = self.read_tree_node(pointer, 0, |header, body| {
             codec::decode_leaf(&self.budget, header, body)
-        })?;
+        });
+        let data = match read {
+            Ok(data) => data,
+            // A checkpoint has moved it, and what was read is another node by now, or none.
+            Err(store::Error::Corrupt(_)) if cell.latch.read().disk != Some(pointer) => {
+                return Ok(());
+            }
+            Err(error) => return Err(error),
+        };
         cell.install(pointer, data);
         self.ring.add_leaf(cell);
         Ok(())

@@ -14,7 +14,7 @@ use format::catalog::{CatalogKey, RootRecord};
 use format::superblock::{Decoded, SUPERBLOCK_BYTES, Superblock, VERSION};
 use store::{Error, Log, Lsn, Result};
 
-use crate::checkpoint::{FREED_MAX, SUPERBLOCK_FILES, State, write_superblocks};
+use crate::checkpoint::{FREED_MAX, Gather, SUPERBLOCK_FILES, State, write_superblocks};
 use crate::copied::{Copied, copy_forward};
 use crate::core::Core;
 use crate::nodes::{NODES_FILE, Nodes};
@@ -32,8 +32,14 @@ pub(crate) fn create(env: &Env, options: &Options) -> Result<Core> {
     let log = Log::create(env, LOG_DIRECTORY, options.common.volume, &options.common.log())?;
     let nodes = Nodes::new(env.device.create(NODES_FILE)?);
     let catalog = Root::empty(&nodes.budget);
-    let state =
-        State { space: Space::empty(), generation: 0, lsn: Lsn(0), catalog: None, next_trash: 0 };
+    let state = State {
+        space: Space::empty(),
+        generation: 0,
+        lsn: Lsn(0),
+        catalog: None,
+        next_trash: 0,
+        gather: Gather::default(),
+    };
     // Both superblocks exist before the first checkpoint, so that it has one to replace; until
     // then what they say leads nowhere and is refused.
     let nowhere = format::Pointer { unit: 0, units: 1, overflows: false, checksum: 0 };
@@ -74,6 +80,7 @@ pub(crate) fn open(env: &Env, options: &Options) -> Result<Core> {
         lsn: Lsn(superblock.lsn),
         catalog: Some(RootRecord { pointer: superblock.catalog, level: superblock.catalog_level }),
         next_trash: superblock.next_trash,
+        gather: Gather::default(),
     };
     let (trees, trash) = count_records(&nodes, &catalog)?;
     let core = Core::new(env, options.clone(), nodes, superblocks, catalog, state);

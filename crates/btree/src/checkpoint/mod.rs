@@ -1,5 +1,6 @@
 //! Making what is only in memory and in the log durable in its place, beside the writers.
 //!
+//! 0. `gather`: choose what lies scattered and is to be written again beside what changed.
 //! 1. `freeze`: with the commit gate exclusive, take the roots of the trees that changed and the
 //!    number of the last log record. Microseconds: from then on writers find that what they meet
 //!    has another owner, and copy it.
@@ -15,6 +16,9 @@
 //! forgetting: no cell was told anything, and the map that was worked on is a copy.
 
 mod freeze;
+mod gather;
+#[cfg(test)]
+mod gather_tests;
 mod publish;
 mod shed;
 mod write;
@@ -33,6 +37,7 @@ use crate::space::{Counts, Death, Space, Work};
 use crate::tree::Root;
 
 pub(crate) use freeze::Frozen;
+pub(crate) use gather::Gather;
 pub(crate) use publish::{SUPERBLOCK_FILES, write_superblocks};
 pub(crate) use shed::Shedding;
 pub(crate) use write::NodeWriter;
@@ -50,6 +55,7 @@ pub(crate) struct State {
     pub(crate) lsn: Lsn,
     pub(crate) catalog: Option<RootRecord>,
     pub(crate) next_trash: u64,
+    pub(crate) gather: Gather,
 }
 
 /// A state that was written and is to be published.
@@ -75,6 +81,7 @@ impl Core {
     pub(crate) fn checkpoint_locked(&self, state: &mut State, most: usize) -> Result<()> {
         self.log().check()?;
         let released = state.space.release(self.pins.lock().oldest());
+        self.gather(state)?;
         let frozen = self.freeze();
         let lsn = frozen.lsn;
         let written =
@@ -115,8 +122,11 @@ impl Core {
         let frugal = self.tight.load(Ordering::Relaxed);
         let before = (state.catalog, state.next_trash);
         let generation = state.generation + 1;
+        let moves = state.gather.take();
+        let mut writer = NodeWriter::new(&self.nodes, generation);
+        writer.move_also(moves);
         let mut work = Work::new(&self.nodes, &mut state.space, generation, frugal);
-        let written = match self.write_nodes(&mut work, frozen, before, most) {
+        let written = match self.write_nodes(&mut work, writer, frozen, before, most) {
             Ok(written) => {
                 let (groups, pages) = work.into_parts();
                 Written { groups, pages, ..written }
@@ -140,6 +150,7 @@ impl Core {
     fn write_nodes(
         &self,
         work: &mut Work<'_>,
+        mut writer: NodeWriter<'_>,
         frozen: &Frozen,
         (old_catalog, mut next_trash): (Option<RootRecord>, u64),
         most: usize,
@@ -148,7 +159,6 @@ impl Core {
         let generation = work.generation;
         let mut catalog = self.catalog.state.read().clone();
         let mut counts = Counts::default();
-        let mut writer = NodeWriter::new(nodes, generation);
         work.count_ingested(&mut counts)?;
         for (tree, root) in frozen.states.iter() {
             let key = CatalogKey::Tree(tree.0).encode();

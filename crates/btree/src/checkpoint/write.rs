@@ -7,7 +7,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{Ordering, fence};
 
-use device::Map;
+use device::{Map, Set};
 use format::Pointer;
 use format::catalog::RootRecord;
 use format::node::{self, Kind, UNIT_BYTES};
@@ -37,6 +37,8 @@ pub(crate) struct NodeWriter<'a> {
     /// Places of the cells that were written, by identity.
     places: Map<usize, Pointer>,
     cells: Cells,
+    /// Units of clean leaves that are to be written again elsewhere.
+    moves: Set<u64>,
     run: Vec<u8>,
     /// First unit of the run, and the unit behind it.
     run_units: (u64, u64),
@@ -52,12 +54,18 @@ impl<'a> NodeWriter<'a> {
             generation,
             places: Map::default(),
             cells: Cells::default(),
+            moves: Set::default(),
             run: Vec::new(),
             run_units: (0, 0),
             scratch: Vec::new(),
             bytes: 0,
             writes: 0,
         }
+    }
+
+    /// Names the units of leaves that are moved wherever a slot without a pointer leads there.
+    pub(super) fn move_also(&mut self, moves: Set<u64>) {
+        self.moves = moves;
     }
 
     pub(super) fn nodes_written(&self) -> usize {
@@ -124,7 +132,16 @@ impl<'a> NodeWriter<'a> {
         alone: bool,
     ) -> Result<Pointer> {
         if let Some(pointer) = child.pointer() {
-            return Ok(pointer);
+            return match child.cell.get() {
+                Some(Node::Leaf(leaf)) if self.moves.contains(&pointer.unit) => {
+                    // One that has a pointer of its own may have been copied without its cell.
+                    if child.disk.is_some() {
+                        return Ok(pointer);
+                    }
+                    self.move_leaf(work, counts, leaf, pointer)
+                }
+                _ => Ok(pointer),
+            };
         }
         let node = child.cell.get().expect("invariant: what is not on disk is in memory");
         if let Some(place) = self.places.get(&node.identity()) {
@@ -167,6 +184,51 @@ impl<'a> NodeWriter<'a> {
         self.place(work, counts, out, false)
     }
 
+    /// Writes a clean leaf again. One that cannot be read stays where it is.
+    fn move_leaf(
+        &mut self,
+        work: &mut Work<'_>,
+        counts: &mut Counts,
+        leaf: &Arc<LeafCell>,
+        from: Pointer,
+    ) -> Result<Pointer> {
+        let identity = Arc::as_ptr(leaf) as usize;
+        if let Some(place) = self.places.get(&identity) {
+            return Ok(*place);
+        }
+        let state = leaf.latch.read();
+        let out = if let Some(data) = &state.data {
+            let (out, _) = self.encode_leaf(work, counts, data)?;
+            drop(state);
+            out
+        } else {
+            drop(state);
+            let mut out = std::mem::take(&mut self.scratch);
+            out.clear();
+            let read = self.nodes.read_tree_node(from, 0, |header, body| {
+                node::begin(&mut out, Kind::Leaf, 0, self.generation, header.entries);
+                out.extend_from_slice(body);
+                codec::pointers(header, body)
+            });
+            let Ok(far) = read else {
+                // For all that lead there.
+                self.moves.remove(&from.unit);
+                self.scratch = out;
+                return Ok(from);
+            };
+            for pointer in far {
+                counts.refer(pointer);
+            }
+            out
+        };
+        let pointer = self.place(work, counts, out, from.overflows)?;
+        let bytes = u64::from(pointer.units) * UNIT_BYTES as u64;
+        self.nodes.moved_bytes.fetch_add(bytes, Ordering::Relaxed);
+        self.places.insert(identity, pointer);
+        self.cells.nodes.push((Node::Leaf(Arc::clone(leaf)), pointer));
+        Ok(pointer)
+    }
+
     fn write_leaf(
         &mut self,
         work: &mut Work<'_>,
@@ -175,6 +237,18 @@ impl<'a> NodeWriter<'a> {
     ) -> Result<Pointer> {
         let state = leaf.latch.read();
         let data = state.data.as_ref().expect("invariant: a changed leaf has its content");
+        let (out, overflows) = self.encode_leaf(work, counts, data)?;
+        drop(state);
+        self.place(work, counts, out, overflows)
+    }
+
+    /// Writes the long values of a leaf and encodes it; tells whether there were any.
+    fn encode_leaf(
+        &mut self,
+        work: &mut Work<'_>,
+        counts: &mut Counts,
+        data: &LeafData,
+    ) -> Result<(Vec<u8>, bool)> {
         let mut far = Vec::new();
         if data.has_far() {
             for at in 0..data.entries.len() {
@@ -189,8 +263,7 @@ impl<'a> NodeWriter<'a> {
         let mut out = std::mem::take(&mut self.scratch);
         out.clear();
         codec::encode_leaf(&mut out, self.generation, data, &mut far.into_iter());
-        drop(state);
-        self.place(work, counts, out, overflows)
+        Ok((out, overflows))
     }
 
     fn write_overflow(
@@ -246,6 +319,8 @@ impl<'a> NodeWriter<'a> {
             self.nodes.file.write_at(&self.run, unit_offset(self.run_units.0))?;
             self.bytes += self.run.len() as u64;
             self.writes += 1;
+            self.nodes.runs.fetch_add(1, Ordering::Relaxed);
+            self.nodes.run_bytes.fetch_add(self.run.len() as u64, Ordering::Relaxed);
             self.run.clear();
         }
         Ok(())

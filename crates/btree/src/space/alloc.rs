@@ -6,7 +6,8 @@
 //! at most half of it is free; beyond that, shorter runs will do. So contiguous room is found, or
 //! made at the end, and what lies in holes meanwhile is given back to the medium by punching: the
 //! file may be twice as long as what it holds, but does not occupy as much. Holes become runs as
-//! their neighbours die. Where the medium has hardly any room left, any hole will do.
+//! their neighbours die, or are moved (`clean`). Where the medium has hardly any room left, any
+//! hole will do.
 
 use format::map_directory::Entry;
 use format::space_map::GROUP_UNITS;
@@ -17,6 +18,8 @@ use super::map::Work;
 /// Shortest runs that are used, by how many times no longer one was found: 256 KiB are as good
 /// as any longer run for most media; the last is a node's.
 const RUN_UNITS: [u16; 4] = [256, 64, 16, 1];
+/// The longest of them.
+pub(super) const LONG_UNITS: usize = RUN_UNITS[0] as usize;
 /// Groups that a file may have in any case.
 const GROUPS_MIN: u64 = 2;
 

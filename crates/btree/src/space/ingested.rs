@@ -71,6 +71,11 @@ impl Space {
         free
     }
 
+    /// Units that were written outside of a checkpoint, and that none has counted.
+    pub(crate) fn uncounted(&self) -> u64 {
+        self.uncounted
+    }
+
     /// Whether leaves are in a tree by now.
     pub(crate) fn has_ingested(&self, leaves: &[Ingested]) -> bool {
         leaves.first().is_some_and(|leaf| self.ingested.contains(leaf))

@@ -69,6 +69,20 @@ impl Space {
         Ok(page)
     }
 
+    /// The count of a unit in the durable state; `None` where its page cannot be read, or there is
+    /// none.
+    pub(crate) fn count(&mut self, file: &dyn File, unit: u64) -> Option<u32> {
+        let (group, index) = (unit / GROUP_UNITS as u64, (unit % GROUP_UNITS as u64) as usize);
+        if group >= self.groups.len() as u64 {
+            return None;
+        }
+        let count = self.page(file, group).ok().map(|page| page[index]);
+        if self.pages.len() > 2 * PAGES_KEPT {
+            self.shrink();
+        }
+        count
+    }
+
     /// The current page of a group, which is in memory, to be falsified.
     #[cfg(test)]
     pub(crate) fn page_mut(&mut self, group: u64) -> &mut Vec<u32> {

@@ -7,10 +7,12 @@
 //! repair.
 
 mod alloc;
+mod clean;
 mod counts;
 mod ingested;
 mod map;
 
+pub(crate) use clean::region;
 pub(crate) use counts::{Counts, Death};
 pub(crate) use ingested::Ingested;
 pub(crate) use map::{Page, Space, Work};

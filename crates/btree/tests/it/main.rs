@@ -11,6 +11,7 @@ mod diffs;
 mod early;
 mod ingest;
 mod invariants;
+mod moving;
 mod replay;
 mod room;
 mod runs;

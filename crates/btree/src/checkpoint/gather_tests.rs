@@ -1,0 +1,284 @@
+//! What others do between the steps of a checkpoint that moves leaves.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use store::{Batch, KeyRange, Pinned, Read, Store, TreeId};
+use testing::SimEnv;
+
+use crate::{BtreeStore, Options, check};
+
+const TREE: TreeId = TreeId(32);
+const KEYS: u32 = 6000;
+
+type Model = BTreeMap<Vec<u8>, Vec<u8>>;
+
+fn value(key: u32, version: u32) -> Vec<u8> {
+    let mut value = vec![key as u8; if key.is_multiple_of(50) { 2500 } else { 1600 }];
+    value[..4].copy_from_slice(&version.to_le_bytes());
+    value
+}
+
+fn options() -> Options {
+    Options::with_cache(64 << 20)
+}
+
+fn commit(store: &BtreeStore, fill: impl FnOnce(&mut Batch)) {
+    let mut batch = Batch::new();
+    fill(&mut batch);
+    store.commit(&batch).expect("commit");
+}
+
+fn read(from: &dyn Read, tree: TreeId) -> Model {
+    let mut cursor = from.scan(tree, KeyRange::all()).expect("scan");
+    let mut all = Model::new();
+    while let Some(item) = cursor.next().expect("read") {
+        all.insert(item.key.to_vec(), item.value.to_vec());
+    }
+    all
+}
+
+/// A store, its trees, and pins of it, with what they must hold.
+struct World {
+    store: Arc<BtreeStore>,
+    random: fastrand::Rng,
+    trees: BTreeMap<TreeId, Model>,
+    next_tree: u64,
+    pins: Vec<(Box<dyn Pinned>, BTreeMap<TreeId, Model>)>,
+    version: u32,
+}
+
+impl World {
+    fn put(&mut self, tree: TreeId, keys: usize) {
+        self.version += 1;
+        for _ in 0..keys {
+            let key = self.random.u32(..KEYS);
+            let value = value(key, self.version);
+            commit(&self.store, |batch| batch.put(tree, &key.to_be_bytes(), &value));
+            let model = self.trees.get_mut(&tree).expect("it is there");
+            model.insert(key.to_be_bytes().to_vec(), value);
+        }
+    }
+
+    fn clone_of(&mut self, tree: TreeId) -> TreeId {
+        let clone = TreeId(self.next_tree);
+        self.next_tree += 1;
+        commit(&self.store, |batch| batch.clone_tree(tree, clone));
+        let model = self.trees[&tree].clone();
+        self.trees.insert(clone, model);
+        clone
+    }
+
+    /// Drops a tree, but for the first.
+    fn drop_one(&mut self) {
+        let Some(&gone) = self.trees.keys().nth(self.random.usize(1..4)) else { return };
+        commit(&self.store, |batch| batch.drop_tree(gone));
+        self.trees.remove(&gone);
+    }
+
+    /// Gives up all that can be given up, so that it is read from where it lies.
+    fn unload(&self) {
+        let core = &self.store.core;
+        let _gate = core.gate.write();
+        core.evictions.fetch_add(1, Ordering::Relaxed);
+        (0..100_000).any(|_| !core.nodes.ring.turn());
+        for &tree in self.trees.keys() {
+            let tree = core.tree(tree).expect("it is there");
+            let mut root = tree.state.write();
+            (0..10_000).any(|at| !core.nodes.prune_part(&mut root, at));
+        }
+    }
+
+    /// Trees that share nodes which no checkpoint has written, beside one that does not.
+    fn entangle(&mut self) {
+        if self.random.bool() {
+            self.put(TREE, 60);
+        }
+        if self.random.bool() {
+            let clone = self.clone_of(TREE);
+            self.clone_of(clone);
+        }
+        while self.trees.len() > 6 {
+            self.drop_one();
+        }
+        self.put(TREE, 100);
+        if self.random.bool() {
+            self.unload();
+        }
+    }
+
+    /// One thing that somebody does.
+    fn act(&mut self) {
+        let trees: Vec<TreeId> = self.trees.keys().copied().collect();
+        let tree = trees[self.random.usize(..trees.len())];
+        match self.random.u32(..10) {
+            0..4 => {
+                let keys = self.random.usize(1..300);
+                self.put(tree, keys);
+            }
+            4 => {
+                self.clone_of(tree);
+            }
+            5 => self.drop_one(),
+            6 => self.unload(),
+            7 => {
+                let pin = self.store.pin().expect("pin");
+                self.pins.push((pin, self.trees.clone()));
+            }
+            8 => self.pins.clear(),
+            _ => assert!(read(&*self.store, tree) == self.trees[&tree], "tree {}", tree.0),
+        }
+    }
+
+    fn some(&mut self, most: usize) {
+        for _ in 0..self.random.usize(..=most) {
+            self.act();
+        }
+    }
+
+    fn compare(&self) {
+        for (&tree, model) in &self.trees {
+            assert!(&read(&*self.store, tree) == model, "tree {} has changed", tree.0);
+        }
+        for (pin, trees) in &self.pins {
+            for (&tree, model) in trees {
+                assert!(&read(&**pin, tree) == model, "tree {} of a pin has changed", tree.0);
+            }
+        }
+    }
+
+    /// A checkpoint with things done between its steps, which fails or not; tells whether leaves
+    /// were to be moved.
+    fn checkpoint(&mut self) -> bool {
+        let store = Arc::clone(&self.store);
+        let core = &store.core;
+        let mut state = core.checkpoint.lock();
+        let released = state.space.release(core.pins.lock().oldest());
+        core.gather(&mut state).expect("gather");
+        let moves = state.gather.moves.len();
+        self.some(2);
+        let frozen = core.freeze();
+        self.some(3);
+        let written = core.write_state(&mut state, &frozen, 4096).expect("write");
+        self.some(3);
+        if self.random.u32(..4) == 0 {
+            core.thaw(&frozen);
+        } else {
+            core.log().sync(frozen.lsn).expect("sync");
+            core.publish(&mut state, frozen, written, released).expect("publish");
+        }
+        moves > 0
+    }
+}
+
+/// A medium with a store whose room is full of holes.
+fn aged() -> (SimEnv, Model) {
+    let sim = testing::sim_env(1);
+    let store = BtreeStore::create(&sim.env(), &options()).expect("create");
+    commit(&store, |batch| batch.create_tree(TREE));
+    let (mut model, mut random) = (Model::new(), fastrand::Rng::with_seed(1));
+    for version in 0..40 {
+        for n in 0..if version == 0 { KEYS } else { KEYS / 60 } {
+            let key = if version == 0 { n } else { random.u32(..KEYS) };
+            commit(&store, |batch| batch.put(TREE, &key.to_be_bytes(), &value(key, version)));
+            model.insert(key.to_be_bytes().to_vec(), value(key, version));
+        }
+        assert!(store.checkpoint().expect("checkpoint"));
+    }
+    store.close().expect("close");
+    (sim, model)
+}
+
+impl World {
+    /// What lies on a copy of the medium.
+    fn of(sim: &SimEnv, model: &Model, seed: u64) -> (SimEnv, World) {
+        let sim = SimEnv::on(sim.device.copy(), seed);
+        let store = BtreeStore::open(&sim.env(), &options()).expect("open");
+        let world = World {
+            store,
+            random: fastrand::Rng::with_seed(seed),
+            trees: BTreeMap::from([(TREE, model.clone())]),
+            next_tree: TREE.0 + 1,
+            pins: Vec::new(),
+            version: 1000,
+        };
+        (sim, world)
+    }
+}
+
+/// A node of two clones that the search passes over leads to leaves that are moved for another
+/// tree. One clone copies it when its slots are empty; then they are filled in the frozen one.
+#[test]
+fn a_slot_that_was_copied_without_its_cell_leads_to_the_old_place() {
+    let (sim, model) = aged();
+    let (_sim, mut world) = World::of(&sim, &model, 1);
+    let store = Arc::clone(&world.store);
+    let core = &store.core;
+    let mut moves = 0;
+    for _ in 0..6 {
+        world.put(TREE, 60);
+        let one = world.clone_of(TREE);
+        let other = world.clone_of(one);
+        world.put(TREE, 100);
+        let mut state = core.checkpoint.lock();
+        let released = state.space.release(core.pins.lock().oldest());
+        core.gather(&mut state).expect("gather");
+        moves += state.gather.moves.len();
+        let frozen = core.freeze();
+        world.put(one, 1);
+        assert!(read(&*store, other) == world.trees[&other]);
+        let written = core.write_state(&mut state, &frozen, 4096).expect("write");
+        core.log().sync(frozen.lsn).expect("sync");
+        core.publish(&mut state, frozen, written, released).expect("publish");
+        drop(state);
+        world.unload();
+        world.compare();
+        if moves > 0 {
+            break;
+        }
+        world.drop_one();
+        world.drop_one();
+    }
+    assert!(moves > 0, "nothing was to be moved");
+    assert!(store.checkpoint().expect("checkpoint"));
+    world.compare();
+    let report = check(&store).expect("check");
+    assert!(report.is_clean(), "{:#?}", report.findings);
+}
+
+#[test]
+fn whatever_is_done_while_leaves_are_moved_nothing_is_lost() {
+    let (sim, model) = aged();
+    let (mut moved, seeds) = (0, testing::run::rounds(5, 300));
+    for seed in 0..seeds {
+        let (sim, mut world) = World::of(&sim, &model, seed);
+        for round in 0..8 {
+            if round % 3 == 2 {
+                world.pins.clear();
+            }
+            world.entangle();
+            moved += usize::from(world.checkpoint());
+            world.some(2);
+            if round % 4 == 3 {
+                world.unload();
+                world.compare();
+            }
+        }
+        world.pins.clear();
+        let report = check(&world.store).expect("check");
+        assert!(report.is_clean(), "seed {seed}: {:#?}", report.findings);
+        while world.store.reclaim_step(500).expect("reclaim") {}
+        assert!(world.store.checkpoint().expect("checkpoint"));
+        let report = check(&world.store).expect("check");
+        assert!(report.is_clean(), "seed {seed}: {:#?}", report.findings);
+        world.compare();
+        world.store.close().expect("close");
+        drop(world.store);
+        let store = BtreeStore::open(&sim.env(), &options()).expect("open");
+        for (&tree, model) in &world.trees {
+            assert!(&read(&*store, tree) == model, "seed {seed}: opened again, tree {}", tree.0);
+        }
+    }
+    assert!(moved >= seeds as usize, "only {moved} checkpoints had something to move");
+}

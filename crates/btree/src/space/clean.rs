@@ -1,0 +1,140 @@
+//! Which parts of the file are worth emptying, so that room in short holes becomes long runs.
+//!
+//! As in a log-structured file system, the cleaner takes what costs least for what it gives: the
+//! **regions**, quarters of a group, in which few units are in use and the rest lies in short
+//! holes.
+
+use std::cmp::Reverse;
+use std::collections::BTreeSet;
+
+use device::{File, Map};
+use format::space_map::GROUP_UNITS;
+
+use super::alloc::LONG_UNITS;
+use super::map::Space;
+
+/// Units of a region: about one write of a checkpoint.
+pub(crate) const REGION_UNITS: u64 = GROUP_UNITS as u64 / 4;
+/// Shorter files are not cleaned.
+const GROUPS_MIN: usize = 4;
+/// Groups that are looked at, beside those in which what is to be written would have room twice.
+const LOOKS_MIN: u64 = 64;
+
+/// The region of a unit.
+pub(crate) fn region(unit: u64) -> u64 {
+    unit / REGION_UNITS
+}
+
+/// How the room of a region lies.
+#[derive(Debug, Clone, Copy, Default)]
+struct Layout {
+    /// Units in use.
+    used: u64,
+    /// Free ones in runs that are too short to be looked for.
+    short: u64,
+    /// Free ones in others.
+    long: u64,
+}
+
+impl Space {
+    /// Regions to be emptied by a checkpoint that has `wanted` units to write: none where the file
+    /// may grow yet for long, or where there are enough long runs. At most `wanted` units are in
+    /// use in them. Those in `passed` had the same number of units in use when it turned out that
+    /// they cannot be emptied.
+    pub(crate) fn sparse(
+        &mut self,
+        file: &dyn File,
+        wanted: u64,
+        passed: &Map<u64, u64>,
+    ) -> BTreeSet<u64> {
+        let mut sparse = BTreeSet::new();
+        let all = self.groups.len() as u64 * GROUP_UNITS as u64;
+        if self.groups.len() < GROUPS_MIN || self.free_units() < all / 9 * 4 {
+            return sparse;
+        }
+        let (mut there, mut found) = (0, Vec::new());
+        for group in self.emptiest(LOOKS_MIN + 2 * wanted / GROUP_UNITS as u64) {
+            // A page that cannot be read is for whoever needs it to complain of.
+            let Ok(regions) = self.layouts(file, group) else { continue };
+            for (at, layout) in regions.into_iter().enumerate() {
+                let region = region(group * GROUP_UNITS as u64) + at as u64;
+                there += layout.long;
+                let passed = passed.get(&region) == Some(&layout.used);
+                // With less than two fifths to be won, others will do.
+                if !passed && layout.used > 0 && layout.used * 2 <= layout.short * 3 {
+                    found.push((region, layout));
+                }
+            }
+        }
+        if there >= 3 * wanted {
+            return sparse;
+        }
+        // By what a unit that is won costs.
+        found.sort_unstable_by(|(_, a), (_, b)| (a.used * b.short).cmp(&(b.used * a.short)));
+        let (mut moved, mut won) = (0, 0);
+        for (region, layout) in found {
+            if won >= 2 * wanted {
+                break;
+            }
+            if moved + layout.used <= wanted {
+                moved += layout.used;
+                won += layout.used + layout.short;
+                sparse.insert(region);
+            }
+        }
+        sparse
+    }
+
+    /// Units that are free, or will be when no pin reads them.
+    pub(super) fn free_units(&self) -> u64 {
+        let free: u64 = self.groups.iter().map(|entry| u64::from(entry.free)).sum();
+        // What was ingested is in use, and not in the map yet.
+        free.saturating_sub(self.uncounted)
+    }
+
+    /// The groups with the most free units, in order of place.
+    fn emptiest(&self, most: u64) -> Vec<u64> {
+        let free = |group: &u64| Reverse(self.groups[*group as usize].free);
+        let mut groups: Vec<u64> = (0..self.groups.len() as u64).collect();
+        let most = most as usize;
+        if groups.len() > most {
+            groups.select_nth_unstable_by_key(most, free);
+            groups.truncate(most);
+            groups.sort_unstable();
+        }
+        groups
+    }
+
+    /// How the room of a group's regions lies. A run counts where it begins.
+    fn layouts(&mut self, file: &dyn File, group: u64) -> store::Result<[Layout; 4]> {
+        let page = self.page(file, group)?;
+        let first = group * GROUP_UNITS as u64;
+        let mut taken: Vec<bool> = page.iter().map(|&count| count != 0).collect();
+        for (unit, &(units, _)) in self.held.range(first..first + GROUP_UNITS as u64) {
+            let at = (unit - first) as usize;
+            taken[at..at + usize::from(units)].fill(true);
+        }
+        let mut layouts = [Layout::default(); 4];
+        let mut at = 0;
+        while at < taken.len() {
+            let layout = &mut layouts[at / REGION_UNITS as usize];
+            let run = taken[at..].iter().take_while(|&&unit| unit == taken[at]).count();
+            if !taken[at] {
+                let of = if run >= LONG_UNITS { &mut layout.long } else { &mut layout.short };
+                *of += run as u64;
+            }
+            at += run;
+        }
+        for (at, _) in page.iter().enumerate().filter(|&(_, &count)| count != 0) {
+            layouts[at / REGION_UNITS as usize].used += 1;
+        }
+        Ok(layouts)
+    }
+
+    /// Units in use in a region.
+    pub(crate) fn used_in(&mut self, file: &dyn File, region: u64) -> u64 {
+        let group = region * REGION_UNITS / GROUP_UNITS as u64;
+        let at = region * REGION_UNITS % GROUP_UNITS as u64;
+        self.layouts(file, group).map_or(0, |regions| regions[(at / REGION_UNITS) as usize].used)
+    }
+}
