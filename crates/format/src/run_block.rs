@@ -4,7 +4,11 @@
 //! Keys stand without the prefix that all keys of the block share, so that a binary search reads
 //! nothing but the mini-page of keys, and compares the prefix once.
 
+use std::cell::RefCell;
 use std::cmp::Ordering;
+use std::io;
+
+use zstd::bulk::{Compressor, Decompressor};
 
 use crate::layout::{Field, size_of};
 use crate::{Malformed, Reader, Writer};
@@ -257,9 +261,36 @@ impl Block {
     }
 }
 
+thread_local! {
+    // Making one takes longer than a block does.
+    static PACKER: RefCell<Option<(i32, Compressor<'static>)>> = const { RefCell::new(None) };
+    static UNPACKER: RefCell<Option<Decompressor<'static>>> = const { RefCell::new(None) };
+}
+
+fn compress(bytes: &[u8], level: i32) -> io::Result<Vec<u8>> {
+    PACKER.with_borrow_mut(|packer| {
+        let kept = packer.take().filter(|(made, _)| *made == level);
+        let (_, compressor) = match kept {
+            Some(kept) => packer.insert(kept),
+            None => packer.insert((level, Compressor::new(level)?)),
+        };
+        compressor.compress(bytes)
+    })
+}
+
+fn decompress(packed: &[u8], raw: usize) -> io::Result<Vec<u8>> {
+    UNPACKER.with_borrow_mut(|unpacker| {
+        let decompressor = match unpacker {
+            Some(made) => made,
+            None => unpacker.insert(Decompressor::new()?),
+        };
+        decompressor.decompress(packed, raw)
+    })
+}
+
 /// Packs a block with zstd. `None`: that would not save an eighth.
 pub fn pack(block: &[u8], level: i32) -> Option<Vec<u8>> {
-    let packed = zstd::bulk::compress(block, level).ok()?;
+    let packed = compress(block, level).ok()?;
     (packed.len() < block.len().saturating_sub(block.len().wrapping_shr(3))).then_some(packed)
 }
 
@@ -269,7 +300,7 @@ pub fn unpack(packed: &[u8], raw: usize) -> Result<Vec<u8>, Malformed> {
     if raw > BLOCK_BYTES_MAX {
         return Err(reader.malformed("a block within bounds", raw.to_string()));
     }
-    let bytes = zstd::bulk::decompress(packed, raw)
+    let bytes = decompress(packed, raw)
         .map_err(|error| reader.malformed("what zstd packed", error.to_string()))?;
     if bytes.len() != raw {
         return Err(reader.malformed("as many bytes as were packed", bytes.len().to_string()));

@@ -192,6 +192,16 @@ impl RunIndex {
         self.filters.get(at).is_none_or(|(_, filter)| filter.may_have(member))
     }
 
+    /// Whether what hashes to `member` may be anywhere; cheap, and `true` where there are several
+    /// filters.
+    #[inline]
+    pub fn may_have_anywhere(&self, member: u64) -> bool {
+        match self.filters.as_slice() {
+            [(_, filter)] => filter.may_have(member),
+            _ => true,
+        }
+    }
+
     /// Memory that it takes.
     pub fn memory_bytes(&self) -> usize {
         let filters: usize = self.filters.iter().map(|(_, filter)| filter.memory_bytes()).sum();

@@ -41,6 +41,12 @@ pub(crate) struct BlobWriter {
     pub(crate) writes: u64,
 }
 
+/// A run that was written, and its index, which readers need at once.
+pub(crate) struct Written {
+    pub(crate) entry: RunEntry,
+    pub(crate) index: RunIndex,
+}
+
 /// The run that is being written.
 #[derive(Default)]
 struct RunBuilder {
@@ -160,7 +166,7 @@ impl BlobWriter {
     }
 
     /// Ends the run. None, if there is nothing in it.
-    pub(crate) fn end(&mut self) -> Result<Option<RunEntry>> {
+    pub(crate) fn end(&mut self) -> Result<Option<Written>> {
         if !self.run.block.is_empty() {
             self.end_block()?;
         }
@@ -172,7 +178,7 @@ impl BlobWriter {
         let bytes = run.index.encode();
         let index = self.offset();
         self.put(&bytes)?;
-        Ok(Some(RunEntry {
+        let entry = RunEntry {
             number: run.number,
             blob: self.number,
             start: run.start,
@@ -182,7 +188,8 @@ impl BlobWriter {
             checksum: checksum(&self.files.volume, self.number, index, &bytes),
             entries: run.entries,
             tombstones: run.tombstones,
-        }))
+        };
+        Ok(Some(Written { entry, index: run.index }))
     }
 
     /// Makes a blob of what was written, durable on return.

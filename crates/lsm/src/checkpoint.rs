@@ -22,7 +22,7 @@ use device::{Map, Set};
 use format::run_manifest::RunEntry;
 use store::{Lsn, Result, TreeId, Writer};
 
-use crate::blob::BlobWriter;
+use crate::blob::{BlobWriter, Written};
 use crate::core::{Catalog, Core};
 use crate::exchange::{Exchange, Exchanger};
 use crate::layer::{Layer, Stack, View};
@@ -121,7 +121,7 @@ impl Core {
         let number = state.next_blob;
         let mut blob = BlobWriter::create(&self.files, &self.env.device, &self.options, number)?;
         state.next_blob += 1;
-        let mut written: Vec<(Group, u64, Option<RunEntry>)> = Vec::new();
+        let mut written: Vec<(Group, u64, Option<Written>)> = Vec::new();
         for group in groups {
             let id = match group.layers.as_slice() {
                 [layer] => layer.id,
@@ -139,7 +139,7 @@ impl Core {
         }
         let mut exchanges = Vec::new();
         for (group, id, entry) in written {
-            let run = entry.map(|entry| self.register(state, entry));
+            let run = entry.map(|written| self.register(state, written));
             match (group.layers.as_slice(), run) {
                 ([layer], Some(run)) => layer.written(run),
                 (_, run) => exchanges.push(exchange(group.layers, id, run)),
@@ -156,8 +156,9 @@ impl Core {
     }
 
     /// Takes note of a run that is on the medium.
-    pub(crate) fn register(&self, state: &mut Durable, entry: RunEntry) -> Arc<Run> {
-        let run = Arc::new(Run::new(&self.files, entry));
+    pub(crate) fn register(&self, state: &mut Durable, written: Written) -> Arc<Run> {
+        let entry = written.entry;
+        let run = Arc::new(Run::written(&self.files, written));
         state.runs.push((entry, Arc::downgrade(&run)));
         run
     }
@@ -231,7 +232,7 @@ fn write_run(
     id: u64,
     views: &[View],
     lowest: bool,
-) -> Result<Option<RunEntry>> {
+) -> Result<Option<Written>> {
     blob.begin(id);
     let mut part = Part { after: None, lowest, bytes: u64::MAX };
     part.write(blob, views)?;
@@ -273,7 +274,7 @@ pub(crate) fn end_run(
     blob: &mut BlobWriter,
     views: &[View],
     lowest: bool,
-) -> Result<Option<RunEntry>> {
+) -> Result<Option<Written>> {
     if !lowest {
         let mut ranges = Ranges::default();
         for view in views {

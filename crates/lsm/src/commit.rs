@@ -170,7 +170,7 @@ impl Core {
                     Op::DeleteRange { from, to, .. } => {
                         state.active.delete_range(from, Some(to), below);
                     }
-                    Op::Merge { key, .. } => state.active.put(key, &resolver.next_value()),
+                    Op::Merge { key, .. } => state.active.put(key, resolver.next_value()),
                     _ => unreachable!("all others want to be alone"),
                 }
             }
@@ -192,14 +192,16 @@ impl Core {
     }
 
     fn apply_alone(&self, bytes: &[u8], plan: &Plan, origin: Origin) -> Result<Lsn> {
-        let _gate = self.gate.write();
+        let gate = self.gate.write();
         let mut staging = Staging::new(self);
         for op in Ops::new(bytes) {
             staging.apply(op.map_err(malformed)?)?;
         }
         let lsn = self.number(bytes, plan, origin)?;
-        let added = staging.install();
+        let (added, gone) = staging.install();
         self.dirty.fetch_add(added, Ordering::Relaxed);
+        drop(gate);
+        drop(gone);
         Ok(lsn)
     }
 }

@@ -11,8 +11,8 @@ use std::sync::atomic::Ordering;
 use format::cluster_filter::hash;
 use store::{Cursor, Error, Item, KeyRange, Result};
 
+use crate::key::Key;
 use crate::layer::{Stack, View};
-use crate::mem::Key;
 use crate::merge::{Direction, From, Merge, Tombstones};
 use crate::run::Caching;
 use crate::tree::Tree;

@@ -7,7 +7,7 @@
 //! Invariants: what a layer says does not change when it moves from memory to the medium; a layer
 //! that only one tree's stack holds, and nobody else, may be taken back by that tree (`tree`).
 
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use parking_lot::RwLock;
 use store::Result;
@@ -25,7 +25,10 @@ pub(crate) struct Layer {
     /// The layers that it was merged from, newest first, or its own number. Two layers that have
     /// the same here say the same (`diff`).
     pub(crate) origin: Arc<[LayerId]>,
-    place: RwLock<View>,
+    /// The in-memory tree, until there is a run.
+    memory: RwLock<Option<Arc<Mem>>>,
+    /// Set once, so that look-ups count no references.
+    run: OnceLock<Arc<Run>>,
 }
 
 /// Where a layer's entries are.
@@ -37,41 +40,48 @@ pub(crate) enum View {
 
 impl Layer {
     pub(crate) fn memory(id: LayerId, mem: Mem) -> Layer {
-        Layer { id, origin: Arc::from([id]), place: RwLock::new(View::Memory(Arc::new(mem))) }
+        let memory = RwLock::new(Some(Arc::new(mem)));
+        Layer { id, origin: Arc::from([id]), memory, run: OnceLock::new() }
     }
 
     pub(crate) fn run(id: LayerId, origin: Arc<[LayerId]>, run: Arc<Run>) -> Layer {
-        Layer { id, origin, place: RwLock::new(View::Run(run)) }
+        Layer { id, origin, memory: RwLock::new(None), run: OnceLock::from(run) }
+    }
+
+    /// What it knows of a key; `found` is given the value.
+    #[inline]
+    fn get(&self, key: &mut Hashed<'_>, found: &mut dyn FnMut(&[u8])) -> Result<Known<()>> {
+        match self.run.get() {
+            Some(run) => run.get(key, found),
+            None => self.view().get(key, found),
+        }
     }
 
     /// Where its entries are now.
     #[inline]
     pub(crate) fn view(&self) -> View {
-        self.place.read().clone()
+        if let Some(run) = self.run.get() {
+            return View::Run(Arc::clone(run));
+        }
+        match &*self.memory.read() {
+            Some(mem) => View::Memory(Arc::clone(mem)),
+            None => View::Run(self.as_run().expect("invariant: a layer is somewhere")),
+        }
     }
 
     /// The run, once it is on the medium.
     pub(crate) fn as_run(&self) -> Option<Arc<Run>> {
-        match &*self.place.read() {
-            View::Run(run) => Some(Arc::clone(run)),
-            View::Memory(_) => None,
-        }
+        self.run.get().cloned()
     }
 
     /// The in-memory tree, while it is one.
     pub(crate) fn as_memory(&self) -> Option<Arc<Mem>> {
-        match &*self.place.read() {
-            View::Memory(mem) => Some(Arc::clone(mem)),
-            View::Run(_) => None,
-        }
+        self.memory.read().clone()
     }
 
     /// The in-memory tree, if nobody else is reading it.
     pub(crate) fn memory_mut(&mut self) -> Option<&mut Mem> {
-        match self.place.get_mut() {
-            View::Memory(mem) => Arc::get_mut(mem),
-            View::Run(_) => None,
-        }
+        self.memory.get_mut().as_mut().and_then(Arc::get_mut)
     }
 
     /// Takes on a new number: its content is about to change, which nobody else can see.
@@ -82,13 +92,16 @@ impl Layer {
 
     /// Its entries are on the medium from now on.
     pub(crate) fn written(&self, run: Arc<Run>) {
-        *self.place.write() = View::Run(run);
+        assert!(self.run.set(run).is_ok(), "a layer is written once");
+        let memory = self.memory.write().take();
+        // Without the lock: to take a large tree apart takes longer than anybody should wait.
+        drop(memory);
     }
 }
 
 impl std::fmt::Debug for Layer {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let place = match &*self.place.read() {
+        let place = match self.view() {
             View::Memory(mem) => format!("{} bytes in memory", mem.bytes()),
             View::Run(run) => format!("run of {} entries", run.entry.entries),
         };
@@ -106,7 +119,6 @@ impl View {
     }
 
     /// What it knows of a key; `found` is given the value.
-    #[inline]
     fn get(&self, key: &mut Hashed<'_>, found: &mut dyn FnMut(&[u8])) -> Result<Known<()>> {
         match self {
             View::Memory(mem) => Ok(match mem.get(key.bytes) {
@@ -158,7 +170,7 @@ pub(crate) fn look_up(
 ) -> Result<Known<()>> {
     let mut key = Hashed::new(key);
     for layer in layers {
-        match layer.view().get(&mut key, found)? {
+        match layer.get(&mut key, found)? {
             Known::Nothing => {}
             known => return Ok(known),
         }

@@ -17,6 +17,7 @@ mod diff;
 mod exchange;
 mod files;
 mod ingest;
+mod key;
 mod layer;
 mod manifest;
 mod mem;

@@ -4,18 +4,18 @@
 //! its own ranges: a key that was put after its range was deleted is there.
 
 use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
 use std::ops::Bound;
 use std::sync::Arc;
 
+use crate::key::Key;
 use crate::ranges::Ranges;
 
-/// A key.
-pub(crate) type Key = Arc<[u8]>;
 /// A value; none is a tombstone.
 pub(crate) type Value = Option<Arc<[u8]>>;
 
-/// Memory of an entry beside its bytes: two counted allocations and a share of a node.
-const ENTRY_BYTES: usize = 96;
+/// Memory of an entry beside its bytes: a share of a node, and the head of its value.
+const ENTRY_BYTES: usize = 88;
 
 /// What one layer knows of a key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -85,19 +85,23 @@ impl Mem {
         }
     }
 
+    #[inline]
     fn set(&mut self, key: &[u8], value: Option<&[u8]>) {
-        let length = value.map_or(0, <[u8]>::len);
-        if let Some(slot) = self.entries.get_mut(key) {
-            self.bytes -= slot.as_ref().map_or(0, |old| old.len());
-            self.bytes += length;
-            match (slot.as_mut().and_then(Arc::get_mut), value) {
-                (Some(old), Some(new)) if old.len() == new.len() => old.copy_from_slice(new),
-                _ => *slot = value.map(Arc::from),
+        match self.entries.entry(Key::from(key)) {
+            Entry::Occupied(mut slot) => {
+                let slot = slot.get_mut();
+                self.bytes -= slot.as_ref().map_or(0, |old| old.len());
+                self.bytes += value.map_or(0, <[u8]>::len);
+                match (slot.as_mut().and_then(Arc::get_mut), value) {
+                    (Some(old), Some(new)) if old.len() == new.len() => old.copy_from_slice(new),
+                    _ => *slot = value.map(Arc::from),
+                }
             }
-            return;
+            Entry::Vacant(slot) => {
+                self.bytes += entry_bytes(slot.key(), value);
+                slot.insert(value.map(Arc::from));
+            }
         }
-        self.bytes += key.len() + length + ENTRY_BYTES;
-        self.entries.insert(Arc::from(key), value.map(Arc::from));
     }
 
     /// Removes all keys of a range; without an end it goes on to the last key.
@@ -107,7 +111,7 @@ impl Mem {
         }
         let bounds = (Bound::Included(from), to.map_or(Bound::Unbounded, Bound::Excluded));
         let gone: Vec<Key> =
-            self.entries.range::<[u8], _>(bounds).map(|(key, _)| Arc::clone(key)).collect();
+            self.entries.range::<[u8], _>(bounds).map(|(key, _)| key.clone()).collect();
         for key in gone {
             self.delete(&key, Below::Nothing);
         }
@@ -126,9 +130,12 @@ impl Mem {
             match value {
                 None => self.delete(&key, below),
                 Some(value) => {
-                    self.bytes += entry_bytes(&key, Some(&value));
-                    if let Some(old) = self.entries.insert(Arc::clone(&key), Some(value)) {
-                        self.bytes -= entry_bytes(&key, old.as_deref());
+                    let bytes = entry_bytes(&key, Some(&value));
+                    self.bytes += bytes;
+                    let length = value.len();
+                    if let Some(old) = self.entries.insert(key, Some(value)) {
+                        // The key is the same.
+                        self.bytes -= bytes - length + old.map_or(0, |old| old.len());
                     }
                 }
             }
@@ -136,8 +143,8 @@ impl Mem {
     }
 }
 
-fn entry_bytes(key: &[u8], value: Option<&[u8]>) -> usize {
-    key.len() + value.map_or(0, <[u8]>::len) + ENTRY_BYTES
+fn entry_bytes(key: &Key, value: Option<&[u8]>) -> usize {
+    key.heap_bytes() + value.map_or(0, <[u8]>::len) + ENTRY_BYTES
 }
 
 #[cfg(test)]

@@ -9,8 +9,9 @@ use std::ops::Bound;
 
 use store::Result;
 
+use crate::key::Key;
 use crate::layer::View;
-use crate::mem::{Key, Mem, Value};
+use crate::mem::{Mem, Value};
 use crate::ranges::Ranges;
 use crate::run::{Caching, RunIter};
 

@@ -69,7 +69,7 @@ impl Core {
     /// to make one.
     #[inline]
     pub(crate) fn keep_room(&self) -> Result<()> {
-        let at = self.journal.log_bytes();
+        let at = self.journal.log_bytes_about();
         let looked = self.room_looked_at.load(Ordering::Relaxed);
         if at.wrapping_sub(looked) < ROOM_LOOK_EVERY && !self.tight.load(Ordering::Relaxed) {
             return Ok(());

@@ -4,7 +4,6 @@
 //! may fail, and nothing may fail once the batch has its place in the log. A merge sees what
 //! earlier operations of its batch did to its key.
 
-use std::collections::VecDeque;
 use std::sync::Arc;
 
 use device::Map;
@@ -18,7 +17,17 @@ use crate::tree::Tree;
 /// Values of merges, in the order of their operations.
 #[derive(Debug, Default)]
 pub(crate) struct Resolver {
-    values: VecDeque<Vec<u8>>,
+    values: Vec<Vec<u8>>,
+    next: usize,
+}
+
+/// What earlier operations of a batch left of a key.
+#[derive(Clone, Copy)]
+enum Left<'b> {
+    Put(&'b [u8]),
+    Deleted,
+    /// The value of this merge.
+    Merged(usize),
 }
 
 impl Resolver {
@@ -29,25 +38,27 @@ impl Resolver {
             return Ok(resolver);
         }
         // What the batch did so far: values of keys, and ranges that it deleted.
-        let mut changed: Map<(TreeId, &[u8]), Option<Vec<u8>>> = Map::default();
+        let mut changed: Map<(TreeId, &[u8]), Left<'_>> = Map::default();
         let mut deleted: Map<TreeId, Ranges> = Map::default();
         for op in Ops::new(bytes) {
             let op = op.map_err(malformed)?;
             let tree = changed_tree(&op);
             match op {
                 Op::Put { key, value, .. } => {
-                    changed.insert((tree, key), Some(value.to_vec()));
+                    changed.insert((tree, key), Left::Put(value));
                 }
                 Op::Delete { key, .. } => {
-                    changed.insert((tree, key), None);
+                    changed.insert((tree, key), Left::Deleted);
                 }
                 Op::DeleteRange { from, to, .. } => {
                     changed.retain(|(at, key), _| *at != tree || *key < from || *key >= to);
                     deleted.entry(tree).or_default().add(from, Some(to));
                 }
                 Op::Merge { key, lanes, .. } => {
-                    let old = match changed.get(&(tree, key)) {
-                        Some(value) => value.clone(),
+                    let old = match changed.get(&(tree, key)).copied() {
+                        Some(Left::Put(value)) => Some(value.to_vec()),
+                        Some(Left::Merged(at)) => Some(resolver.values[at].clone()),
+                        Some(Left::Deleted) => None,
                         None if deleted.get(&tree).is_some_and(|d| d.covering(key).is_some()) => {
                             None
                         }
@@ -58,9 +69,8 @@ impl Resolver {
                             value
                         }
                     };
-                    let value = merged(old, &lanes);
-                    changed.insert((tree, key), Some(value.clone()));
-                    resolver.values.push_back(value);
+                    changed.insert((tree, key), Left::Merged(resolver.values.len()));
+                    resolver.values.push(merged(old, &lanes));
                 }
                 _ => unreachable!("all others want to be alone"),
             }
@@ -69,7 +79,8 @@ impl Resolver {
     }
 
     /// The value of the next merge.
-    pub(crate) fn next_value(&mut self) -> Vec<u8> {
-        self.values.pop_front().expect("invariant: there is one for each merge")
+    pub(crate) fn next_value(&mut self) -> &[u8] {
+        self.next += 1;
+        &self.values[self.next - 1]
     }
 }

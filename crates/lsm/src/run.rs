@@ -1,7 +1,7 @@
 //! A sorted run on the medium: looking a key up, and walking over it both ways.
 //!
-//! The index - first keys of blocks, filters, deleted ranges - is read when the run is first used
-//! and stays in memory, so a look-up reads at most one block, and of a key that is not there
+//! The index - first keys of blocks, filters, deleted ranges - is kept when the run is written, or
+//! read when it is first used, and stays in memory, so a look-up reads at most one block, and of a key that is not there
 //! mostly none.
 
 use std::ops::Bound;
@@ -14,6 +14,7 @@ use format::run_index::{RunIndex, checksum};
 use format::run_manifest::RunEntry;
 use store::Result;
 
+use crate::blob::Written;
 use crate::files::{Files, located, wrong_sum};
 use crate::mem::Known;
 use crate::merge::Direction;
@@ -53,6 +54,25 @@ impl Run {
         Run { entry, files: Arc::clone(files), index: OnceLock::new() }
     }
 
+    /// A run that was just written.
+    pub(crate) fn written(files: &Arc<Files>, written: Written) -> Run {
+        let run = Run::new(files, written.entry);
+        run.keep(written.index);
+        run
+    }
+
+    /// Keeps the index in memory.
+    fn keep(&self, blocks: RunIndex) {
+        let memory = blocks.memory_bytes() as u64;
+        let mut ranges = Ranges::default();
+        for (from, to) in blocks.ranges() {
+            ranges.add(from, to.as_deref());
+        }
+        if self.index.set(Index { blocks, ranges }).is_ok() {
+            self.files.index_bytes.fetch_add(memory, Ordering::Relaxed);
+        }
+    }
+
     /// Bytes of its blocks and its index.
     pub(crate) fn bytes(&self) -> u64 {
         self.entry.index - self.entry.start + u64::from(self.entry.index_bytes)
@@ -62,15 +82,7 @@ impl Run {
         if let Some(index) = self.index.get() {
             return Ok(index);
         }
-        let blocks = self.read_index()?;
-        let memory = blocks.memory_bytes() as u64;
-        let mut ranges = Ranges::default();
-        for (from, to) in blocks.ranges() {
-            ranges.add(from, to.as_deref());
-        }
-        if self.index.set(Index { blocks, ranges }).is_ok() {
-            self.files.index_bytes.fetch_add(memory, Ordering::Relaxed);
-        }
+        self.keep(self.read_index()?);
         Ok(self.index.get().expect("invariant: it was set by this thread or another"))
     }
 
@@ -97,7 +109,8 @@ impl Run {
         found: &mut dyn FnMut(&[u8]),
     ) -> Result<Known<()>> {
         let index = self.index()?;
-        if let Some(at) = index.blocks.find(key.bytes)
+        if index.blocks.may_have_anywhere(key.hash())
+            && let Some(at) = index.blocks.find(key.bytes)
             && index.blocks.may_have(at, key.hash())
         {
             let block = self.files.block(self.entry.blob, &index.blocks.blocks()[at])?;

@@ -15,7 +15,7 @@ use crate::commit::merged;
 use crate::core::Core;
 use crate::layer::Stack;
 use crate::mem::{Below, Known, Mem};
-use crate::tree::{Tree, push};
+use crate::tree::{State, Tree, push};
 
 /// A tree as the batch leaves it.
 struct StagedTree {
@@ -108,10 +108,11 @@ impl<'c> Staging<'c> {
         Ok(())
     }
 
-    /// Puts the staged states into place; returns the bytes that they add.
-    pub(crate) fn install(self) -> usize {
+    /// Puts the staged states into place; returns the bytes that they add, and what dropped trees
+    /// had, to be taken apart when nobody waits for that.
+    pub(crate) fn install(self) -> (usize, Vec<State>) {
         let core = self.core;
-        let mut added = 0;
+        let (mut added, mut gone) = (0, Vec::new());
         for (id, staged) in self.trees {
             added += staged.active.bytes();
             match (staged.tree, staged.dropped) {
@@ -119,10 +120,7 @@ impl<'c> Staging<'c> {
                     tree.dropped.store(true, Ordering::Relaxed);
                     core.mark_changed(&tree);
                     // The memory and the layers go with the last reader.
-                    let mut state = tree.state.write();
-                    state.active = Mem::default();
-                    state.stack = Arc::default();
-                    drop(state);
+                    gone.push(std::mem::take(&mut *tree.state.write()));
                     core.trees.write().remove(&id);
                     core.drops.fetch_add(1, Ordering::Relaxed);
                 }
@@ -141,7 +139,7 @@ impl<'c> Staging<'c> {
                 }
             }
         }
-        added
+        (added, gone)
     }
 }
 

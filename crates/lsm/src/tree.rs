@@ -12,14 +12,16 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use parking_lot::{Mutex, RwLock};
 use store::{Result, TreeId};
 
+use crate::key::Key;
 use crate::layer::{Layer, Stack};
-use crate::mem::{Below, Key, Known, Mem, Value};
+use crate::mem::{Below, Known, Mem, Value};
 use crate::merge::Direction;
 
 /// Most entries that freezing moves or copies: it is done while no commit is under way.
 const MOVED_MAX: usize = 4096;
 
 /// What a tree holds.
+#[derive(Default)]
 pub(crate) struct State {
     pub(crate) active: Mem,
     pub(crate) stack: Arc<Stack>,
@@ -87,13 +89,13 @@ impl Tree {
             Direction::Backward => (Bound::Unbounded, bound),
         };
         let range = state.active.entries.range::<[u8], _>(bounds);
-        let owned = |(key, value): (&Key, &Value)| (Arc::clone(key), value.clone());
+        let owned = |(key, value): (&Key, &Value)| (key.clone(), value.clone());
         let mut entries: Vec<(Key, Value)> = match direction {
             Direction::Forward => range.take(most).map(owned).collect(),
             Direction::Backward => range.rev().take(most).map(owned).collect(),
         };
         let more = entries.len() == most;
-        let edge = entries.last().filter(|_| more).map(|(key, _)| Arc::clone(key));
+        let edge = entries.last().filter(|_| more).map(|(key, _)| key.clone());
         if direction == Direction::Backward {
             entries.reverse();
         }
