@@ -1,12 +1,15 @@
 //! The command line: verbs, options, and an example for each. Parsing only; what a verb does
 //! stands in the file of its name.
 
+mod bench;
 mod check;
 mod index;
 
 use std::ffi::OsString;
 use std::path::PathBuf;
 
+use bench::BENCH_HELP;
+pub(crate) use bench::{BenchArgs, DurabilityArg, Mix, Profile, Workload};
 pub(crate) use check::{FsckArgs, GcArgs};
 use clap::{Args, Parser, Subcommand, ValueEnum};
 pub(crate) use index::{IndexArgs, Refresh, Watch};
@@ -163,47 +166,6 @@ snapshot first to keep it.
 Example:
   pando rollback /mnt/vol/project before-upgrade";
 
-const BENCH_HELP: &str = "\
-Workloads:
-  create-flat   files in one directory
-  create-deep   files in directories of 1,000
-  lookup        look up each file by name, random order
-  stat          attributes of each file by path, random order
-  list          list all directories with attributes
-  rename        rename each file
-  unlink        remove each file
-  clone         clone a directory with all files, then write in the clone
-  clones-scale  --clones of one tree of --files records, chains of them too: write, drop; a
-                line a tenth (--volume is the directory to work in)
-  recover       open after a crash with as many operations in the log
-  two-threads   as many entries a thread, in one tree or a tree each, beside threads on a
-                store each (in memory; --threads 2 or more; --volume is the directory to
-                work in)
-  recover-scattered  open after a crash, caches dropped, with changes scattered
-                over --directories directories
-
-Workloads of a bare store (--entries):
-  checkpoint-stall  how long updates take while a checkpoint writes all leaves
-  group-commit  durable commits by 1 to 32 threads, by how long one waits for others;
-                --files commits each, --rounds rounds
-
-The experiments of section 7 of O. Rodeh, B-trees, Shadowing, and Clones, on the engine alone, on
-a clone of a tree of --files entries that is kept where --volume names a directory for it:
-  rodeh-search100, -search80, -modify, -insert   the mixes of Table V
-  rodeh-append                                   insert behind all keys
-  rodeh-checkpoint   a mix with a checkpoint after a fifth, and without
-  rodeh-clones2      a mix on two clones, and on one
-  rodeh-clones256    search80 on runs of 100 keys in 256 clones
-The line carries ideal_ops_per_second and ratio: a structure without index that takes no processor
-time, computed from raw reads and writes, or an ordered map where all is in memory.
-
-With --yardstick the same record operations run on BTreeMap<Vec<u8>, Vec<u8>> in the same
-process, interleaved in rounds; the line then carries yardstick_ops_per_second and ratio.
-
-Example:
-  pando bench create-deep --files 1000000 --threads 1 --yardstick
-  pando bench rodeh-search100 --files 9684662 --volume /data/rodeh --in-memory-percent 5";
-
 #[derive(Debug, Args)]
 pub(crate) struct FormatArgs {
     /// Directory of the volume
@@ -223,6 +185,15 @@ pub(crate) enum EngineArg {
     Btree,
     /// Log-structured: packed sorted runs, merged in the background
     Lsm,
+}
+
+impl From<EngineArg> for fs::Engine {
+    fn from(engine: EngineArg) -> fs::Engine {
+        match engine {
+            EngineArg::Btree => fs::Engine::Btree,
+            EngineArg::Lsm => fs::Engine::Lsm,
+        }
+    }
 }
 
 #[derive(Debug, Args)]
@@ -376,167 +347,6 @@ pub(crate) enum SubvolumeVerb {
         /// The new directory
         path: PathBuf,
     },
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub(crate) enum Workload {
-    CreateFlat,
-    CreateDeep,
-    Lookup,
-    Stat,
-    List,
-    Rename,
-    Unlink,
-    Clone,
-    ClonesScale,
-    Recover,
-    TwoThreads,
-    RecoverScattered,
-    CheckpointStall,
-    GroupCommit,
-    ClusterSearch,
-    RodehSearch100,
-    RodehSearch80,
-    RodehModify,
-    RodehInsert,
-    RodehAppend,
-    RodehCheckpoint,
-    RodehClones2,
-    RodehClones256,
-    Search,
-}
-
-/// What a namespace is like: the three of the paper.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub(crate) enum Profile {
-    Web,
-    Eng,
-    Home,
-}
-
-/// A mix of operations on single keys (Rodeh, Table V).
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub(crate) enum Mix {
-    Search100,
-    Search80,
-    Modify,
-    Insert,
-    /// How clones are aged before they are measured.
-    #[value(skip)]
-    Age,
-}
-
-impl Mix {
-    /// Look-ups, insertions and removals in a hundred.
-    pub(crate) fn percent(self) -> [u8; 3] {
-        match self {
-            Mix::Search100 => [100, 0, 0],
-            Mix::Search80 => [80, 10, 10],
-            Mix::Modify => [20, 40, 40],
-            Mix::Insert => [0, 100, 0],
-            Mix::Age => [0, 50, 50],
-        }
-    }
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub(crate) enum DurabilityArg {
-    Sync,
-    Async,
-}
-
-#[derive(Debug, Args)]
-pub(crate) struct BenchArgs {
-    /// What to do
-    #[arg(value_enum)]
-    pub(crate) workload: Workload,
-    /// How many files, or entries of a bare store
-    #[arg(long, visible_alias = "entries", default_value_t = 100_000)]
-    #[arg(value_parser = clap::value_parser!(u64).range(1..))]
-    pub(crate) files: u64,
-    /// How many clones clones-scale makes
-    #[arg(long, default_value_t = 100_000, value_parser = clap::value_parser!(u64).range(10..))]
-    pub(crate) clones: u64,
-    /// How many directories (recover-scattered)
-    #[arg(long, default_value_t = 2000, value_parser = clap::value_parser!(u64).range(1..))]
-    pub(crate) directories: u64,
-    /// How many threads
-    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u64).range(1..=256))]
-    pub(crate) threads: u64,
-    /// A volume to use, made when not there; default is one in a temporary directory
-    #[arg(long, value_name = "VOLDIR")]
-    pub(crate) volume: Option<PathBuf>,
-    /// Compare with the ordered map of the standard library
-    #[arg(long)]
-    pub(crate) yardstick: bool,
-    /// Rounds of a comparison
-    #[arg(long, default_value_t = 9, value_parser = clap::value_parser!(u64).range(1..=99))]
-    pub(crate) rounds: u64,
-    /// When changes are durable
-    #[arg(long, value_enum, default_value = "async")]
-    pub(crate) durability: DurabilityArg,
-    /// Memory for cached nodes, such as 512M; default is a quarter of all memory
-    #[arg(long, value_name = "SIZE", value_parser = cache_size::parse)]
-    pub(crate) cache_size: Option<u64>,
-    /// What the namespace of cluster-search and search is like
-    #[arg(long, value_enum, default_value = "home")]
-    pub(crate) profile: Profile,
-    /// Memory for the index of searches, such as 80M; 0: none is kept, and searches walk; the
-    /// search workload takes ten bytes a file unless told
-    #[arg(long, value_name = "SIZE", value_parser = index_cache::parse)]
-    pub(crate) index_cache: Option<u64>,
-    /// Keep no index for searches, as --index-cache 0
-    #[arg(long, conflicts_with = "index_cache")]
-    pub(crate) no_index: bool,
-    #[command(flatten)]
-    pub(crate) rodeh: RodehArgs,
-    #[command(flatten)]
-    pub(crate) search: SearchArgs,
-}
-
-/// Options of the search workload; none is heeded by others.
-#[derive(Debug, Args)]
-pub(crate) struct SearchArgs {
-    /// Queries of each set of search
-    #[arg(long, default_value_t = 200, value_parser = clap::value_parser!(u32).range(1..=100_000))]
-    pub(crate) queries: u32,
-    /// Ask each query of search of a volume just opened, with nothing of it cached
-    #[arg(long)]
-    pub(crate) cold: bool,
-    /// Write the files that search would make to FILE as lines instead, for other programs
-    #[arg(long, value_name = "FILE")]
-    pub(crate) list: Option<PathBuf>,
-}
-
-/// Options of the rodeh workloads; none is heeded by others, nor has a value with them.
-#[derive(Debug, Args)]
-pub(crate) struct RodehArgs {
-    /// rodeh: how much of the tree the cache holds (default 5)
-    #[arg(long, value_name = "PERCENT", value_parser = clap::value_parser!(u64).range(1..=100))]
-    pub(crate) in_memory_percent: Option<u64>,
-    /// rodeh: operations that are measured (default 20000)
-    #[arg(long, value_name = "COUNT", value_parser = clap::value_parser!(u64).range(1..))]
-    pub(crate) operations: Option<u64>,
-    /// rodeh: what the base tree and the operations are drawn from (default 7)
-    #[arg(long)]
-    pub(crate) seed: Option<u64>,
-    /// rodeh-checkpoint, rodeh-clones2: the mix (default modify)
-    #[arg(long, value_enum)]
-    pub(crate) mix: Option<Mix>,
-}
-
-impl RodehArgs {
-    pub(crate) fn in_memory_percent(&self) -> u64 {
-        self.in_memory_percent.unwrap_or(5)
-    }
-
-    pub(crate) fn operations(&self) -> u64 {
-        self.operations.unwrap_or(20_000)
-    }
-
-    pub(crate) fn seed(&self) -> u64 {
-        self.seed.unwrap_or(7)
-    }
 }
 
 #[derive(Debug, Args)]

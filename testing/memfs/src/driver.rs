@@ -51,6 +51,8 @@ pub struct Load {
     pub files: usize,
     /// Whether threads share a directory.
     pub layout: Layout,
+    /// What is done, in this order. Files are there until they are unlinked.
+    pub phases: Vec<Phase>,
     /// Process whose time is counted.
     pub server: Option<u32>,
 }
@@ -73,6 +75,11 @@ impl Phase {
     pub const ALL: [Phase; 6] =
         [Phase::Create, Phase::Stat, Phase::Missing, Phase::List, Phase::Open, Phase::Unlink];
 
+    /// The phase of a name.
+    pub fn of_name(name: &str) -> Option<Phase> {
+        Phase::ALL.into_iter().find(|phase| phase.name() == name)
+    }
+
     /// Its name in results.
     pub fn name(self) -> &'static str {
         match self {
@@ -94,7 +101,7 @@ impl Measured {
 }
 
 impl Load {
-    /// Runs all phases.
+    /// Runs the phases.
     pub fn run(&self) -> io::Result<Vec<Measured>> {
         for thread in 0..self.threads {
             let directory = self.directory_of(thread);
@@ -103,8 +110,11 @@ impl Load {
             }
         }
         let mut results = Vec::new();
-        for phase in Phase::ALL {
+        for &phase in &self.phases {
             results.push(self.measure(phase)?);
+        }
+        if self.phases.last() != Some(&Phase::Unlink) {
+            return Ok(results);
         }
         for thread in 0..self.threads {
             let directory = self.directory_of(thread);

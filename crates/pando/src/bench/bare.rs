@@ -4,12 +4,11 @@ use std::os::unix::fs::DirBuilderExt;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use btree::{BtreeStore, Options};
 use device::{Clock, Env};
-use store::{Batch, Store, TreeId};
-use wire::{Failure, FailureKind};
+use store::{Batch, EngineOptions, Store, TreeId};
 
 use super::Run;
+use super::engine::{self, broken, chosen};
 use crate::failure::{self, Result};
 
 /// The tree that a benchmark works on.
@@ -26,15 +25,8 @@ const LOAD_AT_ONCE: u64 = 100;
 /// A store of its own.
 pub(super) struct Bare {
     path: PathBuf,
-    pub(super) env: Env,
-    pub(super) options: Options,
-    store: Option<Arc<BtreeStore>>,
-}
-
-/// An error of the store under test.
-#[expect(clippy::needless_pass_by_value, reason = "it is what map_err calls")]
-pub(super) fn broken(error: store::Error) -> Failure {
-    Failure::new(FailureKind::Other, format!("the store under test: {error}"))
+    env: Env,
+    store: Option<Arc<dyn Store>>,
 }
 
 /// The key of an entry: names follow each other within a parent.
@@ -51,7 +43,7 @@ pub(super) fn key(entry: u64) -> [u8; KEY_BYTES] {
 
 impl Bare {
     /// Makes one below the volume's place that was named, or below the temporary directory.
-    pub(super) fn make(run: &Run<'_>, options: Options) -> Result<Bare> {
+    pub(super) fn make(run: &Run<'_>, options: &EngineOptions) -> Result<Bare> {
         let below = run.args.volume.clone().unwrap_or_else(std::env::temp_dir);
         let path = below.join(format!("pando-bench-{}", std::process::id()));
         std::fs::DirBuilder::new()
@@ -59,8 +51,8 @@ impl Bare {
             .create(&path)
             .map_err(|error| failure::io("create", &path, &error))?;
         let env = Env::system(&path).map_err(|error| failure::device(&path, &error))?;
-        let mut bare = Bare { path, env, options, store: None };
-        let made = BtreeStore::create(&bare.env, &bare.options).map_err(broken)?;
+        let mut bare = Bare { path, env, store: None };
+        let made = engine::create(chosen(run.args), &bare.env, options)?;
         let mut batch = Batch::new();
         batch.create_tree(TREE);
         made.commit(&batch).map_err(broken)?;
@@ -68,7 +60,7 @@ impl Bare {
         Ok(bare)
     }
 
-    pub(super) fn store(&self) -> &Arc<BtreeStore> {
+    pub(super) fn store(&self) -> &Arc<dyn Store> {
         self.store.as_ref().expect("invariant: a store stays open while it is measured")
     }
 

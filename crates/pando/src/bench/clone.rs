@@ -70,6 +70,6 @@ pub(super) fn run(run: &Run<'_>, mut volume: Volume) -> Result<Report> {
         bytes_written,
         rss_bytes,
         clones: Some(clones),
-        ..Report::new(run.args)
+        ..Report::new(run.args, &volume)
     })
 }

@@ -10,14 +10,12 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use btree::{BtreeStore, Options};
 use device::{Clock, Env, SystemClock};
 use serde_json::{Value, json};
-use store::{Batch, Durability, Read, Store, TreeId};
-use wire::{Failure, FailureKind};
+use store::{Batch, Store, TreeId};
 
+use super::engine::{self, broken, chosen};
 use super::{Run, memory};
-use crate::cli::DurabilityArg;
 use crate::failure::{self, Result};
 use crate::output::{Output, size};
 
@@ -47,18 +45,13 @@ impl Drop for Place {
 struct Test<'a, 'r> {
     run: &'a Run<'r>,
     output: &'a mut Output,
-    store: Arc<BtreeStore>,
+    store: Arc<dyn Store>,
     clock: SystemClock,
     random: fastrand::Rng,
     keys: u64,
     background: Duration,
     /// Trees and memory at the first report.
     first: Option<(u64, u64)>,
-}
-
-fn broken(error: &store::Error) -> Failure {
-    let message = format!("the store under test: {error}");
-    Failure::new(FailureKind::Other, message)
 }
 
 /// Eight bytes, spread over the tree.
@@ -87,15 +80,9 @@ pub(super) fn run(run: &Run<'_>, output: &mut Output) -> Result<()> {
     measured
 }
 
-fn create(path: &Path, run: &Run<'_>) -> Result<Arc<BtreeStore>> {
+fn create(path: &Path, run: &Run<'_>) -> Result<Arc<dyn Store>> {
     let env = Env::system(path).map_err(|error| failure::device(path, &error))?;
-    let durability = match run.args.durability {
-        DurabilityArg::Sync => Durability::Sync,
-        DurabilityArg::Async => Durability::Async,
-    };
-    let mut options = Options::default();
-    options.common.durability = durability;
-    BtreeStore::create(&env, &options).map_err(|error| broken(&error))
+    engine::create(chosen(run.args), &env, &engine::options(run.args))
 }
 
 impl Test<'_, '_> {
@@ -132,8 +119,8 @@ impl Test<'_, '_> {
         })?;
         self.reclaim_all()?;
         let probe = key(self.keys / 2);
-        self.store.get(SOURCE, &probe).map_err(|error| broken(&error))?;
-        self.store.close().map_err(|error| broken(&error))
+        self.store.get(SOURCE, &probe).map_err(broken)?;
+        self.store.close().map_err(broken)
     }
 
     fn fill(&mut self) -> Result<()> {
@@ -148,22 +135,22 @@ impl Test<'_, '_> {
             }
         }
         self.commit(&batch)?;
-        self.store.checkpoint().map_err(|error| broken(&error))?;
+        self.store.checkpoint().map_err(broken)?;
         Ok(())
     }
 
     fn commit(&self, batch: &Batch) -> Result<()> {
-        self.store.commit(batch).map(drop).map_err(|error| broken(&error))
+        self.store.commit(batch).map(drop).map_err(broken)
     }
 
     /// What an owner's workers do when it is due.
     fn background(&mut self) -> Result<()> {
         let start = self.clock.monotonic();
         if self.store.checkpoint_due() {
-            self.store.checkpoint().map_err(|error| broken(&error))?;
+            self.store.checkpoint().map_err(broken)?;
         }
         if self.store.stats().dropping >= STEP as u64 {
-            self.store.reclaim_step(STEP).map_err(|error| broken(&error))?;
+            self.store.reclaim_step(STEP).map_err(broken)?;
         }
         self.background += self.clock.monotonic().saturating_sub(start);
         Ok(())
@@ -204,7 +191,7 @@ impl Test<'_, '_> {
         let mut longest = Duration::ZERO;
         loop {
             let begun = self.clock.monotonic();
-            let more = self.store.reclaim_step(STEP).map_err(|error| broken(&error))?;
+            let more = self.store.reclaim_step(STEP).map_err(broken)?;
             longest = longest.max(self.clock.monotonic().saturating_sub(begun));
             if !more {
                 break;
@@ -214,7 +201,7 @@ impl Test<'_, '_> {
         }
         self.background = Duration::ZERO;
         let busy = self.clock.monotonic().saturating_sub(start);
-        self.store.checkpoint().map_err(|error| broken(&error))?;
+        self.store.checkpoint().map_err(broken)?;
         self.report("reclaim", TENTHS, steps, busy, longest)
     }
 
@@ -233,7 +220,7 @@ impl Test<'_, '_> {
         let rss = memory::resident_bytes();
         // How long all others would wait for somebody who wants to see this state.
         let begun = self.clock.monotonic();
-        drop(self.store.pin().map_err(|error| broken(&error))?);
+        drop(self.store.pin().map_err(broken)?);
         let pin = self.clock.monotonic().saturating_sub(begun);
         // Memory that grows with the number of clones shows from the first report on.
         let (trees, bytes) = *self.first.get_or_insert((stats.trees, rss));
@@ -241,6 +228,7 @@ impl Test<'_, '_> {
         let each_clone = (more > 0).then(|| (rss as f64 - bytes as f64) / more as f64);
         let object: Value = json!({
             "workload": "clones-scale",
+            "engine": stats.engine,
             "phase": phase,
             "tenth": tenth,
             "keys": self.keys,

@@ -11,7 +11,7 @@ use serde_json::json;
 use store::{Durability, Log, LogOptions, Room};
 
 use super::Run;
-use super::bare::broken;
+use super::engine::broken;
 use super::measure::histogram;
 use crate::failure::{self, Result};
 use crate::output::Output;

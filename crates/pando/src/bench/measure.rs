@@ -38,7 +38,11 @@ pub(super) fn has_yardstick(workload: Workload) -> bool {
         workload,
         Workload::Clone
             | Workload::ClonesScale
+            | Workload::CloneLookups
+            | Workload::CreateLatency
+            | Workload::CreateScattered
             | Workload::Recover
+            | Workload::Reopen
             | Workload::TwoThreads
             | Workload::RecoverScattered
             | Workload::CheckpointStall
@@ -72,7 +76,8 @@ pub(super) fn run(run: &Run<'_>, mut volume: Volume) -> Result<Report> {
     if !creates {
         fill(run, &volume, &files, yardstick.as_mut(), &clock)?;
     }
-    let order = order(args.workload, args.files, &files);
+    let mut order = order(args.workload, args.files, &files);
+    order.truncate(args.rodeh.operations.map_or(usize::MAX, |count| count as usize));
     let rounds = if args.yardstick { args.rounds } else { 1 };
     run.bar.set_length(order.len() as u64);
     let mut latencies = histogram();
@@ -112,7 +117,7 @@ pub(super) fn run(run: &Run<'_>, mut volume: Volume) -> Result<Report> {
         bytes_written,
         rss_bytes,
         comparison: args.yardstick.then_some(comparison),
-        ..Report::new(args)
+        ..Report::new(args, &volume)
     })
 }
 

@@ -7,14 +7,20 @@
 
 mod bare;
 mod clone;
+mod clone_lookups;
 mod clones_scale;
 mod cluster_search;
+mod create_scattered;
+mod engine;
 mod files;
 mod group_commit;
+mod latency;
 mod measure;
 mod memory;
+mod meter;
 mod namespace;
 mod recover;
+mod reopen;
 mod report;
 mod rodeh;
 mod scattered;
@@ -55,12 +61,32 @@ impl Run<'_> {
     }
 }
 
+/// Refuses options that the workload would not heed.
+fn check(args: &BenchArgs) -> Result<()> {
+    use Workload::{
+        CheckpointStall, CloneLookups, ClonesScale, ClusterSearch, GroupCommit, Search, TwoThreads,
+    };
+    let storeless = matches!(args.workload, GroupCommit | ClusterSearch);
+    let bare = matches!(args.workload, CheckpointStall | CloneLookups | ClonesScale | TwoThreads);
+    let message = if storeless && args.engine.is_some() {
+        "--engine belongs to workloads with a store"
+    } else if args.direct
+        && (storeless || bare || args.workload == Search || rodeh::is_rodeh(args.workload))
+    {
+        "--direct belongs to workloads of a volume; those of rodeh always read so"
+    } else {
+        return Ok(());
+    };
+    Err(Failure::new(FailureKind::Invalid, message))
+}
+
 pub(crate) fn run(args: &BenchArgs, output: &mut Output) -> Result<()> {
     if args.yardstick && !measure::has_yardstick(args.workload) {
         let message = "an ordered map does nothing like this workload: there is no yardstick";
         return Err(Failure::new(FailureKind::Invalid, message));
     }
     rodeh::check(args)?;
+    check(args)?;
     if args.yardstick || args.workload == Workload::TwoThreads {
         memory::keep_what_is_freed()?;
     }
@@ -69,6 +95,8 @@ pub(crate) fn run(args: &BenchArgs, output: &mut Output) -> Result<()> {
         Workload::ClonesScale => return clones_scale::run(&run, output),
         Workload::ClusterSearch => return cluster_search::run(&run, output),
         Workload::Search => return search::run(&run, output),
+        Workload::CreateLatency => return latency::run(&run, output),
+        Workload::CloneLookups => return clone_lookups::run(&run, output),
         _ => {}
     }
     if args.workload == Workload::TwoThreads {
@@ -88,8 +116,11 @@ pub(crate) fn run(args: &BenchArgs, output: &mut Output) -> Result<()> {
         return rodeh::run(&run, output);
     }
     let volume = Volume::make(args)?;
-    if args.workload == Workload::RecoverScattered {
-        return scattered::run(&run, volume, output);
+    match args.workload {
+        Workload::RecoverScattered => return scattered::run(&run, volume, output),
+        Workload::CreateScattered => return create_scattered::run(&run, volume, output),
+        Workload::Reopen => return reopen::run(&run, volume, output),
+        _ => {}
     }
     let measured = match args.workload {
         Workload::Clone => clone::run(&run, volume),

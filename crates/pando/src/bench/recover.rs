@@ -43,6 +43,6 @@ pub(super) fn run(run: &Run<'_>, mut volume: Volume) -> Result<Report> {
         bytes_on_disk,
         bytes_written,
         rss_bytes,
-        ..Report::new(run.args)
+        ..Report::new(run.args, &volume)
     })
 }

@@ -6,8 +6,10 @@ use clap::ValueEnum;
 use hdrhistogram::Histogram;
 use serde_json::{Value, json};
 
+use super::engine::durability;
 use super::measure::histogram;
-use crate::cli::{BenchArgs, DurabilityArg};
+use super::volume::Volume;
+use crate::cli::BenchArgs;
 use crate::output::{number, size};
 
 /// What a run measured.
@@ -15,6 +17,7 @@ pub(super) struct Report {
     pub(super) workload: String,
     pub(super) files: u64,
     pub(super) threads: u64,
+    pub(super) engine: &'static str,
     pub(super) durability: &'static str,
     pub(super) operations: u64,
     pub(super) seconds: Duration,
@@ -75,16 +78,14 @@ impl Comparison {
 
 impl Report {
     /// A report with what the command line says.
-    pub(super) fn new(args: &BenchArgs) -> Report {
+    pub(super) fn new(args: &BenchArgs, volume: &Volume) -> Report {
         let workload = args.workload.to_possible_value();
         Report {
             workload: workload.map(|value| value.get_name().to_owned()).unwrap_or_default(),
             files: args.files,
             threads: args.threads,
-            durability: match args.durability {
-                DurabilityArg::Sync => "sync",
-                DurabilityArg::Async => "async",
-            },
+            engine: volume.engine(),
+            durability: durability(args).name(),
             operations: 0,
             seconds: Duration::ZERO,
             latencies: histogram(),
@@ -111,7 +112,7 @@ impl Report {
             "workload": self.workload,
             "files": self.files,
             "threads": self.threads,
-            "engine": fs::Engine::Btree.name(),
+            "engine": self.engine,
             "durability": self.durability,
             "seconds": self.seconds.as_secs_f64(),
             "ops": self.operations,

@@ -7,7 +7,6 @@
 //!    then half as many again: what arrives while that checkpoint is being written.
 //! 3. Sync, and let go of the volume as a crash does. Drop caches. Open.
 
-use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -16,14 +15,13 @@ use fs::{FileSystem, NewNode};
 use inode::{Kind, NodeId, SetAttr};
 use serde_json::json;
 use store::Store;
-use wire::{Failure, FailureKind};
 
 use super::Run;
-use super::bare;
+use super::engine;
 use super::files::Name;
 use super::memory;
-use super::volume::{Volume, broken, caller};
-use crate::failure::{self, Result};
+use super::volume::{Volume, broken, caller, drop_caches};
+use crate::failure::Result;
 use crate::output::Output;
 
 /// Changes between two looks at Ctrl-C and at whether a checkpoint is due.
@@ -58,6 +56,7 @@ pub(super) fn run(run: &Run<'_>, mut volume: Volume, output: &mut Output) -> Res
     run.bar.finish_and_clear();
     output.object(&json!({
         "workload": "recover-scattered",
+        "engine": volume.engine(),
         "files": args.files,
         "directories": directories.len(),
         "updates": updates,
@@ -123,7 +122,7 @@ fn update(
     loop {
         if done % STRIDE == 0 {
             run.check()?;
-            store.flush_if_due().map_err(bare::broken)?;
+            store.flush_if_due().map_err(engine::broken)?;
             if due_after.is_none() && store.checkpoint_due() {
                 due_after = Some(done);
             }
@@ -142,25 +141,4 @@ fn update(
     }
     let took = clock.monotonic().saturating_sub(start);
     Ok((done, due_after.unwrap_or(done), took))
-}
-
-/// Sees to it that nothing of a directory's files is in memory; says how.
-fn drop_caches(path: &Path) -> Result<&'static str> {
-    rustix::fs::sync();
-    if std::fs::write("/proc/sys/vm/drop_caches", "3").is_ok() {
-        return Ok("drop_caches");
-    }
-    for entry in walkdir::WalkDir::new(path) {
-        let entry = entry.map_err(|error| {
-            let message = format!("cannot list the volume under test: {error}");
-            Failure::new(FailureKind::Other, message)
-        })?;
-        if entry.file_type().is_file() {
-            let flags = rustix::fs::OFlags::RDONLY | rustix::fs::OFlags::CLOEXEC;
-            rustix::fs::open(entry.path(), flags, rustix::fs::Mode::empty())
-                .and_then(|file| rustix::fs::fadvise(&file, 0, None, rustix::fs::Advice::DontNeed))
-                .map_err(|error| failure::io("advise on", entry.path(), &error.into()))?;
-        }
-    }
-    Ok("fadvise")
 }

@@ -7,20 +7,19 @@
 //! update takes and note how long it really was: what that meter shows is the machine's, not ours.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use btree::{BtreeStore, Options};
 use device::{Clock, SystemClock};
 use hdrhistogram::Histogram;
 use serde_json::{Value, json};
-use store::{Batch, Stats, Store};
+use store::{Batch, EngineOptions, Stats, Store};
 
 use super::Run;
-use super::bare::{Bare, TREE, VALUE_BYTES, broken, key};
-use super::measure::histogram;
+use super::bare::{Bare, TREE, VALUE_BYTES, key};
+use super::engine::{self, broken};
 use super::memory;
-use crate::cli::DurabilityArg;
+use super::meter::{self, Meter, Pulse, Side, at, p99_bound, record};
 use crate::failure::Result;
 use crate::output::Output;
 
@@ -35,76 +34,39 @@ const UPDATES_A_LEAF: u64 = 6;
 /// Longest sleep of the thread that writes the log.
 const NAP: Duration = Duration::from_millis(50);
 
-/// Which histogram the meter fills.
-const NORMAL: u8 = 0;
-const DURING: u8 = 1;
-const NEITHER: u8 = 2;
-
-/// Latencies of one kind of time, in nanoseconds.
-struct Side {
-    updates: Histogram<u64>,
-    busy: Duration,
-}
-
-impl Side {
-    fn new() -> Side {
-        Side { updates: histogram(), busy: Duration::ZERO }
-    }
-
-    fn json(&self, meter: &Histogram<u64>) -> Value {
-        let seconds = self.busy.as_secs_f64();
-        json!({
-            "updates": self.updates.len(),
-            "seconds": seconds,
-            "ops_per_second": (self.updates.len() as f64 / seconds.max(1e-9)).round(),
-            "mean_us": self.updates.mean() / 1e3,
-            "stdev_us": self.updates.stdev() / 1e3,
-            "p50_us": at(&self.updates, 0.5),
-            "p99_us": at(&self.updates, 0.99),
-            "p999_us": at(&self.updates, 0.999),
-            "max_us": at(&self.updates, 1.0),
-            "meter_p50_us": at(meter, 0.5),
-            "meter_p99_us": at(meter, 0.99),
-            "meter_p999_us": at(meter, 0.999),
-            "meter_max_us": at(meter, 1.0),
-        })
-    }
-}
-
-fn at(latencies: &Histogram<u64>, quantile: f64) -> f64 {
-    latencies.value_at_quantile(quantile) as f64 / 1e3
-}
+/// Kinds of time.
+const NORMAL: usize = 0;
+const DURING: usize = 1;
 
 /// The threads beside the updates.
 struct Beside {
     ending: AtomicBool,
     /// A checkpoint is wanted, or runs.
     checkpoint: AtomicBool,
-    side: AtomicU8,
+    meter: Meter,
 }
 
 pub(super) fn run(run: &Run<'_>, output: &mut Output) -> Result<()> {
     let args = run.args;
-    // As much is changed when a checkpoint begins as may be: nine sixteenths of the cache.
-    let cache_bytes = (args.files as usize * MEMORY_BYTES / 9 * 16).max(64 << 20);
-    let mut options = Options::with_cache(cache_bytes);
-    options.common.durability = match args.durability {
-        DurabilityArg::Sync => store::Durability::Sync,
-        DurabilityArg::Async => store::Durability::Async,
+    let options = EngineOptions {
+        // As much is changed when a checkpoint begins as may be: nine sixteenths of the cache.
+        cache_bytes: (args.files as usize * MEMORY_BYTES / 9 * 16).max(64 << 20),
+        ..engine::options(args)
     };
-    let bare = Bare::make(run, options)?;
+    let bare = Bare::make(run, &options)?;
     bare.load(run, args.files)?;
     let beside = Arc::new(Beside {
         ending: AtomicBool::new(false),
         checkpoint: AtomicBool::new(false),
-        side: AtomicU8::new(NEITHER),
+        meter: Meter::new(Pulse::Spin(SPIN), 2),
     });
     let (sides, meters, checkpoints) = std::thread::scope(|scope| {
-        let meter = scope.spawn(|| spin(&beside));
-        let log = scope.spawn(|| write_log(bare.store(), &beside));
-        let writer = scope.spawn(|| checkpoint(bare.store(), bare.clock(), &beside));
+        let meter = scope.spawn(|| beside.meter.run());
+        let log = scope.spawn(|| write_log(&**bare.store(), &beside));
+        let writer = scope.spawn(|| checkpoint(&**bare.store(), bare.clock(), &beside));
         let sides = rounds(run, &bare, &beside);
         beside.ending.store(true, Ordering::Release);
+        beside.meter.end();
         let join = "invariant: threads of a benchmark do not panic";
         let (meters, log, took) = (meter.join(), log.join(), writer.join());
         log.expect(join)?;
@@ -129,9 +91,9 @@ fn rounds(run: &Run<'_>, bare: &Bare, beside: &Beside) -> Result<[Side; 2]> {
         // The first round only warms up.
         let counts = round > 0;
         for during in [NORMAL, DURING] {
-            beside.side.store(if counts { during } else { NEITHER }, Ordering::Relaxed);
+            beside.meter.turn(counts.then_some(during));
             beside.checkpoint.store(during == DURING, Ordering::Release);
-            let side = &mut sides[usize::from(during)];
+            let side = &mut sides[during];
             let start = bare.clock().monotonic();
             let mut before = start;
             let mut done = 0;
@@ -146,8 +108,7 @@ fn rounds(run: &Run<'_>, bare: &Bare, beside: &Beside) -> Result<[Side; 2]> {
                 bare.store().commit(&batch).map_err(broken)?;
                 let after = bare.clock().monotonic();
                 if counts {
-                    let nanos = after.saturating_sub(before).as_nanos() as u64;
-                    side.updates.record(nanos).expect("invariant: the histogram grows");
+                    record(&mut side.latencies, after.saturating_sub(before));
                 }
                 before = after;
                 done += 1;
@@ -161,31 +122,12 @@ fn rounds(run: &Run<'_>, bare: &Bare, beside: &Beside) -> Result<[Side; 2]> {
         }
         run.bar.inc(updates);
     }
-    beside.side.store(NEITHER, Ordering::Relaxed);
+    beside.meter.turn(None);
     Ok(sides)
 }
 
-/// The meter.
-fn spin(beside: &Beside) -> [Histogram<u64>; 2] {
-    let clock = SystemClock::new();
-    let mut meters = [histogram(), histogram()];
-    let mut before = clock.monotonic();
-    while !beside.ending.load(Ordering::Acquire) {
-        let mut after = clock.monotonic();
-        while after.saturating_sub(before) < SPIN {
-            after = clock.monotonic();
-        }
-        if let Some(meter) = meters.get_mut(usize::from(beside.side.load(Ordering::Relaxed))) {
-            let nanos = after.saturating_sub(before).as_nanos() as u64;
-            meter.record(nanos).expect("invariant: the histogram grows");
-        }
-        before = after;
-    }
-    meters
-}
-
 /// What one of an owner's workers does.
-fn write_log(store: &BtreeStore, beside: &Beside) -> Result<()> {
+fn write_log(store: &dyn Store, beside: &Beside) -> Result<()> {
     let clock = SystemClock::new();
     while !beside.ending.load(Ordering::Acquire) {
         let due = store.flush_if_due().map_err(broken)?;
@@ -195,7 +137,7 @@ fn write_log(store: &BtreeStore, beside: &Beside) -> Result<()> {
 }
 
 /// What the other one does, when it is told; returns how long each checkpoint took.
-fn checkpoint(store: &BtreeStore, clock: &dyn Clock, beside: &Beside) -> Result<Vec<Duration>> {
+fn checkpoint(store: &dyn Store, clock: &dyn Clock, beside: &Beside) -> Result<Vec<Duration>> {
     let mut took = Vec::new();
     while !beside.ending.load(Ordering::Acquire) {
         if beside.checkpoint.load(Ordering::Acquire) {
@@ -213,22 +155,23 @@ fn checkpoint(store: &BtreeStore, clock: &dyn Clock, beside: &Beside) -> Result<
 fn report(
     entries: u64,
     sides: &[Side; 2],
-    meters: &[Histogram<u64>; 2],
+    meters: &[Histogram<u64>],
     checkpoints: &[Duration],
     stats: &Stats,
 ) -> Value {
     let [normal, during] = sides;
-    let p99 = at(&normal.updates, 0.99);
-    let bound = (p99 * 1.3).max(p99 + 100.0);
+    let p99 = at(&normal.latencies, 0.99);
+    let bound = p99_bound(p99);
     let seconds: f64 = checkpoints.iter().map(Duration::as_secs_f64).sum();
     json!({
         "workload": "checkpoint-stall",
+        "engine": stats.engine,
         "entries": entries,
         "durability": stats.durability.name(),
-        "normal": normal.json(&meters[0]),
-        "during": during.json(&meters[1]),
+        "normal": normal.json("updates", &meters[0]),
+        "during": during.json("updates", &meters[1]),
         "p99_bound_us": bound,
-        "p99_within_bound": at(&during.updates, 0.99) <= bound,
+        "p99_within_bound": at(&during.latencies, 0.99) <= bound,
         "checkpoints": checkpoints.len(),
         "checkpoint_seconds": seconds / checkpoints.len().max(1) as f64,
         "checkpoint_bytes": stats.checkpoint_bytes / stats.checkpoints.max(1),
@@ -242,24 +185,9 @@ fn report(
 }
 
 fn text(object: &Value) -> Vec<String> {
-    let line = |name: &str| {
-        let side = &object[name];
-        format!(
-            "{name}: {} a second, p50 {} us, p99 {} us, p99.9 {} us, longest {} us \
-             (meter: p99 {}, p99.9 {}, longest {})",
-            side["ops_per_second"],
-            side["p50_us"],
-            side["p99_us"],
-            side["p999_us"],
-            side["max_us"],
-            side["meter_p99_us"],
-            side["meter_p999_us"],
-            side["meter_max_us"],
-        )
-    };
     vec![
-        line("normal"),
-        line("during"),
+        meter::text("normal", &object["normal"]),
+        meter::text("during", &object["during"]),
         format!(
             "{} checkpoints of {:.3} s, {} bytes each, {} a write",
             object["checkpoints"],

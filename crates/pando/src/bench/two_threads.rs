@@ -12,14 +12,13 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Barrier};
 use std::time::Duration;
 
-use btree::{BtreeStore, Options};
 use device::{Clock, Env, SystemClock};
 use serde_json::{Map, Value, json};
-use store::{Batch, Durability, KeyRange, Read, Store, TreeId};
-use wire::{Failure, FailureKind};
+use store::{Batch, EngineOptions, KeyRange, Store, TreeId};
 
+use super::engine::{self, broken, chosen};
 use super::{Run, memory};
-use crate::cli::{BenchArgs, DurabilityArg};
+use crate::cli::BenchArgs;
 use crate::failure::{self, Result};
 
 const TREE: TreeId = TreeId(64);
@@ -87,8 +86,8 @@ fn key(layout: Layout, thread: u64, n: u64) -> [u8; 17] {
 
 /// One store for all threads, and one each.
 struct Stores {
-    together: Arc<BtreeStore>,
-    apart: Vec<Arc<BtreeStore>>,
+    together: Arc<dyn Store>,
+    apart: Vec<Arc<dyn Store>>,
 }
 
 struct Directory(PathBuf);
@@ -102,11 +101,7 @@ impl Drop for Directory {
     }
 }
 
-fn make_store(directory: &Path, name: &str, args: &BenchArgs) -> Result<Arc<BtreeStore>> {
-    let durability = match args.durability {
-        DurabilityArg::Sync => Durability::Sync,
-        DurabilityArg::Async => Durability::Async,
-    };
+fn make_store(directory: &Path, name: &str, args: &BenchArgs) -> Result<Arc<dyn Store>> {
     // All is in memory, unless something else is asked for.
     let cache_bytes = args.cache_size.map_or(64 << 30, |bytes| bytes as usize);
     let threads = args.threads.max(2);
@@ -114,24 +109,17 @@ fn make_store(directory: &Path, name: &str, args: &BenchArgs) -> Result<Arc<Btre
     std::fs::create_dir_all(&path).map_err(|error| failure::io("create", &path, &error))?;
     let env = Env::system(&path).map_err(|error| failure::device(&path, &error))?;
     // Neither eviction nor a checkpoint comes between.
-    let mut options = Options::with_cache(cache_bytes);
-    options.common.checkpoint_bytes = 1 << 40;
-    options.common.durability = durability;
-    let store = BtreeStore::create(&env, &options).map_err(broken)?;
+    let options = EngineOptions { cache_bytes, checkpoint_bytes: 1 << 40, ..engine::options(args) };
+    let store = engine::create(chosen(args), &env, &options)?;
     let mut batch = Batch::new();
     (0..threads).for_each(|thread| batch.create_tree(TreeId(TREE.0 + thread)));
     store.commit(&batch).map_err(broken)?;
     Ok(store)
 }
 
-#[expect(clippy::needless_pass_by_value, reason = "it stands in map_err")]
-fn broken(error: store::Error) -> Failure {
-    Failure::new(FailureKind::Other, format!("the store under test: {error}"))
-}
-
 /// One thread's share of a round.
 struct Share<'a> {
-    store: &'a BtreeStore,
+    store: &'a dyn Store,
     layout: Layout,
     thread: u64,
     /// Entries that are there before the round.
@@ -240,7 +228,7 @@ impl Stores {
             (0_u64..)
                 .zip(&self.apart)
                 .map(|(thread, own)| {
-                    let store = if apart { own } else { &self.together };
+                    let store = if apart { &**own } else { &*self.together };
                     Share { store, layout, thread, there, operations, round }
                 })
                 .collect()
@@ -271,6 +259,7 @@ pub(super) fn run(run: &Run<'_>) -> Result<Value> {
     let directory = Directory(parent.join(format!("pando-two-threads-{}", std::process::id())));
     let mut object = Map::new();
     object.insert("workload".into(), json!("two-threads"));
+    object.insert("engine".into(), json!(chosen(args).name()));
     object.insert("entries_per_thread".into(), json!(args.files));
     object.insert("threads".into(), json!(args.threads.max(2)));
     object.insert("rounds".into(), json!(args.rounds));

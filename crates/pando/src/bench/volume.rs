@@ -5,14 +5,16 @@ use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use device::{Env, Lock};
-use fs::{FileSystem, FormatOptions, Fs, OpenOptions};
+use device::{DirectDevice, Env, Lock};
+use format::volume::{EngineKind, VolumeHeader};
+use fs::{Engine, FileSystem, FormatOptions, Fs, OpenOptions};
 use inode::{Caller, Enforce, FsError, NodeId};
-use store::{Durability, Store};
+use store::Store;
 use wire::{Failure, FailureKind};
 
+use super::engine::{chosen, durability, other_engine};
 use super::tap::Tap;
-use crate::cli::{BenchArgs, DurabilityArg};
+use crate::cli::BenchArgs;
 use crate::failure::{self, Result};
 use crate::owner::Background;
 use crate::{cache_size, index_cache};
@@ -53,20 +55,16 @@ impl Volume {
             Some(path) => path.clone(),
             None => std::env::temp_dir().join(format!("pando-{name}")),
         };
-        let durability = match args.durability {
-            DurabilityArg::Sync => Durability::Sync,
-            DurabilityArg::Async => Durability::Async,
-        };
         let cache_bytes = args.cache_size.unwrap_or_else(cache_size::default_bytes);
         let index = if args.no_index { Some(0) } else { args.index_cache };
-        let fresh = format_where_absent(&path)?;
-        let env = Env::system(&path).map_err(|error| failure::device(&path, &error))?;
+        let fresh = format_where_absent(&path, args)?;
+        let env = environment(&path, args)?;
         let mut volume = Volume {
             path,
             temporary: temporary && fresh,
             env,
             options: OpenOptions {
-                durability,
+                durability: durability(args),
                 cache_bytes,
                 index: index_cache::options(index, cache_bytes),
                 ..OpenOptions::default()
@@ -150,6 +148,16 @@ impl Volume {
         self.tap.as_ref()
     }
 
+    /// The engine that it has.
+    pub(super) fn engine(&self) -> &'static str {
+        engine_of(&self.path).unwrap_or_default().name()
+    }
+
+    /// Its name, in the root.
+    pub(super) fn name(&self) -> &str {
+        &self.name
+    }
+
     /// The directory to work in.
     pub(super) fn directory(&self) -> NodeId {
         self.directory
@@ -203,10 +211,35 @@ impl Drop for Volume {
     }
 }
 
-/// Makes a volume where there is none; `true` when it did.
-pub(super) fn format_where_absent(path: &Path) -> Result<bool> {
+/// The operating system's, past its page cache where that was asked for.
+fn environment(path: &Path, args: &BenchArgs) -> Result<Env> {
+    let system = Env::system(path).map_err(|error| failure::device(path, &error))?;
+    if !args.direct {
+        return Ok(system);
+    }
+    let direct = DirectDevice::open(path).map_err(|error| failure::device(path, &error))?;
+    Ok(Env { device: Arc::new(direct), ..system })
+}
+
+/// The engine of a volume; none where its header cannot be read, of which opening says more.
+fn engine_of(path: &Path) -> Option<Engine> {
+    let header = std::fs::read(path.join(format::volume::FILE)).ok()?;
+    Some(match VolumeHeader::decode(&header).ok()?.engine {
+        EngineKind::Btree => Engine::Btree,
+        EngineKind::Lsm => Engine::Lsm,
+    })
+}
+
+/// Makes a volume where there is none; `true` when it did. One that is there must have the engine
+/// that was asked for.
+pub(super) fn format_where_absent(path: &Path, args: &BenchArgs) -> Result<bool> {
     if path.join(format::volume::FILE).exists() {
-        return Ok(false);
+        return match engine_of(path) {
+            Some(held) if args.engine.is_some() && held != chosen(args) => {
+                Err(other_engine(path, held))
+            }
+            _ => Ok(false),
+        };
     }
     match std::fs::DirBuilder::new().mode(0o711).create(path) {
         Err(error) if error.kind() != std::io::ErrorKind::AlreadyExists => {
@@ -215,7 +248,8 @@ pub(super) fn format_where_absent(path: &Path) -> Result<bool> {
         _ => {}
     }
     let env = Env::system(path).map_err(|error| failure::device(path, &error))?;
-    Fs::format(&env, &FormatOptions::default()).map_err(|error| failure::open(path, &error))?;
+    let options = FormatOptions { engine: chosen(args), ..FormatOptions::default() };
+    Fs::format(&env, &options).map_err(|error| failure::open(path, &error))?;
     Ok(true)
 }
 
@@ -225,4 +259,25 @@ fn disk_bytes(path: &Path) -> u64 {
     let entries = walkdir::WalkDir::new(path).into_iter().filter_map(std::result::Result::ok);
     let occupied = entries.filter_map(|entry| entry.metadata().ok());
     occupied.map(|found| found.blocks() * 512).sum()
+}
+
+/// Sees to it that nothing of a directory's files is in memory; says how.
+pub(super) fn drop_caches(path: &Path) -> Result<&'static str> {
+    rustix::fs::sync();
+    if std::fs::write("/proc/sys/vm/drop_caches", "3").is_ok() {
+        return Ok("drop_caches");
+    }
+    for entry in walkdir::WalkDir::new(path) {
+        let entry = entry.map_err(|error| {
+            let message = format!("cannot list the volume under test: {error}");
+            Failure::new(FailureKind::Other, message)
+        })?;
+        if entry.file_type().is_file() {
+            let flags = rustix::fs::OFlags::RDONLY | rustix::fs::OFlags::CLOEXEC;
+            rustix::fs::open(entry.path(), flags, rustix::fs::Mode::empty())
+                .and_then(|file| rustix::fs::fadvise(&file, 0, None, rustix::fs::Advice::DontNeed))
+                .map_err(|error| failure::io("advise on", entry.path(), &error.into()))?;
+        }
+    }
+    Ok("fadvise")
 }

@@ -9,15 +9,12 @@ use fs::{Engine, FormatOptions, Fs};
 use serde_json::json;
 use wire::{Failure, FailureKind};
 
-use crate::cli::{EngineArg, FormatArgs};
+use crate::cli::FormatArgs;
 use crate::failure::{self, Result};
 use crate::output::Output;
 
 pub(crate) fn run(args: &FormatArgs, output: &mut Output) -> Result<()> {
-    let engine = match args.engine {
-        EngineArg::Btree => Engine::Btree,
-        EngineArg::Lsm => Engine::Lsm,
-    };
+    let engine = Engine::from(args.engine);
     let id = make(&args.voldir, args.snapshot_dir.as_bytes(), engine)?;
     output.object(&json!({
         "volume": id,

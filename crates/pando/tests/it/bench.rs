@@ -161,4 +161,77 @@ fn options_that_a_workload_would_not_heed_are_refused() {
     world.fails(2, &["bench", "rodeh-insert", "--mix", "modify"]);
     world.fails(2, &["bench", "rodeh-insert", "--yardstick"]);
     world.fails(2, &["bench", "rodeh-insert", "--cache-size", "64M"]);
+    world.fails(2, &["bench", "group-commit", "--engine", "lsm"]);
+    world.fails(2, &["bench", "clones-scale", "--direct"]);
+}
+
+#[test]
+fn every_workload_with_a_store_runs_on_the_other_engine() {
+    let small = ["--engine", "lsm", "--files", "3000", "--rounds", "1"];
+    for workload in ["create-flat", "create-deep", "lookup", "list", "rename", "unlink", "clone"] {
+        let line = bench(&[&[workload][..], &small].concat());
+        assert_eq!(line["engine"], "lsm", "{workload}: {line}");
+    }
+    for workload in ["recover", "recover-scattered", "checkpoint-stall", "two-threads"] {
+        let line = bench(&[&[workload][..], &small].concat());
+        assert_eq!(line["engine"], "lsm", "{workload}: {line}");
+    }
+    let clones = [&["clones-scale", "--clones", "100"][..], &small].concat();
+    assert_eq!(bench(&clones)["engine"], "lsm");
+    let past_the_page_cache = ["--direct", "--operations", "500", "--cache-size", "16M"];
+    let line = bench(&[&["stat"][..], &small, &past_the_page_cache].concat());
+    assert_eq!((&line["engine"], &line["ops"]), (&"lsm".into(), &500.into()), "{line}");
+    let rodeh = [&["rodeh-search80", "--operations", "500"][..], &small].concat();
+    let line = bench(&rodeh);
+    assert_eq!(line["engine"], "lsm");
+    assert!(line["leaves"].as_u64().unwrap() > 0, "{line}");
+}
+
+#[test]
+fn a_volume_of_another_engine_is_not_taken() {
+    let world = World::without_volume();
+    world.ok(&["format", world.vol(), "--engine", "lsm"]);
+    world
+        .fails(2, &["bench", "stat", "--files", "9", "--volume", world.vol(), "--engine", "btree"]);
+    let arguments = ["bench", "stat", "--files", "9", "--volume", world.vol()];
+    assert_eq!(world.json(&arguments)[0]["engine"], "lsm");
+}
+
+#[test]
+fn latencies_of_creates_are_told_apart_by_what_runs_beside() {
+    for engine in ["btree", "lsm"] {
+        let arguments = ["create-latency", "--engine", engine, "--files", "5000", "--rounds", "1"];
+        let line = bench(&arguments);
+        assert_eq!((&line["engine"], &line["files"]), (&engine.into(), &5000.into()), "{line}");
+        assert_eq!(line["normal"]["creates"], 5000, "{line}");
+        for state in ["normal", "checkpoint", "snapshot"] {
+            for field in ["creates", "mean_us", "p99_us", "p999_us", "max_us", "meter_max_us"] {
+                assert!(line[state][field].as_f64().unwrap() > 0.0, "{state} {field}: {line}");
+            }
+        }
+        assert!(line["index_bytes_per_file"].as_f64().unwrap() > 10.0, "{line}");
+        assert!(line["p99_within_bound"].is_boolean());
+    }
+}
+
+#[test]
+fn scattered_creates_clones_and_openings_are_measured_on_both_engines() {
+    for engine in ["btree", "lsm"] {
+        let common = ["--engine", engine, "--rounds", "2"];
+        let scattered = ["create-scattered", "--files", "3000", "--directories", "20"];
+        let line = bench(&[&scattered[..], &common].concat());
+        assert_eq!(line["engine"], engine);
+        for field in ["sequential_per_second", "scattered_per_second", "ratio"] {
+            assert!(line[field].as_f64().unwrap() > 0.0, "{field}: {line}");
+        }
+        let clones = ["clone-lookups", "--entries", "2000", "--clones", "250"];
+        let line = bench(&[&clones[..], &common].concat());
+        assert_eq!((&line["engine"], &line["clones"]), (&engine.into(), &250.into()));
+        for state in ["before", "cloned", "written", "merged"] {
+            assert!(line[state]["clones_ratio"].as_f64().unwrap() > 0.0, "{state}: {line}");
+        }
+        let line = bench(&["reopen", "--files", "2000", "--engine", engine]);
+        assert_eq!((&line["engine"], &line["replayed"]), (&engine.into(), &0.into()));
+        assert!(line["open_ms"].as_f64().unwrap() > 0.0, "{line}");
+    }
 }

@@ -1,10 +1,11 @@
-//! `fsdrv DIRECTORY [--threads N] [--files N] [--layout own|shared] [--server PID]`: runs the
-//! load in a directory and prints a line of JSON for each phase.
+//! `fsdrv DIRECTORY [--threads N] [--files N] [--layout own|shared] [--phases create,list]
+//! [--server PID]`: runs the load in a directory and prints a line of JSON for each phase. What is
+//! created stays where unlinking is not the last of the phases.
 
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use memfs::{Arguments, Layout, Load};
+use memfs::{Arguments, Layout, Load, Phase};
 
 #[expect(clippy::print_stderr, reason = "a program that talks to people")]
 fn main() -> ExitCode {
@@ -21,15 +22,21 @@ fn main() -> ExitCode {
 fn run() -> Result<(), String> {
     let arguments = Arguments::of_process();
     let [directory] = arguments.words.as_slice() else {
-        return Err(
-            "usage: fsdrv DIRECTORY [--threads N] [--files N] [--layout own|shared] [--server PID]"
-                .to_owned(),
-        );
+        return Err("usage: fsdrv DIRECTORY [--threads N] [--files N] [--layout own|shared] \
+             [--phases create,stat,...] [--server PID]"
+            .to_owned());
     };
     let layout = match arguments.text("layout") {
         None | Some("own") => Layout::Own,
         Some("shared") => Layout::Shared,
         Some(other) => return Err(format!("--layout {other}: own or shared")),
+    };
+    let phases = match arguments.text("phases") {
+        None => Phase::ALL.to_vec(),
+        Some(names) => names
+            .split(',')
+            .map(|name| Phase::of_name(name).ok_or(format!("--phases {name}: no such phase")))
+            .collect::<Result<_, _>>()?,
     };
     let server = arguments.number("server", 0)? as u32;
     let load = Load {
@@ -37,6 +44,7 @@ fn run() -> Result<(), String> {
         threads: arguments.number("threads", 1)?.max(1),
         files: arguments.number("files", 5000)?.max(1),
         layout,
+        phases,
         server: (server != 0).then_some(server),
     };
     for measured in load.run().map_err(|error| error.to_string())? {

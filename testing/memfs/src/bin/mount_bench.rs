@@ -134,6 +134,7 @@ fn measure(
                     threads: *threads,
                     files: plan.files / threads,
                     layout: Layout::Own,
+                    phases: Phase::ALL.to_vec(),
                     server: servers[subject],
                 };
                 let failed = |error| format!("{}: {error}", places[subject].display());

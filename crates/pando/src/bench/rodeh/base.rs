@@ -1,18 +1,19 @@
 //! The base tree: made once, kept with what is known of it, cloned for every run.
 
+use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use btree::{BtreeStore, Options};
 use device::{Device, DirectDevice, Env, Lock, SystemClock, SystemRandom, Thread};
+use fs::Engine;
 use serde::{Deserialize, Serialize};
-use store::{Batch, Durability, KeyRange, Read, Store, TreeId};
+use store::{Batch, EngineOptions, KeyRange, Store, TreeId};
 use wire::{Failure, FailureKind};
 
-use super::{Run, broken, checkpoint};
-use crate::cli::DurabilityArg;
+use super::Run;
+use crate::bench::engine::{self, broken, checkpoint};
 use crate::failure::{self, Result};
 
 /// The base tree.
@@ -48,10 +49,11 @@ pub(super) struct Facts {
 pub(super) struct Base {
     pub(super) facts: Facts,
     pub(super) path: PathBuf,
+    pub(super) engine: Engine,
     pub(super) cache_bytes: usize,
     temporary: bool,
     device: Arc<DirectDevice>,
-    store: Option<Arc<BtreeStore>>,
+    store: Option<Arc<dyn Store>>,
     background: Option<Background>,
     lock: Option<Box<dyn Lock>>,
 }
@@ -81,6 +83,7 @@ impl Base {
                 memory_bytes: 0,
                 next: FIRST_CLONE,
             },
+            engine: engine_of(&path, run)?,
             path,
             cache_bytes: AMPLE_BYTES,
             temporary,
@@ -97,7 +100,7 @@ impl Base {
             let message = format!("{} is in use by another process", base.path.display());
             return Err(Failure::new(FailureKind::Busy, message));
         }
-        let fresh = !base.path.join("btree").exists();
+        let fresh = !base.path.join(base.engine.name()).exists();
         base.start(run, fresh)?;
         if fresh {
             base.fill(run)?;
@@ -122,18 +125,12 @@ impl Base {
             clock: Arc::new(SystemClock::new()),
             random: Arc::new(SystemRandom),
         };
-        let durability = match run.args.durability {
-            DurabilityArg::Sync => Durability::Sync,
-            DurabilityArg::Async => Durability::Async,
-        };
-        let mut options = Options::with_cache(self.cache_bytes);
-        options.common.durability = durability;
-        let opened = if fresh {
-            BtreeStore::create(&env, &options)
+        let options = EngineOptions { cache_bytes: self.cache_bytes, ..engine::options(run.args) };
+        let store = if fresh {
+            engine::create(self.engine, &env, &options)?
         } else {
-            BtreeStore::open(&env, &options)
+            engine::open(self.engine, &env, &options)?
         };
-        let store = opened.map_err(|error| broken(&error))?;
         self.background = Some(Background::start(&store)?);
         self.store = Some(store);
         Ok(())
@@ -144,7 +141,7 @@ impl Base {
             background.end()?;
         }
         if let Some(store) = self.store.take() {
-            store.close().map_err(|error| broken(&error))?;
+            store.close().map_err(broken)?;
         }
         Ok(())
     }
@@ -154,8 +151,8 @@ impl Base {
         self.stop()
     }
 
-    pub(super) fn store(&self) -> &Arc<BtreeStore> {
-        self.store.as_ref().expect("invariant: it is closed only between two openings")
+    pub(super) fn store(&self) -> &dyn Store {
+        self.store.as_deref().expect("invariant: it is closed only between two openings")
     }
 
     /// Reads of the medium since it was opened.
@@ -192,7 +189,8 @@ impl Base {
 
     /// Finds out how large it is, and writes that down.
     fn learn(&mut self) -> Result<()> {
-        let report = btree::check(self.store()).map_err(|error| broken(&error))?;
+        let mut go_on = |_, _| ControlFlow::Continue(());
+        let report = self.store().check(&mut go_on).map_err(broken)?;
         if !report.is_clean() {
             let message = format!("the base tree is damaged: {:?}", report.findings);
             return Err(Failure::new(FailureKind::Damaged, message));
@@ -200,14 +198,17 @@ impl Base {
         self.load(BASE)?;
         self.facts.leaves = report.leaves;
         self.facts.interiors = report.interiors;
-        self.facts.disk_bytes = report.units * format::node::UNIT_BYTES as u64;
+        self.facts.disk_bytes = match self.engine {
+            Engine::Btree => report.units * format::node::UNIT_BYTES as u64,
+            Engine::Lsm => self.store().stats().disk_bytes,
+        };
         self.facts.memory_bytes = self.store().stats().cache_bytes;
         self.save()
     }
 
     /// Takes what was written down, and removes clones that an interrupted run left.
     fn recall(&mut self, run: &Run<'_>) -> Result<()> {
-        let text = self.store().get(FACTS, FACTS_KEY).map_err(|error| broken(&error))?;
+        let text = self.store().get(FACTS, FACTS_KEY).map_err(broken)?;
         let found: Option<Facts> = text.and_then(|text| serde_json::from_slice(&text).ok());
         let (entries, seed) = (run.args.files, run.args.rodeh.seed());
         let Some(found) = found else {
@@ -224,9 +225,8 @@ impl Base {
             return Err(Failure::new(FailureKind::Invalid, message)
                 .hint("name another directory, or the same numbers"));
         }
-        let store = Arc::clone(self.store());
         for clone in (FIRST_CLONE..found.next).map(TreeId) {
-            if store.tree_exists(clone).map_err(|error| broken(&error))? {
+            if self.store().tree_exists(clone).map_err(broken)? {
                 self.drop_clones(&[clone])?;
             }
         }
@@ -247,7 +247,7 @@ impl Base {
             while cursor.next()?.is_some() {}
             Ok(())
         });
-        scanned.map_err(|error| broken(&error))
+        scanned.map_err(broken)
     }
 
     pub(super) fn clone_base(&mut self, count: u64) -> Result<Vec<TreeId>> {
@@ -271,12 +271,12 @@ impl Base {
         }
         self.commit(&batch)?;
         let store = self.store();
-        while store.reclaim_step(RECLAIM_NODES).map_err(|error| broken(&error))? {}
+        while store.reclaim_step(RECLAIM_NODES).map_err(broken)? {}
         checkpoint(store, &SystemClock::new())
     }
 
     fn commit(&self, batch: &Batch) -> Result<()> {
-        self.store().commit(batch).map_err(|error| broken(&error))?;
+        self.store().commit(batch).map_err(broken)?;
         Ok(())
     }
 }
@@ -295,6 +295,17 @@ impl Drop for Base {
     }
 }
 
+/// The engine of the base tree that a directory holds, or else the one that was asked for.
+fn engine_of(path: &Path, run: &Run<'_>) -> Result<Engine> {
+    let asked = run.args.engine.map(Engine::from);
+    let held = Engine::ALL.into_iter().find(|engine| path.join(engine.name()).exists());
+    match (held, asked) {
+        (Some(held), Some(asked)) if held != asked => Err(engine::other_engine(path, held)),
+        (Some(held), _) => Ok(held),
+        (None, _) => Ok(engine::chosen(run.args)),
+    }
+}
+
 fn remove(path: &Path) {
     if let Err(error) = std::fs::remove_dir_all(path) {
         tracing::warn!(%error, path = %path.display(), "the base tree stays");
@@ -308,14 +319,14 @@ struct Background {
 }
 
 impl Background {
-    fn start(store: &Arc<BtreeStore>) -> Result<Background> {
+    fn start(store: &Arc<dyn Store>) -> Result<Background> {
         let ending = Arc::new(AtomicBool::new(false));
         let mut threads = Vec::new();
-        for (name, work) in [("log", flush as fn(&BtreeStore) -> _), ("checkpoint", write)] {
+        for (name, work) in [("log", flush as fn(&dyn Store) -> _), ("checkpoint", write)] {
             let (store, ending) = (Arc::clone(store), Arc::clone(&ending));
             let thread = device::spawn(name, move || {
                 while !ending.load(Ordering::Relaxed) {
-                    work(&store)?;
+                    work(&*store)?;
                     std::thread::park_timeout(NAP);
                 }
                 Ok(())
@@ -333,17 +344,17 @@ impl Background {
         self.ending.store(true, Ordering::Relaxed);
         for thread in self.threads {
             let ended = thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
-            ended.map_err(|error| broken(&error))?;
+            ended.map_err(broken)?;
         }
         Ok(())
     }
 }
 
-fn flush(store: &BtreeStore) -> store::Result<()> {
+fn flush(store: &dyn Store) -> store::Result<()> {
     store.flush_if_due().map(|_| ())
 }
 
-fn write(store: &BtreeStore) -> store::Result<()> {
+fn write(store: &dyn Store) -> store::Result<()> {
     if store.checkpoint_due() {
         store.checkpoint()?;
     }

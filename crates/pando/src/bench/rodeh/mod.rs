@@ -14,9 +14,8 @@ mod work;
 
 use std::time::Duration;
 
-use btree::BtreeStore;
-use device::{Clock, SystemClock};
-use store::{Store, TreeId};
+use device::SystemClock;
+use store::TreeId;
 use wire::{Failure, FailureKind};
 
 use super::Run;
@@ -42,11 +41,6 @@ const CLONES: u64 = 256;
 
 /// When `rodeh-checkpoint` begins one: one part of this many of the operations is done.
 const CHECKPOINT_AFTER: u64 = 5;
-
-/// An error of the store under test.
-fn broken(error: &store::Error) -> Failure {
-    Failure::new(FailureKind::Other, format!("the store under test: {error}"))
-}
 
 /// Whether a workload is one of these.
 pub(super) fn is_rodeh(workload: Workload) -> bool {
@@ -75,8 +69,10 @@ fn mix_of(workload: Workload) -> Chosen {
 /// Refuses options that the workload would not heed.
 pub(super) fn check(args: &BenchArgs) -> Result<()> {
     let rodeh = &args.rodeh;
+    // Two others heed the number of operations.
+    let counted = matches!(args.workload, Workload::Lookup | Workload::Stat);
     let given = rodeh.in_memory_percent.is_some()
-        || rodeh.operations.is_some()
+        || rodeh.operations.is_some() && !counted
         || rodeh.seed.is_some()
         || rodeh.mix.is_some();
     let message = match mix_of(args.workload) {
@@ -217,12 +213,4 @@ impl Rodeh<'_> {
 /// Operations in a second.
 fn rate(operations: u64, took: Duration) -> f64 {
     operations as f64 / took.as_secs_f64().max(1e-12)
-}
-
-/// A checkpoint by whoever is asked, also when another thread is at one that began before.
-fn checkpoint(store: &BtreeStore, clock: &dyn Clock) -> Result<()> {
-    while !store.checkpoint().map_err(|error| broken(&error))? {
-        clock.sleep(Duration::from_millis(1));
-    }
-    Ok(())
 }

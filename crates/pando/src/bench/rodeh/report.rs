@@ -39,7 +39,7 @@ impl Report {
             "in_memory_percent": percent,
             "threads": work.threads,
             "seed": work.seed,
-            "engine": fs::Engine::Btree.name(),
+            "engine": base.engine.name(),
             "entries": facts.entries,
             "leaves": facts.leaves,
             "interiors": facts.interiors,

@@ -4,13 +4,12 @@ use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use btree::BtreeStore;
 use device::{Clock, SystemClock};
 use hdrhistogram::Histogram;
-use store::{Batch, Read, Store, TreeId};
+use store::{Batch, Store, TreeId};
 
-use super::{broken, checkpoint};
 use crate::bench::Run;
+use crate::bench::engine::{broken, checkpoint};
 use crate::bench::measure::histogram;
 use crate::cli::Mix;
 use crate::failure::Result;
@@ -117,7 +116,7 @@ impl Work {
     pub(super) fn run(
         &self,
         run: &Run<'_>,
-        store: &BtreeStore,
+        store: &dyn Store,
         clones: &[TreeId],
         clock: &SystemClock,
         checkpoint_after: Option<u64>,
@@ -168,7 +167,7 @@ impl Work {
     fn thread(
         &self,
         run: &Run<'_>,
-        store: &BtreeStore,
+        store: &dyn Store,
         clones: &[TreeId],
         clock: &SystemClock,
         thread: u64,
@@ -187,7 +186,7 @@ impl Work {
             } else if self.local == 1 && self.threads == 1 {
                 clone = clones[number as usize % clones.len()];
             }
-            apply(store, clone, op, key, &mut batch).map_err(|error| broken(&error))?;
+            apply(store, clone, op, key, &mut batch).map_err(broken)?;
             let after = clock.monotonic();
             share.add(op, after.saturating_sub(before));
             before = after;
@@ -202,7 +201,7 @@ impl Work {
 }
 
 fn apply(
-    store: &BtreeStore,
+    store: &dyn Store,
     tree: TreeId,
     op: Op,
     key: u64,

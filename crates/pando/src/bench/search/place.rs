@@ -36,7 +36,7 @@ impl Place {
         let name = format!("pando-search-{}", std::process::id());
         let path = args.volume.clone().unwrap_or_else(|| std::env::temp_dir().join(name));
         let budget = args.index_cache.unwrap_or(args.files * INDEX_BYTES_A_FILE);
-        let fresh = format_where_absent(&path)?;
+        let fresh = format_where_absent(&path, args)?;
         let index = IndexOptions { cache_bytes: budget as usize, ..IndexOptions::default() };
         let options = OpenOptions {
             durability: Durability::Async,
