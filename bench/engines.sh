@@ -1,11 +1,11 @@
 #!/usr/bin/env bash
-# Our engine beside redb, fjall, RocksDB and the ordered map of the standard library, interleaved,
+# Our engines beside redb, fjall, RocksDB and the ordered map of the standard library, interleaved,
 # each in a process of its own. Appends a line of JSON for each run to OUT and prints the tables of
 # docs/benchmarks/engines.md.
 #   bench/engines.sh [SET...]     SETS: memory (1,000,000 entries, 1 GiB of cache), tight (256 MiB:
 #                                 twice the data), cold (32 MiB: a quarter of the data, page cache
 #                                 kept empty), large (10,000,000 entries, 6 GiB)
-#   ROUNDS=3 OUT=target/engines.jsonl SCRATCH=/var/tmp ENGINES="btree redb ..." FEATURES=rocksdb
+#   ROUNDS=3 OUT=target/engines.jsonl SCRATCH=/var/tmp ENGINES="btree lsm redb ..." FEATURES=rocksdb
 # RocksDB is the distribution's (librocksdb-dev) where apt-get can install it, or with
 # ROCKSDB=source built from the crate's source, which takes a C++ compiler and most of an hour; with
 # ROCKSDB=none it is left out. All is built at low priority.
@@ -39,7 +39,7 @@ nice -n "${BUILD_NICE:-15}" "${CARGO:-cargo}" rustc --quiet --release --jobs "${
     --manifest-path bench/engines/Cargo.toml --no-default-features --features "$features" -- $link
 program=$CARGO_TARGET_DIR/release/pando-engines
 
-engines=${ENGINES:-"btree redb fjall ${features:+rocksdb} map"}
+engines=${ENGINES:-"btree lsm redb fjall ${features:+rocksdb} map"}
 for set in "${@:-memory}"; do
     case $set in
     memory) options="--entries 1000000 --cache-mib 1024" ;;

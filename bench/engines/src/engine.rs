@@ -4,6 +4,8 @@
 use std::path::Path;
 use std::time::Duration;
 
+use crate::ours::Ours;
+
 /// A program that measures stops at the first error, and tells it.
 pub(crate) type Result<T> = std::result::Result<T, Box<dyn std::error::Error + Send + Sync>>;
 
@@ -43,7 +45,8 @@ pub(crate) trait Engine {
 /// Makes an empty store in an empty directory.
 pub(crate) fn create(name: &str, path: &Path, cache_bytes: usize) -> Result<Box<dyn Engine>> {
     Ok(match name {
-        "btree" => Box::new(crate::ours::Btree::create(path, cache_bytes)?),
+        "btree" => Box::new(Ours::btree(path, cache_bytes)?),
+        "lsm" => Box::new(Ours::lsm(path, cache_bytes)?),
         "redb" => Box::new(crate::redb::Redb::create(path, cache_bytes, 1000)?),
         "redb-1" => Box::new(crate::redb::Redb::create(path, cache_bytes, 1)?),
         "fjall" => Box::new(crate::fjall::Fjall::create(path, cache_bytes)?),

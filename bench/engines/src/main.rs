@@ -28,7 +28,7 @@ const USAGE: &str = "\
 usage: pando-engines run ENGINE [--entries N] [--updates N] [--reads N]
                                 [--cache-mib N] [--dir DIR] [--cold]
        pando-engines table FILE
-engines: btree redb redb-1 fjall rocksdb map
+engines: btree lsm redb redb-1 fjall rocksdb map
   --entries N     entries that are inserted (1000000)
   --updates N     of them at random; with fewer than all, so many more are inserted at random into
                   a store of all, and as many deleted at most

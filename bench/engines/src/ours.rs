@@ -1,5 +1,5 @@
-//! Ours. Background work is what the owner of a volume does: one thread keeps the log's interval,
-//! another makes checkpoints and reclaims.
+//! Ours, both of them. Background work is what the owner of a volume does: one thread keeps the
+//! log's interval, another makes checkpoints and reclaims (the log-structured engine merges there).
 
 use std::path::Path;
 use std::sync::Arc;
@@ -7,9 +7,10 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use btree::{BtreeStore, Options};
+use btree::BtreeStore;
 use device::Env;
-use store::{Batch, KeyRange, Read, Store, TreeId};
+use lsm::LsmStore;
+use store::{Batch, KeyRange, Store, TreeId};
 
 use crate::engine::{Engine, FLUSH_INTERVAL, Result};
 
@@ -17,24 +18,41 @@ const TREE: TreeId = TreeId(32);
 const NAP: Duration = Duration::from_millis(10);
 const RECLAIM_NODES: usize = 1000;
 
-pub(crate) struct Btree {
-    store: Arc<BtreeStore>,
+/// Keys begin with eight bytes of parent: what a filter of directories is asked for.
+const PREFIX_BYTES: usize = 8;
+
+pub(crate) struct Ours<S> {
+    store: Arc<S>,
     batch: Batch,
     ending: Arc<AtomicBool>,
     workers: Vec<JoinHandle<()>>,
 }
 
-impl Btree {
-    pub(crate) fn create(path: &Path, cache_bytes: usize) -> Result<Btree> {
-        let env = Env::system(path)?;
-        let mut options = Options::with_cache(cache_bytes);
+impl Ours<BtreeStore> {
+    pub(crate) fn btree(path: &Path, cache_bytes: usize) -> Result<Self> {
+        let mut options = btree::Options::with_cache(cache_bytes);
         options.common.log_interval = FLUSH_INTERVAL;
-        let store = BtreeStore::create(&env, &options)?;
+        Ours::start(BtreeStore::create(&Env::system(path)?, &options)?)
+    }
+}
+
+impl Ours<LsmStore> {
+    pub(crate) fn lsm(path: &Path, cache_bytes: usize) -> Result<Self> {
+        let mut options = lsm::Options::with_cache(cache_bytes);
+        options.common.log_interval = FLUSH_INTERVAL;
+        options.prefix_bytes = PREFIX_BYTES;
+        options.compression = 0;
+        Ours::start(LsmStore::create(&Env::system(path)?, &options)?)
+    }
+}
+
+impl<S: Store + 'static> Ours<S> {
+    fn start(store: Arc<S>) -> Result<Self> {
         let mut batch = Batch::new();
         batch.create_tree(TREE);
         store.commit(&batch)?;
         let ending = Arc::new(AtomicBool::new(false));
-        let workers = [flush as fn(&BtreeStore), write].map(|work| {
+        let workers = [flush as fn(&S), write].map(|work| {
             let (store, ending) = (Arc::clone(&store), Arc::clone(&ending));
             std::thread::spawn(move || {
                 while !ending.load(Ordering::Relaxed) {
@@ -45,22 +63,22 @@ impl Btree {
         });
         let checkpoints = workers[1].thread().clone();
         store.set_waker(Arc::new(move || checkpoints.unpark()));
-        Ok(Btree { store, batch, ending, workers: workers.into() })
+        Ok(Ours { store, batch, ending, workers: workers.into() })
     }
 }
 
-fn flush(store: &BtreeStore) {
+fn flush(store: &impl Store) {
     store.flush_if_due().expect("the log can be written");
 }
 
-fn write(store: &BtreeStore) {
+fn write(store: &impl Store) {
     if store.checkpoint_due() {
         store.checkpoint().expect("a checkpoint can be made");
     }
     store.reclaim_step(RECLAIM_NODES).expect("nodes can be reclaimed");
 }
 
-impl Engine for Btree {
+impl<S: Store + 'static> Engine for Ours<S> {
     fn put(&mut self, key: &[u8], value: &[u8]) -> Result<()> {
         self.batch.clear();
         self.batch.put(TREE, key, value);

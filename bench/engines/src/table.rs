@@ -7,8 +7,9 @@ use serde_json::Value;
 
 use crate::engine::Result;
 
-const ENGINES: [(&str, &str); 6] = [
+const ENGINES: [(&str, &str); 7] = [
     ("btree", "ours"),
+    ("lsm", "ours, lsm"),
     ("redb", "redb, 1,000 a commit"),
     ("redb-1", "redb, 1 a commit"),
     ("fjall", "fjall"),
@@ -113,13 +114,14 @@ fn thousands(number: u64) -> String {
     text
 }
 
-/// How many times better ours is than the best persistent peer; in bold where it is not.
+/// How many times better ours is, the default engine, than the best of others that persist; in
+/// bold where it is not. Our other engine is no peer.
 fn verdict(cells: &[(&str, Option<f64>)], better: Better) -> String {
     let value = |wanted: &str| {
         cells.iter().find(|(engine, _)| *engine == wanted).and_then(|(_, value)| *value)
     };
     let Some(ours) = value("btree") else { return "-".to_owned() };
-    let peers = cells.iter().filter(|(engine, _)| *engine != "btree" && *engine != "map");
+    let peers = cells.iter().filter(|(engine, _)| !["btree", "lsm", "map"].contains(engine));
     let ratios = peers.filter_map(|(_, value)| *value).map(|peer| match better {
         Better::More => ours / peer.max(1e-9),
         Better::Less => peer / ours.max(1e-9),
@@ -137,7 +139,8 @@ mod tests {
 
     #[test]
     fn the_best_peer_counts_and_the_map_does_not() {
-        let cells = [("btree", Some(10.0)), ("redb", Some(5.0)), ("map", Some(90.0))];
+        let cells =
+            [("btree", Some(10.0)), ("lsm", Some(40.0)), ("redb", Some(5.0)), ("map", Some(90.0))];
         assert_eq!(verdict(&cells, Better::More), "2.00");
         assert_eq!(verdict(&cells, Better::Less), "**0.50**");
     }
