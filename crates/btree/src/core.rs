@@ -84,6 +84,8 @@ pub(crate) struct Core {
     pub(crate) room_held: AtomicU64,
     /// Whether there was too little of it.
     pub(crate) tight: AtomicBool,
+    /// The last log record when `reclaim` was last called with nothing to reclaim.
+    pub(crate) rested_at: AtomicU64,
     /// Where the unloading of interior nodes goes on.
     pub(crate) pruned: Mutex<(TreeId, usize)>,
     /// What a test does in the middle of a batch.
@@ -167,6 +169,7 @@ impl Core {
             room_kept: AtomicU64::new(0),
             room_held: AtomicU64::new(0),
             tight: AtomicBool::new(false),
+            rested_at: AtomicU64::new(u64::MAX),
             pruned: Mutex::new((TreeId(0), 0)),
             #[cfg(test)]
             hook: Mutex::new(None),

@@ -13,13 +13,14 @@ use crate::cell::Node;
 use crate::core::Core;
 
 impl Core {
-    /// Frees about `most` nodes; `false` when nothing is left.
+    /// Frees about `most` nodes, or gives room back; `false` when nothing is left, or left for when
+    /// nobody commits.
     pub(crate) fn reclaim(&self, most: usize) -> Result<bool> {
         if self.bury(most) {
             return Ok(true);
         }
         if !self.reclaim_pending() {
-            return Ok(false);
+            return Ok(self.give_back_at_rest());
         }
         let mut state = self.checkpoint.lock();
         if self.reclaim_pending() {

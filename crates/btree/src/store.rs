@@ -191,6 +191,7 @@ impl Store for BtreeStore {
             Err(error) if error.is_no_space() => tracing::warn!(%error, "closed with a log"),
             other => other?,
         }
+        self.core.give_back_all(&mut state);
         self.core.log().close()
     }
 }

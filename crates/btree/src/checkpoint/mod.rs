@@ -19,6 +19,7 @@ mod freeze;
 mod gather;
 #[cfg(test)]
 mod gather_tests;
+mod give_back;
 mod publish;
 mod shed;
 mod write;
@@ -38,6 +39,7 @@ use crate::tree::Root;
 
 pub(crate) use freeze::Frozen;
 pub(crate) use gather::Gather;
+pub(crate) use give_back::Freed;
 pub(crate) use publish::{SUPERBLOCK_FILES, write_superblocks};
 pub(crate) use shed::Shedding;
 pub(crate) use write::NodeWriter;

@@ -3,24 +3,17 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use device::{Device, File};
-use format::node::UNIT_BYTES;
-use format::space_map::{GROUP_BYTES, GROUP_UNITS};
+use device::Device;
+use format::space_map::GROUP_UNITS;
 use format::superblock::Superblock;
 use store::{Result, Writer};
 
 use super::{Frozen, State, Written};
 use crate::cell::Node;
 use crate::core::Core;
-use crate::nodes::unit_offset;
 
 /// The two superblocks, below the volume directory.
 pub(crate) const SUPERBLOCK_FILES: [&str; 2] = ["btree/super-0", "btree/super-1"];
-/// Shorter runs of free room are not punched: less than what a leaf leaves behind. Room in short
-/// runs is not used again until its neighbours are free too, so it is the medium's meanwhile.
-const PUNCH_BYTES_MIN: u64 = 8 << 10;
-/// The same where the medium is nearly full: its page.
-const PUNCH_BYTES_MIN_TIGHT: u64 = 4 << 10;
 
 /// Creates both superblocks of a new store.
 pub(crate) fn write_superblocks(device: &dyn Device, superblock: &Superblock) -> Result<()> {
@@ -116,23 +109,6 @@ impl Core {
         self.journal.wrote(Writer::Checkpoint, bytes, written.writes + 1);
         self.journal.synced(2);
     }
-
-    /// Gives free room back to the medium. A failure costs room and nothing else.
-    pub(crate) fn give_back(&self, state: &mut State, groups: u64, free: &[(u64, u16)]) {
-        let file = self.nodes.file.as_ref();
-        let length = groups * GROUP_BYTES as u64;
-        let result = file.len().map_err(store::Error::from).and_then(|now| {
-            if now > length {
-                file.set_len(length)?;
-            }
-            let tight = self.tight.load(Ordering::Relaxed);
-            let least = if tight { PUNCH_BYTES_MIN_TIGHT } else { PUNCH_BYTES_MIN };
-            punch(state, file, groups, free, least)
-        });
-        if let Err(error) = result {
-            tracing::warn!(%error, "free room could not be given back");
-        }
-    }
 }
 
 impl Core {
@@ -152,40 +128,4 @@ impl Core {
         }
         self.give_back(state, groups, &free);
     }
-}
-
-/// Punches the long free runs around what was freed.
-fn punch(
-    state: &mut State,
-    file: &dyn File,
-    groups: u64,
-    free: &[(u64, u16)],
-    least: u64,
-) -> Result<()> {
-    let mut starts: Vec<u64> = free.iter().map(|&(unit, _)| unit).collect();
-    starts.sort_unstable();
-    let mut done = 0;
-    for unit in starts {
-        let (group, index) = (unit / GROUP_UNITS as u64, (unit % GROUP_UNITS as u64) as usize);
-        if unit < done || group >= groups {
-            continue;
-        }
-        let page = state.space.page(file, group)?;
-        let first = group * GROUP_UNITS as u64;
-        let taken = |at: usize| page[at] != 0 || state.space.is_held(first + at as u64);
-        if taken(index) {
-            continue;
-        }
-        let begin = (0..index).rev().find(|&at| taken(at)).map_or(0, |at| at + 1);
-        let end = (index..page.len()).find(|&at| taken(at)).unwrap_or(page.len());
-        done = first + end as u64;
-        // Whole pages of the medium only; offsets of units are multiples of a unit.
-        let offset = unit_offset(first + begin as u64).next_multiple_of(4096);
-        let length = ((end - begin) * UNIT_BYTES) as u64;
-        let stop = (unit_offset(first + begin as u64) + length) / 4096 * 4096;
-        if stop > offset && stop - offset >= least && !file.punch(offset, stop - offset)? {
-            return Ok(());
-        }
-    }
-    Ok(())
 }

@@ -11,6 +11,7 @@ use store::Result;
 
 use super::alloc::Search;
 use super::ingested::Ingested;
+use crate::checkpoint::Freed;
 use crate::nodes::{NODES_FILE, Nodes};
 
 /// Pages kept in memory between checkpoints; each is 16 KiB for 4 MiB of nodes.
@@ -36,6 +37,8 @@ pub(crate) struct Space {
     pub(crate) ingested: Vec<Ingested>,
     /// Units that were written outside of a checkpoint, and that none has counted.
     pub(super) uncounted: u64,
+    /// What is free and may lie on the medium still.
+    pub(crate) freed: Freed,
 }
 
 impl Space {
@@ -49,6 +52,7 @@ impl Space {
             longest: Map::default(),
             ingested: Vec::new(),
             uncounted: 0,
+            freed: Freed::default(),
         }
     }
 

@@ -156,6 +156,8 @@ fn rewrite(store: &BtreeStore) {
         });
         checked(store);
     }
+    // What the cursor has read is not on the medium any more.
+    reclaim_all(store);
 }
 
 #[test]

@@ -3,7 +3,7 @@
 use btree::BtreeStore;
 use store::Store;
 
-use crate::util::{TREE, checked, commit, store};
+use crate::util::{TREE, checked, commit, reclaim_all, store};
 
 const ENTRIES: u32 = 100_000;
 
@@ -41,6 +41,7 @@ fn scattered(seed: u64, changes: usize) -> (u64, f64) {
     let mean = (stats.checkpoint_bytes - before.0) / writes;
     let report = checked(&store);
     let used = report.units * 1024;
+    reclaim_all(&store);
     (mean, store.stats().disk_bytes as f64 / used as f64)
 }
 

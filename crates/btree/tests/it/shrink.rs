@@ -38,6 +38,7 @@ fn drop_other(store: &BtreeStore) {
     for _ in 0..2 {
         assert!(store.checkpoint().expect("checkpoint"));
     }
+    reclaim_all(store);
 }
 
 #[test]
@@ -63,10 +64,35 @@ fn dropped_nodes_give_blocks_back_on_a_real_medium() {
     for _ in 0..3 {
         checked(&store);
     }
+    reclaim_all(&store);
     let empty = store.stats().disk_bytes;
     assert!(empty < full / 8, "{full} bytes became {empty}");
     let length = env.device.open("btree/nodes").unwrap().len().unwrap();
     assert!(length < full / 2, "the file has {length} bytes still, of {full}");
+}
+
+#[test]
+fn free_room_is_given_back_at_rest_and_in_bulk() {
+    let (_sim, store) = store(5, CACHE_BYTES);
+    fill(&store, 40);
+    reclaim_all(&store);
+    let rest = store.stats().disk_bytes;
+    let mut most = 0;
+    for round in 0..20_u8 {
+        for n in (0..20_000_u32).step_by(40) {
+            commit(&store, |batch| batch.put(TREE, &n.to_be_bytes(), &[round; 100]));
+        }
+        assert!(store.checkpoint().expect("checkpoint"));
+        // Somebody has committed since the last look.
+        assert!(!store.reclaim_step(500).expect("reclaim"));
+        most = most.max(store.stats().disk_bytes);
+    }
+    // Each round writes all of one tree: what it replaced lies there for a while, and not for ever.
+    assert!(most > rest * 3 / 2, "{most} bytes at most, {rest} at rest");
+    assert!(most < rest + (24 << 20), "{most} bytes at most, {rest} at rest");
+    reclaim_all(&store);
+    let end = store.stats().disk_bytes;
+    assert!(end < rest * 5 / 4, "{rest} bytes became {end}");
 }
 
 /// Opens what a power cut left, and checks all of it.

@@ -50,6 +50,9 @@ pub(crate) fn entries(store: &dyn Read, tree: TreeId) -> BTreeMap<Vec<u8>, Vec<u
 
 /// Reclaims all that was dropped.
 pub(crate) fn reclaim_all(store: &BtreeStore) {
-    while store.reclaim_step(500).expect("reclaim") {}
+    // The second time it is seen that nobody commits: all free room goes back to the medium.
+    for _ in 0..2 {
+        while store.reclaim_step(500).expect("reclaim") {}
+    }
     assert_eq!(store.stats().dropping, 0);
 }
