@@ -99,10 +99,12 @@ pub enum ColumnId {
     XattrLengths,
     /// Searchable extended attributes.
     Xattrs,
+    /// A byte of the hash of each name (`cluster_names::tag`).
+    NameTags,
 }
 
 /// Columns there are.
-pub const COLUMNS: usize = 20;
+pub const COLUMNS: usize = 21;
 
 impl ColumnId {
     // DO NOT CHANGE THE ORDER: places in it are on disk, counted from 1.
@@ -128,6 +130,7 @@ impl ColumnId {
         ColumnId::Names,
         ColumnId::XattrLengths,
         ColumnId::Xattrs,
+        ColumnId::NameTags,
     ];
 
     /// The byte on disk, from 1.
@@ -411,7 +414,7 @@ mod tests {
             assert_eq!(ColumnId::decode(id.byte()), Some(id));
         }
         assert_eq!(ColumnId::decode(0), None);
-        assert_eq!(ColumnId::decode(21), None);
+        assert_eq!(ColumnId::decode(22), None);
     }
 
     #[test]

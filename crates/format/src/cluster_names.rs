@@ -15,6 +15,13 @@ fn narrow(value: u32) -> usize {
     usize::try_from(value).unwrap_or(usize::MAX)
 }
 
+/// The tag of a name: names with different tags differ. DO NOT CHANGE: it is on disk.
+#[inline]
+pub fn tag(name: &[u8]) -> u8 {
+    let [tag, ..] = crate::cluster_filter::hash(name).to_le_bytes();
+    tag
+}
+
 /// Packs bytes with zstd. `None`: they would not get smaller.
 pub fn pack(bytes: &[u8], level: i32) -> Option<Vec<u8>> {
     let packed = zstd::bulk::compress(bytes, level).ok()?;

@@ -1,16 +1,20 @@
 //! The summary of a cluster (`docs/format/cluster.md`): what lets a query skip it unread.
 
 use crate::cluster_filter::Filter;
+use crate::xattr_record::NAME_BYTES_MAX;
 use crate::{Malformed, Reader, Writer};
 
 const STRUCTURE: &str = "cluster summary";
 
-/// The newest version that this program writes and reads.
-pub const VERSION: u8 = 1;
+/// The newest version that this program writes and reads. Version 1 ends before the names of
+/// extended attributes.
+pub const VERSION: u8 = 2;
 /// Attributes with bounds, in the order of `search::Attribute`. DO NOT CHANGE: it is on disk.
 pub const ATTRIBUTES: usize = 13;
 /// Most filters of a summary.
 const FILTERS_MAX: usize = 64;
+/// Most names of extended attributes of a summary.
+pub const CARRIED_MAX: usize = 64;
 
 /// What a cluster says of its rows.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -27,6 +31,8 @@ pub struct SummaryRecord {
     pub bounds: [(u64, u64); ATTRIBUTES],
     /// Filters: what of (a number of `search`), the shift of its ranges, and the filter.
     pub filters: Vec<(u8, u8, Filter)>,
+    /// Extended attributes whose values its rows carry: names, ascending.
+    pub carried: Vec<Vec<u8>>,
 }
 
 impl SummaryRecord {
@@ -47,6 +53,10 @@ impl SummaryRecord {
             out.put_u8(*shift);
             filter.encode(&mut out);
         }
+        out.put_varint(u64::try_from(self.carried.len()).unwrap_or(0));
+        for name in &self.carried {
+            out.put_bytes(name);
+        }
         out
     }
 
@@ -54,8 +64,8 @@ impl SummaryRecord {
     pub fn decode(bytes: &[u8]) -> Result<SummaryRecord, Malformed> {
         let mut reader = Reader::new(STRUCTURE, bytes);
         let version = reader.u8()?;
-        if version != VERSION {
-            return Err(reader.malformed("version 1", version.to_string()));
+        if !(1..=VERSION).contains(&version) {
+            return Err(reader.malformed("version 1 or 2", version.to_string()));
         }
         let mut record = SummaryRecord {
             rows: reader.varint()?,
@@ -79,6 +89,15 @@ impl SummaryRecord {
             }
             record.filters.push((of, shift, Filter::decode(&mut reader)?));
         }
+        let carried = if version == 1 { 0 } else { reader.length(CARRIED_MAX)? };
+        for _ in 0..carried {
+            let length = reader.length(NAME_BYTES_MAX)?;
+            let name = reader.take(length)?;
+            if record.carried.last().is_some_and(|last| last.as_slice() >= name) {
+                return Err(reader.malformed("names in order", "a smaller one"));
+            }
+            record.carried.push(name.to_vec());
+        }
         reader.end()?;
         Ok(record)
     }
@@ -100,12 +119,22 @@ mod tests {
                 (1, 0, Filter::build(&[1, 2, 3], 8, 64)),
                 (9, 41, Filter::build(&[], 8, 64)),
             ],
+            carried: vec![b"user.a".to_vec(), b"user.b".to_vec()],
         };
         let bytes = record.encode();
         assert_eq!(SummaryRecord::decode(&bytes), Ok(record));
         for length in 0..bytes.len() {
             assert!(SummaryRecord::decode(&bytes[..length]).is_err());
         }
+    }
+
+    #[test]
+    fn summaries_of_version_1_carry_nothing() {
+        let record = SummaryRecord { rows: 7, ..SummaryRecord::default() };
+        let mut bytes = record.encode();
+        assert_eq!(bytes.pop(), Some(0));
+        bytes[0] = 1;
+        assert_eq!(SummaryRecord::decode(&bytes), Ok(record));
     }
 
     #[test]

@@ -23,6 +23,7 @@ const SCAN: u8 = b'E';
 const COUNTER: u8 = b'C';
 const BASE: u8 = b'B';
 const CANDIDATE: u8 = b'W';
+const SEARCHABLE: u8 = b'A';
 
 /// Number of the volume's own tree.
 pub const VOLUME_TREE: u64 = 16;
@@ -204,6 +205,14 @@ pub fn base(tree: u64) -> [u8; 9] {
 
 /// What the keys of all bases start with.
 pub const BASES_PREFIX: [u8; 1] = [BASE];
+
+/// Key that says that extended attributes of this name are searchable; its value is empty.
+pub fn searchable(name: &[u8]) -> Vec<u8> {
+    [&[SEARCHABLE], name].concat()
+}
+
+/// What the keys of all names of searchable attributes start with; the rest of each is the name.
+pub const SEARCHABLE_PREFIX: [u8; 1] = [SEARCHABLE];
 
 /// What the keys of all directories and entries start with.
 pub const DIRECTORIES_PREFIX: [u8; 1] = [DIRECTORY];

@@ -10,8 +10,9 @@ use std::sync::atomic::AtomicBool;
 
 use format::inode_record::FileKind;
 use inode::{Attr, Caller, FsError, Kind};
+use search::cluster::Fields;
 use search::query::{Accounts, Context, Expr};
-use search::{Match, Outcome, Records, Request, Row, Searchable, Sort, Start, Stored};
+use search::{CARRY_NOTHING, Match, Outcome, Records, Request, Row, Sort, Start, Stored};
 use store::{Pinned, TreeId};
 
 use crate::error::from_store;
@@ -36,6 +37,8 @@ pub struct Find<'a> {
     pub order: Option<Sort>,
     /// How many matches at most.
     pub limit: Option<u64>,
+    /// Fields of rows that whoever takes matches looks at, as [`Request::fields`].
+    pub fields: Fields,
     /// What is known of users and groups.
     pub accounts: &'a dyn Accounts,
     /// Set when nobody waits any more.
@@ -101,6 +104,7 @@ impl Search<'_> {
             contents_first: find.contents_first,
             order: find.order,
             limit: find.limit,
+            fields: find.fields,
             accounts: find.accounts,
             cancel: find.cancel,
         };
@@ -165,9 +169,11 @@ impl Search<'_> {
         };
         let name = last_name(shown);
         let row = row(&entry.attr, name, directory, cookie);
-        let searchable = Searchable::default();
-        let records =
-            Records { read: &*self.pinned, tree: TreeId(subvol.tree().0), searchable: &searchable };
+        let records = Records {
+            read: &*self.pinned,
+            tree: TreeId(subvol.tree().0),
+            searchable: &CARRY_NOTHING,
+        };
         let details = Stored { records };
         let subvolume = entry.node.subvol().0;
         let found = Match { row: &row, path: shown, depth, subvolume, details: &details };

@@ -31,6 +31,7 @@ mod reclaim;
 mod scan;
 mod search_bases;
 mod search_call;
+mod search_declared;
 mod search_dir;
 mod search_upkeep;
 mod snapdir;

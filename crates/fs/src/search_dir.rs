@@ -18,6 +18,7 @@ use std::time::Duration;
 use device::{Map, Set};
 use inode::{Attr, Caller, FsError, Kind, NodeId, SubvolId};
 use parking_lot::Mutex;
+use search::cluster::Fields;
 use search::query::{Accounts, Expr};
 
 use crate::{DirEntry, Entry, Find, Follow, Fs, FsResult, WalkControl};
@@ -309,6 +310,7 @@ impl Query {
             contents_first: false,
             order: None,
             limit: Some(LINKS_MAX as u64 + 1),
+            fields: Fields::NONE,
             accounts: questions.accounts(),
             cancel: &AtomicBool::new(false),
         };

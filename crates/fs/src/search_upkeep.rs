@@ -24,6 +24,7 @@ use format::key;
 use format::subvolume_record::{SubvolumeRecord, UsageRecord};
 use inode::{FsError, NodeId};
 use parking_lot::Mutex;
+use search::Searchable;
 use search::index::{Flush, FlushStep, Index, Reach};
 use store::{KeyRange, Pinned, TreeId};
 
@@ -332,6 +333,10 @@ fn is_due(
     if index.is_damaged(record.base) {
         return Ok(true);
     }
+    let searchable = Searchable::declared(pinned).map_err(from_search)?;
+    if asked && index.lags(record.base, &searchable) {
+        return Ok(true);
+    }
     if asked && index.check(record.base).is_err() {
         return Ok(true);
     }
@@ -348,7 +353,9 @@ fn is_due(
     }
     let seen = match index.reach(id) {
         Reach::Indexed { rows, .. } => rows,
-        Reach::Unknown | Reach::Walked => differing(pinned, record, limit)?,
+        Reach::Unknown | Reach::Walked => {
+            index.differing(pinned, record, limit).map_err(from_search)?
+        }
     };
     Ok(seen >= limit)
 }
@@ -373,22 +380,4 @@ fn holds(
         count += 1;
     }
     Ok(count > rows)
-}
-
-/// How many records differ from the base, up to a limit.
-fn differing(pinned: &dyn Pinned, record: &SubvolumeRecord, limit: usize) -> FsResult<usize> {
-    let mut count = 0;
-    for prefix in [key::DIRECTORIES_PREFIX, key::LINKED_PREFIX] {
-        let (old, new) = (TreeId(record.base), TreeId(record.tree));
-        let range = KeyRange::prefix(&prefix);
-        let mut cursor = match pinned.diff(old, pinned, new, range) {
-            // Its tree is gone, so that it is as if all differed.
-            Err(store::Error::NoTree(_)) => return Ok(limit),
-            cursor => cursor.map_err(from_store)?,
-        };
-        while count < limit && cursor.next().map_err(from_store)?.is_some() {
-            count += 1;
-        }
-    }
-    Ok(count)
 }

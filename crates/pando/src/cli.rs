@@ -4,6 +4,7 @@
 mod bench;
 mod check;
 mod index;
+mod search;
 
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -13,6 +14,7 @@ pub(crate) use bench::{BenchArgs, DurabilityArg, Mix, Profile, Workload};
 pub(crate) use check::{FsckArgs, GcArgs};
 use clap::{Args, Parser, Subcommand, ValueEnum};
 pub(crate) use index::{IndexArgs, Refresh, Watch};
+pub(crate) use search::SearchVerb;
 
 use crate::cli_totals::{DU_HELP, DuArgs, HISTORY_HELP, HistoryArgs, SUMMARY_HELP, SummaryArgs};
 
@@ -74,6 +76,9 @@ pub(crate) enum Verb {
     Ls(LsArgs),
     /// Find files by name, size, owner, time and more: GNU find's expressions, or a search box's
     Find(FindArgs),
+    /// Say which extended attributes searches are fast by
+    #[command(subcommand, after_help = search::HELP)]
+    Search(SearchVerb),
     /// Show the attributes of paths
     #[command(after_help = "Example:\n  pando stat /data/vol:/project/a.txt --json")]
     Stat(PathsArg),

@@ -47,6 +47,7 @@ fn main() -> ExitCode {
         Verb::Ls(args) => verbs::ls::run(&args, &mut output),
         Verb::Stat(args) => verbs::stat::run(&args, &mut output),
         Verb::Find(args) => verbs::find::run(&args.arguments, &mut output),
+        Verb::Search(verb) => verbs::search::run(&verb, &mut output),
         Verb::Cat(args) => verbs::cat::run(&args, &mut output),
         Verb::Import(args) => verbs::import::run(&args, &mut output),
         Verb::Index(args) => verbs::index::run(&args, &mut output),

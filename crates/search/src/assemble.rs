@@ -6,13 +6,14 @@
 
 use format::Malformed;
 use format::acl::{ACCESS, Acl};
+use format::cluster_summary::CARRIED_MAX;
 use format::directory_record::DirectoryRecord;
 use format::entry_record::{EntryRecord, Target};
 use format::inode_record::{FileKind, InodeRecord, LinkedRecord};
 use format::key::{self, Part};
 use format::subvolume_record::SubvolumeRecord;
 use format::xattr_record::XattrRecord;
-use store::{Read, TreeId};
+use store::{KeyRange, Read, TreeId};
 
 use crate::{Error, Result, Row};
 
@@ -22,11 +23,34 @@ pub const VOLUME: TreeId = TreeId(key::VOLUME_TREE);
 /// Unit of `st_blocks`.
 const BLOCK_BYTES: u64 = 512;
 
-/// Extended attributes that rows carry: names, in order. Others cannot be searched for.
+/// Extended attributes that rows of clusters carry, so that clusters are skipped by them: names,
+/// in order. All others are read from the store when a query asks for them.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Searchable(Vec<Vec<u8>>);
 
+/// None: of rows that are not written to clusters, which nothing is skipped by.
+pub static CARRY_NOTHING: Searchable = Searchable(Vec::new());
+
+/// So much of a value is carried: it tells values apart, and bounds a row.
+pub(crate) const VALUE_BYTES_MAX: usize = 256;
+
+/// What is carried of a value.
+pub(crate) fn carried(value: &[u8]) -> &[u8] {
+    value.get(..VALUE_BYTES_MAX).unwrap_or(value)
+}
+
 impl Searchable {
+    /// Those that a state of a volume declares.
+    pub fn declared(read: &dyn Read) -> Result<Searchable> {
+        let mut names = Vec::new();
+        let mut cursor = read.scan(VOLUME, KeyRange::prefix(&key::SEARCHABLE_PREFIX))?;
+        while let Some(item) = cursor.next()? {
+            names.push(item.key[key::SEARCHABLE_PREFIX.len()..].to_vec());
+        }
+        names.truncate(CARRIED_MAX);
+        Ok(Searchable(names))
+    }
+
     /// These names.
     pub fn new(mut names: Vec<Vec<u8>>) -> Searchable {
         names.sort();
@@ -40,24 +64,16 @@ impl Searchable {
     }
 
     /// Those of an inode's attributes that are searchable, as rows carry them: in the encoding of
-    /// `docs/format/xattr-record.md`; nothing when there are none.
+    /// `docs/format/xattr-record.md`, values cut; nothing when there are none.
     pub fn pick(&self, record: &XattrRecord) -> Vec<u8> {
         let mut picked = XattrRecord::default();
         for name in &self.0 {
             if let Some(value) = record.get(name) {
-                picked.set(name, value);
+                picked.set(name, carried(value));
             }
         }
         if picked.is_empty() { Vec::new() } else { picked.encode() }
     }
-}
-
-/// The searchable attributes of a row, one after the other.
-pub fn xattrs_of(row: &Row<'_>) -> std::result::Result<XattrRecord, Malformed> {
-    if row.xattrs.is_empty() {
-        return Ok(XattrRecord::default());
-    }
-    XattrRecord::decode(row.xattrs)
 }
 
 /// Records of one tree in one state.

@@ -6,6 +6,7 @@
 
 use serde::{Deserialize, Serialize};
 
+use crate::cluster::Like;
 use crate::row::Row;
 
 /// A numeric attribute of a row: ten of the eleven of Magellan's Table 1 (the other is the name)
@@ -77,8 +78,12 @@ pub enum Condition {
     NameEnds(Vec<u8>),
     /// The name starts with this (not empty).
     NameStarts(Vec<u8>),
-    /// The row has a searchable extended attribute of this name and, if given, this value.
+    /// The row has an extended attribute of this name and, if given, this value, of which no more
+    /// is told than rows carry. Rows that do not carry the name may have it all the same.
     Xattr(Vec<u8>, Option<Vec<u8>>),
+    /// The row is no farther from this than so many units ([`Like::units`]). Never part of an
+    /// expression: the search for the nearest narrows itself by it.
+    Near(Like, u64),
 }
 
 /// Conditions of which every match meets all. Empty: nothing is known.

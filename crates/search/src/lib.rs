@@ -18,7 +18,9 @@ mod sort;
 mod stored;
 mod walk;
 
-pub use assemble::{NamedEntry, Records, Searchable, VOLUME, of_directory, of_inode, xattrs_of};
+pub use assemble::{
+    CARRY_NOTHING, NamedEntry, Records, Searchable, VOLUME, of_directory, of_inode,
+};
 pub use condition::{Attribute, Condition, Narrow};
 pub use error::{Error, Result};
 pub use request::{Details, Emit, Match, Outcome, Request, Sort, SortBy, Start, shown};

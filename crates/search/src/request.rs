@@ -6,6 +6,7 @@ use std::sync::atomic::AtomicBool;
 
 use inode::{Caller, NodeId};
 
+use crate::cluster::{Fields, Like};
 use crate::error::{Error, Result};
 use crate::query::{Accounts, Expr};
 use crate::row::Row;
@@ -48,6 +49,9 @@ pub struct Request<'a> {
     pub order: Option<Sort>,
     /// How many matches are wanted at most: of an ordered query the first.
     pub limit: Option<u64>,
+    /// Fields of rows that whoever takes matches looks at. Others that the query does not look at
+    /// either may be 0, or empty.
+    pub fields: Fields,
     /// What is known of users and groups.
     pub accounts: &'a dyn Accounts,
     /// Set when nobody waits for the answer any more. Executors look at it often, and return
@@ -102,6 +106,8 @@ pub enum SortBy {
     Name,
     /// Path, bytewise.
     Path,
+    /// How much it is like a file.
+    Like(Like),
 }
 
 /// What an executor did.

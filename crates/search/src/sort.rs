@@ -6,6 +6,8 @@ use std::collections::BinaryHeap;
 use store::TreeId;
 
 use crate::assemble::Records;
+use crate::cluster::{Fields, Like};
+use crate::condition::Attribute;
 use crate::request::{Emit, Match, Sort, SortBy};
 use crate::row::RowBuf;
 use crate::stored::Stored;
@@ -52,6 +54,16 @@ impl Ranking {
         Ranking { sort, limit, kept: BinaryHeap::new() }
     }
 
+    /// The fields of rows that an order depends on.
+    pub(crate) fn fields(sort: Sort) -> Fields {
+        match sort.by {
+            SortBy::Size => Fields::of(Attribute::Size),
+            SortBy::Mtime => Fields::of(Attribute::Mtime),
+            SortBy::Name | SortBy::Path => Fields::NAME,
+            SortBy::Like(_) => Like::FIELDS.and(Fields::NAME),
+        }
+    }
+
     /// Adds a match. `tree` is that of its subvolume.
     pub(crate) fn add(&mut self, found: &Match<'_>, tree: TreeId) {
         let key = Rank { value: self.value(found), path: found.path.to_vec() };
@@ -67,12 +79,25 @@ impl Ranking {
         self.kept.push(Ranked { key, row, depth, subvolume, tree });
     }
 
+    /// Where nearest rows are wanted and enough are there: the distance of the farthest of them.
+    /// What is farther is not among the first.
+    pub(crate) fn farthest(&self) -> Option<u64> {
+        let last = self.kept.peek().filter(|_| self.kept.len() >= self.limit)?;
+        match (self.sort, &last.key.value) {
+            (Sort { by: SortBy::Like(_), .. }, Value::Up(Key::Number(number))) => {
+                u64::try_from(*number).ok()
+            }
+            _ => None,
+        }
+    }
+
     fn value(&self, found: &Match<'_>) -> Value {
         let key = match self.sort.by {
             SortBy::Size => Key::Number(i128::from(found.row.size)),
             SortBy::Mtime => Key::Number(i128::from(found.row.mtime)),
             SortBy::Name => Key::Bytes(found.row.name.to_vec()),
             SortBy::Path => Key::Bytes(found.path.to_vec()),
+            SortBy::Like(like) => Key::Number(i128::from(like.units(found.row))),
         };
         if self.sort.descending { Value::Down(Reverse(key)) } else { Value::Up(key) }
     }

@@ -14,7 +14,7 @@ use inode::permissions::{EXECUTE, READ};
 use inode::{Caller, Kind, Owned};
 use store::{KeyRange, Read, TreeId};
 
-use crate::assemble::{Records, Searchable};
+use crate::assemble::{CARRY_NOTHING, Records};
 use crate::error::{Error, Result};
 use crate::query::Context;
 use crate::request::{Emit, Match, Outcome, Request};
@@ -24,8 +24,7 @@ use crate::stored::Stored;
 
 /// Answers a request by walking a state of the store.
 pub fn walk(read: &dyn Read, request: &Request<'_>, emit: Emit<'_>) -> Result<Outcome> {
-    let searchable = Searchable::default();
-    let any = Records { read, tree: crate::VOLUME, searchable: &searchable };
+    let any = Records { read, tree: crate::VOLUME, searchable: &CARRY_NOTHING };
     let mut walk = Walk {
         request,
         any,

@@ -12,7 +12,7 @@ pub const HELLO_MAGIC: [u8; 8] = *b"pando-1\n";
 
 /// The version of the messages. Both sides must have the same: owner and command are the same
 /// program nearly always, and where they are not, the message says which to restart.
-pub const VERSION: u32 = 4;
+pub const VERSION: u32 = 5;
 
 /// First message of a client. Its layout never changes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -143,6 +143,15 @@ pub enum Call<'a> {
     History {
         /// The path, which need not exist any more.
         path: &'a [u8],
+    },
+    /// The extended attributes that are declared searchable.
+    Searchable,
+    /// Declares extended attributes searchable, or takes that back; answered when durable.
+    Declare {
+        /// Their names.
+        names: Vec<&'a [u8]>,
+        /// Whether they are to be searchable.
+        searchable: bool,
     },
     /// Makes everything durable.
     Sync,

@@ -70,6 +70,8 @@ pub enum Answer {
     Info(Box<Info>),
     /// To `Totals`.
     Totals(Box<Totals>),
+    /// To `Searchable`: names.
+    Searchable(Vec<Bytes>),
     /// To `Stat`.
     Stat(Box<StatAnswer>),
     /// To `Check`.

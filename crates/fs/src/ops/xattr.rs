@@ -203,6 +203,11 @@ fn read(fs: &Fs, node: NodeId) -> FsResult<(Owned, XattrRecord)> {
     })
 }
 
+/// Whether an attribute may have this name.
+pub(crate) fn check_name(name: &[u8]) -> FsResult<()> {
+    space_of(name).map(drop)
+}
+
 fn space_of(name: &[u8]) -> FsResult<Space> {
     if name.len() > NAME_BYTES_MAX {
         return Err(FsError::Range);

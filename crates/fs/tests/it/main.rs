@@ -13,6 +13,7 @@ mod random;
 mod scan;
 mod script;
 mod search;
+mod search_declared;
 mod subject;
 mod support;
 mod threads;

@@ -177,6 +177,7 @@ pub(crate) fn options(durability: Durability) -> OpenOptions {
 fn index_options() -> IndexOptions {
     IndexOptions {
         limits: ClusterLimits { directories: 4, rows: 10 },
+        alone: Duration::ZERO,
         rows_without_base: 20,
         flush: FlushPolicy {
             share_percent: 25,

@@ -8,15 +8,16 @@ use format::inode_record::FileKind;
 use fs::{Engine, FileSystem, Fs, NewNode};
 use inode::{Caller, Enforce, NodeId};
 use search::aggregate::{Aggregate, Question, Totals};
+use search::cluster::{Fields, Like};
 use search::query::{Accounts, Expr, Glob, Kinds, Letters, Perm, PermKind, Test};
-use search::{Attribute, Emit, Outcome, Request, Start};
+use search::{Attribute, Emit, Outcome, Request, Row, Sort, SortBy, Start};
 use store::Durability;
 use testing::SimDevice;
 
 use crate::script::{Script, Step, scale};
 use crate::subject::Base;
 
-struct Everybody;
+pub(crate) struct Everybody;
 
 /// Clusters that queries read: that there are such is what these tests are about.
 static CLUSTERS_READ: AtomicU64 = AtomicU64::new(0);
@@ -36,11 +37,13 @@ impl Accounts for Everybody {
 pub(crate) struct Query {
     start: NodeId,
     path: Vec<u8>,
-    expr: Expr,
+    pub(crate) expr: Expr,
     prune: Option<Expr>,
     caller: Caller,
     min_depth: u32,
     max_depth: Option<u32>,
+    /// The first so many of an order are wanted.
+    first: Option<(Sort, u64)>,
 }
 
 /// What is compared of a match.
@@ -106,6 +109,44 @@ fn expr(random: &mut fastrand::Rng, depth: u32) -> Expr {
     }
 }
 
+/// An order, most often of what is most like something.
+fn sort(random: &mut fastrand::Rng) -> Sort {
+    let descending = random.u32(..4) == 0;
+    let by = match random.u32(..8) {
+        0 => SortBy::Size,
+        1 => SortBy::Mtime,
+        2 => SortBy::Name,
+        3 => SortBy::Path,
+        _ => {
+            let kinds = [FileKind::File, FileKind::Directory, FileKind::Symlink];
+            let time = 1_700_000_000_000_000_000 + random.i64(0..200_000_000_000);
+            let row = Row {
+                directory: 0,
+                cookie: 0,
+                ino: 0,
+                name: [&b"a.txt"[..], b"b"][random.usize(..2)],
+                kind: kinds[random.usize(..3)],
+                mode: 0,
+                uid: random.u32(998..1002),
+                gid: random.u32(998..1002),
+                nlink: 1,
+                rdev: 0,
+                size: random.u64(..10_000),
+                allocated: 0,
+                entries: 0,
+                atime: time,
+                mtime: time,
+                ctime: time,
+                btime: time,
+                subvolume: 0,
+                xattrs: b"",
+            };
+            SortBy::Like(Like::new(&row))
+        }
+    };
+    Sort { by, descending }
+}
+
 fn caller(random: &mut fastrand::Rng) -> Caller {
     match random.u32(..3) {
         0 => Caller { uid: 1000, gid: 1000, groups: vec![2000], umask: 0, enforce: Enforce::Here },
@@ -114,7 +155,7 @@ fn caller(random: &mut fastrand::Rng) -> Caller {
 }
 
 /// Some directories with the paths that lead to them, snapshots too.
-fn directories(fs: &Fs) -> Vec<(NodeId, Vec<u8>)> {
+pub(crate) fn directories(fs: &Fs) -> Vec<(NodeId, Vec<u8>)> {
     let root = Caller::root();
     let mut found = vec![(NodeId::ROOT, b"/mnt".to_vec())];
     let mut next = 0;
@@ -150,6 +191,7 @@ impl Query {
             caller: caller(random),
             min_depth: if random.u32(..5) == 0 { random.u32(..3) } else { 0 },
             max_depth: (random.u32(..5) == 0).then(|| random.u32(..4)),
+            first: (random.u32(..4) == 0).then(|| (sort(random), random.u64(1..8))),
         }
     }
 
@@ -170,8 +212,9 @@ impl Query {
             min_depth: self.min_depth,
             max_depth: self.max_depth,
             contents_first: false,
-            order: None,
-            limit: None,
+            order: self.first.map(|(sort, _)| sort),
+            limit: self.first.map(|(_, limit)| limit),
+            fields: Fields::ATTRIBUTES,
             accounts: &Everybody,
             cancel: &AtomicBool::new(false),
         };
@@ -189,7 +232,9 @@ impl Query {
         assert_eq!(outcome.matched, lines.len() as u64);
         assert!(!outcome.cancelled);
         CLUSTERS_READ.fetch_add(outcome.clusters_read, Ordering::Relaxed);
-        lines.sort();
+        if self.first.is_none() {
+            lines.sort();
+        }
         Ok((lines, outcome.unreadable))
     }
 
@@ -284,6 +329,7 @@ fn has_links(fs: &Fs, question: &Question<'_>) -> bool {
         contents_first: false,
         order: None,
         limit: Some(1),
+        fields: Fields::ATTRIBUTES,
         accounts: &Everybody,
         cancel: question.cancel,
     };
@@ -454,6 +500,7 @@ fn clones_with_a_change_each_take_nothing_of_the_index() {
         caller: Caller::root(),
         min_depth: 0,
         max_depth: None,
+        first: None,
     };
     one(b"change").check(fs, "changes of clones");
     one(b"file3").check(fs, "files of clones");
@@ -462,6 +509,38 @@ fn clones_with_a_change_each_take_nothing_of_the_index() {
     let limit = before * 2 + clones * 200;
     assert!(after.disk_bytes < limit, "{} bytes, {before} before", after.disk_bytes);
     assert!(after.delta_bytes < clones * 4096, "{after:?}");
+}
+
+/// The tree of a clone has the names beside it too, of all clones that were made before: they are
+/// no changes of it, and each clone had got a base of its own for them.
+#[test]
+fn names_beside_a_clone_are_no_changes_of_it() {
+    use device::{Clock, Device};
+    let device = SimDevice::new(1);
+    let script = Script::new(&device, 1, Durability::Async, &Base::Engine(Engine::Btree));
+    let fs = script.subject.fs();
+    let root = Caller::root();
+    let file = NewNode { kind: inode::Kind::File, mode: 0o644, rdev: 0 };
+    let source = fs.mkdir(&root, NodeId::ROOT, b"source", 0o755).expect("a directory").node;
+    for number in 0..100 {
+        let made = fs.mknod(&root, source, format!("file{number}").as_bytes(), &file);
+        fs.forget(made.expect("a file is made").node, 1);
+    }
+    fs.index_flush(NodeId::ROOT).expect("a flush goes well");
+    for number in 0..60 {
+        let name = format!("clone{number}");
+        let clone = fs.clone_dir(&root, source, NodeId::ROOT, name.as_bytes()).expect("a clone");
+        let made = fs.mknod(&root, clone.root, b"change", &file).expect("a file is made");
+        fs.forget(made.node, 1);
+    }
+    for _ in 0..300 {
+        script.subject.clock().sleep(std::time::Duration::from_millis(200));
+        fs.background_step(64).expect("background work goes well");
+    }
+    let files = device.list(search::index::DIRECTORY).expect("it lists");
+    let bases = files.iter().filter(|name| name.starts_with("manifest-")).count();
+    // That of the beginning, of which the clones are, and that of the root with their names.
+    assert!((1..=3).contains(&bases), "{bases} bases for 60 clones");
 }
 
 #[test]
@@ -486,6 +565,7 @@ fn attributes_that_the_caller_may_not_read_are_not_guessed_by_searching() {
             contents_first: false,
             order: None,
             limit: None,
+            fields: Fields::ATTRIBUTES,
             accounts: &Everybody,
             cancel: &AtomicBool::new(false),
         };

@@ -49,6 +49,8 @@ pub(super) fn has_yardstick(workload: Workload) -> bool {
             | Workload::ClusterSearch
             | Workload::GroupCommit
             | Workload::Search
+            | Workload::SearchClones
+            | Workload::Postmark
     ) && !rodeh::is_rodeh(workload)
 }
 

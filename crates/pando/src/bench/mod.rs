@@ -19,12 +19,14 @@ mod measure;
 mod memory;
 mod meter;
 mod namespace;
+mod postmark;
 mod recover;
 mod reopen;
 mod report;
 mod rodeh;
 mod scattered;
 mod search;
+mod search_clones;
 mod stall;
 mod tap;
 mod two_threads;
@@ -120,6 +122,8 @@ pub(crate) fn run(args: &BenchArgs, output: &mut Output) -> Result<()> {
         Workload::RecoverScattered => return scattered::run(&run, volume, output),
         Workload::CreateScattered => return create_scattered::run(&run, volume, output),
         Workload::Reopen => return reopen::run(&run, volume, output),
+        Workload::SearchClones => return search_clones::run(&run, &volume, output),
+        Workload::Postmark => return postmark::run(&run, &volume, output),
         _ => {}
     }
     let measured = match args.workload {

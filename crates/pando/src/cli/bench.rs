@@ -27,6 +27,9 @@ Workloads:
                 any, when there are --clones, and after a checkpoint
   reopen        close a volume of --files files, drop caches, open it, look up a file
   recover       open after a crash with as many operations in the log
+  search-clones  --clones of one directory of --files files, with a change each: what they take
+                of the index, and a query over all
+  postmark      small files in --directories directories: made, read, appended to, removed
   two-threads   as many entries a thread, in one tree or a tree each, beside threads on a
                 store each (in memory; --threads 2 or more; --volume is the directory to
                 work in)
@@ -85,6 +88,8 @@ pub(crate) enum Workload {
     RodehClones2,
     RodehClones256,
     Search,
+    SearchClones,
+    Postmark,
 }
 
 /// What a namespace is like: the three of the paper.
@@ -141,7 +146,7 @@ pub(crate) struct BenchArgs {
     /// How many clones clones-scale and clone-lookups make
     #[arg(long, default_value_t = 100_000, value_parser = clap::value_parser!(u64).range(10..))]
     pub(crate) clones: u64,
-    /// How many directories (recover-scattered, create-scattered)
+    /// How many directories (postmark, recover-scattered, create-scattered)
     #[arg(long, default_value_t = 2000, value_parser = clap::value_parser!(u64).range(1..))]
     pub(crate) directories: u64,
     /// How many threads
@@ -190,6 +195,9 @@ pub(crate) struct SearchArgs {
     /// Ask each query of search of a volume just opened, with nothing of it cached
     #[arg(long)]
     pub(crate) cold: bool,
+    /// Most names of a cluster of search; a tenth as many directories (default 20000, and 2000)
+    #[arg(long, value_name = "COUNT", value_parser = clap::value_parser!(u32).range(100..=1_000_000))]
+    pub(crate) cluster_rows: Option<u32>,
     /// Write the files that search would make to FILE as lines instead, for other programs
     #[arg(long, value_name = "FILE")]
     pub(crate) list: Option<PathBuf>,

@@ -34,6 +34,8 @@ pub(crate) struct Arguments {
     pub(crate) limit: Option<u64>,
     /// In which order.
     pub(crate) sort: Option<Sort>,
+    /// What rows are to be like, the nearest first.
+    pub(crate) like: Option<PathBuf>,
     /// Where to search.
     pub(crate) paths: Vec<FindPath>,
     /// The expression.
@@ -107,6 +109,10 @@ impl Arguments {
             }
             b"--sort" => {
                 self.sort = Some(sort(&needed("--sort")?)?);
+                return Ok(true);
+            }
+            b"--like" => {
+                self.like = Some(PathBuf::from(OsString::from_vec(needed("--like")?)));
                 return Ok(true);
             }
             _ if value.is_some() => return Ok(false),

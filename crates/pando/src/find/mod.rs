@@ -4,6 +4,7 @@
 mod arguments;
 mod around;
 mod format;
+pub(crate) mod like;
 mod list;
 mod print;
 mod times;

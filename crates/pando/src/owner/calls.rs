@@ -53,6 +53,10 @@ pub(super) fn answer(
         Call::History { path } => {
             history::history(fs, caller, path, replies).map(|()| Answer::Nothing)
         }
+        Call::Searchable => {
+            let names = fs.searchable().map_err(Failure::from)?;
+            Ok(Answer::Searchable(names.into_iter().map(Bytes).collect()))
+        }
         Call::HandOver => hand_over(server, caller),
         Call::Check => check::check(fs, caller, replies),
         Call::Collect { delete_after } => check::collect(fs, caller, delete_after, replies),
@@ -94,6 +98,7 @@ fn change(fs: &Fs, caller: &Caller, call: &Call<'_>) -> Answered<()> {
             at(fs, caller, path, |node| fs.rollback(caller, node, snapshot))
                 .map_err(|failure| named(failure, snapshot, WHO_REMOVES))
         }
+        Call::Declare { ref names, searchable } => declare(fs, caller, names, searchable),
         Call::Remove { path } => remove(fs, caller, path),
         Call::SubvolumeCreate { path, mode } => below(fs, caller, path, |parent, name| {
             let made = fs.subvolume_create(caller, parent, name, mode)?;
@@ -102,6 +107,21 @@ fn change(fs: &Fs, caller: &Caller, call: &Call<'_>) -> Answered<()> {
         }),
         _ => Err(Failure::new(FailureKind::Protocol, "not a request of this kind")),
     }
+}
+
+/// Declares extended attributes searchable, or not.
+fn declare(fs: &Fs, caller: &Caller, names: &[&[u8]], searchable: bool) -> Answered<()> {
+    check::only_for_owner(caller, "says which attributes are searchable")?;
+    let names: Vec<Vec<u8>> = names.iter().map(|name| name.to_vec()).collect();
+    let done =
+        if searchable { fs.declare_searchable(&names) } else { fs.undeclare_searchable(&names) };
+    done.map_err(|error| match error {
+        FsError::NotFound => Failure::new(
+            FailureKind::NotFound,
+            "not all of these are declared; none was taken back",
+        ),
+        error => Failure::from(error),
+    })
 }
 
 /// Removes a tree, or what else is there.

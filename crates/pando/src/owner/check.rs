@@ -29,7 +29,8 @@ fn told(
     }
 }
 
-fn only_for_owner(caller: &Caller, what: &str) -> Result<()> {
+/// Refuses whoever is neither root nor the volume's user.
+pub(super) fn only_for_owner(caller: &Caller, what: &str) -> Result<()> {
     if caller.is_root() || caller.uid == rustix::process::geteuid().as_raw() {
         return Ok(());
     }

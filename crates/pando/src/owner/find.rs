@@ -10,6 +10,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use fs::{Follow, Fs};
 use inode::{Caller, FsError};
 use parking_lot::Mutex;
+use search::cluster::Fields;
 use search::query::{Context, Expr, Fired};
 use search::{Match, Outcome};
 use wire::{Answer, Attr, Body, Bytes, Failure, FailureKind, Find, Found, FoundOutcome, Kind};
@@ -175,6 +176,7 @@ impl Searching<'_, '_> {
             contents_first: find.contents_first,
             order: find.order,
             limit,
+            fields: if find.attributes { Fields::ATTRIBUTES } else { find.expr.fields() },
             accounts: self.accounts,
             cancel: self.cancel,
         };

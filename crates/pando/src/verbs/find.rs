@@ -7,15 +7,15 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
 use std::path::PathBuf;
 
-use search::query::{Command, Fields, What, parse};
-use search::{Sort, SortBy};
+use search::query::{Command, Expr, Fields, Test, What, parse};
+use search::{Attribute, Sort, SortBy};
 use wire::{
     Answer, Attr, Body, Call, Failure, FailureKind, Find, FindFrom, Found, FoundOutcome, Kind,
     Snapshots,
 };
 
 use crate::failure::Result;
-use crate::find::{Arguments, Around, FindPath, HELP, Item, Printer, object};
+use crate::find::{Arguments, Around, FindPath, HELP, Item, Printer, like, object};
 use crate::output::Output;
 use crate::session;
 
@@ -23,7 +23,7 @@ use crate::session;
 const WAITING_BYTES_MAX: usize = 1 << 30;
 
 pub(crate) fn run(arguments: &[OsString], output: &mut Output) -> Result<()> {
-    let arguments = Arguments::parse(arguments)?;
+    let mut arguments = Arguments::parse(arguments)?;
     output.set(arguments.json, arguments.quiet);
     if arguments.help {
         return output.raw(HELP.as_bytes());
@@ -32,7 +32,7 @@ pub(crate) fn run(arguments: &[OsString], output: &mut Output) -> Result<()> {
         arguments.paths.iter().map(|path| &path.place.volume).collect();
     volumes.dedup();
     let around = Around::new((volumes.len() == 1).then(|| volumes[0].clone()));
-    let command = parse(&arguments.expression, &around).map_err(|error| {
+    let mut command = parse(&arguments.expression, &around).map_err(|error| {
         let failure = Failure::new(FailureKind::Invalid, error.message);
         error.hint.map_or(failure.clone(), |hint| failure.hint(hint))
     })?;
@@ -40,6 +40,18 @@ pub(crate) fn run(arguments: &[OsString], output: &mut Output) -> Result<()> {
         output.remark(&format!("pando: {warning}"));
     }
     check(&arguments, &command)?;
+    if let Some(path) = arguments.like.take() {
+        let searched = (volumes.len() == 1).then(|| volumes[0].as_path());
+        let model = like::model(&path, searched)?;
+        if let Some(node) = model.node {
+            // It is most like itself.
+            let same = Test::Within(Attribute::Ino, node.into(), node.into());
+            let other = Expr::Not(Box::new(Expr::Test(same)));
+            command.expr = Expr::All(vec![other, command.expr]);
+        }
+        arguments.sort = Some(Sort { by: SortBy::Like(model.like), descending: false });
+        arguments.limit.get_or_insert(like::LIMIT);
+    }
     let now = search::query::Surroundings::now(&around);
     let terminal = std::io::stdout().is_terminal();
     let printer = Printer::new(command.actions.clone(), now, around.zone().clone(), terminal)?;
@@ -86,7 +98,11 @@ fn check(arguments: &Arguments, command: &Command) -> Result<()> {
     if arguments.json && !all_plain {
         return wrong("--json prints objects: it does not go with -print0, -printf or -ls");
     }
-    if arguments.sort.is_some() && command.contents_first {
+    if arguments.sort.is_some() && arguments.like.is_some() {
+        return wrong("--sort and --like ask for different orders");
+    }
+    let ordered = arguments.sort.is_some() || arguments.like.is_some();
+    if ordered && command.contents_first {
         return wrong("--sort and -depth ask for different orders");
     }
     Ok(())
@@ -142,7 +158,7 @@ impl Finding<'_> {
         let command = self.command;
         let fields = Fields::of(&command.actions);
         let (json, sort) = (self.arguments.json, self.arguments.sort);
-        let by_attribute = sort.is_some_and(|sort| matches!(sort.by, SortBy::Size | SortBy::Mtime));
+        let by_attribute = sort.is_some_and(|sort| !matches!(sort.by, SortBy::Name | SortBy::Path));
         let limit = self.limit();
         Find {
             from: vec![FindFrom {
@@ -284,6 +300,13 @@ fn order(sort: Sort, one: &Found, other: &Found) -> std::cmp::Ordering {
         SortBy::Mtime => attr(one).1.cmp(&attr(other).1),
         SortBy::Name => name(one).cmp(&name(other)),
         SortBy::Path => one.path.cmp(&other.path),
+        SortBy::Like(like) => {
+            let far = |found: &Found| {
+                let attr = found.attr.unwrap_or(NOTHING);
+                like.units(&like::row(&attr, &name(found)))
+            };
+            far(one).cmp(&far(other))
+        }
     };
     let by = if sort.descending { by.reverse() } else { by };
     by.then_with(|| one.path.cmp(&other.path))

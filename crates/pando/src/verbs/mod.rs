@@ -12,6 +12,7 @@ pub(crate) mod gc;
 pub(crate) mod history;
 pub(crate) mod info;
 pub(crate) mod ls;
+pub(crate) mod search;
 pub(crate) mod stat;
 pub(crate) mod status;
 pub(crate) mod summary;

@@ -98,6 +98,23 @@ fn very_many_clones_report_a_line_a_tenth() {
 }
 
 #[test]
+fn clones_with_a_change_each_take_less_than_ten_kilobytes_of_the_index() {
+    let arguments = ["search-clones", "--clones", "200", "--files", "3000"];
+    let line = bench(&arguments);
+    for part in ["index_bytes_a_clone", "index_memory_a_clone"] {
+        assert!(line[part].as_f64().unwrap() < 10_000.0, "{line}");
+    }
+}
+
+#[test]
+fn the_mix_of_postmark_leaves_nothing() {
+    let line = bench(&["postmark", "--files", "500", "--directories", "50"]);
+    // 50 made and removed, 500 made in two calls, 100 transactions of three or four, the rest.
+    assert!((1700..2100).contains(&line["operations"].as_u64().unwrap()), "{line}");
+    assert_eq!((&line["transactions"], &line["index"]), (&100.into(), &true.into()), "{line}");
+}
+
+#[test]
 fn a_cache_too_small_to_work_is_wrong_usage() {
     let world = World::without_volume();
     for size in ["1M", "many", ""] {

@@ -411,3 +411,57 @@ fn snapshots_are_found_by_name_by_path_and_all_at_once() {
     assert_eq!(world.json(&["find", &world.at("/data")]).len(), 3);
     assert!(world.fails(2, &["find", &world.at("/"), "-exec", "x", ";"]).contains("xargs -0"));
 }
+
+#[test]
+fn declared_attributes_are_listed_and_searches_find_the_same() {
+    let world = World::new();
+    if !world.mount() {
+        return;
+    }
+    for (name, tag) in [("a", "red"), ("b", "blue"), ("c", "red")] {
+        let file = world.below_mount(name);
+        fs::write(&file, "x").unwrap();
+        let flags = rustix::fs::XattrFlags::empty();
+        rustix::fs::setxattr(&file, "user.tag", tag.as_bytes(), flags).unwrap();
+    }
+    let red = || world.ok(&["find", world.mnt(), "xattr:user.tag=red", "--sort", "path"]);
+    let expected = ["a", "c"].map(|name| format!("{}\n", world.below_mount(name).display()));
+    assert_eq!(red(), expected.concat());
+    let said = world.ok(&["search", "declare", world.vol(), "user.tag", "user.sample"]);
+    assert_eq!(said, "user.tag is searchable\nuser.sample is searchable\n");
+    assert_eq!(world.ok(&["search", "list", world.mnt()]), "user.sample\nuser.tag\n");
+    assert_eq!(red(), expected.concat());
+    world.umount();
+    // It is in the volume.
+    let listed = world.json(&["search", "list", world.vol()]);
+    let names: Vec<&str> = listed.iter().filter_map(|line| line["name"].as_str()).collect();
+    assert_eq!(names, ["user.sample", "user.tag"]);
+    world.ok(&["search", "undeclare", world.vol(), "user.sample"]);
+    let again = world.fails(3, &["search", "undeclare", world.vol(), "user.sample"]);
+    assert!(again.contains("not all of these are declared"), "{again}");
+    assert!(world.fails(2, &["search", "declare", world.vol(), "tag"]).contains("user"));
+    assert_eq!(world.ok(&["search", "list", world.vol()]), "user.tag\n");
+}
+
+#[test]
+fn what_is_most_like_a_file_comes_first() {
+    let world = World::new();
+    let source = world.path().join("source");
+    fs::create_dir_all(&source).unwrap();
+    for (name, bytes) in [("one.c", 1000), ("two.c", 1100), ("far.c", 900_000), ("other.h", 1000)] {
+        fs::write(source.join(name), vec![b'x'; bytes]).unwrap();
+    }
+    world.ok(&["import", source.to_str().unwrap(), &world.at("/data")]);
+    let like = |path: &str| {
+        let found = world.ok(&["find", &world.at("/data"), "--like", path, "-type", "f"]);
+        found.lines().map(|line| line.rsplit('/').next().unwrap().to_owned()).collect::<Vec<_>>()
+    };
+    // Itself is not told, unless it is another file.
+    assert_eq!(like(&world.at("/data/one.c")), ["two.c", "other.h", "far.c"]);
+    assert_eq!(like(source.join("far.c").to_str().unwrap())[0], "far.c");
+    let limited = ["find", &world.at("/data"), "--like", &world.at("/data/one.c"), "--limit", "1"];
+    assert_eq!(world.ok(&limited), world.at("/data/two.c\n"));
+    let both = ["find", &world.at("/"), "--like", &world.at("/data/one.c"), "--sort", "size"];
+    assert!(world.fails(2, &both).contains("different orders"));
+    assert_eq!(world.run(&["find", &world.at("/"), "--like", "nowhere"]).code, 3);
+}

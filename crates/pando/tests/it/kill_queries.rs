@@ -94,10 +94,21 @@ fn check(tree: &Path, random: &mut Rng, seed: u64) {
 
 #[test]
 fn after_every_kill_queries_find_what_a_walk_finds() {
+    run("btree");
+}
+
+#[test]
+fn after_every_kill_queries_find_what_a_walk_finds_on_the_log_structured_engine() {
+    run("lsm");
+}
+
+#[expect(clippy::print_stdout, reason = "a failure is found again by its seed")]
+fn run(engine: &str) {
     let seed = fastrand::u64(..);
     println!("seed {seed}");
     let mut random = Rng::with_seed(seed);
-    let world = World::new();
+    let world = World::without_volume();
+    world.ok(&["format", "--engine", engine, world.vol()]);
     if !world.mount() {
         return;
     }

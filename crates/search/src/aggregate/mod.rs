@@ -21,6 +21,7 @@ use std::sync::atomic::AtomicBool;
 use format::cluster_groups::{Groups, Sums};
 use inode::Caller;
 
+use crate::cluster::Fields;
 use crate::query::{Accounts, Expr};
 use crate::request::{Request, Start};
 
@@ -141,6 +142,7 @@ impl<'a> Question<'a> {
             contents_first: false,
             order: None,
             limit: None,
+            fields: Fields::NONE,
             accounts: self.accounts,
             cancel: self.cancel,
         }

@@ -8,7 +8,7 @@ use super::Summary;
 use super::column::rounded_up;
 use super::order;
 use super::values::{NUMBERS, numbers};
-use crate::Row;
+use crate::{Row, Searchable};
 
 /// How clusters are made.
 #[derive(Debug, Clone, Copy)]
@@ -62,6 +62,7 @@ pub struct ClusterBuilder {
     columns: [Vec<u64>; NUMBERS],
     names: Strings,
     xattrs: Strings,
+    carried: Vec<Vec<u8>>,
 }
 
 /// Attributes that rows are split by, those of likelier queries first: owner and times and size
@@ -88,7 +89,14 @@ impl ClusterBuilder {
             columns: [const { Vec::new() }; NUMBERS],
             names: Strings::default(),
             xattrs: Strings::default(),
+            carried: Vec::new(),
         }
+    }
+
+    /// Says which extended attributes rows carry: queries for these need not look elsewhere.
+    #[must_use]
+    pub fn carrying(self, searchable: &Searchable) -> ClusterBuilder {
+        ClusterBuilder { carried: searchable.names().to_vec(), ..self }
     }
 
     /// Adds a row. At most `format::cluster::ROWS_MAX`.
@@ -125,7 +133,7 @@ impl ClusterBuilder {
     pub fn finish(self) -> Built {
         assert!(!self.is_empty(), "a cluster has rows");
         let order = self.balanced();
-        let record = Summary::build(&self.columns, |visit| {
+        let record = Summary::build(&self.columns, &self.carried, |visit| {
             for row in 0..self.len() {
                 visit(self.names.get(row), self.xattrs.get(row));
             }
@@ -192,6 +200,7 @@ impl ClusterBuilder {
             names.push(0);
         }
         let mut parts = vec![(ColumnId::Names, Part::strings(names, self.options.level))];
+        let tags = order.iter().map(|&row| cluster_names::tag(self.names.get(row))).collect();
         if !self.xattrs.bytes.is_empty() {
             let mut bytes = Vec::with_capacity(self.xattrs.bytes.len());
             let mut lengths = Vec::with_capacity(order.len());
@@ -204,6 +213,7 @@ impl ClusterBuilder {
             parts.push((ColumnId::XattrLengths, lengths));
             parts.push((ColumnId::Xattrs, Part::strings(bytes, self.options.level)));
         }
+        parts.push((ColumnId::NameTags, Part::Bytes(tags)));
         parts
     }
 }

@@ -33,6 +33,8 @@ pub(super) enum Column {
     Difference(Difference),
     /// Names.
     Names(Names),
+    /// A byte for each row.
+    Tags(Box<[u8]>),
     /// Bytes of varying length, with the offset at which each block begins.
     Bytes { bytes: Box<[u8]>, lengths: Arc<Column>, starts: Box<[u32]> },
 }
@@ -96,6 +98,16 @@ impl Column {
         Ok(Column::Names(Names::decode(bytes, shape.rows, shape.block_rows)?))
     }
 
+    /// Reads a byte for each row.
+    pub(super) fn tags(stored: Stored, bytes: Vec<u8>, shape: Shape) -> Result<Column, Malformed> {
+        let bytes = unpacked(stored, bytes, shape.rows as usize)?;
+        if bytes.len() != shape.rows as usize {
+            let reader = Reader::new("cluster column", &bytes);
+            return Err(reader.malformed("a byte for each row", bytes.len().to_string()));
+        }
+        Ok(Column::Tags(bytes.into()))
+    }
+
     /// Reads bytes whose lengths are another column.
     pub(super) fn bytes(
         stored: Stored,
@@ -137,7 +149,7 @@ impl Column {
             Column::Difference(difference) => {
                 difference.bounds.get(block).copied().unwrap_or((0, u64::MAX))
             }
-            Column::Names(_) | Column::Bytes { .. } => (0, u64::MAX),
+            Column::Names(_) | Column::Tags(_) | Column::Bytes { .. } => (0, u64::MAX),
         }
     }
 
@@ -161,7 +173,7 @@ impl Column {
                 }
                 rows
             }
-            Column::Names(_) | Column::Bytes { .. } => 0,
+            Column::Names(_) | Column::Tags(_) | Column::Bytes { .. } => 0,
         }
     }
 
@@ -173,7 +185,7 @@ impl Column {
             Column::Difference(difference) => {
                 difference.value(difference.base.get(row), difference.numbers.get(row))
             }
-            Column::Names(_) | Column::Bytes { .. } => 0,
+            Column::Names(_) | Column::Tags(_) | Column::Bytes { .. } => 0,
         }
     }
 
@@ -204,6 +216,7 @@ impl Column {
                     difference.numbers.memory_bytes() + size_of_val(&*difference.bounds)
                 }
                 Column::Names(names) => names.memory_bytes(),
+                Column::Tags(tags) => tags.len(),
                 Column::Bytes { bytes, starts, .. } => bytes.len() + size_of_val(&**starts),
             }
     }

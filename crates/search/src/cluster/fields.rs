@@ -12,8 +12,10 @@ pub struct Fields(u32);
 impl Fields {
     /// None.
     pub const NONE: Fields = Fields(0);
-    /// All.
-    pub const ALL: Fields = Fields(u32::MAX);
+    /// All; tags of names are none of a row's.
+    pub const ALL: Fields = Fields(!(1 << ColumnId::NameTags as u32));
+    /// All but extended attributes, which are read from the store where a query asks for them.
+    pub const ATTRIBUTES: Fields = Fields(Fields::ALL.0 & !Fields::XATTRS.0);
     /// The name.
     pub const NAME: Fields = Fields(1 << ColumnId::Names as u32);
     /// The cookie.

@@ -23,6 +23,7 @@ mod tests;
 pub use build::{Built, ClusterBuilder, ClusterOptions};
 pub use fields::Fields;
 pub use nearest::Like;
+pub(crate) use nearest::units;
 pub use open::Cluster;
 pub use rows::Rows;
 pub use source::{BlobSource, Source};

@@ -19,7 +19,10 @@ impl NameTest {
             Condition::NameContains(part) => (part, (false, false)),
             Condition::NameStarts(start) => (start, (true, false)),
             Condition::NameEnds(end) => (end, (false, true)),
-            Condition::Within(..) | Condition::OneOf(..) | Condition::Xattr(..) => return None,
+            Condition::Within(..)
+            | Condition::OneOf(..)
+            | Condition::Xattr(..)
+            | Condition::Near(..) => return None,
         };
         let mut pattern = Vec::with_capacity(bytes.len() + 2);
         if anchored.0 {

@@ -8,8 +8,10 @@
 //! that allows less than what was found: the descent of a K-D tree whose leaves are blocks.
 
 use format::cluster::ColumnId;
-use format::inode_record::FileKind;
+use format::cluster_filter::hash;
+use serde::{Deserialize, Serialize};
 
+use super::summary::extension_hash;
 use super::values::{column_of, time_code};
 use super::{Cluster, Fields, Summary};
 use crate::{Attribute, Result, Row};
@@ -31,8 +33,11 @@ const EXTENSION: f64 = 1.0;
 
 const MINUTE: f64 = 60e9;
 
+/// Units of distances as whole numbers, which order matches: `2^20` are 1.
+const UNITS: f64 = 1_048_576.0;
+
 /// What others are to be like.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Like {
     directory: u64,
     cookie: u64,
@@ -41,12 +46,18 @@ pub struct Like {
     atime: u64,
     uid: u64,
     gid: u64,
-    kind: FileKind,
-    extension: Vec<u8>,
+    kind: u64,
+    /// Hash of the extension, in small letters.
+    extension: u64,
 }
 
-fn extension(name: &[u8]) -> &[u8] {
-    memchr::memrchr(b'.', name).map_or(&[], |dot| &name[dot + 1..])
+/// A distance as a whole number.
+pub(crate) fn units(distance: f64) -> u64 {
+    (distance * UNITS) as u64
+}
+
+fn extension_of(name: &[u8]) -> u64 {
+    extension_hash(name).unwrap_or_else(|| hash(b""))
 }
 
 fn size_distance(a: u64, b: u64) -> f64 {
@@ -68,7 +79,8 @@ fn nearest_of((least, greatest): (u64, u64), value: u64) -> u64 {
 }
 
 impl Like {
-    /// What is like this row. The row itself is not: its directory and cookie tell it.
+    /// What is like this row. The row itself is not: its directory and cookie tell it, unless they
+    /// are 0 because it lies elsewhere.
     pub fn new(row: &Row<'_>) -> Like {
         Like {
             directory: row.directory,
@@ -78,14 +90,20 @@ impl Like {
             atime: time_code(row.atime),
             uid: row.uid.into(),
             gid: row.gid.into(),
-            kind: row.kind,
-            extension: extension(row.name).to_ascii_lowercase(),
+            kind: row.kind.byte().into(),
+            extension: extension_of(row.name),
         }
+    }
+
+    /// The distance of a row in whole numbers; 0 of itself. Needs [`Like::FIELDS`] and the name.
+    pub fn units(&self, row: &Row<'_>) -> u64 {
+        self.distance(row).map_or(0, units)
     }
 
     /// How far a row is from it; `None` for itself. Needs [`Like::FIELDS`].
     pub fn distance(&self, row: &Row<'_>) -> Option<f64> {
-        if (row.directory, row.cookie) == (self.directory, self.cookie) {
+        let itself = (row.directory, row.cookie) == (self.directory, self.cookie);
+        if itself && self.directory != 0 {
             return None;
         }
         let numbers = self.numbers(&mut |attribute| match attribute {
@@ -96,7 +114,7 @@ impl Like {
             Attribute::Gid => row.gid.into(),
             _ => row.kind.byte().into(),
         });
-        let same = extension(row.name).eq_ignore_ascii_case(&self.extension);
+        let same = extension_of(row.name) == self.extension;
         Some(numbers + if same { 0.0 } else { EXTENSION })
     }
 
@@ -108,7 +126,7 @@ impl Like {
         .and(Fields::column(ColumnId::Uid))
         .and(Fields::column(ColumnId::Gid));
 
-    const ATTRIBUTES: [Attribute; 6] = [
+    pub(super) const ATTRIBUTES: [Attribute; 6] = [
         Attribute::Size,
         Attribute::Mtime,
         Attribute::Atime,
@@ -118,13 +136,13 @@ impl Like {
     ];
 
     /// The distance without extensions, of what `value` gives for each attribute.
-    fn numbers(&self, value: &mut dyn FnMut(Attribute) -> u64) -> f64 {
+    pub(super) fn numbers(&self, value: &mut dyn FnMut(Attribute) -> u64) -> f64 {
         size_distance(self.size, value(Attribute::Size))
             + time_distance(self.mtime, value(Attribute::Mtime), MTIME_STEP)
             + time_distance(self.atime, value(Attribute::Atime), ATIME_STEP)
             + differs(self.uid, value(Attribute::Uid), OWNER)
             + differs(self.gid, value(Attribute::Gid), GROUP)
-            + differs(self.kind.byte().into(), value(Attribute::Kind), KIND)
+            + differs(self.kind, value(Attribute::Kind), KIND)
     }
 
     fn own(&self, attribute: Attribute) -> u64 {
@@ -134,12 +152,12 @@ impl Like {
             Attribute::Atime => self.atime,
             Attribute::Uid => self.uid,
             Attribute::Gid => self.gid,
-            _ => self.kind.byte().into(),
+            _ => self.kind,
         }
     }
 
     /// No row whose attributes lie within bounds is nearer than this.
-    fn least(&self, mut bounds: impl FnMut(Attribute) -> (u64, u64)) -> f64 {
+    pub(super) fn least(&self, mut bounds: impl FnMut(Attribute) -> (u64, u64)) -> f64 {
         self.numbers(&mut |attribute| nearest_of(bounds(attribute), self.own(attribute)))
     }
 }

@@ -149,6 +149,7 @@ impl Cluster {
         }
         match (id, needed) {
             (ColumnId::Names, _) => Column::names(stored, bytes, self.shape),
+            (ColumnId::NameTags, _) => Column::tags(stored, bytes, self.shape),
             (ColumnId::Xattrs, Some(lengths)) => Column::bytes(stored, bytes, self.shape, lengths),
             (_, needed) => Column::numbers(stored, &bytes, self.shape, needed),
         }

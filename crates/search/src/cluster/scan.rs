@@ -7,14 +7,15 @@ use std::ops::ControlFlow;
 use std::sync::Arc;
 
 use format::cluster::{BLOCK_ROWS_MAX, ColumnId};
-use format::cluster_names::Names;
+use format::cluster_names::{self, Names};
 use format::xattr_record::XattrRecord;
 
 use super::Cluster;
 use super::column::{Column, Shape};
 use super::names::NameTest;
+use super::nearest::{Like, units};
 use super::values::{code, code_range, column_of};
-use crate::{Condition, Result};
+use crate::{Attribute, Condition, Result};
 
 /// Rows of a block, a bit each.
 type Mask = [u64; BLOCK_ROWS_MAX as usize / 64];
@@ -121,7 +122,8 @@ impl XattrTest<'_> {
 
 impl Cluster {
     /// Calls `emit` with the number of every row that meets all conditions, until it breaks.
-    /// Exact: what is emitted meets them.
+    /// Exact: what is emitted meets them, but for those on extended attributes that rows do not
+    /// carry.
     pub fn search(
         &self,
         narrow: &[Condition],
@@ -144,19 +146,37 @@ impl Cluster {
             }
             tests.push((column, test));
         }
-        let mut scan = Scan { shape, tests, names: Vec::new(), strings: None, xattrs: Vec::new() };
-        scan.names = narrow.iter().filter_map(NameTest::new).collect();
-        if !scan.names.is_empty() {
-            scan.strings = Some(self.column(ColumnId::Names)?);
-        }
+        let names = narrow.iter().filter_map(NameTest::new).collect();
+        let mut scan = Scan {
+            cluster: self,
+            shape,
+            tests,
+            tags: Vec::new(),
+            names,
+            strings: None,
+            xattrs: Vec::new(),
+            near: Vec::new(),
+        };
         for condition in narrow {
-            if let Condition::Xattr(name, value) = condition {
+            if let Condition::Name(name) = condition {
+                // Of clusters of before there were tags it is a constant.
+                scan.tags.push((self.column(ColumnId::NameTags)?, cluster_names::tag(name)));
+            }
+            if let Condition::Xattr(name, value) = condition
+                && self.summary().carries(name)
+            {
                 let column = self.column(ColumnId::Xattrs)?;
                 scan.xattrs.push(XattrTest { column, name, value: value.as_deref() });
             }
         }
+        for condition in narrow {
+            if let Condition::Near(like, most) = condition {
+                scan.near.push(Near::new(self, *like, *most)?);
+            }
+        }
+        blocks.retain(|&block| scan.near.iter().all(|near| near.may_meet(block as usize)));
         for block in blocks {
-            if scan.block(block as usize, emit).is_break() {
+            if scan.block(block as usize, emit)?.is_break() {
                 return Ok(ControlFlow::Break(()));
             }
         }
@@ -165,15 +185,60 @@ impl Cluster {
 }
 
 struct Scan<'a> {
+    cluster: &'a Cluster,
     shape: Shape,
     tests: Vec<(Arc<Column>, Test)>,
+    /// What the tags of names must be.
+    tags: Vec<(Arc<Column>, u8)>,
     names: Vec<NameTest>,
+    /// The names, from when they are first needed on.
     strings: Option<Arc<Column>>,
     xattrs: Vec<XattrTest<'a>>,
+    near: Vec<Near>,
+}
+
+/// A condition on the distance from a row, without the part of it that names have.
+struct Near {
+    like: Like,
+    most: u64,
+    columns: Vec<(Attribute, Arc<Column>)>,
+}
+
+impl Near {
+    fn new(cluster: &Cluster, like: Like, most: u64) -> Result<Near> {
+        let mut columns = Vec::new();
+        for attribute in Like::ATTRIBUTES {
+            columns.push((attribute, cluster.column(column_of(attribute))?));
+        }
+        Ok(Near { like, most, columns })
+    }
+
+    fn column(&self, wanted: Attribute) -> Option<&Column> {
+        let mut columns = self.columns.iter();
+        columns.find_map(|(attribute, column)| (*attribute == wanted).then_some(&**column))
+    }
+
+    fn may_meet(&self, block: usize) -> bool {
+        let least = self.like.least(|attribute| {
+            self.column(attribute).map_or((0, u64::MAX), |column| column.bounds(block))
+        });
+        units(least) <= self.most
+    }
+
+    fn meets(&self, row: usize) -> bool {
+        let distance = self
+            .like
+            .numbers(&mut |attribute| self.column(attribute).map_or(0, |column| column.get(row)));
+        units(distance) <= self.most
+    }
 }
 
 impl Scan<'_> {
-    fn block(&self, block: usize, emit: &mut dyn FnMut(u32) -> ControlFlow<()>) -> ControlFlow<()> {
+    fn block(
+        &mut self,
+        block: usize,
+        emit: &mut dyn FnMut(u32) -> ControlFlow<()>,
+    ) -> Result<ControlFlow<()>> {
         let block_rows = usize::from(self.shape.block_rows);
         let first = block * block_rows;
         let rows = (self.shape.rows as usize - first).min(block_rows);
@@ -182,6 +247,14 @@ impl Scan<'_> {
             left @ 1..64 => (1 << left) - 1,
             _ => u64::MAX,
         });
+        for (column, tag) in &self.tags {
+            if let Column::Tags(tags) = &**column {
+                keep_tags(&tags[first..first + rows], *tag, &mut mask);
+            }
+        }
+        if is_empty(&mask) {
+            return Ok(ControlFlow::Continue(()));
+        }
         let mut values = [0; BLOCK_ROWS_MAX as usize];
         for (column, test) in &self.tests {
             let (least, greatest) = column.bounds(block);
@@ -190,20 +263,28 @@ impl Scan<'_> {
             }
             column.values(block, self.shape, &mut values);
             test.keep(&values[..rows], &mut mask);
-            if mask.iter().all(|&word| word == 0) {
-                return ControlFlow::Continue(());
+            if is_empty(&mask) {
+                return Ok(ControlFlow::Continue(()));
             }
         }
-        if let Some(Column::Names(names)) = self.strings.as_deref() {
-            self.keep_names(names, block, first, &mut mask);
+        if !self.names.is_empty() {
+            if self.strings.is_none() {
+                self.strings = Some(self.cluster.column(ColumnId::Names)?);
+            }
+            if let Some(Column::Names(names)) = self.strings.as_deref() {
+                self.keep_names(names, block, first, &mut mask);
+            }
         }
         for row in bits(mask) {
             let row = first + row;
-            if self.xattrs.iter().all(|test| test.meets(row, self.shape)) {
-                emit(row as u32)?;
+            if self.xattrs.iter().all(|test| test.meets(row, self.shape))
+                && self.near.iter().all(|near| near.meets(row))
+                && emit(row as u32).is_break()
+            {
+                return Ok(ControlFlow::Break(()));
             }
         }
-        ControlFlow::Continue(())
+        Ok(ControlFlow::Continue(()))
     }
 
     fn keep_names(&self, names: &Names, block: usize, first: usize, mask: &mut Mask) {
@@ -223,6 +304,21 @@ impl Scan<'_> {
                 *word &= met;
             }
         }
+    }
+}
+
+fn is_empty(mask: &Mask) -> bool {
+    mask.iter().all(|&word| word == 0)
+}
+
+/// Takes the bits of rows with another tag out of the mask.
+fn keep_tags(tags: &[u8], wanted: u8, mask: &mut Mask) {
+    for (word, tags) in mask.iter_mut().zip(tags.chunks(64)) {
+        let mut met = 0;
+        for (bit, &tag) in tags.iter().enumerate() {
+            met |= u64::from(tag == wanted) << bit;
+        }
+        *word &= met;
     }
 }
 

@@ -11,6 +11,7 @@ use format::cluster_summary::{ATTRIBUTES as COUNT, SummaryRecord};
 use format::inode_record::FileKind;
 use format::xattr_record::XattrRecord;
 
+use super::nearest::units;
 use super::values::{self, ATTRIBUTES, NUMBERS, code, code_range, column_of, is_time, place_of};
 use crate::{Attribute, Condition};
 
@@ -91,9 +92,11 @@ fn distinct(mut members: Vec<u64>) -> Vec<u64> {
 }
 
 impl Summary {
-    /// The summary of columns, and of the names and extended attributes that are visited.
+    /// The summary of columns, and of the names and extended attributes that are visited, of
+    /// which those of the names `carried` are all there.
     pub(super) fn build(
         columns: &[Vec<u64>; NUMBERS],
+        carried: &[Vec<u8>],
         strings: impl FnOnce(&mut dyn FnMut(&[u8], &[u8])),
     ) -> Summary {
         let column = |id: ColumnId| columns[id as usize].as_slice();
@@ -124,6 +127,7 @@ impl Summary {
             allocated: sum(ColumnId::Allocated),
             bounds,
             filters,
+            carried: carried.to_vec(),
         };
         Summary { record }
     }
@@ -172,10 +176,17 @@ impl Summary {
         self.record.bounds[place_of(attribute)]
     }
 
+    /// Whether rows carry all extended attributes of a name.
+    pub fn carries(&self, name: &[u8]) -> bool {
+        self.record.carried.binary_search_by(|carried| carried.as_slice().cmp(name)).is_ok()
+    }
+
     /// Bytes in memory.
     pub fn memory_bytes(&self) -> usize {
         let filters = self.record.filters.iter();
-        size_of::<Summary>() + filters.map(|(_, _, f)| f.memory_bytes() + 8).sum::<usize>()
+        let carried = self.record.carried.iter().map(|name| name.len() + size_of::<Vec<u8>>());
+        let filters: usize = filters.map(|(_, _, f)| f.memory_bytes() + 8).sum();
+        size_of::<Summary>() + filters + carried.sum::<usize>()
     }
 
     /// Whether a row may meet all conditions. `false`: none does.
@@ -199,8 +210,9 @@ impl Summary {
                     && self.may_contain(end)
             }
             Condition::Xattr(name, value) => {
-                self.may_have(XATTRS, xattr_hash(name, value.as_deref()))
+                !self.carries(name) || self.may_have(XATTRS, xattr_hash(name, value.as_deref()))
             }
+            Condition::Near(like, most) => units(self.least_distance(like)) <= *most,
         }
     }
 

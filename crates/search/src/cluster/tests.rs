@@ -8,7 +8,7 @@ use format::xattr_record::XattrRecord;
 use inode::NameHash;
 
 use super::*;
-use crate::{Attribute, Condition, Error, Row, RowBuf};
+use crate::{Attribute, Condition, Error, Row, RowBuf, Searchable};
 
 fn hash() -> NameHash {
     NameHash::new([9; 16])
@@ -92,6 +92,7 @@ fn meets(row: &Row<'_>, condition: &Condition) -> bool {
             let value = record.get(name);
             value.is_some() && wanted.as_ref().is_none_or(|wanted| value == Some(wanted))
         }
+        Condition::Near(..) => panic!("it is not drawn at random"),
     }
 }
 
@@ -127,7 +128,8 @@ fn random_condition(random: &mut fastrand::Rng, rows: &[RowBuf]) -> Condition {
 fn build(rows: &[RowBuf], block_rows: u16) -> Built {
     let mut options = ClusterOptions::new(hash());
     options.block_rows = block_rows;
-    let mut builder = ClusterBuilder::new(options);
+    let carried = [&b"user.kind"[..], b"user.none", b"user.z"].map(<[u8]>::to_vec);
+    let mut builder = ClusterBuilder::new(options).carrying(&Searchable::new(carried.to_vec()));
     for row in rows {
         builder.push(&row.as_row());
     }
@@ -223,6 +225,9 @@ fn summaries_skip_what_is_not_there() {
     assert!(skips(Condition::NameEnds(b".docx".to_vec())));
     assert!(skips(Condition::NameContains(b"xyzzy".to_vec())));
     assert!(skips(Condition::Xattr(b"user.none".to_vec(), None)));
+    assert!(!skips(Condition::Xattr(b"user.elsewhere".to_vec(), None)));
+    let elsewhere = Condition::Xattr(b"user.elsewhere".to_vec(), Some(b"a".to_vec()));
+    assert_eq!(found(&cluster, &[elsewhere]).unwrap().len(), 2000, "nobody knows");
     assert!(skips(Condition::OneOf(Attribute::Uid, vec![77, 999])));
     assert!(skips(Condition::Within(Attribute::Uid, 1, 60)));
     assert!(skips(Condition::Within(Attribute::Ino, 0, 999)));
@@ -266,13 +271,13 @@ fn no_flipped_bit_is_ever_believed() {
         let at = random.usize(..good.len());
         bad[at] ^= 1 << random.u8(..8);
         let cluster = Cluster::open(Arc::new(bad), hash());
-        let error = cluster.and_then(|cluster| found(&cluster, &[])).unwrap_err();
+        let error = cluster.and_then(|cluster| cluster.verify()).unwrap_err();
         let expected = matches!(error, Error::Damaged(_) | Error::Store(_));
         assert!(expected, "{error}");
     }
     for length in [0, 1, 63, 64, 100, good.len() / 2, good.len() - 1] {
         let cluster = Cluster::open(Arc::new(good[..length].to_vec()), hash());
-        cluster.and_then(|cluster| found(&cluster, &[])).unwrap_err();
+        cluster.and_then(|cluster| cluster.verify()).unwrap_err();
     }
 }
 
@@ -355,6 +360,14 @@ fn nearest_rows_are_those_of_a_list() {
         let got = cluster.nearest(&like, count, within).unwrap();
         let distances: Vec<f64> = got.iter().map(|&(distance, _)| distance).collect();
         assert_eq!(distances, expected);
+        let most = units(expected.last().copied().unwrap_or(0.5));
+        let near = found(&cluster, &[Condition::Near(like, most)]).unwrap();
+        for row in &rows {
+            // One that is itself near but for its extension may be found as well.
+            let distance = like.distance(&row.as_row());
+            assert!(distance.is_none_or(|d| units(d) > most) || near.contains(row));
+        }
+        assert!(near.len() < rows.len(), "{most}");
         for (distance, row) in got {
             assert_eq!(like.distance(&access.get(row)), Some(distance));
         }

@@ -11,7 +11,7 @@ use super::files::{Files, cluster_name, manifest_name};
 use super::table::{Table, TableBuilder};
 use crate::aggregate::Totals;
 use crate::cluster::Summary;
-use crate::{Error, Result};
+use crate::{Condition, Error, Result, Searchable};
 
 /// Memory that sums of one group take, about.
 const GROUP_BYTES: usize = 96;
@@ -38,6 +38,19 @@ pub(crate) struct BaseCluster {
     groups: (u32, u32),
     /// What its rows come to; `None`: that could not be read.
     pub(crate) sums: Option<ClusterSums>,
+}
+
+impl BaseCluster {
+    /// Whether a row may meet all conditions.
+    pub(crate) fn may_match(&self, narrow: &[Condition]) -> bool {
+        self.summary.as_ref().is_some_and(|summary| summary.may_match(narrow))
+    }
+
+    /// Whether its rows, if any, carry all of these extended attributes.
+    pub(crate) fn carries(&self, searchable: &Searchable) -> bool {
+        let summary = self.summary.as_ref();
+        summary.is_none_or(|summary| searchable.names().iter().all(|name| summary.carries(name)))
+    }
 }
 
 /// What the rows of a cluster come to, but for inodes with several names.

@@ -25,7 +25,7 @@ pub(crate) struct Made {
 /// Makes a cluster of some directories. `None` when there is nothing in it: such directories have
 /// no rows, and are known by the store.
 pub(crate) fn make(records: Records<'_>, units: &[Unit], hash: NameHash) -> Result<Option<Made>> {
-    let mut builder = ClusterBuilder::new(ClusterOptions::new(hash));
+    let mut builder = ClusterBuilder::new(ClusterOptions::new(hash)).carrying(records.searchable);
     let mut directories = Vec::with_capacity(units.len());
     let mut groups = Groups::default();
     for unit in units {

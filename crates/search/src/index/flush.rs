@@ -19,19 +19,20 @@ use format::key::{self, Parsed, Part};
 use format::manifest::{ClusterEntry, Manifest};
 use store::{KeyRange, Pinned, TreeId};
 
-use super::base::{Base, missing, read_manifest};
+use super::base::{Base, BaseCluster, missing, read_manifest};
 use super::files::{cluster_name, manifest_name, owner_of};
 use super::fold::{Folding, Old, Touched};
 use super::partition::{Plan, Unit, partition};
 use super::{Index, build};
 use crate::Result;
-use crate::assemble::Records;
+use crate::assemble::{Records, Searchable};
 
 /// A flush under way.
 pub struct Flush {
     base: u64,
     root: u64,
     old_base: u64,
+    searchable: Searchable,
     phase: Phase,
 }
 
@@ -54,7 +55,7 @@ impl Flush {
     /// Begins to describe the tree `base`, whose root directory is `root`. `old_base` is what the
     /// subvolume has been described by; 0: nothing.
     pub fn new(base: u64, root: u64, old_base: u64) -> Flush {
-        Flush { base, root, old_base, phase: Phase::Plan }
+        Flush { base, root, old_base, searchable: Searchable::default(), phase: Phase::Plan }
     }
 
     /// The tree that is being described.
@@ -78,7 +79,11 @@ impl Flush {
 
     /// One step, with any state that has both trees.
     pub fn step(&mut self, index: &Index, pinned: &dyn Pinned) -> Result<FlushStep> {
-        let searchable = &index.options.searchable;
+        if matches!(self.phase, Phase::Plan) {
+            // Of all clusters of a flush, whatever is declared meanwhile.
+            self.searchable = Searchable::declared(pinned)?;
+        }
+        let searchable = &self.searchable;
         let records = Records { read: pinned, tree: TreeId(self.base), searchable };
         match &mut self.phase {
             Phase::Plan => {
@@ -134,8 +139,11 @@ fn touched(
     let Some(touched) = Touched::collect(state, pinned, folding)? else {
         return Ok(None);
     };
-    let mut stale: Vec<bool> =
-        old.clusters.iter().map(|cluster| index.is_damaged_cluster(cluster.id)).collect();
+    // What was declared since is not in the rows of older clusters.
+    let stale = |cluster: &BaseCluster| {
+        index.is_damaged_cluster(cluster.id) || !cluster.carries(records.searchable)
+    };
+    let mut stale: Vec<bool> = old.clusters.iter().map(stale).collect();
     let mut fresh: Set<u64> = Set::default();
     let own = touched.directories.iter().map(|&ino| (ino, 0));
     for (directory, cookie) in touched.places.iter().copied().chain(own) {

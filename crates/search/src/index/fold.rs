@@ -31,6 +31,20 @@ const PLACE_BYTES: usize = 16;
 /// Places that are asked for before the first of them is read.
 const PLACES_AHEAD: usize = 512;
 
+/// So many differences in a directory that is of no interest, and the others are not looked at: a
+/// clone of a directory has the names beside it, of which there may be any number of others.
+const OUTSIDE_MAX: u32 = 16;
+
+/// Where differences ended.
+enum End {
+    /// There are no more.
+    Whole,
+    /// They take more memory than was allowed.
+    TooLarge,
+    /// What is behind this directory is to be looked at next.
+    Behind(u64),
+}
+
 /// What a fold came to.
 pub(crate) enum Folded {
     /// The rows that differ.
@@ -55,6 +69,9 @@ pub(crate) struct Touched {
     xattrs: Vec<u8>,
     /// Whether directories may lie below the root.
     known: Map<u64, bool>,
+    /// Records that differ, and how many are too many.
+    counted: usize,
+    count_max: Option<usize>,
 }
 
 /// What of a tree is of interest.
@@ -88,6 +105,17 @@ impl Touched {
         Touched::default().all(old, new, folding)
     }
 
+    /// How many records differ that are of interest, up to `most`.
+    pub(crate) fn count(
+        old: Old<'_>,
+        new: &dyn Pinned,
+        folding: Folding<'_>,
+        most: usize,
+    ) -> Result<usize> {
+        let counting = Touched { count_max: Some(most), ..Touched::default() };
+        Ok(counting.all(old, new, folding)?.map_or(most, |touched| touched.counted))
+    }
+
     fn all(
         mut self,
         old: Old<'_>,
@@ -96,44 +124,64 @@ impl Touched {
     ) -> Result<Option<Touched>> {
         let records = folding.records;
         for prefix in [key::DIRECTORIES_PREFIX, key::LINKED_PREFIX] {
-            let range = KeyRange::prefix(&prefix);
-            let whole = match old {
-                Old::State(state, tree) => {
-                    let mut cursor = state.diff(tree, new, records.tree, range)?;
-                    self.differences(&mut *cursor, folding)?
+            let mut range = KeyRange::prefix(&prefix);
+            loop {
+                let end = match old {
+                    Old::State(state, tree) => {
+                        let mut cursor = state.diff(tree, new, records.tree, range.clone())?;
+                        self.differences(&mut *cursor, folding)?
+                    }
+                    Old::Nothing => {
+                        let mut cursor = All::new(new.scan(records.tree, range.clone())?);
+                        self.differences(&mut cursor, folding)?
+                    }
+                };
+                match end {
+                    End::Whole => break,
+                    End::TooLarge => return Ok(None),
+                    End::Behind(directory) => {
+                        range.from = store::prefix_end(&key::directory_prefix(directory))
+                            .expect("invariant: such keys begin with a letter");
+                    }
                 }
-                Old::Nothing => {
-                    let mut cursor = All::new(new.scan(records.tree, range)?);
-                    self.differences(&mut cursor, folding)?
-                }
-            };
-            if !whole {
-                return Ok(None);
             }
         }
         self.finish();
         Ok(Some(self))
     }
 
-    fn differences(&mut self, cursor: &mut dyn DiffCursor, folding: Folding<'_>) -> Result<bool> {
+    fn differences(&mut self, cursor: &mut dyn DiffCursor, folding: Folding<'_>) -> Result<End> {
         let bytes_max = folding.bytes_max;
+        let mut outside = (0, 0);
         while let Some(diff) = cursor.next()? {
-            self.difference(&diff, folding)?;
-            if self.rows.as_ref().is_some_and(|rows| !rows.is_within(bytes_max)) {
-                return Ok(false);
+            self.counted += 1;
+            if let Some(directory) = self.difference(&diff, folding)? {
+                self.counted -= 1;
+                let count = if outside.0 == directory { outside.1 + 1 } else { 1 };
+                outside = (directory, count);
+                if count == OUTSIDE_MAX {
+                    return Ok(End::Behind(directory));
+                }
+            }
+            if self.rows.as_ref().is_some_and(|rows| !rows.is_within(bytes_max))
+                || self.count_max.is_some_and(|most| self.counted >= most)
+            {
+                return Ok(End::TooLarge);
             }
             let memory = self.places.len() * PLACE_BYTES + self.directories.len() * 8;
             if memory > bytes_max {
                 self.finish();
                 if self.places.len() * PLACE_BYTES + self.directories.len() * 8 > bytes_max / 2 {
-                    return Ok(false);
+                    return Ok(End::TooLarge);
                 }
             }
         }
-        Ok(true)
+        Ok(End::Whole)
     }
 
-    fn difference(&mut self, diff: &Diff<'_>, folding: Folding<'_>) -> Result<()> {
+    /// Takes a difference; tells the directory if it is of a name in one that is not below the
+    /// root, and so of no interest.
+    fn difference(&mut self, diff: &Diff<'_>, folding: Folding<'_>) -> Result<Option<u64>> {
         let records = folding.records;
         let parsed = key::parse(diff.key).map_err(|error| records.malformed(error))?;
         if let (Parsed::Entry { directory, cookie, part }, Some(root)) = (parsed, folding.root)
@@ -141,8 +189,15 @@ impl Touched {
         {
             // Where a directory is counts in any case: by the base it may be below the root.
             let own = cookie == 0 && part == Part::Attributes;
-            return if own { self.directory(directory, part, diff, records) } else { Ok(()) };
+            if own {
+                self.directory(directory, part, diff, records)?;
+            }
+            return Ok(Some(directory).filter(|_| cookie != 0));
         }
+        self.inside(parsed, diff, records).map(|()| None)
+    }
+
+    fn inside(&mut self, parsed: Parsed, diff: &Diff<'_>, records: Records<'_>) -> Result<()> {
         match parsed {
             Parsed::Entry { directory, cookie: 0, part } => {
                 self.directory(directory, part, diff, records)

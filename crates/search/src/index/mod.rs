@@ -53,7 +53,6 @@ use run::Run;
 pub(crate) use scope::push_name;
 use view::Slot;
 
-use crate::assemble::Searchable;
 use crate::request::{Emit, Outcome, Request};
 use crate::{Error, Result};
 
@@ -64,10 +63,10 @@ pub struct IndexOptions {
     pub cache_bytes: usize,
     /// Limits of a cluster.
     pub limits: ClusterLimits,
-    /// Which extended attributes can be searched for.
-    pub searchable: Searchable,
     /// Threads that search the clusters of one query.
     pub threads: usize,
+    /// How long a query goes on without them: they cost about as much to start.
+    pub alone: Duration,
     /// Rows of a subvolume without a base that are held in memory before it needs one.
     pub rows_without_base: usize,
     /// When bases are made.
@@ -114,8 +113,8 @@ impl Default for IndexOptions {
         IndexOptions {
             cache_bytes: 256 << 20,
             limits: ClusterLimits::default(),
-            searchable: Searchable::default(),
             threads: 2,
+            alone: Duration::from_micros(100),
             rows_without_base: 20_000,
             flush: FlushPolicy::default(),
         }

@@ -5,6 +5,7 @@ use inode::permissions::{EXECUTE, READ};
 use super::base::Base;
 use super::scope::{Scope, owned};
 use super::view::View;
+use crate::cluster::{Like, units};
 use crate::{Condition, Result};
 
 /// Clusters that may have matches: in scope, by the directories above theirs, and not excluded by
@@ -51,6 +52,14 @@ pub(crate) fn clusters(
     }
     let chosen = wanted.iter().enumerate().filter(|(_, wanted)| **wanted);
     Ok(chosen.map(|(number, _)| number as u32).collect())
+}
+
+/// Puts clusters that may have what is most like something first.
+pub(crate) fn nearest_first(base: &Base, like: &Like, chosen: &mut [u32]) {
+    chosen.sort_by_cached_key(|number| {
+        let summary = base.clusters[*number as usize].summary.as_ref();
+        summary.map_or(0, |summary| units(summary.least_distance(like)))
+    });
 }
 
 /// How many directories below the start are not looked into for want of permission.

@@ -11,8 +11,9 @@
 
 use std::ops::ControlFlow;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, sync_channel};
+use std::time::Duration;
 
 use format::entry_record::{EntryRecord, Target};
 use store::{Pinned, TreeId};
@@ -21,16 +22,15 @@ use super::scope::{From, Scope, push_name};
 use super::view::View;
 use super::worker::{CHECK_EVERY, Counts, Found, Message, Search, test};
 use super::{Index, plan};
-use crate::assemble::{NamedEntry, Records, VOLUME};
+use crate::assemble::{CARRY_NOTHING, NamedEntry, Records, VOLUME};
+use crate::cluster::{Fields, Like};
 use crate::query::Context;
-use crate::request::{Emit, Match, Outcome, Request};
+use crate::request::{Emit, Match, Outcome, Request, Sort, SortBy};
 use crate::sort::Ranking;
 use crate::stored::Stored;
 use crate::walk::{last_name, walk};
 use crate::{Error, Narrow, Result, Row, Start};
 
-/// Clusters from which on threads are worth it.
-const ALONE_MAX: usize = 2;
 /// Batches that wait to be taken.
 const BATCHES_WAITING: usize = 16;
 
@@ -42,6 +42,8 @@ pub(crate) struct Run<'a> {
     narrow: Narrow,
     emit: Emit<'a>,
     ranking: Option<Ranking>,
+    /// How far the farthest row is of as many near ones as are wanted.
+    farthest: Arc<AtomicU64>,
     outcome: Outcome,
 }
 
@@ -54,15 +56,14 @@ impl<'a> Run<'a> {
         request: &'a Request<'a>,
         emit: Emit<'a>,
     ) -> Run<'a> {
-        let names = index.options.searchable.names();
-        let declared = |name: &[u8]| names.iter().any(|declared| declared == name);
         Run {
             index,
             pinned,
             request,
-            narrow: request.expr.narrow(&declared),
+            narrow: request.expr.narrow(),
             emit,
             ranking: request.order.map(|order| Ranking::new(order, request.limit)),
+            farthest: Arc::new(AtomicU64::new(u64::MAX)),
             outcome: Outcome::default(),
         }
     }
@@ -75,8 +76,7 @@ impl<'a> Run<'a> {
             // An order that the index does not have.
             return walk(&*pinned, self.request, self.emit);
         }
-        let searchable = self.index.options.searchable.clone();
-        let any = Records { read: &*pinned, tree: VOLUME, searchable: &searchable };
+        let any = Records { read: &*pinned, tree: VOLUME, searchable: &CARRY_NOTHING };
         let record = any.subvolume(start.subvolume)?.ok_or(Error::NotFound)?;
         let records = any.of_tree(TreeId(record.tree));
         if records.directory(start.directory)?.is_none() {
@@ -156,6 +156,9 @@ impl<'a> Run<'a> {
     fn give(&mut self, found: &Match<'_>, tree: TreeId) -> Flow {
         if let Some(ranking) = &mut self.ranking {
             ranking.add(found, tree);
+            if let Some(farthest) = ranking.farthest() {
+                self.farthest.store(farthest, Ordering::Relaxed);
+            }
             return Flow::Continue(());
         }
         if self.request.limit.is_some_and(|limit| self.outcome.matched >= limit) {
@@ -192,8 +195,7 @@ impl<'a> Run<'a> {
         let Some(view) = self.index.view(&pinned, subvolume, &record)? else {
             return self.walk(any, subvolume, from);
         };
-        let searchable = self.index.options.searchable.clone();
-        let mut scope = Scope::new(&view, &searchable, from, self.request)?;
+        let mut scope = Scope::new(&view, from, self.request)?;
         let mut flow = self.delta(&view, &mut scope)?;
         if flow.is_continue() {
             flow = self.base(&view, &mut scope, from)?;
@@ -273,7 +275,12 @@ impl<'a> Run<'a> {
     /// What the base's clusters hold.
     fn base(&mut self, view: &View, scope: &mut Scope<'_>, from: &From) -> Result<Flow> {
         let Some(base) = &view.base else { return Ok(Flow::Continue(())) };
-        let chosen = plan::clusters(view, base, scope, &self.narrow)?;
+        let mut chosen = plan::clusters(view, base, scope, &self.narrow)?;
+        let near = self.near();
+        if let Some(like) = near {
+            plan::nearest_first(base, &like, &mut chosen);
+        }
+        let farthest = Arc::clone(&self.farthest);
         self.outcome.clusters += base.clusters.len() as u64;
         let counts = Counts::default();
         let stop = AtomicBool::new(false);
@@ -282,23 +289,48 @@ impl<'a> Run<'a> {
             view,
             request: self.request,
             narrow: &self.narrow.clone(),
+            near: near.map(|like| (like, &*farthest)),
+            fields: self.fields(),
             chosen: &chosen,
             next: AtomicUsize::new(0),
             counts: &counts,
             stop: &stop,
         };
         let threads = self.index.options.threads.min(chosen.len());
-        let flow = if chosen.len() <= ALONE_MAX || threads < 2 {
-            self.alone(&search, view, scope)
-        } else {
-            self.together(&search, view, from, threads)
-        };
+        let ends = (threads > 1).then(|| self.index.clock.monotonic() + self.index.options.alone);
+        let mut flow = self.alone(&search, view, scope, ends);
+        let left = search.left();
+        if left > 0 && matches!(flow, Ok(Flow::Continue(()))) {
+            flow = self.together(&search, view, from, threads.min(left));
+        }
         self.outcome.clusters_read += counts.read.into_inner() as u64;
         self.outcome.rows_tested += counts.tested.into_inner() as u64;
         flow
     }
 
-    fn alone(&mut self, search: &Search<'_>, view: &View, scope: &mut Scope<'_>) -> Result<Flow> {
+    /// What the first matches are to be like, if that is their order.
+    fn near(&self) -> Option<Like> {
+        match self.request.order {
+            Some(Sort { by: SortBy::Like(like), descending: false }) => Some(like),
+            _ => None,
+        }
+    }
+
+    /// The fields of rows that the query, its order, and whoever takes matches look at.
+    fn fields(&self) -> Fields {
+        let Request { expr, order, fields, .. } = *self.request;
+        let order = order.map_or(Fields::NONE, Ranking::fields);
+        Fields::IDENTITY.and(expr.fields()).and(order).and(fields)
+    }
+
+    /// Searches without other threads, until there is nothing left or a time has come.
+    fn alone(
+        &mut self,
+        search: &Search<'_>,
+        view: &View,
+        scope: &mut Scope<'_>,
+        ends: Option<Duration>,
+    ) -> Result<Flow> {
         let records = scope.records();
         let details = &Stored { records };
         while let Some(number) = search.take() {
@@ -314,6 +346,9 @@ impl<'a> Run<'a> {
             if flow.is_break() {
                 return Ok(flow);
             }
+            if ends.is_some_and(|ends| self.index.clock.monotonic() >= ends) {
+                break;
+            }
         }
         Ok(Flow::Continue(()))
     }
@@ -325,21 +360,20 @@ impl<'a> Run<'a> {
         from: &From,
         threads: usize,
     ) -> Result<Flow> {
-        let searchable = self.index.options.searchable.clone();
-        let records = Records { read: &*view.pinned, tree: view.tree, searchable: &searchable };
+        let records = Records { read: &*view.pinned, tree: view.tree, searchable: &CARRY_NOTHING };
         device::scope(|threads_of| {
             let (sender, receiver) = sync_channel(BATCHES_WAITING);
             let mut running = 0;
             for number in 0..threads {
-                let (sender, searchable) = (sender.clone(), &searchable);
+                let sender = sender.clone();
                 let name = format!("search-{number}");
-                let work = move || search.work(&sender, searchable, from);
+                let work = move || search.work(&sender, from);
                 running += usize::from(device::spawn_in(threads_of, &name, work).is_ok());
             }
             if running == 0 {
                 // No thread is to be had: this one does it all.
-                let mut scope = Scope::new(view, &searchable, from, self.request)?;
-                return self.alone(search, view, &mut scope);
+                let mut scope = Scope::new(view, from, self.request)?;
+                return self.alone(search, view, &mut scope, None);
             }
             drop(sender);
             let result = self.take(&receiver, view, records);

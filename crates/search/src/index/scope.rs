@@ -6,7 +6,7 @@ use inode::{Caller, Kind, Owned, permissions};
 use store::Read;
 
 use super::view::View;
-use crate::assemble::{NamedEntry, Records, Searchable};
+use crate::assemble::{CARRY_NOTHING, NamedEntry, Records};
 use crate::query::{Context, Expr};
 use crate::request::Request;
 use crate::stored::Stored;
@@ -60,12 +60,11 @@ impl<'a> Scope<'a> {
     /// Nothing is known yet but the start.
     pub(crate) fn new(
         view: &'a View,
-        searchable: &'a Searchable,
         from: &'a From,
         request: &'a Request<'a>,
     ) -> Result<Scope<'a>> {
         let read: &dyn Read = &*view.pinned;
-        let records = Records { read, tree: view.tree, searchable };
+        let records = Records { read, tree: view.tree, searchable: &CARRY_NOTHING };
         let mut scope = Scope {
             view,
             from,

@@ -21,7 +21,7 @@ use crate::aggregate::walked::{Tally, finish, walk_into};
 use crate::aggregate::{
     Aggregate, LargeDirectory, Question, Totals, Tree, add_directory, add_file, is_plain, sums_of,
 };
-use crate::assemble::{NamedEntry, Records, VOLUME};
+use crate::assemble::{CARRY_NOTHING, NamedEntry, Records, VOLUME};
 use crate::cluster::Fields;
 use crate::query::Expr;
 use crate::request::Start;
@@ -38,8 +38,7 @@ impl Index {
         question: &Question<'_>,
     ) -> Result<Aggregate> {
         let start = question.start;
-        let searchable = &self.options.searchable;
-        let any = Records { read: &**pinned, tree: VOLUME, searchable };
+        let any = Records { read: &**pinned, tree: VOLUME, searchable: &CARRY_NOTHING };
         let record = any.subvolume(start.subvolume)?.ok_or(Error::NotFound)?;
         let records = any.of_tree(TreeId(record.tree));
         let own = records.directory(start.directory)?.ok_or(Error::NotFound)?;
@@ -161,8 +160,7 @@ impl Gather<'_> {
         };
         let all = Expr::yes();
         let request = self.question.request(&all);
-        let searchable = self.index.options.searchable.clone();
-        let mut scope = Scope::new(&view, &searchable, from, &request)?;
+        let mut scope = Scope::new(&view, from, &request)?;
         let mut place = Place { view: &view, scope: &mut scope, with: Vec::new() };
         if let Some(base) = view.base.clone() {
             let cancel = self.question.cancel;

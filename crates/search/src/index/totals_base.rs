@@ -19,7 +19,7 @@ use super::ground::Ground;
 use super::table::NOWHERE;
 use super::totals::{Gather, LINKED, Place, fields};
 use crate::aggregate::{Totals, add_directory, add_file, add_plain, is_plain, sums_of};
-use crate::assemble::{NamedEntry, Records};
+use crate::assemble::{CARRY_NOTHING, NamedEntry, Records};
 use crate::row::RowBuf;
 use crate::{Result, Row};
 
@@ -275,8 +275,8 @@ impl Gather<'_> {
 
 /// What the base had at places that differ now.
 fn old_rows(place: &Place<'_, '_>, base: &Base, touched: &[(u64, u64)]) -> Result<Vec<RowBuf>> {
-    let searchable = place.scope.records().searchable;
-    let records = Records { read: &*place.view.pinned, tree: base.tree, searchable };
+    let records =
+        Records { read: &*place.view.pinned, tree: base.tree, searchable: &CARRY_NOTHING };
     let (mut found, mut xattrs) = (NamedEntry::default(), Vec::new());
     let mut old = Vec::new();
     for &(directory, cookie) in touched {

@@ -13,13 +13,13 @@ use store::{CommitToken, Pinned, TreeId};
 
 use super::base::{Base, ClusterId, file};
 use super::files::cluster_name;
-use super::fold::{Folded, Folding, Old, fold};
+use super::fold::{Folded, Folding, Old, Touched, fold};
 use super::layer::Delta;
 use super::view::{Known, Slot, View};
 use super::{Index, build};
-use crate::assemble::{Records, VOLUME};
+use crate::assemble::{CARRY_NOTHING, Records, VOLUME};
 use crate::cluster::{BlobSource, Cluster};
-use crate::{Error, Result};
+use crate::{Error, Result, Searchable};
 
 /// How long after the last query rows and states of a subvolume are kept.
 const KEPT: Duration = Duration::from_secs(60);
@@ -90,7 +90,7 @@ impl Index {
         base_tree: u64,
     ) -> Result<Option<(Delta, Option<Arc<Base>>)>> {
         let (tree, commit) = (TreeId(record.tree), pinned.commit());
-        let records = Records { read: &**pinned, tree, searchable: &self.options.searchable };
+        let records = Records { read: &**pinned, tree, searchable: &CARRY_NOTHING };
         let root = (!record.pruned).then_some(record.root);
         let asked = self.clock.monotonic();
         if let Some(known) = &mut slot.known {
@@ -177,7 +177,7 @@ impl Index {
     }
 
     fn load(&self, pinned: &dyn Pinned, tree: u64) -> Result<Option<Base>> {
-        let records = Records { read: pinned, tree: VOLUME, searchable: &self.options.searchable };
+        let records = Records { read: pinned, tree: VOLUME, searchable: &CARRY_NOTHING };
         let record = records.decode(&key::base(tree), BaseRecord::decode)?;
         if !record.is_some_and(|record| record.complete) {
             return Ok(None);
@@ -197,6 +197,29 @@ impl Index {
         };
         let damaged = self.damaged.lock();
         !damaged.is_empty() && base.clusters.iter().any(|cluster| damaged.contains(&cluster.id))
+    }
+
+    /// How many records of a subvolume differ from its base, up to `most`.
+    pub fn differing(
+        &self,
+        pinned: &dyn Pinned,
+        record: &SubvolumeRecord,
+        most: usize,
+    ) -> Result<usize> {
+        let (tree, root) = (TreeId(record.tree), (!record.pruned).then_some(record.root));
+        let records = Records { read: pinned, tree, searchable: &CARRY_NOTHING };
+        let folding = Folding { records, root, bytes_max: usize::MAX };
+        match Touched::count(Old::State(pinned, TreeId(record.base)), pinned, folding, most) {
+            // The base's tree is gone, so that it is as if all differed.
+            Err(Error::Store(store::Error::NoTree(_))) => Ok(most),
+            counted => counted,
+        }
+    }
+
+    /// Whether clusters of a base that is in memory do not carry what is declared.
+    pub fn lags(&self, base: u64, searchable: &Searchable) -> bool {
+        let base = self.bases.lock().get(&base).and_then(|base| base.upgrade());
+        base.is_some_and(|base| base.clusters.iter().any(|cluster| !cluster.carries(searchable)))
     }
 
     pub(crate) fn is_damaged_cluster(&self, id: ClusterId) -> bool {
@@ -221,8 +244,7 @@ impl Index {
         super::note_damage("a cluster", &failed);
         self.damaged.lock().insert(id);
         self.cache.remove(id);
-        let searchable = &self.options.searchable;
-        let records = Records { read: &*view.pinned, tree: base.tree, searchable };
+        let records = Records { read: &*view.pinned, tree: base.tree, searchable: &CARRY_NOTHING };
         let units = base.table.units_where(&|cluster| cluster == number);
         let Some(made) = build::make(records, &units, self.hash)? else { return Ok(()) };
         if made.entry.rows == 0 {
@@ -359,7 +381,7 @@ impl Index {
             });
             stale.map(|(subvolume, _)| *subvolume).collect()
         };
-        let any = Records { read: &**pinned, tree: VOLUME, searchable: &self.options.searchable };
+        let any = Records { read: &**pinned, tree: VOLUME, searchable: &CARRY_NOTHING };
         for &subvolume in &stale {
             let slot = self.slots.lock().get(&subvolume).cloned();
             let asked = slot.and_then(|slot| Some(slot.lock().known.as_ref()?.asked));

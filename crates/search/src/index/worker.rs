@@ -4,8 +4,9 @@
 //! conditions leave; those in scope that still count are read in full, put to the whole query,
 //! and given on with their paths.
 
+use std::borrow::Cow;
 use std::ops::ControlFlow;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::mpsc::SyncSender;
 
 use format::inode_record::FileKind;
@@ -13,10 +14,9 @@ use format::inode_record::FileKind;
 use super::Index;
 use super::scope::{From, Scope, push_name};
 use super::view::View;
-use crate::assemble::Searchable;
-use crate::cluster::{Cluster, Fields, Rows};
+use crate::cluster::{Cluster, Fields, Like, Rows};
 use crate::request::Request;
-use crate::{Error, Narrow, Result, Row, RowBuf};
+use crate::{Condition, Error, Narrow, Result, Row, RowBuf};
 
 /// Rows between two looks at whether anybody still waits.
 pub(crate) const CHECK_EVERY: usize = 256;
@@ -80,6 +80,10 @@ pub(crate) struct Search<'a> {
     pub(crate) view: &'a View,
     pub(crate) request: &'a Request<'a>,
     pub(crate) narrow: &'a Narrow,
+    /// Where the nearest are searched: like what, and how far the farthest of those is that were
+    /// found.
+    pub(crate) near: Option<(Like, &'a AtomicU64)>,
+    pub(crate) fields: Fields,
     pub(crate) chosen: &'a [u32],
     pub(crate) next: AtomicUsize,
     pub(crate) counts: &'a Counts,
@@ -96,14 +100,19 @@ impl Search<'_> {
         self.chosen.get(at).copied()
     }
 
+    /// Clusters that nobody has taken.
+    pub(crate) fn left(&self) -> usize {
+        self.chosen.len().saturating_sub(self.next.load(Ordering::Relaxed))
+    }
+
     fn is_over(&self) -> bool {
         self.stop.load(Ordering::Relaxed) || self.request.cancel.load(Ordering::Relaxed)
     }
 
     /// What one of several threads does.
-    pub(crate) fn work(&self, sender: &SyncSender<Message>, searchable: &Searchable, from: &From) {
+    pub(crate) fn work(&self, sender: &SyncSender<Message>, from: &From) {
         let mut batch = Vec::new();
-        let result = Scope::new(self.view, searchable, from, self.request).and_then(|mut scope| {
+        let result = Scope::new(self.view, from, self.request).and_then(|mut scope| {
             while let Some(number) = self.take().filter(|_| !self.is_over()) {
                 self.cluster(number, &mut scope, &mut |row, path, depth| {
                     batch.push(Found { row: row.to_buf(), path: path.into(), depth });
@@ -140,9 +149,17 @@ impl Search<'_> {
         let id = base.clusters[number as usize].id;
         let mut candidates = Vec::new();
         let mut rows = None;
+        let mut narrow = Cow::Borrowed(self.narrow);
+        if let Some((like, most)) = self.near {
+            let near = Condition::Near(like, most.load(Ordering::Relaxed));
+            if !base.clusters[number as usize].may_match(std::slice::from_ref(&near)) {
+                return Ok(());
+            }
+            narrow.to_mut().push(near);
+        }
         self.index.with_cluster(self.view, base, number, &mut |cluster| {
             candidates.clear();
-            let _all: Flow = cluster.search(self.narrow, &mut |row| {
+            let _all: Flow = cluster.search(&narrow, &mut |row| {
                 candidates.push(row);
                 Flow::Continue(())
             })?;
@@ -200,7 +217,7 @@ impl Search<'_> {
         match failed {
             Some(error) => Err(error),
             None if candidates.is_empty() => Ok(None),
-            None => Ok(Some(cluster.rows(Fields::ALL)?)),
+            None => Ok(Some(cluster.rows(self.fields)?)),
         }
     }
 }

@@ -12,6 +12,7 @@ use serde::{Deserialize, Serialize};
 
 use super::glob::Glob;
 use super::regex::Regex;
+use crate::cluster::Fields;
 use crate::condition::Attribute;
 use crate::error::Result;
 use crate::request::{Details, Match};
@@ -256,6 +257,18 @@ impl Expr {
         self.any_test(&|test| matches!(test, Test::Path(_) | Test::PathRegex(_)))
     }
 
+    /// The fields of rows that its tests look at.
+    pub fn fields(&self) -> Fields {
+        match self {
+            Expr::Test(test) => test.fields(),
+            Expr::All(parts) | Expr::Any(parts) | Expr::List(parts) => {
+                parts.iter().fold(Fields::NONE, |fields, part| fields.and(part.fields()))
+            }
+            Expr::Not(part) => part.fields(),
+            Expr::Action(_) | Expr::Prune | Expr::Quit => Fields::NONE,
+        }
+    }
+
     /// Whether it can end the query.
     pub fn quits(&self) -> bool {
         match self {
@@ -290,6 +303,31 @@ impl<'a> Context<'a> {
 }
 
 impl Test {
+    /// The fields of rows that it looks at.
+    fn fields(&self) -> Fields {
+        let all = |attributes: &[Attribute]| {
+            let each = attributes.iter().map(|attribute| Fields::of(*attribute));
+            each.fold(Fields::NONE, Fields::and)
+        };
+        match self {
+            Test::Within(attribute, ..) => Fields::of(*attribute),
+            Test::Kind(_) => Fields::of(Attribute::Kind),
+            Test::Perm(_) => all(&[Attribute::Kind, Attribute::Mode]),
+            Test::Name(_) | Test::NameRegex(_) => Fields::NAME,
+            Test::Empty => all(&[Attribute::Kind, Attribute::Size]).and(Fields::ENTRIES),
+            // What it leads to is looked up by all that identifies a row.
+            Test::Target(_) => Fields::IDENTITY,
+            Test::Access(_) | Test::Xattr(..) => {
+                let permissions =
+                    [Attribute::Kind, Attribute::Mode, Attribute::Uid, Attribute::Gid];
+                all(&permissions).and(Fields::IDENTITY)
+            }
+            Test::NoUser => Fields::of(Attribute::Uid),
+            Test::NoGroup => Fields::of(Attribute::Gid),
+            Test::Path(_) | Test::PathRegex(_) | Test::Depth(..) => Fields::NONE,
+        }
+    }
+
     fn holds(&self, context: &Context<'_>) -> Result<bool> {
         let row = context.row;
         Ok(match self {

@@ -6,6 +6,7 @@ use inode::permissions::{HAS_ACL, MODE_BITS};
 
 use super::expr::{Expr, Kinds, Perm, PermKind, Test};
 use super::glob::{Glob, Shape};
+use crate::assemble::carried;
 use crate::condition::{Attribute, Condition, Narrow};
 
 /// The greatest mode of a row.
@@ -16,36 +17,30 @@ const INO_BITS: i128 = (1 << 40) - 1;
 /// Most alternatives that a condition lists.
 const ONE_OF_MAX: usize = 64;
 
-/// Which extended attributes the index holds.
-type Declared<'a> = &'a dyn Fn(&[u8]) -> bool;
-
 impl Expr {
-    /// Conditions of which every row that matches meets all. `declared` tells which extended
-    /// attributes rows hold for search: conditions name no others.
-    pub fn narrow(&self, declared: Declared<'_>) -> Narrow {
-        narrow(self, false, declared)
+    /// Conditions of which every row that matches meets all.
+    pub fn narrow(&self) -> Narrow {
+        narrow(self, false)
     }
 }
 
-fn narrow(expr: &Expr, negated: bool, declared: Declared<'_>) -> Narrow {
+fn narrow(expr: &Expr, negated: bool) -> Narrow {
     match expr {
-        Expr::All(parts) if negated => either(parts, negated, declared),
-        Expr::Any(parts) if !negated => either(parts, negated, declared),
+        Expr::All(parts) if negated => either(parts, negated),
+        Expr::Any(parts) if !negated => either(parts, negated),
         Expr::All(parts) | Expr::Any(parts) => {
             let mut all = Narrow::new();
             for part in parts {
-                for condition in narrow(part, negated, declared) {
+                for condition in narrow(part, negated) {
                     add(&mut all, condition);
                 }
             }
             all
         }
-        Expr::List(parts) => {
-            parts.last().map_or_else(Narrow::new, |last| narrow(last, negated, declared))
-        }
-        Expr::Not(part) => narrow(part, !negated, declared),
+        Expr::List(parts) => parts.last().map_or_else(Narrow::new, |last| narrow(last, negated)),
+        Expr::Not(part) => narrow(part, !negated),
         Expr::Test(test) if negated => of_failed(test),
-        Expr::Test(test) => of_test(test, declared),
+        Expr::Test(test) => of_test(test),
         Expr::Action(_) | Expr::Prune | Expr::Quit if negated => never(),
         Expr::Action(_) | Expr::Prune | Expr::Quit => Narrow::new(),
     }
@@ -62,9 +57,9 @@ fn is_never(narrow: &Narrow) -> bool {
 }
 
 /// What each of several alternatives needs.
-fn either(parts: &[Expr], negated: bool, declared: Declared<'_>) -> Narrow {
+fn either(parts: &[Expr], negated: bool) -> Narrow {
     let mut ways =
-        parts.iter().map(|part| narrow(part, negated, declared)).filter(|narrow| !is_never(narrow));
+        parts.iter().map(|part| narrow(part, negated)).filter(|narrow| !is_never(narrow));
     let Some(first) = ways.next() else { return never() };
     ways.fold(first, |one, other| {
         one.iter().filter_map(|condition| weaken(condition, &other)).collect()
@@ -141,7 +136,7 @@ fn add(all: &mut Narrow, condition: Condition) {
     }
 }
 
-fn of_test(test: &Test, declared: Declared<'_>) -> Narrow {
+fn of_test(test: &Test) -> Narrow {
     match test {
         Test::Within(Attribute::Ino, low, high) => {
             // The number that users see has the subvolume in it.
@@ -160,9 +155,9 @@ fn of_test(test: &Test, declared: Declared<'_>) -> Narrow {
         // A directory of an index of another file system has the size that it had there.
         Test::Empty => of_kinds(Kinds::default().with(FileKind::File).with(FileKind::Directory)),
         Test::Target(_) => of_kinds(Kinds::default().with(FileKind::Symlink)),
-        Test::Xattr(name, value) if declared(name) => {
+        Test::Xattr(name, value) => {
             let value = value.as_ref().and_then(|glob| match glob.exact_shape() {
-                Some(Shape::Literal(literal)) => Some(literal.clone()),
+                Some(Shape::Literal(literal)) => Some(carried(literal).to_vec()),
                 _ => None,
             });
             vec![Condition::Xattr(name.clone(), value)]
@@ -170,7 +165,6 @@ fn of_test(test: &Test, declared: Declared<'_>) -> Narrow {
         Test::NameRegex(_)
         | Test::PathRegex(_)
         | Test::Access(_)
-        | Test::Xattr(..)
         | Test::NoUser
         | Test::NoGroup
         | Test::Depth(..) => Narrow::new(),

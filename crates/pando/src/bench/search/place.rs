@@ -8,7 +8,7 @@ use device::{Env, Lock};
 use fs::{Fs, OpenOptions};
 use parking_lot::Mutex;
 use rustix::fs::{Advice, Mode, OFlags};
-use search::index::{IndexOptions, IndexStats};
+use search::index::{ClusterLimits, IndexOptions, IndexStats};
 use store::Durability;
 use wire::{Failure, FailureKind};
 
@@ -37,7 +37,10 @@ impl Place {
         let path = args.volume.clone().unwrap_or_else(|| std::env::temp_dir().join(name));
         let budget = args.index_cache.unwrap_or(args.files * INDEX_BYTES_A_FILE);
         let fresh = format_where_absent(&path, args)?;
-        let index = IndexOptions { cache_bytes: budget as usize, ..IndexOptions::default() };
+        let mut index = IndexOptions { cache_bytes: budget as usize, ..IndexOptions::default() };
+        if let Some(rows) = args.search.cluster_rows {
+            index.limits = ClusterLimits { directories: rows / 10, rows };
+        }
         let options = OpenOptions {
             durability: Durability::Async,
             cache_bytes: args.cache_size.unwrap_or_else(cache_size::default_bytes),

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use fs::FileSystem;
 use inode::NodeId;
+use search::cluster::Fields;
 use search::query::{Accounts, Expr, Glob, Letters, Test};
 use search::{Attribute, Request, Start};
 
@@ -125,6 +126,7 @@ impl Query {
             contents_first: false,
             order: None,
             limit: None,
+            fields: Fields::NONE,
             accounts: &NoAccounts,
             cancel: &cancel,
         };

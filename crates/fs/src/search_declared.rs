@@ -1,0 +1,80 @@
+//! Extended attributes that were declared searchable: names in the volume's tree. Rows of clusters
+//! that are written from then on carry their values, so that queries skip clusters by them. What is
+//! not declared, or was declared after a cluster was written, is read from the store: a declaration
+//! changes what a query costs, never what it finds.
+
+use format::cluster_summary::CARRIED_MAX;
+use format::key;
+use inode::{FsError, NodeId};
+
+use crate::ops::totals;
+use crate::ops::xattr::check_name;
+use crate::subvol::VOLUME;
+use crate::txn::Txn;
+use crate::{Fs, FsResult};
+
+/// The names that are declared, in order.
+pub(crate) fn all(fs: &Fs) -> FsResult<Vec<Vec<u8>>> {
+    let mut names = Vec::new();
+    fs.visit_volume(&key::SEARCHABLE_PREFIX, &mut |key, _| {
+        names.extend(key.strip_prefix(&key::SEARCHABLE_PREFIX).map(<[u8]>::to_vec));
+        Ok(())
+    })?;
+    Ok(names)
+}
+
+impl Fs {
+    /// The extended attributes that are declared searchable, in order.
+    pub fn searchable(&self) -> FsResult<Vec<Vec<u8>>> {
+        all(self)
+    }
+
+    /// Declares extended attributes searchable, all or none, and asks for a new base of the root's
+    /// subvolume, whose rows carry them. Other subvolumes get theirs when they are searched.
+    pub fn declare_searchable(&self, names: &[Vec<u8>]) -> FsResult<()> {
+        for name in names {
+            check_name(name)?;
+            if totals::is_total(name) {
+                return Err(FsError::InvalidArgument(
+                    "totals are computed when they are asked for",
+                ));
+            }
+        }
+        // Two at once must not be more than fit together.
+        let ledger = self.admin.lock();
+        let mut declared = all(self)?;
+        let before = declared.len();
+        declared.extend_from_slice(names);
+        declared.sort();
+        declared.dedup();
+        if declared.len() > CARRIED_MAX {
+            return Err(FsError::InvalidArgument("at most 64 attributes can be searchable"));
+        }
+        let mut txn = Txn::new(self);
+        for name in names {
+            txn.batch().put(VOLUME, &key::searchable(name), b"");
+        }
+        txn.commit()?;
+        drop(ledger);
+        if declared.len() > before {
+            self.index_request(NodeId::ROOT)?;
+        }
+        Ok(())
+    }
+
+    /// Takes declarations back, all or none. What clusters carry of them goes when they are written
+    /// again.
+    pub fn undeclare_searchable(&self, names: &[Vec<u8>]) -> FsResult<()> {
+        let _ledger = self.admin.lock();
+        let declared = all(self)?;
+        if names.iter().any(|name| !declared.contains(name)) {
+            return Err(FsError::NotFound);
+        }
+        let mut txn = Txn::new(self);
+        for name in names {
+            txn.batch().delete(VOLUME, &key::searchable(name));
+        }
+        txn.commit()?;
+        Ok(())
+    }
+}

@@ -1,0 +1,224 @@
+//! Searches for extended attributes equal walks whatever is declared searchable and when, and
+//! skip clusters by what is.
+
+use std::ops::ControlFlow;
+use std::sync::atomic::AtomicBool;
+
+use fs::{Engine, FileSystem, Fs, FsResult, NewNode, RenameMode, SetXattr};
+use inode::{Caller, FsError, Kind, NodeId};
+use search::cluster::Fields;
+use search::query::{Expr, Glob, Letters, Test};
+use search::{Attribute, Outcome, Request, Start};
+use store::Durability;
+use testing::SimDevice;
+
+use crate::script::{Script, scale};
+use crate::search::{Everybody, Query, directories};
+use crate::subject::Base;
+use crate::support::{ROOT, volume};
+
+const NAMES: [&[u8]; 3] = [b"user.kind", b"user.tag", b"trusted.mark"];
+
+/// Values of which two differ behind what rows carry of a value.
+fn value(random: &mut fastrand::Rng) -> Vec<u8> {
+    match random.u32(..6) {
+        0 => vec![b'x'; 300],
+        1 => [&[b'x'; 299][..], b"y"].concat(),
+        2 => Vec::new(),
+        _ => vec![random.u8(b'a'..b'd')],
+    }
+}
+
+fn xattr(name: &[u8], value: Option<&[u8]>) -> Expr {
+    let glob = |value| Glob::new(value, false, Letters::Bytes).expect("a pattern");
+    Expr::Test(Test::Xattr(name.to_vec(), value.map(glob)))
+}
+
+fn random_test(random: &mut fastrand::Rng) -> Expr {
+    let name = NAMES[random.usize(..3)];
+    let test = match random.u32(..4) {
+        0 => xattr(name, None),
+        1 => xattr(name, Some(b"[ab]*")),
+        _ => xattr(name, Some(&value(random))),
+    };
+    match random.u32(..5) {
+        0 => Expr::Not(Box::new(test)),
+        1 => Expr::Any(vec![test, random_test(random)]),
+        2 => Expr::All(vec![Expr::Test(Test::Within(Attribute::Size, 0, 5000)), test]),
+        _ => test,
+    }
+}
+
+/// Gives a random file or directory attributes, or takes one away.
+fn set(fs: &Fs, random: &mut fastrand::Rng) {
+    let root = Caller::root();
+    let starts = directories(fs);
+    let (directory, _) = starts[random.usize(..starts.len())];
+    let mut names = Vec::new();
+    fs.readdir(&root, directory, 0, &mut |entry| {
+        names.push(entry.name.to_vec());
+        fs::WalkControl::Continue
+    })
+    .expect("a directory lists");
+    if names.is_empty() {
+        return;
+    }
+    let Ok(entry) = fs.lookup(&root, directory, &names[random.usize(..names.len())]) else {
+        return;
+    };
+    let name = NAMES[random.usize(..3)];
+    // Not everything has attributes: a link has none of users, a snapshot takes none.
+    let done = if random.u32(..4) == 0 {
+        fs.removexattr(&root, entry.node, name)
+    } else {
+        fs.setxattr(&root, entry.node, name, &value(random), SetXattr::Any)
+    };
+    drop(done);
+    fs.forget(entry.node, 1);
+}
+
+/// Makes, renames, links, removes, clones or rolls back something. Much fails, which is no matter.
+fn operate(fs: &Fs, random: &mut fastrand::Rng) {
+    let root = Caller::root();
+    let starts = directories(fs);
+    let mut directory = || starts[random.usize(..starts.len())].0;
+    let (from, to) = (directory(), directory());
+    let letter = |random: &mut fastrand::Rng| [random.u8(b'a'..b'h')];
+    let (name, other) = (letter(random), letter(random));
+    let forget = |made: FsResult<fs::Entry>| made.map(|made| fs.forget(made.node, 1)).is_ok();
+    let new = NewNode { kind: Kind::File, mode: 0o644, rdev: 0 };
+    match random.u32(..12) {
+        0..5 => forget(fs.mknod(&root, from, &name, &new)),
+        5 => forget(fs.mkdir(&root, from, &name, 0o755)),
+        6 => fs.rename(&root, (from, &name[..]), (to, &other[..]), RenameMode::Replace).is_ok(),
+        7 => match fs.lookup(&root, from, &name) {
+            Ok(entry) => {
+                let linked = forget(fs.link(&root, entry.node, to, &other));
+                fs.forget(entry.node, 1);
+                linked
+            }
+            Err(_) => false,
+        },
+        8 | 9 => fs.unlink(&root, from, &name).is_ok(),
+        10 => fs.clone_dir(&root, from, to, &other).is_ok(),
+        _ => fs.snapshot_create(&root, from, &name).is_ok(),
+    };
+}
+
+/// Declares something searchable, or takes that back.
+fn declare(fs: &Fs, random: &mut fastrand::Rng) {
+    let name = NAMES[random.usize(..3)].to_vec();
+    if random.u32(..3) > 0 {
+        fs.declare_searchable(&[name]).expect("it is declared");
+    } else {
+        match fs.undeclare_searchable(&[name]) {
+            Ok(()) | Err(FsError::NotFound) => {}
+            Err(error) => panic!("{error}"),
+        }
+    }
+}
+
+#[expect(clippy::print_stdout, reason = "a failure is found again by its seed")]
+fn run(seed: u64, base: &Base) {
+    println!("seed {seed}");
+    let device = SimDevice::new(seed);
+    let script = Script::new(&device, seed, Durability::Async, base);
+    let fs = script.subject.fs();
+    let mut random = fastrand::Rng::with_seed(seed);
+    for step in 0..250 {
+        operate(fs, &mut random);
+        set(fs, &mut random);
+        match random.u32(..24) {
+            0 | 1 => declare(fs, &mut random),
+            2 | 3 => {
+                let starts = directories(fs);
+                let (node, _) = starts[random.usize(..starts.len())];
+                fs.index_flush(node).expect("a flush goes well");
+            }
+            4 => drop(fs.background_step(64).expect("background work goes well")),
+            5..10 => {
+                let starts = directories(fs);
+                for _ in 0..3 {
+                    let mut query = Query::random(&mut random, &starts);
+                    query.expr = random_test(&mut random);
+                    query.check(fs, &format!("seed {seed}, step {step}"));
+                }
+            }
+            _ => {}
+        }
+    }
+}
+
+#[test]
+fn searches_for_attributes_equal_walks_whenever_they_are_declared() {
+    for seed in 0..scale(20, 500) {
+        run(seed, &Base::Engine(Engine::Btree));
+    }
+    for seed in 100..100 + scale(8, 200) {
+        run(seed, &Base::Engine(Engine::Lsm));
+    }
+}
+
+fn ask(fs: &Fs, expr: &Expr) -> Outcome {
+    let (subvolume, directory) = fs.search_place(NodeId::ROOT).expect("the root");
+    let request = Request {
+        start: Start { subvolume, directory, path: b"/", depth: 0 },
+        expr,
+        prune: None,
+        caller: &Caller::root(),
+        min_depth: 0,
+        max_depth: None,
+        contents_first: false,
+        order: None,
+        limit: None,
+        fields: Fields::ATTRIBUTES,
+        accounts: &Everybody,
+        cancel: &AtomicBool::new(false),
+    };
+    fs.search(&request, &mut |_| ControlFlow::Continue(())).expect("a search")
+}
+
+#[test]
+fn clusters_are_skipped_by_what_is_declared_once_they_are_written_again() {
+    let v = volume();
+    let root = Caller::root();
+    for number in 0..50_u8 {
+        let file = v.file_as(&root, ROOT, &format!("f{number}"), 0o600).expect("a file").node;
+        let value = format!("value{number}");
+        v.fs.setxattr(&root, file, b"user.tag", value.as_bytes(), SetXattr::Any).expect("room");
+    }
+    let fs = &v.fs;
+    fs.index_flush(NodeId::ROOT).expect("a flush");
+    let (there, absent) = (xattr(b"user.tag", Some(b"value7")), xattr(b"user.tag", Some(b"none")));
+    // Not declared: every row is looked at.
+    assert_eq!((ask(fs, &there).matched, ask(fs, &absent).matched), (1, 0));
+    assert!(ask(fs, &absent).rows_tested >= 50);
+    fs.declare_searchable(&[b"user.tag".to_vec(), b"user.a".to_vec()]).expect("it is declared");
+    assert_eq!(fs.searchable().expect("it tells"), [b"user.a".to_vec(), b"user.tag".to_vec()]);
+    // The base is older than that.
+    assert_eq!((ask(fs, &there).matched, ask(fs, &absent).matched), (1, 0));
+    for _ in 0..20 {
+        fs.background_step(64).expect("background work goes well");
+    }
+    let found = ask(fs, &absent);
+    assert_eq!((found.matched, found.clusters_read), (0, 0));
+    let found = ask(fs, &there);
+    assert_eq!((found.matched, found.clusters_read), (1, 1));
+    assert!(found.rows_tested <= 2, "{found:?}");
+    fs.undeclare_searchable(&[b"user.tag".to_vec()]).expect("it was declared");
+    assert!(matches!(fs.undeclare_searchable(&[b"user.tag".to_vec()]), Err(FsError::NotFound)));
+    assert_eq!(ask(fs, &there).matched, 1);
+}
+
+#[test]
+fn what_can_be_no_attribute_is_not_declared() {
+    let v = volume();
+    let declare = |name: &[u8]| v.fs.declare_searchable(&[b"user.good".to_vec(), name.to_vec()]);
+    for name in [&b"user."[..], b"other", b"user.pando.rbytes", &[b'u'; 300]] {
+        assert!(declare(name).is_err(), "{name:?}");
+    }
+    let many: Vec<Vec<u8>> = (0..65).map(|n| format!("user.{n}").into_bytes()).collect();
+    assert!(v.fs.declare_searchable(&many).is_err());
+    assert!(v.fs.searchable().expect("it tells").is_empty(), "all or none");
+    v.fs.declare_searchable(&many[..64]).expect("so many can be");
+}

@@ -1,0 +1,51 @@
+//! `pando search`: which extended attributes the index of a volume holds.
+
+use std::ffi::OsString;
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+
+use serde_json::json;
+use wire::{Answer, Call};
+
+use crate::cli::SearchVerb;
+use crate::failure::Result;
+use crate::output::{self, Output, printable};
+use crate::place::Place;
+use crate::session;
+
+pub(crate) fn run(verb: &SearchVerb, output: &mut Output) -> Result<()> {
+    match verb {
+        SearchVerb::Declare { path, names } => declare(path, names, true, output),
+        SearchVerb::Undeclare { path, names } => declare(path, names, false, output),
+        SearchVerb::List { path } => list(path, output),
+    }
+}
+
+fn declare(path: &Path, names: &[OsString], searchable: bool, output: &mut Output) -> Result<()> {
+    let volume = Place::volume(path)?;
+    let names: Vec<&[u8]> = names.iter().map(|name| name.as_bytes()).collect();
+    session::perform(&volume, &Call::Declare { names: names.clone(), searchable })?;
+    for name in names {
+        let mut object = json!({ "searchable": searchable });
+        output::put_bytes(&mut object, "name", name);
+        output.object(&object)?;
+        let done = if searchable { "searchable" } else { "no longer searchable" };
+        output.line(&format!("{} is {done}", printable(name)))?;
+    }
+    Ok(())
+}
+
+fn list(path: &Path, output: &mut Output) -> Result<()> {
+    let volume = Place::volume(path)?;
+    let names = match session::ask(&volume, &Call::Searchable)? {
+        Answer::Searchable(names) => names,
+        other => return Err(session::unexpected(&other)),
+    };
+    for name in names {
+        let mut object = json!({});
+        output::put_bytes(&mut object, "name", &name.0);
+        output.object(&object)?;
+        output.line(&printable(&name.0))?;
+    }
+    Ok(())
+}
