@@ -3,7 +3,8 @@
 # the budget of the paper, cold, and with little memory for the whole process), then what others
 # take for the like. One JSON object a line.
 #   bench/search.sh [SCRATCH]   FILES=8000000   PROFILE=home   PEERS=1000000   MEMORY=400M
-# PEERS files are made as a real tree for find, fd, bfs and plocate (0: none); SQLite gets FILES.
+# SQLite gets FILES files, plocate a database of their paths; PEERS of them are made as a real tree for find, fd and
+# bfs (0: none). The curves of what this prints: bench/search_cdf.py.
 set -eu
 cd "$(dirname "$0")/.."
 pando=$PWD/target/release/pando
@@ -36,6 +37,7 @@ fi
 
 "$pando" bench search --files "$files" --profile "$profile" --list "$work/all"
 python3 bench/search_peers.py sqlite "$work/all" "$work"
+PANDO_IDLE_SECONDS=3 PANDO_INDEX_CACHE=4G python3 bench/search_peers.py commands "$work/all" "$work" "$work/v"
 rm -f "$work/all"
 if [ "$peers" -gt 0 ]; then
   "$pando" bench search --files "$peers" --profile "$profile" --list "$work/some"

@@ -11,7 +11,7 @@ import sys
 COLOURS = {"1": "#1b6ca8", "2": "#2a9d5c", "3": "#c8553d", "name": "#7b4fa3", "substring": "#8a6d1d"}
 LABELS = {"1": "set 1: name and owner", "2": "set 2: the same below a directory",
           "3": "set 3: owner, time, size", "name": "exact name", "substring": "letters of a name"}
-WIDTH, HEIGHT, LEFT, RIGHT, TOP, BOTTOM = 720, 400, 60, 20, 50, 50
+WIDTH, HEIGHT, LEFT, RIGHT, TOP, BOTTOM = 720, 400, 60, 40, 50, 50
 
 
 def place(value, low, high):

@@ -4,6 +4,9 @@ search_peers.py sqlite LIST DIR: a table with an index on each attribute, warm.
 search_peers.py tree LIST DIR: a real tree of (sparse) files, searched by find, fd, bfs and plocate,
 as far as they are installed; owners are set when root runs it.
 
+search_peers.py commands LIST DIR VOLUME: whole commands for exact names and parts of names, in turns: plocate on
+a database of the same paths, and `pando find` on VOLUME, which `pando bench search` filled; then `summary` and `du`.
+
 LIST is what `pando bench search --list` wrote, LIST.sample.json what queries are drawn from. Prints
 a JSON object a line. Times of programs contain their start, of about a millisecond.
 """
@@ -158,6 +161,57 @@ def plocate(database):
     return command
 
 
+def commands(listing, scratch, sample, volume):
+    """plocate and `pando find` in turns, on the same names; the first round is not counted."""
+    paths, database = os.path.join(scratch, "paths"), os.path.join(scratch, "plocate.db")
+    start = time.monotonic()
+    with open(listing, encoding="utf-8") as lines, open(paths, "w", encoding="utf-8") as out:
+        for line in lines:
+            directory, name = line.split("\t", 2)[:2]
+            out.write(f"/{directory}/{name}\n" if directory else f"/{name}\n")
+    subprocess.run(["plocate-build", "-p", "-l", "no", paths, database], check=True)
+    build = round(time.monotonic() - start, 1)
+    os.remove(paths)
+    ours = os.path.join("target", "release", "pando")
+
+    def find(kind, query, _):
+        by = ["-name", query["name"]] if kind == "name" else ["-contains", query["part"]]
+        return [ours, "find", volume + ":/"] + by
+
+    peers = {"plocate": plocate(database), "pando find": find}
+    for kind in ("name", "substring"):
+        rng = random.Random(11)
+        queries = [draw(kind, sample["rows"], rng) for _ in range(100)]
+        times, matches = {peer: [] for peer in peers}, {peer: [] for peer in peers}
+        for measured in (False, True):
+            for query in queries:
+                for peer, command in peers.items():
+                    start = time.monotonic_ns()
+                    done = subprocess.run(command(kind, query, ""), stdout=subprocess.PIPE,
+                                          stderr=subprocess.PIPE, check=False)
+                    took = time.monotonic_ns() - start
+                    # plocate ends with 1 where nothing is found.
+                    if done.stderr:
+                        sys.exit(f"{peer}, set {kind}: {done.stderr.decode()}")
+                    if measured:
+                        times[peer].append(took)
+                        matches[peer].append(done.stdout.count(b"\n"))
+        for peer in peers:
+            more = {"index_bytes": os.path.getsize(database), "build_seconds": build}
+            report(peer, kind, sample["files"], times[peer], matches[peer],
+                   **(more if peer == "plocate" else {}))
+    os.remove(database)
+    # Totals, as whole commands too.
+    for verb in (["summary", "--json"], ["du", "-s"], ["du", "-d", "1"]):
+        times = []
+        for measured in (False,) + (True,) * 20:
+            start = time.monotonic_ns()
+            subprocess.run([ours] + verb + [volume + ":/"], stdout=subprocess.DEVNULL, check=True)
+            if measured:
+                times.append(time.monotonic_ns() - start)
+        report("pando", " ".join(verb), sample["files"], times, [0])
+
+
 def tree(listing, scratch, sample):
     root = os.path.join(scratch, "tree")
     make_tree(listing, root)
@@ -195,10 +249,11 @@ def tree(listing, scratch, sample):
 
 
 def main():
-    what, listing, scratch = sys.argv[1:]
+    what, listing, scratch, *more = sys.argv[1:]
     with open(listing + ".sample.json", encoding="utf-8") as file:
         sample = json.load(file)
-    {"sqlite": sqlite, "tree": tree}[what](listing, scratch, sample)
+    what_to_do = {"sqlite": sqlite, "tree": tree, "commands": commands}[what]
+    what_to_do(listing, scratch, sample, *more)
 
 
 main()
