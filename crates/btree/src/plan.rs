@@ -2,15 +2,12 @@
 
 use format::batch::Op;
 use smallvec::SmallVec;
-use store::{Batch, Result};
+use store::{Batch, Need, Result};
 
 use crate::commit::malformed;
 use crate::leaf::Change;
-use crate::room::Need;
 use crate::stripes::Wanted;
 
-/// Values up to this size in a batch that removes something may use the log's reserve.
-const RESERVE_BYTES_MAX: usize = 4096;
 /// Changes that are kept without allocating: as many as creating a file needs, and one.
 const FEW: usize = 4;
 
@@ -36,32 +33,22 @@ pub(crate) struct Plan<'a> {
 impl<'a> Plan<'a> {
     /// Looks through a batch.
     pub(crate) fn of(batch: &'a Batch) -> Result<Plan<'a>> {
-        let mut plan = Plan::default();
-        let (mut removals, mut bytes) = (0, 0);
+        let mut plan = Plan { need: batch.need(), ..Plan::default() };
         for op in batch.ops() {
             match op.map_err(malformed)? {
                 Op::Put { tree, key, value } => {
-                    bytes += value.len();
                     plan.add(tree, key, Change::Put(value));
                 }
                 Op::Delete { tree, key } => {
-                    removals += 1;
                     plan.add(tree, key, Change::Delete);
                 }
                 Op::Merge { tree, key, lanes } => plan.add(tree, key, Change::Merge(lanes)),
-                Op::DeleteRange { .. } | Op::DropTree { .. } => {
-                    plan.alone = true;
-                    removals += 1;
-                }
-                Op::CreateTree { .. } | Op::CloneTree { .. } | Op::Ingest { .. } => {
-                    plan.alone = true;
-                }
+                Op::DeleteRange { .. }
+                | Op::DropTree { .. }
+                | Op::CreateTree { .. }
+                | Op::CloneTree { .. }
+                | Op::Ingest { .. } => plan.alone = true,
             }
-        }
-        if batch.relieves() {
-            plan.need = Need::Relieves;
-        } else if removals > 0 && bytes <= RESERVE_BYTES_MAX {
-            plan.need = Need::Removes;
         }
         Ok(plan)
     }

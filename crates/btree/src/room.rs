@@ -10,22 +10,10 @@
 
 use std::sync::atomic::Ordering;
 
-use store::{Error, ROOM_LOOK_EVERY, Result, kept_for_checkpoints};
+use store::{Error, Need, ROOM_LOOK_EVERY, Result, kept_for_checkpoints};
 
 use crate::checkpoint::FREED_MAX;
 use crate::core::Core;
-
-/// What a commit needs room for.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(crate) enum Need {
-    /// For more than there was.
-    #[default]
-    Adds,
-    /// It removes, and adds little.
-    Removes,
-    /// It has whole trees given back.
-    Relieves,
-}
 
 impl Core {
     /// Answers `NoSpace` while a checkpoint could not be written after the commit, having tried

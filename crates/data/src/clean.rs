@@ -12,7 +12,7 @@ use std::time::Duration;
 use format::extent::CHUNK_BYTES;
 use format::segment::{Mark, MarkKind};
 use format::{key, usage};
-use store::{Batch, CommitToken, KeyRange, Read, Result, Store};
+use store::{Batch, CommitToken, KeyRange, Need, Read, Result, Store};
 
 use crate::alloc::PageRun;
 use crate::cut::VOLUME_TREE;
@@ -269,6 +269,7 @@ impl Data {
         drop(garbage);
         let mut batch = Batch::new();
         batch.delete(VOLUME_TREE, &key::segment(segment));
+        batch.mark(Need::Removes);
         store.commit(&batch)?;
         Ok(())
     }
@@ -291,6 +292,7 @@ impl Data {
         }
         drop(cursor);
         if !stale.is_empty() {
+            stale.mark(Need::Removes);
             store.commit(&stale)?;
         }
         Ok(())

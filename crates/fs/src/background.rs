@@ -182,7 +182,7 @@ impl Fs {
             if entered.tree != file.tree {
                 break;
             }
-            let mut txn = Txn::new(self);
+            let mut txn = Txn::removing(self);
             let owner = self.extent_owner(&subvol);
             let settled =
                 self.data.settle(&*self.store, file, at, owner, txn.batch()).map_err(from_store)?;

@@ -153,6 +153,9 @@ pub(crate) fn set_size(edit: &mut Edit<'_>, size: u64) -> FsResult<Step> {
     if size == inode.size {
         return Ok(Step::Done);
     }
+    if size < inode.size {
+        edit.removes();
+    }
     if !inode.has_extents {
         let mut bulk = edit.bulk()?;
         if size <= INLINE_BYTES_MAX as u64 {

@@ -11,6 +11,7 @@ use format::inode_record::{InodeRecord, LinkedRecord};
 use format::key::{self, Part};
 use format::xattr_record::XattrRecord;
 use inode::{Attr, FsError, NodeId};
+use store::Need;
 
 use crate::load::{FileInode, Inode, Place, load, load_bulk, load_xattrs};
 use crate::locks::{Lock, Mode};
@@ -101,6 +102,11 @@ impl Edit<'_> {
             Inode::File(file) => Ok(file),
             Inode::Directory(..) => Err(FsError::IsDirectory),
         }
+    }
+
+    /// Says that contents or attributes go, and nothing comes that takes as much.
+    pub(crate) fn removes(&mut self) {
+        self.txn.batch().mark(Need::Removes);
     }
 
     /// Contents that are not extents, or the target.

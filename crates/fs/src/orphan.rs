@@ -95,7 +95,7 @@ pub(crate) fn reclaim_step(fs: &Fs, budget: usize) -> FsResult<u64> {
 
 fn remove(fs: &Fs, subvol_id: u64, ino: u64) -> FsResult<()> {
     let node = Fs::node_of(subvol_id, ino);
-    let mut txn = Txn::new(fs);
+    let mut txn = Txn::removing(fs);
     txn.batch().delete(VOLUME, &key::orphan(subvol_id, ino));
     let subvol = match fs.subvol(node.subvol()) {
         Ok(subvol) => subvol,
@@ -116,7 +116,7 @@ fn remove(fs: &Fs, subvol_id: u64, ino: u64) -> FsResult<()> {
     }
     // Extents first, in steps: the inode stays until they are gone, and a crash resumes.
     loop {
-        let mut step = Txn::new(fs);
+        let mut step = Txn::removing(fs);
         let file = data::FileRef { tree, ino };
         let owner = fs.extent_owner(&subvol);
         let released =

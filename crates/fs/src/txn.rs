@@ -12,7 +12,7 @@ use format::inode_record::{FileKind, InodeRecord, LinkedRecord};
 use format::key::{self, Part};
 use format::subvolume_record::{USAGE_BYTES_AT, USAGE_FILES_AT};
 use format::xattr_record::XattrRecord;
-use store::{Batch, CommitToken, Lane, MergeKind, TreeId};
+use store::{Batch, CommitToken, Lane, MergeKind, Need, TreeId};
 
 use crate::error::from_store;
 use crate::subvol::VOLUME;
@@ -66,6 +66,14 @@ impl<'a> Txn<'a> {
         scratch.batch.clear();
         let Timestamp(now) = fs.env.clock.now();
         Txn { fs, scratch, now }
+    }
+
+    /// An empty change of which room comes: names, contents or records go, and little is added.
+    /// It may use what is kept of a full medium for that.
+    pub(crate) fn removing(fs: &'a Fs) -> Txn<'a> {
+        let mut txn = Txn::new(fs);
+        txn.batch().mark(Need::Removes);
+        txn
     }
 
     /// The batch, for what has no method here.

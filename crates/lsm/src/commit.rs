@@ -15,15 +15,12 @@ use std::sync::atomic::Ordering;
 
 use format::batch::{LaneList, Op, Ops};
 use parking_lot::MutexGuard;
-use store::{Batch, CommitToken, Error, Lsn, Result, Room, TreeId};
+use store::{Batch, CommitToken, Error, Lsn, Need, Result, Room, TreeId};
 
 use crate::core::Core;
 use crate::resolve::Resolver;
 use crate::staged::Staging;
 use crate::tree::Tree;
-
-/// Values up to this size in a batch that removes something may use the log's reserve.
-const RESERVE_BYTES_MAX: usize = 4096;
 
 /// What is known of a batch before it is applied.
 #[derive(Debug, Default)]
@@ -31,16 +28,16 @@ pub(crate) struct Plan {
     /// Whether it must be alone.
     alone: bool,
     merges: usize,
-    removals: usize,
-    bytes: usize,
+    /// What the caller says that it needs room for.
+    need: Need,
     /// The trees that it changes, ascending.
     trees: Vec<TreeId>,
 }
 
 impl Plan {
-    /// Whether the batch removes something and adds little, so that it may use what is kept back.
+    /// Whether room comes of the batch, so that it may use what is kept back.
     fn makes_room(&self) -> bool {
-        self.removals > 0 && self.bytes <= RESERVE_BYTES_MAX
+        self.need != Need::Adds
     }
 }
 
@@ -49,24 +46,12 @@ pub(crate) fn plan(ops: Ops<'_>) -> Result<Plan> {
     let mut plan = Plan::default();
     for op in ops {
         let tree = match op.map_err(malformed)? {
-            Op::Put { tree, value, .. } => {
-                plan.bytes += value.len();
-                tree
-            }
-            Op::Delete { tree, .. } | Op::DeleteRange { tree, .. } => {
-                plan.removals += 1;
-                tree
-            }
+            Op::Put { tree, .. } | Op::Delete { tree, .. } | Op::DeleteRange { tree, .. } => tree,
             Op::Merge { tree, .. } => {
                 plan.merges += 1;
                 tree
             }
-            Op::DropTree { .. } => {
-                plan.removals += 1;
-                plan.alone = true;
-                continue;
-            }
-            Op::CreateTree { .. } | Op::CloneTree { .. } => {
+            Op::DropTree { .. } | Op::CreateTree { .. } | Op::CloneTree { .. } => {
                 plan.alone = true;
                 continue;
             }
@@ -97,7 +82,7 @@ impl Core {
             return Ok(CommitToken(self.log().last()));
         }
         batch.check().map_err(|_| Error::NoSpace("one log record"))?;
-        let plan = plan(batch.ops())?;
+        let plan = Plan { need: batch.need(), ..plan(batch.ops())? };
         self.admit(plan.makes_room())?;
         let lsn = self.apply(batch.as_bytes(), &plan, Origin::Caller)?;
         self.log().committed(lsn)?;

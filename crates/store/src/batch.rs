@@ -13,7 +13,21 @@ use crate::TreeId;
 pub struct Batch {
     bytes: Vec<u8>,
     ops: usize,
-    relieves: bool,
+    need: Need,
+}
+
+/// What a batch needs room for, as whoever made it says: what is kept of a full medium for
+/// removing is not for what merely deletes a key in passing.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Need {
+    /// For more than there was, or for as much in another place.
+    #[default]
+    Adds,
+    /// It removes, and adds little: names, contents, records of what is gone.
+    Removes,
+    /// It has whole trees or directories given back, now or in steps that follow: nothing else
+    /// gives back as much.
+    Relieves,
 }
 
 /// A batch outgrew what one log record holds.
@@ -34,19 +48,18 @@ impl Batch {
     pub fn clear(&mut self) {
         self.bytes.clear();
         self.ops = 0;
-        self.relieves = false;
+        self.need = Need::Adds;
     }
 
-    /// Says that whole trees or directories go because of this batch, now or in steps that follow,
-    /// so that it may use the last room of a full medium: nothing else gives back as much. It is
-    /// told to the store, and not part of the encoding.
-    pub fn relieve(&mut self) {
-        self.relieves = true;
+    /// Says what the batch is for, unless more was said already. It is told to the store, and not
+    /// part of the encoding. Dropping a tree says it by itself.
+    pub fn mark(&mut self, need: Need) {
+        self.need = self.need.max(need);
     }
 
-    /// Whether that was said.
-    pub fn relieves(&self) -> bool {
-        self.relieves
+    /// What was said.
+    pub fn need(&self) -> Need {
+        self.need
     }
 
     /// Whether it holds no operation.
@@ -125,7 +138,7 @@ impl Batch {
     pub fn drop_tree(&mut self, tree: TreeId) {
         codec::drop_tree(&mut self.bytes, tree.0);
         self.ops += 1;
-        self.relieves = true;
+        self.mark(Need::Relieves);
     }
 
     /// Fails when the batch is too large to commit. Callers that build batches of unbounded

@@ -17,7 +17,7 @@ mod run;
 mod store;
 mod types;
 
-pub use batch::{Batch, BatchFull};
+pub use batch::{Batch, BatchFull, Need};
 pub use check::{CheckProgress, CheckReport, Finding, FindingKind};
 pub use error::{Error, Result};
 pub use format::batch::{KEY_BYTES_MAX, Lane, MergeKind, VALUE_BYTES_MAX};

@@ -1,7 +1,7 @@
 //! A medium that is really full: what was committed stays, deleting makes room, and more room is
 //! taken up at once.
 
-use store::{Batch, Durability, Error, Store, TreeId};
+use store::{Batch, Durability, Error, Need, Store, TreeId};
 
 use super::batches::commit;
 use super::engine::{EngineUnderTest, fresh};
@@ -79,6 +79,7 @@ pub fn a_full_medium_stays_readable_and_recovers<E: EngineUnderTest>() {
     }
     // Deleting makes room within the same medium.
     let mut batch = Batch::new();
+    batch.mark(Need::Removes);
     batch.delete_range(TREE, &0_u64.to_be_bytes(), &10_000_u64.to_be_bytes());
     commit_patiently(&*store, &history, &batch);
     for n in 0..20_u64 {

@@ -19,7 +19,7 @@ use data::Swept;
 use format::candidate::{self, CandidateKind};
 use format::key;
 use inode::FsError;
-use store::{Batch, CheckProgress, TreeId};
+use store::{Batch, CheckProgress, Need, TreeId};
 
 use super::VolumeReport;
 use super::table::{Table, unnamed_trees};
@@ -202,6 +202,7 @@ impl Fs {
             batch.put(VOLUME, &found.key, &candidate::encode(now));
         }
         if !batch.is_empty() {
+            batch.mark(Need::Removes);
             let commit = self.store.commit(&batch).map_err(from_store)?;
             self.store.sync(commit).map_err(from_store)?;
         }

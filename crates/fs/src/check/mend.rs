@@ -4,7 +4,7 @@ use format::directory_record::DirectoryRecord;
 use format::entry_record::{EntryRecord, Target};
 use format::key::{self, Parsed, Part};
 use format::subvolume_record::SubvolumeRecord;
-use store::{Batch, KeyRange, TreeId};
+use store::{Batch, KeyRange, Need, TreeId};
 
 use super::{Edit, Fix};
 use crate::error::{from_store, malformed};
@@ -23,6 +23,9 @@ impl Fs {
                         Edit::Put(tree, key, value) => batch.put(*tree, key, value),
                         Edit::Delete(tree, key) => batch.delete(*tree, key),
                     }
+                }
+                if edits.iter().any(|edit| matches!(edit, Edit::Delete(..))) {
+                    batch.mark(Need::Removes);
                 }
                 self.store.commit(&batch).map_err(from_store).map(drop)
             }

@@ -67,6 +67,7 @@ fn apply(
             }
         }
         Allocate::Punch | Allocate::Zero | Allocate::ZeroKeep => {
+            edit.removes();
             if ranges::punch(edit, offset, end)? == Step::More {
                 return Ok(Step::More);
             }

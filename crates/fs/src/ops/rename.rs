@@ -315,7 +315,7 @@ impl Rename<'_> {
         (to, victim): (Found, Thing),
     ) -> FsResult<Attempt> {
         let (view, id) = (self.view, self.subvol.id.0);
-        let mut txn = Txn::new(self.fs);
+        let mut txn = Txn::removing(self.fs);
         let mut lost: Option<LastName> = None;
         match &victim {
             Thing::Directory(record) => erase_directory(&mut txn, view, id, to.ino, record),

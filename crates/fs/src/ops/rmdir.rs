@@ -51,7 +51,7 @@ pub(crate) fn rmdir(fs: &Fs, caller: &Caller, parent: NodeId, name: &[u8]) -> Fs
         if victim.entries != 0 {
             return Err(FsError::NotEmpty);
         }
-        let mut txn = Txn::new(fs);
+        let mut txn = Txn::removing(fs);
         erase_directory(&mut txn, view, id, seen, &victim);
         txn.erase_entry(view, dir, &found, false)?;
         txn.touch_directory(view.tree, dir, -1, -1);

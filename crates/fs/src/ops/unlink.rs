@@ -48,7 +48,7 @@ pub(crate) fn unlink(fs: &Fs, caller: &Caller, parent: NodeId, name: &[u8]) -> F
         }
         let (inode, nlink) = inode_of(view, &found)?;
         permit::removal(view, dir, &directory, caller, inode.uid)?;
-        let mut txn = Txn::new(fs);
+        let mut txn = Txn::removing(fs);
         let lost = drop_name(&mut txn, view, id, dir, &found, &inode, nlink)?;
         txn.erase_entry(view, dir, &found, false)?;
         txn.touch_directory(view.tree, dir, -1, 0);

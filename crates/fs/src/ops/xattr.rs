@@ -120,6 +120,7 @@ pub(crate) fn removexattr(fs: &Fs, caller: &Caller, node: NodeId, name: &[u8]) -
         if space == Space::Access {
             set_mode(edit, |mode| mode & !HAS_ACL);
         }
+        edit.removes();
         change(edit, xattrs);
         Ok(())
     })?;

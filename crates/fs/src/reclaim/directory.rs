@@ -105,7 +105,7 @@ impl Emptying {
     }
 
     fn end_early(&mut self, fs: &Fs) -> FsResult<(u64, bool)> {
-        let mut txn = Txn::new(fs);
+        let mut txn = Txn::removing(fs);
         txn.batch().delete(VOLUME, &key::detached(self.sequence));
         txn.commit()?;
         self.path.clear();
@@ -164,7 +164,7 @@ impl Emptying {
             // It got another name before it was locked.
             return Ok(false);
         }
-        let mut txn = Txn::new(fs);
+        let mut txn = Txn::removing(fs);
         let prefix = key::directory_prefix(directory);
         let end = store::prefix_end(&prefix).expect("invariant: a tag is below 255");
         txn.batch().delete_range(view.tree, &prefix, &end);
@@ -201,7 +201,7 @@ impl Emptying {
         let view = View::new(&*fs.store, entered.tree);
         let Some(locks) = self.lock(fs, view, wanted)? else { return Ok(0) };
         let Next::Names(again) = next(view, directory)? else { return Ok(0) };
-        let mut txn = Txn::new(fs);
+        let mut txn = Txn::removing(fs);
         let present = txn.now;
         let mut lost = Vec::new();
         let mut done = 0;
@@ -261,7 +261,7 @@ impl Emptying {
             Next::Subvolume(again, same) if again.cookie == found.cookie && same == child => {}
             _ => return Ok(()),
         }
-        let mut txn = Txn::new(fs);
+        let mut txn = Txn::removing(fs);
         txn.batch().delete(view.tree, &key::entry(directory, found.cookie, Part::Attributes));
         txn.touch_directory(view.tree, directory, -1, -1);
         subvolumes::detach(fs, &mut ledger, &mut txn, child)?;

@@ -13,7 +13,7 @@ use crate::{Fs, FsResult};
 /// Removes a detached subvolume that nobody holds. Those mounted in it are detached in turn.
 pub(super) fn remove(fs: &Fs, sequence: u64, id: u64) -> FsResult<u64> {
     let mut ledger = fs.admin.lock();
-    let mut txn = Txn::new(fs);
+    let mut txn = Txn::removing(fs);
     txn.batch().delete(VOLUME, &key::detached(sequence));
     let Some(record) = read_record(&*fs.store, SubvolId(id))? else {
         txn.commit()?;
@@ -45,7 +45,7 @@ pub(super) fn remove(fs: &Fs, sequence: u64, id: u64) -> FsResult<u64> {
 
 /// Removes a tree that no subvolume lives in.
 pub(super) fn remove_tree(fs: &Fs, sequence: u64, tree: u64) -> FsResult<u64> {
-    let mut txn = Txn::new(fs);
+    let mut txn = Txn::removing(fs);
     txn.batch().delete(VOLUME, &key::detached(sequence));
     if fs.store.tree_exists(TreeId(tree)).map_err(crate::error::from_store)? {
         txn.batch().drop_tree(TreeId(tree));

@@ -10,7 +10,7 @@ use format::key::{self, Counter};
 use format::subvolume_record::SubvolumeRecord;
 use inode::{FsError, SubvolId};
 use parking_lot::{Mutex, MutexGuard};
-use store::{Batch, Store, TreeId};
+use store::{Batch, Need, Store, TreeId};
 
 use crate::error::malformed;
 use crate::numbers::read_counter;
@@ -92,7 +92,7 @@ impl Ledger {
         let sequence = self.next_detached;
         self.next_detached += 1;
         batch.put(VOLUME, &key::detached(sequence), &record.encode());
-        batch.relieve();
+        batch.mark(Need::Relieves);
         sequence
     }
 

@@ -4,8 +4,8 @@
 use std::time::Duration;
 
 use device::Clock;
-use fs::{Engine, FileSystem, Fs};
-use inode::{Caller, FsError, NodeId};
+use fs::{Engine, FileSystem, Fs, NewNode};
+use inode::{Caller, FsError, Kind, NodeId};
 use search::index::{ClusterLimits, FlushPolicy};
 use store::Durability;
 use testing::{CrashPolicy, SimDevice};
@@ -141,5 +141,57 @@ fn what_a_full_medium_holds_can_be_removed_again_and_again_beside_an_index() {
                 assert!(steps < 3000, "round {round}: what was removed is never gone");
             }
         }
+    }
+}
+
+/// A name more of a file deletes the record that it had as one with a single name. That was taken
+/// for removing, and went on into the room that is kept for what removes.
+#[test]
+fn further_names_of_files_leave_the_room_that_is_kept_for_removing_them() {
+    const FILES: usize = 4000;
+    let device = SimDevice::new(1);
+    let mut options = options(Durability::Async);
+    options.checkpoint_bytes = 4 << 20;
+    options.index = None;
+    let subject = FsSubject::format(&device, &options, &Base::Engine(Engine::Btree));
+    let (fs, clock) = (subject.fs(), subject.clock());
+    let root = Caller::root();
+    let new = NewNode { kind: Kind::File, mode: 0o644, rdev: 0 };
+    let files: Vec<NodeId> = (0..FILES)
+        .map(|n| fs.mknod(&root, NodeId::ROOT, format!("f{n}").as_bytes(), &new))
+        .map(|made| made.expect("there is room").node)
+        .collect();
+    let settle = || {
+        for _ in 0..50 {
+            clock.sleep(Duration::from_millis(200));
+            some_background(fs, 8);
+        }
+    };
+    settle();
+    device.set_capacity(Some(device.used_bytes() + (3 << 20)));
+    let mut random = fastrand::Rng::with_seed(1);
+    let made = fill_with_names(fs, clock, &mut random, "d");
+    settle();
+    let mut linked = 0;
+    for (n, &file) in files.iter().enumerate() {
+        match fs.link(&root, file, NodeId::ROOT, format!("l{n}").as_bytes()) {
+            Ok(_) => linked += 1,
+            Err(error) => assert!(matches!(error, FsError::NoSpace), "link {n}: {error}"),
+        }
+    }
+    println!("{made} directories, then {linked} further names");
+    assert!(linked <= FILES / 20, "{linked} names were given to files on a full medium");
+    // And all of them can be removed.
+    for n in 0..FILES {
+        let name = format!("f{n}");
+        let done = (0..100).any(|_| match fs.unlink(&root, NodeId::ROOT, name.as_bytes()) {
+            Ok(()) => true,
+            Err(FsError::NoSpace) => {
+                settle();
+                false
+            }
+            Err(error) => panic!("{name}: {error}"),
+        });
+        assert!(done, "{name} cannot be removed from a full medium");
     }
 }
