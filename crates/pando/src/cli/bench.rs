@@ -196,7 +196,8 @@ pub(crate) struct SearchArgs {
     #[arg(long)]
     pub(crate) cold: bool,
     /// Most names of a cluster of search; a tenth as many directories (default 20000, and 2000)
-    #[arg(long, value_name = "COUNT", value_parser = clap::value_parser!(u32).range(100..=1_000_000))]
+    #[arg(long, value_name = "COUNT")]
+    #[arg(value_parser = clap::value_parser!(u32).range(100..=1_000_000))]
     pub(crate) cluster_rows: Option<u32>,
     /// Write the files that search would make to FILE as lines instead, for other programs
     #[arg(long, value_name = "FILE")]
