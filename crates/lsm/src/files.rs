@@ -15,6 +15,8 @@ use quick_cache::Weighter;
 use quick_cache::sync::Cache;
 use store::{Error, Result};
 
+use crate::options::Options;
+
 /// The directory of the engine's blobs.
 pub(crate) const DIRECTORY: &str = "lsm";
 /// What names of blobs of runs begin with.
@@ -159,7 +161,12 @@ pub(crate) fn wrong_sum(
     Corruption { file, offset, structure, expected, found }.into()
 }
 
-/// The blobs of a volume's directory.
-pub(crate) fn open_blobs(env: &Env) -> Result<Arc<dyn Blobs>> {
-    Ok(Arc::new(device::LocalBlobs::open(Arc::clone(&env.device), DIRECTORY)?))
+/// The blobs of a store: those that it was told of, or those of the volume's directory, which is
+/// made in any case, for what is being written.
+pub(crate) fn open_blobs(env: &Env, options: &Options) -> Result<Arc<dyn Blobs>> {
+    let local = device::LocalBlobs::open(Arc::clone(&env.device), DIRECTORY)?;
+    Ok(match &options.blobs {
+        Some(blobs) => Arc::clone(&blobs.0),
+        None => Arc::new(local),
+    })
 }

@@ -37,5 +37,5 @@ mod visit;
 
 pub use crate::check::{check, cut_log, inspect};
 pub use crate::compact::MergeStats;
-pub use crate::options::Options;
+pub use crate::options::{BlobStore, Options};
 pub use crate::store::LsmStore;

@@ -1,5 +1,8 @@
 //! How a store is opened.
 
+use std::sync::Arc;
+
+use device::Blobs;
 use store::{DIRTY_BYTES_MIN, EngineOptions};
 
 /// How a store is opened.
@@ -13,6 +16,19 @@ pub struct Options {
     pub compression: i32,
     /// Bytes of a key that name its directory: a filter also tells which directories a run has.
     pub prefix_bytes: usize,
+    /// Where runs and manifests are kept; `None`: in the volume's directory. The log, and what is
+    /// being written, stay there in any case.
+    pub blobs: Option<BlobStore>,
+}
+
+/// A store of immutable objects.
+#[derive(Clone)]
+pub struct BlobStore(pub Arc<dyn Blobs>);
+
+impl std::fmt::Debug for BlobStore {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("BlobStore")
+    }
 }
 
 impl Default for Options {
@@ -23,6 +39,7 @@ impl Default for Options {
             compression: 1,
             // A letter and the number of the directory.
             prefix_bytes: 9,
+            blobs: None,
         }
     }
 }

@@ -44,7 +44,7 @@ pub(crate) fn create(env: &Env, options: &Options) -> Result<Core> {
 }
 
 fn open_files(env: &Env, options: &Options) -> Result<Arc<Files>> {
-    let blobs = open_blobs(env)?;
+    let blobs = open_blobs(env, options)?;
     Ok(Arc::new(Files::new(blobs, options.common.volume, options.block_cache_bytes())))
 }
 

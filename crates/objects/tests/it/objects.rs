@@ -1,0 +1,114 @@
+//! What `Blobs` promises, on a server.
+
+use std::sync::Arc;
+
+use device::{Blobs, Device, LocalDevice, SystemClock};
+use objects::{Place, S3Blobs};
+
+use super::{fresh_prefix, open, place, server};
+
+#[test]
+fn an_object_is_made_once() {
+    let blobs = open(&fresh_prefix());
+    assert_eq!(blobs.length("a").unwrap(), None);
+    assert!(blobs.create("a", b"first").unwrap());
+    assert!(!blobs.create("a", b"second").unwrap());
+    assert_eq!(blobs.length("a").unwrap(), Some(5));
+    assert!(blobs.create("empty", b"").unwrap());
+    assert_eq!(blobs.length("empty").unwrap(), Some(0));
+    assert_eq!(blobs.list("").unwrap(), ["a", "empty"]);
+}
+
+#[test]
+fn of_many_who_make_a_name_one_does() {
+    let blobs = open(&fresh_prefix());
+    let made: usize = std::thread::scope(|scope| {
+        let threads: Vec<_> = (0..8_u8)
+            .map(|thread| {
+                let blobs = &blobs;
+                scope.spawn(move || usize::from(blobs.create("name", &[thread; 1000]).unwrap()))
+            })
+            .collect();
+        threads.into_iter().map(|thread| thread.join().unwrap()).sum()
+    });
+    assert_eq!(made, 1);
+    let mut bytes = [255; 1000];
+    assert_eq!(blobs.read_at("name", &mut bytes, 0).unwrap(), 1000);
+    assert!(bytes.iter().all(|byte| *byte == bytes[0] && *byte < 8));
+}
+
+#[test]
+fn objects_are_read_in_ranges_and_end_where_they_end() {
+    let blobs = open(&fresh_prefix());
+    let bytes: Vec<u8> = (0..50_000_u32).map(|n| (n % 251) as u8).collect();
+    assert!(blobs.create("a", &bytes).unwrap());
+    let mut buffer = [0; 1000];
+    assert_eq!(blobs.read_at("a", &mut buffer, 4321).unwrap(), 1000);
+    assert_eq!(buffer[..], bytes[4321..5321]);
+    assert_eq!(blobs.read_at("a", &mut buffer, 49_990).unwrap(), 10);
+    assert_eq!(blobs.read_at("a", &mut buffer, 60_000).unwrap(), 0);
+    assert_eq!(blobs.read_at("a", &mut [], 0).unwrap(), 0);
+    assert!(blobs.read_at("b", &mut buffer, 0).is_err_and(|error| error.is_not_found()));
+    assert!(!blobs.punch("a", 0, 100).unwrap());
+    assert_eq!(blobs.disk_bytes("a").unwrap(), 50_000);
+}
+
+#[test]
+fn a_deleted_object_is_gone_and_lists_are_of_a_prefix() {
+    let blobs = open(&fresh_prefix());
+    for name in ["seg-2", "seg-10", "other.x", "seg_1"] {
+        assert!(blobs.create(name, b"x").unwrap());
+    }
+    assert_eq!(blobs.list("").unwrap(), ["other.x", "seg-10", "seg-2", "seg_1"]);
+    assert_eq!(blobs.list("seg-").unwrap(), ["seg-10", "seg-2"]);
+    blobs.delete("seg-2").unwrap();
+    blobs.delete("seg-2").unwrap();
+    assert_eq!(blobs.list("seg-").unwrap(), ["seg-10"]);
+    assert!(blobs.create("seg-2", b"again").unwrap());
+}
+
+#[test]
+fn more_objects_than_a_part_of_a_list_has_are_listed() {
+    let blobs = open(&fresh_prefix());
+    let names: Vec<String> = (0..1100).map(|n| format!("n{n:05}")).collect();
+    for name in &names {
+        assert!(blobs.create(name, b"").unwrap());
+    }
+    assert_eq!(blobs.list("n").unwrap(), names);
+}
+
+#[test]
+fn a_file_becomes_an_object() {
+    let directory = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
+    let device = LocalDevice::open(directory.path()).unwrap();
+    let blobs = open(&fresh_prefix());
+    let bytes: Vec<u8> = (0..3_000_000_u32).map(|n| (n % 253) as u8).collect();
+    device.create("file").unwrap().write_at(&bytes, 0).unwrap();
+    assert!(blobs.adopt("a", &device, "file").unwrap());
+    assert!(device.metadata("file").unwrap().is_none());
+    let mut found = vec![0; bytes.len()];
+    assert_eq!(blobs.read_at("a", &mut found, 0).unwrap(), bytes.len());
+    assert!(found == bytes, "all of the file is in the object");
+    device.create("other").unwrap().write_at(b"other", 0).unwrap();
+    assert!(!blobs.adopt("a", &device, "other").unwrap());
+    assert_eq!(device.metadata("other").unwrap().unwrap().length, 5);
+    assert!(blobs.adopt("b", &device, "absent").is_err());
+}
+
+#[test]
+fn a_server_that_overwrites_is_refused() {
+    let endpoint = server::start_careless();
+    let place = Place { endpoint, ..place(&fresh_prefix()) };
+    let error = S3Blobs::open(&place, Arc::new(SystemClock::new())).err().expect("refused");
+    assert!(error.to_string().contains("overwrites"), "{error}");
+}
+
+#[test]
+fn a_server_that_is_not_there_is_an_error() {
+    // A port that was free a moment ago.
+    let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+    let place = Place { endpoint: format!("http://127.0.0.1:{port}"), ..place("x/") };
+    assert!(S3Blobs::open(&place, Arc::new(SystemClock::new())).is_err());
+    let place = Place { endpoint: "no server".to_owned(), ..place };
+    assert!(S3Blobs::open(&place, Arc::new(SystemClock::new())).is_err());
+}
