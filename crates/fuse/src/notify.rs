@@ -218,4 +218,62 @@ mod tests {
             assert!(pending.nodes.iter().copied().eq(0..7), "each directory is told");
         }
     }
+
+    /// Answers nothing and holds nothing but what tells that it is there.
+    struct Held(#[expect(dead_code, reason = "dropped with the notifier")] Arc<()>);
+
+    impl Notifier for Held {
+        fn name(&self, _: u64, _: &[u8]) -> io::Result<()> {
+            Ok(())
+        }
+
+        fn node(&self, _: u64) -> io::Result<()> {
+            Err(io::Error::from_raw_os_error(libc::ENODEV))
+        }
+
+        fn all_names(&self) -> io::Result<()> {
+            Ok(())
+        }
+
+        fn can_drop_all_names(&self) -> bool {
+            false
+        }
+    }
+
+    fn queue() -> (Queue, std::sync::Weak<()>) {
+        let env = testing::sim_env(1);
+        let store = Arc::new(testing::MemStore::new());
+        let options = fs::FormatOptions::default();
+        let header = fs::Fs::format_on(&env.env(), &*store, &options).expect("an empty store");
+        let options = fs::OpenOptions { index: None, ..fs::OpenOptions::default() };
+        let fs = fs::Fs::open_on(env.env(), store, header, &options).expect("a fresh volume");
+        let nowhere = std::path::Path::new("/nowhere");
+        let options = crate::MountOptions::new(nowhere, nowhere);
+        let adapter = Arc::new(Adapter::new(fs, NodeId::ROOT, &options));
+        let connection = Arc::new(());
+        let there = Arc::downgrade(&connection);
+        (Queue::new(adapter, Box::new(Held(connection))), there)
+    }
+
+    #[test]
+    fn the_connection_is_let_go_of_when_serving_ends() {
+        let (queue, connection) = queue();
+        assert!(connection.upgrade().is_some());
+        queue.close();
+        assert!(connection.upgrade().is_none(), "an open connection that nobody reads from");
+        // Nothing waits for it any more.
+        queue.entry(NodeId::ROOT, b"name");
+        assert!(queue.settle(Duration::ZERO));
+        queue.run();
+    }
+
+    #[test]
+    fn the_connection_is_let_go_of_when_the_kernel_says_that_it_is_gone() {
+        let (queue, connection) = queue();
+        queue.node(NodeId::ROOT);
+        // Returns by itself: the first notice is answered with ENODEV.
+        queue.run();
+        assert!(connection.upgrade().is_none(), "an open connection that nobody reads from");
+        assert!(queue.settle(Duration::ZERO));
+    }
 }
