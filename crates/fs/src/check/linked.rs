@@ -178,6 +178,10 @@ impl Checker<'_, '_> {
             let problem = Problem::new(ProblemKind::Name, what).mended_by(fix);
             return self.about(tree, ino, problem);
         }
+        // What cannot be read may be its name, and removing it is for ever.
+        if tree.is_unsure() || !lost.is_empty() {
+            return Ok(());
+        }
         // Without a name since it was unlinked; a copy has it and not the note of it.
         let note = key::orphan(tree.subvol, ino);
         if !tree.original || look::exists(self.pin, VOLUME, &note)? != Look::Absent {

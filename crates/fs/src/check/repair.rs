@@ -71,28 +71,31 @@ pub(super) fn of_segment(bad: &Corruption) -> Option<Fix> {
     Some(Fix::Marks(segment))
 }
 
-/// Mends what must be before the volume is opened.
+/// Mends what must be before the volume is opened; whether nothing of it is left.
 fn below(
     env: &Env,
     mended: &mut Mended,
     fix: &Fix,
     mend: fn(&Env, &VolumeHeader) -> Result<(), OpenError>,
-) -> Result<(), OpenError> {
+) -> Result<bool, OpenError> {
     let found = mended.before.problems.iter().filter(|found| found.fix.as_ref() == Some(fix));
     let found: Vec<Problem> = found.cloned().collect();
     if found.is_empty() {
-        return Ok(());
+        return Ok(true);
     }
     let done = crate::create::read_header(&*env.device).and_then(|header| mend(env, &header));
     match done {
-        Ok(()) => mended.mended.extend(found),
+        Ok(()) => {
+            mended.mended.extend(found);
+            Ok(true)
+        }
         Err(error @ (OpenError::Damaged(_) | OpenError::Missing(_))) => {
             let failed = found.into_iter().map(|found| (found, error.to_string()));
             mended.failed.extend(failed);
+            Ok(false)
         }
-        Err(error) => return Err(error),
+        Err(error) => Err(error),
     }
-    Ok(())
 }
 
 impl Fs {
@@ -109,9 +112,16 @@ impl Fs {
             mended.after = mended.before.clone();
             return Ok(mended);
         }
-        // The log first: the rest is of the state that is left.
-        if how == Repair::DoAndCutLog {
-            below(env, &mut mended, &Fix::Log, crate::engine::cut_log)?;
+        // The log first: the rest is of the state that is left. Where it is not cut, nothing else
+        // is done either: a superblock that is written anew would make the state that was found
+        // the newest, and the log that of another, although it may be the log that is right.
+        let damaged_log = mended.before.problems.iter().any(|one| one.fix == Some(Fix::Log));
+        let cut = !damaged_log
+            || how == Repair::DoAndCutLog
+                && below(env, &mut mended, &Fix::Log, crate::engine::cut_log)?;
+        if !cut {
+            mended.after = mended.before.clone();
+            return Ok(mended);
         }
         below(env, &mut mended, &Fix::Engine, crate::engine::mend)?;
         let options = OpenOptions { index: None, ..OpenOptions::default() };

@@ -5,6 +5,7 @@ mod campaign;
 mod clean;
 mod garbage;
 mod records;
+mod refused;
 mod volume;
 
 use std::ops::ControlFlow;
