@@ -5,7 +5,7 @@ CARGO ?= cargo
 ROUNDS ?= 200
 HOURS ?= 1
 
-.PHONY: help setup suites build demo test bench soak-kill soak-crash soak-fsx soak-programs limits soak
+.PHONY: help setup suites build demo test bench soak-kill soak-crash soak-fsx soak-fuzz soak-programs limits soak
 
 help: ## Show this list
 	@echo "PandoFS: a file-system namespace with O(1) snapshots and clones of any directory."
@@ -38,6 +38,9 @@ soak-crash: setup ## Power cuts at every write and fsync, every bit flipped: hou
 
 soak-fsx: suites ## fsx with mmap, punches and copies beside snapshots, for HOURS (default 1)
 	@CARGO="$(CARGO)" bash scripts/posix/fsx.sh $$(($(HOURS) * 3600))
+
+soak-fuzz: ## Damaged bytes and random calls for HOURS of CPU time (default 1), half for each part
+	@CARGO="$(CARGO)" bash scripts/fuzz.sh $$(($(HOURS) * 1800)) $(SEED)
 
 soak-programs: setup ## Kill a mount under SQLite and git ROUNDS times (default 200), asking both each time
 	@CARGO="$(CARGO)" bash scripts/posix/kill.sh $(ROUNDS)

@@ -45,6 +45,8 @@ if [ "$failed" -eq 0 ]; then
   bash scripts/posix/acl.sh 4000 "${ACL_SEED:-1}"
   bash scripts/posix/limits.sh quick
   bash scripts/posix/kill.sh 4
+  step "fuzzing (every decoder, random calls, damaged volumes: a minute of CPU time)"
+  bash scripts/fuzz.sh 30 "${FUZZ_SEED:-1}"
 fi
 step "done"
 if [ "$passed" -eq 0 ]; then

@@ -260,6 +260,8 @@ impl Numbers {
         let (row, at, width) = (row.saturating_sub(first), narrow(u64::from(at)), u32::from(width));
         let patched = self
             .patches(at, rows, width, patches)
+            // Of several for one row the last counts, as where all of a block are put in.
+            .rev()
             .find_map(|(patched, offset)| (patched == row).then_some(offset));
         let offset = patched.unwrap_or_else(|| {
             let bit = wide(row).saturating_mul(u64::from(width));
@@ -294,7 +296,7 @@ impl Numbers {
         rows: usize,
         width: u32,
         count: u16,
-    ) -> impl Iterator<Item = (usize, u64)> {
+    ) -> impl DoubleEndedIterator<Item = (usize, u64)> {
         let start = at.saturating_add(packed_bytes(rows, width));
         let end = start.saturating_add(usize::from(count).saturating_mul(PATCH_BYTES));
         let bytes = if count == 0 { None } else { self.data.get(start..end) };

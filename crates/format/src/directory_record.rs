@@ -4,6 +4,7 @@
 //! reading the record and without excluding one another.
 
 use crate::inode_record::Elsewhere;
+use crate::key::INO_MAX;
 use crate::layout::{Field, size_of};
 use crate::{Malformed, Reader, Writer};
 
@@ -157,6 +158,9 @@ impl DirectoryRecord {
             Some(DirectoryElsewhere { inode, size, allocated, nlink: reader.u32()? })
         };
         reader.end()?;
+        if record.parent > INO_MAX {
+            return Err(reader.malformed("the number of an inode", record.parent.to_string()));
+        }
         if record.mode > 0o7777 | crate::acl::IN_MODE || flags & !KNOWN != 0 {
             return Err(reader.malformed(
                 "a mode and known flags",

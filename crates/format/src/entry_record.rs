@@ -2,6 +2,7 @@
 //! the inode has no other name and is not a directory.
 
 use crate::inode_record::{FileKind, InodeRecord};
+use crate::key::{INO_MAX, SUBVOLUME_MAX};
 use crate::layout::Field;
 use crate::{Malformed, Reader, Writer};
 
@@ -119,6 +120,9 @@ impl<'a> EntryHead<'a> {
         let ino = reader.varint()?;
         let length = reader.u8()?;
         let name = reader.take(usize::from(length))?;
+        if ino > INO_MAX {
+            return Err(reader.malformed("the number of an inode", ino.to_string()));
+        }
         if kind.is_none() != name.is_empty() {
             return Err(reader.malformed("a name", "none, or one in a tombstone"));
         }
@@ -136,7 +140,10 @@ impl<'a> EntryHead<'a> {
         let target = match (self.kind, self.flags & !CHAINED) {
             (None, 0) => Target::Tombstone,
             (Some(FileKind::Directory), 0) => Target::Directory,
-            (Some(FileKind::Directory), SUBVOLUME) => Target::Subvolume(self.rest.varint()?),
+            (Some(FileKind::Directory), SUBVOLUME) => match self.rest.varint()? {
+                subvolume @ ..=SUBVOLUME_MAX => Target::Subvolume(subvolume),
+                other => return Err(self.rest.malformed("a subvolume", other.to_string())),
+            },
             (Some(kind), LINKED) if kind != FileKind::Directory => Target::Linked(kind),
             (Some(kind), 0) => Target::Embedded(InodeRecord::decode(kind, &mut self.rest)?),
             _ => {

@@ -30,6 +30,12 @@ pub const VOLUME_TREE: u64 = 16;
 /// First number of a subvolume's tree.
 pub const FIRST_TREE: u64 = 32;
 
+/// The greatest number of an inode: 40 bits.
+pub const INO_MAX: u64 = (1 << 40) - 1;
+
+/// The greatest number of a subvolume; those above, in 24 bits, are virtual.
+pub const SUBVOLUME_MAX: u64 = (1 << 23) - 2;
+
 /// Bytes of a `D` key.
 pub const ENTRY_KEY_BYTES: usize = 18;
 /// What the keys of a directory's entries have in common: a letter and the directory's number.
@@ -327,6 +333,9 @@ pub fn parse(key: &[u8]) -> Result<Parsed, Malformed> {
         other => return Err(reader.malformed("a tag of a subvolume's tree", other.to_string())),
     };
     reader.end()?;
+    if number > INO_MAX {
+        return Err(reader.malformed("the number of an inode", number.to_string()));
+    }
     Ok(parsed)
 }
 
@@ -346,6 +355,9 @@ pub fn parse_orphan(key: &[u8]) -> Result<(u64, u64), Malformed> {
     let subvolume = u64::from_be_bytes(reader.array()?);
     let ino = u64::from_be_bytes(reader.array()?);
     reader.end()?;
+    if subvolume > SUBVOLUME_MAX || ino > INO_MAX {
+        return Err(reader.malformed("an inode of a subvolume", format!("{subvolume}, {ino}")));
+    }
     Ok((subvolume, ino))
 }
 
@@ -389,7 +401,10 @@ fn concat<const N: usize>(parts: &[&[u8]]) -> [u8; N] {
 
 #[cfg(test)]
 mod tests {
-    use super::{Parsed, Part, back_reference, entry, extent, linked, parse};
+    use super::{
+        INO_MAX, Parsed, Part, SUBVOLUME_MAX, back_reference, entry, extent, linked, orphan, parse,
+        parse_orphan,
+    };
 
     #[test]
     fn keys_come_apart_as_they_were_put_together() {
@@ -427,5 +442,14 @@ mod tests {
         let mut key = entry(1, 1, Part::Bulk);
         key[17] = 9;
         assert!(parse(&key).is_err());
+    }
+
+    #[test]
+    fn inodes_beyond_forty_bits_are_refused() {
+        assert!(parse(&linked(INO_MAX, Part::Bulk)).is_ok());
+        assert!(parse(&linked(INO_MAX + 1, Part::Bulk)).is_err());
+        assert!(parse_orphan(&orphan(SUBVOLUME_MAX, INO_MAX)).is_ok());
+        assert!(parse_orphan(&orphan(SUBVOLUME_MAX + 1, 2)).is_err());
+        assert!(parse_orphan(&orphan(1, INO_MAX + 1)).is_err());
     }
 }

@@ -1,6 +1,7 @@
 //! A subvolume: the volume's root, a snapshot, a clone (`docs/format/subvolume-record.md`), and
 //! the counters of what is in it (`docs/format/subvolume-record.md`).
 
+use crate::key::{FIRST_TREE, INO_MAX, SUBVOLUME_MAX};
 use crate::layout::{Field, size_of};
 use crate::{Malformed, Reader, Writer};
 
@@ -145,6 +146,10 @@ impl SubvolumeRecord {
         let flags = reader.u32()?;
         if flags & !KNOWN != 0 {
             return Err(reader.malformed("known flags", format!("{flags:#x}")));
+        }
+        if tree < FIRST_TREE || root > INO_MAX || parent.0 > SUBVOLUME_MAX || parent.1 > INO_MAX {
+            let found = format!("tree {tree}, root {root}, in {parent:?}");
+            return Err(reader.malformed("numbers within bounds", found));
         }
         let length = reader.length(NAME_BYTES_MAX)?;
         let name = reader.take(length)?.to_vec();

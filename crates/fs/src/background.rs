@@ -183,7 +183,7 @@ impl Fs {
                 break;
             }
             let mut txn = Txn::removing(self);
-            let owner = self.extent_owner(&subvol);
+            let owner = self.extent_owner(&subvol)?;
             let settled =
                 self.data.settle(&*self.store, file, at, owner, txn.batch()).map_err(from_store)?;
             let committed = txn.commit();

@@ -31,8 +31,15 @@ pub(crate) enum Step {
 
 impl Fs {
     /// Which extents of a subvolume belong to it alone, and when new ones are born.
-    pub(crate) fn extent_owner(&self, subvol: &Subvol) -> data::ExtentOwner {
-        data::ExtentOwner { birth: self.admin.epoch(), last_clone: subvol.last_clone_epoch() }
+    /// Fails where the volume's epoch is not after that of the last clone: what is written would
+    /// be taken for shared, or worse, what is shared for its own.
+    pub(crate) fn extent_owner(&self, subvol: &Subvol) -> FsResult<data::ExtentOwner> {
+        let (birth, last_clone) = (self.admin.epoch(), subvol.last_clone_epoch());
+        if birth <= last_clone {
+            let what = format!("the epoch {birth} is not after the last clone's, {last_clone}");
+            return Err(crate::error::inconsistent(crate::subvol::VOLUME, &what, subvol.root));
+        }
+        Ok(data::ExtentOwner { birth, last_clone })
     }
 
     /// After a commit, or its refusal: what it freed is punched once it is durable.
@@ -81,7 +88,7 @@ impl Edit<'_> {
         let end = offset + bytes.len() as u64;
         let known = inode.has_extents && offset < inode.size;
         let before = if known { self.covered(offset, end.min(inode.size))? } else { 0 };
-        let owner = self.fs.extent_owner(self.subvol);
+        let owner = self.fs.extent_owner(self.subvol)?;
         let (file, store) = (self.file_ref(), self.view.store);
         let freed = self
             .fs
@@ -171,7 +178,7 @@ pub(crate) fn set_size(edit: &mut Edit<'_>, size: u64) -> FsResult<Step> {
         edit.file()?.inode.size = size;
         return Ok(Step::Done);
     }
-    let owner = edit.fs.extent_owner(edit.subvol);
+    let owner = edit.fs.extent_owner(edit.subvol)?;
     let (file, store) = (edit.file_ref(), edit.view.store);
     let cut = edit
         .fs

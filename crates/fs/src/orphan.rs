@@ -118,7 +118,7 @@ fn remove(fs: &Fs, subvol_id: u64, ino: u64) -> FsResult<()> {
     loop {
         let mut step = Txn::removing(fs);
         let file = data::FileRef { tree, ino };
-        let owner = fs.extent_owner(&subvol);
+        let owner = fs.extent_owner(&subvol)?;
         let released =
             fs.data.release_all(&*fs.store, file, owner, step.batch()).map_err(from_store)?;
         if !released.more {

@@ -31,7 +31,7 @@ pub(crate) fn punch(edit: &mut Edit<'_>, from: u64, to: u64) -> FsResult<Step> {
         edit.set_bulk(bulk);
         return Ok(Step::Done);
     }
-    let owner = edit.fs.extent_owner(edit.subvol);
+    let owner = edit.fs.extent_owner(edit.subvol)?;
     let (file, store) = (edit.file_ref(), edit.view.store);
     let punched =
         edit.fs.data.punch(store, file, (from, to), owner, edit.txn.batch()).map_err(from_store)?;
@@ -57,7 +57,7 @@ pub(crate) fn share(
             return Ok(None);
         }
     }
-    let owner = edit.fs.extent_owner(edit.subvol);
+    let owner = edit.fs.extent_owner(edit.subvol)?;
     let to = Side { file: edit.file_ref(), offset };
     let store = edit.view.store;
     let shared = edit

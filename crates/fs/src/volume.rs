@@ -83,6 +83,10 @@ impl Fs {
         let damaged = |error: FsError| OpenError::Inconsistent(error.to_string());
         let numbers = Numbers::open(&*store).map_err(damaged)?;
         let root = read_counter(&*store, Counter::Root).map_err(damaged)?;
+        if root > SubvolId::MAX.0 {
+            let what = format!("the root is said to be subvolume {root}");
+            return Err(OpenError::Inconsistent(what));
+        }
         let admin = Admin::open(&*store).map_err(damaged)?;
         let data_options = data::Options { volume: header.volume_id, ..options.data.clone() };
         let data = Data::open_local(&env, data_options)?;
@@ -184,8 +188,9 @@ impl Fs {
                 let id = key::parse_number(key).map_err(malformed)?;
                 let view = crate::view::View::new(&*self.store, VOLUME);
                 let usage = view.read(&key::usage(id), UsageRecord::decode)?.unwrap_or_default();
-                counts.files += usage.files;
-                counts.bytes += usage.bytes;
+                // Sizes of sparse files come to more than 63 bits.
+                counts.files = counts.files.saturating_add(usage.files);
+                counts.bytes = counts.bytes.saturating_add(usage.bytes);
                 counts.counting += u64::from(!usage.counted);
             }
             match (record.detached, record.snapshot, record.source.0) {

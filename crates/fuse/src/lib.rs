@@ -20,6 +20,7 @@ mod transport;
 
 pub use detach::{Unmounted, unmount};
 pub use error::MountError;
+pub use kernel::Loopback;
 pub use mount::{Mount, mount};
 pub use mountinfo::{MountInfo, find_mount, mounts_of};
 pub use options::{Atime, MountOptions, OptionError, parse_bytes};

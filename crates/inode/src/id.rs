@@ -17,13 +17,13 @@ pub struct NodeId(pub u64);
 
 impl Ino {
     /// The greatest number.
-    pub const MAX: Ino = Ino((1 << 40) - 1);
+    pub const MAX: Ino = Ino(format::key::INO_MAX);
 }
 
 impl SubvolId {
     /// The greatest number of an ordinary subvolume; those above are virtual directories, the
     /// last of them queries.
-    pub const MAX: SubvolId = SubvolId((1 << 23) - 2);
+    pub const MAX: SubvolId = SubvolId(format::key::SUBVOLUME_MAX);
 }
 
 impl NodeId {

@@ -138,7 +138,8 @@ impl Fs {
     fn expected_bytes(&self, pin: &dyn Pinned) -> FsResult<u64> {
         let mut ignored = VolumeReport::default();
         let table = Table::read(self, pin, &mut ignored)?;
-        Ok(table.content_bytes() + table.files() * 2 * RECORD_BYTES)
+        let records = table.files().saturating_mul(2 * RECORD_BYTES);
+        Ok(table.content_bytes().saturating_add(records))
     }
 }
 

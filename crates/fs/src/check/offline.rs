@@ -44,7 +44,7 @@ impl Fs {
         let checked = fs.store.pin().map_err(from_store).and_then(|pin| {
             let expected = fs.expected_bytes(&*pin)?;
             let done = store.bytes;
-            fs.check_state(&*pin, store, (done, done + expected), progress)
+            fs.check_state(&*pin, store, (done, done.saturating_add(expected)), progress)
         });
         checked.map_err(|error| OpenError::Inconsistent(error.to_string()))
     }

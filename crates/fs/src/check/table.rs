@@ -21,6 +21,8 @@ use crate::{Fs, FsResult};
 
 /// Numbers behind the last one that was handed out at which trees are looked for, too.
 const TREES_BEYOND: u64 = 64;
+/// Most numbers of trees that are tried from either end of those that were handed out.
+const TREES_LOOKED_FOR: u64 = 1 << 20;
 
 /// What the volume's tree holds.
 #[derive(Default)]
@@ -109,8 +111,8 @@ impl Table {
 
     /// Bytes of contents that segments count.
     pub(super) fn content_bytes(&self) -> u64 {
-        let pages: i64 = self.segments.values().map(|&pages| pages.max(0)).sum();
-        pages as u64 * u64::from(data::CHUNK_BYTES)
+        let pages = self.segments.values().map(|&pages| pages.max(0) as u64);
+        pages.fold(0, u64::saturating_add).saturating_mul(u64::from(data::CHUNK_BYTES))
     }
 
     /// About how many inodes there are to look at.
@@ -119,7 +121,7 @@ impl Table {
             .iter()
             .filter_map(|id| self.usage.get(id))
             .map(|usage| usage.files.max(0) as u64)
-            .sum()
+            .fold(0, u64::saturating_add)
     }
 
     /// Whether a directory waits to be reclaimed; unsure counts as yes.
@@ -426,7 +428,7 @@ impl Checker<'_, '_> {
             let key = key::counter(counter);
             let known = table.counters.get(&key[1]).copied().unwrap_or(0);
             if let Some(greatest) = greatest.filter(|&greatest| greatest >= known) {
-                wrong.push((key, (known, greatest + 1), of));
+                wrong.push((key, (known, greatest.saturating_add(1)), of));
             }
         }
         for (key, (known, next), of) in wrong {
@@ -462,7 +464,12 @@ pub(super) fn unnamed_trees(table: &Table, pin: &dyn Pinned) -> FsResult<Vec<u64
     }));
     let next = table.counters.get(&key::counter(Counter::NextTree)[1]).copied().unwrap_or(0);
     let mut unnamed = Vec::new();
-    for tree in key::FIRST_TREE..next.saturating_add(TREES_BEYOND) {
+    // A falsified counter or record must not make this endless: of more numbers than so many the
+    // first and the last are looked at.
+    let end = next.saturating_add(TREES_BEYOND);
+    let first = key::FIRST_TREE..end.min(key::FIRST_TREE + TREES_LOOKED_FOR);
+    let last = end.saturating_sub(TREES_LOOKED_FOR).max(first.end)..end;
+    for tree in first.chain(last) {
         if named.contains(&tree) {
             continue;
         }

@@ -114,7 +114,7 @@ fn apply(
                 file: FileRef { tree: view.tree, ino: reader.ino },
                 offset: reader.offset,
             },
-            owner: changes.then(|| fs.extent_owner(reader.source)),
+            owner: changes.then(|| fs.extent_owner(reader.source)).transpose()?,
         };
         let shared = ranges::share(edit, offset, source, length)?;
         Ok(shared.map_or(Progress::Again, Progress::Copied))

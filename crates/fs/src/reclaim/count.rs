@@ -158,7 +158,8 @@ impl Count {
 fn add(found: &mut UsageRecord, inode: &InodeRecord) {
     found.files += 1;
     if inode.kind == FileKind::File && inode.elsewhere.is_none() {
-        found.bytes += inode.size as i64;
+        // As merges do, for sizes of sparse files come to more than 63 bits.
+        found.bytes = found.bytes.wrapping_add(inode.size as i64);
     }
 }
 
@@ -180,8 +181,8 @@ fn finish(fs: &Fs, count: &Count) -> FsResult<()> {
         VOLUME,
         &usage,
         &[
-            lane(USAGE_FILES_AT, count.found.files - known.files),
-            lane(USAGE_BYTES_AT, count.found.bytes - known.bytes),
+            lane(USAGE_FILES_AT, count.found.files.wrapping_sub(known.files)),
+            lane(USAGE_BYTES_AT, count.found.bytes.wrapping_sub(known.bytes)),
             lane(USAGE_COUNTED_AT, 1),
         ],
     );

@@ -12,10 +12,13 @@ use inode::{FsError, SubvolId};
 use parking_lot::{Mutex, MutexGuard};
 use store::{Batch, Need, Store, TreeId};
 
-use crate::error::malformed;
+use crate::error::{inconsistent, malformed};
 use crate::numbers::read_counter;
 use crate::subvol::VOLUME;
 use crate::{Fs, FsResult};
+
+/// Counters stay below this, whatever a volume lives through: beyond it they are falsified.
+const COUNT_MAX: u64 = 1 << 62;
 
 /// The ledger with its lock.
 pub(crate) struct Admin {
@@ -44,6 +47,11 @@ impl Admin {
             epoch,
             children: None,
         };
+        let counts = [ledger.next_subvolume, ledger.next_tree, ledger.next_detached, epoch];
+        if ledger.next_tree < key::FIRST_TREE || counts.iter().any(|count| *count > COUNT_MAX) {
+            let what = format!("counters that were never counted to, {counts:?}");
+            return Err(inconsistent(VOLUME, &what, 0));
+        }
         Ok(Admin { ledger: Mutex::new(ledger), epoch: AtomicU64::new(epoch) })
     }
 

@@ -1,14 +1,16 @@
 //! The subvolumes below a directory. Each names where it is mounted, so they are found by
 //! walking parents up from the few that there are; nothing is searched.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use format::subvolume_record::SubvolumeRecord;
 use inode::{FsError, SubvolId};
 
 use super::ledger::Ledger;
+use crate::error::inconsistent;
 use crate::reclaim::Reach;
-use crate::subvol::{Subvol, read_record};
+use crate::subvol::{Subvol, VOLUME, read_record};
 use crate::{Fs, FsResult};
 
 /// A subvolume with its record.
@@ -36,7 +38,8 @@ pub(crate) fn below(
     subvol: &Subvol,
     dir: u64,
 ) -> FsResult<Vec<Member>> {
-    let mut found = Vec::new();
+    let mut found: Vec<Member> = Vec::new();
+    let mut seen = BTreeSet::from([subvol.id.0]);
     let mut reach = Reach::new(subvol.tree(), dir);
     for child in ledger.children(fs, subvol.id.0)? {
         let member = Member::get(fs, child)?;
@@ -44,9 +47,13 @@ pub(crate) fn below(
             found.push(member);
         }
     }
-    // Whatever is mounted in one of those is below as well.
+    // Whatever is mounted in one of those is below as well. Damaged records may lie in a circle.
     let mut next = 0;
     while next < found.len() {
+        if !seen.insert(found[next].subvol.id.0) {
+            let what = "subvolumes lie in one another";
+            return Err(inconsistent(VOLUME, what, found[next].record.root));
+        }
         let (id, root) = (found[next].subvol.id.0, found[next].record.root);
         let mut reach = Reach::new(found[next].subvol.tree(), root);
         for child in ledger.children(fs, id)? {

@@ -8,6 +8,7 @@
 
 mod clone_channel;
 mod contents;
+mod loopback;
 mod names;
 mod numbers;
 mod reply;
@@ -15,4 +16,5 @@ mod request;
 mod serve;
 mod session;
 
+pub use loopback::Loopback;
 pub(crate) use session::KernelTransport;

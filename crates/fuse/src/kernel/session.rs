@@ -14,7 +14,7 @@ use rustix::io::Errno;
 use super::clone_channel::clone_channel;
 use super::numbers::{MAJOR, MINOR, MINOR_MIN, MINOR_WITH_EPOCH, feature, notify, op};
 use super::reply::Reply;
-use super::request::Request;
+use super::request::{Arguments, Request};
 use crate::adapter::Adapter;
 use crate::transport::{Notifier, Session, Transport, Workers};
 
@@ -59,9 +59,9 @@ struct KernelSession {
 
 /// What both sides have.
 #[derive(Debug, Clone, Copy)]
-struct Agreed {
+pub(super) struct Agreed {
     minor: u32,
-    features: u64,
+    pub(super) features: u64,
 }
 
 struct KernelNotifier {
@@ -94,7 +94,7 @@ impl Transport for KernelTransport {
 
 /// The features for a mount. A kernel that looks at access control lists checks permissions by
 /// itself in any case, so it is asked to only where that was to be.
-fn offered(adapter: &Adapter) -> u64 {
+pub(super) fn offered(adapter: &Adapter) -> u64 {
     if adapter.kernel_checks() { FEATURES | feature::POSIX_ACL } else { FEATURES }
 }
 
@@ -104,31 +104,46 @@ fn answer_init(
     request: &mut Request<'_>,
     features: u64,
 ) -> io::Result<Option<Agreed>> {
-    let short = |_| io::Error::other("a short INIT");
-    let arguments = &mut request.arguments;
-    let major = arguments.u32().map_err(short)?;
-    let minor = arguments.u32().map_err(short)?;
     let mut reply = Reply::default();
     reply.clear();
+    match agree(&mut request.arguments, features, &mut reply) {
+        Ok(agreed) => {
+            send_built(channel, &mut reply, request.unique, 0, &[]);
+            Ok(agreed)
+        }
+        Err(error) => {
+            send(channel, &mut reply, request.unique, libc::EPROTO, &[]);
+            Err(error)
+        }
+    }
+}
+
+/// What both sides have, of what is `offered`, and the answer to INIT that says so; `None` when
+/// the kernel is to ask again.
+pub(super) fn agree(
+    arguments: &mut Arguments<'_>,
+    offered: u64,
+    reply: &mut Reply,
+) -> io::Result<Option<Agreed>> {
+    let short = |_| io::Error::other("a short INIT");
+    let major = arguments.u32().map_err(short)?;
+    let minor = arguments.u32().map_err(short)?;
     if major > MAJOR {
         reply.u32(MAJOR).u32(MINOR).zeros(56);
-        send_built(channel, &mut reply, request.unique, 0, &[]);
         return Ok(None);
     }
     if major < MAJOR || minor < MINOR_MIN {
-        send(channel, &mut reply, request.unique, libc::EPROTO, &[]);
         let message = format!("FUSE {major}.{minor} of this kernel is too old: 7.31 is needed");
         return Err(io::Error::other(message));
     }
     let read_ahead = arguments.u32().map_err(short)?.min(REQUEST_BYTES_MAX);
     let low = u64::from(arguments.u32().map_err(short)?);
     let high = arguments.u32().map_or(0, u64::from);
-    let taken = (low | high << 32) & features;
+    let taken = (low | high << 32) & offered;
     reply.u32(MAJOR).u32(MINOR).u32(read_ahead).u32(taken as u32);
     reply.u16(BACKGROUND_MAX).u16(CONGESTED).u32(REQUEST_BYTES_MAX);
     // Times have nanoseconds; nothing is mapped; the upper half of the features.
     reply.u32(1).u16(PAGES_MAX).u16(0).u32((taken >> 32) as u32).zeros(28);
-    send_built(channel, &mut reply, request.unique, 0, &[]);
     tracing::debug!(minor, features = taken, "agreed with the kernel");
     Ok(Some(Agreed { minor, features: taken }))
 }
@@ -189,31 +204,50 @@ impl<'a> Worker<'a> {
 
     fn run(mut self) -> io::Result<()> {
         while let Some(length) = read(&self.channel, &mut self.buffer)? {
-            let Some(mut request) = Request::parse(&self.buffer[..length]) else {
-                tracing::error!(length, "a message that is no request");
-                continue;
-            };
-            request.features = self.agreed.features;
-            if request.opcode == op::READ {
-                let (channel, reply) = (&self.channel, &mut self.reply);
-                super::contents::read(self.adapter, &request, |answer| match answer {
-                    Ok(bytes) => send(channel, reply, request.unique, 0, bytes),
-                    Err(error) => send(channel, reply, request.unique, error.0, &[]),
-                });
-                continue;
-            }
-            self.reply.clear();
-            let unique = request.unique;
-            match super::serve::serve(self.adapter, request, &mut self.reply) {
-                Some(Ok(())) => send_built(&self.channel, &mut self.reply, unique, 0, &[]),
-                Some(Err(error)) => {
-                    send_built(&self.channel, &mut self.reply, unique, error.0, &[]);
-                }
-                // It wants no answer.
-                None => {}
-            }
+            let (channel, message) = (&self.channel, &self.buffer[..length]);
+            let features = self.agreed.features;
+            answer(
+                self.adapter,
+                features,
+                message,
+                &mut self.reply,
+                |reply, unique, error, body| {
+                    send_built(channel, reply, unique, error, body);
+                },
+            );
         }
         Ok(())
+    }
+}
+
+/// Answers one message. `send` is given the answer that was built, whose request it is of, the
+/// error number or 0, and bytes that stand behind what was built.
+pub(super) fn answer(
+    adapter: &Adapter,
+    features: u64,
+    message: &[u8],
+    reply: &mut Reply,
+    send: impl FnOnce(&mut Reply, u64, i32, &[u8]),
+) {
+    let Some(mut request) = Request::parse(message) else {
+        tracing::error!(length = message.len(), "a message that is no request");
+        return;
+    };
+    request.features = features;
+    reply.clear();
+    let unique = request.unique;
+    if request.opcode == op::READ {
+        super::contents::read(adapter, &request, |answer| match answer {
+            Ok(bytes) => send(reply, unique, 0, bytes),
+            Err(error) => send(reply, unique, error.0, &[]),
+        });
+        return;
+    }
+    match super::serve::serve(adapter, request, reply) {
+        Some(Ok(())) => send(reply, unique, 0, &[]),
+        Some(Err(error)) => send(reply, unique, error.0, &[]),
+        // It wants no answer.
+        None => {}
     }
 }
 

@@ -142,11 +142,15 @@ fn plan(group: &Group, units: &[Unit]) -> Plan {
     plan
 }
 
+/// Most parts of one directory; beyond it they become larger.
+const PARTS_MAX: u64 = 1 << 16;
+
 /// Divides a large directory by the order of its names. Cookies are hashes, so equal ranges have
 /// about as many names.
 fn divide(unit: Unit, limits: ClusterLimits, plans: &mut Vec<Plan>) {
     let end = unit.to.min(format::key::COOKIE_MAX + 1);
-    let parts = unit.rows.div_ceil(u64::from(limits.rows)).max(1);
+    // How many names there are is what a record says, and that may be damaged.
+    let parts = unit.rows.div_ceil(u64::from(limits.rows)).clamp(1, PARTS_MAX);
     let step = ((end - unit.from) / parts).max(1);
     for part in 0..parts {
         // Names of one hash stay together.
@@ -273,5 +277,14 @@ mod tests {
         let plans = partition(&units, limits);
         check(&units, limits, &plans);
         assert!(plans.len() <= 101, "{} clusters", plans.len());
+    }
+
+    #[test]
+    fn a_directory_that_says_more_names_than_there_can_be_is_divided_all_the_same() {
+        let limits = ClusterLimits { directories: 4, rows: 10 };
+        let plans = partition(&[unit(2, 2, u64::MAX >> 1)], limits);
+        assert_eq!(plans.len() as u64, super::PARTS_MAX);
+        let ends = |plan: &Plan| (plan[0].from, plan[0].to);
+        assert!(plans.windows(2).all(|two| ends(&two[0]).1 == ends(&two[1]).0), "ranges join");
     }
 }

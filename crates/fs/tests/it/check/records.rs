@@ -427,3 +427,89 @@ fn small_contents_of_a_linked_inode_are_kept() {
     });
     assert!(kept, "its contents are in lost+found");
 }
+
+/// Numbers that no fault of counting makes, only falsified records: they are told or refused, and
+/// neither stop the program nor make the check endless.
+#[test]
+fn numbers_out_of_all_bounds_are_told() {
+    let made = made(21);
+    let big = |number: u64| number.to_le_bytes().to_vec();
+    let falsified: [(&str, Vec<u8>, Vec<u8>); 8] = [
+        ("next tree", key::counter(Counter::NextTree).to_vec(), big(1 << 60)),
+        ("next tree", key::counter(Counter::NextTree).to_vec(), big(u64::MAX)),
+        ("reserved tree", key::counter(Counter::NextTree).to_vec(), big(0)),
+        ("root", key::counter(Counter::Root).to_vec(), big(u64::MAX)),
+        ("epoch", key::counter(Counter::Epoch).to_vec(), big(u64::MAX)),
+        ("epoch before a clone", key::counter(Counter::Epoch).to_vec(), big(0)),
+        ("orphan", key::orphan(u64::MAX, u64::MAX).to_vec(), Vec::new()),
+        ("pages", key::segment(1).to_vec(), big(i64::MAX as u64)),
+    ];
+    for (what, key, value) in falsified {
+        println!("{what}: {value:02x?}");
+        let device = made.device.copy();
+        falsify(&device, |store| {
+            let mut batch = Batch::new();
+            batch.put(VOLUME, &key, &value);
+            store.commit(&batch).expect("it is there");
+        });
+        check(&device);
+        repair(&device);
+        // It opens and works, or says why not.
+        if let Ok(subject) = super::volume::open(&device) {
+            for _ in 0..20 {
+                drop(subject.fs().background_step(64));
+            }
+            drop(subject.fs().status());
+        }
+    }
+}
+
+/// A number of an inode or subvolume beyond what is handed out is damage of its record.
+#[test]
+fn a_root_out_of_bounds_is_damage_and_not_a_panic() {
+    let made = made(22);
+    let device = made.device.copy();
+    falsify(&device, |store| {
+        let key = key::subvolume(1);
+        let bytes = store.get(VOLUME, &key).expect("it is there").expect("it is there");
+        let record = SubvolumeRecord::decode(&bytes).expect("it is there");
+        let mut batch = Batch::new();
+        let far = SubvolumeRecord { root: 1 << 41, ..record };
+        batch.put(VOLUME, &key, &far.encode());
+        store.commit(&batch).expect("it is there");
+    });
+    assert!(!check(&device).is_clean(), "it is told");
+    assert!(super::volume::open(&device).is_err(), "it is refused");
+}
+
+/// An inode that says that it has no name is not removed while a record that does not decode may be
+/// the name.
+#[test]
+fn nothing_is_taken_for_unlinked_beside_a_record_that_does_not_decode() {
+    let made = made(23);
+    let device = made.device.copy();
+    let mut victim = 0;
+    falsify(&device, |store| {
+        let (one, other) = (named(store, "one name"), named(store, "another name"));
+        victim = one.ino;
+        let mut batch = Batch::new();
+        for entry in [&one, &other] {
+            batch.put(TREE, &key::entry(entry.dir, entry.cookie, Part::Attributes), b"?");
+            batch.delete(TREE, &key::back_reference(one.ino, entry.dir, entry.cookie));
+        }
+        let mut value = Vec::new();
+        LinkedRecord { nlink: 0, ..linked(store, one.ino) }.encode(&mut value);
+        batch.put(TREE, &key::linked(one.ino, Part::Attributes), &value);
+        store.commit(&batch).expect("it is there");
+    });
+    let before = check(&device);
+    assert!(!before.is_clean());
+    assert!(!told(&before).contains("nothing removes it"), "{}", told(&before));
+    repair(&device);
+    let mut kept = false;
+    falsify(&device, |store| {
+        let key = key::linked(victim, Part::Attributes);
+        kept = store.get(TREE, &key).expect("it is there").is_some();
+    });
+    assert!(kept, "the inode was removed");
+}

@@ -86,6 +86,21 @@ fn readdirplus_gives_attributes_and_counts_look_ups() {
 }
 
 #[test]
+fn a_place_behind_every_name_lists_nothing() {
+    let v = volume();
+    v.file(ROOT, "f");
+    for place in [(1 << 63) - 1, 1 << 63, u64::MAX - 1, u64::MAX] {
+        let mut seen = 0;
+        v.fs.readdir(&Caller::root(), ROOT, place, &mut |_| {
+            seen += 1;
+            WalkControl::Continue
+        })
+        .expect("the root");
+        assert_eq!(seen, 0, "{place:#x}");
+    }
+}
+
+#[test]
 fn only_directories_are_listed_by_those_who_may() {
     let v = volume();
     let file = v.file(ROOT, "f");

@@ -57,3 +57,24 @@ fn a_rollback_counts_what_is_there_again_and_snapshots_do_not_count() {
     v.fs.rollback(&root(), dir, b"s").expect("a roll-back");
     assert_eq!(counts(&v), before);
 }
+
+/// Three sparse files of 4 EiB are more than 63 bits, and anybody may make them.
+#[test]
+fn sizes_beyond_what_can_be_counted_stop_nothing() {
+    let v = volume();
+    let dir = filled(&v, home(), "d", 0);
+    for name in ["one", "two", "three"] {
+        let file = v.file(dir, name).node;
+        let changes = inode::SetAttr { size: Some(1 << 62), ..inode::SetAttr::default() };
+        v.fs.setattr(&root(), file, &changes).expect("a sparse file");
+        forget(&v, file);
+    }
+    for name in ["c", "e", "f"] {
+        clone(&v, dir, name);
+    }
+    let (files, _) = counts(&v);
+    assert!(files >= 16, "{files}");
+    let mut go_on = |_, _| std::ops::ControlFlow::Continue(());
+    let report = v.fs.check_volume(&mut go_on).expect("a report");
+    assert!(report.is_clean(), "{:?}", report.problems);
+}

@@ -1,0 +1,62 @@
+//! A file system that answers messages of the protocol which somebody hands to it: no kernel, no
+//! mount, no thread. Tests and fuzzers send it what no kernel would.
+
+use std::sync::Arc;
+
+use fs::FileSystem;
+use inode::NodeId;
+
+use super::numbers::op;
+use super::reply::Reply;
+use super::request::Request;
+use super::session;
+use crate::adapter::Adapter;
+use crate::options::MountOptions;
+
+/// A file system behind the protocol. Messages are those that are read from `/dev/fuse`, in the
+/// byte order of the machine.
+pub struct Loopback {
+    adapter: Adapter,
+    /// Features that both sides have.
+    features: u64,
+    reply: Reply,
+}
+
+impl Loopback {
+    /// One whose node 1 is the root of `fs`.
+    pub fn new(fs: Arc<dyn FileSystem>, options: &MountOptions) -> Loopback {
+        let adapter = Adapter::new(fs, NodeId::ROOT, options);
+        let features = session::offered(&adapter);
+        Loopback { adapter, features, reply: Reply::default() }
+    }
+
+    /// Answers a message, as it would be written to the device; `None` for what is not answered:
+    /// what is no request, and what wants no answer.
+    pub fn answer(&mut self, message: &[u8]) -> Option<Vec<u8>> {
+        let reply = &mut self.reply;
+        if let Some(mut request) = Request::parse(message).filter(|one| one.opcode == op::INIT) {
+            reply.clear();
+            let offered = session::offered(&self.adapter);
+            let error = match session::agree(&mut request.arguments, offered, reply) {
+                Ok(agreed) => {
+                    self.features = agreed.map_or(self.features, |agreed| agreed.features);
+                    0
+                }
+                Err(_) => libc::EPROTO,
+            };
+            return Some(reply.finish(request.unique, error, 0).to_vec());
+        }
+        let mut answered = None;
+        session::answer(
+            &self.adapter,
+            self.features,
+            message,
+            reply,
+            |reply, unique, error, body| {
+                let head = reply.finish(unique, error, body.len());
+                answered = Some([head, body].concat());
+            },
+        );
+        answered
+    }
+}

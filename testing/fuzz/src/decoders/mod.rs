@@ -1,0 +1,49 @@
+//! The decoders of `format`, one target for each structure. A test compares this list with the
+//! sources of `format`: a decoder or a layout that no target names fails it.
+
+mod engine;
+mod index;
+mod log;
+mod namespace;
+mod runs;
+mod volume;
+
+use crate::target::Target;
+
+/// All of them.
+pub fn targets() -> Vec<Target> {
+    [
+        engine::TARGETS,
+        runs::TARGETS,
+        log::TARGETS,
+        volume::TARGETS,
+        namespace::TARGETS,
+        index::TARGETS,
+    ]
+    .concat()
+}
+
+/// Puts the CRC-32C of `over` (several ranges, one after the other) into four bytes at `at`.
+fn put_sum(bytes: &mut [u8], at: usize, over: &[(usize, usize)]) {
+    let mut sum = 0;
+    for (start, end) in over {
+        let end = (*end).min(bytes.len());
+        sum = crc32c::crc32c_append(sum, bytes.get(*start..end).unwrap_or_default());
+    }
+    if let Some(slot) = bytes.get_mut(at..at + 4) {
+        slot.copy_from_slice(&sum.to_le_bytes());
+    }
+}
+
+/// What a decoder that has an encoder owes: what it read, encoded, is read as the same.
+#[track_caller]
+fn again<'a, T: PartialEq + std::fmt::Debug, E: std::fmt::Debug>(
+    first: &T,
+    encoded: &'a [u8],
+    decode: impl FnOnce(&'a [u8]) -> Result<T, E>,
+) {
+    match decode(encoded) {
+        Ok(second) => assert_eq!(*first, second, "read once more it is something else"),
+        Err(error) => panic!("what was read is not read once more: {error:?}"),
+    }
+}

@@ -1,0 +1,195 @@
+//! Structures of the log-structured engine: blocks, indexes and manifests of runs.
+
+use fastrand::Rng;
+use format::cluster_filter::Filter;
+use format::run_block::{self, Block, BlockBuilder};
+use format::run_index::{self, BlockPlace, RunIndex};
+use format::run_manifest::{BlobEntry, Decoded, RunEntry, RunManifest, TreeEntry};
+
+use super::{again, put_sum};
+use crate::random::{ascending, bytes, number, signed};
+use crate::target::{Part, Target, no_checksum, seen};
+
+const VOLUME: [u8; 16] = [5; 16];
+const NUMBER: u64 = 9;
+
+pub(super) const TARGETS: &[Target] = &[
+    Target {
+        name: "run-block",
+        part: Part::Decoders,
+        covers: &["run_block::LAYOUT", "run_block::decode"],
+        make: make_block,
+        mend: no_checksum,
+        run: run_block,
+    },
+    Target {
+        name: "packed-run-block",
+        part: Part::Decoders,
+        covers: &["run_block::unpack"],
+        make: make_packed,
+        mend: no_checksum,
+        run: run_packed,
+    },
+    Target {
+        name: "run-index",
+        part: Part::Decoders,
+        covers: &["run_index::LAYOUT", "run_index::BLOCK_LAYOUT", "run_index::decode"],
+        make: make_index,
+        mend: no_checksum,
+        run: run_index,
+    },
+    Target {
+        name: "blob-head",
+        part: Part::Decoders,
+        covers: &["run_index::BLOB_LAYOUT", "run_index::check_blob_head"],
+        make: |_| run_index::blob_head(VOLUME, NUMBER),
+        mend: |bytes| put_sum(bytes, 12, &[(16, 40)]),
+        run: |bytes| run_index::check_blob_head(bytes, VOLUME, NUMBER).is_ok(),
+    },
+    Target {
+        name: "run-manifest",
+        part: Part::Decoders,
+        covers: &[
+            "run_manifest::LAYOUT",
+            "run_manifest::BLOB_LAYOUT",
+            "run_manifest::RUN_LAYOUT",
+            "run_manifest::decode",
+        ],
+        make: make_manifest,
+        mend: |bytes| put_sum(bytes, 12, &[(16, usize::MAX)]),
+        run: run_manifest,
+    },
+];
+
+fn make_block(random: &mut Rng) -> Vec<u8> {
+    let mut builder = BlockBuilder::default();
+    let shared = bytes(random, 12);
+    let count = random.usize(1..50);
+    for key in ascending(random, count, 20) {
+        let value = (random.u8(..6) != 0).then(|| bytes(random, 60));
+        builder.push(&[shared.as_slice(), &key].concat(), value.as_deref());
+    }
+    builder.finish()
+}
+
+fn run_block(bytes: &[u8]) -> bool {
+    let Ok(block) = Block::decode(bytes.to_vec()) else { return false };
+    assert!(!block.is_empty() && block.len() <= bytes.len(), "more entries than bytes");
+    let mut key = Vec::new();
+    for at in [0, 1, block.len() / 2, block.len() - 1, block.len(), usize::MAX / 8] {
+        key.clear();
+        block.key_to(at, &mut key);
+        seen(block.search(&key));
+        assert!(block.value(at).is_none_or(|value| value.len() <= bytes.len()), "a long value");
+    }
+    seen((block.search(b""), block.search(&[0xff; 40]), block.memory_bytes()));
+    true
+}
+
+/// The length of the block, and the packed block.
+fn make_packed(random: &mut Rng) -> Vec<u8> {
+    let block = [make_block(random), vec![7; 400]].concat();
+    let packed = run_block::pack(&block, 1).unwrap_or_default();
+    [&(block.len() as u32).to_le_bytes()[..], &packed].concat()
+}
+
+fn run_packed(bytes: &[u8]) -> bool {
+    let Some((length, packed)) = bytes.split_first_chunk::<4>() else { return false };
+    let unpacked = run_block::unpack(packed, u32::from_le_bytes(*length) as usize);
+    unpacked.is_ok_and(|block| {
+        seen(Block::decode(block));
+        true
+    })
+}
+
+fn make_index(random: &mut Rng) -> Vec<u8> {
+    let mut index = RunIndex::default();
+    let count = random.usize(..20);
+    let keys = ascending(random, 2 * count, 30);
+    let mut offset = number(random) >> 1;
+    for pair in keys.chunks_exact(2) {
+        let raw = random.u32(1..=run_block::BLOCK_BYTES_MAX as u32);
+        let place =
+            BlockPlace { offset, stored: random.u32(1..=raw), raw, checksum: random.u32(..) };
+        offset = offset.saturating_add(u64::from(place.stored));
+        index.push(&pair[0], &pair[1], place);
+        if random.u8(..5) == 0 {
+            let members: Vec<u64> = (0..30).map(|_| random.u64(..)).collect();
+            index.push_filter(Filter::build(&members, 8, 1 << 10));
+        }
+    }
+    for key in ascending(random, 3, 10) {
+        let to = random.bool().then(|| [key.as_slice(), &[1]].concat());
+        index.push_range(&key, to.as_deref());
+    }
+    index.encode()
+}
+
+fn run_index(bytes: &[u8]) -> bool {
+    let Ok(index) = RunIndex::decode(bytes) else { return false };
+    for key in [index.last_key().to_vec(), index.first_key(0).to_vec(), Vec::new()] {
+        let found = index.find(&key);
+        assert!(found.is_none_or(|at| at < index.blocks().len()), "a block that is not there");
+        let last = index.last_not_above(&key);
+        assert!(last.is_none_or(|at| at < index.blocks().len()), "a block that is not there");
+    }
+    for block in [0, index.blocks().len(), usize::MAX] {
+        seen((index.may_have(block, 77), index.first_key(block).len()));
+    }
+    seen(index.memory_bytes());
+    again(&index, &index.encode(), RunIndex::decode);
+    true
+}
+
+fn make_manifest(random: &mut Rng) -> Vec<u8> {
+    let mut manifest = RunManifest {
+        volume: VOLUME,
+        number: NUMBER,
+        lsn: number(random),
+        time: signed(random),
+        next_blob: number(random),
+        next_run: number(random),
+        ..RunManifest::default()
+    };
+    let mut next = 0;
+    for _ in 0..random.usize(1..5) {
+        next += random.u64(1..5);
+        manifest.blobs.push(BlobEntry { number: next, length: number(random) >> 2 | 1 << 20 });
+    }
+    let mut next = 0;
+    for _ in 0..random.usize(..8) {
+        next += random.u64(1..5);
+        let blob = manifest.blobs[random.usize(..manifest.blobs.len())];
+        manifest.runs.push(RunEntry {
+            number: next,
+            blob: blob.number,
+            start: random.u64(..4096),
+            index: random.u64(4096..1 << 16),
+            index_bytes: random.u32(..1 << 16),
+            ranges: random.u32(..5),
+            checksum: random.u32(..),
+            entries: number(random),
+            tombstones: number(random),
+        });
+    }
+    let runs = manifest.runs.len() as u32;
+    for _ in 0..random.usize(1..5) {
+        let count = if runs == 0 { 0 } else { random.usize(..4) };
+        manifest.stacks.push((0..count).map(|_| random.u32(..runs)).collect());
+    }
+    let mut next = 0;
+    for _ in 0..random.usize(..5) {
+        next += random.u64(1..50);
+        let stack = random.u32(..manifest.stacks.len() as u32);
+        manifest.trees.push(TreeEntry { number: next, stack });
+    }
+    manifest.encode()
+}
+
+fn run_manifest(bytes: &[u8]) -> bool {
+    let Ok(decoded) = RunManifest::decode(bytes, VOLUME, NUMBER) else { return false };
+    if let Decoded::Manifest(manifest) = &decoded {
+        again(&decoded, &manifest.encode(), |bytes| RunManifest::decode(bytes, VOLUME, NUMBER));
+    }
+    true
+}

@@ -1,0 +1,245 @@
+//! The volume's header, segments of contents, and the records of the volume's own tree.
+
+use fastrand::Rng;
+use format::base_record::BaseRecord;
+use format::detached_record::DetachedRecord;
+use format::extent::CHUNK_BYTES;
+use format::scan_record::ScanRecord;
+use format::segment::{MAP_BYTES, MAP_PAGE_BYTES, MARK_BYTES, Mark, MarkKind, PAGES_MAX, PageMap};
+use format::subvolume_record::{SubvolumeRecord, UsageRecord};
+use format::volume::{EngineKind, VolumeHeader};
+use format::{candidate, key, usage};
+
+use super::{again, put_sum};
+use crate::random::{bytes, id, name, number, signed};
+use crate::target::{Part, Target, no_checksum};
+
+pub(super) const TARGETS: &[Target] = &[
+    Target {
+        name: "volume-header",
+        part: Part::Decoders,
+        covers: &["volume::LAYOUT", "volume::decode"],
+        make: make_header,
+        mend: |bytes| put_sum(bytes, 12, &[(16, usize::MAX)]),
+        run: |bytes| {
+            let Ok(header) = VolumeHeader::decode(bytes) else { return false };
+            again(&header, &header.encode(), VolumeHeader::decode);
+            true
+        },
+    },
+    Target {
+        name: "segment-mark",
+        part: Part::Decoders,
+        covers: &["segment::LAYOUT", "segment::decode"],
+        make: make_mark,
+        mend: |bytes| put_sum(bytes, MARK_BYTES - 4, &[(0, MARK_BYTES - 4)]),
+        run: run_mark,
+    },
+    Target {
+        name: "segment-map",
+        part: Part::Decoders,
+        covers: &["segment::decode"],
+        make: make_map,
+        mend: mend_map,
+        run: run_map,
+    },
+    Target {
+        name: "subvolume-record",
+        part: Part::Decoders,
+        covers: &[
+            "subvolume_record::LAYOUT",
+            "subvolume_record::USAGE_LAYOUT",
+            "subvolume_record::decode",
+        ],
+        make: make_subvolume,
+        mend: no_checksum,
+        run: run_subvolume,
+    },
+    Target {
+        name: "small-volume-records",
+        part: Part::Decoders,
+        covers: &[
+            "base_record::LAYOUT",
+            "base_record::decode",
+            "candidate::LAYOUT",
+            "candidate::decode",
+            "detached_record::LAYOUT",
+            "detached_record::decode",
+            "usage::LAYOUT",
+            "usage::decode",
+        ],
+        make: make_small,
+        mend: no_checksum,
+        run: run_small,
+    },
+    Target {
+        name: "scan-record",
+        part: Part::Decoders,
+        covers: &["scan_record::LAYOUT", "scan_record::decode"],
+        make: make_scan,
+        mend: no_checksum,
+        run: |bytes| {
+            let Ok(record) = ScanRecord::decode(bytes) else { return false };
+            again(&record, &record.encode(), ScanRecord::decode);
+            true
+        },
+    },
+];
+
+fn make_header(random: &mut Rng) -> Vec<u8> {
+    let header = VolumeHeader {
+        volume_id: id(random),
+        engine: if random.bool() { EngineKind::Btree } else { EngineKind::Lsm },
+        hash_key: id(random),
+        created: signed(random),
+        snapshot_dir: name(random, 64),
+    };
+    header.encode()
+}
+
+fn mark(random: &mut Rng, kind: MarkKind, pages: u32) -> Mark {
+    Mark { kind, generation: random.u32(..), volume: id(random), segment: number(random), pages }
+}
+
+fn make_mark(random: &mut Rng) -> Vec<u8> {
+    let kind = [MarkKind::Header, MarkKind::Footer, MarkKind::Rewritten][random.usize(..3)];
+    let pages = random.u32(..=PAGES_MAX);
+    let mut out = Vec::new();
+    mark(random, kind, pages).encode(&mut out);
+    out
+}
+
+fn run_mark(bytes: &[u8]) -> bool {
+    let Ok(mark) = Mark::decode(bytes) else { return false };
+    let mut encoded = Vec::new();
+    mark.encode(&mut encoded);
+    again(&mark, &encoded, Mark::decode);
+    true
+}
+
+fn make_map(random: &mut Rng) -> Vec<u8> {
+    let kept: Vec<bool> = (0..PAGES_MAX).map(|_| random.u8(..3) == 0).collect();
+    let map = PageMap::new(&|page| kept.get(page as usize).copied().unwrap_or(false));
+    map.encode(&mark(random, MarkKind::Rewritten, map.count()))
+}
+
+/// The mark says how many pages the map keeps: that is made right too.
+fn mend_map(bytes: &mut [u8]) {
+    if bytes.len() < MAP_PAGE_BYTES {
+        return;
+    }
+    let bits = &bytes[MARK_BYTES..MARK_BYTES + MAP_BYTES];
+    let count: u32 = bits.iter().map(|byte| byte.count_ones()).sum();
+    bytes[40..44].copy_from_slice(&count.to_le_bytes());
+    put_sum(bytes, MARK_BYTES - 4, &[(0, MARK_BYTES - 4)]);
+    let end = MARK_BYTES + MAP_BYTES;
+    put_sum(bytes, end, &[(MARK_BYTES, end)]);
+}
+
+fn run_map(bytes: &[u8]) -> bool {
+    let Ok((mark, map)) = PageMap::decode(bytes) else { return false };
+    assert!(mark.pages <= PAGES_MAX, "more pages than a segment has");
+    for page in [0, 1, PAGES_MAX - 1, PAGES_MAX, u32::MAX / CHUNK_BYTES, u32::MAX] {
+        assert!(map.rank(page).is_none_or(|rank| rank < map.count()), "a rank above the count");
+        let (_, length) = map.run(page, 40);
+        assert!((1..=40).contains(&length), "a run of {length} pages");
+    }
+    true
+}
+
+fn make_subvolume(random: &mut Rng) -> Vec<u8> {
+    if random.u8(..6) == 0 {
+        let (files, bytes) = (signed(random), signed(random));
+        return UsageRecord { files, bytes, counted: random.bool() }.encode();
+    }
+    let record = SubvolumeRecord {
+        tree: number(random).max(key::FIRST_TREE),
+        root: number(random) & key::INO_MAX,
+        lineage: number(random),
+        parent: (number(random) & 0xfffff, number(random) & key::INO_MAX, number(random)),
+        source: (number(random), number(random)),
+        created: signed(random),
+        last_clone_epoch: number(random),
+        first_own_ino: number(random),
+        read_only: random.bool(),
+        snapshot: random.bool(),
+        pruned: random.bool(),
+        detached: random.bool(),
+        index: random.bool(),
+        name: bytes(random, 255),
+        base: if random.bool() { 0 } else { number(random) },
+    };
+    record.encode()
+}
+
+fn run_subvolume(bytes: &[u8]) -> bool {
+    let usage = UsageRecord::decode(bytes).inspect(|usage| {
+        again(usage, &usage.encode(), UsageRecord::decode);
+    });
+    let Ok(record) = SubvolumeRecord::decode(bytes) else { return usage.is_ok() };
+    // A base of 0 is none, however it is written.
+    if record.base != 0 || record.encode().len() == bytes.len() {
+        again(&record, &record.encode(), SubvolumeRecord::decode);
+    }
+    true
+}
+
+fn make_small(random: &mut Rng) -> Vec<u8> {
+    match random.u8(..4) {
+        0 => BaseRecord {
+            complete: random.bool(),
+            subvolume: number(random),
+            root: number(random),
+            commit: number(random),
+            created: signed(random),
+            rows: number(random),
+        }
+        .encode(),
+        1 => candidate::encode(signed(random)),
+        2 => {
+            let (number, directory) = (number(random) & 0xfffff, number(random) & key::INO_MAX);
+            let record = match random.u8(..3) {
+                0 => DetachedRecord::Directory {
+                    subvolume: number,
+                    directory,
+                    kept_while_held: random.bool(),
+                },
+                1 => DetachedRecord::Subvolume { subvolume: number },
+                _ => DetachedRecord::Tree { tree: number },
+            };
+            record.encode()
+        }
+        _ => (number(random) >> 1).to_le_bytes().to_vec(),
+    }
+}
+
+fn run_small(bytes: &[u8]) -> bool {
+    let mut understood = false;
+    if let Ok(record) = BaseRecord::decode(bytes) {
+        again(&record, &record.encode(), BaseRecord::decode);
+        understood = true;
+    }
+    if let Ok(since) = candidate::decode(bytes) {
+        again(&since, &candidate::encode(since), candidate::decode);
+        understood = true;
+    }
+    if let Ok(record) = DetachedRecord::decode(bytes) {
+        understood |= DetachedRecord::decode(&record.encode()).is_ok();
+    }
+    understood | usage::decode(bytes).is_ok_and(|pages| pages >= 0)
+}
+
+fn make_scan(random: &mut Rng) -> Vec<u8> {
+    let record = ScanRecord {
+        pending: number(random),
+        started: signed(random),
+        ended: signed(random),
+        unread: number(random),
+        files: signed(random),
+        subvolume: number(random),
+        crosses_mounts: random.bool(),
+        keeps_xattrs: random.bool(),
+        source: bytes(random, 300),
+    };
+    record.encode()
+}

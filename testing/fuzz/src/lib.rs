@@ -1,0 +1,45 @@
+//! Fuzzing on stable Rust: seeded, deterministic, and of everything that takes bytes or calls.
+//!
+//! A *target* (`target`) makes valid input, has it damaged (`mutate`), makes checksums right again
+//! so that what lies behind them is reached, and gives it to the code under test. Targets are the
+//! decoders of `format` (`decoders`), whole clusters, messages of the socket (`messages`, made by
+//! `values`) and of the kernel (`kernel`), queries (`queries`), and random calls of the file
+//! system on volumes that are well and that are not (`operations`, `world`).
+//!
+//! A *worker* process runs cases; the *supervisor* sees it die or hang, and writes down the input.
+
+mod clusters;
+pub mod decoders;
+mod kernel;
+mod messages;
+mod mutate;
+mod operations;
+mod queries;
+mod random;
+pub mod supervise;
+pub mod target;
+mod values;
+pub mod worker;
+mod world;
+
+use target::Target;
+
+/// All targets.
+pub fn targets() -> Vec<Target> {
+    let mut all = decoders::targets();
+    for some in [
+        clusters::TARGETS,
+        messages::TARGETS,
+        queries::TARGETS,
+        kernel::TARGETS,
+        operations::TARGETS,
+    ] {
+        all.extend_from_slice(some);
+    }
+    all
+}
+
+/// The target of a name.
+pub fn target(name: &str) -> Option<Target> {
+    targets().into_iter().find(|target| target.name == name)
+}

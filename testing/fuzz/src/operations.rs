@@ -1,0 +1,221 @@
+//! Calls at random: on a volume that is well, on one whose medium fills up or fails, on one whose
+//! files were damaged, and on one whose records were falsified with every checksum right. The
+//! input of a case is a seed and a number of calls.
+
+use std::sync::Arc;
+
+use fastrand::Rng;
+use fs::{Fs, OpenOptions, Repair};
+use store::{Batch, KeyRange, Store, TreeId};
+use testing::{Fault, FaultOn, SimDevice, SimEnv};
+
+use crate::mutate::mutate;
+use crate::target::{Part, Target, no_checksum, seen};
+use crate::world::{World, check, repair};
+
+pub(crate) const TARGETS: &[Target] = &[
+    Target {
+        name: "calls",
+        part: Part::Operations,
+        covers: &[],
+        make: make_seed,
+        mend: no_checksum,
+        run: run_calls,
+    },
+    Target {
+        name: "calls-on-a-failing-medium",
+        part: Part::Operations,
+        covers: &[],
+        make: make_seed,
+        mend: no_checksum,
+        run: run_failing,
+    },
+    Target {
+        name: "damaged-files",
+        part: Part::Operations,
+        covers: &[],
+        make: make_seed,
+        mend: no_checksum,
+        run: run_damaged_files,
+    },
+    Target {
+        name: "falsified-records",
+        part: Part::Operations,
+        covers: &[],
+        make: make_seed,
+        mend: no_checksum,
+        run: run_falsified,
+    },
+];
+
+fn make_seed(random: &mut Rng) -> Vec<u8> {
+    [random.u64(..).to_le_bytes(), random.u64(20..160).to_le_bytes()].concat()
+}
+
+/// The generator and the number of calls of an input.
+fn seeded(bytes: &[u8]) -> Option<(Rng, u32)> {
+    let (seed, rest) = bytes.split_first_chunk()?;
+    let (calls, _) = rest.split_first_chunk()?;
+    let calls = u64::from_le_bytes(*calls).min(10_000) as u32;
+    Some((Rng::with_seed(u64::from_le_bytes(*seed)), calls))
+}
+
+fn run_calls(bytes: &[u8]) -> bool {
+    let Some((random, calls)) = seeded(bytes) else { return false };
+    let mut world = World::fresh(random);
+    let device = world.env.device.clone();
+    world.calls(calls);
+    assert_eq!(world.damage, None, "nobody damaged anything");
+    let succeeded = world.succeeded;
+    if world.random.bool() {
+        world.close().expect("a medium without faults takes everything");
+    }
+    let report = check(&device).expect("a volume without damage is looked at");
+    assert!(report.is_clean(), "{:#?}", report.problems);
+    succeeded > 0
+}
+
+fn run_failing(bytes: &[u8]) -> bool {
+    let Some((random, calls)) = seeded(bytes) else { return false };
+    let mut world = World::fresh(random);
+    let device = world.env.device.clone();
+    world.calls(calls / 4);
+    let ons = [FaultOn::AnyChange, FaultOn::AnySync, FaultOn::Any];
+    match world.random.u8(..4) {
+        0 => device.set_capacity(Some(device.used_bytes() + world.random.u64(..600_000))),
+        which => {
+            let after = world.random.u64(..200);
+            let fault = Fault::io(ons[usize::from(which) - 1], after);
+            device.inject(if world.random.bool() { fault.forever() } else { fault });
+        }
+    }
+    world.calls(calls);
+    device.clear_faults();
+    device.set_capacity(None);
+    world.calls(10);
+    let succeeded = world.succeeded;
+    drop(world.close());
+    seen(check(&device));
+    succeeded > 0
+}
+
+/// A volume with something in it, closed or as a crash leaves it.
+fn filled(random: Rng, calls: u32) -> (SimDevice, Rng) {
+    let mut world = World::fresh(random);
+    let device = world.env.device.clone();
+    world.calls(calls);
+    let mut random = Rng::with_seed(world.random.u64(..));
+    if random.u8(..3) == 0 {
+        world.fs.sync().expect("a medium without faults takes everything");
+        return (device.copy(), random);
+    }
+    world.close().expect("a medium without faults takes everything");
+    (device, random)
+}
+
+fn run_damaged_files(bytes: &[u8]) -> bool {
+    let Some((random, calls)) = seeded(bytes) else { return false };
+    let (device, mut random) = filled(random, calls);
+    let files = device.files();
+    for _ in 0..1 << random.u32(..4) {
+        let (path, length) = &files[random.usize(..files.len())];
+        let there = device.files().iter().any(|(other, _)| other == path);
+        if *length == 0 || !there || device.read_file(path).is_empty() {
+            continue;
+        }
+        let bytes = device.read_file(path);
+        let used = bytes.iter().rposition(|byte| *byte != 0).map_or(1, |at| at as u64 + 1);
+        let at = random.u64(..used);
+        match random.u8(..8) {
+            0..=2 => device.flip_bit(path, at * 8 + random.u64(..8)),
+            3 => device.overwrite(path, at, &vec![0; random.usize(1..5000)]),
+            4 => {
+                let from = random.usize(..bytes.len());
+                let end = (from + random.usize(1..5000)).min(bytes.len());
+                device.overwrite(path, at, &bytes[from..end]);
+            }
+            5 => device.truncate(path, at),
+            6 if random.u8(..6) == 0 => device.delete(path),
+            _ => {
+                let mut bytes = bytes.get(at as usize..).unwrap_or_default().to_vec();
+                bytes.truncate(512);
+                mutate(&mut bytes, &[], &mut random);
+                device.overwrite(path, at, &bytes);
+            }
+        }
+    }
+    use_damaged(&device, random)
+}
+
+/// Checks, uses, mends and uses a volume with damage.
+fn use_damaged(device: &SimDevice, mut random: Rng) -> bool {
+    seen(check(device));
+    let again = Rng::with_seed(random.u64(..));
+    if let Ok(mut world) = World::open(&device.copy(), again) {
+        world.calls(40);
+        drop(world.close());
+    }
+    let how = if random.bool() { Repair::Do } else { Repair::DoAndCutLog };
+    seen(repair(device, how));
+    let Ok(mut world) = World::open(device, random) else { return false };
+    world.calls(30);
+    let succeeded = world.succeeded;
+    drop(world.close());
+    succeeded > 0
+}
+
+fn run_falsified(bytes: &[u8]) -> bool {
+    let Some((random, calls)) = seeded(bytes) else { return false };
+    let (device, mut random) = filled(random, calls);
+    let mut captured: Option<Arc<dyn Store>> = None;
+    let options = OpenOptions { index: None, ..OpenOptions::default() };
+    let fs = Fs::open_through(SimEnv::on(device.clone(), 7).env(), &options, |store| {
+        captured = Some(Arc::clone(&store));
+        store
+    });
+    let fs = fs.expect("a volume without damage opens");
+    falsify(&*captured.expect("invariant: a volume that opened has a store"), &mut random);
+    fs.close().expect("a medium without faults takes everything");
+    seen(fs);
+    use_damaged(&device, random)
+}
+
+/// Changes records, removes some, and puts some where they are not looked for.
+fn falsify(store: &dyn Store, random: &mut Rng) {
+    let trees: Vec<TreeId> = (16..96)
+        .map(TreeId)
+        .filter(|tree| store.tree_exists(*tree).is_ok_and(|exists| exists))
+        .collect();
+    let mut records = Vec::new();
+    for tree in &trees {
+        let Ok(mut cursor) = store.scan(*tree, KeyRange::all()) else { continue };
+        while let Ok(Some(item)) = cursor.next() {
+            records.push((*tree, item.key.to_vec(), item.value.to_vec()));
+        }
+    }
+    if records.is_empty() {
+        return;
+    }
+    let mut batch = Batch::new();
+    for _ in 0..1 << random.u32(..5) {
+        let (tree, key, value) = &records[random.usize(..records.len())];
+        let (_, other_key, other) = &records[random.usize(..records.len())];
+        match random.u8(..8) {
+            0 => batch.delete(*tree, key),
+            1 => batch.put(*tree, key, other),
+            2 => batch.put(*tree, other_key, value),
+            3 => {
+                let mut key = key.clone();
+                mutate(&mut key, other_key, random);
+                key.truncate(200);
+                batch.put(*tree, &key, value);
+            }
+            _ => {
+                let mut value = value.clone();
+                mutate(&mut value, other, random);
+                batch.put(*tree, key, &value);
+            }
+        }
+    }
+    store.commit(&batch).expect("a medium without faults takes everything");
+}

@@ -1,0 +1,25 @@
+//! A panic is caught, told with its place, and its input replayed.
+
+use fuzz::target::{Part, Target, no_checksum};
+use fuzz::worker;
+
+const BROKEN: Target = Target {
+    name: "broken",
+    part: Part::Decoders,
+    covers: &[],
+    make: |random| vec![random.u8(..)],
+    mend: no_checksum,
+    run: |bytes| {
+        assert!(bytes.first() != Some(&77), "seventy-seven");
+        true
+    },
+};
+
+#[test]
+fn a_panic_is_a_finding_and_nothing_else_is() {
+    worker::note_panics();
+    assert_eq!(worker::run(&BROKEN, &[1]), Ok(true));
+    let (place, what) = worker::run(&BROKEN, &[77]).unwrap_err();
+    assert!(place.contains("found.rs") && what.contains("seventy-seven"), "{place}: {what}");
+    assert_eq!(worker::run(&BROKEN, &[1]), Ok(true));
+}
