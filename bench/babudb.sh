@@ -101,4 +101,4 @@ for files in ${FILES-1000 10000 100000 1000000}; do
         done
     done
 done
-exec python3 bench/babudb_tables.py "$out"
+python3 bench/babudb_tables.py "$out"
