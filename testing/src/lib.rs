@@ -5,6 +5,7 @@
 
 pub mod device_conformance;
 mod env;
+mod kit;
 mod logged;
 mod mem;
 pub mod model;
@@ -13,6 +14,7 @@ pub mod sim;
 pub mod store_conformance;
 
 pub use env::{SeededRandom, SimClock, SimEnv, sim_env};
+pub use kit::{commit, entries, noise, numbered};
 pub use logged::LoggedStore;
 pub use mem::{MemPinned, MemStore};
 pub use sim::{CrashPolicy, Fault, FaultError, FaultOn, Op, SimDevice};

@@ -12,7 +12,7 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use format::batch::{Op, Ops};
+use format::batch::{Op, Ops, foreign};
 use store::{Batch, CommitToken, Error, Result, Room, TreeId, prefix_end};
 
 use crate::core::Core;
@@ -168,7 +168,8 @@ impl Core {
                 | Op::Delete { tree, .. }
                 | Op::DeleteRange { tree, .. }
                 | Op::Merge { tree, .. }
-                | Op::Ingest { tree, .. } => (Some(tree), None),
+                | Op::Ingest { tree, .. }
+                | Op::Link { tree, .. } => (Some(tree), None),
                 Op::DropTree { tree } => {
                     self.check_named(&mut last, &own, tree)?;
                     own.push((tree, false));
@@ -238,6 +239,7 @@ impl Core {
                 Op::Ingest { tree, first, last, leaves } => {
                     self.graft(last_tree.tree(self, tree)?, first, last, &leaves)?;
                 }
+                Op::Link { .. } => return Err(malformed(foreign())),
                 Op::DropTree { tree } => {
                     self.drop_tree(&self.tree(TreeId(tree))?);
                     *last_tree = Last::default();

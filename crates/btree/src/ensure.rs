@@ -30,7 +30,8 @@ impl Core {
                 | Op::DeleteRange { tree, .. }
                 | Op::Merge { tree, .. }
                 | Op::DropTree { tree }
-                | Op::Ingest { tree, .. } => *tree,
+                | Op::Ingest { tree, .. }
+                | Op::Link { tree, .. } => *tree,
                 Op::CloneTree { source, target, .. } => {
                     made.push((*target, Some(*source)));
                     *source
@@ -73,7 +74,7 @@ impl Core {
                 }
             }
             Op::Ingest { first, last, .. } => self.ensure_edges(tree, first, Some(last)),
-            Op::CreateTree { .. } | Op::DropTree { .. } => Ok(()),
+            Op::CreateTree { .. } | Op::DropTree { .. } | Op::Link { .. } => Ok(()),
         }
     }
 

@@ -47,7 +47,8 @@ impl<'a> Plan<'a> {
                 | Op::DropTree { .. }
                 | Op::CreateTree { .. }
                 | Op::CloneTree { .. }
-                | Op::Ingest { .. } => plan.alone = true,
+                | Op::Ingest { .. }
+                | Op::Link { .. } => plan.alone = true,
             }
         }
         Ok(plan)

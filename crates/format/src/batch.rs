@@ -3,6 +3,7 @@
 //! A batch is encoded once, by whoever builds it: the same bytes go to the log, are applied to
 //! the trees, and are replayed after a crash.
 
+use crate::run_manifest::{BlobEntry, RunEntry};
 use crate::{Malformed, Pointer, Reader, Writer};
 
 /// Longest key, in bytes.
@@ -25,6 +26,7 @@ const CREATE_TREE: u8 = 5;
 const CLONE_TREE: u8 = 6;
 const DROP_TREE: u8 = 7;
 const INGEST: u8 = 8;
+const LINK: u8 = 9;
 
 const MERGE_MAX: u8 = 1;
 const MERGE_ADD: u8 = 2;
@@ -120,6 +122,16 @@ pub enum Op<'a> {
         last: &'a [u8],
         /// The leaves, in order.
         leaves: Vec<IngestedLeaf<'a>>,
+    },
+    /// Puts a run that was written before above all that a tree holds, whose range holds no key of
+    /// the run's. Made by the log-structured engine, and alone in its record.
+    Link {
+        /// The tree's number.
+        tree: u64,
+        /// The blob of the run.
+        blob: BlobEntry,
+        /// The run in it. It has no number before it is linked: 0.
+        run: RunEntry,
     },
 }
 
@@ -315,6 +327,24 @@ pub fn ingest(
     }
 }
 
+/// Appends a run that was written.
+pub fn link(out: &mut Vec<u8>, tree: u64, blob: &BlobEntry, run: &RunEntry) {
+    out.put_u8(LINK);
+    out.put_varint(tree);
+    out.put_varint(blob.number);
+    out.put_varint(blob.length);
+    out.put_varint(run.start);
+    out.put_varint(run.index);
+    out.put_u32(run.index_bytes);
+    out.put_u32(run.checksum);
+    out.put_varint(run.entries);
+}
+
+/// What is wrong with an operation that only the other engine writes into its log.
+pub fn foreign() -> Malformed {
+    Reader::new(STRUCTURE, &[]).malformed("an operation of this engine", "one of the other's")
+}
+
 /// The operations of an encoded batch, in order. After an error there are no more.
 #[derive(Debug, Clone)]
 pub struct Ops<'a> {
@@ -366,6 +396,26 @@ impl<'a> Ops<'a> {
         Ok(Op::Ingest { tree, first, last, leaves })
     }
 
+    fn link(&mut self, tree: u64) -> Result<Op<'a>, Malformed> {
+        let blob = BlobEntry { number: self.reader.varint()?, length: self.reader.varint()? };
+        let run = RunEntry {
+            number: 0,
+            blob: blob.number,
+            start: self.reader.varint()?,
+            index: self.reader.varint()?,
+            index_bytes: self.reader.u32()?,
+            ranges: 0,
+            checksum: self.reader.u32()?,
+            entries: self.reader.varint()?,
+            tombstones: 0,
+        };
+        let end = run.index.saturating_add(u64::from(run.index_bytes));
+        if run.start > run.index || end > blob.length {
+            return Err(self.reader.malformed("a run within its blob", format!("{run:?}")));
+        }
+        Ok(Op::Link { tree, blob, run })
+    }
+
     #[inline]
     fn op(&mut self) -> Result<Op<'a>, Malformed> {
         let kind = self.reader.u8()?;
@@ -391,6 +441,7 @@ impl<'a> Ops<'a> {
             }
             DROP_TREE => Op::DropTree { tree },
             INGEST => self.ingest(tree)?,
+            LINK => self.link(tree)?,
             other => return Err(self.reader.malformed("an operation", other.to_string())),
         })
     }

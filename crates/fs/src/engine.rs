@@ -31,7 +31,11 @@ pub(crate) fn open(
     let common = common(env, header, options)?;
     Ok(match header.engine {
         EngineKind::Btree => BtreeStore::open(env, &btree(common))?,
-        EngineKind::Lsm => LsmStore::open(env, &lsm(common))?,
+        EngineKind::Lsm => {
+            let merge_bytes_per_second = options.merge_bytes_per_second;
+            let options = lsm::Options { merge_bytes_per_second, ..lsm(common) };
+            LsmStore::open(env, &options)?
+        }
     })
 }
 

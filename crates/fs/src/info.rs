@@ -89,6 +89,8 @@ pub struct OpenOptions {
     pub log_segment_bytes: u64,
     /// Log bytes since the last checkpoint from which one is due: what a crash makes replay.
     pub checkpoint_bytes: u64,
+    /// Most bytes that merges of the log-structured engine write in a second; 0: no bound.
+    pub merge_bytes_per_second: u64,
     /// Limits of file contents; the volume's id in them is set by `open`.
     pub data: data::Options,
     /// By how many records the tree of a snapshot or clone must differ from what it was taken of
@@ -108,6 +110,7 @@ impl Default for OpenOptions {
             atime: Atime::Relative,
             log_segment_bytes: engine.log_segment_bytes,
             checkpoint_bytes: engine.checkpoint_bytes,
+            merge_bytes_per_second: 0,
             data: data::Options::default(),
             prune_records: 4096,
             index: Some(search::index::IndexOptions::default()),
@@ -160,6 +163,14 @@ pub struct VolumeStatus {
     pub writes: u64,
     /// Of the two, what checkpoints wrote: bytes and writes.
     pub checkpoint_written: (u64, u64),
+    /// Bytes of them that merges wrote, and that ingested runs took.
+    pub merge_bytes: u64,
+    /// See `merge_bytes`.
+    pub ingest_bytes: u64,
+    /// Bytes that operations gave the store since opening.
+    pub given_bytes: u64,
+    /// What merging is at, in an engine that merges.
+    pub merges: Option<store::MergeStats>,
     /// Checkpoints since opening.
     pub checkpoints: u64,
     /// Batches that were committed since opening.

@@ -60,6 +60,9 @@ pub struct MountOptions {
     /// Memory for cached nodes of trees, in bytes (`cache-size=SIZE`); `None` when not said. It is
     /// for whoever opens the file system.
     pub cache_bytes: Option<u64>,
+    /// Most bytes that the engine's merges write in a second (`merge-rate=SIZE`); `None` when not
+    /// said. It is for whoever opens the file system.
+    pub merge_bytes_per_second: Option<u64>,
     /// When reading changes the time of last read.
     pub atime: Atime,
     /// How long the kernel keeps attributes (`attr-timeout=SECONDS`).
@@ -81,8 +84,8 @@ pub enum OptionError {
     #[error(
         "unknown mount option '{0}'; known are ro, rw, allow_other, default_permissions, \
          no_default_permissions, noatime, relatime, subdir=DIR, attr-timeout=SECONDS, \
-         entry-timeout=SECONDS, negative-timeout=SECONDS, cache-size=SIZE, threads=N, clone_fd, \
-         fsname=NAME and the generic ones of mount(8)"
+         entry-timeout=SECONDS, negative-timeout=SECONDS, cache-size=SIZE, merge-rate=SIZE, \
+         threads=N, clone_fd, fsname=NAME and the generic ones of mount(8)"
     )]
     Unknown(String),
     /// An option that needs a value came without, or with a wrong one.
@@ -113,6 +116,7 @@ impl MountOptions {
             sync: false,
             dirsync: false,
             cache_bytes: None,
+            merge_bytes_per_second: None,
             atime: Atime::Relative,
             attr_timeout: TIMEOUT_DEFAULT,
             entry_timeout: TIMEOUT_DEFAULT,
@@ -138,7 +142,7 @@ impl MountOptions {
                         OptionError::Value { option: option.to_owned(), expected }
                     }
                     "subdir" | "fsname" | "threads" | "attr-timeout" | "entry-timeout"
-                    | "cache-size" => {
+                    | "cache-size" | "merge-rate" => {
                         let expected = "it needs a value, as in NAME=VALUE";
                         OptionError::Value { option: option.to_owned(), expected }
                     }
@@ -197,14 +201,9 @@ impl MountOptions {
                 self.threads = threads
                     .ok_or_else(|| OptionError::Value { option: option.to_owned(), expected })?;
             }
-            "cache-size" | "cache_size" => {
-                let expected = "a number of bytes, such as 512M or 4G";
-                let bytes = parse_bytes(value);
-                self.cache_bytes =
-                    Some(bytes.ok_or_else(|| OptionError::Value {
-                        option: option.to_owned(),
-                        expected,
-                    })?);
+            "cache-size" | "cache_size" => self.cache_bytes = Some(bytes(option, value)?),
+            "merge-rate" | "merge_rate" => {
+                self.merge_bytes_per_second = Some(bytes(option, value)?);
             }
             "attr-timeout" | "attr_timeout" => self.attr_timeout = seconds(option, value)?,
             "entry-timeout" | "entry_timeout" => {
@@ -234,6 +233,11 @@ pub fn parse_bytes(text: &str) -> Option<u64> {
         _ => return None,
     };
     number.parse::<u64>().ok()?.checked_mul(1 << shift)
+}
+
+fn bytes(option: &str, value: &str) -> Result<u64, OptionError> {
+    let expected = "a number of bytes, such as 512M or 4G";
+    parse_bytes(value).ok_or_else(|| OptionError::Value { option: option.to_owned(), expected })
 }
 
 fn seconds(option: &str, value: &str) -> Result<Duration, OptionError> {
@@ -316,6 +320,7 @@ mod tests {
             assert_eq!(parse_bytes(text), bytes, "{text}");
         }
         assert_eq!(parsed("cache-size=2G").unwrap().cache_bytes, Some(2 << 30));
+        assert_eq!(parsed("merge-rate=20M").unwrap().merge_bytes_per_second, Some(20 << 20));
         assert!(parsed("cache-size=big").is_err());
         assert!(parsed("cache-size").unwrap_err().to_string().contains("value"));
     }

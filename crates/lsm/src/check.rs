@@ -1,6 +1,7 @@
 //! Checking everything that the durable state has on the medium, past the cache: every index and
 //! every block of every run once, their checksums, the order of their keys, that a block begins
-//! where the index says, that filters have what they are for, and that the counts are right.
+//! where the index says, that filters have what they are for, that deleted ranges ascend, that no
+//! run reaches into another, and that the counts are right.
 //!
 //! Beside commits and checkpoints for an open store ([`check`], `Store::check`); without changing
 //! anything for one that nobody has open ([`inspect`]).
@@ -10,14 +11,15 @@ use std::ops::ControlFlow;
 use std::sync::Arc;
 
 use device::Env;
+use format::batch::{Op, Ops};
 use format::cluster_filter::hash;
-use format::run_index::RunIndex;
-use format::run_manifest::{RunEntry, RunManifest};
+use format::run_index::{DeletedRange, RunIndex};
+use format::run_manifest::{BlobEntry, RunEntry};
 use store::{CheckProgress, CheckReport, Error, Finding, FindingKind, Log, Lsn, Result};
 
 use crate::core::Core;
 use crate::files::{BLOB_PREFIX, Files, blob_name, path};
-use crate::manifest::numbers;
+use crate::manifest::{manifest_name, numbers};
 use crate::options::Options;
 use crate::recover::{LOG_DIRECTORY, find};
 use crate::run::Run;
@@ -41,17 +43,53 @@ pub fn inspect(env: &Env, options: &Options, progress: CheckProgress<'_>) -> Res
         Err(error) => return Err(error),
     };
     report.trees = manifest.trees.len() as u64;
-    runs(&files, &manifest.runs, &mut report, progress)?;
-    lost(&files, &manifest, &mut report)?;
-    if !report.stopped {
-        let from = Lsn(manifest.lsn);
-        match Log::verify(env, LOG_DIRECTORY, options.common.volume, &options.common.log(), from) {
-            Ok(recovery) => report.log_records = recovery.replayed,
-            Err(Error::Corrupt(bad)) => report.add(unreadable(&bad)),
-            Err(error) => return Err(error),
+    let (mut blobs, mut entries): (Vec<BlobEntry>, _) = (manifest.blobs.clone(), manifest.runs);
+    let (volume, log) = (options.common.volume, options.common.log());
+    // Runs that were ingested since are named by the log.
+    let mut visit = |record: &[u8]| {
+        if let Some(Ok(Op::Link { blob, run, .. })) = Ops::new(record).next() {
+            blobs.push(blob);
+            entries.push(run);
+        }
+        Ok(())
+    };
+    match Log::verify(env, LOG_DIRECTORY, volume, &log, Lsn(manifest.lsn), &mut visit) {
+        Ok(recovery) => report.log_records = recovery.replayed,
+        Err(Error::Corrupt(bad)) => report.add(unreadable(&bad)),
+        Err(error) => return Err(error),
+    }
+    for blob in &blobs[manifest.blobs.len()..] {
+        files.check_blob(blob.number, blob.length)?;
+    }
+    let next = (manifest.next_blob, manifest.next_run);
+    manifest_holds(&manifest_name(manifest.number), &entries, next, &mut report);
+    runs(&files, &entries, options.prefix_bytes, &mut report, progress)?;
+    lost(&files, &blobs, &mut report)?;
+    Ok(report)
+}
+
+/// Checks what a manifest says of its runs: none reaches into another, none has a number that is
+/// still to be given.
+fn manifest_holds(name: &str, entries: &[RunEntry], next: (u64, u64), report: &mut CheckReport) {
+    let mut add = |what: String| {
+        let (kind, file) = (FindingKind::Structure, path(name));
+        report.add(Finding { kind, file, offset: 0, what });
+    };
+    let mut by_place: Vec<&RunEntry> = entries.iter().collect();
+    by_place.sort_unstable_by_key(|run| (run.blob, run.start));
+    for pair in by_place.windows(2) {
+        let end = pair[0].index + u64::from(pair[0].index_bytes);
+        if pair[0].blob == pair[1].blob && end > pair[1].start {
+            add(format!("runs {} and {} overlap", pair[0].number, pair[1].number));
         }
     }
-    Ok(report)
+    for run in entries.iter().filter(|run| run.number >= next.1) {
+        add(format!("run {} is numbered as none may be yet", run.number));
+    }
+    // Runs that the log links are in blobs that were numbered since.
+    for run in entries.iter().filter(|run| run.blob >= next.0 && run.number > 0) {
+        add(format!("run {} is in blob {}, which none may be yet", run.number, run.blob));
+    }
 }
 
 /// Cuts the log off where it is damaged: what was committed after that is lost.
@@ -66,9 +104,11 @@ impl Core {
     /// Checks the durable state beside commits and checkpoints.
     pub(crate) fn check_beside(&self, progress: CheckProgress<'_>) -> Result<CheckReport> {
         let mut report = CheckReport::default();
-        let (catalog, lsn) = {
+        let (catalog, lsn, linked) = {
             let state = self.durable.lock();
-            (Arc::clone(&self.catalog.lock()), state.lsn)
+            let linked: Vec<Arc<Run>> =
+                state.linked.iter().map(|(_, run)| Arc::clone(run)).collect();
+            (Arc::clone(&self.catalog.lock()), state.lsn, linked)
         };
         report.trees = catalog.len() as u64;
         // Held until the end, so that nothing of it is given back.
@@ -76,19 +116,20 @@ impl Core {
             .values()
             .flat_map(|stack| stack.layers.iter())
             .filter_map(|layer| layer.as_run())
+            .chain(linked)
             .map(|run| (run.entry.number, run))
             .collect();
         let entries: Vec<RunEntry> = held.values().map(|run| run.entry).collect();
-        runs(&self.files, &entries, &mut report, progress)?;
+        runs(&self.files, &entries, self.options.prefix_bytes, &mut report, progress)?;
         report.log_records = self.log().last().0.saturating_sub(lsn.0);
         Ok(report)
     }
 }
 
-/// Counts blobs that no manifest names: what a crash left, and the next opening deletes.
-fn lost(files: &Files, manifest: &RunManifest, report: &mut CheckReport) -> Result<()> {
+/// Counts blobs that nothing names: what a crash left, and the next opening deletes.
+fn lost(files: &Files, named: &[BlobEntry], report: &mut CheckReport) -> Result<()> {
     for number in numbers(files, BLOB_PREFIX)? {
-        if manifest.blobs.binary_search_by_key(&number, |blob| blob.number).is_err() {
+        if named.iter().all(|blob| blob.number != number) {
             report.lost_bytes += files.blobs.disk_bytes(&blob_name(number))?;
         }
     }
@@ -99,6 +140,7 @@ fn lost(files: &Files, manifest: &RunManifest, report: &mut CheckReport) -> Resu
 fn runs(
     files: &Arc<Files>,
     entries: &[RunEntry],
+    prefix_bytes: usize,
     report: &mut CheckReport,
     progress: CheckProgress<'_>,
 ) -> Result<()> {
@@ -109,8 +151,8 @@ fn runs(
         match run.read_index() {
             Ok(index) => {
                 report.interiors += 1;
-                let before = (done, total);
-                blocks(files, entry, &index, report, before, progress)?;
+                let of = Of { entry, index: &index, prefix_bytes, done: (done, total) };
+                blocks(files, &of, report, progress)?;
             }
             Err(error) => report.add(finding(error)?),
         }
@@ -124,15 +166,23 @@ fn runs(
     Ok(())
 }
 
+/// A run whose blocks are checked.
+struct Of<'a> {
+    entry: &'a RunEntry,
+    index: &'a RunIndex,
+    prefix_bytes: usize,
+    /// Bytes that were checked before it, and those of all.
+    done: (u64, u64),
+}
+
 /// Checks the blocks of a run.
 fn blocks(
     files: &Files,
-    entry: &RunEntry,
-    index: &RunIndex,
+    of: &Of<'_>,
     report: &mut CheckReport,
-    (before, total): (u64, u64),
     progress: CheckProgress<'_>,
 ) -> Result<()> {
+    let Of { entry, index, prefix_bytes, done: (before, total) } = *of;
     let wrong = |offset: u64, what: String| Finding {
         kind: FindingKind::Structure,
         file: path(&blob_name(entry.blob)),
@@ -141,6 +191,7 @@ fn blocks(
     };
     let (mut last, mut key): (Option<Vec<u8>>, Vec<u8>) = (None, Vec::new());
     let (mut entries, mut tombstones, mut readable) = (0, 0, true);
+    let mut directory: (usize, Vec<u8>) = (usize::MAX, Vec::new());
     for (number, place) in index.blocks().iter().enumerate() {
         let block = match files.load(entry.blob, place) {
             Ok(block) => block,
@@ -163,6 +214,15 @@ fn blocks(
             if !index.may_have(number, hash(&key)) {
                 report.add(wrong(place.offset, format!("the filter lacks entry {at}")));
             }
+            if let Some(prefix) = key.get(..prefix_bytes).filter(|prefix| !prefix.is_empty())
+                && (directory.0 != number || directory.1 != prefix)
+            {
+                directory = (number, prefix.to_vec());
+                if !index.may_have(number, hash(prefix)) {
+                    let what = format!("the filter lacks the directory of entry {at}");
+                    report.add(wrong(place.offset, what));
+                }
+            }
             entries += 1;
             tombstones += u64::from(block.value(at).is_none());
             last.get_or_insert_default().clone_from(&key);
@@ -176,6 +236,11 @@ fn blocks(
     report.entries += entries;
     if readable && last.as_deref().unwrap_or_default() != index.last_key() {
         report.add(wrong(entry.index, "the last key is another".to_owned()));
+    }
+    let apart = |pair: &[DeletedRange]| pair[0].1.as_ref().is_some_and(|end| *end < pair[1].0);
+    let ascend = |(from, to): &DeletedRange| to.as_ref().is_none_or(|to| from < to);
+    if !index.ranges().windows(2).all(apart) || !index.ranges().iter().all(ascend) {
+        report.add(wrong(entry.index, "deleted ranges that do not ascend".to_owned()));
     }
     if index.ranges().len() != entry.ranges as usize {
         report.add(wrong(entry.index, format!("{} deleted ranges", index.ranges().len())));

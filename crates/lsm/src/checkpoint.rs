@@ -42,8 +42,20 @@ pub(crate) struct Durable {
     pub(crate) runs: Vec<(RunEntry, Weak<Run>)>,
     /// Parts of blobs that nothing needs: number, begin, end.
     pub(crate) gaps: Vec<(u64, u64, u64)>,
+    /// Runs that records of the log name and no manifest does yet, with those records: what replays
+    /// them needs them, whatever became of their trees.
+    pub(crate) linked: Vec<(Lsn, Arc<Run>)>,
     /// Exchanges that trees have seen and the durable catalog has not.
     pub(crate) pending: Vec<Exchange>,
+}
+
+impl Durable {
+    /// Takes note of a run that is on the medium.
+    pub(crate) fn take_note(&mut self, run: Run) -> Arc<Run> {
+        let run = Arc::new(run);
+        self.runs.push((run.entry, Arc::downgrade(&run)));
+        run
+    }
 }
 
 /// What a checkpoint froze: the stacks of the trees that changed.
@@ -155,12 +167,9 @@ impl Core {
         self.journal.synced(1);
     }
 
-    /// Takes note of a run that is on the medium.
+    /// Takes note of a run that was just written.
     pub(crate) fn register(&self, state: &mut Durable, written: Written) -> Arc<Run> {
-        let entry = written.entry;
-        let run = Arc::new(Run::written(&self.files, written));
-        state.runs.push((entry, Arc::downgrade(&run)));
-        run
+        state.take_note(Run::written(&self.files, written))
     }
 
     /// Step 4.
@@ -200,6 +209,8 @@ impl Core {
         state.number = number;
         state.lsn = lsn;
         state.pending.clear();
+        // From now on the log is replayed from behind these.
+        state.linked.retain(|(record, _)| *record > lsn);
         let deepest = catalog.values().map(|stack| stack.layers.len()).max();
         self.depth.store(deepest.unwrap_or(0), Ordering::Relaxed);
         // Pins take the catalog and what is in flight together.
@@ -287,27 +298,30 @@ pub(crate) fn end_run(
     blob.end()
 }
 
-/// The layers that are in memory, each once; those that the same trees share together.
+/// The layers that are in memory, each once; those that the same trees share together. An
+/// ingested run may stand between them.
 fn groups(frozen: &Frozen) -> Vec<Group> {
     let address = |layer: &Arc<Layer>| Arc::as_ptr(layer) as usize;
     let mut sharers: Map<usize, usize> = Map::default();
     for stack in frozen.values().flatten() {
-        for layer in stack.layers.iter().take_while(|layer| layer.as_memory().is_some()) {
+        for layer in stack.layers.iter().filter(|layer| layer.in_memory()) {
             *sharers.entry(address(layer)).or_default() += 1;
         }
     }
     let mut grouped: Set<usize> = Set::default();
     let mut groups = Vec::new();
     for stack in frozen.values().flatten() {
-        let count = stack.layers.iter().take_while(|layer| layer.as_memory().is_some()).count();
         let mut at = 0;
-        while at < count {
-            let same = |layer: &&Arc<Layer>| {
-                sharers[&address(layer)] == sharers[&address(&stack.layers[at])]
-            };
+        while let Some(first) = stack.layers.get(at) {
+            // Layers on the medium have no sharers here.
+            let shared = sharers.get(&address(first));
+            let same = |layer: &&Arc<Layer>| sharers.get(&address(layer)) == shared;
             let layers: Vec<Arc<Layer>> =
-                stack.layers[at..count].iter().take_while(same).cloned().collect();
+                stack.layers[at..].iter().take_while(same).cloned().collect();
             at += layers.len();
+            if shared.is_none() {
+                continue;
+            }
             if grouped.insert(address(&layers[0])) {
                 groups.push(Group { layers, lowest: at == stack.layers.len() });
             }

@@ -13,7 +13,7 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use format::batch::{LaneList, Op, Ops};
+use format::batch::{LaneList, Op, Ops, foreign};
 use parking_lot::MutexGuard;
 use store::{Batch, CommitToken, Error, Lsn, Need, Result, Room, TreeId};
 
@@ -55,7 +55,8 @@ pub(crate) fn plan(ops: Ops<'_>) -> Result<Plan> {
                 plan.alone = true;
                 continue;
             }
-            Op::Ingest { .. } => return Err(foreign()),
+            // Replay takes links before it comes here.
+            Op::Ingest { .. } | Op::Link { .. } => return Err(malformed(foreign())),
         };
         if plan.trees.last() != Some(&TreeId(tree)) {
             plan.trees.push(TreeId(tree));
@@ -189,12 +190,6 @@ impl Core {
         drop(gone);
         Ok(lsn)
     }
-}
-
-/// What only another engine writes into its log.
-fn foreign() -> Error {
-    let reader = format::Reader::new("batch", &[]);
-    malformed(reader.malformed("an operation of this engine", "leaves of another"))
 }
 
 /// The tree that a change is to.

@@ -10,12 +10,13 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use device::{Map, Set};
-use store::{Result, Writer};
+use store::{MergeStats, Result, Writer};
 
 use crate::blob::BlobWriter;
 use crate::checkpoint::{Part, end_run, exchange};
 use crate::core::{Catalog, Core};
 use crate::layer::{Layer, Stack, View};
+use crate::limit::Limiter;
 use crate::plan::{Facts, Merge, pick};
 use crate::run::Run;
 
@@ -31,14 +32,13 @@ const RANGES_MAX: usize = 256;
 const STEP_NODES: usize = 256;
 
 /// What is being merged.
-#[derive(Default)]
 pub(crate) struct Merging {
     job: Option<Job>,
     /// The manifest of which it was found that nothing need be merged, or nothing could be.
     rested: u64,
-    /// Merges that ended since opening, and the bytes that they wrote.
+    /// Merges that ended since opening.
     ended: u64,
-    written_bytes: u64,
+    limiter: Limiter,
 }
 
 /// A merge that is under way.
@@ -51,47 +51,70 @@ struct Job {
     blob: BlobWriter,
 }
 
-/// What merging has done since opening, and what it is at. Sizes in bytes.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct MergeStats {
-    /// Merges that ended.
-    pub ended: u64,
-    /// What they wrote.
-    pub written_bytes: u64,
-    /// Of the merge that is under way, what was written and what there was to merge.
-    pub under_way: Option<(u64, u64)>,
-    /// Runs of the deepest tree of the durable state.
-    pub depth: usize,
-}
+impl Merging {
+    /// Nothing yet, at most so many bytes a second.
+    pub(crate) fn new(rate: u64) -> Merging {
+        Merging { job: None, rested: 0, ended: 0, limiter: Limiter::new(rate) }
+    }
 
-impl Core {
-    /// What merging does and did.
-    pub(crate) fn merge_stats(&self) -> MergeStats {
-        let merging = self.merging.lock();
-        let under_way = merging.job.as_ref().map(|job| {
+    /// Bytes that the merge which is under way has written, and bytes of what it merges.
+    fn under_way(&self) -> Option<(u64, u64)> {
+        self.job.as_ref().map(|job| {
             let runs = job.layers.iter().filter_map(|layer| layer.as_run());
             let of: u64 = runs.map(|run| run.bytes()).sum();
             (job.blob.bytes().min(of), of)
-        });
-        MergeStats {
-            ended: merging.ended,
-            written_bytes: merging.written_bytes,
-            under_way,
-            depth: self.depth.load(Ordering::Relaxed),
-        }
+        })
     }
 }
 
 impl Core {
-    /// A step of merging runs; `false` when there is nothing to merge, or another thread is at it.
-    pub(crate) fn merge_step(&self, nodes: usize) -> Result<bool> {
-        match self.merging.try_lock() {
-            Some(mut merging) => self.step(&mut merging, nodes),
-            None => Ok(false),
+    /// What merging does and did. Waits for no step of it.
+    pub(crate) fn merge_stats(&self) -> MergeStats {
+        let stats = *self.merge_stats.lock();
+        MergeStats {
+            next: if stats.under_way.is_some() { None } else { self.next_merge() },
+            depth: self.depth.load(Ordering::Relaxed) as u64,
+            rate: self.options.merge_bytes_per_second,
+            ..stats
         }
     }
 
+    /// How many runs the plan would merge now, and their bytes, without a look at what they hide.
+    fn next_merge(&self) -> Option<(u64, u64)> {
+        let catalog = Arc::clone(&self.catalog.lock());
+        let (facts, layers) = facts(&catalog, true).ok()?;
+        let picked = pick(&facts)?.layers;
+        let bytes = picked.iter().filter_map(|id| layers[id].as_run()).map(|run| run.bytes()).sum();
+        Some((picked.len() as u64, bytes))
+    }
+}
+
+impl Core {
+    /// A step of merging runs; `false` when there is nothing to merge, or another thread is at it,
+    /// or so much was merged that it has to wait.
+    pub(crate) fn merge_step(&self, nodes: usize) -> Result<bool> {
+        let Some(mut merging) = self.merging.try_lock() else { return Ok(false) };
+        if !merging.limiter.may(self.env.clock.monotonic()) {
+            return Ok(false);
+        }
+        self.step(&mut merging, nodes)
+    }
+
     fn step(&self, merging: &mut Merging, nodes: usize) -> Result<bool> {
+        let before = self.journal.merged_bytes() + merging.under_way().map_or(0, |(at, _)| at);
+        let done = self.step_on(merging, nodes);
+        let after = self.journal.merged_bytes() + merging.under_way().map_or(0, |(at, _)| at);
+        merging.limiter.took(after.saturating_sub(before));
+        let stats = MergeStats {
+            ended: merging.ended,
+            under_way: merging.under_way(),
+            ..MergeStats::default()
+        };
+        *self.merge_stats.lock() = stats;
+        done
+    }
+
+    fn step_on(&self, merging: &mut Merging, nodes: usize) -> Result<bool> {
         if merging.job.is_none() {
             merging.job = self.plan_merge(merging.rested)?;
         }
@@ -105,7 +128,7 @@ impl Core {
                 merging.job = Some(job);
                 return Ok(());
             }
-            merging.written_bytes += self.end_merge(job)?;
+            self.end_merge(job)?;
             merging.ended += 1;
             Ok(())
         });
@@ -150,11 +173,7 @@ impl Core {
         let Some(Merge { layers: picked, lowest }) = pick(&facts) else { return Ok(None) };
         let layers: Vec<Arc<Layer>> = picked.iter().map(|id| Arc::clone(&layers[id])).collect();
         let views = layers.iter().map(|layer| layer.view()).collect();
-        let number = {
-            let mut state = self.durable.lock();
-            state.next_blob += 1;
-            state.next_blob - 1
-        };
+        let number = self.take_blob_number();
         let mut blob = BlobWriter::create(&self.files, &self.env.device, &self.options, number)?;
         let id = self.ids.fetch_add(1, Ordering::Relaxed);
         blob.begin(id);
@@ -162,13 +181,12 @@ impl Core {
         Ok(Some(Job { layers, views, id, number, part, blob }))
     }
 
-    /// Ends a merge whose entries are all written; returns the bytes of its blob.
-    fn end_merge(&self, job: Job) -> Result<u64> {
+    /// Ends a merge whose entries are all written.
+    fn end_merge(&self, job: Job) -> Result<()> {
         let Job { layers, views, id, number, part, mut blob } = job;
         let entry = end_run(&mut blob, &views, part.lowest)?;
         let mut state = self.durable.lock();
         let state = &mut *state;
-        let mut bytes = 0;
         let run = match entry {
             None => None,
             Some(entry) => {
@@ -176,7 +194,6 @@ impl Core {
                 let blob = blob.finish()?;
                 state.blobs.insert(number, blob.length);
                 self.wrote(Writer::Merge, blob.length, writes);
-                bytes = blob.length;
                 Some(self.register(state, entry))
             }
         };
@@ -188,7 +205,7 @@ impl Core {
         self.make_durable(state, catalog, lsn)?;
         drop(views);
         self.collect(state, usize::MAX)?;
-        Ok(bytes)
+        Ok(())
     }
 }
 

@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 
 use device::{Env, Map};
 use parking_lot::{Mutex, RwLock};
-use store::{Error, Journal, Log, Result, TreeId};
+use store::{Error, Journal, Log, MergeStats, Result, TreeId};
 
 use crate::checkpoint::Durable;
 use crate::compact::Merging;
@@ -41,6 +41,8 @@ pub(crate) struct Core {
     pub(crate) durable: Mutex<Durable>,
     /// The merge of runs that is under way.
     pub(crate) merging: Mutex<Merging>,
+    /// What it was at after its last step.
+    pub(crate) merge_stats: Mutex<MergeStats>,
     /// The last record that was applied, while the log is replayed.
     pub(crate) replayed_to: AtomicU64,
     /// Bytes of in-memory trees since the last freeze, and of those that are being written.
@@ -80,7 +82,8 @@ impl Core {
             catalog: Mutex::new(Arc::new(catalog)),
             replayed_to: AtomicU64::new(durable.lsn.0),
             durable: Mutex::new(durable),
-            merging: Mutex::default(),
+            merging: Mutex::new(Merging::new(options.merge_bytes_per_second)),
+            merge_stats: Mutex::new(MergeStats::default()),
             dirty: AtomicUsize::new(0),
             dirty_in_flight: AtomicUsize::new(0),
             drops: AtomicU64::new(0),

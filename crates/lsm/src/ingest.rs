@@ -1,44 +1,214 @@
-//! Ingesting a sorted run: as one batch, refused where a key is in its range.
+//! Ingesting a sorted run: it is written to a blob once, and the log says where it lies instead of
+//! what it is.
+//!
+//! 1. Entries go to the blocks of a new blob while the run is read; neither the log nor memory
+//!    takes them, and commits and checkpoints go on.
+//! 2. The blob becomes durable under its name. Nothing leads to it yet.
+//! 3. With the durable state locked and the gate exclusive: the range must hold no key; a record
+//!    that names the run is appended; the tree's active part is frozen, and the run is a layer
+//!    above that. So what was deleted from the range before does not hide it.
+//! 4. The next checkpoint's manifest has the run like others. Until then the record needs it, and
+//!    it is held (`Durable::linked`), also when its tree is dropped.
+//!
+//! A crash before the record is durable leaves a blob that nothing names, which the next opening
+//! deletes; after it, replay puts the run back on its tree. A failure before the record is
+//! appended deletes the blob at once.
 
-use store::{Batch, CommitToken, Cursor, Error, KeyRange, Result, SortedRun, TreeId};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
-use crate::commit::{Origin, plan};
+use format::batch::{self, Op};
+use format::run_manifest::{BlobEntry, RunEntry};
+use store::{
+    Ascending, Batch, CommitToken, Cursor, Error, KeyRange, Lsn, Result, Room, SortedRun, TreeId,
+    Writer,
+};
+
+use crate::blob::{BlobWriter, Written};
+use crate::checkpoint::Durable;
+use crate::commit::{Origin, malformed, plan};
 use crate::core::Core;
 use crate::cursor::{Source, TreeCursor};
+use crate::layer::{Layer, Stack};
+use crate::run::Run;
+
+/// Blocks from which a run has a blob of its own; a shorter one is a batch like others.
+const BLOCKS_MIN: usize = 4;
+/// Bytes that are written between two looks at the medium's room.
+const ROOM_BYTES: u64 = 1 << 20;
+/// Layers of a tree from which a checkpoint follows an ingestion, so that look-ups stay quick.
+const DEPTH_MAX: usize = 32;
 
 impl Core {
     /// Puts the entries of a run into a range of a tree that holds no key.
     pub(crate) fn ingest(&self, id: TreeId, run: &mut dyn SortedRun) -> Result<CommitToken> {
-        self.tree(id)?;
-        let mut batch = Batch::new();
-        let (mut first, mut last): (Option<Vec<u8>>, Vec<u8>) = (None, Vec::new());
-        while let Some(item) = run.next_entry()? {
-            if first.is_some() && item.key <= last.as_slice() {
-                return Err(Error::Unsorted(item.key.to_vec()));
-            }
-            batch.put(id, item.key, item.value);
-            batch.check().map_err(|_| Error::RunTooLong)?;
-            first.get_or_insert_with(|| item.key.to_vec());
-            last.clear();
-            last.extend_from_slice(item.key);
-        }
-        let Some(first) = first else { return Ok(CommitToken(self.log().last())) };
         self.admit(false)?;
+        self.tree(id)?;
+        let mut run = Ascending::new(run);
+        let mut start = Batch::new();
+        while start.as_bytes().len() < self.options.block_bytes * BLOCKS_MIN {
+            match run.next_entry()? {
+                Some(item) => start.put(id, item.key, item.value),
+                None => return self.put_small(id, &run, &start),
+            }
+        }
+        let (blob, written) = self.build(&start, &mut run)?;
+        let lsn = self.link(id, &run, blob, written)?;
+        self.log().committed(lsn)?;
+        self.keep_shallow(id);
+        Ok(CommitToken(lsn))
+    }
+
+    /// A run of a few blocks is a batch like others.
+    fn put_small(&self, id: TreeId, run: &Ascending<'_>, batch: &Batch) -> Result<CommitToken> {
+        if batch.is_empty() {
+            return Ok(CommitToken(self.log().last()));
+        }
+        batch.check().map_err(|_| Error::RunTooLong)?;
         let lsn = {
             // Alone, so that no key comes into the range between looking and putting.
             let _gate = self.gate.write();
-            let source = Source::Live(self.tree(id)?);
-            let range = KeyRange { from: first, to: None };
-            let mut cursor = TreeCursor::new(source, range, self.options.prefix_bytes);
-            if let Some(item) = cursor.next()?
-                && item.key <= last.as_slice()
-            {
-                return Err(Error::RangeNotEmpty { tree: id, key: item.key.to_vec() });
-            }
+            self.range_is_empty(id, run)?;
             let plan = plan(batch.ops())?;
             self.apply_in_gate(batch.as_bytes(), &plan, Origin::Caller)?
         };
         self.log().committed(lsn)?;
         Ok(CommitToken(lsn))
+    }
+
+    /// Steps 1 and 2.
+    fn build(&self, start: &Batch, run: &mut Ascending<'_>) -> Result<(BlobEntry, Written)> {
+        let number = self.take_blob_number();
+        let mut blob = BlobWriter::create(&self.files, &self.env.device, &self.options, number)?;
+        blob.begin(0);
+        for op in start.ops() {
+            if let Op::Put { key, value, .. } = op.map_err(malformed)? {
+                blob.push(key, Some(value))?;
+            }
+        }
+        let mut looked = 0;
+        while let Some(item) = run.next_entry()? {
+            if blob.bytes() >= looked {
+                looked = blob.bytes() + ROOM_BYTES;
+                self.keep_room_beside(ROOM_BYTES)?;
+            }
+            blob.push(item.key, Some(item.value))?;
+        }
+        let written = blob.end()?.expect("invariant: a run that is no batch has entries");
+        let writes = blob.writes + 1;
+        let blob = blob.finish()?;
+        self.wrote(Writer::Ingest, blob.length, writes);
+        self.journal.gave(run.bytes());
+        Ok((blob, written))
+    }
+
+    /// The number of a new blob.
+    pub(crate) fn take_blob_number(&self) -> u64 {
+        let mut state = self.durable.lock();
+        state.next_blob += 1;
+        state.next_blob - 1
+    }
+
+    /// Step 3.
+    fn link(
+        &self,
+        id: TreeId,
+        run: &Ascending<'_>,
+        blob: BlobEntry,
+        written: Written,
+    ) -> Result<Lsn> {
+        // What is to be seen under the gate is read before.
+        let looked = self.range_is_empty(id, run);
+        let mut state = self.durable.lock();
+        state.blobs.insert(blob.number, blob.length);
+        let linked = looked.and_then(|()| self.link_locked(&mut state, id, run, (blob, written)));
+        if linked.is_err()
+            && let Err(error) = self.collect(&mut state, usize::MAX)
+        {
+            tracing::warn!(%error, "a run that was refused stays until the next opening");
+        }
+        linked
+    }
+
+    fn link_locked(
+        &self,
+        state: &mut Durable,
+        id: TreeId,
+        run: &Ascending<'_>,
+        (blob, written): (BlobEntry, Written),
+    ) -> Result<Lsn> {
+        let _gate = self.gate.write();
+        if self.journal.is_closed() {
+            return Err(Error::ReadOnly(Arc::from("the store was closed")));
+        }
+        self.range_is_empty(id, run)?;
+        let mut record = Vec::new();
+        batch::link(&mut record, id.0, &blob, &written.entry);
+        let lsn = self.log().append(&record, Room::Normal)?;
+        self.put_on_tree(state, id, lsn, Run::written(&self.files, written))?;
+        Ok(lsn)
+    }
+
+    /// Puts a run that a record names above all that a tree holds. The caller has the gate alone,
+    /// and the tree exists.
+    fn put_on_tree(&self, state: &mut Durable, id: TreeId, lsn: Lsn, run: Run) -> Result<()> {
+        let tree = self.tree(id)?;
+        self.mark_changed(&tree);
+        let below = tree.freeze(&self.ids);
+        let number = self.ids.fetch_add(1, Ordering::Relaxed);
+        let run = state.take_note(run.numbered(number));
+        state.linked.push((lsn, Arc::clone(&run)));
+        let mut layers = vec![Arc::new(Layer::run(number, Arc::from([number]), run))];
+        layers.extend_from_slice(&below.layers);
+        tree.state.write().stack = Arc::new(Stack { layers });
+        Ok(())
+    }
+
+    /// Takes over a run that a record of the log names.
+    pub(crate) fn replay_link(
+        &self,
+        lsn: Lsn,
+        id: TreeId,
+        blob: BlobEntry,
+        entry: RunEntry,
+    ) -> Result<()> {
+        self.files.check_blob(blob.number, blob.length)?;
+        let mut state = self.durable.lock();
+        state.next_blob = state.next_blob.max(blob.number + 1);
+        state.blobs.insert(blob.number, blob.length);
+        let _gate = self.gate.write();
+        self.replayed_to.store(lsn.0, Ordering::Relaxed);
+        self.put_on_tree(&mut state, id, lsn, Run::new(&self.files, entry))
+    }
+
+    /// Refuses a run into whose range a key falls.
+    fn range_is_empty(&self, id: TreeId, run: &Ascending<'_>) -> Result<()> {
+        let Some((first, last)) = run.ends() else { return Ok(()) };
+        let source = Source::Live(self.tree(id)?);
+        let range = KeyRange { from: first.to_vec(), to: None };
+        let mut cursor = TreeCursor::new(source, range, self.options.prefix_bytes);
+        match cursor.next()? {
+            Some(item) if item.key <= last => {
+                Err(Error::RangeNotEmpty { tree: id, key: item.key.to_vec() })
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Makes a checkpoint of a tree that has become deep, so that its runs can be merged.
+    fn keep_shallow(&self, id: TreeId) {
+        let deep = self.tree(id).is_ok_and(|tree| {
+            let state = tree.state.read();
+            state.stack.layers.len() > DEPTH_MAX
+        });
+        if !deep {
+            return;
+        }
+        let done = self.checkpoint_locked(&mut self.durable.lock());
+        match done {
+            Ok(()) => self.keep_merged(),
+            // The run is there all the same, and the next checkpoint is told again.
+            Err(error) => tracing::warn!(%error, "no checkpoint of a deep tree"),
+        }
     }
 }

@@ -74,6 +74,11 @@ impl Layer {
         self.run.get().cloned()
     }
 
+    /// Whether its entries are only in memory.
+    pub(crate) fn in_memory(&self) -> bool {
+        self.run.get().is_none()
+    }
+
     /// The in-memory tree, while it is one.
     pub(crate) fn as_memory(&self) -> Option<Arc<Mem>> {
         self.memory.read().clone()

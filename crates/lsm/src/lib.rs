@@ -19,6 +19,7 @@ mod files;
 mod ingest;
 mod key;
 mod layer;
+mod limit;
 mod manifest;
 mod mem;
 mod merge;
@@ -36,6 +37,5 @@ mod tree;
 mod visit;
 
 pub use crate::check::{check, cut_log, inspect};
-pub use crate::compact::MergeStats;
 pub use crate::options::{BlobStore, Options};
 pub use crate::store::LsmStore;

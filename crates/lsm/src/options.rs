@@ -14,6 +14,9 @@ pub struct Options {
     pub block_bytes: usize,
     /// Level of zstd for blocks, 1 to 19; 0 packs none.
     pub compression: i32,
+    /// Most bytes that merges write in a second; 0: no bound. A checkpoint that finds a tree too
+    /// deep merges all the same.
+    pub merge_bytes_per_second: u64,
     /// Bytes of a key that name its directory: a filter also tells which directories a run has.
     pub prefix_bytes: usize,
     /// Where runs and manifests are kept; `None`: in the volume's directory. The log, and what is
@@ -37,6 +40,7 @@ impl Default for Options {
             common: EngineOptions::default(),
             block_bytes: 16 << 10,
             compression: 1,
+            merge_bytes_per_second: 0,
             // A letter and the number of the directory.
             prefix_bytes: 9,
             blobs: None,

@@ -5,8 +5,10 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use device::{Device, Env};
+use format::batch::{Op, Ops};
 use format::run_manifest::RunManifest;
 use store::{Error, Log, Lsn, Replay, Result, TreeId};
 
@@ -34,6 +36,7 @@ pub(crate) fn create(env: &Env, options: &Options) -> Result<Core> {
         blobs: BTreeMap::new(),
         runs: Vec::new(),
         gaps: Vec::new(),
+        linked: Vec::new(),
         pending: Vec::new(),
     };
     let core = Core::new(env, options.clone(), files, durable, Catalog::new(), 1);
@@ -96,10 +99,13 @@ pub(crate) fn open(env: &Env, options: &Options) -> Result<Core> {
         blobs: manifest.blobs.iter().map(|blob| (blob.number, blob.length)).collect(),
         runs,
         gaps: gaps(&manifest),
+        linked: Vec::new(),
         pending: Vec::new(),
     };
     let core = Core::new(env, options.clone(), files, durable, catalog, manifest.next_run);
     core.journal.found_checkpoint(manifest.time);
+    let deepest = stacks.iter().map(|stack| stack.layers.len()).max();
+    core.depth.store(deepest.unwrap_or(0), Ordering::Relaxed);
     let mut replay = Replayer { core: &core };
     let from = Lsn(manifest.lsn);
     let (log, _) = Log::open(
@@ -123,11 +129,12 @@ fn clean(core: &Core, device: &dyn Device, manifest: &RunManifest, found: &[u64]
             blobs.delete(&manifest_name(number))?;
         }
     }
-    for &number in found {
-        if manifest.blobs.binary_search_by_key(&number, |blob| blob.number).is_err() {
-            blobs.delete(&blob_name(number))?;
-        }
+    // Those of the manifest, and those that the log has linked since.
+    let needed = core.durable.lock();
+    for number in found.iter().filter(|number| !needed.blobs.contains_key(number)) {
+        blobs.delete(&blob_name(*number))?;
     }
+    drop(needed);
     for name in device.list(DIRECTORY)? {
         if name.starts_with(BUILDING_PREFIX) {
             device.remove(&format!("{DIRECTORY}/{name}"))?;
@@ -145,7 +152,11 @@ impl Replay for Replayer<'_> {
     fn apply(&mut self, lsn: Lsn, payload: &[u8]) -> Result<()> {
         let core = self.core;
         core.journal.replays(payload);
-        let plan = plan(format::batch::Ops::new(payload))?;
+        // It stands alone in its record.
+        if let Some(Ok(Op::Link { tree, blob, run })) = Ops::new(payload).next() {
+            return core.replay_link(lsn, TreeId(tree), blob, run);
+        }
+        let plan = plan(Ops::new(payload))?;
         core.apply(payload, &plan, Origin::Log(lsn)).map(|_| ())
     }
 }

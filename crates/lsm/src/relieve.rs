@@ -74,29 +74,37 @@ impl Core {
         if at.wrapping_sub(looked) < ROOM_LOOK_EVERY && !self.tight.load(Ordering::Relaxed) {
             return Ok(());
         }
-        self.look_for_room(at)
+        self.look_for_room(at, 0)
+    }
+
+    /// The same for what is neither in the log nor in memory: so many bytes that are about to be
+    /// written to their place.
+    pub(crate) fn keep_room_beside(&self, bytes: u64) -> Result<()> {
+        self.look_for_room(self.journal.log_bytes(), bytes)
     }
 
     #[cold]
-    fn look_for_room(&self, at: u64) -> Result<()> {
+    fn look_for_room(&self, at: u64, beside: u64) -> Result<()> {
         self.room_looked_at.store(at, Ordering::Relaxed);
-        let mut tight = self.is_tight()?;
+        let mut tight = self.is_tight(beside)?;
         if tight && self.journal.log_bytes_since() > 0 {
             let mut state = self.durable.lock();
             match self.checkpoint_locked(&mut state) {
-                Ok(()) => tight = self.is_tight()?,
+                Ok(()) => tight = self.is_tight(beside)?,
                 Err(error) if error.is_no_space() => {}
                 Err(error) => return Err(error),
             }
         }
-        self.tight.store(tight, Ordering::Relaxed);
+        // A long run may want room that short commits need not have.
+        let also = beside > 0 && tight && !self.is_tight(0)?;
+        self.tight.store(tight && !also, Ordering::Relaxed);
         if tight { Err(Error::NoSpace("the next checkpoint")) } else { Ok(()) }
     }
 
-    fn is_tight(&self) -> Result<bool> {
+    fn is_tight(&self, beside: u64) -> Result<bool> {
         let space = self.env.device.space()?;
         let kept = kept_for_checkpoints(&space);
         let dirty = self.dirty_bytes() as u64;
-        Ok(space.free_bytes < kept + dirty)
+        Ok(space.free_bytes < kept + dirty + beside)
     }
 }

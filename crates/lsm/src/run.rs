@@ -61,6 +61,12 @@ impl Run {
         run
     }
 
+    /// The same run under a number of this process.
+    pub(crate) fn numbered(mut self, number: u64) -> Run {
+        self.entry.number = number;
+        self
+    }
+
     /// Keeps the index in memory.
     fn keep(&self, blocks: RunIndex) {
         let memory = blocks.memory_bytes() as u64;

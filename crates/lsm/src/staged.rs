@@ -103,7 +103,7 @@ impl<'c> Staging<'c> {
                 self.add(target, active, stack)?;
             }
             Op::DropTree { tree } => self.tree(tree)?.dropped = true,
-            Op::Ingest { .. } => unreachable!("a plan refuses it"),
+            Op::Ingest { .. } | Op::Link { .. } => unreachable!("a plan refuses it"),
         }
         Ok(())
     }

@@ -10,7 +10,6 @@ use store::{
     Read, Result, SortedRun, Stats, Store, TreeId, Waker,
 };
 
-use crate::compact::MergeStats;
 use crate::core::Core;
 use crate::cursor::{Source, TreeCursor};
 use crate::diff::StackDiff;
@@ -34,11 +33,6 @@ impl LsmStore {
     pub fn open(env: &Env, options: &Options) -> Result<Arc<LsmStore>> {
         let core = Arc::new(recover::open(env, options)?);
         Ok(Arc::new(LsmStore { core }))
-    }
-
-    /// What merging does and did.
-    pub fn merges(&self) -> MergeStats {
-        self.core.merge_stats()
     }
 
     /// Blocks of runs that were read from the medium since opening.
@@ -142,6 +136,7 @@ impl Store for LsmStore {
             dropping: core.drops.load(Ordering::Relaxed),
             disk_bytes: core.disk_bytes(),
             cache_bytes: core.files.memory_bytes() + core.dirty_bytes() as u64,
+            merges: Some(core.merge_stats()),
             ..core.journal.stats("lsm", core.options.common.durability)
         }
     }

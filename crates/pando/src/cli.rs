@@ -146,6 +146,7 @@ Options for -o, comma-separated:
   sync                   every change is durable when it returns
   remount                change ro, suid, dev, exec, sync of a mount that is there
   cache-size=SIZE        like --cache-size
+  merge-rate=SIZE        most bytes a second that merges of --engine lsm write
 
 In /etc/fstab, with mount.pando a link to pando:
   /data/vol  /mnt/vol  pando  defaults,noatime  0  0

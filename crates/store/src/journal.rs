@@ -46,6 +46,8 @@ pub struct Journal {
     /// In the order of [`Writer`].
     written: [Written; 3],
     syncs: AtomicU64,
+    /// Keys and values that did not pass through the log.
+    given_beside: AtomicU64,
     closed: AtomicBool,
     /// Told, once between two freezes, that a checkpoint should start.
     waker: Mutex<Option<Waker>>,
@@ -130,9 +132,19 @@ impl Journal {
         written.writes.fetch_add(writes, Ordering::Relaxed);
     }
 
+    /// Counts keys and values that callers gave and that did not pass through the log.
+    pub fn gave(&self, bytes: u64) {
+        self.given_beside.fetch_add(bytes, Ordering::Relaxed);
+    }
+
     /// Counts syncs beside those of the log.
     pub fn synced(&self, syncs: u64) {
         self.syncs.fetch_add(syncs, Ordering::Relaxed);
+    }
+
+    /// Bytes that merges wrote.
+    pub fn merged_bytes(&self) -> u64 {
+        self.written[Writer::Merge as usize].bytes.load(Ordering::Relaxed)
     }
 
     /// Takes no more commits.
@@ -174,10 +186,12 @@ impl Journal {
     /// The counters that all engines have; the others are zero.
     pub fn stats(&self, engine: &'static str, durability: Durability) -> Stats {
         let log = self.log().stats();
-        let sum = |of: fn(&Written) -> &AtomicU64| {
-            self.written.iter().map(|written| of(written).load(Ordering::Relaxed)).sum::<u64>()
+        let of = |writer: Writer| {
+            let written = &self.written[writer as usize];
+            (written.bytes.load(Ordering::Relaxed), written.writes.load(Ordering::Relaxed))
         };
-        let (bytes, writes) = (sum(|written| &written.bytes), sum(|written| &written.writes));
+        let [checkpoint, merge, ingest] =
+            [Writer::Checkpoint, Writer::Merge, Writer::Ingest].map(of);
         let last_checkpoint = self.last_checkpoint.load(Ordering::Relaxed);
         Stats {
             engine,
@@ -186,16 +200,20 @@ impl Journal {
             dropping: 0,
             disk_bytes: 0,
             log_bytes: log.disk_bytes,
-            written_bytes: log.written_bytes + bytes,
-            writes: log.writes + writes,
-            checkpoint_bytes: bytes,
-            checkpoint_writes: writes,
+            written_bytes: log.written_bytes + checkpoint.0 + merge.0 + ingest.0,
+            writes: log.writes + checkpoint.1 + merge.1 + ingest.1,
+            checkpoint_bytes: checkpoint.0,
+            checkpoint_writes: checkpoint.1,
+            merge_bytes: merge.0,
+            ingest_bytes: ingest.0,
+            given_bytes: log.appended_bytes + self.given_beside.load(Ordering::Relaxed),
             commits: self.commits(),
             syncs: log.syncs + self.syncs.load(Ordering::Relaxed),
             cache_bytes: 0,
             last_checkpoint: (last_checkpoint != 0).then_some(last_checkpoint),
             checkpoints: self.checkpoints.load(Ordering::Relaxed),
             replayed: self.replayed.load(Ordering::Relaxed),
+            merges: None,
         }
     }
 }

@@ -26,6 +26,6 @@ pub use log::{Log, LogKey, LogOptions, LogStats, Recovery, Replay, Room};
 pub use options::{DIRTY_BYTES_MIN, EngineOptions, ROOM_LOOK_EVERY, kept_for_checkpoints};
 pub use range::{KeyRange, prefix_end};
 pub use read::{Cursor, Diff, DiffCursor, Item, Read};
-pub use run::{SliceRun, SortedRun};
-pub use store::{Barrier, LostRange, Pinned, SharedWalk, Stats, Store, Waker};
+pub use run::{Ascending, SliceRun, SortedRun};
+pub use store::{Barrier, LostRange, MergeStats, Pinned, SharedWalk, Stats, Store, Waker};
 pub use types::{CommitToken, Durability, Lsn, TreeId};

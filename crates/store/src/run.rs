@@ -1,6 +1,6 @@
 //! Sorted runs: what is ingested.
 
-use crate::{Cursor, Item, Result};
+use crate::{Cursor, Error, Item, KEY_BYTES_MAX, Result, VALUE_BYTES_MAX};
 
 /// Entries in ascending order of their keys, each key once.
 pub trait SortedRun {
@@ -12,6 +12,48 @@ pub trait SortedRun {
 impl<C: Cursor + ?Sized> SortedRun for Box<C> {
     fn next_entry(&mut self) -> Result<Option<Item<'_>>> {
         self.next()
+    }
+}
+
+/// A run that is looked at while it passes: its keys must ascend and be within bounds.
+pub struct Ascending<'r> {
+    run: &'r mut dyn SortedRun,
+    first: Option<Vec<u8>>,
+    last: Vec<u8>,
+    bytes: u64,
+}
+
+impl<'r> Ascending<'r> {
+    /// A run that was not begun.
+    pub fn new(run: &'r mut dyn SortedRun) -> Ascending<'r> {
+        Ascending { run, first: None, last: Vec::new(), bytes: 0 }
+    }
+
+    /// The first and the last key that passed; none before any did.
+    pub fn ends(&self) -> Option<(&[u8], &[u8])> {
+        self.first.as_deref().map(|first| (first, self.last.as_slice()))
+    }
+
+    /// Bytes of the keys and values that passed.
+    pub fn bytes(&self) -> u64 {
+        self.bytes
+    }
+}
+
+impl SortedRun for Ascending<'_> {
+    fn next_entry(&mut self) -> Result<Option<Item<'_>>> {
+        let Some(item) = self.run.next_entry()? else { return Ok(None) };
+        assert!(item.key.len() <= KEY_BYTES_MAX, "key of {} bytes", item.key.len());
+        assert!(item.value.len() <= VALUE_BYTES_MAX, "value of {} bytes", item.value.len());
+        if self.first.is_none() {
+            self.first = Some(item.key.to_vec());
+        } else if item.key <= self.last.as_slice() {
+            return Err(Error::Unsorted(item.key.to_vec()));
+        }
+        self.last.clear();
+        self.last.extend_from_slice(item.key);
+        self.bytes += (item.key.len() + item.value.len()) as u64;
+        Ok(Some(item))
     }
 }
 

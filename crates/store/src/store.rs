@@ -207,6 +207,13 @@ pub struct Stats {
     pub checkpoint_bytes: u64,
     /// Of `writes`, those of checkpoints.
     pub checkpoint_writes: u64,
+    /// Of `written_bytes`, what merges of runs wrote.
+    pub merge_bytes: u64,
+    /// Of `written_bytes`, what ingested runs took.
+    pub ingest_bytes: u64,
+    /// What callers gave since opening: bytes of log records, and keys and values of runs that
+    /// did not pass through the log.
+    pub given_bytes: u64,
     /// Commits since opening: `written_bytes / commits` is what one costs the medium.
     pub commits: u64,
     /// `fdatasync` calls since opening.
@@ -219,4 +226,32 @@ pub struct Stats {
     pub checkpoints: u64,
     /// Log records that opening replayed.
     pub replayed: u64,
+    /// What merging is at, in an engine that merges.
+    pub merges: Option<MergeStats>,
+}
+
+impl Stats {
+    /// Bytes written for each byte that callers gave, since opening; 0 before they gave any.
+    pub fn write_amplification(&self) -> f64 {
+        if self.given_bytes == 0 {
+            0.0
+        } else {
+            self.written_bytes as f64 / self.given_bytes as f64
+        }
+    }
+}
+
+/// What merging has done since opening, what it is at, and what comes next.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct MergeStats {
+    /// Merges that ended.
+    pub ended: u64,
+    /// Of the merge that is under way, bytes that were written, and bytes of what is merged.
+    pub under_way: Option<(u64, u64)>,
+    /// Of the merge that is planned next, how many runs, and their bytes.
+    pub next: Option<(u64, u64)>,
+    /// Runs of the deepest tree of the durable state.
+    pub depth: u64,
+    /// Most bytes a second; 0: no bound.
+    pub rate: u64,
 }

@@ -29,8 +29,8 @@ pub use frame::{FRAME_BYTES_MAX, FrameError, PAYLOAD_BYTES_MAX, read_frame, writ
 pub use history::{Change, Version};
 pub use import::{ImportAttr, Item, ItemError, Items};
 pub use reply::{
-    Answer, Background, Body, CheckFinding, Checked, Collected, Garbage, Info, ListEntry, Reply,
-    Snapshot, StatAnswer, Status,
+    Answer, Background, Body, CheckFinding, Checked, Collected, Garbage, Info, ListEntry, Merges,
+    Reply, Snapshot, StatAnswer, Status,
 };
 pub use scan::{
     ScanAttr, ScanDirectory, ScanInfo, ScanItem, ScanRow, next_scan_item, push_scan_item,

@@ -237,6 +237,14 @@ pub struct Status {
     pub checkpoint_bytes: u64,
     /// Of the writes, those of checkpoints.
     pub checkpoint_writes: u64,
+    /// Of the bytes, those of merges.
+    pub merge_bytes: u64,
+    /// Of the bytes, those of ingested runs.
+    pub ingest_bytes: u64,
+    /// Bytes that operations gave the store.
+    pub given_bytes: u64,
+    /// What merging is at, in an engine that merges.
+    pub merges: Option<Merges>,
     /// Checkpoints since then.
     pub checkpoints: u64,
     /// Batches that were committed since then.
@@ -253,6 +261,21 @@ pub struct Status {
     pub background: Background,
     /// Why the store takes no writes, when it takes none.
     pub read_only: Option<String>,
+}
+
+/// What the merging of runs has done since the owner opened the volume, and what it is at.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Merges {
+    /// Merges that ended.
+    pub ended: u64,
+    /// Of the one under way, bytes that were written, and bytes of what it merges.
+    pub under_way: Option<(u64, u64)>,
+    /// Of the one that is planned next, its runs and their bytes.
+    pub next: Option<(u64, u64)>,
+    /// Runs of the deepest tree.
+    pub depth: u64,
+    /// Most bytes a second; 0: no bound.
+    pub rate: u64,
 }
 
 /// Work that is still to be done in the background.

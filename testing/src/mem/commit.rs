@@ -42,7 +42,9 @@ pub(super) fn check(trees: &Trees, ops: Ops<'_>) -> Result<()> {
             | Op::DeleteRange { tree, .. }
             | Op::Merge { tree, .. }
             | Op::DropTree { tree } => (Some(tree), None),
-            Op::Ingest { .. } => unreachable!("batches have none, and this store logs none"),
+            Op::Ingest { .. } | Op::Link { .. } => {
+                unreachable!("batches have none, and this store logs none")
+            }
             Op::CreateTree { tree } => (None, Some(tree)),
             Op::CloneTree { source, target, .. } => (Some(source), Some(target)),
         };
@@ -88,7 +90,7 @@ pub(super) fn apply(trees: &mut Trees, ops: Ops<'_>) -> u64 {
                 let contents = only_prefixes(source, &prefixes);
                 trees.insert(TreeId(target), contents);
             }
-            Op::Ingest { .. } => unreachable!("it was checked"),
+            Op::Ingest { .. } | Op::Link { .. } => unreachable!("it was checked"),
             Op::DropTree { tree } => {
                 trees.remove(&TreeId(tree));
                 dropped += 1;

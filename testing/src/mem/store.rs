@@ -320,12 +320,16 @@ impl Store for MemStore {
             writes: 0,
             checkpoint_bytes: 0,
             checkpoint_writes: 0,
+            merge_bytes: 0,
+            ingest_bytes: 0,
+            given_bytes: state.written_bytes,
             commits: state.last.0,
             syncs: state.syncs,
             cache_bytes: 0,
             last_checkpoint: None,
             checkpoints: state.checkpoints,
             replayed: 0,
+            merges: None,
         }
     }
 

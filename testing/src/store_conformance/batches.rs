@@ -6,17 +6,11 @@ use store::{
 
 use super::EngineUnderTest;
 use super::engine::fresh;
+use crate::kit::commit;
 
 const TREE: TreeId = TreeId(20);
 const OTHER: TreeId = TreeId(21);
 const THIRD: TreeId = TreeId(22);
-
-/// Commits what `build` puts into a batch.
-pub(super) fn commit(store: &dyn Store, build: impl FnOnce(&mut Batch)) {
-    let mut batch = Batch::new();
-    build(&mut batch);
-    store.commit(&batch).expect("the batch is valid");
-}
 
 /// The keys of a tree, as text.
 fn keys(store: &dyn Store, tree: TreeId) -> Vec<String> {

@@ -2,12 +2,12 @@
 
 use store::{Batch, KeyRange, Read, TreeId};
 
-use super::batches::commit;
 use super::compare::same_item;
 use super::engine::{EngineUnderTest, fresh};
 use super::random::{commit_both, must};
 use super::workload::{Shape, Workload};
 use crate::MemStore;
+use crate::kit::commit;
 use crate::run::{for_seeds, rounds};
 
 /// A random range.

@@ -2,10 +2,10 @@
 
 use store::{DiffCursor, Error, KeyRange, Pinned, Result, TreeId};
 
-use super::batches::commit;
 use super::engine::{EngineUnderTest, fresh};
 use super::random::{aside, commit_both};
 use super::workload::{Shape, Workload};
+use crate::kit::commit;
 use crate::run::{for_seeds, rounds, show};
 use crate::{MemPinned, MemStore};
 

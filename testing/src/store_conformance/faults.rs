@@ -1,9 +1,10 @@
 //! Calls of the medium that fail: each in turn, once or from then on.
 
-use store::{Durability, Error, Store};
+use store::{CommitToken, Durability, Error, SliceRun, Store};
 
 use super::engine::EngineUnderTest;
 use super::history::History;
+use super::ingest::entries;
 use super::random::must;
 use super::reopen::open;
 use super::workload::{Shape, Workload};
@@ -15,7 +16,31 @@ fn commit(store: &dyn Store, history: &History, work: &mut Workload) -> Result<(
     let trees = work.trees().to_vec();
     let batch = work.batch();
     let token = history.push(&batch);
-    match store.commit(&batch) {
+    settle(store, history, token, store.commit(&batch)).inspect_err(|_| {
+        if store.last_commit() < token {
+            work.set_trees(trees);
+        }
+    })
+}
+
+/// Ingests a run in the same way.
+fn ingest(store: &dyn Store, history: &History, work: &mut Workload) -> Result<(), Error> {
+    let tree = work.tree();
+    let run = entries(work, 600);
+    let batch = crate::mem::as_batch(history.oracle().pin_state().trees(), tree, &run);
+    let Ok(Some(batch)) = batch else { return Ok(()) };
+    let token = history.push(&batch);
+    settle(store, history, token, store.ingest(tree, &mut SliceRun::new(&run)))
+}
+
+/// Takes note of what became of the last commit.
+fn settle(
+    store: &dyn Store,
+    history: &History,
+    token: CommitToken,
+    done: Result<CommitToken, Error>,
+) -> Result<(), Error> {
+    match done {
         Ok(found) => {
             assert_eq!(found, token, "numbers have no gaps");
             if store.stats().durability == Durability::Sync {
@@ -29,7 +54,6 @@ fn commit(store: &dyn Store, history: &History, work: &mut Workload) -> Result<(
             }
             if store.last_commit() < token {
                 history.pop();
-                work.set_trees(trees);
             }
             Err(error)
         }
@@ -52,6 +76,7 @@ fn step(store: &dyn Store, history: &History, work: &mut Workload) -> Result<(),
         40..50 => {
             store.reclaim_step(5)?;
         }
+        50..58 => ingest(store, history, work)?,
         _ => {}
     }
     Ok(())

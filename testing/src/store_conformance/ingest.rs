@@ -4,21 +4,21 @@ use std::sync::Arc;
 
 use store::{Batch, Durability, Error, SliceRun, Store, TreeId};
 
-use super::batches::commit;
 use super::engine::{EngineUnderTest, fresh};
 use super::history::History;
 use super::random::{aside, commit_both, must};
 use super::reopen::open;
 use super::workload::{Shape, Workload};
 use super::{same_store, same_tree};
+use crate::kit::commit;
 use crate::run::{Context, for_seeds, rounds};
 use crate::{CrashPolicy, MemStore, SimEnv, sim_env};
 
 /// Keys and values.
-type Entries = Vec<(Vec<u8>, Vec<u8>)>;
+pub(super) type Entries = Vec<(Vec<u8>, Vec<u8>)>;
 
 /// Entries behind some key that there may be, mostly where there are no others.
-fn entries(work: &mut Workload, most: usize) -> Entries {
+pub(super) fn entries(work: &mut Workload, most: usize) -> Entries {
     let mut prefix = work.key();
     prefix.truncate(400);
     prefix.push(work.random.u8(..));

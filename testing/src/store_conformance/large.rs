@@ -5,9 +5,9 @@ use std::sync::Arc;
 
 use store::{Batch, Durability, KeyRange, Read, Store, TreeId};
 
-use super::batches::commit;
 use super::engine::{EngineUnderTest, fresh};
 use super::reopen::open;
+use crate::kit::commit;
 use crate::run::{for_seeds, rounds, show};
 
 const TREE: TreeId = TreeId(20);

@@ -4,12 +4,12 @@ use std::collections::BTreeSet;
 
 use store::{Batch, KeyRange, Pinned, TreeId};
 
-use super::batches::commit;
 use super::compare::{same_diff, same_tree};
 use super::cursors::walk_in;
 use super::engine::{EngineUnderTest, fresh};
 use super::random::{aside, commit_both, must};
 use super::workload::{Shape, Workload};
+use crate::kit::commit;
 use crate::run::{for_seeds, rounds};
 use crate::{MemPinned, MemStore};
 

@@ -5,11 +5,11 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use store::{Barrier, Durability, Error, Store, TreeId};
 
-use super::batches::commit;
 use super::engine::{EngineUnderTest, fresh};
 use super::history::History;
 use super::random::{aside, must};
 use super::workload::{Shape, Workload};
+use crate::kit::commit;
 use crate::run::{for_seeds, rounds};
 use crate::{CrashPolicy, SimEnv, sim_env};
 

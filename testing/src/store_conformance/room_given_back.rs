@@ -2,12 +2,12 @@
 
 use store::{Batch, Durability, Store, TreeId};
 
-use super::batches::commit;
 use super::engine::{EngineUnderTest, fresh};
 use super::history::History;
 use super::random::must;
 use super::reopen::open;
 use super::workload::{Shape, Workload};
+use crate::kit::{commit, noise};
 use crate::run::{for_seeds, rounds};
 use crate::{CrashPolicy, SimEnv};
 
@@ -48,7 +48,7 @@ pub fn a_dropped_tree_gives_its_room_back<E: EngineUnderTest>() {
             if clone == 0 {
                 batch.create_tree(tree);
                 for n in 0..20_000_u64 {
-                    batch.put(tree, &n.to_be_bytes(), &[n as u8; 200]);
+                    batch.put(tree, &n.to_be_bytes(), &noise(n, 200));
                 }
             } else {
                 batch.clone_tree(TreeId(19 + clone), tree);
@@ -56,9 +56,9 @@ pub fn a_dropped_tree_gives_its_room_back<E: EngineUnderTest>() {
         });
         commit(&*store, |batch| {
             for n in (0..20_000_u64).step_by(3) {
-                batch.put(TreeId(20 + clone), &n.to_be_bytes(), &[clone as u8; 150]);
+                batch.put(TreeId(20 + clone), &n.to_be_bytes(), &noise(n + clone, 150));
             }
-            batch.put(TreeId(20 + clone), b"large", &vec![clone as u8; 60_000]);
+            batch.put(TreeId(20 + clone), b"large", &noise(clone, 60_000));
         });
         assert!(store.checkpoint().expect("checkpoint"));
     }

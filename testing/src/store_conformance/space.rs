@@ -3,11 +3,11 @@
 
 use store::{Batch, Durability, Error, Need, Store, TreeId};
 
-use super::batches::commit;
 use super::engine::{EngineUnderTest, fresh};
 use super::history::History;
 use super::random::must;
 use super::reopen::open;
+use crate::kit::{commit, noise};
 use crate::{CrashPolicy, SimEnv};
 
 const TREE: TreeId = TreeId(20);
@@ -19,7 +19,7 @@ const ROOM: u64 = 12 << 20;
 fn fill(store: &dyn Store, history: &History) {
     for n in 0..10_000_u64 {
         let mut batch = Batch::new();
-        batch.put(TREE, &n.to_be_bytes(), &vec![n as u8; 60_000]);
+        batch.put(TREE, &n.to_be_bytes(), &noise(n, 60_000));
         history.push(&batch);
         match store.commit(&batch) {
             Ok(_) => {}
@@ -84,7 +84,7 @@ pub fn a_full_medium_stays_readable_and_recovers<E: EngineUnderTest>() {
     commit_patiently(&*store, &history, &batch);
     for n in 0..20_u64 {
         let mut batch = Batch::new();
-        batch.put(TREE, &n.to_be_bytes(), &vec![1; 60_000]);
+        batch.put(TREE, &n.to_be_bytes(), &noise(n, 60_000));
         commit_patiently(&*store, &history, &batch);
     }
     must(history.check_from(&*store, history.last()));

@@ -7,9 +7,9 @@ use std::thread;
 
 use store::{Batch, Durability, KeyRange, Lane, MergeKind, Read, Store, TreeId};
 
-use super::batches::commit;
 use super::engine::{EngineUnderTest, fresh};
 use crate::CrashPolicy;
+use crate::kit::commit;
 use crate::run::{Context, rounds};
 
 const TREE: TreeId = TreeId(20);

@@ -26,7 +26,8 @@ pub fn inspect(env: &Env, options: &Options, progress: CheckProgress<'_>) -> Res
         && !report.stopped
     {
         let from = Lsn(superblock.lsn);
-        match Log::verify(env, LOG_DIRECTORY, options.common.volume, &options.common.log(), from) {
+        let (volume, log) = (options.common.volume, options.common.log());
+        match Log::verify(env, LOG_DIRECTORY, volume, &log, from, &mut |_| Ok(())) {
             Ok(recovery) => report.log_records = recovery.replayed,
             Err(error) => found.push(finding("the log", error)?),
         }

@@ -2,8 +2,7 @@
 
 use std::sync::Arc;
 
-use format::batch::{KEY_BYTES_MAX, VALUE_BYTES_MAX};
-use store::{Error, Result, SortedRun, Writer};
+use store::{Ascending, Result, SortedRun, Writer};
 
 use crate::cell::LeafCell;
 use crate::checkpoint::NodeWriter;
@@ -68,19 +67,17 @@ pub(super) fn build(
         place: 0,
         written,
     };
-    let mut any = false;
+    let mut run = Ascending::new(run);
     while let Some(item) = run.next_entry()? {
-        assert!(item.key.len() <= KEY_BYTES_MAX, "key of {} bytes", item.key.len());
-        assert!(item.value.len() <= VALUE_BYTES_MAX, "value of {} bytes", item.value.len());
-        if !any {
-            builder.run.first = item.key.to_vec();
-        } else if item.key <= builder.run.last.as_slice() {
-            return Err(Error::Unsorted(item.key.to_vec()));
-        }
-        any = true;
         builder.put(item.key, item.value)?;
     }
-    if any { builder.finish() } else { Ok(Built::Empty) }
+    let Some((first, last)) = run.ends() else { return Ok(Built::Empty) };
+    (builder.run.first, builder.run.last) = (first.to_vec(), last.to_vec());
+    let built = builder.finish()?;
+    if let Built::Leaves(_) = built {
+        core.journal.gave(run.bytes());
+    }
+    Ok(built)
 }
 
 impl Builder<'_> {
@@ -98,8 +95,6 @@ impl Builder<'_> {
         let budget = &self.core.nodes.budget;
         let outcome = self.open.apply(budget, key, Change::Put(value), Floor::Open);
         assert!(matches!(outcome, Outcome::Done), "a leaf that is not full takes an entry");
-        self.run.last.clear();
-        self.run.last.extend_from_slice(key);
         if self.chunk_bytes >= CHUNK_BYTES {
             self.write()?;
         }

@@ -1,10 +1,10 @@
 //! What the tests share.
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use btree::{BtreeStore, Options, check};
-use store::{Batch, CheckReport, Durability, KeyRange, Read, Store, TreeId};
+use store::{Batch, CheckReport, Durability, Store, TreeId};
+pub(crate) use testing::entries;
 use testing::{SimEnv, sim_env};
 
 pub(crate) const TREE: TreeId = TreeId(32);
@@ -24,9 +24,7 @@ pub(crate) fn options(cache_bytes: usize) -> Options {
 }
 
 pub(crate) fn commit(store: &BtreeStore, fill: impl FnOnce(&mut Batch)) {
-    let mut batch = Batch::new();
-    fill(&mut batch);
-    store.commit(&batch).expect("commit");
+    testing::commit(store, fill);
 }
 
 /// Checkpoints, checks everything, and fails on any finding.
@@ -36,16 +34,6 @@ pub(crate) fn checked(store: &BtreeStore) -> CheckReport {
     assert!(report.is_clean(), "{:#?}", report.findings);
     assert_eq!(report.light, 0, "light nodes");
     report
-}
-
-/// All entries of a tree, by cursor.
-pub(crate) fn entries(store: &dyn Read, tree: TreeId) -> BTreeMap<Vec<u8>, Vec<u8>> {
-    let mut all = BTreeMap::new();
-    let mut cursor = store.scan(tree, KeyRange::all()).expect("scan");
-    while let Some(item) = cursor.next().expect("read") {
-        assert!(all.insert(item.key.to_vec(), item.value.to_vec()).is_none());
-    }
-    all
 }
 
 /// Reclaims all that was dropped.

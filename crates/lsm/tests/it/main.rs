@@ -1,3 +1,8 @@
 //! The engine's tests: the suite that every engine must pass, and what is particular to this one.
 
+mod checking;
 mod conformance;
+mod cuts;
+mod ingest;
+mod util;
+mod variants;

@@ -84,7 +84,8 @@ impl Yardstick {
             Op::CreateTree { .. }
             | Op::CloneTree { .. }
             | Op::DropTree { .. }
-            | Op::Ingest { .. } => {}
+            | Op::Ingest { .. }
+            | Op::Link { .. } => {}
         }
     }
 

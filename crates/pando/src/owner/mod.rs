@@ -218,6 +218,7 @@ fn open_options(start: &Start, mount: Option<&fuse::MountOptions>) -> fs::OpenOp
         if let Some(bytes) = mount.cache_bytes {
             options.cache_bytes = bytes.max(cache_size::CACHE_BYTES_MIN);
         }
+        options.merge_bytes_per_second = mount.merge_bytes_per_second.unwrap_or(0);
         options.read_only = mount.read_only;
         if mount.sync || mount.dirsync {
             options.durability = Durability::Sync;

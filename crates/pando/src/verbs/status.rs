@@ -1,7 +1,7 @@
 //! `pando status`: the state of a volume and of its owner.
 
 use serde_json::json;
-use wire::{Answer, Call, Status};
+use wire::{Answer, Call, Merges, Status};
 
 use crate::cli::VolumeArg;
 use crate::failure::Result;
@@ -50,7 +50,12 @@ fn json(volume: &std::path::Path, status: &Status) -> serde_json::Value {
             "checkpoint_bytes": status.checkpoint_bytes,
             "checkpoint_mean_write_bytes":
                 status.checkpoint_bytes / status.checkpoint_writes.max(1),
+            "merge_bytes": status.merge_bytes,
+            "ingest_bytes": status.ingest_bytes,
+            "given_bytes": status.given_bytes,
+            "write_amplification": amplification(status),
         },
+        "merges": status.merges.map(merges),
         "replayed": status.replayed,
         "nodes_held": status.nodes,
         "last_checkpoint": status.last_checkpoint.map(output::time_rfc3339),
@@ -64,6 +69,33 @@ fn json(volume: &std::path::Path, status: &Status) -> serde_json::Value {
         },
         "read_only": status.read_only,
     })
+}
+
+/// Bytes written for each that operations gave.
+fn amplification(status: &Status) -> f64 {
+    status.written_bytes as f64 / status.given_bytes.max(1) as f64
+}
+
+fn merges(merges: Merges) -> serde_json::Value {
+    json!({
+        "ended": merges.ended,
+        "under_way": merges.under_way.map(|(written, of)| json!({
+            "written_bytes": written,
+            "of_bytes": of,
+        })),
+        "next": merges.next.map(|(runs, bytes)| json!({ "runs": runs, "bytes": bytes })),
+        "depth": merges.depth,
+        "bytes_per_second_max": merges.rate,
+    })
+}
+
+fn merges_text(merges: Merges) -> String {
+    let now = match (merges.under_way, merges.next) {
+        (Some((written, of)), _) => format!("at {} of {}", size(written), size(of)),
+        (None, Some((runs, bytes))) => format!("next {runs} runs of {}", size(bytes)),
+        (None, None) => "none to do".to_owned(),
+    };
+    format!("{now}, {} done, {} runs deep", number(merges.ended), merges.depth)
 }
 
 fn text(volume: &std::path::Path, status: &Status, output: &mut Output) -> Result<()> {
@@ -105,8 +137,9 @@ fn text(volume: &std::path::Path, status: &Status, output: &mut Output) -> Resul
         (
             "written",
             format!(
-                "{}, {} a commit, {} a write",
+                "{}, {:.1} times what was given, {} a commit, {} a write",
                 size(status.written_bytes),
+                amplification(status),
                 size(status.written_bytes / status.commits.max(1)),
                 size(status.written_bytes / status.writes.max(1)),
             ),
@@ -115,6 +148,9 @@ fn text(volume: &std::path::Path, status: &Status, output: &mut Output) -> Resul
     ];
     for (label, value) in rows {
         output.line(&format!("{label:<12}{value}"))?;
+    }
+    if let Some(merges) = status.merges {
+        output.line(&format!("{:<12}{}", "merges", merges_text(merges)))?;
     }
     match &status.read_only {
         Some(why) => output.line(&format!("{:<12}{why}", "READ-ONLY")),

@@ -95,20 +95,21 @@ impl Log {
     }
 
     /// Reads what [`Log::open`] would replay, and judges it as that does, without changing
-    /// anything.
+    /// anything. Records that are whole are shown to `visit`.
     pub fn verify(
         env: &Env,
         directory: &str,
         volume: [u8; 16],
         options: &LogOptions,
         from: Lsn,
+        visit: &mut dyn FnMut(&[u8]) -> Result<()>,
     ) -> Result<Recovery> {
         let files = Files::new(Arc::clone(&env.device), directory, volume, options.key);
         let (mut firsts, _) = list(&files)?;
         let needed = split_needed(&files, &mut firsts, from)?;
         let mut whole = |_: Lsn, payload: &[u8]| match Ops::new(payload).find_map(|op| op.err()) {
             Some(malformed) => Err(malformed.located("", 0).into()),
-            None => Ok(()),
+            None => visit(payload),
         };
         let replay: &mut dyn Replay = &mut whole;
         let mut scan =

@@ -1,0 +1,102 @@
+//! What a check finds that no checksum can.
+
+use std::ops::ControlFlow;
+
+use format::run_manifest::{Decoded, RunManifest};
+use lsm::inspect;
+use store::{CheckReport, SliceRun, Store};
+use testing::{SimEnv, numbered};
+
+use crate::util::{TREE, checked, commit, inspected, open, options, settle, store};
+
+/// A closed store of two runs in one blob, and one that is ingested.
+fn closed() -> SimEnv {
+    let (sim, store) = store(1);
+    commit(&store, |batch| {
+        batch.clone_tree(TREE, store::TreeId(50));
+        for n in 0..200_u32 {
+            batch.put(TREE, &n.to_be_bytes(), &[1; 50]);
+            batch.put(store::TreeId(50), &n.to_be_bytes(), &[2; 50]);
+        }
+    });
+    checked(&store);
+    commit(&store, |batch| batch.delete_range(TREE, &[0], &[1]));
+    store.ingest(TREE, &mut SliceRun::new(&numbered(1 << 24..(1 << 24) + 500, 50))).expect("free");
+    store.close().expect("close");
+    sim
+}
+
+fn kinds(report: &CheckReport) -> Vec<String> {
+    report.findings.iter().map(|found| found.what.clone()).collect()
+}
+
+/// Changes the newest manifest, and seals it again.
+fn falsify(sim: &SimEnv, change: impl FnOnce(&mut RunManifest)) {
+    let files = sim.device.files();
+    let name = files.iter().rev().map(|(path, _)| path).find(|path| path.contains("manifest-"));
+    let name = name.expect("there is one").clone();
+    let number = u64::from_str_radix(&name[name.len() - 16..], 16).expect("it is a number");
+    let found = RunManifest::decode(&sim.device.read_file(&name), [7; 16], number);
+    let Ok(Decoded::Manifest(mut manifest)) = found else { panic!("it was whole") };
+    change(&mut manifest);
+    sim.device.truncate(&name, 0);
+    sim.device.overwrite(&name, 0, &manifest.encode());
+}
+
+#[test]
+fn what_a_manifest_says_falsely_is_found() {
+    type Change = fn(&mut RunManifest);
+    let falsehoods: [(Change, &str); 6] = [
+        (|manifest| manifest.next_run = 1, "numbered as none may be yet"),
+        (|manifest| manifest.next_blob = 1, "which none may be yet"),
+        (|manifest| manifest.runs[0].entries += 1, "tombstones, not"),
+        (|manifest| manifest.runs[0].tombstones += 1, "tombstones, not"),
+        (|manifest| manifest.runs[0].ranges += 1, "deleted ranges"),
+        (|manifest| manifest.runs[1].start = manifest.runs[0].start, "overlap"),
+    ];
+    for (at, (change, what)) in falsehoods.into_iter().enumerate() {
+        let sim = closed();
+        assert!(inspected(&sim).is_clean());
+        falsify(&sim, change);
+        let found = kinds(&inspected(&sim));
+        assert!(found.iter().any(|found| found.contains(what)), "{at}: {found:?}");
+    }
+}
+
+/// Directories of three bytes are looked for in filters that were made for those of nine.
+#[test]
+fn what_a_filter_lacks_is_found() {
+    let (sim, store) = store(1);
+    commit(&store, |batch| {
+        for n in 0..2000_u32 {
+            batch.put(TREE, &[&n.to_be_bytes()[..], b"a file's name"].concat(), &[1; 50]);
+        }
+    });
+    store.close().expect("close");
+    assert!(inspected(&sim).is_clean());
+    let mut go_on = |_, _| ControlFlow::Continue(());
+    let other = lsm::Options { prefix_bytes: 4, ..options() };
+    let report = inspect(&sim.env(), &other, &mut go_on).expect("the files are there");
+    assert!(kinds(&report).iter().any(|what| what.contains("lacks the directory")), "{report:?}");
+}
+
+/// A run that only the log names is checked too, beside commits and offline.
+#[test]
+fn a_run_that_was_ingested_is_checked_before_a_manifest_has_it() {
+    let (sim, store) = store(2);
+    assert!(store.checkpoint().expect("checkpoint"));
+    store.ingest(TREE, &mut SliceRun::new(&numbered(0..2000, 100))).expect("free");
+    store.sync(store.last_commit()).expect("sync");
+    assert_eq!(lsm::check(&store).expect("check").entries, 2000);
+    drop(store);
+    let report = inspected(&sim);
+    assert_eq!((report.entries, report.lost_bytes), (2000, 0), "{report:?}");
+    let blob = crate::util::blobs(&sim.device).pop().expect("there is one");
+    sim.device.flip_bit(&blob, 40_000);
+    let report = inspected(&sim);
+    assert!(report.findings.iter().any(|found| found.file == blob), "{report:?}");
+    let store = open(&sim);
+    let report = lsm::check(&store).expect("check");
+    assert!(report.findings.iter().any(|found| found.file == blob), "{report:?}");
+    settle(&store);
+}

@@ -1,0 +1,204 @@
+//! Power cuts in the middle of checkpoints, merges and deletions, and files that somebody needs.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use lsm::{LsmStore, Options};
+use parking_lot::Mutex;
+use store::{Cursor, KeyRange, Pinned, Read, Store, TreeId};
+use testing::{CrashPolicy, Op, SimEnv, entries, sim_env};
+
+use crate::util::{TREE, blobs, checked, commit, inspected, open, options, settle, store};
+
+type Model = BTreeMap<Vec<u8>, Vec<u8>>;
+
+/// Some keys of the tree, and their new values.
+type Changes = Vec<(Vec<u8>, Option<Vec<u8>>)>;
+
+fn changes(random: &mut fastrand::Rng, count: usize) -> Changes {
+    let value = |random: &mut fastrand::Rng| vec![random.u8(..); random.usize(10..90)];
+    (0..count)
+        .map(|_| {
+            let key = random.u32(0..400).to_be_bytes().to_vec();
+            (key, (random.u8(0..4) > 0).then(|| value(random)))
+        })
+        .collect()
+}
+
+fn note(model: &mut Model, changes: &Changes) {
+    for (key, value) in changes {
+        match value {
+            Some(value) => model.insert(key.clone(), value.clone()),
+            None => model.remove(key),
+        };
+    }
+}
+
+fn make(store: &LsmStore, changes: &Changes) {
+    commit(store, |batch| {
+        for (key, value) in changes {
+            match value {
+                Some(value) => batch.put(TREE, key, value),
+                None => batch.delete(TREE, key),
+            }
+        }
+    });
+}
+
+/// What is cut off in a checkpoint, a merge or a deletion is as if it had not begun, and what it
+/// left is deleted: no file is lost, none is kept.
+#[test]
+fn power_may_be_cut_in_checkpoints_merges_and_deletions() {
+    for seed in 0..2 {
+        let (sim, store) = store(seed);
+        // The tree's content after each commit that may be found.
+        let states = Arc::new(Mutex::new(BTreeMap::new()));
+        states.lock().insert(store.last_commit().0.0, Model::new());
+        store.sync(store.last_commit()).expect("sync");
+        let known = Arc::clone(&states);
+        sim.device.watch(move |image, op| {
+            let policy = CrashPolicy::ALL[(op % 3) as usize];
+            let sim = SimEnv::on(image.after_crash(policy, op), op);
+            let report = inspected(&sim);
+            assert!(report.is_clean(), "cut before {op}: {:#?}", report.findings);
+            let store = open(&sim);
+            let last = store.last_commit().0.0;
+            let found = entries(&*store, TREE);
+            assert!(known.lock()[&last] == found, "seed {seed}, cut before {op}, commit {last}");
+            checked(&store);
+            settle(&store);
+            assert!(entries(&*store, TREE) == found, "seed {seed}, cut before {op}: merged");
+            let report = inspected(&sim);
+            assert!(report.is_clean() && report.lost_bytes == 0, "cut before {op}: {report:?}");
+            let others = |path: &str| path.contains("building") || path.contains("staged");
+            assert!(!sim.device.files().iter().any(|(path, _)| others(path)), "cut before {op}");
+        });
+        let mut random = fastrand::Rng::with_seed(seed);
+        let mut model = Model::new();
+        for round in 0..18_u64 {
+            let changes = changes(&mut random, 40);
+            note(&mut model, &changes);
+            // Before the store has it: the medium may be cut in the middle of the commit.
+            states.lock().insert(store.last_commit().0.0 + 1, model.clone());
+            make(&store, &changes);
+            states.lock().insert(store.last_commit().0.0 + 1, model.clone());
+            let clone = TreeId(50 + round / 4);
+            match round % 4 {
+                0 => commit(&store, |batch| batch.clone_tree(TREE, clone)),
+                2 => commit(&store, |batch| batch.drop_tree(clone)),
+                _ => {}
+            }
+            assert!(store.checkpoint().expect("checkpoint"));
+            while random.u8(0..3) > 0 && store.reclaim_step(1).expect("reclaim") {}
+        }
+        settle(&store);
+        sim.device.unwatch();
+        assert!(store.stats().merges.expect("it merges").ended > 2, "merges were cut, too");
+    }
+}
+
+/// Reads a cursor to its end.
+fn rest(cursor: &mut dyn Cursor) -> Vec<(Vec<u8>, Vec<u8>)> {
+    let mut rest = Vec::new();
+    while let Some(item) = cursor.next().expect("it is still there") {
+        rest.push((item.key.to_vec(), item.value.to_vec()));
+    }
+    rest
+}
+
+/// Merges and drops go on while pins, clones and cursors see older states. With next to no cache,
+/// what they see is read from files that nobody else needs.
+#[test]
+fn no_file_is_deleted_that_a_pin_a_clone_or_a_cursor_needs() {
+    let sim = sim_env(1);
+    let mut options = Options { block_bytes: 512, ..options() };
+    options.common.cache_bytes = 16 << 10;
+    let store = LsmStore::create(&sim.env(), &options).expect("create");
+    commit(&store, |batch| batch.create_tree(TREE));
+    let mut random = fastrand::Rng::with_seed(1);
+    let mut model = Model::new();
+    let mut pins: Vec<(Box<dyn Pinned>, Model)> = Vec::new();
+    let mut clones: BTreeMap<TreeId, Model> = BTreeMap::new();
+    for round in 0..40_u64 {
+        let changes = changes(&mut random, 60);
+        note(&mut model, &changes);
+        make(&store, &changes);
+        let clone = TreeId(100 + round);
+        commit(&store, |batch| batch.clone_tree(TREE, clone));
+        clones.insert(clone, model.clone());
+        assert!(store.checkpoint().expect("checkpoint"));
+        pins.push((store.pin().expect("pin"), model.clone()));
+        if round % 2 == 0 {
+            let gone = *clones.keys().nth(random.usize(0..clones.len())).expect("there are some");
+            commit(&store, |batch| batch.drop_tree(gone));
+            clones.remove(&gone);
+            pins.remove(random.usize(0..pins.len()));
+        }
+        // A cursor that was begun before the merges, over the live tree.
+        let mut cursor = store.scan(TREE, KeyRange::all()).expect("scan");
+        let first = cursor.next().expect("read").map(|item| item.key.to_vec());
+        settle(&store);
+        let expected = model.iter().skip(1).map(|(key, value)| (key.clone(), value.clone()));
+        assert_eq!(first.as_ref(), model.keys().next());
+        assert!(rest(&mut *cursor).into_iter().eq(expected), "round {round}: a cursor");
+        if let Some((pin, seen)) = random.choice(&pins) {
+            assert!(entries(&**pin, TREE) == *seen, "round {round}: a pin");
+        }
+    }
+    assert!(store.stats().merges.expect("it merges").ended > 5);
+    for (pin, seen) in &pins {
+        assert!(entries(&**pin, TREE) == *seen);
+    }
+    for (clone, seen) in &clones {
+        assert!(entries(&*store, *clone) == *seen);
+    }
+    // And what nobody needs is gone.
+    drop(pins);
+    commit(&store, |batch| clones.keys().for_each(|clone| batch.drop_tree(*clone)));
+    commit(&store, |batch| batch.delete_range(TREE, b"", &[0xff; 9]));
+    assert!(store.checkpoint().expect("checkpoint"));
+    settle(&store);
+    assert!(store.checkpoint().expect("checkpoint"));
+    settle(&store);
+    assert!(blobs(&sim.device).is_empty(), "{:?}", blobs(&sim.device));
+}
+
+/// A merge that has to wait goes on when time has passed, and a deep tree does not wait.
+#[test]
+fn merges_keep_to_their_rate() {
+    let sim = sim_env(2);
+    let rate = 1 << 20;
+    let options = Options { merge_bytes_per_second: rate, ..options() };
+    let store = LsmStore::create(&sim.env(), &options).expect("create");
+    commit(&store, |batch| batch.create_tree(TREE));
+    for round in 0..4_u32 {
+        for part in 0..4 {
+            commit(&store, |batch| {
+                for n in 0..200_u32 {
+                    batch.put(TREE, &(n * 40 + round * 4 + part).to_be_bytes(), &[7; 900]);
+                }
+            });
+        }
+        assert!(store.checkpoint().expect("checkpoint"));
+    }
+    let stats = store.stats().merges.expect("it merges");
+    assert_eq!((stats.rate, stats.ended), (rate, 0));
+    assert_eq!(stats.next.map(|(runs, _)| runs), Some(4));
+    let writes = sim.device.counts().of(Op::Write);
+    let mut seconds = 0;
+    while store.stats().merges.is_some_and(|merges| merges.ended == 0) {
+        while store.reclaim_step(1).expect("reclaim") {}
+        let merges = store.stats().merges.expect("it merges");
+        assert!(merges.ended > 0 || merges.under_way.is_some(), "{merges:?}");
+        sim.clock.advance(std::time::Duration::from_secs(1));
+        seconds += 1;
+        assert!(seconds < 20, "it never ends: {merges:?}");
+    }
+    // 2.9 MB: the bucket has the first second's.
+    assert!((2..=4).contains(&seconds), "{seconds} seconds");
+    assert!(sim.device.counts().of(Op::Write) > writes);
+    let stats = store.stats();
+    assert!(stats.merge_bytes > 2_800_000, "{stats:?}");
+    assert!((2.5..4.0).contains(&stats.write_amplification()), "{stats:?}");
+    assert_eq!(entries(&*store, TREE).len(), 3200);
+}

@@ -1,0 +1,55 @@
+//! What the tests share.
+
+use std::ops::ControlFlow;
+use std::sync::Arc;
+
+use lsm::{LsmStore, Options, check, inspect};
+use store::{Batch, CheckReport, Durability, Store, TreeId};
+use testing::{SimDevice, SimEnv, sim_env};
+
+pub(crate) const TREE: TreeId = TreeId(32);
+
+pub(crate) fn options() -> Options {
+    crate::conformance::options(Durability::Async)
+}
+
+/// A store with one empty tree.
+pub(crate) fn store(seed: u64) -> (SimEnv, Arc<LsmStore>) {
+    let sim = sim_env(seed);
+    let store = LsmStore::create(&sim.env(), &options()).expect("create");
+    commit(&store, |batch| batch.create_tree(TREE));
+    (sim, store)
+}
+
+pub(crate) fn open(sim: &SimEnv) -> Arc<LsmStore> {
+    LsmStore::open(&sim.env(), &options()).expect("open")
+}
+
+pub(crate) fn commit(store: &LsmStore, fill: impl FnOnce(&mut Batch)) {
+    testing::commit(store, fill);
+}
+
+/// Checkpoints, checks everything, and fails on any finding.
+pub(crate) fn checked(store: &LsmStore) -> CheckReport {
+    assert!(store.checkpoint().expect("checkpoint"));
+    let report = check(store).expect("check");
+    assert!(report.is_clean(), "{:#?}", report.findings);
+    report
+}
+
+/// What a check finds of a store that nobody has open.
+pub(crate) fn inspected(sim: &SimEnv) -> CheckReport {
+    let mut go_on = |_, _| ControlFlow::Continue(());
+    inspect(&sim.env(), &options(), &mut go_on).expect("the files are there")
+}
+
+/// Merges and gives back until nothing is left to do.
+pub(crate) fn settle(store: &LsmStore) {
+    while store.reclaim_step(100).expect("reclaim") {}
+}
+
+/// The names of the blobs of runs.
+pub(crate) fn blobs(device: &SimDevice) -> Vec<String> {
+    let files = device.files().into_iter().map(|(path, _)| path);
+    files.filter(|path| path.starts_with("lsm/run-")).collect()
+}
