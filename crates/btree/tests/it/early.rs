@@ -7,7 +7,7 @@ use std::sync::Arc;
 use btree::BtreeStore;
 use device::spawn;
 use store::{Pinned, Store};
-use testing::{CrashPolicy, Fault, FaultOn, Op, SimEnv};
+use testing::{CrashPolicy, SimEnv};
 
 use crate::util::{TREE, checked, commit, entries, options, reclaim_all, store};
 
@@ -140,27 +140,4 @@ fn threads_clones_and_pins_go_on_while_leaves_are_written_early() {
     reclaim_all(&store);
     checked(&store);
     assert_eq!(entries(&*store, TREE).len(), KEYS as usize);
-}
-
-/// A checkpoint that fails gives back the room it took. What was written early lies between, is
-/// in no durable map, and is held: it is what the log alone could bring back.
-#[test]
-fn a_checkpoint_that_fails_gives_no_room_of_leaves_written_early_back() {
-    let (sim, store, mut model) = large(5, 1 << 20);
-    let mut random = fastrand::Rng::with_seed(5);
-    let mut failed = 0;
-    for round in 0..12_u64 {
-        for n in 0..250 {
-            put(&store, &mut model, [random.u32(..KEYS)].into_iter(), n as u8);
-        }
-        let full = Fault::no_space(FaultOn::Only(Op::Write), round % 6).below("btree/nodes");
-        sim.device.inject(full.forever());
-        failed += u32::from(store.checkpoint().is_err());
-        sim.device.clear_faults();
-        // Past the cache, which holds a sixth of it.
-        assert_eq!(entries(&*store, TREE), model, "round {round}");
-    }
-    assert!(failed > 3, "{failed} checkpoints failed");
-    checked(&store);
-    assert_eq!(entries(&*store, TREE), model);
 }
