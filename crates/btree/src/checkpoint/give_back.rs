@@ -30,6 +30,8 @@ const LISTED_BYTES_MIN: u64 = 16 << 20;
 const LISTED_SHARE_OF_FREE: u64 = 16;
 /// Starts of runs that are kept listed when they were too short.
 const LISTED_MAX: usize = 1 << 16;
+/// Starts that are looked at by one checkpoint then, or twice as many as it frees itself.
+const BURST_MAX: usize = 4096;
 /// Starts that are looked at in one step while nobody commits.
 const REST_STEP: usize = 256;
 
@@ -46,6 +48,9 @@ impl Core {
     /// Gives free room back to the medium, or notes that it may be. A failure costs room and
     /// nothing else.
     pub(crate) fn give_back(&self, state: &mut State, groups: u64, free: &[(u64, u16)]) {
+        if self.may_be_two_states() {
+            return;
+        }
         let freed = &mut state.space.freed;
         freed.starts.extend(free.iter().map(|&(unit, _)| unit));
         freed.units += free.iter().map(|&(_, units)| u64::from(units)).sum::<u64>();
@@ -57,9 +62,11 @@ impl Core {
             if now > length {
                 file.set_len(length)?;
             }
+            let mut most = usize::MAX;
             let least = if self.tight.load(Ordering::Relaxed) {
                 TIGHT_BYTES_MIN
             } else if many {
+                most = BURST_MAX.max(2 * free.len());
                 REST_BYTES_MIN
             } else if listed > self.may_be_listed(length) {
                 BUSY_BYTES_MIN
@@ -68,7 +75,9 @@ impl Core {
             };
             let mut starts = std::mem::take(&mut state.space.freed).starts;
             starts.sort_unstable();
-            punch(state, file, &starts, least)
+            let some = starts.split_off(starts.len().saturating_sub(most));
+            state.space.freed.starts = starts;
+            punch(state, file, &some, least)
         });
         if let Err(error) = result {
             tracing::warn!(%error, "free room could not be given back");
@@ -77,11 +86,20 @@ impl Core {
 
     /// Gives back all that is listed.
     pub(crate) fn give_back_all(&self, state: &mut State) {
+        if self.may_be_two_states() {
+            return;
+        }
         let mut starts = std::mem::take(&mut state.space.freed).starts;
         starts.sort_unstable();
         if let Err(error) = punch(state, self.nodes.file.as_ref(), &starts, REST_BYTES_MIN) {
             tracing::warn!(%error, "free room could not be given back");
         }
+    }
+
+    /// After a superblock that could not be written a crash may leave either state, and the map
+    /// knows of one. Asked with the state locked.
+    fn may_be_two_states(&self) -> bool {
+        self.log().check().is_err()
     }
 
     fn may_be_listed(&self, length: u64) -> u64 {
@@ -97,6 +115,9 @@ impl Core {
             return false;
         }
         let Some(mut state) = self.checkpoint.try_lock() else { return false };
+        if self.may_be_two_states() {
+            return false;
+        }
         let mut starts = std::mem::take(&mut state.space.freed.starts);
         state.space.freed.units = 0;
         if starts.is_empty() {
@@ -124,7 +145,7 @@ fn punch(state: &mut State, file: &dyn File, starts: &[u64], least: u64) -> Resu
         if unit < done || group >= groups {
             continue;
         }
-        let page = state.space.page(file, group)?;
+        let page = state.space.page_briefly(file, group)?;
         let first = group * GROUP_UNITS as u64;
         let taken = |at: usize| page[at] != 0 || state.space.is_held(first + at as u64);
         if taken(index) {

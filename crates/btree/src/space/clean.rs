@@ -107,7 +107,7 @@ impl Space {
 
     /// How the room of a group's regions lies. A run counts where it begins.
     fn layouts(&mut self, file: &dyn File, group: u64) -> store::Result<[Layout; 4]> {
-        let page = self.page(file, group)?;
+        let page = self.page_briefly(file, group)?;
         let first = group * GROUP_UNITS as u64;
         let mut taken: Vec<bool> = page.iter().map(|&count| count != 0).collect();
         for (unit, &(units, _)) in self.held.range(first..first + GROUP_UNITS as u64) {

@@ -73,6 +73,15 @@ impl Space {
         Ok(page)
     }
 
+    /// The same for one who looks at many: with it the map stays within bounds.
+    pub(crate) fn page_briefly(&mut self, file: &dyn File, group: u64) -> Result<Page> {
+        let page = self.page(file, group)?;
+        if self.pages.len() > 2 * PAGES_KEPT {
+            self.shrink();
+        }
+        Ok(page)
+    }
+
     /// The count of a unit in the durable state; `None` where its page cannot be read, or there is
     /// none.
     pub(crate) fn count(&mut self, file: &dyn File, unit: u64) -> Option<u32> {
@@ -80,11 +89,7 @@ impl Space {
         if group >= self.groups.len() as u64 {
             return None;
         }
-        let count = self.page(file, group).ok().map(|page| page[index]);
-        if self.pages.len() > 2 * PAGES_KEPT {
-            self.shrink();
-        }
-        count
+        self.page_briefly(file, group).ok().map(|page| page[index])
     }
 
     /// The current page of a group, which is in memory, to be falsified.

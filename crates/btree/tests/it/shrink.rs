@@ -7,7 +7,7 @@ use btree::{BtreeStore, check};
 use device::Env;
 use parking_lot::Mutex;
 use store::{Store, TreeId};
-use testing::{CrashPolicy, SimDevice, SimEnv};
+use testing::{CrashPolicy, Fault, FaultOn, Op, SimDevice, SimEnv};
 
 use crate::util::{TREE, checked, commit, entries, options, reclaim_all, store};
 
@@ -127,4 +127,41 @@ fn power_cuts_while_room_is_given_back_leave_a_whole_store() {
     assert!(*cuts.lock() > 20, "{} cuts", cuts.lock());
     checked(&store);
     assert!(entries(&*store, TREE) == kept);
+}
+
+/// Which of two states a crash would leave is not known after a superblock that could not be
+/// synced, so nothing that is free in one of them may be punched.
+#[test]
+fn nothing_is_given_back_after_a_superblock_that_failed() {
+    for close in [false, true] {
+        let (sim, store) = store(5, CACHE_BYTES);
+        fill(&store, 40);
+        reclaim_all(&store);
+        for round in 0..6_u8 {
+            for n in (0..20_000_u32).step_by(40) {
+                commit(&store, |batch| batch.put(TREE, &n.to_be_bytes(), &[round; 100]));
+            }
+            if round < 5 {
+                assert!(store.checkpoint().expect("checkpoint"));
+            }
+        }
+        let kept = entries(&*store, TREE);
+        let fault = Fault::no_space(FaultOn::Only(Op::Sync), 0).below("btree/super");
+        sim.device.inject(fault);
+        if close {
+            // Whether it says so or not.
+            drop(store.close());
+        } else {
+            store.checkpoint().expect_err("the superblock");
+            for _ in 0..3 {
+                while store.reclaim_step(500).unwrap_or(false) {}
+            }
+        }
+        for (seed, policy) in (0..).zip(CrashPolicy::ALL) {
+            let medium = sim.device.after_crash(policy, seed);
+            let opened = BtreeStore::open(&SimEnv::on(medium, 1).env(), &options(CACHE_BYTES));
+            let opened = opened.unwrap_or_else(|error| panic!("{close} {policy:?}: {error}"));
+            assert!(entries(&*opened, TREE) == kept, "{close} {policy:?}");
+        }
+    }
 }
