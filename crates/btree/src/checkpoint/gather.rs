@@ -24,6 +24,7 @@
 //! **Cost.** At most as many bytes of leaves as are changed, and as many again of nodes above them.
 
 use std::collections::BTreeSet;
+use std::collections::hash_map::Entry;
 use std::sync::Arc;
 
 use device::{Map, Set};
@@ -42,6 +43,8 @@ use crate::tree::Root;
 const WRITTEN_UNITS_MIN: u64 = 256;
 /// Nodes of level 1, and trees, that are looked at before one checkpoint.
 const LOOKS_MAX: usize = 4096;
+/// Share of the cache that may be changed already, five of eight.
+const DIRTY_SHARE: (usize, usize) = (5, 8);
 /// Checkpoints after which regions are tried again that could not be emptied.
 const PASSED_FOR: u64 = 16;
 
@@ -72,6 +75,12 @@ struct Found {
     pointer: Pointer,
 }
 
+impl Found {
+    fn slot(&self) -> (TreeId, &[u8], u8) {
+        (self.tree, &self.key, self.level)
+    }
+}
+
 /// The search.
 struct Looking<'a> {
     nodes: &'a Nodes,
@@ -93,6 +102,10 @@ impl Core {
         if wanted < WRITTEN_UNITS_MIN || self.pins.lock().newest().is_some() {
             return Ok(());
         }
+        // What is made changed here is not to make committers wait.
+        if self.dirty() > self.options.common.cache_bytes / DIRTY_SHARE.1 * DIRTY_SHARE.0 {
+            return Ok(());
+        }
         if state.generation.is_multiple_of(PASSED_FOR) {
             state.gather.passed.clear();
         }
@@ -101,7 +114,10 @@ impl Core {
         if sparse.is_empty() || self.is_tight(2 * wanted * UNIT_BYTES as u64)? {
             return Ok(());
         }
-        let found = self.look_for_nodes(state, &sparse);
+        let mut found = self.look_for_nodes(state, &sparse);
+        // Where the search ends in the tree that it began in, it has been at some slots twice.
+        found.sort_unstable_by(|a, b| a.slot().cmp(&b.slot()));
+        found.dedup_by(|a, b| a.slot() == b.slot());
         let mut slots: Map<u64, u32> = Map::default();
         for found in &found {
             *slots.entry(found.pointer.unit).or_default() += 1;
@@ -194,9 +210,14 @@ impl Core {
         if found.level > 0 {
             return self.nodes.own_interior(slot, found.level).is_ok();
         }
-        let cell = cells
-            .entry(found.pointer.unit)
-            .or_insert_with(|| self.nodes.cell_alone(slot, found.pointer));
+        let cell = match cells.entry(found.pointer.unit) {
+            Entry::Vacant(vacant) => vacant.insert(self.nodes.cell_alone(slot, found.pointer)),
+            Entry::Occupied(occupied) => {
+                let cell = occupied.into_mut();
+                self.nodes.keep_content(slot, cell, found.pointer);
+                cell
+            }
+        };
         slot.disk = None;
         slot.cell = Node::Leaf(Arc::clone(cell)).into();
         true
@@ -220,6 +241,19 @@ impl Nodes {
             self.ring.add_leaf(&cell);
         }
         cell
+    }
+
+    /// Gives the cell that a slot is about to have what the slot has in memory, for the same
+    /// reason.
+    fn keep_content(&self, slot: &Child, cell: &Arc<LeafCell>, pointer: Pointer) {
+        let Some(Node::Leaf(leaf)) = slot.cell.get() else { return };
+        if Arc::ptr_eq(leaf, cell) || cell.latch.read().data.is_some() {
+            return;
+        }
+        if let Some(data) = leaf.latch.read().data.clone() {
+            cell.install(pointer, data);
+            self.ring.add_leaf(cell);
+        }
     }
 }
 
@@ -282,8 +316,18 @@ impl Looking<'_> {
     fn sole<'c>(&mut self, child: &'c Child) -> Option<&'c Interior> {
         let Node::Interior(interior) = child.cell.get()? else { return None };
         let file = self.nodes.file.as_ref();
-        let counts_one = |pointer: &Pointer| self.space.count(file, pointer.unit) == Some(1);
-        let sole = Arc::strong_count(interior) == 1 && interior.disk.get().is_none_or(counts_one);
-        sole.then_some(interior)
+        if Arc::strong_count(interior) > 1 {
+            return None;
+        }
+        let Some(pointer) = interior.disk.get() else { return Some(interior) };
+        // Of a node with nothing to be moved, no page of the map is read.
+        let moved = || interior.children.iter().filter_map(Child::pointer);
+        if interior.level == 1
+            && !self.is_sparse(pointer)
+            && !moved().any(|pointer| self.is_sparse(&pointer))
+        {
+            return Some(interior);
+        }
+        (self.space.count(file, pointer.unit) == Some(1)).then_some(interior)
     }
 }
