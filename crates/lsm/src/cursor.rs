@@ -150,8 +150,9 @@ impl TreeCursor {
         Ok(())
     }
 
-    /// Merges entries into a chunk. Where all that was looked at are tombstones of the active
-    /// tree, returns the last of them: it goes on behind it.
+    /// Merges entries into a chunk. Nothing is known behind the edge of the part of the active tree
+    /// that was copied, also not that the range ends. Where all that was looked at are tombstones
+    /// of the active tree, returns the last of them: it goes on behind it.
     fn read(&self, bound: Bound<&[u8]>, chunk: &mut Chunk) -> Result<Option<Key>> {
         let direction = chunk.direction;
         let (mut views, mut edge) = (Vec::new(), None);
@@ -163,7 +164,8 @@ impl TreeCursor {
                 }
                 let part = tree.part(direction, bound, self.size);
                 views.push(View::Memory(Arc::new(part.mem)));
-                edge = part.edge;
+                // Behind an edge that is outside of the range nothing of it is left.
+                edge = part.edge.filter(|edge| self.range.contains(edge));
                 part.stack
             }
         };
@@ -187,15 +189,16 @@ impl TreeCursor {
             let Some((key, Some(value))) = merge.current() else {
                 unreachable!("tombstones are skipped")
             };
-            if !self.range.contains(key) {
-                chunk.last = true;
-                break;
-            }
+            // First of all: what lies beside the range may still be behind more of the active tree.
             let beyond = edge.as_deref().is_some_and(|edge| match direction {
                 Direction::Forward => key > edge,
                 Direction::Backward => key < edge,
             });
             if beyond {
+                break;
+            }
+            if !self.range.contains(key) {
+                chunk.last = true;
                 break;
             }
             chunk.push(key, value);

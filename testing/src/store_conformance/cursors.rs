@@ -71,6 +71,10 @@ pub fn cursors_move_as_the_oracle_does<E: EngineUnderTest>() {
         for _ in 0..rounds(150, 600) {
             let batch = work.batch();
             commit_both(&*store, &oracle, &batch);
+            // So that some of it is on the medium, and what is newer in memory.
+            if work.random.u8(0..50) == 0 {
+                store.checkpoint().expect("checkpoint");
+            }
         }
         for _ in 0..rounds(300, 2000) {
             let moves = work.random.usize(1..200);
@@ -83,6 +87,64 @@ pub fn cursors_move_as_the_oracle_does<E: EngineUnderTest>() {
         commit_both(&*store, &oracle, &batch);
         walk_in(&*store, &oracle, empty, &mut work, 50);
     });
+}
+
+/// A scan gives all of its range where what is older lies beside the range only, or in it too, and
+/// where nothing is left of that; in both directions.
+pub fn a_scan_gives_all_of_its_range_whatever_lies_beside_it<E: EngineUnderTest>() {
+    const TREE: TreeId = TreeId(20);
+    let key = |prefix: u8, n: u32| [&[prefix][..], &n.to_be_bytes()].concat();
+    // Around the sizes that engines read ahead in.
+    for newer in [0, 1, 15, 16, 17, 47, 48, 49, 500, 1100] {
+        for older in [0, 1, 16, 40] {
+            let (_sim, store) = fresh::<E>(1);
+            commit(&*store, |batch| {
+                batch.create_tree(TREE);
+                for n in 0..3 {
+                    batch.put(TREE, &key(b'a', n), b"before");
+                    batch.put(TREE, &key(b'z', n), b"behind");
+                }
+                for n in 0..older {
+                    batch.put(TREE, &key(b'm', n), b"old");
+                }
+            });
+            store.checkpoint().expect("checkpoint");
+            commit(&*store, |batch| {
+                for n in 0..newer {
+                    // In the midst of what is older, and behind it.
+                    let n = n + older / 2;
+                    if n % 7 == 6 {
+                        batch.delete(TREE, &key(b'm', n));
+                    } else {
+                        batch.put(TREE, &key(b'm', n), b"new");
+                    }
+                    // What is newer goes on beside the range.
+                    batch.delete(TREE, &key(b'n', n));
+                    batch.delete(TREE, &key(b'l', n));
+                }
+            });
+            let changed = |n: &u32| (older / 2..older / 2 + newer).contains(n);
+            let mut expected: Vec<Vec<u8>> = (0..older.max(older / 2 + newer))
+                .filter(|n| if changed(n) { n % 7 != 6 } else { *n < older })
+                .map(|n| key(b'm', n))
+                .collect();
+            for forward in [true, false] {
+                let range = KeyRange::prefix(b"m");
+                let mut cursor = store.scan(TREE, range).expect("the tree exists");
+                if !forward {
+                    cursor.seek(b"n").expect("seek");
+                    expected.reverse();
+                }
+                let mut seen = Vec::new();
+                loop {
+                    let item = if forward { cursor.next() } else { cursor.prev() };
+                    let Some(item) = item.expect("read") else { break };
+                    seen.push(item.key.to_vec());
+                }
+                assert_eq!(seen, expected, "{newer} over {older}, forward: {forward}");
+            }
+        }
+    }
 }
 
 /// While keys come and go between its moves, a cursor gives every key that stays, once, in order.

@@ -69,6 +69,7 @@ macro_rules! store_conformance_volatile {
             a_dropped_tree_is_gone_and_reclaimed,
             random_operations_give_what_the_oracle_gives,
             cursors_move_as_the_oracle_does,
+            a_scan_gives_all_of_its_range_whatever_lies_beside_it,
             a_live_cursor_skips_nothing_and_repeats_nothing,
             a_pin_shows_its_moment,
             differences_are_what_differs,
