@@ -80,4 +80,13 @@ as 4001 setfacl -m u:4002:rx "$mnt/closed"
 [ "$(seen 4002)" = 1 ] && [ "$(seen 4003)" = 0 ] || fail "find with a list"
 as 4001 setfacl -m m::- "$mnt/closed"
 [ "$(seen 4002)" = 0 ] || fail "find with a mask"
+
+# The directory of snapshots lets in whom its directory's list does, and nobody else.
+as 4001 mkdir "$mnt/kept"
+"$pando" snapshot create "$mnt/kept" before >/dev/null
+as 4001 setfacl -m u::rwx,u:4002:rwx,g::--x,m::rwx,o::- "$mnt/kept"
+[ "$(as 4002 ls "$mnt/kept/.snapshots")" = before ] || fail "a named user does not see the snapshots"
+as 4002 mkdir "$mnt/kept/.snapshots/other" 2>/dev/null && fail "a named user takes a snapshot"
+as 4003 ls "$mnt/kept/.snapshots" 2>/dev/null && fail "others see the snapshots"
+getfacl --omit-header "$mnt/kept/.snapshots" 2>/dev/null | grep -q '^mask::r-x' || fail "the mask of .snapshots"
 echo "acl: $calls random calls (seed $seed), setfacl, tar, rsync and cp beside ext4: alike"

@@ -5,6 +5,7 @@
 //! one entry each, and who names users or groups has a mask.
 
 use crate::layout::Field;
+use crate::xattr_record::XattrRecord;
 use crate::{Malformed, Reader, Writer};
 
 /// Layout: the version once, then the other fields once for each entry.
@@ -33,6 +34,15 @@ const NOBODY: u32 = u32::MAX;
 
 /// Bit of an inode's mode: it has a list that is asked about permissions. DO NOT CHANGE.
 pub const IN_MODE: u32 = 0o10000;
+
+/// Most bytes of a list: Linux asks a mounted file system for no more.
+pub const BYTES_MAX: usize = 4096;
+
+/// The list that is asked about permissions among the attributes of an inode; `None` where there
+/// is none, or none that is whole.
+pub fn access_of(xattrs: &XattrRecord) -> Option<Acl> {
+    Acl::decode(xattrs.get(ACCESS)?).ok().flatten()
+}
 
 /// An access control list: who has which of the permissions read (4), write (2), execute (1).
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -8,11 +8,16 @@ use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
+use format::acl::{ACCESS, Acl};
+use format::entry_record::Target;
 use format::inode_record::FileKind;
+use inode::permissions::HAS_ACL;
 use inode::{Attr, Caller, FsError, Kind};
 use search::cluster::Fields;
 use search::query::{Accounts, Context, Expr};
-use search::{CARRY_NOTHING, Match, Outcome, Records, Request, Row, Sort, Start, Stored};
+use search::{
+    CARRY_NOTHING, Details, Match, NamedEntry, Outcome, Records, Request, Row, Sort, Start, Stored,
+};
 use store::{Pinned, TreeId};
 
 use crate::error::from_store;
@@ -168,13 +173,20 @@ impl Search<'_> {
             _ => (0, 0),
         };
         let name = last_name(shown);
-        let row = row(&entry.attr, name, directory, cookie);
+        let mut row = row(&entry.attr, name, directory, cookie);
         let records = Records {
             read: &*self.pinned,
             tree: TreeId(subvol.tree().0),
             searchable: &CARRY_NOTHING,
         };
-        let details = Stored { records };
+        let is_virtual = snapdir::is_virtual(entry.node);
+        // Attributes do not say that there is an access list, which the record does.
+        row.mode = match mode_of(records, &row).map_err(from_search)? {
+            None => row.mode,
+            Some(mode) if is_virtual => snapdir::mode_of(mode) | mode & HAS_ACL,
+            Some(mode) => mode,
+        };
+        let details = One { stored: Stored { records }, is_virtual };
         let subvolume = entry.node.subvol().0;
         let found = Match { row: &row, path: shown, depth, subvolume, details: &details };
         let context = Context::of(&found, self.caller, self.find.accounts);
@@ -184,6 +196,40 @@ impl Search<'_> {
             outcome.cancelled = (self.emit)(&found).is_break();
         }
         Ok(outcome)
+    }
+}
+
+/// What the row of one start does not hold.
+struct One<'a> {
+    stored: Stored<'a>,
+    is_virtual: bool,
+}
+
+impl Details for One<'_> {
+    fn target(&self, row: &Row<'_>) -> search::Result<Vec<u8>> {
+        self.stored.target(row)
+    }
+
+    fn xattr(&self, row: &Row<'_>, name: &[u8]) -> search::Result<Option<Vec<u8>>> {
+        let value = self.stored.xattr(row, name)?;
+        if !self.is_virtual || name != ACCESS {
+            return Ok(value);
+        }
+        let acl = value.and_then(|bytes| Acl::decode(&bytes).ok().flatten());
+        Ok(acl.map(|acl| snapdir::list_of(acl).encode()))
+    }
+}
+
+/// The mode that the record of a row's inode has; `None`: it is not there any more.
+fn mode_of(records: Records<'_>, row: &Row<'_>) -> search::Result<Option<u32>> {
+    if row.kind == FileKind::Directory {
+        return Ok(records.directory(row.ino)?.map(|record| record.mode));
+    }
+    let mut entry = NamedEntry::default();
+    records.entry(row.directory, row.cookie, &mut entry)?;
+    match entry.target {
+        Some(Target::Embedded(inode)) if entry.ino == row.ino => Ok(Some(inode.mode)),
+        _ => Ok(records.linked(row.ino)?.map(|record| record.inode.mode)),
     }
 }
 

@@ -7,7 +7,7 @@ use format::inode_record::FileKind;
 use format::key::{self, Part};
 use format::xattr_record::XattrRecord;
 use inode::permissions::{HAS_ACL, MODE_BITS, SET_GID};
-use inode::{Caller, NodeId};
+use inode::{Caller, FsError, NodeId};
 
 use crate::error::{inconsistent, malformed};
 use crate::load::{Inode, load_xattrs};
@@ -24,6 +24,29 @@ pub(crate) fn directory(
     mask: u32,
 ) -> FsResult<()> {
     attributes::owned_directory(record).check(caller, mask, || of_directory(view, ino))
+}
+
+/// As `directory`, where no lock keeps the record and its list together. Tells the record that it
+/// decided by; `None`: the directory is gone.
+#[inline]
+pub(crate) fn unlocked_directory(
+    view: View<'_>,
+    ino: u64,
+    mut record: DirectoryRecord,
+    caller: &Caller,
+    mask: u32,
+) -> FsResult<Option<DirectoryRecord>> {
+    loop {
+        match directory(view, ino, &record, caller, mask) {
+            // The list may have gone, with or without the directory, since the record was read.
+            Err(error @ FsError::Io(_)) => match view.directory(ino)? {
+                None => return Ok(None),
+                Some(again) if again == record => return Err(error),
+                Some(again) => record = again,
+            },
+            result => return result.map(|()| Some(record)),
+        }
+    }
 }
 
 /// Checks whether a caller may take a name out of a directory that leads to something of

@@ -3,6 +3,7 @@
 //! Its node is that of the directory, with the uppermost bit set. It is found by name only, and
 //! is not listed. In a directory of a snapshot it is empty, and nothing can be made in it.
 
+use format::acl::Acl;
 use inode::permissions::READ;
 use inode::{Attr, Caller, FsError, Kind, NodeId, SubvolId};
 
@@ -77,8 +78,18 @@ fn root_attr(fs: &Fs, id: u64) -> FsResult<Attr> {
 /// directory's mode says, for that is who takes snapshots; nobody else may.
 pub(crate) fn getattr(fs: &Fs, caller: &Caller, node: NodeId) -> FsResult<Attr> {
     let attr = crate::ops::getattr::getattr(fs, caller, directory_of(node))?;
-    let mode = attr.mode & 0o555 | 0o700;
-    Ok(Attr { node, mode, nlink: 2, size: 0, blocks: 0, ..attr })
+    Ok(Attr { node, mode: mode_of(attr.mode), nlink: 2, size: 0, blocks: 0, ..attr })
+}
+
+/// The mode of a virtual directory, by that of its directory.
+pub(crate) fn mode_of(directory: u32) -> u32 {
+    directory & 0o555 | 0o700
+}
+
+/// The access list of a virtual directory, by that of its directory.
+pub(crate) fn list_of(mut directory: Acl) -> Acl {
+    directory.set_mode(mode_of(directory.mode()));
+    directory
 }
 
 /// Takes a snapshot.
@@ -122,7 +133,7 @@ pub(crate) fn readdir(
     let (subvol, dir) = fs.place(directory_of(node))?;
     let view = View::new(&*fs.store, subvol.tree());
     let record = view.directory(dir)?.ok_or(FsError::NotFound)?;
-    permit::directory(view, dir, &record, caller, READ)?;
+    permit::unlocked_directory(view, dir, record, caller, READ)?.ok_or(FsError::NotFound)?;
     let mut snapshots = fs.snapshot_names(&subvol, dir)?;
     snapshots.sort_by_key(|(_, id)| *id);
     for (name, id) in snapshots {

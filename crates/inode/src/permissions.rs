@@ -216,5 +216,11 @@ pub fn without_set_id(mode: u32) -> u32 {
     if mode & 0o010 != 0 { mode & !SET_GID } else { mode }
 }
 
+/// A mode whose access list is lost. What the owning group had is lost with it: the bits of the
+/// group class were the mask, so that group has nothing.
+pub fn without_lost_list(mode: u32) -> u32 {
+    if mode & HAS_ACL == 0 { mode } else { mode & !(HAS_ACL | 0o070) }
+}
+
 #[cfg(test)]
 mod tests;

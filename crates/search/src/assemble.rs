@@ -5,7 +5,7 @@
 //! state, so that a row is of one moment.
 
 use format::Malformed;
-use format::acl::{ACCESS, Acl};
+use format::acl::{self, Acl};
 use format::cluster_summary::CARRIED_MAX;
 use format::directory_record::DirectoryRecord;
 use format::entry_record::{EntryRecord, Target};
@@ -131,13 +131,16 @@ impl<'a> Records<'a> {
         self.decode(&key::directory(ino, Part::Attributes), DirectoryRecord::decode)
     }
 
-    /// The access control list of a directory that has one.
+    /// The access control list of a directory that has one. One that is missing or not whole
+    /// gives nobody anything: what is behind it is not told, and all else is.
     pub fn access_list(&self, ino: u64) -> Result<Acl> {
-        let damage = || self.inconsistent("a directory has no access list", ino);
-        let xattrs = self.decode(&key::directory(ino, Part::Xattrs), XattrRecord::decode)?;
-        let xattrs = xattrs.ok_or_else(damage)?;
-        let bytes = xattrs.get(ACCESS).ok_or_else(damage)?;
-        Acl::decode(bytes).map_err(|error| self.malformed(error))?.ok_or_else(damage)
+        let key = key::directory(ino, Part::Xattrs);
+        let acl = match self.decode(&key, XattrRecord::decode) {
+            Ok(xattrs) => xattrs.as_ref().and_then(acl::access_of),
+            Err(Error::Malformed { .. }) => None,
+            Err(error) => return Err(error),
+        };
+        Ok(acl.unwrap_or_else(|| Acl::of_mode(0)))
     }
 
     /// The record of an inode with several names.

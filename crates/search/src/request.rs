@@ -7,7 +7,7 @@ use std::sync::atomic::AtomicBool;
 use inode::{Caller, NodeId};
 
 use crate::cluster::{Fields, Like};
-use crate::error::{Error, Result};
+use crate::error::Result;
 use crate::query::{Accounts, Expr};
 use crate::row::Row;
 
@@ -81,9 +81,6 @@ pub trait Details {
 
     /// Value of an extended attribute. `row.ino` is what it belongs to.
     fn xattr(&self, row: &Row<'_>, name: &[u8]) -> Result<Option<Vec<u8>>>;
-
-    /// The error that what should lie beside a row does not.
-    fn damaged(&self, what: &'static str, row: &Row<'_>) -> Error;
 }
 
 /// How matches are ordered. Equal ones come in the order of their paths.

@@ -5,7 +5,7 @@ use format::key::{self, Part};
 use format::xattr_record::XattrRecord;
 
 use crate::assemble::Records;
-use crate::error::{Error, Result};
+use crate::error::Result;
 use crate::request::Details;
 use crate::row::Row;
 
@@ -25,10 +25,6 @@ impl Details for Stored<'_> {
             None => read(&key::linked(row.ino, Part::Bulk))?,
         };
         target.ok_or_else(|| self.records.inconsistent("a symbolic link has no target", row.ino))
-    }
-
-    fn damaged(&self, what: &'static str, row: &Row<'_>) -> Error {
-        self.records.inconsistent(what, row.ino)
     }
 
     fn xattr(&self, row: &Row<'_>, name: &[u8]) -> Result<Option<Vec<u8>>> {

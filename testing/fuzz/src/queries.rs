@@ -267,10 +267,6 @@ impl Details for Nobody {
         Ok(b"target".to_vec())
     }
 
-    fn damaged(&self, what: &'static str, row: &Row<'_>) -> search::Error {
-        search::Error::Inconsistent { tree: search::VOLUME, what, ino: row.ino }
-    }
-
     fn xattr(&self, _: &Row<'_>, name: &[u8]) -> search::Result<Option<Vec<u8>>> {
         Ok((name == b"user.a").then(|| b"bb".to_vec()))
     }

@@ -6,12 +6,13 @@ use format::inode_record::{FileKind, InodeRecord, LinkedRecord};
 use format::key::{self, Part};
 use format::subvolume_record::SubvolumeRecord;
 use format::xattr_record::XattrRecord;
+use inode::permissions::without_lost_list;
 use store::{LostRange, prefix_end};
 
 use super::contents::Owner;
 use super::look::{self, Look, Named, touches};
 use super::tree::{Directory, Reach, Tree};
-use super::{Checker, Edit, Fix, Problem, ProblemKind, Stray};
+use super::{Checker, Edit, Fix, Problem, ProblemKind, Stray, lists};
 use crate::FsResult;
 use crate::subvol::VOLUME;
 
@@ -30,6 +31,8 @@ pub(super) struct Attached {
     inode: Option<InodeRecord>,
     bulk: bool,
     xattrs: bool,
+    /// Whether an access list is among the attributes.
+    listed: bool,
 }
 
 impl Checker<'_, '_> {
@@ -56,8 +59,9 @@ impl Checker<'_, '_> {
             Target::Embedded(inode) => Some(inode),
             _ => None,
         };
-        let (bulk, xattrs) = (false, false);
-        dir.attached = Some(Attached { cookie, named: named.clone(), inode, bulk, xattrs });
+        let (bulk, xattrs, listed) = (false, false, false);
+        let attached = Attached { cookie, named: named.clone(), inode, bulk, xattrs, listed };
+        dir.attached = Some(attached);
         if let Some(inode) = inode {
             self.embedded(tree, dir, (cookie, &named), &inode)?;
         }
@@ -374,10 +378,9 @@ impl Checker<'_, '_> {
         if dir.attached.as_ref().is_some_and(|attached| attached.cookie != cookie) {
             self.close_attached(tree, dir, lost)?;
         }
-        let malformed = match part {
-            Part::Xattrs => XattrRecord::decode(value).err(),
-            _ => None,
-        };
+        let decoded = (part == Part::Xattrs).then(|| XattrRecord::decode(value));
+        let listed = decoded.as_ref().is_some_and(lists::may_list);
+        let malformed = decoded.and_then(Result::err);
         let mut name = Vec::new();
         let mut expected = false;
         if let Some(attached) = &mut dir.attached {
@@ -388,6 +391,7 @@ impl Checker<'_, '_> {
             };
             attached.bulk |= part == Part::Bulk;
             attached.xattrs |= part == Part::Xattrs;
+            attached.listed |= listed;
             name.clone_from(&attached.named.name);
         }
         if !tree.concerns(dir.reach) {
@@ -430,8 +434,11 @@ impl Checker<'_, '_> {
         let Some(inode) = attached.inode else { return Ok(()) };
         let (bulk, xattrs) =
             (inode.has_bulk && !attached.bulk, inode.has_xattrs && !attached.xattrs);
-        if (!bulk && !xattrs) || !tree.concerns(dir.reach) {
+        if !tree.concerns(dir.reach) {
             return Ok(());
+        }
+        if !bulk && !xattrs {
+            return self.close_list(tree, dir, &attached, inode, lost);
         }
         let name = &attached.named.name;
         let parts = [(bulk, Part::Bulk, "contents"), (xattrs, Part::Xattrs, "attributes")];
@@ -459,7 +466,7 @@ impl Checker<'_, '_> {
                     (less.has_bulk, less.size) = (false, 0);
                 } else {
                     less.has_xattrs = false;
-                    less.mode &= !inode::permissions::HAS_ACL;
+                    less.mode = without_lost_list(less.mode);
                 }
                 let entry = Named { target: Target::Embedded(less), ..attached.named.clone() };
                 let at = key::entry(dir.ino, attached.cookie, Part::Attributes).to_vec();
@@ -469,6 +476,32 @@ impl Checker<'_, '_> {
             let problem = self.at(problem, (tree.subvol, dir.ino), name)?;
             self.found(Problem { ino: attached.named.ino, ..problem });
         }
+        Ok(())
+    }
+
+    fn close_list(
+        &mut self,
+        tree: &Tree,
+        dir: &Directory,
+        attached: &Attached,
+        inode: InodeRecord,
+        lost: &[LostRange],
+    ) -> FsResult<()> {
+        let key = key::entry(dir.ino, attached.cookie, Part::Xattrs);
+        if !lists::lacks_list(inode.mode, attached.listed) || touches(lost, &key) {
+            return Ok(());
+        }
+        let Some((mut edits, has_xattrs)) = self.strip_list(tree.id, &key)? else {
+            return Ok(());
+        };
+        let less = InodeRecord { has_xattrs, mode: without_lost_list(inode.mode), ..inode };
+        let named = &attached.named;
+        let entry = Named { target: Target::Embedded(less), ..named.clone() };
+        let at = key::entry(dir.ino, attached.cookie, Part::Attributes).to_vec();
+        edits.push(Edit::Put(tree.id, at, entry.encode()));
+        let problem = lists::problem().mended_by(Fix::Edits(lists::REMEDY, edits));
+        let problem = self.at(problem, (tree.subvol, dir.ino), &named.name)?;
+        self.found(Problem { ino: named.ino, ..problem });
         Ok(())
     }
 }

@@ -4,17 +4,19 @@ use format::entry_record::Target;
 use format::inode_record::LinkedRecord;
 use format::key::{self, Parsed, Part};
 use format::xattr_record::XattrRecord;
+use inode::permissions::without_lost_list;
 use store::LostRange;
 
 use super::contents::Owner;
 use super::look::{self, Look, Scan, touches};
 use super::tree::Tree;
-use super::{Checker, Edit, Fix, Problem, ProblemKind, Stray};
+use super::{Checker, Edit, Fix, Problem, ProblemKind, Stray, lists};
 use crate::FsResult;
 use crate::subvol::VOLUME;
 
 /// The inode at hand.
 #[derive(Default)]
+#[expect(clippy::struct_excessive_bools, reason = "each tells of a record of its own")]
 struct Linked {
     ino: u64,
     record: Option<LinkedRecord>,
@@ -22,6 +24,8 @@ struct Linked {
     names: u32,
     bulk: bool,
     xattrs: bool,
+    /// Whether an access list is among its attributes.
+    listed: bool,
     /// Whether something of it could not be read or decoded.
     partial: bool,
 }
@@ -69,7 +73,9 @@ impl Checker<'_, '_> {
                 Parsed::Linked { part: Part::Bulk, .. } => inode.bulk = true,
                 Parsed::Linked { part: Part::Xattrs, .. } => {
                     inode.xattrs = true;
-                    if let Err(malformed) = XattrRecord::decode(&scan.value) {
+                    let decoded = XattrRecord::decode(&scan.value);
+                    inode.listed = lists::may_list(&decoded);
+                    if let Err(malformed) = decoded {
                         let what = malformed.to_string();
                         self.about(tree, ino, Problem::new(ProblemKind::Structure, what))?;
                     }
@@ -150,7 +156,7 @@ impl Checker<'_, '_> {
             less.inode.has_bulk = inode.bulk;
             less.inode.has_xattrs = inode.xattrs;
             if !inode.xattrs {
-                less.inode.mode &= !inode::permissions::HAS_ACL;
+                less.inode.mode = without_lost_list(less.inode.mode);
             }
             if record.inode.has_bulk && !inode.bulk {
                 less.inode.size = 0;
@@ -158,6 +164,18 @@ impl Checker<'_, '_> {
             let fix = put(tree, ino, &less, "note what is there");
             self.about(tree, ino, Problem::new(ProblemKind::Contents, what).mended_by(fix))?;
             return Ok(());
+        }
+        if lists::lacks_list(record.inode.mode, inode.listed) {
+            let key = key::linked(ino, Part::Xattrs);
+            let Some((mut edits, has_xattrs)) = self.strip_list(tree.id, &key)? else {
+                return Ok(());
+            };
+            let mut less = record;
+            less.inode.has_xattrs = has_xattrs;
+            less.inode.mode = without_lost_list(less.inode.mode);
+            edits.push(put_edit(tree, ino, &less));
+            let problem = lists::problem().mended_by(Fix::Edits(lists::REMEDY, edits));
+            return self.about(tree, ino, problem);
         }
         if record.nlink == inode.names && record.nlink > 0 {
             return Ok(());
@@ -267,8 +285,11 @@ fn matches_linked(target: &Target) -> bool {
 }
 
 fn put(tree: &Tree, ino: u64, record: &LinkedRecord, what: &'static str) -> Fix {
+    Fix::Edits(what, vec![put_edit(tree, ino, record)])
+}
+
+fn put_edit(tree: &Tree, ino: u64, record: &LinkedRecord) -> Edit {
     let mut value = Vec::new();
     record.encode(&mut value);
-    let key = key::linked(ino, Part::Attributes).to_vec();
-    Fix::Edits(what, vec![Edit::Put(tree.id, key, value)])
+    Edit::Put(tree.id, key::linked(ino, Part::Attributes).to_vec(), value)
 }

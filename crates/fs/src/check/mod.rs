@@ -24,6 +24,7 @@ mod entries;
 mod index;
 mod keep;
 mod linked;
+mod lists;
 mod look;
 mod mend;
 mod offline;

@@ -11,12 +11,13 @@ use format::directory_record::DirectoryRecord;
 use format::key::{self, Parsed, Part};
 use format::subvolume_record::{SubvolumeRecord, UsageRecord};
 use format::xattr_record::XattrRecord;
+use inode::permissions::without_lost_list;
 use store::{LostRange, TreeId};
 
 use super::entries::{Attached, Last};
 use super::look::{self, Look, Scan, touches};
 use super::sets::InoSet;
-use super::{Checker, Edit, Fix, Problem, ProblemKind, Stray};
+use super::{Checker, Edit, Fix, Problem, ProblemKind, Stray, lists};
 use crate::FsResult;
 use crate::error::from_store;
 use crate::subvol::VOLUME;
@@ -77,6 +78,8 @@ pub(super) struct Directory {
     pub(super) last: Option<Last>,
     pub(super) attached: Option<Attached>,
     xattrs: bool,
+    /// Whether an access list is among its attributes.
+    listed: bool,
     /// Whether something of it could not be read or decoded.
     pub(super) partial: bool,
 }
@@ -222,6 +225,7 @@ impl Checker<'_, '_> {
             last: None,
             attached: None,
             xattrs: false,
+            listed: false,
             partial: false,
         })
     }
@@ -336,7 +340,9 @@ impl Checker<'_, '_> {
         dir.xattrs = true;
         let flagged = dir.record.is_some_and(|record| record.has_xattrs);
         let mut problem = None;
-        if let Err(malformed) = XattrRecord::decode(value) {
+        let decoded = XattrRecord::decode(value);
+        dir.listed = lists::may_list(&decoded);
+        if let Err(malformed) = decoded {
             problem = Some(Problem::new(ProblemKind::Structure, malformed.to_string()));
         } else if dir.record.is_some() && !flagged && tree.concerns(dir.reach) {
             let what = "attributes that the directory does not know of".to_owned();
@@ -361,7 +367,7 @@ impl Checker<'_, '_> {
         let Some(record) = dir.record else { return self.without_record(tree, &dir, partial) };
         if dir.record.is_some_and(|record| record.has_xattrs) && !dir.xattrs && !partial {
             let what = "its attributes are gone".to_owned();
-            let mode = record.mode & !inode::permissions::HAS_ACL;
+            let mode = without_lost_list(record.mode);
             let value = DirectoryRecord { has_xattrs: false, mode, ..record }.encode();
             let key = key::directory(dir.ino, Part::Attributes).to_vec();
             let fix = Fix::Edits("note that there are none", vec![Edit::Put(tree.id, key, value)]);
@@ -369,6 +375,9 @@ impl Checker<'_, '_> {
             let problem = self.at(problem, (tree.subvol, dir.ino), b"")?;
             self.found(Problem { ino: dir.ino, ..problem });
             return Ok(());
+        }
+        if lists::lacks_list(record.mode, dir.listed) && !partial {
+            return self.without_list(tree, dir.ino, record);
         }
         let (entries, directories) = (dir.entries, dir.subdirectories);
         if (record.entries, record.subdirectories) == (entries, directories) {
@@ -392,6 +401,20 @@ impl Checker<'_, '_> {
         let problem = Problem::new(ProblemKind::Links, what).mended_by(fix);
         let problem = self.at(problem, (tree.subvol, dir.ino), b"")?;
         self.found(Problem { ino: dir.ino, ..problem });
+        Ok(())
+    }
+
+    fn without_list(&mut self, tree: &Tree, ino: u64, record: DirectoryRecord) -> FsResult<()> {
+        let key = key::directory(ino, Part::Xattrs);
+        let Some((mut edits, has_xattrs)) = self.strip_list(tree.id, &key)? else {
+            return Ok(());
+        };
+        let mode = without_lost_list(record.mode);
+        let value = DirectoryRecord { has_xattrs, mode, ..record }.encode();
+        edits.push(Edit::Put(tree.id, key::directory(ino, Part::Attributes).to_vec(), value));
+        let problem = lists::problem().mended_by(Fix::Edits(lists::REMEDY, edits));
+        let problem = self.at(problem, (tree.subvol, ino), b"")?;
+        self.found(Problem { ino, ..problem });
         Ok(())
     }
 

@@ -130,7 +130,10 @@ pub(crate) fn check_search(
         return Ok(());
     }
     let record = view.directory(dir)?.ok_or_else(|| missing(fs, subvol, dir))?;
-    permit::directory(view, dir, &record, caller, EXECUTE)
+    match permit::unlocked_directory(view, dir, record, caller, EXECUTE)? {
+        Some(_) => Ok(()),
+        None => Err(missing(fs, subvol, dir)),
+    }
 }
 
 #[inline]

@@ -5,7 +5,7 @@
 //! the two access control lists, which the owner sets: one list goes with the mode, and is kept
 //! beside it only where it says more.
 
-use format::acl::{ACCESS, Acl, DEFAULT};
+use format::acl::{ACCESS, Acl, BYTES_MAX, DEFAULT};
 use format::xattr_record::{NAME_BYTES_MAX, TOTAL_BYTES_MAX, VALUE_BYTES_MAX, XattrRecord};
 use inode::permissions::{HAS_ACL, READ, SET_GID, STICKY, WRITE};
 use inode::{Caller, FsError, Kind, NodeId, Owned};
@@ -137,6 +137,12 @@ fn set_list(
     value: &[u8],
 ) -> FsResult<()> {
     const INVALID: FsError = FsError::InvalidArgument("an access control list");
+    const LONG: FsError =
+        FsError::InvalidArgument("an access control list of more than 4,096 bytes");
+    // The kernel could not read it back, and nobody who is not the owner would get in.
+    if value.len() > BYTES_MAX {
+        return Err(LONG);
+    }
     let acl = Acl::decode(value).map_err(|_| INVALID)?;
     let owned = edit.inode.owned();
     if space == Space::Default {
@@ -191,8 +197,14 @@ fn change(edit: &mut Edit<'_>, xattrs: XattrRecord) {
 
 fn read(fs: &Fs, node: NodeId) -> FsResult<(Owned, XattrRecord)> {
     if snapdir::is_virtual(node) {
+        // On a mount the kernel asks for the list of a virtual directory as for any other's.
+        let mut shown = XattrRecord::default();
+        let (above, xattrs) = read(fs, snapdir::directory_of(node))?;
+        if above.mode & HAS_ACL != 0 {
+            shown.set(ACCESS, &snapdir::list_of(access_list(&xattrs)?).encode());
+        }
         let owned = Owned { kind: Kind::Directory, uid: 0, gid: 0, mode: 0o555 };
-        return Ok((owned, XattrRecord::default()));
+        return Ok((owned, shown));
     }
     let (subvol, ino) = fs.place(node)?;
     let node = subvol.node(ino);

@@ -1,8 +1,10 @@
 //! What a scan is told, and what is told of scans.
 
+use format::acl;
 use format::directory_record::DirectoryElsewhere;
 use format::inode_record::{Elsewhere, FileKind, InodeRecord};
 use format::scan_record::ScanRecord;
+use format::xattr_record::XattrRecord;
 use inode::Kind;
 
 use crate::attributes::file_kind;
@@ -115,9 +117,11 @@ impl Outside {
         }
     }
 
-    /// Permission bits that a record can hold.
-    pub(super) fn mode(&self) -> u32 {
-        self.mode & InodeRecord::MODE_MAX
+    /// Permission bits that a record can hold, and whether the extended attributes, where they are
+    /// kept, have an access list: the group bits are its mask then.
+    pub(super) fn mode(&self, xattrs: &XattrRecord) -> u32 {
+        let listed = acl::access_of(xattrs).is_some_and(|acl| !acl.is_minimal());
+        self.mode & InodeRecord::MODE_MAX | if listed { acl::IN_MODE } else { 0 }
     }
 }
 
@@ -135,6 +139,11 @@ impl Listed<'_> {
         self.attr.nlink > 1
     }
 
+    /// Its extended attributes as they are stored.
+    pub(super) fn record_of_xattrs(&self) -> XattrRecord {
+        record_of(&self.xattrs)
+    }
+
     /// The record of its inode, which is not a directory.
     pub(super) fn inode(&self) -> InodeRecord {
         let attr = &self.attr;
@@ -145,7 +154,7 @@ impl Listed<'_> {
             has_bulk: !self.target.is_empty(),
             has_xattrs: !self.xattrs.is_empty(),
             has_extents: false,
-            mode: attr.mode(),
+            mode: attr.mode(&self.record_of_xattrs()),
             uid: attr.uid,
             gid: attr.gid,
             rdev: if kind.is_device() { attr.rdev } else { 0 },
@@ -158,4 +167,13 @@ impl Listed<'_> {
             elsewhere: Some(attr.elsewhere()),
         }
     }
+}
+
+/// Extended attributes as they are stored.
+pub(super) fn record_of(xattrs: &[(&[u8], &[u8])]) -> XattrRecord {
+    let mut record = XattrRecord::default();
+    for (name, value) in xattrs {
+        record.set(name, value);
+    }
+    record
 }

@@ -14,6 +14,7 @@ use format::key::{self, Part};
 use format::xattr_record::XattrRecord;
 use inode::{FsError, Kind, Name};
 
+use super::api::record_of;
 use super::links::Link;
 use super::{Listed, Outside, Scan};
 use crate::FsResult;
@@ -212,7 +213,7 @@ impl Scan<'_> {
         old: Option<Old>,
         listed: &Listed<'_>,
     ) -> FsResult<ScanDirectory> {
-        let attr = Some((listed.attr, record_of(&listed.xattrs)));
+        let attr = Some((listed.attr, listed.record_of_xattrs()));
         if let Some(Old { ino, target: Target::Directory, .. }) = old {
             let record = self.view().directory(ino)?;
             return Ok(self.directory(ino, (dir, place.cookie), record, attr));
@@ -264,7 +265,7 @@ impl Scan<'_> {
             self.txn.batch().put(tree, &bulk, listed.target);
         }
         if inode.has_xattrs {
-            self.txn.batch().put(tree, &xattrs, &record_of(&listed.xattrs).encode());
+            self.txn.batch().put(tree, &xattrs, &listed.record_of_xattrs().encode());
         }
         Ok(())
     }
@@ -284,7 +285,7 @@ impl Scan<'_> {
         }
         if was.has_xattrs || !listed.xattrs.is_empty() {
             let had = if was.has_xattrs { view.xattrs(xattrs)? } else { XattrRecord::default() };
-            let has = record_of(&listed.xattrs);
+            let has = listed.record_of_xattrs();
             if has.is_empty() {
                 self.txn.batch().delete(tree, xattrs);
             } else if has != had {
@@ -361,7 +362,7 @@ impl Scan<'_> {
             self.put_attached(&bulk, &xattrs, listed, &was.inode)?;
         } else {
             self.put_or_delete(&bulk, listed.target);
-            let record = record_of(&listed.xattrs);
+            let record = listed.record_of_xattrs();
             let bytes = if record.is_empty() { Vec::new() } else { record.encode() };
             self.put_or_delete(&xattrs, &bytes);
         }
@@ -477,7 +478,7 @@ impl ScanDirectory {
                 btime: attr.btime,
                 parent,
                 parent_cookie,
-                mode: attr.mode(),
+                mode: attr.mode(xattrs),
                 uid: attr.uid,
                 gid: attr.gid,
                 has_xattrs: !xattrs.is_empty(),
@@ -493,12 +494,4 @@ impl ScanDirectory {
 /// Whether two records stand for one inode of the other file system.
 fn stands_for_same(one: &InodeRecord, other: &InodeRecord) -> bool {
     one.kind == other.kind && one.elsewhere == other.elsewhere
-}
-
-fn record_of(xattrs: &[(&[u8], &[u8])]) -> XattrRecord {
-    let mut record = XattrRecord::default();
-    for (name, value) in xattrs {
-        record.set(name, value);
-    }
-    record
 }

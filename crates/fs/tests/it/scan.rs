@@ -10,7 +10,7 @@ use testing::SimDevice;
 
 use crate::script::Script;
 use crate::subject::Base;
-use crate::support::{ROOT, Volume, refused, volume, weak_volume};
+use crate::support::{ROOT, Volume, refused, user, volume, weak_volume};
 
 /// A file system of nodes in memory, which is indexed.
 #[derive(Clone)]
@@ -466,6 +466,41 @@ fn only_scans_change_an_index_and_its_files_have_no_contents() {
     refused(fs.mkdir(&root, ROOT, b"new", 0o755), &read_only);
     refused(fs.unlink(&root, ROOT, b"file"), &read_only);
     refused(fs.rename(&root, (ROOT, b"file"), (ROOT, b"f"), fs::RenameMode::Replace), &read_only);
+}
+
+/// A list of the source is asked as one of ours: the group bits are its mask.
+#[test]
+fn lists_of_the_source_decide_who_sees_what() {
+    use format::acl::{ACCESS, Acl};
+    let Volume { fs, .. } = &volume();
+    let mut source = Source::new(1);
+    let top = source.nodes.get_mut(&TOP).expect("it is there");
+    (top.attr.mode, top.attr.uid, top.attr.gid) = (0o755, 0, 0);
+    let acl = Acl { users: vec![(11, 5)], mask: Some(5), ..Acl::of_mode(0o700) }.encode();
+    for (name, kind) in [(b"dir", Kind::Directory), (b"one", Kind::File)] {
+        source.put(TOP, name.to_vec(), kind);
+        let node = source.nodes.values_mut().last().expect("it is there");
+        (node.attr.mode, node.attr.uid, node.attr.gid) = (0o750, 10, 20);
+        node.xattrs.insert(ACCESS.to_vec(), acl.clone());
+    }
+    let dir = source.nodes[&TOP].children[&b"dir"[..]];
+    source.put(dir, b"inside".to_vec(), Kind::File);
+    let plain = source.nodes.values_mut().last().expect("it is there");
+    (plain.attr.mode, plain.attr.uid, plain.attr.gid) = (0o640, 10, 20);
+    let minimal = Acl::of_mode(0o640).encode();
+    plain.xattrs.insert(ACCESS.to_vec(), minimal);
+    assert!(scan(fs, &source, usize::MAX, 10));
+    check(fs, &source);
+    let group = Caller { gid: 20, ..user(12) };
+    for (who, sees) in [(&user(11), true), (&group, false), (&user(10), true)] {
+        let dir = fs.resolve(&Caller::root(), b"/dir", fs::Follow::Yes).expect("it was told");
+        let inside = fs.lookup(who, dir.node, b"inside");
+        assert_eq!(inside.is_ok(), sees, "{who:?}");
+        let one = fs.lookup(&Caller::root(), ROOT, b"one").expect("it was told");
+        assert_eq!(fs.access(who, one.node, 4).is_ok(), sees, "{who:?}");
+    }
+    let inside = fs.resolve(&Caller::root(), b"/dir/inside", fs::Follow::Yes).expect("told");
+    assert!(fs.access(&group, inside.node, 4).is_ok(), "the mode says all");
 }
 
 #[test]

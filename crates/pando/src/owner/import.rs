@@ -7,6 +7,7 @@
 use std::collections::BTreeMap;
 
 use device::Timestamp;
+use format::acl::{ACCESS, DEFAULT};
 use fs::{FileSystem, Follow, Fs, FsResult, NewNode, SetXattr};
 use inode::{Caller, FsError, Kind, NodeId, SetAttr, SetTime};
 use wire::{
@@ -45,6 +46,10 @@ pub(super) struct Import<'a> {
 struct Level {
     node: NodeId,
     name: Vec<u8>,
+    /// Whether the directory that it is in hands an access list down.
+    inherits: bool,
+    /// Whether it does so itself.
+    bequeaths: bool,
 }
 
 struct Begun {
@@ -78,7 +83,7 @@ impl<'a> Import<'a> {
                 return Err(about(FsError::IsDirectory, b"/"));
             }
             let root = fs.resolve(caller, b"/", Follow::Yes).map_err(|e| about(e, path))?;
-            import.levels.push(Level { node: root.node, name: Vec::new() });
+            import.descend(root.node, b"", false);
             import.list(root.node, replies)?;
             return Ok((import, true));
         }
@@ -87,7 +92,8 @@ impl<'a> Import<'a> {
         if directory {
             let (node, existed) =
                 import.make_directory(held.entry.node, name).map_err(|error| about(error, path))?;
-            import.levels.push(Level { node, name: Vec::new() });
+            let inherits = import.bequeaths(held.entry.node);
+            import.descend(node, b"", inherits);
             if existed {
                 import.list(node, replies)?;
             }
@@ -96,7 +102,7 @@ impl<'a> Import<'a> {
             let existed = import.tell_existing(held.entry.node, name, replies)?;
             // The level gets a look-up of its own; the one of `held` goes with it.
             let parent = fs.resolve(caller, parent, Follow::Yes).map_err(|e| about(e, path))?;
-            import.levels.push(Level { node: parent.node, name: Vec::new() });
+            import.descend(parent.node, b"", false);
             import.single = Some(name.to_vec());
             Ok((import, existed))
         }
@@ -127,7 +133,7 @@ impl<'a> Import<'a> {
         };
         let (node, existed) =
             self.make_directory(parent, name).map_err(|error| about(error, name))?;
-        self.levels.push(Level { node, name: name.to_vec() });
+        self.descend(node, name, self.inherits());
         if existed {
             self.list(node, replies)?;
         }
@@ -223,7 +229,10 @@ impl<'a> Import<'a> {
                     } else {
                         import.fs.write(&import.caller, node, 0, data)
                     };
-                    import.kept(node, filled.and_then(|()| import.dress(node, attr, xattrs)))
+                    import.kept(
+                        node,
+                        filled.and_then(|()| import.dress(node, attr, xattrs, import.inherits())),
+                    )
                 });
             }
             Item::Symlink { name, target, attr, hold } => {
@@ -240,7 +249,7 @@ impl<'a> Import<'a> {
             Item::Special { name, kind, rdev, attr, hold } => {
                 self.finish(name, *hold, |import, name| {
                     let node = import.make_node(name, (*kind).into(), *rdev)?;
-                    import.kept(node, import.dress(node, attr, &[]))
+                    import.kept(node, import.dress(node, attr, &[], import.inherits()))
                 });
             }
             Item::Link { name, held } => {
@@ -270,7 +279,7 @@ impl<'a> Import<'a> {
             return;
         }
         match self.make_directory(self.parent(), name) {
-            Ok((node, _)) => self.levels.push(Level { node, name: name.to_vec() }),
+            Ok((node, _)) => self.descend(node, name, self.inherits()),
             Err(error) => {
                 self.failed(name, &error);
                 self.left_out = 1;
@@ -284,7 +293,7 @@ impl<'a> Import<'a> {
             return;
         }
         let Some(level) = self.levels.last() else { return };
-        let dressed = self.dress(level.node, attr, xattrs);
+        let dressed = self.dress(level.node, attr, xattrs, level.inherits);
         self.fs.invalidate_node(level.node);
         if let Err(error) = dressed {
             self.failed(b"", &error);
@@ -319,7 +328,7 @@ impl<'a> Import<'a> {
         let done = self
             .fs
             .setattr(&self.caller, node, &sized)
-            .and_then(|_| self.dress(node, attr, xattrs));
+            .and_then(|_| self.dress(node, attr, xattrs, self.inherits()));
         self.fs.invalidate_entry(self.parent(), &name);
         self.fs.invalidate_node(node);
         match done {
@@ -391,8 +400,37 @@ impl<'a> Import<'a> {
         }
     }
 
-    /// Gives a node its attributes: mode last of all but the times, as writing needs ours.
-    fn dress(&self, node: NodeId, attr: &ImportAttr, xattrs: &Xattrs<'_>) -> FsResult<()> {
+    /// Goes into a directory.
+    fn descend(&mut self, node: NodeId, name: &[u8], inherits: bool) {
+        let bequeaths = self.bequeaths(node);
+        self.levels.push(Level { node, name: name.to_vec(), inherits, bequeaths });
+    }
+
+    /// Whether a directory hands an access list down. What cannot be read may be one.
+    fn bequeaths(&self, node: NodeId) -> bool {
+        !matches!(self.fs.getxattr(&self.caller, node, DEFAULT), Err(FsError::NoAttribute))
+    }
+
+    /// Whether what is made here inherits an access list.
+    fn inherits(&self) -> bool {
+        self.levels.last().is_some_and(|level| level.bequeaths)
+    }
+
+    /// Gives a node its attributes: mode last of all but the times, as writing needs ours. Lists
+    /// that it inherited and that its source does not have are not its own.
+    fn dress(
+        &self,
+        node: NodeId,
+        attr: &ImportAttr,
+        xattrs: &Xattrs<'_>,
+        inherits: bool,
+    ) -> FsResult<()> {
+        for list in [ACCESS, DEFAULT] {
+            let lacks = inherits && xattrs.iter().all(|(name, _)| *name != list);
+            if lacks && self.fs.getxattr(&self.caller, node, list).is_ok() {
+                self.fs.removexattr(&self.caller, node, list)?;
+            }
+        }
         for (name, value) in xattrs {
             self.fs.setxattr(&self.caller, node, name, value, SetXattr::Any)?;
         }

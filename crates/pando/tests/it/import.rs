@@ -117,6 +117,52 @@ fn everything_is_kept() {
     assert_same(&source, &world.below_mount("copy"));
 }
 
+/// As with `cp -a`: what is made has the lists of its source, and none that it inherits.
+#[test]
+fn what_is_imported_has_the_lists_of_its_source_alone() {
+    use format::acl::{ACCESS, Acl, DEFAULT};
+    let world = World::new();
+    let source = world.path().join("source");
+    fs::create_dir_all(source.join("sub")).unwrap();
+    for name in ["file", "listed", "sub/file"] {
+        fs::write(source.join(name), "text").unwrap();
+        fs::set_permissions(source.join(name), PermissionsExt::from_mode(0o640)).unwrap();
+    }
+    if !is_root() || !world.mount() {
+        return;
+    }
+    let name = |name: &[u8]| String::from_utf8(name.to_vec()).unwrap();
+    let set = |path: &Path, of: &[u8], acl: &Acl| {
+        let flags = rustix::fs::XattrFlags::empty();
+        rustix::fs::setxattr(path, name(of), &acl.encode(), flags)
+    };
+    let get = |path: &Path, of: &[u8]| {
+        let mut value = vec![0; 100];
+        let length = rustix::fs::getxattr(path, name(of), &mut value).ok()?;
+        Acl::decode(&value[..length]).unwrap()
+    };
+    let of = |user| Acl { users: vec![(user, 6)], mask: Some(6), ..Acl::of_mode(0o740) };
+    let mine = Acl { users: vec![(7, 4)], mask: Some(4), ..Acl::of_mode(0o640) };
+    // Not every file system below /tmp has them.
+    let keeps = set(&source.join("listed"), ACCESS, &mine).is_ok();
+    let into = world.below_mount("into");
+    fs::create_dir(&into).unwrap();
+    set(&into, DEFAULT, &of(8)).unwrap();
+    for run in 0..2 {
+        world.ok(&["import", source.to_str().unwrap(), &world.at("/into/copy")]);
+        world.ok(&["import", source.join("file").to_str().unwrap(), &world.at("/into/one")]);
+        for path in ["one", "copy", "copy/file", "copy/sub", "copy/sub/file"] {
+            let lists = (get(&into.join(path), ACCESS), get(&into.join(path), DEFAULT));
+            assert_eq!(lists, (None, None), "{path}, run {run}");
+        }
+        assert_same(&source, &into.join("copy"));
+        if keeps {
+            assert_eq!(get(&into.join("copy/listed"), ACCESS), Some(mine.clone()), "run {run}");
+        }
+    }
+    assert_eq!(get(&into, DEFAULT), Some(of(8)), "the directory that was there keeps its own");
+}
+
 #[test]
 fn one_file_is_imported_under_the_name_given() {
     let world = World::new();

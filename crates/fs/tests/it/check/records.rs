@@ -402,6 +402,86 @@ fn a_record_that_does_not_decode_costs_nothing_else() {
     }
 }
 
+/// A list that is lost takes the group's rights with it: the bits were its mask.
+#[test]
+fn nobody_gets_more_by_the_loss_of_a_list() {
+    use format::acl::{ACCESS, IN_MODE};
+    use format::xattr_record::XattrRecord;
+    let made = made(4);
+    // A directory, an inode beside its entry and a linked one; their attributes gone, or whole
+    // without a list, or with what is none.
+    for (name, mode, lost) in [
+        ("one", 0o1775, None),
+        ("one", 0o1775, Some(&b"x"[..])),
+        ("small 3", 0o4674, None),
+        ("small 3", 0o4674, Some(b"")),
+        ("small 3", 0o4674, Some(b"x")),
+        ("tiny", 0o777, None),
+        ("tiny", 0o777, Some(b"")),
+        ("large 3", 0o770, Some(b"alone")),
+    ] {
+        let device = made.device.copy();
+        falsify(&device, |store| {
+            let mut entry = named(store, name);
+            let mut batch = Batch::new();
+            let key = match &mut entry.target {
+                Target::Directory => {
+                    let record = directory(store, entry.ino);
+                    let record =
+                        DirectoryRecord { mode: mode | IN_MODE, has_xattrs: true, ..record };
+                    put_directory(&mut batch, entry.ino, &record);
+                    key::directory(entry.ino, Part::Xattrs).to_vec()
+                }
+                Target::Embedded(inode) => {
+                    (inode.mode, inode.has_xattrs) = (mode | IN_MODE, true);
+                    put_entry(&mut batch, &entry, entry.cookie);
+                    key::entry(entry.dir, entry.cookie, Part::Xattrs).to_vec()
+                }
+                _ => {
+                    let mut record = linked(store, entry.ino);
+                    (record.inode.mode, record.inode.has_xattrs) = (mode | IN_MODE, true);
+                    put_linked(&mut batch, entry.ino, &record);
+                    key::linked(entry.ino, Part::Xattrs).to_vec()
+                }
+            };
+            let mut xattrs = XattrRecord::default();
+            match lost {
+                None => batch.delete(TREE, &key),
+                Some(list) => {
+                    if list != b"alone" {
+                        xattrs.set(b"user.other", b"kept");
+                    }
+                    if !list.is_empty() {
+                        xattrs.set(ACCESS, list);
+                    }
+                    batch.put(TREE, &key, &xattrs.encode());
+                }
+            }
+            store.commit(&batch).expect("it is there");
+        });
+        let mended = repair(&device);
+        let place = format!("{name} {lost:?}:\n{}{}", told(&mended.before), told(&mended.after));
+        assert!(mended.after.is_clean() && mended.failed.is_empty(), "{place}");
+        assert_eq!(mended.mended.len(), 1, "{place}");
+        falsify(&device, |store| {
+            let entry = named(store, name);
+            let (now, has_xattrs) = match entry.target {
+                Target::Directory => {
+                    let record = directory(store, entry.ino);
+                    (record.mode, record.has_xattrs)
+                }
+                Target::Embedded(inode) => (inode.mode, inode.has_xattrs),
+                _ => {
+                    let record = linked(store, entry.ino);
+                    (record.inode.mode, record.inode.has_xattrs)
+                }
+            };
+            assert_eq!(now, mode & !0o070, "{place}");
+            assert_eq!(has_xattrs, lost.is_some_and(|lost| lost != b"alone"), "{place}");
+        });
+    }
+}
+
 /// Contents of an inode whose record is gone are kept, whatever its names come to.
 #[test]
 fn small_contents_of_a_linked_inode_are_kept() {

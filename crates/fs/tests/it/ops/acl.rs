@@ -1,10 +1,21 @@
 //! Access control lists: what is kept of them, what the mode has to do with them, who inherits
 //! them, and who may do what by them.
 
-use format::acl::{ACCESS, Acl, DEFAULT};
-use fs::{FileSystem, SetXattr};
-use inode::{Attr, Caller, FsError, NodeId, SetAttr};
+use std::ops::ControlFlow;
+use std::sync::atomic::{AtomicBool, Ordering};
 
+use format::acl::{ACCESS, Acl, BYTES_MAX, DEFAULT};
+use format::directory_record::DirectoryRecord;
+use format::key::{self, Part};
+use fs::{FileSystem, SetXattr};
+use inode::permissions::{HAS_ACL, READ};
+use inode::{Attr, Caller, FsError, NodeId, SetAttr};
+use search::Outcome;
+use search::cluster::Fields;
+use search::query::{Expr, Test};
+use store::{Batch, Read, Store, TreeId};
+
+use crate::search::Everybody;
 use crate::support::{Volume, refused, user, volume};
 
 fn list(users: &[(u32, u32)], groups: &[(u32, u32)], mask: Option<u32>, mode: u32) -> Vec<u8> {
@@ -31,6 +42,30 @@ fn attr(v: &Volume, node: NodeId) -> Attr {
 fn chmod(v: &Volume, who: &Caller, node: NodeId, mode: u32) {
     let changes = SetAttr { mode: Some(mode), ..SetAttr::default() };
     v.fs.setattr(who, node, &changes).expect("the owner changes the mode");
+}
+
+/// Paths of a search, and how it went.
+fn found(v: &Volume, who: &Caller, path: &str, expr: &Expr) -> (Vec<String>, Outcome) {
+    let find = fs::Find {
+        expr,
+        prune: None,
+        min_depth: 0,
+        max_depth: None,
+        contents_first: false,
+        order: None,
+        limit: None,
+        fields: Fields::ATTRIBUTES,
+        accounts: &Everybody,
+        cancel: &AtomicBool::new(false),
+    };
+    let mut paths = Vec::new();
+    let outcome =
+        v.fs.find(who, path.as_bytes(), fs::Follow::No, path.as_bytes(), &find, &mut |found| {
+            paths.push(String::from_utf8_lossy(found.path).into_owned());
+            ControlFlow::Continue(())
+        });
+    paths.sort();
+    (paths, outcome.expect("a search"))
 }
 
 #[test]
@@ -153,4 +188,128 @@ fn clones_and_snapshots_have_the_lists_of_their_source() {
     let again = v.reopened();
     let clone = again.resolve(&user(11), b"/c/f", fs::Follow::Yes).unwrap();
     assert_eq!(clone.attr.mode, 0o640);
+}
+
+#[test]
+fn a_list_that_the_kernel_could_not_read_is_refused() {
+    let v = volume();
+    let dir = v.fs.mkdir(&user(10), NodeId::ROOT, b"d", 0o700).unwrap().node;
+    let of = |users: u32| {
+        let users: Vec<(u32, u32)> = (1..=users).map(|user| (user, 4)).collect();
+        list(&users, &[], Some(7), 0o700)
+    };
+    let most = (BYTES_MAX as u32 - 4) / 8 - 4;
+    for name in [ACCESS, DEFAULT] {
+        set(&v, &user(10), dir, name, &of(most)).unwrap();
+        let long = set(&v, &user(10), dir, name, &of(most + 1));
+        assert!(matches!(long, Err(FsError::InvalidArgument(_))), "{long:?}");
+        assert_eq!(get(&v, dir, name).unwrap().users.len(), most as usize);
+    }
+}
+
+#[test]
+fn look_ups_while_lists_come_and_go_are_let_in_or_are_not() {
+    let v = volume();
+    let dir = v.fs.mkdir(&user(10), NodeId::ROOT, b"d", 0o700).unwrap().node;
+    v.file_as(&user(10), dir, "f", 0o600).unwrap();
+    let acl = list(&[(11, 7)], &[], Some(7), 0o700);
+    let done = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            for _ in 0..20_000 {
+                set(&v, &user(10), dir, ACCESS, &acl).unwrap();
+                v.fs.removexattr(&user(10), dir, ACCESS).unwrap();
+            }
+            done.store(true, Ordering::Relaxed);
+        });
+        while !done.load(Ordering::Relaxed) {
+            let looked = v.fs.stat_at(&user(11), dir, b"f");
+            assert!(matches!(looked, Ok(_) | Err(FsError::AccessDenied)), "{looked:?}");
+            let listed = v.fs.readdir(&user(11), dir, 0, &mut |_| fs::WalkControl::Continue);
+            assert!(matches!(listed, Ok(()) | Err(FsError::AccessDenied)), "{listed:?}");
+        }
+    });
+}
+
+#[test]
+fn the_directory_of_snapshots_has_the_list_of_its_directory() {
+    let v = volume();
+    let dir = v.fs.mkdir(&user(10), NodeId::ROOT, b"d", 0o700).unwrap().node;
+    let snapshots = v.fs.lookup(&user(10), dir, b".snapshots").unwrap().node;
+    assert_eq!(get(&v, snapshots, ACCESS), None);
+    set(&v, &user(10), dir, ACCESS, &list(&[(11, 7)], &[], Some(7), 0o310)).unwrap();
+    set(&v, &user(10), dir, b"user.x", b"y").unwrap();
+    let acl = get(&v, snapshots, ACCESS).unwrap();
+    assert_eq!((acl.owner, &acl.users[..], acl.group), (7, &[(11, 7)][..], 1));
+    assert_eq!((acl.mask, acl.other), (Some(5), 0), "only the owner writes");
+    assert_eq!(attr(&v, snapshots).mode, 0o750);
+    assert_eq!(v.fs.listxattr(&user(11), snapshots).unwrap(), b"system.posix_acl_access\0");
+    // A search says of it what a mount does.
+    let test = |mask| Expr::Test(Test::Access(mask));
+    set(&v, &user(10), dir, ACCESS, &list(&[(11, 7)], &[], Some(7), 0o700)).unwrap();
+    for (who, mask, there) in [(11, 5, true), (11, 2, false), (12, 1, false), (10, 7, true)] {
+        let (paths, _) = found(&v, &Caller::root(), "/d/.snapshots", &Expr::yes());
+        assert_eq!(paths, ["/d/.snapshots"]);
+        let entry = v.fs.lookup(&user(who), dir, b".snapshots");
+        assert_eq!(entry.is_ok(), who != 12, "{who}");
+        if entry.is_ok() {
+            let (paths, _) = found(&v, &user(who), "/d/.snapshots", &test(mask));
+            assert_eq!(!paths.is_empty(), there, "{who} {mask}");
+        }
+    }
+}
+
+#[test]
+fn a_search_that_begins_at_a_file_asks_its_list() {
+    let v = volume();
+    let file = v.file_as(&user(10), NodeId::ROOT, "f", 0o600).unwrap().node;
+    let linked = v.file_as(&user(10), NodeId::ROOT, "g", 0o600).unwrap().node;
+    v.fs.link(&user(10), linked, NodeId::ROOT, b"h").unwrap();
+    // The mask reads, the owning group does not.
+    let acl = list(&[(11, 4)], &[], Some(4), 0o600);
+    for node in [file, linked] {
+        set(&v, &user(10), node, ACCESS, &acl).unwrap();
+        set(&v, &user(10), node, b"user.x", b"y").unwrap();
+    }
+    let group = Caller { gid: 10, ..user(12) };
+    for path in ["/f", "/g"] {
+        let tests = [Test::Access(READ), Test::Xattr(b"user.x".to_vec(), None)];
+        for test in tests {
+            for (who, sees) in [(&user(11), true), (&group, false), (&user(13), false)] {
+                let (paths, _) = found(&v, who, path, &Expr::Test(test.clone()));
+                assert_eq!(!paths.is_empty(), sees, "{path} {test:?} {who:?}");
+            }
+        }
+    }
+}
+
+#[test]
+fn one_bad_list_closes_its_directory_and_fails_no_search() {
+    let v = volume();
+    let top = v.fs.mkdir(&user(10), NodeId::ROOT, b"top", 0o755).unwrap().node;
+    let tree = TreeId(key::FIRST_TREE);
+    for (name, list) in [("missing", None), ("short", Some(&b"\x02\0\0\0\x01"[..]))] {
+        let dir = v.fs.mkdir(&user(10), top, name.as_bytes(), 0o755).unwrap().node;
+        v.file_as(&user(10), dir, "inside", 0o644).unwrap();
+        set(&v, &user(10), dir, b"user.x", b"y").unwrap();
+        let ino = dir.ino().0;
+        let record = key::directory(ino, Part::Attributes);
+        let bytes = v.store.get(tree, &record).unwrap().unwrap();
+        let mut bad = DirectoryRecord::decode(&bytes).unwrap();
+        bad.mode |= HAS_ACL;
+        let mut batch = Batch::new();
+        batch.put(tree, &record, &bad.encode());
+        if let Some(list) = list {
+            let mut xattrs = format::xattr_record::XattrRecord::default();
+            xattrs.set(ACCESS, list);
+            batch.put(tree, &key::directory(ino, Part::Xattrs), &xattrs.encode());
+        }
+        v.store.commit(&batch).unwrap();
+    }
+    let (paths, outcome) = found(&v, &user(11), "/top", &Expr::yes());
+    assert_eq!(paths, ["/top", "/top/missing", "/top/short"]);
+    assert_eq!(outcome.unreadable, 2);
+    let (paths, _) = found(&v, &user(11), "/top", &Expr::Test(Test::Access(READ)));
+    assert_eq!(paths, ["/top"]);
+    assert_eq!(found(&v, &user(10), "/top", &Expr::yes()).0.len(), 5, "the owner needs no list");
 }

@@ -17,10 +17,6 @@ impl Details for Nothing {
         Ok(b"target".to_vec())
     }
 
-    fn damaged(&self, what: &'static str, row: &Row<'_>) -> crate::Error {
-        crate::Error::Inconsistent { tree: crate::VOLUME, what, ino: row.ino }
-    }
-
     fn xattr(&self, _: &Row<'_>, _: &[u8]) -> crate::Result<Option<Vec<u8>>> {
         Ok(None)
     }
