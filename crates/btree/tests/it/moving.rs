@@ -100,7 +100,7 @@ fn nodes_are_written_in_long_runs_for_good_and_the_file_is_no_longer_for_that() 
         let (written, longest) = many_rounds(clones);
         let mean = written.bytes / written.runs;
         println!("clones: {clones}: {mean} bytes a run, {written:?}, at most {longest:.2}");
-        // Where nothing was moved it came to 75 and 86 KiB.
+        // Nothing moved, and writes are short after some rounds (decision 0022).
         assert!(mean >= 256 << 10, "clones: {clones}: {mean} bytes a run");
         assert!(written.moved * 2 <= written.bytes, "more is moved than written: {written:?}");
         assert!(longest <= 2.4, "the file is {longest} times as long as what is in it");

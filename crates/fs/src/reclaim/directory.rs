@@ -266,7 +266,7 @@ impl Emptying {
         txn.touch_directory(view.tree, directory, -1, -1);
         subvolumes::detach(fs, &mut ledger, &mut txn, child)?;
         subvolumes::commit(&ledger, &mut txn)?;
-        ledger.moved(child, id, 0);
+        ledger.moved(child, None);
         fs.queue.add_detached(1);
         Ok(())
     }

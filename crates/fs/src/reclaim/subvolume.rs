@@ -35,7 +35,7 @@ pub(super) fn remove(fs: &Fs, sequence: u64, id: u64) -> FsResult<u64> {
     subvol.set_gone();
     fs.subvols.remove(subvol.id);
     for &child in &children {
-        ledger.moved(child, id, 0);
+        ledger.moved(child, None);
         fs.queue.add_detached(1);
     }
     drop(gate);

@@ -44,7 +44,7 @@ pub(crate) struct Copied {
     /// Copies of nested subvolumes.
     pub(crate) nested: u64,
     sources: Vec<Arc<Subvol>>,
-    mounted: Vec<(u64, u64)>,
+    mounted: Vec<(u64, (u64, u64))>,
     ended: u64,
 }
 
@@ -93,7 +93,7 @@ pub(crate) fn plan(
         txn.batch().put(VOLUME, &key::subvolume(id), &record.encode());
         inherit_usage(fs, txn, member, (id, directory))?;
         if parent.0 != 0 {
-            mounted.push((id, parent.0));
+            mounted.push((id, (parent.0, parent.1)));
         }
         if at == 0 {
             root = Some((id, record));
@@ -172,7 +172,7 @@ impl Copied {
             source.set_last_clone_epoch(self.ended);
         }
         for &(subvol, parent) in &self.mounted {
-            ledger.moved(subvol, 0, parent);
+            ledger.moved(subvol, Some(parent));
         }
         fs.admin.begin_epoch(ledger);
     }

@@ -32,8 +32,50 @@ pub(crate) struct Ledger {
     next_tree: u64,
     next_detached: u64,
     epoch: u64,
-    /// Subvolumes by the one that they are mounted in; unknown until somebody asks.
-    children: Option<BTreeMap<u64, BTreeSet<u64>>>,
+    /// Where subvolumes are mounted; unknown until somebody asks.
+    mounts: Option<Mounts>,
+}
+
+/// A subvolume, and a directory of it.
+type Place = (u64, u64);
+
+/// Subvolumes by where they are mounted: of very many in one directory, that is found out once.
+#[derive(Default)]
+struct Mounts {
+    inside: BTreeMap<Place, BTreeSet<u64>>,
+    places: BTreeMap<u64, Place>,
+}
+
+impl Mounts {
+    fn set(&mut self, subvol: u64, to: Option<Place>) {
+        if let Some(from) = self.places.remove(&subvol)
+            && let Some(siblings) = self.inside.get_mut(&from)
+        {
+            siblings.remove(&subvol);
+            if siblings.is_empty() {
+                self.inside.remove(&from);
+            }
+        }
+        if let Some(to) = to {
+            self.places.insert(subvol, to);
+            self.inside.entry(to).or_default().insert(subvol);
+        }
+    }
+
+    fn read(fs: &Fs) -> FsResult<Mounts> {
+        let mut mounts = Mounts::default();
+        fs.visit_volume(&key::SUBVOLUMES_PREFIX, &mut |key, value| {
+            let malformed = |error| malformed(VOLUME, &error);
+            let record = SubvolumeRecord::decode(value).map_err(malformed)?;
+            let (above, directory, _) = record.parent;
+            if above != 0 {
+                let subvol = key::parse_number(key).map_err(malformed)?;
+                mounts.set(subvol, Some((above, directory)));
+            }
+            Ok(())
+        })?;
+        Ok(mounts)
+    }
 }
 
 impl Admin {
@@ -45,7 +87,7 @@ impl Admin {
             next_tree: read_counter(store, Counter::NextTree)?,
             next_detached: read_counter(store, Counter::NextDetached)?,
             epoch,
-            children: None,
+            mounts: None,
         };
         let counts = [ledger.next_subvolume, ledger.next_tree, ledger.next_detached, epoch];
         if ledger.next_tree < key::FIRST_TREE || counts.iter().any(|count| *count > COUNT_MAX) {
@@ -116,40 +158,35 @@ impl Ledger {
         }
     }
 
+    fn mounts(&mut self, fs: &Fs) -> FsResult<&Mounts> {
+        Ok(match &mut self.mounts {
+            Some(mounts) => mounts,
+            unknown => unknown.insert(Mounts::read(fs)?),
+        })
+    }
+
     /// The subvolumes that are mounted directly in one.
     pub(crate) fn children(&mut self, fs: &Fs, subvol: u64) -> FsResult<Vec<u64>> {
-        let children = match &mut self.children {
-            Some(children) => children,
-            unknown => unknown.insert(read_children(fs)?),
-        };
-        Ok(children.get(&subvol).into_iter().flatten().copied().collect())
+        let inside = self.mounts(fs)?.inside.range((subvol, 0)..=(subvol, u64::MAX));
+        Ok(inside.flat_map(|(_, children)| children.iter().copied()).collect())
     }
 
-    /// Notes that a subvolume is mounted in `to` and no longer in `from` (0: nowhere).
-    pub(crate) fn moved(&mut self, subvol: u64, from: u64, to: u64) {
-        let Some(children) = &mut self.children else { return };
-        if let Some(siblings) = children.get_mut(&from) {
-            siblings.remove(&subvol);
-            if siblings.is_empty() {
-                children.remove(&from);
-            }
-        }
-        if to != 0 {
-            children.entry(to).or_default().insert(subvol);
+    /// The directories of a subvolume in which others are mounted.
+    pub(crate) fn mount_points(&mut self, fs: &Fs, subvol: u64) -> FsResult<Vec<u64>> {
+        let inside = self.mounts(fs)?.inside.range((subvol, 0)..=(subvol, u64::MAX));
+        Ok(inside.map(|((_, directory), _)| *directory).collect())
+    }
+
+    /// The subvolumes that are mounted in a directory of one.
+    pub(crate) fn mounted_in(&mut self, fs: &Fs, place: Place) -> FsResult<Vec<u64>> {
+        let found = self.mounts(fs)?.inside.get(&place);
+        Ok(found.into_iter().flatten().copied().collect())
+    }
+
+    /// Notes where a subvolume is mounted now, subvolume and directory; `None`: nowhere.
+    pub(crate) fn moved(&mut self, subvol: u64, to: Option<(u64, u64)>) {
+        if let Some(mounts) = &mut self.mounts {
+            mounts.set(subvol, to);
         }
     }
-}
-
-fn read_children(fs: &Fs) -> FsResult<BTreeMap<u64, BTreeSet<u64>>> {
-    let mut children: BTreeMap<u64, BTreeSet<u64>> = BTreeMap::new();
-    fs.visit_volume(&key::SUBVOLUMES_PREFIX, &mut |key, value| {
-        let malformed = |error| malformed(VOLUME, &error);
-        let record = SubvolumeRecord::decode(value).map_err(malformed)?;
-        if record.parent.0 != 0 {
-            let subvol = key::parse_number(key).map_err(malformed)?;
-            children.entry(record.parent.0).or_default().insert(subvol);
-        }
-        Ok(())
-    })?;
-    Ok(children)
 }

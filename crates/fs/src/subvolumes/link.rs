@@ -67,7 +67,7 @@ pub(crate) fn remove_link(fs: &Fs, caller: &Caller, parent: NodeId, name: &[u8])
     txn.touch_directory(view.tree, dir, -1, -1);
     detach(fs, &mut ledger, &mut txn, child)?;
     commit(&ledger, &mut txn)?;
-    ledger.moved(child, subvol.id.0, 0);
+    ledger.moved(child, None);
     fs.queue.add_detached(1);
     drop((locks, gates));
     Ok(())

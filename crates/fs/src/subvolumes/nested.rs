@@ -40,13 +40,7 @@ pub(crate) fn below(
 ) -> FsResult<Vec<Member>> {
     let mut found: Vec<Member> = Vec::new();
     let mut seen = BTreeSet::from([subvol.id.0]);
-    let mut reach = Reach::new(subvol.tree(), dir);
-    for child in ledger.children(fs, subvol.id.0)? {
-        let member = Member::get(fs, child)?;
-        if reach.contains(&*fs.store, member.record.parent.1)? {
-            found.push(member);
-        }
-    }
+    directly(fs, ledger, subvol, dir, &mut found)?;
     // Whatever is mounted in one of those is below as well. Damaged records may lie in a circle.
     let mut next = 0;
     while next < found.len() {
@@ -54,15 +48,34 @@ pub(crate) fn below(
             let what = "subvolumes lie in one another";
             return Err(inconsistent(VOLUME, what, found[next].record.root));
         }
-        let (id, root) = (found[next].subvol.id.0, found[next].record.root);
-        let mut reach = Reach::new(found[next].subvol.tree(), root);
-        for child in ledger.children(fs, id)? {
-            let member = Member::get(fs, child)?;
-            if reach.contains(&*fs.store, member.record.parent.1)? {
-                found.push(member);
-            }
-        }
+        let (above, root) = (Arc::clone(&found[next].subvol), found[next].record.root);
+        directly(fs, ledger, &above, root, &mut found)?;
         next += 1;
     }
     Ok(found)
+}
+
+/// Adds those that are mounted in a subvolume itself, in the order of their numbers.
+///
+/// Each directory in which others are mounted is looked at once: clones stand beside one another,
+/// and making the next must not cost more the more there are.
+fn directly(
+    fs: &Fs,
+    ledger: &mut Ledger,
+    subvol: &Subvol,
+    dir: u64,
+    found: &mut Vec<Member>,
+) -> FsResult<()> {
+    let mut reach = Reach::new(subvol.tree(), dir);
+    let mut children = Vec::new();
+    for directory in ledger.mount_points(fs, subvol.id.0)? {
+        if reach.contains(&*fs.store, directory)? {
+            children.extend(ledger.mounted_in(fs, (subvol.id.0, directory))?);
+        }
+    }
+    children.sort_unstable();
+    for child in children {
+        found.push(Member::get(fs, child)?);
+    }
+    Ok(())
 }

@@ -105,7 +105,7 @@ pub(crate) fn rename_across(
     root.ctime = txn.now;
     txn.put_directory(moved.subvol.tree(), moved.subvol.root, &root);
     commit(&ledger, &mut txn)?;
-    ledger.moved(child, source.subvol.id.0, target.subvol.id.0);
+    ledger.moved(child, Some((target.subvol.id.0, target.dir)));
     drop((locks, gates, ledger));
     fs.invalidate_node(source.subvol.node(source.dir));
     fs.invalidate_node(target.subvol.node(target.dir));

@@ -59,7 +59,7 @@ impl Fs {
             };
             commit(&ledger, &mut txn)?;
             if let Some(child) = root_subvol {
-                ledger.moved(child, id, 0);
+                ledger.moved(child, None);
             }
             self.queue.add_detached(1);
             drop((locks, gates, ledger));

@@ -91,7 +91,7 @@ impl Fs {
         commit(&ledger, &mut txn)?;
         copied.settle(self, &mut ledger);
         if is_root {
-            ledger.moved(subvol.id.0, old.record.parent.0, 0);
+            ledger.moved(subvol.id.0, None);
         }
         if hangs == Hangs::Nowhere {
             let root = Fs::node_of(copied.id, copied.record.root);
