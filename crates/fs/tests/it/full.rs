@@ -161,6 +161,10 @@ fn further_names_of_files_leave_the_room_that_is_kept_for_removing_them() {
         .map(|n| fs.mknod(&root, NodeId::ROOT, format!("f{n}").as_bytes(), &new))
         .map(|made| made.expect("there is room").node)
         .collect();
+    // Contents lie beside the name, and go elsewhere with the first further name.
+    for &file in &files {
+        fs.write(&root, file, 0, &[1; 100]).expect("there is room");
+    }
     let settle = || {
         for _ in 0..50 {
             clock.sleep(Duration::from_millis(200));
