@@ -14,9 +14,9 @@ cd "$(dirname "$0")/.."
 scratch=${1:-/var/tmp}/pando-babudb-$$
 out=${OUT:-target/babudb.jsonl}
 rounds=${ROUNDS:-3}
-pando=$PWD/${PANDO:-target/release/pando}
-fsdrv=$PWD/${FSDRV:-target/release/fsdrv}
 [ -n "${PANDO:-}${FSDRV:-}" ] || ${CARGO:-cargo} build --quiet --release --package pando --package pando-memfs
+pando=$(realpath -e "${PANDO:-target/release/pando}")
+fsdrv=$(realpath -e "${FSDRV:-target/release/fsdrv}")
 if [ ! -e /dev/fuse ] || [ "$(id -u)" != 0 ]; then
     echo "needs root and /dev/fuse" >&2
     exit 1
