@@ -40,7 +40,7 @@ image() { # SUBJECT: makes the file system of a loop device
     rm -f "$scratch/image"
     truncate -s 8G "$scratch/image"
     case $1 in
-    btrfs) mkfs.btrfs -q "$scratch/image" ;;
+    btrfs) mkfs.btrfs -q "$scratch/image" >/dev/null ;;
     xfs) mkfs.xfs -q "$scratch/image" ;;
     *) mkfs.ext4 -q -i 4096 -E lazy_itable_init=0,lazy_journal_init=0 "$scratch/image" ;;
     esac

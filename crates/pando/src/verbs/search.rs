@@ -5,7 +5,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
 use serde_json::json;
-use wire::{Answer, Call};
+use wire::{Answer, Call, Failure, FailureKind};
 
 use crate::cli::SearchVerb;
 use crate::failure::Result;
@@ -24,6 +24,11 @@ pub(crate) fn run(verb: &SearchVerb, output: &mut Output) -> Result<()> {
 fn declare(path: &Path, names: &[OsString], searchable: bool, output: &mut Output) -> Result<()> {
     let volume = Place::volume(path)?;
     let names: Vec<&[u8]> = names.iter().map(|name| name.as_bytes()).collect();
+    if let Some(name) = names.iter().find(|name| !name.contains(&b'.')) {
+        let what = format!("{} is no name of an extended attribute", printable(name));
+        let hint = "say what it belongs to as well, such as user.project";
+        return Err(Failure::new(FailureKind::Invalid, what).hint(hint));
+    }
     session::perform(&volume, &Call::Declare { names: names.clone(), searchable })?;
     for name in names {
         let mut object = json!({ "searchable": searchable });
