@@ -6,6 +6,7 @@
 use crate::inode_record::Elsewhere;
 use crate::key::INO_MAX;
 use crate::layout::{Field, size_of};
+use crate::quota::Charge;
 use crate::{Malformed, Reader, Writer};
 
 /// Layout of the record.
@@ -33,6 +34,10 @@ pub const ELSEWHERE_LAYOUT: &[Field] = &[
     Field::fixed("nlink", "u32 LE", 4),
 ];
 
+/// Layout of what follows in the record of a directory that belongs to a quota.
+pub const CHARGE_LAYOUT: &[Field] =
+    &[Field::fixed("domain", "u64 LE", 8), Field::fixed("charged_in", "u64 LE", 8)];
+
 /// Offset of the number of entries, for merges.
 pub const ENTRIES_AT: u16 = 0;
 /// Offset of the number of sub-directories, for merges.
@@ -51,7 +56,8 @@ const _: () = assert!(size_of(LAYOUT) == BYTES);
 const HAS_XATTRS: u32 = 1;
 const DETACHED: u32 = 2;
 const ELSEWHERE: u32 = 4;
-const KNOWN: u32 = 7;
+const CHARGED: u32 = 8;
+const KNOWN: u32 = 15;
 
 /// The directory of another file system that a directory of an index stands for, and what is
 /// told of it that the counts here do not tell.
@@ -99,6 +105,8 @@ pub struct DirectoryRecord {
     pub detached: bool,
     /// What it stands for, in an index.
     pub elsewhere: Option<DirectoryElsewhere>,
+    /// The quota that it belongs to, as does what is made in it.
+    pub charge: Option<Charge>,
 }
 
 impl DirectoryRecord {
@@ -118,13 +126,18 @@ impl DirectoryRecord {
         let xattrs = if self.has_xattrs { HAS_XATTRS } else { 0 };
         let detached = if self.detached { DETACHED } else { 0 };
         let elsewhere = if self.elsewhere.is_some() { ELSEWHERE } else { 0 };
-        out.put_u32(xattrs | detached | elsewhere);
+        let charged = if self.charge.is_some() { CHARGED } else { 0 };
+        out.put_u32(xattrs | detached | elsewhere | charged);
         if let Some(elsewhere) = &self.elsewhere {
             out.put_u64(elsewhere.inode.device);
             out.put_u64(elsewhere.inode.number);
             out.put_u64(elsewhere.size);
             out.put_u64(elsewhere.allocated);
             out.put_u32(elsewhere.nlink);
+        }
+        if let Some(Charge { domain, subvolume }) = self.charge {
+            out.put_u64(domain);
+            out.put_u64(subvolume);
         }
         out
     }
@@ -148,6 +161,7 @@ impl DirectoryRecord {
             has_xattrs: false,
             detached: false,
             elsewhere: None,
+            charge: None,
         };
         let flags = reader.u32()?;
         let elsewhere = if flags & ELSEWHERE == 0 {
@@ -156,6 +170,11 @@ impl DirectoryRecord {
             let inode = Elsewhere { device: reader.u64()?, number: reader.u64()? };
             let (size, allocated) = (reader.u64()?, reader.u64()?);
             Some(DirectoryElsewhere { inode, size, allocated, nlink: reader.u32()? })
+        };
+        let charge = if flags & CHARGED == 0 {
+            None
+        } else {
+            Some(Charge { domain: reader.u64()?, subvolume: reader.u64()? })
         };
         reader.end()?;
         if record.parent > INO_MAX {
@@ -178,6 +197,7 @@ impl DirectoryRecord {
             has_xattrs: flags & HAS_XATTRS != 0,
             detached: flags & DETACHED != 0,
             elsewhere,
+            charge,
             ..record
         })
     }
@@ -207,6 +227,7 @@ mod tests {
             has_xattrs: true,
             detached: false,
             elsewhere: None,
+            charge: None,
         }
     }
 
@@ -218,7 +239,8 @@ mod tests {
             allocated: 8192,
             nlink: 1,
         };
-        let record = DirectoryRecord { elsewhere: Some(elsewhere), ..sample() };
+        let charge = Some(crate::quota::Charge { domain: 9, subvolume: 1 });
+        let record = DirectoryRecord { elsewhere: Some(elsewhere), charge, ..sample() };
         let bytes = record.encode();
         assert_eq!(DirectoryRecord::decode(&bytes), Ok(record));
         for length in 0..bytes.len() {

@@ -177,6 +177,7 @@ mod tests {
             atime: 1 << 60,
             btime: 1 << 60,
             elsewhere: None,
+            charge: None,
         }
     }
 

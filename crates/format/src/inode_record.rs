@@ -5,6 +5,7 @@
 //! stores one time.
 
 use crate::layout::Field;
+use crate::quota::Charge;
 use crate::{Malformed, Reader, Writer};
 
 /// Layout of the attributes.
@@ -22,6 +23,8 @@ pub const LAYOUT: &[Field] = &[
     Field::variable("btime", "i64 LE"),
     Field::variable("device", "varint"),
     Field::variable("number", "varint"),
+    Field::variable("domain", "varint"),
+    Field::variable("charged_in", "varint"),
 ];
 
 /// Layout of the record of a linked inode.
@@ -39,7 +42,7 @@ const HAS_BULK: u8 = 0x08;
 const HAS_XATTRS: u8 = 0x10;
 const HAS_EXTENTS: u8 = 0x20;
 const ELSEWHERE: u8 = 0x40;
-const KNOWN: u8 = 0x7f;
+const CHARGED: u8 = 0x80;
 
 /// What an inode is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -138,6 +141,8 @@ pub struct InodeRecord {
     pub btime: i64,
     /// Where the contents are, if not here: the inode is one of an index.
     pub elsewhere: Option<Elsewhere>,
+    /// The quota that it belongs to.
+    pub charge: Option<Charge>,
 }
 
 impl InodeRecord {
@@ -158,6 +163,7 @@ impl InodeRecord {
             (self.has_xattrs, HAS_XATTRS),
             (self.has_extents, HAS_EXTENTS),
             (self.elsewhere.is_some(), ELSEWHERE),
+            (self.charge.is_some(), CHARGED),
         ] {
             if on {
                 flags |= flag;
@@ -186,6 +192,10 @@ impl InodeRecord {
             out.put_varint(device);
             out.put_varint(number);
         }
+        if let Some(Charge { domain, subvolume }) = self.charge {
+            out.put_varint(domain);
+            out.put_varint(subvolume);
+        }
     }
 
     /// Bytes of room that the contents take, wherever they are.
@@ -198,9 +208,6 @@ impl InodeRecord {
     #[inline]
     pub fn decode(kind: FileKind, reader: &mut Reader<'_>) -> Result<InodeRecord, Malformed> {
         let flags = reader.u8()?;
-        if flags & !KNOWN != 0 {
-            return Err(reader.malformed("known flags", format!("{flags:#x}")));
-        }
         let mode = narrow(reader, InodeRecord::MODE_MAX | crate::acl::IN_MODE)?;
         let uid = narrow(reader, u32::MAX)?;
         let gid = narrow(reader, u32::MAX)?;
@@ -224,6 +231,11 @@ impl InodeRecord {
         } else {
             None
         };
+        let charge = if flags & CHARGED != 0 {
+            Some(Charge { domain: reader.varint()?, subvolume: reader.varint()? })
+        } else {
+            None
+        };
         Ok(InodeRecord {
             kind,
             has_bulk: flags & HAS_BULK != 0,
@@ -240,6 +252,7 @@ impl InodeRecord {
             atime,
             btime,
             elsewhere,
+            charge,
         })
     }
 }
@@ -285,7 +298,7 @@ fn narrow(reader: &mut Reader<'_>, most: u32) -> Result<u32, Malformed> {
 
 #[cfg(test)]
 mod tests {
-    use super::{Elsewhere, FileKind, InodeRecord, LinkedRecord};
+    use super::{Charge, Elsewhere, FileKind, InodeRecord, LinkedRecord};
 
     pub(crate) fn sample() -> InodeRecord {
         InodeRecord {
@@ -304,6 +317,7 @@ mod tests {
             atime: 5,
             btime: 5,
             elsewhere: None,
+            charge: None,
         }
     }
 
@@ -316,7 +330,7 @@ mod tests {
 
     #[test]
     fn attributes_round_trip_in_every_combination() {
-        for bits in 0..128_u32 {
+        for bits in 0..256_u32 {
             let bit = |n: u32| bits & (1 << n) != 0;
             let inode = InodeRecord {
                 kind: if bit(0) { FileKind::CharDevice } else { FileKind::File },
@@ -330,6 +344,7 @@ mod tests {
                 atime: if bit(5) { i64::MAX } else { 5 },
                 btime: if bit(4) { -1 } else { 5 },
                 elsewhere: bit(6).then_some(Elsewhere { device: 0xfe00, number: u64::MAX }),
+                charge: bit(7).then_some(Charge { domain: 1 << 40, subvolume: 300 }),
                 ..sample()
             };
             let record = LinkedRecord { nlink: bits, inode };

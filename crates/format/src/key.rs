@@ -24,6 +24,7 @@ const COUNTER: u8 = b'C';
 const BASE: u8 = b'B';
 const CANDIDATE: u8 = b'W';
 const SEARCHABLE: u8 = b'A';
+const QUOTA: u8 = b'Q';
 
 /// Number of the volume's own tree.
 pub const VOLUME_TREE: u64 = 16;
@@ -337,6 +338,32 @@ pub fn parse(key: &[u8]) -> Result<Parsed, Malformed> {
         return Err(reader.malformed("the number of an inode", number.to_string()));
     }
     Ok(parsed)
+}
+
+/// Key of a quota's limits.
+pub fn quota(domain: u64) -> [u8; 9] {
+    tagged(QUOTA, domain)
+}
+
+/// Key of what the inodes of a subvolume are charged to a quota.
+pub fn quota_charges(domain: u64, subvolume: u64) -> [u8; 17] {
+    concat(&[&[QUOTA], &domain.to_be_bytes(), &subvolume.to_be_bytes()])
+}
+
+/// What the keys of all quotas and of what is charged to them start with.
+pub const QUOTAS_PREFIX: [u8; 1] = [QUOTA];
+
+/// The domain of a quota's key, and the subvolume where it is one of charges.
+pub fn parse_quota(key: &[u8]) -> Result<(u64, Option<u64>), Malformed> {
+    let mut reader = Reader::new("quota key", key);
+    reader.u8()?;
+    let domain = u64::from_be_bytes(reader.array()?);
+    if reader.remaining() == 0 {
+        return Ok((domain, None));
+    }
+    let subvolume = u64::from_be_bytes(reader.array()?);
+    reader.end()?;
+    Ok((domain, Some(subvolume)))
 }
 
 /// The number behind the tag of a key of the volume's tree that holds one.

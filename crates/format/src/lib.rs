@@ -38,6 +38,7 @@ pub mod manifest;
 pub mod map_directory;
 pub mod node;
 pub mod pointer;
+pub mod quota;
 pub mod run_block;
 pub mod run_index;
 pub mod run_manifest;

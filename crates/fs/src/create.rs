@@ -198,6 +198,7 @@ fn write_root(store: &dyn Store, env: &Env, options: &FormatOptions) -> store::R
         has_xattrs: false,
         detached: false,
         elsewhere: None,
+        charge: None,
     };
     batch.put(tree, &key::directory(ROOT_INO, Part::Attributes), &directory.encode());
     let record = SubvolumeRecord {

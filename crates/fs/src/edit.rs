@@ -35,6 +35,8 @@ pub(crate) struct Edit<'a> {
     pub(crate) ino: u64,
     /// The inode.
     pub(crate) inode: Inode,
+    /// Bytes that it stored before.
+    stored: u64,
     /// What the change writes besides.
     pub(crate) txn: Txn<'a>,
     /// Pages that the change gives up or took.
@@ -70,6 +72,7 @@ pub(crate) fn edit_beside<T>(
     let view = View::new(&*fs.store, entered.tree);
     let inode = load(fs, view, node, ino)?;
     let before = inode.attr(node);
+    let stored = inode.stored();
     let txn = Txn::new(fs);
     let mut edit = Edit {
         fs,
@@ -78,6 +81,7 @@ pub(crate) fn edit_beside<T>(
         node,
         ino,
         inode,
+        stored,
         txn,
         freed: None,
         bulk: None,
@@ -180,6 +184,7 @@ impl Edit<'_> {
             self.fs.nodes.set_orphan(self.node, orphan);
             return Ok(());
         }
+        self.txn.charge_changed(self.subvol.id.0, &mut inode, self.stored, true)?;
         // It owns extents from now on: the store must know it, or a crash would leak them.
         let attached = crate::txn::Attached {
             bulk: inode.has_bulk.then_some(bulk),
@@ -199,6 +204,11 @@ impl Edit<'_> {
         let (bulk, xattrs) = (self.bulk.take(), self.xattrs.take());
         let Inode::File(file) = &mut self.inode else { return Err(FsError::IsDirectory) };
         let (ino, tree) = (self.ino, self.view.tree);
+        if file.inode.charge.is_some() {
+            let changed = self.freed.is_some() || bulk.is_some();
+            let inode = &mut file.inode;
+            self.txn.charge_changed(self.subvol.id.0, inode, self.stored, changed)?;
+        }
         if let Some(bulk) = &bulk {
             file.inode.has_bulk = !bulk.is_empty();
         }

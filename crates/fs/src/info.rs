@@ -244,6 +244,43 @@ pub struct RmrInfo {
     pub entries: u64,
 }
 
+/// The limits of a quota; `None`: no limit.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct QuotaLimits {
+    /// Files, directories and other inodes.
+    pub files: Option<u64>,
+    /// Bytes of contents.
+    pub bytes: Option<u64>,
+}
+
+/// A quota.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct QuotaInfo {
+    /// Its number.
+    pub id: u64,
+    /// The directory that it was set for.
+    pub directory: NodeId,
+    /// Its limits.
+    pub limits: QuotaLimits,
+    /// Inodes that are charged to it.
+    pub files: u64,
+    /// Bytes that are charged to it.
+    pub bytes: u64,
+}
+
+/// Where the records of what is charged to a quota are not what its inodes say.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct QuotaDifference {
+    /// The quota.
+    pub id: u64,
+    /// The subvolume whose inodes were counted.
+    pub subvolume: u64,
+    /// Files and bytes by the record.
+    pub recorded: (i64, i64),
+    /// Files and bytes that were found.
+    pub found: (i64, i64),
+}
+
 /// Subvolumes by what they are.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct SubvolumeCounts {

@@ -6,6 +6,7 @@
 
 use format::inode_record::{FileKind, InodeRecord, LinkedRecord};
 use format::key::{self, Part};
+use format::quota::Charge;
 use inode::NodeId;
 use store::TreeId;
 
@@ -39,6 +40,11 @@ impl LastName {
         txn.count(subvol, -1, -bytes);
         let mut inode = *inode;
         inode.ctime = txn.now;
+        if let Some(charge) = inode.charge.filter(|_| !inode.has_extents) {
+            // What is in memory is charged once more when it gets a name, or extents.
+            txn.credit(subvol, charge, inode.stored());
+            inode.charge = Some(Charge { subvolume: 0, ..charge });
+        }
         if inode.has_extents {
             txn.put_linked(tree, ino, &LinkedRecord { nlink: 0, inode });
             let keys = (key::linked(ino, Part::Bulk), key::linked(ino, Part::Xattrs));
@@ -126,6 +132,11 @@ fn remove(fs: &Fs, subvol_id: u64, ino: u64) -> FsResult<()> {
             let end = store::prefix_end(&prefix).unwrap_or_default();
             step.batch().delete_range(tree, &prefix, &end);
             step.batch().delete(VOLUME, &key::orphan(subvol_id, ino));
+            if let Some(LinkedRecord { inode, .. }) = record
+                && let Some(charge) = inode.charge
+            {
+                step.credit(subvol_id, charge, inode.stored());
+            }
         }
         let committed = step.commit();
         fs.settle_freed(Some(released.freed), committed.as_ref().copied());

@@ -15,6 +15,7 @@ use format::xattr_record::XattrRecord;
 use store::{Batch, CommitToken, Lane, MergeKind, Need, TreeId};
 
 use crate::error::from_store;
+use crate::quota::{Change, Quotas};
 use crate::subvol::VOLUME;
 use crate::view::{Found, NameBuf, Vacancy, View};
 use crate::{Fs, FsResult};
@@ -36,6 +37,8 @@ const KEEP_BYTES: usize = 1 << 20;
 pub(crate) struct Txn<'a> {
     fs: &'a Fs,
     scratch: Scratch,
+    /// What it changes of quotas.
+    charges: Vec<Change>,
     /// When the change happens, in nanoseconds since 1970.
     pub(crate) now: i64,
 }
@@ -51,6 +54,7 @@ pub(crate) struct Attached {
 
 impl Drop for Txn<'_> {
     fn drop(&mut self) {
+        self.settle_charges(Change::given_up);
         let scratch = std::mem::take(&mut self.scratch);
         if scratch.batch.as_bytes().len() <= KEEP_BYTES && scratch.value.capacity() <= KEEP_BYTES {
             SCRATCH.set(Some(scratch));
@@ -65,7 +69,24 @@ impl<'a> Txn<'a> {
         let mut scratch = SCRATCH.take().unwrap_or_default();
         scratch.batch.clear();
         let Timestamp(now) = fs.env.clock.now();
-        Txn { fs, scratch, now }
+        Txn { fs, scratch, charges: Vec::new(), now }
+    }
+
+    /// The quotas of the volume.
+    pub(crate) fn quotas(&self) -> &'a Quotas {
+        &self.fs.quotas
+    }
+
+    /// Notes what the batch changes of a quota: it counts when the batch is committed.
+    pub(crate) fn note_charge(&mut self, change: Change) {
+        self.charges.push(change);
+    }
+
+    #[inline]
+    fn settle_charges(&mut self, settle: fn(&Change)) {
+        if !self.charges.is_empty() {
+            self.charges.drain(..).for_each(|change| settle(&change));
+        }
     }
 
     /// An empty change of which room comes: names, contents or records go, and little is added.
@@ -253,7 +274,9 @@ impl<'a> Txn<'a> {
     /// Applies the change.
     #[inline]
     pub(crate) fn commit(&mut self) -> FsResult<CommitToken> {
-        self.fs.store.commit(&self.scratch.batch).map_err(from_store)
+        let committed = self.fs.store.commit(&self.scratch.batch).map_err(from_store)?;
+        self.settle_charges(Change::committed);
+        Ok(committed)
     }
 }
 
@@ -276,5 +299,6 @@ pub(crate) fn fresh_inode(kind: FileKind, now: i64) -> InodeRecord {
         atime: now,
         btime: now,
         elsewhere: None,
+        charge: None,
     }
 }

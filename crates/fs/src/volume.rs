@@ -18,6 +18,7 @@ use crate::error::{from_store, malformed};
 use crate::locks::LockTable;
 use crate::nodes::NodeTable;
 use crate::numbers::{Numbers, read_counter};
+use crate::quota::Quotas;
 use crate::reclaim::Reclaim;
 use crate::scan::Slot;
 use crate::search_dir::Searches;
@@ -49,6 +50,7 @@ pub struct Fs {
     /// The scan of an index, of which there is one at a time.
     pub(crate) scans: Slot,
     pub(crate) queue: Queue,
+    pub(crate) quotas: Quotas,
     /// Queries that stand as directories in `.search`.
     pub(crate) searches: Searches,
     /// The index for searches, unless the volume was opened without.
@@ -110,6 +112,7 @@ impl Fs {
             reclaim: Reclaim::new(),
             scans: Slot::default(),
             queue: Queue::new(),
+            quotas: Quotas::default(),
             searches: Searches::default(),
             index,
             upkeep: Upkeep::new(),
@@ -120,6 +123,7 @@ impl Fs {
         let subvol = fs.subvol(SubvolId(root)).map_err(damaged)?;
         fs.set_root(subvol.root_node());
         fs.queue.recover(&fs).map_err(damaged)?;
+        fs.quotas.load(&fs).map_err(damaged)?;
         Ok(Arc::new(fs))
     }
 

@@ -34,6 +34,7 @@ pub(crate) fn number(error: &FsError) -> Errno {
         FsError::ReadOnly(_) => libc::EROFS,
         FsError::FileTooLarge => libc::EFBIG,
         FsError::NoSpace => libc::ENOSPC,
+        FsError::QuotaExceeded => libc::EDQUOT,
         FsError::Range => libc::ERANGE,
         FsError::NoAttribute | FsError::Elsewhere => libc::ENODATA,
         FsError::NotSupported(_) => libc::EOPNOTSUPP,

@@ -49,6 +49,9 @@ pub enum FsError {
     /// ENOSPC.
     #[error("no space left on the medium")]
     NoSpace,
+    /// EDQUOT: the quota of the directory gives no more.
+    #[error("quota exceeded")]
+    QuotaExceeded,
     /// ERANGE: an extended attribute does not fit the caller's buffer.
     #[error("result does not fit")]
     Range,

@@ -4,6 +4,7 @@
 mod bench;
 mod check;
 mod index;
+mod quota;
 mod search;
 
 use std::ffi::OsString;
@@ -14,6 +15,7 @@ pub(crate) use bench::{BenchArgs, DurabilityArg, Mix, Profile, Workload};
 pub(crate) use check::{FsckArgs, GcArgs};
 use clap::{Args, Parser, Subcommand, ValueEnum};
 pub(crate) use index::{IndexArgs, Refresh, Watch};
+pub(crate) use quota::QuotaVerb;
 pub(crate) use search::SearchVerb;
 
 use crate::cli_totals::{DU_HELP, DuArgs, HISTORY_HELP, HistoryArgs, SUMMARY_HELP, SummaryArgs};
@@ -117,6 +119,9 @@ pub(crate) enum Verb {
     /// Subvolumes
     #[command(subcommand)]
     Subvolume(SubvolumeVerb),
+    /// Limits on what directories hold
+    #[command(subcommand)]
+    Quota(QuotaVerb),
     /// Make everything in a volume durable
     #[command(after_help = "Example:\n  pando sync /data/vol")]
     Sync(VolumeArg),

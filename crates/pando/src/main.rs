@@ -59,6 +59,7 @@ fn main() -> ExitCode {
         Verb::History(args) => verbs::history::run(&args, &mut output),
         Verb::Rmr(args) => verbs::rmr::run(&args, &mut output),
         Verb::Subvolume(verb) => verbs::subvolume::run(&verb, &mut output),
+        Verb::Quota(verb) => verbs::quota::run(&verb, &mut output),
         Verb::Sync(args) => verbs::sync::run(&args, &mut output),
         Verb::Fsck(args) => verbs::fsck::run(&args, &mut output),
         Verb::Gc(args) => verbs::gc::run(&args, &mut output),

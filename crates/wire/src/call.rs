@@ -219,4 +219,22 @@ pub enum Call<'a> {
         /// How much of the source could not be read.
         unread: u64,
     },
+    /// Sets the limits of a directory; answered when durable. `None`: no limit.
+    QuotaSet {
+        /// The directory.
+        path: &'a [u8],
+        /// Most inodes.
+        files: Option<u64>,
+        /// Most bytes.
+        bytes: Option<u64>,
+    },
+    /// The quota that a path is charged to.
+    QuotaGet {
+        /// The path.
+        path: &'a [u8],
+    },
+    /// All quotas.
+    QuotaList,
+    /// Counts all quotas anew.
+    QuotaCheck,
 }

@@ -127,7 +127,7 @@ impl From<&FsError> for FailureKind {
                 FailureKind::NotSupported
             }
             FsError::ReadOnly(_) => FailureKind::ReadOnly,
-            FsError::NoSpace => FailureKind::NoSpace,
+            FsError::NoSpace | FsError::QuotaExceeded => FailureKind::NoSpace,
             FsError::Busy(_) => FailureKind::Busy,
             FsError::Interrupted => FailureKind::Interrupted,
             FsError::Io(_) => FailureKind::Damaged,

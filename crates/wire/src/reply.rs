@@ -114,6 +114,40 @@ pub enum Answer {
         /// Whether anything differed from what was known.
         changed: bool,
     },
+    /// To `QuotaGet` and `QuotaList`.
+    Quotas(Vec<Quota>),
+    /// To `QuotaCheck`: where the records differ from what was counted.
+    QuotasChecked(Vec<QuotaDifference>),
+}
+
+/// A quota.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Quota {
+    /// Its number.
+    pub id: u64,
+    /// Inode number of the directory that it was set for, as users see it.
+    pub directory: u64,
+    /// Inodes charged.
+    pub files: u64,
+    /// Bytes charged.
+    pub bytes: u64,
+    /// Most inodes.
+    pub files_max: Option<u64>,
+    /// Most bytes.
+    pub bytes_max: Option<u64>,
+}
+
+/// Where the record of what a subvolume is charged differs from what was counted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct QuotaDifference {
+    /// The quota.
+    pub id: u64,
+    /// The subvolume.
+    pub subvolume: u64,
+    /// Files and bytes by the record.
+    pub recorded: (i64, i64),
+    /// Files and bytes that were counted.
+    pub found: (i64, i64),
 }
 
 /// What a check found.

@@ -192,6 +192,7 @@ impl Fs {
             has_xattrs: false,
             detached: false,
             elsewhere: None,
+            charge: None,
         };
         txn.put_directory(view.tree, ino, &record);
         Ok(ino)

@@ -92,6 +92,7 @@ impl Fs {
             has_xattrs,
             detached: false,
             elsewhere: None,
+            charge: None,
         })
     }
 

@@ -29,6 +29,7 @@ mod look;
 mod mend;
 mod offline;
 mod problem;
+mod quota;
 mod repair;
 mod sets;
 mod table;
@@ -167,6 +168,7 @@ impl Checker<'_, '_> {
                 return Ok(());
             }
         }
+        self.check_quotas();
         self.check_index()
     }
 }

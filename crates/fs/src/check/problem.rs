@@ -27,6 +27,8 @@ pub enum ProblemKind {
     Contents,
     /// The counts of what segments hold.
     Space,
+    /// What is charged to a quota is not what is there.
+    Quota,
     /// The index. Nothing but the speed of searches depends on it.
     Index,
 }
@@ -44,6 +46,7 @@ impl ProblemKind {
             ProblemKind::Subvolume => "subvolume",
             ProblemKind::Contents => "contents",
             ProblemKind::Space => "space",
+            ProblemKind::Quota => "quota",
             ProblemKind::Index => "index",
         }
     }

@@ -15,7 +15,7 @@ use crate::nodes::{Location, Orphan};
 use crate::subvol::VOLUME;
 use crate::txn::{Attached, Txn};
 use crate::view::{Search, Vacancy, View};
-use crate::{Entry, Fs, FsResult, attributes, snapdir};
+use crate::{Entry, Fs, FsResult, attributes, quota, snapdir};
 
 /// Most names of one inode.
 const LINKS_MAX: u32 = 1 << 20;
@@ -77,6 +77,8 @@ pub(crate) fn link(
             continue;
         }
         check_write(view, caller, dir, &directory)?;
+        let domain = file.inode.charge.map_or(0, |charge| charge.domain);
+        quota::check_same(domain, quota::domain_of(&directory))?;
         let unnamed = file.nlink == 0;
         if unnamed && !fs.nodes.is_unnamed(node) {
             return Err(FsError::NotFound);
@@ -160,6 +162,8 @@ impl Linking<'_> {
     fn adopt(&mut self, txn: &mut Txn<'_>, subvol: u64) -> FsResult<()> {
         let inode = &mut self.file.inode;
         txn.count(subvol, 1, inode.size as i64);
+        let stored = inode.stored();
+        txn.charge_changed(subvol, inode, stored, true)?;
         if self.file.place == Place::Linked {
             txn.batch().delete(VOLUME, &key::orphan(subvol, self.ino));
             return Ok(());

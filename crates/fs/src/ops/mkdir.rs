@@ -34,6 +34,7 @@ pub(crate) fn mkdir(
     let mut txn = Txn::new(fs);
     let above = (dir, &directory);
     let inherited = permit::inherit(view, caller, above, mode & 0o1777, FileKind::Directory)?;
+    let charge = txn.charge_new(subvol.id.0, &directory, 0)?;
     let record = DirectoryRecord {
         entries: 0,
         subdirectories: 0,
@@ -49,6 +50,7 @@ pub(crate) fn mkdir(
         has_xattrs: inherited.xattrs.is_some(),
         detached: false,
         elsewhere: None,
+        charge,
     };
     let entry =
         EntryRecord { chained: false, ino, name: name.as_bytes(), target: Target::Directory };

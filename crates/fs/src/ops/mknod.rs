@@ -70,6 +70,8 @@ pub(super) fn make(
         has_xattrs: inherited.xattrs.is_some(),
         ..fresh_inode(kind, txn.now)
     };
+    let charge = txn.charge_new(subvol.id.0, &directory, inode.stored())?;
+    let inode = InodeRecord { charge, ..inode };
     let entry =
         EntryRecord { chained: false, ino, name: name.as_bytes(), target: Target::Embedded(inode) };
     txn.insert_entry(view, dir, &vacancy, &entry)?;

@@ -25,7 +25,7 @@ use crate::orphan::LastName;
 use crate::subvol::Subvol;
 use crate::txn::{Attached, Txn};
 use crate::view::{Found, Search, Vacancy, View};
-use crate::{Fs, FsResult, RenameMode, permit, snapdir};
+use crate::{Fs, FsResult, RenameMode, permit, quota, snapdir};
 
 /// Deepest directory whose ancestors are counted, against records that go in a circle.
 const DEPTH_MAX: usize = 1 << 20;
@@ -144,6 +144,7 @@ impl Rename<'_> {
         }
         let source = parent_directory(self.fs, self.subvol, self.view, self.caller, self.from.dir)?;
         let target = parent_directory(self.fs, self.subvol, self.view, self.caller, self.to.dir)?;
+        quota::check_same(quota::domain_of(&source), quota::domain_of(&target))?;
         let moved = self.thing(self.from.dir, &found.from)?;
         self.check_leaving((self.from.dir, &source), &found.from, &moved)?;
         check_loop(&found.from, &moved, &found.above_to)?;

@@ -4,6 +4,7 @@
 //! it: a crash leaves nothing of it, and only what outgrows the tree is known to the store.
 
 use format::inode_record::{FileKind, InodeRecord};
+use format::quota::Charge;
 use inode::{Caller, FsError, NodeId};
 
 use super::mknod::{check_write, parent_directory};
@@ -30,7 +31,9 @@ pub(crate) fn tmpfile(fs: &Fs, caller: &Caller, parent: NodeId, mode: u32) -> Fs
     let now = Txn::new(fs).now;
     let fresh = fresh_inode(FileKind::File, now);
     let has_xattrs = xattrs.is_some();
-    let inode = InodeRecord { mode, uid: caller.uid, gid, has_xattrs, ..fresh };
+    // It is charged when it gets a name, or extents.
+    let charge = directory.charge.map(|charge| Charge { subvolume: 0, ..charge });
+    let inode = InodeRecord { mode, uid: caller.uid, gid, has_xattrs, charge, ..fresh };
     let node = subvol.node(ino);
     let bulk = Vec::new();
     let xattrs = xattrs.unwrap_or_default();

@@ -175,6 +175,9 @@ impl Emptying {
             txn.touch_directory(view.tree, dir, -1, -1);
         }
         txn.count(id, -1, 0);
+        if let Some(record) = &record {
+            txn.credit_directory(id, record);
+        }
         txn.commit()?;
         if let Some(record) = record {
             fs.nodes.orphan(subvol.node(directory), || Orphan::Directory(record));

@@ -165,6 +165,7 @@ impl Listed<'_> {
             atime: attr.atime,
             btime: attr.btime,
             elsewhere: Some(attr.elsewhere()),
+            charge: None,
         }
     }
 }

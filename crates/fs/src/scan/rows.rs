@@ -484,6 +484,7 @@ impl ScanDirectory {
                 has_xattrs: !xattrs.is_empty(),
                 detached: false,
                 elsewhere: Some(attr.directory()),
+                charge: None,
             },
             (None, Some(old)) => DirectoryRecord { entries, subdirectories, ..*old },
             (None, None) => unreachable!("invariant: a directory that was found has a record"),

@@ -37,6 +37,8 @@ impl Fs {
         let from = (mount.dir, &above);
         let view = View::new(&*self.store, mount.subvol.tree());
         let inherited = permit::inherit(view, caller, from, mode & 0o1777, FileKind::Directory)?;
+        let id = ledger.new_subvolume()?;
+        let charge = txn.charge_new(id, &above, 0)?;
         let record = DirectoryRecord {
             entries: 0,
             subdirectories: 0,
@@ -52,8 +54,9 @@ impl Fs {
             has_xattrs: inherited.xattrs.is_some(),
             detached: false,
             elsewhere: None,
+            charge,
         };
-        let (id, tree) = (ledger.new_subvolume()?, ledger.new_tree());
+        let tree = ledger.new_tree();
         txn.batch().create_tree(tree);
         txn.put_directory(tree, ino, &record);
         if let Some(xattrs) = &inherited.xattrs {

@@ -15,7 +15,7 @@ use crate::ops::mknod::{check_write, parent_directory};
 use crate::subvol::{Subvol, VOLUME};
 use crate::txn::Txn;
 use crate::view::{Found, Search, View};
-use crate::{Fs, FsResult, RenameMode, permit};
+use crate::{Fs, FsResult, RenameMode, permit, quota};
 
 /// One side: directory and name.
 struct Side<'a> {
@@ -70,6 +70,7 @@ pub(crate) fn rename_across(
     let locks = fs.locks.lock(&[lock(&source), lock(&target)]);
     let source_dir = parent_directory(fs, &source.subvol, source.view(fs), caller, source.dir)?;
     let target_dir = parent_directory(fs, &target.subvol, target.view(fs), caller, target.dir)?;
+    quota::check_same(quota::domain_of(&source_dir), quota::domain_of(&target_dir))?;
     let Search::Found(found) = source.find(fs)? else { return Err(FsError::NotFound) };
     let Target::Subvolume(child) = found.target else {
         return Err(FsError::CrossSubvolume("only whole subvolumes are renamed into others"));

@@ -9,6 +9,7 @@ mod full;
 mod model;
 mod open;
 mod ops;
+mod quota;
 mod random;
 mod scan;
 mod script;

@@ -11,7 +11,7 @@ use wire::{
 
 use super::connection::Replies;
 use super::server::Server;
-use super::{check, find, history, list, totals};
+use super::{check, find, history, list, quota, totals};
 
 type Answered<T> = Result<T, Failure>;
 
@@ -57,6 +57,13 @@ pub(super) fn answer(
             let names = fs.searchable().map_err(Failure::from)?;
             Ok(Answer::Searchable(names.into_iter().map(Bytes).collect()))
         }
+        Call::QuotaGet { path } => {
+            let held = Held::resolve(fs, caller, path, Follow::Yes)?;
+            let found = fs.quota_get(held.entry.node).map_err(|error| about(error, path))?;
+            Ok(quota::shown(found))
+        }
+        Call::QuotaList => Ok(quota::shown(fs.quota_list(caller)?)),
+        Call::QuotaCheck => quota::check(fs, caller),
         Call::HandOver => hand_over(server, caller),
         Call::Check => check::check(fs, caller, replies),
         Call::Collect { delete_after } => check::collect(fs, caller, delete_after, replies),
@@ -99,6 +106,10 @@ fn change(fs: &Fs, caller: &Caller, call: &Call<'_>) -> Answered<()> {
                 .map_err(|failure| named(failure, snapshot, WHO_REMOVES))
         }
         Call::Declare { ref names, searchable } => declare(fs, caller, names, searchable),
+        Call::QuotaSet { path, files, bytes } => {
+            let limits = fs::QuotaLimits { files, bytes };
+            at(fs, caller, path, |node| fs.quota_set(caller, node, limits))
+        }
         Call::Remove { path } => remove(fs, caller, path),
         Call::SubvolumeCreate { path, mode } => below(fs, caller, path, |parent, name| {
             let made = fs.subvolume_create(caller, parent, name, mode)?;

@@ -22,6 +22,7 @@ mod history;
 mod import;
 mod list;
 mod questions;
+mod quota;
 mod scan;
 mod server;
 mod signals;

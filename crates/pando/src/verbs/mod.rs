@@ -22,6 +22,7 @@ pub(crate) mod import;
 pub(crate) mod index;
 
 pub(crate) mod clone;
+pub(crate) mod quota;
 pub(crate) mod rmr;
 pub(crate) mod rollback;
 pub(crate) mod snapshot;

@@ -14,6 +14,7 @@ mod load;
 mod mounts;
 mod other_users;
 mod owner;
+mod quota;
 mod search_dir;
 mod verbs;
 mod world;

@@ -1,0 +1,128 @@
+//! Quotas (`docs/format/quota.md`): a domain of accounting with its limits, what a subvolume's
+//! inodes are charged to it, and the mark of an inode that says so.
+//!
+//! Keys in the volume's tree: `Q | domain` for the limits, `Q | domain | subvolume` for what is
+//! charged. Charges are changed by merges in the batches that make them, so that whoever makes
+//! files in one domain does not wait for one another, and a crash leaves them exact.
+
+use crate::layout::{Field, size_of};
+use crate::{Malformed, Reader, Writer};
+
+/// Layout of the record of a domain.
+pub const LAYOUT: &[Field] = &[
+    Field::fixed("subvolume", "u64 LE", 8),
+    Field::fixed("directory", "u64 LE", 8),
+    Field::fixed("files_max", "u64 LE", 8),
+    Field::fixed("bytes_max", "u64 LE", 8),
+];
+
+/// Layout of what is charged to a domain by the inodes of one subvolume.
+pub const CHARGED_LAYOUT: &[Field] =
+    &[Field::fixed("files", "i64 LE", 8), Field::fixed("bytes", "i64 LE", 8)];
+const _: () = assert!(size_of(CHARGED_LAYOUT) == 16);
+
+/// Offset of the number of files charged, for merges.
+pub const FILES_AT: u16 = 0;
+/// Offset of the bytes charged, for merges.
+pub const BYTES_AT: u16 = 8;
+
+/// A domain of accounting.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct QuotaRecord {
+    /// Where its directory is: the subvolume,
+    pub subvolume: u64,
+    /// and the inode in it.
+    pub directory: u64,
+    /// Most files, directories and other inodes; all ones: no limit.
+    pub files_max: u64,
+    /// Most bytes of contents; all ones: no limit.
+    pub bytes_max: u64,
+}
+
+/// What the inodes of a subvolume are charged to a domain.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Charged {
+    /// Inodes.
+    pub files: i64,
+    /// Bytes of contents that they store.
+    pub bytes: i64,
+}
+
+/// Which domain an inode belongs to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Charge {
+    /// The domain.
+    pub domain: u64,
+    /// The subvolume in which the inode was charged. In any other, which is a copy of that one,
+    /// it is inherited and charged to nobody; 0: it was not charged yet.
+    pub subvolume: u64,
+}
+
+impl QuotaRecord {
+    /// The record's bytes.
+    pub fn encode(&self) -> Vec<u8> {
+        let mut out = Vec::new();
+        for number in [self.subvolume, self.directory, self.files_max, self.bytes_max] {
+            out.put_u64(number);
+        }
+        out
+    }
+
+    /// Reads a record.
+    pub fn decode(bytes: &[u8]) -> Result<QuotaRecord, Malformed> {
+        let mut reader = Reader::new("quota", bytes);
+        let record = QuotaRecord {
+            subvolume: reader.u64()?,
+            directory: reader.u64()?,
+            files_max: reader.u64()?,
+            bytes_max: reader.u64()?,
+        };
+        reader.end()?;
+        Ok(record)
+    }
+}
+
+impl Charged {
+    /// The record's bytes.
+    pub fn encode(&self) -> Vec<u8> {
+        let mut out = Vec::new();
+        out.put_i64(self.files);
+        out.put_i64(self.bytes);
+        out
+    }
+
+    /// Reads a record. A merge that made it stored no more than it changed.
+    pub fn decode(bytes: &[u8]) -> Result<Charged, Malformed> {
+        let mut reader = Reader::new("charges", bytes);
+        let files = reader.i64()?;
+        let bytes = if reader.remaining() > 0 { reader.i64()? } else { 0 };
+        reader.end()?;
+        if files < 0 || bytes < 0 {
+            return Err(reader.malformed("charges", format!("{files} files, {bytes} bytes")));
+        }
+        Ok(Charged { files, bytes })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Charged, QuotaRecord};
+
+    #[test]
+    fn records_round_trip_and_no_part_of_one_is_one() {
+        let record =
+            QuotaRecord { subvolume: 1, directory: 77, files_max: u64::MAX, bytes_max: 1 << 40 };
+        let bytes = record.encode();
+        assert_eq!(QuotaRecord::decode(&bytes), Ok(record));
+        for length in 0..bytes.len() {
+            assert!(QuotaRecord::decode(&bytes[..length]).is_err());
+        }
+        let mut charged = 5_i64.to_le_bytes().to_vec();
+        assert_eq!(Charged::decode(&charged), Ok(Charged { files: 5, bytes: 0 }));
+        charged.extend(7_i64.to_le_bytes());
+        assert_eq!(Charged::decode(&charged), Ok(Charged { files: 5, bytes: 7 }));
+        assert_eq!(Charged { files: 5, bytes: 7 }.encode(), charged);
+        charged[7] = 0x80;
+        assert!(Charged::decode(&charged).is_err());
+    }
+}

@@ -1,0 +1,308 @@
+//! Quotas of directories: nothing over the limit, nothing lost, whatever is done to the volume.
+//! What the records say is always what a count of all inodes says.
+
+use format::quota::Charged;
+use fs::{Allocate, FileSystem, Fs, NewNode, QuotaLimits, RenameMode};
+use inode::{Caller, FsError, Kind, NodeId, SetAttr};
+use store::{Batch, Store, TreeId};
+
+use crate::support::{ROOT, Volume, refused, user, volume};
+
+fn set(fs: &Fs, dir: NodeId, files: Option<u64>, bytes: Option<u64>) {
+    fs.quota_set(&Caller::root(), dir, QuotaLimits { files, bytes }).expect("a quota is set");
+}
+
+/// What is charged to the quota of a node.
+fn used(fs: &Fs, node: NodeId) -> (u64, u64) {
+    let quota = fs.quota_get(node).expect("a node").expect("it has a quota");
+    (quota.files, quota.bytes)
+}
+
+/// The records are what the inodes say, and memory is what the records say.
+fn check(v: &Volume) {
+    assert_eq!(v.fs.quota_check().expect("a count"), []);
+    let here = v.fs.quota_list(&Caller::root()).expect("a list");
+    let there = v.reopened().quota_list(&Caller::root()).expect("a list");
+    assert_eq!(here, there, "a volume that is opened again knows what was charged");
+}
+
+fn background(fs: &Fs) {
+    while fs.background_step(64).expect("background work").more {}
+}
+
+fn size(v: &Volume, node: NodeId, size: u64) -> Result<(), FsError> {
+    let changes = SetAttr { size: Some(size), ..SetAttr::default() };
+    v.fs.setattr(&Caller::root(), node, &changes).map(drop)
+}
+
+#[test]
+fn a_quota_ends_at_the_file_and_at_the_byte() {
+    let v = volume();
+    let dir = v.dir(ROOT, "d").node;
+    set(&v.fs, dir, Some(4), Some(10_000));
+    assert_eq!(used(&v.fs, dir), (1, 0));
+    let root = Caller::root();
+    let file = v.file(dir, "f").node;
+    let write = |offset, length: usize| v.fs.write(&root, file, offset, &vec![7; length]);
+    write(0, 100).unwrap();
+    assert_eq!(used(&v.fs, file), (2, 100));
+    write(100, 9_900).unwrap();
+    assert_eq!(used(&v.fs, file), (2, 10_000));
+    refused(write(10_000, 1), &FsError::QuotaExceeded);
+    write(0, 10_000).expect("what is overwritten makes room for itself");
+    assert_eq!(v.find(dir, "f").unwrap().attr.size, 10_000);
+    let sub = v.fs.mkdir(&root, dir, b"s", 0o755).unwrap().node;
+    refused(v.fs.symlink(&root, sub, b"l", b"target"), &FsError::QuotaExceeded);
+    size(&v, file, 9_994).unwrap();
+    v.fs.symlink(&root, sub, b"l", b"target").unwrap();
+    assert_eq!(used(&v.fs, dir), (4, 10_000));
+    refused(v.file_as(&root, dir, "g", 0o644), &FsError::QuotaExceeded);
+    refused(v.fs.mkdir(&root, sub, b"t", 0o755), &FsError::QuotaExceeded);
+    let fifo = NewNode { kind: Kind::Fifo, mode: 0o644, rdev: 0 };
+    refused(v.fs.mknod(&root, dir, b"p", &fifo), &FsError::QuotaExceeded);
+    v.fs.link(&root, file, sub, b"again").expect("a name is no file");
+    size(&v, file, 1 << 30).expect("a hole is no contents");
+    v.fs.fallocate(&root, file, (0, 8192), Allocate::Punch).unwrap();
+    assert_eq!(used(&v.fs, file).1, 10_000 - 8192);
+    check(&v);
+    v.fs.unlink(&root, dir, b"f").unwrap();
+    assert_eq!(used(&v.fs, dir).0, 4);
+    v.fs.unlink(&root, sub, b"again").unwrap();
+    v.fs.unlink(&root, sub, b"l").unwrap();
+    v.fs.rmdir(&root, dir, b"s").unwrap();
+    v.fs.forget(file, 3);
+    background(&v.fs);
+    assert_eq!(used(&v.fs, dir), (1, 0));
+    set(&v.fs, dir, None, None);
+    v.file(dir, "free");
+    check(&v);
+}
+
+#[test]
+fn what_is_open_without_a_name_is_charged_until_it_is_gone() {
+    let v = volume();
+    let root = Caller::root();
+    let dir = v.dir(ROOT, "d").node;
+    set(&v.fs, dir, Some(3), Some(20_000));
+    let file = v.file(dir, "f").node;
+    v.write(file, 0, &[1; 12_000]);
+    v.fs.unlink(&root, dir, b"f").unwrap();
+    assert_eq!(used(&v.fs, dir), (2, 12_000), "its extents are still there");
+    refused(v.fs.write(&root, file, 12_000, &[1; 8_001]), &FsError::QuotaExceeded);
+    v.fs.forget(file, 1);
+    background(&v.fs);
+    assert_eq!(used(&v.fs, dir), (1, 0));
+    let unnamed = v.fs.tmpfile(&root, dir, 0o600).unwrap().node;
+    v.write(unnamed, 0, b"small");
+    assert_eq!(used(&v.fs, dir), (1, 0));
+    refused(v.fs.write(&root, unnamed, 0, &vec![1; 20_001]), &FsError::QuotaExceeded);
+    v.write(unnamed, 0, &vec![1; 20_000]);
+    assert_eq!(used(&v.fs, dir), (2, 20_000));
+    v.fs.link(&root, unnamed, dir, b"named").unwrap();
+    assert_eq!(used(&v.fs, dir), (2, 20_000));
+    let small = v.fs.tmpfile(&root, dir, 0o600).unwrap().node;
+    v.fs.link(&root, small, dir, b"small").unwrap();
+    assert_eq!(used(&v.fs, dir), (3, 20_000));
+    let third = v.fs.tmpfile(&root, dir, 0o600).unwrap().node;
+    refused(v.fs.link(&root, third, dir, b"third"), &FsError::QuotaExceeded);
+    check(&v);
+}
+
+#[test]
+fn nothing_moves_between_quotas_and_a_quota_begins_empty() {
+    let v = volume();
+    let root = Caller::root();
+    let (one, two, plain) = (v.dir(ROOT, "1").node, v.dir(ROOT, "2").node, v.dir(ROOT, "p").node);
+    set(&v.fs, one, None, Some(1 << 20));
+    set(&v.fs, two, None, Some(1 << 20));
+    let file = v.file(one, "f").node;
+    v.file(plain, "g");
+    let rename =
+        |from: (NodeId, &[u8]), to: (NodeId, &[u8]), mode| v.fs.rename(&root, from, to, mode);
+    let across = FsError::CrossSubvolume("");
+    refused(rename((one, b"f"), (two, b"f"), RenameMode::Replace), &across);
+    refused(rename((one, b"f"), (plain, b"g"), RenameMode::Exchange), &across);
+    refused(rename((plain, b"g"), (one, b"g"), RenameMode::Replace), &across);
+    refused(v.fs.link(&root, file, plain, b"f"), &across);
+    rename((one, b"f"), (one, b"h"), RenameMode::Replace).unwrap();
+    rename((ROOT, b"1"), (plain, b"moved"), RenameMode::Replace).expect("with its quota");
+    let limits = QuotaLimits { files: None, bytes: Some(1) };
+    refused(v.fs.quota_set(&root, plain, limits), &FsError::NotEmpty);
+    refused(v.fs.quota_set(&user(7), two, limits), &FsError::NotPermitted(""));
+    let inner = v.dir(one, "inner").node;
+    assert_eq!(used(&v.fs, one), (3, 0));
+    set(&v.fs, inner, Some(1), None);
+    assert_eq!((used(&v.fs, one), used(&v.fs, inner)), ((2, 0), (1, 0)), "quotas do not nest");
+    refused(v.fs.mkdir(&root, inner, b"x", 0o755), &FsError::QuotaExceeded);
+    check(&v);
+}
+
+#[test]
+fn what_a_clone_inherits_charges_nobody() {
+    let v = volume();
+    let root = Caller::root();
+    let dir = v.dir(ROOT, "d").node;
+    set(&v.fs, dir, Some(10), Some(100_000));
+    for name in ["a", "b", "c"] {
+        let file = v.file(dir, name).node;
+        v.write(file, 0, &[1; 10_000]);
+        v.fs.forget(file, 1);
+    }
+    assert_eq!(used(&v.fs, dir), (4, 30_000));
+    let clone = v.fs.clone_dir(&root, dir, ROOT, b"clone").unwrap().root;
+    assert_eq!(used(&v.fs, dir), (4, 30_000));
+    v.fs.unlink(&root, clone, b"a").expect("inherited");
+    background(&v.fs);
+    assert_eq!(used(&v.fs, dir), (4, 30_000), "nobody is credited for what nobody was charged");
+    let new = v.file(clone, "new").node;
+    assert_eq!(used(&v.fs, clone), (5, 30_000), "what is made in the clone counts");
+    let b = v.find(clone, "b").unwrap().node;
+    v.fs.setattr(&root, b, &SetAttr { mode: Some(0o600), ..SetAttr::default() }).unwrap();
+    assert_eq!(used(&v.fs, clone), (5, 30_000));
+    v.write(b, 0, b"changed");
+    assert_eq!(used(&v.fs, clone), (6, 40_000), "what is changed becomes the clone's own");
+    check(&v);
+    v.fs.rmr(&root, ROOT, b"clone").unwrap();
+    v.fs.forget(new, 1);
+    v.fs.forget(b, 1);
+    background(&v.fs);
+    assert_eq!(used(&v.fs, dir), (4, 30_000), "what it was charged went with it");
+    check(&v);
+    v.fs.snapshot_create(&root, dir, b"s").unwrap();
+    v.fs.rollback(&root, dir, b"s").unwrap();
+    background(&v.fs);
+    check(&v);
+}
+
+#[test]
+fn several_writers_do_not_pass_the_limit_together() {
+    let v = volume();
+    let dir = v.dir(ROOT, "d").node;
+    set(&v.fs, dir, Some(101), Some(50));
+    let fs = &v.fs;
+    let made: usize = std::thread::scope(|scope| {
+        let threads: Vec<_> = (0..4)
+            .map(|thread| {
+                scope.spawn(move || {
+                    let make = |n: &u32| {
+                        let name = format!("{thread}-{n}");
+                        let new = NewNode { kind: Kind::File, mode: 0o644, rdev: 0 };
+                        let made = fs.mknod(&Caller::root(), dir, name.as_bytes(), &new);
+                        made.is_ok_and(|file| {
+                            fs.write(&Caller::root(), file.node, 0, b"x").ok();
+                            true
+                        })
+                    };
+                    (0..60).filter(make).count()
+                })
+            })
+            .collect();
+        threads.into_iter().map(|thread| thread.join().unwrap()).sum()
+    });
+    assert_eq!((made, used(&v.fs, dir)), (100, (101, 50)));
+    check(&v);
+}
+
+#[test]
+fn random_operations_leave_what_a_count_finds() {
+    for seed in 0..30 {
+        println!("seed {seed}");
+        random(seed);
+    }
+}
+
+/// Random operations with quotas, clones, snapshots, roll-backs, removals and crashes.
+fn random(seed: u64) {
+    let v = volume();
+    let mut random = fastrand::Rng::with_seed(seed);
+    let root = Caller::root();
+    let fs = &v.fs;
+    let quota = v.dir(ROOT, "q0").node;
+    set(fs, quota, Some(60), Some(120_000));
+    let mut dirs: Vec<NodeId> = vec![ROOT, quota];
+    let mut files: Vec<NodeId> = Vec::new();
+    for step in 0..250 {
+        let dir = dirs[random.usize(..dirs.len())];
+        let name = format!("n{}", random.u32(..6)).into_bytes();
+        match random.u32(..22) {
+            0..4 => files.extend(
+                fs.mknod(&root, dir, &name, &NewNode { kind: Kind::File, mode: 0o644, rdev: 0 })
+                    .map(|e| e.node),
+            ),
+            4..6 => dirs.extend(fs.mkdir(&root, dir, &name, 0o755).map(|e| e.node)),
+            6..10 if !files.is_empty() => {
+                let file = files[random.usize(..files.len())];
+                let bytes = vec![1; random.usize(1..12_000)];
+                fs.write(&root, file, random.u64(..20_000), &bytes).ok();
+            }
+            10 if !files.is_empty() => {
+                let file = files[random.usize(..files.len())];
+                size(&v, file, random.u64(..20_000)).ok();
+            }
+            11 if !files.is_empty() => {
+                fs.link(&root, files[random.usize(..files.len())], dir, &name).ok();
+            }
+            12..14 => drop(fs.unlink(&root, dir, &name)),
+            14 => drop(fs.rmdir(&root, dir, &name)),
+            15 => {
+                let to = dirs[random.usize(..dirs.len())];
+                let target = format!("n{}", random.u32(..6)).into_bytes();
+                let mode = if random.bool() { RenameMode::Replace } else { RenameMode::Exchange };
+                fs.rename(&root, (dir, &name), (to, &target), mode).ok();
+            }
+            16 => {
+                let to = dirs[random.usize(..dirs.len())];
+                dirs.extend(fs.clone_dir(&root, dir, to, &name).map(|clone| clone.root));
+            }
+            17 => drop(fs.snapshot_create(&root, dir, &name)),
+            18 => drop(fs.rollback(&root, dir, &name)),
+            19 => drop(fs.rmr(&root, dir, &name)),
+            20 => files.extend(fs.tmpfile(&root, dir, 0o644).map(|entry| entry.node)),
+            _ => {
+                let limits = QuotaLimits {
+                    files: Some(random.u64(1..80)),
+                    bytes: Some(random.u64(..200_000)),
+                };
+                fs.quota_set(&root, dir, limits).ok();
+            }
+        }
+        if random.u32(..6) == 0 && !files.is_empty() {
+            let file = files.swap_remove(random.usize(..files.len()));
+            fs.forget(file, 1);
+        }
+        if random.u32(..4) == 0 {
+            fs.background_step(16).expect("background work");
+        }
+        if step % 25 == 24 {
+            check(&v);
+        }
+    }
+    for file in files {
+        fs.forget(file, 1);
+    }
+    background(fs);
+    check(&v);
+}
+
+#[test]
+fn a_count_that_is_wrong_or_damaged_is_found_and_does_not_keep_the_volume_closed() {
+    let v = volume();
+    let dir = v.dir(ROOT, "d").node;
+    set(&v.fs, dir, Some(10), None);
+    v.file(dir, "f");
+    let id = v.fs.quota_get(dir).expect("a node").expect("a quota").id;
+    let key = format::key::quota_charges(id, dir.subvol().0);
+    for value in [Charged { files: 5, bytes: 1 }, Charged { files: -3, bytes: 0 }] {
+        let mut batch = Batch::new();
+        batch.put(TreeId(format::key::VOLUME_TREE), &key, &value.encode());
+        v.store.commit(&batch).expect("room");
+        let found = v.fs.quota_check().expect("a count");
+        assert_eq!(found.len(), 1);
+        assert_eq!((found[0].id, found[0].found), (id, (2, 0)));
+        let again = v.reopened();
+        assert_eq!(again.quota_check().expect("a count"), found);
+        let report = again.check_volume(&mut |_, _| std::ops::ControlFlow::Continue(()));
+        let problems = report.expect("a report").problems;
+        assert!(problems.iter().any(|problem| problem.kind == fs::ProblemKind::Quota));
+    }
+}

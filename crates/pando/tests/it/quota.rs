@@ -1,0 +1,64 @@
+//! `pando quota`, on a volume that is mounted and on one that is not.
+
+use crate::world::World;
+
+fn quota(world: &World) {
+    world.ok(&["subvolume", "create", &world.at("/q")]);
+    let (dir, volume) = (world.at("/q"), world.vol());
+    assert!(world.ok(&["quota", "get", &dir]).contains("no quota"));
+    world.fails(2, &["quota", "set", &dir]);
+    world.fails(2, &["quota", "set", &dir, "--bytes", "many"]);
+    world.ok(&["quota", "set", &dir, "--files", "4", "--bytes", "1K"]);
+    let file = world.path().join("put");
+    let import = |inner: &str, bytes: usize| {
+        std::fs::write(&file, vec![b'x'; bytes]).unwrap();
+        ["import".to_owned(), file.to_str().unwrap().to_owned(), world.at(inner)]
+    };
+    let run = |args: &[String; 3]| world.ok(&[&args[0], &args[1], &args[2]]);
+    run(&import("/q/a", 1000));
+    let got = world.json(&["quota", "get", &world.at("/q/a")]).remove(0);
+    assert_eq!((&got["files"], &got["bytes"]), (&2.into(), &1000.into()));
+    assert_eq!((&got["files_max"], &got["bytes_max"]), (&4.into(), &1024.into()));
+    let args = import("/q/b", 25);
+    let refused = world.run(&args);
+    assert!(refused.code != 0 && refused.err.contains("quota"), "{}", refused.err);
+    run(&import("/q/b", 24));
+    assert_eq!(world.json(&["quota", "list", volume])[0]["bytes"], 1024);
+    world.ok(&["quota", "check", volume]);
+    world.ok(&["clone", &dir, &world.at("/clone")]);
+    assert_eq!(world.json(&["quota", "list", volume])[0]["bytes"], 1024, "inherited");
+    world.ok(&["quota", "set", &dir, "--unlimited"]);
+    run(&import("/clone/c", 5000));
+    world.ok(&["rmr", "--wait", &world.at("/clone")]);
+    assert_eq!(world.json(&["quota", "get", &dir])[0]["bytes"], 1024);
+    assert!(world.ok(&["quota", "check", volume]).contains("as counted"));
+    world.ok(&["fsck", volume]);
+}
+
+#[test]
+fn a_quota_is_set_shown_kept_to_and_checked() {
+    quota(&World::new());
+}
+
+#[test]
+#[expect(clippy::disallowed_methods, reason = "a rename through the mount")]
+fn a_quota_holds_on_a_mount_to_the_byte() {
+    let world = World::new();
+    if !world.mount() {
+        return;
+    }
+    quota(&world);
+    let dir = std::path::Path::new(world.mnt()).join("q");
+    world.ok(&["quota", "set", &world.at("/q"), "--files", "4", "--bytes", "10K"]);
+    std::fs::write(dir.join("c"), vec![1; 10 * 1024 - 1024]).unwrap();
+    let edquot = Some(122);
+    let refused = std::fs::write(dir.join("a"), vec![1; 1001]).unwrap_err();
+    assert_eq!(refused.raw_os_error(), edquot);
+    assert_eq!(std::fs::create_dir(dir.join("d")).unwrap_err().raw_os_error(), edquot);
+    let out = std::path::Path::new(world.mnt()).join("b");
+    assert_eq!(std::fs::rename(dir.join("b"), &out).unwrap_err().raw_os_error(), Some(18));
+    std::fs::remove_file(dir.join("b")).unwrap();
+    std::fs::create_dir(dir.join("d")).unwrap();
+    assert!(world.ok(&["quota", "check", world.vol()]).contains("as counted"));
+    world.umount();
+}
