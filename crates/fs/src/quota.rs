@@ -20,7 +20,7 @@ use format::inode_record::InodeRecord;
 use format::key;
 use format::quota::{BYTES_AT, Charge, Charged, FILES_AT, QuotaRecord};
 use inode::{Caller, FsError, NodeId};
-use parking_lot::RwLock;
+use parking_lot::{Mutex, RwLock};
 use store::{Lane, MergeKind};
 
 use crate::edit::edit;
@@ -37,6 +37,8 @@ const UNLIMITED: u64 = u64::MAX;
 #[derive(Default)]
 pub(crate) struct Quotas {
     domains: RwLock<Map<u64, Arc<Domain>>>,
+    /// Held while limits are set, so that those in memory are those of the last commit.
+    setting: Mutex<()>,
 }
 
 /// A domain: its limits, and what is charged to it, with what is reserved for batches under way.
@@ -272,6 +274,7 @@ impl Fs {
         if !caller.is_root() {
             return Err(FsError::NotPermitted("only root sets quotas"));
         }
+        let _setting = self.quotas.setting.lock();
         let mut made = None;
         let set = edit(self, dir, |edit| {
             let node = edit.node;

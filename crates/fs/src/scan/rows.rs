@@ -484,7 +484,9 @@ impl ScanDirectory {
                 has_xattrs: !xattrs.is_empty(),
                 detached: false,
                 elsewhere: Some(attr.directory()),
-                charge: None,
+                // That of the root, which was there before the scan; what is told is charged
+                // to nobody, as its contents are elsewhere.
+                charge: self.old.and_then(|old| old.charge),
             },
             (None, Some(old)) => DirectoryRecord { entries, subdirectories, ..*old },
             (None, None) => unreachable!("invariant: a directory that was found has a record"),

@@ -10,6 +10,7 @@ mod model;
 mod open;
 mod ops;
 mod quota;
+mod quota_crash;
 mod random;
 mod scan;
 mod script;

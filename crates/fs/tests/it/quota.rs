@@ -2,13 +2,14 @@
 //! What the records say is always what a count of all inodes says.
 
 use format::quota::Charged;
-use fs::{Allocate, FileSystem, Fs, NewNode, QuotaLimits, RenameMode};
+use fs::{Allocate, FileSystem, Fs, FsResult, NewNode, QuotaLimits, RenameMode};
 use inode::{Caller, FsError, Kind, NodeId, SetAttr};
 use store::{Batch, Store, TreeId};
 
+use crate::script::scale;
 use crate::support::{ROOT, Volume, refused, user, volume};
 
-fn set(fs: &Fs, dir: NodeId, files: Option<u64>, bytes: Option<u64>) {
+pub(crate) fn set(fs: &Fs, dir: NodeId, files: Option<u64>, bytes: Option<u64>) {
     fs.quota_set(&Caller::root(), dir, QuotaLimits { files, bytes }).expect("a quota is set");
 }
 
@@ -205,82 +206,113 @@ fn several_writers_do_not_pass_the_limit_together() {
 
 #[test]
 fn random_operations_leave_what_a_count_finds() {
-    for seed in 0..30 {
+    for seed in 0..scale(30, 2000) {
         println!("seed {seed}");
         random(seed);
+    }
+}
+
+/// What random operations go on with.
+pub(crate) struct Work {
+    random: fastrand::Rng,
+    dirs: Vec<NodeId>,
+    files: Vec<NodeId>,
+}
+
+impl Work {
+    /// In the root and in a directory that has a quota.
+    pub(crate) fn new(fs: &Fs, seed: u64) -> Work {
+        let quota = fs.mkdir(&Caller::root(), ROOT, b"q0", 0o755).expect("a new directory").node;
+        set(fs, quota, Some(60), Some(120_000));
+        let random = fastrand::Rng::with_seed(seed);
+        Work { random, dirs: vec![ROOT, quota], files: Vec::new() }
+    }
+
+    /// A random operation, which may be refused.
+    pub(crate) fn step(&mut self, fs: &Fs) -> FsResult<()> {
+        let root = Caller::root();
+        let Work { random, dirs, files } = self;
+        let dir = dirs[random.usize(..dirs.len())];
+        let name = format!("n{}", random.u32(..6)).into_bytes();
+        let file = (!files.is_empty()).then(|| files[random.usize(..files.len())]);
+        match (random.u32(..26), file) {
+            (0..4, _) | (.., None) => {
+                let new = NewNode { kind: Kind::File, mode: 0o644, rdev: 0 };
+                files.push(fs.mknod(&root, dir, &name, &new)?.node);
+            }
+            (4..6, _) => dirs.push(fs.mkdir(&root, dir, &name, 0o755)?.node),
+            (6..10, Some(file)) => {
+                let bytes = vec![1; random.usize(1..12_000)];
+                fs.write(&root, file, random.u64(..20_000), &bytes)?;
+            }
+            (10, Some(file)) => {
+                let changes = SetAttr { size: Some(random.u64(..20_000)), ..SetAttr::default() };
+                fs.setattr(&root, file, &changes)?;
+            }
+            (11, Some(file)) => drop(fs.link(&root, file, dir, &name)?),
+            (12..14, _) => fs.unlink(&root, dir, &name)?,
+            (14, _) => fs.rmdir(&root, dir, &name)?,
+            (15, _) => {
+                let to = dirs[random.usize(..dirs.len())];
+                let target = format!("n{}", random.u32(..6)).into_bytes();
+                let mode = if random.bool() { RenameMode::Replace } else { RenameMode::Exchange };
+                fs.rename(&root, (dir, &name), (to, &target), mode)?;
+            }
+            (16, _) => {
+                let to = dirs[random.usize(..dirs.len())];
+                dirs.push(fs.clone_dir(&root, dir, to, &name)?.root);
+            }
+            (17, _) => drop(fs.snapshot_create(&root, dir, &name)?),
+            (18, _) => fs.rollback(&root, dir, &name)?,
+            (19, _) => drop(fs.rmr(&root, dir, &name)?),
+            (20, _) => files.push(fs.tmpfile(&root, dir, 0o644)?.node),
+            (21, _) => dirs.push(fs.subvolume_create(&root, dir, &name, 0o755)?.node),
+            (22, _) => drop(fs.symlink(&root, dir, &name, &vec![b't'; random.usize(1..300)])?),
+            (23, Some(file)) => {
+                let range = (random.u64(..20_000), random.u64(1..12_000));
+                fs.fallocate(&root, file, range, Allocate::Punch)?;
+            }
+            (24, Some(file)) => {
+                let to = (files[random.usize(..files.len())], random.u64(..4) * 4096);
+                fs.copy_range(&root, (file, 0), to, random.u64(1..20_000))?;
+            }
+            (25.., _) => {
+                let (files, bytes) = (random.u64(1..80), random.u64(..200_000));
+                let limits = QuotaLimits { files: Some(files), bytes: Some(bytes) };
+                fs.quota_set(&root, dir, limits)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Lets go of a file now and then, and has background work done.
+    pub(crate) fn between(&mut self, fs: &Fs) -> FsResult<()> {
+        if self.random.u32(..6) == 0 && !self.files.is_empty() {
+            let file = self.files.swap_remove(self.random.usize(..self.files.len()));
+            fs.forget(file, 1);
+        }
+        if self.random.u32(..4) == 0 {
+            fs.background_step(16)?;
+        }
+        Ok(())
     }
 }
 
 /// Random operations with quotas, clones, snapshots, roll-backs, removals and crashes.
 fn random(seed: u64) {
     let v = volume();
-    let mut random = fastrand::Rng::with_seed(seed);
-    let root = Caller::root();
-    let fs = &v.fs;
-    let quota = v.dir(ROOT, "q0").node;
-    set(fs, quota, Some(60), Some(120_000));
-    let mut dirs: Vec<NodeId> = vec![ROOT, quota];
-    let mut files: Vec<NodeId> = Vec::new();
+    let mut work = Work::new(&v.fs, seed);
     for step in 0..250 {
-        let dir = dirs[random.usize(..dirs.len())];
-        let name = format!("n{}", random.u32(..6)).into_bytes();
-        match random.u32(..22) {
-            0..4 => files.extend(
-                fs.mknod(&root, dir, &name, &NewNode { kind: Kind::File, mode: 0o644, rdev: 0 })
-                    .map(|e| e.node),
-            ),
-            4..6 => dirs.extend(fs.mkdir(&root, dir, &name, 0o755).map(|e| e.node)),
-            6..10 if !files.is_empty() => {
-                let file = files[random.usize(..files.len())];
-                let bytes = vec![1; random.usize(1..12_000)];
-                fs.write(&root, file, random.u64(..20_000), &bytes).ok();
-            }
-            10 if !files.is_empty() => {
-                let file = files[random.usize(..files.len())];
-                size(&v, file, random.u64(..20_000)).ok();
-            }
-            11 if !files.is_empty() => {
-                fs.link(&root, files[random.usize(..files.len())], dir, &name).ok();
-            }
-            12..14 => drop(fs.unlink(&root, dir, &name)),
-            14 => drop(fs.rmdir(&root, dir, &name)),
-            15 => {
-                let to = dirs[random.usize(..dirs.len())];
-                let target = format!("n{}", random.u32(..6)).into_bytes();
-                let mode = if random.bool() { RenameMode::Replace } else { RenameMode::Exchange };
-                fs.rename(&root, (dir, &name), (to, &target), mode).ok();
-            }
-            16 => {
-                let to = dirs[random.usize(..dirs.len())];
-                dirs.extend(fs.clone_dir(&root, dir, to, &name).map(|clone| clone.root));
-            }
-            17 => drop(fs.snapshot_create(&root, dir, &name)),
-            18 => drop(fs.rollback(&root, dir, &name)),
-            19 => drop(fs.rmr(&root, dir, &name)),
-            20 => files.extend(fs.tmpfile(&root, dir, 0o644).map(|entry| entry.node)),
-            _ => {
-                let limits = QuotaLimits {
-                    files: Some(random.u64(1..80)),
-                    bytes: Some(random.u64(..200_000)),
-                };
-                fs.quota_set(&root, dir, limits).ok();
-            }
-        }
-        if random.u32(..6) == 0 && !files.is_empty() {
-            let file = files.swap_remove(random.usize(..files.len()));
-            fs.forget(file, 1);
-        }
-        if random.u32(..4) == 0 {
-            fs.background_step(16).expect("background work");
-        }
+        work.step(&v.fs).ok();
+        work.between(&v.fs).expect("background work");
         if step % 25 == 24 {
             check(&v);
         }
     }
-    for file in files {
-        fs.forget(file, 1);
+    for file in work.files {
+        v.fs.forget(file, 1);
     }
-    background(fs);
+    background(&v.fs);
     check(&v);
 }
 

@@ -6,7 +6,7 @@ mod clean;
 mod garbage;
 mod records;
 mod refused;
-mod volume;
+pub(crate) mod volume;
 
 use std::ops::ControlFlow;
 use std::sync::Arc;

@@ -1,0 +1,142 @@
+//! Quotas when power is cut, the medium is full, or a record is wrong: what is charged is what is
+//! there.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use format::key;
+use format::quota::Charged;
+use fs::{Engine, FileSystem, Fs, NewNode, ProblemKind};
+use inode::{Caller, FsError, Kind, NodeId};
+use store::{Batch, Durability, TreeId};
+use testing::{CrashPolicy, SimDevice};
+
+use crate::check::volume::falsify;
+use crate::check::{check, repair, told};
+use crate::quota::{Work, set};
+use crate::script::{options, scale};
+use crate::subject::{Base, FsSubject};
+
+const BASE: Base = Base::Engine(Engine::Btree);
+
+fn open(medium: &SimDevice, place: &str) -> FsSubject {
+    let options = options(Durability::Async);
+    FsSubject::open(medium, &options, &BASE).unwrap_or_else(|error| panic!("{place}: {error}"))
+}
+
+/// All quotas: number, files, bytes.
+fn charged(fs: &Fs) -> Vec<(u64, u64, u64)> {
+    let quotas = fs.quota_list(&Caller::root()).expect("a list");
+    quotas.iter().map(|quota| (quota.id, quota.files, quota.bytes)).collect()
+}
+
+/// The records are what the inodes say, as they are and when background work is done.
+fn check_left(medium: &SimDevice, place: &str) {
+    let subject = open(medium, place);
+    assert_eq!(subject.fs().quota_check().expect("a count"), [], "{place}");
+    subject.background(1000).expect("background work");
+    assert_eq!(subject.fs().quota_check().expect("a count"), [], "{place}, after background work");
+    let here = charged(subject.fs());
+    subject.fs().close().expect("it closes");
+    assert_eq!(charged(open(medium, place).fs()), here, "{place}");
+}
+
+#[test]
+#[expect(clippy::print_stdout, reason = "a failure is found again by its seed")]
+fn a_crash_at_every_write_and_sync_leaves_charges_in_step_with_the_files() {
+    let points = Arc::new(AtomicU64::new(0));
+    for seed in 0..scale(6, 200) {
+        println!("seed {seed}");
+        let device = SimDevice::new(seed);
+        let subject = FsSubject::format(&device, &options(Durability::Async), &BASE);
+        let fs = subject.fs();
+        let mut work = Work::new(fs, seed);
+        let counted = Arc::clone(&points);
+        device.watch(move |medium, op| {
+            counted.fetch_add(1, Ordering::SeqCst);
+            for policy in CrashPolicy::ALL {
+                let place = format!("seed {seed}, before operation {op}, {policy:?}");
+                check_left(&medium.after_crash(policy, seed + op), &place);
+            }
+        });
+        for step in 0..60 {
+            work.step(fs).ok();
+            work.between(fs).expect("background work");
+            if step % 10 == 9 {
+                fs.sync().expect("it is written");
+            }
+        }
+        device.unwatch();
+    }
+    let points = points.load(Ordering::SeqCst);
+    println!("{points} crash points, {} ways each", CrashPolicy::ALL.len());
+    assert!(points > 100, "the script is too short to tell anything: {points}");
+}
+
+#[test]
+#[expect(clippy::print_stdout, reason = "a failure is found again by its seed")]
+fn what_finds_no_room_is_charged_to_nobody() {
+    let mut refused = 0;
+    for seed in 0..scale(20, 300) {
+        println!("seed {seed}");
+        let device = SimDevice::new(seed);
+        let subject = FsSubject::format(&device, &options(Durability::Async), &BASE);
+        let fs = subject.fs();
+        let mut work = Work::new(fs, seed);
+        for _ in 0..20 {
+            work.step(fs).ok();
+        }
+        device.set_capacity(Some(device.used_bytes() + seed % 20 * 4096));
+        for _ in 0..100 {
+            refused += u32::from(matches!(work.step(fs), Err(FsError::NoSpace)));
+            match work.between(fs) {
+                Ok(()) | Err(FsError::NoSpace) => {}
+                Err(error) => panic!("seed {seed}: {error}"),
+            }
+        }
+        device.set_capacity(None);
+        let here = charged(fs);
+        assert_eq!(fs.quota_check().expect("a count"), [], "seed {seed}");
+        fs.close().expect("it closes");
+        let place = format!("seed {seed}");
+        let again = open(&device, &place);
+        assert_eq!(charged(again.fs()), here, "{place}: memory is what the records say");
+    }
+    assert!(refused > 20, "the medium was hardly ever full: {refused}");
+}
+
+#[test]
+fn a_wrong_charge_is_mended_and_the_limit_holds_again() {
+    let device = SimDevice::new(1);
+    let subject = FsSubject::format(&device, &options(Durability::Async), &BASE);
+    let (fs, root) = (subject.fs(), Caller::root());
+    let dir = fs.mkdir(&root, NodeId::ROOT, b"d", 0o755).expect("a new directory").node;
+    set(fs, dir, Some(3), None);
+    let make = |fs: &Fs, dir, name: &[u8]| {
+        fs.mknod(&root, dir, name, &NewNode { kind: Kind::File, mode: 0o644, rdev: 0 })
+    };
+    make(fs, dir, b"f").expect("it is within the limit");
+    let right = charged(fs);
+    fs.close().expect("it closes");
+    drop(subject);
+    let charges = key::quota_charges(right[0].0, dir.subvol().0);
+    for wrong in [Charged { files: 7, bytes: 9 }, Charged { files: -1, bytes: 0 }] {
+        falsify(&device, |store| {
+            let mut batch = Batch::new();
+            batch.put(TreeId(key::VOLUME_TREE), &charges, &wrong.encode());
+            store.commit(&batch).expect("there is room");
+        });
+        let report = check(&device);
+        assert_eq!(report.problems.len(), 1, "{}", told(&report));
+        assert_eq!(report.problems[0].kind, ProblemKind::Quota);
+        let mended = repair(&device);
+        assert!(mended.after.is_clean(), "{}", told(&mended.after));
+        let again = open(&device, "mended");
+        assert_eq!(charged(again.fs()), right);
+        again.fs().close().expect("it closes");
+    }
+    let again = open(&device, "mended");
+    make(again.fs(), dir, b"g").expect("it is within the limit");
+    let refused = make(again.fs(), dir, b"h");
+    assert!(matches!(refused, Err(FsError::QuotaExceeded)));
+}
