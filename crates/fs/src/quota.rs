@@ -177,7 +177,7 @@ impl Txn<'_> {
         match directory.charge {
             None => Ok(None),
             Some(Charge { domain, .. }) => {
-                self.charge(domain, subvolume, 1, bytes as i64)?;
+                self.charge(domain, subvolume, 1, signed(bytes))?;
                 Ok(Some(Charge { domain, subvolume }))
             }
         }
@@ -217,7 +217,7 @@ impl Txn<'_> {
     #[cold]
     pub(crate) fn credit(&mut self, subvolume: u64, charge: Charge, bytes: u64) {
         if charge.subvolume == subvolume {
-            let credited = self.charge(charge.domain, subvolume, -1, -(bytes as i64));
+            let credited = self.charge(charge.domain, subvolume, -1, -signed(bytes));
             credited.expect("invariant: what shrinks a charge is not refused");
         }
     }
@@ -235,10 +235,10 @@ impl Txn<'_> {
         let Some(charge) = inode.charge else { return Ok(()) };
         let after = inode.stored();
         if charge.subvolume == subvolume {
-            return self.charge(charge.domain, subvolume, 0, after as i64 - before as i64);
+            return self.charge(charge.domain, subvolume, 0, signed(after) - signed(before));
         }
         if changed {
-            self.charge(charge.domain, subvolume, 1, after as i64)?;
+            self.charge(charge.domain, subvolume, 1, signed(after))?;
             inode.charge = Some(Charge { subvolume, ..charge });
         }
         Ok(())
@@ -341,6 +341,11 @@ impl Fs {
         }
         Ok(self.quotas.all().iter().map(|domain| info(domain)).collect())
     }
+}
+
+/// Bytes that an inode stores: what a damaged record says may be more than there can be.
+fn signed(bytes: u64) -> i64 {
+    i64::try_from(bytes).unwrap_or(i64::MAX)
 }
 
 fn place(node: NodeId) -> (u64, u64) {

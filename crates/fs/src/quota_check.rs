@@ -83,7 +83,7 @@ fn count(pin: &dyn Pinned, subvolume: u64, tree: TreeId, found: &mut Charges) ->
         if let Some(charge) = charge.filter(|charge| charge.subvolume == subvolume) {
             let charged = found.entry((charge.domain, subvolume)).or_default();
             charged.files += 1;
-            charged.bytes += bytes as i64;
+            charged.bytes = charged.bytes.saturating_add_unsigned(bytes);
         }
     };
     let mut cursor = pin.scan(tree, KeyRange::prefix(b"")).map_err(from_store)?;

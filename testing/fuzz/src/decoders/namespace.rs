@@ -9,6 +9,7 @@ use format::entry_record::{EntryHead, EntryRecord, Target as Leads};
 use format::extent::{self, Checksums, Extent, STORED_BYTES_MAX, Stored};
 use format::inode_record::{Elsewhere, FileKind, InodeRecord, LinkedRecord};
 use format::key::{self, Part as Record};
+use format::quota::Charge;
 use format::xattr_record::XattrRecord;
 
 use super::again;
@@ -24,6 +25,7 @@ pub(super) const TARGETS: &[Target] = &[
             "key::parse",
             "key::parse_number",
             "key::parse_orphan",
+            "key::parse_quota",
             "key::parse_snapshot_name",
         ],
         make: make_key,
@@ -52,6 +54,7 @@ pub(super) const TARGETS: &[Target] = &[
         covers: &[
             "directory_record::LAYOUT",
             "directory_record::ELSEWHERE_LAYOUT",
+            "directory_record::CHARGE_LAYOUT",
             "directory_record::decode",
         ],
         make: make_directory,
@@ -91,7 +94,7 @@ pub(super) const TARGETS: &[Target] = &[
 fn make_key(random: &mut Rng) -> Vec<u8> {
     let (a, b, c) = (ino(random), number(random), number(random));
     let record = [Record::Attributes, Record::Bulk, Record::Xattrs][random.usize(..3)];
-    match random.u8(..8) {
+    match random.u8(..9) {
         0 => key::entry(a, b, record).to_vec(),
         1 => key::linked(a, record).to_vec(),
         2 => key::back_reference(a, b, c).to_vec(),
@@ -99,6 +102,7 @@ fn make_key(random: &mut Rng) -> Vec<u8> {
         4 => key::subvolume(a).to_vec(),
         5 => key::snapshot_name(a, b, &name(random, 60)),
         6 => key::orphan(a & 0xfffff, ino(random)).to_vec(),
+        7 => key::quota_charges(a, b).to_vec(),
         _ => key::candidate(CandidateKind::Segment, a, b as u32).to_vec(),
     }
 }
@@ -111,6 +115,13 @@ fn run_key(bytes: &[u8]) -> bool {
     }
     if let Ok((lineage, directory, name)) = key::parse_snapshot_name(bytes) {
         let again = key::snapshot_name(lineage, directory, name);
+        assert_eq!(again[1..], bytes[1..], "another key");
+        understood = true;
+    }
+    if let Ok((domain, subvolume)) = key::parse_quota(bytes) {
+        let again = subvolume.map_or(key::quota(domain).to_vec(), |subvolume| {
+            key::quota_charges(domain, subvolume).to_vec()
+        });
         assert_eq!(again[1..], bytes[1..], "another key");
         understood = true;
     }
@@ -148,7 +159,12 @@ fn inode(random: &mut Rng, kind: FileKind) -> InodeRecord {
         btime: time(random),
         elsewhere: is_elsewhere
             .then(|| Elsewhere { device: number(random), number: number(random) }),
+        charge: charge(random),
     }
+}
+
+fn charge(random: &mut Rng) -> Option<Charge> {
+    random.bool().then(|| Charge { domain: number(random), subvolume: number(random) })
 }
 
 fn make_entry(random: &mut Rng) -> Vec<u8> {
@@ -231,6 +247,7 @@ fn make_directory(random: &mut Rng) -> Vec<u8> {
         has_xattrs: random.bool(),
         detached: random.bool(),
         elsewhere,
+        charge: charge(random),
     };
     record.encode()
 }

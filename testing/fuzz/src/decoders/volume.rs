@@ -4,6 +4,7 @@ use fastrand::Rng;
 use format::base_record::BaseRecord;
 use format::detached_record::DetachedRecord;
 use format::extent::CHUNK_BYTES;
+use format::quota::{Charged, QuotaRecord};
 use format::scan_record::ScanRecord;
 use format::segment::{MAP_BYTES, MAP_PAGE_BYTES, MARK_BYTES, Mark, MarkKind, PAGES_MAX, PageMap};
 use format::subvolume_record::{SubvolumeRecord, UsageRecord};
@@ -71,6 +72,14 @@ pub(super) const TARGETS: &[Target] = &[
         make: make_small,
         mend: no_checksum,
         run: run_small,
+    },
+    Target {
+        name: "quota",
+        part: Part::Decoders,
+        covers: &["quota::LAYOUT", "quota::CHARGED_LAYOUT", "quota::decode"],
+        make: make_quota,
+        mend: no_checksum,
+        run: run_quota,
     },
     Target {
         name: "scan-record",
@@ -227,6 +236,33 @@ fn run_small(bytes: &[u8]) -> bool {
         understood |= DetachedRecord::decode(&record.encode()).is_ok();
     }
     understood | usage::decode(bytes).is_ok_and(|pages| pages >= 0)
+}
+
+fn make_quota(random: &mut Rng) -> Vec<u8> {
+    if random.bool() {
+        let (files, bytes) = (signed(random) & i64::MAX, signed(random) & i64::MAX);
+        return Charged { files, bytes }.encode();
+    }
+    let record = QuotaRecord {
+        subvolume: number(random),
+        directory: number(random),
+        files_max: number(random),
+        bytes_max: number(random),
+    };
+    record.encode()
+}
+
+fn run_quota(bytes: &[u8]) -> bool {
+    let mut understood = false;
+    if let Ok(record) = QuotaRecord::decode(bytes) {
+        again(&record, &record.encode(), QuotaRecord::decode);
+        understood = true;
+    }
+    if let Ok(charged) = Charged::decode(bytes) {
+        again(&charged, &charged.encode(), Charged::decode);
+        understood = true;
+    }
+    understood
 }
 
 fn make_scan(random: &mut Rng) -> Vec<u8> {
