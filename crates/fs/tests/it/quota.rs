@@ -264,7 +264,7 @@ impl Work {
             }
             (17, _) => drop(fs.snapshot_create(&root, dir, &name)?),
             (18, _) => fs.rollback(&root, dir, &name)?,
-            (19, _) => drop(fs.rmr(&root, dir, &name)?),
+            (19, _) => fs.rmr(&root, dir, &name).map(|_| ())?,
             (20, _) => files.push(fs.tmpfile(&root, dir, 0o644)?.node),
             (21, _) => dirs.push(fs.subvolume_create(&root, dir, &name, 0o755)?.node),
             (22, _) => drop(fs.symlink(&root, dir, &name, &vec![b't'; random.usize(1..300)])?),

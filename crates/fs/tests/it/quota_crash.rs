@@ -42,7 +42,6 @@ fn check_left(medium: &SimDevice, place: &str) {
 }
 
 #[test]
-#[expect(clippy::print_stdout, reason = "a failure is found again by its seed")]
 fn a_crash_at_every_write_and_sync_leaves_charges_in_step_with_the_files() {
     let points = Arc::new(AtomicU64::new(0));
     for seed in 0..scale(6, 200) {
@@ -74,7 +73,6 @@ fn a_crash_at_every_write_and_sync_leaves_charges_in_step_with_the_files() {
 }
 
 #[test]
-#[expect(clippy::print_stdout, reason = "a failure is found again by its seed")]
 fn what_finds_no_room_is_charged_to_nobody() {
     let mut refused = 0;
     for seed in 0..scale(20, 300) {
