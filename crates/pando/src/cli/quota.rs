@@ -45,7 +45,8 @@ pub(crate) struct QuotaSetArgs {
     #[arg(long, value_name = "SIZE", value_parser = bytes)]
     pub(crate) bytes: Option<u64>,
     /// No limits: what is there goes on being counted
-    #[arg(long, conflicts_with_all = ["files", "bytes"], required_unless_present_any = ["files", "bytes"])]
+    #[arg(long, conflicts_with_all = ["files", "bytes"])]
+    #[arg(required_unless_present_any = ["files", "bytes"])]
     pub(crate) unlimited: bool,
 }
 

@@ -43,7 +43,8 @@ pub(crate) fn run(verb: &QuotaVerb, output: &mut Output) -> Result<()> {
                     "bytes_found": found.1,
                 }))?;
                 output.line(&format!(
-                    "quota {} in subvolume {}: {} files and {} bytes by the record, {} and {} found",
+                    "quota {} in subvolume {}: {} files and {} bytes by the record, \
+                     {} and {} found",
                     difference.id, difference.subvolume, recorded.0, recorded.1, found.0, found.1
                 ))?;
             }
