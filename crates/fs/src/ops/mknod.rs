@@ -60,7 +60,7 @@ pub(super) fn make(
     let mut txn = Txn::new(fs);
     let kind = attributes::file_kind(new.kind);
     let inherited = permit::inherit(view, caller, (dir, &directory), new.mode, kind)?;
-    let inode = InodeRecord {
+    let mut inode = InodeRecord {
         mode: inherited.mode,
         uid: caller.uid,
         gid: inherited.gid,
@@ -70,8 +70,7 @@ pub(super) fn make(
         has_xattrs: inherited.xattrs.is_some(),
         ..fresh_inode(kind, txn.now)
     };
-    let charge = txn.charge_new(subvol.id.0, &directory, inode.stored())?;
-    let inode = InodeRecord { charge, ..inode };
+    inode.charge = txn.charge_new(subvol.id.0, &directory, inode.stored())?;
     let entry =
         EntryRecord { chained: false, ino, name: name.as_bytes(), target: Target::Embedded(inode) };
     txn.insert_entry(view, dir, &vacancy, &entry)?;
