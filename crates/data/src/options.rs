@@ -22,7 +22,8 @@ pub struct FileRef {
 /// be named by no other tree.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ExtentOwner {
-    /// The present epoch, which new extents are born in. Always after `last_clone`.
+    /// The present epoch, which new extents are born in. After `last_clone`, or the
+    /// same while a clone is being made: then what is born counts as shared.
     pub birth: u64,
     /// The epoch that the last snapshot or clone of the subvolume ended; 0 when there was none.
     pub last_clone: u64,

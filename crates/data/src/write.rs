@@ -41,7 +41,7 @@ impl Data {
         owner: ExtentOwner,
         batch: &mut Batch,
     ) -> Result<Freed> {
-        debug_assert!(owner.birth > owner.last_clone, "extents are born after the last clone");
+        debug_assert!(owner.birth >= owner.last_clone, "extents are born after the last clone");
         if bytes.is_empty() {
             return Ok(Freed::default());
         }

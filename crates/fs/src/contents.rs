@@ -31,12 +31,14 @@ pub(crate) enum Step {
 
 impl Fs {
     /// Which extents of a subvolume belong to it alone, and when new ones are born.
-    /// Fails where the volume's epoch is not after that of the last clone: what is written would
-    /// be taken for shared, or worse, what is shared for its own.
+    /// Fails where the volume's epoch is before that of the last clone, which only damage makes:
+    /// what is written would be taken for shared. They are the same while a clone can be seen and
+    /// its commit has not returned; what is written into it then counts as shared, and costs a
+    /// collection of garbage when it is replaced.
     pub(crate) fn extent_owner(&self, subvol: &Subvol) -> FsResult<data::ExtentOwner> {
         let (birth, last_clone) = (self.admin.epoch(), subvol.last_clone_epoch());
-        if birth <= last_clone {
-            let what = format!("the epoch {birth} is not after the last clone's, {last_clone}");
+        if birth < last_clone {
+            let what = format!("the epoch {birth} is before the last clone's, {last_clone}");
             return Err(crate::error::inconsistent(crate::subvol::VOLUME, &what, subvol.root));
         }
         Ok(data::ExtentOwner { birth, last_clone })
