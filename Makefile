@@ -39,7 +39,7 @@ soak-crash: setup ## Power cuts at every write and fsync, every bit flipped: hou
 soak-fsx: suites ## fsx with mmap, punches and copies beside snapshots, for HOURS (default 1)
 	@CARGO="$(CARGO)" bash scripts/posix/fsx.sh $$(($(HOURS) * 3600))
 
-soak-fuzz: ## Damaged bytes and random calls for HOURS of CPU time (default 1), half for each part
+soak-fuzz: ## Damaged bytes and random calls for HOURS of CPU time (default 1), two thirds of it decoders
 	@CARGO="$(CARGO)" bash scripts/fuzz.sh $$(($(HOURS) * 1800)) $(SEED)
 
 soak-programs: setup ## Kill a mount under SQLite and git ROUNDS times (default 200), asking both each time
