@@ -78,14 +78,14 @@ part_archives() {
   local blocks
   blocks=$(stat -c %b "$mnt/tar/a/sparse")
   [ "$blocks" -lt 200 ] || fail "a sparse file takes $blocks blocks"
-  rsync -aHAXS --numeric-ids "$work/source/" "$mnt/rsync/"
+  rsync -aHAXS --modify-window=-1 --numeric-ids "$work/source/" "$mnt/rsync/"
   list "$mnt/rsync" > "$work/rsync.list"
   same "$work/source.list" "$work/rsync.list" "rsync into the volume"
-  rsync -aHAX --numeric-ids --delete "$mnt/rsync/" "$work/back/"
+  rsync -aHAX --modify-window=-1 --numeric-ids --delete "$mnt/rsync/" "$work/back/"
   list "$work/back" > "$work/back.list"
   same "$work/source.list" "$work/back.list" "rsync out of the volume"
   local changes
-  changes=$(rsync -aHAXi --numeric-ids --checksum --dry-run --delete "$mnt/rsync/" "$mnt/tar/" | head)
+  changes=$(rsync -aHAXi --modify-window=-1 --numeric-ids --checksum --dry-run --delete "$mnt/rsync/" "$mnt/tar/" | head)
   [ -z "$changes" ] || fail "rsync sees differences: $changes"
   cp -a "$mnt/tar" "$mnt/copy"
   list "$mnt/copy" > "$work/copy.list"
