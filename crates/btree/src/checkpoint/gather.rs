@@ -14,12 +14,14 @@
 //! 4. `NodeWriter` copies the bytes to the new place. When the state is published, the cell learns
 //!    it like one that was written.
 //!
-//! **Why that is sound.** A slot that was loosened has no pointer of its own (`Child::disk`), nor
-//! has a copy of it that a writer makes later: it lies where its cell says. All nodes that have
-//! such a slot are changed ones; the next checkpoint writes them, all with the new place, or a pin
-//! has them, and then the old place is held while it reads. A leaf that is changed meanwhile is
-//! copied before or after, as ever. Counts follow from what is written: the old leaf dies because
-//! nothing leads there any more, and where something does, it stays.
+//! **Why that is sound.** What is moved is a cell, and only slots that were loosened have it, or
+//! copies of them: they have no pointer of their own (`Child::disk`), nor has a copy that a writer
+//! makes later, so they lie where the cell says. All nodes that have such a slot are changed ones;
+//! the next checkpoint writes them, all with the new place, or a pin has them, and then the old
+//! place is held while it reads. Other cells of the same leaf stay where they are: clean nodes may
+//! have them, in slots without a pointer too, and say so on disk. A leaf that is changed meanwhile
+//! is copied before or after, as ever. Counts follow from what is written: the old leaf dies
+//! because nothing leads there any more, and where something does, it stays.
 //!
 //! **Cost.** At most as many bytes of leaves as are changed, and as many again of nodes above them.
 
@@ -56,13 +58,13 @@ pub(crate) struct Gather {
     from: Vec<u8>,
     /// Regions that could not be emptied, and how many units were in use.
     passed: Map<u64, u64>,
-    /// The units of leaves that the next checkpoint moves.
-    pub(super) moves: Set<u64>,
+    /// The leaves that the next checkpoint moves, by where they lie: cells that `loosen` chose.
+    pub(super) moves: Map<u64, Arc<LeafCell>>,
 }
 
 impl Gather {
     /// What is to be moved now.
-    pub(super) fn take(&mut self) -> Set<u64> {
+    pub(super) fn take(&mut self) -> Map<u64, Arc<LeafCell>> {
         std::mem::take(&mut self.moves)
     }
 }
@@ -133,7 +135,7 @@ impl Core {
                 *moved.entry(region(pointer.unit)).or_default() += u64::from(pointer.units);
             }
         }
-        state.gather.moves.extend(cells.into_keys());
+        state.gather.moves = cells;
         for &region in &sparse {
             let used = state.space.used_in(file, region);
             if moved.get(&region).copied().unwrap_or(0) < used / 2 {

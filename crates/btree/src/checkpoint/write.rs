@@ -7,7 +7,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{Ordering, fence};
 
-use device::{Map, Set};
+use device::Map;
 use format::Pointer;
 use format::catalog::RootRecord;
 use format::node::{self, Kind, UNIT_BYTES};
@@ -37,8 +37,8 @@ pub(crate) struct NodeWriter<'a> {
     /// Places of the cells that were written, by identity.
     places: Map<usize, Pointer>,
     cells: Cells,
-    /// Units of clean leaves that are to be written again elsewhere.
-    moves: Set<u64>,
+    /// Clean leaves that are to be written again elsewhere, by where they lie.
+    moves: Map<u64, Arc<LeafCell>>,
     run: Vec<u8>,
     /// First unit of the run, and the unit behind it.
     run_units: (u64, u64),
@@ -54,7 +54,7 @@ impl<'a> NodeWriter<'a> {
             generation,
             places: Map::default(),
             cells: Cells::default(),
-            moves: Set::default(),
+            moves: Map::default(),
             run: Vec::new(),
             run_units: (0, 0),
             scratch: Vec::new(),
@@ -63,8 +63,8 @@ impl<'a> NodeWriter<'a> {
         }
     }
 
-    /// Names the units of leaves that are moved wherever a slot without a pointer leads there.
-    pub(super) fn move_also(&mut self, moves: Set<u64>) {
+    /// Names the cells of leaves that are moved wherever a slot has them.
+    pub(super) fn move_also(&mut self, moves: Map<u64, Arc<LeafCell>>) {
         self.moves = moves;
     }
 
@@ -133,11 +133,7 @@ impl<'a> NodeWriter<'a> {
     ) -> Result<Pointer> {
         if let Some(pointer) = child.pointer() {
             return match child.cell.get() {
-                Some(Node::Leaf(leaf)) if self.moves.contains(&pointer.unit) => {
-                    // One that has a pointer of its own may have been copied without its cell.
-                    if child.disk.is_some() {
-                        return Ok(pointer);
-                    }
+                Some(Node::Leaf(leaf)) if self.is_moved(pointer, leaf) => {
                     self.move_leaf(work, counts, leaf, pointer)
                 }
                 _ => Ok(pointer),
@@ -163,6 +159,12 @@ impl<'a> NodeWriter<'a> {
         self.places.insert(node.identity(), pointer);
         self.cells.nodes.push((node.clone(), pointer));
         Ok(pointer)
+    }
+
+    /// Whether it is the very cell that was named. Another one of the same leaf may be in clean
+    /// nodes too, which say that it lies where it does.
+    fn is_moved(&self, pointer: Pointer, leaf: &Arc<LeafCell>) -> bool {
+        self.moves.get(&pointer.unit).is_some_and(|moved| Arc::ptr_eq(moved, leaf))
     }
 
     fn write_interior(
