@@ -6,8 +6,9 @@
 //! changed ones, in the order of keys. Then the region is one run.
 //!
 //! 1. `Space::sparse` names the regions, with no more in use than the checkpoint has to write.
-//! 2. `look`: nodes above leaves that lie there are looked for in memory, round the trees. Nothing
-//!    is read for that. A node that several trees share is passed over, with all below it.
+//! 2. `look`: nodes above leaves that lie there are looked for in memory, round the trees. A node
+//!    that several trees share is passed over, with all below it. With a tree latched nothing is
+//!    read: a page of the map that is not in memory is read between two looks.
 //! 3. A leaf is moved when as many slots were found as its count says that lead to it: else it
 //!    would be in both places. `loosen` makes the way to each slot changed, so that the checkpoint
 //!    comes by, and puts a cell there that no other slot has.
@@ -32,7 +33,7 @@ use std::sync::Arc;
 use device::{Map, Set};
 use format::Pointer;
 use format::node::UNIT_BYTES;
-use store::{Result, TreeId};
+use store::TreeId;
 
 use super::State;
 use crate::cell::{Child, Interior, LeafCell, Node};
@@ -92,29 +93,39 @@ struct Looking<'a> {
     found: Vec<Found>,
     /// Interior nodes among them.
     interior: Set<u64>,
+    /// Counts that were read from pages of the map that were not in memory; none where a page
+    /// cannot be read.
+    counts: Map<u64, Option<u32>>,
+    /// A unit of which the last look has to know the count to go on.
+    asks: Option<u64>,
 }
 
 impl Core {
-    /// Chooses what the next checkpoint moves, and makes the way there changed.
-    pub(super) fn gather(&self, state: &mut State) -> Result<()> {
+    /// Chooses what the next checkpoint moves, and makes the way there changed. Cannot fail: where
+    /// something cannot be read or asked for, less is moved.
+    pub(super) fn gather(&self, state: &mut State) {
         state.gather.moves.clear();
         let dirty = (self.nodes.budget.dirty() / UNIT_BYTES) as u64;
         let wanted = dirty + state.space.uncounted();
         // While a pin reads what is moved, moving makes no room.
         if wanted < WRITTEN_UNITS_MIN || self.pins.lock().newest().is_some() {
-            return Ok(());
+            return;
         }
         // What is made changed here is not to make committers wait.
         if self.dirty() > self.options.common.cache_bytes / DIRTY_SHARE.1 * DIRTY_SHARE.0 {
-            return Ok(());
+            return;
         }
         if state.generation.is_multiple_of(PASSED_FOR) {
             state.gather.passed.clear();
         }
         let file = self.nodes.file.as_ref();
         let sparse = state.space.sparse(file, wanted, &state.gather.passed);
-        if sparse.is_empty() || self.is_tight(2 * wanted * UNIT_BYTES as u64)? {
-            return Ok(());
+        if sparse.is_empty() {
+            return;
+        }
+        // A medium that does not say how much room it has may have little.
+        if self.is_tight(2 * wanted * UNIT_BYTES as u64).unwrap_or(true) {
+            return;
         }
         let mut found = self.look_for_nodes(state, &sparse);
         // Where the search ends in the tree that it began in, it has been at some slots twice.
@@ -142,7 +153,6 @@ impl Core {
                 state.gather.passed.insert(region, used);
             }
         }
-        Ok(())
     }
 
     /// Looks for nodes in sparse regions, from where the last search ended.
@@ -155,6 +165,8 @@ impl Core {
             tree: TreeId(gather.tree),
             found: Vec::new(),
             interior: Set::default(),
+            counts: Map::default(),
+            asks: None,
         };
         // Once round, and to the end of the tree that the search began in.
         let (first, mut wrapped) = (gather.tree, false);
@@ -176,6 +188,8 @@ impl Core {
             let tree = self.trees.read().get(&id).cloned();
             looking.tree = id;
             let ended = tree.is_none_or(|tree| looking.look(&tree.state.read(), &mut gather.from));
+            // The tree is not latched any more.
+            looking.answer();
             if ended {
                 gather.tree = id.0 + 1;
                 gather.from.clear();
@@ -197,12 +211,11 @@ impl Core {
         }
         if level == found.level {
             let there = root.child.pointer() == Some(found.pointer);
-            return there && self.nodes.own_interior(&mut root.child, level).is_ok();
+            return there && self.nodes.own_loaded(&mut root.child, level).is_some();
         }
         let mut slot = &mut root.child;
         for level in (found.level + 1..=level).rev() {
-            // What cannot be read stays where it is.
-            let Ok(interior) = self.nodes.own_interior(slot, level) else { return false };
+            let Some(interior) = self.nodes.own_loaded(slot, level) else { return false };
             let at = interior.route(&found.key);
             slot = &mut interior.children[at];
         }
@@ -210,7 +223,7 @@ impl Core {
             return false;
         }
         if found.level > 0 {
-            return self.nodes.own_interior(slot, found.level).is_ok();
+            return self.nodes.own_loaded(slot, found.level).is_some();
         }
         let cell = match cells.entry(found.pointer.unit) {
             Entry::Vacant(vacant) => vacant.insert(self.nodes.cell_alone(slot, found.pointer)),
@@ -227,6 +240,13 @@ impl Core {
 }
 
 impl Nodes {
+    /// Makes an interior node its tree's own, and changed. With the tree latched nothing is read:
+    /// what was unloaded since it was found stays where it is.
+    fn own_loaded<'c>(&self, slot: &'c mut Child, level: u8) -> Option<&'c mut Interior> {
+        slot.cell.get()?;
+        self.own_interior(slot, level).ok()
+    }
+
     /// A cell of the clean leaf in a slot that no other slot has, nor comes to have.
     fn cell_alone(&self, slot: &mut Child, pointer: Pointer) -> Arc<LeafCell> {
         // From here on nobody finds the cell by its pointer; who did so before is counted.
@@ -261,7 +281,8 @@ impl Nodes {
 
 impl Looking<'_> {
     /// Looks at the slots of one node of level 1, or passes over a part that is shared or not in
-    /// memory, from a key on; tells whether the tree ended.
+    /// memory, from a key on; tells whether the tree ended. Where it has to know a count that is
+    /// not in memory, it asks for it, and the next look begins where this one did.
     fn look(&mut self, root: &Root, from: &mut Vec<u8>) -> bool {
         let (mut child, mut fence) = (&root.child, None);
         while let Some(interior) = self.sole(child) {
@@ -281,9 +302,32 @@ impl Looking<'_> {
             }
             child = &interior.children[at];
         }
+        if self.asks.is_some() {
+            return false;
+        }
         let ended = fence.is_none();
         *from = fence.unwrap_or_default();
         ended
+    }
+
+    /// Finds out the count that the last look asked for.
+    fn answer(&mut self) {
+        if let Some(unit) = self.asks.take() {
+            let count = self.space.count(self.nodes.file.as_ref(), unit);
+            self.counts.insert(unit, count);
+        }
+    }
+
+    /// The count of a unit, if it is known; else it is asked for.
+    fn count(&mut self, unit: u64) -> Option<u32> {
+        if let Some(&count) = self.counts.get(&unit) {
+            return count;
+        }
+        let known = self.space.known_count(unit);
+        if known.is_none() {
+            self.asks = Some(unit);
+        }
+        known
     }
 
     /// Notes the leaves in sparse regions, unless too little would be moved for what the node
@@ -317,12 +361,11 @@ impl Looking<'_> {
     /// The interior node in a slot, if it is in memory and nothing else leads to it.
     fn sole<'c>(&mut self, child: &'c Child) -> Option<&'c Interior> {
         let Node::Interior(interior) = child.cell.get()? else { return None };
-        let file = self.nodes.file.as_ref();
         if Arc::strong_count(interior) > 1 {
             return None;
         }
         let Some(pointer) = interior.disk.get() else { return Some(interior) };
-        // Of a node with nothing to be moved, no page of the map is read.
+        // Of a node with nothing to be moved, no count is asked for.
         let moved = || interior.children.iter().filter_map(Child::pointer);
         if interior.level == 1
             && !self.is_sparse(pointer)
@@ -330,6 +373,62 @@ impl Looking<'_> {
         {
             return Some(interior);
         }
-        (self.space.count(file, pointer.unit) == Some(1)).then_some(interior)
+        (self.count(pointer.unit) == Some(1)).then_some(interior)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use device::{Map, Set};
+    use store::{Batch, Store, TreeId};
+    use testing::Op;
+
+    use super::Looking;
+    use crate::space::Space;
+    use crate::{BtreeStore, Options};
+
+    const TREE: TreeId = TreeId(32);
+
+    #[test]
+    fn nothing_is_read_while_a_tree_is_looked_at() {
+        let sim = testing::sim_env(1);
+        let store = BtreeStore::create(&sim.env(), &Options::with_cache(64 << 20)).unwrap();
+        let mut batch = Batch::new();
+        batch.create_tree(TREE);
+        for key in 0..1000_u32 {
+            batch.put(TREE, &key.to_be_bytes(), &[7; 1000]);
+        }
+        store.commit(&batch).unwrap();
+        assert!(store.checkpoint().unwrap());
+        let core = &store.core;
+        let tree = core.tree(TREE).unwrap();
+        let durable = core.checkpoint.lock().space.directory.unwrap();
+        // No page of it is in memory.
+        let mut space = Space::open(&core.nodes, durable).unwrap();
+        let sparse: BTreeSet<u64> = (0..1000).collect();
+        let mut looking = Looking {
+            nodes: &core.nodes,
+            space: &mut space,
+            sparse: &sparse,
+            tree: TREE,
+            found: Vec::new(),
+            interior: Set::default(),
+            counts: Map::default(),
+            asks: None,
+        };
+        let reads = || sim.device.counts().of(Op::Read);
+        let (before, mut from) = (reads(), Vec::new());
+        assert!(!looking.look(&tree.state.read(), &mut from), "it has to know counts");
+        assert!(looking.asks.is_some() && looking.found.is_empty() && from.is_empty());
+        assert_eq!(reads(), before);
+        looking.answer();
+        assert_eq!(reads(), before + 1);
+        while !looking.look(&tree.state.read(), &mut from) {
+            looking.answer();
+        }
+        assert_eq!(reads(), before + 1, "one page has all counts");
+        assert!(looking.found.len() > 50, "{} leaves", looking.found.len());
     }
 }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use store::{Batch, KeyRange, Pinned, Read, Store, TreeId};
-use testing::SimEnv;
+use testing::{Fault, FaultOn, Op, SimEnv};
 
 use crate::{BtreeStore, Options, check};
 
@@ -154,7 +154,7 @@ impl World {
         let core = &store.core;
         let mut state = core.checkpoint.lock();
         let released = state.space.release(core.pins.lock().oldest());
-        core.gather(&mut state).expect("gather");
+        core.gather(&mut state);
         let moves = state.gather.moves.len();
         self.some(2);
         let frozen = core.freeze();
@@ -258,7 +258,7 @@ fn a_slot_that_was_copied_without_its_cell_leads_to_the_old_place() {
         world.put(TREE, 100);
         let mut state = core.checkpoint.lock();
         let released = state.space.release(core.pins.lock().oldest());
-        core.gather(&mut state).expect("gather");
+        core.gather(&mut state);
         moves += state.gather.moves.len();
         let frozen = core.freeze();
         world.put(one, 1);
@@ -305,6 +305,27 @@ fn what_a_clean_node_shares_with_a_copy_stays_where_that_node_says() {
         assert!(store.checkpoint().expect("checkpoint"));
     }
     world.look_at_all(1);
+}
+
+/// Less is moved then, and that is all.
+#[test]
+fn a_medium_that_does_not_tell_its_room_fails_no_checkpoint() {
+    let (sim, model) = aged();
+    for faulty in [false, true] {
+        let (sim, mut world) = World::of(&sim, &model, 1);
+        world.compare();
+        let mut moved = false;
+        for _ in 0..8 {
+            world.put(TREE, 100);
+            if faulty {
+                sim.device.inject(Fault::io(FaultOn::Only(Op::Look), 0));
+            }
+            moved |= world.checkpoint_now();
+            sim.device.clear_faults();
+        }
+        assert_eq!(moved, !faulty);
+        world.look_at_all(1);
+    }
 }
 
 /// A process that lives long: nothing is opened again, and nothing is unloaded before the end.

@@ -83,7 +83,7 @@ impl Core {
     pub(crate) fn checkpoint_locked(&self, state: &mut State, most: usize) -> Result<()> {
         self.log().check()?;
         let released = state.space.release(self.pins.lock().oldest());
-        self.gather(state)?;
+        self.gather(state);
         let frozen = self.freeze();
         let lsn = frozen.lsn;
         let written =

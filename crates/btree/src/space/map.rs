@@ -92,6 +92,12 @@ impl Space {
         self.page_briefly(file, group).ok().map(|page| page[index])
     }
 
+    /// The same where its page is in memory.
+    pub(crate) fn known_count(&self, unit: u64) -> Option<u32> {
+        let (group, index) = (unit / GROUP_UNITS as u64, (unit % GROUP_UNITS as u64) as usize);
+        self.pages.get(&group).map(|page| page[index])
+    }
+
     /// The current page of a group, which is in memory, to be falsified.
     #[cfg(test)]
     pub(crate) fn page_mut(&mut self, group: u64) -> &mut Vec<u32> {
