@@ -2,10 +2,15 @@
 //!
 //! A hole is punched with the file locked against everybody who reads it past the page cache, and
 //! the medium has to find the room anew when it is written again. So what is freed is only listed,
-//! and punched when there is much of it, long runs first; when nobody commits, all that is worth
+//! and punched when there is much of it, long runs alone; when nobody commits, all that is worth
 //! it; and at once when the medium has little room left. What is in use again by then is passed
 //! over: whether a unit is free is looked up when it is punched, with the state locked.
+//!
+//! The list has a word for each group: in which sixty-fourths of it something was freed. So it is
+//! bounded by the file, however often the same room is used and freed again. Groups are looked at
+//! in turn, a bounded part in one go.
 
+use std::collections::BTreeMap;
 use std::sync::atomic::Ordering;
 
 use device::File;
@@ -16,10 +21,11 @@ use store::Result;
 use super::State;
 use crate::core::Core;
 use crate::nodes::unit_offset;
+use crate::space::Space;
 
 /// Shortest run that is punched while others work.
 const BUSY_BYTES_MIN: u64 = 64 << 10;
-/// And while nobody does, or where too many short ones are listed: less than what a leaf leaves.
+/// And while nobody does: less than what a leaf leaves.
 const REST_BYTES_MIN: u64 = 8 << 10;
 /// And where the medium is nearly full: its page.
 const TIGHT_BYTES_MIN: u64 = 4 << 10;
@@ -28,20 +34,91 @@ const TIGHT_BYTES_MIN: u64 = 4 << 10;
 const LISTED_SHARE: u64 = 4;
 const LISTED_BYTES_MIN: u64 = 16 << 20;
 const LISTED_SHARE_OF_FREE: u64 = 16;
-/// Starts of runs that are kept listed when they were too short.
-const LISTED_MAX: usize = 1 << 16;
-/// Starts that are looked at by one checkpoint then, or twice as many as it frees itself.
-const BURST_MAX: usize = 4096;
-/// Starts that are looked at in one step while nobody commits.
-const REST_STEP: usize = 256;
+/// Runs that are punched by one checkpoint while others work, or twice as many as it may have freed
+/// itself; those of the last group are all punched.
+const BUSY_PUNCHES: usize = 256;
+/// Groups that it looks at, each a page of the map, or one in so many of the file's.
+const BUSY_LOOKS: usize = 256;
+const BUSY_LOOKS_SHARE: usize = 64;
+/// Runs that are punched, and groups that are looked at, in one step while nobody commits.
+const REST_PUNCHES: usize = 256;
+const REST_LOOKS: usize = 64;
+/// Units that a bit of the list stands for.
+const BLOCK_UNITS: usize = 64;
+
+const _: () = assert!(GROUP_UNITS.div_ceil(BLOCK_UNITS) == 64, "a word has a bit for each block");
 
 /// What was freed and may not be given back yet.
 #[derive(Debug, Default, Clone)]
 pub(crate) struct Freed {
-    /// First units.
-    starts: Vec<u64>,
-    /// Units that were added since the last look.
+    groups: BTreeMap<u64, Listed>,
+    /// Units that were freed since their groups were looked at.
     units: u64,
+    /// Where looking goes on.
+    next: u64,
+    /// Groups that are to be passed in this round.
+    left: usize,
+}
+
+/// The same of a group.
+#[derive(Debug, Default, Clone, Copy)]
+struct Listed {
+    /// A bit for each block in which there may be something to give back.
+    blocks: u64,
+    units: u64,
+}
+
+/// The blocks of a part of a group that is not empty.
+fn blocks(begin: usize, end: usize) -> u64 {
+    (u64::MAX << (begin / BLOCK_UNITS)) & (u64::MAX >> (63 - (end - 1) / BLOCK_UNITS))
+}
+
+impl Freed {
+    fn note(&mut self, unit: u64, units: u16) {
+        let index = (unit % GROUP_UNITS as u64) as usize;
+        let end = (index + usize::from(units)).min(GROUP_UNITS);
+        let listed = self.groups.entry(unit / GROUP_UNITS as u64).or_default();
+        listed.blocks |= blocks(index, end);
+        listed.units += u64::from(units);
+        self.units += u64::from(units);
+    }
+
+    /// Begins a round: every group that is listed now is passed once.
+    fn begin_round(&mut self) {
+        self.left = self.groups.len();
+    }
+
+    /// Takes the next group of the round off the list in which so many units were freed.
+    fn take(&mut self, units: u64) -> Option<(u64, Listed)> {
+        while self.left > 0 {
+            self.left -= 1;
+            let mut from_here = self.groups.range(self.next..);
+            let (&group, &listed) = from_here.next().or_else(|| self.groups.first_key_value())?;
+            self.next = group + 1;
+            if listed.units >= units {
+                self.groups.remove(&group);
+                self.units -= listed.units;
+                return Some((group, listed));
+            }
+        }
+        None
+    }
+
+    /// Lists blocks again in which the free runs were too short.
+    fn keep(&mut self, group: u64, blocks: u64) {
+        if blocks != 0 {
+            self.groups.entry(group).or_default().blocks |= blocks;
+        }
+    }
+}
+
+/// How much is done in one go.
+#[derive(Debug, Clone, Copy)]
+struct Part {
+    /// Bytes of the shortest runs that are punched.
+    least: u64,
+    punches: usize,
+    looks: usize,
 }
 
 impl Core {
@@ -51,33 +128,27 @@ impl Core {
         if self.may_be_two_states() {
             return;
         }
-        let freed = &mut state.space.freed;
-        freed.starts.extend(free.iter().map(|&(unit, _)| unit));
-        freed.units += free.iter().map(|&(_, units)| u64::from(units)).sum::<u64>();
-        let listed = freed.units * UNIT_BYTES as u64;
-        let many = freed.starts.len() > LISTED_MAX;
+        let space = &mut state.space;
+        for &(unit, units) in free {
+            space.freed.note(unit, units);
+        }
         let file = self.nodes.file.as_ref();
         let length = groups * GROUP_BYTES as u64;
         let result = file.len().map_err(store::Error::from).and_then(|now| {
             if now > length {
                 file.set_len(length)?;
             }
-            let mut most = usize::MAX;
-            let least = if self.tight.load(Ordering::Relaxed) {
-                TIGHT_BYTES_MIN
-            } else if many {
-                most = BURST_MAX.max(2 * free.len());
-                REST_BYTES_MIN
-            } else if listed > self.may_be_listed(length) {
-                BUSY_BYTES_MIN
-            } else {
-                return Ok(());
-            };
-            let mut starts = std::mem::take(&mut state.space.freed).starts;
-            starts.sort_unstable();
-            let some = starts.split_off(starts.len().saturating_sub(most));
-            state.space.freed.starts = starts;
-            punch(state, file, &some, least)
+            if self.tight.load(Ordering::Relaxed) {
+                // All at once: who finds no room asks once more after this, and then no longer.
+                return punch_round(space, file, Part::all(TIGHT_BYTES_MIN));
+            }
+            let listed = space.freed.units * UNIT_BYTES as u64;
+            if space.freed.left == 0 && listed > self.may_be_listed(length) {
+                space.freed.begin_round();
+            }
+            let units: u64 = free.iter().map(|&(_, units)| u64::from(units)).sum();
+            let part = Part::while_busy(units * UNIT_BYTES as u64, groups as usize);
+            punch(space, file, part)
         });
         if let Err(error) = result {
             tracing::warn!(%error, "free room could not be given back");
@@ -89,9 +160,8 @@ impl Core {
         if self.may_be_two_states() {
             return;
         }
-        let mut starts = std::mem::take(&mut state.space.freed).starts;
-        starts.sort_unstable();
-        if let Err(error) = punch(state, self.nodes.file.as_ref(), &starts, REST_BYTES_MIN) {
+        let file = self.nodes.file.as_ref();
+        if let Err(error) = punch_round(&mut state.space, file, Part::all(REST_BYTES_MIN)) {
             tracing::warn!(%error, "free room could not be given back");
         }
     }
@@ -115,57 +185,199 @@ impl Core {
             return false;
         }
         let Some(mut state) = self.checkpoint.try_lock() else { return false };
-        if self.may_be_two_states() {
+        if self.may_be_two_states() || state.space.freed.groups.is_empty() {
             return false;
         }
-        let mut starts = std::mem::take(&mut state.space.freed.starts);
-        state.space.freed.units = 0;
-        if starts.is_empty() {
-            return false;
-        }
-        // From the end, where they are taken off cheaply.
-        starts.sort_unstable();
-        let some = starts.split_off(starts.len().saturating_sub(REST_STEP));
-        if let Err(error) = punch(&mut state, self.nodes.file.as_ref(), &some, REST_BYTES_MIN) {
+        let part = Part { least: REST_BYTES_MIN, punches: REST_PUNCHES, looks: REST_LOOKS };
+        if let Err(error) = punch_round(&mut state.space, self.nodes.file.as_ref(), part) {
             tracing::warn!(%error, "free room could not be given back");
-            starts.clear();
         }
-        state.space.freed.starts = starts;
         true
     }
 }
 
-/// Punches the free runs of at least `least` bytes that sorted units lie in; lists the shorter
-/// ones again, but not those that are too short at any time.
-fn punch(state: &mut State, file: &dyn File, starts: &[u64], least: u64) -> Result<()> {
-    let groups = state.space.groups.len() as u64;
-    let mut done = 0;
-    for &unit in starts {
-        let (group, index) = (unit / GROUP_UNITS as u64, (unit % GROUP_UNITS as u64) as usize);
-        if unit < done || group >= groups {
-            continue;
-        }
-        let page = state.space.page_briefly(file, group)?;
-        let first = group * GROUP_UNITS as u64;
-        let taken = |at: usize| page[at] != 0 || state.space.is_held(first + at as u64);
-        if taken(index) {
-            continue;
-        }
-        let begin = (0..index).rev().find(|&at| taken(at)).map_or(0, |at| at + 1);
-        let end = (index..page.len()).find(|&at| taken(at)).unwrap_or(page.len());
-        done = first + end as u64;
-        // Whole pages of the medium only; offsets of units are multiples of a unit.
-        let offset = unit_offset(first + begin as u64).next_multiple_of(4096);
-        let length = ((end - begin) * UNIT_BYTES) as u64;
-        let stop = (unit_offset(first + begin as u64) + length) / 4096 * 4096;
-        let bytes = stop.saturating_sub(offset);
-        if bytes >= least {
-            if !file.punch(offset, bytes)? {
-                return Ok(());
-            }
-        } else if bytes >= REST_BYTES_MIN {
-            state.space.freed.starts.push(unit);
+impl Part {
+    fn all(least: u64) -> Part {
+        Part { least, punches: usize::MAX, looks: usize::MAX }
+    }
+
+    /// What a checkpoint does that has freed so much, so that it is never less than what is freed.
+    fn while_busy(freed: u64, groups: usize) -> Part {
+        let own = (2 * freed / BUSY_BYTES_MIN) as usize;
+        Part {
+            least: BUSY_BYTES_MIN,
+            punches: BUSY_PUNCHES.max(own),
+            looks: BUSY_LOOKS.max(groups / BUSY_LOOKS_SHARE),
         }
     }
+}
+
+/// A part of a round of its own.
+fn punch_round(space: &mut Space, file: &dyn File, part: Part) -> Result<()> {
+    space.freed.begin_round();
+    let done = punch(space, file, part);
+    space.freed.left = 0;
+    done
+}
+
+/// Punches the free runs of at least `least` bytes in what is listed, as far as this part and the
+/// round go; lists the shorter ones again, but not those that are too short at any time.
+fn punch(space: &mut Space, file: &dyn File, part: Part) -> Result<()> {
+    let least_units = if part.least > REST_BYTES_MIN { part.least / UNIT_BYTES as u64 } else { 0 };
+    let (mut punches, mut looks) = (part.punches, part.looks);
+    while punches > 0 && looks > 0 {
+        // Where less was freed than the shortest run, there is hardly a new one.
+        let Some((group, listed)) = space.freed.take(least_units) else { break };
+        looks -= 1;
+        // The file may be shorter by now; and a page that cannot be read is for whoever needs it
+        // to complain of.
+        if group >= space.groups.len() as u64 {
+            continue;
+        }
+        let Ok(taken) = space.taken(file, group) else { continue };
+        let (first, mut kept, mut at) = (group * GROUP_UNITS as u64, 0, 0);
+        while let Some(begin) = (at..taken.len()).find(|&at| !taken[at]) {
+            let end = (begin..taken.len()).find(|&at| taken[at]).unwrap_or(taken.len());
+            at = end;
+            let meets = listed.blocks & blocks(begin, end);
+            if meets == 0 {
+                continue;
+            }
+            // Whole pages of the medium only; offsets of units are multiples of a unit.
+            let offset = unit_offset(first + begin as u64).next_multiple_of(4096);
+            let length = ((end - begin) * UNIT_BYTES) as u64;
+            let stop = (unit_offset(first + begin as u64) + length) / 4096 * 4096;
+            let bytes = stop.saturating_sub(offset);
+            if bytes >= part.least {
+                punches = punches.saturating_sub(1);
+                let done = file.punch(offset, bytes);
+                if !matches!(done, Ok(true)) {
+                    // There is no such thing here, or the next one would fail too.
+                    space.freed = Freed::default();
+                    return done.map(|_| ()).map_err(store::Error::from);
+                }
+            } else if bytes >= REST_BYTES_MIN {
+                kept |= meets;
+            }
+        }
+        space.freed.keep(group, kept);
+    }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+    use std::sync::atomic::Ordering;
+
+    use format::map_directory::Entry;
+    use format::space_map::{GROUP_BYTES, GROUP_UNITS};
+    use testing::{Op, SimEnv};
+
+    use super::{BUSY_PUNCHES, blocks};
+    use crate::checkpoint::State;
+    use crate::core::Core;
+    use crate::space::Space;
+    use crate::{BtreeStore, Options};
+
+    /// A store whose map says, falsely, that its file has so many groups with free runs of `hole`
+    /// units between 16 that are in use.
+    fn holes(groups: u64, hole: usize) -> (SimEnv, Arc<BtreeStore>, Vec<(u64, u16)>) {
+        let sim = testing::sim_env(1);
+        let store = BtreeStore::create(&sim.env(), &Options::with_cache(8 << 20)).unwrap();
+        store.core.nodes.file.set_len(groups * GROUP_BYTES as u64).unwrap();
+        store.core.room_free.store(u64::MAX, Ordering::Relaxed);
+        store.core.tight.store(false, Ordering::Relaxed);
+        let mut state = store.core.checkpoint.lock();
+        state.space = Space::empty();
+        let mut free = Vec::new();
+        for group in 0..groups {
+            state.space.groups.push(Entry::empty());
+            for at in (0..GROUP_UNITS).step_by(hole + 16) {
+                let unit = group * GROUP_UNITS as u64 + at as u64;
+                let used = (GROUP_UNITS - at).min(16);
+                state.space.held.insert(unit, (used as u16, u64::MAX));
+                if at + 16 + hole <= GROUP_UNITS {
+                    free.push((unit + 16, hole as u16));
+                }
+            }
+        }
+        drop(state);
+        (sim, store, free)
+    }
+
+    fn give(core: &Core, state: &mut State, free: &[(u64, u16)]) {
+        let groups = state.space.groups.len() as u64;
+        core.give_back(state, groups, free);
+    }
+
+    #[test]
+    fn blocks_are_those_that_a_part_touches() {
+        assert_eq!(blocks(0, 1), 1);
+        assert_eq!(blocks(63, 65), 3);
+        assert_eq!(blocks(64, 128), 2);
+        assert_eq!(blocks(0, GROUP_UNITS), u64::MAX);
+        assert_eq!(blocks(GROUP_UNITS - 1, GROUP_UNITS), 1 << 63);
+    }
+
+    #[test]
+    fn short_runs_are_not_punched_beside_writers_however_many_there_are() {
+        let (sim, store, free) = holes(500, 14);
+        assert!(free.len() > 1 << 16);
+        let mut state = store.core.checkpoint.lock();
+        let length = 500 * GROUP_BYTES as u64;
+        for _ in 0..6 {
+            for free in free.chunks(9000) {
+                give(&store.core, &mut state, free);
+            }
+        }
+        assert!(free.len() as u64 * 6 * (14 << 10) > 2 * length, "all of it is listed, and again");
+        assert_eq!(sim.device.counts().of(Op::Punch), 0);
+        assert_eq!(state.space.freed.groups.len(), 500, "however often it was freed");
+        drop(state);
+        while store.core.give_back_at_rest() {}
+        while store.core.give_back_at_rest() {}
+        assert_eq!(sim.device.counts().of(Op::Punch), free.len() as u64);
+    }
+
+    #[test]
+    fn much_room_is_given_back_by_several_checkpoints() {
+        let (sim, store, free) = holes(64, 80);
+        let mut state = store.core.checkpoint.lock();
+        let punches = || sim.device.counts().of(Op::Punch);
+        // Less than a quarter of the file.
+        let (some, rest) = free.split_at(free.len() / 64 * 17);
+        give(&store.core, &mut state, some);
+        assert_eq!(punches(), 0);
+        let (one, rest) = rest.split_at(10);
+        for &(unit, units) in rest {
+            state.space.freed.note(unit, units);
+        }
+        let mut before = 0;
+        give(&store.core, &mut state, one);
+        while punches() > before {
+            assert!(punches() - before <= BUSY_PUNCHES as u64 + 64, "{} at once", punches());
+            before = punches();
+            give(&store.core, &mut state, &[]);
+        }
+        assert_eq!(before, free.len() as u64);
+        assert_eq!((state.space.freed.units, state.space.freed.groups.len()), (0, 0));
+    }
+
+    #[test]
+    fn what_lies_low_is_given_back_though_others_are_freed_again() {
+        let (_sim, store, free) = holes(16, 16);
+        let of =
+            |group: u64| free.iter().filter(move |(unit, _)| unit / GROUP_UNITS as u64 == group);
+        let core = &store.core;
+        give(core, &mut core.checkpoint.lock(), &of(0).copied().collect::<Vec<_>>());
+        core.give_back_at_rest();
+        let there = || core.checkpoint.lock().space.freed.groups.contains_key(&0);
+        let high: Vec<_> = (8..16).flat_map(of).copied().collect();
+        for _ in 0..20 {
+            give(core, &mut core.checkpoint.lock(), &high);
+            core.give_back_at_rest();
+        }
+        assert!(!there(), "it waits for ever");
+    }
 }

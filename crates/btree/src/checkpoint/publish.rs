@@ -119,12 +119,11 @@ impl Core {
         let mut free = Vec::new();
         for group in changed.into_iter().filter(|&group| group < groups) {
             // Of a page that cannot be read, nothing is known to be free.
-            let Ok(page) = state.space.page(self.nodes.file.as_ref(), group) else { continue };
-            let first = group * GROUP_UNITS as u64;
             // What was ingested or written early is not in the map either, and is held.
-            let taken = |at: usize| page[at] != 0 || state.space.is_held(first + at as u64);
-            let begins = |&at: &usize| !taken(at) && (at == 0 || taken(at - 1));
-            free.extend((0..page.len()).filter(begins).map(|at| (first + at as u64, 1)));
+            let Ok(taken) = state.space.taken(self.nodes.file.as_ref(), group) else { continue };
+            let first = group * GROUP_UNITS as u64;
+            let begins = |&at: &usize| !taken[at] && (at == 0 || taken[at - 1]);
+            free.extend((0..taken.len()).filter(begins).map(|at| (first + at as u64, 1)));
         }
         self.give_back(state, groups, &free);
     }

@@ -11,7 +11,7 @@ use device::{File, Map};
 use format::space_map::GROUP_UNITS;
 
 use super::alloc::LONG_UNITS;
-use super::map::Space;
+use super::map::{Page, Space};
 
 /// Units of a region: about one write of a checkpoint.
 pub(crate) const REGION_UNITS: u64 = GROUP_UNITS as u64 / 4;
@@ -108,12 +108,7 @@ impl Space {
     /// How the room of a group's regions lies. A run counts where it begins.
     fn layouts(&mut self, file: &dyn File, group: u64) -> store::Result<[Layout; 4]> {
         let page = self.page_briefly(file, group)?;
-        let first = group * GROUP_UNITS as u64;
-        let mut taken: Vec<bool> = page.iter().map(|&count| count != 0).collect();
-        for (unit, &(units, _)) in self.held.range(first..first + GROUP_UNITS as u64) {
-            let at = (unit - first) as usize;
-            taken[at..at + usize::from(units)].fill(true);
-        }
+        let taken = self.taken_in(group, &page);
         let mut layouts = [Layout::default(); 4];
         let mut at = 0;
         while at < taken.len() {
@@ -129,6 +124,22 @@ impl Space {
             layouts[at / REGION_UNITS as usize].used += 1;
         }
         Ok(layouts)
+    }
+
+    /// Which units of a group are in use, or read by a pin.
+    pub(crate) fn taken(&mut self, file: &dyn File, group: u64) -> store::Result<Vec<bool>> {
+        let page = self.page_briefly(file, group)?;
+        Ok(self.taken_in(group, &page))
+    }
+
+    fn taken_in(&self, group: u64, page: &Page) -> Vec<bool> {
+        let first = group * GROUP_UNITS as u64;
+        let mut taken: Vec<bool> = page.iter().map(|&count| count != 0).collect();
+        for (unit, &(units, _)) in self.held.range(first..first + GROUP_UNITS as u64) {
+            let at = (unit - first) as usize;
+            taken[at..at + usize::from(units)].fill(true);
+        }
+        taken
     }
 
     /// Units in use in a region.

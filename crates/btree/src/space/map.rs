@@ -141,11 +141,6 @@ impl Space {
         (unit < end).then_some(end)
     }
 
-    /// Whether a pinned state reads a unit.
-    pub(crate) fn is_held(&self, unit: u64) -> bool {
-        self.held_at(unit).is_some()
-    }
-
     /// Forgets pages beyond the bound.
     fn shrink(&mut self) {
         while self.pages.len() > PAGES_KEPT {
