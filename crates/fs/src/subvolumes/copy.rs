@@ -57,7 +57,7 @@ pub(crate) fn plan(
     (source, dir, nested): (&Member, u64, &[Member]),
     purpose: &Purpose<'_>,
 ) -> FsResult<Copied> {
-    let ended = ledger.end_epoch();
+    let ended = fs.admin.end_epoch(ledger, txn.batch());
     let mut copies: BTreeMap<u64, (u64, u64)> = BTreeMap::new();
     let mut mounted = Vec::new();
     let mut root = None;
@@ -174,6 +174,6 @@ impl Copied {
         for &(subvol, parent) in &self.mounted {
             ledger.moved(subvol, Some(parent));
         }
-        fs.admin.begin_epoch(ledger);
+        fs.admin.begin_epoch_after(self.ended);
     }
 }

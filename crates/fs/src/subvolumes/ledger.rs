@@ -31,7 +31,6 @@ pub(crate) struct Ledger {
     next_subvolume: u64,
     next_tree: u64,
     next_detached: u64,
-    epoch: u64,
     /// Where subvolumes are mounted; unknown until somebody asks.
     mounts: Option<Mounts>,
 }
@@ -86,7 +85,6 @@ impl Admin {
             next_subvolume: read_counter(store, Counter::NextSubvolume)?,
             next_tree: read_counter(store, Counter::NextTree)?,
             next_detached: read_counter(store, Counter::NextDetached)?,
-            epoch,
             mounts: None,
         };
         let counts = [ledger.next_subvolume, ledger.next_tree, ledger.next_detached, epoch];
@@ -109,9 +107,18 @@ impl Admin {
         self.epoch.load(Ordering::Acquire)
     }
 
-    /// Begins the next epoch, after the commit that says so and before the gates open.
-    pub(crate) fn begin_epoch(&self, ledger: &Ledger) {
-        self.epoch.store(ledger.epoch, Ordering::Release);
+    /// Adds to a batch that the present epoch ends with it, and returns that epoch. Where the batch
+    /// is not committed it goes on. `ledger` is locked until the next one has begun.
+    pub(crate) fn end_epoch(&self, _ledger: &Ledger, batch: &mut Batch) -> u64 {
+        let ended = self.epoch();
+        batch.put(VOLUME, &key::counter(Counter::Epoch), &(ended + 1).to_le_bytes());
+        ended
+    }
+
+    /// Begins the epoch after one that has ended, after the commit that says so and before the
+    /// gates open.
+    pub(crate) fn begin_epoch_after(&self, ended: u64) {
+        self.epoch.store(ended + 1, Ordering::Release);
     }
 }
 
@@ -131,12 +138,6 @@ impl Ledger {
         TreeId(self.next_tree - 1)
     }
 
-    /// Ends the present epoch, which is returned.
-    pub(crate) fn end_epoch(&mut self) -> u64 {
-        self.epoch += 1;
-        self.epoch - 1
-    }
-
     /// Records something detached and returns the number it waits under.
     pub(crate) fn detach(&mut self, batch: &mut Batch, record: DetachedRecord) -> u64 {
         let sequence = self.next_detached;
@@ -152,7 +153,6 @@ impl Ledger {
             (Counter::NextSubvolume, self.next_subvolume),
             (Counter::NextTree, self.next_tree),
             (Counter::NextDetached, self.next_detached),
-            (Counter::Epoch, self.epoch),
         ] {
             batch.put(VOLUME, &key::counter(counter), &value.to_le_bytes());
         }

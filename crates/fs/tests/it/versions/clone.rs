@@ -1,7 +1,10 @@
 //! Clones: isolation both ways, nested subvolumes, lineage, and who may.
 
+use format::key::{self, Counter};
+use format::subvolume_record::SubvolumeRecord;
 use fs::FileSystem;
 use inode::{FsError, NodeId};
+use store::{Read, TreeId};
 
 use super::{contents, filled, forget, give, home, root, settle, snapshot_root};
 use crate::support::{Volume, refused, user, volume};
@@ -169,4 +172,29 @@ fn hard_links_stay_links_in_a_clone() {
     v.write(one.node, 0, b"changed");
     assert_eq!(v.read(two.node), b"changed");
     assert_eq!(v.read(file), b"d 0");
+}
+
+/// Else what is written into the next clone, before its commit returns, is taken for damage.
+#[test]
+fn a_copy_that_found_no_room_ends_no_epoch() {
+    let v = volume();
+    let dir = filled(&v, home(), "d", 1);
+    let stored = |key: &[u8]| {
+        let value = v.store.get(TreeId(key::VOLUME_TREE), key).expect("it can be read");
+        value.expect("it is there")
+    };
+    let epoch = || stored(&key::counter(Counter::Epoch));
+    let before = u64::from_le_bytes(epoch().try_into().expect("8 bytes"));
+    v.store.set_full(true);
+    for _ in 0..2 {
+        refused(v.fs.clone_dir(&root(), dir, home(), b"c"), &FsError::NoSpace);
+        refused(v.fs.snapshot_create(&root(), dir, b"s"), &FsError::NoSpace);
+    }
+    v.store.set_full(false);
+    v.fs.subvolume_create(&root(), home(), b"other", 0o755).expect("room again");
+    assert_eq!(epoch(), before.to_le_bytes());
+    let copy = v.fs.clone_dir(&root(), dir, home(), b"c").expect("room again");
+    let record = SubvolumeRecord::decode(&stored(&key::subvolume(copy.subvol.0)));
+    assert_eq!(record.expect("a record").last_clone_epoch, before);
+    assert_eq!(epoch(), (before + 1).to_le_bytes());
 }
