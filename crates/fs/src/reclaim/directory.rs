@@ -15,7 +15,7 @@ use store::KeyRange;
 
 use crate::error::{from_store, malformed};
 use crate::locks::{Lock, LockSet, Mode};
-use crate::nodes::Orphan;
+use crate::ops::rmdir::removed;
 use crate::ops::unlink::{drop_name, inode_of};
 use crate::subvol::{Entered, Subvol, VOLUME};
 use crate::subvolumes;
@@ -180,7 +180,9 @@ impl Emptying {
         }
         txn.commit()?;
         if let Some(record) = record {
-            fs.nodes.orphan(subvol.node(directory), || Orphan::Directory(record));
+            // It was removed, with its list and its attributes, when its tree was.
+            let at = record.ctime;
+            fs.nodes.orphan(subvol.node(directory), || removed(record, at));
         }
         Ok(true)
     }

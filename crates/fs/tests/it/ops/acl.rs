@@ -313,3 +313,25 @@ fn one_bad_list_closes_its_directory_and_fails_no_search() {
     assert_eq!(paths, ["/top"]);
     assert_eq!(found(&v, &user(10), "/top", &Expr::yes()).0.len(), 5, "the owner needs no list");
 }
+
+#[test]
+fn a_held_directory_is_without_its_list_when_its_tree_is_gone() {
+    for whole in [false, true] {
+        let v = volume();
+        let top = v.fs.mkdir(&user(10), NodeId::ROOT, b"top", 0o755).unwrap().node;
+        let held = v.fs.mkdir(&user(10), top, b"held", 0o750).unwrap().node;
+        set(&v, &user(10), held, ACCESS, &list(&[(11, 7)], &[], Some(7), 0o750)).unwrap();
+        v.fs.access(&user(11), held, READ).expect("it is on the list");
+        if whole {
+            v.fs.rmr(&user(10), NodeId::ROOT, b"top").unwrap();
+            v.tick();
+            assert!((0..100).any(|_| !v.fs.background_step(100).unwrap().more));
+            assert_eq!(v.fs.status().unwrap().detached, 0);
+        } else {
+            v.fs.rmdir(&user(10), top, b"held").unwrap();
+        }
+        refused(v.fs.access(&user(11), held, READ), &FsError::AccessDenied);
+        v.fs.access(&user(10), held, READ).expect("the owner needs no list");
+        assert_eq!(get(&v, held, ACCESS), None);
+    }
+}
