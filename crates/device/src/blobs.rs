@@ -40,6 +40,68 @@ pub trait Blobs: Send + Sync {
 
     /// Bytes occupied on the medium by one object.
     fn disk_bytes(&self, name: &str) -> Result<u64>;
+
+    /// Bytes occupied on the medium by all objects.
+    fn disk_bytes_all(&self) -> Result<u64> {
+        self.list("")?.iter().map(|name| self.disk_bytes(name)).sum()
+    }
+
+    /// Most bytes that an object may have.
+    fn bytes_max(&self) -> u64 {
+        u64::MAX
+    }
+
+    /// Whether an object that could not be made, as it seemed, may be there all the same, now or
+    /// later: what is asked for travels, and so does the answer.
+    fn answers_may_be_lost(&self) -> bool {
+        false
+    }
+}
+
+/// What is under a name, compared with what was to be there.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Found {
+    /// No object.
+    Nothing,
+    /// An object of the same bytes.
+    Same,
+    /// One of others.
+    Other,
+}
+
+/// Reads bytes of what is compared at an offset, until the buffer is full or it ends.
+pub type ReadPart<'a> = &'a dyn Fn(&mut [u8], u64) -> Result<usize>;
+
+/// Bytes that are compared at a time.
+const COMPARED_BYTES: u64 = 1 << 20;
+
+/// Compares an object with `length` bytes that were to be there: for one who does not know what
+/// became of making it.
+pub fn compare(blobs: &dyn Blobs, name: &str, length: u64, part: ReadPart<'_>) -> Result<Found> {
+    match blobs.length(name)? {
+        None => return Ok(Found::Nothing),
+        Some(found) if found != length => return Ok(Found::Other),
+        Some(_) => {}
+    }
+    let mut at = 0;
+    while at < length {
+        let bytes = (length - at).min(COMPARED_BYTES) as usize;
+        let (mut found, mut expected) = (vec![0; bytes], vec![0; bytes]);
+        let read = blobs.read_at(name, &mut found, at)?;
+        if read != bytes || part(&mut expected, at)? != bytes || found != expected {
+            return Ok(Found::Other);
+        }
+        at += bytes as u64;
+    }
+    Ok(Found::Same)
+}
+
+/// The part of bytes in memory that begins at an offset.
+pub fn part_of(bytes: &[u8], buffer: &mut [u8], offset: u64) -> usize {
+    let rest = usize::try_from(offset).ok().and_then(|at| bytes.get(at..)).unwrap_or_default();
+    let count = rest.len().min(buffer.len());
+    buffer[..count].copy_from_slice(&rest[..count]);
+    count
 }
 
 /// Most files that [`LocalBlobs`] keeps open.

@@ -1,0 +1,262 @@
+//! Objects at the far end of a bad way: what is asked for may be carried out though no answer
+//! comes, or late, or not at all, as a test orders it; and somebody else may make objects, too.
+
+use std::collections::BTreeMap;
+use std::io;
+use std::sync::Arc;
+
+use device::{Blobs, Device, Error, Result, part_of};
+use parking_lot::Mutex;
+
+/// Calls that go wrong.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Call {
+    /// `create` and `adopt`.
+    Make,
+    /// `delete`.
+    Delete,
+    /// `read_at` and `length`.
+    Read,
+    /// `punch`.
+    Punch,
+}
+
+/// What goes wrong with one call.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Mishap {
+    /// It is not carried out.
+    LostRequest,
+    /// It is carried out, and there is no answer.
+    LostAnswer,
+    /// There is no answer, and it is carried out when [`FarBlobs::deliver`] is called.
+    Late,
+    /// It is carried out and answered, and carried out again by [`FarBlobs::deliver`].
+    Twice,
+    /// It is carried out twice at once, and the second answer comes.
+    Repeated,
+}
+
+/// What comes late.
+#[derive(Debug, Clone)]
+enum Late {
+    Make(String, Arc<Vec<u8>>),
+    Delete(String),
+}
+
+#[derive(Default)]
+struct State {
+    objects: BTreeMap<String, Arc<Vec<u8>>>,
+    mishaps: Vec<(Call, String, Mishap)>,
+    late: Vec<Late>,
+    punched: Vec<(String, u64, u64)>,
+    /// Calls that change something, so far.
+    changes: u64,
+}
+
+/// Told of each call that changes something, before it is carried out, and how many there were.
+type Watcher = Arc<dyn Fn(&FarBlobs, u64) + Send + Sync>;
+
+/// Immutable objects in memory, with mishaps to order.
+#[derive(Default)]
+pub struct FarBlobs {
+    state: Mutex<State>,
+    watcher: Mutex<Option<Watcher>>,
+    bytes_max: Option<u64>,
+}
+
+impl FarBlobs {
+    /// No objects.
+    pub fn new() -> Arc<FarBlobs> {
+        Arc::default()
+    }
+
+    /// No objects, of which each has at most so many bytes.
+    pub fn with_bytes_max(bytes: u64) -> Arc<FarBlobs> {
+        Arc::new(FarBlobs { bytes_max: Some(bytes), ..FarBlobs::default() })
+    }
+
+    /// The same objects elsewhere, and no mishaps.
+    pub fn copy(&self) -> Arc<FarBlobs> {
+        let state = State { objects: self.state.lock().objects.clone(), ..State::default() };
+        let bytes_max = self.bytes_max;
+        Arc::new(FarBlobs { state: Mutex::new(state), watcher: Mutex::default(), bytes_max })
+    }
+
+    /// Orders a mishap of the next such call on a name that begins with a prefix. Several of one
+    /// kind come in the order in which they are ordered.
+    pub fn order(&self, call: Call, prefix: &str, mishap: Mishap) {
+        self.state.lock().mishaps.push((call, prefix.to_owned(), mishap));
+    }
+
+    /// Takes back what was ordered and did not come; tells how many there were.
+    pub fn take_back(&self) -> usize {
+        std::mem::take(&mut self.state.lock().mishaps).len()
+    }
+
+    /// Carries out what is late.
+    pub fn deliver(&self) {
+        let mut state = self.state.lock();
+        for late in std::mem::take(&mut state.late) {
+            match late {
+                Late::Make(name, bytes) => {
+                    state.objects.entry(name).or_insert(bytes);
+                }
+                Late::Delete(name) => {
+                    state.objects.remove(&name);
+                }
+            }
+        }
+    }
+
+    /// Calls a function before each call that changes something.
+    pub fn watch(&self, watcher: impl Fn(&FarBlobs, u64) + Send + Sync + 'static) {
+        *self.watcher.lock() = Some(Arc::new(watcher));
+    }
+
+    /// Calls it no more.
+    pub fn unwatch(&self) {
+        *self.watcher.lock() = None;
+    }
+
+    /// Names and bytes.
+    pub fn objects(&self) -> BTreeMap<String, Arc<Vec<u8>>> {
+        self.state.lock().objects.clone()
+    }
+
+    /// Makes or changes an object, as somebody else may.
+    pub fn put(&self, name: &str, bytes: &[u8]) {
+        self.state.lock().objects.insert(name.to_owned(), Arc::new(bytes.to_vec()));
+    }
+
+    /// What was punched: name, offset, length.
+    pub fn punched(&self) -> Vec<(String, u64, u64)> {
+        self.state.lock().punched.clone()
+    }
+
+    /// The state for a call, and what goes wrong with it.
+    fn call(&self, call: Call, name: &str) -> (parking_lot::MutexGuard<'_, State>, Option<Mishap>) {
+        if call != Call::Read {
+            let watcher = self.watcher.lock().clone();
+            let changes = {
+                let mut state = self.state.lock();
+                state.changes += 1;
+                state.changes
+            };
+            if let Some(watcher) = watcher {
+                watcher(self, changes);
+            }
+        }
+        let mut state = self.state.lock();
+        let strikes = |(on, prefix, _): &(Call, String, Mishap)| {
+            *on == call && name.starts_with(prefix.as_str())
+        };
+        let at = state.mishaps.iter().position(strikes);
+        let mishap = at.map(|at| state.mishaps.remove(at).2);
+        (state, mishap)
+    }
+
+    fn make(&self, name: &str, bytes: Vec<u8>) -> Result<bool> {
+        let (mut state, mishap) = self.call(Call::Make, name);
+        let bytes = Arc::new(bytes);
+        match mishap {
+            Some(Mishap::LostRequest) => return Err(lost("create", name)),
+            Some(Mishap::Late) => {
+                state.late.push(Late::Make(name.to_owned(), bytes));
+                return Err(lost("create", name));
+            }
+            Some(Mishap::Twice) => state.late.push(Late::Make(name.to_owned(), Arc::clone(&bytes))),
+            _ => {}
+        }
+        let free = !state.objects.contains_key(name);
+        if free {
+            state.objects.insert(name.to_owned(), bytes);
+        }
+        match mishap {
+            Some(Mishap::LostAnswer) => Err(lost("create", name)),
+            Some(Mishap::Repeated) => Ok(false),
+            _ => Ok(free),
+        }
+    }
+}
+
+fn lost(operation: &'static str, name: &str) -> Error {
+    Error::new(operation, name, io::Error::new(io::ErrorKind::TimedOut, "no answer"))
+}
+
+impl Blobs for FarBlobs {
+    fn create(&self, name: &str, bytes: &[u8]) -> Result<bool> {
+        self.make(name, bytes.to_vec())
+    }
+
+    fn adopt(&self, name: &str, device: &dyn Device, path: &str) -> Result<bool> {
+        let file = device.open(path)?;
+        let mut bytes = vec![0; file.len()? as usize];
+        let read = file.read_at(&mut bytes, 0)?;
+        bytes.truncate(read);
+        let made = self.make(name, bytes)?;
+        if made {
+            device.remove(path)?;
+        }
+        Ok(made)
+    }
+
+    fn read_at(&self, name: &str, buffer: &mut [u8], offset: u64) -> Result<usize> {
+        let (state, mishap) = self.call(Call::Read, name);
+        if mishap.is_some() {
+            return Err(lost("read", name));
+        }
+        let Some(bytes) = state.objects.get(name) else {
+            return Err(Error::new("read", name, io::ErrorKind::NotFound.into()));
+        };
+        Ok(part_of(bytes, buffer, offset))
+    }
+
+    fn length(&self, name: &str) -> Result<Option<u64>> {
+        let (state, mishap) = self.call(Call::Read, name);
+        if mishap.is_some() {
+            return Err(lost("stat", name));
+        }
+        Ok(state.objects.get(name).map(|bytes| bytes.len() as u64))
+    }
+
+    fn list(&self, prefix: &str) -> Result<Vec<String>> {
+        let state = self.state.lock();
+        Ok(state.objects.keys().filter(|name| name.starts_with(prefix)).cloned().collect())
+    }
+
+    fn delete(&self, name: &str) -> Result<()> {
+        let (mut state, mishap) = self.call(Call::Delete, name);
+        if matches!(mishap, Some(Mishap::Late | Mishap::Twice)) {
+            state.late.push(Late::Delete(name.to_owned()));
+        }
+        if !matches!(mishap, Some(Mishap::LostRequest | Mishap::Late)) {
+            state.objects.remove(name);
+        }
+        match mishap {
+            None | Some(Mishap::Twice | Mishap::Repeated) => Ok(()),
+            _ => Err(lost("delete", name)),
+        }
+    }
+
+    /// Objects have no holes, but that it was asked for is known.
+    fn punch(&self, name: &str, offset: u64, length: u64) -> Result<bool> {
+        let (mut state, mishap) = self.call(Call::Punch, name);
+        if mishap.is_some() {
+            return Err(lost("punch", name));
+        }
+        state.punched.push((name.to_owned(), offset, length));
+        Ok(false)
+    }
+
+    fn disk_bytes(&self, name: &str) -> Result<u64> {
+        Ok(self.length(name)?.unwrap_or(0))
+    }
+
+    fn bytes_max(&self) -> u64 {
+        self.bytes_max.unwrap_or(u64::MAX)
+    }
+
+    fn answers_may_be_lost(&self) -> bool {
+        true
+    }
+}
