@@ -5,13 +5,14 @@
 
 use std::sync::Arc;
 
-use device::{Device, File};
+use device::{Device, File, Found, compare};
 use format::cluster_filter::{Filter, hash};
 use format::run_block::{BlockBuilder, pack};
 use format::run_index::{BlockPlace, RunIndex, blob_head, checksum};
 use format::run_manifest::{BlobEntry, RunEntry};
-use store::Result;
+use store::{Error, Result};
 
+use crate::core::Core;
 use crate::files::{DIRECTORY, Files, blob_name};
 use crate::options::Options;
 
@@ -25,6 +26,10 @@ const FILTER_MEMBERS: usize = 100_000;
 const FILTER_BITS: u32 = 10;
 /// Longest filter: more than as many members need, with those that the last block adds.
 const FILTER_BYTES_MAX: usize = 1 << 20;
+
+/// Longest index of a run in memory, which is longer than on the medium: its length, and places in
+/// its keys, have 32 bits.
+const INDEX_BYTES_MAX: usize = u32::MAX as usize - (64 << 20);
 
 /// A blob that is being written.
 pub(crate) struct BlobWriter {
@@ -145,6 +150,9 @@ impl BlobWriter {
         run.index.push(&first, &last, place);
         if run.members.len() >= FILTER_MEMBERS {
             run.end_filter();
+            if run.index.memory_bytes() > INDEX_BYTES_MAX {
+                return Err(Error::RunTooLong);
+            }
         }
         self.put(&packed.unwrap_or(raw))
     }
@@ -193,22 +201,55 @@ impl BlobWriter {
     }
 
     /// Makes a blob of what was written, durable on return.
-    pub(crate) fn finish(mut self) -> Result<BlobEntry> {
+    fn finish(mut self) -> Result<Finished> {
         self.flush()?;
         let (number, length) = (self.number, self.flushed);
         let name = blob_name(number);
-        match self.files.blobs.adopt(&name, self.device.as_ref(), &self.path) {
-            Ok(made) => assert!(made, "blob {number} exists: numbers are never used twice"),
+        let blobs = &self.files.blobs;
+        match blobs.adopt(&name, self.device.as_ref(), &self.path) {
+            // The file is gone.
+            Ok(true) => self.file = None,
+            // Numbers are never used twice: either the answer to this very request was lost on the
+            // way, and it was asked again, or somebody else gives numbers here.
+            Ok(false) => match self.compare(&name)? {
+                Found::Same => {}
+                _ => return Ok(Finished::Taken(name)),
+            },
             Err(error) => {
                 // It may have its new name already, and nothing will lead to it.
-                if let Err(error) = self.files.blobs.delete(&name) {
+                let own = !blobs.answers_may_be_lost()
+                    || self.compare(&name).is_ok_and(|found| found == Found::Same);
+                if own && let Err(error) = blobs.delete(&name) {
                     tracing::warn!(name, %error, "an unfinished blob stays");
                 }
                 return Err(error.into());
             }
         }
-        self.file = None;
-        Ok(BlobEntry { number, length })
+        Ok(Finished::Made(BlobEntry { number, length }))
+    }
+
+    /// Compares the blob of a name with what was written.
+    fn compare(&self, name: &str) -> device::Result<Found> {
+        let file = self.device.open(&self.path)?;
+        let part = |buffer: &mut [u8], at: u64| file.read_at(buffer, at);
+        compare(&*self.files.blobs, name, self.flushed, &part)
+    }
+}
+
+/// What became of a blob that was finished.
+pub(crate) enum Finished {
+    Made(BlobEntry),
+    /// Somebody else's has its name.
+    Taken(String),
+}
+
+impl Core {
+    /// Makes a blob of what was written, durable on return.
+    pub(crate) fn finish(&self, blob: BlobWriter) -> Result<BlobEntry> {
+        match blob.finish()? {
+            Finished::Made(blob) => Ok(blob),
+            Finished::Taken(name) => Err(self.disown(&name)),
+        }
     }
 }
 

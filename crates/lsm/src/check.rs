@@ -59,7 +59,9 @@ pub fn inspect(env: &Env, options: &Options, progress: CheckProgress<'_>) -> Res
         Err(error) => return Err(error),
     }
     for blob in &blobs[manifest.blobs.len()..] {
-        files.check_blob(blob.number, blob.length)?;
+        if let Err(error) = files.check_blob(blob.number, blob.length) {
+            report.add(finding(error)?);
+        }
     }
     let next = (manifest.next_blob, manifest.next_run);
     manifest_holds(&manifest_name(manifest.number), &entries, next, &mut report);
@@ -227,13 +229,21 @@ fn blocks(
             tombstones += u64::from(block.value(at).is_none());
             last.get_or_insert_default().clone_from(&key);
         }
-        let done = before + place.offset - entry.start;
+        // Where the index says falsely where blocks are.
+        let done = before + place.offset.saturating_sub(entry.start).min(total);
         if number % 64 == 63 && progress(done, total).is_break() {
             report.stopped = true;
             return Ok(());
         }
     }
     report.entries += entries;
+    let begin = index.blocks().first().map_or(entry.index, |first| first.offset);
+    let end = index.blocks().last().map_or(begin, |last| last.offset + u64::from(last.stored));
+    if (begin, end) != (entry.start, entry.index) {
+        let (start, stated) = (entry.start, entry.index);
+        let what = format!("blocks from {begin} to {end}, not from {start} to {stated}");
+        report.add(wrong(entry.index, what));
+    }
     if readable && last.as_deref().unwrap_or_default() != index.last_key() {
         report.add(wrong(entry.index, "the last key is another".to_owned()));
     }

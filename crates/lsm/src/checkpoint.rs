@@ -11,7 +11,8 @@
 //! Commits go on but for the freeze. Layers that the same trees share and that follow each other
 //! are written as one run. A crash before 4 is durable leaves a blob that nothing names, which the
 //! next opening deletes, and the log, which was not trimmed. A failure at any step leaves the old
-//! state: what was exchanged says the same, and what was frozen is written again.
+//! state: what was exchanged says the same, and what was frozen is written again. A manifest that may
+//! be there all the same is a state too, and what it needs stays (`manifest`).
 
 use std::collections::BTreeMap;
 use std::ops::Bound;
@@ -23,9 +24,11 @@ use format::run_manifest::RunEntry;
 use store::{Lsn, Result, TreeId, Writer};
 
 use crate::blob::{BlobWriter, Written};
+use crate::collect::Stuck;
 use crate::core::{Catalog, Core};
 use crate::exchange::{Exchange, Exchanger};
 use crate::layer::{Layer, Stack, View};
+use crate::manifest::Attempt;
 use crate::merge::{Direction, From, Merge, Tombstones};
 use crate::ranges::Ranges;
 use crate::run::{Caching, Run};
@@ -34,6 +37,10 @@ use crate::run::{Caching, Run};
 pub(crate) struct Durable {
     /// The number of its manifest.
     pub(crate) number: u64,
+    /// The number of the next attempt to make one.
+    pub(crate) next_manifest: u64,
+    /// Attempts since of which it is not known what became of them.
+    pub(crate) uncertain: Vec<Attempt>,
     pub(crate) lsn: Lsn,
     pub(crate) next_blob: u64,
     /// Lengths of all blobs that are there.
@@ -42,6 +49,9 @@ pub(crate) struct Durable {
     pub(crate) runs: Vec<(RunEntry, Weak<Run>)>,
     /// Parts of blobs that nothing needs: number, begin, end.
     pub(crate) gaps: Vec<(u64, u64, u64)>,
+    /// Those that could not be given back, and blobs that could not be deleted: they are tried
+    /// again when the next manifest is durable.
+    pub(crate) stuck: Stuck,
     /// Runs that records of the log name and no manifest does yet, with those records: what replays
     /// them needs them, whatever became of their trees.
     pub(crate) linked: Vec<(Lsn, Arc<Run>)>,
@@ -83,7 +93,7 @@ impl Core {
         }
         self.log().trim(lsn)?;
         self.journal.made_checkpoint(self.env.clock.now().0);
-        self.collect(state, usize::MAX)?;
+        self.collect(state, usize::MAX);
         Ok(())
     }
 
@@ -145,7 +155,7 @@ impl Core {
         }
         if written.iter().any(|(_, _, entry)| entry.is_some()) {
             let writes = blob.writes + 1;
-            let blob = blob.finish()?;
+            let blob = self.finish(blob)?;
             state.blobs.insert(number, blob.length);
             self.wrote(Writer::Checkpoint, blob.length, writes);
         }
@@ -202,11 +212,15 @@ impl Core {
         if !state.pending.is_empty() {
             Exchanger::new(&state.pending).apply_all(&mut catalog);
         }
-        let number = state.number + 1;
+        self.look_after(state)?;
+        // Never twice the same, whatever becomes of it.
+        let number = state.next_manifest;
+        state.next_manifest += 1;
+        let catalog = Arc::new(catalog);
         let manifest = self.describe(&catalog, number, lsn, state.next_blob, &state.blobs);
-        self.write_manifest(&manifest)?;
-        let old = state.number;
-        state.number = number;
+        self.write_manifest(state, &manifest, &catalog)?;
+        let old = std::mem::replace(&mut state.number, number);
+        let uncertain = std::mem::take(&mut state.uncertain);
         state.lsn = lsn;
         state.pending.clear();
         // From now on the log is replayed from behind these.
@@ -216,12 +230,10 @@ impl Core {
         // Pins take the catalog and what is in flight together.
         {
             let _gate = self.gate.write();
-            *self.catalog.lock() = Arc::new(catalog);
+            *self.catalog.lock() = catalog;
         }
-        if let Err(error) = self.files.blobs.delete(&crate::manifest::manifest_name(old)) {
-            // It is older, so nobody takes it for the state; the next opening tries again.
-            tracing::warn!(%error, "an old manifest stays");
-        }
+        self.delete_older(old, &uncertain);
+        state.stuck.try_again(&mut state.gaps);
         Ok(())
     }
 }

@@ -24,7 +24,7 @@ impl Core {
             // The durable state has what was dropped until the next one.
             self.checkpoint_locked(&mut state)?;
         }
-        if self.collect(&mut state, most.max(1))? {
+        if self.collect(&mut state, most.max(1)) {
             return Ok(true);
         }
         drop(state);
@@ -33,13 +33,16 @@ impl Core {
 
     /// Room of blobs and manifests on the medium.
     pub(crate) fn disk_bytes(&self) -> u64 {
-        let blobs = &self.files.blobs;
-        let names = blobs.list("").unwrap_or_default();
-        names.iter().map(|name| blobs.disk_bytes(name).unwrap_or(0)).sum()
+        self.files.blobs.disk_bytes_all().unwrap_or(0)
     }
 
-    /// Gives the room of up to `most` runs back; tells whether there are more.
-    pub(crate) fn collect(&self, state: &mut Durable, most: usize) -> Result<bool> {
+    /// Gives the room of up to `most` runs back; tells whether there are more. What cannot be given
+    /// back costs room and nothing else.
+    pub(crate) fn collect(&self, state: &mut Durable, most: usize) -> bool {
+        if self.log().check().is_err() {
+            // What a reader finds on the medium is not known, so nothing of it goes.
+            return false;
+        }
         let mut dead = Vec::new();
         state.runs.retain(|(entry, run)| {
             let needed = run.strong_count() > 0;
@@ -51,21 +54,43 @@ impl Core {
         });
         state.gaps.extend(dead);
         let needed: BTreeSet<u64> = state.runs.iter().map(|(entry, _)| entry.blob).collect();
-        let whole: Vec<u64> =
-            state.blobs.keys().copied().filter(|blob| !needed.contains(blob)).collect();
+        let goes = |blob: &u64| !needed.contains(blob) && !state.stuck.blobs.contains(blob);
+        let whole: Vec<u64> = state.blobs.keys().copied().filter(goes).collect();
         for &blob in whole.iter().take(most) {
-            self.files.blobs.delete(&blob_name(blob))?;
-            state.blobs.remove(&blob);
+            if let Err(error) = self.files.blobs.delete(&blob_name(blob)) {
+                tracing::warn!(%error, blob, "a blob that nobody needs stays");
+                state.stuck.blobs.insert(blob);
+            } else {
+                state.blobs.remove(&blob);
+            }
         }
-        let Durable { gaps, blobs, .. } = state;
-        gaps.retain(|(blob, ..)| blobs.contains_key(blob));
+        let Durable { gaps, blobs, stuck, .. } = state;
+        gaps.retain(|(blob, ..)| blobs.contains_key(blob) && !stuck.blobs.contains(blob));
         for _ in whole.len()..most {
             let Some((blob, from, to)) = gaps.pop() else { break };
             // Where a store of blobs cannot do so, the blob is merged away when little of it is
             // needed (`compact`).
-            self.files.blobs.punch(&blob_name(blob), from, to - from)?;
+            if let Err(error) = self.files.blobs.punch(&blob_name(blob), from, to - from) {
+                tracing::warn!(%error, blob, "a part of a blob that nobody needs stays");
+                stuck.gaps.push((blob, from, to));
+            }
         }
-        Ok(whole.len() > most || !gaps.is_empty())
+        whole.len() > most || !gaps.is_empty()
+    }
+}
+
+/// What could not be given back.
+#[derive(Default)]
+pub(crate) struct Stuck {
+    blobs: BTreeSet<u64>,
+    gaps: Vec<(u64, u64, u64)>,
+}
+
+impl Stuck {
+    /// It may be tried again.
+    pub(crate) fn try_again(&mut self, gaps: &mut Vec<(u64, u64, u64)>) {
+        self.blobs.clear();
+        gaps.append(&mut self.gaps);
     }
 }
 
@@ -81,7 +106,7 @@ pub(crate) fn gaps(manifest: &RunManifest) -> Vec<(u64, u64, u64)> {
             if run.start > at {
                 gaps.push((blob.number, at, run.start));
             }
-            at = run.index + u64::from(run.index_bytes);
+            at = at.max(run.index + u64::from(run.index_bytes));
         }
         if blob.length > at {
             gaps.push((blob.number, at, blob.length));

@@ -10,14 +10,14 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use device::{Map, Set};
-use store::{MergeStats, Result, Writer};
+use store::{Error, MergeStats, Result, Writer};
 
 use crate::blob::BlobWriter;
 use crate::checkpoint::{Part, end_run, exchange};
 use crate::core::{Catalog, Core};
 use crate::layer::{Layer, Stack, View};
 use crate::limit::Limiter;
-use crate::plan::{Facts, Merge, pick};
+use crate::plan::{Facts, Merge};
 use crate::run::Run;
 
 /// Least bytes of a step, and those for each node that the caller asks for.
@@ -36,6 +36,8 @@ pub(crate) struct Merging {
     job: Option<Job>,
     /// The manifest of which it was found that nothing need be merged, or nothing could be.
     rested: u64,
+    /// The manifest that was looked at last.
+    planned: u64,
     /// Merges that ended since opening.
     ended: u64,
     limiter: Limiter,
@@ -54,7 +56,7 @@ struct Job {
 impl Merging {
     /// Nothing yet, at most so many bytes a second.
     pub(crate) fn new(rate: u64) -> Merging {
-        Merging { job: None, rested: 0, ended: 0, limiter: Limiter::new(rate) }
+        Merging { job: None, rested: 0, planned: 0, ended: 0, limiter: Limiter::new(rate) }
     }
 
     /// Bytes that the merge which is under way has written, and bytes of what it merges.
@@ -83,9 +85,13 @@ impl Core {
     fn next_merge(&self) -> Option<(u64, u64)> {
         let catalog = Arc::clone(&self.catalog.lock());
         let (facts, layers) = facts(&catalog, true).ok()?;
-        let picked = pick(&facts)?.layers;
+        let picked = self.pick(&facts)?.layers;
         let bytes = picked.iter().filter_map(|id| layers[id].as_run()).map(|run| run.bytes()).sum();
         Some((picked.len() as u64, bytes))
+    }
+
+    fn pick(&self, facts: &[Vec<Facts>]) -> Option<Merge> {
+        crate::plan::pick(facts, self.files.blobs.bytes_max())
     }
 }
 
@@ -115,15 +121,20 @@ impl Core {
     }
 
     fn step_on(&self, merging: &mut Merging, nodes: usize) -> Result<bool> {
+        // A merge ends with a manifest, and none may be written any more.
+        self.log().check()?;
         if merging.job.is_none() {
-            merging.job = self.plan_merge(merging.rested)?;
+            merging.job = self.plan_merge(merging)?;
         }
         let Some(mut job) = merging.job.take() else {
-            merging.rested = self.durable.lock().number;
+            merging.rested = merging.planned;
             return Ok(false);
         };
         job.part.bytes = (nodes as u64 * NODE_BYTES).max(STEP_BYTES_MIN);
         let done = job.part.write(&mut job.blob, &job.views).and_then(|more| {
+            if job.blob.bytes() > self.files.blobs.bytes_max() {
+                return Err(Error::RunTooLong);
+            }
             if more {
                 merging.job = Some(job);
                 return Ok(());
@@ -134,7 +145,7 @@ impl Core {
         });
         if let Err(error) = done {
             // What cannot be read, or has no room, is not tried again before something changed.
-            merging.rested = self.durable.lock().number;
+            merging.rested = merging.planned;
             return Err(error);
         }
         Ok(true)
@@ -160,17 +171,19 @@ impl Core {
     }
 
     /// Begins the next merge, if the plan has one.
-    fn plan_merge(&self, rested: u64) -> Result<Option<Job>> {
+    fn plan_merge(&self, merging: &mut Merging) -> Result<Option<Job>> {
         let catalog = {
             let state = self.durable.lock();
-            if state.number == rested {
+            // The one that the catalog is of: a checkpoint may make another at any time.
+            merging.planned = state.number;
+            if state.number == merging.rested {
                 return Ok(None);
             }
             Arc::clone(&self.catalog.lock())
         };
         let deep = self.depth.load(Ordering::Relaxed) > DEPTH_MAX;
         let (facts, layers) = facts(&catalog, deep)?;
-        let Some(Merge { layers: picked, lowest }) = pick(&facts) else { return Ok(None) };
+        let Some(Merge { layers: picked, lowest }) = self.pick(&facts) else { return Ok(None) };
         let layers: Vec<Arc<Layer>> = picked.iter().map(|id| Arc::clone(&layers[id])).collect();
         let views = layers.iter().map(|layer| layer.view()).collect();
         let number = self.take_blob_number();
@@ -187,11 +200,13 @@ impl Core {
         let entry = end_run(&mut blob, &views, part.lowest)?;
         let mut state = self.durable.lock();
         let state = &mut *state;
+        // A checkpoint may have failed meanwhile.
+        self.log().check()?;
         let run = match entry {
             None => None,
             Some(entry) => {
                 let writes = blob.writes + 1;
-                let blob = blob.finish()?;
+                let blob = self.finish(blob)?;
                 state.blobs.insert(number, blob.length);
                 self.wrote(Writer::Merge, blob.length, writes);
                 Some(self.register(state, entry))
@@ -204,7 +219,7 @@ impl Core {
         let lsn = state.lsn;
         self.make_durable(state, catalog, lsn)?;
         drop(views);
-        self.collect(state, usize::MAX)?;
+        self.collect(state, usize::MAX);
         Ok(())
     }
 }

@@ -6,10 +6,9 @@
 
 use std::ops::Bound;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 
 use format::cluster_filter::hash;
-use store::{Cursor, Error, Item, KeyRange, Result};
+use store::{Cursor, Item, KeyRange, Result};
 
 use crate::key::Key;
 use crate::layer::{Stack, View};
@@ -159,10 +158,7 @@ impl TreeCursor {
         let stack = match &self.source {
             Source::Pinned(stack) => Arc::clone(stack),
             Source::Live(tree) => {
-                if tree.dropped.load(Ordering::Relaxed) {
-                    return Err(Error::NoTree(tree.id));
-                }
-                let part = tree.part(direction, bound, self.size);
+                let part = tree.part(direction, bound, self.size)?;
                 views.push(View::Memory(Arc::new(part.mem)));
                 // Behind an edge that is outside of the range nothing of it is left.
                 edge = part.edge.filter(|edge| self.range.contains(edge));

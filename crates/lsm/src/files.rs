@@ -134,10 +134,17 @@ impl Files {
             let (file, structure) = (path(&name), "blob of runs");
             return Err(Corruption { file, offset: 0, structure, expected, found }.into());
         }
+        self.check_head(number)
+    }
+
+    /// Checks that a blob is this volume's, and the one that it is named for.
+    pub(crate) fn check_head(&self, number: u64) -> Result<()> {
         let head = self.read(number, 0, BLOB_HEAD_BYTES, "blob of runs")?;
         match check_blob_head(&head, self.volume, number) {
             Ok(()) => Ok(()),
-            Err(Ok(found)) => Err(Error::NewerFormat { file: path(&name), found, known: 1 }),
+            Err(Ok(found)) => {
+                Err(Error::NewerFormat { file: path(&blob_name(number)), found, known: 1 })
+            }
             Err(Err(bad)) => Err(located(bad, number, 0)),
         }
     }

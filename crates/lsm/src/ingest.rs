@@ -90,13 +90,18 @@ impl Core {
         while let Some(item) = run.next_entry()? {
             if blob.bytes() >= looked {
                 looked = blob.bytes() + ROOM_BYTES;
+                self.is_open()?;
                 self.keep_room_beside(ROOM_BYTES)?;
+                if looked > self.files.blobs.bytes_max() {
+                    return Err(Error::RunTooLong);
+                }
             }
             blob.push(item.key, Some(item.value))?;
         }
         let written = blob.end()?.expect("invariant: a run that is no batch has entries");
         let writes = blob.writes + 1;
-        let blob = blob.finish()?;
+        self.is_open()?;
+        let blob = self.finish(blob)?;
         self.wrote(Writer::Ingest, blob.length, writes);
         self.journal.gave(run.bytes());
         Ok((blob, written))
@@ -122,10 +127,8 @@ impl Core {
         let mut state = self.durable.lock();
         state.blobs.insert(blob.number, blob.length);
         let linked = looked.and_then(|()| self.link_locked(&mut state, id, run, (blob, written)));
-        if linked.is_err()
-            && let Err(error) = self.collect(&mut state, usize::MAX)
-        {
-            tracing::warn!(%error, "a run that was refused stays until the next opening");
+        if linked.is_err() {
+            self.collect(&mut state, usize::MAX);
         }
         linked
     }
@@ -138,9 +141,7 @@ impl Core {
         (blob, written): (BlobEntry, Written),
     ) -> Result<Lsn> {
         let _gate = self.gate.write();
-        if self.journal.is_closed() {
-            return Err(Error::ReadOnly(Arc::from("the store was closed")));
-        }
+        self.is_open()?;
         self.range_is_empty(id, run)?;
         let mut record = Vec::new();
         batch::link(&mut record, id.0, &blob, &written.entry);
@@ -179,6 +180,14 @@ impl Core {
         let _gate = self.gate.write();
         self.replayed_to.store(lsn.0, Ordering::Relaxed);
         self.put_on_tree(&mut state, id, lsn, Run::new(&self.files, entry))
+    }
+
+    /// What is written must not go on behind the back of who closed the store.
+    fn is_open(&self) -> Result<()> {
+        if self.journal.is_closed() {
+            return Err(Error::ReadOnly(Arc::from("the store was closed")));
+        }
+        Ok(())
     }
 
     /// Refuses a run into whose range a key falls.

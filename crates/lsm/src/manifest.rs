@@ -3,16 +3,23 @@
 //! A manifest is a blob under its number and never changes. The one with the greatest number is
 //! the state; it is written when everything that it names is durable, and those before it are
 //! deleted after.
+//!
+//! A number is used for one attempt and never again: what was asked for under it, making or
+//! deleting, may be carried out long after nobody waits for it any more. So numbers have gaps. An
+//! attempt of which nobody knows what became of it is as good a state as the one before, for what
+//! it names is held until a later manifest is durable (`Durable::uncertain`), and the log that
+//! follows either is there.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use device::Map;
+use device::{Blobs, Found, Map, compare, part_of};
 use format::run_manifest::{BlobEntry, Decoded, RunManifest, TreeEntry, VERSION};
 use store::{Error, Lsn, Result, Writer};
 
+use crate::checkpoint::Durable;
 use crate::core::{Catalog, Core};
-use crate::files::{DIRECTORY, Files, path};
+use crate::files::{Files, path};
 use crate::layer::Stack;
 
 /// What names of manifests begin with.
@@ -36,6 +43,11 @@ pub(crate) fn newest(files: &Files) -> Result<RunManifest> {
     let Some(number) = numbers(files, MANIFEST_PREFIX)?.pop() else {
         return Err(Error::Missing { file: path(MANIFEST_PREFIX) });
     };
+    read_manifest(files, number)
+}
+
+/// Reads the manifest of a number, which must be this volume's.
+pub(crate) fn read_manifest(files: &Files, number: u64) -> Result<RunManifest> {
     let name = manifest_name(number);
     let length = files.blobs.length(&name)?.unwrap_or(0);
     let mut bytes = vec![0; length as usize];
@@ -96,24 +108,90 @@ impl Core {
         manifest
     }
 
-    /// Writes a manifest, durable on return. Where it fails, it is not there.
-    pub(crate) fn write_manifest(&self, manifest: &RunManifest) -> Result<()> {
+    /// Writes a manifest, durable on return. Where it fails, what was tried is noted if it may be
+    /// on the medium all the same, or come there later.
+    pub(crate) fn write_manifest(
+        &self,
+        state: &mut Durable,
+        manifest: &RunManifest,
+        catalog: &Arc<Catalog>,
+    ) -> Result<()> {
         let name = manifest_name(manifest.number);
         let bytes = manifest.encode();
-        match self.files.blobs.create(&name, &bytes) {
-            Ok(made) => assert!(made, "manifest {} exists", manifest.number),
-            Err(error) => {
-                // It may be there all the same, and then it must not be taken for the newest.
-                if let Err(also) = self.files.blobs.delete(&name) {
-                    let why = format!("a manifest may be in {DIRECTORY} or not: {error}, {also}");
-                    self.log().fail(&why);
-                }
+        let blobs = &*self.files.blobs;
+        let made = blobs.create(&name, &bytes);
+        let found = match &made {
+            Ok(true) => Ok(Found::Same),
+            _ => compare_bytes(blobs, &name, &bytes),
+        };
+        let error = match (made, found) {
+            // Also where it is said that the name is taken, and it is by this.
+            (Ok(_), Ok(Found::Same)) => {
+                self.wrote(Writer::Checkpoint, bytes.len() as u64, 1);
+                return Ok(());
+            }
+            (_, Ok(Found::Other)) => return Err(self.disown(&name)),
+            (Err(error), Ok(Found::Nothing)) if !blobs.answers_may_be_lost() => {
                 return Err(error.into());
             }
+            (Err(error), _) | (Ok(_), Err(error)) => error,
+            (Ok(_), Ok(Found::Nothing)) => {
+                let gone = std::io::Error::other("it is said to be there, and is not");
+                device::Error::new("create", &path(&name), gone)
+            }
+        };
+        let (number, catalog) = (manifest.number, Arc::clone(catalog));
+        state.uncertain.push(Attempt { number, bytes, there: false, catalog });
+        Err(error.into())
+    }
+
+    /// Looks what became of manifests that could not be made, before another is. An error where
+    /// that cannot be seen; where somebody else's is found, this store is read-only from now on.
+    pub(crate) fn look_after(&self, state: &mut Durable) -> Result<()> {
+        for attempt in &mut state.uncertain {
+            let name = manifest_name(attempt.number);
+            match compare_bytes(&*self.files.blobs, &name, &attempt.bytes)? {
+                Found::Other => return Err(self.disown(&name)),
+                found => attempt.there = found == Found::Same,
+            }
         }
-        self.wrote(Writer::Checkpoint, bytes.len() as u64, 1);
         Ok(())
     }
+
+    /// Deletes the manifests before the one that was just made. What stays is older than that, so
+    /// nobody takes it for the state, and the next opening tries again.
+    pub(crate) fn delete_older(&self, old: u64, uncertain: &[Attempt]) {
+        let seen = uncertain.iter().filter(|attempt| attempt.there).map(|attempt| attempt.number);
+        for number in seen.chain([old]).filter(|number| *number > 0) {
+            if let Err(error) = self.files.blobs.delete(&manifest_name(number)) {
+                tracing::warn!(%error, number, "an old manifest stays");
+            }
+        }
+    }
+
+    /// Takes no more commits: under a name that only this store gives is what it did not make, so
+    /// somebody else is at work in the same place. What is there is left as it is.
+    pub(crate) fn disown(&self, name: &str) -> Error {
+        let why = format!("{} is another's: two stores are in one place", path(name));
+        self.log().fail(&why);
+        Error::ReadOnly(Arc::from(why))
+    }
+}
+
+/// A manifest that could not be made, as it seemed: it may be on the medium, or come there. What
+/// it names stays until a later one is durable.
+pub(crate) struct Attempt {
+    number: u64,
+    bytes: Vec<u8>,
+    /// Whether it was found there.
+    there: bool,
+    #[expect(dead_code, reason = "held, so that its runs are not given back")]
+    catalog: Arc<Catalog>,
+}
+
+fn compare_bytes(blobs: &dyn Blobs, name: &str, bytes: &[u8]) -> device::Result<Found> {
+    let part = |buffer: &mut [u8], at: u64| Ok(part_of(bytes, buffer, at));
+    compare(blobs, name, bytes.len() as u64, &part)
 }
 
 fn places(stack: &Stack, runs: &[format::run_manifest::RunEntry]) -> Vec<u32> {

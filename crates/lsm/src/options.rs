@@ -57,12 +57,25 @@ impl Options {
 
     /// Bytes of in-memory trees from which a checkpoint is due.
     pub(crate) fn dirty_bytes_due(&self) -> usize {
-        (self.common.cache_bytes / 16 * 5).max(DIRTY_BYTES_MIN)
+        (self.common.cache_bytes / 16 * 5).max(DIRTY_BYTES_MIN).min(self.blob_share())
     }
 
     /// Bytes from which the thread that commits makes the checkpoint, where nobody else does.
     pub(crate) fn dirty_bytes_max(&self) -> usize {
-        (self.common.cache_bytes / 8 * 3).max(DIRTY_BYTES_MIN / 4 * 5)
+        (self.common.cache_bytes / 8 * 3)
+            .max(DIRTY_BYTES_MIN / 4 * 5)
+            .min(self.blob_share() / 4 * 5)
+    }
+
+    /// Bytes of in-memory trees that there are at most.
+    pub(crate) fn dirty_bytes_limit(&self) -> usize {
+        self.common.dirty_bytes_limit().min(self.blob_share() * 2)
+    }
+
+    /// A quarter of the longest blob: a checkpoint writes all that is in memory to one.
+    fn blob_share(&self) -> usize {
+        let longest = self.blobs.as_ref().map_or(u64::MAX, |blobs| blobs.0.bytes_max());
+        usize::try_from(longest / 4).unwrap_or(usize::MAX / 4)
     }
 
     /// Bytes of cached blocks.

@@ -11,6 +11,10 @@
 //!    medium twice. A chain of clones has no two such runs, and would be as deep as it is long: a
 //!    stack that is too deep has its oldest eight runs of a tier merged all the same, in all trees
 //!    that have them; those that have only some keep the old.
+//!
+//! A store of blobs may bound how long one is. What would be longer is left apart, and where it is
+//! hidden, merged in parts: a tree whose runs are as long as may be has as many of them as it has
+//! bytes, and a look-up asks the filter of each.
 
 use crate::layer::LayerId;
 
@@ -53,12 +57,23 @@ fn fine_tier(bytes: u64) -> u32 {
     bytes.checked_ilog(SHARED_FAN as u64).unwrap_or(0)
 }
 
-/// What to merge next in stacks of layers, newest first. None when all is well.
-pub(crate) fn pick(stacks: &[Vec<Facts>]) -> Option<Merge> {
-    let first = |rule: fn(&[Facts]) -> Option<(usize, usize)>| {
-        stacks.iter().find_map(|stack| rule(stack).map(|(from, to)| merge(stack, from, to)))
+/// Where in a stack the layers begin and end that a rule merges into so many bytes at most.
+type Rule = fn(&[Facts], u64) -> Option<(usize, usize)>;
+
+/// What to merge next in stacks of layers, newest first, into a blob of at most so many bytes. None
+/// when all is well, or nothing fits.
+pub(crate) fn pick(stacks: &[Vec<Facts>], bytes_max: u64) -> Option<Merge> {
+    let first = |rule: Rule| {
+        stacks
+            .iter()
+            .find_map(|stack| rule(stack, bytes_max).map(|(from, to)| merge(stack, from, to)))
     };
     first(hiding).or_else(|| first(tiers)).or_else(|| first(deep))
+}
+
+/// Bytes of layers.
+fn bytes(layers: &[Facts]) -> u64 {
+    layers.iter().map(|layer| layer.bytes).sum()
 }
 
 fn merge(stack: &[Facts], from: usize, to: usize) -> Merge {
@@ -73,22 +88,36 @@ fn alike(stack: &[Facts], at: usize) -> usize {
 }
 
 /// The first rule.
-fn hiding(stack: &[Facts]) -> Option<(usize, usize)> {
+fn hiding(stack: &[Facts], bytes_max: u64) -> Option<(usize, usize)> {
     (0..stack.len()).find_map(|at| {
         let end = alike(stack, at);
-        let below: u64 = stack[at + 1..end].iter().map(|layer| layer.bytes).sum();
-        (end > at + 1 && stack[at].hides > 0 && stack[at].hides >= below / 2).then_some((at, end))
+        let (hides, below) = (stack[at].hides, bytes(&stack[at + 1..end]));
+        if end == at + 1 || hides == 0 || hides < below / 2 {
+            return None;
+        }
+        // What it hides is known about, so half of what may be is enough where it is not all.
+        let left = |to: usize| bytes(&stack[at..to]) - hides.min(bytes(&stack[at + 1..to]));
+        let fits = |to: &usize| bytes(&stack[at..*to]) <= bytes_max || left(*to) <= bytes_max / 2;
+        (at + 2..=end).rev().find(fits).map(|to| (at, to))
     })
 }
 
 /// The second rule: of the lowest tier that has four in a row, all of that row.
-fn tiers(stack: &[Facts]) -> Option<(usize, usize)> {
+fn tiers(stack: &[Facts], bytes_max: u64) -> Option<(usize, usize)> {
     let mut at = 0;
     let mut best: Option<(u32, usize, usize)> = None;
     while at < stack.len() {
         let end = alike(stack, at);
         let segment: Vec<u32> = stack[at..end].iter().map(|layer| tier(layer.bytes)).collect();
-        let enough = |row: &[u32], most| row.iter().filter(|&&tier| tier == most).count() >= FAN;
+        let enough = |from: usize, to: usize, most| {
+            // The longest part of the row that fits, of those the oldest.
+            let fits = |(from, to): &(usize, usize)| {
+                segment[*from..*to].iter().filter(|&&tier| tier == most).count() >= FAN
+                    && bytes(&stack[at + from..at + to]) <= bytes_max
+            };
+            let parts = |length| (from..=to - length).rev().map(move |from| (from, from + length));
+            (FAN..=to - from).rev().flat_map(parts).find(fits)
+        };
         if let Some((tier, from, to)) = row(&segment, enough)
             && best.is_none_or(|(lowest, ..)| tier < lowest)
         {
@@ -100,18 +129,24 @@ fn tiers(stack: &[Facts]) -> Option<(usize, usize)> {
 }
 
 /// The third rule: of the lowest tier that has eight in a row, the oldest eight.
-fn deep(stack: &[Facts]) -> Option<(usize, usize)> {
+fn deep(stack: &[Facts], bytes_max: u64) -> Option<(usize, usize)> {
     if stack.len() <= DEPTH_MAX {
         return None;
     }
     let tiers: Vec<u32> = stack.iter().map(|layer| fine_tier(layer.bytes)).collect();
-    let (_, _, to) = row(&tiers, |row, _| row.len() >= SHARED_FAN)?;
-    Some((to - SHARED_FAN, to))
+    let enough = |from: usize, to: usize, _| {
+        let oldest = to.checked_sub(SHARED_FAN).filter(|oldest| *oldest >= from)?;
+        (bytes(&stack[oldest..to]) <= bytes_max).then_some((oldest, to))
+    };
+    row(&tiers, enough).map(|(_, from, to)| (from, to))
 }
 
-/// The lowest tier of which, or below, enough layers follow each other; where those begin and
-/// end; the oldest such.
-fn row(tiers: &[u32], enough: impl Fn(&[u32], u32) -> bool) -> Option<(u32, usize, usize)> {
+/// The lowest tier of which, or below, enough layers follow each other; where the part of those
+/// begins and ends that is to be merged; the oldest such.
+fn row(
+    tiers: &[u32],
+    enough: impl Fn(usize, usize, u32) -> Option<(usize, usize)>,
+) -> Option<(u32, usize, usize)> {
     let mut distinct = tiers.to_vec();
     distinct.sort_unstable();
     distinct.dedup();
@@ -119,8 +154,8 @@ fn row(tiers: &[u32], enough: impl Fn(&[u32], u32) -> bool) -> Option<(u32, usiz
         let mut end = tiers.len();
         while end > 0 {
             let count = tiers[..end].iter().rev().take_while(|tier| **tier <= most).count();
-            if enough(&tiers[end - count..end], most) {
-                return Some((most, end - count, end));
+            if let Some((from, to)) = enough(end - count, end, most) {
+                return Some((most, from, to));
             }
             end -= count.max(1);
         }
@@ -143,7 +178,7 @@ mod tests {
     }
 
     fn picked(stacks: &[Vec<Facts>]) -> Option<(Vec<u64>, bool)> {
-        pick(stacks).map(|merge| (merge.layers, merge.lowest))
+        pick(stacks, u64::MAX).map(|merge| (merge.layers, merge.lowest))
     }
 
     #[test]
@@ -156,6 +191,50 @@ mod tests {
         let found = picked(&[layers(&[large, small, large, large, large])]);
         assert_eq!(found, Some((vec![5, 4, 3, 2, 1], true)));
         assert_eq!(picked(&[layers(&[large, large, small, small, large * 4, large])]), None);
+    }
+
+    /// Merges as long as something is picked; answers the sizes of what is left, and how many merges
+    /// that took.
+    fn settled(mut stack: Vec<Facts>, bytes_max: u64) -> (Vec<u64>, u64) {
+        let mut merges = 0;
+        while let Some(merge) = pick(std::slice::from_ref(&stack), bytes_max) {
+            let at = stack.iter().position(|facts| facts.id == merge.layers[0]).unwrap();
+            let end = at + merge.layers.len();
+            let whole: u64 = bytes(&stack[at..end]);
+            let hidden = stack[at].hides.min(bytes(&stack[at + 1..end]));
+            assert!(whole - hidden <= bytes_max, "{merge:?} of {stack:?}");
+            let hides = if merge.lowest { 0 } else { stack[at].hides - hidden };
+            let merged = layer(1000 + merges, whole - hidden, 1, hides);
+            stack.splice(at..end, [merged]);
+            merges += 1;
+            assert!(merges < 1000, "it never ends: {stack:?}");
+        }
+        (stack.iter().map(|layer| layer.bytes).collect(), merges)
+    }
+
+    #[test]
+    fn what_would_be_too_long_is_left_apart() {
+        let large = TIER_BYTES * 100;
+        let five = layers(&[large; 5]);
+        assert_eq!(settled(five.clone(), large * 3), (vec![large; 5], 0));
+        assert_eq!(settled(five.clone(), large * 4), (vec![large, large * 4], 1));
+        assert_eq!(settled(five, large * 5), (vec![large * 5], 1));
+        // What is smaller is merged up to the bound and no further.
+        assert_eq!(settled(layers(&[large; 64]), large * 16), (vec![large * 16; 4], 4));
+        // The oldest does not fit, and is not in the way of those above it.
+        let found = settled(layers(&[large, large, large, large, large * 3 / 2]), large * 4);
+        assert_eq!(found, (vec![large * 4, large * 3 / 2], 1));
+        // A deep stack of what is as long as may be stays so.
+        assert_eq!(settled(layers(&[large; 40]), large), (vec![large; 40], 0));
+    }
+
+    #[test]
+    fn what_is_hidden_is_merged_in_parts_where_it_is_too_long() {
+        let large = TIER_BYTES * 100;
+        let mut stack = vec![layer(9, 1000, 1, large * 6)];
+        stack.extend(layers(&[large; 6]));
+        let (left, _) = settled(stack, large);
+        assert_eq!(left, [1000]);
     }
 
     #[test]
@@ -190,7 +269,7 @@ mod tests {
             for facts in stacks.iter_mut().flatten() {
                 facts.sharers = sharers[&facts.id];
             }
-            let Some(merge) = pick(&stacks) else { break };
+            let Some(merge) = pick(&stacks, u64::MAX) else { break };
             let mut bytes = 0;
             for stack in &mut stacks {
                 let at = stack.iter().position(|facts| facts.id == merge.layers[0]);
@@ -220,7 +299,7 @@ mod tests {
         for _ in 0..flushes {
             stack.insert(0, layer(next, flush, 1, 0));
             next += 1;
-            while let Some(merge) = pick(std::slice::from_ref(&stack)) {
+            while let Some(merge) = pick(std::slice::from_ref(&stack), u64::MAX) {
                 let at = stack.iter().position(|facts| facts.id == merge.layers[0]).unwrap();
                 let end = at + merge.layers.len();
                 let bytes = stack[at..end].iter().map(|facts| facts.bytes).sum();

@@ -8,34 +8,40 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use device::{Device, Env};
-use format::batch::{Op, Ops};
+use format::batch::{Op, Ops, foreign};
 use format::run_manifest::RunManifest;
 use store::{Error, Log, Lsn, Replay, Result, TreeId};
 
 use crate::blob::BUILDING_PREFIX;
 use crate::checkpoint::Durable;
-use crate::collect::gaps;
-use crate::commit::{Origin, plan};
+use crate::collect::{Stuck, gaps};
+use crate::commit::{Origin, malformed, plan};
 use crate::core::{Catalog, Core};
-use crate::files::{BLOB_PREFIX, DIRECTORY, Files, blob_name, open_blobs};
+use crate::files::{BLOB_PREFIX, DIRECTORY, Files, blob_name, open_blobs, path};
 use crate::layer::{Layer, Stack};
-use crate::manifest::{MANIFEST_PREFIX, manifest_name, newest, numbers};
+use crate::manifest::{MANIFEST_PREFIX, manifest_name, newest, numbers, read_manifest};
 use crate::options::Options;
 use crate::run::Run;
 
 pub(crate) const LOG_DIRECTORY: &str = "log";
+/// More numbers than a process tries in vain before it ends.
+const LATE_NUMBERS: u64 = 1 << 20;
 
 /// Creates an empty store.
 pub(crate) fn create(env: &Env, options: &Options) -> Result<Core> {
     let files = open_files(env, options)?;
+    refuse_another(&files)?;
     let log = Log::create(env, LOG_DIRECTORY, options.common.volume, &options.common.log())?;
     let durable = Durable {
         number: 0,
+        next_manifest: 1,
+        uncertain: Vec::new(),
         lsn: Lsn(0),
         next_blob: 1,
         blobs: BTreeMap::new(),
         runs: Vec::new(),
         gaps: Vec::new(),
+        stuck: Stuck::default(),
         linked: Vec::new(),
         pending: Vec::new(),
     };
@@ -44,6 +50,18 @@ pub(crate) fn create(env: &Env, options: &Options) -> Result<Core> {
     // Last, so that what has a manifest is whole.
     core.make_durable(&mut core.durable.lock(), Catalog::new(), Lsn(0))?;
     Ok(core)
+}
+
+/// Refuses a place where a store is: deleting what this one does not know would destroy it.
+fn refuse_another(files: &Files) -> Result<()> {
+    for prefix in [MANIFEST_PREFIX, BLOB_PREFIX] {
+        if let Some(name) = files.blobs.list(prefix)?.first() {
+            let why = "a store is here, or a part of one";
+            let error = std::io::Error::new(std::io::ErrorKind::AlreadyExists, why);
+            return Err(device::Error::new("create", &path(name), error).into());
+        }
+    }
+    Ok(())
 }
 
 fn open_files(env: &Env, options: &Options) -> Result<Arc<Files>> {
@@ -92,13 +110,19 @@ pub(crate) fn open(env: &Env, options: &Options) -> Result<Core> {
     // Numbers of what a crash left are not used again, though it is deleted below.
     let found = numbers(&files, BLOB_PREFIX)?;
     let next_blob = found.last().map_or(0, |last| last + 1).max(manifest.next_blob);
+    // What the process before asked for may be carried out yet, under the numbers after these.
+    let late = if files.blobs.answers_may_be_lost() { LATE_NUMBERS } else { 0 };
+    let next_blob = next_blob + late;
     let durable = Durable {
         number: manifest.number,
+        next_manifest: manifest.number + 1 + late,
+        uncertain: Vec::new(),
         lsn: Lsn(manifest.lsn),
         next_blob,
         blobs: manifest.blobs.iter().map(|blob| (blob.number, blob.length)).collect(),
         runs,
         gaps: gaps(&manifest),
+        stuck: Stuck::default(),
         linked: Vec::new(),
         pending: Vec::new(),
     };
@@ -117,22 +141,36 @@ pub(crate) fn open(env: &Env, options: &Options) -> Result<Core> {
         &mut replay,
     )?;
     core.journal.set_log(log);
+    if late > 0 {
+        // The same state under a greater number: a manifest that comes late, and whose runs are
+        // deleted below, is not the newest.
+        let state = &mut *core.durable.lock();
+        let catalog = Catalog::clone(&core.catalog.lock());
+        core.make_durable(state, catalog, from)?;
+    }
     clean(&core, env.device.as_ref(), &manifest, &found)?;
     Ok(core)
 }
 
-/// Deletes what the newest state does not need.
+/// Deletes what the newest state does not need. What is another volume's stays, and what cannot be
+/// read: it is not known to be this one's.
 fn clean(core: &Core, device: &dyn Device, manifest: &RunManifest, found: &[u64]) -> Result<()> {
     let blobs = &core.files.blobs;
     for number in numbers(&core.files, MANIFEST_PREFIX)? {
         if number < manifest.number {
-            blobs.delete(&manifest_name(number))?;
+            match read_manifest(&core.files, number) {
+                Ok(_) => blobs.delete(&manifest_name(number))?,
+                Err(error) => tracing::warn!(%error, "an old manifest stays"),
+            }
         }
     }
     // Those of the manifest, and those that the log has linked since.
     let needed = core.durable.lock();
     for number in found.iter().filter(|number| !needed.blobs.contains_key(number)) {
-        blobs.delete(&blob_name(*number))?;
+        match core.files.check_head(*number) {
+            Ok(()) => blobs.delete(&blob_name(*number))?,
+            Err(error) => tracing::warn!(%error, "a blob that nothing names stays"),
+        }
     }
     drop(needed);
     for name in device.list(DIRECTORY)? {
@@ -153,7 +191,11 @@ impl Replay for Replayer<'_> {
         let core = self.core;
         core.journal.replays(payload);
         // It stands alone in its record.
-        if let Some(Ok(Op::Link { tree, blob, run })) = Ops::new(payload).next() {
+        let mut ops = Ops::new(payload);
+        if let Some(Ok(Op::Link { tree, blob, run })) = ops.next() {
+            if ops.next().is_some() {
+                return Err(malformed(foreign()));
+            }
             return core.replay_link(lsn, TreeId(tree), blob, run);
         }
         let plan = plan(Ops::new(payload))?;

@@ -29,7 +29,7 @@ impl Core {
         self.journal.wake();
         let alone = !self.journal.has_waker();
         let much = alone && dirty >= self.options.dirty_bytes_max();
-        if !much && self.dirty_bytes() < self.options.common.dirty_bytes_limit() {
+        if !much && self.dirty_bytes() < self.options.dirty_bytes_limit() {
             return Ok(());
         }
         self.relieve(frees)
@@ -37,7 +37,7 @@ impl Core {
 
     #[cold]
     fn relieve(&self, frees: bool) -> Result<()> {
-        let limit = self.options.common.dirty_bytes_limit();
+        let limit = self.options.dirty_bytes_limit();
         let mut state = match self.durable.try_lock() {
             Some(state) => state,
             // Somebody is at it, and there is room until he is done.

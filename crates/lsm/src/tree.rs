@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use parking_lot::{Mutex, RwLock};
-use store::{Result, TreeId};
+use store::{Error, Result, TreeId};
 
 use crate::key::Key;
 use crate::layer::{Layer, Stack};
@@ -68,6 +68,7 @@ impl Tree {
     pub(crate) fn get(&self, key: &[u8], found: &mut dyn FnMut(&[u8])) -> Result<bool> {
         let stack = {
             let state = self.state.read();
+            self.exists()?;
             match state.active.get(key) {
                 Known::Value(value) => {
                     found(value);
@@ -82,8 +83,14 @@ impl Tree {
     }
 
     /// Copies up to `most` entries of the active tree, from a bound on.
-    pub(crate) fn part(&self, direction: Direction, bound: Bound<&[u8]>, most: usize) -> Part {
+    pub(crate) fn part(
+        &self,
+        direction: Direction,
+        bound: Bound<&[u8]>,
+        most: usize,
+    ) -> Result<Part> {
         let state = self.state.read();
+        self.exists()?;
         let bounds = match direction {
             Direction::Forward => (bound, Bound::Unbounded),
             Direction::Backward => (Bound::Unbounded, bound),
@@ -100,7 +107,14 @@ impl Tree {
             entries.reverse();
         }
         let mem = Mem::of(entries, Arc::clone(&state.active.ranges));
-        Part { mem, edge, stack: Arc::clone(&state.stack) }
+        Ok(Part { mem, edge, stack: Arc::clone(&state.stack) })
+    }
+
+    /// Asked with the state locked: a tree is marked as dropped before its state is taken away, so
+    /// that nobody takes what is left for what it held.
+    #[inline]
+    fn exists(&self) -> Result<()> {
+        if self.dropped.load(Ordering::Relaxed) { Err(Error::NoTree(self.id)) } else { Ok(()) }
     }
 
     /// Makes a layer of the active tree, if there is anything in it; returns the stack. The caller
@@ -160,4 +174,25 @@ fn take_back(stack: &mut Arc<Stack>, newest: Mem, ids: &AtomicU64) -> Option<Mem
     mem.absorb(newest, below);
     layer.renumber(ids.fetch_add(1, Ordering::Relaxed));
     None
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What was dropped after a reader got hold of it is no empty tree.
+    #[test]
+    fn a_dropped_tree_is_not_read() {
+        let tree = Tree::new(TreeId(1), Arc::default());
+        tree.state.write().active.put(b"key", b"value");
+        let get = || tree.get(b"key", &mut |_| ());
+        let part = || tree.part(Direction::Forward, Bound::Unbounded, 10).map(|part| part.mem);
+        assert!(get().unwrap());
+        assert_eq!(part().unwrap().entries.len(), 1);
+        // As it is done when a batch drops it.
+        tree.dropped.store(true, Ordering::Relaxed);
+        drop(std::mem::take(&mut *tree.state.write()));
+        assert!(matches!(get(), Err(Error::NoTree(TreeId(1)))));
+        assert!(matches!(part(), Err(Error::NoTree(TreeId(1)))));
+    }
 }

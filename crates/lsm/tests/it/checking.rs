@@ -2,9 +2,10 @@
 
 use std::ops::ControlFlow;
 
+use format::batch::{Op, Ops};
 use format::run_manifest::{Decoded, RunManifest};
-use lsm::inspect;
-use store::{CheckReport, SliceRun, Store};
+use lsm::{LsmStore, inspect};
+use store::{Batch, CheckReport, Error, Log, Lsn, Replay, Room, SliceRun, Store, TreeId};
 use testing::{SimEnv, numbered};
 
 use crate::util::{TREE, checked, commit, inspected, open, options, settle, store};
@@ -13,10 +14,10 @@ use crate::util::{TREE, checked, commit, inspected, open, options, settle, store
 fn closed() -> SimEnv {
     let (sim, store) = store(1);
     commit(&store, |batch| {
-        batch.clone_tree(TREE, store::TreeId(50));
+        batch.clone_tree(TREE, TreeId(50));
         for n in 0..200_u32 {
             batch.put(TREE, &n.to_be_bytes(), &[1; 50]);
-            batch.put(store::TreeId(50), &n.to_be_bytes(), &[2; 50]);
+            batch.put(TreeId(50), &n.to_be_bytes(), &[2; 50]);
         }
     });
     checked(&store);
@@ -46,13 +47,16 @@ fn falsify(sim: &SimEnv, change: impl FnOnce(&mut RunManifest)) {
 #[test]
 fn what_a_manifest_says_falsely_is_found() {
     type Change = fn(&mut RunManifest);
-    let falsehoods: [(Change, &str); 6] = [
+    let falsehoods: [(Change, &str); 8] = [
         (|manifest| manifest.next_run = 1, "numbered as none may be yet"),
         (|manifest| manifest.next_blob = 1, "which none may be yet"),
         (|manifest| manifest.runs[0].entries += 1, "tombstones, not"),
         (|manifest| manifest.runs[0].tombstones += 1, "tombstones, not"),
         (|manifest| manifest.runs[0].ranges += 1, "deleted ranges"),
         (|manifest| manifest.runs[1].start = manifest.runs[0].start, "overlap"),
+        // Opening gives back what is between runs.
+        (|manifest| manifest.runs[0].start += 1, "blocks from"),
+        (|manifest| manifest.runs[0].start -= 1, "blocks from"),
     ];
     for (at, (change, what)) in falsehoods.into_iter().enumerate() {
         let sim = closed();
@@ -99,4 +103,68 @@ fn a_run_that_was_ingested_is_checked_before_a_manifest_has_it() {
     let report = lsm::check(&store).expect("check");
     assert!(report.findings.iter().any(|found| found.file == blob), "{report:?}");
     settle(&store);
+}
+
+/// The head of a blob is damaged that only the log names: that is found, and all else is checked.
+#[test]
+fn a_damaged_head_of_an_ingested_run_is_found_beside_all_else() {
+    let (sim, store) = store(3);
+    commit(&store, |batch| batch.put(TREE, b"key", b"value"));
+    assert!(store.checkpoint().expect("checkpoint"));
+    store.ingest(TREE, &mut SliceRun::new(&numbered(0..2000, 100))).expect("free");
+    store.sync(store.last_commit()).expect("sync");
+    drop(store);
+    let blob = crate::util::blobs(&sim.device).pop().expect("there is one");
+    sim.device.flip_bit(&blob, 20);
+    let report = inspected(&sim);
+    assert!(report.findings.iter().any(|found| found.file == blob), "{report:?}");
+    assert_eq!(report.entries, 2001, "{report:?}");
+}
+
+/// Keeps the record that names a run.
+#[derive(Default)]
+struct LinkOf(Vec<u8>);
+
+impl Replay for LinkOf {
+    fn apply(&mut self, _: Lsn, payload: &[u8]) -> store::Result<()> {
+        if let Some(Ok(Op::Link { .. })) = Ops::new(payload).next() {
+            self.0 = payload.to_vec();
+        }
+        Ok(())
+    }
+}
+
+/// A record that names a run and goes on is none that this engine writes: nothing of it is left
+/// out in silence.
+#[test]
+fn a_link_that_does_not_stand_alone_is_damage() {
+    for more in [false, true] {
+        let (sim, store) = store(4);
+        commit(&store, |batch| batch.create_tree(TreeId(40)));
+        store.ingest(TREE, &mut SliceRun::new(&numbered(0..2000, 100))).expect("free");
+        store.sync(store.last_commit()).expect("sync");
+        drop(store);
+        let (mut link, common) = (LinkOf::default(), options().common);
+        let open_log = |replay: &mut LinkOf| {
+            Log::open(&sim.env(), "log", common.volume, &common.log(), Lsn(0), replay)
+        };
+        let (log, _) = open_log(&mut link).expect("open");
+        // The same run in another tree, and something behind it.
+        let mut record = link.0;
+        assert_eq!(record[1], 32, "the number of the tree");
+        record[1] = 40;
+        if more {
+            let mut batch = Batch::new();
+            batch.put(TREE, b"key", b"value");
+            record.extend_from_slice(batch.as_bytes());
+        }
+        let lsn = log.append(&record, Room::Normal).expect("there is room");
+        log.sync(lsn).expect("sync");
+        log.close().expect("close");
+        let opened = LsmStore::open(&sim.env(), &options());
+        assert_eq!(opened.is_err(), more, "{opened:?}");
+        if let Err(error) = opened {
+            assert!(matches!(error, Error::Corrupt(_)), "{error}");
+        }
+    }
 }

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use lsm::{LsmStore, Options};
 use parking_lot::Mutex;
@@ -56,6 +57,9 @@ fn power_may_be_cut_in_checkpoints_merges_and_deletions() {
         states.lock().insert(store.last_commit().0.0, Model::new());
         store.sync(store.last_commit()).expect("sync");
         let known = Arc::clone(&states);
+        // The last commit that must be found.
+        let least = Arc::new(AtomicU64::new(store.last_commit().0.0));
+        let must = Arc::clone(&least);
         sim.device.watch(move |image, op| {
             let policy = CrashPolicy::ALL[(op % 3) as usize];
             let sim = SimEnv::on(image.after_crash(policy, op), op);
@@ -63,6 +67,8 @@ fn power_may_be_cut_in_checkpoints_merges_and_deletions() {
             assert!(report.is_clean(), "cut before {op}: {:#?}", report.findings);
             let store = open(&sim);
             let last = store.last_commit().0.0;
+            let least = must.load(Ordering::Relaxed);
+            assert!(last >= least, "seed {seed}, cut before {op}: {last}, and {least} was durable");
             let found = entries(&*store, TREE);
             assert!(known.lock()[&last] == found, "seed {seed}, cut before {op}, commit {last}");
             checked(&store);
@@ -88,7 +94,9 @@ fn power_may_be_cut_in_checkpoints_merges_and_deletions() {
                 2 => commit(&store, |batch| batch.drop_tree(clone)),
                 _ => {}
             }
+            let made = store.last_commit().0.0;
             assert!(store.checkpoint().expect("checkpoint"));
+            least.store(made, Ordering::Relaxed);
             while random.u8(0..3) > 0 && store.reclaim_step(1).expect("reclaim") {}
         }
         settle(&store);

@@ -1,6 +1,7 @@
 //! Ingested runs are written once and not logged, and stay while a record of the log needs them.
 
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use lsm::LsmStore;
 use store::{Error, Read, SliceRun, Store, TreeId};
@@ -105,6 +106,9 @@ fn whatever_is_cut_a_run_is_there_whole_or_not_at_all() {
     let (sim, store) = store(4);
     commit(&store, |batch| batch.put(TREE, &7_u32.to_be_bytes(), b"before"));
     store.sync(store.last_commit()).expect("sync");
+    // Entries that must be found.
+    let least = Arc::new(AtomicUsize::new(1));
+    let must = Arc::clone(&least);
     sim.device.watch(move |image, op| {
         for policy in CrashPolicy::ALL {
             let sim = SimEnv::on(image.after_crash(policy, op), op);
@@ -113,6 +117,8 @@ fn whatever_is_cut_a_run_is_there_whole_or_not_at_all() {
             let store = open(&sim);
             let there = entries(&*store, TREE).len();
             assert!([1, 1001, 2001].contains(&there), "cut before {op}: {there} entries");
+            let least = must.load(Ordering::Relaxed);
+            assert!(there >= least, "cut before {op}: {there} entries, and {least} were durable");
             let live: u64 = checked(&store).entries;
             assert!(live >= there as u64, "cut before {op}");
             settle(&store);
@@ -121,10 +127,18 @@ fn whatever_is_cut_a_run_is_there_whole_or_not_at_all() {
     });
     ingest(&store, TREE, &numbered(1000..2000, 100));
     store.sync(store.last_commit()).expect("sync");
+    least.store(1001, Ordering::Relaxed);
     ingest(&store, TREE, &numbered(3000..4000, 100));
     assert!(store.checkpoint().expect("checkpoint"));
+    least.store(2001, Ordering::Relaxed);
     settle(&store);
     sim.device.unwatch();
+}
+
+/// The files of the engine, without those of the log.
+fn files_of(sim: &SimEnv) -> Vec<String> {
+    let files = sim.device.files().into_iter().map(|(path, _)| path);
+    files.filter(|path| path.starts_with("lsm/")).collect()
 }
 
 #[test]
@@ -137,24 +151,34 @@ fn a_run_that_fails_leaves_nothing() {
     assert!(matches!(refused, Err(Error::RangeNotEmpty { tree: TREE, .. })), "{refused:?}");
     assert_eq!(blobs(&sim.device), before);
     let run = numbered(5000..9000, 100);
-    for after in 0..40 {
-        sim.device.inject(Fault::no_space(FaultOn::AnyChange, after).below("lsm"));
-        let done = store.ingest(TREE, &mut SliceRun::new(&run));
-        let struck = !sim.device.faults_left();
-        sim.device.clear_faults();
-        let Err(error) = done else {
-            assert!(!struck || after > 3, "a fault after {after} was not told");
-            break;
-        };
-        assert!(error.is_no_space(), "{error}");
-        assert!(after < 39, "it never succeeds");
+    type Kind = fn(FaultOn, u64) -> Fault;
+    for (round, kind) in [Fault::no_space as Kind, Fault::io].into_iter().enumerate() {
+        let mut failed = 0;
+        loop {
+            let before = files_of(&sim);
+            sim.device.inject(kind(FaultOn::AnyChange, failed).below("lsm"));
+            let done = store.ingest(TREE, &mut SliceRun::new(&run));
+            let struck = !sim.device.faults_left();
+            sim.device.clear_faults();
+            let Err(error) = done else {
+                assert!(!struck, "a fault after {failed} was not told");
+                break;
+            };
+            assert!(struck && error.is_no_space() == (round == 0), "{error}");
+            assert_eq!(files_of(&sim), before, "after {failed}: {error}");
+            assert!(failed < 39, "it never succeeds");
+            checked(&store);
+            settle(&store);
+            failed += 1;
+        }
+        // It is created, written, synced, named, and the directory is synced.
+        assert!(failed >= 5, "{failed} faults");
+        assert_eq!(checked(&store).entries, 4001);
+        commit(&store, |batch| batch.delete_range(TREE, &run[0].0, &[0xff; 4]));
         checked(&store);
         settle(&store);
-        let named = |path: &String| path.contains("building");
-        let files: Vec<String> = sim.device.files().into_iter().map(|(path, _)| path).collect();
-        assert!(!files.iter().any(named), "{files:?}");
+        assert_eq!(entries(&*store, TREE).len(), 1);
     }
-    assert_eq!(checked(&store).entries, 4001);
 }
 
 #[test]

@@ -3,6 +3,7 @@
 mod checking;
 mod conformance;
 mod cuts;
+mod far;
 mod ingest;
 mod util;
 mod variants;

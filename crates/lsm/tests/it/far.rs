@@ -1,0 +1,391 @@
+//! Runs and manifests at the far end of a bad way: answers that are lost, requests that come late,
+//! and somebody else at the same place.
+
+use std::ops::ControlFlow;
+use std::sync::Arc;
+
+use device::Blobs;
+use lsm::{BlobStore, LsmStore, Options, inspect};
+use store::{CheckReport, Error, Item, SliceRun, SortedRun, Store, TreeId};
+use testing::{Call, CrashPolicy, FarBlobs, Mishap, SimEnv, entries, numbered, sim_env};
+
+use crate::util::{TREE, commit, settle};
+
+const OTHER: TreeId = TreeId(33);
+
+fn options(far: &Arc<FarBlobs>) -> Options {
+    Options { blobs: Some(BlobStore(Arc::<FarBlobs>::clone(far))), ..crate::util::options() }
+}
+
+fn store_on(far: &Arc<FarBlobs>) -> (SimEnv, Arc<LsmStore>) {
+    let sim = sim_env(1);
+    let store = LsmStore::create(&sim.env(), &options(far)).expect("create");
+    commit(&store, |batch| {
+        batch.create_tree(TREE);
+        batch.create_tree(OTHER);
+    });
+    (sim, store)
+}
+
+fn put(store: &LsmStore, tree: TreeId, from: u32) {
+    commit(store, |batch| {
+        for n in from..from + 100 {
+            batch.put(tree, &n.to_be_bytes(), &[7; 50]);
+        }
+    });
+}
+
+fn inspected(sim: &SimEnv, far: &Arc<FarBlobs>) -> CheckReport {
+    let mut go_on = |_, _| ControlFlow::Continue(());
+    let report = inspect(&sim.env(), &options(far), &mut go_on).expect("the files are there");
+    assert!(report.is_clean(), "{:#?}", report.findings);
+    report
+}
+
+/// Opens what a power cut leaves now, having checked it.
+fn after_a_cut(sim: &SimEnv, far: &Arc<FarBlobs>) -> (SimEnv, Arc<LsmStore>) {
+    let again = SimEnv::on(sim.device.after_crash(CrashPolicy::LoseAll, 1), 1);
+    let far = far.copy();
+    inspected(&again, &far);
+    let store = LsmStore::open(&again.env(), &options(&far)).expect("open");
+    (again, store)
+}
+
+fn names(far: &FarBlobs, prefix: &str) -> Vec<String> {
+    far.list(prefix).expect("they are in memory")
+}
+
+/// The name of the manifest that the store tries to make next.
+fn next_manifest(far: &FarBlobs) -> String {
+    let last = names(far, "manifest-").pop().expect("there is one");
+    let number = u64::from_str_radix(&last["manifest-".len()..], 16).expect("a number");
+    format!("manifest-{:016x}", number + 1)
+}
+
+/// Whatever became of a manifest, and whenever: a later one is not touched by it, and the state is
+/// one of the two.
+#[test]
+fn what_becomes_of_a_manifest_does_no_harm_to_a_later_one() {
+    let mishaps = [Mishap::LostRequest, Mishap::LostAnswer, Mishap::Late];
+    for (mishap, early) in mishaps.into_iter().flat_map(|m| [(m, false), (m, true)]) {
+        let far = FarBlobs::new();
+        let (sim, store) = store_on(&far);
+        put(&store, TREE, 0);
+        assert!(store.checkpoint().expect("checkpoint"));
+        put(&store, TREE, 1000);
+        far.order(Call::Make, "manifest-", mishap);
+        // One who deletes what it may have made is not sure when that is done, either.
+        far.order(Call::Delete, &next_manifest(&far), Mishap::Twice);
+        let failed = store.checkpoint().expect_err("no answer");
+        assert!(matches!(failed, Error::Device(_)), "{failed}");
+        store.sync(store.last_commit()).expect("sync");
+        assert_eq!(entries(&*after_a_cut(&sim, &far).1, TREE).len(), 200, "{mishap:?}");
+        if early {
+            far.deliver();
+            assert_eq!(entries(&*after_a_cut(&sim, &far).1, TREE).len(), 200, "{mishap:?}");
+        }
+        put(&store, TREE, 2000);
+        assert!(store.checkpoint().expect("there is a way again"));
+        far.deliver();
+        settle(&store);
+        assert_eq!(entries(&*after_a_cut(&sim, &far).1, TREE).len(), 300, "{mishap:?}");
+        put(&store, TREE, 3000);
+        store.close().expect("close");
+        drop(store);
+        far.take_back();
+        let store = LsmStore::open(&sim.env(), &options(&far)).expect("open");
+        assert_eq!(entries(&*store, TREE).len(), 400, "{mishap:?}");
+        // What was left is gone, and nothing else.
+        assert_eq!(names(&far, "manifest-").len(), 1, "{mishap:?}");
+    }
+}
+
+/// A process ends, and what it asked for last is carried out when the next one is at work.
+#[test]
+fn what_a_process_asked_for_last_may_come_in_the_time_of_the_next() {
+    for prefix in ["manifest-", "run-"] {
+        let far = FarBlobs::new();
+        let (sim, store) = store_on(&far);
+        assert!(store.checkpoint().expect("checkpoint"));
+        put(&store, TREE, 0);
+        store.sync(store.last_commit()).expect("sync");
+        far.order(Call::Make, prefix, Mishap::Late);
+        store.checkpoint().expect_err("no answer");
+        drop(store);
+        let sim = SimEnv::on(sim.device.after_crash(CrashPolicy::LoseAll, 1), 1);
+        let store = LsmStore::open(&sim.env(), &options(&far)).expect("open");
+        far.deliver();
+        assert_eq!(entries(&*after_a_cut(&sim, &far).1, TREE).len(), 100, "{prefix}");
+        put(&store, TREE, 1000);
+        assert!(store.checkpoint().expect("numbers are not those of the other process"));
+        assert_eq!(entries(&*after_a_cut(&sim, &far).1, TREE).len(), 200, "{prefix}");
+    }
+}
+
+/// A request that was made twice on the way is answered as the second.
+#[test]
+fn what_is_taken_by_the_same_bytes_is_made() {
+    for prefix in ["manifest-", "run-"] {
+        let far = FarBlobs::new();
+        let (sim, store) = store_on(&far);
+        put(&store, TREE, 0);
+        far.order(Call::Make, prefix, Mishap::Repeated);
+        assert!(store.checkpoint().expect("it is its own"), "{prefix}");
+        far.order(Call::Make, "run-", Mishap::Repeated);
+        let run = numbered(5000..9000, 50);
+        store.ingest(OTHER, &mut SliceRun::new(&run)).expect("it is its own");
+        assert_eq!(far.take_back(), 0);
+        let building = |path: &String| path.contains("building");
+        let files: Vec<String> = sim.device.files().into_iter().map(|(path, _)| path).collect();
+        assert!(!files.iter().any(building), "{files:?}");
+        store.close().expect("close");
+        assert_eq!(entries(&*after_a_cut(&sim, &far).1, OTHER).len(), 4000);
+    }
+}
+
+/// Somebody else makes what only this store could have made. His stays, and this store is
+/// read-only: it neither stops the process nor merges on.
+#[test]
+fn what_another_made_stays_and_ends_the_commits() {
+    for (prefix, mishap) in [
+        ("manifest-", None),
+        ("manifest-", Some(Mishap::LostRequest)),
+        ("run-", None),
+        ("run-", Some(Mishap::LostRequest)),
+    ] {
+        let far = FarBlobs::new();
+        let (_sim, store) = store_on(&far);
+        // Four runs, whose merge is begun.
+        for round in 0..4 {
+            commit(&store, |batch| {
+                for n in 0..6000_u32 {
+                    batch.put(TREE, &(n * 4 + round).to_be_bytes(), &testing::noise(n.into(), 60));
+                }
+            });
+            assert!(store.checkpoint().expect("checkpoint"));
+        }
+        assert!(store.reclaim_step(1).expect("a step"));
+        assert!(store.stats().merges.is_some_and(|merges| merges.under_way.is_some()));
+        put(&store, OTHER, 0);
+        let name = match prefix {
+            "manifest-" => next_manifest(&far),
+            // The merge has the one after the last.
+            _ => format!("run-{:016x}", 6),
+        };
+        far.put(&name, b"another's");
+        if let Some(mishap) = mishap {
+            far.order(Call::Make, &name, mishap);
+        }
+        let failed = store.checkpoint().expect_err("it is not its own");
+        if (prefix, mishap) != ("run-", Some(Mishap::LostRequest)) {
+            assert!(matches!(failed, Error::ReadOnly(_)), "{prefix} {mishap:?}: {failed}");
+            let mut batch = store::Batch::new();
+            batch.put(TREE, b"key", b"value");
+            let refused = store.commit(&batch);
+            assert!(matches!(refused, Err(Error::ReadOnly(_))), "{refused:?}");
+            for _ in 0..20 {
+                let refused = store.reclaim_step(1);
+                assert!(matches!(refused, Err(Error::ReadOnly(_))), "{refused:?}");
+            }
+        }
+        assert_eq!(far.objects()[&name][..], b"another's"[..], "{prefix} {mishap:?}");
+        assert_eq!(entries(&*store, TREE).len(), 24_000, "it answers reads");
+    }
+}
+
+/// Where a manifest cannot even be looked at, none is made over it, until it can.
+#[test]
+fn what_cannot_be_looked_at_is_looked_at_later() {
+    let far = FarBlobs::new();
+    let (sim, store) = store_on(&far);
+    put(&store, TREE, 0);
+    let name = next_manifest(&far);
+    far.order(Call::Make, &name, Mishap::LostAnswer);
+    for _ in 0..4 {
+        far.order(Call::Read, &name, Mishap::LostRequest);
+    }
+    for _ in 0..4 {
+        store.checkpoint().expect_err("no answer");
+        assert_eq!(names(&far, "manifest-").len(), 2);
+    }
+    assert!(store.checkpoint().expect("there is a way again"));
+    assert_eq!(names(&far, "manifest-").len(), 1);
+    assert_eq!(entries(&*after_a_cut(&sim, &far).1, TREE).len(), 100);
+}
+
+/// A manifest that seemed not to be made is there after a power cut: what it names is, too.
+#[test]
+fn what_an_uncertain_manifest_names_stays() {
+    for run_fails in [false, true] {
+        let far = FarBlobs::new();
+        let (sim, store) = store_on(&far);
+        assert!(store.checkpoint().expect("checkpoint"));
+        put(&store, OTHER, 0);
+        let name = next_manifest(&far);
+        far.order(Call::Make, &name, Mishap::LostAnswer);
+        far.order(Call::Delete, &name, Mishap::LostRequest);
+        store.checkpoint().expect_err("no answer");
+        commit_if_possible(&store);
+        // A run that is refused has all deleted that nobody needs.
+        if run_fails {
+            let run = numbered(0..4000, 50);
+            let refused = store.ingest(TREE, &mut SliceRun::new(&run));
+            assert!(matches!(refused, Err(Error::RangeNotEmpty { .. })), "{refused:?}");
+        }
+        store.sync(store.last_commit()).expect("sync");
+        let (_, opened) = after_a_cut(&sim, &far);
+        assert!(!opened.tree_exists(OTHER).expect("asked"));
+        drop(opened);
+        far.take_back();
+        assert!(store.checkpoint().expect("there is a way again"));
+        settle(&store);
+        // And then it goes.
+        assert_eq!(names(&far, "manifest-").len(), 1);
+        assert_eq!(names(&far, "run-").len(), 1, "what is in the tree");
+    }
+}
+
+fn commit_if_possible(store: &LsmStore) {
+    commit(store, |batch| {
+        batch.drop_tree(OTHER);
+        batch.put(TREE, &9_u32.to_be_bytes(), b"in the way");
+    });
+}
+
+/// What cannot be given back costs room: the checkpoint was made, the rest is given back, and it is
+/// tried again after the next.
+#[test]
+fn what_cannot_be_given_back_is_tried_again() {
+    let far = FarBlobs::new();
+    let (_sim, store) = store_on(&far);
+    for tree in 40..44 {
+        commit(&store, |batch| batch.create_tree(TreeId(tree)));
+        put(&store, TreeId(tree), 0);
+        assert!(store.checkpoint().expect("checkpoint"));
+    }
+    // A blob of two runs, of which one goes.
+    commit(&store, |batch| batch.create_tree(TreeId(50)));
+    put(&store, TreeId(50), 0);
+    put(&store, TREE, 0);
+    assert!(store.checkpoint().expect("checkpoint"));
+    assert_eq!(names(&far, "run-").len(), 5);
+    let first = names(&far, "run-")[0].clone();
+    far.order(Call::Delete, &first, Mishap::LostRequest);
+    far.order(Call::Punch, "run-", Mishap::LostRequest);
+    commit(&store, |batch| {
+        for tree in [40, 41, 42, 43, 50] {
+            batch.drop_tree(TreeId(tree));
+        }
+    });
+    assert!(store.checkpoint().expect("it is made all the same"));
+    settle(&store);
+    assert_eq!(far.take_back(), 0);
+    assert_eq!(names(&far, "run-").len(), 2, "all the others are gone");
+    assert_eq!(far.punched(), []);
+    put(&store, TREE, 1000);
+    assert!(store.checkpoint().expect("checkpoint"));
+    settle(&store);
+    assert!(!names(&far, "run-").contains(&first));
+    assert_eq!(far.punched().len(), 1);
+}
+
+#[test]
+fn a_place_where_a_store_is_is_refused() {
+    let far = FarBlobs::new();
+    let (sim, store) = store_on(&far);
+    put(&store, TREE, 0);
+    store.close().expect("close");
+    let before = far.objects();
+    for left in ["manifest-", "run-"] {
+        let part = far.copy();
+        for name in names(&part, "").iter().filter(|name| !name.starts_with(left)) {
+            part.delete(name).expect("it is in memory");
+        }
+        let another = Options {
+            common: store::EngineOptions { volume: [8; 16], ..options(&part).common },
+            ..options(&part)
+        };
+        let refused = LsmStore::create(&sim_env(2).env(), &another);
+        assert!(matches!(refused, Err(Error::Device(_))), "{:?}", refused.err());
+        assert_eq!(names(&part, "").len(), 1);
+    }
+    assert!(far.objects() == before);
+    drop(store);
+    // What another volume left there by mistake stays.
+    let mut foreign = before.iter().find(|(name, _)| name.starts_with("run-")).unwrap().1.to_vec();
+    foreign[16] ^= 1;
+    far.put("run-00000000000000aa", &foreign);
+    far.put("run-00000000000000ab", b"short");
+    far.put("manifest-0000000000000000", b"nothing");
+    let store = LsmStore::open(&sim.env(), &options(&far)).expect("open");
+    assert_eq!(entries(&*store, TREE).len(), 100);
+    for name in ["run-00000000000000aa", "run-00000000000000ab", "manifest-0000000000000000"] {
+        assert!(far.objects().contains_key(name), "{name}");
+    }
+}
+
+/// No merge makes a blob longer than may be, and merging ends.
+#[test]
+fn blobs_are_no_longer_than_may_be() {
+    let most = 200 << 10;
+    let far = FarBlobs::with_bytes_max(most);
+    let (sim, store) = store_on(&far);
+    let mut random = fastrand::Rng::with_seed(1);
+    for _ in 0..60 {
+        commit(&store, |batch| {
+            for _ in 0..200 {
+                let value: Vec<u8> = (0..90).map(|_| random.u8(..)).collect();
+                batch.put(TREE, &random.u32(..).to_be_bytes(), &value);
+            }
+        });
+        assert!(store.checkpoint().expect("checkpoint"));
+        settle(&store);
+    }
+    let objects = far.objects();
+    let lengths: Vec<u64> = objects.values().map(|bytes| bytes.len() as u64).collect();
+    assert!(lengths.iter().all(|length| *length <= most), "{lengths:?}");
+    assert!(lengths.iter().sum::<u64>() > 5 * most, "{lengths:?}");
+    assert!(lengths.len() < 30, "they are merged as far as may be: {lengths:?}");
+    // What is hidden goes all the same.
+    commit(&store, |batch| batch.delete_range(TREE, &[0], &[0xff; 5]));
+    for _ in 0..3 {
+        assert!(store.checkpoint().expect("checkpoint"));
+        settle(&store);
+    }
+    assert!(names(&far, "run-").len() <= 1, "{:?}", names(&far, ""));
+    let long = numbered(0..4000, 90);
+    let refused = store.ingest(TREE, &mut SliceRun::new(&long));
+    assert!(matches!(refused, Err(Error::RunTooLong)), "{refused:?}");
+    inspected(&sim, &far);
+}
+
+/// A run that closes the store while it is read.
+struct Closing<'s> {
+    store: &'s LsmStore,
+    given: u32,
+    key: [u8; 4],
+}
+
+impl SortedRun for Closing<'_> {
+    fn next_entry(&mut self) -> store::Result<Option<Item<'_>>> {
+        self.given += 1;
+        if self.given == 10_000 {
+            self.store.close()?;
+        }
+        self.key = self.given.to_be_bytes();
+        Ok((self.given < 1_000_000).then_some(Item { key: &self.key, value: &[1; 50] }))
+    }
+}
+
+#[test]
+fn a_run_that_is_read_when_the_store_is_closed_is_read_no_further() {
+    let far = FarBlobs::new();
+    let (sim, store) = store_on(&far);
+    let mut run = Closing { store: &store, given: 0, key: [0; 4] };
+    let refused = store.ingest(TREE, &mut run);
+    assert!(matches!(refused, Err(Error::ReadOnly(_))), "{refused:?}");
+    assert!(run.given < 100_000, "{} entries", run.given);
+    assert_eq!(names(&far, "run-").len(), 0);
+    let files: Vec<String> = sim.device.files().into_iter().map(|(path, _)| path).collect();
+    assert!(!files.iter().any(|path| path.contains("building")), "{files:?}");
+}
