@@ -1,26 +1,35 @@
 //! Objects in a bucket.
 
+use std::cell::Cell;
 use std::io::{self, Read};
 use std::sync::Arc;
 use std::time::Duration;
 
-use device::{Blobs, Clock, Device, Error, File, Result};
+use base64::Engine;
+use base64::prelude::BASE64_STANDARD;
+use device::{Blobs, Clock, Device, Error, Found, Random, ReadPart, Result, compare, part_of};
 use rusty_s3::actions::{ListObjectsV2, S3Action};
 use rusty_s3::{Bucket, Credentials, UrlStyle};
-use ureq::{Agent, SendBody};
+use ureq::http::Response;
+use ureq::{Agent, Body, SendBody};
 
-use crate::request::{answered, patiently, refused, status};
+use crate::request::{Asked, Tried, patiently, status};
 
 /// How long a signature holds: longer than any request.
-const SIGNED_FOR: Duration = Duration::from_secs(3600);
-/// Longest time without an answer.
-const PATIENCE: Duration = Duration::from_secs(120);
-/// Most that one request makes.
-const OBJECT_BYTES_MAX: u64 = 5 << 30;
+const SIGNED_FOR: Duration = Duration::from_secs(24 * 3600);
+/// Longest time in which a connection is made.
+const CONNECT: Duration = Duration::from_secs(10);
+/// Silences that are waited for an answer when all was sent. There is no bound of a whole request:
+/// how long it takes is a matter of its length and of the way.
+const SILENCES_OF_ANSWER: u32 = 4;
+/// Most bytes of an object. The protocol has 5 GiB for one request.
+const OBJECT_BYTES_MAX: u64 = 4 << 30;
 /// Most bytes of a part of a list.
 const LIST_BYTES_MAX: u64 = 16 << 20;
-/// The object that is made, twice, to find out whether the server heeds conditions.
-const PROBE: &str = "probe";
+/// Bytes that are read at a time to sum a file up.
+const SUMMED_BYTES: usize = 1 << 20;
+/// What the object is called that is made, twice, to find out whether the server heeds conditions.
+const PROBE_PREFIX: &str = "probe-";
 
 /// Where objects are.
 #[derive(Clone)]
@@ -35,6 +44,14 @@ pub struct Place {
     pub prefix: String,
     /// The access key and the secret key.
     pub keys: (String, String),
+    /// Longest time in which nothing is sent or received before a request is given up, and made
+    /// again.
+    pub silence: Duration,
+}
+
+impl Place {
+    /// The `silence` for servers that are not known better.
+    pub const SILENCE: Duration = Duration::from_secs(30);
 }
 
 /// Immutable objects below a prefix of a bucket.
@@ -48,7 +65,7 @@ pub struct S3Blobs {
 
 impl S3Blobs {
     /// Finds out that the server is there and makes objects only where there is none.
-    pub fn open(place: &Place, clock: Arc<dyn Clock>) -> Result<S3Blobs> {
+    pub fn open(place: &Place, clock: Arc<dyn Clock>, random: &dyn Random) -> Result<S3Blobs> {
         let wrong = |what: &'static str, why: String| {
             Error::new(what, &place.endpoint, io::Error::new(io::ErrorKind::InvalidInput, why))
         };
@@ -59,7 +76,10 @@ impl S3Blobs {
             .map_err(|error| wrong("use as a server", error.to_string()))?;
         let config = Agent::config_builder()
             .http_status_as_error(false)
-            .timeout_global(Some(PATIENCE))
+            .timeout_connect(Some(CONNECT))
+            .timeout_per_read(Some(place.silence))
+            .timeout_per_write(Some(place.silence))
+            .timeout_recv_response(Some(place.silence * SILENCES_OF_ANSWER))
             .proxy(None);
         let blobs = S3Blobs {
             bucket,
@@ -68,46 +88,180 @@ impl S3Blobs {
             agent: config.build().into(),
             clock,
         };
-        blobs.create(PROBE, b"first")?;
-        let heeds = !blobs.create(PROBE, b"second")?;
-        blobs.delete(PROBE)?;
-        if heeds {
-            return Ok(blobs);
+        let mut own = [0; 8];
+        random.fill(&mut own);
+        // Of its own name, for others may be at the same.
+        let probe = format!("{PROBE_PREFIX}{:016x}", u64::from_le_bytes(own));
+        let made = blobs.create(&probe, b"first")?;
+        let again = blobs.create(&probe, b"second")?;
+        blobs.delete(&probe)?;
+        match (made, again) {
+            (true, false) => Ok(blobs),
+            (_, true) => {
+                let why = "this server overwrites objects that it was asked to make only where \
+                           none is";
+                Err(wrong("use as a server", why.to_owned()))
+            }
+            (false, false) => {
+                let why = "this server says of a new name that it is taken";
+                Err(wrong("use as a server", why.to_owned()))
+            }
         }
-        let why = "this server overwrites objects that it was asked to make only where none is";
-        Err(wrong("use as a server", why.to_owned()))
     }
 
     fn key(&self, name: &str) -> String {
         format!("{}{name}", self.prefix)
     }
 
-    /// Makes an object of what a reader has.
-    fn put(&self, name: &str, length: u64, reader: &mut dyn Read) -> Result<bool> {
+    /// Makes an object. It may be asked for several times: when an answer was lost, what is there
+    /// afterwards tells whose it is.
+    fn put(&self, name: &str, length: u64, part: ReadPart<'_>) -> Result<bool> {
+        let sum = BASE64_STANDARD.encode(sum_of(length, part)?);
+        let lost = Cell::new(false);
+        let made = patiently(&*self.clock, || {
+            let tried = self.put_once(name, length, part, &sum);
+            if matches!(tried, Tried::Failed(_)) {
+                lost.set(true);
+            }
+            tried
+        });
+        match made {
+            Ok(false) if lost.get() => match compare(self, name, length, part)? {
+                Found::Same => Ok(true),
+                Found::Other => Ok(false),
+                Found::Nothing => {
+                    let gone = io::Error::other("it was said to be there, and is gone");
+                    Err(Error::new("create", name, gone))
+                }
+            },
+            Err(_) if lost.get() && self.is_made(name, length, part) => Ok(true),
+            made => made,
+        }
+    }
+
+    fn is_made(&self, name: &str, length: u64, part: ReadPart<'_>) -> bool {
+        compare(self, name, length, part).is_ok_and(|found| found == Found::Same)
+    }
+
+    fn put_once(&self, name: &str, length: u64, part: ReadPart<'_>, sum: &str) -> Tried<bool> {
+        let asked = Asked { operation: "create", name };
         let key = self.key(name);
         let mut action = self.bucket.put_object(Some(&self.credentials), &key);
-        action.headers_mut().insert("if-none-match", "*");
-        let url = action.sign(SIGNED_FOR);
-        let request = self.agent.put(url.as_str()).header("if-none-match", "*");
-        let request = request.header("content-length", length.to_string());
-        let answer = answered("create", name, request.send(SendBody::from_reader(reader)))?;
-        match status(&answer) {
-            200 | 201 => Ok(true),
-            412 => Ok(false),
-            _ => Err(refused("create", name, answer)),
+        let headers = [("if-none-match", "*"), ("x-amz-checksum-crc32c", sum)];
+        for (header, value) in headers {
+            action.headers_mut().insert(header, value);
         }
+        let url = action.sign(SIGNED_FOR);
+        let mut request = self.agent.put(url.as_str()).header("content-length", length.to_string());
+        for (header, value) in headers {
+            request = request.header(header, value);
+        }
+        let mut reader = PartReader { part, at: 0 };
+        let answer = request.send(SendBody::from_reader(&mut reader));
+        asked.answered(answer, |answer| match status(&answer) {
+            200 | 201 => Tried::Done(true),
+            412 => Tried::Done(false),
+            _ => asked.unexpected(answer),
+        })
+    }
+
+    /// Reads a part of a list: what a server has under names that begin with the prefix, and how to
+    /// go on.
+    fn list_part(&self, prefix: &str, token: Option<&str>) -> Tried<Listed> {
+        let asked = Asked { operation: "list", name: prefix };
+        let mut action = self.bucket.list_objects_v2(Some(&self.credentials));
+        action.with_prefix(self.key(prefix));
+        if let Some(token) = token {
+            action.with_continuation_token(token);
+        }
+        let url = action.sign(SIGNED_FOR);
+        asked.answered(self.agent.get(url.as_str()).call(), |mut answer| {
+            if status(&answer) != 200 {
+                return asked.unexpected(answer);
+            }
+            let broken =
+                |why: String| asked.failed(io::Error::new(io::ErrorKind::InvalidData, why));
+            let text = answer.body_mut().with_config().limit(LIST_BYTES_MAX).read_to_string();
+            match text.map(|text| ListObjectsV2::parse_response(&text)) {
+                Ok(Ok(part)) => {
+                    let below = part.contents.into_iter().filter_map(|found| {
+                        let name = found.key.strip_prefix(&self.prefix)?;
+                        let own = !name.contains('/');
+                        own.then(|| (name.to_owned(), found.size.unwrap_or(0)))
+                    });
+                    Tried::Done((below.collect(), part.next_continuation_token))
+                }
+                Ok(Err(error)) => broken(error.to_string()),
+                Err(error) => broken(error.to_string()),
+            }
+        })
+    }
+
+    /// Names that begin with a prefix, and how long they are.
+    fn list_all(&self, prefix: &str) -> Result<Vec<(String, u64)>> {
+        let (mut all, mut token): (Vec<_>, Option<String>) = (Vec::new(), None);
+        loop {
+            let (found, next) =
+                patiently(&*self.clock, || self.list_part(prefix, token.as_deref()))?;
+            all.extend(found);
+            token = Some(match next {
+                Some(next) => next,
+                None => break,
+            });
+        }
+        all.sort();
+        Ok(all)
     }
 }
 
-/// Reads a file from its begin on.
-struct FileReader<'f> {
-    file: &'f dyn File,
+/// Objects of a part of a list, and what the next part is asked for with.
+type Listed = (Vec<(String, u64)>, Option<String>);
+
+/// CRC32C of bytes, as the protocol has it.
+fn sum_of(length: u64, part: ReadPart<'_>) -> Result<[u8; 4]> {
+    let mut buffer = vec![0; SUMMED_BYTES.min(length as usize)];
+    let (mut at, mut sum) = (0, 0);
+    while at < length {
+        let read = part(&mut buffer, at)?;
+        if read == 0 {
+            break;
+        }
+        sum = crc32c::crc32c_append(sum, &buffer[..read]);
+        at += read as u64;
+    }
+    #[expect(clippy::big_endian_bytes, reason = "so does the protocol")]
+    Ok(sum.to_be_bytes())
+}
+
+/// Fills a buffer from the body of an answer, behind what is skipped; returns the bytes read.
+fn fill(answer: &mut Response<Body>, skipped: u64, buffer: &mut [u8]) -> io::Result<usize> {
+    let mut body = answer.body_mut().as_reader();
+    io::copy(&mut body.by_ref().take(skipped), &mut io::sink())?;
+    let mut filled = 0;
+    while filled < buffer.len() {
+        match body.read(&mut buffer[filled..])? {
+            0 => break,
+            read => filled += read,
+        }
+    }
+    Ok(filled)
+}
+
+/// The length of the whole object, where the answer with a part of it says so.
+fn length_of_whole(answer: &Response<Body>) -> Option<u64> {
+    let range = answer.headers().get("content-range")?.to_str().ok()?;
+    range.rsplit_once('/')?.1.parse().ok()
+}
+
+/// Reads what is sent from its begin on.
+struct PartReader<'p> {
+    part: ReadPart<'p>,
     at: u64,
 }
 
-impl Read for FileReader<'_> {
+impl Read for PartReader<'_> {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
-        let read = self.file.read_at(buffer, self.at);
+        let read = (self.part)(buffer, self.at);
         let read = read.map_err(|error| io::Error::new(error.kind, error.to_string()))?;
         self.at += read as u64;
         Ok(read)
@@ -116,7 +270,8 @@ impl Read for FileReader<'_> {
 
 impl Blobs for S3Blobs {
     fn create(&self, name: &str, bytes: &[u8]) -> Result<bool> {
-        self.put(name, bytes.len() as u64, &mut &*bytes)
+        let part = |buffer: &mut [u8], at: u64| Ok(part_of(bytes, buffer, at));
+        self.put(name, bytes.len() as u64, &part)
     }
 
     fn adopt(&self, name: &str, device: &dyn Device, path: &str) -> Result<bool> {
@@ -127,7 +282,8 @@ impl Blobs for S3Blobs {
             let error = io::Error::new(io::ErrorKind::FileTooLarge, why);
             return Err(Error::new("create", name, error));
         }
-        let made = self.put(name, length, &mut FileReader { file: &*file, at: 0 })?;
+        let part = |buffer: &mut [u8], at: u64| file.read_at(buffer, at);
+        let made = self.put(name, length, &part)?;
         if made {
             device.remove(path)?;
         }
@@ -139,88 +295,66 @@ impl Blobs for S3Blobs {
         else {
             return Ok(0);
         };
+        let asked = Asked { operation: "read", name };
         let key = self.key(name);
         let url = self.bucket.get_object(Some(&self.credentials), &key).sign(SIGNED_FOR);
         let range = format!("bytes={offset}-{last}");
-        let ask = || self.agent.get(url.as_str()).header("range", &range).call();
-        let mut answer = patiently(&*self.clock, "read", name, ask)?;
-        let skipped = match status(&answer) {
-            206 => 0,
-            // The whole object: the server has no ranges, or it is all of it.
-            200 => offset,
-            416 => return Ok(0),
-            _ => return Err(refused("read", name, answer)),
-        };
-        let failed = |error| Error::new("read", name, error);
-        let mut body = answer.body_mut().as_reader();
-        io::copy(&mut body.by_ref().take(skipped), &mut io::sink()).map_err(failed)?;
-        let mut filled = 0;
-        while filled < buffer.len() {
-            match body.read(&mut buffer[filled..]).map_err(failed)? {
-                0 => break,
-                read => filled += read,
-            }
-        }
-        Ok(filled)
+        patiently(&*self.clock, || {
+            let answer = self.agent.get(url.as_str()).header("range", &range).call();
+            asked.answered(answer, |mut answer| {
+                let skipped = match status(&answer) {
+                    206 => 0,
+                    // The whole object: the server has no ranges, or it is all of it.
+                    200 => offset,
+                    416 => return Tried::Done(0),
+                    _ => return asked.unexpected(answer),
+                };
+                let whole = length_of_whole(&answer);
+                match fill(&mut answer, skipped, buffer) {
+                    Err(error) => asked.failed(error),
+                    Ok(filled) => {
+                        let there = whole.map_or(0, |whole| whole.saturating_sub(offset));
+                        if (filled as u64) < there.min(buffer.len() as u64) {
+                            return asked.failed(io::ErrorKind::UnexpectedEof.into());
+                        }
+                        Tried::Done(filled)
+                    }
+                }
+            })
+        })
     }
 
     fn length(&self, name: &str) -> Result<Option<u64>> {
+        let asked = Asked { operation: "stat", name };
         let key = self.key(name);
         let url = self.bucket.head_object(Some(&self.credentials), &key).sign(SIGNED_FOR);
-        let ask = || self.agent.head(url.as_str()).call();
-        let answer = patiently(&*self.clock, "stat", name, ask)?;
-        let length = answer.headers().get("content-length");
-        let length = length.and_then(|text| text.to_str().ok()?.parse().ok());
-        match (status(&answer), length) {
-            (200, Some(length)) => Ok(Some(length)),
-            (404, _) => Ok(None),
-            _ => Err(refused("stat", name, answer)),
-        }
+        patiently(&*self.clock, || {
+            asked.answered(self.agent.head(url.as_str()).call(), |answer| {
+                let length = answer.headers().get("content-length");
+                let length = length.and_then(|text| text.to_str().ok()?.parse().ok());
+                match (status(&answer), length) {
+                    (200, Some(length)) => Tried::Done(Some(length)),
+                    (404, _) => Tried::Done(None),
+                    _ => asked.unexpected(answer),
+                }
+            })
+        })
     }
 
     fn list(&self, prefix: &str) -> Result<Vec<String>> {
-        let (mut names, mut token) = (Vec::new(), None);
-        loop {
-            let mut action = self.bucket.list_objects_v2(Some(&self.credentials));
-            action.with_prefix(self.key(prefix));
-            if let Some(token) = token.take() {
-                let token: String = token;
-                action.with_continuation_token(token);
-            }
-            let url = action.sign(SIGNED_FOR);
-            let ask = || self.agent.get(url.as_str()).call();
-            let mut answer = patiently(&*self.clock, "list", prefix, ask)?;
-            if status(&answer) != 200 {
-                return Err(refused("list", prefix, answer));
-            }
-            let broken = |why: String| {
-                Error::new("list", prefix, io::Error::new(io::ErrorKind::InvalidData, why))
-            };
-            let text = answer.body_mut().with_config().limit(LIST_BYTES_MAX).read_to_string();
-            let text = text.map_err(|error| broken(error.to_string()))?;
-            let part = ListObjectsV2::parse_response(&text);
-            let part = part.map_err(|error| broken(error.to_string()))?;
-            let below =
-                part.contents.iter().filter_map(|found| found.key.strip_prefix(&self.prefix));
-            names.extend(below.filter(|name| !name.contains('/')).map(str::to_owned));
-            match part.next_continuation_token {
-                Some(next) => token = Some(next),
-                None => break,
-            }
-        }
-        names.sort();
-        Ok(names)
+        Ok(self.list_all(prefix)?.into_iter().map(|(name, _)| name).collect())
     }
 
     fn delete(&self, name: &str) -> Result<()> {
+        let asked = Asked { operation: "delete", name };
         let key = self.key(name);
         let url = self.bucket.delete_object(Some(&self.credentials), &key).sign(SIGNED_FOR);
-        let ask = || self.agent.delete(url.as_str()).call();
-        let answer = patiently(&*self.clock, "delete", name, ask)?;
-        match status(&answer) {
-            200 | 204 | 404 => Ok(()),
-            _ => Err(refused("delete", name, answer)),
-        }
+        patiently(&*self.clock, || {
+            asked.answered(self.agent.delete(url.as_str()).call(), |answer| match status(&answer) {
+                200 | 204 | 404 => Tried::Done(()),
+                _ => asked.unexpected(answer),
+            })
+        })
     }
 
     fn punch(&self, _name: &str, _offset: u64, _length: u64) -> Result<bool> {
@@ -229,5 +363,18 @@ impl Blobs for S3Blobs {
 
     fn disk_bytes(&self, name: &str) -> Result<u64> {
         Ok(self.length(name)?.unwrap_or(0))
+    }
+
+    /// A request for a thousand objects, which tells how long they are.
+    fn disk_bytes_all(&self) -> Result<u64> {
+        Ok(self.list_all("")?.into_iter().map(|(_, bytes)| bytes).sum())
+    }
+
+    fn bytes_max(&self) -> u64 {
+        OBJECT_BYTES_MAX
+    }
+
+    fn answers_may_be_lost(&self) -> bool {
+        true
     }
 }

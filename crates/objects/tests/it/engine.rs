@@ -1,8 +1,9 @@
 //! The log-structured engine with its runs and manifests on a server.
 //!
-//! What cuts the power or breaks the medium is left out: those tests go back to earlier states of
-//! the medium, and a server does not go back with it. So are the longest of the random ones, which
-//! read some hundred thousand blocks: with a request each they take minutes.
+//! Left out is what damages or fills the medium: the server is the medium, and it neither flips
+//! bits nor runs full when the simulator does. Power cuts are in `cuts`, at requests; those at
+//! every write of the log open the store tens of thousands of times, with some forty requests each.
+//! So are the longest of the random tests, which read some hundred thousand blocks.
 
 use std::sync::Arc;
 

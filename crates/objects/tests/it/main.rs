@@ -1,46 +1,64 @@
 //! Objects on a server, and the log-structured engine on them.
 //!
 //! The server is the one that `PANDO_S3_ENDPOINT` names (with `PANDO_S3_BUCKET`, which exists, and
-//! `PANDO_S3_KEY` and `PANDO_S3_SECRET`), else one that is part of these tests and knows as much
-//! of the protocol as they need.
+//! `PANDO_S3_KEY` and `PANDO_S3_SECRET`); else the one that `PANDO_S3_SERVER` names, or one that is
+//! installed, which is started (`outside`); else one that is part of these tests and knows as much
+//! of the protocol as they need (`server`). What orders mishaps is always on the last.
 
+mod cuts;
 mod engine;
+mod mishaps;
 mod objects;
+mod outside;
 mod server;
 
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 
-use device::SystemClock;
+use device::{Random, Result, SystemClock, SystemRandom};
 use objects_crate::{Place, S3Blobs};
 
 use ::objects as objects_crate;
 
 /// Objects below a prefix, on the server of these tests.
 fn open(prefix: &str) -> Arc<S3Blobs> {
-    Arc::new(S3Blobs::open(&place(prefix), Arc::new(SystemClock::new())).expect("a server"))
+    Arc::new(connect(&place(prefix)).expect("a server"))
 }
 
-/// A prefix that nobody used.
+fn connect(place: &Place) -> Result<S3Blobs> {
+    S3Blobs::open(place, Arc::new(SystemClock::new()), &SystemRandom)
+}
+
+/// A prefix that nobody used, now or in another run.
 fn fresh_prefix() -> String {
-    static COUNT: AtomicU64 = AtomicU64::new(0);
-    let count = COUNT.fetch_add(1, Ordering::Relaxed);
-    format!("pando-test-{}-{count}/", std::process::id())
+    let mut own = [0; 16];
+    SystemRandom.fill(&mut own);
+    format!("pando-test-{:032x}/", u128::from_le_bytes(own))
 }
 
 fn place(prefix: &str) -> Place {
-    static OWN: OnceLock<String> = OnceLock::new();
+    static PLACE: OnceLock<Place> = OnceLock::new();
+    Place { prefix: prefix.to_owned(), ..PLACE.get_or_init(whole_server).clone() }
+}
+
+/// A place on the server of these tests.
+#[expect(clippy::print_stderr, reason = "a run says what it was on")]
+fn whole_server() -> Place {
     let given = |name: &str| std::env::var(name).ok();
-    let endpoint =
-        given("PANDO_S3_ENDPOINT").unwrap_or_else(|| OWN.get_or_init(server::start).clone());
-    Place {
-        endpoint,
-        bucket: given("PANDO_S3_BUCKET").unwrap_or_else(|| "pando".to_owned()),
-        region: given("PANDO_S3_REGION").unwrap_or_else(|| "us-east-1".to_owned()),
-        prefix: prefix.to_owned(),
-        keys: (
-            given("PANDO_S3_KEY").unwrap_or_else(|| "key".to_owned()),
-            given("PANDO_S3_SECRET").unwrap_or_else(|| "secret".to_owned()),
-        ),
-    }
+    let or = |name: &str, default: &str| given(name).unwrap_or_else(|| default.to_owned());
+    let mut place = Place {
+        endpoint: String::new(),
+        bucket: or("PANDO_S3_BUCKET", "pando"),
+        region: or("PANDO_S3_REGION", "us-east-1"),
+        prefix: String::new(),
+        keys: (or("PANDO_S3_KEY", "key"), or("PANDO_S3_SECRET", "secret")),
+        silence: Place::SILENCE,
+    };
+    let (name, endpoint) = match given("PANDO_S3_ENDPOINT") {
+        Some(endpoint) => ("the one given".to_owned(), endpoint),
+        None => outside::start(given("PANDO_S3_SERVER").as_deref(), &place)
+            .unwrap_or_else(|| ("own".to_owned(), server::start())),
+    };
+    eprintln!("objects are on this server: {name}, {endpoint}");
+    place.endpoint = endpoint;
+    place
 }

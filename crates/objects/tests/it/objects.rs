@@ -1,11 +1,9 @@
 //! What `Blobs` promises, on a server.
 
-use std::sync::Arc;
+use device::{Blobs, Device, LocalDevice};
+use objects::Place;
 
-use device::{Blobs, Device, LocalDevice, SystemClock};
-use objects::{Place, S3Blobs};
-
-use super::{fresh_prefix, open, place, server};
+use super::{connect, fresh_prefix, open, place, server};
 
 #[test]
 fn an_object_is_made_once() {
@@ -51,6 +49,8 @@ fn objects_are_read_in_ranges_and_end_where_they_end() {
     assert!(blobs.read_at("b", &mut buffer, 0).is_err_and(|error| error.is_not_found()));
     assert!(!blobs.punch("a", 0, 100).unwrap());
     assert_eq!(blobs.disk_bytes("a").unwrap(), 50_000);
+    assert!(blobs.create("b", b"and another").unwrap());
+    assert_eq!(blobs.disk_bytes_all().unwrap(), 50_011);
 }
 
 #[test]
@@ -99,7 +99,7 @@ fn a_file_becomes_an_object() {
 fn a_server_that_overwrites_is_refused() {
     let endpoint = server::start_careless();
     let place = Place { endpoint, ..place(&fresh_prefix()) };
-    let error = S3Blobs::open(&place, Arc::new(SystemClock::new())).err().expect("refused");
+    let error = connect(&place).err().expect("refused");
     assert!(error.to_string().contains("overwrites"), "{error}");
 }
 
@@ -108,7 +108,19 @@ fn a_server_that_is_not_there_is_an_error() {
     // A port that was free a moment ago.
     let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
     let place = Place { endpoint: format!("http://127.0.0.1:{port}"), ..place("x/") };
-    assert!(S3Blobs::open(&place, Arc::new(SystemClock::new())).is_err());
+    assert!(connect(&place).is_err());
     let place = Place { endpoint: "no server".to_owned(), ..place };
-    assert!(S3Blobs::open(&place, Arc::new(SystemClock::new())).is_err());
+    assert!(connect(&place).is_err());
+}
+
+/// Each finds out for itself whether the server heeds conditions.
+#[test]
+fn many_may_come_to_a_place_at_once() {
+    let prefix = fresh_prefix();
+    std::thread::scope(|scope| {
+        for _ in 0..8 {
+            scope.spawn(|| drop(open(&prefix)));
+        }
+    });
+    assert_eq!(open(&prefix).list("").unwrap(), Vec::<String>::new());
 }

@@ -1,38 +1,100 @@
 //! A server that knows as much of the protocol of S3 as these tests need: whole objects and ranges
 //! of them, conditions on making them, lists in parts of a thousand. It checks no signatures, but
-//! that there is one.
+//! that there is one, and the sums of what is sent. What goes wrong is ordered by tests
+//! ([`Mishap`]).
 
 use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader, Write};
 use std::net::{TcpListener, TcpStream};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
+use base64::Engine;
+use base64::prelude::BASE64_STANDARD;
 use parking_lot::Mutex;
 
 /// Objects of a part of a list.
 const PART: usize = 1000;
 
+/// What goes wrong with one request.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Mishap {
+    /// It is not carried out, and answered with a status and words.
+    Status(u16, String),
+    /// It is not carried out, and the connection ends.
+    LostRequest,
+    /// It is carried out, and the connection ends without an answer.
+    LostAnswer,
+    /// It is carried out, and the connection ends in the middle of the answer's body.
+    ShortBody,
+    /// A part of the range is answered, as if that were all that was asked for.
+    ShortPart,
+    /// A bit of what is sent is changed on the way.
+    Flipped,
+    /// It is not carried out, and there is no answer before whoever asks gives up.
+    Silence,
+    /// Somebody else makes the object first, of these bytes, and the connection ends.
+    Overtaken(Vec<u8>),
+}
+
+/// The objects of a server, and what is to go wrong.
 #[derive(Default)]
-struct Objects {
+pub(crate) struct Objects {
     by_path: Mutex<BTreeMap<String, Vec<u8>>>,
     /// Whether conditions are not heeded.
     careless: bool,
+    mishaps: Mutex<Vec<(&'static str, Mishap)>>,
+    requests: AtomicU64,
+}
+
+impl Objects {
+    /// Orders a mishap of the next request of a method.
+    pub(crate) fn order(&self, method: &'static str, mishap: Mishap) {
+        self.mishaps.lock().push((method, mishap));
+    }
+
+    /// How many mishaps did not come.
+    pub(crate) fn left(&self) -> usize {
+        self.mishaps.lock().len()
+    }
+
+    /// Requests so far.
+    pub(crate) fn requests(&self) -> u64 {
+        self.requests.load(Ordering::Relaxed)
+    }
+
+    /// The bytes of the one object whose path ends so.
+    pub(crate) fn bytes(&self, end: &str) -> Option<Vec<u8>> {
+        let objects = self.by_path.lock();
+        objects.iter().find(|(path, _)| path.ends_with(end)).map(|(_, bytes)| bytes.clone())
+    }
+
+    fn mishap(&self, method: &str) -> Option<Mishap> {
+        let mut mishaps = self.mishaps.lock();
+        let at = mishaps.iter().position(|(of, _)| *of == method)?;
+        Some(mishaps.remove(at).1)
+    }
 }
 
 /// Starts one; answers where it is. It ends with the process.
 pub(crate) fn start() -> String {
-    listen(Objects::default())
+    listen(Arc::default())
+}
+
+/// Starts one of which something is ordered.
+pub(crate) fn start_ordered() -> (String, Arc<Objects>) {
+    let objects = Arc::<Objects>::default();
+    (listen(Arc::clone(&objects)), objects)
 }
 
 /// Starts one that overwrites whatever it is asked to make.
 pub(crate) fn start_careless() -> String {
-    listen(Objects { careless: true, ..Objects::default() })
+    listen(Arc::new(Objects { careless: true, ..Objects::default() }))
 }
 
-fn listen(objects: Objects) -> String {
+fn listen(objects: Arc<Objects>) -> String {
     let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
     let endpoint = format!("http://{}", listener.local_addr().expect("it is bound"));
-    let objects = Arc::new(objects);
     device::spawn("objects", move || {
         for stream in listener.incoming().flatten() {
             let objects = Arc::clone(&objects);
@@ -49,6 +111,7 @@ struct Request {
     query: String,
     range: Option<(usize, usize)>,
     conditional: bool,
+    sum: Option<String>,
     body: Vec<u8>,
 }
 
@@ -56,11 +119,42 @@ struct Request {
 fn serve(objects: &Objects, stream: TcpStream) -> std::io::Result<()> {
     let mut writer = stream.try_clone()?;
     let mut reader = BufReader::new(stream);
-    while let Some(request) = read(&mut reader)? {
-        let (status, headers, body) = objects.answer(&request);
+    while let Some(mut request) = read(&mut reader)? {
+        objects.requests.fetch_add(1, Ordering::Relaxed);
+        let mishap = objects.mishap(&request.method);
+        match &mishap {
+            Some(Mishap::LostRequest) => return Ok(()),
+            Some(Mishap::Silence) => {
+                // Until the other side hangs up.
+                std::io::copy(&mut reader, &mut std::io::sink())?;
+                return Ok(());
+            }
+            Some(Mishap::Overtaken(bytes)) => {
+                objects.by_path.lock().insert(request.path, bytes.clone());
+                return Ok(());
+            }
+            Some(Mishap::Flipped) => request.body[0] ^= 1,
+            Some(Mishap::ShortPart) => {
+                request.range = request.range.map(|(from, to)| (from, from.midpoint(to)));
+            }
+            _ => {}
+        }
+        let (status, headers, body) = match &mishap {
+            Some(Mishap::Status(status, words)) => {
+                (*status, String::new(), words.as_bytes().to_vec())
+            }
+            _ => objects.answer(&request),
+        };
+        if mishap == Some(Mishap::LostAnswer) {
+            return Ok(());
+        }
         let length = format!("content-length: {}\r\n", body.len());
         let head = format!("HTTP/1.1 {status} x\r\n{length}{headers}\r\n");
         writer.write_all(head.as_bytes())?;
+        if mishap == Some(Mishap::ShortBody) {
+            writer.write_all(&body[..body.len() / 2])?;
+            return Ok(());
+        }
         if request.method != "HEAD" {
             writer.write_all(&body)?;
         }
@@ -81,15 +175,15 @@ fn read(reader: &mut impl BufRead) -> std::io::Result<Option<Request>> {
     };
     assert!(query.contains("X-Amz-Signature="), "requests are signed: {line}");
     let (path, query) = (path.to_owned(), query.to_owned());
-    let mut request =
-        Request { method, path, query, range: None, conditional: false, body: Vec::new() };
+    let (range, sum, body) = (None, None, Vec::new());
+    let mut request = Request { method, path, query, range, conditional: false, sum, body };
     let mut length = 0;
     loop {
         let mut header = String::new();
         reader.read_line(&mut header)?;
-        let header = header.trim().to_ascii_lowercase();
-        let Some((name, value)) = header.split_once(':') else { break };
-        match (name, value.trim()) {
+        let Some((name, value)) = header.trim().split_once(':') else { break };
+        match (name.to_ascii_lowercase().as_str(), value.trim()) {
+            ("x-amz-checksum-crc32c", value) => request.sum = Some(value.to_owned()),
             ("content-length", value) => length = value.parse().expect("a number"),
             ("if-none-match", "*") => request.conditional = true,
             ("range", value) => {
@@ -117,6 +211,11 @@ impl Objects {
         match request.method.as_str() {
             "PUT" => {
                 let there = objects.contains_key(&request.path);
+                let sum = crc32c::crc32c(&request.body).to_be_bytes();
+                if request.sum != Some(BASE64_STANDARD.encode(sum)) {
+                    let words = "<Error><Code>BadDigest</Code></Error>";
+                    return (400, String::new(), words.as_bytes().to_vec());
+                }
                 if there && request.conditional && !self.careless {
                     return none(412);
                 }
@@ -132,7 +231,9 @@ impl Objects {
                 (None, _) => none(404),
                 (Some(bytes), Some((from, _))) if from >= bytes.len() => none(416),
                 (Some(bytes), Some((from, to))) => {
-                    (206, String::new(), bytes[from..=to.min(bytes.len() - 1)].to_vec())
+                    let to = to.min(bytes.len() - 1);
+                    let range = format!("content-range: bytes {from}-{to}/{}\r\n", bytes.len());
+                    (206, range, bytes[from..=to].to_vec())
                 }
                 (Some(bytes), None) => (200, String::new(), bytes.clone()),
             },
@@ -149,18 +250,19 @@ fn list(objects: &BTreeMap<String, Vec<u8>>, request: &Request) -> Answer {
     };
     let (prefix, after) = (field("prefix="), field("continuation-token="));
     let bucket = format!("{}/", request.path.trim_end_matches('/'));
-    let names: Vec<&str> = objects
-        .keys()
-        .filter_map(|path| path.strip_prefix(&bucket))
-        .filter(|name| name.starts_with(&prefix) && *name > after.as_str())
+    let names: Vec<(&str, usize)> = objects
+        .iter()
+        .filter_map(|(path, bytes)| Some((path.strip_prefix(&bucket)?, bytes.len())))
+        .filter(|(name, _)| name.starts_with(&prefix) && *name > after.as_str())
         .collect();
     let mut text =
         String::from("<ListBucketResult xmlns=\"http://s3.amazonaws.com/doc/2006-03-01/\">");
-    for name in names.iter().take(PART) {
-        text.extend(["<Contents><Key>", name, "</Key></Contents>"]);
+    for (name, size) in names.iter().take(PART) {
+        let size = size.to_string();
+        text.extend(["<Contents><Key>", name, "</Key><Size>", &size, "</Size></Contents>"]);
     }
     if names.len() > PART {
-        let last = names[PART - 1];
+        let last = names[PART - 1].0;
         text += "<IsTruncated>true</IsTruncated>";
         text.extend(["<NextContinuationToken>", last, "</NextContinuationToken>"]);
     }

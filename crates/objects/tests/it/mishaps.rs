@@ -1,0 +1,164 @@
+//! Requests that go wrong, on the way and on the server: what may be asked for again is, and of
+//! what was made it is known whose it is.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use device::{Blobs, LocalDevice, SystemRandom};
+use objects::{Place, S3Blobs};
+use testing::SimClock;
+
+use super::server::{self, Mishap, Objects};
+use super::{fresh_prefix, place};
+
+/// Objects on a server of their own, with a clock on which nobody waits.
+fn ordered() -> (S3Blobs, Arc<Objects>) {
+    let (endpoint, objects) = server::start_ordered();
+    // Long enough for a busy machine; only what is silent waits for it.
+    let silence = Duration::from_secs(2);
+    let place = Place { endpoint, silence, ..place(&fresh_prefix()) };
+    let blobs = S3Blobs::open(&place, Arc::new(SimClock::new()), &SystemRandom).expect("a server");
+    (blobs, objects)
+}
+
+/// What passes: it is asked for again, and then it is done.
+fn passing() -> Vec<Mishap> {
+    let mut all: Vec<Mishap> =
+        [408, 429, 500, 502, 503, 504].map(|status| Mishap::Status(status, String::new())).into();
+    all.push(Mishap::Status(400, "<Code>RequestTimeout</Code>".to_owned()));
+    all.extend([Mishap::LostRequest, Mishap::LostAnswer]);
+    all
+}
+
+#[test]
+fn what_passes_is_asked_for_again() {
+    let (blobs, objects) = ordered();
+    for mishap in passing() {
+        for times in 1..4 {
+            let order = |method| (0..times).for_each(|_| objects.order(method, mishap.clone()));
+            order("PUT");
+            assert!(blobs.create("a", b"0123456789").unwrap(), "{mishap:?}");
+            assert_eq!(objects.bytes("/a").as_deref(), Some(&b"0123456789"[..]));
+            // The answer to this has no words.
+            if !matches!(mishap, Mishap::Status(400, _)) {
+                order("HEAD");
+            }
+            assert_eq!(blobs.length("a").unwrap(), Some(10), "{mishap:?}");
+            order("GET");
+            let mut buffer = [0; 4];
+            assert_eq!(blobs.read_at("a", &mut buffer, 3).unwrap(), 4, "{mishap:?}");
+            assert_eq!(&buffer, b"3456");
+            order("GET");
+            assert_eq!(blobs.list("").unwrap(), ["a"], "{mishap:?}");
+            order("DELETE");
+            blobs.delete("a").unwrap();
+            assert_eq!(objects.bytes("/a"), None);
+            assert_eq!(objects.left(), 0);
+        }
+    }
+}
+
+#[test]
+fn what_does_not_pass_is_told_in_the_words_of_the_server() {
+    let (blobs, objects) = ordered();
+    let words = format!("<Code>Why</Code>{}", "x".repeat(10_000));
+    for (status, tries) in [(400, 1), (403, 1), (404, 1), (501, 1), (507, 1), (503, 4)] {
+        for _ in 0..tries {
+            objects.order("GET", Mishap::Status(status, words.clone()));
+        }
+        let before = objects.requests();
+        let error = blobs.read_at("a", &mut [0; 4], 0).unwrap_err();
+        assert!(error.message.contains("<Code>Why</Code>xxx"), "{status}: {error}");
+        assert!(error.message.len() < 1000, "{status}: {error}");
+        assert_eq!(objects.requests() - before, tries, "{status}");
+        assert_eq!(error.is_not_found(), status == 404, "{error}");
+        assert_eq!(error.is_no_space(), status == 507, "{error}");
+    }
+    // Of an object that could not be made it is asked once more whether it is there.
+    for _ in 0..4 {
+        objects.order("PUT", Mishap::Status(503, words.clone()));
+    }
+    let error = blobs.create("a", b"first").unwrap_err();
+    assert!(error.message.contains("503 <Code>Why"), "{error}");
+    assert_eq!((objects.left(), objects.bytes("/a")), (0, None));
+}
+
+#[test]
+fn an_answer_that_ends_early_is_asked_for_again() {
+    let (blobs, objects) = ordered();
+    let bytes: Vec<u8> = (0..100_000_u32).map(|n| (n % 251) as u8).collect();
+    assert!(blobs.create("a", &bytes).unwrap());
+    for mishap in [Mishap::ShortBody, Mishap::ShortPart] {
+        for offset in [0, 50_000, 95_000] {
+            objects.order("GET", mishap.clone());
+            let mut buffer = vec![0; 10_000];
+            let read = blobs.read_at("a", &mut buffer, offset as u64).unwrap();
+            let end = (offset + 10_000).min(bytes.len());
+            assert!(buffer[..read] == bytes[offset..end], "{mishap:?} {offset}: {read}");
+        }
+        objects.order("GET", Mishap::ShortBody);
+        assert_eq!(blobs.list("").unwrap(), ["a"]);
+        assert_eq!(objects.left(), 0);
+    }
+}
+
+/// All four answers are lost, and the first made it.
+#[test]
+fn of_what_was_made_it_is_known_whose_it_is() {
+    let (blobs, objects) = ordered();
+    for _ in 0..4 {
+        objects.order("PUT", Mishap::LostAnswer);
+    }
+    assert!(blobs.create("a", b"own").unwrap());
+    // Somebody else is quicker, while the first request is lost.
+    objects.order("PUT", Mishap::Overtaken(b"his".to_vec()));
+    assert!(!blobs.create("b", b"own").unwrap());
+    objects.order("PUT", Mishap::Overtaken(b"longer than that".to_vec()));
+    assert!(!blobs.create("c", b"own").unwrap());
+    assert_eq!(objects.bytes("/b").as_deref(), Some(&b"his"[..]));
+    // Nobody asked in vain: it is taken, whatever it is.
+    assert!(!blobs.create("b", b"his").unwrap());
+}
+
+#[test]
+fn what_is_changed_on_the_way_is_not_made() {
+    let directory = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
+    let device = LocalDevice::open(directory.path()).unwrap();
+    let (blobs, objects) = ordered();
+    objects.order("PUT", Mishap::Flipped);
+    assert!(blobs.create("a", b"0123456789").unwrap());
+    assert_eq!(objects.bytes("/a").as_deref(), Some(&b"0123456789"[..]));
+    let bytes: Vec<u8> = (0..3_000_000_u32).map(|n| (n % 253) as u8).collect();
+    device::Device::create(&device, "file").unwrap().write_at(&bytes, 0).unwrap();
+    objects.order("PUT", Mishap::Flipped);
+    objects.order("PUT", Mishap::LostAnswer);
+    assert!(blobs.adopt("b", &device, "file").unwrap());
+    assert!(objects.bytes("/b").is_some_and(|found| found == bytes));
+    for _ in 0..4 {
+        objects.order("PUT", Mishap::Flipped);
+    }
+    assert!(blobs.create("c", b"0123456789").unwrap_err().message.contains("BadDigest"));
+    assert_eq!(objects.bytes("/c"), None);
+}
+
+/// A server that takes a request and is silent is asked again.
+#[test]
+fn nobody_waits_for_ever() {
+    let (blobs, objects) = ordered();
+    objects.order("PUT", Mishap::Silence);
+    assert!(blobs.create("a", b"0123456789").unwrap());
+    objects.order("GET", Mishap::Silence);
+    assert_eq!(blobs.read_at("a", &mut [0; 10], 0).unwrap(), 10);
+    assert_eq!(objects.left(), 0);
+}
+
+#[test]
+fn the_room_of_all_objects_is_one_request() {
+    let (blobs, objects) = ordered();
+    for n in 0..20 {
+        assert!(blobs.create(&format!("{n}"), &[1; 100]).unwrap());
+    }
+    let before = objects.requests();
+    assert_eq!(blobs.disk_bytes_all().unwrap(), 2000);
+    assert_eq!(objects.requests() - before, 1);
+}
