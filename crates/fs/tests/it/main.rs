@@ -15,6 +15,7 @@ mod random;
 mod scan;
 mod script;
 mod search;
+mod search_claims;
 mod search_declared;
 mod subject;
 mod support;

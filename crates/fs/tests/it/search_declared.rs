@@ -159,7 +159,7 @@ fn searches_for_attributes_equal_walks_whenever_they_are_declared() {
     }
 }
 
-fn ask(fs: &Fs, expr: &Expr) -> Outcome {
+pub(crate) fn ask(fs: &Fs, expr: &Expr) -> Outcome {
     let (subvolume, directory) = fs.search_place(NodeId::ROOT).expect("the root");
     let request = Request {
         start: Start { subvolume, directory, path: b"/", depth: 0 },

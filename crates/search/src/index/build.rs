@@ -1,4 +1,9 @@
 //! Writing one cluster from the records of a base's tree: prefix scans of its directories.
+//!
+//! How many rows there are is what the scan finds, whatever the directories' records claim: a
+//! cluster that is full ends, and tells what is left for the next.
+
+use std::ops::ControlFlow;
 
 use format::cluster_directories::{self, ClusterDirectory};
 use format::cluster_groups::Groups;
@@ -22,23 +27,42 @@ pub(crate) struct Made {
     pub(crate) entry: ClusterEntry,
 }
 
-/// Makes a cluster of some directories. `None` when there is nothing in it: such directories have
-/// no rows, and are known by the store.
-pub(crate) fn make(records: Records<'_>, units: &[Unit], hash: NameHash) -> Result<Option<Made>> {
+/// Makes a cluster of some directories, of no more than about `rows_max` rows: the units that did
+/// not fit are left, the first perhaps in part. `None` when there is nothing in it: such
+/// directories have no rows, and are known by the store.
+pub(crate) fn make(
+    records: Records<'_>,
+    units: &[Unit],
+    rows_max: u32,
+    hash: NameHash,
+) -> Result<(Option<Made>, Vec<Unit>)> {
     let mut builder = ClusterBuilder::new(ClusterOptions::new(hash)).carrying(records.searchable);
     let mut directories = Vec::with_capacity(units.len());
     let mut groups = Groups::default();
-    for unit in units {
+    let mut left = Vec::new();
+    for (at, unit) in units.iter().enumerate() {
+        let before = builder.len();
         let mut take = |row: &Row<'_>| {
+            if builder.len() >= rows_max {
+                return ControlFlow::Break(());
+            }
             add_plain(&mut groups, row);
             builder.push(row);
+            ControlFlow::Continue(())
         };
-        if let Some(directory) = scan(records, unit, &mut take)? {
-            directories.push(directory);
+        let Some((directory, end)) = scan(records, unit, &mut take)? else { continue };
+        if let Some(from) = end {
+            left.extend_from_slice(&units[at..]);
+            if builder.len() > before {
+                left[0].from = from;
+                directories.push(directory);
+            }
+            break;
         }
+        directories.push(directory);
     }
     if directories.is_empty() {
-        return Ok(None);
+        return Ok((None, left));
     }
     let rows = builder.len();
     let (mut bytes, summary) = if builder.is_empty() {
@@ -63,16 +87,17 @@ pub(crate) fn make(records: Records<'_>, units: &[Unit], hash: NameHash) -> Resu
         groups_checksum: crc32c::crc32c(last),
         summary,
     };
-    Ok(Some(Made { bytes, entry }))
+    Ok((Some(Made { bytes, entry }), left))
 }
 
 /// Gives the rows of a directory, or of a part of it, and tells what is known of the directory;
-/// `None` when it is not there.
-pub(crate) fn scan(
+/// `None` when it is not there. Where `take` has had enough, it tells the cookie of the first row
+/// that was not taken.
+fn scan(
     records: Records<'_>,
     unit: &Unit,
-    take: &mut dyn FnMut(&Row<'_>),
-) -> Result<Option<ClusterDirectory>> {
+    take: &mut dyn FnMut(&Row<'_>) -> ControlFlow<()>,
+) -> Result<Option<(ClusterDirectory, Option<u64>)>> {
     let Some(record) = records.directory(unit.ino)? else { return Ok(None) };
     let mut own = NamedEntry::default();
     if record.parent_cookie != 0 {
@@ -112,6 +137,9 @@ pub(crate) fn scan(
             continue;
         }
         let Some(row) = records.row((unit.ino, cookie), &entry, &mut xattrs)? else { continue };
+        if take(&row).is_break() {
+            return Ok(Some((directory, Some(cookie))));
+        }
         if entry.target == Target::Directory {
             directory.subdirectories += 1;
         } else if is_plain(&row) {
@@ -120,7 +148,6 @@ pub(crate) fn scan(
             directory.allocated = directory.allocated.wrapping_add(row.allocated);
         }
         directory.ctime = directory.ctime.max(row.ctime);
-        take(&row);
     }
-    Ok(Some(directory))
+    Ok(Some((directory, None)))
 }

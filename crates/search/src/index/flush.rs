@@ -22,7 +22,7 @@ use store::{KeyRange, Pinned, TreeId};
 use super::base::{Base, BaseCluster, missing, read_manifest};
 use super::files::{cluster_name, manifest_name, owner_of};
 use super::fold::{Folding, Old, Touched};
-use super::partition::{Plan, Unit, partition};
+use super::partition::{Plan, Unit, partition, rows_of_one};
 use super::{Index, build};
 use crate::Result;
 use crate::assemble::{Records, Searchable};
@@ -91,12 +91,17 @@ impl Flush {
                 Ok(FlushStep::More)
             }
             Phase::Write { plans, next, made, .. } if *next < plans.len() => {
-                if let Some(cluster) = build::make(records, &plans[*next], index.hash)? {
+                let plan = &mut plans[*next];
+                let rows_max = rows_of_one(plan, index.options.limits);
+                let (cluster, left) = build::make(records, plan, rows_max, index.hash)?;
+                if let Some(cluster) = cluster {
                     let (owner, number) = (self.base, made.len() as u32);
                     index.files.write(&cluster_name((owner, number)), &cluster.bytes)?;
                     made.push(ClusterEntry { owner, number, ..cluster.entry });
                 }
-                *next += 1;
+                // More rows than a cluster has: the next step goes on with them.
+                *next += usize::from(left.is_empty());
+                *plan = left;
                 Ok(FlushStep::More)
             }
             Phase::Write { kept, made, .. } => {
@@ -166,7 +171,8 @@ fn touched(
         };
         let share = u128::from(unit.to.min(key::COOKIE_MAX) - unit.from);
         let rows = u128::from(record.entries as u64) * share / u128::from(key::COOKIE_MAX);
-        units.push(Unit { parent: record.parent, rows: rows as u64 + 1, ..unit });
+        let rows = (rows as u64).saturating_add(1);
+        units.push(Unit { parent: record.parent, rows, ..unit });
     }
     let kept = (0..old.clusters.len() as u32).filter(|&cluster| !stale[cluster as usize]);
     Ok(Some((units, kept.map(|cluster| old.entry(cluster)).collect())))
@@ -199,7 +205,7 @@ fn all_directories(records: Records<'_>, root: u64) -> Result<Vec<Unit>> {
         if directory != root {
             children.entry(record.parent).or_default().push(found.len() as u32);
         }
-        let rows = record.entries as u64 + 1;
+        let rows = (record.entries as u64).saturating_add(1);
         found.push(Unit { ino: directory, parent: record.parent, from: 0, to: u64::MAX, rows });
     }
     let Some(start) = found.iter().position(|unit| unit.ino == root) else {

@@ -4,11 +4,12 @@
 //! directory above it; where what lies below a directory does not fit any more, the sub-trees are
 //! put into clusters of their own, neighbours together until a cluster is full. So no cluster but
 //! the last of each place is less than half full however many tiny directories there are, and a
-//! directory that alone is larger than a cluster is divided by the order of its names. The same
-//! is done to the directories of the clusters that a flush writes anew, which is how they are
-//! rebalanced: what shrank is merged, what grew is divided.
+//! directory that alone is larger than a cluster is divided by the order of its names, as it is
+//! written ([`rows_of_one`]). The same is done to the directories of the clusters that a flush
+//! writes anew, which is how they are rebalanced: what shrank is merged, what grew is divided.
 
 use device::Map;
+use format::cluster::ROWS_MAX;
 
 /// Limits of a cluster.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -75,9 +76,7 @@ pub(crate) fn partition(units: &[Unit], limits: ClusterLimits) -> Vec<Plan> {
     let mut plans = Vec::new();
     let (whole, divided): (Vec<Unit>, Vec<Unit>) =
         units.iter().partition(|unit| unit.rows <= u64::from(limits.rows) * 2);
-    for unit in divided {
-        divide(unit, limits, &mut plans);
-    }
+    plans.extend(divided.into_iter().map(|unit| vec![unit]));
     let (order, parents) = post_order(&whole);
     let mut below: Map<u32, Vec<Group>> = Map::default();
     let mut roots = Vec::new();
@@ -142,24 +141,17 @@ fn plan(group: &Group, units: &[Unit]) -> Plan {
     plan
 }
 
-/// Most parts of one directory; beyond it they become larger.
-const PARTS_MAX: u64 = 1 << 16;
-
-/// Divides a large directory by the order of its names. Cookies are hashes, so equal ranges have
-/// about as many names.
-fn divide(unit: Unit, limits: ClusterLimits, plans: &mut Vec<Plan>) {
-    let end = unit.to.min(format::key::COOKIE_MAX + 1);
-    // How many names there are is what a record says, and that may be damaged.
-    let parts = unit.rows.div_ceil(u64::from(limits.rows)).clamp(1, PARTS_MAX);
-    let step = ((end - unit.from) / parts).max(1);
-    for part in 0..parts {
-        // Names of one hash stay together.
-        let cut = |at: u64| (unit.from + step * at) & !0xff;
-        let from = if part == 0 { unit.from } else { cut(part) };
-        let to = if part + 1 == parts { unit.to } else { cut(part + 1) };
-        if from < to {
-            plans.push(vec![Unit { from, to, rows: unit.rows / parts, ..unit }]);
+/// Most rows of one cluster of a plan; the rows beyond are put into more of them. What a plan says
+/// of rows is what records claim, and those may be damaged: it decides how evenly a large directory
+/// is divided, and never into how many clusters.
+pub(crate) fn rows_of_one(plan: &[Unit], limits: ClusterLimits) -> u32 {
+    let most = limits.rows.clamp(1, ROWS_MAX / 2);
+    match plan {
+        [unit] if unit.rows > u64::from(most) * 2 => {
+            let clusters = unit.rows.div_ceil(u64::from(most));
+            unit.rows.div_ceil(clusters) as u32
         }
+        _ => most * 2,
     }
 }
 
@@ -235,7 +227,8 @@ mod tests {
         for plan in plans {
             assert!(!plan.is_empty() && plan.len() <= limits.directories as usize);
             let rows: u64 = plan.iter().map(|unit| unit.rows).sum();
-            assert!(rows <= u64::from(limits.rows) * 2, "{rows} rows");
+            // One that is alone is divided as it is written.
+            assert!(plan.len() == 1 || rows <= u64::from(limits.rows) * 2, "{rows} rows");
         }
     }
 
@@ -280,11 +273,15 @@ mod tests {
     }
 
     #[test]
-    fn a_directory_that_says_more_names_than_there_can_be_is_divided_all_the_same() {
+    fn a_large_directory_is_divided_evenly_and_a_false_count_divides_nothing() {
         let limits = ClusterLimits { directories: 4, rows: 10 };
-        let plans = partition(&[unit(2, 2, u64::MAX >> 1)], limits);
-        assert_eq!(plans.len() as u64, super::PARTS_MAX);
-        let ends = |plan: &Plan| (plan[0].from, plan[0].to);
-        assert!(plans.windows(2).all(|two| ends(&two[0]).1 == ends(&two[1]).0), "ranges join");
+        let of = |rows| super::rows_of_one(&[unit(2, 2, rows)], limits);
+        assert_eq!([of(0), of(20)], [20, 20]);
+        assert_eq!([of(21), of(22), of(30), of(31)], [7, 8, 10, 8]);
+        for rows in [u64::MAX, u64::MAX >> 1] {
+            assert_eq!(of(rows), 10);
+            let plans = partition(&[unit(2, 2, rows), unit(3, 2, 5)], limits);
+            assert_eq!(plans.len(), 2);
+        }
     }
 }

@@ -6,6 +6,7 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use format::base_record::BaseRecord;
+use format::cluster::ROWS_MAX;
 use format::key;
 use format::subvolume_record::SubvolumeRecord;
 use parking_lot::Mutex;
@@ -26,7 +27,7 @@ const KEPT: Duration = Duration::from_secs(60);
 /// How long after the last query its state is.
 const PINNED: Duration = Duration::from_secs(10);
 /// Memory of a row that differs, about, for the limit of what has no base.
-const ROW_BYTES: usize = 150;
+const ROW_BYTES: usize = 110;
 
 /// How far a query of a subvolume would get without looking at the store.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -246,7 +247,8 @@ impl Index {
         self.cache.remove(id);
         let records = Records { read: &*view.pinned, tree: base.tree, searchable: &CARRY_NOTHING };
         let units = base.table.units_where(&|cluster| cluster == number);
-        let Some(made) = build::make(records, &units, self.hash)? else { return Ok(()) };
+        let (made, _none) = build::make(records, &units, ROWS_MAX, self.hash)?;
+        let Some(made) = made else { return Ok(()) };
         if made.entry.rows == 0 {
             return Ok(());
         }

@@ -1,0 +1,74 @@
+//! What a directory's record claims of its names decides nothing about how much the index writes:
+//! records may be damaged with every checksum right.
+
+use format::directory_record::DirectoryRecord;
+use format::key::{self, Part};
+use fs::OpenOptions;
+use inode::NameHash;
+use search::index::{ClusterLimits, IndexOptions};
+use search::query::{Expr, Glob, Letters, Test};
+use store::{Batch, Read, Store, TreeId};
+
+use crate::search_declared::ask;
+use crate::support::{ROOT, Volume, volume_with};
+
+const LIMITS: ClusterLimits = ClusterLimits { directories: 4, rows: 10 };
+
+/// A volume with some files and directories at its root, whose record claims so many names.
+fn claiming(files: u32, entries: i64) -> Volume {
+    let index = IndexOptions { limits: LIMITS, ..IndexOptions::default() };
+    let options = OpenOptions { index: Some(index), ..OpenOptions::default() };
+    let v = volume_with(NameHash::BITS, &options);
+    for number in 0..files {
+        v.file(ROOT, &format!("f{number}"));
+    }
+    for number in 0..5 {
+        v.dir(ROOT, &format!("d{number}"));
+    }
+    let tree = TreeId(key::FIRST_TREE);
+    let at = key::directory(v.fs.search_place(ROOT).expect("the root").1, Part::Attributes);
+    let value = v.store.get(tree, &at).expect("it reads").expect("the root has a record");
+    let record = DirectoryRecord::decode(&value).expect("a record");
+    let mut batch = Batch::new();
+    batch.put(tree, &at, &DirectoryRecord { entries, ..record }.encode());
+    v.store.commit(&batch).expect("it is committed");
+    v
+}
+
+fn named(pattern: &[u8]) -> Expr {
+    Expr::Test(Test::Name(Glob::new(pattern, false, Letters::Bytes).expect("a pattern")))
+}
+
+/// Flushes, and tells of how many clusters and rows the base is.
+fn flushed(v: &Volume) -> (u64, u64) {
+    v.fs.index_flush(ROOT).expect("a flush goes well");
+    assert_eq!(ask(&v.fs, &named(b"f*7")).matched, 10);
+    assert_eq!(ask(&v.fs, &named(b"d*")).matched, 5);
+    let stats = v.fs.index_stats().expect("it tells").expect("there is an index");
+    (stats.clusters, stats.rows)
+}
+
+#[test]
+fn a_directory_that_claims_more_names_than_there_can_be_has_clusters_for_those_it_has() {
+    for entries in [i64::MAX - 1000, 1 << 40, 10_000_000] {
+        let v = claiming(100, entries);
+        let (clusters, rows) = flushed(&v);
+        assert_eq!(rows, 105);
+        assert!((11..=22).contains(&clusters), "{clusters} clusters of {entries} claimed names");
+        // Again, from a base that has them, with a change in each cluster.
+        for number in 100..200 {
+            v.file(ROOT, &format!("g{number}"));
+        }
+        let (clusters, rows) = flushed(&v);
+        assert_eq!(rows, 205);
+        assert!((20..=45).contains(&clusters), "{clusters} clusters of {entries} claimed names");
+    }
+}
+
+#[test]
+fn a_directory_that_claims_fewer_names_than_it_has_is_divided_all_the_same() {
+    let v = claiming(100, 5);
+    let (clusters, rows) = flushed(&v);
+    assert_eq!(rows, 105);
+    assert!((6..=11).contains(&clusters), "{clusters} clusters");
+}
