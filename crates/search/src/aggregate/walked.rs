@@ -70,9 +70,12 @@ pub(crate) fn walk_into(
         let row = found.row;
         let mut one = Totals { ctime: row.ctime, ..Totals::default() };
         if std::mem::take(&mut first) {
-            tally.answer.total.ctime = tally.answer.total.ctime.max(row.ctime);
-            if let Some(own) = tree.as_mut().and_then(|tree| tree.own(own_place)) {
-                own.add(&one);
+            // A subvolume that is mounted below counts, as any directory, where it is named.
+            if own_place == (question.start.subvolume, question.start.directory) {
+                tally.answer.total.ctime = tally.answer.total.ctime.max(row.ctime);
+                if let Some(own) = tree.as_mut().and_then(|tree| tree.own(own_place)) {
+                    own.add(&one);
+                }
             }
             return ControlFlow::Continue(());
         }

@@ -7,17 +7,19 @@
 use std::sync::Arc;
 
 use format::inode_record::FileKind;
+use format::{Malformed, Reader, Writer};
 
 use crate::Row;
 
-/// Bytes of a packed row before its name.
-const FIXED: usize = 90;
 /// Offset that says: nothing is there.
 const GONE: u32 = u32::MAX;
 /// Most bytes of rows in a layer, but for one more row.
 const BYTES_MAX: usize = GONE as usize - (1 << 20);
 /// A layer is merged with the one before it when that is less than this many times as large.
 const MERGE_FACTOR: usize = 4;
+/// A list grows by this part of its length: what is held is a budget's, and twice as much as is
+/// used would be counted.
+const GROWTH: usize = 8;
 
 /// Places that differ, in order.
 #[derive(Debug, Default)]
@@ -35,11 +37,14 @@ impl Layer {
     /// Adds the next place; they come in order.
     pub(crate) fn push(&mut self, key: (u64, u64), row: Option<&Row<'_>>) {
         debug_assert!(self.keys.last().is_none_or(|last| *last < key), "places in order");
+        grow(&mut self.keys, 1);
         self.keys.push(key);
+        grow(&mut self.at, 1);
         match row {
             None => self.at.push(GONE),
             Some(row) => {
                 self.at.push(self.bytes.len() as u32);
+                grow(&mut self.bytes, PACKED_MAX + row.name.len() + row.xattrs.len());
                 pack(row, &mut self.bytes);
             }
         }
@@ -210,49 +215,70 @@ impl Delta {
     }
 }
 
-fn pack(row: &Row<'_>, out: &mut Vec<u8>) {
-    let start = out.len();
-    for number in [row.ino, row.size, row.allocated, row.entries] {
-        out.extend_from_slice(&number.to_le_bytes());
+/// Makes room for so many more.
+fn grow<T>(list: &mut Vec<T>, more: usize) {
+    if list.capacity() - list.len() < more {
+        list.reserve_exact(more.max(list.len() / GROWTH).max(64));
     }
+}
+
+/// Most bytes of a packed row without its strings.
+const PACKED_MAX: usize = 2 + 4 * 8 + 10 * 10;
+
+/// Times as they are, for they are never small; the other numbers take a few bytes each.
+fn pack(row: &Row<'_>, out: &mut Vec<u8>) {
+    out.put_u8(row.kind.byte());
+    out.put_u8(row.name.len() as u8);
     for time in [row.atime, row.mtime, row.ctime, row.btime] {
-        out.extend_from_slice(&time.to_le_bytes());
+        out.put_i64(time);
+    }
+    for number in [row.ino, row.size, row.allocated, row.entries, row.xattrs.len() as u64] {
+        out.put_varint(number);
     }
     for number in [row.mode, row.uid, row.gid, row.nlink, row.rdev] {
-        out.extend_from_slice(&number.to_le_bytes());
+        out.put_varint(number.into());
     }
-    out.extend_from_slice(&[row.kind.byte(), row.name.len() as u8]);
-    out.extend_from_slice(&(row.xattrs.len() as u32).to_le_bytes());
-    debug_assert_eq!(out.len() - start, FIXED, "the fixed part has its size");
-    out.extend_from_slice(row.name);
-    out.extend_from_slice(row.xattrs);
+    out.raw(row.name);
+    out.raw(row.xattrs);
 }
 
 fn unpack((directory, cookie): (u64, u64), bytes: &[u8]) -> Row<'_> {
-    let long = |at: usize| u64::from_le_bytes(*bytes[at..].first_chunk().expect(PACKED));
-    let short = |at: usize| u32::from_le_bytes(*bytes[at..].first_chunk().expect(PACKED));
-    let (name, xattrs) = (usize::from(bytes[85]), short(86) as usize);
-    Row {
+    unpacked((directory, cookie), &mut Reader::new("row", bytes)).expect(PACKED)
+}
+
+fn unpacked<'a>(
+    (directory, cookie): (u64, u64),
+    reader: &mut Reader<'a>,
+) -> Result<Row<'a>, Malformed> {
+    let (kind, name) = (reader.u8()?, usize::from(reader.u8()?));
+    let (atime, mtime, ctime, btime) = (reader.i64()?, reader.i64()?, reader.i64()?, reader.i64()?);
+    let (ino, size, allocated) = (reader.varint()?, reader.varint()?, reader.varint()?);
+    let (entries, xattrs) = (reader.varint()?, reader.varint()? as usize);
+    let mut short = || Ok(reader.varint()? as u32);
+    let (mode, uid, gid, nlink, rdev) = (short()?, short()?, short()?, short()?, short()?);
+    let (name, xattrs) = (reader.take(name)?, reader.take(xattrs)?);
+    let kind = FileKind::decode(kind).expect(PACKED);
+    Ok(Row {
         directory,
         cookie,
-        ino: long(0),
-        name: &bytes[FIXED..FIXED + name],
-        kind: FileKind::decode(bytes[84]).expect(PACKED),
-        mode: short(64),
-        uid: short(68),
-        gid: short(72),
-        nlink: short(76),
-        rdev: short(80),
-        size: long(8),
-        allocated: long(16),
-        entries: long(24),
-        atime: long(32) as i64,
-        mtime: long(40) as i64,
-        ctime: long(48) as i64,
-        btime: long(56) as i64,
+        ino,
+        name,
+        kind,
+        mode,
+        uid,
+        gid,
+        nlink,
+        rdev,
+        size,
+        allocated,
+        entries,
+        atime,
+        mtime,
+        ctime,
+        btime,
         subvolume: 0,
-        xattrs: &bytes[FIXED + name..FIXED + name + xattrs],
-    }
+        xattrs,
+    })
 }
 
 const PACKED: &str = "invariant: rows are unpacked from where they were packed";
@@ -331,5 +357,40 @@ mod tests {
                 assert!(delta.hides(*key), "seed {seed}");
             }
         }
+    }
+
+    /// A million rows that differ are held by the half of the usual memory that they may take.
+    #[test]
+    fn a_row_that_differs_takes_little_memory() {
+        let mut random = fastrand::Rng::with_seed(5);
+        let mut layer = Layer::default();
+        let rows = 20_000;
+        for number in 0..rows {
+            let name = format!("report-{number:08}.txt");
+            let time =
+                |random: &mut fastrand::Rng| 1_700_000_000_000_000_000 + random.i64(..1 << 55);
+            let other = row(&mut random, b"");
+            let row = Row {
+                ino: (1 << 24) + number,
+                name: name.as_bytes(),
+                mode: 0o100_644,
+                uid: 1_000 + random.u32(..500),
+                gid: 1_000,
+                nlink: 1,
+                rdev: 0,
+                size: random.u64(..10_000_000),
+                allocated: random.u64(..2_500) * 4096,
+                entries: 0,
+                atime: time(&mut random),
+                mtime: time(&mut random),
+                ctime: time(&mut random),
+                btime: time(&mut random),
+                xattrs: b"",
+                ..other.as_row()
+            };
+            layer.push((number / 20, random.u64(..1 << 40) + (number << 41)), Some(&row));
+        }
+        let each = layer.memory_bytes() / rows as usize;
+        assert!(each < (256 << 20) / 2 / 1_000_000, "{each} bytes a row");
     }
 }
