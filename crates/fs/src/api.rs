@@ -279,6 +279,10 @@ pub trait FileSystem: Send + Sync {
 
     /// Registers who is told when something changes that a front end did not ask for itself.
     fn set_invalidate(&self, invalidate: Arc<dyn Invalidate>);
+
+    /// Tells what a mount shows as its root. Who has virtual names at the root of a mount has them
+    /// there.
+    fn set_shown_root(&self, _root: NodeId) {}
 }
 
 /// What a front end that caches is told: a snapshot, a roll-back, a clone, or another client

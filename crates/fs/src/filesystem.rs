@@ -28,7 +28,8 @@ impl FileSystem for Fs {
         }
         match lookup::lookup(self, caller, parent, name) {
             Err(FsError::NotFound)
-                if name == search_dir::NAME && self.real(parent) == self.root() =>
+                if name == search_dir::NAME
+                    && self.real(parent) == self.real(self.searches.root()) =>
             {
                 search_dir::enter(self, caller).ok_or(FsError::NotFound)
             }
@@ -279,5 +280,9 @@ impl FileSystem for Fs {
 
     fn set_invalidate(&self, invalidate: Arc<dyn Invalidate>) {
         self.register_invalidate(invalidate);
+    }
+
+    fn set_shown_root(&self, root: NodeId) {
+        self.searches.show(root);
     }
 }

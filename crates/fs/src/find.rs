@@ -12,7 +12,7 @@ use format::acl::{ACCESS, Acl};
 use format::entry_record::Target;
 use format::inode_record::FileKind;
 use inode::permissions::HAS_ACL;
-use inode::{Attr, Caller, FsError, Kind};
+use inode::{Attr, Caller, FsError, Kind, NodeId};
 use search::cluster::Fields;
 use search::query::{Accounts, Context, Expr};
 use search::{
@@ -66,11 +66,34 @@ impl Fs {
         emit: Matches<'_>,
     ) -> FsResult<Outcome> {
         let entry = self.resolve(caller, path, follow)?;
-        let pinned: Arc<dyn Pinned> = Arc::from(self.store.pin().map_err(from_store)?);
-        let mut search = Search { fs: self, caller, find, pinned, emit };
-        let found = search.from(&entry, shown, 0);
+        let found = self.find_from(caller, &entry, shown, find, emit);
         self.forget(entry.node, 1);
         found
+    }
+
+    /// The same from a node that the caller has reached, whatever is above it.
+    pub(crate) fn find_below(
+        &self,
+        caller: &Caller,
+        node: NodeId,
+        shown: &[u8],
+        find: &Find<'_>,
+        emit: Matches<'_>,
+    ) -> FsResult<Outcome> {
+        let attr = self.getattr(caller, node)?;
+        self.find_from(caller, &Entry { node, attr }, shown, find, emit)
+    }
+
+    fn find_from(
+        &self,
+        caller: &Caller,
+        entry: &Entry,
+        shown: &[u8],
+        find: &Find<'_>,
+        emit: Matches<'_>,
+    ) -> FsResult<Outcome> {
+        let pinned: Arc<dyn Pinned> = Arc::from(self.store.pin().map_err(from_store)?);
+        Search { fs: self, caller, find, pinned, emit }.from(entry, shown, 0)
     }
 
     /// Name of the hidden directory of snapshots that every directory has.

@@ -1,6 +1,6 @@
-//! The virtual directory `.search` at the volume's root: a directory in it is a query as one
+//! The virtual directory `.search` at the root of a mount: a directory in it is a query as one
 //! types it into a search box, and holds the matches as symbolic links, so that any program can
-//! use a query.
+//! use a query. What the mount does not show is not searched.
 //!
 //! Nothing of it is stored. A query's directory belongs to the caller who named it: another user
 //! who says the same words gets a directory of his own, and what he may see. It is searched when
@@ -21,9 +21,9 @@ use parking_lot::Mutex;
 use search::cluster::Fields;
 use search::query::{Accounts, Expr};
 
-use crate::{DirEntry, Entry, Find, Follow, Fs, FsResult, WalkControl};
+use crate::{DirEntry, Entry, Find, Fs, FsResult, WalkControl};
 
-/// Its name at the volume's root, unless something there is called that.
+/// Its name at the root, unless something there is called that.
 pub(crate) const NAME: &[u8] = b".search";
 
 /// The subvolume that its nodes are shown in: one above all that exist.
@@ -60,6 +60,8 @@ pub fn is_volatile(node: NodeId) -> bool {
 #[derive(Default)]
 pub(crate) struct Searches {
     questions: Mutex<Option<Arc<dyn Questions>>>,
+    /// What the mount shows as its root, unless that is the volume's.
+    shown: Mutex<Option<NodeId>>,
     inner: Mutex<Inner>,
 }
 
@@ -163,7 +165,7 @@ pub(crate) fn lookup(fs: &Fs, caller: &Caller, at: NodeId, name: &[u8]) -> FsRes
     }
     match (place(at), name) {
         (Place::Top, b"..") => {
-            let attr = crate::ops::getattr::getattr(fs, caller, NodeId::ROOT)?;
+            let attr = crate::ops::getattr::getattr(fs, caller, fs.searches.root())?;
             Ok(entry(attr))
         }
         (Place::Query(_), b"..") => enter(fs, caller).ok_or(FsError::Stale),
@@ -252,6 +254,16 @@ impl Inner {
 }
 
 impl Searches {
+    /// The directory that `.search` is in, and that queries search.
+    pub(crate) fn root(&self) -> NodeId {
+        self.shown.lock().unwrap_or(NodeId::ROOT)
+    }
+
+    /// Has `.search` in another directory.
+    pub(crate) fn show(&self, root: NodeId) {
+        *self.shown.lock() = Some(root);
+    }
+
     /// The number of a caller's query.
     fn number(&self, caller: &Caller, text: &[u8]) -> FsResult<u64> {
         let key: Key = (caller.uid, caller.gid, caller.groups.clone(), text.to_vec());
@@ -315,7 +327,7 @@ impl Query {
             cancel: &AtomicBool::new(false),
         };
         let mut paths: Vec<Vec<u8>> = Vec::new();
-        fs.find(&caller, b"/", Follow::No, b"../..", &find, &mut |matched| {
+        fs.find_below(&caller, fs.searches.root(), b"../..", &find, &mut |matched| {
             paths.push(matched.path.to_vec());
             std::ops::ControlFlow::Continue(())
         })?;

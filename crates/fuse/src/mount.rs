@@ -51,6 +51,7 @@ pub fn mount(fs: Arc<dyn FileSystem>, options: &MountOptions) -> Result<Mount, M
     };
     let mount_point = place::prepare(&options)?;
     let root = root(&*fs, options.subdir.as_deref())?;
+    fs.set_shown_root(root);
     let adapter = Arc::new(Adapter::new(Arc::clone(&fs), root, &options));
     let channel = attach::attach(&mount_point, &options)?;
     // From here on a failure must take the mount away again.

@@ -58,6 +58,40 @@ fn a_query_is_a_directory_of_links_and_always_fresh() {
     world.umount();
 }
 
+/// A mount of a directory has queries too, and in them what it shows and no more.
+#[test]
+fn a_mount_of_a_directory_searches_what_it_shows() {
+    let world = World::new();
+    if !world.mount() {
+        return;
+    }
+    let root = world.below_mount("/");
+    fs::create_dir_all(root.join("work/deep/er")).unwrap();
+    for (file, text) in [("a.h5", "above"), ("work/b.h5", "first"), ("work/deep/er/c.h5", "2nd")] {
+        fs::write(root.join(file), text).unwrap();
+    }
+    world.umount();
+    assert!(world.mount_with(&["-o", "subdir=work"]));
+    assert_eq!(
+        links(&world, "*.h5"),
+        [pair("b.h5", "../../b.h5"), pair("c.h5", "../../deep/er/c.h5")]
+    );
+    assert_eq!(links(&world, "path:*work*"), []);
+    let link = world.below_mount("/.search/c.h5/c.h5");
+    assert_eq!(fs::read_to_string(link).unwrap(), "2nd");
+    rustix::fs::rename(root.join("deep"), root.join("moved")).unwrap();
+    fs::write(root.join("moved/d.h5"), "").unwrap();
+    let now = ["../../b.h5", "../../moved/d.h5", "../../moved/er/c.h5"];
+    let targets = || -> Vec<String> {
+        let mut targets: Vec<_> = links(&world, "*.h5").into_iter().map(|(_, to)| to).collect();
+        targets.sort();
+        targets
+    };
+    assert_eq!(targets(), now);
+    assert!(!root.join("deep/.search").exists(), "it is at the root alone");
+    world.umount();
+}
+
 #[test]
 fn queries_are_not_listed_not_changed_and_told_when_wrong() {
     let world = World::new();
