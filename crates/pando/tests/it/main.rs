@@ -16,5 +16,6 @@ mod other_users;
 mod owner;
 mod quota;
 mod search_dir;
+mod streaming;
 mod verbs;
 mod world;

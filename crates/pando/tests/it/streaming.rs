@@ -1,0 +1,76 @@
+//! Matches leave as they are found: the first is there while a search goes on, an owner waits for
+//! who reads slowly instead of keeping what is found, and a search ends with who asked for it.
+
+use std::fs;
+use std::io::{BufRead, BufReader, Read};
+use std::process::{Child, Stdio};
+use std::time::Duration;
+
+use device::{Clock, SystemClock};
+use rustix::process::Signal;
+
+use crate::world::{World, signal, wait_until};
+
+/// So many that their paths fit into no pipe and no socket.
+const FILES: &str = "20000";
+
+/// Whether the owner of a volume serves a connection at present: each has a thread, and its
+/// helpers are called like it.
+fn is_serving(world: &World) -> bool {
+    let Some(owner) = world.owner() else { return false };
+    let Ok(tasks) = fs::read_dir(format!("/proc/{owner}/task")) else { return false };
+    let mut names =
+        tasks.flatten().filter_map(|task| fs::read_to_string(task.path().join("comm")).ok());
+    names.any(|name| name.trim() == "connection")
+}
+
+/// A search for everything that nobody reads yet.
+fn all(world: &World) -> Child {
+    let mut command = World::command(&["find", &world.at("/")]);
+    command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap()
+}
+
+#[test]
+fn matches_stream_wait_for_a_slow_reader_and_end_with_him() {
+    let world = World::without_volume();
+    let arguments =
+        ["bench", "search", "--files", FILES, "--queries", "1", "--volume", world.vol()];
+    world.ok(&arguments);
+    let whole = world.ok(&["find", &world.at("/")]).lines().count();
+    assert!(whole > 20_000, "{whole} lines");
+
+    let mut slow = all(&world);
+    let mut lines = BufReader::new(slow.stdout.take().unwrap());
+    let mut first = String::new();
+    lines.read_line(&mut first).unwrap();
+    assert_eq!(first.trim_end(), world.at("/"));
+    // Neither the command nor the owner takes more than fits on the way, however long it lasts.
+    let clock = SystemClock::new();
+    for _ in 0..10 {
+        clock.sleep(Duration::from_millis(30));
+        assert!(is_serving(&world), "the owner waits for the reader");
+        assert!(slow.try_wait().unwrap().is_none(), "the command waits for the reader");
+    }
+    // The others are not kept from anything meanwhile.
+    assert_eq!(world.ok(&["find", &world.at("/"), "-maxdepth", "0"]).lines().count(), 1);
+    let rest = lines.lines().count();
+    assert_eq!(rest + 1, whole);
+    assert!(slow.wait().unwrap().success());
+
+    // Ctrl-C, and a reader that goes away as `head` does.
+    let mut interrupted = all(&world);
+    let mut lines = BufReader::new(interrupted.stdout.take().unwrap());
+    lines.read_line(&mut first).unwrap();
+    signal(i32::try_from(interrupted.id()).unwrap(), Signal::INT);
+    assert!(!interrupted.wait().unwrap().success());
+    wait_until("the search ends with Ctrl-C", || !is_serving(&world));
+    let mut left = all(&world);
+    let mut lines = BufReader::new(left.stdout.take().unwrap());
+    lines.read_line(&mut first).unwrap();
+    drop(lines);
+    left.wait().unwrap();
+    let mut said = String::new();
+    left.stderr.take().unwrap().read_to_string(&mut said).unwrap();
+    assert!(!said.contains("panicked"), "{said}");
+    wait_until("the search ends with its reader", || !is_serving(&world));
+}
