@@ -29,7 +29,8 @@ else
   group=/sys/fs/cgroup/memory/pando-search-$$ limit=memory.limit_in_bytes
 fi
 if mkdir "$group" 2>/dev/null && echo "$memory" >"$group/$limit" 2>/dev/null; then
-  (echo $BASHPID >"$group/cgroup.procs" && search --cache-size 64M)
+  (echo $BASHPID >"$group/cgroup.procs" && search --cache-size 64M) |
+    sed "s/^{/{\"process_limit\":\"$memory\",/"
 else
   group=
   echo "no control group for memory can be made: that run is left out" >&2

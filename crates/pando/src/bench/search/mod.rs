@@ -106,6 +106,13 @@ impl Measured {
             let part: u64 = self.asked.iter().map(of).sum();
             (part as f64 / clusters.max(1) as f64 * 10_000.0).round() / 10_000.0
         };
+        // The paper's Fig. 8.
+        let mut fractions: Vec<f64> = self.asked.iter().map(Asked::fraction).collect();
+        fractions.sort_unstable_by(f64::total_cmp);
+        let fraction = |percent: usize| {
+            let last = fractions.len().saturating_sub(1);
+            fractions.get(last * percent / 100).copied()
+        };
         let stats = place.index_stats()?;
         let per_file = stats.disk_bytes as f64 / sample.files as f64;
         let mut object = json!({
@@ -114,6 +121,7 @@ impl Measured {
             "median_us": at(0.5), "p99_us": at(0.99), "max_us": at(1.0),
             "cdf_us": (0..=100).map(|percent| at(f64::from(percent) / 100.0)).collect::<Vec<_>>(),
             "clusters_fraction": share(|asked| asked.clusters_read),
+            "clusters_cdf": (0..=100).map(fraction).collect::<Vec<_>>(),
             "matches_median": counts.get(counts.len() / 2),
             "matches_max": counts.last(),
             "rss_bytes": memory::resident_bytes(),

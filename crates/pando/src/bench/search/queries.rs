@@ -40,6 +40,13 @@ pub(super) struct Asked {
     pub(super) clusters_read: u64,
 }
 
+impl Asked {
+    /// Which part of the clusters was read.
+    pub(super) fn fraction(&self) -> f64 {
+        (self.clusters_read as f64 / self.clusters.max(1) as f64 * 10_000.0).round() / 10_000.0
+    }
+}
+
 struct NoAccounts;
 
 impl Accounts for NoAccounts {
