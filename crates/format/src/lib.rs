@@ -39,6 +39,7 @@ pub mod map_directory;
 pub mod node;
 pub mod pointer;
 pub mod quota;
+pub mod row_pointer;
 pub mod run_block;
 pub mod run_index;
 pub mod run_manifest;

@@ -34,6 +34,21 @@ const KEY_POINTER_BYTES: usize = 4;
 const VALUE_POINTER_BYTES: usize = 4;
 /// In the pointer of a value: the entry is a tombstone.
 const TOMBSTONE: u32 = 1 << 31;
+/// In the pointer of a value: its bytes are a pointer to a row of a value log.
+const FAR: u32 = 1 << 30;
+/// What else there is in the pointer of a value.
+const END: u32 = !(TOMBSTONE | FAR);
+
+/// What a block has under a key.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Stored<'a> {
+    /// That it is deleted.
+    Tombstone,
+    /// Its value.
+    Value(&'a [u8]),
+    /// The bytes of a [`crate::row_pointer::RowPointer`]: the value is in a value log.
+    Far(&'a [u8]),
+}
 
 /// Collects the entries of one block, in ascending order of their keys.
 #[derive(Debug, Default)]
@@ -45,14 +60,18 @@ pub struct BlockBuilder {
 }
 
 impl BlockBuilder {
-    /// Adds an entry; without a value it is a tombstone.
-    pub fn push(&mut self, key: &[u8], value: Option<&[u8]>) {
+    /// Adds an entry.
+    pub fn push(&mut self, key: &[u8], stored: Stored<'_>) {
         let end = |bytes: &[u8]| u32::try_from(bytes.len()).unwrap_or(u32::MAX);
         self.keys.extend_from_slice(key);
         self.key_ends.push(end(&self.keys));
-        self.values.extend_from_slice(value.unwrap_or_default());
-        let tombstone = if value.is_none() { TOMBSTONE } else { 0 };
-        self.value_ends.push(end(&self.values) | tombstone);
+        let (bytes, kind): (&[u8], u32) = match stored {
+            Stored::Tombstone => (&[], TOMBSTONE),
+            Stored::Value(value) => (value, 0),
+            Stored::Far(pointer) => (pointer, FAR),
+        };
+        self.values.extend_from_slice(bytes);
+        self.value_ends.push(end(&self.values) | kind);
     }
 
     /// How many entries it has.
@@ -173,14 +192,15 @@ impl Block {
             let (pointers, _) = pointers.unwrap_or_default().as_chunks::<4>();
             let mut last = 0;
             let ascend = pointers.iter().all(|pointer| {
-                let end = usize_of(u32::from_le_bytes(*pointer) & mask);
-                end >= std::mem::replace(&mut last, end)
+                let pointer = u32::from_le_bytes(*pointer);
+                let end = usize_of(pointer & mask);
+                end >= std::mem::replace(&mut last, end) && pointer & !mask != !END
             });
             ascend && last == whole
         };
         if entries > 0
             && ends(block.key_pointers, entries, u32::MAX, suffixes)
-            && ends(block.value_pointers, entries, !TOMBSTONE, bodies)
+            && ends(block.value_pointers, entries, END, bodies)
         {
             return Ok(Block { bytes: bytes.into(), ..block });
         }
@@ -230,15 +250,18 @@ impl Block {
         out.extend_from_slice(self.suffix(at));
     }
 
-    /// The value of an entry; none for a tombstone.
+    /// What an entry has.
     #[inline]
-    pub fn value(&self, at: usize) -> Option<&[u8]> {
-        let end = |at: usize| usize_of(self.pointer(self.value_pointers, at) & !TOMBSTONE);
-        if self.pointer(self.value_pointers, at) & TOMBSTONE != 0 {
-            return None;
+    pub fn stored(&self, at: usize) -> Stored<'_> {
+        let end = |at: usize| usize_of(self.pointer(self.value_pointers, at) & END);
+        let kind = self.pointer(self.value_pointers, at) & !END;
+        if kind == TOMBSTONE {
+            return Stored::Tombstone;
         }
         let start = self.values.saturating_add(at.checked_sub(1).map_or(0, end));
-        self.bytes.get(start..self.values.saturating_add(end(at)))
+        let bytes = self.bytes.get(start..self.values.saturating_add(end(at)));
+        let bytes = bytes.unwrap_or_default();
+        if kind == FAR { Stored::Far(bytes) } else { Stored::Value(bytes) }
     }
 
     /// Where a key is, or where it would be.
@@ -314,6 +337,15 @@ mod tests {
 
     type Entries = Vec<(Vec<u8>, Option<Vec<u8>>)>;
 
+    /// Every third value is a pointer.
+    fn stored(at: usize, value: Option<&[u8]>) -> Stored<'_> {
+        match value {
+            None => Stored::Tombstone,
+            Some(value) if at % 3 == 2 => Stored::Far(value),
+            Some(value) => Stored::Value(value),
+        }
+    }
+
     fn entries(random: &mut fastrand::Rng) -> Entries {
         let prefix: Vec<u8> = (0..random.usize(0..20)).map(|_| random.u8(..)).collect();
         let count = random.usize(1..60);
@@ -332,8 +364,8 @@ mod tests {
 
     fn build(entries: &Entries) -> Vec<u8> {
         let mut builder = BlockBuilder::default();
-        for (key, value) in entries {
-            builder.push(key, value.as_deref());
+        for (at, (key, value)) in entries.iter().enumerate() {
+            builder.push(key, stored(at, value.as_deref()));
         }
         builder.finish()
     }
@@ -348,7 +380,8 @@ mod tests {
             for (at, (key, value)) in entries.iter().enumerate() {
                 let mut found = Vec::new();
                 block.key_to(at, &mut found);
-                assert_eq!((&found, block.value(at)), (key, value.as_deref()), "seed {seed}");
+                let expected = stored(at, value.as_deref());
+                assert_eq!((&found, block.stored(at)), (key, expected), "seed {seed}");
                 assert_eq!(block.search(key), Ok(at));
             }
             for _ in 0..50 {
@@ -365,6 +398,14 @@ mod tests {
         let hex = block.iter().fold(String::new(), |hex, byte| hex + &format!("{byte:02x}"));
         let header = "02000000".to_owned() + "0100" + "0000" + "0a000000" + "09000000";
         assert_eq!(hex, header + "6b" + "6162" + "0100000002000000" + "76" + "0100000001000080");
+        let mut builder = BlockBuilder::default();
+        builder.push(b"k", Stored::Far(b"ptr"));
+        let block = builder.finish();
+        assert!(block.ends_with(b"ptr\x03\x00\x00\x40"), "{block:02x?}");
+        // An entry is not both.
+        let mut both = block;
+        *both.last_mut().unwrap() |= 0x80;
+        assert!(Block::decode(both).is_err());
     }
 
     #[test]
@@ -392,7 +433,7 @@ mod tests {
             if let Ok(block) = Block::decode(bytes) {
                 for at in 0..block.len().min(100) {
                     block.key_to(at, &mut Vec::new());
-                    block.value(at);
+                    block.stored(at);
                 }
                 assert!(block.search(b"key").unwrap_or_else(|at| at) <= block.len());
             }

@@ -43,9 +43,30 @@ pub const RUN_LAYOUT: &[Field] = &[
 const RUN_BYTES: usize = 56;
 const _: () = assert!(size_of(RUN_LAYOUT) == RUN_BYTES);
 
+/// Layout of what follows the trees in version 2.
+pub const VALUES_LAYOUT: &[Field] =
+    &[Field::variable("values_from", "varint"), Field::variable("logs", "varint")];
+
+/// Layout of what is said of a value log.
+pub const LOG_LAYOUT: &[Field] = &[
+    Field::variable("blob", "varint"),
+    Field::variable("rows", "varint"),
+    Field::variable("bytes", "varint"),
+];
+
+/// Layout of what is said of a run's rows in a value log.
+pub const USE_LAYOUT: &[Field] = &[
+    Field::variable("log", "varint"),
+    Field::variable("rows", "varint"),
+    Field::variable("bytes", "varint"),
+];
+
 // DO NOT CHANGE THESE VALUES: they are on disk.
-/// The version that this program writes, and the newest that it reads.
-pub const VERSION: u32 = 1;
+/// The newest version that this program reads. It writes version 1 where there are no value logs
+/// and none are to be made, so that a program that knows no others opens such stores.
+pub const VERSION: u32 = 2;
+/// The version without value logs.
+const ROWS: u32 = 1;
 const SEAL: Seal = Seal {
     structure: "manifest of runs",
     magic: *b"PANDOLSM",
@@ -53,7 +74,7 @@ const SEAL: Seal = Seal {
     covers: Covers::Body,
 };
 
-/// A blob that holds runs.
+/// A blob.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct BlobEntry {
     /// Its number, which names it.
@@ -83,6 +104,17 @@ pub struct RunEntry {
     pub entries: u64,
     /// Of those, tombstones.
     pub tombstones: u64,
+}
+
+/// Rows of a value log: all of them, or those that a run points to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct LogRows {
+    /// The number of its blob.
+    pub log: u64,
+    /// How many rows.
+    pub rows: u64,
+    /// Bytes of their keys and values.
+    pub bytes: u64,
 }
 
 /// A tree.
@@ -117,10 +149,17 @@ pub struct RunManifest {
     pub stacks: Vec<Vec<u32>>,
     /// Trees, ascending.
     pub trees: Vec<TreeEntry>,
+    /// Bytes from which a value goes to a value log; 0: none does.
+    pub values_from: u64,
+    /// Value logs, ascending, with all that was written to them.
+    pub logs: Vec<LogRows>,
+    /// What each run points to, in the order of `runs` and then ascending.
+    pub uses: Vec<Vec<LogRows>>,
 }
 
 /// What the bytes of a manifest are.
 #[derive(Debug, Clone, PartialEq, Eq)]
+#[expect(clippy::large_enum_variant, reason = "there is one at a time, taken apart at once")]
 pub enum Decoded {
     /// A manifest.
     Manifest(RunManifest),
@@ -169,13 +208,36 @@ impl RunManifest {
             body.put_varint(tree.number);
             body.put_varint(u64::from(tree.stack));
         }
+        if self.values_from == 0 && self.logs.is_empty() {
+            return Seal { version: ROWS, ..SEAL }.seal(&body);
+        }
+        self.encode_logs(&mut body);
         SEAL.seal(&body)
+    }
+
+    /// What version 2 has behind the trees.
+    fn encode_logs(&self, body: &mut Vec<u8>) {
+        let count = |length: usize| u64::try_from(length).unwrap_or(u64::MAX);
+        body.put_varint(self.values_from);
+        body.put_varint(count(self.logs.len()));
+        for log in &self.logs {
+            let blob = self.blobs.binary_search_by_key(&log.log, |blob| blob.number);
+            put_rows(body, blob.map_or(u64::MAX, count), log);
+        }
+        for at in 0..self.runs.len() {
+            let uses = self.uses.get(at).map_or(&[][..], Vec::as_slice);
+            body.put_varint(count(uses.len()));
+            for used in uses {
+                let log = self.logs.binary_search_by_key(&used.log, |log| log.log);
+                put_rows(body, log.map_or(u64::MAX, count), used);
+            }
+        }
     }
 
     /// Reads a manifest, which must be of this volume and number.
     pub fn decode(bytes: &[u8], volume: [u8; 16], number: u64) -> Result<Decoded, Malformed> {
-        let mut reader = match SEAL.open(bytes)? {
-            Opened::Body(_, reader) => reader,
+        let (version, mut reader) = match SEAL.open(bytes)? {
+            Opened::Body(version, reader) => (version, reader),
             Opened::Newer(version) => return Ok(Decoded::Newer(version)),
         };
         let found = (reader.array::<16>()?, reader.u64()?);
@@ -212,15 +274,34 @@ impl RunManifest {
             }
             manifest.trees.push(TreeEntry { number, stack });
         }
+        if version > ROWS {
+            manifest.read_logs(&mut reader)?;
+        } else {
+            manifest.uses.resize(manifest.runs.len(), Vec::new());
+        }
         reader.end()?;
+        let rows_ascend = |rows: &[LogRows]| rows.is_sorted_by(|a, b| a.log < b.log);
         let ascend = manifest.trees.is_sorted_by(|a, b| a.number < b.number)
             && manifest.runs.is_sorted_by(|a, b| a.number < b.number)
-            && manifest.blobs.is_sorted_by(|a, b| a.number < b.number);
+            && manifest.blobs.is_sorted_by(|a, b| a.number < b.number)
+            && rows_ascend(&manifest.logs)
+            && manifest.uses.iter().all(|uses| rows_ascend(uses));
         if ascend {
             Ok(Decoded::Manifest(manifest))
         } else {
-            Err(reader.malformed("trees, runs and blobs that ascend", "others"))
+            Err(reader.malformed("trees, runs, blobs and logs that ascend", "others"))
         }
+    }
+
+    fn read_logs(&mut self, reader: &mut Reader<'_>) -> Result<(), Malformed> {
+        self.values_from = reader.varint()?;
+        let numbers: Vec<u64> = self.blobs.iter().map(|blob| blob.number).collect();
+        self.logs = read_rows(reader, &numbers)?;
+        let numbers: Vec<u64> = self.logs.iter().map(|log| log.log).collect();
+        for _ in 0..self.runs.len() {
+            self.uses.push(read_rows(reader, &numbers)?);
+        }
+        Ok(())
     }
 
     fn run(&self, reader: &mut Reader<'_>) -> Result<RunEntry, Malformed> {
@@ -265,6 +346,27 @@ impl RunManifest {
     }
 }
 
+fn put_rows(body: &mut Vec<u8>, place: u64, rows: &LogRows) {
+    body.put_varint(place);
+    body.put_varint(rows.rows);
+    body.put_varint(rows.bytes);
+}
+
+/// Rows of logs, each of which is one of those that have these numbers.
+fn read_rows(reader: &mut Reader<'_>, numbers: &[u64]) -> Result<Vec<LogRows>, Malformed> {
+    let count = reader.length(reader.remaining())?;
+    let mut all = Vec::new();
+    for _ in 0..count {
+        let place = reader.length(numbers.len())?;
+        let (rows, bytes) = (reader.varint()?, reader.varint()?);
+        let Some(&log) = numbers.get(place) else {
+            return Err(reader.malformed("a value log", place.to_string()));
+        };
+        all.push(LogRows { log, rows, bytes });
+    }
+    Ok(all)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -299,16 +401,47 @@ mod tests {
                 TreeEntry { number: 500, stack: 0 },
                 TreeEntry { number: 501, stack: 2 },
             ],
+            uses: vec![vec![]; 3],
+            ..RunManifest::default()
         }
+    }
+
+    /// One with value logs.
+    fn with_logs() -> RunManifest {
+        let rows = |log, rows, bytes| LogRows { log, rows, bytes };
+        let mut manifest = RunManifest { values_from: 48, ..sample() };
+        for number in [11, 12] {
+            manifest.blobs.push(BlobEntry { number, length: 5000 });
+        }
+        manifest.logs = vec![rows(11, 300, 9000), rows(12, 2, 1 << 40)];
+        manifest.uses = vec![vec![rows(12, 1, 7)], vec![], vec![rows(11, 3, 90), rows(12, 2, 9)]];
+        manifest
+    }
+
+    #[test]
+    fn what_has_no_value_logs_is_of_the_first_version() {
+        assert_eq!(sample().encode()[8], 1);
+        assert_eq!(with_logs().encode()[8], 2);
+        let meant = RunManifest { values_from: 1, ..sample() };
+        assert_eq!(meant.encode()[8], 2);
+        let found = RunManifest::decode(&meant.encode(), [3; 16], 41);
+        assert_eq!(found, Ok(Decoded::Manifest(meant)));
     }
 
     #[test]
     fn a_manifest_round_trips_and_every_flipped_bit_and_cut_is_noticed() {
-        let bytes = sample().encode();
-        assert_eq!(RunManifest::decode(&bytes, [3; 16], 41), Ok(Decoded::Manifest(sample())));
+        for manifest in [sample(), with_logs()] {
+            round_trips(&manifest);
+        }
+    }
+
+    fn round_trips(manifest: &RunManifest) {
+        let bytes = manifest.encode();
+        let found = RunManifest::decode(&bytes, [3; 16], 41);
+        assert_eq!(found, Ok(Decoded::Manifest(manifest.clone())));
         assert!(RunManifest::decode(&bytes, [4; 16], 41).is_err());
         assert!(RunManifest::decode(&bytes, [3; 16], 42).is_err());
-        for bit in 0..bytes.len() * 8 {
+        for bit in 0..bytes.len().saturating_mul(8) {
             let mut bad = bytes.clone();
             bad[bit / 8] ^= 1 << (bit % 8);
             let found = RunManifest::decode(&bad, [3; 16], 41);
@@ -321,15 +454,18 @@ mod tests {
 
     #[test]
     fn what_names_nothing_is_refused() {
-        let breaks: [fn(&mut RunManifest); 5] = [
+        let breaks: [fn(&mut RunManifest); 8] = [
             |manifest| manifest.runs[1].blob = 4,
             |manifest| manifest.runs[1].index_bytes = 101,
             |manifest| manifest.stacks[1] = vec![3],
             |manifest| manifest.trees[1].stack = 3,
             |manifest| manifest.trees[1].number = 16,
+            |manifest| manifest.logs[1].log = 13,
+            |manifest| manifest.uses[0][0].log = 8,
+            |manifest| manifest.uses[2].reverse(),
         ];
         for (number, apply) in breaks.iter().enumerate() {
-            let mut manifest = sample();
+            let mut manifest = with_logs();
             apply(&mut manifest);
             let found = RunManifest::decode(&manifest.encode(), [3; 16], 41);
             assert!(found.is_err(), "{number}");
@@ -339,7 +475,7 @@ mod tests {
     #[test]
     fn a_newer_version_is_named() {
         let mut bytes = sample().encode();
-        bytes[8] = 2;
-        assert_eq!(RunManifest::decode(&bytes, [3; 16], 41), Ok(Decoded::Newer(2)));
+        bytes[8] = 3;
+        assert_eq!(RunManifest::decode(&bytes, [3; 16], 41), Ok(Decoded::Newer(3)));
     }
 }

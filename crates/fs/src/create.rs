@@ -31,7 +31,7 @@ impl Fs {
         let header = new_header(env, options)?;
         check_empty(&*env.device)?;
         write_file(&*env.device, UNFINISHED, &header.encode())?;
-        let store = crate::engine::create(env, &header)?;
+        let store = crate::engine::create(env, &header, options.layout)?;
         write_root(&*store, env, options).map_err(OpenError::from)?;
         store.close()?;
         env.device.rename(UNFINISHED, FILE)?;

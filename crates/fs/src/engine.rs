@@ -8,17 +8,27 @@ use format::volume::{EngineKind, VolumeHeader};
 use lsm::LsmStore;
 use store::{CheckProgress, CheckReport, EngineOptions, LogKey, Store};
 
-use crate::{OpenError, OpenOptions};
+use crate::{Layout, OpenError, OpenOptions};
 
 /// Directories of a volume that engines and data make.
 pub(crate) const DIRECTORIES: [&str; 4] = ["btree", "lsm", "log", "data"];
 
 /// Makes an empty store.
-pub(crate) fn create(env: &Env, header: &VolumeHeader) -> Result<Arc<dyn Store>, OpenError> {
+pub(crate) fn create(
+    env: &Env,
+    header: &VolumeHeader,
+    layout: Layout,
+) -> Result<Arc<dyn Store>, OpenError> {
     let common = common(env, header, &OpenOptions::default())?;
     Ok(match header.engine {
         EngineKind::Btree => BtreeStore::create(env, &btree(common))?,
-        EngineKind::Lsm => LsmStore::create(env, &lsm(common))?,
+        EngineKind::Lsm => {
+            let values_from = match layout {
+                Layout::Rows => 0,
+                Layout::Column => lsm::VALUES_FROM,
+            };
+            LsmStore::create(env, &lsm::Options { values_from, ..lsm(common) })?
+        }
     })
 }
 

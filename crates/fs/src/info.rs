@@ -37,11 +37,34 @@ impl Engine {
     pub const ALL: [Engine; 2] = [Engine::Btree, Engine::Lsm];
 }
 
+/// How the log-structured engine lays records out.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum Layout {
+    /// Whole records in sorted runs, which are merged.
+    #[default]
+    Rows,
+    /// Longer records, such as those of files, in value logs that are not merged, and an index of
+    /// keys, short records and pointers that is (IndexFS, II.C).
+    Column,
+}
+
+impl Layout {
+    /// The name used on command lines and in reports.
+    pub fn name(self) -> &'static str {
+        match self {
+            Layout::Rows => "rows",
+            Layout::Column => "column",
+        }
+    }
+}
+
 /// What a volume is made with.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct FormatOptions {
     /// The engine.
     pub engine: Engine,
+    /// How it lays records out; the B-tree heeds it not.
+    pub layout: Layout,
     /// Name of the virtual directory of snapshots that every directory has.
     pub snapshot_dir: Vec<u8>,
     /// Owner of the root directory.
@@ -56,6 +79,7 @@ impl Default for FormatOptions {
     fn default() -> FormatOptions {
         FormatOptions {
             engine: Engine::Btree,
+            layout: Layout::Rows,
             snapshot_dir: b".snapshots".to_vec(),
             root_uid: 0,
             root_gid: 0,

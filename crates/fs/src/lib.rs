@@ -54,8 +54,8 @@ pub use find::{Find, Matches};
 pub use history::{Change, Version};
 use info::SubvolumeCounts;
 pub use info::{
-    Atime, CloneInfo, Engine, Follow, FormatOptions, OpenOptions, Progress, QuotaDifference,
-    QuotaInfo, QuotaLimits, RmrInfo, SnapshotInfo, VolumeId, VolumeStatus,
+    Atime, CloneInfo, Engine, Follow, FormatOptions, Layout, OpenOptions, Progress,
+    QuotaDifference, QuotaInfo, QuotaLimits, RmrInfo, SnapshotInfo, VolumeId, VolumeStatus,
 };
 pub use open_error::OpenError;
 pub use ops::totals::is_total;

@@ -1,25 +1,26 @@
 //! Writing a blob of runs: entries in, blocks out, and behind the blocks of each run its index.
 //!
-//! Written to a file of the volume first, in large pieces, and made a blob when it is finished;
-//! until then nothing leads to it, and what a crash leaves of it is removed at the next opening.
+//! Where values of some length go to a value log (`rows`), that is written beside. A pointer to a
+//! row is known when the row's block is written; entries wait for that, so that they stay in
+//! order (`waiting`).
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use device::{Device, File, Found, compare};
+use device::Device;
 use format::cluster_filter::{Filter, hash};
-use format::run_block::{BlockBuilder, pack};
-use format::run_index::{BlockPlace, RunIndex, blob_head, checksum};
-use format::run_manifest::{BlobEntry, RunEntry};
+use format::run_block::{BlockBuilder, Stored};
+use format::run_index::RunIndex;
+use format::run_manifest::{BlobEntry, LogRows, RunEntry};
 use store::{Error, Result};
 
+use crate::appender::Appender;
 use crate::core::Core;
-use crate::files::{DIRECTORY, Files, blob_name};
+use crate::files::{Files, blob_name};
 use crate::options::Options;
+use crate::rows::{Content, LogWriter, RowReader, Uses, WrittenLog};
+use crate::waiting::{Waited, Waiting};
 
-/// What names of files begin with that are to become blobs.
-pub(crate) const BUILDING_PREFIX: &str = "building-";
-/// Bytes of a write.
-const WRITE_BYTES: usize = 1 << 20;
 /// Members of one filter, so that one of a large run is read and built in parts.
 const FILTER_MEMBERS: usize = 100_000;
 /// Bits of a filter for each member: one look-up in a hundred of what is not there is in vain.
@@ -36,20 +37,42 @@ pub(crate) struct BlobWriter {
     files: Arc<Files>,
     device: Arc<dyn Device>,
     options: Options,
-    path: String,
-    file: Option<Arc<dyn File>>,
-    number: u64,
-    buffer: Vec<u8>,
-    /// Bytes that were written from the buffer.
-    flushed: u64,
+    out: Appender,
     run: RunBuilder,
-    pub(crate) writes: u64,
+    /// The value log beside it, where there may be one.
+    log: Option<LogWriter>,
+    waiting: Waiting,
+    /// Value logs whose rows are written anew when they are met.
+    clean: BTreeSet<u64>,
+    rows: RowReader,
 }
 
-/// A run that was written, and its index, which readers need at once.
+/// A run that was written, its index, which readers need at once, and what it points to.
 pub(crate) struct Written {
     pub(crate) entry: RunEntry,
     pub(crate) index: RunIndex,
+    pub(crate) uses: Arc<[LogRows]>,
+}
+
+/// A blob that was written, and the value log beside it.
+pub(crate) struct Finished {
+    pub(crate) blob: BlobEntry,
+    pub(crate) log: Option<WrittenLog>,
+    pub(crate) writes: u64,
+}
+
+impl Finished {
+    /// Bytes of both.
+    pub(crate) fn bytes(&self) -> u64 {
+        self.blob.length + self.log.as_ref().map_or(0, |log| log.blob.length)
+    }
+}
+
+/// The numbers of a new blob, and of the value log beside it, where there may be one.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Numbers {
+    pub(crate) blob: u64,
+    pub(crate) log: Option<u64>,
 }
 
 /// The run that is being written.
@@ -64,6 +87,7 @@ struct RunBuilder {
     directory: Vec<u8>,
     entries: u64,
     tombstones: u64,
+    uses: Uses,
 }
 
 impl BlobWriter {
@@ -71,49 +95,124 @@ impl BlobWriter {
         files: &Arc<Files>,
         device: &Arc<dyn Device>,
         options: &Options,
-        number: u64,
+        numbers: Numbers,
     ) -> Result<BlobWriter> {
-        let path = format!("{DIRECTORY}/{BUILDING_PREFIX}{number:016x}");
-        let file = Some(device.create(&path)?);
         Ok(BlobWriter {
             files: Arc::clone(files),
             device: Arc::clone(device),
             options: options.clone(),
-            path,
-            file,
-            number,
-            buffer: blob_head(files.volume, number),
-            flushed: 0,
+            out: Appender::create(files, device, numbers.blob)?,
             run: RunBuilder::default(),
-            writes: 0,
+            log: numbers.log.map(LogWriter::new),
+            waiting: Waiting::default(),
+            clean: BTreeSet::new(),
+            rows: RowReader::default(),
         })
     }
 
-    fn offset(&self) -> u64 {
-        self.flushed + self.buffer.len() as u64
+    /// Has the rows of these value logs written anew.
+    pub(crate) fn clean(&mut self, logs: BTreeSet<u64>) {
+        assert!(self.log.is_some() || logs.is_empty(), "rows need a value log to go to");
+        self.clean = logs;
     }
 
     /// Bytes so far.
     pub(crate) fn bytes(&self) -> u64 {
-        self.offset() + self.run.block.bytes() as u64
+        let log = self.log.as_ref().map_or(0, LogWriter::bytes);
+        self.out.offset() + self.run.block.bytes() as u64 + log
+    }
+
+    /// Bytes of the longer of both blobs so far.
+    pub(crate) fn longest_bytes(&self) -> u64 {
+        let log = self.log.as_ref().map_or(0, LogWriter::bytes);
+        log.max(self.bytes() - log)
     }
 
     /// Begins a run; the one before was ended.
     pub(crate) fn begin(&mut self, number: u64) {
-        self.run = RunBuilder { number, start: self.offset(), ..RunBuilder::default() };
+        self.run = RunBuilder { number, start: self.out.offset(), ..RunBuilder::default() };
     }
 
-    /// Adds an entry to the run, above the last; without a value it is a tombstone.
-    pub(crate) fn push(&mut self, key: &[u8], value: Option<&[u8]>) -> Result<()> {
-        let entry = key.len() + value.map_or(0, <[u8]>::len);
-        let full = self.run.block.bytes() + entry > self.options.block_bytes;
+    /// Adds an entry to the run, above the last.
+    pub(crate) fn push(&mut self, key: &[u8], content: Content<'_>) -> Result<()> {
+        match content {
+            Content::Deleted => self.push_or_wait(key, Stored::Tombstone),
+            Content::Value(value) if self.is_far(value) => self.push_row(key, value),
+            Content::Value(value) => self.push_or_wait(key, Stored::Value(value)),
+            Content::Far(far) => {
+                let pointer = far.pointer()?;
+                if self.clean.contains(&pointer.log) {
+                    let row = self.rows.row(far.files, &pointer, key)?;
+                    return self.push_row(key, row.value());
+                }
+                self.run.uses.add(key, &pointer);
+                self.push_or_wait(key, Stored::Far(far.bytes))
+            }
+        }
+    }
+
+    /// Whether a value goes to the value log.
+    fn is_far(&self, value: &[u8]) -> bool {
+        self.log.is_some() && value.len() as u64 >= self.options.values_from
+    }
+
+    fn push_or_wait(&mut self, key: &[u8], stored: Stored<'_>) -> Result<()> {
+        if self.waiting.is_empty() {
+            return self.push_stored(key, stored);
+        }
+        self.waiting.push(key, stored);
+        if self.waiting.is_long() { self.end_rows() } else { Ok(()) }
+    }
+
+    fn push_row(&mut self, key: &[u8], value: &[u8]) -> Result<()> {
+        let log = self.log.as_ref().expect("invariant: only then a value is far");
+        if log.is_full_for(key, value, &self.options) {
+            self.end_rows()?;
+        }
+        if let Some(log) = &mut self.log {
+            log.push(key, value);
+        }
+        self.waiting.push_row(key, value.len() as u32);
+        Ok(())
+    }
+
+    /// Writes the block of the value log, and what waited for it.
+    fn end_rows(&mut self) -> Result<()> {
+        let Some(log) = &mut self.log else { return Ok(()) };
+        let level = self.options.compression;
+        let Some(mut pointer) = log.end_block(&self.files, &self.device, level)? else {
+            return Ok(());
+        };
+        let mut waiting = std::mem::take(&mut self.waiting);
+        let mut bytes = Vec::new();
+        waiting.drain(|key, waited| match waited {
+            Waited::Stored(stored) => self.push_stored(key, stored),
+            Waited::Row(length) => {
+                pointer.length = length;
+                bytes.clear();
+                pointer.encode(&mut bytes);
+                self.run.uses.add(key, &pointer);
+                self.push_stored(key, Stored::Far(&bytes))
+            }
+        })?;
+        // Its memory is used again.
+        self.waiting = waiting;
+        Ok(())
+    }
+
+    fn push_stored(&mut self, key: &[u8], stored: Stored<'_>) -> Result<()> {
+        let value = match stored {
+            Stored::Tombstone => 0,
+            Stored::Value(bytes) | Stored::Far(bytes) => bytes.len(),
+        };
+        let full = self.run.block.bytes() + key.len() + value > self.options.block_bytes;
         if full && !self.run.block.is_empty() {
             self.end_block()?;
         }
         let run = &mut self.run;
-        run.block.push(key, value);
+        run.block.push(key, stored);
         run.entries += 1;
-        run.tombstones += u64::from(value.is_none());
+        run.tombstones += u64::from(stored == Stored::Tombstone);
         run.members.push(hash(key));
         let directory = self.options.prefix_bytes;
         if let Some(prefix) = key.get(..directory).filter(|prefix| !prefix.is_empty())
@@ -132,21 +231,9 @@ impl BlobWriter {
     }
 
     fn end_block(&mut self) -> Result<()> {
-        let offset = self.offset();
         let run = &mut self.run;
         let (first, last) = (run.block.first_key().to_vec(), run.block.last_key().to_vec());
-        let raw = run.block.finish();
-        let packed = match self.options.compression {
-            0 => None,
-            level => pack(&raw, level),
-        };
-        let stored = packed.as_ref().unwrap_or(&raw);
-        let place = BlockPlace {
-            offset,
-            stored: stored.len() as u32,
-            raw: raw.len() as u32,
-            checksum: checksum(&self.files.volume, self.number, offset, stored),
-        };
+        let place = self.out.put_block(&run.block.finish(), self.options.compression)?;
         run.index.push(&first, &last, place);
         if run.members.len() >= FILTER_MEMBERS {
             run.end_filter();
@@ -154,27 +241,12 @@ impl BlobWriter {
                 return Err(Error::RunTooLong);
             }
         }
-        self.put(&packed.unwrap_or(raw))
-    }
-
-    fn put(&mut self, bytes: &[u8]) -> Result<()> {
-        self.buffer.extend_from_slice(bytes);
-        if self.buffer.len() >= WRITE_BYTES { self.flush() } else { Ok(()) }
-    }
-
-    fn flush(&mut self) -> Result<()> {
-        let Some(file) = self.file.as_ref().filter(|_| !self.buffer.is_empty()) else {
-            return Ok(());
-        };
-        file.write_at(&self.buffer, self.flushed)?;
-        self.flushed += self.buffer.len() as u64;
-        self.writes += 1;
-        self.buffer.clear();
         Ok(())
     }
 
     /// Ends the run. None, if there is nothing in it.
     pub(crate) fn end(&mut self) -> Result<Option<Written>> {
+        self.end_rows()?;
         if !self.run.block.is_empty() {
             self.end_block()?;
         }
@@ -184,83 +256,36 @@ impl BlobWriter {
             return Ok(None);
         }
         let bytes = run.index.encode();
-        let index = self.offset();
-        self.put(&bytes)?;
         let entry = RunEntry {
             number: run.number,
-            blob: self.number,
+            blob: self.out.number,
             start: run.start,
-            index,
+            index: self.out.offset(),
             index_bytes: bytes.len() as u32,
             ranges: run.index.ranges().len() as u32,
-            checksum: checksum(&self.files.volume, self.number, index, &bytes),
+            checksum: self.out.checksum(&bytes),
             entries: run.entries,
             tombstones: run.tombstones,
         };
-        Ok(Some(Written { entry, index: run.index }))
+        self.out.put(&bytes)?;
+        Ok(Some(Written { entry, index: run.index, uses: run.uses.list() }))
     }
 
-    /// Makes a blob of what was written, durable on return.
-    fn finish(mut self) -> Result<Finished> {
-        self.flush()?;
-        let (number, length) = (self.number, self.flushed);
-        let name = blob_name(number);
-        let blobs = &self.files.blobs;
-        match blobs.adopt(&name, self.device.as_ref(), &self.path) {
-            // The file is gone.
-            Ok(true) => self.file = None,
-            // Numbers are never used twice: either the answer to this very request was lost on the
-            // way, and it was asked again, or somebody else gives numbers here.
-            Ok(false) => match self.compare(&name)? {
-                Found::Same => {}
-                _ => return Ok(Finished::Taken(name)),
-            },
+    /// Makes blobs of what was written, durable on return.
+    pub(crate) fn finish(self, core: &Core) -> Result<Finished> {
+        let log = self.log.map(|log| log.finish(core)).transpose()?.flatten();
+        let writes = self.out.writes + 1 + log.as_ref().map_or(0, |log| log.writes);
+        match self.out.finish(core) {
+            Ok(blob) => Ok(Finished { blob, log, writes }),
             Err(error) => {
-                // It may have its new name already, and nothing will lead to it.
-                let own = !blobs.answers_may_be_lost()
-                    || self.compare(&name).is_ok_and(|found| found == Found::Same);
-                if own && let Err(error) = blobs.delete(&name) {
-                    tracing::warn!(name, %error, "an unfinished blob stays");
+                if let Some(log) = log {
+                    let name = blob_name(log.blob.number);
+                    if let Err(error) = self.files.blobs.delete(&name) {
+                        tracing::warn!(name, %error, "a value log that nothing names stays");
+                    }
                 }
-                return Err(error.into());
+                Err(error)
             }
-        }
-        Ok(Finished::Made(BlobEntry { number, length }))
-    }
-
-    /// Compares the blob of a name with what was written.
-    fn compare(&self, name: &str) -> device::Result<Found> {
-        let file = self.device.open(&self.path)?;
-        let part = |buffer: &mut [u8], at: u64| file.read_at(buffer, at);
-        compare(&*self.files.blobs, name, self.flushed, &part)
-    }
-}
-
-/// What became of a blob that was finished.
-pub(crate) enum Finished {
-    Made(BlobEntry),
-    /// Somebody else's has its name.
-    Taken(String),
-}
-
-impl Core {
-    /// Makes a blob of what was written, durable on return.
-    pub(crate) fn finish(&self, blob: BlobWriter) -> Result<BlobEntry> {
-        match blob.finish()? {
-            Finished::Made(blob) => Ok(blob),
-            Finished::Taken(name) => Err(self.disown(&name)),
-        }
-    }
-}
-
-/// What was not finished goes away again, as far as the medium lets it.
-impl Drop for BlobWriter {
-    fn drop(&mut self) {
-        if self.file.take().is_some()
-            && let Err(error) = self.device.remove(&self.path)
-            && !error.is_not_found()
-        {
-            tracing::warn!(path = self.path, %error, "an unfinished blob stays");
         }
     }
 }

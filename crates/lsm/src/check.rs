@@ -1,7 +1,7 @@
 //! Checking everything that the durable state has on the medium, past the cache: every index and
 //! every block of every run once, their checksums, the order of their keys, that a block begins
 //! where the index says, that filters have what they are for, that deleted ranges ascend, that no
-//! run reaches into another, and that the counts are right.
+//! run reaches into another, that rows are where runs point to, and that the counts are right.
 //!
 //! Beside commits and checkpoints for an open store ([`check`], `Store::check`); without changing
 //! anything for one that nobody has open ([`inspect`]).
@@ -13,15 +13,17 @@ use std::sync::Arc;
 use device::Env;
 use format::batch::{Op, Ops};
 use format::cluster_filter::hash;
+use format::run_block::Stored;
 use format::run_index::{DeletedRange, RunIndex};
-use format::run_manifest::{BlobEntry, RunEntry};
+use format::run_manifest::{BlobEntry, LogRows, RunEntry};
 use store::{CheckProgress, CheckReport, Error, Finding, FindingKind, Log, Lsn, Result};
 
+use crate::check_rows::RowCheck;
 use crate::core::Core;
 use crate::files::{BLOB_PREFIX, Files, blob_name, path};
 use crate::manifest::{manifest_name, numbers};
 use crate::options::Options;
-use crate::recover::{LOG_DIRECTORY, find};
+use crate::recover::{LOG_DIRECTORY, find, find_manifest};
 use crate::run::Run;
 use crate::store::LsmStore;
 
@@ -31,10 +33,11 @@ pub fn check(store: &LsmStore) -> Result<CheckReport> {
 }
 
 /// Checks the store in a volume that nobody has open: the newest manifest, what it names, and the
-/// log after it. Fails when a file is missing, or of a newer format, or the medium does not answer.
+/// log after it. A blob that is missing is a finding like damage. Fails where there is no manifest,
+/// when something is of a newer format, or when the medium does not answer.
 pub fn inspect(env: &Env, options: &Options, progress: CheckProgress<'_>) -> Result<CheckReport> {
     let mut report = CheckReport::default();
-    let (files, manifest) = match find(env, options) {
+    let (files, manifest) = match find_manifest(env, options) {
         Ok(found) => found,
         Err(Error::Corrupt(bad)) => {
             report.add(unreadable(&bad));
@@ -43,13 +46,15 @@ pub fn inspect(env: &Env, options: &Options, progress: CheckProgress<'_>) -> Res
         Err(error) => return Err(error),
     };
     report.trees = manifest.trees.len() as u64;
-    let (mut blobs, mut entries): (Vec<BlobEntry>, _) = (manifest.blobs.clone(), manifest.runs);
+    let mut blobs: Vec<BlobEntry> = manifest.blobs.clone();
+    let (mut entries, mut uses) = (manifest.runs, manifest.uses);
     let (volume, log) = (options.common.volume, options.common.log());
     // Runs that were ingested since are named by the log.
     let mut visit = |record: &[u8]| {
         if let Some(Ok(Op::Link { blob, run, .. })) = Ops::new(record).next() {
             blobs.push(blob);
             entries.push(run);
+            uses.push(Vec::new());
         }
         Ok(())
     };
@@ -58,14 +63,17 @@ pub fn inspect(env: &Env, options: &Options, progress: CheckProgress<'_>) -> Res
         Err(Error::Corrupt(bad)) => report.add(unreadable(&bad)),
         Err(error) => return Err(error),
     }
-    for blob in &blobs[manifest.blobs.len()..] {
+    for blob in &blobs {
         if let Err(error) = files.check_blob(blob.number, blob.length) {
             report.add(finding(error)?);
         }
     }
     let next = (manifest.next_blob, manifest.next_run);
     manifest_holds(&manifest_name(manifest.number), &entries, next, &mut report);
-    runs(&files, &entries, options.prefix_bytes, &mut report, progress)?;
+    let uses = uses.into_iter().map(Arc::from);
+    let all: Vec<Run> =
+        entries.iter().zip(uses).map(|(entry, uses)| Run::new(&files, *entry, uses)).collect();
+    runs(&files, all.iter(), options.prefix_bytes, &mut report, progress)?;
     lost(&files, &blobs, &mut report)?;
     Ok(report)
 }
@@ -121,8 +129,8 @@ impl Core {
             .chain(linked)
             .map(|run| (run.entry.number, run))
             .collect();
-        let entries: Vec<RunEntry> = held.values().map(|run| run.entry).collect();
-        runs(&self.files, &entries, self.options.prefix_bytes, &mut report, progress)?;
+        let all = held.values().map(|run| &**run);
+        runs(&self.files, all, self.options.prefix_bytes, &mut report, progress)?;
         report.log_records = self.log().last().0.saturating_sub(lsn.0);
         Ok(report)
     }
@@ -139,26 +147,28 @@ fn lost(files: &Files, named: &[BlobEntry], report: &mut CheckReport) -> Result<
 }
 
 /// Checks runs, one after the other.
-fn runs(
-    files: &Arc<Files>,
-    entries: &[RunEntry],
+fn runs<'a>(
+    files: &Files,
+    all: impl Iterator<Item = &'a Run> + Clone,
     prefix_bytes: usize,
     report: &mut CheckReport,
     progress: CheckProgress<'_>,
 ) -> Result<()> {
-    let total: u64 = entries.iter().map(|entry| Run::new(files, *entry).bytes()).sum();
+    let bytes = |run: &Run| run.bytes() + run.far_bytes();
+    let total: u64 = all.clone().map(bytes).sum();
     let mut done = 0;
-    for entry in entries {
-        let run = Run::new(files, *entry);
+    for run in all {
         match run.read_index() {
             Ok(index) => {
                 report.interiors += 1;
-                let of = Of { entry, index: &index, prefix_bytes, done: (done, total) };
+                let done = (done, total);
+                let of =
+                    Of { entry: &run.entry, uses: &run.uses, index: &index, prefix_bytes, done };
                 blocks(files, &of, report, progress)?;
             }
             Err(error) => report.add(finding(error)?),
         }
-        done += run.bytes();
+        done += bytes(run);
         if report.stopped || progress(done, total).is_break() {
             report.stopped = true;
             return Ok(());
@@ -171,6 +181,7 @@ fn runs(
 /// A run whose blocks are checked.
 struct Of<'a> {
     entry: &'a RunEntry,
+    uses: &'a [LogRows],
     index: &'a RunIndex,
     prefix_bytes: usize,
     /// Bytes that were checked before it, and those of all.
@@ -184,16 +195,12 @@ fn blocks(
     report: &mut CheckReport,
     progress: CheckProgress<'_>,
 ) -> Result<()> {
-    let Of { entry, index, prefix_bytes, done: (before, total) } = *of;
-    let wrong = |offset: u64, what: String| Finding {
-        kind: FindingKind::Structure,
-        file: path(&blob_name(entry.blob)),
-        offset,
-        what: format!("run {}: {what}", entry.number),
-    };
+    let Of { entry, index, prefix_bytes, done: (before, total), .. } = *of;
+    let wrong = |offset: u64, what: String| of.wrong(offset, &what);
     let (mut last, mut key): (Option<Vec<u8>>, Vec<u8>) = (None, Vec::new());
     let (mut entries, mut tombstones, mut readable) = (0, 0, true);
     let mut directory: (usize, Vec<u8>) = (usize::MAX, Vec::new());
+    let mut rows = RowCheck::new(files, entry);
     for (number, place) in index.blocks().iter().enumerate() {
         let block = match files.load(entry.blob, place) {
             Ok(block) => block,
@@ -226,7 +233,11 @@ fn blocks(
                 }
             }
             entries += 1;
-            tombstones += u64::from(block.value(at).is_none());
+            match block.stored(at) {
+                Stored::Tombstone => tombstones += 1,
+                Stored::Far(pointer) => rows.check(&key, pointer, place.offset, report)?,
+                Stored::Value(_) => {}
+            }
             last.get_or_insert_default().clone_from(&key);
         }
         // Where the index says falsely where blocks are.
@@ -237,36 +248,67 @@ fn blocks(
         }
     }
     report.entries += entries;
-    let begin = index.blocks().first().map_or(entry.index, |first| first.offset);
-    let end = index.blocks().last().map_or(begin, |last| last.offset + u64::from(last.stored));
-    if (begin, end) != (entry.start, entry.index) {
-        let (start, stated) = (entry.start, entry.index);
-        let what = format!("blocks from {begin} to {end}, not from {start} to {stated}");
-        report.add(wrong(entry.index, what));
+    if readable {
+        rows.end(of.uses, report);
     }
-    if readable && last.as_deref().unwrap_or_default() != index.last_key() {
-        report.add(wrong(entry.index, "the last key is another".to_owned()));
-    }
-    let apart = |pair: &[DeletedRange]| pair[0].1.as_ref().is_some_and(|end| *end < pair[1].0);
-    let ascend = |(from, to): &DeletedRange| to.as_ref().is_none_or(|to| from < to);
-    if !index.ranges().windows(2).all(apart) || !index.ranges().iter().all(ascend) {
-        report.add(wrong(entry.index, "deleted ranges that do not ascend".to_owned()));
-    }
-    if index.ranges().len() != entry.ranges as usize {
-        report.add(wrong(entry.index, format!("{} deleted ranges", index.ranges().len())));
-    }
-    if readable && (entries, tombstones) != (entry.entries, entry.tombstones) {
-        let (stated, gone) = (entry.entries, entry.tombstones);
-        let what = format!("{entries} entries, {tombstones} tombstones, not {stated}, {gone}");
-        report.add(Finding { kind: FindingKind::Count, ..wrong(entry.index, what) });
-    }
+    of.bounds(
+        readable.then_some((last.as_deref().unwrap_or_default(), entries, tombstones)),
+        report,
+    );
     Ok(())
 }
 
-/// Damage as a finding; anything else stays an error.
-fn finding(error: Error) -> Result<Finding> {
+impl Of<'_> {
+    fn wrong(&self, offset: u64, what: &str) -> Finding {
+        Finding {
+            kind: FindingKind::Structure,
+            file: path(&blob_name(self.entry.blob)),
+            offset,
+            what: format!("run {}: {what}", self.entry.number),
+        }
+    }
+
+    /// Checks the deleted ranges, and the last key and the counts of a run that could be read.
+    fn bounds(&self, found: Option<(&[u8], u64, u64)>, report: &mut CheckReport) {
+        let Of { entry, index, .. } = *self;
+        let begin = index.blocks().first().map_or(entry.index, |first| first.offset);
+        let end = index.blocks().last().map_or(begin, |last| last.offset + u64::from(last.stored));
+        if (begin, end) != (entry.start, entry.index) {
+            let (start, stated) = (entry.start, entry.index);
+            let what = format!("blocks from {begin} to {end}, not from {start} to {stated}");
+            report.add(self.wrong(entry.index, &what));
+        }
+        let apart = |pair: &[DeletedRange]| pair[0].1.as_ref().is_some_and(|end| *end < pair[1].0);
+        let ascend = |(from, to): &DeletedRange| to.as_ref().is_none_or(|to| from < to);
+        if !index.ranges().windows(2).all(apart) || !index.ranges().iter().all(ascend) {
+            report.add(self.wrong(entry.index, "deleted ranges that do not ascend"));
+        }
+        if index.ranges().len() != entry.ranges as usize {
+            let what = format!("{} deleted ranges", index.ranges().len());
+            report.add(self.wrong(entry.index, &what));
+        }
+        let Some((last, entries, tombstones)) = found else { return };
+        if last != index.last_key() {
+            report.add(self.wrong(entry.index, "the last key is another"));
+        }
+        if (entries, tombstones) != (entry.entries, entry.tombstones) {
+            let (stated, gone) = (entry.entries, entry.tombstones);
+            let what = format!("{entries} entries, {tombstones} tombstones, not {stated}, {gone}");
+            report.add(Finding { kind: FindingKind::Count, ..self.wrong(entry.index, &what) });
+        }
+    }
+}
+
+/// Damage, and what is missing, as a finding; anything else stays an error.
+pub(crate) fn finding(error: Error) -> Result<Finding> {
     match error {
         Error::Corrupt(bad) => Ok(unreadable(&bad)),
+        Error::Missing { file } => Ok(Finding {
+            kind: FindingKind::Unreadable,
+            file,
+            offset: 0,
+            what: "the file is missing".to_owned(),
+        }),
         error => Err(error),
     }
 }

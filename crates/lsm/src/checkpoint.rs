@@ -11,8 +11,8 @@
 //! Commits go on but for the freeze. Layers that the same trees share and that follow each other
 //! are written as one run. A crash before 4 is durable leaves a blob that nothing names, which the
 //! next opening deletes, and the log, which was not trimmed. A failure at any step leaves the old
-//! state: what was exchanged says the same, and what was frozen is written again. A manifest that may
-//! be there all the same is a state too, and what it needs stays (`manifest`).
+//! state: what was exchanged says the same, and what was frozen is written again. A manifest that
+//! may be there all the same is a state too, and what it needs stays (`manifest`).
 
 use std::collections::BTreeMap;
 use std::ops::Bound;
@@ -20,10 +20,11 @@ use std::sync::atomic::Ordering;
 use std::sync::{Arc, Weak};
 
 use device::{Map, Set};
-use format::run_manifest::RunEntry;
+use format::run_manifest::{LogRows, RunEntry};
 use store::{Lsn, Result, TreeId, Writer};
 
-use crate::blob::{BlobWriter, Written};
+use crate::blob::{BlobWriter, Finished, Numbers, Written};
+use crate::clean;
 use crate::collect::Stuck;
 use crate::core::{Catalog, Core};
 use crate::exchange::{Exchange, Exchanger};
@@ -31,6 +32,7 @@ use crate::layer::{Layer, Stack, View};
 use crate::manifest::Attempt;
 use crate::merge::{Direction, From, Merge, Tombstones};
 use crate::ranges::Ranges;
+use crate::rows::Content;
 use crate::run::{Caching, Run};
 
 /// The durable state, and what is on the medium beside it.
@@ -45,8 +47,10 @@ pub(crate) struct Durable {
     pub(crate) next_blob: u64,
     /// Lengths of all blobs that are there.
     pub(crate) blobs: BTreeMap<u64, u64>,
+    /// Those of them that are value logs, with all that was written to them.
+    pub(crate) logs: BTreeMap<u64, LogRows>,
     /// Runs that are there; those that nobody holds any more are given back.
-    pub(crate) runs: Vec<(RunEntry, Weak<Run>)>,
+    pub(crate) runs: Vec<Noted>,
     /// Parts of blobs that nothing needs: number, begin, end.
     pub(crate) gaps: Vec<(u64, u64, u64)>,
     /// Those that could not be given back, and blobs that could not be deleted: they are tried
@@ -59,12 +63,38 @@ pub(crate) struct Durable {
     pub(crate) pending: Vec<Exchange>,
 }
 
+/// A run that is on the medium, whether or not anybody holds it.
+pub(crate) struct Noted {
+    pub(crate) entry: RunEntry,
+    pub(crate) uses: Arc<[LogRows]>,
+    run: Weak<Run>,
+}
+
+impl Noted {
+    pub(crate) fn new(run: &Arc<Run>) -> Noted {
+        Noted { entry: run.entry, uses: Arc::clone(&run.uses), run: Arc::downgrade(run) }
+    }
+
+    /// Whether anybody holds it.
+    pub(crate) fn is_needed(&self) -> bool {
+        self.run.strong_count() > 0
+    }
+}
+
 impl Durable {
     /// Takes note of a run that is on the medium.
     pub(crate) fn take_note(&mut self, run: Run) -> Arc<Run> {
         let run = Arc::new(run);
-        self.runs.push((run.entry, Arc::downgrade(&run)));
+        self.runs.push(Noted::new(&run));
         run
+    }
+
+    /// The numbers of new blobs.
+    pub(crate) fn take_numbers(&mut self, values_from: u64) -> Numbers {
+        let blob = self.next_blob;
+        let log = (values_from > 0).then_some(blob + 1);
+        self.next_blob = log.unwrap_or(blob) + 1;
+        Numbers { blob, log }
     }
 }
 
@@ -140,9 +170,8 @@ impl Core {
         if groups.is_empty() {
             return Ok(());
         }
-        let number = state.next_blob;
-        let mut blob = BlobWriter::create(&self.files, &self.env.device, &self.options, number)?;
-        state.next_blob += 1;
+        let numbers = state.take_numbers(self.options.values_from);
+        let mut blob = BlobWriter::create(&self.files, &self.env.device, &self.options, numbers)?;
         let mut written: Vec<(Group, u64, Option<Written>)> = Vec::new();
         for group in groups {
             let id = match group.layers.as_slice() {
@@ -154,10 +183,8 @@ impl Core {
             written.push((group, id, entry));
         }
         if written.iter().any(|(_, _, entry)| entry.is_some()) {
-            let writes = blob.writes + 1;
-            let blob = self.finish(blob)?;
-            state.blobs.insert(number, blob.length);
-            self.wrote(Writer::Checkpoint, blob.length, writes);
+            let finished = blob.finish(self)?;
+            self.keep(state, Writer::Checkpoint, finished);
         }
         let mut exchanges = Vec::new();
         for (group, id, entry) in written {
@@ -169,6 +196,18 @@ impl Core {
         }
         self.exchange(&exchanges);
         Ok(())
+    }
+
+    /// Takes note of blobs that were written, before the runs in them.
+    pub(crate) fn keep(&self, state: &mut Durable, writer: Writer, finished: Finished) {
+        self.wrote(writer, finished.bytes(), finished.writes);
+        state.blobs.insert(finished.blob.number, finished.blob.length);
+        if let Some(log) = finished.log {
+            state.blobs.insert(log.blob.number, log.blob.length);
+            state.logs.insert(log.blob.number, log.rows);
+            self.log_bytes_written.fetch_add(log.blob.length, Ordering::Relaxed);
+            self.journal.synced(1);
+        }
     }
 
     /// Counts a blob that was written to the medium.
@@ -217,7 +256,7 @@ impl Core {
         let number = state.next_manifest;
         state.next_manifest += 1;
         let catalog = Arc::new(catalog);
-        let manifest = self.describe(&catalog, number, lsn, state.next_blob, &state.blobs);
+        let manifest = self.describe(&catalog, number, lsn, state);
         self.write_manifest(state, &manifest, &catalog)?;
         let old = std::mem::replace(&mut state.number, number);
         let uncertain = std::mem::take(&mut state.uncertain);
@@ -227,6 +266,7 @@ impl Core {
         state.linked.retain(|(record, _)| *record > lsn);
         let deepest = catalog.values().map(|stack| stack.layers.len()).max();
         self.depth.store(deepest.unwrap_or(0), Ordering::Relaxed);
+        *self.log_stats.lock() = clean::stats(&manifest);
         // Pins take the catalog and what is in flight together.
         {
             let _gate = self.gate.write();
@@ -280,9 +320,15 @@ impl Part {
         let mut merge = Merge::new(views.iter(), from)?;
         let mut passed = 0;
         while merge.advance(tombstones)? {
-            let Some((key, value)) = merge.current() else { break };
-            blob.push(key, value)?;
-            passed += (key.len() + value.map_or(0, <[u8]>::len)) as u64;
+            let Some((key, content)) = merge.current() else { break };
+            let before = blob.bytes();
+            blob.push(key, content)?;
+            let inline = match content {
+                Content::Value(value) => value.len(),
+                Content::Deleted | Content::Far(_) => 0,
+            };
+            // Rows that are written anew are what takes time, where there are any.
+            passed += ((key.len() + inline) as u64).max(blob.bytes().saturating_sub(before));
             if passed >= self.bytes {
                 self.after = Some(key.to_vec());
                 return Ok(true);

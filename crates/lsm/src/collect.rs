@@ -44,8 +44,8 @@ impl Core {
             return false;
         }
         let mut dead = Vec::new();
-        state.runs.retain(|(entry, run)| {
-            let needed = run.strong_count() > 0;
+        state.runs.retain(|noted| {
+            let (needed, entry) = (noted.is_needed(), &noted.entry);
             if !needed {
                 let end = entry.index + u64::from(entry.index_bytes);
                 dead.push((entry.blob, entry.start, end));
@@ -53,7 +53,10 @@ impl Core {
             needed
         });
         state.gaps.extend(dead);
-        let needed: BTreeSet<u64> = state.runs.iter().map(|(entry, _)| entry.blob).collect();
+        // A value log is needed as long as a run points into it.
+        let logs = state.runs.iter().flat_map(|noted| noted.uses.iter().map(|rows| rows.log));
+        let needed: BTreeSet<u64> =
+            state.runs.iter().map(|noted| noted.entry.blob).chain(logs).collect();
         let goes = |blob: &u64| !needed.contains(blob) && !state.stuck.blobs.contains(blob);
         let whole: Vec<u64> = state.blobs.keys().copied().filter(goes).collect();
         for &blob in whole.iter().take(most) {
@@ -62,6 +65,7 @@ impl Core {
                 state.stuck.blobs.insert(blob);
             } else {
                 state.blobs.remove(&blob);
+                state.logs.remove(&blob);
             }
         }
         let Durable { gaps, blobs, stuck, .. } = state;
@@ -100,7 +104,8 @@ pub(crate) fn gaps(manifest: &RunManifest) -> Vec<(u64, u64, u64)> {
     let mut runs: Vec<_> = manifest.runs.iter().collect();
     runs.sort_unstable_by_key(|run| (run.blob, run.start));
     let mut gaps = Vec::new();
-    for blob in &manifest.blobs {
+    let is_log = |number: u64| manifest.logs.binary_search_by_key(&number, |log| log.log).is_ok();
+    for blob in manifest.blobs.iter().filter(|blob| !is_log(blob.number)) {
         let mut at = BLOB_HEAD_BYTES as u64;
         for run in runs.iter().filter(|run| run.blob == blob.number) {
             if run.start > at {

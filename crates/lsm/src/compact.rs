@@ -6,14 +6,17 @@
 //! the next opening removes. What was merged stays as long as a pinned state, a tree that has only
 //! some of it, or the durable state holds it (`collect`).
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use device::{Map, Set};
+use format::run_manifest::LogRows;
 use store::{Error, MergeStats, Result, Writer};
 
 use crate::blob::BlobWriter;
 use crate::checkpoint::{Part, end_run, exchange};
+use crate::clean::{self, Pointing};
 use crate::core::{Catalog, Core};
 use crate::layer::{Layer, Stack, View};
 use crate::limit::Limiter;
@@ -38,8 +41,9 @@ pub(crate) struct Merging {
     rested: u64,
     /// The manifest that was looked at last.
     planned: u64,
-    /// Merges that ended since opening.
+    /// Merges that ended since opening, and those among them that emptied value logs.
     ended: u64,
+    cleaned: u64,
     limiter: Limiter,
 }
 
@@ -48,24 +52,24 @@ struct Job {
     layers: Vec<Arc<Layer>>,
     views: Vec<View>,
     id: u64,
-    number: u64,
     part: Part,
     blob: BlobWriter,
+    /// Bytes of what is read: runs, and rows that are written anew.
+    bytes: u64,
+    /// Whether it is made to empty value logs.
+    cleans: bool,
 }
 
 impl Merging {
     /// Nothing yet, at most so many bytes a second.
     pub(crate) fn new(rate: u64) -> Merging {
-        Merging { job: None, rested: 0, planned: 0, ended: 0, limiter: Limiter::new(rate) }
+        let limiter = Limiter::new(rate);
+        Merging { job: None, rested: 0, planned: 0, ended: 0, cleaned: 0, limiter }
     }
 
     /// Bytes that the merge which is under way has written, and bytes of what it merges.
     fn under_way(&self) -> Option<(u64, u64)> {
-        self.job.as_ref().map(|job| {
-            let runs = job.layers.iter().filter_map(|layer| layer.as_run());
-            let of: u64 = runs.map(|run| run.bytes()).sum();
-            (job.blob.bytes().min(of), of)
-        })
+        self.job.as_ref().map(|job| (job.blob.bytes().min(job.bytes), job.bytes))
     }
 }
 
@@ -75,6 +79,10 @@ impl Core {
         let stats = *self.merge_stats.lock();
         MergeStats {
             next: if stats.under_way.is_some() { None } else { self.next_merge() },
+            logs: store::ValueLogStats {
+                written_bytes: self.log_bytes_written.load(Ordering::Relaxed),
+                ..*self.log_stats.lock()
+            },
             depth: self.depth.load(Ordering::Relaxed) as u64,
             rate: self.options.merge_bytes_per_second,
             ..stats
@@ -91,7 +99,7 @@ impl Core {
     }
 
     fn pick(&self, facts: &[Vec<Facts>]) -> Option<Merge> {
-        crate::plan::pick(facts, self.files.blobs.bytes_max())
+        crate::plan::pick(self.options.policy, facts, self.files.blobs.bytes_max())
     }
 }
 
@@ -113,6 +121,7 @@ impl Core {
         merging.limiter.took(after.saturating_sub(before));
         let stats = MergeStats {
             ended: merging.ended,
+            cleaned: merging.cleaned,
             under_way: merging.under_way(),
             ..MergeStats::default()
         };
@@ -132,15 +141,17 @@ impl Core {
         };
         job.part.bytes = (nodes as u64 * NODE_BYTES).max(STEP_BYTES_MIN);
         let done = job.part.write(&mut job.blob, &job.views).and_then(|more| {
-            if job.blob.bytes() > self.files.blobs.bytes_max() {
+            if job.blob.longest_bytes() > self.files.blobs.bytes_max() {
                 return Err(Error::RunTooLong);
             }
             if more {
                 merging.job = Some(job);
                 return Ok(());
             }
+            let cleans = u64::from(job.cleans);
             self.end_merge(job)?;
             merging.ended += 1;
+            merging.cleaned += cleans;
             Ok(())
         });
         if let Err(error) = done {
@@ -172,31 +183,47 @@ impl Core {
 
     /// Begins the next merge, if the plan has one.
     fn plan_merge(&self, merging: &mut Merging) -> Result<Option<Job>> {
-        let catalog = {
+        let (catalog, logs) = {
             let state = self.durable.lock();
             // The one that the catalog is of: a checkpoint may make another at any time.
             merging.planned = state.number;
             if state.number == merging.rested {
                 return Ok(None);
             }
-            Arc::clone(&self.catalog.lock())
+            (Arc::clone(&self.catalog.lock()), state.logs.clone())
         };
         let deep = self.depth.load(Ordering::Relaxed) > DEPTH_MAX;
         let (facts, layers) = facts(&catalog, deep)?;
-        let Some(Merge { layers: picked, lowest }) = self.pick(&facts) else { return Ok(None) };
+        let runs: Vec<Arc<Run>> = facts.iter().flatten().map(|of| run(&layers[&of.id])).collect();
+        let sparse = sparse(&logs, &runs);
+        let merge = self.pick(&facts);
+        let cleans = merge.is_none();
+        let Some(Merge { layers: picked, lowest }) = merge.or_else(|| clean(&runs, &sparse)) else {
+            return Ok(None);
+        };
         let layers: Vec<Arc<Layer>> = picked.iter().map(|id| Arc::clone(&layers[id])).collect();
-        let views = layers.iter().map(|layer| layer.view()).collect();
-        let number = self.take_blob_number();
-        let mut blob = BlobWriter::create(&self.files, &self.env.device, &self.options, number)?;
+        let runs: Vec<Arc<Run>> = layers.iter().map(run).collect();
+        let uses = || runs.iter().map(|run| &*run.uses);
+        let small = self.options.small_log_bytes;
+        // Half of what may be, for rows as they are packed may be longer than rows are.
+        let most = self.files.blobs.bytes_max() / 2;
+        let emptied = clean::emptied(&logs, &sparse, small, most, uses());
+        let anew = uses().flatten().filter(|rows| emptied.contains(&rows.log));
+        let anew: u64 = anew.map(|rows| rows.bytes).sum();
+        let bytes = anew + runs.iter().map(|run| run.bytes()).sum::<u64>();
+        let numbers = self.take_blob_numbers();
+        let mut blob = BlobWriter::create(&self.files, &self.env.device, &self.options, numbers)?;
+        blob.clean(emptied);
         let id = self.ids.fetch_add(1, Ordering::Relaxed);
         blob.begin(id);
         let part = Part { after: None, lowest, bytes: 0 };
-        Ok(Some(Job { layers, views, id, number, part, blob }))
+        let views = layers.iter().map(|layer| layer.view()).collect();
+        Ok(Some(Job { layers, views, id, part, blob, bytes, cleans }))
     }
 
     /// Ends a merge whose entries are all written.
     fn end_merge(&self, job: Job) -> Result<()> {
-        let Job { layers, views, id, number, part, mut blob } = job;
+        let Job { layers, views, id, part, mut blob, .. } = job;
         let entry = end_run(&mut blob, &views, part.lowest)?;
         let mut state = self.durable.lock();
         let state = &mut *state;
@@ -205,10 +232,8 @@ impl Core {
         let run = match entry {
             None => None,
             Some(entry) => {
-                let writes = blob.writes + 1;
-                let blob = self.finish(blob)?;
-                state.blobs.insert(number, blob.length);
-                self.wrote(Writer::Merge, blob.length, writes);
+                let finished = blob.finish(self)?;
+                self.keep(state, Writer::Merge, finished);
                 Some(self.register(state, entry))
             }
         };
@@ -222,6 +247,25 @@ impl Core {
         self.collect(state, usize::MAX);
         Ok(())
     }
+}
+
+fn run(layer: &Arc<Layer>) -> Arc<Run> {
+    layer.as_run().expect("invariant: all layers of the catalog are on the medium")
+}
+
+/// The sparse logs of a catalog's runs, each of which counts once.
+fn sparse(logs: &BTreeMap<u64, LogRows>, runs: &[Arc<Run>]) -> BTreeMap<u64, u64> {
+    let mut seen: Set<u64> = Set::default();
+    let once = runs.iter().filter(|run| !run.uses.is_empty() && seen.insert(run.entry.number));
+    clean::sparse(logs, once.map(|run| &*run.uses))
+}
+
+/// The run to write anew where nothing is to be merged. What is below it matters in some trees
+/// and not in others: its tombstones stay.
+fn clean(runs: &[Arc<Run>], sparse: &BTreeMap<u64, u64>) -> Option<Merge> {
+    let pointing = runs.iter().map(|run| Pointing { id: run.entry.number, uses: &run.uses });
+    let pointing: Vec<Pointing<'_>> = pointing.collect();
+    clean::pick(&pointing, sparse).map(|id| Merge { layers: vec![id], lowest: false })
 }
 
 /// What the plan looks at: the distinct stacks of a catalog, and their layers by number. Where a

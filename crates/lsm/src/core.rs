@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 
 use device::{Env, Map};
 use parking_lot::{Mutex, RwLock};
-use store::{Error, Journal, Log, MergeStats, Result, TreeId};
+use store::{Error, Journal, Log, MergeStats, Result, TreeId, ValueLogStats};
 
 use crate::checkpoint::Durable;
 use crate::compact::Merging;
@@ -43,6 +43,10 @@ pub(crate) struct Core {
     pub(crate) merging: Mutex<Merging>,
     /// What it was at after its last step.
     pub(crate) merge_stats: Mutex<MergeStats>,
+    /// Bytes of value logs that were written since opening.
+    pub(crate) log_bytes_written: AtomicU64,
+    /// The value logs of the durable state.
+    pub(crate) log_stats: Mutex<ValueLogStats>,
     /// The last record that was applied, while the log is replayed.
     pub(crate) replayed_to: AtomicU64,
     /// Bytes of in-memory trees since the last freeze, and of those that are being written.
@@ -84,6 +88,8 @@ impl Core {
             durable: Mutex::new(durable),
             merging: Mutex::new(Merging::new(options.merge_bytes_per_second)),
             merge_stats: Mutex::new(MergeStats::default()),
+            log_bytes_written: AtomicU64::new(0),
+            log_stats: Mutex::new(ValueLogStats::default()),
             dirty: AtomicUsize::new(0),
             dirty_in_flight: AtomicUsize::new(0),
             drops: AtomicU64::new(0),

@@ -182,8 +182,8 @@ impl TreeCursor {
                 chunk.last = edge.is_none();
                 break;
             }
-            let Some((key, Some(value))) = merge.current() else {
-                unreachable!("tombstones are skipped")
+            let Some((key, content)) = merge.current() else {
+                unreachable!("it stands on an entry")
             };
             // First of all: what lies beside the range may still be behind more of the active tree.
             let beyond = edge.as_deref().is_some_and(|edge| match direction {
@@ -197,7 +197,8 @@ impl TreeCursor {
                 chunk.last = true;
                 break;
             }
-            chunk.push(key, value);
+            let there = content.read(key, &mut |value| chunk.push(key, value))?;
+            assert!(there, "tombstones are skipped");
         }
         let nothing = chunk.entries.is_empty() && !chunk.last;
         Ok(edge.filter(|_| nothing))

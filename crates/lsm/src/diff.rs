@@ -157,13 +157,16 @@ impl StackDiff {
         walk: &Walk<'_>,
         key: &[u8],
     ) -> Result<Option<(Option<Vec<u8>>, Option<Vec<u8>>)>> {
-        let decided = |merge: &Merge<'_>, side: &Side| match merge.current() {
-            Some((at, Some(value))) if at == key => Known::Value(value.to_vec()),
-            Some((at, None)) if at == key => Known::Deleted,
-            _ if side.ranges.covering(key).is_some() => Known::Deleted,
-            _ => Known::Nothing,
+        let decided = |merge: &Merge<'_>, side: &Side| -> Result<Known<Vec<u8>>> {
+            if let Some((_, content)) = merge.current().filter(|(at, _)| *at == key) {
+                let mut known = Known::Deleted;
+                content.read(key, &mut |value| known = Known::Value(value.to_vec()))?;
+                return Ok(known);
+            }
+            let deleted = side.ranges.covering(key).is_some();
+            Ok(if deleted { Known::Deleted } else { Known::Nothing })
         };
-        let (old, new) = (decided(&walk.old, &self.old), decided(&walk.new, &self.new));
+        let (old, new) = (decided(&walk.old, &self.old)?, decided(&walk.new, &self.new)?);
         let mut below = None;
         match (&old, &new) {
             (Known::Nothing, Known::Nothing) => return Ok(None),

@@ -24,12 +24,13 @@ use store::{
     Writer,
 };
 
-use crate::blob::{BlobWriter, Written};
+use crate::blob::{BlobWriter, Numbers, Written};
 use crate::checkpoint::Durable;
 use crate::commit::{Origin, malformed, plan};
 use crate::core::Core;
 use crate::cursor::{Source, TreeCursor};
 use crate::layer::{Layer, Stack};
+use crate::rows::Content;
 use crate::run::Run;
 
 /// Blocks from which a run has a blob of its own; a shorter one is a batch like others.
@@ -78,12 +79,13 @@ impl Core {
 
     /// Steps 1 and 2.
     fn build(&self, start: &Batch, run: &mut Ascending<'_>) -> Result<(BlobEntry, Written)> {
-        let number = self.take_blob_number();
-        let mut blob = BlobWriter::create(&self.files, &self.env.device, &self.options, number)?;
+        // Its values stay in it, however long, until it is merged: the record names one blob.
+        let numbers = Numbers { log: None, ..self.take_blob_numbers() };
+        let mut blob = BlobWriter::create(&self.files, &self.env.device, &self.options, numbers)?;
         blob.begin(0);
         for op in start.ops() {
             if let Op::Put { key, value, .. } = op.map_err(malformed)? {
-                blob.push(key, Some(value))?;
+                blob.push(key, Content::Value(value))?;
             }
         }
         let mut looked = 0;
@@ -96,22 +98,19 @@ impl Core {
                     return Err(Error::RunTooLong);
                 }
             }
-            blob.push(item.key, Some(item.value))?;
+            blob.push(item.key, Content::Value(item.value))?;
         }
         let written = blob.end()?.expect("invariant: a run that is no batch has entries");
-        let writes = blob.writes + 1;
         self.is_open()?;
-        let blob = self.finish(blob)?;
-        self.wrote(Writer::Ingest, blob.length, writes);
+        let finished = blob.finish(self)?;
+        self.wrote(Writer::Ingest, finished.bytes(), finished.writes);
         self.journal.gave(run.bytes());
-        Ok((blob, written))
+        Ok((finished.blob, written))
     }
 
-    /// The number of a new blob.
-    pub(crate) fn take_blob_number(&self) -> u64 {
-        let mut state = self.durable.lock();
-        state.next_blob += 1;
-        state.next_blob - 1
+    /// The numbers of new blobs.
+    pub(crate) fn take_blob_numbers(&self) -> Numbers {
+        self.durable.lock().take_numbers(self.options.values_from)
     }
 
     /// Step 3.
@@ -179,7 +178,8 @@ impl Core {
         state.blobs.insert(blob.number, blob.length);
         let _gate = self.gate.write();
         self.replayed_to.store(lsn.0, Ordering::Relaxed);
-        self.put_on_tree(&mut state, id, lsn, Run::new(&self.files, entry))
+        let run = Run::new(&self.files, entry, Arc::default());
+        self.put_on_tree(&mut state, id, lsn, run)
     }
 
     /// What is written must not go on behind the back of who closed the store.

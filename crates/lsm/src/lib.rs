@@ -2,12 +2,16 @@
 //!
 //! A commit enters at [`LsmStore`] (`store`), is logged and applied to the active in-memory trees
 //! (`commit`, `staged`, `mem`). A `checkpoint` freezes those and writes them to sorted runs in one
-//! blob (`blob`), and a numbered manifest says which runs each tree is made of (`manifest`). A
+//! blob (`blob`), long values to a value log beside it where the store was made so (`rows`), and
+//! a numbered manifest says which runs each tree is made of (`manifest`). A
 //! read goes down a tree's `layer`s, newest first; a scan `merge`s them.
 
+mod appender;
 mod blob;
 mod check;
+mod check_rows;
 mod checkpoint;
+mod clean;
 mod collect;
 mod commit;
 mod compact;
@@ -30,12 +34,14 @@ mod ranges;
 mod recover;
 mod relieve;
 mod resolve;
+mod rows;
 mod run;
 mod staged;
 mod store;
 mod tree;
 mod visit;
+mod waiting;
 
 pub use crate::check::{check, cut_log, inspect};
-pub use crate::options::{BlobStore, Options};
+pub use crate::options::{BlobStore, Options, Policy, VALUES_FROM};
 pub use crate::store::LsmStore;

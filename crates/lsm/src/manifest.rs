@@ -10,6 +10,7 @@
 //! it names is held until a later manifest is durable (`Durable::uncertain`), and the log that
 //! follows either is there.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
@@ -69,33 +70,35 @@ impl Core {
         catalog: &Catalog,
         number: u64,
         lsn: Lsn,
-        next_blob: u64,
-        lengths: &std::collections::BTreeMap<u64, u64>,
+        state: &Durable,
     ) -> RunManifest {
         let mut manifest = RunManifest {
             volume: self.options.common.volume,
             number,
             lsn: lsn.0,
             time: self.env.clock.now().0,
-            next_blob,
+            next_blob: state.next_blob,
             next_run: self.ids.load(Ordering::Relaxed),
+            values_from: self.options.values_from,
             ..RunManifest::default()
         };
+        let (mut runs, mut blobs, mut logs) = (BTreeMap::new(), BTreeSet::new(), BTreeSet::new());
         for stack in catalog.values() {
             for layer in &stack.layers {
                 let run = layer.as_run().expect("invariant: all layers are on the medium");
-                manifest.runs.push(run.entry);
+                runs.entry(run.entry.number).or_insert(run);
             }
         }
-        manifest.runs.sort_unstable_by_key(|run| run.number);
-        manifest.runs.dedup_by_key(|run| run.number);
-        let mut blobs: Vec<u64> = manifest.runs.iter().map(|run| run.blob).collect();
-        blobs.sort_unstable();
-        blobs.dedup();
-        manifest.blobs = blobs
-            .into_iter()
-            .map(|number| BlobEntry { number, length: lengths[&number] })
-            .collect();
+        for run in runs.into_values() {
+            blobs.insert(run.entry.blob);
+            logs.extend(run.uses.iter().map(|rows| rows.log));
+            manifest.runs.push(run.entry);
+            manifest.uses.push(run.uses.to_vec());
+        }
+        blobs.extend(&logs);
+        let entry = |number: u64| BlobEntry { number, length: state.blobs[&number] };
+        manifest.blobs = blobs.into_iter().map(entry).collect();
+        manifest.logs = logs.into_iter().map(|number| state.logs[&number]).collect();
         let mut stacks: Map<usize, u32> = Map::default();
         for (id, stack) in catalog {
             let address = Arc::as_ptr(stack) as usize;

@@ -13,6 +13,7 @@ use crate::key::Key;
 use crate::layer::View;
 use crate::mem::{Mem, Value};
 use crate::ranges::Ranges;
+use crate::rows::Content;
 use crate::run::{Caching, RunIter};
 
 /// Which way.
@@ -71,16 +72,21 @@ struct Head<'a> {
 
 impl Head<'_> {
     #[inline]
-    fn current(&self) -> Option<(&[u8], Option<&[u8]>)> {
+    fn current(&self) -> Option<(&[u8], Content<'_>)> {
         match &self.iter {
-            Iter::Memory(iter) => iter.current,
+            Iter::Memory(iter) => iter
+                .current
+                .map(|(key, value)| (key, value.map_or(Content::Deleted, Content::Value))),
             Iter::Run(iter) => iter.current(),
         }
     }
 
     #[inline]
     fn key(&self) -> Option<&[u8]> {
-        self.current().map(|(key, _)| key)
+        match &self.iter {
+            Iter::Memory(iter) => iter.current.map(|(key, _)| key),
+            Iter::Run(iter) => iter.key(),
+        }
     }
 
     fn step(&mut self) -> Result<()> {
@@ -145,7 +151,7 @@ impl<'a> Merge<'a> {
     }
 
     /// The entry where it stands.
-    pub(crate) fn current(&self) -> Option<(&[u8], Option<&[u8]>)> {
+    pub(crate) fn current(&self) -> Option<(&[u8], Content<'_>)> {
         self.current.and_then(|at| self.heads[at].current())
     }
 
@@ -158,8 +164,8 @@ impl<'a> Merge<'a> {
             if self.skip_deleted(at)? {
                 continue;
             }
-            let dead = matches!(self.heads[at].current(), Some((_, None)));
-            if dead && tombstones == Tombstones::Skip {
+            let dead = || self.heads[at].current().is_some_and(|(_, found)| found.is_deleted());
+            if tombstones == Tombstones::Skip && dead() {
                 self.step_past(at)?;
                 continue;
             }

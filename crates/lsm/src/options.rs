@@ -5,6 +5,21 @@ use std::sync::Arc;
 use device::Blobs;
 use store::{DIRTY_BYTES_MIN, EngineOptions};
 
+/// Bytes from which a value goes to a value log where a store is made column-style and nothing
+/// else is said. Names of directories, links and counts stay in the runs; rows of files, with
+/// their attributes, do not.
+pub const VALUES_FROM: u64 = 48;
+
+/// What is merged when.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum Policy {
+    /// Runs of about one size, so that an entry is written once a tier.
+    #[default]
+    Tiered,
+    /// All runs of a tree after each checkpoint, as BabuDB does (II.B): a look-up meets one run.
+    Full,
+}
+
 /// How a store is opened.
 #[derive(Debug, Clone)]
 pub struct Options {
@@ -17,6 +32,14 @@ pub struct Options {
     /// Most bytes that merges write in a second; 0: no bound. A checkpoint that finds a tree too
     /// deep merges all the same.
     pub merge_bytes_per_second: u64,
+    /// What is merged when.
+    pub policy: Policy,
+    /// Bytes from which a value goes to a value log (IndexFS II.C), such as [`VALUES_FROM`]; 0:
+    /// none does. Heeded when a store is made; one that is there says so itself.
+    pub values_from: u64,
+    /// Bytes of rows up to which a value log is written anew by a merge that meets it, so that
+    /// small checkpoints do not leave many.
+    pub small_log_bytes: u64,
     /// Bytes of a key that name its directory: a filter also tells which directories a run has.
     pub prefix_bytes: usize,
     /// Where runs and manifests are kept; `None`: in the volume's directory. The log, and what is
@@ -41,6 +64,9 @@ impl Default for Options {
             block_bytes: 16 << 10,
             compression: 1,
             merge_bytes_per_second: 0,
+            policy: Policy::Tiered,
+            values_from: 0,
+            small_log_bytes: 4 << 20,
             // A letter and the number of the directory.
             prefix_bytes: 9,
             blobs: None,

@@ -1,6 +1,7 @@
 //! Which runs to merge next: a pure function of what the trees are made of.
 //!
-//! Three rules, in this order:
+//! Three rules, in this order ([`Policy::Full`] has the first, and then merges all runs of a tree
+//! into one as soon as there are two):
 //!
 //! 1. *Room.* Where a layer hides at least half of what is below it, it is merged with that.
 //! 2. *Tiers.* Runs are of the tier of their size, each tier four times the one below. Four runs
@@ -17,6 +18,7 @@
 //! bytes, and a look-up asks the filter of each.
 
 use crate::layer::LayerId;
+use crate::options::Policy;
 
 /// A layer, as far as the rules look at it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -62,13 +64,31 @@ type Rule = fn(&[Facts], u64) -> Option<(usize, usize)>;
 
 /// What to merge next in stacks of layers, newest first, into a blob of at most so many bytes. None
 /// when all is well, or nothing fits.
-pub(crate) fn pick(stacks: &[Vec<Facts>], bytes_max: u64) -> Option<Merge> {
+pub(crate) fn pick(policy: Policy, stacks: &[Vec<Facts>], bytes_max: u64) -> Option<Merge> {
     let first = |rule: Rule| {
         stacks
             .iter()
             .find_map(|stack| rule(stack, bytes_max).map(|(from, to)| merge(stack, from, to)))
     };
-    first(hiding).or_else(|| first(tiers)).or_else(|| first(deep))
+    let by_size = match policy {
+        Policy::Tiered => tiers,
+        Policy::Full => all,
+    };
+    first(hiding).or_else(|| first(by_size)).or_else(|| first(deep))
+}
+
+/// The oldest layers that the same trees share, where there are several; by tiers where those
+/// would be too long together.
+fn all(stack: &[Facts], bytes_max: u64) -> Option<(usize, usize)> {
+    let mut at = 0;
+    let mut found = None;
+    while at < stack.len() {
+        let end = alike(stack, at);
+        let fits = end - at > 1 && bytes(&stack[at..end]) <= bytes_max;
+        found = fits.then_some((at, end)).or(found);
+        at = end;
+    }
+    found.or_else(|| tiers(stack, bytes_max))
 }
 
 /// Bytes of layers.
@@ -178,7 +198,7 @@ mod tests {
     }
 
     fn picked(stacks: &[Vec<Facts>]) -> Option<(Vec<u64>, bool)> {
-        pick(stacks, u64::MAX).map(|merge| (merge.layers, merge.lowest))
+        pick(Policy::Tiered, stacks, u64::MAX).map(|merge| (merge.layers, merge.lowest))
     }
 
     #[test]
@@ -193,11 +213,11 @@ mod tests {
         assert_eq!(picked(&[layers(&[large, large, small, small, large * 4, large])]), None);
     }
 
-    /// Merges as long as something is picked; answers the sizes of what is left, and how many merges
-    /// that took.
+    /// Merges as long as something is picked; answers the sizes of what is left, and how many
+    /// merges that took.
     fn settled(mut stack: Vec<Facts>, bytes_max: u64) -> (Vec<u64>, u64) {
         let mut merges = 0;
-        while let Some(merge) = pick(std::slice::from_ref(&stack), bytes_max) {
+        while let Some(merge) = pick(Policy::Tiered, std::slice::from_ref(&stack), bytes_max) {
             let at = stack.iter().position(|facts| facts.id == merge.layers[0]).unwrap();
             let end = at + merge.layers.len();
             let whole: u64 = bytes(&stack[at..end]);
@@ -238,6 +258,21 @@ mod tests {
     }
 
     #[test]
+    fn a_full_merge_takes_all_that_the_same_trees_share() {
+        let picked = |stack: &Vec<Facts>| {
+            let merge = pick(Policy::Full, std::slice::from_ref(stack), u64::MAX);
+            merge.map(|merge| (merge.layers, merge.lowest))
+        };
+        let mut stack = layers(&[10, 10, TIER_BYTES * 100]);
+        assert_eq!(picked(&stack), Some((vec![3, 2, 1], true)));
+        stack[2].sharers = 2;
+        assert_eq!(picked(&stack), Some((vec![3, 2], false)));
+        stack[1].sharers = 2;
+        assert_eq!(picked(&stack), Some((vec![2, 1], true)));
+        assert_eq!(picked(&layers(&[10])), None);
+    }
+
+    #[test]
     fn what_different_trees_share_is_left_apart() {
         let mut stack = layers(&[10; 6]);
         for layer in &mut stack[3..] {
@@ -269,7 +304,7 @@ mod tests {
             for facts in stacks.iter_mut().flatten() {
                 facts.sharers = sharers[&facts.id];
             }
-            let Some(merge) = pick(&stacks, u64::MAX) else { break };
+            let Some(merge) = pick(Policy::Tiered, &stacks, u64::MAX) else { break };
             let mut bytes = 0;
             for stack in &mut stacks {
                 let at = stack.iter().position(|facts| facts.id == merge.layers[0]);
@@ -299,7 +334,9 @@ mod tests {
         for _ in 0..flushes {
             stack.insert(0, layer(next, flush, 1, 0));
             next += 1;
-            while let Some(merge) = pick(std::slice::from_ref(&stack), u64::MAX) {
+            let pick =
+                |stack: &Vec<Facts>| pick(Policy::Tiered, std::slice::from_ref(stack), u64::MAX);
+            while let Some(merge) = pick(&stack) {
                 let at = stack.iter().position(|facts| facts.id == merge.layers[0]).unwrap();
                 let end = at + merge.layers.len();
                 let bytes = stack[at..end].iter().map(|facts| facts.bytes).sum();

@@ -12,8 +12,8 @@ use format::batch::{Op, Ops, foreign};
 use format::run_manifest::RunManifest;
 use store::{Error, Log, Lsn, Replay, Result, TreeId};
 
-use crate::blob::BUILDING_PREFIX;
-use crate::checkpoint::Durable;
+use crate::appender::BUILDING_PREFIX;
+use crate::checkpoint::{Durable, Noted};
 use crate::collect::{Stuck, gaps};
 use crate::commit::{Origin, malformed, plan};
 use crate::core::{Catalog, Core};
@@ -39,6 +39,7 @@ pub(crate) fn create(env: &Env, options: &Options) -> Result<Core> {
         lsn: Lsn(0),
         next_blob: 1,
         blobs: BTreeMap::new(),
+        logs: BTreeMap::new(),
         runs: Vec::new(),
         gaps: Vec::new(),
         stuck: Stuck::default(),
@@ -69,13 +70,19 @@ fn open_files(env: &Env, options: &Options) -> Result<Arc<Files>> {
     Ok(Arc::new(Files::new(blobs, options.common.volume, options.block_cache_bytes())))
 }
 
-/// The blobs and the newest manifest of a store that is there.
-pub(crate) fn find(env: &Env, options: &Options) -> Result<(Arc<Files>, RunManifest)> {
+/// The blobs and the newest manifest of a store that is there, whether or not what it names is.
+pub(crate) fn find_manifest(env: &Env, options: &Options) -> Result<(Arc<Files>, RunManifest)> {
     if env.device.metadata(DIRECTORY)?.is_none() {
         return Err(Error::Missing { file: DIRECTORY.to_owned() });
     }
     let files = open_files(env, options)?;
     let manifest = newest(&files)?;
+    Ok((files, manifest))
+}
+
+/// The same, where all blobs are there.
+pub(crate) fn find(env: &Env, options: &Options) -> Result<(Arc<Files>, RunManifest)> {
+    let (files, manifest) = find_manifest(env, options)?;
     for blob in &manifest.blobs {
         files.check_blob(blob.number, blob.length)?;
     }
@@ -89,9 +96,10 @@ pub(crate) fn open(env: &Env, options: &Options) -> Result<Core> {
     let layers: Vec<Arc<Layer>> = manifest
         .runs
         .iter()
-        .map(|entry| {
-            let run = Arc::new(Run::new(&files, *entry));
-            runs.push((*entry, Arc::downgrade(&run)));
+        .zip(&manifest.uses)
+        .map(|(entry, uses)| {
+            let run = Arc::new(Run::new(&files, *entry, Arc::from(uses.as_slice())));
+            runs.push(Noted::new(&run));
             Arc::new(Layer::run(entry.number, Arc::from([entry.number]), run))
         })
         .collect();
@@ -120,14 +128,17 @@ pub(crate) fn open(env: &Env, options: &Options) -> Result<Core> {
         lsn: Lsn(manifest.lsn),
         next_blob,
         blobs: manifest.blobs.iter().map(|blob| (blob.number, blob.length)).collect(),
+        logs: manifest.logs.iter().map(|log| (log.log, *log)).collect(),
         runs,
         gaps: gaps(&manifest),
         stuck: Stuck::default(),
         linked: Vec::new(),
         pending: Vec::new(),
     };
+    let options = &Options { values_from: manifest.values_from, ..options.clone() };
     let core = Core::new(env, options.clone(), files, durable, catalog, manifest.next_run);
     core.journal.found_checkpoint(manifest.time);
+    *core.log_stats.lock() = crate::clean::stats(&manifest);
     let deepest = stacks.iter().map(|stack| stack.layers.len()).max();
     core.depth.store(deepest.unwrap_or(0), Ordering::Relaxed);
     let mut replay = Replayer { core: &core };

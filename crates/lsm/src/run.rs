@@ -11,7 +11,7 @@ use std::sync::{Arc, OnceLock};
 use format::cluster_filter::hash;
 use format::run_block::Block;
 use format::run_index::{RunIndex, checksum};
-use format::run_manifest::RunEntry;
+use format::run_manifest::{LogRows, RunEntry};
 use store::Result;
 
 use crate::blob::Written;
@@ -19,6 +19,7 @@ use crate::files::{Files, located, wrong_sum};
 use crate::mem::Known;
 use crate::merge::Direction;
 use crate::ranges::Ranges;
+use crate::rows::Content;
 
 /// A key, and what it hashes to once that was asked for.
 pub(crate) struct Hashed<'k> {
@@ -39,6 +40,8 @@ impl<'k> Hashed<'k> {
 /// A run.
 pub(crate) struct Run {
     pub(crate) entry: RunEntry,
+    /// What it points to in value logs.
+    pub(crate) uses: Arc<[LogRows]>,
     files: Arc<Files>,
     index: OnceLock<Index>,
 }
@@ -50,13 +53,13 @@ pub(crate) struct Index {
 }
 
 impl Run {
-    pub(crate) fn new(files: &Arc<Files>, entry: RunEntry) -> Run {
-        Run { entry, files: Arc::clone(files), index: OnceLock::new() }
+    pub(crate) fn new(files: &Arc<Files>, entry: RunEntry, uses: Arc<[LogRows]>) -> Run {
+        Run { entry, uses, files: Arc::clone(files), index: OnceLock::new() }
     }
 
     /// A run that was just written.
     pub(crate) fn written(files: &Arc<Files>, written: Written) -> Run {
-        let run = Run::new(files, written.entry);
+        let run = Run::new(files, written.entry, written.uses);
         run.keep(written.index);
         run
     }
@@ -82,6 +85,11 @@ impl Run {
     /// Bytes of its blocks and its index.
     pub(crate) fn bytes(&self) -> u64 {
         self.entry.index - self.entry.start + u64::from(self.entry.index_bytes)
+    }
+
+    /// Bytes of the rows that it points to.
+    pub(crate) fn far_bytes(&self) -> u64 {
+        self.uses.iter().map(|rows| rows.bytes).sum()
     }
 
     pub(crate) fn index(&self) -> Result<&Index> {
@@ -119,15 +127,13 @@ impl Run {
             && let Some(at) = index.blocks.find(key.bytes)
             && index.blocks.may_have(at, key.hash())
         {
-            let block = self.files.block(self.entry.blob, &index.blocks.blocks()[at])?;
+            let in_blob = &index.blocks.blocks()[at];
+            let block = self.files.block(self.entry.blob, in_blob)?;
             if let Ok(place) = block.search(key.bytes) {
-                return Ok(match block.value(place) {
-                    Some(value) => {
-                        found(value);
-                        Known::Value(())
-                    }
-                    None => Known::Deleted,
-                });
+                let at = (self.entry.blob, in_blob.offset);
+                let content = Content::of(block.stored(place), &self.files, at);
+                let there = content.read(key.bytes, found)?;
+                return Ok(if there { Known::Value(()) } else { Known::Deleted });
             }
         }
         match index.ranges.covering(key.bytes) {
@@ -200,8 +206,17 @@ impl<'a> RunIter<'a> {
     }
 
     /// The entry where it stands.
-    pub(crate) fn current(&self) -> Option<(&[u8], Option<&[u8]>)> {
-        self.content.as_ref().map(|block| (self.key.as_slice(), block.value(self.at)))
+    pub(crate) fn current(&self) -> Option<(&[u8], Content<'_>)> {
+        let block = self.content.as_ref()?;
+        let offset = self.index.blocks().get(self.block).map_or(0, |place| place.offset);
+        let at = (self.run.entry.blob, offset);
+        let content = Content::of(block.stored(self.at), &self.run.files, at);
+        Some((self.key.as_slice(), content))
+    }
+
+    /// The key where it stands.
+    pub(crate) fn key(&self) -> Option<&[u8]> {
+        self.content.as_ref().map(|_| self.key.as_slice())
     }
 
     fn load(&self, block: usize) -> Result<Option<Arc<Block>>> {

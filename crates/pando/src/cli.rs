@@ -11,7 +11,7 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 
 use bench::BENCH_HELP;
-pub(crate) use bench::{BenchArgs, DurabilityArg, Mix, Profile, Workload};
+pub(crate) use bench::{BenchArgs, DurabilityArg, Mix, PolicyArg, Profile, Workload};
 pub(crate) use check::{FsckArgs, GcArgs};
 use clap::{Args, Parser, Subcommand, ValueEnum};
 pub(crate) use index::{IndexArgs, Refresh, Watch};
@@ -187,6 +187,27 @@ pub(crate) struct FormatArgs {
     /// Engine that keeps names and attributes
     #[arg(long, value_enum, default_value_t = EngineArg::Btree)]
     pub(crate) engine: EngineArg,
+    /// How --engine lsm lays records out (default rows)
+    #[arg(long, value_enum)]
+    pub(crate) layout: Option<LayoutArg>,
+}
+
+/// A layout, by name.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum LayoutArg {
+    /// Whole records in sorted runs, which are merged
+    Rows,
+    /// Files' records in value logs, which are not; keys, short records and pointers in runs
+    Column,
+}
+
+impl From<LayoutArg> for fs::Layout {
+    fn from(layout: LayoutArg) -> fs::Layout {
+        match layout {
+            LayoutArg::Rows => fs::Layout::Rows,
+            LayoutArg::Column => fs::Layout::Column,
+        }
+    }
 }
 
 /// An engine, by name.

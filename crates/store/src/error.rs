@@ -52,7 +52,8 @@ pub enum Error {
         /// The first such key.
         key: Vec<u8>,
     },
-    /// The places of a run's leaves do not fit one log record.
+    /// The places of a run's leaves do not fit one log record, or its index is longer than can be
+    /// said of it.
     #[error("the run is too long to be ingested as one: give it in parts")]
     RunTooLong,
     /// Two pinned states were to be compared that are not of one store.

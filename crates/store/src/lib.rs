@@ -27,5 +27,7 @@ pub use options::{DIRTY_BYTES_MIN, EngineOptions, ROOM_LOOK_EVERY, kept_for_chec
 pub use range::{KeyRange, prefix_end};
 pub use read::{Cursor, Diff, DiffCursor, Item, Read};
 pub use run::{Ascending, SliceRun, SortedRun};
-pub use store::{Barrier, LostRange, MergeStats, Pinned, SharedWalk, Stats, Store, Waker};
+pub use store::{
+    Barrier, LostRange, MergeStats, Pinned, SharedWalk, Stats, Store, ValueLogStats, Waker,
+};
 pub use types::{CommitToken, Durability, Lsn, TreeId};

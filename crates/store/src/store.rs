@@ -241,11 +241,34 @@ impl Stats {
     }
 }
 
+/// Value logs of the durable state: blobs of rows that runs point to and that are not merged.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct ValueLogStats {
+    /// Bytes from which a value goes to one; 0: none does.
+    pub values_from: u64,
+    /// How many there are.
+    pub logs: u64,
+    /// Their bytes on the medium.
+    pub disk_bytes: u64,
+    /// Bytes of the keys and values of all their rows.
+    pub rows_bytes: u64,
+    /// Of those, such as runs point to.
+    pub live_bytes: u64,
+    /// Logs of which less than half is live: they are emptied next.
+    pub sparse: u64,
+    /// Bytes that were written to value logs since opening.
+    pub written_bytes: u64,
+}
+
 /// What merging has done since opening, what it is at, and what comes next.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct MergeStats {
     /// Merges that ended.
     pub ended: u64,
+    /// Of those, such as emptied value logs of which little was live.
+    pub cleaned: u64,
+    /// Value logs.
+    pub logs: ValueLogStats,
     /// Of the merge that is under way, bytes that were written, and bytes of what is merged.
     pub under_way: Option<(u64, u64)>,
     /// Of the merge that is planned next, how many runs, and their bytes.

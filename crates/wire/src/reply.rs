@@ -302,6 +302,10 @@ pub struct Status {
 pub struct Merges {
     /// Merges that ended.
     pub ended: u64,
+    /// Of those, such as emptied value logs.
+    pub cleaned: u64,
+    /// Value logs, in a volume that has them.
+    pub logs: Option<ValueLogs>,
     /// Of the one under way, bytes that were written, and bytes of what it merges.
     pub under_way: Option<(u64, u64)>,
     /// Of the one that is planned next, its runs and their bytes.
@@ -310,6 +314,23 @@ pub struct Merges {
     pub depth: u64,
     /// Most bytes a second; 0: no bound.
     pub rate: u64,
+}
+
+/// Value logs of a volume that is laid out column-style.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ValueLogs {
+    /// Bytes from which a record goes to one.
+    pub values_from: u64,
+    /// How many there are.
+    pub logs: u64,
+    /// Their bytes on the medium.
+    pub disk_bytes: u64,
+    /// Bytes of all their rows, unpacked.
+    pub rows_bytes: u64,
+    /// Of those, such as are live.
+    pub live_bytes: u64,
+    /// Logs that are to be emptied: less than half is live.
+    pub sparse: u64,
 }
 
 /// Work that is still to be done in the background.

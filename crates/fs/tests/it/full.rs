@@ -15,20 +15,25 @@ use crate::subject::{Base, FsSubject, SetClock};
 
 #[test]
 fn full_disk_in_the_middle_of_anything_changes_nothing_and_passes() {
-    run(Engine::Btree, scale(48, 300));
+    run(&Base::Engine(Engine::Btree), scale(48, 300));
 }
 
 #[test]
 fn full_disk_in_the_middle_of_anything_on_the_log_structured_engine_changes_nothing() {
-    run(Engine::Lsm, scale(48, 300));
+    run(&Base::Engine(Engine::Lsm), scale(48, 300));
+}
+
+#[test]
+fn full_disk_in_the_middle_of_anything_on_value_logs_changes_nothing() {
+    run(&Base::Column, scale(16, 300));
 }
 
 #[expect(clippy::print_stdout, reason = "a failure is found again by its seed")]
-fn run(engine: Engine, seeds: u64) {
+fn run(base: &Base, seeds: u64) {
     for seed in 0..seeds {
         println!("seed {seed}");
         let device = SimDevice::new(seed);
-        let mut script = Script::new(&device, seed, Durability::Async, &Base::Engine(engine));
+        let mut script = Script::new(&device, seed, Durability::Async, base);
         for _ in 0..20 {
             assert_eq!(script.step(), Step::Done);
         }
@@ -53,9 +58,8 @@ fn run(engine: Engine, seeds: u64) {
         // A full volume opens, after a crash too.
         let medium = device.after_crash(CrashPolicy::LoseAll, seed);
         medium.set_capacity(Some(medium.used_bytes()));
-        let mut subject =
-            FsSubject::open(&medium, &options(Durability::Async), &Base::Engine(engine))
-                .unwrap_or_else(|error| panic!("seed {seed}: a full volume opens: {error}"));
+        let mut subject = FsSubject::open(&medium, &options(Durability::Async), base)
+            .unwrap_or_else(|error| panic!("seed {seed}: a full volume opens: {error}"));
         check_state(&mut subject, &script.states.lock(), &format!("seed {seed}, full"));
         drop(subject);
 

@@ -10,12 +10,11 @@ use crate::script::{SNAPSHOTS, options, scale};
 use crate::subject::{Base, FsSubject};
 
 #[expect(clippy::print_stdout, reason = "a failure is found again by its seed")]
-fn run(engine: Engine, seeds: u64) {
+fn run(base: &Base, seeds: u64) {
     for seed in 0..seeds {
         println!("seed {seed}");
         let device = SimDevice::new(seed);
-        let mut subject =
-            FsSubject::format(&device, &options(Durability::Async), &Base::Engine(engine));
+        let mut subject = FsSubject::format(&device, &options(Durability::Async), base);
         let driver = Driver::new(&mut subject, SNAPSHOTS, seed);
         let report = driver.run(&mut Generator::new(seed), 300, Comparison { every: 30 });
         assert!(report.succeeded > 50, "seed {seed}: only {} succeed", report.succeeded);
@@ -24,10 +23,15 @@ fn run(engine: Engine, seeds: u64) {
 
 #[test]
 fn random_operations_on_the_engine_do_what_the_model_does() {
-    run(Engine::Btree, scale(24, 400));
+    run(&Base::Engine(Engine::Btree), scale(24, 400));
 }
 
 #[test]
 fn random_operations_on_the_log_structured_engine_do_what_the_model_does() {
-    run(Engine::Lsm, scale(24, 400));
+    run(&Base::Engine(Engine::Lsm), scale(24, 400));
+}
+
+#[test]
+fn random_operations_on_value_logs_do_what_the_model_does() {
+    run(&Base::Column, scale(12, 400));
 }

@@ -8,8 +8,8 @@ use std::time::Duration;
 use device::{Clock, Env, Timestamp};
 use format::volume::VolumeHeader;
 use fs::{
-    Allocate, DirEntry, Engine, Entry, FileSystem, FormatOptions, Fs, FsResult, NewNode, OpenError,
-    OpenOptions, RenameMode, SetXattr, SyncScope, WalkControl,
+    Allocate, DirEntry, Engine, Entry, FileSystem, FormatOptions, Fs, FsResult, Layout, NewNode,
+    OpenError, OpenOptions, RenameMode, SetXattr, SyncScope, WalkControl,
 };
 use inode::{Caller, NodeId};
 use parking_lot::Mutex;
@@ -44,6 +44,8 @@ impl Clock for SetClock {
 pub(crate) enum Base {
     /// The one that the volume is formatted with.
     Engine(Engine),
+    /// The log-structured engine with value logs.
+    Column,
     /// The oracle behind the log, with the header of the volume that it holds: what fails on the
     /// engine and not on the oracle is the engine's.
     Oracle(Option<VolumeHeader>),
@@ -67,11 +69,12 @@ impl FsSubject {
     pub(crate) fn format(device: &SimDevice, options: &OpenOptions, base: &Base) -> FsSubject {
         let mut subject = FsSubject::unopened(device, options, base);
         subject.clock.sleep(Duration::from_secs(1_700_000_000));
-        let engine = match base {
-            Base::Engine(engine) => *engine,
-            Base::Oracle(_) => Engine::default(),
+        let (engine, layout) = match base {
+            Base::Engine(engine) => (*engine, Layout::Rows),
+            Base::Column => (Engine::Lsm, Layout::Column),
+            Base::Oracle(_) => (Engine::default(), Layout::Rows),
         };
-        let format = FormatOptions { engine, ..FormatOptions::default() };
+        let format = FormatOptions { engine, layout, ..FormatOptions::default() };
         if let Base::Oracle(header) = &mut subject.base {
             let store = LoggedStore::create(&subject.env, options.durability);
             let store = store.expect("an empty medium takes a store");
@@ -112,7 +115,7 @@ impl FsSubject {
     fn reopen(&mut self) -> Result<(), OpenError> {
         let env = self.env.clone();
         self.volume = Some(match &self.base {
-            Base::Engine(_) => Fs::open(env, &self.options)?,
+            Base::Engine(_) | Base::Column => Fs::open(env, &self.options)?,
             Base::Oracle(header) => {
                 let header = header.clone().expect("the volume was formatted");
                 let store = LoggedStore::open(&env, self.options.durability)?;

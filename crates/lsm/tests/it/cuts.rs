@@ -9,7 +9,9 @@ use parking_lot::Mutex;
 use store::{Cursor, KeyRange, Pinned, Read, Store, TreeId};
 use testing::{CrashPolicy, Op, SimEnv, entries, sim_env};
 
-use crate::util::{TREE, blobs, checked, commit, inspected, open, options, settle, store};
+use crate::util::{
+    TREE, blobs, checked, column, commit, inspected, open, options, settle, store_with,
+};
 
 type Model = BTreeMap<Vec<u8>, Vec<u8>>;
 
@@ -50,8 +52,8 @@ fn make(store: &LsmStore, changes: &Changes) {
 /// left is deleted: no file is lost, none is kept.
 #[test]
 fn power_may_be_cut_in_checkpoints_merges_and_deletions() {
-    for seed in 0..2 {
-        let (sim, store) = store(seed);
+    for (seed, options) in [(0, options()), (1, options()), (0, column()), (1, column())] {
+        let (sim, store) = store_with(seed, &options);
         // The tree's content after each commit that may be found.
         let states = Arc::new(Mutex::new(BTreeMap::new()));
         states.lock().insert(store.last_commit().0.0, Model::new());
@@ -101,7 +103,9 @@ fn power_may_be_cut_in_checkpoints_merges_and_deletions() {
         }
         settle(&store);
         sim.device.unwatch();
-        assert!(store.stats().merges.expect("it merges").ended > 2, "merges were cut, too");
+        let merges = store.stats().merges.expect("it merges");
+        assert!(merges.ended > 2, "merges were cut, too");
+        assert_eq!(merges.cleaned > 0, options.values_from > 0, "cleaning was cut: {merges:?}");
     }
 }
 
@@ -118,8 +122,14 @@ fn rest(cursor: &mut dyn Cursor) -> Vec<(Vec<u8>, Vec<u8>)> {
 /// what they see is read from files that nobody else needs.
 #[test]
 fn no_file_is_deleted_that_a_pin_a_clone_or_a_cursor_needs() {
+    for options in [options(), column()] {
+        deletes_nothing_that_is_needed(options);
+    }
+}
+
+fn deletes_nothing_that_is_needed(options: Options) {
     let sim = sim_env(1);
-    let mut options = Options { block_bytes: 512, ..options() };
+    let mut options = Options { block_bytes: 512, ..options };
     options.common.cache_bytes = 16 << 10;
     let store = LsmStore::create(&sim.env(), &options).expect("create");
     commit(&store, |batch| batch.create_tree(TREE));

@@ -1,6 +1,7 @@
 //! The engine's tests: the suite that every engine must pass, and what is particular to this one.
 
 mod checking;
+mod column;
 mod conformance;
 mod cuts;
 mod far;

@@ -13,10 +13,20 @@ pub(crate) fn options() -> Options {
     crate::conformance::options(Durability::Async)
 }
 
+/// The same with a value log for about half of the values that tests have.
+pub(crate) fn column() -> Options {
+    Options { values_from: 48, ..options() }
+}
+
 /// A store with one empty tree.
 pub(crate) fn store(seed: u64) -> (SimEnv, Arc<LsmStore>) {
+    store_with(seed, &options())
+}
+
+/// One of this layout, which it keeps when it is opened again.
+pub(crate) fn store_with(seed: u64, options: &Options) -> (SimEnv, Arc<LsmStore>) {
     let sim = sim_env(seed);
-    let store = LsmStore::create(&sim.env(), &options()).expect("create");
+    let store = LsmStore::create(&sim.env(), options).expect("create");
     commit(&store, |batch| batch.create_tree(TREE));
     (sim, store)
 }
@@ -48,7 +58,7 @@ pub(crate) fn settle(store: &LsmStore) {
     while store.reclaim_step(100).expect("reclaim") {}
 }
 
-/// The names of the blobs of runs.
+/// The names of the blobs.
 pub(crate) fn blobs(device: &SimDevice) -> Vec<String> {
     let files = device.files().into_iter().map(|(path, _)| path);
     files.filter(|path| path.starts_with("lsm/run-")).collect()

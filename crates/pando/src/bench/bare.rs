@@ -1,7 +1,7 @@
 //! A store by itself, without a file system above it, in a directory that is removed at the end.
 
 use std::os::unix::fs::DirBuilderExt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use device::{Clock, Env};
@@ -44,15 +44,25 @@ pub(super) fn key(entry: u64) -> [u8; KEY_BYTES] {
 impl Bare {
     /// Makes one below the volume's place that was named, or below the temporary directory.
     pub(super) fn make(run: &Run<'_>, options: &EngineOptions) -> Result<Bare> {
+        let create = |env: &Env| engine::create(chosen(run.args), env, options);
+        Bare::make_with(run, Env::system, create)
+    }
+
+    /// The same, in a directory that is reached in this way, with a store that is made so.
+    pub(super) fn make_with(
+        run: &Run<'_>,
+        reach: impl FnOnce(&Path) -> device::Result<Env>,
+        create: impl FnOnce(&Env) -> Result<Arc<dyn Store>>,
+    ) -> Result<Bare> {
         let below = run.args.volume.clone().unwrap_or_else(std::env::temp_dir);
         let path = below.join(format!("pando-bench-{}", std::process::id()));
         std::fs::DirBuilder::new()
             .mode(0o711)
             .create(&path)
             .map_err(|error| failure::io("create", &path, &error))?;
-        let env = Env::system(&path).map_err(|error| failure::device(&path, &error))?;
+        let env = reach(&path).map_err(|error| failure::device(&path, &error))?;
         let mut bare = Bare { path, env, store: None };
-        let made = engine::create(chosen(run.args), &bare.env, options)?;
+        let made = create(&bare.env)?;
         let mut batch = Batch::new();
         batch.create_tree(TREE);
         made.commit(&batch).map_err(broken)?;

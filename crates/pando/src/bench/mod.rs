@@ -10,9 +10,11 @@ mod clone;
 mod clone_lookups;
 mod clones_scale;
 mod cluster_search;
+mod column_style;
 mod create_scattered;
 mod engine;
 mod files;
+mod fill;
 mod group_commit;
 mod latency;
 mod measure;
@@ -31,6 +33,7 @@ mod stall;
 mod tap;
 mod two_threads;
 mod volume;
+mod write_amplification;
 mod yardstick;
 
 use std::sync::Arc;
@@ -38,7 +41,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use wire::{Failure, FailureKind};
 
-use crate::cli::{BenchArgs, Workload};
+use crate::cli::{BenchArgs, EngineArg, Workload};
 use crate::failure::Result;
 use crate::import::interrupt_flag;
 use crate::output::Output;
@@ -66,14 +69,20 @@ impl Run<'_> {
 /// Refuses options that the workload would not heed.
 fn check(args: &BenchArgs) -> Result<()> {
     use Workload::{
-        CheckpointStall, CloneLookups, ClonesScale, ClusterSearch, GroupCommit, Search, TwoThreads,
+        CheckpointStall, CloneLookups, ClonesScale, ClusterSearch, ColumnStyle, GroupCommit,
+        Search, TwoThreads, WriteAmplification,
     };
     let storeless = matches!(args.workload, GroupCommit | ClusterSearch);
     let bare = matches!(args.workload, CheckpointStall | CloneLookups | ClonesScale | TwoThreads);
-    let message = if storeless && args.engine.is_some() {
+    let lsm = matches!(args.workload, ColumnStyle | WriteAmplification);
+    let message = if lsm && args.engine == Some(EngineArg::Btree) {
+        "this workload is about --engine lsm"
+    } else if !lsm && (args.lsm.policy.is_some() || args.lsm.value_bytes.is_some()) {
+        "--policy and --value-bytes belong to write-amplification and column-style"
+    } else if storeless && args.engine.is_some() {
         "--engine belongs to workloads with a store"
     } else if args.direct
-        && (storeless || bare || args.workload == Search || rodeh::is_rodeh(args.workload))
+        && (storeless || bare || lsm || args.workload == Search || rodeh::is_rodeh(args.workload))
     {
         "--direct belongs to workloads of a volume; those of rodeh always read so"
     } else {
@@ -99,6 +108,8 @@ pub(crate) fn run(args: &BenchArgs, output: &mut Output) -> Result<()> {
         Workload::Search => return search::run(&run, output),
         Workload::CreateLatency => return latency::run(&run, output),
         Workload::CloneLookups => return clone_lookups::run(&run, output),
+        Workload::ColumnStyle => return column_style::run(&run, output),
+        Workload::WriteAmplification => return write_amplification::run(&run, output),
         _ => {}
     }
     if args.workload == Workload::TwoThreads {

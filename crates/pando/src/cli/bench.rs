@@ -41,6 +41,13 @@ Workloads of a bare store (--entries):
   group-commit  durable commits by 1 to 32 threads, by how long one waits for others;
                 --files commits each, --rounds rounds
 
+Workloads of a bare store of the engine lsm (--entries), past the page cache, one line each:
+  write-amplification  bytes that logs, checkpoints and merges write for each that was given, by
+                --policy: full merges as BabuDB's, tiers, and tiers with value logs
+  column-style  rows in runs and in value logs: insertions in order and at random, of each of
+                --value-bytes, then look-ups and scans (IndexFS, Fig. 10 and Table III); the
+                cache has 30 % of the data unless --cache-size says otherwise
+
 The experiments of section 7 of O. Rodeh, B-trees, Shadowing, and Clones, on the engine alone, on
 a clone of a tree of --files entries that is kept where --volume names a directory for it:
   rodeh-search100, -search80, -modify, -insert   the mixes of Table V
@@ -79,6 +86,8 @@ pub(crate) enum Workload {
     CheckpointStall,
     GroupCommit,
     ClusterSearch,
+    ColumnStyle,
+    WriteAmplification,
     RodehSearch100,
     RodehSearch80,
     RodehModify,
@@ -184,6 +193,31 @@ pub(crate) struct BenchArgs {
     pub(crate) rodeh: RodehArgs,
     #[command(flatten)]
     pub(crate) search: SearchArgs,
+    #[command(flatten)]
+    pub(crate) lsm: LsmArgs,
+}
+
+/// What a write-amplification run merges when, and whether it has value logs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum PolicyArg {
+    /// All runs of a tree after each checkpoint
+    Full,
+    /// Four runs of about one size
+    Tiered,
+    /// The same, with values in value logs
+    Column,
+}
+
+/// Options of write-amplification and column-style.
+#[derive(Debug, Args)]
+pub(crate) struct LsmArgs {
+    /// write-amplification: what to measure, comma-separated (default all)
+    #[arg(long, value_enum, value_delimiter = ',')]
+    pub(crate) policy: Option<Vec<PolicyArg>>,
+    /// Bytes of a value, several comma-separated (default 100; column-style 64,320,1024)
+    #[arg(long, value_delimiter = ',', value_name = "BYTES")]
+    #[arg(value_parser = clap::value_parser!(u32).range(8..=65536))]
+    pub(crate) value_bytes: Option<Vec<u32>>,
 }
 
 /// Options of the search workload; none is heeded by others.

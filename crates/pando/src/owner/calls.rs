@@ -231,13 +231,7 @@ fn status(server: &Server) -> Answered<Status> {
         merge_bytes: status.merge_bytes,
         ingest_bytes: status.ingest_bytes,
         given_bytes: status.given_bytes,
-        merges: status.merges.map(|merges| wire::Merges {
-            ended: merges.ended,
-            under_way: merges.under_way,
-            next: merges.next,
-            depth: merges.depth,
-            rate: merges.rate,
-        }),
+        merges: status.merges.map(merges),
         checkpoints: status.checkpoints,
         commits: status.commits,
         replayed: status.replayed,
@@ -366,6 +360,26 @@ fn advise(failure: Failure, who: &str) -> Failure {
         FailureKind::Permission => failure.hint(who),
         FailureKind::Exists => failure.hint("choose another name, or remove that one first"),
         _ => failure,
+    }
+}
+
+fn merges(merges: store::MergeStats) -> wire::Merges {
+    let logs = merges.logs;
+    wire::Merges {
+        ended: merges.ended,
+        cleaned: merges.cleaned,
+        logs: (logs.values_from > 0 || logs.logs > 0).then_some(wire::ValueLogs {
+            values_from: logs.values_from,
+            logs: logs.logs,
+            disk_bytes: logs.disk_bytes,
+            rows_bytes: logs.rows_bytes,
+            live_bytes: logs.live_bytes,
+            sparse: logs.sparse,
+        }),
+        under_way: merges.under_way,
+        next: merges.next,
+        depth: merges.depth,
+        rate: merges.rate,
     }
 }
 

@@ -5,7 +5,7 @@ use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
 use std::path::Path;
 
 use device::Env;
-use fs::{Engine, FormatOptions, Fs};
+use fs::{Engine, FormatOptions, Fs, Layout};
 use serde_json::json;
 use wire::{Failure, FailureKind};
 
@@ -15,20 +15,30 @@ use crate::output::Output;
 
 pub(crate) fn run(args: &FormatArgs, output: &mut Output) -> Result<()> {
     let engine = Engine::from(args.engine);
-    let id = make(&args.voldir, args.snapshot_dir.as_bytes(), engine)?;
+    if args.layout.is_some() && engine != Engine::Lsm {
+        return Err(Failure::new(FailureKind::Invalid, "--layout belongs to --engine lsm"));
+    }
+    let layout = args.layout.map(Layout::from).unwrap_or_default();
+    let id = make(&args.voldir, args.snapshot_dir.as_bytes(), engine, layout)?;
     output.object(&json!({
         "volume": id,
         "path": args.voldir.to_string_lossy(),
         "format_version": format::volume::VERSION,
         "engine": engine.name(),
+        "layout": (engine == Engine::Lsm).then(|| layout.name()),
     }))?;
     output.line(&format!("made volume {id} in {}", args.voldir.display()))
 }
 
 /// Makes a volume, and returns its id.
-pub(super) fn make(voldir: &Path, snapshot_dir: &[u8], engine: Engine) -> Result<String> {
+pub(super) fn make(
+    voldir: &Path,
+    snapshot_dir: &[u8],
+    engine: Engine,
+    layout: Layout,
+) -> Result<String> {
     let made = make_directory(voldir)?;
-    let done = format(voldir, snapshot_dir, engine);
+    let done = format(voldir, snapshot_dir, engine, layout);
     if done.is_err() && made {
         // What we made and could not fill goes away again; a directory with contents stays.
         std::fs::remove_dir(voldir).unwrap_or_default();
@@ -36,10 +46,11 @@ pub(super) fn make(voldir: &Path, snapshot_dir: &[u8], engine: Engine) -> Result
     done
 }
 
-fn format(voldir: &Path, snapshot_dir: &[u8], engine: Engine) -> Result<String> {
+fn format(voldir: &Path, snapshot_dir: &[u8], engine: Engine, layout: Layout) -> Result<String> {
     let env = Env::system(voldir).map_err(|error| failure::device(voldir, &error))?;
     let options = FormatOptions {
         engine,
+        layout,
         snapshot_dir: snapshot_dir.to_vec(),
         root_uid: rustix::process::geteuid().as_raw(),
         root_gid: rustix::process::getegid().as_raw(),

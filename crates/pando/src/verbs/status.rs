@@ -1,7 +1,7 @@
 //! `pando status`: the state of a volume and of its owner.
 
 use serde_json::json;
-use wire::{Answer, Call, Merges, Status};
+use wire::{Answer, Call, Merges, Status, ValueLogs};
 
 use crate::cli::VolumeArg;
 use crate::failure::Result;
@@ -86,7 +86,28 @@ fn merges(merges: Merges) -> serde_json::Value {
         "next": merges.next.map(|(runs, bytes)| json!({ "runs": runs, "bytes": bytes })),
         "depth": merges.depth,
         "bytes_per_second_max": merges.rate,
+        "value_logs": merges.logs.map(|logs| json!({
+            "values_from_bytes": logs.values_from,
+            "count": logs.logs,
+            "disk_bytes": logs.disk_bytes,
+            "rows_bytes": logs.rows_bytes,
+            "live_bytes": logs.live_bytes,
+            "to_empty": logs.sparse,
+            "cleaned": merges.cleaned,
+        })),
     })
+}
+
+fn logs_text(logs: ValueLogs, cleaned: u64) -> String {
+    format!(
+        "{} of {}, {} of {} live, {} to empty, {} runs rewritten for that",
+        number(logs.logs),
+        size(logs.disk_bytes),
+        size(logs.live_bytes),
+        size(logs.rows_bytes),
+        number(logs.sparse),
+        number(cleaned),
+    )
 }
 
 fn merges_text(merges: Merges) -> String {
@@ -151,6 +172,9 @@ fn text(volume: &std::path::Path, status: &Status, output: &mut Output) -> Resul
     }
     if let Some(merges) = status.merges {
         output.line(&format!("{:<12}{}", "merges", merges_text(merges)))?;
+        if let Some(logs) = merges.logs {
+            output.line(&format!("{:<12}{}", "value logs", logs_text(logs, merges.cleaned)))?;
+        }
     }
     match &status.read_only {
         Some(why) => output.line(&format!("{:<12}{why}", "READ-ONLY")),

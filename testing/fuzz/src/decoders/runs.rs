@@ -2,9 +2,10 @@
 
 use fastrand::Rng;
 use format::cluster_filter::Filter;
-use format::run_block::{self, Block, BlockBuilder};
+use format::row_pointer::RowPointer;
+use format::run_block::{self, Block, BlockBuilder, Stored};
 use format::run_index::{self, BlockPlace, RunIndex};
-use format::run_manifest::{BlobEntry, Decoded, RunEntry, RunManifest, TreeEntry};
+use format::run_manifest::{BlobEntry, Decoded, LogRows, RunEntry, RunManifest, TreeEntry};
 
 use super::{again, put_sum};
 use crate::random::{ascending, bytes, number, signed};
@@ -53,11 +54,22 @@ pub(super) const TARGETS: &[Target] = &[
             "run_manifest::LAYOUT",
             "run_manifest::BLOB_LAYOUT",
             "run_manifest::RUN_LAYOUT",
+            "run_manifest::VALUES_LAYOUT",
+            "run_manifest::LOG_LAYOUT",
+            "run_manifest::USE_LAYOUT",
             "run_manifest::decode",
         ],
         make: make_manifest,
         mend: |bytes| put_sum(bytes, 12, &[(16, usize::MAX)]),
         run: run_manifest,
+    },
+    Target {
+        name: "row-pointer",
+        part: Part::Decoders,
+        covers: &["row_pointer::LAYOUT", "row_pointer::decode"],
+        make: make_pointer,
+        mend: no_checksum,
+        run: run_pointer,
     },
 ];
 
@@ -66,8 +78,13 @@ fn make_block(random: &mut Rng) -> Vec<u8> {
     let shared = bytes(random, 12);
     let count = random.usize(1..50);
     for key in ascending(random, count, 20) {
-        let value = (random.u8(..6) != 0).then(|| bytes(random, 60));
-        builder.push(&[shared.as_slice(), &key].concat(), value.as_deref());
+        let value = bytes(random, 60);
+        let stored = match random.u8(..6) {
+            0 => Stored::Tombstone,
+            1 => Stored::Far(&value),
+            _ => Stored::Value(&value),
+        };
+        builder.push(&[shared.as_slice(), &key].concat(), stored);
     }
     builder.finish()
 }
@@ -80,7 +97,9 @@ fn run_block(bytes: &[u8]) -> bool {
         key.clear();
         block.key_to(at, &mut key);
         seen(block.search(&key));
-        assert!(block.value(at).is_none_or(|value| value.len() <= bytes.len()), "a long value");
+        if let Stored::Value(value) | Stored::Far(value) = block.stored(at) {
+            assert!(value.len() <= bytes.len(), "a long value");
+        }
     }
     seen((block.search(b""), block.search(&[0xff; 40]), block.memory_bytes()));
     true
@@ -183,7 +202,38 @@ fn make_manifest(random: &mut Rng) -> Vec<u8> {
         let stack = random.u32(..manifest.stacks.len() as u32);
         manifest.trees.push(TreeEntry { number: next, stack });
     }
+    manifest.uses.resize(manifest.runs.len(), Vec::new());
+    if random.bool() {
+        manifest.values_from = number(random);
+        let mut rows = |log| LogRows { log, rows: number(random), bytes: number(random) };
+        manifest.logs = manifest.blobs.iter().map(|blob| rows(blob.number)).collect();
+        for uses in &mut manifest.uses {
+            *uses = manifest.logs.iter().map(|log| rows(log.log)).collect();
+        }
+    }
     manifest.encode()
+}
+
+fn make_pointer(random: &mut Rng) -> Vec<u8> {
+    let raw = random.u32(1..=run_block::BLOCK_BYTES_MAX as u32);
+    let place = BlockPlace {
+        offset: number(random),
+        stored: random.u32(..=raw),
+        raw,
+        checksum: random.u32(..),
+    };
+    let length = random.u32(..=raw.min(format::batch::VALUE_BYTES_MAX as u32));
+    let mut out = Vec::new();
+    RowPointer { log: number(random), place, length }.encode(&mut out);
+    out
+}
+
+fn run_pointer(bytes: &[u8]) -> bool {
+    let Ok(pointer) = RowPointer::decode(bytes) else { return false };
+    let mut out = Vec::new();
+    pointer.encode(&mut out);
+    again(&pointer, &out, RowPointer::decode);
+    true
 }
 
 fn run_manifest(bytes: &[u8]) -> bool {

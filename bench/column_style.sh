@@ -1,0 +1,27 @@
+#!/usr/bin/env bash
+# The column-style layout of the engine lsm: IndexFS Fig. 10 and Table III, and what is written for what is
+# given. Appends a line of JSON for each run to OUT; the tables of docs/benchmarks/column-style.md are those.
+#   bench/column_style.sh [SCRATCH]    ENTRIES=300000 WRITES="1000000 10000000" OUT=target/column.jsonl
+#   PANDO=target/release/pando
+# At the default size on two processors: Fig. 10 and Table III less than 5 minutes, 1 and 10 million entries
+# about 10. WRITES=50000000 takes about an hour and 40 GB of SCRATCH, and leaves full merges out.
+set -eu
+cd "$(dirname "$0")/.."
+scratch=${1:-/var/tmp}/pando-column-$$
+out=${OUT:-target/column.jsonl}
+pando=${PANDO:-target/release/pando}
+[ -n "${PANDO:-}" ] || ${CARGO:-cargo} build --quiet --release --package pando
+mkdir -p "$scratch"
+trap 'rm -rf "$scratch"' EXIT
+bench() {
+    begun=$(date +%s)
+    "$pando" bench "$@" --volume "$scratch" --json --quiet | tee -a "$out"
+    echo "$1 took $(($(date +%s) - begun)) s" >&2
+}
+[ "${ENTRIES:-300000}" = 0 ] || bench column-style --entries "${ENTRIES:-300000}"
+for entries in ${WRITES-1000000 10000000}; do
+    # A full merge after each checkpoint writes the square of what there is.
+    policies=full,tiered,column
+    [ "$entries" -le 10000000 ] || policies=tiered,column
+    bench write-amplification --entries "$entries" --policy "$policies"
+done

@@ -1,0 +1,164 @@
+//! Which value logs to empty, and how: pure functions of what runs point to.
+//!
+//! A row is live while a run points to it. Of a log less than half of which is live, the runs
+//! that point into it are written anew, one at a time, with the rows that are live in a new log;
+//! then nothing names the old one (`collect`). That is a merge of one run like others: in steps,
+//! rate-limited, exchanged in all trees that have the run, while pinned states keep the old.
+//!
+//! A merge that has to be made anyway also takes the rows out of logs that are sparse, and of
+//! small logs where it meets several: else every small checkpoint would leave a file for good.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use format::run_manifest::{LogRows, RunManifest};
+use store::ValueLogStats;
+
+use crate::layer::LayerId;
+
+/// What a layer points to.
+pub(crate) struct Pointing<'a> {
+    pub(crate) id: LayerId,
+    pub(crate) uses: &'a [LogRows],
+}
+
+/// Bytes of rows of each log that runs point to. Runs that were merged in one tree and not in
+/// another point to the same rows, which may be counted twice; never more than there are.
+fn live<'a>(
+    logs: &BTreeMap<u64, LogRows>,
+    runs: impl Iterator<Item = &'a [LogRows]>,
+) -> BTreeMap<u64, u64> {
+    let mut live: BTreeMap<u64, u64> = BTreeMap::new();
+    for rows in runs.flatten() {
+        *live.entry(rows.log).or_default() += rows.bytes;
+    }
+    for (log, bytes) in &mut live {
+        *bytes = (*bytes).min(logs.get(log).map_or(0, |all| all.bytes));
+    }
+    live
+}
+
+/// Logs of which less than half is live, and the bytes of what is.
+pub(crate) fn sparse<'a>(
+    logs: &BTreeMap<u64, LogRows>,
+    runs: impl Iterator<Item = &'a [LogRows]>,
+) -> BTreeMap<u64, u64> {
+    let mut live = live(logs, runs);
+    live.retain(|log, bytes| *bytes * 2 < logs.get(log).map_or(0, |all| all.bytes));
+    live
+}
+
+/// The next layer to write anew: one that points into the log of which the least is live.
+pub(crate) fn pick(layers: &[Pointing<'_>], sparse: &BTreeMap<u64, u64>) -> Option<LayerId> {
+    let (log, _) = sparse.iter().min_by_key(|(log, live)| (**live, **log))?;
+    let points = |layer: &&Pointing<'_>| layer.uses.iter().any(|rows| rows.log == *log);
+    layers.iter().find(points).map(|layer| layer.id)
+}
+
+/// The logs whose rows a merge of runs takes out: sparse ones, and small ones where there are
+/// several. No more than so many bytes of rows, of the oldest logs.
+pub(crate) fn emptied<'a>(
+    logs: &BTreeMap<u64, LogRows>,
+    sparse: &BTreeMap<u64, u64>,
+    small_bytes: u64,
+    bytes_max: u64,
+    runs: impl Iterator<Item = &'a [LogRows]>,
+) -> BTreeSet<u64> {
+    let mut met: BTreeMap<u64, u64> = BTreeMap::new();
+    for rows in runs.flatten() {
+        *met.entry(rows.log).or_default() += rows.bytes;
+    }
+    let is_small = |log: &u64| logs.get(log).is_some_and(|all| all.bytes < small_bytes);
+    let several = met.keys().filter(|log| is_small(log)).count() > 1;
+    met.retain(|log, _| sparse.contains_key(log) || several && is_small(log));
+    let mut left = bytes_max;
+    let fits = |(log, bytes): (u64, u64)| {
+        left = left.checked_sub(bytes)?;
+        Some(log)
+    };
+    met.into_iter().map_while(fits).collect()
+}
+
+/// What a manifest says of value logs.
+pub(crate) fn stats(manifest: &RunManifest) -> ValueLogStats {
+    let logs: BTreeMap<u64, LogRows> = manifest.logs.iter().map(|log| (log.log, *log)).collect();
+    let uses = || manifest.uses.iter().map(Vec::as_slice);
+    let length = |blob: &&format::run_manifest::BlobEntry| logs.contains_key(&blob.number);
+    ValueLogStats {
+        values_from: manifest.values_from,
+        logs: logs.len() as u64,
+        disk_bytes: manifest.blobs.iter().filter(length).map(|blob| blob.length).sum(),
+        rows_bytes: logs.values().map(|log| log.bytes).sum(),
+        live_bytes: live(&logs, uses()).values().sum(),
+        sparse: sparse(&logs, uses()).len() as u64,
+        written_bytes: 0,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn rows(log: u64, bytes: u64) -> LogRows {
+        LogRows { log, rows: bytes / 10, bytes }
+    }
+
+    fn logs(all: &[(u64, u64)]) -> BTreeMap<u64, LogRows> {
+        all.iter().map(|&(log, bytes)| (log, rows(log, bytes))).collect()
+    }
+
+    #[test]
+    fn a_log_is_sparse_when_less_than_half_is_live() {
+        let logs = logs(&[(1, 100), (2, 100), (3, 100)]);
+        let uses = [vec![rows(1, 49), rows(2, 50)], vec![rows(3, 30)], vec![rows(3, 90)]];
+        let sparse = sparse(&logs, uses.iter().map(Vec::as_slice));
+        assert_eq!(sparse, BTreeMap::from([(1, 49)]));
+        let live = live(&logs, uses.iter().map(Vec::as_slice));
+        assert_eq!(live[&3], 100, "what two runs point to is not there twice");
+    }
+
+    /// Each job leaves a run that points to a new, full log, so cleaning ends.
+    #[test]
+    fn layers_are_written_anew_until_no_log_is_sparse() {
+        let mut logs = logs(&[(1, 1000), (2, 1000), (3, 1000)]);
+        let mut layers: Vec<(LayerId, Vec<LogRows>)> = vec![
+            (30, vec![rows(1, 100), rows(3, 900)]),
+            (20, vec![rows(1, 200), rows(2, 400)]),
+            (10, vec![rows(2, 90)]),
+        ];
+        let mut jobs = Vec::new();
+        let mut next = 4;
+        loop {
+            let uses = || layers.iter().map(|(_, uses)| uses.as_slice());
+            let sparse = sparse(&logs, uses());
+            let pointing: Vec<Pointing<'_>> =
+                layers.iter().map(|(id, uses)| Pointing { id: *id, uses }).collect();
+            let Some(picked) = pick(&pointing, &sparse) else { break };
+            jobs.push(picked);
+            let at = layers.iter().position(|(id, _)| *id == picked).unwrap();
+            let emptied =
+                emptied(&logs, &sparse, 0, u64::MAX, [layers[at].1.as_slice()].into_iter());
+            assert!(!emptied.is_empty(), "a job does something");
+            let (gone, mut kept): (Vec<LogRows>, Vec<LogRows>) =
+                layers[at].1.iter().partition(|rows| emptied.contains(&rows.log));
+            let bytes = gone.iter().map(|rows| rows.bytes).sum();
+            kept.push(rows(next, bytes));
+            logs.insert(next, rows(next, bytes));
+            layers[at] = (picked + 1, kept);
+            next += 1;
+            assert!(jobs.len() < 10, "{jobs:?}");
+        }
+        assert_eq!(jobs, [30, 20, 10]);
+        assert!(layers.iter().flat_map(|(_, uses)| uses).all(|rows| rows.log > 2));
+    }
+
+    #[test]
+    fn small_logs_are_merged_where_several_meet() {
+        let logs = logs(&[(1, 10), (2, 10), (3, 10_000)]);
+        let (sparse, one) = (BTreeMap::new(), [rows(1, 10), rows(3, 9)]);
+        let alone = emptied(&logs, &sparse, 100, u64::MAX, [&one[..]].into_iter());
+        assert_eq!(alone, BTreeSet::new());
+        let both = |most| emptied(&logs, &sparse, 100, most, [&one[..], &[rows(2, 5)]].into_iter());
+        assert_eq!(both(15), BTreeSet::from([1, 2]));
+        assert_eq!(both(14), BTreeSet::from([1]));
+    }
+}

@@ -1,0 +1,222 @@
+//! Value logs: rows are written once, and their logs stay as long as a run points into them and
+//! are emptied when little of them is live.
+
+use std::collections::BTreeMap;
+
+use lsm::{LsmStore, Options};
+use store::{Error, Pinned, Read, SliceRun, Store, TreeId, ValueLogStats};
+use testing::{SimEnv, entries, noise, numbered};
+
+use crate::util::{
+    TREE, blobs, checked, column, commit, inspected, open, settle, store, store_with,
+};
+
+const CLONE: TreeId = TreeId(50);
+const VALUE_BYTES: usize = 400;
+
+fn logs(store: &LsmStore) -> ValueLogStats {
+    ValueLogStats { written_bytes: 0, ..store.stats().merges.expect("it merges").logs }
+}
+
+fn cleaned(store: &LsmStore) -> u64 {
+    store.stats().merges.expect("it merges").cleaned
+}
+
+fn key(n: u32) -> [u8; 4] {
+    n.to_be_bytes()
+}
+
+/// Puts keys with long values that differ by key and round, and checkpoints.
+fn fill(store: &LsmStore, keys: impl Iterator<Item = u32>, round: u64) {
+    commit(store, |batch| {
+        for n in keys {
+            batch.put(TREE, &key(n), &value(n, round));
+        }
+    });
+    assert!(store.checkpoint().expect("checkpoint"));
+}
+
+fn value(n: u32, round: u64) -> Vec<u8> {
+    noise(u64::from(n) << 8 | round, VALUE_BYTES)
+}
+
+fn expect(store: &dyn Read, tree: TreeId, expected: impl Iterator<Item = (u32, u64)>) {
+    let model: BTreeMap<Vec<u8>, Vec<u8>> =
+        expected.map(|(n, round)| (key(n).to_vec(), value(n, round))).collect();
+    assert!(entries(store, tree) == model, "other entries than were put");
+    for (n, found) in &model {
+        let read = store.get(tree, n).expect("read");
+        assert_eq!(read.as_ref(), Some(found));
+    }
+}
+
+/// Scattered keys, so that each checkpoint's run reaches over all, and merges mix them.
+fn scattered(round: u32) -> impl Iterator<Item = u32> {
+    (0..100).map(move |n| n * 16 + round)
+}
+
+#[test]
+fn merges_copy_pointers_and_leave_rows_where_they_are() {
+    let mut written = Vec::new();
+    for options in [Options { small_log_bytes: 0, ..column() }, crate::util::options()] {
+        let (_sim, store) = store_with(1, &options);
+        for round in 0..16 {
+            fill(&store, scattered(round), 0);
+            settle(&store);
+        }
+        expect(&*store, TREE, (0..1600).map(|n| (n, 0)));
+        let stats = store.stats();
+        assert!(stats.merges.expect("it merges").ended >= 4, "{stats:?}");
+        written.push(stats.merge_bytes);
+        if options.values_from > 0 {
+            assert_eq!((logs(&store).logs, cleaned(&store)), (16, 0));
+            assert_eq!(logs(&store).rows_bytes, 1600 * (4 + VALUE_BYTES as u64));
+            assert_eq!(logs(&store).live_bytes, logs(&store).rows_bytes);
+        }
+        checked(&store);
+    }
+    assert!(written[0] * 5 < written[1], "merges wrote {written:?} bytes");
+}
+
+#[test]
+fn small_logs_are_merged_so_that_they_stay_few() {
+    let (sim, store) = store_with(2, &Options { small_log_bytes: 1 << 20, ..column() });
+    for round in 0..64 {
+        fill(&store, [round, round + 1000].into_iter(), 0);
+        settle(&store);
+    }
+    assert!(logs(&store).logs <= 12, "{:?}", logs(&store));
+    assert!(blobs(&sim.device).len() <= 24, "{:?}", blobs(&sim.device));
+    expect(&*store, TREE, (0..64).chain(1000..1064).map(|n| (n, 0)));
+    checked(&store);
+}
+
+/// What is overwritten is no longer live once it is merged; its log is emptied and goes, but not
+/// before a clone and a pin that read from it.
+#[test]
+fn a_log_of_which_little_is_live_is_emptied_when_nobody_needs_it() {
+    let (sim, store) = store_with(3, &column());
+    fill(&store, 0..500, 0);
+    settle(&store);
+    let old = blobs(&sim.device).pop().expect("the run has a value log");
+    let is_there = || blobs(&sim.device).contains(&old);
+    commit(&store, |batch| batch.clone_tree(TREE, CLONE));
+    let pin: Box<dyn Pinned> = store.pin().expect("pin");
+    let overwrite = |rounds: std::ops::Range<u64>| {
+        for round in rounds {
+            fill(&store, (0..500).filter(|n| n % 10 != 0), round);
+            settle(&store);
+        }
+    };
+    overwrite(1..5);
+    expect(&*store, CLONE, (0..500).map(|n| (n, 0)));
+    commit(&store, |batch| batch.drop_tree(CLONE));
+    overwrite(5..9);
+    let cleaned = cleaned(&store);
+    assert!(cleaned > 0 && logs(&store).sparse == 0, "{:?}", store.stats().merges);
+    assert!(is_there(), "a pinned state reads from it");
+    expect(&*pin, CLONE, (0..500).map(|n| (n, 0)));
+    let expected = || (0..500).map(|n| (n, if n % 10 == 0 { 0 } else { 8 }));
+    expect(&*store, TREE, expected());
+    drop(pin);
+    settle(&store);
+    assert!(!is_there(), "nobody needs it");
+    let now = logs(&store);
+    assert!(now.rows_bytes < 2 * now.live_bytes, "{now:?}");
+    expect(&*store, TREE, expected());
+    checked(&store);
+    store.close().expect("close");
+    let store = open(&sim);
+    expect(&*store, TREE, expected());
+    assert_eq!(logs(&store), now);
+}
+
+/// The rows of what was ingested stand in its run until a merge takes them out.
+#[test]
+fn what_was_ingested_goes_to_a_value_log_when_it_is_merged() {
+    let (sim, store) = store_with(4, &column());
+    for part in 0..4_u32 {
+        let run = numbered(part * 1000..part * 1000 + 300, VALUE_BYTES);
+        store.ingest(TREE, &mut SliceRun::new(&run)).expect("the range is empty");
+    }
+    assert!(store.checkpoint().expect("checkpoint"));
+    assert_eq!(logs(&store).logs, 0);
+    settle(&store);
+    assert_eq!((logs(&store).logs, logs(&store).rows_bytes), (1, 1200 * 404));
+    assert_eq!(entries(&*store, TREE).len(), 1200);
+    checked(&store);
+    store.close().expect("close");
+    assert!(inspected(&sim).is_clean());
+}
+
+/// A store of one run, and its value log: the names of the blobs of both.
+fn closed() -> (SimEnv, String, String) {
+    let (sim, store) = store_with(5, &column());
+    fill(&store, 0..200, 0);
+    store.close().expect("close");
+    let names = blobs(&sim.device);
+    assert_eq!(names.len(), 2, "{names:?}");
+    let [run, log] = names.try_into().expect("there are two");
+    (sim, run, log)
+}
+
+#[test]
+fn damage_in_a_value_log_is_found_where_it_is_and_the_rest_is_read() {
+    let (sim, run, log) = closed();
+    assert!(inspected(&sim).is_clean());
+    let offset = 30_000;
+    sim.device.flip_bit(&log, offset * 8);
+    let report = inspected(&sim);
+    let [found] = report.findings.as_slice() else { panic!("{report:#?}") };
+    assert_eq!(found.file, log);
+    assert!(found.offset <= offset && offset < found.offset + 2048, "{found:?}");
+    let store = open(&sim);
+    let live = lsm::check(&store).expect("check");
+    assert_eq!(live.findings, report.findings);
+    let mut unreadable = 0;
+    for n in 0..200 {
+        match store.get(TREE, &key(n)) {
+            Ok(read) => assert_eq!(read, Some(value(n, 0))),
+            Err(Error::Corrupt(bad)) => {
+                assert_eq!((&bad.file, bad.offset), (&log, found.offset));
+                unreadable += 1;
+            }
+            Err(error) => panic!("{error}"),
+        }
+    }
+    assert!((1..=3).contains(&unreadable), "{unreadable} rows");
+    drop(store);
+    // A pointer that leads elsewhere is damage of the run that has it.
+    sim.device.flip_bit(&log, offset * 8);
+    sim.device.flip_bit(&run, 400);
+    assert!(inspected(&sim).findings.iter().all(|found| found.file == run));
+}
+
+#[test]
+fn a_missing_value_log_is_told_and_the_runs_are_checked_all_the_same() {
+    let (sim, _, log) = closed();
+    sim.device.delete(&log);
+    let report = inspected(&sim);
+    assert_eq!(report.entries, 200);
+    assert!(!report.is_clean() && report.findings.iter().all(|found| found.file == log));
+    let refused = LsmStore::open(&sim.env(), &column());
+    assert!(matches!(&refused, Err(Error::Missing { file }) if *file == log), "{refused:?}");
+}
+
+#[test]
+fn a_store_keeps_the_layout_that_it_was_made_with() {
+    for made in [column(), crate::util::options()] {
+        let (sim, store) = store_with(6, &made);
+        store.close().expect("close");
+        for told in [crate::util::options(), Options { values_from: 1, ..column() }] {
+            let store = LsmStore::open(&sim.env(), &told).expect("open");
+            assert_eq!(logs(&store).values_from, made.values_from);
+            fill(&store, 0..100, 0);
+            assert_eq!(logs(&store).logs > 0, made.values_from > 0);
+            store.close().expect("close");
+        }
+    }
+    let (_sim, rows) = store(7);
+    fill(&rows, 0..100, 0);
+    assert_eq!(logs(&rows), ValueLogStats::default());
+}
