@@ -5,6 +5,7 @@ mod column;
 mod conformance;
 mod cuts;
 mod far;
+mod far_suite;
 mod ingest;
 mod util;
 mod variants;

@@ -117,6 +117,7 @@ struct Request {
 
 /// Answers requests until the connection ends.
 fn serve(objects: &Objects, stream: TcpStream) -> std::io::Result<()> {
+    stream.set_nodelay(true)?;
     let mut writer = stream.try_clone()?;
     let mut reader = BufReader::new(stream);
     while let Some(mut request) = read(&mut reader)? {
@@ -149,15 +150,17 @@ fn serve(objects: &Objects, stream: TcpStream) -> std::io::Result<()> {
             return Ok(());
         }
         let length = format!("content-length: {}\r\n", body.len());
-        let head = format!("HTTP/1.1 {status} x\r\n{length}{headers}\r\n");
-        writer.write_all(head.as_bytes())?;
+        // At once: what is sent in two pieces waits for the first to be acknowledged.
+        let mut sent = format!("HTTP/1.1 {status} x\r\n{length}{headers}\r\n").into_bytes();
         if mishap == Some(Mishap::ShortBody) {
-            writer.write_all(&body[..body.len() / 2])?;
+            sent.extend_from_slice(&body[..body.len() / 2]);
+            writer.write_all(&sent)?;
             return Ok(());
         }
         if request.method != "HEAD" {
-            writer.write_all(&body)?;
+            sent.extend_from_slice(&body);
         }
+        writer.write_all(&sent)?;
     }
     Ok(())
 }

@@ -1,0 +1,74 @@
+//! What the suite has on power cuts, with runs and manifests far away: a cut goes back to what the
+//! device had, and the objects are those that were there at that moment.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use device::{Device, Env};
+use lsm::{BlobStore, LsmStore, Options};
+use parking_lot::Mutex;
+use store::{Durability, Result, Store};
+use testing::FarBlobs;
+use testing::store_conformance::EngineUnderTest;
+
+use crate::conformance::options;
+
+/// The file of the device that says which objects are its.
+const OWN: &str = "far";
+
+/// All objects of these tests, by what that file says.
+static ALL: Mutex<BTreeMap<u64, Arc<FarBlobs>>> = Mutex::new(BTreeMap::new());
+
+fn on(far: &Arc<FarBlobs>, durability: Durability) -> Options {
+    Options { blobs: Some(BlobStore(Arc::<FarBlobs>::clone(far))), ..options(durability) }
+}
+
+/// Keeps objects, and says on the device which.
+fn keep(device: &dyn Device, far: &Arc<FarBlobs>) -> device::Result<()> {
+    let mut all = ALL.lock();
+    let number = all.keys().next_back().map_or(0, |last| last + 1);
+    all.insert(number, Arc::clone(far));
+    drop(all);
+    let file = match device.metadata(OWN)? {
+        Some(_) => device.open(OWN)?,
+        None => device.create(OWN)?,
+    };
+    file.write_at(&number.to_le_bytes(), 0)?;
+    file.sync_data()?;
+    device.sync_dir("")
+}
+
+fn kept(device: &dyn Device) -> device::Result<Arc<FarBlobs>> {
+    let mut number = [0; 8];
+    device.open(OWN)?.read_at(&mut number, 0)?;
+    Ok(Arc::clone(&ALL.lock()[&u64::from_le_bytes(number)]))
+}
+
+struct Far;
+
+impl EngineUnderTest for Far {
+    const NAME: &'static str = "lsm with objects far away";
+
+    fn create(env: &Env, durability: Durability) -> Result<Arc<dyn Store>> {
+        let far = FarBlobs::new();
+        keep(&*env.device, &far)?;
+        Ok(LsmStore::create(env, &on(&far, durability))?)
+    }
+
+    /// With a copy of the objects: what is opened after a cut is not what goes on being written.
+    fn open(env: &Env, durability: Durability) -> Result<Arc<dyn Store>> {
+        let far = kept(&*env.device)?.copy();
+        keep(&*env.device, &far)?;
+        Ok(LsmStore::open(env, &on(&far, durability))?)
+    }
+}
+
+testing::store_conformance_tests!(Far:
+    a_closed_store_opens_again,
+    random_operations_survive_reopening,
+    nothing_leaks_over_crashes,
+    acknowledged_commits_of_many_threads_survive,
+    power_may_be_cut_at_every_operation,
+    power_may_be_cut_at_every_operation_in_sync_mode,
+    power_may_be_cut_while_runs_are_ingested,
+);
