@@ -7,6 +7,7 @@
 
 use crate::candidate::CandidateKind;
 use crate::layout::Field;
+use crate::owner_quota::Owner;
 use crate::{Malformed, Reader};
 
 // DO NOT CHANGE THESE VALUES: they are on disk.
@@ -25,6 +26,8 @@ const BASE: u8 = b'B';
 const CANDIDATE: u8 = b'W';
 const SEARCHABLE: u8 = b'A';
 const QUOTA: u8 = b'Q';
+const OWNER: u8 = b'U';
+const OWNER_CHARGES: u8 = b'Y';
 
 /// Number of the volume's own tree.
 pub const VOLUME_TREE: u64 = 16;
@@ -364,6 +367,53 @@ pub fn parse_quota(key: &[u8]) -> Result<(u64, Option<u64>), Malformed> {
     let subvolume = u64::from_be_bytes(reader.array()?);
     reader.end()?;
     Ok((domain, Some(subvolume)))
+}
+
+/// Key of the limits of a user or a group.
+pub fn owner_limits(owner: Owner) -> [u8; 6] {
+    let [a, b, c, d] = owner.number().to_be_bytes();
+    [OWNER, owner.kind(), a, b, c, d]
+}
+
+/// What the keys of the limits of users and groups start with; by itself the key of whether
+/// inodes are counted by their owners.
+pub const OWNERS_PREFIX: [u8; 1] = [OWNER];
+
+/// The owner of a key of limits; `None`: that of the state.
+pub fn parse_owner(key: &[u8]) -> Result<Option<Owner>, Malformed> {
+    let mut reader = Reader::new("owner's key", key);
+    reader.u8()?;
+    if reader.remaining() == 0 { Ok(None) } else { owner(reader).map(Some) }
+}
+
+/// Key of what the inodes of a subvolume are charged to their user or group.
+#[inline]
+pub fn owner_charges(subvolume: u64, owner: Owner) -> [u8; 14] {
+    let [a, b, c, d, e, f, g, h] = subvolume.to_be_bytes();
+    let [i, j, k, l] = owner.number().to_be_bytes();
+    [OWNER_CHARGES, a, b, c, d, e, f, g, h, owner.kind(), i, j, k, l]
+}
+
+/// What the keys of all that the inodes of a subvolume are charged start with.
+pub fn owner_charges_prefix(subvolume: u64) -> [u8; 9] {
+    tagged(OWNER_CHARGES, subvolume)
+}
+
+/// What the keys of all charges of users and groups start with.
+pub const OWNER_CHARGES_PREFIX: [u8; 1] = [OWNER_CHARGES];
+
+/// Subvolume and owner of a key of charges.
+pub fn parse_owner_charges(key: &[u8]) -> Result<(u64, Owner), Malformed> {
+    let mut reader = Reader::new("key of an owner's charges", key);
+    reader.u8()?;
+    Ok((u64::from_be_bytes(reader.array()?), owner(reader)?))
+}
+
+/// The kind and the number that a key ends with.
+fn owner(mut reader: Reader<'_>) -> Result<Owner, Malformed> {
+    let (kind, number) = (reader.u8()?, u32::from_be_bytes(reader.array()?));
+    reader.end()?;
+    Owner::decode(kind, number).ok_or_else(|| reader.malformed("a kind of owner", kind.to_string()))
 }
 
 /// The number behind the tag of a key of the volume's tree that holds one.

@@ -14,6 +14,7 @@ pub const LAYOUT: &[Field] = &[
     Field::fixed("directory", "u64 LE", 8),
     Field::fixed("files_max", "u64 LE", 8),
     Field::fixed("bytes_max", "u64 LE", 8),
+    Field::variable("adopting_from", "u64 LE"),
 ];
 
 /// Layout of what is charged to a domain by the inodes of one subvolume.
@@ -37,6 +38,9 @@ pub struct QuotaRecord {
     pub files_max: u64,
     /// Most bytes of contents; all ones: no limit.
     pub bytes_max: u64,
+    /// While what was in the directory before is still being charged: the domain that it was in,
+    /// 0: none.
+    pub adopting_from: Option<u64>,
 }
 
 /// What the inodes of a subvolume are charged to a domain.
@@ -51,11 +55,17 @@ pub struct Charged {
 /// Which domain an inode belongs to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Charge {
-    /// The domain.
+    /// The domain; 0: none, and the mark says only in which subvolume an inode that was inherited
+    /// is charged to its owners.
     pub domain: u64,
     /// The subvolume in which the inode was charged. In any other, which is a copy of that one,
     /// it is inherited and charged to nobody; 0: it was not charged yet.
     pub subvolume: u64,
+}
+
+impl Charge {
+    /// The number of no domain.
+    pub const NO_DOMAIN: u64 = 0;
 }
 
 impl QuotaRecord {
@@ -64,6 +74,9 @@ impl QuotaRecord {
         let mut out = Vec::new();
         for number in [self.subvolume, self.directory, self.files_max, self.bytes_max] {
             out.put_u64(number);
+        }
+        if let Some(domain) = self.adopting_from {
+            out.put_u64(domain);
         }
         out
     }
@@ -76,9 +89,11 @@ impl QuotaRecord {
             directory: reader.u64()?,
             files_max: reader.u64()?,
             bytes_max: reader.u64()?,
+            adopting_from: None,
         };
+        let adopting_from = if reader.remaining() > 0 { Some(reader.u64()?) } else { None };
         reader.end()?;
-        Ok(record)
+        Ok(QuotaRecord { adopting_from, ..record })
     }
 }
 
@@ -93,13 +108,21 @@ impl Charged {
 
     /// Reads a record. A merge that made it stored no more than it changed.
     pub fn decode(bytes: &[u8]) -> Result<Charged, Malformed> {
+        let charged = Charged::decode_change(bytes)?;
+        let Charged { files, bytes: stored } = charged;
+        if files < 0 || stored < 0 {
+            let reader = Reader::new("charges", bytes);
+            return Err(reader.malformed("charges", format!("{files} files, {stored} bytes")));
+        }
+        Ok(charged)
+    }
+
+    /// Reads a record of what changed since a count began, which may be less than nothing.
+    pub fn decode_change(bytes: &[u8]) -> Result<Charged, Malformed> {
         let mut reader = Reader::new("charges", bytes);
         let files = reader.i64()?;
         let bytes = if reader.remaining() > 0 { reader.i64()? } else { 0 };
         reader.end()?;
-        if files < 0 || bytes < 0 {
-            return Err(reader.malformed("charges", format!("{files} files, {bytes} bytes")));
-        }
         Ok(Charged { files, bytes })
     }
 }
@@ -110,12 +133,19 @@ mod tests {
 
     #[test]
     fn records_round_trip_and_no_part_of_one_is_one() {
-        let record =
-            QuotaRecord { subvolume: 1, directory: 77, files_max: u64::MAX, bytes_max: 1 << 40 };
-        let bytes = record.encode();
-        assert_eq!(QuotaRecord::decode(&bytes), Ok(record));
-        for length in 0..bytes.len() {
-            assert!(QuotaRecord::decode(&bytes[..length]).is_err());
+        let settled = QuotaRecord {
+            subvolume: 1,
+            directory: 77,
+            files_max: u64::MAX,
+            bytes_max: 1 << 40,
+            adopting_from: None,
+        };
+        for record in [settled, QuotaRecord { adopting_from: Some(0), ..settled }] {
+            let bytes = record.encode();
+            assert_eq!(QuotaRecord::decode(&bytes), Ok(record));
+            for length in (0..bytes.len()).filter(|&length| length != settled.encode().len()) {
+                assert!(QuotaRecord::decode(&bytes[..length]).is_err());
+            }
         }
         let mut charged = 5_i64.to_le_bytes().to_vec();
         assert_eq!(Charged::decode(&charged), Ok(Charged { files: 5, bytes: 0 }));

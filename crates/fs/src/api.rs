@@ -251,8 +251,8 @@ pub trait FileSystem: Send + Sync {
         take: &mut dyn FnMut(&DirEntry<'_>) -> WalkControl,
     ) -> FsResult<()>;
 
-    /// Room and limits.
-    fn statfs(&self) -> FsResult<StatFs>;
+    /// Room and limits: in a quota directory what its limits leave, elsewhere those of the volume.
+    fn statfs(&self, node: NodeId) -> FsResult<StatFs>;
 
     /// One extended attribute. Names carry their namespace: `user.`, `trusted.`, `security.`, and
     /// `system.` of the two access control lists, whose values are as Linux has them.

@@ -113,6 +113,7 @@ impl Fs {
             Fs::removal_step,
             Fs::node_step,
             Fs::data_step,
+            Fs::adopt_step,
             Fs::index_step,
         ] {
             match work(self, budget) {

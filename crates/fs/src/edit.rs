@@ -35,8 +35,8 @@ pub(crate) struct Edit<'a> {
     pub(crate) ino: u64,
     /// The inode.
     pub(crate) inode: Inode,
-    /// Bytes that it stored before.
-    stored: u64,
+    /// What it was before, where it is not a directory.
+    old: Option<InodeRecord>,
     /// What the change writes besides.
     pub(crate) txn: Txn<'a>,
     /// Pages that the change gives up or took.
@@ -72,7 +72,10 @@ pub(crate) fn edit_beside<T>(
     let view = View::new(&*fs.store, entered.tree);
     let inode = load(fs, view, node, ino)?;
     let before = inode.attr(node);
-    let stored = inode.stored();
+    let old = match &inode {
+        Inode::File(file) => Some(file.inode),
+        Inode::Directory(..) => None,
+    };
     let txn = Txn::new(fs);
     let mut edit = Edit {
         fs,
@@ -81,7 +84,7 @@ pub(crate) fn edit_beside<T>(
         node,
         ino,
         inode,
-        stored,
+        old,
         txn,
         freed: None,
         bulk: None,
@@ -147,7 +150,7 @@ impl Edit<'_> {
             Inode::Directory(record, named) => {
                 let record = *record;
                 if *named {
-                    self.write_directory(record)
+                    self.write_directory(record, before)
                 } else {
                     self.fs.nodes.set_orphan(self.node, Orphan::Directory(record));
                     Ok(())
@@ -161,7 +164,9 @@ impl Edit<'_> {
         }
     }
 
-    fn write_directory(&mut self, mut record: DirectoryRecord) -> FsResult<()> {
+    fn write_directory(&mut self, mut record: DirectoryRecord, before: &Attr) -> FsResult<()> {
+        let owned = (before.uid, before.gid);
+        self.txn.charge_chown(self.subvol.id.0, self.ino, &record, owned)?;
         if let Some(xattrs) = self.xattrs.take() {
             let key = key::directory(self.ino, Part::Xattrs);
             record.has_xattrs = !xattrs.is_empty();
@@ -184,7 +189,7 @@ impl Edit<'_> {
             self.fs.nodes.set_orphan(self.node, orphan);
             return Ok(());
         }
-        self.txn.charge_changed(self.subvol.id.0, &mut inode, self.stored, true)?;
+        self.txn.charge_changed(self.subvol.id.0, self.ino, (None, &mut inode), true)?;
         // It owns extents from now on: the store must know it, or a crash would leak them.
         let attached = crate::txn::Attached {
             bulk: inode.has_bulk.then_some(bulk),
@@ -204,11 +209,9 @@ impl Edit<'_> {
         let (bulk, xattrs) = (self.bulk.take(), self.xattrs.take());
         let Inode::File(file) = &mut self.inode else { return Err(FsError::IsDirectory) };
         let (ino, tree) = (self.ino, self.view.tree);
-        if file.inode.charge.is_some() {
-            let changed = self.freed.is_some() || bulk.is_some();
-            let inode = &mut file.inode;
-            self.txn.charge_changed(self.subvol.id.0, inode, self.stored, changed)?;
-        }
+        let changed = self.freed.is_some() || bulk.is_some();
+        let change = (self.old.as_ref(), &mut file.inode);
+        self.txn.charge_changed(self.subvol.id.0, ino, change, changed)?;
         if let Some(bulk) = &bulk {
             file.inode.has_bulk = !bulk.is_empty();
         }

@@ -235,8 +235,8 @@ impl FileSystem for Fs {
         readdir::readdirplus(self, caller, directory, cookie, take)
     }
 
-    fn statfs(&self) -> FsResult<StatFs> {
-        statfs::statfs(self)
+    fn statfs(&self, node: NodeId) -> FsResult<StatFs> {
+        statfs::statfs_at(self, node)
     }
 
     fn getxattr(&self, caller: &Caller, node: NodeId, name: &[u8]) -> FsResult<Vec<u8>> {

@@ -1,6 +1,7 @@
 //! What a volume is made with, opened with, and tells about itself: the types beside the calls.
 
 use device::Timestamp;
+use format::owner_quota::Owner;
 use inode::{NodeId, SubvolId};
 use store::Durability;
 
@@ -292,11 +293,43 @@ pub struct QuotaInfo {
     pub bytes: u64,
 }
 
+/// What a user or a group is charged, and may be.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct OwnerQuota {
+    /// Who.
+    pub owner: Owner,
+    /// The limits.
+    pub limits: QuotaLimits,
+    /// Inodes that are charged.
+    pub files: u64,
+    /// Bytes that are charged.
+    pub bytes: u64,
+}
+
+/// What is charged together.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum QuotaOf {
+    /// The quota of a directory, by its number.
+    Directory(u64),
+    /// A user or a group.
+    Owner(Owner),
+}
+
+impl std::fmt::Display for QuotaOf {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            QuotaOf::Directory(id) => write!(f, "quota {id}"),
+            QuotaOf::Owner(Owner::User(user)) => write!(f, "user {user}"),
+            QuotaOf::Owner(Owner::Group(group)) => write!(f, "group {group}"),
+        }
+    }
+}
+
 /// Where the records of what is charged to a quota are not what its inodes say.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct QuotaDifference {
-    /// The quota.
-    pub id: u64,
+    /// To what it is charged.
+    pub of: QuotaOf,
     /// The subvolume whose inodes were counted.
     pub subvolume: u64,
     /// Files and bytes by the record.

@@ -4,6 +4,7 @@
 //! (`subvol`), passes its gate, takes locks (`locks`), reads records (`view`, `load`), builds a
 //! batch (`txn`, `edit`) and commits it; the node table (`nodes`) learns what front ends hold.
 
+mod account;
 mod api;
 mod attributes;
 mod background;
@@ -25,8 +26,11 @@ mod numbers;
 mod open_error;
 mod ops;
 mod orphan;
+mod owner_count;
+mod owners;
 mod permit;
 mod quota;
+mod quota_adopt;
 mod quota_check;
 mod ranges;
 mod reclaim;
@@ -51,11 +55,13 @@ pub use check::{
     Garbage, GarbageKind, Gc, GcReport, Mended, Problem, ProblemKind, Repair, VolumeReport,
 };
 pub use find::{Find, Matches};
+pub use format::owner_quota::Owner;
 pub use history::{Change, Version};
 use info::SubvolumeCounts;
 pub use info::{
-    Atime, CloneInfo, Engine, Follow, FormatOptions, Layout, OpenOptions, Progress,
-    QuotaDifference, QuotaInfo, QuotaLimits, RmrInfo, SnapshotInfo, VolumeId, VolumeStatus,
+    Atime, CloneInfo, Engine, Follow, FormatOptions, Layout, OpenOptions, OwnerQuota, Progress,
+    QuotaDifference, QuotaInfo, QuotaLimits, QuotaOf, RmrInfo, SnapshotInfo, VolumeId,
+    VolumeStatus,
 };
 pub use open_error::OpenError;
 pub use ops::totals::is_total;

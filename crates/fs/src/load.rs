@@ -65,14 +65,6 @@ impl Inode {
         }
     }
 
-    /// Bytes of contents that it stores.
-    pub(crate) fn stored(&self) -> u64 {
-        match self {
-            Inode::Directory(..) => 0,
-            Inode::File(file) => file.inode.stored(),
-        }
-    }
-
     /// What permissions on it depend on.
     pub(crate) fn owned(&self) -> Owned {
         match self {

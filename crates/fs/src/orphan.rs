@@ -40,10 +40,10 @@ impl LastName {
         txn.count(subvol, -1, -bytes);
         let mut inode = *inode;
         inode.ctime = txn.now;
-        if let Some(charge) = inode.charge.filter(|_| !inode.has_extents) {
+        if !inode.has_extents {
             // What is in memory is charged once more when it gets a name, or extents.
-            txn.credit(subvol, charge, inode.stored());
-            inode.charge = Some(Charge { subvolume: 0, ..charge });
+            txn.credit_inode(subvol, ino, &inode);
+            inode.charge = inode.charge.map(|charge| Charge { subvolume: 0, ..charge });
         }
         if inode.has_extents {
             txn.put_linked(tree, ino, &LinkedRecord { nlink: 0, inode });
@@ -132,10 +132,8 @@ fn remove(fs: &Fs, subvol_id: u64, ino: u64) -> FsResult<()> {
             let end = store::prefix_end(&prefix).unwrap_or_default();
             step.batch().delete_range(tree, &prefix, &end);
             step.batch().delete(VOLUME, &key::orphan(subvol_id, ino));
-            if let Some(LinkedRecord { inode, .. }) = record
-                && let Some(charge) = inode.charge
-            {
-                step.credit(subvol_id, charge, inode.stored());
+            if let Some(LinkedRecord { inode, .. }) = &record {
+                step.credit_inode(subvol_id, ino, inode);
             }
         }
         let committed = step.commit();

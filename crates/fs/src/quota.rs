@@ -4,59 +4,56 @@
 //! record, together with the subvolume in which it was charged. Charges are given back only by
 //! that subvolume, so that what a clone or a snapshot inherits charges nobody, twice neither.
 //!
-//! 1. Before a batch is committed its growth is reserved in memory, where the limits are: so no
-//!    two writers get the last byte. Shrinking counts when it is committed.
+//! 1. Before a batch is committed its growth is reserved in memory, where the limits are
+//!    ([`Account`]): so no two writers get the last byte. Shrinking counts when it is committed.
 //! 2. The batch merges the same numbers into the record of (domain, subvolume), which is what a
 //!    crash leaves, and what the memory is filled from when the volume is opened.
 //! 3. An inode that is charged is charged with all bytes that it stores. One that was inherited
 //!    is charged, as a whole, when its contents are changed: from then on they are its own.
+//!
+//! The quotas of users and groups (`owners`) are charged along.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 
-use device::Map;
+use device::{Map, Set};
 use format::directory_record::DirectoryRecord;
 use format::inode_record::InodeRecord;
 use format::key;
-use format::quota::{BYTES_AT, Charge, Charged, FILES_AT, QuotaRecord};
+use format::quota::{Charge, Charged, QuotaRecord};
 use inode::{Caller, FsError, NodeId};
-use parking_lot::{Mutex, RwLock};
-use store::{Lane, MergeKind};
+use parking_lot::{Mutex, MutexGuard, RwLock};
 
+use crate::account::{self, Account, Change, signed};
 use crate::edit::edit;
-use crate::error::malformed;
 use crate::load::Inode;
+use crate::owners::{Owned, Owners};
+use crate::quota_adopt::Adopting;
 use crate::subvol::VOLUME;
 use crate::txn::Txn;
+use crate::view::View;
 use crate::{Fs, FsResult, QuotaInfo, QuotaLimits};
 
-/// No limit.
-const UNLIMITED: u64 = u64::MAX;
-
-/// The domains of a volume.
+/// The quotas of a volume.
 #[derive(Default)]
 pub(crate) struct Quotas {
     domains: RwLock<Map<u64, Arc<Domain>>>,
+    /// Which domains the inodes of a subvolume were charged to, and maybe are.
+    charged_in: RwLock<Map<u64, Set<u64>>>,
+    /// Users and groups.
+    pub(crate) owners: Owners,
     /// Held while limits are set, so that those in memory are those of the last commit.
     setting: Mutex<()>,
+    pub(crate) adopting: Mutex<Adopting>,
 }
 
-/// A domain: its limits, and what is charged to it, with what is reserved for batches under way.
+/// A domain: where it begins, and its account.
 pub(crate) struct Domain {
-    id: u64,
-    subvolume: u64,
-    directory: u64,
-    files_max: AtomicU64,
-    bytes_max: AtomicU64,
-    files: AtomicI64,
-    bytes: AtomicI64,
-}
-
-/// What a batch changes of a domain.
-pub(crate) struct Change {
-    domain: Arc<Domain>,
-    files: i64,
-    bytes: i64,
+    pub(crate) id: u64,
+    pub(crate) subvolume: u64,
+    pub(crate) directory: u64,
+    /// While what was in the directory before is still being charged: the domain of that.
+    adopting_from: Mutex<Option<u64>>,
+    account: Arc<Account>,
 }
 
 impl Domain {
@@ -65,104 +62,121 @@ impl Domain {
             id,
             subvolume: record.subvolume,
             directory: record.directory,
-            files_max: AtomicU64::new(record.files_max),
-            bytes_max: AtomicU64::new(record.bytes_max),
-            files: AtomicI64::new(0),
-            bytes: AtomicI64::new(0),
+            adopting_from: Mutex::new(record.adopting_from),
+            account: Arc::new(Account::new((record.files_max, record.bytes_max))),
         }
     }
 
-    fn add(&self, files: i64, bytes: i64) {
-        self.files.fetch_add(files, Ordering::AcqRel);
-        self.bytes.fetch_add(bytes, Ordering::AcqRel);
-    }
-
-    /// Takes what a batch makes grow, or nothing.
-    fn reserve(&self, files: i64, bytes: i64) -> FsResult<()> {
-        take(&self.files, &self.files_max, files)?;
-        take(&self.bytes, &self.bytes_max, bytes).inspect_err(|_| {
-            self.files.fetch_sub(files, Ordering::AcqRel);
-        })
-    }
-
-    fn record(&self) -> QuotaRecord {
+    /// Its record.
+    pub(crate) fn record(&self) -> QuotaRecord {
+        let (files_max, bytes_max) = self.account.limits();
         QuotaRecord {
             subvolume: self.subvolume,
             directory: self.directory,
-            files_max: self.files_max.load(Ordering::Acquire),
-            bytes_max: self.bytes_max.load(Ordering::Acquire),
+            files_max,
+            bytes_max,
+            adopting_from: self.adopting_from(),
         }
     }
-}
 
-fn take(used: &AtomicI64, most: &AtomicU64, more: i64) -> FsResult<()> {
-    if more == 0 {
-        return Ok(());
+    /// While what was in the directory before is still being charged: the domain of that, 0: none.
+    pub(crate) fn adopting_from(&self) -> Option<u64> {
+        *self.adopting_from.lock()
     }
-    let most = i64::try_from(most.load(Ordering::Acquire)).unwrap_or(i64::MAX);
-    let grown = |used: i64| used.checked_add(more).filter(|grown| *grown <= most);
-    let taken = used.fetch_update(Ordering::AcqRel, Ordering::Acquire, grown);
-    taken.map(drop).map_err(|_| FsError::QuotaExceeded)
+
+    /// What is in the directory is charged.
+    pub(crate) fn adopted(&self) {
+        *self.adopting_from.lock() = None;
+    }
 }
 
 impl Quotas {
-    /// Reads the domains of a volume.
+    /// Reads the quotas of a volume. A record that does not decode limits nobody, and is no reason
+    /// not to open: a check of the volume tells of it.
     pub(crate) fn load(&self, fs: &Fs) -> FsResult<()> {
         let mut domains = Map::default();
+        let mut charged_in: Map<u64, Set<u64>> = Map::default();
         fs.visit_volume(&key::QUOTAS_PREFIX, &mut |key, value| {
-            let malformed = |error| malformed(VOLUME, &error);
-            let (id, subvolume) = key::parse_quota(key).map_err(malformed)?;
-            if subvolume.is_none() {
-                let record = QuotaRecord::decode(value).map_err(malformed)?;
-                domains.insert(id, Arc::new(Domain::new(id, &record)));
-            } else if let (Some(domain), Ok(charged)) = (domains.get(&id), Charged::decode(value)) {
-                // A damaged count is no reason not to open; a check of the volume tells of it.
-                domain.add(charged.files, charged.bytes);
+            match key::parse_quota(key) {
+                Ok((id, None)) => {
+                    if let Ok(record) = QuotaRecord::decode(value) {
+                        domains.insert(id, Arc::new(Domain::new(id, &record)));
+                    }
+                }
+                Ok((id, Some(subvolume))) => {
+                    charged_in.entry(subvolume).or_default().insert(id);
+                    let domain = domains.get(&id);
+                    if let (Some(domain), Ok(charged)) = (domain, Charged::decode(value)) {
+                        domain.account.add(charged.files, charged.bytes);
+                    }
+                }
+                Err(_) => {}
             }
             Ok(())
         })?;
         *self.domains.write() = domains;
-        Ok(())
+        *self.charged_in.write() = charged_in;
+        self.owners.load(fs)
     }
 
     /// A domain that an inode names. One that is not there is damage, which limits nobody.
-    fn get(&self, id: u64) -> Option<Arc<Domain>> {
+    pub(crate) fn get(&self, id: u64) -> Option<Arc<Domain>> {
         self.domains.read().get(&id).map(Arc::clone)
     }
 
     /// All domains, by number.
-    fn all(&self) -> Vec<Arc<Domain>> {
+    pub(crate) fn all(&self) -> Vec<Arc<Domain>> {
         let mut all: Vec<_> = self.domains.read().values().map(Arc::clone).collect();
         all.sort_unstable_by_key(|domain| domain.id);
         all
     }
 
-    /// Whether there is none.
+    /// Whether there is none, of directories.
     pub(crate) fn is_empty(&self) -> bool {
         self.domains.read().is_empty()
     }
-}
 
-impl Change {
-    /// After the commit: what shrank is free for others.
-    pub(crate) fn committed(&self) {
-        self.domain.add(self.files.min(0), self.bytes.min(0));
+    /// The lock of whoever sets limits.
+    pub(crate) fn setting(&self) -> MutexGuard<'_, ()> {
+        self.setting.lock()
     }
 
-    /// Nothing was committed: what was reserved is free again.
-    pub(crate) fn given_up(&self) {
-        self.domain.add(-self.files.max(0), -self.bytes.max(0));
+    /// The domain of a directory whose contents are still being charged.
+    fn adopting_at(&self, node: NodeId) -> Option<Arc<Domain>> {
+        let place = (node.subvol().0, node.ino().0);
+        let all = self.all();
+        all.into_iter().find(|domain| {
+            (domain.subvolume, domain.directory) == place && domain.adopting_from().is_some()
+        })
+    }
+
+    fn note_charged_in(&self, subvolume: u64, domain: u64) {
+        let known = self.charged_in.read().get(&subvolume).is_some_and(|set| set.contains(&domain));
+        if !known {
+            self.charged_in.write().entry(subvolume).or_default().insert(domain);
+        }
     }
 }
 
-/// The domain of what is made in a directory.
+/// The domain of what is made in a directory; 0: none.
 pub(crate) fn domain_of(directory: &DirectoryRecord) -> u64 {
-    directory.charge.map_or(0, |charge| charge.domain)
+    directory.charge.map_or(Charge::NO_DOMAIN, |charge| charge.domain)
 }
 
 /// Refuses to bring anything from one domain into another under the same charge.
 pub(crate) fn check_same(from: u64, to: u64) -> FsResult<()> {
     if from == to { Ok(()) } else { Err(FsError::CrossSubvolume("another quota is charged there")) }
+}
+
+/// Refuses to move a directory to which the quota around it has not come yet: it would be passed
+/// over. That of another quota moves as a whole.
+pub(crate) fn check_adopted(around: &DirectoryRecord, moved: &DirectoryRecord) -> FsResult<()> {
+    match (domain_of(around), domain_of(moved)) {
+        (1.., Charge::NO_DOMAIN) => {
+            Err(FsError::CrossSubvolume("a quota is being set around the directory"))
+        }
+        _ => Ok(()),
+    }
 }
 
 impl Txn<'_> {
@@ -172,8 +186,11 @@ impl Txn<'_> {
         &mut self,
         subvolume: u64,
         directory: &DirectoryRecord,
-        bytes: u64,
+        (owned, bytes): (Owned, u64),
     ) -> FsResult<Option<Charge>> {
+        if self.fs().quotas.owners.is_on() {
+            self.charge_new_owned(subvolume, owned, bytes)?;
+        }
         match directory.charge {
             None => Ok(None),
             Some(Charge { domain, .. }) => {
@@ -192,28 +209,50 @@ impl Txn<'_> {
         files: i64,
         bytes: i64,
     ) -> FsResult<()> {
-        if (files, bytes) == (0, 0) {
+        self.charge_domain((domain, subvolume), (files, bytes), false)
+    }
+
+    /// As [`Txn::charge`]; `force`: whatever the limits.
+    pub(crate) fn charge_domain(
+        &mut self,
+        (domain, subvolume): (u64, u64),
+        (files, bytes): (i64, i64),
+        force: bool,
+    ) -> FsResult<()> {
+        if (files, bytes) == (0, 0) || domain == Charge::NO_DOMAIN {
             return Ok(());
         }
-        if let Some(domain) = self.quotas().get(domain) {
-            domain.reserve(files.max(0), bytes.max(0))?;
-            self.note_charge(Change { domain, files, bytes });
+        let quotas = &self.fs().quotas;
+        if let Some(known) = quotas.get(domain) {
+            let change = Change::take(Arc::clone(&known.account), (files, bytes), force)?;
+            self.note_charge(change);
         }
-        let lane = |offset, operand| Lane { offset, kind: MergeKind::Add, operand };
-        let lanes = [lane(FILES_AT, files), lane(BYTES_AT, bytes)];
-        self.batch().merge(VOLUME, &key::quota_charges(domain, subvolume), &lanes);
+        quotas.note_charged_in(subvolume, domain);
+        let (lanes, used) = account::lanes(files, bytes);
+        self.batch().merge(VOLUME, &key::quota_charges(domain, subvolume), &lanes[..used]);
         Ok(())
     }
 
     /// Gives back what a directory that goes was charged.
     #[inline]
-    pub(crate) fn credit_directory(&mut self, subvolume: u64, record: &DirectoryRecord) {
+    pub(crate) fn credit_directory(&mut self, subvolume: u64, ino: u64, record: &DirectoryRecord) {
         if let Some(charge) = record.charge {
             self.credit(subvolume, charge, 0);
         }
+        self.credit_owned(subvolume, ino, record.charge, ((record.uid, record.gid), 0));
     }
 
-    /// Gives back what an inode that goes was charged, if it was in this subvolume.
+    /// Gives back what an inode that goes was charged.
+    #[inline]
+    pub(crate) fn credit_inode(&mut self, subvolume: u64, ino: u64, inode: &InodeRecord) {
+        if let Some(charge) = inode.charge {
+            self.credit(subvolume, charge, inode.stored());
+        }
+        let share = ((inode.uid, inode.gid), inode.stored());
+        self.credit_owned(subvolume, ino, inode.charge, share);
+    }
+
+    /// Gives back what an inode was charged to a domain, if it was in this subvolume.
     #[cold]
     pub(crate) fn credit(&mut self, subvolume: u64, charge: Charge, bytes: u64) {
         if charge.subvolume == subvolume {
@@ -222,17 +261,37 @@ impl Txn<'_> {
         }
     }
 
-    /// Charges an inode whose contents changed from `before` stored bytes. `changed`: they are not
-    /// what they were, whatever their number.
-    #[cold]
+    /// Charges an inode that changed from what was stored before, if anything was. `changed`: its
+    /// contents are not what they were, whatever their number.
+    #[inline]
     pub(crate) fn charge_changed(
         &mut self,
         subvolume: u64,
-        inode: &mut InodeRecord,
-        before: u64,
+        ino: u64,
+        (before, inode): (Option<&InodeRecord>, &mut InodeRecord),
         changed: bool,
     ) -> FsResult<()> {
-        let Some(charge) = inode.charge else { return Ok(()) };
+        if let Some(charge) = inode.charge {
+            let stored = before.map_or(0, InodeRecord::stored);
+            self.charge_domain_change(subvolume, charge, (stored, inode), changed)?;
+        }
+        if self.fs().quotas.owners.is_on() {
+            self.charge_owned_change(subvolume, ino, (before, inode), changed)?;
+        }
+        Ok(())
+    }
+
+    #[cold]
+    fn charge_domain_change(
+        &mut self,
+        subvolume: u64,
+        charge: Charge,
+        (before, inode): (u64, &mut InodeRecord),
+        changed: bool,
+    ) -> FsResult<()> {
+        if charge.domain == Charge::NO_DOMAIN {
+            return Ok(());
+        }
         let after = inode.stored();
         if charge.subvolume == subvolume {
             return self.charge(charge.domain, subvolume, 0, signed(after) - signed(before));
@@ -245,23 +304,21 @@ impl Txn<'_> {
     }
 
     /// Adds to the batch that the charges of a subvolume go with it.
-    pub(crate) fn drop_charges(&mut self, fs: &Fs, subvolume: u64) -> FsResult<()> {
-        if fs.quotas.is_empty() {
-            return Ok(());
-        }
-        let mut gone = Vec::new();
-        fs.visit_volume(&key::QUOTAS_PREFIX, &mut |key, value| {
-            let malformed = |error| malformed(VOLUME, &error);
-            let (domain, of) = key::parse_quota(key).map_err(malformed)?;
-            if of == Some(subvolume) {
-                gone.push((domain, Charged::decode(value).unwrap_or_default()));
-            }
-            Ok(())
-        })?;
-        for (id, Charged { files, bytes }) in gone {
-            self.batch().delete(VOLUME, &key::quota_charges(id, subvolume));
+    pub(crate) fn drop_charges(&mut self, subvolume: u64) -> FsResult<()> {
+        self.drop_owner_charges(subvolume)?;
+        let fs = self.fs();
+        let domains = fs.quotas.charged_in.read().get(&subvolume).cloned().unwrap_or_default();
+        let mut domains: Vec<u64> = domains.into_iter().collect();
+        domains.sort_unstable();
+        let view = View::new(&*fs.store, VOLUME);
+        for id in domains {
+            let key = key::quota_charges(id, subvolume);
+            let known = view.read(&key, |bytes| Ok(Charged::decode(bytes).unwrap_or_default()))?;
+            let Some(Charged { files, bytes }) = known else { continue };
+            self.batch().delete(VOLUME, &key);
             if let Some(domain) = fs.quotas.get(id) {
-                self.note_charge(Change { domain, files: -files, bytes: -bytes });
+                let account = Arc::clone(&domain.account);
+                self.note_charge(Change::take(account, (-files, -bytes), true)?);
             }
         }
         Ok(())
@@ -269,12 +326,21 @@ impl Txn<'_> {
 }
 
 impl Fs {
-    /// Sets the limits of a quota directory, or makes an empty directory one. Root may.
+    /// Sets the limits of a quota directory, or makes a directory one: what is in it is charged
+    /// then, by steps beside which everything else goes on. Root may.
     pub fn quota_set(&self, caller: &Caller, dir: NodeId, limits: QuotaLimits) -> FsResult<()> {
         if !caller.is_root() {
             return Err(FsError::NotPermitted("only root sets quotas"));
         }
-        let _setting = self.quotas.setting.lock();
+        let setting = self.quotas.setting();
+        let domain = self.set_limits(dir, limits)?;
+        drop(setting);
+        self.adopt_all(&domain)
+    }
+
+    /// Sets the limits, and begins a domain where there is none. What is in it is not charged yet.
+    fn set_limits(&self, dir: NodeId, limits: QuotaLimits) -> FsResult<Arc<Domain>> {
+        let max = account::encoded(limits);
         let mut made = None;
         let set = edit(self, dir, |edit| {
             let node = edit.node;
@@ -283,83 +349,99 @@ impl Fs {
             };
             let known = record.charge.and_then(|charge| self.quotas.get(charge.domain));
             // That of a clone or of a roll-back is the same quota.
-            let own = known.filter(|domain| domain.directory == place(node).1);
+            let own = known.filter(|domain| domain.directory == node.ino().0);
+            let own = own.or_else(|| self.quotas.adopting_at(node));
             if let Some(domain) = own {
-                let max = |max: Option<u64>| max.unwrap_or(UNLIMITED);
-                let (files_max, bytes_max) = (max(limits.files), max(limits.bytes));
-                let record = QuotaRecord { files_max, bytes_max, ..domain.record() };
+                let record = QuotaRecord { files_max: max.0, bytes_max: max.1, ..domain.record() };
                 edit.txn.batch().put(VOLUME, &key::quota(domain.id), &record.encode());
-                return Ok(Some((domain, record)));
-            }
-            if record.entries != 0 {
-                return Err(FsError::NotEmpty);
+                return Ok(domain);
             }
             let id = self.numbers.next_ino(&*self.store)?;
-            let (subvolume, directory) = place(node);
+            let (subvolume, directory) = (node.subvol().0, node.ino().0);
             let quota = QuotaRecord {
                 subvolume,
                 directory,
-                files_max: limits.files.unwrap_or(UNLIMITED),
-                bytes_max: limits.bytes.unwrap_or(UNLIMITED),
+                files_max: max.0,
+                bytes_max: max.1,
+                adopting_from: (record.entries != 0).then(|| domain_of(record)),
             };
-            edit.txn.credit_directory(subvolume, record);
-            record.charge = Some(Charge { domain: id, subvolume });
-            self.quotas.domains.write().insert(id, Arc::new(Domain::new(id, &quota)));
+            let domain = Arc::new(Domain::new(id, &quota));
+            self.quotas.domains.write().insert(id, Arc::clone(&domain));
             made = Some(id);
             edit.txn.batch().put(VOLUME, &key::quota(id), &quota.encode());
-            edit.txn.charge(id, subvolume, 1, 0)?;
-            Ok(None)
+            if quota.adopting_from.is_none() {
+                let marked = edit.txn.mark(id, (subvolume, directory), record.charge, 0)?;
+                record.charge = Some(marked);
+            }
+            Ok(domain)
         });
         if let (Err(_), Some(id)) = (&set, made) {
             self.quotas.domains.write().remove(&id);
         }
-        if let (Some((domain, record)), _) = set? {
-            domain.files_max.store(record.files_max, Ordering::Release);
-            domain.bytes_max.store(record.bytes_max, Ordering::Release);
-        }
-        Ok(())
+        let (domain, _) = set?;
+        domain.account.set_limits(max);
+        Ok(domain)
     }
 
     /// The quota that a file or a directory is charged to, if any. Whoever got hold of it may ask.
     pub fn quota_get(&self, node: NodeId) -> FsResult<Option<QuotaInfo>> {
+        Ok(self.domain_at(node)?.map(|domain| info(&domain)))
+    }
+
+    /// The domain that a node is in.
+    pub(crate) fn domain_at(&self, node: NodeId) -> FsResult<Option<Arc<Domain>>> {
+        if self.quotas.is_empty() {
+            return Ok(None);
+        }
         let (subvol, ino) = self.place(node)?;
         let charge = subvol.read(|tree| {
-            let view = crate::view::View::new(&*self.store, tree);
+            let view = View::new(&*self.store, tree);
             let inode = crate::load::load(self, view, subvol.node(ino), ino)?;
             Ok(match inode {
                 Inode::Directory(record, _) => record.charge,
                 Inode::File(file) => file.inode.charge,
             })
         })?;
-        Ok(charge.and_then(|charge| self.quotas.get(charge.domain)).map(|domain| info(&domain)))
+        Ok(charge.and_then(|charge| self.quotas.get(charge.domain)))
     }
 
-    /// All quotas. Root may.
+    /// All quotas of directories, but those whose directory is gone and to which nothing is
+    /// charged. Root may.
     pub fn quota_list(&self, caller: &Caller) -> FsResult<Vec<QuotaInfo>> {
         if !caller.is_root() {
             return Err(FsError::NotPermitted("only root lists quotas"));
         }
-        Ok(self.quotas.all().iter().map(|domain| info(domain)).collect())
+        let mut listed = Vec::new();
+        for domain in self.quotas.all() {
+            if !domain.account.is_unused() || self.has_directory(&domain)? {
+                listed.push(info(&domain));
+            }
+        }
+        Ok(listed)
+    }
+
+    /// Whether the directory of a quota is still there.
+    fn has_directory(&self, domain: &Domain) -> FsResult<bool> {
+        let subvol = match self.subvol(inode::SubvolId(domain.subvolume)) {
+            Err(FsError::Stale) => return Ok(false),
+            subvol => subvol?,
+        };
+        let found = subvol.read(|tree| View::new(&*self.store, tree).directory(domain.directory));
+        match found {
+            Err(FsError::Stale) => Ok(false),
+            found => Ok(found?.is_some_and(|record| !record.detached)),
+        }
     }
 }
 
-/// Bytes that an inode stores: what a damaged record says may be more than there can be.
-fn signed(bytes: u64) -> i64 {
-    i64::try_from(bytes).unwrap_or(i64::MAX)
-}
-
-fn place(node: NodeId) -> (u64, u64) {
-    (node.subvol().0, node.ino().0)
-}
-
-fn info(domain: &Domain) -> QuotaInfo {
-    let record = domain.record();
-    let limit = |max| (max != UNLIMITED).then_some(max);
+/// What is told of a domain.
+pub(crate) fn info(domain: &Domain) -> QuotaInfo {
+    let (files, bytes) = domain.account.used();
     QuotaInfo {
         id: domain.id,
-        directory: Fs::node_of(record.subvolume, record.directory),
-        limits: QuotaLimits { files: limit(record.files_max), bytes: limit(record.bytes_max) },
-        files: domain.files.load(Ordering::Acquire).max(0) as u64,
-        bytes: domain.bytes.load(Ordering::Acquire).max(0) as u64,
+        directory: Fs::node_of(domain.subvolume, domain.directory),
+        limits: account::decoded(domain.account.limits()),
+        files,
+        bytes,
     }
 }

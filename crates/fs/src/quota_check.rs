@@ -1,21 +1,72 @@
 //! Counting quotas anew: what the inodes of all subvolumes say that they are charged, beside what
 //! the records of charges say, in one state of the store.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use format::directory_record::DirectoryRecord;
 use format::entry_record::{EntryRecord, Target};
 use format::inode_record::{InodeRecord, LinkedRecord};
 use format::key::{self, Parsed, Part};
+use format::owner_quota::{Owner, OwnerState};
 use format::quota::{Charge, Charged};
 use format::subvolume_record::SubvolumeRecord;
 use store::{KeyRange, Pinned, TreeId};
 
+use crate::account;
 use crate::error::{from_store, malformed};
 use crate::subvol::VOLUME;
-use crate::{Fs, FsResult, QuotaDifference};
+use crate::{Fs, FsResult, QuotaDifference, QuotaOf};
 
-type Charges = BTreeMap<(u64, u64), Charged>;
+/// What was counted, or what the records say.
+#[derive(Default)]
+pub(crate) struct Found {
+    /// Of directories, by domain and subvolume; `None`: not looked at.
+    domains: Option<BTreeMap<(u64, u64), Charged>>,
+    /// Of users and groups, by subvolume; empty when they are not looked at.
+    pub(crate) owners: BTreeMap<(u64, Owner), Charged>,
+    with_owners: bool,
+    /// Domains whose records are damaged, with their directories: where each is (subvolume and
+    /// inode), and the directory that it is in.
+    pub(crate) damaged: BTreeMap<u64, BTreeMap<(u64, u64), u64>>,
+}
+
+/// A subvolume that can have charges.
+struct Counted {
+    id: u64,
+    tree: TreeId,
+    first_own_ino: u64,
+    index: bool,
+}
+
+impl Found {
+    /// Owners are to be counted, and nothing else.
+    pub(crate) fn owners() -> Found {
+        Found { with_owners: true, ..Found::default() }
+    }
+
+    /// Where the directories of damaged domains are is to be found, and nothing counted.
+    pub(crate) fn damaged(domains: impl IntoIterator<Item = u64>) -> Found {
+        let damaged = domains.into_iter().map(|id| (id, BTreeMap::new())).collect();
+        Found { domains: Some(BTreeMap::new()), damaged, ..Found::default() }
+    }
+
+    /// The directory that a damaged domain begins with: one that is in no other of the domain.
+    pub(crate) fn first_directory(&self, domain: u64) -> Option<(u64, u64)> {
+        let directories = self.damaged.get(&domain)?;
+        let is_first = |&(&(subvolume, ino), parent): &(&(u64, u64), &u64)| {
+            ino == *parent || !directories.contains_key(&(subvolume, *parent))
+        };
+        directories.iter().find(is_first).map(|(place, _)| *place)
+    }
+
+    fn by_holder(&self) -> BTreeMap<(QuotaOf, u64), Charged> {
+        let domains = self.domains.iter().flatten();
+        let domains = domains.map(|(&(id, of), &charged)| ((QuotaOf::Directory(id), of), charged));
+        let owners = self.owners.iter();
+        let owners = owners.map(|(&(of, who), &charged)| ((QuotaOf::Owner(who), of), charged));
+        domains.chain(owners).collect()
+    }
+}
 
 impl Fs {
     /// Counts anew what is charged to every quota, and tells where the records differ from it:
@@ -27,22 +78,29 @@ impl Fs {
 
     /// The same in a state of the store.
     pub(crate) fn quota_differences(&self, pin: &dyn Pinned) -> FsResult<Vec<QuotaDifference>> {
-        let (recorded, trees) = table(pin)?;
-        let mut found = Charges::new();
-        if !recorded.is_empty() || !self.quotas.is_empty() {
-            for (subvolume, tree) in trees {
-                count(pin, subvolume, tree, &mut found)?;
-            }
+        let recorded = records(pin)?;
+        let domains = recorded.domains.as_ref().is_some_and(|domains| !domains.is_empty())
+            || !self.quotas.is_empty();
+        let mut found = Found {
+            domains: domains.then(BTreeMap::new),
+            with_owners: recorded.with_owners,
+            ..Found::default()
+        };
+        if domains || found.with_owners {
+            count_subvolumes(pin, &mut found)?;
         }
-        let keys: std::collections::BTreeSet<_> = recorded.keys().chain(found.keys()).collect();
-        let of = |charges: &Charges, key| charges.get(key).copied().unwrap_or_default();
+        let (recorded, found) = (recorded.by_holder(), found.by_holder());
+        let keys: BTreeSet<_> = recorded.keys().chain(found.keys()).collect();
+        let of = |charges: &BTreeMap<(QuotaOf, u64), Charged>, key| {
+            charges.get(key).copied().unwrap_or_default()
+        };
         Ok(keys
             .into_iter()
             .filter(|key| of(&recorded, *key) != of(&found, *key))
             .map(|key| {
                 let (recorded, found) = (of(&recorded, key), of(&found, key));
                 QuotaDifference {
-                    id: key.0,
+                    of: key.0,
                     subvolume: key.1,
                     recorded: (recorded.files, recorded.bytes),
                     found: (found.files, found.bytes),
@@ -52,59 +110,108 @@ impl Fs {
     }
 }
 
-/// The records of charges, and the subvolumes that can have any.
-fn table(pin: &dyn Pinned) -> FsResult<(Charges, Vec<(u64, TreeId)>)> {
-    let mut recorded = Charges::new();
-    let mut trees = Vec::new();
-    let mut cursor = pin.scan(VOLUME, KeyRange::prefix(b"")).map_err(from_store)?;
-    while let Some(item) = cursor.next().map_err(from_store)? {
-        let malformed = |error| malformed(VOLUME, &error);
-        if item.key.starts_with(&key::QUOTAS_PREFIX) {
-            if let (domain, Some(subvolume)) = key::parse_quota(item.key).map_err(malformed)? {
-                // A damaged count is one that differs.
-                let damaged = Charged { files: -1, bytes: -1 };
-                let charged = Charged::decode(item.value).unwrap_or(damaged);
-                recorded.insert((domain, subvolume), charged);
-            }
-        } else if item.key.starts_with(&key::SUBVOLUMES_PREFIX) {
-            let record = SubvolumeRecord::decode(item.value).map_err(malformed)?;
-            if !record.snapshot && !record.read_only {
-                let id = key::parse_number(item.key).map_err(malformed)?;
-                trees.push((id, TreeId(record.tree)));
-            }
+/// What the records of charges say. Those of owners say nothing while they are being counted.
+fn records(pin: &dyn Pinned) -> FsResult<Found> {
+    // A damaged count is one that differs. A key that is none has no count (`check/quota`).
+    let charged = |value: &[u8]| Charged::decode(value).unwrap_or(Charged { files: -1, bytes: -1 });
+    let mut domains = BTreeMap::new();
+    visit(pin, VOLUME, &key::QUOTAS_PREFIX, &mut |key, value| {
+        if let Ok((domain, Some(subvolume))) = key::parse_quota(key) {
+            domains.insert((domain, subvolume), charged(value));
         }
+        Ok(())
+    })?;
+    let state = pin.get(VOLUME, &key::OWNERS_PREFIX).map_err(from_store)?;
+    let state = state.and_then(|bytes| OwnerState::decode(&bytes).ok());
+    let with_owners = state == Some(OwnerState::Counted);
+    let mut owners = BTreeMap::new();
+    if with_owners {
+        visit(pin, VOLUME, &key::OWNER_CHARGES_PREFIX, &mut |key, value| {
+            if let Ok(key) = key::parse_owner_charges(key) {
+                owners.insert(key, charged(value));
+            }
+            Ok(())
+        })?;
     }
-    Ok((recorded, trees))
+    Ok(Found { domains: Some(domains), owners, with_owners, ..Found::default() })
 }
 
-fn count(pin: &dyn Pinned, subvolume: u64, tree: TreeId, found: &mut Charges) -> FsResult<()> {
-    let malformed = |error| malformed(tree, &error);
-    let mut add = |charge: Option<Charge>, bytes: u64| {
-        if let Some(charge) = charge.filter(|charge| charge.subvolume == subvolume) {
-            let charged = found.entry((charge.domain, subvolume)).or_default();
-            charged.files += 1;
-            charged.bytes = charged.bytes.saturating_add_unsigned(bytes);
-        }
-    };
-    let mut cursor = pin.scan(tree, KeyRange::prefix(b"")).map_err(from_store)?;
+fn visit(
+    pin: &dyn Pinned,
+    tree: TreeId,
+    prefix: &[u8],
+    visit: &mut dyn FnMut(&[u8], &[u8]) -> FsResult<()>,
+) -> FsResult<()> {
+    let mut cursor = pin.scan(tree, KeyRange::prefix(prefix)).map_err(from_store)?;
     while let Some(item) = cursor.next().map_err(from_store)? {
-        let stored = |inode: &InodeRecord| (inode.charge, inode.stored());
-        let (charge, bytes) = match key::parse(item.key).map_err(malformed)? {
-            Parsed::Entry { cookie: 0, part: Part::Attributes, .. } => {
-                (DirectoryRecord::decode(item.value).map_err(malformed)?.charge, 0)
-            }
-            Parsed::Entry { part: Part::Attributes, .. } => {
-                match EntryRecord::decode(item.value).map_err(malformed)?.target {
-                    Target::Embedded(inode) => stored(&inode),
-                    _ => continue,
-                }
-            }
-            Parsed::Linked { part: Part::Attributes, .. } => {
-                stored(&LinkedRecord::decode(item.value).map_err(malformed)?.inode)
-            }
-            _ => continue,
-        };
-        add(charge, bytes);
+        visit(item.key, item.value)?;
     }
     Ok(())
+}
+
+/// Counts what the inodes of all subvolumes are charged that can be charged any.
+pub(crate) fn count_subvolumes(pin: &dyn Pinned, found: &mut Found) -> FsResult<()> {
+    let mut subvolumes = Vec::new();
+    visit(pin, VOLUME, &key::SUBVOLUMES_PREFIX, &mut |key, value| {
+        let malformed = |error| malformed(VOLUME, &error);
+        let record = SubvolumeRecord::decode(value).map_err(malformed)?;
+        if !record.snapshot && !record.read_only {
+            let id = key::parse_number(key).map_err(malformed)?;
+            let SubvolumeRecord { tree, first_own_ino, index, .. } = record;
+            subvolumes.push(Counted { id, tree: TreeId(tree), first_own_ino, index });
+        }
+        Ok(())
+    })?;
+    for subvolume in subvolumes {
+        if found.domains.is_some() || !subvolume.index {
+            count(pin, &subvolume, found)?;
+        }
+    }
+    Ok(())
+}
+
+fn count(pin: &dyn Pinned, of: &Counted, found: &mut Found) -> FsResult<()> {
+    let malformed = |error| malformed(of.tree, &error);
+    let mut add = |ino: u64, charge: Option<Charge>, owned: (u32, u32), bytes: u64| {
+        let charged = charge.filter(|charge| charge.subvolume == of.id);
+        if let (Some(charge), Some(domains)) = (charged, &mut found.domains)
+            && charge.domain != Charge::NO_DOMAIN
+        {
+            account::count(domains.entry((charge.domain, of.id)).or_default(), bytes);
+        }
+        let own = ino >= of.first_own_ino || charged.is_some();
+        if found.with_owners && own && !of.index {
+            for owner in [Owner::User(owned.0), Owner::Group(owned.1)] {
+                account::count(found.owners.entry((of.id, owner)).or_default(), bytes);
+            }
+        }
+    };
+    visit(pin, of.tree, b"", &mut |key, value| {
+        let inode =
+            |ino, inode: &InodeRecord| (ino, inode.charge, (inode.uid, inode.gid), inode.stored());
+        let (ino, charge, owned, bytes) = match key::parse(key).map_err(malformed)? {
+            Parsed::Entry { directory, cookie: 0, part: Part::Attributes } => {
+                let record = DirectoryRecord::decode(value).map_err(malformed)?;
+                let charge = record.charge.filter(|charge| charge.subvolume == of.id);
+                let damaged = charge.and_then(|charge| found.damaged.get_mut(&charge.domain));
+                if let Some(directories) = damaged {
+                    directories.insert((of.id, directory), record.parent);
+                }
+                (directory, record.charge, (record.uid, record.gid), 0)
+            }
+            Parsed::Entry { part: Part::Attributes, .. } => {
+                let entry = EntryRecord::decode(value).map_err(malformed)?;
+                match entry.target {
+                    Target::Embedded(record) => inode(entry.ino, &record),
+                    _ => return Ok(()),
+                }
+            }
+            Parsed::Linked { ino, part: Part::Attributes } => {
+                inode(ino, &LinkedRecord::decode(value).map_err(malformed)?.inode)
+            }
+            _ => return Ok(()),
+        };
+        add(ino, charge, owned, bytes);
+        Ok(())
+    })
 }

@@ -31,6 +31,8 @@ pub(crate) struct Subvol {
     pub(crate) lineage: u64,
     /// Whether nothing in it may change.
     pub(crate) read_only: bool,
+    /// The first inode number that was handed out in it: what is below was inherited.
+    first_own_ino: u64,
     /// Whether it is an index of another file system: only scans change it.
     index: AtomicBool,
     tree: AtomicU64,
@@ -53,6 +55,7 @@ impl Subvol {
             root: record.root,
             lineage: record.lineage,
             read_only: record.read_only,
+            first_own_ino: record.first_own_ino,
             index: AtomicBool::new(record.index),
             tree: AtomicU64::new(record.tree),
             last_clone_epoch: AtomicU64::new(record.last_clone_epoch),
@@ -174,6 +177,12 @@ impl SubvolTable {
         let subvol = Arc::new(Subvol::new(id, &record));
         loaded.insert(id.0, Arc::clone(&subvol));
         Ok(subvol)
+    }
+
+    /// The first inode number that was handed out in a subvolume that was used, as any was in
+    /// which something changes: what is below was inherited.
+    pub(crate) fn first_own_ino(&self, id: u64) -> Option<u64> {
+        self.loaded.read().get(&id).map(|subvol| subvol.first_own_ino)
     }
 
     /// The subvolume that lives in a tree, if it was used.

@@ -12,10 +12,11 @@ use format::inode_record::{FileKind, InodeRecord, LinkedRecord};
 use format::key::{self, Part};
 use format::subvolume_record::{USAGE_BYTES_AT, USAGE_FILES_AT};
 use format::xattr_record::XattrRecord;
+use inode::Caller;
 use store::{Batch, CommitToken, Lane, MergeKind, Need, TreeId};
 
+use crate::account::Change;
 use crate::error::from_store;
-use crate::quota::{Change, Quotas};
 use crate::subvol::VOLUME;
 use crate::view::{Found, NameBuf, Vacancy, View};
 use crate::{Fs, FsResult};
@@ -39,6 +40,8 @@ pub(crate) struct Txn<'a> {
     scratch: Scratch,
     /// What it changes of quotas.
     charges: Vec<Change>,
+    /// Whether the limits of users and groups do not hold for whoever changes.
+    privileged: bool,
     /// When the change happens, in nanoseconds since 1970.
     pub(crate) now: i64,
 }
@@ -69,12 +72,24 @@ impl<'a> Txn<'a> {
         let mut scratch = SCRATCH.take().unwrap_or_default();
         scratch.batch.clear();
         let Timestamp(now) = fs.env.clock.now();
-        Txn { fs, scratch, charges: Vec::new(), now }
+        Txn { fs, scratch, charges: Vec::new(), privileged: false, now }
     }
 
-    /// The quotas of the volume.
-    pub(crate) fn quotas(&self) -> &'a Quotas {
-        &self.fs.quotas
+    /// The volume.
+    #[inline]
+    pub(crate) fn fs(&self) -> &'a Fs {
+        self.fs
+    }
+
+    /// Says who changes: for root the limits of users and groups do not hold.
+    #[inline]
+    pub(crate) fn on_behalf(&mut self, caller: &Caller) {
+        self.privileged = caller.is_root();
+    }
+
+    /// Whether the limits of users and groups do not hold.
+    pub(crate) fn is_privileged(&self) -> bool {
+        self.privileged
     }
 
     /// Notes what the batch changes of a quota: it counts when the batch is committed.

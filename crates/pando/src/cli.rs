@@ -15,7 +15,7 @@ pub(crate) use bench::{BenchArgs, DurabilityArg, Mix, PolicyArg, Profile, Worklo
 pub(crate) use check::{FsckArgs, GcArgs};
 use clap::{Args, Parser, Subcommand, ValueEnum};
 pub(crate) use index::{IndexArgs, Refresh, Watch};
-pub(crate) use quota::QuotaVerb;
+pub(crate) use quota::{QuotaSetArgs, QuotaVerb};
 pub(crate) use search::SearchVerb;
 
 use crate::cli_totals::{DU_HELP, DuArgs, HISTORY_HELP, HistoryArgs, SUMMARY_HELP, SummaryArgs};

@@ -5,14 +5,14 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::{Bytes, Find};
+use crate::{Bytes, Find, QuotaOwner};
 
 /// First bytes of a connection.
 pub const HELLO_MAGIC: [u8; 8] = *b"pando-1\n";
 
 /// The version of the messages. Both sides must have the same: owner and command are the same
 /// program nearly always, and where they are not, the message says which to restart.
-pub const VERSION: u32 = 5;
+pub const VERSION: u32 = 6;
 
 /// First message of a client. Its layout never changes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -232,6 +232,20 @@ pub enum Call<'a> {
     QuotaGet {
         /// The path.
         path: &'a [u8],
+    },
+    /// Sets the limits of a user or a group; answered when durable. `None`: no limit.
+    OwnerQuotaSet {
+        /// Who.
+        owner: QuotaOwner,
+        /// Most inodes.
+        files: Option<u64>,
+        /// Most bytes.
+        bytes: Option<u64>,
+    },
+    /// What a user or a group is charged.
+    OwnerQuotaGet {
+        /// Who.
+        owner: QuotaOwner,
     },
     /// All quotas.
     QuotaList,

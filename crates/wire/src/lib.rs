@@ -30,7 +30,7 @@ pub use history::{Change, Version};
 pub use import::{ImportAttr, Item, ItemError, Items};
 pub use reply::{
     Answer, Background, Body, CheckFinding, Checked, Collected, Garbage, Info, ListEntry, Merges,
-    Quota, QuotaDifference, Reply, Snapshot, StatAnswer, Status, ValueLogs,
+    Quota, QuotaDifference, QuotaOf, QuotaOwner, Reply, Snapshot, StatAnswer, Status, ValueLogs,
 };
 pub use scan::{
     ScanAttr, ScanDirectory, ScanInfo, ScanItem, ScanRow, next_scan_item, push_scan_item,

@@ -114,18 +114,36 @@ pub enum Answer {
         /// Whether anything differed from what was known.
         changed: bool,
     },
-    /// To `QuotaGet` and `QuotaList`.
+    /// To `QuotaGet`, `OwnerQuotaGet` and `QuotaList`.
     Quotas(Vec<Quota>),
     /// To `QuotaCheck`: where the records differ from what was counted.
     QuotasChecked(Vec<QuotaDifference>),
 }
 
+/// A user or a group.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub enum QuotaOwner {
+    /// A user, by number.
+    User(u32),
+    /// A group, by number.
+    Group(u32),
+}
+
+/// What is charged together.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub enum QuotaOf {
+    /// A quota directory, by the number of the quota.
+    Directory(u64),
+    /// A user or a group.
+    Owner(QuotaOwner),
+}
+
 /// A quota.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Quota {
-    /// Its number.
-    pub id: u64,
-    /// Inode number of the directory that it was set for, as users see it.
+    /// Of what.
+    pub of: QuotaOf,
+    /// Inode number of the directory that it was set for, as users see it; 0: of no directory.
     pub directory: u64,
     /// Inodes charged.
     pub files: u64,
@@ -140,8 +158,8 @@ pub struct Quota {
 /// Where the record of what a subvolume is charged differs from what was counted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct QuotaDifference {
-    /// The quota.
-    pub id: u64,
+    /// To what it is charged.
+    pub of: QuotaOf,
     /// The subvolume.
     pub subvolume: u64,
     /// Files and bytes by the record.

@@ -54,6 +54,8 @@ const STATED: &[Stated] = layouts![
     manifest::CLUSTER_LAYOUT,
     map_directory::LAYOUT,
     node::LAYOUT,
+    owner_quota::STATE_LAYOUT,
+    owner_quota::LAYOUT,
     pointer::LAYOUT,
     quota::LAYOUT,
     quota::CHARGED_LAYOUT,

@@ -168,7 +168,7 @@ impl Checker<'_, '_> {
                 return Ok(());
             }
         }
-        self.check_quotas();
+        self.check_quotas()?;
         self.check_index()
     }
 }

@@ -1,29 +1,116 @@
-//! What is charged to quotas: counted anew from the inodes.
+//! Quotas: their records, and what is charged to them, counted anew from the inodes.
 
 use format::key;
-use format::quota::Charged;
+use format::owner_quota::{OwnerLimits, OwnerState};
+use format::quota::{Charged, QuotaRecord};
 
+use super::look::Scan;
 use super::{Checker, Edit, Fix, Problem, ProblemKind};
+use crate::account::UNLIMITED;
+use crate::quota_check::{Found, count_subvolumes};
 use crate::subvol::VOLUME;
+use crate::{FsResult, QuotaOf};
 
 impl Checker<'_, '_> {
-    /// Compares the records of charges with what inodes say, where there is any quota and all of
-    /// it can be read: what cannot has been told by then.
-    pub(super) fn check_quotas(&mut self) {
-        let Ok(differences) = self.fs.quota_differences(self.pin) else { return };
+    /// Looks at the records, and compares those of charges with what inodes say, where there is
+    /// any quota and all of it can be read: what cannot has been told by then.
+    pub(super) fn check_quotas(&mut self) -> FsResult<()> {
+        self.check_quota_records()?;
+        let Ok(differences) = self.fs.quota_differences(self.pin) else { return Ok(()) };
         for difference in differences {
             let ((files, bytes), (files_found, bytes_found)) =
                 (difference.recorded, difference.found);
+            let of = difference.of;
             let what = format!(
-                "quota {}: {files} files and {bytes} bytes are charged, {files_found} and \
-                 {bytes_found} are there",
-                difference.id
+                "{of}: {files} files and {bytes} bytes are charged, {files_found} and \
+                 {bytes_found} are there"
             );
-            let at = key::quota_charges(difference.id, difference.subvolume).to_vec();
+            let at = match of {
+                QuotaOf::Directory(id) => key::quota_charges(id, difference.subvolume).to_vec(),
+                QuotaOf::Owner(owner) => key::owner_charges(difference.subvolume, owner).to_vec(),
+            };
             let charged = Charged { files: files_found, bytes: bytes_found };
-            let edits = vec![Edit::Put(VOLUME, at, charged.encode())];
-            let problem = Problem::new(ProblemKind::Quota, what);
-            self.found(problem.mended_by(Fix::Edits("charge what is there", edits)));
+            self.wrong_quota(what, "charge what is there", Edit::Put(VOLUME, at, charged.encode()));
         }
+        Ok(())
     }
+
+    fn wrong_quota(&mut self, what: String, remedy: &'static str, edit: Edit) {
+        let problem = Problem::new(ProblemKind::Quota, what);
+        self.found(problem.mended_by(Fix::Edits(remedy, vec![edit])));
+    }
+
+    /// Records that do not decode limit nobody, and do not keep a volume from being opened.
+    fn check_quota_records(&mut self) -> FsResult<()> {
+        let mut damaged = Vec::new();
+        for prefix in [key::QUOTAS_PREFIX, key::OWNERS_PREFIX, key::OWNER_CHARGES_PREFIX] {
+            let mut scan = Scan::new(self.pin, VOLUME, &prefix)?;
+            while scan.advance()? {
+                match wrong(prefix, &scan.key, &scan.value) {
+                    None => {}
+                    Some((what, Some(domain))) => damaged.push((what, domain)),
+                    Some((what, None)) => {
+                        let edit = Edit::Delete(VOLUME, scan.key.clone());
+                        self.wrong_quota(what, "remove the record; the limit is lost", edit);
+                    }
+                }
+            }
+        }
+        if damaged.is_empty() {
+            return Ok(());
+        }
+        let mut found = Found::damaged(damaged.iter().map(|(_, domain)| *domain));
+        let known = count_subvolumes(self.pin, &mut found);
+        for (what, domain) in damaged {
+            let key = key::quota(domain).to_vec();
+            let (remedy, edit) = match known.is_ok().then(|| found.first_directory(domain)) {
+                Some(Some((subvolume, directory))) => {
+                    let record = QuotaRecord {
+                        subvolume,
+                        directory,
+                        files_max: UNLIMITED,
+                        bytes_max: UNLIMITED,
+                        adopting_from: None,
+                    };
+                    let edit = Edit::Put(VOLUME, key, record.encode());
+                    ("write the record anew, without limits", edit)
+                }
+                Some(None) => ("remove the record: no directory has it", Edit::Delete(VOLUME, key)),
+                // Where the directory is cannot be told: nothing is done.
+                None => {
+                    self.found(Problem::new(ProblemKind::Quota, what));
+                    continue;
+                }
+            };
+            self.wrong_quota(what, remedy, edit);
+        }
+        Ok(())
+    }
+}
+
+/// What is wrong with a record, and of which domain the limits are lost.
+fn wrong(prefix: [u8; 1], key: &[u8], value: &[u8]) -> Option<(String, Option<u64>)> {
+    if prefix == key::OWNER_CHARGES_PREFIX {
+        // What a count is worth that does not decode is told by comparing it.
+        return Some((key::parse_owner_charges(key).err()?.to_string(), None));
+    }
+    if prefix == key::QUOTAS_PREFIX {
+        return match key::parse_quota(key) {
+            Ok((domain, None)) => {
+                let error = QuotaRecord::decode(value).err()?;
+                Some((format!("quota {domain}: {error}"), Some(domain)))
+            }
+            Ok((_, Some(_))) => None,
+            Err(error) => Some((error.to_string(), None)),
+        };
+    }
+    let error = match key::parse_owner(key) {
+        Ok(Some(owner)) => {
+            let error = OwnerLimits::decode(value).err()?;
+            format!("limits of {}: {error}", QuotaOf::Owner(owner))
+        }
+        Ok(None) => OwnerState::decode(value).err()?.to_string(),
+        Err(error) => error.to_string(),
+    };
+    Some((error, None))
 }

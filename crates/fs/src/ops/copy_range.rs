@@ -83,6 +83,7 @@ fn apply(
     offset: u64,
     length: u64,
 ) -> FsResult<Progress> {
+    edit.txn.on_behalf(caller);
     check(&edit.inode.owned(), caller, WRITE, || edit.acl())?;
     let progress = reader.with(|view, inode| {
         let node = reader.source.node(reader.ino);

@@ -48,6 +48,7 @@ fn apply(
     mode: Allocate,
     room: u64,
 ) -> FsResult<Step> {
+    edit.txn.on_behalf(caller);
     let owned = edit.inode.owned();
     match owned.kind {
         Kind::File => owned.check(caller, WRITE, || edit.acl())?,

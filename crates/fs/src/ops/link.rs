@@ -87,6 +87,7 @@ pub(crate) fn link(
             return Err(FsError::TooManyLinks);
         }
         let mut txn = Txn::new(fs);
+        txn.on_behalf(caller);
         let mut linking = Linking { fs, view, node, ino, file };
         let vacancy = linking.detach(&mut txn, dir, vacancy)?;
         if unnamed {
@@ -162,8 +163,9 @@ impl Linking<'_> {
     fn adopt(&mut self, txn: &mut Txn<'_>, subvol: u64) -> FsResult<()> {
         let inode = &mut self.file.inode;
         txn.count(subvol, 1, inode.size as i64);
-        let stored = inode.stored();
-        txn.charge_changed(subvol, inode, stored, true)?;
+        let before = *inode;
+        let before = (self.file.place != Place::Memory).then_some(&before);
+        txn.charge_changed(subvol, self.ino, (before, inode), true)?;
         if self.file.place == Place::Linked {
             txn.batch().delete(VOLUME, &key::orphan(subvol, self.ino));
             return Ok(());

@@ -34,7 +34,9 @@ pub(crate) fn mkdir(
     let mut txn = Txn::new(fs);
     let above = (dir, &directory);
     let inherited = permit::inherit(view, caller, above, mode & 0o1777, FileKind::Directory)?;
-    let charge = txn.charge_new(subvol.id.0, &directory, 0)?;
+    txn.on_behalf(caller);
+    let share = ((caller.uid, inherited.gid), 0);
+    let charge = txn.charge_new(subvol.id.0, &directory, share)?;
     let record = DirectoryRecord {
         entries: 0,
         subdirectories: 0,

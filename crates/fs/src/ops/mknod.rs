@@ -70,7 +70,9 @@ pub(super) fn make(
         has_xattrs: inherited.xattrs.is_some(),
         ..fresh_inode(kind, txn.now)
     };
-    inode.charge = txn.charge_new(subvol.id.0, &directory, inode.stored())?;
+    txn.on_behalf(caller);
+    let share = ((inode.uid, inode.gid), inode.stored());
+    inode.charge = txn.charge_new(subvol.id.0, &directory, share)?;
     let entry =
         EntryRecord { chained: false, ino, name: name.as_bytes(), target: Target::Embedded(inode) };
     txn.insert_entry(view, dir, &vacancy, &entry)?;

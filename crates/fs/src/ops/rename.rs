@@ -279,6 +279,9 @@ impl Rename<'_> {
         thing: &Thing,
     ) -> FsResult<()> {
         permit::removal(self.view, dir, directory, self.caller, thing.uid())?;
+        if let Thing::Directory(record) = thing {
+            quota::check_adopted(directory, record)?;
+        }
         match thing {
             // Its `..` changes, which is a write to it.
             Thing::Directory(record) if self.from.dir != self.to.dir => {

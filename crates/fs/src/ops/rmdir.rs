@@ -75,7 +75,7 @@ pub(crate) fn erase_directory(
         txn.batch().delete(view.tree, &key::directory(ino, Part::Xattrs));
     }
     txn.count(subvol, -1, 0);
-    txn.credit_directory(subvol, record);
+    txn.credit_directory(subvol, ino, record);
 }
 
 /// What those see of a removed directory who hold it.

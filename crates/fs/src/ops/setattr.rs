@@ -24,6 +24,7 @@ pub(crate) fn setattr(fs: &Fs, caller: &Caller, node: NodeId, changes: &SetAttr)
 }
 
 fn apply(edit: &mut Edit<'_>, caller: &Caller, changes: &SetAttr) -> FsResult<Step> {
+    edit.txn.on_behalf(caller);
     let after = edit.inode.owned().change(caller, changes, &|| edit.acl())?;
     if let Some(size) = changes.size {
         // A long file is cut in steps, from its end.

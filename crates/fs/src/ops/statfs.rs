@@ -1,13 +1,40 @@
-//! `statfs`: room and limits.
+//! `statfs`: room and limits. In a directory with a quota, and below, those of the quota, as XFS
+//! has it for projects: a program that asks how much it may write gets the right answer.
 
 use format::key;
 use format::subvolume_record::UsageRecord;
-use inode::{FsError, Ino, NAME_BYTES_MAX};
+use inode::{FsError, Ino, NAME_BYTES_MAX, NodeId};
 
 use crate::subvol::VOLUME;
-use crate::{Fs, FsResult, StatFs};
+use crate::{Fs, FsResult, QuotaInfo, StatFs};
 
 const BLOCK_BYTES: u64 = 4096;
+
+/// The room of the medium, within the limits of the quota that a node is in.
+pub(crate) fn statfs_at(fs: &Fs, node: NodeId) -> FsResult<StatFs> {
+    let room = statfs(fs)?;
+    // What has no record (a directory of snapshots), or one that cannot be read, has no quota.
+    match fs.quota_get(node) {
+        Ok(Some(quota)) => Ok(limited(room, &quota)),
+        Ok(None) | Err(_) => Ok(room),
+    }
+}
+
+fn limited(mut room: StatFs, quota: &QuotaInfo) -> StatFs {
+    if let Some(most) = quota.limits.bytes {
+        let left = most.saturating_sub(quota.bytes) / BLOCK_BYTES;
+        let free = room.blocks_free.min(left);
+        (room.blocks_free, room.blocks_available) = (free, room.blocks_available.min(left));
+        room.blocks = room.blocks.min(quota.bytes.div_ceil(BLOCK_BYTES).saturating_add(left));
+        room.blocks = room.blocks.max(free);
+    }
+    if let Some(most) = quota.limits.files {
+        let left = most.saturating_sub(quota.files);
+        room.inodes_free = room.inodes_free.min(left);
+        room.inodes = room.inodes.min(quota.files.saturating_add(left));
+    }
+    room
+}
 
 /// The room of the medium, and the inodes of the volume's root subvolume.
 pub(crate) fn statfs(fs: &Fs) -> FsResult<StatFs> {

@@ -34,6 +34,7 @@ pub(crate) fn write(
 }
 
 fn write_piece(edit: &mut Edit<'_>, caller: &Caller, offset: u64, bytes: &[u8]) -> FsResult<Step> {
+    edit.txn.on_behalf(caller);
     let owned = edit.inode.owned();
     match owned.kind {
         Kind::File => owned.check(caller, WRITE, || edit.acl())?,

@@ -176,7 +176,7 @@ impl Emptying {
         }
         txn.count(id, -1, 0);
         if let Some(record) = &record {
-            txn.credit_directory(id, record);
+            txn.credit_directory(id, directory, record);
         }
         txn.commit()?;
         if let Some(record) = record {

@@ -38,7 +38,8 @@ impl Fs {
         let view = View::new(&*self.store, mount.subvol.tree());
         let inherited = permit::inherit(view, caller, from, mode & 0o1777, FileKind::Directory)?;
         let id = ledger.new_subvolume()?;
-        let charge = txn.charge_new(id, &above, 0)?;
+        txn.on_behalf(caller);
+        let charge = txn.charge_new(id, &above, ((caller.uid, inherited.gid), 0))?;
         let record = DirectoryRecord {
             entries: 0,
             subdirectories: 0,

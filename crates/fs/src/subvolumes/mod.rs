@@ -16,6 +16,7 @@ mod rmr;
 mod rollback;
 mod snapshot;
 
+pub(crate) use gates::Gates;
 pub(crate) use ledger::{Admin, Ledger};
 pub(crate) use link::{parent_of_root, remove_link};
 pub(crate) use nested::Member;

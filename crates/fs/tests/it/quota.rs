@@ -2,7 +2,7 @@
 //! What the records say is always what a count of all inodes says.
 
 use format::quota::Charged;
-use fs::{Allocate, FileSystem, Fs, FsResult, NewNode, QuotaLimits, RenameMode};
+use fs::{Allocate, FileSystem, Fs, FsResult, NewNode, Owner, QuotaLimits, QuotaOf, RenameMode};
 use inode::{Caller, FsError, Kind, NodeId, SetAttr};
 use store::{Batch, Store, TreeId};
 
@@ -25,6 +25,9 @@ fn check(v: &Volume) {
     let here = v.fs.quota_list(&Caller::root()).expect("a list");
     let there = v.reopened().quota_list(&Caller::root()).expect("a list");
     assert_eq!(here, there, "a volume that is opened again knows what was charged");
+    let here = v.fs.owner_quota_list(&Caller::root()).expect("a list");
+    let there = v.reopened().owner_quota_list(&Caller::root()).expect("a list");
+    assert_eq!(here, there, "and whom");
 }
 
 fn background(fs: &Fs) {
@@ -110,7 +113,7 @@ fn what_is_open_without_a_name_is_charged_until_it_is_gone() {
 }
 
 #[test]
-fn nothing_moves_between_quotas_and_a_quota_begins_empty() {
+fn nothing_moves_between_quotas() {
     let v = volume();
     let root = Caller::root();
     let (one, two, plain) = (v.dir(ROOT, "1").node, v.dir(ROOT, "2").node, v.dir(ROOT, "p").node);
@@ -128,7 +131,6 @@ fn nothing_moves_between_quotas_and_a_quota_begins_empty() {
     rename((one, b"f"), (one, b"h"), RenameMode::Replace).unwrap();
     rename((ROOT, b"1"), (plain, b"moved"), RenameMode::Replace).expect("with its quota");
     let limits = QuotaLimits { files: None, bytes: Some(1) };
-    refused(v.fs.quota_set(&root, plain, limits), &FsError::NotEmpty);
     refused(v.fs.quota_set(&user(7), two, limits), &FsError::NotPermitted(""));
     let inner = v.dir(one, "inner").node;
     assert_eq!(used(&v.fs, one), (3, 0));
@@ -222,7 +224,7 @@ pub(crate) struct Work {
 impl Work {
     /// In the root and in a directory that has a quota.
     pub(crate) fn new(fs: &Fs, seed: u64) -> Work {
-        let quota = fs.mkdir(&Caller::root(), ROOT, b"q0", 0o755).expect("a new directory").node;
+        let quota = fs.mkdir(&Caller::root(), ROOT, b"q0", 0o777).expect("a new directory").node;
         set(fs, quota, Some(60), Some(120_000));
         let random = fastrand::Rng::with_seed(seed);
         Work { random, dirs: vec![ROOT, quota], files: Vec::new() }
@@ -232,18 +234,19 @@ impl Work {
     pub(crate) fn step(&mut self, fs: &Fs) -> FsResult<()> {
         let root = Caller::root();
         let Work { random, dirs, files } = self;
+        let who = if random.bool() { Caller::root() } else { user(random.u32(1..4)) };
         let dir = dirs[random.usize(..dirs.len())];
         let name = format!("n{}", random.u32(..6)).into_bytes();
         let file = (!files.is_empty()).then(|| files[random.usize(..files.len())]);
-        match (random.u32(..26), file) {
+        match (random.u32(..29), file) {
             (0..4, _) | (.., None) => {
-                let new = NewNode { kind: Kind::File, mode: 0o644, rdev: 0 };
-                files.push(fs.mknod(&root, dir, &name, &new)?.node);
+                let new = NewNode { kind: Kind::File, mode: 0o666, rdev: 0 };
+                files.push(fs.mknod(&who, dir, &name, &new)?.node);
             }
-            (4..6, _) => dirs.push(fs.mkdir(&root, dir, &name, 0o755)?.node),
+            (4..6, _) => dirs.push(fs.mkdir(&who, dir, &name, 0o777)?.node),
             (6..10, Some(file)) => {
                 let bytes = vec![1; random.usize(1..12_000)];
-                fs.write(&root, file, random.u64(..20_000), &bytes)?;
+                fs.write(&who, file, random.u64(..20_000), &bytes)?;
             }
             (10, Some(file)) => {
                 let changes = SetAttr { size: Some(random.u64(..20_000)), ..SetAttr::default() };
@@ -265,7 +268,7 @@ impl Work {
             (17, _) => drop(fs.snapshot_create(&root, dir, &name)?),
             (18, _) => fs.rollback(&root, dir, &name)?,
             (19, _) => fs.rmr(&root, dir, &name).map(|_| ())?,
-            (20, _) => files.push(fs.tmpfile(&root, dir, 0o644)?.node),
+            (20, _) => files.push(fs.tmpfile(&who, dir, 0o666)?.node),
             (21, _) => dirs.push(fs.subvolume_create(&root, dir, &name, 0o755)?.node),
             (22, _) => drop(fs.symlink(&root, dir, &name, &vec![b't'; random.usize(1..300)])?),
             (23, Some(file)) => {
@@ -276,7 +279,18 @@ impl Work {
                 let to = (files[random.usize(..files.len())], random.u64(..4) * 4096);
                 fs.copy_range(&root, (file, 0), to, random.u64(1..20_000))?;
             }
-            (25.., _) => {
+            (25, _) => {
+                let owner = random.u32(..4);
+                let owner = if random.bool() { Owner::User(owner) } else { Owner::Group(owner) };
+                let (files, bytes) = (Some(random.u64(1..40)), Some(random.u64(..100_000)));
+                fs.owner_quota_set(&root, owner, QuotaLimits { files, bytes })?;
+            }
+            (26..28, Some(file)) => {
+                let node = if random.u32(..4) == 0 { dir } else { file };
+                let (uid, gid) = (Some(random.u32(..4)), Some(random.u32(..4)));
+                fs.setattr(&root, node, &SetAttr { uid, gid, ..SetAttr::default() })?;
+            }
+            (28.., _) => {
                 let (files, bytes) = (random.u64(1..80), random.u64(..200_000));
                 let limits = QuotaLimits { files: Some(files), bytes: Some(bytes) };
                 fs.quota_set(&root, dir, limits)?;
@@ -330,7 +344,7 @@ fn a_count_that_is_wrong_or_damaged_is_found_and_does_not_keep_the_volume_closed
         v.store.commit(&batch).expect("room");
         let found = v.fs.quota_check().expect("a count");
         assert_eq!(found.len(), 1);
-        assert_eq!((found[0].id, found[0].found), (id, (2, 0)));
+        assert_eq!((found[0].of, found[0].found), (QuotaOf::Directory(id), (2, 0)));
         let again = v.reopened();
         assert_eq!(again.quota_check().expect("a count"), found);
         let report = again.check_volume(&mut |_, _| std::ops::ControlFlow::Continue(()));

@@ -6,28 +6,39 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use format::key;
 use format::quota::Charged;
-use fs::{Engine, FileSystem, Fs, NewNode, ProblemKind};
+use fs::{Engine, FileSystem, Fs, NewNode, Owner, ProblemKind, QuotaLimits, QuotaOf};
 use inode::{Caller, FsError, Kind, NodeId};
 use store::{Batch, Durability, TreeId};
 use testing::{CrashPolicy, SimDevice};
 
 use crate::check::volume::falsify;
 use crate::check::{check, repair, told};
+use crate::owner_quota::limit;
 use crate::quota::{Work, set};
 use crate::script::{options, scale};
 use crate::subject::{Base, FsSubject};
 
 const BASE: Base = Base::Engine(Engine::Btree);
 
+/// Both engines in turn.
+fn base(seed: u64) -> Base {
+    Base::Engine(Engine::ALL[(seed % 2) as usize])
+}
+
 fn open(medium: &SimDevice, place: &str) -> FsSubject {
     let options = options(Durability::Async);
+    // The header says which engine it is.
     FsSubject::open(medium, &options, &BASE).unwrap_or_else(|error| panic!("{place}: {error}"))
 }
 
-/// All quotas: number, files, bytes.
-fn charged(fs: &Fs) -> Vec<(u64, u64, u64)> {
-    let quotas = fs.quota_list(&Caller::root()).expect("a list");
-    quotas.iter().map(|quota| (quota.id, quota.files, quota.bytes)).collect()
+/// All quotas: of what, files, bytes.
+fn charged(fs: &Fs) -> Vec<(QuotaOf, u64, u64)> {
+    let quotas = fs.quota_list(&Caller::root()).expect("a list").into_iter();
+    let quotas = quotas.map(|quota| (QuotaOf::Directory(quota.id), quota.files, quota.bytes));
+    let owners = fs.owner_quota_list(&Caller::root()).expect("a list").into_iter();
+    quotas
+        .chain(owners.map(|quota| (QuotaOf::Owner(quota.owner), quota.files, quota.bytes)))
+        .collect()
 }
 
 /// The records are what the inodes say, as they are and when background work is done.
@@ -47,7 +58,7 @@ fn a_crash_at_every_write_and_sync_leaves_charges_in_step_with_the_files() {
     for seed in 0..scale(6, 200) {
         println!("seed {seed}");
         let device = SimDevice::new(seed);
-        let subject = FsSubject::format(&device, &options(Durability::Async), &BASE);
+        let subject = FsSubject::format(&device, &options(Durability::Async), &base(seed));
         let fs = subject.fs();
         let mut work = Work::new(fs, seed);
         let counted = Arc::clone(&points);
@@ -78,7 +89,7 @@ fn what_finds_no_room_is_charged_to_nobody() {
     for seed in 0..scale(20, 300) {
         println!("seed {seed}");
         let device = SimDevice::new(seed);
-        let subject = FsSubject::format(&device, &options(Durability::Async), &BASE);
+        let subject = FsSubject::format(&device, &options(Durability::Async), &base(seed));
         let fs = subject.fs();
         let mut work = Work::new(fs, seed);
         for _ in 0..20 {
@@ -117,7 +128,8 @@ fn a_wrong_charge_is_mended_and_the_limit_holds_again() {
     let right = charged(fs);
     fs.close().expect("it closes");
     drop(subject);
-    let charges = key::quota_charges(right[0].0, dir.subvol().0);
+    let QuotaOf::Directory(id) = right[0].0 else { panic!("a quota of a directory") };
+    let charges = key::quota_charges(id, dir.subvol().0);
     for wrong in [Charged { files: 7, bytes: 9 }, Charged { files: -1, bytes: 0 }] {
         falsify(&device, |store| {
             let mut batch = Batch::new();
@@ -136,5 +148,43 @@ fn a_wrong_charge_is_mended_and_the_limit_holds_again() {
     let again = open(&device, "mended");
     make(again.fs(), dir, b"g").expect("it is within the limit");
     let refused = make(again.fs(), dir, b"h");
+    assert!(matches!(refused, Err(FsError::QuotaExceeded)));
+}
+
+#[test]
+fn limits_that_do_not_decode_are_told_and_the_quota_begins_again_without() {
+    let device = SimDevice::new(1);
+    let subject = FsSubject::format(&device, &options(Durability::Async), &BASE);
+    let (fs, root) = (subject.fs(), Caller::root());
+    let outer = fs.mkdir(&root, NodeId::ROOT, b"outer", 0o755).expect("a new directory").node;
+    let dir = fs.mkdir(&root, outer, b"d", 0o755).expect("a new directory").node;
+    set(fs, dir, Some(3), None);
+    fs.mkdir(&root, dir, b"below", 0o755).expect("it is within the limit");
+    limit(fs, Owner::User(7), Some(1), None);
+    let right = charged(fs);
+    fs.close().expect("it closes");
+    drop(subject);
+    let QuotaOf::Directory(id) = right[0].0 else { panic!("a quota of a directory") };
+    falsify(&device, |store| {
+        let mut batch = Batch::new();
+        batch.put(TreeId(key::VOLUME_TREE), &key::quota(id), b"short");
+        batch.put(TreeId(key::VOLUME_TREE), &key::owner_limits(Owner::User(7)), b"");
+        batch.put(TreeId(key::VOLUME_TREE), &[b'U', 9, 0, 0, 0, 1], b"");
+        batch.put(TreeId(key::VOLUME_TREE), &[b'Y', 1], b"");
+        store.commit(&batch).expect("there is room");
+    });
+    let report = check(&device);
+    assert_eq!(report.problems.len(), 4, "{}", told(&report));
+    assert!(report.problems.iter().all(|problem| problem.kind == ProblemKind::Quota));
+    open(&device, "damaged").fs().close().expect("it opens and closes");
+    let mended = repair(&device);
+    assert!(mended.after.is_clean(), "{}", told(&mended.after));
+    let again = open(&device, "mended");
+    let quota = again.fs().quota_get(dir).expect("a node").expect("the quota is there");
+    assert_eq!((quota.directory, quota.files), (dir, 2));
+    assert_eq!(quota.limits, QuotaLimits::default(), "without limits");
+    assert_eq!(charged(again.fs())[0], right[0]);
+    set(again.fs(), dir, Some(2), None);
+    let refused = again.fs().mkdir(&root, dir, b"more", 0o755);
     assert!(matches!(refused, Err(FsError::QuotaExceeded)));
 }

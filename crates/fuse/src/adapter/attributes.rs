@@ -79,8 +79,8 @@ impl Adapter {
     }
 
     /// Room and limits.
-    pub(crate) fn statfs(&self) -> Answer<StatFs> {
-        self.fs.statfs().map_err(failed("statfs", ROOT))
+    pub(crate) fn statfs(&self, number: u64) -> Answer<StatFs> {
+        self.fs.statfs(self.node(number)).map_err(failed("statfs", number))
     }
 
     /// An extended attribute. `room` is the caller's buffer; 0 asks for the length.

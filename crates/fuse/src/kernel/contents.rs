@@ -2,7 +2,7 @@
 
 use fs::WalkControl;
 
-use super::numbers::{FSYNC_DATA, OPEN_KEEP_CACHE, OPEN_NO_FLUSH, WRITE_KILL_SUIDGID};
+use super::numbers::{FSYNC_DATA, OPEN_KEEP_CACHE, OPEN_NO_FLUSH, WRITE_CACHE, WRITE_KILL_SUIDGID};
 use super::reply::Reply;
 use super::request::Request;
 use crate::adapter::{Adapter, Answer, Opening, Timeouts};
@@ -30,7 +30,11 @@ pub(super) fn write(adapter: &Adapter, request: Asked<'_, '_>, reply: &mut Reply
     arguments.skip(16)?;
     let bytes = arguments.bytes(size as usize)?;
     let ends_rights = flags & WRITE_KILL_SUIDGID != 0;
-    adapter.write(request.who, request.node, offset, bytes, ends_rights)?;
+    let who = match flags & WRITE_CACHE {
+        0 => request.who,
+        _ => adapter.owner_of(request.who, request.node)?,
+    };
+    adapter.write(who, request.node, offset, bytes, ends_rights)?;
     reply.u32(size).u32(0);
     Ok(())
 }
@@ -120,8 +124,8 @@ pub(super) fn readdir(
     })
 }
 
-pub(super) fn statfs(adapter: &Adapter, reply: &mut Reply) -> Answer<()> {
-    let room = adapter.statfs()?;
+pub(super) fn statfs(adapter: &Adapter, request: Asked<'_, '_>, reply: &mut Reply) -> Answer<()> {
+    let room = adapter.statfs(request.node)?;
     reply.u64(room.blocks).u64(room.blocks_free).u64(room.blocks_available);
     reply.u64(room.inodes).u64(room.inodes_free);
     reply.u32(room.block_bytes).u32(room.name_bytes_max).u32(room.block_bytes).zeros(28);

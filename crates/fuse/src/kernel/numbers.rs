@@ -98,6 +98,8 @@ pub(super) mod set {
 /// Flags of answers to open and create.
 pub(super) const OPEN_KEEP_CACHE: u32 = 1 << 1;
 pub(super) const OPEN_NO_FLUSH: u32 = 1 << 5;
+/// A write comes from the page cache, of a mapping: who made it the kernel does not say.
+pub(super) const WRITE_CACHE: u32 = 1;
 /// A write ends the rights that the file gives to those who run it.
 pub(super) const WRITE_KILL_SUIDGID: u32 = 1 << 2;
 /// An access control list is set by somebody who is not in the file's group, and ends the rights

@@ -52,7 +52,7 @@ pub(super) fn serve(
         op::FSYNC | op::FSYNCDIR => contents::fsync(adapter, request),
         op::READDIR => contents::readdir(adapter, request, reply, false),
         op::READDIRPLUS => contents::readdir(adapter, request, reply, true),
-        op::STATFS => contents::statfs(adapter, reply),
+        op::STATFS => contents::statfs(adapter, request, reply),
         op::SETXATTR => names::setxattr(adapter, request),
         op::GETXATTR => names::getxattr(adapter, request, reply),
         op::LISTXATTR => names::listxattr(adapter, request, reply),

@@ -478,7 +478,7 @@ impl FileSystem for MemoryFs {
         self.list(directory, cookie, true, take)
     }
 
-    fn statfs(&self) -> FsResult<StatFs> {
+    fn statfs(&self, _: NodeId) -> FsResult<StatFs> {
         self.at_gate.fetch_add(1, Ordering::Relaxed);
         drop(self.gate.lock());
         Ok(StatFs {

@@ -3,26 +3,47 @@
 use std::path::PathBuf;
 
 use clap::{Args, Subcommand};
+use nix::unistd::{Group, User};
+use wire::QuotaOwner;
 
 const SET_HELP: &str = "\
-Root sets quotas. A directory without one must be empty: what is made in it from then on is counted.
-A limit that is not given is none; to set one anew, give both.
+Root sets quotas: of a directory with all that is in it and is made in it, or with --user or --group
+of all that somebody owns on the volume. What is there already is counted first, which is a walk.
+A limit that is not given is none; to set one anew, give both. Limits of users and groups do not
+hold for root; those of directories hold for everybody.
 
 Examples:
   pando quota set /mnt/vol/home/ada --bytes 10G --files 100000
-  pando quota set /data/vol:/home/ada --bytes 20G";
+  pando quota set /data/vol:/home/ada --bytes 20G
+  pando quota set /mnt/vol --user ada --bytes 50G
+  pando quota set /mnt/vol --group 1200 --files 1000000";
+
+const GET_HELP: &str = "\
+Examples:
+  pando quota get /mnt/vol/home/ada/notes     the quota of the directory that it is in
+  pando quota get /mnt/vol --user ada         what a user is charged on the volume
+  pando quota get /mnt/vol --group 1200 --json";
+
+const LIST_HELP: &str = "\
+Examples:
+  pando quota list /mnt/vol
+  pando quota list /data/vol --json";
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum QuotaVerb {
-    /// Set the limits of a directory and all that is made in it
+    /// Set the limits of a directory, a user or a group
     #[command(after_help = SET_HELP)]
     Set(QuotaSetArgs),
-    /// Show the quota that a path is charged to
+    /// Show the quota that a path, a user or a group is charged to
+    #[command(after_help = GET_HELP)]
     Get {
-        /// The path
+        /// The path; with --user or --group a volume, or a path in one
         path: PathBuf,
+        #[command(flatten)]
+        owner: OwnerArgs,
     },
     /// Show all quotas of a volume
+    #[command(after_help = LIST_HELP)]
     List {
         /// A volume, or a path in one
         path: PathBuf,
@@ -36,8 +57,10 @@ pub(crate) enum QuotaVerb {
 
 #[derive(Debug, Args)]
 pub(crate) struct QuotaSetArgs {
-    /// The directory
-    pub(crate) dir: PathBuf,
+    /// The directory; with --user or --group a volume, or a path in one
+    pub(crate) path: PathBuf,
+    #[command(flatten)]
+    pub(crate) owner: OwnerArgs,
     /// Most files, directories and other inodes
     #[arg(long, value_name = "N")]
     pub(crate) files: Option<u64>,
@@ -48,6 +71,39 @@ pub(crate) struct QuotaSetArgs {
     #[arg(long, conflicts_with_all = ["files", "bytes"])]
     #[arg(required_unless_present_any = ["files", "bytes"])]
     pub(crate) unlimited: bool,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct OwnerArgs {
+    /// All that a user owns, by name or number
+    #[arg(long, value_name = "NAME|UID", value_parser = user, conflicts_with = "group")]
+    user: Option<u32>,
+    /// All that a group owns, by name or number
+    #[arg(long, value_name = "NAME|GID", value_parser = group)]
+    group: Option<u32>,
+}
+
+impl OwnerArgs {
+    /// Who was named, if anybody.
+    pub(crate) fn named(&self) -> Option<QuotaOwner> {
+        self.user.map(QuotaOwner::User).or(self.group.map(QuotaOwner::Group))
+    }
+}
+
+fn user(text: &str) -> Result<u32, String> {
+    text.parse().or_else(|_| match User::from_name(text) {
+        Ok(Some(user)) => Ok(user.uid.as_raw()),
+        Ok(None) => Err(format!("there is no user {text}")),
+        Err(error) => Err(format!("the users cannot be read: {error}")),
+    })
+}
+
+fn group(text: &str) -> Result<u32, String> {
+    text.parse().or_else(|_| match Group::from_name(text) {
+        Ok(Some(group)) => Ok(group.gid.as_raw()),
+        Ok(None) => Err(format!("there is no group {text}")),
+        Err(error) => Err(format!("the groups cannot be read: {error}")),
+    })
 }
 
 fn bytes(text: &str) -> Result<u64, String> {
@@ -66,7 +122,7 @@ fn bytes(text: &str) -> Result<u64, String> {
 
 #[cfg(test)]
 mod tests {
-    use super::bytes;
+    use super::{bytes, group, user};
 
     #[test]
     fn sizes_have_units() {
@@ -77,5 +133,12 @@ mod tests {
         for text in ["", "K", "-1", "1.5G", "1X", "99999999T"] {
             assert!(bytes(text).is_err(), "{text}");
         }
+    }
+
+    #[test]
+    fn users_and_groups_have_names_and_numbers() {
+        assert_eq!((user("root"), group("root")), (Ok(0), Ok(0)));
+        assert_eq!((user("4001"), group("4001")), (Ok(4001), Ok(4001)));
+        assert!(user("no such user").is_err() && group("4294967296").is_err());
     }
 }

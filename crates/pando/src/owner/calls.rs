@@ -60,9 +60,10 @@ pub(super) fn answer(
         Call::QuotaGet { path } => {
             let held = Held::resolve(fs, caller, path, Follow::Yes)?;
             let found = fs.quota_get(held.entry.node).map_err(|error| about(error, path))?;
-            Ok(quota::shown(found))
+            Ok(Answer::Quotas(found.iter().map(quota::shown).collect()))
         }
-        Call::QuotaList => Ok(quota::shown(fs.quota_list(caller)?)),
+        Call::OwnerQuotaGet { owner } => quota::of_owner(fs, caller, owner),
+        Call::QuotaList => quota::all(fs, caller),
         Call::QuotaCheck => quota::check(fs, caller),
         Call::HandOver => hand_over(server, caller),
         Call::Check => check::check(fs, caller, replies),
@@ -109,6 +110,10 @@ fn change(fs: &Fs, caller: &Caller, call: &Call<'_>) -> Answered<()> {
         Call::QuotaSet { path, files, bytes } => {
             let limits = fs::QuotaLimits { files, bytes };
             at(fs, caller, path, |node| fs.quota_set(caller, node, limits))
+        }
+        Call::OwnerQuotaSet { owner, files, bytes } => {
+            let limits = fs::QuotaLimits { files, bytes };
+            fs.owner_quota_set(caller, quota::owner(owner), limits).map_err(Failure::from)
         }
         Call::Remove { path } => remove(fs, caller, path),
         Call::SubvolumeCreate { path, mode } => below(fs, caller, path, |parent, name| {

@@ -1,20 +1,58 @@
 //! What is answered about quotas.
 
-use fs::{Fs, QuotaInfo};
+use fs::{Fs, Owner, OwnerQuota, QuotaInfo};
 use inode::{Caller, FsError};
-use wire::{Answer, Failure, Quota, QuotaDifference};
+use wire::{Answer, Failure, Quota, QuotaDifference, QuotaOf, QuotaOwner};
 
-/// Quotas as the wire has them.
-pub(super) fn shown(quotas: impl IntoIterator<Item = QuotaInfo>) -> Answer {
-    let quota = |quota: QuotaInfo| Quota {
-        id: quota.id,
+/// A user or a group as the volume has it.
+pub(super) fn owner(owner: QuotaOwner) -> Owner {
+    match owner {
+        QuotaOwner::User(user) => Owner::User(user),
+        QuotaOwner::Group(group) => Owner::Group(group),
+    }
+}
+
+fn shown_owner(owner: Owner) -> QuotaOf {
+    QuotaOf::Owner(match owner {
+        Owner::User(user) => QuotaOwner::User(user),
+        Owner::Group(group) => QuotaOwner::Group(group),
+    })
+}
+
+/// The quota of a directory as the wire has it.
+pub(super) fn shown(quota: &QuotaInfo) -> Quota {
+    Quota {
+        of: QuotaOf::Directory(quota.id),
         directory: quota.directory.0,
         files: quota.files,
         bytes: quota.bytes,
         files_max: quota.limits.files,
         bytes_max: quota.limits.bytes,
-    };
-    Answer::Quotas(quotas.into_iter().map(quota).collect())
+    }
+}
+
+fn shown_charges(quota: &OwnerQuota) -> Quota {
+    Quota {
+        of: shown_owner(quota.owner),
+        directory: 0,
+        files: quota.files,
+        bytes: quota.bytes,
+        files_max: quota.limits.files,
+        bytes_max: quota.limits.bytes,
+    }
+}
+
+/// What a user or a group is charged.
+pub(super) fn of_owner(fs: &Fs, caller: &Caller, of: QuotaOwner) -> Result<Answer, Failure> {
+    let found = fs.owner_quota_get(caller, owner(of))?;
+    Ok(Answer::Quotas(found.iter().map(shown_charges).collect()))
+}
+
+/// All quotas: of directories, users and groups.
+pub(super) fn all(fs: &Fs, caller: &Caller) -> Result<Answer, Failure> {
+    let mut all: Vec<Quota> = fs.quota_list(caller)?.iter().map(shown).collect();
+    all.extend(fs.owner_quota_list(caller)?.iter().map(shown_charges));
+    Ok(Answer::Quotas(all))
 }
 
 /// Counts all quotas anew: a walk over the volume, for root.
@@ -23,7 +61,10 @@ pub(super) fn check(fs: &Fs, caller: &Caller) -> Result<Answer, Failure> {
         return Err(FsError::NotPermitted("only root checks quotas").into());
     }
     let differences = fs.quota_check()?.into_iter().map(|found| QuotaDifference {
-        id: found.id,
+        of: match found.of {
+            fs::QuotaOf::Directory(id) => QuotaOf::Directory(id),
+            fs::QuotaOf::Owner(owner) => shown_owner(owner),
+        },
         subvolume: found.subvolume,
         recorded: found.recorded,
         found: found.found,

@@ -1,9 +1,10 @@
-//! `pando quota`: limits on what directories hold, asked of the volume's owner.
+//! `pando quota`: limits on what directories, users and groups hold, asked of the volume's owner.
 
-use serde_json::json;
-use wire::{Answer, Call, Failure, FailureKind, Quota};
+use nix::unistd::{Gid, Group, Uid, User};
+use serde_json::{Value, json};
+use wire::{Answer, Call, Failure, FailureKind, Quota, QuotaOf, QuotaOwner};
 
-use crate::cli::QuotaVerb;
+use crate::cli::{QuotaSetArgs, QuotaVerb};
 use crate::failure::Result;
 use crate::output::{self, Output, printable, size};
 use crate::place::Place;
@@ -11,18 +12,16 @@ use crate::session;
 
 pub(crate) fn run(verb: &QuotaVerb, output: &mut Output) -> Result<()> {
     match verb {
-        QuotaVerb::Set(args) => {
-            let place = Place::locate(&args.dir)?;
-            let (path, files, bytes) = (&place.inner[..], args.files, args.bytes);
-            session::perform(&place.volume, &Call::QuotaSet { path, files, bytes })?;
-            let mut object = json!({ "files_max": files, "bytes_max": bytes });
-            output::put_bytes(&mut object, "quota", &place.inner);
-            output.object(&object)?;
-            output.line(&format!("set the quota of {}", printable(&place.inner)))
-        }
-        QuotaVerb::Get { path } => {
-            let place = Place::locate(path)?;
-            show(&session::ask(&place.volume, &Call::QuotaGet { path: &place.inner })?, output)
+        QuotaVerb::Set(args) => set(args, output),
+        QuotaVerb::Get { path, owner } => {
+            let answer = match owner.named() {
+                Some(owner) => session::ask(&Place::volume(path)?, &Call::OwnerQuotaGet { owner })?,
+                None => {
+                    let place = Place::locate(path)?;
+                    session::ask(&place.volume, &Call::QuotaGet { path: &place.inner })?
+                }
+            };
+            show(&answer, output)
         }
         QuotaVerb::List { path } => {
             show(&session::ask(&Place::volume(path)?, &Call::QuotaList)?, output)
@@ -34,18 +33,23 @@ pub(crate) fn run(verb: &QuotaVerb, output: &mut Output) -> Result<()> {
             };
             for difference in differences {
                 let (recorded, found) = (difference.recorded, difference.found);
-                output.object(&json!({
-                    "quota": difference.id,
+                let mut object = json!({
                     "subvolume": difference.subvolume,
                     "files_recorded": recorded.0,
                     "bytes_recorded": recorded.1,
                     "files_found": found.0,
                     "bytes_found": found.1,
-                }))?;
+                });
+                put_of(&mut object, difference.of);
+                output.object(&object)?;
                 output.line(&format!(
-                    "quota {} in subvolume {}: {} files and {} bytes by the record, \
-                     {} and {} found",
-                    difference.id, difference.subvolume, recorded.0, recorded.1, found.0, found.1
+                    "{} in subvolume {}: {} files and {} bytes by the record, {} and {} found",
+                    told(difference.of),
+                    difference.subvolume,
+                    recorded.0,
+                    recorded.1,
+                    found.0,
+                    found.1
                 ))?;
             }
             if differences.is_empty() {
@@ -57,24 +61,73 @@ pub(crate) fn run(verb: &QuotaVerb, output: &mut Output) -> Result<()> {
     }
 }
 
+fn set(args: &QuotaSetArgs, output: &mut Output) -> Result<()> {
+    let (files, bytes) = (args.files, args.bytes);
+    let mut object = json!({ "files_max": files, "bytes_max": bytes });
+    let of = match args.owner.named() {
+        Some(owner) => {
+            let volume = Place::volume(&args.path)?;
+            session::perform(&volume, &Call::OwnerQuotaSet { owner, files, bytes })?;
+            put_of(&mut object, QuotaOf::Owner(owner));
+            told(QuotaOf::Owner(owner))
+        }
+        None => {
+            let place = Place::locate(&args.path)?;
+            let path = &place.inner[..];
+            session::perform(&place.volume, &Call::QuotaSet { path, files, bytes })?;
+            output::put_bytes(&mut object, "quota", &place.inner);
+            printable(&place.inner)
+        }
+    };
+    output.object(&object)?;
+    output.line(&format!("set the quota of {of}"))
+}
+
+/// Of what a quota is, for people: names where there are any.
+fn told(of: QuotaOf) -> String {
+    match of {
+        QuotaOf::Directory(id) => format!("quota {id}"),
+        QuotaOf::Owner(QuotaOwner::User(user)) => {
+            let known = User::from_uid(Uid::from_raw(user)).ok().flatten();
+            format!("user {}", known.map_or(user.to_string(), |user| user.name))
+        }
+        QuotaOf::Owner(QuotaOwner::Group(group)) => {
+            let known = Group::from_gid(Gid::from_raw(group)).ok().flatten();
+            format!("group {}", known.map_or(group.to_string(), |group| group.name))
+        }
+    }
+}
+
+fn put_of(object: &mut Value, of: QuotaOf) {
+    let (key, number) = match of {
+        QuotaOf::Directory(id) => ("quota", id),
+        QuotaOf::Owner(QuotaOwner::User(user)) => ("user", u64::from(user)),
+        QuotaOf::Owner(QuotaOwner::Group(group)) => ("group", u64::from(group)),
+    };
+    object[key] = number.into();
+}
+
 fn show(answer: &Answer, output: &mut Output) -> Result<()> {
     let Answer::Quotas(quotas) = answer else { return Err(session::unexpected(answer)) };
     for quota in quotas {
-        let Quota { id, directory, files, bytes, files_max, bytes_max } = *quota;
-        output.object(&json!({
-            "quota": id,
-            "directory": directory,
+        let Quota { of, directory, files, bytes, files_max, bytes_max } = *quota;
+        let mut object = json!({
             "files": files,
             "files_max": files_max,
             "bytes": bytes,
             "bytes_max": bytes_max,
-        }))?;
+        });
+        put_of(&mut object, of);
+        let mut of = told(of);
+        if directory != 0 {
+            object["directory"] = directory.into();
+            of.push_str(&format!(" of inode {directory}"));
+        }
+        output.object(&object)?;
         let files_max = files_max.map_or("no limit".to_owned(), |max| max.to_string());
         let bytes_max = bytes_max.map_or("no limit".to_owned(), size);
-        output.line(&format!(
-            "quota {id} of inode {directory}: {files} files of {files_max}, {} of {bytes_max}",
-            size(bytes)
-        ))?;
+        output
+            .line(&format!("{of}: {files} files of {files_max}, {} of {bytes_max}", size(bytes)))?;
     }
     if quotas.is_empty() { output.line("no quota") } else { Ok(()) }
 }

@@ -41,6 +41,38 @@ fn a_quota_is_set_shown_kept_to_and_checked() {
 }
 
 #[test]
+fn users_and_groups_have_quotas() {
+    let world = World::new();
+    let volume = world.vol();
+    assert!(world.ok(&["quota", "get", volume, "--user", "root"]).contains("no quota"));
+    assert_eq!(
+        world.run(&["quota", "set", volume, "--user", "no such user", "--files", "1"]).code,
+        2
+    );
+    let both = ["quota", "set", volume, "--user", "0", "--group", "0", "--files", "1"];
+    assert_eq!(world.run(&both).code, 2);
+    world.ok(&["quota", "set", volume, "--user", "4242", "--files", "10", "--bytes", "1M"]);
+    world.ok(&["quota", "set", volume, "--group", "4243", "--bytes", "2M"]);
+    let got = world.json(&["quota", "get", volume, "--user", "4242"]).remove(0);
+    assert_eq!(
+        (&got["user"], &got["files"], &got["files_max"]),
+        (&4242.into(), &0.into(), &10.into())
+    );
+    let root = world.json(&["quota", "get", volume, "--user", "root"]).remove(0);
+    assert_eq!((&root["files"], &root["files_max"]), (&1.into(), &serde_json::Value::Null));
+    let listed = world.json(&["quota", "list", volume]);
+    let of = |key: &str| listed.iter().filter(|quota| quota[key].is_u64()).count();
+    assert_eq!((of("user"), of("group"), of("quota")), (2, 2, 0));
+    assert!(world.ok(&["quota", "list", volume]).contains("user root: 1 files of no limit"));
+    for args in [["quota", "set"], ["quota", "get"], ["quota", "list"]] {
+        assert!(world.ok(&[args[0], args[1], "--help"]).contains("Examples:"));
+    }
+    world.ok(&["quota", "set", volume, "--user", "4242", "--unlimited"]);
+    world.ok(&["quota", "check", volume]);
+    world.ok(&["fsck", volume]);
+}
+
+#[test]
 #[expect(clippy::disallowed_methods, reason = "a rename through the mount")]
 fn a_quota_holds_on_a_mount_to_the_byte() {
     let world = World::new();

@@ -9,6 +9,7 @@ use format::entry_record::{EntryHead, EntryRecord, Target as Leads};
 use format::extent::{self, Checksums, Extent, STORED_BYTES_MAX, Stored};
 use format::inode_record::{Elsewhere, FileKind, InodeRecord, LinkedRecord};
 use format::key::{self, Part as Record};
+use format::owner_quota::Owner;
 use format::quota::Charge;
 use format::xattr_record::XattrRecord;
 
@@ -25,6 +26,8 @@ pub(super) const TARGETS: &[Target] = &[
             "key::parse",
             "key::parse_number",
             "key::parse_orphan",
+            "key::parse_owner",
+            "key::parse_owner_charges",
             "key::parse_quota",
             "key::parse_snapshot_name",
         ],
@@ -94,7 +97,8 @@ pub(super) const TARGETS: &[Target] = &[
 fn make_key(random: &mut Rng) -> Vec<u8> {
     let (a, b, c) = (ino(random), number(random), number(random));
     let record = [Record::Attributes, Record::Bulk, Record::Xattrs][random.usize(..3)];
-    match random.u8(..9) {
+    let owner = if random.bool() { Owner::User(b as u32) } else { Owner::Group(b as u32) };
+    match random.u8(..11) {
         0 => key::entry(a, b, record).to_vec(),
         1 => key::linked(a, record).to_vec(),
         2 => key::back_reference(a, b, c).to_vec(),
@@ -103,6 +107,8 @@ fn make_key(random: &mut Rng) -> Vec<u8> {
         5 => key::snapshot_name(a, b, &name(random, 60)),
         6 => key::orphan(a & 0xfffff, ino(random)).to_vec(),
         7 => key::quota_charges(a, b).to_vec(),
+        8 => key::owner_limits(owner).to_vec(),
+        9 => key::owner_charges(a, owner).to_vec(),
         _ => key::candidate(CandidateKind::Segment, a, b as u32).to_vec(),
     }
 }
@@ -123,6 +129,14 @@ fn run_key(bytes: &[u8]) -> bool {
             key::quota_charges(domain, subvolume).to_vec()
         });
         assert_eq!(again[1..], bytes[1..], "another key");
+        understood = true;
+    }
+    if let Ok(Some(owner)) = key::parse_owner(bytes) {
+        assert_eq!(key::owner_limits(owner)[1..], bytes[1..], "another key");
+        understood = true;
+    }
+    if let Ok((subvolume, owner)) = key::parse_owner_charges(bytes) {
+        assert_eq!(key::owner_charges(subvolume, owner)[1..], bytes[1..], "another key");
         understood = true;
     }
     // The key of a candidate is only made.

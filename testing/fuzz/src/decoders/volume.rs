@@ -4,6 +4,7 @@ use fastrand::Rng;
 use format::base_record::BaseRecord;
 use format::detached_record::DetachedRecord;
 use format::extent::CHUNK_BYTES;
+use format::owner_quota::{OwnerLimits, OwnerState};
 use format::quota::{Charged, QuotaRecord};
 use format::scan_record::ScanRecord;
 use format::segment::{MAP_BYTES, MAP_PAGE_BYTES, MARK_BYTES, Mark, MarkKind, PAGES_MAX, PageMap};
@@ -76,7 +77,15 @@ pub(super) const TARGETS: &[Target] = &[
     Target {
         name: "quota",
         part: Part::Decoders,
-        covers: &["quota::LAYOUT", "quota::CHARGED_LAYOUT", "quota::decode"],
+        covers: &[
+            "quota::LAYOUT",
+            "quota::CHARGED_LAYOUT",
+            "quota::decode",
+            "quota::decode_change",
+            "owner_quota::LAYOUT",
+            "owner_quota::STATE_LAYOUT",
+            "owner_quota::decode",
+        ],
         make: make_quota,
         mend: no_checksum,
         run: run_quota,
@@ -243,11 +252,16 @@ fn make_quota(random: &mut Rng) -> Vec<u8> {
         let (files, bytes) = (signed(random) & i64::MAX, signed(random) & i64::MAX);
         return Charged { files, bytes }.encode();
     }
+    if random.bool() {
+        let limits = OwnerLimits { files_max: number(random), bytes_max: number(random) };
+        return if random.bool() { limits.encode() } else { vec![random.u8(..4)] };
+    }
     let record = QuotaRecord {
         subvolume: number(random),
         directory: number(random),
         files_max: number(random),
         bytes_max: number(random),
+        adopting_from: random.bool().then(|| number(random)),
     };
     record.encode()
 }
@@ -260,6 +274,18 @@ fn run_quota(bytes: &[u8]) -> bool {
     }
     if let Ok(charged) = Charged::decode(bytes) {
         again(&charged, &charged.encode(), Charged::decode);
+        understood = true;
+    }
+    if let Ok(change) = Charged::decode_change(bytes) {
+        again(&change, &change.encode(), Charged::decode_change);
+    }
+    if let Ok(limits) = OwnerLimits::decode(bytes) {
+        again(&limits, &limits.encode(), OwnerLimits::decode);
+        understood = true;
+    }
+    // The owner that a kind and a number are is looked at with the keys.
+    if let Ok(state) = OwnerState::decode(bytes) {
+        again(&state, &state.encode(), OwnerState::decode);
         understood = true;
     }
     understood

@@ -1,17 +1,41 @@
 //! `statfs`.
 
-use fs::FileSystem;
+use fs::{FileSystem, QuotaLimits};
+use inode::Caller;
 
 use crate::support::{ROOT, volume};
 
 #[test]
 fn room_is_the_mediums_and_inodes_are_counted() {
     let v = volume();
-    let before = v.fs.statfs().expect("room");
+    let before = v.fs.statfs(ROOT).expect("room");
     v.file(ROOT, "f");
-    let after = v.fs.statfs().expect("room");
+    let after = v.fs.statfs(ROOT).expect("room");
     assert!(after.blocks > 0 && after.blocks_free <= after.blocks);
     assert_eq!(after.name_bytes_max, 255);
     let used = |room: fs::StatFs| room.inodes - room.inodes_free;
     assert_eq!(used(after), used(before) + 1);
+}
+
+#[test]
+fn a_quota_directory_shows_its_limits_and_what_they_leave() {
+    let v = volume();
+    let dir = v.dir(ROOT, "d").node;
+    let limits = QuotaLimits { files: Some(10), bytes: Some(1 << 20) };
+    v.fs.quota_set(&Caller::root(), dir, limits).expect("a quota is set");
+    let file = v.file(dir, "f").node;
+    v.write(file, 0, &[1; 10_000]);
+    for node in [dir, file] {
+        let room = v.fs.statfs(node).expect("room");
+        assert_eq!((room.inodes, room.inodes_free), (10, 8));
+        assert_eq!((room.blocks_free, room.blocks_available), (253, 253), "rounded down");
+        assert_eq!(room.blocks, 256);
+    }
+    let around = v.fs.statfs(ROOT).expect("room");
+    assert!(around.blocks_free > 253 && around.inodes_free > 8);
+    let limits = QuotaLimits { files: Some(1), bytes: Some(1) };
+    v.fs.quota_set(&Caller::root(), dir, limits).expect("a quota is set");
+    let room = v.fs.statfs(dir).expect("room");
+    assert_eq!((room.inodes_free, room.blocks_free), (0, 0));
+    assert_eq!((room.inodes, room.blocks), (2, 3), "what is held is more than the limit");
 }

@@ -1,0 +1,153 @@
+//! An account: limits, and what is charged against them, with what is reserved for batches under
+//! way. Of a quota directory, a user, or a group.
+//!
+//! Before a batch is committed its growth is taken here, where the limits are: so no two writers
+//! get the last byte. What shrinks counts when it is committed. A batch that is given up gives
+//! back what was taken.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
+
+use format::quota::{BYTES_AT, Charged, FILES_AT};
+use inode::FsError;
+use store::{Lane, MergeKind};
+
+use crate::{FsResult, QuotaLimits};
+
+/// No limit, as records have it.
+pub(crate) const UNLIMITED: u64 = u64::MAX;
+
+/// Limits, and what is charged.
+pub(crate) struct Account {
+    files_max: AtomicU64,
+    bytes_max: AtomicU64,
+    files: AtomicI64,
+    bytes: AtomicI64,
+}
+
+/// What a batch changes of an account.
+pub(crate) struct Change {
+    account: Arc<Account>,
+    files: i64,
+    bytes: i64,
+}
+
+impl Account {
+    /// An account to which nothing is charged; limits as records have them.
+    pub(crate) fn new((files_max, bytes_max): (u64, u64)) -> Account {
+        Account {
+            files_max: AtomicU64::new(files_max),
+            bytes_max: AtomicU64::new(bytes_max),
+            files: AtomicI64::new(0),
+            bytes: AtomicI64::new(0),
+        }
+    }
+
+    /// Adds to what is charged, whatever the limits.
+    pub(crate) fn add(&self, files: i64, bytes: i64) {
+        if files != 0 {
+            self.files.fetch_add(files, Ordering::AcqRel);
+        }
+        if bytes != 0 {
+            self.bytes.fetch_add(bytes, Ordering::AcqRel);
+        }
+    }
+
+    /// Takes what a batch makes grow, or nothing. `force`: whatever the limits.
+    fn reserve(&self, files: i64, bytes: i64, force: bool) -> FsResult<()> {
+        if force {
+            self.add(files, bytes);
+            return Ok(());
+        }
+        take(&self.files, &self.files_max, files)?;
+        take(&self.bytes, &self.bytes_max, bytes).inspect_err(|_| self.add(-files, 0))
+    }
+
+    /// The limits, as records have them.
+    pub(crate) fn limits(&self) -> (u64, u64) {
+        (self.files_max.load(Ordering::Acquire), self.bytes_max.load(Ordering::Acquire))
+    }
+
+    /// Sets the limits, after the commit that did.
+    pub(crate) fn set_limits(&self, (files_max, bytes_max): (u64, u64)) {
+        self.files_max.store(files_max, Ordering::Release);
+        self.bytes_max.store(bytes_max, Ordering::Release);
+    }
+
+    /// Inodes and bytes that are charged.
+    pub(crate) fn used(&self) -> (u64, u64) {
+        let read = |count: &AtomicI64| count.load(Ordering::Acquire).max(0) as u64;
+        (read(&self.files), read(&self.bytes))
+    }
+
+    /// Whether nothing is charged to it.
+    pub(crate) fn is_unused(&self) -> bool {
+        let read = |count: &AtomicI64| count.load(Ordering::Acquire);
+        (read(&self.files), read(&self.bytes)) == (0, 0)
+    }
+}
+
+fn take(used: &AtomicI64, most: &AtomicU64, more: i64) -> FsResult<()> {
+    if more == 0 {
+        return Ok(());
+    }
+    let most = i64::try_from(most.load(Ordering::Acquire)).unwrap_or(i64::MAX);
+    let grown = |used: i64| used.checked_add(more).filter(|grown| *grown <= most);
+    let taken = used.fetch_update(Ordering::AcqRel, Ordering::Acquire, grown);
+    taken.map(drop).map_err(|_| FsError::QuotaExceeded)
+}
+
+impl Change {
+    /// Takes what a batch makes grow. `force`: whatever the limits.
+    pub(crate) fn take(
+        account: Arc<Account>,
+        (files, bytes): (i64, i64),
+        force: bool,
+    ) -> FsResult<Change> {
+        account.reserve(files.max(0), bytes.max(0), force)?;
+        Ok(Change { account, files, bytes })
+    }
+
+    /// After the commit: what shrank is free for others.
+    pub(crate) fn committed(&self) {
+        self.account.add(self.files.min(0), self.bytes.min(0));
+    }
+
+    /// Nothing was committed: what was reserved is free again.
+    pub(crate) fn given_up(&self) {
+        self.account.add(-self.files.max(0), -self.bytes.max(0));
+    }
+}
+
+/// The lanes of a merge that changes a record of charges, and how many of them are used.
+pub(crate) fn lanes(files: i64, bytes: i64) -> ([Lane; 2], usize) {
+    let lane = |offset, operand| Lane { offset, kind: MergeKind::Add, operand };
+    let (files_lane, bytes_lane) = (lane(FILES_AT, files), lane(BYTES_AT, bytes));
+    match (files, bytes) {
+        (0, _) => ([bytes_lane, files_lane], 1),
+        (_, 0) => ([files_lane, bytes_lane], 1),
+        _ => ([files_lane, bytes_lane], 2),
+    }
+}
+
+/// Bytes that an inode stores: what a damaged record says may be more than there can be.
+pub(crate) fn signed(bytes: u64) -> i64 {
+    i64::try_from(bytes).unwrap_or(i64::MAX)
+}
+
+/// Limits as records have them.
+pub(crate) fn encoded(limits: QuotaLimits) -> (u64, u64) {
+    (limits.files.unwrap_or(UNLIMITED), limits.bytes.unwrap_or(UNLIMITED))
+}
+
+/// Limits as callers have them.
+pub(crate) fn decoded((files_max, bytes_max): (u64, u64)) -> QuotaLimits {
+    let limit = |max| (max != UNLIMITED).then_some(max);
+    QuotaLimits { files: limit(files_max), bytes: limit(bytes_max) }
+}
+
+/// One more inode with its bytes.
+pub(crate) fn count(charged: &mut Charged, bytes: u64) {
+    charged.files += 1;
+    charged.bytes = charged.bytes.saturating_add_unsigned(bytes);
+}

@@ -1,0 +1,336 @@
+//! Quotas of users and groups: what the inodes of the volume are charged to their owners.
+//!
+//! 1. Nothing is counted until the first limit is set. Then everything that is there is counted
+//!    once (`owner_count`), and from that on each batch merges what it changes into the records of
+//!    (subvolume, user) and (subvolume, group).
+//! 2. An inode is charged where it was made: its number tells, as those that a copy inherits are
+//!    below the first of its own. An inherited one is charged to nobody, until its contents are
+//!    changed; then it is marked with the subvolume, and charged as a whole.
+//! 3. Limits are enforced in memory ([`Account`]), to the file and the byte; not for root, as of
+//!    CAP_SYS_RESOURCE on ext4. What an owner is charged moves with `chown`.
+//! 4. An index of another file system is charged to nobody.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU8, Ordering};
+
+use device::Map;
+use format::directory_record::DirectoryRecord;
+use format::inode_record::InodeRecord;
+use format::key;
+use format::owner_quota::{Owner, OwnerLimits, OwnerState};
+use format::quota::{Charge, Charged};
+use inode::{Caller, FsError};
+use parking_lot::RwLock;
+
+use crate::account::{self, Account, Change, UNLIMITED, signed};
+use crate::error::{from_store, malformed};
+use crate::subvol::VOLUME;
+use crate::txn::Txn;
+use crate::{Fs, FsResult, OwnerQuota, QuotaLimits};
+
+const OFF: u8 = 0;
+const COUNTING: u8 = 1;
+const COUNTED: u8 = 2;
+
+/// The accounts of users and groups.
+#[derive(Default)]
+pub(crate) struct Owners {
+    state: AtomicU8,
+    accounts: RwLock<Map<Owner, Arc<Account>>>,
+}
+
+/// Who owns an inode: user and group.
+pub(crate) type Owned = (u32, u32);
+
+impl Owners {
+    /// Whether changes are charged.
+    #[inline]
+    pub(crate) fn is_on(&self) -> bool {
+        self.state.load(Ordering::Acquire) != OFF
+    }
+
+    /// Whether what is charged is all that there is.
+    pub(crate) fn is_counted(&self) -> bool {
+        self.state.load(Ordering::Acquire) == COUNTED
+    }
+
+    /// Sets the state; nothing is charged when it was off and when it gets so.
+    pub(super) fn set(&self, state: Option<OwnerState>) {
+        let state = match state {
+            None => OFF,
+            Some(OwnerState::Counting) => COUNTING,
+            Some(OwnerState::Counted) => COUNTED,
+        };
+        if state != COUNTED {
+            self.accounts.write().clear();
+        }
+        self.state.store(state, Ordering::Release);
+    }
+
+    /// An account, which begins with the first charge.
+    pub(super) fn account(&self, owner: Owner) -> Arc<Account> {
+        if let Some(account) = self.accounts.read().get(&owner) {
+            return Arc::clone(account);
+        }
+        let mut accounts = self.accounts.write();
+        let fresh = || Arc::new(Account::new((UNLIMITED, UNLIMITED)));
+        Arc::clone(accounts.entry(owner).or_insert_with(fresh))
+    }
+
+    fn known(&self, owner: Owner) -> Option<Arc<Account>> {
+        self.accounts.read().get(&owner).map(Arc::clone)
+    }
+
+    /// All that have limits or charges, users first, by number.
+    fn all(&self) -> Vec<(Owner, Arc<Account>)> {
+        let accounts = self.accounts.read();
+        let mut all: Vec<_> =
+            accounts.iter().map(|(&owner, account)| (owner, Arc::clone(account))).collect();
+        all.sort_unstable_by_key(|(owner, _)| *owner);
+        all
+    }
+
+    /// Reads the accounts of a volume. A record that does not decode limits nobody, and is no
+    /// reason not to open: a check of the volume tells of it. A count that a crash ended is off.
+    pub(crate) fn load(&self, fs: &Fs) -> FsResult<()> {
+        let state = fs.store.get(VOLUME, &key::OWNERS_PREFIX).map_err(from_store)?;
+        let state = state.and_then(|bytes| OwnerState::decode(&bytes).ok());
+        if state != Some(OwnerState::Counted) {
+            return Ok(());
+        }
+        fs.visit_volume(&key::OWNER_CHARGES_PREFIX, &mut |key, value| {
+            if let (Ok((_, owner)), Ok(charged)) =
+                (key::parse_owner_charges(key), Charged::decode(value))
+            {
+                self.account(owner).add(charged.files, charged.bytes);
+            }
+            Ok(())
+        })?;
+        fs.visit_volume(&key::OWNERS_PREFIX, &mut |key, value| {
+            if let (Ok(Some(owner)), Ok(limits)) =
+                (key::parse_owner(key), OwnerLimits::decode(value))
+            {
+                self.account(owner).set_limits((limits.files_max, limits.bytes_max));
+            }
+            Ok(())
+        })?;
+        self.state.store(COUNTED, Ordering::Release);
+        Ok(())
+    }
+}
+
+impl Txn<'_> {
+    /// Charges a new inode to its owners.
+    #[cold]
+    pub(crate) fn charge_new_owned(
+        &mut self,
+        subvolume: u64,
+        owned: Owned,
+        bytes: u64,
+    ) -> FsResult<()> {
+        self.move_owned(subvolume, None, Some((owned, bytes)))
+    }
+
+    /// Gives back what an inode was charged that goes.
+    pub(crate) fn credit_owned(
+        &mut self,
+        subvolume: u64,
+        ino: u64,
+        charge: Option<Charge>,
+        (owned, bytes): (Owned, u64),
+    ) {
+        if self.fs().quotas.owners.is_on() && self.is_own(subvolume, ino, charge) {
+            let credited = self.move_owned(subvolume, Some((owned, bytes)), None);
+            credited.expect("invariant: what shrinks a charge is not refused");
+        }
+    }
+
+    /// Charges a directory that may have got other owners.
+    pub(crate) fn charge_chown(
+        &mut self,
+        subvolume: u64,
+        ino: u64,
+        record: &DirectoryRecord,
+        before: Owned,
+    ) -> FsResult<()> {
+        let after = (record.uid, record.gid);
+        let charged = before != after && self.fs().quotas.owners.is_on();
+        if charged && self.is_own(subvolume, ino, record.charge) {
+            self.move_owned(subvolume, Some((before, 0)), Some((after, 0)))?;
+        }
+        Ok(())
+    }
+
+    /// Charges an inode that changed from what was stored before, if anything was. `changed`: its
+    /// contents are not what they were, so that it is the subvolume's own from now on.
+    #[cold]
+    pub(crate) fn charge_owned_change(
+        &mut self,
+        subvolume: u64,
+        ino: u64,
+        (before, inode): (Option<&InodeRecord>, &mut InodeRecord),
+        changed: bool,
+    ) -> FsResult<()> {
+        let share = |inode: &InodeRecord| ((inode.uid, inode.gid), inode.stored());
+        let before = before.filter(|before| self.is_own(subvolume, ino, before.charge));
+        let before = before.map(share);
+        if changed && !self.is_own(subvolume, ino, inode.charge) {
+            let domain = inode.charge.map_or(Charge::NO_DOMAIN, |charge| charge.domain);
+            inode.charge = Some(Charge { domain, subvolume });
+        }
+        let after = self.is_own(subvolume, ino, inode.charge).then(|| share(inode));
+        self.move_owned(subvolume, before, after)
+    }
+
+    /// Whether an inode of a subvolume was made in it, or changed since it was inherited.
+    pub(crate) fn is_own(&self, subvolume: u64, ino: u64, charge: Option<Charge>) -> bool {
+        charge.is_some_and(|charge| charge.subvolume == subvolume)
+            || self.fs().subvols.first_own_ino(subvolume).is_some_and(|first| ino >= first)
+    }
+
+    /// An inode that was charged to some and is to be charged to others, or to nobody.
+    fn move_owned(
+        &mut self,
+        subvolume: u64,
+        before: Option<(Owned, u64)>,
+        after: Option<(Owned, u64)>,
+    ) -> FsResult<()> {
+        let users = |((user, _), bytes): (Owned, u64)| (Owner::User(user), signed(bytes));
+        let groups = |((_, group), bytes): (Owned, u64)| (Owner::Group(group), signed(bytes));
+        self.move_charge(subvolume, before.map(users), after.map(users))?;
+        self.move_charge(subvolume, before.map(groups), after.map(groups))
+    }
+
+    fn move_charge(
+        &mut self,
+        subvolume: u64,
+        before: Option<(Owner, i64)>,
+        after: Option<(Owner, i64)>,
+    ) -> FsResult<()> {
+        match (before, after) {
+            (Some((one, less)), Some((other, more))) if one == other => {
+                self.charge_owner(subvolume, one, (0, more - less))
+            }
+            _ => {
+                if let Some((owner, bytes)) = after {
+                    self.charge_owner(subvolume, owner, (1, bytes))?;
+                }
+                match before {
+                    Some((owner, bytes)) => self.charge_owner(subvolume, owner, (-1, -bytes)),
+                    None => Ok(()),
+                }
+            }
+        }
+    }
+
+    fn charge_owner(
+        &mut self,
+        subvolume: u64,
+        owner: Owner,
+        (files, bytes): (i64, i64),
+    ) -> FsResult<()> {
+        if (files, bytes) == (0, 0) {
+            return Ok(());
+        }
+        let account = self.fs().quotas.owners.account(owner);
+        let change = Change::take(account, (files, bytes), self.is_privileged())?;
+        self.note_charge(change);
+        let (lanes, used) = account::lanes(files, bytes);
+        self.batch().merge(VOLUME, &key::owner_charges(subvolume, owner), &lanes[..used]);
+        Ok(())
+    }
+
+    /// Adds to the batch that what a subvolume is charged goes: with it, or because it became an
+    /// index.
+    pub(crate) fn drop_owner_charges(&mut self, subvolume: u64) -> FsResult<()> {
+        let fs = self.fs();
+        if !fs.quotas.owners.is_on() {
+            return Ok(());
+        }
+        let prefix = key::owner_charges_prefix(subvolume);
+        let mut gone = Vec::new();
+        fs.visit_volume(&prefix, &mut |key, value| {
+            let malformed = |error| malformed(VOLUME, &error);
+            let (_, owner) = key::parse_owner_charges(key).map_err(malformed)?;
+            gone.push((owner, Charged::decode_change(value).unwrap_or_default()));
+            Ok(())
+        })?;
+        if gone.is_empty() {
+            return Ok(());
+        }
+        let end = store::prefix_end(&prefix).expect("invariant: a tag is below 255");
+        self.batch().delete_range(VOLUME, &prefix, &end);
+        for (owner, Charged { files, bytes }) in gone {
+            let account = fs.quotas.owners.account(owner);
+            self.note_charge(Change::take(account, (-files, -bytes), true)?);
+        }
+        Ok(())
+    }
+}
+
+impl Fs {
+    /// Sets the limits of a user or a group. Root may. The first limit of a volume has all that is
+    /// in it counted: a walk, beside which everything else goes on.
+    pub fn owner_quota_set(
+        &self,
+        caller: &Caller,
+        owner: Owner,
+        limits: QuotaLimits,
+    ) -> FsResult<()> {
+        if !caller.is_root() {
+            return Err(FsError::NotPermitted("only root sets quotas"));
+        }
+        let _setting = self.quotas.setting();
+        self.count_owners()?;
+        let encoded = account::encoded(limits);
+        let mut txn = Txn::new(self);
+        if encoded == (UNLIMITED, UNLIMITED) {
+            txn.batch().delete(VOLUME, &key::owner_limits(owner));
+        } else {
+            let (files_max, bytes_max) = encoded;
+            let record = OwnerLimits { files_max, bytes_max };
+            txn.batch().put(VOLUME, &key::owner_limits(owner), &record.encode());
+        }
+        txn.commit()?;
+        self.quotas.owners.account(owner).set_limits(encoded);
+        Ok(())
+    }
+
+    /// What a user or a group is charged; `None`: owners are not counted on this volume. Root may
+    /// ask, the user, and who is in the group.
+    pub fn owner_quota_get(&self, caller: &Caller, owner: Owner) -> FsResult<Option<OwnerQuota>> {
+        let own = match owner {
+            Owner::User(user) => user == caller.uid,
+            Owner::Group(group) => caller.in_group(group),
+        };
+        if !caller.is_root() && !own {
+            return Err(FsError::NotPermitted("only root asks for the quotas of others"));
+        }
+        if !self.quotas.owners.is_counted() {
+            return Ok(None);
+        }
+        let none = || Arc::new(Account::new((UNLIMITED, UNLIMITED)));
+        Ok(Some(info(owner, &self.quotas.owners.known(owner).unwrap_or_else(none))))
+    }
+
+    /// All users and groups that have limits or are charged. Root may. Empty while owners are not
+    /// counted on this volume.
+    pub fn owner_quota_list(&self, caller: &Caller) -> FsResult<Vec<OwnerQuota>> {
+        if !caller.is_root() {
+            return Err(FsError::NotPermitted("only root lists quotas"));
+        }
+        if !self.quotas.owners.is_counted() {
+            return Ok(Vec::new());
+        }
+        let all = self.quotas.owners.all();
+        let shown =
+            |account: &Account| account.limits() != (UNLIMITED, UNLIMITED) || !account.is_unused();
+        let all = all.iter().filter(|(_, account)| shown(account));
+        Ok(all.map(|(owner, account)| info(*owner, account)).collect())
+    }
+}
+
+fn info(owner: Owner, account: &Account) -> OwnerQuota {
+    let (files, bytes) = account.used();
+    OwnerQuota { owner, limits: account::decoded(account.limits()), files, bytes }
+}

@@ -1,0 +1,286 @@
+//! Charging what was in a directory before it became a quota directory.
+//!
+//! 1. The domain is in the store before anything is charged to it, with the note that it is still
+//!    adopting; a crash goes on with that when the volume is opened again.
+//! 2. One directory at a time, with the gate of the subvolume held: first all in it that is no
+//!    directory, in batches that mark and charge together, then the directory itself. So in a
+//!    directory that is marked only directories are not, and what is made there is charged.
+//! 3. A directory without the mark does not leave one that has it ([`check_adopted`]), so that
+//!    none is passed over; those that move elsewhere meanwhile are found by going through all once
+//!    more. A pass that finds nothing to do is the last one.
+//!
+//! What a clone inherited is marked and charged to nobody, as in any quota. Another quota further
+//! down, and subvolumes mounted below, are left alone.
+//!
+//! [`check_adopted`]: crate::quota::check_adopted
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use device::Set;
+use format::directory_record::DirectoryRecord;
+use format::entry_record::{EntryRecord, Target};
+use format::inode_record::{InodeRecord, LinkedRecord};
+use format::key::{self, Parsed, Part};
+use format::quota::{Charge, QuotaRecord};
+use inode::{FsError, SubvolId};
+use store::KeyRange;
+
+use crate::account::signed;
+use crate::error::{from_store, malformed};
+use crate::quota::{Domain, domain_of};
+use crate::subvol::{Subvol, VOLUME};
+use crate::txn::Txn;
+use crate::view::View;
+use crate::{Fs, FsResult};
+
+/// Entries after which a batch is committed.
+const CHUNK: usize = 1024;
+/// Directories of a foreground step.
+const DIRECTORIES: usize = 256;
+/// How long a domain rests whose contents could not be charged.
+const REST: Duration = Duration::from_secs(60);
+/// Deepest directory whose ancestors are followed, against records that go in a circle.
+const DEPTH_MAX: usize = 1 << 20;
+
+/// The domain whose directory is gone through.
+#[derive(Default)]
+pub(crate) struct Adopting {
+    pass: Option<Pass>,
+    /// Until when the background leaves it alone, after a failure.
+    rests_until: Duration,
+}
+
+struct Pass {
+    domain: Arc<Domain>,
+    left: Vec<u64>,
+    /// Whether nothing was found that was not charged.
+    clean: bool,
+}
+
+/// What there is to do about the entries of a directory.
+struct Entries {
+    /// Keys and values of those that get the mark.
+    marked: Vec<(Vec<u8>, Vec<u8>)>,
+    /// Directories.
+    below: Vec<u64>,
+    /// Where to go on; `None`: that was all.
+    next: Option<Vec<u8>>,
+}
+
+impl Txn<'_> {
+    /// Brings an inode into a domain, whatever the limits, and returns its mark: it is charged
+    /// there, and no longer where it was. What is inherited is charged to nobody.
+    pub(crate) fn mark(
+        &mut self,
+        domain: u64,
+        (subvolume, ino): (u64, u64),
+        old: Option<Charge>,
+        bytes: u64,
+    ) -> FsResult<Charge> {
+        let own = self.is_own(subvolume, ino, old);
+        if let Some(old) = old {
+            self.credit(subvolume, old, bytes);
+        }
+        if !own {
+            return Ok(Charge { domain, subvolume: old.map_or(0, |old| old.subvolume) });
+        }
+        self.charge_domain((domain, subvolume), (1, signed(bytes)), true)?;
+        Ok(Charge { domain, subvolume })
+    }
+}
+
+impl Fs {
+    /// Charges all that was in a directory before it got its quota.
+    pub(crate) fn adopt_all(&self, domain: &Domain) -> FsResult<()> {
+        while domain.adopting_from().is_some() {
+            let mut adopting = self.quotas.adopting.lock();
+            self.adopt(&mut adopting, DIRECTORIES)?;
+        }
+        Ok(())
+    }
+
+    /// A step of that in the background, where a crash ended it.
+    pub(crate) fn adopt_step(&self, budget: usize) -> FsResult<u64> {
+        if self.options.read_only || self.quotas.is_empty() {
+            return Ok(0);
+        }
+        let Some(mut adopting) = self.quotas.adopting.try_lock() else { return Ok(0) };
+        if self.env.clock.monotonic() < adopting.rests_until {
+            return Ok(0);
+        }
+        self.adopt(&mut adopting, budget.min(DIRECTORIES)).inspect_err(|_| {
+            adopting.rests_until = self.env.clock.monotonic() + REST;
+        })
+    }
+
+    /// Goes through some directories; tells through how many. After an error the pass begins anew.
+    fn adopt(&self, adopting: &mut Adopting, budget: usize) -> FsResult<u64> {
+        let mut pass = match adopting.pass.take() {
+            Some(pass) => pass,
+            None => {
+                let mut all = self.quotas.all().into_iter();
+                match all.find(|domain| domain.adopting_from().is_some()) {
+                    None => return Ok(0),
+                    Some(domain) => Pass { left: vec![domain.directory], domain, clean: true },
+                }
+            }
+        };
+        let mut done = 0;
+        while done < budget as u64 {
+            let Some(directory) = pass.left.pop() else {
+                if pass.clean {
+                    return self.adopted(&pass.domain).map(|()| done + 1);
+                }
+                (pass.left, pass.clean) = (vec![pass.domain.directory], true);
+                continue;
+            };
+            match self.subvol(SubvolId(pass.domain.subvolume)) {
+                Ok(subvol) => pass.directory(self, &subvol, directory)?,
+                Err(FsError::Stale) => pass.left.clear(),
+                Err(error) => return Err(error),
+            }
+            done += 1;
+        }
+        adopting.pass = Some(pass);
+        Ok(done)
+    }
+
+    /// Notes that all is charged.
+    fn adopted(&self, domain: &Domain) -> FsResult<()> {
+        let _setting = self.quotas.setting();
+        let mut txn = Txn::new(self);
+        let record = QuotaRecord { adopting_from: None, ..domain.record() };
+        txn.batch().put(VOLUME, &key::quota(domain.id), &record.encode());
+        txn.commit()?;
+        domain.adopted();
+        Ok(())
+    }
+}
+
+impl Pass {
+    /// Marks what is in a directory, and then the directory, if it is still below the first.
+    fn directory(&mut self, fs: &Fs, subvol: &Subvol, directory: u64) -> FsResult<()> {
+        let _gate = subvol.quiesce();
+        if subvol.is_gone() {
+            return Ok(());
+        }
+        let view = View::new(&*fs.store, subvol.tree());
+        let Some(record) = view.directory(directory)?.filter(|record| !record.detached) else {
+            return Ok(());
+        };
+        if !self.is_below(view, directory)? {
+            return Ok(());
+        }
+        let is_marked = domain_of(&record) == self.domain.id;
+        if !is_marked && !self.takes(record.charge) {
+            return Ok(());
+        }
+        let mut from = key::entry(directory, 1, Part::Attributes).to_vec();
+        loop {
+            let mut txn = Txn::new(fs);
+            let entries = self.entries(&mut txn, view, subvol.id.0, (directory, from))?;
+            for (key, value) in &entries.marked {
+                txn.batch().put(view.tree, key, value);
+            }
+            self.left.extend(entries.below);
+            if !entries.marked.is_empty() {
+                self.clean = false;
+                txn.commit()?;
+            }
+            match entries.next {
+                Some(next) => from = next,
+                None => break,
+            }
+        }
+        if !is_marked {
+            self.clean = false;
+            let mut txn = Txn::new(fs);
+            let place = (subvol.id.0, directory);
+            let charge = Some(txn.mark(self.domain.id, place, record.charge, 0)?);
+            txn.put_directory(view.tree, directory, &DirectoryRecord { charge, ..record });
+            txn.commit()?;
+        }
+        Ok(())
+    }
+
+    /// Whether an inode with this mark is to be brought into the domain.
+    fn takes(&self, charge: Option<Charge>) -> bool {
+        let domain = charge.map_or(Charge::NO_DOMAIN, |charge| charge.domain);
+        domain == Charge::NO_DOMAIN || Some(domain) == self.domain.adopting_from()
+    }
+
+    fn is_below(&self, view: View<'_>, directory: u64) -> FsResult<bool> {
+        let mut at = directory;
+        for _ in 0..DEPTH_MAX {
+            if at == self.domain.directory {
+                return Ok(true);
+            }
+            match view.directory(at)? {
+                Some(record) if record.parent != at => at = record.parent,
+                _ => return Ok(false),
+            }
+        }
+        Ok(false)
+    }
+
+    /// Looks at some entries of a directory, and charges in the batch what is to be marked.
+    fn entries(
+        &self,
+        txn: &mut Txn<'_>,
+        view: View<'_>,
+        subvolume: u64,
+        (directory, from): (u64, Vec<u8>),
+    ) -> FsResult<Entries> {
+        let malformed = |error| malformed(view.tree, &error);
+        let mut entries = Entries { marked: Vec::new(), below: Vec::new(), next: None };
+        let mut linked: Set<u64> = Set::default();
+        let range = KeyRange { from, to: store::prefix_end(&key::directory_prefix(directory)) };
+        let mut cursor = view.store.scan(view.tree, range).map_err(from_store)?;
+        let mut looked = 0;
+        while let Some(item) = cursor.next().map_err(from_store)? {
+            if looked == CHUNK {
+                entries.next = Some(item.key.to_vec());
+                break;
+            }
+            looked += 1;
+            let parsed = key::parse(item.key).map_err(malformed)?;
+            let Parsed::Entry { cookie: 1.., part: Part::Attributes, .. } = parsed else {
+                continue;
+            };
+            let entry = EntryRecord::decode(item.value).map_err(malformed)?;
+            let place = (subvolume, entry.ino);
+            match entry.target {
+                Target::Directory => entries.below.push(entry.ino),
+                Target::Embedded(inode) if self.takes(inode.charge) => {
+                    let target = Target::Embedded(self.marked(txn, place, inode)?);
+                    let mut value = Vec::new();
+                    EntryRecord { target, ..entry }.encode(&mut value);
+                    entries.marked.push((item.key.to_vec(), value));
+                }
+                Target::Linked(_) if linked.insert(entry.ino) => {
+                    let Some(record) = view.linked(entry.ino)? else { continue };
+                    if self.takes(record.inode.charge) {
+                        let inode = self.marked(txn, place, record.inode)?;
+                        let mut value = Vec::new();
+                        LinkedRecord { inode, ..record }.encode(&mut value);
+                        let key = key::linked(entry.ino, Part::Attributes).to_vec();
+                        entries.marked.push((key, value));
+                    }
+                }
+                _ => {}
+            }
+        }
+        Ok(entries)
+    }
+
+    fn marked(
+        &self,
+        txn: &mut Txn<'_>,
+        place: (u64, u64),
+        inode: InodeRecord,
+    ) -> FsResult<InodeRecord> {
+        let charge = Some(txn.mark(self.domain.id, place, inode.charge, inode.stored())?);
+        Ok(InodeRecord { charge, ..inode })
+    }
+}

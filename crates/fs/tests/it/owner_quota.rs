@@ -1,0 +1,221 @@
+//! Quotas of users and groups: who is charged what, and who is refused.
+
+use format::key;
+use format::owner_quota::OwnerLimits;
+use format::quota::Charged;
+use fs::{FileSystem, Fs, FsResult, NewNode, Owner, QuotaLimits, QuotaOf};
+use inode::{Caller, FsError, Kind, NodeId, SetAttr};
+use store::{Batch, Store, TreeId};
+
+use crate::support::{ROOT, Volume, refused, user, volume};
+
+pub(crate) fn limit(fs: &Fs, owner: Owner, files: Option<u64>, bytes: Option<u64>) {
+    let limits = QuotaLimits { files, bytes };
+    fs.owner_quota_set(&Caller::root(), owner, limits).expect("a limit is set");
+}
+
+/// Inodes and bytes that an owner is charged.
+pub(crate) fn used(fs: &Fs, owner: Owner) -> (u64, u64) {
+    let quota = fs.owner_quota_get(&Caller::root(), owner).expect("root asks");
+    quota.map_or((0, 0), |quota| (quota.files, quota.bytes))
+}
+
+fn chown(
+    v: &Volume,
+    caller: &Caller,
+    node: NodeId,
+    owned: (Option<u32>, Option<u32>),
+) -> FsResult<()> {
+    let (uid, gid) = owned;
+    v.fs.setattr(caller, node, &SetAttr { uid, gid, ..SetAttr::default() }).map(drop)
+}
+
+fn background(fs: &Fs) {
+    while fs.background_step(64).expect("background work").more {}
+}
+
+fn check(v: &Volume) {
+    assert_eq!(v.fs.quota_check().expect("a count"), []);
+    let here = v.fs.owner_quota_list(&Caller::root()).expect("a list");
+    assert_eq!(v.reopened().owner_quota_list(&Caller::root()).expect("a list"), here);
+}
+
+const ADA: Owner = Owner::User(7);
+const STAFF: Owner = Owner::Group(7);
+
+#[test]
+fn what_is_there_is_counted_and_limits_end_at_the_file_and_at_the_byte() {
+    let v = volume();
+    let ada = user(7);
+    let before = v.file_as(&ada, ROOT, "before", 0o644).unwrap().node;
+    v.fs.write(&ada, before, 0, &[1; 5000]).unwrap();
+    assert_eq!(v.fs.owner_quota_list(&Caller::root()).unwrap(), [], "nothing is counted yet");
+    limit(&v.fs, ADA, Some(3), Some(10_000));
+    assert_eq!(used(&v.fs, ADA), (1, 5000));
+    assert_eq!(used(&v.fs, Owner::User(0)), (1, 0), "the root directory is root's");
+    let dir = v.fs.mkdir(&ada, ROOT, b"d", 0o755).unwrap().node;
+    v.fs.symlink(&ada, dir, b"l", b"target").unwrap();
+    refused(v.file_as(&ada, dir, "f", 0o644), &FsError::QuotaExceeded);
+    refused(v.fs.mkdir(&ada, dir, b"e", 0o755), &FsError::QuotaExceeded);
+    v.fs.link(&ada, before, dir, b"again").expect("a name is no file");
+    v.fs.write(&ada, before, 5000, &[1; 4994]).unwrap();
+    refused(v.fs.write(&ada, before, 9994, b"x"), &FsError::QuotaExceeded);
+    v.fs.write(&ada, before, 0, &[2; 9994]).expect("what is overwritten makes room for itself");
+    assert_eq!(used(&v.fs, ADA), (3, 10_000));
+    assert_eq!(used(&v.fs, STAFF), (3, 10_000));
+    v.file_as(&user(8), ROOT, "of another", 0o644).expect("the limit is of one user");
+    v.fs.unlink(&ada, dir, b"l").unwrap();
+    refused(v.fs.rmdir(&ada, ROOT, b"d"), &FsError::NotEmpty);
+    assert_eq!(used(&v.fs, ADA), (2, 9994));
+    limit(&v.fs, ADA, None, None);
+    v.fs.write(&ada, before, 9994, &[1; 10_000]).unwrap();
+    limit(&v.fs, STAFF, Some(2), None);
+    refused(v.file_as(&ada, dir, "f", 0o644), &FsError::QuotaExceeded);
+    check(&v);
+}
+
+#[test]
+fn limits_do_not_hold_for_root_and_root_is_charged() {
+    let v = volume();
+    let (root, ada) = (Caller::root(), user(7));
+    limit(&v.fs, Owner::User(0), Some(1), Some(1));
+    limit(&v.fs, ADA, Some(1), Some(10));
+    let file = v.file_as(&ada, ROOT, "f", 0o644).unwrap().node;
+    v.file(ROOT, "of root");
+    v.fs.write(&root, file, 0, &[1; 100]).expect("root writes into a file of the user");
+    assert_eq!(used(&v.fs, ADA), (1, 100), "who is charged for it nevertheless");
+    refused(v.fs.write(&ada, file, 100, b"x"), &FsError::QuotaExceeded);
+    v.fs.write(&ada, file, 0, b"x").expect("nothing grows");
+    chown(&v, &root, v.find(ROOT, "of root").unwrap().node, (Some(7), None)).expect("root gives");
+    assert_eq!((used(&v.fs, ADA).0, used(&v.fs, Owner::User(0)).0), (2, 1));
+    check(&v);
+}
+
+#[test]
+fn a_change_of_group_moves_the_charge_or_is_refused() {
+    let v = volume();
+    let ada = Caller { groups: vec![20], ..user(7) };
+    let file = v.file_as(&ada, ROOT, "f", 0o644).unwrap().node;
+    let dir = v.fs.mkdir(&ada, ROOT, b"d", 0o755).unwrap().node;
+    v.fs.write(&ada, file, 0, &[1; 6000]).unwrap();
+    limit(&v.fs, Owner::Group(20), Some(1), Some(5999));
+    refused(chown(&v, &ada, file, (None, Some(20))), &FsError::QuotaExceeded);
+    assert_eq!(v.find(ROOT, "f").unwrap().attr.gid, 7, "and nothing changed");
+    limit(&v.fs, Owner::Group(20), Some(1), Some(6000));
+    chown(&v, &ada, file, (None, Some(20))).unwrap();
+    assert_eq!(used(&v.fs, STAFF), (1, 0));
+    assert_eq!(used(&v.fs, Owner::Group(20)), (1, 6000));
+    assert_eq!(used(&v.fs, ADA), (2, 6000), "the user stays");
+    refused(chown(&v, &ada, dir, (None, Some(20))), &FsError::QuotaExceeded);
+    let both = SetAttr { gid: Some(7), size: Some(100), ..SetAttr::default() };
+    v.fs.setattr(&ada, file, &both).expect("length and group at once");
+    assert_eq!((used(&v.fs, STAFF), used(&v.fs, Owner::Group(20))), ((2, 100), (0, 0)));
+    check(&v);
+}
+
+#[test]
+fn what_is_inherited_charges_nobody_and_only_who_was_charged_is_credited() {
+    let v = volume();
+    let (root, ada) = (Caller::root(), user(7));
+    let dir = v.fs.mkdir(&ada, ROOT, b"d", 0o777).unwrap().node;
+    for name in ["a", "b", "c"] {
+        let file = v.file_as(&ada, dir, name, 0o666).unwrap().node;
+        v.fs.write(&ada, file, 0, &[1; 10_000]).unwrap();
+        v.fs.forget(file, 1);
+    }
+    limit(&v.fs, ADA, Some(10), Some(100_000));
+    let clone = v.fs.clone_dir(&root, dir, ROOT, b"clone").unwrap().root;
+    v.fs.unlink(&ada, clone, b"a").expect("inherited");
+    background(&v.fs);
+    assert_eq!(used(&v.fs, ADA), (4, 30_000));
+    let b = v.find(clone, "b").unwrap().node;
+    chown(&v, &root, b, (Some(8), Some(8))).unwrap();
+    assert_eq!(used(&v.fs, Owner::User(8)), (0, 0));
+    v.fs.write(&root, b, 0, b"changed").unwrap();
+    assert_eq!(used(&v.fs, Owner::User(8)), (1, 10_000), "changed contents are the clone's own");
+    let new = v.file_as(&ada, clone, "new", 0o644).unwrap().node;
+    assert_eq!(used(&v.fs, ADA), (5, 30_000));
+    check(&v);
+    v.fs.forget(b, 1);
+    v.fs.forget(new, 1);
+    v.fs.rmr(&root, ROOT, b"clone").unwrap();
+    background(&v.fs);
+    assert_eq!(used(&v.fs, Owner::User(8)), (0, 0));
+    assert_eq!(used(&v.fs, ADA), (4, 30_000));
+    v.fs.snapshot_create(&root, dir, b"s").unwrap();
+    v.fs.rollback(&root, dir, b"s").unwrap();
+    v.fs.forget(dir, 1);
+    background(&v.fs);
+    assert_eq!(used(&v.fs, ADA), (0, 0), "all is of the snapshot now");
+    check(&v);
+}
+
+#[test]
+fn a_count_goes_on_beside_writers_and_is_exact() {
+    let v = volume();
+    let ada = user(7);
+    let dir = v.fs.mkdir(&ada, ROOT, b"d", 0o777).unwrap().node;
+    for n in 0..3000 {
+        let file = v.file_as(&ada, dir, &format!("f{n}"), 0o644).unwrap().node;
+        v.fs.write(&ada, file, 0, b"four").unwrap();
+        v.fs.forget(file, 1);
+    }
+    let fs = &v.fs;
+    std::thread::scope(|scope| {
+        for thread in 0..2 {
+            let ada = &ada;
+            scope.spawn(move || {
+                let new = NewNode { kind: Kind::File, mode: 0o644, rdev: 0 };
+                for n in 0..1000 {
+                    let name = format!("f{}", 2 * n + thread);
+                    fs.unlink(ada, dir, name.as_bytes()).expect("it is there");
+                    let name = format!("{thread}-{n}");
+                    let made = fs.mknod(ada, dir, name.as_bytes(), &new).expect("room");
+                    fs.write(ada, made.node, 0, b"xy").expect("room");
+                }
+            });
+        }
+        limit(fs, ADA, Some(1 << 20), Some(1 << 30));
+    });
+    background(fs);
+    assert_eq!(used(fs, ADA), (3001, 1000 * 4 + 2000 * 2));
+    check(&v);
+}
+
+#[test]
+fn users_ask_for_themselves_and_only_root_sets() {
+    let v = volume();
+    let limits = QuotaLimits { files: Some(1), bytes: None };
+    refused(v.fs.owner_quota_set(&user(7), ADA, limits), &FsError::NotPermitted(""));
+    refused(v.fs.owner_quota_get(&user(8), ADA), &FsError::NotPermitted(""));
+    refused(v.fs.owner_quota_list(&user(7)), &FsError::NotPermitted(""));
+    assert_eq!(v.fs.owner_quota_get(&user(7), ADA).unwrap(), None);
+    v.fs.owner_quota_set(&Caller::root(), ADA, limits).unwrap();
+    let own = v.fs.owner_quota_get(&user(7), STAFF).unwrap().expect("it is counted");
+    assert_eq!((own.owner, own.files, own.limits), (STAFF, 0, QuotaLimits::default()));
+    assert_eq!(v.fs.owner_quota_get(&user(7), ADA).unwrap().unwrap().limits, limits);
+}
+
+#[test]
+fn wrong_charges_are_told_and_damaged_records_do_not_keep_the_volume_closed() {
+    let v = volume();
+    v.file_as(&user(7), ROOT, "f", 0o644).unwrap();
+    limit(&v.fs, ADA, Some(10), None);
+    let put = |key: &[u8], value: &[u8]| {
+        let mut batch = Batch::new();
+        batch.put(TreeId(key::VOLUME_TREE), key, value);
+        v.store.commit(&batch).expect("room");
+    };
+    put(&key::owner_charges(1, ADA), &Charged { files: -3, bytes: 0 }.encode());
+    let found = v.fs.quota_check().expect("a count");
+    assert_eq!((found[0].of, found[0].found), (QuotaOf::Owner(ADA), (1, 0)));
+    put(&key::owner_limits(STAFF), &OwnerLimits { files_max: 1, bytes_max: 2 }.encode()[..9]);
+    put(&key::quota(99), b"short");
+    let again = v.reopened();
+    assert_eq!(again.quota_check().expect("a count"), found);
+    let report = again.check_volume(&mut |_, _| std::ops::ControlFlow::Continue(())).unwrap();
+    let told = |kind| report.problems.iter().filter(|problem| problem.kind == kind).count();
+    assert_eq!(told(fs::ProblemKind::Quota), 3, "{:?}", report.problems);
+    let new = NewNode { kind: Kind::File, mode: 0o644, rdev: 0 };
+    again.mknod(&user(7), ROOT, b"g", &new).expect("damage limits nobody");
+}

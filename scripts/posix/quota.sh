@@ -1,0 +1,16 @@
+#!/usr/bin/env bash
+# Quotas through the mount, as ordinary users and root meet them: EDQUOT at the byte and at the file,
+# chgrp, root, mappings, df; counted anew afterwards, and looked at by the next mount and by fsck.
+#
+#   scripts/posix/quota.sh
+source "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
+skip_without_mounts
+mount_pando
+timeout 300 python3 scripts/posix/quota.py "$pando" "$mnt" || fail "quotas"
+timeout 120 "$pando" quota check "$volume" >/dev/null || fail "the counts differ from what is there"
+listed=$("$pando" quota list "$volume" --json | sort)
+timeout 60 "$pando" umount "$mnt" >/dev/null
+mount_pando
+[ "$("$pando" quota list "$volume" --json | sort)" = "$listed" ] || fail "another mount knows of other charges"
+timeout 60 "$pando" umount "$mnt" >/dev/null
+timeout 300 "$pando" fsck "$volume" >/dev/null || fail "fsck finds something"
