@@ -116,15 +116,8 @@ impl Fs {
 
     /// Goes through some directories; tells through how many. After an error the pass begins anew.
     fn adopt(&self, adopting: &mut Adopting, budget: usize) -> FsResult<u64> {
-        let mut pass = match adopting.pass.take() {
-            Some(pass) => pass,
-            None => {
-                let mut all = self.quotas.all().into_iter();
-                match all.find(|domain| domain.adopting_from().is_some()) {
-                    None => return Ok(0),
-                    Some(domain) => Pass { left: vec![domain.directory], domain, clean: true },
-                }
-            }
+        let Some(mut pass) = adopting.pass.take().or_else(|| self.next_pass()) else {
+            return Ok(0);
         };
         let mut done = 0;
         while done < budget as u64 {
@@ -144,6 +137,12 @@ impl Fs {
         }
         adopting.pass = Some(pass);
         Ok(done)
+    }
+
+    fn next_pass(&self) -> Option<Pass> {
+        let mut all = self.quotas.all().into_iter();
+        let domain = all.find(|domain| domain.adopting_from().is_some())?;
+        Some(Pass { left: vec![domain.directory], domain, clean: true })
     }
 
     /// Notes that all is charged.

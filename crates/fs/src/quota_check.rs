@@ -15,6 +15,7 @@ use store::{KeyRange, Pinned, TreeId};
 use crate::account;
 use crate::error::{from_store, malformed};
 use crate::subvol::VOLUME;
+use crate::volume::Visit;
 use crate::{Fs, FsResult, QuotaDifference, QuotaOf};
 
 /// What was counted, or what the records say.
@@ -136,12 +137,7 @@ fn records(pin: &dyn Pinned) -> FsResult<Found> {
     Ok(Found { domains: Some(domains), owners, with_owners, ..Found::default() })
 }
 
-fn visit(
-    pin: &dyn Pinned,
-    tree: TreeId,
-    prefix: &[u8],
-    visit: &mut dyn FnMut(&[u8], &[u8]) -> FsResult<()>,
-) -> FsResult<()> {
+fn visit(pin: &dyn Pinned, tree: TreeId, prefix: &[u8], visit: Visit<'_>) -> FsResult<()> {
     let mut cursor = pin.scan(tree, KeyRange::prefix(prefix)).map_err(from_store)?;
     while let Some(item) = cursor.next().map_err(from_store)? {
         visit(item.key, item.value)?;

@@ -187,6 +187,7 @@ impl Checker<'_, '_> {
                 self.leads_to_directory(tree, dir, (cookie, named))?
             }
             Target::Subvolume(id) => {
+                tree.mounts.insert(dir.ino);
                 dir.subdirectories += 1;
                 self.leads_to_subvolume(tree, dir, (cookie, named), id)?
             }

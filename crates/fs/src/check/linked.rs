@@ -31,9 +31,9 @@ struct Linked {
 }
 
 impl Checker<'_, '_> {
-    /// Checks the inodes that stand under their own number.
-    pub(super) fn linked_inodes(&mut self, tree: &mut Tree) -> FsResult<()> {
-        let mut scan = Scan::new(self.pin, tree.id, &key::LINKED_PREFIX)?;
+    /// Checks the inodes under their own number whose keys start with a prefix.
+    pub(super) fn linked_inodes(&mut self, tree: &mut Tree, prefix: &[u8]) -> FsResult<()> {
+        let mut scan = Scan::new(self.pin, tree.id, prefix)?;
         let mut at: Option<Linked> = None;
         while scan.advance()? {
             if !self.did_record() {

@@ -4,7 +4,8 @@
 //! 2. Contents are read, each stored range once (`data::check`), and pages are counted.
 //! 3. The volume's own tree: subvolumes, names of snapshots, what waits to be removed (`table`).
 //! 4. Each subvolume's tree: directories and their entries (`tree`), inodes with several names and
-//!    extents without an owner (`linked`), extents of files (`contents`).
+//!    extents without an owner (`linked`), extents of files (`contents`). A snapshot is looked at
+//!    by what differs from a tree that was found right (`shared`).
 //! 5. Files of the index (`index`).
 //!
 //! All of 2 to 5 looks at one pinned state, beside everything else. What cannot be read is passed
@@ -32,6 +33,7 @@ mod problem;
 mod quota;
 mod repair;
 mod sets;
+mod shared;
 mod table;
 mod tree;
 mod whereabouts;
@@ -61,6 +63,8 @@ pub(super) struct Checker<'a, 'p> {
     pub(super) report: VolumeReport,
     table: Table,
     pub(super) contents: ContentCheck,
+    /// Trees in which nothing was found wrong, beside which snapshots are looked at.
+    clean: shared::CleanTrees,
     progress: CheckProgress<'p>,
     done: u64,
     total: u64,
@@ -82,6 +86,7 @@ impl Checker<'_, '_> {
 
     /// As [`Checker::did`], for one record of many.
     pub(super) fn did_record(&mut self) -> bool {
+        self.report.records += 1;
         self.done += RECORD_BYTES;
         if self.done % (RECORD_BYTES * 1024) >= RECORD_BYTES {
             return !self.report.stopped;
@@ -131,7 +136,9 @@ impl Fs {
         let table = Table::read(self, pin, &mut report)?;
         let trees: Vec<TreeId> = table.trees().collect();
         let contents = ContentCheck::new(trees);
-        let mut checker = Checker { fs: self, pin, report, table, contents, progress, done, total };
+        let clean = shared::CleanTrees::new();
+        let mut checker =
+            Checker { fs: self, pin, report, table, contents, clean, progress, done, total };
         checker.run()?;
         Ok(checker.report)
     }

@@ -203,7 +203,9 @@ pub struct VolumeReport {
     pub store: store::CheckReport,
     /// Subvolumes that were looked at.
     pub subvolumes: u64,
-    /// Directories that can be reached, in all of them.
+    /// Records of trees that were looked at.
+    pub records: u64,
+    /// Directories that can be reached, in all of them; what a snapshot shares counts once.
     pub directories: u64,
     /// Other inodes.
     pub files: u64,

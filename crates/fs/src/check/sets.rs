@@ -9,7 +9,7 @@ const PART: u64 = WORDS as u64 * 64;
 
 /// Inode numbers. Numbers are handed out one after the other, so parts are dense: 512 bytes for
 /// 4096 numbers.
-#[derive(Default)]
+#[derive(Default, Clone)]
 pub(super) struct InoSet {
     parts: BTreeMap<u64, Box<[u64; WORDS]>>,
 }
@@ -23,6 +23,14 @@ impl InoSet {
         let new = *word & bit == 0;
         *word |= bit;
         new
+    }
+
+    /// Takes a number out.
+    pub(super) fn remove(&mut self, ino: u64) {
+        let index = (ino % PART) as usize;
+        if let Some(part) = self.parts.get_mut(&(ino / PART)) {
+            part[index / 64] &= !(1 << (index % 64));
+        }
     }
 
     /// Whether a number is in it.
@@ -44,5 +52,8 @@ mod tests {
             assert!(!set.insert(ino));
         }
         assert!(!set.contains(1) && !set.contains(4097));
+        set.remove(63);
+        set.remove(9999);
+        assert!(!set.contains(63) && set.contains(0) && set.insert(63));
     }
 }

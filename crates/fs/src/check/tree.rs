@@ -50,6 +50,8 @@ pub(super) struct Tree {
     reach: Map<u64, Reach>,
     /// Inodes that stand in entries.
     pub(super) embedded: InoSet,
+    /// Directories in which subvolumes are mounted.
+    pub(super) mounts: BTreeSet<u64>,
     /// Inodes that say that they have extents.
     pub(super) extended: InoSet,
     /// Linked inodes that an entry led to.
@@ -85,7 +87,7 @@ pub(super) struct Directory {
 }
 
 impl Tree {
-    fn new(subvol: u64, record: &SubvolumeRecord) -> Tree {
+    pub(super) fn new(subvol: u64, record: &SubvolumeRecord) -> Tree {
         let original = record.source.0 == 0;
         Tree {
             subvol,
@@ -95,6 +97,7 @@ impl Tree {
             original,
             reach: Map::default(),
             embedded: InoSet::default(),
+            mounts: BTreeSet::new(),
             extended: InoSet::default(),
             linked: InoSet::default(),
             files: 1,
@@ -121,8 +124,12 @@ impl Checker<'_, '_> {
     /// Checks a subvolume.
     pub(super) fn subvolume(&mut self, id: u64) -> FsResult<()> {
         let Some(record) = self.table.subvolumes.get(&id).cloned() else { return Ok(()) };
-        let mut tree = Tree::new(id, &record);
         self.report.subvolumes += 1;
+        if self.by_difference(&record, id)? || self.report.stopped {
+            return Ok(());
+        }
+        let mut tree = Tree::new(id, &record);
+        let before = self.report.problems_count;
         match look::directory(self.pin, tree.id, tree.root)? {
             Look::Found(_) => {}
             Look::Unknown => {
@@ -139,11 +146,14 @@ impl Checker<'_, '_> {
                 self.found(problem);
             }
         }
-        self.directories(&mut tree)?;
-        self.linked_inodes(&mut tree)?;
+        self.directories(&mut tree, &key::DIRECTORIES_PREFIX)?;
+        self.linked_inodes(&mut tree, &key::LINKED_PREFIX)?;
         self.owners_of_extents(&mut tree)?;
         if !self.report.stopped {
             self.compare_usage(&tree, &record)?;
+        }
+        if !self.report.stopped && self.report.problems_count == before && !tree.is_unsure() {
+            self.note_clean(tree, &record);
         }
         Ok(())
     }
@@ -163,8 +173,9 @@ impl Checker<'_, '_> {
         }
     }
 
-    fn directories(&mut self, tree: &mut Tree) -> FsResult<()> {
-        let mut scan = Scan::new(self.pin, tree.id, &key::DIRECTORIES_PREFIX)?;
+    /// Checks the directories whose keys start with a prefix.
+    pub(super) fn directories(&mut self, tree: &mut Tree, prefix: &[u8]) -> FsResult<()> {
+        let mut scan = Scan::new(self.pin, tree.id, prefix)?;
         let mut at: Option<Directory> = None;
         while scan.advance()? {
             if !self.did_record() {

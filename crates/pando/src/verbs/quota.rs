@@ -14,12 +14,11 @@ pub(crate) fn run(verb: &QuotaVerb, output: &mut Output) -> Result<()> {
     match verb {
         QuotaVerb::Set(args) => set(args, output),
         QuotaVerb::Get { path, owner } => {
-            let answer = match owner.named() {
-                Some(owner) => session::ask(&Place::volume(path)?, &Call::OwnerQuotaGet { owner })?,
-                None => {
-                    let place = Place::locate(path)?;
-                    session::ask(&place.volume, &Call::QuotaGet { path: &place.inner })?
-                }
+            let answer = if let Some(owner) = owner.named() {
+                session::ask(&Place::volume(path)?, &Call::OwnerQuotaGet { owner })?
+            } else {
+                let place = Place::locate(path)?;
+                session::ask(&place.volume, &Call::QuotaGet { path: &place.inner })?
             };
             show(&answer, output)
         }
@@ -64,20 +63,17 @@ pub(crate) fn run(verb: &QuotaVerb, output: &mut Output) -> Result<()> {
 fn set(args: &QuotaSetArgs, output: &mut Output) -> Result<()> {
     let (files, bytes) = (args.files, args.bytes);
     let mut object = json!({ "files_max": files, "bytes_max": bytes });
-    let of = match args.owner.named() {
-        Some(owner) => {
-            let volume = Place::volume(&args.path)?;
-            session::perform(&volume, &Call::OwnerQuotaSet { owner, files, bytes })?;
-            put_of(&mut object, QuotaOf::Owner(owner));
-            told(QuotaOf::Owner(owner))
-        }
-        None => {
-            let place = Place::locate(&args.path)?;
-            let path = &place.inner[..];
-            session::perform(&place.volume, &Call::QuotaSet { path, files, bytes })?;
-            output::put_bytes(&mut object, "quota", &place.inner);
-            printable(&place.inner)
-        }
+    let of = if let Some(owner) = args.owner.named() {
+        let volume = Place::volume(&args.path)?;
+        session::perform(&volume, &Call::OwnerQuotaSet { owner, files, bytes })?;
+        put_of(&mut object, QuotaOf::Owner(owner));
+        told(QuotaOf::Owner(owner))
+    } else {
+        let place = Place::locate(&args.path)?;
+        let path = &place.inner[..];
+        session::perform(&place.volume, &Call::QuotaSet { path, files, bytes })?;
+        output::put_bytes(&mut object, "quota", &place.inner);
+        printable(&place.inner)
     };
     output.object(&object)?;
     output.line(&format!("set the quota of {of}"))
@@ -121,7 +117,7 @@ fn show(answer: &Answer, output: &mut Output) -> Result<()> {
         let mut of = told(of);
         if directory != 0 {
             object["directory"] = directory.into();
-            of.push_str(&format!(" of inode {directory}"));
+            of = format!("{of} of inode {directory}");
         }
         output.object(&object)?;
         let files_max = files_max.map_or("no limit".to_owned(), |max| max.to_string());

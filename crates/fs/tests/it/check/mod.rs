@@ -6,6 +6,7 @@ mod clean;
 mod garbage;
 mod records;
 mod refused;
+mod shared;
 pub(crate) mod volume;
 
 use std::ops::ControlFlow;

@@ -1,0 +1,157 @@
+//! Snapshots are looked at by what differs, and what is wrong in one of them is found all the same.
+
+use std::ops::ControlFlow;
+
+use format::directory_record::DirectoryRecord;
+use format::entry_record::EntryRecord;
+use format::key::{self, Part};
+use format::subvolume_record::SubvolumeRecord;
+use fs::{FileSystem, Fs, ProblemKind, VolumeReport};
+use inode::{Caller, NodeId};
+use store::{Batch, Read, Store, TreeId};
+
+use crate::script::scale;
+use crate::support::{ROOT, Volume, volume};
+
+const DIRECTORIES: usize = 40;
+const FILES: usize = 20;
+
+fn look(fs: &Fs) -> VolumeReport {
+    fs.check_volume(&mut |_, _| ControlFlow::Continue(())).expect("a report")
+}
+
+/// A volume with some files, and directories by their names.
+fn filled() -> (Volume, Vec<NodeId>) {
+    let v = volume();
+    let top = v.dir(ROOT, "top").node;
+    let dirs = (0..DIRECTORIES).map(|n| v.dir(top, &format!("d{n}")).node);
+    let dirs: Vec<NodeId> = dirs.collect();
+    for dir in &dirs {
+        for n in 0..FILES {
+            let file = v.file(*dir, &format!("f{n}")).node;
+            v.write(file, 0, &vec![1; n * 700]);
+            v.fs.forget(file, 1);
+        }
+        let linked = v.find(*dir, "f1").expect("it is there").node;
+        v.fs.link(&Caller::root(), linked, *dir, b"again").expect("another name");
+        v.fs.forget(linked, 2);
+    }
+    (v, dirs)
+}
+
+/// Changes a little, in one directory.
+fn change(v: &Volume, dir: NodeId, n: usize) {
+    let name = format!("f{}", 2 + n % (FILES - 2));
+    let file = v.find(dir, &name).expect("it is there").node;
+    v.write(file, 0, format!("change {n}").as_bytes());
+    v.fs.forget(file, 1);
+    if n.is_multiple_of(3) {
+        let fresh = v.file(dir, &format!("new{n}")).node;
+        v.fs.forget(fresh, 1);
+    }
+    if n.is_multiple_of(7) {
+        let last = format!("new{}", n / 3 * 3);
+        v.fs.unlink(&Caller::root(), dir, last.as_bytes()).ok();
+    }
+}
+
+#[test]
+fn a_thousand_snapshots_cost_what_differs_in_them() {
+    let (v, dirs) = filled();
+    let alone = look(&v.fs);
+    assert!(alone.is_clean(), "{:?}", alone.problems);
+    let snapshots = scale(200, 1000) as usize;
+    for n in 0..snapshots {
+        change(&v, dirs[n % DIRECTORIES], n);
+        let of = if n % 2 == 0 { ROOT } else { v.find(ROOT, "top").expect("it is there").node };
+        v.fs.snapshot_create(&Caller::root(), of, format!("s{n}").as_bytes()).expect("a snapshot");
+    }
+    let with = look(&v.fs);
+    assert!(with.is_clean(), "{:?}", with.problems);
+    assert_eq!(with.subvolumes as usize, snapshots + 1);
+    let each = (with.records - alone.records) as usize / snapshots;
+    println!("{} records alone, {each} a snapshot", alone.records);
+    // A snapshot is looked at beside the one before the last, so that two directories differ.
+    assert!(alone.records as usize > DIRECTORIES * FILES, "{}", alone.records);
+    assert!(each < 8 * (FILES + 10), "{each} records a snapshot, of {}", alone.records);
+}
+
+/// What is found when something is changed in the tree of a snapshot, and nowhere else.
+fn found(v: &Volume, snapshot: &str, wrong: impl FnOnce(TreeId, &mut Batch)) -> VolumeReport {
+    let top = v.find(ROOT, "top").expect("it is there").node;
+    let all = v.fs.snapshot_list(&Caller::root(), top).expect("a list");
+    let of = all.iter().find(|one| one.name == snapshot.as_bytes()).expect("it is there");
+    let volume = TreeId(key::VOLUME_TREE);
+    let record = v.store.get(volume, &key::subvolume(of.subvol.0)).expect("it reads");
+    let record = SubvolumeRecord::decode(&record.expect("it is there")).expect("a record");
+    let mut batch = Batch::new();
+    wrong(TreeId(record.tree), &mut batch);
+    v.store.commit(&batch).expect("there is room");
+    let report = look(&v.fs);
+    assert!(!report.is_clean(), "nothing was found in {snapshot}");
+    for problem in &report.problems {
+        assert_eq!(problem.subvolume, of.subvol.0, "{problem:?}");
+    }
+    report
+}
+
+#[test]
+fn what_is_wrong_in_a_snapshot_alone_is_found_there() {
+    for n in 0..6 {
+        let (v, dirs) = filled();
+        let top = v.find(ROOT, "top").expect("it is there").node;
+        for (n, dir) in dirs.iter().take(6).enumerate() {
+            v.fs.snapshot_create(&Caller::root(), top, format!("s{n}").as_bytes()).expect("room");
+            change(&v, *dir, n);
+        }
+        let dir = dirs[9].ino().0;
+        let file = v.find(dirs[9], "f5").expect("it is there").node.ino().0;
+        let linked = v.find(dirs[9], "again").expect("it is there").node.ino().0;
+        let cookie = |tree: TreeId, ino: u64| cookie_of(&v, tree, dir, ino);
+        let record = |tree: TreeId| {
+            let key = key::directory(dir, Part::Attributes);
+            let value = v.store.get(tree, &key).expect("it reads").expect("it is there");
+            (key, DirectoryRecord::decode(&value).expect("a record"))
+        };
+        let report = found(&v, "s3", |tree, batch| match n {
+            0 => batch.delete(tree, &key::directory(dir, Part::Attributes)),
+            1 => batch.delete(tree, &key::entry(dir, cookie(tree, file), Part::Attributes)),
+            2 => batch.delete(tree, &key::linked(linked, Part::Attributes)),
+            3 => {
+                let (key, record) = record(tree);
+                batch.put(tree, &key, &DirectoryRecord { parent: dir, ..record }.encode());
+            }
+            4 => {
+                let (key, record) = record(tree);
+                batch.put(tree, &key, &DirectoryRecord { entries: 99, ..record }.encode());
+            }
+            _ => {
+                // The same inode beside a name in another directory.
+                let value =
+                    v.store.get(tree, &key::entry(dir, cookie(tree, file), Part::Attributes));
+                let value = value.expect("it reads").expect("it is there");
+                let other = dirs[11].ino().0;
+                batch.put(tree, &key::entry(other, cookie(tree, file), Part::Attributes), &value);
+            }
+        });
+        let kinds: Vec<ProblemKind> = report.problems.iter().map(|problem| problem.kind).collect();
+        println!("{n}: {kinds:?}");
+    }
+}
+
+/// Where in a directory an inode stands beside its name.
+fn cookie_of(v: &Volume, tree: TreeId, dir: u64, ino: u64) -> u64 {
+    let range = store::KeyRange::prefix(&key::directory_prefix(dir));
+    let mut cursor = v.store.scan(tree, range).expect("it reads");
+    while let Some(item) = cursor.next().expect("it reads") {
+        let Ok(key::Parsed::Entry { cookie: cookie @ 1.., part: Part::Attributes, .. }) =
+            key::parse(item.key)
+        else {
+            continue;
+        };
+        if EntryRecord::decode(item.value).is_ok_and(|entry| entry.ino == ino) {
+            return cookie;
+        }
+    }
+    panic!("inode {ino} is not in directory {dir}");
+}
