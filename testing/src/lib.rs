@@ -1,7 +1,8 @@
 //! What tests of every crate share: the oracle store, the simulated medium, conformance suites.
 //!
-//! [`MemStore`] says what a store answers; [`SimDevice`] is a medium whose power can be cut at
-//! any write or sync, [`FarBlobs`] are objects at the far end of a bad way. Private doubles of either are not written anywhere else.
+//! [`MemStore`] says what a store answers; [`SimDevice`] is a medium whose power can be cut at any
+//! write or sync, [`FarBlobs`] are objects at the far end of a bad way. Private doubles of either
+//! are not written anywhere else.
 
 pub mod device_conformance;
 mod env;
