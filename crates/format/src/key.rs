@@ -28,6 +28,7 @@ const SEARCHABLE: u8 = b'A';
 const QUOTA: u8 = b'Q';
 const OWNER: u8 = b'U';
 const OWNER_CHARGES: u8 = b'Y';
+const TRASH: u8 = b'K';
 
 /// Number of the volume's own tree.
 pub const VOLUME_TREE: u64 = 16;
@@ -414,6 +415,24 @@ fn owner(mut reader: Reader<'_>) -> Result<Owner, Malformed> {
     let (kind, number) = (reader.u8()?, u32::from_be_bytes(reader.array()?));
     reader.end()?;
     Owner::decode(kind, number).ok_or_else(|| reader.malformed("a kind of owner", kind.to_string()))
+}
+
+/// Key of the setting of a directory's trash: what the subvolumes of a lineage have in common.
+pub fn trash(lineage: u64, directory: u64) -> [u8; 17] {
+    concat(&[&[TRASH], &lineage.to_be_bytes(), &directory.to_be_bytes()])
+}
+
+/// What the keys of all settings of trash start with.
+pub const TRASH_PREFIX: [u8; 1] = [TRASH];
+
+/// Lineage and directory of the setting of a trash.
+pub fn parse_trash(key: &[u8]) -> Result<(u64, u64), Malformed> {
+    let mut reader = Reader::new("trash key", key);
+    reader.u8()?;
+    let lineage = u64::from_be_bytes(reader.array()?);
+    let directory = u64::from_be_bytes(reader.array()?);
+    reader.end()?;
+    Ok((lineage, directory))
 }
 
 /// The number behind the tag of a key of the volume's tree that holds one.

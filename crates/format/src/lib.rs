@@ -50,6 +50,7 @@ pub mod segment;
 pub mod space_map;
 pub mod subvolume_record;
 pub mod superblock;
+pub mod trash;
 pub mod usage;
 pub mod volume;
 pub mod xattr_record;

@@ -1,7 +1,8 @@
 //! Background work, in bounded steps that the owner's threads drive.
 //!
 //! One step does the first thing that is due of: writing the log, a checkpoint, removing what
-//! nobody holds any more, giving the nodes of dropped trees back, keeping the index.
+//! nobody holds any more, what the trash kept long enough, giving the nodes of dropped trees back,
+//! keeping the index.
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -111,6 +112,7 @@ impl Fs {
             Fs::checkpoint_step,
             Fs::orphan_step,
             Fs::removal_step,
+            Fs::trash_step,
             Fs::node_step,
             Fs::data_step,
             Fs::adopt_step,

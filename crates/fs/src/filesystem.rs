@@ -54,7 +54,7 @@ impl FileSystem for Fs {
         if search_dir::is_volatile(node) {
             return Err(REFUSED);
         }
-        setattr::setattr(self, caller, node, changes)
+        self.with_room(|| setattr::setattr(self, caller, node, changes))
     }
 
     fn access(&self, caller: &Caller, node: NodeId, mask: u32) -> FsResult<()> {
@@ -81,14 +81,14 @@ impl FileSystem for Fs {
         if search_dir::is_volatile(parent) {
             return Err(REFUSED);
         }
-        mknod::mknod(self, caller, parent, name, new)
+        self.with_room(|| mknod::mknod(self, caller, parent, name, new))
     }
 
     fn mkdir(&self, caller: &Caller, parent: NodeId, name: &[u8], mode: u32) -> FsResult<Entry> {
         if search_dir::is_volatile(parent) {
             return Err(REFUSED);
         }
-        mkdir::mkdir(self, caller, parent, name, mode)
+        self.with_room(|| mkdir::mkdir(self, caller, parent, name, mode))
     }
 
     fn symlink(
@@ -101,28 +101,28 @@ impl FileSystem for Fs {
         if search_dir::is_volatile(parent) {
             return Err(REFUSED);
         }
-        symlink::symlink(self, caller, parent, name, target)
+        self.with_room(|| symlink::symlink(self, caller, parent, name, target))
     }
 
     fn link(&self, caller: &Caller, node: NodeId, parent: NodeId, name: &[u8]) -> FsResult<Entry> {
         if search_dir::is_volatile(node) || search_dir::is_volatile(parent) {
             return Err(REFUSED);
         }
-        link::link(self, caller, node, parent, name)
+        self.with_room(|| link::link(self, caller, node, parent, name))
     }
 
     fn unlink(&self, caller: &Caller, parent: NodeId, name: &[u8]) -> FsResult<()> {
         if search_dir::is_volatile(parent) {
             return Err(REFUSED);
         }
-        unlink::unlink(self, caller, parent, name)
+        self.removing(|removal| unlink::unlink(self, caller, parent, name, removal))
     }
 
     fn rmdir(&self, caller: &Caller, parent: NodeId, name: &[u8]) -> FsResult<()> {
         if search_dir::is_volatile(parent) {
             return Err(REFUSED);
         }
-        rmdir::rmdir(self, caller, parent, name)
+        self.removing(|removal| rmdir::rmdir(self, caller, parent, name, removal))
     }
 
     fn rename(
@@ -135,7 +135,7 @@ impl FileSystem for Fs {
         if search_dir::is_volatile(from.0) || search_dir::is_volatile(to.0) {
             return Err(REFUSED);
         }
-        rename::rename(self, caller, from, to, mode)
+        self.removing(|removal| rename::rename(self, caller, from, to, (mode, removal)))
     }
 
     fn read(
@@ -155,14 +155,14 @@ impl FileSystem for Fs {
         if search_dir::is_volatile(node) {
             return Err(REFUSED);
         }
-        write::write(self, caller, node, offset, bytes)
+        self.with_room(|| write::write(self, caller, node, offset, bytes))
     }
 
     fn tmpfile(&self, caller: &Caller, parent: NodeId, mode: u32) -> FsResult<Entry> {
         if search_dir::is_volatile(parent) {
             return Err(REFUSED);
         }
-        tmpfile::tmpfile(self, caller, parent, mode)
+        self.with_room(|| tmpfile::tmpfile(self, caller, parent, mode))
     }
 
     fn seek(&self, caller: &Caller, node: NodeId, offset: u64, what: Seek) -> FsResult<u64> {
@@ -182,7 +182,7 @@ impl FileSystem for Fs {
         if search_dir::is_volatile(node) {
             return Err(REFUSED);
         }
-        fallocate::fallocate(self, caller, node, range, mode)
+        self.with_room(|| fallocate::fallocate(self, caller, node, range, mode))
     }
 
     fn copy_range(
@@ -195,7 +195,7 @@ impl FileSystem for Fs {
         if search_dir::is_volatile(from.0) || search_dir::is_volatile(to.0) {
             return Err(REFUSED);
         }
-        copy_range::copy_range(self, caller, from, to, length)
+        self.with_room(|| copy_range::copy_range(self, caller, from, to, length))
     }
 
     fn fsync(&self, node: NodeId, scope: SyncScope) -> FsResult<()> {
@@ -264,7 +264,7 @@ impl FileSystem for Fs {
         if search_dir::is_volatile(node) {
             return Err(REFUSED);
         }
-        xattr::setxattr(self, caller, node, name, value, mode)
+        self.with_room(|| xattr::setxattr(self, caller, node, name, value, mode))
     }
 
     fn removexattr(&self, caller: &Caller, node: NodeId, name: &[u8]) -> FsResult<()> {

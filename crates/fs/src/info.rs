@@ -263,10 +263,49 @@ pub struct CloneInfo {
 /// A directory that was removed with all below it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RmrInfo {
-    /// Number under which it waits to be reclaimed.
+    /// Number under which it waits to be reclaimed; 0: it is in the trash.
     pub detached: u64,
     /// Names that were directly in it.
     pub entries: u64,
+}
+
+/// A trash.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct TrashSetting {
+    /// The directory that has it.
+    pub directory: NodeId,
+    /// How long it keeps what is removed, in seconds.
+    pub keep_seconds: u64,
+}
+
+/// Something in the trash that [`crate::Fs::restore`] brings back as a whole.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Removed {
+    /// Where it was, from the directory that has the trash on.
+    pub path: Vec<Vec<u8>>,
+    /// When it was removed, in nanoseconds since 1970.
+    pub removed: i64,
+    /// What it is.
+    pub attr: inode::Attr,
+}
+
+/// What [`crate::Fs::restore`] is to bring back.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct RestoreOptions {
+    /// Nothing that was removed later than this, in nanoseconds since 1970.
+    pub at: Option<i64>,
+    /// With a directory, what was removed from it since then; if not said, since an hour before
+    /// the hour in which it was removed itself.
+    pub since: Option<i64>,
+}
+
+/// What came back out of the trash.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Restored {
+    /// Names that were moved back; a tree that moved as a whole is one.
+    pub names: u64,
+    /// Names that stay in the trash, for there is something else where they were.
+    pub left: u64,
 }
 
 /// The limits of a quota; `None`: no limit.

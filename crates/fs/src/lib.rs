@@ -43,6 +43,7 @@ mod search_upkeep;
 mod snapdir;
 mod subvol;
 mod subvolumes;
+mod trash;
 mod txn;
 mod view;
 mod volume;
@@ -60,8 +61,8 @@ pub use history::{Change, Version};
 use info::SubvolumeCounts;
 pub use info::{
     Atime, CloneInfo, Engine, Follow, FormatOptions, Layout, OpenOptions, OwnerQuota, Progress,
-    QuotaDifference, QuotaInfo, QuotaLimits, QuotaOf, RmrInfo, SnapshotInfo, VolumeId,
-    VolumeStatus,
+    QuotaDifference, QuotaInfo, QuotaLimits, QuotaOf, Removed, RestoreOptions, Restored, RmrInfo,
+    SnapshotInfo, TrashSetting, VolumeId, VolumeStatus,
 };
 pub use open_error::OpenError;
 pub use ops::totals::is_total;

@@ -270,6 +270,23 @@ impl<'a> Txn<'a> {
         self.scratch.batch.merge(tree, &key, &lanes[..used]);
     }
 
+    /// Changes the counts of a directory, and not its times.
+    pub(crate) fn count_entries(
+        &mut self,
+        tree: TreeId,
+        dir: u64,
+        entries: i64,
+        subdirectories: i64,
+    ) {
+        let add = |offset, operand| Lane { offset, kind: MergeKind::Add, operand };
+        let lanes = [
+            add(directory_record::ENTRIES_AT, entries),
+            add(directory_record::SUBDIRECTORIES_AT, subdirectories),
+        ];
+        let used = if subdirectories == 0 { 1 } else { 2 };
+        self.scratch.batch.merge(tree, &key::directory(dir, Part::Attributes), &lanes[..used]);
+    }
+
     /// Changes the counts of what a subvolume owns.
     #[inline]
     pub(crate) fn count(&mut self, subvol: u64, files: i64, bytes: i64) {

@@ -25,6 +25,7 @@ use crate::search_dir::Searches;
 use crate::search_upkeep::Upkeep;
 use crate::subvol::{Entered, Subvol, SubvolTable, VOLUME};
 use crate::subvolumes::Admin;
+use crate::trash::Trash;
 use crate::{
     Entry, FsResult, Invalidate, OpenError, OpenOptions, SubvolumeCounts, VolumeId, VolumeStatus,
 };
@@ -51,6 +52,7 @@ pub struct Fs {
     pub(crate) scans: Slot,
     pub(crate) queue: Queue,
     pub(crate) quotas: Quotas,
+    pub(crate) trash: Trash,
     /// Queries that stand as directories in `.search`.
     pub(crate) searches: Searches,
     /// The index for searches, unless the volume was opened without.
@@ -113,6 +115,7 @@ impl Fs {
             scans: Slot::default(),
             queue: Queue::new(),
             quotas: Quotas::default(),
+            trash: Trash::default(),
             searches: Searches::default(),
             index,
             upkeep: Upkeep::new(),
@@ -124,6 +127,7 @@ impl Fs {
         fs.set_root(subvol.root_node());
         fs.queue.recover(&fs).map_err(damaged)?;
         fs.quotas.load(&fs).map_err(damaged)?;
+        fs.trash.load(&fs).map_err(damaged)?;
         Ok(Arc::new(fs))
     }
 

@@ -6,6 +6,7 @@ mod check;
 mod index;
 mod quota;
 mod search;
+mod trash;
 
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -17,6 +18,7 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 pub(crate) use index::{IndexArgs, Refresh, Watch};
 pub(crate) use quota::{QuotaSetArgs, QuotaVerb};
 pub(crate) use search::SearchVerb;
+pub(crate) use trash::{RestoreArgs, TrashVerb};
 
 use crate::cli_totals::{DU_HELP, DuArgs, HISTORY_HELP, HistoryArgs, SUMMARY_HELP, SummaryArgs};
 
@@ -122,6 +124,12 @@ pub(crate) enum Verb {
     /// Limits on what directories hold
     #[command(subcommand)]
     Quota(QuotaVerb),
+    /// Directories that keep what is removed in them
+    #[command(subcommand)]
+    Trash(TrashVerb),
+    /// Bring back what was removed, out of the trash
+    #[command(after_help = trash::RESTORE_HELP)]
+    Restore(RestoreArgs),
     /// Make everything in a volume durable
     #[command(after_help = "Example:\n  pando sync /data/vol")]
     Sync(VolumeArg),

@@ -60,6 +60,8 @@ fn main() -> ExitCode {
         Verb::Rmr(args) => verbs::rmr::run(&args, &mut output),
         Verb::Subvolume(verb) => verbs::subvolume::run(&verb, &mut output),
         Verb::Quota(verb) => verbs::quota::run(&verb, &mut output),
+        Verb::Trash(verb) => verbs::trash::run(&verb, &mut output),
+        Verb::Restore(args) => verbs::trash::restore(&args, &mut output),
         Verb::Sync(args) => verbs::sync::run(&args, &mut output),
         Verb::Fsck(args) => verbs::fsck::run(&args, &mut output),
         Verb::Gc(args) => verbs::gc::run(&args, &mut output),

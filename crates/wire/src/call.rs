@@ -251,4 +251,32 @@ pub enum Call<'a> {
     QuotaList,
     /// Counts all quotas anew.
     QuotaCheck,
+    /// Gives a directory a trash, or takes it away; answered when durable.
+    TrashSet {
+        /// The directory.
+        path: &'a [u8],
+        /// How long it keeps what is removed, in seconds; `None`: it has none.
+        keep_seconds: Option<u64>,
+    },
+    /// What was removed at a path or below, streamed, newest first; the path need not be there.
+    TrashList {
+        /// The path.
+        path: &'a [u8],
+    },
+    /// Deletes all that is in the trash that keeps what is removed in a directory.
+    TrashEmpty {
+        /// The directory.
+        path: &'a [u8],
+    },
+    /// Brings back what was removed at a path; answered when durable.
+    Restore {
+        /// The path.
+        path: &'a [u8],
+        /// Where to instead.
+        to: Option<&'a [u8]>,
+        /// Nothing that was removed later, in nanoseconds since 1970.
+        at: Option<i64>,
+        /// Of a directory, what was removed from it since then.
+        since: Option<i64>,
+    },
 }

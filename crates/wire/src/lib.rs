@@ -18,6 +18,7 @@ mod import;
 mod reply;
 mod scan;
 mod totals;
+mod trash;
 
 pub use attr::{Attr, Kind};
 pub use bytes::Bytes;
@@ -36,3 +37,4 @@ pub use scan::{
     ScanAttr, ScanDirectory, ScanInfo, ScanItem, ScanRow, next_scan_item, push_scan_item,
 };
 pub use totals::{DirectoryTotals, Sums, Totals};
+pub use trash::{Removed, Trash};

@@ -3,8 +3,8 @@
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    Attr, Bytes, DirectoryTotals, Failure, Found, FoundOutcome, ItemError, ScanDirectory, ScanInfo,
-    Totals, Version,
+    Attr, Bytes, DirectoryTotals, Failure, Found, FoundOutcome, ItemError, Removed, ScanDirectory,
+    ScanInfo, Totals, Trash, Version,
 };
 
 /// One message of the owner.
@@ -50,6 +50,8 @@ pub enum Body {
     Directories(Vec<ScanDirectory>),
     /// Part: something below could not be listed; the rest goes on.
     Skipped(Failure),
+    /// Part: what is in the trash.
+    Removed(Vec<Removed>),
     /// Part: how far a check is, in bytes.
     Progress {
         /// Looked at.
@@ -118,6 +120,17 @@ pub enum Answer {
     Quotas(Vec<Quota>),
     /// To `QuotaCheck`: where the records differ from what was counted.
     QuotasChecked(Vec<QuotaDifference>),
+    /// To `TrashList`, after what is in it.
+    Trash(Trash),
+    /// To `TrashEmpty`: hours of the trash that were deleted.
+    Emptied(u64),
+    /// To `Restore`.
+    Restored {
+        /// Names that were moved back.
+        names: u64,
+        /// Names that stay in the trash, as there is something else where they were.
+        left: u64,
+    },
 }
 
 /// A user or a group.

@@ -75,6 +75,7 @@ const STATED: &[Stated] = layouts![
     subvolume_record::LAYOUT,
     subvolume_record::USAGE_LAYOUT,
     superblock::LAYOUT,
+    trash::LAYOUT,
     usage::LAYOUT,
     volume::LAYOUT,
     xattr_record::LAYOUT,

@@ -10,6 +10,7 @@ use format::inode_record::LinkedRecord;
 use format::key::{self, Counter, Part};
 use format::scan_record::ScanRecord;
 use format::subvolume_record::{SubvolumeRecord, UsageRecord};
+use format::trash::TrashRecord;
 use format::usage;
 use store::{Error, KeyRange, LostRange, Pinned, TreeId};
 
@@ -83,6 +84,9 @@ impl Table {
             let sequence = number()?;
             self.next_detached = self.next_detached.max(sequence + 1);
             self.detached.insert(sequence, DetachedRecord::decode(value)?);
+        } else if prefix == key::TRASH_PREFIX {
+            key::parse_trash(key)?;
+            TrashRecord::decode(value)?;
         } else if prefix == key::USAGE_PREFIX {
             self.usage.insert(number()?, UsageRecord::decode(value)?);
         } else if prefix == key::BASES_PREFIX {

@@ -41,6 +41,7 @@ pub(crate) fn link(
     let entered = fs.enter(&subvol)?;
     let view = View::new(&*fs.store, entered.tree);
     let hash = fs.hash.hash(name.as_bytes());
+    crate::trash::check_outside(fs, &subvol, view, dir)?;
     let id = subvol.id.0;
     let mut behind = ino;
     loop {
@@ -79,13 +80,7 @@ pub(crate) fn link(
         check_write(view, caller, dir, &directory)?;
         let domain = file.inode.charge.map_or(0, |charge| charge.domain);
         quota::check_same(domain, quota::domain_of(&directory))?;
-        let unnamed = file.nlink == 0;
-        if unnamed && !fs.nodes.is_unnamed(node) {
-            return Err(FsError::NotFound);
-        }
-        if file.nlink >= LINKS_MAX {
-            return Err(FsError::TooManyLinks);
-        }
+        let unnamed = check_names(fs, node, &file)?;
         let mut txn = Txn::new(fs);
         txn.on_behalf(caller);
         let mut linking = Linking { fs, view, node, ino, file };
@@ -101,6 +96,15 @@ pub(crate) fn link(
         fs.nodes.relocate(node, Location::Linked);
         fs.nodes.look_up(node, Location::Linked);
         return Ok(fs.entry(attributes::of_file(node, &inode, nlink)));
+    }
+}
+
+/// Whether an inode gets its first name; one that lost its last gets none.
+fn check_names(fs: &Fs, node: NodeId, file: &FileInode) -> FsResult<bool> {
+    match file.nlink {
+        0 if !fs.nodes.is_unnamed(node) => Err(FsError::NotFound),
+        LINKS_MAX.. => Err(FsError::TooManyLinks),
+        nlink => Ok(nlink == 0),
     }
 }
 

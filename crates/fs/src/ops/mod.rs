@@ -20,6 +20,7 @@ pub(crate) mod seek;
 pub(crate) mod setattr;
 pub(crate) mod statfs;
 pub(crate) mod symlink;
+pub(crate) mod thing;
 pub(crate) mod tmpfile;
 pub(crate) mod totals;
 pub(crate) mod unlink;

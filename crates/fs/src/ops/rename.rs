@@ -9,21 +9,22 @@
 //! 4. One batch, then the node table.
 
 use format::directory_record::DirectoryRecord;
-use format::entry_record::{EntryRecord, Target};
-use format::inode_record::{InodeRecord, LinkedRecord};
-use format::key::{self, Part};
+use format::entry_record::Target;
+use format::quota::Charge;
 use inode::permissions::WRITE;
 use inode::{Caller, FsError, NodeId};
 
 use super::mknod::parent_directory;
 use super::rmdir::{erase_directory, removed};
-use super::unlink::{drop_name, inode_of};
+use super::thing::{Spot, Thing};
+use super::unlink::drop_name;
 use crate::error::inconsistent;
 use crate::locks::{Lock, Mode};
 use crate::nodes::Location;
 use crate::orphan::LastName;
 use crate::subvol::Subvol;
-use crate::txn::{Attached, Txn};
+use crate::trash::{Keeping, Kept, Removal, check_outside};
+use crate::txn::Txn;
 use crate::view::{Found, Search, Vacancy, View};
 use crate::{Fs, FsResult, RenameMode, permit, quota, snapdir};
 
@@ -36,7 +37,7 @@ pub(crate) fn rename(
     caller: &Caller,
     from: (NodeId, &[u8]),
     to: (NodeId, &[u8]),
-    mode: RenameMode,
+    (mode, removal): (RenameMode, Removal),
 ) -> FsResult<()> {
     match (snapdir::is_virtual(from.0), snapdir::is_virtual(to.0)) {
         (true, true) => return snapdir::rename(fs, caller, from, to),
@@ -59,7 +60,12 @@ pub(crate) fn rename(
         from: End { dir: from_dir, hash: fs.hash.hash(old.as_bytes()), name: old.as_bytes() },
         to: End { dir: to_dir, hash: fs.hash.hash(new.as_bytes()), name: new.as_bytes() },
         mode,
+        way: Way::Plain(removal),
     };
+    check_outside(fs, &subvol, rename.view, to_dir)?;
+    if mode == RenameMode::Exchange {
+        check_outside(fs, &subvol, rename.view, from_dir)?;
+    }
     loop {
         match rename.attempt()? {
             Attempt::Done => return Ok(()),
@@ -88,6 +94,48 @@ struct Rename<'a> {
     from: End<'a>,
     to: End<'a>,
     mode: RenameMode,
+    way: Way,
+}
+
+/// Which way a name moves.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Way {
+    /// As a caller said; and what becomes of what it replaces.
+    Plain(Removal),
+    /// Into the trash, the inode that was looked at before: the directory there is not written by
+    /// anybody, and keeps its times.
+    Away(u64),
+    /// Out of the trash, the same for the directory that it comes from.
+    Back,
+}
+
+/// Moves a name of a directory into another of the same subvolume, where it is not yet, into the
+/// trash or out of it. The gate is passed. Tells whether it moved: a subvolume does not.
+pub(crate) fn move_name(
+    fs: &Fs,
+    caller: &Caller,
+    (subvol, view): (&Subvol, View<'_>),
+    (from, old): (u64, &[u8]),
+    (to, new): (u64, &[u8]),
+    way: Way,
+) -> FsResult<bool> {
+    let rename = Rename {
+        fs,
+        caller,
+        subvol,
+        view,
+        from: End { dir: from, hash: fs.hash.hash(old), name: old },
+        to: End { dir: to, hash: fs.hash.hash(new), name: new },
+        mode: RenameMode::NoReplace,
+        way,
+    };
+    loop {
+        match rename.attempt()? {
+            Attempt::Done => return Ok(true),
+            Attempt::Changed => {}
+            Attempt::Subvolume => return Ok(false),
+        }
+    }
 }
 
 enum Attempt {
@@ -109,25 +157,6 @@ struct Sight {
     above_from: Vec<u64>,
 }
 
-/// What a name leads to, with all that moves along.
-enum Thing {
-    Directory(DirectoryRecord),
-    File { inode: InodeRecord, nlink: u32, linked: bool, attached: Attached },
-}
-
-impl Thing {
-    fn uid(&self) -> u32 {
-        match self {
-            Thing::Directory(record) => record.uid,
-            Thing::File { inode, .. } => inode.uid,
-        }
-    }
-
-    fn is_directory(&self) -> bool {
-        matches!(self, Thing::Directory(_))
-    }
-}
-
 impl Rename<'_> {
     fn attempt(&self) -> FsResult<Attempt> {
         let (Some(seen), false) = (self.look()?, self.is_same_name()) else {
@@ -136,8 +165,17 @@ impl Rename<'_> {
         if is_subvolume(&seen.from) || target_of(&seen.to).is_some_and(|to| is_subvolume(&to)) {
             return Ok(Attempt::Subvolume);
         }
-        let locks = self.locks(&seen);
-        let _locks = self.fs.locks.lock(&locks);
+        if let Way::Away(ino) = self.way
+            && ino != seen.from.ino
+        {
+            return Err(FsError::Busy("the name changed meanwhile"));
+        }
+        let keeping = self.keeping(&seen)?;
+        let mut wanted = self.locks(&seen);
+        if let Some(keeping) = &keeping {
+            wanted.extend(keeping.locks(self.to.hash));
+        }
+        let locks = self.fs.locks.lock(&wanted);
         let Some(found) = self.look()? else { return Ok(Attempt::Changed) };
         if !seen.agrees_with(&found) {
             return Ok(Attempt::Changed);
@@ -145,7 +183,7 @@ impl Rename<'_> {
         let source = parent_directory(self.fs, self.subvol, self.view, self.caller, self.from.dir)?;
         let target = parent_directory(self.fs, self.subvol, self.view, self.caller, self.to.dir)?;
         quota::check_same(quota::domain_of(&source), quota::domain_of(&target))?;
-        let moved = self.thing(self.from.dir, &found.from)?;
+        let moved = Thing::load(self.view, self.from.dir, &found.from)?;
         self.check_leaving((self.from.dir, &source), &found.from, &moved)?;
         check_loop(&found.from, &moved, &found.above_to)?;
         match (self.mode, found.to) {
@@ -153,22 +191,38 @@ impl Rename<'_> {
             (RenameMode::Exchange, Search::Vacant(_)) => Err(FsError::NotFound),
             (_, Search::Found(to)) if to.ino == found.from.ino => Ok(Attempt::Done),
             (RenameMode::Exchange, Search::Found(to)) => {
-                let other = self.thing(self.to.dir, &to)?;
+                let other = Thing::load(self.view, self.to.dir, &to)?;
                 self.check_leaving((self.to.dir, &target), &to, &other)?;
                 check_loop(&to, &other, &found.above_from)?;
                 self.exchange((found.from, moved), (to, other))
             }
             (_, Search::Found(to)) => {
-                let victim = self.thing(self.to.dir, &to)?;
+                let victim = Thing::load(self.view, self.to.dir, &to)?;
                 permit::removal(self.view, self.to.dir, &target, self.caller, victim.uid())?;
                 check_victim(&moved, &victim)?;
-                self.replace((found.from, moved), (to, victim))
+                let done = self.replace((found.from, moved), (to, victim), keeping.as_ref())?;
+                drop(locks);
+                if let (Attempt::Done, Some(keeping)) = (&done, &keeping) {
+                    keeping.tell(self.to.name);
+                }
+                Ok(done)
             }
             (_, Search::Vacant(vacancy)) => {
                 permit::directory(self.view, self.to.dir, &target, self.caller, WRITE)?;
                 self.fill((found.from, moved), &vacancy)
             }
         }
+    }
+
+    /// Where what is replaced goes, if it is kept.
+    fn keeping(&self, seen: &Sight) -> FsResult<Option<Keeping<'_>>> {
+        let Way::Plain(removal) = self.way else { return Ok(None) };
+        if self.mode != RenameMode::Replace {
+            return Ok(None);
+        }
+        let victim = target_of(&seen.to).filter(|to| to.ino != seen.from.ino);
+        let name = (self.to.dir, self.to.name);
+        Keeping::of(self.fs, self.subvol, self.view, name, (victim, removal))
     }
 
     fn is_same_name(&self) -> bool {
@@ -251,26 +305,6 @@ impl Rename<'_> {
         locks
     }
 
-    fn thing(&self, dir: u64, found: &Found) -> FsResult<Thing> {
-        if found.is_directory() {
-            let record = self.view.directory(found.ino)?;
-            let damage = || inconsistent(self.view.tree, "a name leads nowhere", found.ino);
-            return Ok(Thing::Directory(record.ok_or_else(damage)?));
-        }
-        let (inode, nlink) = inode_of(self.view, found)?;
-        let linked = matches!(found.target, Target::Linked(_));
-        let mut attached = Attached::default();
-        if !linked && inode.has_bulk {
-            let key = key::entry(dir, found.cookie, Part::Bulk);
-            attached.bulk = Some(self.view.bulk(&key)?);
-        }
-        if !linked && inode.has_xattrs {
-            let key = key::entry(dir, found.cookie, Part::Xattrs);
-            attached.xattrs = Some(self.view.xattrs(&key)?);
-        }
-        Ok(Thing::File { inode, nlink, linked, attached })
-    }
-
     /// Whether the caller may take a thing out of a directory.
     fn check_leaving(
         &self,
@@ -305,6 +339,7 @@ impl Rename<'_> {
         if let (false, Some((cookie, ino))) = (leads, vacancy.predecessor) {
             txn.flag_chained(self.view, self.to.dir, cookie, ino)?;
         }
+        let moved = self.charged(&mut txn, moved)?;
         self.put(&mut txn, (self.from.dir, &from), &moved, (vacancy.cookie, vacancy.chained));
         self.touch(&mut txn, 1, i64::from(moved.is_directory()));
         txn.commit()?;
@@ -312,21 +347,52 @@ impl Rename<'_> {
         Ok(Attempt::Done)
     }
 
+    /// A directory that was made in the trash is charged when it leaves it.
+    fn charged(&self, txn: &mut Txn<'_>, thing: Thing) -> FsResult<Thing> {
+        let (Way::Back | Way::Plain(_), Thing::Directory(record)) = (self.way, &thing) else {
+            return Ok(thing);
+        };
+        let Some(charge) = record.charge.filter(|charge| charge.subvolume == 0) else {
+            return Ok(thing);
+        };
+        let subvolume = self.subvol.id.0;
+        txn.charge(charge.domain, subvolume, 1, 0)?;
+        let charge = Some(Charge { subvolume, ..charge });
+        Ok(Thing::Directory(DirectoryRecord { charge, ..*record }))
+    }
+
     /// Over what is there.
     fn replace(
         &self,
         (from, moved): (Found, Thing),
         (to, victim): (Found, Thing),
+        keeping: Option<&Keeping<'_>>,
     ) -> FsResult<Attempt> {
         let (view, id) = (self.view, self.subvol.id.0);
-        let mut txn = Txn::removing(self.fs);
-        let mut lost: Option<LastName> = None;
-        match &victim {
-            Thing::Directory(record) => erase_directory(&mut txn, view, id, to.ino, record),
-            Thing::File { inode, nlink, .. } => {
+        let mut txn = match keeping {
+            None => Txn::removing(self.fs),
+            Some(_) => Txn::new(self.fs),
+        };
+        let (mut lost, mut kept): (Option<LastName>, _) = (None, None);
+        match (&victim, keeping) {
+            (Thing::Directory(record), None) => {
+                erase_directory(&mut txn, view, id, to.ino, record);
+            }
+            (Thing::Directory(record), Some(keeping)) => {
+                kept = Some(keeping.put_directory(&mut txn, view, (to.ino, record))?);
+            }
+            (Thing::File { inode, nlink, .. }, None) => {
                 lost = drop_name(&mut txn, view, id, self.to.dir, &to, inode, *nlink)?;
                 txn.erase_attached(view.tree, self.to.dir, &to);
             }
+            (Thing::File { .. }, Some(keeping)) => {
+                txn.erase_attached(view.tree, self.to.dir, &to);
+                let name = (self.to.name, self.to.hash);
+                kept = Some(keeping.put_file(&mut txn, view, (self.to.dir, &to), name)?);
+            }
+        }
+        if let Some(Kept::Again) = kept {
+            return Ok(Attempt::Changed);
         }
         txn.erase_entry(view, self.from.dir, &from, false)?;
         self.put(&mut txn, (self.from.dir, &from), &moved, (to.cookie, to.chained));
@@ -342,6 +408,9 @@ impl Rename<'_> {
         txn.commit()?;
         let now = txn.now;
         self.moved(&from, self.to.dir, to.cookie);
+        if let (Some(keeping), Some(Kept::Put(cookie))) = (keeping, kept) {
+            keeping.settle(&to, cookie);
+        }
         if let Some(lost) = lost {
             lost.settle(self.fs);
         }
@@ -381,34 +450,12 @@ impl Rename<'_> {
     fn put(
         &self,
         txn: &mut Txn<'_>,
-        (old_dir, found): (u64, &Found),
+        old: (u64, &Found),
         thing: &Thing,
         (cookie, chained): (u64, bool),
     ) {
-        let (tree, ino, dir) = (self.view.tree, found.ino, self.to.dir);
-        let now = txn.now;
-        let entry = |target| EntryRecord { chained, ino, name: self.to.name, target };
-        match thing {
-            Thing::Directory(record) => {
-                txn.put_entry(tree, dir, cookie, &entry(Target::Directory));
-                let record =
-                    DirectoryRecord { parent: dir, parent_cookie: cookie, ctime: now, ..*record };
-                txn.put_directory(tree, ino, &record);
-            }
-            Thing::File { inode, nlink, linked: true, .. } => {
-                txn.put_entry(tree, dir, cookie, &entry(Target::Linked(inode.kind)));
-                txn.batch().delete(tree, &key::back_reference(ino, old_dir, found.cookie));
-                txn.batch().put(tree, &key::back_reference(ino, dir, cookie), b"");
-                let inode = InodeRecord { ctime: now, ..*inode };
-                txn.put_linked(tree, ino, &LinkedRecord { nlink: *nlink, inode });
-            }
-            Thing::File { inode, attached, .. } => {
-                let inode = InodeRecord { ctime: now, ..*inode };
-                txn.put_entry(tree, dir, cookie, &entry(Target::Embedded(inode)));
-                let key = |part| key::entry(dir, cookie, part);
-                txn.put_attached(tree, &key(Part::Bulk), &key(Part::Xattrs), attached);
-            }
-        }
+        let spot = Spot { dir: self.to.dir, name: self.to.name, cookie, chained };
+        thing.put(txn, self.view, old, &spot);
     }
 
     /// Counts and times of both directories, when a thing moved to where nothing was.
@@ -416,14 +463,24 @@ impl Rename<'_> {
         let tree = self.view.tree;
         if self.from.dir == self.to.dir {
             txn.touch_directory(tree, self.from.dir, 0, 0);
-        } else {
-            txn.touch_directory(tree, self.from.dir, -entries, -subdirectories);
-            txn.touch_directory(tree, self.to.dir, entries, subdirectories);
+            return;
+        }
+        match self.way {
+            Way::Back => txn.count_entries(tree, self.from.dir, -entries, -subdirectories),
+            _ => txn.touch_directory(tree, self.from.dir, -entries, -subdirectories),
+        }
+        match self.way {
+            Way::Away(_) => txn.count_entries(tree, self.to.dir, entries, subdirectories),
+            _ => txn.touch_directory(tree, self.to.dir, entries, subdirectories),
         }
     }
 
-    /// Tells the node table where an inode is that lies beside its name.
+    /// Tells the node table where an inode is that lies beside its name, and the trash where
+    /// directories are.
     fn moved(&self, found: &Found, dir: u64, cookie: u64) {
+        if found.is_directory() {
+            self.fs.trash.directories_moved();
+        }
         if let Target::Embedded(_) = found.target {
             let node = self.subvol.node(found.ino);
             self.fs.nodes.relocate(node, Location::Entry { dir, cookie });

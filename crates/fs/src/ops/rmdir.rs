@@ -8,12 +8,19 @@ use inode::{Caller, FsError, NodeId};
 use super::mknod::parent_directory;
 use crate::locks::{Lock, Mode};
 use crate::nodes::Orphan;
+use crate::trash::{Keeping, Kept, Removal};
 use crate::txn::Txn;
-use crate::view::View;
+use crate::view::{Found, View};
 use crate::{Fs, FsResult, permit, snapdir};
 
 /// Removes an empty directory.
-pub(crate) fn rmdir(fs: &Fs, caller: &Caller, parent: NodeId, name: &[u8]) -> FsResult<()> {
+pub(crate) fn rmdir(
+    fs: &Fs,
+    caller: &Caller,
+    parent: NodeId,
+    name: &[u8],
+    removal: Removal,
+) -> FsResult<()> {
     if snapdir::is_virtual(parent) {
         return snapdir::rmdir(fs, caller, parent, name);
     }
@@ -24,12 +31,21 @@ pub(crate) fn rmdir(fs: &Fs, caller: &Caller, parent: NodeId, name: &[u8]) -> Fs
     let hash = fs.hash.hash(name.as_bytes());
     let id = subvol.id.0;
     loop {
-        let seen = view.find_entry(dir, hash, name.as_bytes())?.map_or(0, |found| found.ino);
-        let locks = fs.locks.lock(&[
+        let found = view.find_entry(dir, hash, name.as_bytes())?;
+        let seen = found.map_or(0, |found| found.ino);
+        let keeps = removal == Removal::Keep && fs.trash.is_on();
+        let empty = if keeps { empty_directory(view, found)? } else { None };
+        let at = (dir, name.as_bytes());
+        let keeping = Keeping::of(fs, &subvol, view, at, (empty, removal))?;
+        let own = [
             (Lock::Object { subvol: id, ino: dir }, Mode::Shared),
             (Lock::Name { subvol: id, dir, hash }, Mode::Exclusive),
             (Lock::Object { subvol: id, ino: seen }, Mode::Exclusive),
-        ]);
+        ];
+        let locks = match &keeping {
+            None => fs.locks.lock(&own),
+            Some(keeping) => fs.locks.lock(&[own[0], own[1], own[2], keeping.locks(hash)[0]]),
+        };
         let directory = parent_directory(fs, &subvol, view, caller, dir)?;
         let found = view.find_entry(dir, hash, name.as_bytes())?.ok_or(FsError::NotFound)?;
         if found.ino != seen {
@@ -51,14 +67,42 @@ pub(crate) fn rmdir(fs: &Fs, caller: &Caller, parent: NodeId, name: &[u8]) -> Fs
         if victim.entries != 0 {
             return Err(FsError::NotEmpty);
         }
-        let mut txn = Txn::removing(fs);
-        erase_directory(&mut txn, view, id, seen, &victim);
+        if keeps && empty.is_none() {
+            // It was not empty yet when its place in the trash was to be found.
+            continue;
+        }
+        let mut txn = match &keeping {
+            None => Txn::removing(fs),
+            Some(_) => Txn::new(fs),
+        };
+        if let Some(keeping) = &keeping {
+            if let Kept::Again = keeping.put_directory(&mut txn, view, (seen, &victim))? {
+                continue;
+            }
+        } else {
+            erase_directory(&mut txn, view, id, seen, &victim);
+        }
         txn.erase_entry(view, dir, &found, false)?;
         txn.touch_directory(view.tree, dir, -1, -1);
         txn.commit()?;
         let now = txn.now;
         fs.nodes.orphan(subvol.node(seen), || removed(victim, now));
+        drop(locks);
+        if let Some(keeping) = keeping {
+            keeping.tell(name.as_bytes());
+        }
         return Ok(());
+    }
+}
+
+/// What was found, where it is a directory that can be removed: for others no mirror is made.
+fn empty_directory(view: View<'_>, found: Option<Found>) -> FsResult<Option<Found>> {
+    match found {
+        Some(found) if found.target == Target::Directory => {
+            let record = view.directory(found.ino)?;
+            Ok(record.is_some_and(|record| record.entries == 0).then_some(found))
+        }
+        _ => Ok(None),
     }
 }
 

@@ -9,12 +9,19 @@ use inode::{Caller, FsError, NodeId};
 use super::mknod::parent_directory;
 use crate::locks::{Lock, Mode};
 use crate::orphan::LastName;
+use crate::trash::{Keeping, Kept, Removal};
 use crate::txn::{Attached, Txn};
 use crate::view::{Found, View};
 use crate::{Fs, FsResult, permit, snapdir};
 
 /// Removes a name.
-pub(crate) fn unlink(fs: &Fs, caller: &Caller, parent: NodeId, name: &[u8]) -> FsResult<()> {
+pub(crate) fn unlink(
+    fs: &Fs,
+    caller: &Caller,
+    parent: NodeId,
+    name: &[u8],
+    removal: Removal,
+) -> FsResult<()> {
     if snapdir::is_virtual(parent) {
         return Err(FsError::IsDirectory);
     }
@@ -31,12 +38,22 @@ pub(crate) fn unlink(fs: &Fs, caller: &Caller, parent: NodeId, name: &[u8]) -> F
     let id = subvol.id.0;
     loop {
         // Who is it? Asked without locks, to lock all that is needed at once.
-        let seen = view.find_entry(dir, hash, name.as_bytes())?.map_or(0, |found| found.ino);
-        let _locks = fs.locks.lock(&[
+        let found = view.find_entry(dir, hash, name.as_bytes())?;
+        let seen = found.map_or(0, |found| found.ino);
+        let wanted = (found.filter(|found| !found.is_directory()), removal);
+        let keeping = Keeping::of(fs, &subvol, view, (dir, name.as_bytes()), wanted)?;
+        let own = [
             (Lock::Object { subvol: id, ino: dir }, Mode::Shared),
             (Lock::Name { subvol: id, dir, hash }, Mode::Exclusive),
             (Lock::Object { subvol: id, ino: seen }, Mode::Exclusive),
-        ]);
+        ];
+        let locks = match &keeping {
+            None => fs.locks.lock(&own),
+            Some(keeping) => {
+                let [mirror, there] = keeping.locks(hash);
+                fs.locks.lock(&[own[0], own[1], own[2], mirror, there])
+            }
+        };
         let directory = parent_directory(fs, &subvol, view, caller, dir)?;
         let found = view.find_entry(dir, hash, name.as_bytes())?.ok_or(FsError::NotFound)?;
         if found.ino != seen {
@@ -48,6 +65,22 @@ pub(crate) fn unlink(fs: &Fs, caller: &Caller, parent: NodeId, name: &[u8]) -> F
         }
         let (inode, nlink) = inode_of(view, &found)?;
         permit::removal(view, dir, &directory, caller, inode.uid)?;
+        if let Some(keeping) = keeping {
+            let mut txn = Txn::new(fs);
+            txn.erase_entry(view, dir, &found, false)?;
+            let name = name.as_bytes();
+            let Kept::Put(cookie) =
+                keeping.put_file(&mut txn, view, (dir, &found), (name, hash))?
+            else {
+                continue;
+            };
+            txn.touch_directory(view.tree, dir, -1, 0);
+            txn.commit()?;
+            keeping.settle(&found, cookie);
+            drop(locks);
+            keeping.tell(name);
+            return Ok(());
+        }
         let mut txn = Txn::removing(fs);
         let lost = drop_name(&mut txn, view, id, dir, &found, &inode, nlink)?;
         txn.erase_entry(view, dir, &found, false)?;

@@ -59,7 +59,8 @@ pub(crate) fn remove_link(fs: &Fs, caller: &Caller, parent: NodeId, name: &[u8])
     }
     let root = view_of(quiet[0].tree()).directory(quiet[0].root)?.ok_or(FsError::Stale)?;
     permit::removal(view, dir, &directory, caller, root.uid)?;
-    if root.entries != 0 {
+    let root_view = view_of(quiet[0].tree());
+    if root.entries != 0 && !crate::trash::is_all(fs, &quiet[0], root_view, &root)? {
         return Err(FsError::NotEmpty);
     }
     let mut txn = Txn::new(fs);

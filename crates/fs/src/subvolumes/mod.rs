@@ -3,7 +3,7 @@
 //!
 //! Order of what is taken: the ledger, gates of subvolumes by their numbers, striped locks.
 
-mod access;
+pub(crate) mod access;
 mod clone;
 mod copy;
 mod create;

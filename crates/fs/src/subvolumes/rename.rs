@@ -54,6 +54,7 @@ pub(crate) fn rename_across(
 ) -> FsResult<()> {
     let source = Side::new(fs, from.0, fs.old_name(from.1)?.as_bytes())?;
     let target = Side::new(fs, to.0, fs.new_name(to.1)?.as_bytes())?;
+    crate::trash::check_outside(fs, &target.subvol, target.view(fs), target.dir)?;
     let mut ledger = fs.admin.lock();
     // Both gates exclusively: renames of subvolumes are rare, and nothing below moves meanwhile.
     let quiet = [Arc::clone(&source.subvol), Arc::clone(&target.subvol)];
@@ -107,6 +108,7 @@ pub(crate) fn rename_across(
     txn.put_directory(moved.subvol.tree(), moved.subvol.root, &root);
     commit(&ledger, &mut txn)?;
     ledger.moved(child, Some((target.subvol.id.0, target.dir)));
+    fs.trash.directories_moved();
     drop((locks, gates, ledger));
     fs.invalidate_node(source.subvol.node(source.dir));
     fs.invalidate_node(target.subvol.node(target.dir));

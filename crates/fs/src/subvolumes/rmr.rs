@@ -16,10 +16,52 @@ use crate::view::{Found, View};
 use crate::{Fs, FsResult, RmrInfo, permit};
 
 impl Fs {
-    /// Removes a directory with all below it, at once; its room is given back later. Root may,
-    /// and whoever may remove the name and owns every directory below. Snapshots of directories
-    /// below stay, and are found by [`Fs::snapshot_list_all`].
+    /// Removes a directory with all below it, at once; its room is given back later, or it moves
+    /// into the trash where that is on. Root may, and whoever may remove the name and owns every
+    /// directory below. Snapshots of directories below stay, and are found by
+    /// [`Fs::snapshot_list_all`].
     pub fn rmr(&self, caller: &Caller, parent: NodeId, name: &[u8]) -> FsResult<RmrInfo> {
+        if self.trash.is_on() {
+            let kept = self.with_room(|| self.rmr_into_trash(caller, parent, name));
+            match kept {
+                Ok(Some(info)) => return Ok(info),
+                Ok(None) | Err(FsError::NoSpace) => {}
+                Err(error) => return Err(error),
+            }
+        }
+        self.rmr_now(caller, parent, name)
+    }
+
+    /// Moves a directory with all below it into the trash. `None`: there is no trash for it.
+    fn rmr_into_trash(
+        &self,
+        caller: &Caller,
+        parent: NodeId,
+        name: &[u8],
+    ) -> FsResult<Option<RmrInfo>> {
+        let name = self.old_name(name)?.as_bytes();
+        let seen = self.rmr_victim(caller, parent, name)?;
+        let Target::Directory = seen.target else { return Ok(None) };
+        let (subvol, dir) = self.place(parent)?;
+        let entered = self.enter(&subvol)?;
+        let view = View::new(&*self.store, entered.tree);
+        let entries = view.directory(seen.ino)?.ok_or(FsError::NotFound)?.entries as u64;
+        let kept = crate::trash::keep_tree(self, (&subvol, view), (dir, name), &seen)?;
+        drop(entered);
+        if kept {
+            self.invalidate_entry(subvol.node(dir), name);
+            self.invalidate_node(subvol.node(dir));
+        }
+        Ok(kept.then_some(RmrInfo { detached: 0, entries }))
+    }
+
+    /// Removes a directory with all below it, with a trash too.
+    pub(crate) fn rmr_now(
+        &self,
+        caller: &Caller,
+        parent: NodeId,
+        name: &[u8],
+    ) -> FsResult<RmrInfo> {
         let name = self.old_name(name)?.as_bytes();
         let (subvol, dir) = self.place(parent)?;
         let hash = self.hash.hash(name);
@@ -62,6 +104,7 @@ impl Fs {
                 ledger.moved(child, None);
             }
             self.queue.add_detached(1);
+            self.trash.directories_moved();
             drop((locks, gates, ledger));
             self.invalidate_entry(subvol.node(dir), name);
             self.invalidate_node(subvol.node(dir));

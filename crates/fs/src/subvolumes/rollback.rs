@@ -99,6 +99,7 @@ impl Fs {
             self.nodes.transfer(dir, root);
         }
         self.queue.add_detached(1);
+        self.trash.directories_moved();
         drop((locks, gates, ledger));
         self.tell_rolled_back(hangs, &name, dir, &copied);
         Ok(())

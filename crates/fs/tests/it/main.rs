@@ -23,4 +23,6 @@ mod search_declared;
 mod subject;
 mod support;
 mod threads;
+mod trash;
+mod trash_model;
 mod versions;

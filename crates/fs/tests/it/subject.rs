@@ -60,6 +60,8 @@ pub(crate) struct FsSubject {
     volume: Option<Arc<Fs>>,
     /// Files held open.
     slots: BTreeMap<usize, NodeId>,
+    /// The directory of the volume that paths start in.
+    start: OpPath,
 }
 
 type Answer = Result<Effect, ErrorKind>;
@@ -109,6 +111,7 @@ impl FsSubject {
             base: base.clone(),
             volume: None,
             slots: BTreeMap::new(),
+            start: OpPath::new(),
         }
     }
 
@@ -123,6 +126,11 @@ impl FsSubject {
             }
         });
         Ok(())
+    }
+
+    /// Has all paths start in a directory of the volume from now on.
+    pub(crate) fn start_in(&mut self, directory: OpPath) {
+        self.start = directory;
     }
 
     /// What is below, for opening copies of the medium.
@@ -163,7 +171,9 @@ impl FsSubject {
     fn walk(&self, caller: &Caller, path: &[Vec<u8>]) -> FsResult<NodeId> {
         let fs = self.fs();
         let mut at = NodeId::ROOT;
-        for name in path {
+        let root = Caller::root();
+        let start = self.start.iter().map(|name| (&root, name));
+        for (caller, name) in start.chain(path.iter().map(|name| (caller, name))) {
             let found = fs.lookup(caller, at, name);
             self.leave(at);
             at = found?.node;

@@ -12,3 +12,4 @@ mod times;
 pub(crate) use arguments::{Arguments, FindPath, HELP};
 pub(crate) use around::Around;
 pub(crate) use print::{Item, Printer, object};
+pub(crate) use times::parse as parse_time;

@@ -24,7 +24,7 @@ pub(super) fn day_start(now: i64, zone: &TimeZone) -> i64 {
 
 /// Reads a point in time: a day, a day and a time, RFC 3339, `@SECONDS`, `now`, `today`,
 /// `yesterday`, `tomorrow`, or `N UNITS ago`.
-pub(super) fn parse(text: &str, now: i64, zone: &TimeZone) -> Option<i64> {
+pub(crate) fn parse(text: &str, now: i64, zone: &TimeZone) -> Option<i64> {
     let text = text.trim();
     if let Some(seconds) = text.strip_prefix('@') {
         let (whole, fraction) = seconds.split_once('.').unwrap_or((seconds, ""));

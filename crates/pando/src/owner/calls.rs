@@ -11,7 +11,7 @@ use wire::{
 
 use super::connection::Replies;
 use super::server::Server;
-use super::{check, find, history, list, quota, totals};
+use super::{check, find, history, list, quota, totals, trash};
 
 type Answered<T> = Result<T, Failure>;
 
@@ -65,18 +65,40 @@ pub(super) fn answer(
         Call::OwnerQuotaGet { owner } => quota::of_owner(fs, caller, owner),
         Call::QuotaList => quota::all(fs, caller),
         Call::QuotaCheck => quota::check(fs, caller),
+        Call::TrashList { path } => trash::list(fs, caller, path, replies),
+        Call::TrashEmpty { .. } | Call::Restore { .. } => {
+            let answer = from_trash(fs, caller, call)?;
+            settled(server)?;
+            Ok(answer)
+        }
         Call::HandOver => hand_over(server, caller),
         Call::Check => check::check(fs, caller, replies),
         Call::Collect { delete_after } => check::collect(fs, caller, delete_after, replies),
         Call::Sync => fs.sync().map(|()| Answer::Nothing).map_err(Failure::from),
         _ => {
             change(fs, caller, call)?;
-            // The answer promises that a power cut does not undo it.
-            fs.sync().map_err(Failure::from)?;
-            server.settle();
-            server.background().wake();
+            settled(server)?;
             Ok(Answer::Nothing)
         }
+    }
+}
+
+/// After a change: the answer promises that a power cut does not undo it.
+fn settled(server: &Server) -> Answered<()> {
+    server.fs().sync().map_err(Failure::from)?;
+    server.settle();
+    server.background().wake();
+    Ok(())
+}
+
+/// The requests that take from the trash.
+fn from_trash(fs: &Fs, caller: &Caller, call: &Call<'_>) -> Answered<Answer> {
+    match *call {
+        Call::TrashEmpty { path } => trash::empty(fs, caller, path),
+        Call::Restore { path, to, at, since } => {
+            trash::restore(fs, caller, (path, to), &fs::RestoreOptions { at, since })
+        }
+        _ => Err(Failure::new(FailureKind::Protocol, "not a request of this kind")),
     }
 }
 
@@ -114,6 +136,9 @@ fn change(fs: &Fs, caller: &Caller, call: &Call<'_>) -> Answered<()> {
         Call::OwnerQuotaSet { owner, files, bytes } => {
             let limits = fs::QuotaLimits { files, bytes };
             fs.owner_quota_set(caller, quota::owner(owner), limits).map_err(Failure::from)
+        }
+        Call::TrashSet { path, keep_seconds } => {
+            at(fs, caller, path, |node| fs.trash_set(caller, node, keep_seconds))
         }
         Call::Remove { path } => remove(fs, caller, path),
         Call::SubvolumeCreate { path, mode } => below(fs, caller, path, |parent, name| {

@@ -27,6 +27,7 @@ mod scan;
 mod server;
 mod signals;
 mod totals;
+mod trash;
 mod watch;
 
 use std::os::unix::net::UnixListener;

@@ -28,6 +28,7 @@ pub(crate) mod rollback;
 pub(crate) mod snapshot;
 pub(crate) mod subvolume;
 pub(crate) mod sync;
+pub(crate) mod trash;
 
 pub(crate) mod owner;
 

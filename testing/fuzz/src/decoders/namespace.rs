@@ -30,6 +30,7 @@ pub(super) const TARGETS: &[Target] = &[
             "key::parse_owner_charges",
             "key::parse_quota",
             "key::parse_snapshot_name",
+            "key::parse_trash",
         ],
         make: make_key,
         mend: no_checksum,
@@ -98,7 +99,7 @@ fn make_key(random: &mut Rng) -> Vec<u8> {
     let (a, b, c) = (ino(random), number(random), number(random));
     let record = [Record::Attributes, Record::Bulk, Record::Xattrs][random.usize(..3)];
     let owner = if random.bool() { Owner::User(b as u32) } else { Owner::Group(b as u32) };
-    match random.u8(..11) {
+    match random.u8(..12) {
         0 => key::entry(a, b, record).to_vec(),
         1 => key::linked(a, record).to_vec(),
         2 => key::back_reference(a, b, c).to_vec(),
@@ -109,6 +110,7 @@ fn make_key(random: &mut Rng) -> Vec<u8> {
         7 => key::quota_charges(a, b).to_vec(),
         8 => key::owner_limits(owner).to_vec(),
         9 => key::owner_charges(a, owner).to_vec(),
+        10 => key::trash(a, b).to_vec(),
         _ => key::candidate(CandidateKind::Segment, a, b as u32).to_vec(),
     }
 }
@@ -137,6 +139,10 @@ fn run_key(bytes: &[u8]) -> bool {
     }
     if let Ok((subvolume, owner)) = key::parse_owner_charges(bytes) {
         assert_eq!(key::owner_charges(subvolume, owner)[1..], bytes[1..], "another key");
+        understood = true;
+    }
+    if let Ok((lineage, directory)) = key::parse_trash(bytes) {
+        assert_eq!(key::trash(lineage, directory)[1..], bytes[1..], "another key");
         understood = true;
     }
     // The key of a candidate is only made.

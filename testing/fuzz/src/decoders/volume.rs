@@ -9,6 +9,7 @@ use format::quota::{Charged, QuotaRecord};
 use format::scan_record::ScanRecord;
 use format::segment::{MAP_BYTES, MAP_PAGE_BYTES, MARK_BYTES, Mark, MarkKind, PAGES_MAX, PageMap};
 use format::subvolume_record::{SubvolumeRecord, UsageRecord};
+use format::trash::TrashRecord;
 use format::volume::{EngineKind, VolumeHeader};
 use format::{candidate, key, usage};
 
@@ -89,6 +90,18 @@ pub(super) const TARGETS: &[Target] = &[
         make: make_quota,
         mend: no_checksum,
         run: run_quota,
+    },
+    Target {
+        name: "trash",
+        part: Part::Decoders,
+        covers: &["trash::LAYOUT", "trash::decode"],
+        make: |random| TrashRecord { keep_seconds: number(random) }.encode(),
+        mend: no_checksum,
+        run: |bytes| {
+            let Ok(record) = TrashRecord::decode(bytes) else { return false };
+            again(&record, &record.encode(), TrashRecord::decode);
+            true
+        },
     },
     Target {
         name: "scan-record",

@@ -1,0 +1,113 @@
+//! What a name leads to, with all that moves along when the name does: for `rename`, and for what
+//! moves into the trash and out of it.
+
+use format::directory_record::DirectoryRecord;
+use format::entry_record::{EntryRecord, Target};
+use format::inode_record::{InodeRecord, LinkedRecord};
+use format::key::{self, Part};
+
+use super::unlink::inode_of;
+use crate::FsResult;
+use crate::error::inconsistent;
+use crate::txn::{Attached, Txn};
+use crate::view::{Found, View};
+
+/// What a name leads to.
+pub(crate) enum Thing {
+    /// A directory.
+    Directory(DirectoryRecord),
+    /// Anything else.
+    File {
+        /// Its inode.
+        inode: InodeRecord,
+        /// How many names it has.
+        nlink: u32,
+        /// Whether it lies under its own number.
+        linked: bool,
+        /// What lies beside its name.
+        attached: Attached,
+    },
+}
+
+/// Where a name goes.
+pub(crate) struct Spot<'a> {
+    /// The directory.
+    pub(crate) dir: u64,
+    /// The name.
+    pub(crate) name: &'a [u8],
+    /// Its cookie there.
+    pub(crate) cookie: u64,
+    /// Whether another name of its hash may follow.
+    pub(crate) chained: bool,
+}
+
+impl Thing {
+    /// Reads what an entry of a directory leads to.
+    pub(crate) fn load(view: View<'_>, dir: u64, found: &Found) -> FsResult<Thing> {
+        if found.is_directory() {
+            let record = view.directory(found.ino)?;
+            let damage = || inconsistent(view.tree, "a name leads nowhere", found.ino);
+            return Ok(Thing::Directory(record.ok_or_else(damage)?));
+        }
+        let (inode, nlink) = inode_of(view, found)?;
+        let linked = matches!(found.target, Target::Linked(_));
+        let mut attached = Attached::default();
+        if !linked && inode.has_bulk {
+            let key = key::entry(dir, found.cookie, Part::Bulk);
+            attached.bulk = Some(view.bulk(&key)?);
+        }
+        if !linked && inode.has_xattrs {
+            let key = key::entry(dir, found.cookie, Part::Xattrs);
+            attached.xattrs = Some(view.xattrs(&key)?);
+        }
+        Ok(Thing::File { inode, nlink, linked, attached })
+    }
+
+    /// Its owner.
+    pub(crate) fn uid(&self) -> u32 {
+        match self {
+            Thing::Directory(record) => record.uid,
+            Thing::File { inode, .. } => inode.uid,
+        }
+    }
+
+    /// Whether it is a directory.
+    pub(crate) fn is_directory(&self) -> bool {
+        matches!(self, Thing::Directory(_))
+    }
+
+    /// Adds to a batch that it lies under another name from now on. The old entry, and the counts
+    /// of both directories, are the caller's.
+    pub(crate) fn put(
+        &self,
+        txn: &mut Txn<'_>,
+        view: View<'_>,
+        (old_dir, found): (u64, &Found),
+        spot: &Spot<'_>,
+    ) {
+        let (tree, ino, now) = (view.tree, found.ino, txn.now);
+        let Spot { dir, name, cookie, chained } = *spot;
+        let entry = |target| EntryRecord { chained, ino, name, target };
+        match self {
+            Thing::Directory(record) => {
+                txn.put_entry(tree, dir, cookie, &entry(Target::Directory));
+                let record =
+                    DirectoryRecord { parent: dir, parent_cookie: cookie, ctime: now, ..*record };
+                txn.put_directory(tree, ino, &record);
+            }
+            Thing::File { inode, nlink, linked: true, .. } => {
+                txn.put_entry(tree, dir, cookie, &entry(Target::Linked(inode.kind)));
+                txn.batch().delete(tree, &key::back_reference(ino, old_dir, found.cookie));
+                txn.batch().put(tree, &key::back_reference(ino, dir, cookie), b"");
+                let inode = InodeRecord { ctime: now, ..*inode };
+                txn.put_linked(tree, ino, &LinkedRecord { nlink: *nlink, inode });
+            }
+            Thing::File { inode, attached, .. } => {
+                let inode = InodeRecord { ctime: now, ..*inode };
+                txn.put_entry(tree, dir, cookie, &entry(Target::Embedded(inode)));
+                let key = |part| key::entry(dir, cookie, part);
+                txn.put_attached(tree, &key(Part::Bulk), &key(Part::Xattrs), attached);
+            }
+        }
+    }
+}

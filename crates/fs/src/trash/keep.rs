@@ -1,0 +1,253 @@
+//! What a removal adds to its batch so that what is removed is kept.
+//!
+//! A name that is not a directory's moves into the mirror of its directory. A directory that is
+//! removed is empty, and what was in it lies in its own mirror already: the mirror becomes what
+//! the directory was, with its owner, mode, attributes and charge, and the directory goes. So who
+//! still holds the directory sees what he would see without a trash.
+//!
+//! Whoever decides does so without locks, locks what [`Keeping::locks`] names beside his own, and
+//! has it put. Where that finds that the trash changed meanwhile he starts over.
+
+use format::directory_record::DirectoryRecord;
+use format::entry_record::Target;
+use format::key::{self, Part};
+use inode::{Caller, FsError};
+
+use super::hour::Batch;
+use super::place::{self, ATTEMPTS_MAX, Climb, Place};
+use super::{NAME, Removal};
+use crate::locks::{Lock, Mode};
+use crate::nodes::Location;
+use crate::ops::rename::{Way, move_name};
+use crate::ops::thing::{Spot, Thing};
+use crate::subvol::Subvol;
+use crate::txn::Txn;
+use crate::view::{Found, Search, View};
+use crate::{Fs, FsResult};
+
+/// Where something goes that is removed.
+#[derive(Clone, Copy)]
+pub(crate) struct Keeping<'a> {
+    fs: &'a Fs,
+    subvol: &'a Subvol,
+    /// For a directory: its own mirror. Else: that of the directory that it was in.
+    mirror: u64,
+    home: u64,
+    batch: Batch,
+    directory: bool,
+}
+
+/// What a batch was given.
+#[derive(Clone, Copy)]
+pub(crate) enum Kept {
+    /// It keeps what is removed, under this cookie in the trash.
+    Put(u64),
+    /// Nothing: the trash changed since it was looked at.
+    Again,
+}
+
+impl<'a> Keeping<'a> {
+    /// Where a name's thing goes when it is removed; `None`: it is deleted.
+    #[inline]
+    pub(crate) fn of(
+        fs: &'a Fs,
+        subvol: &'a Subvol,
+        view: View<'_>,
+        (dir, name): (u64, &[u8]),
+        (found, removal): (Option<Found>, Removal),
+    ) -> FsResult<Option<Keeping<'a>>> {
+        match found {
+            Some(found) if removal == Removal::Keep && fs.trash.is_on() => {
+                Keeping::find(fs, subvol, view, (dir, name), &found)
+            }
+            _ => Ok(None),
+        }
+    }
+
+    #[cold]
+    fn find(
+        fs: &'a Fs,
+        subvol: &'a Subvol,
+        view: View<'_>,
+        (dir, name): (u64, &[u8]),
+        found: &Found,
+    ) -> FsResult<Option<Keeping<'a>>> {
+        let directory = match found.target {
+            Target::Directory => true,
+            Target::Subvolume(_) => return Ok(None),
+            _ => false,
+        };
+        if is_trash(fs, subvol, view, (dir, name))? {
+            return Ok(None);
+        }
+        let now = fs.env.clock.now().0;
+        let Place::Mirror { mirror, home, batch } = place::place_of(fs, subvol, view, dir, now)?
+        else {
+            return Ok(None);
+        };
+        let keeping = Keeping { fs, subvol, mirror, home, batch, directory };
+        if !directory {
+            return Ok(Some(keeping));
+        }
+        // A trash of its own would have to be made in it, to be removed with it.
+        if fs.trash.keep_of(subvol, found.ino).is_some() {
+            return Ok(None);
+        }
+        Ok(match place::place_of(fs, subvol, view, found.ino, now)? {
+            Place::Mirror { mirror, home, batch } => {
+                Some(Keeping { mirror, home, batch, ..keeping })
+            }
+            Place::Off | Place::Inside => None,
+        })
+    }
+
+    /// What is locked beside what the removal locks; `hash` is that of the name.
+    pub(crate) fn locks(&self, hash: u64) -> [(Lock, Mode); 2] {
+        let subvol = self.subvol.id.0;
+        let mirror = Lock::Object { subvol, ino: self.mirror };
+        if self.directory {
+            return [(mirror, Mode::Exclusive); 2];
+        }
+        let name = Lock::Name { subvol, dir: self.mirror, hash };
+        [(mirror, Mode::Shared), (name, Mode::Exclusive)]
+    }
+
+    /// Adds to a batch that a name which is not a directory's goes into the trash. The caller
+    /// erases or replaces the entry.
+    pub(crate) fn put_file(
+        &self,
+        txn: &mut Txn<'_>,
+        view: View<'_>,
+        (dir, found): (u64, &Found),
+        (name, hash): (&[u8], u64),
+    ) -> FsResult<Kept> {
+        if self.directory || view.directory(self.mirror)?.is_none_or(|mirror| mirror.detached) {
+            self.fs.trash.forget();
+            return Ok(Kept::Again);
+        }
+        let vacancy = match view.find(self.mirror, hash, name)? {
+            // A name of the same hash would have to be locked with its inode; that is as rare as
+            // a name that was removed before, and goes the same way.
+            Search::Vacant(vacancy) if vacancy.predecessor.is_none() => vacancy,
+            _ => {
+                place::begin_next(self.fs, self.subvol, self.home, self.batch);
+                return Ok(Kept::Again);
+            }
+        };
+        let thing = Thing::load(view, dir, found)?;
+        let (cookie, chained) = (vacancy.cookie, vacancy.chained);
+        thing.put(txn, view, (dir, found), &Spot { dir: self.mirror, name, cookie, chained });
+        txn.count_entries(view.tree, self.mirror, 1, 0);
+        Ok(Kept::Put(cookie))
+    }
+
+    /// Adds to a batch that the mirror of an empty directory is what the directory was, whose
+    /// records go.
+    pub(crate) fn put_directory(
+        &self,
+        txn: &mut Txn<'_>,
+        view: View<'_>,
+        (ino, victim): (u64, &DirectoryRecord),
+    ) -> FsResult<Kept> {
+        let mirror = view.directory(self.mirror)?.filter(|mirror| !mirror.detached);
+        let Some(mirror) = mirror.filter(|_| self.directory) else {
+            self.fs.trash.forget();
+            return Ok(Kept::Again);
+        };
+        let id = self.subvol.id.0;
+        let charged = mirror.charge.is_some_and(|charge| charge.subvolume == id);
+        if let (true, Some(charge)) = (charged, victim.charge) {
+            txn.credit(id, charge, 0);
+        }
+        txn.credit_owned(id, ino, victim.charge, ((victim.uid, victim.gid), 0));
+        let record = DirectoryRecord {
+            // Names that were removed changed the directory's time, and not the mirror's.
+            mtime: mirror.mtime,
+            ctime: txn.now,
+            entries: mirror.entries,
+            subdirectories: mirror.subdirectories,
+            parent: mirror.parent,
+            parent_cookie: mirror.parent_cookie,
+            charge: if charged { mirror.charge } else { victim.charge },
+            ..*victim
+        };
+        txn.on_behalf(&Caller::root());
+        txn.charge_chown(id, self.mirror, &record, (mirror.uid, mirror.gid))?;
+        let tree = view.tree;
+        let (from, to) =
+            (key::directory(ino, Part::Xattrs), key::directory(self.mirror, Part::Xattrs));
+        if victim.has_xattrs {
+            let xattrs = view.xattrs(&from)?;
+            txn.batch().put(tree, &to, &xattrs.encode());
+            txn.batch().delete(tree, &from);
+        } else if mirror.has_xattrs {
+            txn.batch().delete(tree, &to);
+        }
+        txn.put_directory(tree, self.mirror, &record);
+        txn.batch().delete(tree, &key::directory(ino, Part::Attributes));
+        txn.count(id, -1, 0);
+        Ok(Kept::Put(mirror.parent_cookie))
+    }
+
+    /// After the commit, still under the locks: front ends that hold the inode find it there.
+    pub(crate) fn settle(&self, found: &Found, cookie: u64) {
+        if let Target::Embedded(_) = found.target {
+            let location = Location::Entry { dir: self.mirror, cookie };
+            self.fs.nodes.relocate(self.subvol.node(found.ino), location);
+        }
+    }
+
+    /// After the commit, without locks: front ends that hold the mirror are told.
+    pub(crate) fn tell(&self, name: &[u8]) {
+        if self.directory {
+            let mirror = self.subvol.node(self.mirror);
+            if self.fs.nodes.is_held(mirror) {
+                self.fs.invalidate_node(mirror);
+            }
+        } else {
+            place::changed(self.fs, self.subvol, self.mirror, name);
+        }
+    }
+}
+
+/// Whether a name is that of a trash, which is not kept in itself.
+fn is_trash(fs: &Fs, subvol: &Subvol, view: View<'_>, (dir, name): (u64, &[u8])) -> FsResult<bool> {
+    let is_home = |climb| matches!(climb, Climb::Home { home, .. } if home == dir);
+    Ok(name == NAME && is_home(place::climb(fs, subvol, view, dir)?))
+}
+
+/// Moves a directory with all below it into the trash. The gate is passed. Tells whether it did:
+/// what has no trash, and what is in one, is the caller's to remove.
+pub(crate) fn keep_tree(
+    fs: &Fs,
+    (subvol, view): (&Subvol, View<'_>),
+    (dir, name): (u64, &[u8]),
+    seen: &Found,
+) -> FsResult<bool> {
+    let root = Caller::root();
+    if is_trash(fs, subvol, view, (dir, name))? {
+        return Ok(false);
+    }
+    for _ in 0..ATTEMPTS_MAX {
+        let now = fs.env.clock.now().0;
+        let Place::Mirror { mirror, home, batch } = place::place_of(fs, subvol, view, dir, now)?
+        else {
+            return Ok(false);
+        };
+        let way = Way::Away(seen.ino);
+        match move_name(fs, &root, (subvol, view), (dir, name), (mirror, name), way) {
+            Ok(true) => {
+                place::changed(fs, subvol, mirror, name);
+                return Ok(true);
+            }
+            Ok(false) => return Ok(false),
+            Err(FsError::Exists) => place::begin_next(fs, subvol, home, batch),
+            Err(FsError::NotFound) => {
+                view.find_entry(dir, fs.hash.hash(name), name)?.ok_or(FsError::NotFound)?;
+                fs.trash.forget();
+            }
+            Err(error) => return Err(error),
+        }
+    }
+    Err(FsError::Busy("directories of the trash come and go"))
+}

@@ -1,0 +1,181 @@
+//! Trash: where it is on, what is removed moves into a hidden directory instead.
+//!
+//! A directory that has a trash keeps in `.trash` what is removed in it and below, in its
+//! subvolume and in those that hang below it: `.trash/HOUR/path/of/the/name`. All of that is
+//! ordinary directories and names, made by ordinary batches, so that everything else (snapshots,
+//! quotas, checks, searches) knows it already.
+//!
+//! 1. `place` finds where a directory's names go, climbing to the directory that has the trash,
+//!    and makes the directories that mirror the way there; both are remembered.
+//! 2. `keep` adds to the batch of a removal that what is removed goes there.
+//! 3. `purge` removes whole hours, when they are old and when the medium is full.
+//! 4. `restore` moves back, `list` shows.
+//!
+//! Where no directory of the volume has a trash, a removal reads one flag in memory.
+
+mod hour;
+mod keep;
+mod list;
+mod place;
+mod purge;
+mod restore;
+
+use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
+
+use device::Map;
+use format::key;
+use format::trash::TrashRecord;
+use inode::{Caller, FsError, NodeId};
+use parking_lot::{Mutex, RwLock};
+
+use self::hour::Batch;
+use self::place::Place;
+use crate::error::malformed;
+use crate::subvol::{Subvol, VOLUME};
+use crate::subvolumes::access::directory_of;
+use crate::txn::Txn;
+use crate::view::View;
+use crate::{Fs, FsResult, TrashSetting};
+
+pub(crate) use self::keep::{Keeping, Kept, keep_tree};
+pub(crate) use self::place::{check_outside, is_all};
+
+/// Name of the directory of a trash.
+pub(crate) const NAME: &[u8] = b".trash";
+
+/// Whether what is removed is kept where there is a trash.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Removal {
+    /// It is.
+    Keep,
+    /// It goes, as without a trash: for what is in one, and where there is no room.
+    Delete,
+}
+
+/// Most directories whose places are remembered; then all are forgotten.
+const PLACES_MAX: usize = 1 << 16;
+
+/// The trash of a volume: who has one, and where names go.
+#[derive(Default)]
+pub(crate) struct Trash {
+    /// Whether any directory has one.
+    on: AtomicBool,
+    state: RwLock<State>,
+    /// Held while settings are changed, so that those in memory are those of the last commit.
+    setting: Mutex<()>,
+    /// Held while directories of a trash are made: two removals would make the same.
+    making: Mutex<()>,
+    /// When the background looks at the trash again, in nanoseconds since 1970.
+    look_at: AtomicI64,
+    /// Held by who purges for want of room.
+    purging: Mutex<()>,
+}
+
+#[derive(Default)]
+struct State {
+    /// Directories that have a trash, by lineage and inode, and how many seconds they keep.
+    keep: Map<(u64, u64), u64>,
+    /// Counts what makes places untrue: a directory that moved, or a setting.
+    generation: u64,
+    /// By subvolume and directory.
+    places: Map<(u64, u64), Place>,
+    /// The present batch of a trash, by the subvolume and the directory that has it.
+    current: Map<(u64, u64), Batch>,
+}
+
+impl Trash {
+    /// Reads the settings of a volume.
+    pub(crate) fn load(&self, fs: &Fs) -> FsResult<()> {
+        let mut keep = Map::default();
+        fs.visit_volume(&key::TRASH_PREFIX, &mut |key, value| {
+            let malformed = |error| malformed(VOLUME, &error);
+            let place = key::parse_trash(key).map_err(malformed)?;
+            // A setting that does not decode is no reason not to open; a check tells of it.
+            if let Ok(record) = TrashRecord::decode(value) {
+                keep.insert(place, record.keep_seconds);
+            }
+            Ok(())
+        })?;
+        self.on.store(!keep.is_empty(), Ordering::Release);
+        self.state.write().keep = keep;
+        Ok(())
+    }
+
+    /// Whether any directory has a trash.
+    #[inline]
+    pub(crate) fn is_on(&self) -> bool {
+        self.on.load(Ordering::Acquire)
+    }
+
+    /// Says that directories hang elsewhere from now on, after the commit.
+    #[inline]
+    pub(crate) fn directories_moved(&self) {
+        if self.is_on() {
+            self.forget();
+        }
+    }
+
+    #[cold]
+    fn forget(&self) {
+        let mut state = self.state.write();
+        state.generation += 1;
+        state.places.clear();
+    }
+
+    /// How long a directory of a subvolume keeps, if it has a trash.
+    fn keep_of(&self, subvol: &Subvol, dir: u64) -> Option<u64> {
+        self.state.read().keep.get(&(subvol.lineage, dir)).copied()
+    }
+
+    fn set(&self, place: (u64, u64), keep: Option<u64>) {
+        let mut state = self.state.write();
+        match keep {
+            Some(keep) => state.keep.insert(place, keep),
+            None => state.keep.remove(&place),
+        };
+        self.on.store(!state.keep.is_empty(), Ordering::Release);
+        drop(state);
+        self.forget();
+        self.look_at.store(0, Ordering::Release);
+    }
+}
+
+impl Fs {
+    /// Gives a directory a trash that keeps for so many seconds what is removed in it and below;
+    /// `None`: it has none from now on, and what is in it stays, as ordinary files. Root may.
+    pub fn trash_set(&self, caller: &Caller, dir: NodeId, keep: Option<u64>) -> FsResult<()> {
+        if !caller.is_root() {
+            return Err(FsError::NotPermitted("only root says what has a trash"));
+        }
+        let (subvol, ino) = self.place(self.real(dir))?;
+        directory_of(self, &subvol, ino)?;
+        let _setting = self.trash.setting.lock();
+        let mut txn = Txn::new(self);
+        let key = key::trash(subvol.lineage, ino);
+        match keep {
+            Some(keep_seconds) => {
+                place::adopt(self, &subvol, ino)?;
+                txn.batch().put(VOLUME, &key, &TrashRecord { keep_seconds }.encode());
+            }
+            None if self.trash.keep_of(&subvol, ino).is_none() => return Err(FsError::NotFound),
+            None => txn.batch().delete(VOLUME, &key),
+        }
+        txn.commit()?;
+        self.trash.set((subvol.lineage, ino), keep);
+        Ok(())
+    }
+
+    /// The trash that keeps what is removed in a directory, if any: where it is, and how long it
+    /// keeps. Whoever got hold of the directory may ask.
+    pub fn trash_get(&self, dir: NodeId) -> FsResult<Option<TrashSetting>> {
+        let (subvol, ino) = self.place(self.real(dir))?;
+        directory_of(self, &subvol, ino)?;
+        let view = View::new(&*self.store, subvol.tree());
+        Ok(match place::climb(self, &subvol, view, ino)? {
+            place::Climb::Home { home, keep, .. } => {
+                Some(TrashSetting { directory: subvol.node(home), keep_seconds: keep })
+            }
+            place::Climb::Off | place::Climb::Inside => None,
+        })
+    }
+}

@@ -1,0 +1,221 @@
+//! Removing what the trash kept: whole batches, oldest first, when they are old enough, when the
+//! medium is full, and when somebody asks.
+//!
+//! A batch is removed as any tree: detached in one commit, reclaimed in steps. An operation that
+//! finds no room removes the oldest batch, sees that room comes of it, and is tried again, until
+//! there is room or the trash is empty. A removal that finds no room for the trash then deletes.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use format::key;
+use format::subvolume_record::SubvolumeRecord;
+use inode::{Caller, FsError, NodeId, SubvolId};
+
+use super::hour::Batch;
+use super::place::{self, Climb};
+use super::{NAME, Removal};
+use crate::error::malformed;
+use crate::subvol::{Subvol, VOLUME};
+use crate::view::View;
+use crate::{Fs, FsResult};
+
+/// How long the background does not look at the trash after it found nothing to do: batches are
+/// of hours, and a medium is filled by operations that look for room themselves.
+const LOOK_EVERY: i64 = 60_000_000_000;
+/// The part of the medium that the background keeps free of the trash.
+const FREE_PART: u64 = 32;
+/// Most steps of background work that an operation waits for when it needs room.
+const STEPS_MAX: usize = 10_000;
+/// Records or nodes of one of those steps.
+const STEP_BUDGET: usize = 256;
+
+/// The trash of a directory.
+struct Home {
+    subvol: Arc<Subvol>,
+    directory: u64,
+    keep_seconds: u64,
+}
+
+impl Fs {
+    /// Runs an operation that may need room. Where there is none, room is made of the trash.
+    #[inline]
+    pub(crate) fn with_room<T>(&self, run: impl Fn() -> FsResult<T>) -> FsResult<T> {
+        loop {
+            match run() {
+                Err(FsError::NoSpace) if self.trash.is_on() && self.relieve()? => {}
+                result => return result,
+            }
+        }
+    }
+
+    /// Runs a removal: into the trash, where that is on and there is room for that.
+    #[inline]
+    pub(crate) fn removing<T>(&self, run: impl Fn(Removal) -> FsResult<T>) -> FsResult<T> {
+        if !self.trash.is_on() {
+            return run(Removal::Delete);
+        }
+        match self.with_room(|| run(Removal::Keep)) {
+            Err(FsError::NoSpace) => run(Removal::Delete),
+            result => result,
+        }
+    }
+
+    /// Removes the oldest batch of all, and does the work that room comes of. Tells whether there
+    /// was any, or somebody else did so meanwhile.
+    #[cold]
+    fn relieve(&self) -> FsResult<bool> {
+        let Some(_purging) = self.trash.purging.try_lock() else {
+            drop(self.trash.purging.lock());
+            return Ok(true);
+        };
+        if !purge_oldest(self)? {
+            return Ok(false);
+        }
+        self.reclaim_at_once()?;
+        // Room that contents had comes back when the commit is durable that freed it.
+        match self.sync() {
+            Ok(()) | Err(FsError::NoSpace) => {}
+            Err(error) => return Err(error),
+        }
+        self.reclaim_at_once()?;
+        Ok(true)
+    }
+
+    fn reclaim_at_once(&self) -> FsResult<()> {
+        for _ in 0..STEPS_MAX {
+            match self.background_step(STEP_BUDGET) {
+                Ok(progress) if !progress.more => break,
+                Ok(_) | Err(FsError::NoSpace) => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(())
+    }
+
+    /// One step of background work: removes a batch that is old enough, or the oldest where the
+    /// medium is nearly full.
+    pub(crate) fn trash_step(&self, _budget: usize) -> FsResult<u64> {
+        if self.options.read_only || !self.trash.is_on() {
+            return Ok(0);
+        }
+        let now = self.env.clock.now().0;
+        if now < self.trash.look_at.load(Ordering::Acquire) {
+            return Ok(0);
+        }
+        let old = |home: &Home, batch: Batch| {
+            let keep = i64::try_from(home.keep_seconds).unwrap_or(i64::MAX);
+            batch.end().saturating_add(keep.saturating_mul(1_000_000_000)) <= now
+        };
+        for home in homes(self)? {
+            let view = View::new(&*self.store, home.subvol.tree());
+            let oldest = place::batches(self, view, home.directory)?.first().copied();
+            if let Some((batch, _)) = oldest.filter(|(batch, _)| old(&home, *batch)) {
+                return purge(self, &home, batch).map(u64::from);
+            }
+        }
+        self.trash.look_at.store(now.saturating_add(LOOK_EVERY), Ordering::Release);
+        let space = self.env.device.space().map_err(|error| FsError::Io(error.to_string()))?;
+        let full = space.free_bytes < space.total_bytes / FREE_PART;
+        Ok(u64::from(full && purge_oldest(self)?))
+    }
+
+    /// Deletes all that is in the trash of a directory, or in the one above it that keeps what is
+    /// removed there. Root may, and the owner of the directory that has the trash. Tells how many
+    /// batches went.
+    pub fn trash_empty(&self, caller: &Caller, dir: NodeId) -> FsResult<u64> {
+        let (subvol, ino) = self.place(self.real(dir))?;
+        let view = View::new(&*self.store, subvol.tree());
+        let Climb::Home { home, keep, .. } = place::climb(self, &subvol, view, ino)? else {
+            return Err(FsError::InvalidArgument("nothing that is removed there is kept"));
+        };
+        let record = view.directory(home)?.ok_or(FsError::NotFound)?;
+        if !crate::attributes::owned_directory(&record).is_owner(caller) {
+            return Err(FsError::NotPermitted("only the owner of a trash empties it"));
+        }
+        let home = Home { subvol, directory: home, keep_seconds: keep };
+        let mut gone = 0;
+        for (batch, _) in place::batches(self, view, home.directory)? {
+            gone += u64::from(purge(self, &home, batch)?);
+        }
+        Ok(gone)
+    }
+}
+
+/// All trash of the volume. What a snapshot holds is no trash.
+fn homes(fs: &Fs) -> FsResult<Vec<Home>> {
+    let mut live = Vec::new();
+    fs.visit_volume(&key::SUBVOLUMES_PREFIX, &mut |key, value| {
+        let malformed = |error| malformed(VOLUME, &error);
+        let record = SubvolumeRecord::decode(value).map_err(malformed)?;
+        if !(record.read_only || record.detached || record.index) {
+            live.push(key::parse_number(key).map_err(malformed)?);
+        }
+        Ok(())
+    })?;
+    let settings: Vec<_> = {
+        let state = fs.trash.state.read();
+        let mut all: Vec<_> = state.keep.keys().copied().collect();
+        all.sort_unstable();
+        all
+    };
+    let mut homes = Vec::new();
+    for id in live {
+        let subvol = match fs.subvol(SubvolId(id)) {
+            Err(FsError::Stale) => continue,
+            subvol => subvol?,
+        };
+        let view = View::new(&*fs.store, subvol.tree());
+        let own = settings.iter().filter(|(lineage, _)| *lineage == subvol.lineage);
+        let mut directories: Vec<u64> = own.map(|(_, dir)| *dir).collect();
+        if !directories.contains(&subvol.root) {
+            directories.push(subvol.root);
+        }
+        for directory in directories {
+            // The tree may hold directories that nothing in it leads to any more.
+            if let Climb::Home { home, keep, .. } = place::climb(fs, &subvol, view, directory)?
+                && home == directory
+            {
+                let subvol = Arc::clone(&subvol);
+                homes.push(Home { subvol, directory, keep_seconds: keep });
+            }
+        }
+    }
+    Ok(homes)
+}
+
+fn purge_oldest(fs: &Fs) -> FsResult<bool> {
+    let mut oldest: Option<(Batch, Home)> = None;
+    for home in homes(fs)? {
+        let view = View::new(&*fs.store, home.subvol.tree());
+        let batch = place::batches(fs, view, home.directory)?.first().map(|(batch, _)| *batch);
+        if let Some(batch) = batch
+            && oldest.as_ref().is_none_or(|(other, _)| batch < *other)
+        {
+            oldest = Some((batch, home));
+        }
+    }
+    match oldest {
+        Some((batch, home)) => purge(fs, &home, batch),
+        None => Ok(false),
+    }
+}
+
+/// Removes a batch. What is removed meanwhile goes into the next one. Tells whether it was there.
+fn purge(fs: &Fs, home: &Home, batch: Batch) -> FsResult<bool> {
+    let Home { subvol, directory, .. } = home;
+    place::begin_next(fs, subvol, *directory, batch);
+    let view = View::new(&*fs.store, subvol.tree());
+    let Some(trash) = view.find_entry(*directory, fs.hash.hash(NAME), NAME)? else {
+        return Ok(false);
+    };
+    let name = batch.name();
+    match fs.rmr_now(&Caller::root(), subvol.node(trash.ino), name.as_bytes()) {
+        Ok(_) => {
+            fs.trash.forget();
+            Ok(true)
+        }
+        Err(FsError::NotFound) => Ok(false),
+        Err(error) => Err(error),
+    }
+}

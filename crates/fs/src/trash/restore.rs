@@ -1,0 +1,247 @@
+//! `restore`: puts what was removed back where it was, or elsewhere in its subvolume.
+//!
+//! 1. The newest thing that was removed under the name comes back by one rename, with all below.
+//!    Directories above it that are gone are made after their mirrors.
+//! 2. A directory that comes back, or that is there, gets what was removed from it before: of the
+//!    same hour and the hour before, or since a time that the caller says. So a removal that went
+//!    on over the end of an hour, or that met a name which had been removed before, comes back
+//!    whole. Where two things have one name the newer one wins.
+//! 3. Nothing is overwritten: what finds its name taken stays in the trash, and is counted.
+//!
+//! Each rename is a batch. What a crash leaves half restored is restored by the same call.
+
+use std::sync::Arc;
+
+use format::entry_record::Target;
+use inode::{Caller, FsError, NodeId};
+
+use super::hour::Batch;
+use super::list::{Whence, follow};
+use super::place;
+use crate::ops::rename::{Way, move_name};
+use crate::ops::thing::Thing;
+use crate::subvol::Subvol;
+use crate::view::{Found, View};
+use crate::{Fs, FsResult, RestoreOptions, Restored};
+
+/// Names that are looked at between two looks at the directory that they come from.
+const CHUNK: usize = 1000;
+
+/// Something of a name in a batch.
+struct Candidate {
+    batch: Batch,
+    /// The inode of the batch.
+    root: u64,
+    /// The directory of the trash that it is in.
+    dir: u64,
+    found: Found,
+}
+
+impl Fs {
+    /// Brings back what was removed under a name: of a directory that is there, and names below
+    /// it of which the last is the one. `to`: a directory of the same subvolume and a name that
+    /// is not there, instead of where it was. The caller needs the rights of a rename.
+    pub fn restore(
+        &self,
+        caller: &Caller,
+        (dir, rest): (NodeId, &[Vec<u8>]),
+        to: Option<(NodeId, &[u8])>,
+        options: &RestoreOptions,
+    ) -> FsResult<Restored> {
+        let whence = Whence::find(self, dir, rest)?;
+        let work = Work { fs: self, caller, subvol: Arc::clone(&whence.subvol), options };
+        let candidates = work.candidates(&whence)?;
+        let Some(newest) = candidates.first() else { return Err(FsError::NotFound) };
+        let place = match to {
+            Some((parent, name)) => {
+                let (subvol, parent) = self.place(self.real(parent))?;
+                if subvol.id != whence.subvol.id {
+                    return Err(FsError::CrossSubvolume("what was removed from another one"));
+                }
+                self.new_name(name)?;
+                Some((parent, name.to_vec()))
+            }
+            None => work.place(&whence, newest)?,
+        };
+        let mut restored = Restored::default();
+        let top = match &place {
+            // The directory that has the trash.
+            None => whence.home,
+            Some((parent, name)) => {
+                let view = work.view();
+                match view.find_entry(*parent, self.hash.hash(name), name)? {
+                    Some(found) if to.is_none() && found.target == Target::Directory => found.ino,
+                    Some(_) => return Err(FsError::Exists),
+                    None => {
+                        let old = whence.path.last().map_or(&b""[..], |name| name);
+                        work.back((newest.dir, old), (*parent, name))?;
+                        restored.names += 1;
+                        newest.found.ino
+                    }
+                }
+            }
+        };
+        if newest.found.target == Target::Directory {
+            for candidate in work.window(&candidates) {
+                if candidate.found.ino != top {
+                    work.merge(candidate.found.ino, top, &mut restored)?;
+                }
+            }
+        } else if restored.names == 0 {
+            return Err(FsError::Exists);
+        }
+        Ok(restored)
+    }
+}
+
+struct Work<'a> {
+    fs: &'a Fs,
+    caller: &'a Caller,
+    subvol: Arc<Subvol>,
+    options: &'a RestoreOptions,
+}
+
+impl Work<'_> {
+    fn view(&self) -> View<'_> {
+        View::new(&*self.fs.store, self.subvol.tree())
+    }
+
+    /// What was removed under the name, newest first.
+    fn candidates(&self, whence: &Whence) -> FsResult<Vec<Candidate>> {
+        let view = self.view();
+        let mut found = Vec::new();
+        let (name, above) = match whence.path.split_last() {
+            Some((name, above)) => (Some(name), above),
+            None => (None, &[][..]),
+        };
+        for (batch, root) in place::batches(self.fs, view, whence.home)? {
+            let Some(dir) = follow(self.fs, view, root, above)? else { continue };
+            let batch_itself =
+                Found { cookie: 0, chained: false, ino: root, target: Target::Directory };
+            let entry = match name {
+                Some(name) => view.find_entry(dir, self.fs.hash.hash(name), name)?,
+                None => Some(batch_itself),
+            };
+            let Some(entry) = entry else { continue };
+            let wanted = match self.options.at {
+                Some(at) if name.is_none() => batch.begin() <= at,
+                Some(at) => removed(view, dir, &entry)?.is_some_and(|removed| removed <= at),
+                None => true,
+            };
+            if wanted {
+                found.push(Candidate { batch, root, dir, found: entry });
+            }
+        }
+        found.reverse();
+        Ok(found)
+    }
+
+    /// Directories whose contents belong to the newest one.
+    fn window<'c>(&self, candidates: &'c [Candidate]) -> impl Iterator<Item = &'c Candidate> {
+        let newest = candidates.first().map_or(0, |newest| newest.batch.hour);
+        let since = self.options.since;
+        candidates.iter().filter(move |candidate| {
+            let late = match since {
+                Some(since) => candidate.batch.end() > since,
+                None => candidate.batch.hour >= newest - 1,
+            };
+            late && candidate.found.target == Target::Directory
+        })
+    }
+
+    /// Where the name was: the directory that it was in, and the name. Directories that are gone
+    /// are made. `None`: it is the directory that has the trash.
+    fn place(&self, whence: &Whence, from: &Candidate) -> FsResult<Option<(u64, Vec<u8>)>> {
+        let Some((name, above)) = whence.path.split_last() else { return Ok(None) };
+        let (mut live, mut mirror) = (whence.home, from.root);
+        for name in above {
+            let entered = self.fs.enter(&self.subvol)?;
+            let view = View::new(&*self.fs.store, entered.tree);
+            let model = follow(self.fs, view, mirror, std::slice::from_ref(name))?;
+            mirror = model.ok_or(FsError::NotFound)?;
+            let there = view.find_entry(live, self.fs.hash.hash(name), name)?;
+            let at = (live, name.as_slice());
+            let of = (&*self.subvol, view);
+            let made = place::make_as(self.fs, of, at, mirror, Some(self.caller))?;
+            drop(entered);
+            if there.is_none() {
+                self.tell(live, name);
+            }
+            live = made.ok_or(FsError::NotDirectory)?;
+        }
+        Ok(Some((live, name.clone())))
+    }
+
+    /// Moves one name back.
+    fn back(&self, from: (u64, &[u8]), to: (u64, &[u8])) -> FsResult<()> {
+        let entered = self.fs.enter(&self.subvol)?;
+        let view = View::new(&*self.fs.store, entered.tree);
+        let of = (&*self.subvol, view);
+        if !move_name(self.fs, self.caller, of, from, to, Way::Back)? {
+            return Err(FsError::CrossSubvolume("a subvolume in the trash"));
+        }
+        drop(entered);
+        self.tell(from.0, from.1);
+        self.tell(to.0, to.1);
+        Ok(())
+    }
+
+    fn tell(&self, dir: u64, name: &[u8]) {
+        place::changed(self.fs, &self.subvol, dir, name);
+    }
+
+    /// Moves what is in a directory of the trash into one that is there, and in those below that
+    /// are in both.
+    fn merge(&self, from: u64, to: u64, restored: &mut Restored) -> FsResult<()> {
+        let mut left = vec![(from, to, 0)];
+        while let Some((from, to, after)) = left.pop() {
+            let mut names: Vec<(Vec<u8>, Found)> = Vec::new();
+            let more = place::names_of(self.view(), from, after, &mut |name, found| {
+                names.push((name.to_vec(), *found));
+                names.len() < CHUNK
+            })?;
+            left.extend(more.map(|after| (from, to, after)));
+            for (name, found) in names {
+                if !self.in_time(from, &found)? {
+                    continue;
+                }
+                let there = self.view().find_entry(to, self.fs.hash.hash(&name), &name)?;
+                let both = found.target == Target::Directory
+                    && there.is_some_and(|there| there.target == Target::Directory);
+                match there {
+                    Some(there) if both => left.push((found.ino, there.ino, 0)),
+                    Some(_) => restored.left += 1,
+                    None => {
+                        self.back((from, &name), (to, &name))?;
+                        restored.names += 1;
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether something was removed in the time that the caller asks for.
+    fn in_time(&self, dir: u64, found: &Found) -> FsResult<bool> {
+        let RestoreOptions { at, since } = *self.options;
+        if at.is_none() && since.is_none() || found.target == Target::Directory {
+            return Ok(true);
+        }
+        let removed = removed(self.view(), dir, found)?;
+        Ok(removed.is_some_and(|removed| {
+            at.is_none_or(|at| removed <= at) && since.is_none_or(|since| removed >= since)
+        }))
+    }
+}
+
+/// When something in the trash was removed: its status changed then.
+fn removed(view: View<'_>, dir: u64, found: &Found) -> FsResult<Option<i64>> {
+    Ok(match found.target {
+        Target::Directory => view.directory(found.ino)?.map(|record| record.ctime),
+        Target::Subvolume(_) | Target::Tombstone => None,
+        _ => match Thing::load(view, dir, found)? {
+            Thing::File { inode, .. } => Some(inode.ctime),
+            Thing::Directory(record) => Some(record.ctime),
+        },
+    })
+}

@@ -1,0 +1,109 @@
+//! What is asked about the trash. Paths may lead to what is not there any more: the directories
+//! that are there are resolved, and the names behind them are looked for in the trash.
+
+use fs::{Follow, Fs, RestoreOptions, WalkControl};
+use inode::{Caller, FsError, Kind};
+use wire::{Answer, Body, Failure, FailureKind, Removed};
+
+use super::calls::{Held, about, below};
+use super::connection::Replies;
+
+/// Things in one message.
+const REMOVED_A_PART: usize = 500;
+
+type Answered<T> = Result<T, Failure>;
+
+/// Tells what was removed at a path or below.
+pub(super) fn list(
+    fs: &Fs,
+    caller: &Caller,
+    path: &[u8],
+    replies: &mut Replies,
+) -> Answered<Answer> {
+    let (held, rest) = split(fs, caller, path)?;
+    let setting = fs.trash_get(held.entry.node).map_err(|error| about(error, path))?;
+    let mut failed = None;
+    let mut part = Vec::new();
+    let mut take = |removed: fs::Removed| {
+        let path = removed.path.join(&b'/');
+        let (removed, attr) = (removed.removed, (&removed.attr).into());
+        part.push(Removed { path: path.into(), removed, attr });
+        if part.len() >= REMOVED_A_PART
+            && let Err(failure) = replies.part(Body::Removed(std::mem::take(&mut part)))
+        {
+            failed = Some(failure);
+            return WalkControl::Stop;
+        }
+        WalkControl::Continue
+    };
+    let listed = fs.trash_list(caller, (held.entry.node, &rest), &mut take);
+    listed.map_err(|error| about(error, path))?;
+    if let Some(failure) = failed {
+        return Err(failure);
+    }
+    if !part.is_empty() {
+        replies.part(Body::Removed(part))?;
+    }
+    let setting = setting.ok_or_else(|| about(FsError::NotFound, path))?;
+    let directory = setting.directory.0;
+    Ok(Answer::Trash(wire::Trash { directory, keep_seconds: setting.keep_seconds }))
+}
+
+/// Deletes what is in the trash of a directory.
+pub(super) fn empty(fs: &Fs, caller: &Caller, path: &[u8]) -> Answered<Answer> {
+    let held = Held::resolve(fs, caller, path, Follow::Yes)?;
+    let gone = fs.trash_empty(caller, held.entry.node).map_err(|error| about(error, path))?;
+    Ok(Answer::Emptied(gone))
+}
+
+/// Brings back what was removed at a path.
+pub(super) fn restore(
+    fs: &Fs,
+    caller: &Caller,
+    (path, to): (&[u8], Option<&[u8]>),
+    options: &RestoreOptions,
+) -> Answered<Answer> {
+    let (held, rest) = split(fs, caller, path)?;
+    let from = (held.entry.node, &rest[..]);
+    let restored = match to {
+        None => fs.restore(caller, from, None, options).map_err(|error| about(error, path)),
+        Some(to) => below(fs, caller, to, |parent, name| {
+            fs.restore(caller, from, Some((parent, name)), options)
+        }),
+    };
+    let restored = restored.map_err(|failure| match failure.kind {
+        FailureKind::NotFound => {
+            let message = "it is not in the trash";
+            Failure { message: message.to_owned(), ..failure }
+                .hint("`pando trash list` shows what is")
+        }
+        FailureKind::Exists => failure.hint("nothing is overwritten; choose another place, --to"),
+        _ => failure,
+    })?;
+    Ok(Answer::Restored { names: restored.names, left: restored.left })
+}
+
+/// The deepest directory of a path that is there, and the names behind it.
+fn split<'a>(fs: &'a Fs, caller: &Caller, path: &[u8]) -> Answered<(Held<'a>, Vec<Vec<u8>>)> {
+    let mut names: Vec<&[u8]> = path.split(|&byte| byte == b'/').collect();
+    names.retain(|name| !name.is_empty() && *name != b".");
+    if names.contains(&&b".."[..]) {
+        let message = "a path to what is not there has no '..'";
+        return Err(Failure::new(FailureKind::Invalid, message).at(path));
+    }
+    for length in (0..=names.len()).rev() {
+        let prefix = [&b"/"[..], &names[..length].join(&b'/')].concat();
+        let follow = if length == names.len() { Follow::No } else { Follow::Yes };
+        match Held::resolve(fs, caller, &prefix, follow) {
+            Ok(held) if held.entry.attr.kind == Kind::Directory => {
+                return Ok((held, names[length..].iter().map(|name| name.to_vec()).collect()));
+            }
+            Ok(_) => {}
+            Err(failure) => match failure.kind {
+                FailureKind::NotFound | FailureKind::NotDirectory => {}
+                _ => return Err(failure),
+            },
+        }
+    }
+    Err(about(FsError::NotFound, path))
+}
