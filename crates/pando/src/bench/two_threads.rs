@@ -7,6 +7,12 @@
 //! which was touched before, so that no round pays for the kernel's handing-out of pages. Each
 //! round does the same on one store and on one a thread, in turns, and the ratio of a round is the
 //! rate on one over the rate on many; the medians are reported.
+//!
+//! Insertions begin with stores that are empty, new ones for each round, so that a round may be as
+//! long as others are; the others find as many entries as were asked for. Rounds of less than a
+//! second say little: whoever comes last decides about their length, and a log segment that one
+//! thread ends while the other goes on. `shortest_ms` tells how long the shortest was. Where the
+//! log is to be in memory too, `--volume` names a directory there.
 
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Barrier};
@@ -41,7 +47,6 @@ enum Work {
     Scan,
 }
 
-/// Insertions last: the others find as many entries as were asked for.
 const WORKS: [(Work, &str); 5] = [
     (Work::Update, "update"),
     (Work::Get, "get"),
@@ -68,9 +73,6 @@ impl Layout {
     }
 }
 
-/// An insertion round has one operation where others have so many: the trees grow by it.
-const INSERT_SHARE: u64 = 2;
-
 /// The key of a thread's `n`th entry: a type, a directory, a hash of the name.
 fn key(layout: Layout, thread: u64, n: u64) -> [u8; 17] {
     let hash = n.wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ (n >> 7);
@@ -82,12 +84,6 @@ fn key(layout: Layout, thread: u64, n: u64) -> [u8; 17] {
     key[1..9].copy_from_slice(&directory.to_be_bytes());
     key[9..].copy_from_slice(&hash.to_be_bytes());
     key
-}
-
-/// One store for all threads, and one each.
-struct Stores {
-    together: Arc<dyn Store>,
-    apart: Vec<Arc<dyn Store>>,
 }
 
 struct Directory(PathBuf);
@@ -117,29 +113,85 @@ fn make_store(directory: &Path, name: &str, args: &BenchArgs) -> Result<Arc<dyn 
     Ok(store)
 }
 
-/// One thread's share of a round.
-struct Share<'a> {
-    store: &'a dyn Store,
+/// Whether the threads have one store or one each.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Side {
+    Together,
+    Apart,
+}
+
+impl Side {
+    /// Both, in turns: whoever comes first in one round comes second in the next.
+    fn both(round: u64) -> [Side; 2] {
+        if round.is_multiple_of(2) {
+            [Side::Apart, Side::Together]
+        } else {
+            [Side::Together, Side::Apart]
+        }
+    }
+}
+
+/// The store of each thread. Dropped before their directory is removed.
+struct Stores {
+    each: Vec<Arc<dyn Store>>,
+    _directory: Directory,
+}
+
+impl Stores {
+    fn make(parent: &Path, side: Side, args: &BenchArgs) -> Result<Stores> {
+        let threads = args.threads.max(2);
+        let (name, stores) = match side {
+            Side::Together => ("together", 1),
+            Side::Apart => ("apart", threads),
+        };
+        let directory = Directory(parent.join(name));
+        let made = (0..stores).map(|n| make_store(&directory.0, &n.to_string(), args));
+        let made = made.collect::<Result<Vec<_>>>()?;
+        let each = made.iter().cycle().take(threads as usize).cloned().collect();
+        Ok(Stores { each, _directory: directory })
+    }
+
+    /// One round; tells how long it took until the last thread ended.
+    fn run(&self, task: Task) -> Result<Duration> {
+        let shares: Vec<Share<'_>> = (0_u64..)
+            .zip(&self.each)
+            .map(|(thread, store)| Share { store: store.as_ref(), thread, task })
+            .collect();
+        side_by_side(&shares)
+    }
+}
+
+/// What all threads of a round do.
+#[derive(Debug, Clone, Copy)]
+struct Task {
     layout: Layout,
-    thread: u64,
-    /// Entries that are there before the round.
+    work: Work,
+    /// Entries of each thread that are there before the round.
     there: u64,
     operations: u64,
     round: u64,
 }
 
+/// One thread's share of a round.
+struct Share<'a> {
+    store: &'a dyn Store,
+    thread: u64,
+    task: Task,
+}
+
 impl Share<'_> {
-    fn run(&self, work: Work) -> store::Result<()> {
-        let mut random = fastrand::Rng::with_seed(self.round << 8 | self.thread);
+    fn run(&self) -> store::Result<()> {
+        let Task { layout, work, there, operations, round } = self.task;
+        let mut random = fastrand::Rng::with_seed(round << 8 | self.thread);
         let mut batch = Batch::new();
-        let any = |random: &mut fastrand::Rng| self.key(random.u64(0..self.there));
+        let any = |random: &mut fastrand::Rng| self.key(random.u64(0..there));
         if work == Work::Scan {
             return self.scan(&mut random);
         }
-        let tree = self.layout.tree(self.thread);
-        for n in 0..self.operations {
+        let tree = layout.tree(self.thread);
+        for n in 0..operations {
             let (key, reads) = match work {
-                Work::Insert => (self.key(self.there + n), false),
+                Work::Insert => (self.key(there + n), false),
                 Work::Update => (any(&mut random), false),
                 Work::Get => (any(&mut random), true),
                 Work::Mixed | Work::Scan => (any(&mut random), !n.is_multiple_of(5)),
@@ -158,11 +210,11 @@ impl Share<'_> {
     }
 
     fn scan(&self, random: &mut fastrand::Rng) -> store::Result<()> {
-        let mut left = self.operations as usize;
+        let mut left = self.task.operations as usize;
         while left > 0 {
-            let from = self.key(random.u64(0..self.there)).to_vec();
-            let mut cursor =
-                self.store.scan(self.layout.tree(self.thread), KeyRange { from, to: None })?;
+            let from = self.key(random.u64(0..self.task.there)).to_vec();
+            let tree = self.task.layout.tree(self.thread);
+            let mut cursor = self.store.scan(tree, KeyRange { from, to: None })?;
             for _ in 0..left.min(SCAN) {
                 left -= 1;
                 if cursor.next()?.is_none() {
@@ -174,12 +226,12 @@ impl Share<'_> {
     }
 
     fn key(&self, n: u64) -> [u8; 17] {
-        key(self.layout, self.thread, n)
+        key(self.task.layout, self.thread, n)
     }
 }
 
 /// Runs the threads' shares at once; tells how long it took until the last ended.
-fn side_by_side(shares: &[Share<'_>], work: Work) -> Result<Duration> {
+fn side_by_side(shares: &[Share<'_>]) -> Result<Duration> {
     let clock = SystemClock::new();
     let together = Barrier::new(shares.len());
     let times = std::thread::scope(|scope| {
@@ -190,7 +242,7 @@ fn side_by_side(shares: &[Share<'_>], work: Work) -> Result<Duration> {
                 scope.spawn(move || {
                     together.wait();
                     let start = clock.monotonic();
-                    share.run(work).map(|()| (start, clock.monotonic()))
+                    share.run().map(|()| (start, clock.monotonic()))
                 })
             })
             .collect();
@@ -205,44 +257,6 @@ fn side_by_side(shares: &[Share<'_>], work: Work) -> Result<Duration> {
     Ok(end.saturating_sub(start))
 }
 
-impl Stores {
-    fn make(directory: &Path, args: &BenchArgs) -> Result<Stores> {
-        let apart = (0..args.threads.max(2))
-            .map(|thread| make_store(directory, &format!("apart-{thread}"), args));
-        Ok(Stores {
-            apart: apart.collect::<Result<_>>()?,
-            together: make_store(directory, "together", args)?,
-        })
-    }
-
-    /// One round of one work; returns how long it took on one store and on two.
-    fn round(
-        &self,
-        layout: Layout,
-        work: Work,
-        there: u64,
-        operations: u64,
-        round: u64,
-    ) -> Result<(Duration, Duration)> {
-        let shares = |apart: bool| -> Vec<Share<'_>> {
-            (0_u64..)
-                .zip(&self.apart)
-                .map(|(thread, own)| {
-                    let store = if apart { &**own } else { &*self.together };
-                    Share { store, layout, thread, there, operations, round }
-                })
-                .collect()
-        };
-        // Whoever comes first in one round comes second in the next.
-        if round.is_multiple_of(2) {
-            let apart = side_by_side(&shares(true), work)?;
-            return Ok((side_by_side(&shares(false), work)?, apart));
-        }
-        let together = side_by_side(&shares(false), work)?;
-        Ok((together, side_by_side(&shares(true), work)?))
-    }
-}
-
 fn median(mut values: Vec<f64>) -> f64 {
     values.sort_by(f64::total_cmp);
     values.get(values.len() / 2).copied().unwrap_or(0.0)
@@ -252,49 +266,87 @@ fn rounded(value: f64) -> Value {
     json!((value * 1000.0).round() / 1000.0)
 }
 
+/// How long the rounds of one work took, on one store and on one each.
+#[derive(Default)]
+struct Times {
+    ratios: Vec<f64>,
+    rates: Vec<f64>,
+    shortest: Option<Duration>,
+}
+
+impl Times {
+    /// Runs a round on both sides; `run` does so on one.
+    fn round(
+        &mut self,
+        round: u64,
+        operations: u64,
+        mut run: impl FnMut(Side) -> Result<Duration>,
+    ) -> Result<()> {
+        let (mut together, mut apart) = (Duration::ZERO, Duration::ZERO);
+        for side in Side::both(round) {
+            let time = run(side)?;
+            match side {
+                Side::Together => together = time,
+                Side::Apart => apart = time,
+            }
+            self.shortest = Some(self.shortest.map_or(time, |shortest| shortest.min(time)));
+        }
+        let together = together.as_secs_f64().max(1e-12);
+        self.ratios.push(apart.as_secs_f64() / together);
+        self.rates.push(operations as f64 / together);
+        Ok(())
+    }
+}
+
 /// Runs the workload; returns what is printed.
 pub(super) fn run(run: &Run<'_>) -> Result<Value> {
     let args = run.args;
     let parent = args.volume.clone().unwrap_or_else(std::env::temp_dir);
     let directory = Directory(parent.join(format!("pando-two-threads-{}", std::process::id())));
+    let (threads, entries) = (args.threads.max(2), args.files);
+    let operations = args.rodeh.operations.unwrap_or(entries);
     let mut object = Map::new();
     object.insert("workload".into(), json!("two-threads"));
     object.insert("engine".into(), json!(chosen(args).name()));
-    object.insert("entries_per_thread".into(), json!(args.files));
-    object.insert("threads".into(), json!(args.threads.max(2)));
+    object.insert("entries_per_thread".into(), json!(entries));
+    object.insert("operations_per_thread".into(), json!(operations));
+    object.insert("threads".into(), json!(threads));
     object.insert("rounds".into(), json!(args.rounds));
-    memory::touch(2 * args.threads.max(2) * args.files * (1 + args.rounds / INSERT_SHARE));
+    memory::touch(2 * threads * entries.max(operations));
     run.bar.set_length(LAYOUTS.len() as u64 * WORKS.len() as u64 * args.rounds);
+    let mut shortest: Option<Duration> = None;
     for (layout, name) in LAYOUTS {
-        let stores = Stores::make(&directory.0, args)?;
-        stores.round(layout, Work::Insert, 0, args.files, 0)?;
-        let mut there = args.files;
+        let fill = Task { layout, work: Work::Insert, there: 0, operations: entries, round: 0 };
+        let together = Stores::make(&directory.0, Side::Together, args)?;
+        let apart = Stores::make(&directory.0, Side::Apart, args)?;
+        together.run(fill)?;
+        apart.run(fill)?;
+        let mut filled = Some((together, apart));
         for (work, what) in WORKS {
-            let operations =
-                if work == Work::Insert { args.files / INSERT_SHARE } else { args.files };
-            let (mut ratios, mut rates) = (Vec::new(), Vec::new());
+            if work == Work::Insert {
+                filled = None;
+            }
+            let mut times = Times::default();
             for round in 1..=args.rounds {
-                let (together, apart) = stores.round(layout, work, there, operations, round)?;
-                ratios.push(apart.as_secs_f64() / together.as_secs_f64().max(1e-12));
-                rates.push(
-                    (stores.apart.len() as u64 * operations) as f64
-                        / together.as_secs_f64().max(1e-12),
-                );
-                if work == Work::Insert {
-                    there += operations;
-                }
+                let task = Task { layout, work, there: entries, operations, round };
+                times.round(round, threads * operations, |side| match (&filled, side) {
+                    (Some((together, _)), Side::Together) => together.run(task),
+                    (Some((_, apart)), Side::Apart) => apart.run(task),
+                    (None, side) => {
+                        let stores = Stores::make(&directory.0, side, args)?;
+                        stores.run(Task { there: 0, ..task })
+                    }
+                })?;
                 run.bar.inc(1);
                 run.check()?;
             }
-            object.insert(format!("{name}_{what}_ratio"), rounded(median(ratios)));
-            object.insert(format!("{name}_{what}_per_second"), json!(median(rates).round()));
+            shortest = shortest.into_iter().chain(times.shortest).min();
+            object.insert(format!("{name}_{what}_ratio"), rounded(median(times.ratios)));
+            object.insert(format!("{name}_{what}_per_second"), json!(median(times.rates).round()));
         }
-        drop(stores);
-        std::fs::remove_dir_all(&directory.0)
-            .map_err(|error| failure::io("remove", &directory.0, &error))?;
-        std::fs::create_dir_all(&directory.0)
-            .map_err(|error| failure::io("create", &directory.0, &error))?;
     }
+    let shortest = shortest.unwrap_or_default().as_secs_f64() * 1000.0;
+    object.insert("shortest_ms".into(), json!(shortest.round()));
     Ok(Value::Object(object))
 }
 

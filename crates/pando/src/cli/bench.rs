@@ -32,7 +32,7 @@ Workloads:
   postmark      small files in --directories directories: made, read, appended to, removed
   two-threads   as many entries a thread, in one tree or a tree each, beside threads on a
                 store each (in memory; --threads 2 or more; --volume is the directory to
-                work in)
+                work in; --operations each in a round)
   recover-scattered  open after a crash, caches dropped, with changes scattered
                 over --directories directories
 
@@ -244,7 +244,8 @@ pub(crate) struct RodehArgs {
     /// rodeh: how much of the tree the cache holds (default 5)
     #[arg(long, value_name = "PERCENT", value_parser = clap::value_parser!(u64).range(1..=100))]
     pub(crate) in_memory_percent: Option<u64>,
-    /// rodeh: operations that are measured (default 20000); lookup, stat: the same (default all)
+    /// rodeh: operations that are measured (default 20000); lookup, stat: the same (default all);
+    /// two-threads: those of a thread in a round (default as many as there are entries)
     #[arg(long, value_name = "COUNT", value_parser = clap::value_parser!(u64).range(1..))]
     pub(crate) operations: Option<u64>,
     /// rodeh: what the base tree and the operations are drawn from (default 7)

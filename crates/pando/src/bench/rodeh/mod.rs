@@ -69,8 +69,8 @@ fn mix_of(workload: Workload) -> Chosen {
 /// Refuses options that the workload would not heed.
 pub(super) fn check(args: &BenchArgs) -> Result<()> {
     let rodeh = &args.rodeh;
-    // Two others heed the number of operations.
-    let counted = matches!(args.workload, Workload::Lookup | Workload::Stat);
+    // Some others heed the number of operations.
+    let counted = matches!(args.workload, Workload::Lookup | Workload::Stat | Workload::TwoThreads);
     let given = rodeh.in_memory_percent.is_some()
         || rodeh.operations.is_some() && !counted
         || rodeh.seed.is_some()
