@@ -1,10 +1,11 @@
-//! Appending: a record gets its number and its place here, in memory, under one short lock.
+//! Appending: a record gets its number here, under one short lock, and its bytes are left, in
+//! memory, with those of its thread (`stage`), for whoever writes.
 //!
 //! Room for the record exists on the medium before it gets a number, so a full disk is answered
 //! here, before anything is applied, and never by the write that follows. Invariants of
-//! [`State`]: `buffer` holds the records `next - n .. next` without gaps; each entry of `cuts`
-//! tells where in it a new segment begins; `room` is what is left in the segment in which the
-//! buffer ends.
+//! [`State`]: the records `next - n .. next`, which are `buffered` bytes, are staged, or will be
+//! when their threads let go of their stages; each entry of `cuts` tells with which of them a new
+//! segment begins; `room` is what is left in the segment in which the last of them ends.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
@@ -16,6 +17,7 @@ use format::log_segment::RECORDS_START;
 use parking_lot::{Condvar, Mutex, MutexGuard};
 
 use super::segment::{Files, Spare, Writer};
+use super::stage::{Buffers, Stages};
 use super::{LogOptions, LogStats};
 use crate::{Barrier, Error, Lsn, Result};
 
@@ -38,6 +40,7 @@ pub struct Log {
     pub(super) options: LogOptions,
     pub(super) barrier: OnceLock<Arc<dyn Barrier>>,
     pub(super) state: Shared,
+    pub(super) stages: Stages,
     /// About how many bytes were appended since opening, for who asks often.
     appended_about: About,
     /// Told when a write has ended.
@@ -56,8 +59,8 @@ pub struct Log {
     pub(super) counters: Counters,
 }
 
-/// What each append writes, close together: when two threads append in turns, these lines go from
-/// one processor to the other each time, and that is most of what sharing a log costs.
+/// What each append writes, in one cache line: when two threads append in turns, it goes from one
+/// processor to the other each time, and that is most of what sharing a log costs.
 #[repr(C, align(128))]
 pub(super) struct Shared {
     /// Copies of what is in the state, for readers without the lock.
@@ -107,7 +110,7 @@ pub(super) struct Counters {
     pub(super) syncs: AtomicU64,
 }
 
-/// What appenders share. In this order, so that the first cache lines have what each append needs.
+/// What appenders share. In this order, so that what each append writes is in the first cache line.
 #[repr(C)]
 pub(super) struct State {
     /// Number of the next record.
@@ -116,17 +119,17 @@ pub(super) struct State {
     pub(super) room: u64,
     /// Bytes of all records that were appended since opening.
     appended: u64,
-    /// Records that no writer has taken yet.
-    pub(super) buffer: Vec<u8>,
+    /// Bytes of records that no writer has taken yet.
+    pub(super) buffered: usize,
     /// The last record known to be durable.
     pub(super) durable: u64,
     /// When the oldest record was appended that no sync has taken.
     pub(super) dirty_since: Option<Duration>,
     /// Why nothing can be written any more.
     pub(super) failed: Option<Arc<str>>,
-    /// The other buffer, empty, while no writer has it.
-    pub(super) idle: Vec<u8>,
-    /// Where in the buffer segments begin.
+    /// What a writer takes records into, empty, while none has it.
+    pub(super) idle: Buffers,
+    /// Where in what is buffered segments begin.
     pub(super) cuts: Vec<Cut>,
     /// Segments that are allocated and not used yet.
     pub(super) spares: Vec<Spare>,
@@ -137,9 +140,8 @@ pub(super) struct State {
     pub(super) group: usize,
 }
 
-/// A new segment begins at `at` of the buffer.
+/// A new segment begins with record `first`.
 pub(super) struct Cut {
-    pub(super) at: usize,
     pub(super) first: u64,
     pub(super) spare: Spare,
 }
@@ -156,7 +158,7 @@ impl State {
     /// Begins a new segment behind what is buffered.
     fn cut(&mut self, spare: Spare) {
         self.room = spare.bytes.saturating_sub(RECORDS_START);
-        self.cuts.push(Cut { at: self.buffer.len(), first: self.next, spare });
+        self.cuts.push(Cut { first: self.next, spare });
     }
 
     /// Takes a spare segment that holds `need` bytes, if one may be used.
@@ -174,12 +176,11 @@ impl Log {
     /// Puts together a log whose files stand.
     pub(super) fn assemble(env: &Env, files: Files, options: &LogOptions, writer: Writer) -> Log {
         let next = writer.next;
-        let buffer = || Vec::with_capacity(options.write_bytes.saturating_mul(2));
         let state = State {
             next,
             durable: next - 1,
-            buffer: buffer(),
-            idle: buffer(),
+            buffered: 0,
+            idle: Buffers::default(),
             cuts: Vec::new(),
             room: writer.room(),
             appended: 0,
@@ -196,6 +197,7 @@ impl Log {
             options: options.clone(),
             barrier: OnceLock::new(),
             state: Shared { last: AtomicU64::new(next - 1), state: Mutex::new(state) },
+            stages: Stages::default(),
             appended_about: About::default(),
             turn: Condvar::new(),
             joined: Condvar::new(),
@@ -214,34 +216,52 @@ impl Log {
 
     /// Numbers a record and buffers it. Records are durable in the order of their numbers.
     ///
-    /// Costs a checksum and a copy; waits only when the buffer is full or a new segment has to be
+    /// Costs a checksum and a copy; waits only when too much is buffered or a new segment has to be
     /// allocated. `NoSpace`: the medium has no room for the record, and nothing happened. The
     /// caller may hold locks, but none that [`Barrier::reach`] needs.
     pub fn append(&self, payload: &[u8], room: Room) -> Result<Lsn> {
         assert!(!payload.is_empty() && payload.len() <= PAYLOAD_BYTES_MAX, "payload out of bounds");
         let sum = log_record::sum_payload(self.files.seed, payload);
         let bytes = log_record::HEADER_BYTES + payload.len();
+        // The stage first: whoever writes the record waits for the stage until its bytes are there.
+        let mut stage = self.stages.own();
         let mut state = self.state.lock();
-        self.make_room(&mut state, bytes, room)?;
-        let lsn = state.next;
-        let header = log_record::encode(sum, payload.len() as u32, lsn, state.durable);
-        state.buffer.extend_from_slice(&header);
-        state.buffer.extend_from_slice(payload);
+        while !self.has_room(&state, bytes)? {
+            // Whoever makes room may have to write, and takes all stages for that.
+            drop(stage);
+            self.make_room(&mut state, bytes, room)?;
+            drop(state);
+            stage = self.stages.own();
+            state = self.state.lock();
+        }
+        let (lsn, durable) = (state.next, state.durable);
         state.next += 1;
         state.room -= bytes as u64;
+        state.buffered += bytes;
+        let before = state.appended;
+        state.appended += bytes as u64;
+        self.state.last.store(lsn, Ordering::Release);
         if state.dirty_since.is_none() {
             state.dirty_since = Some(self.env.clock.monotonic());
         }
-        if state.buffer.len() >= self.options.write_bytes && !self.full.load(Ordering::Relaxed) {
+        if state.buffered >= self.options.write_bytes && !self.full.load(Ordering::Relaxed) {
             self.full.store(true, Ordering::Relaxed);
         }
-        let before = state.appended;
-        state.appended += bytes as u64;
         if before / ABOUT_BYTES != state.appended / ABOUT_BYTES {
             self.appended_about.0.store(state.appended, Ordering::Relaxed);
         }
-        self.state.last.store(lsn, Ordering::Release);
+        drop(state);
+        let header = log_record::encode(sum, payload.len() as u32, lsn, durable);
+        stage.push(lsn, &header, payload);
         Ok(Lsn(lsn))
+    }
+
+    /// Whether the last segment, and what may be buffered, take a record of `bytes`.
+    #[inline]
+    fn has_room(&self, state: &State, bytes: usize) -> Result<bool> {
+        state.check()?;
+        let fits = state.buffered == 0 || state.buffered + bytes <= self.options.buffer_bytes_max;
+        Ok(fits && bytes as u64 <= state.room)
     }
 
     /// Whether so much is buffered that it should be written.
@@ -254,15 +274,12 @@ impl Log {
         self.full.store(false, Ordering::Relaxed);
     }
 
-    /// Returns when the buffer and the last segment take a record of `bytes`.
+    /// Returns when there is room for a record of `bytes`. The caller has no stage.
     fn make_room(&self, state: &mut MutexGuard<'_, State>, bytes: usize, room: Room) -> Result<()> {
-        loop {
-            state.check()?;
-            let buffered = state.buffer.len();
+        while !self.has_room(state, bytes)? {
+            let buffered = state.buffered;
             if buffered > 0 && buffered + bytes > self.options.buffer_bytes_max {
                 self.write_or_wait(state);
-            } else if bytes as u64 <= state.room {
-                return Ok(());
             } else if let Some(spare) = state.take_spare(bytes as u64, Room::Normal) {
                 state.cut(spare);
             } else {
@@ -278,6 +295,7 @@ impl Log {
                 }
             }
         }
+        Ok(())
     }
 
     /// Sees to it that there is a spare segment beside the reserve which holds `need` bytes.

@@ -1,6 +1,6 @@
 //! The log that engines share: records in order, group commit, recovery, trimming.
 //!
-//! A record goes [`append`](Log::append) (memory, in LSN order) -> `write` (one leader at a time
+//! A record goes [`append`](Log::append) (a number, and bytes in a `stage`) -> `write` (one leader at a time
 //! takes everybody's bytes, reaches the barrier, writes, syncs) -> `segment` (files) and comes
 //! back through `recover`. `docs/format/log.md` has the bytes, `docs/guide/crash-safety.md` the
 //! argument.
@@ -10,6 +10,7 @@ mod options;
 mod recover;
 mod salvage;
 mod segment;
+mod stage;
 mod sums;
 mod write;
 

@@ -1,7 +1,8 @@
 //! Writing and syncing: one thread at a time, the **leader**, takes what everybody has buffered.
 //!
 //! ```text
-//! 1. take the buffer, under the lock              records appended later go to the next write
+//! 1. note the last number, under the lock         records appended later go to the next write
+//!    take the records up to it from all stages    without it: who is at one of them needs it
 //! 2. reach the barrier                            file data that these records name is durable
 //! 3. write the bytes, segment by segment          a segment is synced before the next one begins
 //! 4. sync, if somebody asked for it
@@ -20,6 +21,7 @@ use std::time::Duration;
 use parking_lot::MutexGuard;
 
 use super::append::{Cut, Log, State};
+use super::stage::Buffers;
 use crate::{Lsn, Result};
 
 /// Whether a write also syncs.
@@ -31,7 +33,7 @@ enum Then {
 
 /// What a leader took.
 struct Taken {
-    bytes: Vec<u8>,
+    buffers: Buffers,
     cuts: Vec<Cut>,
     last: u64,
 }
@@ -109,7 +111,7 @@ impl Log {
         }
         let mut state = self.state.lock();
         state.check()?;
-        if !state.writing && state.buffer.len() >= self.options.write_bytes {
+        if !state.writing && state.buffered >= self.options.write_bytes {
             self.lead(&mut state, Then::Return);
         }
         state.check()
@@ -137,18 +139,19 @@ impl Log {
             return;
         }
         state.writing = true;
-        let empty = std::mem::take(&mut state.idle);
         let taken = Taken {
-            bytes: std::mem::replace(&mut state.buffer, empty),
+            buffers: std::mem::take(&mut state.idle),
             cuts: std::mem::take(&mut state.cuts),
             last: state.next - 1,
         };
+        state.buffered = 0;
         self.emptied();
         if then == Then::Sync {
             state.dirty_since = None;
         }
         let (taken, written) = MutexGuard::unlocked(state, || {
             let mut taken = taken;
+            self.stages.take(taken.last, &mut taken.buffers);
             let written = self.write(&mut taken, then);
             (taken, written)
         });
@@ -162,12 +165,9 @@ impl Log {
                 state.failed.get_or_insert_with(|| Arc::from(error.to_string()));
             }
         }
-        state.idle = taken.bytes;
-        state.idle.clear();
-        // It grew while the medium kept the last leader waiting.
-        if state.idle.capacity() > self.options.write_bytes.saturating_mul(4) {
-            state.idle.shrink_to(self.options.write_bytes.saturating_mul(2));
-        }
+        state.idle = taken.buffers;
+        // They grew while the medium kept the last leader waiting.
+        state.idle.clear(self.options.write_bytes.saturating_mul(4));
         state.writing = false;
         self.turn.notify_all();
         if state.failed.is_none() && self.wants_spare(state) {
@@ -188,18 +188,18 @@ impl Log {
     /// Steps 2 to 5. Returns the last record that is durable for certain.
     fn write(&self, taken: &mut Taken, then: Then) -> device::Result<u64> {
         let mut durable = 0;
-        if let Some(barrier) = self.barrier.get().filter(|_| !taken.bytes.is_empty()) {
+        if let Some(barrier) = self.barrier.get().filter(|_| taken.buffers.len() > 0) {
             barrier.reach()?;
         }
         let mut writer = self.writer.lock();
-        let mut start = 0;
+        let records = taken.buffers.len() as u64;
+        assert!(writer.next + records == taken.last + 1, "records are written without gaps");
         for cut in taken.cuts.drain(..) {
-            writer.put(&taken.bytes[start..cut.at], &self.counters)?;
+            writer.put(taken.buffers.before(cut.first), &self.counters)?;
             writer.rotate(&self.files, cut.first, &cut.spare, &self.counters)?;
-            start = cut.at;
             durable = cut.first - 1;
         }
-        writer.put(&taken.bytes[start..], &self.counters)?;
+        writer.put(taken.buffers.before(taken.last + 1), &self.counters)?;
         writer.next = taken.last + 1;
         if then == Then::Sync {
             writer.sync(&self.counters)?;
