@@ -1,4 +1,4 @@
-//! The directory of the free-space map: for each group, which copy of its page is current
+//! The directory of the free-space map: for each group, where its current page is
 //! (`docs/format/space-map.md`).
 
 use crate::layout::{Field, size_of};
@@ -8,6 +8,8 @@ use crate::{Malformed, Reader, Writer};
 
 /// Bytes of one entry.
 pub const ENTRY_BYTES: usize = 8;
+/// Bytes behind all entries for each page that lies in units: the first of them.
+pub const PLACE_BYTES: usize = 4;
 
 /// Where the fields of an entry lie.
 pub const LAYOUT: &[Field] = &[
@@ -30,6 +32,8 @@ pub enum PageCopy {
     A,
     /// The second.
     B,
+    /// One in units of the file, of which this is the first: written together with others.
+    Gathered(u32),
 }
 
 /// What is known of a group.
@@ -62,16 +66,22 @@ pub fn encode(out: &mut Vec<u8>, generation: u64, groups: &[Entry]) {
             PageCopy::None => 0,
             PageCopy::A => 1,
             PageCopy::B => 2,
+            PageCopy::Gathered(_) => 3,
         });
         out.put_u8(0);
+    }
+    for group in groups {
+        if let PageCopy::Gathered(unit) = group.copy {
+            out.put_u32(unit);
+        }
     }
 }
 
 /// Reads the directory from a node that was verified.
 pub fn decode(header: &node::Header, body: &[u8]) -> Result<Vec<Entry>, Malformed> {
     let mut reader = Reader::new(STRUCTURE, body);
-    let count = body.len() / ENTRY_BYTES;
-    if header.kind != Kind::MapDirectory || usize::try_from(header.entries) != Ok(count) {
+    let count = usize::try_from(header.entries).unwrap_or(usize::MAX);
+    if header.kind != Kind::MapDirectory || count > body.len() / ENTRY_BYTES {
         return Err(reader.malformed("a directory of the space map", format!("{header:?}")));
     }
     let mut groups = Vec::with_capacity(count);
@@ -85,11 +95,67 @@ pub fn decode(header: &node::Header, body: &[u8]) -> Result<Vec<Entry>, Malforme
             0 => PageCopy::None,
             1 => PageCopy::A,
             2 => PageCopy::B,
+            // Where it lies follows.
+            3 => PageCopy::Gathered(0),
             other => return Err(reader.malformed("a copy of a page", other.to_string())),
         };
         reader.u8()?;
         groups.push(Entry { checksum, free, copy });
     }
+    for group in &mut groups {
+        if let PageCopy::Gathered(unit) = &mut group.copy {
+            *unit = reader.u32()?;
+        }
+    }
     reader.end()?;
     Ok(groups)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const UNIT: u64 = 77;
+
+    fn written(groups: &[Entry]) -> (Vec<u8>, u32) {
+        let mut out = Vec::new();
+        encode(&mut out, 3, groups);
+        let checksum = node::seal(&mut out, UNIT);
+        (out, checksum)
+    }
+
+    fn read(bytes: &[u8], checksum: u32) -> Result<Vec<Entry>, Malformed> {
+        let (header, body) = node::verify(bytes, UNIT, checksum)?;
+        decode(&header, body)
+    }
+
+    #[test]
+    fn places_of_gathered_pages_come_back_and_cost_nothing_where_there_are_none() {
+        let entry = |copy| Entry { checksum: 5, free: 9, copy };
+        let own = [PageCopy::None, PageCopy::A, PageCopy::B].map(entry).to_vec();
+        let (bytes, checksum) = written(&own);
+        assert_eq!(bytes.len(), node::HEADER_BYTES + 3 * ENTRY_BYTES, "as in version 1");
+        assert_eq!(read(&bytes, checksum), Ok(own.clone()));
+        let mut gathered = own;
+        gathered.insert(1, entry(PageCopy::Gathered(7)));
+        gathered.push(entry(PageCopy::Gathered(u32::MAX)));
+        let (bytes, checksum) = written(&gathered);
+        let size = node::HEADER_BYTES + 5 * ENTRY_BYTES + 2 * PLACE_BYTES;
+        assert_eq!(bytes.len(), size);
+        assert_eq!(read(&bytes, checksum), Ok(gathered));
+    }
+
+    #[test]
+    fn a_directory_without_a_place_or_with_one_more_is_damage() {
+        let entry = |copy| Entry { checksum: 5, free: 9, copy };
+        let groups = [PageCopy::A, PageCopy::Gathered(7)].map(entry);
+        for (drop, add) in [(4, 0), (1, 0), (0, 4)] {
+            let mut out = Vec::new();
+            encode(&mut out, 3, &groups);
+            out.truncate(out.len().saturating_sub(drop));
+            out.resize(out.len().saturating_add(add), 0);
+            let checksum = node::seal(&mut out, UNIT);
+            assert!(read(&out, checksum).is_err(), "{drop} bytes less, {add} more");
+        }
+    }
 }

@@ -1,16 +1,20 @@
 //! Comparing counted references with the map, unit by unit.
 
+use std::collections::BTreeSet;
+
 use format::node::UNIT_BYTES;
 use format::space_map::{CONTINUATION, COUNT_MAX, GROUP_UNITS};
 use store::{CheckReport, Error, Finding, FindingKind, Result};
 
 use super::walk::Walk;
 use crate::nodes::{NODES_FILE, Nodes, unit_offset};
-use crate::space::{Page, Space};
+use crate::space::{PAGE_UNITS, Page, Space};
 
 /// The map of one state: what its pages hold, and how much free room the directory states.
 pub(super) struct Pages {
     groups: Vec<(std::result::Result<Page, Finding>, u16)>,
+    /// First units of the pages that lie in units.
+    gathered: BTreeSet<u64>,
 }
 
 impl Pages {
@@ -30,12 +34,12 @@ impl Pages {
             };
             groups.push((page, space.groups[group].free));
         }
-        Ok(Pages { groups })
+        Ok(Pages { groups, gathered: space.gathered() })
     }
 
     /// A map that cannot be read.
     pub(super) fn none() -> Pages {
-        Pages { groups: Vec::new() }
+        Pages { groups: Vec::new(), gathered: BTreeSet::new() }
     }
 
     /// Bytes of all that is marked as used.
@@ -62,6 +66,13 @@ impl Walk<'_, '_> {
                 }
             };
             self.group(first, &expected, page);
+            for &unit in pages.gathered.range(first..first + GROUP_UNITS as u64) {
+                let start = (unit - first) as usize;
+                if expected[start..].iter().take(PAGE_UNITS.into()).any(|&count| count != 0) {
+                    let what = format!("unit {unit}: a node and a page of the map lie here");
+                    self.found(FindingKind::Count, unit, what);
+                }
+            }
             let counted = page.iter().filter(|&&count| count == 0).count();
             if usize::from(*free) != counted {
                 let what = format!("group {group}: {free} free units stated, {counted} are free");

@@ -16,8 +16,7 @@ use std::sync::Arc;
 
 use device::Env;
 use format::catalog::RootRecord;
-use format::map_directory::{self, Entry};
-use format::node;
+use format::map_directory::Entry;
 use format::space_map::{CONTINUATION, GROUP_BYTES, GROUP_UNITS};
 use format::superblock::Superblock;
 use store::{Error, FindingKind, Log, Lsn, Result};
@@ -29,7 +28,7 @@ use crate::checkpoint::SUPERBLOCK_FILES;
 use crate::nodes::{NODES_FILE, Nodes};
 use crate::options::Options;
 use crate::recover::{LOG_DIRECTORY, open_file};
-use crate::space::{Space, Work};
+use crate::space::{MapRoom, Space, Work, directory_units};
 
 /// Counts the references of a store anew, and writes what comes of it. Fails, with nothing
 /// changed, when no superblock leads to a state.
@@ -86,16 +85,17 @@ fn mend_once(env: &Env, options: &Options) -> Result<()> {
     let groups = end.max(old.groups.len() as u64).max(reached.unwrap_or(0));
     let pages = pages(&nodes, &mut old, groups, &expected, (whole, known))?;
     let generation = superblock.generation + 1;
-    let mut work = Work::new(&nodes, &mut old, generation, false);
+    // Pages go to the places of their own.
+    let mut work = Work::new(&nodes, &mut old, generation, true);
     for (group, page) in pages.into_iter().enumerate() {
         work.replace_page(group as u64, page);
     }
-    let bytes = node::HEADER_BYTES + (groups as usize + 1) * map_directory::ENTRY_BYTES;
-    let units = bytes.div_ceil(node::UNIT_BYTES) as u16;
+    let units = directory_units(groups as usize + 1, 0);
     let unit = groups * GROUP_UNITS as u64;
     work.replace_page(groups, vec![0; GROUP_UNITS]);
     work.set(unit, units, 1)?;
-    let (directory, ..) = work.write((unit, units))?;
+    let room = MapRoom { directory: (unit, units), pages: Vec::new() };
+    let (directory, ..) = work.write(&room)?;
     let (groups, _) = work.into_parts();
     nodes.file.sync_data()?;
     let superblock = Superblock {

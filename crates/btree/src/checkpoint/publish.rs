@@ -70,10 +70,11 @@ impl Core {
         self.switch(state, &frozen, &written);
         drop(frozen);
         let groups = written.groups.len() as u64;
-        state.space.adopt(written.directory, written.groups, written.pages);
+        let left = state.space.adopt(written.directory, written.groups, written.pages);
         state.space.forget_ingested();
         let pins = self.pins.lock().newest();
         let mut free = released;
+        free.extend(left);
         match pins {
             Some(pin) => {
                 let held = written.freed.into_iter().map(|(unit, units)| (unit, (units, pin)));

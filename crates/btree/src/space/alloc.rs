@@ -14,6 +14,7 @@ use format::space_map::GROUP_UNITS;
 use store::Result;
 
 use super::map::Work;
+use super::pages::PAGE_UNITS;
 
 /// Shortest runs that are used, by how many times no longer one was found: 256 KiB are as good
 /// as any longer run for most media; the last is a node's.
@@ -46,6 +47,14 @@ impl Work<'_> {
     /// Takes the next room of `units` units, and marks it with a count of 1. What the durable
     /// state uses, or a pin reads, is never taken.
     pub(crate) fn alloc(&mut self, units: u16) -> Result<u64> {
+        let unit = self.take(units)?;
+        self.set(unit, units, 1)?;
+        Ok(unit)
+    }
+
+    /// Takes the next room of `units` units, of which the caller sees to it that nobody else
+    /// takes it.
+    pub(super) fn take(&mut self, units: u16) -> Result<u64> {
         assert!(usize::from(units) <= GROUP_UNITS, "a node of {units} units");
         while self.search.run.1 - self.search.run.0 < u64::from(units) {
             let least = RUN_UNITS[self.search.patience];
@@ -63,7 +72,6 @@ impl Work<'_> {
         }
         let unit = self.search.run.0;
         self.search.run.0 += u64::from(units);
-        self.set(unit, units, 1)?;
         Ok(unit)
     }
 
@@ -71,8 +79,8 @@ impl Work<'_> {
     fn may_grow(&self) -> bool {
         let all = self.groups.len() as u64 * GROUP_UNITS as u64;
         let free: u64 = self.groups.iter().map(|entry| u64::from(entry.free)).sum();
-        // What was ingested is in use, and not in the map yet.
-        let free = free.saturating_sub(self.base.uncounted);
+        // What was ingested is in use, and not in the map yet; its own pages never are.
+        let free = free.saturating_sub(self.base.uncounted + self.base.page_units);
         (self.groups.len() as u64) < GROUPS_MIN || free < all / 2
     }
 
@@ -99,7 +107,7 @@ impl Work<'_> {
                     return Ok(Some((first + start as u64, first + end as u64)));
                 }
                 // Of the durable map only: what this checkpoint took comes back if it fails.
-                if index == 0 && !self.changed.contains_key(&group) {
+                if index == 0 && !self.changed.contains_key(&group) && !self.reserves_in(group) {
                     self.base.set_longest(group, units - 1);
                 }
             }
@@ -121,15 +129,19 @@ impl Work<'_> {
             start = free;
             let mut end = (start..page.len()).find(|&at| page[at] != 0).unwrap_or(page.len());
             let mut next = end;
-            // What pins read counts 0 too.
-            if let Some(held) = self.base.held_at(first + start as u64) {
+            // What pins read counts 0 too, and pages of the map.
+            let unit = first + start as u64;
+            if let Some(held) = self.base.held_at(unit).or_else(|| self.reserved_at(unit)) {
                 start = (held - first) as usize;
                 continue;
             }
             let within = first + start as u64..first + end as u64;
-            if let Some((&unit, &(held, _))) = self.base.held.range(within).next() {
+            let held = self.base.held.range(within.clone()).next();
+            let held = held.map(|(&unit, &(units, _))| (unit, units));
+            let reserved = self.reserved.range(within).next().map(|&unit| (unit, PAGE_UNITS));
+            if let Some((unit, units)) = held.into_iter().chain(reserved).min() {
                 end = (unit - first) as usize;
-                next = end + usize::from(held);
+                next = end + usize::from(units);
             }
             if end - start >= units {
                 return Ok(Some((start, end)));

@@ -88,8 +88,8 @@ impl Space {
     /// Units that are free, or will be when no pin reads them.
     pub(super) fn free_units(&self) -> u64 {
         let free: u64 = self.groups.iter().map(|entry| u64::from(entry.free)).sum();
-        // What was ingested is in use, and not in the map yet.
-        free.saturating_sub(self.uncounted)
+        // What was ingested is in use, and not in the map yet; its own pages never are.
+        free.saturating_sub(self.uncounted + self.page_units)
     }
 
     /// The groups with the most free units, in order of place.

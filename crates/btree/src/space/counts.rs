@@ -17,8 +17,10 @@
 //! for the next one. What counts is the references that it takes away, so that a bound on interior
 //! nodes bounds what hangs on them too.
 
+use std::collections::BTreeSet;
+
 use device::{Map, Set};
-use format::space_map::COUNT_MAX;
+use format::space_map::{COUNT_MAX, GROUP_UNITS};
 use format::{Corruption, Pointer};
 use store::{Error, Result};
 
@@ -112,6 +114,12 @@ impl Counts {
             }
         }
         Ok(trash)
+    }
+
+    /// Groups whose counts `apply` may change.
+    pub(crate) fn groups(&self) -> BTreeSet<u64> {
+        let freed = self.freed.iter().map(|(unit, _)| unit);
+        self.touched.iter().chain(freed).map(|unit| unit / GROUP_UNITS as u64).collect()
     }
 
     /// Writes the counts into the map.

@@ -11,7 +11,7 @@ use super::counts::{Counts, Death};
 use super::map::{Space, Work};
 
 /// The number of a pin that never drops.
-const FOREVER: u64 = u64::MAX;
+pub(super) const FOREVER: u64 = u64::MAX;
 
 /// A leaf, and where its long values lie.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -1,18 +1,19 @@
 //! The free-space map: the durable one, and the copy that a checkpoint works on.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use device::{File, Map};
-use format::map_directory::{Entry, PageCopy};
-use format::space_map::{CONTINUATION, GROUP_BYTES, GROUP_UNITS, PAGE_BYTES};
-use format::{Pointer, map_directory, node, space_map};
+use format::map_directory::Entry;
+use format::space_map::{CONTINUATION, GROUP_UNITS};
+use format::{Pointer, map_directory};
 use store::Result;
 
 use super::alloc::Search;
 use super::ingested::Ingested;
+use super::pages::read_page;
 use crate::checkpoint::Freed;
-use crate::nodes::{NODES_FILE, Nodes};
+use crate::nodes::Nodes;
 
 /// Pages kept in memory between checkpoints; each is 16 KiB for 4 MiB of nodes.
 const PAGES_KEPT: usize = 1024;
@@ -27,9 +28,9 @@ pub(crate) struct Space {
     pub(crate) directory: Option<Pointer>,
     pub(crate) groups: Vec<Entry>,
     /// Some current pages.
-    pages: BTreeMap<u64, Page>,
-    /// Units that are free in the durable state, but that pinned states still read: first unit,
-    /// number, and the last pin that may.
+    pub(super) pages: BTreeMap<u64, Page>,
+    /// Units that count 0 in the durable state and are not free, for pinned states still read
+    /// them, or pages of the map lie there: first unit, number, and the last pin that may.
     pub(crate) held: BTreeMap<u64, (u16, u64)>,
     /// Bounds of the longest free runs of groups that were searched and have not changed since.
     longest: Map<u64, u16>,
@@ -37,6 +38,8 @@ pub(crate) struct Space {
     pub(crate) ingested: Vec<Ingested>,
     /// Units that were written outside of a checkpoint, and that none has counted.
     pub(super) uncounted: u64,
+    /// Units in which pages of the map lie.
+    pub(super) page_units: u64,
     /// What is free and may lie on the medium still.
     pub(crate) freed: Freed,
 }
@@ -52,6 +55,7 @@ impl Space {
             longest: Map::default(),
             ingested: Vec::new(),
             uncounted: 0,
+            page_units: 0,
             freed: Freed::default(),
         }
     }
@@ -59,7 +63,9 @@ impl Space {
     /// Reads the directory.
     pub(crate) fn open(nodes: &Nodes, directory: Pointer) -> Result<Space> {
         let groups = nodes.read(directory, map_directory::decode)?;
-        Ok(Space { directory: Some(directory), groups, ..Space::empty() })
+        let mut space = Space { directory: Some(directory), groups, ..Space::empty() };
+        space.hold_pages()?;
+        Ok(space)
     }
 
     /// The current page of a group.
@@ -142,30 +148,11 @@ impl Space {
     }
 
     /// Forgets pages beyond the bound.
-    fn shrink(&mut self) {
+    pub(super) fn shrink(&mut self) {
         while self.pages.len() > PAGES_KEPT {
             self.pages.pop_first();
         }
     }
-}
-
-/// Offset of a copy of a group's page.
-fn page_offset(group: u64, copy: PageCopy) -> u64 {
-    let second = if copy == PageCopy::B { PAGE_BYTES as u64 } else { 0 };
-    group * GROUP_BYTES as u64 + second
-}
-
-fn read_page(file: &dyn File, group: u64, entry: Entry) -> Result<Vec<u32>> {
-    if entry.copy == PageCopy::None {
-        return Ok(vec![0; GROUP_UNITS]);
-    }
-    let offset = page_offset(group, entry.copy);
-    let mut bytes = vec![0; PAGE_BYTES];
-    let read = file.read_at(&mut bytes, offset)?;
-    bytes.truncate(read);
-    let counts = space_map::decode(&bytes, group, entry.checksum)
-        .map_err(|malformed| malformed.located(NODES_FILE, offset))?;
-    Ok(counts)
 }
 
 /// The map that a checkpoint makes of the durable one. Dropped when the checkpoint fails.
@@ -177,6 +164,10 @@ pub(crate) struct Work<'a> {
     pub(super) changed: BTreeMap<u64, Page>,
     /// Where room is taken.
     pub(super) search: Search,
+    /// First units of the room that was taken for pages of the map.
+    pub(super) reserved: BTreeSet<u64>,
+    /// Whether there is room enough to write pages of the map where others are written too.
+    pub(super) gathers: bool,
     pub(crate) generation: u64,
 }
 
@@ -195,6 +186,8 @@ impl<'a> Work<'a> {
             groups,
             changed: BTreeMap::new(),
             search: if frugal { Search::frugal() } else { Search::default() },
+            reserved: BTreeSet::new(),
+            gathers: !frugal,
             generation,
         }
     }
@@ -267,47 +260,13 @@ impl<'a> Work<'a> {
         Ok(())
     }
 
-    /// Finds room for the directory. Called after all other room was found, for it describes all
-    /// groups, and before anything is freed, for what is freed is still the durable state's.
-    pub(crate) fn reserve_directory(&mut self) -> Result<(u64, u16)> {
-        // Finding room may add a group.
-        let bytes = node::HEADER_BYTES + (self.groups.len() + 1) * map_directory::ENTRY_BYTES;
-        let units = bytes.div_ceil(node::UNIT_BYTES) as u16;
-        Ok((self.alloc(units)?, units))
-    }
-
-    /// Writes the pages that changed to the copies that are not current, and the directory.
-    /// Groups at the end of which nothing is used are given up. Returns the directory's pointer,
-    /// how many bytes were written, and in how many writes.
-    pub(crate) fn write(&mut self, (unit, units): (u64, u16)) -> Result<(Pointer, u64, u64)> {
-        if let Some(old) = self.base.directory {
-            self.set(old.unit, old.units, 0)?;
-        }
-        self.give_up_groups();
-        let file = Arc::clone(&self.nodes.file);
-        let (mut bytes, mut writes) = (0, 0);
-        for (&group, page) in &self.changed {
-            let Some(entry) = self.groups.get_mut(group as usize) else { continue };
-            entry.copy = if entry.copy == PageCopy::A { PageCopy::B } else { PageCopy::A };
-            let mut out = Vec::with_capacity(PAGE_BYTES);
-            entry.checksum = space_map::encode(&mut out, group, self.generation, page);
-            file.write_at(&out, page_offset(group, entry.copy))?;
-            bytes += out.len() as u64;
-            writes += 1;
-        }
-        let mut out = Vec::new();
-        map_directory::encode(&mut out, self.generation, &self.groups);
-        let checksum = node::seal(&mut out, unit);
-        file.write_at(&out, crate::nodes::unit_offset(unit))?;
-        let pointer = Pointer { unit, units, overflows: false, checksum };
-        Ok((pointer, bytes + out.len() as u64, writes + 1))
-    }
-
     /// Drops groups at the end that are free in this state, unless a pin reads them. A group that
     /// this checkpoint itself empties stays until the next one: a pin may read what it freed, and
     /// `held` learns of that only when the checkpoint is published.
-    fn give_up_groups(&mut self) {
-        let last_held = self.base.held.last_key_value().map(|(&unit, _)| unit / GROUP_UNITS as u64);
+    pub(super) fn give_up_groups(&mut self) {
+        let last_held = self.base.held.last_key_value().map(|(&unit, _)| unit);
+        let last_held = last_held.max(self.reserved.last().copied());
+        let last_held = last_held.map(|unit| unit / GROUP_UNITS as u64);
         while let Some(entry) = self.groups.last() {
             let group = self.groups.len() as u64 - 1;
             let emptied = self
@@ -327,32 +286,13 @@ impl<'a> Work<'a> {
 
     /// Groups in which room was taken.
     pub(crate) fn changed_groups(&self) -> Vec<u64> {
-        self.changed.keys().copied().collect()
+        let reserved = self.reserved.iter().map(|unit| unit / GROUP_UNITS as u64);
+        let groups: BTreeSet<u64> = self.changed.keys().copied().chain(reserved).collect();
+        groups.into_iter().collect()
     }
 
     /// The parts that become the durable map.
     pub(crate) fn into_parts(self) -> (Vec<Entry>, BTreeMap<u64, Page>) {
         (self.groups, self.changed)
-    }
-}
-
-impl Space {
-    /// Takes over what a checkpoint made durable.
-    pub(crate) fn adopt(
-        &mut self,
-        directory: Pointer,
-        groups: Vec<Entry>,
-        changed: BTreeMap<u64, Page>,
-    ) {
-        self.directory = Some(directory);
-        self.pages.split_off(&(groups.len() as u64));
-        for (group, page) in changed {
-            if group < groups.len() as u64 {
-                self.longest.remove(&group);
-                self.pages.insert(group, page);
-            }
-        }
-        self.groups = groups;
-        self.shrink();
     }
 }

@@ -11,8 +11,10 @@ mod clean;
 mod counts;
 mod ingested;
 mod map;
+mod pages;
 
 pub(crate) use clean::region;
 pub(crate) use counts::{Counts, Death};
 pub(crate) use ingested::Ingested;
 pub(crate) use map::{Page, Space, Work};
+pub(crate) use pages::{MapRoom, PAGE_UNITS, directory_units};

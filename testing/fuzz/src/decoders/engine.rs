@@ -114,7 +114,12 @@ fn make_directory(random: &mut Rng) -> Vec<u8> {
         .map(|_| Entry {
             checksum: random.u32(..),
             free: random.u16(..=space_map::GROUP_UNITS as u16),
-            copy: [PageCopy::None, PageCopy::A, PageCopy::B][random.usize(..3)],
+            copy: match random.u8(..4) {
+                0 => PageCopy::None,
+                1 => PageCopy::A,
+                2 => PageCopy::B,
+                _ => PageCopy::Gathered(random.u32(..)),
+            },
         })
         .collect();
     let mut out = Vec::new();

@@ -1,0 +1,314 @@
+//! Where the pages of the map lie, and writing them.
+//!
+//! A checkpoint writes the pages that it changes behind each other into units like those of nodes,
+//! and the directory behind them: one write or a few, however far apart the groups are. The room
+//! is found before anything is freed. Units of **gathered** pages count 0 in the map: the directory
+//! says that they are in use, and whoever looks for room passes over them as over what a pin reads
+//! ([`Space::held`]). So a page that moves changes no page.
+//!
+//! Each group has two places of its own for its page too. Those are used where the medium has
+//! little room, for they take none that was not there before; and for pages that would keep groups
+//! at the end of the file in use, when there is nothing else in them.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use device::File;
+use format::map_directory::{self, Entry, PageCopy};
+use format::node::{self, UNIT_BYTES};
+use format::space_map::{self, GROUP_BYTES, GROUP_UNITS, PAGE_BYTES};
+use format::{Corruption, Pointer};
+use store::Result;
+
+use super::ingested::FOREVER;
+use super::map::{Page, Space, Work};
+use crate::nodes::{NODES_FILE, unit_offset};
+
+/// Units of a gathered page.
+pub(crate) const PAGE_UNITS: u16 = (PAGE_BYTES / UNIT_BYTES) as u16;
+/// Bytes that are gathered before they are written.
+const RUN_BYTES: usize = 1 << 20;
+
+const _: () = assert!(PAGE_BYTES.is_multiple_of(UNIT_BYTES));
+
+/// Units of a directory of so many groups, so many of them with gathered pages.
+pub(crate) fn directory_units(groups: usize, gathered: usize) -> u16 {
+    let bytes = node::HEADER_BYTES
+        + groups * map_directory::ENTRY_BYTES
+        + gathered * map_directory::PLACE_BYTES;
+    bytes.div_ceil(UNIT_BYTES) as u16
+}
+
+/// Where the page of a group lies.
+fn page_offset(group: u64, copy: PageCopy) -> u64 {
+    match copy {
+        PageCopy::None | PageCopy::A => group * GROUP_BYTES as u64,
+        PageCopy::B => group * GROUP_BYTES as u64 + PAGE_BYTES as u64,
+        PageCopy::Gathered(unit) => unit_offset(u64::from(unit)),
+    }
+}
+
+/// Reads the page of a group.
+pub(super) fn read_page(file: &dyn File, group: u64, entry: Entry) -> Result<Vec<u32>> {
+    if entry.copy == PageCopy::None {
+        return Ok(vec![0; GROUP_UNITS]);
+    }
+    let offset = page_offset(group, entry.copy);
+    let mut bytes = vec![0; PAGE_BYTES];
+    let read = file.read_at(&mut bytes, offset)?;
+    bytes.truncate(read);
+    let counts = space_map::decode(&bytes, group, entry.checksum)
+        .map_err(|malformed| malformed.located(NODES_FILE, offset))?;
+    Ok(counts)
+}
+
+/// The first unit of a gathered page.
+fn gathered(entry: Entry) -> Option<u64> {
+    match entry.copy {
+        PageCopy::Gathered(unit) => Some(u64::from(unit)),
+        _ => None,
+    }
+}
+
+impl Space {
+    /// First units of the gathered pages.
+    pub(crate) fn gathered(&self) -> BTreeSet<u64> {
+        self.groups.iter().copied().filter_map(gathered).collect()
+    }
+
+    /// Sees to it that nobody gets the room of gathered pages. Fails where two of them have it, or
+    /// it is no room of the file.
+    pub(super) fn hold_pages(&mut self) -> Result<()> {
+        for (group, entry) in self.groups.iter().enumerate() {
+            let Some(unit) = gathered(*entry) else { continue };
+            let end = unit + u64::from(PAGE_UNITS);
+            let within = unit / GROUP_UNITS as u64 == (end - 1) / GROUP_UNITS as u64
+                && end <= self.groups.len() as u64 * GROUP_UNITS as u64;
+            let met = self.held_at(unit).is_some() || self.held.range(unit..end).next().is_some();
+            if !within || met {
+                let damage = Corruption {
+                    file: NODES_FILE.to_owned(),
+                    offset: unit_offset(unit),
+                    structure: "space map directory",
+                    expected: format!("room of its own for the page of group {group}"),
+                    found: format!("unit {unit}"),
+                };
+                return Err(damage.into());
+            }
+            self.held.insert(unit, (PAGE_UNITS, FOREVER));
+            self.page_units += u64::from(PAGE_UNITS);
+        }
+        Ok(())
+    }
+
+    /// Takes over what a checkpoint made durable. Returns the room of pages that were replaced.
+    pub(crate) fn adopt(
+        &mut self,
+        directory: Pointer,
+        groups: Vec<Entry>,
+        changed: BTreeMap<u64, Page>,
+    ) -> Vec<(u64, u16)> {
+        let now: BTreeSet<u64> = groups.iter().copied().filter_map(gathered).collect();
+        let before = self.gathered();
+        let mut left = Vec::new();
+        for &unit in before.difference(&now) {
+            self.held.remove(&unit);
+            self.forget_longest(unit / GROUP_UNITS as u64);
+            left.push((unit, PAGE_UNITS));
+        }
+        for &unit in now.difference(&before) {
+            let other = self.held.insert(unit, (PAGE_UNITS, FOREVER));
+            assert!(other.is_none(), "unit {unit} was given away twice");
+        }
+        self.page_units = now.len() as u64 * u64::from(PAGE_UNITS);
+        self.directory = Some(directory);
+        self.pages.split_off(&(groups.len() as u64));
+        for (group, page) in changed {
+            if group < groups.len() as u64 {
+                self.forget_longest(group);
+                self.pages.insert(group, page);
+            }
+        }
+        self.groups = groups;
+        self.shrink();
+        left
+    }
+}
+
+/// Room for the map that a checkpoint makes.
+pub(crate) struct MapRoom {
+    /// First unit and number.
+    pub(crate) directory: (u64, u16),
+    /// First units for gathered pages, ascending; where there are none, or too few, pages go to
+    /// the places of their own.
+    pub(crate) pages: Vec<u64>,
+}
+
+impl Work<'_> {
+    /// Finds room for the map, of which the pages of `groups` may change yet. Called after all
+    /// other room was found, for the directory describes all groups, and before anything is freed,
+    /// for what is freed is still the durable state's.
+    pub(crate) fn reserve_map(&mut self, mut groups: BTreeSet<u64>) -> Result<MapRoom> {
+        let mut pages = Vec::new();
+        if self.gathers {
+            groups.extend(self.changed.keys());
+            groups.extend(self.base.directory.map(|old| old.unit / GROUP_UNITS as u64));
+            // And the one in which the directory comes to lie.
+            for _ in 0..=groups.len() {
+                let unit = self.take(PAGE_UNITS)?;
+                self.reserved.insert(unit);
+                pages.push(unit);
+            }
+            pages.sort_unstable();
+        }
+        // Finding room may add a group.
+        let most = self.groups.len() + 1;
+        let units = directory_units(most, most);
+        Ok(MapRoom { directory: (self.alloc(units)?, units), pages })
+    }
+
+    /// Whether room for pages was found in a group.
+    pub(super) fn reserves_in(&self, group: u64) -> bool {
+        let first = group * GROUP_UNITS as u64;
+        self.reserved.range(first..first + GROUP_UNITS as u64).next().is_some()
+    }
+
+    /// Where room for a page that has a unit ends.
+    pub(super) fn reserved_at(&self, unit: u64) -> Option<u64> {
+        let first = self.reserved.range(..=unit).next_back()?;
+        let end = first + u64::from(PAGE_UNITS);
+        (unit < end).then_some(end)
+    }
+
+    /// Writes the pages that changed where no current one lies, and the directory. Groups at the
+    /// end of which nothing is used are given up. Returns the directory's pointer, how many bytes
+    /// were written, and in how many writes.
+    pub(crate) fn write(&mut self, room: &MapRoom) -> Result<(Pointer, u64, u64)> {
+        if let Some(old) = self.base.directory {
+            self.set(old.unit, old.units, 0)?;
+        }
+        self.give_up_groups();
+        let file = Arc::clone(&self.nodes.file);
+        let mut runs = Runs { file: file.as_ref(), at: 0, run: Vec::new(), bytes: 0, writes: 0 };
+        let mut places = room.pages.iter();
+        let at_the_end = self.pages_at_the_end();
+        for group in &at_the_end {
+            let page = self.page(*group)?;
+            self.changed.insert(*group, page);
+        }
+        let mut out = Vec::with_capacity(PAGE_BYTES);
+        for (&group, page) in &self.changed {
+            let Some(entry) = self.groups.get_mut(group as usize) else { continue };
+            let place = if at_the_end.contains(&group) { None } else { places.next() };
+            entry.copy = match (place, entry.copy) {
+                (Some(&unit), _) => PageCopy::Gathered(
+                    u32::try_from(unit).expect("invariant: a file has less than 2^32 units"),
+                ),
+                (None, PageCopy::A) => PageCopy::B,
+                (None, _) => PageCopy::A,
+            };
+            out.clear();
+            entry.checksum = space_map::encode(&mut out, group, self.generation, page);
+            runs.put(page_offset(group, entry.copy), &out)?;
+        }
+        let (unit, units) = room.directory;
+        out.clear();
+        map_directory::encode(&mut out, self.generation, &self.groups);
+        let checksum = node::seal(&mut out, unit);
+        runs.put(unit_offset(unit), &out)?;
+        runs.flush()?;
+        let pointer = Pointer { unit, units, overflows: false, checksum };
+        Ok((pointer, runs.bytes, runs.writes))
+    }
+
+    /// Groups whose pages did not change, and lie where nothing else does at the end of the file.
+    fn pages_at_the_end(&self) -> BTreeSet<u64> {
+        let used = |entry: &Entry| usize::from(entry.free) != GROUP_UNITS;
+        let end = self.groups.iter().rposition(used).map_or(0, |last| last as u64 + 1);
+        let beyond =
+            |entry: &Entry| gathered(*entry).is_some_and(|unit| unit / GROUP_UNITS as u64 >= end);
+        let groups = (0_u64..).zip(&self.groups).filter(|(_, entry)| beyond(entry));
+        groups.map(|(group, _)| group).filter(|group| !self.changed.contains_key(group)).collect()
+    }
+}
+
+/// Writes what is put behind each other as one.
+struct Runs<'a> {
+    file: &'a dyn File,
+    /// Where the run begins.
+    at: u64,
+    run: Vec<u8>,
+    bytes: u64,
+    writes: u64,
+}
+
+impl Runs<'_> {
+    fn put(&mut self, offset: u64, bytes: &[u8]) -> Result<()> {
+        if self.at + self.run.len() as u64 != offset || self.run.len() >= RUN_BYTES {
+            self.flush()?;
+            self.at = offset;
+        }
+        self.run.extend_from_slice(bytes);
+        Ok(())
+    }
+
+    fn flush(&mut self) -> Result<()> {
+        if !self.run.is_empty() {
+            self.file.write_at(&self.run, self.at)?;
+            self.bytes += self.run.len() as u64;
+            self.writes += 1;
+            self.run.clear();
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use store::Error;
+
+    use super::*;
+
+    /// A map of some groups, with pages that begin at these units.
+    fn space(units: &[u32]) -> Space {
+        let gathered = units.iter().map(|&unit| PageCopy::Gathered(unit));
+        let own = [PageCopy::None, PageCopy::A, PageCopy::B];
+        let entry = |copy| Entry { copy, ..Entry::empty() };
+        let mut space = Space::empty();
+        space.groups = own.into_iter().chain(gathered).map(entry).collect();
+        space
+    }
+
+    #[test]
+    fn pages_that_have_room_in_common_or_none_are_damage() {
+        let group = GROUP_UNITS as u32;
+        let mut whole = space(&[0, 16, group - 16, 5 * group - 16, group]);
+        whole.hold_pages().expect("each has room of its own");
+        assert_eq!((whole.page_units, whole.held.len()), (5 * 16, 5));
+        for twice in [[40, 40], [40, 55], [55, 40]] {
+            let error = space(&twice).hold_pages().expect_err("two have it");
+            assert!(matches!(error, Error::Corrupt(_)), "{twice:?}: {error:?}");
+        }
+        // Across the end of a group, and behind the end of the file.
+        for unit in [group - 15, 4 * group - 1, 4 * group, u32::MAX] {
+            let error = space(&[unit]).hold_pages().expect_err("no room of the file");
+            assert!(matches!(error, Error::Corrupt(_)), "{unit}: {error:?}");
+        }
+    }
+
+    #[test]
+    fn pages_behind_each_other_are_one_write() {
+        let device = testing::sim_env(1).env().device;
+        let file = device.create("file").expect("a file");
+        let mut runs = Runs { file: file.as_ref(), at: 0, run: Vec::new(), bytes: 0, writes: 0 };
+        for (offset, byte) in [(0, 1_u8), (10, 2), (30, 3), (40, 4)] {
+            runs.put(offset, &[byte; 10]).expect("there is room");
+        }
+        runs.flush().expect("there is room");
+        assert_eq!((runs.writes, runs.bytes), (2, 40));
+        let mut all = [9; 50];
+        assert_eq!(file.read_at(&mut all, 0).expect("it is read"), 50);
+        let expected = [[1; 10], [2; 10], [0; 10], [3; 10], [4; 10]].concat();
+        assert_eq!(all.as_slice(), expected.as_slice());
+    }
+}
