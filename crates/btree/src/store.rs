@@ -159,6 +159,10 @@ impl Store for BtreeStore {
         self.core.reclaim(nodes)
     }
 
+    fn give_back(&self) -> Result<()> {
+        self.core.give_back_now()
+    }
+
     fn tree_exists(&self, tree: TreeId) -> Result<bool> {
         self.core.exists(tree)
     }

@@ -1,7 +1,7 @@
 //! `Data`: the handle of a volume's file contents.
 
-use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
+use std::sync::{Arc, OnceLock};
 
 use device::{Blobs, Env, LocalBlobs};
 use parking_lot::Mutex;
@@ -36,7 +36,11 @@ pub struct Data {
     pub(crate) hot: Hot,
     /// What a punch takes, learned from those made.
     pub(crate) punch_nanos: AtomicU64,
+    pub(crate) relief: OnceLock<Relief>,
 }
+
+/// Has room given back to the medium that others keep for later.
+pub type Relief = Box<dyn Fn() + Send + Sync>;
 
 impl std::fmt::Debug for Data {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
@@ -91,9 +95,29 @@ impl Data {
             sweeps: AtomicU64::new(0),
             hot: Hot::default(),
             punch_nanos: AtomicU64::new(20_000),
+            relief: OnceLock::new(),
         });
         data.recover()?;
         Ok(data)
+    }
+
+    /// Sets what is called when the medium has no room for contents, before that is said: once,
+    /// before the first write. Called by threads that write, which may hold their file but
+    /// nothing that a commit or a checkpoint waits for.
+    pub fn set_relief(&self, relief: Relief) {
+        assert!(self.relief.set(relief).is_ok(), "the relief is set once");
+    }
+
+    /// Tries something that takes room; where there is none, once more when others have given
+    /// back what they keep.
+    pub(crate) fn with_relief<T>(&self, mut attempt: impl FnMut() -> Result<T>) -> Result<T> {
+        match (attempt(), self.relief.get()) {
+            (Err(error), Some(relief)) if error.is_no_space() => {
+                relief();
+                attempt()
+            }
+            (done, _) => done,
+        }
     }
 
     /// As [`Data::open`], with the sealed segments in `data/sealed` of the volume directory.

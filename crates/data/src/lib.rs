@@ -35,7 +35,7 @@ mod write;
 pub use alloc::PageRun;
 pub use check::{ContentCheck, Suspicion};
 pub use cut::Freed;
-pub use data::{Data, Stats};
+pub use data::{Data, Relief, Stats};
 pub use extents::{ExtentCursor, ExtentInfo};
 pub use format::extent::{CHUNK_BYTES, INLINE_BYTES_MAX, STORED_BYTES_MAX};
 pub use gc::{Horizon, Marked, Marking, Report, SegmentReport, Swept};

@@ -102,7 +102,8 @@ impl Data {
             rest = &rest[taken..];
         }
         while !rest.is_empty() {
-            let reservation = self.allocator.reserve(pages(rest.len()))?;
+            let wanted = pages(rest.len());
+            let reservation = self.with_relief(|| self.allocator.reserve(wanted))?;
             let run = reservation.ticket.run;
             edits.freed.tickets.push(reservation.ticket);
             let (now, later) = rest.split_at(rest.len().min(bytes_of(run.count)));
@@ -163,7 +164,7 @@ impl Data {
     pub(crate) fn write_to(&self, segment: &OpenSegment, offset: u64, bytes: &[u8]) -> Result<()> {
         let length = bytes.len() as u64;
         self.make_room_to_write(length)?;
-        segment.file.write_at(bytes, offset).map_err(room)?;
+        self.with_relief(|| segment.file.write_at(bytes, offset).map_err(room))?;
         // Counted here first: a barrier that sees the segment dirty subtracts from this.
         self.unsynced.fetch_add(length, Ordering::AcqRel);
         segment.wrote(length);

@@ -95,6 +95,7 @@ impl Fs {
         let data_options = data::Options { volume: header.volume_id, ..options.data.clone() };
         let data = Data::open_local(&env, data_options)?;
         store.set_barrier(Arc::<Data>::clone(&data));
+        data.set_relief(relief(&store));
         let index = options.index.clone().map(|index| {
             let (device, clock) = (Arc::clone(&env.device), Arc::clone(&env.clock));
             Index::new(device, clock, header.volume_id, hash, index)
@@ -330,4 +331,15 @@ impl Fs {
     pub(crate) fn register_invalidate(&self, invalidate: Arc<dyn Invalidate>) {
         *self.invalidate.write() = Some(invalidate);
     }
+}
+
+/// What data asks for where the medium is full. The store has the data as its barrier, so that
+/// the data must not keep the store.
+fn relief(store: &Arc<dyn Store>) -> data::Relief {
+    let store = Arc::downgrade(store);
+    Box::new(move || {
+        if let Some(Err(error)) = store.upgrade().map(|store| store.give_back()) {
+            tracing::warn!(%error, "free room could not be given back");
+        }
+    })
 }

@@ -69,6 +69,12 @@ pub trait Store: Read {
     /// nothing is left to free.
     fn reclaim_step(&self, nodes: usize) -> Result<bool>;
 
+    /// Gives room back to the medium at once that is free and kept to be used again: for whoever
+    /// finds the medium full. An engine that keeps none has nothing to do.
+    fn give_back(&self) -> Result<()> {
+        Ok(())
+    }
+
     /// Whether a tree exists.
     fn tree_exists(&self, tree: TreeId) -> Result<bool>;
 

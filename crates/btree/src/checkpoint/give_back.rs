@@ -166,6 +166,17 @@ impl Core {
         }
     }
 
+    /// Gives back all that is listed, to the page: somebody finds the medium full. Waits for a
+    /// checkpoint that is being made, which gives room back too.
+    pub(crate) fn give_back_now(&self) -> Result<()> {
+        let mut state = self.checkpoint.lock();
+        if self.may_be_two_states() {
+            return Ok(());
+        }
+        let file = self.nodes.file.as_ref();
+        punch_round(&mut state.space, file, Part::all(TIGHT_BYTES_MIN))
+    }
+
     /// After a superblock that could not be written a crash may leave either state, and the map
     /// knows of one. Asked with the state locked.
     fn may_be_two_states(&self) -> bool {

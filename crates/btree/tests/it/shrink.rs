@@ -6,7 +6,7 @@ use std::sync::Arc;
 use btree::{BtreeStore, check};
 use device::Env;
 use parking_lot::Mutex;
-use store::{Store, TreeId};
+use store::{SliceRun, Store, TreeId};
 use testing::{CrashPolicy, Fault, FaultOn, Op, SimDevice, SimEnv};
 
 use crate::util::{TREE, checked, commit, entries, options, reclaim_all, store};
@@ -164,4 +164,40 @@ fn nothing_is_given_back_after_a_superblock_that_failed() {
             assert!(entries(&*opened, TREE) == kept, "{close} {policy:?}");
         }
     }
+}
+
+/// What a checkpoint took that found no room is free again, also where it lies right behind leaves
+/// that the map does not know of yet; and those stay.
+#[test]
+fn a_checkpoint_that_fails_beside_ingested_leaves_gives_back_what_it_took_and_nothing_else() {
+    let (sim, store) = store(9, CACHE_BYTES);
+    fill(&store, 40);
+    reclaim_all(&store);
+    // In room of their own at the end of the file, which the checkpoint goes on with.
+    let run: Vec<_> =
+        (1_000_000..1_020_000_u32).map(|n| (n.to_be_bytes().to_vec(), vec![7; 100])).collect();
+    store.ingest(TREE, &mut SliceRun::new(&run)).expect("the range is empty");
+    for n in 0..20_000_u32 {
+        commit(&store, |batch| batch.put(TREE, &n.to_be_bytes(), &[1; 100]));
+    }
+    store.sync(store.last_commit()).expect("sync");
+    let kept = entries(&*store, TREE);
+    let before = store.stats().disk_bytes;
+    let fault = Fault::no_space(FaultOn::Only(Op::Write), 2).below("btree/nodes");
+    sim.device.inject(fault);
+    store.checkpoint().expect_err("there is no room");
+    let failed = store.stats().disk_bytes;
+    assert!(failed > before + (1 << 20), "{before} bytes became {failed}: nothing was written");
+    store.give_back().expect("punch");
+    let after = store.stats().disk_bytes;
+    assert!(after <= before, "{before} bytes became {failed}, and {after} when given back");
+    for (seed, policy) in (0..).zip(CrashPolicy::ALL) {
+        let medium = sim.device.after_crash(policy, seed);
+        let opened = BtreeStore::open(&SimEnv::on(medium, 1).env(), &options(CACHE_BYTES));
+        let opened = opened.unwrap_or_else(|error| panic!("{policy:?}: {error}"));
+        assert!(entries(&*opened, TREE) == kept, "{policy:?}");
+        checked(&opened);
+    }
+    checked(&store);
+    assert!(entries(&*store, TREE) == kept);
 }

@@ -148,6 +148,46 @@ fn what_a_full_medium_holds_can_be_removed_again_and_again_beside_an_index() {
     }
 }
 
+/// What checkpoints freed lies on the medium for a while, to be used again. Contents for which
+/// there is no room but that have it.
+#[test]
+fn contents_find_the_room_that_is_kept_to_be_used_again() {
+    const CONTENTS: usize = 64 << 10;
+    let device = SimDevice::new(1);
+    let mut options = options(Durability::Async);
+    options.index = None;
+    let subject = FsSubject::format(&device, &options, &Base::Engine(Engine::Btree));
+    let fs = subject.fs();
+    let root = Caller::root();
+    let new = NewNode { kind: Kind::File, mode: 0o644, rdev: 0 };
+    let make = |name: &str| {
+        fs.mknod(&root, NodeId::ROOT, name.as_bytes(), &new).expect("there is room").node
+    };
+    let files: Vec<NodeId> = (0..5000).map(|n| make(&format!("f{n}"))).collect();
+    let (contents, more) = (make("contents"), make("more"));
+    for byte in 0..4 {
+        for &file in &files {
+            fs.write(&root, file, 0, &[byte; 200]).expect("there is room");
+        }
+        let made = || fs.status().expect("it tells").checkpoints;
+        let before = made();
+        (0..100).take_while(|_| made() == before).for_each(|_| some_background(fs, 1));
+        assert!(made() > before, "a checkpoint is due");
+    }
+    // Contents leave a sixteenth of the medium alone, and a page less than that is free.
+    let used = device.used_bytes();
+    let kept = used.div_ceil(15);
+    device.set_capacity(Some((used + kept) / 4096 * 4096 - 4096));
+    let written = fs.write(&root, contents, 0, &[1; CONTENTS]);
+    written.expect("there is room that is kept to be used again");
+    assert!(device.used_bytes() < used - (1 << 20), "{} of {used} bytes", device.used_bytes());
+    // Where nothing is kept any more, that is said.
+    let used = device.used_bytes();
+    device.set_capacity(Some(used + used / 16));
+    let refused = fs.write(&root, more, 0, &[1; CONTENTS]);
+    assert!(matches!(refused, Err(FsError::NoSpace)), "{refused:?}");
+}
+
 /// A name more of a file deletes the record that it had as one with a single name. That was taken
 /// for removing, and went on into the room that is kept for what removes.
 #[test]
