@@ -1,6 +1,8 @@
 //! A medium that is really full: what was committed stays, deleting makes room, and more room is
 //! taken up at once.
 
+use std::sync::Arc;
+
 use store::{Batch, Durability, Error, Need, Store, TreeId};
 
 use super::engine::{EngineUnderTest, fresh};
@@ -57,8 +59,8 @@ fn commit_patiently(store: &dyn Store, history: &History, batch: &Batch) {
     panic!("there is no room for deleting");
 }
 
-/// A full medium refuses commits whole, answers reads, lets things be deleted, and opens.
-pub fn a_full_medium_stays_readable_and_recovers<E: EngineUnderTest>() {
+/// A store on a medium that it has filled.
+fn full<E: EngineUnderTest>() -> (SimEnv, Arc<dyn Store>, History) {
     let (sim, store) = fresh::<E>(1);
     let history = History::new();
     let mut batch = Batch::new();
@@ -67,6 +69,12 @@ pub fn a_full_medium_stays_readable_and_recovers<E: EngineUnderTest>() {
     store.commit(&batch).expect("the batch is valid");
     sim.device.set_capacity(Some(sim.device.used_bytes() + ROOM));
     fill(&*store, &history);
+    (sim, store, history)
+}
+
+/// A full medium refuses commits whole, answers reads, lets things be deleted, and opens.
+pub fn a_full_medium_stays_readable_and_recovers<E: EngineUnderTest>() {
+    let (sim, store, history) = full::<E>();
     must(history.check_from(&*store, history.last()));
     match store.sync(store.last_commit()) {
         Ok(()) => history.set_durable(store.last_commit()),
@@ -99,4 +107,26 @@ pub fn a_full_medium_stays_readable_and_recovers<E: EngineUnderTest>() {
     drop(store);
     let store = open::<E>(&sim, Durability::Async);
     assert_eq!(store.get(TREE, b"more").expect("read").as_deref(), Some(&b"room"[..]));
+}
+
+/// What is kept of a full medium for removing is for batches that say so, and not for those that
+/// delete a key in passing.
+pub fn what_is_kept_for_removing_is_for_batches_that_say_so<E: EngineUnderTest>() {
+    let (_sim, store, _) = full::<E>();
+    let commit = |n: u64, deletes: bool, need: Need| {
+        let mut batch = Batch::new();
+        batch.put(TREE, &(n % 100).to_be_bytes(), &noise(n, 100));
+        if deletes {
+            batch.delete(TREE, b"absent");
+        }
+        batch.mark(need);
+        store.commit(&batch)
+    };
+    let small = (0..100_000).find(|&n| commit(n, false, Need::Adds).is_err());
+    let small = small.expect("no room was kept");
+    for n in small..small + 500 {
+        let refused = commit(n, true, Need::Adds);
+        assert!(matches!(&refused, Err(error) if error.is_no_space()), "{n}: {refused:?}");
+    }
+    commit(small, true, Need::Removes).expect("room is kept for removing");
 }

@@ -152,7 +152,7 @@ fn what_a_full_medium_holds_can_be_removed_again_and_again_beside_an_index() {
 /// there is no room but that have it.
 #[test]
 fn contents_find_the_room_that_is_kept_to_be_used_again() {
-    const CONTENTS: usize = 64 << 10;
+    let bytes = vec![1; 64 << 10];
     let device = SimDevice::new(1);
     let mut options = options(Durability::Async);
     options.index = None;
@@ -178,13 +178,13 @@ fn contents_find_the_room_that_is_kept_to_be_used_again() {
     let used = device.used_bytes();
     let kept = used.div_ceil(15);
     device.set_capacity(Some((used + kept) / 4096 * 4096 - 4096));
-    let written = fs.write(&root, contents, 0, &[1; CONTENTS]);
+    let written = fs.write(&root, contents, 0, &bytes);
     written.expect("there is room that is kept to be used again");
     assert!(device.used_bytes() < used - (1 << 20), "{} of {used} bytes", device.used_bytes());
     // Where nothing is kept any more, that is said.
     let used = device.used_bytes();
     device.set_capacity(Some(used + used / 16));
-    let refused = fs.write(&root, more, 0, &[1; CONTENTS]);
+    let refused = fs.write(&root, more, 0, &bytes);
     assert!(matches!(refused, Err(FsError::NoSpace)), "{refused:?}");
 }
 

@@ -1,9 +1,9 @@
 //! The log that engines share: records in order, group commit, recovery, trimming.
 //!
-//! A record goes [`append`](Log::append) (a number, and bytes in a `stage`) -> `write` (one leader at a time
-//! takes everybody's bytes, reaches the barrier, writes, syncs) -> `segment` (files) and comes
-//! back through `recover`. `docs/format/log.md` has the bytes, `docs/guide/crash-safety.md` the
-//! argument.
+//! A record goes [`append`](Log::append) (a number, and bytes in a `stage`) -> `write` (one leader
+//! at a time takes everybody's bytes, in LSN order, reaches the barrier, writes, syncs) ->
+//! `segment` (files) and comes back through `recover`. `docs/format/log.md` has the bytes,
+//! `docs/guide/crash-safety.md` the argument.
 
 mod append;
 mod options;
