@@ -68,6 +68,11 @@ impl Account {
         (self.files_max.load(Ordering::Acquire), self.bytes_max.load(Ordering::Acquire))
     }
 
+    /// Whether there is a limit.
+    pub(crate) fn is_limited(&self) -> bool {
+        self.limits() != (UNLIMITED, UNLIMITED)
+    }
+
     /// Sets the limits, after the commit that did.
     pub(crate) fn set_limits(&self, (files_max, bytes_max): (u64, u64)) {
         self.files_max.store(files_max, Ordering::Release);

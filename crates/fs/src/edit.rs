@@ -39,6 +39,8 @@ pub(crate) struct Edit<'a> {
     old: Option<InodeRecord>,
     /// What the change writes besides.
     pub(crate) txn: Txn<'a>,
+    /// Whether contents or attributes go, and nothing comes that takes as much.
+    removes: bool,
     /// Pages that the change gives up or took.
     pub(crate) freed: Option<Freed>,
     bulk: Option<Vec<u8>>,
@@ -86,6 +88,7 @@ pub(crate) fn edit_beside<T>(
         inode,
         old,
         txn,
+        removes: false,
         freed: None,
         bulk: None,
         xattrs: None,
@@ -113,6 +116,7 @@ impl Edit<'_> {
 
     /// Says that contents or attributes go, and nothing comes that takes as much.
     pub(crate) fn removes(&mut self) {
+        self.removes = true;
         self.txn.batch().mark(Need::Removes);
     }
 
@@ -209,7 +213,10 @@ impl Edit<'_> {
         let (bulk, xattrs) = (self.bulk.take(), self.xattrs.take());
         let Inode::File(file) = &mut self.inode else { return Err(FsError::IsDirectory) };
         let (ino, tree) = (self.ino, self.view.tree);
+        // What is only cut off or punched is never refused, so that an inherited file stays so.
+        let shrinks = |old: &InodeRecord| self.removes && file.inode.stored() <= old.stored();
         let changed = self.freed.is_some() || bulk.is_some();
+        let changed = changed && !self.old.as_ref().is_some_and(shrinks);
         let change = (self.old.as_ref(), &mut file.inode);
         self.txn.charge_changed(self.subvol.id.0, ino, change, changed)?;
         if let Some(bulk) = &bulk {

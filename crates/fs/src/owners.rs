@@ -77,6 +77,13 @@ impl Owners {
         Arc::clone(accounts.entry(owner).or_insert_with(fresh))
     }
 
+    /// Whether a limit holds for somebody: of the user, or of a group.
+    pub(crate) fn limit(&self, caller: &Caller) -> bool {
+        let limited = |owner| self.known(owner).is_some_and(|account| account.is_limited());
+        let groups = std::iter::once(&caller.gid).chain(&caller.groups);
+        limited(Owner::User(caller.uid)) || groups.copied().map(Owner::Group).any(limited)
+    }
+
     fn known(&self, owner: Owner) -> Option<Arc<Account>> {
         self.accounts.read().get(&owner).map(Arc::clone)
     }

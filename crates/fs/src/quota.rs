@@ -179,6 +179,65 @@ pub(crate) fn check_adopted(around: &DirectoryRecord, moved: &DirectoryRecord) -
     }
 }
 
+/// Deepest directory whose ancestors are followed, against records that go in a circle.
+const DEPTH_MAX: usize = 1 << 20;
+
+impl Fs {
+    /// Refuses a snapshot or a clone to whom it would let hold more than a limit allows: what a copy
+    /// inherits is charged to nobody, also when the original is gone. Root may.
+    pub(crate) fn check_copy(&self, caller: &Caller, subvolume: u64, dir: u64) -> FsResult<()> {
+        if caller.is_root() {
+            return Ok(());
+        }
+        let refused = FsError::NotPermitted(
+            "a quota holds here, and a copy is charged to nobody: only root takes it",
+        );
+        if self.quotas.owners.limit(caller) {
+            return Err(refused);
+        }
+        let limited = |domain: &Domain| domain.account.is_limited();
+        let around = self.domain_at(Fs::node_of(subvolume, dir))?;
+        if around.is_some_and(|domain| limited(&domain)) {
+            return Err(refused);
+        }
+        for domain in self.quotas.all().iter().filter(|domain| limited(domain)) {
+            if self.is_below((domain.subvolume, domain.directory), (subvolume, dir))? {
+                return Err(refused);
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether a directory is below another, maybe in a subvolume that is mounted there. What is
+    /// gone is not.
+    fn is_below(&self, mut at: (u64, u64), above: (u64, u64)) -> FsResult<bool> {
+        for _ in 0..DEPTH_MAX {
+            if at == above {
+                return Ok(true);
+            }
+            let subvol = match self.subvol(inode::SubvolId(at.0)) {
+                Err(FsError::Stale) => return Ok(false),
+                subvol => subvol?,
+            };
+            if at.1 == subvol.root {
+                match crate::subvol::read_record(&*self.store, subvol.id)? {
+                    Some(record) if record.parent.0 != 0 => {
+                        at = (record.parent.0, record.parent.1);
+                    }
+                    _ => return Ok(false),
+                }
+                continue;
+            }
+            let found = subvol.read(|tree| View::new(&*self.store, tree).directory(at.1))?;
+            match found {
+                Some(record) if !record.detached => at.1 = record.parent,
+                _ => return Ok(false),
+            }
+        }
+        Ok(false)
+    }
+}
+
 impl Txn<'_> {
     /// Charges a new inode that is made in a directory, and returns its mark.
     #[inline]

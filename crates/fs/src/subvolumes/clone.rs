@@ -96,6 +96,7 @@ impl Fs {
         if !crate::attributes::owned_directory(&record).is_owner(caller) {
             return Err(FsError::NotPermitted("only the owner of a directory clones it"));
         }
+        self.check_copy(caller, subvol.id.0, dir)?;
         let mut ledger = self.admin.lock();
         for _ in 0..ATTEMPTS_MAX {
             let members = nested::below(self, &mut ledger, &subvol, dir)?;

@@ -36,6 +36,7 @@ impl Fs {
     ) -> FsResult<SnapshotInfo> {
         check_name(name)?;
         let (subvol, ino) = owned_directory(self, caller, dir)?;
+        self.check_copy(caller, subvol.id.0, ino)?;
         let mut ledger = self.admin.lock();
         let key = key::snapshot_name(subvol.lineage, ino, name);
         if self.snapshot_id(&key)?.is_some() {

@@ -189,8 +189,8 @@ fn cut(thing: &Thing, size: usize, counted: bool) -> Thing {
     match &mut after.body {
         Body::Small(length) if *length == size => {}
         Body::Small(length) if size <= SMALL => {
+            after.charged |= counted && size > *length;
             *length = size;
-            after.charged |= counted;
         }
         Body::Small(length) => {
             // An empty file has nothing to move, so that nothing of it changes but its length.
@@ -201,7 +201,7 @@ fn cut(thing: &Thing, size: usize, counted: bool) -> Thing {
         }
         Body::Large(bytes) if bytes.len() == size => {}
         Body::Large(bytes) => {
-            after.charged |= counted && size < bytes.len();
+            // Cut off or with a hole behind it: nothing comes.
             bytes.resize(size, false);
             if size == 0 {
                 after.body = Body::Small(0);

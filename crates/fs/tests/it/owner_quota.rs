@@ -219,3 +219,61 @@ fn wrong_charges_are_told_and_damaged_records_do_not_keep_the_volume_closed() {
     let new = NewNode { kind: Kind::File, mode: 0o644, rdev: 0 };
     again.mknod(&user(7), ROOT, b"g", &new).expect("damage limits nobody");
 }
+
+#[test]
+fn what_is_inherited_shrinks_whatever_the_limits_and_stays_inherited() {
+    let v = volume();
+    let ada = user(7);
+    let dir = v.fs.mkdir(&ada, ROOT, b"d", 0o777).unwrap().node;
+    let quota = QuotaLimits { files: Some(2), bytes: Some(20_000) };
+    v.fs.quota_set(&Caller::root(), dir, quota).unwrap();
+    let file = v.file_as(&ada, dir, "f", 0o666).unwrap().node;
+    v.fs.write(&ada, file, 0, &vec![1; 20_000]).unwrap();
+    limit(&v.fs, ADA, Some(2), Some(20_000));
+    let clone = v.fs.clone_dir(&Caller::root(), dir, ROOT, b"clone").unwrap().root;
+    let inherited = v.find(clone, "f").unwrap().node;
+    v.fs.fallocate(&ada, inherited, (0, 8192), fs::Allocate::Punch).expect("room comes of it");
+    let cut = |size| SetAttr { size: Some(size), ..SetAttr::default() };
+    v.fs.setattr(&ada, inherited, &cut(9000)).expect("and of that");
+    v.fs.setattr(&ada, inherited, &cut(0)).expect("and of that");
+    assert_eq!(used(&v.fs, ADA), (2, 20_000));
+    assert_eq!(
+        v.fs.quota_get(dir).unwrap().map(|quota| (quota.files, quota.bytes)),
+        Some((2, 20_000))
+    );
+    refused(v.fs.write(&ada, inherited, 0, b"x"), &FsError::QuotaExceeded);
+    check(&v);
+}
+
+#[test]
+fn who_is_limited_takes_no_copies_that_nobody_is_charged_for() {
+    let v = volume();
+    let (ada, bob, not) = (user(7), user(8), FsError::NotPermitted(""));
+    let snapshot = |who: &Caller, dir, name: &[u8]| v.fs.snapshot_create(who, dir, name).map(drop);
+    let clone = |who: &Caller, dir, name: &[u8]| v.fs.clone_dir(who, dir, ROOT, name).map(drop);
+    let home = v.fs.mkdir(&ada, ROOT, b"home", 0o755).unwrap().node;
+    let inner = v.fs.mkdir(&ada, home, b"inner", 0o755).unwrap().node;
+    let quota = v.fs.mkdir(&ada, inner, b"quota", 0o755).unwrap().node;
+    let deep = v.fs.mkdir(&ada, quota, b"deep", 0o755).unwrap().node;
+    snapshot(&ada, home, b"before").expect("nothing is limited");
+    set_limit(&v.fs, quota, Some(100));
+    for dir in [home, inner, quota, deep] {
+        refused(snapshot(&ada, dir, b"s"), &not);
+        refused(clone(&ada, dir, b"c"), &not);
+        snapshot(&Caller::root(), dir, b"of root").expect("root may");
+    }
+    set_limit(&v.fs, quota, None);
+    snapshot(&ada, home, b"s").expect("counted, and not limited");
+    limit(&v.fs, ADA, None, Some(1 << 30));
+    refused(snapshot(&ada, home, b"t"), &not);
+    let other = v.fs.mkdir(&bob, ROOT, b"other", 0o755).unwrap().node;
+    snapshot(&bob, other, b"s").expect("the limit is of another");
+    limit(&v.fs, Owner::Group(8), Some(10), None);
+    refused(snapshot(&bob, other, b"t"), &not);
+    v.fs.rollback(&bob, other, b"s").expect("as far as root let a snapshot be");
+}
+
+fn set_limit(fs: &Fs, dir: NodeId, files: Option<u64>) {
+    let limits = QuotaLimits { files, bytes: None };
+    fs.quota_set(&Caller::root(), dir, limits).expect("a quota is set");
+}
