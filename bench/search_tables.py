@@ -71,11 +71,12 @@ def queries():
         group = [line for line in ours if tuple(line.get(field) for field in which) == key]
         last = group[-1]
         limit = f", {limit} for the whole process" if limit else ""
-        peers = {line["set"]: line for line in every("search", peer="sqlite", files=files)}
+        peers, three = ({line["set"]: line for line in every("search", peer=peer, files=files)}
+                        for peer in ("sqlite", "sqlite, 3 indexes"))
         head(f"{files:,} files, {profile}-like, {mode}, {budget / 1e6:,.0f} MB for the index{limit}: "
              f"ms; {last['clusters']} clusters, {last['index_bytes_per_file']} bytes a file",
              "set", "median", "p99", "longest", "clusters read", "ns a match beyond 1,000",
-             "SQLite: median", "p99")
+             "SQLite: median", "p99", "with 3 indexes: median", "p99")
         for name, label in SETS.items():
             of = [line for line in group if line["set"] == name]
             if not of:
@@ -84,11 +85,12 @@ def queries():
             row(label, *(ms(middle(of, field)) for field in ("median_us", "p99_us", "max_us")),
                 f"{text(100 * middle(of, 'clusters_fraction'), 1)} %",
                 text(middle(of, "long_ns_per_match")), ms(other.get("median_us")),
-                ms(other.get("p99_us")))
+                ms(other.get("p99_us")), ms(three.get(name, {}).get("median_us")),
+                ms(three.get(name, {}).get("p99_us")))
 
 
 def commands():
-    found = [line for line in every("search") if "peer" in line and line["peer"] != "sqlite"]
+    found = [line for line in every("search") if "peer" in line and not line["peer"].startswith("sqlite")]
     for (files,) in keys(found, "files"):
         head(f"Whole commands, {files:,} files: ms", "program", "what", "median", "p99", "matches")
         for line in found:
