@@ -16,7 +16,7 @@ use parking_lot::{RwLock, RwLockReadGuard, RwLockWriteGuard};
 use store::{Store, TreeId};
 
 use crate::FsResult;
-use crate::error::{from_store, malformed};
+use crate::error::{from_store, inconsistent, malformed};
 
 /// The volume's own tree.
 pub(crate) const VOLUME: TreeId = TreeId(key::VOLUME_TREE);
@@ -204,10 +204,13 @@ impl SubvolTable {
     }
 }
 
-/// The record of a subvolume.
+/// The record of a subvolume. One that no node could name is damage.
 pub(crate) fn read_record(store: &dyn Store, id: SubvolId) -> FsResult<Option<SubvolumeRecord>> {
     let bytes = store.get(VOLUME, &key::subvolume(id.0)).map_err(from_store)?;
-    bytes
-        .map(|bytes| SubvolumeRecord::decode(&bytes).map_err(|error| malformed(VOLUME, &error)))
-        .transpose()
+    let Some(bytes) = bytes else { return Ok(None) };
+    let record = SubvolumeRecord::decode(&bytes).map_err(|error| malformed(VOLUME, &error))?;
+    if id > SubvolId::MAX || Ino(record.root) > Ino::MAX {
+        return Err(inconsistent(VOLUME, "a subvolume that none can be", id.0));
+    }
+    Ok(Some(record))
 }

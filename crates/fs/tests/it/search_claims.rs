@@ -1,10 +1,11 @@
-//! What a directory's record claims of its names decides nothing about how much the index writes:
-//! records may be damaged with every checksum right.
+//! The index of a tree whose records are damaged with every checksum right: what a directory claims
+//! of its names decides nothing about how much is written, and what cannot be is reported.
 
 use format::directory_record::DirectoryRecord;
+use format::entry_record::EntryRecord;
 use format::key::{self, Part};
 use fs::OpenOptions;
-use inode::NameHash;
+use inode::{FsError, NameHash};
 use search::index::{ClusterLimits, IndexOptions};
 use search::query::{Expr, Glob, Letters, Test};
 use store::{Batch, Read, Store, TreeId};
@@ -71,4 +72,23 @@ fn a_directory_that_claims_fewer_names_than_it_has_is_divided_all_the_same() {
     let (clusters, rows) = flushed(&v);
     assert_eq!(rows, 105);
     assert!((6..=11).contains(&clusters), "{clusters} clusters");
+}
+
+#[test]
+fn a_name_that_none_can_be_is_damage_that_the_index_reports() {
+    let v = claiming(30, 35);
+    let tree = TreeId(key::FIRST_TREE);
+    let mut batch = Batch::new();
+    for (at, value) in v.store.dump(tree).expect("the tree") {
+        let Ok(entry) = EntryRecord::decode(&value) else { continue };
+        if entry.name == b"f17" {
+            let mut bad = Vec::new();
+            EntryRecord { name: b"f\0x", ..entry }.encode(&mut bad);
+            batch.put(tree, &at, &bad);
+        }
+    }
+    v.store.commit(&batch).expect("it is committed");
+    assert!(matches!(v.fs.index_flush(ROOT), Err(FsError::Io(_))));
+    // What is there is found by walking.
+    assert_eq!(ask(&v.fs, &named(b"f*")).matched, 30);
 }

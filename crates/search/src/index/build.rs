@@ -136,6 +136,10 @@ fn scan(
         if matches!(entry.target, Target::Tombstone | Target::Subvolume(_)) {
             continue;
         }
+        // Names are packed with zero bytes between them.
+        if entry.name.is_empty() || entry.name.contains(&0) {
+            return Err(records.inconsistent("a name that none can be", unit.ino));
+        }
         let Some(row) = records.row((unit.ino, cookie), &entry, &mut xattrs)? else { continue };
         if take(&row).is_break() {
             return Ok(Some((directory, Some(cookie))));

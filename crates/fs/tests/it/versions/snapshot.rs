@@ -1,7 +1,9 @@
 //! Snapshots: what they show, who may, and what becomes of them.
 
+use format::key;
 use fs::FileSystem;
 use inode::{FsError, NodeId};
+use store::{Batch, Read, Store, TreeId};
 
 use super::{contents, filled, forget, give, home, root, settle, snapshot_root};
 use crate::support::{refused, user, volume};
@@ -163,4 +165,24 @@ fn ten_thousand_snapshots_of_one_directory_work() {
     assert_eq!(v.fs.snapshot_list(&root(), dir).expect("a list").len(), 1000);
     let kept = snapshot_root(&v, dir, "s09990");
     assert_eq!(v.names(kept).len(), 3);
+}
+
+/// Records may be damaged with every checksum right.
+#[test]
+fn a_snapshot_of_a_number_that_none_can_have_is_damage() {
+    let v = volume();
+    v.fs.snapshot_create(&root(), NodeId::ROOT, b"monday").expect("a snapshot");
+    let tree = TreeId(key::VOLUME_TREE);
+    let mut batch = Batch::new();
+    for (at, value) in v.store.dump(tree).expect("the tree") {
+        if at.starts_with(&key::SNAPSHOT_NAMES_PREFIX) {
+            let id = u64::from_le_bytes(value[..].try_into().expect("a number"));
+            let record = v.store.get(tree, &key::subvolume(id)).expect("it reads");
+            batch.put(tree, &key::subvolume(id + (1 << 32)), &record.expect("a record"));
+            batch.put(tree, &at, &(id + (1 << 32)).to_le_bytes());
+        }
+    }
+    v.store.commit(&batch).expect("it is committed");
+    assert!(matches!(v.fs.snapshot_list(&root(), NodeId::ROOT), Err(FsError::Io(_))));
+    assert!(matches!(v.fs.snapshot_list_all(&root()), Err(FsError::Io(_))));
 }
