@@ -183,8 +183,8 @@ pub(crate) fn check_adopted(around: &DirectoryRecord, moved: &DirectoryRecord) -
 const DEPTH_MAX: usize = 1 << 20;
 
 impl Fs {
-    /// Refuses a snapshot or a clone to whom it would let hold more than a limit allows: what a copy
-    /// inherits is charged to nobody, also when the original is gone. Root may.
+    /// Refuses a snapshot or a clone to whom it would let hold more than a limit allows: what a
+    /// copy inherits is charged to nobody, also when the original is gone. Root may.
     pub(crate) fn check_copy(&self, caller: &Caller, subvolume: u64, dir: u64) -> FsResult<()> {
         if caller.is_root() {
             return Ok(());
