@@ -3,7 +3,7 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use fs::{FileSystem, FsResult, RenameMode, WalkControl};
+use fs::{FileSystem, FsResult, RenameMode, RestoreOptions, WalkControl};
 use inode::{Caller, FsError, NodeId};
 
 use crate::support::{ROOT, Volume, weak_volume};
@@ -88,40 +88,74 @@ fn clear(v: &Volume, dir: NodeId) {
     }
 }
 
+/// With a trash, some of what threads do is to restore, to remove trees and to empty it.
+fn step_with_trash(v: &Volume, random: &mut fastrand::Rng, dirs: &[NodeId]) -> FsResult<()> {
+    let root = Caller::root();
+    let (dir, name) = (*pick(random, dirs), *pick(random, &NAMES));
+    match random.u32(..40) {
+        0..3 => {
+            let options = RestoreOptions::default();
+            v.fs.restore(&root, (dir, &[name.to_vec()]), None, &options).map(drop)
+        }
+        3 => v.fs.rmr(&root, dir, name).map(drop),
+        4 if random.u32(..8) == 0 => v.fs.trash_empty(&root, dir).map(drop),
+        _ => step(v, random, dirs),
+    }
+}
+
+type Step = fn(&Volume, &mut fastrand::Rng, &[NodeId]) -> FsResult<()>;
+
+fn meet(seed: u64, bits: u32, keep: Option<u64>, step: Step) {
+    let v = weak_volume(bits);
+    let dirs = [ROOT, v.dir(ROOT, "x").node, v.dir(ROOT, "y").node];
+    if keep.is_some() {
+        v.fs.trash_set(&Caller::root(), ROOT, keep).expect("a trash");
+    }
+    let done = AtomicU64::new(0);
+    std::thread::scope(|scope| {
+        for thread in 0..4 {
+            let (v, dirs, done) = (&v, &dirs, &done);
+            scope.spawn(move || {
+                let mut random = fastrand::Rng::with_seed(seed * 100 + thread);
+                for _ in 0..3000 {
+                    match step(v, &mut random, dirs) {
+                        Ok(()) => _ = done.fetch_add(1, Ordering::Relaxed),
+                        Err(FsError::Io(what)) => panic!("{what}"),
+                        Err(_) => {}
+                    }
+                }
+            });
+        }
+    });
+    assert!(done.load(Ordering::Relaxed) > 1000, "most succeed");
+    for dir in dirs {
+        v.check_counts(dir);
+    }
+    if keep.is_some() {
+        v.fs.trash_set(&Caller::root(), ROOT, None).expect("no trash");
+    }
+    clear(&v, ROOT);
+    for dir in &dirs[1..] {
+        v.fs.forget(*dir, 1);
+    }
+    while v.fs.background_step(100).expect("a step").more {}
+    assert_eq!(v.fs.status().expect("counters").nodes, 0, "everything was let go of");
+    let left = v.store.dump(store::TreeId(32)).expect("the tree");
+    assert_eq!(left.len(), 1, "seed {seed}: only the root is left: {left:x?}");
+    let status = v.fs.status().expect("counters");
+    assert_eq!((status.files, status.bytes), (1, 0), "seed {seed}");
+}
+
 #[test]
 fn threads_that_meet_leave_a_whole_volume() {
     for (seed, bits) in [(1, 2), (2, 55), (3, 1)] {
-        let v = weak_volume(bits);
-        let dirs = [ROOT, v.dir(ROOT, "x").node, v.dir(ROOT, "y").node];
-        let done = AtomicU64::new(0);
-        std::thread::scope(|scope| {
-            for thread in 0..4 {
-                let (v, dirs, done) = (&v, &dirs, &done);
-                scope.spawn(move || {
-                    let mut random = fastrand::Rng::with_seed(seed * 100 + thread);
-                    for _ in 0..3000 {
-                        match step(v, &mut random, dirs) {
-                            Ok(()) => _ = done.fetch_add(1, Ordering::Relaxed),
-                            Err(FsError::Io(what)) => panic!("{what}"),
-                            Err(_) => {}
-                        }
-                    }
-                });
-            }
-        });
-        assert!(done.load(Ordering::Relaxed) > 1000, "most succeed");
-        for dir in dirs {
-            v.check_counts(dir);
-        }
-        clear(&v, ROOT);
-        for dir in &dirs[1..] {
-            v.fs.forget(*dir, 1);
-        }
-        while v.fs.background_step(100).expect("a step").more {}
-        assert_eq!(v.fs.status().expect("counters").nodes, 0, "everything was let go of");
-        let left = v.store.dump(store::TreeId(32)).expect("the tree");
-        assert_eq!(left.len(), 1, "seed {seed}: only the root is left: {left:x?}");
-        let status = v.fs.status().expect("counters");
-        assert_eq!((status.files, status.bytes), (1, 0), "seed {seed}");
+        meet(seed, bits, None, step);
+    }
+}
+
+#[test]
+fn threads_that_meet_over_a_trash_leave_a_whole_volume() {
+    for (seed, bits) in [(1, 55), (2, 3)] {
+        meet(seed, bits, Some(3600), step_with_trash);
     }
 }

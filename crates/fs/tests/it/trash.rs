@@ -492,6 +492,21 @@ fn a_file_that_is_held_goes_on_being_written() {
         v.fs.forget(back.node, 1);
         v.fs.unlink(&root, ROOT, b"f").unwrap();
     }
+    // And when its hour is deleted.
+    let files = [v.file(ROOT, "small").node, v.file(ROOT, "large").node];
+    for (file, (name, size)) in files.into_iter().zip([("small", 10), ("large", 10_000)]) {
+        v.write(file, 0, &vec![2; size]);
+        v.fs.unlink(&root, ROOT, name.as_bytes()).unwrap();
+    }
+    v.env.clock.advance(HOUR * 30);
+    background(&v.fs);
+    assert_eq!(listed(&v.fs, ROOT), [""; 0]);
+    for (file, size) in files.into_iter().zip([10, 10_000]) {
+        v.write(file, size, b"more");
+        assert_eq!(v.read(file).len() as u64, size + 4);
+        assert_eq!(v.fs.getattr(&root, file).unwrap().nlink, 0);
+        v.fs.forget(file, 1);
+    }
     let dir = v.dir(ROOT, "d").node;
     v.fs.rmdir(&root, ROOT, b"d").unwrap();
     refused(v.file_as(&root, dir, "f", 0o644), &FsError::NotFound);
