@@ -43,6 +43,7 @@ if [ "$failed" -eq 0 ]; then
   bash scripts/posix/fsx.sh "${FSX_SECONDS:-60}" "${FSX_SEED:-1}"
   bash scripts/posix/programs.sh
   bash scripts/posix/acl.sh 4000 "${ACL_SEED:-1}"
+  bash scripts/posix/trash.sh
   bash scripts/posix/limits.sh quick
   bash scripts/posix/quota.sh
   bash scripts/posix/kill.sh 4

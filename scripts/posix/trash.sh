@@ -1,0 +1,84 @@
+#!/usr/bin/env bash
+# The trash on a mount: what rm, rmdir, a rename and a program remove lies in `.trash` with its
+# shape and its owners, and comes back as it was; ordinary users see and restore their own; what is
+# removed in the trash is deleted; the volume is clean after it.
+source "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
+skip_without_mounts
+mount_pando
+
+as() { local user=$1; shift; setpriv --reuid="$user" --regid="$user" --clear-groups "$@"; }
+
+# tree DIRECTORY: everything below but directories' sizes, with checksums and hard links
+tree() {
+  (cd "$1" && find . -not -path './.trash*' -printf '%P %y %m %U:%G %l %n ' \
+    \( -type d -printf '\n' -o -printf '%s %T@\n' \) | sort
+    find . -type f -not -path './.trash*' -exec sha256sum {} + | sort -k2
+    find . -type f -links +1 -not -path './.trash*' -printf '%i %P\n' | sort -k2 |
+      awk '{ if (!($1 in n)) n[$1] = ++c; print n[$1], $2 }'
+    find . -not -path './.trash*' -exec getfattr -hd -m user. {} + 2>/dev/null | sort)
+}
+
+"$pando" trash on "$mnt" --keep 1d >/dev/null
+mkdir -m 755 "$mnt/home"
+mkdir -m 700 "$mnt/home/ada"
+chown 4001:4001 "$mnt/home/ada"
+as 4001 bash -c "cd '$mnt/home/ada' && mkdir -p project/src/deep project/empty &&
+  for n in 1 2 3 4 5; do head -c \$((n * n * n * 700)) /dev/urandom >project/src/f\$n; done &&
+  ln project/src/f1 project/linked && ln -s ../nowhere project/src/link && chmod 4750 project/src/f2 &&
+  mkfifo project/src/deep/fifo && setfattr -n user.note -v kept project/src/f3 && touch -d 2020-01-02 project/src/f4"
+before=$(tree "$mnt/home/ada/project")
+
+as 4001 rm -rf "$mnt/home/ada/project"
+[ ! -e "$mnt/home/ada/project" ] || fail "rm -rf leaves something"
+kept=("$mnt"/.trash/*/home/ada/project/src/f1)
+[ -e "${kept[0]}" ] || fail "what was removed is not below .trash"
+as 4002 ls "$mnt"/.trash/*/home/ada 2>/dev/null && fail "another user looks into the trash of a closed directory"
+as 4001 touch "$(dirname "${kept[0]}")/new" 2>/dev/null && fail "something is made in the trash"
+as 4002 "$pando" restore "$mnt/home/ada/project" >/dev/null 2>&1 && fail "another user restores"
+as 4001 "$pando" restore "$mnt/home/ada/project" >/dev/null || fail "its owner does not restore"
+[ "$(tree "$mnt/home/ada/project")" = "$before" ] || {
+  diff <(echo "$before") <(tree "$mnt/home/ada/project") >&2 || true
+  fail "what was restored is not what was removed"
+}
+"$pando" restore "$mnt/home/ada/project/src/f1" >/dev/null 2>&1 && fail "a file that is there is restored"
+
+# The same by one call, and to another place.
+"$pando" rmr "$mnt/home/ada/project" >/dev/null
+[ ! -e "$mnt/home/ada/project" ] || fail "rmr leaves something"
+"$pando" restore "$mnt/home/ada/project" --to "$mnt/home/ada/again" >/dev/null || fail "restore --to"
+[ "$(tree "$mnt/home/ada/again")" = "$before" ] || fail "what rmr removed is not what came back"
+
+# Every version of a file that an editor replaces.
+cd "$mnt"
+for n in 1 2 3 4; do echo "version $n" >new && mv new file; done
+[ "$("$pando" restore --list "$mnt/file" | wc -l)" = 3 ] || fail "not every version is listed"
+rm file
+for n in 4 3 2 1; do
+  "$pando" restore "$mnt/file" >/dev/null || fail "version $n"
+  [ "$(cat file)" = "version $n" ] || fail "not version $n: $(cat file)"
+  mv file "taken$n"
+done
+"$pando" restore "$mnt/file" >/dev/null 2>&1 && fail "more versions than there were"
+
+# A program that holds what is removed, and git, go on.
+exec 9<>held && echo text >&9 && rm held && echo more >&9 && exec 9>&-
+"$pando" restore "$mnt/held" >/dev/null && [ "$(wc -l <held)" = 2 ] || fail "a file that was open"
+if command -v git >/dev/null; then
+  git init -q repository && cd repository && git config user.email a@b && git config user.name a
+  for n in 1 2 3 4 5 6; do echo "$n" >"f$n" && git add . && git commit -qm "$n"; done
+  git gc -q && git fsck --strict 2>/dev/null && git checkout -q HEAD~2 && git checkout -q -
+  cd "$mnt"
+fi
+
+# In the trash, what is removed is deleted.
+rm -rf "$mnt/.trash" || fail "the trash cannot be removed"
+"$pando" restore "$mnt/home/ada/project" >/dev/null 2>&1 && fail "what was deleted comes back"
+echo text >last && rm last && "$pando" trash empty "$mnt" >/dev/null
+[ -z "$("$pando" trash list "$mnt" --json | grep path)" ] || fail "the trash is not empty"
+"$pando" trash off "$mnt" >/dev/null
+echo text >last && rm last
+"$pando" restore "$mnt/last" >/dev/null 2>&1 && fail "there is no trash any more"
+cd /
+"$pando" umount "$mnt" >/dev/null
+"$pando" fsck "$volume" >/dev/null || fail "the volume is not clean"
+echo "trash: rm, rmr, renames and git on a mount with a trash: all came back"
