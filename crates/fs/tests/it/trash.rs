@@ -103,8 +103,8 @@ fn plant(v: &Volume, parent: NodeId, name: &str) -> NodeId {
     assert!(sub.is_err(), "user 7 may not write there");
     let sub = v.dir(top, "sub").node;
     let owned = SetAttr { uid: Some(7), gid: Some(8), mode: Some(0o750), ..SetAttr::default() };
-    v.fs.setattr(&root, sub, &owned).unwrap();
-    v.fs.setxattr(&root, sub, b"user.x", b"of a directory", SetXattr::Any).unwrap();
+    v.fs.setattr(&root, sub, &owned).expect("made");
+    v.fs.setxattr(&root, sub, b"user.x", b"of a directory", SetXattr::Any).expect("made");
     v.dir(sub, "empty");
     for (n, size) in [0_usize, 1, 100, 4096, 5000, 70_000].into_iter().enumerate() {
         let file = v.file(if n % 2 == 0 { top } else { sub }, &format!("f{n}")).node;
@@ -112,13 +112,13 @@ fn plant(v: &Volume, parent: NodeId, name: &str) -> NodeId {
             v.write(file, 0, &vec![n as u8; size]);
         }
     }
-    let file = v.file_as(&root, sub, "set", 0o4711).unwrap().node;
-    v.fs.setxattr(&root, file, b"user.x", b"of a file", SetXattr::Any).unwrap();
-    v.fs.link(&root, file, top, b"other name").unwrap();
-    v.fs.link(&root, file, sub, b"third name").unwrap();
-    v.fs.symlink(&root, sub, b"link", b"../somewhere").unwrap();
+    let file = v.file_as(&root, sub, "set", 0o4711).expect("made").node;
+    v.fs.setxattr(&root, file, b"user.x", b"of a file", SetXattr::Any).expect("made");
+    v.fs.link(&root, file, top, b"other name").expect("made");
+    v.fs.link(&root, file, sub, b"third name").expect("made");
+    v.fs.symlink(&root, sub, b"link", b"../somewhere").expect("made");
     let fifo = NewNode { kind: Kind::Fifo, mode: 0o600, rdev: 0 };
-    v.fs.mknod(&root, sub, b"fifo", &fifo).unwrap();
+    v.fs.mknod(&root, sub, b"fifo", &fifo).expect("made");
     top
 }
 

@@ -17,5 +17,6 @@ mod owner;
 mod quota;
 mod search_dir;
 mod streaming;
+mod trash;
 mod verbs;
 mod world;

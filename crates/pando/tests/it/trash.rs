@@ -1,0 +1,70 @@
+//! `pando trash` and `pando restore`, on a volume that is mounted and on one that is not.
+
+use crate::world::World;
+
+fn trash(world: &World) {
+    let volume = world.vol();
+    let file = world.path().join("put");
+    let put = |inner: &str, text: &str| {
+        std::fs::write(&file, text).unwrap();
+        world.ok(&["import", file.to_str().unwrap(), &world.at(inner)]);
+    };
+    world.ok(&["subvolume", "create", &world.at("/s")]);
+    let root = world.at("/");
+    assert_eq!(world.run(&["trash", "off", &root]).code, 3);
+    assert_eq!(world.run(&["trash", "on", &root, "--keep", "7"]).code, 2);
+    assert_eq!(world.run(&["restore", &world.at("/f")]).code, 2);
+    assert!(world.ok(&["trash", "on", &root, "--keep", "2d"]).contains("2 days"));
+    put("/f", "first");
+    world.ok(&["rmr", &world.at("/f")]);
+    put("/f", "second");
+    world.ok(&["rmr", &world.at("/f")]);
+    let listed = world.json(&["trash", "list", &root]);
+    assert_eq!(listed.len(), 2, "{listed:?}");
+    assert_eq!((&listed[0]["path"], &listed[0]["size"]), (&"f".into(), &6.into()));
+    let of_file = world.json(&["restore", "--list", &world.at("/f")]);
+    assert_eq!(of_file.len(), 2);
+    // A search finds it, where it is.
+    let found = world.ok(&["find", &root, "-name", "f", "-type", "f"]);
+    assert_eq!(found.matches("/.trash/").count(), 2, "{found}");
+    assert_eq!(found.lines().count(), 2, "{found}");
+    world.ok(&["restore", &world.at("/f")]);
+    assert_eq!(world.ok(&["cat", &world.at("/f")]), "second");
+    let taken = world.run(&["restore", &world.at("/f")]);
+    assert_eq!(taken.code, 6, "{}", taken.err);
+    world.ok(&["restore", &world.at("/f"), "--to", &world.at("/g")]);
+    assert_eq!(world.ok(&["cat", &world.at("/g")]), "first");
+    assert_eq!(world.run(&["restore", &world.at("/f")]).code, 3, "there is no third");
+    // A tree, and one file of it, whose directories are gone.
+    put("/d", "below");
+    world.ok(&["rmr", &world.at("/d")]);
+    world.ok(&["rmr", &world.at("/g")]);
+    assert_eq!(world.run(&["restore", "--at", "yesterday", &world.at("/g")]).code, 3);
+    assert_eq!(world.run(&["restore", "--at", "whenever", &world.at("/g")]).code, 2);
+    world.ok(&["restore", "--at", "now", &world.at("/g")]);
+    // What hangs below keeps what is its own.
+    put("/s/f", "in a subvolume");
+    world.ok(&["rmr", &world.at("/s/f")]);
+    world.ok(&["restore", &world.at("/s/f")]);
+    assert!(world.ok(&["trash", "empty", &root]).contains("hours"));
+    assert!(world.ok(&["trash", "list", &root]).contains("nothing"));
+    world.ok(&["trash", "off", &root]);
+    world.ok(&["rmr", &world.at("/f")]);
+    assert_eq!(world.run(&["restore", &world.at("/f")]).code, 2);
+    world.ok(&["fsck", volume]);
+}
+
+#[test]
+fn what_was_removed_is_listed_restored_and_emptied() {
+    trash(&World::new());
+}
+
+#[test]
+fn what_was_removed_comes_back_on_a_mount() {
+    let world = World::new();
+    if !world.mount() {
+        return;
+    }
+    trash(&world);
+    world.umount();
+}
