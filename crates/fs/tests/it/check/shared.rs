@@ -4,6 +4,7 @@ use std::ops::ControlFlow;
 
 use format::directory_record::DirectoryRecord;
 use format::entry_record::EntryRecord;
+use format::extent::{self, Checksums, Extent, Stored};
 use format::key::{self, Part};
 use format::subvolume_record::SubvolumeRecord;
 use fs::{FileSystem, Fs, ProblemKind, VolumeReport};
@@ -39,8 +40,9 @@ fn filled() -> (Volume, Vec<NodeId>) {
     (v, dirs)
 }
 
-/// Changes a little, in one directory.
-fn change(v: &Volume, dir: NodeId, n: usize) {
+/// Changes a little, in one directory, and removes at times what another change made.
+fn change(v: &Volume, dirs: &[NodeId], n: usize) {
+    let dir = dirs[n % DIRECTORIES];
     let name = format!("f{}", 2 + n % (FILES - 2));
     let file = v.find(dir, &name).expect("it is there").node;
     v.write(file, 0, format!("change {n}").as_bytes());
@@ -49,9 +51,10 @@ fn change(v: &Volume, dir: NodeId, n: usize) {
         let fresh = v.file(dir, &format!("new{n}")).node;
         v.fs.forget(fresh, 1);
     }
-    if n.is_multiple_of(7) {
-        let last = format!("new{}", n / 3 * 3);
-        v.fs.unlink(&Caller::root(), dir, last.as_bytes()).ok();
+    if n > 0 && n.is_multiple_of(4) {
+        let made = (n - 1) / 3 * 3;
+        let (dir, name) = (dirs[made % DIRECTORIES], format!("new{made}"));
+        v.fs.unlink(&Caller::root(), dir, name.as_bytes()).expect("it is there");
     }
 }
 
@@ -62,7 +65,7 @@ fn a_thousand_snapshots_cost_what_differs_in_them() {
     assert!(alone.is_clean(), "{:?}", alone.problems);
     let snapshots = scale(200, 1000) as usize;
     for n in 0..snapshots {
-        change(&v, dirs[n % DIRECTORIES], n);
+        change(&v, &dirs, n);
         let of = if n % 2 == 0 { ROOT } else { v.find(ROOT, "top").expect("it is there").node };
         v.fs.snapshot_create(&Caller::root(), of, format!("s{n}").as_bytes()).expect("a snapshot");
     }
@@ -97,16 +100,17 @@ fn found(v: &Volume, snapshot: &str, wrong: impl FnOnce(TreeId, &mut Batch)) -> 
 
 #[test]
 fn what_is_wrong_in_a_snapshot_alone_is_found_there() {
-    for n in 0..6 {
+    for n in 0..9 {
         let (v, dirs) = filled();
         let top = v.find(ROOT, "top").expect("it is there").node;
-        for (n, dir) in dirs.iter().take(6).enumerate() {
+        for n in 0..6 {
             v.fs.snapshot_create(&Caller::root(), top, format!("s{n}").as_bytes()).expect("room");
-            change(&v, *dir, n);
+            change(&v, &dirs, n);
         }
         let dir = dirs[9].ino().0;
         let file = v.find(dirs[9], "f5").expect("it is there").node.ino().0;
         let linked = v.find(dirs[9], "again").expect("it is there").node.ino().0;
+        let large = v.find(dirs[9], "f19").expect("it is there").node.ino().0;
         let cookie = |tree: TreeId, ino: u64| cookie_of(&v, tree, dir, ino);
         let record = |tree: TreeId| {
             let key = key::directory(dir, Part::Attributes);
@@ -125,6 +129,23 @@ fn what_is_wrong_in_a_snapshot_alone_is_found_there() {
                 let (key, record) = record(tree);
                 batch.put(tree, &key, &DirectoryRecord { entries: 99, ..record }.encode());
             }
+            6 => batch.delete(tree, &key::directory(top.ino().0, Part::Attributes)),
+            // Beside an inode that stays.
+            7 => {
+                let stored = stored_at(&v, tree, large);
+                let mut checksums = Checksums::empty();
+                for checksum in stored.checksums.as_slice() {
+                    checksums.push(checksum ^ 1);
+                }
+                put_extent(batch, tree, (large, 0), &Stored { checksums, ..stored });
+            }
+            8 => {
+                let stored = stored_at(&v, tree, large);
+                let half = stored.length / 2;
+                put_extent(batch, tree, (large, 0), &stored.part(0, half));
+                let rest = stored.part(half, stored.length - half);
+                put_extent(batch, tree, (large, 100), &rest);
+            }
             _ => {
                 // The same inode beside a name in another directory.
                 let value =
@@ -137,6 +158,21 @@ fn what_is_wrong_in_a_snapshot_alone_is_found_there() {
         let kinds: Vec<ProblemKind> = report.problems.iter().map(|problem| problem.kind).collect();
         println!("{n}: {kinds:?}");
     }
+}
+
+/// The first extent of a file.
+fn stored_at(v: &Volume, tree: TreeId, ino: u64) -> Stored {
+    let value = v.store.get(tree, &key::extent(ino, 0)).expect("it reads").expect("it is there");
+    match extent::decode(&value) {
+        Ok(Extent::Stored(stored)) => stored,
+        other => panic!("{other:?}"),
+    }
+}
+
+fn put_extent(batch: &mut Batch, tree: TreeId, (ino, offset): (u64, u64), stored: &Stored) {
+    let mut value = Vec::new();
+    extent::encode_stored(&mut value, stored);
+    batch.put(tree, &key::extent(ino, offset), &value);
 }
 
 /// Where in a directory an inode stands beside its name.
