@@ -339,7 +339,7 @@ impl Rename<'_> {
         if let (false, Some((cookie, ino))) = (leads, vacancy.predecessor) {
             txn.flag_chained(self.view, self.to.dir, cookie, ino)?;
         }
-        let moved = self.charged(&mut txn, moved)?;
+        let moved = self.charged(&mut txn, from.ino, moved)?;
         self.put(&mut txn, (self.from.dir, &from), &moved, (vacancy.cookie, vacancy.chained));
         self.touch(&mut txn, 1, i64::from(moved.is_directory()));
         txn.commit()?;
@@ -347,15 +347,17 @@ impl Rename<'_> {
         Ok(Attempt::Done)
     }
 
-    /// A directory that was made in the trash is charged when it leaves it.
-    fn charged(&self, txn: &mut Txn<'_>, thing: Thing) -> FsResult<Thing> {
+    /// A directory that was made in the trash is charged when it leaves it. One with such a mark
+    /// that was inherited is charged to nobody, wherever it goes.
+    fn charged(&self, txn: &mut Txn<'_>, ino: u64, thing: Thing) -> FsResult<Thing> {
         let (Way::Back | Way::Plain(_), Thing::Directory(record)) = (self.way, &thing) else {
             return Ok(thing);
         };
-        let Some(charge) = record.charge.filter(|charge| charge.subvolume == 0) else {
+        let subvolume = self.subvol.id.0;
+        let own = self.fs.subvols.first_own_ino(subvolume).is_some_and(|first| ino >= first);
+        let Some(charge) = record.charge.filter(|charge| own && charge.subvolume == 0) else {
             return Ok(thing);
         };
-        let subvolume = self.subvol.id.0;
         txn.charge(charge.domain, subvolume, 1, 0)?;
         let charge = Some(Charge { subvolume, ..charge });
         Ok(Thing::Directory(DirectoryRecord { charge, ..*record }))
@@ -395,6 +397,7 @@ impl Rename<'_> {
             return Ok(Attempt::Changed);
         }
         txn.erase_entry(view, self.from.dir, &from, false)?;
+        let moved = self.charged(&mut txn, from.ino, moved)?;
         self.put(&mut txn, (self.from.dir, &from), &moved, (to.cookie, to.chained));
         let subdirectories = i64::from(moved.is_directory());
         if self.from.dir == self.to.dir {

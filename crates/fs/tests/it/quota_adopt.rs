@@ -121,6 +121,49 @@ fn what_a_clone_inherited_is_in_its_quota_and_charged_to_nobody() {
 }
 
 #[test]
+fn what_a_clone_inherited_is_charged_to_nobody_when_it_is_renamed() {
+    let v = volume();
+    let root = Caller::root();
+    let dir = v.dir(ROOT, "d").node;
+    fill(&v.fs, dir, 0);
+    limit(&v.fs, Owner::User(0), None, Some(1 << 40));
+    let clone = v.fs.clone_dir(&root, dir, ROOT, b"clone").unwrap().root;
+    make(&v.fs, clone, "own", 500);
+    set(&v.fs, clone, Some(1), Some(500));
+    assert_eq!(used(&v.fs, clone), Some((1, 500)));
+    let by_root = used_by(&v.fs, Owner::User(0));
+    v.fs.rename(&root, (clone, b"d0"), (clone, b"e"), RenameMode::NoReplace).expect("no growth");
+    v.fs.rename(&root, (clone, b"e"), (clone, b"d1"), RenameMode::Replace).expect("no growth");
+    assert_eq!(used(&v.fs, clone), Some((1, 500)));
+    check(&v);
+    v.fs.rmdir(&root, clone, b"d1").unwrap();
+    assert_eq!(used(&v.fs, clone), Some((1, 500)));
+    assert_eq!(used_by(&v.fs, Owner::User(0)), by_root);
+    check(&v);
+}
+
+#[test]
+fn a_directory_of_the_trash_is_charged_when_it_replaces_another() {
+    let v = volume();
+    let root = Caller::root();
+    let dir = v.dir(ROOT, "d").node;
+    v.fs.trash_set(&root, ROOT, Some(24 * 3600)).expect("a trash");
+    set(&v.fs, dir, Some(10), Some(10_000));
+    let sub = v.dir(dir, "sub").node;
+    make(&v.fs, sub, "f", 500);
+    v.dir(dir, "e");
+    v.fs.unlink(&root, sub, b"f").expect("it is kept");
+    assert_eq!(used(&v.fs, dir), Some((4, 500)));
+    let trash = v.find(ROOT, ".trash").unwrap().node;
+    let hour = v.names(trash);
+    let batch = v.find(trash, &hour[0]).unwrap().node;
+    let mirror = v.find(batch, "d").unwrap().node;
+    v.fs.rename(&root, (mirror, b"sub"), (dir, b"e"), RenameMode::Replace).expect("it was empty");
+    assert_eq!(used(&v.fs, dir), Some((5, 500)), "what it replaced is in the trash");
+    check(&v);
+}
+
+#[test]
 fn writers_go_on_while_what_is_there_is_charged() {
     let v = volume();
     let root = Caller::root();
