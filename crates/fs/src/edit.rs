@@ -177,7 +177,10 @@ impl Edit<'_> {
             self.put_or_delete(&key, (!xattrs.is_empty()).then(|| xattrs.encode()));
         }
         self.txn.put_directory(self.view.tree, self.ino, &record);
-        self.commit()
+        self.commit()?;
+        // Its mirrors in a trash have the rights that it had.
+        self.fs.trash.directories_moved();
+        Ok(())
     }
 
     fn write_memory(&mut self, mut inode: InodeRecord) -> FsResult<()> {

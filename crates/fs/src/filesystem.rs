@@ -182,7 +182,13 @@ impl FileSystem for Fs {
         if search_dir::is_volatile(node) {
             return Err(REFUSED);
         }
-        self.with_room(|| fallocate::fallocate(self, caller, node, range, mode))
+        let run = || fallocate::fallocate(self, caller, node, range, mode);
+        match mode {
+            // Nothing comes of the room that they ask for: anybody could have the trash deleted by
+            // asking for much.
+            Allocate::Grow | Allocate::Keep => run(),
+            Allocate::Punch | Allocate::Zero | Allocate::ZeroKeep => self.with_room(run),
+        }
     }
 
     fn copy_range(
@@ -264,7 +270,10 @@ impl FileSystem for Fs {
         if search_dir::is_volatile(node) {
             return Err(REFUSED);
         }
-        self.with_room(|| xattr::setxattr(self, caller, node, name, value, mode))
+        match self.with_room(|| xattr::setxattr(self, caller, node, name, value, mode)) {
+            Err(FsError::FileTooLarge) => Err(FsError::NoSpace),
+            result => result,
+        }
     }
 
     fn removexattr(&self, caller: &Caller, node: NodeId, name: &[u8]) -> FsResult<()> {

@@ -41,7 +41,7 @@ pub(crate) fn link(
     let entered = fs.enter(&subvol)?;
     let view = View::new(&*fs.store, entered.tree);
     let hash = fs.hash.hash(name.as_bytes());
-    crate::trash::check_outside(fs, &subvol, view, dir)?;
+    crate::trash::check_outside(fs, &subvol, view, (dir, name.as_bytes()))?;
     let id = subvol.id.0;
     let mut behind = ino;
     loop {

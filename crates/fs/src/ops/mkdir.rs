@@ -29,7 +29,7 @@ pub(crate) fn mkdir(
     let view = View::new(&*fs.store, entered.tree);
     let hash = fs.hash.hash(name.as_bytes());
     let room = Room { fs, subvol: &subvol, view, caller, dir, hash, name: name.as_bytes() };
-    crate::trash::check_outside(fs, &subvol, view, dir)?;
+    crate::trash::check_outside(fs, &subvol, view, (dir, name.as_bytes()))?;
     let (_locks, directory, vacancy) = room.find()?;
     let ino = fs.numbers.next_ino(&*fs.store)?;
     let mut txn = Txn::new(fs);

@@ -62,9 +62,9 @@ pub(crate) fn rename(
         mode,
         way: Way::Plain(removal),
     };
-    check_outside(fs, &subvol, rename.view, to_dir)?;
+    check_outside(fs, &subvol, rename.view, (to_dir, new.as_bytes()))?;
     if mode == RenameMode::Exchange {
-        check_outside(fs, &subvol, rename.view, from_dir)?;
+        check_outside(fs, &subvol, rename.view, (from_dir, old.as_bytes()))?;
     }
     loop {
         match rename.attempt()? {

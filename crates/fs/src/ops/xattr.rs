@@ -60,7 +60,7 @@ pub(crate) fn listxattr(fs: &Fs, caller: &Caller, node: NodeId) -> FsResult<Vec<
     Ok(names)
 }
 
-/// Sets an extended attribute.
+/// Sets an extended attribute. `FileTooLarge`: there would be more than an inode has.
 pub(crate) fn setxattr(
     fs: &Fs,
     caller: &Caller,
@@ -92,7 +92,8 @@ pub(crate) fn setxattr(
             _ => xattrs.set(name, value),
         }
         if xattrs.encode().len() > TOTAL_BYTES_MAX {
-            return Err(FsError::NoSpace);
+            // Deleting anything would not help: see `Fs::setxattr`.
+            return Err(FsError::FileTooLarge);
         }
         change(edit, xattrs);
         Ok(())

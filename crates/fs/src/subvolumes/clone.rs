@@ -31,6 +31,8 @@ impl<'a> Mount<'a> {
     pub(super) fn new(fs: &Fs, parent: NodeId, name: &'a [u8]) -> FsResult<Mount<'a>> {
         let name = fs.new_name(name)?.as_bytes();
         let (subvol, dir) = fs.place(parent)?;
+        let view = View::new(&*fs.store, subvol.tree());
+        crate::trash::check_outside(fs, &subvol, view, (dir, name))?;
         Ok(Mount { hash: fs.hash.hash(name), subvol, dir, name })
     }
 

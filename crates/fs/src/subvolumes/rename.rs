@@ -54,7 +54,7 @@ pub(crate) fn rename_across(
 ) -> FsResult<()> {
     let source = Side::new(fs, from.0, fs.old_name(from.1)?.as_bytes())?;
     let target = Side::new(fs, to.0, fs.new_name(to.1)?.as_bytes())?;
-    crate::trash::check_outside(fs, &target.subvol, target.view(fs), target.dir)?;
+    crate::trash::check_outside(fs, &target.subvol, target.view(fs), (target.dir, to.1))?;
     let mut ledger = fs.admin.lock();
     // Both gates exclusively: renames of subvolumes are rare, and nothing below moves meanwhile.
     let quiet = [Arc::clone(&source.subvol), Arc::clone(&target.subvol)];

@@ -4,6 +4,13 @@
 
 /// Nanoseconds of an hour.
 const HOUR: i64 = 3_600_000_000_000;
+/// Most batches of an hour. What would have to begin another one is deleted.
+pub(crate) const BATCHES_MAX: u64 = 1000;
+/// Hours that a batch may be ahead of the clock and be the present one: no more than that is
+/// taken for a clock that was put back.
+const AHEAD_MAX: i64 = 1;
+/// Digits of a number that a name may have: more than any hour's.
+const DIGITS_MAX: usize = 9;
 /// Days of 400 years, after which the calendar repeats.
 const ERA_DAYS: i64 = 146_097;
 /// Days from the first of March of the year 0 to the first of January 1970.
@@ -26,7 +33,17 @@ impl Batch {
 
     /// The one after it.
     pub(crate) fn next(self) -> Batch {
-        Batch { number: self.number + 1, ..self }
+        Batch { number: self.number.saturating_add(1), ..self }
+    }
+
+    /// Whether it is the last of its hour.
+    pub(crate) fn is_last(self) -> bool {
+        self.number >= BATCHES_MAX - 1
+    }
+
+    /// Whether it can be the present one at the time of another.
+    pub(crate) fn may_follow(self, now: Batch) -> bool {
+        self.hour <= now.hour.saturating_add(AHEAD_MAX)
     }
 
     /// When its hour begins.
@@ -54,20 +71,22 @@ impl Batch {
         if self.number == 0 { name } else { format!("{name}.{}", self.number) }
     }
 
-    /// The batch of a name, if it is one's.
+    /// The batch of a name, if it is one's. Names are written by whoever may write the directory.
     pub(crate) fn parse(name: &[u8]) -> Option<Batch> {
-        let text = std::str::from_utf8(name).ok()?;
-        let (text, number) = match text.split_once('.') {
-            None => (text, 0),
-            Some((text, number)) => (text, number.parse().ok()?),
+        let (text, number) = match name.split_at_checked("2026-11-22T13".len())? {
+            (text, []) => (text, 0),
+            (text, [b'.', digits @ ..]) if digits.len() <= DIGITS_MAX => (text, decimal(digits)?),
+            _ => return None,
         };
-        let (date, hour) = text.split_once('T')?;
-        let mut parts = date.split('-').map(str::parse::<i64>);
-        let mut part = || parts.next()?.ok();
-        let (year, month, day) = (part()?, part()?, part()?);
-        let hour: i64 = hour.parse().ok()?;
-        let possible = (1..=12).contains(&month) && (1..=31).contains(&day) && hour < 24;
-        if !possible || !(0..10_000).contains(&year) {
+        let [y0, y1, y2, y3, b'-', m0, m1, b'-', d0, d1, b'T', h0, h1] = *text else {
+            return None;
+        };
+        let year = i64::try_from(decimal(&[y0, y1, y2, y3])?).ok()?;
+        let month = i64::try_from(decimal(&[m0, m1])?).ok()?;
+        let day = i64::try_from(decimal(&[d0, d1])?).ok()?;
+        let hour = i64::try_from(decimal(&[h0, h1])?).ok()?;
+        let possible = (1..=12).contains(&month) && (1..=31).contains(&day);
+        if !possible || !(0..24).contains(&hour) {
             return None;
         }
         let year = year - i64::from(month <= 2);
@@ -81,9 +100,56 @@ impl Batch {
     }
 }
 
+/// The number that digits, and nothing else, are.
+fn decimal(digits: &[u8]) -> Option<u64> {
+    if digits.is_empty() {
+        return None;
+    }
+    digits.iter().try_fold(0_u64, |sum, digit| {
+        let digit = digit.is_ascii_digit().then(|| u64::from(digit - b'0'))?;
+        sum.checked_mul(10)?.checked_add(digit)
+    })
+}
+
 #[cfg(test)]
 mod tests {
     use super::{Batch, HOUR};
+
+    #[test]
+    fn hostile_names_are_no_batches_and_stop_nothing() {
+        for name in [
+            "1969-01-01T-9223372036854775808",
+            "1969-01-01T-1",
+            "2026-11-22T23.18446744073709551615",
+            "2026-11-22T23.18446744073709551616",
+            "2026-11-22T23.9999999999",
+            "2026-11-22T23.+1",
+            "2026-11-22T23.1.1",
+            "2026-11-22T23.",
+            "2026-11-22T23x1",
+            "2026-11-22T+3",
+            "2026-11-22T 3",
+            "-026-11-22T03",
+            "99999-11-22T03",
+            "2026-00-22T03",
+            "2026-13-22T03",
+            "2026-11-00T03",
+            "2026-11-31T03",
+            "2026-11-22t03",
+            "2026-11-22T03\u{0660}",
+            "9223372036854775807-01-01T00",
+        ] {
+            assert_eq!(Batch::parse(name.as_bytes()), None, "{name}");
+        }
+        assert_eq!(Batch::parse(b"2026-11-22T\xff3"), None);
+        for name in ["0000-01-01T00", "9999-12-31T23.999999999"] {
+            let batch = Batch::parse(name.as_bytes()).expect(name);
+            assert!(batch.begin() < batch.end() || batch.end() == i64::MAX, "{name}");
+            assert_eq!(batch.next().number, batch.number + 1);
+        }
+        let last = Batch { hour: i64::MAX, number: u64::MAX };
+        assert_eq!(last.next(), last);
+    }
 
     #[test]
     fn names_are_hours_and_come_back() {

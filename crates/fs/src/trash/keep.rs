@@ -22,7 +22,7 @@ use crate::ops::rename::{Way, move_name};
 use crate::ops::thing::{Spot, Thing};
 use crate::subvol::Subvol;
 use crate::txn::Txn;
-use crate::view::{Found, Search, View};
+use crate::view::{Found, Search, Vacancy, View};
 use crate::{Fs, FsResult};
 
 /// Where something goes that is removed.
@@ -87,7 +87,9 @@ impl<'a> Keeping<'a> {
         };
         let keeping = Keeping { fs, subvol, mirror, home, batch, directory };
         if !directory {
-            return Ok(Some(keeping));
+            let taken =
+                batch.is_last() && keeping.vacancy(view, fs.hash.hash(name), name)?.is_none();
+            return Ok((!taken).then_some(keeping));
         }
         // A trash of its own would have to be made in it, to be removed with it.
         if fs.trash.keep_of(subvol, found.ino).is_some() {
@@ -125,20 +127,25 @@ impl<'a> Keeping<'a> {
             self.fs.trash.forget();
             return Ok(Kept::Again);
         }
-        let vacancy = match view.find(self.mirror, hash, name)? {
-            // A name of the same hash would have to be locked with its inode; that is as rare as
-            // a name that was removed before, and goes the same way.
-            Search::Vacant(vacancy) if vacancy.predecessor.is_none() => vacancy,
-            _ => {
-                place::begin_next(self.fs, self.subvol, self.home, self.batch);
-                return Ok(Kept::Again);
-            }
+        let Some(vacancy) = self.vacancy(view, hash, name)? else {
+            place::begin_next(self.fs, self.subvol, self.home, self.batch);
+            return Ok(Kept::Again);
         };
         let thing = Thing::load(view, dir, found)?;
         let (cookie, chained) = (vacancy.cookie, vacancy.chained);
         thing.put(txn, view, (dir, found), &Spot { dir: self.mirror, name, cookie, chained });
         txn.count_entries(view.tree, self.mirror, 1, 0);
         Ok(Kept::Put(cookie))
+    }
+
+    /// Where a name goes in the mirror. `None`: not there. A name of the same hash would have to be
+    /// locked with its inode; that is as rare as a name that was removed before, and goes the same
+    /// way.
+    fn vacancy(&self, view: View<'_>, hash: u64, name: &[u8]) -> FsResult<Option<Vacancy>> {
+        Ok(match view.find(self.mirror, hash, name)? {
+            Search::Vacant(vacancy) if vacancy.predecessor.is_none() => Some(vacancy),
+            _ => None,
+        })
     }
 
     /// Adds to a batch that the mirror of an empty directory is what the directory was, whose
@@ -154,6 +161,15 @@ impl<'a> Keeping<'a> {
             self.fs.trash.forget();
             return Ok(Kept::Again);
         };
+        let of = |has: bool, ino| {
+            has.then(|| view.xattrs(&key::directory(ino, Part::Xattrs))).transpose()
+        };
+        let (own, xattrs) = (of(mirror.has_xattrs, self.mirror)?, of(victim.has_xattrs, ino)?);
+        if !place::are_alike((&mirror, own.as_ref()), (victim, xattrs.as_ref())) {
+            // It is somebody else's, or others might look there: it was changed since it was found.
+            self.fs.trash.forget();
+            return Ok(Kept::Again);
+        }
         let id = self.subvol.id.0;
         let charged = mirror.charge.is_some_and(|charge| charge.subvolume == id);
         if let (true, Some(charge)) = (charged, victim.charge) {
@@ -176,8 +192,7 @@ impl<'a> Keeping<'a> {
         let tree = view.tree;
         let (from, to) =
             (key::directory(ino, Part::Xattrs), key::directory(self.mirror, Part::Xattrs));
-        if victim.has_xattrs {
-            let xattrs = view.xattrs(&from)?;
+        if let Some(xattrs) = xattrs {
             txn.batch().put(tree, &to, &xattrs.encode());
             txn.batch().delete(tree, &from);
         } else if mirror.has_xattrs {
@@ -241,6 +256,7 @@ pub(crate) fn keep_tree(
                 return Ok(true);
             }
             Ok(false) => return Ok(false),
+            Err(FsError::Exists) if batch.is_last() => return Ok(false),
             Err(FsError::Exists) => place::begin_next(fs, subvol, home, batch),
             Err(FsError::NotFound) => {
                 view.find_entry(dir, fs.hash.hash(name), name)?.ok_or(FsError::NotFound)?;

@@ -75,7 +75,7 @@ pub(crate) struct Trash {
 struct State {
     /// Directories that have a trash, by lineage and inode, and how many seconds they keep.
     keep: Map<(u64, u64), u64>,
-    /// Counts what makes places untrue: a directory that moved, or a setting.
+    /// Counts what makes places untrue: a directory that moved or has other rights, or a setting.
     generation: u64,
     /// By subvolume and directory.
     places: Map<(u64, u64), Place>,
@@ -107,7 +107,7 @@ impl Trash {
         self.on.load(Ordering::Acquire)
     }
 
-    /// Says that directories hang elsewhere from now on, after the commit.
+    /// Says that directories hang elsewhere from now on, or have other rights, after the commit.
     #[inline]
     pub(crate) fn directories_moved(&self) {
         if self.is_on() {

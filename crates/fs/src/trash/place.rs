@@ -2,12 +2,13 @@
 //!
 //! The way up from a directory to the one that has a trash is the way down in the trash. Mirrors
 //! have owner, mode, access lists and times of what they mirror, so that who might not look there
-//! may not look here. They are made before the removal, in batches of their own: what a crash
+//! may not look here: where the original has others now, the next batch begins. They are made before the removal, in batches of their own: what a crash
 //! leaves of that is an empty directory, which goes with its hour.
 //!
 //! A mirror that was made for a directory with a quota carries the quota's mark, and is not charged
 //! to it; to its user and group it is, whatever their limits: a removal must not fail for a quota.
 
+use format::acl::{ACCESS, DEFAULT};
 use format::directory_record::DirectoryRecord;
 use format::entry_record::{EntryHead, EntryRecord, Target};
 use format::key::{self, Parsed, Part};
@@ -68,10 +69,23 @@ pub(crate) enum Climb {
     },
 }
 
-/// Refuses to make anything in a trash, where any directory has one.
+/// Refuses to make anything in a trash, and anything in place of one, where any directory has one.
 #[inline]
-pub(crate) fn check_outside(fs: &Fs, subvol: &Subvol, view: View<'_>, dir: u64) -> FsResult<()> {
-    if fs.trash.is_on() { refuse_inside(fs, subvol, view, dir) } else { Ok(()) }
+pub(crate) fn check_outside(
+    fs: &Fs,
+    subvol: &Subvol,
+    view: View<'_>,
+    (dir, name): (u64, &[u8]),
+) -> FsResult<()> {
+    if !fs.trash.is_on() {
+        return Ok(());
+    }
+    if name == NAME
+        && matches!(climb(fs, subvol, view, dir)?, Climb::Home { home, .. } if home == dir)
+    {
+        return Err(FsError::NotPermitted("the name is that of the trash"));
+    }
+    refuse_inside(fs, subvol, view, dir)
 }
 
 #[cold]
@@ -120,11 +134,18 @@ pub(crate) fn place_of(
             Climb::Home { home, path, .. } => {
                 let _making = fs.trash.making.lock();
                 let batch = current(fs, subvol, view, home, now)?;
-                let Some(mirror) = mirror(fs, subvol, view, home, batch, &path)? else {
-                    begin_next(fs, subvol, home, batch);
-                    continue;
+                let Some(trash) = make(fs, subvol, view, (home, NAME), home)? else {
+                    // Somebody has something else of the name there: then nothing is kept.
+                    return Ok(Place::Off);
                 };
-                Place::Mirror { mirror, home, batch }
+                match mirror(fs, subvol, view, trash, (home, batch), &path)? {
+                    Some(mirror) => Place::Mirror { mirror, home, batch },
+                    None if batch.is_last() => return Ok(Place::Off),
+                    None => {
+                        begin_next(fs, subvol, home, batch);
+                        continue;
+                    }
+                }
             }
         };
         remember(fs, of, place, generation);
@@ -148,6 +169,8 @@ pub(super) fn begin_next(fs: &Fs, subvol: &Subvol, home: u64, seen: Batch) {
     let mut state = fs.trash.state.write();
     if let Some(current) = state.current.get_mut(&(subvol.id.0, home))
         && *current <= seen
+        && seen.may_follow(*current)
+        && !seen.is_last()
     {
         *current = seen.next();
         state.generation += 1;
@@ -157,16 +180,23 @@ pub(super) fn begin_next(fs: &Fs, subvol: &Subvol, home: u64, seen: Batch) {
 
 /// What is above a directory. One that was removed has no trash.
 pub(crate) fn climb(fs: &Fs, subvol: &Subvol, view: View<'_>, dir: u64) -> FsResult<Climb> {
-    climb_within(fs, subvol, view, dir, 0)
+    for _ in 0..ATTEMPTS_MAX {
+        if let Some(climb) = climb_within(fs, subvol, view, dir, 0)? {
+            return Ok(climb);
+        }
+        std::thread::yield_now();
+    }
+    Err(FsError::Busy("directories above move all the time"))
 }
 
+/// As `climb`. `None`: a directory moved meanwhile.
 fn climb_within(
     fs: &Fs,
     subvol: &Subvol,
     view: View<'_>,
     dir: u64,
     nested: usize,
-) -> FsResult<Climb> {
+) -> FsResult<Option<Climb>> {
     let mut path: Vec<(u64, NameBuf)> = Vec::new();
     let mut home = None;
     let mut at = dir;
@@ -176,29 +206,34 @@ fn climb_within(
     loop {
         if let Some(keep) = fs.trash.keep_of(subvol, at) {
             if in_trash(&path) {
-                return Ok(Climb::Inside);
+                return Ok(Some(Climb::Inside));
             }
             home = home.or(Some((at, keep, path.len())));
         }
         if at == subvol.root {
             match above(fs, subvol, nested)? {
-                Above::Keeps(_) if in_trash(&path) => return Ok(Climb::Inside),
-                Above::Keeps(keep) => home = home.or(Some((at, keep, path.len()))),
-                Above::Inside => return Ok(Climb::Inside),
-                Above::Off => {}
+                None => return Ok(None),
+                Some(Above::Keeps(_)) if in_trash(&path) => return Ok(Some(Climb::Inside)),
+                Some(Above::Keeps(keep)) => home = home.or(Some((at, keep, path.len()))),
+                Some(Above::Inside) => return Ok(Some(Climb::Inside)),
+                Some(Above::Off) => {}
             }
             break;
         }
         let record = view.directory(at)?.filter(|record| !record.detached);
         // The root of the subvolume that this one is a copy from is in no directory.
         let Some(record) = record.filter(|record| record.parent_cookie != 0) else {
-            return Ok(Climb::Off);
+            return Ok(Some(Climb::Off));
         };
         let mut name = NameBuf::empty();
         let entry = view.entry_at(record.parent, record.parent_cookie, &mut name)?;
         if entry.is_none_or(|entry| entry.ino != at) {
-            // It moves, or goes, this moment.
-            return Ok(Climb::Off);
+            // It moved, or went, since its record was read, or nothing leads to it.
+            let same = |now: DirectoryRecord| {
+                (now.parent, now.parent_cookie) == (record.parent, record.parent_cookie)
+            };
+            let moved = view.directory(at)?.is_none_or(|now| !same(now));
+            return Ok((!moved).then_some(Climb::Off));
         }
         path.push((at, name));
         if path.len() > DEPTH_MAX {
@@ -206,10 +241,10 @@ fn climb_within(
         }
         at = record.parent;
     }
-    let Some((home, keep, length)) = home else { return Ok(Climb::Off) };
+    let Some((home, keep, length)) = home else { return Ok(Some(Climb::Off)) };
     path.truncate(length);
     path.reverse();
-    Ok(Climb::Home { home, keep, path })
+    Ok(Some(Climb::Home { home, keep, path }))
 }
 
 enum Above {
@@ -219,26 +254,26 @@ enum Above {
 }
 
 /// What is above a subvolume, where it hangs.
-fn above(fs: &Fs, subvol: &Subvol, nested: usize) -> FsResult<Above> {
+fn above(fs: &Fs, subvol: &Subvol, nested: usize) -> FsResult<Option<Above>> {
     if subvol.read_only || nested >= NESTED_MAX {
-        return Ok(Above::Off);
+        return Ok(Some(Above::Off));
     }
-    let Some(record) = read_record(&*fs.store, subvol.id)? else { return Ok(Above::Off) };
+    let Some(record) = read_record(&*fs.store, subvol.id)? else { return Ok(Some(Above::Off)) };
     let (above, dir, _) = record.parent;
     if above == 0 {
-        return Ok(Above::Off);
+        return Ok(Some(Above::Off));
     }
     let above = match fs.subvol(SubvolId(above)) {
-        Err(FsError::Stale) => return Ok(Above::Off),
+        Err(FsError::Stale) => return Ok(Some(Above::Off)),
         above => above?,
     };
     let climbed = above
         .read(|tree| climb_within(fs, &above, View::new(&*fs.store, tree), dir, nested + 1))?;
-    Ok(match climbed {
+    Ok(climbed.map(|climbed| match climbed {
         Climb::Off => Above::Off,
         Climb::Inside => Above::Inside,
         Climb::Home { keep, .. } => Above::Keeps(keep),
-    })
+    }))
 }
 
 /// Whether all that is in the root of a subvolume is its trash, which goes with it.
@@ -253,18 +288,35 @@ pub(crate) fn is_all(
     }
     let trash = view.find_entry(subvol.root, fs.hash.hash(NAME), NAME)?;
     let has = matches!(climb(fs, subvol, view, subvol.root)?, Climb::Home { .. });
-    Ok(has && trash.is_some_and(|trash| trash.target == Target::Directory))
+    match trash.filter(|trash| has && trash.target == Target::Directory) {
+        Some(trash) => Ok(!is_foreign(view, trash.ino)?),
+        None => Ok(false),
+    }
+}
+
+/// Whether there is anything in a directory that is no batch.
+fn is_foreign(view: View<'_>, trash: u64) -> FsResult<bool> {
+    let mut foreign = false;
+    names_of(view, trash, 0, &mut |name, entry| {
+        foreign |= Batch::parse(name).is_none() || entry.target != Target::Directory;
+        !foreign
+    })?;
+    Ok(foreign)
 }
 
 /// The present batch of a trash: that of the hour, or what was begun after it.
 fn current(fs: &Fs, subvol: &Subvol, view: View<'_>, home: u64, now: i64) -> FsResult<Batch> {
     let of = (subvol.id.0, home);
     let known = fs.trash.state.read().current.get(&of).copied();
-    let newest = match known {
-        Some(batch) => Some(batch),
-        None => batches(fs, view, home)?.last().map(|(batch, _)| *batch),
+    let hour = Batch::of(now);
+    let known = known.filter(|known| known.may_follow(hour));
+    let newest = if known.is_some() {
+        known
+    } else {
+        let all = batches(fs, view, home)?;
+        all.iter().rev().map(|(batch, _)| *batch).find(|batch| batch.may_follow(hour))
     };
-    let batch = newest.map_or(Batch::of(now), |newest| newest.max(Batch::of(now)));
+    let batch = newest.map_or(hour, |newest| newest.max(hour));
     fs.trash.state.write().current.insert(of, batch);
     Ok(batch)
 }
@@ -326,40 +378,50 @@ pub(super) fn adopt(fs: &Fs, subvol: &Subvol, home: u64) -> FsResult<()> {
     }
     let _making = fs.trash.making.lock();
     let trash = make(fs, subvol, view, (home, NAME), home)?.ok_or(FsError::Exists)?;
-    let mut foreign = false;
-    names_of(view, trash, 0, &mut |name, entry| {
-        foreign |= Batch::parse(name).is_none() || entry.target != Target::Directory;
-        !foreign
-    })?;
-    if foreign {
+    if is_foreign(view, trash)? {
         return Err(FsError::InvalidArgument("'.trash' in it is something else"));
     }
     Ok(())
 }
 
 /// The mirror of a way in a batch, made where it is not there. `None`: something else has one of
-/// the names.
+/// the names, or a directory that was made when its original had another owner or other rights.
 fn mirror(
     fs: &Fs,
     subvol: &Subvol,
     view: View<'_>,
-    home: u64,
-    batch: Batch,
+    trash: u64,
+    (home, batch): (u64, Batch),
     path: &[(u64, NameBuf)],
 ) -> FsResult<Option<u64>> {
-    let occupied = FsError::NotPermitted("'.trash' is not a directory");
-    let trash = make(fs, subvol, view, (home, NAME), home)?.ok_or(occupied)?;
     let name = batch.name();
-    let Some(mut at) = make(fs, subvol, view, (trash, name.as_bytes()), home)? else {
-        return Ok(None);
-    };
-    for (ino, name) in path {
-        match make(fs, subvol, view, (at, name.as_bytes()), *ino)? {
-            Some(made) => at = made,
-            None => return Ok(None),
+    let first = (home, name.as_bytes());
+    let mut at = trash;
+    for (ino, name) in
+        std::iter::once(first).chain(path.iter().map(|(ino, name)| (*ino, name.as_bytes())))
+    {
+        match make(fs, subvol, view, (at, name), ino)? {
+            Some(made) if guards_alike(fs, subvol, view, ino, made)? => at = made,
+            _ => return Ok(None),
         }
     }
     Ok(Some(at))
+}
+
+/// Whether two directories have the same owners, mode and lists.
+fn guards_alike(fs: &Fs, subvol: &Subvol, view: View<'_>, a: u64, b: u64) -> FsResult<bool> {
+    let ((a, of_a), (b, of_b)) = (model_of(fs, subvol, view, a)?, model_of(fs, subvol, view, b)?);
+    Ok(are_alike((&a, of_a.as_ref()), (&b, of_b.as_ref())))
+}
+
+/// As `guards_alike`, of records.
+pub(super) fn are_alike(
+    (a, of_a): (&DirectoryRecord, Option<&XattrRecord>),
+    (b, of_b): (&DirectoryRecord, Option<&XattrRecord>),
+) -> bool {
+    let list = |of: Option<&XattrRecord>, name| of.and_then(|of| of.get(name).map(<[u8]>::to_vec));
+    let lists = |name| list(of_a, name) == list(of_b, name);
+    (a.uid, a.gid, a.mode) == (b.uid, b.gid, b.mode) && lists(ACCESS) && lists(DEFAULT)
 }
 
 /// The directory of a name in the trash, made after a model where there is none. `None`: the name

@@ -2,7 +2,7 @@
 //! medium is full, and when somebody asks.
 //!
 //! A batch is removed as any tree: detached in one commit, reclaimed in steps. An operation that
-//! finds no room removes the oldest batch, sees that room comes of it, and is tried again, until
+//! finds no room removes the oldest hour, sees that room comes of it, and is tried again, until
 //! there is room or the trash is empty. A removal that finds no room for the trash then deletes.
 
 use std::sync::Arc;
@@ -29,6 +29,8 @@ const FREE_PART: u64 = 32;
 const STEPS_MAX: usize = 10_000;
 /// Records or nodes of one of those steps.
 const STEP_BUDGET: usize = 256;
+/// Most batches that a step of the background deletes of one listing.
+const STEP_BATCHES: usize = 64;
 
 /// The trash of a directory.
 struct Home {
@@ -61,7 +63,7 @@ impl Fs {
         }
     }
 
-    /// Removes the oldest batch of all, and does the work that room comes of. Tells whether there
+    /// Removes the oldest hour of all, and does the work that room comes of. Tells whether there
     /// was any, or somebody else did so meanwhile.
     #[cold]
     fn relieve(&self) -> FsResult<bool> {
@@ -109,9 +111,12 @@ impl Fs {
         };
         for home in homes(self)? {
             let view = View::new(&*self.store, home.subvol.tree());
-            let oldest = place::batches(self, view, home.directory)?.first().copied();
-            if let Some((batch, _)) = oldest.filter(|(batch, _)| old(&home, *batch)) {
-                return purge(self, &home, batch).map(u64::from);
+            let all = place::batches(self, view, home.directory)?;
+            let old: Vec<_> =
+                all.iter().map(|(batch, _)| *batch).filter(|b| old(&home, *b)).collect();
+            if !old.is_empty() {
+                let now = &old[..old.len().min(STEP_BATCHES)];
+                return purge_all(self, &home, now);
             }
         }
         self.trash.look_at.store(now.saturating_add(LOOK_EVERY), Ordering::Release);
@@ -134,11 +139,8 @@ impl Fs {
             return Err(FsError::NotPermitted("only the owner of a trash empties it"));
         }
         let home = Home { subvol, directory: home, keep_seconds: keep };
-        let mut gone = 0;
-        for (batch, _) in place::batches(self, view, home.directory)? {
-            gone += u64::from(purge(self, &home, batch)?);
-        }
-        Ok(gone)
+        let all = place::batches(self, view, home.directory)?;
+        purge_all(self, &home, &all.iter().map(|(batch, _)| *batch).collect::<Vec<_>>())
     }
 }
 
@@ -184,21 +186,32 @@ fn homes(fs: &Fs) -> FsResult<Vec<Home>> {
     Ok(homes)
 }
 
+/// Removes the oldest hour of all: what its many batches take is looked for once.
 fn purge_oldest(fs: &Fs) -> FsResult<bool> {
-    let mut oldest: Option<(Batch, Home)> = None;
+    let mut oldest: Option<(Vec<Batch>, Home)> = None;
     for home in homes(fs)? {
         let view = View::new(&*fs.store, home.subvol.tree());
-        let batch = place::batches(fs, view, home.directory)?.first().map(|(batch, _)| *batch);
-        if let Some(batch) = batch
-            && oldest.as_ref().is_none_or(|(other, _)| batch < *other)
-        {
-            oldest = Some((batch, home));
+        let mut all: Vec<_> =
+            place::batches(fs, view, home.directory)?.iter().map(|(batch, _)| *batch).collect();
+        let Some(first) = all.first().copied() else { continue };
+        if oldest.as_ref().is_none_or(|(other, _)| first < other[0]) {
+            all.retain(|batch| batch.hour == first.hour);
+            oldest = Some((all, home));
         }
     }
     match oldest {
-        Some((batch, home)) => purge(fs, &home, batch),
+        Some((hour, home)) => Ok(purge_all(fs, &home, &hour)? > 0),
         None => Ok(false),
     }
+}
+
+/// Removes batches. Tells how many were there.
+fn purge_all(fs: &Fs, home: &Home, batches: &[Batch]) -> FsResult<u64> {
+    let mut gone = 0;
+    for batch in batches {
+        gone += u64::from(purge(fs, home, *batch)?);
+    }
+    Ok(gone)
 }
 
 /// Removes a batch. What is removed meanwhile goes into the next one. Tells whether it was there.

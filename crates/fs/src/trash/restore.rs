@@ -13,6 +13,7 @@
 use std::sync::Arc;
 
 use format::entry_record::Target;
+use inode::permissions::{EXECUTE, READ};
 use inode::{Caller, FsError, NodeId};
 
 use super::hour::Batch;
@@ -22,7 +23,7 @@ use crate::ops::rename::{Way, move_name};
 use crate::ops::thing::Thing;
 use crate::subvol::Subvol;
 use crate::view::{Found, View};
-use crate::{Fs, FsResult, RestoreOptions, Restored};
+use crate::{Fs, FsResult, RestoreOptions, Restored, permit};
 
 /// Names that are looked at between two looks at the directory that they come from.
 const CHUNK: usize = 1000;
@@ -50,8 +51,9 @@ impl Fs {
     ) -> FsResult<Restored> {
         let whence = Whence::find(self, dir, rest)?;
         let work = Work { fs: self, caller, subvol: Arc::clone(&whence.subvol), options };
-        let candidates = work.candidates(&whence)?;
-        let Some(newest) = candidates.first() else { return Err(FsError::NotFound) };
+        let (candidates, refused) = work.candidates(&whence)?;
+        let none = if refused { FsError::AccessDenied } else { FsError::NotFound };
+        let Some(newest) = candidates.first() else { return Err(none) };
         let place = match to {
             Some((parent, name)) => {
                 let (subvol, parent) = self.place(self.real(parent))?;
@@ -59,6 +61,7 @@ impl Fs {
                     return Err(FsError::CrossSubvolume("what was removed from another one"));
                 }
                 self.new_name(name)?;
+                place::check_outside(self, &subvol, work.view(), (parent, name))?;
                 Some((parent, name.to_vec()))
             }
             None => work.place(&whence, newest)?,
@@ -106,16 +109,40 @@ impl Work<'_> {
         View::new(&*self.fs.store, self.subvol.tree())
     }
 
-    /// What was removed under the name, newest first.
-    fn candidates(&self, whence: &Whence) -> FsResult<Vec<Candidate>> {
+    /// Whether the caller may do so with a directory.
+    fn may(&self, dir: u64, mask: u32) -> FsResult<bool> {
+        let Some(record) = self.view().directory(dir)? else { return Ok(false) };
+        match permit::unlocked_directory(self.view(), dir, record, self.caller, mask) {
+            Ok(seen) => Ok(seen.is_some()),
+            Err(FsError::AccessDenied) => Ok(false),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// What was removed under the name, newest first, where the caller may go; and whether there
+    /// is a way that he may not.
+    fn candidates(&self, whence: &Whence) -> FsResult<(Vec<Candidate>, bool)> {
         let view = self.view();
-        let mut found = Vec::new();
+        let (mut found, mut refused) = (Vec::new(), false);
         let (name, above) = match whence.path.split_last() {
             Some((name, above)) => (Some(name), above),
             None => (None, &[][..]),
         };
         for (batch, root) in place::batches(self.fs, view, whence.home)? {
-            let Some(dir) = follow(self.fs, view, root, above)? else { continue };
+            let mut at = Some(root);
+            for name in above {
+                let Some(dir) = at.take() else { break };
+                if self.may(dir, EXECUTE)? {
+                    at = follow(self.fs, view, dir, std::slice::from_ref(name))?;
+                } else {
+                    refused = true;
+                }
+            }
+            let Some(dir) = at else { continue };
+            if !self.may(dir, EXECUTE)? {
+                refused = true;
+                continue;
+            }
             let batch_itself =
                 Found { cookie: 0, chained: false, ino: root, target: Target::Directory };
             let entry = match name {
@@ -133,7 +160,7 @@ impl Work<'_> {
             }
         }
         found.reverse();
-        Ok(found)
+        Ok((found, refused))
     }
 
     /// Directories whose contents belong to the newest one.
@@ -155,6 +182,9 @@ impl Work<'_> {
         let Some((name, above)) = whence.path.split_last() else { return Ok(None) };
         let (mut live, mut mirror) = (whence.home, from.root);
         for name in above {
+            if !self.may(live, EXECUTE)? {
+                return Err(FsError::AccessDenied);
+            }
             let entered = self.fs.enter(&self.subvol)?;
             let view = View::new(&*self.fs.store, entered.tree);
             let model = follow(self.fs, view, mirror, std::slice::from_ref(name))?;
@@ -195,6 +225,10 @@ impl Work<'_> {
     fn merge(&self, from: u64, to: u64, restored: &mut Restored) -> FsResult<()> {
         let mut left = vec![(from, to, 0)];
         while let Some((from, to, after)) = left.pop() {
+            if !self.may(from, READ | EXECUTE)? || !self.may(to, EXECUTE)? {
+                restored.left += 1;
+                continue;
+            }
             let mut names: Vec<(Vec<u8>, Found)> = Vec::new();
             let more = place::names_of(self.view(), from, after, &mut |name, found| {
                 names.push((name.to_vec(), *found));

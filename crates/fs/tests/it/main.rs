@@ -24,5 +24,6 @@ mod subject;
 mod support;
 mod threads;
 mod trash;
+mod trash_hostile;
 mod trash_model;
 mod versions;
