@@ -108,7 +108,7 @@ pub fn part_of(bytes: &[u8], buffer: &mut [u8], offset: u64) -> usize {
 const OPEN_FILES_MAX: usize = 256;
 
 /// Suffix of an object that is being written; never listed.
-const STAGED: &str = ".staged";
+pub const STAGED: &str = ".staged";
 
 /// Objects as files of one directory of a device.
 pub struct LocalBlobs {
@@ -157,8 +157,15 @@ impl Blobs for LocalBlobs {
             self.device.remove(&staged)?;
         }
         let file = self.device.create(&staged)?;
-        file.write_at(bytes, 0)?;
-        self.adopt(name, self.device.as_ref(), &staged)
+        let made =
+            file.write_at(bytes, 0).and_then(|()| self.adopt(name, self.device.as_ref(), &staged));
+        drop(file);
+        if !matches!(made, Ok(true)) {
+            // No later attempt need have the same name. Where this fails too, whoever opens the
+            // directory next finds it; what is told is what became of the object.
+            self.device.remove(&staged).ok();
+        }
+        made
     }
 
     fn adopt(&self, name: &str, device: &dyn Device, path: &str) -> Result<bool> {

@@ -17,7 +17,7 @@ mod overlay;
 mod random;
 mod thread;
 
-pub use blobs::{Blobs, Found, LocalBlobs, ReadPart, compare, part_of};
+pub use blobs::{Blobs, Found, LocalBlobs, ReadPart, STAGED, compare, part_of};
 pub use clock::{Clock, SystemClock, Timestamp};
 pub use direct::DirectDevice;
 pub use error::{Error, Result};

@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use device::{Device, Env};
+use device::{Device, Env, STAGED};
 use format::batch::{Op, Ops, foreign};
 use format::run_manifest::RunManifest;
 use store::{Error, Log, Lsn, Replay, Result, TreeId};
@@ -185,7 +185,7 @@ fn clean(core: &Core, device: &dyn Device, manifest: &RunManifest, found: &[u64]
     }
     drop(needed);
     for name in device.list(DIRECTORY)? {
-        if name.starts_with(BUILDING_PREFIX) {
+        if name.starts_with(BUILDING_PREFIX) || name.ends_with(STAGED) {
             device.remove(&format!("{DIRECTORY}/{name}"))?;
         }
     }

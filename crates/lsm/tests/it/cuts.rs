@@ -7,10 +7,10 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use lsm::{LsmStore, Options};
 use parking_lot::Mutex;
 use store::{Cursor, KeyRange, Pinned, Read, Store, TreeId};
-use testing::{CrashPolicy, Op, SimEnv, entries, sim_env};
+use testing::{CrashPolicy, Fault, FaultOn, Op, SimEnv, entries, sim_env};
 
 use crate::util::{
-    TREE, blobs, checked, column, commit, inspected, open, options, settle, store_with,
+    TREE, blobs, checked, column, commit, inspected, open, options, settle, store, store_with,
 };
 
 type Model = BTreeMap<Vec<u8>, Vec<u8>>;
@@ -219,4 +219,33 @@ fn merges_keep_to_their_rate() {
     assert!(stats.merge_bytes > 2_800_000, "{stats:?}");
     assert!((2.5..4.0).contains(&stats.write_amplification()), "{stats:?}");
     assert_eq!(entries(&*store, TREE).len(), 3200);
+}
+
+/// Each attempt has a number of its own, so that no later one takes the place of its file.
+#[test]
+fn manifests_that_cannot_be_made_leave_no_files() {
+    let (sim, store) = store(9);
+    let staged = || -> Vec<String> {
+        let files = sim.device.files().into_iter().map(|(path, _)| path);
+        files.filter(|path| path.ends_with(".staged")).collect()
+    };
+    for op in [Op::Write, Op::Sync, Op::Rename] {
+        for n in 0..4_u32 {
+            commit(&store, |batch| batch.put(TREE, &n.to_be_bytes(), b"value"));
+            sim.device.inject(Fault::no_space(FaultOn::Only(op), 0).below("lsm/manifest-"));
+            let refused = store.checkpoint().expect_err("the manifest cannot be made");
+            assert!(refused.is_no_space(), "{op:?}: {refused}");
+            assert!(!sim.device.faults_left(), "{op:?}");
+            assert_eq!(staged(), [""; 0], "{op:?}");
+        }
+        checked(&store);
+        assert_eq!(staged(), [""; 0], "{op:?}");
+    }
+    store.close().expect("close");
+    // Nor does one stay that a crash left.
+    let left = "lsm/manifest-0000000000000fff.staged";
+    sim.env().device.create(left).expect("a file");
+    assert_eq!(staged(), [left]);
+    checked(&open(&sim));
+    assert_eq!(staged(), [""; 0]);
 }
