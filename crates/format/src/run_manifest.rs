@@ -1,6 +1,8 @@
 //! A numbered manifest: the trees of a state of the log-structured engine, of which runs each is
 //! made, and in which blobs those are (`docs/format/run-manifest.md`).
 
+use std::collections::BTreeMap;
+
 use crate::layout::{Field, size_of};
 use crate::sealed::{Covers, Opened, Seal};
 use crate::{Malformed, Reader, Writer};
@@ -297,9 +299,21 @@ impl RunManifest {
         self.values_from = reader.varint()?;
         let numbers: Vec<u64> = self.blobs.iter().map(|blob| blob.number).collect();
         self.logs = read_rows(reader, &numbers)?;
+        // Bytes of all of them, and of a log that many runs point to, are added up.
+        if let Some(log) = self.logs.iter().find(|log| log.bytes >= LOG_BYTES_MAX) {
+            return Err(reader.malformed("less than 2^48 bytes of rows", log.bytes.to_string()));
+        }
         let numbers: Vec<u64> = self.logs.iter().map(|log| log.log).collect();
+        let logs: BTreeMap<u64, LogRows> = self.logs.iter().map(|log| (log.log, *log)).collect();
         for _ in 0..self.runs.len() {
-            self.uses.push(read_rows(reader, &numbers)?);
+            let uses = read_rows(reader, &numbers)?;
+            for of in &uses {
+                if logs.get(&of.log).is_none_or(|all| of.rows > all.rows || of.bytes > all.bytes) {
+                    let found = format!("{} rows, {} bytes of log {}", of.rows, of.bytes, of.log);
+                    return Err(reader.malformed("rows that a value log has", found));
+                }
+            }
+            self.uses.push(uses);
         }
         Ok(())
     }
@@ -345,6 +359,9 @@ impl RunManifest {
         Ok(stack)
     }
 }
+
+/// Bytes of rows that no value log has: those of 65536 logs or runs can be added up.
+const LOG_BYTES_MAX: u64 = 1 << 48;
 
 fn put_rows(body: &mut Vec<u8>, place: u64, rows: &LogRows) {
     body.put_varint(place);
@@ -454,7 +471,7 @@ mod tests {
 
     #[test]
     fn what_names_nothing_is_refused() {
-        let breaks: [fn(&mut RunManifest); 8] = [
+        let breaks: [fn(&mut RunManifest); 11] = [
             |manifest| manifest.runs[1].blob = 4,
             |manifest| manifest.runs[1].index_bytes = 101,
             |manifest| manifest.stacks[1] = vec![3],
@@ -463,6 +480,9 @@ mod tests {
             |manifest| manifest.logs[1].log = 13,
             |manifest| manifest.uses[0][0].log = 8,
             |manifest| manifest.uses[2].reverse(),
+            |manifest| manifest.uses[0][0].rows = 3,
+            |manifest| manifest.uses[2][0].bytes = 9001,
+            |manifest| (manifest.logs[1].bytes, manifest.uses[0][0].bytes) = (1 << 63, 1 << 63),
         ];
         for (number, apply) in breaks.iter().enumerate() {
             let mut manifest = with_logs();
