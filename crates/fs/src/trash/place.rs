@@ -2,8 +2,9 @@
 //!
 //! The way up from a directory to the one that has a trash is the way down in the trash. Mirrors
 //! have owner, mode, access lists and times of what they mirror, so that who might not look there
-//! may not look here: where the original has others now, the next batch begins. They are made before the removal, in batches of their own: what a crash
-//! leaves of that is an empty directory, which goes with its hour.
+//! may not look here: where the original has others now, the next batch begins. They are made
+//! before the removal, in batches of their own: what a crash leaves of that is an empty directory,
+//! which goes with its hour.
 //!
 //! A mirror that was made for a directory with a quota carries the quota's mark, and is not charged
 //! to it; to its user and group it is, whatever their limits: a removal must not fail for a quota.
