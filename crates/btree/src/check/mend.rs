@@ -90,7 +90,7 @@ fn mend_once(env: &Env, options: &Options) -> Result<()> {
     for (group, page) in pages.into_iter().enumerate() {
         work.replace_page(group as u64, page);
     }
-    let units = directory_units(groups as usize + 1, 0);
+    let units = directory_units(groups as usize + 1, 0)?;
     let unit = groups * GROUP_UNITS as u64;
     work.replace_page(groups, vec![0; GROUP_UNITS]);
     work.set(unit, units, 1)?;

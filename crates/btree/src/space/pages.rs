@@ -18,7 +18,7 @@ use format::map_directory::{self, Entry, PageCopy};
 use format::node::{self, UNIT_BYTES};
 use format::space_map::{self, GROUP_BYTES, GROUP_UNITS, PAGE_BYTES};
 use format::{Corruption, Pointer};
-use store::Result;
+use store::{Error, Result};
 
 use super::ingested::FOREVER;
 use super::map::{Page, Space, Work};
@@ -31,12 +31,15 @@ const RUN_BYTES: usize = 1 << 20;
 
 const _: () = assert!(PAGE_BYTES.is_multiple_of(UNIT_BYTES));
 
-/// Units of a directory of so many groups, so many of them with gathered pages.
-pub(crate) fn directory_units(groups: usize, gathered: usize) -> u16 {
+/// Units of a directory of so many groups, so many of them with gathered pages. It lies within one
+/// group; fails where there are too many of them for that.
+pub(crate) fn directory_units(groups: usize, gathered: usize) -> Result<u16> {
     let bytes = node::HEADER_BYTES
         + groups * map_directory::ENTRY_BYTES
         + gathered * map_directory::PLACE_BYTES;
-    bytes.div_ceil(UNIT_BYTES) as u16
+    let units = bytes.div_ceil(UNIT_BYTES);
+    let units = u16::try_from(units).ok().filter(|&units| usize::from(units) <= GROUP_UNITS);
+    units.ok_or(Error::NoSpace("the directory of the space map"))
 }
 
 /// Where the page of a group lies.
@@ -150,11 +153,15 @@ impl Work<'_> {
     /// for what is freed is still the durable state's.
     pub(crate) fn reserve_map(&mut self, mut groups: BTreeSet<u64>) -> Result<MapRoom> {
         let mut pages = Vec::new();
-        if self.gathers {
-            groups.extend(self.changed.keys());
-            groups.extend(self.base.directory.map(|old| old.unit / GROUP_UNITS as u64));
-            // And the one in which the directory comes to lie.
-            for _ in 0..=groups.len() {
+        groups.extend(self.changed.keys());
+        groups.extend(self.base.directory.map(|old| old.unit / GROUP_UNITS as u64));
+        // And the one in which the directory comes to lie.
+        let wanted = groups.len() + 1;
+        let gathered = self.groups.iter().filter(|entry| gathered(**entry).is_some()).count();
+        // Finding room may add a group each time. Places of their own take none of the directory.
+        let most = self.groups.len() + wanted + 1;
+        if self.gathers && directory_units(most, gathered + wanted).is_ok() {
+            for _ in 0..wanted {
                 let unit = self.take(PAGE_UNITS)?;
                 self.reserved.insert(unit);
                 pages.push(unit);
@@ -163,7 +170,7 @@ impl Work<'_> {
         }
         // Finding room may add a group.
         let most = self.groups.len() + 1;
-        let units = directory_units(most, most);
+        let units = directory_units(most, gathered + pages.len())?;
         Ok(MapRoom { directory: (self.alloc(units)?, units), pages })
     }
 
@@ -265,8 +272,6 @@ impl Runs<'_> {
 
 #[cfg(test)]
 mod tests {
-    use store::Error;
-
     use super::*;
 
     /// A map of some groups, with pages that begin at these units.
@@ -293,6 +298,20 @@ mod tests {
         for unit in [group - 15, 4 * group - 1, 4 * group, u32::MAX] {
             let error = space(&[unit]).hold_pages().expect_err("no room of the file");
             assert!(matches!(error, Error::Corrupt(_)), "{unit}: {error:?}");
+        }
+    }
+
+    #[test]
+    fn a_directory_has_room_for_more_groups_where_fewer_pages_are_gathered() {
+        assert_eq!(directory_units(1, 1).expect("it fits"), 1);
+        assert!(directory_units(340_000, 340_000).is_ok());
+        for groups in [350_000, 500_000, 520_000] {
+            directory_units(groups, 1000).expect("it fits");
+            let error = directory_units(groups, groups).expect_err("too many");
+            assert!(matches!(error, Error::NoSpace(_)), "{error:?}");
+        }
+        for groups in [530_000, 8_400_000, 1 << 40] {
+            assert!(directory_units(groups, 0).is_err(), "{groups}");
         }
     }
 
