@@ -205,10 +205,16 @@ fn make_manifest(random: &mut Rng) -> Vec<u8> {
     manifest.uses.resize(manifest.runs.len(), Vec::new());
     if random.bool() {
         manifest.values_from = number(random);
-        let mut rows = |log| LogRows { log, rows: number(random), bytes: number(random) };
-        manifest.logs = manifest.blobs.iter().map(|blob| rows(blob.number)).collect();
+        // A log has less than 2^48 bytes, and a run uses no more of one than it has.
+        let mut rows = |log, most_rows, most_bytes| LogRows {
+            log,
+            rows: number(random).min(most_rows),
+            bytes: number(random).min(most_bytes),
+        };
+        let logs = manifest.blobs.iter().map(|blob| rows(blob.number, u64::MAX, (1 << 48) - 1));
+        manifest.logs = logs.collect();
         for uses in &mut manifest.uses {
-            *uses = manifest.logs.iter().map(|log| rows(log.log)).collect();
+            *uses = manifest.logs.iter().map(|log| rows(log.log, log.rows, log.bytes)).collect();
         }
     }
     manifest.encode()
