@@ -8,7 +8,8 @@
 //!
 //! Nodes that will be opened are asked for ahead (`ahead`), and of two leaves the entries that are
 //! alike are passed over where they lie: changes that are scattered over a large tree leave hardly
-//! a leaf that both have, and hardly an entry that they have not.
+//! a leaf that both have, and hardly an entry that they have not. A leaf that is not in memory is
+//! read for this once and stays out of the cache: nobody comes back to it.
 //!
 //! **The two trees may be of two pinned states**, of the same store, both alive as long as the
 //! cursor. Then too, "the same" means the same node:
@@ -31,7 +32,6 @@ use crate::cell::{Child, Node, OverflowCell};
 use crate::core::Core;
 use crate::leaf::{LeafData, Value};
 use crate::pin::Pin;
-use crate::visit::copy_leaf;
 
 /// A subtree that is to come, and the least key that may be in it.
 pub(crate) struct Subtree {
@@ -140,31 +140,31 @@ impl Side {
     fn open(&mut self, core: &Core, range: &KeyRange, other: &Side) -> Result<()> {
         ahead::ask(&core.nodes, self, other);
         let Some(subtree) = self.subtrees.pop() else { return Ok(()) };
+        let to = range.to.as_deref();
+        if subtree.level == 0 {
+            let data = core.nodes.look_at_leaf(&subtree.child)?;
+            let end = to.map_or(data.entries.len(), |to| data.entries.rank_below(to));
+            let at = data.entries.rank_below(&range.from);
+            self.leaf = Some(OpenLeaf { data, at, end });
+            return Ok(());
+        }
         let node = match (subtree.child.cell.get(), subtree.child.disk) {
             (Some(node), _) => node.clone(),
             (None, Some(pointer)) => core.nodes.load(pointer, subtree.level)?,
             (None, None) => unreachable!("a slot has a pointer or a cell"),
         };
-        let to = range.to.as_deref();
-        match node {
-            Node::Leaf(leaf) => {
-                let data = copy_leaf(&core.nodes, &leaf)?;
-                let end = to.map_or(data.entries.len(), |to| data.entries.rank_below(to));
-                let at = data.entries.rank_below(&range.from);
-                self.leaf = Some(OpenLeaf { data, at, end });
-            }
-            Node::Interior(interior) => {
-                let first = interior.route(&range.from);
-                let last = to.map_or(interior.keys.len(), |to| interior.keys.rank_below(to));
-                for at in (first..=last).rev() {
-                    let low = match at.checked_sub(1) {
-                        Some(before) => interior.keys.key(before),
-                        None => subtree.low.clone(),
-                    };
-                    let (child, level) = (interior.children[at].clone(), subtree.level - 1);
-                    self.subtrees.push(Subtree { low, child, level, asked: false });
-                }
-            }
+        let Node::Interior(interior) = node else {
+            unreachable!("a node is of the kind that its level says")
+        };
+        let first = interior.route(&range.from);
+        let last = to.map_or(interior.keys.len(), |to| interior.keys.rank_below(to));
+        for at in (first..=last).rev() {
+            let low = match at.checked_sub(1) {
+                Some(before) => interior.keys.key(before),
+                None => subtree.low.clone(),
+            };
+            let (child, level) = (interior.children[at].clone(), subtree.level - 1);
+            self.subtrees.push(Subtree { low, child, level, asked: false });
         }
         core.shrink();
         Ok(())

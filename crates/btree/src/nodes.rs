@@ -16,8 +16,9 @@ use parking_lot::Mutex;
 use store::Result;
 
 use crate::budget::Budget;
-use crate::cell::{Interior, LeafCell, Node, OverflowCell};
+use crate::cell::{Child, Interior, LeafCell, Node, OverflowCell};
 use crate::codec;
+use crate::leaf::LeafData;
 use crate::ring::Ring;
 
 /// The file of nodes, below the volume directory.
@@ -178,13 +179,46 @@ impl Nodes {
         Ok(self.remember(pointer, node))
     }
 
+    /// A copy of a leaf's content for who looks at it once: it does not come into memory by it.
+    /// The state that leads to the leaf is pinned, so that nobody changes it meanwhile.
+    pub(crate) fn look_at_leaf(&self, child: &Child) -> Result<LeafData> {
+        let found = match (child.cell.get(), child.disk) {
+            (Some(node), _) => Some(node.clone()),
+            (None, Some(pointer)) => match self.find(pointer) {
+                None => return self.read_leaf(pointer),
+                found => found,
+            },
+            (None, None) => unreachable!("a slot has a pointer or a cell"),
+        };
+        let Some(Node::Leaf(cell)) = found else {
+            unreachable!("a node is of the kind that its level says")
+        };
+        loop {
+            let pointer = {
+                let state = cell.latch.read();
+                match (&state.data, state.disk) {
+                    (Some(data), _) => return Ok(data.clone()),
+                    (None, Some(pointer)) => pointer,
+                    (None, None) => unreachable!("a leaf is in memory or on disk"),
+                }
+            };
+            match self.read_leaf(pointer) {
+                Err(store::Error::Corrupt(_)) if cell.latch.read().disk != Some(pointer) => {}
+                read => return read,
+            }
+        }
+    }
+
+    fn read_leaf(&self, pointer: Pointer) -> Result<LeafData> {
+        self.read_tree_node(pointer, 0, |header, body| {
+            codec::decode_leaf(&self.budget, header, body)
+        })
+    }
+
     /// The content of a leaf that was evicted, and lay there; the caller looks whether it is
     /// there now.
     pub(crate) fn load_leaf(&self, cell: &Arc<LeafCell>, pointer: Pointer) -> Result<()> {
-        let read = self.read_tree_node(pointer, 0, |header, body| {
-            codec::decode_leaf(&self.budget, header, body)
-        });
-        let data = match read {
+        let data = match self.read_leaf(pointer) {
             Ok(data) => data,
             // A checkpoint has moved it, and what was read is another node by now, or none.
             Err(store::Error::Corrupt(_)) if cell.latch.read().disk != Some(pointer) => {

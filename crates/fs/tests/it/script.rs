@@ -178,6 +178,7 @@ fn index_options() -> IndexOptions {
     IndexOptions {
         limits: ClusterLimits { directories: 4, rows: 10 },
         alone: Duration::ZERO,
+        fold_alone: 3,
         rows_without_base: 20,
         flush: FlushPolicy {
             share_percent: 25,

@@ -140,8 +140,9 @@ fn touched(
 ) -> Result<Option<(Vec<Unit>, Vec<ClusterEntry>)>> {
     let state = Old::State(pinned, old.tree);
     let bytes_max = index.options.cache_bytes / 2;
-    let folding = Folding { records, root: Some(root), bytes_max };
-    let Some(touched) = Touched::collect(state, pinned, folding)? else {
+    let helpers = index.helpers(Some(&old.table));
+    let folding = Folding { helpers, ..Folding::of(pinned, records, Some(root), bytes_max) };
+    let Some(touched) = Touched::collect(state, folding)? else {
         return Ok(None);
     };
     // What was declared since is not in the rows of older clusters.

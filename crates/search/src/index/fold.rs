@@ -19,6 +19,7 @@ use format::key::{self, Parsed, Part};
 use store::{Cursor, Diff, DiffCursor, KeyRange, Pinned, TreeId};
 
 use super::layer::Layer;
+use super::parts::{self, Helpers, Together};
 use crate::Result;
 use crate::assemble::{NamedEntry, Records};
 
@@ -43,6 +44,8 @@ enum End {
     TooLarge,
     /// What is behind this directory is to be looked at next.
     Behind(u64),
+    /// There were many: what is from this key on is for several threads.
+    Many(Vec<u8>),
 }
 
 /// What a fold came to.
@@ -72,18 +75,38 @@ pub(crate) struct Touched {
     /// Records that differ, and how many are too many.
     counted: usize,
     count_max: Option<usize>,
+    /// Memory that the other parts of a fold were told of.
+    told: usize,
 }
 
 /// What of a tree is of interest.
 #[derive(Clone, Copy)]
 pub(crate) struct Folding<'a> {
-    /// The tree, in the later state.
+    /// The later state.
+    pub(crate) new: &'a dyn Pinned,
+    /// The tree in it.
     pub(crate) records: Records<'a>,
     /// The root directory, where the tree holds more than what is below it: a clone of a
     /// directory has all that its source had.
     pub(crate) root: Option<u64>,
     /// Most memory to take.
     pub(crate) bytes_max: usize,
+    /// Who may help, if anybody.
+    pub(crate) helpers: Option<Helpers<'a>>,
+    /// Where this is a part of a fold: what all parts take.
+    pub(crate) together: Option<&'a Together>,
+}
+
+impl<'a> Folding<'a> {
+    /// What is of interest, on one thread.
+    pub(crate) fn of(
+        new: &'a dyn Pinned,
+        records: Records<'a>,
+        root: Option<u64>,
+        bytes_max: usize,
+    ) -> Folding<'a> {
+        Folding { new, records, root, bytes_max, helpers: None, together: None }
+    }
 }
 
 /// Where a fold starts from.
@@ -97,63 +120,106 @@ pub(crate) enum Old<'a> {
 
 impl Touched {
     /// Collects what differs, all of it as places; `None` when that takes more than `bytes_max`.
-    pub(crate) fn collect(
-        old: Old<'_>,
-        new: &dyn Pinned,
-        folding: Folding<'_>,
-    ) -> Result<Option<Touched>> {
-        Touched::default().all(old, new, folding)
+    pub(crate) fn collect(old: Old<'_>, folding: Folding<'_>) -> Result<Option<Touched>> {
+        Touched::default().all(old, folding)
     }
 
     /// How many records differ that are of interest, up to `most`.
-    pub(crate) fn count(
-        old: Old<'_>,
-        new: &dyn Pinned,
-        folding: Folding<'_>,
-        most: usize,
-    ) -> Result<usize> {
+    pub(crate) fn count(old: Old<'_>, folding: Folding<'_>, most: usize) -> Result<usize> {
+        let folding = Folding { helpers: None, ..folding };
         let counting = Touched { count_max: Some(most), ..Touched::default() };
-        Ok(counting.all(old, new, folding)?.map_or(most, |touched| touched.counted))
+        Ok(counting.all(old, folding)?.map_or(most, |touched| touched.counted))
     }
 
-    fn all(
-        mut self,
-        old: Old<'_>,
-        new: &dyn Pinned,
-        folding: Folding<'_>,
-    ) -> Result<Option<Touched>> {
-        let records = folding.records;
-        for prefix in [key::DIRECTORIES_PREFIX, key::LINKED_PREFIX] {
-            let mut range = KeyRange::prefix(&prefix);
-            loop {
-                let end = match old {
-                    Old::State(state, tree) => {
-                        let mut cursor = state.diff(tree, new, records.tree, range.clone())?;
-                        self.differences(&mut *cursor, folding)?
-                    }
-                    Old::Nothing => {
-                        let mut cursor = All::new(new.scan(records.tree, range.clone())?);
-                        self.differences(&mut cursor, folding)?
-                    }
-                };
-                match end {
-                    End::Whole => break,
-                    End::TooLarge => return Ok(None),
-                    End::Behind(directory) => {
-                        range.from = store::prefix_end(&key::directory_prefix(directory))
-                            .expect("invariant: such keys begin with a letter");
-                    }
-                }
+    fn all(mut self, old: Old<'_>, folding: Folding<'_>) -> Result<Option<Touched>> {
+        let Folding { helpers, .. } = folding;
+        for (prefix, helpers) in [(key::DIRECTORIES_PREFIX, helpers), (key::LINKED_PREFIX, None)] {
+            let folding = Folding { helpers, ..folding };
+            if !self.range(old, folding, KeyRange::prefix(&prefix))? {
+                return Ok(None);
             }
         }
         self.finish();
         Ok(Some(self))
     }
 
+    /// Collects what differs in a range; `false` when that takes too much memory.
+    pub(crate) fn range(
+        &mut self,
+        old: Old<'_>,
+        folding: Folding<'_>,
+        mut range: KeyRange,
+    ) -> Result<bool> {
+        let Folding { new, records, .. } = folding;
+        loop {
+            let end = match old {
+                Old::State(state, tree) => {
+                    let mut cursor = state.diff(tree, new, records.tree, range.clone())?;
+                    self.differences(&mut *cursor, folding)?
+                }
+                Old::Nothing => {
+                    let mut cursor = All::new(new.scan(records.tree, range.clone())?);
+                    self.differences(&mut cursor, folding)?
+                }
+            };
+            match (end, folding.helpers) {
+                (End::Whole, _) => return Ok(true),
+                (End::TooLarge, _) => return Ok(false),
+                (End::Behind(directory), _) => {
+                    range.from = store::prefix_end(&key::directory_prefix(directory))
+                        .expect("invariant: such keys begin with a letter");
+                    if range.to.as_ref().is_some_and(|to| *to <= range.from) {
+                        return Ok(true);
+                    }
+                }
+                (End::Many(from), None) => range.from = from,
+                (End::Many(from), Some(helpers)) => {
+                    range.from = from;
+                    let bytes_max = folding.bytes_max.saturating_sub(self.memory_bytes());
+                    let rest = Folding { bytes_max, ..folding };
+                    let parts = parts::fold(old, rest, helpers, range, self)?;
+                    return Ok(parts.is_some_and(|parts| self.take(parts)));
+                }
+            }
+        }
+    }
+
+    /// What a part of the fold begins with.
+    pub(crate) fn another(&self) -> Touched {
+        let rows = self.rows.as_ref().map(|_| Layer::default());
+        Touched { rows, ..Touched::default() }
+    }
+
+    /// Adds what parts came to, in order; `false` when it is too much for one layer.
+    fn take(&mut self, parts: Vec<Touched>) -> bool {
+        let mut layers = Vec::with_capacity(parts.len());
+        for part in parts {
+            self.places.extend(part.places);
+            self.directories.extend(part.directories);
+            self.moved.extend(part.moved);
+            layers.extend(part.rows);
+        }
+        match &mut self.rows {
+            Some(rows) => rows.append(layers),
+            None => true,
+        }
+    }
+
+    fn memory_bytes(&self) -> usize {
+        self.places.len() * PLACE_BYTES
+            + self.directories.len() * 8
+            + self.rows.as_ref().map_or(0, Layer::memory_bytes)
+    }
+
     fn differences(&mut self, cursor: &mut dyn DiffCursor, folding: Folding<'_>) -> Result<End> {
         let bytes_max = folding.bytes_max;
         let mut outside = (0, 0);
+        let mut alone = folding.helpers.map_or(usize::MAX, |helpers| helpers.from);
         while let Some(diff) = cursor.next()? {
+            if alone == 0 {
+                return Ok(End::Many(diff.key.to_vec()));
+            }
+            alone -= 1;
             self.counted += 1;
             if let Some(directory) = self.difference(&diff, folding)? {
                 self.counted -= 1;
@@ -167,6 +233,13 @@ impl Touched {
                 || self.count_max.is_some_and(|most| self.counted >= most)
             {
                 return Ok(End::TooLarge);
+            }
+            if let Some(together) = folding.together {
+                let bytes = self.memory_bytes();
+                if !together.is_within(&mut self.told, bytes, bytes_max) {
+                    return Ok(End::TooLarge);
+                }
+                continue;
             }
             let memory = self.places.len() * PLACE_BYTES + self.directories.len() * 8;
             if memory > bytes_max {
@@ -329,8 +402,8 @@ impl Touched {
     }
 
     /// Reads the places anew that have no row yet.
-    fn read(self, new: &dyn Pinned, folding: Folding<'_>) -> Result<Folded> {
-        let Folding { records, bytes_max, .. } = folding;
+    fn read(self, folding: Folding<'_>) -> Result<Folded> {
+        let Folding { new, records, bytes_max, .. } = folding;
         let known = self.rows.unwrap_or_default();
         let left = bytes_max.saturating_sub(known.memory_bytes());
         let mut layer = Layer::default();
@@ -369,11 +442,11 @@ impl Touched {
     }
 }
 
-/// The rows of a tree in state `new` that differ from an older state.
-pub(crate) fn fold(old: Old<'_>, new: &dyn Pinned, folding: Folding<'_>) -> Result<Folded> {
+/// The rows of a tree that differ from an older state.
+pub(crate) fn fold(old: Old<'_>, folding: Folding<'_>) -> Result<Folded> {
     let touched = Touched { rows: Some(Layer::default()), ..Touched::default() };
-    match touched.all(old, new, folding)? {
-        Some(touched) => touched.read(new, folding),
+    match touched.all(old, folding)? {
+        Some(touched) => touched.read(folding),
         None => Ok(Folded::TooLarge),
     }
 }

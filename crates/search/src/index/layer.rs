@@ -50,6 +50,30 @@ impl Layer {
         }
     }
 
+    /// Adds the rows of layers whose places come later, each behind those of the one before it;
+    /// `false` when one layer cannot take them all.
+    pub(crate) fn append(&mut self, layers: Vec<Layer>) -> bool {
+        let bytes: usize = layers.iter().map(|layer| layer.bytes.len()).sum();
+        if self.bytes.len() + bytes > BYTES_MAX {
+            return false;
+        }
+        let keys = layers.iter().map(Layer::len).sum();
+        self.bytes.reserve_exact(bytes);
+        self.keys.reserve_exact(keys);
+        self.at.reserve_exact(keys);
+        // Each is freed when it is copied: what is not yet written to takes no memory.
+        for layer in layers {
+            let first = layer.keys.first().copied();
+            debug_assert!(first.is_none() || self.last() < first, "places in order");
+            let start = self.bytes.len() as u32;
+            self.keys.extend_from_slice(&layer.keys);
+            let moved = |at: &u32| if *at == GONE { GONE } else { start + at };
+            self.at.extend(layer.at.iter().map(moved));
+            self.bytes.extend_from_slice(&layer.bytes);
+        }
+        true
+    }
+
     /// Says which directories changed, and which of those moved; neither in order.
     pub(crate) fn set_directories(&mut self, mut directories: Vec<u64>, mut moved: Vec<u64>) {
         directories.sort_unstable();

@@ -19,6 +19,7 @@ mod ground;
 mod layer;
 mod mounts;
 mod partition;
+mod parts;
 mod plan;
 mod run;
 mod scope;
@@ -67,6 +68,8 @@ pub struct IndexOptions {
     pub threads: usize,
     /// How long a query goes on without them: they cost about as much to start.
     pub alone: Duration,
+    /// Differences from a base that one thread finds before others help.
+    pub fold_alone: usize,
     /// Rows of a subvolume without a base that are held in memory before it needs one.
     pub rows_without_base: usize,
     /// When bases are made.
@@ -115,6 +118,7 @@ impl Default for IndexOptions {
             limits: ClusterLimits::default(),
             threads: 2,
             alone: Duration::from_micros(100),
+            fold_alone: 4096,
             rows_without_base: 20_000,
             flush: FlushPolicy::default(),
         }

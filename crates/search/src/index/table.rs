@@ -189,6 +189,11 @@ impl Table {
         self.inos.len()
     }
 
+    /// How many directories there are up to a number.
+    pub(crate) fn behind(&self, ino: u64) -> usize {
+        self.inos.partition_point(|other| *other <= ino)
+    }
+
     /// Where a directory is among all.
     pub(crate) fn position(&self, ino: u64) -> Option<usize> {
         self.find(ino)

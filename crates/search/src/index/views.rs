@@ -16,6 +16,8 @@ use super::base::{Base, ClusterId, file};
 use super::files::cluster_name;
 use super::fold::{Folded, Folding, Old, Touched, fold};
 use super::layer::Delta;
+use super::parts::Helpers;
+use super::table::Table;
 use super::view::{Known, Slot, View};
 use super::{Index, build};
 use crate::assemble::{CARRY_NOTHING, Records, VOLUME};
@@ -53,8 +55,8 @@ impl Index {
         subvolume: u64,
         record: &SubvolumeRecord,
     ) -> Result<Option<View>> {
-        let slot = Arc::clone(self.slots.lock().entry(subvolume).or_default());
-        let mut slot = slot.lock();
+        let shared = Arc::clone(self.slots.lock().entry(subvolume).or_default());
+        let mut slot = shared.lock();
         let base_tree = if self.lost.lock().contains(&record.base) { 0 } else { record.base };
         let fits = |known: &Known| known.tree.0 == record.tree && known.base_tree == base_tree;
         let before = slot.memory_bytes();
@@ -65,6 +67,10 @@ impl Index {
         // What took long to find must not count as long unused.
         if let Some(known) = &mut slot.known {
             known.asked = self.clock.monotonic();
+        }
+        // One that was let go of meanwhile would be counted for ever.
+        if !self.slots.lock().get(&subvolume).is_some_and(|kept| Arc::ptr_eq(kept, &shared)) {
+            slot.known = None;
         }
         // Wraps to the right sum in any order of threads.
         let more = slot.memory_bytes().wrapping_sub(before);
@@ -104,8 +110,8 @@ impl Index {
             if let Some(old) = known.pinned.clone() {
                 let budget = self.delta_budget(known.base.is_some());
                 let left = budget.saturating_sub(delta.memory_bytes());
-                let folding = Folding { records, root, bytes_max: left };
-                let folded = fold(Old::State(&*old, tree), &**pinned, folding)?;
+                let folding = Folding::of(&**pinned, records, root, left);
+                let folded = fold(Old::State(&*old, tree), folding)?;
                 let delta = match folded {
                     Folded::Layer(layer) => Some(delta.with(layer)),
                     Folded::TooLarge => None,
@@ -125,7 +131,9 @@ impl Index {
             None => Old::Nothing,
         };
         let bytes_max = self.delta_budget(base.is_some());
-        let folded = fold(old, &**pinned, Folding { records, root, bytes_max })?;
+        let helpers = self.helpers(base.as_ref().map(|base| &base.table));
+        let folding = Folding { helpers, ..Folding::of(&**pinned, records, root, bytes_max) };
+        let folded = fold(old, folding)?;
         let delta = match folded {
             Folded::Layer(layer) => Some(Delta::default().with(layer)),
             Folded::TooLarge => None,
@@ -143,6 +151,12 @@ impl Index {
             });
         }
         Ok(delta.map(|delta| (delta, base)))
+    }
+
+    /// Who may help to find out what differs from a base with these directories.
+    pub(crate) fn helpers<'a>(&self, table: Option<&'a Table>) -> Option<Helpers<'a>> {
+        let (threads, from) = (self.options.threads, self.options.fold_alone);
+        table.filter(|_| threads > 1).map(|table| Helpers { table, threads, from })
     }
 
     fn delta_budget(&self, has_base: bool) -> usize {
@@ -209,8 +223,8 @@ impl Index {
     ) -> Result<usize> {
         let (tree, root) = (TreeId(record.tree), (!record.pruned).then_some(record.root));
         let records = Records { read: pinned, tree, searchable: &CARRY_NOTHING };
-        let folding = Folding { records, root, bytes_max: usize::MAX };
-        match Touched::count(Old::State(pinned, TreeId(record.base)), pinned, folding, most) {
+        let folding = Folding::of(pinned, records, root, usize::MAX);
+        match Touched::count(Old::State(pinned, TreeId(record.base)), folding, most) {
             // The base's tree is gone, so that it is as if all differed.
             Err(Error::Store(store::Error::NoTree(_))) => Ok(most),
             counted => counted,
@@ -247,13 +261,19 @@ impl Index {
         self.cache.remove(id);
         let records = Records { read: &*view.pinned, tree: base.tree, searchable: &CARRY_NOTHING };
         let units = base.table.units_where(&|cluster| cluster == number);
-        let (made, _none) = build::make(records, &units, ROWS_MAX, self.hash)?;
+        let made = build::make(records, &units, ROWS_MAX, self.hash);
+        if let Err(Error::Store(store::Error::NoTree(tree))) = &made {
+            // The base was taken away for its room: the next query does without it.
+            self.lost.lock().insert(tree.0);
+        }
+        let (made, _none) = made?;
         let Some(made) = made else { return Ok(()) };
         if made.entry.rows == 0 {
             return Ok(());
         }
-        let source = Arc::new(made.bytes);
-        let cluster = self.cache.get(id, || Cluster::open(source, self.hash))?;
+        // Another query may have opened the damaged one again meanwhile.
+        let cluster = Arc::new(Cluster::open(Arc::new(made.bytes), self.hash)?);
+        self.cache.put(id, Arc::clone(&cluster));
         run(&cluster)
     }
 
@@ -291,7 +311,10 @@ impl Index {
             let others = slots.iter().filter(|(subvolume, _)| **subvolume != but);
             let oldest = others.filter_map(|(id, slot)| Some((asked(slot)?, *id))).min();
             let Some((_, id)) = oldest else { return };
-            if let Some(slot) = slots.remove(&id) {
+            let slot = slots.remove(&id);
+            // Whoever has a slot looks for it among all of them.
+            drop(slots);
+            if let Some(slot) = slot {
                 self.let_go(&mut slot.lock());
             }
         }
@@ -323,9 +346,7 @@ impl Index {
             let slot = slot.try_lock();
             slot.is_some_and(|slot| slot.known.as_ref().is_some_and(|known| known.delta.is_none()))
         };
-        !self.damaged.lock().is_empty()
-            || !self.lost.lock().is_empty()
-            || self.slots.lock().values().any(walked)
+        self.has_damage() || !self.lost.lock().is_empty() || self.slots.lock().values().any(walked)
     }
 
     /// Whether a query is finding out what differs from a base.
@@ -389,7 +410,8 @@ impl Index {
             let asked = slot.and_then(|slot| Some(slot.lock().known.as_ref()?.asked));
             match any.subvolume(subvolume)? {
                 None => {
-                    if let Some(slot) = self.slots.lock().remove(&subvolume) {
+                    let slot = self.slots.lock().remove(&subvolume);
+                    if let Some(slot) = slot {
                         self.let_go(&mut slot.lock());
                     }
                 }
@@ -412,6 +434,15 @@ impl Index {
     pub fn forget(&self, base: u64) {
         self.bases.lock().remove(&base);
         self.lost.lock().remove(&base);
-        self.damaged.lock().retain(|(owner, _)| *owner != base);
+        // Clusters outlive the base that they were made for, by those that took them over.
+        let loaded = self.loaded();
+        self.damaged.lock().retain(|id| loaded.iter().any(|base| base.has(*id)));
+    }
+
+    /// Whether a base in memory has a cluster that could not be read.
+    fn has_damage(&self) -> bool {
+        let damaged = self.damaged.lock().clone();
+        !damaged.is_empty()
+            && self.loaded().iter().any(|base| damaged.iter().any(|id| base.has(*id)))
     }
 }

@@ -1,0 +1,119 @@
+//! Folding a large difference on several threads: the directories that are left are divided into
+//! parts of about equally many, each thread takes the next part that nobody has, and what the
+//! parts come to is put together in order.
+//!
+//! A part ends where a directory begins, so that all that differs in one directory is in one part.
+//! What differs little never comes here: one thread is done with it before others have started.
+
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+
+use device::ScopedThread;
+use format::key::{self, Parsed};
+use parking_lot::Mutex;
+use store::KeyRange;
+
+use super::fold::{Folding, Old, Touched};
+use super::table::Table;
+use crate::Result;
+
+/// Parts for each thread: they are not equally large, and who is done takes another.
+const PARTS_A_THREAD: usize = 16;
+/// Memory that a part takes before it says so to the others, in bytes.
+const TOLD_BYTES: usize = 16 << 10;
+
+/// Who may help with a fold.
+#[derive(Clone, Copy)]
+pub(crate) struct Helpers<'a> {
+    /// The directories of the base, by which what is left is divided.
+    pub(crate) table: &'a Table,
+    /// Threads, with the one that asks.
+    pub(crate) threads: usize,
+    /// Differences that one thread finds before others help.
+    pub(crate) from: usize,
+}
+
+/// Memory that the parts of a fold take together.
+#[derive(Default)]
+pub(crate) struct Together {
+    bytes: AtomicUsize,
+}
+
+impl Together {
+    /// Says what a part takes, when that is much more than what it said last, and tells whether
+    /// all of them are within a limit.
+    pub(crate) fn is_within(&self, told: &mut usize, bytes: usize, bytes_max: usize) -> bool {
+        if bytes < *told + TOLD_BYTES {
+            return true;
+        }
+        let more = bytes - *told;
+        *told = bytes;
+        self.bytes.fetch_add(more, Ordering::Relaxed) + more <= bytes_max
+    }
+}
+
+/// Divides a range of entries into parts that begin with directories of a table.
+fn divide(range: KeyRange, table: &Table, parts: usize) -> Vec<KeyRange> {
+    let first = match key::parse(&range.from) {
+        Ok(Parsed::Entry { directory, .. }) => table.behind(directory),
+        _ => 0,
+    };
+    let left = table.len() - first;
+    let mut ranges = Vec::with_capacity(parts);
+    let mut from = range.from;
+    for part in 1..parts.min(left) {
+        let (directory, ..) = table.at(first + left * part / parts.min(left));
+        let to = key::directory_prefix(directory).to_vec();
+        ranges.push(KeyRange { from, to: Some(to.clone()) });
+        from = to;
+    }
+    ranges.push(KeyRange { from, to: range.to });
+    ranges
+}
+
+/// What differs in a range of entries, in order; `None` when that takes too much memory.
+pub(crate) fn fold(
+    old: Old<'_>,
+    folding: Folding<'_>,
+    helpers: Helpers<'_>,
+    range: KeyRange,
+    like: &Touched,
+) -> Result<Option<Vec<Touched>>> {
+    let ranges = divide(range, helpers.table, helpers.threads * PARTS_A_THREAD);
+    let (together, next) = (Together::default(), AtomicUsize::new(0));
+    let stop = AtomicBool::new(false);
+    let folding = Folding { helpers: None, together: Some(&together), ..folding };
+    let done: Vec<Mutex<Option<Touched>>> = ranges.iter().map(|_| Mutex::default()).collect();
+    let work = || -> Result<bool> {
+        while !stop.load(Ordering::Relaxed) {
+            let at = next.fetch_add(1, Ordering::Relaxed);
+            let Some(range) = ranges.get(at) else { return Ok(true) };
+            let mut touched = like.another();
+            let whole = touched.range(old, folding, range.clone());
+            if !matches!(whole, Ok(true)) {
+                stop.store(true, Ordering::Relaxed);
+                return whole;
+            }
+            *done[at].lock() = Some(touched);
+        }
+        Ok(true)
+    };
+    let ends = device::scope(|scope| {
+        let mut running: Vec<ScopedThread<'_, Result<bool>>> = Vec::new();
+        for number in 1..helpers.threads {
+            // Where no thread is to be had, there are fewer.
+            running.extend(device::spawn_in(scope, &format!("fold-{number}"), work));
+        }
+        let own = work();
+        let others = running
+            .into_iter()
+            .map(|thread| thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)));
+        std::iter::once(own).chain(others.collect::<Vec<_>>()).collect::<Vec<_>>()
+    });
+    for end in ends {
+        if !end? {
+            return Ok(None);
+        }
+    }
+    let parts = done.into_iter().map(Mutex::into_inner);
+    Ok(Some(parts.map(|part| part.expect("invariant: all parts were taken")).collect()))
+}
