@@ -93,7 +93,7 @@ impl Fs {
         emit: Matches<'_>,
     ) -> FsResult<Outcome> {
         let pinned: Arc<dyn Pinned> = Arc::from(self.store.pin().map_err(from_store)?);
-        Search { fs: self, caller, find, pinned, emit }.from(entry, shown, 0)
+        Search { fs: self, caller, find: *find, pinned, emit }.from(entry, shown, 0)
     }
 
     /// Name of the hidden directory of snapshots that every directory has.
@@ -105,7 +105,7 @@ impl Fs {
 struct Search<'a> {
     fs: &'a Fs,
     caller: &'a Caller,
-    find: &'a Find<'a>,
+    find: Find<'a>,
     pinned: Arc<dyn Pinned>,
     emit: Matches<'a>,
 }
@@ -143,6 +143,7 @@ impl Search<'_> {
     /// A virtual directory: itself, and the snapshots in it.
     fn snapshots(&mut self, entry: &Entry, shown: &[u8]) -> FsResult<Outcome> {
         let mut total = Outcome::default();
+        let limit = self.find.limit;
         if !self.find.contents_first {
             add(&mut total, self.one(entry, shown, 0)?);
         }
@@ -158,7 +159,7 @@ impl Search<'_> {
         }
         let deeper = self.find.max_depth.is_none_or(|most| most > 0);
         for name in names {
-            if !deeper || total.cancelled {
+            if !deeper || total.cancelled || self.is_enough(limit, &total) {
                 break;
             }
             let snapshot = match self.fs.lookup(self.caller, entry.node, &name) {
@@ -176,10 +177,19 @@ impl Search<'_> {
                 Err(error) => return Err(error),
             }
         }
-        if self.find.contents_first && !total.cancelled {
+        if self.find.contents_first && !total.cancelled && !self.is_enough(limit, &total) {
             add(&mut total, self.one(entry, shown, 0)?);
         }
         Ok(total)
+    }
+
+    /// Whether all are found of a limit; else what comes next is to find no more than is left. An
+    /// ordered search gives the first ones of each part, of which the caller takes the first.
+    fn is_enough(&mut self, limit: Option<u64>, total: &Outcome) -> bool {
+        if self.find.order.is_none() {
+            self.find.limit = limit.map(|limit| limit.saturating_sub(total.matched));
+        }
+        self.find.limit == Some(0)
     }
 
     /// One row: what is named itself.

@@ -12,7 +12,7 @@
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use device::{Map, Set};
@@ -32,7 +32,7 @@ const SUBVOL: u64 = (1 << 24) - 1;
 const LINK_BITS: u32 = 20;
 /// Most links of a query.
 const LINKS_MAX: usize = 1 << 15;
-/// Most queries that are remembered; the one first named longest ago is forgotten first.
+/// Most queries that are remembered; the one used longest ago is forgotten first.
 const QUERIES_MAX: usize = 64;
 /// Most links that a query has had: those that are gone are remembered too.
 const TARGETS_MAX: usize = 1 << 17;
@@ -40,6 +40,12 @@ const TARGETS_MAX: usize = 1 << 17;
 const QUERY_MAX: u64 = (1 << (40 - LINK_BITS)) - 1;
 /// How long a search counts for look-ups of the names that it found.
 const FRESH: Duration = Duration::from_secs(2);
+/// The same, in how often it might have been made meanwhile, where that is more.
+const SLOW_KEPT: u32 = 4;
+/// Memory of all that was found; beyond it queries are forgotten, the one used longest ago first.
+const FOUND_BYTES_MAX: usize = 64 << 20;
+/// Queries of one user, of all that are remembered.
+const QUERIES_A_USER: usize = QUERIES_MAX / 4;
 
 /// What the volume's owner knows and the volume does not: what words of a query mean.
 pub trait Questions: Send + Sync {
@@ -69,7 +75,7 @@ pub(crate) struct Searches {
 struct Inner {
     numbers: BTreeMap<Key, u64>,
     queries: BTreeMap<u64, Arc<Query>>,
-    /// Their numbers, the first named first.
+    /// Their numbers, the one used longest ago first.
     order: VecDeque<u64>,
     last: u64,
 }
@@ -80,12 +86,18 @@ type Key = (u32, u32, Vec<u32>, Vec<u8>);
 struct Query {
     key: Key,
     expr: Expr,
+    /// Held while it is searched, so that who asks meanwhile waits for that search; links lead
+    /// where they did.
+    searching: Mutex<()>,
     found: Mutex<Found>,
+    /// What is found takes so much memory.
+    bytes: AtomicUsize,
 }
 
 #[derive(Default)]
 struct Found {
-    searched: Option<Duration>,
+    /// When the last search ended, and how long it took.
+    searched: Option<(Duration, Duration)>,
     /// Targets of links by number. The kernel keeps them, so a number never has another one.
     targets: Vec<Vec<u8>>,
     numbers: Map<Vec<u8>, u32>,
@@ -251,6 +263,41 @@ impl Inner {
         }
         self.order.retain(|other| *other != number);
     }
+
+    fn use_now(&mut self, number: u64) {
+        if let Some(at) = self.order.iter().position(|other| *other == number) {
+            self.order.remove(at);
+            self.order.push_back(number);
+        }
+    }
+
+    /// Makes room for one more query of a user: one user's many do not displace all others.
+    fn make_room(&mut self, uid: u32) {
+        let of_user =
+            |number: &&u64| self.queries.get(number).is_some_and(|query| query.key.0 == uid);
+        let own: Vec<u64> = self.order.iter().filter(of_user).copied().collect();
+        if own.len() >= QUERIES_A_USER {
+            self.forget(own[0]);
+        } else if self.queries.len() >= QUERIES_MAX
+            && let Some(first) = self.order.front().copied()
+        {
+            self.forget(first);
+        }
+    }
+
+    /// Forgets queries until what was found takes no more than it may, but not this one.
+    fn settle(&mut self, number: u64) {
+        let bytes = |query: &Arc<Query>| query.bytes.load(Ordering::Relaxed);
+        let mut all: usize = self.queries.values().map(bytes).sum();
+        let others = self.order.iter().copied().filter(|other| *other != number);
+        for other in others.collect::<Vec<_>>() {
+            if all <= FOUND_BYTES_MAX {
+                break;
+            }
+            all -= self.queries.get(&other).map_or(0, bytes);
+            self.forget(other);
+        }
+    }
 }
 
 impl Searches {
@@ -284,19 +331,18 @@ impl Searches {
                 break inner.last;
             }
         };
-        if inner.queries.len() >= QUERIES_MAX
-            && let Some(first) = inner.order.pop_front()
-        {
-            inner.forget(first);
-        }
+        inner.make_room(caller.uid);
         inner.order.push_back(number);
         inner.numbers.insert(key.clone(), number);
-        inner.queries.insert(number, Arc::new(Query { key, expr, found: Mutex::default() }));
+        let (searching, found, bytes) = Default::default();
+        inner.queries.insert(number, Arc::new(Query { key, expr, searching, found, bytes }));
         Ok(number)
     }
 
     fn query(&self, number: u64) -> FsResult<Arc<Query>> {
-        self.inner.lock().queries.get(&number).cloned().ok_or(FsError::Stale)
+        let mut inner = self.inner.lock();
+        inner.use_now(number);
+        inner.queries.get(&number).cloned().ok_or(FsError::Stale)
     }
 }
 
@@ -309,9 +355,14 @@ impl Query {
         }
         let caller = Caller { uid: *uid, gid: *gid, groups: groups.clone(), ..caller.clone() };
         let questions = fs.searches.questions.lock().clone().ok_or(FsError::Stale)?;
-        let mut found = self.found.lock();
-        let now = fs.env.clock.monotonic();
-        if found.searched.is_some_and(|searched| now.saturating_sub(searched) < age) {
+        let _searching = self.searching.lock();
+        let begun = fs.env.clock.monotonic();
+        let last = self.found.lock().searched;
+        // One that takes long would be stale when it is ready.
+        let fresh = |(ended, took): (Duration, Duration)| {
+            !age.is_zero() && begun.saturating_sub(ended) < age.max(took * SLOW_KEPT)
+        };
+        if last.is_some_and(fresh) {
             return Ok(());
         }
         let find = Find {
@@ -335,34 +386,48 @@ impl Query {
             return Err(FsError::FileTooLarge);
         }
         paths.sort_unstable();
+        let mut found = self.found.lock();
         if found.targets.len() + paths.len() > TARGETS_MAX {
             // The query is named anew, by another number.
+            drop(found);
             fs.searches.inner.lock().forget(number);
             return Err(FsError::Stale);
         }
         found.replace(paths);
-        found.searched = Some(now);
+        let ended = fs.env.clock.monotonic();
+        found.searched = Some((ended, ended.saturating_sub(begun)));
+        self.bytes.store(found.memory_bytes(), Ordering::Relaxed);
+        drop(found);
+        fs.searches.inner.lock().settle(number);
         Ok(())
     }
 }
 
 impl Found {
+    fn memory_bytes(&self) -> usize {
+        let targets: usize = self.targets.iter().map(|target| 2 * target.len() + 96).sum();
+        let names: usize = self.listed.iter().map(|(_, name)| 2 * name.len() + 96).sum();
+        targets + names
+    }
+
     /// Takes the matches of a new search.
     fn replace(&mut self, paths: Vec<Vec<u8>>) {
         self.names.clear();
         let mut taken: Set<Vec<u8>> = Set::default();
+        let mut turns: Map<Vec<u8>, u32> = Map::default();
         self.listed.clear();
         for path in paths {
             let start = path.iter().rposition(|byte| *byte == b'/').map_or(0, |at| at + 1);
             let own = path.get(start..).unwrap_or_default();
-            let mut name = own.to_vec();
-            let mut turn = 1_u32;
-            while !taken.insert(name.clone()) {
-                turn += 1;
-                let end = format!("~{turn}");
-                let kept = own.len().min(inode::NAME_BYTES_MAX - end.len());
-                name = [&own[..kept], end.as_bytes()].concat();
-            }
+            // Where the one before it that is called alike ended.
+            let turn = turns.entry(own.to_vec()).or_insert(0);
+            let name = loop {
+                *turn += 1;
+                let name = numbered(own, *turn);
+                if taken.insert(name.clone()) {
+                    break name;
+                }
+            };
             let next = self.targets.len() as u32;
             let number = *self.numbers.entry(path.clone()).or_insert(next);
             if number == next {
@@ -372,6 +437,16 @@ impl Found {
             self.listed.push((number, name));
         }
     }
+}
+
+/// The name of a link by its match's, and how many are called alike up to it.
+fn numbered(own: &[u8], turn: u32) -> Vec<u8> {
+    if turn == 1 {
+        return own.to_vec();
+    }
+    let end = format!("~{turn}");
+    let kept = own.len().min(inode::NAME_BYTES_MAX - end.len());
+    [&own[..kept], end.as_bytes()].concat()
 }
 
 #[cfg(test)]
@@ -389,6 +464,9 @@ mod tests {
         assert_eq!(names(&found), ["f", "f~2", "f~2~2"]);
         let (first, second) = (found.listed[0].0, found.listed[1].0);
         assert_ne!(first, second);
+        // Some minutes, were each counted from the first.
+        found.replace((0..30_000).map(|at| format!("../../{at:05}/f").into_bytes()).collect());
+        assert_eq!(names(&found)[29_999], "f~30000");
         found.replace(paths(&["../../b/f"]));
         assert_eq!(found.listed, [(second, b"f".to_vec())]);
         assert_eq!(found.targets[first as usize], b"../../a/f");

@@ -75,7 +75,8 @@ fn differs(a: u64, b: u64, weight: f64) -> f64 {
 
 /// The value between two that is nearest to another.
 fn nearest_of((least, greatest): (u64, u64), value: u64) -> u64 {
-    value.clamp(least, greatest)
+    // Falsified bounds may be the wrong way round, which `clamp` takes for a bug.
+    value.min(greatest).max(least)
 }
 
 impl Like {

@@ -158,6 +158,11 @@ impl Base {
         self.bytes
     }
 
+    /// Whether a cluster is one of its own.
+    pub(crate) fn has(&self, id: ClusterId) -> bool {
+        self.clusters.iter().any(|cluster| cluster.id == id)
+    }
+
     /// A cluster as the manifest of the next base names it.
     pub(crate) fn entry(&self, number: u32) -> ClusterEntry {
         let cluster = &self.clusters[number as usize];

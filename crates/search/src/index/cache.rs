@@ -50,16 +50,21 @@ impl ClusterCache {
             }
         }
         let cluster = Arc::new(open()?);
+        self.put(id, Arc::clone(&cluster));
+        Ok(cluster)
+    }
+
+    /// Has a cluster in the place of what was there.
+    pub(crate) fn put(&self, id: ClusterId, cluster: Arc<Cluster>) {
         let mut inner = self.inner.lock();
         inner.tick += 1;
         let used = inner.tick;
         let bytes = cluster.memory_bytes();
-        let held = Held { cluster: Arc::clone(&cluster), bytes, used };
+        let held = Held { cluster, bytes, used };
         if let Some(other) = inner.clusters.insert(id, held) {
             inner.bytes -= other.bytes;
         }
         inner.bytes += bytes;
-        Ok(cluster)
     }
 
     /// Counts what a cluster takes after a search, and lets go of others until all take no more

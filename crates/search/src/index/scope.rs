@@ -17,6 +17,10 @@ const DEPTH_MAX: usize = 1 << 20;
 /// Most directories that are remembered, and bytes of their paths.
 const REMEMBERED_MAX: usize = 1 << 18;
 const PATH_BYTES_MAX: usize = 16 << 20;
+/// Paths up to this length are remembered of every directory on the way; of longer ones only that
+/// of the directory itself, and one in so many above it.
+const PATH_KEPT_MAX: usize = 4096;
+const CHAIN_STEP: usize = 64;
 
 /// How a directory stands towards a query.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -213,10 +217,14 @@ impl<'a> Scope<'a> {
                 return Err(self.records.inconsistent("directories lie in one another", at));
             }
         }
-        for (ino, name) in names.into_iter().rev() {
+        for (below, (ino, name)) in names.into_iter().enumerate().rev() {
             push_name(out, &name);
-            self.path_bytes += out.len() + 40;
-            self.paths.insert(ino, out[..].into());
+            // All of a chain that somebody made very deep would be the square of its length.
+            let kept = out.len() <= PATH_KEPT_MAX || below % CHAIN_STEP == 0;
+            if kept && self.path_bytes <= PATH_BYTES_MAX {
+                self.path_bytes += out.len() + 40;
+                self.paths.insert(ino, out[..].into());
+            }
         }
         Ok(())
     }

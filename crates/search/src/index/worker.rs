@@ -22,6 +22,8 @@ use crate::{Condition, Error, Narrow, Result, Row, RowBuf};
 pub(crate) const CHECK_EVERY: usize = 256;
 /// Matches that a thread hands over at once.
 const BATCH: usize = 64;
+/// The same in bytes of their paths, but for one more path.
+const BATCH_BYTES: usize = 64 << 10;
 
 /// A match that was found on another thread.
 pub(crate) struct Found {
@@ -111,14 +113,16 @@ impl Search<'_> {
 
     /// What one of several threads does.
     pub(crate) fn work(&self, sender: &SyncSender<Message>, from: &From) {
-        let mut batch = Vec::new();
+        let (mut batch, mut bytes) = (Vec::new(), 0);
         let result = Scope::new(self.view, from, self.request).and_then(|mut scope| {
             while let Some(number) = self.take().filter(|_| !self.is_over()) {
                 self.cluster(number, &mut scope, &mut |row, path, depth| {
                     batch.push(Found { row: row.to_buf(), path: path.into(), depth });
-                    if batch.len() < BATCH {
+                    bytes += path.len();
+                    if batch.len() < BATCH && bytes < BATCH_BYTES {
                         return Flow::Continue(());
                     }
+                    bytes = 0;
                     match sender.send(Message::Matches(std::mem::take(&mut batch))) {
                         Ok(()) => Flow::Continue(()),
                         Err(_) => Flow::Break(()),

@@ -26,11 +26,20 @@ pub struct Glob {
 
 /// A pattern that is none.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("a pattern of {0} bytes is too long")]
-pub struct GlobError(usize);
+pub enum GlobError {
+    /// It has so many bytes.
+    #[error("a pattern of {0} bytes is too long")]
+    Long(usize),
+    /// It has more brackets that are never closed than are looked at.
+    #[error("a pattern with more than {OPEN_MAX} brackets that are never closed")]
+    Open,
+}
 
 /// Longest pattern, in bytes.
 const BYTES_MAX: usize = 64 << 10;
+/// Most brackets that something follows which looks like their end and is not: of each, all that
+/// follows is read.
+const OPEN_MAX: usize = 256;
 
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 struct Source {
@@ -97,10 +106,10 @@ impl Glob {
     /// Reads a pattern.
     pub fn new(pattern: &[u8], ignore_case: bool, letters: Letters) -> Result<Glob, GlobError> {
         if pattern.len() > BYTES_MAX {
-            return Err(GlobError(pattern.len()));
+            return Err(GlobError::Long(pattern.len()));
         }
         let source = Source { pattern: pattern.to_vec(), ignore_case, letters };
-        let shape = shape(&source);
+        let shape = shape(&source)?;
         Ok(Glob { source, shape })
     }
 
@@ -253,8 +262,12 @@ fn upper(letter: u32) -> u32 {
     }
 }
 
-fn shape(source: &Source) -> Shape {
-    let Some(parts) = parts(source) else { return Shape::Never };
+fn shape(source: &Source) -> Result<Shape, GlobError> {
+    let Some(parts) = parts(source)? else { return Ok(Shape::Never) };
+    Ok(shape_of(parts, source))
+}
+
+fn shape_of(parts: Vec<Part>, source: &Source) -> Shape {
     let (first, last) = (parts.first() == Some(&Part::Many), parts.last() == Some(&Part::Many));
     let inner = match (first, last) {
         (true, true) if parts.len() > 1 => &parts[1..parts.len() - 1],
@@ -287,8 +300,10 @@ fn put_raw(letter: u32, letters: Letters, out: &mut Vec<u8>) {
 }
 
 /// The pattern taken apart; `None` when it matches nothing. Stars in a row are one.
-fn parts(source: &Source) -> Option<Vec<Part>> {
+fn parts(source: &Source) -> Result<Option<Vec<Part>>, GlobError> {
     let mut parts = Vec::new();
+    let last_close = source.pattern.iter().rposition(|byte| *byte == b']');
+    let mut open = 0;
     let mut rest = &source.pattern[..];
     while let Some((found, length)) = letter(rest, source.letters) {
         rest = &rest[length..];
@@ -296,23 +311,38 @@ fn parts(source: &Source) -> Option<Vec<Part>> {
             0x2a if parts.last() == Some(&Part::Many) => {}
             0x2a => parts.push(Part::Many),
             0x3f => parts.push(Part::One),
-            0x5b => match set(rest, source.letters) {
-                Some((part, after)) => {
-                    parts.push(part);
-                    rest = after;
+            0x5b => {
+                let at = source.pattern.len() - rest.len();
+                let part = if last_close.is_some_and(|close| close >= at) {
+                    open += 1;
+                    if open > OPEN_MAX {
+                        return Err(GlobError::Open);
+                    }
+                    set(rest, source.letters)
+                } else {
+                    None
+                };
+                match part {
+                    Some((part, after)) => {
+                        open -= 1;
+                        parts.push(part);
+                        rest = after;
+                    }
+                    // Never closed: an ordinary letter.
+                    None => parts.push(Part::Letter(found)),
                 }
-                // Never closed: an ordinary letter.
-                None => parts.push(Part::Letter(found)),
-            },
+            }
             0x5c => {
-                let (quoted, length) = letter(rest, source.letters)?;
+                let Some((quoted, length)) = letter(rest, source.letters) else {
+                    return Ok(None);
+                };
                 rest = &rest[length..];
                 parts.push(folded_letter(quoted, source));
             }
             _ => parts.push(folded_letter(found, source)),
         }
     }
-    Some(parts)
+    Ok(Some(parts))
 }
 
 fn folded_letter(letter: u32, source: &Source) -> Part {
@@ -493,6 +523,20 @@ mod tests {
                 assert!(!glob.matches(text.as_bytes()), "{pattern} does not match {text}");
             }
         }
+    }
+
+    #[test]
+    fn brackets_without_end_are_letters_and_not_looked_at_for_ever() {
+        check("[a[", &["[a["], &["a", "[a"]);
+        check("[[:alpha:][]", &["a", "["], &["1"]);
+        let open = vec![b'['; 65_000];
+        assert!(Glob::new(&open, false, Letters::Bytes).unwrap().matches(&open));
+        // Each looks as if it were closed at the end.
+        let quoted = [&open[..], b"\\]"].concat();
+        assert!(Glob::new(&quoted, false, Letters::Bytes).is_err());
+        let few = [&open[..200], b"\\]"].concat();
+        let text = [&open[..200], b"]"].concat();
+        assert!(Glob::new(&few, false, Letters::Bytes).unwrap().matches(&text));
     }
 
     #[test]
