@@ -82,7 +82,8 @@ impl Surroundings for Around {
             return inside;
         }
         let found = path.symlink_metadata().map_err(|error| error.to_string())?;
-        let nanos = |seconds: i64, nanos: i64| seconds.saturating_mul(1_000_000_000) + nanos;
+        let nanos =
+            |seconds: i64, nanos: i64| seconds.saturating_mul(1_000_000_000).saturating_add(nanos);
         let ours = Place::locate(path).is_ok_and(|place| Some(place.volume) == self.volume);
         let born = found.created().ok().and_then(|born| {
             let age = born.duration_since(std::time::UNIX_EPOCH).ok()?;

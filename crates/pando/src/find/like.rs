@@ -58,7 +58,8 @@ pub(crate) fn row<'a>(attr: &Attr, name: &'a [u8]) -> Row<'a> {
 /// Attributes of a file of any file system.
 fn outside(path: &Path) -> Result<Attr> {
     let found = path.symlink_metadata().map_err(|error| failure::io("look at", path, &error))?;
-    let nanos = |seconds: i64, nanos: i64| seconds.saturating_mul(1_000_000_000) + nanos;
+    let nanos =
+        |seconds: i64, nanos: i64| seconds.saturating_mul(1_000_000_000).saturating_add(nanos);
     let of = found.file_type();
     let kinds = [
         (of.is_dir(), Kind::Directory),

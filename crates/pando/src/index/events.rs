@@ -10,9 +10,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
-use device::{FileSystemEvent, FileSystemWatch, Map};
+use device::{FileSystemEvent, FileSystemWatch, Map, Set};
 use parking_lot::{Condvar, Mutex};
 use rustix::fs::inotify::{self, CreateFlags, ReadFlags, WatchFlags};
+use wire::ScanAttr;
 
 /// Names that are gathered at most; when more changed, reading everything is no slower.
 const NAMES_MAX: usize = 10_000;
@@ -22,6 +23,44 @@ const LOOK: Duration = Duration::from_millis(100);
 
 /// Names that changed, by their directories (absolute paths). An empty name is the directory.
 pub(super) type Changes = BTreeMap<PathBuf, BTreeSet<Vec<u8>>>;
+
+/// Directories that were gone when their turn came to be read, after they were told of: the index
+/// has them without names. One that comes back under the name that it had looks like one that was
+/// read.
+#[derive(Debug, Default)]
+pub(crate) struct Vanished(Mutex<Set<Identity>>);
+
+/// Device, number and birth of an inode.
+type Identity = (u64, u64, i64);
+
+/// Most of them that are remembered.
+const VANISHED_MAX: usize = 1 << 16;
+
+impl Vanished {
+    fn identity(attr: &ScanAttr) -> Identity {
+        (attr.device, attr.number, attr.btime)
+    }
+
+    /// Remembers one.
+    pub(super) fn add(&self, attr: &ScanAttr) {
+        let mut all = self.0.lock();
+        // Of too many none is known any more: whoever looks then takes every one for such.
+        if all.len() <= VANISHED_MAX {
+            all.insert(Vanished::identity(attr));
+        }
+    }
+
+    /// Whether any of these is one, or may be. Then all is forgotten, as all is to be read again.
+    pub(super) fn are_back<'a>(&self, mut some: impl Iterator<Item = &'a ScanAttr>) -> bool {
+        let mut all = self.0.lock();
+        let back =
+            all.len() > VANISHED_MAX || some.any(|attr| all.contains(&Vanished::identity(attr)));
+        if back {
+            all.clear();
+        }
+        back
+    }
+}
 
 /// What was gathered.
 #[derive(Debug, Default)]
@@ -46,6 +85,7 @@ pub(super) struct Gatherer {
 /// Watches of single directories, which come to be as the source is read.
 pub(crate) struct Inotify {
     descriptor: OwnedFd,
+    gatherer: Arc<Gatherer>,
     paths: Mutex<Map<i32, PathBuf>>,
     /// Directories that the kernel's limit left no watch for.
     pub(super) refused: AtomicU64,
@@ -166,12 +206,18 @@ impl Gatherer {
 }
 
 impl Inotify {
-    pub(super) fn new() -> io::Result<Arc<Inotify>> {
+    pub(super) fn new(gatherer: &Arc<Gatherer>) -> io::Result<Arc<Inotify>> {
         Ok(Arc::new(Inotify {
             descriptor: inotify::init(CreateFlags::NONBLOCK | CreateFlags::CLOEXEC)?,
+            gatherer: Arc::clone(gatherer),
             paths: Mutex::default(),
             refused: AtomicU64::new(0),
         }))
+    }
+
+    /// Says that a directory changed before it was watched.
+    pub(super) fn missed(&self, directory: PathBuf) {
+        self.gatherer.add(directory, Vec::new());
     }
 
     /// Watches a directory from now on; one that was moved is known by its new path then.

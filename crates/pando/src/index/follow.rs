@@ -67,7 +67,7 @@ impl Follower {
             device::spawn("changes", move || gathering.run_whole(watch)).map_err(cannot)?;
             None
         } else {
-            let watch = Inotify::new().map_err(cannot)?;
+            let watch = Inotify::new(&gatherer).map_err(cannot)?;
             let watched = Arc::clone(&watch);
             device::spawn("changes", move || gathering.run_single(&watched)).map_err(cannot)?;
             Some(watch)
@@ -131,6 +131,7 @@ impl Follower {
             session::with(index.volume, |mut connection| {
                 let mut update = Update {
                     index,
+                    gatherer: &self.gatherer,
                     connection: &mut connection,
                     problems: &problems,
                     interrupted,
@@ -156,6 +157,7 @@ impl Drop for Follower {
 /// One update of an index.
 struct Update<'a> {
     index: &'a Index<'a>,
+    gatherer: &'a Gatherer,
     connection: &'a mut Connection,
     problems: &'a Arc<Problems>,
     interrupted: &'a Arc<AtomicBool>,
@@ -208,6 +210,10 @@ impl Update<'_> {
         let (feed, messages) = Feed::new();
         let walk = Arc::new(self.walk(feed, self.index.threads)?);
         let mut items = Vec::new();
+        let known = tasks.iter().filter(|task| !fresh.contains(&task.directory));
+        if self.index.vanished.are_back(known.map(|task| &task.attr)) {
+            self.gatherer.overflow();
+        }
         for task in tasks {
             if fresh.contains(&task.directory) {
                 walk.begin(task);
@@ -238,7 +244,9 @@ impl Update<'_> {
         let feed = (feed, Known::default());
         let problems = Arc::clone(self.problems);
         let walk = Walk::new(self.settings()?, feed, problems, self.interrupted, workers);
-        Ok(walk.numbered_from(self.number).watched(self.index.inotify.clone()))
+        Ok(walk
+            .numbered_from(self.number)
+            .followed(self.index.inotify.as_ref(), &self.index.vanished))
     }
 
     /// Tells of the names that changed in one directory.
@@ -250,7 +258,7 @@ impl Update<'_> {
         changed: &std::collections::BTreeSet<Vec<u8>>,
         tasks: &mut Vec<Task>,
     ) -> std::io::Result<()> {
-        let node = Node::at(path, budget)?;
+        let node = Node::at(self.index.source, path, budget)?;
         let (attr, xattrs) = read::top(&node, self.index.keeps_xattrs)?;
         let below = path.strip_prefix(self.index.source).unwrap_or(Path::new(""));
         let mut items = Vec::new();

@@ -56,6 +56,8 @@ pub(crate) struct Index<'a> {
     pub(crate) bar: &'a ProgressBar,
     /// Watches that directories get as they are read, where the source is followed so.
     pub(crate) inotify: Option<Arc<events::Inotify>>,
+    /// Directories that were gone when they were to be read.
+    pub(crate) vanished: Arc<events::Vanished>,
 }
 
 /// How a scan went.
@@ -106,7 +108,7 @@ impl Index<'_> {
         let feed_known = (feed, known);
         let walk =
             Walk::new(settings, feed_known, Arc::clone(&problems), interrupted, self.threads);
-        let walk = Arc::new(walk.watched(self.inotify.clone()));
+        let walk = Arc::new(walk.followed(self.inotify.as_ref(), &self.vanished));
         let directory = walk.number();
         let mut items = Vec::new();
         let xattrs = row::borrowed(&xattrs);

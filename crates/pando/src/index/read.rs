@@ -106,6 +106,9 @@ impl<'a> Reader<'a> {
     /// Ends with what could not be read: what was known of it stays.
     fn unread(&mut self, task: &Task, error: &io::Error) -> bool {
         self.walk.problems.note(|| task.node.path(), error);
+        if is_gone(error) {
+            self.walk.vanished.add(&task.attr);
+        }
         self.close(task, is_gone(error))
     }
 
@@ -146,6 +149,11 @@ impl<'a> Reader<'a> {
         let directory = task.node.open()?;
         if let Some(inotify) = &self.walk.inotify {
             inotify.watch(&directory, task.node.path())?;
+            // Its attributes were read before, and no event tells of what changed in between.
+            let now = row::attr(&tree::stat(&directory, c"")?);
+            if (ScanAttr { atime: task.attr.atime, ..now }) != task.attr {
+                inotify.missed(task.node.path());
+            }
         }
         Ok(directory)
     }

@@ -8,8 +8,8 @@
 use std::ffi::{CStr, CString, OsString};
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
-use std::os::unix::ffi::OsStringExt;
-use std::path::{Path, PathBuf};
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::path::{Component, Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -55,17 +55,25 @@ impl Budget {
 impl Node {
     /// The source itself. A symbolic link there is followed.
     pub(super) fn top(path: &Path, budget: &Arc<Budget>) -> io::Result<Arc<Node>> {
-        Node::open_top(path, OFlags::empty(), budget)
+        Node::held(path, open_top(path)?, budget)
     }
 
-    /// A directory by its path, to be read by itself. A symbolic link there is not followed.
-    pub(super) fn at(path: &Path, budget: &Arc<Budget>) -> io::Result<Arc<Node>> {
-        Node::open_top(path, OFlags::NOFOLLOW, budget)
+    /// A directory of a source by its path, to be read by itself. Below the source no symbolic
+    /// link on the way is followed.
+    pub(super) fn at(source: &Path, path: &Path, budget: &Arc<Budget>) -> io::Result<Arc<Node>> {
+        let outside = |_| io::Error::from(io::ErrorKind::NotFound);
+        let mut opened = open_top(source)?;
+        for part in path.strip_prefix(source).map_err(outside)?.components() {
+            let Component::Normal(name) = part else {
+                return Err(io::ErrorKind::InvalidInput.into());
+            };
+            let name = CString::new(name.as_bytes())?;
+            opened = open_below(&opened, &name)?;
+        }
+        Node::held(path, opened, budget)
     }
 
-    fn open_top(path: &Path, more: OFlags, budget: &Arc<Budget>) -> io::Result<Arc<Node>> {
-        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC | more;
-        let opened = rustix::fs::open(path, flags, Mode::empty())?;
+    fn held(path: &Path, opened: OwnedFd, budget: &Arc<Budget>) -> io::Result<Arc<Node>> {
         let name = CString::new(path.to_owned().into_os_string().into_vec())?;
         budget.held.fetch_add(1, Ordering::Relaxed);
         let held = Mutex::new(Some(Arc::new(opened)));
@@ -137,6 +145,11 @@ impl Drop for Node {
     }
 }
 
+fn open_top(path: &Path) -> io::Result<OwnedFd> {
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    Ok(rustix::fs::open(path, flags, Mode::empty())?)
+}
+
 fn open_below(directory: &impl AsFd, name: &CStr) -> io::Result<OwnedFd> {
     // Reading a directory is no reason to note that it was read, where that is permitted.
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
@@ -157,4 +170,28 @@ pub(super) fn stat(directory: &impl AsFd, name: &CStr) -> io::Result<Statx> {
         | if name.is_empty() { AtFlags::EMPTY_PATH } else { AtFlags::empty() };
     let wanted = StatxFlags::BASIC_STATS | StatxFlags::BTIME;
     Ok(rustix::fs::statx(directory, name, flags, wanted)?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_link_on_the_way_is_not_followed() {
+        let place = tempfile::tempdir().unwrap();
+        let source = place.path().join("source");
+        std::fs::create_dir_all(source.join("real/below")).unwrap();
+        std::fs::create_dir_all(place.path().join("else/below")).unwrap();
+        std::os::unix::fs::symlink("../else", source.join("link")).unwrap();
+        std::os::unix::fs::symlink("source", place.path().join("way")).unwrap();
+        let budget = Budget::new();
+        let at = |source: &Path, path: &str| Node::at(source, &source.join(path), &budget);
+        assert!(at(&source, "").is_ok());
+        assert!(at(&source, "real/below").is_ok());
+        // The source itself may be reached by one.
+        assert!(at(&place.path().join("way"), "real/below").is_ok());
+        for path in ["link", "link/below", "../else", "real/../../else/below"] {
+            assert!(at(&source, path).is_err(), "{path}");
+        }
+    }
 }

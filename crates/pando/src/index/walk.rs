@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use parking_lot::{Condvar, Mutex};
 use wire::ScanAttr;
 
-use super::events::Inotify;
+use super::events::{Inotify, Vanished};
 use super::feed::Feed;
 use super::known::Known;
 use super::problems::Problems;
@@ -40,6 +40,7 @@ pub(super) struct Walk {
     pub(super) read: AtomicU64,
     /// Watches that directories get before they are read.
     pub(super) inotify: Option<Arc<Inotify>>,
+    pub(super) vanished: Arc<Vanished>,
     stop: AtomicBool,
     interrupted: Arc<AtomicBool>,
     next: AtomicU64,
@@ -86,6 +87,7 @@ impl Walk {
             directories: AtomicU64::new(0),
             read: AtomicU64::new(0),
             inotify: None,
+            vanished: Arc::default(),
             stop: AtomicBool::new(false),
             interrupted: Arc::clone(interrupted),
             next: AtomicU64::new(1),
@@ -101,9 +103,9 @@ impl Walk {
         Walk { next: AtomicU64::new(first), ..self }
     }
 
-    /// The same, that watches what it reads.
-    pub(super) fn watched(self, inotify: Option<Arc<Inotify>>) -> Walk {
-        Walk { inotify, ..self }
+    /// The same, that watches what it reads, where it is to, and says what was gone by then.
+    pub(super) fn followed(self, inotify: Option<&Arc<Inotify>>, vanished: &Arc<Vanished>) -> Walk {
+        Walk { inotify: inotify.cloned(), vanished: Arc::clone(vanished), ..self }
     }
 
     /// A number for a directory.

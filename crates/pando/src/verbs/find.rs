@@ -1,6 +1,5 @@
 //! `pando find`: GNU find's expressions and search-box queries, answered by the owner.
 
-use std::collections::VecDeque;
 use std::ffi::OsString;
 use std::io::IsTerminal;
 use std::os::unix::ffi::OsStrExt;
@@ -30,6 +29,7 @@ pub(crate) fn run(arguments: &[OsString], output: &mut Output) -> Result<()> {
     }
     let mut volumes: Vec<&PathBuf> =
         arguments.paths.iter().map(|path| &path.place.volume).collect();
+    volumes.sort_unstable();
     volumes.dedup();
     let around = Around::new((volumes.len() == 1).then(|| volumes[0].clone()));
     let mut command = parse(&arguments.expression, &around).map_err(|error| {
@@ -66,7 +66,7 @@ pub(crate) fn run(arguments: &[OsString], output: &mut Output) -> Result<()> {
         failed: None,
         total: FoundOutcome::default(),
     };
-    let searched = finding.all(&volumes);
+    let searched = finding.all();
     let ended = searched.and_then(|()| finding.finish());
     let Finding { failed, total, output, .. } = finding;
     ended?;
@@ -129,22 +129,14 @@ struct Finding<'a> {
 }
 
 impl Finding<'_> {
-    fn all(&mut self, volumes: &[&PathBuf]) -> Result<()> {
-        for volume in volumes {
-            let paths: VecDeque<(usize, &FindPath)> = self
-                .arguments
-                .paths
-                .iter()
-                .enumerate()
-                .filter(|(_, path)| path.place.volume == **volume)
-                .collect();
+    /// Each path by itself, in the order typed: what is found belongs to the one that was asked
+    /// for last.
+    fn all(&mut self) -> Result<()> {
+        for (number, path) in self.arguments.paths.iter().enumerate() {
             if self.limit() == Some(0) {
-                return Ok(());
+                break;
             }
-            // Each path by itself: what is found belongs to the one that was asked for last.
-            for (number, path) in paths {
-                self.one(number, path)?;
-            }
+            self.one(number, path)?;
         }
         Ok(())
     }

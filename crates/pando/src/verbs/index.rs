@@ -18,6 +18,10 @@ use crate::session;
 const THREADS_MAX: usize = 32;
 
 pub(crate) fn run(args: &IndexArgs, output: &mut Output) -> Result<()> {
+    if args.watch.is_some() && args.refresh == Refresh::Directories {
+        let message = "--watch reads everything first: --refresh directories does not go with it";
+        return Err(Failure::new(FailureKind::Invalid, message));
+    }
     let source = match &args.source {
         Some(source) => Some(canonical(source)?),
         None => None,
@@ -44,6 +48,7 @@ pub(crate) fn run(args: &IndexArgs, output: &mut Output) -> Result<()> {
         threads: threads(args.threads),
         bar: &bar,
         inotify: None,
+        vanished: std::sync::Arc::default(),
     };
     let follower = match args.watch {
         Some(how) => {

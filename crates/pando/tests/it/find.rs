@@ -404,12 +404,48 @@ fn snapshots_are_found_by_name_by_path_and_all_at_once() {
     let everywhere =
         world.ok(&["find", &world.at("/data/proj"), "--all-snapshots", "-name", "old.txt"]);
     assert_eq!(everywhere, world.at("/data/.snapshots/monday/proj/sub/old.txt\n"));
+    // A limit is one of all snapshots together.
+    world.ok(&["snapshot", "create", &world.at("/data"), "tomorrow"]);
+    let all = world.ok(&["find", &world.at("/data/.snapshots")]);
+    assert_eq!(all.lines().count(), 8);
+    for limit in 0..8 {
+        let count = limit.to_string();
+        let some = world.ok(&["find", &world.at("/data/.snapshots"), "--limit", &count]);
+        assert_eq!(some.lines().count(), limit);
+    }
+    world.ok(&["snapshot", "delete", &world.at("/data"), "tomorrow"]);
     assert!(world.fails(3, &["find", &world.at("/data@tuesday")]).contains("no such path"));
     let biggest = world.ok(&["find", &world.at("/"), "type:dir", "--sort", "path", "--limit", "2"]);
     assert_eq!(biggest, format!("{}\n{}\n", world.at("/"), world.at("/data")));
     assert_eq!(world.ok(&["find", &world.at("/"), "-count"]), "4\n");
     assert_eq!(world.json(&["find", &world.at("/data")]).len(), 3);
     assert!(world.fails(2, &["find", &world.at("/"), "-exec", "x", ";"]).contains("xargs -0"));
+}
+
+#[test]
+fn paths_of_several_volumes_are_searched_once_each_in_the_order_typed() {
+    let (one, two) = (World::new(), World::new());
+    for (world, name) in [(&one, "a"), (&two, "b"), (&one, "c")] {
+        world.ok(&["subvolume", "create", &world.at(&format!("/{name}"))]);
+    }
+    let paths = [one.at("/a"), two.at("/b"), one.at("/c")];
+    let found = one.ok(&["find", &paths[0], &paths[1], &paths[2]]);
+    assert_eq!(found.lines().collect::<Vec<_>>(), paths);
+    assert_eq!(one.ok(&["find", &paths[0], &paths[1], &paths[2], "-count"]), "3\n");
+}
+
+#[test]
+fn a_time_that_is_beyond_what_there_is_ends_no_command() {
+    let world = World::new();
+    let far = world.path().join("far");
+    fs::write(&far, "x").unwrap();
+    let time = rustix::fs::Timespec { tv_sec: 10_413_792_000, tv_nsec: 500_000_000 };
+    let times = rustix::fs::Timestamps { last_access: time, last_modification: time };
+    let flags = rustix::fs::AtFlags::empty();
+    rustix::fs::utimensat(rustix::fs::CWD, &far, &times, flags).unwrap();
+    let far = far.to_str().unwrap();
+    assert_eq!(world.ok(&["find", &world.at("/"), "-newer", far]), "");
+    assert_eq!(world.ok(&["find", &world.at("/"), "--like", far]).lines().count(), 1);
 }
 
 #[test]

@@ -10,6 +10,7 @@ use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::time::Duration;
 
 use device::Clock;
 use serde_json::Value;
@@ -388,6 +389,8 @@ fn a_volume_with_files_of_its_own_and_a_missing_source_are_refused() {
     assert!(said.contains("holds files of its own"), "{said}");
     world.fails(3, &["index", "/no/such/directory", "--into", world.vol()]);
     world.fails(2, &["index", "--into", world.vol()]);
+    let both = ["index", "--into", world.vol(), "--watch", "--refresh", "directories"];
+    assert!(world.fails(2, &both).contains("--watch reads everything first"));
     let absent = world.path().join("absent");
     world.fails(8, &["index", "--into", absent.to_str().unwrap()]);
     assert!(!absent.exists());
@@ -416,6 +419,88 @@ fn watches_of_directories_follow_random_changes() {
     follow("--watch=inotify", 50);
 }
 
+/// A directory gets its watch after its attributes were read. What comes into it in between has no
+/// event, and changes its times.
+#[test]
+fn directories_that_are_filled_while_they_are_met_show_their_times() {
+    let world = World::without_volume();
+    let source = world.path().join("source");
+    fs::create_dir(&source).unwrap();
+    let mut follower = Follower::new(&world, &source, "--watch=inotify");
+    let clock = device::SystemClock::new();
+    // The follower waits 50 ms for more before it looks: these come before, meanwhile and after.
+    for round in 0..3 {
+        let directories: Vec<_> =
+            (0..150).map(|number| source.join(format!("{round}-{number}"))).collect();
+        for path in &directories {
+            fs::create_dir(path).unwrap();
+        }
+        clock.sleep(Duration::from_millis(40));
+        for path in &directories {
+            clock.sleep(Duration::from_micros(200));
+            fs::write(path.join("file"), b"").unwrap();
+        }
+        crate::world::wait_until("the index is what the source is", || {
+            index(&world) == truth(&source)
+        });
+    }
+    follower.end();
+}
+
+/// A directory that is gone when it is to be read, and is back when it is looked for again.
+#[test]
+fn directories_that_come_back_are_read() {
+    let world = World::without_volume();
+    let source = world.path().join("source");
+    fs::create_dir_all(source.join("one/below")).unwrap();
+    fs::write(source.join("one/below/file"), b"").unwrap();
+    let mut follower = Follower::new(&world, &source, "--watch=inotify");
+    let clock = device::SystemClock::new();
+    let mut random = fastrand::Rng::with_seed(60);
+    for _ in 0..10 {
+        let ends = clock.monotonic() + Duration::from_millis(random.u64(60..200));
+        while clock.monotonic() < ends {
+            rename(source.join("one"), source.join("two")).unwrap();
+            clock.sleep(Duration::from_micros(random.u64(..2000)));
+            rename(source.join("two"), source.join("one")).unwrap();
+            clock.sleep(Duration::from_micros(random.u64(..2000)));
+        }
+        crate::world::wait_until("the index is what the source is", || {
+            index(&world) == truth(&source)
+        });
+    }
+    follower.end();
+}
+
+/// `pando index --watch` under way, after its first scan.
+struct Follower {
+    process: std::process::Child,
+    reader: Option<device::Thread<()>>,
+}
+
+impl Follower {
+    fn new(world: &World, source: &Path, how: &str) -> Follower {
+        let arguments = ["index", source.to_str().unwrap(), "--into", world.vol(), "--json", how];
+        let mut process =
+            World::command(&arguments).stdout(std::process::Stdio::piped()).spawn().unwrap();
+        let mut said = std::io::BufReader::new(process.stdout.take().unwrap());
+        let mut line = String::new();
+        std::io::BufRead::read_line(&mut said, &mut line).unwrap();
+        assert!(line.contains("\"changed\":true"), "{line}");
+        // Somebody reads on, so that the follower never waits for us.
+        let reader = device::spawn("said", move || {
+            std::io::Read::read_to_string(&mut said, &mut String::new()).unwrap();
+        });
+        Follower { process, reader: Some(reader.unwrap()) }
+    }
+
+    fn end(&mut self) {
+        signal(self.process.id() as i32, rustix::process::Signal::INT);
+        assert!(self.process.wait().unwrap().success());
+        self.reader.take().unwrap().join().unwrap();
+    }
+}
+
 /// Follows changes, and compares after some of them. Link counts of other names are not followed,
 /// so there are no hard links here.
 fn follow(how: &str, seed: u64) {
@@ -425,18 +510,7 @@ fn follow(how: &str, seed: u64) {
     changes.links = false;
     changes.steps(80);
     // The volume lies in the same file system, and is not followed.
-    let arguments = ["index", source.to_str().unwrap(), "--into", world.vol(), "--json", how];
-    let mut following =
-        World::command(&arguments).stdout(std::process::Stdio::piped()).spawn().unwrap();
-    let mut said = std::io::BufReader::new(following.stdout.take().unwrap());
-    let mut line = String::new();
-    std::io::BufRead::read_line(&mut said, &mut line).unwrap();
-    assert!(line.contains("\"changed\":true"), "{line}");
-    // Somebody reads on, so that the follower never waits for us.
-    let reader = device::spawn("said", move || {
-        std::io::Read::read_to_string(&mut said, &mut String::new()).unwrap();
-    })
-    .unwrap();
+    let mut follower = Follower::new(&world, &source, how);
     for round in 0..6 {
         changes.steps(if round % 2 == 0 { 5 } else { 60 });
         if round == 3 {
@@ -450,7 +524,5 @@ fn follow(how: &str, seed: u64) {
             index(&world) == truth(&source)
         });
     }
-    signal(following.id() as i32, rustix::process::Signal::INT);
-    assert!(following.wait().unwrap().success());
-    reader.join().unwrap();
+    follower.end();
 }
