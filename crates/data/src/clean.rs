@@ -84,9 +84,28 @@ impl Data {
         }
     }
 
+    /// Cleans all that can be, whatever its age, after whoever cleans: there is no room. Tells
+    /// whether anything was cleaned. What is not durable yet is left.
+    pub fn clean_now(&self, store: &dyn Store) -> Result<bool> {
+        let mut cleaned = false;
+        loop {
+            let cleaning = self.cleaning.lock();
+            if !self.step_alone(store, Duration::ZERO)? {
+                return Ok(cleaned);
+            }
+            drop(cleaning);
+            cleaned = true;
+        }
+    }
+
     fn step(&self, store: &dyn Store, age: Duration) -> Result<bool> {
         // Another thread cleans: nothing to be done by this one.
         let Some(_cleaning) = self.cleaning.try_lock() else { return Ok(false) };
+        self.step_alone(store, age)
+    }
+
+    /// A step with `cleaning` held.
+    fn step_alone(&self, store: &dyn Store, age: Duration) -> Result<bool> {
         self.check_writable()?;
         if self.seal_one()? {
             return Ok(true);

@@ -66,6 +66,8 @@ pub struct Charge {
 impl Charge {
     /// The number of no domain.
     pub const NO_DOMAIN: u64 = 0;
+    /// In place of the subvolume: charged to nobody.
+    pub const NOBODY: u64 = 0;
 }
 
 impl QuotaRecord {

@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use format::key;
-use parking_lot::Mutex;
+use parking_lot::{Mutex, RwLock};
 
 use crate::collect::Collecting;
 use crate::error::{from_store, malformed};
@@ -28,6 +28,8 @@ pub(crate) struct Queue {
     /// Bytes dropped since the last collection that clones may share.
     shared_bytes: AtomicU64,
     collect: AtomicBool,
+    /// Held by who removes an inode that has no name any more.
+    pub(crate) removing: RwLock<()>,
     /// The collection under way.
     pub(crate) collecting: Mutex<Collecting>,
 }
@@ -40,6 +42,7 @@ impl Queue {
             detached: AtomicU64::new(0),
             shared_bytes: AtomicU64::new(0),
             collect: AtomicBool::new(false),
+            removing: RwLock::new(()),
             collecting: Mutex::default(),
         }
     }
@@ -151,8 +154,19 @@ impl Fs {
         if self.options.read_only { Ok(0) } else { crate::reclaim::reclaim_step(self, budget) }
     }
 
+    /// As `removal_step`, of what was detached alone, and after whoever is at it.
+    pub(crate) fn detached_step(&self, budget: usize) -> FsResult<u64> {
+        if self.options.read_only { Ok(0) } else { crate::reclaim::detached_step(self, budget) }
+    }
+
+    /// As `orphan_step`, after whoever is at it.
+    pub(crate) fn orphans_at_once(&self, budget: usize) -> FsResult<u64> {
+        drop(self.queue.removing.write());
+        self.orphan_step(budget)
+    }
+
     /// Gives nodes of dropped trees back.
-    fn node_step(&self, budget: usize) -> FsResult<u64> {
+    pub(crate) fn node_step(&self, budget: usize) -> FsResult<u64> {
         Ok(if self.store.reclaim_step(budget).map_err(from_store)? { budget as u64 } else { 0 })
     }
 

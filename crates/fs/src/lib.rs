@@ -72,4 +72,5 @@ pub use scan::{
 };
 pub use search_call::from_search;
 pub use search_dir::{Questions, is_volatile};
+pub use snapdir::is_virtual as takes_snapshots;
 pub use volume::Fs;

@@ -89,6 +89,7 @@ pub(crate) fn released(fs: &Fs, node: NodeId) {
 pub(crate) fn reclaim_step(fs: &Fs, budget: usize) -> FsResult<u64> {
     let mut done = 0;
     while done < budget as u64 {
+        let _removing = fs.queue.removing.read();
         let Some((subvol, ino)) = fs.queue.pop_orphan() else { break };
         if let Err(error) = remove(fs, subvol, ino) {
             fs.queue.push_orphan(subvol, ino);

@@ -8,7 +8,8 @@
 //!    changed; then it is marked with the subvolume, and charged as a whole.
 //! 3. Limits are enforced in memory ([`Account`]), to the file and the byte; not for root, as of
 //!    CAP_SYS_RESOURCE on ext4. What an owner is charged moves with `chown`.
-//! 4. An index of another file system is charged to nobody.
+//! 4. An index of another file system is charged to nobody, nor is what the trash has made of
+//!    directories, until it leaves it.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, Ordering};
@@ -82,6 +83,12 @@ impl Owners {
         let limited = |owner| self.known(owner).is_some_and(|account| account.is_limited());
         let groups = std::iter::once(&caller.gid).chain(&caller.groups);
         limited(Owner::User(caller.uid)) || groups.copied().map(Owner::Group).any(limited)
+    }
+
+    /// Whether a limit holds for an owner.
+    pub(crate) fn limited(&self, (user, group): Owned) -> bool {
+        let owners = [Owner::User(user), Owner::Group(group)];
+        owners.iter().any(|&owner| self.known(owner).is_some_and(|known| known.is_limited()))
     }
 
     fn known(&self, owner: Owner) -> Option<Arc<Account>> {
@@ -189,10 +196,14 @@ impl Txn<'_> {
         self.move_owned(subvolume, before, after)
     }
 
-    /// Whether an inode of a subvolume was made in it, or changed since it was inherited.
+    /// Whether an inode of a subvolume was made in it, or changed since it was inherited. What is
+    /// marked as nobody's is not.
     pub(crate) fn is_own(&self, subvolume: u64, ino: u64, charge: Option<Charge>) -> bool {
-        charge.is_some_and(|charge| charge.subvolume == subvolume)
-            || self.fs().subvols.first_own_ino(subvolume).is_some_and(|first| ino >= first)
+        match charge.map(|charge| charge.subvolume) {
+            Some(Charge::NOBODY) => false,
+            Some(of) if of == subvolume => true,
+            _ => self.fs().subvols.first_own_ino(subvolume).is_some_and(|first| ino >= first),
+        }
     }
 
     /// An inode that was charged to some and is to be charged to others, or to nobody.

@@ -29,6 +29,7 @@ use crate::load::Inode;
 use crate::owners::{Owned, Owners};
 use crate::quota_adopt::Adopting;
 use crate::subvol::VOLUME;
+use crate::subvolumes::Member;
 use crate::txn::Txn;
 use crate::view::View;
 use crate::{Fs, FsResult, QuotaInfo, QuotaLimits};
@@ -182,6 +183,11 @@ pub(crate) fn check_adopted(around: &DirectoryRecord, moved: &DirectoryRecord) -
 /// Deepest directory whose ancestors are followed, against records that go in a circle.
 const DEPTH_MAX: usize = 1 << 20;
 
+/// Why a copy is refused.
+const COPIED: FsError = FsError::NotPermitted(
+    "a quota holds here, and a copy is charged to nobody: only root takes it",
+);
+
 impl Fs {
     /// Refuses a snapshot or a clone to whom it would let hold more than a limit allows: what a
     /// copy inherits is charged to nobody, also when the original is gone. Root may.
@@ -189,21 +195,81 @@ impl Fs {
         if caller.is_root() {
             return Ok(());
         }
-        let refused = FsError::NotPermitted(
-            "a quota holds here, and a copy is charged to nobody: only root takes it",
-        );
-        if self.quotas.owners.limit(caller) {
-            return Err(refused);
+        if self.quotas.owners.limit(caller)
+            || self.is_owner_limited(subvolume, dir)?
+            || self.is_limited_at(Fs::node_of(subvolume, dir))?
+        {
+            return Err(COPIED);
         }
-        let limited = |domain: &Domain| domain.account.is_limited();
-        let around = self.domain_at(Fs::node_of(subvolume, dir))?;
-        if around.is_some_and(|domain| limited(&domain)) {
-            return Err(refused);
-        }
-        for domain in self.quotas.all().iter().filter(|domain| limited(domain)) {
+        for domain in self.quotas.all().iter().filter(|domain| domain.account.is_limited()) {
             if self.is_below((domain.subvolume, domain.directory), (subvolume, dir))? {
-                return Err(refused);
+                return Err(COPIED);
             }
+        }
+        self.check_inherited(subvolume, (subvolume, dir))
+    }
+
+    /// As `check_copy`, of the subvolumes that are mounted below and copied along: those that are
+    /// clones have quotas that begin elsewhere.
+    pub(crate) fn check_copy_of_mounted(
+        &self,
+        caller: &Caller,
+        mounted: &[Member],
+        (subvolume, dir): (u64, u64),
+    ) -> FsResult<()> {
+        if caller.is_root() || self.quotas.is_empty() {
+            return Ok(());
+        }
+        for Member { subvol, .. } in mounted {
+            if self.is_limited_at(subvol.root_node())? {
+                return Err(COPIED);
+            }
+            self.check_inherited(subvol.id.0, (subvolume, dir))?;
+        }
+        Ok(())
+    }
+
+    /// Whether a limit holds for whom a directory belongs to: not every group of a caller is known.
+    fn is_owner_limited(&self, subvolume: u64, dir: u64) -> FsResult<bool> {
+        if !self.quotas.owners.is_on() {
+            return Ok(false);
+        }
+        let subvol = self.subvol(inode::SubvolId(subvolume))?;
+        let record = subvol.read(|tree| View::new(&*self.store, tree).directory(dir))?;
+        Ok(record.is_some_and(|record| self.quotas.owners.limited((record.uid, record.gid))))
+    }
+
+    /// Whether a quota with a limit holds in a directory.
+    fn is_limited_at(&self, node: NodeId) -> FsResult<bool> {
+        Ok(self.domain_at(node)?.is_some_and(|domain| domain.account.is_limited()))
+    }
+
+    /// Refuses to copy what is charged in a clone to quotas whose directories it inherited.
+    fn check_inherited(&self, clone: u64, of: (u64, u64)) -> FsResult<()> {
+        let charged = self.quotas.charged_in.read().get(&clone).cloned().unwrap_or_default();
+        for domain in charged.into_iter().filter_map(|id| self.quotas.get(id)) {
+            let inherited = domain.subvolume != clone && domain.account.is_limited();
+            if inherited && self.is_below((clone, domain.directory), of)? {
+                return Err(COPIED);
+            }
+        }
+        Ok(())
+    }
+
+    /// Refuses a clone where a limit holds, but of a directory in which one holds, too: what is
+    /// made in the clone would be charged to neither.
+    pub(crate) fn check_clone_into(
+        &self,
+        mounted_in: &DirectoryRecord,
+        source: &DirectoryRecord,
+    ) -> FsResult<()> {
+        let limited = |record: &DirectoryRecord| {
+            self.quotas.get(domain_of(record)).is_some_and(|domain| domain.account.is_limited())
+        };
+        if limited(mounted_in) && !limited(source) {
+            return Err(FsError::CrossSubvolume(
+                "a quota holds there that would not hold in the clone: set one on its source",
+            ));
         }
         Ok(())
     }
@@ -257,6 +323,13 @@ impl Txn<'_> {
                 Ok(Some(Charge { domain, subvolume }))
             }
         }
+    }
+
+    /// The mark of what is charged to nobody, neither to a domain nor to owners, though it is made
+    /// here; none where nothing is charged.
+    pub(crate) fn uncharged(&self, domain: u64) -> Option<Charge> {
+        let counts = domain != Charge::NO_DOMAIN || self.fs().quotas.owners.is_on();
+        counts.then_some(Charge { domain, subvolume: Charge::NOBODY })
     }
 
     /// Changes what the inodes of a subvolume are charged to a domain.

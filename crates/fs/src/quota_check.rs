@@ -175,7 +175,8 @@ fn count(pin: &dyn Pinned, of: &Counted, found: &mut Found) -> FsResult<()> {
         {
             account::count(domains.entry((charge.domain, of.id)).or_default(), bytes);
         }
-        let own = ino >= of.first_own_ino || charged.is_some();
+        let nobody = charge.is_some_and(|charge| charge.subvolume == Charge::NOBODY);
+        let own = ino >= of.first_own_ino && !nobody || charged.is_some();
         if found.with_owners && own && !of.index {
             for owner in [Owner::User(owned.0), Owner::Group(owned.1)] {
                 account::count(found.owners.entry((of.id, owner)).or_default(), bytes);

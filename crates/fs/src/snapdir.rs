@@ -16,7 +16,7 @@ const VIRTUAL: u64 = 1 << 63;
 
 /// Whether a node is a virtual directory.
 #[inline]
-pub(crate) fn is_virtual(node: NodeId) -> bool {
+pub fn is_virtual(node: NodeId) -> bool {
     node.subvol() > SubvolId::MAX
 }
 

@@ -18,6 +18,7 @@ use super::mknod::parent_directory;
 use super::rmdir::{erase_directory, removed};
 use super::thing::{Spot, Thing};
 use super::unlink::drop_name;
+use crate::account::signed;
 use crate::error::inconsistent;
 use crate::locks::{Lock, Mode};
 use crate::nodes::Location;
@@ -182,8 +183,12 @@ impl Rename<'_> {
         }
         let source = parent_directory(self.fs, self.subvol, self.view, self.caller, self.from.dir)?;
         let target = parent_directory(self.fs, self.subvol, self.view, self.caller, self.to.dir)?;
-        quota::check_same(quota::domain_of(&source), quota::domain_of(&target))?;
+        let (left, domain) = (quota::domain_of(&source), quota::domain_of(&target));
         let moved = Thing::load(self.view, self.from.dir, &found.from)?;
+        // What comes back out of the trash is charged to what holds there now.
+        if self.way != Way::Back || !matches!(moved, Thing::File { nlink: 1, .. }) {
+            quota::check_same(left, domain)?;
+        }
         self.check_leaving((self.from.dir, &source), &found.from, &moved)?;
         check_loop(&found.from, &moved, &found.above_to)?;
         match (self.mode, found.to) {
@@ -209,7 +214,7 @@ impl Rename<'_> {
             }
             (_, Search::Vacant(vacancy)) => {
                 permit::directory(self.view, self.to.dir, &target, self.caller, WRITE)?;
-                self.fill((found.from, moved), &vacancy)
+                self.fill((found.from, moved), &vacancy, domain)
             }
         }
     }
@@ -222,7 +227,9 @@ impl Rename<'_> {
         }
         let victim = target_of(&seen.to).filter(|to| to.ino != seen.from.ino);
         let name = (self.to.dir, self.to.name);
-        Keeping::of(self.fs, self.subvol, self.view, name, (victim, removal))
+        let keeping = Keeping::of(self.fs, self.subvol, self.view, name, (victim, removal))?;
+        // What the trash kept of a directory comes back in its place: that goes, being empty.
+        Ok(keeping.filter(|keeping| !keeping.is_in(seen.from.ino)))
     }
 
     fn is_same_name(&self) -> bool {
@@ -326,7 +333,12 @@ impl Rename<'_> {
     }
 
     /// To where nothing is.
-    fn fill(&self, (from, moved): (Found, Thing), vacancy: &Vacancy) -> FsResult<Attempt> {
+    fn fill(
+        &self,
+        (from, moved): (Found, Thing),
+        vacancy: &Vacancy,
+        domain: u64,
+    ) -> FsResult<Attempt> {
         let mut txn = Txn::new(self.fs);
         // Both in one chain, the new one later: the old place stays marked, also as the one that
         // leads to the new one.
@@ -340,6 +352,10 @@ impl Rename<'_> {
             txn.flag_chained(self.view, self.to.dir, cookie, ino)?;
         }
         let moved = self.charged(&mut txn, from.ino, moved)?;
+        let moved = match self.way {
+            Way::Back => self.recharged(&mut txn, from.ino, moved, domain)?,
+            Way::Plain(_) | Way::Away(_) => moved,
+        };
         self.put(&mut txn, (self.from.dir, &from), &moved, (vacancy.cookie, vacancy.chained));
         self.touch(&mut txn, 1, i64::from(moved.is_directory()));
         txn.commit()?;
@@ -355,12 +371,46 @@ impl Rename<'_> {
         };
         let subvolume = self.subvol.id.0;
         let own = self.fs.subvols.first_own_ino(subvolume).is_some_and(|first| ino >= first);
-        let Some(charge) = record.charge.filter(|charge| own && charge.subvolume == 0) else {
+        let nobody = |charge: &Charge| own && charge.subvolume == Charge::NOBODY;
+        let Some(charge) = record.charge.filter(nobody) else {
             return Ok(thing);
         };
+        if record.subdirectories != 0 {
+            // Those below would stay nobody's.
+            return Err(FsError::CrossSubvolume("directories of the trash are charged one by one"));
+        }
         txn.charge(charge.domain, subvolume, 1, 0)?;
+        if self.fs.quotas.owners.is_on() {
+            txn.on_behalf(self.caller);
+            txn.charge_new_owned(subvolume, (record.uid, record.gid), 0)?;
+        }
         let charge = Some(Charge { subvolume, ..charge });
         Ok(Thing::Directory(DirectoryRecord { charge, ..*record }))
+    }
+
+    /// A file that comes back to where another quota holds than when it was removed.
+    fn recharged(
+        &self,
+        txn: &mut Txn<'_>,
+        ino: u64,
+        mut thing: Thing,
+        domain: u64,
+    ) -> FsResult<Thing> {
+        let Thing::File { inode, .. } = &mut thing else { return Ok(thing) };
+        let known = inode.charge.map_or(Charge::NO_DOMAIN, |charge| charge.domain);
+        if known != domain {
+            let (subvolume, stored) = (self.subvol.id.0, signed(inode.stored()));
+            let own = txn.is_own(subvolume, ino, inode.charge);
+            if let Some(charge) = inode.charge {
+                txn.credit(subvolume, charge, inode.stored());
+            }
+            let nobody = inode.charge.map_or(Charge::NOBODY, |charge| charge.subvolume);
+            if own {
+                txn.charge(domain, subvolume, 1, stored)?;
+            }
+            inode.charge = Some(Charge { domain, subvolume: if own { subvolume } else { nobody } });
+        }
+        Ok(thing)
     }
 
     /// Over what is there.

@@ -13,4 +13,4 @@ mod step;
 mod subvolume;
 
 pub(crate) use reach::Reach;
-pub(crate) use step::{Reclaim, reclaim_step};
+pub(crate) use step::{Reclaim, detached_step, reclaim_step};

@@ -85,17 +85,7 @@ pub(super) fn leave(work: &mut Work, fs: &Fs, tree: u64) {
 /// thread is at it.
 pub(crate) fn reclaim_step(fs: &Fs, budget: usize) -> FsResult<u64> {
     let Some(mut work) = fs.reclaim.work.try_lock() else { return Ok(0) };
-    let done = match next(fs, &mut work)? {
-        Some((sequence, record)) => {
-            remove(fs, &mut work, sequence, record, budget).inspect_err(|error| {
-                let full = matches!(error, FsError::NoSpace);
-                let rest = if full { REST_WITHOUT_ROOM } else { REST_AFTER_FAILURE };
-                work.failed.insert(sequence, fs.env.clock.monotonic() + rest);
-            })?
-        }
-        None => 0,
-    };
-    fs.reclaim.removed.fetch_add(done, Ordering::Relaxed);
+    let done = step(fs, &mut work, budget)?;
     if done > 0 {
         return Ok(done);
     }
@@ -106,6 +96,26 @@ pub(crate) fn reclaim_step(fs: &Fs, budget: usize) -> FsResult<u64> {
     let done = super::prune::step(fs, &mut work, budget);
     fs.reclaim.pruning.store(work.pruner.is_busy(), Ordering::Relaxed);
     done
+}
+
+/// Removes a bounded part of what was detached, after whoever is at it, also what rests because
+/// there was no room; returns how much.
+pub(crate) fn detached_step(fs: &Fs, budget: usize) -> FsResult<u64> {
+    let mut work = fs.reclaim.work.lock();
+    let soon = fs.env.clock.monotonic() + REST_WITHOUT_ROOM;
+    work.failed.retain(|_, until| *until > soon);
+    step(fs, &mut work, budget)
+}
+
+fn step(fs: &Fs, work: &mut Work, budget: usize) -> FsResult<u64> {
+    let Some((sequence, record)) = next(fs, work)? else { return Ok(0) };
+    let done = remove(fs, work, sequence, record, budget).inspect_err(|error| {
+        let full = matches!(error, FsError::NoSpace);
+        let rest = if full { REST_WITHOUT_ROOM } else { REST_AFTER_FAILURE };
+        work.failed.insert(sequence, fs.env.clock.monotonic() + rest);
+    })?;
+    fs.reclaim.removed.fetch_add(done, Ordering::Relaxed);
+    Ok(done)
 }
 
 /// The first detached thing that nobody holds.

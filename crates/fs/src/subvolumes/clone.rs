@@ -110,9 +110,11 @@ impl Fs {
             {
                 continue;
             }
+            self.check_copy_of_mounted(caller, &again, (subvol.id.0, dir))?;
             let locks = self.locks.lock(&mount.locks());
             let vacancy = mount.vacancy(self, caller)?;
-            directory_of(self, &subvol, dir)?;
+            let record = directory_of(self, &subvol, dir)?;
+            self.check_clone_into(&directory_of(self, &mount.subvol, mount.dir)?, &record)?;
             let purpose = Purpose {
                 snapshot: false,
                 same_lineage: false,

@@ -44,6 +44,7 @@ impl Fs {
         }
         let purpose = Purpose { snapshot: true, same_lineage: true, parent: (0, 0, 0), name };
         let copied = quiesced(self, &mut ledger, &subvol, ino, |ledger, source, nested| {
+            self.check_copy_of_mounted(caller, nested, (subvol.id.0, ino))?;
             let mut txn = Txn::new(self);
             let copied = copy::plan(self, ledger, &mut txn, (source, ino, nested), &purpose)?;
             txn.batch().put(VOLUME, &key, &copied.id.to_le_bytes());

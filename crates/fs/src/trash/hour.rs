@@ -4,8 +4,10 @@
 
 /// Nanoseconds of an hour.
 const HOUR: i64 = 3_600_000_000_000;
-/// Most batches of an hour. What would have to begin another one is deleted.
-pub(crate) const BATCHES_MAX: u64 = 1000;
+/// Batches of an hour after which it is asked who has them begin.
+const CROWDED: u64 = 1000;
+/// The greatest number of a batch: its name has no more digits.
+const NUMBER_MAX: u64 = 999_999_999;
 /// Hours that a batch may be ahead of the clock and be the present one: no more than that is
 /// taken for a clock that was put back.
 const AHEAD_MAX: i64 = 1;
@@ -36,9 +38,14 @@ impl Batch {
         Batch { number: self.number.saturating_add(1), ..self }
     }
 
-    /// Whether it is the last of its hour.
+    /// Whether its hour has so many that who needs another one may have had his share.
+    pub(crate) fn is_crowded(self) -> bool {
+        self.number >= CROWDED - 1
+    }
+
+    /// Whether its hour can have no other.
     pub(crate) fn is_last(self) -> bool {
-        self.number >= BATCHES_MAX - 1
+        self.number >= NUMBER_MAX
     }
 
     /// Whether it can be the present one at the time of another.

@@ -11,15 +11,18 @@
 use format::directory_record::DirectoryRecord;
 use format::entry_record::Target;
 use format::key::{self, Part};
+use format::quota::Charge;
 use inode::{Caller, FsError};
 
 use super::hour::Batch;
+use super::mirror;
 use super::place::{self, ATTEMPTS_MAX, Climb, Place};
-use super::{NAME, Removal};
+use super::{NAME, Removal, Version};
 use crate::locks::{Lock, Mode};
 use crate::nodes::Location;
 use crate::ops::rename::{Way, move_name};
 use crate::ops::thing::{Spot, Thing};
+use crate::quota::domain_of;
 use crate::subvol::Subvol;
 use crate::txn::Txn;
 use crate::view::{Found, Search, Vacancy, View};
@@ -81,26 +84,35 @@ impl<'a> Keeping<'a> {
             return Ok(None);
         }
         let now = fs.env.clock.now().0;
-        let Place::Mirror { mirror, home, batch } = place::place_of(fs, subvol, view, dir, now)?
+        let hash = fs.hash.hash(name);
+        let way = (dir, Version::of_way(subvol.id.0, dir));
+        let Place::Mirror { mirror, home, batch } = place::place_of(fs, subvol, view, way, now)?
         else {
             return Ok(None);
         };
         let keeping = Keeping { fs, subvol, mirror, home, batch, directory };
         if !directory {
-            let taken =
-                batch.is_last() && keeping.vacancy(view, fs.hash.hash(name), name)?.is_none();
-            return Ok((!taken).then_some(keeping));
+            let deleted = batch.is_crowded()
+                && keeping.vacancy(view, hash, name)?.is_none()
+                && fs.trash.had_enough(&version(subvol, view, dir, hash, found)?, batch);
+            return Ok((!deleted).then_some(keeping));
         }
         // A trash of its own would have to be made in it, to be removed with it.
         if fs.trash.keep_of(subvol, found.ino).is_some() {
             return Ok(None);
         }
-        Ok(match place::place_of(fs, subvol, view, found.ino, now)? {
+        let own = (found.ino, version(subvol, view, dir, hash, found)?);
+        Ok(match place::place_of(fs, subvol, view, own, now)? {
             Place::Mirror { mirror, home, batch } => {
                 Some(Keeping { mirror, home, batch, ..keeping })
             }
             Place::Off | Place::Inside => None,
         })
+    }
+
+    /// Whether a directory goes into this one.
+    pub(crate) fn is_in(&self, ino: u64) -> bool {
+        self.directory && self.mirror == ino
     }
 
     /// What is locked beside what the removal locks; `hash` is that of the name.
@@ -128,7 +140,8 @@ impl<'a> Keeping<'a> {
             return Ok(Kept::Again);
         }
         let Some(vacancy) = self.vacancy(view, hash, name)? else {
-            place::begin_next(self.fs, self.subvol, self.home, self.batch);
+            let version = version(self.subvol, view, dir, hash, found)?;
+            place::another(self.fs, self.subvol, (self.home, self.batch), version);
             return Ok(Kept::Again);
         };
         let thing = Thing::load(view, dir, found)?;
@@ -165,17 +178,13 @@ impl<'a> Keeping<'a> {
             has.then(|| view.xattrs(&key::directory(ino, Part::Xattrs))).transpose()
         };
         let (own, xattrs) = (of(mirror.has_xattrs, self.mirror)?, of(victim.has_xattrs, ino)?);
-        if !place::are_alike((&mirror, own.as_ref()), (victim, xattrs.as_ref())) {
+        if !mirror::are_alike((&mirror, own.as_ref()), (victim, xattrs.as_ref())) {
             // It is somebody else's, or others might look there: it was changed since it was found.
             self.fs.trash.forget();
             return Ok(Kept::Again);
         }
         let id = self.subvol.id.0;
-        let charged = mirror.charge.is_some_and(|charge| charge.subvolume == id);
-        if let (true, Some(charge)) = (charged, victim.charge) {
-            txn.credit(id, charge, 0);
-        }
-        txn.credit_owned(id, ino, victim.charge, ((victim.uid, victim.gid), 0));
+        let charge = self.take_charge(txn, &mirror, (ino, victim));
         let record = DirectoryRecord {
             // Names that were removed changed the directory's time, and not the mirror's.
             mtime: mirror.mtime,
@@ -184,11 +193,9 @@ impl<'a> Keeping<'a> {
             subdirectories: mirror.subdirectories,
             parent: mirror.parent,
             parent_cookie: mirror.parent_cookie,
-            charge: if charged { mirror.charge } else { victim.charge },
+            charge,
             ..*victim
         };
-        txn.on_behalf(&Caller::root());
-        txn.charge_chown(id, self.mirror, &record, (mirror.uid, mirror.gid))?;
         let tree = view.tree;
         let (from, to) =
             (key::directory(ino, Part::Xattrs), key::directory(self.mirror, Part::Xattrs));
@@ -202,6 +209,29 @@ impl<'a> Keeping<'a> {
         txn.batch().delete(tree, &key::directory(ino, Part::Attributes));
         txn.count(id, -1, 0);
         Ok(Kept::Put(mirror.parent_cookie))
+    }
+
+    /// What a removed directory is charged its mirror is charged from now on; they have one quota
+    /// and the same owners. Returns the mark.
+    fn take_charge(
+        &self,
+        txn: &mut Txn<'_>,
+        mirror: &DirectoryRecord,
+        (ino, victim): (u64, &DirectoryRecord),
+    ) -> Option<Charge> {
+        let subvolume = self.subvol.id.0;
+        // One that was made before anything was counted is charged itself.
+        if txn.is_own(subvolume, self.mirror, mirror.charge) {
+            txn.credit_directory(subvolume, self.mirror, mirror);
+        }
+        let domain = domain_of(victim);
+        if !txn.is_own(subvolume, ino, victim.charge) {
+            return txn.uncharged(domain);
+        }
+        if txn.is_own(subvolume, self.mirror, victim.charge) {
+            return victim.charge;
+        }
+        Some(Charge { domain, subvolume })
     }
 
     /// After the commit, still under the locks: front ends that hold the inode find it there.
@@ -220,9 +250,26 @@ impl<'a> Keeping<'a> {
                 self.fs.invalidate_node(mirror);
             }
         } else {
-            place::changed(self.fs, self.subvol, self.mirror, name);
+            mirror::changed(self.fs, self.subvol, self.mirror, name);
         }
     }
+}
+
+/// What is counted where a name takes another batch. Asked without locks: what went meanwhile is
+/// anybody's.
+fn version(
+    subvol: &Subvol,
+    view: View<'_>,
+    dir: u64,
+    hash: u64,
+    found: &Found,
+) -> FsResult<Version> {
+    let uid = match &found.target {
+        Target::Embedded(inode) => Some(inode.uid),
+        Target::Linked(_) => view.linked(found.ino)?.map(|record| record.inode.uid),
+        _ => view.directory(found.ino)?.map(|record| record.uid),
+    };
+    Ok(Version::of_name(subvol.id.0, dir, hash, uid.unwrap_or(0)))
 }
 
 /// Whether a name is that of a trash, which is not kept in itself.
@@ -245,19 +292,24 @@ pub(crate) fn keep_tree(
     }
     for _ in 0..ATTEMPTS_MAX {
         let now = fs.env.clock.now().0;
-        let Place::Mirror { mirror, home, batch } = place::place_of(fs, subvol, view, dir, now)?
+        let of = (dir, Version::of_way(subvol.id.0, dir));
+        let Place::Mirror { mirror, home, batch } = place::place_of(fs, subvol, view, of, now)?
         else {
             return Ok(false);
         };
         let way = Way::Away(seen.ino);
         match move_name(fs, &root, (subvol, view), (dir, name), (mirror, name), way) {
             Ok(true) => {
-                place::changed(fs, subvol, mirror, name);
+                mirror::changed(fs, subvol, mirror, name);
                 return Ok(true);
             }
             Ok(false) => return Ok(false),
-            Err(FsError::Exists) if batch.is_last() => return Ok(false),
-            Err(FsError::Exists) => place::begin_next(fs, subvol, home, batch),
+            Err(FsError::Exists) => {
+                let version = version(subvol, view, dir, fs.hash.hash(name), seen)?;
+                if !place::another(fs, subvol, (home, batch), version) {
+                    return Ok(false);
+                }
+            }
             Err(FsError::NotFound) => {
                 view.find_entry(dir, fs.hash.hash(name), name)?.ok_or(FsError::NotFound)?;
                 fs.trash.forget();

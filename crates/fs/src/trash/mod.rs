@@ -6,7 +6,7 @@
 //! quotas, checks, searches) knows it already.
 //!
 //! 1. `place` finds where a directory's names go, climbing to the directory that has the trash,
-//!    and makes the directories that mirror the way there; both are remembered.
+//!    and `mirror` makes the directories that mirror the way there; both are remembered.
 //! 2. `keep` adds to the batch of a removal that what is removed goes there.
 //! 3. `purge` removes whole hours, when they are old and when the medium is full.
 //! 4. `restore` moves back, `list` shows.
@@ -16,6 +16,7 @@
 mod hour;
 mod keep;
 mod list;
+mod mirror;
 mod place;
 mod purge;
 mod restore;
@@ -54,6 +55,33 @@ pub(crate) enum Removal {
 
 /// Most directories whose places are remembered; then all are forgotten.
 const PLACES_MAX: usize = 1 << 16;
+/// Versions of a name of one owner that an hour keeps, and batches that the rights of one
+/// directory have begin in it.
+const VERSIONS_MAX: u32 = 1000;
+/// Most of what has batches begin that is counted; then counting begins anew, and more is kept.
+const COUNTED_MAX: usize = 1 << 16;
+
+/// What has batches begin, and is counted for that: by what it is and whose, so that nobody has
+/// what others remove deleted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(crate) struct Version {
+    subvol: u64,
+    dir: u64,
+    hash: u64,
+    uid: u32,
+}
+
+impl Version {
+    /// A name that was removed before, of something of a user.
+    pub(crate) fn of_name(subvol: u64, dir: u64, hash: u64, uid: u32) -> Version {
+        Version { subvol, dir, hash, uid }
+    }
+
+    /// A directory whose way in the trash does not fit.
+    pub(crate) fn of_way(subvol: u64, dir: u64) -> Version {
+        Version { subvol, dir, hash: u64::MAX, uid: 0 }
+    }
+}
 
 /// The trash of a volume: who has one, and where names go.
 #[derive(Default)]
@@ -81,6 +109,8 @@ struct State {
     places: Map<(u64, u64), Place>,
     /// The present batch of a trash, by the subvolume and the directory that has it.
     current: Map<(u64, u64), Batch>,
+    /// Batches that began for something, and the hour of which they are.
+    begun: Map<Version, (i64, u32)>,
 }
 
 impl Trash {
@@ -120,6 +150,30 @@ impl Trash {
         let mut state = self.state.write();
         state.generation += 1;
         state.places.clear();
+    }
+
+    /// Whether something had so many batches begin of an hour that it has to do without another.
+    pub(crate) fn had_enough(&self, of: &Version, batch: Batch) -> bool {
+        let begun = self.state.read().begun.get(of).copied();
+        batch.is_crowded()
+            && begun.is_some_and(|(hour, count)| hour == batch.hour && count >= VERSIONS_MAX - 1)
+    }
+
+    /// Counts that something needs the batch after one; `false`: it had enough.
+    fn counts(&self, of: Version, batch: Batch) -> bool {
+        if self.had_enough(&of, batch) {
+            return false;
+        }
+        let mut state = self.state.write();
+        if state.begun.len() >= COUNTED_MAX {
+            state.begun.clear();
+        }
+        let (hour, count) = state.begun.entry(of).or_insert((batch.hour, 0));
+        if *hour != batch.hour {
+            (*hour, *count) = (batch.hour, 0);
+        }
+        *count = count.saturating_add(1);
+        true
     }
 
     /// How long a directory of a subvolume keeps, if it has a trash.

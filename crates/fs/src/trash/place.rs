@@ -2,29 +2,22 @@
 //!
 //! The way up from a directory to the one that has a trash is the way down in the trash. Mirrors
 //! have owner, mode, access lists and times of what they mirror, so that who might not look there
-//! may not look here: where the original has others now, the next batch begins. They are made
-//! before the removal, in batches of their own: what a crash leaves of that is an empty directory,
-//! which goes with its hour.
-//!
-//! A mirror that was made for a directory with a quota carries the quota's mark, and is not charged
-//! to it; to its user and group it is, whatever their limits: a removal must not fail for a quota.
+//! may not look here: where the original has others now, the next batch begins. So it does for
+//! another directory of the same path, told by the time at which it was made: what was in two
+//! directories does not come back as one. Mirrors are made before the removal, in batches of their
+//! own: what a crash leaves of that is an empty directory, which goes with its hour.
 
-use format::acl::{ACCESS, DEFAULT};
 use format::directory_record::DirectoryRecord;
-use format::entry_record::{EntryHead, EntryRecord, Target};
+use format::entry_record::{EntryHead, Target};
 use format::key::{self, Parsed, Part};
-use format::quota::Charge;
-use format::xattr_record::XattrRecord;
-use inode::{Caller, FsError, SubvolId};
+use inode::{FsError, SubvolId};
 use store::KeyRange;
 
 use super::hour::Batch;
-use super::{NAME, PLACES_MAX};
+use super::mirror::{self, Way};
+use super::{NAME, PLACES_MAX, Version};
 use crate::error::{from_store, inconsistent, malformed};
-use crate::locks::Lock;
-use crate::ops::mknod::Room;
 use crate::subvol::{Subvol, read_record};
-use crate::txn::Txn;
 use crate::view::{Found, NameBuf, View};
 use crate::{Fs, FsResult};
 
@@ -111,12 +104,13 @@ fn refuse_inside(fs: &Fs, subvol: &Subvol, view: View<'_>, dir: u64) -> FsResult
     if inside { Err(FsError::NotPermitted("nothing is made in the trash")) } else { Ok(()) }
 }
 
-/// Where what is removed from a directory goes at a time.
+/// Where what is removed from a directory goes at a time. `version`: what is counted where that
+/// takes another batch.
 pub(crate) fn place_of(
     fs: &Fs,
     subvol: &Subvol,
     view: View<'_>,
-    dir: u64,
+    (dir, version): (u64, Version),
     now: i64,
 ) -> FsResult<Place> {
     let of = (subvol.id.0, dir);
@@ -133,19 +127,18 @@ pub(crate) fn place_of(
             Climb::Off => Place::Off,
             Climb::Inside => Place::Inside,
             Climb::Home { home, path, .. } => {
-                let _making = fs.trash.making.lock();
                 let batch = current(fs, subvol, view, home, now)?;
-                let Some(trash) = make(fs, subvol, view, (home, NAME), home)? else {
+                match mirror::in_batch(fs, subvol, view, (home, batch), &path) {
+                    Ok(Way::Mirror(mirror)) => Place::Mirror { mirror, home, batch },
+                    Ok(Way::Other) if another(fs, subvol, (home, batch), version) => continue,
                     // Somebody has something else of the name there: then nothing is kept.
-                    return Ok(Place::Off);
-                };
-                match mirror(fs, subvol, view, trash, (home, batch), &path)? {
-                    Some(mirror) => Place::Mirror { mirror, home, batch },
-                    None if batch.is_last() => return Ok(Place::Off),
-                    None => {
-                        begin_next(fs, subvol, home, batch);
+                    Ok(Way::Other | Way::Taken) => return Ok(Place::Off),
+                    // The batch was deleted meanwhile, or a directory of the way was removed.
+                    Err(FsError::NotFound | FsError::Stale) if view.directory(dir)?.is_some() => {
+                        fs.trash.forget();
                         continue;
                     }
+                    Err(error) => return Err(error),
                 }
             }
         };
@@ -177,6 +170,20 @@ pub(super) fn begin_next(fs: &Fs, subvol: &Subvol, home: u64, seen: Batch) {
         state.generation += 1;
         state.places.clear();
     }
+}
+
+/// As `begin_next`, for something that is counted. `false`: it had enough of them.
+pub(super) fn another(
+    fs: &Fs,
+    subvol: &Subvol,
+    (home, seen): (u64, Batch),
+    version: Version,
+) -> bool {
+    let may = !seen.is_last() && fs.trash.counts(version, seen);
+    if may {
+        begin_next(fs, subvol, home, seen);
+    }
+    may
 }
 
 /// What is above a directory. One that was removed has no trash.
@@ -324,6 +331,16 @@ fn current(fs: &Fs, subvol: &Subvol, view: View<'_>, home: u64, now: i64) -> FsR
 
 /// The batches of a trash, oldest first, with their inodes.
 pub(super) fn batches(fs: &Fs, view: View<'_>, home: u64) -> FsResult<Vec<(Batch, u64)>> {
+    some_batches(fs, view, home, (usize::MAX, &|_| true))
+}
+
+/// At most so many batches of a trash, of those that are wanted; which of them is left open.
+pub(super) fn some_batches(
+    fs: &Fs,
+    view: View<'_>,
+    home: u64,
+    (most, wanted): (usize, &dyn Fn(Batch) -> bool),
+) -> FsResult<Vec<(Batch, u64)>> {
     let Some(trash) = view.find_entry(home, fs.hash.hash(NAME), NAME)? else {
         return Ok(Vec::new());
     };
@@ -332,10 +349,12 @@ pub(super) fn batches(fs: &Fs, view: View<'_>, home: u64) -> FsResult<Vec<(Batch
     }
     let mut found = Vec::new();
     names_of(view, trash.ino, 0, &mut |name, entry| {
-        if let (Some(batch), Target::Directory) = (Batch::parse(name), entry.target) {
+        if let (Some(batch), Target::Directory) = (Batch::parse(name), entry.target)
+            && wanted(batch)
+        {
             found.push((batch, entry.ino));
         }
-        true
+        found.len() < most
     })?;
     found.sort_unstable();
     Ok(found)
@@ -378,148 +397,9 @@ pub(super) fn adopt(fs: &Fs, subvol: &Subvol, home: u64) -> FsResult<()> {
         return Err(FsError::InvalidArgument("the directory is in a trash"));
     }
     let _making = fs.trash.making.lock();
-    let trash = make(fs, subvol, view, (home, NAME), home)?.ok_or(FsError::Exists)?;
+    let trash = mirror::make(fs, subvol, view, (home, NAME), home)?.ok_or(FsError::Exists)?;
     if is_foreign(view, trash)? {
         return Err(FsError::InvalidArgument("'.trash' in it is something else"));
     }
-    Ok(())
-}
-
-/// The mirror of a way in a batch, made where it is not there. `None`: something else has one of
-/// the names, or a directory that was made when its original had another owner or other rights.
-fn mirror(
-    fs: &Fs,
-    subvol: &Subvol,
-    view: View<'_>,
-    trash: u64,
-    (home, batch): (u64, Batch),
-    path: &[(u64, NameBuf)],
-) -> FsResult<Option<u64>> {
-    let name = batch.name();
-    let first = (home, name.as_bytes());
-    let mut at = trash;
-    for (ino, name) in
-        std::iter::once(first).chain(path.iter().map(|(ino, name)| (*ino, name.as_bytes())))
-    {
-        match make(fs, subvol, view, (at, name), ino)? {
-            Some(made) if guards_alike(fs, subvol, view, ino, made)? => at = made,
-            _ => return Ok(None),
-        }
-    }
-    Ok(Some(at))
-}
-
-/// Whether two directories have the same owners, mode and lists.
-fn guards_alike(fs: &Fs, subvol: &Subvol, view: View<'_>, a: u64, b: u64) -> FsResult<bool> {
-    let ((a, of_a), (b, of_b)) = (model_of(fs, subvol, view, a)?, model_of(fs, subvol, view, b)?);
-    Ok(are_alike((&a, of_a.as_ref()), (&b, of_b.as_ref())))
-}
-
-/// As `guards_alike`, of records.
-pub(super) fn are_alike(
-    (a, of_a): (&DirectoryRecord, Option<&XattrRecord>),
-    (b, of_b): (&DirectoryRecord, Option<&XattrRecord>),
-) -> bool {
-    let list = |of: Option<&XattrRecord>, name| of.and_then(|of| of.get(name).map(<[u8]>::to_vec));
-    let lists = |name| list(of_a, name) == list(of_b, name);
-    (a.uid, a.gid, a.mode) == (b.uid, b.gid, b.mode) && lists(ACCESS) && lists(DEFAULT)
-}
-
-/// The directory of a name in the trash, made after a model where there is none. `None`: the name
-/// is something else's.
-fn make(
-    fs: &Fs,
-    subvol: &Subvol,
-    view: View<'_>,
-    at: (u64, &[u8]),
-    model: u64,
-) -> FsResult<Option<u64>> {
-    make_as(fs, (subvol, view), at, model, None)
-}
-
-/// As `make`. `caller`: outside of the trash, with the rights of a caller, and charged.
-pub(super) fn make_as(
-    fs: &Fs,
-    (subvol, view): (&Subvol, View<'_>),
-    (parent, name): (u64, &[u8]),
-    model: u64,
-    caller: Option<&Caller>,
-) -> FsResult<Option<u64>> {
-    let hash = fs.hash.hash(name);
-    let root = Caller::root();
-    let room = Room { fs, subvol, view, caller: caller.unwrap_or(&root), dir: parent, hash, name };
-    let ((record, xattrs), locks, above, vacancy) = loop {
-        if let Some(found) = view.find_entry(parent, hash, name)? {
-            return Ok((found.target == Target::Directory).then_some(found.ino));
-        }
-        let model = model_of(fs, subvol, view, model)?;
-        match room.find() {
-            Ok((locks, above, vacancy)) => break (model, locks, above, vacancy),
-            Err(FsError::Exists) => {}
-            Err(error) => return Err(error),
-        }
-    };
-    let ino = fs.numbers.next_ino(&*fs.store)?;
-    let mut txn = Txn::new(fs);
-    let owned = (record.uid, record.gid);
-    txn.on_behalf(caller.unwrap_or(&root));
-    let charge = if caller.is_some() {
-        txn.charge_new(subvol.id.0, &above, (owned, 0))?
-    } else {
-        if fs.quotas.owners.is_on() {
-            txn.charge_new_owned(subvol.id.0, owned, 0)?;
-        }
-        record.charge.map(|charge| Charge { subvolume: 0, ..charge })
-    };
-    let made = DirectoryRecord {
-        entries: 0,
-        subdirectories: 0,
-        parent,
-        parent_cookie: vacancy.cookie,
-        detached: false,
-        elsewhere: None,
-        charge,
-        ..record
-    };
-    let entry = EntryRecord { chained: false, ino, name, target: Target::Directory };
-    txn.insert_entry(view, parent, &vacancy, &entry)?;
-    txn.put_directory(view.tree, ino, &made);
-    if let Some(xattrs) = &xattrs {
-        txn.batch().put(view.tree, &key::directory(ino, Part::Xattrs), &xattrs.encode());
-    }
-    match caller {
-        Some(_) => txn.touch_directory(view.tree, parent, 1, 1),
-        None => txn.count_entries(view.tree, parent, 1, 1),
-    }
-    txn.count(subvol.id.0, 1, 0);
-    txn.commit()?;
-    drop(locks);
-    changed(fs, subvol, parent, name);
-    Ok(Some(ino))
-}
-
-/// A directory's record, and its extended attributes, as of one moment.
-fn model_of(
-    fs: &Fs,
-    subvol: &Subvol,
-    view: View<'_>,
-    ino: u64,
-) -> FsResult<(DirectoryRecord, Option<XattrRecord>)> {
-    let _object = fs.locks.shared(Lock::Object { subvol: subvol.id.0, ino });
-    let record = view.directory(ino)?.ok_or(FsError::NotFound)?;
-    let xattrs = if record.has_xattrs {
-        Some(view.xattrs(&key::directory(ino, Part::Xattrs))?)
-    } else {
-        None
-    };
-    Ok((record, xattrs))
-}
-
-/// Tells front ends that a name of the trash means something else now, if they can know.
-pub(super) fn changed(fs: &Fs, subvol: &Subvol, parent: u64, name: &[u8]) {
-    let node = subvol.node(parent);
-    if node == fs.root() || fs.nodes.is_held(node) {
-        fs.invalidate_entry(node, name);
-        fs.invalidate_node(node);
-    }
+    mirror::take_over(fs, subvol, view, home, trash)
 }

@@ -15,7 +15,7 @@ use inode::{Caller, FsError, NodeId, SubvolId};
 use super::hour::Batch;
 use super::place::{self, Climb};
 use super::{NAME, Removal};
-use crate::error::malformed;
+use crate::error::{from_store, malformed};
 use crate::subvol::{Subvol, VOLUME};
 use crate::view::View;
 use crate::{Fs, FsResult};
@@ -27,10 +27,14 @@ const LOOK_EVERY: i64 = 60_000_000_000;
 const FREE_PART: u64 = 32;
 /// Most steps of background work that an operation waits for when it needs room.
 const STEPS_MAX: usize = 10_000;
+/// How often one of them may fail in a row.
+const FAILURES_MAX: usize = 8;
 /// Records or nodes of one of those steps.
 const STEP_BUDGET: usize = 256;
 /// Most batches that a step of the background deletes of one listing.
-const STEP_BATCHES: usize = 64;
+const STEP_BATCHES: usize = 256;
+/// Most batches of an hour that an operation deletes before it looks for room again.
+const ROOM_BATCHES: usize = 1000;
 
 /// The trash of a directory.
 struct Home {
@@ -64,35 +68,65 @@ impl Fs {
     }
 
     /// Removes the oldest hour of all, and does the work that room comes of. Tells whether there
-    /// was any, or somebody else did so meanwhile.
+    /// was any, or somebody else did so meanwhile. An hour goes only when no room comes any more of
+    /// what went before.
     #[cold]
     fn relieve(&self) -> FsResult<bool> {
         let Some(_purging) = self.trash.purging.try_lock() else {
             drop(self.trash.purging.lock());
             return Ok(true);
         };
-        if !purge_oldest(self)? {
-            return Ok(false);
+        let Some((hour, home)) = oldest(self)? else { return Ok(false) };
+        if self.give_back()? {
+            return Ok(true);
         }
-        self.reclaim_at_once()?;
+        if purge_all(self, &home, &hour)? > 0 {
+            self.give_back()?;
+        }
+        Ok(true)
+    }
+
+    /// Does all the work that room comes of, beside others and after those who are at it. Tells
+    /// whether there was any.
+    fn give_back(&self) -> FsResult<bool> {
+        let removed = self.remove_detached();
         // Room that contents had comes back when the commit is durable that freed it.
         match self.sync() {
             Ok(()) | Err(FsError::NoSpace) => {}
             Err(error) => return Err(error),
         }
-        self.reclaim_at_once()?;
-        Ok(true)
+        match self.data.clean_now(&*self.store).map_err(from_store) {
+            Ok(cleaned) => Ok(removed || cleaned),
+            // A rewrite takes room before it gives any.
+            Err(FsError::NoSpace) => Ok(removed),
+            Err(error) => Err(error),
+        }
     }
 
-    fn reclaim_at_once(&self) -> FsResult<()> {
+    /// Removes what was detached or unlinked, and gives its nodes back. What fails is left to the
+    /// background: it is no fault of who needs room. Tells whether anything was removed.
+    fn remove_detached(&self) -> bool {
+        let (mut removed, mut failures) = (false, 0);
         for _ in 0..STEPS_MAX {
-            match self.background_step(STEP_BUDGET) {
-                Ok(progress) if !progress.more => break,
-                Ok(_) | Err(FsError::NoSpace) => {}
-                Err(error) => return Err(error),
+            let work = [Fs::detached_step, Fs::orphans_at_once, Fs::node_step];
+            let done = work.iter().find_map(|work| match work(self, STEP_BUDGET) {
+                Ok(0) => None,
+                done => Some(done),
+            });
+            match done {
+                None => break,
+                Some(Ok(_)) => (removed, failures) = (true, 0),
+                Some(Err(_)) if failures == FAILURES_MAX => break,
+                Some(Err(error)) => {
+                    failures += 1;
+                    // A checkpoint may make the room that removing takes.
+                    if let (FsError::NoSpace, Err(error)) = (&error, self.sync()) {
+                        tracing::debug!(%error, "no room to remove what room would come of");
+                    }
+                }
             }
         }
-        Ok(())
+        removed
     }
 
     /// One step of background work: removes a batch that is old enough, or the oldest where the
@@ -111,18 +145,21 @@ impl Fs {
         };
         for home in homes(self)? {
             let view = View::new(&*self.store, home.subvol.tree());
-            let all = place::batches(self, view, home.directory)?;
-            let old: Vec<_> =
-                all.iter().map(|(batch, _)| *batch).filter(|b| old(&home, *b)).collect();
+            let wanted = |batch| old(&home, batch);
+            let some = (STEP_BATCHES, &wanted as &dyn Fn(Batch) -> bool);
+            let old = place::some_batches(self, view, home.directory, some)?;
             if !old.is_empty() {
-                let now = &old[..old.len().min(STEP_BATCHES)];
-                return purge_all(self, &home, now);
+                let old: Vec<_> = old.iter().map(|(batch, _)| *batch).collect();
+                return purge_all(self, &home, &old);
             }
         }
         self.trash.look_at.store(now.saturating_add(LOOK_EVERY), Ordering::Release);
         let space = self.env.device.space().map_err(|error| FsError::Io(error.to_string()))?;
         let full = space.free_bytes < space.total_bytes / FREE_PART;
-        Ok(u64::from(full && purge_oldest(self)?))
+        match if full { oldest(self)? } else { None } {
+            Some((hour, home)) => purge_all(self, &home, &hour),
+            None => Ok(0),
+        }
     }
 
     /// Deletes all that is in the trash of a directory, or in the one above it that keeps what is
@@ -186,8 +223,8 @@ fn homes(fs: &Fs) -> FsResult<Vec<Home>> {
     Ok(homes)
 }
 
-/// Removes the oldest hour of all: what its many batches take is looked for once.
-fn purge_oldest(fs: &Fs) -> FsResult<bool> {
+/// The oldest hour of all, or much of it: for many batches room is looked for once.
+fn oldest(fs: &Fs) -> FsResult<Option<(Vec<Batch>, Home)>> {
     let mut oldest: Option<(Vec<Batch>, Home)> = None;
     for home in homes(fs)? {
         let view = View::new(&*fs.store, home.subvol.tree());
@@ -196,13 +233,11 @@ fn purge_oldest(fs: &Fs) -> FsResult<bool> {
         let Some(first) = all.first().copied() else { continue };
         if oldest.as_ref().is_none_or(|(other, _)| first < other[0]) {
             all.retain(|batch| batch.hour == first.hour);
+            all.truncate(ROOM_BATCHES);
             oldest = Some((all, home));
         }
     }
-    match oldest {
-        Some((hour, home)) => Ok(purge_all(fs, &home, &hour)? > 0),
-        None => Ok(false),
-    }
+    Ok(oldest)
 }
 
 /// Removes batches. Tells how many were there.

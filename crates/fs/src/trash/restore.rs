@@ -13,12 +13,13 @@
 use std::sync::Arc;
 
 use format::entry_record::Target;
+use format::quota::Charge;
 use inode::permissions::{EXECUTE, READ};
 use inode::{Caller, FsError, NodeId};
 
 use super::hour::Batch;
 use super::list::{Whence, follow};
-use super::place;
+use super::{mirror, place};
 use crate::ops::rename::{Way, move_name};
 use crate::ops::thing::Thing;
 use crate::subvol::Subvol;
@@ -36,6 +37,18 @@ struct Candidate {
     /// The directory of the trash that it is in.
     dir: u64,
     found: Found,
+    /// Of a directory: when it was made, and when its status changed last.
+    directory: Option<(i64, i64)>,
+}
+
+/// What is merged into a directory that is there.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Part {
+    /// What was removed last: also into others that were made since.
+    Newest,
+    /// What was removed before: not into another directory that was removed under the same path
+    /// until that time.
+    Older(i64),
 }
 
 impl Fs {
@@ -77,17 +90,22 @@ impl Fs {
                     Some(_) => return Err(FsError::Exists),
                     None => {
                         let old = whence.path.last().map_or(&b""[..], |name| name);
-                        work.back((newest.dir, old), (*parent, name))?;
-                        restored.names += 1;
-                        newest.found.ino
+                        let from = (newest.dir, old);
+                        work.bring(from, &newest.found, (*parent, name), &mut restored)?
                     }
                 }
             }
         };
         if newest.found.target == Target::Directory {
             for candidate in work.window(&candidates) {
+                let part = match newest.directory {
+                    Some((_, changed)) if candidate.found.ino != newest.found.ino => {
+                        Part::Older(changed)
+                    }
+                    _ => Part::Newest,
+                };
                 if candidate.found.ino != top {
-                    work.merge(candidate.found.ino, top, &mut restored)?;
+                    work.merge((candidate.found.ino, part), top, &mut restored)?;
                 }
             }
         } else if restored.names == 0 {
@@ -156,23 +174,31 @@ impl Work<'_> {
                 None => true,
             };
             if wanted {
-                found.push(Candidate { batch, root, dir, found: entry });
+                let directory = match entry.target {
+                    Target::Directory => view.directory(entry.ino)?,
+                    _ => None,
+                };
+                let directory = directory.map(|record| (record.btime, record.ctime));
+                found.push(Candidate { batch, root, dir, found: entry, directory });
             }
         }
         found.reverse();
         Ok((found, refused))
     }
 
-    /// Directories whose contents belong to the newest one.
+    /// Directories whose contents belong to the newest one: it was the same directory.
     fn window<'c>(&self, candidates: &'c [Candidate]) -> impl Iterator<Item = &'c Candidate> {
-        let newest = candidates.first().map_or(0, |newest| newest.batch.hour);
+        let newest = candidates.first();
+        let hour = newest.map_or(0, |newest| newest.batch.hour);
+        let made = |of: &Candidate| of.directory.map(|(made, _)| made);
+        let same = newest.and_then(made);
         let since = self.options.since;
         candidates.iter().filter(move |candidate| {
             let late = match since {
                 Some(since) => candidate.batch.end() > since,
-                None => candidate.batch.hour >= newest - 1,
+                None => candidate.batch.hour >= hour - 1,
             };
-            late && candidate.found.target == Target::Directory
+            late && same.is_some() && made(candidate) == same
         })
     }
 
@@ -192,7 +218,7 @@ impl Work<'_> {
             let there = view.find_entry(live, self.fs.hash.hash(name), name)?;
             let at = (live, name.as_slice());
             let of = (&*self.subvol, view);
-            let made = place::make_as(self.fs, of, at, mirror, Some(self.caller))?;
+            let made = mirror::make_as(self.fs, of, at, mirror, Some(self.caller))?;
             drop(entered);
             if there.is_none() {
                 self.tell(live, name);
@@ -216,13 +242,45 @@ impl Work<'_> {
         Ok(())
     }
 
+    /// Moves one name back, or makes anew a directory that is charged to nobody, with others in it,
+    /// into which what is in it is to be merged. Tells what the name leads to now.
+    fn bring(
+        &self,
+        from: (u64, &[u8]),
+        found: &Found,
+        to: (u64, &[u8]),
+        restored: &mut Restored,
+    ) -> FsResult<u64> {
+        if !self.is_way(found)? {
+            self.back(from, to)?;
+            restored.names += 1;
+            return Ok(found.ino);
+        }
+        let entered = self.fs.enter(&self.subvol)?;
+        let of = (&*self.subvol, View::new(&*self.fs.store, entered.tree));
+        let made = mirror::make_as(self.fs, of, to, found.ino, Some(self.caller))?;
+        drop(entered);
+        self.tell(to.0, to.1);
+        made.ok_or(FsError::NotDirectory)
+    }
+
+    fn is_way(&self, found: &Found) -> FsResult<bool> {
+        if found.target != Target::Directory {
+            return Ok(false);
+        }
+        Ok(self.view().directory(found.ino)?.is_some_and(|record| {
+            let nobody = |charge: Charge| charge.subvolume == Charge::NOBODY;
+            record.charge.is_some_and(nobody) && record.subdirectories != 0
+        }))
+    }
+
     fn tell(&self, dir: u64, name: &[u8]) {
-        place::changed(self.fs, &self.subvol, dir, name);
+        mirror::changed(self.fs, &self.subvol, dir, name);
     }
 
     /// Moves what is in a directory of the trash into one that is there, and in those below that
     /// are in both.
-    fn merge(&self, from: u64, to: u64, restored: &mut Restored) -> FsResult<()> {
+    fn merge(&self, (from, part): (u64, Part), to: u64, restored: &mut Restored) -> FsResult<()> {
         let mut left = vec![(from, to, 0)];
         while let Some((from, to, after)) = left.pop() {
             if !self.may(from, READ | EXECUTE)? || !self.may(to, EXECUTE)? {
@@ -243,16 +301,30 @@ impl Work<'_> {
                 let both = found.target == Target::Directory
                     && there.is_some_and(|there| there.target == Target::Directory);
                 match there {
-                    Some(there) if both => left.push((found.ino, there.ino, 0)),
+                    Some(there) if both && self.belongs(found.ino, there.ino, part)? => {
+                        left.push((found.ino, there.ino, 0));
+                    }
                     Some(_) => restored.left += 1,
                     None => {
-                        self.back((from, &name), (to, &name))?;
-                        restored.names += 1;
+                        let at = self.bring((from, &name), &found, (to, &name), restored)?;
+                        if at != found.ino {
+                            left.push((found.ino, at, 0));
+                        }
                     }
                 }
             }
         }
         Ok(())
+    }
+
+    /// Whether what was in a directory of the trash may come into one that is there.
+    fn belongs(&self, from: u64, to: u64, part: Part) -> FsResult<bool> {
+        let Part::Older(removed) = part else { return Ok(true) };
+        let view = self.view();
+        let (Some(from), Some(to)) = (view.directory(from)?, view.directory(to)?) else {
+            return Ok(false);
+        };
+        Ok(from.btime == to.btime || to.btime > removed)
     }
 
     /// Whether something was removed in the time that the caller asks for.

@@ -24,6 +24,7 @@ mod subject;
 mod support;
 mod threads;
 mod trash;
+mod trash_beside;
 mod trash_hostile;
 mod trash_model;
 mod versions;

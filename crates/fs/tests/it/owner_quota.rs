@@ -273,6 +273,54 @@ fn who_is_limited_takes_no_copies_that_nobody_is_charged_for() {
     v.fs.rollback(&bob, other, b"s").expect("as far as root let a snapshot be");
 }
 
+/// A clone that root put below a user's directory has a quota that begins elsewhere.
+#[test]
+fn who_is_limited_in_a_clone_takes_no_copy_around_it() {
+    let v = volume();
+    let (root, ada, not) = (Caller::root(), user(7), FsError::NotPermitted(""));
+    let source = v.dir(ROOT, "source").node;
+    let quota = v.fs.mkdir(&ada, v.dir(source, "way").node, b"no", 0o755);
+    assert!(quota.is_err(), "ada may not write there");
+    let quota = v.find(source, "way").unwrap().node;
+    set_limit(&v.fs, quota, Some(100));
+    let homes: Vec<NodeId> =
+        [b"one", b"two"].map(|name| v.fs.mkdir(&ada, ROOT, name, 0o755).unwrap().node).to_vec();
+    // The limit holds in all of it, and in a part of it.
+    v.fs.clone_dir(&root, quota, homes[0], b"c").expect("root may");
+    let part = v.fs.clone_dir(&root, source, homes[1], b"c").expect("root may").root;
+    let snapshot = |n: usize, name: &[u8]| v.fs.snapshot_create(&ada, homes[n], name).map(drop);
+    let clone = |n: usize, name: &[u8]| v.fs.clone_dir(&ada, homes[n], ROOT, name).map(drop);
+    refused(snapshot(0, b"s"), &not);
+    refused(clone(0, b"d"), &not);
+    snapshot(1, b"s").expect("nothing is charged there");
+    v.file(v.find(part, "way").unwrap().node, "charged");
+    refused(snapshot(1, b"t"), &not);
+    refused(clone(1, b"d"), &not);
+    set_limit(&v.fs, quota, None);
+    for n in 0..2 {
+        clone(n, format!("d{n}").as_bytes()).expect("counted, and not limited");
+    }
+}
+
+#[test]
+fn a_clone_in_which_no_limit_holds_is_not_put_where_one_does() {
+    let v = volume();
+    let root = Caller::root();
+    let (free, quota) = (v.dir(ROOT, "free").node, v.dir(ROOT, "quota").node);
+    v.file(free, "f");
+    set_limit(&v.fs, quota, Some(10));
+    refused(v.fs.clone_dir(&root, free, quota, b"c"), &FsError::CrossSubvolume(""));
+    v.fs.clone_dir(&root, quota, ROOT, b"c").expect("the limit goes along");
+    set_limit(&v.fs, free, Some(20));
+    let clone = v.fs.clone_dir(&root, free, quota, b"c").expect("one holds in it").root;
+    for n in 0..18 {
+        v.file(clone, &format!("n{n}"));
+    }
+    refused(v.file_as(&root, clone, "too many", 0o644), &FsError::QuotaExceeded);
+    set_limit(&v.fs, quota, None);
+    v.fs.clone_dir(&root, v.dir(ROOT, "other").node, quota, b"d").expect("no limit any more");
+}
+
 fn set_limit(fs: &Fs, dir: NodeId, files: Option<u64>) {
     let limits = QuotaLimits { files, bytes: None };
     fs.quota_set(&Caller::root(), dir, limits).expect("a quota is set");

@@ -184,16 +184,144 @@ fn two_owners_of_one_path_share_nothing() {
 }
 
 #[test]
-fn an_hour_has_so_many_batches_and_what_needs_more_is_deleted() {
+fn an_hour_keeps_so_many_versions_of_a_name_of_one_owner_and_what_others_remove() {
     let v = volume();
     on(&v);
-    let ada = user(7);
+    let (ada, bob) = (user(7), user(8));
     let dir = open_dir(&v);
     for _ in 0..1010 {
         lose(&v, &ada, dir, "f");
     }
     assert_eq!(listed(&v.fs, ROOT).len(), 1000);
-    lose(&v, &ada, dir, "another");
-    assert_eq!(listed(&v.fs, ROOT).len(), 1001, "its place in the last one is free");
-    assert_eq!(v.fs.trash_empty(&Caller::root(), ROOT).expect("emptied"), 1000);
+    for _ in 0..3 {
+        lose(&v, &bob, dir, "f");
+        lose(&v, &bob, dir, "g");
+        lose(&v, &ada, dir, "h");
+    }
+    assert_eq!(listed(&v.fs, ROOT).len(), 1009, "who else removes does not suffer for her");
+    chmod(&v, dir, 0o1777);
+    lose(&v, &bob, dir, "g");
+    assert_eq!(listed(&v.fs, ROOT).len(), 1010, "nor does what is removed under other rights");
+    v.fs.trash_empty(&Caller::root(), ROOT).expect("emptied");
+    assert_eq!(listed(&v.fs, ROOT), [""; 0]);
+}
+
+/// Makes a directory with another in it, where a file was, and removes it all.
+fn lose_tree(v: &Volume, file: &str) {
+    let root = Caller::root();
+    v.tick();
+    let d = v.dir(ROOT, "d").node;
+    let sub = v.dir(d, "sub").node;
+    lose(v, &root, sub, file);
+    v.fs.forget(sub, 1);
+    v.fs.rmdir(&root, d, b"sub").expect("it is empty");
+    v.fs.forget(d, 1);
+    v.fs.rmdir(&root, ROOT, b"d").expect("it is empty");
+}
+
+#[test]
+fn two_directories_that_had_one_path_come_back_as_two() {
+    let v = volume();
+    on(&v);
+    let root = Caller::root();
+    for file in ["first", "second"] {
+        lose_tree(&v, file);
+    }
+    for (file, to) in [("second", "d2"), ("first", "d1")] {
+        let restored = v.fs.restore(&root, (ROOT, &path("d")), None, &OPTIONS).expect("it is kept");
+        assert_eq!((restored.names, restored.left), (1, 0));
+        let sub = v.find(v.find(ROOT, "d").unwrap().node, "sub").expect("it was in it").node;
+        assert_eq!(v.names(sub), [file]);
+        v.fs.rename(&root, (ROOT, b"d"), (ROOT, to.as_bytes()), RenameMode::Replace).unwrap();
+    }
+    assert_eq!(listed(&v.fs, ROOT), [""; 0]);
+}
+
+#[test]
+fn what_was_in_another_directory_before_stays_in_the_trash() {
+    let v = volume();
+    on(&v);
+    let root = Caller::root();
+    let d = v.dir(ROOT, "d").node;
+    for file in ["first", "second"] {
+        v.tick();
+        let sub = v.dir(d, "sub").node;
+        lose(&v, &root, sub, file);
+        v.fs.forget(sub, 1);
+        v.fs.rmdir(&root, d, b"sub").expect("it is empty");
+    }
+    v.fs.forget(d, 1);
+    v.tick();
+    v.fs.rmdir(&root, ROOT, b"d").expect("it is empty");
+    let restored = v.fs.restore(&root, (ROOT, &path("d")), None, &OPTIONS).expect("it is kept");
+    assert_eq!((restored.names, restored.left), (1, 1));
+    let sub = v.find(v.find(ROOT, "d").unwrap().node, "sub").expect("it is back").node;
+    assert_eq!(v.names(sub), ["second"]);
+    // Who asks for it gets it.
+    v.fs.restore(&root, (ROOT, &path("d/sub")), None, &OPTIONS).expect("it is kept");
+    assert_eq!(v.sorted(sub), ["first", "second"]);
+}
+
+#[test]
+fn a_directory_that_serves_as_a_lock_takes_one_place() {
+    let v = volume();
+    on(&v);
+    let root = Caller::root();
+    for _ in 0..20 {
+        v.tick();
+        let lock = v.dir(ROOT, "lock").node;
+        v.fs.forget(lock, 1);
+        v.fs.rmdir(&root, ROOT, b"lock").expect("it is empty");
+    }
+    assert_eq!(listed(&v.fs, ROOT), ["lock"]);
+    let made = v.fs.now();
+    v.fs.restore(&root, (ROOT, &path("lock")), None, &OPTIONS).expect("it is kept");
+    assert_eq!(v.find(ROOT, "lock").unwrap().attr.btime, made, "it is the last of them");
+}
+
+#[test]
+fn nobody_learns_what_is_where_he_may_not_search() {
+    let v = volume();
+    on(&v);
+    let (ada, bob) = (user(7), user(8));
+    let dir = open_dir(&v);
+    let closed = v.fs.mkdir(&ada, dir, b"d", 0o700).expect("made").node;
+    lose(&v, &ada, closed, "hers");
+    for name in ["pub/d/hers", "pub/d/none"] {
+        let restored = v.fs.restore(&bob, (ROOT, &path(name)), None, &OPTIONS);
+        refused(restored, &FsError::AccessDenied);
+    }
+}
+
+#[test]
+fn nobody_restores_what_he_may_not_list() {
+    let v = volume();
+    on(&v);
+    let (ada, bob) = (user(7), user(8));
+    let dir = open_dir(&v);
+    // A letter-box: others put in, and do not look.
+    let letters = v.fs.mkdir(&ada, dir, b"d", 0o733).expect("made").node;
+    lose(&v, &ada, letters, "secret");
+    let restored = v.fs.restore(&bob, (ROOT, &path("pub/d")), None, &OPTIONS).expect("tried");
+    assert_eq!((restored.names, restored.left), (0, 1));
+    assert_eq!(v.names(letters), [""; 0]);
+    v.fs.restore(&ada, (ROOT, &path("pub/d")), None, &OPTIONS).expect("it is hers");
+    assert_eq!(v.names(letters), ["secret"]);
+}
+
+#[test]
+fn nobody_restores_below_what_he_may_not_search() {
+    let v = volume();
+    on(&v);
+    let (ada, bob) = (user(7), user(8));
+    let dir = open_dir(&v);
+    let top = v.fs.mkdir(&ada, dir, b"top", 0o777).expect("made").node;
+    let sub = v.fs.mkdir(&ada, top, b"sub", 0o777).expect("made").node;
+    lose(&v, &ada, sub, "f");
+    chmod(&v, top, 0o700);
+    let restored = v.fs.restore(&bob, (ROOT, &path("pub")), None, &OPTIONS).expect("tried");
+    assert_eq!((restored.names, restored.left), (0, 1));
+    assert_eq!(v.names(sub), [""; 0]);
+    v.fs.restore(&ada, (ROOT, &path("pub")), None, &OPTIONS).expect("it is hers");
+    assert_eq!(v.names(sub), ["f"]);
 }

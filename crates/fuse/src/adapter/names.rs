@@ -81,8 +81,14 @@ impl Adapter {
         name: &[u8],
         mode: u32,
     ) -> Answer<Named> {
+        let parent_node = self.node(parent);
+        let mut caller = self.maker(maker);
+        if fs::takes_snapshots(parent_node) {
+            // Limits of all groups count, and the kernel sends none along for this directory.
+            caller.groups = self.searcher(maker.who).groups;
+        }
         self.fs
-            .mkdir(&self.maker(maker), self.node(parent), name, mode & 0o7777)
+            .mkdir(&caller, parent_node, name, mode & 0o7777)
             .map(|entry| Adapter::named(&entry))
             .map_err(failed("mkdir", parent))
     }

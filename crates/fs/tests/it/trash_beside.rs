@@ -1,0 +1,282 @@
+//! Trash beside quotas, full media and others who are at it: what it makes is charged to nobody,
+//! an hour goes only for want of room, and no name is lost sight of.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use fs::{Engine, FileSystem, NewNode, QuotaLimits, RenameMode, RestoreOptions};
+use inode::{Caller, Enforce, FsError, Kind, NodeId, SetAttr};
+use store::Durability;
+use testing::SimDevice;
+
+use crate::owner_quota::{limit, used};
+use crate::quota::set;
+use crate::script::options;
+use crate::subject::{Base, FsSubject};
+use crate::support::{ROOT, Volume, refused, user, volume};
+use crate::trash::listed;
+use fs::Owner;
+
+const DAY: u64 = 86_400;
+const OPTIONS: RestoreOptions = RestoreOptions { at: None, since: None };
+
+fn on(v: &Volume, dir: NodeId) {
+    v.fs.trash_set(&Caller::root(), dir, Some(DAY)).expect("a trash");
+}
+
+fn path(text: &str) -> Vec<Vec<u8>> {
+    text.split('/').map(|name| name.as_bytes().to_vec()).collect()
+}
+
+fn lose(v: &Volume, caller: &Caller, dir: NodeId, name: &str) {
+    let node = v.file_as(caller, dir, name, 0o644).expect("made").node;
+    v.fs.forget(node, 1);
+    v.fs.unlink(caller, dir, name.as_bytes()).expect("removed");
+}
+
+fn chmod(v: &Volume, node: NodeId, mode: u32) {
+    let changes = SetAttr { mode: Some(mode), ..SetAttr::default() };
+    v.fs.setattr(&Caller::root(), node, &changes).expect("changed");
+}
+
+/// The first batch of the trash of a directory.
+fn batch(v: &Volume, home: NodeId) -> NodeId {
+    let trash = v.find(home, ".trash").expect("there is a trash").node;
+    let first = v.sorted(trash).into_iter().next().expect("something was removed");
+    v.find(trash, &first).expect("it is listed").node
+}
+
+#[expect(clippy::print_stdout, reason = "tells which case failed")]
+fn take_room(engine: Engine, beside: bool) {
+    println!("{engine:?}, others at it: {beside}");
+    let device = SimDevice::new(1);
+    let mut options = options(Durability::Async);
+    options.index = None;
+    let subject = FsSubject::format(&device, &options, &Base::Engine(engine));
+    let (fs, root) = (subject.fs(), Caller::root());
+    fs.trash_set(&root, NodeId::ROOT, Some(30 * DAY)).expect("a trash");
+    let new = NewNode { kind: Kind::File, mode: 0o644, rdev: 0 };
+    let bytes = vec![7; 2 << 20];
+    for hour in 0..6 {
+        let name = format!("f{hour}").into_bytes();
+        let file = fs.mknod(&root, NodeId::ROOT, &name, &new).expect("there is room").node;
+        fs.write(&root, file, 0, &bytes).expect("there is room");
+        fs.forget(file, 1);
+        fs.unlink(&root, NodeId::ROOT, &name).expect("it goes");
+        device::Clock::sleep(subject.clock(), std::time::Duration::from_secs(3600));
+    }
+    fs.sync().expect("it is written");
+    subject.background(1000).expect("background work");
+    device.set_capacity(Some(device.used_bytes() + (1 << 20)));
+    let (done, file) = (AtomicBool::new(false), fs.mknod(&root, NodeId::ROOT, b"new", &new));
+    let file = file.expect("there is room for a name").node;
+    std::thread::scope(|scope| {
+        if beside {
+            for _ in 0..2 {
+                scope.spawn(|| {
+                    while !done.load(Ordering::Acquire) {
+                        drop(fs.background_step(1));
+                    }
+                });
+            }
+        }
+        let written = fs.write(&root, file, 0, &bytes[..1 << 20]);
+        done.store(true, Ordering::Release);
+        written.expect("an hour makes room");
+    });
+    let left = listed(fs, NodeId::ROOT);
+    assert!(left.len() >= 4, "of six hours {left:?} are left");
+}
+
+#[test]
+fn room_for_a_write_takes_the_oldest_hours_and_no_more() {
+    for beside in [false, true] {
+        take_room(Engine::Btree, beside);
+        take_room(Engine::Lsm, beside);
+    }
+}
+
+#[test]
+fn what_is_moved_back_over_its_own_empty_directory_is_charged_once() {
+    let v = volume();
+    let root = Caller::root();
+    on(&v, ROOT);
+    let a = v.dir(ROOT, "a").node;
+    set(&v.fs, a, Some(10), None);
+    limit(&v.fs, Owner::User(7), Some(10), None);
+    let b = v.dir(a, "b").node;
+    v.fs.setxattr(&root, b, b"user.x", b"of the live one", fs::SetXattr::Any).expect("set");
+    lose(&v, &root, b, "f");
+    let from = v.find(batch(&v, ROOT), "a").expect("its way").node;
+    let before = v.fs.quota_get(a).unwrap().map(|quota| quota.files);
+    v.fs.rename(&root, (from, b"b"), (a, b"b"), RenameMode::Replace).expect("it is empty");
+    assert_eq!(v.fs.quota_check().expect("a count"), []);
+    // The file came back with it.
+    assert_eq!(v.fs.quota_get(a).unwrap().map(|quota| quota.files), before);
+    assert_eq!(v.names(v.find(a, "b").expect("it is back").node), ["f"]);
+    v.fs.forget(b, 1);
+    let report = v.fs.check_volume(&mut |_, _| std::ops::ControlFlow::Continue(()));
+    let report = report.expect("it reads");
+    assert!(report.is_clean(), "{:?}", report.problems);
+}
+
+#[test]
+fn whose_group_is_limited_takes_no_snapshot_through_a_mount() {
+    let v = volume();
+    let bob = Caller { uid: 7, gid: 100, groups: vec![200], umask: 0, enforce: Enforce::Here };
+    let dir = v.fs.mkdir(&bob, ROOT, b"p", 0o755).expect("made").node;
+    let group = SetAttr { gid: Some(200), ..SetAttr::default() };
+    v.fs.setattr(&bob, dir, &group).expect("his group");
+    limit(&v.fs, Owner::Group(200), None, Some(1 << 20));
+    // What the kernel tells of him.
+    let told = Caller { groups: Vec::new(), enforce: Enforce::Kernel, ..bob };
+    let taken = v.fs.snapshot_create(&told, dir, b"s").map(drop);
+    refused(taken, &FsError::NotPermitted(""));
+}
+
+#[test]
+fn what_others_remove_below_a_directory_charges_nobody_for_the_way() {
+    let v = volume();
+    on(&v, ROOT);
+    let (ada, bob) = (user(7), user(8));
+    let home = v.fs.mkdir(&ada, ROOT, b"ada", 0o755).expect("made").node;
+    let dir = v.fs.mkdir(&ada, home, b"pub", 0o777).expect("made").node;
+    limit(&v.fs, Owner::User(7), Some(5), None);
+    let before = used(&v.fs, Owner::User(7));
+    for _ in 0..20 {
+        lose(&v, &bob, dir, "x");
+    }
+    assert_eq!(used(&v.fs, Owner::User(7)), before);
+    let file = v.file_as(&ada, dir, "hers", 0o644).expect("she has room").node;
+    v.fs.forget(file, 1);
+    assert_eq!(v.fs.quota_check().expect("a count"), []);
+    // Nor does a directory that goes, or comes back, count twice.
+    v.fs.unlink(&ada, dir, b"hers").expect("removed");
+    v.fs.forget(dir, 1);
+    let with = used(&v.fs, Owner::User(7));
+    v.fs.rmdir(&ada, home, b"pub").expect("it is empty");
+    assert_eq!(used(&v.fs, Owner::User(7)), with);
+    assert_eq!(v.fs.quota_check().expect("a count"), []);
+    v.fs.restore(&ada, (home, &path("pub")), None, &OPTIONS).expect("it comes back");
+    assert_eq!(v.fs.quota_check().expect("a count"), []);
+    while v.fs.background_step(64).expect("background work").more {}
+    v.fs.trash_empty(&Caller::root(), ROOT).expect("emptied");
+    while v.fs.background_step(64).expect("background work").more {}
+    assert_eq!(v.fs.quota_check().expect("a count"), []);
+}
+
+#[test]
+fn a_quota_that_is_set_below_a_trash_ends_nothing_of_it() {
+    let v = volume();
+    let root = Caller::root();
+    on(&v, ROOT);
+    let a = v.dir(ROOT, "a").node;
+    lose(&v, &root, a, "f1");
+    set(&v.fs, a, Some(100), None);
+    let t = v.dir(a, "t").node;
+    v.fs.forget(t, 1);
+    v.fs.rmr(&root, a, b"t").expect("it goes as before");
+    lose(&v, &root, a, "f2");
+    assert_eq!(listed(&v.fs, a).len(), 3);
+    for name in ["a/t", "a/f2", "a/f1"] {
+        v.fs.restore(&root, (ROOT, &path(name)), None, &OPTIONS)
+            .unwrap_or_else(|error| panic!("{name}: {error}"));
+    }
+    assert_eq!(v.sorted(a), ["f1", "f2", "t"]);
+    assert_eq!(v.fs.quota_get(a).unwrap().map(|quota| quota.files), Some(4));
+    assert_eq!(v.fs.quota_check().expect("a count"), []);
+}
+
+#[test]
+fn ways_that_leave_the_trash_are_charged() {
+    let v = volume();
+    let root = Caller::root();
+    on(&v, ROOT);
+    let q = v.dir(ROOT, "q").node;
+    set(&v.fs, q, Some(30), None);
+    let mut at = q;
+    for name in ["1", "2", "3", "4"] {
+        at = v.dir(at, name).node;
+    }
+    lose(&v, &root, at, "f");
+    let from = v.find(batch(&v, ROOT), "q").expect("its way").node;
+    let moved = v.fs.rename(&root, (from, b"1"), (q, b"x"), RenameMode::NoReplace);
+    refused(moved, &FsError::CrossSubvolume(""));
+    let to = Some((q, &b"x"[..]));
+    v.fs.restore(&root, (ROOT, &path("q/1")), to, &OPTIONS).expect("made anew");
+    assert!(v.fs.resolve(&root, b"/q/x/2/3/4/f", fs::Follow::No).is_ok());
+    // 5, the file, and 4 made anew.
+    assert_eq!(v.fs.quota_get(q).unwrap().map(|quota| quota.files), Some(10));
+    assert_eq!(v.fs.quota_check().expect("a count"), []);
+    let limits = QuotaLimits { files: Some(10), bytes: None };
+    v.fs.quota_set(&root, q, limits).expect("set");
+    refused(v.file_as(&root, q, "more", 0o644), &FsError::QuotaExceeded);
+}
+
+#[test]
+fn a_trash_that_somebody_made_before_is_taken_over() {
+    let v = volume();
+    let (ada, bob) = (user(7), user(8));
+    let home = v.dir(ROOT, "shared").node;
+    chmod(&v, home, 0o1777);
+    let planted = v.fs.mkdir(&bob, home, b".trash", 0o700).expect("there is no trash yet");
+    let his = v.fs.mkdir(&bob, ROOT, b"his", 0o700).expect("made").node;
+    on(&v, home);
+    let trash = v.find(home, ".trash").expect("it is there");
+    assert_eq!(trash.node, planted.node);
+    assert_eq!((trash.attr.uid, trash.attr.mode), (0, 0o1777), "as the directory that has it");
+    lose(&v, &ada, home, "f");
+    let hour = v.names(trash.node).remove(0);
+    let moved = v.fs.rename(&bob, (trash.node, hour.as_bytes()), (his, b"x"), RenameMode::Replace);
+    assert!(moved.is_err(), "hours are not his");
+    // Also where the directory is closed later.
+    chmod(&v, home, 0o700);
+    lose(&v, &Caller::root(), home, "g");
+    assert_eq!(v.find(home, ".trash").expect("it is there").attr.mode, 0o700);
+}
+
+#[test]
+fn a_name_that_is_removed_while_its_hour_is_purged_is_removed() {
+    let v = volume();
+    on(&v, ROOT);
+    let done = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        let workers: Vec<_> = (0..2)
+            .map(|thread| {
+                let v = &v;
+                scope.spawn(move || {
+                    let dir = v.dir(ROOT, &format!("d{thread}")).node;
+                    let sub = v.dir(dir, "sub").node;
+                    for n in 0..500 {
+                        lose(v, &Caller::root(), sub, &format!("f{n}"));
+                    }
+                })
+            })
+            .collect();
+        scope.spawn(|| {
+            while !done.load(Ordering::Acquire) {
+                v.fs.trash_empty(&Caller::root(), ROOT).expect("emptied");
+                drop(v.fs.background_step(16));
+            }
+        });
+        let ended: Vec<_> = workers.into_iter().map(std::thread::ScopedJoinHandle::join).collect();
+        done.store(true, Ordering::Release);
+        assert!(ended.iter().all(Result::is_ok), "a removal failed");
+    });
+}
+
+#[test]
+fn nobody_makes_directories_of_others_by_restoring() {
+    let v = volume();
+    on(&v, ROOT);
+    let (ada, bob) = (user(7), user(8));
+    let dir = v.dir(ROOT, "pub").node;
+    chmod(&v, dir, 0o777);
+    let top = v.fs.mkdir(&ada, dir, b"top", 0o777).expect("made").node;
+    chmod(&v, top, 0o2777);
+    lose(&v, &bob, top, "his");
+    v.fs.forget(top, 1);
+    v.fs.rmdir(&ada, dir, b"top").expect("it is empty");
+    v.fs.restore(&bob, (ROOT, &path("pub/top/his")), None, &OPTIONS).expect("it is his");
+    let made = v.find(dir, "top").expect("it was made").attr;
+    assert_eq!((made.uid, made.gid, made.mode), (8, 8, 0o777));
+}
