@@ -282,6 +282,9 @@ impl RunManifest {
             manifest.uses.resize(manifest.runs.len(), Vec::new());
         }
         reader.end()?;
+        if !manifest.sums_fit() {
+            return Err(reader.malformed("sums below 2^62", "others"));
+        }
         let rows_ascend = |rows: &[LogRows]| rows.is_sorted_by(|a, b| a.log < b.log);
         let ascend = manifest.trees.is_sorted_by(|a, b| a.number < b.number)
             && manifest.runs.is_sorted_by(|a, b| a.number < b.number)
@@ -299,9 +302,9 @@ impl RunManifest {
         self.values_from = reader.varint()?;
         let numbers: Vec<u64> = self.blobs.iter().map(|blob| blob.number).collect();
         self.logs = read_rows(reader, &numbers)?;
-        // Bytes of all of them, and of a log that many runs point to, are added up.
-        if let Some(log) = self.logs.iter().find(|log| log.bytes >= LOG_BYTES_MAX) {
-            return Err(reader.malformed("less than 2^48 bytes of rows", log.bytes.to_string()));
+        if self.values_from == 0 && !self.logs.is_empty() {
+            let found = format!("{} value logs", self.logs.len());
+            return Err(reader.malformed("no value logs, for none are to be made", found));
         }
         let numbers: Vec<u64> = self.logs.iter().map(|log| log.log).collect();
         let logs: BTreeMap<u64, LogRows> = self.logs.iter().map(|log| (log.log, *log)).collect();
@@ -316,6 +319,25 @@ impl RunManifest {
             self.uses.push(uses);
         }
         Ok(())
+    }
+
+    /// Whether what is said of blobs, runs and rows may be added up by whoever opens the state: of
+    /// all of them, for many runs may be said to lie in one place, or to point to one log.
+    fn sums_fit(&self) -> bool {
+        let fits = |numbers: &mut dyn Iterator<Item = u64>| {
+            numbers.fold(0, u64::saturating_add) <= SUM_MAX
+        };
+        let (runs, uses) = (&self.runs, &self.uses);
+        let index = |run: &RunEntry| run.index.saturating_add(u64::from(run.index_bytes));
+        self.next_blob.max(self.next_run) <= SUM_MAX
+            && fits(&mut self.blobs.iter().map(|blob| blob.length))
+            && fits(&mut runs.iter().map(index))
+            && fits(&mut runs.iter().map(|run| run.entries))
+            && fits(&mut runs.iter().map(|run| run.tombstones))
+            && fits(&mut self.logs.iter().map(|log| log.bytes))
+            && fits(&mut self.logs.iter().map(|log| log.rows))
+            && fits(&mut uses.iter().flatten().map(|rows| rows.bytes))
+            && fits(&mut uses.iter().flatten().map(|rows| rows.rows))
     }
 
     fn run(&self, reader: &mut Reader<'_>) -> Result<RunEntry, Malformed> {
@@ -360,8 +382,8 @@ impl RunManifest {
     }
 }
 
-/// Bytes of rows that no value log has: those of 65536 logs or runs can be added up.
-const LOG_BYTES_MAX: u64 = 1 << 48;
+/// No sum of what a manifest says is greater, nor is a number that is still to be given.
+const SUM_MAX: u64 = 1 << 62;
 
 fn put_rows(body: &mut Vec<u8>, place: u64, rows: &LogRows) {
     body.put_varint(place);
@@ -490,6 +512,41 @@ mod tests {
             let found = RunManifest::decode(&manifest.encode(), [3; 16], 41);
             assert!(found.is_err(), "{number}");
         }
+    }
+
+    /// Each number alone is one that may be; all of them together are not.
+    #[test]
+    fn what_cannot_be_added_up_is_refused() {
+        let adds: [fn(&mut RunManifest, u64); 6] = [
+            |manifest, each| manifest.blobs.iter_mut().for_each(|blob| blob.length = each),
+            |manifest, each| manifest.runs.iter_mut().for_each(|run| run.entries = each),
+            |manifest, each| manifest.runs.iter_mut().for_each(|run| run.tombstones = each),
+            |manifest, each| manifest.logs.iter_mut().for_each(|log| log.bytes = each),
+            |manifest, each| manifest.logs.iter_mut().for_each(|log| log.rows = each),
+            |manifest, each| {
+                manifest.logs.iter_mut().for_each(|log| log.bytes = 1 << 60);
+                manifest.uses.iter_mut().flatten().for_each(|rows| rows.bytes = each);
+            },
+        ];
+        for (number, add) in adds.iter().enumerate() {
+            let found = |each| {
+                let mut manifest = with_logs();
+                add(&mut manifest, each);
+                RunManifest::decode(&manifest.encode(), [3; 16], 41)
+            };
+            assert!(found(1 << 59).is_ok(), "{number}");
+            assert!(found(u64::MAX / 2).is_err(), "{number}");
+        }
+        // More runs than a sum of as much as one log may have has room for.
+        let mut manifest = with_logs();
+        manifest.logs[1].bytes = 1 << 48;
+        manifest.runs = (0..70_000).map(|n| RunEntry { number: n, ..manifest.runs[0] }).collect();
+        manifest.uses = vec![vec![LogRows { log: 12, rows: 1, bytes: 1 << 48 }]; 70_000];
+        manifest.stacks.truncate(1);
+        manifest.trees.clear();
+        assert!(RunManifest::decode(&manifest.encode(), [3; 16], 41).is_err());
+        let logless = RunManifest { values_from: 0, ..with_logs() };
+        assert!(RunManifest::decode(&logless.encode(), [3; 16], 41).is_err());
     }
 
     #[test]

@@ -166,14 +166,14 @@ fn make_manifest(random: &mut Rng) -> Vec<u8> {
         number: NUMBER,
         lsn: number(random),
         time: signed(random),
-        next_blob: number(random),
-        next_run: number(random),
+        next_blob: number(random) >> 2,
+        next_run: number(random) >> 2,
         ..RunManifest::default()
     };
     let mut next = 0;
     for _ in 0..random.usize(1..5) {
         next += random.u64(1..5);
-        manifest.blobs.push(BlobEntry { number: next, length: number(random) >> 2 | 1 << 20 });
+        manifest.blobs.push(BlobEntry { number: next, length: number(random) >> 8 | 1 << 20 });
     }
     let mut next = 0;
     for _ in 0..random.usize(..8) {
@@ -187,8 +187,9 @@ fn make_manifest(random: &mut Rng) -> Vec<u8> {
             index_bytes: random.u32(..1 << 16),
             ranges: random.u32(..5),
             checksum: random.u32(..),
-            entries: number(random),
-            tombstones: number(random),
+            // Sums of these are below 2^62.
+            entries: number(random) >> 8,
+            tombstones: number(random) >> 8,
         });
     }
     let runs = manifest.runs.len() as u32;
@@ -204,14 +205,14 @@ fn make_manifest(random: &mut Rng) -> Vec<u8> {
     }
     manifest.uses.resize(manifest.runs.len(), Vec::new());
     if random.bool() {
-        manifest.values_from = number(random);
-        // A log has less than 2^48 bytes, and a run uses no more of one than it has.
+        manifest.values_from = number(random).max(1);
+        // All of them can be added up, and a run uses no more of a log than it has.
         let mut rows = |log, most_rows, most_bytes| LogRows {
             log,
             rows: number(random).min(most_rows),
             bytes: number(random).min(most_bytes),
         };
-        let logs = manifest.blobs.iter().map(|blob| rows(blob.number, u64::MAX, (1 << 48) - 1));
+        let logs = manifest.blobs.iter().map(|blob| rows(blob.number, 1 << 56, 1 << 56));
         manifest.logs = logs.collect();
         for uses in &mut manifest.uses {
             *uses = manifest.logs.iter().map(|log| rows(log.log, log.rows, log.bytes)).collect();
