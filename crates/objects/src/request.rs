@@ -92,9 +92,12 @@ fn passes(status: u16, said: &str) -> bool {
     /// What the protocol has under 400 although it is of the connection, not of the request.
     const OF_THE_WAY: [&str; 4] =
         ["RequestTimeout", "BadDigest", "XAmzContentChecksumMismatch", "IncompleteBody"];
+    /// What the protocol has under 409 for requests that met another for the same name.
+    const AT_ONCE: [&str; 2] = ["ConditionalRequestConflict", "OperationAborted"];
     match status {
         408 | 429 | 500 | 502 | 503 | 504 => true,
         400 => OF_THE_WAY.iter().any(|code| said.contains(code)),
+        409 => AT_ONCE.iter().any(|code| said.contains(code)),
         _ => false,
     }
 }

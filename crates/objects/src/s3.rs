@@ -291,8 +291,8 @@ impl Blobs for S3Blobs {
     }
 
     fn read_at(&self, name: &str, buffer: &mut [u8], offset: u64) -> Result<usize> {
-        let Some(last) = (offset + buffer.len() as u64).checked_sub(1).filter(|l| *l >= offset)
-        else {
+        let end = offset.checked_add(buffer.len() as u64);
+        let Some(last) = end.filter(|end| *end > offset).map(|end| end - 1) else {
             return Ok(0);
         };
         let asked = Asked { operation: "read", name };

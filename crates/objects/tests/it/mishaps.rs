@@ -21,11 +21,18 @@ fn ordered() -> (S3Blobs, Arc<Objects>) {
     (blobs, objects)
 }
 
+/// What passes under a status of which that is not so in general. The last two are of conditional
+/// requests that meet another for the same name.
+const WITH_WORDS: [(u16, &str); 3] =
+    [(400, "RequestTimeout"), (409, "ConditionalRequestConflict"), (409, "OperationAborted")];
+
 /// What passes: it is asked for again, and then it is done.
 fn passing() -> Vec<Mishap> {
     let mut all: Vec<Mishap> =
         [408, 429, 500, 502, 503, 504].map(|status| Mishap::Status(status, String::new())).into();
-    all.push(Mishap::Status(400, "<Code>RequestTimeout</Code>".to_owned()));
+    for (status, code) in WITH_WORDS {
+        all.push(Mishap::Status(status, format!("<Error><Code>{code}</Code></Error>")));
+    }
     all.extend([Mishap::LostRequest, Mishap::LostAnswer]);
     all
 }
@@ -40,7 +47,7 @@ fn what_passes_is_asked_for_again() {
             assert!(blobs.create("a", b"0123456789").unwrap(), "{mishap:?}");
             assert_eq!(objects.bytes("/a").as_deref(), Some(&b"0123456789"[..]));
             // The answer to this has no words.
-            if !matches!(mishap, Mishap::Status(400, _)) {
+            if !matches!(mishap, Mishap::Status(400 | 409, _)) {
                 order("HEAD");
             }
             assert_eq!(blobs.length("a").unwrap(), Some(10), "{mishap:?}");
@@ -62,7 +69,7 @@ fn what_passes_is_asked_for_again() {
 fn what_does_not_pass_is_told_in_the_words_of_the_server() {
     let (blobs, objects) = ordered();
     let words = format!("<Code>Why</Code>{}", "x".repeat(10_000));
-    for (status, tries) in [(400, 1), (403, 1), (404, 1), (501, 1), (507, 1), (503, 4)] {
+    for (status, tries) in [(400, 1), (403, 1), (404, 1), (409, 1), (501, 1), (507, 1), (503, 4)] {
         for _ in 0..tries {
             objects.order("GET", Mishap::Status(status, words.clone()));
         }
@@ -118,6 +125,24 @@ fn of_what_was_made_it_is_known_whose_it_is() {
     assert_eq!(objects.bytes("/b").as_deref(), Some(&b"his"[..]));
     // Nobody asked in vain: it is taken, whatever it is.
     assert!(!blobs.create("b", b"his").unwrap());
+}
+
+/// A request that meets another for the same name, and what became of that one.
+#[test]
+fn a_conflict_is_not_the_last_word() {
+    let (blobs, objects) = ordered();
+    let conflict = "<Error><Code>ConditionalRequestConflict</Code></Error>";
+    let meet = || objects.order("PUT", Mishap::Status(409, conflict.to_owned()));
+    meet();
+    assert!(blobs.create("a", b"own").unwrap(), "the other one was not carried out");
+    meet();
+    objects.order("PUT", Mishap::Overtaken(b"his".to_vec()));
+    assert!(!blobs.create("b", b"own").unwrap(), "the other one was");
+    assert_eq!(objects.bytes("/b").as_deref(), Some(&b"his"[..]));
+    (0..4).for_each(|_| meet());
+    let error = blobs.create("c", b"own").unwrap_err();
+    assert!(error.message.contains("409"), "{error}");
+    assert_eq!((objects.left(), objects.bytes("/c")), (0, None));
 }
 
 #[test]
