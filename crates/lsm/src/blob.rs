@@ -42,8 +42,9 @@ pub(crate) struct BlobWriter {
     /// The value log beside it, where there may be one.
     log: Option<LogWriter>,
     waiting: Waiting,
-    /// Value logs whose rows are written anew when they are met.
-    clean: BTreeSet<u64>,
+    /// Value logs whose rows are written anew when they are met, until the value log beside has so
+    /// many bytes.
+    clean: (BTreeSet<u64>, u64),
     rows: RowReader,
 }
 
@@ -105,15 +106,22 @@ impl BlobWriter {
             run: RunBuilder::default(),
             log: numbers.log.map(LogWriter::new),
             waiting: Waiting::default(),
-            clean: BTreeSet::new(),
+            clean: (BTreeSet::new(), 0),
             rows: RowReader::default(),
         })
     }
 
-    /// Has the rows of these value logs written anew.
-    pub(crate) fn clean(&mut self, logs: BTreeSet<u64>) {
+    /// Has the rows of these value logs written anew, until there are so many bytes of rows, as
+    /// they are packed.
+    pub(crate) fn clean(&mut self, logs: BTreeSet<u64>, most: u64) {
         assert!(self.log.is_some() || logs.is_empty(), "rows need a value log to go to");
-        self.clean = logs;
+        self.clean = (logs, most);
+    }
+
+    /// Whether a row of this value log is written anew.
+    fn is_taken(&self, log: u64) -> bool {
+        let (logs, most) = &self.clean;
+        logs.contains(&log) && self.log.as_ref().is_some_and(|log| log.bytes() < *most)
     }
 
     /// Bytes so far.
@@ -141,7 +149,7 @@ impl BlobWriter {
             Content::Value(value) => self.push_or_wait(key, Stored::Value(value)),
             Content::Far(far) => {
                 let pointer = far.pointer()?;
-                if self.clean.contains(&pointer.log) {
+                if self.is_taken(pointer.log) {
                     let row = self.rows.row(far.files, &pointer, key)?;
                     return self.push_row(key, row.value());
                 }
@@ -256,12 +264,13 @@ impl BlobWriter {
             return Ok(None);
         }
         let bytes = run.index.encode();
+        let index_bytes = u32::try_from(bytes.len()).map_err(|_| Error::RunTooLong)?;
         let entry = RunEntry {
             number: run.number,
             blob: self.out.number,
             start: run.start,
             index: self.out.offset(),
-            index_bytes: bytes.len() as u32,
+            index_bytes,
             ranges: run.index.ranges().len() as u32,
             checksum: self.out.checksum(&bytes),
             entries: run.entries,

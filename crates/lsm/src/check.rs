@@ -1,7 +1,8 @@
 //! Checking everything that the durable state has on the medium, past the cache: every index and
 //! every block of every run once, their checksums, the order of their keys, that a block begins
 //! where the index says, that filters have what they are for, that deleted ranges ascend, that no
-//! run reaches into another, that rows are where runs point to, and that the counts are right.
+//! run reaches into another, that rows are where runs point to, and that the counts are right, of
+//! runs and of value logs.
 //!
 //! Beside commits and checkpoints for an open store ([`check`], `Store::check`); without changing
 //! anything for one that nobody has open ([`inspect`]).
@@ -18,7 +19,7 @@ use format::run_index::{DeletedRange, RunIndex};
 use format::run_manifest::{BlobEntry, LogRows, RunEntry};
 use store::{CheckProgress, CheckReport, Error, Finding, FindingKind, Log, Lsn, Result};
 
-use crate::check_rows::RowCheck;
+use crate::check_rows::{LogCheck, RowCheck};
 use crate::core::Core;
 use crate::files::{BLOB_PREFIX, Files, blob_name, path};
 use crate::manifest::{manifest_name, numbers};
@@ -73,7 +74,11 @@ pub fn inspect(env: &Env, options: &Options, progress: CheckProgress<'_>) -> Res
     let uses = uses.into_iter().map(Arc::from);
     let all: Vec<Run> =
         entries.iter().zip(uses).map(|(entry, uses)| Run::new(&files, *entry, uses)).collect();
-    runs(&files, all.iter(), options.prefix_bytes, &mut report, progress)?;
+    let found = runs(&files, all.iter(), options.prefix_bytes, &mut report, progress)?;
+    if !report.stopped {
+        let lengths = blobs.iter().map(|blob| (blob.number, blob.length)).collect();
+        found.end(manifest.logs.iter(), &lengths, &mut report);
+    }
     lost(&files, &blobs, &mut report)?;
     Ok(report)
 }
@@ -114,11 +119,12 @@ impl Core {
     /// Checks the durable state beside commits and checkpoints.
     pub(crate) fn check_beside(&self, progress: CheckProgress<'_>) -> Result<CheckReport> {
         let mut report = CheckReport::default();
-        let (catalog, lsn, linked) = {
+        let (catalog, lsn, linked, logs, lengths) = {
             let state = self.durable.lock();
             let linked: Vec<Arc<Run>> =
                 state.linked.iter().map(|(_, run)| Arc::clone(run)).collect();
-            (Arc::clone(&self.catalog.lock()), state.lsn, linked)
+            let (logs, lengths) = (state.logs.clone(), state.blobs.clone());
+            (Arc::clone(&self.catalog.lock()), state.lsn, linked, logs, lengths)
         };
         report.trees = catalog.len() as u64;
         // Held until the end, so that nothing of it is given back.
@@ -130,7 +136,10 @@ impl Core {
             .map(|run| (run.entry.number, run))
             .collect();
         let all = held.values().map(|run| &**run);
-        runs(&self.files, all, self.options.prefix_bytes, &mut report, progress)?;
+        let found = runs(&self.files, all, self.options.prefix_bytes, &mut report, progress)?;
+        if !report.stopped {
+            found.end(logs.values(), &lengths, &mut report);
+        }
         report.log_records = self.log().last().0.saturating_sub(lsn.0);
         Ok(report)
     }
@@ -146,14 +155,15 @@ fn lost(files: &Files, named: &[BlobEntry], report: &mut CheckReport) -> Result<
     Ok(())
 }
 
-/// Checks runs, one after the other.
+/// Checks runs, one after the other; what they lead to of value logs.
 fn runs<'a>(
     files: &Files,
     all: impl Iterator<Item = &'a Run> + Clone,
     prefix_bytes: usize,
     report: &mut CheckReport,
     progress: CheckProgress<'_>,
-) -> Result<()> {
+) -> Result<LogCheck> {
+    let mut logs = LogCheck::default();
     let bytes = |run: &Run| run.bytes() + run.far_bytes();
     let total: u64 = all.clone().map(bytes).sum();
     let mut done = 0;
@@ -164,18 +174,18 @@ fn runs<'a>(
                 let done = (done, total);
                 let of =
                     Of { entry: &run.entry, uses: &run.uses, index: &index, prefix_bytes, done };
-                blocks(files, &of, report, progress)?;
+                blocks(files, &of, &mut logs, report, progress)?;
             }
             Err(error) => report.add(finding(error)?),
         }
         done += bytes(run);
         if report.stopped || progress(done, total).is_break() {
             report.stopped = true;
-            return Ok(());
+            return Ok(logs);
         }
     }
     report.bytes = done;
-    Ok(())
+    Ok(logs)
 }
 
 /// A run whose blocks are checked.
@@ -192,6 +202,7 @@ struct Of<'a> {
 fn blocks(
     files: &Files,
     of: &Of<'_>,
+    logs: &mut LogCheck,
     report: &mut CheckReport,
     progress: CheckProgress<'_>,
 ) -> Result<()> {
@@ -200,7 +211,7 @@ fn blocks(
     let (mut last, mut key): (Option<Vec<u8>>, Vec<u8>) = (None, Vec::new());
     let (mut entries, mut tombstones, mut readable) = (0, 0, true);
     let mut directory: (usize, Vec<u8>) = (usize::MAX, Vec::new());
-    let mut rows = RowCheck::new(files, entry);
+    let mut rows = RowCheck::new(files, entry, logs);
     for (number, place) in index.blocks().iter().enumerate() {
         let block = match files.load(entry.blob, place) {
             Ok(block) => block,

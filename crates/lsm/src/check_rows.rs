@@ -1,18 +1,96 @@
 //! Checking what a run points to: every pointer leads to a block that its checksum vouches for,
 //! with a row under the entry's key, as long as the pointer says; and as many rows of each value
-//! log as the manifest says.
+//! log as the manifest says. And what all runs lead to of a value log: its blocks have no more rows
+//! than the manifest says it has, and as many where they are all of it.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use device::Map;
+use device::{Map, Set};
 use format::row_pointer::RowPointer;
-use format::run_block::Block;
+use format::run_block::{Block, Stored};
+use format::run_index::BLOB_HEAD_BYTES;
 use format::run_manifest::{LogRows, RunEntry};
 use store::{CheckReport, Finding, FindingKind, Result};
 
 use crate::check::finding;
 use crate::files::{Files, blob_name, located, path};
-use crate::rows::{Row, Uses};
+use crate::rows::{Row, Uses, row_bytes};
+
+/// What runs lead to of value logs.
+#[derive(Default)]
+pub(crate) struct LogCheck {
+    logs: Map<u64, Found>,
+}
+
+/// What was found of a value log.
+#[derive(Default)]
+struct Found {
+    /// Where its blocks begin that were read.
+    blocks: Set<u64>,
+    /// Their bytes, their rows, and the bytes of those.
+    stored: u64,
+    rows: u64,
+    bytes: u64,
+    /// Whether one could not be read, which was told.
+    damaged: bool,
+}
+
+impl LogCheck {
+    /// Takes note of a block that was read, the first time that it is.
+    fn add(&mut self, pointer: &RowPointer, block: &Block) {
+        let found = self.logs.entry(pointer.log).or_default();
+        if !found.blocks.insert(pointer.place.offset) {
+            return;
+        }
+        found.stored += u64::from(pointer.place.stored);
+        for at in 0..block.len() {
+            if let Stored::Value(value) = block.stored(at) {
+                found.rows += 1;
+                found.bytes +=
+                    row_bytes(block.prefix().len() + block.suffix(at).len(), value.len());
+            }
+        }
+    }
+
+    fn cannot_be_read(&mut self, log: u64) {
+        self.logs.entry(log).or_default().damaged = true;
+    }
+
+    /// Compares what was found with what is stated of value logs, once all runs were read. Blocks
+    /// to which no pointer leads are not found; each has a row at least.
+    pub(crate) fn end<'a>(
+        &self,
+        stated: impl Iterator<Item = &'a LogRows>,
+        lengths: &BTreeMap<u64, u64>,
+        report: &mut CheckReport,
+    ) {
+        let nothing = Found::default();
+        for stated in stated {
+            let found = self.logs.get(&stated.log).unwrap_or(&nothing);
+            let length = lengths.get(&stated.log).map_or(0, |length| *length);
+            let is_all = found.stored + BLOB_HEAD_BYTES as u64 >= length;
+            let holds = if is_all {
+                (found.rows, found.bytes) == (stated.rows, stated.bytes)
+            } else {
+                found.rows < stated.rows && found.bytes < stated.bytes
+            };
+            if !holds && !found.damaged {
+                let of = if is_all { "its blocks" } else { "a part of its blocks" };
+                let (rows, bytes) = (stated.rows, stated.bytes);
+                report.add(Finding {
+                    kind: FindingKind::Count,
+                    file: path(&blob_name(stated.log)),
+                    offset: 0,
+                    what: format!(
+                        "{of} have {} rows of {} bytes, and {rows} of {bytes} are stated of all",
+                        found.rows, found.bytes
+                    ),
+                });
+            }
+        }
+    }
+}
 
 /// The rows of one run.
 pub(crate) struct RowCheck<'a> {
@@ -21,11 +99,16 @@ pub(crate) struct RowCheck<'a> {
     /// Of each log the last block, by its offset; none where it cannot be read, which was told.
     blocks: Map<u64, (u64, Option<Arc<Block>>)>,
     uses: Uses,
+    logs: &'a mut LogCheck,
 }
 
 impl<'a> RowCheck<'a> {
-    pub(crate) fn new(files: &'a Files, entry: &'a RunEntry) -> RowCheck<'a> {
-        RowCheck { files, entry, blocks: Map::default(), uses: Uses::default() }
+    pub(crate) fn new(
+        files: &'a Files,
+        entry: &'a RunEntry,
+        logs: &'a mut LogCheck,
+    ) -> RowCheck<'a> {
+        RowCheck { files, entry, blocks: Map::default(), uses: Uses::default(), logs }
     }
 
     /// Checks the pointer of an entry, in a block of the run at an offset.
@@ -65,9 +148,11 @@ impl<'a> RowCheck<'a> {
         let block = match self.files.load(pointer.log, &pointer.place) {
             Ok(block) => {
                 report.leaves += 1;
+                self.logs.add(pointer, &block);
                 Some(Arc::new(block))
             }
             Err(error) => {
+                self.logs.cannot_be_read(pointer.log);
                 report.add(finding(error)?);
                 None
             }

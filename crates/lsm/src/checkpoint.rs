@@ -109,16 +109,27 @@ struct Group {
 }
 
 impl Core {
-    /// Makes a checkpoint with the durable state locked.
+    /// Makes a checkpoint with the durable state locked. Where there is no room for it, and a merge
+    /// is under way that takes some, that goes first.
     pub(crate) fn checkpoint_locked(&self, state: &mut Durable) -> Result<()> {
+        match self.try_checkpoint(state) {
+            Err(error) if error.is_no_space() && self.give_up_merge() => {
+                self.collect(state, usize::MAX);
+                self.try_checkpoint(state)
+            }
+            done => done,
+        }
+    }
+
+    fn try_checkpoint(&self, state: &mut Durable) -> Result<()> {
         self.log().check()?;
-        let lsn = self.freeze();
+        let (lsn, counted) = self.freeze();
         let done = self.write(state).and_then(|()| {
             self.log().sync(lsn)?;
             self.publish(state, lsn)
         });
         if let Err(error) = done {
-            self.thaw();
+            self.thaw(counted);
             return Err(error);
         }
         self.log().trim(lsn)?;
@@ -127,9 +138,11 @@ impl Core {
         Ok(())
     }
 
-    /// Step 1; returns the last commit that is in what was frozen.
-    fn freeze(&self) -> Lsn {
+    /// Step 1; returns the last commit that is in what was frozen, and how many bytes of the log
+    /// were counted as checkpointed before.
+    fn freeze(&self) -> (Lsn, u64) {
         let _gate = self.gate.write();
+        let counted = self.journal.log_bytes().saturating_sub(self.journal.log_bytes_since());
         let mut in_flight = self.in_flight.lock();
         assert!(in_flight.is_empty(), "one checkpoint at a time");
         for (id, tree) in std::mem::take(&mut *self.changed.lock()) {
@@ -140,12 +153,14 @@ impl Core {
         self.drops.store(0, Ordering::Relaxed);
         self.journal.checkpointed(self.journal.log_bytes());
         self.journal.may_wake();
-        self.log().last()
+        (self.log().last(), counted)
     }
 
-    /// Takes a freeze back: what was frozen differs from the durable state as before.
-    fn thaw(&self) {
+    /// Takes a freeze back: what was frozen differs from the durable state as before, and a
+    /// checkpoint is due as it was.
+    fn thaw(&self, counted: u64) {
         let _gate = self.gate.write();
+        self.journal.checkpointed(counted);
         let trees = self.trees.read();
         let mut changed = self.changed.lock();
         for (id, stack) in std::mem::take(&mut *self.in_flight.lock()) {

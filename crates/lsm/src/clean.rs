@@ -47,15 +47,21 @@ pub(crate) fn sparse<'a>(
     live
 }
 
-/// The next layer to write anew: one that points into the log of which the least is live.
+/// The next layer to write anew: one that points into the log of which the least is live, or, where
+/// none of those may be, into the next.
 pub(crate) fn pick(layers: &[Pointing<'_>], sparse: &BTreeMap<u64, u64>) -> Option<LayerId> {
-    let (log, _) = sparse.iter().min_by_key(|(log, live)| (**live, **log))?;
-    let points = |layer: &&Pointing<'_>| layer.uses.iter().any(|rows| rows.log == *log);
-    layers.iter().find(points).map(|layer| layer.id)
+    let mut by_live: Vec<(u64, u64)> = sparse.iter().map(|(&log, &live)| (live, log)).collect();
+    by_live.sort_unstable();
+    by_live.into_iter().find_map(|(_, log)| {
+        let points = |layer: &&Pointing<'_>| layer.uses.iter().any(|rows| rows.log == log);
+        layers.iter().find(points).map(|layer| layer.id)
+    })
 }
 
 /// The logs whose rows a merge of runs takes out: sparse ones, and small ones where there are
-/// several. No more than so many bytes of rows, of the oldest logs.
+/// several. Those with the least to take first, for each that is empty goes; no more than so many
+/// bytes of rows, but the first in any case, of which the writer takes what it may. Else a log of
+/// which more is live than may be taken at once would be met again and again, and never emptied.
 pub(crate) fn emptied<'a>(
     logs: &BTreeMap<u64, LogRows>,
     sparse: &BTreeMap<u64, u64>,
@@ -70,12 +76,38 @@ pub(crate) fn emptied<'a>(
     let is_small = |log: &u64| logs.get(log).is_some_and(|all| all.bytes < small_bytes);
     let several = met.keys().filter(|log| is_small(log)).count() > 1;
     met.retain(|log, _| sparse.contains_key(log) || several && is_small(log));
-    let mut left = bytes_max;
-    let fits = |(log, bytes): (u64, u64)| {
-        left = left.checked_sub(bytes)?;
-        Some(log)
-    };
-    met.into_iter().map_while(fits).collect()
+    let mut by_bytes: Vec<(u64, u64)> = met.into_iter().map(|(log, bytes)| (bytes, log)).collect();
+    by_bytes.sort_unstable();
+    let (mut left, mut emptied) = (bytes_max, BTreeSet::new());
+    for (bytes, log) in by_bytes {
+        if left == 0 || bytes > left && !emptied.is_empty() {
+            break;
+        }
+        left = left.saturating_sub(bytes);
+        emptied.insert(log);
+    }
+    emptied
+}
+
+/// Bytes of rows that a merge takes out of logs, where that is less than what it merges.
+const TAKEN_BYTES: u64 = 64 << 20;
+/// The least part of a run's bytes that must be taken out of logs, where not all of one can be, so
+/// that writing the run anew for it pays: one in so many.
+const LEAST_SHARE: u64 = 4;
+
+/// Most bytes of rows that a merge of so many bytes takes out of logs: as much again, so that rows
+/// no more than double what it writes, its time, and the room that it needs until it ends; at most
+/// what the room beside it holds, and half of the longest blob, for rows as they are packed may be
+/// longer than rows are. So many bytes go to the same log beside that: values of ingested runs.
+pub(crate) fn most_taken(merged: u64, beside: u64, room: u64, blob_max: u64) -> u64 {
+    let in_blob = (blob_max / 2).min((blob_max / 8 * 7).saturating_sub(beside));
+    merged.max(TAKEN_BYTES).min(room.saturating_sub(merged)).min(in_blob)
+}
+
+/// Whether a run of so many bytes may be written anew only to empty logs.
+pub(crate) fn may_be_written_anew(run: u64, room: u64, blob_max: u64) -> bool {
+    // Pointers into a younger log may take a little more.
+    run <= blob_max / 8 * 7 && most_taken(run, 0, room, blob_max) >= (run / LEAST_SHARE).max(1)
 }
 
 /// What a manifest says of value logs.
@@ -119,6 +151,15 @@ mod tests {
     /// Each job leaves a run that points to a new, full log, so cleaning ends.
     #[test]
     fn layers_are_written_anew_until_no_log_is_sparse() {
+        assert_eq!(jobs(u64::MAX), [30, 20, 10]);
+        // Not all of a log's live rows may be taken at once.
+        let jobs = jobs(60);
+        assert!(jobs.len() > 5, "{jobs:?}");
+    }
+
+    /// The layers that are written anew, one after the other, when at most so many bytes of rows
+    /// are taken at once.
+    fn jobs(most: u64) -> Vec<LayerId> {
         let mut logs = logs(&[(1, 1000), (2, 1000), (3, 1000)]);
         let mut layers: Vec<(LayerId, Vec<LogRows>)> = vec![
             (30, vec![rows(1, 100), rows(3, 900)]),
@@ -135,20 +176,26 @@ mod tests {
             let Some(picked) = pick(&pointing, &sparse) else { break };
             jobs.push(picked);
             let at = layers.iter().position(|(id, _)| *id == picked).unwrap();
-            let emptied =
-                emptied(&logs, &sparse, 0, u64::MAX, [layers[at].1.as_slice()].into_iter());
+            let emptied = emptied(&logs, &sparse, 0, most, [layers[at].1.as_slice()].into_iter());
             assert!(!emptied.is_empty(), "a job does something");
-            let (gone, mut kept): (Vec<LogRows>, Vec<LogRows>) =
-                layers[at].1.iter().partition(|rows| emptied.contains(&rows.log));
-            let bytes = gone.iter().map(|rows| rows.bytes).sum();
-            kept.push(rows(next, bytes));
-            logs.insert(next, rows(next, bytes));
+            // The writer takes rows until it has as many as it may.
+            let (mut taken, mut kept) = (0, Vec::new());
+            for used in &layers[at].1 {
+                let here = if emptied.contains(&used.log) { used.bytes } else { 0 };
+                let here = here.min(most - taken);
+                taken += here;
+                if here < used.bytes {
+                    kept.push(rows(used.log, used.bytes - here));
+                }
+            }
+            kept.push(rows(next, taken));
+            logs.insert(next, rows(next, taken));
             layers[at] = (picked + 1, kept);
             next += 1;
-            assert!(jobs.len() < 10, "{jobs:?}");
+            assert!(jobs.len() < 100, "{jobs:?}");
         }
-        assert_eq!(jobs, [30, 20, 10]);
         assert!(layers.iter().flat_map(|(_, uses)| uses).all(|rows| rows.log > 2));
+        jobs
     }
 
     #[test]
@@ -159,6 +206,31 @@ mod tests {
         assert_eq!(alone, BTreeSet::new());
         let both = |most| emptied(&logs, &sparse, 100, most, [&one[..], &[rows(2, 5)]].into_iter());
         assert_eq!(both(15), BTreeSet::from([1, 2]));
-        assert_eq!(both(14), BTreeSet::from([1]));
+        assert_eq!(both(14), BTreeSet::from([2]));
+        // Of the first the writer takes what it may.
+        assert_eq!(both(4), BTreeSet::from([2]));
+        assert_eq!(both(0), BTreeSet::new());
+    }
+
+    #[test]
+    fn a_merge_takes_as_much_as_it_merges_and_has_room_for() {
+        let all = u64::MAX;
+        assert_eq!(most_taken(0, 0, all, all), TAKEN_BYTES);
+        assert_eq!(most_taken(1 << 40, 1 << 40, all, all), 1 << 40);
+        assert_eq!(most_taken(1 << 40, 1 << 40, (1 << 40) + 5, all), 5);
+        assert_eq!(most_taken(10, 10, 9, all), 0);
+        assert_eq!(most_taken(0, 0, all, 100), 50);
+        assert_eq!(most_taken(60, 60, all, 80), 10, "what else goes to the log fits, too");
+        assert!(may_be_written_anew(100, 125, all) && !may_be_written_anew(100, 124, all));
+        assert!(may_be_written_anew(70, all, 80) && !may_be_written_anew(71, all, 80));
+        assert!(!may_be_written_anew(0, 0, all));
+    }
+
+    #[test]
+    fn a_log_that_no_run_may_be_written_anew_for_is_not_in_the_way() {
+        let sparse = BTreeMap::from([(1, 10), (2, 20)]);
+        let uses = [rows(2, 20)];
+        assert_eq!(pick(&[Pointing { id: 7, uses: &uses }], &sparse), Some(7));
+        assert_eq!(pick(&[], &sparse), None);
     }
 }

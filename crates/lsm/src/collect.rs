@@ -20,11 +20,17 @@ impl Core {
     /// A bounded step of giving back what is not needed any more; `false` when nothing is left.
     pub(crate) fn reclaim(&self, most: usize) -> Result<bool> {
         let mut state = self.durable.lock();
+        if self.journal.is_closed() {
+            // The medium is another's from now on.
+            return Ok(false);
+        }
+        // First what needs no room.
+        let more = self.collect(&mut state, most.max(1));
         if self.drops.load(Ordering::Relaxed) > 0 {
             // The durable state has what was dropped until the next one.
             self.checkpoint_locked(&mut state)?;
         }
-        if self.collect(&mut state, most.max(1)) {
+        if more || self.collect(&mut state, most.max(1)) {
             return Ok(true);
         }
         drop(state);

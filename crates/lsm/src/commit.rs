@@ -123,8 +123,12 @@ impl Core {
         Ok(lsn)
     }
 
-    /// Gives a batch its place in the log.
+    /// Gives a batch its place in the log. The caller is in the gate: closing waits for it, or it
+    /// is told that the store was closed.
     fn number(&self, bytes: &[u8], plan: &Plan, origin: Origin) -> Result<Lsn> {
+        if matches!(origin, Origin::Caller) {
+            self.is_open()?;
+        }
         match origin {
             Origin::Caller if plan.makes_room() => self.log().append(bytes, Room::Reserve),
             Origin::Caller => self.log().append(bytes, Room::Normal),

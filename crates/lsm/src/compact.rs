@@ -3,7 +3,8 @@
 //! What is merged is decided by `plan`, from the durable catalog. A step merges a part of it into
 //! a blob that is being written; the last one makes the blob durable, exchanges the run for those
 //! it was merged from in all trees, and writes a manifest. A crash before that leaves a file that
-//! the next opening removes. What was merged stays as long as a pinned state, a tree that has only
+//! the next opening removes. A merge is given up where the medium has no room left for it beside
+//! what checkpoints need (`relieve`). What was merged stays as long as a pinned state, a tree that has only
 //! some of it, or the durable state holds it (`collect`).
 
 use std::collections::BTreeMap;
@@ -20,7 +21,7 @@ use crate::clean::{self, Pointing};
 use crate::core::{Catalog, Core};
 use crate::layer::{Layer, Stack, View};
 use crate::limit::Limiter;
-use crate::plan::{Facts, Merge};
+use crate::plan::{Facts, Limits, Merge};
 use crate::run::Run;
 
 /// Least bytes of a step, and those for each node that the caller asks for.
@@ -41,6 +42,9 @@ pub(crate) struct Merging {
     rested: u64,
     /// The manifest that was looked at last.
     planned: u64,
+    /// Most bytes of a merge, less than a blob may have where one became too long: by how much it
+    /// would, nobody knows before.
+    blob_max: u64,
     /// Merges that ended since opening, and those among them that emptied value logs.
     ended: u64,
     cleaned: u64,
@@ -58,13 +62,16 @@ struct Job {
     bytes: u64,
     /// Whether it is made to empty value logs.
     cleans: bool,
+    /// Whether it is made for the room that it gives back.
+    returns: bool,
 }
 
 impl Merging {
     /// Nothing yet, at most so many bytes a second.
     pub(crate) fn new(rate: u64) -> Merging {
         let limiter = Limiter::new(rate);
-        Merging { job: None, rested: 0, planned: 0, ended: 0, cleaned: 0, limiter }
+        let blob_max = u64::MAX;
+        Merging { job: None, rested: 0, planned: 0, blob_max, ended: 0, cleaned: 0, limiter }
     }
 
     /// Bytes that the merge which is under way has written, and bytes of what it merges.
@@ -93,13 +100,32 @@ impl Core {
     fn next_merge(&self) -> Option<(u64, u64)> {
         let catalog = Arc::clone(&self.catalog.lock());
         let (facts, layers) = facts(&catalog, true).ok()?;
-        let picked = self.pick(&facts)?.layers;
+        let blob_max = self.files.blobs.bytes_max();
+        let picked = self.pick(&facts, self.room_to_merge().ok()?, blob_max)?.layers;
         let bytes = picked.iter().filter_map(|id| layers[id].as_run()).map(|run| run.bytes()).sum();
         Some((picked.len() as u64, bytes))
     }
 
-    fn pick(&self, facts: &[Vec<Facts>]) -> Option<Merge> {
-        crate::plan::pick(self.options.policy, facts, self.files.blobs.bytes_max())
+    /// The next merge into a blob of so many bytes, where the medium has so much room for it. Blocks
+    /// are packed anew, and an index is made: a part of the room is left for what that may add.
+    fn pick(&self, facts: &[Vec<Facts>], room: Limits, blob_max: u64) -> Option<Merge> {
+        let limits = Limits {
+            bytes: blob_max.min(within(room.bytes)),
+            returning: blob_max.min(within(room.returning)),
+        };
+        crate::plan::pick(self.options.policy, facts, limits)
+    }
+
+    /// Gives up the merge that is under way, for the room that it takes, and does not begin it
+    /// again before something changed; whether there was one, and nobody is at it.
+    pub(crate) fn give_up_merge(&self) -> bool {
+        let Some(mut merging) = self.merging.try_lock() else { return false };
+        let job = merging.job.take();
+        if job.is_some() {
+            tracing::info!("a merge is given up for the room that it takes");
+            merging.rested = merging.planned;
+        }
+        job.is_some()
     }
 }
 
@@ -135,11 +161,19 @@ impl Core {
         if merging.job.is_none() {
             merging.job = self.plan_merge(merging)?;
         }
-        let Some(mut job) = merging.job.take() else {
+        let Some(returns) = merging.job.as_ref().map(|job| job.returns) else {
             merging.rested = merging.planned;
             return Ok(false);
         };
-        job.part.bytes = (nodes as u64 * NODE_BYTES).max(STEP_BYTES_MIN);
+        let room = self.room_to_merge()?;
+        let left = if returns { room.returning } else { room.bytes };
+        let Some(mut job) = merging.job.take().filter(|_| left > 0) else {
+            // What it wrote is removed.
+            tracing::info!("a merge is given up: the medium has no room for it");
+            merging.rested = merging.planned;
+            return Ok(false);
+        };
+        job.part.bytes = (nodes as u64).saturating_mul(NODE_BYTES).max(STEP_BYTES_MIN);
         let done = job.part.write(&mut job.blob, &job.views).and_then(|more| {
             if job.blob.longest_bytes() > self.files.blobs.bytes_max() {
                 return Err(Error::RunTooLong);
@@ -157,6 +191,10 @@ impl Core {
         if let Err(error) = done {
             // What cannot be read, or has no room, is not tried again before something changed.
             merging.rested = merging.planned;
+            if matches!(error, Error::RunTooLong) {
+                // The same would be next after every manifest, and nothing else ever.
+                merging.blob_max = merging.blob_max.min(self.files.blobs.bytes_max()) / 4 * 3;
+            }
             return Err(error);
         }
         Ok(true)
@@ -195,30 +233,32 @@ impl Core {
         let deep = self.depth.load(Ordering::Relaxed) > DEPTH_MAX;
         let (facts, layers) = facts(&catalog, deep)?;
         let runs: Vec<Arc<Run>> = facts.iter().flatten().map(|of| run(&layers[&of.id])).collect();
-        let sparse = sparse(&logs, &runs);
-        let merge = self.pick(&facts);
+        let (sparse, room) = (sparse(&logs, &runs), self.room_to_merge()?);
+        let blob_max = self.files.blobs.bytes_max().min(merging.blob_max);
+        let merge = self.pick(&facts, room, blob_max);
         let cleans = merge.is_none();
-        let Some(Merge { layers: picked, lowest }) = merge.or_else(|| clean(&runs, &sparse)) else {
+        let clean = || clean(&runs, &sparse, (within(room.bytes), blob_max));
+        let Some(Merge { layers: picked, lowest, returns }) = merge.or_else(clean) else {
             return Ok(None);
         };
         let layers: Vec<Arc<Layer>> = picked.iter().map(|id| Arc::clone(&layers[id])).collect();
         let runs: Vec<Arc<Run>> = layers.iter().map(run).collect();
         let uses = || runs.iter().map(|run| &*run.uses);
-        let small = self.options.small_log_bytes;
-        // Half of what may be, for rows as they are packed may be longer than rows are.
-        let most = self.files.blobs.bytes_max() / 2;
-        let emptied = clean::emptied(&logs, &sparse, small, most, uses());
+        let merged: u64 = runs.iter().map(|run| run.bytes()).sum();
+        // A run that is written anew for its pointers has no long values.
+        let beside = if cleans { 0 } else { merged };
+        let most = clean::most_taken(merged, beside, within(room.bytes), blob_max);
+        let emptied = clean::emptied(&logs, &sparse, self.options.small_log_bytes, most, uses());
         let anew = uses().flatten().filter(|rows| emptied.contains(&rows.log));
-        let anew: u64 = anew.map(|rows| rows.bytes).sum();
-        let bytes = anew + runs.iter().map(|run| run.bytes()).sum::<u64>();
+        let bytes = merged + anew.map(|rows| rows.bytes).sum::<u64>().min(most);
         let numbers = self.take_blob_numbers();
         let mut blob = BlobWriter::create(&self.files, &self.env.device, &self.options, numbers)?;
-        blob.clean(emptied);
+        blob.clean(emptied, most);
         let id = self.ids.fetch_add(1, Ordering::Relaxed);
         blob.begin(id);
         let part = Part { after: None, lowest, bytes: 0 };
         let views = layers.iter().map(|layer| layer.view()).collect();
-        Ok(Some(Job { layers, views, id, part, blob, bytes, cleans }))
+        Ok(Some(Job { layers, views, id, part, blob, bytes, cleans, returns }))
     }
 
     /// Ends a merge whose entries are all written.
@@ -227,8 +267,9 @@ impl Core {
         let entry = end_run(&mut blob, &views, part.lowest)?;
         let mut state = self.durable.lock();
         let state = &mut *state;
-        // A checkpoint may have failed meanwhile.
+        // A checkpoint may have failed meanwhile, or the store been closed.
         self.log().check()?;
+        self.is_open()?;
         let run = match entry {
             None => None,
             Some(entry) => {
@@ -260,12 +301,23 @@ fn sparse(logs: &BTreeMap<u64, LogRows>, runs: &[Arc<Run>]) -> BTreeMap<u64, u64
     clean::sparse(logs, once.map(|run| &*run.uses))
 }
 
-/// The run to write anew where nothing is to be merged. What is below it matters in some trees
-/// and not in others: its tombstones stay.
-fn clean(runs: &[Arc<Run>], sparse: &BTreeMap<u64, u64>) -> Option<Merge> {
-    let pointing = runs.iter().map(|run| Pointing { id: run.entry.number, uses: &run.uses });
-    let pointing: Vec<Pointing<'_>> = pointing.collect();
-    clean::pick(&pointing, sparse).map(|id| Merge { layers: vec![id], lowest: false })
+/// The part of the medium's room that a merge is planned for.
+fn within(room: u64) -> u64 {
+    room / 8 * 7
+}
+
+/// The run to write anew where nothing is to be merged, in so much room and into a blob of at most
+/// so many bytes. What is below it matters in some trees and not in others: its tombstones stay.
+fn clean(
+    runs: &[Arc<Run>],
+    sparse: &BTreeMap<u64, u64>,
+    (room, blob_max): (u64, u64),
+) -> Option<Merge> {
+    let may = |run: &&Arc<Run>| clean::may_be_written_anew(run.bytes(), room, blob_max);
+    let pointing = runs.iter().filter(may);
+    let pointing = pointing.map(|run| Pointing { id: run.entry.number, uses: &run.uses });
+    let id = clean::pick(&pointing.collect::<Vec<_>>(), sparse)?;
+    Some(Merge { layers: vec![id], lowest: false, returns: false })
 }
 
 /// What the plan looks at: the distinct stacks of a catalog, and their layers by number. Where a

@@ -183,7 +183,7 @@ impl Core {
     }
 
     /// What is written must not go on behind the back of who closed the store.
-    fn is_open(&self) -> Result<()> {
+    pub(crate) fn is_open(&self) -> Result<()> {
         if self.journal.is_closed() {
             return Err(Error::ReadOnly(Arc::from("the store was closed")));
         }

@@ -30,11 +30,18 @@ pub(crate) fn manifest_name(number: u64) -> String {
     format!("{MANIFEST_PREFIX}{number:016x}")
 }
 
-/// The numbers of the blobs whose names begin with a prefix, ascending.
+/// No store comes to greater numbers; what bears one was put there by somebody else.
+const NUMBER_MAX: u64 = 1 << 62;
+
+/// The numbers of the blobs whose names begin with a prefix, ascending: of names as this engine
+/// gives them.
 pub(crate) fn numbers(files: &Files, prefix: &str) -> Result<Vec<u64>> {
     let names = files.blobs.list(prefix)?;
-    let hex = |name: &String| u64::from_str_radix(name.strip_prefix(prefix)?, 16).ok();
-    let mut numbers: Vec<u64> = names.iter().filter_map(hex).collect();
+    let own = |name: &String| {
+        let number = u64::from_str_radix(name.strip_prefix(prefix)?, 16).ok()?;
+        (number <= NUMBER_MAX && format!("{prefix}{number:016x}") == *name).then_some(number)
+    };
+    let mut numbers: Vec<u64> = names.iter().filter_map(own).collect();
     numbers.sort_unstable();
     Ok(numbers)
 }

@@ -13,7 +13,8 @@
 //!    stack that is too deep has its oldest eight runs of a tier merged all the same, in all trees
 //!    that have them; those that have only some keep the old.
 //!
-//! A store of blobs may bound how long one is. What would be longer is left apart, and where it is
+//! A store of blobs may bound how long one is, and the medium how much room a merge may take until
+//! it ends ([`Limits`]). What would be longer is left apart, and where it is
 //! hidden, merged in parts: a tree whose runs are as long as may be has as many of them as it has
 //! bytes, and a look-up asks the filter of each.
 
@@ -38,6 +39,17 @@ pub(crate) struct Merge {
     pub(crate) layers: Vec<LayerId>,
     /// Whether nothing is below them.
     pub(crate) lowest: bool,
+    /// Whether it is made for the room that it gives back.
+    pub(crate) returns: bool,
+}
+
+/// Most bytes that merges may write, so far as blobs and the medium bound that.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Limits {
+    /// A merge.
+    pub(crate) bytes: u64,
+    /// One that is made for the room that it gives back.
+    pub(crate) returning: u64,
 }
 
 /// Runs of a tier that become one.
@@ -62,19 +74,20 @@ fn fine_tier(bytes: u64) -> u32 {
 /// Where in a stack the layers begin and end that a rule merges into so many bytes at most.
 type Rule = fn(&[Facts], u64) -> Option<(usize, usize)>;
 
-/// What to merge next in stacks of layers, newest first, into a blob of at most so many bytes. None
-/// when all is well, or nothing fits.
-pub(crate) fn pick(policy: Policy, stacks: &[Vec<Facts>], bytes_max: u64) -> Option<Merge> {
-    let first = |rule: Rule| {
-        stacks
-            .iter()
-            .find_map(|stack| rule(stack, bytes_max).map(|(from, to)| merge(stack, from, to)))
+/// What to merge next in stacks of layers, newest first, within limits. None when all is well, or
+/// nothing fits.
+pub(crate) fn pick(policy: Policy, stacks: &[Vec<Facts>], limits: Limits) -> Option<Merge> {
+    let first = |rule: Rule, most: u64| {
+        stacks.iter().find_map(|stack| rule(stack, most).map(|(from, to)| merge(stack, from, to)))
     };
     let by_size = match policy {
         Policy::Tiered => tiers,
         Policy::Full => all,
     };
-    first(hiding).or_else(|| first(by_size)).or_else(|| first(deep))
+    first(hiding, limits.returning)
+        .map(|merge| Merge { returns: true, ..merge })
+        .or_else(|| first(by_size, limits.bytes))
+        .or_else(|| first(deep, limits.bytes))
 }
 
 /// The oldest layers that the same trees share, where there are several; by tiers where those
@@ -98,7 +111,7 @@ fn bytes(layers: &[Facts]) -> u64 {
 
 fn merge(stack: &[Facts], from: usize, to: usize) -> Merge {
     let layers = stack[from..to].iter().map(|layer| layer.id).collect();
-    Merge { layers, lowest: to == stack.len() }
+    Merge { layers, lowest: to == stack.len(), returns: false }
 }
 
 /// Where the layers begin and end that the same trees share as the one at `at`.
@@ -187,6 +200,13 @@ fn row(
 mod tests {
     use super::*;
 
+    impl Limits {
+        /// The bound of blobs of so many bytes, and nothing else.
+        fn of_blobs(bytes: u64) -> Limits {
+            Limits { bytes, returning: bytes }
+        }
+    }
+
     fn layer(id: u64, bytes: u64, sharers: u32, hides: u64) -> Facts {
         Facts { id, bytes, sharers, hides }
     }
@@ -198,7 +218,8 @@ mod tests {
     }
 
     fn picked(stacks: &[Vec<Facts>]) -> Option<(Vec<u64>, bool)> {
-        pick(Policy::Tiered, stacks, u64::MAX).map(|merge| (merge.layers, merge.lowest))
+        pick(Policy::Tiered, stacks, Limits::of_blobs(u64::MAX))
+            .map(|merge| (merge.layers, merge.lowest))
     }
 
     #[test]
@@ -216,8 +237,8 @@ mod tests {
     /// Merges as long as something is picked; answers the sizes of what is left, and how many
     /// merges that took.
     fn settled(mut stack: Vec<Facts>, bytes_max: u64) -> (Vec<u64>, u64) {
-        let mut merges = 0;
-        while let Some(merge) = pick(Policy::Tiered, std::slice::from_ref(&stack), bytes_max) {
+        let (mut merges, limits) = (0, Limits::of_blobs(bytes_max));
+        while let Some(merge) = pick(Policy::Tiered, std::slice::from_ref(&stack), limits) {
             let at = stack.iter().position(|facts| facts.id == merge.layers[0]).unwrap();
             let end = at + merge.layers.len();
             let whole: u64 = bytes(&stack[at..end]);
@@ -258,9 +279,24 @@ mod tests {
     }
 
     #[test]
+    fn a_merge_that_gives_room_back_may_use_more_of_it() {
+        let large = TIER_BYTES * 100;
+        let hiding = vec![layer(9, 1000, 1, large), layer(8, large, 1, 0)];
+        let picked = |stack: &Vec<Facts>, bytes, returning| {
+            let limits = Limits { bytes, returning };
+            pick(Policy::Tiered, std::slice::from_ref(stack), limits).map(|merge| merge.returns)
+        };
+        assert_eq!(picked(&hiding, 0, 2000), Some(true));
+        assert_eq!(picked(&hiding, 2000, 0), None);
+        let tier = layers(&[large; 4]);
+        assert_eq!(picked(&tier, 4 * large, 0), Some(false));
+        assert_eq!(picked(&tier, 4 * large - 1, u64::MAX), None);
+    }
+
+    #[test]
     fn a_full_merge_takes_all_that_the_same_trees_share() {
         let picked = |stack: &Vec<Facts>| {
-            let merge = pick(Policy::Full, std::slice::from_ref(stack), u64::MAX);
+            let merge = pick(Policy::Full, std::slice::from_ref(stack), Limits::of_blobs(u64::MAX));
             merge.map(|merge| (merge.layers, merge.lowest))
         };
         let mut stack = layers(&[10, 10, TIER_BYTES * 100]);
@@ -304,7 +340,9 @@ mod tests {
             for facts in stacks.iter_mut().flatten() {
                 facts.sharers = sharers[&facts.id];
             }
-            let Some(merge) = pick(Policy::Tiered, &stacks, u64::MAX) else { break };
+            let Some(merge) = pick(Policy::Tiered, &stacks, Limits::of_blobs(u64::MAX)) else {
+                break;
+            };
             let mut bytes = 0;
             for stack in &mut stacks {
                 let at = stack.iter().position(|facts| facts.id == merge.layers[0]);
@@ -334,8 +372,9 @@ mod tests {
         for _ in 0..flushes {
             stack.insert(0, layer(next, flush, 1, 0));
             next += 1;
+            let limits = Limits::of_blobs(u64::MAX);
             let pick =
-                |stack: &Vec<Facts>| pick(Policy::Tiered, std::slice::from_ref(stack), u64::MAX);
+                |stack: &Vec<Facts>| pick(Policy::Tiered, std::slice::from_ref(stack), limits);
             while let Some(merge) = pick(&stack) {
                 let at = stack.iter().position(|facts| facts.id == merge.layers[0]).unwrap();
                 let end = at + merge.layers.len();

@@ -9,13 +9,16 @@
 //!
 //! A full medium must stay one that things can be deleted from, and deleting needs a checkpoint to
 //! give room back. So commits that add stop while the medium still has room for what the next
-//! checkpoint writes, and a part that only checkpoints may use; commits that remove go on.
+//! checkpoint writes, and a part that only checkpoints may use; commits that remove go on. Merges
+//! leave that room, too: they are begun where there is enough beside it, and given up where there
+//! is not any more.
 
 use std::sync::atomic::Ordering;
 
 use store::{Error, ROOM_LOOK_EVERY, Result, kept_for_checkpoints};
 
 use crate::core::Core;
+use crate::plan::Limits;
 
 impl Core {
     /// Sees to it that there is not too much that is only in memory. An error means that the
@@ -95,6 +98,9 @@ impl Core {
                 Err(error) => return Err(error),
             }
         }
+        if tight && self.give_up_merge() {
+            tight = self.is_tight(beside)?;
+        }
         // A long run may want room that short commits need not have.
         let also = beside > 0 && tight && !self.is_tight(0)?;
         self.tight.store(tight && !also, Ordering::Relaxed);
@@ -106,5 +112,15 @@ impl Core {
         let kept = kept_for_checkpoints(&space);
         let dirty = self.dirty_bytes() as u64;
         Ok(space.free_bytes < kept + dirty + beside)
+    }
+
+    /// Bytes that merges may write to the medium until they end: the next checkpoint has room
+    /// beside them, and those that make deletions durable. Of what is kept for these a merge that
+    /// gives room back may use a half, else a full medium would stay full.
+    pub(crate) fn room_to_merge(&self) -> Result<Limits> {
+        let space = self.env.device.space()?;
+        let free = space.free_bytes.saturating_sub(self.dirty_bytes() as u64);
+        let kept = kept_for_checkpoints(&space);
+        Ok(Limits { bytes: free.saturating_sub(kept), returning: free.saturating_sub(kept / 2) })
     }
 }

@@ -143,7 +143,7 @@ impl Uses {
     pub(crate) fn add(&mut self, key: &[u8], pointer: &RowPointer) {
         let (rows, bytes) = self.0.entry(pointer.log).or_default();
         *rows += 1;
-        *bytes += row_bytes(key, pointer.length as usize);
+        *bytes += row_bytes(key.len(), pointer.length as usize);
     }
 
     /// Ascending.
@@ -156,8 +156,8 @@ impl Uses {
 }
 
 /// What a row counts for.
-fn row_bytes(key: &[u8], value: usize) -> u64 {
-    (key.len() + value) as u64
+pub(crate) fn row_bytes(key: usize, value: usize) -> u64 {
+    (key + value) as u64
 }
 
 /// A value log that is being written. There is no file before there is a row.
@@ -195,7 +195,7 @@ impl LogWriter {
     pub(crate) fn push(&mut self, key: &[u8], value: &[u8]) {
         self.block.push(key, Stored::Value(value));
         self.rows += 1;
-        self.bytes += row_bytes(key, value.len());
+        self.bytes += row_bytes(key.len(), value.len());
     }
 
     /// Writes the block; a pointer to its rows, but for their length. None, if it has none.

@@ -142,7 +142,11 @@ impl Store for LsmStore {
     }
 
     fn close(&self) -> Result<()> {
-        self.core.journal.close();
+        {
+            // Those that are under way are in what is made durable here.
+            let _gate = self.core.gate.write();
+            self.core.journal.close();
+        }
         let mut state = self.core.durable.lock();
         match self.core.checkpoint_locked(&mut state) {
             // Without room for a checkpoint the log keeps what is durable.

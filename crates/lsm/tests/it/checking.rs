@@ -3,12 +3,12 @@
 use std::ops::ControlFlow;
 
 use format::batch::{Op, Ops};
-use format::run_manifest::{Decoded, RunManifest};
+use format::run_manifest::RunManifest;
 use lsm::{LsmStore, inspect};
 use store::{Batch, CheckReport, Error, Log, Lsn, Replay, Room, SliceRun, Store, TreeId};
 use testing::{SimEnv, numbered};
 
-use crate::util::{TREE, checked, commit, inspected, open, options, settle, store};
+use crate::util::{TREE, checked, commit, falsify, inspected, open, options, settle, store};
 
 /// A closed store of two runs in one blob, and one that is ingested.
 fn closed() -> SimEnv {
@@ -29,19 +29,6 @@ fn closed() -> SimEnv {
 
 fn kinds(report: &CheckReport) -> Vec<String> {
     report.findings.iter().map(|found| found.what.clone()).collect()
-}
-
-/// Changes the newest manifest, and seals it again.
-fn falsify(sim: &SimEnv, change: impl FnOnce(&mut RunManifest)) {
-    let files = sim.device.files();
-    let name = files.iter().rev().map(|(path, _)| path).find(|path| path.contains("manifest-"));
-    let name = name.expect("there is one").clone();
-    let number = u64::from_str_radix(&name[name.len() - 16..], 16).expect("it is a number");
-    let found = RunManifest::decode(&sim.device.read_file(&name), [7; 16], number);
-    let Ok(Decoded::Manifest(mut manifest)) = found else { panic!("it was whole") };
-    change(&mut manifest);
-    sim.device.truncate(&name, 0);
-    sim.device.overwrite(&name, 0, &manifest.encode());
 }
 
 #[test]

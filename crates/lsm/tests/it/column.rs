@@ -3,12 +3,13 @@
 
 use std::collections::BTreeMap;
 
+use format::run_manifest::{LogRows, RunEntry, RunManifest};
 use lsm::{LsmStore, Options};
 use store::{Error, Pinned, Read, SliceRun, Store, TreeId, ValueLogStats};
 use testing::{SimEnv, entries, noise, numbered};
 
 use crate::util::{
-    TREE, blobs, checked, column, commit, inspected, open, settle, store, store_with,
+    TREE, blobs, checked, column, commit, falsify, inspected, open, settle, store, store_with,
 };
 
 const CLONE: TreeId = TreeId(50);
@@ -220,4 +221,60 @@ fn a_store_keeps_the_layout_that_it_was_made_with() {
     let (_sim, rows) = store(7);
     fill(&rows, 0..100, 0);
     assert_eq!(logs(&rows), ValueLogStats::default());
+}
+
+/// What a manifest says of a value log on the whole is compared with the rows that it has.
+#[test]
+fn a_false_total_of_a_value_log_is_found() {
+    let changes: [fn(&mut LogRows); 2] = [|log| log.rows += 1, |log| log.bytes += 1];
+    for change in changes {
+        let (sim, _, log) = closed();
+        falsify(&sim, |manifest| change(&mut manifest.logs[0]));
+        let found = inspected(&sim).findings;
+        assert!(found.len() == 1 && found[0].file == log, "{found:#?}");
+        let store = open(&sim);
+        assert_eq!(lsm::check(&store).expect("check").findings, found);
+    }
+}
+
+/// A part of a log that nothing points to any more is not read, but it is known that it is there.
+#[test]
+fn a_false_total_of_a_log_that_is_live_in_part_is_found() {
+    let (sim, store) = store_with(8, &column());
+    fill(&store, 0..200, 0);
+    // Whole blocks of rows, of which less than half go.
+    for round in 1..4 {
+        fill(&store, 0..80, round);
+        settle(&store);
+    }
+    let now = logs(&store);
+    assert!(now.live_bytes < now.rows_bytes && now.sparse == 0, "{now:?}");
+    store.close().expect("close");
+    assert!(inspected(&sim).is_clean(), "{:#?}", inspected(&sim).findings);
+    falsify(&sim, |manifest| {
+        for used in manifest.uses.iter().flatten() {
+            let log =
+                manifest.logs.iter_mut().find(|log| log.log == used.log).expect("it is there");
+            (log.rows, log.bytes) = (used.rows, used.bytes);
+        }
+    });
+    assert!(!inspected(&sim).is_clean(), "as if nothing but what is live had been written");
+}
+
+/// More runs than fit a sum of what each is said to point to: refused, and nothing stops.
+#[test]
+fn forged_sums_are_corruption() {
+    let (sim, _, _) = closed();
+    falsify(&sim, |manifest: &mut RunManifest| {
+        let (run, log) = (manifest.runs[0], manifest.logs[0].log);
+        let used = LogRows { log, rows: 1, bytes: (1 << 48) - 1 };
+        manifest.logs[0].bytes = used.bytes;
+        manifest.runs = (1..70_000).map(|number| RunEntry { number, ..run }).collect();
+        manifest.uses = vec![vec![used]; manifest.runs.len()];
+        manifest.next_run = 70_000;
+    });
+    let refused = LsmStore::open(&sim.env(), &column());
+    assert!(matches!(&refused, Err(Error::Corrupt(bad)) if bad.file.contains("manifest-")));
+    let found = inspected(&sim).findings;
+    assert!(found.len() == 1 && found[0].file.contains("manifest-"), "{found:#?}");
 }

@@ -249,3 +249,165 @@ fn manifests_that_cannot_be_made_leave_no_files() {
     checked(&open(&sim));
     assert_eq!(staged(), [""; 0]);
 }
+
+/// Files that are to become blobs.
+fn building(sim: &SimEnv) -> Vec<String> {
+    let files = sim.device.files().into_iter().map(|(path, _)| path);
+    files.filter(|path| path.contains("building")).collect()
+}
+
+/// Leaves so much room beside what is kept for checkpoints.
+fn leave(sim: &SimEnv, bytes: u64) {
+    sim.device.set_capacity(Some((sim.device.used_bytes() + bytes) * 32 / 31));
+}
+
+/// Four runs that would be merged; what is in them.
+fn four_runs() -> (SimEnv, Arc<LsmStore>, Model) {
+    let (sim, store) = store(11);
+    for round in 0..4_u64 {
+        for part in 0..4 {
+            commit(&store, |batch| {
+                for n in part * 50..part * 50 + 50 {
+                    batch.put(TREE, &(n * 4 + round).to_be_bytes(), &testing::noise(n, 3000));
+                }
+            });
+        }
+        assert!(store.checkpoint().expect("checkpoint"));
+    }
+    let model = entries(&*store, TREE);
+    (sim, store, model)
+}
+
+fn merges(store: &LsmStore) -> store::MergeStats {
+    store.stats().merges.expect("it merges")
+}
+
+/// A change, and a checkpoint of it.
+fn change(store: &LsmStore, n: u8) {
+    commit(store, |batch| batch.put(TREE, b"more", &[n]));
+    assert!(store.checkpoint().expect("a checkpoint has its room"));
+}
+
+/// Begins a merge, and stops in the middle of it, when some of it is on the medium.
+fn begin_merge(sim: &SimEnv, store: &LsmStore) {
+    while merges(store).under_way.is_none_or(|(at, _)| at < 1_200_000) {
+        assert!(store.reclaim_step(1).expect("reclaim"), "{:?}", merges(store));
+    }
+    assert!(merges(store).ended == 0 && !building(sim).is_empty(), "{:?}", merges(store));
+}
+
+/// A merge is not begun where it would take the room that a checkpoint needs, and given up where
+/// others take the room that it was begun for.
+#[test]
+fn merges_leave_the_room_that_checkpoints_need() {
+    let (sim, store, mut expected) = four_runs();
+    leave(&sim, 100_000);
+    settle(&store);
+    assert_eq!((merges(&store).ended, merges(&store).under_way), (0, None));
+    assert_eq!(building(&sim), [""; 0]);
+    change(&store, 1);
+    settle(&store);
+    assert_eq!(merges(&store).ended, 0);
+    // There is room, and it is begun.
+    leave(&sim, 4_000_000);
+    change(&store, 2);
+    begin_merge(&sim, &store);
+    leave(&sim, 0);
+    settle(&store);
+    assert_eq!((merges(&store).ended, merges(&store).under_way), (0, None));
+    assert_eq!(building(&sim), [""; 0], "what it wrote is removed");
+    change(&store, 3);
+    settle(&store);
+    assert_eq!(merges(&store).ended, 0);
+    sim.device.set_capacity(None);
+    change(&store, 4);
+    settle(&store);
+    assert!(merges(&store).ended > 0, "{:?}", merges(&store));
+    expected.insert(b"more".to_vec(), vec![4]);
+    assert!(entries(&*store, TREE) == expected);
+    checked(&store);
+}
+
+/// A merge that nobody steps holds room: a checkpoint that finds none, and a commit, have it.
+#[test]
+fn a_checkpoint_takes_the_room_of_a_merge_that_waits() {
+    for dropped in [false, true] {
+        let (sim, store, expected) = four_runs();
+        commit(&store, |batch| {
+            batch.clone_tree(TREE, TreeId(50));
+            for n in 0..100_u64 {
+                batch.put(TreeId(50), &n.to_be_bytes(), &testing::noise(n, 900));
+            }
+        });
+        begin_merge(&sim, &store);
+        sim.device.set_capacity(Some(sim.device.used_bytes() + 20_000));
+        if dropped {
+            let mut batch = store::Batch::new();
+            batch.mark(store::Need::Removes);
+            batch.drop_tree(TreeId(50));
+            batch.delete_range(TREE, &400_u64.to_be_bytes(), &[0xff; 8]);
+            store.commit(&batch).expect("there is room to remove");
+            settle(&store);
+            assert_eq!(store.stats().dropping, 0);
+        } else {
+            commit(&store, |batch| batch.put(TREE, b"more", b"a commit"));
+        }
+        assert!(store.checkpoint().expect("checkpoint"));
+        assert_eq!(building(&sim), [""; 0]);
+        let left = entries(&*store, TREE);
+        let expected = expected.len() - if dropped { 400 } else { 0 };
+        assert_eq!(left.len(), expected + usize::from(!dropped));
+        sim.device.set_capacity(None);
+        checked(&store);
+    }
+}
+
+/// A checkpoint that fails is not one: the next is due as it was.
+#[test]
+fn a_checkpoint_that_failed_is_due_again() {
+    let (sim, store) = store(12);
+    assert!(store.checkpoint().expect("checkpoint"));
+    for n in 0..120 {
+        commit(&store, |batch| batch.put(TREE, b"one key", &testing::noise(n, 10_000)));
+    }
+    assert!(store.checkpoint_due(), "by the length of the log");
+    sim.device.inject(Fault::no_space(FaultOn::Only(Op::Write), 0).below("lsm/"));
+    assert!(store.checkpoint().expect_err("there is no room").is_no_space());
+    assert!(!sim.device.faults_left() && store.checkpoint_due(), "it was not made");
+    assert!(store.checkpoint().expect("there is room again"));
+    assert!(!store.checkpoint_due());
+}
+
+/// Files that somebody put among those of the engine, under names that it does not give: they are
+/// none of its own, and no number is one above theirs.
+#[test]
+fn files_of_strange_names_are_left_alone() {
+    let (sim, store) = store(13);
+    commit(&store, |batch| batch.put(TREE, b"key", b"value"));
+    store.close().expect("close");
+    drop(store);
+    let strange = [
+        "run-ffffffffffffffff",
+        "run-fffffffffff00000",
+        "run-1",
+        "manifest-ffff",
+        "manifest-+f",
+        "manifest-ffffffffffffffff",
+    ];
+    for name in strange {
+        sim.env().device.create(&format!("lsm/{name}")).expect("a file");
+    }
+    assert!(inspected(&sim).is_clean());
+    let store = open(&sim);
+    assert_eq!(entries(&*store, TREE).len(), 1);
+    commit(&store, |batch| batch.put(TREE, b"more", b"value"));
+    checked(&store);
+    store.close().expect("close");
+    for name in strange {
+        assert!(sim.device.files().iter().any(|(path, _)| path.ends_with(name)), "{name}");
+    }
+    // What is done in the background after the store was closed is nothing.
+    let ops = sim.device.ops();
+    assert!(!store.reclaim_step(100).expect("it is closed"));
+    assert_eq!(sim.device.ops(), ops);
+}

@@ -389,3 +389,67 @@ fn a_run_that_is_read_when_the_store_is_closed_is_read_no_further() {
     let files: Vec<String> = sim.device.files().into_iter().map(|(path, _)| path).collect();
     assert!(!files.iter().any(|path| path.contains("building")), "{files:?}");
 }
+
+/// Of a log more is live than a merge may take at once, as rows are before they are packed: it is
+/// emptied all the same, and cleaning ends.
+#[test]
+fn a_log_that_packs_well_is_emptied() {
+    let far = FarBlobs::with_bytes_max(200 << 10);
+    let sim = sim_env(1);
+    let options = Options { values_from: 48, compression: 1, ..options(&far) };
+    let store = LsmStore::create(&sim.env(), &options).expect("create");
+    commit(&store, |batch| batch.create_tree(TREE));
+    for round in 0..4_u8 {
+        commit(&store, |batch| {
+            // Less than half of the first log stays live, and more than half of a blob's length.
+            for n in if round == 0 { 0..240_u32 } else { 110..240 } {
+                batch.put(TREE, &n.to_be_bytes(), &[round; 1000]);
+            }
+        });
+        assert!(store.checkpoint().expect("checkpoint"));
+    }
+    let steps = (0..1000).take_while(|_| store.reclaim_step(100).expect("reclaim")).count();
+    let merges = store.stats().merges.expect("it merges");
+    assert!(steps < 1000, "cleaning never ends: {merges:?}");
+    assert_eq!((merges.logs.sparse, merges.cleaned), (0, 1), "{merges:?}");
+    assert_eq!(entries(&*store, TREE).len(), 240);
+    store.close().expect("close");
+    inspected(&sim, &far);
+}
+
+/// Whatever becomes of a value log, or of the run beside it: the state is one of the two, and in
+/// the end there is nothing that nobody needs.
+#[test]
+fn what_becomes_of_a_value_log_does_no_harm() {
+    let mishaps = [Mishap::LostRequest, Mishap::LostAnswer, Mishap::Late, Mishap::Repeated];
+    for (mishap, beside) in mishaps.into_iter().flat_map(|m| [(m, 1), (m, 2)]) {
+        let far = FarBlobs::new();
+        let sim = sim_env(1);
+        let options = Options { values_from: 48, ..options(&far) };
+        let store = LsmStore::create(&sim.env(), &options).expect("create");
+        commit(&store, |batch| batch.create_tree(TREE));
+        put(&store, TREE, 0);
+        assert!(store.checkpoint().expect("checkpoint"));
+        let last = names(&far, "run-").pop().expect("a run and a value log");
+        let last = u64::from_str_radix(&last["run-".len()..], 16).expect("a number");
+        put(&store, TREE, 1000);
+        store.sync(store.last_commit()).expect("sync");
+        far.order(Call::Make, &format!("run-{:016x}", last + beside), mishap);
+        let made = store.checkpoint();
+        assert_eq!(made.is_ok(), mishap == Mishap::Repeated, "{mishap:?} {beside}: {made:?}");
+        assert_eq!(far.take_back(), 0, "{mishap:?} {beside}");
+        assert_eq!(entries(&*after_a_cut(&sim, &far).1, TREE).len(), 200, "{mishap:?} {beside}");
+        far.deliver();
+        assert_eq!(entries(&*after_a_cut(&sim, &far).1, TREE).len(), 200, "{mishap:?} {beside}");
+        put(&store, TREE, 2000);
+        assert!(store.checkpoint().expect("there is a way again"));
+        assert_eq!(entries(&*after_a_cut(&sim, &far).1, TREE).len(), 300, "{mishap:?} {beside}");
+        store.close().expect("close");
+        drop(store);
+        let store = LsmStore::open(&sim.env(), &options).expect("open");
+        let logs = store.stats().merges.expect("it merges").logs.logs;
+        assert_eq!(entries(&*store, TREE).len(), 300);
+        let report = inspected(&sim, &far);
+        assert_eq!((report.lost_bytes, logs > 0), (0, true), "{mishap:?} {beside}: {report:?}");
+    }
+}

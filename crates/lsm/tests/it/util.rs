@@ -3,6 +3,7 @@
 use std::ops::ControlFlow;
 use std::sync::Arc;
 
+use format::run_manifest::{Decoded, RunManifest};
 use lsm::{LsmStore, Options, check, inspect};
 use store::{Batch, CheckReport, Durability, Store, TreeId};
 use testing::{SimDevice, SimEnv, sim_env};
@@ -62,4 +63,17 @@ pub(crate) fn settle(store: &LsmStore) {
 pub(crate) fn blobs(device: &SimDevice) -> Vec<String> {
     let files = device.files().into_iter().map(|(path, _)| path);
     files.filter(|path| path.starts_with("lsm/run-")).collect()
+}
+
+/// Changes the newest manifest, and seals it again.
+pub(crate) fn falsify(sim: &SimEnv, change: impl FnOnce(&mut RunManifest)) {
+    let files = sim.device.files();
+    let name = files.iter().rev().map(|(path, _)| path).find(|path| path.contains("manifest-"));
+    let name = name.expect("there is one").clone();
+    let number = u64::from_str_radix(&name[name.len() - 16..], 16).expect("it is a number");
+    let found = RunManifest::decode(&sim.device.read_file(&name), [7; 16], number);
+    let Ok(Decoded::Manifest(mut manifest)) = found else { panic!("it was whole") };
+    change(&mut manifest);
+    sim.device.truncate(&name, 0);
+    sim.device.overwrite(&name, 0, &manifest.encode());
 }
