@@ -2,7 +2,9 @@
 //! whoever evicts.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicIsize, AtomicU64, AtomicUsize, Ordering};
+
+use device::thread_slot;
 
 /// Bytes of an interior node; given back when it drops.
 #[derive(Debug)]
@@ -14,10 +16,10 @@ pub(crate) struct InteriorCharge {
 
 impl InteriorCharge {
     pub(crate) fn new(budget: &Arc<Budget>, bytes: usize, dirty: bool) -> InteriorCharge {
-        budget.add(bytes);
-        budget.interior.fetch_add(bytes, Ordering::Relaxed);
+        budget.add(bytes as isize);
+        budget.add_interior(bytes as isize);
         if dirty {
-            budget.dirty.fetch_add(bytes, Ordering::Relaxed);
+            budget.add_dirty(bytes as isize);
         }
         InteriorCharge { budget: Arc::clone(budget), bytes, dirty: AtomicBool::new(dirty) }
     }
@@ -29,14 +31,14 @@ impl InteriorCharge {
     /// Says that it is not on disk as it is.
     pub(crate) fn set_dirty(&self) {
         if !self.dirty.swap(true, Ordering::Relaxed) {
-            self.budget.dirty.fetch_add(self.bytes, Ordering::Relaxed);
+            self.budget.add_dirty(self.bytes as isize);
         }
     }
 
     /// Says that it is.
     pub(crate) fn set_clean(&self) {
         if self.dirty.swap(false, Ordering::Relaxed) {
-            self.budget.dirty.fetch_sub(self.bytes, Ordering::Relaxed);
+            self.budget.add_dirty(-(self.bytes as isize));
         }
     }
 }
@@ -44,63 +46,120 @@ impl InteriorCharge {
 impl Drop for InteriorCharge {
     fn drop(&mut self) {
         self.set_clean();
-        self.budget.resident.fetch_sub(self.bytes, Ordering::Relaxed);
-        self.budget.interior.fetch_sub(self.bytes, Ordering::Relaxed);
+        self.budget.add(-(self.bytes as isize));
+        self.budget.add_interior(-(self.bytes as isize));
     }
 }
 
-/// Counters shared by all cells of a store.
+/// Counters that all cells of a store share.
+///
+/// Each thread counts in a part of its own, and adds to the totals when so much came together that
+/// it matters: every commit looks at them, and would fetch them anew for each node that grows a
+/// little. What a total lacks of the truth is less than [`PART_BYTES`] a thread.
 #[derive(Debug, Default)]
 pub(crate) struct Budget {
+    parts: [Part; PARTS],
+    totals: Totals,
+}
+
+/// Parts. Threads beyond as many share them.
+const PARTS: usize = 8;
+/// Bytes from which a part is added to the total.
+const PART_BYTES: isize = 16 << 10;
+
+/// What the threads of one part have not told yet.
+#[derive(Debug, Default)]
+#[repr(align(128))]
+struct Part {
+    resident: AtomicIsize,
+    interior: AtomicIsize,
+    dirty: AtomicIsize,
+}
+
+/// What they have told.
+#[derive(Debug, Default)]
+#[repr(align(128))]
+struct Totals {
     /// Bytes of all nodes in memory.
-    resident: AtomicUsize,
+    resident: AtomicIsize,
     /// The most that it ever was.
     peak: AtomicUsize,
     /// Bytes of the interior nodes among them, and of leaves without their content: what is only
     /// given up when nothing below it is in memory.
-    interior: AtomicUsize,
+    interior: AtomicIsize,
     /// Bytes of those that are not on disk as they are, which cannot be evicted.
-    dirty: AtomicUsize,
+    dirty: AtomicIsize,
     /// Nodes of the last frozen state that were changed since: what a replay has to read.
     shadowed: AtomicU64,
 }
 
+/// A sum that parts may make negative for a moment: what one thread adds another takes away.
+fn sum(total: &AtomicIsize) -> usize {
+    usize::try_from(total.load(Ordering::Relaxed)).unwrap_or(0)
+}
+
+/// Counts a change; when enough came together, returns what the total is then.
+#[inline]
+fn count(part: &AtomicIsize, total: &AtomicIsize, change: isize) -> Option<isize> {
+    let gathered = part.fetch_add(change, Ordering::Relaxed) + change;
+    if gathered.abs() < PART_BYTES {
+        return None;
+    }
+    let gathered = part.swap(0, Ordering::Relaxed);
+    Some(total.fetch_add(gathered, Ordering::Relaxed) + gathered)
+}
+
 impl Budget {
     pub(crate) fn shadowed(&self) -> u64 {
-        self.shadowed.load(Ordering::Relaxed)
+        self.totals.shadowed.load(Ordering::Relaxed)
     }
 
     pub(crate) fn add_shadowed(&self, nodes: u64) {
-        self.shadowed.fetch_add(nodes, Ordering::Relaxed);
+        self.totals.shadowed.fetch_add(nodes, Ordering::Relaxed);
     }
 
     pub(crate) fn take_shadowed(&self) -> u64 {
-        self.shadowed.swap(0, Ordering::Relaxed)
+        self.totals.shadowed.swap(0, Ordering::Relaxed)
     }
 
-    /// Counts bytes that came, or went where the number wraps: the sum over all cells is what
-    /// matters.
-    fn add(&self, change: usize) {
-        let now = self.resident.fetch_add(change, Ordering::Relaxed).wrapping_add(change);
-        if now > self.peak.load(Ordering::Relaxed) && isize::try_from(now).is_ok() {
-            self.peak.fetch_max(now, Ordering::Relaxed);
+    #[inline]
+    fn part(&self) -> &Part {
+        &self.parts[thread_slot() % PARTS]
+    }
+
+    /// Counts bytes that came, or went where the number is negative.
+    fn add(&self, change: isize) {
+        let total = count(&self.part().resident, &self.totals.resident, change);
+        if let Some(total) = total.and_then(|total| usize::try_from(total).ok())
+            && total > self.totals.peak.load(Ordering::Relaxed)
+        {
+            self.totals.peak.fetch_max(total, Ordering::Relaxed);
         }
     }
 
+    fn add_interior(&self, change: isize) {
+        count(&self.part().interior, &self.totals.interior, change);
+    }
+
+    fn add_dirty(&self, change: isize) {
+        count(&self.part().dirty, &self.totals.dirty, change);
+    }
+
+    /// About the most that was ever resident.
     pub(crate) fn peak(&self) -> usize {
-        self.peak.load(Ordering::Relaxed)
+        self.totals.peak.load(Ordering::Relaxed)
     }
 
     pub(crate) fn resident(&self) -> usize {
-        self.resident.load(Ordering::Relaxed)
+        sum(&self.totals.resident)
     }
 
     pub(crate) fn interior(&self) -> usize {
-        self.interior.load(Ordering::Relaxed)
+        sum(&self.totals.interior)
     }
 
     pub(crate) fn dirty(&self) -> usize {
-        self.dirty.load(Ordering::Relaxed)
+        sum(&self.totals.dirty)
     }
 }
 
@@ -117,8 +176,8 @@ pub(crate) struct Charge {
 
 impl Charge {
     pub(crate) fn new(budget: &Arc<Budget>, cell: usize, bytes: usize, dirty: bool) -> Charge {
-        budget.add(cell);
-        budget.interior.fetch_add(cell, Ordering::Relaxed);
+        budget.add(cell as isize);
+        budget.add_interior(cell as isize);
         let mut charge = Charge { budget: Arc::clone(budget), bytes: 0, cell, dirty };
         charge.set_bytes(bytes);
         charge
@@ -129,20 +188,22 @@ impl Charge {
     }
 
     pub(crate) fn set_bytes(&mut self, bytes: usize) {
-        // Wrapping: the sum over all cells is what matters.
-        let change = bytes.wrapping_sub(self.bytes);
+        let change = bytes as isize - self.bytes as isize;
+        if change == 0 {
+            return;
+        }
         self.budget.add(change);
         if self.dirty {
-            self.budget.dirty.fetch_add(change, Ordering::Relaxed);
+            self.budget.add_dirty(change);
         }
         self.bytes = bytes;
     }
 
     pub(crate) fn set_dirty(&mut self, dirty: bool) {
         if dirty && !self.dirty {
-            self.budget.dirty.fetch_add(self.bytes, Ordering::Relaxed);
+            self.budget.add_dirty(self.bytes as isize);
         } else if !dirty && self.dirty {
-            self.budget.dirty.fetch_sub(self.bytes, Ordering::Relaxed);
+            self.budget.add_dirty(-(self.bytes as isize));
         }
         self.dirty = dirty;
     }
@@ -151,7 +212,7 @@ impl Charge {
 impl Drop for Charge {
     fn drop(&mut self) {
         self.set_bytes(0);
-        self.budget.resident.fetch_sub(self.cell, Ordering::Relaxed);
-        self.budget.interior.fetch_sub(self.cell, Ordering::Relaxed);
+        self.budget.add(-(self.cell as isize));
+        self.budget.add_interior(-(self.cell as isize));
     }
 }

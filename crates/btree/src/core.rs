@@ -7,7 +7,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 
-use device::{Env, File, Map};
+use device::{Env, File, Latch, Map};
 use format::catalog::CatalogKey;
 use parking_lot::Mutex;
 use store::{Error, Journal, Log, Result, TreeId};
@@ -16,7 +16,6 @@ use crate::cell::Node;
 use crate::changed::{Changed, States};
 use crate::checkpoint::{Shedding, State};
 use crate::early::Early;
-use crate::latch::Latch;
 use crate::nodes::Nodes;
 use crate::options::Options;
 use crate::pin::{PinnedTrees, Pins};
@@ -82,6 +81,8 @@ pub(crate) struct Core {
     pub(crate) room_kept: AtomicU64,
     /// Dirty bytes that a checkpoint left, for which there needs to be none.
     pub(crate) room_held: AtomicU64,
+    /// Groups of the file, each of which has a page of the map.
+    pub(crate) map_groups: AtomicU64,
     /// Whether there was too little of it.
     pub(crate) tight: AtomicBool,
     /// The last log record when `reclaim` was last called with nothing to reclaim.
@@ -132,6 +133,7 @@ impl Core {
         state: State,
     ) -> Core {
         let dirty_max = options.dirty_bytes_max();
+        let map_groups = AtomicU64::new(state.space.groups.len() as u64);
         Core {
             env: env.clone(),
             options,
@@ -168,6 +170,7 @@ impl Core {
             room_free: AtomicU64::new(0),
             room_kept: AtomicU64::new(0),
             room_held: AtomicU64::new(0),
+            map_groups,
             tight: AtomicBool::new(false),
             rested_at: AtomicU64::new(u64::MAX),
             pruned: Mutex::new((TreeId(0), 0)),

@@ -23,7 +23,6 @@ mod evict;
 #[cfg(test)]
 mod gate_tests;
 mod ingest;
-mod latch;
 mod layout;
 mod leaf;
 mod limits;

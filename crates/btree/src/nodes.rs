@@ -82,8 +82,8 @@ pub(crate) struct Nodes {
     pub(crate) runs: AtomicU64,
     pub(crate) run_bytes: AtomicU64,
     pub(crate) moved_bytes: AtomicU64,
-    /// Syncs that failed, and what the last of them was told.
-    syncs: Mutex<(u64, Option<device::Error>)>,
+    /// What the sync that failed was told.
+    sync_failed: Mutex<Option<device::Error>>,
 }
 
 impl Nodes {
@@ -97,29 +97,19 @@ impl Nodes {
             runs: AtomicU64::new(0),
             run_bytes: AtomicU64::new(0),
             moved_bytes: AtomicU64::new(0),
-            syncs: Mutex::default(),
+            sync_failed: Mutex::default(),
         }
     }
 
-    /// Syncs that failed so far.
-    pub(crate) fn failed_syncs(&self) -> u64 {
-        self.syncs.lock().0
-    }
-
-    /// Makes durable what was written since `failed` was asked for. An operating system tells one
-    /// sync of a failure to write back and not the next, whoever wrote the bytes; so syncs take
-    /// turns, and one that failed meanwhile fails all that had written before it.
-    pub(crate) fn sync(&self, failed: u64) -> device::Result<()> {
-        let mut syncs = self.syncs.lock();
-        if let Err(error) = self.file.sync_data() {
-            syncs.0 += 1;
-            syncs.1 = Some(error.clone());
-            return Err(error);
+    /// Makes durable what was written. An operating system tells one sync of a failure to write
+    /// back and not the next, whoever wrote the bytes; so syncs take turns, and when one has failed
+    /// all later ones fail.
+    pub(crate) fn sync(&self) -> device::Result<()> {
+        let mut failed = self.sync_failed.lock();
+        if let Some(error) = &*failed {
+            return Err(error.clone());
         }
-        match &syncs.1 {
-            Some(error) if syncs.0 != failed => Err(error.clone()),
-            _ => Ok(()),
-        }
+        self.file.sync_data().inspect_err(|error| *failed = Some(error.clone()))
     }
 
     /// Reads and verifies a node, and hands its header and body to `take`.

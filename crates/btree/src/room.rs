@@ -10,6 +10,7 @@
 
 use std::sync::atomic::Ordering;
 
+use format::space_map::PAGE_BYTES;
 use store::{Error, Need, ROOM_LOOK_EVERY, Result, kept_for_checkpoints};
 
 use crate::checkpoint::FREED_MAX;
@@ -63,9 +64,12 @@ impl Core {
     #[inline]
     fn has_room(&self, need: Need, beside: u64) -> bool {
         let held = self.room_held.load(Ordering::Relaxed);
-        let dirty = (self.nodes.budget.dirty() as u64).saturating_sub(held);
-        // Nodes that share a leaf with changed ones, and the map, are written too.
-        let wanted = dirty + dirty / 4 + beside;
+        let budget = &self.nodes.budget;
+        let dirty = (budget.dirty() as u64).saturating_sub(held);
+        // Nodes that share a leaf with changed ones are written too, and the pages of the map with
+        // the places that changed nodes leave: in a large file each of another group.
+        let pages = budget.shadowed().min(self.map_groups.load(Ordering::Relaxed));
+        let wanted = dirty + dirty / 4 + pages * PAGE_BYTES as u64 + beside;
         let free = self.room_free.load(Ordering::Relaxed);
         let kept = self.room_kept.load(Ordering::Relaxed);
         let segment = self.options.common.log_segment_bytes;
@@ -92,5 +96,46 @@ impl Core {
         self.room_kept.store(kept, Ordering::Relaxed);
         self.room_free.store(space.free_bytes, Ordering::Relaxed);
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::Ordering;
+
+    use store::{Batch, Need, Store, TreeId};
+
+    use crate::{BtreeStore, Options};
+
+    const TREE: TreeId = TreeId(32);
+
+    #[test]
+    fn pages_of_the_map_have_room_kept_for_them_too() {
+        let sim = testing::sim_env(1);
+        let options = Options::with_cache(64 << 20);
+        let store = BtreeStore::create(&sim.env(), &options).unwrap();
+        let commit = |fill: &dyn Fn(&mut Batch)| {
+            let mut batch = Batch::new();
+            fill(&mut batch);
+            store.commit(&batch).unwrap();
+        };
+        commit(&|batch| batch.create_tree(TREE));
+        for key in 0..20_000_u32 {
+            commit(&|batch| batch.put(TREE, &key.to_be_bytes(), &[7; 100]));
+        }
+        assert!(store.checkpoint().unwrap());
+        // A leaf each, mostly.
+        for key in (0..20_000_u32).step_by(100) {
+            commit(&|batch| batch.put(TREE, &key.to_be_bytes(), &[8; 100]));
+        }
+        let core = &store.core;
+        let changed = core.nodes.budget.shadowed();
+        assert!(changed > 100, "{changed} nodes");
+        let dirty = core.nodes.budget.dirty() as u64;
+        let kept = core.room_kept.load(Ordering::Relaxed);
+        core.room_free.store(kept + dirty / 4 * 5 + (1 << 20), Ordering::Relaxed);
+        assert!(core.has_room(Need::Adds, 0), "the file is short");
+        core.map_groups.store(1 << 20, Ordering::Relaxed);
+        assert!(!core.has_room(Need::Adds, 0), "each changed leaf was in a group of its own");
     }
 }

@@ -10,17 +10,17 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering, fence};
 
+use device::Latch;
 use format::Pointer;
 use store::{Error, Result, TreeId};
 
 use crate::budget::Budget;
 use crate::cell::{Child, Interior, LeafCell, Node, OverflowCell};
-use crate::latch::Latch;
 use crate::leaf::{LeafData, Value};
 use crate::nodes::Nodes;
 
-/// Memory of a tree whose nodes are elsewhere, in bytes: its latch of eight locks, and its place in
-/// the sets of trees.
+/// Memory of a tree whose nodes are elsewhere, in bytes: its latch, with a lock for each of up to
+/// eight threads that came, and its place in the sets of trees.
 pub(crate) const TREE_BYTES: usize = 1500;
 
 /// One tree.

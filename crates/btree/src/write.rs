@@ -222,7 +222,16 @@ impl Nodes {
             drop(state);
             *shared = Arc::new(LeafCell::new(&self.budget, data, None));
         }
-        Ok(shared.latch.write())
+        #[cfg(test)]
+        tests::meanwhile(shared);
+        let mut state = shared.latch.write();
+        if let Some(pointer) = state.disk {
+            // It was written early, and learned of it just now. Where it lies is as free as it was.
+            self.forget(pointer);
+            state.set_disk(None);
+        }
+        assert!(state.data.is_some(), "a leaf that a commit changes is in memory");
+        Ok(state)
     }
 
     /// Puts a root with one child above the root.
@@ -255,4 +264,72 @@ impl Nodes {
 enum Fit {
     Done,
     TooFull,
+}
+
+#[cfg(test)]
+mod tests {
+    use std::cell::RefCell;
+
+    use store::{Batch, Read, Store, TreeId};
+
+    use super::*;
+    use crate::{BtreeStore, Options, check};
+
+    type Meanwhile = Box<dyn FnOnce(&Arc<LeafCell>)>;
+
+    thread_local! {
+        /// What another thread does while this one has made a leaf its own and has no latch.
+        static MEANWHILE: RefCell<Option<Meanwhile>> = const { RefCell::new(None) };
+    }
+
+    pub(super) fn meanwhile(leaf: &Arc<LeafCell>) {
+        if let Some(act) = MEANWHILE.take() {
+            act(leaf);
+        }
+    }
+
+    const TREE: TreeId = TreeId(32);
+
+    fn put(store: &BtreeStore, key: u32, value: &[u8]) {
+        let mut batch = Batch::new();
+        batch.put(TREE, &key.to_be_bytes(), value);
+        store.commit(&batch).unwrap();
+    }
+
+    /// A leaf was encoded to be written early, and learns its place after a commit has looked
+    /// whether it has one.
+    #[test]
+    fn what_is_changed_while_it_learns_where_it_was_written_is_not_lost() {
+        let sim = testing::sim_env(1);
+        let options = Options::with_cache(1 << 20);
+        let store = BtreeStore::create(&sim.env(), &options).unwrap();
+        let mut batch = Batch::new();
+        batch.create_tree(TREE);
+        store.commit(&batch).unwrap();
+        for key in 0..600 {
+            put(&store, key, &[1; 500]);
+        }
+        assert!(store.checkpoint().unwrap());
+        let core = &store.core;
+        let tree = core.tree(TREE).unwrap();
+        let key = 300_u32.to_be_bytes();
+        let leaf = Arc::downgrade(tree.state.read().owned_leaf(&key).unwrap());
+        let place = leaf.upgrade().unwrap().latch.read().disk.unwrap();
+        // As it was, but a changed one.
+        core.mark_changed(&tree);
+        core.nodes.change(&mut tree.state.write(), &key, Change::Put(&[1; 500])).unwrap();
+        let changes = leaf.upgrade().unwrap().latch.read().changes;
+        // What lies there is what the leaf has now, as if it had just been written.
+        MEANWHILE.set(Some(Box::new(move |leaf| assert!(leaf.learn_place(place, changes)))));
+        core.nodes.change(&mut tree.state.write(), &key, Change::Put(&[2; 500])).unwrap();
+        assert!(MEANWHILE.with_borrow(|act| act.is_none()));
+        drop(tree);
+        assert!(leaf.upgrade().is_some_and(|leaf| leaf.latch.read().disk.is_none()));
+        assert!(store.checkpoint().unwrap());
+        assert!(check(&store).unwrap().is_clean());
+        drop(store);
+        // Beside the log, in which the change never was.
+        let store = BtreeStore::open(&sim.env(), &options).unwrap();
+        assert_eq!(store.get(TREE, &key).unwrap(), Some(vec![2; 500]));
+    }
 }

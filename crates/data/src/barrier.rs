@@ -18,11 +18,12 @@ use crate::Data;
 
 impl Barrier for Data {
     fn reach(&self) -> std::result::Result<(), device::Error> {
-        if self.unsynced.load(Ordering::Acquire) == 0 {
-            return Ok(());
-        }
+        // First: what was not synced may be counted as if it had been.
         if let Some(error) = self.failed.lock().as_ref() {
             return Err(error.clone());
+        }
+        if self.unsynced.load(Ordering::Acquire) == 0 {
+            return Ok(());
         }
         for segment in self.segments.open() {
             match segment.sync() {

@@ -52,8 +52,9 @@ pub(crate) struct OpenSegment {
     written: AtomicU64,
     /// Of those, bytes known to be durable.
     synced: AtomicU64,
-    /// Held by the thread that syncs, so that those behind it share its sync.
-    syncing: Mutex<()>,
+    /// Held by the thread that syncs, so that those behind it share its sync; and what that was
+    /// told, if it failed: whoever waited for it would be told that all is well.
+    syncing: Mutex<Option<device::Error>>,
 }
 
 impl OpenSegment {
@@ -63,7 +64,7 @@ impl OpenSegment {
             file,
             written: AtomicU64::new(0),
             synced: AtomicU64::new(0),
-            syncing: Mutex::new(()),
+            syncing: Mutex::new(None),
         }
     }
 
@@ -84,14 +85,17 @@ impl OpenSegment {
             return Ok(0);
         }
         let wanted = self.written.load(Ordering::Acquire);
-        let _leader = self.syncing.lock();
+        let mut failed = self.syncing.lock();
+        if let Some(error) = &*failed {
+            return Err(error.clone());
+        }
         let before = self.synced.load(Ordering::Acquire);
         if before >= wanted {
             return Ok(0);
         }
         // Loaded before the sync starts: what is written during it may be missed by it.
         let covered = self.written.load(Ordering::Acquire);
-        self.file.sync_data()?;
+        self.file.sync_data().inspect_err(|error| *failed = Some(error.clone()))?;
         self.synced.store(covered, Ordering::Release);
         Ok(covered - before)
     }
@@ -334,7 +338,23 @@ impl Segments {
 
 #[cfg(test)]
 mod tests {
-    use super::{blob_name, parse_name};
+    use testing::{Fault, FaultOn, Op};
+
+    use super::{OpenSegment, blob_name, parse_name};
+
+    /// The system tells one sync of bytes that it lost, and the next that all is well.
+    #[test]
+    fn who_waits_for_a_sync_that_fails_is_not_told_that_all_is_well() {
+        let sim = testing::sim_env(1);
+        let segment = OpenSegment::new(1, sim.env().device.create("segment").expect("a file"));
+        segment.file.write_at(&[1; 100], 0).expect("there is room");
+        segment.wrote(100);
+        sim.device.inject(Fault::io(FaultOn::Only(Op::Sync), 0));
+        segment.sync().expect_err("the medium fails");
+        // As if it had come before the other told anybody.
+        segment.sync().expect_err("nobody knows what is on the medium");
+        assert!(segment.is_dirty());
+    }
 
     #[test]
     fn names_round_trip_and_strange_ones_are_not_ours() {

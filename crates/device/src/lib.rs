@@ -11,10 +11,12 @@ mod direct;
 mod error;
 mod fanotify;
 mod file;
+mod latch;
 mod local;
 mod map;
 mod overlay;
 mod random;
+mod slot;
 mod thread;
 
 pub use blobs::{Blobs, Found, LocalBlobs, ReadPart, STAGED, compare, part_of};
@@ -23,10 +25,12 @@ pub use direct::DirectDevice;
 pub use error::{Error, Result};
 pub use fanotify::{FileSystemEvent, FileSystemWatch, readable};
 pub use file::{Device, File, Lock, Metadata, Space};
+pub use latch::{Latch, RawLatch};
 pub use local::LocalDevice;
 pub use map::{FastHasher, Map, Set};
 pub use overlay::Overlay;
 pub use random::{Random, SystemRandom};
+pub use slot::thread_slot;
 pub use thread::{Scope, ScopedThread, Thread, scope, spawn, spawn_in};
 
 use std::sync::Arc;

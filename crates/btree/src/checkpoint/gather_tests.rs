@@ -400,3 +400,36 @@ fn whatever_is_done_while_leaves_are_moved_nothing_is_lost() {
     }
     assert!(moved >= seeds as usize, "only {moved} checkpoints had something to move");
 }
+
+/// Somebody else fills the medium between the choice of what is moved and the writing, and then
+/// makes some room.
+#[test]
+fn a_checkpoint_that_finds_too_little_room_for_what_it_moves_is_made_without() {
+    let (sim, model) = aged();
+    let (sim, mut world) = World::of(&sim, &model, 1);
+    world.compare();
+    let store = Arc::clone(&world.store);
+    let core = &store.core;
+    let mut chosen = 0;
+    for _ in 0..8 {
+        world.put(TREE, 100);
+        let mut state = core.checkpoint.lock();
+        let released = state.space.release(core.pins.lock().oldest());
+        core.gather(&mut state);
+        let moves: BTreeMap<u64, _> =
+            state.gather.moves.iter().map(|(&unit, leaf)| (unit, Arc::downgrade(leaf))).collect();
+        let frozen = core.freeze();
+        sim.device.inject(Fault::no_space(FaultOn::Only(Op::Write), 0).below("btree/nodes"));
+        let written = core.write_state(&mut state, &frozen, 4096).expect("the second time");
+        assert!(!sim.device.faults_left());
+        core.log().sync(frozen.lsn).expect("sync");
+        core.publish(&mut state, frozen, written, released).expect("publish");
+        for (unit, leaf) in &moves {
+            let leaf = leaf.upgrade().expect("it is the tree's");
+            assert_eq!(leaf.latch.read().disk.map(|disk| disk.unit), Some(*unit), "it was moved");
+        }
+        chosen += moves.len();
+    }
+    assert!(chosen > 0, "nothing was to be moved");
+    world.look_at_all(1);
+}

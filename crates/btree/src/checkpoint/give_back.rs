@@ -104,6 +104,14 @@ impl Freed {
         None
     }
 
+    /// Lists again what was taken off.
+    fn put_back(&mut self, group: u64, listed: Listed) {
+        let there = self.groups.entry(group).or_default();
+        there.blocks |= listed.blocks;
+        there.units += listed.units;
+        self.units += listed.units;
+    }
+
     /// Lists blocks again in which the free runs were too short.
     fn keep(&mut self, group: u64, blocks: u64) {
         if blocks != 0 {
@@ -261,11 +269,18 @@ fn punch(space: &mut Space, file: &dyn File, part: Part) -> Result<()> {
             let bytes = stop.saturating_sub(offset);
             if bytes >= part.least {
                 punches = punches.saturating_sub(1);
-                let done = file.punch(offset, bytes);
-                if !matches!(done, Ok(true)) {
-                    // There is no such thing here, or the next one would fail too.
-                    space.freed = Freed::default();
-                    return done.map(|_| ()).map_err(store::Error::from);
+                match file.punch(offset, bytes) {
+                    Ok(true) => {}
+                    Ok(false) => {
+                        // There is no such thing here.
+                        space.freed = Freed::default();
+                        return Ok(());
+                    }
+                    Err(error) => {
+                        // On a full medium it may take room itself. Later is as good.
+                        space.freed.put_back(group, listed);
+                        return Err(error.into());
+                    }
                 }
             } else if bytes >= REST_BYTES_MIN {
                 kept |= meets;
@@ -283,7 +298,7 @@ mod tests {
 
     use format::map_directory::Entry;
     use format::space_map::{GROUP_BYTES, GROUP_UNITS};
-    use testing::{Op, SimEnv};
+    use testing::{Fault, FaultOn, Op, SimEnv};
 
     use super::{BUSY_PUNCHES, blocks};
     use crate::checkpoint::State;
@@ -373,6 +388,24 @@ mod tests {
         }
         assert_eq!(before, free.len() as u64);
         assert_eq!((state.space.freed.units, state.space.freed.groups.len()), (0, 0));
+    }
+
+    #[test]
+    fn what_could_not_be_punched_is_tried_again() {
+        let (sim, store, free) = holes(8, 80);
+        let mut state = store.core.checkpoint.lock();
+        for &(unit, units) in &free {
+            state.space.freed.note(unit, units);
+        }
+        drop(state);
+        sim.device.inject(Fault::io(FaultOn::Only(Op::Punch), 20));
+        assert!(store.core.give_back_now().is_err());
+        let before = sim.device.counts().of(Op::Punch);
+        assert!(before < free.len() as u64);
+        store.core.give_back_now().unwrap();
+        let punched = sim.device.counts().of(Op::Punch);
+        assert!(punched >= free.len() as u64, "{punched} of {}", free.len());
+        assert!(store.core.checkpoint.lock().space.freed.groups.is_empty());
     }
 
     #[test]

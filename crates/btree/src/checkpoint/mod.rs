@@ -24,12 +24,15 @@ mod publish;
 mod shed;
 mod write;
 
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
+use device::Map;
 use format::Pointer;
 use format::catalog::{CatalogKey, RootRecord};
 use store::{Lsn, Result};
 
+use crate::cell::LeafCell;
 use crate::copied::{Copied, copy_forward};
 use crate::core::Core;
 use crate::leaf::Change;
@@ -78,6 +81,14 @@ pub(crate) struct Written {
     pub(crate) writes: u64,
 }
 
+/// How a state is written.
+struct Attempt {
+    /// Leaves that are written again where they did not change.
+    moves: Map<u64, Arc<LeafCell>>,
+    /// Whether any hole is to be used.
+    frugal: bool,
+}
+
 impl Core {
     /// Runs a checkpoint with the state locked; frees up to `most` nodes of trash beside.
     pub(crate) fn checkpoint_locked(&self, state: &mut State, most: usize) -> Result<()> {
@@ -85,16 +96,20 @@ impl Core {
         let released = state.space.release(self.pins.lock().oldest());
         self.gather(state);
         let frozen = self.freeze();
-        let lsn = frozen.lsn;
-        let written =
-            self.write_state(state, &frozen, most).and_then(|written| match self.log().sync(lsn) {
+        #[cfg(test)]
+        tests::meanwhile(self);
+        let written = self.write_state(state, &frozen, most).and_then(|written| {
+            // What failed meanwhile may have left half a batch in what was frozen, which the log
+            // must not be trimmed for; a log that is durable up to there does not tell.
+            match self.log().sync(frozen.lsn).and_then(|()| self.log().check()) {
                 Ok(()) => Ok(written),
                 Err(error) => {
                     // While what was written is listed yet.
                     self.end_shedding();
                     Err(error)
                 }
-            });
+            }
+        });
         match written {
             Ok(written) => self.publish(state, frozen, written, released),
             Err(error) => {
@@ -111,20 +126,38 @@ impl Core {
     /// Makes what was written to the file of nodes durable. When that fails, whatever the reason,
     /// no more is taken: leaves that were written early may be lost with it, of which nobody has
     /// the content any more but the log.
-    pub(crate) fn sync_nodes(&self, failed: u64) -> Result<()> {
-        self.nodes.sync(failed).map_err(|error| {
+    pub(crate) fn sync_nodes(&self) -> Result<()> {
+        self.nodes.sync().map_err(|error| {
             self.log().fail(&format!("nodes could not be made durable: {error}"));
             error.into()
         })
     }
 
-    /// Steps 2 and 3.
+    /// Steps 2 and 3. Where the room turns out to be too little that there was when it was looked
+    /// at, they are done once more: without what is only moved, and in any hole. What was begun is
+    /// given back by then, and nobody was told of it.
     fn write_state(&self, state: &mut State, frozen: &Frozen, most: usize) -> Result<Written> {
-        let failed = self.nodes.failed_syncs();
+        let moves = state.gather.take();
         let frugal = self.tight.load(Ordering::Relaxed);
+        match self.try_write_state(state, frozen, most, Attempt { moves, frugal }) {
+            Err(error) if error.is_no_space() && !frugal && self.log().check().is_ok() => {
+                tracing::debug!(%error, "a checkpoint is written once more, into less room");
+                let attempt = Attempt { moves: Map::default(), frugal: true };
+                self.try_write_state(state, frozen, most, attempt)
+            }
+            written => written,
+        }
+    }
+
+    fn try_write_state(
+        &self,
+        state: &mut State,
+        frozen: &Frozen,
+        most: usize,
+        Attempt { moves, frugal }: Attempt,
+    ) -> Result<Written> {
         let before = (state.catalog, state.next_trash);
         let generation = state.generation + 1;
-        let moves = state.gather.take();
         let mut writer = NodeWriter::new(&self.nodes, generation);
         writer.move_also(moves);
         let mut work = Work::new(&self.nodes, &mut state.space, generation, frugal);
@@ -140,7 +173,7 @@ impl Core {
             }
         };
         self.begin_shedding(frozen);
-        if let Err(error) = self.sync_nodes(failed) {
+        if let Err(error) = self.sync_nodes() {
             // While `cells` are there yet: owners are counted with them.
             self.end_shedding();
             return Err(error);
@@ -273,4 +306,65 @@ fn take_trash(
         counts.unrefer(Death { pointer: record.pointer, level: Some(record.level) });
     }
     Ok(taken.len())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::cell::RefCell;
+
+    use store::{Batch, Read, Store, TreeId};
+    use testing::{Fault, FaultOn, Op, SimDevice};
+
+    use super::*;
+    use crate::{BtreeStore, Options};
+
+    type Meanwhile = Box<dyn FnOnce(&Core)>;
+
+    thread_local! {
+        /// What another thread does when a checkpoint has frozen what it writes.
+        static MEANWHILE: RefCell<Option<Meanwhile>> = const { RefCell::new(None) };
+    }
+
+    pub(super) fn meanwhile(core: &Core) {
+        if let Some(act) = MEANWHILE.take() {
+            act(core);
+        }
+    }
+
+    const TREE: TreeId = TreeId(32);
+
+    /// A store in which everything is durable, and a checkpoint of it while which something fails;
+    /// it must fail too, and what was committed be there when the store is opened again.
+    fn fails_with(act: impl FnOnce(&Core, &SimDevice) + 'static) {
+        let sim = testing::sim_env(1);
+        let options = Options::with_cache(8 << 20);
+        let store = BtreeStore::create(&sim.env(), &options).unwrap();
+        let mut batch = Batch::new();
+        batch.create_tree(TREE);
+        batch.put(TREE, b"key", b"value");
+        store.commit(&batch).unwrap();
+        store.sync(store.last_commit()).unwrap();
+        let before = store.core.published.load(Ordering::Relaxed);
+        let device = sim.device.clone();
+        MEANWHILE.set(Some(Box::new(move |core| act(core, &device))));
+        assert!(store.checkpoint().is_err());
+        assert_eq!(store.core.published.load(Ordering::Relaxed), before);
+        drop(store);
+        let store = BtreeStore::open(&sim.env(), &options).unwrap();
+        assert_eq!(store.get(TREE, b"key").unwrap().as_deref(), Some(&b"value"[..]));
+    }
+
+    #[test]
+    fn a_checkpoint_fails_with_what_fails_beside_it() {
+        fails_with(|core, _| core.log().fail("a commit could not be applied"));
+    }
+
+    /// What the other had written may be lost, and the system tells of it once.
+    #[test]
+    fn a_sync_of_nodes_that_failed_for_another_fails_for_the_checkpoint() {
+        fails_with(|core, device| {
+            device.inject(Fault::io(FaultOn::Only(Op::Sync), 0));
+            assert!(core.nodes.sync().is_err());
+        });
+    }
 }

@@ -70,6 +70,7 @@ impl Core {
         self.switch(state, &frozen, &written);
         drop(frozen);
         let groups = written.groups.len() as u64;
+        self.map_groups.store(groups, Ordering::Relaxed);
         let left = state.space.adopt(written.directory, written.groups, written.pages);
         state.space.forget_ingested();
         let pins = self.pins.lock().newest();

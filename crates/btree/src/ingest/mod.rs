@@ -37,11 +37,10 @@ impl Core {
         self.keep_dirty(false)?;
         self.tree(id)?;
         let mut written = Vec::new();
-        let failed = self.nodes.failed_syncs();
         let done = build::build(self, run, &mut written).and_then(|built| match built {
             Built::Empty => Ok(CommitToken(self.log().last())),
             Built::Small(run, entries) => self.put_small(id, &run, &entries),
-            Built::Leaves(run) => self.put_leaves(id, &run, &written, failed),
+            Built::Leaves(run) => self.put_leaves(id, &run, &written),
         });
         if done.is_err() {
             let mut state = self.checkpoint.lock();
@@ -78,13 +77,7 @@ impl Core {
         self.append_and_apply(batch.as_bytes())
     }
 
-    fn put_leaves(
-        &self,
-        id: TreeId,
-        run: &Run,
-        written: &[Ingested],
-        failed: u64,
-    ) -> Result<CommitToken> {
+    fn put_leaves(&self, id: TreeId, run: &Run, written: &[Ingested]) -> Result<CommitToken> {
         let mut leaves = Vec::with_capacity(written.len());
         for (leaf, from) in written.iter().zip(&run.from) {
             let overflows = leaf.overflows.clone();
@@ -96,7 +89,7 @@ impl Core {
             return Err(Error::RunTooLong);
         }
         // Before the record: what it names must be there whenever the record is.
-        self.sync_nodes(failed)?;
+        self.sync_nodes()?;
         let mut state = self.checkpoint.lock();
         let _gate = self.gate.write();
         self.range_is_empty(id, run)?;

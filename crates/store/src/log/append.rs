@@ -125,6 +125,9 @@ pub(super) struct State {
     pub(super) durable: u64,
     /// When the oldest record was appended that no sync has taken.
     pub(super) dirty_since: Option<Duration>,
+    /// Whether the segment in which the buffer ends is the one that was kept back: what is left of
+    /// it is for records that delete too.
+    in_reserve: bool,
     /// Why nothing can be written any more.
     pub(super) failed: Option<Arc<str>>,
     /// What a writer takes records into, empty, while none has it.
@@ -186,6 +189,7 @@ impl Log {
             appended: 0,
             spares: Vec::new(),
             dirty_since: None,
+            in_reserve: false,
             writing: false,
             waiters: 0,
             group: 0,
@@ -226,13 +230,12 @@ impl Log {
         // The stage first: whoever writes the record waits for the stage until its bytes are there.
         let mut stage = self.stages.own();
         let mut state = self.state.lock();
-        while !self.has_room(&state, bytes)? {
-            // Whoever makes room may have to write, and takes all stages for that.
+        if !self.has_room(&state, bytes, room)? {
+            // Whoever makes room may have to write, and takes all stages for that. What was made,
+            // perhaps of the reserve, must be his: nobody gets a number between.
             drop(stage);
             self.make_room(&mut state, bytes, room)?;
-            drop(state);
-            stage = self.stages.own();
-            state = self.state.lock();
+            stage = self.stages.made_room();
         }
         let (lsn, durable) = (state.next, state.durable);
         state.next += 1;
@@ -258,10 +261,11 @@ impl Log {
 
     /// Whether the last segment, and what may be buffered, take a record of `bytes`.
     #[inline]
-    fn has_room(&self, state: &State, bytes: usize) -> Result<bool> {
+    fn has_room(&self, state: &State, bytes: usize, room: Room) -> Result<bool> {
         state.check()?;
         let fits = state.buffered == 0 || state.buffered + bytes <= self.options.buffer_bytes_max;
-        Ok(fits && bytes as u64 <= state.room)
+        let may = !state.in_reserve || room == Room::Reserve;
+        Ok(fits && may && bytes as u64 <= state.room)
     }
 
     /// Whether so much is buffered that it should be written.
@@ -274,22 +278,29 @@ impl Log {
         self.full.store(false, Ordering::Relaxed);
     }
 
-    /// Returns when there is room for a record of `bytes`. The caller has no stage.
+    /// Returns when there is room for a record of `bytes`, which is the caller's while he has the
+    /// lock. He has no stage.
     fn make_room(&self, state: &mut MutexGuard<'_, State>, bytes: usize, room: Room) -> Result<()> {
-        while !self.has_room(state, bytes)? {
+        while !self.has_room(state, bytes, room)? {
             let buffered = state.buffered;
             if buffered > 0 && buffered + bytes > self.options.buffer_bytes_max {
                 self.write_or_wait(state);
             } else if let Some(spare) = state.take_spare(bytes as u64, Room::Normal) {
                 state.cut(spare);
+                state.in_reserve = false;
             } else {
                 let made = MutexGuard::unlocked(state, || self.prepare(bytes as u64));
                 match made {
                     Ok(()) => {}
                     Err(Error::NoSpace(what)) if room == Room::Reserve => {
+                        if self.has_room(state, bytes, room)? {
+                            // Somebody else has begun the segment that was kept back.
+                            break;
+                        }
                         // A record that deletes may use the segment that was kept back.
                         let spare = state.take_spare(bytes as u64, Room::Reserve);
                         state.cut(spare.ok_or(Error::NoSpace(what))?);
+                        state.in_reserve = true;
                     }
                     Err(error) => return Err(error),
                 }

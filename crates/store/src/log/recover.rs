@@ -219,10 +219,8 @@ impl Scan<'_> {
                 continue;
             }
             self.tail(&path, file.as_ref(), &bytes, end, next)?;
-            // What was written but not synced before the crash is replayed, so it must not get
-            // lost by the next one.
             if self.mend {
-                file.sync_data()?;
+                self.keep(file.as_ref(), &bytes[..end])?;
             }
             let offset = end as u64;
             return Ok(Writer { segments, file, offset, next, unsynced: false });
@@ -266,6 +264,18 @@ impl Scan<'_> {
         }
     }
 
+    /// Sees to it that the next crash does not lose what was replayed, as it is now taken for
+    /// durable. What a failed sync has left is in the page cache, and clean: to sync it once more
+    /// would do nothing, so what nothing says is durable is written again.
+    fn keep(&self, file: &dyn File, bytes: &[u8]) -> Result<()> {
+        if let Some(at) = first_unproved(bytes, self.from) {
+            file.write_at(&bytes[at..], at as u64)?;
+        }
+        file.sync_data()?;
+        self.files.device.sync_dir(&self.files.directory)?;
+        Ok(())
+    }
+
     /// Judges what stands behind the last whole record of the last segment.
     fn tail(
         &mut self,
@@ -290,6 +300,24 @@ impl Scan<'_> {
         }
         Ok(())
     }
+}
+
+/// The headers of the whole records at the start of a segment, and where they begin.
+fn headers(bytes: &[u8]) -> impl Iterator<Item = (usize, RecordHeader)> {
+    let mut at = RECORDS_START as usize;
+    std::iter::from_fn(move || {
+        let header = RecordHeader::decode(bytes.get(at..)?.first_chunk()?).ok()?;
+        let start = at;
+        at += HEADER_BYTES + header.length as usize;
+        Some((start, header))
+    })
+}
+
+/// Where the first record of a segment begins that nothing says is durable.
+fn first_unproved(bytes: &[u8], from: Lsn) -> Option<usize> {
+    let proved = headers(bytes).filter_map(|(_, header)| header.durable()).max();
+    let durable = proved.unwrap_or(0).max(from.0);
+    headers(bytes).find(|(_, header)| header.lsn > durable).map(|(at, _)| at)
 }
 
 /// What stands behind the end of a log.

@@ -5,17 +5,20 @@
 //! share, only the line with the next number goes from one processor to the other. A thread locks
 //! its stage, then takes a number, and lets go of the stage when its bytes are there. Whoever
 //! writes notes the last number first and then looks through the stages, so that it finds all
-//! records up to that one, and merges them by number.
+//! records up to that one, and merges them by number. Whoever has made room for its record gets
+//! the number without letting go of the log's lock, and has a stage beside those of threads.
 //!
 //! Invariant: the records of a stage ascend, and end where the next one begins.
 
-use std::sync::atomic::{AtomicUsize, Ordering};
-
+use device::thread_slot;
 use format::log_record::HEADER_BYTES;
 use parking_lot::{Mutex, MutexGuard};
+use smallvec::SmallVec;
 
-/// Stages. Threads beyond as many share them.
-const STAGES: usize = 8;
+/// Stages of threads. Threads beyond as many share them.
+const OWN_STAGES: usize = 8;
+/// The last one is of those who get their number where room was made.
+const STAGES: usize = OWN_STAGES + 1;
 
 /// A stage with cache lines of its own.
 #[derive(Default)]
@@ -39,18 +42,18 @@ struct Placed {
     end: usize,
 }
 
-/// The next thread's stage.
-static NEXT: AtomicUsize = AtomicUsize::new(0);
-
-thread_local! {
-    static OWN: usize = NEXT.fetch_add(1, Ordering::Relaxed) % STAGES;
-}
-
 impl Stages {
     /// The stage of this thread.
     #[inline]
     pub(super) fn own(&self) -> MutexGuard<'_, Staged> {
-        self.0[OWN.with(|own| *own)].0.lock()
+        self.0[thread_slot() % OWN_STAGES].0.lock()
+    }
+
+    /// The stage of those who have made room and must not let go of the log's lock before they
+    /// have their number. It is taken with that lock held, the others before it: nobody who has it
+    /// waits for the lock.
+    pub(super) fn made_room(&self) -> MutexGuard<'_, Staged> {
+        self.0[OWN_STAGES].0.lock()
     }
 
     /// Takes all records up to `last`, which have their numbers, into empty buffers.
@@ -105,7 +108,10 @@ impl Part {
     fn before(&mut self, first: u64) -> &[u8] {
         let start = self.staged.start(self.written);
         let rest = &self.staged.records[self.written..];
-        self.written += rest.partition_point(|record| record.lsn < first);
+        // All of them, or a few until another thread's: a search from the middle costs more.
+        let all = rest.last().is_none_or(|last| last.lsn < first);
+        let next = if all { None } else { rest.iter().position(|record| record.lsn >= first) };
+        self.written += next.unwrap_or(rest.len());
         &self.staged.bytes[start..self.staged.start(self.written)]
     }
 }
@@ -127,34 +133,41 @@ impl Buffers {
     pub(super) fn before(&mut self, first: u64) -> &[u8] {
         let Buffers { parts, merged } = self;
         merged.clear();
-        loop {
-            // The two that come first: of one, all up to the other's next record go together.
-            let (mut one, mut other) = (None, first);
-            for (at, part) in parts.iter().enumerate() {
-                let Some(next) = part.next().filter(|&next| next < first) else { continue };
-                match one {
-                    Some((_, lsn)) if lsn < next => other = other.min(next),
-                    Some((_, lsn)) => (one, other) = (Some((at, next)), lsn),
-                    None => one = Some((at, next)),
-                }
-            }
-            let Some((at, _)) = one else { return merged };
-            if other == first && merged.is_empty() {
-                // All are of one thread, as where one writes.
-                return parts[at].before(first);
-            }
-            merged.extend_from_slice(parts[at].before(other));
+        let mut left: SmallVec<[(u64, &mut Part); STAGES]> = parts
+            .iter_mut()
+            .filter_map(|part| Some((part.next()?, part)))
+            .filter(|(next, _)| *next < first)
+            .collect();
+        if left.len() <= 1 {
+            // All are of one thread, as where one writes.
+            return left.pop().map_or(&[], |(_, part)| part.before(first));
         }
+        while let Some(at) = (0..left.len()).min_by_key(|&at| left[at].0) {
+            // Of the one that comes first, all up to the next record of another go together.
+            let others = left.iter().enumerate().filter(|(other, _)| *other != at);
+            let other = others.map(|(_, (next, _))| *next).min().unwrap_or(first);
+            let (next, part) = &mut left[at];
+            merged.extend_from_slice(part.before(other));
+            match part.next().filter(|&next| next < first) {
+                Some(lsn) => *next = lsn,
+                None => drop(left.swap_remove(at)),
+            }
+        }
+        merged
     }
 
-    /// Empties them. What holds more than `most` bytes gives the rest up.
+    /// Empties them. What holds more than `most` bytes, all parts together, gives the rest up.
     pub(super) fn clear(&mut self, most: usize) {
+        let mut left = most;
         for part in &mut self.parts {
             part.written = 0;
-            part.staged.records.clear();
-            part.staged.bytes.clear();
-            part.staged.bytes.shrink_to(most);
-            part.staged.records.shrink_to(most / size_of::<Placed>());
+            let Staged { bytes, records } = &mut part.staged;
+            bytes.clear();
+            bytes.shrink_to(left);
+            left = left.saturating_sub(bytes.capacity());
+            records.clear();
+            records.shrink_to(left / size_of::<Placed>());
+            left = left.saturating_sub(records.capacity() * size_of::<Placed>());
         }
         self.merged.clear();
         self.merged.shrink_to(most);
@@ -199,5 +212,22 @@ mod tests {
             found.extend_from_slice(buffers.before(next));
             assert!(found == expected, "seed {seed}");
         }
+    }
+    #[test]
+    fn what_bursts_of_all_threads_took_is_given_up() {
+        let (stages, mut buffers) = (Stages::default(), Buffers::default());
+        for lsn in 1..=STAGES as u64 * 1000 {
+            let at = lsn as usize % STAGES;
+            stages.0[at].0.lock().push(lsn, &[1; HEADER_BYTES], &[1; 100]);
+        }
+        stages.take(u64::MAX, &mut buffers);
+        let kept = |buffers: &Buffers| -> usize {
+            let parts = buffers.parts.iter().map(|part| &part.staged);
+            parts.map(|part| part.bytes.capacity() + 16 * part.records.capacity()).sum()
+        };
+        assert!(kept(&buffers) > 800_000);
+        buffers.clear(300_000);
+        assert!(kept(&buffers) <= 300_000, "{} bytes", kept(&buffers));
+        assert!(kept(&buffers) > 100_000, "some is kept for the next time");
     }
 }

@@ -336,3 +336,98 @@ fn no_spare_survives_a_cut() {
     assert!(left.iter().all(|name| !name.starts_with("spare-")), "{left:?}");
     assert_eq!(open(dir.path(), 0).unwrap().1.replayed, 300);
 }
+
+/// A log on a simulated medium on which nothing more fits, but for what the log holds.
+fn full() -> (testing::SimEnv, Log) {
+    let sim = testing::sim_env(1);
+    let log = Log::create(&sim.env(), "log", VOLUME, &options()).unwrap();
+    append(&log, 1);
+    sim.device.set_capacity(Some(sim.device.used_bytes()));
+    (sim, log)
+}
+
+#[test]
+fn what_was_kept_back_is_for_records_that_delete_to_its_end() {
+    let (sim, log) = full();
+    let bytes = vec![7; 1000];
+    let mut normal = 0;
+    while log.append(&bytes, Room::Normal).is_ok() {
+        normal += 1;
+    }
+    assert!(normal > 0, "a segment has room for some");
+    let mut kept = 0;
+    while log.append(&bytes, Room::Reserve).is_ok() {
+        kept += 1;
+        let refused = log.append(&bytes, Room::Normal).unwrap_err();
+        assert!(refused.is_no_space(), "after {kept}: {refused}");
+    }
+    assert!(kept >= 60, "{kept} records of 64 KiB");
+    log.sync(log.last()).unwrap();
+    // With room again both go on, and another segment is kept back.
+    sim.device.set_capacity(None);
+    assert_eq!(log.append(&bytes, Room::Normal).unwrap(), Lsn(1 + normal + kept + 1));
+    sim.device.set_capacity(Some(sim.device.used_bytes()));
+    while log.append(&bytes, Room::Normal).is_ok() {}
+    log.append(&bytes, Room::Reserve).unwrap();
+    log.close().unwrap();
+}
+
+#[test]
+fn threads_that_add_do_not_take_the_room_that_was_made_for_one_that_deletes() {
+    let (_sim, log) = full();
+    let bytes = vec![7; 1000];
+    while log.append(&bytes, Room::Normal).is_ok() {}
+    let (done, added) = (std::sync::atomic::AtomicBool::new(false), AtomicU64::new(0));
+    let deleted = std::thread::scope(|scope| {
+        let add = || {
+            while !done.load(Ordering::Relaxed) {
+                let added_one = log.append(&bytes, Room::Normal).is_ok();
+                added.fetch_add(u64::from(added_one), Ordering::Relaxed);
+            }
+        };
+        scope.spawn(add);
+        scope.spawn(add);
+        let deletes: Vec<_> = (0..2)
+            .map(|_| scope.spawn(|| (0..30).all(|_| log.append(&bytes, Room::Reserve).is_ok())))
+            .collect();
+        let deleted: Vec<bool> = deletes.into_iter().map(|thread| thread.join().unwrap()).collect();
+        done.store(true, Ordering::Relaxed);
+        deleted
+    });
+    assert_eq!((deleted, added.into_inner()), (vec![true; 2], 0));
+    log.close().unwrap();
+}
+
+/// A sync fails, the process ends, the log is opened again and the records are there: then they
+/// must be there after a power cut too, though the system took them for written before.
+#[test]
+fn what_a_failed_sync_left_is_durable_once_it_was_opened() {
+    let mut lost = 0;
+    for seed in 0..20 {
+        let sim = testing::sim_env(seed);
+        let log = Log::create(&sim.env(), "log", VOLUME, &options()).unwrap();
+        append(&log, 5);
+        log.sync(Lsn(5)).unwrap();
+        append(&log, 5);
+        sim.device.inject(testing::Fault::io(testing::FaultOn::Only(testing::Op::Sync), 0));
+        assert!(log.sync(Lsn(10)).is_err());
+        drop(log);
+        let replayed = |sim: &testing::SimEnv| {
+            let mut count = 0;
+            let mut replay = |_: Lsn, _: &[u8]| {
+                count += 1;
+                Ok(())
+            };
+            Log::open(&sim.env(), "log", VOLUME, &options(), Lsn(0), &mut replay).unwrap();
+            count
+        };
+        let cut = |sim: &testing::SimEnv| {
+            let policy = testing::CrashPolicy::LoseAll;
+            testing::SimEnv::on(sim.device.after_crash(policy, seed), seed)
+        };
+        lost += u32::from(replayed(&cut(&sim)) == 5);
+        assert_eq!(replayed(&sim), 10);
+        assert_eq!(replayed(&cut(&sim)), 10, "seed {seed}");
+    }
+    assert!(lost > 0, "the sync never lost anything");
+}

@@ -1,0 +1,229 @@
+//! A lock for what all threads pass and few change: whoever shares it writes to a cache line of
+//! its own.
+//!
+//! Made of several locks, one for each of some threads (`slot`), made when its first thread comes.
+//! Who shares the latch takes the lock of its thread; who has it alone takes all that are made, in
+//! order. So sharing costs what one lock costs, whatever others do; being alone costs a lock for
+//! each thread that ever came, and what nobody used takes no memory.
+//!
+//! **Why a lock may be made at any time.** Only the thread that has `alone` makes one, and whoever
+//! takes the latch for itself holds `alone` until it lets go. So while it has the latch there are
+//! just the locks that it has taken: who comes with a new one waits for `alone`; and who found a
+//! lock found one that was made before.
+//!
+//! A thread that shares a latch must not share it again: it would wait for a thread that waits for
+//! it to let go.
+
+#![expect(unsafe_code, reason = "what guards a value with several locks is an unsafe trait")]
+
+use std::sync::OnceLock;
+
+use parking_lot::lock_api::{self, GuardNoSend, RawMutex as _, RawRwLock as _};
+use parking_lot::{RawMutex, RawRwLock};
+
+use crate::slot::thread_slot;
+
+/// Locks of a latch. Threads beyond as many share them.
+const LOCKS: usize = 8;
+/// How often a lock is looked at before its thread sleeps. Whoever has a latch alone has it for
+/// less, as a rule, than sleeping and waking take.
+const LOOKS: u32 = 100;
+
+/// A value, and the latch that guards it.
+pub type Latch<T> = lock_api::RwLock<RawLatch, T>;
+
+/// A lock with a cache line of its own: processors fetch them in pairs.
+#[repr(align(128))]
+struct Apart<L>(L);
+
+/// The locks of a latch.
+pub struct RawLatch {
+    /// The lock of each thread that ever shared it.
+    locks: [OnceLock<Box<Apart<RawRwLock>>>; LOCKS],
+    /// Who has the latch alone, or makes a lock.
+    alone: Apart<RawMutex>,
+}
+
+impl RawLatch {
+    /// The lock of this thread.
+    #[inline]
+    fn own(&self) -> &RawRwLock {
+        let lock = &self.locks[thread_slot() % LOCKS];
+        match lock.get() {
+            Some(lock) => &lock.0,
+            None => self.make(lock),
+        }
+    }
+
+    #[cold]
+    fn make<'l>(&self, lock: &'l OnceLock<Box<Apart<RawRwLock>>>) -> &'l RawRwLock {
+        self.alone.0.lock();
+        let made = lock.get_or_init(|| Box::new(Apart(RawRwLock::INIT)));
+        // SAFETY: this thread has it, from just above.
+        unsafe { self.alone.0.unlock() };
+        &made.0
+    }
+
+    /// The locks that were made; all of them for who has `alone`.
+    fn made(&self) -> impl Iterator<Item = &RawRwLock> {
+        self.locks.iter().filter_map(OnceLock::get).map(|lock| &lock.0)
+    }
+
+    /// Waits for a lock that was not free.
+    #[cold]
+    fn wait_shared(lock: &RawRwLock) {
+        for _ in 0..LOOKS {
+            std::hint::spin_loop();
+            if !lock.is_locked_exclusive() && lock.try_lock_shared() {
+                return;
+            }
+        }
+        lock.lock_shared();
+    }
+}
+
+// SAFETY: whoever has the latch alone has all locks that there are, and until it lets go no other
+// is made (see above), so nobody else has one of them, shared or not. Guards stay with their
+// thread, and a thread's number is always the same, so it lets go of the lock that it took.
+unsafe impl lock_api::RawRwLock for RawLatch {
+    const INIT: RawLatch =
+        RawLatch { locks: [const { OnceLock::new() }; LOCKS], alone: Apart(RawMutex::INIT) };
+
+    type GuardMarker = GuardNoSend;
+
+    #[inline]
+    fn lock_shared(&self) {
+        let lock = self.own();
+        if !lock.try_lock_shared() {
+            RawLatch::wait_shared(lock);
+        }
+    }
+
+    #[inline]
+    fn try_lock_shared(&self) -> bool {
+        self.own().try_lock_shared()
+    }
+
+    #[inline]
+    unsafe fn unlock_shared(&self) {
+        // SAFETY: the caller shares the latch, so it has the lock of its thread.
+        unsafe { self.own().unlock_shared() };
+    }
+
+    fn lock_exclusive(&self) {
+        self.alone.0.lock();
+        self.made().for_each(RawRwLock::lock_exclusive);
+    }
+
+    fn try_lock_exclusive(&self) -> bool {
+        if !self.alone.0.try_lock() {
+            return false;
+        }
+        for (taken, lock) in self.made().enumerate() {
+            if !lock.try_lock_exclusive() {
+                for lock in self.made().take(taken) {
+                    // SAFETY: it was taken just before.
+                    unsafe { lock.unlock_exclusive() };
+                }
+                // SAFETY: it was taken just before.
+                unsafe { self.alone.0.unlock() };
+                return false;
+            }
+        }
+        true
+    }
+
+    unsafe fn unlock_exclusive(&self) {
+        for lock in self.made() {
+            // SAFETY: the caller has the latch alone, so all locks, and none was made since.
+            unsafe { lock.unlock_exclusive() };
+        }
+        // SAFETY: it was taken first.
+        unsafe { self.alone.0.unlock() };
+    }
+}
+
+impl std::fmt::Debug for RawLatch {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("RawLatch").field("locks", &self.made().count()).finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Barrier;
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    use super::*;
+
+    #[test]
+    fn nobody_sees_what_is_half_changed() {
+        // More threads than locks, each of which comes for the first time while others are at it.
+        let latch = Latch::new((0_u64, 0_u64));
+        let (together, seen) = (Barrier::new(12), AtomicUsize::new(0));
+        std::thread::scope(|scope| {
+            for thread in 0..12 {
+                let (latch, together, seen) = (&latch, &together, &seen);
+                scope.spawn(move || {
+                    together.wait();
+                    for n in 0..2000_u64 {
+                        if (n + thread) % 7 == 0 {
+                            let mut pair = latch.write();
+                            pair.0 += 1;
+                            std::hint::spin_loop();
+                            pair.1 += 1;
+                        } else if (n + thread) % 11 == 0 {
+                            if let Some(mut pair) = latch.try_write() {
+                                pair.0 += 1;
+                                pair.1 += 1;
+                            }
+                        } else {
+                            let pair = latch.read();
+                            assert_eq!(pair.0, pair.1);
+                            seen.fetch_add(1, Ordering::Relaxed);
+                        }
+                    }
+                });
+            }
+        });
+        let pair = latch.into_inner();
+        assert_eq!(pair.0, pair.1);
+        assert!(pair.0 >= 12 * 2000 / 7 && seen.into_inner() > 12 * 1000);
+    }
+
+    #[test]
+    fn who_cannot_have_it_alone_leaves_it_as_it_was() {
+        let latch = Latch::new(0);
+        std::thread::scope(|scope| {
+            let shared = latch.read();
+            // Another thread has another lock, which it takes first or last.
+            let tried = scope.spawn(|| {
+                drop(latch.read());
+                latch.try_write().is_some()
+            });
+            assert!(!tried.join().unwrap());
+            drop(shared);
+            let again = scope.spawn(|| latch.try_write().map(|mut guard| *guard += 1).is_some());
+            assert!(again.join().unwrap());
+        });
+        assert!(latch.try_read().is_some_and(|value| *value == 1));
+        let alone = latch.write();
+        std::thread::scope(|scope| {
+            let waits = scope.spawn(|| *latch.read());
+            drop(alone);
+            assert_eq!(waits.join().unwrap(), 1);
+        });
+    }
+
+    #[test]
+    fn a_latch_that_one_thread_uses_has_one_lock() {
+        let latch = Latch::new(());
+        for _ in 0..3 {
+            drop(latch.read());
+            drop(latch.write());
+        }
+        // SAFETY: nothing is locked or unlocked by it.
+        let raw = unsafe { latch.raw() };
+        assert_eq!(raw.made().count(), 1);
+    }
+}

@@ -1,0 +1,93 @@
+//! A small number for each thread, so that what threads share can be parted among them: each
+//! writes to a cache line of its own, as long as there are no more threads than lines.
+//!
+//! The least number that no living thread has, so that threads which come and go do not make of
+//! two that work at once two with the same remainder. A thread keeps its number for as long as it
+//! lives; that two have the same one, where there are very many or one is ending, costs speed
+//! alone.
+
+use std::cell::Cell;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+
+/// The numbers that living threads have, as bits.
+static TAKEN: AtomicU64 = AtomicU64::new(0);
+/// For threads beyond as many.
+static BEYOND: AtomicUsize = AtomicUsize::new(0);
+/// No number yet.
+const NONE: usize = usize::MAX;
+
+/// Gives a number back when its thread ends.
+struct Lease(Cell<Option<usize>>);
+
+impl Drop for Lease {
+    fn drop(&mut self) {
+        if let Some(slot) = self.0.get() {
+            give_back(slot);
+        }
+    }
+}
+
+thread_local! {
+    /// Without a destructor, so that it can be asked for, and is the same, to the thread's end.
+    static SLOT: Cell<usize> = const { Cell::new(NONE) };
+    static LEASE: Lease = const { Lease(Cell::new(None)) };
+}
+
+/// The number of this thread, the same each time.
+#[inline]
+pub fn thread_slot() -> usize {
+    let slot = SLOT.get();
+    if slot == NONE { take() } else { slot }
+}
+
+#[cold]
+fn take() -> usize {
+    let free = |taken: u64| (taken != u64::MAX).then_some(taken | (taken + 1));
+    let slot = match TAKEN.fetch_update(Ordering::Relaxed, Ordering::Relaxed, free) {
+        Ok(taken) => {
+            let slot = taken.trailing_ones() as usize;
+            // Where the thread is ending already, somebody else may have it as well.
+            if LEASE.try_with(|lease| lease.0.set(Some(slot))).is_err() {
+                give_back(slot);
+            }
+            slot
+        }
+        Err(_) => BEYOND.fetch_add(1, Ordering::Relaxed) % u64::BITS as usize,
+    };
+    SLOT.set(slot);
+    slot
+}
+
+fn give_back(slot: usize) {
+    TAKEN.fetch_and(!(1 << slot), Ordering::Relaxed);
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+    use std::sync::{Barrier, Mutex};
+
+    use super::*;
+
+    #[test]
+    fn threads_at_work_at_once_have_different_numbers_and_the_next_ones_have_them_again() {
+        let own = thread_slot();
+        for _ in 0..50 {
+            let (together, slots) = (Barrier::new(4), Mutex::new(BTreeSet::from([own])));
+            std::thread::scope(|scope| {
+                for _ in 0..4 {
+                    scope.spawn(|| {
+                        let slot = thread_slot();
+                        slots.lock().unwrap().insert(slot);
+                        together.wait();
+                        assert_eq!(thread_slot(), slot);
+                    });
+                }
+            });
+            let slots = slots.into_inner().unwrap();
+            assert_eq!(slots.len(), 5);
+            assert!(slots.iter().all(|&slot| slot < 64), "numbers stay small: {slots:?}");
+        }
+        assert_eq!(thread_slot(), own);
+    }
+}
