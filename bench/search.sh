@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Search: query sets 1 to 3 of the paper, exact names and substrings, on our index (all in memory, with
-# the budget of the paper, cold, and with little memory for the whole process), then what others
+# the usual budget and that of the paper, cold, and with little memory for the whole process), then what others
 # take for the like. One JSON object a line.
 #   bench/search.sh [SCRATCH]   FILES=8000000   PROFILE=home   PEERS=1000000   MEMORY=400M
 # SQLite gets FILES files, plocate a database of their paths; PEERS of them are made as a real tree for find, fd and
@@ -19,6 +19,8 @@ trap cleanup EXIT
 search() { "$pando" bench search --json --files "$files" --profile "$profile" --volume "$work/v" "$@"; }
 
 search --index-cache 4G
+# The budget that an owner has when nothing is said.
+search --index-cache 256M
 search
 search --cold --queries 100
 
@@ -43,6 +45,6 @@ rm -f "$work/all"
 if [ "$peers" -gt 0 ]; then
   "$pando" bench search --files "$peers" --profile "$profile" --list "$work/some"
   "$pando" bench search --json --files "$peers" --profile "$profile" --volume "$work/w" --index-cache 4G
-  python3 bench/search_peers.py sqlite "$work/some" "$work"
+  FTS=1 python3 bench/search_peers.py sqlite "$work/some" "$work"
   python3 bench/search_peers.py tree "$work/some" "$work"
 fi

@@ -39,7 +39,7 @@ seconds() { # COMMAND...: wall seconds, its output to nowhere
   echo "scale=3; ($(date +%s%N) - $start) / 1000000000" | bc | sed 's/^\./0./'
 }
 say() { echo "$(date +%T) $*" >&2; }
-ask() { "$pando" find "$volume:/" -name no-such-name; }
+ask() { "$pando" find "$volume:/" -name "$name" | grep -q .; }
 if [ ! -e "$volume" ]; then
   say "making $volume"
   "$pando" bench search --files "$files" --queries 5 --volume "$volume" >/dev/null
@@ -48,6 +48,8 @@ say "mounting"
 "$pando" mount "$volume" "$mounted" >&2
 (cd "$mounted" && "$pando" find . -type f -print0) |
   shuf -z -n "$changes" --random-source=<(yes) >"$list"
+name=$(head -z -n 1 "$list" | tr -d '\0')
+name=${name##*/}
 say "changing"
 changing=$(cd "$mounted" && seconds xargs -0 -n 2000 -P 2 chmod 0604 <"$list")
 killed=1
@@ -62,6 +64,11 @@ open=$(seconds "$pando" status "$volume")
 first=$(seconds ask)
 second=$(seconds ask)
 found=$("$pando" find "$volume:/" -perm 0604 -count)
+# What was changed last is not durable when the owner is killed.
+[ "$found" -le "$changes" ] && [ "$found" -gt $((changes * 9 / 10)) ] || {
+  echo "$found files of $changes have the new mode" >&2
+  exit 1
+}
 kill_owner
 open_warm=$(seconds "$pando" status "$volume")
 first_warm=$(seconds ask)

@@ -1,6 +1,7 @@
 """What other programs take for the queries of `pando bench search`.
 
-search_peers.py sqlite LIST DIR: a table with indexes on owner, time and size, then one on each attribute, warm.
+search_peers.py sqlite LIST DIR: a table with indexes on owner, time and size, then one on each attribute, then,
+with FTS=1, one of three letters each for parts of names; warm.
 search_peers.py tree LIST DIR: a real tree of (sparse) files, searched by find, fd, bfs and plocate,
 as far as they are installed; owners are set when root runs it.
 
@@ -12,6 +13,7 @@ a JSON object a line. Times of programs contain their start, of about a millisec
 """
 
 import json
+import math
 import os
 import random
 import shutil
@@ -42,10 +44,13 @@ def draw(kind, rows, rng):
         length = min(rng.randint(4, 10), len(row["name"]))
         at = rng.randint(0, len(row["name"]) - length)
         query["part"] = row["name"][at : at + length]
+        # All its threes of letters, which is what an index without places can tell.
+        threes = [query["part"][i : i + 3] for i in range(max(1, length - 2))]
+        query["match"] = " AND ".join('"' + three.replace('"', '""') + '"' for three in threes)
     return query
 
 
-def report(peer, kind, files, times, matches, most=None, **more):
+def report(peer, kind, sample, times, matches, most=None, **more):
     """Prints a line; where `most` is given, of answers with more matches only the time a match counts,
     as `pando bench search` has it."""
     if most is not None:
@@ -55,10 +60,12 @@ def report(peer, kind, files, times, matches, most=None, **more):
             more["long_ns_per_match"] = sum(time for time, _ in long) // sum(n for _, n in long)
         times = [time for time, count in zip(times, matches) if count <= most] or times
     times = sorted(times)
-    at = lambda share: round(times[min(len(times) - 1, int(len(times) * share))] / 1000, 1)
+    # The same element as ours.
+    at = lambda share: round(times[max(0, math.ceil(len(times) * share) - 1)] / 1000, 1)
     more.update(
-        bench="search", peer=peer, set=kind, files=files, queries=len(matches), median_us=at(0.5),
-        p99_us=at(0.99), max_us=at(1.0), matches_mean=round(sum(matches) / len(matches), 1),
+        bench="search", peer=peer, set=kind, files=sample["files"], profile=sample["profile"],
+        queries=len(matches), median_us=at(0.5), p99_us=at(0.99), max_us=at(1.0),
+        matches_mean=round(sum(matches) / len(matches), 1),
     )
     print(json.dumps(more), flush=True)
 
@@ -84,7 +91,16 @@ def sqlite(listing, scratch, sample):
         db.execute(f"create index by_{column} on files ({column})")
     db.execute("analyze")
     db.commit()
-    ask_sqlite(db, path, "sqlite", SETS, sample, build + time.monotonic() - start)
+    build += time.monotonic() - start
+    ask_sqlite(db, path, "sqlite", SETS, sample, build)
+    if os.environ.get("FTS"):
+        start = time.monotonic()
+        db.execute("create virtual table parts using fts5(name, content='', columnsize=0, detail=none,"
+                   " tokenize='trigram case_sensitive 1')")
+        db.execute("insert into parts(rowid, name) select rowid, name from files")
+        db.commit()
+        build += time.monotonic() - start
+        ask_sqlite(db, path, "sqlite, trigrams", ["substring"], sample, build)
     db.close()
     os.remove(path)
 
@@ -100,6 +116,9 @@ def ask_sqlite(db, path, peer, sets, sample, build):
         "name": named,
         "substring": "select directory, name from files where instr(name, :part) > 0",
     }
+    if "trigrams" in peer:
+        texts["substring"] = ("select directory, name from files where rowid in"
+                              " (select rowid from parts where parts match :match) and instr(name, :part) > 0")
     for kind in sets:
         rng = random.Random(11)
         count = 20 if kind == "substring" else 200
@@ -112,7 +131,7 @@ def ask_sqlite(db, path, peer, sets, sample, build):
                 times.append(time.monotonic_ns() - start)
                 matches.append(len(found))
         size = os.path.getsize(path)
-        report(peer, kind, sample["files"], times, matches, MATCHES_MAX, index_bytes=size,
+        report(peer, kind, sample, times, matches, MATCHES_MAX, index_bytes=size,
                build_seconds=round(build, 1))
 
 
@@ -142,7 +161,7 @@ def moment(nanos):
 
 def find_like(program):
     def command(kind, query, root):
-        args = [program, os.path.join(root, query["directory"])]
+        args = [program, os.path.join(root, query["directory"]), "-type", "f"]
         if kind == "3":
             args += ["-newermt", moment(query["from"]), "!", "-newermt", moment(query["to"])]
             return args + ["-uid", str(query["uid"]), "-size", f"+{max(0, query['size'] - 1)}c"]
@@ -219,7 +238,7 @@ def commands(listing, scratch, sample, volume):
                         matches[peer].append(done.stdout.count(b"\n"))
         for peer in peers:
             more = {"index_bytes": os.path.getsize(database), "build_seconds": build}
-            report(peer, kind, sample["files"], times[peer], matches[peer],
+            report(peer, kind, sample, times[peer], matches[peer],
                    **(more if peer == "plocate" else {}))
     os.remove(database)
     # Totals, as whole commands too.
@@ -230,7 +249,7 @@ def commands(listing, scratch, sample, volume):
             subprocess.run([ours] + verb + [volume + ":/"], stdout=subprocess.DEVNULL, check=True)
             if measured:
                 times.append(time.monotonic_ns() - start)
-        report("pando", " ".join(verb), sample["files"], times, [0])
+        report("pando", " ".join(verb), sample, times, [0])
 
 
 def tree(listing, scratch, sample):
@@ -265,7 +284,7 @@ def tree(listing, scratch, sample):
                     break
                 matches.append(done.stdout.count(b"\n"))
             if times:
-                report(peer, kind, sample["files"], times, matches)
+                report(peer, kind, sample, times, matches)
     shutil.rmtree(root)
 
 

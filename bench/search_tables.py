@@ -71,7 +71,7 @@ def queries():
         group = [line for line in ours if tuple(line.get(field) for field in which) == key]
         last = group[-1]
         limit = f", {limit} for the whole process" if limit else ""
-        peers, three = ({line["set"]: line for line in every("search", peer=peer, files=files)}
+        peers, three = ({line["set"]: line for line in every("search", peer=peer, files=files, profile=profile)}
                         for peer in ("sqlite", "sqlite, 3 indexes"))
         head(f"{files:,} files, {profile}-like, {mode}, {budget / 1e6:,.0f} MB for the index{limit}: "
              f"ms; {last['clusters']} clusters, {last['index_bytes_per_file']} bytes a file",
@@ -87,6 +87,13 @@ def queries():
                 text(middle(of, "long_ns_per_match")), ms(other.get("median_us")),
                 ms(other.get("p99_us")), ms(three.get(name, {}).get("median_us")),
                 ms(three.get(name, {}).get("p99_us")))
+
+
+def trigrams():
+    for line in every("search", peer="sqlite, trigrams"):
+        head(f"Parts of names by an index of three letters each in SQLite, {line['files']:,} files: ms",
+             "median", "p99", "bytes of table and indexes")
+        row(ms(line["median_us"]), ms(line["p99_us"]), text(line["index_bytes"], 0))
 
 
 def commands():
@@ -190,5 +197,5 @@ def rest():
                     text(line["of_fastest_walker"]))
 
 
-for part in (queries, commands, cluster, creates, mixes, rest):
+for part in (queries, trigrams, commands, cluster, creates, mixes, rest):
     part()

@@ -1,0 +1,44 @@
+#!/usr/bin/env bash
+# What the index costs where files are created, by rate and by the processor time of the whole process, with
+# an owner's background work: bases are made behind from 50,000 rows on. FILES are made directory by directory,
+# then some more in order and scattered over all; with an index and without, in turns. One JSON object.
+#   bench/create_index_rate.sh [FILES] [SCRATCH]      ROUNDS=3
+set -eu
+cd "$(dirname "$0")/.."
+pando=${PANDO:-$PWD/target/release/pando} files=${1:-1000000}
+work=$(mktemp -d "${2:-${TMPDIR:-/var/tmp}}/pando-create.XXXXXX")
+trap 'rm -rf "$work"' EXIT
+python3 - "$pando" "$files" "$work" "${ROUNDS:-3}" <<'PY'
+import json, os, resource, shutil, statistics, subprocess, sys
+pando, files, work, rounds = sys.argv[1], int(sys.argv[2]), sys.argv[3], int(sys.argv[4])
+lines, spent = {"with": [], "without": []}, {"with": [], "without": []}
+
+
+def processor():
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return used.ru_utime + used.ru_stime
+
+
+for number in range(rounds):
+    # Who is first changes from round to round.
+    for how in (("with", "without"), ("without", "with"))[number % 2]:
+        volume = os.path.join(work, "volume")
+        os.mkdir(volume)
+        args = [pando, "bench", "create-scattered", "--files", str(files), "--volume", volume, "--json"]
+        before = processor()
+        done = subprocess.run(args + (["--no-index"] if how == "without" else []), stdout=subprocess.PIPE, check=True)
+        spent[how].append(processor() - before)
+        lines[how].append(json.loads(done.stdout.splitlines()[-1]))
+        shutil.rmtree(volume)
+cost = {how: statistics.median(of) for how, of in spent.items()}
+told = {
+    "bench": "create-index-rate", "files": files, "rounds": rounds,
+    "processor_seconds": round(cost["with"], 2), "processor_without_index": round(cost["without"], 2),
+}
+for what in ("fill", "sequential", "scattered"):
+    rate = {how: statistics.median(line[what + "_per_second"] for line in of) for how, of in lines.items()}
+    told[what + "_per_second"] = round(rate["with"])
+    told[what + "_without_index"] = round(rate["without"])
+    told[what + "_slower_percent"] = round(100 * (rate["without"] / rate["with"] - 1), 1)
+print(json.dumps(told))
+PY
