@@ -190,12 +190,19 @@ impl Store for BtreeStore {
     fn close(&self) -> Result<()> {
         self.core.journal.close();
         let mut state = self.core.checkpoint.lock();
-        match self.core.checkpoint_locked(&mut state, FREED_MAX) {
+        let written = match self.core.checkpoint_locked(&mut state, FREED_MAX) {
             // Without room for a checkpoint the log keeps what is durable.
-            Err(error) if error.is_no_space() => tracing::warn!(%error, "closed with a log"),
-            other => other?,
+            Err(error) if error.is_no_space() => {
+                tracing::warn!(%error, "closed with a log");
+                Ok(())
+            }
+            other => other,
+        };
+        if written.is_ok() {
+            self.core.give_back_all(&mut state);
         }
-        self.core.give_back_all(&mut state);
-        self.core.log().close()
+        // Whatever became of the checkpoint: what was committed is in the log alone.
+        let closed = self.core.log().close();
+        written.and(closed)
     }
 }

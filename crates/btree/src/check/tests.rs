@@ -2,6 +2,7 @@
 //! for its pages have checksums.
 
 use store::{Batch, CheckReport, Error, FindingKind, Store, TreeId};
+use testing::{CrashPolicy, SimEnv};
 
 use crate::check::{cut_log, mend};
 use crate::nodes::unit_offset;
@@ -141,6 +142,13 @@ fn a_count_that_is_too_low_fails_a_checkpoint_and_does_not_abort() {
         let Error::Corrupt(damage) = &error else { panic!("{error:?}") };
         assert_eq!(damage.structure, "reference count");
         assert_eq!(damage.offset, unit_offset(unit as u64));
+        // The log is well, and what waits for it is written, in async mode too.
+        store.close().expect_err("the checkpoint fails again");
+        drop(store);
+        let lost = sim.device.after_crash(CrashPolicy::LoseAll, 1);
+        let store = BtreeStore::open(&SimEnv::on(lost, 1).env(), &Options::default());
+        let store = store.expect("opens");
+        assert!(!store.tree_exists(TreeId(32)).expect("look"), "it was dropped");
     }
 }
 

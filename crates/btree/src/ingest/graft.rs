@@ -9,10 +9,12 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
+use format::Malformed;
 use format::batch::IngestedLeaf;
 use store::Result;
 
 use crate::cell::{Child, Interior, LeafCell, Node};
+use crate::commit::malformed;
 use crate::copied::{Copied, copy_on};
 use crate::core::Core;
 use crate::entries::separator;
@@ -47,7 +49,15 @@ impl Core {
         leaves: &[IngestedLeaf<'_>],
     ) -> Result<()> {
         let after = self.first_from(tree, first)?;
-        assert!(after.as_deref().is_none_or(|after| after > last), "the range holds no key");
+        if let Some(key) = after.as_deref().filter(|&after| after <= last) {
+            // Who ingests has looked; a record of the log is believed no further than this.
+            return Err(malformed(Malformed {
+                structure: "ingested run",
+                at: 0,
+                expected: "a range of the tree without a key",
+                found: format!("key {key:02x?}"),
+            }));
+        }
         self.mark_changed(tree);
         tree.resident.store(false, Ordering::Relaxed);
         let gap = Gap { first, last, after: after.as_deref() };

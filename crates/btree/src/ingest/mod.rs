@@ -21,6 +21,7 @@ mod build;
 mod graft;
 
 use format::batch::{self as codec, IngestedLeaf, Op, Ops};
+use format::space_map::GROUP_BYTES;
 use store::{Batch, CommitToken, Error, Result, Room, SortedRun, TreeId};
 
 use crate::commit::malformed;
@@ -130,9 +131,11 @@ impl Core {
         let Some(op) = Ops::new(record).next() else { return Ok(()) };
         let Op::Ingest { leaves, .. } = op.map_err(malformed)? else { return Ok(()) };
         let mut state = self.checkpoint.lock();
+        // It was synced before the record was appended.
+        let groups = self.nodes.file.len()?.div_ceil(GROUP_BYTES as u64);
         for leaf in leaves {
             let leaf = Ingested { pointer: leaf.pointer, overflows: leaf.overflows };
-            state.space.hold_replayed(&leaf)?;
+            state.space.hold_replayed(&leaf, groups)?;
             state.space.ingested.push(leaf);
         }
         Ok(())

@@ -11,7 +11,7 @@
 
 use format::map_directory::Entry;
 use format::space_map::GROUP_UNITS;
-use store::Result;
+use store::{Error, Result};
 
 use super::map::Work;
 use super::pages::PAGE_UNITS;
@@ -101,14 +101,25 @@ impl Work<'_> {
         while group < self.groups.len() as u64 {
             let entry = self.groups[group as usize];
             if entry.free >= units && self.base.longest(group) >= units {
-                if let Some((start, end)) = self.find(group, index, usize::from(units))? {
+                let found = match self.find(group, index, usize::from(units)) {
+                    Err(Error::Corrupt(damage)) => {
+                        // Where it is not known what is free, nothing is taken, and it is not
+                        // looked at again before something is freed there.
+                        tracing::warn!(%damage, "a page of the space map cannot be read");
+                        self.base.set_longest(group, 0);
+                        None
+                    }
+                    found => found?,
+                };
+                if let Some((start, end)) = found {
                     self.search.from = (group, end);
                     let first = group * GROUP_UNITS as u64;
                     return Ok(Some((first + start as u64, first + end as u64)));
                 }
                 // Of the durable map only: what this checkpoint took comes back if it fails.
+                let longest = self.base.longest(group).min(units - 1);
                 if index == 0 && !self.changed.contains_key(&group) && !self.reserves_in(group) {
-                    self.base.set_longest(group, units - 1);
+                    self.base.set_longest(group, longest);
                 }
             }
             (group, index) = (group + 1, 0);
@@ -149,5 +160,30 @@ impl Work<'_> {
             start = next;
         }
         Ok(None)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::nodes::Nodes;
+    use crate::space::Space;
+    use format::map_directory::PageCopy;
+
+    #[test]
+    fn nothing_is_taken_where_the_map_cannot_be_read_and_the_rest_goes_on() {
+        let device = testing::sim_env(1).env().device;
+        let nodes = Nodes::new(device.create("nodes").expect("a file"));
+        let mut space = Space::empty();
+        // Of the first nothing was written where its page should be.
+        let rotten = Entry { copy: PageCopy::A, ..Entry::empty() };
+        space.groups = vec![rotten, Entry::empty()];
+        for _ in 0..2 {
+            let mut work = Work::new(&nodes, &mut space, 1, false);
+            for taken in 0..20 {
+                let unit = work.alloc(8).expect("there is room elsewhere");
+                assert_eq!(unit, GROUP_UNITS as u64 + taken * 8);
+            }
+        }
     }
 }

@@ -40,15 +40,28 @@ impl Space {
         }
     }
 
-    /// As `hold`, for a leaf that a record of the log names. Fails when its room is held already:
-    /// the log goes on from a later state than this one.
-    pub(crate) fn hold_replayed(&mut self, leaf: &Ingested) -> Result<()> {
-        if let Some(twice) = leaf.pointers().find(|pointer| self.held.contains_key(&pointer.unit)) {
+    /// As `hold`, for a leaf that a record of the log names, in a file of so many groups. Fails
+    /// when its room is held already: the log goes on from a later state than this one; and when it
+    /// is no room of the file, or not of one group.
+    pub(crate) fn hold_replayed(&mut self, leaf: &Ingested, groups: u64) -> Result<()> {
+        let mut room: Vec<(u64, u64)> =
+            leaf.pointers().map(|at| (at.unit, at.unit + u64::from(at.units))).collect();
+        room.sort_unstable();
+        let outside = |&&(unit, end): &&(u64, u64)| {
+            let group = unit / GROUP_UNITS as u64;
+            unit == end || group >= groups || (end - 1) / GROUP_UNITS as u64 != group
+        };
+        let taken = |&&(unit, end): &&(u64, u64)| {
+            self.held_at(unit).is_some() || self.held.range(unit..end).next().is_some()
+        };
+        let twice = room.windows(2).find(|two| two[0].1 > two[1].0).map(|two| &two[1]);
+        let bad = room.iter().find(outside).or_else(|| room.iter().find(taken)).or(twice);
+        if let Some((unit, end)) = bad {
             let malformed = Malformed {
                 structure: "ingested leaf",
                 at: 0,
-                expected: "a node in room that no other record gave away",
-                found: format!("unit {}, which an earlier record names", twice.unit),
+                expected: "a node in room of a group that no other record gave away",
+                found: format!("units {unit} to {end}"),
             };
             // The log adds the place of the record.
             return Err(malformed.located("", 0).into());
@@ -119,12 +132,17 @@ mod tests {
             overflows: overflows.iter().map(|&unit| pointer(unit)).collect(),
         };
         let mut space = Space::empty();
-        space.hold_replayed(&leaf(8, &[16])).expect("the first");
-        for twice in [leaf(8, &[]), leaf(16, &[]), leaf(24, &[32, 8])] {
-            let error = space.hold_replayed(&twice).expect_err("named twice");
-            assert!(matches!(error, Error::Corrupt(_)), "{error:?}");
+        space.hold_replayed(&leaf(8, &[16]), 1).expect("the first");
+        // The same room, a part of it, and of what the leaf itself names.
+        let group = GROUP_UNITS as u64;
+        let twice = [leaf(8, &[]), leaf(16, &[]), leaf(24, &[32, 8]), leaf(5, &[]), leaf(18, &[])];
+        // Across the end of the group, and behind that of the file.
+        let outside = [leaf(group - 3, &[]), leaf(group, &[]), leaf(40, &[1 << 47])];
+        for bad in twice.iter().chain(&outside).chain(&[leaf(40, &[42]), leaf(40, &[40])]) {
+            let error = space.hold_replayed(bad, 1).expect_err("no room of its own");
+            assert!(matches!(error, Error::Corrupt(_)), "{bad:?}: {error:?}");
         }
-        assert_eq!(space.uncounted, 8, "of what was refused nothing is held");
-        space.hold_replayed(&leaf(24, &[32])).expect("other room");
+        assert_eq!((space.uncounted, space.groups.len()), (8, 1), "nothing of it is held");
+        space.hold_replayed(&leaf(24, &[32, group - 4]), 1).expect("other room");
     }
 }

@@ -200,8 +200,14 @@ impl Work<'_> {
         let mut places = room.pages.iter();
         let at_the_end = self.pages_at_the_end();
         for group in &at_the_end {
-            let page = self.page(*group)?;
-            self.changed.insert(*group, page);
+            match self.page(*group) {
+                Ok(page) => drop(self.changed.insert(*group, page)),
+                // It did not change, and stays where it is.
+                Err(Error::Corrupt(damage)) => {
+                    tracing::warn!(%damage, "a page of the space map cannot be read");
+                }
+                Err(error) => return Err(error),
+            }
         }
         let mut out = Vec::with_capacity(PAGE_BYTES);
         for (&group, page) in &self.changed {

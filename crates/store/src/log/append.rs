@@ -130,6 +130,8 @@ pub(super) struct State {
     in_reserve: bool,
     /// Why nothing can be written any more.
     pub(super) failed: Option<Arc<str>>,
+    /// Why no more records are taken; those that were are written.
+    refused: Option<Arc<str>>,
     /// What a writer takes records into, empty, while none has it.
     pub(super) idle: Buffers,
     /// Where in what is buffered segments begin.
@@ -150,8 +152,17 @@ pub(super) struct Cut {
 }
 
 impl State {
-    /// Fails when an earlier write or sync failed.
+    /// Fails when no more records are taken: an earlier write or sync failed, or the engine
+    /// refuses.
     pub(super) fn check(&self) -> Result<()> {
+        match self.failed.as_ref().or(self.refused.as_ref()) {
+            Some(why) => Err(Error::ReadOnly(Arc::clone(why))),
+            None => Ok(()),
+        }
+    }
+
+    /// Fails when an earlier write or sync failed, so that nothing can be written.
+    pub(super) fn check_written(&self) -> Result<()> {
         match &self.failed {
             Some(why) => Err(Error::ReadOnly(Arc::clone(why))),
             None => Ok(()),
@@ -194,6 +205,7 @@ impl Log {
             waiters: 0,
             group: 0,
             failed: None,
+            refused: None,
         };
         Log {
             env: env.clone(),
@@ -360,14 +372,15 @@ impl Log {
         Lsn(self.durable.load(Ordering::Acquire))
     }
 
-    /// Fails when the log takes no more records because a write or sync failed.
+    /// Fails when the log takes no more records: a write or sync failed, or the engine refuses.
     pub fn check(&self) -> Result<()> {
         self.state.lock().check()
     }
 
-    /// Takes no more records, because the engine could not write what belongs to them.
+    /// Takes no more records, because the engine could not write what belongs to them. Those that
+    /// have their numbers were acknowledged, or will be, and are written as ever.
     pub fn fail(&self, why: &str) {
-        self.state.lock().failed.get_or_insert_with(|| Arc::from(why));
+        self.state.lock().refused.get_or_insert_with(|| Arc::from(why));
         self.turn.notify_all();
     }
 

@@ -220,7 +220,7 @@ impl Scan<'_> {
             }
             self.tail(&path, file.as_ref(), &bytes, end, next)?;
             if self.mend {
-                self.keep(file.as_ref(), &bytes[..end])?;
+                self.keep(file.as_ref(), &bytes, end)?;
             }
             let offset = end as u64;
             return Ok(Writer { segments, file, offset, next, unsynced: false });
@@ -267,9 +267,13 @@ impl Scan<'_> {
     /// Sees to it that the next crash does not lose what was replayed, as it is now taken for
     /// durable. What a failed sync has left is in the page cache, and clean: to sync it once more
     /// would do nothing, so what nothing says is durable is written again.
-    fn keep(&self, file: &dyn File, bytes: &[u8]) -> Result<()> {
-        if let Some(at) = first_unproved(bytes, self.from) {
-            file.write_at(&bytes[at..], at as u64)?;
+    fn keep(&self, file: &dyn File, bytes: &[u8], end: usize) -> Result<()> {
+        // Behind the last record there may be a mark, of when the log was last synced.
+        let mark = Record::decode(self.files.seed, &bytes[end..]).ok();
+        let marked = mark.and_then(|mark| mark.header.durable()).unwrap_or(0);
+        let durable = marked.max(self.from.0);
+        if let Some(at) = first_unproved(&bytes[..end], durable) {
+            file.write_at(&bytes[at..end], at as u64)?;
         }
         file.sync_data()?;
         self.files.device.sync_dir(&self.files.directory)?;
@@ -313,10 +317,11 @@ fn headers(bytes: &[u8]) -> impl Iterator<Item = (usize, RecordHeader)> {
     })
 }
 
-/// Where the first record of a segment begins that nothing says is durable.
-fn first_unproved(bytes: &[u8], from: Lsn) -> Option<usize> {
+/// Where the first record of a segment begins that nothing says is durable; those up to `durable`
+/// are.
+fn first_unproved(bytes: &[u8], durable: u64) -> Option<usize> {
     let proved = headers(bytes).filter_map(|(_, header)| header.durable()).max();
-    let durable = proved.unwrap_or(0).max(from.0);
+    let durable = proved.unwrap_or(0).max(durable);
     headers(bytes).find(|(_, header)| header.lsn > durable).map(|(at, _)| at)
 }
 

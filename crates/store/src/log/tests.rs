@@ -431,3 +431,36 @@ fn what_a_failed_sync_left_is_durable_once_it_was_opened() {
     }
     assert!(lost > 0, "the sync never lost anything");
 }
+
+#[test]
+fn what_was_appended_before_the_engine_failed_is_written() {
+    for close in [false, true] {
+        let dir = tempfile::tempdir().unwrap();
+        let log = create(dir.path());
+        append(&log, 3);
+        log.fail("the engine cannot go on");
+        let refused = log.append(b"more", Room::Reserve).unwrap_err();
+        assert!(matches!(refused, Error::ReadOnly(_)), "{refused}");
+        assert!(log.check().is_err());
+        let written = if close { log.close() } else { log.sync(Lsn(3)) };
+        written.unwrap();
+        drop(log);
+        assert_eq!(open(dir.path(), 0).unwrap().1.replayed, 3);
+    }
+}
+
+#[test]
+fn a_log_that_was_closed_is_opened_without_writing_it_again() {
+    let sim = testing::sim_env(1);
+    let log = Log::create(&sim.env(), "log", VOLUME, &options()).unwrap();
+    append(&log, 20);
+    log.sync(Lsn(10)).unwrap();
+    append(&log, 20);
+    log.close().unwrap();
+    drop(log);
+    let writes = || sim.device.counts().of(testing::Op::Write);
+    let before = writes();
+    let mut replay = |_: Lsn, _: &[u8]| Ok(());
+    Log::open(&sim.env(), "log", VOLUME, &options(), Lsn(0), &mut replay).unwrap();
+    assert_eq!(writes(), before);
+}

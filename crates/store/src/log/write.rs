@@ -56,7 +56,7 @@ impl Log {
 
     fn sync_locked(&self, state: &mut MutexGuard<'_, State>, lsn: Lsn) -> Result<()> {
         while state.durable < lsn.0 {
-            state.check()?;
+            state.check_written()?;
             if state.writing {
                 self.turn.wait(state);
             } else {
@@ -88,7 +88,7 @@ impl Log {
     /// that will be so.
     pub fn flush_if_due(&self) -> Result<Duration> {
         let mut state = self.state.lock();
-        state.check()?;
+        state.check_written()?;
         let interval = self.options.interval;
         let Some(since) = state.dirty_since else { return Ok(interval) };
         let age = self.env.clock.monotonic().saturating_sub(since);
@@ -110,11 +110,11 @@ impl Log {
             return Ok(());
         }
         let mut state = self.state.lock();
-        state.check()?;
+        state.check_written()?;
         if !state.writing && state.buffered >= self.options.write_bytes {
             self.lead(&mut state, Then::Return);
         }
-        state.check()
+        state.check_written()
     }
 
     /// Makes everything durable. No append may follow.
