@@ -42,9 +42,7 @@ impl Core {
         if batch.is_empty() {
             return Ok(CommitToken(self.log().last()));
         }
-        if self.journal.is_closed() {
-            return Err(Error::ReadOnly(Arc::from("the store was closed")));
-        }
+        self.check_open()?;
         batch.check().map_err(|_| Error::NoSpace("one log record"))?;
         let mut plan = Plan::of(batch)?;
         self.keep_dirty(plan.makes_room())?;
@@ -131,8 +129,18 @@ impl Core {
         }
     }
 
-    /// Gives a batch its place in the log.
+    /// Refuses to go on when the store was closed.
+    pub(crate) fn check_open(&self) -> Result<()> {
+        if self.journal.is_closed() {
+            return Err(Error::ReadOnly(Arc::from("the store was closed")));
+        }
+        Ok(())
+    }
+
+    /// Gives a batch its place in the log. Inside of the gate, so that `close`, which passes it,
+    /// finds all that ever got one.
     fn append(&self, batch: &Batch, plan: &Plan<'_>) -> Result<store::Lsn> {
+        self.check_open()?;
         let room = if plan.makes_room() { Room::Reserve } else { Room::Normal };
         self.log().append(batch.as_bytes(), room)
     }
@@ -313,4 +321,31 @@ impl Core {
 /// A record of the log that is not a batch. The log says where it lies.
 pub(crate) fn malformed(malformed: format::Malformed) -> Error {
     malformed.located("", 0).into()
+}
+
+#[cfg(test)]
+mod tests {
+    use store::Store;
+
+    use super::*;
+    use crate::{BtreeStore, Options};
+
+    #[test]
+    fn a_commit_that_comes_to_the_log_behind_its_end_is_refused() {
+        let sim = testing::sim_env(1);
+        let store = BtreeStore::create(&sim.env(), &Options::default()).unwrap();
+        let mut batch = Batch::new();
+        batch.create_tree(TreeId(32));
+        store.commit(&batch).unwrap();
+        let mut batch = Batch::new();
+        batch.put(TreeId(32), b"key", b"value");
+        // It has seen that the store is open, and the log is closed before it gets there.
+        let mut plan = Plan::of(&batch).unwrap();
+        store.close().unwrap();
+        let last = store.last_commit();
+        let refused = store.core.commit_warm(&batch, &mut plan).unwrap_err();
+        assert!(matches!(refused, Error::ReadOnly(_)), "{refused}");
+        assert!(store.core.commit_any(&batch, &mut plan).is_err());
+        assert_eq!((store.last_commit(), store.durable()), (last, last));
+    }
 }

@@ -189,6 +189,8 @@ impl Store for BtreeStore {
 
     fn close(&self) -> Result<()> {
         self.core.journal.close();
+        // Who is in the gate has a place in the log, or will have one; nobody comes after.
+        drop(self.core.gate.write());
         let mut state = self.core.checkpoint.lock();
         let written = match self.core.checkpoint_locked(&mut state, FREED_MAX) {
             // Without room for a checkpoint the log keeps what is durable.

@@ -73,6 +73,7 @@ impl Core {
         // All of a leaf's values may be long ones.
         batch.check().map_err(|_| Error::RunTooLong)?;
         let _gate = self.gate.write();
+        self.check_open()?;
         self.range_is_empty(id, run)?;
         self.ensure(&batch)?;
         self.append_and_apply(batch.as_bytes())
@@ -93,6 +94,7 @@ impl Core {
         self.sync_nodes()?;
         let mut state = self.checkpoint.lock();
         let _gate = self.gate.write();
+        self.check_open()?;
         self.range_is_empty(id, run)?;
         // What applying needs is loaded before it is logged.
         self.ensure_edges(&*self.tree(id)?, &run.first, Some(&run.last))?;
