@@ -4,8 +4,8 @@
 //! a blob that is being written; the last one makes the blob durable, exchanges the run for those
 //! it was merged from in all trees, and writes a manifest. A crash before that leaves a file that
 //! the next opening removes. A merge is given up where the medium has no room left for it beside
-//! what checkpoints need (`relieve`). What was merged stays as long as a pinned state, a tree that has only
-//! some of it, or the durable state holds it (`collect`).
+//! what checkpoints need (`relieve`). What was merged stays as long as a pinned state, a tree that
+//! has only some of it, or the durable state holds it (`collect`).
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -106,8 +106,9 @@ impl Core {
         Some((picked.len() as u64, bytes))
     }
 
-    /// The next merge into a blob of so many bytes, where the medium has so much room for it. Blocks
-    /// are packed anew, and an index is made: a part of the room is left for what that may add.
+    /// The next merge into a blob of so many bytes, where the medium has so much room for it.
+    /// Blocks are packed anew, and an index is made: a part of the room is left for what that may
+    /// add.
     fn pick(&self, facts: &[Vec<Facts>], room: Limits, blob_max: u64) -> Option<Merge> {
         let limits = Limits {
             bytes: blob_max.min(within(room.bytes)),

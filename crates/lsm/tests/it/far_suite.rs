@@ -1,5 +1,5 @@
-//! What the suite has on power cuts, with runs, manifests and value logs far away: a cut goes back to
-//! what the device had, and the objects are those that were there at that moment.
+//! What the suite has on power cuts, with runs, manifests and value logs far away: a cut goes back
+//! to what the device had, and the objects are those that were there at that moment.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
