@@ -51,6 +51,8 @@ pub const ATIME_AT: u16 = 32;
 /// Bytes of the record, but in an index.
 pub const BYTES: usize = 80;
 const _: () = assert!(size_of(LAYOUT) == BYTES);
+/// Most bytes of a record, with all that may follow.
+pub const BYTES_MAX: usize = BYTES + size_of(ELSEWHERE_LAYOUT) + size_of(CHARGE_LAYOUT);
 
 // DO NOT CHANGE THESE VALUES: they are on disk.
 const HAS_XATTRS: u32 = 1;

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use btree::BtreeStore;
 use device::Env;
+use format::directory_record;
 use format::volume::{EngineKind, VolumeHeader};
 use lsm::LsmStore;
 use store::{CheckProgress, CheckReport, EngineOptions, LogKey, Store};
@@ -11,7 +12,17 @@ use store::{CheckProgress, CheckReport, EngineOptions, LogKey, Store};
 use crate::{Layout, OpenError, OpenOptions};
 
 /// Directories of a volume that engines and data make.
-pub(crate) const DIRECTORIES: [&str; 4] = ["btree", "lsm", "log", "data"];
+pub(crate) const DIRECTORIES: [&str; 4] = ["btree", "lsm", LOG_DIRECTORY, "data"];
+/// That of the log, which may be a link to one on another medium.
+pub const LOG_DIRECTORY: &str = "log";
+
+/// Bytes from which a value goes to a value log where a volume is made column-style. Names with
+/// their attributes stay in the runs - all of directories, and of files with names of 60 bytes,
+/// whatever is set of them, mostly of 100 - so that a path is looked up, permissions and all,
+/// without a value log. Contents of small files, targets of links and extended attributes are
+/// records of their own, and go there.
+const COLUMN_VALUES_FROM: u64 = 144;
+const _: () = assert!(directory_record::BYTES_MAX < COLUMN_VALUES_FROM as usize);
 
 /// Makes an empty store.
 pub(crate) fn create(
@@ -25,7 +36,7 @@ pub(crate) fn create(
         EngineKind::Lsm => {
             let values_from = match layout {
                 Layout::Rows => 0,
-                Layout::Column => lsm::VALUES_FROM,
+                Layout::Column => COLUMN_VALUES_FROM,
             };
             LsmStore::create(env, &lsm::Options { values_from, ..lsm(common) })?
         }

@@ -13,6 +13,7 @@ use store::{Cursor, Item, KeyRange, Result};
 use crate::key::Key;
 use crate::layer::{Stack, View};
 use crate::merge::{Direction, From, Merge, Tombstones};
+use crate::rows::Content;
 use crate::run::Caching;
 use crate::tree::Tree;
 
@@ -72,6 +73,8 @@ pub(crate) struct TreeCursor {
     position: Position,
     chunk: Chunk,
     size: usize,
+    /// Keys whose values are read though they are in a value log.
+    wanted: fn(&[u8]) -> bool,
 }
 
 impl TreeCursor {
@@ -88,7 +91,8 @@ impl TreeCursor {
             let member = hash(&prefix);
             (prefix, member)
         });
-        TreeCursor { source, range, prefix, position, chunk, size: CHUNK_ENTRIES }
+        let wanted = |_: &[u8]| true;
+        TreeCursor { source, range, prefix, position, chunk, size: CHUNK_ENTRIES, wanted }
     }
 
     /// The next entry in a direction.
@@ -197,6 +201,10 @@ impl TreeCursor {
                 chunk.last = true;
                 break;
             }
+            if matches!(content, Content::Far(_)) && !(self.wanted)(key) {
+                chunk.push(key, &[]);
+                continue;
+            }
             let there = content.read(key, &mut |value| chunk.push(key, value))?;
             assert!(there, "tombstones are skipped");
         }
@@ -234,5 +242,9 @@ impl Cursor for TreeCursor {
             Position::Before(key.max(self.range.from.as_slice()).to_vec())
         };
         Ok(())
+    }
+
+    fn want_values(&mut self, of: fn(&[u8]) -> bool) {
+        self.wanted = of;
     }
 }

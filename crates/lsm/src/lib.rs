@@ -43,5 +43,5 @@ mod visit;
 mod waiting;
 
 pub use crate::check::{check, cut_log, inspect};
-pub use crate::options::{BlobStore, Options, Policy, VALUES_FROM};
+pub use crate::options::{BlobStore, Options, Policy};
 pub use crate::store::LsmStore;

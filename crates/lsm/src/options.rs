@@ -5,11 +5,6 @@ use std::sync::Arc;
 use device::Blobs;
 use store::{DIRTY_BYTES_MIN, EngineOptions};
 
-/// Bytes from which a value goes to a value log where a store is made column-style and nothing
-/// else is said. Names of directories, links and counts stay in the runs; rows of files, with
-/// their attributes, do not.
-pub const VALUES_FROM: u64 = 48;
-
 /// What is merged when.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum Policy {
@@ -34,8 +29,8 @@ pub struct Options {
     pub merge_bytes_per_second: u64,
     /// What is merged when.
     pub policy: Policy,
-    /// Bytes from which a value goes to a value log (IndexFS II.C), such as [`VALUES_FROM`]; 0:
-    /// none does. Heeded when a store is made; one that is there says so itself.
+    /// Bytes from which a value goes to a value log (IndexFS II.C); 0: none does. Heeded when a
+    /// store is made; one that is there says so itself.
     pub values_from: u64,
     /// Bytes of rows up to which a value log is written anew by a merge that meets it, so that
     /// small checkpoints do not leave many.

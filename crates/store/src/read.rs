@@ -44,6 +44,10 @@ pub trait Cursor {
     /// Moves to just before the first key of the range that is not less than `key`, so that
     /// `next` returns it and `prev` the one before.
     fn seek(&mut self, key: &[u8]) -> Result<()>;
+
+    /// Says of which keys the values are wanted: of others an engine may give none in their place,
+    /// and need not read them. Before the first move.
+    fn want_values(&mut self, _of: fn(&[u8]) -> bool) {}
 }
 
 /// One difference between two trees.

@@ -120,6 +120,8 @@ impl Walk<'_> {
         let end = key::entry(self.dir + 1, 0, Part::Attributes);
         let mut cursor =
             view.store.scan(tree, KeyRange::between(&after, &end[..9])).map_err(from_store)?;
+        // Contents and targets stand between the names.
+        cursor.want_values(is_name);
         while let Some(item) = cursor.next().map_err(from_store)? {
             let parsed = key::parse(item.key).map_err(|error| malformed(tree, &error))?;
             let Parsed::Entry { cookie, part: Part::Attributes, .. } = parsed else { continue };
@@ -203,4 +205,9 @@ fn note_read(fs: &Fs, subvol: &Subvol, dir: u64, record: &directory_record::Dire
         txn.batch().merge(entered.tree, &key::directory(dir, Part::Attributes), &[lane]);
         txn.commit().ok();
     }
+}
+
+/// Whether a key of a directory is one of a name, and not of what else belongs to it.
+fn is_name(key: &[u8]) -> bool {
+    !matches!(key::parse(key), Ok(Parsed::Entry { part, .. }) if part != Part::Attributes)
 }

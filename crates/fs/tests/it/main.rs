@@ -3,6 +3,7 @@
 //! full or damaged.
 
 mod check;
+mod column;
 mod crash;
 mod damage;
 mod full;

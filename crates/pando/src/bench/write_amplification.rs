@@ -55,7 +55,7 @@ fn options(policy: PolicyArg) -> (&'static str, lsm::Options) {
     match policy {
         PolicyArg::Full => ("full", lsm::Options { policy: lsm::Policy::Full, ..usual }),
         PolicyArg::Tiered => ("tiered", usual),
-        PolicyArg::Column => ("column", lsm::Options { values_from: lsm::VALUES_FROM, ..usual }),
+        PolicyArg::Column => ("column", lsm::Options { values_from: 1, ..usual }),
     }
 }
 
