@@ -10,7 +10,8 @@ use rustix::fs::{FallocateFlags, FlockOperation, StatVfs};
 
 use crate::{Device, Error, File, Lock, Metadata, Result, Space};
 
-/// A volume has no symbolic links; one that somebody put there must not lead the superuser astray.
+/// A volume has no symbolic links but for the directory of its log, if that is elsewhere; one that
+/// somebody put in the place of a file must not lead the superuser astray.
 const NO_LINKS: i32 = rustix::fs::OFlags::NOFOLLOW.bits() as i32;
 
 /// Files below a directory of the operating system.

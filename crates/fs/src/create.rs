@@ -136,9 +136,14 @@ fn check_empty(device: &dyn Device) -> Result<(), OpenError> {
         return Err(OpenError::Exists);
     }
     let interrupted = names.iter().any(|name| name == UNFINISHED);
+    let made = |name: &str| -> Result<bool, OpenError> {
+        let known = crate::engine::DIRECTORIES.contains(&name);
+        Ok(known && device.metadata(name)?.is_some_and(|found| found.directory))
+    };
     for name in &names {
         let ours = OWNERS.contains(&name.as_str())
-            || interrupted && (name == UNFINISHED || crate::engine::DIRECTORIES.contains(&&**name));
+            || interrupted && (name == UNFINISHED || made(name)?)
+            || is_place_of_log(device, name);
         if !ours {
             return Err(OpenError::NotEmpty(name.clone()));
         }
@@ -152,9 +157,15 @@ fn check_empty(device: &dyn Device) -> Result<(), OpenError> {
     Ok(())
 }
 
-/// Removes the files of a directory that an interrupted format left, and of those below it.
+/// Whether it is a directory for the log, and empty: it may be a link that leads to another medium.
+fn is_place_of_log(device: &dyn Device, name: &str) -> bool {
+    name == crate::engine::LOG_DIRECTORY && device.list(name).is_ok_and(|names| names.is_empty())
+}
+
+/// Removes the files of a directory that an interrupted format left, and of those below it; of no
+/// directory that a link leads to.
 fn remove_files(device: &dyn Device, directory: &str) -> Result<(), OpenError> {
-    if device.metadata(directory)?.is_none() {
+    if !device.metadata(directory)?.is_some_and(|found| found.directory) {
         return Ok(());
     }
     for name in device.list(directory)? {

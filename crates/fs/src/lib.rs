@@ -55,6 +55,7 @@ pub use api::{
 pub use check::{
     Garbage, GarbageKind, Gc, GcReport, Mended, Problem, ProblemKind, Repair, VolumeReport,
 };
+pub use engine::LOG_DIRECTORY;
 pub use find::{Find, Matches};
 pub use format::owner_quota::Owner;
 pub use history::{Change, Version};

@@ -198,6 +198,9 @@ pub(crate) struct FormatArgs {
     /// How --engine lsm lays records out (default rows)
     #[arg(long, value_enum)]
     pub(crate) layout: Option<LayoutArg>,
+    /// Directory of the log, on a medium of its own; empty, or not there (default: in VOLDIR)
+    #[arg(long, value_name = "DIR")]
+    pub(crate) log_dir: Option<PathBuf>,
 }
 
 /// A layout, by name.
@@ -205,7 +208,8 @@ pub(crate) struct FormatArgs {
 pub(crate) enum LayoutArg {
     /// Whole records in sorted runs, which are merged
     Rows,
-    /// Files' records in value logs, which are not; keys, short records and pointers in runs
+    /// Names with their attributes in runs; small files' contents, targets of links and extended
+    /// attributes in value logs, which are not merged
     Column,
 }
 

@@ -53,6 +53,24 @@ fn only_an_empty_directory_is_formatted() {
     open(&env).expect("a volume");
 }
 
+/// A link to a directory on another medium, as who sees it through a device.
+#[test]
+fn an_empty_directory_of_the_log_is_used() {
+    let env = sim_env(8);
+    env.device.create_dir("log").expect("a directory");
+    Fs::format(&env.env(), &FormatOptions::default()).expect("it is empty");
+    open(&env).expect("a volume");
+    let env = sim_env(9);
+    env.device.create_dir("log").expect("a directory");
+    put(&env, "log/letter.txt", b"dear");
+    let refused = Fs::format(&env.env(), &FormatOptions::default());
+    assert!(matches!(refused, Err(OpenError::NotEmpty(name)) if name == "log"));
+    let env = sim_env(10);
+    env.device.create_dir("data").expect("a directory");
+    let refused = Fs::format(&env.env(), &FormatOptions::default());
+    assert!(matches!(refused, Err(OpenError::NotEmpty(name)) if name == "data"));
+}
+
 #[test]
 fn a_format_that_was_interrupted_starts_over() {
     let env = sim_env(3);

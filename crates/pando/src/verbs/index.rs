@@ -91,12 +91,7 @@ fn volume(directory: &Path, may_make: bool) -> Result<PathBuf> {
             let message = format!("{} is not a volume", directory.display());
             return Err(Failure::new(FailureKind::NotVolume, message));
         }
-        super::format::make(
-            directory,
-            b".snapshots",
-            fs::Engine::default(),
-            fs::Layout::default(),
-        )?;
+        super::format::make(directory, b".snapshots", &super::format::Plan::default())?;
     }
     std::fs::canonicalize(directory).map_err(|error| failure::io("open", directory, &error))
 }

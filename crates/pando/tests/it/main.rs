@@ -11,6 +11,7 @@ mod index;
 mod kill;
 mod kill_queries;
 mod load;
+mod log_dir;
 mod mounts;
 mod other_users;
 mod owner;

@@ -1,0 +1,99 @@
+//! A volume whose log is elsewhere than the rest, as BabuDB's is on a disk of its own.
+
+use std::os::unix::fs::MetadataExt;
+use std::path::Path;
+
+use tempfile::TempDir;
+
+use crate::world::World;
+
+/// A directory on another medium than the volumes of tests, where the machine has one.
+fn elsewhere() -> TempDir {
+    let memory = Path::new("/dev/shm");
+    let below = if memory.is_dir() { memory.to_owned() } else { std::env::temp_dir() };
+    tempfile::Builder::new().prefix("pando-it-log-").tempdir_in(below).unwrap()
+}
+
+fn names(directory: &Path) -> Vec<String> {
+    let entries = std::fs::read_dir(directory).unwrap();
+    let mut names: Vec<String> =
+        entries.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
+    names.sort();
+    names
+}
+
+#[expect(clippy::disallowed_methods, reason = "somebody else does it, in the middle of nothing")]
+fn put_away(from: &Path, to: &Path) {
+    std::fs::rename(from, to).unwrap();
+}
+
+fn put(world: &World, name: &str) {
+    let file = world.path().join(name);
+    std::fs::write(&file, name).unwrap();
+    world.ok(&["import", file.to_str().unwrap(), &world.at(&format!("/{name}"))]);
+}
+
+/// What was durable is there after a crash, by the log that is elsewhere; without it the volume is
+/// not opened, and nothing is made in its place.
+#[test]
+fn the_log_may_be_elsewhere() {
+    for engine in ["btree", "lsm"] {
+        let (world, place) = (World::without_volume(), elsewhere());
+        let log = place.path().join("log-of-this");
+        let log_dir = log.to_str().unwrap();
+        let made = world.json(&["format", world.vol(), "--engine", engine, "--log-dir", log_dir]);
+        assert_eq!(made[0]["log_dir"], log_dir);
+        assert!(names(&log).iter().any(|name| name.starts_with("0000")), "{:?}", names(&log));
+        let link = world.volume.join("log");
+        assert_eq!(std::fs::read_link(&link).unwrap(), log);
+        for name in ["one", "two", "three"] {
+            put(&world, name);
+            world.ok(&["sync", world.vol()]);
+            world.kill_owner();
+        }
+        for name in ["one", "two", "three"] {
+            assert_eq!(world.ok(&["cat", &world.at(&format!("/{name}"))]), name, "{engine}");
+        }
+        world.kill_owner();
+        assert!(world.run(&["fsck", world.vol()]).code == 0, "{engine}");
+        world.kill_owner();
+        // The other medium is not there.
+        let away = place.path().join("away");
+        put_away(&log, &away);
+        let before = names(&world.volume);
+        let answer = world.run(&["ls", &world.at("/")]);
+        assert!(answer.code != 0 && answer.err.contains("log"), "{engine}: {}", answer.err);
+        assert!(!log.exists() && names(&world.volume).contains(&"log".to_owned()), "{before:?}");
+        put_away(&away, &log);
+        assert_eq!(world.ok(&["cat", &world.at("/three")]), "three", "{engine}");
+        if log.metadata().unwrap().dev() == world.path().metadata().unwrap().dev() {
+            println!("not tested with two media: there is one");
+        }
+    }
+}
+
+#[test]
+fn a_log_is_not_put_where_something_is() {
+    let (world, place) = (World::without_volume(), elsewhere());
+    let log_dir = place.path().to_str().unwrap();
+    std::fs::write(place.path().join("letter"), "dear").unwrap();
+    let said = world.fails(6, &["format", world.vol(), "--log-dir", log_dir]);
+    assert!(said.contains("not empty"), "{said}");
+    assert!(!world.volume.exists());
+    assert_eq!(names(place.path()), ["letter"]);
+    std::fs::remove_file(place.path().join("letter")).unwrap();
+    world.ok(&["format", world.vol(), "--log-dir", log_dir]);
+    // Another volume's log is there.
+    let other = world.path().join("other");
+    let there = names(place.path());
+    world.fails(6, &["format", other.to_str().unwrap(), "--log-dir", log_dir]);
+    assert!(!other.exists());
+    assert_eq!(names(place.path()), there);
+    // Nor is anything left where the volume could not be made.
+    std::fs::create_dir(&other).unwrap();
+    std::fs::write(other.join("letter"), "dear").unwrap();
+    let log = world.path().join("log-of-other");
+    world.fails(6, &["format", other.to_str().unwrap(), "--log-dir", log.to_str().unwrap()]);
+    assert!(!log.exists());
+    assert_eq!(names(&other), ["letter"]);
+}
