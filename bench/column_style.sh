@@ -2,9 +2,10 @@
 # The column-style layout of the engine lsm: IndexFS Fig. 10 and Table III, and what is written for what is
 # given. Appends a line of JSON for each run to OUT; the tables of docs/benchmarks/column-style.md are those.
 #   bench/column_style.sh [SCRATCH]    ENTRIES=200000 WRITES="1000000 10000000" OUT=target/column.jsonl
-#   PANDO=target/release/pando
-# Two processors, beside builds: ENTRIES=100000 took 3.5 minutes, WRITES=1000000 one. WRITES=50000000 is estimated at
-# an hour and 40 GB of SCRATCH (it was not taken), and leaves full merges out.
+#   VALUE_BYTES=100 POLICIES=full,tiered,column PANDO=target/release/pando
+# Two processors, quiet: ENTRIES=1000000 took two minutes; beside builds, WRITES=1000000 one. More than 10,000,000 leave
+# full merges out. WRITES=50000000 is estimated at an hour and 40 GB of SCRATCH, with VALUE_BYTES=8 POLICIES=tiered at a
+# quarter of an hour and 5 GB; neither was taken.
 set -eu
 cd "$(dirname "$0")/.."
 scratch=${1:-/var/tmp}/pando-column-$$
@@ -23,5 +24,6 @@ for entries in ${WRITES-1000000 10000000}; do
     # A full merge after each checkpoint writes the square of what there is.
     policies=full,tiered,column
     [ "$entries" -le 10000000 ] || policies=tiered,column
-    bench write-amplification --entries "$entries" --policy "$policies"
+    bench write-amplification --entries "$entries" --policy "${POLICIES:-$policies}" \
+        --value-bytes "${VALUE_BYTES:-100}"
 done
