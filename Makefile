@@ -5,7 +5,7 @@ CARGO ?= cargo
 ROUNDS ?= 200
 HOURS ?= 1
 
-.PHONY: help setup suites build demo test bench soak-kill soak-crash soak-fsx soak-fuzz soak-programs limits soak
+.PHONY: help setup suites build demo test bench soak-kill soak-crash soak-fsx soak-fuzz soak-programs suites-outside limits soak
 
 help: ## Show this list
 	@echo "PandoFS: a file-system namespace with O(1) snapshots and clones of any directory."
@@ -44,6 +44,11 @@ soak-fuzz: ## Damaged bytes and random calls for HOURS of CPU time (default 1), 
 
 soak-programs: setup ## Kill a mount under SQLite and git ROUNDS times (default 200), asking both each time
 	@CARGO="$(CARGO)" bash scripts/posix/kill.sh $(ROUNDS)
+
+suites-outside: ## stress-ng, CPython's and Go's tests of files, fio, dbench and bonnie++ beside ext4 (ten minutes)
+	@bash scripts/setup.sh outside
+	$(CARGO) build --release --package pando
+	@PANDO=$(CURDIR)/target/release/pando bash scripts/posix/outside.sh
 
 limits: setup ## Limits at their edge: 10 million entries in one directory, 1,048,576 links (half an hour)
 	$(CARGO) build --release --package pando

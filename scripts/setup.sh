@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # Installs what the build, the tests and the demo need from the system, and nothing that is there.
-# With `suites`, also builds the suites that `make test` runs, into target/tools.
+# With `suites`, also what `make test` runs: stress-ng, and suites built into target/tools. With
+# `outside`, also the suites and loads of others that `make suites-outside` runs (Go's, where Go is).
 # As root, or where sudo asks no password, through apt; otherwise names what is missing.
 set -eu
 
@@ -16,6 +17,17 @@ need git git
 need rsync rsync
 need sqlite3 sqlite3
 need setfacl acl
+if [ "${1:-}" = suites ] || [ "${1:-}" = outside ]; then
+  need stress-ng stress-ng
+fi
+if [ "${1:-}" = outside ]; then
+  need fio fio
+  need dbench dbench
+  need bonnie++ bonnie++
+  # Debian keeps Python's tests in a package of their own.
+  ! [ -x /usr/bin/python3 ] || /usr/bin/python3 -c 'import test.test_os' 2>/dev/null ||
+    missing+=("$(/usr/bin/python3 -c 'import sys; print("libpython%d.%d-testsuite" % sys.version_info[:2])')")
+fi
 
 if ! command -v cargo >/dev/null 2>&1; then
   for directory in "$HOME/.cargo/bin" /usr/local/cargo/bin; do

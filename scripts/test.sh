@@ -38,13 +38,14 @@ timeout --kill-after=30 "$LONGEST" $cargo test --workspace --no-fail-fast 2>&1 |
 passed=$(awk '/^test result:/ { for (i = 1; i <= NF; i++) if ($i == "passed;") n += $(i-1) } END { print n + 0 }' "$log")
 failed=$(awk '/^test result:/ { for (i = 1; i <= NF; i++) if ($i == "failed;") n += $(i-1) } END { print n + 0 }' "$log")
 if [ "$failed" -eq 0 ]; then
-  step "POSIX suites on real mounts (pjdfstest, fsx, programs, limits, quotas: about 2 minutes)"
+  step "POSIX suites on real mounts (pjdfstest, fsx, programs, limits, quotas, stress-ng: about 3 minutes)"
   bash scripts/posix/pjdfstest.sh
   bash scripts/posix/fsx.sh "${FSX_SECONDS:-60}" "${FSX_SEED:-1}"
   bash scripts/posix/programs.sh
   bash scripts/posix/acl.sh 4000 "${ACL_SEED:-1}"
   bash scripts/posix/trash.sh
   bash scripts/posix/limits.sh quick
+  bash scripts/posix/outside.sh quick
   bash scripts/posix/quota.sh
   bash scripts/posix/kill.sh 4
   step "fuzzing (every decoder, random calls, damaged volumes: a minute of CPU time)"

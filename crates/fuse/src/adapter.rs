@@ -5,6 +5,7 @@
 //! read, write, sync), `listing` (directories). All of it runs on the transport's threads and
 //! holds no lock.
 
+mod advice;
 mod attributes;
 mod contents;
 mod listing;
@@ -77,6 +78,8 @@ pub(crate) struct Adapter {
     enforce: Enforce,
     pub(crate) timeouts: Timeouts,
     groups: Groups,
+    /// Which listings of large directories carry attributes.
+    advice: advice::Advice,
 }
 
 impl Adapter {
@@ -93,6 +96,7 @@ impl Adapter {
                 negative: options.negative_timeout,
             },
             groups: Groups::default(),
+            advice: advice::Advice::default(),
         }
     }
 

@@ -1,11 +1,13 @@
 //! Directory listings, with `.` and `..`, which the namespace leaves out.
 //!
+//! Where the kernel asks for attributes, it takes entries without them too.
+//!
 //! Positions: 1 is after `.`, 2 after `..`, those above are the namespace's own cookies.
 
 use fs::{DirEntry, WalkControl};
-use inode::{Kind, NodeId};
+use inode::{Caller, Kind, NodeId};
 
-use super::{Adapter, Answer, ROOT, Who, failed};
+use super::{Adapter, Answer, ROOT, Who, advice, failed};
 use crate::errno::Errno;
 
 const AFTER_DOT: u64 = 1;
@@ -22,13 +24,13 @@ pub(crate) struct Listed<'a> {
     pub(crate) kind: Kind,
     /// Position after it.
     pub(crate) offset: u64,
-    /// Its attributes: in a listing with attributes, for all but `.` and `..`.
+    /// Its attributes: where the kernel asks for them, for all but `.` and `..` and what is in a
+    /// large directory.
     pub(crate) attr: Option<&'a inode::Attr>,
 }
 
 impl Adapter {
-    /// Lists from `offset` until `take` says stop. With attributes every line taken but `.` and
-    /// `..` is a look-up.
+    /// Lists from `offset` until `take` says stop. Every line taken with attributes is a look-up.
     pub(crate) fn list(
         &self,
         who: Who,
@@ -52,12 +54,20 @@ impl Adapter {
                 attr: entry.attr,
             })
         };
-        if with_attributes {
+        if with_attributes && self.gives_attributes(node, number) {
             self.fs.readdirplus(&caller, node, cookie, &mut forward)
         } else {
             self.fs.readdir(&caller, node, cookie, &mut forward)
         }
         .map_err(failed("readdir", number))
+    }
+
+    fn gives_attributes(&self, node: NodeId, number: u64) -> bool {
+        // The size of a directory is the number of its entries. What cannot be told shows in the
+        // listing itself.
+        let large = |attr: inode::Attr| attr.size >= advice::LARGE;
+        let large = self.fs.getattr(&Caller::root(), node).is_ok_and(large);
+        !large || self.advice.wants_attributes(number)
     }
 
     /// Lists `.` and `..`; says whether there is room for more.

@@ -14,7 +14,10 @@ impl Adapter {
         let volatile = fs::is_volatile(directory);
         let caller = if volatile { self.searcher(who) } else { self.caller(who) };
         match self.fs.lookup(&caller, directory, name) {
-            Ok(entry) => Ok(Some(Adapter::named(&entry))),
+            Ok(entry) => {
+                self.advice.looked_up(parent);
+                Ok(Some(Adapter::named(&entry)))
+            }
             Err(FsError::NotFound) if volatile => Err(Errno::NOT_FOUND),
             Err(FsError::NotFound) if self.timeouts.negative.is_zero() => Err(Errno::NOT_FOUND),
             Err(FsError::NotFound) => Ok(None),

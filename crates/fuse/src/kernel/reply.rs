@@ -139,7 +139,7 @@ impl Reply {
             (Some(times), Some(attr)) => {
                 self.entry(&Named { node: entry.node, attr: *attr }, times);
             }
-            // `.` and `..`: the kernel takes the number and the kind alone.
+            // Without them the kernel takes the number and the kind alone.
             (Some(_), None) => {
                 self.zeros(ENTRY_BYTES);
             }

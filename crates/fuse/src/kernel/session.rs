@@ -31,12 +31,13 @@ const CONGESTED: u16 = 48;
 /// Features taken where the kernel has them. Not taken: the write-back cache (it makes the first
 /// `stat` after every close a request), atomic truncation (a truncating open then comes as a
 /// change of size, and open itself as nothing), automatic invalidation (we invalidate), locks (one
-/// kernel has all users of a mount, and a volume has one mount: it keeps them by itself).
+/// kernel has all users of a mount, and a volume has one mount: it keeps them by itself), its own
+/// choice of listings with attributes (whoever reads all names before it looks at the first file,
+/// as find, du, tar and Go do, pays a look-up for each).
 const FEATURES: u64 = feature::ASYNC_READ
     | feature::BIG_WRITES
     | feature::DONT_MASK
     | feature::DO_READDIRPLUS
-    | feature::READDIRPLUS_AUTO
     | feature::PARALLEL_DIROPS
     | feature::ASYNC_DIO
     | feature::MAX_PAGES

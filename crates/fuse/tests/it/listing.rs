@@ -2,11 +2,12 @@
 
 use std::collections::BTreeSet;
 use std::os::unix::fs::MetadataExt;
+use std::sync::atomic::Ordering;
 
 use inode::NodeId;
 
-use crate::memory::ROOT_SHOWN;
-use crate::rig::mounted;
+use crate::memory::{MemoryFs, ROOT_SHOWN};
+use crate::rig::{mounted, mounted_with};
 
 #[test]
 fn a_hundred_thousand_entries_are_listed_once_each() {
@@ -25,6 +26,44 @@ fn a_hundred_thousand_entries_are_listed_once_each() {
     let attributes = std::fs::read_dir(rig.path("")).unwrap();
     let files = attributes.filter(|entry| entry.as_ref().unwrap().metadata().unwrap().is_file());
     assert_eq!(files.count(), 100_000);
+}
+
+#[test]
+fn a_listing_before_the_first_look_at_a_file_leaves_nothing_to_look_up() {
+    let Some(rig) = mounted("") else { return };
+    for file in 0..5000 {
+        rig.fs.put_behind(NodeId::ROOT, format!("file-{file:04}").as_bytes(), b"");
+    }
+    rig.fs.report().node(NodeId::ROOT);
+    let names: Vec<_> =
+        std::fs::read_dir(rig.path("")).unwrap().map(|entry| entry.unwrap().path()).collect();
+    let asked = rig.fs.lookups.load(Ordering::Relaxed);
+    for name in &names {
+        assert!(std::fs::symlink_metadata(name).unwrap().is_file());
+    }
+    assert_eq!((names.len(), rig.fs.lookups.load(Ordering::Relaxed)), (5000, asked));
+}
+
+#[test]
+fn names_of_a_large_directory_come_alone_until_they_are_looked_up() {
+    let mut fs = MemoryFs::new();
+    fs.root_entries_shown = Some(1 << 20);
+    let Some(rig) = mounted_with("", fs) else { return };
+    for file in 0..5000 {
+        rig.fs.put_behind(NodeId::ROOT, format!("file-{file:04}").as_bytes(), b"");
+    }
+    rig.fs.report().node(NodeId::ROOT);
+    let nodes = rig.fs.held();
+    assert_eq!(std::fs::read_dir(rig.path("")).unwrap().count(), 5000);
+    assert_eq!(rig.fs.held(), nodes, "the kernel holds what nobody looked at");
+    // A change, so that the kernel keeps no listing.
+    rig.write("another", b"");
+    let asked = rig.fs.lookups.load(Ordering::Relaxed);
+    let listing = std::fs::read_dir(rig.path("")).unwrap();
+    let files = listing.filter(|entry| entry.as_ref().unwrap().metadata().unwrap().is_file());
+    assert_eq!(files.count(), 5001);
+    let asked = rig.fs.lookups.load(Ordering::Relaxed) - asked;
+    assert!((1..2000).contains(&asked), "{asked} look-ups");
 }
 
 #[test]

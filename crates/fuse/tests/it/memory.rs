@@ -21,6 +21,8 @@ pub(crate) struct MemoryFs {
     clock: SystemClock,
     /// Reports every new name as if somebody else had made it, from within the call.
     pub(crate) report_own_names: bool,
+    /// The size of the root, where it is to look large.
+    pub(crate) root_entries_shown: Option<u64>,
     pub(crate) fsyncs: AtomicUsize,
     pub(crate) lookups: AtomicUsize,
     /// Held by a test, it stops the thread that answers `statfs`.
@@ -118,6 +120,7 @@ impl MemoryFs {
             invalidate: Mutex::new(None),
             clock: SystemClock::new(),
             report_own_names: false,
+            root_entries_shown: None,
             fsyncs: AtomicUsize::new(0),
             lookups: AtomicUsize::new(0),
             gate: Mutex::new(()),
@@ -238,6 +241,11 @@ impl MemoryFs {
         self.state.lock().nodes.len()
     }
 
+    /// Look-ups that the kernel has not given back.
+    pub(crate) fn held(&self) -> u64 {
+        self.state.lock().nodes.values().map(|node| node.lookups).sum()
+    }
+
     fn list(
         &self,
         directory: NodeId,
@@ -288,7 +296,11 @@ impl FileSystem for MemoryFs {
     }
 
     fn getattr(&self, _: &Caller, node: NodeId) -> FsResult<Attr> {
-        Ok(self.state.lock().node(node)?.attr)
+        let mut attr = self.state.lock().node(node)?.attr;
+        if node.0 == ROOT {
+            attr.size = self.root_entries_shown.unwrap_or(attr.size);
+        }
+        Ok(attr)
     }
 
     fn setattr(&self, caller: &Caller, node: NodeId, changes: &SetAttr) -> FsResult<Attr> {
