@@ -70,6 +70,11 @@ impl Queue {
         self.orphans.lock().pop_front()
     }
 
+    /// Whether anything waits to be removed.
+    pub(crate) fn waits(&self) -> bool {
+        self.detached() > 0 || !self.orphans.lock().is_empty()
+    }
+
     /// Counts bytes that were dropped, but may be named by a clone; from so many on they are
     /// looked for.
     pub(crate) fn count_shared(&self, bytes: u64, enough: u64) {

@@ -46,7 +46,23 @@ enum Stage {
 impl Fs {
     /// One step of the collection that is under way or was asked for; returns how much was done.
     pub(crate) fn collect_step(&self) -> FsResult<u64> {
-        let Some(mut collecting) = self.queue.collecting.try_lock() else { return Ok(0) };
+        match self.queue.collecting.try_lock() {
+            Some(mut collecting) => self.collect_within(&mut collecting),
+            None => Ok(0),
+        }
+    }
+
+    /// Goes on to the end of the collection that is under way or was asked for, taking turns with
+    /// who is at it. Tells whether there was any.
+    pub(crate) fn collect_to_the_end(&self) -> FsResult<bool> {
+        let mut any = false;
+        while self.collect_within(&mut self.queue.collecting.lock())? > 0 {
+            any = true;
+        }
+        Ok(any)
+    }
+
+    fn collect_within(&self, collecting: &mut Collecting) -> FsResult<u64> {
         let now = self.env.clock.monotonic();
         let idle = matches!(collecting.stage, Stage::Idle);
         if idle && (now < collecting.rest || !self.queue.take_request()) {

@@ -34,6 +34,7 @@ mod quota_adopt;
 mod quota_check;
 mod ranges;
 mod reclaim;
+mod room;
 mod scan;
 mod search_bases;
 mod search_call;

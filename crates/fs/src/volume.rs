@@ -20,6 +20,7 @@ use crate::nodes::NodeTable;
 use crate::numbers::{Numbers, read_counter};
 use crate::quota::Quotas;
 use crate::reclaim::Reclaim;
+use crate::room::Room;
 use crate::scan::Slot;
 use crate::search_dir::Searches;
 use crate::search_upkeep::Upkeep;
@@ -53,6 +54,7 @@ pub struct Fs {
     pub(crate) queue: Queue,
     pub(crate) quotas: Quotas,
     pub(crate) trash: Trash,
+    pub(crate) room: Room,
     /// Queries that stand as directories in `.search`.
     pub(crate) searches: Searches,
     /// The index for searches, unless the volume was opened without.
@@ -117,6 +119,7 @@ impl Fs {
             queue: Queue::new(),
             quotas: Quotas::default(),
             trash: Trash::default(),
+            room: Room::new(),
             searches: Searches::default(),
             index,
             upkeep: Upkeep::new(),

@@ -96,7 +96,8 @@ impl Checker<'_, '_> {
         }
         if !new {
             let what = format!("inode {} stands beside another name, too", named.ino);
-            let problem = Problem::new(ProblemKind::Name, what);
+            let fix = Fix::Join(tree.subvol, tree.id, named.ino);
+            let problem = Problem::new(ProblemKind::Name, what).mended_by(fix);
             let problem = self.at(problem, (tree.subvol, dir.ino), &named.name)?;
             self.found(Problem { ino: named.ino, ..problem });
             return Ok(());

@@ -143,7 +143,7 @@ impl Fs {
     }
 
     /// Makes a file, with a number of its own, of small contents at a key.
-    fn keep_bulk(
+    pub(super) fn keep_bulk(
         &self,
         txn: &mut Txn<'_>,
         view: View<'_>,
@@ -161,7 +161,12 @@ impl Fs {
     }
 
     /// The directory of what was found, made in this batch if there is none.
-    fn lost_and_found(&self, txn: &mut Txn<'_>, subvol: u64, view: View<'_>) -> FsResult<u64> {
+    pub(super) fn lost_and_found(
+        &self,
+        txn: &mut Txn<'_>,
+        subvol: u64,
+        view: View<'_>,
+    ) -> FsResult<u64> {
         let record = read_record(&*self.store, SubvolId(subvol))?.ok_or(FsError::NotFound)?;
         let root = record.root;
         let hash = self.hash.hash(LOST_AND_FOUND);

@@ -36,6 +36,7 @@ impl Fs {
                 txn.commit().map(drop)
             }
             Fix::Keep(subvol, tree, stray) => self.keep(*subvol, *tree, *stray),
+            Fix::Join(subvol, tree, ino) => self.join(*subvol, *tree, *ino),
             Fix::DropTree(tree) => {
                 if !self.store.tree_exists(*tree).map_err(from_store)? {
                     return Ok(());

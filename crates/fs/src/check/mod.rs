@@ -23,6 +23,7 @@ mod collect;
 mod contents;
 mod entries;
 mod index;
+mod join;
 mod keep;
 mod linked;
 mod lists;
@@ -136,7 +137,7 @@ impl Fs {
         let table = Table::read(self, pin, &mut report)?;
         let trees: Vec<TreeId> = table.trees().collect();
         let contents = ContentCheck::new(trees);
-        let clean = shared::CleanTrees::new();
+        let clean = shared::CleanTrees::default();
         let mut checker =
             Checker { fs: self, pin, report, table, contents, clean, progress, done, total };
         checker.run()?;

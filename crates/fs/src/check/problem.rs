@@ -155,6 +155,9 @@ pub(crate) enum Fix {
     Directory(TreeId, u64, (u64, u64)),
     /// Something is given a name, in `lost+found` if it has none: subvolume, tree.
     Keep(u64, TreeId, Stray),
+    /// An inode that stands beside several names gets a record of its own, to which they lead:
+    /// subvolume, tree, inode.
+    Join(u64, TreeId, u64),
     /// A tree is dropped that no record names.
     DropTree(TreeId),
     /// The index is deleted; it is made anew in the background.
@@ -184,6 +187,7 @@ impl Fix {
                 Stray::Entry(..) => "move the name to where it is looked for".to_owned(),
                 Stray::Subvolume(id) => format!("name it lost+found/#subvolume-{id}"),
             },
+            Fix::Join(_, _, ino) => format!("have the names lead to one inode {ino}"),
             Fix::DropTree(tree) => format!("drop tree {}", tree.0),
             Fix::DropIndex => "delete the index, which is then made anew".to_owned(),
             Fix::Marks(segment) => format!("write the marks of segment {segment:016x} anew"),

@@ -1,5 +1,5 @@
-//! Snapshots, by what differs from a tree that was found right: what they share with it is right
-//! there, too.
+//! Snapshots and clones, by what differs from a tree that was found right: what they share with it
+//! is right there, too.
 //!
 //! A relation between two records can be wrong only where one of them differs. So everything that
 //! a differing record takes part in is looked at anew, by the same checks as in a whole tree: the
@@ -39,8 +39,13 @@ pub(super) struct Clean {
     mounts: BTreeSet<u64>,
 }
 
-/// The last tree of each directory (lineage and inode) in which nothing was found wrong.
-pub(super) type CleanTrees = BTreeMap<(u64, u64), Clean>;
+/// The last tree of each directory (lineage and inode) in which nothing was found wrong, and the
+/// last clone of it.
+#[derive(Default)]
+pub(super) struct CleanTrees {
+    own: BTreeMap<(u64, u64), Clean>,
+    clones: BTreeMap<(u64, u64), Clean>,
+}
 
 /// What differs, by what has to be looked at.
 #[derive(Default)]
@@ -133,22 +138,32 @@ impl Differing {
 impl Checker<'_, '_> {
     /// Remembers a tree in which nothing was found wrong.
     pub(super) fn note_clean(&mut self, tree: Tree, record: &SubvolumeRecord) {
+        let tree_of = tree.subvol;
         let clean = Clean {
             tree: tree.id,
             whole: tree.whole,
             embedded: tree.embedded,
             mounts: tree.mounts,
         };
-        self.clean.insert((record.lineage, record.root), clean);
+        let of = record.source.0;
+        if of != 0 && !record.read_only {
+            // Of clones that nothing was taken of only the last is remembered.
+            let lineage = self.table.subvolumes.get(&of).map_or(0, |source| source.lineage);
+            self.clean.clones.insert((lineage, record.root), clean.clone());
+            if !self.table.sources.contains(&tree_of) {
+                return;
+            }
+        }
+        self.clean.own.insert((record.lineage, record.root), clean);
     }
 
-    /// Looks at a snapshot by what differs from a tree that was found right; `false`: nothing is
-    /// proven by that, and nothing was told.
+    /// Looks at a snapshot or a clone by what differs from a tree that was found right; `false`:
+    /// nothing is proven by that, and nothing was told.
     pub(super) fn by_difference(&mut self, record: &SubvolumeRecord, id: u64) -> FsResult<bool> {
-        if !record.read_only {
+        let mut tree = Tree::new(id, record);
+        if tree.original {
             return Ok(false);
         }
-        let mut tree = Tree::new(id, record);
         let Some(base) = self.base_of(&tree, record) else { return Ok(false) };
         // It is missed by nothing else: no entry leads to it.
         if !matches!(look::directory(self.pin, tree.id, tree.root)?, Look::Found(_)) {
@@ -197,17 +212,22 @@ impl Checker<'_, '_> {
         self.extents_have_owners(tree, differing)
     }
 
-    /// A tree beside which a snapshot is looked at: of the same directory, or one that holds it.
+    /// A tree beside which a copy is looked at: of the same directory, or one that holds it.
     fn base_of(&self, tree: &Tree, record: &SubvolumeRecord) -> Option<Clean> {
-        let same = self.clean.get(&(record.lineage, record.root));
-        let same = same.filter(|base| base.whole || !tree.whole);
+        let fits = |base: &&Clean| base.whole || !tree.whole;
+        let same = self.clean.own.get(&(record.lineage, record.root)).filter(fits);
+        let last = || {
+            let source = self.table.subvolumes.get(&record.source.0)?;
+            self.clean.clones.get(&(source.lineage, record.root)).filter(fits)
+        };
         let above = || {
             // What was pruned shares nothing with the tree that it was taken from.
             let source = self.table.subvolumes.get(&record.source.0).filter(|_| !tree.whole)?;
-            let base = self.clean.get(&(source.lineage, source.root))?;
-            base.whole.then_some(base)
+            let base = self.clean.own.get(&(source.lineage, source.root))?;
+            // Of a copy of the same directory all is right that this one reaches.
+            (base.whole || source.root == record.root).then_some(base)
         };
-        same.or_else(above).cloned()
+        same.or_else(last).or_else(above).cloned()
     }
 
     fn differing(&mut self, base: &Clean, tree: TreeId) -> FsResult<Option<Differing>> {

@@ -29,6 +29,8 @@ const TREES_LOOKED_FOR: u64 = 1 << 20;
 #[derive(Default)]
 pub(super) struct Table {
     pub(super) subvolumes: BTreeMap<u64, SubvolumeRecord>,
+    /// Subvolumes that others were taken of.
+    pub(super) sources: BTreeSet<u64>,
     /// Subvolume of the volume's root.
     pub(super) root: u64,
     names: Vec<(u64, u64, Vec<u8>, u64)>,
@@ -72,7 +74,9 @@ impl Table {
         let prefix = key.get(..1).unwrap_or_default();
         let number = || key::parse_number(key);
         if prefix == key::SUBVOLUMES_PREFIX {
-            self.subvolumes.insert(number()?, SubvolumeRecord::decode(value)?);
+            let record = SubvolumeRecord::decode(value)?;
+            self.sources.insert(record.source.0);
+            self.subvolumes.insert(number()?, record);
         } else if prefix == key::SNAPSHOT_NAMES_PREFIX {
             let (lineage, directory, name) = key::parse_snapshot_name(key)?;
             let mut reader = format::Reader::new("snapshot name", value);

@@ -39,6 +39,10 @@ fn limited(mut room: StatFs, quota: &QuotaInfo) -> StatFs {
 /// The room of the medium, and the inodes of the volume's root subvolume.
 pub(crate) fn statfs(fs: &Fs) -> FsResult<StatFs> {
     let space = fs.env.device.space().map_err(|error| FsError::Io(error.to_string()))?;
+    // What was removed and waits to be given back is free: who needs it gets it.
+    let data = fs.data.stats();
+    let free = space.free_bytes.saturating_add(data.waiting_bytes).saturating_add(data.dead_bytes);
+    let free = free.min(space.total_bytes);
     let subvol = fs.root().subvol();
     let view = crate::view::View::new(&*fs.store, VOLUME);
     let usage = view.read(&key::usage(subvol.0), UsageRecord::decode)?;
@@ -47,8 +51,8 @@ pub(crate) fn statfs(fs: &Fs) -> FsResult<StatFs> {
     Ok(StatFs {
         block_bytes: BLOCK_BYTES as u32,
         blocks: space.total_bytes / BLOCK_BYTES,
-        blocks_free: space.free_bytes / BLOCK_BYTES,
-        blocks_available: space.free_bytes / BLOCK_BYTES,
+        blocks_free: free / BLOCK_BYTES,
+        blocks_available: free / BLOCK_BYTES,
         inodes: inodes + left,
         inodes_free: left,
         name_bytes_max: NAME_BYTES_MAX as u32,

@@ -95,8 +95,6 @@ pub(crate) struct Trash {
     making: Mutex<()>,
     /// When the background looks at the trash again, in nanoseconds since 1970.
     look_at: AtomicI64,
-    /// Held by who purges for want of room.
-    purging: Mutex<()>,
 }
 
 #[derive(Default)]

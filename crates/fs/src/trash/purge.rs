@@ -2,8 +2,9 @@
 //! medium is full, and when somebody asks.
 //!
 //! A batch is removed as any tree: detached in one commit, reclaimed in steps. An operation that
-//! finds no room removes the oldest hour, sees that room comes of it, and is tried again, until
-//! there is room or the trash is empty. A removal that finds no room for the trash then deletes.
+//! finds no room where nothing waits to be given back (`room`) removes the oldest hour, sees that
+//! room comes of it, and is tried again, until there is room or the trash is empty. A removal that
+//! finds no room for the trash then deletes.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -15,7 +16,7 @@ use inode::{Caller, FsError, NodeId, SubvolId};
 use super::hour::Batch;
 use super::place::{self, Climb};
 use super::{NAME, Removal};
-use crate::error::{from_store, malformed};
+use crate::error::malformed;
 use crate::subvol::{Subvol, VOLUME};
 use crate::view::View;
 use crate::{Fs, FsResult};
@@ -25,12 +26,6 @@ use crate::{Fs, FsResult};
 const LOOK_EVERY: i64 = 60_000_000_000;
 /// The part of the medium that the background keeps free of the trash.
 const FREE_PART: u64 = 32;
-/// Most steps of background work that an operation waits for when it needs room.
-const STEPS_MAX: usize = 10_000;
-/// How often one of them may fail in a row.
-const FAILURES_MAX: usize = 8;
-/// Records or nodes of one of those steps.
-const STEP_BUDGET: usize = 256;
 /// Most batches that a step of the background deletes of one listing.
 const STEP_BATCHES: usize = 256;
 /// Most batches of an hour that an operation deletes before it looks for room again.
@@ -44,22 +39,11 @@ struct Home {
 }
 
 impl Fs {
-    /// Runs an operation that may need room. Where there is none, room is made of the trash.
-    #[inline]
-    pub(crate) fn with_room<T>(&self, run: impl Fn() -> FsResult<T>) -> FsResult<T> {
-        loop {
-            match run() {
-                Err(FsError::NoSpace) if self.trash.is_on() && self.relieve()? => {}
-                result => return result,
-            }
-        }
-    }
-
     /// Runs a removal: into the trash, where that is on and there is room for that.
     #[inline]
     pub(crate) fn removing<T>(&self, run: impl Fn(Removal) -> FsResult<T>) -> FsResult<T> {
         if !self.trash.is_on() {
-            return run(Removal::Delete);
+            return self.with_room(|| run(Removal::Delete));
         }
         match self.with_room(|| run(Removal::Keep)) {
             Err(FsError::NoSpace) => run(Removal::Delete),
@@ -68,65 +52,16 @@ impl Fs {
     }
 
     /// Removes the oldest hour of all, and does the work that room comes of. Tells whether there
-    /// was any, or somebody else did so meanwhile. An hour goes only when no room comes any more of
-    /// what went before.
-    #[cold]
-    fn relieve(&self) -> FsResult<bool> {
-        let Some(_purging) = self.trash.purging.try_lock() else {
-            drop(self.trash.purging.lock());
-            return Ok(true);
-        };
-        let Some((hour, home)) = oldest(self)? else { return Ok(false) };
-        if self.give_back()? {
-            return Ok(true);
+    /// was any.
+    pub(crate) fn purge_for_room(&self) -> FsResult<bool> {
+        if !self.trash.is_on() {
+            return Ok(false);
         }
+        let Some((hour, home)) = oldest(self)? else { return Ok(false) };
         if purge_all(self, &home, &hour)? > 0 {
             self.give_back()?;
         }
         Ok(true)
-    }
-
-    /// Does all the work that room comes of, beside others and after those who are at it. Tells
-    /// whether there was any.
-    fn give_back(&self) -> FsResult<bool> {
-        let removed = self.remove_detached();
-        // Room that contents had comes back when the commit is durable that freed it.
-        match self.sync() {
-            Ok(()) | Err(FsError::NoSpace) => {}
-            Err(error) => return Err(error),
-        }
-        match self.data.clean_now(&*self.store).map_err(from_store) {
-            Ok(cleaned) => Ok(removed || cleaned),
-            // A rewrite takes room before it gives any.
-            Err(FsError::NoSpace) => Ok(removed),
-            Err(error) => Err(error),
-        }
-    }
-
-    /// Removes what was detached or unlinked, and gives its nodes back. What fails is left to the
-    /// background: it is no fault of who needs room. Tells whether anything was removed.
-    fn remove_detached(&self) -> bool {
-        let (mut removed, mut failures) = (false, 0);
-        for _ in 0..STEPS_MAX {
-            let work = [Fs::detached_step, Fs::orphans_at_once, Fs::node_step];
-            let done = work.iter().find_map(|work| match work(self, STEP_BUDGET) {
-                Ok(0) => None,
-                done => Some(done),
-            });
-            match done {
-                None => break,
-                Some(Ok(_)) => (removed, failures) = (true, 0),
-                Some(Err(_)) if failures == FAILURES_MAX => break,
-                Some(Err(error)) => {
-                    failures += 1;
-                    // A checkpoint may make the room that removing takes.
-                    if let (FsError::NoSpace, Err(error)) = (&error, self.sync()) {
-                        tracing::debug!(%error, "no room to remove what room would come of");
-                    }
-                }
-            }
-        }
-        removed
     }
 
     /// One step of background work: removes a batch that is old enough, or the oldest where the

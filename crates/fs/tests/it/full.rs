@@ -243,3 +243,86 @@ fn further_names_of_files_leave_the_room_that_is_kept_for_removing_them() {
         assert!(done, "{name} cannot be removed from a full medium");
     }
 }
+
+/// What was removed gives its room to whoever needs it at once, without the background and
+/// without a trash.
+fn removed_gives_room(engine: Engine) {
+    let device = SimDevice::new(1);
+    let mut options = options(Durability::Async);
+    options.index = None;
+    let subject = FsSubject::format(&device, &options, &Base::Engine(engine));
+    let (fs, root) = (subject.fs(), Caller::root());
+    subject.background(1000).expect("background work");
+    device.set_capacity(Some(device.used_bytes() + (24 << 20)));
+    let new = NewNode { kind: Kind::File, mode: 0o644, rdev: 0 };
+    let bytes = vec![7; 1 << 20];
+    // Writes a file until there is no room; tells how far that went.
+    let fill = |dir: NodeId, name: &[u8]| {
+        let file = fs.mknod(&root, dir, name, &new);
+        let file = file.unwrap_or_else(|error| panic!("{}: {error}", name.escape_ascii())).node;
+        let mut at = 0;
+        while fs.write(&root, file, at, &bytes).is_ok() {
+            at += 1 << 20;
+            assert!(at < 64 << 20, "64 MiB fit into 24");
+        }
+        fs.forget(file, 1);
+        at
+    };
+    let first = fill(NodeId::ROOT, b"first");
+    assert!(first >= 8 << 20, "{first} bytes");
+    fs.unlink(&root, NodeId::ROOT, b"first").expect("it goes");
+    assert!(fill(NodeId::ROOT, b"second") + (2 << 20) >= first, "after a name that was removed");
+    fs.unlink(&root, NodeId::ROOT, b"second").expect("it goes");
+    // The clock stands, so that nothing is punched for its age.
+    subject.background(1000).expect("background work");
+    let space = fs.statfs(NodeId::ROOT).expect("it tells");
+    let free = space.blocks_free * u64::from(space.block_bytes);
+    assert!(free + (2 << 20) >= first, "{free} bytes are free of {first}");
+
+    let dir = fs.mkdir(&root, NodeId::ROOT, b"tree", 0o755).expect("there is room").node;
+    assert!(fill(dir, b"f") + (2 << 20) >= first, "what waits for its age");
+    fs.forget(dir, 1);
+    fs.rmr(&root, NodeId::ROOT, b"tree").expect("it goes");
+    assert!(fill(NodeId::ROOT, b"third") + (2 << 20) >= first, "after a tree that was removed");
+
+    fs.snapshot_create(&root, NodeId::ROOT, b"s").expect("there is room");
+    fs.unlink(&root, NodeId::ROOT, b"third").expect("it goes");
+    let held = fill(NodeId::ROOT, b"held");
+    assert!(held <= 1 << 20, "{held} bytes beside a snapshot that holds all");
+    fs.snapshot_delete(&root, NodeId::ROOT, b"s").expect("it goes");
+    let last = fill(NodeId::ROOT, b"last");
+    assert!(last + (3 << 20) >= first, "{last} bytes after a snapshot that was removed");
+}
+
+#[test]
+fn what_was_removed_gives_its_room_to_the_next_write() {
+    removed_gives_room(Engine::Btree);
+}
+
+#[test]
+fn what_was_removed_gives_its_room_on_the_log_structured_engine_too() {
+    removed_gives_room(Engine::Lsm);
+}
+
+#[test]
+fn a_write_to_a_full_medium_is_refused_without_a_sync_each() {
+    let device = SimDevice::new(1);
+    let mut options = options(Durability::Async);
+    options.index = None;
+    let subject = FsSubject::format(&device, &options, &Base::Engine(Engine::Btree));
+    let (fs, root) = (subject.fs(), Caller::root());
+    device.set_capacity(Some(device.used_bytes() + (12 << 20)));
+    let new = NewNode { kind: Kind::File, mode: 0o644, rdev: 0 };
+    let file = fs.mknod(&root, NodeId::ROOT, b"f", &new).expect("there is room").node;
+    let bytes = vec![7; 1 << 20];
+    let mut at = 0;
+    while fs.write(&root, file, at, &bytes).is_ok() {
+        at += 1 << 20;
+    }
+    let before = device.ops();
+    for _ in 0..1000 {
+        assert!(matches!(fs.write(&root, file, at, &bytes), Err(FsError::NoSpace)));
+    }
+    let done = device.ops() - before;
+    assert!(done < 100, "{done} operations for 1000 refused writes");
+}

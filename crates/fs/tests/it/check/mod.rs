@@ -7,6 +7,7 @@ mod garbage;
 mod records;
 mod refused;
 mod shared;
+mod twice;
 pub(crate) mod volume;
 
 use std::ops::ControlFlow;

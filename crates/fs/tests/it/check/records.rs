@@ -15,7 +15,7 @@ use super::{check, repair, told};
 
 const VOLUME: TreeId = TreeId(key::VOLUME_TREE);
 /// Tree and subvolume of the volume's root.
-const TREE: TreeId = TreeId(key::FIRST_TREE);
+pub(super) const TREE: TreeId = TreeId(key::FIRST_TREE);
 
 /// What is left of the model after the repair.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -28,12 +28,12 @@ enum Left {
 
 /// An entry of a tree.
 #[derive(Debug, Clone)]
-struct Entry {
-    dir: u64,
-    cookie: u64,
-    ino: u64,
-    target: Target,
-    name: Vec<u8>,
+pub(super) struct Entry {
+    pub(super) dir: u64,
+    pub(super) cookie: u64,
+    pub(super) ino: u64,
+    pub(super) target: Target,
+    pub(super) name: Vec<u8>,
 }
 
 fn entries(store: &dyn Store, tree: TreeId) -> Vec<Entry> {
@@ -53,7 +53,7 @@ fn entries(store: &dyn Store, tree: TreeId) -> Vec<Entry> {
     found
 }
 
-fn named(store: &dyn Store, name: &str) -> Entry {
+pub(super) fn named(store: &dyn Store, name: &str) -> Entry {
     let all = entries(store, TREE);
     all.into_iter().find(|entry| entry.name == name.as_bytes()).expect("the volume has it")
 }
@@ -70,7 +70,7 @@ fn put_directory(batch: &mut Batch, ino: u64, record: &DirectoryRecord) {
     batch.put(TREE, &key::directory(ino, Part::Attributes), &record.encode());
 }
 
-fn put_entry(batch: &mut Batch, entry: &Entry, at: u64) {
+pub(super) fn put_entry(batch: &mut Batch, entry: &Entry, at: u64) {
     let mut value = Vec::new();
     let Entry { ino, target, ref name, .. } = *entry;
     EntryRecord { chained: false, ino, name, target }.encode(&mut value);
@@ -108,7 +108,7 @@ fn segment_of(store: &dyn Store) -> Vec<u8> {
     cursor.next().expect("it is there").expect("it is there").key.to_vec()
 }
 
-type Change = fn(&dyn Store, &mut Batch);
+pub(super) type Change = fn(&dyn Store, &mut Batch);
 
 /// What is broken, what kind of problem that is, what is left after the repair.
 const CASES: &[(&str, ProblemKind, Left, Change)] = &[
@@ -288,7 +288,7 @@ const CASES: &[(&str, ProblemKind, Left, Change)] = &[
     }),
 ];
 
-fn broken(made: &Made, change: Change) -> SimDevice {
+pub(super) fn broken(made: &Made, change: Change) -> SimDevice {
     let device = made.device.copy();
     falsify(&device, |store| {
         let mut batch = Batch::new();

@@ -1,4 +1,5 @@
-//! Snapshots are looked at by what differs, and what is wrong in one of them is found all the same.
+//! Snapshots and clones are looked at by what differs, and what is wrong in one of them is found
+//! all the same.
 
 use std::ops::ControlFlow;
 
@@ -79,32 +80,75 @@ fn a_thousand_snapshots_cost_what_differs_in_them() {
     assert!(each < 8 * (FILES + 10), "{each} records a snapshot, of {}", alone.records);
 }
 
-/// What is found when something is changed in the tree of a snapshot, and nowhere else.
-fn found(v: &Volume, snapshot: &str, wrong: impl FnOnce(TreeId, &mut Batch)) -> VolumeReport {
-    let top = v.find(ROOT, "top").expect("it is there").node;
-    let all = v.fs.snapshot_list(&Caller::root(), top).expect("a list");
-    let of = all.iter().find(|one| one.name == snapshot.as_bytes()).expect("it is there");
+#[test]
+fn clones_cost_what_differs_in_them() {
+    let (v, dirs) = filled();
+    let alone = look(&v.fs);
+    let root = Caller::root();
+    let clones = scale(100, 500) as usize;
+    let mut of = v.find(ROOT, "top").expect("it is there").node;
+    for n in 0..clones {
+        change(&v, &dirs, n);
+        // Some of what is there, and some of a clone.
+        let name = format!("c{n}");
+        let made = v.fs.clone_dir(&root, of, ROOT, name.as_bytes()).expect("a clone");
+        let dir = v.find(made.root, &format!("d{}", n % DIRECTORIES)).expect("it is there").node;
+        v.file(dir, "made in the clone");
+        v.fs.unlink(&root, dir, b"f3").expect("it is there");
+        of = if n % 3 == 0 { made.root } else { v.find(ROOT, "top").expect("it is there").node };
+    }
+    let with = look(&v.fs);
+    assert!(with.is_clean(), "{:?}", with.problems);
+    let each = (with.records - alone.records) as usize / clones;
+    println!("{} records alone, {each} a clone", alone.records);
+    assert!(each < 16 * (FILES + 10), "{each} records a clone, of {}", alone.records);
+}
+
+/// What is found when something is changed in the tree of a copy, and nowhere else.
+fn found(v: &Volume, clones: bool, wrong: impl FnOnce(TreeId, &mut Batch)) -> VolumeReport {
+    let of = if clones {
+        v.find(ROOT, "s3").expect("it is there").node.subvol()
+    } else {
+        let top = v.find(ROOT, "top").expect("it is there").node;
+        let all = v.fs.snapshot_list(&Caller::root(), top).expect("a list");
+        all.iter().find(|one| one.name == b"s3").expect("it is there").subvol
+    };
     let volume = TreeId(key::VOLUME_TREE);
-    let record = v.store.get(volume, &key::subvolume(of.subvol.0)).expect("it reads");
+    let record = v.store.get(volume, &key::subvolume(of.0)).expect("it reads");
     let record = SubvolumeRecord::decode(&record.expect("it is there")).expect("a record");
     let mut batch = Batch::new();
     wrong(TreeId(record.tree), &mut batch);
     v.store.commit(&batch).expect("there is room");
     let report = look(&v.fs);
-    assert!(!report.is_clean(), "nothing was found in {snapshot}");
+    assert!(!report.is_clean(), "nothing was found in {of:?}");
     for problem in &report.problems {
-        assert_eq!(problem.subvolume, of.subvol.0, "{problem:?}");
+        assert_eq!(problem.subvolume, of.0, "{problem:?}");
     }
     report
 }
 
 #[test]
 fn what_is_wrong_in_a_snapshot_alone_is_found_there() {
+    wrong_in_one(false);
+}
+
+#[test]
+fn what_is_wrong_in_a_clone_alone_is_found_there() {
+    wrong_in_one(true);
+}
+
+#[expect(clippy::print_stdout, reason = "tells what was found of each")]
+fn wrong_in_one(clones: bool) {
     for n in 0..9 {
         let (v, dirs) = filled();
         let top = v.find(ROOT, "top").expect("it is there").node;
         for n in 0..6 {
-            v.fs.snapshot_create(&Caller::root(), top, format!("s{n}").as_bytes()).expect("room");
+            let (root, name) = (Caller::root(), format!("s{n}").into_bytes());
+            if clones {
+                v.fs.clone_dir(&root, top, ROOT, &name).map(drop).expect("room");
+            } else {
+                v.fs.snapshot_create(&root, top, &name).map(drop).expect("room");
+            }
             change(&v, &dirs, n);
         }
         let dir = dirs[9].ino().0;
@@ -117,7 +161,7 @@ fn what_is_wrong_in_a_snapshot_alone_is_found_there() {
             let value = v.store.get(tree, &key).expect("it reads").expect("it is there");
             (key, DirectoryRecord::decode(&value).expect("a record"))
         };
-        let report = found(&v, "s3", |tree, batch| match n {
+        let report = found(&v, clones, |tree, batch| match n {
             0 => batch.delete(tree, &key::directory(dir, Part::Attributes)),
             1 => batch.delete(tree, &key::entry(dir, cookie(tree, file), Part::Attributes)),
             2 => batch.delete(tree, &key::linked(linked, Part::Attributes)),
