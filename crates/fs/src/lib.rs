@@ -40,6 +40,7 @@ mod search_bases;
 mod search_call;
 mod search_declared;
 mod search_dir;
+mod search_links;
 mod search_upkeep;
 mod snapdir;
 mod subvol;
@@ -48,6 +49,7 @@ mod trash;
 mod txn;
 mod view;
 mod volume;
+mod wanted;
 
 pub use api::{
     Allocate, DirEntry, Entry, FileSystem, FsResult, Invalidate, NewNode, RenameMode, Seek,
@@ -76,3 +78,4 @@ pub use search_call::from_search;
 pub use search_dir::{Questions, is_volatile};
 pub use snapdir::is_virtual as takes_snapshots;
 pub use volume::Fs;
+pub use wanted::while_wanted;

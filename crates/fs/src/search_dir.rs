@@ -9,18 +9,22 @@
 //!
 //! A link is named like its match; of several alike, in the order of paths, the second ends in
 //! `~2`, and so on. It leads there by a path relative to the root.
+//!
+//! What is remembered is bounded, over all queries: of the user who has the most, the query that
+//! was used longest ago is forgotten first, so that nobody drives out what others look at.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::BTreeMap;
+use std::ops::ControlFlow;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
-use device::{Map, Set};
 use inode::{Attr, Caller, FsError, Kind, NodeId, SubvolId};
 use parking_lot::Mutex;
 use search::cluster::Fields;
 use search::query::{Accounts, Expr};
 
+use crate::search_links::Links;
+use crate::wanted::{cancel, is_cancelled};
 use crate::{DirEntry, Entry, Find, Fs, FsResult, WalkControl};
 
 /// Its name at the root, unless something there is called that.
@@ -32,20 +36,23 @@ const SUBVOL: u64 = (1 << 24) - 1;
 const LINK_BITS: u32 = 20;
 /// Most links of a query.
 const LINKS_MAX: usize = 1 << 15;
-/// Most queries that are remembered; the one used longest ago is forgotten first.
+/// Bytes of the paths of one query.
+const PATH_BYTES_MAX: usize = 16 << 20;
+/// Most numbers of links of a query; when they are used up it is named anew.
+const NUMBERS_MAX: u32 = (1 << LINK_BITS) - 2;
+/// Most queries that are remembered, and bytes of their links.
 const QUERIES_MAX: usize = 64;
-/// Most links that a query has had: those that are gone are remembered too.
-const TARGETS_MAX: usize = 1 << 17;
+const BYTES_MAX: usize = 64 << 20;
+/// How long a query is remembered that nobody uses.
+const KEPT: Duration = Duration::from_secs(600);
 /// Greatest number of a query.
 const QUERY_MAX: u64 = (1 << (40 - LINK_BITS)) - 1;
-/// How long a search counts for look-ups of the names that it found.
+/// How long a search counts for look-ups of the names that it found, at least; and how many times
+/// as long as it took.
 const FRESH: Duration = Duration::from_secs(2);
-/// The same, in how often it might have been made meanwhile, where that is more.
-const SLOW_KEPT: u32 = 4;
-/// Memory of all that was found; beyond it queries are forgotten, the one used longest ago first.
-const FOUND_BYTES_MAX: usize = 64 << 20;
-/// Queries of one user, of all that are remembered.
-const QUERIES_A_USER: usize = QUERIES_MAX / 4;
+const FRESH_TIMES: u32 = 10;
+/// How often whoever waits for another one's search looks whether he still has to.
+const LOOK: Duration = Duration::from_millis(50);
 
 /// What the volume's owner knows and the volume does not: what words of a query mean.
 pub trait Questions: Send + Sync {
@@ -74,10 +81,16 @@ pub(crate) struct Searches {
 #[derive(Default)]
 struct Inner {
     numbers: BTreeMap<Key, u64>,
-    queries: BTreeMap<u64, Arc<Query>>,
-    /// Their numbers, the one used longest ago first.
-    order: VecDeque<u64>,
+    queries: BTreeMap<u64, Held>,
     last: u64,
+}
+
+struct Held {
+    query: Arc<Query>,
+    /// When it was last used.
+    used: Duration,
+    /// Memory of its links.
+    bytes: usize,
 }
 
 /// Whose query, and which.
@@ -86,25 +99,16 @@ type Key = (u32, u32, Vec<u32>, Vec<u8>);
 struct Query {
     key: Key,
     expr: Expr,
-    /// Held while it is searched, so that who asks meanwhile waits for that search; links lead
-    /// where they did.
+    /// Held during a search; what it found is put in place at its end.
     searching: Mutex<()>,
     found: Mutex<Found>,
-    /// What is found takes so much memory.
-    bytes: AtomicUsize,
 }
 
 #[derive(Default)]
 struct Found {
-    /// When the last search ended, and how long it took.
-    searched: Option<(Duration, Duration)>,
-    /// Targets of links by number. The kernel keeps them, so a number never has another one.
-    targets: Vec<Vec<u8>>,
-    numbers: Map<Vec<u8>, u32>,
-    /// Numbers of the links of the last search, by their names.
-    names: Map<Vec<u8>, u32>,
-    /// The links of the last search, in the order listed: number and name.
-    listed: Vec<(u32, Vec<u8>)>,
+    /// Until when the last search counts for look-ups.
+    until: Option<Duration>,
+    links: Links,
 }
 
 enum Place {
@@ -182,15 +186,15 @@ pub(crate) fn lookup(fs: &Fs, caller: &Caller, at: NodeId, name: &[u8]) -> FsRes
         }
         (Place::Query(_), b"..") => enter(fs, caller).ok_or(FsError::Stale),
         (Place::Top, _) => {
-            let number = fs.searches.number(caller, name)?;
+            let number = fs.searches.number(fs, caller, name)?;
             Ok(entry(attr(fs, caller, node(number, None), Kind::Directory, 0)))
         }
         (Place::Query(number), _) => {
-            let query = fs.searches.query(number)?;
-            query.search(fs, number, caller, FRESH)?;
+            let query = fs.searches.query(fs, number)?;
+            query.search(fs, number, caller, false)?;
             let found = query.found.lock();
-            let link = found.names.get(name).copied().ok_or(FsError::NotFound)?;
-            let size = found.targets[link as usize].len() as u64;
+            let link = found.links.named(name).ok_or(FsError::NotFound)?;
+            let size = found.links.get(link).map_or(0, |link| link.path.len() as u64);
             Ok(entry(attr(fs, caller, node(number, Some(link)), Kind::Symlink, size)))
         }
         (Place::Link(..), _) => Err(FsError::NotDirectory),
@@ -202,7 +206,7 @@ pub(crate) fn getattr(fs: &Fs, caller: &Caller, at: NodeId) -> FsResult<Attr> {
     match place(at) {
         Place::Top => Ok(attr(fs, caller, at, Kind::Directory, 0)),
         Place::Query(number) => {
-            fs.searches.query(number)?;
+            fs.searches.query(fs, number)?;
             Ok(attr(fs, caller, at, Kind::Directory, 0))
         }
         Place::Link(..) => {
@@ -217,9 +221,9 @@ pub(crate) fn readlink(fs: &Fs, at: NodeId) -> FsResult<Vec<u8>> {
     let Place::Link(number, link) = place(at) else {
         return Err(FsError::InvalidArgument("not a symbolic link"));
     };
-    let query = fs.searches.query(number)?;
+    let query = fs.searches.query(fs, number)?;
     let found = query.found.lock();
-    found.targets.get(link as usize).cloned().ok_or(FsError::Stale)
+    found.links.get(link).map(|link| link.path.to_vec()).ok_or(FsError::Stale)
 }
 
 /// Lists the matches of a query. `.search` itself lists nothing: it has every query.
@@ -237,18 +241,17 @@ pub(crate) fn readdir(
         Place::Query(number) => number,
         Place::Link(..) => return Err(FsError::NotDirectory),
     };
-    let query = fs.searches.query(number)?;
+    let query = fs.searches.query(fs, number)?;
     if cookie < FIRST_COOKIE {
-        query.search(fs, number, caller, Duration::ZERO)?;
+        query.search(fs, number, caller, true)?;
     }
     let found = query.found.lock();
-    let skipped = (cookie + 1).saturating_sub(FIRST_COOKIE) as usize;
-    for (at, (link, name)) in found.listed.iter().enumerate().skip(skipped) {
-        let node = node(number, Some(*link));
-        let size = found.targets[*link as usize].len() as u64;
-        let attr = plus.then(|| attr(fs, caller, node, Kind::Symlink, size));
-        let (kind, cookie) = (Kind::Symlink, FIRST_COOKIE + at as u64);
-        let entry = DirEntry { name, node, kind, cookie, attr: attr.as_ref() };
+    let from = u32::try_from((cookie + 1).saturating_sub(FIRST_COOKIE)).unwrap_or(u32::MAX);
+    for (number_of, link) in found.links.from(from) {
+        let node = node(number, Some(number_of));
+        let attr = plus.then(|| attr(fs, caller, node, Kind::Symlink, link.path.len() as u64));
+        let (kind, cookie) = (Kind::Symlink, FIRST_COOKIE + u64::from(number_of));
+        let entry = DirEntry { name: &link.name, node, kind, cookie, attr: attr.as_ref() };
         if take(&entry) == WalkControl::Stop {
             break;
         }
@@ -258,44 +261,42 @@ pub(crate) fn readdir(
 
 impl Inner {
     fn forget(&mut self, number: u64) {
-        if let Some(query) = self.queries.remove(&number) {
-            self.numbers.remove(&query.key);
-        }
-        self.order.retain(|other| *other != number);
-    }
-
-    fn use_now(&mut self, number: u64) {
-        if let Some(at) = self.order.iter().position(|other| *other == number) {
-            self.order.remove(at);
-            self.order.push_back(number);
+        if let Some(held) = self.queries.remove(&number) {
+            self.numbers.remove(&held.query.key);
         }
     }
 
-    /// Makes room for one more query of a user: one user's many do not displace all others.
-    fn make_room(&mut self, uid: u32) {
-        let of_user =
-            |number: &&u64| self.queries.get(number).is_some_and(|query| query.key.0 == uid);
-        let own: Vec<u64> = self.order.iter().filter(of_user).copied().collect();
-        if own.len() >= QUERIES_A_USER {
-            self.forget(own[0]);
-        } else if self.queries.len() >= QUERIES_MAX
-            && let Some(first) = self.order.front().copied()
-        {
-            self.forget(first);
-        }
-    }
-
-    /// Forgets queries until what was found takes no more than it may, but not this one.
-    fn settle(&mut self, number: u64) {
-        let bytes = |query: &Arc<Query>| query.bytes.load(Ordering::Relaxed);
-        let mut all: usize = self.queries.values().map(bytes).sum();
-        let others = self.order.iter().copied().filter(|other| *other != number);
-        for other in others.collect::<Vec<_>>() {
-            if all <= FOUND_BYTES_MAX {
-                break;
+    /// Forgets what was not used for long, and more until all fit in what they may take; not the
+    /// one in use.
+    fn shrink(&mut self, now: Duration, but: u64) {
+        let old = |held: &Held| now.saturating_sub(held.used) >= KEPT;
+        let unused: Vec<u64> =
+            self.queries.iter().filter(|(_, held)| old(held)).map(|(number, _)| *number).collect();
+        unused.into_iter().filter(|number| *number != but).for_each(|one| self.forget(one));
+        loop {
+            let mut users: BTreeMap<u32, (usize, usize)> = BTreeMap::new();
+            for held in self.queries.values() {
+                let (bytes, count) = users.entry(held.query.key.0).or_default();
+                *bytes += held.bytes;
+                *count += 1;
             }
-            all -= self.queries.get(&other).map_or(0, bytes);
-            self.forget(other);
+            let bytes: usize = users.values().map(|(bytes, _)| bytes).sum();
+            let over_bytes = bytes > BYTES_MAX;
+            if !over_bytes && self.queries.len() <= QUERIES_MAX {
+                return;
+            }
+            let most = |(_, (bytes, count)): &(&u32, &(usize, usize))| {
+                if over_bytes { *bytes } else { *count }
+            };
+            let user = users.iter().max_by_key(most).map(|(user, _)| *user);
+            let own = self
+                .queries
+                .iter()
+                .filter(|(number, held)| **number != but && Some(held.query.key.0) == user);
+            let oldest = own.min_by_key(|(_, held)| held.used).map(|(number, _)| *number);
+            let any = || self.queries.keys().find(|number| **number != but).copied();
+            let Some(number) = oldest.or_else(any) else { return };
+            self.forget(number);
         }
     }
 }
@@ -312,10 +313,20 @@ impl Searches {
     }
 
     /// The number of a caller's query.
-    fn number(&self, caller: &Caller, text: &[u8]) -> FsResult<u64> {
+    fn number(&self, fs: &Fs, caller: &Caller, text: &[u8]) -> FsResult<u64> {
+        if is_hidden_name(text) {
+            return Err(FsError::NotFound);
+        }
         let key: Key = (caller.uid, caller.gid, caller.groups.clone(), text.to_vec());
-        if let Some(number) = self.inner.lock().numbers.get(&key) {
-            return Ok(*number);
+        let now = fs.env.clock.monotonic();
+        {
+            let mut inner = self.inner.lock();
+            if let Some(number) = inner.numbers.get(&key).copied() {
+                if let Some(held) = inner.queries.get_mut(&number) {
+                    held.used = now;
+                }
+                return Ok(number);
+            }
         }
         let questions = self.questions.lock().clone().ok_or(FsError::NotFound)?;
         let expr = questions.parse(text).map_err(|error| {
@@ -331,40 +342,64 @@ impl Searches {
                 break inner.last;
             }
         };
-        inner.make_room(caller.uid);
-        inner.order.push_back(number);
         inner.numbers.insert(key.clone(), number);
-        let (searching, found, bytes) = Default::default();
-        inner.queries.insert(number, Arc::new(Query { key, expr, searching, found, bytes }));
+        let (searching, found) = (Mutex::default(), Mutex::default());
+        let query = Arc::new(Query { key, expr, searching, found });
+        inner.queries.insert(number, Held { query, used: now, bytes: 0 });
+        inner.shrink(now, number);
         Ok(number)
     }
 
-    fn query(&self, number: u64) -> FsResult<Arc<Query>> {
+    fn query(&self, fs: &Fs, number: u64) -> FsResult<Arc<Query>> {
         let mut inner = self.inner.lock();
-        inner.use_now(number);
-        inner.queries.get(&number).cloned().ok_or(FsError::Stale)
+        let held = inner.queries.get_mut(&number).ok_or(FsError::Stale)?;
+        held.used = fs.env.clock.monotonic();
+        Ok(Arc::clone(&held.query))
+    }
+
+    /// Counts what a query's links take now.
+    fn settle(&self, now: Duration, number: u64, bytes: usize) {
+        let mut inner = self.inner.lock();
+        if let Some(held) = inner.queries.get_mut(&number) {
+            (held.used, held.bytes) = (now, bytes);
+        }
+        inner.shrink(now, number);
     }
 }
 
+/// Whether a name is one that programs look for in every directory, as `.git`: no query is meant.
+fn is_hidden_name(text: &[u8]) -> bool {
+    let plain = |byte: &u8| byte.is_ascii_alphanumeric() || b"._-".contains(byte);
+    text.first() == Some(&b'.') && text.iter().all(plain)
+}
+
 impl Query {
-    /// Searches, unless the last search is not older than `age`.
-    fn search(&self, fs: &Fs, number: u64, caller: &Caller, age: Duration) -> FsResult<()> {
+    /// Searches; for a look-up only where the last search does not count any more.
+    fn search(&self, fs: &Fs, number: u64, caller: &Caller, anew: bool) -> FsResult<()> {
         let (uid, gid, groups, _) = &self.key;
         if (caller.uid, caller.gid) != (*uid, *gid) && !caller.is_root() {
             return Err(FsError::AccessDenied);
         }
         let caller = Caller { uid: *uid, gid: *gid, groups: groups.clone(), ..caller.clone() };
-        let questions = fs.searches.questions.lock().clone().ok_or(FsError::Stale)?;
-        let _searching = self.searching.lock();
-        let begun = fs.env.clock.monotonic();
-        let last = self.found.lock().searched;
-        // One that takes long would be stale when it is ready.
-        let fresh = |(ended, took): (Duration, Duration)| {
-            !age.is_zero() && begun.saturating_sub(ended) < age.max(took * SLOW_KEPT)
+        let clock = &fs.env.clock;
+        let is_fresh =
+            || !anew && self.found.lock().until.is_some_and(|until| clock.monotonic() < until);
+        let cancel = cancel();
+        let _turn = loop {
+            if is_fresh() {
+                return Ok(());
+            }
+            match self.searching.try_lock_for(LOOK) {
+                Some(turn) => break turn,
+                None if is_cancelled(&cancel) => return Err(FsError::Interrupted),
+                None => {}
+            }
         };
-        if last.is_some_and(fresh) {
+        if is_fresh() {
             return Ok(());
         }
+        let begun = clock.monotonic();
+        let questions = fs.searches.questions.lock().clone().ok_or(FsError::Stale)?;
         let find = Find {
             expr: &self.expr,
             prune: None,
@@ -375,100 +410,85 @@ impl Query {
             limit: Some(LINKS_MAX as u64 + 1),
             fields: Fields::NONE,
             accounts: questions.accounts(),
-            cancel: &AtomicBool::new(false),
+            cancel: &cancel,
         };
-        let mut paths: Vec<Vec<u8>> = Vec::new();
+        let (mut paths, mut bytes): (Vec<Vec<u8>>, usize) = (Vec::new(), 0);
         fs.find_below(&caller, fs.searches.root(), b"../..", &find, &mut |matched| {
+            bytes += matched.path.len();
+            if bytes > PATH_BYTES_MAX {
+                return ControlFlow::Break(());
+            }
             paths.push(matched.path.to_vec());
-            std::ops::ControlFlow::Continue(())
+            ControlFlow::Continue(())
         })?;
-        if paths.len() > LINKS_MAX {
+        if is_cancelled(&cancel) {
+            return Err(FsError::Interrupted);
+        }
+        if paths.len() > LINKS_MAX || bytes > PATH_BYTES_MAX {
             return Err(FsError::FileTooLarge);
         }
         paths.sort_unstable();
         let mut found = self.found.lock();
-        if found.targets.len() + paths.len() > TARGETS_MAX {
+        if !found.links.replace(paths, NUMBERS_MAX) {
             // The query is named anew, by another number.
             drop(found);
             fs.searches.inner.lock().forget(number);
             return Err(FsError::Stale);
         }
-        found.replace(paths);
-        let ended = fs.env.clock.monotonic();
-        found.searched = Some((ended, ended.saturating_sub(begun)));
-        self.bytes.store(found.memory_bytes(), Ordering::Relaxed);
+        let now = clock.monotonic();
+        let took = now.saturating_sub(begun);
+        found.until = Some(now + FRESH.max(took * FRESH_TIMES));
+        let bytes = found.links.memory_bytes();
         drop(found);
-        fs.searches.inner.lock().settle(number);
+        fs.searches.settle(now, number, bytes);
         Ok(())
     }
 }
 
-impl Found {
-    fn memory_bytes(&self) -> usize {
-        let targets: usize = self.targets.iter().map(|target| 2 * target.len() + 96).sum();
-        let names: usize = self.listed.iter().map(|(_, name)| 2 * name.len() + 96).sum();
-        targets + names
-    }
-
-    /// Takes the matches of a new search.
-    fn replace(&mut self, paths: Vec<Vec<u8>>) {
-        self.names.clear();
-        let mut taken: Set<Vec<u8>> = Set::default();
-        let mut turns: Map<Vec<u8>, u32> = Map::default();
-        self.listed.clear();
-        for path in paths {
-            let start = path.iter().rposition(|byte| *byte == b'/').map_or(0, |at| at + 1);
-            let own = path.get(start..).unwrap_or_default();
-            // Where the one before it that is called alike ended.
-            let turn = turns.entry(own.to_vec()).or_insert(0);
-            let name = loop {
-                *turn += 1;
-                let name = numbered(own, *turn);
-                if taken.insert(name.clone()) {
-                    break name;
-                }
-            };
-            let next = self.targets.len() as u32;
-            let number = *self.numbers.entry(path.clone()).or_insert(next);
-            if number == next {
-                self.targets.push(path);
-            }
-            self.names.insert(name.clone(), number);
-            self.listed.push((number, name));
-        }
-    }
-}
-
-/// The name of a link by its match's, and how many are called alike up to it.
-fn numbered(own: &[u8], turn: u32) -> Vec<u8> {
-    if turn == 1 {
-        return own.to_vec();
-    }
-    let end = format!("~{turn}");
-    let kept = own.len().min(inode::NAME_BYTES_MAX - end.len());
-    [&own[..kept], end.as_bytes()].concat()
-}
-
 #[cfg(test)]
 mod tests {
-    use super::Found;
+    use super::*;
+
+    fn held(user: u32, number: u64, bytes: usize) -> Held {
+        let key = (user, user, Vec::new(), number.to_string().into_bytes());
+        let (searching, found) = (Mutex::default(), Mutex::default());
+        let query = Arc::new(Query { key, expr: Expr::yes(), searching, found });
+        Held { query, used: Duration::from_secs(number), bytes }
+    }
+
+    fn left(inner: &Inner, user: u32) -> Vec<u64> {
+        let own = inner.queries.iter().filter(|(_, held)| held.query.key.0 == user);
+        own.map(|(number, _)| *number).collect()
+    }
 
     #[test]
-    fn links_alike_are_told_apart_and_a_number_never_leads_elsewhere() {
-        let mut found = Found::default();
-        let paths = |paths: &[&str]| paths.iter().map(|path| path.as_bytes().to_vec()).collect();
-        found.replace(paths(&["../../a/f", "../../b/f", "../../c/f~2"]));
-        let names = |found: &Found| -> Vec<String> {
-            found.listed.iter().map(|(_, name)| String::from_utf8_lossy(name).into()).collect()
-        };
-        assert_eq!(names(&found), ["f", "f~2", "f~2~2"]);
-        let (first, second) = (found.listed[0].0, found.listed[1].0);
-        assert_ne!(first, second);
-        // Some minutes, were each counted from the first.
-        found.replace((0..30_000).map(|at| format!("../../{at:05}/f").into_bytes()).collect());
-        assert_eq!(names(&found)[29_999], "f~30000");
-        found.replace(paths(&["../../b/f"]));
-        assert_eq!(found.listed, [(second, b"f".to_vec())]);
-        assert_eq!(found.targets[first as usize], b"../../a/f");
+    fn who_has_the_most_queries_loses_his_oldest() {
+        let mut inner = Inner::default();
+        inner.queries.insert(1, held(7, 1, 10));
+        inner.queries.insert(2, held(7, 2, 20 << 20));
+        for number in 3..=200 {
+            inner.queries.insert(number, held(8, number, 0));
+            inner.shrink(Duration::from_secs(number), number);
+        }
+        assert_eq!(left(&inner, 7), [1, 2]);
+        assert_eq!(left(&inner, 8), (139..=200).collect::<Vec<_>>());
+        for number in 201..=205 {
+            inner.queries.insert(number, held(8, number, 15 << 20));
+            inner.shrink(Duration::from_secs(number), number);
+        }
+        assert_eq!(left(&inner, 7), [1, 2]);
+        assert_eq!(left(&inner, 8), [204, 205]);
+        inner.shrink(Duration::from_secs(803), 1);
+        assert_eq!((left(&inner, 7), left(&inner, 8)), (vec![1], vec![204, 205]));
+    }
+
+    #[test]
+    fn what_programs_look_for_everywhere_is_no_query() {
+        for name in [".git", ".hg", ".cargo", "..", ".Trash-1000"] {
+            assert!(is_hidden_name(name.as_bytes()), "{name}");
+        }
+        for query in ["*.h5", ".h5 size:>1", "a.b", ".*rc", "\".git\""] {
+            assert!(!is_hidden_name(query.as_bytes()), "{query}");
+        }
     }
 }

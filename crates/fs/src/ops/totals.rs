@@ -5,14 +5,13 @@
 //! decimal; `rctime` the last change below or of the directory itself, in seconds since 1970 with
 //! nine decimals. An inode with several names counts once.
 
-use std::sync::atomic::AtomicBool;
-
 use inode::{Caller, FsError, Kind, NodeId};
 use search::Start;
 use search::aggregate::Question;
 use search::query::Accounts;
 
 use crate::search_call::from_search;
+use crate::wanted::{cancel, is_cancelled};
 use crate::{Fs, FsResult, snapdir};
 
 const PREFIX: &[u8] = b"user.pando.";
@@ -67,6 +66,7 @@ pub(crate) fn get(fs: &Fs, caller: &Caller, node: NodeId, total: Total) -> FsRes
         return Err(FsError::NoAttribute);
     }
     let (subvol, directory) = fs.place(node)?;
+    let cancel = cancel();
     let question = Question {
         start: Start { subvolume: subvol.id.0, directory, path: b"/", depth: 0 },
         caller,
@@ -74,9 +74,13 @@ pub(crate) fn get(fs: &Fs, caller: &Caller, node: NodeId, total: Total) -> FsRes
         directories: None,
         largest: 0,
         groups: false,
-        cancel: &AtomicBool::new(false),
+        cancel: &cancel,
     };
-    let found = fs.aggregate(&question).map_err(from_search)?.total;
+    let found = fs.aggregate(&question).map_err(from_search)?;
+    if found.cancelled || is_cancelled(&cancel) {
+        return Err(FsError::Interrupted);
+    }
+    let found = found.total;
     Ok(match total {
         Total::Bytes => found.sums.bytes.to_string(),
         Total::Files => found.sums.files.to_string(),

@@ -15,6 +15,7 @@ mod reply;
 mod request;
 mod serve;
 mod session;
+mod slow;
 
 pub use loopback::Loopback;
 pub(crate) use session::KernelTransport;

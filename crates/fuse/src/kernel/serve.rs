@@ -26,7 +26,7 @@ pub(super) fn serve(
             }
             return None;
         }
-        // Nothing here waits for somebody else, so that there is nothing to give up.
+        // What takes long is given up by its queue; all else is done before this is looked at.
         op::INTERRUPT => return None,
         op::LOOKUP => names::lookup(adapter, request, reply),
         op::GETATTR => names::getattr(adapter, request, reply),

@@ -3,6 +3,7 @@
 //! 1. `negotiate` answers the first message, INIT; nothing else comes before that.
 //! 2. Each thread reads one request at a time into a buffer of its own, answers it, and reads the
 //!    next: the kernel hands every request to one reader.
+//!    What may take as long as a search is handed to threads of its own (`slow`).
 //! 3. ENODEV says that the file system is unmounted and that the last request was answered.
 
 use std::io::{self, IoSlice};
@@ -15,6 +16,7 @@ use super::clone_channel::clone_channel;
 use super::numbers::{MAJOR, MINOR, MINOR_MIN, MINOR_WITH_EPOCH, feature, notify, op};
 use super::reply::Reply;
 use super::request::{Arguments, Request};
+use super::slow::{self, Queue};
 use crate::adapter::Adapter;
 use crate::transport::{Notifier, Session, Transport, Workers};
 
@@ -164,25 +166,35 @@ impl Session for KernelSession {
                 self.channel.try_clone()?
             });
         }
+        let queue = Queue::default();
         device::scope(|scope| {
+            let (queue, adapter, agreed) = (&queue, &*self.adapter, self.agreed);
+            let mut result = Ok(());
+            for _ in 0..slow::THREADS {
+                let started = device::spawn_in(scope, "fuse-slow", move || {
+                    serve_slow(adapter, agreed, queue);
+                });
+                result = result.and(started.map(|_| ()));
+            }
             let others: Vec<_> = channels
                 .into_iter()
                 .map(|channel| {
-                    let (adapter, agreed) = (&*self.adapter, self.agreed);
-                    let work = move || Worker::new(adapter, channel, agreed).run();
+                    let work = move || Worker::new(adapter, channel, agreed, queue).run();
                     device::spawn_in(scope, "fuse", work)
                 })
                 .collect();
-            let mut result = self
+            let own = self
                 .channel
                 .try_clone()
-                .and_then(|channel| Worker::new(&self.adapter, channel, self.agreed).run());
+                .and_then(|channel| Worker::new(adapter, channel, agreed, queue).run());
+            result = result.and(own);
             for other in others {
                 let ended = other.and_then(|other| {
                     other.join().unwrap_or_else(|_| Err(io::Error::other("a panic")))
                 });
                 result = result.and(ended);
             }
+            queue.end();
             result
         })
     }
@@ -191,21 +203,34 @@ impl Session for KernelSession {
 /// One thread that serves.
 struct Worker<'a> {
     adapter: &'a Adapter,
-    channel: OwnedFd,
+    channel: Arc<OwnedFd>,
     agreed: Agreed,
+    queue: &'a Queue,
     buffer: Vec<u8>,
     reply: Reply,
 }
 
 impl<'a> Worker<'a> {
-    fn new(adapter: &'a Adapter, channel: OwnedFd, agreed: Agreed) -> Worker<'a> {
+    fn new(adapter: &'a Adapter, channel: OwnedFd, agreed: Agreed, queue: &'a Queue) -> Worker<'a> {
         let buffer = vec![0; REQUEST_BYTES_MAX as usize + MESSAGE_HEAD_BYTES];
-        Worker { adapter, channel, agreed, buffer, reply: Reply::default() }
+        let (channel, reply) = (Arc::new(channel), Reply::default());
+        Worker { adapter, channel, agreed, queue, buffer, reply }
     }
 
     fn run(mut self) -> io::Result<()> {
         while let Some(length) = read(&self.channel, &mut self.buffer)? {
             let (channel, message) = (&self.channel, &self.buffer[..length]);
+            match Request::parse(message) {
+                Some(request) if request.opcode == op::INTERRUPT => {
+                    self.queue.interrupt(&request);
+                    continue;
+                }
+                Some(request) if slow::is_slow(&request) => {
+                    self.queue.put(&request, message, channel);
+                    continue;
+                }
+                _ => {}
+            }
             let features = self.agreed.features;
             answer(
                 self.adapter,
@@ -218,6 +243,21 @@ impl<'a> Worker<'a> {
             );
         }
         Ok(())
+    }
+}
+
+/// What a thread does that serves requests which may take long.
+fn serve_slow(adapter: &Adapter, agreed: Agreed, queue: &Queue) {
+    let mut reply = Reply::default();
+    while let Some(slow) = queue.take() {
+        let serve = || {
+            let sent = |reply: &mut Reply, unique, error, body: &[u8]| {
+                send_built(&slow.channel, reply, unique, error, body);
+            };
+            answer(adapter, agreed.features, &slow.message, &mut reply, sent);
+        };
+        fs::while_wanted(&slow.cancel, serve);
+        queue.done(&slow);
     }
 }
 

@@ -124,3 +124,35 @@ fn room_is_shown() {
     assert_eq!((room.f_bfree, room.f_bavail, room.f_files), (600, 500, 77));
     assert_eq!(room.f_namemax, 255);
 }
+
+/// Totals may take as long as a search of everything.
+#[test]
+fn totals_that_take_long_keep_nobody_from_the_mount() {
+    let Some(rig) = mounted("threads=2") else { return };
+    rig.write("file", b"text");
+    let root = rig.path("");
+    let held = rig.fs.gate.lock();
+    let total = || {
+        let root = root.clone();
+        device::spawn("total", move || {
+            rustix::fs::getxattr(&root, "user.pando.rbytes", &mut [0; 16]).is_err()
+        })
+        .unwrap()
+    };
+    let asking: Vec<_> = (0..5).map(|_| total()).collect();
+    rig.eventually("some are asked", |fs| fs.at_gate.load(Ordering::Relaxed) == 2);
+    let (sender, receiver) = std::sync::mpsc::channel();
+    let file = rig.path("file");
+    let reading = device::spawn("reader", move || {
+        sender.send(std::fs::read(file).unwrap()).unwrap();
+    });
+    let read = receiver.recv_timeout(std::time::Duration::from_secs(10));
+    // One user has no more than two threads for it.
+    let at_gate = rig.fs.at_gate.load(Ordering::Relaxed);
+    drop(held);
+    assert_eq!((read.as_deref(), at_gate), (Ok(&b"text"[..]), 2));
+    reading.unwrap().join().unwrap();
+    for one in asking {
+        assert!(one.join().unwrap(), "there is no such attribute");
+    }
+}

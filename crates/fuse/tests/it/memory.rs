@@ -25,7 +25,7 @@ pub(crate) struct MemoryFs {
     pub(crate) root_entries_shown: Option<u64>,
     pub(crate) fsyncs: AtomicUsize,
     pub(crate) lookups: AtomicUsize,
-    /// Held by a test, it stops the thread that answers `statfs`.
+    /// Held by a test, it stops the thread that answers `statfs` or a total.
     pub(crate) gate: Mutex<()>,
     pub(crate) at_gate: AtomicUsize,
     /// Answers reads with damage.
@@ -505,6 +505,10 @@ impl FileSystem for MemoryFs {
     }
 
     fn getxattr(&self, _: &Caller, node: NodeId, name: &[u8]) -> FsResult<Vec<u8>> {
+        if fs::is_total(name) {
+            self.at_gate.fetch_add(1, Ordering::Relaxed);
+            drop(self.gate.lock());
+        }
         self.state.lock().node(node)?.xattrs.get(name).cloned().ok_or(FsError::NoAttribute)
     }
 

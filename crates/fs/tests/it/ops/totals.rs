@@ -1,5 +1,8 @@
 //! Totals of directories as virtual extended attributes.
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
 use fs::{FileSystem, SetXattr};
 use inode::{Caller, FsError, NodeId};
 
@@ -61,4 +64,18 @@ fn totals_are_neither_set_nor_listed_and_only_directories_have_them() {
     let removed = v.fs.removexattr(&root, NodeId::ROOT, name);
     assert!(matches!(removed, Err(FsError::NotPermitted(_))), "{removed:?}");
     assert_eq!(v.fs.listxattr(&root, NodeId::ROOT).expect("a directory"), b"");
+}
+
+#[test]
+fn totals_that_nobody_waits_for_are_given_up() {
+    let v = volume();
+    v.file(NodeId::ROOT, "f");
+    let cancel = Arc::new(AtomicBool::new(true));
+    let get = || v.fs.getxattr(&Caller::root(), NodeId::ROOT, b"user.pando.rfiles");
+    let got = fs::while_wanted(&cancel, get);
+    assert!(matches!(got, Err(FsError::Interrupted)), "{got:?}");
+    cancel.store(false, Ordering::Relaxed);
+    assert_eq!(fs::while_wanted(&cancel, get).expect("it is waited for"), b"1");
+    cancel.store(true, Ordering::Relaxed);
+    assert_eq!(get().expect("this thread has nothing to do with it any more"), b"1");
 }

@@ -1,0 +1,31 @@
+//! Whether somebody still waits for what a thread does: a search that a program began by opening
+//! a directory, or by asking for an attribute, ends when the program is interrupted.
+//!
+//! Known to the thread, as the calls in between have nothing to do with it.
+
+use std::cell::RefCell;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+thread_local! {
+    static CANCEL: RefCell<Option<Arc<AtomicBool>>> = const { RefCell::new(None) };
+}
+
+/// Runs calls of the namespace until they are done, or `cancel` is set: searches look at it, and
+/// are `Interrupted` then.
+pub fn while_wanted<T>(cancel: &Arc<AtomicBool>, run: impl FnOnce() -> T) -> T {
+    let before = CANCEL.with(|own| own.replace(Some(Arc::clone(cancel))));
+    let done = run();
+    CANCEL.with(|own| own.replace(before));
+    done
+}
+
+/// What says that nobody waits for this thread any more.
+pub(crate) fn cancel() -> Arc<AtomicBool> {
+    CANCEL.with(|own| own.borrow().clone()).unwrap_or_default()
+}
+
+/// Whether nobody waits for this thread any more.
+pub(crate) fn is_cancelled(cancel: &AtomicBool) -> bool {
+    cancel.load(Ordering::Relaxed)
+}

@@ -1,0 +1,183 @@
+//! Requests that may take as long as a search: looking into `.search`, and totals of directories.
+//! They have threads of their own, so that those that serve all others go on; nobody has more
+//! than a few of them at a time, and one that is interrupted is given up.
+
+use std::collections::VecDeque;
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use inode::NodeId;
+use parking_lot::{Condvar, Mutex};
+
+use super::numbers::op;
+use super::request::Request;
+
+/// Threads that they have.
+pub(super) const THREADS: usize = 4;
+/// How many of them serve one user at a time.
+const THREADS_A_USER: usize = 2;
+
+/// A request that waits, or is served.
+pub(super) struct Slow {
+    pub(super) message: Vec<u8>,
+    /// Where it came from: the kernel takes its answer there alone.
+    pub(super) channel: Arc<OwnedFd>,
+    /// Set when nobody waits for its answer.
+    pub(super) cancel: Arc<AtomicBool>,
+    unique: u64,
+    user: u32,
+}
+
+/// Requests that wait for a thread.
+#[derive(Default)]
+pub(super) struct Queue {
+    state: Mutex<State>,
+    changed: Condvar,
+}
+
+#[derive(Default)]
+struct State {
+    waiting: VecDeque<Slow>,
+    /// Of those that are served: their numbers, and whose they are.
+    served: Vec<(u64, u32, Arc<AtomicBool>)>,
+    ended: bool,
+}
+
+/// Whether a request may take long.
+pub(super) fn is_slow(request: &Request<'_>) -> bool {
+    let volatile = || fs::is_volatile(NodeId(request.node));
+    match request.opcode {
+        op::LOOKUP | op::READDIR | op::READDIRPLUS => volatile(),
+        op::GETXATTR => {
+            let mut arguments = request.arguments;
+            let name = arguments.skip(8).and_then(|()| arguments.name());
+            name.is_ok_and(fs::is_total)
+        }
+        _ => false,
+    }
+}
+
+impl Queue {
+    /// Puts a request where a thread takes it.
+    pub(super) fn put(&self, request: &Request<'_>, message: &[u8], channel: &Arc<OwnedFd>) {
+        let slow = Slow {
+            message: message.to_vec(),
+            channel: Arc::clone(channel),
+            cancel: Arc::default(),
+            unique: request.unique,
+            user: request.who.uid,
+        };
+        self.state.lock().waiting.push_back(slow);
+        self.changed.notify_one();
+    }
+
+    /// Gives a request up whose number an interruption names. One that waits is served all the
+    /// same, and at once: it finds that nobody waits for it.
+    pub(super) fn interrupt(&self, request: &Request<'_>) {
+        let mut arguments = request.arguments;
+        let Ok(unique) = arguments.u64() else { return };
+        let state = self.state.lock();
+        let waiting = state.waiting.iter().map(|slow| (slow.unique, &slow.cancel));
+        let served = state.served.iter().map(|(unique, _, cancel)| (*unique, cancel));
+        for (_, cancel) in waiting.chain(served).filter(|(other, _)| *other == unique) {
+            cancel.store(true, Ordering::Relaxed);
+        }
+        drop(state);
+        self.changed.notify_all();
+    }
+
+    /// The next request: of those that wait the first whose user has a thread left, or that was
+    /// given up; `None` at the end.
+    pub(super) fn take(&self) -> Option<Slow> {
+        let mut state = self.state.lock();
+        loop {
+            if state.ended {
+                return None;
+            }
+            let next = state.waiting.iter().position(|slow| {
+                let own = state.served.iter().filter(|(_, user, _)| *user == slow.user).count();
+                own < THREADS_A_USER || slow.cancel.load(Ordering::Relaxed)
+            });
+            if let Some(slow) = next.and_then(|at| state.waiting.remove(at)) {
+                state.served.push((slow.unique, slow.user, Arc::clone(&slow.cancel)));
+                return Some(slow);
+            }
+            self.changed.wait(&mut state);
+        }
+    }
+
+    /// A request was answered.
+    pub(super) fn done(&self, slow: &Slow) {
+        let mut state = self.state.lock();
+        state.served.retain(|(_, _, cancel)| !Arc::ptr_eq(cancel, &slow.cancel));
+        drop(state);
+        self.changed.notify_all();
+    }
+
+    /// Nothing more comes, and nobody waits for what there is.
+    pub(super) fn end(&self) {
+        let mut state = self.state.lock();
+        state.ended = true;
+        state.waiting.clear();
+        for (_, _, cancel) in &state.served {
+            cancel.store(true, Ordering::Relaxed);
+        }
+        drop(state);
+        self.changed.notify_all();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::kernel::numbers::REQUEST_HEADER_BYTES;
+
+    /// A message from a user, with eight bytes behind its header.
+    #[expect(clippy::host_endian_bytes, reason = "the kernel's structures are in its own order")]
+    fn message(opcode: u32, unique: u64, user: u32, argument: u64) -> Vec<u8> {
+        let mut bytes = vec![0; REQUEST_HEADER_BYTES];
+        bytes[0..4].copy_from_slice(&(REQUEST_HEADER_BYTES as u32 + 8).to_ne_bytes());
+        bytes[4..8].copy_from_slice(&opcode.to_ne_bytes());
+        bytes[8..16].copy_from_slice(&unique.to_ne_bytes());
+        bytes[24..28].copy_from_slice(&user.to_ne_bytes());
+        bytes.extend_from_slice(&argument.to_ne_bytes());
+        bytes
+    }
+
+    fn put(queue: &Queue, unique: u64, user: u32) {
+        let channel = Arc::new(std::fs::File::open("/dev/null").expect("it is there").into());
+        let message = message(op::LOOKUP, unique, user, 0);
+        let request = Request::parse(&message).expect("a request");
+        queue.put(&request, &message, &channel);
+    }
+
+    fn interrupt(queue: &Queue, unique: u64) {
+        let message = message(op::INTERRUPT, unique | 1, 0, unique);
+        queue.interrupt(&Request::parse(&message).expect("a request"));
+    }
+
+    #[test]
+    fn nobody_has_all_threads_and_what_is_interrupted_is_given_up() {
+        let queue = Queue::default();
+        for (unique, user) in [(2, 7), (4, 7), (6, 7), (8, 7), (10, 9)] {
+            put(&queue, unique, user);
+        }
+        let taken: Vec<Slow> = (0..3).filter_map(|_| queue.take()).collect();
+        let numbers: Vec<u64> = taken.iter().map(|slow| slow.unique).collect();
+        assert_eq!(numbers, [2, 4, 10], "a third one of a user waits");
+        interrupt(&queue, 4);
+        let cancelled = |slow: &Slow| slow.cancel.load(Ordering::Relaxed);
+        assert_eq!(taken.iter().map(cancelled).collect::<Vec<_>>(), [false, true, false]);
+        // What waits need not wait for a thread when it is given up.
+        interrupt(&queue, 8);
+        let next = queue.take().expect("it was given up");
+        assert!(next.unique == 8 && cancelled(&next));
+        queue.done(&next);
+        queue.done(&taken[0]);
+        queue.done(&taken[1]);
+        assert_eq!(queue.take().map(|slow| slow.unique), Some(6));
+        queue.end();
+        assert!(cancelled(&taken[2]) && queue.take().is_none());
+    }
+}
