@@ -89,7 +89,8 @@ impl Connection {
         self.writer.try_clone()
     }
 
-    /// Sends a request without waiting; returns the number that its answer will carry.
+    /// Sends a request without waiting; returns the number that its answer will carry. One that is
+    /// longer than a message can be is an error, and nothing of it is sent.
     pub fn send(&mut self, call: Call<'_>) -> Result<u32> {
         self.last_id = self.last_id.wrapping_add(1);
         self.sent.clear();
@@ -97,7 +98,10 @@ impl Connection {
         self.sent.extend([0; 4]);
         encode(&Request { id: self.last_id, call }, &mut self.sent);
         let length = self.sent.len() - 4;
-        assert!(length <= wire::FRAME_BYTES_MAX, "a request of {length} bytes");
+        if length > wire::FRAME_BYTES_MAX {
+            let message = format!("a request of {length} bytes is too long to be sent");
+            return Err(Failure::new(FailureKind::Invalid, message));
+        }
         self.sent[..4].copy_from_slice(&(length as u32).to_le_bytes());
         if let Err(error) = self.writer.write_all(&self.sent) {
             return Err(self.last_words(&error.into()));

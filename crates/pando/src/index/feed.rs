@@ -6,6 +6,7 @@
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 
 use parking_lot::Mutex;
+use wire::next_scan_item;
 
 /// A message leaves when it is this long, in bytes.
 const MESSAGE_BYTES: usize = 256 << 10;
@@ -44,6 +45,21 @@ impl Feed {
         std::mem::take(&mut self.state.lock().message.items)
     }
 
+    /// Items that were kept, in messages of whole ones.
+    pub(super) fn messages(mut items: &[u8]) -> Vec<&[u8]> {
+        let mut messages = Vec::new();
+        while !items.is_empty() {
+            let mut rest = items;
+            while items.len() - rest.len() < MESSAGE_BYTES
+                && next_scan_item(&mut rest).is_some_and(|item| item.is_ok())
+            {}
+            let (message, after) = items.split_at(items.len() - rest.len());
+            messages.push(message);
+            items = after;
+        }
+        messages
+    }
+
     /// A feed and its other end.
     pub(super) fn new() -> (Feed, Receiver<Message>) {
         let (sender, receiver) = sync_channel(WAITING);
@@ -78,5 +94,29 @@ impl State {
         let next = Message { items: Vec::with_capacity(capacity), names: 0 };
         let message = std::mem::replace(&mut self.message, next);
         self.sender.as_ref().is_some_and(|sender| sender.send(message).is_ok())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use wire::{ScanItem, push_scan_item};
+
+    use super::*;
+
+    #[test]
+    fn what_was_kept_is_sent_in_messages_of_whole_items() {
+        let mut items = Vec::new();
+        for directory in 0..20_000 {
+            push_scan_item(&ScanItem::Gone { directory, name: &[b'n'; 200] }, &mut items);
+        }
+        let messages = Feed::messages(&items);
+        assert_eq!(messages.concat(), items);
+        for mut message in messages {
+            assert!(message.len() < MESSAGE_BYTES + 300, "{} bytes", message.len());
+            while let Some(item) = next_scan_item(&mut message) {
+                item.expect("a whole one");
+            }
+        }
+        assert!(Feed::messages(&[]).is_empty());
     }
 }

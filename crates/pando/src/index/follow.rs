@@ -37,6 +37,8 @@ pub(crate) struct Follower {
     clock: SystemClock,
     /// When the last full scan began.
     started: i64,
+    /// Device and number of the source.
+    source: (u64, u64),
 }
 
 impl Follower {
@@ -72,7 +74,8 @@ impl Follower {
             device::spawn("changes", move || gathering.run_single(&watched)).map_err(cannot)?;
             Some(watch)
         };
-        let follower = Follower { gatherer, clock: SystemClock::new(), started: 0 };
+        let source = identity(index.source)?;
+        let follower = Follower { gatherer, clock: SystemClock::new(), started: 0, source };
         Ok((follower, single))
     }
 
@@ -100,6 +103,17 @@ impl Follower {
             }
             let taken = self.gatherer.take(&mut || self.clock.sleep(SETTLE));
             let taken = taken.map_err(|error| failure::io("cannot watch", index.source, &error))?;
+            // After an unmount the path leads to what is below: its mode is not the source's, and
+            // it has none of its files.
+            if identity(index.source)? != self.source {
+                let message = format!(
+                    "{} is not the directory any more that is followed: it was unmounted, or \
+                     another one is in its place",
+                    index.source.display()
+                );
+                return Err(Failure::new(FailureKind::NotFound, message)
+                    .hint("the index is as it was before; run the command again when it is back"));
+            }
             if let Some(gathered) = taken {
                 self.take_in(index, &gathered, interrupted, output)?;
             }
@@ -154,6 +168,14 @@ impl Drop for Follower {
     }
 }
 
+/// Device and number of a source.
+fn identity(source: &Path) -> Result<(u64, u64)> {
+    use std::os::unix::fs::MetadataExt;
+    let found = std::fs::metadata(source);
+    let found = found.map_err(|error| failure::io("cannot read", source, &error))?;
+    Ok((found.dev(), found.ino()))
+}
+
 /// One update of an index.
 struct Update<'a> {
     index: &'a Index<'a>,
@@ -168,12 +190,12 @@ struct Update<'a> {
 impl Update<'_> {
     /// Tells the index of what changed.
     fn run(&mut self, started: i64, mut changes: Changes) -> Result<()> {
-        self.index.open(self.connection, started)?;
+        let (_, info) = self.index.open(self.connection, started)?;
         // Each round goes one directory up where the index does not have one yet.
         while !changes.is_empty() {
             changes = self.round(&changes)?;
         }
-        let call = Call::ScanClose { ended: SystemClock::new().now().0, unread: 0 };
+        let call = Call::ScanClose { ended: SystemClock::new().now().0, unread: info.unread };
         match self.connection.ask(call)? {
             Answer::ScanClosed { .. } => Ok(()),
             other => Err(session::unexpected(&other)),
@@ -195,7 +217,9 @@ impl Update<'_> {
             }
         }
         self.number = names.number();
-        self.connection.send(Call::Scan { items: &names.feed.take() })?;
+        for items in Feed::messages(&names.feed.take()) {
+            self.connection.send(Call::Scan { items })?;
+        }
         let (unknown, fresh) = match self.connection.ask(Call::ScanFlush)? {
             Answer::Scanned { unknown, fresh } => (unknown, fresh),
             other => return Err(session::unexpected(&other)),

@@ -34,13 +34,15 @@ impl Known {
         Known { directories: Map::default(), started }
     }
 
-    /// Adds a directory.
+    /// Adds a directory, or more of those in it.
     pub(super) fn add(&mut self, directory: ScanDirectory) {
-        let children = directory.children.into_iter();
+        let ScanDirectory { ino, elsewhere, mtime, ctime, children } = directory;
         let mut children: Vec<_> =
-            children.map(|(name, ino)| (name.0.into_boxed_slice(), ino)).collect();
+            children.into_iter().map(|(name, ino)| (name.0.into_boxed_slice(), ino)).collect();
+        if let Some(before) = self.directories.remove(&ino) {
+            children.extend(before.children);
+        }
         children.sort_unstable();
-        let ScanDirectory { ino, elsewhere, mtime, ctime, .. } = directory;
         self.directories.insert(ino, Directory { elsewhere, mtime, ctime, children });
     }
 

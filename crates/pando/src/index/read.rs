@@ -24,6 +24,11 @@ const LISTING_BYTES: usize = 128 << 10;
 /// Names that are told as one item, so that memory stays bounded in huge directories.
 const PART: usize = 4096;
 
+/// Bytes of the rows of one item, but for one more row: a message takes it whole.
+const ITEM_BYTES: usize = 128 << 10;
+/// Bytes of a row beside what it names, about.
+const ROW_BYTES: usize = 96;
+
 /// File systems that hold no files but the kernel's own, by their magic numbers: not descended
 /// into where they are mounted below a source.
 const KERNELS_OWN: [u64; 16] = [
@@ -65,6 +70,15 @@ struct Found {
     xattrs: Xattrs,
     /// Number, what it was known as, and whether its names are foreign; for directories.
     directory: Option<(u64, u64, bool)>,
+}
+
+impl Found {
+    /// What it takes as a row, about.
+    fn bytes(&self) -> usize {
+        let xattrs = self.xattrs.iter().map(|(name, value)| name.len() + value.len() + 8);
+        let (start, end) = self.name;
+        (end - start) as usize + self.target.len() + xattrs.sum::<usize>() + ROW_BYTES
+    }
 }
 
 impl<'a> Reader<'a> {
@@ -312,18 +326,30 @@ impl<'a> Reader<'a> {
             return true;
         }
         let mut items = std::mem::take(&mut self.items);
-        items.clear();
-        let rows = self.found.iter().map(|found| ScanRow {
-            name: self.name(found.name).to_bytes(),
-            attr: found.attr,
-            target: &found.target,
-            xattrs: row::borrowed(&found.xattrs),
-            directory: found.directory.map_or(0, |(number, ..)| number),
-        });
-        let rows: Vec<ScanRow<'_>> = rows.collect();
-        let names = rows.len() as u64;
-        push_scan_item(&ScanItem::Rows { directory: task.directory, rows }, &mut items);
-        let listening = self.walk.feed.push(&items, names);
+        let mut listening = true;
+        let mut left = &self.found[..];
+        while listening && !left.is_empty() {
+            let mut bytes = 0;
+            let fits = |found: &&Found| {
+                let room = bytes < ITEM_BYTES;
+                bytes += found.bytes();
+                room
+            };
+            let count = left.iter().take_while(fits).count();
+            let (these, after) = left.split_at(count);
+            left = after;
+            let rows = these.iter().map(|found| ScanRow {
+                name: self.name(found.name).to_bytes(),
+                attr: found.attr,
+                target: &found.target,
+                xattrs: row::borrowed(&found.xattrs),
+                directory: found.directory.map_or(0, |(number, ..)| number),
+            });
+            let rows = rows.collect();
+            items.clear();
+            push_scan_item(&ScanItem::Rows { directory: task.directory, rows }, &mut items);
+            listening = self.walk.feed.push(&items, count as u64);
+        }
         self.items = items;
         for found in &self.found {
             if let Some((directory, known, foreign)) = found.directory {

@@ -11,8 +11,11 @@ use wire::{
 use super::connection::Replies;
 use super::server::Server;
 
-/// Directories that are sent as one part.
-const DIRECTORIES_A_PART: usize = 512;
+/// Bytes of directories that are sent as one part, but for one more name; of a directory beside
+/// its names, and of a name beside its letters, about.
+const PART_BYTES: usize = 64 << 10;
+const DIRECTORY_BYTES: usize = 64;
+const CHILD_BYTES: usize = 12;
 
 /// A scan under way on one connection.
 pub(super) struct Scan<'a> {
@@ -69,24 +72,35 @@ impl<'a> Scan<'a> {
 
     /// Sends what directories were like.
     pub(super) fn known(&self, replies: &mut Replies) -> Result<Answer, Failure> {
-        let mut part = Vec::new();
+        let (mut part, mut bytes) = (Vec::new(), 0);
         let mut broken = Ok(());
         self.volume.directories(&mut |known| {
-            part.push(wire::ScanDirectory {
-                ino: known.ino,
-                elsewhere: known.elsewhere,
-                mtime: known.mtime,
-                ctime: known.ctime,
-                children: known
-                    .children
-                    .into_iter()
-                    .map(|child| (child.name.into(), child.ino))
-                    .collect(),
-            });
-            if part.len() == DIRECTORIES_A_PART {
+            let (ino, elsewhere) = (known.ino, known.elsewhere);
+            let (mtime, ctime) = (known.mtime, known.ctime);
+            let mut children = known.children.into_iter();
+            // One with many others in it is told of several times.
+            loop {
+                let mut some = Vec::new();
+                bytes += DIRECTORY_BYTES;
+                while bytes < PART_BYTES
+                    && let Some(child) = children.next()
+                {
+                    bytes += child.name.len() + CHILD_BYTES;
+                    some.push((child.name.into(), child.ino));
+                }
+                part.push(wire::ScanDirectory { ino, elsewhere, mtime, ctime, children: some });
+                if bytes < PART_BYTES {
+                    return Ok(());
+                }
+                bytes = 0;
                 broken = replies.part(Body::Directories(std::mem::take(&mut part)));
+                if broken.is_err() {
+                    return Err(FsError::Interrupted);
+                }
+                if children.len() == 0 {
+                    return Ok(());
+                }
             }
-            if broken.is_ok() { Ok(()) } else { Err(FsError::Interrupted) }
         })?;
         broken?;
         replies.part(Body::Directories(part))?;

@@ -244,7 +244,7 @@ fn an_index_shows_what_find_shows_and_a_second_scan_finds_nothing_new() {
 }
 
 /// Directories in directories; returns how deep the deepest is.
-fn deep_tree(top: &Path, levels: usize, length: usize) -> usize {
+pub(crate) fn deep_tree(top: &Path, levels: usize, length: usize) -> usize {
     use rustix::fs::{Mode, OFlags};
     let name = "n".repeat(length);
     let flags = OFlags::RDONLY | OFlags::DIRECTORY;
@@ -499,6 +499,56 @@ impl Follower {
         assert!(self.process.wait().unwrap().success());
         self.reader.take().unwrap().join().unwrap();
     }
+}
+
+/// More than fits into a message, however few the names are.
+#[test]
+fn long_names_targets_and_many_directories_are_told_in_parts() {
+    let world = World::without_volume();
+    let source = world.path().join("source");
+    let name = |number: usize| format!("{number:0>240}");
+    fs::create_dir_all(source.join("wide")).unwrap();
+    fs::create_dir_all(source.join("links")).unwrap();
+    for number in 0..5000 {
+        fs::write(source.join("wide").join(name(number)), b"").unwrap();
+        fs::create_dir_all(source.join("directories").join(name(number))).unwrap();
+    }
+    for number in 0..1000 {
+        symlink("t".repeat(2000), source.join("links").join(name(number))).unwrap();
+    }
+    let mut follower = Follower::new(&world, &source, "--watch=inotify");
+    assert!(index(&world) == truth(&source));
+    // One update that names all of them.
+    for number in 0..5000 {
+        let below = source.join("directories").join(name(number));
+        fs::set_permissions(below, PermissionsExt::from_mode(0o700)).unwrap();
+    }
+    crate::world::wait_until("the index is what the source is", || index(&world) == truth(&source));
+    follower.end();
+    scan(&world, &source, &["--refresh", "directories"]);
+    assert!(index(&world) == truth(&source));
+}
+
+/// Below a mount lies another directory, with other permissions and nothing in it.
+#[test]
+fn a_source_that_is_unmounted_ends_the_following_and_leaves_the_index() {
+    if !is_root() {
+        return;
+    }
+    let world = World::without_volume();
+    let source = world.path().join("source");
+    fs::create_dir(&source).unwrap();
+    let mounted = Command::new("mount").args(["-t", "tmpfs", "none"]).arg(&source).status();
+    assert!(mounted.unwrap().success());
+    fs::set_permissions(&source, PermissionsExt::from_mode(0o700)).unwrap();
+    fs::write(source.join("file"), b"x").unwrap();
+    let mut follower = Follower::new(&world, &source, "--watch=inotify");
+    let unmounted = Command::new("umount").arg(&source).status().unwrap();
+    assert!(unmounted.success());
+    crate::world::wait_until("it ends", || follower.process.try_wait().unwrap().is_some());
+    assert!(!follower.process.wait().unwrap().success());
+    let shown = world.ok(&["find", &world.at("/"), "-printf", "%m %f\n"]);
+    assert_eq!(shown, "700 volume:\n644 file\n");
 }
 
 /// Follows changes, and compares after some of them. Link counts of other names are not followed,
