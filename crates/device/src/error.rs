@@ -39,6 +39,13 @@ impl Error {
         matches!(self.kind, io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded)
     }
 
+    /// Whether the process is short of memory or descriptors, or is to try again: nothing is wrong
+    /// with what it asked for.
+    pub fn is_shortage(&self) -> bool {
+        let short = [libc::ENOMEM, libc::EMFILE, libc::ENFILE, libc::EINTR, libc::EAGAIN];
+        self.os.is_some_and(|os| short.contains(&os))
+    }
+
     /// Whether nothing is at the path.
     pub fn is_not_found(&self) -> bool {
         self.kind == io::ErrorKind::NotFound

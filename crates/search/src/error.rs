@@ -48,11 +48,12 @@ pub enum Error {
 pub type Result<T> = std::result::Result<T, Error>;
 
 impl Error {
-    /// Whether a file of the index is missing or damaged, so that making it again helps.
+    /// Whether a file of the index is missing, damaged or not to be read, so that making it again
+    /// helps. Nothing is deleted for it.
     pub fn is_of_index(&self) -> bool {
         match self {
             Error::Damaged(_) | Error::Store(store::Error::NewerFormat { .. }) => true,
-            Error::Device(error) => error.is_not_found(),
+            Error::Device(error) => !error.is_shortage(),
             _ => false,
         }
     }

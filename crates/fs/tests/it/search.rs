@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use format::inode_record::FileKind;
 use fs::{Engine, FileSystem, Fs, NewNode};
 use inode::{Caller, Enforce, NodeId};
-use search::aggregate::{Aggregate, Question, Totals};
+use search::aggregate::{Aggregate, Question};
 use search::cluster::{Fields, Like};
 use search::query::{Accounts, Expr, Glob, Kinds, Letters, Perm, PermKind, Test};
 use search::{Attribute, Emit, Outcome, Request, Row, Sort, SortBy, Start};
@@ -288,9 +288,7 @@ fn check_totals(fs: &Fs, random: &mut fastrand::Rng, starts: &[(NodeId, Vec<u8>)
     let settled = |mut answer: Aggregate| {
         answer.groups.ctime = i64::MIN;
         answer.groups.extensions.clear();
-        for directory in &mut answer.directories {
-            directory.totals = Totals::default();
-        }
+        answer.directories.clear_totals();
         answer.largest.clear();
         answer
     };

@@ -2,6 +2,7 @@
 
 use std::fs::Permissions;
 use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt};
+use std::sync::atomic::Ordering;
 
 use rustix::fs::{AtFlags, CWD, Timespec, Timestamps, XattrFlags};
 use rustix::io::Errno;

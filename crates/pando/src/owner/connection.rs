@@ -63,6 +63,9 @@ impl Replies {
     /// Sends a part of a request that can fail otherwise too.
     pub(super) fn part(&mut self, body: Body) -> Result<(), Failure> {
         self.send(body).map_err(|error| {
+            if error.kind() == io::ErrorKind::InvalidData {
+                return too_long(&error);
+            }
             Failure::new(FailureKind::Interrupted, format!("the caller went away: {error}"))
         })
     }
@@ -206,10 +209,21 @@ fn answer<'a>(
         ) => answer_scan(server, caller, &call, &mut work.scan, replies),
         (call, _) => calls::answer(server, caller, &call, replies),
     };
-    replies.send(match answered {
+    let sent = replies.send(match answered {
         Ok(answer) => Body::Done(answer),
         Err(failure) => Body::Failed(failure),
-    })
+    });
+    match sent {
+        Err(error) if error.kind() == io::ErrorKind::InvalidData => {
+            replies.send(Body::Failed(too_long(&error)))
+        }
+        sent => sent,
+    }
+}
+
+/// Why an answer was not sent that is longer than a message can be.
+fn too_long(error: &io::Error) -> Failure {
+    Failure::new(FailureKind::Other, format!("the answer is too long: {error}"))
 }
 
 fn answer_scan<'a>(

@@ -21,8 +21,10 @@ use super::connection::Replies;
 use super::server::Server;
 use super::{find_from, watch};
 
-/// Bytes of paths and attributes in one message.
+/// Bytes of paths, attributes and targets in one message.
 const PART_BYTES: usize = 64 << 10;
+/// Longest path that is told: directories can be made below one another without end.
+pub(super) const PATH_BYTES_MAX: usize = 512 << 10;
 
 /// What a caller is told of a search. How much was read to find nothing says what there is of which
 /// he may see nothing.
@@ -278,6 +280,14 @@ impl Taker<'_, '_> {
         if self.find.count {
             return Ok(None);
         }
+        if found.path.len() > PATH_BYTES_MAX {
+            let message = format!("a path of {} bytes is not told", found.path.len());
+            let failure = Failure::new(FailureKind::Invalid, message);
+            let mut sending = self.sending.lock();
+            sending.flush();
+            sending.part(Body::Skipped(failure.at(last_bytes(found.path))));
+            return Ok(None);
+        }
         let link = found.row.kind == format::inode_record::FileKind::Symlink;
         let target = if self.find.targets && link {
             Some(Bytes(found.details.target(found.row)?))
@@ -295,7 +305,8 @@ impl Taker<'_, '_> {
 
     fn send(&mut self, row: Found) -> ControlFlow<()> {
         let mut sending = self.sending.lock();
-        sending.bytes += row.path.0.len() + 16 + if self.find.attributes { 96 } else { 0 };
+        let target = row.target.as_ref().map_or(0, |target| target.0.len());
+        sending.bytes += row.path.0.len() + target + 16 + if self.find.attributes { 96 } else { 0 };
         sending.batch.push(row);
         if !self.sent || sending.bytes >= PART_BYTES {
             self.sent = true;
@@ -303,6 +314,11 @@ impl Taker<'_, '_> {
         }
         if sending.broken.is_some() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
     }
+}
+
+/// The end of a path, to tell which one it is.
+fn last_bytes(path: &[u8]) -> &[u8] {
+    &path[path.len().saturating_sub(256)..]
 }
 
 fn attributes(found: &Match<'_>) -> Attr {

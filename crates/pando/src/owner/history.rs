@@ -7,8 +7,10 @@ use wire::{Body, Bytes, Failure, Snapshot};
 use super::calls::about;
 use super::connection::Replies;
 
-/// Versions in one message.
-const VERSIONS_A_PART: usize = 500;
+/// Bytes of versions in one message, about: a path has as many as it has.
+const PART_BYTES: usize = 64 << 10;
+/// Bytes of a version beside its names, about.
+const VERSION_BYTES: usize = 160;
 
 /// Tells the versions of a path, the oldest first.
 pub(super) fn history(
@@ -18,8 +20,18 @@ pub(super) fn history(
     replies: &mut Replies,
 ) -> Result<(), Failure> {
     let versions = fs.history(caller, path).map_err(|error| about(error, path))?;
-    for part in versions.chunks(VERSIONS_A_PART) {
-        replies.part(Body::Versions(part.iter().map(version).collect()))?;
+    let (mut part, mut bytes) = (Vec::new(), 0);
+    for one in versions.iter().map(version) {
+        bytes += VERSION_BYTES + one.directory.0.len();
+        bytes += one.snapshot.as_ref().map_or(0, |snapshot| snapshot.name.0.len());
+        part.push(one);
+        if bytes >= PART_BYTES {
+            replies.part(Body::Versions(std::mem::take(&mut part)))?;
+            bytes = 0;
+        }
+    }
+    if !part.is_empty() {
+        replies.part(Body::Versions(part))?;
     }
     Ok(())
 }

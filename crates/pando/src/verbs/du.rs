@@ -16,26 +16,27 @@ pub(crate) fn run(args: &DuArgs, output: &mut Output) -> Result<()> {
         let place = Place::locate(path)?;
         let depth = if args.summarize { 0 } else { args.max_depth.unwrap_or(u32::MAX) };
         let call = Call::Totals { path: &place.inner, depth: Some(depth), top: None };
-        let mut listed: Vec<DirectoryTotals> = Vec::new();
+        let mut listed = false;
+        let start = path.as_os_str().as_bytes();
         let answer = session::call(&place.volume, &call, &mut |body| {
-            if let Body::Totalled(more) = body {
-                listed.extend(more);
+            if let Body::Totalled(directories) = body {
+                for directory in &directories {
+                    listed = true;
+                    one(args, &[start, &directory.path.0].concat(), directory, output)?;
+                }
             }
             Ok(())
         })?;
         let Answer::Totals(totals) = answer else { return Err(session::unexpected(&answer)) };
-        if listed.is_empty() {
-            listed.push(DirectoryTotals {
+        if !listed {
+            let all = DirectoryTotals {
                 path: wire::Bytes::default(),
                 depth: 0,
                 sums: totals.sums,
                 directories: totals.directories,
                 own: Sums::default(),
-            });
-        }
-        for directory in &listed {
-            let shown = [path.as_os_str().as_bytes(), &directory.path.0].concat();
-            one(args, &shown, directory, output)?;
+            };
+            one(args, start, &all, output)?;
         }
         if totals.unreadable > 0 {
             let count = output::number(totals.unreadable);

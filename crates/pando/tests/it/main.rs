@@ -6,6 +6,7 @@ mod bench;
 mod find;
 mod fsck;
 mod full_disk;
+mod hostile_find;
 mod import;
 mod index;
 mod kill;

@@ -13,6 +13,7 @@ pub use groups::extension;
 pub use walked::aggregate_by_walking;
 
 pub(crate) use groups::{add_directory, add_file, add_plain, is_plain, sums_of};
+pub use tree::Directories;
 pub(crate) use tree::Tree;
 
 use std::cmp::Reverse;
@@ -109,7 +110,7 @@ pub struct Aggregate {
     pub groups: Groups,
     /// The directories, what is below a directory before it, in the order of names; empty unless
     /// asked for.
-    pub directories: Vec<DirectoryTotals>,
+    pub directories: Directories,
     /// The directories that hold the most bytes by themselves, the largest first, of equal ones
     /// those of more files, then of smaller numbers.
     pub largest: Vec<LargeDirectory>,

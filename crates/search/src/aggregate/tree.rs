@@ -86,7 +86,7 @@ impl Tree {
 
     /// All directories with their totals: those below a directory before it, in the order of
     /// names.
-    pub(crate) fn finish(self) -> Vec<DirectoryTotals> {
+    pub(crate) fn finish(self) -> Directories {
         let mut totals: Vec<Totals> = self.nodes.iter().map(|node| node.own).collect();
         let mut children: BTreeMap<u32, Vec<u32>> = BTreeMap::new();
         // A directory is added after the one it is in, so that from the end all below is done.
@@ -96,29 +96,72 @@ impl Tree {
             totals[parent as usize].add(&below);
             children.entry(parent).or_default().push(number as u32);
         }
+        let mut order = Vec::with_capacity(self.nodes.len());
+        let mut places = vec![0; self.nodes.len()];
         // The greatest name first: the last of a list is taken first.
-        let mut finished = Vec::with_capacity(self.nodes.len());
-        let mut path = Vec::new();
-        let mut left: Vec<(u32, bool, usize)> = vec![(0, false, 0)];
-        while let Some((number, done, length)) = left.pop() {
-            let node = &self.nodes[number as usize];
-            path.truncate(length);
-            if number != 0 && path.last() != Some(&b'/') {
-                path.push(b'/');
-            }
-            path.extend_from_slice(&node.name);
+        let mut left: Vec<(u32, bool)> = vec![(0, false)];
+        while let Some((number, done)) = left.pop() {
             if done {
-                let totals = totals[number as usize];
-                let (path, depth) = (path.clone(), node.depth);
-                finished.push(DirectoryTotals { path, depth, totals });
+                places[number as usize] = order.len() as u32;
+                order.push(number);
                 continue;
             }
-            left.push((number, true, length));
+            left.push((number, true));
             let mut below = children.remove(&number).unwrap_or_default();
             let name = |number: &u32| &self.nodes[*number as usize].name;
             below.sort_unstable_by(|one, other| name(other).cmp(name(one)));
-            left.extend(below.into_iter().map(|number| (number, false, path.len())));
+            left.extend(below.into_iter().map(|number| (number, false)));
         }
-        finished
+        let finished = |number: u32| {
+            let Node { parent, depth, ref name, .. } = self.nodes[number as usize];
+            let (above, totals) = (places[parent as usize], totals[number as usize]);
+            Directory { above, depth, name: name[..].into(), totals }
+        };
+        Directories(order.into_iter().map(finished).collect())
+    }
+}
+
+/// Directories with their totals, what is below a directory before it. Their paths are made when
+/// they are asked for: all at once would take the square of the depth of a deep chain.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Directories(Vec<Directory>);
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Directory {
+    /// The place of the directory that it is in; of the start its own.
+    above: u32,
+    depth: u32,
+    name: Box<[u8]>,
+    totals: Totals,
+}
+
+impl Directories {
+    /// All, one by one, until one is refused.
+    pub fn each<E>(
+        &self,
+        take: &mut dyn FnMut(&DirectoryTotals) -> Result<(), E>,
+    ) -> Result<(), E> {
+        let mut chain = Vec::new();
+        let (depth, totals) = (0, Totals::default());
+        let mut told = DirectoryTotals { path: Vec::new(), depth, totals };
+        for mut directory in &self.0 {
+            (told.depth, told.totals) = (directory.depth, directory.totals);
+            told.path.clear();
+            while directory.depth > 0 {
+                chain.push(&directory.name);
+                directory = &self.0[directory.above as usize];
+            }
+            told.path.extend_from_slice(&directory.name);
+            while let Some(name) = chain.pop() {
+                push_name(&mut told.path, name);
+            }
+            take(&told)?;
+        }
+        Ok(())
+    }
+
+    /// Forgets what they come to.
+    pub fn clear_totals(&mut self) {
+        self.0.iter_mut().for_each(|directory| directory.totals = Totals::default());
     }
 }

@@ -2,7 +2,7 @@
 
 use std::ops::ControlFlow;
 
-use device::{Map, Set};
+use device::Set;
 use format::inode_record::FileKind;
 use store::Read;
 
@@ -59,10 +59,10 @@ pub(crate) fn walk_into(
 ) -> Result<()> {
     let all = Expr::yes();
     let request = crate::Request { start, ..question.request(&all) };
-    // Directories by their paths: rows tell where they are, and not what is above that.
-    let mut places: Map<Vec<u8>, Place> = Map::default();
     let own_place = (start.subvolume, start.directory);
-    places.insert(trimmed(start.path).to_vec(), own_place);
+    // The directories above where the walk is, from the start on: it goes down into each as it
+    // comes to it.
+    let mut places: Vec<Place> = vec![own_place];
     let mut first = true;
     // All directories, by themselves.
     let mut holding = (question.largest > 0).then(|| Tree::new(own_place, start.path, u32::MAX));
@@ -79,7 +79,8 @@ pub(crate) fn walk_into(
             }
             return ControlFlow::Continue(());
         }
-        let parent = places.get(above(found.path)).copied();
+        places.truncate((found.depth - start.depth) as usize);
+        let parent = places.last().copied();
         if row.kind == FileKind::Directory {
             one.directories = 1;
             if question.groups {
@@ -91,9 +92,7 @@ pub(crate) fn walk_into(
                     tree.add(place, parent, last_name(found.path));
                 }
             }
-            if tree.is_some() || holding.is_some() {
-                places.insert(found.path.to_vec(), place);
-            }
+            places.push(place);
         } else if tally.is_first(row.nlink, (found.subvolume, row.ino)) {
             one.sums = sums_of(row);
             if question.groups {
@@ -123,16 +122,4 @@ pub(crate) fn walk_into(
     tally.answer.unreadable += outcome.unreadable;
     tally.answer.cancelled |= outcome.cancelled;
     Ok(())
-}
-
-/// The path of the directory above.
-fn above(path: &[u8]) -> &[u8] {
-    let slash = path.iter().rposition(|byte| *byte == b'/').unwrap_or(0);
-    trimmed(path.get(..slash).unwrap_or_default())
-}
-
-/// A path without slashes at its end.
-fn trimmed(path: &[u8]) -> &[u8] {
-    let end = path.iter().rposition(|byte| *byte != b'/').map_or(0, |last| last + 1);
-    path.get(..end).unwrap_or_default()
 }

@@ -216,19 +216,26 @@ impl<'a> Run<'a> {
         // The start itself was given out by whoever came here.
         let request = Request { start, order: None, limit: None, ..*self.request };
         let own = (from.depth, &from.path[..]);
-        let mut seen_own = false;
+        let (mut seen_own, mut failed) = (false, None);
         let mut flow = Flow::Continue(());
         let outcome = walk(&*Arc::clone(&self.pinned), &request, &mut |found| {
             if !seen_own && (found.depth, found.path) == own {
                 seen_own = true;
                 return Flow::Continue(());
             }
-            let Ok(Some(record)) = any.subvolume(found.subvolume) else {
-                return Flow::Continue(());
-            };
-            flow = self.give(found, TreeId(record.tree));
+            match any.subvolume(found.subvolume) {
+                Ok(Some(record)) => flow = self.give(found, TreeId(record.tree)),
+                Ok(None) => {}
+                Err(error) => {
+                    failed = Some(error);
+                    return Flow::Break(());
+                }
+            }
             flow
         })?;
+        if let Some(error) = failed {
+            return Err(error);
+        }
         debug_assert!(root || !from.path.is_empty(), "paths are never empty");
         self.outcome.rows_tested += outcome.rows_tested;
         self.outcome.unreadable += outcome.unreadable;

@@ -76,7 +76,14 @@ impl Index {
         let more = slot.memory_bytes().wrapping_sub(before);
         self.delta_bytes.fetch_add(more, Ordering::Relaxed);
         drop(slot);
-        let delta_and_base = delta_and_base?;
+        let delta_and_base = match delta_and_base {
+            // Damage of the namespace, wherever it is, is no reason to find nothing elsewhere.
+            Err(error @ (Error::Malformed { .. } | Error::Inconsistent { .. })) => {
+                tracing::warn!(%error, subvolume, "walked, for its records are damaged");
+                None
+            }
+            known => known?,
+        };
         self.shrink(subvolume);
         Ok(delta_and_base.map(|(delta, base)| View {
             subvolume,
@@ -303,9 +310,15 @@ impl Index {
         budget.saturating_sub(bases + deltas).max(budget / 8)
     }
 
-    /// Lets go of differences until all take no more than half of the budget, those of `but` last.
+    /// Lets go of differences until all take no more than half of the budget, and with bases no
+    /// more than all of it; those of `but` stay.
     fn shrink(&self, but: u64) {
-        while self.delta_bytes.load(Ordering::Relaxed) > self.options.cache_bytes / 2 {
+        let is_over = || {
+            let deltas = self.delta_bytes.load(Ordering::Relaxed);
+            let bases: usize = self.loaded().iter().map(|base| base.memory_bytes()).sum();
+            deltas > self.options.cache_bytes / 2 || deltas + bases > self.options.cache_bytes
+        };
+        while is_over() {
             let asked = |slot: &Arc<Mutex<Slot>>| Some(slot.try_lock()?.known.as_ref()?.asked);
             let mut slots = self.slots.lock();
             let others = slots.iter().filter(|(subvolume, _)| **subvolume != but);

@@ -43,8 +43,8 @@ pub struct Directive {
     pub precision: Option<usize>,
 }
 
-/// Widest that a field can be.
-const WIDTH_MAX: usize = 65536;
+/// Widest that a field can be; with the places of a small number still what `std::fmt` takes.
+const WIDTH_MAX: usize = 32_767;
 
 impl Format {
     /// Reads a format. What is not known is printed as it stands, with a warning, as GNU find has

@@ -4,6 +4,8 @@
 //! Letters are bytes, or characters of UTF-8; a byte that is no part of a character is a letter
 //! of its own. Most patterns are a literal with stars around it, and are matched as such.
 
+use std::collections::BTreeSet;
+
 use memchr::memmem;
 use serde::{Deserialize, Serialize};
 
@@ -26,20 +28,11 @@ pub struct Glob {
 
 /// A pattern that is none.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum GlobError {
-    /// It has so many bytes.
-    #[error("a pattern of {0} bytes is too long")]
-    Long(usize),
-    /// It has more brackets that are never closed than are looked at.
-    #[error("a pattern with more than {OPEN_MAX} brackets that are never closed")]
-    Open,
-}
+#[error("a pattern of {0} bytes is too long")]
+pub struct GlobError(usize);
 
 /// Longest pattern, in bytes.
 const BYTES_MAX: usize = 64 << 10;
-/// Most brackets that something follows which looks like their end and is not: of each, all that
-/// follows is read.
-const OPEN_MAX: usize = 256;
 
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 struct Source {
@@ -99,6 +92,9 @@ pub(super) enum Class {
     Xdigit,
 }
 
+/// Longest name of a class.
+const CLASS_BYTES_MAX: usize = 6;
+
 /// Letters that are bytes outside any character, above all characters.
 const STRAY: u32 = 0x11_0000;
 
@@ -106,10 +102,10 @@ impl Glob {
     /// Reads a pattern.
     pub fn new(pattern: &[u8], ignore_case: bool, letters: Letters) -> Result<Glob, GlobError> {
         if pattern.len() > BYTES_MAX {
-            return Err(GlobError::Long(pattern.len()));
+            return Err(GlobError(pattern.len()));
         }
         let source = Source { pattern: pattern.to_vec(), ignore_case, letters };
-        let shape = shape(&source)?;
+        let shape = shape(&source);
         Ok(Glob { source, shape })
     }
 
@@ -262,12 +258,8 @@ fn upper(letter: u32) -> u32 {
     }
 }
 
-fn shape(source: &Source) -> Result<Shape, GlobError> {
-    let Some(parts) = parts(source)? else { return Ok(Shape::Never) };
-    Ok(shape_of(parts, source))
-}
-
-fn shape_of(parts: Vec<Part>, source: &Source) -> Shape {
+fn shape(source: &Source) -> Shape {
+    let Some(parts) = parts(source) else { return Shape::Never };
     let (first, last) = (parts.first() == Some(&Part::Many), parts.last() == Some(&Part::Many));
     let inner = match (first, last) {
         (true, true) if parts.len() > 1 => &parts[1..parts.len() - 1],
@@ -300,10 +292,9 @@ fn put_raw(letter: u32, letters: Letters, out: &mut Vec<u8>) {
 }
 
 /// The pattern taken apart; `None` when it matches nothing. Stars in a row are one.
-fn parts(source: &Source) -> Result<Option<Vec<Part>>, GlobError> {
+fn parts(source: &Source) -> Option<Vec<Part>> {
     let mut parts = Vec::new();
-    let last_close = source.pattern.iter().rposition(|byte| *byte == b']');
-    let mut open = 0;
+    let mut sets = Sets::default();
     let mut rest = &source.pattern[..];
     while let Some((found, length)) = letter(rest, source.letters) {
         rest = &rest[length..];
@@ -311,38 +302,23 @@ fn parts(source: &Source) -> Result<Option<Vec<Part>>, GlobError> {
             0x2a if parts.last() == Some(&Part::Many) => {}
             0x2a => parts.push(Part::Many),
             0x3f => parts.push(Part::One),
-            0x5b => {
-                let at = source.pattern.len() - rest.len();
-                let part = if last_close.is_some_and(|close| close >= at) {
-                    open += 1;
-                    if open > OPEN_MAX {
-                        return Err(GlobError::Open);
-                    }
-                    set(rest, source.letters)
-                } else {
-                    None
-                };
-                match part {
-                    Some((part, after)) => {
-                        open -= 1;
-                        parts.push(part);
-                        rest = after;
-                    }
-                    // Never closed: an ordinary letter.
-                    None => parts.push(Part::Letter(found)),
+            0x5b => match sets.read(rest, source.letters) {
+                Some((part, after)) => {
+                    parts.push(part);
+                    rest = after;
                 }
-            }
+                // Never closed: an ordinary letter.
+                None => parts.push(Part::Letter(found)),
+            },
             0x5c => {
-                let Some((quoted, length)) = letter(rest, source.letters) else {
-                    return Ok(None);
-                };
+                let (quoted, length) = letter(rest, source.letters)?;
                 rest = &rest[length..];
                 parts.push(folded_letter(quoted, source));
             }
             _ => parts.push(folded_letter(found, source)),
         }
     }
-    Ok(Some(parts))
+    Some(parts)
 }
 
 fn folded_letter(letter: u32, source: &Source) -> Part {
@@ -350,36 +326,60 @@ fn folded_letter(letter: u32, source: &Source) -> Part {
     Part::Letter(if ignore { lower(letter) } else { letter })
 }
 
-/// A set, from after its bracket; what follows it.
-fn set(text: &[u8], letters: Letters) -> Option<(Part, &[u8])> {
-    let mut rest = text;
-    let negated = matches!(rest.first(), Some(b'!' | b'^'));
-    if negated {
-        rest = &rest[1..];
-    }
-    let mut items = Vec::new();
-    let mut first = true;
-    loop {
-        if rest.first() == Some(&b']') && !first {
-            return Some((Part::Set { negated, items }, &rest[1..]));
+/// Reads the sets of one pattern, in time that grows with its length and no faster: what follows
+/// a place inside a set depends on the place alone, so where one set was not closed from a place
+/// on, no other one is.
+#[derive(Default)]
+struct Sets {
+    /// Places from which a set is never closed, as bytes that follow them.
+    unclosed: BTreeSet<usize>,
+    /// Items read.
+    #[cfg(test)]
+    items: usize,
+}
+
+impl Sets {
+    /// A set, from after its bracket; what follows it.
+    fn read<'a>(&mut self, text: &'a [u8], letters: Letters) -> Option<(Part, &'a [u8])> {
+        let mut rest = text;
+        let negated = matches!(rest.first(), Some(b'!' | b'^'));
+        if negated {
+            rest = &rest[1..];
         }
-        first = false;
-        if let Some((class, after)) = class(rest) {
-            items.push(SetItem::Class(class));
+        let (mut items, mut passed) = (Vec::new(), Vec::new());
+        let mut next = set_item(rest, letters);
+        while let Some((item, after)) = next {
+            #[cfg(test)]
+            {
+                self.items += 1;
+            }
+            items.push(item);
             rest = after;
-            continue;
+            if rest.first() == Some(&b']') {
+                return Some((Part::Set { negated, items }, &rest[1..]));
+            }
+            if self.unclosed.contains(&rest.len()) {
+                break;
+            }
+            passed.push(rest.len());
+            next = set_item(rest, letters);
         }
-        let (low, after) = set_letter(rest, letters)?;
-        rest = after;
-        let ranges = rest.first() == Some(&b'-') && rest.get(1).is_some_and(|&next| next != b']');
-        if ranges {
-            let (high, after) = set_letter(&rest[1..], letters)?;
-            rest = after;
-            items.push(SetItem::Range(low, high));
-        } else {
-            items.push(SetItem::Range(low, low));
-        }
+        self.unclosed.extend(passed);
+        None
     }
+}
+
+/// One item of a set, and what follows it.
+fn set_item(text: &[u8], letters: Letters) -> Option<(SetItem, &[u8])> {
+    if let Some((class, after)) = class(text) {
+        return Some((SetItem::Class(class), after));
+    }
+    let (low, rest) = set_letter(text, letters)?;
+    if rest.first() == Some(&b'-') && rest.get(1).is_some_and(|&next| next != b']') {
+        let (high, rest) = set_letter(&rest[1..], letters)?;
+        return Some((SetItem::Range(low, high), rest));
+    }
+    Some((SetItem::Range(low, low), rest))
 }
 
 /// One letter inside a set: plain, quoted, or as `[.x.]` or `[=x=]`.
@@ -399,7 +399,8 @@ fn set_letter(text: &[u8], letters: Letters) -> Option<(u32, &[u8])> {
 
 fn class(text: &[u8]) -> Option<(Class, &[u8])> {
     let inner = text.strip_prefix(b"[:")?;
-    let end = memmem::find(inner, b":]")?;
+    // None has a longer name, and looking further would be looking to the end at each bracket.
+    let end = memmem::find(&inner[..inner.len().min(CLASS_BYTES_MAX + 2)], b":]")?;
     let class = match &inner[..end] {
         b"alnum" => Class::Alnum,
         b"alpha" => Class::Alpha,
@@ -526,20 +527,6 @@ mod tests {
     }
 
     #[test]
-    fn brackets_without_end_are_letters_and_not_looked_at_for_ever() {
-        check("[a[", &["[a["], &["a", "[a"]);
-        check("[[:alpha:][]", &["a", "["], &["1"]);
-        let open = vec![b'['; 65_000];
-        assert!(Glob::new(&open, false, Letters::Bytes).unwrap().matches(&open));
-        // Each looks as if it were closed at the end.
-        let quoted = [&open[..], b"\\]"].concat();
-        assert!(Glob::new(&quoted, false, Letters::Bytes).is_err());
-        let few = [&open[..200], b"\\]"].concat();
-        let text = [&open[..200], b"]"].concat();
-        assert!(Glob::new(&few, false, Letters::Bytes).unwrap().matches(&text));
-    }
-
-    #[test]
     fn patterns_match_as_fnmatch_does() {
         check("a*b", &["ab", "a.b", "a/b", "abab"], &["a", "abc", "ba"]);
         check("*", &["", ".x", "a/b"], &[]);
@@ -568,6 +555,29 @@ mod tests {
         assert!(any_case.matches(text));
         assert!(Glob::new("\u{c9}".as_bytes(), true, Letters::Utf8).unwrap().matches(text));
         assert!(Glob::new(b"A[B]*", true, Letters::Bytes).unwrap().matches(b"aBc"));
+    }
+
+    #[test]
+    fn sets_that_are_never_closed_are_read_once() {
+        for (piece, end) in [("[", ""), ("[:", ""), ("[", "[.].]"), ("[a-", ""), ("[!", "]")] {
+            let source = super::Source {
+                pattern: [piece.repeat(4000).as_bytes(), end.as_bytes()].concat(),
+                ignore_case: false,
+                letters: Letters::Utf8,
+            };
+            let (mut sets, mut rest) = (super::Sets::default(), &source.pattern[..]);
+            while let Some(at) = rest.iter().position(|byte| *byte == b'[') {
+                rest = &rest[at + 1..];
+                if let Some((_, after)) = sets.read(rest, Letters::Utf8) {
+                    rest = after;
+                }
+            }
+            let length = source.pattern.len();
+            assert!(sets.items <= 3 * length, "{piece}: {} items of {length}", sets.items);
+        }
+        check("[[.].]", &["[..]"], &["[].]", "[[.].]"]);
+        check("[a[", &["[a["], &["a", "[a"]);
+        check("[[:alpha:][]", &["a", "["], &["1"]);
     }
 
     #[test]

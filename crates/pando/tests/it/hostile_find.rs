@@ -1,0 +1,98 @@
+//! Searches of what somebody made to be hard to search: deep chains, long targets, wide fields.
+//! Neither the command nor the owner ends by it, and others are told nothing that they may not
+//! know.
+
+use std::fs;
+use std::os::unix::fs::symlink;
+use std::process::Stdio;
+
+use crate::index::deep_tree;
+use crate::other_users::Nobody;
+use crate::world::{World, is_root};
+
+/// The most memory that a volume's owner ever took, in KiB.
+fn peak(world: &World) -> u64 {
+    let owner = world.owner().unwrap();
+    let status = fs::read_to_string(format!("/proc/{owner}/status")).unwrap();
+    let line = status.lines().find(|line| line.starts_with("VmHWM:")).unwrap();
+    line.split_whitespace().nth(1).unwrap().parse().unwrap()
+}
+
+/// Makes an empty directory at the root of a volume.
+fn directory(world: &World, name: &str) {
+    let source = world.path().join(name);
+    fs::create_dir(&source).unwrap();
+    world.ok(&["import", source.to_str().unwrap(), &world.at(&format!("/{name}"))]);
+}
+
+#[test]
+fn a_deep_chain_takes_no_memory_for_the_paths_above() {
+    const LEVELS: usize = 2000;
+    let world = World::without_volume();
+    let source = world.path().join("source");
+    fs::create_dir(&source).unwrap();
+    deep_tree(&source, LEVELS, 250);
+    world.ok(&["index", source.to_str().unwrap(), "--into", world.vol()]);
+    world.ok(&["find", &world.at("/"), "-count"]);
+    let before = peak(&world);
+    let bottom = world.ok(&["find", &world.at("/"), "-mindepth", &LEVELS.to_string()]);
+    assert_eq!(bottom.trim_end().len(), world.at("/").len() - 1 + LEVELS * 251);
+    let mut du = World::command(&["du", &world.at("/")]);
+    assert!(du.stdout(Stdio::null()).status().unwrap().success());
+    // All paths together are half a gigabyte.
+    let more = peak(&world).saturating_sub(before) / 1024;
+    assert!(more < 100, "{more} MiB more");
+}
+
+#[test]
+fn a_path_that_is_too_long_is_told_of_and_ends_nothing() {
+    let world = World::without_volume();
+    let source = world.path().join("source");
+    fs::create_dir(&source).unwrap();
+    deep_tree(&source, 2300, 250);
+    fs::write(source.join("other"), "").unwrap();
+    world.ok(&["index", source.to_str().unwrap(), "--into", world.vol()]);
+    let answer = world.run(&["find", &world.at("/"), "-mindepth", "2300"]);
+    assert!(answer.err.contains("a path of 57"), "{}", answer.err);
+    assert_eq!((answer.out.as_str(), answer.code == 0), ("", false));
+    assert_eq!(world.ok(&["find", &world.at("/"), "-name", "other"]), world.at("/other\n"));
+}
+
+#[test]
+fn long_targets_go_out_in_messages_that_are_not_too_long() {
+    let world = World::new();
+    let source = world.path().join("source");
+    fs::create_dir(&source).unwrap();
+    for number in 0..1000 {
+        symlink("t".repeat(4000), source.join(format!("{number}"))).unwrap();
+    }
+    world.ok(&["import", source.to_str().unwrap(), &world.at("/")]);
+    let found = world.ok(&["find", &world.at("/"), "-type", "l", "-printf", "%l\n"]);
+    assert_eq!(found.lines().filter(|line| line.len() == 4000).count(), 1000);
+}
+
+#[test]
+fn widths_beyond_what_can_be_printed_end_no_command() {
+    let world = World::new();
+    for format in ["%.65535d", "%.65536d", "%.65536S", "%65536p"] {
+        world.fails(2, &["find", &world.at("/"), "-printf", format]);
+    }
+    let wide = world.ok(&["find", &world.at("/"), "-maxdepth", "0", "-printf", "%.32767d"]);
+    assert_eq!(wide.len(), 32_767);
+    world.ok(&["find", &world.at("/"), "-printf", "%#.32767S"]);
+}
+
+#[test]
+fn what_a_search_read_is_told_to_those_who_may_see_it() {
+    if !is_root() {
+        return;
+    }
+    let world = World::new();
+    let nobody = Nobody::new(&world);
+    directory(&world, "open");
+    let find = ["find", &world.at("/"), "-name", "secret", "--stats", "--json"];
+    let told = world.run(&find).err;
+    assert!(!told.contains("\"rows_tested\":0"), "{told}");
+    let told = nobody.run(&find).err;
+    assert!(told.contains("\"rows_tested\":0") && told.contains("\"clusters\":0"), "{told}");
+}
