@@ -4,7 +4,8 @@
 //!    which is seen in step 3).
 //! 2. Enter the gate: shared, or exclusive when the batch makes, clones or drops trees or removes
 //!    ranges. Nothing is evicted while anyone is inside.
-//! 3. Shared: lock the stripes of its keys. Look again whether all is there.
+//! 3. Shared: lock the stripes of its keys, shared where it only adds. Look again whether all is
+//!    there.
 //! 4. Append to the log. This may refuse the batch, and then nothing happened; after it nothing
 //!    can fail.
 //! 5. Apply. Leave. Wait for the medium where the mode says so.

@@ -1,12 +1,12 @@
 //! What is known of a batch before it is committed: read once from its bytes.
 
-use format::batch::Op;
+use format::batch::{MergeKind, Op};
 use smallvec::SmallVec;
 use store::{Batch, Need, Result};
 
 use crate::commit::malformed;
 use crate::leaf::Change;
-use crate::stripes::Wanted;
+use crate::stripes::{Mode, Wanted};
 
 /// Changes that are kept without allocating: as many as creating a file needs, and one.
 const FEW: usize = 4;
@@ -37,12 +37,16 @@ impl<'a> Plan<'a> {
         for op in batch.ops() {
             match op.map_err(malformed)? {
                 Op::Put { tree, key, value } => {
-                    plan.add(tree, key, Change::Put(value));
+                    plan.add(tree, key, Change::Put(value), Mode::Changes);
                 }
                 Op::Delete { tree, key } => {
-                    plan.add(tree, key, Change::Delete);
+                    plan.add(tree, key, Change::Delete, Mode::Changes);
                 }
-                Op::Merge { tree, key, lanes } => plan.add(tree, key, Change::Merge(lanes)),
+                Op::Merge { tree, key, lanes } => {
+                    let adds = lanes.iter().all(|lane| lane.kind == MergeKind::Add);
+                    let mode = if adds { Mode::Adds } else { Mode::Changes };
+                    plan.add(tree, key, Change::Merge(lanes), mode);
+                }
                 Op::DeleteRange { .. }
                 | Op::DropTree { .. }
                 | Op::CreateTree { .. }
@@ -55,9 +59,9 @@ impl<'a> Plan<'a> {
     }
 
     #[inline]
-    fn add(&mut self, tree: u64, key: &'a [u8], change: Change<'a>) {
+    fn add(&mut self, tree: u64, key: &'a [u8], change: Change<'a>, mode: Mode) {
         if !self.alone {
-            self.wanted.add(tree, key);
+            self.wanted.add(tree, key, mode);
             self.steps.push(Step { tree, key, change });
         }
     }

@@ -1,6 +1,10 @@
 //! Locks over keys, so that commits that touch the same key are logged in the order in which they
 //! are applied. A key has one of a fixed number of locks; a commit takes its locks in order.
 //!
+//! Commits that only add to numbers in a key's value share its lock: sums are the same whatever
+//! the order, so what a replay of the log makes of them is what they made. So threads that count
+//! in one place, as all that create files in a subvolume do, do not wait for each other's commits.
+//!
 //! The locks stand in groups. Keys that agree in all but their end - the entries of a directory,
 //! the extents of a file - have one group, and in it the whole key decides. So threads that work
 //! in different places seldom touch the same cache line, which costs more than a lock that is
@@ -9,7 +13,7 @@
 use std::hash::Hasher;
 
 use device::FastHasher;
-use parking_lot::{Mutex, MutexGuard};
+use parking_lot::{RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 /// Groups. Enough that two places seldom meet by chance.
 const GROUPS: usize = 128;
@@ -24,7 +28,7 @@ const FEW: usize = 4;
 /// A lock with a cache line of its own.
 #[repr(align(64))]
 #[derive(Debug, Default)]
-struct Stripe(Mutex<()>);
+struct Stripe(RwLock<()>);
 
 /// The locks.
 #[derive(Debug)]
@@ -32,17 +36,30 @@ pub(crate) struct Stripes {
     stripes: Vec<Stripe>,
 }
 
-/// Which locks a commit needs, ascending, each once.
+/// How a lock is taken. The one that excludes more sorts last.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
+pub(crate) enum Mode {
+    /// Beside others that add.
+    #[default]
+    Adds,
+    /// Alone.
+    Changes,
+}
+
+/// A lock, and how it is taken.
+type Taken = (u16, Mode);
+
+/// Which locks a commit needs, ascending.
 #[derive(Debug, Default)]
 pub(crate) struct Wanted {
-    few: [u16; FEW],
+    few: [Taken; FEW],
     count: usize,
-    many: Vec<u16>,
+    many: Vec<Taken>,
 }
 
 impl Wanted {
-    pub(crate) fn add(&mut self, tree: u64, key: &[u8]) {
-        let stripe = stripe_of(tree, key);
+    pub(crate) fn add(&mut self, tree: u64, key: &[u8], mode: Mode) {
+        let stripe = (stripe_of(tree, key), mode);
         if self.count < FEW {
             self.few[self.count] = stripe;
         } else {
@@ -54,7 +71,7 @@ impl Wanted {
         self.count += 1;
     }
 
-    fn sorted(&mut self) -> &[u16] {
+    fn sorted(&mut self) -> &[Taken] {
         if self.count <= FEW {
             let few = &mut self.few[..self.count];
             few.sort_unstable();
@@ -79,31 +96,45 @@ fn stripe_of(tree: u64, key: &[u8]) -> u16 {
     (group * GROUP_STRIPES as u64 + stripe) as u16
 }
 
+/// A lock that is held.
+pub(crate) enum Guard<'a> {
+    Adds(#[expect(dead_code, reason = "held")] RwLockReadGuard<'a, ()>),
+    Changes(#[expect(dead_code, reason = "held")] RwLockWriteGuard<'a, ()>),
+}
+
 /// Held locks: a few without allocating, or many.
-pub(crate) type Held<'a> = ([Option<MutexGuard<'a, ()>>; FEW], Vec<MutexGuard<'a, ()>>);
+pub(crate) type Held<'a> = ([Option<Guard<'a>>; FEW], Vec<Guard<'a>>);
 
 impl Stripes {
     pub(crate) fn new() -> Stripes {
         Stripes { stripes: (0..STRIPES).map(|_| Stripe::default()).collect() }
     }
 
-    /// Takes the locks.
+    /// Takes the locks, each once: where it is wanted in both modes, alone.
     pub(crate) fn lock(&self, wanted: &mut Wanted) -> Held<'_> {
         let sorted = wanted.sorted();
         let (mut few, mut many) = ([const { None }; FEW], Vec::new());
+        let last = |at: usize| sorted.get(at + 1).is_none_or(|next| next.0 != sorted[at].0);
         if sorted.len() <= FEW {
-            let mut last = None;
-            for (slot, &stripe) in few.iter_mut().zip(sorted) {
-                if last != Some(stripe) {
-                    *slot = Some(self.stripes[usize::from(stripe)].0.lock());
-                    last = Some(stripe);
+            for (at, slot) in few.iter_mut().enumerate().take(sorted.len()) {
+                if last(at) {
+                    *slot = Some(self.take(sorted[at]));
                 }
             }
         } else {
-            many =
-                sorted.iter().map(|&stripe| self.stripes[usize::from(stripe)].0.lock()).collect();
+            let each = (0..sorted.len()).filter(|&at| last(at));
+            many.extend(each.map(|at| self.take(sorted[at])));
         }
         (few, many)
+    }
+
+    #[inline]
+    fn take(&self, (stripe, mode): Taken) -> Guard<'_> {
+        let lock = &self.stripes[usize::from(stripe)].0;
+        match mode {
+            Mode::Adds => Guard::Adds(lock.read()),
+            Mode::Changes => Guard::Changes(lock.write()),
+        }
     }
 }
 
@@ -155,12 +186,32 @@ mod tests {
         for count in 1..40_u64 {
             let mut wanted = Wanted::default();
             for n in 0..count {
-                wanted.add(1, &key(1, n << 32));
-                wanted.add(1, &key(1, n << 32));
+                wanted.add(1, &key(1, n << 32), Mode::Changes);
+                wanted.add(1, &key(1, n << 32), Mode::Adds);
             }
             // A lock taken twice would wait for itself.
             let (few, many) = stripes.lock(&mut wanted);
             assert!(few.iter().flatten().count() + many.len() > 0);
+        }
+    }
+    #[test]
+    fn who_adds_shares_a_lock_with_who_adds_alone() {
+        for others in [0, 1, 40_u64] {
+            let stripes = Stripes::new();
+            let is_free = |mode: Mode, held: Mode| {
+                let mut wanted = Wanted::default();
+                wanted.add(1, b"count", held);
+                (0..others).for_each(|n| wanted.add(1, &key(n, n << 32), Mode::Adds));
+                let _held = stripes.lock(&mut wanted);
+                let lock = &stripes.stripes[usize::from(stripe_of(1, b"count"))].0;
+                match mode {
+                    Mode::Adds => lock.try_read().is_some(),
+                    Mode::Changes => lock.try_write().is_some(),
+                }
+            };
+            assert!(is_free(Mode::Adds, Mode::Adds));
+            assert!(!is_free(Mode::Changes, Mode::Adds));
+            assert!(!is_free(Mode::Adds, Mode::Changes));
         }
     }
 }

@@ -106,6 +106,7 @@ impl Batch {
     }
 
     /// Changes numbers inside a key's value without reading it. An absent value counts as zeros.
+    /// Numbers do not overlap: lanes of a key have the same offset or are eight bytes apart.
     pub fn merge(&mut self, tree: TreeId, key: &[u8], lanes: &[Lane]) {
         assert!(key.len() <= KEY_BYTES_MAX, "key of {} bytes", key.len());
         assert!(lanes.len() <= LANES_MAX, "{} lanes", lanes.len());

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use btree::{BtreeStore, check};
 use device::spawn;
-use store::{Batch, Read, Store, TreeId};
+use store::{Batch, Lane, MergeKind, Read, Store, TreeId};
 use testing::{CrashPolicy, SimDevice, SimEnv};
 
 use crate::util::{TREE, checked, commit, entries, options, reclaim_all, store};
@@ -216,4 +216,67 @@ fn cut_power_while_two_threads_write(seed: u64) -> u64 {
     store.sync(store.last_commit()).expect("sync");
     recovered(&sim.device, sim.device.ops(), &[BATCHES; WRITERS as usize]);
     points.load(Ordering::Relaxed)
+}
+
+/// Adds to numbers of a few keys while others put, delete and take the greater one there: what a
+/// replay makes of the log is what was in memory, and where all only add, nothing is missing.
+#[test]
+fn commits_that_only_add_do_so_in_any_order_and_others_in_one() {
+    const ROUNDS: i64 = 4500;
+    for only_add in [true, false] {
+        let (sim, store) = store(1, 8 << 20);
+        let next = Arc::new(AtomicU64::new(0));
+        let lane = |offset, kind, operand| Lane { offset, kind, operand };
+        let threads: Vec<_> = (0..3_u64)
+            .map(|thread| {
+                let (store, next) = (Arc::clone(&store), Arc::clone(&next));
+                let writes = move || {
+                    let mut random = fastrand::Rng::with_seed(thread);
+                    loop {
+                        // Each counter is the concern of all at about the same time.
+                        let n = next.fetch_add(1, Ordering::Relaxed) as i64;
+                        if n >= ROUNDS {
+                            break;
+                        }
+                        let count = (n as u64 / 6).to_be_bytes();
+                        // Half of them have long values.
+                        let used = if count[7].is_multiple_of(2) { 1 } else { 2 };
+                        let adds = [lane(0, MergeKind::Add, n), lane(2000, MergeKind::Add, 1)];
+                        let greater = [lane(0, MergeKind::Max, n << 9)];
+                        let other = random.u32(0..if only_add { 1 } else { 6 });
+                        commit(&store, |batch| {
+                            // So many that others come between a place in the log and its turn.
+                            for own in 0..40 {
+                                let key = [thread << 32, (own << 20) + n as u64 % 64];
+                                batch.put(TREE, key.map(u64::to_be_bytes).as_flattened(), b"own");
+                            }
+                            match other {
+                                1 => batch.put(TREE, &count, &[n as u8; 16]),
+                                2 => batch.delete(TREE, &count),
+                                3 => batch.merge(TREE, &count, &greater),
+                                _ => batch.merge(TREE, &count, &adds[..used]),
+                            }
+                        });
+                    }
+                };
+                spawn("writer", writes)
+            })
+            .collect();
+        for thread in threads {
+            thread.expect("a thread").join().expect("no panic");
+        }
+        store.sync(store.last_commit()).expect("sync");
+        let there = entries(&*store, TREE);
+        if only_add {
+            let counters = there.iter().filter(|(key, _)| key.len() == 8);
+            let sum =
+                |value: &[u8]| value.first_chunk().map_or(0, |head| i64::from_le_bytes(*head));
+            let sums: i64 = counters.map(|(_, value)| sum(value)).sum();
+            assert_eq!(sums, ROUNDS * (ROUNDS - 1) / 2);
+        }
+        let medium = SimEnv::on(sim.device.after_crash(CrashPolicy::LoseAll, 1), 1);
+        let opened = BtreeStore::open(&medium.env(), &options(8 << 20)).expect("opens");
+        assert!(entries(&*opened, TREE) == there, "a replay makes something else of it");
+        checked(&opened);
+    }
 }
