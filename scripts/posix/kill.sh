@@ -47,21 +47,29 @@ commit_for_ever() {
     # git renames a reference into place, and leaves it to us to sync the directory.
     git add -A && git commit -qm "$n" && sync .git/refs/heads &&
       git rev-parse HEAD > "$work/committed.new" &&
-      mv "$work/committed.new" "$work/committed" || return 0
+      cp "$work/committed.new" "$work/committed.now" && mv "$work/committed.new" "$work/committed" || return 0
   done
 }
 
 # Each round ends at another moment of the others' work.
 RANDOM=${SEED:-$$}
 echo "kill: $rounds rounds, seed ${SEED:-$$}"
+# Rounds in which SQLite and git acknowledged something: the others show little.
+rows=0 commits=0
 for round in $(seq "$rounds"); do
   mode=delete
   [ $((round % 2)) -eq 0 ] || mode=wal
   : > "$work/acknowledged"
+  rm -f "$work/committed.now"
   python3 "$work/writer.py" "$mnt/$mode.db" $mode > "$work/acknowledged" 2> "$work/writer.log" &
   writer=$!
   commit_for_ever > "$work/git.log" 2>&1 &
   committer=$!
+  # On a busy machine they take long to begin. One round in four does not wait for them.
+  for _ in $(seq $((round % 4 == 0 ? 0 : 400))); do
+    [ ! -s "$work/acknowledged" ] || [ ! -e "$work/committed.now" ] || break
+    sleep 0.05
+  done
   sleep "0.$((RANDOM % 9 + 1))"
   pid=$("$pando" status --json "$volume" | tr ',{}' '\n\n\n' | sed -n 's/^ *"pid": *\([0-9][0-9]*\).*/\1/p' | head -1)
   kill -9 "$pid"
@@ -70,7 +78,9 @@ for round in $(seq "$rounds"); do
   mount_pando suid,dev
   last=$(tail -1 "$work/acknowledged")
   found=$(sqlite3 "$mnt/$mode.db" "pragma integrity_check; select coalesce(max(k), 0) from t" 2>&1) || true
+  [ ! -e "$work/committed.now" ] || commits=$((commits + 1))
   if [ -s "$work/acknowledged" ]; then
+    rows=$((rows + 1))
     [ "$(head -1 <<< "$found")" = ok ] || fail "round $round: SQLite ($mode) is damaged: $found"
     [ "$(tail -1 <<< "$found")" -ge "$last" ] || fail "round $round: SQLite acknowledged $last: $found"
   fi
@@ -80,8 +90,9 @@ for round in $(seq "$rounds"); do
     git -C "$mnt/repository" merge-base --is-ancestor "$(cat "$work/committed")" HEAD ||
       fail "round $round: a commit that git acknowledged is gone"
   fi
-  [ $((round % 100)) -ne 0 ] || echo "kill: $round rounds"
+  [ $((round % 100)) -ne 0 ] || echo "kill: $round rounds, rows in $rows, commits in $commits"
 done
 "$pando" umount "$mnt" > /dev/null
 "$pando" fsck "$volume" > "$work/fsck.log" 2>&1 || { cat "$work/fsck.log" >&2; fail "the volume is not well"; }
-echo "kill: SQLite and git lost nothing in $rounds rounds"
+[ "$rows" -gt 0 ] && [ "$commits" -gt 0 ] || fail "nothing was acknowledged in $rounds rounds (rows in $rows, commits in $commits)"
+echo "kill: SQLite and git lost nothing in $rounds rounds (acknowledged rows in $rows, commits in $commits of them)"
