@@ -1,5 +1,9 @@
 //! A full medium, failing writes and failing syncs.
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
 use store::{Error, Store};
 use testing::run::{Context, for_seeds};
 use testing::{Fault, FaultOn, Op};
@@ -74,6 +78,50 @@ fn after_a_failed_sync_nothing_is_written_until_the_volume_is_opened_again() {
         testing::SimEnv::on(volume.sim.device.after_crash(testing::CrashPolicy::Random, 1), 1);
     let data = crate::support::open_data(&sim, &volume.options, true).unwrap();
     crate::support::verify(&volume.store.after_crash(), &data, &durable);
+}
+
+/// The operating system tells one sync of a failure, and the next one that all is well. Who waited
+/// for the first must not believe the second.
+#[test]
+fn who_waits_for_a_sync_that_fails_fails_too() {
+    let mut volume = Volume::new(1);
+    volume.write(32, 1, 0, &pattern(1, 40_000)).unwrap();
+    volume.sim.device.inject(Fault::io(FaultOn::Only(Op::Sync), 0).below("data/open"));
+    let begun = Arc::new(AtomicBool::new(false));
+    let joined = Arc::new(AtomicBool::new(false));
+    let (first_began, second_comes) = (Arc::clone(&begun), Arc::clone(&joined));
+    // Called by the first thread, before its sync.
+    volume.sim.device.watch(move |_, _| {
+        first_began.store(true, Ordering::SeqCst);
+        wait_for(&second_comes);
+        // It has nothing to do between saying so and waiting.
+        std::thread::park_timeout(Duration::from_millis(100));
+    });
+    let data = &volume.data;
+    std::thread::scope(|scope| {
+        let first = scope.spawn(|| data.sync());
+        wait_for(&begun);
+        let second = scope.spawn(|| {
+            joined.store(true, Ordering::SeqCst);
+            data.sync()
+        });
+        assert!(first.join().unwrap().is_err());
+        assert!(second.join().unwrap().is_err(), "the waiter was told that lost bytes are durable");
+    });
+    volume.sim.device.unwatch();
+    assert!(data.unsynced_bytes() > 0, "what may be lost is not counted as durable");
+    assert!(data.sync().is_err());
+}
+
+/// Waits until a flag is set, but not for ever.
+fn wait_for(flag: &AtomicBool) {
+    for _ in 0..30_000 {
+        if flag.load(Ordering::SeqCst) {
+            return;
+        }
+        std::thread::park_timeout(Duration::from_millis(1));
+    }
+    panic!("the other thread does not come");
 }
 
 #[test]
