@@ -4,6 +4,11 @@
 //! is the older one that was being replaced. Should the newer one be damaged later, the older
 //! still describes a whole state, and the log tells whether it reaches back that far: it opens
 //! with an error if it was trimmed for the newer.
+//!
+//! A superblock that is read need not be on the medium: who wrote it may have been killed before it
+//! was synced, or its sync may have failed, after which another has nothing to write. So the one
+//! that is opened is written again and synced before the log is trimmed for it, or room is used
+//! that the one before refers to ([`keep`]).
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -110,7 +115,7 @@ pub(crate) fn open_file(env: &Env, path: &str) -> Result<Arc<dyn File>> {
     })
 }
 
-fn open_superblocks(env: &Env) -> Result<[Arc<dyn File>; 2]> {
+pub(crate) fn open_superblocks(env: &Env) -> Result<[Arc<dyn File>; 2]> {
     let [first, second] = SUPERBLOCK_FILES;
     Ok([open_file(env, first)?, open_file(env, second)?])
 }
@@ -154,7 +159,7 @@ fn newest(files: &[Arc<dyn File>; 2], options: &Options) -> Result<Superblock> {
 /// Sees to it that the superblock that was read is the one on the medium, before the log gives up
 /// what it makes superfluous. One whose sync failed is in the page cache, and clean: to sync it
 /// once more would do nothing, so it is written again.
-fn keep(files: &[Arc<dyn File>; 2], superblock: &Superblock) -> Result<()> {
+pub(crate) fn keep(files: &[Arc<dyn File>; 2], superblock: &Superblock) -> Result<()> {
     let slot = &files[(superblock.generation % 2) as usize];
     slot.write_at(&superblock.encode(), 0)?;
     Ok(slot.sync_data()?)

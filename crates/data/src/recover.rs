@@ -4,7 +4,10 @@
 //! (2) no page is handed out again that was handed out before; (3) no number is used again.
 //! (2) holds because allocation goes on after the end of the newest file: a page beyond it was
 //! never written, and a record that names it cannot be durable, for the barrier writes first.
-//! (3) holds because the greatest number is never deleted.
+//! (3) holds because the greatest number is never deleted. And (4) the names of all that is found
+//! are durable: sealed ones since the blobs were opened, the others since they are synced here.
+//! Bytes that were written and not synced by the process before are named by no record, for the
+//! barrier comes before the record is written.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -23,10 +26,15 @@ impl Data {
         let device = self.env.device.as_ref();
         if device.metadata(OPEN_DIRECTORY)?.is_none() {
             device.create_dir("data")?;
-            device.create_dir(OPEN_DIRECTORY)?;
-            device.sync_dir("data")?;
+            // First, so that where the directory below is, all names of the volume directory are
+            // durable: also that of the header, if who formatted the volume was killed.
             device.sync_dir("")?;
+            device.create_dir(OPEN_DIRECTORY)?;
         }
+        // Who made a directory, or the segment that goes on below, may have been killed before
+        // its name was durable; what is written there would go with it.
+        device.sync_dir("data")?;
+        device.sync_dir(OPEN_DIRECTORY)?;
         let sealed = self.recover_sealed()?;
         let mut greatest = sealed.last_key_value().map(|(&id, _)| id);
         let mut open = Vec::new();

@@ -118,12 +118,18 @@ pub struct LocalBlobs {
 }
 
 impl LocalBlobs {
-    /// Objects in `directory`, which is created when absent.
+    /// Objects in `directory`, which is created when absent. All that are there are durable on
+    /// return, if the directory's own name is: where an earlier process made it and may have been
+    /// killed before that was so, whoever opens its parent syncs that.
     pub fn open(device: Arc<dyn Device>, directory: &str) -> Result<LocalBlobs> {
         if device.metadata(directory)?.is_none() {
             device.create_dir(directory)?;
             // Or else a power cut takes the directory, and every object in it.
             device.sync_dir(directory.rsplit_once('/').map_or("", |(parent, _)| parent))?;
+        } else {
+            // Who made the newest may have been killed between its rename and the sync, and what
+            // it stands for is given up on the strength of its being there.
+            device.sync_dir(directory)?;
         }
         Ok(LocalBlobs { device, directory: directory.to_owned(), open: Mutex::default() })
     }

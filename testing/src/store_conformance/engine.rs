@@ -17,6 +17,25 @@ pub trait EngineUnderTest: 'static {
 
     /// Opens the store that is on the medium.
     fn open(env: &Env, durability: Durability) -> Result<Arc<dyn Store>>;
+
+    /// As [`EngineUnderTest::create`], with log segments of so many bytes, where a suite's engine
+    /// lets that be said.
+    fn create_with_segments(
+        env: &Env,
+        durability: Durability,
+        _log_segment_bytes: u64,
+    ) -> Result<Arc<dyn Store>> {
+        Self::create(env, durability)
+    }
+
+    /// As [`EngineUnderTest::open`], in the same way.
+    fn open_with_segments(
+        env: &Env,
+        durability: Durability,
+        _log_segment_bytes: u64,
+    ) -> Result<Arc<dyn Store>> {
+        Self::open(env, durability)
+    }
 }
 
 /// Options of an engine so small that cache, log and checkpoints all come into play.
@@ -53,6 +72,26 @@ macro_rules! engine_under_test {
                 durability: ::store::Durability,
             ) -> ::store::Result<::std::sync::Arc<dyn ::store::Store>> {
                 Ok(<$store>::open(env, &$options(durability))?)
+            }
+
+            fn create_with_segments(
+                env: &::device::Env,
+                durability: ::store::Durability,
+                log_segment_bytes: u64,
+            ) -> ::store::Result<::std::sync::Arc<dyn ::store::Store>> {
+                let mut options = $options(durability);
+                options.common.log_segment_bytes = log_segment_bytes;
+                Ok(<$store>::create(env, &options)?)
+            }
+
+            fn open_with_segments(
+                env: &::device::Env,
+                durability: ::store::Durability,
+                log_segment_bytes: u64,
+            ) -> ::store::Result<::std::sync::Arc<dyn ::store::Store>> {
+                let mut options = $options(durability);
+                options.common.log_segment_bytes = log_segment_bytes;
+                Ok(<$store>::open(env, &options)?)
             }
         }
     };

@@ -61,7 +61,7 @@ fn settle(
 }
 
 /// One step of a run in which calls may fail.
-fn step(store: &dyn Store, history: &History, work: &mut Workload) -> Result<(), Error> {
+pub(super) fn step(store: &dyn Store, history: &History, work: &mut Workload) -> Result<(), Error> {
     commit(store, history, work)?;
     let token = store.last_commit();
     match work.random.u32(0..100) {

@@ -14,6 +14,7 @@ mod engine;
 mod faults;
 mod history;
 mod ingest;
+mod killed;
 mod large;
 mod pins;
 mod random;
@@ -33,6 +34,7 @@ pub use engine::{EngineUnderTest, MemUnderTest, small};
 pub use faults::*;
 pub use history::History;
 pub use ingest::*;
+pub use killed::*;
 pub use large::*;
 pub use pins::*;
 pub use random::*;
@@ -109,6 +111,9 @@ macro_rules! store_conformance {
             power_may_be_cut_at_every_operation_in_sync_mode,
             power_may_be_cut_while_a_store_recovers,
             power_may_be_cut_while_runs_are_ingested,
+            power_may_be_cut_after_a_process_was_killed,
+            power_may_be_cut_after_a_sync_failed_and_the_process_ended,
+            power_may_be_cut_after_an_opening_failed,
             a_flipped_bit_is_found_or_harmless,
             a_flipped_bit_in_the_log_of_a_crashed_store_is_found,
             a_missing_or_short_file_is_found,

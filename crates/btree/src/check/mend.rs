@@ -27,7 +27,7 @@ use super::walk::{Roots, Walk};
 use crate::checkpoint::SUPERBLOCK_FILES;
 use crate::nodes::{NODES_FILE, Nodes};
 use crate::options::Options;
-use crate::recover::{LOG_DIRECTORY, open_file};
+use crate::recover::{LOG_DIRECTORY, keep, open_file, open_superblocks};
 use crate::space::{MapRoom, Space, Work, directory_units};
 
 /// Counts the references of a store anew, and writes what comes of it. Fails, with nothing
@@ -66,6 +66,8 @@ fn mend_once(env: &Env, options: &Options) -> Result<()> {
         let file = SUPERBLOCK_FILES[0].to_owned();
         return Err(Error::Missing { file });
     };
+    // The other one is written below, and until it is durable this one is all there is.
+    keep(&open_superblocks(env)?, &superblock)?;
     let nodes = Nodes::new(open_file(env, NODES_FILE)?);
     let mut old = match Space::open(&nodes, superblock.directory) {
         Ok(space) => space,

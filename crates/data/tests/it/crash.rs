@@ -1,5 +1,6 @@
 //! Power cuts before every write, sync, rename and removal of random scripts: what the store kept
-//! durable reads back whole, in every tree, and the volume goes on.
+//! durable reads back whole, in every tree, and the volume goes on. The same when a process was
+//! killed there, and power is cut when the next one has made more durable.
 
 use std::sync::Arc;
 
@@ -10,16 +11,14 @@ use testing::{CrashPolicy, SimEnv};
 use crate::model::random_op;
 use crate::support::{Volume, check_records, open_data, pattern, small_options, verify};
 
-/// Opens what a crash left and compares it with the model of the last durable commit.
-fn check_crash(volume: &Volume, cut: &testing::SimDevice, policy: CrashPolicy, seed: u64) {
-    let sim = SimEnv::on(cut.after_crash(policy, seed), seed);
+/// Opens a medium and compares it with the model of the last durable commit.
+fn opened(volume: &Volume, sim: SimEnv) -> Volume {
     let store = Arc::new(volume.store.after_crash());
     let durable = store.durable();
     let expected = volume.history.lock().get(&durable.0).cloned().expect("a known commit");
     let data = open_data(&sim, &volume.options, volume.punches).unwrap();
     verify(&*store, &data, &expected);
     check_records(&store);
-    // The volume goes on: new data disturbs nothing, and cleaning finds nothing live dead.
     store.set_barrier(Arc::<data::Data>::clone(&data));
     let mut again = Volume {
         sim,
@@ -39,11 +38,31 @@ fn check_crash(volume: &Volume, cut: &testing::SimDevice, policy: CrashPolicy, s
         let last_clone = again.epoch - 1;
         again.trees.entry(tree.0).or_insert(crate::support::Subvolume { last_clone });
     }
+    again
+}
+
+/// Opens what a crash left. The volume goes on: new data disturbs nothing, and cleaning finds
+/// nothing live dead.
+fn check_crash(volume: &Volume, cut: &testing::SimDevice, policy: CrashPolicy, seed: u64) {
+    let mut again = opened(volume, SimEnv::on(cut.after_crash(policy, seed), seed));
     let Some(&tree) = again.trees.keys().next() else { return };
     again.write(tree, 2, 1000, &pattern(seed, 9000)).unwrap();
     again.clean(true).unwrap();
     again.collect().unwrap();
     again.verify();
+}
+
+/// Opens what a process left that was killed, all of it readable and none of it durable that was
+/// not synced, makes more durable, and then cuts the power.
+fn check_killed(volume: &Volume, left: &testing::SimDevice, seed: u64) {
+    let mut second = opened(volume, SimEnv::on(left.copy(), seed));
+    let Some(&tree) = second.trees.keys().next() else { return };
+    second.write(tree, 2, 1000, &pattern(seed, 9000)).unwrap();
+    if seed.is_multiple_of(2) {
+        second.clean(true).unwrap();
+    }
+    second.sync().unwrap();
+    check_crash(&second, &second.sim.device, CrashPolicy::LoseAll, seed);
 }
 
 /// Runs a script and cuts the power before each operation of the medium.
@@ -78,6 +97,8 @@ fn enumerate(seed: u64, punches: bool) {
                 let _context = Context::new(what);
                 check_crash(&shared, medium, policy, seed ^ op);
             }
+            let _context = Context::new(format!("killed before operation {op}, visit {visits}"));
+            check_killed(&shared, medium, seed ^ op);
         });
         random_op(&mut volume, &mut random).unwrap();
         volume.sim.device.unwatch();
@@ -119,6 +140,8 @@ fn a_power_cut_while_many_segments_are_sealed_loses_nothing() {
                 let _context = Context::new(format!("crash of {policy:?} before operation {op}"));
                 check_crash(&shared, medium, policy, seed ^ op);
             }
+            let _context = Context::new(format!("killed before operation {op}"));
+            check_killed(&shared, medium, seed ^ op);
         });
         for ino in 1..4 {
             volume.release(32, ino).unwrap();

@@ -25,8 +25,9 @@ struct How {
     base: Base,
 }
 
-/// Opens what a crash left, and looks at everything.
-fn check_medium(medium: &SimDevice, how: &How, states: &States, place: &str) {
+/// Opens what a crash left, and looks at everything. Returns the state that it is in, which is
+/// durable then.
+fn check_medium(medium: &SimDevice, how: &How, states: &States, place: &str) -> States {
     let mut subject = match FsSubject::open(medium, &how.options, &how.base) {
         Ok(subject) => subject,
         Err(error) => panic!("{place}, in {}: does not open: {error}", states.doing),
@@ -43,6 +44,7 @@ fn check_medium(medium: &SimDevice, how: &How, states: &States, place: &str) {
     if !matches!(how.base, Base::Oracle(_)) {
         check_store(medium, place);
     }
+    only
 }
 
 /// Checks all that the closed volume's store has on the medium.
@@ -74,6 +76,18 @@ fn check_crash(medium: &SimDevice, op: u64, how: &How, states: &Mutex<States>) {
         let place = format!("before operation {op}, {policy:?} {seed}");
         check_medium(&after, how, &states, &place);
     }
+    if op.is_multiple_of(scale(4, 1)) {
+        check_killed(medium, op, how, &states);
+    }
+}
+
+/// The process was killed, and the next one reads what was never made durable; when that has
+/// closed the volume, power is cut.
+fn check_killed(medium: &SimDevice, op: u64, how: &How, states: &States) {
+    let left = medium.copy();
+    let found = check_medium(&left, how, states, &format!("killed before operation {op}"));
+    let cut = left.after_crash(CrashPolicy::LoseAll, op);
+    check_medium(&cut, how, &found, &format!("killed before operation {op}, later cut"));
 }
 
 fn enumerate(seed: u64, durability: Durability, base: &Base) -> u64 {
@@ -104,6 +118,49 @@ fn enumerate_all(seeds: u64, base: &Base) {
     }
     println!("{points} crash points, {} ways each", CrashPolicy::ALL.len());
     assert!(points > 100, "the script is too short to tell anything: {points}");
+}
+
+/// What opens as a volume is one after a power cut, too, when it was closed.
+fn stays_a_volume(left: &SimDevice, op: u64, base: &Base) -> bool {
+    let options = options(Durability::Async);
+    let left = left.copy();
+    let Ok(volume) = FsSubject::open(&left, &options, base) else { return false };
+    volume.fs().close().unwrap_or_else(|error| panic!("operation {op}: {error}"));
+    drop(volume);
+    let cut = left.after_crash(CrashPolicy::LoseAll, op);
+    if let Err(error) = FsSubject::open(&cut, &options, base) {
+        panic!("killed before operation {op}, later cut: {error}");
+    }
+    true
+}
+
+/// Formatting is killed anywhere, and the next process finds a volume all the same, and may be
+/// killed as well.
+#[test]
+fn a_volume_that_opens_after_formatting_was_killed_stays_one() {
+    for engine in [Engine::Btree, Engine::Lsm] {
+        let device = SimDevice::new(1);
+        let base = Base::Engine(engine);
+        let opened = Arc::new(AtomicU64::new(0));
+        let (watched, counted) = (base.clone(), Arc::clone(&opened));
+        device.watch(move |medium, op| {
+            if !stays_a_volume(medium, op, &watched) {
+                return;
+            }
+            counted.fetch_add(1, Ordering::SeqCst);
+            let second = medium.copy();
+            let base = watched.clone();
+            second.watch(move |medium, op| {
+                stays_a_volume(medium, op, &base);
+            });
+            FsSubject::open(&second, &options(Durability::Async), &watched).expect("as before");
+            second.unwatch();
+        });
+        // It opens the volume, too.
+        drop(FsSubject::format(&device, &options(Durability::Async), &base));
+        device.unwatch();
+        assert!(opened.load(Ordering::SeqCst) > 1);
+    }
 }
 
 #[test]

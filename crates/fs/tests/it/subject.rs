@@ -11,7 +11,7 @@ use fs::{
     Allocate, DirEntry, Engine, Entry, FileSystem, FormatOptions, Fs, FsResult, Layout, NewNode,
     OpenError, OpenOptions, RenameMode, SetXattr, SyncScope, WalkControl,
 };
-use inode::{Caller, NodeId};
+use inode::{Caller, FsError, NodeId};
 use parking_lot::Mutex;
 use store::Store;
 use testing::model::{
@@ -154,7 +154,11 @@ impl FsSubject {
         if let Some(volume) = self.volume.take() {
             volume.close()?;
         }
-        self.reopen().map_err(|error| panic!("a closed volume opens: {error}"))
+        self.reopen().map_err(|error| match error {
+            // A fault that a test ordered.
+            OpenError::Device(error) => FsError::Io(error.to_string()),
+            error => panic!("a closed volume opens: {error}"),
+        })
     }
 
     /// Background work until nothing is due at once, or for a number of steps.

@@ -10,6 +10,12 @@
 //!   tail. It is overwritten with zeros, so that no later crash can bring parts of it back.
 //!
 //! Spares hold old records, numbered lower than any that is looked for, so they match nothing.
+//!
+//! What is read may be in the operating system's memory only: the process before was killed, or a
+//! sync of its failed, after which a second one has nothing to write. So before anything stands on
+//! the log, its names are synced, and records of which nothing says that they were durable are
+//! written again. Segments before the last one need neither: each was synced, without an error,
+//! before the next got its name.
 
 use std::cell::OnceCell;
 use std::collections::VecDeque;
@@ -72,7 +78,8 @@ impl Log {
     }
 
     /// Opens a log and replays the records after `from`, which is that of the newest durable
-    /// checkpoint; the caller has synced the log up to there before it wrote the checkpoint.
+    /// checkpoint; the caller has synced the log up to there before it wrote the checkpoint. That
+    /// must be durable, and not only seem so, for what precedes it is given up here.
     pub fn open(
         env: &Env,
         directory: &str,
@@ -84,6 +91,8 @@ impl Log {
         let files = Files::new(Arc::clone(&env.device), directory, volume, options.key);
         let (mut firsts, spares) = list(&files)?;
         let needed = split_needed(&files, &mut firsts, from)?;
+        // The last name may never have become durable, and what is appended there goes with it.
+        files.device.sync_dir(directory)?;
         let mut scan =
             Scan { files: &files, from, replay, recovery: Recovery::default(), mend: true };
         let writer = scan.segments(&needed)?;
@@ -218,9 +227,10 @@ impl Scan<'_> {
                 }
                 continue;
             }
-            self.tail(&path, file.as_ref(), &bytes, end, next)?;
+            let torn = self.tail(&path, &bytes, end, next)?;
             if self.mend {
-                self.keep(file.as_ref(), &bytes, end)?;
+                let proved = proved(self.files.seed, &bytes, end).max(self.from.0);
+                make_durable(file.as_ref(), &bytes, (behind(&bytes, end, proved), end, torn))?;
             }
             let offset = end as u64;
             return Ok(Writer { segments, file, offset, next, unsynced: false });
@@ -264,31 +274,9 @@ impl Scan<'_> {
         }
     }
 
-    /// Sees to it that the next crash does not lose what was replayed, as it is now taken for
-    /// durable. What a failed sync has left is in the page cache, and clean: to sync it once more
-    /// would do nothing, so what nothing says is durable is written again.
-    fn keep(&self, file: &dyn File, bytes: &[u8], end: usize) -> Result<()> {
-        // Behind the last record there may be a mark, of when the log was last synced.
-        let mark = Record::decode(self.files.seed, &bytes[end..]).ok();
-        let marked = mark.and_then(|mark| mark.header.durable()).unwrap_or(0);
-        let durable = marked.max(self.from.0);
-        if let Some(at) = first_unproved(&bytes[..end], durable) {
-            file.write_at(&bytes[at..end], at as u64)?;
-        }
-        file.sync_data()?;
-        self.files.device.sync_dir(&self.files.directory)?;
-        Ok(())
-    }
-
-    /// Judges what stands behind the last whole record of the last segment.
-    fn tail(
-        &mut self,
-        path: &str,
-        file: &dyn File,
-        bytes: &[u8],
-        end: usize,
-        next: u64,
-    ) -> Result<()> {
+    /// Judges what stands behind the last whole record of the last segment. Returns where the torn
+    /// tail ends, if there is one; else `end`.
+    fn tail(&mut self, path: &str, bytes: &[u8], end: usize, next: u64) -> Result<usize> {
         let rest = &bytes[end..];
         let found = search(self.files.seed, rest, next);
         let durable = found.durable.max(self.from.0);
@@ -298,31 +286,57 @@ impl Scan<'_> {
         if found.stale > 0 {
             self.recovery.torn_bytes = found.stale as u64;
             tracing::info!(path, end, torn = found.stale, "the log's tail was torn");
-            if self.mend {
-                file.write_at(&vec![0; found.stale], end as u64)?;
-            }
         }
-        Ok(())
+        Ok(end + found.stale)
     }
 }
 
-/// The headers of the whole records at the start of a segment, and where they begin.
-fn headers(bytes: &[u8]) -> impl Iterator<Item = (usize, RecordHeader)> {
+/// The last record that a segment says was durable: a record tells which was so when it was
+/// written, and a mark behind the last one that all were.
+fn proved(seed: u32, bytes: &[u8], end: usize) -> u64 {
+    let mark = Record::decode(seed, &bytes[end..]).ok().filter(|mark| mark.header.is_mark());
+    let mark = mark.and_then(|mark| mark.header.durable()).unwrap_or(0);
+    headers(bytes, end).filter_map(|(_, header)| header.durable()).fold(mark, u64::max)
+}
+
+/// Where the records behind a number begin, in a segment whose records end at `end`.
+fn behind(bytes: &[u8], end: usize, number: u64) -> usize {
+    headers(bytes, end).find(|(_, header)| header.lsn > number).map_or(end, |(at, _)| at)
+}
+
+/// The headers of whole records, with where each stands.
+fn headers(bytes: &[u8], end: usize) -> impl Iterator<Item = (usize, RecordHeader)> {
     let mut at = RECORDS_START as usize;
     std::iter::from_fn(move || {
-        let header = RecordHeader::decode(bytes.get(at..)?.first_chunk()?).ok()?;
+        let head = bytes[at..end].first_chunk::<HEADER_BYTES>()?;
+        let header = RecordHeader::decode(head).ok()?;
         let start = at;
         at += HEADER_BYTES + header.length as usize;
         Some((start, header))
     })
 }
 
-/// Where the first record of a segment begins that nothing says is durable; those up to `durable`
-/// are.
-fn first_unproved(bytes: &[u8], durable: u64) -> Option<usize> {
-    let proved = headers(bytes).filter_map(|(_, header)| header.durable()).max();
-    let durable = proved.unwrap_or(0).max(durable);
-    headers(bytes).find(|(_, header)| header.lsn > durable).map(|(at, _)| at)
+/// Writes the records from `from` to `end` again, and zeros from there up to `torn`, and syncs.
+/// Records that were written and not synced are replayed, so the next crash must not take them;
+/// and where a sync of them failed, only bytes that are written again can become durable.
+fn make_durable(
+    file: &dyn File,
+    bytes: &[u8],
+    (from, end, torn): (usize, usize, usize),
+) -> device::Result<()> {
+    if from < end {
+        file.write_at(&bytes[from..end], from as u64)?;
+    }
+    if end < torn {
+        file.write_at(&vec![0; torn - end], end as u64)?;
+    }
+    file.sync_data().inspect_err(|_| {
+        if end < torn {
+            // The medium may have the torn tail yet, so whoever opens next must find it, though
+            // the zeros were what could be read. If this fails too, a medium fails for good.
+            file.write_at(&bytes[end..torn], end as u64).ok();
+        }
+    })
 }
 
 /// What stands behind the end of a log.
