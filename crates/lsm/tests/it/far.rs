@@ -453,3 +453,37 @@ fn what_becomes_of_a_value_log_does_no_harm() {
         assert_eq!((report.lost_bytes, logs > 0), (0, true), "{mishap:?} {beside}: {report:?}");
     }
 }
+
+/// Values of ingested runs go to the value log of the merge that meets them, and leave less room in
+/// it for rows of other logs.
+#[test]
+fn a_value_log_is_no_longer_than_may_be() {
+    let most = 4 << 20;
+    let far = FarBlobs::with_bytes_max(most);
+    let sim = sim_env(1);
+    let options = Options { values_from: 48, small_log_bytes: 4 << 20, ..options(&far) };
+    let store = LsmStore::create(&sim.env(), &options).expect("create");
+    commit(&store, |batch| batch.create_tree(TREE));
+    for part in 0..8_u32 {
+        commit(&store, |batch| {
+            for n in part * 80..part * 80 + 80 {
+                batch.put(TREE, &n.to_be_bytes(), &testing::noise(u64::from(n), 2000));
+            }
+        });
+        if part % 4 == 3 {
+            assert!(store.checkpoint().expect("checkpoint"));
+        }
+    }
+    for part in 1..5_u32 {
+        let run = numbered(part * 1000..part * 1000 + 440, 2000);
+        store.ingest(TREE, &mut SliceRun::new(&run)).expect("free");
+    }
+    assert!(store.checkpoint().expect("checkpoint"));
+    settle(&store);
+    let merges = store.stats().merges.expect("it merges");
+    assert!(merges.ended > 0, "{merges:?}");
+    let lengths: Vec<usize> = far.objects().values().map(|bytes| bytes.len()).collect();
+    assert!(lengths.iter().all(|length| *length as u64 <= most), "{lengths:?}");
+    assert_eq!(entries(&*store, TREE).len(), 640 + 4 * 440);
+    inspected(&sim, &far);
+}
