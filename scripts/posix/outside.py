@@ -59,8 +59,10 @@ def compare(title, theirs, ours):
         if end == "skip" and case in CANNOT:
             print(f"  cannot run here: {case} ({CANNOT[case]})")
     worse = [one for one in worse if one[2] != "skip" or one[0] not in CANNOT]
-    for case, _, end in worse:
+    for case, _, end in worse[:20]:
         print(f"  {end} here alone: {case}")
+    if len(worse) > 20:
+        print(f"  and {len(worse) - 20} more")
     for case, end in sorted(ours.items()):
         if end == "fail" and theirs.get(case) == "fail":
             print(f"  fails on both: {case}")

@@ -2,7 +2,7 @@
 # Suites and loads of others on a mounted volume and on ext4 in the same run, case by case: what ends
 # well on ext4 must end well here, and what runs there must run here.
 #   scripts/posix/outside.sh               all parts (some ten minutes)
-#   scripts/posix/outside.sh quick         what `make test` runs: stress and python, shortened
+#   scripts/posix/outside.sh quick         what `make test` runs: stress, shortened
 #   scripts/posix/outside.sh PART...       stress python go fio dbench bonnie
 # A part whose program is missing is told as NOT RUN; one that ran no case on the volume fails.
 . "$(dirname "$0")/lib.sh"
@@ -12,7 +12,7 @@ parts=("$@")
 quick=
 case ${1:-} in
   '') parts=(stress python go fio dbench bonnie) ;;
-  quick) quick=1 STRESS_SECONDS=1 parts=(stress python) ;;
+  quick) quick=1 STRESS_SECONDS=1 parts=(stress) ;;
 esac
 mount_pando suid,dev
 mount_ext4 4096
@@ -103,15 +103,11 @@ part_stress() {
 # --- CPython's own tests of what touches files
 
 modules() {
-  if [ -n "$quick" ]; then
-    echo test_posix test_shutil test_tempfile test_fcntl test_fileio test_pathlib
-  else
-    echo test_os test_posix test_posixpath test_genericpath test_stat test_shutil test_tempfile test_mmap \
+  echo test_os test_posix test_posixpath test_genericpath test_stat test_shutil test_tempfile test_mmap \
       test_fcntl test_file test_fileio test_io test_bufio test_largefile test_pathlib test_glob \
       test_filecmp test_fileinput test_zipfile test_tarfile test_gzip test_bz2 test_lzma test_sqlite3 \
       test_mailbox test_dbm test_dbm_dumb test_dbm_gnu test_dbm_ndbm test_shelve test_zipimport test_import \
       test_py_compile test_compileall test_unicode_file test_unicode_file_functions test_linecache
-  fi
 }
 
 run_python() {
@@ -134,7 +130,7 @@ part_python() {
   done
   [ -n "$python" ] || { missing python "the test package of Python"; return; }
   both python root run_python
-  [ "$python" != /usr/bin/python3 ] || [ -n "$quick" ] || both python nobody run_python
+  [ "$python" != /usr/bin/python3 ] || both python nobody run_python
 }
 
 # --- Go's tests of its packages about files
