@@ -23,8 +23,7 @@ pub(crate) struct Link {
 #[derive(Default)]
 pub(crate) struct Links {
     all: BTreeMap<u32, Link>,
-    /// Their numbers in the order of paths, and of names.
-    by_path: Vec<u32>,
+    /// Their numbers in the order of names.
     by_name: Vec<u32>,
     /// The next number.
     next: u32,
@@ -43,14 +42,12 @@ impl Links {
         let mut before = std::mem::take(&mut self.all);
         let mut taken: BTreeSet<Box<[u8]>> = BTreeSet::new();
         let mut fresh = Vec::new();
-        self.by_path.clear();
         let known: BTreeMap<Box<[u8]>, u32> =
             before.iter().map(|(number, link)| (link.path.clone(), *number)).collect();
         for path in paths {
             match known.get(&path[..]).and_then(|number| Some((*number, before.remove(number)?))) {
                 Some((number, link)) => {
                     taken.insert(link.name.clone());
-                    self.by_path.push(number);
                     self.all.insert(number, link);
                 }
                 None => fresh.push(path),
@@ -79,13 +76,11 @@ impl Links {
                 }
             }
             taken.insert(name.clone());
-            self.by_path.push(self.next);
             self.all.insert(self.next, Link { path: path.into(), name });
             self.next += 1;
         }
         let all = &self.all;
-        self.by_path.sort_unstable_by(|one, other| all[one].path.cmp(&all[other].path));
-        self.by_name.clone_from(&self.by_path);
+        self.by_name = all.keys().copied().collect();
         self.by_name.sort_unstable_by(|one, other| all[one].name.cmp(&all[other].name));
         true
     }
