@@ -70,9 +70,9 @@ impl Queue {
         self.orphans.lock().pop_front()
     }
 
-    /// Whether anything waits to be removed.
-    pub(crate) fn waits(&self) -> bool {
-        self.detached() > 0 || !self.orphans.lock().is_empty()
+    /// Whether an inode waits to be removed that has neither a name nor a holder.
+    pub(crate) fn has_orphans(&self) -> bool {
+        !self.orphans.lock().is_empty()
     }
 
     /// Counts bytes that were dropped, but may be named by a clone; from so many on they are

@@ -48,18 +48,20 @@ impl Fs {
     /// given back, and then of the trash.
     #[inline]
     pub(crate) fn with_room<T>(&self, run: impl Fn() -> FsResult<T>) -> FsResult<T> {
+        let mut hopeless = false;
         loop {
             match run() {
-                Err(FsError::NoSpace) if self.relieve()? => {}
+                Err(FsError::NoSpace) if self.relieve(&mut hopeless)? => {}
                 result => return result,
             }
         }
     }
 
     /// Sees that room comes of what waits, or of the oldest hour of the trash. Tells whether any
-    /// may have come, or somebody else looked meanwhile.
+    /// may have come, or somebody else looked meanwhile. `hopeless`: whether nothing came the last
+    /// time.
     #[cold]
-    fn relieve(&self) -> FsResult<bool> {
+    fn relieve(&self, hopeless: &mut bool) -> FsResult<bool> {
         if self.options.read_only {
             return Ok(false);
         }
@@ -67,10 +69,11 @@ impl Fs {
             drop(self.room.looking.lock());
             return Ok(true);
         };
-        if !self.may_come() {
+        if std::mem::take(hopeless) || !self.may_come() {
             return self.purge_for_room();
         }
         if !self.give_back()? {
+            *hopeless = true;
             self.room.nothing_at.store(self.store.last_commit().0.0, Ordering::Release);
             self.room.nothing_since.store(self.env.clock.now().0, Ordering::Release);
         }
@@ -80,11 +83,15 @@ impl Fs {
 
     /// Whether looking for room is worth what it takes.
     fn may_come(&self) -> bool {
+        if self.queue.has_orphans() {
+            // Somebody let go of it just now.
+            return true;
+        }
         if self.store.last_commit().0.0 == self.room.nothing_at.load(Ordering::Acquire) {
             return false;
         }
         let data = self.data.stats();
-        let waits = data.waiting_bytes + data.dead_bytes > 0 || self.queue.waits();
+        let waits = data.waiting_bytes + data.dead_bytes > 0 || self.queue.detached() > 0;
         let since = self.room.nothing_since.load(Ordering::Acquire);
         waits || self.env.clock.now().0.saturating_sub(since) >= REST
     }
