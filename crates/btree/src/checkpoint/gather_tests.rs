@@ -433,3 +433,30 @@ fn a_checkpoint_that_finds_too_little_room_for_what_it_moves_is_made_without() {
     assert!(chosen > 0, "nothing was to be moved");
     world.look_at_all(1);
 }
+
+/// Contents that only the frozen state had are let go of as they are written, so that it cannot be
+/// written a second time.
+#[test]
+fn a_checkpoint_that_let_go_of_contents_is_not_tried_again() {
+    let (sim, model) = aged();
+    let (sim, mut world) = World::of(&sim, &model, 2);
+    let store = Arc::clone(&world.store);
+    let core = &store.core;
+    world.put(TREE, 100);
+    {
+        let mut state = core.checkpoint.lock();
+        let frozen = core.freeze();
+        // The same leaves once more, so that nobody but the frozen state has what it has of them.
+        for (key, value) in &world.trees[&TREE] {
+            commit(&store, |batch| batch.put(TREE, key, value));
+        }
+        sim.device.inject(Fault::no_space(FaultOn::Only(Op::Write), 0).below("btree/nodes"));
+        assert!(
+            core.write_state(&mut state, &frozen, 4096).is_err_and(|error| error.is_no_space())
+        );
+        core.thaw(&frozen);
+    }
+    assert!(!sim.device.faults_left());
+    assert!(store.checkpoint().expect("what the trees have by then"));
+    world.look_at_all(1);
+}

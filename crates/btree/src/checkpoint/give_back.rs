@@ -163,6 +163,27 @@ impl Core {
         }
     }
 
+    /// Gives back what a checkpoint has written in vain, to the page: somebody needs it now.
+    pub(super) fn give_back_attempt(&self, state: &mut State, free: &[(u64, u16)]) {
+        if self.may_be_two_states() {
+            return;
+        }
+        let length = state.space.groups.len() as u64 * GROUP_BYTES as u64;
+        for &(unit, units) in free {
+            state.space.freed.note(unit, units);
+        }
+        let file = self.nodes.file.as_ref();
+        let result = file.len().map_err(store::Error::from).and_then(|now| {
+            if now > length {
+                file.set_len(length)?;
+            }
+            punch_round(&mut state.space, file, Part::all(TIGHT_BYTES_MIN))
+        });
+        if let Err(error) = result {
+            tracing::warn!(%error, "free room could not be given back");
+        }
+    }
+
     /// Gives back all that is listed.
     pub(crate) fn give_back_all(&self, state: &mut State) {
         if self.may_be_two_states() {
@@ -209,7 +230,9 @@ impl Core {
         }
         let part = Part { least: REST_BYTES_MIN, punches: REST_PUNCHES, looks: REST_LOOKS };
         if let Err(error) = punch_round(&mut state.space, self.nodes.file.as_ref(), part) {
+            // It is listed again: who is told that there was any would ask on and on.
             tracing::warn!(%error, "free room could not be given back");
+            return false;
         }
         true
     }
@@ -400,6 +423,9 @@ mod tests {
         drop(state);
         sim.device.inject(Fault::io(FaultOn::Only(Op::Punch), 20));
         assert!(store.core.give_back_now().is_err());
+        // Who asks on while there is any must not be told so for ever.
+        sim.device.inject(Fault::io(FaultOn::Only(Op::Punch), 0));
+        assert!(!store.core.give_back_at_rest() && !store.core.give_back_at_rest());
         let before = sim.device.counts().of(Op::Punch);
         assert!(before < free.len() as u64);
         store.core.give_back_now().unwrap();

@@ -89,6 +89,13 @@ struct Attempt {
     frugal: bool,
 }
 
+/// How that ended.
+struct Failed {
+    error: store::Error,
+    /// Whether what was frozen has all its contents yet.
+    whole: bool,
+}
+
 impl Core {
     /// Runs a checkpoint with the state locked; frees up to `most` nodes of trash beside.
     pub(crate) fn checkpoint_locked(&self, state: &mut State, most: usize) -> Result<()> {
@@ -135,18 +142,22 @@ impl Core {
 
     /// Steps 2 and 3. Where the room turns out to be too little that there was when it was looked
     /// at, they are done once more: without what is only moved, and in any hole. What was begun is
-    /// given back by then, and nobody was told of it.
+    /// given back by then, and nobody was told of it. Not where contents were let go of as they
+    /// were written: then the next checkpoint writes what the trees have by then.
     fn write_state(&self, state: &mut State, frozen: &Frozen, most: usize) -> Result<Written> {
         let moves = state.gather.take();
         let frugal = self.tight.load(Ordering::Relaxed);
         match self.try_write_state(state, frozen, most, Attempt { moves, frugal }) {
-            Err(error) if error.is_no_space() && !frugal && self.log().check().is_ok() => {
+            Err(Failed { error, whole: true })
+                if error.is_no_space() && !frugal && self.log().check().is_ok() =>
+            {
                 tracing::debug!(%error, "a checkpoint is written once more, into less room");
                 let attempt = Attempt { moves: Map::default(), frugal: true };
                 self.try_write_state(state, frozen, most, attempt)
             }
             written => written,
         }
+        .map_err(|failed| failed.error)
     }
 
     fn try_write_state(
@@ -155,7 +166,7 @@ impl Core {
         frozen: &Frozen,
         most: usize,
         Attempt { moves, frugal }: Attempt,
-    ) -> Result<Written> {
+    ) -> std::result::Result<Written, Failed> {
         let before = (state.catalog, state.next_trash);
         let generation = state.generation + 1;
         let mut writer = NodeWriter::new(&self.nodes, generation);
@@ -167,16 +178,17 @@ impl Core {
                 Written { groups, pages, ..written }
             }
             Err(error) => {
+                let whole = !work.shed;
                 let groups = work.changed_groups();
                 self.take_back(state, groups);
-                return Err(error);
+                return Err(Failed { error, whole });
             }
         };
         self.begin_shedding(frozen);
         if let Err(error) = self.sync_nodes() {
             // While `cells` are there yet: owners are counted with them.
             self.end_shedding();
-            return Err(error);
+            return Err(Failed { error, whole: false });
         }
         Ok(written)
     }

@@ -127,6 +127,6 @@ impl Core {
             let begins = |&at: &usize| !taken[at] && (at == 0 || taken[at - 1]);
             free.extend((0..taken.len()).filter(begins).map(|at| (first + at as u64, 1)));
         }
-        self.give_back(state, groups, &free);
+        self.give_back_attempt(state, &free);
     }
 }

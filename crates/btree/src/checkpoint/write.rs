@@ -151,6 +151,7 @@ impl<'a> NodeWriter<'a> {
                 let pointer = self.write_leaf(work, counts, leaf)?;
                 if alone {
                     leaf.latch.write().shed();
+                    work.shed = true;
                 }
                 pointer
             }

@@ -169,6 +169,9 @@ pub(crate) struct Work<'a> {
     /// Whether there is room enough to write pages of the map where others are written too.
     pub(super) gathers: bool,
     pub(crate) generation: u64,
+    /// Whether a content was let go of that is written to places of this copy, so that it cannot
+    /// be written again.
+    pub(crate) shed: bool,
 }
 
 impl<'a> Work<'a> {
@@ -189,6 +192,7 @@ impl<'a> Work<'a> {
             reserved: BTreeSet::new(),
             gathers: !frugal,
             generation,
+            shed: false,
         }
     }
 
