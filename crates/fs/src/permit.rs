@@ -26,6 +26,9 @@ pub(crate) fn directory(
     attributes::owned_directory(record).check(caller, mask, || of_directory(view, ino))
 }
 
+/// How often a record is read that is the same again while its list is not there.
+const LOOKS: usize = 16;
+
 /// As `directory`, where no lock keeps the record and its list together. Tells the record that it
 /// decided by; `None`: the directory is gone.
 #[inline]
@@ -36,13 +39,20 @@ pub(crate) fn unlocked_directory(
     caller: &Caller,
     mask: u32,
 ) -> FsResult<Option<DirectoryRecord>> {
+    let mut looks = 0;
     loop {
         match directory(view, ino, &record, caller, mask) {
-            // The list may have gone, with or without the directory, since the record was read.
+            // The list may have gone, with or without the directory, since the record was read; and
+            // it may be there again, within one tick of the clock.
             Err(error @ FsError::Io(_)) => match view.directory(ino)? {
                 None => return Ok(None),
-                Some(again) if again == record => return Err(error),
-                Some(again) => record = again,
+                Some(again) if again == record => {
+                    looks += 1;
+                    if looks == LOOKS {
+                        return Err(error);
+                    }
+                }
+                Some(again) => (record, looks) = (again, 0),
             },
             result => return result.map(|()| Some(record)),
         }
