@@ -242,7 +242,8 @@ pub trait FileSystem: Send + Sync {
         take: &mut dyn FnMut(&DirEntry<'_>) -> WalkControl,
     ) -> FsResult<()>;
 
-    /// As `readdir`, with attributes; every entry taken counts as one look-up.
+    /// As `readdir`, with attributes; every entry taken with them counts as one look-up. One whose
+    /// inode cannot be read comes without.
     fn readdirplus(
         &self,
         caller: &Caller,

@@ -37,7 +37,8 @@ pub(crate) fn readdir(
     list(fs, caller, directory, cookie, false, take)
 }
 
-/// Lists names with attributes; every entry taken counts as one look-up.
+/// Lists names with attributes; every entry taken with them counts as one look-up. One whose
+/// inode cannot be read is given without.
 pub(crate) fn readdirplus(
     fs: &Fs,
     caller: &Caller,
@@ -168,6 +169,11 @@ impl Walk<'_> {
         let (attr, location) = match attributes_of(self.fs, view, self.subvol, self.dir, &found) {
             Ok(known) => known,
             Err(FsError::Stale) => return Ok(None),
+            // What cannot be read of one must not hide the others: who looks it up gets the error.
+            Err(FsError::Io(_)) => {
+                let node = self.subvol.node(ino);
+                return Ok(Some(take(&DirEntry { name, node, kind, cookie, attr: None })));
+            }
             Err(error) => return Err(error),
         };
         // Counted before it is given: whoever takes it may let go of it at once.

@@ -24,8 +24,8 @@ pub(crate) struct Listed<'a> {
     pub(crate) kind: Kind,
     /// Position after it.
     pub(crate) offset: u64,
-    /// Its attributes: where the kernel asks for them, for all but `.` and `..` and what is in a
-    /// large directory.
+    /// Its attributes: where the kernel asks for them, for all but `.` and `..`, what is in a
+    /// large directory and what cannot be read.
     pub(crate) attr: Option<&'a inode::Attr>,
 }
 
@@ -45,21 +45,29 @@ impl Adapter {
             return Ok(());
         }
         let cookie = if offset <= AFTER_DOT_DOT { 0 } else { offset };
+        let mut taken = false;
         let mut forward = |entry: &DirEntry<'_>| {
-            take(&Listed {
+            let control = take(&Listed {
                 name: entry.name,
                 node: entry.node.0,
                 kind: entry.kind,
                 offset: entry.cookie,
                 attr: entry.attr,
-            })
+            });
+            taken |= control == WalkControl::Continue;
+            control
         };
-        if with_attributes && self.gives_attributes(node, number) {
+        let done = if with_attributes && self.gives_attributes(node, number) {
             self.fs.readdirplus(&caller, node, cookie, &mut forward)
         } else {
             self.fs.readdir(&caller, node, cookie, &mut forward)
+        };
+        match done {
+            // The kernel must hear of what was taken, or it never forgets it: whoever goes on
+            // from there hears of the error.
+            Err(_) if taken => Ok(()),
+            done => done.map_err(failed("readdir", number)),
         }
-        .map_err(failed("readdir", number))
     }
 
     fn gives_attributes(&self, node: NodeId, number: u64) -> bool {

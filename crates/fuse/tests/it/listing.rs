@@ -44,6 +44,45 @@ fn a_listing_before_the_first_look_at_a_file_leaves_nothing_to_look_up() {
     assert_eq!((names.len(), rig.fs.lookups.load(Ordering::Relaxed)), (5000, asked));
 }
 
+/// A node that cannot be read is listed as the others are; only who looks at it fails.
+#[test]
+fn what_has_no_attributes_is_listed() {
+    let mut fs = MemoryFs::new();
+    fs.unreadable = Some(b"file-17");
+    let Some(rig) = mounted_with("", fs) else { return };
+    for file in 10..30 {
+        rig.fs.put_behind(NodeId::ROOT, format!("file-{file}").as_bytes(), b"");
+    }
+    rig.fs.report().node(NodeId::ROOT);
+    let held = rig.fs.held();
+    assert_eq!(std::fs::read_dir(rig.path("")).unwrap().count(), 20);
+    assert_eq!(rig.fs.held(), held + 19);
+}
+
+/// What was listed before an error is told to the kernel, which then forgets it.
+#[test]
+fn an_error_in_the_middle_of_a_listing_comes_after_what_was_taken() {
+    let mut fs = MemoryFs::new();
+    fs.unlistable = Some(b"file-17");
+    let Some(rig) = mounted_with("", fs) else { return };
+    for file in 10..30 {
+        rig.fs.put_behind(NodeId::ROOT, format!("file-{file}").as_bytes(), b"");
+    }
+    rig.fs.report().node(NodeId::ROOT);
+    let (mut names, mut failed) = (0, 0);
+    for entry in std::fs::read_dir(rig.path("")).unwrap() {
+        match entry {
+            Ok(_) => names += 1,
+            Err(error) => {
+                assert_eq!(error.raw_os_error(), Some(libc::EIO));
+                failed += 1;
+                break;
+            }
+        }
+    }
+    assert_eq!((names, failed), (7, 1));
+}
+
 #[test]
 fn names_of_a_large_directory_come_alone_until_they_are_looked_up() {
     let mut fs = MemoryFs::new();

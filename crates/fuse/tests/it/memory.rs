@@ -30,6 +30,10 @@ pub(crate) struct MemoryFs {
     pub(crate) at_gate: AtomicUsize,
     /// Answers reads with damage.
     pub(crate) damaged: std::sync::atomic::AtomicBool,
+    /// A name that listings find no attributes of.
+    pub(crate) unreadable: Option<&'static [u8]>,
+    /// A name that listings cannot go beyond.
+    pub(crate) unlistable: Option<&'static [u8]>,
 }
 
 #[derive(Default)]
@@ -126,6 +130,8 @@ impl MemoryFs {
             gate: Mutex::new(()),
             at_gate: AtomicUsize::new(0),
             damaged: std::sync::atomic::AtomicBool::new(false),
+            unreadable: None,
+            unlistable: None,
         };
         let mut root = fs.fresh(ROOT, Kind::Directory, 0o755, &Caller::root());
         root.attr.node = NodeId(ROOT_SHOWN);
@@ -264,6 +270,10 @@ impl MemoryFs {
             .collect();
         for (cookie, name, number) in entries {
             let node = nodes.get_mut(&number).expect("named nodes exist");
+            if self.unlistable == Some(&name) {
+                return Err(FsError::Io("a name that cannot be read".to_owned()));
+            }
+            let plus = plus && self.unreadable != Some(&name);
             let attr = plus.then_some(&node.attr);
             let shown =
                 DirEntry { name: &name, node: NodeId(number), kind: node.attr.kind, cookie, attr };

@@ -1,7 +1,7 @@
 //! Listing directories, streamed in parts of bounded size.
 
 use fs::{FileSystem, Follow, Fs, WalkControl};
-use inode::{Caller, Kind, NodeId};
+use inode::{Caller, FsError, Kind, NodeId};
 use wire::{Body, Bytes, Failure, ListEntry};
 
 use super::calls::{Held, about};
@@ -98,12 +98,14 @@ pub(super) fn entries(
     loop {
         let mut batch: Vec<(ListEntry, NodeId, Kind)> = Vec::new();
         let before = cookie;
+        let mut unreadable = None;
         let read = fs.readdirplus(caller, node, cookie, &mut |entry| {
             if batch.len() >= ENTRIES_AT_ONCE {
                 return WalkControl::Stop;
             }
             let Some(attr) = entry.attr else {
-                unreachable!("invariant: readdirplus gives attributes")
+                unreadable = Some(entry.name.to_vec());
+                return WalkControl::Stop;
             };
             let listed = ListEntry { name: entry.name.into(), attr: attr.into(), target: None };
             batch.push((listed, entry.node, entry.kind));
@@ -129,6 +131,15 @@ pub(super) fn entries(
             }
         }
         read.map_err(|error| about(error, b""))?;
+        if let Some(name) = unreadable {
+            // It says why. One that was removed meanwhile is not met again.
+            match fs.lookup(caller, node, &name) {
+                Ok(entry) => fs.forget(entry.node, 1),
+                Err(FsError::NotFound) => {}
+                Err(error) => return Err(about(error, &name)),
+            }
+            continue;
+        }
         if !part.is_empty() || (end && !sent_any) {
             replies.part(Body::Entries { directory: relative.into(), entries: part })?;
             sent_any = true;

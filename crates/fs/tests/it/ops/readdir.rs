@@ -2,8 +2,10 @@
 
 use std::collections::BTreeSet;
 
+use format::key::{self, Parsed, Part};
 use fs::{FileSystem, WalkControl};
 use inode::{Caller, FsError, Kind};
+use store::{Batch, Store, TreeId};
 
 use crate::support::{ROOT, refused, user, volume};
 
@@ -83,6 +85,40 @@ fn readdirplus_gives_attributes_and_counts_look_ups() {
     assert_eq!(v.fs.status().expect("counters").nodes, 1, "the one refused is not held");
     let (node, attr) = seen[0];
     assert_eq!(v.fs.getattr(&Caller::root(), node).expect("a held node"), attr);
+}
+
+/// One inode that cannot be read hides no other name, and nothing is held of it.
+#[test]
+fn readdirplus_gives_what_cannot_be_read_without_attributes() {
+    let v = volume();
+    let linked = v.file(ROOT, "linked");
+    v.fs.link(&Caller::root(), linked.node, ROOT, b"again").expect("a link");
+    v.fs.forget(linked.node, 2);
+    for name in ["f", "g", "h"] {
+        let file = v.file(ROOT, name);
+        v.fs.forget(file.node, 1);
+    }
+    let tree = TreeId(key::FIRST_TREE);
+    let mut batch = Batch::new();
+    for (at, _) in v.store.dump(tree).expect("the tree") {
+        if let Ok(Parsed::Linked { part: Part::Attributes, .. }) = key::parse(&at) {
+            batch.put(tree, &at, b"?");
+        }
+    }
+    v.store.commit(&batch).expect("it is committed");
+    let mut seen = Vec::new();
+    v.fs.readdirplus(&Caller::root(), ROOT, 0, &mut |entry| {
+        seen.push((String::from_utf8_lossy(entry.name).into_owned(), entry.attr.is_some()));
+        assert!(entry.attr.is_some() || entry.node == linked.node);
+        WalkControl::Continue
+    })
+    .expect("the root");
+    seen.sort();
+    let want = [("again", false), ("f", true), ("g", true), ("h", true), ("linked", false)];
+    assert!(seen.iter().map(|(name, attr)| (name.as_str(), *attr)).eq(want), "{seen:?}");
+    assert_eq!(v.fs.status().expect("counters").nodes, 3);
+    let found = v.fs.lookup(&Caller::root(), ROOT, b"linked");
+    assert!(matches!(found, Err(FsError::Io(_))), "{found:?}");
 }
 
 #[test]
