@@ -84,17 +84,27 @@ impl Data {
         }
     }
 
-    /// Cleans all that can be, whatever its age, after whoever cleans: there is no room. Tells
-    /// whether anything was cleaned. What is not durable yet is left.
-    pub fn clean_now(&self, store: &dyn Store) -> Result<bool> {
+    /// Cleans all that can be, whatever its age, after whoever cleans, until the monotonic clock
+    /// says `until`: there is no room. Tells whether anything was cleaned. What is not durable yet
+    /// is left. Where a segment fails, those that are dead go anyway.
+    pub fn clean_now(&self, store: &dyn Store, until: Duration) -> Result<bool> {
         let mut cleaned = false;
-        loop {
-            let cleaning = self.cleaning.lock();
-            if !self.step_alone(store, Duration::ZERO)? {
-                return Ok(cleaned);
+        let mut failed = None;
+        while self.env.clock.monotonic() < until {
+            let _cleaning = self.cleaning.lock();
+            let step = match failed {
+                None => self.step_alone(store, Duration::ZERO),
+                Some(_) => self.bury_one(store, Duration::ZERO),
+            };
+            match step {
+                Ok(true) => cleaned = true,
+                Err(error) if failed.is_none() => failed = Some(error),
+                Ok(false) | Err(_) => break,
             }
-            drop(cleaning);
-            cleaned = true;
+        }
+        match failed {
+            Some(error) if !cleaned => Err(error),
+            _ => Ok(cleaned),
         }
     }
 
@@ -173,10 +183,21 @@ impl Data {
         Ok(())
     }
 
-    /// Frees a segment's dead pages, or finds that it is wholly dead.
+    /// Frees a segment's dead pages, or finds that it is wholly dead. Where that fails they are
+    /// kept, to be tried much later: forgotten, they would be lost until garbage collection.
     fn clean_segment(&self, store: &dyn Store, pick: Pick) -> Result<()> {
-        let Pick { segment, since, old } = pick;
+        let segment = pick.segment;
         let runs = self.garbage.lock().take(segment);
+        let done = self.free_runs(store, pick, &runs);
+        if done.is_err() && self.segments.get(segment).is_some() {
+            let now = self.env.clock.monotonic();
+            self.garbage.lock().put_back(&runs, Some(u64::MAX), now);
+        }
+        done
+    }
+
+    fn free_runs(&self, store: &dyn Store, pick: Pick, runs: &[PageRun]) -> Result<()> {
+        let Pick { segment, since, old } = pick;
         let live = live_pages(store, segment)?;
         if live == 0 && self.is_deletable(segment) && live_pages(store, segment)? == 0 {
             let last = store.last_commit();
@@ -188,22 +209,39 @@ impl Data {
             self.garbage.lock().dying.insert(segment, last);
         }
         let dead: u64 = runs.iter().map(|run| u64::from(run.count)).sum();
-        match self.way_to_free(segment, &runs, live, old) {
-            Way::Punch(count) => {
-                let (first, rest) = runs.split_at(count);
-                let rest = if self.punch_runs(first)? { rest } else { &runs };
-                self.garbage.lock().put_back(rest, None, since);
-            }
+        match self.way_to_free(segment, runs, live, old) {
+            Way::Punch(count) => self.punch_some(runs, count, since)?,
             Way::Rewrite => {
                 let mut pages = Bitmap::new();
-                for run in &runs {
+                for run in runs {
                     pages.set(*run);
                 }
-                self.rewrite(segment, &|page| pages.get(page))?;
-                self.garbage.lock().reclaimed_pages += dead;
+                match self.rewrite(segment, &|page| pages.get(page)) {
+                    Ok(_) => self.garbage.lock().reclaimed_pages += dead,
+                    // A copy takes room before it gives any; a punch takes none.
+                    Err(error) if error.is_no_space() => {
+                        let nanos = self.punch_nanos.load(Ordering::Relaxed).max(1);
+                        if nanos >= CANNOT_PUNCH {
+                            let more = dead + dead / 8 + 1;
+                            self.garbage.lock().put_back(runs, Some(more), since);
+                        } else {
+                            let quick = (PUNCH_STEP_NANOS / nanos).max(1) as usize;
+                            self.punch_some(runs, quick.min(runs.len()), since)?;
+                        }
+                    }
+                    Err(error) => return Err(error),
+                }
             }
-            Way::Wait(pages) => self.garbage.lock().put_back(&runs, Some(pages), since),
+            Way::Wait(pages) => self.garbage.lock().put_back(runs, Some(pages), since),
         }
+        Ok(())
+    }
+
+    /// Punches so many of the runs. The others wait for the next step.
+    fn punch_some(&self, runs: &[PageRun], count: usize, since: Duration) -> Result<()> {
+        let (first, rest) = runs.split_at(count);
+        let rest = if self.punch_runs(first)? { rest } else { runs };
+        self.garbage.lock().put_back(rest, None, since);
         Ok(())
     }
 

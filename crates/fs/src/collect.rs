@@ -52,11 +52,15 @@ impl Fs {
         }
     }
 
-    /// Goes on to the end of the collection that is under way or was asked for, taking turns with
-    /// who is at it. Tells whether there was any.
-    pub(crate) fn collect_to_the_end(&self) -> FsResult<bool> {
+    /// Goes on with the collection that is under way or was asked for to its end, or until the
+    /// monotonic clock says `until`, taking turns with who is at it. Tells whether there was any.
+    pub(crate) fn collect_until(&self, until: Duration) -> FsResult<bool> {
         let mut any = false;
-        while self.collect_within(&mut self.queue.collecting.lock())? > 0 {
+        while self.env.clock.monotonic() < until {
+            // Whoever is at it makes one bounded step of it.
+            if self.collect_within(&mut self.queue.collecting.lock())? == 0 {
+                break;
+            }
             any = true;
         }
         Ok(any)

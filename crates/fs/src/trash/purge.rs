@@ -8,6 +8,7 @@
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::time::Duration;
 
 use format::key;
 use format::subvolume_record::SubvolumeRecord;
@@ -51,15 +52,15 @@ impl Fs {
         }
     }
 
-    /// Removes the oldest hour of all, and does the work that room comes of. Tells whether there
-    /// was any.
-    pub(crate) fn purge_for_room(&self) -> FsResult<bool> {
+    /// Removes the oldest hour of all, and does the work that room comes of until the monotonic
+    /// clock says `until`. Tells whether there was any.
+    pub(crate) fn purge_for_room(&self, until: Duration) -> FsResult<bool> {
         if !self.trash.is_on() {
             return Ok(false);
         }
         let Some((hour, home)) = oldest(self)? else { return Ok(false) };
         if purge_all(self, &home, &hour)? > 0 {
-            self.give_back()?;
+            self.give_back(until);
         }
         Ok(true)
     }

@@ -8,7 +8,7 @@ use fs::{Engine, FileSystem, Fs, NewNode};
 use inode::{Caller, FsError, Kind, NodeId};
 use search::index::{ClusterLimits, FlushPolicy};
 use store::Durability;
-use testing::{CrashPolicy, SimDevice};
+use testing::{CrashPolicy, Fault, FaultOn, Op, SimDevice};
 
 use crate::script::{Script, Step, check_state, options, scale};
 use crate::subject::{Base, FsSubject, SetClock};
@@ -325,4 +325,27 @@ fn a_write_to_a_full_medium_is_refused_without_a_sync_each() {
     }
     let done = device.ops() - before;
     assert!(done < 100, "{done} operations for 1000 refused writes");
+}
+
+/// Pages that a refused write wrote are given back at once, and were taken for room that came: it
+/// was tried again until the segment had no page left. `space` does not tell of a quota.
+#[test]
+fn a_write_that_is_refused_though_room_is_told_of_ends_soon() {
+    let device = SimDevice::new(1);
+    let mut options = options(Durability::Async);
+    options.index = None;
+    let subject = FsSubject::format(&device, &options, &Base::Engine(Engine::Btree));
+    let (fs, root) = (subject.fs(), Caller::root());
+    let new = NewNode { kind: Kind::File, mode: 0o644, rdev: 0 };
+    let file = fs.mknod(&root, NodeId::ROOT, b"f", &new).expect("there is room").node;
+    let bytes = vec![7; 64 << 10];
+    fs.write(&root, file, 0, &bytes).expect("there is room");
+    device.inject(Fault::no_space(FaultOn::Only(Op::Write), 0).forever().below("data/"));
+    let before = device.ops();
+    device.watch(move |_, op| assert!(op < before + 200, "one write tries on and on"));
+    let refused = fs.write(&root, file, 64 << 10, &bytes);
+    device.unwatch();
+    assert!(matches!(refused, Err(FsError::NoSpace)), "{refused:?}");
+    device.clear_faults();
+    fs.write(&root, file, 64 << 10, &bytes).expect("there is room again");
 }
