@@ -17,6 +17,7 @@ use super::tap::Tap;
 use crate::cli::BenchArgs;
 use crate::failure::{self, Result};
 use crate::owner::Background;
+use crate::owner::log_place::{self, LogHeld};
 use crate::{cache_size, index_cache};
 
 /// A volume that is open for a benchmark.
@@ -31,6 +32,8 @@ pub(super) struct Volume {
     directory: NodeId,
     name: String,
     tapped: bool,
+    // Let go of in this order.
+    log: Option<LogHeld>,
     lock: Option<Box<dyn Lock>>,
 }
 
@@ -75,6 +78,7 @@ impl Volume {
             directory: NodeId::ROOT,
             name,
             tapped: args.yardstick,
+            log: None,
             lock: None,
         };
         volume.take_lock()?;
@@ -86,12 +90,15 @@ impl Volume {
 
     fn take_lock(&mut self) -> Result<()> {
         let lock = self.env.device.try_lock("owner.lock");
-        self.lock = lock.map_err(|error| failure::device(&self.path, &error))?;
-        if self.lock.is_none() {
+        let lock = lock.map_err(|error| failure::device(&self.path, &error))?;
+        if lock.is_none() {
             let message = format!("{} is in use by another process", self.path.display());
             return Err(Failure::new(FailureKind::Busy, message)
                 .hint("unmount it, or wait until its owner leaves (30 s)"));
         }
+        // A volume without its log is not ours to open, nor to clean.
+        self.log = log_place::hold(&self.path, &*self.env.clock)?;
+        self.lock = lock;
         Ok(())
     }
 

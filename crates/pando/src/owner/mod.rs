@@ -21,6 +21,7 @@ mod find_from;
 mod history;
 mod import;
 mod list;
+pub(crate) mod log_place;
 mod questions;
 mod quota;
 mod scan;
@@ -92,10 +93,13 @@ pub(crate) fn run(start: &Start, tell: &mut dyn FnMut(&Launch)) -> Result<()> {
             return Ok(());
         }
     };
+    // Let go of before the other, so that a successor finds both free.
+    let log = log_place::hold(&start.volume, &*env.clock)?;
     let listener = client::bind(&start.volume)
         .map_err(|error| failure::io("listen in", &start.volume, &error))?;
     let ended = own(start, &env, listener, tell);
     client::remove_socket(&start.volume).unwrap_or_default();
+    drop(log);
     release(lock);
     ended
 }

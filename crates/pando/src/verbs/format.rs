@@ -12,6 +12,7 @@ use wire::{Failure, FailureKind};
 use crate::cli::FormatArgs;
 use crate::failure::{self, Result};
 use crate::output::Output;
+use crate::owner::log_place;
 
 pub(crate) fn run(args: &FormatArgs, output: &mut Output) -> Result<()> {
     let engine = Engine::from(args.engine);
@@ -67,15 +68,15 @@ fn with_log_in(
     let made = make_directory(log_dir, 0o700)?;
     let link = voldir.join(fs::LOG_DIRECTORY);
     let given = if made { give_to_owner_of(voldir, log_dir) } else { Ok(()) };
-    let linked = given.and_then(|()| link_to_empty(&link, log_dir));
-    let done = linked.and_then(|()| {
-        let done = make();
+    let done = given.and_then(|()| {
+        // From the look whether it is empty to the end: of two who make volumes one gets it.
+        let held = log_place::try_lock(log_dir)?;
+        let _held = held.ok_or_else(|| log_place::in_use(log_dir))?;
+        link_to_empty(&link, log_dir)?;
+        let done = make().and_then(|id| log_place::link_back(voldir, log_dir).map(|()| id));
         if done.is_err() {
             std::fs::remove_file(&link).unwrap_or_default();
-            // It was empty.
-            for left in std::fs::read_dir(log_dir).into_iter().flatten().flatten() {
-                std::fs::remove_file(left.path()).unwrap_or_default();
-            }
+            remove_log(log_dir);
         }
         done
     });
@@ -83,6 +84,17 @@ fn with_log_in(
         std::fs::remove_dir(log_dir).unwrap_or_default();
     }
     done
+}
+
+/// Removes the files of a log, from a directory that was empty; nothing that others put there.
+fn remove_log(log_dir: &Path) {
+    for left in std::fs::read_dir(log_dir).into_iter().flatten().flatten() {
+        let name = left.file_name();
+        let name = name.to_string_lossy();
+        if name.ends_with(".log") || name.starts_with("spare-") {
+            std::fs::remove_file(left.path()).unwrap_or_default();
+        }
+    }
 }
 
 /// Gives what the superuser made to whose volume it is for, so that he can still open it.

@@ -97,3 +97,57 @@ fn a_log_is_not_put_where_something_is() {
     assert!(!log.exists());
     assert_eq!(names(&other), ["letter"]);
 }
+
+/// A copy of a volume has the log of the first: it is refused, and the first is as it was. One that
+/// was moved is opened.
+#[test]
+fn a_copy_does_not_get_the_log_of_the_first() {
+    let (world, place) = (World::without_volume(), elsewhere());
+    let log = place.path().join("log");
+    world.ok(&["format", world.vol(), "--log-dir", log.to_str().unwrap()]);
+    put(&world, "one");
+    world.ok(&["sync", world.vol()]);
+    world.kill_owner();
+    let copy = world.path().join("copy");
+    let copied = std::process::Command::new("cp").arg("-a").arg(&world.volume).arg(&copy).status();
+    assert!(copied.unwrap().success());
+    let before = names(&log);
+    for verb in ["status", "fsck"] {
+        let said = world.run(&[verb, copy.to_str().unwrap()]);
+        assert!(said.code != 0 && said.err.contains("belongs to"), "{verb}: {}", said.err);
+        assert!(said.err.contains(world.vol()), "{}", said.err);
+    }
+    assert_eq!(names(&log), before);
+    assert_eq!(world.ok(&["cat", &world.at("/one")]), "one");
+    world.kill_owner();
+    // The first moves away, and the copy is put in its place.
+    let moved = world.path().join("moved");
+    put_away(&world.volume, &moved);
+    put_away(&copy, &world.volume);
+    let said = world.run(&["fsck", world.vol()]);
+    assert!(said.code != 0 && said.err.contains("belongs to"), "{}", said.err);
+    world.ok(&["fsck", moved.to_str().unwrap()]);
+}
+
+/// Of those who make volumes with one log at once one gets it, and it is whole.
+#[test]
+fn one_of_many_gets_a_log() {
+    let (world, place) = (World::without_volume(), elsewhere());
+    let log = place.path().join("log");
+    let volumes: Vec<_> = (0..6).map(|n| world.path().join(format!("v{n}"))).collect();
+    let made: Vec<bool> = std::thread::scope(|scope| {
+        let run = |volume: &Path| {
+            let (volume, log) = (volume.to_str().unwrap(), log.to_str().unwrap());
+            world.run(&["format", volume, "--log-dir", log]).code == 0
+        };
+        let all: Vec<_> = volumes.iter().map(|volume| scope.spawn(move || run(volume))).collect();
+        all.into_iter().map(|one| one.join().unwrap()).collect()
+    });
+    assert!(made.iter().filter(|made| **made).count() <= 1, "{made:?}");
+    for (volume, made) in volumes.iter().zip(made) {
+        assert_eq!(volume.join("volume.pando").exists(), made);
+        if made {
+            world.ok(&["fsck", volume.to_str().unwrap()]);
+        }
+    }
+}
