@@ -36,24 +36,29 @@ impl Fs {
         if view.linked(ino)?.is_some() {
             return Err(inconsistent(tree, "an inode under its own number and beside names", ino));
         }
-        let mut txn = Txn::new(self);
         let beside = |place: &Place, part| {
             self.store.get(tree, &key::entry(place.dir, place.cookie, part)).map_err(from_store)
         };
         let contents = beside(newest, Part::Bulk)?;
+        // Each by itself: the next one must find the names that these were given.
+        for place in places.iter().filter(|place| !std::ptr::eq(*place, newest)) {
+            let other = beside(place, Part::Bulk)?.filter(|bytes| Some(bytes) != contents.as_ref());
+            if other.is_some() {
+                let mut txn = Txn::new(self);
+                let kept = self.lost_and_found(&mut txn, subvol, view)?;
+                let name = format!("#{ino}-{:x}-{:x}", place.dir, place.cookie);
+                let old = key::entry(place.dir, place.cookie, Part::Bulk);
+                self.keep_bulk(&mut txn, view, kept, (&name, &old))?;
+                txn.commit()?;
+            }
+        }
+        let mut txn = Txn::new(self);
         let target = Target::Linked(newest.inode.kind);
         for place in &places {
             let entry = EntryRecord { chained: place.chained, ino, name: &place.name, target };
             txn.put_entry(tree, place.dir, place.cookie, &entry);
             txn.batch().put(tree, &key::back_reference(ino, place.dir, place.cookie), b"");
             let own = std::ptr::eq(place, newest);
-            let other = beside(place, Part::Bulk)?.filter(|bytes| Some(bytes) != contents.as_ref());
-            if other.is_some() && !own {
-                let kept = self.lost_and_found(&mut txn, subvol, view)?;
-                let name = format!("#{ino}-{:x}", place.cookie);
-                let old = key::entry(place.dir, place.cookie, Part::Bulk);
-                self.keep_bulk(&mut txn, view, kept, (&name, &old))?;
-            }
             for part in [Part::Bulk, Part::Xattrs] {
                 if let Some(bytes) = beside(place, part)?.filter(|_| own) {
                     txn.batch().put(tree, &key::linked(ino, part), &bytes);
