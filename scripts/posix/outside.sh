@@ -86,7 +86,7 @@ run_stress() {
     code=0
     as "$user" timeout 90 stress-ng "--$name" 2 "$@" --verify --timeout "${STRESS_SECONDS:-2}s" \
       --temp-path "$directory" --log-file "$work/stress.log" > "$work/stress.out" 2>&1 || code=$?
-    # 3: no resources; 4: not implemented. What only part of it could not do ends well too.
+    # 3: no resources; 4: the kernel has no such call. What was skipped in part ends well too, and is told apart below.
     end=$(status $code 3 4)
     [ "$end" != pass ] || ! grep -q "skipping stress" "$work/stress.out" || end=skip
     printf '%s\t%s\n' "$name" "$end" >> "$results"
