@@ -14,6 +14,7 @@ use crate::script::options;
 use crate::subject::{Base, FsSubject};
 use crate::support::{ROOT, Volume, refused, user, volume};
 use crate::trash::listed;
+use crate::trash_hostile::{chmod, lose, path};
 use fs::Owner;
 
 const DAY: u64 = 86_400;
@@ -21,21 +22,6 @@ const OPTIONS: RestoreOptions = RestoreOptions { at: None, since: None };
 
 fn on(v: &Volume, dir: NodeId) {
     v.fs.trash_set(&Caller::root(), dir, Some(DAY)).expect("a trash");
-}
-
-fn path(text: &str) -> Vec<Vec<u8>> {
-    text.split('/').map(|name| name.as_bytes().to_vec()).collect()
-}
-
-fn lose(v: &Volume, caller: &Caller, dir: NodeId, name: &str) {
-    let node = v.file_as(caller, dir, name, 0o644).expect("made").node;
-    v.fs.forget(node, 1);
-    v.fs.unlink(caller, dir, name.as_bytes()).expect("removed");
-}
-
-fn chmod(v: &Volume, node: NodeId, mode: u32) {
-    let changes = SetAttr { mode: Some(mode), ..SetAttr::default() };
-    v.fs.setattr(&Caller::root(), node, &changes).expect("changed");
 }
 
 /// The first batch of the trash of a directory.

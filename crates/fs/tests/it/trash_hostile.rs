@@ -17,7 +17,7 @@ fn on(v: &Volume) {
     v.fs.trash_set(&Caller::root(), ROOT, Some(DAY)).expect("a trash");
 }
 
-fn path(text: &str) -> Vec<Vec<u8>> {
+pub(crate) fn path(text: &str) -> Vec<Vec<u8>> {
     text.split('/').map(|name| name.as_bytes().to_vec()).collect()
 }
 
@@ -33,13 +33,13 @@ fn seen_by(v: &Volume, caller: &Caller) -> Vec<String> {
 }
 
 /// Makes a file of a user and removes it.
-fn lose(v: &Volume, caller: &Caller, dir: NodeId, name: &str) {
+pub(crate) fn lose(v: &Volume, caller: &Caller, dir: NodeId, name: &str) {
     let node = v.file_as(caller, dir, name, 0o644).expect("made").node;
     v.fs.forget(node, 1);
     v.fs.unlink(caller, dir, name.as_bytes()).expect("removed");
 }
 
-fn chmod(v: &Volume, node: NodeId, mode: u32) {
+pub(crate) fn chmod(v: &Volume, node: NodeId, mode: u32) {
     let changes = SetAttr { mode: Some(mode), ..SetAttr::default() };
     v.fs.setattr(&Caller::root(), node, &changes).expect("changed");
 }

@@ -35,6 +35,17 @@ pub(crate) fn repair(device: &SimDevice) -> Mended {
     Fs::repair(&env_of(device), Repair::Do, &mut go_on).expect("the medium answers")
 }
 
+/// That nothing is wrong any more, and all was done that was said.
+pub(crate) fn assert_mended(what: &str, before: &VolumeReport, mended: &Mended) {
+    assert!(
+        mended.after.is_clean() && mended.failed.is_empty(),
+        "{what}: before:\n{}after:\n{}failed: {:?}",
+        told(before),
+        told(&mended.after),
+        mended.failed
+    );
+}
+
 /// The problems in words, one a line.
 pub(crate) fn told(report: &VolumeReport) -> String {
     let mut text = String::new();

@@ -310,13 +310,7 @@ fn what_contradicts_is_found_and_mended() {
         let named = !found.path.is_empty() || found.subvolume != 0 || found.ino != 0;
         assert!(named || found.what.contains(char::is_numeric), "{what}: where? {found:?}");
         let mended = repair(&device);
-        assert!(
-            mended.after.is_clean() && mended.failed.is_empty(),
-            "{what}: before:\n{}after:\n{}failed: {:?}",
-            told(&report),
-            told(&mended.after),
-            mended.failed
-        );
+        super::assert_mended(what, &report, &mended);
         let looked = look(&device.copy(), &made.right);
         assert_eq!((looked.refused, &looked.closed), (0, &None), "{what}: {looked:?}");
         match left {

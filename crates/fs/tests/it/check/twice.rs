@@ -39,13 +39,7 @@ fn an_inode_beside_two_names_gets_both() {
         let found = found.unwrap_or_else(|| panic!("{what}: not found:\n{}", told(&report)));
         assert_eq!(found.kind, ProblemKind::Name);
         let mended = repair(&device);
-        assert!(
-            mended.after.is_clean() && mended.failed.is_empty(),
-            "{what}: before:\n{}after:\n{}failed: {:?}",
-            told(&report),
-            told(&mended.after),
-            mended.failed
-        );
+        super::assert_mended(what, &report, &mended);
         let looked = look(&device.copy(), &made.right);
         assert_eq!((looked.refused, &looked.closed), (0, &None), "{what}: {looked:?}");
         assert!(looked.right > 300, "{what}: {looked:#?}");
