@@ -114,8 +114,13 @@ impl Follower {
                 return Err(Failure::new(FailureKind::NotFound, message)
                     .hint("the index is as it was before; run the command again when it is back"));
             }
-            if let Some(gathered) = taken {
-                self.take_in(index, &gathered, interrupted, output)?;
+            let Some(gathered) = taken else { continue };
+            match self.take_in(index, &gathered, interrupted, output) {
+                // Nothing of that update shows; the next scan finds what it was to tell.
+                Err(failure)
+                    if failure.kind == FailureKind::Interrupted
+                        && interrupted.load(Ordering::Relaxed) => {}
+                done => done?,
             }
         }
         self.gatherer.end();

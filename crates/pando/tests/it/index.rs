@@ -15,7 +15,7 @@ use std::time::Duration;
 use device::Clock;
 use serde_json::Value;
 
-use crate::world::{NOBODY, World, answer, is_root, signal};
+use crate::world::{NOBODY, PATIENCE, World, answer, is_root, signal, wait_until};
 
 /// A path below the source (empty for itself), and what is shown of it.
 type Shown = BTreeMap<Vec<u8>, String>;
@@ -44,15 +44,33 @@ fn parsed(printed: &[u8]) -> Shown {
 
 /// The same of an index.
 fn index(world: &World) -> Shown {
+    index_beside(world).expect("nothing changes it meanwhile")
+}
+
+/// The same beside a follower; none where a directory was removed while it was listed.
+fn index_beside(world: &World) -> Option<Shown> {
     let mut shown = Shown::new();
     let root = world.json(&["stat", &world.at("/")]).remove(0);
     shown.insert(Vec::new(), line(&root));
-    for entry in world.json(&["ls", "-laRU", &world.at("/")]) {
+    let listed = world.run(&["ls", "-laRU", "--json", &world.at("/")]);
+    if listed.code == 3 {
+        return None;
+    }
+    assert_eq!(listed.code, 0, "{}", listed.err);
+    for entry in listed.out.lines() {
+        let entry: Value = serde_json::from_str(entry).unwrap();
         let (directory, name) = (bytes(&entry, "directory"), bytes(&entry, "name"));
         let path = if directory.is_empty() { name } else { [&directory[..], b"/", &name].concat() };
         shown.insert(path, line(&entry));
     }
-    shown
+    Some(shown)
+}
+
+/// Waits until a follower has made an index what its source is.
+fn wait_until_same(world: &World, source: &Path) {
+    wait_until("the index is what the source is", || {
+        index_beside(world).is_some_and(|shown| shown == truth(source))
+    });
 }
 
 fn bytes(entry: &Value, key: &str) -> Vec<u8> {
@@ -112,7 +130,7 @@ fn assert_same(world: &World, source: &Path) {
 }
 
 #[expect(clippy::disallowed_methods, reason = "the source is no volume")]
-fn rename(from: impl AsRef<Path>, to: impl AsRef<Path>) -> std::io::Result<()> {
+pub(crate) fn rename(from: impl AsRef<Path>, to: impl AsRef<Path>) -> std::io::Result<()> {
     fs::rename(from, to)
 }
 
@@ -288,7 +306,7 @@ fn trusted_directories_are_not_read_and_their_names_are_right() {
         let ctime = ctime.ctime() * 1_000_000_000 + ctime.ctime_nsec();
         device::SystemClock::new().now().0 - ctime > 2_500_000_000
     };
-    crate::world::wait_until("the directories are old", ticked);
+    wait_until("the directories are old", ticked);
     let first = scan(&world, &source, &["--refresh", "directories"]);
     assert_eq!(first["directories_read"], 5);
     // Being read for the first time may have changed when the source was last read.
@@ -440,9 +458,7 @@ fn directories_that_are_filled_while_they_are_met_show_their_times() {
             clock.sleep(Duration::from_micros(200));
             fs::write(path.join("file"), b"").unwrap();
         }
-        crate::world::wait_until("the index is what the source is", || {
-            index(&world) == truth(&source)
-        });
+        wait_until_same(&world, &source);
     }
     follower.end();
 }
@@ -465,37 +481,39 @@ fn directories_that_come_back_are_read() {
             rename(source.join("two"), source.join("one")).unwrap();
             clock.sleep(Duration::from_micros(random.u64(..2000)));
         }
-        crate::world::wait_until("the index is what the source is", || {
-            index(&world) == truth(&source)
-        });
+        wait_until_same(&world, &source);
     }
     follower.end();
 }
 
 /// `pando index --watch` under way, after its first scan.
-struct Follower {
+pub(crate) struct Follower {
     process: std::process::Child,
     reader: Option<device::Thread<()>>,
 }
 
 impl Follower {
-    fn new(world: &World, source: &Path, how: &str) -> Follower {
+    pub(crate) fn new(world: &World, source: &Path, how: &str) -> Follower {
         let arguments = ["index", source.to_str().unwrap(), "--into", world.vol(), "--json", how];
         let mut process =
             World::command(&arguments).stdout(std::process::Stdio::piped()).spawn().unwrap();
         let mut said = std::io::BufReader::new(process.stdout.take().unwrap());
-        let mut line = String::new();
-        std::io::BufRead::read_line(&mut said, &mut line).unwrap();
-        assert!(line.contains("\"changed\":true"), "{line}");
+        let (first, scanned) = std::sync::mpsc::channel();
         // Somebody reads on, so that the follower never waits for us.
         let reader = device::spawn("said", move || {
+            let mut line = String::new();
+            std::io::BufRead::read_line(&mut said, &mut line).unwrap();
+            first.send(line).unwrap_or_default();
             std::io::Read::read_to_string(&mut said, &mut String::new()).unwrap();
         });
+        let line = scanned.recv_timeout(PATIENCE).expect("the first scan ends");
+        assert!(line.contains("\"changed\":true"), "{line}");
         Follower { process, reader: Some(reader.unwrap()) }
     }
 
-    fn end(&mut self) {
+    pub(crate) fn end(&mut self) {
         signal(self.process.id() as i32, rustix::process::Signal::INT);
+        wait_until("the following ends", || self.process.try_wait().unwrap().is_some());
         assert!(self.process.wait().unwrap().success());
         self.reader.take().unwrap().join().unwrap();
     }
@@ -523,7 +541,7 @@ fn long_names_targets_and_many_directories_are_told_in_parts() {
         let below = source.join("directories").join(name(number));
         fs::set_permissions(below, PermissionsExt::from_mode(0o700)).unwrap();
     }
-    crate::world::wait_until("the index is what the source is", || index(&world) == truth(&source));
+    wait_until_same(&world, &source);
     follower.end();
     scan(&world, &source, &["--refresh", "directories"]);
     assert!(index(&world) == truth(&source));
@@ -543,9 +561,11 @@ fn a_source_that_is_unmounted_ends_the_following_and_leaves_the_index() {
     fs::set_permissions(&source, PermissionsExt::from_mode(0o700)).unwrap();
     fs::write(source.join("file"), b"x").unwrap();
     let mut follower = Follower::new(&world, &source, "--watch=inotify");
-    let unmounted = Command::new("umount").arg(&source).status().unwrap();
-    assert!(unmounted.success());
-    crate::world::wait_until("it ends", || follower.process.try_wait().unwrap().is_some());
+    // The follower, or what another test starts just then, may have something of it open.
+    wait_until("it is unmounted", || {
+        Command::new("umount").arg(&source).status().unwrap().success()
+    });
+    wait_until("it ends", || follower.process.try_wait().unwrap().is_some());
     assert!(!follower.process.wait().unwrap().success());
     let shown = world.ok(&["find", &world.at("/"), "-printf", "%m %f\n"]);
     assert_eq!(shown, "700 volume:/\n644 file\n");
@@ -570,9 +590,7 @@ fn follow(how: &str, seed: u64) {
             rename(source.join("came"), source.join("went")).unwrap();
             fs::write(source.join("went/a/b/file"), b"longer").unwrap();
         }
-        crate::world::wait_until("the index is what the source is", || {
-            index(&world) == truth(&source)
-        });
+        wait_until_same(&world, &source);
     }
     follower.end();
 }

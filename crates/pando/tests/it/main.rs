@@ -4,6 +4,7 @@
 mod bad_input;
 mod bench;
 mod find;
+mod follow_end;
 mod fsck;
 mod full_disk;
 mod hostile_find;

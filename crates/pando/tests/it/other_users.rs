@@ -5,7 +5,7 @@ use std::os::unix::fs::{PermissionsExt, chown};
 use std::path::PathBuf;
 use std::process::Command;
 
-use crate::world::{Answer, NOBODY, PANDO, World, answer, is_root};
+use crate::world::{Answer, IDLE_SECONDS, NOBODY, World, answer, copy_program, is_root};
 
 /// An ordinary user, with a copy of the binary that he can reach.
 pub(crate) struct Nobody {
@@ -15,8 +15,7 @@ pub(crate) struct Nobody {
 impl Nobody {
     pub(crate) fn new(world: &World) -> Nobody {
         let program = world.path().join("pando");
-        fs::copy(PANDO, &program).unwrap();
-        fs::set_permissions(&program, PermissionsExt::from_mode(0o755)).unwrap();
+        copy_program(&program);
         Nobody { program }
     }
 
@@ -27,7 +26,7 @@ impl Nobody {
             .arg("--clear-groups")
             .arg(&self.program)
             .args(arguments)
-            .env("PANDO_IDLE_SECONDS", "3")
+            .env("PANDO_IDLE_SECONDS", IDLE_SECONDS)
             .current_dir("/")
             .output()
             .unwrap();

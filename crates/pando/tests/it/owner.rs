@@ -2,7 +2,7 @@
 
 use std::process::Stdio;
 
-use crate::world::{World, answer, is_alive, signal, wait_until};
+use crate::world::{PATIENCE, World, answer, is_alive, signal, wait_until};
 
 #[test]
 fn commands_at_once_on_a_volume_without_owner_all_work() {
@@ -38,8 +38,11 @@ fn what_a_dead_owner_left_is_no_hindrance() {
 #[test]
 fn an_idle_owner_leaves() {
     let world = World::new();
-    World::command(&["ls", &world.at("/")]).env("PANDO_IDLE_SECONDS", "1").status().unwrap();
-    let pid = world.owner().unwrap();
+    // It says who it is: it may be gone before the command is.
+    let mut command = World::command(&["status", world.vol(), "--json"]);
+    let told = answer(&command.env("PANDO_IDLE_SECONDS", "1").output().unwrap());
+    let told: serde_json::Value = serde_json::from_str(&told.out).unwrap();
+    let pid = told["owner"]["pid"].as_i64().unwrap() as i32;
     wait_until("the owner leaves", || !is_alive(pid));
     assert!(!world.volume.join("control.sock").exists());
     assert_eq!(world.owner(), None);
@@ -57,7 +60,7 @@ fn an_owner_without_mount_makes_way_for_one() {
     let after = world.owner().unwrap();
     assert_ne!(before, after);
     assert!(world.below_mount("s").is_dir());
-    assert!(!is_alive(before));
+    wait_until("the one before leaves", || !is_alive(before));
 }
 
 #[test]
@@ -108,6 +111,7 @@ fn garbage_on_the_socket_harms_nobody() {
     let socket = world.volume.join("control.sock");
     for garbage in [&b"GET / HTTP/1.1\r\n\r\n"[..], &[0xff; 64], &[0; 8], b"x"] {
         let mut stream = std::os::unix::net::UnixStream::connect(&socket).unwrap();
+        stream.set_read_timeout(Some(PATIENCE)).unwrap();
         stream.write_all(garbage).unwrap();
         stream.shutdown(std::net::Shutdown::Write).unwrap();
         let mut answered = Vec::new();
@@ -126,6 +130,6 @@ fn who_connects_and_says_nothing_is_sent_away() {
     world.ok(&["ls", &world.at("/")]);
     let socket = world.volume.join("control.sock");
     let mut silent = std::os::unix::net::UnixStream::connect(socket).unwrap();
-    silent.set_read_timeout(Some(std::time::Duration::from_secs(30))).unwrap();
+    silent.set_read_timeout(Some(PATIENCE)).unwrap();
     assert_eq!(silent.read(&mut [0; 16]).unwrap(), 0, "the owner ends the connection");
 }

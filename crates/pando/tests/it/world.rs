@@ -13,8 +13,15 @@ use tempfile::TempDir;
 /// The binary under test.
 pub(crate) const PANDO: &str = env!("CARGO_BIN_EXE_pando");
 
-/// How long a command may take, in seconds.
-const LONGEST_SECONDS: &str = "300";
+/// How long a command may take, in seconds, on a machine that is slow and busy.
+const LONGEST_SECONDS: &str = "900";
+
+/// How long an owner stays without a request, in seconds: a test that asks who it is must not be
+/// held up for so long between two commands. It is ended with its world.
+pub(crate) const IDLE_SECONDS: &str = "60";
+
+/// How long a test waits for what must happen soon, on a machine that is slow and busy.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(120);
 
 /// An ordinary user.
 pub(crate) const NOBODY: u32 = 65534;
@@ -85,7 +92,7 @@ impl World {
     /// The command, not started.
     pub(crate) fn command<S: AsRef<OsStr>>(arguments: &[S]) -> Command {
         let mut command = Command::new(PANDO);
-        command.args(arguments).env("PANDO_IDLE_SECONDS", "3").stdin(Stdio::null());
+        command.args(arguments).env("PANDO_IDLE_SECONDS", IDLE_SECONDS).stdin(Stdio::null());
         command
     }
 
@@ -95,7 +102,8 @@ impl World {
     pub(crate) fn run<S: AsRef<OsStr>>(&self, arguments: &[S]) -> Answer {
         let mut command = Command::new("timeout");
         command.args(["--kill-after=10", LONGEST_SECONDS, PANDO]).args(arguments);
-        let output = command.env("PANDO_IDLE_SECONDS", "3").stdin(Stdio::null()).output().unwrap();
+        command.env("PANDO_IDLE_SECONDS", IDLE_SECONDS).stdin(Stdio::null());
+        let output = command.output().unwrap();
         let answer = answer(&output);
         assert!(answer.code != 124 && answer.code != 137, "not within {LONGEST_SECONDS} s");
         answer
@@ -217,20 +225,31 @@ pub(crate) fn signal(pid: i32, signal: rustix::process::Signal) {
     rustix::process::kill_process(pid, signal).unwrap_or_default();
 }
 
-/// Whether a process runs.
+/// Whether a process runs: any of its threads, of which the first may end before those that hold
+/// its files still.
 pub(crate) fn is_alive(pid: i32) -> bool {
-    let Ok(stat) = std::fs::read_to_string(format!("/proc/{pid}/stat")) else { return false };
-    let state = stat.rsplit_once(") ").and_then(|(_, after)| after.chars().next());
-    !matches!(state, None | Some('Z' | 'X'))
+    let Ok(tasks) = std::fs::read_dir(format!("/proc/{pid}/task")) else { return false };
+    tasks.flatten().any(|task| {
+        let stat = std::fs::read_to_string(task.path().join("stat")).unwrap_or_default();
+        let state = stat.rsplit_once(") ").and_then(|(_, after)| after.chars().next());
+        !matches!(state, None | Some('Z' | 'X'))
+    })
 }
 
 /// Waits for something that must happen soon.
 pub(crate) fn wait_until(what: &str, mut happened: impl FnMut() -> bool) {
     let clock = SystemClock::new();
     while !happened() {
-        assert!(clock.monotonic() < Duration::from_secs(30), "not within 30 s: {what}");
+        assert!(clock.monotonic() < PATIENCE, "not within {PATIENCE:?}: {what}");
         clock.sleep(Duration::from_millis(5));
     }
+}
+
+/// A copy of the binary that other users reach. Another process makes it: a file that this one has
+/// open for writing is also open in whatever another test starts just then, and nobody may run it.
+pub(crate) fn copy_program(to: &Path) {
+    assert!(Command::new("cp").arg(PANDO).arg(to).status().unwrap().success());
+    std::fs::set_permissions(to, PermissionsExt::from_mode(0o755)).unwrap();
 }
 
 /// Whether tests may become other users and mount.
