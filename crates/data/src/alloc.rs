@@ -103,17 +103,10 @@ impl Allocator {
         Allocator { state: Mutex::default(), segments, device, volume, segment_pages }
     }
 
-    /// Sets where recovery found the end: the number that the next segment gets, the segment to
-    /// go on with, and those to seal.
-    pub(crate) fn resume(
-        &self,
-        next_id: u64,
-        current: Option<(Arc<OpenSegment>, u32)>,
-        sealing: Vec<(Arc<OpenSegment>, u32)>,
-    ) {
+    /// Sets what opening found: the number that the next segment gets, and segments to seal.
+    pub(crate) fn resume(&self, next_id: u64, sealing: Vec<(Arc<OpenSegment>, u32)>) {
         let mut state = self.state.lock();
         state.next_id = next_id;
-        state.current = current.map(|(segment, next_page)| Current { segment, next_page });
         state.sealing = sealing;
     }
 

@@ -143,7 +143,21 @@ impl Data {
         }
     }
 
-    /// Seals one segment that is full; `false` when there is none.
+    /// Seals what takes no more data: at closing, so that volumes that are opened for a moment
+    /// each time do not leave more and more for the next one. What cannot be is left to it.
+    pub fn seal_all(&self) {
+        let _cleaning = self.cleaning.lock();
+        let sealed = || self.check_writable().and_then(|()| self.seal_one());
+        loop {
+            match sealed() {
+                Ok(true) => {}
+                Ok(false) => return,
+                Err(error) => return tracing::debug!(%error, "a segment is not sealed"),
+            }
+        }
+    }
+
+    /// Seals one segment that takes no more data; `false` when there is none.
     pub(crate) fn seal_one(&self) -> Result<bool> {
         let Some((segment, pages)) = self.allocator.take_sealable() else { return Ok(false) };
         if let Err(error) = self.seal(&segment, pages) {

@@ -5,7 +5,7 @@ use std::sync::{Arc, OnceLock};
 
 use device::{Blobs, Env, LocalBlobs};
 use parking_lot::Mutex;
-use store::Result;
+use store::{Read, Result};
 
 use crate::Options;
 use crate::alloc::Allocator;
@@ -68,9 +68,15 @@ pub struct Stats {
 }
 
 impl Data {
-    /// Opens, or creates, the data of a volume. Costs a listing of the segments, whatever the
-    /// number of files; seals nothing and reads no data.
-    pub fn open(env: &Env, blobs: Arc<dyn Blobs>, options: Options) -> Result<Arc<Data>> {
+    /// Opens, or creates, the data of a volume, whose `store` tells which segments there were.
+    /// Costs a listing of the segments, whatever the number of files; seals nothing and reads no
+    /// data.
+    pub fn open(
+        env: &Env,
+        blobs: Arc<dyn Blobs>,
+        store: &dyn Read,
+        options: Options,
+    ) -> Result<Arc<Data>> {
         assert!(
             options.segment_pages > 1 && options.segment_pages <= format::segment::PAGES_MAX,
             "segments of {} pages",
@@ -97,7 +103,7 @@ impl Data {
             punch_nanos: AtomicU64::new(20_000),
             relief: OnceLock::new(),
         });
-        data.recover()?;
+        data.recover(store)?;
         Ok(data)
     }
 
@@ -121,10 +127,10 @@ impl Data {
     }
 
     /// As [`Data::open`], with the sealed segments in `data/sealed` of the volume directory.
-    pub fn open_local(env: &Env, options: Options) -> Result<Arc<Data>> {
+    pub fn open_local(env: &Env, store: &dyn Read, options: Options) -> Result<Arc<Data>> {
         env.device.create_dir("data")?;
         let blobs = LocalBlobs::open(Arc::clone(&env.device), SEALED_DIRECTORY)?;
-        Data::open(env, Arc::new(blobs), options)
+        Data::open(env, Arc::new(blobs), store, options)
     }
 
     /// Bytes that all segments occupy on the medium. Asks for each segment.

@@ -1,28 +1,42 @@
 //! What opening finds: sealed segments, open segments that a crash or a close left.
 //!
-//! Invariants afterwards: (1) every segment that a surviving record names is in the table;
-//! (2) no page is handed out again that was handed out before; (3) no number is used again.
-//! (2) holds because allocation goes on after the end of the newest file: a page beyond it was
-//! never written, and a record that names it cannot be durable, for the barrier writes first.
-//! (3) holds because the greatest number is never deleted. And (4) the names of all that is found
-//! are durable: sealed ones since the blobs were opened, the others since they are synced here.
-//! Bytes that were written and not synced by the process before are named by no record, for the
-//! barrier comes before the record is written.
+//! Invariants afterwards: (1) every segment that a surviving record names, and that is there, is
+//! in the table; (2) no page is handed out again that a record may name; (3) no number is used
+//! again. They hold whatever became of the files: a segment may be lost, or cut short, and then
+//! what is written to its pages would go with the files that lost theirs. (2) holds because no
+//! segment of an earlier opening is gone on with: its length does not tell what was handed out.
+//! (3) holds because the next number is above those of all files, the greatest of which is never
+//! deleted, and above those of all counts of live pages: whatever names a page is counted in the
+//! same commit. And (4) the names of all that is found are durable: sealed ones since the blobs
+//! were opened, the others since they are synced here. Bytes that were written and not synced by
+//! the process before are named by no record, for the barrier comes before the record is written.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use device::Device;
+use format::key;
 use format::segment::{Mark, MarkKind, PAGE_BYTES};
-use store::Result;
+use store::{KeyRange, Read, Result};
 
 use crate::Data;
+use crate::cut::VOLUME_TREE;
 use crate::segments::{
     OPEN_DIRECTORY, OpenSegment, SealedSegment, blob_name, open_path, parse_name,
 };
 
+/// Segments have smaller numbers: files and counts with greater ones are not ours.
+const NUMBERS: u64 = 1 << 62;
+/// How far numbers go on where the counts cannot be read: more segments than any medium holds.
+const NUMBERS_SKIPPED: u64 = 1 << 32;
+
+/// Segment and generation of a name that is one of ours.
+fn number_of(name: &str) -> Option<(u64, u32)> {
+    parse_name(name).filter(|&(id, _)| id < NUMBERS)
+}
+
 impl Data {
-    pub(crate) fn recover(&self) -> Result<()> {
+    pub(crate) fn recover(&self, store: &dyn Read) -> Result<()> {
         let device = self.env.device.as_ref();
         if device.metadata(OPEN_DIRECTORY)?.is_none() {
             device.create_dir("data")?;
@@ -36,30 +50,20 @@ impl Data {
         device.sync_dir("data")?;
         device.sync_dir(OPEN_DIRECTORY)?;
         let sealed = self.recover_sealed()?;
-        let mut greatest = sealed.last_key_value().map(|(&id, _)| id);
+        let mut next = sealed.last_key_value().map_or(0, |(&id, _)| id + 1);
         let mut open = Vec::new();
         for name in device.list(OPEN_DIRECTORY)? {
-            let Some((id, 0)) = parse_name(&name) else { continue };
+            let Some((id, 0)) = number_of(&name) else { continue };
+            next = next.max(id + 1);
             if sealed.contains_key(&id) {
                 // Sealed, and stopped before the file was removed.
                 device.remove(&open_path(id))?;
                 continue;
             }
-            if let Some(found) = self.reopen(id)? {
-                greatest = greatest.max(Some(id));
-                open.push(found);
-            }
+            open.extend(self.reopen(id)?);
         }
-        open.sort_by_key(|found| found.segment.id);
-        // Only the newest segment of all goes on; a clean page boundary is where it does.
-        let current = open.pop_if(|last| {
-            last.intact
-                && Some(last.segment.id) == greatest
-                && last.pages < self.options.segment_pages
-        });
-        let sealing = open.into_iter().map(|found| (found.segment, found.pages)).collect();
-        let current = current.map(|found| (found.segment, found.pages));
-        self.allocator.resume(greatest.map_or(0, |id| id + 1), current, sealing);
+        open.sort_by_key(|(segment, _)| segment.id);
+        self.allocator.resume(next_number(store, next), open);
         Ok(())
     }
 
@@ -68,7 +72,7 @@ impl Data {
         let mut sealed: BTreeMap<u64, u32> = BTreeMap::new();
         let mut superseded = Vec::new();
         for name in self.segments.blobs().list("")? {
-            let Some((id, generation)) = parse_name(&name) else { continue };
+            let Some((id, generation)) = number_of(&name) else { continue };
             if let Some(other) = sealed.insert(id, generation) {
                 let greater = other.max(generation);
                 sealed.insert(id, greater);
@@ -84,7 +88,8 @@ impl Data {
         Ok(sealed)
     }
 
-    fn reopen(&self, id: u64) -> Result<Option<Reopened>> {
+    /// A segment that takes no more data, with its pages.
+    fn reopen(&self, id: u64) -> Result<Option<(Arc<OpenSegment>, u32)>> {
         let device: &dyn Device = self.env.device.as_ref();
         let path = open_path(id);
         let file = device.open(&path)?;
@@ -99,22 +104,39 @@ impl Data {
         });
         if !intact {
             if length <= u64::from(PAGE_BYTES) {
-                // Created, and stopped before its header was durable: no page was handed out.
+                // Created, and stopped before its header was durable, or there is nothing left.
                 device.remove(&path)?;
                 return Ok(None);
             }
-            tracing::warn!(file = path, ?header, "damaged header: the segment takes no more data");
+            tracing::warn!(file = path, ?header, "damaged header of a segment");
         }
         let pages = length.div_ceil(u64::from(PAGE_BYTES)).max(1);
         let segment = Arc::new(OpenSegment::new(id, file));
         self.segments.insert_open(Arc::clone(&segment));
-        Ok(Some(Reopened { segment, pages: pages as u32, intact }))
+        Ok(Some((segment, pages as u32)))
     }
 }
 
-struct Reopened {
-    segment: Arc<OpenSegment>,
-    /// First page that was not handed out, for all that is known.
-    pages: u32,
-    intact: bool,
+/// The number that the next segment gets, which is `least` by the files.
+fn next_number(store: &dyn Read, least: u64) -> u64 {
+    let counts = KeyRange::between(&key::segment(least), &key::segment(NUMBERS));
+    let greatest = || -> Result<Option<u64>> {
+        let mut greatest = None;
+        let mut cursor = store.scan(VOLUME_TREE, counts)?;
+        while let Some(item) = cursor.next()? {
+            greatest = key::parse_number(item.key).ok().max(greatest);
+        }
+        Ok(greatest)
+    };
+    match greatest() {
+        Ok(None) => least,
+        Ok(Some(greatest)) => {
+            tracing::warn!(segment = greatest, "the file of a data segment is missing");
+            greatest + 1
+        }
+        Err(error) => {
+            tracing::warn!(%error, "counts of data segments cannot be read");
+            least + NUMBERS_SKIPPED
+        }
+    }
 }

@@ -95,7 +95,7 @@ impl Fs {
         }
         let admin = Admin::open(&*store).map_err(damaged)?;
         let data_options = data::Options { volume: header.volume_id, ..options.data.clone() };
-        let data = Data::open_local(&env, data_options)?;
+        let data = Data::open_local(&env, &*store, data_options)?;
         store.set_barrier(Arc::<Data>::clone(&data));
         data.set_relief(relief(&store));
         let index = options.index.clone().map(|index| {
@@ -139,6 +139,9 @@ impl Fs {
     pub fn close(&self) -> FsResult<()> {
         if self.closed.swap(true, Ordering::AcqRel) {
             return Ok(());
+        }
+        if !self.options.read_only {
+            self.data.seal_all();
         }
         self.data.sync().map_err(from_store)?;
         self.store.close().map_err(from_store)

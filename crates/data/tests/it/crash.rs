@@ -16,7 +16,7 @@ fn opened(volume: &Volume, sim: SimEnv) -> Volume {
     let store = Arc::new(volume.store.after_crash());
     let durable = store.durable();
     let expected = volume.history.lock().get(&durable.0).cloned().expect("a known commit");
-    let data = open_data(&sim, &volume.options, volume.punches).unwrap();
+    let data = open_data(&sim, &store, &volume.options, volume.punches).unwrap();
     verify(&*store, &data, &expected);
     check_records(&store);
     store.set_barrier(Arc::<data::Data>::clone(&data));

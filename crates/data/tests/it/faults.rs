@@ -76,8 +76,9 @@ fn after_a_failed_sync_nothing_is_written_until_the_volume_is_opened_again() {
     volume.verify();
     let sim =
         testing::SimEnv::on(volume.sim.device.after_crash(testing::CrashPolicy::Random, 1), 1);
-    let data = crate::support::open_data(&sim, &volume.options, true).unwrap();
-    crate::support::verify(&volume.store.after_crash(), &data, &durable);
+    let store = volume.store.after_crash();
+    let data = crate::support::open_data(&sim, &store, &volume.options, true).unwrap();
+    crate::support::verify(&store, &data, &durable);
 }
 
 /// The operating system tells one sync of a failure, and the next one that all is well. Who waited

@@ -1,20 +1,86 @@
 //! Opening: what is found goes on where it stopped.
 
+use store::Store;
+
 use crate::support::{Volume, pattern};
 
 fn names(volume: &Volume) -> Vec<String> {
     volume.sim.device.files().into_iter().map(|(path, _)| path).collect()
 }
 
+/// Opening alone makes none.
 #[test]
-fn opening_again_and_again_goes_on_in_the_same_segment() {
+fn each_opening_that_writes_begins_a_segment_and_the_others_are_sealed() {
     let mut volume = Volume::new(1);
-    for step in 0..10 {
+    for step in 0..5 {
         volume.write(32, step, 0, &pattern(step, 5000)).unwrap();
         volume.reopen().unwrap();
+        volume.reopen().unwrap();
     }
+    assert_eq!(volume.data.stats().open_segments, 5);
+    volume.data.seal_all();
     volume.verify();
-    assert_eq!(names(&volume), ["data/open/0000000000000000.seg"]);
+    let sealed = |id| format!("data/sealed/{id:016x}.seg");
+    assert_eq!(names(&volume), (0..5).map(sealed).collect::<Vec<_>>());
+}
+
+/// The pages that a lost or shortened file held are named by what is in it, and freed with it.
+#[test]
+fn what_is_written_after_a_segment_was_lost_or_cut_outlives_what_was_in_it() {
+    let damages: [fn(&Volume, &str, u64); 3] = [
+        |volume, path, _| volume.sim.device.delete(path),
+        |volume, path, _| volume.sim.device.truncate(path, 10),
+        |volume, path, length| volume.sim.device.truncate(path, length / 2 / 4096 * 4096),
+    ];
+    for (case, damage) in damages.into_iter().enumerate() {
+        for dead in [0, 1] {
+            let mut volume = Volume::new(1);
+            // What is dead leaves the count of live pages below that of the pages that are left.
+            volume.write(32, 9, 0, &pattern(9, 80_000)).unwrap();
+            volume.write(32, 1, 0, &pattern(1, 80_000)).unwrap();
+            if dead == 1 {
+                volume.release(32, 9).unwrap();
+            }
+            volume.sync().unwrap();
+            let files = volume.sim.device.files();
+            let (path, length) = files.last().cloned().unwrap();
+            assert!(path.starts_with("data/open/"), "{path}");
+            damage(&volume, &path, length);
+            volume.reopen().unwrap();
+            volume.write(32, 2, 0, &pattern(2, 80_000)).unwrap();
+            volume.sync().unwrap();
+            volume.release(32, 1).unwrap();
+            if dead == 0 {
+                volume.release(32, 9).unwrap();
+            }
+            volume.clean(true).unwrap();
+            testing::run::say(&format!("case {case}, {dead} files were removed before"));
+            volume.verify();
+            // And a number whose count went is not met again while anything may name it.
+            volume.reopen().unwrap();
+            volume.write(32, 3, 0, &pattern(3, 80_000)).unwrap();
+            volume.clean(true).unwrap();
+            volume.verify();
+        }
+    }
+}
+
+#[test]
+fn counts_that_cannot_be_read_do_not_give_a_number_out_again() {
+    let mut volume = Volume::new(1);
+    volume.write(32, 1, 0, &pattern(1, 80_000)).unwrap();
+    volume.sync().unwrap();
+    let (path, _) = volume.sim.device.files().last().cloned().unwrap();
+    volume.sim.device.delete(&path);
+    let unread = testing::MemStore::new();
+    let data = crate::support::open_data(&volume.sim, &unread, &volume.options, true).unwrap();
+    volume.store.set_barrier(std::sync::Arc::<data::Data>::clone(&data));
+    volume.data = data;
+    volume.write(32, 2, 0, &pattern(2, 80_000)).unwrap();
+    volume.sync().unwrap();
+    volume.release(32, 1).unwrap();
+    volume.clean(true).unwrap();
+    volume.verify();
 }
 
 #[test]

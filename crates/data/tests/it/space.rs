@@ -35,13 +35,13 @@ fn twenty_random_rewrites_leave_less_than_twice_the_size() {
         punch_after: Duration::from_millis(500),
         ..Options::default()
     };
-    let data = Data::open_local(&env, options).unwrap();
     let store = Arc::new(MemStore::new());
-    store.set_barrier(Arc::<Data>::clone(&data));
     let mut batch = Batch::new();
     batch.create_tree(TreeId(32));
     batch.create_tree(TreeId(key::VOLUME_TREE));
     store.commit(&batch).unwrap();
+    let data = Data::open_local(&env, &*store, options).unwrap();
+    store.set_barrier(Arc::<Data>::clone(&data));
     let mut block = vec![1; 128 << 10];
     for at in (0..size).step_by(block.len()) {
         put(&data, &store, at, &block);

@@ -90,16 +90,17 @@ pub(crate) fn small_options() -> Options {
 
 pub(crate) fn open_data(
     sim: &SimEnv,
+    store: &MemStore,
     options: &Options,
     punches: bool,
 ) -> store::Result<Arc<Data>> {
     let env = sim.env();
     if punches {
-        return Data::open_local(&env, options.clone());
+        return Data::open_local(&env, store, options.clone());
     }
     env.device.create_dir("data")?;
     let blobs = LocalBlobs::open(Arc::clone(&env.device), "data/sealed")?;
-    Data::open(&env, Arc::new(NoPunch(blobs)), options.clone())
+    Data::open(&env, Arc::new(NoPunch(blobs)), store, options.clone())
 }
 
 impl Volume {
@@ -110,14 +111,14 @@ impl Volume {
     /// A volume with one empty tree, number 32.
     pub(crate) fn with(sim: SimEnv, options: Options, punches: bool) -> Volume {
         let store = Arc::new(MemStore::new().keep_synced());
-        let data = open_data(&sim, &options, punches).unwrap();
-        store.set_barrier(Arc::<Data>::clone(&data));
         let mut batch = Batch::new();
         batch.create_tree(TreeId(32));
         // Engines make the reserved trees; here the volume's own is made by hand.
         batch.create_tree(TreeId(key::VOLUME_TREE));
         let token = store.commit(&batch).unwrap();
         store.sync(token).unwrap();
+        let data = open_data(&sim, &store, &options, punches).unwrap();
+        store.set_barrier(Arc::<Data>::clone(&data));
         let volume = Volume {
             sim,
             store,
@@ -365,7 +366,7 @@ impl Volume {
     /// Closes and opens the data on the same medium.
     pub(crate) fn reopen(&mut self) -> store::Result<()> {
         self.sync()?;
-        self.data = open_data(&self.sim, &self.options, self.punches)?;
+        self.data = open_data(&self.sim, &self.store, &self.options, self.punches)?;
         self.store.set_barrier(Arc::<Data>::clone(&self.data));
         Ok(())
     }
