@@ -7,9 +7,13 @@ set -eu
 cd "$(dirname "$0")/.."
 pando=${PANDO:-$PWD/target/release/pando} files=${1:-1000000}
 work=$(mktemp -d "${2:-${TMPDIR:-/var/tmp}}/pando-create.XXXXXX")
-trap 'rm -rf "$work"' EXIT
-python3 - "$pando" "$files" "$work" "${ROUNDS:-3}" <<'PY'
-import json, os, resource, shutil, statistics, subprocess, sys
+# Whoever still writes there when this is ended is ended first.
+trap '[ -z "${running:-}" ] || { kill "$running" && wait "$running"; } 2>/dev/null || true; rm -rf "$work"' EXIT
+trap 'exit 130' INT TERM
+cat >"$work/rounds.py" <<'PY'
+import json, os, resource, shutil, signal, statistics, subprocess, sys
+
+signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
 pando, files, work, rounds = sys.argv[1], int(sys.argv[2]), sys.argv[3], int(sys.argv[4])
 lines, spent = {"with": [], "without": []}, {"with": [], "without": []}
 
@@ -42,3 +46,7 @@ for what in ("fill", "sequential", "scattered"):
     told[what + "_slower_percent"] = round(100 * (rate["without"] / rate["with"] - 1), 1)
 print(json.dumps(told))
 PY
+python3 "$work/rounds.py" "$pando" "$files" "$work" "${ROUNDS:-3}" &
+running=$!
+wait "$running"
+running=

@@ -38,6 +38,8 @@ seconds() { # COMMAND...: wall seconds, its output to nowhere
   "$@" >/dev/null
   echo "scale=3; ($(date +%s%N) - $start) / 1000000000" | bc | sed 's/^\./0./'
 }
+# Bytes that the owner had the medium read since it began.
+read_bytes() { awk '/^read_bytes/ { print $2 }' "/proc/$(owner)/io"; }
 say() { echo "$(date +%T) $*" >&2; }
 ask() { "$pando" find "$volume:/" -name "$name" | grep -q .; }
 if [ ! -e "$volume" ]; then
@@ -61,7 +63,9 @@ echo 3 >/proc/sys/vm/drop_caches
 say "opening"
 opened=1
 open=$(seconds "$pando" status "$volume")
+open_bytes=$(read_bytes)
 first=$(seconds ask)
+first_bytes=$(($(read_bytes) - open_bytes))
 second=$(seconds ask)
 found=$("$pando" find "$volume:/" -perm 0604 -count)
 # What was changed last is not durable when the owner is killed.
@@ -76,5 +80,6 @@ totals=$(seconds "$pando" du -s "$volume:/")
 say "done"
 echo "{\"bench\": \"search-crash\", \"changes\": $changes, \"changing_seconds\": $changing," \
   "\"open_seconds\": $open, \"first_query_seconds\": $first, \"second_query_seconds\": $second," \
+  "\"open_read_bytes\": $open_bytes, \"first_query_read_bytes\": $first_bytes," \
   "\"found\": $found, \"open_warm_seconds\": $open_warm," \
   "\"first_query_warm_seconds\": $first_warm, \"totals_seconds\": $totals}"

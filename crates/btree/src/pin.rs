@@ -8,9 +8,11 @@
 
 use std::any::Any;
 use std::collections::BTreeMap;
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, Weak};
 
 use device::Map;
+use format::batch::Ops;
 use format::catalog::CatalogKey;
 use parking_lot::RwLock;
 use store::{
@@ -140,6 +142,35 @@ impl Pin {
         }
     }
 
+    /// Pins some trees. Of the others it has what the catalog says, which may be older.
+    pub(crate) fn of_trees(core: &Arc<Core>, trees: &[TreeId]) -> Result<Pin> {
+        let mut open = Vec::with_capacity(trees.len());
+        for id in trees {
+            match core.tree(*id) {
+                Ok(tree) => open.push(tree),
+                Err(Error::NoTree(_)) => {}
+                Err(error) => return Err(error),
+            }
+        }
+        let _gate = core.gate.write();
+        let number = core.pins.lock().add();
+        let mut states = States::default();
+        for tree in &open {
+            let dropped = tree.dropped.load(Ordering::Relaxed);
+            states.insert_mut(tree.id, (!dropped).then(|| tree.state.read().clone()));
+        }
+        let states = [Arc::new(states), Arc::default()];
+        core.pins.lock().live.insert(number, states.clone());
+        Ok(Pin {
+            core: Arc::clone(core),
+            number,
+            commit: CommitToken(core.log().last()),
+            catalog: core.catalog.state.read().clone(),
+            states,
+            trees: RwLock::new(Map::default()),
+        })
+    }
+
     /// A tree of the state.
     pub(crate) fn tree(&self, id: TreeId) -> Result<Arc<Tree>> {
         if let Some(tree) = self.trees.read().get(&id) {
@@ -228,6 +259,15 @@ impl Pinned for Pin {
             self.core.nodes.prefetch(&tree.state.read(), keys);
         }
         self.core.shrink();
+    }
+
+    fn logged_bytes(&self, behind: CommitToken) -> Option<u64> {
+        self.core.log().bytes_behind(behind.0)
+    }
+
+    fn logged_since(&self, behind: CommitToken, take: &mut dyn FnMut(Ops<'_>) -> bool) -> bool {
+        let log = self.core.log();
+        log.read(behind.0, self.commit.0, &mut |payload| take(Ops::new(payload)))
     }
 
     fn as_any(&self) -> &dyn Any {

@@ -123,6 +123,10 @@ impl Store for BtreeStore {
         Ok(Box::new(Pin::new(&self.core)))
     }
 
+    fn pin_trees(&self, trees: &[TreeId]) -> Result<Box<dyn Pinned>> {
+        Ok(Box::new(Pin::of_trees(&self.core, trees)?))
+    }
+
     fn diff(&self, old: TreeId, new: TreeId) -> Result<Box<dyn DiffCursor + '_>> {
         let pins = Pins::Own(Pin::new(&self.core));
         Ok(Box::new(TreeDiff::new(pins, old, new, KeyRange::all())?))
@@ -141,6 +145,11 @@ impl Store for BtreeStore {
         // Somebody will be there to make checkpoints, so committers may go on for longer.
         self.core.dirty_max.store(self.core.options.dirty_bytes_alone(), Ordering::Relaxed);
         self.core.journal.set_waker(wake);
+    }
+
+    fn keep_log(&self, behind: &[CommitToken]) -> Result<()> {
+        let behind: Vec<_> = behind.iter().map(|commit| commit.0).collect();
+        self.core.log().keep(&behind)
     }
 
     fn checkpoint_due(&self) -> bool {

@@ -93,11 +93,15 @@ pub(crate) fn cut_log(env: &Env, header: &VolumeHeader) -> Result<(), OpenError>
     Ok(())
 }
 
+/// Most of the log that is kept for the index: a million files that changed take some 200 MB.
+const LOG_KEEP_BYTES_MAX: u64 = 512 << 20;
+
 /// Least segment of the log.
 const LOG_SEGMENT_BYTES_MIN: u64 = 256 << 10;
 
 /// What any engine is told. The log is held to a part of a small medium: its segments, of which
-/// two or three are kept, to 1/64 each, and what a checkpoint lets go of to 1/16.
+/// two or three are kept, to 1/64 each, what is kept for the index to as much, and what a
+/// checkpoint lets go of to 1/16.
 fn common(
     env: &Env,
     header: &VolumeHeader,
@@ -111,6 +115,11 @@ fn common(
         cache_bytes: usize::try_from(options.cache_bytes).unwrap_or(usize::MAX),
         durability: options.durability,
         log_segment_bytes: options.log_segment_bytes.min(segment),
+        log_keep_bytes: if options.index.is_some() {
+            LOG_KEEP_BYTES_MAX.min(medium / 64)
+        } else {
+            0
+        },
         checkpoint_bytes: options.checkpoint_bytes.min(medium / 16),
         ..EngineOptions::default()
     })

@@ -146,6 +146,8 @@ impl Fs {
     /// done or the monotonic clock says `until`. Tells whether there was any. What fails is told
     /// to the log.
     pub(crate) fn give_back(&self, until: Duration) -> bool {
+        // The index does without.
+        went_on(self.store.keep_log(&[]).map_err(from_store));
         let removed = self.remove_detached(until);
         // What the trees shared that were dropped. A collection that cannot read something rests.
         let collected = self.collect_until(until).unwrap_or_else(|error| {

@@ -10,9 +10,9 @@ use format::base_record::BaseRecord;
 use format::key;
 use format::subvolume_record::SubvolumeRecord;
 use inode::{FsError, SubvolId};
-use store::TreeId;
+use store::{CommitToken, KeyRange, Lsn, TreeId};
 
-use crate::error::malformed;
+use crate::error::{from_store, malformed};
 use crate::subvol::{VOLUME, read_record};
 use crate::subvolumes;
 use crate::txn::Txn;
@@ -35,6 +35,10 @@ pub(crate) fn begin(fs: &Fs, id: u64) -> FsResult<Option<(Recorded, SubvolumeRec
     if record.detached {
         return Ok(None);
     }
+    // What is committed from here on says later what differs from the base.
+    let mut wanted = wanted_of_log(fs)?;
+    wanted.push(fs.store.last_commit());
+    fs.store.keep_log(&wanted).map_err(from_store)?;
     let mut txn = Txn::new(fs);
     let tree = ledger.new_tree();
     let base = BaseRecord {
@@ -84,7 +88,7 @@ pub(crate) fn complete(
 pub(crate) fn remove(fs: &Fs, tree: u64) -> FsResult<()> {
     let mut txn = Txn::new(fs);
     txn.batch().delete(VOLUME, &key::base(tree));
-    if fs.store.tree_exists(TreeId(tree)).map_err(crate::error::from_store)? {
+    if fs.store.tree_exists(TreeId(tree)).map_err(from_store)? {
         txn.batch().drop_tree(TreeId(tree));
     }
     txn.commit()?;
@@ -122,6 +126,37 @@ pub(crate) fn named(fs: &Fs) -> FsResult<BTreeSet<u64>> {
         Ok(())
     })?;
     Ok(named)
+}
+
+/// Behind which commits the log is of use: it says what differs from the bases of subvolumes that
+/// are still in the tree that their base is a clone of, and from those that are building.
+pub(crate) fn wanted_of_log(fs: &Fs) -> FsResult<Vec<CommitToken>> {
+    let bases = all(fs)?;
+    let behind = |base: &Recorded| CommitToken(Lsn(base.record.commit));
+    let building = bases.iter().filter(|base| !base.record.complete);
+    let mut wanted: Vec<_> = building.map(behind).collect();
+    fs.visit_volume(&key::SUBVOLUMES_PREFIX, &mut |key, value| {
+        let malformed = |error| malformed(VOLUME, &error);
+        let id = key::parse_number(key).map_err(malformed)?;
+        let record = SubvolumeRecord::decode(value).map_err(malformed)?;
+        let base = bases.binary_search_by_key(&record.base, |base| base.tree);
+        if let Ok(at) = base
+            && bases[at].record.subvolume == id
+            && !record.read_only
+            && !record.detached
+        {
+            wanted.push(behind(&bases[at]));
+        }
+        Ok(())
+    })?;
+    Ok(wanted)
+}
+
+/// Whether there is a base.
+pub(crate) fn any(fs: &Fs) -> FsResult<bool> {
+    let range = KeyRange::prefix(&key::BASES_PREFIX);
+    let mut cursor = fs.store.scan(VOLUME, range).map_err(from_store)?;
+    Ok(cursor.next().map_err(from_store)?.is_some())
 }
 
 /// Takes all bases away: there is no room for what they keep. Searches walk until there are new

@@ -26,7 +26,7 @@ use inode::{FsError, NodeId};
 use parking_lot::Mutex;
 use search::Searchable;
 use search::index::{Flush, FlushStep, Index, Reach};
-use store::{KeyRange, Pinned, TreeId};
+use store::{CommitToken, KeyRange, Lsn, Pinned, TreeId};
 
 use crate::error::{from_store, malformed};
 use crate::search_bases::{self, Recorded};
@@ -39,6 +39,10 @@ use crate::{Fs, FsResult};
 const LOOKED_AT_ONCE: usize = 64;
 /// So many bytes of the index's memory let one row differ: what differs may take half of it.
 const HELD_ROW_BYTES: usize = 400;
+/// So many bytes a change takes in the log, or more.
+const LOGGED_ROW_BYTES: u64 = 128;
+/// Subvolumes of which it is remembered how many rows differ.
+const COUNTED_MAX: usize = 4096;
 /// Rest of a subvolume whose flush failed.
 const REST_AFTER_FAILURE: Duration = Duration::from_secs(60);
 /// Looks after opening before the first that reads what differs.
@@ -65,6 +69,8 @@ struct Work {
     looked: Option<Duration>,
     looks: u32,
     swept: Option<Duration>,
+    /// Of subvolumes: the base, how many rows differed from it, and at which commit.
+    counted: BTreeMap<u64, (u64, usize, CommitToken)>,
 }
 
 struct Job {
@@ -156,7 +162,9 @@ fn advance(fs: &Fs, index: &Index, work: &mut Work) -> FsResult<()> {
         if is_short_of_room(fs, index, 1) {
             return Err(FsError::NoSpace);
         }
-        let pinned = fs.store.pin().map_err(from_store)?;
+        // Nobody changes these, so that no create copies a node for it.
+        let trees = [VOLUME, TreeId(job.base.tree), TreeId(job.flush.old_base())];
+        let pinned = fs.store.pin_trees(&trees).map_err(from_store)?;
         match job.flush.step(index, &*pinned).map_err(from_search)? {
             FlushStep::More => Ok(None),
             FlushStep::Ready(rows) => Ok(Some(rows)),
@@ -209,6 +217,7 @@ fn is_short_of_room(fs: &Fs, index: &Index, times: u64) -> bool {
 /// Gives all room of the index back, the files even where no commit goes through any more.
 fn make_room(fs: &Fs, index: &Index, work: &mut Work) -> FsResult<u64> {
     work.asked.clear();
+    fs.store.keep_log(&[]).map_err(from_store)?;
     let files = index.sweep(&[]).map_err(from_search)?;
     Ok(files + search_bases::remove_all(fs)?)
 }
@@ -233,7 +242,7 @@ fn sweep(fs: &Fs, index: &Index, work: &mut Work) -> FsResult<()> {
     if let Err(error) = index.sweep(&kept) {
         tracing::warn!(%error, "files of the index that are not needed stay");
     }
-    Ok(())
+    fs.store.keep_log(&search_bases::wanted_of_log(fs)?).map_err(from_store)
 }
 
 /// Files of the index that no base names, with their bytes. Where no index is kept, none is told.
@@ -298,7 +307,9 @@ fn pick(fs: &Fs, index: &Index, work: &mut Work) -> FsResult<Option<u64>> {
         let id = key::parse_number(item.key).map_err(malformed)?;
         let record = SubvolumeRecord::decode(item.value).map_err(malformed)?;
         work.last = id;
-        if !work.resting.contains_key(&id) && is_due(fs, index, &*pinned, id, &record)? {
+        if !work.resting.contains_key(&id)
+            && is_due(fs, index, &mut work.counted, &*pinned, (id, &record))?
+        {
             return Ok(Some(id));
         }
     }
@@ -309,9 +320,9 @@ fn pick(fs: &Fs, index: &Index, work: &mut Work) -> FsResult<Option<u64>> {
 fn is_due(
     fs: &Fs,
     index: &Index,
+    counted: &mut BTreeMap<u64, (u64, usize, CommitToken)>,
     pinned: &dyn Pinned,
-    id: u64,
-    record: &SubvolumeRecord,
+    (id, record): (u64, &SubvolumeRecord),
 ) -> FsResult<bool> {
     if record.detached {
         return Ok(false);
@@ -354,7 +365,21 @@ fn is_due(
     let seen = match index.reach(id) {
         Reach::Indexed { rows, .. } => rows,
         Reach::Unknown | Reach::Walked => {
-            index.differing(pinned, record, limit).map_err(from_search)?
+            // To count costs as much as there is to count, and creates copy what is compared: not
+            // before the log says that it may be so many.
+            let known = counted.get(&id).filter(|(base, ..)| *base == record.base);
+            let behind = CommitToken(Lsn(base.commit));
+            let (seen, at) = known.map_or((0, behind), |(_, seen, at)| (*seen, *at));
+            let more = pinned.logged_bytes(at).map(|bytes| bytes / LOGGED_ROW_BYTES);
+            if more.is_some_and(|more| seen as u64 + more < limit as u64) {
+                return Ok(false);
+            }
+            let seen = index.differing(pinned, record, limit).map_err(from_search)?;
+            if counted.len() >= COUNTED_MAX {
+                counted.clear();
+            }
+            counted.insert(id, (record.base, seen, pinned.commit()));
+            seen
         }
     };
     Ok(seen >= limit)

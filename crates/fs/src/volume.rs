@@ -22,6 +22,7 @@ use crate::quota::Quotas;
 use crate::reclaim::Reclaim;
 use crate::room::Room;
 use crate::scan::Slot;
+use crate::search_bases;
 use crate::search_dir::Searches;
 use crate::search_upkeep::Upkeep;
 use crate::subvol::{Entered, Subvol, SubvolTable, VOLUME};
@@ -132,6 +133,9 @@ impl Fs {
         fs.queue.recover(&fs).map_err(damaged)?;
         fs.quotas.load(&fs).map_err(damaged)?;
         fs.trash.load(&fs).map_err(damaged)?;
+        if !options.read_only && !search_bases::any(&fs).map_err(damaged)? {
+            fs.store.keep_log(&[])?;
+        }
         Ok(Arc::new(fs))
     }
 

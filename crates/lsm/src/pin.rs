@@ -7,6 +7,7 @@ use std::any::Any;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use format::batch::Ops;
 use store::{CommitToken, Cursor, DiffCursor, Error, KeyRange, Pinned, Read, Result, TreeId};
 
 use crate::core::{Catalog, Core};
@@ -30,6 +31,19 @@ impl Pin {
         let mut changed = core.in_flight.lock().clone();
         for (id, tree) in &*core.changed.lock() {
             changed.insert(*id, core.freeze_tree(tree));
+        }
+        let catalog = Arc::clone(&core.catalog.lock());
+        Pin { core: Arc::clone(core), commit: CommitToken(core.last()), catalog, changed }
+    }
+
+    /// Pins some trees. Of the others it has what the catalog says, which may be older.
+    pub(crate) fn of_trees(core: &Arc<Core>, trees: &[TreeId]) -> Pin {
+        let _gate = core.gate.write();
+        let mut changed = BTreeMap::new();
+        for id in trees {
+            let live = core.changed.lock().get(id).map(|tree| core.freeze_tree(tree));
+            let state = live.or_else(|| core.in_flight.lock().get(id).cloned());
+            changed.extend(state.map(|state| (*id, state)));
         }
         let catalog = Arc::clone(&core.catalog.lock());
         Pin { core: Arc::clone(core), commit: CommitToken(core.last()), catalog, changed }
@@ -83,6 +97,15 @@ impl Pinned for Pin {
         }
         let (old, new) = (self.stack(old_tree)?, new.stack(new_tree)?);
         Ok(Box::new(StackDiff::new(&old, &new, range)?))
+    }
+
+    fn logged_bytes(&self, behind: CommitToken) -> Option<u64> {
+        self.core.log().bytes_behind(behind.0)
+    }
+
+    fn logged_since(&self, behind: CommitToken, take: &mut dyn FnMut(Ops<'_>) -> bool) -> bool {
+        let log = self.core.log();
+        log.read(behind.0, self.commit.0, &mut |payload| take(Ops::new(payload)))
     }
 
     fn as_any(&self) -> &dyn Any {

@@ -88,6 +88,10 @@ impl Store for LsmStore {
         Ok(Box::new(Pin::new(&self.core)))
     }
 
+    fn pin_trees(&self, trees: &[TreeId]) -> Result<Box<dyn Pinned>> {
+        Ok(Box::new(Pin::of_trees(&self.core, trees)))
+    }
+
     fn diff(&self, old: TreeId, new: TreeId) -> Result<Box<dyn DiffCursor + '_>> {
         let pin = Pin::new(&self.core);
         let (old, new) = (pin.stack(old)?, pin.stack(new)?);
@@ -104,6 +108,11 @@ impl Store for LsmStore {
 
     fn set_waker(&self, wake: Waker) {
         self.core.journal.set_waker(wake);
+    }
+
+    fn keep_log(&self, behind: &[CommitToken]) -> Result<()> {
+        let behind: Vec<_> = behind.iter().map(|commit| commit.0).collect();
+        self.core.log().keep(&behind)
     }
 
     fn checkpoint_due(&self) -> bool {

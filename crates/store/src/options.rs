@@ -22,6 +22,9 @@ pub struct EngineOptions {
     pub log_write_bytes: usize,
     /// Length of a log segment.
     pub log_segment_bytes: u64,
+    /// Log bytes that are kept at most, though no crash makes them replay, for
+    /// [`crate::Pinned::logged_since`].
+    pub log_keep_bytes: u64,
     /// Log bytes since the last checkpoint from which one is due: what a crash makes replay.
     pub checkpoint_bytes: u64,
 }
@@ -53,6 +56,7 @@ impl Default for EngineOptions {
             log_interval: log.interval,
             log_write_bytes: log.write_bytes,
             log_segment_bytes: log.segment_bytes,
+            log_keep_bytes: log.keep_bytes,
             checkpoint_bytes: 128 << 20,
         }
     }
@@ -67,6 +71,7 @@ impl EngineOptions {
             interval: self.log_interval,
             write_bytes: self.log_write_bytes,
             segment_bytes: self.log_segment_bytes,
+            keep_bytes: self.log_keep_bytes,
             ..LogOptions::default()
         }
     }

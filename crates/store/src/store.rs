@@ -5,6 +5,8 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
 
+use format::batch::Ops;
+
 use crate::{
     Batch, CheckProgress, CheckReport, CommitToken, DiffCursor, Durability, KeyRange, Read, Result,
     SortedRun, TreeId,
@@ -50,6 +52,12 @@ pub trait Store: Read {
     /// meanwhile is held until it drops.
     fn pin(&self) -> Result<Box<dyn Pinned>>;
 
+    /// Pins some trees, those of them that exist, and perhaps others too. Where nobody changes
+    /// these trees, changes of others cost what they cost without a pin.
+    fn pin_trees(&self, _trees: &[TreeId]) -> Result<Box<dyn Pinned>> {
+        self.pin()
+    }
+
     /// Differences from `old` to `new`, at a cost of what differs, not of what is there.
     fn diff(&self, old: TreeId, new: TreeId) -> Result<Box<dyn DiffCursor + '_>>;
 
@@ -61,6 +69,13 @@ pub trait Store: Read {
     /// better not wait for the next look at [`checkpoint_due`](Store::checkpoint_due): whoever
     /// commits on makes it himself after a while.
     fn set_waker(&self, _wake: Waker) {}
+
+    /// Says behind which commits [`Pinned::logged_since`] will be asked for what followed, so that
+    /// of the log so much is kept, within the bounds of the store's options. Before it is first
+    /// called, all is; an engine without a log keeps nothing.
+    fn keep_log(&self, _behind: &[CommitToken]) -> Result<()> {
+        Ok(())
+    }
 
     /// Whether the log has grown so far that a checkpoint should start.
     fn checkpoint_due(&self) -> bool;
@@ -179,6 +194,19 @@ pub trait Pinned: Read {
     /// Says that keys of a tree, in order, will be looked up soon, so that the medium may read
     /// what leads to them meanwhile. A hint: whoever looks them up is told of what goes wrong.
     fn prefetch(&self, _tree: TreeId, _keys: &[&[u8]]) {}
+
+    /// About how many bytes of the log hold what was committed behind a commit; `None` where the
+    /// log does not reach back so far.
+    fn logged_bytes(&self, _behind: CommitToken) -> Option<u64> {
+        None
+    }
+
+    /// Shows the batches that were committed behind a commit up to this state, as they stand in the
+    /// log, until `take` answers `false`. `false`: the log does not have all of them, and what was
+    /// shown is of no use.
+    fn logged_since(&self, _behind: CommitToken, _take: &mut dyn FnMut(Ops<'_>) -> bool) -> bool {
+        false
+    }
 
     /// The state as what its store made it, for [`Pinned::diff`].
     fn as_any(&self) -> &dyn Any;

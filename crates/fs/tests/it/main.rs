@@ -21,6 +21,7 @@ mod script;
 mod search;
 mod search_claims;
 mod search_declared;
+mod search_logged;
 mod subject;
 mod support;
 mod threads;

@@ -179,6 +179,7 @@ fn index_options() -> IndexOptions {
         limits: ClusterLimits { directories: 4, rows: 10 },
         alone: Duration::ZERO,
         fold_alone: 3,
+        logged_row_bytes: u64::MAX,
         rows_without_base: 20,
         flush: FlushPolicy {
             share_percent: 25,

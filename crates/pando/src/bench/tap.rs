@@ -138,12 +138,20 @@ impl Store for Tap {
         self.store.pin()
     }
 
+    fn pin_trees(&self, trees: &[TreeId]) -> Result<Box<dyn Pinned>> {
+        self.store.pin_trees(trees)
+    }
+
     fn diff(&self, old: TreeId, new: TreeId) -> Result<Box<dyn DiffCursor + '_>> {
         self.store.diff(old, new)
     }
 
     fn checkpoint(&self) -> Result<bool> {
         self.store.checkpoint()
+    }
+
+    fn keep_log(&self, behind: &[CommitToken]) -> Result<()> {
+        self.store.keep_log(behind)
     }
 
     fn checkpoint_due(&self) -> bool {

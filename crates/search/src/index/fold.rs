@@ -12,6 +12,8 @@
 //! state. Where an entry leads to a directory that is somewhere else, its old place has a
 //! difference of its own.
 
+use std::sync::atomic::{AtomicBool, Ordering};
+
 use device::Map;
 use format::directory_record::DirectoryRecord;
 use format::entry_record::{EntryRecord, Target};
@@ -19,6 +21,7 @@ use format::key::{self, Parsed, Part};
 use store::{Cursor, Diff, DiffCursor, KeyRange, Pinned, TreeId};
 
 use super::layer::Layer;
+use super::logged::Logged;
 use super::parts::{self, Helpers, Together};
 use crate::Result;
 use crate::assemble::{NamedEntry, Records};
@@ -28,9 +31,9 @@ const DEPTH_MAX: usize = 1 << 16;
 /// Most directories of which it is remembered whether they are below the root.
 const KNOWN_MAX: usize = 1 << 18;
 /// Bytes a place takes while places are collected.
-const PLACE_BYTES: usize = 16;
+pub(super) const PLACE_BYTES: usize = 16;
 /// Places that are asked for before the first of them is read.
-const PLACES_AHEAD: usize = 512;
+pub(super) const PLACES_AHEAD: usize = 512;
 
 /// So many differences in a directory that is of no interest, and the others are not looked at: a
 /// clone of a directory has the names beside it, of which there may be any number of others.
@@ -67,7 +70,7 @@ pub(crate) struct Touched {
     pub(crate) moved: Vec<u64>,
     /// Rows that differ and are known already, where rows are collected; their places are not
     /// among [`Touched::places`], or as well.
-    rows: Option<Layer>,
+    pub(super) rows: Option<Layer>,
     /// Memory for the attributes of a row.
     xattrs: Vec<u8>,
     /// Whether directories may lie below the root.
@@ -95,6 +98,10 @@ pub(crate) struct Folding<'a> {
     pub(crate) helpers: Option<Helpers<'a>>,
     /// Where this is a part of a fold: what all parts take.
     pub(crate) together: Option<&'a Together>,
+    /// Where the log may say what differs.
+    pub(crate) logged: Option<Logged<'a>>,
+    /// Whether it is not wanted any more: then it ends, as if it were too much.
+    pub(super) cancel: Option<&'a AtomicBool>,
 }
 
 impl<'a> Folding<'a> {
@@ -105,7 +112,19 @@ impl<'a> Folding<'a> {
         root: Option<u64>,
         bytes_max: usize,
     ) -> Folding<'a> {
-        Folding { new, records, root, bytes_max, helpers: None, together: None }
+        let (helpers, together, logged, cancel) = (None, None, None, None);
+        Folding { new, records, root, bytes_max, helpers, together, logged, cancel }
+    }
+
+    /// The same, while nobody cancels it.
+    #[must_use]
+    pub(crate) fn until(self, cancel: &'a AtomicBool) -> Folding<'a> {
+        Folding { cancel: Some(cancel), ..self }
+    }
+
+    /// Whether it is not wanted any more.
+    pub(super) fn is_cancelled(&self) -> bool {
+        self.cancel.is_some_and(|cancel| cancel.load(Ordering::Relaxed))
     }
 }
 
@@ -177,6 +196,9 @@ impl Touched {
                     range.from = from;
                     let bytes_max = folding.bytes_max.saturating_sub(self.memory_bytes());
                     let rest = Folding { bytes_max, ..folding };
+                    if let Some(is_within) = self.take_logged(rest, helpers.table, &range)? {
+                        return Ok(is_within);
+                    }
                     let parts = parts::fold(old, rest, helpers, range, self)?;
                     return Ok(parts.is_some_and(|parts| self.take(parts)));
                 }
@@ -230,6 +252,7 @@ impl Touched {
                 }
             }
             if self.rows.as_ref().is_some_and(|rows| !rows.is_within(bytes_max))
+                || folding.is_cancelled()
                 || self.count_max.is_some_and(|most| self.counted >= most)
             {
                 return Ok(End::TooLarge);
@@ -413,6 +436,9 @@ impl Touched {
             let keys: Vec<_> = keys.collect();
             let keys: Vec<&[u8]> = keys.iter().map(|key| &key[..]).collect();
             new.prefetch(records.tree, &keys);
+            if folding.is_cancelled() {
+                return Ok(Folded::TooLarge);
+            }
             for &place in places.iter().filter(|place| !known.has(**place)) {
                 records.entry(place.0, place.1, &mut found)?;
                 let row = match found.target {

@@ -12,9 +12,9 @@ use format::{Malformed, Reader, Writer};
 use crate::Row;
 
 /// Offset that says: nothing is there.
-const GONE: u32 = u32::MAX;
+pub(super) const GONE: u32 = u32::MAX;
 /// Most bytes of rows in a layer, but for one more row.
-const BYTES_MAX: usize = GONE as usize - (1 << 20);
+pub(super) const BYTES_MAX: usize = GONE as usize - (1 << 20);
 /// A layer is merged with the one before it when that is less than this many times as large.
 const MERGE_FACTOR: usize = 4;
 /// A list grows by this part of its length: what is held is a budget's, and twice as much as is
@@ -72,6 +72,12 @@ impl Layer {
             self.bytes.extend_from_slice(&layer.bytes);
         }
         true
+    }
+
+    /// Places in order, where their rows are in bytes that [`pack`] wrote, or that there is none.
+    pub(crate) fn of_packed(keys: Vec<(u64, u64)>, at: Vec<u32>, bytes: Vec<u8>) -> Layer {
+        debug_assert!(keys.is_sorted(), "places in order");
+        Layer { keys, at, bytes, ..Layer::default() }
     }
 
     /// Says which directories changed, and which of those moved; neither in order.
@@ -240,17 +246,17 @@ impl Delta {
 }
 
 /// Makes room for so many more.
-fn grow<T>(list: &mut Vec<T>, more: usize) {
+pub(super) fn grow<T>(list: &mut Vec<T>, more: usize) {
     if list.capacity() - list.len() < more {
         list.reserve_exact(more.max(list.len() / GROWTH).max(64));
     }
 }
 
 /// Most bytes of a packed row without its strings.
-const PACKED_MAX: usize = 2 + 4 * 8 + 10 * 10;
+pub(super) const PACKED_MAX: usize = 2 + 4 * 8 + 10 * 10;
 
 /// Times as they are, for they are never small; the other numbers take a few bytes each.
-fn pack(row: &Row<'_>, out: &mut Vec<u8>) {
+pub(super) fn pack(row: &Row<'_>, out: &mut Vec<u8>) {
     out.put_u8(row.kind.byte());
     out.put_u8(row.name.len() as u8);
     for time in [row.atime, row.mtime, row.ctime, row.btime] {

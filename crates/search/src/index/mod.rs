@@ -17,6 +17,7 @@ mod flush;
 mod fold;
 mod ground;
 mod layer;
+mod logged;
 mod mounts;
 mod partition;
 mod parts;
@@ -31,7 +32,7 @@ mod views;
 mod worker;
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::atomic::AtomicUsize;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
@@ -70,6 +71,10 @@ pub struct IndexOptions {
     pub alone: Duration,
     /// Differences from a base that one thread finds before others help.
     pub fold_alone: usize,
+    /// Bytes of the log for each row of a base up to which the log is read to find out what
+    /// differs, where there is more than that. Two trees have some four hundred a row, but seldom
+    /// are all of them read.
+    pub logged_row_bytes: u64,
     /// Rows of a subvolume without a base that are held in memory before it needs one.
     pub rows_without_base: usize,
     /// When bases are made.
@@ -119,6 +124,7 @@ impl Default for IndexOptions {
             threads: 2,
             alone: Duration::from_micros(100),
             fold_alone: 4096,
+            logged_row_bytes: 96,
             rows_without_base: 20_000,
             flush: FlushPolicy::default(),
         }
@@ -146,6 +152,8 @@ pub struct IndexStats {
     pub disk_bytes: u64,
     /// States of the store that are held.
     pub pins: u64,
+    /// How often, since opening, the log said what differs from a base.
+    pub logged: u64,
 }
 
 /// The index of a volume.
@@ -160,6 +168,8 @@ pub struct Index {
     slots: Mutex<BTreeMap<u64, Arc<Mutex<Slot>>>>,
     /// Memory of all that is known in them.
     delta_bytes: AtomicUsize,
+    /// How often the log said what differs.
+    logged: AtomicU64,
     bases: Mutex<BTreeMap<u64, Weak<Base>>>,
     /// Clusters that could not be read: the next base has them anew.
     damaged: Mutex<BTreeSet<ClusterId>>,
@@ -186,6 +196,7 @@ impl Index {
             cache: ClusterCache::new(),
             slots: Mutex::default(),
             delta_bytes: AtomicUsize::new(0),
+            logged: AtomicU64::new(0),
             bases: Mutex::default(),
             damaged: Mutex::default(),
             lost: Mutex::default(),
@@ -223,6 +234,7 @@ impl Index {
             stats.rows += base.clusters.iter().map(|cluster| u64::from(cluster.rows)).sum::<u64>();
             stats.base_bytes += base.memory_bytes() as u64;
         }
+        stats.logged = self.logged.load(Ordering::Relaxed);
         stats.cluster_bytes = self.cache.memory_bytes() as u64;
         Ok(stats)
     }

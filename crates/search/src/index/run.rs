@@ -192,7 +192,11 @@ impl<'a> Run<'a> {
         }
         let record = any.subvolume(subvolume)?.ok_or(Error::NotFound)?;
         let pinned = Arc::clone(&self.pinned);
-        let Some(view) = self.index.view(&pinned, subvolume, &record)? else {
+        let view = self.index.view(&pinned, subvolume, &record, self.request.cancel)?;
+        if self.is_cancelled() {
+            return Ok(Flow::Break(()));
+        }
+        let Some(view) = view else {
             return self.walk(any, subvolume, from);
         };
         let mut scope = Scope::new(&view, from, self.request)?;

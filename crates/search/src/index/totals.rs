@@ -152,7 +152,11 @@ impl Gather<'_> {
 
     fn subvolume(&mut self, any: Records<'_>, subvolume: u64, from: &From) -> Result<()> {
         let record = any.subvolume(subvolume)?.ok_or(Error::NotFound)?;
-        let Some(view) = self.index.view(self.pinned, subvolume, &record)? else {
+        let view = self.index.view(self.pinned, subvolume, &record, self.question.cancel)?;
+        if self.is_cancelled() {
+            return Ok(());
+        }
+        let Some(view) = view else {
             let (directory, path) = (from.directory, &from.path[..]);
             let start = Start { subvolume, directory, path, depth: from.depth };
             let read = &**self.pinned;

@@ -2,7 +2,7 @@
 //! of what nobody asked for lately.
 
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use format::base_record::BaseRecord;
@@ -16,6 +16,7 @@ use super::base::{Base, ClusterId, file};
 use super::files::cluster_name;
 use super::fold::{Folded, Folding, Old, Touched, fold};
 use super::layer::Delta;
+use super::logged::Logged;
 use super::parts::Helpers;
 use super::table::Table;
 use super::view::{Known, Slot, View};
@@ -28,6 +29,10 @@ use crate::{Error, Result, Searchable};
 const KEPT: Duration = Duration::from_secs(60);
 /// How long after the last query its state is.
 const PINNED: Duration = Duration::from_secs(10);
+/// Time between two looks whether a query that waits was cancelled.
+const CANCEL_LOOK: Duration = Duration::from_millis(20);
+/// What nobody cancels.
+static NEVER: AtomicBool = AtomicBool::new(false);
 /// Memory of a row that differs, about, for the limit of what has no base.
 const ROW_BYTES: usize = 110;
 
@@ -48,22 +53,31 @@ pub enum Reach {
 }
 
 impl Index {
-    /// What a query sees of a subvolume; `None`: it has to walk.
+    /// What a query sees of a subvolume; `None`: it has to walk, or was cancelled.
     pub(crate) fn view(
         &self,
         pinned: &Arc<dyn Pinned>,
         subvolume: u64,
         record: &SubvolumeRecord,
+        cancel: &AtomicBool,
     ) -> Result<Option<View>> {
         let shared = Arc::clone(self.slots.lock().entry(subvolume).or_default());
-        let mut slot = shared.lock();
+        // Another query may be reading what differs for a while, for this one too.
+        let mut slot = loop {
+            if let Some(slot) = shared.try_lock_for(CANCEL_LOOK) {
+                break slot;
+            }
+            if cancel.load(Ordering::Relaxed) {
+                return Ok(None);
+            }
+        };
         let base_tree = if self.lost.lock().contains(&record.base) { 0 } else { record.base };
         let fits = |known: &Known| known.tree.0 == record.tree && known.base_tree == base_tree;
         let before = slot.memory_bytes();
         if !slot.known.as_ref().is_some_and(fits) {
             slot.known = None;
         }
-        let delta_and_base = self.advance(&mut slot, pinned, record, base_tree);
+        let delta_and_base = self.advance(&mut slot, pinned, record, (base_tree, cancel));
         // What took long to find must not count as long unused.
         if let Some(known) = &mut slot.known {
             known.asked = self.clock.monotonic();
@@ -101,7 +115,7 @@ impl Index {
         slot: &mut Slot,
         pinned: &Arc<dyn Pinned>,
         record: &SubvolumeRecord,
-        base_tree: u64,
+        (base_tree, cancel): (u64, &AtomicBool),
     ) -> Result<Option<(Delta, Option<Arc<Base>>)>> {
         let (tree, commit) = (TreeId(record.tree), pinned.commit());
         let records = Records { read: &**pinned, tree, searchable: &CARRY_NOTHING };
@@ -117,8 +131,11 @@ impl Index {
             if let Some(old) = known.pinned.clone() {
                 let budget = self.delta_budget(known.base.is_some());
                 let left = budget.saturating_sub(delta.memory_bytes());
-                let folding = Folding::of(&**pinned, records, root, left);
+                let folding = Folding::of(&**pinned, records, root, left).until(cancel);
                 let folded = fold(Old::State(&*old, tree), folding)?;
+                if cancel.load(Ordering::Relaxed) {
+                    return Ok(None);
+                }
                 let delta = match folded {
                     Folded::Layer(layer) => Some(delta.with(layer)),
                     Folded::TooLarge => None,
@@ -139,8 +156,16 @@ impl Index {
         };
         let bytes_max = self.delta_budget(base.is_some());
         let helpers = self.helpers(base.as_ref().map(|base| &base.table));
-        let folding = Folding { helpers, ..Folding::of(&**pinned, records, root, bytes_max) };
-        let folded = fold(old, folding)?;
+        let logged = match &base {
+            Some(base) if record.pruned => self.logged(&**pinned, tree, base.tree)?,
+            _ => None,
+        };
+        let folding = Folding::of(&**pinned, records, root, bytes_max).until(cancel);
+        let folded = fold(old, Folding { helpers, logged, ..folding })?;
+        if cancel.load(Ordering::Relaxed) {
+            // What was found may not be all.
+            return Ok(None);
+        }
         let delta = match folded {
             Folded::Layer(layer) => Some(Delta::default().with(layer)),
             Folded::TooLarge => None,
@@ -164,6 +189,22 @@ impl Index {
     pub(crate) fn helpers<'a>(&self, table: Option<&'a Table>) -> Option<Helpers<'a>> {
         let (threads, from) = (self.options.threads, self.options.fold_alone);
         table.filter(|_| threads > 1).map(|table| Helpers { table, threads, from })
+    }
+
+    /// Where the log may say what differs from a base, if that is less to read than both trees.
+    fn logged(
+        &self,
+        pinned: &dyn Pinned,
+        tree: TreeId,
+        base: TreeId,
+    ) -> Result<Option<Logged<'_>>> {
+        let records = Records { read: pinned, tree: VOLUME, searchable: &CARRY_NOTHING };
+        let record = records.decode(&key::base(base.0), BaseRecord::decode)?;
+        let Some(BaseRecord { commit, rows, .. }) = record else { return Ok(None) };
+        let behind = CommitToken(store::Lsn(commit));
+        let most = rows.saturating_mul(self.options.logged_row_bytes);
+        let is_less = pinned.logged_bytes(behind).is_some_and(|bytes| bytes <= most);
+        Ok(is_less.then_some(Logged { tree, base, behind, count: &self.logged }))
     }
 
     fn delta_budget(&self, has_base: bool) -> usize {
@@ -429,7 +470,7 @@ impl Index {
                     }
                 }
                 Some(record) => {
-                    self.view(pinned, subvolume, &record)?;
+                    self.view(pinned, subvolume, &record, &NEVER)?;
                     let slot = self.slots.lock().get(&subvolume).cloned();
                     if let (Some(slot), Some(asked)) = (slot, asked)
                         && let Some(known) = &mut slot.lock().known

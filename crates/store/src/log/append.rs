@@ -332,9 +332,14 @@ impl Log {
             }
             drop(state);
             let bytes = self.options.segment_bytes.max(need + RECORDS_START);
+            // What is only kept goes before anybody is refused.
+            let needed = 2 * bytes;
+            if self.env.device.space()?.free_bytes < needed && self.keep_nothing()? {
+                continue;
+            }
             // A log that takes the last room is never trimmed: that takes a checkpoint, and the
             // checkpoint takes room.
-            if self.env.device.space()?.free_bytes < 2 * bytes {
+            if self.env.device.space()?.free_bytes < needed {
                 return Err(Error::NoSpace("the log"));
             }
             let spare = self.files.make_spare(bytes)?;
@@ -388,7 +393,8 @@ impl Log {
     pub fn stats(&self) -> LogStats {
         let (segments, used) = {
             let writer = self.writer.lock();
-            (writer.segments.len() as u64, writer.segments.iter().map(|s| s.bytes).sum::<u64>())
+            let used = writer.segments.iter().map(|segment| segment.bytes).sum::<u64>();
+            (writer.segments.len() as u64, used + writer.kept.bytes())
         };
         let state = self.state.lock();
         let cut = state.cuts.iter().map(|cut| cut.spare.bytes).sum::<u64>();

@@ -2,10 +2,11 @@
 //!
 //! A record goes [`append`](Log::append) (a number, and bytes in a `stage`) -> `write` (one leader
 //! at a time takes everybody's bytes, in LSN order, reaches the barrier, writes, syncs) ->
-//! `segment` (files) and comes back through `recover`. `docs/format/log.md` has the bytes,
-//! `docs/guide/crash-safety.md` the argument.
+//! `segment` (files) and comes back through `recover`, or, for who wants to know what changed,
+//! through `kept`. `docs/format/log.md` has the bytes, `docs/guide/crash-safety.md` the argument.
 
 mod append;
+mod kept;
 mod options;
 mod recover;
 mod salvage;

@@ -34,6 +34,9 @@ pub struct LogOptions {
     pub buffer_bytes_max: usize,
     /// Length of a segment, which is the unit of pre-allocation and of trimming.
     pub segment_bytes: u64,
+    /// Most bytes of segments that are kept though recovery does not need them, for
+    /// [`crate::Log::read`].
+    pub keep_bytes: u64,
 }
 
 impl Default for LogOptions {
@@ -46,6 +49,7 @@ impl Default for LogOptions {
             write_bytes: 1 << 20,
             buffer_bytes_max: 16 << 20,
             segment_bytes: 8 << 20,
+            keep_bytes: 0,
         }
     }
 }

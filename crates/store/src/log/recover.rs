@@ -28,6 +28,7 @@ use format::log_record::{HEADER_BYTES, Record, RecordHeader};
 use format::log_segment::{Decoded, RECORDS_START, SEGMENT_BYTES_MAX, SegmentHeader, VERSION};
 use format::{Corruption, Malformed};
 
+use super::kept::Kept;
 use super::segment::{Files, SPARE_PREFIX, Segment, Spare, Writer};
 use super::sums::Sums;
 use super::{Log, LogOptions, Recovery};
@@ -66,6 +67,7 @@ impl Log {
         let (segment, file) = files.name_spare(1, &spare)?;
         let writer = Writer {
             segments: VecDeque::from([segment]),
+            kept: Kept::default(),
             file,
             offset: RECORDS_START,
             next: 1,
@@ -157,16 +159,16 @@ impl Log {
         Ok(())
     }
 
-    /// Gives up segments that a checkpoint had made superfluous before the crash. Their content
-    /// was not looked at.
+    /// Keeps or gives up segments that a checkpoint had made superfluous before the log was opened.
+    /// Their content was not looked at.
     fn forget(&self, firsts: &[u64]) -> Result<()> {
-        let mut gone = Vec::new();
+        let mut older = Vec::new();
         for &first in firsts {
             let path = self.files.segment_path(first);
             let bytes = self.files.device.metadata(&path)?.map_or(0, |found| found.length);
-            gone.push(Segment { first, bytes, path });
+            older.push(Segment { first, bytes, path });
         }
-        self.recycle(gone)
+        self.supersede(older)
     }
 }
 
@@ -233,7 +235,8 @@ impl Scan<'_> {
                 make_durable(file.as_ref(), &bytes, (behind(&bytes, end, proved), end, torn))?;
             }
             let offset = end as u64;
-            return Ok(Writer { segments, file, offset, next, unsynced: false });
+            let kept = Kept::default();
+            return Ok(Writer { segments, kept, file, offset, next, unsynced: false });
         }
         unreachable!("the caller names at least one segment");
     }

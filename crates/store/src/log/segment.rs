@@ -15,7 +15,8 @@ use format::log_segment::{RECORDS_START, SegmentHeader};
 
 use super::LogKey;
 use super::append::{Counters, Log};
-use crate::{Error, Lsn, Result};
+use super::kept::Kept;
+use crate::{Error, Result};
 
 /// Start of a spare's name.
 pub(super) const SPARE_PREFIX: &str = "spare-";
@@ -47,6 +48,8 @@ pub(super) struct Segment {
 /// What the leader works on: the segments, and the last one's file.
 pub(super) struct Writer {
     pub(super) segments: VecDeque<Segment>,
+    /// Segments that recovery does not need any more.
+    pub(super) kept: Kept,
     pub(super) file: Arc<dyn File>,
     /// Where the next bytes go in the last segment.
     pub(super) offset: u64,
@@ -181,18 +184,6 @@ impl Writer {
 }
 
 impl Log {
-    /// Gives up the segments whose records are all numbered `up_to` or less. Call it when a
-    /// checkpoint that contains them is durable.
-    pub fn trim(&self, up_to: Lsn) -> Result<()> {
-        let mut gone = Vec::new();
-        let mut writer = self.writer.lock();
-        while writer.segments.get(1).is_some_and(|second| second.first <= up_to.0 + 1) {
-            gone.extend(writer.segments.pop_front());
-        }
-        drop(writer);
-        self.recycle(gone)
-    }
-
     /// Keeps segments as spares, as many as are needed - the reserve, and one to go on with when
     /// that will be soon - and removes the others.
     pub(super) fn recycle(&self, gone: Vec<Segment>) -> Result<()> {

@@ -1,0 +1,321 @@
+//! Segments that recovery does not need any more, kept for who wants to know what changed since a
+//! record: the log is the only list of that, and is made for nobody's sake twice.
+//!
+//! They are a convenience, and no authority. They take a bounded part of the medium and go before
+//! anybody is refused for want of room; whoever reads them is told whether he saw every record that
+//! he asked for, and has another way to find out where he did not. So nothing is locked while they
+//! are read: a segment that is given up meanwhile, or used again, is one whose records are not
+//! those that come next, which their numbers and checksums tell.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use format::log_record::Record;
+use format::log_segment::RECORDS_START;
+
+use super::append::Log;
+use super::recover::read_segment;
+use super::segment::{Files, Segment, Writer};
+use crate::{Lsn, Result};
+
+/// Segments before those that recovery needs, without gaps between them or to those, and who may
+/// want them.
+#[derive(Default)]
+pub(super) struct Kept {
+    /// The oldest first.
+    segments: VecDeque<Segment>,
+    /// What is behind each of these numbers is wanted. Not known before somebody has said so: all
+    /// of it then.
+    wanted: Option<Vec<u64>>,
+}
+
+impl Kept {
+    /// Room that they take.
+    pub(super) fn bytes(&self) -> u64 {
+        self.segments.iter().map(|segment| segment.bytes).sum()
+    }
+
+    /// Takes out what nobody wants, or what is more than `bytes_max`. Recovery needs the records
+    /// from `needed` on.
+    fn surplus(&mut self, needed: u64, bytes_max: u64) -> Vec<Segment> {
+        let mut gone = Vec::new();
+        loop {
+            let first = self.segments.front().map_or(needed, |segment| segment.first);
+            let second = self.segments.get(1).map_or(needed, |segment| segment.first);
+            let is_wanted = match &mut self.wanted {
+                None => true,
+                Some(wanted) => {
+                    // Of what is not there whole, the rest is of no use.
+                    wanted.retain(|after| after + 1 >= first);
+                    wanted.iter().any(|after| after + 1 < second)
+                }
+            };
+            if is_wanted && self.bytes() <= bytes_max {
+                return gone;
+            }
+            let Some(oldest) = self.segments.pop_front() else { return gone };
+            gone.push(oldest);
+        }
+    }
+}
+
+impl Log {
+    /// Says that recovery does not need the segments any more whose records are all numbered
+    /// `up_to` or less. Call it when a checkpoint that contains them is durable.
+    pub fn trim(&self, up_to: Lsn) -> Result<()> {
+        let mut superseded = Vec::new();
+        let mut writer = self.writer.lock();
+        while writer.segments.get(1).is_some_and(|second| second.first <= up_to.0 + 1) {
+            superseded.extend(writer.segments.pop_front());
+        }
+        let gone = self.without(&mut writer, superseded);
+        drop(writer);
+        self.recycle(gone)
+    }
+
+    /// Says behind which records others are wanted for [`Log::read`], as long as the log's options
+    /// allow: of what is behind none of them, and of what is not there whole any more, nothing is
+    /// kept. Before it is first called, all is.
+    pub fn keep(&self, behind: &[Lsn]) -> Result<()> {
+        let mut writer = self.writer.lock();
+        writer.kept.wanted = Some(behind.iter().map(|lsn| lsn.0).collect());
+        let gone = self.without(&mut writer, Vec::new());
+        drop(writer);
+        self.recycle(gone)
+    }
+
+    /// Gives up all that recovery does not need; tells whether there was any.
+    pub(super) fn keep_nothing(&self) -> Result<bool> {
+        let mut writer = self.writer.lock();
+        writer.kept.wanted = Some(Vec::new());
+        let gone = self.without(&mut writer, Vec::new());
+        drop(writer);
+        let any = !gone.is_empty();
+        self.recycle(gone)?;
+        Ok(any)
+    }
+
+    /// Takes segments that recovery does not need, from before the first that it does.
+    pub(super) fn supersede(&self, older: Vec<Segment>) -> Result<()> {
+        let mut writer = self.writer.lock();
+        let gone = self.without(&mut writer, older);
+        drop(writer);
+        self.recycle(gone)
+    }
+
+    fn without(&self, writer: &mut Writer, superseded: Vec<Segment>) -> Vec<Segment> {
+        let needed = writer.segments.front().map_or(writer.next, |segment| segment.first);
+        writer.kept.segments.extend(superseded);
+        writer.kept.surplus(needed, self.options.keep_bytes)
+    }
+
+    /// About how many bytes hold the records behind a number; `None` when not all of them are
+    /// there.
+    pub fn bytes_behind(&self, after: Lsn) -> Option<u64> {
+        let writer = self.writer.lock();
+        let mut end = (writer.next, writer.offset);
+        let mut bytes = 0;
+        for segment in writer.kept.segments.iter().chain(&writer.segments).rev() {
+            let (next, length) = std::mem::replace(&mut end, (segment.first, 0));
+            let length = if length == 0 { segment.bytes } else { length };
+            if segment.first > after.0 + 1 {
+                bytes += length;
+                continue;
+            }
+            // As if records were all equally long.
+            let (all, behind) = (next - segment.first, next.saturating_sub(after.0 + 1));
+            return Some(bytes + length * behind / all.max(1));
+        }
+        None
+    }
+
+    /// Shows the payloads of the records behind `after` up to `up_to`, in order, until `take`
+    /// answers `false`. `true`: it saw all of them, or wanted no more; otherwise what it saw is not
+    /// all, because the log does not reach back so far any more, or cannot be read.
+    pub fn read(&self, after: Lsn, up_to: Lsn, take: &mut dyn FnMut(&[u8]) -> bool) -> bool {
+        if self.sync(up_to).is_err() {
+            return false;
+        }
+        let mut firsts: Vec<u64> = {
+            let writer = self.writer.lock();
+            let segments = writer.kept.segments.iter().chain(&writer.segments);
+            segments.map(|segment| segment.first).collect()
+        };
+        let begin = firsts.partition_point(|&first| first <= after.0 + 1);
+        if begin == 0 {
+            return false;
+        }
+        let firsts = firsts.split_off(begin - 1);
+        let mut next = firsts[0];
+        for first in firsts {
+            if next > up_to.0 {
+                break;
+            }
+            if next != first {
+                return false;
+            }
+            match records(&self.files, (after.0, up_to.0), &mut next, take) {
+                Ok(true) => {}
+                Ok(false) => return true,
+                Err(error) => {
+                    tracing::debug!(%error, "a segment that was kept cannot be read");
+                    return false;
+                }
+            }
+        }
+        next > up_to.0
+    }
+}
+
+/// Shows the records of the segment that begins with `next`, and counts it up to where they end;
+/// `false` when no more are wanted.
+fn records(
+    files: &Files,
+    (after, up_to): (u64, u64),
+    next: &mut u64,
+    take: &mut dyn FnMut(&[u8]) -> bool,
+) -> Result<bool> {
+    let path = files.segment_path(*next);
+    let file = files.device.open(&path)?;
+    let bytes = read_segment(files, *next, &path, Arc::as_ref(&file))?;
+    let mut at = RECORDS_START as usize;
+    while *next <= up_to
+        && let Ok(record) = Record::decode(files.seed, &bytes[at..])
+        && !record.header.is_mark()
+        && record.header.lsn == *next
+    {
+        if *next > after && !take(record.payload) {
+            return Ok(false);
+        }
+        at += record.bytes();
+        *next += 1;
+    }
+    Ok(true)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::{LogOptions, Room};
+    use super::*;
+
+    const VOLUME: [u8; 16] = [7; 16];
+
+    fn options(keep_bytes: u64) -> LogOptions {
+        let segment_bytes = 16 << 10;
+        LogOptions { segment_bytes, write_bytes: 4 << 10, keep_bytes, ..LogOptions::default() }
+    }
+
+    fn payload(number: u64) -> Vec<u8> {
+        let mut bytes = vec![number as u8; 50 + (number % 100) as usize];
+        bytes[..8].copy_from_slice(&number.to_le_bytes());
+        bytes
+    }
+
+    fn append(log: &Log, count: u64) {
+        for _ in 0..count {
+            log.append(&payload(log.last().0 + 1), Room::Normal).unwrap();
+        }
+    }
+
+    /// The numbers that are read, if all of them are.
+    fn read(log: &Log, after: u64, up_to: u64) -> Option<Vec<u64>> {
+        let mut seen = Vec::new();
+        let whole = log.read(Lsn(after), Lsn(up_to), &mut |bytes| {
+            let number = u64::from_le_bytes(*bytes.first_chunk().unwrap());
+            assert_eq!(bytes, payload(number));
+            seen.push(number);
+            true
+        });
+        whole.then_some(seen)
+    }
+
+    fn open(sim: &testing::SimEnv, keep_bytes: u64, from: u64) -> Log {
+        let mut ignore = |_: Lsn, _: &[u8]| Ok(());
+        let options = options(keep_bytes);
+        Log::open(&sim.env(), "log", VOLUME, &options, Lsn(from), &mut ignore).unwrap().0
+    }
+
+    #[test]
+    fn what_is_wanted_can_be_read_after_it_was_trimmed_and_opened_again() {
+        let sim = testing::sim_env(1);
+        let log = Log::create(&sim.env(), "log", VOLUME, &options(1 << 20)).unwrap();
+        append(&log, 100);
+        log.keep(&[Lsn(100)]).unwrap();
+        append(&log, 1900);
+        log.trim(Lsn(1990)).unwrap();
+        assert_eq!(read(&log, 100, 2000), Some((101..=2000).collect()));
+        assert_eq!(read(&log, 1995, 1998), Some((1996..=1998).collect()));
+        assert_eq!(read(&log, 2000, 2000), Some(Vec::new()));
+        log.close().unwrap();
+        drop(log);
+        let log = open(&sim, 1 << 20, 1990);
+        append(&log, 500);
+        log.trim(Lsn(2400)).unwrap();
+        assert_eq!(read(&log, 100, 2500), Some((101..=2500).collect()), "before anybody said");
+        log.keep(&[Lsn(1500), Lsn(2200)]).unwrap();
+        assert_eq!(read(&log, 1500, 2500), Some((1501..=2500).collect()));
+        assert_eq!(read(&log, 100, 2500), None);
+        assert!(log.bytes_behind(Lsn(1500)) > log.bytes_behind(Lsn(2200)));
+        assert_eq!(log.bytes_behind(Lsn(100)), None);
+        log.keep(&[]).unwrap();
+        assert_eq!(read(&log, 1500, 2500), None);
+        log.close().unwrap();
+        drop(log);
+        // Recovery never needed them.
+        let log = open(&sim, 0, 2400);
+        assert_eq!(log.last(), Lsn(2500));
+    }
+
+    #[test]
+    fn no_more_is_kept_than_allowed_and_nothing_of_what_is_incomplete() {
+        let sim = testing::sim_env(2);
+        let log = Log::create(&sim.env(), "log", VOLUME, &options(64 << 10)).unwrap();
+        log.keep(&[Lsn(0), Lsn(1000)]).unwrap();
+        let without = log.stats().disk_bytes;
+        for _ in 0..20 {
+            append(&log, 100);
+            log.sync(log.last()).unwrap();
+            log.trim(log.last()).unwrap();
+            assert!(log.writer.lock().kept.bytes() <= 64 << 10);
+        }
+        assert_eq!((read(&log, 0, 2000), read(&log, 1000, 2000)), (None, None));
+        // What is left is of no use to anybody.
+        assert_eq!(log.writer.lock().kept.bytes(), 0);
+        assert!(log.stats().disk_bytes <= without + (32 << 10));
+    }
+
+    #[test]
+    fn what_is_kept_goes_before_anybody_is_refused() {
+        let sim = testing::sim_env(3);
+        let log = Log::create(&sim.env(), "log", VOLUME, &options(1 << 20)).unwrap();
+        append(&log, 1000);
+        log.sync(log.last()).unwrap();
+        log.trim(log.last()).unwrap();
+        assert!(read(&log, 0, 1000).is_some());
+        let space = sim.env().device.space().unwrap();
+        sim.device.set_capacity(Some(space.total_bytes - space.free_bytes + (20 << 10)));
+        append(&log, 300);
+        assert_eq!(log.last(), Lsn(1300));
+        assert_eq!(read(&log, 0, 1300), None);
+        assert_eq!(read(&log, 1100, 1300), Some((1101..=1300).collect()));
+    }
+
+    #[test]
+    fn a_kept_segment_that_is_damaged_or_gone_is_told() {
+        let sim = testing::sim_env(4);
+        let log = Log::create(&sim.env(), "log", VOLUME, &options(1 << 20)).unwrap();
+        append(&log, 1000);
+        log.sync(log.last()).unwrap();
+        log.trim(log.last()).unwrap();
+        assert!(read(&log, 10, 1000).is_some());
+        let second = log.writer.lock().kept.segments[1].path.clone();
+        sim.device.flip_bit(&second, 8 * (RECORDS_START + 700));
+        assert_eq!(read(&log, 10, 1000), None);
+        assert_eq!(read(&log, 990, 1000), Some((991..=1000).collect()));
+        sim.env().device.remove(&second).unwrap();
+        assert_eq!(read(&log, 10, 1000), None);
+        log.close().unwrap();
+        drop(log);
+        assert_eq!(open(&sim, 1 << 20, 1000).last(), Lsn(1000));
+    }
+}
