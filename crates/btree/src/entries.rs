@@ -88,6 +88,23 @@ impl Entries {
         }
     }
 
+    /// A copy with the same room to grow, for whoever is about to put something into it: a plain
+    /// copy would be copied once more for that.
+    pub(crate) fn roomy_copy(&self) -> Entries {
+        fn copy<T: Copy>(list: &Vec<T>) -> Vec<T> {
+            let mut copy = Vec::with_capacity(list.capacity());
+            copy.extend_from_slice(list);
+            copy
+        }
+        Entries {
+            prefix: self.prefix.clone(),
+            heads: copy(&self.heads),
+            slots: copy(&self.slots),
+            heap: copy(&self.heap),
+            ..*self
+        }
+    }
+
     pub(crate) fn len(&self) -> usize {
         self.slots.len()
     }

@@ -75,6 +75,12 @@ impl LeafData {
         LeafData { entries, far: BTreeMap::new(), next_far: 0 }
     }
 
+    /// A copy that is to be changed.
+    pub(crate) fn roomy_copy(&self) -> LeafData {
+        let (far, next_far) = (self.far.clone(), self.next_far);
+        LeafData { entries: self.entries.roomy_copy(), far, next_far }
+    }
+
     /// Memory held, in bytes; overflow cells count by themselves.
     pub(crate) fn memory(&self) -> usize {
         self.entries.memory() + self.far.len() * 64

@@ -11,7 +11,7 @@ use store::Result;
 
 use crate::cell::{Child, Interior, LeafCell, Node, Owned};
 use crate::entries::Entries;
-use crate::leaf::{Change, Floor, Outcome};
+use crate::leaf::{Change, Floor, LeafData, Outcome};
 use crate::limits::{CHILD_MAX, WEIGHT_MAX, WEIGHT_MIN};
 use crate::nodes::Nodes;
 use crate::tree::{Root, Tree};
@@ -218,7 +218,8 @@ impl Nodes {
                 break;
             }
             self.budget.add_shadowed(1);
-            let data = state.data.clone().expect("invariant: a leaf without content is on disk");
+            let data = state.data.as_ref().map(LeafData::roomy_copy);
+            let data = data.expect("invariant: a leaf without content is on disk");
             drop(state);
             *shared = Arc::new(LeafCell::new(&self.budget, data, None));
         }
@@ -331,5 +332,54 @@ mod tests {
         // Beside the log, in which the change never was.
         let store = BtreeStore::open(&sim.env(), &options).unwrap();
         assert_eq!(store.get(TREE, &key).unwrap(), Some(vec![2; 500]));
+    }
+
+    /// While a base is described, its tree is pinned for each step. Who changes the tree that it
+    /// is a clone of copies each leaf once, and not once for each pin.
+    #[test]
+    fn a_pin_of_other_trees_makes_nobody_copy() {
+        const CLONE: TreeId = TreeId(33);
+        let sim = testing::sim_env(1);
+        let store = BtreeStore::create(&sim.env(), &Options::default()).unwrap();
+        let mut batch = Batch::new();
+        batch.create_tree(TREE);
+        store.commit(&batch).unwrap();
+        for key in 0..600 {
+            put(&store, key, &[1; 500]);
+        }
+        batch.clear();
+        batch.clone_tree(TREE, CLONE);
+        store.commit(&batch).unwrap();
+        let key = 300_u32.to_be_bytes();
+        let is_own = || {
+            let tree = store.core.tree(TREE).unwrap();
+            let root = tree.state.read();
+            root.owned_leaf(&key).is_some()
+        };
+        let first = store.pin_trees(&[CLONE, TreeId(99)]).unwrap();
+        assert!(!is_own(), "the clone has it too");
+        put(&store, 300, &[2; 500]);
+        assert!(is_own());
+        let second = store.pin_trees(&[CLONE]).unwrap();
+        assert!(is_own());
+        let all = store.pin().unwrap();
+        assert!(!is_own(), "that pin has it");
+        put(&store, 300, &[3; 500]);
+        for (pin, tree, value) in [
+            (&first, CLONE, Some([1; 500])),
+            (&second, CLONE, Some([1; 500])),
+            (&all, TREE, Some([2; 500])),
+        ] {
+            let found = pin.get(tree, &key).unwrap();
+            assert_eq!(found.as_deref(), value.as_ref().map(|value| &value[..]));
+        }
+        batch.clear();
+        batch.drop_tree(CLONE);
+        store.commit(&batch).unwrap();
+        while store.reclaim_step(64).unwrap() {}
+        assert!(store.checkpoint().unwrap());
+        assert_eq!(second.get(CLONE, &key).unwrap().as_deref(), Some(&[1; 500][..]));
+        drop((first, second, all));
+        assert!(check(&store).unwrap().is_clean());
     }
 }
