@@ -55,17 +55,22 @@ impl Drop for InteriorCharge {
 ///
 /// Each thread counts in a part of its own, and adds to the totals when so much came together that
 /// it matters: every commit looks at them, and would fetch them anew for each node that grows a
-/// little. What a total lacks of the truth is less than [`PART_BYTES`] a thread.
+/// little. What a total lacks of the truth is less than `part_bytes` a thread.
 #[derive(Debug, Default)]
 pub(crate) struct Budget {
     parts: [Part; PARTS],
     totals: Totals,
+    /// Bytes from which a part is added to the total. Set once.
+    part_bytes: AtomicIsize,
 }
 
 /// Parts. Threads beyond as many share them.
 const PARTS: usize = 8;
-/// Bytes from which a part is added to the total.
-const PART_BYTES: isize = 16 << 10;
+/// A part is added to the total when it is one in so many of the cache, so that all parts together
+/// are less than a hundredth of it ...
+const PART_SHARE: usize = 1024;
+/// ... but not more than this: seldom enough for any cache.
+const PART_BYTES_MAX: usize = 128 << 10;
 
 /// What the threads of one part have not told yet.
 #[derive(Debug, Default)]
@@ -98,18 +103,24 @@ fn sum(total: &AtomicIsize) -> usize {
     usize::try_from(total.load(Ordering::Relaxed)).unwrap_or(0)
 }
 
-/// Counts a change; when enough came together, returns what the total is then.
-#[inline]
-fn count(part: &AtomicIsize, total: &AtomicIsize, change: isize) -> Option<isize> {
-    let gathered = part.fetch_add(change, Ordering::Relaxed) + change;
-    if gathered.abs() < PART_BYTES {
-        return None;
-    }
-    let gathered = part.swap(0, Ordering::Relaxed);
-    Some(total.fetch_add(gathered, Ordering::Relaxed) + gathered)
-}
-
 impl Budget {
+    /// Says how large the cache is.
+    pub(crate) fn set_cache(&self, bytes: usize) {
+        let part = (bytes / PART_SHARE).min(PART_BYTES_MAX);
+        self.part_bytes.store(part as isize, Ordering::Relaxed);
+    }
+
+    /// Counts a change; when enough came together, returns what the total is then.
+    #[inline]
+    fn count(&self, part: &AtomicIsize, total: &AtomicIsize, change: isize) -> Option<isize> {
+        let gathered = part.fetch_add(change, Ordering::Relaxed) + change;
+        if gathered.abs() < self.part_bytes.load(Ordering::Relaxed) {
+            return None;
+        }
+        let gathered = part.swap(0, Ordering::Relaxed);
+        Some(total.fetch_add(gathered, Ordering::Relaxed) + gathered)
+    }
+
     pub(crate) fn shadowed(&self) -> u64 {
         self.totals.shadowed.load(Ordering::Relaxed)
     }
@@ -129,7 +140,7 @@ impl Budget {
 
     /// Counts bytes that came, or went where the number is negative.
     fn add(&self, change: isize) {
-        let total = count(&self.part().resident, &self.totals.resident, change);
+        let total = self.count(&self.part().resident, &self.totals.resident, change);
         if let Some(total) = total.and_then(|total| usize::try_from(total).ok())
             && total > self.totals.peak.load(Ordering::Relaxed)
         {
@@ -138,11 +149,11 @@ impl Budget {
     }
 
     fn add_interior(&self, change: isize) {
-        count(&self.part().interior, &self.totals.interior, change);
+        self.count(&self.part().interior, &self.totals.interior, change);
     }
 
     fn add_dirty(&self, change: isize) {
-        count(&self.part().dirty, &self.totals.dirty, change);
+        self.count(&self.part().dirty, &self.totals.dirty, change);
     }
 
     /// About the most that was ever resident.

@@ -134,6 +134,7 @@ impl Core {
     ) -> Core {
         let dirty_max = options.dirty_bytes_max();
         let map_groups = AtomicU64::new(state.space.groups.len() as u64);
+        nodes.budget.set_cache(options.common.cache_bytes);
         Core {
             env: env.clone(),
             options,
