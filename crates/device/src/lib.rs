@@ -31,7 +31,7 @@ pub use map::{FastHasher, Map, Set};
 pub use overlay::Overlay;
 pub use random::{Random, SystemRandom};
 pub use slot::thread_slot;
-pub use thread::{Scope, ScopedThread, Thread, scope, spawn, spawn_in};
+pub use thread::{Scope, ScopedThread, Thread, scope, spawn, spawn_in, yield_now};
 
 use std::sync::Arc;
 

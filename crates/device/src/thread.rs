@@ -1,6 +1,8 @@
 //! Threads: named, and started in one place.
 
 pub use std::thread::JoinHandle as Thread;
+/// Lets another thread have the processor.
+pub use std::thread::yield_now;
 pub use std::thread::{Scope, ScopedJoinHandle as ScopedThread};
 
 /// Starts a thread with a name that shows in `top -H` and in panics.

@@ -1,5 +1,5 @@
-//! Appending: a record gets its number here, under one short lock, and its bytes are left, in
-//! memory, with those of its thread (`stage`), for whoever writes.
+//! Appending: a record gets its number here, mostly of what the log's lock has lent (`loan`), and
+//! its bytes are left, in memory, with those of its thread (`stage`), for whoever writes.
 //!
 //! Room for the record exists on the medium before it gets a number, so a full disk is answered
 //! here, before anything is applied, and never by the write that follows. Invariants of
@@ -14,8 +14,9 @@ use std::time::Duration;
 use device::Env;
 use format::log_record::{self, PAYLOAD_BYTES_MAX};
 use format::log_segment::RECORDS_START;
-use parking_lot::{Condvar, Mutex, MutexGuard};
+use parking_lot::{Condvar, Mutex};
 
+use super::loan::{Locked, Shared};
 use super::segment::{Files, Spare, Writer};
 use super::stage::{Buffers, Stages};
 use super::{LogOptions, LogStats};
@@ -59,48 +60,15 @@ pub struct Log {
     pub(super) counters: Counters,
 }
 
-/// What each append writes, in one cache line: when two threads append in turns, it goes from one
-/// processor to the other each time, and that is most of what sharing a log costs.
-#[repr(C, align(128))]
-pub(super) struct Shared {
-    /// Copies of what is in the state, for readers without the lock.
-    last: AtomicU64,
-    state: Mutex<State>,
-}
-
 /// A number with a cache line of its own: it changes once in many appends, and looking at it
 /// between must not fetch what each of them writes.
 #[derive(Default)]
 #[repr(align(128))]
 struct About(AtomicU64);
 
-/// How far behind the truth [`Log::appended_about`] may be, in bytes; a power of two.
-const ABOUT_BYTES: u64 = 16 << 10;
-
-/// How often the lock is looked at before its thread sleeps. An append holds it for much less, and
-/// sleeping and waking take longer than many appends; a lock that is held longer - a segment is
-/// taken, a buffer exchanged - makes others sleep as any does.
-const LOOKS: u32 = 200;
-
-impl Shared {
-    #[inline]
-    pub(super) fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.try_lock().unwrap_or_else(|| self.lock_contended())
-    }
-
-    #[cold]
-    fn lock_contended(&self) -> MutexGuard<'_, State> {
-        for _ in 0..LOOKS {
-            std::hint::spin_loop();
-            if !self.state.is_locked()
-                && let Some(guard) = self.state.try_lock()
-            {
-                return guard;
-            }
-        }
-        self.state.lock()
-    }
-}
+/// How far behind the truth [`Log::appended_about`] may be, in bytes, and so how much is lent at
+/// most.
+const ABOUT_BYTES: u64 = 64 << 10;
 
 /// What `stats` adds up.
 #[derive(Default)]
@@ -110,9 +78,12 @@ pub(super) struct Counters {
     pub(super) syncs: AtomicU64,
 }
 
-/// What appenders share. In this order, so that what each append writes is in the first cache line.
-#[repr(C)]
+/// What appenders share.
 pub(super) struct State {
+    /// Bytes that are lent, from `next` on, while nobody has the lock.
+    pub(super) lent: Option<u64>,
+    /// Buffered bytes at which somebody is told to write, and at which appenders wait.
+    bounds: [usize; 2],
     /// Number of the next record.
     pub(super) next: u64,
     /// Bytes left in the segment in which the buffer ends.
@@ -169,6 +140,29 @@ impl State {
         }
     }
 
+    /// How many bytes others may take without the lock: as many as need nothing else than to be
+    /// counted.
+    pub(super) fn lendable(&self) -> u64 {
+        if self.in_reserve || self.dirty_since.is_none() || self.check().is_err() {
+            return 0;
+        }
+        let [due, most] = self.bounds.map(|bound| bound.saturating_sub(self.buffered) as u64);
+        // Whoever comes to these says so, so it is not lent that far.
+        let due = if due > 0 { due - 1 } else { most };
+        let told = ABOUT_BYTES - self.appended % ABOUT_BYTES - 1;
+        self.room.min(due).min(most).min(told)
+    }
+
+    /// Counts records that have their numbers.
+    #[inline]
+    pub(super) fn taken(&mut self, records: u64, bytes: u64) {
+        assert!(bytes <= self.room, "no more is taken than there is room for");
+        self.next += records;
+        self.room -= bytes;
+        self.buffered += bytes as usize;
+        self.appended += bytes;
+    }
+
     /// Begins a new segment behind what is buffered.
     fn cut(&mut self, spare: Spare) {
         self.room = spare.bytes.saturating_sub(RECORDS_START);
@@ -191,6 +185,8 @@ impl Log {
     pub(super) fn assemble(env: &Env, files: Files, options: &LogOptions, writer: Writer) -> Log {
         let next = writer.next;
         let state = State {
+            lent: None,
+            bounds: [options.write_bytes, options.buffer_bytes_max],
             next,
             durable: next - 1,
             buffered: 0,
@@ -212,7 +208,7 @@ impl Log {
             files,
             options: options.clone(),
             barrier: OnceLock::new(),
-            state: Shared { last: AtomicU64::new(next - 1), state: Mutex::new(state) },
+            state: Shared::new(state, options),
             stages: Stages::default(),
             appended_about: About::default(),
             turn: Condvar::new(),
@@ -241,6 +237,11 @@ impl Log {
         let bytes = log_record::HEADER_BYTES + payload.len();
         // The stage first: whoever writes the record waits for the stage until its bytes are there.
         let mut stage = self.stages.own();
+        if let Some(lsn) = self.state.take(bytes) {
+            let header = log_record::encode(sum, payload.len() as u32, lsn, self.durable().0);
+            stage.push(lsn, &header, payload);
+            return Ok(Lsn(lsn));
+        }
         let mut state = self.state.lock();
         if !self.has_room(&state, bytes, room)? {
             // Whoever makes room may have to write, and takes all stages for that. What was made,
@@ -249,13 +250,8 @@ impl Log {
             self.make_room(&mut state, bytes, room)?;
             stage = self.stages.made_room();
         }
-        let (lsn, durable) = (state.next, state.durable);
-        state.next += 1;
-        state.room -= bytes as u64;
-        state.buffered += bytes;
-        let before = state.appended;
-        state.appended += bytes as u64;
-        self.state.last.store(lsn, Ordering::Release);
+        let (lsn, durable, before) = (state.next, state.durable, state.appended);
+        state.taken(1, bytes as u64);
         if state.dirty_since.is_none() {
             state.dirty_since = Some(self.env.clock.monotonic());
         }
@@ -292,7 +288,7 @@ impl Log {
 
     /// Returns when there is room for a record of `bytes`, which is the caller's while he has the
     /// lock. He has no stage.
-    fn make_room(&self, state: &mut MutexGuard<'_, State>, bytes: usize, room: Room) -> Result<()> {
+    fn make_room(&self, state: &mut Locked<'_>, bytes: usize, room: Room) -> Result<()> {
         while !self.has_room(state, bytes, room)? {
             let buffered = state.buffered;
             if buffered > 0 && buffered + bytes > self.options.buffer_bytes_max {
@@ -301,7 +297,7 @@ impl Log {
                 state.cut(spare);
                 state.in_reserve = false;
             } else {
-                let made = MutexGuard::unlocked(state, || self.prepare(bytes as u64));
+                let made = state.unlocked(|| self.prepare(bytes as u64));
                 match made {
                     Ok(()) => {}
                     Err(Error::NoSpace(what)) if room == Room::Reserve => {
@@ -358,7 +354,7 @@ impl Log {
 
     /// The last record that was appended; 0 when there never was one.
     pub fn last(&self) -> Lsn {
-        Lsn(self.state.last.load(Ordering::Acquire))
+        Lsn(self.state.last())
     }
 
     /// Bytes of all records that were appended since opening, headers included. Takes the log's
@@ -367,7 +363,7 @@ impl Log {
         self.state.lock().appended
     }
 
-    /// The same, but up to 16 KiB and a record less, without the lock.
+    /// The same, but up to 64 KiB and a record less, without the lock.
     pub fn appended_about(&self) -> u64 {
         self.appended_about.0.load(Ordering::Relaxed)
     }

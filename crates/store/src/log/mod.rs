@@ -1,12 +1,14 @@
 //! The log that engines share: records in order, group commit, recovery, trimming.
 //!
-//! A record goes [`append`](Log::append) (a number, and bytes in a `stage`) -> `write` (one leader
-//! at a time takes everybody's bytes, in LSN order, reaches the barrier, writes, syncs) ->
-//! `segment` (files) and comes back through `recover`, or, for who wants to know what changed,
-//! through `kept`. `docs/format/log.md` has the bytes, `docs/guide/crash-safety.md` the argument.
+//! A record goes [`append`](Log::append) (a number, mostly of a `loan`, and bytes in a `stage`) ->
+//! `write` (one leader at a time takes everybody's bytes, in LSN order, reaches the barrier,
+//! writes, syncs) -> `segment` (files) and comes back through `recover`, or, for who wants to know
+//! what changed, through `kept`. `docs/format/log.md` has the bytes,
+//! `docs/guide/crash-safety.md` the argument.
 
 mod append;
 mod kept;
+mod loan;
 mod options;
 mod recover;
 mod salvage;

@@ -20,6 +20,10 @@ const OWN_STAGES: usize = 8;
 /// The last one is of those who get their number where room was made.
 const STAGES: usize = OWN_STAGES + 1;
 
+/// Bytes of several threads that are merged before they are written: so few that a processor has
+/// them at hand yet, and that what it worked on before stays there too.
+const MERGED_BYTES: usize = 64 << 10;
+
 /// A stage with cache lines of its own.
 #[derive(Default)]
 #[repr(align(128))]
@@ -129,7 +133,8 @@ impl Buffers {
         self.parts.iter().map(|part| part.staged.records.len()).sum()
     }
 
-    /// The bytes of the records below `first` that were not asked for before, in their order.
+    /// The bytes of the next records below `first` that were not asked for before, in their order:
+    /// some of them, none when there are no more.
     pub(super) fn before(&mut self, first: u64) -> &[u8] {
         let Buffers { parts, merged } = self;
         merged.clear();
@@ -142,7 +147,9 @@ impl Buffers {
             // All are of one thread, as where one writes.
             return left.pop().map_or(&[], |(_, part)| part.before(first));
         }
-        while let Some(at) = (0..left.len()).min_by_key(|&at| left[at].0) {
+        while merged.len() < MERGED_BYTES
+            && let Some(at) = (0..left.len()).min_by_key(|&at| left[at].0)
+        {
             // Of the one that comes first, all up to the next record of another go together.
             let others = left.iter().enumerate().filter(|(other, _)| *other != at);
             let other = others.map(|(_, (next, _))| *next).min().unwrap_or(first);
@@ -178,6 +185,19 @@ impl Buffers {
 mod tests {
     use super::*;
 
+    fn all_before(buffers: &mut Buffers, first: u64) -> Vec<u8> {
+        let (mut all, mut parts) = (Vec::new(), 0);
+        loop {
+            let some = buffers.before(first);
+            if some.is_empty() {
+                return all;
+            }
+            all.extend_from_slice(some);
+            parts += 1;
+            assert!(parts * MERGED_BYTES / 2 <= all.len() + MERGED_BYTES, "in large parts");
+        }
+    }
+
     /// Records of random threads, taken and written in random portions, come out in order and
     /// once each.
     #[test]
@@ -189,7 +209,9 @@ mod tests {
             let (mut expected, mut found) = (Vec::new(), Vec::new());
             for _ in 0..60 {
                 for _ in 0..random.usize(..40) {
-                    let payload: Vec<u8> = (0..random.usize(1..30)).map(|_| next as u8).collect();
+                    // Some so long that they are not merged at once.
+                    let most = if seed % 7 == 3 { 6000 } else { 30 };
+                    let payload = vec![next as u8; random.usize(1..most)];
                     let header = [seed as u8; HEADER_BYTES];
                     let at = if seed % 5 == 0 { 0 } else { random.usize(..STAGES) };
                     stages.0[at].0.lock().push(next, &header, &payload);
@@ -203,16 +225,17 @@ mod tests {
                 assert_eq!(buffers.len() as u64, last - taken, "seed {seed}");
                 let cut = random.u64(taken + 1..last + 2);
                 for first in [cut, last + 1] {
-                    found.extend_from_slice(buffers.before(first));
+                    found.extend(all_before(&mut buffers, first));
                 }
                 buffers.clear(100);
                 taken = last;
             }
             stages.take(next - 1, &mut buffers);
-            found.extend_from_slice(buffers.before(next));
+            found.extend(all_before(&mut buffers, next));
             assert!(found == expected, "seed {seed}");
         }
     }
+
     #[test]
     fn what_bursts_of_all_threads_took_is_given_up() {
         let (stages, mut buffers) = (Stages::default(), Buffers::default());

@@ -464,3 +464,60 @@ fn a_log_that_was_closed_is_opened_without_writing_it_again() {
     Log::open(&sim.env(), "log", VOLUME, &options(), Lsn(0), &mut replay).unwrap();
     assert_eq!(writes(), before);
 }
+
+/// Threads append while another takes the lock for whatever it is for: each number is given once,
+/// none is left out, and what is counted is what was given.
+#[test]
+fn numbers_that_were_lent_are_given_once_and_without_gaps() {
+    const THREADS: u64 = 4;
+    const RECORDS: u64 = 2000;
+    for seed in 0..4 {
+        let dir = tempfile::tempdir().unwrap();
+        let interval = Duration::from_millis(if seed % 2 == 0 { 1 } else { 1000 });
+        // Loans of up to 16 KiB, or none longer than some records.
+        let write_bytes = if seed < 2 { 256 << 10 } else { 2 << 10 };
+        let options = LogOptions { interval, write_bytes, ..options() };
+        let log = Log::create(&Env::system(dir.path()).unwrap(), "log", VOLUME, &options).unwrap();
+        let running = AtomicU64::new(THREADS);
+        let appends = |thread: u64| {
+            let mut random = fastrand::Rng::with_seed(seed << 8 | thread);
+            let mut given = Vec::new();
+            for number in 0..RECORDS {
+                let most = if random.u8(..) == 0 { 9000 } else { 300 };
+                let mut payload = vec![7; random.usize(16..most)];
+                payload[..8].copy_from_slice(&thread.to_le_bytes());
+                payload[8..16].copy_from_slice(&number.to_le_bytes());
+                let lsn = log.append(&payload, Room::Normal).unwrap();
+                assert!(log.last() >= lsn, "seed {seed}");
+                log.committed(lsn).unwrap();
+                given.push((lsn.0, payload));
+            }
+            running.fetch_sub(1, Ordering::Relaxed);
+            given
+        };
+        let mut given: Records = std::thread::scope(|scope| {
+            let appends = &appends;
+            let threads: Vec<_> =
+                (0..THREADS).map(|thread| scope.spawn(move || appends(thread))).collect();
+            let (mut last, mut bytes) = (Lsn(0), 0);
+            while running.load(Ordering::Relaxed) > 0 {
+                log.flush_if_due().unwrap();
+                let stats = log.stats();
+                assert!(stats.last >= last && stats.appended_bytes >= bytes, "seed {seed}");
+                (last, bytes) = (log.last(), log.appended_bytes());
+                assert!(last >= stats.last && bytes >= stats.appended_bytes, "seed {seed}");
+            }
+            threads.into_iter().flat_map(|thread| thread.join().unwrap()).collect()
+        });
+        given.sort_unstable();
+        let total = THREADS * RECORDS;
+        assert!(given.iter().map(|record| record.0).eq(1..=total), "seed {seed}");
+        let header = format::log_record::HEADER_BYTES;
+        let bytes: usize = given.iter().map(|(_, payload)| header + payload.len()).sum();
+        assert_eq!(log.stats().appended_bytes, bytes as u64, "seed {seed}");
+        assert_eq!(log.last(), Lsn(total));
+        log.close().unwrap();
+        drop(log);
+        assert!(open(dir.path(), 0).unwrap().2 == given, "seed {seed}");
+    }
+}

@@ -18,9 +18,9 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use parking_lot::MutexGuard;
-
 use super::append::{Cut, Log, State};
+use super::loan::Locked;
+use super::segment::Writer;
 use super::stage::Buffers;
 use crate::{Lsn, Result};
 
@@ -54,11 +54,11 @@ impl Log {
         done
     }
 
-    fn sync_locked(&self, state: &mut MutexGuard<'_, State>, lsn: Lsn) -> Result<()> {
+    fn sync_locked(&self, state: &mut Locked<'_>, lsn: Lsn) -> Result<()> {
         while state.durable < lsn.0 {
             state.check_written()?;
             if state.writing {
-                self.turn.wait(state);
+                state.wait(&self.turn);
             } else {
                 self.gather(state);
                 state.group = state.waiters;
@@ -71,13 +71,13 @@ impl Log {
     /// Waits until as many want to sync as the last time, as the one who will do it for them:
     /// those whom the last sync woke are on their way with their next records, and whoever
     /// begins without them makes them wait for two syncs.
-    fn gather(&self, state: &mut MutexGuard<'_, State>) {
+    fn gather(&self, state: &mut Locked<'_>) {
         if self.options.window.is_zero() || state.waiters >= state.group {
             return;
         }
         state.writing = true;
         while state.waiters < state.group {
-            if self.joined.wait_for(state, self.options.window).timed_out() {
+            if state.wait_for(&self.joined, self.options.window) {
                 break;
             }
         }
@@ -123,16 +123,16 @@ impl Log {
     }
 
     /// Makes room in the buffer: writes, or waits for who is writing.
-    pub(super) fn write_or_wait(&self, state: &mut MutexGuard<'_, State>) {
+    pub(super) fn write_or_wait(&self, state: &mut Locked<'_>) {
         if state.writing {
-            self.turn.wait(state);
+            state.wait(&self.turn);
         } else {
             self.lead(state, Then::Return);
         }
     }
 
     /// Writes what is buffered. The lock is released meanwhile. Failure is in `state.failed`.
-    fn lead(&self, state: &mut MutexGuard<'_, State>, then: Then) {
+    fn lead(&self, state: &mut Locked<'_>, then: Then) {
         debug_assert!(!state.writing, "one leader at a time");
         if state.failed.is_some() {
             // Nobody knows what is on the medium: bytes after a gap would make of it damage.
@@ -149,7 +149,7 @@ impl Log {
         if then == Then::Sync {
             state.dirty_since = None;
         }
-        let (taken, written) = MutexGuard::unlocked(state, || {
+        let (taken, written) = state.unlocked(|| {
             let mut taken = taken;
             self.stages.take(taken.last, &mut taken.buffers);
             let written = self.write(&mut taken, then);
@@ -173,7 +173,7 @@ impl Log {
         if state.failed.is_none() && self.wants_spare(state) {
             // Ahead of need, so that committers do not wait for the allocation. When it fails,
             // whoever needs the room will find out and say so.
-            let made = MutexGuard::unlocked(state, || self.prepare(1));
+            let made = state.unlocked(|| self.prepare(1));
             if let Err(error) = made {
                 tracing::debug!(%error, "no spare log segment");
             }
@@ -195,11 +195,11 @@ impl Log {
         let records = taken.buffers.len() as u64;
         assert!(writer.next + records == taken.last + 1, "records are written without gaps");
         for cut in taken.cuts.drain(..) {
-            writer.put(taken.buffers.before(cut.first), &self.counters)?;
+            self.put(&mut writer, &mut taken.buffers, cut.first)?;
             writer.rotate(&self.files, cut.first, &cut.spare, &self.counters)?;
             durable = cut.first - 1;
         }
-        writer.put(taken.buffers.before(taken.last + 1), &self.counters)?;
+        self.put(&mut writer, &mut taken.buffers, taken.last + 1)?;
         writer.next = taken.last + 1;
         if then == Then::Sync {
             writer.sync(&self.counters)?;
@@ -207,5 +207,16 @@ impl Log {
             durable = taken.last;
         }
         Ok(durable)
+    }
+
+    /// Writes what was taken below `first` to the last segment.
+    fn put(&self, writer: &mut Writer, taken: &mut Buffers, first: u64) -> device::Result<()> {
+        loop {
+            let bytes = taken.before(first);
+            if bytes.is_empty() {
+                return Ok(());
+            }
+            writer.put(bytes, &self.counters)?;
+        }
     }
 }

@@ -1,0 +1,268 @@
+//! The log's lock, and how records get their numbers without it.
+//!
+//! Whoever lets go of the lock lends a stretch of the log: so many bytes, all of which the last
+//! segment has room for. A record takes its number and its bytes from the loan by one addition to
+//! one word. Whoever takes the lock ends the loan first, and counts in the state what was taken; so
+//! who has the lock finds the state as if each record had been numbered under it.
+//!
+//! The word is `number of the next record | ended | bytes`, and the bytes begin so that a record
+//! that does not fit carries into `ended`. From then on additions take nothing, whatever they do to
+//! the rest of the word: what it was before the record that did not fit is known to that record's
+//! thread alone, which tells it at once, for whoever takes the lock waits for that.
+//!
+//! Invariants:
+//! * `ended` is set whenever somebody has the lock, and while there is no loan.
+//! * A thread that an ended loan refused takes the lock before it tries again, and whoever takes
+//!   the lock sets the word anew. So no more additions follow the end of a loan than there are
+//!   threads, of [`RECORD_BYTES_MAX`] each: not enough to carry once more and clear `ended`.
+//! * A loan is so short that it comes to none of the bounds at which something is to be done.
+
+use std::ops::{Deref, DerefMut};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use parking_lot::{Condvar, Mutex, MutexGuard};
+
+use super::LogOptions;
+use super::append::State;
+use crate::Durability;
+
+/// Longest record that takes its number from a loan.
+const RECORD_BYTES_MAX: usize = 4096;
+/// A loan of less is not made.
+const LOAN_BYTES_MIN: u64 = 256;
+
+/// Set when the loan has ended.
+const ENDED: u64 = 1 << 32;
+/// The bytes.
+const BYTES: u64 = ENDED - 1;
+/// Where the number begins, of which the word has the lower 31 bits.
+const NUMBER_AT: u32 = 33;
+/// One record.
+const ONE: u64 = 1 << NUMBER_AT;
+/// No word was told.
+const UNTOLD: u64 = u64::MAX;
+
+/// How often the lock is looked at before its thread sleeps. It is held for less, as a rule, than
+/// sleeping and waking take; when it is held longer - a segment is taken, a buffer exchanged -
+/// others sleep as with any lock.
+const LOOKS: u32 = 200;
+
+/// What appenders share. What each append writes is in one cache line: when two threads append in
+/// turns, it goes from one processor to the other each time, and that is most of what sharing a
+/// log costs.
+#[repr(C, align(128))]
+pub(super) struct Shared {
+    word: AtomicU64,
+    /// Number of the first record of the loan.
+    first: AtomicU64,
+    /// What the word was before the record that ended the loan.
+    before_end: AtomicU64,
+    /// Whether anything is lent.
+    lends: bool,
+    state: Apart,
+}
+
+/// In cache lines that appends do not write.
+#[repr(align(128))]
+struct Apart(Mutex<State>);
+
+/// The state, locked.
+pub(super) struct Locked<'a> {
+    shared: &'a Shared,
+    guard: MutexGuard<'a, State>,
+}
+
+/// The number in a word. `near` is not so far from it that 31 bits do not tell: it is of the same
+/// loan, or of one that others have come to since, which is bounded by what the buffer holds.
+#[inline]
+fn number(word: u64, near: u64) -> u64 {
+    let apart = (word >> NUMBER_AT).wrapping_sub(near) << NUMBER_AT;
+    // With the sign of its upmost bit.
+    near.wrapping_add_signed(apart as i64 >> NUMBER_AT)
+}
+
+impl Shared {
+    pub(super) fn new(state: State, options: &LogOptions) -> Shared {
+        Shared {
+            word: AtomicU64::new(ENDED),
+            first: AtomicU64::new(state.next),
+            before_end: AtomicU64::new(UNTOLD),
+            // Where each commit waits for the medium, it takes the lock for that anyway.
+            lends: options.durability == Durability::Async,
+            state: Apart(Mutex::new(state)),
+        }
+    }
+
+    /// Takes the number of a record of so many bytes from the loan; `None` where there is none, or
+    /// too little of it: the caller takes the lock next.
+    #[inline]
+    pub(super) fn take(&self, bytes: usize) -> Option<u64> {
+        // The longest say so at once, lest additions that take nothing carry far.
+        if !self.lends || bytes > RECORD_BYTES_MAX {
+            return None;
+        }
+        let bytes = bytes as u64;
+        // Seen by who ends the loan, with the stage that this thread has locked.
+        let before = self.word.fetch_add(ONE + bytes, Ordering::AcqRel);
+        if before & ENDED != 0 {
+            return None;
+        }
+        if (before & BYTES) + bytes > BYTES {
+            self.before_end.store(before, Ordering::Release);
+            return None;
+        }
+        Some(number(before, self.first.load(Ordering::Relaxed)))
+    }
+
+    /// The last number that was given.
+    pub(super) fn last(&self) -> u64 {
+        let first = self.first.load(Ordering::Acquire);
+        let word = self.word.load(Ordering::Acquire);
+        // Of one loan, or there was another between.
+        if word & ENDED == 0 && self.first.load(Ordering::Relaxed) == first {
+            return number(word, first) - 1;
+        }
+        self.lock().next - 1
+    }
+
+    /// The state, with all that was taken from the loan.
+    #[inline]
+    pub(super) fn lock(&self) -> Locked<'_> {
+        let guard = self.state.0.try_lock().unwrap_or_else(|| self.lock_contended());
+        let mut locked = Locked { shared: self, guard };
+        locked.end_loan();
+        locked
+    }
+
+    #[cold]
+    fn lock_contended(&self) -> MutexGuard<'_, State> {
+        for _ in 0..LOOKS {
+            std::hint::spin_loop();
+            if !self.state.0.is_locked()
+                && let Some(guard) = self.state.0.try_lock()
+            {
+                return guard;
+            }
+        }
+        self.state.0.lock()
+    }
+
+    /// What the word was before the record that did not fit. Its thread is about to say so.
+    #[cold]
+    fn wait_for_end(&self) -> u64 {
+        let mut looks = 0;
+        loop {
+            let word = self.before_end.load(Ordering::Acquire);
+            if word != UNTOLD {
+                return word;
+            }
+            looks += 1;
+            if looks < LOOKS {
+                std::hint::spin_loop();
+            } else {
+                // It waits for a processor.
+                device::yield_now();
+            }
+        }
+    }
+}
+
+impl Locked<'_> {
+    /// Ends the loan, if there is one, and counts what was taken from it.
+    #[inline]
+    fn end_loan(&mut self) {
+        let word = self.shared.word.swap(ENDED, Ordering::AcqRel);
+        let Some(lent) = self.guard.lent.take() else { return };
+        let word = if word & ENDED == 0 { word } else { self.shared.wait_for_end() };
+        let next = number(word, self.guard.next);
+        let (records, bytes) = (next - self.guard.next, (word & BYTES) - (BYTES - lent));
+        self.guard.taken(records, bytes);
+    }
+
+    /// Lends what others may take while nobody has the lock.
+    #[inline]
+    fn lend(&mut self) {
+        if !self.shared.lends || self.guard.lent.is_some() {
+            return;
+        }
+        let bytes = self.guard.lendable().min(BYTES);
+        if bytes < LOAN_BYTES_MIN {
+            return;
+        }
+        let next = self.guard.next;
+        self.guard.lent = Some(bytes);
+        self.shared.first.store(next, Ordering::Release);
+        self.shared.before_end.store(UNTOLD, Ordering::Relaxed);
+        let word = next << NUMBER_AT | (BYTES - bytes);
+        self.shared.word.store(word, Ordering::Release);
+    }
+
+    /// Does something without the lock.
+    pub(super) fn unlocked<T>(&mut self, act: impl FnOnce() -> T) -> T {
+        self.lend();
+        let done = MutexGuard::unlocked(&mut self.guard, act);
+        self.end_loan();
+        done
+    }
+
+    /// Waits until it is told of a change.
+    pub(super) fn wait(&mut self, told: &Condvar) {
+        self.lend();
+        told.wait(&mut self.guard);
+        self.end_loan();
+    }
+
+    /// The same, but not for longer than a time; tells whether that is over.
+    pub(super) fn wait_for(&mut self, told: &Condvar, time: Duration) -> bool {
+        self.lend();
+        let over = told.wait_for(&mut self.guard, time).timed_out();
+        self.end_loan();
+        over
+    }
+}
+
+impl Drop for Locked<'_> {
+    fn drop(&mut self) {
+        self.lend();
+    }
+}
+
+impl Deref for Locked<'_> {
+    type Target = State;
+
+    #[inline]
+    fn deref(&self) -> &State {
+        &self.guard
+    }
+}
+
+impl DerefMut for Locked<'_> {
+    #[inline]
+    fn deref_mut(&mut self) -> &mut State {
+        &mut self.guard
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_number_is_told_by_its_lower_bits_and_one_near_by() {
+        for near in
+            [1, 2, 1 << 30, (1 << 31) - 1, 1 << 31, (1 << 31) + 1, u64::from(u32::MAX), 1 << 40]
+        {
+            for apart in [0, 1, -1, 77, -77, 1 << 29, -(1 << 29)] {
+                let Some(told) = u64::checked_add_signed(near, apart) else { continue };
+                let word = told << NUMBER_AT | 0x1234;
+                assert_eq!(number(word, near), told, "{apart} from {near}");
+                assert_eq!(
+                    number(word.wrapping_add(ONE + 300), near),
+                    told + 1,
+                    "{apart} from {near}"
+                );
+            }
+        }
+    }
+}
