@@ -183,7 +183,7 @@ impl Core {
     /// somebody else is at work in the same place. What is there is left as it is.
     pub(crate) fn disown(&self, name: &str) -> Error {
         let why = format!("{} is another's: two stores are in one place", path(name));
-        self.log().fail(&why);
+        self.log().abandon(&why);
         Error::ReadOnly(Arc::from(why))
     }
 }

@@ -98,7 +98,7 @@ pub(super) struct State {
     pub(super) dirty_since: Option<Duration>,
     /// Whether the segment in which the buffer ends is the one that was kept back: what is left of
     /// it is for records that delete too.
-    in_reserve: bool,
+    pub(super) in_reserve: bool,
     /// Why nothing can be written any more.
     pub(super) failed: Option<Arc<str>>,
     /// Why no more records are taken; those that were are written.
@@ -382,6 +382,12 @@ impl Log {
     /// have their numbers were acknowledged, or will be, and are written as ever.
     pub fn fail(&self, why: &str) {
         self.state.lock().refused.get_or_insert_with(|| Arc::from(why));
+        self.turn.notify_all();
+    }
+
+    /// Takes no more records, and writes none of those that it has: its place is another's.
+    pub fn abandon(&self, why: &str) {
+        self.state.lock().failed.get_or_insert_with(|| Arc::from(why));
         self.turn.notify_all();
     }
 

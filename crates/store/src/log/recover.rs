@@ -130,7 +130,8 @@ impl Log {
     }
 
     /// Takes over the spares of an earlier run. The reserve is made when it is missing, if the
-    /// medium has room for it: a full volume must open.
+    /// medium has room for it: a full volume must open. Where none can be made, what is left of the
+    /// last segment is the reserve, which it may have been before.
     fn adopt_spares(&self, names: &[String]) -> Result<()> {
         let mut wanted = vec![self.options.reserve_bytes(), self.options.segment_bytes];
         for name in names {
@@ -152,7 +153,10 @@ impl Log {
         if self.state.lock().spares.is_empty() {
             match self.files.make_spare(self.options.reserve_bytes()) {
                 Ok(spare) => self.state.lock().spares.push(spare),
-                Err(Error::NoSpace(_)) => tracing::warn!("no room for the log's reserve"),
+                Err(Error::NoSpace(_)) => {
+                    tracing::warn!("no room for the log's reserve");
+                    self.state.lock().in_reserve = true;
+                }
                 Err(error) => return Err(error),
             }
         }

@@ -373,6 +373,33 @@ fn what_was_kept_back_is_for_records_that_delete_to_its_end() {
 }
 
 #[test]
+fn what_is_left_of_what_was_kept_back_is_kept_by_the_next_opening() {
+    let (sim, log) = full();
+    let bytes = vec![7; 1000];
+    while log.append(&bytes, Room::Normal).is_ok() {}
+    log.append(&bytes, Room::Reserve).unwrap();
+    log.close().unwrap();
+    drop(log);
+    let open = || {
+        let mut replay = |_: Lsn, _: &[u8]| Ok(());
+        Log::open(&sim.env(), "log", VOLUME, &options(), Lsn(0), &mut replay).unwrap().0
+    };
+    let log = open();
+    let refused = log.append(&bytes, Room::Normal).unwrap_err();
+    assert!(refused.is_no_space(), "{refused}");
+    let mut kept = 0;
+    while log.append(&bytes, Room::Reserve).is_ok() {
+        kept += 1;
+    }
+    assert!(kept >= 50, "{kept} records of 64 KiB");
+    log.close().unwrap();
+    drop(log);
+    // With room again there is another, and the rest is for anybody.
+    sim.device.set_capacity(None);
+    open().append(&bytes, Room::Normal).unwrap();
+}
+
+#[test]
 fn threads_that_add_do_not_take_the_room_that_was_made_for_one_that_deletes() {
     let (_sim, log) = full();
     let bytes = vec![7; 1000];
@@ -447,6 +474,22 @@ fn what_was_appended_before_the_engine_failed_is_written() {
         drop(log);
         assert_eq!(open(dir.path(), 0).unwrap().1.replayed, 3);
     }
+}
+
+#[test]
+fn a_log_whose_place_is_anothers_writes_nothing_any_more() {
+    let dir = tempfile::tempdir().unwrap();
+    let log = create(dir.path());
+    append(&log, 3);
+    log.sync(Lsn(3)).unwrap();
+    append(&log, 3);
+    let writes = log.stats().writes;
+    log.abandon("two logs are in one place");
+    assert!(matches!(log.append(b"more", Room::Normal), Err(Error::ReadOnly(_))));
+    assert!(log.check().is_err() && log.close().is_err() && log.flush_if_due().is_err());
+    assert_eq!(log.stats().writes, writes);
+    drop(log);
+    assert_eq!(open(dir.path(), 0).unwrap().1.replayed, 3);
 }
 
 #[test]
