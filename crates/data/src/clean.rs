@@ -5,6 +5,7 @@
 //! sealed, nothing of it is in flight, and its number is not the greatest. A sealed segment gets no
 //! new pages, so a count of zero stays zero.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -32,6 +33,17 @@ const REWRITE_NANOS: u64 = 30_000_000;
 const COPY_PAGE_NANOS: u64 = 20_000;
 /// Stands for the time of a punch on a store that has none.
 const CANNOT_PUNCH: u64 = 1 << 50;
+/// How long whoever cleans is waited for where there is no more time.
+const TURN_WAIT: Duration = Duration::from_millis(100);
+
+/// What was cleaned of what there is.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Cleaned {
+    /// Whether anything was.
+    pub any: bool,
+    /// Whether the time was over before all was.
+    pub more: bool,
+}
 
 /// How a segment's dead pages are freed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -84,26 +96,38 @@ impl Data {
         }
     }
 
-    /// Cleans all that can be, whatever its age, after whoever cleans, until the monotonic clock
-    /// says `until`: there is no room. Tells whether anything was cleaned. What is not durable yet
-    /// is left. Where a segment fails, those that are dead go anyway.
-    pub fn clean_now(&self, store: &dyn Store, until: Duration) -> Result<bool> {
-        let mut cleaned = false;
+    /// Cleans all that can be, whatever its age, beside whoever cleans, until the monotonic clock
+    /// says `until`, but one step of it in any case: there is no room. What is not durable yet is
+    /// left, and so is a segment that fails.
+    pub fn clean_now(&self, store: &dyn Store, until: Duration) -> Result<Cleaned> {
+        let mut cleaned = Cleaned::default();
         let mut failed = None;
-        while self.env.clock.monotonic() < until {
-            let _cleaning = self.cleaning.lock();
-            let step = match failed {
-                None => self.step_alone(store, Duration::ZERO),
-                Some(_) => self.bury_one(store, Duration::ZERO),
+        let mut passed_over = BTreeSet::new();
+        loop {
+            let left = until.saturating_sub(self.env.clock.monotonic());
+            let Some(_cleaning) = self.cleaning.try_lock_for(left.max(TURN_WAIT)) else {
+                // A long sweep gives room as well.
+                cleaned.more = true;
+                break;
             };
-            match step {
-                Ok(true) => cleaned = true,
-                Err(error) if failed.is_none() => failed = Some(error),
-                Ok(false) | Err(_) => break,
+            let failures = passed_over.len();
+            match self.step_alone(store, Duration::ZERO, &mut passed_over) {
+                Ok(true) => cleaned.any = true,
+                Ok(false) => break,
+                Err(error) => {
+                    failed.get_or_insert(error);
+                    if passed_over.len() == failures {
+                        break;
+                    }
+                }
+            }
+            if self.env.clock.monotonic() >= until {
+                cleaned.more = true;
+                break;
             }
         }
         match failed {
-            Some(error) if !cleaned => Err(error),
+            Some(error) if !cleaned.any => Err(error),
             _ => Ok(cleaned),
         }
     }
@@ -111,19 +135,29 @@ impl Data {
     fn step(&self, store: &dyn Store, age: Duration) -> Result<bool> {
         // Another thread cleans: nothing to be done by this one.
         let Some(_cleaning) = self.cleaning.try_lock() else { return Ok(false) };
-        self.step_alone(store, age)
+        self.step_alone(store, age, &mut BTreeSet::new())
     }
 
-    /// A step with `cleaning` held.
-    fn step_alone(&self, store: &dyn Store, age: Duration) -> Result<bool> {
+    /// A step with `cleaning` held. Segments that fail are added to those that are passed over.
+    /// What fails keeps nothing else from being done: a footer takes room where a punch gives
+    /// some. It is told when nothing else was done.
+    fn step_alone(
+        &self,
+        store: &dyn Store,
+        age: Duration,
+        passed_over: &mut BTreeSet<u64>,
+    ) -> Result<bool> {
         self.check_writable()?;
-        if self.seal_one()? {
-            return Ok(true);
-        }
+        let mut failed = match self.seal_one() {
+            Ok(true) => return Ok(true),
+            sealed => sealed.err(),
+        };
         let audited = std::mem::replace(&mut self.garbage.lock().audited, true);
         if !audited {
-            self.audit(store)?;
-            return Ok(true);
+            match self.audit(store) {
+                Ok(()) => return Ok(true),
+                Err(error) => failed = failed.or(Some(error)),
+            }
         }
         let impatient = self.garbage.lock().impatient(&self.options);
         if let Some(token) = impatient {
@@ -133,13 +167,19 @@ impl Data {
         let picked = {
             let mut garbage = self.garbage.lock();
             garbage.mature(store.durable(), now);
-            let punchable = self.punch_nanos.load(Ordering::Relaxed) < CANNOT_PUNCH;
-            let put_off = punchable.then(|| age.saturating_mul(PUT_OFF_AGES));
-            garbage.pick(&self.options, now, Age { punch: age, put_off })
+            let put_off = self.can_punch().then(|| age.saturating_mul(PUT_OFF_AGES));
+            garbage.pick(&self.options, now, Age { punch: age, put_off }, passed_over)
         };
-        match picked {
-            Some(pick) => self.clean_segment(store, pick).map(|()| true),
-            None => self.bury_one(store, age),
+        if let Some(pick) = picked {
+            match self.clean_segment(store, pick) {
+                Ok(()) => return Ok(true),
+                Err(error) => failed = failed.or(Some(error)),
+            }
+            passed_over.insert(pick.segment);
+        }
+        match (self.bury_one(store, age), failed) {
+            (Ok(false), Some(error)) => Err(error),
+            (buried, _) => buried,
         }
     }
 
@@ -205,7 +245,7 @@ impl Data {
         let done = self.free_runs(store, pick, &runs);
         if done.is_err() && self.segments.get(segment).is_some() {
             let now = self.env.clock.monotonic();
-            self.garbage.lock().put_back(&runs, Some(u64::MAX), now);
+            self.garbage.lock().set_aside(&runs, now);
         }
         done
     }
@@ -302,6 +342,11 @@ impl Data {
             self.punch_nanos.store((before * 15 + took) / 16, Ordering::Relaxed);
         }
         Ok(true)
+    }
+
+    /// Whether the medium punches, as far as that was tried.
+    pub(crate) fn can_punch(&self) -> bool {
+        self.punch_nanos.load(Ordering::Relaxed) < CANNOT_PUNCH
     }
 
     /// Deletes one dead segment whose death is durable. `age` zero: does not wait for that.

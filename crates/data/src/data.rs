@@ -4,6 +4,7 @@ use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, OnceLock};
 
 use device::{Blobs, Env, LocalBlobs};
+use format::extent::CHUNK_BYTES;
 use parking_lot::Mutex;
 use store::{Read, Result};
 
@@ -61,6 +62,9 @@ pub struct Stats {
     pub waiting_bytes: u64,
     /// Bytes freed durably and not punched yet.
     pub dead_bytes: u64,
+    /// Of these, what could not be given back, and what stays until more of its segment dies,
+    /// where the medium cannot punch. That is not known before it was tried once since opening.
+    pub stuck_bytes: u64,
     /// Bytes that were given back since opening.
     pub reclaimed_bytes: u64,
     /// Bytes whose place was forgotten, for garbage collection to find.
@@ -146,7 +150,10 @@ impl Data {
     pub fn stats(&self) -> Stats {
         let all = self.segments.all();
         let open = all.iter().filter(|(_, place)| matches!(place, Place::Open(_))).count() as u64;
-        let mut stats = self.garbage.lock().stats();
+        let garbage = self.garbage.lock();
+        let mut stats = garbage.stats();
+        stats.stuck_bytes = garbage.stuck_pages(self.can_punch()) * u64::from(CHUNK_BYTES);
+        drop(garbage);
         stats.open_segments = open;
         stats.sealed_segments = all.len() as u64 - open;
         stats.unsynced_bytes = self.unsynced_bytes();

@@ -4,7 +4,7 @@
 //! All of it is in memory: what a crash forgets stays on the medium until garbage collection, and
 //! is never handed out.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
 
 use format::extent::CHUNK_BYTES;
@@ -41,6 +41,8 @@ struct Dead {
     since: Duration,
     /// Put off until there are so many pages, however old they get.
     put_off: Option<u64>,
+    /// Cleaning it failed.
+    failed: bool,
 }
 
 /// What counts as old.
@@ -123,7 +125,16 @@ impl Garbage {
 
     /// Has a segment looked at, even when no page of it is to be punched.
     pub(crate) fn examine(&mut self, segment: u64, now: Duration) {
-        self.touch(segment, now).put_off = None;
+        let dead = self.touch(segment, now);
+        (dead.put_off, dead.failed) = (None, false);
+    }
+
+    /// Takes the pages back of a segment that could not be cleaned.
+    pub(crate) fn set_aside(&mut self, runs: &[PageRun], now: Duration) {
+        self.put_back(runs, Some(u64::MAX), now);
+        if let Some(first) = runs.first() {
+            self.touch(first.segment, now).failed = true;
+        }
     }
 
     /// Takes pages back whose time has not come: they wait until the segment has `pages` of them,
@@ -138,7 +149,14 @@ impl Garbage {
 
     /// The segment to clean next: the one with the most dead pages, when it has enough of them,
     /// or one whose dead pages are old: older than `age`, or much older where they were put off.
-    pub(crate) fn pick(&self, options: &Options, now: Duration, age: Age) -> Option<Pick> {
+    /// None of those that are passed over.
+    pub(crate) fn pick(
+        &self,
+        options: &Options,
+        now: Duration,
+        age: Age,
+        passed_over: &BTreeSet<u64>,
+    ) -> Option<Pick> {
         let least = options.punch_bytes_min / u64::from(CHUNK_BYTES);
         let ready = |dead: &Dead| dead.pages >= dead.put_off.unwrap_or(0).max(least);
         let is_old = |dead: &Dead| {
@@ -149,10 +167,11 @@ impl Garbage {
             };
             now.saturating_sub(dead.since) >= limit
         };
-        let most = self.dead.iter().filter(|(_, dead)| ready(dead));
+        let all = || self.dead.iter().filter(|(segment, _)| !passed_over.contains(segment));
+        let most = all().filter(|(_, dead)| ready(dead));
         let found = most
             .max_by_key(|(_, dead)| dead.pages)
-            .or_else(|| self.dead.iter().find(|(_, dead)| is_old(dead)));
+            .or_else(|| all().find(|(_, dead)| is_old(dead)));
         let (&segment, dead) = found?;
         // Where punching is slow, pages wait longer: enough of them may die to copy the rest.
         let age_of = now.saturating_sub(dead.since);
@@ -174,6 +193,14 @@ impl Garbage {
             }
         }
         joined
+    }
+
+    /// Pages that nobody gets who needs room: of segments that failed, and, where the medium cannot
+    /// punch, of those that stay until more of their segment die.
+    pub(crate) fn stuck_pages(&self, punches: bool) -> u64 {
+        let waits = |dead: &Dead| dead.put_off.is_some_and(|least| dead.pages < least);
+        let stuck = |dead: &&Dead| dead.failed || (!punches && waits(dead));
+        self.dead.values().filter(stuck).map(|dead| dead.pages).sum()
     }
 
     pub(crate) fn stats(&self) -> Stats {

@@ -34,6 +34,7 @@ mod write;
 
 pub use alloc::PageRun;
 pub use check::{ContentCheck, Suspicion};
+pub use clean::Cleaned;
 pub use cut::Freed;
 pub use data::{Data, Relief, Stats};
 pub use extents::{ExtentCursor, ExtentInfo};

@@ -20,10 +20,20 @@ use crate::{Fs, FsResult, Progress};
 
 /// How long a worker sleeps at most: work comes without being announced.
 const IDLE: Duration = Duration::from_millis(500);
+/// How long whoever needs room waits for others who remove an inode.
+const TURN_WAIT: Duration = Duration::from_millis(500);
+
+/// Inodes (subvolume, number) that have neither a name nor a holder.
+#[derive(Default)]
+struct Orphans {
+    new: VecDeque<(u64, u64)>,
+    /// Those that could not be removed when that was tried last.
+    failed: VecDeque<(u64, u64)>,
+}
 
 /// What waits to be removed.
 pub(crate) struct Queue {
-    orphans: Mutex<VecDeque<(u64, u64)>>,
+    orphans: Mutex<Orphans>,
     detached: AtomicU64,
     /// Bytes dropped since the last collection that clones may share.
     shared_bytes: AtomicU64,
@@ -38,7 +48,7 @@ impl Queue {
     /// Nothing waits.
     pub(crate) fn new() -> Queue {
         Queue {
-            orphans: Mutex::new(VecDeque::new()),
+            orphans: Mutex::default(),
             detached: AtomicU64::new(0),
             shared_bytes: AtomicU64::new(0),
             collect: AtomicBool::new(false),
@@ -51,7 +61,8 @@ impl Queue {
     pub(crate) fn recover(&self, fs: &Fs) -> FsResult<()> {
         let mut orphans = self.orphans.lock();
         fs.visit_volume(&key::ORPHANS_PREFIX, &mut |key, _| {
-            orphans.push_back(key::parse_orphan(key).map_err(|error| malformed(VOLUME, &error))?);
+            let orphan = key::parse_orphan(key).map_err(|error| malformed(VOLUME, &error))?;
+            orphans.new.push_back(orphan);
             Ok(())
         })?;
         fs.visit_volume(&key::DETACHED_PREFIX, &mut |_, _| {
@@ -62,17 +73,23 @@ impl Queue {
 
     /// Adds an inode (subvolume, number) that has neither a name nor a holder.
     pub(crate) fn push_orphan(&self, subvol: u64, ino: u64) {
-        self.orphans.lock().push_back((subvol, ino));
+        self.orphans.lock().new.push_back((subvol, ino));
     }
 
-    /// The next inode to remove.
+    /// Takes an inode back that could not be removed.
+    pub(crate) fn put_orphan_back(&self, subvol: u64, ino: u64) {
+        self.orphans.lock().failed.push_back((subvol, ino));
+    }
+
+    /// The next inode to remove; those that failed come last.
     pub(crate) fn pop_orphan(&self) -> Option<(u64, u64)> {
-        self.orphans.lock().pop_front()
+        let mut orphans = self.orphans.lock();
+        orphans.new.pop_front().or_else(|| orphans.failed.pop_front())
     }
 
-    /// Whether an inode waits to be removed that has neither a name nor a holder.
-    pub(crate) fn has_orphans(&self) -> bool {
-        !self.orphans.lock().is_empty()
+    /// Whether an inode waits to be removed that was not tried yet.
+    pub(crate) fn has_new_orphans(&self) -> bool {
+        !self.orphans.lock().new.is_empty()
     }
 
     /// Counts bytes that were dropped, but may be named by a clone; from so many on they are
@@ -164,10 +181,11 @@ impl Fs {
         if self.options.read_only { Ok(0) } else { crate::reclaim::detached_step(self, budget) }
     }
 
-    /// As `orphan_step`, after whoever is at it.
+    /// As `orphan_step`, after whoever is at it. Who is long at it, with a large file, counts as
+    /// something that is done.
     pub(crate) fn orphans_at_once(&self, budget: usize) -> FsResult<u64> {
-        drop(self.queue.removing.write());
-        self.orphan_step(budget)
+        let at_it = self.queue.removing.try_write_for(TURN_WAIT).is_none();
+        Ok(self.orphan_step(budget)? + u64::from(at_it))
     }
 
     /// Gives nodes of dropped trees back.
@@ -184,10 +202,15 @@ impl Fs {
             self.settle_file(file)?;
             return Ok(1);
         }
-        if self.data.clean_step(&*self.store).map_err(from_store)? {
+        let cleaned = self.data.clean_step(&*self.store);
+        if let Ok(true) = cleaned {
             return Ok(1);
         }
-        self.collect_step()
+        // Cleaning may find no room where a collection gives some.
+        match (self.collect_step()?, cleaned) {
+            (0, Err(error)) => Err(from_store(error)),
+            (done, _) => Ok(done),
+        }
     }
 
     /// Moves small writes of a file that were often synced out of the tree.

@@ -17,6 +17,7 @@ use format::subvolume_record::SubvolumeRecord;
 use store::{KeyRange, Pinned, TreeId};
 
 use crate::error::{from_store, malformed};
+use crate::room::Given;
 use crate::subvol::VOLUME;
 use crate::{Fs, FsResult};
 
@@ -53,17 +54,22 @@ impl Fs {
     }
 
     /// Goes on with the collection that is under way or was asked for to its end, or until the
-    /// monotonic clock says `until`, taking turns with who is at it. Tells whether there was any.
-    pub(crate) fn collect_until(&self, until: Duration) -> FsResult<bool> {
+    /// monotonic clock says `until`, but one step in any case, taking turns with who is at it. A
+    /// call that has it to its end is not waited for.
+    pub(crate) fn collect_until(&self, until: Duration) -> FsResult<Given> {
         let mut any = false;
-        while self.env.clock.monotonic() < until {
-            // Whoever is at it makes one bounded step of it.
-            if self.collect_within(&mut self.queue.collecting.lock())? == 0 {
+        loop {
+            let left = until.saturating_sub(self.env.clock.monotonic());
+            let Some(mut collecting) = self.queue.collecting.try_lock_for(left) else { break };
+            if self.collect_within(&mut collecting)? == 0 {
                 break;
             }
             any = true;
+            if self.env.clock.monotonic() >= until {
+                return Ok(Given { any, more: true });
+            }
         }
-        Ok(any)
+        Ok(Given { any, more: false })
     }
 
     fn collect_within(&self, collecting: &mut Collecting) -> FsResult<u64> {

@@ -92,7 +92,7 @@ pub(crate) fn reclaim_step(fs: &Fs, budget: usize) -> FsResult<u64> {
         let _removing = fs.queue.removing.read();
         let Some((subvol, ino)) = fs.queue.pop_orphan() else { break };
         if let Err(error) = remove(fs, subvol, ino) {
-            fs.queue.push_orphan(subvol, ino);
+            fs.queue.put_orphan_back(subvol, ino);
             return Err(error);
         }
         done += 1;

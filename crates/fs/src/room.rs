@@ -3,7 +3,9 @@
 //!
 //! Looking for room takes a sync and a checkpoint. So nobody looks again where nothing came of it
 //! and nothing was committed since, and rarely where nothing waits: a write to a medium that is
-//! full is refused at once. An operation looks a bounded number of times, for a bounded time.
+//! full is refused at once. An operation looks a bounded number of times, for a bounded time; it
+//! goes on for as long as the time alone ends its searches. Nothing of a trash goes meanwhile, nor
+//! for who merely waits for another's search.
 
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 use std::time::Duration;
@@ -20,11 +22,11 @@ const STEPS_MAX: usize = 10_000;
 const FAILURES_MAX: usize = 8;
 /// Records or nodes of one of those steps.
 const STEP_BUDGET: usize = 256;
-/// How often an operation looks for room before something of the trash goes, or waits for others.
+/// How often an operation looks for room, to the end, before something of the trash goes.
 const ROUNDS_MAX: usize = 8;
 /// How long one search may take, beside the step that it is in: the rest is for the background.
 const SEARCH: Duration = Duration::from_secs(2);
-/// How long an operation may go on to look for room.
+/// How long an operation may go on to look for room, or to wait for others who do.
 const OPERATION: Duration = Duration::from_secs(30);
 /// How long nobody looks again where nothing waits that is known of, in nanoseconds.
 const REST: i64 = 1_000_000_000;
@@ -55,14 +57,48 @@ impl Room {
 pub(crate) struct Search {
     /// When it began to look, in monotonic time.
     began: Option<Duration>,
-    /// How often it looked since something of the trash went.
+    /// How often it looked, to the end, since something of the trash went.
     rounds: usize,
-    /// How often it waited for others who look.
-    waited: usize,
     /// Whether nothing came the last time.
     hopeless: bool,
     /// Bytes that were free after it looked the last time.
     free: Option<u64>,
+    /// Whether it saw that nothing waits, and that there is no trash.
+    exhausted: bool,
+}
+
+impl Search {
+    /// Whether it was seen that nothing is left that room could come of. Else there may be some:
+    /// there was no time to see, or others were at it.
+    pub(crate) fn is_exhausted(&self) -> bool {
+        self.exhausted
+    }
+}
+
+/// What came of some of the work that room comes of.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Given {
+    /// Whether there was any.
+    pub(crate) any: bool,
+    /// Whether the time was over before all was done.
+    pub(crate) more: bool,
+}
+
+impl Given {
+    fn and(self, other: Given) -> Given {
+        Given { any: self.any || other.any, more: self.more || other.more }
+    }
+}
+
+/// What became of the trash for want of room.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Purged {
+    /// An hour of it went.
+    Hour,
+    /// There is none.
+    Empty,
+    /// Nothing went that is in it: that would not help, or did not succeed.
+    Nothing,
 }
 
 impl Fs {
@@ -70,10 +106,19 @@ impl Fs {
     /// given back, and then of the trash.
     #[inline]
     pub(crate) fn with_room<T>(&self, run: impl Fn() -> FsResult<T>) -> FsResult<T> {
-        let mut search = Search::default();
+        self.searching(&mut Search::default(), run)
+    }
+
+    /// As [`Fs::with_room`]; the search tells what was seen where there is no room in the end.
+    #[inline]
+    pub(crate) fn searching<T>(
+        &self,
+        search: &mut Search,
+        run: impl Fn() -> FsResult<T>,
+    ) -> FsResult<T> {
         loop {
             match run() {
-                Err(FsError::NoSpace) if self.relieve(&mut search) => {}
+                Err(FsError::NoSpace) if self.relieve(search) => {}
                 result => return result,
             }
         }
@@ -88,32 +133,36 @@ impl Fs {
             return false;
         }
         let now = self.env.clock.monotonic();
-        if now.saturating_sub(*search.began.get_or_insert(now)) >= OPERATION {
+        let end = *search.began.get_or_insert(now) + OPERATION;
+        if now >= end {
             return false;
         }
         let Some(_looking) = self.room.looking.try_lock() else {
-            search.waited += 1;
-            return search.waited <= ROUNDS_MAX
-                && self.room.looking.try_lock_for(2 * SEARCH).is_some();
+            let left = end.saturating_sub(self.env.clock.monotonic());
+            return self.room.looking.try_lock_for(left).is_some();
         };
         let until = now + SEARCH;
         let hopeless = std::mem::take(&mut search.hopeless) || search.rounds >= ROUNDS_MAX;
         if hopeless || !self.may_come() {
             let purged = self.purge_for_room(until).unwrap_or_else(|error| {
                 tracing::warn!(%error, "the trash could not be emptied for room");
-                false
+                Purged::Nothing
             });
+            search.exhausted = purged == Purged::Empty;
             search.rounds = 0;
             search.free = self.free_bytes();
-            return purged;
+            return purged == Purged::Hour;
         }
-        search.rounds += 1;
-        let any = self.give_back(until);
+        let given = self.give_back(until);
         // What a refused operation wrote and left comes back each time, and is no room. So only
         // what is more than the last time counts.
         let free = self.free_bytes();
         let before = std::mem::replace(&mut search.free, free);
-        if !any || before.is_some_and(|before| free.is_none_or(|free| free <= before)) {
+        if given.more {
+            return true;
+        }
+        search.rounds += 1;
+        if !given.any || before.is_some_and(|before| free.is_none_or(|free| free <= before)) {
             search.hopeless = true;
             self.room.nothing_at.store(self.store.last_commit().0.0, Ordering::Release);
             self.room.nothing_since.store(self.env.clock.now().0, Ordering::Release);
@@ -129,7 +178,7 @@ impl Fs {
 
     /// Whether looking for room is worth what it takes.
     fn may_come(&self) -> bool {
-        if self.queue.has_orphans() {
+        if self.queue.has_new_orphans() {
             // Somebody let go of it just now.
             return true;
         }
@@ -137,55 +186,64 @@ impl Fs {
             return false;
         }
         let data = self.data.stats();
-        let waits = data.waiting_bytes + data.dead_bytes > 0 || self.queue.detached() > 0;
+        let coming = data.waiting_bytes + data.dead_bytes - data.stuck_bytes;
+        let waits = coming > 0 || self.queue.detached() > 0;
         let since = self.room.nothing_since.load(Ordering::Acquire);
         waits || self.env.clock.now().0.saturating_sub(since) >= REST
     }
 
     /// Does the work that room comes of, beside others and after those who are at it, until it is
-    /// done or the monotonic clock says `until`. Tells whether there was any. What fails is told
-    /// to the log.
-    pub(crate) fn give_back(&self, until: Duration) -> bool {
+    /// done or the monotonic clock says `until`. What fails is told to the log.
+    pub(crate) fn give_back(&self, until: Duration) -> Given {
         // The index does without.
         went_on(self.store.keep_log(&[]).map_err(from_store));
-        let removed = self.remove_detached(until);
-        // What the trees shared that were dropped. A collection that cannot read something rests.
+        let now = self.env.clock.monotonic();
+        // The rest is for what gives the room that came of it to the medium.
+        let removed = self.remove_detached(now + until.saturating_sub(now) / 2);
+        let given = removed.and(self.clean_up(until));
+        // What the trees shared that were dropped: that takes longest, or others are long at it.
+        // A collection that cannot read something rests.
         let collected = self.collect_until(until).unwrap_or_else(|error| {
             tracing::debug!(%error, "what nothing names any more could not be collected");
-            false
+            Given::default()
         });
-        // Room that contents had comes back when the commit is durable that freed it, and that of
-        // nodes with a checkpoint.
+        let given = given.and(collected);
+        if collected.any { given.and(self.clean_up(until)) } else { given }
+    }
+
+    /// Room that contents had comes back when the commit is durable that freed it, and that of
+    /// nodes with a checkpoint.
+    fn clean_up(&self, until: Duration) -> Given {
         if !went_on(self.sync()) {
-            return removed || collected;
+            return Given::default();
         }
         // A rewrite takes room before it gives any.
         let cleaned = self.data.clean_now(&*self.store, until).unwrap_or_else(|error| {
             went_on::<()>(Err(from_store(error)));
-            false
+            data::Cleaned::default()
         });
         went_on(self.store.checkpoint().map_err(from_store));
-        removed || collected || cleaned
+        Given { any: cleaned.any, more: cleaned.more }
     }
 
     /// Removes what was detached or unlinked, and gives its nodes back. What fails is left to the
-    /// background: it is no fault of who needs room. Tells whether anything was removed.
-    fn remove_detached(&self, until: Duration) -> bool {
-        let (mut removed, mut failures) = (false, 0);
+    /// background: it is no fault of who needs room.
+    fn remove_detached(&self, until: Duration) -> Given {
+        let (mut any, mut failures) = (false, 0);
         for _ in 0..STEPS_MAX {
-            if self.env.clock.monotonic() >= until {
-                break;
+            let (mut did, mut failed) = (false, None);
+            for work in [Fs::detached_step, Fs::orphans_at_once, Fs::node_step] {
+                match work(self, STEP_BUDGET) {
+                    Ok(done) => did |= done > 0,
+                    Err(error) => failed = failed.or(Some(error)),
+                }
             }
-            let work = [Fs::detached_step, Fs::orphans_at_once, Fs::node_step];
-            let done = work.iter().find_map(|work| match work(self, STEP_BUDGET) {
-                Ok(0) => None,
-                done => Some(done),
-            });
-            match done {
-                None => break,
-                Some(Ok(_)) => (removed, failures) = (true, 0),
-                Some(Err(_)) if failures == FAILURES_MAX => break,
-                Some(Err(error)) => {
+            any |= did;
+            match failed {
+                _ if did => failures = 0,
+                None => return Given { any, more: false },
+                Some(_) if failures == FAILURES_MAX => return Given { any, more: false },
+                Some(error) => {
                     failures += 1;
                     // What was freed until now may be the room that removing takes.
                     if let (FsError::NoSpace, Err(error)) = (&error, self.sync()) {
@@ -193,8 +251,11 @@ impl Fs {
                     }
                 }
             }
+            if self.env.clock.monotonic() >= until {
+                return Given { any, more: any };
+            }
         }
-        removed
+        Given { any, more: any }
     }
 }
 
@@ -207,5 +268,204 @@ fn went_on<T>(done: FsResult<T>) -> bool {
             tracing::warn!(%error, "looking for room failed");
             false
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicU64, Ordering};
+    use std::sync::mpsc;
+    use std::time::Duration;
+
+    use device::{Clock, Env, Timestamp};
+    use format::key;
+    use inode::{Caller, FsError, Kind, NodeId};
+    use store::Batch;
+    use testing::{SimDevice, SimEnv};
+
+    use crate::{
+        FileSystem, FormatOptions, Fs, FsResult, NewNode, OpenOptions, Removed, WalkControl,
+    };
+
+    const ROOT: NodeId = NodeId::ROOT;
+
+    /// A clock that goes on with each look at it.
+    struct Looked {
+        nanos: AtomicU64,
+        step: AtomicU64,
+    }
+
+    impl Looked {
+        fn step(&self, step: Duration) {
+            self.step.store(step.as_nanos() as u64, Ordering::Release);
+        }
+    }
+
+    impl Clock for Looked {
+        fn now(&self) -> Timestamp {
+            Timestamp(self.nanos.load(Ordering::Acquire) as i64)
+        }
+
+        fn monotonic(&self) -> Duration {
+            let step = self.step.load(Ordering::Acquire);
+            Duration::from_nanos(self.nanos.fetch_add(step, Ordering::AcqRel))
+        }
+
+        fn sleep(&self, duration: Duration) {
+            self.nanos.fetch_add(duration.as_nanos() as u64, Ordering::AcqRel);
+        }
+    }
+
+    struct Volume {
+        device: SimDevice,
+        clock: Arc<Looked>,
+        fs: Arc<Fs>,
+    }
+
+    fn volume() -> Volume {
+        let device = SimDevice::new(1);
+        let nanos = AtomicU64::new(1_700_000_000_000_000_000);
+        let clock = Arc::new(Looked { nanos, step: AtomicU64::new(0) });
+        let env = SimEnv::on(device.clone(), 7).env();
+        let env = Env { clock: Arc::<Looked>::clone(&clock), ..env };
+        Fs::format(&env, &FormatOptions::default()).expect("an empty medium");
+        let options = OpenOptions {
+            cache_bytes: 4 << 20,
+            log_segment_bytes: 256 << 10,
+            checkpoint_bytes: 1 << 20,
+            index: None,
+            ..OpenOptions::default()
+        };
+        Volume { device, clock, fs: Fs::open(env, &options).expect("it was made just now") }
+    }
+
+    impl Volume {
+        fn file(&self, name: &str, bytes: usize) -> NodeId {
+            let new = NewNode { kind: Kind::File, mode: 0o644, rdev: 0 };
+            let made = self.fs.mknod(&Caller::root(), ROOT, name.as_bytes(), &new);
+            let node = made.expect("there is room").node;
+            self.write(node, bytes).expect("there is room");
+            node
+        }
+
+        fn write(&self, node: NodeId, bytes: usize) -> FsResult<()> {
+            self.fs.write(&Caller::root(), node, 0, &vec![7; bytes])
+        }
+
+        /// Removes a file that nobody holds then.
+        fn remove(&self, name: &str, node: NodeId) {
+            self.fs.forget(node, 1);
+            self.fs.unlink(&Caller::root(), ROOT, name.as_bytes()).expect("it goes");
+        }
+
+        /// Leaves less room than contents take.
+        fn fill(&self) {
+            self.fs.sync().expect("it is written");
+            while self.fs.background_step(64).expect("background work").more {}
+            let used = self.device.used_bytes();
+            self.device.set_capacity(Some(used + used / 32));
+        }
+    }
+
+    #[test]
+    fn who_waits_for_the_search_of_another_deletes_nothing() {
+        let v = volume();
+        let root = Caller::root();
+        v.fs.trash_set(&root, ROOT, Some(86_400)).expect("a trash");
+        let node = v.file("f", 100_000);
+        v.fs.mkdir(&root, ROOT, b"d", 0o755).expect("there is room");
+        v.fs.forget(node, 1);
+        v.device.set_capacity(Some(v.device.used_bytes() + (2 << 20)));
+        let full = (0..100_000).any(|n| {
+            let made = v.fs.mkdir(&root, ROOT, format!("{n:0200}").as_bytes(), 0o755);
+            matches!(made, Err(FsError::NoSpace))
+        });
+        assert!(full, "100,000 directories fit into a small medium");
+        // All but a moment of the time goes before it waits.
+        v.clock.step(Duration::from_millis(29_900));
+        let looking = v.fs.room.looking.lock();
+        let removed = v.fs.unlink(&root, ROOT, b"f");
+        assert!(matches!(removed, Err(FsError::NoSpace)), "{removed:?}");
+        let removed = v.fs.rmr(&root, ROOT, b"d");
+        assert!(matches!(removed, Err(FsError::NoSpace)), "{removed:?}");
+        drop(looking);
+        v.fs.lookup(&root, ROOT, b"f").expect("it is there");
+        v.clock.step(Duration::ZERO);
+        // And who sees himself that there is none, and that the trash is empty, deletes.
+        v.fs.unlink(&root, ROOT, b"f").expect("it goes");
+        v.fs.rmr(&root, ROOT, b"d").expect("it goes");
+    }
+
+    #[test]
+    fn a_collection_that_somebody_has_to_its_end_is_not_waited_for() {
+        let v = volume();
+        let (big, other) = (v.file("big", 1 << 20), v.file("other", 8192));
+        v.fill();
+        let refused = v.write(other, 65_536);
+        assert!(matches!(refused, Err(FsError::NoSpace)), "{refused:?}");
+        v.remove("big", big);
+        v.fs.queue.request_collection();
+        v.clock.step(Duration::from_millis(10));
+        let collecting = v.fs.queue.collecting.lock();
+        let (tell, told) = mpsc::channel();
+        std::thread::scope(|scope| {
+            scope.spawn(|| tell.send(v.write(other, 65_536)));
+            let written = told.recv_timeout(Duration::from_secs(100));
+            drop(collecting);
+            written.expect("it waits for the collection").expect("there is room");
+        });
+    }
+
+    #[test]
+    fn what_is_long_removed_is_punched_before_more_of_the_trash_goes() {
+        let v = volume();
+        let root = Caller::root();
+        v.fs.trash_set(&root, ROOT, Some(30 * 86_400)).expect("a trash");
+        for (hour, count) in [1500, 1, 1].into_iter().enumerate() {
+            for n in 0..count {
+                let name = format!("f{hour}.{n}");
+                let node = v.file(&name, 8192);
+                v.remove(&name, node);
+            }
+            v.clock.sleep(Duration::from_secs(3600));
+        }
+        let new = v.file("new", 8192);
+        v.fill();
+        // Removing the first hour takes longer than a search.
+        v.clock.step(Duration::from_millis(700));
+        v.write(new, 65_536).expect("an hour makes room");
+        let mut left = Vec::new();
+        let mut take = |removed: Removed| {
+            left.push(removed.path.concat());
+            WalkControl::Continue
+        };
+        v.fs.trash_list(&root, (ROOT, &[]), &mut take).expect("a list");
+        left.sort();
+        assert_eq!(left, [b"f1.0", b"f2.0"], "of the hours after the first");
+    }
+
+    /// Contents that cannot be read cannot be removed either.
+    #[test]
+    fn what_cannot_be_removed_is_not_looked_for_again_and_again() {
+        let v = volume();
+        let bad = v.file("bad", 65_536);
+        let other = v.file("other", 8192);
+        let (subvol, ino) = v.fs.place(bad).expect("it is there");
+        let mut batch = Batch::new();
+        batch.put(subvol.tree(), &key::extent(ino, 0), b"\x01junk");
+        v.fs.store.commit(&batch).expect("there is room");
+        v.fill();
+        v.remove("bad", bad);
+        let refused = || matches!(v.write(other, 65_536), Err(FsError::NoSpace));
+        assert!(refused());
+        assert!(v.fs.queue.pop_orphan().is_some_and(|orphan| {
+            v.fs.queue.put_orphan_back(orphan.0, orphan.1);
+            orphan.1 == ino
+        }));
+        let before = v.device.ops();
+        assert!((0..1000).all(|_| refused()));
+        let done = v.device.ops() - before;
+        assert!(done < 100, "{done} operations for 1000 refused writes");
     }
 }

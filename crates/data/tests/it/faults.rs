@@ -145,3 +145,51 @@ fn what_a_refused_commit_wrote_is_given_back() {
     volume.verify();
     assert!(volume.store.durable() <= volume.store.last_commit());
 }
+
+/// Two segments of which all is dead but the last pages, the first of them with more that is.
+fn dead() -> Volume {
+    let mut volume = Volume::new(1);
+    for ino in 1..=4 {
+        volume.write(32, ino, 0, &pattern(ino, 240_000)).unwrap();
+    }
+    volume.sync().unwrap();
+    volume
+}
+
+#[test]
+fn what_is_dead_is_punched_where_there_is_no_room_for_a_footer() {
+    let mut volume = dead();
+    let before = volume.sim.device.used_bytes();
+    volume.sim.device.set_capacity(Some(before));
+    volume.release(32, 1).unwrap();
+    volume.sync().unwrap();
+    let until = volume.sim.env().clock.monotonic() + Duration::from_secs(1000);
+    let cleaned = volume.data.clean_now(&*volume.store, until).unwrap();
+    volume.note_commits();
+    assert!(cleaned.any && !cleaned.more, "{cleaned:?}");
+    let after = volume.sim.device.used_bytes();
+    assert!(after + 200_000 < before, "{after} of {before} bytes");
+    volume.verify();
+}
+
+#[test]
+fn a_segment_that_fails_hides_no_other_one() {
+    let mut volume = dead();
+    volume.clean(true).unwrap();
+    volume.release(32, 1).unwrap();
+    volume.punch(32, 2, (100_000, 140_000)).unwrap();
+    volume.sync().unwrap();
+    let before = volume.sim.device.used_bytes();
+    let fault = Fault::io(FaultOn::Only(Op::Punch), 0).forever();
+    volume.sim.device.inject(fault.below("data/sealed/0000000000000000.seg"));
+    let until = volume.sim.env().clock.monotonic() + Duration::from_secs(1000);
+    let cleaned = volume.data.clean_now(&*volume.store, until).unwrap();
+    volume.note_commits();
+    assert!(cleaned.any, "{cleaned:?}");
+    let after = volume.sim.device.used_bytes();
+    assert!(after + 30_000 < before, "{after} of {before} bytes");
+    let stats = volume.data.stats();
+    assert!(stats.dead_bytes > 0, "{stats:?}");
+    assert_eq!(stats.stuck_bytes, stats.dead_bytes, "of what cannot be punched none comes");
+    volume.verify();
+}

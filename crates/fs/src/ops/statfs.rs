@@ -39,10 +39,11 @@ fn limited(mut room: StatFs, quota: &QuotaInfo) -> StatFs {
 /// The room of the medium, and the inodes of the volume's root subvolume.
 pub(crate) fn statfs(fs: &Fs) -> FsResult<StatFs> {
     let space = fs.env.device.space().map_err(|error| FsError::Io(error.to_string()))?;
-    // What was removed and waits to be given back is free: who needs it gets it.
+    // What was removed and waits to be given back is free: who needs it gets it. Not what stays
+    // until a segment is worth to be written anew.
     let data = fs.data.stats();
-    let free = space.free_bytes.saturating_add(data.waiting_bytes).saturating_add(data.dead_bytes);
-    let free = free.min(space.total_bytes);
+    let coming = data.waiting_bytes.saturating_add(data.dead_bytes - data.stuck_bytes);
+    let free = space.free_bytes.saturating_add(coming).min(space.total_bytes);
     let subvol = fs.root().subvol();
     let view = crate::view::View::new(&*fs.store, VOLUME);
     let usage = view.read(&key::usage(subvol.0), UsageRecord::decode)?;

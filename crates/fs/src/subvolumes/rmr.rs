@@ -11,6 +11,7 @@ use super::gates::Gates;
 use super::snapshot::{commit, detach};
 use crate::locks::{Lock, Mode};
 use crate::ops::mknod::parent_directory;
+use crate::room::Search;
 use crate::txn::Txn;
 use crate::view::{Found, View};
 use crate::{Fs, FsResult, RmrInfo, permit};
@@ -22,10 +23,12 @@ impl Fs {
     /// [`Fs::snapshot_list_all`].
     pub fn rmr(&self, caller: &Caller, parent: NodeId, name: &[u8]) -> FsResult<RmrInfo> {
         if self.trash.is_on() {
-            let kept = self.with_room(|| self.rmr_into_trash(caller, parent, name));
+            let mut search = Search::default();
+            let kept = self.searching(&mut search, || self.rmr_into_trash(caller, parent, name));
             match kept {
                 Ok(Some(info)) => return Ok(info),
-                Ok(None) | Err(FsError::NoSpace) => {}
+                Ok(None) => {}
+                Err(FsError::NoSpace) if search.is_exhausted() => {}
                 Err(error) => return Err(error),
             }
         }

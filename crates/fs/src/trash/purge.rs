@@ -4,7 +4,7 @@
 //! A batch is removed as any tree: detached in one commit, reclaimed in steps. An operation that
 //! finds no room where nothing waits to be given back (`room`) removes the oldest hour, sees that
 //! room comes of it, and is tried again, until there is room or the trash is empty. A removal that
-//! finds no room for the trash then deletes.
+//! finds no room for the trash then deletes: where it saw itself that nothing is left.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -18,6 +18,7 @@ use super::hour::Batch;
 use super::place::{self, Climb};
 use super::{NAME, Removal};
 use crate::error::malformed;
+use crate::room::{Purged, Search};
 use crate::subvol::{Subvol, VOLUME};
 use crate::view::View;
 use crate::{Fs, FsResult};
@@ -46,23 +47,25 @@ impl Fs {
         if !self.trash.is_on() {
             return self.with_room(|| run(Removal::Delete));
         }
-        match self.with_room(|| run(Removal::Keep)) {
-            Err(FsError::NoSpace) => run(Removal::Delete),
+        let mut search = Search::default();
+        match self.searching(&mut search, || run(Removal::Keep)) {
+            Err(FsError::NoSpace) if search.is_exhausted() => run(Removal::Delete),
             result => result,
         }
     }
 
     /// Removes the oldest hour of all, and does the work that room comes of until the monotonic
-    /// clock says `until`. Tells whether there was any.
-    pub(crate) fn purge_for_room(&self, until: Duration) -> FsResult<bool> {
+    /// clock says `until`.
+    pub(crate) fn purge_for_room(&self, until: Duration) -> FsResult<Purged> {
         if !self.trash.is_on() {
-            return Ok(false);
+            return Ok(Purged::Empty);
         }
-        let Some((hour, home)) = oldest(self)? else { return Ok(false) };
-        if purge_all(self, &home, &hour)? > 0 {
-            self.give_back(until);
+        let Some((hour, home)) = oldest(self)? else { return Ok(Purged::Empty) };
+        if purge_all(self, &home, &hour)? == 0 {
+            return Ok(Purged::Nothing);
         }
-        Ok(true)
+        self.give_back(until);
+        Ok(Purged::Hour)
     }
 
     /// One step of background work: removes a batch that is old enough, or the oldest where the
