@@ -114,7 +114,34 @@ pub const STAGED: &str = ".staged";
 pub struct LocalBlobs {
     device: Arc<dyn Device>,
     directory: String,
-    open: Mutex<BTreeMap<String, Arc<dyn File>>>,
+    open: Mutex<OpenFiles>,
+}
+
+/// Files that are open, by name, and when each was asked for last.
+#[derive(Default)]
+struct OpenFiles {
+    files: BTreeMap<String, (Arc<dyn File>, u64)>,
+    now: u64,
+}
+
+impl OpenFiles {
+    fn get(&mut self, name: &str) -> Option<Arc<dyn File>> {
+        self.now += 1;
+        let (file, used) = self.files.get_mut(name)?;
+        *used = self.now;
+        Some(Arc::clone(file))
+    }
+
+    /// Keeps a file, in the place of the one that was asked for longest ago.
+    fn keep(&mut self, name: &str, file: Arc<dyn File>) {
+        if self.files.len() >= OPEN_FILES_MAX {
+            let oldest = self.files.iter().min_by_key(|(_, (_, used))| *used);
+            if let Some(oldest) = oldest.map(|(name, _)| name.clone()) {
+                self.files.remove(&oldest);
+            }
+        }
+        self.files.insert(name.to_owned(), (file, self.now));
+    }
 }
 
 impl LocalBlobs {
@@ -141,13 +168,10 @@ impl LocalBlobs {
     fn file(&self, name: &str) -> Result<Arc<dyn File>> {
         let mut open = self.open.lock();
         if let Some(file) = open.get(name) {
-            return Ok(Arc::clone(file));
+            return Ok(file);
         }
         let file = self.device.open(&self.path(name))?;
-        if open.len() >= OPEN_FILES_MAX {
-            open.pop_first();
-        }
-        open.insert(name.to_owned(), Arc::clone(&file));
+        open.keep(name, Arc::clone(&file));
         Ok(file)
     }
 }
@@ -207,7 +231,7 @@ impl Blobs for LocalBlobs {
     }
 
     fn delete(&self, name: &str) -> Result<()> {
-        self.open.lock().remove(name);
+        self.open.lock().files.remove(name);
         match self.device.remove(&self.path(name)) {
             Err(error) if error.is_not_found() => Ok(()),
             Err(error) => Err(error),

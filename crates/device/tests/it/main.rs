@@ -3,6 +3,8 @@
 #[cfg(test)]
 mod blobs_crash;
 #[cfg(test)]
+mod blobs_open;
+#[cfg(test)]
 mod direct;
 #[cfg(test)]
 mod local;
