@@ -16,6 +16,9 @@ pub const LANES_MAX: usize = 16;
 pub const LANE_OFFSET_MAX: usize = 4096;
 /// Most prefixes of one partial clone.
 pub const PREFIXES_MAX: usize = 4096;
+/// Greatest number and length of a blob that is linked, and most entries of its run: what many of
+/// them come to together is counted in 64 bits.
+const LINKED_MAX: u64 = 1 << 48;
 
 // DO NOT CHANGE THESE VALUES: they are in the log.
 const PUT: u8 = 1;
@@ -410,7 +413,8 @@ impl<'a> Ops<'a> {
             tombstones: 0,
         };
         let end = run.index.saturating_add(u64::from(run.index_bytes));
-        if run.start > run.index || end > blob.length {
+        let most = run.entries.max(blob.number).max(blob.length);
+        if run.start > run.index || end > blob.length || most > LINKED_MAX {
             return Err(self.reader.malformed("a run within its blob", format!("{run:?}")));
         }
         Ok(Op::Link { tree, blob, run })
@@ -458,5 +462,51 @@ impl<'a> Iterator for Ops<'a> {
         let op = self.op();
         self.failed = op.is_err();
         Some(op)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{BlobEntry, LINKED_MAX, Op, Ops, RunEntry, link};
+
+    /// What whoever replays it adds up does not overflow.
+    #[test]
+    fn a_link_to_what_cannot_be_is_malformed() {
+        let links = |blob: BlobEntry, start: u64, index: u64, entries: u64| {
+            let (number, ranges, checksum, tombstones) = (0, 0, 1, 0);
+            let (blob_number, index_bytes) = (blob.number, 100);
+            let run = RunEntry {
+                number,
+                blob: blob_number,
+                start,
+                index,
+                index_bytes,
+                ranges,
+                checksum,
+                entries,
+                tombstones,
+            };
+            let mut record = Vec::new();
+            link(&mut record, 32, &blob, &run);
+            match Ops::new(&record).next() {
+                Some(Ok(Op::Link { blob: found, run: found_run, .. })) => {
+                    assert_eq!((found, found_run), (blob, run));
+                    true
+                }
+                found => {
+                    assert!(matches!(found, Some(Err(_))), "{found:?}");
+                    false
+                }
+            }
+        };
+        let blob = |number, length| BlobEntry { number, length };
+        let most = LINKED_MAX;
+        assert!(links(blob(most, most), 64, most - 100, most));
+        assert!(!links(blob(1, 5000), 64, 4901, 1), "the index ends behind the blob");
+        assert!(!links(blob(1, 5000), 65, 64, 1), "the run ends before it begins");
+        assert!(!links(blob(most + 1, 5000), 64, 4000, 1));
+        assert!(!links(blob(1, most + 1), 64, 4000, 1));
+        assert!(!links(blob(1, 5000), 64, 4000, most + 1));
+        assert!(!links(blob(1, u64::MAX), 0, u64::MAX - 10, 1));
     }
 }
