@@ -1,8 +1,9 @@
 # Sourced by the POSIX suites: a volume mounted by the binary under test, and ext4 on a loop device
 # beside it, both below one temporary directory that goes away with the script.
 #
-#   PANDO=path    the binary; otherwise target/debug/pando, built if it is not there
-#   KEEP=1        leaves volume, mounts and logs behind and says where
+#   PANDO=path         the binary; otherwise target/debug/pando, built if it is not there
+#   PANDO_ENGINE=lsm   the engine of the volume; otherwise the default
+#   KEEP=1             leaves volume, mounts and logs behind and says where
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/../.."
 cargo=${CARGO:-cargo}
@@ -50,7 +51,7 @@ trap 'exit 130' INT TERM
 
 # mount_pando [OPTIONS]: formats the volume where there is none, and mounts it
 mount_pando() {
-  [ -e "$volume" ] || "$pando" format "$volume" >/dev/null
+  [ -e "$volume" ] || "$pando" format ${PANDO_ENGINE:+--engine "$PANDO_ENGINE"} "$volume" >/dev/null
   "$pando" mount -o "${1:-suid,dev}" "$volume" "$mnt" >/dev/null
   chmod 755 "$mnt"
 }

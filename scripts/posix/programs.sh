@@ -135,6 +135,14 @@ PYTHON
     for round in 1 2 3 4; do
       python3 "$work/writer.py" "$mnt/$mode.db" $mode > "$work/acknowledged" 2> "$work/writer.log" &
       writer=$!
+      # It dies at work, however long it takes a busy machine to begin.
+      waited=0
+      until [ -s "$work/acknowledged" ]; do
+        kill -0 "$writer" 2>/dev/null || { cat "$work/writer.log" >&2; fail "SQLite's writer has ended"; }
+        waited=$((waited + 1))
+        [ "$waited" -le 1200 ] || fail "SQLite's writer commits nothing"
+        sleep 0.1
+      done
       sleep 0.6
       if [ "$round" -le 2 ]; then
         kill -9 "$writer"
