@@ -40,6 +40,8 @@ pub struct Fs {
     pub(crate) env: Env,
     pub(crate) header: VolumeHeader,
     pub(crate) options: OpenOptions,
+    /// Why the store takes no changes, where it does not.
+    kept_from: Option<Arc<str>>,
     pub(crate) store: Arc<dyn Store>,
     pub(crate) data: Arc<Data>,
     pub(crate) hash: NameHash,
@@ -88,6 +90,9 @@ impl Fs {
         hash: NameHash,
     ) -> Result<Arc<Fs>, OpenError> {
         let damaged = |error: FsError| OpenError::Inconsistent(error.to_string());
+        // Damage that the store works around: nothing may be changed, as where nobody wants to.
+        let kept_from = store.read_only();
+        let read_only = options.read_only || kept_from.is_some();
         let numbers = Numbers::open(&*store).map_err(damaged)?;
         let root = read_counter(&*store, Counter::Root).map_err(damaged)?;
         if root > SubvolId::MAX.0 {
@@ -106,7 +111,8 @@ impl Fs {
         let fs = Fs {
             env,
             header,
-            options: options.clone(),
+            options: OpenOptions { read_only, ..options.clone() },
+            kept_from,
             store,
             data,
             hash,
@@ -198,8 +204,15 @@ impl Fs {
             reclaimed: self.reclaim.removed(),
             dropping: stats.dropping,
             prunes: u64::from(self.reclaim.is_pruning()),
-            read_only: self.options.read_only.then(|| "opened read-only".to_owned()),
+            read_only: self.why_read_only(),
         })
+    }
+
+    fn why_read_only(&self) -> Option<String> {
+        match &self.kept_from {
+            Some(why) => Some(format!("opened read-only: {why}")),
+            None => self.options.read_only.then(|| "opened read-only".to_owned()),
+        }
     }
 
     fn subvolume_counts(&self) -> FsResult<SubvolumeCounts> {

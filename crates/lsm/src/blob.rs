@@ -147,6 +147,7 @@ impl BlobWriter {
             Content::Deleted => self.push_or_wait(key, Stored::Tombstone),
             Content::Value(value) if self.is_far(value) => self.push_row(key, value),
             Content::Value(value) => self.push_or_wait(key, Stored::Value(value)),
+            Content::Unknown(why) => Err(why.clone()),
             Content::Far(far) => {
                 let pointer = far.pointer()?;
                 if self.is_taken(pointer.log) {

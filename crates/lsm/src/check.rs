@@ -93,7 +93,7 @@ fn manifest_holds(name: &str, entries: &[RunEntry], next: (u64, u64), report: &m
     let mut by_place: Vec<&RunEntry> = entries.iter().collect();
     by_place.sort_unstable_by_key(|run| (run.blob, run.start));
     for pair in by_place.windows(2) {
-        let end = pair[0].index + u64::from(pair[0].index_bytes);
+        let end = pair[0].index.saturating_add(u64::from(pair[0].index_bytes));
         if pair[0].blob == pair[1].blob && end > pair[1].start {
             add(format!("runs {} and {} overlap", pair[0].number, pair[1].number));
         }
@@ -165,7 +165,7 @@ fn runs<'a>(
 ) -> Result<LogCheck> {
     let mut logs = LogCheck::default();
     let bytes = |run: &Run| run.bytes() + run.far_bytes();
-    let total: u64 = all.clone().map(bytes).sum();
+    let total = all.clone().map(bytes).fold(0, u64::saturating_add);
     let mut done = 0;
     for run in all {
         match run.read_index() {

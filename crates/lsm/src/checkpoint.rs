@@ -56,6 +56,8 @@ pub(crate) struct Durable {
     /// Those that could not be given back, and blobs that could not be deleted: they are tried
     /// again when the next manifest is durable.
     pub(crate) stuck: Stuck,
+    /// Bytes of blobs that nothing needs and that cannot be given back but with the blob.
+    pub(crate) dead: BTreeMap<u64, u64>,
     /// Runs that records of the log name and no manifest does yet, with those records: what replays
     /// them needs them, whatever became of their trees.
     pub(crate) linked: Vec<(Lsn, Arc<Run>)>,
@@ -340,7 +342,7 @@ impl Part {
             blob.push(key, content)?;
             let inline = match content {
                 Content::Value(value) => value.len(),
-                Content::Deleted | Content::Far(_) => 0,
+                Content::Deleted | Content::Far(_) | Content::Unknown(_) => 0,
             };
             // Rows that are written anew are what takes time, where there are any.
             passed += ((key.len() + inline) as u64).max(blob.bytes().saturating_sub(before));

@@ -20,8 +20,8 @@ impl Core {
     /// A bounded step of giving back what is not needed any more; `false` when nothing is left.
     pub(crate) fn reclaim(&self, most: usize) -> Result<bool> {
         let mut state = self.durable.lock();
-        if self.journal.is_closed() {
-            // The medium is another's from now on.
+        if self.journal.is_closed() || self.read_only.get().is_some() {
+            // The medium is another's from now on, or is to stay as it is.
             return Ok(false);
         }
         // First what needs no room.
@@ -49,16 +49,16 @@ impl Core {
             // What a reader finds on the medium is not known, so nothing of it goes.
             return false;
         }
-        let mut dead = Vec::new();
+        let mut freed = Vec::new();
         state.runs.retain(|noted| {
             let (needed, entry) = (noted.is_needed(), &noted.entry);
             if !needed {
                 let end = entry.index + u64::from(entry.index_bytes);
-                dead.push((entry.blob, entry.start, end));
+                freed.push((entry.blob, entry.start, end));
             }
             needed
         });
-        state.gaps.extend(dead);
+        state.gaps.extend(freed);
         // A value log is needed as long as a run points into it.
         let logs = state.runs.iter().flat_map(|noted| noted.uses.iter().map(|rows| rows.log));
         let needed: BTreeSet<u64> =
@@ -72,17 +72,21 @@ impl Core {
             } else {
                 state.blobs.remove(&blob);
                 state.logs.remove(&blob);
+                state.dead.remove(&blob);
             }
         }
-        let Durable { gaps, blobs, stuck, .. } = state;
+        let Durable { gaps, blobs, stuck, dead, .. } = state;
         gaps.retain(|(blob, ..)| blobs.contains_key(blob) && !stuck.blobs.contains(blob));
         for _ in whole.len()..most {
             let Some((blob, from, to)) = gaps.pop() else { break };
-            // Where a store of blobs cannot do so, the blob is merged away when little of it is
-            // needed (`compact`).
-            if let Err(error) = self.files.blobs.punch(&blob_name(blob), from, to - from) {
-                tracing::warn!(%error, blob, "a part of a blob that nobody needs stays");
-                stuck.gaps.push((blob, from, to));
+            match self.files.blobs.punch(&blob_name(blob), from, to - from) {
+                Ok(true) => {}
+                // The runs that are needed are written anew when that pays (`hollow`).
+                Ok(false) => *dead.entry(blob).or_default() += to - from,
+                Err(error) => {
+                    tracing::warn!(%error, blob, "a part of a blob that nobody needs stays");
+                    stuck.gaps.push((blob, from, to));
+                }
             }
         }
         whole.len() > most || !gaps.is_empty()

@@ -76,6 +76,20 @@ pub(crate) enum Origin {
     Log(Lsn),
 }
 
+impl Origin {
+    /// What became of a merge, or the error that refuses its batch: one of the log cannot be
+    /// refused because of damage to what it was made to.
+    pub(crate) fn known(self, value: Result<Vec<u8>>) -> Result<Result<Vec<u8>>> {
+        match (value, self) {
+            // A read that failed may succeed when the store is opened again.
+            (Err(why @ (Error::Corrupt(_) | Error::Missing { .. })), Origin::Log(_)) => {
+                Ok(Err(why))
+            }
+            (value, _) => value.map(Ok),
+        }
+    }
+}
+
 impl Core {
     /// Commits a batch.
     pub(crate) fn commit(&self, batch: &Batch) -> Result<CommitToken> {
@@ -101,7 +115,7 @@ impl Core {
 
     /// Logs and applies a batch.
     pub(crate) fn apply(&self, bytes: &[u8], plan: &Plan, origin: Origin) -> Result<Lsn> {
-        if plan.merges > 0 {
+        if plan.merges > 0 && matches!(origin, Origin::Caller) {
             self.read_ahead(bytes)?;
         }
         if plan.alone {
@@ -116,7 +130,7 @@ impl Core {
         let trees: Vec<Arc<Tree>> =
             plan.trees.iter().map(|&id| self.tree(id)).collect::<Result<_>>()?;
         let _locks: Vec<MutexGuard<'_, ()>> = trees.iter().map(|tree| tree.commit.lock()).collect();
-        let resolver = Resolver::new(bytes, plan.merges, &trees)?;
+        let resolver = Resolver::new(bytes, plan.merges, &trees, origin)?;
         let lsn = self.number(bytes, plan, origin)?;
         let added = self.change(bytes, &trees, resolver)?;
         self.dirty.fetch_add(added, Ordering::Relaxed);
@@ -160,7 +174,10 @@ impl Core {
                     Op::DeleteRange { from, to, .. } => {
                         state.active.delete_range(from, Some(to), below);
                     }
-                    Op::Merge { key, .. } => state.active.put(key, resolver.next_value()),
+                    Op::Merge { key, .. } => match resolver.next_value() {
+                        Ok(value) => state.active.put(key, value),
+                        Err(why) => state.active.put_unknown(key, why.clone()),
+                    },
                     _ => unreachable!("all others want to be alone"),
                 }
             }
@@ -183,7 +200,7 @@ impl Core {
 
     fn apply_alone(&self, bytes: &[u8], plan: &Plan, origin: Origin) -> Result<Lsn> {
         let gate = self.gate.write();
-        let mut staging = Staging::new(self);
+        let mut staging = Staging::new(self, origin);
         for op in Ops::new(bytes) {
             staging.apply(op.map_err(malformed)?)?;
         }

@@ -19,6 +19,7 @@ use crate::blob::BlobWriter;
 use crate::checkpoint::{Part, end_run, exchange};
 use crate::clean::{self, Pointing};
 use crate::core::{Catalog, Core};
+use crate::hollow;
 use crate::layer::{Layer, Stack, View};
 use crate::limit::Limiter;
 use crate::plan::{Facts, Limits, Merge};
@@ -222,14 +223,14 @@ impl Core {
 
     /// Begins the next merge, if the plan has one.
     fn plan_merge(&self, merging: &mut Merging) -> Result<Option<Job>> {
-        let (catalog, logs) = {
+        let (catalog, logs, dead) = {
             let state = self.durable.lock();
             // The one that the catalog is of: a checkpoint may make another at any time.
             merging.planned = state.number;
             if state.number == merging.rested {
                 return Ok(None);
             }
-            (Arc::clone(&self.catalog.lock()), state.logs.clone())
+            (Arc::clone(&self.catalog.lock()), state.logs.clone(), state.dead.clone())
         };
         let deep = self.depth.load(Ordering::Relaxed) > DEPTH_MAX;
         let (facts, layers) = facts(&catalog, deep)?;
@@ -237,11 +238,15 @@ impl Core {
         let (sparse, room) = (sparse(&logs, &runs), self.room_to_merge()?);
         let blob_max = self.files.blobs.bytes_max().min(merging.blob_max);
         let merge = self.pick(&facts, room, blob_max);
-        let cleans = merge.is_none();
-        let clean = || clean(&runs, &sparse, (within(room.bytes), blob_max));
-        let Some(Merge { layers: picked, lowest, returns }) = merge.or_else(clean) else {
-            return Ok(None);
+        let (merge, cleans) = if merge.is_some() {
+            (merge, false)
+        } else {
+            let cleaning = clean(&runs, &sparse, (within(room.bytes), blob_max));
+            let cleans = cleaning.is_some();
+            let most = within(room.returning).min(blob_max / 8 * 7);
+            (cleaning.or_else(|| hollow(&runs, &dead, most)), cleans)
         };
+        let Some(Merge { layers: picked, lowest, returns }) = merge else { return Ok(None) };
         let layers: Vec<Arc<Layer>> = picked.iter().map(|id| Arc::clone(&layers[id])).collect();
         let runs: Vec<Arc<Run>> = layers.iter().map(run).collect();
         let uses = || runs.iter().map(|run| &*run.uses);
@@ -319,6 +324,21 @@ fn clean(
     let pointing = pointing.map(|run| Pointing { id: run.entry.number, uses: &run.uses });
     let id = clean::pick(&pointing.collect::<Vec<_>>(), sparse)?;
     Some(Merge { layers: vec![id], lowest: false, returns: false })
+}
+
+/// The run to write anew for the room of its blob, of at most so many bytes.
+fn hollow(runs: &[Arc<Run>], dead: &BTreeMap<u64, u64>, most: u64) -> Option<Merge> {
+    if dead.is_empty() {
+        return None;
+    }
+    let mut seen: Set<u64> = Set::default();
+    let once = runs.iter().filter(|run| seen.insert(run.entry.number));
+    let placed = once.map(|run| {
+        let (id, blob, bytes) = (run.entry.number, run.entry.blob, run.bytes());
+        hollow::Placed { id, blob, bytes }
+    });
+    let id = hollow::pick(&placed.collect::<Vec<_>>(), dead, most)?;
+    Some(Merge { layers: vec![id], lowest: false, returns: true })
 }
 
 /// What the plan looks at: the distinct stacks of a catalog, and their layers by number. Where a

@@ -4,8 +4,8 @@
 //! of trees (by number), the set of trees, a tree, then the small ones.
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, OnceLock};
 
 use device::{Env, Map};
 use parking_lot::{Mutex, RwLock};
@@ -14,7 +14,7 @@ use store::{Error, Journal, Log, MergeStats, Result, TreeId, ValueLogStats};
 use crate::checkpoint::Durable;
 use crate::compact::Merging;
 use crate::files::Files;
-use crate::layer::{LayerId, Stack};
+use crate::layer::{Layer, LayerId, Stack};
 use crate::options::Options;
 use crate::tree::Tree;
 
@@ -27,6 +27,8 @@ pub(crate) struct Core {
     pub(crate) options: Options,
     pub(crate) files: Arc<Files>,
     pub(crate) journal: Journal,
+    /// Why the store was opened for reading only, where it was.
+    pub(crate) read_only: OnceLock<Arc<str>>,
     /// Shared by commits; exclusive to see a state between commits, and to exchange layers.
     pub(crate) gate: RwLock<()>,
     pub(crate) trees: RwLock<Map<TreeId, Arc<Tree>>>,
@@ -78,6 +80,7 @@ impl Core {
             env: env.clone(),
             files,
             journal: Journal::default(),
+            read_only: OnceLock::new(),
             gate: RwLock::new(()),
             trees: RwLock::new(trees.collect()),
             ids: AtomicU64::new(next_layer),
@@ -134,6 +137,18 @@ impl Core {
     /// caller has the gate alone.
     pub(crate) fn freeze_tree(&self, tree: &Tree) -> Option<Arc<Stack>> {
         (!tree.dropped.load(Ordering::Relaxed)).then(|| tree.freeze(&self.ids))
+    }
+
+    /// Why the value of some key is not known, where that is so.
+    pub(crate) fn any_unknown(&self) -> Option<Error> {
+        let changed = self.changed.lock();
+        let mut trees = changed.values().filter(|tree| !tree.dropped.load(Ordering::Relaxed));
+        trees.find_map(|tree| {
+            let state = tree.state.read();
+            let of_layer = |layer: &Arc<Layer>| layer.as_memory()?.any_unknown().cloned();
+            let frozen = || state.stack.layers.iter().find_map(of_layer);
+            state.active.any_unknown().cloned().or_else(frozen)
+        })
     }
 
     /// Bytes that are in memory and the log only.

@@ -201,7 +201,7 @@ impl TreeCursor {
                 chunk.last = true;
                 break;
             }
-            if matches!(content, Content::Far(_)) && !(self.wanted)(key) {
+            if matches!(content, Content::Far(_) | Content::Unknown(_)) && !(self.wanted)(key) {
                 chunk.push(key, &[]);
                 continue;
             }

@@ -126,7 +126,7 @@ impl View {
     /// What it knows of a key; `found` is given the value.
     fn get(&self, key: &mut Hashed<'_>, found: &mut dyn FnMut(&[u8])) -> Result<Known<()>> {
         match self {
-            View::Memory(mem) => Ok(match mem.get(key.bytes) {
+            View::Memory(mem) => Ok(match mem.get(key.bytes)? {
                 Known::Value(value) => {
                     found(value);
                     Known::Value(())

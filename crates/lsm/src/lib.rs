@@ -20,6 +20,7 @@ mod cursor;
 mod diff;
 mod exchange;
 mod files;
+mod hollow;
 mod ingest;
 mod key;
 mod layer;

@@ -158,6 +158,7 @@ impl Core {
     /// Looks what became of manifests that could not be made, before another is. An error where
     /// that cannot be seen; where somebody else's is found, this store is read-only from now on.
     pub(crate) fn look_after(&self, state: &mut Durable) -> Result<()> {
+        self.look_for_another(state)?;
         for attempt in &mut state.uncertain {
             let name = manifest_name(attempt.number);
             match compare_bytes(&*self.files.blobs, &name, &attempt.bytes)? {
@@ -166,6 +167,21 @@ impl Core {
             }
         }
         Ok(())
+    }
+
+    /// Looks for a manifest with a greater number than any that this store gave. Where requests may
+    /// come late an opening begins far above what it finds, so two that have opened the same place
+    /// would never meet at one name.
+    fn look_for_another(&self, state: &Durable) -> Result<()> {
+        if !self.files.blobs.answers_may_be_lost() {
+            return Ok(());
+        }
+        match numbers(&self.files, MANIFEST_PREFIX)?.pop() {
+            Some(newest) if newest > state.next_manifest => {
+                Err(self.disown(&manifest_name(newest)))
+            }
+            _ => Ok(()),
+        }
     }
 
     /// Deletes the manifests before the one that was just made. What stays is older than that, so
@@ -179,8 +195,9 @@ impl Core {
         }
     }
 
-    /// Takes no more commits: under a name that only this store gives is what it did not make, so
-    /// somebody else is at work in the same place. What is there is left as it is.
+    /// Takes no more commits, and writes nothing more, to the log neither: under a name that only
+    /// this store gives is what it did not make, so somebody else is at work in the same place.
+    /// What is there is left as it is.
     pub(crate) fn disown(&self, name: &str) -> Error {
         let why = format!("{} is another's: two stores are in one place", path(name));
         self.log().abandon(&why);

@@ -2,11 +2,17 @@
 //!
 //! An entry holds a value or, as a tombstone, nothing. The entries of a tree in memory stand above
 //! its own ranges: a key that was put after its range was deleted is there.
+//!
+//! A value may be unknown: the log says what was added to one that could not be read when the log
+//! was replayed (`recover`). Such a key has an entry, for what becomes of it later, and who reads
+//! it is told why.
 
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
 use std::ops::Bound;
 use std::sync::Arc;
+
+use store::{Error, Result};
 
 use crate::key::Key;
 use crate::ranges::Ranges;
@@ -35,6 +41,8 @@ pub(crate) struct Mem {
     /// Shared with readers, and copied where one is reading when it changes.
     pub(crate) ranges: Arc<Ranges>,
     bytes: usize,
+    /// Keys whose values are not known, and why. In a store that takes changes there are none.
+    unknown: Option<Arc<BTreeMap<Key, Error>>>,
 }
 
 /// Whether there is anything below that a deletion must hide.
@@ -45,9 +53,10 @@ pub(crate) enum Below {
 }
 
 impl Mem {
-    /// A tree of entries, which ascend, and ranges.
-    pub(crate) fn of(entries: Vec<(Key, Value)>, ranges: Arc<Ranges>) -> Mem {
-        Mem { entries: entries.into_iter().collect(), ranges, bytes: 0 }
+    /// A tree of some of its entries, which ascend, and all else that it says of them.
+    pub(crate) fn part(&self, entries: Vec<(Key, Value)>) -> Mem {
+        let (ranges, unknown) = (Arc::clone(&self.ranges), self.unknown.clone());
+        Mem { entries: entries.into_iter().collect(), ranges, bytes: 0, unknown }
     }
 
     pub(crate) fn is_empty(&self) -> bool {
@@ -61,12 +70,40 @@ impl Mem {
 
     /// What it knows of a key.
     #[inline]
-    pub(crate) fn get(&self, key: &[u8]) -> Known<&[u8]> {
-        match self.entries.get(key) {
-            Some(Some(value)) => Known::Value(value),
+    pub(crate) fn get(&self, key: &[u8]) -> Result<Known<&[u8]>> {
+        Ok(match self.entries.get(key) {
+            Some(Some(value)) => match self.why_unknown(key) {
+                None => Known::Value(value),
+                Some(why) => return Err(why.clone()),
+            },
             Some(None) => Known::Deleted,
             None if self.ranges.covering(key).is_some() => Known::Deleted,
             None => Known::Nothing,
+        })
+    }
+
+    /// Why the value of a key that has one is not known, where that is so.
+    #[inline]
+    pub(crate) fn why_unknown(&self, key: &[u8]) -> Option<&Error> {
+        self.unknown.as_ref()?.get(key)
+    }
+
+    /// Why some value is not known, where there is such a one.
+    pub(crate) fn any_unknown(&self) -> Option<&Error> {
+        self.unknown.as_ref()?.values().next()
+    }
+
+    /// Notes that a key has a value which cannot be known.
+    pub(crate) fn put_unknown(&mut self, key: &[u8], why: Error) {
+        self.set(key, Some(&[]));
+        Arc::make_mut(self.unknown.get_or_insert_default()).insert(Key::from(key), why);
+    }
+
+    /// A key has another value, or none, from now on.
+    #[inline]
+    fn known_again(&mut self, key: &[u8]) {
+        if let Some(unknown) = &mut self.unknown {
+            Arc::make_mut(unknown).remove(key);
         }
     }
 
@@ -82,11 +119,13 @@ impl Mem {
             self.set(key, None);
         } else if let Some((key, value)) = self.entries.remove_entry(key) {
             self.bytes -= entry_bytes(&key, value.as_deref());
+            self.known_again(&key);
         }
     }
 
     #[inline]
     fn set(&mut self, key: &[u8], value: Option<&[u8]>) {
+        self.known_again(key);
         match self.entries.entry(Key::from(key)) {
             Entry::Occupied(mut slot) => {
                 let slot = slot.get_mut();
@@ -130,6 +169,7 @@ impl Mem {
             match value {
                 None => self.delete(&key, below),
                 Some(value) => {
+                    self.known_again(&key);
                     let bytes = entry_bytes(&key, Some(&value));
                     self.bytes += bytes;
                     let length = value.len();
@@ -140,6 +180,10 @@ impl Mem {
                 }
             }
         }
+        for (key, why) in newer.unknown.iter().flat_map(|unknown| &**unknown) {
+            let unknown = Arc::make_mut(self.unknown.get_or_insert_default());
+            unknown.insert(key.clone(), why.clone());
+        }
     }
 }
 
@@ -149,7 +193,13 @@ fn entry_bytes(key: &Key, value: Option<&[u8]>) -> usize {
 
 #[cfg(test)]
 mod tests {
+    use store::Error;
+
     use super::{Below, Known, Mem};
+
+    fn get<'m>(mem: &'m Mem, key: &[u8]) -> Known<&'m [u8]> {
+        mem.get(key).expect("its value is known")
+    }
 
     #[test]
     fn deletions_are_kept_only_where_something_is_below() {
@@ -162,11 +212,32 @@ mod tests {
         mem.put(b"a", b"1");
         mem.put(b"c", b"2");
         mem.delete(b"a", Below::Layers);
-        assert_eq!(mem.get(b"a"), Known::Deleted);
+        assert_eq!(get(&mem, b"a"), Known::Deleted);
         mem.delete_range(b"b", Some(b"d"), Below::Layers);
-        assert_eq!((mem.get(b"c"), mem.get(b"d")), (Known::Deleted, Known::Nothing));
+        assert_eq!((get(&mem, b"c"), get(&mem, b"d")), (Known::Deleted, Known::Nothing));
         mem.put(b"c", b"3");
-        assert_eq!(mem.get(b"c"), Known::Value(&b"3"[..]));
+        assert_eq!(get(&mem, b"c"), Known::Value(&b"3"[..]));
+    }
+
+    #[test]
+    fn a_value_that_is_not_known_is_known_when_it_was_set() {
+        let unknown = || {
+            let mut mem = Mem::default();
+            mem.put_unknown(b"a", Error::RunTooLong);
+            assert!(mem.get(b"a").is_err() && mem.any_unknown().is_some() && !mem.is_empty());
+            mem
+        };
+        let mut put = unknown();
+        put.put(b"a", b"");
+        assert_eq!(get(&put, b"a"), Known::Value(&b""[..]));
+        let (mut deleted, mut gone) = (unknown(), unknown());
+        deleted.delete(b"a", Below::Layers);
+        assert_eq!(get(&deleted, b"a"), Known::Deleted);
+        gone.delete_range(b"a", None, Below::Nothing);
+        assert!(gone.is_empty() && gone.bytes() == 0);
+        for mem in [put, deleted, gone] {
+            assert!(mem.any_unknown().is_none());
+        }
     }
 
     #[test]
@@ -179,7 +250,7 @@ mod tests {
                 for _ in 0..20 {
                     let (key, other) = ([random.u8(0..20)], [random.u8(0..20)]);
                     // What is newer does not know that nothing is below both.
-                    match random.u8(0..4) {
+                    match random.u8(0..5) {
                         0 => {
                             whole.delete(&key, below);
                             part.delete(&key, Below::Layers);
@@ -187,6 +258,10 @@ mod tests {
                         1 => {
                             whole.delete_range(&key, Some(&other), below);
                             part.delete_range(&key, Some(&other), Below::Layers);
+                        }
+                        2 => {
+                            whole.put_unknown(&key, Error::RunTooLong);
+                            part.put_unknown(&key, Error::RunTooLong);
                         }
                         _ => {
                             whole.put(&key, &other);
@@ -199,11 +274,12 @@ mod tests {
             older.absorb(newer, Below::Layers);
             for key in 0..20 {
                 let (found, expected) = (older.get(&[key]), whole.get(&[key]));
-                let same = match expected {
-                    Known::Nothing if below == Below::Nothing => {
+                let same = match (&found, &expected) {
+                    (Ok(found), Ok(Known::Nothing)) if below == Below::Nothing => {
                         matches!(found, Known::Nothing | Known::Deleted)
                     }
-                    expected => found == expected,
+                    (Ok(found), Ok(expected)) => found == expected,
+                    (found, expected) => found.is_err() && expected.is_err(),
                 };
                 assert!(same, "seed {seed}, key {key}: {found:?}, expected {expected:?}");
             }

@@ -50,6 +50,15 @@ impl<'a> MemIter<'a> {
         iter
     }
 
+    #[inline]
+    fn content(&self, key: &[u8], value: Option<&'a [u8]>) -> Content<'a> {
+        match (value, self.mem.why_unknown(key)) {
+            (Some(_), Some(why)) => Content::Unknown(why),
+            (Some(value), None) => Content::Value(value),
+            (None, _) => Content::Deleted,
+        }
+    }
+
     fn step(&mut self) {
         let next = match self.direction {
             Direction::Forward => self.range.next(),
@@ -74,9 +83,7 @@ impl Head<'_> {
     #[inline]
     fn current(&self) -> Option<(&[u8], Content<'_>)> {
         match &self.iter {
-            Iter::Memory(iter) => iter
-                .current
-                .map(|(key, value)| (key, value.map_or(Content::Deleted, Content::Value))),
+            Iter::Memory(iter) => iter.current.map(|(key, value)| (key, iter.content(key, value))),
             Iter::Run(iter) => iter.current(),
         }
     }

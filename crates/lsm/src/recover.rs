@@ -2,6 +2,10 @@
 //!
 //! What a crash left that no manifest names - blobs, older manifests, unfinished files - is deleted
 //! when all that is needed was found, and never before.
+//!
+//! A record that adds to a value which cannot be read is no reason to refuse all others. Such a
+//! value is not known (`mem`), and while there is one the store is read-only: nothing is written or
+//! deleted, the log stays as it is, and an opening that can read the value again misses nothing.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -43,6 +47,7 @@ pub(crate) fn create(env: &Env, options: &Options) -> Result<Core> {
         runs: Vec::new(),
         gaps: Vec::new(),
         stuck: Stuck::default(),
+        dead: BTreeMap::new(),
         linked: Vec::new(),
         pending: Vec::new(),
     };
@@ -132,6 +137,7 @@ pub(crate) fn open(env: &Env, options: &Options) -> Result<Core> {
         runs,
         gaps: gaps(&manifest),
         stuck: Stuck::default(),
+        dead: BTreeMap::new(),
         linked: Vec::new(),
         pending: Vec::new(),
     };
@@ -152,6 +158,10 @@ pub(crate) fn open(env: &Env, options: &Options) -> Result<Core> {
         &mut replay,
     )?;
     core.journal.set_log(log);
+    if let Some(why) = core.any_unknown() {
+        read_only(&core, &why);
+        return Ok(core);
+    }
     if late > 0 {
         // The same state under a greater number: a manifest that comes late, and whose runs are
         // deleted below, is not the newest.
@@ -161,6 +171,14 @@ pub(crate) fn open(env: &Env, options: &Options) -> Result<Core> {
     }
     clean(&core, env.device.as_ref(), &manifest, &found)?;
     Ok(core)
+}
+
+/// Has the store take no changes, because what records of its log added to could not be read.
+fn read_only(core: &Core, why: &Error) {
+    let why = format!("what the log adds to cannot be read: {why}");
+    tracing::error!(why, "the volume is opened read-only");
+    core.log().fail(&why);
+    assert!(core.read_only.set(Arc::from(why)).is_ok(), "it is opened once");
 }
 
 /// Deletes what the newest state does not need. What is another volume's stays, and what cannot be

@@ -3,6 +3,9 @@
 //! A merge of BabuDB's kind of index needs the old value, which may be on the medium: reading it
 //! may fail, and nothing may fail once the batch has its place in the log. A merge sees what
 //! earlier operations of its batch did to its key.
+//!
+//! When the log is replayed, a value that cannot be read is no reason to refuse all the others: it
+//! is not known from then on (`mem`), and the store is read-only (`recover`).
 
 use std::sync::Arc;
 
@@ -10,14 +13,14 @@ use device::Map;
 use format::batch::{Op, Ops};
 use store::{Result, TreeId};
 
-use crate::commit::{changed_tree, find, malformed, merged};
+use crate::commit::{Origin, changed_tree, find, malformed, merged};
 use crate::ranges::Ranges;
 use crate::tree::Tree;
 
 /// Values of merges, in the order of their operations.
 #[derive(Debug, Default)]
 pub(crate) struct Resolver {
-    values: Vec<Vec<u8>>,
+    values: Vec<Result<Vec<u8>>>,
     next: usize,
 }
 
@@ -32,7 +35,12 @@ enum Left<'b> {
 
 impl Resolver {
     /// Works out the values of a batch of changes, whose trees are locked.
-    pub(crate) fn new(bytes: &[u8], merges: usize, trees: &[Arc<Tree>]) -> Result<Resolver> {
+    pub(crate) fn new(
+        bytes: &[u8],
+        merges: usize,
+        trees: &[Arc<Tree>],
+        origin: Origin,
+    ) -> Result<Resolver> {
         let mut resolver = Resolver::default();
         if merges == 0 {
             return Ok(resolver);
@@ -56,21 +64,20 @@ impl Resolver {
                 }
                 Op::Merge { key, lanes, .. } => {
                     let old = match changed.get(&(tree, key)).copied() {
-                        Some(Left::Put(value)) => Some(value.to_vec()),
-                        Some(Left::Merged(at)) => Some(resolver.values[at].clone()),
-                        Some(Left::Deleted) => None,
+                        Some(Left::Put(value)) => Ok(Some(value.to_vec())),
+                        Some(Left::Merged(at)) => resolver.values[at].clone().map(Some),
+                        Some(Left::Deleted) => Ok(None),
                         None if deleted.get(&tree).is_some_and(|d| d.covering(key).is_some()) => {
-                            None
+                            Ok(None)
                         }
                         None => {
                             let mut value = None;
                             let read = &mut |bytes: &[u8]| value = Some(bytes.to_vec());
-                            find(trees, tree).get(key, read)?;
-                            value
+                            find(trees, tree).get(key, read).map(|_| value)
                         }
                     };
                     changed.insert((tree, key), Left::Merged(resolver.values.len()));
-                    resolver.values.push(merged(old, &lanes));
+                    resolver.values.push(origin.known(old.map(|old| merged(old, &lanes)))?);
                 }
                 _ => unreachable!("all others want to be alone"),
             }
@@ -78,8 +85,8 @@ impl Resolver {
         Ok(resolver)
     }
 
-    /// The value of the next merge.
-    pub(crate) fn next_value(&mut self) -> &[u8] {
+    /// The value of the next merge, or why it is not known.
+    pub(crate) fn next_value(&mut self) -> &Result<Vec<u8>> {
         self.next += 1;
         &self.values[self.next - 1]
     }

@@ -27,6 +27,8 @@ pub(crate) enum Content<'a> {
     Deleted,
     Value(&'a [u8]),
     Far(Far<'a>),
+    /// A value, and why it is not known (`mem`).
+    Unknown(&'a Error),
 }
 
 /// A pointer in a block of a run.
@@ -64,6 +66,7 @@ impl<'a> Content<'a> {
             Content::Deleted => return Ok(false),
             Content::Value(value) => found(value),
             Content::Far(far) => found(far.row(key)?.value()),
+            Content::Unknown(why) => return Err((*why).clone()),
         }
         Ok(true)
     }

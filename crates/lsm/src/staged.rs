@@ -11,7 +11,7 @@ use std::sync::atomic::Ordering;
 use format::batch::Op;
 use store::{Error, Result, TreeId, prefix_end};
 
-use crate::commit::merged;
+use crate::commit::{Origin, merged};
 use crate::core::Core;
 use crate::layer::Stack;
 use crate::mem::{Below, Known, Mem};
@@ -30,18 +30,31 @@ impl StagedTree {
     fn below(&self) -> Below {
         if self.stack.layers.is_empty() { Below::Nothing } else { Below::Layers }
     }
+
+    fn value(&self, key: &[u8]) -> Result<Option<Vec<u8>>> {
+        let mut value = None;
+        match self.active.get(key)? {
+            Known::Value(bytes) => value = Some(bytes.to_vec()),
+            Known::Deleted => {}
+            Known::Nothing => {
+                self.stack.get(key, &mut |bytes| value = Some(bytes.to_vec()))?;
+            }
+        }
+        Ok(value)
+    }
 }
 
 /// The trees that a batch names.
 pub(crate) struct Staging<'c> {
     core: &'c Core,
+    origin: Origin,
     trees: BTreeMap<TreeId, StagedTree>,
 }
 
 impl<'c> Staging<'c> {
     /// Nothing yet. The caller has the gate alone.
-    pub(crate) fn new(core: &'c Core) -> Staging<'c> {
-        Staging { core, trees: BTreeMap::new() }
+    pub(crate) fn new(core: &'c Core, origin: Origin) -> Staging<'c> {
+        Staging { core, origin, trees: BTreeMap::new() }
     }
 
     fn tree(&mut self, id: u64) -> Result<&mut StagedTree> {
@@ -80,16 +93,13 @@ impl<'c> Staging<'c> {
                 tree.active.delete_range(from, Some(to), below);
             }
             Op::Merge { tree, key, lanes } => {
+                let origin = self.origin;
                 let tree = self.tree(tree)?;
-                let mut old = None;
-                match tree.active.get(key) {
-                    Known::Value(value) => old = Some(value.to_vec()),
-                    Known::Deleted => {}
-                    Known::Nothing => {
-                        tree.stack.get(key, &mut |value| old = Some(value.to_vec()))?;
-                    }
+                let value = tree.value(key).map(|old| merged(old, &lanes));
+                match origin.known(value)? {
+                    Ok(value) => tree.active.put(key, &value),
+                    Err(why) => tree.active.put_unknown(key, why),
                 }
-                tree.active.put(key, &merged(old, &lanes));
             }
             Op::CreateTree { tree } => self.add(tree, Mem::default(), Arc::default())?,
             Op::CloneTree { source, target, prefixes } => {

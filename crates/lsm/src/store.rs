@@ -116,6 +116,9 @@ impl Store for LsmStore {
     }
 
     fn checkpoint_due(&self) -> bool {
+        if self.core.read_only.get().is_some() {
+            return false;
+        }
         let since = self.core.journal.log_bytes_since();
         since >= self.core.options.common.checkpoint_bytes
             || self.core.dirty.load(Ordering::Relaxed) >= self.core.options.dirty_bytes_due()
@@ -128,6 +131,10 @@ impl Store for LsmStore {
 
     fn tree_exists(&self, tree: TreeId) -> Result<bool> {
         Ok(self.core.tree(tree).is_ok())
+    }
+
+    fn read_only(&self) -> Option<Arc<str>> {
+        self.core.read_only.get().cloned()
     }
 
     fn set_barrier(&self, barrier: Arc<dyn Barrier>) {
@@ -155,6 +162,9 @@ impl Store for LsmStore {
             // Those that are under way are in what is made durable here.
             let _gate = self.core.gate.write();
             self.core.journal.close();
+        }
+        if self.core.read_only.get().is_some() {
+            return self.core.log().close();
         }
         let mut state = self.core.durable.lock();
         match self.core.checkpoint_locked(&mut state) {

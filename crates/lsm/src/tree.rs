@@ -69,7 +69,7 @@ impl Tree {
         let stack = {
             let state = self.state.read();
             self.exists()?;
-            match state.active.get(key) {
+            match state.active.get(key)? {
                 Known::Value(value) => {
                     found(value);
                     return Ok(true);
@@ -106,7 +106,7 @@ impl Tree {
         if direction == Direction::Backward {
             entries.reverse();
         }
-        let mem = Mem::of(entries, Arc::clone(&state.active.ranges));
+        let mem = state.active.part(entries);
         Ok(Part { mem, edge, stack: Arc::clone(&state.stack) })
     }
 

@@ -93,6 +93,13 @@ pub trait Store: Read {
     /// Whether a tree exists.
     fn tree_exists(&self, tree: TreeId) -> Result<bool>;
 
+    /// Why the store was opened for reading only: damage was met that is in the way of changes, and
+    /// in the way of few keys. Those are answered with what is damaged, all others as ever; a
+    /// commit or checkpoint is [`crate::Error::ReadOnly`], and nothing is deleted.
+    fn read_only(&self) -> Option<Arc<str>> {
+        None
+    }
+
     /// What must be durable before a log record that names it (DESIGN section 6): called before
     /// every write of the log, in one place. Set once, before the first commit.
     fn set_barrier(&self, barrier: Arc<dyn Barrier>);

@@ -16,6 +16,7 @@ mod history;
 mod ingest;
 mod killed;
 mod large;
+mod partial;
 mod pins;
 mod random;
 mod reopen;
@@ -36,6 +37,7 @@ pub use history::History;
 pub use ingest::*;
 pub use killed::*;
 pub use large::*;
+pub use partial::*;
 pub use pins::*;
 pub use random::*;
 pub use reopen::*;
@@ -97,6 +99,7 @@ macro_rules! store_conformance {
             a_closed_store_opens_again,
             a_dropped_store_opens_again_with_what_was_synced,
             random_operations_survive_reopening,
+            a_partial_clone_stays_what_it_was,
             a_large_tree_grows_and_shrinks,
             a_store_that_is_not_there_is_missing,
             the_log_is_trimmed_by_checkpoints,

@@ -154,7 +154,7 @@ fn what_another_made_stays_and_ends_the_commits() {
         ("run-", Some(Mishap::LostRequest)),
     ] {
         let far = FarBlobs::new();
-        let (_sim, store) = store_on(&far);
+        let (sim, store) = store_on(&far);
         // Four runs, whose merge is begun.
         for round in 0..4 {
             commit(&store, |batch| {
@@ -183,14 +183,45 @@ fn what_another_made_stays_and_ends_the_commits() {
             batch.put(TREE, b"key", b"value");
             let refused = store.commit(&batch);
             assert!(matches!(refused, Err(Error::ReadOnly(_))), "{refused:?}");
+            // The log may be another's, too: what was not written yet is not.
+            let ops = sim.device.ops();
+            let written = store.sync(store.last_commit());
+            assert_eq!(written.is_err(), prefix == "run-", "{written:?}");
+            assert!(store.flush_if_due().is_err());
+            assert_eq!(sim.device.ops(), ops);
             for _ in 0..20 {
                 let refused = store.reclaim_step(1);
                 assert!(matches!(refused, Err(Error::ReadOnly(_))), "{refused:?}");
             }
+            assert!(store.close().is_err());
+            assert_eq!(sim.device.ops(), ops);
         }
         assert_eq!(far.objects()[&name][..], b"another's"[..], "{prefix} {mishap:?}");
         assert_eq!(entries(&*store, TREE).len(), 24_000, "it answers reads");
     }
+}
+
+/// Two have opened one place, each with a copy of the volume's directory. Their numbers are far
+/// from each other; who came first finds the other's all the same.
+#[test]
+fn two_that_opened_one_place_do_not_go_on_together() {
+    let far = FarBlobs::new();
+    let (sim, first) = store_on(&far);
+    put(&first, TREE, 0);
+    assert!(first.checkpoint().expect("checkpoint"));
+    let copy = SimEnv::on(sim.device.after_crash(CrashPolicy::LoseAll, 1), 1);
+    let second = LsmStore::open(&copy.env(), &options(&far)).expect("open");
+    put(&first, TREE, 1000);
+    put(&second, TREE, 2000);
+    for _ in 0..2 {
+        let refused = first.checkpoint();
+        assert!(matches!(refused, Err(Error::ReadOnly(_))), "{refused:?}");
+    }
+    assert!(second.checkpoint().expect("it came last"));
+    settle(&second);
+    assert_eq!(entries(&*second, TREE).len(), 200);
+    second.close().expect("close");
+    inspected(&copy, &far);
 }
 
 /// Where a manifest cannot even be looked at, none is made over it, until it can.
@@ -287,6 +318,44 @@ fn what_cannot_be_given_back_is_tried_again() {
     settle(&store);
     assert!(!names(&far, "run-").contains(&first));
     assert_eq!(far.punched().len(), 1);
+}
+
+/// Objects have no holes: what is needed of one that is mostly dead is moved, so that it goes.
+#[test]
+fn a_small_tree_does_not_hold_the_room_of_a_large_one_that_is_gone() {
+    let far = FarBlobs::new();
+    let (sim, store) = store_on(&far);
+    put(&store, OTHER, 0);
+    for part in 0..4 {
+        commit(&store, |batch| {
+            for n in part * 300..part * 300 + 300_u64 {
+                batch.put(TREE, &n.to_be_bytes(), &testing::noise(n, 400));
+            }
+        });
+    }
+    assert!(store.checkpoint().expect("checkpoint"));
+    settle(&store);
+    let blob = names(&far, "run-");
+    assert_eq!(blob.len(), 1, "both are in one");
+    let pin = store.pin().expect("pin");
+    commit(&store, |batch| batch.drop_tree(TREE));
+    settle(&store);
+    assert_eq!(names(&far, "run-"), blob, "a pinned state needs it");
+    drop(pin);
+    put(&store, OTHER, 1000);
+    assert!(store.checkpoint().expect("checkpoint"));
+    settle(&store);
+    assert!(!names(&far, "run-").contains(&blob[0]), "{:?}", names(&far, "run-"));
+    assert_eq!(entries(&*store, OTHER).len(), 200);
+    let bytes: usize = far.objects().values().map(|object| object.len()).sum();
+    assert!(bytes < 64 << 10, "{bytes} bytes for 200 entries");
+    let ended = store.stats().merges.expect("it merges").ended;
+    assert!(ended < 5, "{ended} merges");
+    store.close().expect("close");
+    drop(store);
+    inspected(&sim, &far);
+    let store = LsmStore::open(&sim.env(), &options(&far)).expect("open");
+    assert_eq!(entries(&*store, OTHER).len(), 200);
 }
 
 #[test]

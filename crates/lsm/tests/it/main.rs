@@ -7,5 +7,7 @@ mod cuts;
 mod far;
 mod far_suite;
 mod ingest;
+mod reads;
+mod rotten;
 mod util;
 mod variants;

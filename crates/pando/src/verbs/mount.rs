@@ -6,13 +6,13 @@ use std::path::Path;
 
 use client::Launch;
 use serde_json::json;
-use wire::{Failure, FailureKind};
+use wire::{Answer, Call, Failure, FailureKind};
 
 use crate::cli::MountArgs;
 use crate::failure::{self, Result};
 use crate::output::Output;
 use crate::place::Place;
-use crate::{owner, spawn};
+use crate::{owner, session, spawn};
 
 pub(crate) fn run(args: &MountArgs, output: &mut Output) -> Result<()> {
     let volume = Place::volume(&args.voldir)?;
@@ -57,7 +57,10 @@ pub(crate) fn run(args: &MountArgs, output: &mut Output) -> Result<()> {
         spawn::owner(&volume, &extra)?
     };
     match launched {
-        Launch::Ready { pid } => say(output, &volume, &mount_point, pid),
+        Launch::Ready { pid } => {
+            say(output, &volume, &mount_point, pid)?;
+            if checked.read_only { Ok(()) } else { say_if_read_only(output, &volume) }
+        }
         Launch::Taken => Err(Failure::new(
             FailureKind::Busy,
             format!("another process took {} meanwhile", volume.display()),
@@ -81,4 +84,14 @@ fn say(output: &mut Output, volume: &Path, mount_point: &Path, pid: u32) -> Resu
     }))?;
     let (volume, mount_point) = (volume.display(), mount_point.display());
     output.line(&format!("mounted {volume} on {mount_point} (pid {pid})"))
+}
+
+/// A volume that takes no changes though nobody asked for that: damage is in their way.
+fn say_if_read_only(output: &mut Output, volume: &Path) -> Result<()> {
+    // It is mounted all the same.
+    let Ok(Answer::Status(status)) = session::ask(volume, &Call::Status) else { return Ok(()) };
+    match status.read_only {
+        Some(why) => output.line(&format!("READ-ONLY   {why}")),
+        None => Ok(()),
+    }
 }

@@ -1,0 +1,74 @@
+//! Which runs to write anew for the room of the blob that they are in: a pure function.
+//!
+//! Where parts of a blob cannot be given back (an object store, or a medium without holes), a small
+//! run that somebody needs holds the room of all the dead ones beside it. It is written anew into a
+//! blob of its own, one run a merge, as soon as that writes no more than it gives back: runs of the
+//! same blob, and a manifest for each of them.
+
+use std::collections::BTreeMap;
+
+use crate::layer::LayerId;
+
+/// What is known of a run.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Placed {
+    pub(crate) id: LayerId,
+    pub(crate) blob: u64,
+    pub(crate) bytes: u64,
+}
+
+/// Least dead bytes of a blob that are worth a merge.
+const DEAD_BYTES_MIN: u64 = 256 << 10;
+/// Bytes of a manifest for each of its runs, about.
+const RUN_BYTES: u64 = 64;
+
+/// The next run to write anew, where there is one; `dead` are the bytes of each blob that nobody
+/// needs, and a run of more than `bytes_max` has no room or is too long.
+pub(crate) fn pick(runs: &[Placed], dead: &BTreeMap<u64, u64>, bytes_max: u64) -> Option<LayerId> {
+    let manifest = runs.len() as u64 * RUN_BYTES;
+    let mut by_dead: Vec<(u64, u64)> = dead.iter().map(|(&blob, &dead)| (dead, blob)).collect();
+    by_dead.sort_unstable_by(|a, b| b.cmp(a));
+    let worth = by_dead.into_iter().take_while(|(dead, _)| *dead >= DEAD_BYTES_MIN);
+    worth.into_iter().find_map(|(dead, blob)| {
+        let there = || runs.iter().filter(move |run| run.blob == blob);
+        let costs = there().map(|run| run.bytes.saturating_add(manifest));
+        let costs = costs.fold(0, u64::saturating_add);
+        if costs > dead || there().any(|run| run.bytes > bytes_max) {
+            return None;
+        }
+        there().map(|run| run.id).min()
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MIB: u64 = 1 << 20;
+
+    fn placed(id: LayerId, blob: u64, bytes: u64) -> Placed {
+        Placed { id, blob, bytes }
+    }
+
+    #[test]
+    fn a_run_is_moved_where_that_gives_back_more_than_it_writes() {
+        let runs = [placed(1, 7, MIB), placed(2, 7, MIB), placed(3, 8, MIB)];
+        let picked =
+            |dead: &[(u64, u64)], most: u64| pick(&runs, &dead.iter().copied().collect(), most);
+        assert_eq!(picked(&[], u64::MAX), None);
+        assert_eq!(picked(&[(7, 2 * MIB)], u64::MAX), None, "a manifest for each is too much");
+        assert_eq!(picked(&[(7, 3 * MIB)], u64::MAX), Some(1));
+        assert_eq!(picked(&[(7, 3 * MIB)], MIB - 1), None, "there is no room");
+        assert_eq!(picked(&[(7, 2 * MIB), (8, 2 * MIB)], u64::MAX), Some(3));
+        assert_eq!(picked(&[(9, 9 * MIB)], u64::MAX), None, "only pinned states hold it");
+        assert_eq!(picked(&[(8, DEAD_BYTES_MIN - 1)], u64::MAX), None);
+    }
+
+    #[test]
+    fn many_small_runs_are_not_worth_their_manifests() {
+        let runs: Vec<Placed> = (0..10_000).map(|n| placed(n, 7, 100)).collect();
+        let picked = |dead: u64| pick(&runs, &BTreeMap::from([(7, dead)]), u64::MAX);
+        assert_eq!(picked(1000 * MIB), None);
+        assert_eq!(picked(10_000 * MIB), Some(0));
+    }
+}

@@ -1,0 +1,122 @@
+//! Partial clones (BabuDB II.C), which are states of a part of a tree that stay: across
+//! checkpoints, merges and restarts of every kind, whatever becomes of what they were made from.
+
+use std::collections::BTreeMap;
+
+use store::{Durability, KeyRange, Read, Store, TreeId};
+
+use super::engine::{EngineUnderTest, fresh};
+use super::reopen::open;
+use crate::kit::{commit, entries};
+use crate::{CrashPolicy, SimEnv};
+
+const TREE: TreeId = TreeId(20);
+/// Made of a tree that is on the medium, of one that is in memory in part, and of the first.
+const PARTS: [TreeId; 3] = [TreeId(21), TreeId(22), TreeId(23)];
+
+const PREFIXES: [&[u8]; 3] = [&[3], &[7, 2], &[0xff]];
+
+type Content = BTreeMap<Vec<u8>, Vec<u8>>;
+
+fn key(n: u64) -> Vec<u8> {
+    vec![(n * 37 % 256) as u8, (n / 256 % 4) as u8, (n / 1024) as u8, (n % 251) as u8]
+}
+
+fn fill(store: &dyn Store, round: u8) {
+    for part in 0..4 {
+        commit(store, |batch| {
+            for n in (part * 1000..part * 1000 + 1000).filter(|n| n % 3 != u64::from(round % 3)) {
+                batch.put(TREE, &key(n), &[round; 40]);
+            }
+        });
+    }
+}
+
+/// What of a tree begins with one of the prefixes.
+fn part_of(tree: &Content, prefixes: &[&[u8]]) -> Content {
+    let kept = |key: &[u8]| prefixes.iter().any(|prefix| key.starts_with(prefix));
+    let kept = tree.iter().filter(|(key, _)| kept(key));
+    kept.map(|(key, value)| (key.clone(), value.clone())).collect()
+}
+
+/// Reads a tree forward, backward, key by key, and by the prefixes of a directory.
+fn same(store: &dyn Read, tree: TreeId, expected: &Content) {
+    assert!(entries(store, tree) == *expected, "tree {} holds something else", tree.0);
+    let mut cursor = store.scan(tree, KeyRange::all()).expect("the tree exists");
+    while cursor.next().expect("read").is_some() {}
+    for (key, value) in expected.iter().rev() {
+        let item = cursor.prev().expect("read").expect("it was there forward");
+        assert_eq!((item.key, item.value), (key.as_slice(), value.as_slice()));
+    }
+    assert!(cursor.prev().expect("read").is_none());
+    for n in 0..4000 {
+        let found = store.get(tree, &key(n)).expect("read");
+        assert_eq!(found.as_ref(), expected.get(&key(n)), "tree {}, key {n}", tree.0);
+    }
+    for first in 0..=255_u8 {
+        let mut cursor = store.scan(tree, KeyRange::prefix(&[first])).expect("the tree exists");
+        let mut count = 0;
+        while cursor.next().expect("read").is_some() {
+            count += 1;
+        }
+        let right = expected.range(vec![first]..).take_while(|(key, _)| key[0] == first).count();
+        assert_eq!(count, right, "tree {}, prefix {first}", tree.0);
+    }
+}
+
+/// A partial state keeps what it had, and nothing else comes to it.
+pub fn a_partial_clone_stays_what_it_was<E: EngineUnderTest>() {
+    let (mut sim, mut store) = fresh::<E>(1);
+    commit(&*store, |batch| batch.create_tree(TREE));
+    fill(&*store, 1);
+    assert!(store.checkpoint().expect("checkpoint"));
+    let mut expected: BTreeMap<TreeId, Content> = BTreeMap::new();
+    let clone = |store: &dyn Store, from: TreeId, to: TreeId, prefixes: &[&[u8]]| {
+        let before = entries(store, from);
+        commit(store, |batch| batch.clone_prefixes(from, to, prefixes));
+        part_of(&before, prefixes)
+    };
+    expected.insert(PARTS[0], clone(&*store, TREE, PARTS[0], &PREFIXES));
+    fill(&*store, 2);
+    expected.insert(PARTS[1], clone(&*store, TREE, PARTS[1], &PREFIXES[..2]));
+    expected.insert(PARTS[2], clone(&*store, PARTS[0], PARTS[2], &[&[7]]));
+    assert!(expected.values().all(|part| !part.is_empty()), "{expected:?}");
+    for round in 3..9_u8 {
+        // What they were made from changes, and at last is gone.
+        match round {
+            3..6 => fill(&*store, round),
+            6 => {
+                commit(&*store, |batch| batch.delete_range(TREE, &[0], &[0xff; 5]));
+            }
+            7 => {
+                commit(&*store, |batch| batch.drop_tree(TREE));
+            }
+            _ => {
+                commit(&*store, |batch| batch.drop_tree(PARTS[0]));
+            }
+        }
+        if round == 8 {
+            expected.remove(&PARTS[0]);
+        }
+        match round % 3 {
+            0 => store.close().expect("close"),
+            1 => assert!(store.checkpoint().expect("checkpoint")),
+            _ => store.sync(store.last_commit()).expect("sync"),
+        }
+        if round % 3 == 1 {
+            while store.reclaim_step(50).expect("reclaim") {}
+        }
+        for (tree, right) in &expected {
+            same(&*store, *tree, right);
+        }
+        drop(store);
+        sim = SimEnv::on(sim.device.after_crash(CrashPolicy::LoseAll, 1), 1);
+        store = open::<E>(&sim, Durability::Async);
+        for (tree, right) in &expected {
+            same(&*store, *tree, right);
+        }
+    }
+    // It may be written like any other.
+    commit(&*store, |batch| batch.put(PARTS[1], &[4], b"own"));
+    assert_eq!(store.get(PARTS[1], &[4]).expect("read"), Some(b"own".to_vec()));
+}
