@@ -4,6 +4,7 @@
 //! changes under the exclusive lock of the object only. Nodes whose last name is gone, and which
 //! own nothing that outlives a crash, have their whole inode in `Orphan`.
 
+use std::mem::take;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use device::{Map, Set};
@@ -11,10 +12,13 @@ use format::directory_record::DirectoryRecord;
 use format::inode_record::InodeRecord;
 use format::xattr_record::XattrRecord;
 use inode::NodeId;
-use parking_lot::Mutex;
+use parking_lot::{Mutex, MutexGuard};
 
 /// Shards of the table: enough that threads rarely meet.
 const SHARDS: usize = 64;
+
+/// Nodes that moved, from which on those are let go that no listing under way can have missed.
+const MOVED_MANY: usize = 1024;
 
 /// Where a node's record lies.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -94,22 +98,47 @@ pub(crate) struct NodeTable {
     orphans: Mutex<Map<u64, Box<Orphan>>>,
     /// Those that were made without a name, and may get one.
     unnamed: Mutex<Set<u64>>,
-    /// Listings under way: they read entries without locks, and add look-ups afterwards.
-    listings: AtomicUsize,
+    /// Listings under way, by the turn in which they began: they read entries without locks, and
+    /// add look-ups afterwards.
+    listings: [AtomicUsize; 2],
+    /// The turn in which a listing begins now: 0 or 1.
+    turn: AtomicUsize,
     /// Where nodes went while listings are under way.
-    moved: Mutex<Map<u64, Location>>,
+    moved: Mutex<Moved>,
+}
+
+/// Where nodes went, by the turn. A turn ends when none of the listings of the one before is under
+/// way: what moved in that one, all that are under way have read in its new place.
+#[derive(Debug, Default)]
+struct Moved {
+    by_turn: [Map<u64, Location>; 2],
+}
+
+impl Moved {
+    fn len(&self) -> usize {
+        self.by_turn.iter().map(Map::len).sum()
+    }
+
+    fn get(&self, node: NodeId, turn: usize) -> Option<Location> {
+        let [now, before] = [turn, 1 - turn].map(|turn| self.by_turn[turn].get(&node.0));
+        now.or(before).copied()
+    }
 }
 
 /// A listing under way. A node that moves meanwhile, after its entry was read but before its
 /// look-up was counted, is put right by [`Listing::correct`].
-pub(crate) struct Listing<'a>(&'a NodeTable);
+pub(crate) struct Listing<'a> {
+    table: &'a NodeTable,
+    turn: usize,
+}
 
 impl Drop for Listing<'_> {
     fn drop(&mut self) {
-        if self.0.listings.fetch_sub(1, Ordering::SeqCst) == 1 {
-            let mut moved = self.0.moved.lock();
-            if self.0.listings.load(Ordering::SeqCst) == 0 {
-                moved.clear();
+        let table = self.table;
+        if table.listings[self.turn].fetch_sub(1, Ordering::SeqCst) == 1 {
+            let mut moved = table.moved.lock();
+            if !table.is_listed() {
+                moved.by_turn.iter_mut().for_each(Map::clear);
             }
         }
     }
@@ -118,13 +147,14 @@ impl Drop for Listing<'_> {
 impl Listing<'_> {
     /// Puts the locations of nodes right that moved since the listing began.
     pub(crate) fn correct(&self, nodes: &[NodeId]) {
-        let moved = self.0.moved.lock();
-        if moved.is_empty() {
+        let moved = self.table.moved.lock();
+        if moved.len() == 0 {
             return;
         }
+        let turn = self.table.turn.load(Ordering::SeqCst);
         for node in nodes {
-            if let Some(location) = moved.get(&node.0) {
-                self.0.set_location(*node, *location);
+            if let Some(location) = moved.get(*node, turn) {
+                self.table.set_location(*node, location);
             }
         }
     }
@@ -137,8 +167,9 @@ impl NodeTable {
             shards: (0..SHARDS).map(|_| Mutex::new(Map::default())).collect(),
             orphans: Mutex::new(Map::default()),
             unnamed: Mutex::new(Set::default()),
-            listings: AtomicUsize::new(0),
-            moved: Mutex::new(Map::default()),
+            listings: [AtomicUsize::new(0), AtomicUsize::new(0)],
+            turn: AtomicUsize::new(0),
+            moved: Mutex::new(Moved::default()),
         }
     }
 
@@ -168,15 +199,33 @@ impl NodeTable {
 
     /// Says that a node lies elsewhere, after the commit that moved it.
     pub(crate) fn relocate(&self, node: NodeId, location: Location) {
-        // An addition of nothing is a full fence: a listing that is not seen here began after
-        // the commit, and reads the new place.
-        if self.listings.fetch_add(0, Ordering::SeqCst) == 0 {
-            self.set_location(node, location);
-        } else {
-            let mut moved = self.moved.lock();
-            moved.insert(node.0, location);
-            self.set_location(node, location);
+        let _noted = self.note(node, location);
+        self.set_location(node, location);
+    }
+
+    /// Whether a listing is under way. An addition of nothing is a full fence: a listing that is
+    /// not seen here began after what was committed before, and reads it.
+    fn is_listed(&self) -> bool {
+        self.listings.iter().any(|listings| listings.fetch_add(0, Ordering::SeqCst) > 0)
+    }
+
+    /// Notes for the listings under way where a node went, after the commit that moved it. The
+    /// new location is to be set before the answer is let go of.
+    fn note(&self, node: NodeId, location: Location) -> Option<MutexGuard<'_, Moved>> {
+        if !self.is_listed() {
+            return None;
         }
+        let mut moved = self.moved.lock();
+        let turn = self.turn.load(Ordering::SeqCst);
+        let before = 1 - turn;
+        moved.by_turn[turn].insert(node.0, location);
+        if moved.by_turn[turn].len() >= MOVED_MANY
+            && self.listings[before].fetch_add(0, Ordering::SeqCst) == 0
+        {
+            take(&mut moved.by_turn[before]);
+            self.turn.store(before, Ordering::SeqCst);
+        }
+        Some(moved)
     }
 
     fn set_location(&self, node: NodeId, location: Location) {
@@ -187,6 +236,7 @@ impl NodeTable {
 
     /// Turns a held node into an orphan, and tells whether it is held.
     pub(crate) fn orphan(&self, node: NodeId, orphan: impl FnOnce() -> Orphan) -> bool {
+        let _noted = self.note(node, Location::Orphan);
         let mut shard = self.shard(node).lock();
         let Some(held) = shard.get_mut(&node.0) else { return false };
         *held = Node::new(Location::Orphan, held.lookups);
@@ -227,6 +277,7 @@ impl NodeTable {
 
     /// Drops an orphan whose inode lies in the store from now on.
     pub(crate) fn store_orphan(&self, node: NodeId) {
+        let _noted = self.note(node, Location::Linked);
         let mut shard = self.shard(node).lock();
         if let Some(held) = shard.get_mut(&node.0) {
             *held = Node::new(Location::Linked, held.lookups);
@@ -288,16 +339,43 @@ impl NodeTable {
 
     /// Begins a listing, before its first entry is read.
     pub(crate) fn begin_listing(&self) -> Listing<'_> {
-        self.listings.fetch_add(1, Ordering::SeqCst);
-        Listing(self)
+        // Where the turn ends between the two, the listing may count as one of the turn before:
+        // that only makes the next turn begin later.
+        let turn = self.turn.load(Ordering::SeqCst);
+        self.listings[turn].fetch_add(1, Ordering::SeqCst);
+        Listing { table: self, turn }
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use format::inode_record::{FileKind, InodeRecord};
+    use format::xattr_record::XattrRecord;
     use inode::NodeId;
 
-    use super::{Location, NodeTable};
+    use super::{Listing, Location, MOVED_MANY, NodeTable, Orphan};
+
+    fn file() -> Orphan {
+        let inode = InodeRecord {
+            kind: FileKind::File,
+            has_bulk: true,
+            has_xattrs: false,
+            has_extents: false,
+            mode: 0o644,
+            uid: 0,
+            gid: 0,
+            rdev: 0,
+            size: 1,
+            allocated: 0,
+            ctime: 0,
+            mtime: 0,
+            atime: 0,
+            btime: 0,
+            elsewhere: None,
+            charge: None,
+        };
+        Orphan::File { inode, bulk: b"x".to_vec(), xattrs: XattrRecord::default() }
+    }
 
     #[test]
     fn a_node_lives_until_all_look_ups_are_forgotten() {
@@ -327,6 +405,57 @@ mod tests {
         listing.correct(&[node]);
         assert_eq!(table.location(node), Some(new));
         drop(listing);
-        assert!(table.moved.lock().is_empty());
+        assert_eq!(table.moved.lock().len(), 0);
+    }
+
+    /// A listing gives back no place that a node had before its last name went.
+    #[test]
+    fn a_listing_finds_what_lost_its_name_without_one() {
+        let table = NodeTable::new();
+        let node = NodeId(79);
+        let place = Location::Entry { dir: 1, cookie: 256 };
+        table.look_up(node, place);
+        let listing = table.begin_listing();
+        table.relocate(node, place);
+        table.look_up(node, place);
+        assert!(table.orphan(node, file));
+        listing.correct(&[node]);
+        assert_eq!(table.location(node), Some(Location::Orphan));
+        table.store_orphan(node);
+        listing.correct(&[node]);
+        assert_eq!(table.location(node), Some(Location::Linked), "it owns extents by now");
+        assert!(table.orphan(node, file));
+        listing.correct(&[node]);
+        assert_eq!(table.forget(node, 2), Some(Location::Orphan));
+        assert!(table.orphan_of(node).is_none(), "nobody holds it");
+    }
+
+    /// Listings that always overlap do not keep what moved before they began, and all of what
+    /// moved since.
+    #[test]
+    fn what_moved_is_let_go_of_while_listings_overlap() {
+        let table = NodeTable::new();
+        let many = MOVED_MANY as u64;
+        let place = |node| Location::Entry { dir: 2, cookie: 256 * node };
+        let moved_since = |listing: &Listing<'_>, nodes: std::ops::Range<u64>| {
+            for node in nodes {
+                table.look_up(NodeId(node), Location::Linked);
+                listing.correct(&[NodeId(node)]);
+                assert_eq!(table.forget(NodeId(node), 1), Some(place(node)), "{node}");
+            }
+        };
+        let mut older = table.begin_listing();
+        for round in 0..20 {
+            let younger = table.begin_listing();
+            for node in round * many..(round + 1) * many {
+                table.relocate(NodeId(node), place(node));
+            }
+            moved_since(&older, round.saturating_sub(1) * many..(round + 1) * many);
+            moved_since(&younger, round * many..(round + 1) * many);
+            older = younger;
+            assert!(table.moved.lock().len() <= 4 * MOVED_MANY);
+        }
+        drop(older);
+        assert_eq!(table.moved.lock().len(), 0);
     }
 }
