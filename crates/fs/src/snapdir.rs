@@ -140,25 +140,32 @@ pub(crate) fn readdir(
         if id + FIRST_COOKIE <= cookie {
             continue;
         }
+        // One that cannot be read must not hide the others: who looks it up gets the error.
         let attr = match root_attr(fs, id) {
-            Ok(attr) => attr,
-            // Deleted while it was listed.
-            Err(FsError::NotFound | FsError::Stale) => continue,
+            Ok(attr) => Some(attr),
+            Err(FsError::Io(_)) => None,
+            Err(FsError::NotFound | FsError::Stale) => {
+                let key = format::key::snapshot_name(subvol.lineage, dir, &name);
+                if fs.snapshot_id(&key)? != Some(id) {
+                    // Deleted while it was listed.
+                    continue;
+                }
+                None
+            }
             Err(error) => return Err(error),
         };
-        if plus {
-            fs.nodes.look_up(attr.node, Location::Directory);
+        // The copy of a directory has its number.
+        let node = attr.map_or_else(|| Fs::node_of(id, dir), |attr| attr.node);
+        let attr = attr.filter(|_| plus);
+        if attr.is_some() {
+            fs.nodes.look_up(node, Location::Directory);
         }
-        let entry = DirEntry {
-            name: &name,
-            node: attr.node,
-            kind: Kind::Directory,
-            cookie: id + FIRST_COOKIE,
-            attr: plus.then_some(&attr),
-        };
+        let cookie = id + FIRST_COOKIE;
+        let kind = Kind::Directory;
+        let entry = DirEntry { name: &name, node, kind, cookie, attr: attr.as_ref() };
         if take(&entry) == WalkControl::Stop {
-            if plus {
-                crate::ops::forget::forget(fs, attr.node, 1);
+            if attr.is_some() {
+                crate::ops::forget::forget(fs, node, 1);
             }
             break;
         }

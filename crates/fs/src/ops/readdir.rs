@@ -9,15 +9,16 @@ use format::directory_record;
 use format::entry_record::{EntryHead, Target};
 use format::key::{self, Parsed, Part};
 use inode::permissions::READ;
-use inode::{Caller, FsError, NodeId, SubvolId};
+use inode::{Attr, Caller, FsError, NodeId};
 use store::{KeyRange, Lane, MergeKind, TreeId};
 
 use super::lookup::attributes_of;
 use crate::error::{from_store, malformed};
 use crate::load::{Inode, load};
+use crate::nodes::Location;
 use crate::subvol::Subvol;
 use crate::txn::Txn;
-use crate::view::{Found, View};
+use crate::view::{Found, NameBuf, View};
 use crate::{Atime, DirEntry, Fs, FsResult, WalkControl, attributes, permit, snapdir};
 
 /// How many look-ups of one listing are checked at a time against changes of places.
@@ -153,32 +154,30 @@ impl Walk<'_> {
     ) -> FsResult<Option<WalkControl>> {
         let (name, ino, chained) = (head.name, head.ino, head.chained);
         let Some(kind) = head.kind.map(attributes::kind) else { return Ok(None) };
+        let alone = |node| DirEntry { name, node, kind, cookie, attr: None };
         if !self.plus && kind != inode::Kind::Directory {
-            let node = self.subvol.node(ino);
-            return Ok(Some(take(&DirEntry { name, node, kind, cookie, attr: None })));
+            return Ok(Some(take(&alone(self.subvol.node(ino)))));
         }
-        let target = head.target().map_err(|error| malformed(view.tree, &error))?;
-        if !self.plus {
-            let node = match target {
-                Target::Subvolume(id) => self.fs.subvol(SubvolId(id))?.root_node(),
-                _ => self.subvol.node(ino),
-            };
-            return Ok(Some(take(&DirEntry { name, node, kind, cookie, attr: None })));
-        }
-        let found = Found { cookie, chained, ino, target };
-        let (attr, location) = match attributes_of(self.fs, view, self.subvol, self.dir, &found) {
-            Ok(known) => known,
-            Err(FsError::Stale) => return Ok(None),
-            // What cannot be read of one must not hide the others: who looks it up gets the error.
-            Err(FsError::Io(_)) => {
-                let node = self.subvol.node(ino);
-                return Ok(Some(take(&DirEntry { name, node, kind, cookie, attr: None })));
-            }
-            Err(error) => return Err(error),
+        // What cannot be read of one must not hide the others: who looks it up gets the error.
+        let Ok(target) = head.target() else {
+            return Ok(Some(take(&alone(self.subvol.node(ino)))));
         };
+        let node = match target {
+            Target::Subvolume(id) => Fs::node_of(id, ino),
+            _ => self.subvol.node(ino),
+        };
+        if !self.plus {
+            return Ok(Some(take(&alone(node))));
+        }
+        let (attr, location) =
+            match self.look(view, name, Found { cookie, chained, ino, target })? {
+                Look::Known(attr, location) => (attr, location),
+                Look::Unreadable => return Ok(Some(take(&alone(node)))),
+                Look::Gone => return Ok(None),
+            };
         // Counted before it is given: whoever takes it may let go of it at once.
         self.fs.nodes.look_up(attr.node, location);
-        let entry = DirEntry { name, node: attr.node, kind, cookie, attr: Some(&attr) };
+        let entry = DirEntry { name, node: attr.node, kind: attr.kind, cookie, attr: Some(&attr) };
         match take(&entry) {
             WalkControl::Continue => self.taken.push(attr.node),
             WalkControl::Stop => {
@@ -188,6 +187,43 @@ impl Walk<'_> {
         }
         Ok(Some(WalkControl::Continue))
     }
+
+    /// The attributes of what a name leads to.
+    #[inline]
+    fn look(&self, view: View<'_>, name: &[u8], mut found: Found) -> FsResult<Look> {
+        loop {
+            match attributes_of(self.fs, view, self.subvol, self.dir, &found) {
+                Ok((attr, location)) => return Ok(Look::Known(attr, location)),
+                Err(FsError::Stale) => {}
+                Err(FsError::Io(_)) => return Ok(Look::Unreadable),
+                Err(error) => return Err(error),
+            }
+            // The inode is not there: the name came to mean something else since it was read, or
+            // it leads nowhere.
+            let mut now = NameBuf::empty();
+            match view.entry_at(self.dir, found.cookie, &mut now) {
+                Ok(Some(again)) if now.as_bytes() == name => {
+                    if (again.ino, again.target) == (found.ino, found.target) {
+                        return Ok(Look::Unreadable);
+                    }
+                    found = again;
+                }
+                Ok(_) => return Ok(Look::Gone),
+                Err(FsError::Io(_)) => return Ok(Look::Unreadable),
+                Err(error) => return Err(error),
+            }
+        }
+    }
+}
+
+/// What a listing finds of a name.
+enum Look {
+    /// Its attributes, and where the inode lies.
+    Known(Attr, Location),
+    /// It is there, and what it leads to cannot be read.
+    Unreadable,
+    /// It was removed while it was listed.
+    Gone,
 }
 
 /// Notes that a directory was listed, where `relatime` asks for it.
