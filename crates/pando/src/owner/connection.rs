@@ -34,6 +34,12 @@ pub(super) struct Replies {
 }
 
 impl Replies {
+    /// Answers that go to a stream.
+    pub(super) fn new(stream: UnixStream) -> Replies {
+        let writer = BufWriter::with_capacity(64 << 10, stream);
+        Replies { writer, id: 0, buffer: Vec::new() }
+    }
+
     /// Sends a part, or the end.
     pub(super) fn send(&mut self, body: Body) -> io::Result<()> {
         self.buffer.clear();
@@ -98,8 +104,7 @@ fn try_serve(server: &Server, id: u64, stream: UnixStream) -> Result<(), FrameEr
     stream.set_read_timeout(Some(HELLO_WITHIN))?;
     stream.set_write_timeout(Some(READ_WITHIN))?;
     let mut reader = BufReader::with_capacity(256 << 10, stream.try_clone()?);
-    let writer = BufWriter::with_capacity(64 << 10, stream);
-    let mut replies = Replies { writer, id: 0, buffer: Vec::new() };
+    let mut replies = Replies::new(stream);
     let mut frame = Vec::new();
     read_frame(&mut reader, &mut frame)?;
     if !welcome(server, &frame, &mut replies)? {

@@ -1,7 +1,7 @@
 //! Listing directories, streamed in parts of bounded size.
 
-use fs::{FileSystem, Follow, Fs, WalkControl};
-use inode::{Caller, FsError, Kind, NodeId};
+use fs::{FileSystem, Follow, Fs, FsResult, WalkControl};
+use inode::{Attr, Caller, FsError, Kind, NodeId};
 use wire::{Body, Bytes, Failure, ListEntry};
 
 use super::calls::{Held, about};
@@ -68,12 +68,7 @@ impl Walk<'_> {
         let first_new = below.len();
         entries(self.fs, self.caller, node, relative, replies, &mut |name, child, kind| {
             if recursive && kind == Kind::Directory {
-                let mut path = relative.to_vec();
-                if !path.is_empty() {
-                    path.push(b'/');
-                }
-                path.extend_from_slice(name);
-                below.push((path, child));
+                below.push((path_below(relative, name), child));
             } else {
                 fs.forget(child, 1);
             }
@@ -85,6 +80,7 @@ impl Walk<'_> {
 }
 
 /// Sends the entries of one directory. `found` gets each with a look-up that it must give back.
+/// What cannot be read is told as skipped, and what is behind it is sent.
 pub(super) fn entries(
     fs: &Fs,
     caller: &Caller,
@@ -96,56 +92,131 @@ pub(super) fn entries(
     let mut cookie = 0;
     let mut sent_any = false;
     loop {
-        let mut batch: Vec<(ListEntry, NodeId, Kind)> = Vec::new();
+        let mut batch: Vec<(Bytes, Option<Attr>)> = Vec::new();
         let before = cookie;
-        let mut unreadable = None;
         let read = fs.readdirplus(caller, node, cookie, &mut |entry| {
             if batch.len() >= ENTRIES_AT_ONCE {
                 return WalkControl::Stop;
             }
-            let Some(attr) = entry.attr else {
-                unreadable = Some(entry.name.to_vec());
-                return WalkControl::Stop;
-            };
-            let listed = ListEntry { name: entry.name.into(), attr: attr.into(), target: None };
-            batch.push((listed, entry.node, entry.kind));
+            batch.push((entry.name.into(), entry.attr.copied()));
             cookie = entry.cookie;
             WalkControl::Continue
         });
         let end = cookie == before;
         let mut part = Vec::with_capacity(batch.len());
         let mut bytes = 0;
-        for (mut listed, child, kind) in batch {
-            if kind == Kind::Symlink {
-                // One that went away meanwhile is listed without.
-                listed.target = fs.readlink(caller, child).ok().map(Bytes);
-            }
-            found(&listed.name.0, child, kind);
-            bytes += listed.name.0.len() + 64;
-            bytes += listed.target.as_ref().map_or(0, |target| target.0.len());
-            part.push(listed);
+        for (name, attr) in batch {
+            let attr = match attr.map_or_else(|| look(fs, caller, node, &name.0), Ok) {
+                Ok(attr) => attr,
+                // Removed meanwhile.
+                Err(FsError::NotFound) => continue,
+                Err(error) => {
+                    let failure = about(error, &path_below(relative, &name.0));
+                    replies.part(Body::Skipped(failure))?;
+                    continue;
+                }
+            };
+            // One that went away meanwhile is listed without.
+            let target = Some(attr.node).filter(|_| attr.kind == Kind::Symlink);
+            let target = target.and_then(|node| fs.readlink(caller, node).ok()).map(Bytes);
+            found(&name.0, attr.node, attr.kind);
+            bytes += name.0.len() + 64 + target.as_ref().map_or(0, |target| target.0.len());
+            part.push(ListEntry { name, attr: (&attr).into(), target });
             if bytes > PART_BYTES {
                 let entries = std::mem::take(&mut part);
                 replies.part(Body::Entries { directory: relative.into(), entries })?;
                 (bytes, sent_any) = (0, true);
             }
         }
-        read.map_err(|error| about(error, b""))?;
-        if let Some(name) = unreadable {
-            // It says why. One that was removed meanwhile is not met again.
-            match fs.lookup(caller, node, &name) {
-                Ok(entry) => fs.forget(entry.node, 1),
-                Err(FsError::NotFound) => {}
-                Err(error) => return Err(about(error, &name)),
-            }
-            continue;
-        }
-        if !part.is_empty() || (end && !sent_any) {
+        if !part.is_empty() || (end && !sent_any && read.is_ok()) {
             replies.part(Body::Entries { directory: relative.into(), entries: part })?;
             sent_any = true;
         }
+        read.map_err(|error| about(error, b""))?;
         if end {
             return Ok(());
         }
+    }
+}
+
+/// What a name leads to that the listing could not read, with a look-up: this says why.
+fn look(fs: &Fs, caller: &Caller, directory: NodeId, name: &[u8]) -> FsResult<Attr> {
+    fs.lookup(caller, directory, name).map(|entry| entry.attr)
+}
+
+/// The path of a name in a directory that has a relative path.
+fn path_below(directory: &[u8], name: &[u8]) -> Vec<u8> {
+    if directory.is_empty() { name.to_vec() } else { [directory, b"/", name].concat() }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::BufReader;
+    use std::os::unix::net::UnixStream;
+    use std::sync::Arc;
+
+    use format::entry_record::EntryRecord;
+    use format::key;
+    use fs::{FormatOptions, NewNode, OpenOptions};
+    use store::{Batch, Store, TreeId};
+    use testing::{MemStore, sim_env};
+    use wire::{FailureKind, Reply, decode, read_frame};
+
+    use super::*;
+
+    /// A name whose inode cannot be read is told of once, and takes no other with it: neither
+    /// those before it nor those behind.
+    #[test]
+    fn what_cannot_be_read_is_skipped_alone() {
+        let (env, store) = (sim_env(3), Arc::new(MemStore::new()));
+        let header = Fs::format_on(&env.env(), &*store, &FormatOptions::default()).unwrap();
+        let again = Arc::<MemStore>::clone(&store);
+        let fs = Fs::open_on(env.env(), again, header, &OpenOptions::default()).unwrap();
+        let (root, new) = (Caller::root(), NewNode { kind: Kind::File, mode: 0o644, rdev: 0 });
+        let names: Vec<_> = (0..1500).map(|n| format!("f{n}").into_bytes()).collect();
+        for name in &names {
+            let node = fs.mknod(&root, NodeId::ROOT, name, &new).unwrap().node;
+            fs.forget(node, 1);
+        }
+        let (tree, mut batch) = (TreeId(key::FIRST_TREE), Batch::new());
+        for (at, value) in store.dump(tree).unwrap() {
+            if let Ok(EntryRecord { name: b"f7" | b"f700", .. }) = EntryRecord::decode(&value) {
+                batch.put(tree, &at, &[&value[..], b"?"].concat());
+            }
+        }
+        store.commit(&batch).unwrap();
+        let (ours, theirs) = UnixStream::pair().unwrap();
+        let read = move || {
+            let (mut reader, mut frame) = (BufReader::new(theirs), Vec::new());
+            let (mut seen, mut skipped) = (Vec::new(), Vec::new());
+            while read_frame(&mut reader, &mut frame).is_ok() {
+                match decode::<Reply>(&frame).unwrap().body {
+                    Body::Entries { entries, .. } => {
+                        seen.extend(entries.into_iter().map(|entry| entry.name.0));
+                    }
+                    Body::Skipped(failure) => skipped.push((failure.kind, failure.path.0)),
+                    other => panic!("{other:?}"),
+                }
+            }
+            (seen, skipped)
+        };
+        let (mut seen, mut skipped) = std::thread::scope(|scope| {
+            let reader = scope.spawn(read);
+            let mut replies = Replies::new(ours);
+            let mut found = |_: &[u8], node, _| fs.forget(node, 1);
+            entries(&fs, &root, NodeId::ROOT, b"d", &mut replies, &mut found).unwrap();
+            replies.flush().unwrap();
+            drop(replies);
+            reader.join().unwrap()
+        });
+        seen.sort();
+        skipped.sort_by(|one, other| one.1.cmp(&other.1));
+        let mut want = names;
+        want.retain(|name| name != b"f7" && name != b"f700");
+        want.sort();
+        assert_eq!(seen, want);
+        let damaged = |path: &[u8]| (FailureKind::Damaged, path.to_vec());
+        assert_eq!(skipped, [damaged(b"d/f7"), damaged(b"d/f700")]);
+        assert_eq!(fs.status().unwrap().nodes, 0);
     }
 }
