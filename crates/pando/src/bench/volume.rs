@@ -17,7 +17,7 @@ use super::tap::Tap;
 use crate::cli::BenchArgs;
 use crate::failure::{self, Result};
 use crate::owner::Background;
-use crate::owner::log_place::{self, LogHeld};
+use crate::owner::log_place::{self, Claim, LogHeld};
 use crate::{cache_size, index_cache};
 
 /// A volume that is open for a benchmark.
@@ -97,7 +97,7 @@ impl Volume {
                 .hint("unmount it, or wait until its owner leaves (30 s)"));
         }
         // A volume without its log is not ours to open, nor to clean.
-        self.log = log_place::hold(&self.path, &*self.env.clock)?;
+        self.log = log_place::hold(&self.path, &*self.env.clock, Claim::Write)?;
         self.lock = lock;
         Ok(())
     }

@@ -6,13 +6,13 @@
 //! link to the log still leads to the log of the first. Two volumes would overwrite each other's
 //! records there.
 
-use std::fs::File;
+use std::fs::{File, Metadata};
 use std::io::ErrorKind;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use device::Clock;
+use device::{Clock, Device, LocalDevice};
 use rustix::fs::FlockOperation;
 use wire::{Failure, FailureKind};
 
@@ -26,19 +26,41 @@ const PATIENCE: Duration = Duration::from_secs(10);
 
 /// The log is ours as long as this lives.
 #[derive(Debug)]
-pub(crate) struct LogHeld(#[expect(dead_code, reason = "it holds the lock")] File);
+pub(crate) struct LogHeld(File);
+
+impl LogHeld {
+    /// Whether what is locked is what is at a path now.
+    pub(crate) fn is_of(&self, log: &Path) -> Result<bool> {
+        let failed = |error| failure::io("open", log, &error);
+        let held = self.0.metadata().map_err(failed)?;
+        match log.metadata() {
+            Ok(found) => Ok((found.dev(), found.ino()) == (held.dev(), held.ino())),
+            Err(error) if error.kind() == ErrorKind::NotFound => Ok(false),
+            Err(error) => Err(failed(error)),
+        }
+    }
+}
+
+/// Whether a log that does not say whose it is, is told so.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Claim {
+    /// It is, from now on.
+    Write,
+    /// It is not: nothing is changed.
+    Leave,
+}
 
 /// Takes the log of a volume whose log is elsewhere. The caller holds `owner.lock`, and lets go
 /// of this first.
 ///
 /// # Errors
 ///
-/// The log is another volume's, or in use.
-pub(crate) fn hold(volume: &Path, clock: &dyn Clock) -> Result<Option<LogHeld>> {
+/// The log is another volume's, or in use; or it cannot be told where it is.
+pub(crate) fn hold(volume: &Path, clock: &dyn Clock, claim: Claim) -> Result<Option<LogHeld>> {
     let link = volume.join(fs::LOG_DIRECTORY);
-    let is_link = link.symlink_metadata().is_ok_and(|found| found.file_type().is_symlink());
+    let is_link = found(link.symlink_metadata(), &link)?.is_some_and(|it| it.is_symlink());
     // A link that leads nowhere is told of by who opens the log.
-    if !is_link || !link.is_dir() {
+    if !is_link || !found(link.metadata(), &link)?.is_some_and(|it| it.is_dir()) {
         return Ok(None);
     }
     let log = std::fs::canonicalize(&link).map_err(|error| failure::io("open", &link, &error))?;
@@ -53,10 +75,21 @@ pub(crate) fn hold(volume: &Path, clock: &dyn Clock) -> Result<Option<LogHeld>> 
         clock.sleep(Duration::from_millis(3));
     };
     match back(&log)? {
-        None => link_back(volume, &log)?,
-        Some((number, path)) => check(volume, &log, number, &path)?,
+        Back::Of(number, path) => check(volume, &log, number, &path)?,
+        Back::Nobody if claim == Claim::Write => link_back(volume, &log)?,
+        Back::Nobody | Back::Empty => {}
     }
     Ok(Some(held))
+}
+
+/// What is at a path, if anything is. That it cannot be told is not that there is nothing: the log
+/// of another would be written to.
+fn found(at: std::io::Result<Metadata>, path: &Path) -> Result<Option<Metadata>> {
+    match at {
+        Ok(found) => Ok(Some(found)),
+        Err(error) if error.kind() == ErrorKind::NotFound => Ok(None),
+        Err(error) => Err(failure::io("open", path, &error)),
+    }
 }
 
 /// Locks the directory of a log; `None` while somebody else has it.
@@ -85,24 +118,38 @@ pub(crate) fn link_back(volume: &Path, log: &Path) -> Result<()> {
     let link = log.join(format!("{BACK}{number}"));
     match std::os::unix::fs::symlink(&volume, &link) {
         Err(error) if error.kind() != ErrorKind::AlreadyExists => {
-            Err(failure::io("create", &link, &error))
+            return Err(failure::io("create", &link, &error));
         }
-        _ => Ok(()),
+        _ => {}
     }
+    // Before a record is written there: after a loss of power a copy must not come first.
+    let synced = LocalDevice::open(log).and_then(|device| device.sync_dir(""));
+    synced.map_err(|error| failure::device(log, &error))
 }
 
-/// The number of the volume's directory that a log is of, and where that was.
-fn back(log: &Path) -> Result<Option<(u64, PathBuf)>> {
+/// What a directory says of whose log it is.
+enum Back {
+    /// The number of the volume's directory, and where that was.
+    Of(u64, PathBuf),
+    /// Nothing, and there is a log in it.
+    Nobody,
+    /// Nothing, for it is empty: the medium may not be mounted.
+    Empty,
+}
+
+fn back(log: &Path) -> Result<Back> {
     let failed = |error| failure::io("read", log, &error);
+    let mut back = Back::Empty;
     for entry in std::fs::read_dir(log).map_err(failed)? {
         let entry = entry.map_err(failed)?;
         let name = entry.file_name();
         let number = name.to_str().and_then(|name| name.strip_prefix(BACK)?.parse().ok());
         if let Some(number) = number {
-            return Ok(Some((number, std::fs::read_link(entry.path()).map_err(failed)?)));
+            return Ok(Back::Of(number, std::fs::read_link(entry.path()).map_err(failed)?));
         }
+        back = Back::Nobody;
     }
-    Ok(None)
+    Ok(back)
 }
 
 fn check(volume: &Path, log: &Path, number: u64, path: &Path) -> Result<()> {

@@ -94,7 +94,7 @@ pub(crate) fn run(start: &Start, tell: &mut dyn FnMut(&Launch)) -> Result<()> {
         }
     };
     // Let go of before the other, so that a successor finds both free.
-    let log = log_place::hold(&start.volume, &*env.clock)?;
+    let log = log_place::hold(&start.volume, &*env.clock, log_place::Claim::Write)?;
     let listener = client::bind(&start.volume)
         .map_err(|error| failure::io("listen in", &start.volume, &error))?;
     let ended = own(start, &env, listener, tell);

@@ -1,5 +1,6 @@
 //! `pando format`: makes a volume in a directory that is empty or not there.
 
+use std::io::ErrorKind;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt};
 use std::path::Path;
@@ -12,7 +13,11 @@ use wire::{Failure, FailureKind};
 use crate::cli::FormatArgs;
 use crate::failure::{self, Result};
 use crate::output::Output;
-use crate::owner::log_place;
+use crate::owner::log_place::{self, LogHeld};
+
+/// How often the directory of a log may vanish under who takes it: each time somebody else has
+/// made it, and failed.
+const TRIES: usize = 1000;
 
 pub(crate) fn run(args: &FormatArgs, output: &mut Output) -> Result<()> {
     let engine = Engine::from(args.engine);
@@ -65,25 +70,46 @@ fn with_log_in(
     log_dir: &Path,
     make: impl FnOnce() -> Result<String>,
 ) -> Result<String> {
-    let made = make_directory(log_dir, 0o700)?;
+    // Until the end: of two who make volumes one gets the directory, and may remove it again.
+    let (_held, made) = take_directory(log_dir, &mut log_place::try_lock)?;
     let link = voldir.join(fs::LOG_DIRECTORY);
     let given = if made { give_to_owner_of(voldir, log_dir) } else { Ok(()) };
-    let done = given.and_then(|()| {
-        // From the look whether it is empty to the end: of two who make volumes one gets it.
-        let held = log_place::try_lock(log_dir)?;
-        let _held = held.ok_or_else(|| log_place::in_use(log_dir))?;
-        link_to_empty(&link, log_dir)?;
-        let done = make().and_then(|id| log_place::link_back(voldir, log_dir).map(|()| id));
+    let linked = given.and_then(|()| link_to_empty(&link, log_dir));
+    let done = linked.and_then(|()| {
+        let done = make();
         if done.is_err() {
             std::fs::remove_file(&link).unwrap_or_default();
             remove_log(log_dir);
         }
         done
     });
-    if done.is_err() && made {
-        std::fs::remove_dir(log_dir).unwrap_or_default();
+    match &done {
+        Err(_) if made => std::fs::remove_dir(log_dir).unwrap_or_default(),
+        Err(_) => {}
+        // A volume that stands is not taken back: where there was no room for the link back, who
+        // opens it first makes one.
+        Ok(_) => log_place::link_back(voldir, log_dir).unwrap_or_default(),
     }
     done
+}
+
+/// Makes a directory, or takes that which is there, and has it locked; whether it was made here.
+/// Who has the lock may remove it: then another one is there, or none, when we get the lock.
+fn take_directory(
+    log_dir: &Path,
+    lock: &mut dyn FnMut(&Path) -> Result<Option<LogHeld>>,
+) -> Result<(LogHeld, bool)> {
+    for _ in 0..TRIES {
+        let made = make_directory(log_dir, 0o700)?;
+        match lock(log_dir) {
+            Ok(Some(held)) if held.is_of(log_dir)? => return Ok((held, made)),
+            Ok(Some(_)) => {}
+            Ok(None) => break,
+            Err(failure) if failure.kind == FailureKind::NotFound => {}
+            Err(failure) => return Err(failure),
+        }
+    }
+    Err(log_place::in_use(log_dir))
 }
 
 /// Removes the files of a log, from a directory that was empty; nothing that others put there.
@@ -120,7 +146,7 @@ fn link_to_empty(link: &Path, log_dir: &Path) -> Result<()> {
     let synced = LocalDevice::open(directory).and_then(|device| device.sync_dir(""));
     synced.map_err(|error| failure::device(directory, &error))?;
     std::os::unix::fs::symlink(&log_dir, link).map_err(|error| match error.kind() {
-        std::io::ErrorKind::AlreadyExists => {
+        ErrorKind::AlreadyExists => {
             let message = format!("{} is there already", link.display());
             Failure::new(FailureKind::NotEmpty, message).hint("choose an empty directory")
         }
@@ -153,22 +179,108 @@ fn format(voldir: &Path, snapshot_dir: &[u8], plan: &Plan<'_>) -> Result<String>
 
 /// Creates the directory; `false` when it was there.
 fn make_directory(voldir: &Path, mode: u32) -> Result<bool> {
-    match std::fs::DirBuilder::new().mode(mode).create(voldir) {
-        Ok(()) => Ok(true),
-        Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists => {
-            if voldir.is_dir() {
-                Ok(false)
-            } else {
-                let message = format!("{} is not a directory", voldir.display());
-                Err(Failure::new(FailureKind::NotDirectory, message))
-            }
+    for _ in 0..TRIES {
+        match std::fs::DirBuilder::new().mode(mode).create(voldir) {
+            Ok(()) => return Ok(true),
+            Err(error) if error.kind() == ErrorKind::AlreadyExists => {}
+            Err(error) => return Err(failure::io("create", voldir, &error)),
         }
-        Err(error) => Err(failure::io("create", voldir, &error)),
+        if voldir.is_dir() {
+            return Ok(false);
+        }
+        // Unless it was removed in between.
+        if voldir.symlink_metadata().is_ok_and(|found| !found.is_dir()) {
+            break;
+        }
     }
+    let message = format!("{} is not a directory", voldir.display());
+    Err(Failure::new(FailureKind::NotDirectory, message))
 }
 
 /// Lets every user reach the socket, and nobody else list or read what is in the directory.
 fn open_to_search(voldir: &Path) -> Result<()> {
     std::fs::set_permissions(voldir, PermissionsExt::from_mode(0o711))
         .map_err(|error| failure::io("set the mode of", voldir, &error))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn broken() -> Result<String> {
+        Err(Failure::new(FailureKind::Other, "no volume today"))
+    }
+
+    /// Who made the directory of a log, and does not get its lock, leaves it to who has it.
+    #[test]
+    fn a_log_is_removed_by_who_holds_it_alone() {
+        let place = tempfile::tempdir().unwrap();
+        let log = place.path().join("log");
+        let mut others = None;
+        let taken = take_directory(&log, &mut |log| {
+            others = log_place::try_lock(log)?;
+            log_place::try_lock(log)
+        });
+        assert!(others.is_some());
+        assert_eq!(taken.err().map(|failure| failure.kind), Some(FailureKind::Busy));
+        assert!(log.is_dir());
+        let voldir = place.path().join("volume");
+        std::fs::create_dir(&voldir).unwrap();
+        assert!(with_log_in(&voldir, &log, broken).is_err());
+        drop(others);
+        assert!(with_log_in(&voldir, &log, broken).is_err());
+        assert!(log.is_dir(), "it was there before");
+        std::fs::remove_dir(&log).unwrap();
+        assert!(with_log_in(&voldir, &log, broken).is_err());
+        assert!(!log.exists() && std::fs::read_dir(&voldir).unwrap().next().is_none());
+    }
+
+    /// The lock of a directory that was removed, and made anew by another, is worth nothing.
+    #[test]
+    fn a_log_that_was_removed_and_made_again_is_locked_again() {
+        let place = tempfile::tempdir().unwrap();
+        let log = place.path().join("log");
+        let mut tries = 0;
+        let (held, made) = take_directory(&log, &mut |log| {
+            tries += 1;
+            let held = log_place::try_lock(log)?;
+            match tries {
+                1 => {
+                    std::fs::remove_dir(log).unwrap();
+                    std::fs::create_dir(log).unwrap();
+                }
+                2 => {
+                    std::fs::remove_dir(log).unwrap();
+                    return log_place::try_lock(log);
+                }
+                _ => {}
+            }
+            Ok(held)
+        })
+        .unwrap();
+        assert_eq!((tries, made), (3, true));
+        assert!(log_place::try_lock(&log).unwrap().is_none(), "another may have it as well");
+        drop(held);
+        assert!(log_place::try_lock(&log).unwrap().is_some());
+    }
+
+    /// A volume that was made stays, with its log, where its link back cannot be made.
+    #[test]
+    #[expect(clippy::disallowed_methods, reason = "somebody else does it, in the middle")]
+    fn a_volume_that_stands_keeps_its_log() {
+        let place = tempfile::tempdir().unwrap();
+        let (voldir, log) = (place.path().join("volume"), place.path().join("log"));
+        std::fs::create_dir(&voldir).unwrap();
+        let number = std::fs::metadata(&voldir).unwrap().ino();
+        let made = with_log_in(&voldir, &log, || {
+            std::fs::write(log.join("0001.log"), "records").unwrap();
+            // The link back would lead here.
+            std::fs::rename(&voldir, place.path().join("moved")).unwrap();
+            Ok("id".to_owned())
+        });
+        assert_eq!(made.unwrap(), "id");
+        assert!(log.join("0001.log").exists());
+        assert!(place.path().join("moved").join(fs::LOG_DIRECTORY).exists());
+        assert!(!log.join(format!("volume.{number}")).exists());
+    }
 }

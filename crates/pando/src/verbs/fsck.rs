@@ -16,7 +16,8 @@ use crate::cli::FsckArgs;
 use crate::failure::{self, Result};
 use crate::import::interrupt_flag;
 use crate::output::{Output, number, size};
-use crate::owner::{alone, checked, log_place};
+use crate::owner::log_place::{self, Claim};
+use crate::owner::{alone, checked};
 use crate::place::Place;
 use crate::session;
 
@@ -67,7 +68,7 @@ fn stopped(what: &str) -> Failure {
 }
 
 fn offline(volume: &Path, env: &Env, show: &mut dyn FnMut(u64, u64)) -> Result<Checked> {
-    let _log = log_place::hold(volume, &*env.clock)?;
+    let _log = log_place::hold(volume, &*env.clock, Claim::Leave)?;
     let mut progress = interruptible(show)?;
     let report =
         Fs::check_offline(env, &mut progress).map_err(|error| failure::open(volume, &error))?;
@@ -79,7 +80,7 @@ fn offline(volume: &Path, env: &Env, show: &mut dyn FnMut(u64, u64)) -> Result<C
 
 fn repair(volume: &Path, env: &Env, how: Repair, show: &mut dyn FnMut(u64, u64)) -> Result<Mended> {
     let _alone = alone(volume, env)?;
-    let _log = log_place::hold(volume, &*env.clock)?;
+    let _log = log_place::hold(volume, &*env.clock, Claim::Write)?;
     let mut progress = interruptible(show)?;
     let mended =
         Fs::repair(env, how, &mut progress).map_err(|error| failure::open(volume, &error))?;

@@ -129,6 +129,30 @@ fn a_copy_does_not_get_the_log_of_the_first() {
     world.ok(&["fsck", moved.to_str().unwrap()]);
 }
 
+/// A check writes nothing where the log is, and nobody writes into a place where there is none: the
+/// medium of the log is not mounted.
+#[test]
+fn nothing_is_written_where_no_log_is() {
+    let (world, place) = (World::without_volume(), elsewhere());
+    let log = place.path().join("log");
+    world.ok(&["format", world.vol(), "--log-dir", log.to_str().unwrap()]);
+    let back = names(&log).into_iter().find(|name| name.starts_with("volume.")).unwrap();
+    // Put there by hand, it says nothing of whose it is; an opening does.
+    std::fs::remove_file(log.join(&back)).unwrap();
+    let before = names(&log);
+    world.ok(&["fsck", world.vol()]);
+    assert_eq!(names(&log), before);
+    assert_eq!(world.ok(&["ls", &world.at("/")]), "");
+    world.kill_owner();
+    assert!(names(&log).contains(&back));
+    put_away(&log, &place.path().join("unmounted"));
+    std::fs::create_dir(&log).unwrap();
+    for verb in ["status", "fsck"] {
+        assert!(world.run(&[verb, world.vol()]).code != 0);
+        assert!(names(&log).is_empty(), "{verb}: {:?}", names(&log));
+    }
+}
+
 /// Of those who make volumes with one log at once one gets it, and it is whole.
 #[test]
 fn one_of_many_gets_a_log() {
