@@ -235,11 +235,19 @@ impl File for LocalFile {
     }
 }
 
-/// A held `flock`; closing the file releases it.
+/// A held `flock`. Closing the file would release it too, but not while a process that was started
+/// just before has the file open still, as it has until its program runs.
 #[derive(Debug)]
 struct LocalLock {
     file: fs::File,
     path: String,
+}
+
+impl Drop for LocalLock {
+    fn drop(&mut self) {
+        // The file is closed in any case.
+        rustix::fs::flock(&self.file, FlockOperation::Unlock).unwrap_or_default();
+    }
 }
 
 impl Lock for LocalLock {

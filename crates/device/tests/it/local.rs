@@ -2,6 +2,7 @@
 
 use std::os::unix::fs::PermissionsExt;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
 
 use device::{Device, LocalDevice};
 use testing::device_conformance::DeviceUnderTest;
@@ -46,6 +47,24 @@ fn names_that_are_not_utf8_are_not_listed() {
     std::fs::write(directory.path().join(name), b"x").unwrap();
     device.create("a").unwrap();
     assert_eq!(device.list("").unwrap(), ["a"]);
+}
+
+/// A process that is started has all files of its parent until its program runs, locks among them.
+#[test]
+fn a_lock_is_given_back_while_processes_are_started() {
+    let (device, _directory) = LocalUnderTest::create();
+    let started = AtomicU32::new(0);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            while started.load(Ordering::Relaxed) < 100 {
+                assert!(std::process::Command::new("true").status().unwrap().success());
+                started.fetch_add(1, Ordering::Relaxed);
+            }
+        });
+        while started.load(Ordering::Relaxed) < 100 {
+            drop(device.try_lock("owner").unwrap().expect("nobody else takes it"));
+        }
+    });
 }
 
 #[test]

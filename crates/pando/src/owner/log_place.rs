@@ -50,6 +50,13 @@ pub(crate) enum Claim {
     Leave,
 }
 
+impl Drop for LogHeld {
+    fn drop(&mut self) {
+        // Whoever was started just before may have the directory open still; we close it anyway.
+        rustix::fs::flock(&self.0, FlockOperation::Unlock).unwrap_or_default();
+    }
+}
+
 /// Takes the log of a volume whose log is elsewhere. The caller holds `owner.lock`, and lets go
 /// of this first.
 ///
