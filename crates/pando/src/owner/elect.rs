@@ -15,8 +15,9 @@ use crate::session;
 /// The lock file in the volume directory.
 pub(super) const LOCK: &str = "owner.lock";
 
-/// How long a predecessor may take to leave before we give up.
-const PATIENCE: Duration = Duration::from_secs(10);
+/// How long a predecessor may take to leave, or to begin, before we give up: it writes what it
+/// holds, or replays what another one left. As long as commands look for an owner.
+const PATIENCE: Duration = Duration::from_secs(60);
 
 /// How long a mount waits for an owner that was asked to hand over and still answers others.
 const HANDOVER_PATIENCE: Duration = Duration::from_secs(600);

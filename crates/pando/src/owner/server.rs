@@ -21,8 +21,9 @@ use crate::failure::{self, Result};
 /// Most connections at once; more wait in the socket's queue.
 const CONNECTIONS_MAX: usize = 256;
 
-/// How long a command waits until its effect is seen through the mount.
-const SETTLE_PATIENCE: Duration = Duration::from_secs(2);
+/// How long a command waits until its effect is seen through the mount: to drop pages the kernel
+/// may have to write them first, on a disk that has other work.
+const SETTLE_PATIENCE: Duration = Duration::from_secs(30);
 
 /// What ends an owner.
 #[derive(Debug)]
