@@ -204,14 +204,18 @@ fn until_done(
     let start = clock.monotonic();
     beside.task.store(what as u8, Ordering::Release);
     let mut done = 0;
-    while beside.task.load(Ordering::Acquire) != NOTHING {
+    loop {
         record(&mut side.latencies, creator.create(clock)?);
         done += 1;
         if done % STRIDE == 0 {
             run.check()?;
         }
+        if beside.task.load(Ordering::Acquire) == NOTHING {
+            break;
+        }
     }
     side.busy += clock.monotonic().saturating_sub(start);
+    meter.end_of_pulse(clock);
     meter.turn(None);
     Ok(())
 }

@@ -2,7 +2,7 @@
 //! shows is the machine's doing and not that of the store under test. And latencies as they are
 //! reported beside it.
 
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use device::{Clock, SystemClock};
@@ -26,17 +26,28 @@ pub(super) struct Meter {
     pulse: Pulse,
     sides: usize,
     side: AtomicUsize,
+    pulses: AtomicU64,
     ending: AtomicBool,
 }
 
 impl Meter {
     pub(super) fn new(pulse: Pulse, sides: usize) -> Meter {
-        Meter { pulse, sides, side: AtomicUsize::new(sides), ending: AtomicBool::new(false) }
+        let (side, pulses) = (AtomicUsize::new(sides), AtomicU64::new(0));
+        Meter { pulse, sides, side, pulses, ending: AtomicBool::new(false) }
     }
 
     /// What is measured from now on; none where nothing is.
     pub(super) fn turn(&self, side: Option<usize>) {
         self.side.store(side.unwrap_or(self.sides), Ordering::Relaxed);
+    }
+
+    /// Waits until the pulse under way has been noted, so that a hiccup counts for the side in
+    /// which it began. Another thread runs the meter meanwhile.
+    pub(super) fn end_of_pulse(&self, clock: &SystemClock) {
+        let before = self.pulses.load(Ordering::Acquire);
+        while self.pulses.load(Ordering::Acquire) == before {
+            clock.sleep(Duration::from_micros(50));
+        }
     }
 
     /// Ends the thread that runs it.
@@ -66,6 +77,7 @@ impl Meter {
             if let Some(side) = sides.get_mut(self.side.load(Ordering::Relaxed)) {
                 record(side, after.saturating_sub(before).saturating_sub(least));
             }
+            self.pulses.fetch_add(1, Ordering::Release);
             before = after;
         }
         sides
