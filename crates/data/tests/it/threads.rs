@@ -49,14 +49,18 @@ fn write(shared: &Shared, ino: u64) {
 fn read(shared: &Shared, ino: u64) {
     let file = FileRef { tree: TreeId(32), ino };
     let mut buffer = vec![0; PAGES as usize * 4096];
-    while !shared.stop.load(Ordering::Relaxed) {
+    loop {
         let size = buffer.len() as u64;
-        let _lock = shared.locks[ino as usize].read();
+        let lock = shared.locks[ino as usize].read();
         shared.data.read(&*shared.store, file, size, 0, &mut buffer).unwrap();
+        drop(lock);
         for page in buffer.chunks(4096) {
             assert!(page.iter().all(|&byte| byte == page[0]), "a torn page");
         }
         shared.reads.fetch_add(1, Ordering::Relaxed);
+        if shared.stop.load(Ordering::Relaxed) {
+            return;
+        }
     }
 }
 
