@@ -167,7 +167,7 @@ if [ $mounted = yes ]; then
   sync -f "$mount/tree" 2>/dev/null || "$pando" sync "$mount"
   pid=$("$pando" status --json "$volume" | tr ',{}' '\n\n\n' | sed -n 's/^ *"pid": *\([0-9][0-9]*\).*/\1/p' | head -1)
   kill -9 "$pid"
-  for _ in $(seq 100); do kill -0 "$pid" 2>/dev/null || break; sleep 0.05; done
+  for _ in $(seq 1200); do kill -0 "$pid" 2>/dev/null || break; sleep 0.05; done
   umount -l "$mount" 2>/dev/null || fusermount3 -uz "$mount" 2>/dev/null || true
   measure "$pando" mount "$volume" "$mount"
   row "mount after kill -9" "$(pretty "$took")" "-"

@@ -204,10 +204,11 @@ def directories():
 
 
 def times():
-    born = time.time()
+    before = int(time.time())
     create("times", b"x")
+    after = int(time.time())
     shown = subprocess.run(["stat", "-c", "%W", "times"], capture_output=True, text=True).stdout
-    check(f"statx tells the birth ({shown.strip()})", abs(int(shown) - born) < 5)
+    check(f"statx tells the birth ({shown.strip()})", before <= int(shown) <= after)
     for moment in [-1_500_000_000, 0, 1_234_567_890_123_456_789, -1, 4_102_444_800_000_000_000]:
         os.utime("times", ns=(moment, moment + 1))
         s = os.stat("times")
@@ -318,7 +319,7 @@ def locks():
             mine = os.open(path, os.O_RDWR)
             lock(mine, fcntl.LOCK_EX)
             ready()
-            time.sleep(30)
+            time.sleep(600)
         holder = child(hold)
         try:
             lock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -335,7 +336,7 @@ def locks():
         check(f"{name}: the waiter waits", os.waitpid(waiter, os.WNOHANG) == (0, 0))
         os.kill(holder, signal.SIGKILL)
         os.waitpid(holder, 0)
-        end = time.time() + 10
+        end = time.time() + 120
         while os.waitpid(waiter, os.WNOHANG) == (0, 0):
             check(f"{name}: the waiter gets it when the holder dies", time.time() < end)
             time.sleep(0.02)

@@ -35,7 +35,7 @@ class Other:
 
 
 def run(*arguments):
-    done = subprocess.run([pando, *arguments], capture_output=True, text=True, timeout=60)
+    done = subprocess.run([pando, *arguments], capture_output=True, text=True, timeout=600)
     check(f"pando {' '.join(arguments)}: {done.stderr}", done.returncode == 0)
     return done.stdout
 

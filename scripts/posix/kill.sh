@@ -66,8 +66,9 @@ for round in $(seq "$rounds"); do
   commit_for_ever > "$work/git.log" 2>&1 &
   committer=$!
   # On a busy machine they take long to begin. One round in four does not wait for them.
-  for _ in $(seq $((round % 4 == 0 ? 0 : 400))); do
+  for _ in $(seq $((round % 4 == 0 ? 0 : 2400))); do
     [ ! -s "$work/acknowledged" ] || [ ! -e "$work/committed.now" ] || break
+    kill -0 "$writer" 2> /dev/null && kill -0 "$committer" 2> /dev/null || break
     sleep 0.05
   done
   sleep "0.$((RANDOM % 9 + 1))"

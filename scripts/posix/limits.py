@@ -149,15 +149,16 @@ def large_directory():
     check("the other half", os.waitpid(child, 0)[1] == 0)
     for n in range(100):
         os.close(os.open(f"small/entry-{n:08}", os.O_WRONLY | os.O_CREAT, 0o644))
-    first, before = [], memory()
+    first, first_of_few, before = [], [], memory()
     for _ in range(9):
-        # A change, so that the kernel has kept no listing.
-        open("large/change", "w").close()
-        os.unlink("large/change")
-        start = time.perf_counter()
-        with os.scandir("large") as listing:
-            next(listing)
-        first.append((time.perf_counter() - start) * 1000)
+        for place, took in (("large", first), ("small", first_of_few)):
+            # A change, so that the kernel has kept no listing.
+            open(f"{place}/change", "w").close()
+            os.unlink(f"{place}/change")
+            start = time.perf_counter()
+            with os.scandir(place) as listing:
+                next(listing)
+            took.append((time.perf_counter() - start) * 1000)
     start, count, peak = time.perf_counter(), 0, 0
     with os.scandir("large") as listing:
         for _ in listing:
@@ -166,7 +167,8 @@ def large_directory():
                 peak = max(peak, memory() - before)
     check(f"{count} of {entries} entries are listed", count == entries)
     tell(limit="directory", entries=entries, first_entry_ms=round(statistics.median(first), 2),
-         first_entry_worst_ms=round(max(first), 2), listing_s=round(time.perf_counter() - start, 2),
+         first_entry_worst_ms=round(max(first), 2),
+         first_entry_of_few_ms=round(statistics.median(first_of_few), 2), listing_s=round(time.perf_counter() - start, 2),
          owner_grew_kib=peak)
     rounds = {"create": [], "stat": [], "unlink": []}
     for turn in range(15):
@@ -184,7 +186,7 @@ def large_directory():
             ratios.append(took["large", what] / took["small", what])
     ratios = {what: round(statistics.median(values), 2) for what, values in rounds.items()}
     tell(limit="directory", entries=entries, large_to_small=ratios)
-    return statistics.median(first), ratios
+    return statistics.median(first), statistics.median(first_of_few), ratios
 
 
 def absent(name):
@@ -201,7 +203,8 @@ attributes()
 depth()
 open_files()
 many_links()
-first, ratios = large_directory()
-check(f"the first entry takes {first} ms", first < 50)
+first, first_of_few, ratios = large_directory()
+# A busy machine takes longer for any.
+check(f"the first entry takes {first} ms, and of few {first_of_few} ms", first < max(50, 10 * first_of_few))
 if os.environ.get("BARS"):
     check(f"a large directory is slower: {ratios}", max(ratios.values()) <= 1.5)

@@ -84,7 +84,7 @@ run_stress() {
     copy-file) set -- --copy-file-bytes 128m ;;
     *) set -- ;; esac
     code=0
-    as "$user" timeout 90 stress-ng "--$name" 2 "$@" --verify --timeout "${STRESS_SECONDS:-2}s" \
+    as "$user" timeout 600 stress-ng "--$name" 2 "$@" --verify --timeout "${STRESS_SECONDS:-2}s" \
       --temp-path "$directory" --log-file "$work/stress.log" > "$work/stress.out" 2>&1 || code=$?
     # 3: no resources; 4: the kernel has no such call. What was skipped in part ends well too, and is told apart below.
     end=$(status $code 3 4)

@@ -49,10 +49,10 @@ run() {
   # Cases leave files open for writing, after which nothing can be remounted read-only, so that
   # those which do that have a process of their own.
   (cd "$directory" &&
-    timeout 600 "${as[@]}" "$pjdfstest" -c "$work/pjdfstest.toml" -p "$directory" "$@" || true) \
+    timeout 1800 "${as[@]}" "$pjdfstest" -c "$work/pjdfstest.toml" -p "$directory" "$@" || true) \
     2>&1 | grep -v '::erofs_' > "$out.raw" || true
   [ $# -gt 0 ] || (cd "$directory" &&
-    timeout 600 "${as[@]}" "$pjdfstest" -c "$work/remount.toml" -p "$directory" erofs || true) \
+    timeout 1800 "${as[@]}" "$pjdfstest" -c "$work/remount.toml" -p "$directory" erofs || true) \
     >> "$out.raw" 2>&1
   sed 's/\x1b\[[0-9;]*m//g' "$out.raw" > "$out"
   grep -q '^Summary:' "$out" || { tail -20 "$out" >&2; fail "it did not end ($out)"; }

@@ -16,7 +16,7 @@ BLOCK = 4096
 
 
 def quota(*args):
-    done = subprocess.run([pando, "quota", *args, "--json"], capture_output=True, text=True, timeout=120)
+    done = subprocess.run([pando, "quota", *args, "--json"], capture_output=True, text=True, timeout=600)
     if done.returncode:
         raise SystemExit(f"quota {args}: {done.stderr}")
     return [json.loads(line) for line in done.stdout.splitlines()]
@@ -29,7 +29,7 @@ def used(*owner):
 
 def settle(owner, want):
     """What was removed is given back in the background."""
-    for _ in range(300):
+    for _ in range(1200):
         if used(*owner) == want:
             return
         subprocess.run(["sleep", "0.1"], check=True)
@@ -96,10 +96,10 @@ def users():
         write(path("before"), 5_000, 5_000)
         refused(write, path("before"), 10_000, 1)
         mine = subprocess.run([pando, "quota", "get", mount, "--user", str(ADA), "--json"],
-                              capture_output=True, text=True, timeout=120)
+                              capture_output=True, text=True, timeout=600)
         assert json.loads(mine.stdout)["bytes"] == 65536, mine
         theirs = subprocess.run([pando, "quota", "get", mount, "--user", str(BOB)],
-                                capture_output=True, timeout=120)
+                                capture_output=True, timeout=600)
         assert theirs.returncode != 0, "the quota of another"
     as_user(ADA, ADA, [], ada)
     assert used("--user", ADA) == (4, 65536)

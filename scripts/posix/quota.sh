@@ -6,11 +6,11 @@
 source "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
 skip_without_mounts
 mount_pando
-timeout 300 python3 scripts/posix/quota.py "$pando" "$mnt" || fail "quotas"
-timeout 120 "$pando" quota check "$volume" >/dev/null || fail "the counts differ from what is there"
+timeout 1200 python3 scripts/posix/quota.py "$pando" "$mnt" || fail "quotas"
+timeout 600 "$pando" quota check "$volume" >/dev/null || fail "the counts differ from what is there"
 listed=$("$pando" quota list "$volume" --json | sort)
-timeout 60 "$pando" umount "$mnt" >/dev/null
+timeout 300 "$pando" umount "$mnt" >/dev/null
 mount_pando
 [ "$("$pando" quota list "$volume" --json | sort)" = "$listed" ] || fail "another mount knows of other charges"
-timeout 60 "$pando" umount "$mnt" >/dev/null
-timeout 300 "$pando" fsck "$volume" >/dev/null || fail "fsck finds something"
+timeout 300 "$pando" umount "$mnt" >/dev/null
+timeout 1200 "$pando" fsck "$volume" >/dev/null || fail "fsck finds something"
