@@ -1,13 +1,20 @@
 //! Unmounting: cleanly where nobody uses the mount, lazily where somebody does.
 
 use std::path::Path;
+use std::time::Duration;
 
+use device::{Clock, SystemClock};
 use rustix::io::Errno;
 use rustix::mount::UnmountFlags;
 
 use crate::MountError;
 use crate::attach::run_helper;
 use crate::mountinfo::{self, FILE_SYSTEM_TYPE};
+
+/// How long a mount that is in use is asked to go before it is detached, and the pause between.
+/// Whoever is just started has the files of whoever starts it open until its program runs.
+const BUSY_FOR: Duration = Duration::from_secs(1);
+const PAUSE: Duration = Duration::from_millis(10);
 
 /// How an unmount went.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -31,17 +38,20 @@ pub fn unmount(mount_point: &Path) -> Result<Unmounted, MountError> {
 
 /// Unmounts whatever is on top of a resolved mount point.
 pub(crate) fn detach(mount_point: &Path) -> Result<Unmounted, MountError> {
-    match detach_with(mount_point, UnmountFlags::empty())? {
-        Outcome::Gone => Ok(Unmounted::Clean),
-        Outcome::Busy => {
-            tracing::warn!(
-                mount_point = %mount_point.display(),
-                "the mount is in use: it is detached now and ends when the last user leaves"
-            );
-            detach_lazily(mount_point)?;
-            Ok(Unmounted::Lazy)
+    let clock = SystemClock::new();
+    loop {
+        match detach_with(mount_point, UnmountFlags::empty())? {
+            Outcome::Gone => return Ok(Unmounted::Clean),
+            Outcome::Busy if clock.monotonic() < BUSY_FOR => clock.sleep(PAUSE),
+            Outcome::Busy => break,
         }
     }
+    tracing::warn!(
+        mount_point = %mount_point.display(),
+        "the mount is in use: it is detached now and ends when the last user leaves"
+    );
+    detach_lazily(mount_point)?;
+    Ok(Unmounted::Lazy)
 }
 
 /// Takes a mount out of sight, in use or dead.

@@ -8,7 +8,7 @@ use rustix::fs::{AtFlags, CWD, Timespec, Timestamps, XattrFlags};
 use rustix::io::Errno;
 
 use crate::memory::ROOT_SHOWN;
-use crate::rig::{NOBODY, as_user, mounted};
+use crate::rig::{NOBODY, PATIENCE, as_user, mounted};
 
 const CAPABILITY: &str = "security.capability";
 
@@ -147,7 +147,7 @@ fn totals_that_take_long_keep_nobody_from_the_mount() {
     let reading = device::spawn("reader", move || {
         sender.send(std::fs::read(file).unwrap()).unwrap();
     });
-    let read = receiver.recv_timeout(std::time::Duration::from_secs(10));
+    let read = receiver.recv_timeout(PATIENCE);
     // One user has no more than two threads for it.
     let at_gate = rig.fs.at_gate.load(Ordering::Relaxed);
     drop(held);

@@ -6,7 +6,7 @@ use std::sync::atomic::Ordering;
 
 use rustix::mm::{MapFlags, MsyncFlags, ProtFlags};
 
-use crate::rig::mounted;
+use crate::rig::{PATIENCE, mounted};
 
 #[test]
 fn what_is_written_is_read() {
@@ -46,7 +46,7 @@ fn opening_and_listing_again_cost_no_request_where_the_kernel_checks() {
             use_it();
             done.send(()).unwrap();
         });
-        let result = finished.recv_timeout(std::time::Duration::from_secs(10));
+        let result = finished.recv_timeout(PATIENCE);
         drop(stopped);
         result.expect("a request was sent");
     });

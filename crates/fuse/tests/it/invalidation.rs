@@ -1,14 +1,11 @@
 //! Changes behind the kernel's back are seen at once, and reporting them never blocks.
 
 use std::sync::atomic::Ordering;
-use std::time::Duration;
 
 use inode::NodeId;
 
 use crate::memory::{MemoryFs, ROOT_SHOWN};
-use crate::rig::{Rig, mounted, mounted_with};
-
-const PATIENCE: Duration = Duration::from_secs(10);
+use crate::rig::{PATIENCE, Rig, mounted, mounted_with};
 
 fn settle(rig: &Rig) {
     assert!(rig.mount.settle(PATIENCE), "invalidations are stuck");

@@ -2,7 +2,6 @@
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::Duration;
 
 use device::Env;
 use fs::{FileSystem, FormatOptions, Fs, OpenOptions};
@@ -10,7 +9,7 @@ use fuse::{Mount, mount};
 use inode::{Caller, NodeId};
 use tempfile::TempDir;
 
-use crate::rig::{options_at, places};
+use crate::rig::{PATIENCE, options_at, places};
 
 /// A mounted volume.
 struct Volume {
@@ -60,7 +59,7 @@ impl Volume {
     }
 
     fn settle(&self) {
-        assert!(self.mount.settle(Duration::from_secs(10)), "invalidations are stuck");
+        assert!(self.mount.settle(PATIENCE), "invalidations are stuck");
     }
 }
 

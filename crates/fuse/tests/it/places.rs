@@ -4,6 +4,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
+use device::{Clock, SystemClock};
 use fs::FileSystem;
 use fuse::{MountError, Unmounted, find_mount, mount, mounts_of};
 use inode::{Caller, NodeId};
@@ -132,6 +133,22 @@ fn a_mount_in_use_is_detached_and_ends_with_its_last_user() {
     assert_eq!(text, "in use");
     assert!(rig.mount.wait_for(Duration::from_millis(50)).is_none());
     drop(file);
+    rig.mount.wait().unwrap();
+}
+
+/// As by a process that is just started, and has the files of whoever starts it.
+#[test]
+fn a_mount_that_is_in_use_for_a_moment_is_unmounted() {
+    let Some(rig) = mounted("") else { return };
+    rig.write("f", b"in use");
+    let file = std::fs::File::open(rig.path("f")).unwrap();
+    std::thread::scope(|scope| {
+        scope.spawn(move || {
+            SystemClock::new().sleep(Duration::from_millis(20));
+            drop(file);
+        });
+        assert_eq!(rig.mount.unmount().unwrap(), Unmounted::Clean);
+    });
     rig.mount.wait().unwrap();
 }
 
