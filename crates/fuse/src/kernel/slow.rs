@@ -17,6 +17,9 @@ use super::request::Request;
 pub(super) const THREADS: usize = 4;
 /// How many of them serve one user at a time.
 const THREADS_A_USER: usize = 2;
+/// Interruptions that are remembered of requests which are not here: far more than there can be of
+/// requests that were read and are not put here yet.
+const REMEMBERED: usize = 1024;
 
 /// A request that waits, or is served.
 pub(super) struct Slow {
@@ -41,6 +44,9 @@ struct State {
     waiting: VecDeque<Slow>,
     /// Of those that are served: their numbers, and whose they are.
     served: Vec<(u64, u32, Arc<AtomicBool>)>,
+    /// Numbers of interrupted requests that were not here, oldest first. Another thread may have
+    /// read the request and be about to put it here. A number is given to one request only.
+    interrupted: VecDeque<u64>,
     ended: bool,
 }
 
@@ -59,7 +65,7 @@ pub(super) fn is_slow(request: &Request<'_>) -> bool {
 }
 
 impl Queue {
-    /// Puts a request where a thread takes it.
+    /// Puts a request where a thread takes it. One whose interruption came before it is given up.
     pub(super) fn put(&self, request: &Request<'_>, message: &[u8], channel: &Arc<OwnedFd>) {
         let slow = Slow {
             message: message.to_vec(),
@@ -68,20 +74,38 @@ impl Queue {
             unique: request.unique,
             user: request.who.uid,
         };
-        self.state.lock().waiting.push_back(slow);
+        let mut state = self.state.lock();
+        let before = state.interrupted.iter().position(|&unique| unique == slow.unique);
+        if let Some(at) = before {
+            state.interrupted.remove(at);
+            slow.cancel.store(true, Ordering::Relaxed);
+        }
+        state.waiting.push_back(slow);
+        drop(state);
         self.changed.notify_one();
     }
 
     /// Gives a request up whose number an interruption names. One that waits is served all the
-    /// same, and at once: it finds that nobody waits for it.
+    /// same, and at once: it finds that nobody waits for it. The number of one that is not here is
+    /// remembered: the kernel says it once. (It would say it again where that is answered with
+    /// EAGAIN, but only on the channel that the request was read from, and of all that is being
+    /// served elsewhere over and over until it is done.)
     pub(super) fn interrupt(&self, request: &Request<'_>) {
         let mut arguments = request.arguments;
         let Ok(unique) = arguments.u64() else { return };
-        let state = self.state.lock();
+        let mut state = self.state.lock();
         let waiting = state.waiting.iter().map(|slow| (slow.unique, &slow.cancel));
         let served = state.served.iter().map(|(unique, _, cancel)| (*unique, cancel));
+        let mut here = false;
         for (_, cancel) in waiting.chain(served).filter(|(other, _)| *other == unique) {
             cancel.store(true, Ordering::Relaxed);
+            here = true;
+        }
+        if !here {
+            if state.interrupted.len() >= REMEMBERED {
+                state.interrupted.pop_front();
+            }
+            state.interrupted.push_back(unique);
         }
         drop(state);
         self.changed.notify_all();
@@ -180,5 +204,32 @@ mod tests {
         assert_eq!(queue.take().map(|slow| slow.unique), Some(6));
         queue.end();
         assert!(cancelled(&taken[2]) && queue.take().is_none());
+    }
+    #[test]
+    fn an_interruption_that_overtakes_its_request_gives_it_up() {
+        let queue = Queue::default();
+        let cancelled = |slow: &Slow| slow.cancel.load(Ordering::Relaxed);
+        // Both threads of the user are taken: what is given up need not wait for them.
+        for unique in [2, 4] {
+            put(&queue, unique, 7);
+            assert!(queue.take().is_some_and(|slow| !cancelled(&slow)));
+        }
+        // Interruptions of what is served elsewhere come by the way.
+        for unique in (1000..1000 + REMEMBERED as u64).step_by(2) {
+            interrupt(&queue, unique);
+        }
+        interrupt(&queue, 6);
+        put(&queue, 8, 7);
+        put(&queue, 6, 7);
+        let next = queue.take().expect("it was given up before it came");
+        assert!(next.unique == 6 && cancelled(&next));
+        queue.done(&next);
+        // It is forgotten with its request, and what is remembered has a bound.
+        for unique in (10_000..20_000).step_by(2) {
+            interrupt(&queue, unique);
+        }
+        assert_eq!(queue.state.lock().interrupted.len(), REMEMBERED);
+        queue.end();
+        assert!(queue.take().is_none());
     }
 }
