@@ -16,6 +16,7 @@ use store::Need;
 use crate::load::{FileInode, Inode, Place, load, load_bulk, load_xattrs};
 use crate::locks::{Lock, Mode};
 use crate::nodes::Orphan;
+use crate::orphan::is_stored;
 use crate::subvol::Subvol;
 use crate::txn::Txn;
 use crate::view::View;
@@ -191,13 +192,14 @@ impl Edit<'_> {
         let xattrs = self.xattrs.take().unwrap_or(xattrs);
         inode.has_bulk = !bulk.is_empty();
         inode.has_xattrs = !xattrs.is_empty();
-        if !inode.has_extents {
+        if !is_stored(&inode, Some(&xattrs)) {
             let orphan = Orphan::File { inode, bulk, xattrs };
             self.fs.nodes.set_orphan(self.node, orphan);
             return Ok(());
         }
         self.txn.charge_changed(self.subvol.id.0, self.ino, (None, &mut inode), true)?;
-        // It owns extents from now on: the store must know it, or a crash would leak them.
+        // It owns extents from now on, which a crash would leak if the store did not know it, or
+        // more than is kept in memory.
         let attached = crate::txn::Attached {
             bulk: inode.has_bulk.then_some(bulk),
             xattrs: inode.has_xattrs.then_some(xattrs),

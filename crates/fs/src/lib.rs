@@ -19,6 +19,7 @@ mod filesystem;
 mod find;
 mod history;
 mod info;
+mod inherited;
 mod load;
 mod locks;
 mod nodes;

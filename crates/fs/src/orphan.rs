@@ -1,12 +1,13 @@
 //! Inodes whose last name is gone: kept while somebody holds them, removed in steps afterwards.
 //!
-//! What owns no extents goes at once, or into memory while it is held. What owns extents is kept
-//! under its own number, with an `O` record, and is removed in the background: a file of a
+//! What owns no extents and few attributes goes at once, or into memory while it is held. All else
+//! is kept under its own number, with an `O` record, and is removed in the background: a file of a
 //! terabyte costs the caller of `unlink` no more than an empty one.
 
 use format::inode_record::{FileKind, InodeRecord, LinkedRecord};
 use format::key::{self, Part};
 use format::quota::Charge;
+use format::xattr_record::XattrRecord;
 use inode::NodeId;
 use store::TreeId;
 
@@ -18,12 +19,23 @@ use crate::txn::{Attached, Txn};
 use crate::view::View;
 use crate::{Fs, FsResult};
 
+/// Bytes of extended attributes that an inode without a name may have in memory: as many as of
+/// contents. Whoever holds such inodes would fill it with what counts to no limit.
+const MEMORY_BYTES: usize = 4096;
+
+/// Whether an inode without a name is kept on the medium.
+pub(crate) fn is_stored(inode: &InodeRecord, xattrs: Option<&XattrRecord>) -> bool {
+    inode.has_extents || xattrs.is_some_and(|xattrs| xattrs.encode().len() > MEMORY_BYTES)
+}
+
 /// An inode that loses its last name in a batch, and what happens to it after the commit.
 pub(crate) struct LastName {
     subvol: u64,
     ino: u64,
     inode: InodeRecord,
     attached: Attached,
+    /// Whether it stays on the medium.
+    stored: bool,
 }
 
 impl LastName {
@@ -40,24 +52,25 @@ impl LastName {
         txn.count(subvol, -1, -bytes);
         let mut inode = *inode;
         inode.ctime = txn.now;
-        if !inode.has_extents {
+        let stored = is_stored(&inode, attached.xattrs.as_ref());
+        if !stored {
             // What is in memory is charged once more when it gets a name, or extents.
             txn.credit_inode(subvol, ino, &inode);
             inode.charge = inode.charge.map(|charge| Charge { subvolume: 0, ..charge });
         }
-        if inode.has_extents {
+        if stored {
             txn.put_linked(tree, ino, &LinkedRecord { nlink: 0, inode });
             let keys = (key::linked(ino, Part::Bulk), key::linked(ino, Part::Xattrs));
             txn.put_attached(tree, &keys.0, &keys.1, &attached);
             txn.batch().put(VOLUME, &key::orphan(subvol, ino), b"");
         }
-        LastName { subvol, ino, inode, attached }
+        LastName { subvol, ino, inode, attached, stored }
     }
 
     /// After the commit, still under the lock.
     pub(crate) fn settle(self, fs: &Fs) {
         let node = Fs::node_of(self.subvol, self.ino);
-        if self.inode.has_extents {
+        if self.stored {
             fs.nodes.relocate(node, Location::Linked);
             if !fs.nodes.is_held(node) {
                 fs.queue.push_orphan(self.subvol, self.ino);
@@ -118,7 +131,9 @@ fn remove(fs: &Fs, subvol_id: u64, ino: u64) -> FsResult<()> {
     let tree = entered.tree;
     let view = View::new(&*fs.store, tree);
     let record = view.linked(ino)?;
-    if record.is_some_and(|record| record.nlink > 0) {
+    // One that has a name, or is not under its own number, but beside a name: then the note is
+    // damage, and nothing is removed for it.
+    if record.is_none_or(|record| record.nlink > 0) {
         return txn.commit().map(|_| ());
     }
     // Extents first, in steps: the inode stays until they are gone, and a crash resumes.

@@ -21,7 +21,7 @@ use store::Pinned;
 
 use crate::account;
 use crate::error::{from_store, malformed};
-use crate::quota_check::{Found, count_subvolumes};
+use crate::quota_check::{Counting, Found, count_subvolumes};
 use crate::subvol::{Subvol, VOLUME, read_record};
 use crate::subvolumes::Gates;
 use crate::txn::Txn;
@@ -29,13 +29,13 @@ use crate::{Fs, FsResult};
 
 impl Fs {
     /// Counts the volume's inodes by their owners, unless that was done.
-    pub(crate) fn count_owners(&self) -> FsResult<()> {
+    pub(crate) fn count_owners(&self, counting: &mut Counting<'_>) -> FsResult<()> {
         if self.quotas.owners.is_counted() {
             return Ok(());
         }
         let counted = self.begin_count().and_then(|pin| {
             let mut found = Found::owners();
-            count_subvolumes(&*pin, &mut found)?;
+            count_subvolumes(&*pin, &mut found, counting)?;
             self.end_count(&found)
         });
         if counted.is_err() {

@@ -22,9 +22,11 @@ use format::owner_quota::{Owner, OwnerLimits, OwnerState};
 use format::quota::{Charge, Charged};
 use inode::{Caller, FsError};
 use parking_lot::RwLock;
+use store::CheckProgress;
 
 use crate::account::{self, Account, Change, UNLIMITED, signed};
 use crate::error::{from_store, malformed};
+use crate::quota_check::Counting;
 use crate::subvol::VOLUME;
 use crate::txn::Txn;
 use crate::{Fs, FsResult, OwnerQuota, QuotaLimits};
@@ -280,7 +282,8 @@ impl Txn<'_> {
         self.batch().delete_range(VOLUME, &prefix, &end);
         for (owner, Charged { files, bytes }) in gone {
             let account = fs.quotas.owners.account(owner);
-            self.note_charge(Change::take(account, (-files, -bytes), true)?);
+            let less = (files.saturating_neg(), bytes.saturating_neg());
+            self.note_charge(Change::take(account, less, true)?);
         }
         Ok(())
     }
@@ -295,11 +298,32 @@ impl Fs {
         owner: Owner,
         limits: QuotaLimits,
     ) -> FsResult<()> {
+        self.set_owner_limits(caller, (owner, limits), &mut Counting::untold())
+    }
+
+    /// As [`Fs::owner_quota_set`]. `progress` is told how many inodes were counted and about how
+    /// many there are, and may end the count: then no limit is set.
+    pub fn owner_quota_set_telling(
+        &self,
+        caller: &Caller,
+        owner: Owner,
+        limits: QuotaLimits,
+        progress: CheckProgress<'_>,
+    ) -> FsResult<()> {
+        self.set_owner_limits(caller, (owner, limits), &mut Counting::told(progress))
+    }
+
+    fn set_owner_limits(
+        &self,
+        caller: &Caller,
+        (owner, limits): (Owner, QuotaLimits),
+        counting: &mut Counting<'_>,
+    ) -> FsResult<()> {
         if !caller.is_root() {
             return Err(FsError::NotPermitted("only root sets quotas"));
         }
         let _setting = self.quotas.setting();
-        self.count_owners()?;
+        self.count_owners(counting)?;
         let encoded = account::encoded(limits);
         let mut txn = Txn::new(self);
         if encoded == (UNLIMITED, UNLIMITED) {

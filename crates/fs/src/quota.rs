@@ -458,20 +458,8 @@ impl Txn<'_> {
 }
 
 impl Fs {
-    /// Sets the limits of a quota directory, or makes a directory one: what is in it is charged
-    /// then, by steps beside which everything else goes on. Root may.
-    pub fn quota_set(&self, caller: &Caller, dir: NodeId, limits: QuotaLimits) -> FsResult<()> {
-        if !caller.is_root() {
-            return Err(FsError::NotPermitted("only root sets quotas"));
-        }
-        let setting = self.quotas.setting();
-        let domain = self.set_limits(dir, limits)?;
-        drop(setting);
-        self.adopt_all(&domain)
-    }
-
     /// Sets the limits, and begins a domain where there is none. What is in it is not charged yet.
-    fn set_limits(&self, dir: NodeId, limits: QuotaLimits) -> FsResult<Arc<Domain>> {
+    pub(crate) fn set_limits(&self, dir: NodeId, limits: QuotaLimits) -> FsResult<Arc<Domain>> {
         let max = account::encoded(limits);
         let mut made = None;
         let set = edit(self, dir, |edit| {

@@ -23,16 +23,17 @@ use format::entry_record::{EntryRecord, Target};
 use format::inode_record::{InodeRecord, LinkedRecord};
 use format::key::{self, Parsed, Part};
 use format::quota::{Charge, QuotaRecord};
-use inode::{FsError, SubvolId};
-use store::KeyRange;
+use inode::{Caller, FsError, NodeId, SubvolId};
+use store::{CheckProgress, KeyRange};
 
 use crate::account::signed;
 use crate::error::{from_store, malformed};
 use crate::quota::{Domain, domain_of};
+use crate::quota_check::Counting;
 use crate::subvol::{Subvol, VOLUME};
 use crate::txn::Txn;
 use crate::view::View;
-use crate::{Fs, FsResult};
+use crate::{Fs, FsResult, QuotaLimits};
 
 /// Entries after which a batch is committed.
 const CHUNK: usize = 1024;
@@ -91,11 +92,50 @@ impl Txn<'_> {
 }
 
 impl Fs {
+    /// Sets the limits of a quota directory, or makes a directory one: what is in it is charged
+    /// then, by steps beside which everything else goes on. Root may.
+    pub fn quota_set(&self, caller: &Caller, dir: NodeId, limits: QuotaLimits) -> FsResult<()> {
+        self.set_quota(caller, (dir, limits), &mut Counting::untold())
+    }
+
+    /// As [`Fs::quota_set`]. `progress` is told how many inodes were charged; how many there are
+    /// is not known. It may end that: then the background goes on with it.
+    pub fn quota_set_telling(
+        &self,
+        caller: &Caller,
+        dir: NodeId,
+        limits: QuotaLimits,
+        progress: CheckProgress<'_>,
+    ) -> FsResult<()> {
+        self.set_quota(caller, (dir, limits), &mut Counting::told(progress))
+    }
+
+    fn set_quota(
+        &self,
+        caller: &Caller,
+        (dir, limits): (NodeId, QuotaLimits),
+        counting: &mut Counting<'_>,
+    ) -> FsResult<()> {
+        if !caller.is_root() {
+            return Err(FsError::NotPermitted("only root sets quotas"));
+        }
+        let setting = self.quotas.setting();
+        let domain = self.set_limits(dir, limits)?;
+        drop(setting);
+        self.adopt_all(&domain, counting)
+    }
+
     /// Charges all that was in a directory before it got its quota.
-    pub(crate) fn adopt_all(&self, domain: &Domain) -> FsResult<()> {
+    pub(crate) fn adopt_all(&self, domain: &Domain, counting: &mut Counting<'_>) -> FsResult<()> {
+        let charged = || crate::quota::info(domain).files;
+        let mut before = charged();
         while domain.adopting_from().is_some() {
             let mut adopting = self.quotas.adopting.lock();
             self.adopt(&mut adopting, DIRECTORIES)?;
+            drop(adopting);
+            let now = charged();
+            counting.did(now.saturating_sub(before))?;
+            before = now;
         }
         Ok(())
     }

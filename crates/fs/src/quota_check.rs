@@ -9,8 +9,9 @@ use format::inode_record::{InodeRecord, LinkedRecord};
 use format::key::{self, Parsed, Part};
 use format::owner_quota::{Owner, OwnerState};
 use format::quota::{Charge, Charged};
-use format::subvolume_record::SubvolumeRecord;
-use store::{KeyRange, Pinned, TreeId};
+use format::subvolume_record::{SubvolumeRecord, UsageRecord};
+use inode::FsError;
+use store::{CheckProgress, KeyRange, Pinned, TreeId};
 
 use crate::account;
 use crate::error::{from_store, malformed};
@@ -29,6 +30,46 @@ pub(crate) struct Found {
     /// Domains whose records are damaged, with their directories: where each is (subvolume and
     /// inode), and the directory that it is in.
     pub(crate) damaged: BTreeMap<u64, BTreeMap<(u64, u64), u64>>,
+}
+
+/// How many inodes are counted between two reports.
+const TOLD_EVERY: u64 = 4096;
+
+/// Somebody who is told how far a count is, and may end it.
+pub(crate) struct Counting<'p> {
+    progress: Option<CheckProgress<'p>>,
+    done: u64,
+    total: u64,
+}
+
+impl<'p> Counting<'p> {
+    /// Nobody is told.
+    pub(crate) fn untold() -> Counting<'static> {
+        Counting { progress: None, done: 0, total: 0 }
+    }
+
+    /// `progress` is told how many inodes were counted, and about how many there are.
+    pub(crate) fn told(progress: CheckProgress<'p>) -> Counting<'p> {
+        Counting { progress: Some(progress), done: 0, total: 0 }
+    }
+
+    /// Expects so many more inodes.
+    pub(crate) fn expect(&mut self, more: u64) {
+        self.total = self.total.saturating_add(more);
+    }
+
+    /// Some more were counted.
+    pub(crate) fn did(&mut self, more: u64) -> FsResult<()> {
+        let before = self.done / TOLD_EVERY;
+        self.done += more;
+        if before == self.done / TOLD_EVERY { Ok(()) } else { self.tell() }
+    }
+
+    fn tell(&mut self) -> FsResult<()> {
+        let total = self.total.max(self.done);
+        let Some(progress) = &mut self.progress else { return Ok(()) };
+        if progress(self.done, total).is_break() { Err(FsError::Interrupted) } else { Ok(()) }
+    }
 }
 
 /// A subvolume that can have charges.
@@ -74,11 +115,25 @@ impl Fs {
     /// a walk over all that is stored, over one state, while the volume is in use.
     pub fn quota_check(&self) -> FsResult<Vec<QuotaDifference>> {
         let pin = self.store.pin().map_err(from_store)?;
-        self.quota_differences(&*pin)
+        self.quota_differences(&*pin, &mut Counting::untold())
+    }
+
+    /// As [`Fs::quota_check`]. `progress` is told how many inodes were counted and about how many
+    /// there are, and may end it.
+    pub fn quota_check_telling(
+        &self,
+        progress: CheckProgress<'_>,
+    ) -> FsResult<Vec<QuotaDifference>> {
+        let pin = self.store.pin().map_err(from_store)?;
+        self.quota_differences(&*pin, &mut Counting::told(progress))
     }
 
     /// The same in a state of the store.
-    pub(crate) fn quota_differences(&self, pin: &dyn Pinned) -> FsResult<Vec<QuotaDifference>> {
+    pub(crate) fn quota_differences(
+        &self,
+        pin: &dyn Pinned,
+        counting: &mut Counting<'_>,
+    ) -> FsResult<Vec<QuotaDifference>> {
         let recorded = records(pin)?;
         let domains = recorded.domains.as_ref().is_some_and(|domains| !domains.is_empty())
             || !self.quotas.is_empty();
@@ -88,7 +143,7 @@ impl Fs {
             ..Found::default()
         };
         if domains || found.with_owners {
-            count_subvolumes(pin, &mut found)?;
+            count_subvolumes(pin, &mut found, counting)?;
         }
         let (recorded, found) = (recorded.by_holder(), found.by_holder());
         let keys: BTreeSet<_> = recorded.keys().chain(found.keys()).collect();
@@ -146,7 +201,11 @@ fn visit(pin: &dyn Pinned, tree: TreeId, prefix: &[u8], visit: Visit<'_>) -> FsR
 }
 
 /// Counts what the inodes of all subvolumes are charged that can be charged any.
-pub(crate) fn count_subvolumes(pin: &dyn Pinned, found: &mut Found) -> FsResult<()> {
+pub(crate) fn count_subvolumes(
+    pin: &dyn Pinned,
+    found: &mut Found,
+    counting: &mut Counting<'_>,
+) -> FsResult<()> {
     let mut subvolumes = Vec::new();
     visit(pin, VOLUME, &key::SUBVOLUMES_PREFIX, &mut |key, value| {
         let malformed = |error| malformed(VOLUME, &error);
@@ -158,15 +217,24 @@ pub(crate) fn count_subvolumes(pin: &dyn Pinned, found: &mut Found) -> FsResult<
         }
         Ok(())
     })?;
-    for subvolume in subvolumes {
-        if found.domains.is_some() || !subvolume.index {
-            count(pin, &subvolume, found)?;
-        }
+    subvolumes.retain(|subvolume| found.domains.is_some() || !subvolume.index);
+    for subvolume in &subvolumes {
+        let usage = pin.get(VOLUME, &key::usage(subvolume.id)).map_err(from_store)?;
+        let usage = usage.and_then(|bytes| UsageRecord::decode(&bytes).ok()).unwrap_or_default();
+        counting.expect(usage.files.max(0) as u64);
     }
-    Ok(())
+    for subvolume in subvolumes {
+        count(pin, &subvolume, found, counting)?;
+    }
+    counting.tell()
 }
 
-fn count(pin: &dyn Pinned, of: &Counted, found: &mut Found) -> FsResult<()> {
+fn count(
+    pin: &dyn Pinned,
+    of: &Counted,
+    found: &mut Found,
+    counting: &mut Counting<'_>,
+) -> FsResult<()> {
     let malformed = |error| malformed(of.tree, &error);
     let mut add = |ino: u64, charge: Option<Charge>, owned: (u32, u32), bytes: u64| {
         let charged = charge.filter(|charge| charge.subvolume == of.id);
@@ -189,8 +257,9 @@ fn count(pin: &dyn Pinned, of: &Counted, found: &mut Found) -> FsResult<()> {
         let (ino, charge, owned, bytes) = match key::parse(key).map_err(malformed)? {
             Parsed::Entry { directory, cookie: 0, part: Part::Attributes } => {
                 let record = DirectoryRecord::decode(value).map_err(malformed)?;
-                let charge = record.charge.filter(|charge| charge.subvolume == of.id);
-                let damaged = charge.and_then(|charge| found.damaged.get_mut(&charge.domain));
+                // Also of one that a roll-back or a clone inherited, which is charged to nobody.
+                let damaged =
+                    record.charge.and_then(|charge| found.damaged.get_mut(&charge.domain));
                 if let Some(directories) = damaged {
                     directories.insert((of.id, directory), record.parent);
                 }
@@ -209,6 +278,6 @@ fn count(pin: &dyn Pinned, of: &Counted, found: &mut Found) -> FsResult<()> {
             _ => return Ok(()),
         };
         add(ino, charge, owned, bytes);
-        Ok(())
+        counting.did(1)
     })
 }

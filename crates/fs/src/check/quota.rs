@@ -7,7 +7,7 @@ use format::quota::{Charged, QuotaRecord};
 use super::look::Scan;
 use super::{Checker, Edit, Fix, Problem, ProblemKind};
 use crate::account::UNLIMITED;
-use crate::quota_check::{Found, count_subvolumes};
+use crate::quota_check::{Counting, Found, count_subvolumes};
 use crate::subvol::VOLUME;
 use crate::{FsResult, QuotaOf};
 
@@ -16,7 +16,9 @@ impl Checker<'_, '_> {
     /// any quota and all of it can be read: what cannot has been told by then.
     pub(super) fn check_quotas(&mut self) -> FsResult<()> {
         self.check_quota_records()?;
-        let Ok(differences) = self.fs.quota_differences(self.pin) else { return Ok(()) };
+        let Ok(differences) = self.fs.quota_differences(self.pin, &mut Counting::untold()) else {
+            return Ok(());
+        };
         for difference in differences {
             let ((files, bytes), (files_found, bytes_found)) =
                 (difference.recorded, difference.found);
@@ -60,7 +62,7 @@ impl Checker<'_, '_> {
             return Ok(());
         }
         let mut found = Found::damaged(damaged.iter().map(|(_, domain)| *domain));
-        let known = count_subvolumes(self.pin, &mut found);
+        let known = count_subvolumes(self.pin, &mut found, &mut Counting::untold());
         for (what, domain) in damaged {
             let key = key::quota(domain).to_vec();
             let (remedy, edit) = match known.is_ok().then(|| found.first_directory(domain)) {

@@ -7,6 +7,7 @@ use format::key::{self, Part};
 use inode::{Caller, FsError, NodeId};
 
 use super::mknod::parent_directory;
+use crate::inherited::hidden_names;
 use crate::locks::{Lock, Mode};
 use crate::orphan::LastName;
 use crate::trash::{Keeping, Kept, Removal};
@@ -123,9 +124,18 @@ pub(crate) fn drop_name(
     if linked {
         txn.batch().delete(view.tree, &key::back_reference(ino, dir, found.cookie));
     }
-    if linked && nlink > 1 {
+    let others = if linked { nlink.saturating_sub(1) } else { 0 };
+    let hidden = if others > 0 {
+        hidden_names(txn.fs(), view, subvol, (ino, others), (dir, found.cookie))?
+    } else {
+        None
+    };
+    for key in hidden.iter().flatten() {
+        txn.batch().delete(view.tree, key);
+    }
+    if others > 0 && hidden.is_none() {
         let inode = InodeRecord { ctime: txn.now, ..*inode };
-        txn.put_linked(view.tree, ino, &LinkedRecord { nlink: nlink - 1, inode });
+        txn.put_linked(view.tree, ino, &LinkedRecord { nlink: others, inode });
         return Ok(None);
     }
     let (bulk, xattrs) = if linked {

@@ -36,7 +36,7 @@ enum Hangs {
 
 impl Fs {
     /// Puts a directory back to one of its snapshots. Root may, and whoever owns every directory
-    /// below it.
+    /// below it, but where a limit holds: what comes back is charged to nobody.
     pub fn rollback(&self, caller: &Caller, dir: NodeId, snapshot: &[u8]) -> FsResult<()> {
         let dir = self.real(dir);
         let (subvol, ino) = self.place(dir)?;
@@ -45,11 +45,13 @@ impl Fs {
         }
         directory_of(self, &subvol, ino)?;
         check_owns_all(self, caller, subvol.id, ino)?;
+        self.check_copy(caller, subvol.id.0, ino)?;
         let mut ledger = self.admin.lock();
         let name_key = key::snapshot_name(subvol.lineage, ino, snapshot);
         let id = self.snapshot_id(&name_key)?.ok_or(FsError::NotFound)?;
         let source = Member::get(self, id)?;
         let nested = nested::below(self, &mut ledger, &source.subvol, source.record.root)?;
+        self.check_copy_of_mounted(caller, &nested, (subvol.id.0, ino))?;
         let old = Member::get(self, subvol.id.0)?;
         let is_root = ino == subvol.root;
         let above = match old.record.parent.0 {

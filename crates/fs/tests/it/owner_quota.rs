@@ -270,7 +270,105 @@ fn who_is_limited_takes_no_copies_that_nobody_is_charged_for() {
     snapshot(&bob, other, b"s").expect("the limit is of another");
     limit(&v.fs, Owner::Group(8), Some(10), None);
     refused(snapshot(&bob, other, b"t"), &not);
-    v.fs.rollback(&bob, other, b"s").expect("as far as root let a snapshot be");
+    let rollback = |who: &Caller, dir, name: &[u8]| v.fs.rollback(who, dir, name);
+    refused(rollback(&bob, other, b"s"), &not);
+    refused(rollback(&ada, home, b"before"), &not);
+    rollback(&Caller::root(), other, b"s").expect("root may");
+    let free = v.fs.mkdir(&user(9), ROOT, b"free", 0o755).unwrap().node;
+    snapshot(&user(9), free, b"s").expect("no limit holds");
+    rollback(&user(9), free, b"s").expect("no limit holds");
+}
+
+/// Each roll-back brought back what nobody is charged for, and each snapshot after it held more.
+#[test]
+fn turns_of_snapshots_and_roll_backs_pass_no_limit() {
+    let v = volume();
+    let (root, ada) = (Caller::root(), user(7));
+    v.fs.mkdir(&ada, ROOT, b"home", 0o755).unwrap();
+    limit(&v.fs, ADA, None, Some(1000));
+    let mut held = 0;
+    for day in 0..5 {
+        let home = v.find(ROOT, "home").unwrap().node;
+        if let Ok(made) = v.file_as(&ada, home, &format!("f{day}"), 0o644) {
+            drop(v.fs.write(&ada, made.node, 0, &[1; 1000]));
+            v.fs.forget(made.node, 1);
+        }
+        v.fs.snapshot_create(&root, home, b"s").expect("root may");
+        drop(v.fs.rollback(&ada, home, b"s"));
+        v.fs.snapshot_delete(&root, home, b"s").expect("root may");
+        v.fs.forget(home, 1);
+        background(&v.fs);
+        let home = v.find(ROOT, "home").unwrap().node;
+        held = v.names(home).iter().map(|name| v.find(home, name).unwrap().attr.size).sum();
+    }
+    assert_eq!((held, used(&v.fs, ADA).1), (1000, 1000));
+    check(&v);
+}
+
+/// A name that a clone inherited, of a file that has another beside what was cloned.
+#[test]
+fn a_hard_link_that_was_inherited_and_changed_is_credited_with_its_last_name() {
+    let v = volume();
+    let (root, ada) = (Caller::root(), user(7));
+    let source = v.dir(ROOT, "source").node;
+    let [d, e] = ["d", "e"].map(|name| v.dir(source, name).node);
+    for dir in [d, e] {
+        v.fs.setattr(&root, dir, &SetAttr { mode: Some(0o777), ..SetAttr::default() }).unwrap();
+    }
+    let made = |name: &str| {
+        let file = v.file_as(&ada, d, name, 0o666).unwrap().node;
+        v.fs.write(&ada, file, 0, &[1; 10_000]).unwrap();
+        file
+    };
+    for name in ["f", "g", "h"] {
+        let file = made(name);
+        v.fs.link(&ada, file, e, name.as_bytes()).unwrap();
+        v.fs.forget(file, 2);
+    }
+    limit(&v.fs, ADA, Some(100), Some(1 << 20));
+    let before = used(&v.fs, ADA);
+    assert_eq!(before, (3, 30_000));
+    let clone = v.fs.clone_dir(&root, d, ROOT, b"clone").unwrap().root;
+    let quota = QuotaLimits { files: Some(100), bytes: None };
+    v.fs.quota_set(&root, clone, quota).unwrap();
+    let charged = || v.fs.quota_get(clone).unwrap().map(|quota| (quota.files, quota.bytes));
+    let empty = charged();
+    let problems = || {
+        let report = v.fs.check_volume(&mut |_, _| std::ops::ControlFlow::Continue(()));
+        report.expect("it reads").problems
+    };
+    for (name, more) in [("f", false), ("g", true)] {
+        let file = v.find(clone, name).unwrap().node;
+        v.fs.write(&ada, file, 0, b"changed").unwrap();
+        assert_eq!(used(&v.fs, ADA), (before.0 + 1, before.1 + 10_000), "as a whole");
+        if more {
+            v.fs.link(&ada, file, clone, b"more").expect("made there");
+            v.fs.unlink(&ada, clone, b"more").expect("the other is left");
+            assert_eq!(used(&v.fs, ADA), (before.0 + 1, before.1 + 10_000));
+        }
+        v.fs.unlink(&ada, clone, name.as_bytes()).expect("its last name there");
+        assert_eq!(used(&v.fs, ADA).1, before.1 + 10_000, "it is held");
+        v.fs.forget(file, 2);
+        background(&v.fs);
+        assert_eq!(used(&v.fs, ADA), before);
+        assert_eq!(charged(), empty);
+        check(&v);
+        assert!(problems().is_empty(), "{:?}", problems());
+    }
+    // One that was not changed goes, too; and the source has all of them.
+    v.fs.unlink(&ada, clone, b"h").unwrap();
+    background(&v.fs);
+    for dir in [d, e] {
+        assert_eq!(v.sorted(dir), ["f", "g", "h"]);
+        let file = v.find(dir, "f").unwrap();
+        assert_eq!((v.read(file.node), file.attr.nlink), (vec![1; 10_000], 2));
+    }
+    assert_eq!(used(&v.fs, ADA), before);
+    // What is left is separated from its source, and the source goes.
+    v.fs.rmr(&root, ROOT, b"source").expect("it goes");
+    background(&v.fs);
+    check(&v);
+    assert!(problems().is_empty(), "{:?}", problems());
 }
 
 /// A clone that root put below a user's directory has a quota that begins elsewhere.
@@ -324,4 +422,101 @@ fn a_clone_in_which_no_limit_holds_is_not_put_where_one_does() {
 fn set_limit(fs: &Fs, dir: NodeId, files: Option<u64>) {
     let limits = QuotaLimits { files, bytes: None };
     fs.quota_set(&Caller::root(), dir, limits).expect("a quota is set");
+}
+
+#[test]
+fn who_has_inodes_counted_is_told_how_far_it_is_and_may_end_it() {
+    let v = volume();
+    let (root, ada) = (Caller::root(), user(7));
+    let dir = v.fs.mkdir(&ada, ROOT, b"d", 0o777).unwrap().node;
+    for n in 0..9000 {
+        let file = v.file_as(&ada, dir, &format!("f{n}"), 0o644).unwrap().node;
+        v.fs.forget(file, 1);
+    }
+    let limits = QuotaLimits { files: Some(10_000), bytes: None };
+    let mut told = Vec::new();
+    let ended = v.fs.owner_quota_set_telling(&root, ADA, limits, &mut |done, total| {
+        told.push((done, total));
+        std::ops::ControlFlow::Break(())
+    });
+    refused(ended, &FsError::Interrupted);
+    assert_eq!(told, [(4096, 9002)]);
+    assert_eq!(v.fs.owner_quota_get(&root, ADA).unwrap(), None, "nothing is counted");
+    let mut told = Vec::new();
+    let mut go_on = |done, total| {
+        told.push((done, total));
+        std::ops::ControlFlow::Continue(())
+    };
+    v.fs.owner_quota_set_telling(&root, ADA, limits, &mut go_on).expect("counted");
+    v.fs.quota_check_telling(&mut go_on).expect("counted");
+    let whole = [(4096, 9002), (8192, 9002), (9002, 9002)];
+    assert_eq!(told, [whole, whole].concat());
+    assert_eq!(used(&v.fs, ADA), (9001, 0));
+    // A directory: who ends it is answered, and the background goes on.
+    let mut told = 0;
+    let ended = v.fs.quota_set_telling(&root, dir, limits, &mut |done, _| {
+        told = done;
+        std::ops::ControlFlow::Break(())
+    });
+    if told > 0 {
+        refused(ended, &FsError::Interrupted);
+    }
+    background(&v.fs);
+    assert_eq!(v.fs.quota_get(dir).unwrap().map(|quota| quota.files), Some(9001));
+    check(&v);
+}
+
+fn put(v: &Volume, key: &[u8], value: &[u8]) {
+    let mut batch = Batch::new();
+    batch.put(TreeId(key::VOLUME_TREE), key, value);
+    v.store.commit(&batch).expect("room");
+}
+
+#[test]
+fn a_damaged_quota_of_a_directory_that_was_rolled_back_is_not_forgotten() {
+    let v = volume();
+    let root = Caller::root();
+    let dir = v.dir(ROOT, "d").node;
+    v.file(dir, "f");
+    set_limit(&v.fs, dir, Some(100));
+    v.fs.snapshot_create(&root, dir, b"s").unwrap();
+    v.fs.rollback(&root, dir, b"s").unwrap();
+    v.fs.forget(dir, 1);
+    background(&v.fs);
+    let dir = v.find(ROOT, "d").unwrap().node;
+    let id = v.fs.quota_get(dir).unwrap().expect("it came back with its quota").id;
+    put(&v, &key::quota(id), b"short");
+    let report = v.reopened().check_volume(&mut |_, _| std::ops::ControlFlow::Continue(()));
+    let problems = report.expect("it reads").problems;
+    let remedies: Vec<_> = problems.iter().map(fs::Problem::remedy).collect();
+    let anew = |remedy: &Option<String>| remedy.as_ref().is_some_and(|it| it.contains("anew"));
+    assert!(remedies.iter().any(anew), "{problems:?} {remedies:?}");
+}
+
+#[test]
+fn charges_out_of_all_bounds_stop_nothing() {
+    let v = volume();
+    let root = Caller::root();
+    let dir = v.dir(ROOT, "d").node;
+    limit(&v.fs, ADA, Some(100), None);
+    let clone = v.fs.clone_dir(&root, dir, ROOT, b"clone").unwrap().root;
+    v.fs.forget(clone, 1);
+    let least = Charged { files: i64::MIN, bytes: i64::MIN };
+    put(&v, &key::owner_charges(clone.subvol().0, ADA), &least.encode());
+    let again = v.reopened();
+    again.rmr(&root, ROOT, b"clone").expect("it goes");
+    background(&again);
+    assert_eq!(again.status().expect("it tells").detached, 0);
+}
+
+#[test]
+fn whose_own_group_is_limited_takes_no_copy_of_what_is_anothers() {
+    let v = volume();
+    let bob = Caller { gid: 50, ..user(8) };
+    let dir = v.fs.mkdir(&bob, ROOT, b"d", 0o755).unwrap().node;
+    chown(&v, &Caller::root(), dir, (None, Some(60))).unwrap();
+    v.fs.snapshot_create(&bob, dir, b"s").expect("no limit holds");
+    limit(&v.fs, Owner::Group(50), Some(100), None);
+    let taken = v.fs.snapshot_create(&bob, dir, b"t").map(drop);
+    refused(taken, &FsError::NotPermitted(""));
 }

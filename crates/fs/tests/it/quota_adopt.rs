@@ -276,3 +276,30 @@ fn a_crash_while_contents_are_charged_leaves_exact_charges_and_the_rest_follows(
     println!("{points} crash points, {} ways each", CrashPolicy::ALL.len());
     assert!(points > 4, "hardly anything was written: {points}");
 }
+
+/// A directory that the quota has not come to yet would be passed over behind one that it has.
+#[test]
+fn what_is_not_charged_yet_does_not_move_behind_what_is() {
+    let v = volume();
+    let root = root_of();
+    let dir = v.dir(ROOT, "d").node;
+    let names: Vec<String> = (0..600).map(|n| format!("s{n}")).collect();
+    for name in &names {
+        let below = v.dir(dir, name).node;
+        for n in 0..20 {
+            v.file(below, &format!("f{n}"));
+        }
+    }
+    let limits = QuotaLimits { files: Some(100_000), bytes: None };
+    let halted =
+        v.fs.quota_set_telling(&root, dir, limits, &mut |_, _| std::ops::ControlFlow::Break(()));
+    refused(halted, &FsError::Interrupted);
+    let is_charged = |name: &&String| used(&v.fs, v.find(dir, name).unwrap().node).is_some();
+    let (charged, left): (Vec<&String>, Vec<&String>) = names.iter().partition(is_charged);
+    let to = v.find(dir, charged[0]).unwrap().node;
+    let moved = v.fs.rename(&root, (dir, left[0].as_bytes()), (to, b"x"), RenameMode::NoReplace);
+    refused(moved, &FsError::CrossSubvolume(""));
+    while v.fs.background_step(64).expect("background work").more {}
+    assert_eq!(used(&v.fs, dir), Some((12_601, 0)));
+    check(&v);
+}

@@ -64,7 +64,12 @@ pub(super) fn answer(
         }
         Call::OwnerQuotaGet { owner } => quota::of_owner(fs, caller, owner),
         Call::QuotaList => quota::all(fs, caller),
-        Call::QuotaCheck => quota::check(fs, caller),
+        Call::QuotaCheck => quota::check(fs, caller, replies),
+        Call::QuotaSet { .. } | Call::OwnerQuotaSet { .. } => {
+            quota::set(fs, caller, call, replies)?;
+            settled(server)?;
+            Ok(Answer::Nothing)
+        }
         Call::TrashList { path } => trash::list(fs, caller, path, replies),
         Call::TrashEmpty { .. } | Call::Restore { .. } => {
             let answer = from_trash(fs, caller, call)?;
@@ -129,14 +134,6 @@ fn change(fs: &Fs, caller: &Caller, call: &Call<'_>) -> Answered<()> {
                 .map_err(|failure| named(failure, snapshot, WHO_REMOVES))
         }
         Call::Declare { ref names, searchable } => declare(fs, caller, names, searchable),
-        Call::QuotaSet { path, files, bytes } => {
-            let limits = fs::QuotaLimits { files, bytes };
-            at(fs, caller, path, |node| fs.quota_set(caller, node, limits))
-        }
-        Call::OwnerQuotaSet { owner, files, bytes } => {
-            let limits = fs::QuotaLimits { files, bytes };
-            fs.owner_quota_set(caller, quota::owner(owner), limits).map_err(Failure::from)
-        }
         Call::TrashSet { path, keep_seconds } => {
             at(fs, caller, path, |node| fs.trash_set(caller, node, keep_seconds))
         }
@@ -329,7 +326,7 @@ impl Drop for Held<'_> {
 }
 
 /// Does something to the directory at a path.
-fn at<T>(
+pub(super) fn at<T>(
     fs: &Fs,
     caller: &Caller,
     path: &[u8],

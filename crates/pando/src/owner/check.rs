@@ -14,13 +14,14 @@ use crate::failure::Result;
 const FINDINGS_MAX: usize = 2000;
 
 /// Tells the caller how far it is; ends the work when the caller went away.
-fn told(
+pub(super) fn told(
     replies: &mut Replies,
     gone: &mut Option<Failure>,
     done: u64,
     total: u64,
 ) -> ControlFlow<()> {
-    match replies.part(Body::Progress { done, total }) {
+    let sent = replies.part(Body::Progress { done, total });
+    match sent.and_then(|()| replies.flush()) {
         Ok(()) => ControlFlow::Continue(()),
         Err(failure) => {
             *gone = Some(failure);

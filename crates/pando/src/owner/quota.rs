@@ -1,11 +1,15 @@
 //! What is answered about quotas.
 
-use fs::{Fs, Owner, OwnerQuota, QuotaInfo};
+use fs::{Fs, Owner, OwnerQuota, QuotaInfo, QuotaLimits};
 use inode::{Caller, FsError};
-use wire::{Answer, Failure, Quota, QuotaDifference, QuotaOf, QuotaOwner};
+use wire::{Answer, Call, Failure, FailureKind, Quota, QuotaDifference, QuotaOf, QuotaOwner};
+
+use super::calls::at;
+use super::check::told;
+use super::connection::Replies;
 
 /// A user or a group as the volume has it.
-pub(super) fn owner(owner: QuotaOwner) -> Owner {
+fn owner(owner: QuotaOwner) -> Owner {
     match owner {
         QuotaOwner::User(user) => Owner::User(user),
         QuotaOwner::Group(group) => Owner::Group(group),
@@ -55,12 +59,45 @@ pub(super) fn all(fs: &Fs, caller: &Caller) -> Result<Answer, Failure> {
     Ok(Answer::Quotas(all))
 }
 
+/// Sets the limits of a user or a group, or of a directory. What is counted or charged for that
+/// goes on beside everything else, and the caller is told how far it is.
+pub(super) fn set(
+    fs: &Fs,
+    caller: &Caller,
+    call: &Call<'_>,
+    replies: &mut Replies,
+) -> Result<(), Failure> {
+    let mut gone = None;
+    let mut progress = |done, total| told(replies, &mut gone, done, total);
+    let set = match *call {
+        Call::OwnerQuotaSet { owner: of, files, bytes } => {
+            let limits = QuotaLimits { files, bytes };
+            let set = fs.owner_quota_set_telling(caller, owner(of), limits, &mut progress);
+            set.map_err(Failure::from)
+        }
+        Call::QuotaSet { path, files, bytes } => {
+            let limits = QuotaLimits { files, bytes };
+            // How many there will be is not known.
+            let mut progress = |done, _| progress(done, 0);
+            at(fs, caller, path, |node| fs.quota_set_telling(caller, node, limits, &mut progress))
+        }
+        _ => Err(Failure::new(FailureKind::Protocol, "not a request of this kind")),
+    };
+    gone.map_or(set, Err)
+}
+
 /// Counts all quotas anew: a walk over the volume, for root.
-pub(super) fn check(fs: &Fs, caller: &Caller) -> Result<Answer, Failure> {
+pub(super) fn check(fs: &Fs, caller: &Caller, replies: &mut Replies) -> Result<Answer, Failure> {
     if !caller.is_root() {
         return Err(FsError::NotPermitted("only root checks quotas").into());
     }
-    let differences = fs.quota_check()?.into_iter().map(|found| QuotaDifference {
+    let mut gone = None;
+    let mut progress = |done, total| told(replies, &mut gone, done, total);
+    let found = fs.quota_check_telling(&mut progress);
+    if let Some(gone) = gone {
+        return Err(gone);
+    }
+    let differences = found?.into_iter().map(|found| QuotaDifference {
         of: match found.of {
             fs::QuotaOf::Directory(id) => QuotaOf::Directory(id),
             fs::QuotaOf::Owner(owner) => shown_owner(owner),

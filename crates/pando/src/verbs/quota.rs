@@ -1,8 +1,10 @@
 //! `pando quota`: limits on what directories, users and groups hold, asked of the volume's owner.
 
+use std::path::Path;
+
 use nix::unistd::{Gid, Group, Uid, User};
 use serde_json::{Value, json};
-use wire::{Answer, Call, Failure, FailureKind, Quota, QuotaOf, QuotaOwner};
+use wire::{Answer, Body, Call, Failure, FailureKind, Quota, QuotaOf, QuotaOwner};
 
 use crate::cli::{QuotaSetArgs, QuotaVerb};
 use crate::failure::Result;
@@ -26,7 +28,7 @@ pub(crate) fn run(verb: &QuotaVerb, output: &mut Output) -> Result<()> {
             show(&session::ask(&Place::volume(path)?, &Call::QuotaList)?, output)
         }
         QuotaVerb::Check { path } => {
-            let answer = session::ask(&Place::volume(path)?, &Call::QuotaCheck)?;
+            let answer = counted(&Place::volume(path)?, &Call::QuotaCheck, output)?;
             let Answer::QuotasChecked(differences) = &answer else {
                 return Err(session::unexpected(&answer));
             };
@@ -60,18 +62,35 @@ pub(crate) fn run(verb: &QuotaVerb, output: &mut Output) -> Result<()> {
     }
 }
 
+/// Does a call that counts inodes, and shows how far it is. Where it is not known how many there
+/// are, how many a second.
+fn counted(volume: &Path, call: &Call<'_>, output: &mut Output) -> Result<Answer> {
+    let bar = output.progress("inodes");
+    let answer = session::call(volume, call, &mut |part| {
+        if let Body::Progress { done, total } = part {
+            if total > 0 {
+                Output::progress_total(&bar, "inodes", total.max(done));
+            }
+            bar.set_position(done);
+        }
+        Ok(())
+    });
+    bar.finish_and_clear();
+    answer
+}
+
 fn set(args: &QuotaSetArgs, output: &mut Output) -> Result<()> {
     let (files, bytes) = (args.files, args.bytes);
     let mut object = json!({ "files_max": files, "bytes_max": bytes });
     let of = if let Some(owner) = args.owner.named() {
         let volume = Place::volume(&args.path)?;
-        session::perform(&volume, &Call::OwnerQuotaSet { owner, files, bytes })?;
+        counted(&volume, &Call::OwnerQuotaSet { owner, files, bytes }, output)?;
         put_of(&mut object, QuotaOf::Owner(owner));
         told(QuotaOf::Owner(owner))
     } else {
         let place = Place::locate(&args.path)?;
         let path = &place.inner[..];
-        session::perform(&place.volume, &Call::QuotaSet { path, files, bytes })?;
+        counted(&place.volume, &Call::QuotaSet { path, files, bytes }, output)?;
         output::put_bytes(&mut object, "quota", &place.inner);
         printable(&place.inner)
     };

@@ -1,8 +1,11 @@
 //! `tmpfile`.
 
-use fs::FileSystem;
-use inode::{Caller, FsError};
+use format::key::{self, Part};
+use fs::{FileSystem, Owner, SetXattr};
+use inode::{Caller, FsError, NodeId};
+use store::{Read, TreeId};
 
+use crate::owner_quota::{limit, used};
 use crate::support::{ROOT, refused, user, volume};
 
 #[test]
@@ -39,4 +42,41 @@ fn one_that_gets_no_name_leaves_nothing() {
     refused(v.fs.getattr(&Caller::root(), small.node), &FsError::Stale);
     let dir = v.dir(ROOT, "d");
     refused(v.fs.tmpfile(&user(9), dir.node, 0o600), &FsError::AccessDenied);
+}
+
+/// Who holds files without names would fill memory with their attributes, which no limit counts.
+#[test]
+fn large_attributes_of_what_has_no_name_are_not_kept_in_memory() {
+    let v = volume();
+    let (root, ada) = (Caller::root(), user(7));
+    limit(&v.fs, Owner::User(7), Some(10), None);
+    let value = vec![5; 50_000];
+    let set = |node| v.fs.setxattr(&ada, node, b"user.x", &value, SetXattr::Any);
+    let on_the_medium = |node: NodeId| {
+        let key = key::linked(node.ino().0, Part::Attributes);
+        v.store.get(TreeId(key::FIRST_TREE), &key).expect("it reads").is_some()
+    };
+    let unnamed = v.fs.tmpfile(&ada, ROOT, 0o600).expect("a file").node;
+    assert!(!on_the_medium(unnamed), "it has nothing yet");
+    set(unnamed).expect("set");
+    let unlinked = v.file_as(&ada, ROOT, "f", 0o600).expect("a file").node;
+    set(unlinked).expect("set");
+    v.fs.unlink(&ada, ROOT, b"f").expect("removed");
+    for node in [unnamed, unlinked] {
+        assert!(on_the_medium(node));
+        assert_eq!(v.fs.getxattr(&root, node, b"user.x").expect("it is held"), value);
+    }
+    assert_eq!(used(&v.fs, Owner::User(7)).0, 2, "both are charged");
+    // Limits hold for them.
+    let more = (0..20).find_map(|_| {
+        let made = v.fs.tmpfile(&ada, ROOT, 0o600).expect("a file").node;
+        set(made).err()
+    });
+    assert!(matches!(more, Some(FsError::QuotaExceeded)), "{more:?}");
+    let named = v.fs.link(&root, unnamed, ROOT, b"g").expect("a name").node;
+    assert_eq!(v.fs.getxattr(&root, named, b"user.x").expect("it is there"), value);
+    v.fs.forget(unlinked, 1);
+    while v.fs.background_step(64).expect("background work").more {}
+    assert!(!on_the_medium(unlinked), "nobody holds it any more");
+    assert_eq!(v.fs.quota_check().expect("a count"), []);
 }
