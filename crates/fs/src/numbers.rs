@@ -16,6 +16,8 @@ use crate::subvol::VOLUME;
 pub(crate) const ROOT_INO: u64 = 2;
 /// Numbers in a range: one more commit in so many creations.
 const RANGE: u64 = 1 << 16;
+/// Where numbers end: the uppermost four bits are the shards'.
+pub(crate) const NUMBERS_END: u64 = Ino::MAX.0 >> 4;
 
 /// What hands out inode numbers.
 pub(crate) struct Numbers {
@@ -27,7 +29,8 @@ pub(crate) struct Numbers {
 impl Numbers {
     /// Starts after the last range.
     pub(crate) fn open(store: &dyn Store) -> FsResult<Numbers> {
-        let next = read_counter(store, Counter::NextIno)?;
+        // One that is falsified must not begin anew at 0 when it is counted on.
+        let next = read_counter(store, Counter::NextIno)?.min(NUMBERS_END);
         Ok(Numbers {
             next: AtomicU64::new(next),
             limit: AtomicU64::new(next),
@@ -53,14 +56,23 @@ impl Numbers {
             if ino < limit {
                 return Ok(());
             }
-            // The uppermost four bits are the shards'.
-            if limit + RANGE > Ino::MAX.0 >> 4 {
+            let next = limit.saturating_add(RANGE);
+            if next > NUMBERS_END {
                 return Err(FsError::NoSpace);
             }
             let mut batch = Batch::new();
-            batch.put(VOLUME, &key::counter(Counter::NextIno), &(limit + RANGE).to_le_bytes());
+            batch.put(VOLUME, &key::counter(Counter::NextIno), &next.to_le_bytes());
             store.commit(&batch).map_err(from_store)?;
-            self.limit.store(limit + RANGE, Ordering::Release);
+            self.limit.store(next, Ordering::Release);
+        }
+    }
+
+    /// Hands out no number below one from now on: a repair found the counter to be too low.
+    pub(crate) fn raise(&self, next: u64) {
+        let _one_at_a_time = self.refill.lock();
+        if next > self.limit.load(Ordering::Acquire) {
+            self.next.store(next, Ordering::Relaxed);
+            self.limit.store(next, Ordering::Release);
         }
     }
 

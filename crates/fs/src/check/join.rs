@@ -1,9 +1,11 @@
 //! An inode that stands beside several names: they are made names of one inode, that which was
-//! changed last. Contents that only another of them has are kept in `lost+found`.
+//! changed last. Contents that only another of them has are kept in `lost+found`, and attributes
+//! that only another has with the inode.
 
 use format::entry_record::{EntryRecord, Target};
 use format::inode_record::{InodeRecord, LinkedRecord};
 use format::key::{self, Parsed, Part};
+use format::xattr_record::{TOTAL_BYTES_MAX, XattrRecord};
 use store::{KeyRange, TreeId};
 
 use crate::error::{from_store, inconsistent, malformed};
@@ -59,15 +61,40 @@ impl Fs {
             txn.put_entry(tree, place.dir, place.cookie, &entry);
             txn.batch().put(tree, &key::back_reference(ino, place.dir, place.cookie), b"");
             let own = std::ptr::eq(place, newest);
+            if let Some(bytes) = beside(place, Part::Bulk)?.filter(|_| own) {
+                txn.batch().put(tree, &key::linked(ino, Part::Bulk), &bytes);
+            }
             for part in [Part::Bulk, Part::Xattrs] {
-                if let Some(bytes) = beside(place, part)?.filter(|_| own) {
-                    txn.batch().put(tree, &key::linked(ino, part), &bytes);
-                }
                 txn.batch().delete(tree, &key::entry(place.dir, place.cookie, part));
             }
         }
+        let mut inode = newest.inode;
+        let xattrs = gathered(&places, newest, &|place| beside(place, Part::Xattrs))?;
+        if let Some(xattrs) = xattrs {
+            inode.has_xattrs = true;
+            txn.batch().put(tree, &key::linked(ino, Part::Xattrs), &xattrs);
+        }
         let nlink = u32::try_from(places.len()).unwrap_or(u32::MAX);
-        txn.put_linked(tree, ino, &LinkedRecord { nlink, inode: newest.inode });
+        txn.put_linked(tree, ino, &LinkedRecord { nlink, inode });
+        txn.commit().map(drop)
+    }
+
+    /// Notes with an inode beside its name that it has extents. One with small contents, too, stays
+    /// as it is: which of the two were written last is not known.
+    pub(super) fn note_extents(&self, tree: TreeId, ino: u64) -> FsResult<()> {
+        let places = self.places_of(tree, ino)?;
+        let [Place { dir, cookie, chained, name, inode }] = &places[..] else {
+            // It was given a number of its own, or a name of it was removed.
+            return Ok(());
+        };
+        if inode.has_bulk {
+            return Err(inconsistent(tree, "an inode with small contents and extents", ino));
+        }
+        let inode = InodeRecord { has_extents: true, ..*inode };
+        let target = Target::Embedded(inode);
+        let mut txn = Txn::new(self);
+        let entry = EntryRecord { chained: *chained, ino, name, target };
+        txn.put_entry(tree, *dir, *cookie, &entry);
         txn.commit().map(drop)
     }
 
@@ -94,4 +121,39 @@ impl Fs {
         }
         Ok(places)
     }
+}
+
+/// Reads the attributes beside a name.
+type Beside<'a> = &'a dyn Fn(&Place) -> FsResult<Option<Vec<u8>>>;
+
+/// The attributes of the newest, and those of others which it has not, of newer ones first. Those
+/// alone that say nothing of who may do what: a list or a capability is of the contents and the
+/// mode beside which it stands. What does not fit, and what does not decode, is left out; where
+/// that is the newest's it stays as it is, which is another problem.
+fn gathered(places: &[Place], newest: &Place, beside: Beside<'_>) -> FsResult<Option<Vec<u8>>> {
+    let own = if newest.inode.has_xattrs { beside(newest)? } else { None };
+    let mut all = match own.as_deref().map(XattrRecord::decode) {
+        None => XattrRecord::default(),
+        Some(Ok(record)) => record,
+        Some(Err(_)) => return Ok(own),
+    };
+    let mut others: Vec<&Place> = places
+        .iter()
+        .filter(|place| !std::ptr::eq(*place, newest) && place.inode.has_xattrs)
+        .collect();
+    others.sort_by_key(|place| std::cmp::Reverse(place.inode.ctime));
+    for place in others {
+        let Some(bytes) = beside(place)? else { continue };
+        let Ok(record) = XattrRecord::decode(&bytes) else { continue };
+        for (name, value) in record.iter() {
+            let plain = name.starts_with(b"user.") || name.starts_with(b"trusted.");
+            if plain && all.get(name).is_none() {
+                all.set(name, value);
+                if all.encode().len() > TOTAL_BYTES_MAX {
+                    all.remove(name);
+                }
+            }
+        }
+    }
+    Ok((!all.is_empty()).then(|| all.encode()))
 }

@@ -131,6 +131,7 @@ impl Checker<'_, '_> {
         lost: &[LostRange],
     ) -> FsResult<()> {
         let ino = inode.ino;
+        self.greatest_ino = self.greatest_ino.max(ino);
         let partial = inode.partial || touches(lost, &key::linked_prefix(ino));
         let Some(record) = inode.record else {
             if !partial
@@ -265,7 +266,8 @@ impl Checker<'_, '_> {
                 }
                 Look::Absent if tree.embedded.contains(ino) => {
                     let what = format!("inode {ino} does not know that it has extents");
-                    Problem::new(ProblemKind::Contents, what)
+                    let fix = Fix::Extended(tree.id, ino);
+                    Problem::new(ProblemKind::Contents, what).mended_by(fix)
                 }
                 Look::Absent => {
                     let what = format!("extents of inode {ino}, which is gone");

@@ -2,7 +2,7 @@
 
 use format::directory_record::DirectoryRecord;
 use format::entry_record::{EntryRecord, Target};
-use format::key::{self, Parsed, Part};
+use format::key::{self, Counter, Parsed, Part};
 use format::subvolume_record::SubvolumeRecord;
 use store::{Batch, KeyRange, Need, TreeId};
 
@@ -27,7 +27,16 @@ impl Fs {
                 if edits.iter().any(|edit| matches!(edit, Edit::Delete(..))) {
                     batch.mark(Need::Removes);
                 }
-                self.store.commit(&batch).map_err(from_store).map(drop)
+                self.store.commit(&batch).map_err(from_store)?;
+                for edit in edits {
+                    if let Edit::Put(VOLUME, key, value) = edit
+                        && key.as_slice() == key::counter(Counter::NextIno)
+                        && let Ok(next) = <[u8; 8]>::try_from(value.as_slice())
+                    {
+                        self.numbers.raise(u64::from_le_bytes(next));
+                    }
+                }
+                Ok(())
             }
             Fix::Directory(tree, ino, place) => {
                 let mut txn = Txn::new(self);
@@ -37,6 +46,7 @@ impl Fs {
             }
             Fix::Keep(subvol, tree, stray) => self.keep(*subvol, *tree, *stray),
             Fix::Join(subvol, tree, ino) => self.join(*subvol, *tree, *ino),
+            Fix::Extended(tree, ino) => self.note_extents(*tree, *ino),
             Fix::DropTree(tree) => {
                 if !self.store.tree_exists(*tree).map_err(from_store)? {
                     return Ok(());

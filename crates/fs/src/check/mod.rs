@@ -69,6 +69,8 @@ pub(super) struct Checker<'a, 'p> {
     progress: CheckProgress<'p>,
     done: u64,
     total: u64,
+    /// The greatest number of an inode that was met.
+    pub(super) greatest_ino: u64,
 }
 
 impl Checker<'_, '_> {
@@ -138,8 +140,18 @@ impl Fs {
         let trees: Vec<TreeId> = table.trees().collect();
         let contents = ContentCheck::new(trees);
         let clean = shared::CleanTrees::default();
-        let mut checker =
-            Checker { fs: self, pin, report, table, contents, clean, progress, done, total };
+        let mut checker = Checker {
+            fs: self,
+            pin,
+            report,
+            table,
+            contents,
+            clean,
+            progress,
+            done,
+            total,
+            greatest_ino: 0,
+        };
         checker.run()?;
         Ok(checker.report)
     }
@@ -176,6 +188,7 @@ impl Checker<'_, '_> {
                 return Ok(());
             }
         }
+        self.check_next_ino();
         self.check_quotas()?;
         self.check_index()
     }

@@ -158,6 +158,8 @@ pub(crate) enum Fix {
     /// An inode that stands beside several names gets a record of its own, to which they lead:
     /// subvolume, tree, inode.
     Join(u64, TreeId, u64),
+    /// An inode beside a name gets the note that it has extents: tree, inode.
+    Extended(TreeId, u64),
     /// A tree is dropped that no record names.
     DropTree(TreeId),
     /// The index is deleted; it is made anew in the background.
@@ -188,6 +190,7 @@ impl Fix {
                 Stray::Subvolume(id) => format!("name it lost+found/#subvolume-{id}"),
             },
             Fix::Join(_, _, ino) => format!("have the names lead to one inode {ino}"),
+            Fix::Extended(..) => "note that it has, unless it has small contents, too".to_owned(),
             Fix::DropTree(tree) => format!("drop tree {}", tree.0),
             Fix::DropIndex => "delete the index, which is then made anew".to_owned(),
             Fix::Marks(segment) => format!("write the marks of segment {segment:016x} anew"),

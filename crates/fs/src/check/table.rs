@@ -17,7 +17,9 @@ use store::{Error, KeyRange, LostRange, Pinned, TreeId};
 use super::look::{self, Look, Scan, touches};
 use super::{Checker, Edit, Fix, Problem, ProblemKind, Stray, VolumeReport};
 use crate::error::from_store;
+use crate::numbers::NUMBERS_END;
 use crate::subvol::VOLUME;
+use crate::subvolumes::COUNT_MAX;
 use crate::{Fs, FsResult};
 
 /// Numbers behind the last one that was handed out at which trees are looked for, too.
@@ -86,7 +88,9 @@ impl Table {
             self.orphans.push(key::parse_orphan(key)?);
         } else if prefix == key::DETACHED_PREFIX {
             let sequence = number()?;
-            self.next_detached = self.next_detached.max(sequence + 1);
+            if sequence < COUNT_MAX {
+                self.next_detached = self.next_detached.max(sequence + 1);
+            }
             self.detached.insert(sequence, DetachedRecord::decode(value)?);
         } else if prefix == key::TRASH_PREFIX {
             key::parse_trash(key)?;
@@ -165,7 +169,7 @@ impl Table {
         let counter = key::counter(Counter::NextDetached);
         let known = self.counters.get(&counter[1]).copied().unwrap_or(0);
         let sequence = self.next_detached.max(known);
-        let next = (sequence + 1).to_le_bytes().to_vec();
+        let next = sequence.saturating_add(1).to_le_bytes().to_vec();
         Fix::Edits(
             what,
             vec![
@@ -185,7 +189,7 @@ impl Checker<'_, '_> {
         }
         self.check_snapshot_names();
         self.check_orphans()?;
-        self.check_detached();
+        self.check_detached()?;
         self.check_bases()?;
         self.check_counters();
         self.check_trees()
@@ -371,11 +375,26 @@ impl Checker<'_, '_> {
         Ok(())
     }
 
-    fn check_detached(&mut self) {
+    fn check_detached(&mut self) -> FsResult<()> {
         let mut wrong = Vec::new();
         for (&sequence, record) in &self.table.detached {
+            if sequence >= COUNT_MAX {
+                // Whatever it is of is found to wait for nothing then.
+                wrong.push((sequence, 0, "under a number that was never counted to"));
+                continue;
+            }
             let subvolume = match *record {
-                DetachedRecord::Directory { subvolume, .. } => subvolume,
+                DetachedRecord::Directory { subvolume, directory, .. } => {
+                    if let Some(known) = self.table.subvolumes.get(&subvolume) {
+                        let tree = TreeId(known.tree);
+                        let found = look::directory(self.pin, tree, directory)?;
+                        if matches!(found, Look::Found(record) if !record.detached) {
+                            wrong.push((sequence, subvolume, "and is in use"));
+                        }
+                        continue;
+                    }
+                    subvolume
+                }
                 DetachedRecord::Subvolume { subvolume } => {
                     let kept = self.table.subvolumes.get(&subvolume);
                     if kept.is_some_and(|record| !record.detached) {
@@ -403,6 +422,7 @@ impl Checker<'_, '_> {
             let problem = Problem::new(ProblemKind::Subvolume, what).mended_by(fix);
             self.found(Problem { subvolume, ..problem });
         }
+        Ok(())
     }
 
     fn check_bases(&mut self) -> FsResult<()> {
@@ -435,7 +455,8 @@ impl Checker<'_, '_> {
         for (counter, greatest, of) in greatest {
             let key = key::counter(counter);
             let known = table.counters.get(&key[1]).copied().unwrap_or(0);
-            if let Some(greatest) = greatest.filter(|&greatest| greatest >= known) {
+            let possible = known..COUNT_MAX;
+            if let Some(greatest) = greatest.filter(|greatest| possible.contains(greatest)) {
                 wrong.push((key, (known, greatest.saturating_add(1)), of));
             }
         }
@@ -445,6 +466,21 @@ impl Checker<'_, '_> {
             let fix = Fix::Edits("set the counter", edits);
             self.found(Problem::new(ProblemKind::Subvolume, what).mended_by(fix));
         }
+    }
+
+    /// No number of an inode is handed out that was met; one that none can have is other damage.
+    pub(super) fn check_next_ino(&mut self) {
+        let key = key::counter(Counter::NextIno);
+        let known = self.table.counters.get(&key[1]).copied().unwrap_or(0);
+        let greatest = self.greatest_ino;
+        if !self.table.lost.is_empty() || greatest < known || greatest >= NUMBERS_END {
+            return;
+        }
+        let next = greatest + 1;
+        let what = format!("the next number of an inode is said to be {known}, and is {next}");
+        let edits = vec![Edit::Put(VOLUME, key.to_vec(), next.to_le_bytes().to_vec())];
+        let fix = Fix::Edits("set the counter", edits);
+        self.found(Problem::new(ProblemKind::Subvolume, what).mended_by(fix));
     }
 
     /// Trees that no record names: room, and nothing else.

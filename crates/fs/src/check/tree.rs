@@ -225,6 +225,7 @@ impl Checker<'_, '_> {
     }
 
     fn begin(&mut self, tree: &mut Tree, ino: u64) -> FsResult<Directory> {
+        self.greatest_ino = self.greatest_ino.max(ino);
         let reach = self.reach(tree, ino)?;
         self.report.directories += u64::from(reach == Reach::Root);
         Ok(Directory {
@@ -395,8 +396,8 @@ impl Checker<'_, '_> {
             return Ok(());
         }
         if partial {
-            let what =
-                format!("{} of {} names cannot be read", record.entries - entries, record.entries);
+            let less = record.entries.saturating_sub(entries);
+            let what = format!("{less} of {} names cannot be read", record.entries);
             let problem = Problem::new(ProblemKind::Unreadable, what);
             let problem = self.at(problem, (tree.subvol, dir.ino), b"")?;
             self.found(Problem { ino: dir.ino, ..problem });

@@ -64,6 +64,11 @@ impl Emptying {
             Err(FsError::Stale) => return self.end_early(fs),
             subvol => subvol?,
         };
+        if self.is_in_use(fs, &subvol)? {
+            let directory = self.path.first().copied().unwrap_or(0);
+            tracing::warn!(subvolume = self.subvol, directory, "said to be removed, and in use");
+            return self.end_early(fs);
+        }
         let (mut done, mut looks) = (0, 0);
         while done < budget as u64 && looks < LOOKS {
             let Some(&directory) = self.path.last() else { return Ok((done, true)) };
@@ -102,6 +107,14 @@ impl Emptying {
             }
         }
         Ok((done, self.path.is_empty()))
+    }
+
+    /// Whether the directory to be emptied is one that was removed. A record that says so of one
+    /// in use is damage: nothing is removed for it.
+    fn is_in_use(&self, fs: &Fs, subvol: &Subvol) -> FsResult<bool> {
+        let &[first] = &self.path[..] else { return Ok(false) };
+        let record = subvol.read(|tree| View::new(&*fs.store, tree).directory(first))?;
+        Ok(record.is_some_and(|record| !record.detached))
     }
 
     fn end_early(&mut self, fs: &Fs) -> FsResult<(u64, bool)> {

@@ -2,13 +2,14 @@
 //! the nodes back in steps of its own, and marking finds what contents nobody refers to.
 
 use format::key;
+use format::subvolume_record::SubvolumeRecord;
 use inode::SubvolId;
 use store::TreeId;
 
+use crate::error::malformed;
 use crate::subvol::{VOLUME, read_record};
-use crate::subvolumes;
 use crate::txn::Txn;
-use crate::{Fs, FsResult};
+use crate::{Fs, FsResult, search_bases, subvolumes};
 
 /// Removes a detached subvolume that nobody holds. Those mounted in it are detached in turn.
 pub(super) fn remove(fs: &Fs, sequence: u64, id: u64) -> FsResult<u64> {
@@ -19,6 +20,12 @@ pub(super) fn remove(fs: &Fs, sequence: u64, id: u64) -> FsResult<u64> {
         txn.commit()?;
         return Ok(1);
     };
+    if !record.detached {
+        // Damage: nothing is removed for it.
+        tracing::warn!(subvolume = id, "said to be removed, and in use");
+        txn.commit()?;
+        return Ok(1);
+    }
     let subvol = fs.subvol(SubvolId(id))?;
     let gate = subvol.quiesce();
     let children = ledger.children(fs, id)?;
@@ -46,12 +53,28 @@ pub(super) fn remove(fs: &Fs, sequence: u64, id: u64) -> FsResult<u64> {
 
 /// Removes a tree that no subvolume lives in.
 pub(super) fn remove_tree(fs: &Fs, sequence: u64, tree: u64) -> FsResult<u64> {
+    let _ledger = fs.admin.lock();
     let mut txn = Txn::removing(fs);
     txn.batch().delete(VOLUME, &key::detached(sequence));
-    if fs.store.tree_exists(TreeId(tree)).map_err(crate::error::from_store)? {
+    if is_named(fs, tree)? {
+        // Damage: nothing is removed for it.
+        tracing::warn!(tree, "said to be removed, and in use");
+    } else if fs.store.tree_exists(TreeId(tree)).map_err(crate::error::from_store)? {
         txn.batch().drop_tree(TreeId(tree));
     }
     txn.commit()?;
     fs.queue.request_collection();
     Ok(1)
+}
+
+/// Whether a tree is a subvolume's, or that of a base of the index. What does not decode may name
+/// it, and is an error.
+fn is_named(fs: &Fs, tree: u64) -> FsResult<bool> {
+    let mut named = tree < key::FIRST_TREE;
+    fs.visit_volume(&key::SUBVOLUMES_PREFIX, &mut |_, value| {
+        let record = SubvolumeRecord::decode(value).map_err(|error| malformed(VOLUME, &error))?;
+        named |= record.tree == tree;
+        Ok(())
+    })?;
+    Ok(named || search_bases::get(fs, tree)?.is_some())
 }

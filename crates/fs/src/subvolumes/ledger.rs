@@ -18,7 +18,7 @@ use crate::subvol::VOLUME;
 use crate::{Fs, FsResult};
 
 /// Counters stay below this, whatever a volume lives through: beyond it they are falsified.
-const COUNT_MAX: u64 = 1 << 62;
+pub(crate) const COUNT_MAX: u64 = 1 << 62;
 
 /// The ledger with its lock.
 pub(crate) struct Admin {

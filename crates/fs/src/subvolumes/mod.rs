@@ -17,7 +17,7 @@ mod rollback;
 mod snapshot;
 
 pub(crate) use gates::Gates;
-pub(crate) use ledger::{Admin, Ledger};
+pub(crate) use ledger::{Admin, COUNT_MAX, Ledger};
 pub(crate) use link::{parent_of_root, remove_link};
 pub(crate) use nested::Member;
 pub(crate) use rename::rename_across;

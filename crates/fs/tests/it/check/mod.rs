@@ -2,6 +2,7 @@
 //! and mended, and no damage of the medium goes unnoticed.
 
 mod campaign;
+mod claims;
 mod clean;
 mod garbage;
 mod records;

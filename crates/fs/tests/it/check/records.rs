@@ -36,7 +36,7 @@ pub(super) struct Entry {
     pub(super) name: Vec<u8>,
 }
 
-fn entries(store: &dyn Store, tree: TreeId) -> Vec<Entry> {
+pub(super) fn entries(store: &dyn Store, tree: TreeId) -> Vec<Entry> {
     let mut found = Vec::new();
     let mut cursor =
         store.scan(tree, KeyRange::prefix(&key::DIRECTORIES_PREFIX)).expect("it is there");
@@ -58,7 +58,7 @@ pub(super) fn named(store: &dyn Store, name: &str) -> Entry {
     all.into_iter().find(|entry| entry.name == name.as_bytes()).expect("the volume has it")
 }
 
-fn directory(store: &dyn Store, ino: u64) -> DirectoryRecord {
+pub(super) fn directory(store: &dyn Store, ino: u64) -> DirectoryRecord {
     let bytes = store
         .get(TREE, &key::directory(ino, Part::Attributes))
         .expect("it is there")
@@ -66,7 +66,7 @@ fn directory(store: &dyn Store, ino: u64) -> DirectoryRecord {
     DirectoryRecord::decode(&bytes).expect("it is there")
 }
 
-fn put_directory(batch: &mut Batch, ino: u64, record: &DirectoryRecord) {
+pub(super) fn put_directory(batch: &mut Batch, ino: u64, record: &DirectoryRecord) {
     batch.put(TREE, &key::directory(ino, Part::Attributes), &record.encode());
 }
 
@@ -91,7 +91,7 @@ fn put_linked(batch: &mut Batch, ino: u64, record: &LinkedRecord) {
     batch.put(TREE, &key::linked(ino, Part::Attributes), &value);
 }
 
-fn subvolumes(store: &dyn Store) -> Vec<(u64, SubvolumeRecord)> {
+pub(super) fn subvolumes(store: &dyn Store) -> Vec<(u64, SubvolumeRecord)> {
     let mut found = Vec::new();
     let mut cursor =
         store.scan(VOLUME, KeyRange::prefix(&key::SUBVOLUMES_PREFIX)).expect("it is there");

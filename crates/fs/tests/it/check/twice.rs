@@ -91,3 +91,70 @@ fn is_at_the_inode(store: &dyn Store, bytes: &[u8]) -> bool {
     let bulk = store.get(TREE, &key::linked(ino, Part::Bulk)).expect("read");
     bulk.is_some_and(|bulk| bulk == bytes)
 }
+
+/// Attributes that only one of the names has are kept; where two have one name the newest wins, and
+/// what would let others in is not taken over.
+#[test]
+fn attributes_of_all_names_are_kept() {
+    use format::entry_record::Target;
+    use format::xattr_record::XattrRecord;
+    let made = made(4);
+    let device = made.device.copy();
+    let attributes = |all: &[(&str, &str)]| {
+        let mut record = XattrRecord::default();
+        for (name, value) in all {
+            record.set(name.as_bytes(), value.as_bytes());
+        }
+        record.encode()
+    };
+    falsify(&device, |store| {
+        let mut batch = Batch::new();
+        let mut entry = named(store, "small 9");
+        let later = [("deeper", 1), ("deep", 2)];
+        let names = later.map(|(dir, more)| (named(store, dir).ino, more));
+        let places = [(entry.dir, 0)].into_iter().chain(names);
+        for (dir, more) in places {
+            let Target::Embedded(inode) = &mut entry.target else { panic!("it is small") };
+            (inode.has_xattrs, inode.ctime) = (true, inode.ctime + more);
+            put_entry(&mut batch, &Entry { dir, ..entry.clone() }, entry.cookie);
+            let bulk = key::entry(entry.dir, entry.cookie, Part::Bulk);
+            let bulk = store.get(TREE, &bulk).expect("read").expect("it is small");
+            batch.put(TREE, &key::entry(dir, entry.cookie, Part::Bulk), &bulk);
+            let own = [("user.of", "all"), ("user.x", ["first", "second", "third"][more as usize])];
+            let mut all = own.to_vec();
+            all.extend(
+                [
+                    [("user.first", "1"), ("security.capability", "first")].as_slice(),
+                    &[("trusted.second", "2"), ("user.y", "second")],
+                    &[("user.z", "third")],
+                ][more as usize],
+            );
+            batch.put(TREE, &key::entry(dir, entry.cookie, Part::Xattrs), &attributes(&all));
+        }
+        store.commit(&batch).expect("commit");
+    });
+    let mended = repair(&device);
+    assert!(mended.failed.is_empty() && mended.after.is_clean(), "{}", told(&mended.after));
+    falsify(&device, |store| {
+        let ino = named(store, "small 9").ino;
+        let bytes = store.get(TREE, &key::linked(ino, Part::Xattrs)).expect("read");
+        let record = XattrRecord::decode(&bytes.expect("it has attributes")).expect("a record");
+        let found: Vec<_> = record
+            .iter()
+            .map(|(name, value)| [name, b"=", value].concat())
+            .map(|text| String::from_utf8(text).expect("text"))
+            .collect();
+        let mut wanted = vec![
+            "user.of=all",
+            "user.x=third",
+            "user.first=1",
+            "trusted.second=2",
+            "user.y=second",
+            "user.z=third",
+        ];
+        let mut found: Vec<&str> = found.iter().map(String::as_str).collect();
+        wanted.sort_unstable();
+        found.sort_unstable();
+        assert_eq!(found, wanted);
+    });
+}

@@ -1,0 +1,175 @@
+//! Records that say what is not so, as no fault of counting makes them: of what is in use that it
+//! was removed, of numbers that are taken that they are free. Nothing is removed or given out for
+//! them, and a check tells.
+
+use format::detached_record::DetachedRecord;
+use format::directory_record::DirectoryRecord;
+use format::entry_record::Target;
+use format::key::{self, Counter, Part};
+use fs::{FileSystem, NewNode};
+use inode::{Caller, FsError, Kind, NodeId};
+use store::{Batch, Store, TreeId};
+use testing::SimDevice;
+
+use super::records::{TREE, directory, named, put_directory, put_entry, subvolumes};
+use super::volume::{falsify, look, made, open};
+use super::{assert_mended, check, repair, told};
+
+const VOLUME: TreeId = TreeId(key::VOLUME_TREE);
+
+fn falsified(device: &SimDevice, change: impl FnOnce(&dyn Store, &mut Batch)) -> SimDevice {
+    let device = device.copy();
+    falsify(&device, |store| {
+        let mut batch = Batch::new();
+        change(store, &mut batch);
+        store.commit(&batch).expect("there is room");
+    });
+    device
+}
+
+/// Opens a volume and lets it do all that it finds to be done.
+fn work(device: &SimDevice) {
+    let subject = open(device).expect("it opens");
+    for _ in 0..4 {
+        for _ in 0..200 {
+            drop(subject.fs().background_step(64));
+        }
+        device::Clock::sleep(subject.clock(), std::time::Duration::from_secs(5));
+    }
+    subject.fs().close().expect("it is written");
+    drop(subject);
+}
+
+#[test]
+fn what_is_in_use_is_not_reclaimed_whatever_a_record_says() {
+    let made = made(31);
+    let mut records = Vec::new();
+    falsify(&made.device.copy(), |store| {
+        let directory = |ino| DetachedRecord::Directory {
+            subvolume: 1,
+            directory: ino,
+            kept_while_held: false,
+        };
+        records.push(("the root", directory(2)));
+        records.push(("a directory", directory(named(store, "deep").ino)));
+        let all = subvolumes(store);
+        let clone = all.iter().find(|(_, record)| !record.snapshot && record.source.0 != 0);
+        let (id, record) = clone.expect("there is a clone");
+        records.push(("a clone", DetachedRecord::Subvolume { subvolume: *id }));
+        records.push(("a clone's tree", DetachedRecord::Tree { tree: record.tree }));
+    });
+    for (what, record) in records {
+        println!("{what}: {record:?}");
+        let device = falsified(&made.device, |_, batch| {
+            batch.put(VOLUME, &key::detached(1000), &record.encode());
+            let next = key::counter(Counter::NextDetached);
+            batch.put(VOLUME, &next, &1001_u64.to_le_bytes());
+        });
+        let report = check(&device);
+        assert!(told(&report).contains("in use"), "{what}:\n{}", told(&report));
+        let used = device.copy();
+        work(&used);
+        let looked = look(&used, &made.right);
+        assert!(looked.is_same(), "{what}: {looked:?}");
+        let mended = repair(&device);
+        assert_mended(what, &report, &mended);
+    }
+}
+
+#[test]
+fn an_inode_that_stands_beside_its_name_is_not_taken_for_unlinked() {
+    let made = made(32);
+    let device = falsified(&made.device, |store, batch| {
+        let large = named(store, "large 3");
+        assert!(matches!(large.target, Target::Embedded(inode) if inode.has_extents));
+        batch.put(VOLUME, &key::orphan(1, large.ino), b"");
+    });
+    let report = check(&device);
+    assert!(told(&report).contains("is to be removed"), "{}", told(&report));
+    work(&device);
+    let looked = look(&device, &made.right);
+    assert!(looked.is_same(), "{looked:?}");
+}
+
+#[test]
+fn no_number_of_an_inode_is_given_out_twice() {
+    let made = made(33);
+    let device = falsified(&made.device, |store, batch| {
+        batch.put(VOLUME, &key::counter(Counter::NextIno), &3_u64.to_le_bytes());
+        // What is found without a name gets one, in a directory that has to be made.
+        let lost = named(store, "deeper");
+        batch.delete(TREE, &key::entry(lost.dir, lost.cookie, Part::Attributes));
+        let above = directory(store, lost.dir);
+        let (entries, subdirectories) = (above.entries - 1, above.subdirectories - 1);
+        put_directory(batch, lost.dir, &DirectoryRecord { entries, subdirectories, ..above });
+    });
+    let report = check(&device);
+    assert!(told(&report).contains("next number of an inode"), "{}", told(&report));
+    let mended = repair(&device);
+    assert_mended("the next inode", &report, &mended);
+    let numbers = |device: &SimDevice| {
+        let mut known = Vec::new();
+        falsify(device, |store| {
+            known = super::records::entries(store, TREE).iter().map(|entry| entry.ino).collect();
+        });
+        let met = known.len();
+        known.sort_unstable();
+        known.dedup();
+        (met - known.len(), known)
+    };
+    let (twice, known) = numbers(&device);
+    assert_eq!(twice, numbers(&made.device.copy()).0, "only hard links have a number twice");
+    let subject = open(&device).expect("it opens");
+    let new = NewNode { kind: Kind::File, mode: 0o644, rdev: 0 };
+    let made = subject.fs().mknod(&Caller::root(), NodeId::ROOT, b"new", &new).expect("room");
+    assert!(!known.contains(&made.node.ino().0), "{:?} was taken", made.node);
+}
+
+#[test]
+fn counts_out_of_all_bounds_stop_nothing() {
+    let made = made(34);
+    // A directory of which something cannot be read, with the least count that there is.
+    let device = falsified(&made.device, |store, batch| {
+        let entry = named(store, "large 3");
+        let record = directory(store, entry.dir);
+        put_directory(batch, entry.dir, &DirectoryRecord { entries: i64::MIN, ..record });
+        batch.put(TREE, &key::entry(entry.dir, entry.cookie, Part::Attributes), b"?");
+    });
+    assert!(!check(&device).is_clean());
+    repair(&device);
+    // The last number of what waits to be reclaimed; a repair adds one.
+    let device = falsified(&made.device, |store, batch| {
+        let record = DetachedRecord::Tree { tree: u64::MAX };
+        batch.put(VOLUME, &key::detached(u64::MAX), &record.encode());
+        let deep = named(store, "deep");
+        batch.delete(TREE, &key::entry(deep.dir, deep.cookie, Part::Attributes));
+        let detached = DirectoryRecord { detached: true, ..directory(store, deep.ino) };
+        put_directory(batch, deep.ino, &detached);
+    });
+    let report = check(&device);
+    assert_mended("what waits under the last number", &report, &repair(&device));
+    // No number of an inode is left.
+    let next = key::counter(Counter::NextIno);
+    let device =
+        falsified(&made.device, |_, batch| batch.put(VOLUME, &next, &u64::MAX.to_le_bytes()));
+    check(&device);
+    let subject = open(&device).expect("it opens");
+    let made = subject.fs().mkdir(&Caller::root(), NodeId::ROOT, b"new", 0o755);
+    assert!(matches!(made, Err(FsError::NoSpace)), "{made:?}");
+}
+
+#[test]
+fn contents_that_an_inode_does_not_know_of_come_back() {
+    let made = made(35);
+    let device = falsified(&made.device, |store, batch| {
+        let mut large = named(store, "large 3");
+        let Target::Embedded(inode) = &mut large.target else { panic!("it has one name") };
+        inode.has_extents = false;
+        put_entry(batch, &large, large.cookie);
+    });
+    let report = check(&device);
+    assert!(told(&report).contains("does not know that it has extents"), "{}", told(&report));
+    assert_mended("extents", &report, &repair(&device));
+    let looked = look(&device, &made.right);
+    assert!(looked.is_same(), "{looked:?}");
+}
