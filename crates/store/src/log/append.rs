@@ -52,6 +52,8 @@ pub struct Log {
     pub(super) writer: Mutex<Writer>,
     /// Held while a spare segment is made, so that committers do not make one each.
     preparing: Mutex<()>,
+    /// Held by who gives segments up or other names. Taken after `preparing`, before the others.
+    pub(super) trimming: Mutex<()>,
     /// A copy of that of `State`, for readers without the lock.
     pub(super) durable: AtomicU64,
     /// Whether so much is buffered that it should be written. Seldom changed, so that asking each
@@ -215,6 +217,7 @@ impl Log {
             joined: Condvar::new(),
             writer: Mutex::new(writer),
             preparing: Mutex::new(()),
+            trimming: Mutex::new(()),
             durable: AtomicU64::new(next - 1),
             full: AtomicBool::new(false),
             counters: Counters::default(),
@@ -330,7 +333,12 @@ impl Log {
             let bytes = self.options.segment_bytes.max(need + RECORDS_START);
             // What is only kept goes before anybody is refused.
             let needed = 2 * bytes;
-            if self.env.device.space()?.free_bytes < needed && self.keep_nothing()? {
+            if self.env.device.space()?.free_bytes < needed
+                && self.keep_nothing().unwrap_or_else(|error| {
+                    tracing::warn!(%error, "segments that are only kept cannot be given up");
+                    false
+                })
+            {
                 continue;
             }
             // A log that takes the last room is never trimmed: that takes a checkpoint, and the

@@ -1,7 +1,8 @@
 //! Segments that recovery does not need any more, kept for who wants to know what changed since a
 //! record: the log is the only list of that, and is made for nobody's sake twice.
 //!
-//! They are a convenience, and no authority. They take a bounded part of the medium and go before
+//! They are a convenience, and no authority, and have names that recovery does not look for: what a
+//! checkpoint has made superfluous must not seem to lead to the state before it. They take a bounded part of the medium and go before
 //! anybody is refused for want of room; whoever reads them is told whether he saw every record that
 //! he asked for, and has another way to find out where he did not. So nothing is locked while they
 //! are read: a segment that is given up meanwhile, or used again, is one whose records are not
@@ -63,50 +64,61 @@ impl Log {
     /// Says that recovery does not need the segments any more whose records are all numbered
     /// `up_to` or less. Call it when a checkpoint that contains them is durable.
     pub fn trim(&self, up_to: Lsn) -> Result<()> {
-        let mut superseded = Vec::new();
-        let mut writer = self.writer.lock();
-        while writer.segments.get(1).is_some_and(|second| second.first <= up_to.0 + 1) {
-            superseded.extend(writer.segments.pop_front());
-        }
-        let gone = self.without(&mut writer, superseded);
-        drop(writer);
-        self.recycle(gone)
+        self.give_up(|writer| {
+            while writer.segments.get(1).is_some_and(|second| second.first <= up_to.0 + 1) {
+                writer.kept.segments.extend(writer.segments.pop_front());
+            }
+        })?;
+        Ok(())
     }
 
     /// Says behind which records others are wanted for [`Log::read`], as long as the log's options
     /// allow: of what is behind none of them, and of what is not there whole any more, nothing is
     /// kept. Before it is first called, all is.
     pub fn keep(&self, behind: &[Lsn]) -> Result<()> {
-        let mut writer = self.writer.lock();
-        writer.kept.wanted = Some(behind.iter().map(|lsn| lsn.0).collect());
-        let gone = self.without(&mut writer, Vec::new());
-        drop(writer);
-        self.recycle(gone)
+        let wanted = behind.iter().map(|lsn| lsn.0).collect();
+        self.give_up(|writer| writer.kept.wanted = Some(wanted))?;
+        Ok(())
     }
 
     /// Gives up all that recovery does not need; tells whether there was any.
     pub(super) fn keep_nothing(&self) -> Result<bool> {
-        let mut writer = self.writer.lock();
-        writer.kept.wanted = Some(Vec::new());
-        let gone = self.without(&mut writer, Vec::new());
-        drop(writer);
-        let any = !gone.is_empty();
-        self.recycle(gone)?;
-        Ok(any)
+        self.give_up(|writer| writer.kept.wanted = Some(Vec::new()))
     }
 
     /// Takes segments that recovery does not need, from before the first that it does.
     pub(super) fn supersede(&self, older: Vec<Segment>) -> Result<()> {
-        let mut writer = self.writer.lock();
-        let gone = self.without(&mut writer, older);
-        drop(writer);
-        self.recycle(gone)
+        self.give_up(|writer| writer.kept.segments.extend(older))?;
+        Ok(())
     }
 
-    fn without(&self, writer: &mut Writer, superseded: Vec<Segment>) -> Vec<Segment> {
+    /// Gives up what is not to be kept any more after `change`, and gives the rest its other name;
+    /// tells whether anything was given up. The log goes on meanwhile.
+    fn give_up(&self, change: impl FnOnce(&mut Writer)) -> Result<bool> {
+        let _one = self.trimming.lock();
+        let mut writer = self.writer.lock();
+        change(&mut writer);
         let needed = writer.segments.front().map_or(writer.next, |segment| segment.first);
-        writer.kept.segments.extend(superseded);
-        writer.kept.surplus(needed, self.options.keep_bytes)
+        let gone = writer.kept.surplus(needed, self.options.keep_bytes);
+        let segments = writer.kept.segments.iter();
+        let named = segments.filter(|segment| segment.path != self.files.kept_path(segment.first));
+        let named: Vec<u64> = named.map(|segment| segment.first).collect();
+        drop(writer);
+        let any = !gone.is_empty();
+        self.recycle(gone)?;
+        for &first in &named {
+            self.files
+                .device
+                .rename(&self.files.segment_path(first), &self.files.kept_path(first))?;
+            let mut writer = self.writer.lock();
+            for segment in writer.kept.segments.iter_mut().filter(|kept| kept.first == first) {
+                segment.path = self.files.kept_path(first);
+            }
+        }
+        if !named.is_empty() {
+            self.files.device.sync_dir(&self.files.directory)?;
+        }
+        Ok(any)
     }
 
     /// About how many bytes hold the records behind a number; `None` when not all of them are
@@ -175,8 +187,14 @@ fn records(
     next: &mut u64,
     take: &mut dyn FnMut(&[u8]) -> bool,
 ) -> Result<bool> {
-    let path = files.segment_path(*next);
-    let file = files.device.open(&path)?;
+    // It may be given its other name meanwhile.
+    let mut path = files.segment_path(*next);
+    let mut opened = files.device.open(&path);
+    if opened.as_ref().is_err_and(|error| error.is_not_found()) {
+        path = files.kept_path(*next);
+        opened = files.device.open(&path);
+    }
+    let file = opened?;
     let bytes = read_segment(files, *next, &path, Arc::as_ref(&file))?;
     let mut at = RECORDS_START as usize;
     while *next <= up_to
@@ -195,8 +213,10 @@ fn records(
 
 #[cfg(test)]
 mod tests {
+    use super::super::segment::KEPT_SUFFIX;
     use super::super::{LogOptions, Room};
     use super::*;
+    use crate::Error;
 
     const VOLUME: [u8; 16] = [7; 16];
 
@@ -317,5 +337,61 @@ mod tests {
         log.close().unwrap();
         drop(log);
         assert_eq!(open(&sim, 1 << 20, 1000).last(), Lsn(1000));
+    }
+    #[test]
+    fn what_is_kept_does_not_lead_to_a_state_that_was_given_up() {
+        let sim = testing::sim_env(5);
+        let log = Log::create(&sim.env(), "log", VOLUME, &options(1 << 20)).unwrap();
+        append(&log, 1000);
+        log.sync(log.last()).unwrap();
+        log.trim(Lsn(900)).unwrap();
+        assert!(read(&log, 0, 1000).is_some(), "all is kept");
+        log.close().unwrap();
+        drop(log);
+        let mut ignore = |_: Lsn, _: &[u8]| Ok(());
+        let options = options(1 << 20);
+        let older = Log::open(&sim.env(), "log", VOLUME, &options, Lsn(300), &mut ignore);
+        assert!(matches!(older, Err(Error::Missing { .. })));
+        let refused = Log::cut_off(&sim.env(), "log", VOLUME, &options, Lsn(300), true);
+        assert!(matches!(refused, Err(Error::Corrupt(_))));
+        assert_eq!(open(&sim, 1 << 20, 900).last(), Lsn(1000));
+    }
+
+    #[test]
+    fn a_last_segment_that_is_lost_is_no_clean_end() {
+        let sim = testing::sim_env(6);
+        let log = Log::create(&sim.env(), "log", VOLUME, &options(1 << 20)).unwrap();
+        append(&log, 1000);
+        log.sync(log.last()).unwrap();
+        let (last, path) = {
+            let writer = log.writer.lock();
+            let last = writer.segments.back().unwrap();
+            (last.first, last.path.clone())
+        };
+        log.trim(Lsn(last - 1)).unwrap();
+        log.close().unwrap();
+        drop(log);
+        sim.env().device.remove(&path).unwrap();
+        let mut ignore = |_: Lsn, _: &[u8]| Ok(());
+        let options = options(1 << 20);
+        let found = Log::open(&sim.env(), "log", VOLUME, &options, Lsn(last - 1), &mut ignore);
+        assert!(matches!(found, Err(Error::Missing { .. })));
+    }
+
+    #[test]
+    fn segments_that_a_crash_left_their_name_are_kept_under_the_other() {
+        let sim = testing::sim_env(7);
+        let log = Log::create(&sim.env(), "log", VOLUME, &options(1 << 20)).unwrap();
+        append(&log, 1000);
+        log.close().unwrap();
+        drop(log);
+        let log = open(&sim, 1 << 20, 900);
+        assert!(read(&log, 0, 1000).is_some(), "all is kept");
+        let kept = sim.env().device.list("log").unwrap();
+        assert!(kept.iter().any(|name| name.contains(KEPT_SUFFIX)), "{kept:?}");
+        drop(log);
+        let mut ignore = |_: Lsn, _: &[u8]| Ok(());
+        let older = Log::open(&sim.env(), "log", VOLUME, &options(0), Lsn(1), &mut ignore);
+        assert!(matches!(older, Err(Error::Missing { .. })));
     }
 }

@@ -29,7 +29,7 @@ use format::log_segment::{Decoded, RECORDS_START, SEGMENT_BYTES_MAX, SegmentHead
 use format::{Corruption, Malformed};
 
 use super::kept::Kept;
-use super::segment::{Files, SPARE_PREFIX, Segment, Spare, Writer};
+use super::segment::{Files, KEPT_SUFFIX, SEGMENT_SUFFIX, SPARE_PREFIX, Segment, Spare, Writer};
 use super::sums::Sums;
 use super::{Log, LogOptions, Recovery};
 use crate::{Error, Lsn, Result};
@@ -91,7 +91,7 @@ impl Log {
         replay: &mut dyn Replay,
     ) -> Result<(Log, Recovery)> {
         let files = Files::new(Arc::clone(&env.device), directory, volume, options.key);
-        let (mut firsts, spares) = list(&files)?;
+        let Listed { mut firsts, kept, spares } = list(&files)?;
         let needed = split_needed(&files, &mut firsts, from)?;
         // The last name may never have become durable, and what is appended there goes with it.
         files.device.sync_dir(directory)?;
@@ -101,7 +101,7 @@ impl Log {
         let recovery = scan.recovery;
         let log = Log::assemble(env, files, options, writer);
         log.adopt_spares(&spares)?;
-        log.forget(&firsts)?;
+        log.forget(&firsts, &kept, needed[0])?;
         Ok((log, recovery))
     }
 
@@ -116,7 +116,7 @@ impl Log {
         visit: &mut dyn FnMut(&[u8]) -> Result<()>,
     ) -> Result<Recovery> {
         let files = Files::new(Arc::clone(&env.device), directory, volume, options.key);
-        let (mut firsts, _) = list(&files)?;
+        let Listed { mut firsts, .. } = list(&files)?;
         let needed = split_needed(&files, &mut firsts, from)?;
         let mut whole = |_: Lsn, payload: &[u8]| match Ops::new(payload).find_map(|op| op.err()) {
             Some(malformed) => Err(malformed.located("", 0).into()),
@@ -163,38 +163,59 @@ impl Log {
         Ok(())
     }
 
-    /// Keeps or gives up segments that a checkpoint had made superfluous before the log was opened.
-    /// Their content was not looked at.
-    fn forget(&self, firsts: &[u64]) -> Result<()> {
+    /// Keeps or gives up segments that a checkpoint had made superfluous before the log was opened:
+    /// those that have their name yet, and those that were kept. Their content was not looked at.
+    fn forget(&self, firsts: &[u64], kept: &[u64], needed: u64) -> Result<()> {
         let mut older = Vec::new();
-        for &first in firsts {
-            let path = self.files.segment_path(first);
+        let paths = kept.iter().map(|&first| (first, self.files.kept_path(first)));
+        for (first, path) in paths.chain(firsts.iter().map(|&at| (at, self.files.segment_path(at))))
+        {
             let bytes = self.files.device.metadata(&path)?.map_or(0, |found| found.length);
-            older.push(Segment { first, bytes, path });
+            if first < needed {
+                older.push(Segment { first, bytes, path });
+            } else {
+                self.files.device.remove(&path)?;
+            }
         }
+        older.sort_by_key(|segment| segment.first);
         self.supersede(older)
     }
 }
 
-/// The first LSNs of the segments, ascending, and the names of the spares.
-pub(super) fn list(files: &Files) -> Result<(Vec<u64>, Vec<String>)> {
-    let (mut firsts, mut spares) = (Vec::new(), Vec::new());
+/// What is in a log's directory.
+pub(super) struct Listed {
+    /// The first LSNs of the segments, ascending.
+    pub(super) firsts: Vec<u64>,
+    /// Those of segments that recovery does not need, ascending.
+    pub(super) kept: Vec<u64>,
+    /// The names of the spares.
+    pub(super) spares: Vec<String>,
+}
+
+pub(super) fn list(files: &Files) -> Result<Listed> {
+    let mut found = Listed { firsts: Vec::new(), kept: Vec::new(), spares: Vec::new() };
     if files.device.metadata(&files.directory)?.is_none() {
         return Err(Error::Missing { file: files.directory.clone() });
     }
     for name in files.device.list(&files.directory)? {
-        let hex = name.strip_suffix(".log").filter(|hex| hex.len() == 16);
-        if let Some(first) = hex.and_then(|hex| u64::from_str_radix(hex, 16).ok()) {
-            firsts.push(first);
+        let first = |suffix| {
+            let hex = name.strip_suffix(suffix).filter(|hex| hex.len() == 16)?;
+            u64::from_str_radix(hex, 16).ok()
+        };
+        if let Some(first) = first(SEGMENT_SUFFIX) {
+            found.firsts.push(first);
+        } else if let Some(first) = first(KEPT_SUFFIX) {
+            found.kept.push(first);
         } else if let Some(number) = name.strip_prefix(SPARE_PREFIX)
             && let Ok(number) = number.parse::<u64>()
         {
             files.next_spare.fetch_max(number + 1, Ordering::Relaxed);
-            spares.push(name);
+            found.spares.push(name);
         }
     }
-    firsts.sort_unstable();
-    Ok((firsts, spares))
+    found.firsts.sort_unstable();
+    found.kept.sort_unstable();
+    Ok(found)
 }
 
 /// Takes the segments from `firsts` that hold the records after `from`.

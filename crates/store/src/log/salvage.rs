@@ -4,8 +4,9 @@
 //! What is behind the last whole record is overwritten with zeros first, then later segments go,
 //! the last one first. A crash in between leaves a damaged log that is cut off again.
 //!
-//! The spares go first of all: the numbers that are given up are used again, and a spare may hold
-//! records that were numbered like those to come.
+//! The spares go first of all, and the segments that were kept for others than recovery: the numbers
+//! that are given up are used again, and these may hold records that were numbered like those to
+//! come.
 //!
 //! A log that begins behind the state is not damaged: it belongs to a later state, whose root was
 //! lost. To cut it off would destroy what is whole, so it is refused, with nothing changed.
@@ -15,7 +16,7 @@ use std::sync::Arc;
 use device::Env;
 use format::Corruption;
 
-use super::recover::{Scan, list, read_segment};
+use super::recover::{Listed, Scan, list, read_segment};
 use super::segment::Files;
 use super::{Log, LogOptions, Recovery};
 use crate::{Error, Lsn, Result};
@@ -37,7 +38,7 @@ impl Log {
         if files.device.metadata(directory)?.is_none() {
             files.device.create_dir(directory)?;
         }
-        let (mut firsts, spares) = list(&files)?;
+        let Listed { mut firsts, kept: superseded, spares } = list(&files)?;
         let begin = firsts.partition_point(|&first| first <= from.0 + 1);
         if begin == 0
             && let Some(&first) = firsts.first()
@@ -55,6 +56,9 @@ impl Log {
         }
         for name in &spares {
             files.device.remove(&format!("{directory}/{name}"))?;
+        }
+        for &first in &superseded {
+            files.device.remove(&files.kept_path(first))?;
         }
         files.device.sync_dir(directory)?;
         let Some((count, next, end)) = kept.filter(|&(_, next, _)| next > from.0) else {

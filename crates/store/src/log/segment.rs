@@ -3,7 +3,9 @@
 //! A segment is made as `spare-N`: allocated in full, content open. To be used it gets a header,
 //! is synced, and only then its name, `<first LSN in hex>.log`, which `sync_dir` makes durable
 //! before the first record is written. So a named segment has a whole header and a predecessor
-//! that was synced to its end. Trimming renames a segment back to a spare or removes it.
+//! that was synced to its end. Trimming renames a segment back to a spare, or to `<first LSN in
+//! hex>.kept` where others want what it says, or removes it: what recovery must not use has no name
+//! that it looks for.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -20,6 +22,12 @@ use crate::{Error, Result};
 
 /// Start of a spare's name.
 pub(super) const SPARE_PREFIX: &str = "spare-";
+
+/// End of the name of a segment with records.
+pub(super) const SEGMENT_SUFFIX: &str = ".log";
+
+/// End of the name of one that recovery does not need.
+pub(super) const KEPT_SUFFIX: &str = ".kept";
 
 /// The directory of the log.
 pub(super) struct Files {
@@ -77,7 +85,12 @@ impl Files {
 
     /// Path of the segment that begins with a record.
     pub(super) fn segment_path(&self, first: u64) -> String {
-        format!("{}/{first:016x}.log", self.directory)
+        format!("{}/{first:016x}{SEGMENT_SUFFIX}", self.directory)
+    }
+
+    /// Path of the same segment when recovery does not need it any more, but others do.
+    pub(super) fn kept_path(&self, first: u64) -> String {
+        format!("{}/{first:016x}{KEPT_SUFFIX}", self.directory)
     }
 
     /// A path for a spare, not used before.
