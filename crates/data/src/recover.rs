@@ -119,7 +119,8 @@ impl Data {
 
 /// The number that the next segment gets, which is `least` by the files.
 fn next_number(store: &dyn Read, least: u64) -> u64 {
-    let counts = KeyRange::between(&key::segment(least), &key::segment(NUMBERS));
+    // No count stands that high but in a record that says what is not so.
+    let counts = KeyRange::between(&key::segment(least), &key::segment(NUMBERS / 2));
     let greatest = || -> Result<Option<u64>> {
         let mut greatest = None;
         let mut cursor = store.scan(VOLUME_TREE, counts)?;

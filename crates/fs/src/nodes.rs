@@ -216,6 +216,10 @@ impl NodeTable {
             return None;
         }
         let mut moved = self.moved.lock();
+        if !self.is_listed() {
+            // The last listing has let go of what was noted, and nobody will of this.
+            return None;
+        }
         let turn = self.turn.load(Ordering::SeqCst);
         let before = 1 - turn;
         moved.by_turn[turn].insert(node.0, location);

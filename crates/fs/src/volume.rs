@@ -139,8 +139,13 @@ impl Fs {
         fs.queue.recover(&fs).map_err(damaged)?;
         fs.quotas.load(&fs).map_err(damaged)?;
         fs.trash.load(&fs).map_err(damaged)?;
-        if !options.read_only && !search_bases::any(&fs).map_err(damaged)? {
-            fs.store.keep_log(&[])?;
+        // The store may have opened itself for reading only.
+        let is_read_only = fs.options.read_only;
+        if !is_read_only
+            && !search_bases::any(&fs).map_err(damaged)?
+            && let Err(error) = fs.store.keep_log(&[])
+        {
+            tracing::warn!(%error, "what the log keeps for nobody cannot be given up");
         }
         Ok(Arc::new(fs))
     }

@@ -142,11 +142,15 @@ fn a_mount_that_is_in_use_for_a_moment_is_unmounted() {
     let Some(rig) = mounted("") else { return };
     rig.write("f", b"in use");
     let file = std::fs::File::open(rig.path("f")).unwrap();
+    let begun = std::sync::Barrier::new(2);
     std::thread::scope(|scope| {
-        scope.spawn(move || {
+        scope.spawn(|| {
+            let file = file;
+            begun.wait();
             SystemClock::new().sleep(Duration::from_millis(20));
             drop(file);
         });
+        begun.wait();
         assert_eq!(rig.mount.unmount().unwrap(), Unmounted::Clean);
     });
     rig.mount.wait().unwrap();

@@ -333,12 +333,7 @@ impl Log {
             let bytes = self.options.segment_bytes.max(need + RECORDS_START);
             // What is only kept goes before anybody is refused.
             let needed = 2 * bytes;
-            if self.env.device.space()?.free_bytes < needed
-                && self.keep_nothing().unwrap_or_else(|error| {
-                    tracing::warn!(%error, "segments that are only kept cannot be given up");
-                    false
-                })
-            {
+            if self.env.device.space()?.free_bytes < needed && self.gives_up_what_is_kept() {
                 continue;
             }
             // A log that takes the last room is never trimmed: that takes a checkpoint, and the
@@ -346,9 +341,20 @@ impl Log {
             if self.env.device.space()?.free_bytes < needed {
                 return Err(Error::NoSpace("the log"));
             }
-            let spare = self.files.make_spare(bytes)?;
-            self.state.lock().spares.push(spare);
+            match self.files.make_spare(bytes) {
+                // The log may be on another medium than the one that tells its room.
+                Err(Error::NoSpace(_)) if self.gives_up_what_is_kept() => {}
+                spare => self.state.lock().spares.push(spare?),
+            }
         }
+    }
+
+    /// Gives up what is only kept; tells whether there was any. Nobody fails of it.
+    fn gives_up_what_is_kept(&self) -> bool {
+        self.keep_nothing().unwrap_or_else(|error| {
+            tracing::warn!(%error, "segments that are only kept cannot be given up");
+            false
+        })
     }
 
     /// Called after a commit was applied and its locks were released: waits for the medium in

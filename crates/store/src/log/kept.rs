@@ -213,6 +213,8 @@ fn records(
 
 #[cfg(test)]
 mod tests {
+    use testing::{Fault, FaultOn, Op};
+
     use super::super::segment::KEPT_SUFFIX;
     use super::super::{LogOptions, Room};
     use super::*;
@@ -318,6 +320,22 @@ mod tests {
         assert_eq!(log.last(), Lsn(1300));
         assert_eq!(read(&log, 0, 1300), None);
         assert_eq!(read(&log, 1100, 1300), Some((1101..=1300).collect()));
+    }
+
+    #[test]
+    fn what_is_kept_goes_where_the_log_has_a_medium_of_its_own() {
+        let sim = testing::sim_env(8);
+        let log = Log::create(&sim.env(), "log", VOLUME, &options(1 << 20)).unwrap();
+        append(&log, 1000);
+        log.sync(log.last()).unwrap();
+        log.trim(log.last()).unwrap();
+        assert!(read(&log, 0, 1000).is_some());
+        // The volume's medium has room.
+        let full = Fault::no_space(FaultOn::Only(Op::Allocate), 0);
+        sim.device.inject(full.below("log/"));
+        append(&log, 300);
+        assert_eq!(log.last(), Lsn(1300));
+        assert_eq!(read(&log, 0, 1300), None);
     }
 
     #[test]
