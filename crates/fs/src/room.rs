@@ -144,6 +144,12 @@ impl Fs {
         let until = now + SEARCH;
         let hopeless = std::mem::take(&mut search.hopeless) || search.rounds >= ROUNDS_MAX;
         if hopeless || !self.may_come() {
+            // What the log keeps for the index is room too, and nobody's.
+            let free = self.free_bytes();
+            went_on(self.store.keep_log(&[]).map_err(from_store));
+            if self.free_bytes() > free {
+                return true;
+            }
             let purged = self.purge_for_room(until).unwrap_or_else(|error| {
                 tracing::warn!(%error, "the trash could not be emptied for room");
                 Purged::Nothing

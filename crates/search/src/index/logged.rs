@@ -339,6 +339,9 @@ impl Touched {
         reading.directories.sort_unstable();
         reading.directories.dedup();
         for directories in reading.directories.chunks(PLACES_AHEAD) {
+            if folding.is_cancelled() {
+                return Ok(Some(false));
+            }
             let keys: Vec<_> =
                 directories.iter().map(|ino| key::directory(*ino, Part::Attributes)).collect();
             let keys: Vec<&[u8]> = keys.iter().map(|key| &key[..]).collect();

@@ -1,12 +1,12 @@
 //! Segments that recovery does not need any more, kept for who wants to know what changed since a
 //! record: the log is the only list of that, and is made for nobody's sake twice.
 //!
-//! They are a convenience, and no authority, and have names that recovery does not look for: what a
-//! checkpoint has made superfluous must not seem to lead to the state before it. They take a bounded part of the medium and go before
-//! anybody is refused for want of room; whoever reads them is told whether he saw every record that
-//! he asked for, and has another way to find out where he did not. So nothing is locked while they
-//! are read: a segment that is given up meanwhile, or used again, is one whose records are not
-//! those that come next, which their numbers and checksums tell.
+//! They are a convenience, and no authority, and have names that recovery does not look for: what
+//! a checkpoint has made superfluous must not seem to lead to the state before it. They take a
+//! bounded part of the medium and go before anybody is refused for want of room; whoever reads them
+//! is told whether he saw every record that he asked for, and has another way to find out where he
+//! did not. So nothing is locked while they are read: a segment that is given up meanwhile, or used
+//! again, is one whose records are not those that come next, as their numbers and checksums tell.
 
 use std::collections::VecDeque;
 use std::sync::Arc;

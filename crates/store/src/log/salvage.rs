@@ -4,9 +4,9 @@
 //! What is behind the last whole record is overwritten with zeros first, then later segments go,
 //! the last one first. A crash in between leaves a damaged log that is cut off again.
 //!
-//! The spares go first of all, and the segments that were kept for others than recovery: the numbers
-//! that are given up are used again, and these may hold records that were numbered like those to
-//! come.
+//! The spares go first of all, and the segments that were kept for others than recovery: the
+//! numbers that are given up are used again, and these may hold records that were numbered like
+//! those to come.
 //!
 //! A log that begins behind the state is not damaged: it belongs to a later state, whose root was
 //! lost. To cut it off would destroy what is whole, so it is refused, with nothing changed.
