@@ -323,7 +323,7 @@ impl Data {
         let held: u32 = held.iter().map(|run| run.count).sum();
         let others = u64::from(pages + held + MARK_PAGES) * u64::from(CHUNK_BYTES);
         if occupied > others {
-            let runs = marked.dead_runs(segment);
+            let runs = marked.dead_runs(segment, self.end_of_pages(segment)?);
             let mut garbage = self.garbage.lock();
             if garbage.has_room_for(runs.len()) {
                 // As old as can be: the cleaner takes them next.
@@ -335,10 +335,23 @@ impl Data {
     }
 }
 
+impl Data {
+    /// The page behind those of a segment: where it was sealed before it was full, its footer
+    /// stands there, which is named by no extent and is not dead. A rewritten one has a map.
+    fn end_of_pages(&self, segment: u64) -> Result<u32> {
+        let Some(Place::Sealed(sealed)) = self.segments.get(segment) else { return Ok(PAGES_MAX) };
+        if sealed.generation > 0 {
+            return Ok(PAGES_MAX);
+        }
+        let length = self.segments.blobs().length(&sealed.name)?.unwrap_or(0);
+        Ok(u32::try_from(length / u64::from(CHUNK_BYTES)).unwrap_or(PAGES_MAX))
+    }
+}
+
 impl Marked {
-    /// Dead pages of a segment, neighbours joined.
-    fn dead_runs(&self, segment: u64) -> Vec<PageRun> {
-        let end = self.horizon.segments.get(&segment).copied().unwrap_or(0);
+    /// Dead pages of a segment before `end`, neighbours joined.
+    fn dead_runs(&self, segment: u64, end: u32) -> Vec<PageRun> {
+        let end = self.horizon.segments.get(&segment).map_or(0, |&known| known.min(end));
         let mut runs: Vec<PageRun> = Vec::new();
         for page in FIRST_PAGE..end {
             if !self.is_dead(segment, page) {

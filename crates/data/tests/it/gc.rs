@@ -47,6 +47,27 @@ fn what_a_dropped_clone_held_comes_back() {
 }
 
 #[test]
+fn the_footer_of_a_segment_that_was_not_full_is_not_dead() {
+    let mut volume = volume(true);
+    for ino in 1..4 {
+        volume.write(32, ino, 0, &pattern(ino, 10_000)).unwrap();
+    }
+    let clone = volume.clone_tree(32).unwrap();
+    volume.release(32, 1).unwrap();
+    volume.sync().unwrap();
+    volume.reopen().unwrap();
+    volume.data.seal_all();
+    assert_eq!(volume.data.stats().open_segments, 0);
+    volume.drop_tree(clone).unwrap();
+    volume.clean(true).unwrap();
+    let (_, swept) = volume.collect().unwrap();
+    assert!(swept.dead_bytes > 0, "{swept:?}");
+    volume.clean(true).unwrap();
+    assert_eq!(volume.data.check_segments().unwrap(), []);
+    volume.verify();
+}
+
+#[test]
 fn marking_alone_deletes_nothing() {
     let mut volume = volume(true);
     volume.write(32, 1, 0, &pattern(1, 200_000)).unwrap();
