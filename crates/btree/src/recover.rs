@@ -1,14 +1,14 @@
 //! Creating a store, and opening one: the newest whole superblock, then the log after it.
 //!
-//! The two superblocks are written in turn, so at most one of them is torn by a crash, and then it
-//! is the older one that was being replaced. Should the newer one be damaged later, the older
-//! still describes a whole state, and the log tells whether it reaches back that far: it opens
-//! with an error if it was trimmed for the newer.
+//! The two superblocks say the same, but for a crash between writing one and the other, when one
+//! may be torn, or a checkpoint behind; then nothing that the older state needs was given up yet.
+//! So either of them is enough, and the newer is taken.
 //!
 //! A superblock that is read need not be on the medium: who wrote it may have been killed before it
 //! was synced, or its sync may have failed, after which another has nothing to write. So the one
 //! that is opened is written again and synced before the log is trimmed for it, or room is used
-//! that the one before refers to ([`keep`]).
+//! that the one before refers to. Until then the other one, whatever it says, may be all there is,
+//! so that one is made the same second.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -19,7 +19,8 @@ use format::catalog::{CatalogKey, RootRecord};
 use format::superblock::{Decoded, SUPERBLOCK_BYTES, Superblock, VERSION};
 use store::{Error, Log, Lsn, Result};
 
-use crate::checkpoint::{FREED_MAX, Gather, SUPERBLOCK_FILES, State, write_superblocks};
+use crate::checkpoint::{FREED_MAX, Gather, SUPERBLOCK_FILES, State};
+use crate::checkpoint::{create_superblocks, write_superblocks};
 use crate::copied::{Copied, copy_forward};
 use crate::core::Core;
 use crate::nodes::{NODES_FILE, Nodes};
@@ -45,8 +46,8 @@ pub(crate) fn create(env: &Env, options: &Options) -> Result<Core> {
         next_trash: 0,
         gather: Gather::default(),
     };
-    // Both superblocks exist before the first checkpoint, so that it has one to replace; until
-    // then what they say leads nowhere and is refused.
+    // Both superblocks exist before the first checkpoint, which replaces them; until then what
+    // they say leads nowhere and is refused.
     let nowhere = format::Pointer { unit: 0, units: 1, overflows: false, checksum: 0 };
     let superblock = Superblock {
         volume: options.common.volume,
@@ -59,7 +60,7 @@ pub(crate) fn create(env: &Env, options: &Options) -> Result<Core> {
         catalog: nowhere,
         catalog_level: 0,
     };
-    write_superblocks(env.device.as_ref(), &superblock)?;
+    create_superblocks(env.device.as_ref(), &superblock)?;
     env.device.sync_dir(DIRECTORY)?;
     env.device.sync_dir("")?;
     let core = Core::new(env, options.clone(), nodes, open_superblocks(env)?, catalog, state);
@@ -71,8 +72,7 @@ pub(crate) fn create(env: &Env, options: &Options) -> Result<Core> {
 /// Opens a store.
 pub(crate) fn open(env: &Env, options: &Options) -> Result<Core> {
     let superblocks = open_superblocks(env)?;
-    let superblock = newest(&superblocks, options)?;
-    keep(&superblocks, &superblock)?;
+    let (slot, superblock) = newest(&superblocks, options)?;
     let nodes = Nodes::new(open_file(env, NODES_FILE)?);
     let space = Space::open(&nodes, superblock.directory)?;
     if space.groups.len() as u64 != superblock.groups {
@@ -89,6 +89,7 @@ pub(crate) fn open(env: &Env, options: &Options) -> Result<Core> {
         gather: Gather::default(),
     };
     let (trees, trash) = count_records(&nodes, &catalog)?;
+    write_superblocks(&superblocks, slot, &superblock)?;
     let core = Core::new(env, options.clone(), nodes, superblocks, catalog, state);
     core.tree_count.store(trees, Ordering::Relaxed);
     core.trash.store(trash, Ordering::Relaxed);
@@ -120,11 +121,11 @@ pub(crate) fn open_superblocks(env: &Env) -> Result<[Arc<dyn File>; 2]> {
     Ok([open_file(env, first)?, open_file(env, second)?])
 }
 
-/// The newest superblock that is whole.
-fn newest(files: &[Arc<dyn File>; 2], options: &Options) -> Result<Superblock> {
-    let mut best: Option<Superblock> = None;
+/// The newest superblock that is whole, and which of the two it is.
+fn newest(files: &[Arc<dyn File>; 2], options: &Options) -> Result<(usize, Superblock)> {
+    let mut best: Option<(usize, Superblock)> = None;
     let mut first_error = None;
-    for (file, path) in files.iter().zip(SUPERBLOCK_FILES) {
+    for (slot, (file, path)) in files.iter().zip(SUPERBLOCK_FILES).enumerate() {
         let mut bytes = [0; SUPERBLOCK_BYTES];
         let read = file.read_at(&mut bytes, 0)?;
         match Superblock::decode(&bytes[..read]) {
@@ -136,8 +137,8 @@ fn newest(files: &[Arc<dyn File>; 2], options: &Options) -> Result<Superblock> {
                     let expected = format!("volume {:02x?}", options.common.volume);
                     return Err(damaged(path, expected, format!("{:02x?}", superblock.volume)));
                 }
-                if best.as_ref().is_none_or(|best| best.generation < superblock.generation) {
-                    best = Some(superblock);
+                if best.as_ref().is_none_or(|(_, best)| best.generation < superblock.generation) {
+                    best = Some((slot, superblock));
                 }
             }
             Err(malformed) => {
@@ -147,22 +148,13 @@ fn newest(files: &[Arc<dyn File>; 2], options: &Options) -> Result<Superblock> {
         }
     }
     match (best, first_error) {
-        (Some(best), None) if best.generation == 0 => {
+        (Some((_, best)), None) if best.generation == 0 => {
             Err(damaged(SUPERBLOCK_FILES[0], "a state".to_owned(), "none was written".to_owned()))
         }
-        (Some(best), _) if best.generation > 0 => Ok(best),
+        (Some((slot, best)), _) if best.generation > 0 => Ok((slot, best)),
         (_, Some(error)) => Err(error.into()),
         (_, None) => unreachable!("each superblock is whole or not"),
     }
-}
-
-/// Sees to it that the superblock that was read is the one on the medium, before the log gives up
-/// what it makes superfluous. One whose sync failed is in the page cache, and clean: to sync it
-/// once more would do nothing, so it is written again.
-pub(crate) fn keep(files: &[Arc<dyn File>; 2], superblock: &Superblock) -> Result<()> {
-    let slot = &files[(superblock.generation % 2) as usize];
-    slot.write_at(&superblock.encode(), 0)?;
-    Ok(slot.sync_data()?)
 }
 
 fn damaged(file: &str, expected: String, found: String) -> Error {

@@ -4,8 +4,7 @@
 //! 1. Walk from the newest superblock that is whole, and count the pointers to each node.
 //! 2. Write each page of the map to its copy that is not current, and a directory behind the end
 //!    of the file: what the log still refers to may lie in room that the map calls free.
-//! 3. Sync; write the superblock that is not the newest, and sync it.
-//! 4. Once more, so that the other superblock is written anew too.
+//! 3. Sync; write both superblocks, one after the other, and sync each.
 //!
 //! A crash before 3 is through leaves the state as it was; so does a failure. Below a node that
 //! cannot be read nothing is known, so what the old map calls used stays used, and where the old
@@ -24,10 +23,10 @@ use store::{Error, FindingKind, Log, Lsn, Result};
 use super::counts::Pages;
 use super::offline::newest;
 use super::walk::{Roots, Walk};
-use crate::checkpoint::SUPERBLOCK_FILES;
+use crate::checkpoint::{SUPERBLOCK_FILES, write_superblocks};
 use crate::nodes::{NODES_FILE, Nodes};
 use crate::options::Options;
-use crate::recover::{LOG_DIRECTORY, keep, open_file, open_superblocks};
+use crate::recover::{LOG_DIRECTORY, open_file, open_superblocks};
 use crate::space::{MapRoom, Space, Work, directory_units};
 
 /// Counts the references of a store anew, and writes what comes of it. Fails, with nothing
@@ -39,17 +38,14 @@ pub fn mend(env: &Env, options: &Options) -> Result<()> {
             env.device.sync_dir("btree")?;
         }
     }
-    for _ in SUPERBLOCK_FILES {
-        mend_once(env, options)?;
-    }
-    Ok(())
+    mend_counts(env, options)
 }
 
 /// Cuts a damaged log off before its first damage, and gives up what is behind it. Fails, with
 /// nothing changed, when the log is likely that of a later state than the one that was found.
 pub fn cut_log(env: &Env, options: &Options) -> Result<()> {
     let mut found = Vec::new();
-    let Some(superblock) = newest(env, options, &mut found)? else {
+    let Some((_, superblock)) = newest(env, options, &mut found)? else {
         let file = SUPERBLOCK_FILES[0].to_owned();
         return Err(Error::Missing { file });
     };
@@ -60,14 +56,15 @@ pub fn cut_log(env: &Env, options: &Options) -> Result<()> {
         .map(drop)
 }
 
-fn mend_once(env: &Env, options: &Options) -> Result<()> {
+fn mend_counts(env: &Env, options: &Options) -> Result<()> {
     let mut found = Vec::new();
-    let Some(superblock) = newest(env, options, &mut found)? else {
+    let Some((slot, superblock)) = newest(env, options, &mut found)? else {
         let file = SUPERBLOCK_FILES[0].to_owned();
         return Err(Error::Missing { file });
     };
-    // The other one is written below, and until it is durable this one is all there is.
-    keep(&open_superblocks(env)?, &superblock)?;
+    // What is written below replaces one of them while the other is all there is.
+    let superblocks = open_superblocks(env)?;
+    write_superblocks(&superblocks, slot, &superblock)?;
     let nodes = Nodes::new(open_file(env, NODES_FILE)?);
     let mut old = match Space::open(&nodes, superblock.directory) {
         Ok(space) => space,
@@ -107,10 +104,7 @@ fn mend_once(env: &Env, options: &Options) -> Result<()> {
         time: env.clock.now().0,
         ..superblock
     };
-    let file = open_file(env, SUPERBLOCK_FILES[(generation % 2) as usize])?;
-    file.write_at(&superblock.encode(), 0)?;
-    file.sync_data()?;
-    Ok(())
+    write_superblocks(&superblocks, 0, &superblock)
 }
 
 /// Nodes that are referred to, with their units and how often.

@@ -17,7 +17,7 @@ use crate::space::Space;
 /// it. Fails when a file is missing, or of a newer format, or the medium does not answer.
 pub fn inspect(env: &Env, options: &Options, progress: CheckProgress<'_>) -> Result<CheckReport> {
     let mut found = Vec::new();
-    let superblock = newest(env, options, &mut found)?;
+    let superblock = newest(env, options, &mut found)?.map(|(_, superblock)| superblock);
     let mut report = match &superblock {
         Some(superblock) => state(env, superblock, &mut found, progress)?,
         None => CheckReport::default(),
@@ -51,14 +51,14 @@ fn finding(of: &str, error: Error) -> Result<Finding> {
     }
 }
 
-/// The newest superblock that is whole.
+/// The newest superblock that is whole, and which of the two it is.
 pub(super) fn newest(
     env: &Env,
     options: &Options,
     found: &mut Vec<Finding>,
-) -> Result<Option<Superblock>> {
-    let mut best: Option<Superblock> = None;
-    for path in SUPERBLOCK_FILES {
+) -> Result<Option<(usize, Superblock)>> {
+    let mut best: Option<(usize, Superblock)> = None;
+    for (slot, path) in SUPERBLOCK_FILES.into_iter().enumerate() {
         let mut bytes = [0; SUPERBLOCK_BYTES];
         let file = match open_file(env, path) {
             // As a torn one: the other leads to the state.
@@ -76,8 +76,10 @@ pub(super) fn newest(
             }
             Ok(Decoded::Superblock(superblock)) => {
                 if superblock.volume == options.common.volume {
-                    if best.as_ref().is_none_or(|best| best.generation < superblock.generation) {
-                        best = Some(superblock);
+                    let newer =
+                        |(_, best): &(usize, Superblock)| best.generation < superblock.generation;
+                    if best.as_ref().is_none_or(newer) {
+                        best = Some((slot, superblock));
                     }
                     continue;
                 }
@@ -89,7 +91,7 @@ pub(super) fn newest(
         found.push(Finding { kind, file, offset: 0, what });
     }
     // Generation 0 is what a store begins with, and leads nowhere.
-    let best = best.filter(|best| best.generation > 0);
+    let best = best.filter(|(_, best)| best.generation > 0);
     if best.is_none() {
         let what = "no superblock leads to a state".to_owned();
         let (kind, file) = (FindingKind::Unreadable, SUPERBLOCK_FILES[0].to_owned());

@@ -7,11 +7,11 @@
 //! 2. `write`: walk what is changed below those roots, children before parents, give each node
 //!    room and write it, in long runs.
 //! 3. Settle the reference counts; write catalog, map pages and map directory. Sync.
-//! 4. `publish`: write the older of the two superblocks and sync it. Only now is anything of the
-//!    old state given up, in memory too: cells learn where they lie, freed room is punched, the
-//!    log is trimmed.
+//! 4. `publish`: write both superblocks, one after the other, and sync each. Only now is anything
+//!    of the old state given up, in memory too: cells learn where they lie, freed room is punched,
+//!    the log is trimmed.
 //!
-//! A crash before the superblock is durable leaves the old state, of which nothing was
+//! A crash before the first superblock is durable leaves the old state, of which nothing was
 //! overwritten; after it, the new one. A failure before it, such as a full medium, is undone by
 //! forgetting: no cell was told anything, and the map that was worked on is a copy.
 
@@ -43,7 +43,7 @@ use crate::tree::Root;
 pub(crate) use freeze::Frozen;
 pub(crate) use gather::Gather;
 pub(crate) use give_back::Freed;
-pub(crate) use publish::{SUPERBLOCK_FILES, write_superblocks};
+pub(crate) use publish::{SUPERBLOCK_FILES, create_superblocks, write_superblocks};
 pub(crate) use shed::Shedding;
 pub(crate) use write::NodeWriter;
 

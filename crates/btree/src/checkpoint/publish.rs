@@ -1,9 +1,13 @@
-//! Step 4: the superblock, and what follows from its being durable.
+//! Step 4: the superblocks, and what follows from their being durable.
+//!
+//! Both say the same, so that damage of either loses nothing (decision 0064). They are written one
+//! after the other, and of the state before nothing is given up until both are durable: whenever
+//! one of them is torn, or rots, the other leads to a state that is whole.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use device::Device;
+use device::{Device, File};
 use format::space_map::GROUP_UNITS;
 use format::superblock::Superblock;
 use store::{Result, Writer};
@@ -16,11 +20,21 @@ use crate::core::Core;
 pub(crate) const SUPERBLOCK_FILES: [&str; 2] = ["btree/super-0", "btree/super-1"];
 
 /// Creates both superblocks of a new store.
-pub(crate) fn write_superblocks(device: &dyn Device, superblock: &Superblock) -> Result<()> {
-    for path in SUPERBLOCK_FILES {
-        let file = device.create(path)?;
-        file.write_at(&superblock.encode(), 0)?;
-        file.sync_data()?;
+pub(crate) fn create_superblocks(device: &dyn Device, superblock: &Superblock) -> Result<()> {
+    let files = [device.create(SUPERBLOCK_FILES[0])?, device.create(SUPERBLOCK_FILES[1])?];
+    write_superblocks(&files, 0, superblock)
+}
+
+/// Writes and syncs both superblocks, the one at `first` first: while it is written, the other has
+/// to be durable.
+pub(crate) fn write_superblocks(
+    files: &[Arc<dyn File>; 2],
+    first: usize,
+    superblock: &Superblock,
+) -> Result<()> {
+    for slot in [first, 1 - first] {
+        files[slot].write_at(&superblock.encode(), 0)?;
+        files[slot].sync_data()?;
     }
     Ok(())
 }
@@ -45,13 +59,11 @@ impl Core {
             catalog: written.catalog.pointer,
             catalog_level: written.catalog.level,
         };
-        let slot = &self.superblocks[(written.generation % 2) as usize];
-        let published = slot.write_at(&superblock.encode(), 0).and_then(|()| slot.sync_data());
-        if let Err(error) = published {
+        if let Err(error) = write_superblocks(&self.superblocks, 0, &superblock) {
             // Which state a crash would now leave is not known.
             self.thaw(&frozen);
-            self.log().fail(&format!("the superblock could not be written: {error}"));
-            return Err(error.into());
+            self.log().fail(&format!("the superblocks could not be written: {error}"));
+            return Err(error);
         }
         self.end_shedding();
         // The state is durable. Cells learn their places while the frozen roots still keep
@@ -106,10 +118,10 @@ impl Core {
         self.journal.checkpointed(frozen.log_bytes);
         self.checkpointed_records.store(frozen.log_records, Ordering::Relaxed);
         self.journal.made_checkpoint(self.env.clock.now().0);
-        // And the superblock.
-        let bytes = written.bytes + format::superblock::SUPERBLOCK_BYTES as u64;
-        self.journal.wrote(Writer::Checkpoint, bytes, written.writes + 1);
-        self.journal.synced(2);
+        // And the superblocks.
+        let bytes = written.bytes + 2 * format::superblock::SUPERBLOCK_BYTES as u64;
+        self.journal.wrote(Writer::Checkpoint, bytes, written.writes + 2);
+        self.journal.synced(3);
     }
 }
 

@@ -17,5 +17,6 @@ mod room;
 mod runs;
 mod shrink;
 mod splits;
+mod superblocks;
 mod threads;
 mod util;
