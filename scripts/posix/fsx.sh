@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # fsx (crates.io, by the author of the Rust pjdfstest) on a mounted volume: random reads, writes,
-# maps, truncations, holes and copies of one file, each read compared with what it must be.
+# maps, truncations, holes and copies of one file, each read compared with what it must be. Two of
+# the four files are an ordinary user's.
 #   scripts/posix/fsx.sh [SECONDS [SEED]]     60 seconds; seeds from the clock, each one printed
 . "$(dirname "$0")/lib.sh"
 skip_without_mounts
@@ -42,12 +43,15 @@ shape "$work/pages.toml" 4194304 262144 4096 0
 
 # Until the time is over, which `timeout` says with 124.
 exercise() { # NAME SEED
-  local name=$1 seed=$2 end=$((SECONDS + seconds)) code
+  local name=$1 seed=$2 end=$((SECONDS + seconds)) code as=()
+  case $name in
+    middle | pages) as=(setpriv --reuid nobody --regid nogroup --clear-groups) ;;
+  esac
   while :; do
     [ "$SECONDS" -lt "$end" ] || return 124
     code=0
     echo "$seed" > "$work/$name.seed"
-    (cd "$mnt/$name" && exec timeout $((end - SECONDS)) "$fsx" -q -S "$seed" -P "$work" \
+    (cd "$mnt/$name" && exec timeout $((end - SECONDS)) "${as[@]}" "$fsx" -q -S "$seed" -P "$work/$name" \
       -f "$work/$name.toml" "$mnt/$name/file") > "$work/$name.log" 2>&1 || code=$?
     # It allocates 0 bytes at times, without an alignment too but seldom: on with another seed.
     [ "$code" -ne 124 ] && tail -1 "$work/$name.log" | grep -q 'POSIX_FALLOCATE.*( *0x0 bytes)' || return "$code"
@@ -58,7 +62,8 @@ exercise() { # NAME SEED
 
 running=()
 for name in tiny middle large pages; do
-  mkdir "$mnt/$name"
+  mkdir "$mnt/$name" "$work/$name"
+  chmod 777 "$mnt/$name" "$work/$name"
   echo "fsx $name: seed $seed, $seconds s"
   exercise "$name" "$seed" &
   running+=("$name:$!")
@@ -78,6 +83,12 @@ for one in "${running[@]}"; do
   IFS=: read -r name pid <<< "$one"
   code=0
   wait "$pid" || code=$?
+  # It changes the file all the time: one that has rested hung, and has shown nothing.
+  rested=$(($(date +%s) - $(stat -c %Y "$mnt/$name/file" 2>/dev/null || echo 0)))
+  if [ "$rested" -gt 20 ]; then
+    wrong=1
+    echo "fsx $name has not changed its file for $rested s" >&2
+  fi
   # 124: it ran until its time was over.
   if [ "$code" -ne 124 ]; then
     wrong=1
