@@ -40,7 +40,7 @@ fi
 
 "$pando" bench search --files "$files" --profile "$profile" --list "$work/all"
 python3 bench/search_peers.py sqlite "$work/all" "$work"
-PANDO_IDLE_SECONDS=3 PANDO_INDEX_CACHE=4G python3 bench/search_peers.py commands "$work/all" "$work" "$work/v"
+PANDO_IDLE_SECONDS=3 python3 bench/search_peers.py commands "$work/all" "$work" "$work/v"
 rm -f "$work/all"
 if [ "$peers" -gt 0 ]; then
   "$pando" bench search --files "$peers" --profile "$profile" --list "$work/some"
