@@ -8,6 +8,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use device::Device;
+use format::Corruption;
 use format::segment::{FIRST_PAGE, Mark, MarkKind, PAGE_BYTES};
 use parking_lot::Mutex;
 use store::{Error, Result};
@@ -167,7 +168,12 @@ impl Allocator {
     /// Creates a segment, durable with its header before a page of it is handed out.
     fn create(&self, id: u64) -> Result<Arc<OpenSegment>> {
         let path = open_path(id);
-        if self.device.metadata(&path)?.is_some() {
+        if let Some(found) = self.device.metadata(&path)? {
+            if found.length > u64::from(PAGE_BYTES) {
+                let expected = "no such file".to_owned();
+                let (structure, found) = ("data segment", format!("{} bytes", found.length));
+                return Err(Corruption { file: path, offset: 0, structure, expected, found }.into());
+            }
             // An earlier attempt ran out of room before a page of it was handed out.
             self.device.remove(&path)?;
         }

@@ -14,7 +14,7 @@ use std::collections::BTreeMap;
 
 use format::extent::{CHUNK_BYTES, Extent, Stored, decode};
 use format::key;
-use format::segment::{MARK_BYTES, Mark, MarkKind, PAGE_BYTES};
+use format::segment::{MARK_BYTES, Mark, MarkKind, PAGE_BYTES, PAGES_MAX};
 use format::{Corruption, Malformed};
 use store::{Error, Pinned, Read, Result, SharedWalk, TreeId};
 
@@ -250,6 +250,11 @@ impl Data {
             let rest = length % u64::from(PAGE_BYTES);
             // One that was cut in the middle of a page ends with that page.
             let pages = pages + u64::from(rest != 0 && rest != MARK_BYTES as u64);
+            if pages > u64::from(PAGES_MAX) {
+                // No extent names what lies behind, and no footer may say that there is so much.
+                file.set_len(u64::from(PAGES_MAX) * u64::from(PAGE_BYTES))?;
+            }
+            let pages = pages.min(u64::from(PAGES_MAX));
             (mark.kind, mark.pages) = (MarkKind::Footer, pages as u32);
             bytes.clear();
             mark.encode(&mut bytes);

@@ -16,7 +16,7 @@ use std::sync::Arc;
 
 use device::Device;
 use format::key;
-use format::segment::{Mark, MarkKind, PAGE_BYTES};
+use format::segment::{Mark, MarkKind, PAGE_BYTES, PAGES_MAX};
 use store::{KeyRange, Read, Result};
 
 use crate::Data;
@@ -32,7 +32,7 @@ const NUMBERS_SKIPPED: u64 = 1 << 32;
 
 /// Segment and generation of a name that is one of ours.
 fn number_of(name: &str) -> Option<(u64, u32)> {
-    parse_name(name).filter(|&(id, _)| id < NUMBERS)
+    parse_name(name).filter(|&(id, _)| id < NUMBERS / 2)
 }
 
 impl Data {
@@ -110,7 +110,9 @@ impl Data {
             }
             tracing::warn!(file = path, ?header, "damaged header of a segment");
         }
-        let pages = length.div_ceil(u64::from(PAGE_BYTES)).max(1);
+        // Behind the last page of a full one may be a footer: who sealed it was stopped before it
+        // had its name.
+        let pages = length.div_ceil(u64::from(PAGE_BYTES)).clamp(1, u64::from(PAGES_MAX));
         let segment = Arc::new(OpenSegment::new(id, file));
         self.segments.insert_open(Arc::clone(&segment));
         Ok(Some((segment, pages as u32)))

@@ -1,6 +1,9 @@
 //! Opening: what is found goes on where it stopped.
 
+use data::Options;
+use format::segment::{MARK_BYTES, PAGES_MAX};
 use store::Store;
+use testing::{Fault, FaultOn, Op};
 
 use crate::support::{Volume, pattern};
 
@@ -63,6 +66,44 @@ fn what_is_written_after_a_segment_was_lost_or_cut_outlives_what_was_in_it() {
             volume.verify();
         }
     }
+}
+
+/// A full segment whose sealing was cut short after its footer was written is sealed again with as
+/// many pages as there may be, and so is one that a footer behind that made too long.
+#[test]
+fn a_full_segment_with_a_footer_that_was_not_sealed_is_sealed_as_full() {
+    let options = Options { segment_pages: PAGES_MAX, ..crate::support::small_options() };
+    let mut volume = Volume::with(testing::sim_env(1), options, true);
+    for ino in 1..=17 {
+        volume.write(32, ino, 0, &pattern(ino, 4 << 20)).unwrap();
+    }
+    volume.sync().unwrap();
+    volume.sim.device.inject(Fault::io(FaultOn::Only(Op::Rename), 0));
+    volume.data.seal_all();
+    assert!(!volume.sim.device.faults_left(), "the footer is there, the name is not");
+    volume.reopen().unwrap();
+    volume.data.seal_all();
+    assert!(volume.data.check_segments().unwrap().is_empty());
+    let (path, length) = volume.sim.device.files().first().cloned().unwrap();
+    let sealed = (64 << 20) + MARK_BYTES as u64;
+    assert_eq!((path.as_str(), length), ("data/sealed/0000000000000000.seg", sealed));
+    // As an older program left it.
+    volume.sim.device.overwrite(&path, (64 << 20) + 4096, &[7; 64]);
+    volume.data.mend_marks(0).unwrap();
+    assert_eq!(volume.sim.device.files().first().unwrap().1, sealed);
+    assert!(volume.data.check_segments().unwrap().is_empty());
+    volume.verify();
+}
+
+/// A file with a number of ours that nobody knows of is not one that an opening began.
+#[test]
+fn a_segment_that_nobody_knows_of_is_not_written_over() {
+    let mut volume = Volume::new(1);
+    let file = volume.sim.env().device.create("data/open/0000000000000000.seg").unwrap();
+    file.write_at(&[7; 8192], 0).unwrap();
+    let refused = volume.write(32, 1, 0, &pattern(1, 80_000));
+    assert!(matches!(refused, Err(store::Error::Corrupt(_))), "{refused:?}");
+    assert_eq!(volume.sim.device.read_file("data/open/0000000000000000.seg"), [7; 8192]);
 }
 
 #[test]
