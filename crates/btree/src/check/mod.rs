@@ -17,6 +17,8 @@ mod offline;
 mod walk;
 
 #[cfg(test)]
+mod forged;
+#[cfg(test)]
 mod tests;
 
 use std::ops::ControlFlow;
