@@ -1,5 +1,6 @@
 //! Clones of clones, dropped in any order.
 
+use std::collections::BTreeMap;
 use std::ops::ControlFlow;
 
 use btree::BtreeStore;
@@ -195,4 +196,144 @@ fn a_removed_range_is_freed_without_reading_its_leaves() {
     let after = checked(&store);
     assert!(after.leaves < 20, "{after:?}");
     assert_eq!(entries(&*store, TREE).len(), 1000);
+}
+
+type Model = BTreeMap<Vec<u8>, Vec<u8>>;
+
+/// What is written once to the clone of a number: a value, or none where the key is deleted.
+fn written_to(clone: u64, random: &mut fastrand::Rng) -> (Vec<u8>, Option<Vec<u8>>) {
+    let key = random.u32(0..1300).to_be_bytes().to_vec();
+    let value = match clone % 7 {
+        0 => None,
+        1 => Some(vec![clone as u8; 2100]),
+        _ => Some(clone.to_be_bytes().to_vec()),
+    };
+    (key, value)
+}
+
+#[test]
+fn a_chain_of_a_thousand_clones_is_dropped_in_any_order() {
+    const CLONES: u64 = 1000;
+    for seed in [7] {
+        println!("seed {seed}");
+        let mut random = fastrand::Rng::with_seed(seed);
+        let (sim, mut store) = store(seed, 64 << 20);
+        for n in 0..1200_u32 {
+            commit(&store, |batch| batch.put(TREE, &n.to_be_bytes(), &[1; 150]));
+        }
+        let alone = checked(&store);
+        let base = entries(&*store, TREE);
+        let mut writes = Vec::new();
+        for clone in 1..=CLONES {
+            let (source, target) = (TreeId(TREE.0 + clone - 1), TreeId(TREE.0 + clone));
+            let (key, value) = written_to(clone, &mut random);
+            commit(&store, |batch| batch.clone_tree(source, target));
+            commit(&store, |batch| match &value {
+                Some(value) => batch.put(target, &key, value),
+                None => batch.delete(target, &key),
+            });
+            writes.push((key, value));
+            if clone % 100 == 50 {
+                assert!(store.checkpoint().expect("checkpoint"));
+            }
+        }
+        checked(&store);
+        // A clone has what was written to those that it comes from, and nothing else.
+        let equal = |store: &BtreeStore, alive: &[u64]| {
+            let (mut model, mut made): (Model, u64) = (base.clone(), 0);
+            let mut alive = alive.to_vec();
+            alive.sort_unstable();
+            for clone in alive {
+                for (key, value) in &writes[made as usize..clone as usize] {
+                    match value {
+                        Some(value) => drop(model.insert(key.clone(), value.clone())),
+                        None => drop(model.remove(key)),
+                    }
+                }
+                made = clone;
+                let found = entries(store, TreeId(TREE.0 + clone));
+                assert!(found == model, "seed {seed}: clone {clone} of the chain");
+            }
+        };
+        // The first of them is the tree that all come from.
+        let mut alive: Vec<u64> = (0..=CLONES).collect();
+        random.shuffle(&mut alive);
+        equal(&store, &alive[..40]);
+        while let Some(clone) = alive.pop() {
+            commit(&store, |batch| batch.drop_tree(TreeId(TREE.0 + clone)));
+            if alive.len() % 40 == 3 {
+                store.reclaim_step(random.usize(1..60)).expect("reclaim");
+            }
+            match alive.len() {
+                600 | 250 | 90 | 20 | 2 => {
+                    equal(&store, &alive);
+                    checked(&store);
+                }
+                // What is in memory goes, so that it is the medium that is compared.
+                400 | 120 | 5 => {
+                    store.close().expect("close");
+                    store = BtreeStore::open(&sim.env(), &options(64 << 20)).expect("open");
+                    equal(&store, &alive);
+                }
+                _ => {}
+            }
+        }
+        reclaim_all(&store);
+        let after = checked(&store);
+        assert_eq!((after.trees, after.leaves, after.trash), (0, 1, 0), "{after:?}");
+        assert!(after.units < alone.units / 10, "{after:?}");
+        reclaim_all(&store);
+        let bytes = store.stats().disk_bytes;
+        assert!(bytes < 1 << 20, "{bytes} bytes for nothing");
+    }
+}
+
+/// Keys so long that nodes are many; what they begin with stands once in each.
+fn long_key(n: u32) -> Vec<u8> {
+    [[b'k'; 460].as_slice(), &n.to_be_bytes()].concat()
+}
+
+#[test]
+fn dropping_a_clone_costs_what_it_alone_had() {
+    const ENTRIES: u32 = 64_000;
+    let (sim, first) = store(6, 64 << 20);
+    for chunk in 0..ENTRIES / 1000 {
+        commit(&first, |batch| {
+            for n in chunk * 1000..chunk * 1000 + 1000 {
+                batch.put(TREE, &long_key(n), &[1; 30]);
+            }
+        });
+    }
+    let alone = checked(&first);
+    assert!(alone.leaves > 1900, "{alone:?}");
+    let clone = TreeId(TREE.0 + 1);
+    commit(&first, |batch| {
+        batch.clone_tree(TREE, clone);
+        for n in [7, 30_000, 63_000] {
+            batch.put(clone, &long_key(n), b"changed");
+        }
+    });
+    let shared = checked(&first);
+    let nodes = |report: &CheckReport| report.leaves + report.interiors;
+    let own = nodes(&shared) - nodes(&alone);
+    let height = 4;
+    assert!((own - 1) <= 3 * (height - 1), "a path to each leaf that was written: {own} nodes");
+    first.close().expect("close");
+    drop(first);
+    // Opened anew, so that each node that is looked at is read.
+    let store = BtreeStore::open(&sim.env(), &options(64 << 20)).expect("open");
+    let before = sim.device.counts();
+    commit(&store, |batch| batch.drop_tree(clone));
+    while store.reclaim_step(1000).expect("reclaim") {}
+    assert_eq!(store.stats().dropping, 0);
+    let after = sim.device.counts();
+    let reads = after.of(Op::Read) - before.of(Op::Read);
+    let writes = after.of(Op::Write) - before.of(Op::Write);
+    let bytes = after.written_bytes - before.written_bytes;
+    println!("{own} of {} nodes: {reads} reads, {writes} writes, {bytes} bytes", nodes(&shared));
+    // Beside the nodes that died: the catalog, and pages of the map.
+    assert!(reads <= own + height, "{reads} reads for {own} nodes");
+    assert!(writes <= own + height, "{writes} writes for {own} nodes");
+    let report = checked(&store);
+    assert_eq!((nodes(&report), report.units), (nodes(&alone), alone.units));
 }
