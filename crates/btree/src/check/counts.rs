@@ -22,7 +22,7 @@ impl Pages {
     pub(super) fn take(nodes: &Nodes, space: &mut Space) -> Result<Pages> {
         let mut groups = Vec::with_capacity(space.groups.len());
         for group in 0..space.groups.len() {
-            let page = match space.page(nodes.file.as_ref(), group as u64) {
+            let page = match space.page_briefly(nodes.file.as_ref(), group as u64) {
                 Ok(page) => Ok(page),
                 Err(Error::Corrupt(bad)) => Err(Finding {
                     kind: FindingKind::Unreadable,

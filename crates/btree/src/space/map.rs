@@ -29,6 +29,8 @@ pub(crate) struct Space {
     pub(crate) groups: Vec<Entry>,
     /// Some current pages.
     pub(super) pages: BTreeMap<u64, Page>,
+    /// How many of them are kept between checkpoints.
+    pub(super) pages_kept: usize,
     /// Units that count 0 in the durable state and are not free, for pinned states still read
     /// them, or pages of the map lie there: first unit, number, and the last pin that may.
     pub(crate) held: BTreeMap<u64, (u16, u64)>,
@@ -51,6 +53,7 @@ impl Space {
             directory: None,
             groups: Vec::new(),
             pages: BTreeMap::new(),
+            pages_kept: PAGES_KEPT,
             held: BTreeMap::new(),
             longest: Map::default(),
             ingested: Vec::new(),
@@ -82,7 +85,7 @@ impl Space {
     /// The same for one who looks at many: with it the map stays within bounds.
     pub(crate) fn page_briefly(&mut self, file: &dyn File, group: u64) -> Result<Page> {
         let page = self.page(file, group)?;
-        if self.pages.len() > 2 * PAGES_KEPT {
+        if self.pages.len() > 2 * self.pages_kept {
             self.shrink();
         }
         Ok(page)
@@ -149,7 +152,7 @@ impl Space {
 
     /// Forgets pages beyond the bound.
     pub(super) fn shrink(&mut self) {
-        while self.pages.len() > PAGES_KEPT {
+        while self.pages.len() > self.pages_kept {
             self.pages.pop_first();
         }
     }

@@ -10,6 +10,8 @@ mod alloc;
 mod clean;
 mod counts;
 mod ingested;
+#[cfg(test)]
+mod kept_tests;
 mod map;
 mod pages;
 
