@@ -20,6 +20,7 @@ use super::thing::{Spot, Thing};
 use super::unlink::drop_name;
 use crate::account::signed;
 use crate::error::inconsistent;
+use crate::inherited::Ways;
 use crate::locks::{Lock, Mode};
 use crate::nodes::Location;
 use crate::orphan::LastName;
@@ -434,7 +435,8 @@ impl Rename<'_> {
                 kept = Some(keeping.put_directory(&mut txn, view, (to.ino, record))?);
             }
             (Thing::File { inode, nlink, .. }, None) => {
-                lost = drop_name(&mut txn, view, id, self.to.dir, &to, inode, *nlink)?;
+                let name = (id, self.to.dir, &to);
+                lost = drop_name(&mut txn, view, &mut Ways::new(), name, inode, *nlink)?;
                 txn.erase_attached(view.tree, self.to.dir, &to);
             }
             (Thing::File { .. }, Some(keeping)) => {

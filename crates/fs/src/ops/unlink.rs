@@ -7,7 +7,7 @@ use format::key::{self, Part};
 use inode::{Caller, FsError, NodeId};
 
 use super::mknod::parent_directory;
-use crate::inherited::hidden_names;
+use crate::inherited::Ways;
 use crate::locks::{Lock, Mode};
 use crate::orphan::LastName;
 use crate::trash::{Keeping, Kept, Removal};
@@ -83,7 +83,8 @@ pub(crate) fn unlink(
             return Ok(());
         }
         let mut txn = Txn::removing(fs);
-        let lost = drop_name(&mut txn, view, id, dir, &found, &inode, nlink)?;
+        let name = (id, dir, &found);
+        let lost = drop_name(&mut txn, view, &mut Ways::new(), name, &inode, nlink)?;
         txn.erase_entry(view, dir, &found, false)?;
         txn.touch_directory(view.tree, dir, -1, 0);
         txn.commit()?;
@@ -109,13 +110,12 @@ pub(crate) fn inode_of(view: View<'_>, found: &Found) -> FsResult<(InodeRecord, 
 }
 
 /// Adds to a batch what becomes of an inode that loses a name (the entry itself is the caller's
-/// to erase or replace). The object's lock is held exclusively.
+/// to erase or replace). The object's lock is held exclusively; `ways` is the commit's.
 pub(crate) fn drop_name(
     txn: &mut Txn<'_>,
     view: View<'_>,
-    subvol: u64,
-    dir: u64,
-    found: &Found,
+    ways: &mut Ways,
+    (subvol, dir, found): (u64, u64, &Found),
     inode: &InodeRecord,
     nlink: u32,
 ) -> FsResult<Option<LastName>> {
@@ -126,7 +126,7 @@ pub(crate) fn drop_name(
     }
     let others = if linked { nlink.saturating_sub(1) } else { 0 };
     let hidden = if others > 0 {
-        hidden_names(txn.fs(), view, subvol, (ino, others), (dir, found.cookie))?
+        ways.hidden_names(txn.fs(), view, subvol, (ino, others), (dir, found.cookie))?
     } else {
         None
     };

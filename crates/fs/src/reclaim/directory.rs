@@ -14,6 +14,7 @@ use inode::{FsError, SubvolId};
 use store::KeyRange;
 
 use crate::error::{from_store, malformed};
+use crate::inherited::Ways;
 use crate::locks::{Lock, LockSet, Mode};
 use crate::ops::rmdir::removed;
 use crate::ops::unlink::{drop_name, inode_of};
@@ -221,7 +222,7 @@ impl Emptying {
         let Next::Names(again) = next(view, directory)? else { return Ok(0) };
         let mut txn = Txn::removing(fs);
         let present = txn.now;
-        let mut lost = Vec::new();
+        let (mut lost, mut ways) = (Vec::new(), Ways::new());
         let mut done = 0;
         for (name, before) in again.iter().zip(names) {
             if (name.cookie, name.ino) != (before.cookie, before.ino) {
@@ -234,7 +235,8 @@ impl Emptying {
             // Whoever holds another name sees a link less, but the time of that is the removal of
             // the directory, not of its reclaiming.
             txn.now = inode.ctime;
-            lost.extend(drop_name(&mut txn, view, id, directory, name, &inode, nlink)?);
+            let place = (id, directory, name);
+            lost.extend(drop_name(&mut txn, view, &mut ways, place, &inode, nlink)?);
             for part in [Part::Attributes, Part::Bulk, Part::Xattrs] {
                 let beside = match part {
                     Part::Attributes => true,

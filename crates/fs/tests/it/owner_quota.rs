@@ -371,6 +371,40 @@ fn a_hard_link_that_was_inherited_and_changed_is_credited_with_its_last_name() {
     assert!(problems().is_empty(), "{:?}", problems());
 }
 
+/// The way up from a hidden name is gone once for all names of an inode, and not for ever.
+#[test]
+fn looking_for_hidden_names_is_bounded_and_remembers_where_it_was() {
+    for (depth, goes) in [(3000, true), (5000, false)] {
+        let v = volume();
+        let (root, ada) = (Caller::root(), user(7));
+        let source = v.dir(ROOT, "source").node;
+        let d = v.dir(source, "d").node;
+        let mut deep = v.dir(source, "deep").node;
+        for _ in 1..depth {
+            deep = v.dir(deep, "x").node;
+        }
+        for dir in [d, deep] {
+            let mode = SetAttr { mode: Some(0o777), ..SetAttr::default() };
+            v.fs.setattr(&root, dir, &mode).unwrap();
+        }
+        let file = v.file_as(&ada, d, "f", 0o666).unwrap().node;
+        v.fs.write(&ada, file, 0, &[1; 10_000]).unwrap();
+        for n in 0..600 {
+            v.fs.link(&ada, file, deep, format!("f{n}").as_bytes()).unwrap();
+        }
+        v.fs.forget(file, 601);
+        limit(&v.fs, ADA, Some(100), Some(1 << 20));
+        let before = used(&v.fs, ADA);
+        let clone = v.fs.clone_dir(&root, d, ROOT, b"clone").unwrap().root;
+        let file = v.find(clone, "f").unwrap().node;
+        v.fs.write(&ada, file, 0, b"changed").unwrap();
+        v.fs.unlink(&ada, clone, b"f").expect("its last name there");
+        v.fs.forget(file, 2);
+        background(&v.fs);
+        assert_eq!(used(&v.fs, ADA) == before, goes, "at depth {depth}");
+    }
+}
+
 /// A clone that root put below a user's directory has a quota that begins elsewhere.
 #[test]
 fn who_is_limited_in_a_clone_takes_no_copy_around_it() {
