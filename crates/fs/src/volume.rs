@@ -156,6 +156,9 @@ impl Fs {
             return Ok(());
         }
         if !self.options.read_only {
+            // First what was acknowledged: should a segment of an earlier opening not take its
+            // footer, nothing more is made durable.
+            self.sync()?;
             self.data.seal_all();
         }
         self.data.sync().map_err(from_store)?;

@@ -3,6 +3,7 @@
 //! full or damaged.
 
 mod check;
+mod close;
 mod column;
 mod crash;
 mod damage;
