@@ -114,6 +114,12 @@ impl Queue {
         asked
     }
 
+    /// Whether a collection was asked for, or is under way: what will come of it is not known.
+    pub(crate) fn collection_waits(&self) -> bool {
+        self.collect.load(Ordering::Acquire)
+            || self.collecting.try_lock().is_none_or(|collecting| !collecting.is_idle())
+    }
+
     /// Detached directories that wait.
     pub(crate) fn detached(&self) -> u64 {
         self.detached.load(Ordering::Relaxed)

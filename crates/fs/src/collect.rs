@@ -36,6 +36,13 @@ pub(crate) struct Collecting {
     rest: Duration,
 }
 
+impl Collecting {
+    /// Whether none is under way.
+    pub(crate) fn is_idle(&self) -> bool {
+        matches!(self.stage, Stage::Idle)
+    }
+}
+
 #[derive(Default)]
 enum Stage {
     #[default]
@@ -54,13 +61,15 @@ impl Fs {
     }
 
     /// Goes on with the collection that is under way or was asked for to its end, or until the
-    /// monotonic clock says `until`, but one step in any case, taking turns with who is at it. A
-    /// call that has it to its end is not waited for.
+    /// monotonic clock says `until`, but one step in any case, taking turns with who is at it.
+    /// Where a call has it to its end, more may come.
     pub(crate) fn collect_until(&self, until: Duration) -> FsResult<Given> {
         let mut any = false;
         loop {
             let left = until.saturating_sub(self.env.clock.monotonic());
-            let Some(mut collecting) = self.queue.collecting.try_lock_for(left) else { break };
+            let Some(mut collecting) = self.queue.collecting.try_lock_for(left) else {
+                return Ok(Given { any, more: true });
+            };
             if self.collect_within(&mut collecting)? == 0 {
                 break;
             }
@@ -74,8 +83,7 @@ impl Fs {
 
     fn collect_within(&self, collecting: &mut Collecting) -> FsResult<u64> {
         let now = self.env.clock.monotonic();
-        let idle = matches!(collecting.stage, Stage::Idle);
-        if idle && (now < collecting.rest || !self.queue.take_request()) {
+        if collecting.is_idle() && (now < collecting.rest || !self.queue.take_request()) {
             return Ok(0);
         }
         let stage = std::mem::take(&mut collecting.stage);

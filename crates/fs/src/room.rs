@@ -143,7 +143,8 @@ impl Fs {
         };
         let until = now + SEARCH;
         let hopeless = std::mem::take(&mut search.hopeless) || search.rounds >= ROUNDS_MAX;
-        if hopeless || !self.may_come() {
+        // What somebody let go of since is not what was seen.
+        if hopeless && !self.queue.has_new_orphans() || !self.may_come() {
             // What the log keeps for the index is room too, and nobody's.
             let free = self.free_bytes();
             went_on(self.store.keep_log(&[]).map_err(from_store));
@@ -191,11 +192,16 @@ impl Fs {
         if self.store.last_commit().0.0 == self.room.nothing_at.load(Ordering::Acquire) {
             return false;
         }
-        let data = self.data.stats();
-        let coming = data.waiting_bytes + data.dead_bytes - data.stuck_bytes;
-        let waits = coming > 0 || self.queue.detached() > 0;
+        let waits =
+            self.bytes_to_come() > 0 || self.queue.detached() > 0 || self.queue.collection_waits();
         let since = self.room.nothing_since.load(Ordering::Acquire);
         waits || self.env.clock.now().0.saturating_sub(since) >= REST
+    }
+
+    /// Bytes of contents that are dead and go back to the medium without anybody's doing.
+    pub(crate) fn bytes_to_come(&self) -> u64 {
+        let data = self.data.stats();
+        data.waiting_bytes + data.dead_bytes - data.stuck_bytes
     }
 
     /// Does the work that room comes of, beside others and after those who are at it, until it is
@@ -291,7 +297,8 @@ mod tests {
     use testing::{SimDevice, SimEnv};
 
     use crate::{
-        FileSystem, FormatOptions, Fs, FsResult, NewNode, OpenOptions, Removed, WalkControl,
+        FileSystem, FormatOptions, Fs, FsResult, NewNode, OpenOptions, Removed, RenameMode,
+        WalkControl,
     };
 
     const ROOT: NodeId = NodeId::ROOT;
@@ -421,6 +428,62 @@ mod tests {
             drop(collecting);
             written.expect("it waits for the collection").expect("there is room");
         });
+    }
+
+    /// Marking of `pando gc` takes minutes, and what comes of it may be all that is wanted.
+    #[test]
+    fn nothing_of_the_trash_goes_while_a_collection_is_asked_for_or_under_way() {
+        let v = volume();
+        let root = Caller::root();
+        v.fs.trash_set(&root, ROOT, Some(30 * 86_400)).expect("a trash");
+        let (kept, other) = (v.file("kept", 4 << 20), v.file("other", 8192));
+        v.remove("kept", kept);
+        v.clock.sleep(Duration::from_secs(3600));
+        v.fill();
+        let removed = || {
+            let mut count = 0;
+            let mut take = |_: Removed| {
+                count += 1;
+                WalkControl::Continue
+            };
+            v.fs.trash_list(&root, (ROOT, &[]), &mut take).expect("a list");
+            count
+        };
+        // Each look at the clock is longer than it waits for the lock.
+        v.clock.step(Duration::from_secs(3));
+        let collecting = v.fs.queue.collecting.lock();
+        let refused = v.write(other, 65_536);
+        assert!(matches!(refused, Err(FsError::NoSpace)), "{refused:?}");
+        assert_eq!(removed(), 1);
+        drop(collecting);
+        v.clock.step(Duration::ZERO);
+        v.fs.room.nothing_since.store(v.clock.now().0, Ordering::Release);
+        assert!(!v.fs.may_come(), "nothing waits");
+        v.fs.queue.request_collection();
+        assert!(v.fs.may_come(), "what comes of it is not known");
+        v.clock.step(Duration::from_millis(10));
+        v.write(other, 65_536).expect("it is asked for, nothing comes of it, and the trash goes");
+        assert_eq!(removed(), 0);
+    }
+
+    #[test]
+    fn the_background_leaves_the_trash_where_enough_waits_to_be_punched() {
+        let v = volume();
+        let root = Caller::root();
+        let dir = v.fs.mkdir(&root, ROOT, b"dir", 0o755).expect("there is room").node;
+        v.fs.trash_set(&root, dir, Some(30 * 86_400)).expect("a trash");
+        let (big, kept) = (v.file("big", 8 << 20), v.file("kept", 8192));
+        v.fs.rename(&root, (ROOT, b"kept"), (dir, b"kept"), RenameMode::Replace).expect("moves");
+        v.fs.forget(kept, 1);
+        v.fs.unlink(&root, dir, b"kept").expect("it goes");
+        v.fs.sync().expect("it is written");
+        while v.fs.background_step(64).expect("background work").more {}
+        // More than what the background keeps free is in the way of nothing but time.
+        v.device.set_capacity(Some(v.device.used_bytes() + (64 << 10)));
+        v.remove("big", big);
+        v.clock.sleep(Duration::from_secs(61));
+        assert!(v.fs.queue.has_new_orphans() || v.fs.bytes_to_come() > 0);
+        assert_eq!(v.fs.trash_step(64).expect("it looks"), 0, "an hour of the trash went");
     }
 
     #[test]
