@@ -1,7 +1,10 @@
 //! `link`: several names of one inode.
 
+use format::inode_record::LinkedRecord;
+use format::key::{self, Part};
 use fs::{FileSystem, SetXattr};
 use inode::{Caller, FsError};
+use store::{Batch, Read, Store};
 
 use crate::support::{ROOT, refused, volume, weak_volume};
 
@@ -45,4 +48,27 @@ fn directories_and_taken_names_are_refused() {
     refused(v.fs.link(&Caller::root(), dir.node, ROOT, b"e"), &FsError::NotPermitted(""));
     refused(v.fs.link(&Caller::root(), file.node, ROOT, b"d"), &FsError::Exists);
     refused(v.fs.link(&Caller::root(), file.node, ROOT, b"f"), &FsError::Exists);
+}
+
+/// A million names are not made here: the record says that they are there.
+#[test]
+fn an_inode_has_as_many_names_as_there_may_be_and_not_one_more() {
+    let v = volume();
+    let file = v.file(ROOT, "a");
+    v.fs.link(&Caller::root(), file.node, ROOT, b"b").expect("a name");
+    let (tree, ino) = (store::TreeId(32), file.node.ino().0);
+    let key = key::linked(ino, Part::Attributes);
+    let bytes = v.store.get(tree, &key).expect("it reads").expect("it is linked");
+    let mut record = LinkedRecord::decode(&bytes).expect("it was written just now");
+    record.nlink = (1 << 20) - 1;
+    let (mut batch, mut bytes) = (Batch::new(), Vec::new());
+    record.encode(&mut bytes);
+    batch.put(tree, &key, &bytes);
+    v.store.commit(&batch).expect("a commit");
+    let last = v.fs.link(&Caller::root(), file.node, ROOT, b"last").expect("the 1,048,576th");
+    assert_eq!(last.attr.nlink, 1 << 20);
+    let refused = v.fs.link(&Caller::root(), file.node, ROOT, b"more");
+    assert!(matches!(refused, Err(FsError::TooManyLinks)), "{refused:?}");
+    assert!(v.find(ROOT, "more").is_err());
+    assert_eq!(v.fs.getattr(&Caller::root(), file.node).expect("the file").nlink, 1 << 20);
 }
