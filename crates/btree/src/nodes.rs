@@ -229,14 +229,7 @@ impl Nodes {
         let pointer =
             *cell.disk.get().expect("invariant: a value that is not in memory is on disk");
         let bytes: Arc<[u8]> = self.read(pointer, |header, body| {
-            if header.kind != Kind::Overflow || header.body != cell.length {
-                return Err(Malformed {
-                    structure: "overflow node",
-                    at: 0,
-                    expected: "a value of the length that its leaf tells",
-                    found: format!("{:?} of {} bytes", header.kind, header.body),
-                });
-            }
+            expect_value(header, cell.length)?;
             Ok(body.into())
         })?;
         cell.install(Arc::clone(&bytes));
@@ -282,6 +275,19 @@ impl Nodes {
     pub(crate) fn forget(&self, pointer: Pointer) {
         self.known.lock().cells.remove(&pointer.unit);
     }
+}
+
+/// Refuses what is no overflow node with a value of so many bytes.
+pub(crate) fn expect_value(header: &Header, length: u32) -> std::result::Result<(), Malformed> {
+    if header.kind == Kind::Overflow && header.body == length {
+        return Ok(());
+    }
+    Err(Malformed {
+        structure: "overflow node",
+        at: 0,
+        expected: "a value of the length that its leaf tells",
+        found: format!("{:?} of {} bytes", header.kind, header.body),
+    })
 }
 
 impl Known {

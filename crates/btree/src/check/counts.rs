@@ -80,7 +80,7 @@ impl Walk<'_, '_> {
             }
         }
         let end = pages.groups.len() as u64 * GROUP_UNITS as u64;
-        let beyond: Vec<u64> = self.counts.range(end..).map(|(&unit, _)| unit).collect();
+        let beyond: Vec<u64> = self.met.range(end..).map(|(&unit, _)| unit).collect();
         if !pages.groups.is_empty() {
             for unit in beyond {
                 let what = format!("unit {unit}: a node behind the end of the map");
@@ -94,9 +94,9 @@ impl Walk<'_, '_> {
     fn expected(&mut self, first: u64) -> Vec<u32> {
         let mut expected = vec![0_u32; GROUP_UNITS];
         let met: Vec<(u64, u16, u32)> = self
-            .counts
+            .met
             .range(first..first + GROUP_UNITS as u64)
-            .map(|(&unit, &(units, count))| (unit, units, count))
+            .map(|(&unit, met)| (unit, met.units, met.count))
             .collect();
         for (unit, units, count) in met {
             let start = (unit - first) as usize;

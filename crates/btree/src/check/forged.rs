@@ -245,12 +245,13 @@ impl Subject {
     /// Asserts that this is found at a unit; what else is found follows from it.
     fn finds(&self, kind: FindingKind, unit: u64, what: &str) -> CheckReport {
         let report = self.inspect();
-        // Where a node cannot be taken for what it should be, its header says so.
-        let kind_at = if kind == FindingKind::Unreadable { 6 } else { 0 };
-        let place = (NODES_FILE, unit_offset(unit) + kind_at);
+        // Where a node cannot be taken for what it should be, something in its header says so.
+        let within = if kind == FindingKind::Unreadable { node::HEADER_BYTES as u64 } else { 1 };
+        let place = unit_offset(unit)..unit_offset(unit) + within;
         let found = report.findings.iter().any(|found| {
             found.kind == kind
-                && (found.file.as_str(), found.offset) == place
+                && found.file == NODES_FILE
+                && place.contains(&found.offset)
                 && found.what.contains(what)
         });
         assert!(found, "{kind:?} at unit {unit}: {what}: {:#?}", report.findings);
@@ -431,6 +432,37 @@ fn two_nodes_that_begin_at_one_unit_are_found() {
     let root = subject.root().unit;
     subject.forge_clone(|record| record.pointer.units += 1);
     subject.finds_only(FindingKind::Count, root, "two nodes begin here");
+}
+
+/// Only the first is followed.
+#[test]
+fn two_pointers_to_a_node_that_differ_are_found() {
+    let alter: [fn(&mut RootRecord); 3] = [
+        |record| record.pointer.checksum ^= 1,
+        |record| record.pointer.overflows = true,
+        |record| record.level -= 1,
+    ];
+    for alter in alter {
+        let mut subject = Subject::new();
+        let root = subject.root().unit;
+        subject.forge_clone(alter);
+        subject.finds_only(FindingKind::Structure, root, "two pointers to it differ");
+    }
+}
+
+#[test]
+fn a_long_value_of_another_length_than_its_leaf_says_is_found() {
+    let mut subject = Subject::new();
+    let unit = subject.forge(&far_leaf(&subject), |leaf| {
+        let far = leaf.values.iter_mut().find_map(|value| match value {
+            Value::Far(pointer, length) => Some((pointer, length)),
+            Value::Near(_) => None,
+        });
+        let (pointer, length) = far.expect("it has overflow nodes");
+        *length += 1;
+        pointer.unit
+    });
+    subject.finds_only(FindingKind::Unreadable, unit, "the length that its leaf tells");
 }
 
 #[test]

@@ -119,7 +119,7 @@ fn count(nodes: &Nodes, superblock: &Superblock) -> Result<(Counted, bool)> {
     walk.durable(&Roots { directory: None, catalog: Some(catalog) })?;
     let whole = walk.report.findings.iter().all(|found| found.kind != FindingKind::Unreadable)
         && walk.report.findings_count == walk.report.findings.len() as u64;
-    let counted = walk.counts.iter().map(|(&unit, &(units, count))| (unit, units, count));
+    let counted = walk.met.iter().map(|(&unit, met)| (unit, met.units, met.count));
     Ok((counted.collect(), whole))
 }
 

@@ -11,7 +11,7 @@ use store::{CheckProgress, CheckReport, Error, Finding, FindingKind, Result};
 use super::counts::Pages;
 use crate::entries::entry_weight;
 use crate::limits::{WEIGHT_MAX, WEIGHT_MIN};
-use crate::nodes::Nodes;
+use crate::nodes::{Nodes, expect_value};
 
 /// Nodes between two reports of progress.
 const NODES_A_REPORT: u64 = 64;
@@ -44,9 +44,22 @@ impl Bounds {
 struct Content {
     keys: Vec<Vec<u8>>,
     below: Vec<Pointer>,
+    /// For a leaf: its overflow nodes, and how many bytes it says that each holds.
+    far: Vec<(Pointer, u32)>,
     /// For a leaf: the values of its entries, for the catalog.
     values: Vec<Vec<u8>>,
     weight: usize,
+}
+
+/// What the first pointer to a node says of it, and how many there are.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Met {
+    pub(super) count: u32,
+    pub(super) units: u16,
+    checksum: u32,
+    overflows: bool,
+    /// None where it is no node of a tree.
+    level: Option<u8>,
 }
 
 /// Records of the catalog: the unit of their leaf, their key, their value.
@@ -56,8 +69,8 @@ type Records = Vec<(u64, Vec<u8>, Vec<u8>)>;
 pub(super) struct Walk<'n, 'p> {
     nodes: &'n Nodes,
     pub(super) report: CheckReport,
-    /// Units and references of each node that was met.
-    pub(super) counts: BTreeMap<u64, (u16, u32)>,
+    /// Each node that was met, by its first unit.
+    pub(super) met: BTreeMap<u64, Met>,
     /// Bytes of all nodes, about.
     total: u64,
     seen: u64,
@@ -71,7 +84,7 @@ impl<'n, 'p> Walk<'n, 'p> {
         Walk {
             nodes,
             report: CheckReport::default(),
-            counts: BTreeMap::new(),
+            met: BTreeMap::new(),
             total: pages.used_bytes(),
             seen: 0,
             progress,
@@ -82,12 +95,12 @@ impl<'n, 'p> Walk<'n, 'p> {
     /// Walks all trees from their roots.
     pub(super) fn durable(&mut self, roots: &Roots) -> Result<()> {
         if let Some(directory) = roots.directory {
-            self.refer(directory);
+            self.refer(directory, None);
         }
         let Some(catalog) = roots.catalog else { return Ok(()) };
         let mut records = Vec::new();
         "the catalog".clone_into(&mut self.tree);
-        self.refer(catalog.pointer);
+        self.refer(catalog.pointer, Some(catalog.level));
         self.node(catalog.pointer, catalog.level, true, &Bounds::all(), Some(&mut records))?;
         for (unit, key, value) in records {
             let decoded = CatalogKey::decode(&key)
@@ -105,7 +118,7 @@ impl<'n, 'p> Walk<'n, 'p> {
                         }
                     };
                     // What is trash may be any node, a light one too.
-                    if self.refer(record.pointer) {
+                    if self.refer(record.pointer, Some(record.level)) {
                         self.node(record.pointer, record.level, true, &Bounds::all(), None)?;
                     }
                 }
@@ -118,16 +131,21 @@ impl<'n, 'p> Walk<'n, 'p> {
         Ok(())
     }
 
-    /// Counts a reference; tells whether it is the first.
-    fn refer(&mut self, pointer: Pointer) -> bool {
-        let count = self.counts.entry(pointer.unit).or_insert((pointer.units, 0));
-        count.1 += 1;
-        let (first, same) = (count.1 == 1, count.0 == pointer.units);
-        if !same {
-            let what = format!("unit {}: two nodes begin here", pointer.unit);
-            self.found(FindingKind::Count, pointer.unit, what);
+    /// Counts a reference; tells whether it is the first. Only what that leads to is walked, so all
+    /// others must say the same.
+    fn refer(&mut self, pointer: Pointer, level: Option<u8>) -> bool {
+        let Pointer { unit, units, overflows, checksum } = pointer;
+        let new = Met { count: 0, units, checksum, overflows, level };
+        let met = self.met.entry(unit).or_insert(new);
+        met.count += 1;
+        let met = *met;
+        if met.units != units {
+            self.found(FindingKind::Count, unit, format!("unit {unit}: two nodes begin here"));
+        } else if (met.checksum, met.overflows, met.level) != (checksum, overflows, level) {
+            let what = format!("unit {unit}, in {}: two pointers to it differ", self.tree);
+            self.found(FindingKind::Structure, unit, what);
         }
-        first
+        met.count == 1
     }
 
     /// A node of which the medium gave something else than was written, or nothing.
@@ -191,7 +209,7 @@ impl<'n, 'p> Walk<'n, 'p> {
         self.report.interiors += 1;
         for (at, below) in content.below.iter().enumerate() {
             let bounds = between(&content.keys, at, bounds);
-            if self.refer(*below) {
+            if self.refer(*below, Some(level - 1)) {
                 self.node(*below, level - 1, false, &bounds, records.as_deref_mut())?;
             }
         }
@@ -201,15 +219,15 @@ impl<'n, 'p> Walk<'n, 'p> {
     fn leaf(&mut self, pointer: Pointer, content: &Content) -> Result<()> {
         self.report.leaves += 1;
         self.report.entries += content.keys.len() as u64;
-        if pointer.overflows == content.below.is_empty() {
+        if pointer.overflows == content.far.is_empty() {
             let unit = pointer.unit;
             let what = format!("unit {unit}: its pointer errs about overflow nodes");
             self.found(FindingKind::Structure, unit, what);
         }
-        for &far in &content.below {
-            if self.refer(far) {
+        for &(far, length) in &content.far {
+            if self.refer(far, None) {
                 self.report.overflows += 1;
-                match self.nodes.read(far, |_, _| Ok(())) {
+                match self.nodes.read(far, |header, _| expect_value(header, length)) {
                     Ok(()) => self.read(far),
                     Err(error) => self.unreadable(error)?,
                 }
@@ -264,10 +282,10 @@ fn content(header: &Header, body: &[u8]) -> std::result::Result<Content, Malform
                 content.weight += entry_weight(key.len(), value.len());
                 content.values.push(value.to_vec());
             }
-            LeafValue::Overflow { pointer, .. } => {
+            LeafValue::Overflow { pointer, length } => {
                 content.weight += entry_weight(key.len(), crate::leaf::FAR_BYTES);
                 content.values.push(Vec::new());
-                content.below.push(pointer);
+                content.far.push((pointer, length));
             }
         }
         content.keys.push(key);
