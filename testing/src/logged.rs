@@ -185,6 +185,10 @@ impl Store for LoggedStore {
         self.commit(&batch.unwrap_or_default())
     }
 
+    fn ingest_new(&self, tree: TreeId, run: &mut dyn SortedRun) -> Result<CommitToken> {
+        self.commit(&crate::mem::as_new_tree(tree, &crate::mem::entries(run)?)?)
+    }
+
     fn sync(&self, up_to: CommitToken) -> Result<()> {
         self.log.sync(up_to.0)
     }

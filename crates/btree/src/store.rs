@@ -14,6 +14,7 @@ use crate::checkpoint::FREED_MAX;
 use crate::core::Core;
 use crate::cursor::TreeCursor;
 use crate::diff::{Pins, TreeDiff};
+use crate::ingest::Place;
 use crate::options::Options;
 use crate::pin::Pin;
 use crate::recover;
@@ -100,7 +101,11 @@ impl Store for BtreeStore {
     }
 
     fn ingest(&self, tree: TreeId, run: &mut dyn SortedRun) -> Result<CommitToken> {
-        self.core.ingest(tree, run)
+        self.core.ingest(tree, run, Place::Range)
+    }
+
+    fn ingest_new(&self, tree: TreeId, run: &mut dyn SortedRun) -> Result<CommitToken> {
+        self.core.ingest(tree, run, Place::NewTree)
     }
 
     fn sync(&self, up_to: CommitToken) -> Result<()> {

@@ -12,7 +12,6 @@ use std::ops::ControlFlow;
 use std::sync::Arc;
 
 use device::Env;
-use format::batch::{Op, Ops};
 use format::cluster_filter::hash;
 use format::run_block::Stored;
 use format::run_index::{DeletedRange, RunIndex};
@@ -22,6 +21,7 @@ use store::{CheckProgress, CheckReport, Error, Finding, FindingKind, Log, Lsn, R
 use crate::check_rows::{LogCheck, RowCheck};
 use crate::core::Core;
 use crate::files::{BLOB_PREFIX, Files, blob_name, path};
+use crate::ingest::Linked;
 use crate::manifest::{manifest_name, numbers};
 use crate::options::Options;
 use crate::recover::{LOG_DIRECTORY, find, find_manifest};
@@ -52,9 +52,9 @@ pub fn inspect(env: &Env, options: &Options, progress: CheckProgress<'_>) -> Res
     let (volume, log) = (options.common.volume, options.common.log());
     // Runs that were ingested since are named by the log.
     let mut visit = |record: &[u8]| {
-        if let Some(Ok(Op::Link { blob, run, .. })) = Ops::new(record).next() {
-            blobs.push(blob);
-            entries.push(run);
+        if let Some(linked) = Linked::of(record) {
+            blobs.push(linked.blob);
+            entries.push(linked.run);
             uses.push(Vec::new());
         }
         Ok(())

@@ -6,7 +6,8 @@
 //! 2. The blob becomes durable under its name. Nothing leads to it yet.
 //! 3. With the durable state locked and the gate exclusive: the range must hold no key; a record
 //!    that names the run is appended; the tree's active part is frozen, and the run is a layer
-//!    above that. So what was deleted from the range before does not hide it.
+//!    above that. So what was deleted from the range before does not hide it. Where the run is to
+//!    be a tree of its own, the same record creates that, and readers find it with the run.
 //! 4. The next checkpoint's manifest has the run like others. Until then the record needs it, and
 //!    it is held (`Durable::linked`), also when its tree is dropped.
 //!
@@ -17,7 +18,7 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use format::batch::{self, Op};
+use format::batch::{self, Op, Ops};
 use format::run_manifest::{BlobEntry, RunEntry};
 use store::{
     Ascending, Batch, CommitToken, Cursor, Error, KeyRange, Lsn, Result, Room, SortedRun, TreeId,
@@ -32,6 +33,7 @@ use crate::cursor::{Source, TreeCursor};
 use crate::layer::{Layer, Stack};
 use crate::rows::Content;
 use crate::run::Run;
+use crate::tree::Tree;
 
 /// Blocks from which a run has a blob of its own; a shorter one is a batch like others.
 const BLOCKS_MIN: usize = 4;
@@ -40,21 +42,68 @@ const ROOM_BYTES: u64 = 1 << 20;
 /// Layers of a tree from which a checkpoint follows an ingestion, so that look-ups stay quick.
 const DEPTH_MAX: usize = 32;
 
+/// Where a run goes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Place {
+    /// Into a range of a tree that holds no key.
+    Range,
+    /// Into a tree that the same record creates.
+    NewTree,
+}
+
+/// What a record says of a run that was written before.
+pub(crate) struct Linked {
+    pub(crate) tree: TreeId,
+    pub(crate) place: Place,
+    pub(crate) blob: BlobEntry,
+    pub(crate) run: RunEntry,
+}
+
+impl Linked {
+    /// That of a record, if it is one of those that [`Core::ingest`] appends.
+    pub(crate) fn of(record: &[u8]) -> Option<Linked> {
+        let mut ops = Ops::new(record);
+        let mut op = ops.next()?.ok()?;
+        let created = match op {
+            Op::CreateTree { tree } => {
+                op = ops.next()?.ok()?;
+                Some(tree)
+            }
+            _ => None,
+        };
+        let Op::Link { tree, blob, run } = op else { return None };
+        if ops.next().is_some() || created.is_some_and(|created| created != tree) {
+            return None;
+        }
+        let place = if created.is_some() { Place::NewTree } else { Place::Range };
+        Some(Linked { tree: TreeId(tree), place, blob, run })
+    }
+}
+
 impl Core {
-    /// Puts the entries of a run into a range of a tree that holds no key.
-    pub(crate) fn ingest(&self, id: TreeId, run: &mut dyn SortedRun) -> Result<CommitToken> {
+    /// Puts the entries of a run to their place.
+    pub(crate) fn ingest(
+        &self,
+        id: TreeId,
+        run: &mut dyn SortedRun,
+        place: Place,
+    ) -> Result<CommitToken> {
         self.admit(false)?;
-        self.tree(id)?;
+        self.takes(id, place)?;
         let mut run = Ascending::new(run);
         let mut start = Batch::new();
+        if place == Place::NewTree {
+            start.create_tree(id);
+        }
         while start.as_bytes().len() < self.options.block_bytes * BLOCKS_MIN {
             match run.next_entry()? {
                 Some(item) => start.put(id, item.key, item.value),
+                None if place == Place::NewTree => return self.commit_small(&start),
                 None => return self.put_small(id, &run, &start),
             }
         }
         let (blob, written) = self.build(&start, &mut run)?;
-        let lsn = self.link(id, &run, blob, written)?;
+        let lsn = self.link((id, place), &run, blob, written)?;
         self.log().committed(lsn)?;
         self.keep_shallow(id);
         Ok(CommitToken(lsn))
@@ -75,6 +124,26 @@ impl Core {
         };
         self.log().committed(lsn)?;
         Ok(CommitToken(lsn))
+    }
+
+    /// A tree of a few blocks is made by a batch like others.
+    fn commit_small(&self, batch: &Batch) -> Result<CommitToken> {
+        batch.check().map_err(|_| Error::RunTooLong)?;
+        let lsn = self.apply(batch.as_bytes(), &plan(batch.ops())?, Origin::Caller)?;
+        self.log().committed(lsn)?;
+        Ok(CommitToken(lsn))
+    }
+
+    /// Refuses a run for a tree that is not there, or that is there and should not be.
+    fn takes(&self, id: TreeId, place: Place) -> Result<()> {
+        match (place, self.tree(id)) {
+            (Place::NewTree, Ok(_)) => Err(Error::TreeExists(id)),
+            (Place::NewTree, Err(_)) => {
+                assert!(id > TreeId::LAST_RESERVED, "tree {} is reserved", id.0);
+                Ok(())
+            }
+            (Place::Range, tree) => tree.map(|_| ()),
+        }
     }
 
     /// Steps 1 and 2.
@@ -116,16 +185,17 @@ impl Core {
     /// Step 3.
     fn link(
         &self,
-        id: TreeId,
+        (id, place): (TreeId, Place),
         run: &Ascending<'_>,
         blob: BlobEntry,
         written: Written,
     ) -> Result<Lsn> {
         // What is to be seen under the gate is read before.
-        let looked = self.range_is_empty(id, run);
+        let looked = self.has_room_for(id, place, run);
         let mut state = self.durable.lock();
         state.blobs.insert(blob.number, blob.length);
-        let linked = looked.and_then(|()| self.link_locked(&mut state, id, run, (blob, written)));
+        let linked =
+            looked.and_then(|()| self.link_locked(&mut state, (id, place), run, (blob, written)));
         if linked.is_err() {
             self.collect(&mut state, usize::MAX);
         }
@@ -135,24 +205,37 @@ impl Core {
     fn link_locked(
         &self,
         state: &mut Durable,
-        id: TreeId,
+        (id, place): (TreeId, Place),
         run: &Ascending<'_>,
         (blob, written): (BlobEntry, Written),
     ) -> Result<Lsn> {
         let _gate = self.gate.write();
         self.is_open()?;
-        self.range_is_empty(id, run)?;
+        self.has_room_for(id, place, run)?;
         let mut record = Vec::new();
+        if place == Place::NewTree {
+            batch::create_tree(&mut record, id.0);
+        }
         batch::link(&mut record, id.0, &blob, &written.entry);
         let lsn = self.log().append(&record, Room::Normal)?;
-        self.put_on_tree(state, id, lsn, Run::written(&self.files, written))?;
+        self.put_on_tree(state, (id, place), lsn, Run::written(&self.files, written))?;
         Ok(lsn)
     }
 
     /// Puts a run that a record names above all that a tree holds. The caller has the gate alone,
-    /// and the tree exists.
-    fn put_on_tree(&self, state: &mut Durable, id: TreeId, lsn: Lsn, run: Run) -> Result<()> {
-        let tree = self.tree(id)?;
+    /// and the tree exists or is to be created.
+    fn put_on_tree(
+        &self,
+        state: &mut Durable,
+        (id, place): (TreeId, Place),
+        lsn: Lsn,
+        run: Run,
+    ) -> Result<()> {
+        self.takes(id, place)?;
+        let tree = match place {
+            Place::Range => self.tree(id)?,
+            Place::NewTree => Arc::new(Tree::new(id, Arc::default())),
+        };
         self.mark_changed(&tree);
         let below = tree.freeze(&self.ids);
         let number = self.ids.fetch_add(1, Ordering::Relaxed);
@@ -161,17 +244,16 @@ impl Core {
         let mut layers = vec![Arc::new(Layer::run(number, Arc::from([number]), run))];
         layers.extend_from_slice(&below.layers);
         tree.state.write().stack = Arc::new(Stack { layers });
+        if place == Place::NewTree {
+            // Last: who finds it finds all of it.
+            self.trees.write().insert(id, tree);
+        }
         Ok(())
     }
 
     /// Takes over a run that a record of the log names.
-    pub(crate) fn replay_link(
-        &self,
-        lsn: Lsn,
-        id: TreeId,
-        blob: BlobEntry,
-        entry: RunEntry,
-    ) -> Result<()> {
+    pub(crate) fn replay_link(&self, lsn: Lsn, linked: &Linked) -> Result<()> {
+        let (blob, entry) = (linked.blob, linked.run);
         self.files.check_blob(blob.number, blob.length)?;
         let mut state = self.durable.lock();
         state.next_blob = state.next_blob.max(blob.number + 1);
@@ -179,7 +261,7 @@ impl Core {
         let _gate = self.gate.write();
         self.replayed_to.store(lsn.0, Ordering::Relaxed);
         let run = Run::new(&self.files, entry, Arc::default());
-        self.put_on_tree(&mut state, id, lsn, run)
+        self.put_on_tree(&mut state, (linked.tree, linked.place), lsn, run)
     }
 
     /// What is written must not go on behind the back of who closed the store.
@@ -188,6 +270,15 @@ impl Core {
             return Err(Error::ReadOnly(Arc::from("the store was closed")));
         }
         Ok(())
+    }
+
+    /// Refuses a run that does not fit where it is to go.
+    fn has_room_for(&self, id: TreeId, place: Place, run: &Ascending<'_>) -> Result<()> {
+        self.takes(id, place)?;
+        match place {
+            Place::Range => self.range_is_empty(id, run),
+            Place::NewTree => Ok(()),
+        }
     }
 
     /// Refuses a run into whose range a key falls.

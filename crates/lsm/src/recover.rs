@@ -12,16 +12,17 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use device::{Device, Env, STAGED};
-use format::batch::{Op, Ops, foreign};
+use format::batch::Ops;
 use format::run_manifest::RunManifest;
 use store::{Error, Log, Lsn, Replay, Result, TreeId};
 
 use crate::appender::BUILDING_PREFIX;
 use crate::checkpoint::{Durable, Noted};
 use crate::collect::{Stuck, gaps};
-use crate::commit::{Origin, malformed, plan};
+use crate::commit::{Origin, plan};
 use crate::core::{Catalog, Core};
 use crate::files::{BLOB_PREFIX, DIRECTORY, Files, blob_name, open_blobs, path};
+use crate::ingest::Linked;
 use crate::layer::{Layer, Stack};
 use crate::manifest::{MANIFEST_PREFIX, manifest_name, newest, numbers, read_manifest};
 use crate::options::Options;
@@ -219,13 +220,8 @@ impl Replay for Replayer<'_> {
     fn apply(&mut self, lsn: Lsn, payload: &[u8]) -> Result<()> {
         let core = self.core;
         core.journal.replays(payload);
-        // It stands alone in its record.
-        let mut ops = Ops::new(payload);
-        if let Some(Ok(Op::Link { tree, blob, run })) = ops.next() {
-            if ops.next().is_some() {
-                return Err(malformed(foreign()));
-            }
-            return core.replay_link(lsn, TreeId(tree), blob, run);
+        if let Some(linked) = Linked::of(payload) {
+            return core.replay_link(lsn, &linked);
         }
         let plan = plan(Ops::new(payload))?;
         core.apply(payload, &plan, Origin::Log(lsn)).map(|_| ())

@@ -13,6 +13,7 @@ use store::{
 use crate::core::Core;
 use crate::cursor::{Source, TreeCursor};
 use crate::diff::StackDiff;
+use crate::ingest::Place;
 use crate::options::Options;
 use crate::pin::Pin;
 use crate::recover;
@@ -65,7 +66,11 @@ impl Store for LsmStore {
     }
 
     fn ingest(&self, tree: TreeId, run: &mut dyn SortedRun) -> Result<CommitToken> {
-        self.core.ingest(tree, run)
+        self.core.ingest(tree, run, Place::Range)
+    }
+
+    fn ingest_new(&self, tree: TreeId, run: &mut dyn SortedRun) -> Result<CommitToken> {
+        self.core.ingest(tree, run, Place::NewTree)
     }
 
     fn sync(&self, up_to: CommitToken) -> Result<()> {

@@ -8,8 +8,8 @@ use std::time::Duration;
 use format::batch::Ops;
 
 use crate::{
-    Batch, CheckProgress, CheckReport, CommitToken, DiffCursor, Durability, KeyRange, Read, Result,
-    SortedRun, TreeId,
+    Batch, CheckProgress, CheckReport, CommitToken, DiffCursor, Durability, KeyRange, Matching,
+    Patterns, Read, Result, SortedRun, TreeId,
 };
 
 /// An ordered key-value store of many trees with O(1) clones.
@@ -34,6 +34,31 @@ pub trait Store: Read {
     /// do not fit one record ([`crate::Error::RunTooLong`]); then nothing happened. Commits go on
     /// while the run is read, so it may be a cursor over this store.
     fn ingest(&self, tree: TreeId, run: &mut dyn SortedRun) -> Result<CommitToken>;
+
+    /// As [`Store::ingest`], into a tree that the same commit creates: it is there with all of the
+    /// run, or not at all. An empty run makes an empty tree. The number is as for
+    /// [`Batch::create_tree`]; that of a tree that exists is refused.
+    fn ingest_new(&self, tree: TreeId, run: &mut dyn SortedRun) -> Result<CommitToken>;
+
+    /// Creates `target` with those keys of `source` that are some patterns': BabuDB's partial
+    /// snapshot by patterns, as one commit.
+    ///
+    /// It has what `source` holds when this is called; commits go on while it is written, to its
+    /// place and once, as by [`Store::ingest`], whose bound on the length of a run is its own too.
+    /// It is a tree like any other from then on, and shares nothing with `source`: of that the
+    /// ranges are read in which such keys can be, and no key of others is kept. To have the moment
+    /// durable before, at the cost of a clone, clone `source` first ([`Batch::clone_tree`]) and
+    /// take this of the clone. Prefixes alone are had in O(1): [`Batch::clone_prefixes`].
+    fn clone_matching(
+        &self,
+        source: TreeId,
+        target: TreeId,
+        patterns: &Patterns,
+    ) -> Result<CommitToken> {
+        let pinned = self.pin_trees(&[source])?;
+        let mut run = Matching::new(&*pinned, source, patterns)?;
+        self.ingest_new(target, &mut run)
+    }
 
     /// Returns when the commit, and all before it, are durable.
     fn sync(&self, up_to: CommitToken) -> Result<()>;

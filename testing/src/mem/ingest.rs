@@ -29,6 +29,17 @@ pub(crate) fn as_batch(
     Ok(Some(batch))
 }
 
+/// The batch that makes a tree of the entries of a run.
+pub(crate) fn as_new_tree(tree: TreeId, entries: &[(Vec<u8>, Vec<u8>)]) -> Result<Batch> {
+    let mut batch = Batch::new();
+    batch.create_tree(tree);
+    for (key, value) in entries {
+        batch.put(tree, key, value);
+    }
+    batch.check().map_err(|_| Error::RunTooLong)?;
+    Ok(batch)
+}
+
 /// The entries of a run, which must ascend.
 pub(crate) fn entries(run: &mut dyn SortedRun) -> Result<Vec<(Vec<u8>, Vec<u8>)>> {
     let mut entries: Vec<(Vec<u8>, Vec<u8>)> = Vec::new();

@@ -6,5 +6,5 @@ mod cursor;
 mod ingest;
 mod store;
 
-pub(crate) use ingest::{as_batch, entries};
+pub(crate) use ingest::{as_batch, as_new_tree, entries};
 pub use store::{MemPinned, MemStore};

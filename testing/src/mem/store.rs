@@ -249,6 +249,10 @@ impl Store for MemStore {
         self.commit(&batch.unwrap_or_default())
     }
 
+    fn ingest_new(&self, tree: TreeId, run: &mut dyn SortedRun) -> Result<CommitToken> {
+        self.commit(&super::as_new_tree(tree, &super::entries(run)?)?)
+    }
+
     fn sync(&self, up_to: CommitToken) -> Result<()> {
         if self.durable() >= up_to { Ok(()) } else { self.sync_all() }
     }

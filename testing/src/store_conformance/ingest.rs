@@ -160,7 +160,7 @@ pub fn power_may_be_cut_while_runs_are_ingested<E: EngineUnderTest>() {
 }
 
 /// What was recovered is one of the states, stays it through checkpoints, and after a second cut.
-fn recovered<E: EngineUnderTest>(sim: &SimEnv, history: &History) {
+pub(super) fn recovered<E: EngineUnderTest>(sim: &SimEnv, history: &History) {
     let store = open::<E>(sim, Durability::Async);
     let found = must(history.check(&*store));
     if found.0.is_multiple_of(3) {

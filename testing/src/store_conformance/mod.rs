@@ -17,6 +17,7 @@ mod ingest;
 mod killed;
 mod large;
 mod partial;
+mod patterns;
 mod pins;
 mod random;
 mod reopen;
@@ -38,6 +39,7 @@ pub use ingest::*;
 pub use killed::*;
 pub use large::*;
 pub use partial::*;
+pub use patterns::*;
 pub use pins::*;
 pub use random::*;
 pub use reopen::*;
@@ -81,6 +83,8 @@ macro_rules! store_conformance_volatile {
             pins_of_two_stores_are_not_compared,
             a_run_leaves_what_puts_leave,
             what_is_no_sorted_run_is_refused,
+            a_snapshot_by_patterns_has_what_matches,
+            a_snapshot_by_patterns_is_of_one_moment,
             a_visit_of_clones_visits_what_they_share_once,
             a_torn_batch_is_never_seen,
             writers_on_several_threads_lose_nothing,
@@ -114,6 +118,7 @@ macro_rules! store_conformance {
             power_may_be_cut_at_every_operation_in_sync_mode,
             power_may_be_cut_while_a_store_recovers,
             power_may_be_cut_while_runs_are_ingested,
+            power_may_be_cut_while_a_snapshot_by_patterns_is_made,
             power_may_be_cut_after_a_process_was_killed,
             power_may_be_cut_after_a_sync_failed_and_the_process_ended,
             power_may_be_cut_after_an_opening_failed,

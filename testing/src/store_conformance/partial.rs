@@ -1,9 +1,10 @@
-//! Partial clones (BabuDB II.C), which are states of a part of a tree that stay: across
-//! checkpoints, merges and restarts of every kind, whatever becomes of what they were made from.
+//! Partial clones, by prefixes and by patterns (BabuDB II.C), which are states of a part of a tree
+//! that stay: across checkpoints, merges and restarts of every kind, whatever becomes of what they
+//! were made from.
 
 use std::collections::BTreeMap;
 
-use store::{Durability, KeyRange, Read, Store, TreeId};
+use store::{Durability, KeyRange, Pattern, Patterns, Read, Store, TreeId};
 
 use super::engine::{EngineUnderTest, fresh};
 use super::reopen::open;
@@ -13,6 +14,8 @@ use crate::{CrashPolicy, SimEnv};
 const TREE: TreeId = TreeId(20);
 /// Made of a tree that is on the medium, of one that is in memory in part, and of the first.
 const PARTS: [TreeId; 3] = [TreeId(21), TreeId(22), TreeId(23)];
+/// The same by patterns; then a clone of the first of these, and a partial one.
+const MATCHED: [TreeId; 5] = [TreeId(31), TreeId(32), TreeId(33), TreeId(34), TreeId(35)];
 
 const PREFIXES: [&[u8]; 3] = [&[3], &[7, 2], &[0xff]];
 
@@ -30,6 +33,21 @@ fn fill(store: &dyn Store, round: u8) {
             }
         });
     }
+}
+
+/// Keys in some place of the second byte or with some last one, and those with a prefix.
+fn patterns() -> Patterns {
+    let second = Pattern::new().any(1).bytes(&[2]).rest();
+    let last = Pattern::new().rest().bytes(&[9]);
+    Patterns::new([second, last, Pattern::prefix(&[7])])
+}
+
+/// Makes a snapshot by patterns; what it must hold.
+fn matched(store: &dyn Store, from: TreeId, to: TreeId) -> Content {
+    let mut right = entries(store, from);
+    right.retain(|key, _| key[1] == 2 || key[3] == 9 || key[0] == 7);
+    store.clone_matching(from, to, &patterns()).expect("the tree is new");
+    right
 }
 
 /// What of a tree begins with one of the prefixes.
@@ -77,9 +95,15 @@ pub fn a_partial_clone_stays_what_it_was<E: EngineUnderTest>() {
         part_of(&before, prefixes)
     };
     expected.insert(PARTS[0], clone(&*store, TREE, PARTS[0], &PREFIXES));
+    expected.insert(MATCHED[0], matched(&*store, TREE, MATCHED[0]));
     fill(&*store, 2);
+    expected.insert(MATCHED[1], matched(&*store, TREE, MATCHED[1]));
     expected.insert(PARTS[1], clone(&*store, TREE, PARTS[1], &PREFIXES[..2]));
     expected.insert(PARTS[2], clone(&*store, PARTS[0], PARTS[2], &[&[7]]));
+    expected.insert(MATCHED[2], matched(&*store, PARTS[0], MATCHED[2]));
+    commit(&*store, |batch| batch.clone_tree(MATCHED[0], MATCHED[3]));
+    expected.insert(MATCHED[3], expected[&MATCHED[0]].clone());
+    expected.insert(MATCHED[4], clone(&*store, MATCHED[1], MATCHED[4], &PREFIXES));
     assert!(expected.values().all(|part| !part.is_empty()), "{expected:?}");
     for round in 3..9_u8 {
         // What they were made from changes, and at last is gone.
@@ -92,11 +116,15 @@ pub fn a_partial_clone_stays_what_it_was<E: EngineUnderTest>() {
                 commit(&*store, |batch| batch.drop_tree(TREE));
             }
             _ => {
-                commit(&*store, |batch| batch.drop_tree(PARTS[0]));
+                commit(&*store, |batch| {
+                    batch.drop_tree(PARTS[0]);
+                    batch.drop_tree(MATCHED[0]);
+                });
             }
         }
         if round == 8 {
             expected.remove(&PARTS[0]);
+            expected.remove(&MATCHED[0]);
         }
         match round % 3 {
             0 => store.close().expect("close"),

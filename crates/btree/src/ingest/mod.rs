@@ -7,6 +7,7 @@
 //! 2. The file of nodes is synced.
 //! 3. With the checkpoint state locked and the gate exclusive: the range must hold no key; a record
 //!    that says where the leaves are is appended to the log, and `graft` puts them into the tree.
+//!    Where they are to be a tree of their own, the same record creates that.
 //! 4. The next checkpoint counts the leaves like nodes that it wrote itself, and frees those to
 //!    which nothing leads any more (`Work::count_ingested`).
 //!
@@ -29,19 +30,35 @@ use crate::core::Core;
 use crate::space::Ingested;
 use build::{Built, Run};
 
+/// Where a run goes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Place {
+    /// Into a range of a tree that holds no key.
+    Range,
+    /// Into a tree that the same record creates.
+    NewTree,
+}
+
 impl Core {
-    /// Puts a run into a tree.
-    pub(crate) fn ingest(&self, id: TreeId, run: &mut dyn SortedRun) -> Result<CommitToken> {
+    /// Puts a run to its place.
+    pub(crate) fn ingest(
+        &self,
+        id: TreeId,
+        run: &mut dyn SortedRun,
+        place: Place,
+    ) -> Result<CommitToken> {
         if self.journal.is_closed() {
             return Err(Error::ReadOnly(std::sync::Arc::from("the store was closed")));
         }
         self.keep_dirty(false)?;
-        self.tree(id)?;
+        self.takes(id, place)?;
         let mut written = Vec::new();
         let done = build::build(self, run, &mut written).and_then(|built| match built {
+            Built::Empty if place == Place::NewTree => self.make_small(id, &[]),
             Built::Empty => Ok(CommitToken(self.log().last())),
+            Built::Small(_, entries) if place == Place::NewTree => self.make_small(id, &entries),
             Built::Small(run, entries) => self.put_small(id, &run, &entries),
-            Built::Leaves(run) => self.put_leaves(id, &run, &written),
+            Built::Leaves(run) => self.put_leaves((id, place), &run, &written),
         });
         if done.is_err() {
             let mut state = self.checkpoint.lock();
@@ -57,6 +74,30 @@ impl Core {
         self.log().committed(token.0)?;
         self.shrink();
         Ok(token)
+    }
+
+    /// Refuses a run for a tree that is not there, or that is there and should not be.
+    fn takes(&self, id: TreeId, place: Place) -> Result<()> {
+        if place == Place::Range {
+            return self.tree(id).map(|_| ());
+        }
+        assert!(id > TreeId::LAST_RESERVED, "tree {} is reserved", id.0);
+        // One that was dropped is among them until no checkpoint knows it.
+        if self.exists(id)? || self.trees.read().contains_key(&id) {
+            return Err(Error::TreeExists(id));
+        }
+        Ok(())
+    }
+
+    /// A tree that would not fill a leaf is made by a batch like others.
+    fn make_small(&self, id: TreeId, entries: &[(Vec<u8>, Vec<u8>)]) -> Result<CommitToken> {
+        let mut batch = Batch::new();
+        batch.create_tree(id);
+        for (key, value) in entries {
+            batch.put(id, key, value);
+        }
+        batch.check().map_err(|_| Error::RunTooLong)?;
+        self.commit(&batch)
     }
 
     /// A run that would not fill a leaf is a batch like others.
@@ -79,13 +120,21 @@ impl Core {
         self.append_and_apply(batch.as_bytes())
     }
 
-    fn put_leaves(&self, id: TreeId, run: &Run, written: &[Ingested]) -> Result<CommitToken> {
+    fn put_leaves(
+        &self,
+        (id, place): (TreeId, Place),
+        run: &Run,
+        written: &[Ingested],
+    ) -> Result<CommitToken> {
         let mut leaves = Vec::with_capacity(written.len());
         for (leaf, from) in written.iter().zip(&run.from) {
             let overflows = leaf.overflows.clone();
             leaves.push(IngestedLeaf { from, pointer: leaf.pointer, overflows });
         }
         let mut record = Vec::new();
+        if place == Place::NewTree {
+            codec::create_tree(&mut record, id.0);
+        }
         codec::ingest(&mut record, id.0, &run.first, &run.last, &leaves);
         if record.len() > Batch::BYTES_MAX {
             return Err(Error::RunTooLong);
@@ -95,9 +144,12 @@ impl Core {
         let mut state = self.checkpoint.lock();
         let _gate = self.gate.write();
         self.check_open()?;
-        self.range_is_empty(id, run)?;
-        // What applying needs is loaded before it is logged.
-        self.ensure_edges(&*self.tree(id)?, &run.first, Some(&run.last))?;
+        self.takes(id, place)?;
+        if place == Place::Range {
+            self.range_is_empty(id, run)?;
+            // What applying needs is loaded before it is logged.
+            self.ensure_edges(&*self.tree(id)?, &run.first, Some(&run.last))?;
+        }
         let lsn = self.log().append(&record, Room::Normal)?;
         state.space.ingested.extend_from_slice(written);
         self.apply_logged(&record)?;
@@ -129,8 +181,11 @@ impl Core {
 
     /// Takes over the leaves that a record of the log names, before it is replayed.
     pub(crate) fn adopt_ingested(&self, record: &[u8]) -> Result<()> {
-        // Such an operation stands alone in its record.
-        let Some(op) = Ops::new(record).next() else { return Ok(()) };
+        // Such an operation stands alone in its record, or behind that which creates its tree.
+        let mut ops = Ops::new(record);
+        let first = ops.next();
+        let op = if let Some(Ok(Op::CreateTree { .. })) = first { ops.next() } else { first };
+        let Some(op) = op else { return Ok(()) };
         let Op::Ingest { leaves, .. } = op.map_err(malformed)? else { return Ok(()) };
         let mut state = self.checkpoint.lock();
         // It was synced before the record was appended.

@@ -118,6 +118,10 @@ impl Store for Tap {
         self.store.ingest(tree, run)
     }
 
+    fn ingest_new(&self, tree: TreeId, run: &mut dyn SortedRun) -> Result<CommitToken> {
+        self.store.ingest_new(tree, run)
+    }
+
     fn sync(&self, up_to: CommitToken) -> Result<()> {
         self.store.sync(up_to)
     }

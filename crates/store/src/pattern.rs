@@ -1,0 +1,295 @@
+//! Patterns of keys: what a partial snapshot has of a tree (BabuDB II.C).
+//!
+//! A key is bytes, so a pattern is said in bytes: some that must stand there, some of which any may
+//! stand there, and runs of any. What all keys of a pattern begin with bounds where they are
+//! looked for; each key found there is then asked.
+
+use std::vec;
+
+use crate::{Cursor, Item, KeyRange, Read, Result, SortedRun, TreeId, prefix_end};
+
+/// One part of a pattern.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Part {
+    /// This byte.
+    Byte(u8),
+    /// One byte, whichever.
+    One,
+    /// Any number of bytes, whichever; none is a number too.
+    Rest,
+}
+
+/// What keys look like: `Pattern::new().bytes(b"D").any(8).rest()` are those that begin with a
+/// `D`, eight bytes and whatever follows. One without [`Pattern::rest`] is of keys of one length.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Pattern {
+    parts: Vec<Part>,
+}
+
+impl Pattern {
+    /// The empty key alone.
+    pub fn new() -> Pattern {
+        Pattern::default()
+    }
+
+    /// All keys that begin with a prefix.
+    pub fn prefix(prefix: &[u8]) -> Pattern {
+        Pattern::new().bytes(prefix).rest()
+    }
+
+    /// Then these bytes.
+    #[must_use]
+    pub fn bytes(mut self, bytes: &[u8]) -> Pattern {
+        self.parts.extend(bytes.iter().map(|&byte| Part::Byte(byte)));
+        self
+    }
+
+    /// Then so many bytes, whichever.
+    #[must_use]
+    pub fn any(mut self, count: usize) -> Pattern {
+        self.parts.extend(std::iter::repeat_n(Part::One, count));
+        self
+    }
+
+    /// Then any number of bytes, whichever. More may stand behind it.
+    #[must_use]
+    pub fn rest(mut self) -> Pattern {
+        // Two of them say what one says.
+        if self.parts.last() != Some(&Part::Rest) {
+            self.parts.push(Part::Rest);
+        }
+        self
+    }
+
+    /// Whether a key is one of these. Takes at most the key's length times the pattern's.
+    pub fn matches(&self, key: &[u8]) -> bool {
+        let (mut part, mut at) = (0, 0);
+        // Behind the last `Rest` that was met, and where in the key it ends as far as is tried.
+        let mut again: Option<(usize, usize)> = None;
+        loop {
+            match self.parts.get(part) {
+                Some(Part::Rest) if part + 1 == self.parts.len() => return true,
+                Some(Part::Rest) => {
+                    part += 1;
+                    again = Some((part, at));
+                    continue;
+                }
+                Some(Part::One) if at < key.len() => {
+                    (part, at) = (part + 1, at + 1);
+                    continue;
+                }
+                Some(Part::Byte(byte)) if key.get(at) == Some(byte) => {
+                    (part, at) = (part + 1, at + 1);
+                    continue;
+                }
+                None if at == key.len() => return true,
+                _ => {}
+            }
+            // The last one takes one byte more. What those before it could take besides, it can.
+            match &mut again {
+                Some((behind, end)) if *end < key.len() => {
+                    *end += 1;
+                    (part, at) = (*behind, *end);
+                }
+                _ => return false,
+            }
+        }
+    }
+
+    /// The keys among which all of these are.
+    fn range(&self) -> KeyRange {
+        let start: Vec<u8> = self.parts.iter().map_while(|part| part.byte()).collect();
+        if start.len() == self.parts.len() {
+            // One key; the next greater has a zero behind it.
+            let behind = [start.as_slice(), &[0]].concat();
+            return KeyRange::between(&start, &behind);
+        }
+        KeyRange { to: prefix_end(&start), from: start }
+    }
+}
+
+impl Part {
+    fn byte(self) -> Option<u8> {
+        match self {
+            Part::Byte(byte) => Some(byte),
+            Part::One | Part::Rest => None,
+        }
+    }
+}
+
+/// A set of patterns: a key is one of these when it is one of any. Of none, no key is.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Patterns {
+    patterns: Vec<Pattern>,
+}
+
+impl Patterns {
+    /// Those of a set of patterns.
+    pub fn new(patterns: impl IntoIterator<Item = Pattern>) -> Patterns {
+        Patterns { patterns: patterns.into_iter().collect() }
+    }
+
+    /// Whether a key is one of these.
+    pub fn matches(&self, key: &[u8]) -> bool {
+        self.patterns.iter().any(|pattern| pattern.matches(key))
+    }
+
+    /// The ranges outside of which no key is one of these: ascending, and none reaches into
+    /// another.
+    pub fn ranges(&self) -> Vec<KeyRange> {
+        let mut all: Vec<KeyRange> = self.patterns.iter().map(Pattern::range).collect();
+        all.sort_by(|a, b| a.from.cmp(&b.from));
+        let mut ranges: Vec<KeyRange> = Vec::new();
+        for next in all {
+            match ranges.last_mut() {
+                Some(last) if last.to.as_ref().is_none_or(|to| next.from < *to) => {
+                    let further = match (&last.to, &next.to) {
+                        (Some(to), Some(other)) => other > to,
+                        (Some(_), None) => true,
+                        (None, _) => false,
+                    };
+                    if further {
+                        last.to = next.to;
+                    }
+                }
+                _ => ranges.push(next),
+            }
+        }
+        ranges
+    }
+}
+
+/// The entries of a tree whose keys are some patterns', as a run.
+pub struct Matching<'a> {
+    read: &'a dyn Read,
+    tree: TreeId,
+    patterns: &'a Patterns,
+    ranges: vec::IntoIter<KeyRange>,
+    cursor: Option<Box<dyn Cursor + 'a>>,
+    key: Vec<u8>,
+    value: Vec<u8>,
+}
+
+impl<'a> Matching<'a> {
+    /// Those of a tree that exists.
+    pub fn new(read: &'a dyn Read, tree: TreeId, patterns: &'a Patterns) -> Result<Matching<'a>> {
+        let ranges = patterns.ranges();
+        // Also where nothing is going to be read of it.
+        drop(read.scan(tree, KeyRange::between(&[], &[]))?);
+        let (key, value) = (Vec::new(), Vec::new());
+        Ok(Matching { read, tree, patterns, ranges: ranges.into_iter(), cursor: None, key, value })
+    }
+
+    /// Finds the next of them.
+    fn find(&mut self) -> Result<bool> {
+        loop {
+            let cursor = match &mut self.cursor {
+                Some(cursor) => cursor,
+                None => match self.ranges.next() {
+                    Some(range) => self.cursor.insert(self.read.scan(self.tree, range)?),
+                    None => return Ok(false),
+                },
+            };
+            while let Some(item) = cursor.next()? {
+                if self.patterns.matches(item.key) {
+                    self.key.clear();
+                    self.key.extend_from_slice(item.key);
+                    self.value.clear();
+                    self.value.extend_from_slice(item.value);
+                    return Ok(true);
+                }
+            }
+            self.cursor = None;
+        }
+    }
+}
+
+impl SortedRun for Matching<'_> {
+    fn next_entry(&mut self) -> Result<Option<Item<'_>>> {
+        Ok(self.find()?.then_some(Item { key: &self.key, value: &self.value }))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What a pattern is, by its definition alone.
+    fn is(parts: &[Part], key: &[u8]) -> bool {
+        match (parts.split_first(), key.split_first()) {
+            (None, None) => true,
+            (Some((Part::Rest, more)), _) => (0..=key.len()).any(|at| is(more, &key[at..])),
+            (Some((Part::One, more)), Some((_, rest))) => is(more, rest),
+            (Some((Part::Byte(byte), more)), Some((first, rest))) => {
+                byte == first && is(more, rest)
+            }
+            (None, Some(_)) | (Some(_), None) => false,
+        }
+    }
+
+    #[test]
+    fn a_pattern_is_what_it_says() {
+        let typed = Pattern::new().bytes(b"D").any(2).bytes(&[1]);
+        for (key, right) in [
+            (&b"Dxy\x01"[..], true),
+            (b"D\0\0\x01", true),
+            (b"Dxy\x02", false),
+            (b"Dxy\x01z", false),
+            (b"Dxy", false),
+            (b"Exy\x01", false),
+        ] {
+            assert_eq!(typed.matches(key), right, "{key:?}");
+        }
+        let ending = Pattern::new().rest().bytes(b".rs");
+        assert!(ending.matches(b".rs") && ending.matches(b"a.rs.rs") && !ending.matches(b".r"));
+        assert!(Pattern::new().matches(b"") && !Pattern::new().matches(b"a"));
+        assert!(Pattern::prefix(b"").matches(b"") && Pattern::prefix(b"").matches(&[0xff; 512]));
+        assert_eq!(Pattern::new().rest().rest(), Pattern::new().rest());
+        assert!(!Patterns::default().matches(b""));
+    }
+
+    #[test]
+    fn ranges_are_apart_and_hold_all_that_matches() {
+        let range = |patterns: Vec<Pattern>| Patterns::new(patterns).ranges();
+        assert_eq!(range(vec![]), []);
+        assert_eq!(range(vec![Pattern::new().any(3)]), [KeyRange::all()]);
+        assert_eq!(range(vec![Pattern::new().bytes(b"k")]), [KeyRange::between(b"k", b"k\0")]);
+        let nested = vec![Pattern::prefix(b"ab"), Pattern::prefix(b"a"), Pattern::prefix(b"c")];
+        assert_eq!(range(nested), [KeyRange::prefix(b"a"), KeyRange::prefix(b"c")]);
+        let last = vec![Pattern::prefix(&[0xff]), Pattern::prefix(&[0xff, 3])];
+        assert_eq!(range(last), [KeyRange { from: vec![0xff], to: None }]);
+    }
+
+    /// All keys of up to five bytes of two, against patterns of the same by chance.
+    #[test]
+    fn patterns_by_chance_are_what_their_definition_says() {
+        let mut random = fastrand::Rng::with_seed(1);
+        let mut keys: Vec<Vec<u8>> = vec![Vec::new()];
+        for at in 0.. {
+            let Some(key) = keys.get(at).filter(|key| key.len() < 5).cloned() else { break };
+            keys.extend([0, 0xff].map(|byte| [key.as_slice(), &[byte]].concat()));
+        }
+        for round in 0..3000 {
+            let one = |random: &mut fastrand::Rng| {
+                (0..random.usize(0..7)).fold(Pattern::new(), |pattern, _| match random.u8(0..4) {
+                    0 => pattern.any(1),
+                    1 => pattern.rest(),
+                    _ => pattern.bytes(&[if random.bool() { 0 } else { 0xff }]),
+                })
+            };
+            let set: Vec<Pattern> = (0..random.usize(0..4)).map(|_| one(&mut random)).collect();
+            let patterns = Patterns::new(set.clone());
+            let ranges = patterns.ranges();
+            for pair in ranges.windows(2) {
+                let end = pair[0].to.as_ref().expect("another range lies behind it");
+                assert!(*end <= pair[1].from, "round {round}: {set:?}");
+            }
+            for key in &keys {
+                let right = set.iter().any(|pattern| is(&pattern.parts, key));
+                assert_eq!(patterns.matches(key), right, "round {round}: {key:?}, {set:?}");
+                let inside = ranges.iter().any(|range| range.contains(key));
+                assert!(inside || !right, "round {round}: {key:?} is outside, {set:?}");
+            }
+        }
+    }
+}
