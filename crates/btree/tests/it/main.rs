@@ -18,5 +18,6 @@ mod runs;
 mod shrink;
 mod splits;
 mod superblocks;
+mod thread_faults;
 mod threads;
 mod util;

@@ -72,13 +72,14 @@ fn checkpoints_race_writers_readers_and_clones() {
     }
 }
 
-const OTHER: TreeId = TreeId(33);
-const WRITERS: u64 = 2;
+pub(crate) const OTHER: TreeId = TreeId(33);
+pub(crate) const WRITERS: u64 = 2;
 const BATCHES: u64 = 700;
 /// One in so many operations of the medium is a crash point that is looked at.
 const STRIDE: u64 = 1;
 
-fn key(writer: u64, n: u64) -> [u8; 16] {
+/// A key of a writer; 0 and the greatest are those at which it counts.
+pub(crate) fn key(writer: u64, n: u64) -> [u8; 16] {
     let mut key = [0; 16];
     key[..8].copy_from_slice(&writer.to_be_bytes());
     key[8..].copy_from_slice(&n.to_be_bytes());
@@ -90,7 +91,7 @@ fn value(n: u64) -> Vec<u8> {
 }
 
 /// The `n`th batch of a writer: it counts in three places, adds an entry and removes an older one.
-fn batch_of(writer: u64, n: u64) -> Batch {
+pub(crate) fn batch_of(writer: u64, n: u64) -> Batch {
     let mut batch = Batch::new();
     batch.put(TREE, &key(writer, 0), &n.to_le_bytes());
     // Scattered, so that all leaves change.
@@ -103,8 +104,8 @@ fn batch_of(writer: u64, n: u64) -> Batch {
     batch
 }
 
-/// What the two trees hold after so many batches of a writer.
-fn expected(writer: u64, count: u64) -> BTreeMap<Vec<u8>, Vec<u8>> {
+/// What the first tree holds after so many batches of a writer.
+pub(crate) fn expected(writer: u64, count: u64) -> BTreeMap<Vec<u8>, Vec<u8>> {
     let mut all = BTreeMap::new();
     for n in 1..=count {
         for op in batch_of(writer, n).ops() {
@@ -122,23 +123,30 @@ fn expected(writer: u64, count: u64) -> BTreeMap<Vec<u8>, Vec<u8>> {
     all
 }
 
-/// Opens what a power cut left: of each writer there is a prefix of its batches, each of them
-/// whole, and not less than was acknowledged as durable.
-fn recovered(image: &SimDevice, op: u64, durable: &[u64]) {
+/// Asserts that of each writer there is a prefix of its batches, each of them whole, and not less
+/// than what must be there; returns how many there are.
+pub(crate) fn whole_batches(store: &BtreeStore, least: &[u64], place: &str) -> Vec<u64> {
+    let (found, other) = (entries(store, TREE), entries(store, OTHER));
+    let (mut all, mut counts) = (BTreeMap::new(), Vec::new());
+    for (writer, &least) in (0..WRITERS).zip(least) {
+        let count = other
+            .get(&key(writer, 0)[..])
+            .map_or(0, |bytes| u64::from_le_bytes(bytes[..].try_into().expect("eight bytes")));
+        assert!(count >= least, "{place}: writer {writer}: {count} of {least}");
+        all.extend(expected(writer, count));
+        counts.push(count);
+    }
+    assert!(found == all, "{place}: not whole batches, or not the first ones");
+    counts
+}
+
+/// Opens what a power cut left: what was acknowledged as durable is there.
+pub(crate) fn recovered(image: &SimDevice, op: u64, durable: &[u64]) {
     for policy in CrashPolicy::ALL {
         let place = format!("power cut before operation {op}, {policy:?}");
         let sim = SimEnv::on(image.after_crash(policy, op), op);
         let store = BtreeStore::open(&sim.env(), &options(1 << 20)).expect(&place);
-        let (found, other) = (entries(&*store, TREE), entries(&*store, OTHER));
-        let mut all = BTreeMap::new();
-        for (writer, &durable) in (0..WRITERS).zip(durable) {
-            let count = other
-                .get(&key(writer, 0)[..])
-                .map_or(0, |bytes| u64::from_le_bytes(bytes[..].try_into().expect("eight bytes")));
-            assert!(count >= durable, "{place}: writer {writer}: {count} of {durable}");
-            all.extend(expected(writer, count));
-        }
-        assert!(found == all, "{place}: not whole batches, or not the first ones");
+        whole_batches(&store, durable, &place);
         if op.is_multiple_of(4) {
             let report = check(&store).expect(&place);
             assert!(report.is_clean(), "{place}: {:#?}", report.findings);
