@@ -1,4 +1,5 @@
-//! `volume.pando`: what a volume is (`docs/format/volume.md`). Written once, by `format`, last.
+//! `volume.pando` and its copy: what a volume is (`docs/format/volume.md`). Written once, by
+//! `format`; the first gets its name last.
 
 use crate::layout::{Field, size_of};
 use crate::sealed::{Covers, Opened, Seal};
@@ -6,6 +7,10 @@ use crate::{Malformed, Writer};
 
 /// Name of the file in the volume directory.
 pub const FILE: &str = "volume.pando";
+/// Name of a second file of the same bytes.
+pub const COPY: &str = "volume.copy";
+/// Name of the first while the volume is being made.
+pub const UNFINISHED: &str = "volume.pando.new";
 /// The first bytes of the file.
 pub const MAGIC: [u8; 8] = *b"PANDOVOL";
 /// The version that this program writes, and the newest that it reads.
@@ -136,9 +141,23 @@ impl VolumeHeader {
     }
 }
 
+/// Whether two files are the same but for the field of the version. No program makes such two: in
+/// a newer version something else differs, too. So the field of one of them is damaged.
+pub fn differ_in_version_only(one: &[u8], other: &[u8]) -> bool {
+    let parts = |bytes: &[u8]| {
+        let (magic, rest) = bytes.split_at_checked(MAGIC.len())?;
+        let (version, rest) = rest.split_at_checked(4)?;
+        Some((magic.to_vec(), rest.to_vec(), version.to_vec()))
+    };
+    match (parts(one), parts(other)) {
+        (Some(one), Some(other)) => (one.0, one.1) == (other.0, other.1) && one.2 != other.2,
+        _ => false,
+    }
+}
+
 #[cfg(test)]
 mod tests {
-    use super::{EngineKind, HeaderError, VolumeHeader};
+    use super::{EngineKind, HeaderError, VolumeHeader, differ_in_version_only};
 
     fn sample() -> VolumeHeader {
         VolumeHeader {
@@ -175,5 +194,21 @@ mod tests {
         assert_eq!(VolumeHeader::decode(&bytes), Err(HeaderError::Newer(2)));
         bytes[0] = b'Q';
         assert_eq!(VolumeHeader::decode(&bytes), Err(HeaderError::NotAVolume));
+    }
+
+    #[test]
+    fn a_damaged_version_is_told_by_the_other_file() {
+        let right = sample().encode();
+        assert!(!differ_in_version_only(&right, &right));
+        for at in 0..right.len() {
+            let mut bad = right.clone();
+            bad[at] ^= 4;
+            assert_eq!(differ_in_version_only(&bad, &right), (8..12).contains(&at), "byte {at}");
+            bad[8] ^= 2;
+            let only = (8..12).contains(&at);
+            assert_eq!(differ_in_version_only(&right, &bad), only, "byte {at} and the version");
+        }
+        assert!(!differ_in_version_only(&right[..7], &right));
+        assert!(!differ_in_version_only(&right[..11], &right[..11]));
     }
 }

@@ -1,4 +1,5 @@
-//! Making and opening volumes: the header file, the engine, and the records of an empty root.
+//! Making and opening volumes: the engine, the records of an empty root, and the header's files
+//! around them (`header`).
 
 use std::sync::Arc;
 
@@ -6,31 +7,28 @@ use device::{Device, Env};
 use format::directory_record::DirectoryRecord;
 use format::key::{self, Counter, Part};
 use format::subvolume_record::{SubvolumeRecord, UsageRecord};
-use format::volume::{
-    BYTES_MAX, EngineKind, FILE, HeaderError, SNAPSHOT_DIR_BYTES_MAX, VERSION, VolumeHeader,
-};
-use format::{Corruption, Malformed};
+use format::volume::{COPY, EngineKind, FILE, SNAPSHOT_DIR_BYTES_MAX, UNFINISHED, VolumeHeader};
 use inode::Name;
 use store::{Batch, Store, TreeId};
 
 use crate::numbers::ROOT_INO;
 use crate::subvol::VOLUME;
-use crate::{Engine, FormatOptions, Fs, OpenError, OpenOptions, VolumeId};
+use crate::{Engine, FormatOptions, Fs, OpenError, OpenOptions, VolumeId, header};
 
 /// The volume's root subvolume.
 const ROOT_SUBVOLUME: u64 = 1;
-/// Name of the header while the volume is being made.
-const UNFINISHED: &str = "volume.pando.new";
 /// What may lie in a directory that is to be formatted: traces of the owner.
 const OWNERS: [&str; 2] = ["owner.lock", "control.sock"];
 
 impl Fs {
-    /// Makes a volume in a directory that is empty. The header is put in place last, so that an
-    /// interrupted call leaves no volume, and the next one starts over.
+    /// Makes a volume in a directory that is empty. The header gets its name last, so that an
+    /// interrupted call leaves no volume, and the next one starts over. As long as it has none it
+    /// is there under another, which tells what was interrupted from what lost its header.
     pub fn format(env: &Env, options: &FormatOptions) -> Result<VolumeId, OpenError> {
         let header = new_header(env, options)?;
         check_empty(&*env.device)?;
-        write_file(&*env.device, UNFINISHED, &header.encode())?;
+        header::write_file(&*env.device, UNFINISHED, &header.encode())?;
+        header::write_file(&*env.device, COPY, &header.encode())?;
         let store = crate::engine::create(env, &header, options.layout)?;
         write_root(&*store, env, options).map_err(OpenError::from)?;
         store.close()?;
@@ -61,7 +59,7 @@ impl Fs {
         env: &Env,
         progress: store::CheckProgress<'_>,
     ) -> Result<store::CheckReport, OpenError> {
-        let header = read_header(&*env.device)?;
+        let header = header::read(&*env.device)?;
         crate::engine::inspect(env, &header, progress)
     }
 
@@ -71,39 +69,25 @@ impl Fs {
         options: &OpenOptions,
         through: impl FnOnce(Arc<dyn Store>) -> Arc<dyn Store>,
     ) -> Result<Arc<Fs>, OpenError> {
-        let header = read_header(&*env.device)?;
+        let header = header::read(&*env.device)?;
+        Fs::open_by(env, header, options, through)
+    }
+
+    /// As [`Fs::open_through`], by a header that was read. Where it has no copy, it gets one: the
+    /// store has seen by now that it is its own.
+    pub(crate) fn open_by(
+        env: Env,
+        header: VolumeHeader,
+        options: &OpenOptions,
+        through: impl FnOnce(Arc<dyn Store>) -> Arc<dyn Store>,
+    ) -> Result<Arc<Fs>, OpenError> {
         let store = through(crate::engine::open(&env, &header, options)?);
-        Fs::open_on(env, store, header, options)
-    }
-}
-
-/// Reads `volume.pando`.
-pub(crate) fn read_header(device: &dyn Device) -> Result<VolumeHeader, OpenError> {
-    let file = match device.open(FILE) {
-        Ok(file) => file,
-        Err(error) if error.is_not_found() => return Err(OpenError::NotAVolume),
-        Err(error) => return Err(error.into()),
-    };
-    let mut bytes = vec![0; BYTES_MAX + 1];
-    let length = file.read_at(&mut bytes, 0)?;
-    match VolumeHeader::decode(&bytes[..length]) {
-        Ok(header) => Ok(header),
-        Err(HeaderError::NotAVolume) => Err(OpenError::Damaged(Corruption {
-            file: FILE.to_owned(),
-            offset: 0,
-            structure: "volume header",
-            expected: "the magic of a volume".to_owned(),
-            found: "other bytes".to_owned(),
-        })),
-        Err(HeaderError::Newer(found)) => {
-            Err(OpenError::NewerFormat { file: FILE.to_owned(), found, known: VERSION })
+        let fs = Fs::open_on(env, store, header, options)?;
+        if !fs.options.read_only {
+            header::keep_copy(&*fs.env.device, &fs.header);
         }
-        Err(HeaderError::Malformed(error)) => Err(OpenError::Damaged(located(error))),
+        Ok(fs)
     }
-}
-
-fn located(error: Malformed) -> Corruption {
-    error.located(FILE, 0)
 }
 
 fn new_header(env: &Env, options: &FormatOptions) -> Result<VolumeHeader, OpenError> {
@@ -129,12 +113,13 @@ fn new_header(env: &Env, options: &FormatOptions) -> Result<VolumeHeader, OpenEr
     })
 }
 
-/// Refuses a directory that holds a volume, or anything that no interrupted format left there.
+/// Refuses a directory that holds a volume, or anything that no interrupted format left there. What
+/// one left is removed, but for the headers: the one under another name tells what the rest is.
 fn check_empty(device: &dyn Device) -> Result<(), OpenError> {
-    let names = device.list("")?;
-    if names.iter().any(|name| name == FILE) {
+    if header::is_volume(device)? {
         return Err(OpenError::Exists);
     }
+    let names = device.list("")?;
     let interrupted = names.iter().any(|name| name == UNFINISHED);
     let made = |name: &str| -> Result<bool, OpenError> {
         let known = crate::engine::DIRECTORIES.contains(&name);
@@ -142,7 +127,7 @@ fn check_empty(device: &dyn Device) -> Result<(), OpenError> {
     };
     for name in &names {
         let ours = OWNERS.contains(&name.as_str())
-            || interrupted && (name == UNFINISHED || made(name)?)
+            || interrupted && (name == UNFINISHED || name == COPY || made(name)?)
             || is_place_of_log(device, name);
         if !ours {
             return Err(OpenError::NotEmpty(name.clone()));
@@ -152,7 +137,6 @@ fn check_empty(device: &dyn Device) -> Result<(), OpenError> {
         for directory in crate::engine::DIRECTORIES {
             remove_files(device, directory)?;
         }
-        device.remove(UNFINISHED)?;
     }
     Ok(())
 }
@@ -176,14 +160,6 @@ fn remove_files(device: &dyn Device, directory: &str) -> Result<(), OpenError> {
             None => {}
         }
     }
-    Ok(())
-}
-
-fn write_file(device: &dyn Device, path: &str, bytes: &[u8]) -> Result<(), OpenError> {
-    let file = device.create(path)?;
-    file.write_at(bytes, 0)?;
-    file.sync_data()?;
-    device.sync_dir("")?;
     Ok(())
 }
 

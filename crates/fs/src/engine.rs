@@ -3,8 +3,10 @@
 use std::sync::Arc;
 
 use btree::BtreeStore;
-use device::Env;
+use device::{Device, Env};
 use format::directory_record;
+use format::log_segment::{self, HEADER_BYTES, SegmentHeader};
+use format::superblock::{self, SUPERBLOCK_BYTES, Superblock};
 use format::volume::{EngineKind, VolumeHeader};
 use lsm::LsmStore;
 use store::{CheckProgress, CheckReport, EngineOptions, LogKey, Store};
@@ -15,6 +17,9 @@ use crate::{Layout, OpenError, OpenOptions};
 pub(crate) const DIRECTORIES: [&str; 4] = ["btree", "lsm", LOG_DIRECTORY, "data"];
 /// That of the log, which may be a link to one on another medium.
 pub const LOG_DIRECTORY: &str = "log";
+
+/// The superblocks of the B-tree.
+pub(crate) const SUPERBLOCKS: [&str; 2] = ["btree/super-0", "btree/super-1"];
 
 /// Bytes from which a value goes to a value log where a volume is made column-style. Names with
 /// their attributes stay in the runs - all of directories, and of files with names of 60 bytes,
@@ -71,6 +76,42 @@ pub(crate) fn inspect(
         EngineKind::Btree => btree::inspect(env, &btree(common), progress)?,
         EngineKind::Lsm => lsm::inspect(env, &lsm(common), progress)?,
     })
+}
+
+/// Whether the files of the store are those of a volume: what its superblocks say, or where none of
+/// those can be read, its log. `false` where nothing tells.
+pub(crate) fn is_of(device: &dyn Device, volume: [u8; 16]) -> Result<bool, OpenError> {
+    let mut ids = Vec::new();
+    for path in SUPERBLOCKS {
+        if let Ok(superblock::Decoded::Superblock(found)) =
+            Superblock::decode(&beginning::<SUPERBLOCK_BYTES>(device, path)?)
+        {
+            ids.push(found.volume);
+        }
+    }
+    if !ids.is_empty() {
+        return Ok(ids.contains(&volume));
+    }
+    let Ok(names) = device.list(LOG_DIRECTORY) else { return Ok(false) };
+    for name in names {
+        let bytes = beginning::<HEADER_BYTES>(device, &format!("{LOG_DIRECTORY}/{name}"))?;
+        if let Ok(log_segment::Decoded::Header(found)) = SegmentHeader::decode(&bytes) {
+            ids.push(found.volume);
+        }
+    }
+    Ok(ids.contains(&volume))
+}
+
+/// The first bytes of a file; none where it does not give them.
+fn beginning<const BYTES: usize>(device: &dyn Device, path: &str) -> Result<Vec<u8>, OpenError> {
+    let mut bytes = vec![0; BYTES];
+    let read = device.open(path).and_then(|file| file.read_at(&mut bytes, 0));
+    match read {
+        Ok(read) => bytes.truncate(read),
+        Err(error) if error.is_shortage() => return Err(error.into()),
+        Err(_) => bytes.clear(),
+    }
+    Ok(bytes)
 }
 
 /// Makes what the engine counts anew, and its superblocks, of a volume that nobody has open.

@@ -17,6 +17,7 @@ mod engine;
 mod error;
 mod filesystem;
 mod find;
+mod header;
 mod history;
 mod info;
 mod inherited;
@@ -62,6 +63,7 @@ pub use check::{
 pub use engine::LOG_DIRECTORY;
 pub use find::{Find, Matches};
 pub use format::owner_quota::Owner;
+pub use header::is_volume;
 pub use history::{Change, Version};
 use info::SubvolumeCounts;
 pub use info::{

@@ -32,6 +32,9 @@ pub enum OpenError {
     /// Bytes of the volume are damaged.
     #[error(transparent)]
     Damaged(#[from] Corruption),
+    /// `volume.pando` is damaged or gone, and its copy is whole: a repair writes it anew.
+    #[error("{0}; its copy, volume.copy, is whole")]
+    HeaderDamaged(Corruption),
     /// Records of the volume contradict one another, or could not be read.
     #[error("the volume's records are damaged: {0}")]
     Inconsistent(String),

@@ -53,9 +53,10 @@ pub(crate) fn open(volume: &Path, error: &OpenError) -> Failure {
         OpenError::Exists => FailureKind::Exists,
         OpenError::NotEmpty(_) => FailureKind::NotEmpty,
         OpenError::NewerFormat { .. } => FailureKind::NewerFormat,
-        OpenError::Missing(_) | OpenError::Damaged(_) | OpenError::Inconsistent(_) => {
-            FailureKind::Damaged
-        }
+        OpenError::Missing(_)
+        | OpenError::Damaged(_)
+        | OpenError::HeaderDamaged(_)
+        | OpenError::Inconsistent(_) => FailureKind::Damaged,
         OpenError::InvalidOption(_) => FailureKind::Invalid,
         OpenError::Store(error) if error.is_no_space() => FailureKind::NoSpace,
         OpenError::Store(_) => FailureKind::Other,
@@ -64,6 +65,9 @@ pub(crate) fn open(volume: &Path, error: &OpenError) -> Failure {
     match kind {
         FailureKind::NotVolume => failure.hint("`pando format` makes a volume"),
         FailureKind::NewerFormat => failure.hint("use a newer pando"),
+        FailureKind::Damaged if matches!(error, OpenError::HeaderDamaged(_)) => {
+            failure.hint("`pando fsck --repair` mends it")
+        }
         FailureKind::Damaged => failure.hint("restore the file from a copy of the volume"),
         FailureKind::NoSpace => failure.hint("free some room on the medium of the volume"),
         _ => failure,

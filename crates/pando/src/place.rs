@@ -4,7 +4,7 @@ use std::ffi::OsStr;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
 
-use format::volume::FILE;
+use format::volume::{COPY, FILE, UNFINISHED};
 use wire::{Failure, FailureKind};
 
 use crate::failure::{self, Result};
@@ -65,8 +65,11 @@ pub(crate) fn both(one: &Path, other: &Path) -> Result<(Place, Place)> {
     }
 }
 
-fn is_volume(directory: &Path) -> bool {
-    directory.join(FILE).symlink_metadata().is_ok()
+/// Whether there is a volume in a directory, or what one is without its header: not one that was
+/// never finished.
+pub(crate) fn is_volume(directory: &Path) -> bool {
+    let there = |name| directory.join(name).symlink_metadata().is_ok();
+    there(FILE) || there(COPY) && !there(UNFINISHED)
 }
 
 /// Splits at the first colon before which a volume stands.

@@ -1,6 +1,7 @@
 //! Checking a whole volume, and mending it.
 //!
-//! 1. The store checks itself: nodes, reference counts, the log (`btree::check`).
+//! 1. The store checks itself: nodes, reference counts, the log (`btree::check`). The header is
+//!    compared with its copy (`header`).
 //! 2. Contents are read, each stored range once (`data::check`), and pages are counted.
 //! 3. The volume's own tree: subvolumes, names of snapshots, what waits to be removed (`table`).
 //! 4. Each subvolume's tree: directories and their entries (`tree`), inodes with several names and
@@ -49,6 +50,7 @@ pub use repair::{Mended, Repair};
 pub(crate) use problem::{Edit, Fix, Stray};
 
 use crate::error::from_store;
+use crate::header::Headers;
 use crate::{Fs, FsResult};
 use table::Table;
 
@@ -135,6 +137,17 @@ impl Fs {
         report.store = store;
         if report.stopped {
             return Ok(report);
+        }
+        match Headers::read(&*self.env.device) {
+            Ok(headers) => {
+                for problem in headers.problems(Some(&self.header)) {
+                    report.add(problem);
+                }
+            }
+            Err(error) => {
+                let problem = Problem::new(ProblemKind::Unreadable, error.to_string());
+                report.add(problem.in_file(format::volume::FILE, 0));
+            }
         }
         let table = Table::read(self, pin, &mut report)?;
         let trees: Vec<TreeId> = table.trees().collect();

@@ -7,7 +7,9 @@ use device::{Env, Overlay};
 use store::{CheckProgress, CheckReport};
 
 use super::{Problem, ProblemKind, VolumeReport};
+use crate::engine::SUPERBLOCKS;
 use crate::error::from_store;
+use crate::header::Headers;
 use crate::{Fs, OpenError, OpenOptions};
 
 impl Fs {
@@ -18,18 +20,25 @@ impl Fs {
         env: &Env,
         progress: CheckProgress<'_>,
     ) -> Result<VolumeReport, OpenError> {
-        let header = match crate::create::read_header(&*env.device) {
-            Ok(header) => header,
+        let headers = Headers::read(&*env.device)?;
+        let right = headers.right(&*env.device)?;
+        let bad = headers.problems(right.as_ref());
+        let opening = headers.opening();
+        let header = match (right, opening) {
+            (_, Err(error @ OpenError::NewerFormat { .. })) => return Err(error),
+            (Some(right), _) | (None, Ok(right)) => right,
             // There was one: its store is there.
-            Err(OpenError::NotAVolume) if env.device.metadata("btree/super-0")?.is_some() => {
+            (None, Err(OpenError::NotAVolume))
+                if env.device.metadata(SUPERBLOCKS[0])?.is_some() =>
+            {
                 let error = OpenError::Missing(format::volume::FILE.to_owned());
-                return refused(error, CheckReport::default());
+                return refused(error, CheckReport::default(), bad);
             }
-            Err(error) => return refused(error, CheckReport::default()),
+            (None, Err(error)) => return refused(error, CheckReport::default(), bad),
         };
         let store = match crate::engine::inspect(env, &header, progress) {
             Ok(report) => report,
-            Err(error) => return refused(error, CheckReport::default()),
+            Err(error) => return refused(error, CheckReport::default(), bad),
         };
         if store.stopped {
             return Ok(VolumeReport { store, stopped: true, ..VolumeReport::default() });
@@ -37,9 +46,9 @@ impl Fs {
         let device = Arc::new(Overlay::new(Arc::clone(&env.device)));
         let over = Env { device, ..env.clone() };
         let options = OpenOptions { read_only: true, index: None, ..OpenOptions::default() };
-        let fs = match Fs::open(over, &options) {
+        let fs = match Fs::open_by(over, header, &options, |store| store) {
             Ok(fs) => fs,
-            Err(error) => return refused(error, store),
+            Err(error) => return refused(error, store, bad),
         };
         let checked = fs.store.pin().map_err(from_store).and_then(|pin| {
             let expected = fs.expected_bytes(&*pin)?;
@@ -50,9 +59,19 @@ impl Fs {
     }
 }
 
-/// A volume that cannot be opened: why is a problem, beside what the store found.
-fn refused(error: OpenError, store: CheckReport) -> Result<VolumeReport, OpenError> {
+/// A volume that cannot be opened: why is a problem, beside what the store found, and what is wrong
+/// with its headers.
+fn refused(
+    error: OpenError,
+    store: CheckReport,
+    headers: Vec<Problem>,
+) -> Result<VolumeReport, OpenError> {
+    let of_header = headers.iter().any(|problem| problem.file == format::volume::FILE);
     let mut report = VolumeReport::default();
+    for problem in headers {
+        report.add(problem);
+    }
+    let headers_count = report.problems_count;
     for finding in &store.findings {
         let problem = Problem::new(ProblemKind::from(finding.kind), finding.what.clone());
         let mut problem = problem.in_file(&finding.file, finding.offset);
@@ -63,8 +82,13 @@ fn refused(error: OpenError, store: CheckReport) -> Result<VolumeReport, OpenErr
         store.findings.iter().any(|finding| finding.file == file && finding.offset == offset)
     };
     let problem = match error {
+        OpenError::Damaged(bad) | OpenError::HeaderDamaged(bad)
+            if of_header && bad.file == format::volume::FILE =>
+        {
+            None
+        }
         OpenError::Damaged(bad) if told(&bad.file, bad.offset) => None,
-        OpenError::Damaged(bad) => {
+        OpenError::Damaged(bad) | OpenError::HeaderDamaged(bad) => {
             let what = format!("{}: {} instead of {}", bad.structure, bad.found, bad.expected);
             let problem = Problem::new(ProblemKind::Unreadable, what);
             Some(problem.in_file(&bad.file, bad.offset))
@@ -78,7 +102,7 @@ fn refused(error: OpenError, store: CheckReport) -> Result<VolumeReport, OpenErr
         }
         other => return Err(other),
     };
-    report.problems_count = report.problems_count.max(store.findings_count);
+    report.problems_count = report.problems_count.max(headers_count + store.findings_count);
     report.store = store;
     if let Some(mut problem) = problem {
         if problem.file.starts_with("log") {

@@ -168,6 +168,8 @@ pub(crate) enum Fix {
     Marks(u64),
     /// The log is cut off where it is damaged. Acknowledged changes are lost by it.
     Log,
+    /// The header, or its copy, is written anew from the other.
+    Header,
     /// The engine's counts are made anew from its roots, or its superblock is written anew.
     Engine,
 }
@@ -198,6 +200,7 @@ impl Fix {
                 "cut the log off here and lose the changes behind it, only with --discard-log"
                     .into()
             }
+            Fix::Header => "write it anew from the other file".to_owned(),
             Fix::Engine => "count anew from the roots, and write that".to_owned(),
         }
     }

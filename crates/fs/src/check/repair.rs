@@ -1,7 +1,8 @@
 //! Mending a volume that nobody else has open.
 //!
-//! 1. Look at it as it is (`offline`). Where the store's counts or a superblock are damaged, make
-//!    those anew (`btree::mend`): before that the volume may not even open.
+//! 1. Look at it as it is (`offline`). Write the header, or its copy, anew from the other: they are
+//!    the same in every state. Where the store's counts or a superblock are damaged, make those
+//!    anew (`btree::mend`): before that the volume may not even open.
 //! 2. Open it. Look, mend what can be mended, each by one commit, and look again, until nothing is
 //!    left to mend. Two problems whose records are the same are mended in two rounds: what is to be
 //!    written was decided on the state before.
@@ -14,12 +15,11 @@ use std::collections::BTreeSet;
 
 use device::Env;
 use format::Corruption;
-use format::volume::VolumeHeader;
 use inode::FsError;
 use store::{CheckProgress, Finding, FindingKind};
 
 use super::{Edit, Fix, Problem, VolumeReport};
-use crate::{Fs, FsResult, OpenError, OpenOptions};
+use crate::{Fs, FsResult, OpenError, OpenOptions, engine, header};
 
 /// Most rounds: each mends all that does not depend on another.
 const ROUNDS_MAX: usize = 256;
@@ -73,23 +73,26 @@ pub(super) fn of_segment(bad: &Corruption) -> Option<Fix> {
 
 /// Mends what must be before the volume is opened; whether nothing of it is left.
 fn below(
-    env: &Env,
     mended: &mut Mended,
     fix: &Fix,
-    mend: fn(&Env, &VolumeHeader) -> Result<(), OpenError>,
+    mend: impl FnOnce() -> Result<(), OpenError>,
 ) -> Result<bool, OpenError> {
     let found = mended.before.problems.iter().filter(|found| found.fix.as_ref() == Some(fix));
     let found: Vec<Problem> = found.cloned().collect();
     if found.is_empty() {
         return Ok(true);
     }
-    let done = crate::create::read_header(&*env.device).and_then(|header| mend(env, &header));
-    match done {
+    match mend() {
         Ok(()) => {
             mended.mended.extend(found);
             Ok(true)
         }
-        Err(error @ (OpenError::Damaged(_) | OpenError::Missing(_))) => {
+        Err(
+            error @ (OpenError::Damaged(_)
+            | OpenError::HeaderDamaged(_)
+            | OpenError::Inconsistent(_)
+            | OpenError::Missing(_)),
+        ) => {
             let failed = found.into_iter().map(|found| (found, error.to_string()));
             mended.failed.extend(failed);
             Ok(false)
@@ -112,18 +115,24 @@ impl Fs {
             mended.after = mended.before.clone();
             return Ok(mended);
         }
-        // The log first: the rest is of the state that is left. Where it is not cut, nothing else
+        let device = &*env.device;
+        below(&mut mended, &Fix::Header, || header::mend(device))?;
+        // Then the log: the rest is of the state that is left. Where it is not cut, nothing else
         // is done either: a superblock that is written anew would make the state that was found
         // the newest, and the log that of another, although it may be the log that is right.
         let damaged_log = mended.before.problems.iter().any(|one| one.fix == Some(Fix::Log));
         let cut = !damaged_log
             || how == Repair::DoAndCutLog
-                && below(env, &mut mended, &Fix::Log, crate::engine::cut_log)?;
+                && below(&mut mended, &Fix::Log, || engine::cut_log(env, &header::read(device)?))?;
         if !cut {
-            mended.after = mended.before.clone();
+            mended.after = if mended.mended.is_empty() {
+                mended.before.clone()
+            } else {
+                Fs::check_offline(env, progress)?
+            };
             return Ok(mended);
         }
-        below(env, &mut mended, &Fix::Engine, crate::engine::mend)?;
+        below(&mut mended, &Fix::Engine, || engine::mend(env, &header::read(device)?))?;
         let options = OpenOptions { index: None, ..OpenOptions::default() };
         match Fs::open(env.clone(), &options) {
             Ok(fs) => {
@@ -132,6 +141,7 @@ impl Fs {
             }
             Err(
                 OpenError::Damaged(_)
+                | OpenError::HeaderDamaged(_)
                 | OpenError::Missing(_)
                 | OpenError::Inconsistent(_)
                 | OpenError::NotAVolume,
@@ -159,7 +169,7 @@ impl Fs {
                 .into_iter()
                 .partition(|problem| matches!(problem.fix, Some(Fix::Edits(..))));
             for problem in edits.into_iter().chain(others) {
-                let below = |fix: &Fix| matches!(fix, Fix::Engine | Fix::Log);
+                let below = |fix: &Fix| matches!(fix, Fix::Header | Fix::Engine | Fix::Log);
                 let Some(fix) = problem.fix.clone().filter(|fix| !below(fix)) else {
                     continue;
                 };

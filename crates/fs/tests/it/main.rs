@@ -8,6 +8,7 @@ mod column;
 mod crash;
 mod damage;
 mod full;
+mod header;
 mod model;
 mod open;
 mod ops;

@@ -85,15 +85,23 @@ fn a_format_that_was_interrupted_starts_over() {
 fn damage_and_newer_formats_are_told_apart() {
     let env = sim_env(4);
     Fs::format(&env.env(), &FormatOptions::default()).expect("an empty directory");
-    let header = env.device.open("volume.pando").expect("the header");
-    header.write_at(&[9], 8).expect("room");
+    let files = ["volume.pando", "volume.copy"];
+    let files = files.map(|path| env.device.open(path).expect("the header"));
+    let put = |at: u64, byte: u8| {
+        for file in &files {
+            file.write_at(&[byte], at).expect("room");
+        }
+    };
+    put(8, 9);
     let newer = open(&env);
     assert!(matches!(newer, Err(OpenError::NewerFormat { found: 9, .. })), "{newer:?}");
-    header.write_at(&[1], 8).expect("room");
+    put(8, 1);
     open(&env).expect("a volume");
-    header.write_at(b"x", 30).expect("room");
+    put(30, b'x');
     assert!(matches!(open(&env), Err(OpenError::Damaged(at)) if at.file == "volume.pando"));
-    header.set_len(0).expect("an empty file");
+    for file in &files {
+        file.set_len(0).expect("an empty file");
+    }
     assert!(matches!(open(&env), Err(OpenError::Damaged(_))));
 }
 

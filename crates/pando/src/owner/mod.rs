@@ -81,8 +81,8 @@ pub(crate) struct MountStart {
 /// failed, which is returned.
 pub(crate) fn run(start: &Start, tell: &mut dyn FnMut(&Launch)) -> Result<()> {
     let env = Env::system(&start.volume).map_err(|error| failure::device(&start.volume, &error))?;
-    let header = env.device.metadata(format::volume::FILE);
-    if header.map_err(|error| failure::device(&start.volume, &error))?.is_none() {
+    let there = fs::is_volume(&*env.device);
+    if !there.map_err(|error| failure::device(&start.volume, &error))? {
         // Found before the lock is taken, so that no lock file appears in strange directories.
         return Err(failure::open(&start.volume, &fs::OpenError::NotAVolume));
     }

@@ -86,7 +86,7 @@ fn canonical(source: &Path) -> Result<PathBuf> {
 
 /// The volume of the index, made where there is none.
 fn volume(directory: &Path, may_make: bool) -> Result<PathBuf> {
-    if directory.join(format::volume::FILE).symlink_metadata().is_err() {
+    if !crate::place::is_volume(directory) {
         if !may_make {
             let message = format!("{} is not a volume", directory.display());
             return Err(Failure::new(FailureKind::NotVolume, message));

@@ -29,13 +29,53 @@ fn a_directory_that_is_not_a_volume_is_named() {
 #[test]
 fn a_newer_format_is_named() {
     let world = World::new();
-    let header = world.volume.join("volume.pando");
-    let mut bytes = fs::read(&header).unwrap();
-    bytes[8] = 9;
-    fs::write(&header, bytes).unwrap();
+    for name in ["volume.pando", "volume.copy"] {
+        let header = world.volume.join(name);
+        let mut bytes = fs::read(&header).unwrap();
+        bytes[8] = 9;
+        fs::write(&header, bytes).unwrap();
+    }
     let said = world.fails(8, &["status", world.vol()]);
     assert!(said.contains("version 9") && said.contains("newer"), "{said}");
     world.fails(8, &["mount", world.vol(), world.mnt()]);
+    world.fails(8, &["fsck", "--repair", world.vol()]);
+}
+
+/// A volume that lost its header says what mends it, and `fsck` does; not where nothing but a copy
+/// of one is left of a volume that was never finished.
+#[test]
+fn a_header_is_mended_from_its_copy() {
+    let world = World::new();
+    let file = world.path().join("file");
+    fs::write(&file, "dear").unwrap();
+    world.ok(&["import", file.to_str().unwrap(), &world.at("/file")]);
+    let (header, copy) = (world.volume.join("volume.pando"), world.volume.join("volume.copy"));
+    let right = fs::read(&header).unwrap();
+    assert_eq!(fs::read(&copy).unwrap(), right);
+    for damage in ["flipped", "gone"] {
+        close(&world);
+        match damage {
+            "gone" => fs::remove_file(&header).unwrap(),
+            _ => fs::write(&header, [&right[..40], b"?", &right[41..]].concat()).unwrap(),
+        }
+        for verb in [vec!["status", world.vol()], vec!["ls", &world.at("/")]] {
+            let said = world.fails(5, &verb);
+            assert!(said.contains("volume.pando") && said.contains("fsck --repair"), "{said}");
+        }
+        let said = world.run(&["fsck", world.vol()]);
+        assert_eq!(said.code, 5, "{damage}: {}", said.err);
+        assert!(said.out.contains("volume.pando") && said.err.contains("--repair"), "{}", said.out);
+        world.ok(&["fsck", "--repair", world.vol()]);
+        assert_eq!(fs::read(&header).unwrap(), right, "{damage}");
+        assert_eq!(world.ok(&["cat", &world.at("/file")]), "dear", "{damage}");
+    }
+    close(&world);
+    world.fails(6, &["format", world.vol()]);
+    fs::remove_file(&header).unwrap();
+    world.fails(6, &["format", world.vol()]);
+    fs::write(world.volume.join("volume.pando.new"), &right).unwrap();
+    assert_ne!(world.run(&["fsck", "--repair", world.vol()]).code, 0);
+    assert!(!header.exists());
 }
 
 /// The files of a volume that is closed.

@@ -77,6 +77,7 @@ struct Place {
 fn structure(path: &str) -> Option<&'static str> {
     Some(match path {
         "volume.pando" => "volume header",
+        "volume.copy" => "copy of the volume header",
         "btree/super-0" | "btree/super-1" => "superblock",
         path if path.starts_with("log/") && !path.contains("spare") => "log",
         path if path.starts_with("data/open/") => "open segment",
@@ -244,6 +245,19 @@ fn shown(table: &Table) -> String {
     text
 }
 
+/// The header is in two files. A copy that is gone is made when the volume is opened.
+fn assert_headers_are_mended(table: &Table) {
+    for (structure, gone) in
+        [("volume header", Outcome::Mended), ("copy of the volume header", Outcome::Harmless)]
+    {
+        for damage in [Damage::Zeros, Damage::Flip, Damage::Cut, Damage::Gone] {
+            let found: Vec<_> = table[&(structure, damage)].keys().copied().collect();
+            let want = if damage == Damage::Gone { gone } else { Outcome::Mended };
+            assert_eq!(found, [want], "{structure}, {}", damage.name());
+        }
+    }
+}
+
 #[test]
 fn every_kind_of_damage_is_found_and_mended_or_told() {
     let most = scale(2, u64::MAX);
@@ -296,4 +310,5 @@ fn every_kind_of_damage_is_found_and_mended_or_told() {
         let lost = *structure == "superblock" && !outcomes.keys().all(mended);
         assert!(!lost, "{}: {outcomes:?}", damage.name());
     }
+    assert_headers_are_mended(&table);
 }

@@ -1,0 +1,252 @@
+//! The two files of a volume's header: `volume.pando`, and `volume.copy` of the same bytes.
+//!
+//! A volume is opened by the first alone. Where that is damaged and the copy is not, opening is
+//! refused, and a repair writes it anew. Damage of the copy keeps nobody from opening; a check
+//! tells it. Invariants:
+//!
+//! 1. While a volume is made, its header is there under another name. So a copy without a header
+//!    is all that is left of one, unless that name is there, too.
+//! 2. Neither file is written over: what takes its place is whole and synced before it is renamed.
+//! 3. Where the two differ, or one is not whole, nothing is written before the store's own files
+//!    have told whose they are: the whole one may have come from another volume.
+//! 4. A newer version in either is refused, unless all else is as in the other file: then the
+//!    field of the version is damaged.
+
+use device::Device;
+use format::Corruption;
+use format::volume::{
+    BYTES_MAX, COPY, FILE, HeaderError, UNFINISHED, VERSION, VolumeHeader, differ_in_version_only,
+};
+
+use crate::check::{Fix, Problem};
+use crate::{OpenError, ProblemKind, VolumeId, engine};
+
+/// What is at one of the two names.
+struct Found {
+    bytes: Vec<u8>,
+    is: State,
+}
+
+enum State {
+    Whole(VolumeHeader),
+    Newer(u32),
+    Damaged(Corruption),
+    Missing,
+}
+
+/// Both files.
+pub(crate) struct Headers {
+    main: Found,
+    copy: Found,
+}
+
+/// Whether a directory holds a volume, or what is left of one.
+pub fn is_volume(device: &dyn Device) -> device::Result<bool> {
+    let there = |path| device.metadata(path).map(|found| found.is_some());
+    Ok(there(FILE)? || there(COPY)? && !there(UNFINISHED)?)
+}
+
+/// Reads the header by which a volume is opened.
+pub(crate) fn read(device: &dyn Device) -> Result<VolumeHeader, OpenError> {
+    Headers::read(device)?.opening()
+}
+
+/// Writes a file that nobody reads yet, and makes it durable. One that an interrupted call left is
+/// written over and never missing: it tells that there was one.
+pub(crate) fn write_file(device: &dyn Device, path: &str, bytes: &[u8]) -> device::Result<()> {
+    let file = match device.open(path) {
+        Err(error) if error.is_not_found() => device.create(path)?,
+        file => file?,
+    };
+    file.set_len(0)?;
+    file.write_at(bytes, 0)?;
+    file.sync_data()?;
+    device.sync_dir("")
+}
+
+/// Makes the copy where there is none: the volume was made before there were any. One that is
+/// damaged stays for a check to find. A volume that cannot be given one is opened without.
+pub(crate) fn keep_copy(device: &dyn Device, header: &VolumeHeader) {
+    let kept = match read_file(device, COPY) {
+        Ok(Found { is: State::Missing, .. }) => replace(device, COPY, &header.encode()),
+        Ok(Found { bytes, .. }) => {
+            if bytes != header.encode() {
+                tracing::warn!("{COPY} is not what {FILE} is: `pando fsck --repair` mends it");
+            }
+            return;
+        }
+        Err(error) => Err(error),
+    };
+    if let Err(error) = kept {
+        tracing::warn!(%error, "{FILE} has no copy");
+    }
+}
+
+/// Writes whichever is not as it should be anew, of a volume that nobody has open.
+pub(crate) fn mend(device: &dyn Device) -> Result<(), OpenError> {
+    let headers = Headers::read(device)?;
+    let opening = headers.opening();
+    let Some(right) = headers.right(device)? else {
+        let why = "nothing tells which of the two headers is the volume's".to_owned();
+        return Err(opening.err().unwrap_or(OpenError::Inconsistent(why)));
+    };
+    let bytes = right.encode();
+    for (path, found) in headers.each() {
+        if found.bytes != bytes {
+            replace(device, path, &bytes)?;
+        }
+    }
+    Ok(())
+}
+
+/// Puts bytes at a name, whole or not at all.
+fn replace(device: &dyn Device, path: &str, bytes: &[u8]) -> Result<(), OpenError> {
+    let new = format!("{path}.mended");
+    write_file(device, &new, bytes)?;
+    device.rename(&new, path)?;
+    device.sync_dir("")?;
+    Ok(())
+}
+
+fn damaged(path: &str, expected: &str, found: String) -> Corruption {
+    let (file, expected) = (path.to_owned(), expected.to_owned());
+    Corruption { file, offset: 0, structure: "volume header", expected, found }
+}
+
+fn read_file(device: &dyn Device, path: &str) -> Result<Found, OpenError> {
+    let mut bytes = vec![0; BYTES_MAX + 1];
+    let read = match device.open(path) {
+        Ok(file) => file.read_at(&mut bytes, 0),
+        Err(error) if error.is_not_found() => {
+            return Ok(Found { bytes: Vec::new(), is: State::Missing });
+        }
+        Err(error) if path == FILE => return Err(error.into()),
+        Err(error) => Err(error),
+    };
+    match read {
+        Ok(read) => bytes.truncate(read),
+        Err(error) if error.is_shortage() => return Err(error.into()),
+        // The medium does not give it back; another file of the same bytes may be whole.
+        Err(error) => {
+            let is = State::Damaged(damaged(path, "bytes that read", error.message));
+            return Ok(Found { bytes: Vec::new(), is });
+        }
+    }
+    let is = match VolumeHeader::decode(&bytes) {
+        Ok(header) => State::Whole(header),
+        Err(HeaderError::Newer(version)) => State::Newer(version),
+        Err(HeaderError::NotAVolume) => {
+            State::Damaged(damaged(path, "the magic of a volume", "other bytes".to_owned()))
+        }
+        Err(HeaderError::Malformed(error)) => State::Damaged(error.located(path, 0)),
+    };
+    Ok(Found { bytes, is })
+}
+
+impl Headers {
+    /// Reads both. That the copy cannot be opened is no more than damage of it.
+    pub(crate) fn read(device: &dyn Device) -> Result<Headers, OpenError> {
+        let mut headers =
+            Headers { main: read_file(device, FILE)?, copy: read_file(device, COPY)? };
+        if matches!(headers.main.is, State::Missing) && device.metadata(UNFINISHED)?.is_some() {
+            // The volume was never finished: the copy is of none.
+            headers.copy = Found { bytes: Vec::new(), is: State::Missing };
+        }
+        Ok(headers)
+    }
+
+    fn each(&self) -> [(&'static str, &Found); 2] {
+        [(FILE, &self.main), (COPY, &self.copy)]
+    }
+
+    /// The header by which the volume is opened, or why it is not.
+    pub(crate) fn opening(&self) -> Result<VolumeHeader, OpenError> {
+        let version_damaged = differ_in_version_only(&self.main.bytes, &self.copy.bytes);
+        for (path, found) in self.each() {
+            if let State::Newer(found) = found.is
+                && !version_damaged
+            {
+                let file = path.to_owned();
+                return Err(OpenError::NewerFormat { file, found, known: VERSION });
+            }
+        }
+        let is_copied = matches!(self.copy.is, State::Whole(_));
+        let bad = match &self.main.is {
+            State::Whole(header) => return Ok(header.clone()),
+            State::Missing if is_copied => damaged(FILE, "a file", "none".to_owned()),
+            State::Missing => return Err(OpenError::NotAVolume),
+            State::Newer(found) if !is_copied => {
+                let (file, found) = (FILE.to_owned(), *found);
+                return Err(OpenError::NewerFormat { file, found, known: VERSION });
+            }
+            State::Newer(found) => damaged(FILE, "the version of its copy", found.to_string()),
+            State::Damaged(bad) => bad.clone(),
+        };
+        Err(if is_copied { OpenError::HeaderDamaged(bad) } else { OpenError::Damaged(bad) })
+    }
+
+    /// The header that is the volume's, where that can be told. The store's own files are asked
+    /// unless both files say the same, or there is no copy yet.
+    pub(crate) fn right(&self, device: &dyn Device) -> Result<Option<VolumeHeader>, OpenError> {
+        if let State::Whole(header) = &self.main.is
+            && (matches!(self.copy.is, State::Missing) || self.main.bytes == self.copy.bytes)
+        {
+            return Ok(Some(header.clone()));
+        }
+        for (_, found) in self.each() {
+            if let State::Whole(header) = &found.is
+                && engine::is_of(device, header.volume_id)?
+            {
+                return Ok(Some(header.clone()));
+            }
+        }
+        Ok(None)
+    }
+
+    /// What is wrong with either, beside the one that is right. Without that nothing is mended.
+    pub(crate) fn problems(&self, right: Option<&VolumeHeader>) -> Vec<Problem> {
+        let beside = right.or(match &self.main.is {
+            State::Whole(header) => Some(header),
+            _ => None,
+        });
+        let mut problems = Vec::new();
+        if self.each().iter().all(|(_, found)| matches!(found.is, State::Missing)) {
+            // A store of the caller's own has no files of ours.
+            return problems;
+        }
+        for (path, found) in self.each() {
+            let (mut offset, mut kind, mut fix) = (0, ProblemKind::Unreadable, right.is_some());
+            let what = match &found.is {
+                State::Whole(header) if beside.is_none_or(|beside| beside == header) => continue,
+                State::Whole(header) => {
+                    kind = ProblemKind::Structure;
+                    // Of two with one id nothing tells which is falsified.
+                    let another = beside.is_some_and(|one| one.volume_id != header.volume_id);
+                    fix &= another;
+                    if another {
+                        format!("the header of volume {}", VolumeId(header.volume_id))
+                    } else {
+                        "another header than in the other file".to_owned()
+                    }
+                }
+                State::Newer(version) => {
+                    fix &= differ_in_version_only(&self.main.bytes, &self.copy.bytes);
+                    offset = 8;
+                    format!("volume header: version {version} where the other file says another")
+                }
+                State::Damaged(bad) => {
+                    offset = bad.offset;
+                    format!("{}: {} instead of {}", bad.structure, bad.found, bad.expected)
+                }
+                State::Missing if path == FILE && beside.is_some() => {
+                    "the file is missing".to_owned()
+                }
+                State::Missing => continue,
+            };
+            let mut problem = Problem::new(kind, what).in_file(path, offset);
+            problem.fix = fix.then_some(Fix::Header);
+            problems.push(problem);
+        }
+        problems
+    }
+}
