@@ -29,15 +29,7 @@ pub(super) fn list(
     }
     let mut walk = Walk { fs, caller, below: Vec::new(), recursive };
     walk.directory(held.entry.node, b"", replies).map_err(|failure| failure.at(path))?;
-    while let Some((relative, node)) = walk.below.pop() {
-        let listed = walk.directory(node, &relative, replies);
-        fs.forget(node, 1);
-        if let Err(failure) = listed {
-            // The other directories are still of use.
-            replies.part(Body::Skipped(failure.at(&relative)))?;
-        }
-    }
-    Ok(())
+    walk.rest(replies)
 }
 
 /// Directories that are still to be listed, each with a look-up of ours.
@@ -57,6 +49,19 @@ impl Drop for Walk<'_> {
 }
 
 impl Walk<'_> {
+    /// Lists what was found below until there is no more. A directory that cannot be listed, or is
+    /// gone by now, is told as skipped: the others are still of use.
+    fn rest(&mut self, replies: &mut Replies) -> Result<(), Failure> {
+        while let Some((relative, node)) = self.below.pop() {
+            let listed = self.directory(node, &relative, replies);
+            self.fs.forget(node, 1);
+            if let Err(failure) = listed {
+                replies.part(Body::Skipped(failure.at(&relative)))?;
+            }
+        }
+        Ok(())
+    }
+
     fn directory(
         &mut self,
         node: NodeId,
@@ -109,7 +114,7 @@ pub(super) fn entries(
             let attr = match attr.map_or_else(|| look(fs, caller, node, &name.0), Ok) {
                 Ok(attr) => attr,
                 // Removed meanwhile.
-                Err(FsError::NotFound) => continue,
+                Err(FsError::NotFound | FsError::Stale) => continue,
                 Err(error) => {
                     let failure = about(error, &path_below(relative, &name.0));
                     replies.part(Body::Skipped(failure))?;
@@ -132,11 +137,16 @@ pub(super) fn entries(
             replies.part(Body::Entries { directory: relative.into(), entries: part })?;
             sent_any = true;
         }
-        read.map_err(|error| about(error, b""))?;
+        read.map_err(|error| about(by_name(error), b""))?;
         if end {
             return Ok(());
         }
     }
+}
+
+/// Who lists knows a directory by its name: one that is gone by now has none.
+fn by_name(error: FsError) -> FsError {
+    if matches!(error, FsError::Stale) { FsError::NotFound } else { error }
 }
 
 /// What a name leads to that the listing could not read, with a look-up: this says why.
@@ -164,6 +174,69 @@ mod tests {
 
     use super::*;
 
+    /// What a listing sends: the paths, and what it skipped.
+    fn sent(list: impl FnOnce(&mut Replies)) -> (Vec<Vec<u8>>, Vec<Failure>) {
+        let (ours, theirs) = UnixStream::pair().unwrap();
+        let read = move || {
+            let (mut reader, mut frame) = (BufReader::new(theirs), Vec::new());
+            let (mut seen, mut skipped) = (Vec::new(), Vec::new());
+            while read_frame(&mut reader, &mut frame).is_ok() {
+                match decode::<Reply>(&frame).unwrap().body {
+                    Body::Entries { directory, entries } => {
+                        let path = |entry: ListEntry| path_below(&directory.0, &entry.name.0);
+                        seen.extend(entries.into_iter().map(path));
+                    }
+                    Body::Skipped(failure) => skipped.push(failure),
+                    other => panic!("{other:?}"),
+                }
+            }
+            (seen, skipped)
+        };
+        std::thread::scope(|scope| {
+            let reader = scope.spawn(read);
+            let mut replies = Replies::new(ours);
+            list(&mut replies);
+            replies.flush().unwrap();
+            drop(replies);
+            reader.join().unwrap()
+        })
+    }
+
+    /// A directory whose removal and whose listing come together is told as a name that is not
+    /// there, and the others are listed.
+    #[test]
+    fn a_directory_that_vanishes_meanwhile_is_no_such_directory() {
+        let (env, store) = (sim_env(3), Arc::new(MemStore::new()));
+        let header = Fs::format_on(&env.env(), &*store, &FormatOptions::default()).unwrap();
+        let fs = Fs::open_on(env.env(), store, header, &OpenOptions::default()).unwrap();
+        let root = Caller::root();
+        let [_, gone, _] = [&b"a"[..], b"b", b"c"].map(|name| {
+            let node = fs.mkdir(&root, NodeId::ROOT, name, 0o755).unwrap().node;
+            fs.forget(node, 1);
+            if name != b"b" {
+                let below = fs.mkdir(&root, node, b"below", 0o755).unwrap().node;
+                fs.forget(below, 1);
+            }
+            node
+        });
+        let mut walk = Walk { fs: &fs, caller: &root, below: Vec::new(), recursive: true };
+        let (seen, skipped) = sent(|replies| {
+            walk.directory(NodeId::ROOT, b"", replies).unwrap();
+            // It was removed before the listing held what it had read.
+            fs.forget(gone, 1);
+            fs.rmdir(&root, NodeId::ROOT, b"b").unwrap();
+            walk.rest(replies).unwrap();
+        });
+        let names = |path: &[u8]| String::from_utf8(path.to_vec()).unwrap();
+        let mut seen: Vec<_> = seen.iter().map(|path| names(path)).collect();
+        seen.sort();
+        assert_eq!(seen, ["a", "a/below", "b", "c", "c/below"]);
+        let told: Vec<_> = skipped.iter().map(|told| (told.kind, names(&told.path.0))).collect();
+        assert_eq!(told, [(FailureKind::NotFound, "b".to_owned())]);
+        assert_eq!(skipped[0].message, "no such file or directory");
+        assert_eq!(fs.status().unwrap().nodes, 0);
+    }
+
     /// A name whose inode cannot be read is told of once, and takes no other with it: neither
     /// those before it nor those behind.
     #[test]
@@ -185,34 +258,15 @@ mod tests {
             }
         }
         store.commit(&batch).unwrap();
-        let (ours, theirs) = UnixStream::pair().unwrap();
-        let read = move || {
-            let (mut reader, mut frame) = (BufReader::new(theirs), Vec::new());
-            let (mut seen, mut skipped) = (Vec::new(), Vec::new());
-            while read_frame(&mut reader, &mut frame).is_ok() {
-                match decode::<Reply>(&frame).unwrap().body {
-                    Body::Entries { entries, .. } => {
-                        seen.extend(entries.into_iter().map(|entry| entry.name.0));
-                    }
-                    Body::Skipped(failure) => skipped.push((failure.kind, failure.path.0)),
-                    other => panic!("{other:?}"),
-                }
-            }
-            (seen, skipped)
-        };
-        let (mut seen, mut skipped) = std::thread::scope(|scope| {
-            let reader = scope.spawn(read);
-            let mut replies = Replies::new(ours);
+        let (mut seen, mut skipped) = sent(|replies| {
             let mut found = |_: &[u8], node, _| fs.forget(node, 1);
-            entries(&fs, &root, NodeId::ROOT, b"d", &mut replies, &mut found).unwrap();
-            replies.flush().unwrap();
-            drop(replies);
-            reader.join().unwrap()
+            entries(&fs, &root, NodeId::ROOT, b"d", replies, &mut found).unwrap();
         });
         seen.sort();
-        skipped.sort_by(|one, other| one.1.cmp(&other.1));
-        let mut want = names;
-        want.retain(|name| name != b"f7" && name != b"f700");
+        skipped.sort_by(|one, other| one.path.cmp(&other.path));
+        let skipped: Vec<_> = skipped.into_iter().map(|told| (told.kind, told.path.0)).collect();
+        let mut want: Vec<_> = names.iter().map(|name| path_below(b"d", name)).collect();
+        want.retain(|path| path != b"d/f7" && path != b"d/f700");
         want.sort();
         assert_eq!(seen, want);
         let damaged = |path: &[u8]| (FailureKind::Damaged, path.to_vec());
