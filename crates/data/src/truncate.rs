@@ -32,6 +32,8 @@ pub struct Punched {
     pub freed: Freed,
     /// The range is a hole up to here; the end of the range when nothing is left.
     pub done_to: u64,
+    /// How many extents it met.
+    pub extents: usize,
 }
 
 /// What a step of a release did.
@@ -41,6 +43,8 @@ pub struct Released {
     pub freed: Freed,
     /// Whether extents are left.
     pub more: bool,
+    /// How many it removed.
+    pub extents: usize,
 }
 
 impl Data {
@@ -103,7 +107,7 @@ impl Data {
         }
         drop(extents);
         let freed = cut_out(store, file, (from, done_to), owner, batch)?;
-        Ok(Punched { freed, done_to })
+        Ok(Punched { freed, done_to, extents: count })
     }
 
     /// Removes the extents of a file that has no names and no users any more.
@@ -115,8 +119,9 @@ impl Data {
         batch: &mut Batch,
     ) -> Result<Released> {
         self.forget(file);
-        let Punched { freed, done_to } = self.punch(store, file, (0, u64::MAX), owner, batch)?;
-        Ok(Released { freed, more: done_to < u64::MAX })
+        let Punched { freed, done_to, extents } =
+            self.punch(store, file, (0, u64::MAX), owner, batch)?;
+        Ok(Released { freed, more: done_to < u64::MAX, extents })
     }
 }
 

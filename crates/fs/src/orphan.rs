@@ -98,35 +98,55 @@ pub(crate) fn released(fs: &Fs, node: NodeId) {
     }
 }
 
-/// Removes inodes that have neither a name nor a holder; returns how many.
+/// Removes inodes that have neither a name nor a holder, about so many records of them, in batches
+/// of bounded size; returns how many. An inode of more extents waits behind the others for the
+/// next step.
 pub(crate) fn reclaim_step(fs: &Fs, budget: usize) -> FsResult<u64> {
     let mut done = 0;
     while done < budget as u64 {
         let _removing = fs.queue.removing.read();
         let Some((subvol, ino)) = fs.queue.pop_orphan() else { break };
-        if let Err(error) = remove(fs, subvol, ino) {
-            fs.queue.put_orphan_back(subvol, ino);
-            return Err(error);
+        match remove(fs, subvol, ino) {
+            Ok(Removed { records, more }) => {
+                done += 1 + records;
+                if more {
+                    fs.queue.push_orphan(subvol, ino);
+                }
+            }
+            Err(error) => {
+                fs.queue.put_orphan_back(subvol, ino);
+                return Err(error);
+            }
         }
-        done += 1;
     }
     Ok(done)
 }
 
-fn remove(fs: &Fs, subvol_id: u64, ino: u64) -> FsResult<()> {
+/// What a step did to an inode.
+#[derive(Debug, Clone, Copy, Default)]
+struct Removed {
+    /// Extents that it removed.
+    records: u64,
+    /// Whether there are others.
+    more: bool,
+}
+
+/// Removes an inode, or of one with many extents a part, in one batch. Extents go first: the inode
+/// stays until they are gone, and a crash resumes.
+fn remove(fs: &Fs, subvol_id: u64, ino: u64) -> FsResult<Removed> {
     let node = Fs::node_of(subvol_id, ino);
     let mut txn = Txn::removing(fs);
     txn.batch().delete(VOLUME, &key::orphan(subvol_id, ino));
     let subvol = match fs.subvol(node.subvol()) {
         Ok(subvol) => subvol,
         // The subvolume went with all that was in it.
-        Err(inode::FsError::Stale) => return txn.commit().map(|_| ()),
+        Err(inode::FsError::Stale) => return txn.commit().map(|_| Removed::default()),
         Err(error) => return Err(error),
     };
     let entered = fs.enter(&subvol)?;
     let _object = fs.locks.exclusive(Lock::Object { subvol: subvol_id, ino });
     if fs.nodes.is_held(node) {
-        return Ok(());
+        return Ok(Removed::default());
     }
     let tree = entered.tree;
     let view = View::new(&*fs.store, tree);
@@ -134,29 +154,24 @@ fn remove(fs: &Fs, subvol_id: u64, ino: u64) -> FsResult<()> {
     // One that has a name, or is not under its own number, but beside a name: then the note is
     // damage, and nothing is removed for it.
     if record.is_none_or(|record| record.nlink > 0) {
-        return txn.commit().map(|_| ());
+        return txn.commit().map(|_| Removed::default());
     }
-    // Extents first, in steps: the inode stays until they are gone, and a crash resumes.
-    loop {
-        let mut step = Txn::removing(fs);
-        let file = data::FileRef { tree, ino };
-        let owner = fs.extent_owner(&subvol)?;
-        let released =
-            fs.data.release_all(&*fs.store, file, owner, step.batch()).map_err(from_store)?;
-        if !released.more {
-            let prefix = key::linked_prefix(ino);
-            let end = store::prefix_end(&prefix).unwrap_or_default();
-            step.batch().delete_range(tree, &prefix, &end);
-            step.batch().delete(VOLUME, &key::orphan(subvol_id, ino));
-            if let Some(LinkedRecord { inode, .. }) = &record {
-                step.credit_inode(subvol_id, ino, inode);
-            }
-        }
-        let committed = step.commit();
-        fs.settle_freed(Some(released.freed), committed.as_ref().copied());
-        committed?;
-        if !released.more {
-            return Ok(());
+    let mut step = Txn::removing(fs);
+    let file = data::FileRef { tree, ino };
+    let owner = fs.extent_owner(&subvol)?;
+    let released =
+        fs.data.release_all(&*fs.store, file, owner, step.batch()).map_err(from_store)?;
+    if !released.more {
+        let prefix = key::linked_prefix(ino);
+        let end = store::prefix_end(&prefix).unwrap_or_default();
+        step.batch().delete_range(tree, &prefix, &end);
+        step.batch().delete(VOLUME, &key::orphan(subvol_id, ino));
+        if let Some(LinkedRecord { inode, .. }) = &record {
+            step.credit_inode(subvol_id, ino, inode);
         }
     }
+    let committed = step.commit();
+    fs.settle_freed(Some(released.freed), committed.as_ref().copied());
+    committed?;
+    Ok(Removed { records: released.extents as u64, more: released.more })
 }

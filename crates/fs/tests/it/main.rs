@@ -18,6 +18,7 @@ mod quota;
 mod quota_adopt;
 mod quota_crash;
 mod random;
+mod removed;
 mod scan;
 mod script;
 mod search;

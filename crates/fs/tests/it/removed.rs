@@ -1,0 +1,70 @@
+//! What nobody holds any more goes in steps of bounded size, however large it is.
+
+use std::sync::Arc;
+
+use fs::{FileSystem, FormatOptions, Fs, NewNode, OpenOptions};
+use inode::{Caller, Kind, NodeId};
+use testing::sim_env;
+
+/// Extents that one batch removes at most.
+const BATCH: u64 = 2048;
+/// Extents of the file.
+const EXTENTS: u64 = 3 * BATCH + 100;
+
+fn file(fs: &Fs, name: &str, extents: u64) -> NodeId {
+    let new = NewNode { kind: Kind::File, mode: 0o644, rdev: 0 };
+    let root = Caller::root();
+    let node = fs.mknod(&root, NodeId::ROOT, name.as_bytes(), &new).expect("there is room").node;
+    for n in 0..extents {
+        // With a hole behind each.
+        fs.write(&root, node, n * 16_384, &[7; 5000]).expect("there is room");
+    }
+    node
+}
+
+fn settle(fs: &Fs) {
+    while fs.background_step(64).expect("there is room").more {}
+}
+
+/// A file of many extents was one step, in which nothing else of the background was done: with
+/// terabytes, for minutes.
+#[test]
+fn a_large_file_that_was_held_open_goes_in_steps() {
+    let env = sim_env(1);
+    Fs::format(&env.env(), &FormatOptions::default()).expect("an empty medium");
+    let options = OpenOptions { index: None, ..OpenOptions::default() };
+    let fs: Arc<Fs> = Fs::open(env.env(), &options).expect("it was made just now");
+    let root = Caller::root();
+    let (large, small) = (file(&fs, "large", EXTENTS), file(&fs, "small", 2));
+    fs.sync().expect("there is room");
+    settle(&fs);
+    for name in [&b"large"[..], b"small"] {
+        fs.unlink(&root, NodeId::ROOT, name).expect("it goes");
+    }
+    settle(&fs);
+    for node in [large, small] {
+        fs.forget(node, 1);
+    }
+    let (mut steps, mut removed) = (0, 0);
+    loop {
+        let before = fs.status().expect("it is there").commits;
+        let progress = fs.background_step(1).expect("there is room");
+        let commits = fs.status().expect("it is there").commits - before;
+        assert!(commits <= 1, "a step of {commits} batches");
+        if !progress.more {
+            break;
+        }
+        if commits == 1 {
+            steps += 1;
+            removed += progress.done;
+            assert!(progress.done <= BATCH + 1, "a step of {} records", progress.done);
+        }
+    }
+    assert!(steps > EXTENTS / BATCH, "{steps} steps");
+    assert!(removed >= EXTENTS, "{removed} records");
+    fs.close().expect("it is written");
+    let mut go_on = |_, _| std::ops::ControlFlow::Continue(());
+    let found = Fs::check_offline(&env.env(), &mut go_on).expect("it is there");
+    assert!(found.is_clean(), "{}", crate::check::told(&found));
+    assert_eq!(found.extents, 0);
+}
