@@ -27,6 +27,11 @@ impl Malformed {
     }
 }
 
+/// No number that is given one after the other (of records, checkpoints, blobs, runs) is greater:
+/// none comes near it in the life of a volume, and what is above is damage. Whoever has one may
+/// count on from it.
+pub const COUNTED_MAX: u64 = 1 << 62;
+
 /// Reads fields one after the other.
 #[derive(Debug, Clone)]
 pub struct Reader<'a> {
@@ -104,6 +109,17 @@ impl<'a> Reader<'a> {
     #[inline]
     pub fn u64(&mut self) -> Result<u64, Malformed> {
         self.array().map(u64::from_le_bytes)
+    }
+
+    /// One of the numbers that are given one after the other, as [`Reader::u64`].
+    pub fn counted(&mut self) -> Result<u64, Malformed> {
+        let before = self.clone();
+        let number = self.u64()?;
+        if number <= COUNTED_MAX {
+            Ok(number)
+        } else {
+            Err(before.malformed("a number of at most 2^62", number.to_string()))
+        }
     }
 
     /// A little-endian signed number of eight bytes.

@@ -55,6 +55,6 @@ pub mod usage;
 pub mod volume;
 pub mod xattr_record;
 
-pub use bytes::{Malformed, Reader, Writer};
+pub use bytes::{COUNTED_MAX, Malformed, Reader, Writer};
 pub use corruption::Corruption;
 pub use pointer::{LAYOUT as POINTER_LAYOUT, POINTER_BYTES, POINTER_UNITS_MAX, Pointer, UNITS_END};

@@ -77,7 +77,7 @@ impl SegmentHeader {
             Opened::Body(_, reader) => reader,
         };
         let volume = reader.array()?;
-        let (first, bytes) = (reader.u64()?, reader.u64()?);
+        let (first, bytes) = (reader.counted()?, reader.u64()?);
         if bytes > RECORDS_START && bytes <= SEGMENT_BYTES_MAX && first > 0 {
             Ok(Decoded::Header(SegmentHeader { volume, first, bytes }))
         } else {
@@ -97,6 +97,15 @@ mod tests {
         let bytes = HEADER.encode();
         assert_eq!(bytes.len(), HEADER_BYTES);
         assert_eq!(SegmentHeader::decode(&bytes), Ok(Decoded::Header(HEADER)));
+    }
+
+    #[test]
+    fn a_number_that_no_record_comes_to_is_refused() {
+        let of = |first| SegmentHeader::decode(&SegmentHeader { first, ..HEADER }.encode());
+        assert!(of(crate::COUNTED_MAX).is_ok());
+        for first in [0, crate::COUNTED_MAX + 1, u64::MAX - 1, u64::MAX] {
+            assert!(of(first).is_err(), "{first}");
+        }
     }
 
     #[test]

@@ -242,22 +242,22 @@ impl RunManifest {
             Opened::Body(version, reader) => (version, reader),
             Opened::Newer(version) => return Ok(Decoded::Newer(version)),
         };
-        let found = (reader.array::<16>()?, reader.u64()?);
+        let found = (reader.array::<16>()?, reader.counted()?);
         if found != (volume, number) {
             return Err(reader.malformed("this volume's of this number", format!("{found:?}")));
         }
         let mut manifest = RunManifest {
             volume,
             number,
-            lsn: reader.u64()?,
+            lsn: reader.counted()?,
             time: reader.i64()?,
-            next_blob: reader.u64()?,
-            next_run: reader.u64()?,
+            next_blob: reader.counted()?,
+            next_run: reader.counted()?,
             ..RunManifest::default()
         };
         let counts = [reader.u32()?, reader.u32()?, reader.u32()?, reader.u32()?];
         for _ in 0..counts[0] {
-            let (number, length) = (reader.u64()?, reader.u64()?);
+            let (number, length) = (reader.counted()?, reader.u64()?);
             manifest.blobs.push(BlobEntry { number, length });
         }
         for _ in 0..counts[1] {
@@ -329,8 +329,7 @@ impl RunManifest {
         };
         let (runs, uses) = (&self.runs, &self.uses);
         let index = |run: &RunEntry| run.index.saturating_add(u64::from(run.index_bytes));
-        self.next_blob.max(self.next_run) <= SUM_MAX
-            && fits(&mut self.blobs.iter().map(|blob| blob.length))
+        fits(&mut self.blobs.iter().map(|blob| blob.length))
             && fits(&mut runs.iter().map(index))
             && fits(&mut runs.iter().map(|run| run.entries))
             && fits(&mut runs.iter().map(|run| run.tombstones))
@@ -341,7 +340,7 @@ impl RunManifest {
     }
 
     fn run(&self, reader: &mut Reader<'_>) -> Result<RunEntry, Malformed> {
-        let number = reader.u64()?;
+        let number = reader.counted()?;
         let blob = reader.u32()?;
         let checksum = reader.u32()?;
         let (start, index, index_bytes) = (reader.u64()?, reader.u64()?, reader.u32()?);
@@ -382,7 +381,7 @@ impl RunManifest {
     }
 }
 
-/// No sum of what a manifest says is greater, nor is a number that is still to be given.
+/// No sum of what a manifest says is greater.
 const SUM_MAX: u64 = 1 << 62;
 
 fn put_rows(body: &mut Vec<u8>, place: u64, rows: &LogRows) {
@@ -409,6 +408,7 @@ fn read_rows(reader: &mut Reader<'_>, numbers: &[u64]) -> Result<Vec<LogRows>, M
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::COUNTED_MAX;
 
     fn sample() -> RunManifest {
         let run = |number, blob| RunEntry {
@@ -512,6 +512,37 @@ mod tests {
             let found = RunManifest::decode(&manifest.encode(), [3; 16], 41);
             assert!(found.is_err(), "{number}");
         }
+    }
+
+    /// A checksum does not make it right: whoever opens the state counts on from these.
+    #[test]
+    fn numbers_that_nobody_comes_to_are_refused() {
+        let puts: [fn(&mut RunManifest, u64); 5] = [
+            |manifest, number| manifest.lsn = number,
+            |manifest, number| manifest.next_blob = number,
+            |manifest, number| manifest.next_run = number,
+            |manifest, number| manifest.blobs.last_mut().unwrap().number = number,
+            |manifest, number| manifest.runs.last_mut().unwrap().number = number,
+        ];
+        for (at, put) in puts.iter().enumerate() {
+            let found = |number| {
+                // What is last is named by nothing else.
+                let mut manifest = sample();
+                let number_of = manifest.blobs.last().unwrap().number + 1;
+                manifest.blobs.push(BlobEntry { number: number_of, length: 1 });
+                put(&mut manifest, number);
+                RunManifest::decode(&manifest.encode(), [3; 16], 41)
+            };
+            assert!(found(COUNTED_MAX).is_ok(), "{at}: {:?}", found(COUNTED_MAX));
+            for number in [COUNTED_MAX + 1, u64::MAX - 1, u64::MAX] {
+                assert!(found(number).is_err(), "{at}: {number}");
+            }
+        }
+        let numbered = |number| {
+            let manifest = RunManifest { number, ..sample() };
+            RunManifest::decode(&manifest.encode(), [3; 16], number)
+        };
+        assert!(numbered(COUNTED_MAX).is_ok() && numbered(u64::MAX).is_err());
     }
 
     /// Each number alone is one that may be; all of them together are not.

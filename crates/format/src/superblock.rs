@@ -94,10 +94,10 @@ impl Superblock {
         };
         let superblock = Superblock {
             volume: reader.array()?,
-            generation: reader.u64()?,
-            lsn: reader.u64()?,
-            groups: reader.u64()?,
-            next_trash: reader.u64()?,
+            generation: reader.counted()?,
+            lsn: reader.counted()?,
+            groups: reader.counted()?,
+            next_trash: reader.counted()?,
             time: reader.i64()?,
             directory: Pointer::decode(&mut reader)?,
             catalog: Pointer::decode(&mut reader)?,
@@ -113,6 +113,36 @@ impl Superblock {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::COUNTED_MAX;
+
+    /// A checksum does not make it right: whoever opens the state counts on from these.
+    #[test]
+    fn numbers_that_nobody_comes_to_are_refused() {
+        let at = |unit| Pointer { unit, units: 2, overflows: false, checksum: 3 };
+        let with = |number: usize, value| {
+            let mut numbers = [4, 99, 1, 6];
+            numbers[number] = value;
+            let [generation, lsn, groups, next_trash] = numbers;
+            let superblock = Superblock {
+                volume: [7; 16],
+                generation,
+                lsn,
+                groups,
+                next_trash,
+                time: -5,
+                directory: at(1),
+                catalog: at(8),
+                catalog_level: 2,
+            };
+            Superblock::decode(&superblock.encode())
+        };
+        for number in 0..4 {
+            assert!(with(number, COUNTED_MAX).is_ok(), "{number}");
+            for value in [COUNTED_MAX + 1, u64::MAX - 1, u64::MAX] {
+                assert!(with(number, value).is_err(), "{number}: {value}");
+            }
+        }
+    }
 
     #[test]
     fn every_flipped_bit_is_seen() {

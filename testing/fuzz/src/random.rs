@@ -1,7 +1,7 @@
 //! Random parts of valid structures.
 
 use fastrand::Rng;
-use format::Pointer;
+use format::{COUNTED_MAX, Pointer};
 
 /// A number of any magnitude, small ones more often than they are by chance.
 pub(crate) fn number(random: &mut Rng) -> u64 {
@@ -9,6 +9,14 @@ pub(crate) fn number(random: &mut Rng) -> u64 {
         0 => u64::MAX,
         1 => 0,
         _ => random.u64(..) >> random.u32(..64),
+    }
+}
+
+/// One of those that are given one after the other: up to the greatest that is read.
+pub(crate) fn counted(random: &mut Rng) -> u64 {
+    match random.u8(..16) {
+        0 => COUNTED_MAX,
+        _ => number(random) >> 2,
     }
 }
 

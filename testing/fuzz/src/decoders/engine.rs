@@ -8,7 +8,7 @@ use format::superblock::{Decoded, Superblock};
 use format::{Pointer, Reader, space_map};
 
 use super::{again, put_sum};
-use crate::random::{ascending, bytes, id, number, pointer, signed};
+use crate::random::{ascending, bytes, counted, id, number, pointer, signed};
 use crate::target::{Part, Target, no_checksum, seen};
 
 const ADDRESS: u64 = 7;
@@ -183,10 +183,10 @@ fn run_page(bytes: &[u8]) -> bool {
 fn make_superblock(random: &mut Rng) -> Vec<u8> {
     let superblock = Superblock {
         volume: id(random),
-        generation: number(random),
-        lsn: number(random),
-        groups: number(random),
-        next_trash: number(random),
+        generation: counted(random),
+        lsn: counted(random),
+        groups: counted(random),
+        next_trash: counted(random),
         time: signed(random),
         directory: pointer(random),
         catalog: pointer(random),

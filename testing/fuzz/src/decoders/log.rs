@@ -6,7 +6,7 @@ use format::log_record::{self, Record, RecordHeader};
 use format::log_segment::{Decoded, RECORDS_START, SEGMENT_BYTES_MAX, SegmentHeader};
 
 use super::{again, put_sum};
-use crate::random::{bytes, id, number, pointer, signed};
+use crate::random::{bytes, counted, id, number, pointer, signed};
 use crate::target::{Part, Target, no_checksum, seen};
 
 const SECRET: [u8; 16] = [3; 16];
@@ -18,7 +18,7 @@ pub(super) const TARGETS: &[Target] = &[
         covers: &["log_segment::LAYOUT", "log_segment::decode"],
         make: |random| {
             let bytes = random.u64(RECORDS_START + 1..=SEGMENT_BYTES_MAX);
-            SegmentHeader { volume: id(random), first: number(random).max(1), bytes }.encode()
+            SegmentHeader { volume: id(random), first: counted(random).max(1), bytes }.encode()
         },
         mend: |bytes| put_sum(bytes, 12, &[(0, 12), (16, 64)]),
         run: run_segment,

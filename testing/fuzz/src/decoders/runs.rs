@@ -8,7 +8,7 @@ use format::run_index::{self, BlockPlace, RunIndex};
 use format::run_manifest::{BlobEntry, Decoded, LogRows, RunEntry, RunManifest, TreeEntry};
 
 use super::{again, put_sum};
-use crate::random::{ascending, bytes, number, signed};
+use crate::random::{ascending, bytes, counted, number, signed};
 use crate::target::{Part, Target, no_checksum, seen};
 
 const VOLUME: [u8; 16] = [5; 16];
@@ -164,10 +164,10 @@ fn make_manifest(random: &mut Rng) -> Vec<u8> {
     let mut manifest = RunManifest {
         volume: VOLUME,
         number: NUMBER,
-        lsn: number(random),
+        lsn: counted(random),
         time: signed(random),
-        next_blob: number(random) >> 2,
-        next_run: number(random) >> 2,
+        next_blob: counted(random),
+        next_run: counted(random),
         ..RunManifest::default()
     };
     let mut next = 0;
