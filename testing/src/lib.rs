@@ -13,6 +13,7 @@ mod mem;
 pub mod model;
 pub mod run;
 pub mod sim;
+mod split;
 pub mod store_conformance;
 
 pub use env::{SeededRandom, SimClock, SimEnv, sim_env};
@@ -21,3 +22,4 @@ pub use kit::{commit, entries, noise, numbered};
 pub use logged::LoggedStore;
 pub use mem::{MemPinned, MemStore};
 pub use sim::{CrashPolicy, Fault, FaultError, FaultOn, Op, SimDevice};
+pub use split::SplitDevice;

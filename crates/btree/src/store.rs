@@ -157,6 +157,10 @@ impl Store for BtreeStore {
         self.core.log().keep(&behind)
     }
 
+    fn refused_by_log(&self) -> u64 {
+        self.core.log().refused()
+    }
+
     fn checkpoint_due(&self) -> bool {
         let (dirty, options) = (self.core.dirty(), &self.core.options);
         // Where leaves are written early it is not reached but when too much else is changed.

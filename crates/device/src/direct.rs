@@ -85,6 +85,10 @@ impl Device for DirectDevice {
         self.local.sync_dir(directory)
     }
 
+    fn is_elsewhere(&self, directory: &str) -> Result<bool> {
+        self.local.is_elsewhere(directory)
+    }
+
     fn space(&self) -> Result<Space> {
         self.local.space()
     }

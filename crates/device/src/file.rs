@@ -36,7 +36,13 @@ pub trait Device: Send + Sync {
     /// Makes creations, renames and removals in a directory durable. `""` is the volume directory.
     fn sync_dir(&self, directory: &str) -> Result<()>;
 
-    /// Room on the medium.
+    /// Whether a directory is on another medium than the volume directory: no room that comes of
+    /// one is of use to the other.
+    fn is_elsewhere(&self, _directory: &str) -> Result<bool> {
+        Ok(false)
+    }
+
+    /// Room on the medium of the volume directory.
     fn space(&self) -> Result<Space>;
 
     /// Takes the exclusive advisory lock of a file (created if absent), or `None` when another

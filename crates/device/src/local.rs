@@ -127,6 +127,14 @@ impl Device for LocalDevice {
             .map_err(|error| Error::new("sync directory", directory, error))
     }
 
+    fn is_elsewhere(&self, directory: &str) -> Result<bool> {
+        let medium = |path: &str| {
+            let found = fs::metadata(self.path(path));
+            found.map(|found| found.dev()).map_err(|error| Error::new("stat", path, error))
+        };
+        Ok(medium(directory)? != medium("")?)
+    }
+
     fn space(&self) -> Result<Space> {
         let StatVfs { f_blocks, f_bavail, f_frsize, .. } = rustix::fs::statvfs(&self.root)
             .map_err(|error| Error::new("statvfs", "", error.into()))?;

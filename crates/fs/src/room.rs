@@ -63,6 +63,9 @@ pub(crate) struct Search {
     hopeless: bool,
     /// Bytes that were free after it looked the last time.
     free: Option<u64>,
+    /// How often the log had refused a record for want of room on a medium of its own, when the
+    /// operation was tried the last time.
+    refused: Option<u64>,
     /// Whether it saw that nothing waits, and that there is no trash.
     exhausted: bool,
 }
@@ -129,6 +132,22 @@ impl Fs {
     /// operation's own error is that there is no room.
     #[cold]
     fn relieve(&self, search: &mut Search) -> bool {
+        let again = self.look_for_room(search);
+        search.refused = Some(self.store.refused_by_log());
+        again
+    }
+
+    /// Whether the room of the trash would be of use to an operation that found none. It is none of
+    /// the log's where that has a medium of its own. Where this is not known yet, the operation is
+    /// to be tried once more, and the log's refusals are counted.
+    fn trash_helps(&self, search: &Search) -> Option<bool> {
+        if !self.trash.is_on() {
+            return Some(true);
+        }
+        search.refused.map(|before| self.store.refused_by_log() == before)
+    }
+
+    fn look_for_room(&self, search: &mut Search) -> bool {
         if self.options.read_only {
             return false;
         }
@@ -150,6 +169,14 @@ impl Fs {
             went_on(self.store.keep_log(&[]).map_err(from_store));
             if self.free_bytes() > free {
                 return true;
+            }
+            match self.trash_helps(search) {
+                Some(true) => {}
+                Some(false) => return false,
+                None => {
+                    search.hopeless = true;
+                    return true;
+                }
             }
             let purged = self.purge_for_room(until).unwrap_or_else(|error| {
                 tracing::warn!(%error, "the trash could not be emptied for room");

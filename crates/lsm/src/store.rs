@@ -120,6 +120,10 @@ impl Store for LsmStore {
         self.core.log().keep(&behind)
     }
 
+    fn refused_by_log(&self) -> u64 {
+        self.core.log().refused()
+    }
+
     fn checkpoint_due(&self) -> bool {
         if self.core.read_only.get().is_some() {
             return false;

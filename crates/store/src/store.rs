@@ -102,6 +102,12 @@ pub trait Store: Read {
         Ok(())
     }
 
+    /// How often a record was refused because the log has a medium of its own, which is full. Room
+    /// where the rest of the store is would have been of no use.
+    fn refused_by_log(&self) -> u64 {
+        0
+    }
+
     /// Whether the log has grown so far that a checkpoint should start.
     fn checkpoint_due(&self) -> bool;
 

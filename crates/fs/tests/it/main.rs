@@ -9,6 +9,7 @@ mod crash;
 mod damage;
 mod full;
 mod header;
+mod log_elsewhere;
 mod model;
 mod open;
 mod ops;

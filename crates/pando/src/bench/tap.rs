@@ -158,6 +158,10 @@ impl Store for Tap {
         self.store.keep_log(behind)
     }
 
+    fn refused_by_log(&self) -> u64 {
+        self.store.refused_by_log()
+    }
+
     fn checkpoint_due(&self) -> bool {
         self.store.checkpoint_due()
     }

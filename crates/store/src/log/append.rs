@@ -59,8 +59,15 @@ pub struct Log {
     /// Whether so much is buffered that it should be written. Seldom changed, so that asking each
     /// time costs nothing.
     full: AtomicBool,
+    /// Whether its medium is not that of the rest of the store.
+    elsewhere: bool,
+    /// How often that medium had no room for a record.
+    refused: AtomicU64,
     pub(super) counters: Counters,
 }
+
+/// What there is no room for where the log has a medium of its own, and that one is full.
+const ON_ITS_OWN: &str = "the log, on a medium of its own";
 
 /// A number with a cache line of its own: it changes once in many appends, and looking at it
 /// between must not fetch what each of them writes.
@@ -207,7 +214,6 @@ impl Log {
         };
         Log {
             env: env.clone(),
-            files,
             options: options.clone(),
             barrier: OnceLock::new(),
             state: Shared::new(state, options),
@@ -220,7 +226,11 @@ impl Log {
             trimming: Mutex::new(()),
             durable: AtomicU64::new(next - 1),
             full: AtomicBool::new(false),
+            // Where that cannot be told, room of the other medium is taken for of use.
+            elsewhere: files.device.is_elsewhere(&files.directory).unwrap_or(false),
+            refused: AtomicU64::new(0),
             counters: Counters::default(),
+            files,
         }
     }
 
@@ -250,7 +260,11 @@ impl Log {
             // Whoever makes room may have to write, and takes all stages for that. What was made,
             // perhaps of the reserve, must be his: nobody gets a number between.
             drop(stage);
-            self.make_room(&mut state, bytes, room)?;
+            self.make_room(&mut state, bytes, room).inspect_err(|error| {
+                if matches!(error, Error::NoSpace(ON_ITS_OWN)) {
+                    self.refused.fetch_add(1, Ordering::Release);
+                }
+            })?;
             stage = self.stages.made_room();
         }
         let (lsn, durable, before) = (state.next, state.durable, state.appended);
@@ -268,6 +282,12 @@ impl Log {
         let header = log_record::encode(sum, payload.len() as u32, lsn, durable);
         stage.push(lsn, &header, payload);
         Ok(Lsn(lsn))
+    }
+
+    /// How often a record was refused because the medium of the log, which is none of the rest of
+    /// the store, is full.
+    pub fn refused(&self) -> u64 {
+        self.refused.load(Ordering::Acquire)
     }
 
     /// Whether the last segment, and what may be buffered, take a record of `bytes`.
@@ -344,6 +364,10 @@ impl Log {
             match self.files.make_spare(bytes) {
                 // The log may be on another medium than the one that tells its room.
                 Err(Error::NoSpace(_)) if self.gives_up_what_is_kept() => {}
+                // Where the rest is there was room.
+                Err(Error::NoSpace(_)) if self.elsewhere => {
+                    return Err(Error::NoSpace(ON_ITS_OWN));
+                }
                 spare => self.state.lock().spares.push(spare?),
             }
         }
