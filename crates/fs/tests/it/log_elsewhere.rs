@@ -69,6 +69,27 @@ fn a_full_medium_of_the_log_takes_nothing_of_the_trash() {
     }
 }
 
+/// A quota for which there was no room holds nowhere.
+#[test]
+fn a_quota_that_could_not_be_set_is_not_there() {
+    let (device, fs) = volume(Engine::Btree);
+    let root = Caller::root();
+    let dir = fs.mkdir(&root, NodeId::ROOT, b"d", 0o755).expect("there is room").node;
+    device.log.set_capacity(Some(device.log.used_bytes()));
+    let refused = (0..100_000).find_map(|n| file(&fs, format!("n{n}").as_bytes(), 0).err());
+    assert!(matches!(refused, Some(FsError::NoSpace)), "{refused:?}");
+    let limits = fs::QuotaLimits { files: Some(1), bytes: None };
+    let set = fs.quota_set(&root, dir, limits);
+    assert!(matches!(set, Err(FsError::NoSpace)), "{set:?}");
+    assert_eq!(fs.quota_list(&root).expect("a list"), []);
+    device.log.set_capacity(None);
+    for n in 0..2 {
+        fs.mkdir(&root, dir, format!("n{n}").as_bytes(), 0o755).expect("no quota holds");
+    }
+    fs.quota_set(&root, dir, limits).expect("there is room");
+    assert_eq!(fs.quota_list(&root).expect("a list").len(), 1);
+}
+
 /// Room where contents are is made of the trash as ever.
 #[test]
 fn a_full_medium_of_contents_takes_the_oldest_hour() {

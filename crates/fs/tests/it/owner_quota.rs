@@ -434,6 +434,38 @@ fn who_is_limited_in_a_clone_takes_no_copy_around_it() {
     }
 }
 
+/// Of a clone itself, in which a directory is charged whose quota begins in what was cloned.
+#[test]
+fn who_is_limited_in_a_part_of_a_clone_takes_no_copy_of_it() {
+    let v = volume();
+    let (ada, not) = (user(7), FsError::NotPermitted(""));
+    let source = v.fs.mkdir(&ada, ROOT, b"source", 0o755).unwrap().node;
+    let quota = v.fs.mkdir(&ada, source, b"quota", 0o755).unwrap().node;
+    set_limit(&v.fs, quota, Some(100));
+    let clone = v.fs.clone_dir(&Caller::root(), source, ROOT, b"c").expect("root may").root;
+    let snapshot = |name: &[u8]| v.fs.snapshot_create(&ada, clone, name).map(drop);
+    snapshot(b"before").expect("nothing is charged there");
+    let inner = v.find(clone, "quota").unwrap().node;
+    v.file_as(&ada, inner, "charged", 0o644).unwrap();
+    refused(snapshot(b"s"), &not);
+    set_limit(&v.fs, quota, None);
+    snapshot(b"s").expect("counted, and not limited");
+}
+
+/// A quota keeps nobody from copies of where it was.
+#[test]
+fn a_quota_that_was_removed_keeps_nobody_from_a_copy() {
+    let v = volume();
+    let ada = user(7);
+    let home = v.fs.mkdir(&ada, ROOT, b"home", 0o755).unwrap().node;
+    let quota = v.fs.mkdir(&ada, home, b"quota", 0o755).unwrap().node;
+    set_limit(&v.fs, quota, Some(100));
+    let snapshot = |name: &[u8]| v.fs.snapshot_create(&ada, home, name).map(drop);
+    refused(snapshot(b"s"), &FsError::NotPermitted(""));
+    v.fs.rmr(&Caller::root(), home, b"quota").expect("root may");
+    snapshot(b"s").expect("it is to be removed in the background, and not there any more");
+}
+
 #[test]
 fn a_clone_in_which_no_limit_holds_is_not_put_where_one_does() {
     let v = volume();

@@ -140,6 +140,50 @@ fn nothing_moves_between_quotas() {
     check(&v);
 }
 
+/// What is in a subvolume stays charged where it was charged.
+#[test]
+fn a_subvolume_does_not_move_between_quotas() {
+    let v = volume();
+    let root = Caller::root();
+    let (one, two, plain) = (v.dir(ROOT, "1").node, v.dir(ROOT, "2").node, v.dir(ROOT, "p").node);
+    set(&v.fs, one, Some(20), None);
+    set(&v.fs, two, Some(20), None);
+    let inner = v.dir(one, "inner").node;
+    for dir in [one, plain] {
+        let sub = v.fs.subvolume_create(&root, dir, b"sub", 0o755).unwrap().node;
+        v.file(sub, "f");
+    }
+    let rename = |from, to| v.fs.rename(&root, (from, b"sub"), (to, b"s"), RenameMode::Replace);
+    let across = FsError::CrossSubvolume("");
+    for (from, to) in [(one, two), (one, plain), (plain, one)] {
+        refused(rename(from, to), &across);
+    }
+    rename(one, inner).expect("the same quota holds there");
+    rename(plain, ROOT).expect("none holds, here and there");
+    check(&v);
+}
+
+#[test]
+fn root_lists_quotas_and_none_of_which_nothing_is_left() {
+    let v = volume();
+    let root = Caller::root();
+    let dir = v.dir(ROOT, "d").node;
+    set(&v.fs, dir, Some(20), None);
+    let file = v.file(dir, "f").node;
+    v.write(file, 0, &[1; 12_000]);
+    refused(v.fs.quota_list(&user(7)), &FsError::NotPermitted(""));
+    let listed = || v.fs.quota_list(&root).unwrap().iter().map(|it| it.files).collect::<Vec<_>>();
+    assert_eq!(listed(), [2]);
+    v.fs.rmr(&root, ROOT, b"d").unwrap();
+    v.fs.forget(dir, 1);
+    background(&v.fs);
+    assert_eq!(listed(), [1], "somebody has a file of it open");
+    v.fs.forget(file, 1);
+    background(&v.fs);
+    assert_eq!(listed(), [0; 0]);
+    check(&v);
+}
+
 #[test]
 fn what_a_clone_inherits_charges_nobody() {
     let v = volume();
