@@ -19,7 +19,7 @@ fn a_segment_that_does_not_take_its_footer_costs_no_acknowledged_change() {
         let fs = open(&sim);
         let new = NewNode { kind: Kind::File, mode: 0o644, rdev: 0 };
         let file = fs.mknod(&root, NodeId::ROOT, b"file", &new).expect("made").node;
-        fs.write(&root, file, 0, &[7; 100_000]).expect("written");
+        fs.write(&root, file, 0, &vec![7; 100_000]).expect("written");
         fs.sync().expect("durable");
         // Its owner is killed, and its segment stays open.
         drop(fs);
