@@ -257,4 +257,23 @@ mod tests {
         let all = (0..KEYS).filter(|n| get(2 * n).is_some() && has(2 * n)).count();
         assert_eq!(all as u32, KEYS);
     }
+
+    /// The leaf is shared with a clone, and its parent is not any more, for the way to another of
+    /// its leaves was copied.
+    #[test]
+    fn a_leaf_that_is_shared_below_a_parent_that_is_not_stays_whole_for_the_other() {
+        thread_local! {
+            static CLONE: RefCell<Option<Root>> = const { RefCell::new(None) };
+        }
+        let (store, n) = split_while(|tree, nodes, _| {
+            CLONE.set(Some(tree.state.read().clone()));
+            change(tree, nodes, 0, Change::Put(&[3; 500]));
+        });
+        let root = CLONE.take().expect("it was cloned");
+        let has = |n: u32| root.get(&store.core.nodes, &n.to_be_bytes(), &mut |_| {}).unwrap();
+        let get = |n: u32| store.get(TREE, &n.to_be_bytes()).unwrap();
+        assert!(!has(n) && get(n).is_some());
+        let all = (0..KEYS).filter(|n| get(2 * n).is_some() && has(2 * n)).count();
+        assert_eq!(all as u32, KEYS);
+    }
 }
