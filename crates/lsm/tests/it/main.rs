@@ -7,6 +7,7 @@ mod cuts;
 mod far;
 mod far_suite;
 mod ingest;
+mod killed;
 mod reads;
 mod rotten;
 mod util;
