@@ -41,6 +41,9 @@ if [ "$failed" -eq 0 ]; then
   step "POSIX suites on real mounts (pjdfstest, fsx, programs, limits, quotas, stress-ng: about 3 minutes)"
   bash scripts/posix/pjdfstest.sh
   bash scripts/posix/fsx.sh "${FSX_SECONDS:-60}" "${FSX_SEED:-1}"
+  # The other engine, in short: what calls answer, and whether files read as they were written.
+  PANDO_ENGINE=lsm PJDFSTEST_USERS=root bash scripts/posix/pjdfstest.sh
+  PANDO_ENGINE=lsm bash scripts/posix/fsx.sh "${FSX_LSM_SECONDS:-15}" "${FSX_SEED:-1}"
   bash scripts/posix/programs.sh
   bash scripts/posix/acl.sh 4000 "${ACL_SEED:-1}"
   bash scripts/posix/trash.sh

@@ -64,7 +64,7 @@ running=()
 for name in tiny middle large pages; do
   mkdir "$mnt/$name" "$work/$name"
   chmod 777 "$mnt/$name" "$work/$name"
-  echo "fsx $name: seed $seed, $seconds s"
+  echo "$suite $name: seed $seed, $seconds s"
   exercise "$name" "$seed" &
   running+=("$name:$!")
   seed=$((seed + 1))
@@ -100,4 +100,4 @@ done
 [ "$wrong" -eq 0 ] || fail "a file did not read as it was written"
 "$pando" umount "$mnt" > /dev/null
 "$pando" fsck "$volume" > "$work/fsck.log" 2>&1 || { cat "$work/fsck.log" >&2; fail "the volume is not well"; }
-echo "fsx: ${#running[@]} files for $seconds s beside $snapshots snapshots, and fsck finds the volume well"
+echo "$suite: ${#running[@]} files for $seconds s beside $snapshots snapshots, and fsck finds the volume well"

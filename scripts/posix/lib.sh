@@ -9,7 +9,7 @@ cd "$(dirname "${BASH_SOURCE[0]}")/../.."
 cargo=${CARGO:-cargo}
 tools=$PWD/target/tools
 pando=${PANDO:-$PWD/target/debug/pando}
-suite=$(basename "$0" .sh)
+suite=$(basename "$0" .sh)${PANDO_ENGINE:+-$PANDO_ENGINE}
 
 fail() { echo "$suite: $*" >&2; exit 1; }
 

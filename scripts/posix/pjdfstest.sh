@@ -2,6 +2,7 @@
 # pjdfstest (the Rust one, crates.io) on a mounted volume and on ext4 in the same run, as root and as
 # an ordinary user. No case may fail, and each that ext4 passes must run and pass here.
 #   scripts/posix/pjdfstest.sh [PATTERN...]     only the cases whose names contain a pattern
+#   PJDFSTEST_USERS=root                        as these users; otherwise as root and nobody
 . "$(dirname "$0")/lib.sh"
 skip_without_mounts
 # Cases remount the file system, for which mount(8) calls a helper by the type's name. It is put in
@@ -72,14 +73,14 @@ names() { sed -nE "s/^([a-z_]+::[^ ]*) +$2\$/\1/p" "$1" | sort; }
 cannot='^link::link_count_max$'
 
 wrong=0
-for user in root nobody; do
+for user in ${PJDFSTEST_USERS:-root nobody}; do
   run "$user" "$mnt/$user" "$work/pando-$user" "$@" &
   ours=$!
   run "$user" "$ext4/$user" "$work/ext4-$user" "$@"
   wait "$ours" || fail "the run as $user did not end"
   for fs in pando ext4; do
     out=$work/$fs-$user
-    printf 'pjdfstest %-6s %-7s %4d passed, %d failed, %d skipped\n' "$fs" "$user" \
+    printf '%s %-6s %-7s %4d passed, %d failed, %d skipped\n' "$suite" "$fs" "$user" \
       "$(count "$out" ok)" "$(count "$out" FAILED)" "$(count "$out" skipped)"
   done
   out=$work/pando-$user
