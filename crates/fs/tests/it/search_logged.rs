@@ -178,3 +178,30 @@ fn without_the_log_the_trees_say_what_differs() {
         assert_eq!(logged(again.fs()), 0, "{engine:?}");
     }
 }
+
+/// Where what differs fits into its share of the memory, but not twice, it is put in order where it
+/// is, and answers are the same.
+#[test]
+fn the_log_is_read_where_what_differs_fits_once() {
+    for engine in [Engine::Btree, Engine::Lsm] {
+        let seed = 6;
+        let device = SimDevice::new(seed);
+        let subject = changed(&device, engine, seed, &quiet());
+        let crashed = device.after_crash(CrashPolicy::LoseAll, seed);
+        let query = |cache_bytes: usize| {
+            let mut options = quiet();
+            options.index.as_mut().expect("an index").cache_bytes = cache_bytes;
+            let again = FsSubject::open(&crashed.copy(), &options, subject.base());
+            let again = again.expect("it opens");
+            let place = format!("{engine:?}, {cache_bytes} bytes");
+            compare(again.fs(), &mut fastrand::Rng::with_seed(seed), 30, &place);
+            again.fs().index_stats().expect("it tells").expect("there is an index")
+        };
+        let roomy = query(256 << 20);
+        assert_eq!(roomy.logged, 1, "{engine:?}: {roomy:?}");
+        // Lists of places count three times, and there are many among so few rows.
+        let shares = (20..60).step_by(2).map(|tenths| roomy.delta_bytes as usize * tenths / 10);
+        let tight = shares.map(|share| query(share * 2)).find(|stats| stats.logged == 1);
+        assert!(tight.is_some(), "{engine:?}: {roomy:?}");
+    }
+}

@@ -20,7 +20,7 @@ use format::entry_record::{EntryRecord, Target};
 use format::key::{self, Parsed, Part};
 use store::{Cursor, Diff, DiffCursor, KeyRange, Pinned, TreeId};
 
-use super::layer::Layer;
+use super::layer::{Layer, PLACED_BYTES};
 use super::logged::Logged;
 use super::parts::{self, Helpers, Together};
 use crate::Result;
@@ -427,8 +427,14 @@ impl Touched {
     /// Reads the places anew that have no row yet.
     fn read(self, folding: Folding<'_>) -> Result<Folded> {
         let Folding { new, records, bytes_max, .. } = folding;
-        let known = self.rows.unwrap_or_default();
-        let left = bytes_max.saturating_sub(known.memory_bytes());
+        let mut known = self.rows.unwrap_or_default();
+        let listed = self.places.capacity() * PLACE_BYTES + self.directories.capacity() * 8;
+        let left = bytes_max.saturating_sub(known.memory_bytes() + listed);
+        // The places of both are there twice while they become one.
+        let joining = |layer: &Layer| match known.len() {
+            0 => 0,
+            count => (count + layer.len()) * PLACED_BYTES,
+        };
         let mut layer = Layer::default();
         let (mut found, mut xattrs) = (NamedEntry::default(), Vec::new());
         for places in self.places.chunks(PLACES_AHEAD) {
@@ -452,19 +458,17 @@ impl Touched {
                     }
                 };
                 layer.push(place, row.as_ref());
-                if !layer.is_within(left) {
+                if !layer.is_within(left.saturating_sub(joining(&layer))) {
                     return Ok(Folded::TooLarge);
                 }
             }
         }
-        layer = match (known.len(), layer.len()) {
-            (0, _) => layer,
-            (_, 0) => known,
-            _ if known.fits_with(&layer) => Layer::merged(&known, &layer),
-            _ => return Ok(Folded::TooLarge),
-        };
-        layer.set_directories(self.directories, self.moved);
-        Ok(Folded::Layer(layer))
+        // Those that had a row were not read.
+        if !known.join(layer) {
+            return Ok(Folded::TooLarge);
+        }
+        known.set_directories(self.directories, self.moved);
+        Ok(Folded::Layer(known))
     }
 }
 

@@ -6,27 +6,21 @@
 
 use std::sync::Arc;
 
-use format::inode_record::FileKind;
-use format::{Malformed, Reader, Writer};
-
+use super::packed::{GONE, LEAST, Packed, grow};
 use crate::Row;
 
-/// Offset that says: nothing is there.
-pub(super) const GONE: u32 = u32::MAX;
-/// Most bytes of rows in a layer, but for one more row.
-pub(super) const BYTES_MAX: usize = GONE as usize - (1 << 20);
 /// A layer is merged with the one before it when that is less than this many times as large.
 const MERGE_FACTOR: usize = 4;
-/// A list grows by this part of its length: what is held is a budget's, and twice as much as is
-/// used would be counted.
-const GROWTH: usize = 8;
+
+/// Bytes of a place, and of where its row is.
+pub(super) const PLACED_BYTES: usize = 20;
 
 /// Places that differ, in order.
 #[derive(Debug, Default)]
 pub(crate) struct Layer {
     keys: Vec<(u64, u64)>,
     at: Vec<u32>,
-    bytes: Vec<u8>,
+    rows: Packed,
     /// Directories whose own record came, went or changed, in order.
     directories: Vec<u64>,
     /// Those of them that are somewhere else now, in order.
@@ -37,47 +31,75 @@ impl Layer {
     /// Adds the next place; they come in order.
     pub(crate) fn push(&mut self, key: (u64, u64), row: Option<&Row<'_>>) {
         debug_assert!(self.keys.last().is_none_or(|last| *last < key), "places in order");
-        grow(&mut self.keys, 1);
+        grow(&mut self.keys, 1, LEAST);
         self.keys.push(key);
-        grow(&mut self.at, 1);
-        match row {
-            None => self.at.push(GONE),
-            Some(row) => {
-                self.at.push(self.bytes.len() as u32);
-                grow(&mut self.bytes, PACKED_MAX + row.name.len() + row.xattrs.len());
-                pack(row, &mut self.bytes);
-            }
-        }
+        grow(&mut self.at, 1, LEAST);
+        self.at.push(row.map_or(GONE, |row| self.rows.push(row)));
     }
 
     /// Adds the rows of layers whose places come later, each behind those of the one before it;
     /// `false` when one layer cannot take them all.
     pub(crate) fn append(&mut self, layers: Vec<Layer>) -> bool {
-        let bytes: usize = layers.iter().map(|layer| layer.bytes.len()).sum();
-        if self.bytes.len() + bytes > BYTES_MAX {
-            return false;
-        }
         let keys = layers.iter().map(Layer::len).sum();
-        self.bytes.reserve_exact(bytes);
         self.keys.reserve_exact(keys);
         self.at.reserve_exact(keys);
         // Each is freed when it is copied: what is not yet written to takes no memory.
         for layer in layers {
+            if !self.fits_with(&layer) {
+                return false;
+            }
             let first = layer.keys.first().copied();
             debug_assert!(first.is_none() || self.last() < first, "places in order");
-            let start = self.bytes.len() as u32;
+            let start = self.rows.append(layer.rows);
             self.keys.extend_from_slice(&layer.keys);
-            let moved = |at: &u32| if *at == GONE { GONE } else { start + at };
-            self.at.extend(layer.at.iter().map(moved));
-            self.bytes.extend_from_slice(&layer.bytes);
+            self.at.extend(layer.at.iter().map(|at| moved(*at, start)));
         }
         true
     }
 
-    /// Places in order, where their rows are in bytes that [`pack`] wrote, or that there is none.
-    pub(crate) fn of_packed(keys: Vec<(u64, u64)>, at: Vec<u32>, bytes: Vec<u8>) -> Layer {
+    /// Adds the rows of a layer that has none of these places; `false` when one layer cannot take
+    /// them all. Rows stay where they are, so that it takes no more than their places again.
+    pub(crate) fn join(&mut self, mut other: Layer) -> bool {
+        if !self.fits_with(&other) {
+            return false;
+        }
+        if self.len() < other.len() {
+            std::mem::swap(self, &mut other);
+        }
+        let start = self.rows.append(std::mem::take(&mut other.rows));
+        let (mut old, mut new) = (self.len(), other.len());
+        self.keys.reserve_exact(new);
+        self.keys.resize(old + new, (0, 0));
+        self.at.reserve_exact(new);
+        self.at.resize(old + new, GONE);
+        // From behind, so that each place moves once.
+        while new > 0 {
+            let to = old + new - 1;
+            if old > 0 && self.keys[old - 1] > other.keys[new - 1] {
+                old -= 1;
+                (self.keys[to], self.at[to]) = (self.keys[old], self.at[old]);
+            } else {
+                new -= 1;
+                (self.keys[to], self.at[to]) = (other.keys[new], moved(other.at[new], start));
+            }
+        }
+        let both = |one: &[u64], two: &[u64]| [one, two].concat();
+        let directories = both(&self.directories, &other.directories);
+        let moved = both(&self.moved, &other.moved);
+        self.set_directories(directories, moved);
+        true
+    }
+
+    /// Places in order, and where their rows are, or that there is none.
+    pub(super) fn of_packed(keys: Vec<(u64, u64)>, at: Vec<u32>, rows: Packed) -> Layer {
         debug_assert!(keys.is_sorted(), "places in order");
-        Layer { keys, at, bytes, ..Layer::default() }
+        Layer { keys, at, rows, ..Layer::default() }
+    }
+
+    /// Where its rows are, for tests.
+    #[cfg(test)]
+    pub(super) fn places(&self) -> Vec<*const u8> {
+        self.rows.places()
     }
 
     /// Says which directories changed, and which of those moved; neither in order.
@@ -107,18 +129,18 @@ impl Layer {
     /// Whether it takes no more memory than this, and can take more places: offsets are of 32
     /// bits.
     pub(crate) fn is_within(&self, bytes_max: usize) -> bool {
-        self.bytes.len() <= BYTES_MAX && self.memory_bytes() <= bytes_max
+        self.rows.has_room() && self.memory_bytes() <= bytes_max
     }
 
     /// Whether the two can be merged.
     pub(crate) fn fits_with(&self, other: &Layer) -> bool {
-        self.bytes.len() + other.bytes.len() <= BYTES_MAX
+        self.rows.fits_with(&other.rows)
     }
 
     /// Memory it takes.
     pub(crate) fn memory_bytes(&self) -> usize {
-        self.keys.capacity() * 20
-            + self.bytes.capacity()
+        self.keys.capacity() * PLACED_BYTES
+            + self.rows.memory_bytes()
             + (self.directories.capacity() + self.moved.capacity()) * 8
     }
 
@@ -129,7 +151,7 @@ impl Layer {
 
     fn row(&self, at: usize) -> Option<Row<'_>> {
         let offset = self.at[at];
-        (offset != GONE).then(|| unpack(self.keys[at], &self.bytes[offset as usize..]))
+        (offset != GONE).then(|| self.rows.row(self.keys[at], offset))
     }
 
     /// Both in one; where a place is in both, the newer one's row.
@@ -160,6 +182,11 @@ impl Layer {
         );
         merged
     }
+}
+
+/// Where a row is whose bytes went behind others.
+fn moved(at: u32, start: u32) -> u32 {
+    if at == GONE { GONE } else { start + at }
 }
 
 /// All that differs from a base. Cheap to clone.
@@ -244,74 +271,6 @@ impl Delta {
         }
     }
 }
-
-/// Makes room for so many more.
-pub(super) fn grow<T>(list: &mut Vec<T>, more: usize) {
-    if list.capacity() - list.len() < more {
-        list.reserve_exact(more.max(list.len() / GROWTH).max(64));
-    }
-}
-
-/// Most bytes of a packed row without its strings.
-pub(super) const PACKED_MAX: usize = 2 + 4 * 8 + 10 * 10;
-
-/// Times as they are, for they are never small; the other numbers take a few bytes each.
-pub(super) fn pack(row: &Row<'_>, out: &mut Vec<u8>) {
-    out.put_u8(row.kind.byte());
-    out.put_u8(row.name.len() as u8);
-    for time in [row.atime, row.mtime, row.ctime, row.btime] {
-        out.put_i64(time);
-    }
-    for number in [row.ino, row.size, row.allocated, row.entries, row.xattrs.len() as u64] {
-        out.put_varint(number);
-    }
-    for number in [row.mode, row.uid, row.gid, row.nlink, row.rdev] {
-        out.put_varint(number.into());
-    }
-    out.raw(row.name);
-    out.raw(row.xattrs);
-}
-
-fn unpack((directory, cookie): (u64, u64), bytes: &[u8]) -> Row<'_> {
-    unpacked((directory, cookie), &mut Reader::new("row", bytes)).expect(PACKED)
-}
-
-fn unpacked<'a>(
-    (directory, cookie): (u64, u64),
-    reader: &mut Reader<'a>,
-) -> Result<Row<'a>, Malformed> {
-    let (kind, name) = (reader.u8()?, usize::from(reader.u8()?));
-    let (atime, mtime, ctime, btime) = (reader.i64()?, reader.i64()?, reader.i64()?, reader.i64()?);
-    let (ino, size, allocated) = (reader.varint()?, reader.varint()?, reader.varint()?);
-    let (entries, xattrs) = (reader.varint()?, reader.varint()? as usize);
-    let mut short = || Ok(reader.varint()? as u32);
-    let (mode, uid, gid, nlink, rdev) = (short()?, short()?, short()?, short()?, short()?);
-    let (name, xattrs) = (reader.take(name)?, reader.take(xattrs)?);
-    let kind = FileKind::decode(kind).expect(PACKED);
-    Ok(Row {
-        directory,
-        cookie,
-        ino,
-        name,
-        kind,
-        mode,
-        uid,
-        gid,
-        nlink,
-        rdev,
-        size,
-        allocated,
-        entries,
-        atime,
-        mtime,
-        ctime,
-        btime,
-        subvolume: 0,
-        xattrs,
-    })
-}
-
-const PACKED: &str = "invariant: rows are unpacked from where they were packed";
 
 #[cfg(test)]
 mod tests {

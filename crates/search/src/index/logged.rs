@@ -6,6 +6,9 @@
 //! trees takes all leaves of both when changes are scattered. Places that the log says nothing
 //! whole of - several names, directories, attributes - are read from the tree, as in any fold.
 //!
+//! What it takes of memory stays within the fold's bound, but for a chunk of rows and a segment of
+//! the log: rows are never copied where they would not fit twice.
+//!
 //! The log is not believed where it may say less than all: a batch that puts a whole tree, a range
 //! or a run there, or a tree that is not the one that the base is a clone of, and the trees are
 //! compared. It may say more: a place that was changed back does not differ, and has its row here,
@@ -19,15 +22,18 @@ use format::key::{self, Parsed, Part};
 use store::{CommitToken, KeyRange, TreeId};
 
 use super::fold::{Folding, PLACE_BYTES, PLACES_AHEAD, Touched};
-use super::layer::{BYTES_MAX, GONE, Layer, PACKED_MAX, grow, pack};
+use super::layer::{Layer, PLACED_BYTES};
+use super::packed::{CHUNK_BYTES, GONE, LEAST, Packed, UNREAD, grow, next_room};
 use super::table::Table;
 use crate::assemble::Records;
 use crate::{Result, Row};
 
-/// Offset that says: what is there is to be read.
-const UNREAD: u32 = GONE - 1;
 /// How often what was changed again is taken out, to make room.
 const COMPACTIONS_MAX: u32 = 16;
+/// Bytes of the number of a change where changes are put in order.
+const ORDER_BYTES: usize = 4;
+/// So often a list of places or directories is there while it grows, and while it is handed on.
+const TIMES_LISTED: usize = 3;
 
 /// Where the log may say what differs.
 #[derive(Clone, Copy)]
@@ -47,28 +53,37 @@ pub(crate) struct Logged<'a> {
 struct Changes {
     keys: Vec<(u64, u64)>,
     at: Vec<u32>,
-    bytes: Vec<u8>,
+    rows: Packed,
+    /// How many of them were noted as to be read.
+    unread: usize,
 }
 
 impl Changes {
     fn push(&mut self, place: (u64, u64), row: Option<&Row<'_>>) {
-        let at = if row.is_some() { self.bytes.len() as u32 } else { GONE };
-        self.note(place, at);
-        if let Some(row) = row {
-            grow(&mut self.bytes, PACKED_MAX + row.name.len() + row.xattrs.len());
-            pack(row, &mut self.bytes);
-        }
+        let at = row.map_or(GONE, |row| self.rows.push(row));
+        self.add(place, at);
     }
 
-    fn note(&mut self, place: (u64, u64), at: u32) {
-        grow(&mut self.keys, 1);
+    fn note_unread(&mut self, place: (u64, u64)) {
+        self.unread += 1;
+        self.add(place, UNREAD);
+    }
+
+    fn add(&mut self, place: (u64, u64), at: u32) {
+        grow(&mut self.keys, 1, LEAST);
         self.keys.push(place);
-        grow(&mut self.at, 1);
+        grow(&mut self.at, 1, LEAST);
         self.at.push(at);
     }
 
+    /// Memory that it takes, and will take until it is part of a fold: while changes are put in
+    /// order, and while their places, which are in one list, are copied because that grows.
     fn memory_bytes(&self) -> usize {
-        self.keys.capacity() * 20 + self.bytes.capacity()
+        let grown = self.keys.len() + next_room(self.keys.len()).max(LEAST);
+        self.keys.capacity() * (PLACED_BYTES + ORDER_BYTES)
+            + grown * PLACED_BYTES
+            + self.rows.memory_bytes()
+            + self.unread * PLACE_BYTES * TIMES_LISTED
     }
 
     /// The last change of each place, in order of places.
@@ -83,58 +98,94 @@ impl Changes {
         order
     }
 
-    /// Where the bytes of a change end.
-    fn end(&self, change: usize) -> usize {
-        let next = self.at[change + 1..].iter().find(|at| **at < UNREAD);
-        next.map_or(self.bytes.len(), |at| *at as usize)
+    /// Where the row lies that was packed after that of a change, if any was.
+    fn next(&self, change: usize) -> Option<u32> {
+        self.at[change + 1..].iter().find(|at| **at < UNREAD).copied()
     }
 
-    /// Takes out what was changed again.
+    /// Takes out what was changed again. Takes the room of a chunk more.
     fn compact(&mut self) {
         let mut newest = self.newest();
+        if newest.len() == self.keys.len() {
+            return;
+        }
         newest.sort_unstable();
-        let mut to = 0;
+        let mut old = std::mem::take(&mut self.rows);
         for (kept, &change) in newest.iter().enumerate() {
             let change = change as usize;
             let mut at = self.at[change];
             if at < UNREAD {
-                let (from, end) = (at as usize, self.end(change));
-                self.bytes.copy_within(from..end, to);
-                at = to as u32;
-                to += end - from;
+                old.forget_before(at);
+                at = self.rows.push_bytes(old.bytes(at, self.next(change)));
             }
             self.keys[kept] = self.keys[change];
             self.at[kept] = at;
         }
-        self.bytes.truncate(to);
         self.keys.truncate(newest.len());
         self.at.truncate(newest.len());
+        self.unread = self.at.iter().filter(|at| **at == UNREAD).count();
     }
 
-    /// The rows in order, and the places that are to be read.
-    fn finish(self) -> (Layer, Vec<(u64, u64)>) {
+    /// The rows in order of places, and the places that are to be read. Rows lie in that order too
+    /// where there is room for them twice, so that who goes through them goes through memory;
+    /// where there is not, they stay where they are.
+    fn finish(self, bytes_max: usize) -> (Layer, Vec<(u64, u64)>) {
+        let copied = self.rows.memory_bytes() + self.keys.len() * PLACED_BYTES + CHUNK_BYTES;
+        if self.memory_bytes() + copied <= bytes_max { self.copied() } else { self.in_place() }
+    }
+
+    fn copied(self) -> (Layer, Vec<(u64, u64)>) {
         let newest = self.newest();
-        let unread = |change: &&u32| self.at[**change as usize] == UNREAD;
-        let places: Vec<_> =
-            newest.iter().filter(unread).map(|change| self.keys[*change as usize]).collect();
-        let count = newest.len() - places.len();
-        let (mut keys, mut at) = (Vec::with_capacity(count), Vec::with_capacity(count));
-        // In order too, so that who goes through the rows goes through memory.
-        let mut bytes = Vec::with_capacity(self.bytes.len());
+        let mut places = Vec::with_capacity(self.unread);
+        let (mut keys, mut at) = (Vec::new(), Vec::new());
+        keys.reserve_exact(newest.len());
+        at.reserve_exact(newest.len());
+        let mut rows = Packed::default();
         for change in newest {
             let change = change as usize;
-            match self.at[change] {
-                UNREAD => continue,
-                GONE => at.push(GONE),
-                from => {
-                    at.push(bytes.len() as u32);
-                    bytes.extend_from_slice(&self.bytes[from as usize..self.end(change)]);
+            at.push(match self.at[change] {
+                UNREAD => {
+                    places.push(self.keys[change]);
+                    continue;
                 }
-            }
+                GONE => GONE,
+                from => rows.push_bytes(self.rows.bytes(from, self.next(change))),
+            });
             keys.push(self.keys[change]);
         }
-        bytes.shrink_to_fit();
-        (Layer::of_packed(keys, at, bytes), places)
+        (Layer::of_packed(keys, at, rows), places)
+    }
+
+    fn in_place(mut self) -> (Layer, Vec<(u64, u64)>) {
+        self.compact();
+        // Each is the last change of its place: where each goes is known by where it comes from.
+        let mut from = self.newest();
+        for start in 0..from.len() {
+            let first = (self.keys[start], self.at[start]);
+            let mut to = start;
+            loop {
+                let next = std::mem::replace(&mut from[to], to as u32) as usize;
+                if next == start {
+                    break;
+                }
+                (self.keys[to], self.at[to]) = (self.keys[next], self.at[next]);
+                to = next;
+            }
+            (self.keys[to], self.at[to]) = first;
+        }
+        let mut places = Vec::with_capacity(self.unread);
+        let mut kept = 0;
+        for change in 0..self.keys.len() {
+            if self.at[change] == UNREAD {
+                places.push(self.keys[change]);
+                continue;
+            }
+            (self.keys[kept], self.at[kept]) = (self.keys[change], self.at[change]);
+            kept += 1;
+        }
+        self.keys.truncate(kept);
+        self.at.truncate(kept);
+        (Layer::of_packed(self.keys, self.at, self.rows), places)
     }
 }
 
@@ -221,7 +272,7 @@ impl Reading<'_> {
 
     fn directory(&mut self, directory: u64) {
         if self.directories.last() != Some(&directory) {
-            grow(&mut self.directories, 1);
+            grow(&mut self.directories, 1, LEAST);
             self.directories.push(directory);
         }
     }
@@ -237,7 +288,7 @@ impl Reading<'_> {
             Part::Attributes | Part::Xattrs if cookie == 0 => self.directory(directory),
             Part::Attributes => return self.entry((directory, cookie), value),
             Part::Xattrs => {
-                grow(&mut self.places, 1);
+                grow(&mut self.places, 1, LEAST);
                 self.places.push((directory, cookie));
             }
             Part::Bulk | Part::BackReference => return None,
@@ -258,7 +309,7 @@ impl Reading<'_> {
                     }
                 }
                 Target::Linked(_) | Target::Directory | Target::Subvolume(_) => {
-                    self.changes.note(place, UNREAD);
+                    self.changes.note_unread(place);
                 }
             },
         }
@@ -267,25 +318,20 @@ impl Reading<'_> {
 
     fn memory_bytes(&self) -> usize {
         self.changes.memory_bytes()
-            + self.places.capacity() * PLACE_BYTES
-            + self.directories.capacity() * 8
+            + self.places.capacity() * PLACE_BYTES * TIMES_LISTED
+            + self.directories.capacity() * 8 * TIMES_LISTED
     }
 
     /// Takes out what was changed again where there is too much.
     fn bounded(&mut self) -> Option<State> {
         let is_within = |this: &Self| {
-            this.changes.bytes.len() < BYTES_MAX && this.memory_bytes() <= this.folding.bytes_max
+            this.changes.rows.has_room() && this.memory_bytes() <= this.folding.bytes_max
         };
         if is_within(self) {
             return None;
         }
         self.compactions += 1;
         self.changes.compact();
-        for list in [&mut self.changes.keys, &mut self.places] {
-            list.shrink_to_fit();
-        }
-        self.changes.at.shrink_to_fit();
-        self.changes.bytes.shrink_to_fit();
         self.places.sort_unstable();
         self.places.dedup();
         self.places.shrink_to_fit();
@@ -330,8 +376,9 @@ impl Touched {
             return Ok(None);
         }
         logged.count.fetch_add(1, Ordering::Relaxed);
-        let (layer, places) = reading.changes.finish();
-        if !rows.append(vec![layer]) {
+        let others = reading.memory_bytes() - reading.changes.memory_bytes();
+        let (layer, places) = reading.changes.finish(folding.bytes_max.saturating_sub(others));
+        if !rows.join(layer) {
             return Ok(Some(false));
         }
         self.places.extend(places);
@@ -426,7 +473,7 @@ mod tests {
                 };
                 match &last {
                     Last::Gone => changes.push(place, None),
-                    Last::Unread => changes.note(place, UNREAD),
+                    Last::Unread => changes.note_unread(place),
                     Last::Row(row) => changes.push(place, Some(&row.as_row())),
                 }
                 model.insert(place, last);
@@ -435,7 +482,8 @@ mod tests {
                     assert_eq!(changes.keys.len(), model.len(), "seed {seed}");
                 }
             }
-            let (layer, unread) = changes.finish();
+            // With room for a copy, and without.
+            let (layer, unread) = changes.finish([usize::MAX, 0][seed as usize % 2]);
             let of = |wanted: fn(&Last) -> bool| {
                 let places = model.iter().filter(move |(_, last)| wanted(last));
                 places.map(|(place, _)| *place).collect::<Vec<_>>()
@@ -449,6 +497,49 @@ mod tests {
             });
             model.retain(|_, last| matches!(last, Last::Row(_)));
             assert_eq!(rows, model, "seed {seed}");
+        }
+    }
+
+    /// A list that is copied is there twice for a moment: where a copy does not fit, no byte of a
+    /// row moves, and the larger of two layers stays where it is.
+    #[test]
+    fn rows_are_copied_only_where_they_fit_twice() {
+        let filled = || {
+            let mut random = fastrand::Rng::with_seed(3);
+            let mut changes = Changes::default();
+            for _ in 0..20_000 {
+                let place = (random.u64(10..50), random.u64(1..1 << 40));
+                changes.push(place, Some(&row(&mut random, place).as_row()));
+            }
+            changes
+        };
+        let first = || {
+            let (mut random, mut first) = (fastrand::Rng::with_seed(4), Layer::default());
+            for number in 1..4000 {
+                first.push((number, 1), Some(&row(&mut random, (number, 1)).as_row()));
+            }
+            first
+        };
+        let bytes = filled().memory_bytes();
+        assert!(bytes > 8 * CHUNK_BYTES, "{bytes} bytes");
+        for (bytes_max, copies) in [(bytes, false), (bytes * 2 + CHUNK_BYTES, true)] {
+            let changes = filled();
+            let before = changes.rows.places();
+            let (layer, unread) = changes.finish(bytes_max);
+            assert_eq!((layer.len(), unread.len()), (20_000, 0));
+            assert_eq!(layer.places() != before, copies);
+            assert!(layer.memory_bytes() <= bytes);
+            let kept = layer.places();
+            let mut joined = first();
+            assert!(joined.join(layer));
+            assert_eq!(joined.len(), 20_000 + 3999);
+            assert!(kept.iter().all(|place| joined.places().contains(place)), "rows were copied");
+            let mut last = (0, 0);
+            super::super::layer::Delta::default().with(joined).each(&mut |row| {
+                assert!((row.directory, row.cookie) > last, "places in order");
+                last = (row.directory, row.cookie);
+                true
+            });
         }
     }
 }

@@ -19,6 +19,7 @@ mod ground;
 mod layer;
 mod logged;
 mod mounts;
+mod packed;
 mod partition;
 mod parts;
 mod plan;

@@ -1,0 +1,211 @@
+//! Rows packed into bytes, in chunks that stay where they are.
+//!
+//! A list of bytes that grows is copied, and takes its room twice until that is done; so is one
+//! that is added to another. What is held here is bounded, so that neither may be: a chunk is
+//! filled up to its room, and then there is another; the chunks of one go to another as they are.
+//! A row lies in one chunk. Where it lies is 32 bits: the chunk, and where in that.
+
+use format::inode_record::FileKind;
+use format::{Malformed, Reader, Writer};
+
+use crate::Row;
+
+/// Offset that says: nothing is there.
+pub(super) const GONE: u32 = u32::MAX;
+/// Offset that says: what is there is to be read.
+pub(super) const UNREAD: u32 = GONE - 1;
+/// Bits of an offset that say where in a chunk.
+const CHUNK_BITS: u32 = 18;
+/// Bytes of a chunk, but of the first, which is as long as it need be, and of one with a longer
+/// row.
+pub(super) const CHUNK_BYTES: usize = 1 << CHUNK_BITS;
+/// Most chunks: the offsets of another one would look like [`UNREAD`].
+const CHUNKS_MAX: usize = (1 << (u32::BITS - CHUNK_BITS)) - 1;
+/// A list grows by this part of its length: what is held is a budget's, and twice as much as is
+/// used would be counted.
+const GROWTH: usize = 8;
+/// The least by which lists of places, and the first chunk, grow.
+pub(super) const LEAST: usize = 64;
+/// Most bytes of a packed row without its strings.
+const PACKED_MAX: usize = 2 + 4 * 8 + 10 * 10;
+
+/// Packed rows.
+#[derive(Debug, Default)]
+pub(super) struct Packed {
+    chunks: Vec<Vec<u8>>,
+    /// Room of all chunks.
+    room: usize,
+}
+
+/// Makes room for so many more, and for `least`.
+pub(super) fn grow<T>(list: &mut Vec<T>, more: usize, least: usize) {
+    if list.capacity() - list.len() < more {
+        list.reserve_exact(next_room(list.len()).max(more).max(least));
+    }
+}
+
+/// For how many more room is made where there are so many.
+pub(super) fn next_room(length: usize) -> usize {
+    length / GROWTH
+}
+
+impl Packed {
+    /// Memory that it takes.
+    pub(super) fn memory_bytes(&self) -> usize {
+        self.room + self.chunks.capacity() * size_of::<Vec<u8>>()
+    }
+
+    /// Whether it can take another row, and another.
+    pub(super) fn has_room(&self) -> bool {
+        self.chunks.len() < CHUNKS_MAX
+    }
+
+    /// Whether it can take all of another.
+    pub(super) fn fits_with(&self, other: &Packed) -> bool {
+        self.chunks.len() + other.chunks.len() <= CHUNKS_MAX
+    }
+
+    /// Adds a row, and tells where it is.
+    pub(super) fn push(&mut self, row: &Row<'_>) -> u32 {
+        let (at, chunk) = self.last(PACKED_MAX + row.name.len() + row.xattrs.len());
+        pack(row, chunk);
+        at
+    }
+
+    /// Adds the bytes of a row, and tells where they are.
+    pub(super) fn push_bytes(&mut self, bytes: &[u8]) -> u32 {
+        let (at, chunk) = self.last(bytes.len());
+        chunk.extend_from_slice(bytes);
+        at
+    }
+
+    /// A chunk with room for so many bytes, and where they will be.
+    fn last(&mut self, bytes: usize) -> (u32, &mut Vec<u8>) {
+        let is_only = self.chunks.len() == 1;
+        let is_full = |last: &Vec<u8>| {
+            let grows = is_only && last.len() + bytes <= CHUNK_BYTES;
+            last.len() >= CHUNK_BYTES || last.capacity() - last.len() < bytes && !grows
+        };
+        if self.chunks.last().is_none_or(is_full) {
+            // Most layers have one row, or a few.
+            let room = if self.chunks.is_empty() { bytes } else { bytes.max(CHUNK_BYTES) };
+            grow(&mut self.chunks, 1, 1);
+            self.chunks.push(Vec::with_capacity(room));
+            self.room += self.chunks[self.chunks.len() - 1].capacity();
+        }
+        let number = self.chunks.len() - 1;
+        let last = &mut self.chunks[number];
+        let before = last.capacity();
+        grow(last, bytes, LEAST);
+        self.room += last.capacity() - before;
+        ((number as u32) << CHUNK_BITS | last.len() as u32, last)
+    }
+
+    /// Takes all of another behind its own, chunk by chunk; offsets in those become greater by what
+    /// it tells.
+    pub(super) fn append(&mut self, mut other: Packed) -> u32 {
+        let start = (self.chunks.len() as u32) << CHUNK_BITS;
+        if let Some(last) = other.chunks.last_mut() {
+            other.room -= last.capacity();
+            last.shrink_to_fit();
+            other.room += last.capacity();
+        }
+        self.chunks.reserve_exact(other.chunks.len());
+        self.chunks.extend(other.chunks);
+        self.room += other.room;
+        start
+    }
+
+    /// The row at an offset, whose place is known.
+    pub(super) fn row(&self, place: (u64, u64), at: u32) -> Row<'_> {
+        unpack(place, self.from(at))
+    }
+
+    /// The bytes of a row; `next` is where that lies which was added after it, if any was.
+    pub(super) fn bytes(&self, at: u32, next: Option<u32>) -> &[u8] {
+        let bytes = self.from(at);
+        match next {
+            Some(next) if next >> CHUNK_BITS == at >> CHUNK_BITS => &bytes[..(next - at) as usize],
+            _ => bytes,
+        }
+    }
+
+    /// The bytes from an offset to the end of its chunk.
+    fn from(&self, at: u32) -> &[u8] {
+        &self.chunks[(at >> CHUNK_BITS) as usize][at as usize % CHUNK_BYTES..]
+    }
+
+    /// Forgets the chunks before that of an offset.
+    pub(super) fn forget_before(&mut self, at: u32) {
+        let before = &mut self.chunks[..(at >> CHUNK_BITS) as usize];
+        // Those further before are gone already.
+        for chunk in before.iter_mut().rev().take_while(|chunk| chunk.capacity() > 0) {
+            self.room -= chunk.capacity();
+            *chunk = Vec::new();
+        }
+    }
+
+    /// Where the chunks are, for tests: those that were not copied are where they were.
+    #[cfg(test)]
+    pub(super) fn places(&self) -> Vec<*const u8> {
+        self.chunks.iter().map(|chunk| chunk.as_ptr()).collect()
+    }
+}
+
+/// Times as they are, for they are never small; the other numbers take a few bytes each.
+fn pack(row: &Row<'_>, out: &mut Vec<u8>) {
+    out.put_u8(row.kind.byte());
+    out.put_u8(row.name.len() as u8);
+    for time in [row.atime, row.mtime, row.ctime, row.btime] {
+        out.put_i64(time);
+    }
+    for number in [row.ino, row.size, row.allocated, row.entries, row.xattrs.len() as u64] {
+        out.put_varint(number);
+    }
+    for number in [row.mode, row.uid, row.gid, row.nlink, row.rdev] {
+        out.put_varint(number.into());
+    }
+    out.raw(row.name);
+    out.raw(row.xattrs);
+}
+
+fn unpack((directory, cookie): (u64, u64), bytes: &[u8]) -> Row<'_> {
+    unpacked((directory, cookie), &mut Reader::new("row", bytes)).expect(PACKED)
+}
+
+fn unpacked<'a>(
+    (directory, cookie): (u64, u64),
+    reader: &mut Reader<'a>,
+) -> Result<Row<'a>, Malformed> {
+    let (kind, name) = (reader.u8()?, usize::from(reader.u8()?));
+    let (atime, mtime, ctime, btime) = (reader.i64()?, reader.i64()?, reader.i64()?, reader.i64()?);
+    let (ino, size, allocated) = (reader.varint()?, reader.varint()?, reader.varint()?);
+    let (entries, xattrs) = (reader.varint()?, reader.varint()? as usize);
+    let mut short = || Ok(reader.varint()? as u32);
+    let (mode, uid, gid, nlink, rdev) = (short()?, short()?, short()?, short()?, short()?);
+    let (name, xattrs) = (reader.take(name)?, reader.take(xattrs)?);
+    let kind = FileKind::decode(kind).expect(PACKED);
+    Ok(Row {
+        directory,
+        cookie,
+        ino,
+        name,
+        kind,
+        mode,
+        uid,
+        gid,
+        nlink,
+        rdev,
+        size,
+        allocated,
+        entries,
+        atime,
+        mtime,
+        ctime,
+        btime,
+        subvolume: 0,
+        xattrs,
+    })
+}
+
+const PACKED: &str = "invariant: rows are unpacked from where they were packed";
