@@ -8,6 +8,10 @@
 //! 4. somebody asks for it ([`Fs::index_flush`]);
 //! 5. in the background, between two looks.
 //!
+//! A look is at all subvolumes when enough was committed since the last: so many commits, or as
+//! many bytes, or something that puts a whole tree into the place of another.
+//! [`search_due`](crate::search_due) decides which of them are due.
+//!
 //! Who opens a volume often does so to ask something, and the first query reads what differs, as
 //! looking for what is due does: so looking begins a little later, and never beside a query that
 //! reads.
@@ -17,32 +21,28 @@
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use device::Timestamp;
 use format::key;
-use format::subvolume_record::{SubvolumeRecord, UsageRecord};
+use format::subvolume_record::SubvolumeRecord;
 use inode::{FsError, NodeId};
 use parking_lot::Mutex;
-use search::Searchable;
-use search::index::{Flush, FlushStep, Index, Reach};
-use store::{CommitToken, KeyRange, Lsn, Pinned, TreeId};
+use search::index::{Flush, FlushStep, Index};
+use store::{KeyRange, Pinned, TreeId};
 
 use crate::error::{from_store, malformed};
 use crate::search_bases::{self, Recorded};
 use crate::search_call::from_search;
+use crate::search_due::{self, Changes};
 use crate::subvol::VOLUME;
-use crate::view::View;
 use crate::{Fs, FsResult};
 
 /// Most subvolumes that are looked at in one step.
 const LOOKED_AT_ONCE: usize = 64;
-/// So many bytes of the index's memory let one row differ: what differs may take half of it.
-const HELD_ROW_BYTES: usize = 400;
-/// So many bytes a change takes in the log, or more.
-const LOGGED_ROW_BYTES: u64 = 128;
-/// Subvolumes of which it is remembered how many rows differ.
-const COUNTED_MAX: usize = 4096;
+/// So many bytes a commit has, about: more of them are as good as more commits, for an import puts
+/// thousands of files into one, and so does a scan.
+const COMMIT_BYTES: u64 = 128;
 /// Rest of a subvolume whose flush failed.
 const REST_AFTER_FAILURE: Duration = Duration::from_secs(60);
 /// Looks after opening before the first that reads what differs.
@@ -53,6 +53,8 @@ const SWEEP_EVERY: Duration = Duration::from_secs(30);
 /// What upkeep remembers; nothing of it need survive a crash.
 pub(crate) struct Upkeep {
     work: Mutex<Work>,
+    /// Something happened in few commits that may be worth many.
+    large: AtomicBool,
 }
 
 #[derive(Default)]
@@ -65,12 +67,14 @@ struct Work {
     /// Where the last look ended, and the commit at which the last round began.
     last: u64,
     round_at: u64,
+    /// What the store had been given by then, in bytes.
+    round_given: u64,
     round_time: Duration,
     looked: Option<Duration>,
     looks: u32,
     swept: Option<Duration>,
-    /// Of subvolumes: the base, how many rows differed from it, and at which commit.
-    counted: BTreeMap<u64, (u64, usize, CommitToken)>,
+    /// How much differs from bases.
+    changes: Changes,
 }
 
 struct Job {
@@ -83,7 +87,13 @@ struct Job {
 impl Upkeep {
     /// Nothing is known.
     pub(crate) fn new() -> Upkeep {
-        Upkeep { work: Mutex::default() }
+        Upkeep { work: Mutex::default(), large: AtomicBool::new(false) }
+    }
+
+    /// Says that a commit put something large into the place of something else: the next look is
+    /// at all subvolumes, however few commits there were.
+    pub(crate) fn note_large(&self) {
+        self.large.store(true, Ordering::Release);
     }
 }
 
@@ -98,7 +108,7 @@ impl Fs {
         while work.job.is_some() {
             advance(self, index, &mut work)?;
         }
-        work.job = begin(self, subvol.id.0)?;
+        begin(self, &mut work, subvol.id.0)?;
         while work.job.is_some() {
             advance(self, index, &mut work)?;
         }
@@ -125,7 +135,7 @@ impl Fs {
             return Ok(1);
         }
         if let Some(id) = work.asked.pop_front() {
-            work.job = begin(self, id)?;
+            begin(self, &mut work, id)?;
             return Ok(1);
         }
         if !look(self, index, &mut work)? {
@@ -143,16 +153,20 @@ impl Fs {
             return Ok(0);
         }
         let Some(id) = pick(self, index, &mut work)? else { return Ok(0) };
-        work.job = begin(self, id)?;
+        begin(self, &mut work, id)?;
         Ok(1)
     }
 }
 
 /// Begins a flush.
-fn begin(fs: &Fs, id: u64) -> FsResult<Option<Job>> {
-    let Some((base, record)) = search_bases::begin(fs, id)? else { return Ok(None) };
-    let flush = Flush::new(base.tree, record.root, record.base);
-    Ok(Some(Job { base, before: record, flush }))
+fn begin(fs: &Fs, work: &mut Work, id: u64) -> FsResult<()> {
+    let given = fs.store.stats().given_bytes;
+    if let Some((base, record)) = search_bases::begin(fs, id)? {
+        work.changes.begun(base.tree, given, record.tree);
+        let flush = Flush::new(base.tree, record.root, record.base);
+        work.job = Some(Job { base, before: record, flush });
+    }
+    Ok(())
 }
 
 /// Advances the flush at hand. One that fails is given up, and its subvolume rests.
@@ -286,13 +300,18 @@ fn pick(fs: &Fs, index: &Index, work: &mut Work) -> FsResult<Option<u64>> {
     if work.last == 0 {
         // A new round when enough happened, or when queries are worse than they could be.
         let old = now >= work.round_time + policy.age && commit > work.round_at;
-        let due = commit >= work.round_at + policy.commits || old || index.wants_base();
-        if work.round_at != 0 && !due {
+        let large = fs.upkeep.large.swap(false, Ordering::AcqRel);
+        let due = large || commit >= work.round_at + policy.commits || old || index.wants_base();
+        let given = fs.store.stats().given_bytes;
+        let much = given.saturating_sub(work.round_given) >= policy.commits * COMMIT_BYTES;
+        if work.round_at != 0 && !due && !much {
             return Ok(None);
         }
+        work.round_given = given;
         work.round_at = commit.max(1);
         work.round_time = now;
     }
+    work.changes.look_at(fs.store.stats().given_bytes);
     let pinned = fs.store.pin().map_err(from_store)?;
     let from = key::subvolume(work.last + 1);
     let end = store::prefix_end(&key::SUBVOLUMES_PREFIX);
@@ -308,101 +327,10 @@ fn pick(fs: &Fs, index: &Index, work: &mut Work) -> FsResult<Option<u64>> {
         let record = SubvolumeRecord::decode(item.value).map_err(malformed)?;
         work.last = id;
         if !work.resting.contains_key(&id)
-            && is_due(fs, index, &mut work.counted, &*pinned, (id, &record))?
+            && search_due::is_due(fs, index, &mut work.changes, &*pinned, (id, &record))?
         {
             return Ok(Some(id));
         }
     }
     Ok(None)
-}
-
-/// Whether a subvolume should have a new base.
-fn is_due(
-    fs: &Fs,
-    index: &Index,
-    counted: &mut BTreeMap<u64, (u64, usize, CommitToken)>,
-    pinned: &dyn Pinned,
-    (id, record): (u64, &SubvolumeRecord),
-) -> FsResult<bool> {
-    if record.detached {
-        return Ok(false);
-    }
-    let options = index.options();
-    let asked = match index.reach(id) {
-        Reach::Walked => return Ok(true),
-        Reach::Unknown => false,
-        Reach::Indexed { .. } => true,
-    };
-    let base = match record.base {
-        0 => None,
-        base => search_bases::get(fs, base)?.filter(|found| found.complete),
-    };
-    let Some(base) = base.filter(|_| !index.is_lost(record.base)) else {
-        // A snapshot is only searched if somebody asks; then it is walked, and is due.
-        return Ok(!record.read_only && holds(fs, pinned, id, record, options.rows_without_base)?);
-    };
-    if index.is_damaged(record.base) {
-        return Ok(true);
-    }
-    let searchable = Searchable::declared(pinned).map_err(from_search)?;
-    if asked && index.lags(record.base, &searchable) {
-        return Ok(true);
-    }
-    if asked && index.check(record.base).is_err() {
-        return Ok(true);
-    }
-    if record.read_only {
-        return Ok(false);
-    }
-    let share = base.rows / 100 * u64::from(options.flush.share_percent);
-    let held = options.cache_bytes / HELD_ROW_BYTES;
-    let mut limit = (share as usize).max(options.flush.rows_min).min(held.max(1));
-    let Timestamp(now) = fs.env.clock.now();
-    let age = Duration::from_nanos(u64::try_from(now - base.created).unwrap_or(0));
-    if age >= options.flush.age {
-        limit = (limit / 16).max(1);
-    }
-    let seen = match index.reach(id) {
-        Reach::Indexed { rows, .. } => rows,
-        Reach::Unknown | Reach::Walked => {
-            // To count costs as much as there is to count, and creates copy what is compared: not
-            // before the log says that it may be so many.
-            let known = counted.get(&id).filter(|(base, ..)| *base == record.base);
-            let behind = CommitToken(Lsn(base.commit));
-            let (seen, at) = known.map_or((0, behind), |(_, seen, at)| (*seen, *at));
-            let more = pinned.logged_bytes(at).map(|bytes| bytes / LOGGED_ROW_BYTES);
-            if more.is_some_and(|more| seen as u64 + more < limit as u64) {
-                return Ok(false);
-            }
-            let seen = index.differing(pinned, record, limit).map_err(from_search)?;
-            if counted.len() >= COUNTED_MAX {
-                counted.clear();
-            }
-            counted.insert(id, (record.base, seen, pinned.commit()));
-            seen
-        }
-    };
-    Ok(seen >= limit)
-}
-
-/// Whether a subvolume has more than so many names.
-fn holds(
-    fs: &Fs,
-    pinned: &dyn Pinned,
-    id: u64,
-    record: &SubvolumeRecord,
-    rows: usize,
-) -> FsResult<bool> {
-    let view = View::new(&*fs.store, VOLUME);
-    let usage = view.read(&key::usage(id), UsageRecord::decode)?.unwrap_or_default();
-    if usage.counted {
-        return Ok(usage.files > rows as i64);
-    }
-    let range = KeyRange::prefix(&key::DIRECTORIES_PREFIX);
-    let mut cursor = pinned.scan(TreeId(record.tree), range).map_err(from_store)?;
-    let mut count = 0;
-    while count <= rows && cursor.next().map_err(from_store)?.is_some() {
-        count += 1;
-    }
-    Ok(count > rows)
 }

@@ -233,6 +233,7 @@ impl<'a> Scan<'a> {
         subvolumes::commit(&ledger, txn)?;
         subvol.set_tree(self.tree);
         self.fs.queue.add_detached(1);
+        self.fs.upkeep.note_large();
         drop(gate);
         drop(ledger);
         self.fs.invalidate_node(subvol.root_node());

@@ -101,6 +101,7 @@ impl Fs {
             self.nodes.transfer(dir, root);
         }
         self.queue.add_detached(1);
+        self.upkeep.note_large();
         self.trash.directories_moved();
         drop((locks, gates, ledger));
         self.tell_rolled_back(hangs, &name, dir, &copied);

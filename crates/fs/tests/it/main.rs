@@ -25,6 +25,7 @@ mod script;
 mod search;
 mod search_claims;
 mod search_declared;
+mod search_due;
 mod search_logged;
 mod subject;
 mod support;

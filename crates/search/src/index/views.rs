@@ -262,7 +262,8 @@ impl Index {
         !damaged.is_empty() && base.clusters.iter().any(|cluster| damaged.contains(&cluster.id))
     }
 
-    /// How many records of a subvolume differ from its base, up to `most`.
+    /// How many records of a subvolume differ from its base, up to `most`; where it has none, how
+    /// many it has.
     pub fn differing(
         &self,
         pinned: &dyn Pinned,
@@ -272,7 +273,11 @@ impl Index {
         let (tree, root) = (TreeId(record.tree), (!record.pruned).then_some(record.root));
         let records = Records { read: pinned, tree, searchable: &CARRY_NOTHING };
         let folding = Folding::of(pinned, records, root, usize::MAX);
-        match Touched::count(Old::State(pinned, TreeId(record.base)), folding, most) {
+        let old = match record.base {
+            0 => Old::Nothing,
+            base => Old::State(pinned, TreeId(base)),
+        };
+        match Touched::count(old, folding, most) {
             // The base's tree is gone, so that it is as if all differed.
             Err(Error::Store(store::Error::NoTree(_))) => Ok(most),
             counted => counted,

@@ -1,0 +1,257 @@
+//! Which subvolumes should have a new base of the index: decides, `search_upkeep` does.
+//!
+//! A base is due by how many rows differ from it. To count those by comparing trees costs as much
+//! as there is to count, and what is compared is copied by whoever changes it. So it is asked
+//! first what could differ at most by how much was given to the store; then how many records the
+//! log says were changed, each byte of it being read once; and only when those are too many, trees
+//! are compared, for a record may have been changed again and again.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use device::Timestamp;
+use format::batch::Op;
+use format::key::{self, Parsed};
+use format::subvolume_record::{SubvolumeRecord, UsageRecord};
+use search::Searchable;
+use search::index::{Index, Reach};
+use store::{CommitToken, Lsn, Pinned};
+
+use crate::search_bases;
+use crate::search_call::from_search;
+use crate::subvol::VOLUME;
+use crate::view::View;
+use crate::{Fs, FsResult};
+
+/// So many bytes of the index's memory let one row differ: what differs may take half of it.
+const HELD_ROW_BYTES: usize = 400;
+/// The least that the change of a row is, in bytes: the removal of a name.
+const LEAST_CHANGE_BYTES: u64 = 20;
+/// Subvolumes of which it is remembered how many rows differ.
+const COUNTED_MAX: usize = 16 << 10;
+
+/// How many rows of subvolumes differ from their bases, at most.
+#[derive(Default)]
+pub(crate) struct Changes {
+    /// The log was read up to here.
+    at: Lsn,
+    /// What the store had been given since opening when it was read, in bytes, and now.
+    given: u64,
+    now: u64,
+    counted: BTreeMap<u64, Counted>,
+    /// Of bases that were begun since opening: what the store had been given before, and the tree
+    /// that they are clones of.
+    begun: BTreeMap<u64, (u64, u64)>,
+}
+
+/// Of a subvolume.
+struct Counted {
+    /// Its base when it was counted; 0: none, and all rows differ.
+    base: u64,
+    tree: u64,
+    /// Rows that differed then, and changes since, as of [`Changes::at`].
+    rows: u64,
+}
+
+impl Changes {
+    /// Says what the store has been given by the time of a state that is pinned next.
+    pub(crate) fn look_at(&mut self, given: u64) {
+        self.now = given;
+    }
+
+    /// Says that a base of a tree is begun, and what the store was given before.
+    pub(crate) fn begun(&mut self, base: u64, given: u64, tree: u64) {
+        if self.begun.len() >= COUNTED_MAX {
+            self.begun.clear();
+        }
+        self.begun.insert(base, (given, tree));
+    }
+
+    /// Bytes that were given since a base was begun, or more; `None`: that is not known.
+    fn since(&self, pinned: &dyn Pinned, base: u64, behind: CommitToken) -> Option<u64> {
+        if let Some((given, _)) = self.begun.get(&base) {
+            return Some(self.now.saturating_sub(*given));
+        }
+        // The length of the log is as if all its records were equally long.
+        Some(pinned.logged_bytes(behind)?.max(self.now))
+    }
+
+    /// Reads in the log what was committed since it was last read.
+    fn catch_up(&mut self, pinned: &dyn Pinned) {
+        let CommitToken(now) = pinned.commit();
+        let since = std::mem::replace(&mut self.at, now);
+        self.given = self.now;
+        if self.counted.is_empty() || since >= self.at {
+            return;
+        }
+        let mut changes: BTreeMap<u64, u64> = BTreeMap::new();
+        let mut is_told = true;
+        let whole = pinned.logged_since(CommitToken(since), &mut |ops| {
+            for op in ops {
+                match op {
+                    Ok(Op::Put { tree, key, .. } | Op::Delete { tree, key }) => {
+                        if tree != VOLUME.0 && is_of_row(key) {
+                            *changes.entry(tree).or_default() += 1;
+                        }
+                    }
+                    // A directory's own row changes once, however much is made in it; what is in
+                    // a range was removed before; trees come under new numbers.
+                    Ok(
+                        Op::Merge { .. }
+                        | Op::DeleteRange { .. }
+                        | Op::CreateTree { .. }
+                        | Op::CloneTree { .. }
+                        | Op::DropTree { .. },
+                    ) => {}
+                    Ok(Op::Ingest { .. } | Op::Link { .. }) | Err(_) => is_told = false,
+                }
+            }
+            is_told
+        });
+        if !whole || !is_told {
+            self.counted.clear();
+        }
+        for counted in self.counted.values_mut() {
+            let more = changes.get(&counted.tree).copied().unwrap_or(0);
+            counted.rows = counted.rows.saturating_add(more);
+        }
+    }
+
+    /// What is known of a subvolume; `own`: whether the base was made for it, and not for what it
+    /// is a copy of. After a scan another tree is in its place, and what the scan removed is a few
+    /// ranges, however much was in them.
+    fn of(&self, (id, own): (u64, bool), base: u64, tree: u64) -> Known {
+        match self.counted.get(&id).filter(|counted| counted.base == base) {
+            Some(counted) if counted.tree != tree => Known::Useless,
+            Some(counted) => Known::Most(counted.rows),
+            None => match self.begun.get(&base) {
+                Some((_, source)) if own && *source != tree => Known::Useless,
+                _ => Known::Nothing,
+            },
+        }
+    }
+}
+
+/// What is known of how much differs.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Known {
+    /// Nothing but what the log has since the base.
+    Nothing,
+    /// Not even that.
+    Useless,
+    /// No more than so many rows.
+    Most(u64),
+}
+
+/// Whether a key is of a record that a row depends on.
+fn is_of_row(key: &[u8]) -> bool {
+    matches!(key::parse(key), Ok(Parsed::Entry { .. } | Parsed::Linked { .. }))
+}
+
+/// Whether a subvolume should have a new base.
+pub(crate) fn is_due(
+    fs: &Fs,
+    index: &Index,
+    changes: &mut Changes,
+    pinned: &dyn Pinned,
+    (id, record): (u64, &SubvolumeRecord),
+) -> FsResult<bool> {
+    if record.detached {
+        return Ok(false);
+    }
+    let options = index.options();
+    let reach = index.reach(id);
+    let asked = match reach {
+        Reach::Walked => return Ok(true),
+        Reach::Unknown => false,
+        Reach::Indexed { .. } => true,
+    };
+    let base = match record.base {
+        0 => None,
+        base => search_bases::get(fs, base)?.filter(|found| found.complete),
+    };
+    let Some(base) = base.filter(|_| !index.is_lost(record.base)) else {
+        // A snapshot is only searched if somebody asks; then it is walked, and is due.
+        let rows = options.rows_without_base as u64;
+        return Ok(!record.read_only && holds(fs, index, changes, pinned, (id, record, rows))?);
+    };
+    if index.is_damaged(record.base) {
+        return Ok(true);
+    }
+    let searchable = Searchable::declared(pinned).map_err(from_search)?;
+    if asked && index.lags(record.base, &searchable) {
+        return Ok(true);
+    }
+    if asked && index.check(record.base).is_err() {
+        return Ok(true);
+    }
+    if record.read_only {
+        return Ok(false);
+    }
+    let share = base.rows / 100 * u64::from(options.flush.share_percent);
+    let held = options.cache_bytes / HELD_ROW_BYTES;
+    let mut limit = (share as usize).max(options.flush.rows_min).min(held.max(1));
+    let Timestamp(now) = fs.env.clock.now();
+    let age = Duration::from_nanos(u64::try_from(now - base.created).unwrap_or(0));
+    if age >= options.flush.age {
+        limit = (limit / 16).max(1);
+    }
+    if let Reach::Indexed { rows, .. } = reach {
+        return Ok(rows >= limit);
+    }
+    let behind = Some(CommitToken(Lsn(base.commit)));
+    let whose = (id, base.subvolume == id);
+    differs(index, changes, pinned, (whose, record), (record.base, behind), limit as u64)
+}
+
+/// Whether at least so many rows of a subvolume differ from a base, which is a clone of it behind
+/// a commit; 0: from nothing.
+fn differs(
+    index: &Index,
+    changes: &mut Changes,
+    pinned: &dyn Pinned,
+    (whose, record): ((u64, bool), &SubvolumeRecord),
+    (base, behind): (u64, Option<CommitToken>),
+    limit: u64,
+) -> FsResult<bool> {
+    let known = match changes.of(whose, base, record.tree) {
+        Known::Nothing => {
+            let bytes = behind.and_then(|behind| changes.since(pinned, base, behind));
+            bytes.map(|bytes| (0, bytes))
+        }
+        Known::Most(rows) => Some((rows, changes.now.saturating_sub(changes.given))),
+        Known::Useless => None,
+    };
+    if known.is_some_and(|(rows, bytes)| rows.saturating_add(bytes / LEAST_CHANGE_BYTES) < limit) {
+        return Ok(false);
+    }
+    changes.catch_up(pinned);
+    if let Known::Most(rows) = changes.of(whose, base, record.tree)
+        && rows < limit
+    {
+        return Ok(false);
+    }
+    let compared = SubvolumeRecord { base, ..record.clone() };
+    let rows = index.differing(pinned, &compared, limit as usize).map_err(from_search)? as u64;
+    if changes.counted.len() >= COUNTED_MAX {
+        changes.counted.clear();
+    }
+    changes.counted.insert(whose.0, Counted { base, tree: record.tree, rows });
+    Ok(rows >= limit)
+}
+
+/// Whether a subvolume has more than so many names.
+fn holds(
+    fs: &Fs,
+    index: &Index,
+    changes: &mut Changes,
+    pinned: &dyn Pinned,
+    (id, record, rows): (u64, &SubvolumeRecord, u64),
+) -> FsResult<bool> {
+    let view = View::new(&*fs.store, VOLUME);
+    let usage = view.read(&key::usage(id), UsageRecord::decode)?.unwrap_or_default();
+    if usage.counted {
+        return Ok(u64::try_from(usage.files).is_ok_and(|files| files > rows));
+    }
+    differs(index, changes, pinned, ((id, true), record), (0, None), rows + 1)
+}

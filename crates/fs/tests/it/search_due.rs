@@ -1,0 +1,222 @@
+//! A new base of the index comes in the background, before anybody asks, after whatever changed
+//! much: also where that took few commits, or few bytes of the log. Counted are the rows that the
+//! first query finds to differ from the base.
+
+use std::ops::ControlFlow;
+use std::sync::atomic::AtomicBool;
+use std::time::Duration;
+
+use device::{Clock, Device};
+use fs::{Engine, FileSystem, Fs, Listed, Names, NewNode, OpenOptions, Outside, ScanOptions};
+use inode::{Caller, Kind, NodeId, SetAttr};
+use search::cluster::Fields;
+use search::query::Expr;
+use search::{Outcome, Request, Start};
+use store::Durability;
+use testing::SimDevice;
+
+use crate::script;
+use crate::search::Everybody;
+use crate::subject::{Base, FsSubject};
+
+const FILE: NewNode = NewNode { kind: Kind::File, mode: 0o644, rdev: 0 };
+/// So many rows must differ at least.
+const ROWS_MIN: u64 = 500;
+
+/// A base is due from some hundred rows on; a look is at all subvolumes after a hundred commits.
+fn options() -> OpenOptions {
+    let mut options = script::options(Durability::Async);
+    options.checkpoint_bytes = 4 << 20;
+    let index = options.index.as_mut().expect("an index");
+    index.limits = search::index::ClusterLimits { directories: 50, rows: 500 };
+    index.rows_without_base = 200;
+    index.flush.rows_min = ROWS_MIN as usize;
+    index.flush.share_percent = 10;
+    index.flush.commits = 100;
+    options
+}
+
+fn volume(engine: Engine) -> (SimDevice, FsSubject) {
+    let device = SimDevice::new(1);
+    let subject = FsSubject::format(&device, &options(), &Base::Engine(engine));
+    (device, subject)
+}
+
+/// Lets a minute pass, in which the background does what it does.
+fn settle(subject: &FsSubject) {
+    for _ in 0..300 {
+        subject.clock().sleep(Duration::from_millis(200));
+        subject.fs().background_step(64).expect("background work goes well");
+    }
+}
+
+fn make(fs: &Fs, directory: &str, files: u64) -> NodeId {
+    let root = Caller::root();
+    let made = fs.mkdir(&root, NodeId::ROOT, directory.as_bytes(), 0o755).expect("room").node;
+    for number in 0..files {
+        let name = format!("file{number}");
+        let file = fs.mknod(&root, made, name.as_bytes(), &FILE).expect("room");
+        fs.forget(file.node, 1);
+    }
+    made
+}
+
+/// What a first query reads: rows that differ from the base, and what it came to.
+fn first_query(fs: &Fs) -> (u64, Outcome) {
+    let (subvolume, directory) = fs.search_place(NodeId::ROOT).expect("the root");
+    let request = Request {
+        start: Start { subvolume, directory, path: b"/", depth: 0 },
+        expr: &Expr::yes(),
+        prune: None,
+        caller: &Caller::root(),
+        min_depth: 1,
+        max_depth: None,
+        contents_first: false,
+        order: None,
+        limit: None,
+        fields: Fields::NONE,
+        accounts: &Everybody,
+        cancel: &AtomicBool::new(false),
+    };
+    let found = fs.search(&request, &mut |_| ControlFlow::Continue(())).expect("a search");
+    let stats = fs.index_stats().expect("it tells").expect("there is an index");
+    (stats.delta_rows, found)
+}
+
+/// Fails unless a base is there that little differs from.
+#[track_caller]
+fn check(fs: &Fs, rows: u64, place: &str) {
+    let (differing, found) = first_query(fs);
+    assert_eq!(found.matched, rows, "{place}");
+    assert!(found.clusters > 0, "{place}: walked");
+    assert!(differing < ROWS_MIN, "{place}: {differing} rows differ");
+}
+
+#[test]
+fn a_base_comes_after_a_large_directory_was_removed() {
+    for engine in [Engine::Btree, Engine::Lsm] {
+        let (_, subject) = volume(engine);
+        let fs = subject.fs();
+        for name in ["a", "b", "c"] {
+            make(fs, name, 1000);
+        }
+        fs.index_flush(NodeId::ROOT).expect("a flush goes well");
+        settle(&subject);
+        for name in ["a", "b"] {
+            fs.rmr(&Caller::root(), NodeId::ROOT, name.as_bytes()).expect("it goes");
+        }
+        settle(&subject);
+        check(fs, 1001, &format!("{engine:?}"));
+    }
+}
+
+#[test]
+fn a_base_comes_after_a_roll_back_to_what_no_base_had() {
+    for engine in [Engine::Btree, Engine::Lsm] {
+        let (_, subject) = volume(engine);
+        let (fs, root) = (subject.fs(), Caller::root());
+        make(fs, "a", 1000);
+        fs.index_flush(NodeId::ROOT).expect("a flush goes well");
+        make(fs, "b", 2000);
+        fs.snapshot_create(&root, NodeId::ROOT, b"s").expect("a snapshot");
+        fs.index_flush(NodeId::ROOT).expect("a flush goes well");
+        settle(&subject);
+        fs.rollback(&root, NodeId::ROOT, b"s").expect("it is put back");
+        settle(&subject);
+        check(fs, 3002, &format!("{engine:?}"));
+    }
+}
+
+/// A scan of another file system, of directories with files of some size.
+fn scan(fs: &Fs, directories: u64, files: u64, size: u64) {
+    let source = b"/data".to_vec();
+    let options = ScanOptions { source, started: 5, crosses_mounts: false, keeps_xattrs: false };
+    let attr = |kind, number| Outside {
+        kind,
+        mode: 0o755,
+        uid: 0,
+        gid: 0,
+        nlink: 1,
+        rdev: 0,
+        size,
+        allocated: 0,
+        atime: 0,
+        mtime: 0,
+        ctime: 0,
+        btime: 0,
+        device: 7,
+        number,
+    };
+    let mut scan = fs.scan_begin(&options).expect("an index of this source");
+    let mut root = scan.root(&attr(Kind::Directory, 1), &[]).expect("a root");
+    let names: Vec<String> = (0..directories.max(files)).map(|n| format!("n{n:06}")).collect();
+    let row = |kind, name: usize, number| Listed {
+        name: names[name].as_bytes(),
+        attr: attr(kind, number),
+        target: b"",
+        xattrs: Vec::new(),
+    };
+    let rows: Vec<_> = (0..directories as usize)
+        .map(|directory| row(Kind::Directory, directory, 2 + directory as u64))
+        .collect();
+    let mut below = Vec::new();
+    scan.names(&mut root, &rows, &mut |index, child| below.push((index, child))).expect("room");
+    scan.close(root, Names::All).expect("room");
+    for (directory, mut child) in below {
+        let first = 1000 + directory as u64 * files;
+        let rows: Vec<_> =
+            (0..files as usize).map(|file| row(Kind::File, file, first + file as u64)).collect();
+        scan.names(&mut child, &rows, &mut |_, _| {}).expect("room");
+        scan.close(child, Names::All).expect("room");
+    }
+    scan.finish(6, 0).expect("all directories were told of");
+}
+
+#[test]
+fn a_base_comes_after_a_scan_which_is_a_few_commits() {
+    for engine in [Engine::Btree, Engine::Lsm] {
+        let (_, subject) = volume(engine);
+        let fs = subject.fs();
+        settle(&subject);
+        scan(fs, 3, 1000, 0);
+        settle(&subject);
+        check(fs, 3003, &format!("{engine:?}, the first"));
+        // Nobody asked for a while.
+        subject.clock().sleep(Duration::from_secs(120));
+        settle(&subject);
+        scan(fs, 3, 1000, 9);
+        settle(&subject);
+        check(fs, 3003, &format!("{engine:?}, all changed"));
+        subject.clock().sleep(Duration::from_secs(120));
+        settle(&subject);
+        scan(fs, 1, 1000, 9);
+        settle(&subject);
+        check(fs, 1001, &format!("{engine:?}, most is gone"));
+    }
+}
+
+#[test]
+fn what_is_changed_again_and_again_needs_no_base() {
+    let (device, subject) = volume(Engine::Btree);
+    let fs = subject.fs();
+    let directory = make(fs, "a", 1000);
+    fs.index_flush(NodeId::ROOT).expect("a flush goes well");
+    settle(&subject);
+    let manifests = || -> Vec<String> {
+        let files = device.list(search::index::DIRECTORY).expect("it lists");
+        files.into_iter().filter(|name| name.starts_with("manifest-")).collect()
+    };
+    let before = manifests();
+    let file = fs.lookup(&Caller::root(), directory, b"file7").expect("it is there").node;
+    for number in 0..5000_u32 {
+        let change = SetAttr { mode: Some(number % 0o1000), ..SetAttr::default() };
+        fs.setattr(&Caller::root(), file, &change).expect("a file");
+        if number % 20 == 0 {
+            subject.clock().sleep(Duration::from_millis(200));
+            fs.background_step(64).expect("background work goes well");
+        }
+    }
+    settle(&subject);
+    assert_eq!(manifests(), before);
+    check(fs, 1001, "after all");
+}
