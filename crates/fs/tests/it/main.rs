@@ -23,6 +23,7 @@ mod removed;
 mod scan;
 mod script;
 mod search;
+mod search_bases;
 mod search_claims;
 mod search_declared;
 mod search_due;

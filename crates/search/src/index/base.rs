@@ -1,7 +1,13 @@
 //! A base in memory: its clusters' summaries and sums, and its directories.
+//!
+//! Bases of snapshots that were taken one after the other have most clusters in common. What is
+//! known of those by another base that is in memory is taken from there, so that loading one base
+//! after the other reads what differs between them.
 
 use std::cmp::Reverse;
+use std::sync::Arc;
 
+use device::Map;
 use format::cluster_directories::{ClusterDirectory, Directories};
 use format::cluster_groups::{Groups, Sums};
 use format::manifest::{ClusterEntry, Manifest};
@@ -23,13 +29,14 @@ const MANIFEST_BYTES_MAX: u64 = 1 << 32;
 pub(crate) type ClusterId = (u64, u32);
 
 /// One cluster of a base.
+#[derive(Clone)]
 pub(crate) struct BaseCluster {
     /// Which one.
     pub(crate) id: ClusterId,
     /// Rows in it.
     pub(crate) rows: u32,
     /// What it is skipped by; `None`: it has directories, and no rows.
-    pub(crate) summary: Option<Summary>,
+    pub(crate) summary: Option<Arc<Summary>>,
     /// Directories above those whose names it has, and not among those, in order.
     pub(crate) above: Box<[u64]>,
     /// Where its directories are in the blob: bytes of the cluster, length, checksum.
@@ -46,6 +53,15 @@ impl BaseCluster {
         self.summary.as_ref().is_some_and(|summary| summary.may_match(narrow))
     }
 
+    /// Whether it is the one that a manifest names.
+    fn is(&self, entry: &ClusterEntry) -> bool {
+        let ClusterEntry { cluster_bytes, directories_bytes, directories_checksum, .. } = *entry;
+        self.id == (entry.owner, entry.number)
+            && self.rows == entry.rows
+            && self.directories == (cluster_bytes, directories_bytes, directories_checksum)
+            && self.groups == (entry.groups_bytes, entry.groups_checksum)
+    }
+
     /// Whether its rows, if any, carry all of these extended attributes.
     pub(crate) fn carries(&self, searchable: &Searchable) -> bool {
         let summary = self.summary.as_ref();
@@ -54,6 +70,7 @@ impl BaseCluster {
 }
 
 /// What the rows of a cluster come to, but for inodes with several names.
+#[derive(Clone)]
 pub(crate) struct ClusterSums {
     /// All of them.
     pub(crate) totals: Totals,
@@ -86,65 +103,60 @@ pub(crate) struct Base {
 }
 
 impl Base {
-    /// Reads a base's manifest and directories.
-    pub(crate) fn load(files: &Files, volume: [u8; 16], tree: u64) -> Result<Base> {
+    /// Reads a base's manifest and directories, but for what another that is in memory has too.
+    pub(crate) fn load(
+        files: &Files,
+        volume: [u8; 16],
+        tree: u64,
+        like: Option<&Base>,
+    ) -> Result<Base> {
         let manifest = read_manifest(files, volume, tree)?;
+        if let Some(like) = like {
+            // What is not to be read there may be read here, cluster by cluster.
+            if let Ok(base) = Base::assemble(files, tree, &manifest, Some(like)) {
+                return Ok(base);
+            }
+        }
+        Base::assemble(files, tree, &manifest, None)
+    }
+
+    fn assemble(
+        files: &Files,
+        tree: u64,
+        manifest: &Manifest,
+        like: Option<&Base>,
+    ) -> Result<Base> {
+        let shared = like.map(|base| Shared::of(base, manifest));
         let mut builder = TableBuilder::default();
         let mut clusters = Vec::with_capacity(manifest.clusters.len());
-        let mut all = Groups::default();
+        let mut all = match &shared {
+            Some(shared) => shared.groups(files)?,
+            None => Groups::default(),
+        };
         // Sums of the directories of each cluster: which are the largest is known at the end.
         let mut own = Vec::with_capacity(manifest.clusters.len());
-        for (number, entry) in manifest.clusters.into_iter().enumerate() {
-            let id = (entry.owner, entry.number);
-            let name = cluster_name(id);
-            let (bytes, groups) = read_sections(files, &entry)?;
-            let located =
-                |error: format::Malformed| error.located(&file(&name), entry.cluster_bytes);
-            let mut directories = Directories::new(&bytes);
-            let (mut inside, mut parents) = (Vec::new(), Vec::new());
-            let (mut totals, mut sums) = (Totals::default(), Vec::new());
-            while let Some(directory) = directories.read_next().map_err(located)? {
-                builder.push(&directory, number as u32);
-                inside.push(directory.ino);
-                parents.push(directory.parent);
-                let own = own_totals(&directory);
-                totals.add(&own);
-                if own.sums.files > 0 {
-                    sums.push((directory.ino, own.sums));
-                }
+        for (number, entry) in manifest.clusters.iter().enumerate() {
+            if let Some(known) = shared.as_ref().and_then(|shared| shared.cluster(number)) {
+                clusters.push(known.clone());
+                own.push(None);
+                continue;
             }
-            own.push(sums);
-            parents.sort_unstable();
-            parents.dedup();
-            parents.retain(|parent| inside.binary_search(parent).is_err());
-            let summary = (entry.rows > 0).then(|| Summary::decode(&entry.summary)).transpose();
-            let summary = summary.map_err(|error| error.located(&file(&manifest_name(tree)), 0))?;
-            let sums = groups.map(|groups| {
-                all.merge(&groups);
-                ClusterSums { totals, linked: groups.linked, largest: Box::default() }
-            });
-            clusters.push(BaseCluster {
-                id,
-                rows: entry.rows,
-                summary,
-                above: parents.into(),
-                directories: (
-                    entry.cluster_bytes,
-                    entry.directories_bytes,
-                    entry.directories_checksum,
-                ),
-                groups: (entry.groups_bytes, entry.groups_checksum),
-                sums,
-            });
+            let (cluster, sums) =
+                read_cluster(files, tree, entry, number as u32, (&mut builder, &mut all))?;
+            clusters.push(cluster);
+            own.push(Some(sums));
+        }
+        if let Some(shared) = &shared {
+            shared.directories(&mut builder);
         }
         let table = builder.finish();
         for (cluster, own) in clusters.iter_mut().zip(own) {
-            if let Some(sums) = &mut cluster.sums {
+            if let (Some(sums), Some(own)) = (&mut cluster.sums, own) {
                 sums.largest = largest(own, &table);
             }
         }
         let cluster = |cluster: &BaseCluster| {
-            let summary = cluster.summary.as_ref().map_or(0, Summary::memory_bytes);
+            let summary = cluster.summary.as_ref().map_or(0, |summary| summary.memory_bytes());
             let largest = cluster.sums.as_ref().map_or(0, |sums| sums.largest.len() * 32);
             size_of::<BaseCluster>() + summary + cluster.above.len() * 8 + largest
         };
@@ -176,9 +188,119 @@ impl Base {
             directories_checksum,
             groups_bytes: cluster.groups.0,
             groups_checksum: cluster.groups.1,
-            summary: cluster.summary.as_ref().map_or_else(Vec::new, Summary::encode),
+            summary: cluster.summary.as_ref().map_or_else(Vec::new, |summary| summary.encode()),
         }
     }
+}
+
+/// What a base has in common with another one in memory.
+struct Shared<'a> {
+    like: &'a Base,
+    /// By the number of a cluster, its number in the other base.
+    theirs: Vec<Option<u32>>,
+    /// By its number in the other base, its own.
+    own: Vec<Option<u32>>,
+}
+
+impl<'a> Shared<'a> {
+    fn of(like: &'a Base, manifest: &Manifest) -> Shared<'a> {
+        let known: Map<ClusterId, u32> =
+            like.clusters.iter().zip(0..).map(|(cluster, number)| (cluster.id, number)).collect();
+        let mut own = vec![None; like.clusters.len()];
+        let mut theirs = Vec::with_capacity(manifest.clusters.len());
+        for (entry, number) in manifest.clusters.iter().zip(0..) {
+            let same = known.get(&(entry.owner, entry.number)).copied().filter(|number| {
+                let cluster = &like.clusters[*number as usize];
+                // What could not be read there is read again.
+                cluster.sums.is_some() && cluster.is(entry)
+            });
+            if let Some(same) = same {
+                own[same as usize] = Some(number);
+            }
+            theirs.push(same);
+        }
+        Shared { like, theirs, own }
+    }
+
+    /// A cluster by its number here, if the other base has it too.
+    fn cluster(&self, number: usize) -> Option<&'a BaseCluster> {
+        self.theirs[number].map(|number| &self.like.clusters[number as usize])
+    }
+
+    /// The groups of all clusters in common: all of the other base's less the others, or one by
+    /// one, whichever is less to read.
+    fn groups(&self, files: &Files) -> Result<Groups> {
+        let common = self.own.iter().filter(|own| own.is_some()).count();
+        let less = common * 2 > self.own.len();
+        let mut read = Groups::default();
+        for (cluster, own) in self.like.clusters.iter().zip(&self.own) {
+            if own.is_some() != less && cluster.sums.is_some() {
+                read.merge(&read_groups(files, cluster)?);
+            }
+        }
+        if !less {
+            return Ok(read);
+        }
+        let mut groups = self.like.groups.clone();
+        groups.take(&read);
+        Ok(groups)
+    }
+
+    /// Adds the directories of the clusters in common.
+    fn directories(&self, builder: &mut TableBuilder) {
+        self.like.table.each_part(&mut |directory, cluster| {
+            if let Some(number) = self.own[cluster as usize] {
+                builder.push(directory, number);
+            }
+        });
+    }
+}
+
+/// Reads what is known of a cluster, and adds its directories and its groups to others'. Tells what
+/// its directories hold by themselves.
+fn read_cluster(
+    files: &Files,
+    tree: u64,
+    entry: &ClusterEntry,
+    number: u32,
+    (builder, all): (&mut TableBuilder, &mut Groups),
+) -> Result<(BaseCluster, Vec<(u64, Sums)>)> {
+    let id = (entry.owner, entry.number);
+    let name = cluster_name(id);
+    let (bytes, groups) = read_sections(files, entry)?;
+    let located = |error: format::Malformed| error.located(&file(&name), entry.cluster_bytes);
+    let mut directories = Directories::new(&bytes);
+    let (mut inside, mut parents) = (Vec::new(), Vec::new());
+    let (mut totals, mut own_sums) = (Totals::default(), Vec::new());
+    while let Some(directory) = directories.read_next().map_err(located)? {
+        builder.push(&directory, number);
+        inside.push(directory.ino);
+        parents.push(directory.parent);
+        let own = own_totals(&directory);
+        totals.add(&own);
+        if own.sums.files > 0 {
+            own_sums.push((directory.ino, own.sums));
+        }
+    }
+    parents.sort_unstable();
+    parents.dedup();
+    parents.retain(|parent| inside.binary_search(parent).is_err());
+    let summary = (entry.rows > 0).then(|| Summary::decode(&entry.summary)).transpose();
+    let summary = summary.map_err(|error| error.located(&file(&manifest_name(tree)), 0))?;
+    let sums = groups.map(|groups| {
+        all.merge(&groups);
+        ClusterSums { totals, linked: groups.linked, largest: Box::default() }
+    });
+    let cluster = BaseCluster {
+        id,
+        rows: entry.rows,
+        summary: summary.map(Arc::new),
+        above: parents.into(),
+        directories: (entry.cluster_bytes, entry.directories_bytes, entry.directories_checksum),
+        groups: (entry.groups_bytes, entry.groups_checksum),
+        sums,
+    };
+    Ok((cluster, own_sums))
 }
 
 /// Path of a blob, for messages.

@@ -73,7 +73,7 @@ pub fn check_base(
     }
     // Directories and groups, where all that they are found by is whole.
     if found.is_empty() {
-        let checked = Base::load(&files, of.volume, tree).and_then(|base| {
+        let checked = Base::load(&files, of.volume, tree, None).and_then(|base| {
             base.clusters.iter().try_for_each(|cluster| read_groups(&files, cluster).map(drop))
         });
         if let Err(error) = checked {

@@ -22,7 +22,8 @@ pub(crate) fn clusters(
 ) -> Result<Vec<u32>> {
     let mut wanted = vec![false; base.clusters.len()];
     let start = scope.from.directory;
-    let everything = start == view.root;
+    // The base of a clone of a directory has what lies beside that, too.
+    let everything = start == view.root && base.table.is_top(start);
     for (cluster, wanted) in base.clusters.iter().zip(&mut wanted) {
         let Some(summary) = &cluster.summary else { continue };
         if !summary.may_match(narrow) {

@@ -123,12 +123,15 @@ impl Table {
 
     /// What is known of a directory.
     pub(crate) fn facts(&self, ino: u64) -> Option<Facts<'_>> {
-        let at = self.find(ino)?;
+        self.find(ino).map(|at| self.facts_at(at))
+    }
+
+    fn facts_at(&self, at: usize) -> Facts<'_> {
         let start = self.names_at[at] as usize;
         let length = usize::from(self.names[start]);
         let (mode, uid, gid) = self.permissions[self.owners[at] as usize];
         let name = &self.names[start + 1..start + 1 + length];
-        Some(Facts { parent: self.parents[at], name, mode, uid, gid })
+        Facts { parent: self.parents[at], name, mode, uid, gid }
     }
 
     /// Gives the directories whose permissions do not allow what is asked.
@@ -205,6 +208,11 @@ impl Table {
         (self.inos[at], self.above[at], self.owners[at] as usize)
     }
 
+    /// Whether a directory is there, and the one that it is in is not.
+    pub(crate) fn is_top(&self, ino: u64) -> bool {
+        self.find(ino).is_some_and(|at| [NOWHERE, at as u32].contains(&self.above[at]))
+    }
+
     /// Mode, owner and group, as many different ones as there are.
     pub(crate) fn permissions(&self) -> &[(u32, u32, u32)] {
         &self.permissions
@@ -224,6 +232,40 @@ impl Table {
             let Some(at) = self.find(*ino) else { continue };
             for (_, cluster) in parts {
                 take(at, *cluster);
+            }
+        }
+    }
+
+    /// Gives every directory, and every later part of a divided one, with the cluster that has its
+    /// names; what they come to is not known here.
+    pub(crate) fn each_part(&self, take: &mut dyn FnMut(&ClusterDirectory, u32)) {
+        let mut directory = ClusterDirectory {
+            ino: 0,
+            from: 0,
+            parent: 0,
+            parent_cookie: 0,
+            mode: 0,
+            uid: 0,
+            gid: 0,
+            name: Vec::new(),
+            files: 0,
+            subdirectories: 0,
+            bytes: 0,
+            allocated: 0,
+            ctime: 0,
+        };
+        for (at, &ino) in self.inos.iter().enumerate() {
+            let facts = self.facts_at(at);
+            (directory.ino, directory.from, directory.parent) = (ino, 0, facts.parent);
+            (directory.mode, directory.uid, directory.gid) = (facts.mode, facts.uid, facts.gid);
+            directory.name.clear();
+            directory.name.extend_from_slice(facts.name);
+            take(&directory, self.clusters[at]);
+        }
+        for (&ino, parts) in &self.parts {
+            for &(from, cluster) in parts {
+                (directory.ino, directory.from) = (ino, from);
+                take(&directory, cluster);
             }
         }
     }

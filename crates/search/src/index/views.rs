@@ -245,7 +245,13 @@ impl Index {
         if !record.is_some_and(|record| record.complete) {
             return Ok(None);
         }
-        Base::load(&self.files, self.volume, tree).map(Some)
+        // One that was made shortly before or after has most of it.
+        let like = {
+            let bases = self.bases.lock();
+            let before = bases.range(..tree).rev().find_map(|(_, base)| base.upgrade());
+            before.or_else(|| bases.range(tree..).find_map(|(_, base)| base.upgrade()))
+        };
+        Base::load(&self.files, self.volume, tree, like.as_deref()).map(Some)
     }
 
     /// Bases of which nothing could be read, so that others are needed.

@@ -1,0 +1,117 @@
+//! What queries of snapshots and clones read of bases. What one has in common with another that was
+//! searched is not read again; of a base that has more than what is searched, no more than that.
+
+use std::ops::ControlFlow;
+use std::sync::atomic::AtomicBool;
+
+use fs::{Engine, FileSystem, Fs, NewNode};
+use inode::{Caller, Kind, NodeId, SetAttr};
+use search::cluster::Fields;
+use search::query::{Expr, Glob, Test};
+use search::{Outcome, Request, Start};
+use store::Durability;
+use testing::{Op, SimDevice};
+
+use crate::script::options;
+use crate::search::{Everybody, compare};
+use crate::subject::{Base, FsSubject};
+
+const DIRECTORIES: usize = 200;
+const SNAPSHOTS: usize = 12;
+const FILE: NewNode = NewNode { kind: Kind::File, mode: 0o644, rdev: 0 };
+
+/// Searches a directory for a name; what the search came to.
+fn search(fs: &Fs, node: NodeId, name: &[u8]) -> Outcome {
+    let (subvolume, directory) = fs.search_place(node).expect("a directory");
+    let request = Request {
+        start: Start { subvolume, directory, path: b"/", depth: 0 },
+        expr: &Expr::Test(Test::Name(Glob::literal(name).expect("it is short"))),
+        prune: None,
+        caller: &Caller::root(),
+        min_depth: 0,
+        max_depth: None,
+        contents_first: false,
+        order: None,
+        limit: None,
+        fields: Fields::NONE,
+        accounts: &Everybody,
+        cancel: &AtomicBool::new(false),
+    };
+    let found = fs.search(&request, &mut |_| ControlFlow::Continue(())).expect("a search");
+    assert!(found.clusters > DIRECTORIES as u64 / 8, "{found:?}");
+    found
+}
+
+/// Directories with two files each; the files.
+fn fill(fs: &Fs) -> Vec<NodeId> {
+    let root = Caller::root();
+    let mut files = Vec::new();
+    for number in 0..DIRECTORIES {
+        let name = format!("d{number}");
+        let made = fs.mkdir(&root, NodeId::ROOT, name.as_bytes(), 0o755).expect("room").node;
+        for file in [&b"one"[..], b"two"] {
+            files.push(fs.mknod(&root, made, file, &FILE).expect("room").node);
+        }
+    }
+    files
+}
+
+#[test]
+fn bases_of_snapshots_are_read_where_they_differ() {
+    for engine in [Engine::Btree, Engine::Lsm] {
+        let device = SimDevice::new(1);
+        let subject =
+            FsSubject::format(&device, &options(Durability::Async), &Base::Engine(engine));
+        let (fs, root) = (subject.fs(), Caller::root());
+        let files = fill(fs);
+        for number in 0..SNAPSHOTS {
+            let change = SetAttr { mode: Some(0o600), ..SetAttr::default() };
+            fs.setattr(&root, files[number * 7], &change).expect("a file");
+            fs.index_flush(NodeId::ROOT).expect("a flush goes well");
+            let name = format!("s{number:02}");
+            fs.snapshot_create(&root, NodeId::ROOT, name.as_bytes()).expect("a snapshot");
+        }
+        fs.sync_all().expect("it syncs");
+        let copy = device.copy();
+        let again = FsSubject::open(&copy, &options(Durability::Async), subject.base());
+        let again = again.expect("it opens");
+        let fs = again.fs();
+        let mut snapshots = fs.snapshot_list(&root, NodeId::ROOT).expect("it lists");
+        snapshots.sort_by_key(|snapshot| snapshot.subvol);
+        let mut reads = Vec::new();
+        for snapshot in snapshots {
+            let before = copy.counts().of(Op::Read);
+            assert_eq!(search(fs, snapshot.root, b"nowhere").matched, 0);
+            reads.push(copy.counts().of(Op::Read) - before);
+        }
+        assert_eq!(reads.len(), SNAPSHOTS);
+        let others: u64 = reads[1..].iter().sum();
+        assert!(others / (SNAPSHOTS as u64 - 1) < reads[0] / 4, "{engine:?}: {reads:?} reads");
+        compare(fs, &mut fastrand::Rng::with_seed(1), 100, &format!("{engine:?}"));
+    }
+}
+
+/// A clone of a directory was searched through all that its source's base has.
+#[test]
+fn a_clone_of_a_directory_is_searched_without_what_lies_beside() {
+    for engine in [Engine::Btree, Engine::Lsm] {
+        let device = SimDevice::new(1);
+        let subject =
+            FsSubject::format(&device, &options(Durability::Async), &Base::Engine(engine));
+        let (fs, root) = (subject.fs(), Caller::root());
+        fill(fs);
+        fs.index_flush(NodeId::ROOT).expect("a flush goes well");
+        let source = fs.lookup(&root, NodeId::ROOT, b"d7").expect("it is there").node;
+        let clone = fs.clone_dir(&root, source, NodeId::ROOT, b"clone").expect("a clone").root;
+        for _ in 0..2 {
+            let found = search(fs, clone, b"one");
+            assert_eq!(found.matched, 1, "{engine:?}");
+            assert!(found.clusters_read < 3, "{engine:?}: {found:?}");
+            let all = search(fs, NodeId::ROOT, b"one");
+            assert_eq!(all.matched, DIRECTORIES as u64 + 1, "{engine:?}");
+            // Again when what is beside it is taken out of its tree.
+            subject.background(200).expect("background work goes well");
+        }
+        compare(fs, &mut fastrand::Rng::with_seed(2), 100, &format!("{engine:?}"));
+    }
+}
