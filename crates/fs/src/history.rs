@@ -71,7 +71,8 @@ struct Witness {
 
 impl Fs {
     /// The versions of a path that the caller may see, the oldest first, the present last.
-    /// Symbolic links on the way are followed in the present, and not in snapshots.
+    /// Symbolic links on the way are followed in the present, and not in snapshots: one that has a
+    /// link there does not tell. What stands at the end is told itself, a link too.
     pub fn history(&self, caller: &Caller, path: &[u8]) -> FsResult<Vec<Version>> {
         let names: Vec<&[u8]> =
             path.split(|&byte| byte == b'/').filter(|name| !matches!(*name, b"" | b".")).collect();
@@ -87,7 +88,7 @@ impl Fs {
         for Witness { snapshot, directory, rest } in witnesses {
             let attr = match self.look_down(caller, snapshot.root, &rest) {
                 Ok(attr) => attr,
-                // Deleted since it was listed.
+                // Deleted since it was listed, or a link leads on from there.
                 Err(FsError::Stale) => continue,
                 Err(error) => return Err(error),
             };
@@ -107,7 +108,8 @@ impl Fs {
         let mut witnesses = Vec::new();
         let mut directory = b"/".to_vec();
         for depth in 0..=names.len() {
-            let entry = match self.resolve(caller, &directory, Follow::Yes) {
+            let follow = if depth == names.len() { Follow::No } else { Follow::Yes };
+            let entry = match self.resolve(caller, &directory, follow) {
                 Ok(entry) => entry,
                 Err(FsError::NotFound | FsError::NotDirectory) => return Ok((witnesses, None)),
                 Err(error) => return Err(error),
@@ -142,6 +144,7 @@ impl Fs {
     }
 
     /// What stands below the root of a snapshot; `None` also where the caller may not look.
+    /// `Stale`: it cannot tell.
     fn look_down(
         &self,
         caller: &Caller,
@@ -154,6 +157,7 @@ impl Fs {
         for name in names {
             let looked = match at.kind {
                 Kind::Directory => self.lookup(caller, at.node, name),
+                Kind::Symlink => Err(FsError::Stale),
                 _ => Err(FsError::NotFound),
             };
             if let Some(node) = held.take() {

@@ -90,3 +90,26 @@ fn what_another_may_not_see_is_not_told() {
     assert_eq!(versions[0].attr, None);
     assert!(versions[1].attr.is_some());
 }
+
+/// A link that leads nowhere was said to have vanished, and one to a file to be replaced by it.
+#[test]
+fn a_link_has_a_history_of_its_own() {
+    let v = volume();
+    let dir = v.dir(home(), "d").node;
+    v.file(dir, "f");
+    for (name, target) in [("dangling", "nowhere"), ("to", "d/f"), ("way", "d")] {
+        let made = v.fs.symlink(&root(), home(), name.as_bytes(), target.as_bytes());
+        forget(&v, made.expect("room").node);
+    }
+    snapshot(&v, home(), "one");
+    let all = |name: &str, change| (name.to_owned(), change);
+    for path in [&b"/dangling"[..], b"/to", b"/way"] {
+        let want = [all("one", Change::Appeared), all("now", Change::Same)];
+        assert_eq!(changes(&v, path), want, "{}", path.escape_ascii());
+    }
+    // A snapshot of the directory that has the link does not know what was at its end.
+    assert_eq!(changes(&v, b"/way/f"), [all("now", Change::Appeared)]);
+    snapshot(&v, dir, "two");
+    let want = [all("two", Change::Appeared), all("now", Change::Same)];
+    assert_eq!(changes(&v, b"/way/f"), want);
+}
