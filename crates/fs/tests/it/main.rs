@@ -27,6 +27,7 @@ mod search_bases;
 mod search_claims;
 mod search_declared;
 mod search_due;
+mod search_hostile;
 mod search_logged;
 mod subject;
 mod support;

@@ -39,7 +39,7 @@ pub(crate) struct Query {
     path: Vec<u8>,
     pub(crate) expr: Expr,
     prune: Option<Expr>,
-    caller: Caller,
+    pub(crate) caller: Caller,
     min_depth: u32,
     max_depth: Option<u32>,
     /// The first so many of an order are wanted.
@@ -268,7 +268,12 @@ impl Query {
 }
 
 /// Fails unless totals by the index and by walking are alike.
-fn check_totals(fs: &Fs, random: &mut fastrand::Rng, starts: &[(NodeId, Vec<u8>)], place: &str) {
+pub(crate) fn check_totals(
+    fs: &Fs,
+    random: &mut fastrand::Rng,
+    starts: &[(NodeId, Vec<u8>)],
+    place: &str,
+) {
     let start = if random.bool() { 0 } else { random.usize(..starts.len()) };
     let (node, path) = &starts[start];
     let Ok((subvolume, directory)) = fs.search_place(*node) else { return };
