@@ -236,6 +236,12 @@ impl RunManifest {
         }
     }
 
+    /// The volume and the number that bytes name, if they are as long; nothing of them is verified.
+    pub fn named(bytes: &[u8]) -> Option<([u8; 16], u64)> {
+        let mut reader = Reader::new(SEAL.structure, bytes.get(crate::sealed::HEAD_BYTES..)?);
+        Some((reader.array::<16>().ok()?, reader.u64().ok()?))
+    }
+
     /// Reads a manifest, which must be of this volume and number.
     pub fn decode(bytes: &[u8], volume: [u8; 16], number: u64) -> Result<Decoded, Malformed> {
         let (version, mut reader) = match SEAL.open(bytes)? {

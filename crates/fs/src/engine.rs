@@ -114,13 +114,13 @@ fn beginning<const BYTES: usize>(device: &dyn Device, path: &str) -> Result<Vec<
     Ok(bytes)
 }
 
-/// Makes what the engine counts anew, and its superblocks, of a volume that nobody has open.
+/// Makes what the engine counts anew, and its superblocks or manifests, of a volume that nobody has
+/// open.
 pub(crate) fn mend(env: &Env, header: &VolumeHeader) -> Result<(), OpenError> {
     let common = common(env, header, &OpenOptions::default())?;
     match header.engine {
         EngineKind::Btree => Ok(btree::mend(env, &btree(common))?),
-        // It counts nothing, and its manifests say nothing twice.
-        EngineKind::Lsm => Ok(()),
+        EngineKind::Lsm => Ok(lsm::mend(env, &lsm(common))?),
     }
 }
 

@@ -24,9 +24,12 @@ use crate::files::{BLOB_PREFIX, Files, blob_name, path};
 use crate::ingest::Linked;
 use crate::manifest::{manifest_name, numbers};
 use crate::options::Options;
-use crate::recover::{LOG_DIRECTORY, find, find_manifest};
+use crate::recover::{LOG_DIRECTORY, find};
 use crate::run::Run;
 use crate::store::LsmStore;
+
+/// What is said of a manifest that is damaged where nothing is lost by it.
+pub const ANOTHER: &str = "another manifest says all";
 
 /// Checks a store, with no progress to tell.
 pub fn check(store: &LsmStore) -> Result<CheckReport> {
@@ -38,7 +41,7 @@ pub fn check(store: &LsmStore) -> Result<CheckReport> {
 /// when something is of a newer format, or when the medium does not answer.
 pub fn inspect(env: &Env, options: &Options, progress: CheckProgress<'_>) -> Result<CheckReport> {
     let mut report = CheckReport::default();
-    let (files, manifest) = match find_manifest(env, options) {
+    let (files, newest) = match find(env, options) {
         Ok(found) => found,
         Err(Error::Corrupt(bad)) => {
             report.add(unreadable(&bad));
@@ -46,6 +49,11 @@ pub fn inspect(env: &Env, options: &Options, progress: CheckProgress<'_>) -> Res
         }
         Err(error) => return Err(error),
     };
+    for bad in &newest.damaged {
+        let finding = unreadable(bad);
+        report.add(Finding { what: format!("{}; {ANOTHER}", finding.what), ..finding });
+    }
+    let manifest = newest.manifest;
     report.trees = manifest.trees.len() as u64;
     let mut blobs: Vec<BlobEntry> = manifest.blobs.clone();
     let (mut entries, mut uses) = (manifest.runs, manifest.uses);
@@ -109,10 +117,16 @@ fn manifest_holds(name: &str, entries: &[RunEntry], next: (u64, u64), report: &m
 
 /// Cuts the log off where it is damaged: what was committed after that is lost.
 pub fn cut_log(env: &Env, options: &Options) -> Result<()> {
-    let (_, manifest) = find(env, options)?;
-    let from = Lsn(manifest.lsn);
+    let (_, newest) = find(env, options)?;
+    let from = Lsn(newest.manifest.lsn);
     Log::cut_off(env, LOG_DIRECTORY, options.common.volume, &options.common.log(), from, true)
         .map(drop)
+}
+
+/// Writes the manifest anew where it is damaged, or not there twice, of a store that nobody has
+/// open. Nothing else of this engine is there twice, or counted.
+pub fn mend(env: &Env, options: &Options) -> Result<()> {
+    crate::recover::mend(env, options)
 }
 
 impl Core {
@@ -314,6 +328,12 @@ impl Of<'_> {
 pub(crate) fn finding(error: Error) -> Result<Finding> {
     match error {
         Error::Corrupt(bad) => Ok(unreadable(&bad)),
+        Error::NewerFormat { file, found, known } => Ok(Finding {
+            kind: FindingKind::Unreadable,
+            file,
+            offset: 0,
+            what: format!("version {found} instead of {known}"),
+        }),
         Error::Missing { file } => Ok(Finding {
             kind: FindingKind::Unreadable,
             file,

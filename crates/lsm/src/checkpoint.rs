@@ -274,7 +274,7 @@ impl Core {
         state.next_manifest += 1;
         let catalog = Arc::new(catalog);
         let manifest = self.describe(&catalog, number, lsn, state);
-        self.write_manifest(state, &manifest, &catalog)?;
+        let is_twice = self.write_manifest(state, &manifest, &catalog)?;
         let old = std::mem::replace(&mut state.number, number);
         let uncertain = std::mem::take(&mut state.uncertain);
         state.lsn = lsn;
@@ -290,6 +290,9 @@ impl Core {
             *self.catalog.lock() = catalog;
         }
         self.delete_older(old, &uncertain);
+        if !is_twice {
+            self.write_copy(&manifest);
+        }
         state.stuck.try_again(&mut state.gaps);
         Ok(())
     }

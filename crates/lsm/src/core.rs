@@ -58,6 +58,8 @@ pub(crate) struct Core {
     pub(crate) drops: AtomicU64,
     /// Runs of the deepest tree of the durable state.
     pub(crate) depth: AtomicUsize,
+    /// Bytes of the last manifest: the next needs about as many, twice.
+    pub(crate) manifest_bytes: AtomicU64,
     /// Log bytes at the last look at the medium's room, and whether there was too little.
     pub(crate) room_looked_at: AtomicU64,
     pub(crate) tight: AtomicBool,
@@ -97,6 +99,7 @@ impl Core {
             dirty_in_flight: AtomicUsize::new(0),
             drops: AtomicU64::new(0),
             depth: AtomicUsize::new(0),
+            manifest_bytes: AtomicU64::new(0),
             room_looked_at: AtomicU64::new(0),
             tight: AtomicBool::new(false),
             options,

@@ -113,11 +113,14 @@ impl Files {
     ) -> Result<Vec<u8>> {
         let name = blob_name(blob);
         let mut bytes = vec![0; length];
-        let read = self.blobs.read_at(&name, &mut bytes, offset).map_err(|error| {
-            if error.is_not_found() { Error::Missing { file: path(&name) } } else { error.into() }
-        })?;
+        let (read, gone) = match self.blobs.read_at(&name, &mut bytes, offset) {
+            // As damage of all that was in it.
+            Err(error) if error.is_not_found() => (0, true),
+            read => (read?, false),
+        };
         if read < length {
-            let (expected, found) = (format!("{length} bytes"), format!("{read}"));
+            let found = if gone { "no file".to_owned() } else { read.to_string() };
+            let expected = format!("{length} bytes");
             return Err(Corruption { file: path(&name), offset, structure, expected, found }.into());
         }
         Ok(bytes)
@@ -135,6 +138,20 @@ impl Files {
             return Err(Corruption { file, offset: 0, structure, expected, found }.into());
         }
         self.check_head(number)
+    }
+
+    /// The same for one that is opened: damage keeps from what is in it, and from nothing else. A
+    /// manifest of a version that is known names no blob of a newer one, so that is damage, too.
+    pub(crate) fn look_at_blob(&self, number: u64, length: u64) -> Result<()> {
+        match self.check_blob(number, length) {
+            Err(
+                error @ (Error::Corrupt(_) | Error::Missing { .. } | Error::NewerFormat { .. }),
+            ) => {
+                tracing::error!(%error, number, "a blob is damaged");
+                Ok(())
+            }
+            looked => looked,
+        }
     }
 
     /// Checks that a blob is this volume's, and the one that it is named for.

@@ -19,8 +19,8 @@ pub(crate) struct Placed {
 
 /// Least dead bytes of a blob that are worth a merge.
 const DEAD_BYTES_MIN: u64 = 256 << 10;
-/// Bytes of a manifest for each of its runs, about.
-const RUN_BYTES: u64 = 64;
+/// Bytes of both manifests for each of their runs, about.
+const RUN_BYTES: u64 = 2 * 64;
 
 /// The next run to write anew, where there is one; `dead` are the bytes of each blob that nobody
 /// needs, and a run of more than `bytes_max` has no room or is too long.
@@ -68,7 +68,7 @@ mod tests {
     fn many_small_runs_are_not_worth_their_manifests() {
         let runs: Vec<Placed> = (0..10_000).map(|n| placed(n, 7, 100)).collect();
         let picked = |dead: u64| pick(&runs, &BTreeMap::from([(7, dead)]), u64::MAX);
-        assert_eq!(picked(1000 * MIB), None);
-        assert_eq!(picked(10_000 * MIB), Some(0));
+        assert_eq!(picked(2000 * MIB), None);
+        assert_eq!(picked(20_000 * MIB), Some(0));
     }
 }

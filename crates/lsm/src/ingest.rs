@@ -254,7 +254,7 @@ impl Core {
     /// Takes over a run that a record of the log names.
     pub(crate) fn replay_link(&self, lsn: Lsn, linked: &Linked) -> Result<()> {
         let (blob, entry) = (linked.blob, linked.run);
-        self.files.check_blob(blob.number, blob.length)?;
+        self.files.look_at_blob(blob.number, blob.length)?;
         let mut state = self.durable.lock();
         state.next_blob = state.next_blob.max(blob.number + 1);
         state.blobs.insert(blob.number, blob.length);

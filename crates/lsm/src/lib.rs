@@ -25,6 +25,7 @@ mod ingest;
 mod key;
 mod layer;
 mod limit;
+mod lost;
 mod manifest;
 mod mem;
 mod merge;
@@ -43,6 +44,6 @@ mod tree;
 mod visit;
 mod waiting;
 
-pub use crate::check::{check, cut_log, inspect};
+pub use crate::check::{ANOTHER, check, cut_log, inspect, mend};
 pub use crate::options::{BlobStore, Options, Policy};
 pub use crate::store::LsmStore;

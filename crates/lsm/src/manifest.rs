@@ -4,6 +4,11 @@
 //! the state; it is written when everything that it names is durable, and those before it are
 //! deleted after.
 //!
+//! It is written twice, under two names, and of the state before nothing is given up until both are
+//! durable: whichever of the two rots or vanishes, the other is enough (decision 0072). One that is
+//! there once was being made when the power went; should it be damaged, too, the one before it is
+//! whole, with the log behind it. Opening writes a new one where the newest is not there twice.
+//!
 //! A number is used for one attempt and never again: what was asked for under it, making or
 //! deleting, may be carried out long after nobody waits for it any more. So numbers have gaps. An
 //! attempt of which nobody knows what became of it is as good a state as the one before, for what
@@ -15,6 +20,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use device::{Blobs, Found, Map, compare, part_of};
+use format::Corruption;
 use format::run_manifest::{BlobEntry, Decoded, RunManifest, TreeEntry, VERSION};
 use store::{Error, Lsn, Result, Writer};
 
@@ -25,9 +31,16 @@ use crate::layer::Stack;
 
 /// What names of manifests begin with.
 pub(crate) const MANIFEST_PREFIX: &str = "manifest-";
+/// What names of their copies begin with.
+pub(crate) const COPY_PREFIX: &str = "copy-";
 
 pub(crate) fn manifest_name(number: u64) -> String {
     format!("{MANIFEST_PREFIX}{number:016x}")
+}
+
+/// Both names of a manifest, in the order in which they are made.
+fn both_names(number: u64) -> [String; 2] {
+    [manifest_name(number), format!("{COPY_PREFIX}{number:016x}")]
 }
 
 /// No store comes to greater numbers; what bears one was put there by somebody else.
@@ -46,28 +59,178 @@ pub(crate) fn numbers(files: &Files, prefix: &str) -> Result<Vec<u64>> {
     Ok(numbers)
 }
 
-/// Reads the manifest with the greatest number.
-pub(crate) fn newest(files: &Files) -> Result<RunManifest> {
-    let Some(number) = numbers(files, MANIFEST_PREFIX)?.pop() else {
-        return Err(Error::Missing { file: path(MANIFEST_PREFIX) });
-    };
-    read_manifest(files, number)
+/// The numbers of all manifests that are there, once or twice, ascending.
+pub(crate) fn manifest_numbers(files: &Files) -> Result<BTreeSet<u64>> {
+    let mut all = BTreeSet::from_iter(numbers(files, MANIFEST_PREFIX)?);
+    all.extend(numbers(files, COPY_PREFIX)?);
+    Ok(all)
 }
 
-/// Reads the manifest of a number, which must be this volume's.
-pub(crate) fn read_manifest(files: &Files, number: u64) -> Result<RunManifest> {
-    let name = manifest_name(number);
-    let length = files.blobs.length(&name)?.unwrap_or(0);
-    let mut bytes = vec![0; length as usize];
-    let read = files.blobs.read_at(&name, &mut bytes, 0)?;
-    bytes.truncate(read);
-    match RunManifest::decode(&bytes, files.volume, number) {
-        Ok(Decoded::Manifest(manifest)) => Ok(manifest),
-        Ok(Decoded::Newer(found)) => {
-            Err(Error::NewerFormat { file: path(&name), found, known: VERSION })
+/// The newest state.
+pub(crate) struct Newest {
+    pub(crate) manifest: RunManifest,
+    /// The greatest number that a manifest has, be it damaged.
+    pub(crate) greatest: u64,
+    /// Its bytes under one name.
+    pub(crate) bytes: u64,
+    /// Whether it is whole under both names, and the greatest.
+    pub(crate) is_twice: bool,
+    /// What is damaged of it, or of one that was being made after it.
+    pub(crate) damaged: Vec<Corruption>,
+}
+
+/// Finds the newest state.
+pub(crate) fn newest(files: &Files) -> Result<Newest> {
+    let all = manifest_numbers(files)?;
+    let Some(&greatest) = all.last() else {
+        return Err(Error::Missing { file: path(MANIFEST_PREFIX) });
+    };
+    let mut damaged = Vec::new();
+    for &number in all.iter().rev() {
+        let (mut whole, mut bytes, mut there, mut foreign) = (Vec::new(), 0, 0, None);
+        for name in both_names(number) {
+            match read_named(files, &name, number)? {
+                Named::Absent => continue,
+                Named::Whole(manifest, length) => {
+                    whole.push(manifest);
+                    bytes = length;
+                }
+                Named::Damaged(bad) => damaged.push(bad),
+                Named::Foreign(error) => foreign = Some(error),
+            }
+            there += 1;
         }
-        Err(bad) => Err(bad.located(&path(&name), 0).into()),
+        let differ = whole.len() == 2 && whole[0] != whole[1];
+        if differ {
+            damaged.push(differs(&both_names(number)[1]));
+        }
+        let is_twice = whole.len() == 2 && number == greatest && damaged.is_empty();
+        if let Some(manifest) = whole.into_iter().next() {
+            // What is not of this volume, or of a newer format, is none of its two.
+            damaged.extend(foreign.and_then(as_damage));
+            return Ok(Newest { manifest, greatest, bytes, is_twice, damaged });
+        }
+        if let Some(error) = foreign {
+            return Err(error);
+        }
+        // It was being made, and for it nothing was given up of the one before. Where requests come
+        // late, one that is there once may be anybody's.
+        if there > 1 || files.blobs.answers_may_be_lost() {
+            break;
+        }
     }
+    Err(damaged.swap_remove(0).into())
+}
+
+/// What is under a name of a manifest.
+enum Named {
+    Absent,
+    /// With its bytes.
+    Whole(RunManifest, u64),
+    Damaged(Corruption),
+    /// Whole, and of another volume or number, or of a newer format.
+    Foreign(Error),
+}
+
+fn read_named(files: &Files, name: &str, number: u64) -> Result<Named> {
+    let Some(length) = files.blobs.length(name)? else { return Ok(Named::Absent) };
+    let mut bytes = vec![0; length as usize];
+    let read = files.blobs.read_at(name, &mut bytes, 0)?;
+    bytes.truncate(read);
+    Ok(match RunManifest::decode(&bytes, files.volume, number) {
+        Ok(Decoded::Manifest(manifest)) => Named::Whole(manifest, length),
+        Ok(Decoded::Newer(found)) => {
+            Named::Foreign(Error::NewerFormat { file: path(name), found, known: VERSION })
+        }
+        Err(bad) => {
+            let bad = bad.located(&path(name), 0);
+            if is_whole_elsewhere(&bytes) {
+                Named::Foreign(bad.into())
+            } else {
+                Named::Damaged(bad)
+            }
+        }
+    })
+}
+
+/// Whether bytes are a whole manifest of whatever volume and number they name.
+fn is_whole_elsewhere(bytes: &[u8]) -> bool {
+    let named = RunManifest::named(bytes);
+    named.is_some_and(|(volume, number)| RunManifest::decode(bytes, volume, number).is_ok())
+}
+
+/// What stands beside a whole manifest of the same number in the place of the other.
+fn as_damage(error: Error) -> Option<Corruption> {
+    match error {
+        Error::Corrupt(bad) => Some((*bad).clone()),
+        Error::NewerFormat { file, found, known } => Some(Corruption {
+            file,
+            offset: 0,
+            structure: "manifest of runs",
+            expected: format!("version {known} or older, as the other has"),
+            found: format!("version {found}"),
+        }),
+        _ => None,
+    }
+}
+
+/// Both are whole, and say different things.
+fn differs(name: &str) -> Corruption {
+    Corruption {
+        file: path(name),
+        offset: 0,
+        structure: "manifest of runs",
+        expected: "what the other of this number says".to_owned(),
+        found: "something else".to_owned(),
+    }
+}
+
+/// Whether all that is there of a manifest can be read and is this volume's.
+pub(crate) fn is_own(files: &Files, number: u64) -> bool {
+    let of = |name: String| read_named(files, &name, number);
+    both_names(number)
+        .map(of)
+        .iter()
+        .all(|named| matches!(named, Ok(Named::Absent | Named::Whole(..))))
+}
+
+/// Deletes both of a number.
+pub(crate) fn delete_both(files: &Files, number: u64) -> Result<()> {
+    for name in both_names(number) {
+        if files.blobs.length(&name)?.is_some() {
+            files.blobs.delete(&name)?;
+        }
+    }
+    Ok(())
+}
+
+/// Deletes what is damaged of manifests, once a later one is durable.
+pub(crate) fn delete_damaged(files: &Files, damaged: &[Corruption]) {
+    for bad in damaged {
+        let name = bad.file.rsplit('/').next().unwrap_or_default();
+        if let Err(error) = files.blobs.delete(name) {
+            tracing::warn!(%error, name, "a damaged manifest stays");
+        }
+    }
+}
+
+/// Writes the newest state of a store that nobody has open anew, under a greater number and both
+/// names, where it is not there twice.
+pub(crate) fn write_twice(files: &Files, newest: &Newest, time: i64) -> Result<()> {
+    if newest.is_twice {
+        return Ok(());
+    }
+    let number = newest.greatest + 1;
+    let bytes = RunManifest { number, time, ..newest.manifest.clone() }.encode();
+    for name in both_names(number) {
+        if !files.blobs.create(&name, &bytes)? {
+            let taken = std::io::Error::from(std::io::ErrorKind::AlreadyExists);
+            return Err(device::Error::new("create", &path(&name), taken).into());
+        }
+    }
+    delete_both(files, newest.manifest.number)?;
+    delete_damaged(files, &newest.damaged);
+    Ok(())
 }
 
 impl Core {
@@ -118,21 +281,77 @@ impl Core {
         manifest
     }
 
-    /// Writes a manifest, durable on return. Where it fails, what was tried is noted if it may be
-    /// on the medium all the same, or come there later.
+    /// Writes a manifest, durable on return; whether under both names. Where it fails, what was
+    /// tried is noted if it may be on the medium all the same, or come there later.
+    ///
+    /// A full medium must take a checkpoint, or nothing of it could be given back: there the copy
+    /// of the state before goes first, for that is still there once, and one manifest is enough
+    /// until those before it are deleted.
     pub(crate) fn write_manifest(
         &self,
         state: &mut Durable,
         manifest: &RunManifest,
         catalog: &Arc<Catalog>,
-    ) -> Result<()> {
-        let name = manifest_name(manifest.number);
+    ) -> Result<bool> {
         let bytes = manifest.encode();
+        self.manifest_bytes.store(bytes.len() as u64, Ordering::Relaxed);
+        let [first, copy] = both_names(manifest.number);
+        let made = match self.make(&first, &bytes) {
+            Err(Failed::Not(error)) if error.is_no_space() && self.gave_copy_up(state.number) => {
+                self.make(&first, &bytes)
+            }
+            made => made,
+        };
+        let failed = match made.map(|()| self.make(&copy, &bytes)) {
+            Ok(Ok(())) => return Ok(true),
+            Ok(Err(Failed::Not(error))) if error.is_no_space() => return Ok(false),
+            Ok(Err(Failed::Not(error))) => match self.files.blobs.delete(&first) {
+                Ok(()) => return Err(error),
+                Err(stays) => {
+                    tracing::warn!(error = %stays, name = first, "a manifest alone stays");
+                    Failed::Perhaps(error)
+                }
+            },
+            Ok(Err(failed)) | Err(failed) => failed,
+        };
+        match failed {
+            Failed::Not(error) | Failed::Another(error) => Err(error),
+            Failed::Perhaps(error) => {
+                let (number, catalog) = (manifest.number, Arc::clone(catalog));
+                state.uncertain.push(Attempt { number, bytes, there: false, catalog });
+                Err(error)
+            }
+        }
+    }
+
+    /// Deletes the copy of the durable state's manifest, where that itself is whole; whether it
+    /// did.
+    fn gave_copy_up(&self, number: u64) -> bool {
+        let [first, copy] = both_names(number);
+        matches!(read_named(&self.files, &first, number), Ok(Named::Whole(..)))
+            && matches!(self.files.blobs.length(&copy), Ok(Some(_)))
+            && self.files.blobs.delete(&copy).is_ok()
+    }
+
+    /// Writes the copy of a manifest for which there was no room. Where there is none yet, the next
+    /// is written twice again.
+    pub(crate) fn write_copy(&self, manifest: &RunManifest) {
+        let [_, copy] = both_names(manifest.number);
+        match self.make(&copy, &manifest.encode()) {
+            Ok(()) => {}
+            Err(Failed::Not(error) | Failed::Perhaps(error) | Failed::Another(error)) => {
+                tracing::warn!(%error, "there is one manifest, and no room for its copy");
+            }
+        }
+    }
+
+    /// Makes one of the two.
+    fn make(&self, name: &str, bytes: &[u8]) -> std::result::Result<(), Failed> {
         let blobs = &*self.files.blobs;
-        let made = blobs.create(&name, &bytes);
+        let made = blobs.create(name, bytes);
         let found = match &made {
             Ok(true) => Ok(Found::Same),
-            _ => compare_bytes(blobs, &name, &bytes),
+            _ => compare_bytes(blobs, name, bytes),
         };
         let error = match (made, found) {
             // Also where it is said that the name is taken, and it is by this.
@@ -140,19 +359,17 @@ impl Core {
                 self.wrote(Writer::Checkpoint, bytes.len() as u64, 1);
                 return Ok(());
             }
-            (_, Ok(Found::Other)) => return Err(self.disown(&name)),
+            (_, Ok(Found::Other)) => return Err(Failed::Another(self.disown(name))),
             (Err(error), Ok(Found::Nothing)) if !blobs.answers_may_be_lost() => {
-                return Err(error.into());
+                return Err(Failed::Not(error.into()));
             }
             (Err(error), _) | (Ok(_), Err(error)) => error,
             (Ok(_), Ok(Found::Nothing)) => {
                 let gone = std::io::Error::other("it is said to be there, and is not");
-                device::Error::new("create", &path(&name), gone)
+                device::Error::new("create", &path(name), gone)
             }
         };
-        let (number, catalog) = (manifest.number, Arc::clone(catalog));
-        state.uncertain.push(Attempt { number, bytes, there: false, catalog });
-        Err(error.into())
+        Err(Failed::Perhaps(error.into()))
     }
 
     /// Looks what became of manifests that could not be made, before another is. An error where
@@ -160,10 +377,12 @@ impl Core {
     pub(crate) fn look_after(&self, state: &mut Durable) -> Result<()> {
         self.look_for_another(state)?;
         for attempt in &mut state.uncertain {
-            let name = manifest_name(attempt.number);
-            match compare_bytes(&*self.files.blobs, &name, &attempt.bytes)? {
-                Found::Other => return Err(self.disown(&name)),
-                found => attempt.there = found == Found::Same,
+            attempt.there = false;
+            for name in both_names(attempt.number) {
+                match compare_bytes(&*self.files.blobs, &name, &attempt.bytes)? {
+                    Found::Other => return Err(self.disown(&name)),
+                    found => attempt.there |= found == Found::Same,
+                }
             }
         }
         Ok(())
@@ -189,8 +408,10 @@ impl Core {
     pub(crate) fn delete_older(&self, old: u64, uncertain: &[Attempt]) {
         let seen = uncertain.iter().filter(|attempt| attempt.there).map(|attempt| attempt.number);
         for number in seen.chain([old]).filter(|number| *number > 0) {
-            if let Err(error) = self.files.blobs.delete(&manifest_name(number)) {
-                tracing::warn!(%error, number, "an old manifest stays");
+            for name in both_names(number) {
+                if let Err(error) = self.files.blobs.delete(&name) {
+                    tracing::warn!(%error, name, "an old manifest stays");
+                }
             }
         }
     }
@@ -205,12 +426,22 @@ impl Core {
     }
 }
 
+/// Why a manifest was not made under a name.
+enum Failed {
+    /// Nothing is there.
+    Not(Error),
+    /// It may be there, or come there.
+    Perhaps(Error),
+    /// What is there is another's.
+    Another(Error),
+}
+
 /// A manifest that could not be made, as it seemed: it may be on the medium, or come there. What
 /// it names stays until a later one is durable.
 pub(crate) struct Attempt {
     number: u64,
     bytes: Vec<u8>,
-    /// Whether it was found there.
+    /// Whether it was found there, under either name.
     there: bool,
     #[expect(dead_code, reason = "held, so that its runs are not given back")]
     catalog: Arc<Catalog>,

@@ -8,7 +8,9 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use format::batch::Ops;
-use store::{CommitToken, Cursor, DiffCursor, Error, KeyRange, Pinned, Read, Result, TreeId};
+use store::{
+    CommitToken, Cursor, DiffCursor, Error, KeyRange, LostRange, Pinned, Read, Result, TreeId,
+};
 
 use crate::core::{Catalog, Core};
 use crate::cursor::{Source, TreeCursor};
@@ -97,6 +99,10 @@ impl Pinned for Pin {
         }
         let (old, new) = (self.stack(old_tree)?, new.stack(new_tree)?);
         Ok(Box::new(StackDiff::new(&old, &new, range)?))
+    }
+
+    fn lost_from(&self, tree: TreeId, key: &[u8]) -> Result<Option<LostRange>> {
+        crate::lost::lost_from(&*self.stack(tree)?, key)
     }
 
     fn logged_bytes(&self, behind: CommitToken) -> Option<u64> {

@@ -24,7 +24,10 @@ use crate::core::{Catalog, Core};
 use crate::files::{BLOB_PREFIX, DIRECTORY, Files, blob_name, open_blobs, path};
 use crate::ingest::Linked;
 use crate::layer::{Layer, Stack};
-use crate::manifest::{MANIFEST_PREFIX, manifest_name, newest, numbers, read_manifest};
+use crate::manifest::{
+    COPY_PREFIX, MANIFEST_PREFIX, Newest, delete_both, delete_damaged, is_own, manifest_numbers,
+    newest, numbers, write_twice,
+};
 use crate::options::Options;
 use crate::run::Run;
 
@@ -61,7 +64,7 @@ pub(crate) fn create(env: &Env, options: &Options) -> Result<Core> {
 
 /// Refuses a place where a store is: deleting what this one does not know would destroy it.
 fn refuse_another(files: &Files) -> Result<()> {
-    for prefix in [MANIFEST_PREFIX, BLOB_PREFIX] {
+    for prefix in [MANIFEST_PREFIX, COPY_PREFIX, BLOB_PREFIX] {
         if let Some(name) = files.blobs.list(prefix)?.first() {
             let why = "a store is here, or a part of one";
             let error = std::io::Error::new(std::io::ErrorKind::AlreadyExists, why);
@@ -76,28 +79,29 @@ fn open_files(env: &Env, options: &Options) -> Result<Arc<Files>> {
     Ok(Arc::new(Files::new(blobs, options.common.volume, options.block_cache_bytes())))
 }
 
-/// The blobs and the newest manifest of a store that is there, whether or not what it names is.
-pub(crate) fn find_manifest(env: &Env, options: &Options) -> Result<(Arc<Files>, RunManifest)> {
+/// The blobs and the newest state of a store that is there, whether or not what it names is.
+pub(crate) fn find(env: &Env, options: &Options) -> Result<(Arc<Files>, Newest)> {
     if env.device.metadata(DIRECTORY)?.is_none() {
         return Err(Error::Missing { file: DIRECTORY.to_owned() });
     }
     let files = open_files(env, options)?;
-    let manifest = newest(&files)?;
-    Ok((files, manifest))
+    let newest = newest(&files)?;
+    Ok((files, newest))
 }
 
-/// The same, where all blobs are there.
-pub(crate) fn find(env: &Env, options: &Options) -> Result<(Arc<Files>, RunManifest)> {
-    let (files, manifest) = find_manifest(env, options)?;
-    for blob in &manifest.blobs {
-        files.check_blob(blob.number, blob.length)?;
-    }
-    Ok((files, manifest))
+/// Writes the manifest of a store that nobody has open anew, where it is not there twice.
+pub(crate) fn mend(env: &Env, options: &Options) -> Result<()> {
+    let (files, newest) = find(env, options)?;
+    write_twice(&files, &newest, env.clock.now().0)
 }
 
 /// Opens a store.
 pub(crate) fn open(env: &Env, options: &Options) -> Result<Core> {
-    let (files, manifest) = find(env, options)?;
+    let (files, newest) = find(env, options)?;
+    let manifest = &newest.manifest;
+    for blob in &manifest.blobs {
+        files.look_at_blob(blob.number, blob.length)?;
+    }
     let mut runs = Vec::new();
     let layers: Vec<Arc<Layer>> = manifest
         .runs
@@ -129,14 +133,14 @@ pub(crate) fn open(env: &Env, options: &Options) -> Result<Core> {
     let next_blob = next_blob + late;
     let durable = Durable {
         number: manifest.number,
-        next_manifest: manifest.number + 1 + late,
+        next_manifest: newest.greatest + 1 + late,
         uncertain: Vec::new(),
         lsn: Lsn(manifest.lsn),
         next_blob,
         blobs: manifest.blobs.iter().map(|blob| (blob.number, blob.length)).collect(),
         logs: manifest.logs.iter().map(|log| (log.log, *log)).collect(),
         runs,
-        gaps: gaps(&manifest),
+        gaps: gaps(manifest),
         stuck: Stuck::default(),
         dead: BTreeMap::new(),
         linked: Vec::new(),
@@ -144,8 +148,9 @@ pub(crate) fn open(env: &Env, options: &Options) -> Result<Core> {
     };
     let options = &Options { values_from: manifest.values_from, ..options.clone() };
     let core = Core::new(env, options.clone(), files, durable, catalog, manifest.next_run);
+    core.manifest_bytes.store(newest.bytes, Ordering::Relaxed);
     core.journal.found_checkpoint(manifest.time);
-    *core.log_stats.lock() = crate::clean::stats(&manifest);
+    *core.log_stats.lock() = crate::clean::stats(manifest);
     let deepest = stacks.iter().map(|stack| stack.layers.len()).max();
     core.depth.store(deepest.unwrap_or(0), Ordering::Relaxed);
     let mut replay = Replayer { core: &core };
@@ -163,14 +168,19 @@ pub(crate) fn open(env: &Env, options: &Options) -> Result<Core> {
         read_only(&core, &why);
         return Ok(core);
     }
-    if late > 0 {
+    if late > 0 || !newest.is_twice {
         // The same state under a greater number: a manifest that comes late, and whose runs are
-        // deleted below, is not the newest.
+        // deleted below, is not the newest; and one that is there once is not enough.
         let state = &mut *core.durable.lock();
         let catalog = Catalog::clone(&core.catalog.lock());
-        core.make_durable(state, catalog, from)?;
+        match core.make_durable(state, catalog, from) {
+            Ok(()) => delete_damaged(&core.files, &newest.damaged),
+            // What a full medium holds can be removed. The next checkpoint writes it twice.
+            Err(error) if error.is_no_space() => tracing::warn!(%error, "one manifest is all"),
+            Err(error) => return Err(error),
+        }
     }
-    clean(&core, env.device.as_ref(), &manifest, &found)?;
+    clean(&core, env.device.as_ref(), manifest, &found)?;
     Ok(core)
 }
 
@@ -186,12 +196,11 @@ fn read_only(core: &Core, why: &Error) {
 /// read: it is not known to be this one's.
 fn clean(core: &Core, device: &dyn Device, manifest: &RunManifest, found: &[u64]) -> Result<()> {
     let blobs = &core.files.blobs;
-    for number in numbers(&core.files, MANIFEST_PREFIX)? {
-        if number < manifest.number {
-            match read_manifest(&core.files, number) {
-                Ok(_) => blobs.delete(&manifest_name(number))?,
-                Err(error) => tracing::warn!(%error, "an old manifest stays"),
-            }
+    for number in manifest_numbers(&core.files)?.range(..manifest.number) {
+        if is_own(&core.files, *number) {
+            delete_both(&core.files, *number)?;
+        } else {
+            tracing::warn!(number, "an old manifest stays, for it cannot be read");
         }
     }
     // Those of the manifest, and those that the log has linked since.

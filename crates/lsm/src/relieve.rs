@@ -20,6 +20,9 @@ use store::{Error, ROOM_LOOK_EVERY, Result, kept_for_checkpoints};
 use crate::core::Core;
 use crate::plan::Limits;
 
+/// A manifest may be longer than the last by so much, the rest of its last block counted.
+const MANIFEST_GROWS: u64 = 8 << 10;
+
 impl Core {
     /// Sees to it that there is not too much that is only in memory. An error means that the
     /// commit that asks must not be made.
@@ -110,8 +113,13 @@ impl Core {
     fn is_tight(&self, beside: u64) -> Result<bool> {
         let space = self.env.device.space()?;
         let kept = kept_for_checkpoints(&space);
-        let dirty = self.dirty_bytes() as u64;
+        let dirty = self.dirty_bytes() as u64 + self.room_of_manifests();
         Ok(space.free_bytes < kept + dirty + beside)
+    }
+
+    /// What the next manifest takes, under both names.
+    fn room_of_manifests(&self) -> u64 {
+        2 * (self.manifest_bytes.load(Ordering::Relaxed) + MANIFEST_GROWS)
     }
 
     /// Bytes that merges may write to the medium until they end: the next checkpoint has room

@@ -10,7 +10,7 @@ use std::sync::{Arc, OnceLock};
 
 use format::cluster_filter::hash;
 use format::run_block::Block;
-use format::run_index::{RunIndex, checksum};
+use format::run_index::{BlockPlace, RunIndex, checksum};
 use format::run_manifest::{LogRows, RunEntry};
 use store::Result;
 
@@ -110,6 +110,11 @@ impl Run {
             return Err(wrong_sum(blob, offset, WHAT, expected, sum));
         }
         RunIndex::decode(&bytes).map_err(|bad| located(bad, blob, offset))
+    }
+
+    /// One of its blocks, through the cache.
+    pub(crate) fn block(&self, place: &BlockPlace) -> Result<Arc<Block>> {
+        self.files.block(self.entry.blob, place)
     }
 
     pub(crate) fn ranges(&self) -> Result<&Ranges> {
@@ -244,6 +249,13 @@ impl<'a> RunIter<'a> {
             Bound::Included(key) | Bound::Excluded(key) => Some(key),
             Bound::Unbounded => None,
         };
+        if let (Some(key), Direction::Forward) = (key, self.direction)
+            && key > self.index.last_key()
+        {
+            // No block has anything to say there, be it damaged.
+            self.stand(None, 0);
+            return Ok(());
+        }
         self.block = match (key, self.direction) {
             (Some(key), _) => self.index.last_not_above(key).unwrap_or(0),
             (None, Direction::Forward) => 0,

@@ -1,12 +1,13 @@
 //! Visiting what many trees hold, but what they share only once.
 //!
 //! Of each tree is visited what differs from the earlier tree that it shares most with, so the
-//! cost is that of the distinct layers.
+//! cost is that of the distinct layers. Damage is told when all else was visited: behind it in its
+//! tree nothing is, and no later tree is compared with that one.
 
 use std::sync::Arc;
 
 use device::Map;
-use store::{KeyRange, Result, TreeId};
+use store::{Error, KeyRange, Result, TreeId};
 
 use crate::diff::visit_new;
 use crate::layer::{LayerId, Stack};
@@ -22,14 +23,21 @@ pub(crate) fn visit(
     let nothing = Arc::new(Stack::default());
     // The last visited stack that has a layer.
     let mut having: Map<LayerId, Arc<Stack>> = Map::default();
+    let mut damaged = Ok(());
     for id in trees {
         let stack = pin.stack(id)?;
         let like = stack.layers.iter().find_map(|layer| having.get(&layer.id));
         let like = Arc::clone(like.unwrap_or(&nothing));
-        visit_new(&like, &stack, &range, visit)?;
+        match visit_new(&like, &stack, &range, visit) {
+            Err(error @ Error::Corrupt(_)) => {
+                damaged = damaged.and(Err(error));
+                continue;
+            }
+            done => done?,
+        }
         for layer in &stack.layers {
             having.insert(layer.id, Arc::clone(&stack));
         }
     }
-    Ok(())
+    damaged
 }

@@ -72,9 +72,13 @@ fn write_beside(store: &dyn Store, trees: &[TreeId]) -> Result<(), Error> {
 }
 
 /// Opens a damaged medium, reads everything, writes a little and reads again. `true` when the
-/// damage was found.
-fn is_found<E: EngineUnderTest>(device: SimDevice, history: &History, oldest: Lsn) -> bool {
-    let files = device.files();
+/// damage was found: in one of the files that were there before it.
+fn is_found<E: EngineUnderTest>(
+    device: SimDevice,
+    files: &[(String, u64)],
+    history: &History,
+    oldest: Lsn,
+) -> bool {
     let sim = SimEnv::on(device, 1);
     let read = |store: &dyn Store| match history.check_from(store, oldest) {
         Ok(found) => Ok(found),
@@ -92,13 +96,13 @@ fn is_found<E: EngineUnderTest>(device: SimDevice, history: &History, oldest: Ls
     };
     match run() {
         Err(error) => {
-            assert!(names_file(&error, &files), "damage was reported as: {error:?}");
+            assert!(names_file(&error, files), "damage was reported as: {error:?}");
             true
         }
         Ok((store, found)) => match history.check_contents(&*store, found) {
             Ok(_) => false,
             Err(Mismatch::Failed(error)) => {
-                assert!(names_file(&error, &files), "damage was reported as: {error:?}");
+                assert!(names_file(&error, files), "damage was reported as: {error:?}");
                 true
             }
             Err(Mismatch::Wrong(what)) => panic!("wrong data after writing: {what}"),
@@ -121,19 +125,18 @@ fn pick_bit(bytes: &[u8], random: &mut fastrand::Rng) -> u64 {
 
 fn flip_bits<E: EngineUnderTest>(subject: &Subject, seed: u64, oldest: Lsn) {
     let mut random = fastrand::Rng::with_seed(seed);
-    for (path, length) in subject.device.files() {
-        if length == 0 {
-            continue;
-        }
-        let bytes = subject.device.read_file(&path);
+    let files = subject.device.files();
+    for (path, length) in files.iter().filter(|(_, length)| *length > 0) {
+        let bytes = subject.device.read_file(path);
         let flips = rounds(120, 3000).min(length * 8);
         let mut found = BTreeMap::from([(false, 0), (true, 0)]);
         for _ in 0..flips {
             let bit = pick_bit(&bytes, &mut random);
             let _context = Context::new(format!("bit {bit} of {path} flipped"));
             let device = subject.device.copy();
-            device.flip_bit(&path, bit);
-            *found.entry(is_found::<E>(device, &subject.history, oldest)).or_default() += 1;
+            device.flip_bit(path, bit);
+            let was_found = is_found::<E>(device, &files, &subject.history, oldest);
+            *found.entry(was_found).or_default() += 1;
         }
         say(&format!("{path}: {} flips found, {} harmless", found[&true], found[&false]));
     }
@@ -161,19 +164,20 @@ pub fn a_missing_or_short_file_is_found<E: EngineUnderTest>() {
         for closed in [true, false] {
             let subject = subject::<E>(seed, closed);
             let mut random = fastrand::Rng::with_seed(seed);
-            for (path, length) in subject.device.files() {
+            let files = subject.device.files();
+            for (path, length) in &files {
                 // Nothing tells a log that was cut from one that never was longer.
                 let oldest = subject.checkpointed;
                 let _context = Context::new(format!("{path}, closed: {closed}"));
                 let device = subject.device.copy();
-                device.delete(&path);
-                is_found::<E>(device, &subject.history, oldest);
-                let some = random.u64(0..length.max(1));
+                device.delete(path);
+                is_found::<E>(device, &files, &subject.history, oldest);
+                let (length, some) = (*length, random.u64(0..(*length).max(1)));
                 for short in [0, 1, length / 2, length.saturating_sub(1), some] {
                     let _context = Context::new(format!("cut to {short} of {length} bytes"));
                     let device = subject.device.copy();
-                    device.truncate(&path, short.min(length));
-                    is_found::<E>(device, &subject.history, oldest);
+                    device.truncate(path, short.min(length));
+                    is_found::<E>(device, &files, &subject.history, oldest);
                 }
             }
         }
@@ -200,16 +204,17 @@ pub fn a_stale_or_misplaced_piece_is_found<E: EngineUnderTest>() {
         drop(store);
         let now = sim.device.after_crash(CrashPolicy::LoseAll, seed);
         let mut random = fastrand::Rng::with_seed(seed);
-        for (path, length) in now.files() {
-            let bytes = now.read_file(&path);
+        let files = now.files();
+        for (path, length) in &files {
+            let (bytes, length) = (now.read_file(path), *length);
             for _ in 0..rounds(60, 3000) {
                 let piece = *random.choice(&PIECES).expect("invariant: there are some");
                 let (to, from) = (random.u64(0..=length / piece), random.u64(0..=length / piece));
                 let stale = random.bool();
                 let old = random.choice(&earlier).filter(|_| stale);
                 let (source, from) = match old {
-                    Some(old) if old.files().iter().any(|(old, _)| *old == path) => {
-                        (old.read_file(&path), to)
+                    Some(old) if old.files().iter().any(|(old, _)| old == path) => {
+                        (old.read_file(path), to)
                     }
                     Some(_) => continue,
                     None => (bytes.clone(), from),
@@ -222,8 +227,8 @@ pub fn a_stale_or_misplaced_piece_is_found<E: EngineUnderTest>() {
                 let what = format!("{path}: {piece} bytes at {to} from {from}, stale: {stale}");
                 let _context = Context::new(what);
                 let device = now.copy();
-                device.overwrite(&path, to as u64, &source[from..end]);
-                is_found::<E>(device, &history, history.last());
+                device.overwrite(path, to as u64, &source[from..end]);
+                is_found::<E>(device, &files, &history, history.last());
             }
         }
     });

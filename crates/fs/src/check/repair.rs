@@ -53,9 +53,14 @@ pub enum Repair {
 pub(super) fn of_engine(finding: &Finding) -> Option<Fix> {
     let counts = finding.what.starts_with("reference counts of group")
         || finding.what.starts_with("the directory of reference counts")
-        || finding.file.starts_with("btree/super-") && finding.what.contains("superblock is torn");
+        || finding.file.starts_with("btree/super-") && finding.what.contains("superblock is torn")
+        || finding.what.ends_with(lsm::ANOTHER);
     if finding.file.starts_with("log") {
         return Some(Fix::Log);
+    }
+    if finding.file.starts_with("lsm/") && !counts {
+        // Blobs never change, and what a manifest says of them stands nowhere else.
+        return None;
     }
     match finding.kind {
         FindingKind::Count | FindingKind::Lost => Some(Fix::Engine),

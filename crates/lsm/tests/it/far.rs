@@ -67,13 +67,15 @@ fn next_manifest(far: &FarBlobs) -> String {
 #[test]
 fn what_becomes_of_a_manifest_does_no_harm_to_a_later_one() {
     let mishaps = [Mishap::LostRequest, Mishap::LostAnswer, Mishap::Late];
-    for (mishap, early) in mishaps.into_iter().flat_map(|m| [(m, false), (m, true)]) {
+    let early = mishaps.into_iter().flat_map(|mishap| [(mishap, false), (mishap, true)]);
+    let names_too = early.flat_map(|(m, early)| [(m, early, "manifest-"), (m, early, "copy-")]);
+    for (mishap, early, name) in names_too {
         let far = FarBlobs::new();
         let (sim, store) = store_on(&far);
         put(&store, TREE, 0);
         assert!(store.checkpoint().expect("checkpoint"));
         put(&store, TREE, 1000);
-        far.order(Call::Make, "manifest-", mishap);
+        far.order(Call::Make, name, mishap);
         // One who deletes what it may have made is not sure when that is done, either.
         far.order(Call::Delete, &next_manifest(&far), Mishap::Twice);
         let failed = store.checkpoint().expect_err("no answer");
@@ -97,13 +99,14 @@ fn what_becomes_of_a_manifest_does_no_harm_to_a_later_one() {
         assert_eq!(entries(&*store, TREE).len(), 400, "{mishap:?}");
         // What was left is gone, and nothing else.
         assert_eq!(names(&far, "manifest-").len(), 1, "{mishap:?}");
+        assert_eq!(names(&far, "copy-").len(), 1, "{mishap:?}");
     }
 }
 
 /// A process ends, and what it asked for last is carried out when the next one is at work.
 #[test]
 fn what_a_process_asked_for_last_may_come_in_the_time_of_the_next() {
-    for prefix in ["manifest-", "run-"] {
+    for prefix in ["manifest-", "copy-", "run-"] {
         let far = FarBlobs::new();
         let (sim, store) = store_on(&far);
         assert!(store.checkpoint().expect("checkpoint"));
@@ -125,7 +128,7 @@ fn what_a_process_asked_for_last_may_come_in_the_time_of_the_next() {
 /// A request that was made twice on the way is answered as the second.
 #[test]
 fn what_is_taken_by_the_same_bytes_is_made() {
-    for prefix in ["manifest-", "run-"] {
+    for prefix in ["manifest-", "copy-", "run-"] {
         let far = FarBlobs::new();
         let (sim, store) = store_on(&far);
         put(&store, TREE, 0);
@@ -150,6 +153,8 @@ fn what_another_made_stays_and_ends_the_commits() {
     for (prefix, mishap) in [
         ("manifest-", None),
         ("manifest-", Some(Mishap::LostRequest)),
+        ("copy-", None),
+        ("copy-", Some(Mishap::LostRequest)),
         ("run-", None),
         ("run-", Some(Mishap::LostRequest)),
     ] {
@@ -169,6 +174,7 @@ fn what_another_made_stays_and_ends_the_commits() {
         put(&store, OTHER, 0);
         let name = match prefix {
             "manifest-" => next_manifest(&far),
+            "copy-" => next_manifest(&far).replace("manifest-", "copy-"),
             // The merge has the one after the last.
             _ => format!("run-{:016x}", 6),
         };
@@ -365,7 +371,7 @@ fn a_place_where_a_store_is_is_refused() {
     put(&store, TREE, 0);
     store.close().expect("close");
     let before = far.objects();
-    for left in ["manifest-", "run-"] {
+    for left in ["manifest-", "copy-", "run-"] {
         let part = far.copy();
         for name in names(&part, "").iter().filter(|name| !name.starts_with(left)) {
             part.delete(name).expect("it is in memory");

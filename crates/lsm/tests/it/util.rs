@@ -65,7 +65,7 @@ pub(crate) fn blobs(device: &SimDevice) -> Vec<String> {
     files.filter(|path| path.starts_with("lsm/run-")).collect()
 }
 
-/// Changes the newest manifest, and seals it again.
+/// Changes the newest manifest and its copy, and seals them again.
 pub(crate) fn falsify(sim: &SimEnv, change: impl FnOnce(&mut RunManifest)) {
     let files = sim.device.files();
     let name = files.iter().rev().map(|(path, _)| path).find(|path| path.contains("manifest-"));
@@ -74,6 +74,8 @@ pub(crate) fn falsify(sim: &SimEnv, change: impl FnOnce(&mut RunManifest)) {
     let found = RunManifest::decode(&sim.device.read_file(&name), [7; 16], number);
     let Ok(Decoded::Manifest(mut manifest)) = found else { panic!("it was whole") };
     change(&mut manifest);
-    sim.device.truncate(&name, 0);
-    sim.device.overwrite(&name, 0, &manifest.encode());
+    for name in [name.clone(), name.replace("manifest-", "copy-")] {
+        sim.device.truncate(&name, 0);
+        sim.device.overwrite(&name, 0, &manifest.encode());
+    }
 }

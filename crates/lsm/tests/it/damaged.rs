@@ -1,0 +1,144 @@
+//! What can be read beside damage: all that does not stand in what is damaged, and which keys may
+//! is told.
+
+use std::collections::BTreeMap;
+
+use format::run_index::BLOB_HEAD_BYTES;
+use lsm::{LsmStore, Options};
+use store::{Error, KeyRange, LostRange, Pinned, Read, Store};
+use testing::{CrashPolicy, SimDevice, SimEnv, entries, noise};
+
+use crate::util::{TREE, blobs, column, commit, options, settle, store_with};
+
+type Model = BTreeMap<Vec<u8>, Vec<u8>>;
+
+const KEYS: u32 = 600;
+
+/// A store of three runs that lie over one another, each with keys of its own and of the others,
+/// and what is in it.
+fn closed(options: &Options) -> (SimDevice, Model) {
+    let (sim, store) = store_with(1, options);
+    for round in 0..3_u32 {
+        commit(&store, |batch| {
+            for n in (0..KEYS).filter(|n| n % 3 == round || n % 7 == round) {
+                batch.put(TREE, &n.to_be_bytes(), &noise(u64::from(n + round), 60));
+            }
+            if round > 0 {
+                let from = 100 * round;
+                batch.delete_range(TREE, &from.to_be_bytes(), &(from + 20).to_be_bytes());
+                batch.delete(TREE, &(from + 50).to_be_bytes());
+            }
+        });
+        assert!(store.checkpoint().expect("checkpoint"));
+    }
+    let model = entries(&*store, TREE);
+    store.close().expect("close");
+    (sim.device.after_crash(CrashPolicy::LoseAll, 1), model)
+}
+
+/// Goes through a tree past what cannot be read, as a check does.
+fn read_past(pin: &dyn Pinned) -> (Model, Vec<LostRange>) {
+    let (mut found, mut lost, mut at) = (Model::new(), Vec::new(), Vec::new());
+    let mut cursor = pin.scan(TREE, KeyRange::all()).expect("scan");
+    loop {
+        match cursor.next() {
+            Ok(None) => break,
+            Ok(Some(item)) => {
+                at = [item.key, &[0]].concat();
+                found.insert(item.key.to_vec(), item.value.to_vec());
+            }
+            Err(Error::Corrupt(_)) => {
+                let range = pin.lost_from(TREE, &at).expect("it can tell").expect("there is one");
+                lost.push(range.clone());
+                let Some(to) = range.to else { break };
+                assert!(at < to, "{at:?} {to:?}");
+                cursor.seek(&to).expect("seek");
+                at = to;
+            }
+            Err(error) => panic!("{error}"),
+        }
+    }
+    (found, lost)
+}
+
+fn hides(lost: &LostRange, key: &[u8]) -> bool {
+    lost.from.as_slice() <= key && lost.to.as_ref().is_none_or(|to| key < to.as_slice())
+}
+
+/// What is answered is right, and what is not is in what is told to be lost; how many keys are.
+fn lives_with_it(device: SimDevice, options: &Options, model: &Model, place: &str) -> usize {
+    let sim = SimEnv::on(device, 1);
+    let store = LsmStore::open(&sim.env(), options);
+    let store = store.unwrap_or_else(|error| panic!("{place}: {error}"));
+    let (found, lost) = read_past(&*store.pin().expect("pin"));
+    for (key, value) in &found {
+        assert_eq!(model.get(key), Some(value), "{place}: {key:?}");
+    }
+    let unread: Vec<_> = model.keys().filter(|key| !found.contains_key(*key)).collect();
+    for key in &unread {
+        assert!(lost.iter().any(|lost| hides(lost, key)), "{place}: {key:?} is not there");
+    }
+    for (key, value) in model {
+        match store.get(TREE, key) {
+            Ok(read) => assert_eq!(read.as_ref(), Some(value), "{place}: {key:?}"),
+            Err(Error::Corrupt(_)) => assert!(!found.contains_key(key), "{place}: {key:?}"),
+            Err(error) => panic!("{place}: {error}"),
+        }
+    }
+    // It takes changes, which are merged with what can be.
+    commit(&store, |batch| batch.put(TREE, &[0xff; 4], b"more"));
+    assert!(store.checkpoint().expect("checkpoint"));
+    while matches!(store.reclaim_step(100), Ok(true)) {}
+    assert_eq!(store.get(TREE, &[0xff; 4]).expect("read"), Some(b"more".to_vec()));
+    store.close().expect("close");
+    unread.len()
+}
+
+#[test]
+fn a_scan_goes_on_behind_a_damaged_block() {
+    for options in [options(), column()] {
+        let (device, model) = closed(&options);
+        let (mut lost, mut cases) = (Vec::new(), 0);
+        for file in blobs(&device) {
+            let length = device.read_file(&file).len();
+            for byte in (BLOB_HEAD_BYTES..length).step_by(331) {
+                let hurt = device.copy();
+                hurt.flip_bit(&file, byte as u64 * 8 + 3);
+                let place = format!("{file}, byte {byte}");
+                lost.push(lives_with_it(hurt, &options, &model, &place));
+                cases += 1;
+            }
+        }
+        lost.sort_unstable();
+        assert!(cases > 30, "{cases} cases");
+        // All but an index: a block or a row.
+        let most = lost[cases * 3 / 4];
+        assert!(most < model.len() / 4 && lost[cases / 4] > 0, "{lost:?} of {}", model.len());
+    }
+}
+
+#[test]
+fn a_blob_that_is_gone_or_short_keeps_from_what_was_in_it_alone() {
+    for options in [options(), column()] {
+        let (device, model) = closed(&options);
+        let mut all = 0;
+        for file in blobs(&device) {
+            let length = device.read_file(&file).len() as u64;
+            let gone = device.copy();
+            gone.delete(&file);
+            lives_with_it(gone, &options, &model, &format!("{file} is gone"));
+            for short in [0, 20, length / 2, length - 1] {
+                let hurt = device.copy();
+                hurt.truncate(&file, short);
+                let place = format!("{file} has {short} bytes");
+                all += usize::from(lives_with_it(hurt, &options, &model, &place) > 0);
+            }
+            let head = device.copy();
+            head.overwrite(&file, 0, &[0; BLOB_HEAD_BYTES]);
+            let lost = lives_with_it(head, &options, &model, &format!("the head of {file}"));
+            assert_eq!(lost, 0, "nothing is known by it");
+        }
+        assert!(all > 4, "{all} of them");
+        settle(&LsmStore::open(&SimEnv::on(device, 1).env(), &options).expect("it is whole"));
+    }
+}

@@ -1,0 +1,221 @@
+//! Either of the two manifests is enough: whichever of them rots or vanishes, and whenever the
+//! power was cut, nothing that was durable is lost.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use format::run_manifest::RunManifest;
+use lsm::{ANOTHER, LsmStore, mend};
+use parking_lot::Mutex;
+use store::{Error, Store, TreeId};
+use testing::run::for_seeds;
+use testing::{CrashPolicy, SimDevice, SimEnv, entries};
+
+use crate::util::{TREE, checked, commit, inspected, open, options, settle, store};
+
+type Model = BTreeMap<TreeId, BTreeMap<Vec<u8>, Vec<u8>>>;
+
+/// What becomes of a file.
+#[derive(Debug, Clone, Copy)]
+enum Rot {
+    Zeros,
+    Flip,
+    Short,
+    Gone,
+}
+
+const ROTS: [Rot; 4] = [Rot::Zeros, Rot::Flip, Rot::Short, Rot::Gone];
+
+impl Rot {
+    fn strike(self, device: &SimDevice, path: &str) {
+        let length = device.read_file(path).len();
+        match self {
+            Rot::Zeros => device.overwrite(path, 0, &vec![0; length]),
+            Rot::Flip => device.flip_bit(path, 8 * 60),
+            Rot::Short => device.truncate(path, length as u64 / 2),
+            Rot::Gone => device.delete(path),
+        }
+    }
+}
+
+/// Manifests and copies, by number.
+fn manifests(device: &SimDevice) -> BTreeMap<u64, Vec<String>> {
+    let mut found: BTreeMap<u64, Vec<String>> = BTreeMap::new();
+    for (path, _) in device.files() {
+        let number = ["lsm/manifest-", "lsm/copy-"]
+            .into_iter()
+            .find_map(|prefix| u64::from_str_radix(path.strip_prefix(prefix)?, 16).ok());
+        if let Some(number) = number {
+            found.entry(number).or_default().push(path);
+        }
+    }
+    found
+}
+
+/// Those of the newest.
+fn newest(device: &SimDevice) -> Vec<String> {
+    manifests(device).pop_last().expect("there is one").1
+}
+
+/// Changes the tree, and replaces the clone of it that there is, so that what the last checkpoint
+/// wrote is given back by the next.
+fn change(store: &LsmStore, model: &mut Model, random: &mut fastrand::Rng, round: u64) {
+    let clone = TreeId(TREE.0 + round);
+    commit(store, |batch| {
+        for _ in 0..30 {
+            let (key, value) = (random.u32(..80).to_be_bytes(), vec![random.u8(..); 40]);
+            batch.put(TREE, &key, &value);
+            model.entry(TREE).or_default().insert(key.to_vec(), value);
+        }
+        batch.clone_tree(TREE, clone);
+        if round > 1 {
+            batch.drop_tree(TreeId(clone.0 - 1));
+        }
+    });
+    model.insert(clone, model[&TREE].clone());
+    if round > 1 {
+        model.remove(&TreeId(clone.0 - 1));
+    }
+    store.sync(store.last_commit()).expect("sync");
+}
+
+/// Opens what a medium holds, and compares; the medium afterwards.
+fn opens(device: SimDevice, model: &Model, place: &str) -> SimDevice {
+    let sim = SimEnv::on(device, 1);
+    let store = LsmStore::open(&sim.env(), &options());
+    let store = store.unwrap_or_else(|error| panic!("{place}: {error}"));
+    for (tree, expected) in model {
+        assert!(entries(&*store, *tree) == *expected, "{place}: tree {} has changed", tree.0);
+    }
+    drop(store);
+    let left = manifests(&sim.device);
+    assert!(left.len() == 1 && left.values().all(|both| both.len() == 2), "{place}: {left:?}");
+    sim.device
+}
+
+/// Each of the newest in turn, in each way; also the only one that there is yet.
+fn opens_without_either(device: &SimDevice, model: &Model, place: &str) -> u32 {
+    let mut opened = 0;
+    for path in newest(device) {
+        for rot in ROTS {
+            let rotten = device.copy();
+            rot.strike(&rotten, &path);
+            opens(rotten, model, &format!("{place}, {path}: {rot:?}"));
+            opened += 1;
+        }
+    }
+    opened
+}
+
+#[test]
+fn either_manifest_is_enough_whenever_the_power_was_cut() {
+    for_seeds("manifests", 2, 12, |seed| {
+        let (sim, store) = store(seed);
+        let mut random = fastrand::Rng::with_seed(seed);
+        let mut model = Model::new();
+        let opened = Arc::new(Mutex::new((0, 0)));
+        for round in 1..5 {
+            change(&store, &mut model, &mut random, round);
+            let (expected, seen) = (model.clone(), Arc::clone(&opened));
+            sim.device.watch(move |medium: &SimDevice, op| {
+                let policy = CrashPolicy::ALL[op as usize % CrashPolicy::ALL.len()];
+                let place = format!("seed {seed}, round {round}, {policy:?} before {op}");
+                let crashed = medium.after_crash(policy, op);
+                let alone = newest(&crashed).len() == 1;
+                let opened = opens_without_either(&crashed, &expected, &place);
+                let mut seen = seen.lock();
+                *seen = (seen.0 + opened, seen.1 + u32::from(alone));
+            });
+            assert!(store.checkpoint().expect("checkpoint"));
+            settle(&store);
+            sim.device.unwatch();
+            checked(&store);
+        }
+        let (opened, alone) = *opened.lock();
+        assert!(opened > 200 && alone > 4, "opened {opened} times, with one {alone} times");
+    });
+}
+
+/// Opening writes a new one twice, and so does mending: a second damage finds one that is whole.
+#[test]
+fn a_manifest_that_rotted_is_written_again_by_opening_and_by_mending() {
+    let (sim, store) = store(3);
+    let mut random = fastrand::Rng::with_seed(3);
+    let mut model = Model::new();
+    for round in 1..4 {
+        change(&store, &mut model, &mut random, round);
+        checked(&store);
+    }
+    change(&store, &mut model, &mut random, 4);
+    drop(store);
+    let crashed = sim.device.after_crash(CrashPolicy::LoseAll, 3);
+    for (path, rot) in newest(&crashed).iter().flat_map(|path| ROTS.map(|rot| (path, rot))) {
+        let place = format!("{path}: {rot:?}");
+        let device = crashed.copy();
+        rot.strike(&device, path);
+        let found = inspected(&SimEnv::on(device.copy(), 1)).findings;
+        // One that is gone is what a crash leaves, too.
+        assert_eq!(found.len(), usize::from(!matches!(rot, Rot::Gone)), "{place}: {found:?}");
+        let told = found.iter().all(|found| found.file == *path && found.what.ends_with(ANOTHER));
+        assert!(told, "{place}: {found:?}");
+        let opened = opens(device.copy(), &model, &place);
+        mend(&SimEnv::on(device.clone(), 1).env(), &options()).expect("there is one");
+        for (device, by) in [(opened, "opening"), (device, "mending")] {
+            let place = format!("{place}, after {by}");
+            let report = inspected(&SimEnv::on(device.copy(), 1));
+            assert!(report.is_clean(), "{place}: {:?}", report.findings);
+            opens_without_either(&device, &model, &place);
+        }
+    }
+}
+
+/// Where both rotted nothing is believed, and where the newest is another's, too.
+#[test]
+fn no_older_state_is_taken_for_the_newest() {
+    let (sim, store) = store(4);
+    commit(&store, |batch| batch.put(TREE, b"key", b"value"));
+    checked(&store);
+    let older = sim.device.copy();
+    commit(&store, |batch| batch.put(TREE, b"key", b"another value"));
+    store.close().expect("close");
+    drop(store);
+    // Those before are there still, as if they could not have been deleted.
+    for path in newest(&older) {
+        sim.env().device.create(&path).expect("a file");
+        sim.device.overwrite(&path, 0, &older.read_file(&path));
+    }
+    let rotten = sim.device.copy();
+    for path in newest(&rotten) {
+        rotten.flip_bit(&path, 8 * 60);
+    }
+    let refused = LsmStore::open(&SimEnv::on(rotten, 1).env(), &options());
+    assert!(matches!(&refused, Err(Error::Corrupt(bad)) if bad.file.contains("lsm/")));
+    // One alone, of a volume that is not this.
+    let number = 1 << 20;
+    let other = RunManifest { volume: [9; 16], number, ..RunManifest::default() }.encode();
+    let path = format!("lsm/manifest-{number:016x}");
+    sim.env().device.create(&path).expect("a file");
+    sim.device.overwrite(&path, 0, &other);
+    let refused = LsmStore::open(&sim.env(), &options());
+    assert!(matches!(&refused, Err(Error::Corrupt(bad)) if bad.file == path), "{refused:?}");
+    assert_eq!(sim.device.read_file(&path), other);
+}
+
+/// What a full medium holds can be opened with one manifest, and the next checkpoint makes two.
+#[test]
+fn one_manifest_is_enough_on_a_full_medium() {
+    let (sim, store) = store(5);
+    commit(&store, |batch| batch.put(TREE, b"key", b"value"));
+    store.close().expect("close");
+    drop(store);
+    let path = newest(&sim.device).pop().expect("there are two");
+    sim.device.delete(&path);
+    let full = testing::Fault::no_space(testing::FaultOn::Only(testing::Op::Write), 0);
+    sim.device.inject(full.below("lsm/manifest-"));
+    let store = open(&sim);
+    assert!(!sim.device.faults_left());
+    assert_eq!(newest(&sim.device).len(), 1);
+    assert_eq!(entries(&*store, TREE).len(), 1);
+    checked(&store);
+    assert_eq!(newest(&sim.device).len(), 2);
+}
