@@ -10,7 +10,7 @@
 //!
 //! A look is at all subvolumes when enough was committed since the last: so many commits, or as
 //! many bytes, or something that puts a whole tree into the place of another.
-//! [`search_due`](crate::search_due) decides which of them are due.
+//! [`search_due`] decides which of them are due.
 //!
 //! Who opens a volume often does so to ask something, and the first query reads what differs, as
 //! looking for what is due does: so looking begins a little later, and never beside a query that
