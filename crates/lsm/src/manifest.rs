@@ -43,8 +43,9 @@ fn both_names(number: u64) -> [String; 2] {
     [manifest_name(number), format!("{COPY_PREFIX}{number:016x}")]
 }
 
-/// No store comes to greater numbers; what bears one was put there by somebody else.
-const NUMBER_MAX: u64 = 1 << 62;
+/// No store comes to greater numbers; what bears one was put there by somebody else. Half of what
+/// can be read: from what is found it is counted on.
+const NUMBER_MAX: u64 = format::COUNTED_MAX / 2;
 
 /// The numbers of the blobs whose names begin with a prefix, ascending: of names as this engine
 /// gives them.
@@ -77,6 +78,30 @@ pub(crate) struct Newest {
     pub(crate) is_twice: bool,
     /// What is damaged of it, or of one that was being made after it.
     pub(crate) damaged: Vec<Corruption>,
+}
+
+impl Newest {
+    /// The damage of a manifest with a greater number, which is taken for one that was being made.
+    pub(crate) fn passed_over(&self) -> Option<&Corruption> {
+        self.damaged.first().filter(|_| self.manifest.number < self.greatest)
+    }
+}
+
+/// Makes the second manifest of the newest state, where a crash left it with the first alone.
+/// Where requests come late, whatever else was made may come yet: nothing is made here.
+pub(crate) fn complete(files: &Files, newest: &mut Newest) -> Result<()> {
+    let number = newest.manifest.number;
+    let is_alone = !newest.is_twice && newest.damaged.is_empty() && number == newest.greatest;
+    if !is_alone || files.blobs.answers_may_be_lost() {
+        return Ok(());
+    }
+    let bytes = newest.manifest.encode();
+    for name in both_names(number) {
+        if files.blobs.length(&name)?.is_none() {
+            newest.is_twice = files.blobs.create(&name, &bytes)?;
+        }
+    }
+    Ok(())
 }
 
 /// Finds the newest state.

@@ -25,8 +25,8 @@ use crate::files::{BLOB_PREFIX, DIRECTORY, Files, blob_name, open_blobs, path};
 use crate::ingest::Linked;
 use crate::layer::{Layer, Stack};
 use crate::manifest::{
-    COPY_PREFIX, MANIFEST_PREFIX, Newest, delete_both, delete_damaged, is_own, manifest_numbers,
-    newest, numbers, write_twice,
+    COPY_PREFIX, MANIFEST_PREFIX, Newest, complete, delete_both, delete_damaged, is_own,
+    manifest_numbers, newest, numbers, write_twice,
 };
 use crate::options::Options;
 use crate::run::Run;
@@ -97,7 +97,21 @@ pub(crate) fn mend(env: &Env, options: &Options) -> Result<()> {
 
 /// Opens a store.
 pub(crate) fn open(env: &Env, options: &Options) -> Result<Core> {
-    let (files, newest) = find(env, options)?;
+    let (files, mut newest) = find(env, options)?;
+    if let Some(damaged) = newest.passed_over() {
+        // It was being made, so all is there that the state before names; else it was finished,
+        // and what it made superfluous has gone.
+        for blob in &newest.manifest.blobs {
+            if files.check_blob(blob.number, blob.length).is_err() {
+                return Err(damaged.clone().into());
+            }
+        }
+    }
+    // Before the log is given up for it.
+    match complete(&files, &mut newest) {
+        Err(error) if error.is_no_space() => tracing::warn!(%error, "one manifest is all"),
+        completed => completed?,
+    }
     let manifest = &newest.manifest;
     for blob in &manifest.blobs {
         files.look_at_blob(blob.number, blob.length)?;
@@ -175,11 +189,16 @@ pub(crate) fn open(env: &Env, options: &Options) -> Result<Core> {
         let catalog = Catalog::clone(&core.catalog.lock());
         match core.make_durable(state, catalog, from) {
             Ok(()) => delete_damaged(&core.files, &newest.damaged),
-            // What a full medium holds can be removed. The next checkpoint writes it twice.
-            Err(error) if error.is_no_space() => tracing::warn!(%error, "one manifest is all"),
+            // What a full medium holds can be removed. The next checkpoint writes it twice. Where
+            // a manifest may come late, nothing is deleted before there is a greater one.
+            Err(error) if late == 0 && error.is_no_space() => {
+                tracing::warn!(%error, "one manifest is all");
+            }
             Err(error) => return Err(error),
         }
     }
+    // What a damaged manifest named goes with the next opening.
+    let found = if newest.passed_over().is_some() { Vec::new() } else { found };
     clean(&core, env.device.as_ref(), manifest, &found)?;
     Ok(core)
 }

@@ -9,7 +9,7 @@ use lsm::{ANOTHER, LsmStore, mend};
 use parking_lot::Mutex;
 use store::{Error, Store, TreeId};
 use testing::run::for_seeds;
-use testing::{CrashPolicy, SimDevice, SimEnv, entries};
+use testing::{CrashPolicy, SimDevice, SimEnv, entries, sim_env};
 
 use crate::util::{TREE, checked, commit, inspected, open, options, settle, store};
 
@@ -136,6 +136,44 @@ fn either_manifest_is_enough_whenever_the_power_was_cut() {
     });
 }
 
+/// An opening gives up the log for a manifest that a crash left alone only when there are two.
+#[test]
+fn either_manifest_is_enough_when_the_power_is_cut_in_the_opening_after_a_cut() {
+    let mut small = options();
+    small.common.log_segment_bytes = 8 << 10;
+    let sim = sim_env(6);
+    let store = LsmStore::create(&sim.env(), &small).expect("create");
+    commit(&store, |batch| batch.create_tree(TREE));
+    let mut random = fastrand::Rng::with_seed(6);
+    let mut model = Model::new();
+    let alone: Arc<Mutex<Vec<SimDevice>>> = Arc::default();
+    for round in 1..12 {
+        change(&store, &mut model, &mut random, round);
+        let seen = Arc::clone(&alone);
+        sim.device.watch(move |medium: &SimDevice, op| {
+            let crashed = medium.after_crash(CrashPolicy::KeepAll, op);
+            if round == 11 && newest(&crashed).len() == 1 {
+                seen.lock().push(crashed);
+            }
+        });
+        if round == 1 || round == 11 {
+            assert!(store.checkpoint().expect("checkpoint"));
+        }
+        sim.device.unwatch();
+    }
+    let cuts = Arc::new(Mutex::new(0));
+    let crashed = alone.lock().pop().expect("a cut between the two");
+    let before = crashed.copy();
+    let (expected, seen) = (model.clone(), Arc::clone(&cuts));
+    before.watch(move |medium: &SimDevice, op| {
+        let image = medium.after_crash(CrashPolicy::KeepAll, op);
+        *seen.lock() += opens_without_either(&image, &expected, &format!("before {op}"));
+    });
+    drop(LsmStore::open(&SimEnv::on(before.clone(), 1).env(), &small).expect("it opens"));
+    before.unwatch();
+    assert!(*cuts.lock() > 20, "{} cuts", cuts.lock());
+}
+
 /// Opening writes a new one twice, and so does mending: a second damage finds one that is whole.
 #[test]
 fn a_manifest_that_rotted_is_written_again_by_opening_and_by_mending() {
@@ -211,9 +249,9 @@ fn one_manifest_is_enough_on_a_full_medium() {
     let path = newest(&sim.device).pop().expect("there are two");
     sim.device.delete(&path);
     let full = testing::Fault::no_space(testing::FaultOn::Only(testing::Op::Write), 0);
-    sim.device.inject(full.below("lsm/manifest-"));
+    sim.device.inject(full.below("lsm/").forever());
     let store = open(&sim);
-    assert!(!sim.device.faults_left());
+    sim.device.clear_faults();
     assert_eq!(newest(&sim.device).len(), 1);
     assert_eq!(entries(&*store, TREE).len(), 1);
     checked(&store);
