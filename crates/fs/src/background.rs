@@ -141,7 +141,7 @@ impl Fs {
         let mut failed = None;
         for work in [
             Fs::checkpoint_step,
-            Fs::orphan_step,
+            Fs::orphan_and_data_step,
             Fs::removal_step,
             Fs::trash_step,
             Fs::node_step,
@@ -170,6 +170,16 @@ impl Fs {
     fn checkpoint_step(&self, _budget: usize) -> FsResult<u64> {
         let done = self.store.checkpoint_due() && self.store.checkpoint().map_err(from_store)?;
         Ok(u64::from(done))
+    }
+
+    /// Removes a part of an inode, and gives back some of what was freed: while one waits, nothing
+    /// that is done behind this is come to, and only so much is remembered that waits.
+    fn orphan_and_data_step(&self, budget: usize) -> FsResult<u64> {
+        let done = self.orphan_step(budget)?;
+        if done > 0 {
+            self.data_step(budget)?;
+        }
+        Ok(done)
     }
 
     /// Removes a part of an inode that nobody holds any more.

@@ -21,16 +21,18 @@ const NAMES_MAX: usize = 1024;
 /// and falsified records go in a circle.
 const READS_MAX: usize = 4096;
 
-/// The ways up that one commit looks at. What is hidden stays so, and its way is not gone again.
+/// The ways up that one commit looks at; none is gone twice.
 pub(crate) struct Ways {
     hidden: BTreeSet<u64>,
+    /// Directories that can be come to.
+    seen: BTreeSet<u64>,
     /// Directories that may yet be read.
     reads: usize,
 }
 
 impl Ways {
     pub(crate) fn new() -> Ways {
-        Ways { hidden: BTreeSet::new(), reads: READS_MAX }
+        Ways { hidden: BTreeSet::new(), seen: BTreeSet::new(), reads: READS_MAX }
     }
 
     /// The keys of the references to all other names of an inode, if there are as many and nobody
@@ -74,7 +76,11 @@ impl Ways {
             if self.hidden.contains(&at) {
                 break;
             }
-            if at == root || self.reads == 0 {
+            if at == root || self.seen.contains(&at) {
+                self.seen.extend(way);
+                return false;
+            }
+            if self.reads == 0 {
                 return false;
             }
             self.reads -= 1;
