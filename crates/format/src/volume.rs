@@ -141,13 +141,13 @@ impl VolumeHeader {
     }
 }
 
-/// Whether two files are the same but for the field of the version. No program makes such two: in
-/// a newer version something else differs, too. So the field of one of them is damaged.
+/// Whether two files are the same but for the fields of version and checksum. No program makes such
+/// two: in a newer version something else differs, too. So these fields of one of them are damaged.
 pub fn differ_in_version_only(one: &[u8], other: &[u8]) -> bool {
     let parts = |bytes: &[u8]| {
         let (magic, rest) = bytes.split_at_checked(MAGIC.len())?;
-        let (version, rest) = rest.split_at_checked(4)?;
-        Some((magic.to_vec(), rest.to_vec(), version.to_vec()))
+        let (fields, rest) = rest.split_at_checked(8)?;
+        Some((magic.to_vec(), rest.to_vec(), fields.to_vec()))
     };
     match (parts(one), parts(other)) {
         (Some(one), Some(other)) => (one.0, one.1) == (other.0, other.1) && one.2 != other.2,
@@ -203,9 +203,9 @@ mod tests {
         for at in 0..right.len() {
             let mut bad = right.clone();
             bad[at] ^= 4;
-            assert_eq!(differ_in_version_only(&bad, &right), (8..12).contains(&at), "byte {at}");
+            assert_eq!(differ_in_version_only(&bad, &right), (8..16).contains(&at), "byte {at}");
             bad[8] ^= 2;
-            let only = (8..12).contains(&at);
+            let only = (8..16).contains(&at);
             assert_eq!(differ_in_version_only(&right, &bad), only, "byte {at} and the version");
         }
         assert!(!differ_in_version_only(&right[..7], &right));
