@@ -95,23 +95,32 @@ pub(crate) fn mend(env: &Env, options: &Options) -> Result<()> {
     write_twice(&files, &newest, env.clock.now().0)
 }
 
-/// Opens a store.
-pub(crate) fn open(env: &Env, options: &Options) -> Result<Core> {
-    let (files, mut newest) = find(env, options)?;
+/// Sees to it, before the log is given up for it, that the newest state is there twice, and that it
+/// is the newest.
+fn settle_newest(files: &Files, newest: &mut Newest) -> Result<()> {
     if let Some(damaged) = newest.passed_over() {
         // It was being made, so all is there that the state before names; else it was finished,
         // and what it made superfluous has gone.
         for blob in &newest.manifest.blobs {
-            if files.check_blob(blob.number, blob.length).is_err() {
-                return Err(damaged.clone().into());
+            match files.check_blob(blob.number, blob.length) {
+                Err(Error::Corrupt(_) | Error::Missing { .. }) => {
+                    return Err(damaged.clone().into());
+                }
+                checked => checked?,
             }
         }
     }
-    // Before the log is given up for it.
-    match complete(&files, &mut newest) {
+    match complete(files, newest) {
         Err(error) if error.is_no_space() => tracing::warn!(%error, "one manifest is all"),
         completed => completed?,
     }
+    Ok(())
+}
+
+/// Opens a store.
+pub(crate) fn open(env: &Env, options: &Options) -> Result<Core> {
+    let (files, mut newest) = find(env, options)?;
+    settle_newest(&files, &mut newest)?;
     let manifest = &newest.manifest;
     for blob in &manifest.blobs {
         files.look_at_blob(blob.number, blob.length)?;
@@ -183,24 +192,29 @@ pub(crate) fn open(env: &Env, options: &Options) -> Result<Core> {
         return Ok(core);
     }
     if late > 0 || !newest.is_twice {
-        // The same state under a greater number: a manifest that comes late, and whose runs are
-        // deleted below, is not the newest; and one that is there once is not enough.
-        let state = &mut *core.durable.lock();
-        let catalog = Catalog::clone(&core.catalog.lock());
-        match core.make_durable(state, catalog, from) {
-            Ok(()) => delete_damaged(&core.files, &newest.damaged),
-            // What a full medium holds can be removed. The next checkpoint writes it twice. Where
-            // a manifest may come late, nothing is deleted before there is a greater one.
-            Err(error) if late == 0 && error.is_no_space() => {
-                tracing::warn!(%error, "one manifest is all");
-            }
-            Err(error) => return Err(error),
-        }
+        write_again(&core, &newest, late)?;
     }
     // What a damaged manifest named goes with the next opening.
     let found = if newest.passed_over().is_some() { Vec::new() } else { found };
     clean(&core, env.device.as_ref(), manifest, &found)?;
     Ok(core)
+}
+
+/// The same state under a greater number: a manifest that comes late, and whose runs are deleted
+/// after this, is not the newest; and one that is there once is not enough.
+fn write_again(core: &Core, newest: &Newest, late: u64) -> Result<()> {
+    let state = &mut *core.durable.lock();
+    let catalog = Catalog::clone(&core.catalog.lock());
+    match core.make_durable(state, catalog, Lsn(newest.manifest.lsn)) {
+        Ok(()) => delete_damaged(&core.files, &newest.damaged),
+        // What a full medium holds can be removed. The next checkpoint writes it twice. Where a
+        // manifest may come late, nothing is deleted before there is a greater one.
+        Err(error) if late == 0 && error.is_no_space() => {
+            tracing::warn!(%error, "one manifest is all");
+        }
+        Err(error) => return Err(error),
+    }
+    Ok(())
 }
 
 /// Has the store take no changes, because what records of its log added to could not be read.
