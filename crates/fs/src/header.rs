@@ -9,8 +9,8 @@
 //! 2. Neither file is written over: what takes its place is whole and synced before it is renamed.
 //! 3. Where the two differ, or one is not whole, nothing is written before the store's own files
 //!    have told whose they are: the whole one may have come from another volume.
-//! 4. A newer version in either is refused, unless all else is as in the other file: then the
-//!    field of the version is damaged.
+//! 4. A newer version in either is refused, unless all else but the checksum is as in the other
+//!    file: then these fields are damaged.
 
 use device::Device;
 use format::Corruption;
