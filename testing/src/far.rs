@@ -34,6 +34,8 @@ pub enum Mishap {
     Twice,
     /// It is carried out twice at once, and the second answer comes.
     Repeated,
+    /// It is refused, for there is no room.
+    Full,
 }
 
 /// What comes late.
@@ -160,6 +162,10 @@ impl FarBlobs {
         let bytes = Arc::new(bytes);
         match mishap {
             Some(Mishap::LostRequest) => return Err(lost("create", name)),
+            Some(Mishap::Full) => {
+                let full = io::Error::new(io::ErrorKind::StorageFull, "no room");
+                return Err(Error::new("create", name, full));
+            }
             Some(Mishap::Late) => {
                 state.late.push(Late::Make(name.to_owned(), bytes));
                 return Err(lost("create", name));
@@ -229,7 +235,7 @@ impl Blobs for FarBlobs {
         if matches!(mishap, Some(Mishap::Late | Mishap::Twice)) {
             state.late.push(Late::Delete(name.to_owned()));
         }
-        if !matches!(mishap, Some(Mishap::LostRequest | Mishap::Late)) {
+        if !matches!(mishap, Some(Mishap::LostRequest | Mishap::Late | Mishap::Full)) {
             state.objects.remove(name);
         }
         match mishap {

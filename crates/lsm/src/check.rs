@@ -49,6 +49,9 @@ pub fn inspect(env: &Env, options: &Options, progress: CheckProgress<'_>) -> Res
         }
         Err(error) => return Err(error),
     };
+    if let Some((_, error)) = newest.unread.first() {
+        return Err(error.clone());
+    }
     for bad in &newest.damaged {
         let finding = unreadable(bad);
         report.add(Finding { what: format!("{}; {ANOTHER}", finding.what), ..finding });

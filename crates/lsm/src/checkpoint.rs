@@ -29,7 +29,7 @@ use crate::collect::Stuck;
 use crate::core::{Catalog, Core};
 use crate::exchange::{Exchange, Exchanger};
 use crate::layer::{Layer, Stack, View};
-use crate::manifest::Attempt;
+use crate::manifest::{Alone, Attempt};
 use crate::merge::{Direction, From, Merge, Tombstones};
 use crate::ranges::Ranges;
 use crate::rows::Content;
@@ -43,6 +43,10 @@ pub(crate) struct Durable {
     pub(crate) next_manifest: u64,
     /// Attempts since of which it is not known what became of them.
     pub(crate) uncertain: Vec<Attempt>,
+    /// What is missing of its manifests, for there was no room.
+    pub(crate) alone: Option<Alone>,
+    /// Names of manifests that could not be read when the store was opened.
+    pub(crate) unread: Vec<String>,
     pub(crate) lsn: Lsn,
     pub(crate) next_blob: u64,
     /// Lengths of all blobs that are there.
@@ -274,7 +278,7 @@ impl Core {
         state.next_manifest += 1;
         let catalog = Arc::new(catalog);
         let manifest = self.describe(&catalog, number, lsn, state);
-        let is_twice = self.write_manifest(state, &manifest, &catalog)?;
+        self.write_manifest(state, &manifest, &catalog)?;
         let old = std::mem::replace(&mut state.number, number);
         let uncertain = std::mem::take(&mut state.uncertain);
         state.lsn = lsn;
@@ -289,10 +293,8 @@ impl Core {
             let _gate = self.gate.write();
             *self.catalog.lock() = catalog;
         }
-        self.delete_older(old, &uncertain);
-        if !is_twice {
-            self.write_copy(&manifest);
-        }
+        self.delete_older(old, &uncertain, &state.unread);
+        self.make_pair(state);
         state.stuck.try_again(&mut state.gaps);
         Ok(())
     }

@@ -43,7 +43,7 @@ impl Core {
     }
 
     /// Gives the room of up to `most` runs back; tells whether there are more. What cannot be given
-    /// back costs room and nothing else.
+    /// back costs room and nothing else. Where a manifest had no room, it may have it now.
     pub(crate) fn collect(&self, state: &mut Durable, most: usize) -> bool {
         if self.log().check().is_err() {
             // What a reader finds on the medium is not known, so nothing of it goes.
@@ -89,7 +89,9 @@ impl Core {
                 }
             }
         }
-        whole.len() > most || !gaps.is_empty()
+        let more = whole.len() > most || !gaps.is_empty();
+        self.make_pair(state);
+        more
     }
 }
 

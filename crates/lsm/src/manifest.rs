@@ -9,6 +9,12 @@
 //! there once was being made when the power went; should it be damaged, too, the one before it is
 //! whole, with the log behind it. Opening writes a new one where the newest is not there twice.
 //!
+//! A read that fails says nothing of what is there. Where one of the two can be read it is the
+//! state, but the other is not deleted by whoever could not read it, nor is anything that it may
+//! name; where none can be read, none that is older is taken for it.
+//!
+//! On a full medium one is enough until there is room; then the other is made ([`Alone`]).
+//!
 //! A number is used for one attempt and never again: what was asked for under it, making or
 //! deleting, may be carried out long after nobody waits for it any more. So numbers have gaps. An
 //! attempt of which nobody knows what became of it is as good a state as the one before, for what
@@ -76,6 +82,10 @@ pub(crate) struct Newest {
     pub(crate) bytes: u64,
     /// Whether it is whole under both names, and the greatest.
     pub(crate) is_twice: bool,
+    /// The name under which there is nothing.
+    absent: Option<String>,
+    /// Names under which something is that could not be read, and why.
+    pub(crate) unread: Vec<(String, Error)>,
     /// What is damaged of it, or of one that was being made after it.
     pub(crate) damaged: Vec<Corruption>,
 }
@@ -85,21 +95,34 @@ impl Newest {
     pub(crate) fn passed_over(&self) -> Option<&Corruption> {
         self.damaged.first().filter(|_| self.manifest.number < self.greatest)
     }
+
+    /// What is missing of it, where it is there once and nothing is wrong with it.
+    pub(crate) fn alone(&self) -> Option<Alone> {
+        let is_sound = self.damaged.is_empty() && self.unread.is_empty();
+        let name = self.absent.clone().filter(|_| is_sound)?;
+        Some(Alone { name, bytes: self.manifest.encode() })
+    }
+
+    /// The names under which something could not be read.
+    pub(crate) fn unread(&self) -> Vec<String> {
+        self.unread.iter().map(|(name, _)| name.clone()).collect()
+    }
+}
+
+/// One of both manifests of a state that is not there, for it had no room.
+pub(crate) struct Alone {
+    name: String,
+    bytes: Vec<u8>,
 }
 
 /// Makes the second manifest of the newest state, where a crash left it with the first alone.
 /// Where requests come late, whatever else was made may come yet: nothing is made here.
 pub(crate) fn complete(files: &Files, newest: &mut Newest) -> Result<()> {
-    let number = newest.manifest.number;
-    let is_alone = !newest.is_twice && newest.damaged.is_empty() && number == newest.greatest;
-    if !is_alone || files.blobs.answers_may_be_lost() {
+    if files.blobs.answers_may_be_lost() {
         return Ok(());
     }
-    let bytes = newest.manifest.encode();
-    for name in both_names(number) {
-        if files.blobs.length(&name)?.is_none() {
-            newest.is_twice = files.blobs.create(&name, &bytes)?;
-        }
+    if let Some(Alone { name, bytes }) = newest.alone() {
+        newest.is_twice = files.blobs.create(&name, &bytes)?;
     }
     Ok(())
 }
@@ -113,15 +136,20 @@ pub(crate) fn newest(files: &Files) -> Result<Newest> {
     let mut damaged = Vec::new();
     for &number in all.iter().rev() {
         let (mut whole, mut bytes, mut there, mut foreign) = (Vec::new(), 0, 0, None);
+        let (mut absent, mut unread) = (None, Vec::new());
         for name in both_names(number) {
-            match read_named(files, &name, number)? {
-                Named::Absent => continue,
+            match read_named(files, &name, number) {
+                Named::Absent => {
+                    absent = Some(name);
+                    continue;
+                }
                 Named::Whole(manifest, length) => {
                     whole.push(manifest);
                     bytes = length;
                 }
                 Named::Damaged(bad) => damaged.push(bad),
                 Named::Foreign(error) => foreign = Some(error),
+                Named::Unread(error) => unread.push((name, error)),
             }
             there += 1;
         }
@@ -133,9 +161,11 @@ pub(crate) fn newest(files: &Files) -> Result<Newest> {
         if let Some(manifest) = whole.into_iter().next() {
             // What is not of this volume, or of a newer format, is none of its two.
             damaged.extend(foreign.and_then(as_damage));
-            return Ok(Newest { manifest, greatest, bytes, is_twice, damaged });
+            let absent = absent.filter(|_| number == greatest);
+            return Ok(Newest { manifest, greatest, bytes, is_twice, absent, unread, damaged });
         }
-        if let Some(error) = foreign {
+        // What could not be read may be whole, and the newest.
+        if let Some(error) = foreign.or_else(|| unread.pop().map(|(_, error)| error)) {
             return Err(error);
         }
         // It was being made, and for it nothing was given up of the one before. Where requests come
@@ -155,14 +185,18 @@ enum Named {
     Damaged(Corruption),
     /// Whole, and of another volume or number, or of a newer format.
     Foreign(Error),
+    /// The read failed.
+    Unread(Error),
 }
 
-fn read_named(files: &Files, name: &str, number: u64) -> Result<Named> {
-    let Some(length) = files.blobs.length(name)? else { return Ok(Named::Absent) };
-    let mut bytes = vec![0; length as usize];
-    let read = files.blobs.read_at(name, &mut bytes, 0)?;
-    bytes.truncate(read);
-    Ok(match RunManifest::decode(&bytes, files.volume, number) {
+fn read_named(files: &Files, name: &str, number: u64) -> Named {
+    let bytes = match read_all(&*files.blobs, name) {
+        Ok(Some(bytes)) => bytes,
+        Ok(None) => return Named::Absent,
+        Err(error) => return Named::Unread(error.into()),
+    };
+    let length = bytes.len() as u64;
+    match RunManifest::decode(&bytes, files.volume, number) {
         Ok(Decoded::Manifest(manifest)) => Named::Whole(manifest, length),
         Ok(Decoded::Newer(found)) => {
             Named::Foreign(Error::NewerFormat { file: path(name), found, known: VERSION })
@@ -175,7 +209,15 @@ fn read_named(files: &Files, name: &str, number: u64) -> Result<Named> {
                 Named::Damaged(bad)
             }
         }
-    })
+    }
+}
+
+fn read_all(blobs: &dyn Blobs, name: &str) -> device::Result<Option<Vec<u8>>> {
+    let Some(length) = blobs.length(name)? else { return Ok(None) };
+    let mut bytes = vec![0; length as usize];
+    let read = blobs.read_at(name, &mut bytes, 0)?;
+    bytes.truncate(read);
+    Ok(Some(bytes))
 }
 
 /// Whether bytes are a whole manifest of whatever volume and number they name.
@@ -213,16 +255,13 @@ fn differs(name: &str) -> Corruption {
 /// Whether all that is there of a manifest can be read and is this volume's.
 pub(crate) fn is_own(files: &Files, number: u64) -> bool {
     let of = |name: String| read_named(files, &name, number);
-    both_names(number)
-        .map(of)
-        .iter()
-        .all(|named| matches!(named, Ok(Named::Absent | Named::Whole(..))))
+    both_names(number).map(of).iter().all(|named| matches!(named, Named::Absent | Named::Whole(..)))
 }
 
-/// Deletes both of a number.
-pub(crate) fn delete_both(files: &Files, number: u64) -> Result<()> {
+/// Deletes both of a number, but for what could not be read.
+pub(crate) fn delete_both(files: &Files, number: u64, unread: &[String]) -> Result<()> {
     for name in both_names(number) {
-        if files.blobs.length(&name)?.is_some() {
+        if !unread.contains(&name) && files.blobs.length(&name)?.is_some() {
             files.blobs.delete(&name)?;
         }
     }
@@ -253,7 +292,7 @@ pub(crate) fn write_twice(files: &Files, newest: &Newest, time: i64) -> Result<(
             return Err(device::Error::new("create", &path(&name), taken).into());
         }
     }
-    delete_both(files, newest.manifest.number)?;
+    delete_both(files, newest.manifest.number, &newest.unread())?;
     delete_damaged(files, &newest.damaged);
     Ok(())
 }
@@ -306,8 +345,8 @@ impl Core {
         manifest
     }
 
-    /// Writes a manifest, durable on return; whether under both names. Where it fails, what was
-    /// tried is noted if it may be on the medium all the same, or come there later.
+    /// Writes a manifest, durable on return. Where it fails, what was tried is noted if it may be
+    /// on the medium all the same, or come there later.
     ///
     /// A full medium must take a checkpoint, or nothing of it could be given back: there the copy
     /// of the state before goes first, for that is still there once, and one manifest is enough
@@ -317,19 +356,25 @@ impl Core {
         state: &mut Durable,
         manifest: &RunManifest,
         catalog: &Arc<Catalog>,
-    ) -> Result<bool> {
+    ) -> Result<()> {
         let bytes = manifest.encode();
         self.manifest_bytes.store(bytes.len() as u64, Ordering::Relaxed);
         let [first, copy] = both_names(manifest.number);
         let made = match self.make(&first, &bytes) {
-            Err(Failed::Not(error)) if error.is_no_space() && self.gave_copy_up(state.number) => {
+            Err(Failed::Not(error)) if error.is_no_space() && self.gave_copy_up(state) => {
                 self.make(&first, &bytes)
             }
             made => made,
         };
         let failed = match made.map(|()| self.make(&copy, &bytes)) {
-            Ok(Ok(())) => return Ok(true),
-            Ok(Err(Failed::Not(error))) if error.is_no_space() => return Ok(false),
+            Ok(Ok(())) => {
+                state.alone = None;
+                return Ok(());
+            }
+            Ok(Err(Failed::Not(error))) if error.is_no_space() => {
+                state.alone = Some(Alone { name: copy, bytes });
+                return Ok(());
+            }
             Ok(Err(Failed::Not(error))) => match self.files.blobs.delete(&first) {
                 Ok(()) => return Err(error),
                 Err(stays) => {
@@ -351,22 +396,32 @@ impl Core {
 
     /// Deletes the copy of the durable state's manifest, where that itself is whole; whether it
     /// did.
-    fn gave_copy_up(&self, number: u64) -> bool {
-        let [first, copy] = both_names(number);
-        matches!(read_named(&self.files, &first, number), Ok(Named::Whole(..)))
+    fn gave_copy_up(&self, state: &mut Durable) -> bool {
+        let [first, copy] = both_names(state.number);
+        let Named::Whole(manifest, _) = read_named(&self.files, &first, state.number) else {
+            return false;
+        };
+        let gave_up = !state.unread.contains(&copy)
             && matches!(self.files.blobs.length(&copy), Ok(Some(_)))
-            && self.files.blobs.delete(&copy).is_ok()
+            && self.files.blobs.delete(&copy).is_ok();
+        if gave_up {
+            state.alone = Some(Alone { name: copy, bytes: manifest.encode() });
+        }
+        gave_up
     }
 
-    /// Writes the copy of a manifest for which there was no room. Where there is none yet, the next
-    /// is written twice again.
-    pub(crate) fn write_copy(&self, manifest: &RunManifest) {
-        let [_, copy] = both_names(manifest.number);
-        match self.make(&copy, &manifest.encode()) {
+    /// Makes what is missing of the durable state's manifests, if there is room for it by now.
+    /// Called whenever room was given back; else the next are written twice again.
+    pub(crate) fn make_pair(&self, state: &mut Durable) {
+        let Some(alone) = state.alone.take() else { return };
+        match self.make(&alone.name, &alone.bytes) {
             Ok(()) => {}
-            Err(Failed::Not(error) | Failed::Perhaps(error) | Failed::Another(error)) => {
+            Err(Failed::Not(error) | Failed::Perhaps(error)) => {
                 tracing::warn!(%error, "there is one manifest, and no room for its copy");
+                state.alone = Some(alone);
             }
+            // And this store is read-only from now on.
+            Err(Failed::Another(error)) => tracing::error!(%error, "a manifest is not its own"),
         }
     }
 
@@ -428,13 +483,14 @@ impl Core {
         }
     }
 
-    /// Deletes the manifests before the one that was just made. What stays is older than that, so
-    /// nobody takes it for the state, and the next opening tries again.
-    pub(crate) fn delete_older(&self, old: u64, uncertain: &[Attempt]) {
+    /// Deletes the manifests before the one that was just made, but for what could not be read.
+    /// What stays is older than that, so nobody takes it for the state, and the next opening tries
+    /// again.
+    pub(crate) fn delete_older(&self, old: u64, uncertain: &[Attempt], unread: &[String]) {
         let seen = uncertain.iter().filter(|attempt| attempt.there).map(|attempt| attempt.number);
         for number in seen.chain([old]).filter(|number| *number > 0) {
-            for name in both_names(number) {
-                if let Err(error) = self.files.blobs.delete(&name) {
+            for name in both_names(number).iter().filter(|name| !unread.contains(name)) {
+                if let Err(error) = self.files.blobs.delete(name) {
                     tracing::warn!(%error, name, "an old manifest stays");
                 }
             }

@@ -44,6 +44,8 @@ pub(crate) fn create(env: &Env, options: &Options) -> Result<Core> {
         number: 0,
         next_manifest: 1,
         uncertain: Vec::new(),
+        alone: None,
+        unread: Vec::new(),
         lsn: Lsn(0),
         next_blob: 1,
         blobs: BTreeMap::new(),
@@ -98,6 +100,9 @@ pub(crate) fn mend(env: &Env, options: &Options) -> Result<()> {
 /// Sees to it, before the log is given up for it, that the newest state is there twice, and that it
 /// is the newest.
 fn settle_newest(files: &Files, newest: &mut Newest) -> Result<()> {
+    for (name, error) in &newest.unread {
+        tracing::warn!(%error, name, "a manifest cannot be read; the other says all");
+    }
     if let Some(damaged) = newest.passed_over() {
         // It was being made, so all is there that the state before names; else it was finished,
         // and what it made superfluous has gone.
@@ -158,6 +163,8 @@ pub(crate) fn open(env: &Env, options: &Options) -> Result<Core> {
         number: manifest.number,
         next_manifest: newest.greatest + 1 + late,
         uncertain: Vec::new(),
+        alone: None,
+        unread: newest.unread(),
         lsn: Lsn(manifest.lsn),
         next_blob,
         blobs: manifest.blobs.iter().map(|blob| (blob.number, blob.length)).collect(),
@@ -194,8 +201,9 @@ pub(crate) fn open(env: &Env, options: &Options) -> Result<Core> {
     if late > 0 || !newest.is_twice {
         write_again(&core, &newest, late)?;
     }
-    // What a damaged manifest named goes with the next opening.
-    let found = if newest.passed_over().is_some() { Vec::new() } else { found };
+    // What a damaged manifest named goes with the next opening, or one that could not be read.
+    let is_sure = newest.passed_over().is_none() && newest.unread.is_empty();
+    let found = if is_sure { found } else { Vec::new() };
     clean(&core, env.device.as_ref(), manifest, &found)?;
     Ok(core)
 }
@@ -207,10 +215,11 @@ fn write_again(core: &Core, newest: &Newest, late: u64) -> Result<()> {
     let catalog = Catalog::clone(&core.catalog.lock());
     match core.make_durable(state, catalog, Lsn(newest.manifest.lsn)) {
         Ok(()) => delete_damaged(&core.files, &newest.damaged),
-        // What a full medium holds can be removed. The next checkpoint writes it twice. Where a
-        // manifest may come late, nothing is deleted before there is a greater one.
+        // What a full medium holds can be removed, and when it was there is room. Where a manifest
+        // may come late, nothing is deleted before there is a greater one.
         Err(error) if late == 0 && error.is_no_space() => {
             tracing::warn!(%error, "one manifest is all");
+            state.alone = newest.alone();
         }
         Err(error) => return Err(error),
     }
@@ -231,7 +240,7 @@ fn clean(core: &Core, device: &dyn Device, manifest: &RunManifest, found: &[u64]
     let blobs = &core.files.blobs;
     for number in manifest_numbers(&core.files)?.range(..manifest.number) {
         if is_own(&core.files, *number) {
-            delete_both(&core.files, *number)?;
+            delete_both(&core.files, *number, &[])?;
         } else {
             tracing::warn!(number, "an old manifest stays, for it cannot be read");
         }

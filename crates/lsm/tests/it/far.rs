@@ -250,6 +250,59 @@ fn what_cannot_be_looked_at_is_looked_at_later() {
     assert_eq!(entries(&*after_a_cut(&sim, &far).1, TREE).len(), 100);
 }
 
+/// Where there is no room on a server, nobody knows what it takes later: nothing is deleted before
+/// a greater manifest is there twice.
+#[test]
+fn a_full_server_has_nothing_deleted_before_there_is_a_greater_manifest_twice() {
+    for full_of in ["manifest-", "copy-"] {
+        let far = FarBlobs::new();
+        let (sim, store) = store_on(&far);
+        put(&store, OTHER, 0);
+        assert!(store.checkpoint().expect("checkpoint"));
+        put(&store, TREE, 0);
+        assert!(store.checkpoint().expect("checkpoint"));
+        let before = names(&far, "");
+        let stays = |far: &FarBlobs, place: &str| {
+            let now = far.objects();
+            let is_gone = |name: &&String| !now.contains_key(*name);
+            let gone: Vec<&String> = before.iter().filter(is_gone).collect();
+            assert!(gone.is_empty(), "{full_of}, {place}: {gone:?}");
+        };
+        let fill = |far: &FarBlobs| {
+            for _ in 0..100 {
+                far.order(Call::Make, full_of, Mishap::Full);
+            }
+        };
+        // The blob of this one goes with the next state.
+        commit(&store, |batch| batch.drop_tree(OTHER));
+        put(&store, TREE, 1000);
+        store.sync(store.last_commit()).expect("sync");
+        fill(&far);
+        for _ in 0..3 {
+            let refused = store.checkpoint().expect_err("there is no room");
+            assert!(refused.is_no_space(), "{full_of}: {refused}");
+            stays(&far, "a checkpoint");
+            store.reclaim_step(100).expect_err("there is no room");
+            stays(&far, "reclaiming");
+        }
+        drop(store);
+        far.take_back();
+        let (device, objects) = (sim.device.after_crash(CrashPolicy::LoseAll, 1), far.copy());
+        fill(&objects);
+        let opened = LsmStore::open(&SimEnv::on(device.copy(), 1).env(), &options(&objects));
+        let refused = opened.expect_err("there is no room");
+        assert!(refused.is_no_space(), "{full_of}: {refused}");
+        stays(&objects, "an opening");
+        objects.take_back();
+        let store = LsmStore::open(&SimEnv::on(device, 1).env(), &options(&objects)).expect("room");
+        assert_eq!(entries(&*store, TREE).len(), 200, "{full_of}");
+        assert!(store.checkpoint().expect("checkpoint"));
+        settle(&store);
+        assert_eq!(names(&objects, "manifest-").len(), 1, "{full_of}");
+        assert!(!before.iter().all(|name| objects.objects().contains_key(name)), "{full_of}");
+    }
+}
+
 /// A manifest that seemed not to be made is there after a power cut: what it names is, too.
 #[test]
 fn what_an_uncertain_manifest_names_stays() {

@@ -9,9 +9,9 @@ use lsm::{ANOTHER, LsmStore, mend};
 use parking_lot::Mutex;
 use store::{Error, Store, TreeId};
 use testing::run::for_seeds;
-use testing::{CrashPolicy, SimDevice, SimEnv, entries, sim_env};
+use testing::{CrashPolicy, Fault, FaultOn, Op, SimDevice, SimEnv, entries, sim_env};
 
-use crate::util::{TREE, checked, commit, inspected, open, options, settle, store};
+use crate::util::{TREE, blobs, checked, commit, inspected, open, options, settle, store};
 
 type Model = BTreeMap<TreeId, BTreeMap<Vec<u8>, Vec<u8>>>;
 
@@ -55,6 +55,12 @@ fn manifests(device: &SimDevice) -> BTreeMap<u64, Vec<String>> {
 /// Those of the newest.
 fn newest(device: &SimDevice) -> Vec<String> {
     manifests(device).pop_last().expect("there is one").1
+}
+
+/// All files, and what is in them.
+fn files(device: &SimDevice) -> BTreeMap<String, Vec<u8>> {
+    let paths = device.files().into_iter().map(|(path, _)| path);
+    paths.map(|path| (path.clone(), device.read_file(&path))).collect()
 }
 
 /// Changes the tree, and replaces the clone of it that there is, so that what the last checkpoint
@@ -248,7 +254,7 @@ fn one_manifest_is_enough_on_a_full_medium() {
     drop(store);
     let path = newest(&sim.device).pop().expect("there are two");
     sim.device.delete(&path);
-    let full = testing::Fault::no_space(testing::FaultOn::Only(testing::Op::Write), 0);
+    let full = Fault::no_space(FaultOn::Only(Op::Write), 0);
     sim.device.inject(full.below("lsm/").forever());
     let store = open(&sim);
     sim.device.clear_faults();
@@ -256,4 +262,200 @@ fn one_manifest_is_enough_on_a_full_medium() {
     assert_eq!(entries(&*store, TREE).len(), 1);
     checked(&store);
     assert_eq!(newest(&sim.device).len(), 2);
+}
+
+/// Where one cannot be read the other is the state. The one that could not be read is not deleted
+/// by that opening, nor is any blob; there are two again that can be read.
+#[test]
+fn a_manifest_that_cannot_be_read_stays_and_the_other_is_the_state() {
+    let (sim, store) = store(7);
+    let mut random = fastrand::Rng::with_seed(7);
+    let mut model = Model::new();
+    for round in 1..4 {
+        change(&store, &mut model, &mut random, round);
+        checked(&store);
+    }
+    // Of this only the log knows when the power goes, and a blob is there that nothing names.
+    change(&store, &mut model, &mut random, 4);
+    let named = blobs(&sim.device);
+    let cuts = cuts_of_a_checkpoint(&sim, &store, move |crashed| {
+        blobs(crashed).len() > named.len() && manifests(crashed).len() == 1
+    });
+    let (crashed, report) = (&cuts[0], inspected(&SimEnv::on(cuts[0].copy(), 1)));
+    assert!(report.lost_bytes > 0, "{report:?}");
+    let left = blobs(crashed).pop().expect("the last one");
+    for (path, op) in newest(crashed).iter().flat_map(|path| [(path, Op::Read), (path, Op::Look)]) {
+        let place = format!("{path}: {op:?}");
+        let device = crashed.copy();
+        let before = device.read_file(path);
+        device.inject(Fault::io(FaultOn::Only(op), 0).below(path).forever());
+        let sim = SimEnv::on(device, 1);
+        let store = open(&sim);
+        for (tree, expected) in &model {
+            assert!(entries(&*store, *tree) == *expected, "{place}: tree {}", tree.0);
+        }
+        assert_eq!(sim.device.read_file(path), before, "{place}");
+        assert!(blobs(&sim.device).contains(&left), "{place}");
+        assert_eq!(newest(&sim.device).len(), 2, "{place}");
+        assert!(!newest(&sim.device).contains(path), "{place}: a new one was made");
+        // Nor by anything that comes after it.
+        checked(&store);
+        settle(&store);
+        assert_eq!(sim.device.read_file(path), before, "{place}");
+        drop(store);
+        // Either of the new is enough, and when all can be read nothing stays.
+        let crashed = sim.device.after_crash(CrashPolicy::KeepAll, 1);
+        opens_without_either(&crashed, &model, &place);
+        let opened = opens(crashed, &model, &place);
+        assert!(!blobs(&opened).contains(&left), "{place}: {left}");
+    }
+}
+
+/// What cannot be read may be the newest, and whole: nothing older is believed, and nothing is
+/// changed.
+#[test]
+fn nothing_is_changed_where_no_manifest_can_be_read() {
+    let (sim, store) = store(8);
+    commit(&store, |batch| batch.put(TREE, b"key", b"value"));
+    checked(&store);
+    let older = sim.device.copy();
+    commit(&store, |batch| batch.put(TREE, b"key", b"another value"));
+    store.close().expect("close");
+    drop(store);
+    // Those before are there still, as if they could not have been deleted.
+    for path in newest(&older) {
+        sim.env().device.create(&path).expect("a file");
+        sim.device.overwrite(&path, 0, &older.read_file(&path));
+    }
+    let both = newest(&sim.device);
+    for (path, other) in [(&both[0], &both[1]), (&both[1], &both[0])] {
+        for rot in [None, Some(Rot::Flip), Some(Rot::Gone)] {
+            let device = sim.device.copy();
+            match rot {
+                Some(rot) => rot.strike(&device, other),
+                None => device.inject(Fault::io(FaultOn::Only(Op::Read), 0).below(other).forever()),
+            }
+            device.inject(Fault::io(FaultOn::Only(Op::Read), 0).below(path).forever());
+            let before = files(&device);
+            let sim = SimEnv::on(device, 1);
+            let refused = LsmStore::open(&sim.env(), &options());
+            assert!(matches!(refused, Err(Error::Device(_))), "{path}, {rot:?}: {refused:?}");
+            assert!(files(&sim.device) == before, "{path}, {rot:?}: something was changed");
+        }
+    }
+}
+
+/// A copy for which there was no room is made when there is some, whether or not there is another
+/// checkpoint.
+#[test]
+fn a_copy_for_which_there_was_no_room_is_made_when_there_is() {
+    // Where there is none for the first neither, that of the state before was given up for it.
+    let full = [&["lsm/copy-"][..], &["lsm/copy-", "lsm/manifest-"]];
+    for full_of in full {
+        let place = format!("{full_of:?}");
+        let (sim, store) = store(9);
+        checked(&store);
+        commit(&store, |batch| batch.put(TREE, b"key", b"value"));
+        for path in full_of {
+            let full = Fault::no_space(FaultOn::Only(Op::Write), 0);
+            sim.device.inject(full.below(path).forever());
+        }
+        let made = store.checkpoint();
+        assert_eq!(made.is_ok(), full_of.len() == 1, "{place}: {made:?}");
+        settle(&store);
+        assert_eq!(newest(&sim.device).len(), 1, "{place}: there is no room yet");
+        sim.device.clear_faults();
+        assert!(!store.reclaim_step(100).expect("reclaim"), "{place}");
+        assert_eq!(newest(&sim.device).len(), 2, "{place}");
+        store.sync(store.last_commit()).expect("sync");
+        let model = Model::from([(TREE, entries(&*store, TREE))]);
+        let crashed = sim.device.after_crash(CrashPolicy::LoseAll, 1);
+        opens_without_either(&crashed, &model, &place);
+    }
+}
+
+/// The same for one that was missing when the store was opened.
+#[test]
+fn a_manifest_that_was_missing_at_opening_is_made_when_there_is_room() {
+    let (sim, store) = store(10);
+    commit(&store, |batch| batch.put(TREE, b"key", b"value"));
+    store.close().expect("close");
+    drop(store);
+    for path in newest(&sim.device) {
+        let device = sim.device.copy();
+        device.delete(&path);
+        let full = Fault::no_space(FaultOn::Only(Op::Write), 0);
+        device.inject(full.below("lsm/").forever());
+        let sim = SimEnv::on(device, 1);
+        let store = open(&sim);
+        assert!(!store.reclaim_step(100).expect("reclaim"), "{path}");
+        assert_eq!(newest(&sim.device).len(), 1, "{path}");
+        sim.device.clear_faults();
+        assert!(!store.reclaim_step(100).expect("reclaim"), "{path}");
+        assert!(newest(&sim.device).contains(&path) && newest(&sim.device).len() == 2, "{path}");
+    }
+}
+
+/// What power cuts in a checkpoint leave that is as it is wanted.
+fn cuts_of_a_checkpoint(
+    sim: &SimEnv,
+    store: &LsmStore,
+    wanted: impl Fn(&SimDevice) -> bool + Send + 'static,
+) -> Vec<SimDevice> {
+    let cuts: Arc<Mutex<Vec<SimDevice>>> = Arc::default();
+    let seen = Arc::clone(&cuts);
+    sim.device.watch(move |medium: &SimDevice, op| {
+        let crashed = medium.after_crash(CrashPolicy::KeepAll, op);
+        if wanted(&crashed) {
+            seen.lock().push(crashed);
+        }
+    });
+    assert!(store.checkpoint().expect("checkpoint"));
+    sim.device.unwatch();
+    std::mem::take(&mut *cuts.lock())
+}
+
+/// What a manifest that was being made names is not deleted by the opening that passes over it;
+/// where anything of the state before it is gone, that is no state any more.
+#[test]
+fn a_damaged_manifest_that_is_passed_over_deletes_nothing() {
+    let (sim, store) = store(11);
+    let mut random = fastrand::Rng::with_seed(11);
+    let mut model = Model::new();
+    change(&store, &mut model, &mut random, 1);
+    checked(&store);
+    change(&store, &mut model, &mut random, 2);
+    // The next one is there, and has no copy yet.
+    let crashed = cuts_of_a_checkpoint(&sim, &store, |crashed| {
+        manifests(crashed).len() == 2 && newest(crashed).len() == 1
+    });
+    let crashed = &crashed[0];
+    let path = newest(crashed).pop().expect("there is one");
+    for rot in [Rot::Zeros, Rot::Flip, Rot::Short] {
+        let place = format!("{path}: {rot:?}");
+        let device = crashed.copy();
+        rot.strike(&device, &path);
+        let named = blobs(&device);
+        let opened = opens(device.copy(), &model, &place);
+        assert_eq!(blobs(&opened), named, "{place}");
+        // The next opening knows what is needed.
+        let again = opens(opened, &model, &place);
+        assert!(blobs(&again).len() < named.len(), "{place}: {named:?}");
+        // Whatever the state before needs, and is gone or damaged: it was finished after all.
+        for needed in blobs(&again) {
+            for how in [Rot::Zeros, Rot::Short, Rot::Gone] {
+                let device = device.copy();
+                how.strike(&device, &needed);
+                let before = files(&device);
+                let sim = SimEnv::on(device, 1);
+                let refused = LsmStore::open(&sim.env(), &options());
+                let told = |bad: &format::Corruption| bad.file == path;
+                assert!(
+                    matches!(&refused, Err(Error::Corrupt(bad)) if told(bad)),
+                    "{place}, {needed}: {how:?}: {refused:?}"
+                );
+                assert!(files(&sim.device) == before, "{place}, {needed}: {how:?}");
+            }
+        }
+    }
 }
