@@ -16,18 +16,18 @@
 
 use std::collections::BTreeMap;
 use std::ops::Bound;
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::sync::{Arc, Weak};
 
 use device::{Map, Set};
-use format::run_manifest::{LogRows, RunEntry};
+use format::run_manifest::LogRows;
 use store::{Lsn, Result, TreeId, Writer};
 
 use crate::blob::{BlobWriter, Finished, Numbers, Written};
 use crate::clean;
-use crate::collect::Stuck;
+use crate::collect::{NotedRuns, Stuck};
 use crate::core::{Catalog, Core};
-use crate::exchange::{Exchange, Exchanger};
+use crate::exchange::Exchange;
 use crate::layer::{Layer, Stack, View};
 use crate::manifest::{Alone, Attempt};
 use crate::merge::{Direction, From, Merge, Tombstones};
@@ -54,7 +54,7 @@ pub(crate) struct Durable {
     /// Those of them that are value logs, with all that was written to them.
     pub(crate) logs: BTreeMap<u64, LogRows>,
     /// Runs that are there; those that nobody holds any more are given back.
-    pub(crate) runs: Vec<Noted>,
+    pub(crate) runs: NotedRuns,
     /// Parts of blobs that nothing needs: number, begin, end.
     pub(crate) gaps: Vec<(u64, u64, u64)>,
     /// Those that could not be given back, and blobs that could not be deleted: they are tried
@@ -65,33 +65,17 @@ pub(crate) struct Durable {
     /// Runs that records of the log name and no manifest does yet, with those records: what replays
     /// them needs them, whatever became of their trees.
     pub(crate) linked: Vec<(Lsn, Arc<Run>)>,
-    /// Exchanges that trees have seen and the durable catalog has not.
+    /// Exchanges that the trees have seen and the manifest has not: what it names is held by them.
     pub(crate) pending: Vec<Exchange>,
-}
-
-/// A run that is on the medium, whether or not anybody holds it.
-pub(crate) struct Noted {
-    pub(crate) entry: RunEntry,
-    pub(crate) uses: Arc<[LogRows]>,
-    run: Weak<Run>,
-}
-
-impl Noted {
-    pub(crate) fn new(run: &Arc<Run>) -> Noted {
-        Noted { entry: run.entry, uses: Arc::clone(&run.uses), run: Arc::downgrade(run) }
-    }
-
-    /// Whether anybody holds it.
-    pub(crate) fn is_needed(&self) -> bool {
-        self.run.strong_count() > 0
-    }
+    /// Bytes of the runs that were merged by them.
+    pub(crate) pending_bytes: u64,
 }
 
 impl Durable {
     /// Takes note of a run that is on the medium.
     pub(crate) fn take_note(&mut self, run: Run) -> Arc<Run> {
         let run = Arc::new(run);
-        self.runs.push(Noted::new(&run));
+        self.runs.note(&run);
         run
     }
 
@@ -268,10 +252,6 @@ impl Core {
         catalog: Catalog,
         lsn: Lsn,
     ) -> Result<()> {
-        let mut catalog = catalog;
-        if !state.pending.is_empty() {
-            Exchanger::new(&state.pending).apply_all(&mut catalog);
-        }
         self.look_after(state)?;
         // Never twice the same, whatever becomes of it.
         let number = state.next_manifest;
@@ -283,16 +263,19 @@ impl Core {
         let uncertain = std::mem::take(&mut state.uncertain);
         state.lsn = lsn;
         state.pending.clear();
+        state.pending_bytes = 0;
         // From now on the log is replayed from behind these.
         state.linked.retain(|(record, _)| *record > lsn);
-        let deepest = catalog.values().map(|stack| stack.layers.len()).max();
-        self.depth.store(deepest.unwrap_or(0), Ordering::Relaxed);
         *self.log_stats.lock() = clean::stats(&manifest);
         // Pins take the catalog and what is in flight together.
-        {
+        let before = {
             let _gate = self.gate.write();
-            *self.catalog.lock() = catalog;
-        }
+            std::mem::replace(&mut *self.catalog.lock(), Arc::clone(&catalog))
+        };
+        let mut outlook = self.outlook.lock();
+        outlook.update(&before, &catalog);
+        self.depth.store(outlook.depth(), Ordering::Relaxed);
+        drop(outlook);
         self.delete_older(old, &uncertain, &state.unread);
         self.make_pair(state);
         state.stuck.try_again(&mut state.gaps);
@@ -396,13 +379,10 @@ fn groups(frozen: &Frozen) -> Vec<Group> {
             // Layers on the medium have no sharers here.
             let shared = sharers.get(&address(first));
             let same = |layer: &&Arc<Layer>| sharers.get(&address(layer)) == shared;
-            let layers: Vec<Arc<Layer>> =
-                stack.layers[at..].iter().take_while(same).cloned().collect();
-            at += layers.len();
-            if shared.is_none() {
-                continue;
-            }
-            if grouped.insert(address(&layers[0])) {
+            let from = at;
+            at += stack.layers[at..].iter().take_while(same).count();
+            if shared.is_some() && grouped.insert(address(first)) {
+                let layers = stack.layers[from..at].to_vec();
                 groups.push(Group { layers, lowest: at == stack.layers.len() });
             }
         }

@@ -31,18 +31,22 @@ fn live<'a>(
     for rows in runs.flatten() {
         *live.entry(rows.log).or_default() += rows.bytes;
     }
-    for (log, bytes) in &mut live {
-        *bytes = (*bytes).min(logs.get(log).map_or(0, |all| all.bytes));
-    }
-    live
+    bounded(logs, live)
 }
 
-/// Logs of which less than half is live, and the bytes of what is.
-pub(crate) fn sparse<'a>(
+/// No more of each log than there is.
+fn bounded(logs: &BTreeMap<u64, LogRows>, live: BTreeMap<u64, u64>) -> BTreeMap<u64, u64> {
+    let all = |log: &u64| logs.get(log).map_or(0, |all| all.bytes);
+    live.into_iter().map(|(log, bytes)| (log, bytes.min(all(&log)))).collect()
+}
+
+/// Logs of which less than half is live, and the bytes of what is, by the bytes of rows of each
+/// that runs point to.
+pub(crate) fn sparse(
     logs: &BTreeMap<u64, LogRows>,
-    runs: impl Iterator<Item = &'a [LogRows]>,
+    live: BTreeMap<u64, u64>,
 ) -> BTreeMap<u64, u64> {
-    let mut live = live(logs, runs);
+    let mut live = bounded(logs, live);
     live.retain(|log, bytes| *bytes * 2 < logs.get(log).map_or(0, |all| all.bytes));
     live
 }
@@ -121,7 +125,7 @@ pub(crate) fn stats(manifest: &RunManifest) -> ValueLogStats {
         disk_bytes: manifest.blobs.iter().filter(length).map(|blob| blob.length).sum(),
         rows_bytes: logs.values().map(|log| log.bytes).sum(),
         live_bytes: live(&logs, uses()).values().sum(),
-        sparse: sparse(&logs, uses()).len() as u64,
+        sparse: sparse(&logs, live(&logs, uses())).len() as u64,
         written_bytes: 0,
     }
 }
@@ -142,9 +146,8 @@ mod tests {
     fn a_log_is_sparse_when_less_than_half_is_live() {
         let logs = logs(&[(1, 100), (2, 100), (3, 100)]);
         let uses = [vec![rows(1, 49), rows(2, 50)], vec![rows(3, 30)], vec![rows(3, 90)]];
-        let sparse = sparse(&logs, uses.iter().map(Vec::as_slice));
-        assert_eq!(sparse, BTreeMap::from([(1, 49)]));
         let live = live(&logs, uses.iter().map(Vec::as_slice));
+        assert_eq!(sparse(&logs, live.clone()), BTreeMap::from([(1, 49)]));
         assert_eq!(live[&3], 100, "what two runs point to is not there twice");
     }
 
@@ -170,7 +173,7 @@ mod tests {
         let mut next = 4;
         loop {
             let uses = || layers.iter().map(|(_, uses)| uses.as_slice());
-            let sparse = sparse(&logs, uses());
+            let sparse = sparse(&logs, live(&logs, uses()));
             let pointing: Vec<Pointing<'_>> =
                 layers.iter().map(|(id, uses)| Pointing { id: *id, uses }).collect();
             let Some(picked) = pick(&pointing, &sparse) else { break };

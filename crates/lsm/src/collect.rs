@@ -3,18 +3,21 @@
 //! A run is needed while somebody holds it: the durable catalog, a tree, a pinned state, a walk
 //! that is under way. The catalog lets go of a run only when a manifest without it is durable, so
 //! what nobody holds no crash brings back. The room of a run is punched out of its blob; a blob
-//! goes when its last run does.
+//! goes when its last run does. Who lets go of a run last says so (`run`), and how many runs need a
+//! blob is counted, so that the runs that stay are not looked at.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::Ordering;
+use std::sync::{Arc, Weak};
 
 use format::run_index::BLOB_HEAD_BYTES;
-use format::run_manifest::RunManifest;
+use format::run_manifest::{LogRows, RunEntry, RunManifest};
 use store::Result;
 
 use crate::checkpoint::Durable;
 use crate::core::Core;
 use crate::files::blob_name;
+use crate::run::Run;
 
 impl Core {
     /// A bounded step of giving back what is not needed any more; `false` when nothing is left.
@@ -49,21 +52,11 @@ impl Core {
             // What a reader finds on the medium is not known, so nothing of it goes.
             return false;
         }
-        let mut freed = Vec::new();
-        state.runs.retain(|noted| {
-            let (needed, entry) = (noted.is_needed(), &noted.entry);
-            if !needed {
-                let end = entry.index + u64::from(entry.index_bytes);
-                freed.push((entry.blob, entry.start, end));
-            }
-            needed
-        });
-        state.gaps.extend(freed);
-        // A value log is needed as long as a run points into it.
-        let logs = state.runs.iter().flat_map(|noted| noted.uses.iter().map(|rows| rows.log));
-        let needed: BTreeSet<u64> =
-            state.runs.iter().map(|noted| noted.entry.blob).chain(logs).collect();
-        let goes = |blob: &u64| !needed.contains(blob) && !state.stuck.blobs.contains(blob);
+        for number in self.files.take_let_go() {
+            state.gaps.extend(state.runs.forget(number));
+        }
+        let runs = &state.runs;
+        let goes = |blob: &u64| !runs.need(*blob) && !state.stuck.blobs.contains(blob);
         let whole: Vec<u64> = state.blobs.keys().copied().filter(goes).collect();
         for &blob in whole.iter().take(most) {
             if let Err(error) = self.files.blobs.delete(&blob_name(blob)) {
@@ -92,6 +85,63 @@ impl Core {
         let more = whole.len() > most || !gaps.is_empty();
         self.make_pair(state);
         more
+    }
+}
+
+/// Runs that are on the medium, whether or not anybody holds them.
+#[derive(Default)]
+pub(crate) struct NotedRuns {
+    runs: BTreeMap<u64, Noted>,
+    /// How many of them are in a blob or point into it, where there are any.
+    in_blobs: BTreeMap<u64, u64>,
+}
+
+struct Noted {
+    entry: RunEntry,
+    uses: Arc<[LogRows]>,
+    run: Weak<Run>,
+}
+
+impl Noted {
+    /// The blobs that it needs: a value log is needed as long as a run points into it.
+    fn blobs(&self) -> impl Iterator<Item = u64> {
+        std::iter::once(self.entry.blob).chain(self.uses.iter().map(|rows| rows.log))
+    }
+}
+
+impl NotedRuns {
+    /// Takes note of a run that is on the medium.
+    pub(crate) fn note(&mut self, run: &Arc<Run>) {
+        let uses = Arc::clone(&run.uses);
+        let noted = Noted { entry: run.entry, uses, run: Arc::downgrade(run) };
+        for blob in noted.blobs() {
+            *self.in_blobs.entry(blob).or_default() += 1;
+        }
+        let before = self.runs.insert(run.entry.number, noted);
+        assert!(before.is_none(), "run {} is there twice", run.entry.number);
+    }
+
+    /// Forgets a run that nobody holds any more; where it was: blob, begin, end.
+    fn forget(&mut self, number: u64) -> Option<(u64, u64, u64)> {
+        let noted = self.runs.get(&number)?;
+        if noted.run.strong_count() > 0 {
+            return None;
+        }
+        let noted = self.runs.remove(&number)?;
+        for blob in noted.blobs() {
+            let count = self.in_blobs.entry(blob).or_default();
+            *count -= 1;
+            if *count == 0 {
+                self.in_blobs.remove(&blob);
+            }
+        }
+        let RunEntry { blob, start, index, index_bytes, .. } = noted.entry;
+        Some((blob, start, index + u64::from(index_bytes)))
+    }
+
+    /// Whether any of them needs a blob.
+    fn need(&self, blob: u64) -> bool {
+        self.in_blobs.contains_key(&blob)
     }
 }
 

@@ -1,28 +1,28 @@
 //! Merging runs, in bounded steps that somebody drives.
 //!
-//! What is merged is decided by `plan`, from the durable catalog. A step merges a part of it into
-//! a blob that is being written; the last one makes the blob durable, exchanges the run for those
-//! it was merged from in all trees, and writes a manifest. A crash before that leaves a file that
-//! the next opening removes. A merge is given up where the medium has no room left for it beside
-//! what checkpoints need (`relieve`). What was merged stays as long as a pinned state, a tree that
-//! has only some of it, or the durable state holds it (`collect`).
+//! What is merged is decided by `plan`, of what `outlook` knows of the durable trees. A step merges
+//! a part of it into a blob that is being written; the last one makes the blob durable, exchanges
+//! the run for those it was merged from in all trees, and writes a manifest, where that is not more
+//! than what was merged since the last; else several merges have one. A crash before that leaves
+//! files that the next opening removes. A merge is given up where the medium has no room
+//! left for it beside what checkpoints need (`relieve`). What was merged stays as long as a pinned
+//! state, a tree that has only some of it, or the durable state holds it (`collect`).
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use device::{Map, Set};
-use format::run_manifest::LogRows;
 use store::{Error, MergeStats, Result, Writer};
 
 use crate::blob::BlobWriter;
-use crate::checkpoint::{Part, end_run, exchange};
+use crate::checkpoint::{Durable, Part, end_run, exchange};
 use crate::clean::{self, Pointing};
 use crate::core::{Catalog, Core};
 use crate::hollow;
-use crate::layer::{Layer, Stack, View};
+use crate::layer::{Layer, View};
 use crate::limit::Limiter;
-use crate::plan::{Facts, Limits, Merge};
+use crate::outlook::{Look, Outlook};
+use crate::plan::{Limits, Merge};
 use crate::run::Run;
 
 /// Least bytes of a step, and those for each node that the caller asks for.
@@ -99,23 +99,25 @@ impl Core {
 
     /// How many runs the plan would merge now, and their bytes, without a look at what they hide.
     fn next_merge(&self) -> Option<(u64, u64)> {
-        let catalog = Arc::clone(&self.catalog.lock());
-        let (facts, layers) = facts(&catalog, true).ok()?;
-        let blob_max = self.files.blobs.bytes_max();
-        let picked = self.pick(&facts, self.room_to_merge().ok()?, blob_max)?.layers;
-        let bytes = picked.iter().filter_map(|id| layers[id].as_run()).map(|run| run.bytes()).sum();
+        let limits = limits(self.room_to_merge().ok()?, self.files.blobs.bytes_max());
+        let mut outlook = self.outlook.lock();
+        let picked = outlook.pick(Look::Sizes, limits)?.layers;
+        let bytes = outlook.layers(&picked).iter().map(|layer| layer.durable_run().bytes()).sum();
         Some((picked.len() as u64, bytes))
     }
 
-    /// The next merge into a blob of so many bytes, where the medium has so much room for it.
-    /// Blocks are packed anew, and an index is made: a part of the room is left for what that may
-    /// add.
-    fn pick(&self, facts: &[Vec<Facts>], room: Limits, blob_max: u64) -> Option<Merge> {
-        let limits = Limits {
-            bytes: blob_max.min(within(room.bytes)),
-            returning: blob_max.min(within(room.returning)),
-        };
-        crate::plan::pick(self.options.policy, facts, limits)
+    /// Looks at what layers hide, in all sections that changed since that was done last. What is
+    /// read for it is read with nothing locked.
+    fn look_below(&self) -> Result<()> {
+        loop {
+            let section = self.outlook.lock().unlooked();
+            let Some(section) = section else { return Ok(()) };
+            let runs: Vec<&Run> = section.iter().map(|layer| layer.durable_run()).collect();
+            let below = |at: usize| runs[at + 1..].iter().copied();
+            let hides = (0..runs.len()).map(|at| hidden(runs[at], below(at)));
+            let hides = hides.collect::<Result<Vec<u64>>>()?;
+            self.outlook.lock().looked(&section, &hides);
+        }
     }
 
     /// Gives up the merge that is under way, for the room that it takes, and does not begin it
@@ -164,8 +166,10 @@ impl Core {
             merging.job = self.plan_merge(merging)?;
         }
         let Some(returns) = merging.job.as_ref().map(|job| job.returns) else {
+            let is_new = merging.rested != merging.planned;
             merging.rested = merging.planned;
-            return Ok(false);
+            // What was merged is durable before there is a rest.
+            return if is_new { self.settle_merges() } else { Ok(false) };
         };
         let room = self.room_to_merge()?;
         let left = if returns { room.returning } else { room.bytes };
@@ -223,32 +227,43 @@ impl Core {
 
     /// Begins the next merge, if the plan has one.
     fn plan_merge(&self, merging: &mut Merging) -> Result<Option<Job>> {
-        let (catalog, logs, dead) = {
+        let (logs, dead) = {
             let state = self.durable.lock();
-            // The one that the catalog is of: a checkpoint may make another at any time.
+            // A checkpoint may make another at any time.
             merging.planned = state.number;
             if state.number == merging.rested {
                 return Ok(None);
             }
-            (Arc::clone(&self.catalog.lock()), state.logs.clone(), state.dead.clone())
+            (state.logs.clone(), state.dead.clone())
         };
-        let deep = self.depth.load(Ordering::Relaxed) > DEPTH_MAX;
-        let (facts, layers) = facts(&catalog, deep)?;
-        let runs: Vec<Arc<Run>> = facts.iter().flatten().map(|of| run(&layers[&of.id])).collect();
-        let (sparse, room) = (sparse(&logs, &runs), self.room_to_merge()?);
-        let blob_max = self.files.blobs.bytes_max().min(merging.blob_max);
-        let merge = self.pick(&facts, room, blob_max);
-        let (merge, cleans) = if merge.is_some() {
-            (merge, false)
+        // Where a tree is deep, what layers hide is not looked at: that takes time in proportion
+        // to the square of the depth, and merging by tiers is what helps.
+        let look = if self.depth.load(Ordering::Relaxed) > DEPTH_MAX {
+            Look::Sizes
         } else {
-            let cleaning = clean(&runs, &sparse, (within(room.bytes), blob_max));
-            let cleans = cleaning.is_some();
-            let most = within(room.returning).min(blob_max / 8 * 7);
-            (cleaning.or_else(|| hollow(&runs, &dead, most)), cleans)
+            self.look_below()?;
+            Look::Hidden
         };
-        let Some(Merge { layers: picked, lowest, returns }) = merge else { return Ok(None) };
-        let layers: Vec<Arc<Layer>> = picked.iter().map(|id| Arc::clone(&layers[id])).collect();
-        let runs: Vec<Arc<Run>> = layers.iter().map(run).collect();
+        let room = self.room_to_merge()?;
+        let blob_max = self.files.blobs.bytes_max().min(merging.blob_max);
+        let (merge, cleans, sparse, layers) = {
+            let mut outlook = self.outlook.lock();
+            let sparse = outlook.sparse(&logs);
+            let merge = outlook.pick(look, limits(room, blob_max));
+            let (merge, cleans) = if merge.is_some() {
+                (merge, false)
+            } else {
+                let cleaning = clean(&outlook, &sparse, (within(room.bytes), blob_max));
+                let cleans = cleaning.is_some();
+                let most = within(room.returning).min(blob_max / 8 * 7);
+                (cleaning.or_else(|| hollow(&outlook, &dead, most)), cleans)
+            };
+            let Some(merge) = merge else { return Ok(None) };
+            let layers = outlook.layers(&merge.layers);
+            (merge, cleans, sparse, layers)
+        };
+        let Merge { lowest, returns, .. } = merge;
+        let runs: Vec<&Run> = layers.iter().map(|layer| layer.durable_run()).collect();
         let uses = || runs.iter().map(|run| &*run.uses);
         let merged: u64 = runs.iter().map(|run| run.bytes()).sum();
         // A run that is written anew for its pointers has no long values.
@@ -284,27 +299,41 @@ impl Core {
                 Some(self.register(state, entry))
             }
         };
+        state.pending_bytes += layers.iter().map(|layer| layer.durable_run().bytes()).sum::<u64>();
         let exchange = exchange(layers, id, run);
         self.exchange(std::slice::from_ref(&exchange));
         state.pending.push(exchange);
+        drop(views);
+        // A manifest says all of all trees. Where they are many, merges of a few small runs would
+        // write little else. What is held until then must not be what the medium lacks.
+        let manifests = 2 * self.manifest_bytes.load(Ordering::Relaxed);
+        let room = self.room_to_merge()?.bytes;
+        if state.pending_bytes >= manifests || room <= state.pending_bytes + manifests {
+            self.write_merges(state)?;
+        }
+        Ok(())
+    }
+
+    /// Makes durable what was merged, if anything was since the last manifest; whether it was.
+    fn settle_merges(&self) -> Result<bool> {
+        let mut state = self.durable.lock();
+        if state.pending.is_empty() {
+            return Ok(false);
+        }
+        self.log().check()?;
+        self.is_open()?;
+        self.write_merges(&mut state)?;
+        Ok(true)
+    }
+
+    /// Writes a manifest of what was merged, and gives back what that was merged from.
+    fn write_merges(&self, state: &mut Durable) -> Result<()> {
         let catalog = Catalog::clone(&self.catalog.lock());
         let lsn = state.lsn;
         self.make_durable(state, catalog, lsn)?;
-        drop(views);
         self.collect(state, usize::MAX);
         Ok(())
     }
-}
-
-fn run(layer: &Arc<Layer>) -> Arc<Run> {
-    layer.as_run().expect("invariant: all layers of the catalog are on the medium")
-}
-
-/// The sparse logs of a catalog's runs, each of which counts once.
-fn sparse(logs: &BTreeMap<u64, LogRows>, runs: &[Arc<Run>]) -> BTreeMap<u64, u64> {
-    let mut seen: Set<u64> = Set::default();
-    let once = runs.iter().filter(|run| !run.uses.is_empty() && seen.insert(run.entry.number));
-    clean::sparse(logs, once.map(|run| &*run.uses))
 }
 
 /// The part of the medium's room that a merge is planned for.
@@ -312,13 +341,24 @@ fn within(room: u64) -> u64 {
     room / 8 * 7
 }
 
+/// The bounds of the next merge into a blob of so many bytes, where the medium has so much room for
+/// it. Blocks are packed anew, and an index is made: a part of the room is left for what that may
+/// add.
+fn limits(room: Limits, blob_max: u64) -> Limits {
+    Limits {
+        bytes: blob_max.min(within(room.bytes)),
+        returning: blob_max.min(within(room.returning)),
+    }
+}
+
 /// The run to write anew where nothing is to be merged, in so much room and into a blob of at most
 /// so many bytes. What is below it matters in some trees and not in others: its tombstones stay.
 fn clean(
-    runs: &[Arc<Run>],
+    outlook: &Outlook,
     sparse: &BTreeMap<u64, u64>,
     (room, blob_max): (u64, u64),
 ) -> Option<Merge> {
+    let runs = outlook.pointing(sparse.keys().copied());
     let may = |run: &&Arc<Run>| clean::may_be_written_anew(run.bytes(), room, blob_max);
     let pointing = runs.iter().filter(may);
     let pointing = pointing.map(|run| Pointing { id: run.entry.number, uses: &run.uses });
@@ -327,74 +367,17 @@ fn clean(
 }
 
 /// The run to write anew for the room of its blob, of at most so many bytes.
-fn hollow(runs: &[Arc<Run>], dead: &BTreeMap<u64, u64>, most: u64) -> Option<Merge> {
-    if dead.is_empty() {
-        return None;
-    }
-    let mut seen: Set<u64> = Set::default();
-    let once = runs.iter().filter(|run| seen.insert(run.entry.number));
-    let placed = once.map(|run| {
-        let (id, blob, bytes) = (run.entry.number, run.entry.blob, run.bytes());
-        hollow::Placed { id, blob, bytes }
-    });
-    let id = hollow::pick(&placed.collect::<Vec<_>>(), dead, most)?;
+fn hollow(outlook: &Outlook, dead: &BTreeMap<u64, u64>, most: u64) -> Option<Merge> {
+    let id = hollow::pick(outlook.runs(), |blob| outlook.hosted(blob), dead, most)?;
     Some(Merge { layers: vec![id], lowest: false, returns: true })
-}
-
-/// What the plan looks at: the distinct stacks of a catalog, and their layers by number. Where a
-/// stack is `deep`, what layers hide is not looked at: that takes time in proportion to the square
-/// of the depth, and merging by tiers is what helps.
-#[expect(clippy::type_complexity, reason = "two collections, for one caller")]
-fn facts(catalog: &Catalog, deep: bool) -> Result<(Vec<Vec<Facts>>, Map<u64, Arc<Layer>>)> {
-    let mut sharers: Map<u64, u32> = Map::default();
-    let mut layers: Map<u64, Arc<Layer>> = Map::default();
-    let (mut seen, mut stacks): (Set<usize>, Vec<&Arc<Stack>>) = (Set::default(), Vec::new());
-    for stack in catalog.values() {
-        if seen.insert(Arc::as_ptr(stack) as usize) {
-            stacks.push(stack);
-        }
-        for layer in &stack.layers {
-            *sharers.entry(layer.id).or_default() += 1;
-            layers.entry(layer.id).or_insert_with(|| Arc::clone(layer));
-        }
-    }
-    let mut known: Map<u64, u64> = Map::default();
-    let mut facts = Vec::new();
-    for stack in stacks {
-        let runs: Vec<(Arc<Layer>, Arc<Run>)> = stack
-            .layers
-            .iter()
-            .map(|layer| {
-                let run = layer.as_run().expect("invariant: all layers are on the medium");
-                (Arc::clone(layer), run)
-            })
-            .collect();
-        let mut of_stack = Vec::new();
-        for (at, (layer, run)) in runs.iter().enumerate() {
-            let alike =
-                |(other, _): &&(Arc<Layer>, Arc<Run>)| sharers[&other.id] == sharers[&layer.id];
-            let below: Vec<_> = runs[at + 1..].iter().take_while(alike).collect();
-            let hides = match known.get(&layer.id) {
-                Some(hides) => *hides,
-                None if deep => 0,
-                None => hidden(run, below.iter().map(|(_, run)| &**run))?,
-            };
-            known.insert(layer.id, hides);
-            of_stack.push(Facts {
-                id: layer.id,
-                bytes: run.bytes(),
-                sharers: sharers[&layer.id],
-                hides,
-            });
-        }
-        facts.push(of_stack);
-    }
-    Ok((facts, layers))
 }
 
 /// Bytes of runs that a run above them hides, about: what its ranges delete, and for each
 /// tombstone as much as an entry has.
 fn hidden<'r>(run: &Run, below: impl Iterator<Item = &'r Run>) -> Result<u64> {
+    if run.entry.ranges == 0 && run.entry.tombstones == 0 {
+        return Ok(0);
+    }
     let (mut hides, mut bytes, mut entries) = (0, 0, 0);
     for lower in below {
         bytes += lower.bytes();

@@ -16,6 +16,7 @@ use crate::compact::Merging;
 use crate::files::Files;
 use crate::layer::{Layer, LayerId, Stack};
 use crate::options::Options;
+use crate::outlook::Outlook;
 use crate::tree::Tree;
 
 /// The trees of a state.
@@ -38,9 +39,11 @@ pub(crate) struct Core {
     pub(crate) changed: Mutex<BTreeMap<TreeId, Arc<Tree>>>,
     /// What the running checkpoint froze; none for trees that were dropped.
     pub(crate) in_flight: Mutex<BTreeMap<TreeId, Option<Arc<Stack>>>>,
-    /// The trees of the durable state.
+    /// The trees of the durable state, as what was merged since has them.
     pub(crate) catalog: Mutex<Arc<Catalog>>,
     pub(crate) durable: Mutex<Durable>,
+    /// What may be merged next of the durable trees. Changed with the durable state locked.
+    pub(crate) outlook: Mutex<Outlook>,
     /// The merge of runs that is under way.
     pub(crate) merging: Mutex<Merging>,
     /// What it was at after its last step.
@@ -78,6 +81,7 @@ impl Core {
             let tree = Tree::new(id, Arc::clone(stack));
             (id, Arc::new(tree))
         });
+        let outlook = Outlook::new(options.policy, &catalog);
         Core {
             env: env.clone(),
             files,
@@ -98,7 +102,8 @@ impl Core {
             dirty: AtomicUsize::new(0),
             dirty_in_flight: AtomicUsize::new(0),
             drops: AtomicU64::new(0),
-            depth: AtomicUsize::new(0),
+            depth: AtomicUsize::new(outlook.depth()),
+            outlook: Mutex::new(outlook),
             manifest_bytes: AtomicU64::new(0),
             room_looked_at: AtomicU64::new(0),
             tight: AtomicBool::new(false),

@@ -1,11 +1,20 @@
 //! Exchanging layers for others that say the same, in every tree that has them.
+//!
+//! Which those are is not looked for in all trees: of those that did not change since the durable
+//! state the outlook knows it, and the others are looked through. The durable trees are exchanged
+//! with the rest, so what is planned next is planned of what there is; the manifest, which still
+//! names what was before, says the same.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use device::Map;
+use store::TreeId;
 
-use crate::core::{Catalog, Core};
+use crate::core::Core;
 use crate::layer::{Layer, Stack};
+use crate::outlook::{Made, Outlook};
 
 /// Layers that follow each other in stacks, and the one that says what they say together; none
 /// where that is nothing.
@@ -17,13 +26,29 @@ pub(crate) struct Exchange {
 /// Exchanges layers in stacks. Stacks that were one stay one.
 pub(crate) struct Exchanger<'a> {
     exchanges: &'a [Exchange],
+    /// Which of them begin with a layer, by its address.
+    by_first: Map<usize, Vec<usize>>,
     /// By the address of the old stack, which is held so that it stays taken.
     done: Map<usize, (Arc<Stack>, Arc<Stack>)>,
 }
 
 impl<'a> Exchanger<'a> {
     pub(crate) fn new(exchanges: &'a [Exchange]) -> Exchanger<'a> {
-        Exchanger { exchanges, done: Map::default() }
+        let mut by_first: Map<usize, Vec<usize>> = Map::default();
+        for (at, exchange) in exchanges.iter().enumerate() {
+            let first = exchange.old.first().map(address);
+            by_first.entry(first.unwrap_or_default()).or_default().push(at);
+        }
+        Exchanger { exchanges, by_first, done: Map::default() }
+    }
+
+    /// Of the durable trees those that have anything to exchange.
+    fn durable_trees(&self, outlook: &Outlook) -> BTreeSet<TreeId> {
+        let mut found = BTreeSet::new();
+        for first in self.exchanges.iter().filter_map(|exchange| exchange.old.first()) {
+            outlook.trees_with(first.id, &mut found);
+        }
+        found
     }
 
     /// The stack with new layers in the place of old ones.
@@ -31,44 +56,101 @@ impl<'a> Exchanger<'a> {
         if stack.layers.is_empty() {
             return Arc::clone(stack);
         }
-        let address = Arc::as_ptr(stack) as usize;
-        let exchanges = self.exchanges;
-        let entry = self.done.entry(address).or_insert_with(|| {
-            let mut now = Arc::clone(stack);
-            for exchange in exchanges {
-                if let Some(replaced) = now.replaced(&exchange.old, exchange.new.as_ref()) {
-                    now = Arc::new(replaced);
-                }
+        let place = Arc::as_ptr(stack) as usize;
+        if let Some((_, now)) = self.done.get(&place) {
+            return Arc::clone(now);
+        }
+        let mut now = Arc::clone(stack);
+        // In the order in which they came, also where one is of what another gave.
+        let begin =
+            |layer: &Arc<Layer>| self.by_first.get(&address(layer)).into_iter().flatten().copied();
+        let mut due: BTreeSet<usize> = stack.layers.iter().flat_map(begin).collect();
+        while let Some(at) = due.pop_first() {
+            let exchange = &self.exchanges[at];
+            if let Some(replaced) = now.replaced(&exchange.old, exchange.new.as_ref()) {
+                now = Arc::new(replaced);
+                due.extend(exchange.new.iter().flat_map(begin).filter(|later| *later > at));
             }
-            (Arc::clone(stack), now)
-        });
-        Arc::clone(&entry.1)
+        }
+        self.done.insert(place, (Arc::clone(stack), Arc::clone(&now)));
+        now
     }
 
-    /// The same in all trees of a catalog.
-    pub(crate) fn apply_all(&mut self, catalog: &mut Catalog) {
-        for stack in catalog.values_mut() {
-            *stack = self.apply(stack);
-        }
+    /// Whether nothing begins in a stack that was to be exchanged.
+    fn has_none_of(&self, stack: &Stack) -> bool {
+        stack.layers.iter().all(|layer| !self.by_first.contains_key(&address(layer)))
     }
 }
 
+fn address(layer: &Arc<Layer>) -> usize {
+    Arc::as_ptr(layer) as usize
+}
+
+/// A tree and what it is made of.
+type Owned = (TreeId, Arc<Stack>);
+
+fn made(of: &[Owned]) -> Vec<Made<'_>> {
+    of.iter().map(|(id, stack)| (*id, stack)).collect()
+}
+
 impl Core {
-    /// Exchanges layers in all trees, also those that are being checkpointed, while no commit is
-    /// under way: a tree that is cloned meanwhile would keep the old ones.
+    /// Exchanges layers in all trees - those that there are, the durable ones, and those that are
+    /// being checkpointed - while no commit is under way: a tree that is cloned meanwhile would
+    /// keep the old ones. The caller has the durable state locked.
     pub(crate) fn exchange(&self, exchanges: &[Exchange]) {
         if exchanges.is_empty() {
             return;
         }
         let mut exchanger = Exchanger::new(exchanges);
-        let _gate = self.gate.write();
-        #[expect(clippy::iter_over_hash_type, reason = "each on its own")]
-        for tree in self.trees.read().values() {
+        let mut ids = exchanger.durable_trees(&self.outlook.lock());
+        let gate = self.gate.write();
+        let (taken, put) = self.exchange_durable(&mut exchanger, &ids);
+        ids.extend(self.changed.lock().keys());
+        for (id, stack) in &mut *self.in_flight.lock() {
+            ids.insert(*id);
+            if let Some(stack) = stack {
+                *stack = exchanger.apply(stack);
+            }
+        }
+        let trees = self.trees.read();
+        for tree in ids.iter().filter_map(|id| trees.get(id)) {
             let mut state = tree.state.write();
             state.stack = exchanger.apply(&state.stack);
         }
-        for stack in self.in_flight.lock().values_mut().flatten() {
-            *stack = exchanger.apply(stack);
+        debug_assert!(
+            trees.values().all(|tree| exchanger.has_none_of(&tree.state.read().stack)),
+            "a tree that has what was exchanged was found"
+        );
+        drop((trees, gate));
+        let mut outlook = self.outlook.lock();
+        outlook.replace(&made(&taken), &made(&put));
+        self.depth.store(outlook.depth(), Ordering::Relaxed);
+    }
+
+    /// The same in the durable trees; what they were made of, and are. What the manifest names is
+    /// held until the next one is durable (`Durable::pending`).
+    fn exchange_durable(
+        &self,
+        exchanger: &mut Exchanger<'_>,
+        ids: &BTreeSet<TreeId>,
+    ) -> (Vec<Owned>, Vec<Owned>) {
+        let (mut taken, mut put) = (Vec::new(), Vec::new());
+        if ids.is_empty() {
+            return (taken, put);
         }
+        let mut catalog = self.catalog.lock();
+        let catalog = Arc::make_mut(&mut catalog);
+        for id in ids {
+            if let Some(stack) = catalog.get_mut(id) {
+                let now = exchanger.apply(stack);
+                taken.push((*id, std::mem::replace(stack, Arc::clone(&now))));
+                put.push((*id, now));
+            }
+        }
+        debug_assert!(
+            catalog.values().all(|stack| exchanger.has_none_of(stack)),
+            "a durable tree that has what was exchanged was found"
+        );
+        (taken, put)
     }
 }

@@ -11,6 +11,7 @@ use device::{Blobs, Env, FastHasher};
 use format::run_block::{Block, unpack};
 use format::run_index::{BLOB_HEAD_BYTES, BlockPlace, check_blob_head, checksum};
 use format::{Corruption, Malformed};
+use parking_lot::Mutex;
 use quick_cache::Weighter;
 use quick_cache::sync::Cache;
 use store::{Error, Result};
@@ -48,6 +49,8 @@ pub(crate) struct Files {
     pub(crate) index_bytes: AtomicU64,
     /// Blocks read from the medium.
     pub(crate) loads: AtomicU64,
+    /// Numbers of runs that nobody holds any more, since somebody looked for them.
+    let_go: Mutex<Vec<u64>>,
 }
 
 /// The name of a blob of runs.
@@ -70,7 +73,25 @@ impl Files {
             Hash::default(),
             quick_cache::sync::DefaultLifecycle::default(),
         );
-        Files { blobs, volume, cache, index_bytes: AtomicU64::new(0), loads: AtomicU64::new(0) }
+        Files {
+            blobs,
+            volume,
+            cache,
+            index_bytes: AtomicU64::new(0),
+            loads: AtomicU64::new(0),
+            let_go: Mutex::default(),
+        }
+    }
+
+    /// Takes note of a run that nobody holds any more.
+    pub(crate) fn let_go(&self, number: u64) {
+        self.let_go.lock().push(number);
+    }
+
+    /// The numbers of runs that nobody holds any more, each once; also of such as never were on
+    /// the medium.
+    pub(crate) fn take_let_go(&self) -> Vec<u64> {
+        std::mem::take(&mut *self.let_go.lock())
     }
 
     /// Memory of cached blocks and of indexes.

@@ -9,12 +9,15 @@ use std::collections::BTreeMap;
 
 use crate::layer::LayerId;
 
-/// What is known of a run.
+/// What is known of the runs of a blob that are needed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Placed {
-    pub(crate) id: LayerId,
-    pub(crate) blob: u64,
+pub(crate) struct Hosted {
+    /// How many there are.
+    pub(crate) runs: u64,
+    /// Bytes of them all, and of the longest.
     pub(crate) bytes: u64,
+    pub(crate) longest_bytes: u64,
+    pub(crate) shortest: LayerId,
 }
 
 /// Least dead bytes of a blob that are worth a merge.
@@ -22,21 +25,23 @@ const DEAD_BYTES_MIN: u64 = 256 << 10;
 /// Bytes of both manifests for each of their runs, about.
 const RUN_BYTES: u64 = 2 * 64;
 
-/// The next run to write anew, where there is one; `dead` are the bytes of each blob that nobody
-/// needs, and a run of more than `bytes_max` has no room or is too long.
-pub(crate) fn pick(runs: &[Placed], dead: &BTreeMap<u64, u64>, bytes_max: u64) -> Option<LayerId> {
-    let manifest = runs.len() as u64 * RUN_BYTES;
+/// The next run to write anew, where there is one, of so many in all; `dead` are the bytes of each
+/// blob that nobody needs, and a run of more than `bytes_max` has no room or is too long.
+pub(crate) fn pick(
+    runs: u64,
+    hosted: impl Fn(u64) -> Option<Hosted>,
+    dead: &BTreeMap<u64, u64>,
+    bytes_max: u64,
+) -> Option<LayerId> {
+    let manifest = runs.saturating_mul(RUN_BYTES);
     let mut by_dead: Vec<(u64, u64)> = dead.iter().map(|(&blob, &dead)| (dead, blob)).collect();
     by_dead.sort_unstable_by(|a, b| b.cmp(a));
     let worth = by_dead.into_iter().take_while(|(dead, _)| *dead >= DEAD_BYTES_MIN);
     worth.into_iter().find_map(|(dead, blob)| {
-        let there = || runs.iter().filter(move |run| run.blob == blob);
-        let costs = there().map(|run| run.bytes.saturating_add(manifest));
-        let costs = costs.fold(0, u64::saturating_add);
-        if costs > dead || there().any(|run| run.bytes > bytes_max) {
-            return None;
-        }
-        there().map(|run| run.id).min()
+        let there = hosted(blob)?;
+        let costs = there.bytes.saturating_add(there.runs.saturating_mul(manifest));
+        let pays = costs <= dead && there.longest_bytes <= bytes_max;
+        pays.then_some(there.shortest)
     })
 }
 
@@ -46,15 +51,29 @@ mod tests {
 
     const MIB: u64 = 1 << 20;
 
-    fn placed(id: LayerId, blob: u64, bytes: u64) -> Placed {
-        Placed { id, blob, bytes }
+    /// Picks among runs that are given by number, blob and bytes.
+    fn picked(
+        runs: &[(LayerId, u64, u64)],
+        dead: &BTreeMap<u64, u64>,
+        bytes_max: u64,
+    ) -> Option<LayerId> {
+        let hosted = |blob: u64| {
+            let there = || runs.iter().filter(|run| run.1 == blob);
+            Some(Hosted {
+                runs: there().count() as u64,
+                bytes: there().map(|run| run.2).sum(),
+                longest_bytes: there().map(|run| run.2).max()?,
+                shortest: there().min_by_key(|run| (run.2, run.0))?.0,
+            })
+        };
+        pick(runs.len() as u64, hosted, dead, bytes_max)
     }
 
     #[test]
     fn a_run_is_moved_where_that_gives_back_more_than_it_writes() {
-        let runs = [placed(1, 7, MIB), placed(2, 7, MIB), placed(3, 8, MIB)];
+        let runs = [(1, 7, MIB), (2, 7, MIB), (3, 8, MIB)];
         let picked =
-            |dead: &[(u64, u64)], most: u64| pick(&runs, &dead.iter().copied().collect(), most);
+            |dead: &[(u64, u64)], most: u64| picked(&runs, &dead.iter().copied().collect(), most);
         assert_eq!(picked(&[], u64::MAX), None);
         assert_eq!(picked(&[(7, 2 * MIB)], u64::MAX), None, "a manifest for each is too much");
         assert_eq!(picked(&[(7, 3 * MIB)], u64::MAX), Some(1));
@@ -66,8 +85,8 @@ mod tests {
 
     #[test]
     fn many_small_runs_are_not_worth_their_manifests() {
-        let runs: Vec<Placed> = (0..10_000).map(|n| placed(n, 7, 100)).collect();
-        let picked = |dead: u64| pick(&runs, &BTreeMap::from([(7, dead)]), u64::MAX);
+        let runs: Vec<(LayerId, u64, u64)> = (0..10_000).map(|n| (n, 7, 100)).collect();
+        let picked = |dead: u64| picked(&runs, &BTreeMap::from([(7, dead)]), u64::MAX);
         assert_eq!(picked(2000 * MIB), None);
         assert_eq!(picked(20_000 * MIB), Some(0));
     }

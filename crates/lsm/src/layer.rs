@@ -74,6 +74,11 @@ impl Layer {
         self.run.get().cloned()
     }
 
+    /// The run of a layer of the catalog.
+    pub(crate) fn durable_run(&self) -> &Run {
+        self.run.get().expect("invariant: all layers of the catalog are on the medium")
+    }
+
     /// Whether its entries are only in memory.
     pub(crate) fn in_memory(&self) -> bool {
         self.run.get().is_none()

@@ -21,7 +21,7 @@
 //! it names is held until a later manifest is durable (`Durable::uncertain`), and the log that
 //! follows either is there.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
@@ -33,7 +33,7 @@ use store::{Error, Lsn, Result, Writer};
 use crate::checkpoint::Durable;
 use crate::core::{Catalog, Core};
 use crate::files::{Files, path};
-use crate::layer::Stack;
+use crate::layer::{Layer, LayerId, Stack};
 
 /// What names of manifests begin with.
 pub(crate) const MANIFEST_PREFIX: &str = "manifest-";
@@ -316,14 +316,31 @@ impl Core {
             values_from: self.options.values_from,
             ..RunManifest::default()
         };
-        let (mut runs, mut blobs, mut logs) = (BTreeMap::new(), BTreeSet::new(), BTreeSet::new());
-        for stack in catalog.values() {
+        // Trees may be many, and deep: a layer of one is looked up in no more than a hash map.
+        let mut stacks: Map<usize, u32> = Map::default();
+        let mut places: Map<LayerId, u32> = Map::default();
+        let (mut distinct, mut runs) = (Vec::new(), Vec::new());
+        for (id, stack) in catalog {
+            let next = distinct.len() as u32;
+            let at = *stacks.entry(Arc::as_ptr(stack) as usize).or_insert(next);
+            manifest.trees.push(TreeEntry { number: id.0, stack: at });
+            if at < next {
+                continue;
+            }
+            distinct.push(stack);
             for layer in &stack.layers {
-                let run = layer.as_run().expect("invariant: all layers are on the medium");
-                runs.entry(run.entry.number).or_insert(run);
+                if places.insert(layer.id, 0).is_none() {
+                    runs.push(layer.durable_run());
+                }
             }
         }
-        for run in runs.into_values() {
+        runs.sort_unstable_by_key(|run| run.entry.number);
+        places.extend(runs.iter().zip(0..).map(|(run, at)| (run.entry.number, at)));
+        let place = |layer: &Arc<Layer>| places[&layer.id];
+        let of = |stack: &&Arc<Stack>| stack.layers.iter().map(place).collect();
+        manifest.stacks = distinct.iter().map(of).collect();
+        let (mut blobs, mut logs) = (BTreeSet::new(), BTreeSet::new());
+        for run in runs {
             blobs.insert(run.entry.blob);
             logs.extend(run.uses.iter().map(|rows| rows.log));
             manifest.runs.push(run.entry);
@@ -333,15 +350,6 @@ impl Core {
         let entry = |number: u64| BlobEntry { number, length: state.blobs[&number] };
         manifest.blobs = blobs.into_iter().map(entry).collect();
         manifest.logs = logs.into_iter().map(|number| state.logs[&number]).collect();
-        let mut stacks: Map<usize, u32> = Map::default();
-        for (id, stack) in catalog {
-            let address = Arc::as_ptr(stack) as usize;
-            let at = *stacks.entry(address).or_insert_with(|| {
-                manifest.stacks.push(places(stack, &manifest.runs));
-                manifest.stacks.len() as u32 - 1
-            });
-            manifest.trees.push(TreeEntry { number: id.0, stack: at });
-        }
         manifest
     }
 
@@ -531,19 +539,4 @@ pub(crate) struct Attempt {
 fn compare_bytes(blobs: &dyn Blobs, name: &str, bytes: &[u8]) -> device::Result<Found> {
     let part = |buffer: &mut [u8], at: u64| Ok(part_of(bytes, buffer, at));
     compare(blobs, name, bytes.len() as u64, &part)
-}
-
-fn places(stack: &Stack, runs: &[format::run_manifest::RunEntry]) -> Vec<u32> {
-    let place = |number: u64| {
-        let at = runs.binary_search_by_key(&number, |run| run.number);
-        at.expect("invariant: all runs of the catalog are listed") as u32
-    };
-    stack
-        .layers
-        .iter()
-        .map(|layer| {
-            let run = layer.as_run().expect("invariant: all layers are on the medium");
-            place(run.entry.number)
-        })
-        .collect()
 }

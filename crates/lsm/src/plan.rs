@@ -1,22 +1,28 @@
-//! Which runs to merge next: a pure function of what the trees are made of.
+//! Which runs to merge next: pure functions of what a tree is made of.
 //!
-//! Three rules, in this order ([`Policy::Full`] has the first, and then merges all runs of a tree
-//! into one as soon as there are two):
+//! Three rules, in this order ([`Policy::Full`] has the first, and then merges all runs of a
+//! section into one as soon as there are two):
 //!
 //! 1. *Room.* Where a layer hides at least half of what is below it, it is merged with that.
 //! 2. *Tiers.* Runs are of the tier of their size, each tier four times the one below. Four runs
 //!    of a tier, with only smaller ones between them, become one with those. So an entry is
 //!    written about once a tier, and a look-up meets at most three runs a tier. BabuDB's full
 //!    merge is what this does while all runs of a tree are of one tier.
-//! 3. *Depth.* The first two merge only runs that the same trees share, so that nothing is on the
-//!    medium twice. A chain of clones has no two such runs, and would be as deep as it is long: a
-//!    stack that is too deep has its oldest eight runs of a tier merged all the same, in all trees
-//!    that have them; those that have only some keep the old.
+//! 3. *Depth.* The first two merge only within a *section*, layers that the same trees share, so
+//!    that nothing is on the medium twice. A chain of clones has no section of two runs, and would
+//!    be as deep as it is long: a stack that is too deep has its oldest eight runs of a tier merged
+//!    all the same, in all trees that have them; those that have only some keep the old.
+//!
+//! Which sections and stacks there are to merge in, of all that the trees are made of, is kept by
+//! `outlook`.
 //!
 //! A store of blobs may bound how long one is, and the medium how much room a merge may take until
 //! it ends ([`Limits`]). What would be longer is left apart, and where it is
 //! hidden, merged in parts: a tree whose runs are as long as may be has as many of them as it has
 //! bytes, and a look-up asks the filter of each.
+//!
+//! Each rule is the more willing the more bytes there may be: what it would not merge were there
+//! no bound, it merges within none.
 
 use crate::layer::LayerId;
 use crate::options::Policy;
@@ -26,9 +32,7 @@ use crate::options::Policy;
 pub(crate) struct Facts {
     pub(crate) id: LayerId,
     pub(crate) bytes: u64,
-    /// How many trees have it.
-    pub(crate) sharers: u32,
-    /// Bytes of what is below it, among layers that the same trees share, that it hides, about.
+    /// Bytes of what is below it in its section that it hides, about.
     pub(crate) hides: u64,
 }
 
@@ -57,7 +61,7 @@ const FAN: usize = 4;
 /// The same where the trees that share them differ.
 const SHARED_FAN: usize = 8;
 /// Depth of a stack from which runs are merged although the trees that share them differ.
-const DEPTH_MAX: usize = 16;
+pub(crate) const DEPTH_MAX: usize = 16;
 /// Runs up to this size are of the lowest tier.
 const TIER_BYTES: u64 = 64 << 10;
 
@@ -71,98 +75,57 @@ fn fine_tier(bytes: u64) -> u32 {
     bytes.checked_ilog(SHARED_FAN as u64).unwrap_or(0)
 }
 
-/// Where in a stack the layers begin and end that a rule merges into so many bytes at most.
-type Rule = fn(&[Facts], u64) -> Option<(usize, usize)>;
-
-/// What to merge next in stacks of layers, newest first, within limits. None when all is well, or
-/// nothing fits.
-pub(crate) fn pick(policy: Policy, stacks: &[Vec<Facts>], limits: Limits) -> Option<Merge> {
-    let first = |rule: Rule, most: u64| {
-        stacks.iter().find_map(|stack| rule(stack, most).map(|(from, to)| merge(stack, from, to)))
-    };
-    let by_size = match policy {
-        Policy::Tiered => tiers,
-        Policy::Full => all,
-    };
-    first(hiding, limits.returning)
-        .map(|merge| Merge { returns: true, ..merge })
-        .or_else(|| first(by_size, limits.bytes))
-        .or_else(|| first(deep, limits.bytes))
-}
-
-/// The oldest layers that the same trees share, where there are several; by tiers where those
-/// would be too long together.
-fn all(stack: &[Facts], bytes_max: u64) -> Option<(usize, usize)> {
-    let mut at = 0;
-    let mut found = None;
-    while at < stack.len() {
-        let end = alike(stack, at);
-        let fits = end - at > 1 && bytes(&stack[at..end]) <= bytes_max;
-        found = fits.then_some((at, end)).or(found);
-        at = end;
-    }
-    found.or_else(|| tiers(stack, bytes_max))
-}
+/// Where the layers begin and end, of several that are newest first, that a rule merges.
+pub(crate) type Found = Option<(usize, usize)>;
 
 /// Bytes of layers.
 fn bytes(layers: &[Facts]) -> u64 {
     layers.iter().map(|layer| layer.bytes).sum()
 }
 
-fn merge(stack: &[Facts], from: usize, to: usize) -> Merge {
-    let layers = stack[from..to].iter().map(|layer| layer.id).collect();
-    Merge { layers, lowest: to == stack.len(), returns: false }
-}
-
-/// Where the layers begin and end that the same trees share as the one at `at`.
-fn alike(stack: &[Facts], at: usize) -> usize {
-    let sharers = stack[at].sharers;
-    at + stack[at..].iter().take_while(|layer| layer.sharers == sharers).count()
-}
-
-/// The first rule.
-fn hiding(stack: &[Facts], bytes_max: u64) -> Option<(usize, usize)> {
-    (0..stack.len()).find_map(|at| {
-        let end = alike(stack, at);
-        let (hides, below) = (stack[at].hides, bytes(&stack[at + 1..end]));
+/// The first rule, of a section.
+pub(crate) fn hiding(section: &[Facts], bytes_max: u64) -> Found {
+    let end = section.len();
+    (0..end).find_map(|at| {
+        let (hides, below) = (section[at].hides, bytes(&section[at + 1..]));
         if end == at + 1 || hides == 0 || hides < below / 2 {
             return None;
         }
         // What it hides is known about, so half of what may be is enough where it is not all.
-        let left = |to: usize| bytes(&stack[at..to]) - hides.min(bytes(&stack[at + 1..to]));
-        let fits = |to: &usize| bytes(&stack[at..*to]) <= bytes_max || left(*to) <= bytes_max / 2;
+        let left = |to: usize| bytes(&section[at..to]) - hides.min(bytes(&section[at + 1..to]));
+        let fits = |to: &usize| bytes(&section[at..*to]) <= bytes_max || left(*to) <= bytes_max / 2;
         (at + 2..=end).rev().find(fits).map(|to| (at, to))
     })
 }
 
-/// The second rule: of the lowest tier that has four in a row, all of that row.
-fn tiers(stack: &[Facts], bytes_max: u64) -> Option<(usize, usize)> {
-    let mut at = 0;
-    let mut best: Option<(u32, usize, usize)> = None;
-    while at < stack.len() {
-        let end = alike(stack, at);
-        let segment: Vec<u32> = stack[at..end].iter().map(|layer| tier(layer.bytes)).collect();
-        let enough = |from: usize, to: usize, most| {
-            // The longest part of the row that fits, of those the oldest.
-            let fits = |(from, to): &(usize, usize)| {
-                segment[*from..*to].iter().filter(|&&tier| tier == most).count() >= FAN
-                    && bytes(&stack[at + from..at + to]) <= bytes_max
-            };
-            let parts = |length| (from..=to - length).rev().map(move |from| (from, from + length));
-            (FAN..=to - from).rev().flat_map(parts).find(fits)
-        };
-        if let Some((tier, from, to)) = row(&segment, enough)
-            && best.is_none_or(|(lowest, ..)| tier < lowest)
-        {
-            best = Some((tier, at + from, at + to));
+/// The second rule, of a section.
+pub(crate) fn by_size(policy: Policy, section: &[Facts], bytes_max: u64) -> Found {
+    match policy {
+        Policy::Full if section.len() > 1 && bytes(section) <= bytes_max => {
+            Some((0, section.len()))
         }
-        at = end;
+        // By tiers where all of them would be too long together.
+        Policy::Full | Policy::Tiered => tiers(section, bytes_max),
     }
-    best.map(|(_, from, to)| (from, to))
 }
 
-/// The third rule: of the lowest tier that has eight in a row, the oldest eight.
-fn deep(stack: &[Facts], bytes_max: u64) -> Option<(usize, usize)> {
+/// Of the lowest tier that has four in a row, all of that row.
+fn tiers(section: &[Facts], bytes_max: u64) -> Found {
+    let tiers: Vec<u32> = section.iter().map(|layer| tier(layer.bytes)).collect();
+    let enough = |from: usize, to: usize, most| {
+        // The longest part of the row that fits, of those the oldest.
+        let fits = |(from, to): &(usize, usize)| {
+            tiers[*from..*to].iter().filter(|&&tier| tier == most).count() >= FAN
+                && bytes(&section[*from..*to]) <= bytes_max
+        };
+        let parts = |length| (from..=to - length).rev().map(move |from| (from, from + length));
+        (FAN..=to - from).rev().flat_map(parts).find(fits)
+    };
+    row(&tiers, enough)
+}
+
+/// The third rule, of a whole stack: of the lowest tier that has eight in a row, the oldest eight.
+pub(crate) fn deep(stack: &[Facts], bytes_max: u64) -> Found {
     if stack.len() <= DEPTH_MAX {
         return None;
     }
@@ -171,15 +134,12 @@ fn deep(stack: &[Facts], bytes_max: u64) -> Option<(usize, usize)> {
         let oldest = to.checked_sub(SHARED_FAN).filter(|oldest| *oldest >= from)?;
         (bytes(&stack[oldest..to]) <= bytes_max).then_some((oldest, to))
     };
-    row(&tiers, enough).map(|(_, from, to)| (from, to))
+    row(&tiers, enough)
 }
 
-/// The lowest tier of which, or below, enough layers follow each other; where the part of those
+/// Of the lowest tier of which, or below, enough layers follow each other, where the part of those
 /// begins and ends that is to be merged; the oldest such.
-fn row(
-    tiers: &[u32],
-    enough: impl Fn(usize, usize, u32) -> Option<(usize, usize)>,
-) -> Option<(u32, usize, usize)> {
+fn row(tiers: &[u32], enough: impl Fn(usize, usize, u32) -> Found) -> Found {
     let mut distinct = tiers.to_vec();
     distinct.sort_unstable();
     distinct.dedup();
@@ -187,8 +147,9 @@ fn row(
         let mut end = tiers.len();
         while end > 0 {
             let count = tiers[..end].iter().rev().take_while(|tier| **tier <= most).count();
-            if let Some((from, to)) = enough(end - count, end, most) {
-                return Some((most, from, to));
+            let found = enough(end - count, end, most);
+            if found.is_some() {
+                return found;
             }
             end -= count.max(1);
         }
@@ -207,17 +168,67 @@ mod tests {
         }
     }
 
-    fn layer(id: u64, bytes: u64, sharers: u32, hides: u64) -> Facts {
-        Facts { id, bytes, sharers, hides }
+    /// A layer of a stack, and how many trees have it.
+    #[derive(Debug, Clone)]
+    struct Held {
+        facts: Facts,
+        sharers: u32,
     }
 
-    fn layers(sizes: &[u64]) -> Vec<Facts> {
+    /// Where the layers begin and end that the same trees share as the one at `at`.
+    fn alike(stack: &[Held], at: usize) -> usize {
+        let sharers = stack[at].sharers;
+        at + stack[at..].iter().take_while(|layer| layer.sharers == sharers).count()
+    }
+
+    /// What to merge next in stacks: each rule in turn, of all sections of all stacks.
+    fn pick(policy: Policy, stacks: &[Vec<Held>], limits: Limits) -> Option<Merge> {
+        let in_sections = |rule: &dyn Fn(&[Facts]) -> Found| {
+            stacks.iter().find_map(|stack| {
+                let facts: Vec<Facts> = stack.iter().map(|held| held.facts).collect();
+                let mut at = 0;
+                while at < stack.len() {
+                    let end = alike(stack, at);
+                    if let Some((from, to)) = rule(&facts[at..end]) {
+                        return Some(merge(&facts, at + from, at + to));
+                    }
+                    at = end;
+                }
+                None
+            })
+        };
+        let in_stacks = || {
+            stacks.iter().find_map(|stack| {
+                let facts: Vec<Facts> = stack.iter().map(|held| held.facts).collect();
+                deep(&facts, limits.bytes).map(|(from, to)| merge(&facts, from, to))
+            })
+        };
+        in_sections(&|section| hiding(section, limits.returning))
+            .map(|merge| Merge { returns: true, ..merge })
+            .or_else(|| in_sections(&|section| by_size(policy, section, limits.bytes)))
+            .or_else(in_stacks)
+    }
+
+    fn merge(stack: &[Facts], from: usize, to: usize) -> Merge {
+        let layers = stack[from..to].iter().map(|layer| layer.id).collect();
+        Merge { layers, lowest: to == stack.len(), returns: false }
+    }
+
+    fn layer(id: u64, bytes: u64, sharers: u32, hides: u64) -> Held {
+        Held { facts: Facts { id, bytes, hides }, sharers }
+    }
+
+    fn layers(sizes: &[u64]) -> Vec<Held> {
         let count = sizes.len() as u64;
         let sizes = sizes.iter().enumerate();
         sizes.map(|(at, &bytes)| layer(count - at as u64, bytes, 1, 0)).collect()
     }
 
-    fn picked(stacks: &[Vec<Facts>]) -> Option<(Vec<u64>, bool)> {
+    fn whole(stack: &[Held]) -> u64 {
+        stack.iter().map(|held| held.facts.bytes).sum()
+    }
+
+    fn picked(stacks: &[Vec<Held>]) -> Option<(Vec<u64>, bool)> {
         pick(Policy::Tiered, stacks, Limits::of_blobs(u64::MAX))
             .map(|merge| (merge.layers, merge.lowest))
     }
@@ -236,21 +247,22 @@ mod tests {
 
     /// Merges as long as something is picked; answers the sizes of what is left, and how many
     /// merges that took.
-    fn settled(mut stack: Vec<Facts>, bytes_max: u64) -> (Vec<u64>, u64) {
+    fn settled(mut stack: Vec<Held>, bytes_max: u64) -> (Vec<u64>, u64) {
         let (mut merges, limits) = (0, Limits::of_blobs(bytes_max));
         while let Some(merge) = pick(Policy::Tiered, std::slice::from_ref(&stack), limits) {
-            let at = stack.iter().position(|facts| facts.id == merge.layers[0]).unwrap();
+            let first = |held: &Held| held.facts.id == merge.layers[0];
+            let at = stack.iter().position(first).unwrap();
             let end = at + merge.layers.len();
-            let whole: u64 = bytes(&stack[at..end]);
-            let hidden = stack[at].hides.min(bytes(&stack[at + 1..end]));
-            assert!(whole - hidden <= bytes_max, "{merge:?} of {stack:?}");
-            let hides = if merge.lowest { 0 } else { stack[at].hides - hidden };
-            let merged = layer(1000 + merges, whole - hidden, 1, hides);
+            let (all, hides) = (whole(&stack[at..end]), stack[at].facts.hides);
+            let hidden = hides.min(whole(&stack[at + 1..end]));
+            assert!(all - hidden <= bytes_max, "{merge:?} of {stack:?}");
+            let hides = if merge.lowest { 0 } else { hides - hidden };
+            let merged = layer(1000 + merges, all - hidden, 1, hides);
             stack.splice(at..end, [merged]);
             merges += 1;
             assert!(merges < 1000, "it never ends: {stack:?}");
         }
-        (stack.iter().map(|layer| layer.bytes).collect(), merges)
+        (stack.iter().map(|held| held.facts.bytes).collect(), merges)
     }
 
     #[test]
@@ -282,7 +294,7 @@ mod tests {
     fn a_merge_that_gives_room_back_may_use_more_of_it() {
         let large = TIER_BYTES * 100;
         let hiding = vec![layer(9, 1000, 1, large), layer(8, large, 1, 0)];
-        let picked = |stack: &Vec<Facts>, bytes, returning| {
+        let picked = |stack: &Vec<Held>, bytes, returning| {
             let limits = Limits { bytes, returning };
             pick(Policy::Tiered, std::slice::from_ref(stack), limits).map(|merge| merge.returns)
         };
@@ -295,7 +307,7 @@ mod tests {
 
     #[test]
     fn a_full_merge_takes_all_that_the_same_trees_share() {
-        let picked = |stack: &Vec<Facts>| {
+        let picked = |stack: &Vec<Held>| {
             let merge = pick(Policy::Full, std::slice::from_ref(stack), Limits::of_blobs(u64::MAX));
             merge.map(|merge| (merge.layers, merge.lowest))
         };
@@ -329,28 +341,28 @@ mod tests {
     #[test]
     fn a_chain_of_clones_does_not_stay_deep() {
         // Clone n has the layers of all before it and its own.
-        let mut stacks: Vec<Vec<Facts>> =
+        let mut stacks: Vec<Vec<Held>> =
             (0..300_u64).map(|n| (0..=n).rev().map(|id| layer(id, 200, 0, 0)).collect()).collect();
         let (mut next, mut written) = (300, 0);
         loop {
             let mut sharers = std::collections::BTreeMap::new();
-            for facts in stacks.iter().flatten() {
-                *sharers.entry(facts.id).or_insert(0) += 1;
+            for held in stacks.iter().flatten() {
+                *sharers.entry(held.facts.id).or_insert(0) += 1;
             }
-            for facts in stacks.iter_mut().flatten() {
-                facts.sharers = sharers[&facts.id];
+            for held in stacks.iter_mut().flatten() {
+                held.sharers = sharers[&held.facts.id];
             }
             let Some(merge) = pick(Policy::Tiered, &stacks, Limits::of_blobs(u64::MAX)) else {
                 break;
             };
             let mut bytes = 0;
             for stack in &mut stacks {
-                let at = stack.iter().position(|facts| facts.id == merge.layers[0]);
+                let at = stack.iter().position(|held| held.facts.id == merge.layers[0]);
                 let end = at.map(|at| at + merge.layers.len()).filter(|end| *end <= stack.len());
                 let (Some(at), Some(end)) = (at, end) else { continue };
-                let ids: Vec<u64> = stack[at..end].iter().map(|facts| facts.id).collect();
+                let ids: Vec<u64> = stack[at..end].iter().map(|held| held.facts.id).collect();
                 if ids == merge.layers {
-                    bytes = stack[at..end].iter().map(|facts| facts.bytes).sum();
+                    bytes = whole(&stack[at..end]);
                     stack.splice(at..end, [layer(next, bytes, 0, 0)]);
                 }
             }
@@ -374,11 +386,12 @@ mod tests {
             next += 1;
             let limits = Limits::of_blobs(u64::MAX);
             let pick =
-                |stack: &Vec<Facts>| pick(Policy::Tiered, std::slice::from_ref(stack), limits);
+                |stack: &Vec<Held>| pick(Policy::Tiered, std::slice::from_ref(stack), limits);
             while let Some(merge) = pick(&stack) {
-                let at = stack.iter().position(|facts| facts.id == merge.layers[0]).unwrap();
+                let first = |held: &Held| held.facts.id == merge.layers[0];
+                let at = stack.iter().position(first).unwrap();
                 let end = at + merge.layers.len();
-                let bytes = stack[at..end].iter().map(|facts| facts.bytes).sum();
+                let bytes = whole(&stack[at..end]);
                 written += bytes;
                 stack.splice(at..end, [layer(next, bytes, 1, 0)]);
                 next += 1;

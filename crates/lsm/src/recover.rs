@@ -17,8 +17,8 @@ use format::run_manifest::RunManifest;
 use store::{Error, Log, Lsn, Replay, Result, TreeId};
 
 use crate::appender::BUILDING_PREFIX;
-use crate::checkpoint::{Durable, Noted};
-use crate::collect::{Stuck, gaps};
+use crate::checkpoint::Durable;
+use crate::collect::{NotedRuns, Stuck, gaps};
 use crate::commit::{Origin, plan};
 use crate::core::{Catalog, Core};
 use crate::files::{BLOB_PREFIX, DIRECTORY, Files, blob_name, open_blobs, path};
@@ -50,12 +50,13 @@ pub(crate) fn create(env: &Env, options: &Options) -> Result<Core> {
         next_blob: 1,
         blobs: BTreeMap::new(),
         logs: BTreeMap::new(),
-        runs: Vec::new(),
+        runs: NotedRuns::default(),
         gaps: Vec::new(),
         stuck: Stuck::default(),
         dead: BTreeMap::new(),
         linked: Vec::new(),
         pending: Vec::new(),
+        pending_bytes: 0,
     };
     let core = Core::new(env, options.clone(), files, durable, Catalog::new(), 1);
     core.journal.set_log(log);
@@ -130,14 +131,14 @@ pub(crate) fn open(env: &Env, options: &Options) -> Result<Core> {
     for blob in &manifest.blobs {
         files.look_at_blob(blob.number, blob.length)?;
     }
-    let mut runs = Vec::new();
+    let mut runs = NotedRuns::default();
     let layers: Vec<Arc<Layer>> = manifest
         .runs
         .iter()
         .zip(&manifest.uses)
         .map(|(entry, uses)| {
             let run = Arc::new(Run::new(&files, *entry, Arc::from(uses.as_slice())));
-            runs.push(Noted::new(&run));
+            runs.note(&run);
             Arc::new(Layer::run(entry.number, Arc::from([entry.number]), run))
         })
         .collect();
@@ -175,14 +176,13 @@ pub(crate) fn open(env: &Env, options: &Options) -> Result<Core> {
         dead: BTreeMap::new(),
         linked: Vec::new(),
         pending: Vec::new(),
+        pending_bytes: 0,
     };
     let options = &Options { values_from: manifest.values_from, ..options.clone() };
     let core = Core::new(env, options.clone(), files, durable, catalog, manifest.next_run);
     core.manifest_bytes.store(newest.bytes, Ordering::Relaxed);
     core.journal.found_checkpoint(manifest.time);
     *core.log_stats.lock() = crate::clean::stats(manifest);
-    let deepest = stacks.iter().map(|stack| stack.layers.len()).max();
-    core.depth.store(deepest.unwrap_or(0), Ordering::Relaxed);
     let mut replay = Replayer { core: &core };
     let from = Lsn(manifest.lsn);
     let (log, _) = Log::open(

@@ -165,9 +165,10 @@ impl Run {
     }
 }
 
-/// Drops what the run held in memory from what is counted.
+/// Drops what the run held in memory from what is counted, and says that nobody holds it any more.
 impl Drop for Run {
     fn drop(&mut self) {
+        self.files.let_go(self.entry.number);
         if let Some(index) = self.index.get() {
             let memory = index.blocks.memory_bytes() as u64;
             self.files.index_bytes.fetch_sub(memory, Ordering::Relaxed);

@@ -10,6 +10,7 @@ mod far_suite;
 mod ingest;
 mod killed;
 mod manifests;
+mod many;
 mod reads;
 mod rotten;
 mod util;

@@ -1,0 +1,184 @@
+//! The layers of the durable trees as a forest: each stands on the one that is below it.
+//!
+//! Invariant: that is the same one in all stacks that have the layer. A new layer comes to the top
+//! of one stack, a clone takes a stack over whole, and an exchange is made in all stacks that have
+//! what is exchanged; so two stacks that have a layer are the same from there down.
+//!
+//! Layers that follow each other and that the same trees have are a *section*: on each but the
+//! newest of them stands nothing but the next, and no tree ends there. A change of some trees
+//! touches the sections that these are made of and those that border on them, however many trees
+//! there are beside.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use device::Map;
+use store::TreeId;
+
+use crate::layer::{Layer, LayerId, Stack};
+
+/// The forest.
+#[derive(Default)]
+pub(crate) struct Forest {
+    nodes: Map<LayerId, Node>,
+    /// What stands on what: the layer below and the one above.
+    above: BTreeSet<(LayerId, LayerId)>,
+    /// The trees that end at a layer, their newest.
+    tops: BTreeSet<(LayerId, TreeId)>,
+}
+
+struct Node {
+    layer: Arc<Layer>,
+    below: Option<LayerId>,
+}
+
+/// What a change of a forest touched.
+#[derive(Default)]
+pub(crate) struct Touched {
+    /// Layers that came.
+    pub(crate) came: Vec<Arc<Layer>>,
+    /// Layers that went. One may have come again after that.
+    pub(crate) gone: Vec<Arc<Layer>>,
+    /// The feet of all sections that were others before or are now, and others; also of layers
+    /// that are not there any more. The tops of all stacks that came or went.
+    pub(crate) ids: BTreeSet<LayerId>,
+}
+
+impl Forest {
+    /// A layer that is there.
+    pub(crate) fn layer(&self, id: LayerId) -> Option<&Arc<Layer>> {
+        self.nodes.get(&id).map(|node| &node.layer)
+    }
+
+    /// Whether nothing is below a layer.
+    pub(crate) fn is_lowest(&self, id: LayerId) -> bool {
+        self.nodes.get(&id).is_none_or(|node| node.below.is_none())
+    }
+
+    /// Whether it is the newest of some tree.
+    pub(crate) fn is_top(&self, id: LayerId) -> bool {
+        self.tops.range((id, TreeId(0))..=(id, TreeId(u64::MAX))).next().is_some()
+    }
+
+    /// The one layer that stands on another, where it is one.
+    fn one_above(&self, id: LayerId) -> Option<LayerId> {
+        let mut above = self.above.range((id, 0)..=(id, LayerId::MAX));
+        let (one, more) = (above.next(), above.next());
+        one.filter(|_| more.is_none()).map(|&(_, above)| above)
+    }
+
+    /// The next newer layer of the same section.
+    fn next(&self, id: LayerId) -> Option<LayerId> {
+        self.one_above(id).filter(|_| !self.is_top(id))
+    }
+
+    /// The oldest layer of the section of one, if that is there.
+    pub(crate) fn foot(&self, id: LayerId) -> Option<LayerId> {
+        let mut foot = id;
+        let mut node = self.nodes.get(&id)?;
+        while let Some(below) = node.below
+            && self.next(below) == Some(foot)
+        {
+            foot = below;
+            node = self.nodes.get(&below)?;
+        }
+        Some(foot)
+    }
+
+    /// The layers of a section, newest first, by its oldest.
+    pub(crate) fn section(&self, foot: LayerId) -> Vec<&Arc<Layer>> {
+        let mut at = Some(foot);
+        let mut layers = Vec::new();
+        while let Some(id) = at {
+            layers.extend(self.layer(id));
+            at = self.next(id);
+        }
+        layers.reverse();
+        layers
+    }
+
+    /// The layers from one down, newest first: the stack of a tree that ends there.
+    pub(crate) fn stack(&self, top: LayerId) -> Vec<&Arc<Layer>> {
+        let mut at = self.nodes.get(&top);
+        let mut layers = Vec::new();
+        while let Some(node) = at {
+            layers.push(&node.layer);
+            at = node.below.and_then(|below| self.nodes.get(&below));
+        }
+        layers
+    }
+
+    /// The trees that have a layer.
+    pub(crate) fn trees_with(&self, id: LayerId, found: &mut BTreeSet<TreeId>) {
+        let mut next = vec![id];
+        while let Some(id) = next.pop() {
+            let tops = self.tops.range((id, TreeId(0))..=(id, TreeId(u64::MAX)));
+            found.extend(tops.map(|&(_, tree)| tree));
+            let above = self.above.range((id, 0)..=(id, LayerId::MAX));
+            next.extend(above.map(|&(_, above)| above));
+        }
+    }
+
+    /// A tree has a stack from now on. What it had before was taken, and what all other trees had
+    /// that have another from now on, for until then some layer may stand where it stood.
+    pub(crate) fn put(&mut self, tree: TreeId, stack: &Stack, touched: &mut Touched) {
+        let Some(top) = stack.layers.first() else { return };
+        let is_there = |layer: &Arc<Layer>| self.nodes.contains_key(&layer.id);
+        let new = stack.layers.iter().position(is_there).unwrap_or(stack.layers.len());
+        debug_assert!(self.stands(&stack.layers[new..]), "a layer stands on the same everywhere");
+        for at in (0..new).rev() {
+            let layer = Arc::clone(&stack.layers[at]);
+            let below = stack.layers.get(at + 1).map(|below| below.id);
+            self.touch(below, touched);
+            self.above.extend(below.map(|below| (below, layer.id)));
+            self.touch(below, touched);
+            touched.ids.insert(layer.id);
+            touched.came.push(Arc::clone(&layer));
+            self.nodes.insert(layer.id, Node { layer, below });
+        }
+        self.touch(Some(top.id), touched);
+        self.tops.insert((top.id, tree));
+        self.touch(Some(top.id), touched);
+    }
+
+    /// Whether these follow each other in it down to the bottom.
+    fn stands(&self, layers: &[Arc<Layer>]) -> bool {
+        let Some(top) = layers.first() else { return true };
+        let found = self.stack(top.id);
+        found.len() == layers.len()
+            && found.iter().zip(layers).all(|(found, layer)| Arc::ptr_eq(found, layer))
+    }
+
+    /// A tree that has a stack has it no more.
+    pub(crate) fn take(&mut self, tree: TreeId, stack: &Stack, touched: &mut Touched) {
+        let Some(top) = stack.layers.first() else { return };
+        self.touch(Some(top.id), touched);
+        let had = self.tops.remove(&(top.id, tree));
+        debug_assert!(had, "a tree ends where it was put");
+        self.touch(Some(top.id), touched);
+        let mut at = Some(top.id);
+        while let Some(id) = at
+            && !self.is_top(id)
+            && self.above.range((id, 0)..=(id, LayerId::MAX)).next().is_none()
+            && let Some(Node { layer, below }) = self.nodes.remove(&id)
+        {
+            touched.ids.insert(id);
+            touched.gone.push(layer);
+            self.touch(below, touched);
+            if let Some(below) = below {
+                self.above.remove(&(below, id));
+            }
+            self.touch(below, touched);
+            at = below;
+        }
+    }
+
+    /// Before and after what stands on a layer changes, or whether a tree ends there: its section,
+    /// and that of the one layer above.
+    fn touch(&self, id: Option<LayerId>, touched: &mut Touched) {
+        let Some(id) = id else { return };
+        touched.ids.insert(id);
+        touched.ids.extend(self.foot(id));
+        touched.ids.extend(self.one_above(id));
+    }
+}
