@@ -17,6 +17,8 @@ mod place;
 mod remount;
 mod source;
 mod transport;
+mod turns;
+mod write_back;
 
 pub use detach::{Unmounted, unmount};
 pub use error::MountError;
@@ -25,3 +27,4 @@ pub use mount::{Mount, mount};
 pub use mountinfo::{MountInfo, find_mount, mounts_of};
 pub use options::{Atime, MountOptions, OptionError, parse_bytes};
 pub use remount::{asks_for_remount, remount};
+pub use write_back::{WriteBack, write_back};

@@ -10,6 +10,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
+use device::Clock;
 use fs::{FileSystem, Invalidate};
 use inode::{Caller, FsError, Kind, NodeId};
 use parking_lot::{Condvar, Mutex};
@@ -20,6 +21,7 @@ use crate::kernel::KernelTransport;
 use crate::notify::Queue;
 use crate::options::MountOptions;
 use crate::transport::{Transport, Workers};
+use crate::turns::Turns;
 use crate::{MountError, attach, detach, mountinfo, place};
 
 /// Read-ahead of a mount, in KiB; the kernel's default of 128 is meant for disks that seek.
@@ -32,6 +34,7 @@ pub struct Mount {
     /// unmounted in its stead.
     device: Option<String>,
     queue: Arc<Queue>,
+    turns: Arc<Turns>,
     ending: Arc<Ending>,
 }
 
@@ -79,6 +82,7 @@ fn serve(
         .negotiate(channel, Arc::clone(&adapter), workers)
         .map_err(|error| MountError::system("agreeing with the kernel on a protocol", error))?;
     let queue = Arc::new(Queue::new(adapter, session.notifier()));
+    let turns = session.turns();
     let thread = |error| MountError::system("starting a thread", error);
 
     let sender = Arc::clone(&queue);
@@ -102,7 +106,7 @@ fn serve(
     if let Some(device) = &device {
         raise_read_ahead(device);
     }
-    Ok(Mount { place: mount_point.to_owned(), device, queue, ending })
+    Ok(Mount { place: mount_point.to_owned(), device, queue, turns, ending })
 }
 
 /// The node that the mount shows as its root. The look-ups on the way are kept: the mount holds
@@ -180,6 +184,13 @@ impl Mount {
             return Ok(Unmounted::Clean);
         }
         detach::detach(&self.place)
+    }
+
+    /// Waits until all requests are answered that had been taken from the kernel, so that a command
+    /// acts on what [`crate::write_back()`] has had handed over. `false` when that takes longer
+    /// than `patience`. Not to be called from within a call of the file system.
+    pub fn catch_up(&self, clock: &dyn Clock, patience: Duration) -> bool {
+        self.turns.wait(clock, patience)
     }
 
     /// Waits until the kernel has dropped everything that changed behind its back so far, so that

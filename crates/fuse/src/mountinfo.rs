@@ -50,13 +50,20 @@ pub fn find_mount(path: &Path) -> Option<MountInfo> {
 
 /// Where a volume is mounted.
 pub fn mounts_of(volume_dir: &Path) -> Vec<MountInfo> {
+    records_of(volume_dir).map(|record| info(&record, &record.mount_point)).collect()
+}
+
+/// Where a volume is mounted, and the number of the device that each mount shows, as in `0:53`.
+pub(crate) fn devices_of(volume_dir: &Path) -> Vec<(PathBuf, String)> {
+    records_of(volume_dir).map(|record| (record.mount_point, record.device)).collect()
+}
+
+fn records_of(volume_dir: &Path) -> impl Iterator<Item = Record> {
     let volume_dir = std::fs::canonicalize(volume_dir).unwrap_or_else(|_| volume_dir.to_owned());
-    read()
-        .iter()
-        .filter(|record| record.kind == FILE_SYSTEM_TYPE)
-        .map(|record| info(record, &record.mount_point))
-        .filter(|info| info.volume_dir == volume_dir)
-        .collect()
+    let ours = move |record: &Record| {
+        record.kind == FILE_SYSTEM_TYPE && source::decode(&record.source).0 == volume_dir
+    };
+    read().into_iter().filter(ours)
 }
 
 /// The mount that is seen at a mount point, if it is one.

@@ -9,6 +9,7 @@ use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
 use crate::adapter::Adapter;
+use crate::turns::Turns;
 
 /// How requests are served.
 #[derive(Debug, Clone, Copy)]
@@ -34,6 +35,9 @@ pub(crate) trait Transport {
 pub(crate) trait Session: Send {
     /// What tells the kernel to drop what it caches.
     fn notifier(&self) -> Box<dyn Notifier>;
+
+    /// The threads that serve, once they do.
+    fn turns(&self) -> Arc<Turns>;
 
     /// Serves requests until the file system is unmounted.
     fn run(self: Box<Self>) -> io::Result<()>;

@@ -6,7 +6,8 @@ use client::{Connection, connect_or_spawn};
 use device::SystemClock;
 use wire::{Answer, Body, Call, Failure, FailureKind};
 
-use crate::failure::Result;
+use crate::failure::{self, Result};
+use crate::output::Output;
 use crate::spawn;
 
 /// Connects to the owner of a volume, spawning one where there is none.
@@ -23,6 +24,16 @@ pub(crate) fn with<T>(volume: &Path, mut work: impl FnMut(Connection) -> Result<
             done => return done,
         }
     }
+}
+
+/// Has the kernel hand over what programs have stored into mapped files of a volume, for a call
+/// that acts on what is in it. `argument` is what names the volume.
+pub(crate) fn write_back(volume: &Path, argument: &Path, output: &mut Output) -> Result<()> {
+    let done = fuse::write_back(volume, argument).map_err(|error| failure::mount(&error))?;
+    if done == fuse::WriteBack::NotPermitted {
+        output.remark("the mount cannot be opened: what is stored in maps may not be in it");
+    }
+    Ok(())
 }
 
 /// Does one call; `part` sees the parts before its end.

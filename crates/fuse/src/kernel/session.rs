@@ -19,16 +19,18 @@ use super::request::{Arguments, Request};
 use super::slow::{self, Queue};
 use crate::adapter::Adapter;
 use crate::transport::{Notifier, Session, Transport, Workers};
+use crate::turns::Turns;
 
 /// Largest write, and with it the largest read, in one request: 256 pages, the kernel's own bound.
 pub(super) const REQUEST_BYTES_MAX: u32 = 1 << 20;
 const PAGES_MAX: u16 = 256;
 /// What a message may have beside its payload.
 const MESSAGE_HEAD_BYTES: usize = 64 << 10;
-/// Requests that nobody waits for (read-ahead, late writes) in flight at once, and how many make
-/// the kernel hold back.
-const BACKGROUND_MAX: u16 = 64;
+/// How many requests that nobody waits for (read-ahead, late writes) make the kernel hold back.
 const CONGESTED: u16 = 48;
+/// How many of them it hands over at once, where it may not hold back: more than there are, for
+/// what it kept to itself could not be waited for ([`crate::write_back()`]).
+const BACKGROUND_MAX: u16 = u16::MAX;
 
 /// Features taken where the kernel has them. Not taken: the write-back cache (it makes the first
 /// `stat` after every close a request), atomic truncation (a truncating open then comes as a
@@ -58,6 +60,7 @@ struct KernelSession {
     channel: OwnedFd,
     workers: Workers,
     agreed: Agreed,
+    turns: Arc<Turns>,
 }
 
 /// What both sides have.
@@ -90,7 +93,8 @@ impl Transport for KernelTransport {
             }
             let features = offered(&adapter);
             let Some(agreed) = answer_init(&channel, &mut request, features)? else { continue };
-            return Ok(Box::new(KernelSession { adapter, channel, workers, agreed }));
+            let turns = Arc::default();
+            return Ok(Box::new(KernelSession { adapter, channel, workers, agreed, turns }));
         }
     }
 }
@@ -157,6 +161,10 @@ impl Session for KernelSession {
         Box::new(KernelNotifier { channel, kernel_minor: self.agreed.minor })
     }
 
+    fn turns(&self) -> Arc<Turns> {
+        Arc::clone(&self.turns)
+    }
+
     fn run(self: Box<Self>) -> io::Result<()> {
         let mut channels = Vec::new();
         for _ in 1..self.workers.threads {
@@ -169,6 +177,7 @@ impl Session for KernelSession {
         let queue = Queue::default();
         device::scope(|scope| {
             let (queue, adapter, agreed) = (&queue, &*self.adapter, self.agreed);
+            let turns = &*self.turns;
             let mut result = Ok(());
             for _ in 0..slow::THREADS {
                 let started = device::spawn_in(scope, "fuse-slow", move || {
@@ -179,14 +188,14 @@ impl Session for KernelSession {
             let others: Vec<_> = channels
                 .into_iter()
                 .map(|channel| {
-                    let work = move || Worker::new(adapter, channel, agreed, queue).run();
+                    let work = move || Worker::new(adapter, channel, agreed, queue).run(turns);
                     device::spawn_in(scope, "fuse", work)
                 })
                 .collect();
             let own = self
                 .channel
                 .try_clone()
-                .and_then(|channel| Worker::new(adapter, channel, agreed, queue).run());
+                .and_then(|channel| Worker::new(adapter, channel, agreed, queue).run(turns));
             result = result.and(own);
             for other in others {
                 let ended = other.and_then(|other| {
@@ -217,8 +226,12 @@ impl<'a> Worker<'a> {
         Worker { adapter, channel, agreed, queue, buffer, reply }
     }
 
-    fn run(mut self) -> io::Result<()> {
-        while let Some(length) = read(&self.channel, &mut self.buffer)? {
+    fn run(mut self, turns: &Turns) -> io::Result<()> {
+        let serving = turns.enter();
+        loop {
+            serving.take();
+            let Some(length) = read(&self.channel, &mut self.buffer)? else { return Ok(()) };
+            serving.taken();
             let (channel, message) = (&self.channel, &self.buffer[..length]);
             match Request::parse(message) {
                 Some(request) if request.opcode == op::INTERRUPT => {
@@ -242,7 +255,6 @@ impl<'a> Worker<'a> {
                 },
             );
         }
-        Ok(())
     }
 }
 

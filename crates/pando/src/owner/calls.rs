@@ -33,6 +33,9 @@ pub(super) fn answer(
     replies: &mut Replies,
 ) -> Answered<Answer> {
     let fs = server.fs();
+    if matches!(call, Call::Sync | Call::SnapshotCreate { .. } | Call::Clone { .. }) {
+        server.catch_up();
+    }
     match *call {
         Call::Status => status(server).map(|status| Answer::Status(Box::new(status))),
         Call::Info { path } => info(fs, caller, path, replies),

@@ -21,8 +21,9 @@ use crate::failure::{self, Result};
 /// Most connections at once; more wait in the socket's queue.
 const CONNECTIONS_MAX: usize = 256;
 
-/// How long a command waits until its effect is seen through the mount: to drop pages the kernel
-/// may have to write them first, on a disk that has other work.
+/// How long a command waits until it sees what was done through the mount, and until its effect is
+/// seen there: to drop pages the kernel may have to write them first, on a disk that has other
+/// work.
 const SETTLE_PATIENCE: Duration = Duration::from_secs(30);
 
 /// What ends an owner.
@@ -115,6 +116,15 @@ impl Server {
             && !mount.settle(SETTLE_PATIENCE)
         {
             tracing::warn!("the kernel is slow to drop what it cached");
+        }
+    }
+
+    /// Waits until what the kernel has handed over is in the volume.
+    pub(super) fn catch_up(&self) {
+        if let Some(mount) = self.mount.get()
+            && !mount.catch_up(&*self.clock, SETTLE_PATIENCE)
+        {
+            tracing::warn!("requests of the kernel take long");
         }
     }
 

@@ -10,6 +10,7 @@ use crate::{place, session};
 
 pub(crate) fn run(args: &CloneArgs, output: &mut Output) -> Result<()> {
     let (source, destination) = place::both(&args.src, &args.dst)?;
+    session::write_back(&source.volume, &args.src, output)?;
     let call = Call::Clone { source: &source.inner, destination: &destination.inner };
     session::perform(&source.volume, &call)?;
     let mut object = json!({});

@@ -15,6 +15,7 @@ pub(crate) fn run(verb: &SnapshotVerb, output: &mut Output) -> Result<()> {
     match verb {
         SnapshotVerb::Create { dir, name } => {
             let (place, name) = (Place::locate(dir)?, name.as_bytes());
+            session::write_back(&place.volume, dir, output)?;
             let call = Call::SnapshotCreate { path: &place.inner, name };
             session::perform(&place.volume, &call)?;
             say(output, "took", "created", &place, name)

@@ -11,6 +11,7 @@ use crate::session;
 
 pub(crate) fn run(args: &VolumeArg, output: &mut Output) -> Result<()> {
     let volume = Place::volume(&args.path)?;
+    session::write_back(&volume, &args.path, output)?;
     session::perform(&volume, &Call::Sync)?;
     output.object(&json!({ "synced": volume.to_string_lossy() }))
 }

@@ -14,6 +14,7 @@ mod kill;
 mod kill_queries;
 mod load;
 mod log_dir;
+mod maps;
 mod mounts;
 mod other_users;
 mod owner;
