@@ -38,7 +38,7 @@ pub struct Find<'a> {
     pub max_depth: Option<u32>,
     /// A directory comes after what it holds.
     pub contents_first: bool,
-    /// The order of the matches.
+    /// The order of the matches, of which there may be several runs, as [`Request::order`].
     pub order: Option<Sort>,
     /// How many matches at most.
     pub limit: Option<u64>,

@@ -25,5 +25,6 @@ pub use condition::{Attribute, Condition, Narrow};
 pub use error::{Error, Result};
 pub use request::{Details, Emit, Match, Outcome, Request, Sort, SortBy, Start, shown};
 pub use row::{Row, RowBuf};
+pub use sort::Rank;
 pub use stored::Stored;
-pub use walk::walk;
+pub use walk::{last_name, walk};

@@ -45,9 +45,11 @@ pub struct Request<'a> {
     pub max_depth: Option<u32>,
     /// A directory is to come after what it holds. Means nothing where `order` is given.
     pub contents_first: bool,
-    /// The order of the matches; `None`: any.
+    /// The order of the matches; `None`: any. Where the first come to more bytes than are kept,
+    /// they are given out in several runs, each in order, and whoever asked takes the first of
+    /// all: [`Rank`](crate::Rank) says which those are.
     pub order: Option<Sort>,
-    /// How many matches are wanted at most: of an ordered query the first.
+    /// How many matches are wanted at most: of an ordered query the first of each run.
     pub limit: Option<u64>,
     /// Fields of rows that whoever takes matches looks at. Others that the query does not look at
     /// either may be 0, or empty.

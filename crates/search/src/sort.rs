@@ -1,4 +1,12 @@
 //! Matches in order: the first so many of them, kept in a heap while the rows go by.
+//!
+//! 1. A match that cannot be among the first is dropped as it comes.
+//! 2. The others are kept, up to a bound of bytes: paths have none.
+//! 3. Beyond the bound all that is kept goes out as a run, in order, and the next is begun. What
+//!    is no better than the last of a run that had as many as are wanted is dropped from then on.
+//!
+//! So the first so many of all are among those of the runs, whoever takes them takes the first,
+//! and nearly always there is one run.
 
 use std::cmp::{Ordering, Reverse};
 use std::collections::BinaryHeap;
@@ -9,19 +17,28 @@ use crate::assemble::Records;
 use crate::cluster::{Fields, Like};
 use crate::condition::Attribute;
 use crate::request::{Emit, Match, Sort, SortBy};
-use crate::row::RowBuf;
+use crate::row::{Row, RowBuf};
 use crate::stored::Stored;
+
+/// Bytes of matches that an ordered query keeps, about. A hundred thousand with paths of a hundred
+/// bytes take 80 MiB, and several such queries at a time have to fit beside the caches.
+const ORDERED_BYTES_MAX: usize = 128 << 20;
 
 /// The first matches of those seen so far.
 pub(crate) struct Ranking {
     sort: Sort,
     limit: usize,
+    bytes_max: usize,
     /// The last of those kept is on top.
     kept: BinaryHeap<Ranked>,
+    /// Memory of those, about.
+    bytes: usize,
+    /// What comes here or later is not among the first: as many as are wanted went out before it.
+    end: Option<Rank>,
 }
 
 struct Ranked {
-    key: Rank,
+    rank: Rank,
     row: RowBuf,
     depth: u32,
     subvolume: u64,
@@ -29,29 +46,68 @@ struct Ranked {
 }
 
 /// Where a match stands: its value, and among equal ones its path.
-#[derive(PartialEq, Eq, PartialOrd, Ord)]
-struct Rank {
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Rank {
     value: Value,
     path: Vec<u8>,
 }
 
-#[derive(PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 enum Value {
     Up(Key),
     Down(Reverse<Key>),
 }
 
-#[derive(PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 enum Key {
     Number(i128),
     Bytes(Vec<u8>),
 }
 
+impl Rank {
+    /// The rank of a row at a path, as shown. Of the row is looked at what [`SortBy`] names, and
+    /// its name.
+    pub fn new(sort: Sort, row: &Row<'_>, path: Vec<u8>) -> Rank {
+        let key = match sort.by {
+            SortBy::Size => Key::Number(i128::from(row.size)),
+            SortBy::Mtime => Key::Number(i128::from(row.mtime)),
+            SortBy::Name => Key::Bytes(row.name.to_vec()),
+            // All equal: then the path counts.
+            SortBy::Path if !sort.descending => Key::Number(0),
+            SortBy::Path => Key::Bytes(path.clone()),
+            SortBy::Like(like) => Key::Number(i128::from(like.units(row))),
+        };
+        let value = if sort.descending { Value::Down(Reverse(key)) } else { Value::Up(key) };
+        Rank { value, path }
+    }
+
+    /// The path.
+    pub fn path(&self) -> &[u8] {
+        &self.path
+    }
+
+    /// The path.
+    pub fn into_path(self) -> Vec<u8> {
+        self.path
+    }
+
+    /// Memory that it takes beside its own size.
+    pub fn memory_bytes(&self) -> usize {
+        let (Value::Up(key) | Value::Down(Reverse(key))) = &self.value;
+        let key = if let Key::Bytes(bytes) = key { bytes.len() } else { 0 };
+        self.path.len() + key
+    }
+}
+
 impl Ranking {
-    /// An order, and how many of the first are wanted. Without a limit all are kept.
+    /// An order, and how many of the first are wanted. Without a limit all are.
     pub(crate) fn new(sort: Sort, limit: Option<u64>) -> Ranking {
+        Ranking::within(ORDERED_BYTES_MAX, sort, limit)
+    }
+
+    fn within(bytes_max: usize, sort: Sort, limit: Option<u64>) -> Ranking {
         let limit = limit.map_or(usize::MAX, |limit| usize::try_from(limit).unwrap_or(usize::MAX));
-        Ranking { sort, limit, kept: BinaryHeap::new() }
+        Ranking { sort, limit, bytes_max, kept: BinaryHeap::new(), bytes: 0, end: None }
     }
 
     /// The fields of rows that an order depends on.
@@ -64,26 +120,39 @@ impl Ranking {
         }
     }
 
-    /// Adds a match. `tree` is that of its subvolume.
+    /// Adds a match. `tree` is that of its subvolume. What is kept is to be given out before the
+    /// next where it [`is_full`](Ranking::is_full).
     pub(crate) fn add(&mut self, found: &Match<'_>, tree: TreeId) {
-        let key = Rank { value: self.value(found), path: found.path.to_vec() };
+        let rank = Rank::new(self.sort, found.row, found.path.to_vec());
+        if self.end.as_ref().is_some_and(|end| rank >= *end) {
+            return;
+        }
         if self.kept.len() >= self.limit {
             match self.kept.peek() {
-                Some(last) if key < last.key => {
-                    self.kept.pop();
-                }
+                Some(last) if rank < last.rank => {}
                 _ => return,
+            }
+            if let Some(last) = self.kept.pop() {
+                self.bytes -= last.memory_bytes();
             }
         }
         let (row, depth, subvolume) = (found.row.to_buf(), found.depth, found.subvolume);
-        self.kept.push(Ranked { key, row, depth, subvolume, tree });
+        let ranked = Ranked { rank, row, depth, subvolume, tree };
+        self.bytes += ranked.memory_bytes();
+        self.kept.push(ranked);
+    }
+
+    /// Whether more is kept than there is room for.
+    pub(crate) fn is_full(&self) -> bool {
+        self.bytes > self.bytes_max
     }
 
     /// Where nearest rows are wanted and enough are there: the distance of the farthest of them.
     /// What is farther is not among the first.
     pub(crate) fn farthest(&self) -> Option<u64> {
-        let last = self.kept.peek().filter(|_| self.kept.len() >= self.limit)?;
-        match (self.sort, &last.key.value) {
+        let last = self.kept.peek().filter(|_| self.kept.len() >= self.limit);
+        let last = last.map(|last| &last.rank).or(self.end.as_ref())?;
+        match (self.sort, &last.value) {
             (Sort { by: SortBy::Like(_), .. }, Value::Up(Key::Number(number))) => {
                 u64::try_from(*number).ok()
             }
@@ -91,25 +160,21 @@ impl Ranking {
         }
     }
 
-    fn value(&self, found: &Match<'_>) -> Value {
-        let key = match self.sort.by {
-            SortBy::Size => Key::Number(i128::from(found.row.size)),
-            SortBy::Mtime => Key::Number(i128::from(found.row.mtime)),
-            SortBy::Name => Key::Bytes(found.row.name.to_vec()),
-            SortBy::Path => Key::Bytes(found.path.to_vec()),
-            SortBy::Like(like) => Key::Number(i128::from(like.units(found.row))),
-        };
-        if self.sort.descending { Value::Down(Reverse(key)) } else { Value::Up(key) }
-    }
-
-    /// Gives the matches out in order; how many, and whether whoever takes them had enough.
-    pub(crate) fn give(self, records: Records<'_>, emit: Emit<'_>) -> (u64, bool) {
+    /// Gives out in order what is kept, and keeps nothing: what is added later is another run.
+    /// How many, and whether whoever takes them had enough.
+    pub(crate) fn give(&mut self, records: Records<'_>, emit: Emit<'_>) -> (u64, bool) {
+        if self.kept.len() >= self.limit
+            && let Some(last) = self.kept.peek()
+        {
+            self.end = Some(last.rank.clone());
+        }
+        self.bytes = 0;
         let mut given = 0;
-        for ranked in self.kept.into_sorted_vec() {
+        for ranked in std::mem::take(&mut self.kept).into_sorted_vec() {
             let details = Stored { records: records.of_tree(ranked.tree) };
             let found = Match {
                 row: &ranked.row.as_row(),
-                path: &ranked.key.path,
+                path: &ranked.rank.path,
                 depth: ranked.depth,
                 subvolume: ranked.subvolume,
                 details: &details,
@@ -123,9 +188,17 @@ impl Ranking {
     }
 }
 
+impl Ranked {
+    /// Memory that it takes, about: a heap has room for up to twice as many as are in it.
+    fn memory_bytes(&self) -> usize {
+        let row = self.row.as_row();
+        2 * size_of::<Ranked>() + self.rank.memory_bytes() + row.name.len() + row.xattrs.len()
+    }
+}
+
 impl PartialEq for Ranked {
     fn eq(&self, other: &Ranked) -> bool {
-        self.key == other.key
+        self.rank == other.rank
     }
 }
 
@@ -139,6 +212,106 @@ impl PartialOrd for Ranked {
 
 impl Ord for Ranked {
     fn cmp(&self, other: &Ranked) -> Ordering {
-        self.key.cmp(&other.key)
+        self.rank.cmp(&other.rank)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::ops::ControlFlow;
+
+    use format::inode_record::FileKind;
+    use store::{Cursor, KeyRange, Read};
+
+    use super::*;
+    use crate::assemble::{CARRY_NOTHING, VOLUME};
+
+    /// A store in which nothing is looked up.
+    struct Nowhere;
+
+    impl Read for Nowhere {
+        fn get_with(&self, _: TreeId, _: &[u8], _: &mut dyn FnMut(&[u8])) -> store::Result<bool> {
+            Ok(false)
+        }
+
+        fn scan(&self, _: TreeId, _: KeyRange) -> store::Result<Box<dyn Cursor + '_>> {
+            unreachable!("nothing is looked for")
+        }
+    }
+
+    fn row(name: &[u8], size: u64) -> Row<'_> {
+        Row {
+            directory: 2,
+            cookie: 1,
+            ino: 3,
+            name,
+            kind: FileKind::File,
+            mode: 0o644,
+            uid: 0,
+            gid: 0,
+            nlink: 1,
+            rdev: 0,
+            size,
+            allocated: 0,
+            entries: 0,
+            atime: 0,
+            mtime: -(size as i64),
+            ctime: 0,
+            btime: 0,
+            subvolume: 0,
+            xattrs: b"",
+        }
+    }
+
+    /// What is kept never comes to more than the bound and one match, and the first of all runs
+    /// together are the first of all.
+    #[test]
+    fn room_is_bounded_and_the_first_are_among_the_runs() {
+        const BOUND: usize = 64 << 10;
+        let records = Records { read: &Nowhere, tree: VOLUME, searchable: &CARRY_NOTHING };
+        for seed in 0..40 {
+            let mut random = fastrand::Rng::with_seed(seed);
+            let by = [SortBy::Size, SortBy::Mtime, SortBy::Name, SortBy::Path];
+            let sort = Sort { by: by[random.usize(..4)], descending: random.bool() };
+            let limit = [None, Some(0), Some(1), Some(30), Some(700)][random.usize(..5)];
+            let longest = [20, 2000, 100_000][random.usize(..3)];
+            let count = if longest > 2000 { 60 } else { 3000 };
+            let mut ranking = Ranking::within(BOUND, sort, limit);
+            let (mut all, mut given, mut runs) = (Vec::new(), Vec::new(), 0);
+            let mut give = |ranking: &mut Ranking| {
+                let mut run: Vec<Rank> = Vec::new();
+                ranking.give(records, &mut |found: &Match<'_>| {
+                    run.push(Rank::new(sort, found.row, found.path.to_vec()));
+                    ControlFlow::Continue(())
+                });
+                assert!(run.is_sorted(), "seed {seed}: a run is in order");
+                given.append(&mut run);
+                runs += 1;
+            };
+            for _ in 0..count {
+                let length = random.usize(1..longest);
+                let path: Vec<u8> = (0..length).map(|_| random.u8(b'a'..b'c')).collect();
+                let row = row(&path[..length.min(3)], random.u64(..50));
+                let details = Stored { records };
+                let found =
+                    Match { row: &row, path: &path, depth: 1, subvolume: 1, details: &details };
+                all.push(Rank::new(sort, &row, path.clone()));
+                ranking.add(&found, VOLUME);
+                let held: usize = ranking.kept.iter().map(Ranked::memory_bytes).sum();
+                assert_eq!(held, ranking.bytes, "seed {seed}");
+                assert!(held <= BOUND + 3 * longest + 4096, "seed {seed}: {held} bytes are kept");
+                if ranking.is_full() {
+                    give(&mut ranking);
+                }
+            }
+            give(&mut ranking);
+            let wanted = limit.map_or(usize::MAX, |limit| limit as usize);
+            all.sort();
+            all.truncate(wanted);
+            given.sort();
+            given.truncate(wanted);
+            assert!(all == given, "seed {seed}: {sort:?}, {limit:?}, {runs} runs");
+            assert!(limit.is_some() || longest < 2000 || runs > 1, "seed {seed}: {runs} runs");
+        }
     }
 }

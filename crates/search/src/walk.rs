@@ -230,7 +230,11 @@ impl Walk<'_> {
         }
         if let Some(ranking) = &mut self.ranking {
             ranking.add(&found, tree);
-            return Ok(ControlFlow::Continue(()));
+            if ranking.is_full() {
+                self.give_ordered();
+            }
+            let had_enough = self.outcome.cancelled;
+            return Ok(if had_enough { ControlFlow::Break(()) } else { ControlFlow::Continue(()) });
         }
         if self.request.limit.is_some_and(|limit| self.outcome.matched >= limit) {
             return Ok(ControlFlow::Break(()));
@@ -244,14 +248,19 @@ impl Walk<'_> {
         Ok(if enough { ControlFlow::Break(()) } else { flow })
     }
 
+    /// Gives out what is ordered so far.
+    fn give_ordered(&mut self) {
+        if let Some(ranking) = &mut self.ranking {
+            let (matched, cancelled) = ranking.give(self.any, &mut *self.emit);
+            self.outcome.matched += matched;
+            self.outcome.cancelled |= cancelled;
+        }
+    }
+
     /// Gives out what was ordered.
     fn finish(mut self) -> Outcome {
-        if let Some(ranking) = self.ranking.take()
-            && !self.outcome.cancelled
-        {
-            let (matched, cancelled) = ranking.give(self.any, self.emit);
-            self.outcome.matched = matched;
-            self.outcome.cancelled = cancelled;
+        if !self.outcome.cancelled {
+            self.give_ordered();
         }
         self.outcome
     }
@@ -267,7 +276,7 @@ pub(crate) fn may_list(records: Records<'_>, row: &Row<'_>, caller: &Caller) -> 
 }
 
 /// The last component of a path, without slashes at its end; a slash where that is all there is.
-pub(crate) fn last_name(path: &[u8]) -> &[u8] {
+pub fn last_name(path: &[u8]) -> &[u8] {
     let Some(end) = path.iter().rposition(|&byte| byte != b'/') else {
         return &path[..path.len().min(1)];
     };

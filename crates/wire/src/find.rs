@@ -25,10 +25,10 @@ pub struct Find {
     pub max_depth: Option<u32>,
     /// A directory comes after what it holds.
     pub contents_first: bool,
-    /// The order of what is found from one path, with a limit of at most [`ORDERED_MAX`]. The
-    /// caller orders over all paths.
+    /// The order of what is found from one path, with a limit of at most [`ORDERED_MAX`]: one run
+    /// in order, or several where it takes much room. The caller orders over all runs and paths.
     pub order: Option<Sort>,
-    /// How many rows at most from all paths; of an ordered search, from each.
+    /// How many rows at most from all paths; of an ordered search, in each run.
     pub limit: Option<u64>,
     /// Which of the snapshots are searched.
     pub snapshots: Snapshots,

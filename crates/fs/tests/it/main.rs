@@ -24,6 +24,7 @@ mod scan;
 mod script;
 mod search;
 mod search_bases;
+mod search_bounds;
 mod search_claims;
 mod search_declared;
 mod search_due;

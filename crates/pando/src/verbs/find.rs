@@ -5,21 +5,20 @@ use std::io::IsTerminal;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
 use std::path::PathBuf;
+use std::rc::Rc;
 
 use search::query::{Command, Expr, Fields, Test, What, parse};
 use search::{Attribute, Sort, SortBy};
 use wire::{
-    Answer, Attr, Body, Call, Failure, FailureKind, Find, FindFrom, Found, FoundOutcome, Kind,
-    Snapshots,
+    Answer, Body, Call, Failure, FailureKind, Find, FindFrom, Found, FoundOutcome, Snapshots,
 };
 
 use crate::failure::Result;
-use crate::find::{Arguments, Around, FindPath, HELP, Item, Printer, like, object};
+use crate::find::{
+    Arguments, Around, FindPath, HELP, Item, NOTHING, Ordered, Printer, like, object,
+};
 use crate::output::Output;
 use crate::session;
-
-/// Bytes of rows that are ordered here.
-const WAITING_BYTES_MAX: usize = 1 << 30;
 
 pub(crate) fn run(arguments: &[OsString], output: &mut Output) -> Result<()> {
     let mut arguments = Arguments::parse(arguments)?;
@@ -61,8 +60,7 @@ pub(crate) fn run(arguments: &[OsString], output: &mut Output) -> Result<()> {
         printer,
         output,
         given: 0,
-        waiting: Vec::new(),
-        waiting_bytes: 0,
+        ordered: arguments.sort.map(|sort| Ordered::new(sort, arguments.limit)),
         failed: None,
         total: FoundOutcome::default(),
     };
@@ -108,13 +106,6 @@ fn check(arguments: &Arguments, command: &Command) -> Result<()> {
     Ok(())
 }
 
-/// A row that waits to be ordered.
-struct Waiting {
-    found: Found,
-    start: Vec<u8>,
-    place: usize,
-}
-
 struct Finding<'a> {
     arguments: &'a Arguments,
     command: &'a Command,
@@ -122,8 +113,8 @@ struct Finding<'a> {
     output: &'a mut Output,
     /// Rows printed.
     given: u64,
-    waiting: Vec<Waiting>,
-    waiting_bytes: usize,
+    /// The rows so far, where they are ordered.
+    ordered: Option<Ordered>,
     failed: Option<FailureKind>,
     total: FoundOutcome,
 }
@@ -175,10 +166,10 @@ impl Finding<'_> {
         let question = self.question(path);
         let count = question.count;
         let call = Call::Find(Box::new(question));
-        let mut start = path.typed.as_os_str().as_bytes().to_vec();
+        let mut start: Rc<[u8]> = path.typed.as_os_str().as_bytes().into();
         let answer = session::call(&path.place.volume, &call, &mut |body| match body {
             Body::Searching(shown) => {
-                start = shown.0;
+                start = shown.0.into();
                 Ok(())
             }
             Body::Found(rows) => self.rows(number, &start, rows),
@@ -203,27 +194,16 @@ impl Finding<'_> {
         Ok(())
     }
 
-    fn rows(&mut self, place: usize, start: &[u8], rows: Vec<Found>) -> Result<()> {
+    fn rows(&mut self, place: usize, start: &Rc<[u8]>, rows: Vec<Found>) -> Result<()> {
         for mut found in rows {
-            found.path.0 = [start, &found.path.0].concat();
-            if self.arguments.sort.is_some() {
-                let target = found.target.as_ref().map_or(0, |target| target.0.len());
-                self.waiting_bytes +=
-                    size_of::<Waiting>() + found.path.0.len() + target + start.len();
-                if self.waiting_bytes > WAITING_BYTES_MAX {
-                    let rows = crate::output::number(self.waiting.len() as u64);
-                    let message = format!("more than {rows} rows are too many to be ordered");
-                    let hint =
-                        "take the first ones by --limit, or search fewer by a narrower query";
-                    return Err(Failure::new(FailureKind::Invalid, message).hint(hint));
-                }
-                self.waiting.push(Waiting { found, start: start.to_vec(), place });
-            } else {
-                self.give(place, start, &found)?;
+            found.path.0 = [&start[..], &found.path.0].concat();
+            match &mut self.ordered {
+                Some(ordered) => ordered.add(place, start, found)?,
+                None => self.give(place, start, &found)?,
             }
         }
         // What is there is shown, also when the next takes long.
-        if self.arguments.sort.is_none() { self.output.flush() } else { Ok(()) }
+        if self.ordered.is_none() { self.output.flush() } else { Ok(()) }
     }
 
     fn give(&mut self, place: usize, start: &[u8], found: &Found) -> Result<()> {
@@ -253,55 +233,11 @@ impl Finding<'_> {
     }
 
     fn finish(&mut self) -> Result<()> {
-        if let Some(sort) = self.arguments.sort {
-            let mut waiting = std::mem::take(&mut self.waiting);
-            waiting.sort_by(|one, other| order(sort, &one.found, &other.found));
-            let limit = self.limit().map_or(usize::MAX, |limit| limit as usize);
-            for row in waiting.into_iter().take(limit) {
-                self.give(row.place, &row.start, &row.found)?;
-            }
+        if let Some(ordered) = self.ordered.take() {
+            ordered.give(&mut |place, start, found| self.give(place, start, found))?;
         }
         self.printer.finish(self.output)
     }
-}
-
-/// What a row is shown as where no attributes were asked for.
-const NOTHING: Attr = Attr {
-    node: 0,
-    kind: Kind::File,
-    mode: 0,
-    nlink: 0,
-    uid: 0,
-    gid: 0,
-    rdev: 0,
-    size: 0,
-    blocks: 0,
-    atime: 0,
-    mtime: 0,
-    ctime: 0,
-    btime: 0,
-};
-
-fn order(sort: Sort, one: &Found, other: &Found) -> std::cmp::Ordering {
-    let name = |found: &Found| -> Vec<u8> {
-        found.path.0.rsplit(|&byte| byte == b'/').next().unwrap_or_default().to_vec()
-    };
-    let attr = |found: &Found| found.attr.map_or((0, 0), |attr| (attr.size, attr.mtime));
-    let by = match sort.by {
-        SortBy::Size => attr(one).0.cmp(&attr(other).0),
-        SortBy::Mtime => attr(one).1.cmp(&attr(other).1),
-        SortBy::Name => name(one).cmp(&name(other)),
-        SortBy::Path => one.path.cmp(&other.path),
-        SortBy::Like(like) => {
-            let far = |found: &Found| {
-                let attr = found.attr.unwrap_or(NOTHING);
-                like.units(&like::row(&attr, &name(found)))
-            };
-            far(one).cmp(&far(other))
-        }
-    };
-    let by = if sort.descending { by.reverse() } else { by };
-    by.then_with(|| one.path.cmp(&other.path))
 }
 
 impl FindPath {

@@ -8,7 +8,7 @@ use std::process::Stdio;
 
 use crate::index::deep_tree;
 use crate::other_users::Nobody;
-use crate::world::{World, is_root};
+use crate::world::{World, answer, is_root};
 
 /// The most memory that a volume's owner ever took, in KiB.
 fn peak(world: &World) -> u64 {
@@ -42,6 +42,37 @@ fn a_deep_chain_takes_no_memory_for_the_paths_above() {
     // All paths together are half a gigabyte.
     let more = peak(&world).saturating_sub(before) / 1024;
     assert!(more < 100, "{more} MiB more");
+}
+
+/// An owner keeps the rows of an order in bounded memory, however long their paths are, and the
+/// order is right all the same: from the index and by walking.
+#[test]
+fn an_order_of_long_paths_takes_bounded_memory() {
+    const LEVELS: usize = 1600;
+    const WANTED: usize = 1500;
+    let world = World::without_volume();
+    let source = world.path().join("source");
+    fs::create_dir(&source).unwrap();
+    deep_tree(&source, LEVELS, 250);
+    world.ok(&["index", source.to_str().unwrap(), "--into", world.vol()]);
+    for index_cache in ["256M", "0"] {
+        world.kill_owner();
+        let find = |arguments: &[&str]| {
+            let mut command = World::command(&["find", &world.at("/")]);
+            command.args(arguments).env("PANDO_INDEX_CACHE", index_cache);
+            answer(&command.output().unwrap())
+        };
+        assert_eq!(find(&["-count"]).out, format!("{}\n", LEVELS + 1));
+        let before = peak(&world);
+        let limit = WANTED.to_string();
+        let found = find(&["--sort", "path:desc", "--limit", &limit, "-printf", "%d\n"]);
+        assert_eq!(found.code, 0, "{}", found.err);
+        let depths: Vec<usize> = found.out.lines().map(|line| line.parse().unwrap()).collect();
+        assert!(depths.iter().copied().eq((LEVELS + 1 - WANTED..=LEVELS).rev()), "{depths:?}");
+        // Their paths, which are the key too, are six hundred megabytes.
+        let more = peak(&world).saturating_sub(before) / 1024;
+        assert!(more < 300, "{more} MiB more with {index_cache} for the index");
+    }
 }
 
 #[test]

@@ -95,14 +95,20 @@ impl<'a> Run<'a> {
         while let (Flow::Continue(()), Some((subvolume, from))) = (flow, waiting.pop()) {
             flow = self.subvolume(any, subvolume, &from, &mut waiting)?;
         }
-        if let Some(ranking) = self.ranking.take()
-            && !self.outcome.cancelled
-        {
-            let (matched, cancelled) = ranking.give(any, self.emit);
-            self.outcome.matched = matched;
-            self.outcome.cancelled = cancelled;
+        if !self.outcome.cancelled {
+            self.give_ordered();
         }
         Ok(self.outcome)
+    }
+
+    /// Gives out what is ordered so far.
+    fn give_ordered(&mut self) {
+        let any = Records { read: &*self.pinned, tree: VOLUME, searchable: &CARRY_NOTHING };
+        if let Some(ranking) = &mut self.ranking {
+            let (matched, cancelled) = ranking.give(any, &mut *self.emit);
+            self.outcome.matched += matched;
+            self.outcome.cancelled |= cancelled;
+        }
     }
 
     fn context<'b>(
@@ -159,7 +165,11 @@ impl<'a> Run<'a> {
             if let Some(farthest) = ranking.farthest() {
                 self.farthest.store(farthest, Ordering::Relaxed);
             }
-            return Flow::Continue(());
+            if ranking.is_full() {
+                self.give_ordered();
+            }
+            let had_enough = self.outcome.cancelled;
+            return if had_enough { Flow::Break(()) } else { Flow::Continue(()) };
         }
         if self.request.limit.is_some_and(|limit| self.outcome.matched >= limit) {
             return Flow::Break(());
