@@ -390,8 +390,8 @@ pub(crate) struct SubvolumeCounts {
     pub(crate) prunes: u64,
     /// Inodes in the writable ones.
     pub(crate) files: i64,
-    /// Bytes of contents in them.
-    pub(crate) bytes: i64,
+    /// Bytes of contents in them, or the greatest number where that is greater.
+    pub(crate) bytes: u64,
     /// Those whose contents were not counted yet.
     pub(crate) counting: u64,
 }

@@ -186,7 +186,7 @@ impl Fs {
             durability: stats.durability,
             created: device::Timestamp(self.header.created),
             files: counts.files.max(0) as u64,
-            bytes: counts.bytes.max(0) as u64,
+            bytes: counts.bytes,
             counting: counts.counting,
             snapshots: counts.snapshots,
             clones: counts.clones,
@@ -232,9 +232,11 @@ impl Fs {
                 let id = key::parse_number(key).map_err(malformed)?;
                 let view = crate::view::View::new(&*self.store, VOLUME);
                 let usage = view.read(&key::usage(id), UsageRecord::decode)?.unwrap_or_default();
-                // Sizes of sparse files come to more than 63 bits.
                 counts.files = counts.files.saturating_add(usage.files);
-                counts.bytes = counts.bytes.saturating_add(usage.bytes);
+                // Sizes of sparse files come to more than 63 bits, which only a record that is not
+                // counted to its end takes for less than nothing.
+                let bytes = if usage.counted { usage.bytes } else { usage.bytes.max(0) };
+                counts.bytes = counts.bytes.saturating_add(bytes as u64);
                 counts.counting += u64::from(!usage.counted);
             }
             match (record.detached, record.snapshot, record.source.0) {
