@@ -49,9 +49,9 @@ pub struct ClusterDirectory {
     pub files: u64,
     /// Names in this part that lead to directories of the subvolume.
     pub subdirectories: u64,
-    /// Bytes of what those files hold; wraps at 2^64.
+    /// Bytes of what those files hold, or the greatest number where that is greater.
     pub bytes: u64,
-    /// Room of those files; wraps at 2^64.
+    /// Room of those files, likewise.
     pub allocated: u64,
     /// The last change of attributes of anything that a name in this part leads to.
     pub ctime: i64,

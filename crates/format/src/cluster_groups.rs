@@ -45,41 +45,44 @@ pub const DAY: i64 = 86_400_000_000_000;
 /// Days before 1970 that the least time is, so that days are stored as positive numbers.
 const DAYS_BEFORE: i64 = 106_752;
 
-/// How many, how large, and how much room they take.
+/// How many, how large, and how much room they take. Two sparse files may be larger than 64 bits
+/// can say, so sizes are added up in 128: as many files of the greatest size as there can be do
+/// not fill those. On disk, where a cluster comes to more, stands the greatest number.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Sums {
     /// Inodes.
     pub files: u64,
-    /// Their sizes; wraps at 2^64.
-    pub bytes: u64,
-    /// Their room; wraps at 2^64.
-    pub allocated: u64,
+    /// Their sizes.
+    pub bytes: u128,
+    /// Their room.
+    pub allocated: u128,
 }
 
 impl Sums {
     /// Adds others.
     pub fn add(&mut self, other: Sums) {
-        self.files = self.files.wrapping_add(other.files);
-        self.bytes = self.bytes.wrapping_add(other.bytes);
-        self.allocated = self.allocated.wrapping_add(other.allocated);
+        self.files = self.files.saturating_add(other.files);
+        self.bytes = self.bytes.saturating_add(other.bytes);
+        self.allocated = self.allocated.saturating_add(other.allocated);
     }
 
     /// Takes others away that were added.
     pub fn take(&mut self, other: Sums) {
-        self.files = self.files.wrapping_sub(other.files);
-        self.bytes = self.bytes.wrapping_sub(other.bytes);
-        self.allocated = self.allocated.wrapping_sub(other.allocated);
+        self.files = self.files.saturating_sub(other.files);
+        self.bytes = self.bytes.saturating_sub(other.bytes);
+        self.allocated = self.allocated.saturating_sub(other.allocated);
     }
 
     fn encode(self, out: &mut Vec<u8>) {
+        let narrow = |sum: u128| u64::try_from(sum).unwrap_or(u64::MAX);
         out.put_varint(self.files);
-        out.put_varint(self.bytes);
-        out.put_varint(self.allocated);
+        out.put_varint(narrow(self.bytes));
+        out.put_varint(narrow(self.allocated));
     }
 
     fn decode(reader: &mut Reader<'_>) -> Result<Sums, Malformed> {
         let (files, bytes, allocated) = (reader.varint()?, reader.varint()?, reader.varint()?);
-        Ok(Sums { files, bytes, allocated })
+        Ok(Sums { files, bytes: bytes.into(), allocated: allocated.into() })
     }
 }
 
@@ -134,8 +137,8 @@ impl Groups {
 
     /// Adds what others come to.
     pub fn merge(&mut self, other: &Groups) {
-        self.directories = self.directories.wrapping_add(other.directories);
-        self.linked = self.linked.wrapping_add(other.linked);
+        self.directories = self.directories.saturating_add(other.directories);
+        self.linked = self.linked.saturating_add(other.linked);
         self.ctime = self.ctime.max(other.ctime);
         let lists = [
             (&mut self.kinds, &other.kinds),
@@ -163,8 +166,8 @@ impl Groups {
     /// Takes away what others come to that were merged before; `ctime` stays, for the last of what
     /// is left is not known.
     pub fn take(&mut self, other: &Groups) {
-        self.directories = self.directories.wrapping_sub(other.directories);
-        self.linked = self.linked.wrapping_sub(other.linked);
+        self.directories = self.directories.saturating_sub(other.directories);
+        self.linked = self.linked.saturating_sub(other.linked);
         take_all(&mut self.kinds, &other.kinds);
         take_all(&mut self.owners, &other.owners);
         take_all(&mut self.groups, &other.groups);
@@ -287,7 +290,10 @@ mod tests {
     use super::{Groups, Sums};
 
     fn sample() -> Groups {
-        let sums = |files| Sums { files, bytes: files << 40, allocated: u64::MAX ^ files };
+        let sums = |files: u64| {
+            let (bytes, allocated) = (u128::from(files) << 40, u128::from(u64::MAX ^ files));
+            Sums { files, bytes, allocated }
+        };
         Groups {
             directories: 7,
             linked: 2,
@@ -312,6 +318,27 @@ mod tests {
         let mut empty = Vec::new();
         Groups::default().encode(&mut empty);
         assert_eq!(Groups::decode(&empty), Ok(Groups::default()));
+    }
+
+    #[test]
+    fn sums_go_beyond_64_bits_in_memory_and_to_their_end_on_disk() {
+        let one = Sums { files: 1, bytes: (1 << 63) - 1, allocated: u128::from(u64::MAX) };
+        let mut sum = Sums::default();
+        for _ in 0..5 {
+            sum.add(one);
+        }
+        let five = Sums { files: 5, bytes: 5 * one.bytes, allocated: 5 * one.allocated };
+        assert_eq!(sum, five);
+        let of = |sums| Groups { kinds: [(1, sums)].into(), ..Groups::default() };
+        let mut encoded = Vec::new();
+        of(sum).encode(&mut encoded);
+        let most = u128::from(u64::MAX);
+        let kept = Sums { files: 5, bytes: most, allocated: most };
+        assert_eq!(Groups::decode(&encoded), Ok(of(kept)));
+        for _ in 0..5 {
+            sum.take(one);
+        }
+        assert_eq!(sum, Sums::default());
     }
 
     #[test]

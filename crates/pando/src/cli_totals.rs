@@ -18,10 +18,13 @@ pub(crate) const SUMMARY_HELP: &str = "\
 Ages are counted in days of UTC from the last change of contents. An inode with several names
 counts once. DIR@SNAPSHOT means a snapshot.
 
+Of owners and extensions those with the most bytes are told, and then what all others come to;
+--all tells each. With --json owners and groups are all told in any case.
+
 Examples:
   pando summary /mnt/vol
   pando summary --top 30 /mnt/vol/project
-  pando summary --json /data/vol:/project@monday";
+  pando summary --all --json /data/vol:/project@monday";
 
 pub(crate) const HISTORY_HELP: &str = "\
 Looks PATH up in the snapshots of every directory above it, the oldest first. PATH need not
@@ -64,9 +67,13 @@ pub(crate) struct DuArgs {
 pub(crate) struct SummaryArgs {
     /// The directory
     pub(crate) path: PathBuf,
-    /// So many owners, extensions and directories
-    #[arg(long, value_name = "N", default_value_t = 10)]
+    /// So many owners, extensions and directories, at most 1000
+    #[arg(long, value_name = "N", default_value_t = 10,
+          value_parser = clap::value_parser!(u32).range(..=i64::from(wire::DIRECTORIES_MAX)))]
     pub(crate) top: u32,
+    /// All owners, groups and extensions
+    #[arg(long)]
+    pub(crate) all: bool,
 }
 
 #[derive(Debug, Args)]

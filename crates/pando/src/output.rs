@@ -7,6 +7,7 @@ use std::io::{self, BufWriter, IsTerminal, Stderr, Stdout, Write};
 use std::time::Duration;
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use serde::Serialize;
 use serde_json::{Value, json};
 use wire::{Bytes, Failure, FailureKind, FoundOutcome};
 
@@ -69,6 +70,17 @@ impl Output {
     /// Writes an object and a line end; nothing without `--json`.
     pub(crate) fn object(&mut self, object: &Value) -> Result<()> {
         if self.json { self.raw(format!("{object}\n").as_bytes()) } else { Ok(()) }
+    }
+
+    /// The same of what may be long, or have numbers of more than 64 bits, which a [`Value`] has
+    /// no room for.
+    pub(crate) fn record(&mut self, record: &impl Serialize) -> Result<()> {
+        if !self.json {
+            return Ok(());
+        }
+        let wrote = serde_json::to_writer(&mut self.out, record);
+        wrote.map_err(|error| Self::broken(&error.into()))?;
+        self.raw(b"\n")
     }
 
     /// Writes bytes as they are.
@@ -188,10 +200,15 @@ pub(crate) fn printable(bytes: &[u8]) -> String {
 /// when they are not UTF-8.
 pub(crate) fn put_bytes(object: &mut Value, key: &str, bytes: &[u8]) {
     object[key] = json!(String::from_utf8_lossy(bytes));
-    if std::str::from_utf8(bytes).is_err() {
-        let hex: Vec<String> = bytes.iter().map(|byte| format!("{byte:02x}")).collect();
-        object[format!("{key}_hex")] = json!(hex.concat());
+    if let Some(hex) = hex(bytes) {
+        object[format!("{key}_hex")] = json!(hex);
     }
+}
+
+/// Bytes in hexadecimal when they are not UTF-8.
+pub(crate) fn hex(bytes: &[u8]) -> Option<String> {
+    let hex = || bytes.iter().map(|byte| format!("{byte:02x}")).collect::<Vec<_>>().concat();
+    std::str::from_utf8(bytes).is_err().then(hex)
 }
 
 /// Bytes that may be absent, as a JSON value.
@@ -214,8 +231,14 @@ pub(crate) fn time_local(nanos: i64) -> String {
 }
 
 /// A size as people read it.
-pub(crate) fn size(bytes: u64) -> String {
-    if bytes < 1024 { format!("{bytes} B") } else { indicatif::BinaryBytes(bytes).to_string() }
+pub(crate) fn size(bytes: impl Into<u128>) -> String {
+    let bytes = bytes.into();
+    match u64::try_from(bytes) {
+        Ok(bytes @ ..1024) => format!("{bytes} B"),
+        Ok(bytes) => indicatif::BinaryBytes(bytes).to_string(),
+        // Sizes of sparse files add up to any number of these.
+        Err(_) => format!("{:.2} EiB", bytes as f64 / (1_u64 << 60) as f64),
+    }
 }
 
 /// A number with marks at thousands.
@@ -231,6 +254,14 @@ mod tests {
     fn names_cannot_control_a_terminal() {
         assert_eq!(printable(b"a\x1b[2Jb\nc\xff"), "a\\u{1b}[2Jb\\nc\\xff");
         assert_eq!(printable("\u{e9}".as_bytes()), "\u{e9}");
+    }
+
+    #[test]
+    fn sizes_have_units_however_large() {
+        assert_eq!(size(1023_u64), "1023 B");
+        assert_eq!(size(1_u64 << 60), "1.00 EiB");
+        assert_eq!(size(u64::MAX), "16.00 EiB");
+        assert_eq!(size(5_u128 << 63), "40.00 EiB");
     }
 
     #[test]

@@ -5,14 +5,14 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::{Bytes, Find, QuotaOwner};
+use crate::{Bytes, Find, QuotaOwner, Top};
 
 /// First bytes of a connection.
 pub const HELLO_MAGIC: [u8; 8] = *b"pando-1\n";
 
 /// The version of the messages. Both sides must have the same: owner and command are the same
 /// program nearly always, and where they are not, the message says which to restart.
-pub const VERSION: u32 = 6;
+pub const VERSION: u32 = 7;
 
 /// First message of a client. Its layout never changes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -129,15 +129,15 @@ pub enum Call<'a> {
         /// Permission bits.
         mode: u32,
     },
-    /// Totals of a directory and all below it; directories are streamed.
+    /// Totals of a directory and all below it; directories, and sums of which there may be any
+    /// number, are streamed.
     Totals {
         /// The directory; `DIR@SNAPSHOT` as in a search.
         path: &'a [u8],
         /// Directories to this depth are told one by one; `None`: none.
         depth: Option<u32>,
-        /// So many of the largest of each sort are told, and sums by what they are of; `None`:
-        /// only what it all comes to.
-        top: Option<u32>,
+        /// Sums by what they are of, and which of them; `None`: only what it all comes to.
+        top: Option<Top>,
     },
     /// The versions of a path in snapshots, streamed.
     History {

@@ -36,5 +36,5 @@ pub use reply::{
 pub use scan::{
     ScanAttr, ScanDirectory, ScanInfo, ScanItem, ScanRow, next_scan_item, push_scan_item,
 };
-pub use totals::{DirectoryTotals, Sums, Totals};
+pub use totals::{DIRECTORIES_MAX, DirectoryTotals, Sums, SumsOf, Top, Totals};
 pub use trash::{Removed, Trash};

@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::{
     Attr, Bytes, DirectoryTotals, Failure, Found, FoundOutcome, ItemError, Removed, ScanDirectory,
-    ScanInfo, Totals, Trash, Version,
+    ScanInfo, Sums, SumsOf, Totals, Trash, Version,
 };
 
 /// One message of the owner.
@@ -40,6 +40,10 @@ pub enum Body {
     Snapshots(Vec<Snapshot>),
     /// Part: directories with their totals, what is below one before it.
     Totalled(Vec<DirectoryTotals>),
+    /// Part: sums by what they are of, of each sort the largest first.
+    Summed(Vec<(SumsOf, Sums)>),
+    /// Part: directories that hold the most by themselves, the largest first.
+    Largest(Vec<DirectoryTotals>),
     /// Part: versions of the path asked for, the oldest first.
     Versions(Vec<Version>),
     /// Part: a search goes on from here; what is found next is below it. How it is shown.

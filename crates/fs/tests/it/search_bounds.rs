@@ -1,11 +1,12 @@
-//! What a query holds while it runs: the first match is given out before the others are looked
-//! for, from the index and by walking.
+//! Bounds of queries and of totals: the first match is given out before the others are looked for,
+//! and sums may be more than 64 bits can say; from the index and by walking.
 
 use std::ops::ControlFlow;
 use std::sync::atomic::AtomicBool;
 
-use fs::{Fs, OpenOptions};
-use inode::{Caller, NameHash};
+use fs::{FileSystem, Fs, OpenOptions};
+use inode::{Caller, NameHash, NodeId, SetAttr};
+use search::aggregate::{Aggregate, Question};
 use search::cluster::Fields;
 use search::index::{ClusterLimits, IndexOptions};
 use search::query::{Expr, Glob, Letters, Test};
@@ -83,4 +84,70 @@ fn the_first_match_is_given_out_before_the_others_are_looked_for() {
     let half = indexed(all / 2);
     assert!(half.clusters_read < every.clusters_read * 3 / 4, "{half:?} of {every:?}");
     assert!(walked(all / 2).rows_tested <= all / 2 + DIRECTORIES + 1);
+}
+
+/// Totals of the root by the index, which are those by walking.
+fn totals(fs: &Fs, place: &str) -> Aggregate {
+    let (subvolume, directory) = fs.search_place(ROOT).expect("the root");
+    let question = Question {
+        start: Start { subvolume, directory, path: b"/", depth: 0 },
+        caller: &Caller::root(),
+        accounts: &Everybody,
+        directories: Some(u32::MAX),
+        largest: 50,
+        groups: true,
+        cancel: &AtomicBool::new(false),
+    };
+    let mut indexed = fs.aggregate(&question).expect("totals");
+    let mut walked = fs.aggregate_by_walking(&question).expect("totals");
+    indexed.groups.ctime = 0;
+    walked.groups.ctime = 0;
+    assert_eq!(indexed, walked, "{place}");
+    indexed
+}
+
+/// Files of the greatest size, several in a directory and in a cluster: sums wrapped.
+#[test]
+fn sums_beyond_64_bits_are_exact_in_every_total() {
+    const GREATEST: u64 = (1 << 63) - 1;
+    let v = filled();
+    let (root, mut known) = (Caller::root(), 0_u128);
+    let grow = |node: NodeId, size: u64| {
+        let set = SetAttr { size: Some(size), ..SetAttr::default() };
+        v.fs.setattr(&root, node, &set).expect("a size");
+    };
+    let check = |known: u128, place: &str| {
+        let found = totals(&v.fs, place);
+        assert_eq!(found.total.sums.bytes, known, "{place}");
+        assert_eq!(found.groups.owners[&0].bytes, known, "{place}");
+        let rbytes = v.fs.getxattr(&root, ROOT, b"user.pando.rbytes").expect("a total");
+        assert_eq!(rbytes, known.to_string().into_bytes(), "{place}");
+    };
+    for (directory, files) in [(3, 5), (4, 1), (20, 2), (39, 3)] {
+        let directory = v.find(ROOT, &format!("d{directory}")).expect("it is there").node;
+        for file in 0..files {
+            let file = v.find(directory, &format!("f{file}")).expect("it is there").node;
+            grow(file, GREATEST);
+            known += u128::from(GREATEST);
+        }
+        check(known, "in memory");
+        v.fs.index_flush(ROOT).expect("a flush goes well");
+        check(known, "in clusters");
+    }
+    assert!(known > u128::from(u64::MAX) * 5);
+    // Less again, beside what the clusters have.
+    for directory in [3, 20] {
+        let directory = v.find(ROOT, &format!("d{directory}")).expect("it is there").node;
+        let file = v.find(directory, "f0").expect("it is there").node;
+        grow(file, 7);
+        known -= u128::from(GREATEST) - 7;
+        check(known, "in memory and clusters");
+        v.fs.unlink(&root, directory, b"f1").expect("it goes");
+        known -= u128::from(GREATEST);
+        check(known, "in memory and clusters");
+    }
+    v.fs.index_flush(ROOT).expect("a flush goes well");
+    check(known, "in the next clusters");
+    let again = v.reopened();
+    assert_eq!(totals(&again, "opened again").total.sums.bytes, known);
 }

@@ -317,7 +317,7 @@ impl Taker<'_, '_> {
 }
 
 /// The end of a path, to tell which one it is.
-fn last_bytes(path: &[u8]) -> &[u8] {
+pub(super) fn last_bytes(path: &[u8]) -> &[u8] {
     &path[path.len().saturating_sub(256)..]
 }
 

@@ -1,27 +1,28 @@
 //! Totals of directories: `du` and `summary` ask for them.
 
 use std::cmp::Reverse;
+use std::collections::BTreeMap;
 use std::sync::atomic::AtomicBool;
 
+use format::cluster_groups::{self, Groups};
 use format::inode_record::FileKind;
 use fs::{FileSystem, Follow, Fs};
 use inode::{Caller, FsError, Kind};
 use search::Start;
-use search::aggregate::{Aggregate, Question};
-use wire::{Answer, Body, Bytes, Failure, FailureKind, Sums};
+use search::aggregate::{Aggregate, LargeDirectory, Question};
+use wire::{Answer, Body, Bytes, DIRECTORIES_MAX, Failure, FailureKind, Sums, SumsOf, Top};
 
 use super::accounts::Accounts;
 use super::calls::{Held, about};
 use super::connection::Replies;
 use super::{find, find_from, watch};
 
-/// Bytes of directories in one message.
+/// Bytes of what is told in one message.
 const PART_BYTES: usize = 64 << 10;
 /// Bytes of a directory beside its path, about.
 const DIRECTORY_BYTES: usize = 96;
-/// Most extensions, and most of the largest directories, that are told, and bytes of their paths.
-const TOP_MAX: u32 = 1000;
-const LARGEST_BYTES_MAX: usize = find::PATH_BYTES_MAX;
+/// Bytes of sums beside the name of what they are of, about.
+const SUMS_BYTES: usize = 64;
 const DAY: i64 = 86_400_000_000_000;
 /// Days of age beyond which one day is as good as another.
 const DAYS_TOLD: i64 = 3 * 365 + 1;
@@ -30,8 +31,8 @@ const DAYS_TOLD: i64 = 3 * 365 + 1;
 pub(super) struct Ask {
     /// Directories to this depth are told one by one.
     pub(super) depth: Option<u32>,
-    /// So many of the largest are told; none: no groups either.
-    pub(super) top: Option<u32>,
+    /// Which of the sums by what they are of are told; none: no such sums.
+    pub(super) top: Option<Top>,
 }
 
 /// Tells the totals of a directory and all below it.
@@ -42,7 +43,11 @@ pub(super) fn totals(
     ask: &Ask,
     replies: &mut Replies,
 ) -> Result<Answer, Failure> {
-    let top = ask.top.map(|top| top.min(TOP_MAX) as usize);
+    let directories = ask.top.map_or(0, |top| top.directories);
+    if directories > DIRECTORIES_MAX {
+        let message = format!("no more than {DIRECTORIES_MAX} of the largest directories are told");
+        return Err(Failure::new(FailureKind::Invalid, message));
+    }
     let path = find_from::locate(fs, caller, path)?;
     let held = Held::resolve(fs, caller, &path, Follow::Yes)?;
     if held.entry.attr.kind != Kind::Directory {
@@ -58,8 +63,8 @@ pub(super) fn totals(
         caller,
         accounts: &Accounts::default(),
         directories: ask.depth.filter(|depth| *depth > 0),
-        largest: top.unwrap_or(0),
-        groups: top.is_some(),
+        largest: directories as usize,
+        groups: ask.top.is_some(),
         cancel: &cancel,
     };
     let found = watch::while_heard(&stream, &cancel, || {}, || fs.aggregate(&question))?;
@@ -70,41 +75,122 @@ pub(super) fn totals(
     if let Some(depth) = ask.depth {
         tell(&found.directories, depth, replies)?;
     }
-    Ok(Answer::Totals(Box::new(answer(&found, top.unwrap_or(0), fs.now().0))))
+    if let Some(top) = ask.top {
+        summed(&found.groups, top, replies)?;
+        largest(&found.largest, replies)?;
+    }
+    Ok(Answer::Totals(Box::new(answer(&found, fs.now().0))))
 }
 
-/// Tells of directories to some depth, in messages of bounded size.
+/// Things on their way out, in messages of bounded size.
+struct Parts<'a, T> {
+    replies: &'a mut Replies,
+    body: fn(Vec<T>) -> Body,
+    part: Vec<T>,
+    bytes: usize,
+}
+
+impl<'a, T> Parts<'a, T> {
+    fn new(replies: &'a mut Replies, body: fn(Vec<T>) -> Body) -> Parts<'a, T> {
+        Parts { replies, body, part: Vec::new(), bytes: 0 }
+    }
+
+    /// Adds one that takes about so many bytes.
+    fn push(&mut self, one: T, bytes: usize) -> Result<(), Failure> {
+        if self.bytes + bytes > PART_BYTES {
+            self.flush()?;
+        }
+        self.bytes += bytes;
+        self.part.push(one);
+        Ok(())
+    }
+
+    fn flush(&mut self) -> Result<(), Failure> {
+        self.bytes = 0;
+        let part = std::mem::take(&mut self.part);
+        if part.is_empty() { Ok(()) } else { self.replies.part((self.body)(part)) }
+    }
+}
+
+/// Tells of directories to some depth.
 fn tell(
     directories: &search::aggregate::Directories,
     depth: u32,
     replies: &mut Replies,
 ) -> Result<(), Failure> {
-    let (mut part, mut bytes) = (Vec::new(), 0);
+    let mut parts = Parts::new(replies, Body::Totalled);
     directories.each(&mut |directory| {
         if directory.depth > depth {
             return Ok(());
         }
         let told = directory_totals(directory);
         let length = told.path.0.len() + DIRECTORY_BYTES;
-        if bytes + length > PART_BYTES && !part.is_empty() {
-            replies.part(Body::Totalled(std::mem::take(&mut part)))?;
-            bytes = 0;
-        }
         if length > find::PATH_BYTES_MAX {
             let message = format!("the path of a directory has {} bytes", told.path.0.len());
             return Err(Failure::new(FailureKind::Invalid, message));
         }
-        bytes += length;
-        part.push(told);
-        Ok(())
+        parts.push(told, length)
     })?;
-    if !part.is_empty() {
-        replies.part(Body::Totalled(part))?;
-    }
-    Ok(())
+    parts.flush()
 }
 
-fn sums(sums: format::cluster_groups::Sums) -> Sums {
+/// Tells sums by what they are of, of which there may be any number.
+fn summed(groups: &Groups, top: Top, replies: &mut Replies) -> Result<(), Failure> {
+    let narrow = |number: &u64| u32::try_from(*number).unwrap_or(u32::MAX);
+    let mut parts = Parts::new(replies, Body::Summed);
+    for (number, of) in first(&groups.owners, top.owners) {
+        parts.push((SumsOf::Owner(narrow(number)), sums(*of)), SUMS_BYTES)?;
+    }
+    for (number, of) in first(&groups.groups, top.owners) {
+        parts.push((SumsOf::Group(narrow(number)), sums(*of)), SUMS_BYTES)?;
+    }
+    for (name, of) in first(&groups.extensions, top.extensions) {
+        let told = SumsOf::Extension(Bytes::from(&name[..]));
+        parts.push((told, sums(*of)), SUMS_BYTES + name.len())?;
+    }
+    parts.flush()
+}
+
+/// Some of a list, or all: the largest first.
+fn first<K: Ord>(
+    list: &BTreeMap<K, cluster_groups::Sums>,
+    most: Option<u32>,
+) -> Vec<(&K, &cluster_groups::Sums)> {
+    type One<'a, K> = (&'a K, &'a cluster_groups::Sums);
+    let order = |one: &One<'_, K>, other: &One<'_, K>| {
+        let by = |of: &cluster_groups::Sums| Reverse((of.bytes, of.files));
+        by(one.1).cmp(&by(other.1)).then_with(|| one.0.cmp(other.0))
+    };
+    let mut all: Vec<One<'_, K>> = list.iter().collect();
+    // There may be hundreds of thousands.
+    let most = most.map_or(usize::MAX, |most| most as usize);
+    if all.len() > most {
+        all.select_nth_unstable_by(most, order);
+        all.truncate(most);
+    }
+    all.sort_unstable_by(order);
+    all
+}
+
+/// Tells of the directories that hold the most. One whose path is too long for a message is told
+/// of as skipped.
+fn largest(found: &[LargeDirectory], replies: &mut Replies) -> Result<(), Failure> {
+    let mut parts = Parts::new(replies, Body::Largest);
+    for one in found {
+        let told = large_directory(one);
+        let length = told.path.0.len() + DIRECTORY_BYTES;
+        if length > find::PATH_BYTES_MAX {
+            let message = format!("a path of {} bytes is not told", one.path.len());
+            let failure = Failure::new(FailureKind::Invalid, message);
+            parts.replies.part(Body::Skipped(failure.at(find::last_bytes(&one.path))))?;
+            continue;
+        }
+        parts.push(told, length)?;
+    }
+    parts.flush()
+}
+
+fn sums(sums: cluster_groups::Sums) -> Sums {
     Sums { files: sums.files, bytes: sums.bytes, allocated: sums.allocated }
 }
 
@@ -118,17 +204,17 @@ fn directory_totals(found: &search::aggregate::DirectoryTotals) -> wire::Directo
     }
 }
 
-fn large_directory(found: &search::aggregate::LargeDirectory) -> wire::DirectoryTotals {
+fn large_directory(found: &LargeDirectory) -> wire::DirectoryTotals {
     wire::DirectoryTotals {
         path: found.path.strip_prefix(b".").unwrap_or(&found.path).into(),
         depth: found.depth,
-        sums: sums(found.own),
+        sums: Sums::default(),
         directories: 0,
         own: sums(found.own),
     }
 }
 
-fn answer(found: &Aggregate, top: usize, now: i64) -> wire::Totals {
+fn answer(found: &Aggregate, now: i64) -> wire::Totals {
     let groups = &found.groups;
     let kind = |byte: u64| {
         let kind = u8::try_from(byte).ok().and_then(FileKind::decode);
@@ -143,55 +229,33 @@ fn answer(found: &Aggregate, top: usize, now: i64) -> wire::Totals {
             None => "unknown",
         }
     };
-    // There may be hundreds of thousands.
-    let mut extensions: Vec<_> = groups.extensions.iter().collect();
-    type Extension<'a> = (&'a Vec<u8>, &'a format::cluster_groups::Sums);
-    let order = |one: &Extension<'_>, other: &Extension<'_>| {
-        let by = |of: &format::cluster_groups::Sums| Reverse((of.bytes, of.files));
-        by(one.1).cmp(&by(other.1)).then_with(|| one.0.cmp(other.0))
-    };
-    if extensions.len() > top {
-        extensions.select_nth_unstable_by(top, order);
-        extensions.truncate(top);
-    }
-    extensions.sort_unstable_by(order);
-    let extensions: Vec<(Bytes, Sums)> =
-        extensions.into_iter().map(|(one, of)| (Bytes::from(&one[..]), sums(*of))).collect();
     let today = now.div_euclid(DAY);
-    let mut days = std::collections::BTreeMap::<i64, Sums>::new();
+    let mut days = BTreeMap::<i64, Sums>::new();
     for (day, of) in &groups.days {
         let day = (*day).clamp(today.saturating_sub(DAYS_TOLD), today.saturating_add(1));
-        let sum = days.entry(day).or_default();
-        sum.files += of.files;
-        sum.bytes = sum.bytes.wrapping_add(of.bytes);
-        sum.allocated = sum.allocated.wrapping_add(of.allocated);
+        days.entry(day).or_default().add(sums(*of));
     }
-    let mut room = LARGEST_BYTES_MAX;
-    let largest = found.largest.iter().map_while(|one| {
-        room = room.checked_sub(one.path.len() + DIRECTORY_BYTES)?;
-        Some(large_directory(one))
-    });
-    let narrow = |number: &u64| u32::try_from(*number).unwrap_or(u32::MAX);
     wire::Totals {
         sums: sums(found.total.sums),
         directories: found.total.directories,
         ctime: found.total.ctime,
         unreadable: found.unreadable,
         kinds: groups.kinds.iter().map(|(one, of)| (kind(*one).to_owned(), sums(*of))).collect(),
-        owners: groups.owners.iter().map(|(one, of)| (narrow(one), sums(*of))).collect(),
-        groups: groups.groups.iter().map(|(one, of)| (narrow(one), sums(*of))).collect(),
+        owners_in_all: groups.owners.len() as u64,
+        groups_in_all: groups.groups.len() as u64,
         sizes: groups.sizes.iter().map(|(one, of)| (*one as u8, sums(*of))).collect(),
         days: days.into_iter().collect(),
         extensions_in_all: groups.extensions.len() as u64,
-        extensions,
-        largest: largest.collect(),
         now,
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use format::cluster_groups;
+    use std::io::BufReader;
+    use std::os::unix::net::UnixStream;
+
+    use wire::{Reply, decode, read_frame};
 
     use super::*;
 
@@ -202,11 +266,98 @@ mod tests {
         for day in -100_000..100_000 {
             found.groups.days.insert(day, one);
         }
-        let told = answer(&found, 10, 20_000 * DAY).days;
+        let told = answer(&found, 20_000 * DAY).days;
         assert!(told.len() < 1200, "{} days", told.len());
         assert_eq!(told.iter().map(|(_, sums)| sums.files).sum::<u64>(), 200_000);
         let of = |day| told.iter().find(|(told, _)| *told == day).map(|(_, sums)| sums.files);
         assert_eq!((of(20_000), of(20_000 - 1095)), (Some(1), Some(1)));
         assert_eq!(of(20_001), Some(79_999));
+    }
+
+    /// The parts that are sent.
+    fn sent(send: impl FnOnce(&mut Replies) -> Result<(), Failure>) -> Vec<Body> {
+        let (ours, theirs) = UnixStream::pair().unwrap();
+        std::thread::scope(|scope| {
+            let reader = scope.spawn(move || {
+                let (mut reader, mut frame) = (BufReader::new(theirs), Vec::new());
+                let mut parts = Vec::new();
+                while read_frame(&mut reader, &mut frame).is_ok() {
+                    parts.push(decode::<Reply>(&frame).unwrap().body);
+                }
+                parts
+            });
+            let mut replies = Replies::new(ours);
+            send(&mut replies).unwrap();
+            replies.flush().unwrap();
+            drop(replies);
+            reader.join().unwrap()
+        })
+    }
+
+    fn all_sums(parts: Vec<Body>) -> Vec<(SumsOf, Sums)> {
+        let one = |part| match part {
+            Body::Summed(sums) => sums,
+            other => panic!("{other:?}"),
+        };
+        parts.into_iter().flat_map(one).collect()
+    }
+
+    #[test]
+    fn any_number_of_owners_is_told_in_parts_the_largest_first() {
+        const OWNERS: u64 = 50_000;
+        let mut groups = Groups::default();
+        for owner in 0..OWNERS {
+            // Beyond 64 bits, and several of one size.
+            let bytes = u128::from(owner / 3) << 60;
+            let one = cluster_groups::Sums { files: owner % 3, bytes, allocated: u128::MAX };
+            groups.owners.insert(owner << 16, one);
+            groups.extensions.insert(owner.to_string().into_bytes(), one);
+        }
+        let top = |owners, extensions| Top { owners, extensions, directories: 0 };
+        let parts = sent(|replies| summed(&groups, top(None, Some(7)), replies));
+        assert!(parts.len() > 10, "{} parts", parts.len());
+        let told = all_sums(parts);
+        let (owners, extensions) = told.split_at(OWNERS as usize);
+        let by = |(_, sums): &(SumsOf, Sums)| Reverse((sums.bytes, sums.files));
+        assert!(owners.is_sorted_by_key(by) && extensions.is_sorted_by_key(by));
+        let mut seen: Vec<u64> = owners
+            .iter()
+            .map(|(of, _)| match of {
+                SumsOf::Owner(number) => u64::from(*number),
+                other => panic!("{other:?}"),
+            })
+            .collect();
+        seen.sort_unstable();
+        assert!(seen.iter().eq(groups.owners.keys()), "every owner once");
+        assert_eq!(extensions.len(), 7);
+        assert_eq!(extensions[0].0, SumsOf::Extension(Bytes::from(&b"49999"[..])));
+        let few = all_sums(sent(|replies| summed(&groups, top(Some(2), Some(0)), replies)));
+        assert_eq!(few, owners[..2]);
+        let found = Aggregate { groups, ..Aggregate::default() };
+        let answer = answer(&found, 0);
+        assert_eq!((answer.owners_in_all, answer.extensions_in_all), (OWNERS, OWNERS));
+    }
+
+    #[test]
+    fn a_large_directory_whose_path_is_too_long_is_told_of_and_no_other_is_left_out() {
+        let directory = |length: usize| LargeDirectory {
+            path: [b"./", &b"n/".repeat(length / 2)[..]].concat(),
+            depth: 1,
+            place: (1, 2),
+            own: cluster_groups::Sums { files: 1, bytes: 1 << 70, allocated: 0 },
+        };
+        let all = [directory(10), directory(600 << 10), directory(400 << 10), directory(400 << 10)];
+        let (mut told, mut skipped) = (Vec::new(), 0);
+        for part in sent(|replies| largest(&all, replies)) {
+            match part {
+                Body::Largest(some) => told.extend(some.into_iter().map(|one| one.path.0.len())),
+                Body::Skipped(failure) => {
+                    assert!(failure.message.contains("a path of 614402"), "{}", failure.message);
+                    skipped += 1;
+                }
+                other => panic!("{other:?}"),
+            }
+        }
+        assert_eq!((told, skipped), (vec![11, 409_601, 409_601], 1));
     }
 }

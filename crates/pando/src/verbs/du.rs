@@ -2,7 +2,7 @@
 
 use std::os::unix::ffi::OsStrExt;
 
-use serde_json::json;
+use serde::Serialize;
 use wire::{Answer, Body, Call, DirectoryTotals, Sums};
 
 use crate::cli_totals::DuArgs;
@@ -10,6 +10,19 @@ use crate::failure::Result;
 use crate::output::{self, Output};
 use crate::place::Place;
 use crate::session;
+
+/// A directory as JSON.
+#[derive(Serialize)]
+struct Object {
+    path: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    path_hex: Option<String>,
+    files: u64,
+    directories: u64,
+    bytes: u128,
+    allocated: u128,
+    depth: u32,
+}
 
 pub(crate) fn run(args: &DuArgs, output: &mut Output) -> Result<()> {
     for path in &args.paths {
@@ -52,15 +65,15 @@ pub(crate) fn run(args: &DuArgs, output: &mut Output) -> Result<()> {
 fn one(args: &DuArgs, path: &[u8], directory: &DirectoryTotals, output: &mut Output) -> Result<()> {
     let sums = &directory.sums;
     if output.is_json() {
-        let mut object = json!({
-            "files": sums.files,
-            "directories": directory.directories,
-            "bytes": sums.bytes,
-            "allocated": sums.allocated,
-            "depth": directory.depth,
+        return output.record(&Object {
+            path: String::from_utf8_lossy(path).into_owned(),
+            path_hex: output::hex(path),
+            files: sums.files,
+            directories: directory.directories,
+            bytes: sums.bytes,
+            allocated: sums.allocated,
+            depth: directory.depth,
         });
-        output::put_bytes(&mut object, "path", path);
-        return output.object(&object);
     }
     let bytes = if args.apparent_size || args.bytes { sums.bytes } else { sums.allocated };
     let figure = if args.inodes {

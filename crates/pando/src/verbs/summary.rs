@@ -1,10 +1,12 @@
 //! `pando summary`: what a directory holds, by kind, owner, size, age and extension, from the sums
-//! of the index, without a walk.
+//! of the index, without a walk. What is not told one by one is told together.
 
 use std::collections::BTreeMap;
 
-use serde_json::{Value, json};
-use wire::{Answer, Call, Sums, Totals};
+use serde::Serialize;
+use wire::{
+    Answer, Body, Bytes, Call, DirectoryTotals, Failure, FailureKind, Sums, SumsOf, Top, Totals,
+};
 
 use crate::cli_totals::SummaryArgs;
 use crate::failure::Result;
@@ -39,13 +41,74 @@ const AGES: [(i64, &str); 8] = [
     (i64::MAX, "more than 3 years"),
 ];
 
+/// An answer with its parts.
+#[derive(Default)]
+struct Summary {
+    totals: Totals,
+    owners: Vec<(u32, Sums)>,
+    groups: Vec<(u32, Sums)>,
+    extensions: Vec<(Bytes, Sums)>,
+    largest: Vec<DirectoryTotals>,
+}
+
 pub(crate) fn run(args: &SummaryArgs, output: &mut Output) -> Result<()> {
     let place = Place::locate(&args.path)?;
-    let call = Call::Totals { path: &place.inner, depth: None, top: Some(args.top) };
-    let answer = session::call(&place.volume, &call, &mut |_| Ok(()))?;
+    let top = Top {
+        owners: (!args.all && !output.is_json()).then_some(args.top),
+        extensions: (!args.all).then_some(args.top),
+        directories: args.top,
+    };
+    let call = Call::Totals { path: &place.inner, depth: None, top: Some(top) };
+    let mut summary = Summary::default();
+    let mut skipped = None;
+    let answer = session::call(&place.volume, &call, &mut |body| {
+        match body {
+            Body::Summed(sums) => summary.add(sums),
+            Body::Largest(largest) => summary.largest.extend(largest),
+            Body::Skipped(failure) => {
+                output.failure(&failure);
+                skipped.get_or_insert(failure.kind);
+            }
+            _ => {}
+        }
+        Ok(())
+    })?;
     let Answer::Totals(totals) = answer else { return Err(session::unexpected(&answer)) };
-    output.object(&object(&totals))?;
-    text(args, &totals, output)
+    summary.totals = *totals;
+    if output.is_json() {
+        output.record(&Object::of(&summary))?;
+    } else {
+        text(&summary, output)?;
+    }
+    match skipped {
+        Some(kind) => Err(not_all(kind)),
+        None => Ok(()),
+    }
+}
+
+fn not_all(kind: FailureKind) -> Failure {
+    Failure::new(kind, "not every directory could be told")
+}
+
+impl Summary {
+    fn add(&mut self, sums: Vec<(SumsOf, Sums)>) {
+        for (of, sums) in sums {
+            match of {
+                SumsOf::Owner(number) => self.owners.push((number, sums)),
+                SumsOf::Group(number) => self.groups.push((number, sums)),
+                SumsOf::Extension(name) => self.extensions.push((name, sums)),
+            }
+        }
+    }
+
+    /// What those come to that are not told: how many, and their sums.
+    fn others<T>(&self, told: &[(T, Sums)], in_all: u64) -> (u64, Sums) {
+        let mut shown = Sums::default();
+        for (_, sums) in told {
+            shown.add(*sums);
+        }
+        (in_all.saturating_sub(told.len() as u64), self.totals.sums.without(shown))
+    }
 }
 
 /// Sums by classes of size, all classes in order.
@@ -71,66 +134,94 @@ fn classes<const N: usize>(
     let mut found = names.map(|name| (name, Sums::default()));
     for (class, of) in sums {
         if let Some((_, sum)) = found.get_mut(class) {
-            sum.files += of.files;
-            sum.bytes = sum.bytes.wrapping_add(of.bytes);
-            sum.allocated = sum.allocated.wrapping_add(of.allocated);
+            sum.add(of);
         }
     }
     found.to_vec()
 }
 
-fn named(name: impl Into<String>, sums: Sums) -> Value {
-    json!({
-        "name": name.into(),
-        "files": sums.files,
-        "bytes": sums.bytes,
-        "allocated": sums.allocated,
-    })
+/// Sums of something as JSON.
+#[derive(Serialize)]
+struct Named {
+    name: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    name_hex: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    number: Option<u32>,
+    files: u64,
+    bytes: u128,
+    allocated: u128,
 }
 
-fn object(totals: &Totals) -> Value {
-    let users = Names::of("/etc/passwd");
-    let groups = Names::of("/etc/group");
-    let numbered = |names: &Names, list: &[(u32, Sums)]| -> Vec<Value> {
-        let one = |(number, sums): &(u32, Sums)| {
-            let mut object = named(names.get(*number), *sums);
-            object["number"] = json!(number);
-            object
+/// An answer as JSON.
+#[derive(Serialize)]
+struct Object {
+    files: u64,
+    directories: u64,
+    bytes: u128,
+    allocated: u128,
+    ctime: String,
+    unreadable_directories: u64,
+    kinds: Vec<Named>,
+    owners: Vec<Named>,
+    owners_in_all: u64,
+    groups: Vec<Named>,
+    groups_in_all: u64,
+    sizes: Vec<Named>,
+    ages: Vec<Named>,
+    extensions: Vec<Named>,
+    extensions_in_all: u64,
+    largest_directories: Vec<Named>,
+}
+
+impl Named {
+    fn of(name: impl Into<String>, sums: Sums) -> Named {
+        let Sums { files, bytes, allocated } = sums;
+        Named { name: name.into(), name_hex: None, number: None, files, bytes, allocated }
+    }
+
+    fn path(path: &[u8], sums: Sums) -> Named {
+        let name_hex = output::hex(path);
+        Named { name_hex, ..Named::of(String::from_utf8_lossy(path), sums) }
+    }
+}
+
+impl Object {
+    fn of(summary: &Summary) -> Object {
+        let totals = &summary.totals;
+        let numbered = |names: &Names, list: &[(u32, Sums)]| -> Vec<Named> {
+            let one = |(number, sums): &(u32, Sums)| Named {
+                number: Some(*number),
+                ..Named::of(names.get(*number), *sums)
+            };
+            list.iter().map(one).collect()
         };
-        list.iter().map(one).collect()
-    };
-    let list = |list: Vec<(&str, Sums)>| -> Vec<Value> {
-        list.into_iter().map(|(name, sums)| named(name, sums)).collect()
-    };
-    let directories: Vec<Value> = totals
-        .largest
-        .iter()
-        .map(|directory| {
-            let mut object = named("", directory.own);
-            output::put_bytes(&mut object, "name", shown(&directory.path.0));
-            object
-        })
-        .collect();
-    json!({
-        "files": totals.sums.files,
-        "directories": totals.directories,
-        "bytes": totals.sums.bytes,
-        "allocated": totals.sums.allocated,
-        "ctime": output::time_rfc3339(totals.ctime),
-        "unreadable_directories": totals.unreadable,
-        "kinds": totals.kinds.iter().map(|(name, of)| named(&**name, *of)).collect::<Vec<_>>(),
-        "owners": numbered(&users, &totals.owners),
-        "groups": numbered(&groups, &totals.groups),
-        "sizes": list(by_size(totals)),
-        "ages": list(by_age(totals)),
-        "extensions": totals
-            .extensions
-            .iter()
-            .map(|(name, of)| named(name.lossy(), *of))
-            .collect::<Vec<_>>(),
-        "extensions_in_all": totals.extensions_in_all,
-        "largest_directories": directories,
-    })
+        let list = |list: Vec<(&str, Sums)>| -> Vec<Named> {
+            list.into_iter().map(|(name, sums)| Named::of(name, sums)).collect()
+        };
+        let extensions = summary.extensions.iter();
+        let largest = summary.largest.iter();
+        Object {
+            files: totals.sums.files,
+            directories: totals.directories,
+            bytes: totals.sums.bytes,
+            allocated: totals.sums.allocated,
+            ctime: output::time_rfc3339(totals.ctime),
+            unreadable_directories: totals.unreadable,
+            kinds: totals.kinds.iter().map(|(name, of)| Named::of(&**name, *of)).collect(),
+            owners: numbered(&Names::of("/etc/passwd"), &summary.owners),
+            owners_in_all: totals.owners_in_all,
+            groups: numbered(&Names::of("/etc/group"), &summary.groups),
+            groups_in_all: totals.groups_in_all,
+            sizes: list(by_size(totals)),
+            ages: list(by_age(totals)),
+            extensions: extensions.map(|(name, of)| Named::of(name.lossy(), *of)).collect(),
+            extensions_in_all: totals.extensions_in_all,
+            largest_directories: largest
+                .map(|directory| Named::path(shown(&directory.path.0), directory.own))
+                .collect(),
+        }
+    }
 }
 
 fn shown(path: &[u8]) -> &[u8] {
@@ -141,7 +232,8 @@ fn shown(path: &[u8]) -> &[u8] {
     }
 }
 
-fn text(args: &SummaryArgs, totals: &Totals, output: &mut Output) -> Result<()> {
+fn text(summary: &Summary, output: &mut Output) -> Result<()> {
+    let totals = &summary.totals;
     let Sums { files, bytes, allocated } = totals.sums;
     output.line(&format!(
         "{} files, {} directories, {} ({} on the medium)",
@@ -155,44 +247,52 @@ fn text(args: &SummaryArgs, totals: &Totals, output: &mut Output) -> Result<()> 
         output.line(&format!("{count} directories cannot be read, and are not counted"))?;
     }
     let users = Names::of("/etc/passwd");
-    let mut owners: Vec<(String, Sums)> =
-        totals.owners.iter().map(|(number, of)| (users.get(*number), *of)).collect();
-    owners.sort_by_key(|(_, of)| std::cmp::Reverse(of.bytes));
-    owners.truncate(args.top as usize);
+    let owners = summary.owners.iter().map(|(number, of)| (users.get(*number), *of));
     let plain = |list: Vec<(&str, Sums)>| -> Vec<(String, Sums)> {
         let there = list.into_iter().filter(|(_, of)| of.files > 0);
         there.map(|(name, of)| (name.to_owned(), of)).collect()
     };
-    let extension = |name: &wire::Bytes| match &name.0[..] {
+    let extension = |name: &Bytes| match &name.0[..] {
         b"" => "(none)".to_owned(),
         name => format!(".{}", printable(name)),
     };
-    let extensions = totals.extensions.iter().map(|(name, of)| (extension(name), *of)).collect();
-    let largest = totals.largest.iter().map(|one| (printable(shown(&one.path.0)), one.own));
-    for (title, list) in [
-        ("kind", totals.kinds.clone()),
-        ("owner", owners),
-        ("size", plain(by_size(totals))),
-        ("last changed", plain(by_age(totals))),
-        ("extension", extensions),
-        ("directories that hold the most by themselves", largest.collect()),
+    let extensions = summary.extensions.iter().map(|(name, of)| (extension(name), *of));
+    let largest = summary.largest.iter().map(|one| (printable(shown(&one.path.0)), one.own));
+    let other_owners = summary.others(&summary.owners, totals.owners_in_all);
+    let other_extensions = summary.others(&summary.extensions, totals.extensions_in_all);
+    let none = (0, Sums::default());
+    for (title, list, others) in [
+        ("kind", totals.kinds.clone(), none),
+        ("owner", owners.collect(), other_owners),
+        ("size", plain(by_size(totals)), none),
+        ("last changed", plain(by_age(totals)), none),
+        ("extension", extensions.collect(), other_extensions),
+        ("directories that hold the most by themselves", largest.collect(), none),
     ] {
-        section(title, &list, bytes, output)?;
+        section(title, &list, others, bytes, output)?;
     }
     Ok(())
 }
 
-/// A table with a bar for each share of the bytes.
-fn section(title: &str, list: &[(String, Sums)], all: u64, output: &mut Output) -> Result<()> {
-    const BAR: u64 = 20;
-    if list.is_empty() {
+/// A table with a bar for each share of the bytes, and what others come to.
+fn section(
+    title: &str,
+    list: &[(String, Sums)],
+    (others, their_sums): (u64, Sums),
+    all: u128,
+    output: &mut Output,
+) -> Result<()> {
+    const BAR: u128 = 20;
+    if list.is_empty() && others == 0 {
         return Ok(());
     }
     output.line("")?;
     output.line(&format!("by {title}"))?;
-    for (name, sums) in list {
-        let share = u128::from(sums.bytes) * u128::from(BAR) / u128::from(all.max(1));
-        let bar = "#".repeat(share.min(u128::from(BAR)) as usize);
+    let others =
+        (others > 0).then(|| (format!("and {} others", output::number(others)), their_sums));
+    for (name, sums) in list.iter().chain(&others) {
+        let share = (sums.bytes.saturating_mul(BAR) / all.max(1)).min(BAR);
+        let bar = "#".repeat(share as usize);
         let (files, size) = (output::number(sums.files), output::size(sums.bytes));
         output.line(&format!("{files:>13} files {size:>12}  {bar:<20}  {name}"))?;
     }
@@ -221,7 +321,7 @@ impl Names {
 
 #[cfg(test)]
 mod tests {
-    use super::{DAY, Totals, by_age, by_size};
+    use super::{DAY, Object, Summary, Totals, by_age, by_size};
     use wire::Sums;
 
     #[test]
@@ -234,5 +334,16 @@ mod tests {
             |list: Vec<(&str, Sums)>| list.iter().map(|(_, of)| of.files).collect::<Vec<_>>();
         assert_eq!(files(by_size(&totals)), [1, 2, 1, 1, 1, 0, 0, 1]);
         assert_eq!(files(by_age(&totals)), [1, 1, 2, 1, 0, 0, 0, 1]);
+    }
+    #[test]
+    fn what_is_not_told_is_told_of_exactly_beyond_64_bits_too() {
+        let sums = |files, bytes| Sums { files, bytes, allocated: 0 };
+        let totals = Totals { sums: sums(9, 7 << 64), owners_in_all: 4, ..Totals::default() };
+        let owners = vec![(1, sums(2, 4 << 64)), (2, sums(3, 2 << 64))];
+        let summary = Summary { totals, owners, ..Summary::default() };
+        let others = summary.others(&summary.owners, summary.totals.owners_in_all);
+        assert_eq!(others, (2, sums(4, 1 << 64)));
+        let json = serde_json::to_string(&Object::of(&summary)).unwrap();
+        assert!(json.contains("\"bytes\":129127208515966861312,"), "{json}");
     }
 }

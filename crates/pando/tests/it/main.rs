@@ -21,6 +21,7 @@ mod owner;
 mod quota;
 mod search_dir;
 mod streaming;
+mod totals;
 mod trash;
 mod verbs;
 mod world;

@@ -22,7 +22,7 @@ pub fn extension(name: &[u8]) -> Vec<u8> {
 
 /// What one inode adds to sums.
 pub(crate) fn sums_of(row: &Row<'_>) -> Sums {
-    Sums { files: 1, bytes: row.size, allocated: row.allocated }
+    Sums { files: 1, bytes: row.size.into(), allocated: row.allocated.into() }
 }
 
 /// Whether a row is counted by groups: it is no directory, and has one name.

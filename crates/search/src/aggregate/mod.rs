@@ -66,14 +66,14 @@ impl Totals {
     /// Adds what others come to.
     pub fn add(&mut self, other: &Totals) {
         self.sums.add(other.sums);
-        self.directories = self.directories.wrapping_add(other.directories);
+        self.directories = self.directories.saturating_add(other.directories);
         self.ctime = self.ctime.max(other.ctime);
     }
 
     /// Takes away what was added; the last change stays.
     pub(crate) fn take(&mut self, other: &Totals) {
         self.sums.take(other.sums);
-        self.directories = self.directories.wrapping_sub(other.directories);
+        self.directories = self.directories.saturating_sub(other.directories);
     }
 }
 

@@ -162,6 +162,12 @@ impl Summary {
         self.record.allocated
     }
 
+    /// Whether the rows, and so any of them, come to less than 64 bits can say: what was added up
+    /// in those is exact.
+    pub(crate) fn is_exact(&self) -> bool {
+        self.record.size < u64::MAX && self.record.allocated < u64::MAX
+    }
+
     /// Least and greatest value of an attribute.
     pub fn bounds(&self, attribute: Attribute) -> (i128, i128) {
         let (least, greatest) = self.record.bounds[place_of(attribute)];

@@ -20,7 +20,7 @@ use crate::cluster::Summary;
 use crate::{Condition, Error, Result, Searchable};
 
 /// Memory that sums of one group take, about.
-const GROUP_BYTES: usize = 96;
+const GROUP_BYTES: usize = 128;
 /// Most bytes of a manifest.
 const MANIFEST_BYTES_MAX: u64 = 1 << 32;
 
@@ -43,7 +43,7 @@ pub(crate) struct BaseCluster {
     directories: (u64, u32, u32),
     /// Length and checksum of its groups, which stand behind those.
     groups: (u32, u32),
-    /// What its rows come to; `None`: that could not be read.
+    /// What its rows come to; `None`: that could not be read, or is more than was written.
     pub(crate) sums: Option<ClusterSums>,
 }
 
@@ -157,7 +157,7 @@ impl Base {
         }
         let cluster = |cluster: &BaseCluster| {
             let summary = cluster.summary.as_ref().map_or(0, |summary| summary.memory_bytes());
-            let largest = cluster.sums.as_ref().map_or(0, |sums| sums.largest.len() * 32);
+            let largest = cluster.sums.as_ref().map_or(0, |sums| size_of_val(&sums.largest[..]));
             size_of::<BaseCluster>() + summary + cluster.above.len() * 8 + largest
         };
         let groups = (all.extensions.len() + all.days.len() + all.owners.len()) * GROUP_BYTES;
@@ -287,7 +287,8 @@ fn read_cluster(
     parents.retain(|parent| inside.binary_search(parent).is_err());
     let summary = (entry.rows > 0).then(|| Summary::decode(&entry.summary)).transpose();
     let summary = summary.map_err(|error| error.located(&file(&manifest_name(tree)), 0))?;
-    let sums = groups.map(|groups| {
+    let exact = summary.as_ref().is_none_or(Summary::is_exact);
+    let sums = groups.filter(|_| exact).map(|groups| {
         all.merge(&groups);
         ClusterSums { totals, linked: groups.linked, largest: Box::default() }
     });
@@ -323,7 +324,7 @@ pub(crate) fn read_manifest(files: &Files, volume: [u8; 16], tree: u64) -> Resul
 /// What the names in a directory, or in a part of one, come to by a cluster's record.
 pub(crate) fn own_totals(directory: &ClusterDirectory) -> Totals {
     let ClusterDirectory { files, bytes, allocated, .. } = *directory;
-    let sums = Sums { files, bytes, allocated };
+    let sums = Sums { files, bytes: bytes.into(), allocated: allocated.into() };
     Totals { sums, directories: directory.subdirectories, ctime: directory.ctime }
 }
 

@@ -148,8 +148,8 @@ fn scan(
             directory.subdirectories += 1;
         } else if is_plain(&row) {
             directory.files += 1;
-            directory.bytes = directory.bytes.wrapping_add(row.size);
-            directory.allocated = directory.allocated.wrapping_add(row.allocated);
+            directory.bytes = directory.bytes.saturating_add(row.size);
+            directory.allocated = directory.allocated.saturating_add(row.allocated);
         }
         directory.ctime = directory.ctime.max(row.ctime);
     }

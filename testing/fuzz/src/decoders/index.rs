@@ -237,7 +237,8 @@ fn run_directories(bytes: &[u8]) -> bool {
 }
 
 fn sums(random: &mut Rng) -> Sums {
-    Sums { files: number(random), bytes: number(random), allocated: number(random) }
+    let (files, bytes, allocated) = (number(random), number(random), number(random));
+    Sums { files, bytes: bytes.into(), allocated: allocated.into() }
 }
 
 fn make_groups(random: &mut Rng) -> Vec<u8> {

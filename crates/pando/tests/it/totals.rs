@@ -1,0 +1,86 @@
+//! Totals at their edges: as many owners as there are users of a large site, and sizes that add up
+//! to more than 64 bits can say.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::os::unix::fs::chown;
+
+use crate::world::{World, is_root};
+
+const OWNERS: u32 = 50_000;
+
+#[test]
+fn fifty_thousand_owners_are_all_told() {
+    if !is_root() {
+        return;
+    }
+    let world = World::without_volume();
+    let source = world.path().join("source");
+    for number in 0..OWNERS {
+        let directory = source.join((number % 50).to_string());
+        if number < 50 {
+            fs::create_dir_all(&directory).unwrap();
+        }
+        let path = directory.join(number.to_string());
+        let file = fs::File::create_new(&path).unwrap();
+        file.set_len(u64::from(number)).unwrap();
+        chown(&path, Some(100_000 + number), Some(200_000 + number)).unwrap();
+    }
+    world.ok(&["index", source.to_str().unwrap(), "--into", world.vol()]);
+    let at = world.at("/");
+    let told = world.json(&["summary", &at]).remove(0);
+    for (list, first) in [("owners", 100_000), ("groups", 200_000)] {
+        let list = told[list].as_array().unwrap();
+        assert_eq!(list.len(), OWNERS as usize);
+        let numbers: BTreeSet<u64> =
+            list.iter().map(|one| one["number"].as_u64().unwrap()).collect();
+        assert!(numbers.into_iter().eq(first..first + u64::from(OWNERS)), "every one once");
+        let bytes: u64 = list.iter().map(|one| one["bytes"].as_u64().unwrap()).sum();
+        assert_eq!(told["bytes"], bytes);
+        assert_eq!(list[0]["bytes"], OWNERS - 1, "the largest first");
+    }
+    assert_eq!(told["owners_in_all"], OWNERS);
+    assert_eq!(told["groups_in_all"], OWNERS);
+    // People see the largest, and what the others come to.
+    let text = world.ok(&["summary", &at, "--top", "3"]);
+    assert!(text.contains("  149999\n") && text.contains("  and 49,997 others\n"), "{text}");
+    let text = world.ok(&["summary", &at, "--all"]);
+    assert!(text.lines().filter(|line| line.contains(" files ")).count() > OWNERS as usize);
+    assert!(!text.contains("others"));
+    let refused = world.run(&["summary", &at, "--top", "1001"]);
+    assert!(refused.code == 2 && refused.err.contains("1001"), "{}", refused.err);
+}
+
+#[test]
+fn sizes_beyond_64_bits_are_told_as_they_are() {
+    const GREATEST: u64 = (1 << 63) - 1;
+    let world = World::new();
+    if !world.mount() {
+        return;
+    }
+    fs::create_dir(world.below_mount("d")).unwrap();
+    let mut told = Vec::new();
+    for name in ["a.raw", "b.raw", "c.raw", "e.raw", "f.raw"] {
+        let file = fs::File::create_new(world.below_mount("d").join(name)).unwrap();
+        file.set_len(GREATEST).unwrap();
+        told.push(world.status()["bytes"].as_u64().unwrap());
+    }
+    assert_eq!(told[..2], [GREATEST, 2 * GREATEST], "as far as 64 bits go");
+    let sum = u128::from(GREATEST) * 5;
+    for at in [world.mnt().to_owned(), world.at("/")] {
+        if at == world.at("/") {
+            world.umount();
+        }
+        let json = format!("\"bytes\":{sum},");
+        for verb in [&["du"][..], &["summary"], &["du", "-s"]] {
+            let told = world.ok(&[verb, &["--json", at.as_str()]].concat());
+            assert!(told.lines().all(|line| line.contains(&json)), "{told}");
+        }
+        assert_eq!(world.ok(&["du", "-sb", &at]), format!("{sum}\t{at}\n"));
+        let kibibytes = sum.div_ceil(1024);
+        let told = world.ok(&["du", "-s", "--apparent-size", &at]);
+        assert_eq!(told, format!("{kibibytes}\t{at}\n"));
+        let text = world.ok(&["summary", &at]);
+        assert!(text.contains("5 files, 1 directories, 40.00 EiB (0 B on the medium)"), "{text}");
+    }
+}
