@@ -28,6 +28,8 @@ pub(crate) struct Core {
     pub(crate) options: Options,
     pub(crate) nodes: Nodes,
     pub(crate) superblocks: [Arc<dyn File>; 2],
+    /// Why the store takes no changes, where it was opened for reading only.
+    pub(crate) read_only: Option<Arc<str>>,
     pub(crate) journal: Journal,
     /// Shared by commits; exclusive to see a state between commits.
     pub(crate) gate: Latch<()>,
@@ -140,6 +142,7 @@ impl Core {
             options,
             nodes,
             superblocks,
+            read_only: None,
             journal: Journal::default(),
             gate: Latch::new(()),
             stripes: Stripes::new(),

@@ -19,6 +19,9 @@ impl Core {
         if self.bury(most) {
             return Ok(true);
         }
+        if self.read_only.is_some() {
+            return Ok(false);
+        }
         if !self.reclaim_pending() {
             return Ok(self.give_back_at_rest());
         }

@@ -9,11 +9,15 @@
 //! that is opened is written again and synced before the log is trimmed for it, or room is used
 //! that the one before refers to. Until then the other one, whatever it says, may be all there is,
 //! so that one is made the same second.
+//!
+//! Where it is not known that the superblock that was read is the newest - the other could not be
+//! read, or is damaged, and this one may have been written in turns with it - the store opens for
+//! reading. All that it writes then, to replay the log, stays in memory.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use device::{Env, File};
+use device::{Env, File, Overlay};
 use format::Corruption;
 use format::catalog::{CatalogKey, RootRecord};
 use format::superblock::{Decoded, SUPERBLOCK_BYTES, Superblock, VERSION};
@@ -71,8 +75,12 @@ pub(crate) fn create(env: &Env, options: &Options) -> Result<Core> {
 
 /// Opens a store.
 pub(crate) fn open(env: &Env, options: &Options) -> Result<Core> {
+    let Chosen { slot, superblock, doubt } = newest(&open_superblocks(env)?, options)?;
+    let env = &match doubt {
+        Some(_) => Env { device: Arc::new(Overlay::new(Arc::clone(&env.device))), ..env.clone() },
+        None => env.clone(),
+    };
     let superblocks = open_superblocks(env)?;
-    let (slot, superblock) = newest(&superblocks, options)?;
     let nodes = Nodes::new(open_file(env, NODES_FILE)?);
     let space = Space::open(&nodes, superblock.directory)?;
     if space.groups.len() as u64 != superblock.groups {
@@ -89,8 +97,10 @@ pub(crate) fn open(env: &Env, options: &Options) -> Result<Core> {
         gather: Gather::default(),
     };
     let (trees, trash) = count_records(&nodes, &catalog)?;
-    write_superblocks(&superblocks, slot, &superblock)?;
-    let core = Core::new(env, options.clone(), nodes, superblocks, catalog, state);
+    if doubt.is_none() {
+        write_superblocks(&superblocks, slot, &superblock)?;
+    }
+    let mut core = Core::new(env, options.clone(), nodes, superblocks, catalog, state);
     core.tree_count.store(trees, Ordering::Relaxed);
     core.trash.store(trash, Ordering::Relaxed);
     core.journal.found_checkpoint(superblock.time);
@@ -107,6 +117,11 @@ pub(crate) fn open(env: &Env, options: &Options) -> Result<Core> {
     )?;
     core.measured_replay(env.clock.monotonic().saturating_sub(start));
     core.journal.set_log(log);
+    if let Some(why) = doubt {
+        tracing::error!(why, "the volume is opened read-only");
+        core.log().fail(&why);
+        core.read_only = Some(Arc::from(why));
+    }
     Ok(core)
 }
 
@@ -121,39 +136,92 @@ pub(crate) fn open_superblocks(env: &Env) -> Result<[Arc<dyn File>; 2]> {
     Ok([open_file(env, first)?, open_file(env, second)?])
 }
 
-/// The newest superblock that is whole, and which of the two it is.
-fn newest(files: &[Arc<dyn File>; 2], options: &Options) -> Result<(usize, Superblock)> {
+/// The superblock that a store is opened by.
+struct Chosen {
+    /// Which of the two it is.
+    slot: usize,
+    superblock: Superblock,
+    /// Why it may not be the newest, or may not be replaced.
+    doubt: Option<String>,
+}
+
+/// What of a superblock is not known.
+enum Bad {
+    /// The medium did not give it. It may the next time.
+    Unread(device::Error),
+    Damaged(Corruption),
+}
+
+/// The newest superblock that is whole.
+fn newest(files: &[Arc<dyn File>; 2], options: &Options) -> Result<Chosen> {
     let mut best: Option<(usize, Superblock)> = None;
-    let mut first_error = None;
+    let mut in_turns = false;
+    let mut bad = None;
     for (slot, (file, path)) in files.iter().zip(SUPERBLOCK_FILES).enumerate() {
         let mut bytes = [0; SUPERBLOCK_BYTES];
-        let read = file.read_at(&mut bytes, 0)?;
-        match Superblock::decode(&bytes[..read]) {
+        let decoded = match file.read_at(&mut bytes, 0) {
+            Ok(read) => Superblock::decode(&bytes[..read]),
+            Err(error) if error.is_shortage() => return Err(error.into()),
+            Err(error) => {
+                tracing::warn!(path, %error, "a superblock could not be read");
+                // Of two, that which may be read the next time is told.
+                bad = Some(Bad::Unread(error));
+                continue;
+            }
+        };
+        let superblock = match decoded {
             Ok(Decoded::Newer(found)) => {
                 return Err(Error::NewerFormat { file: path.to_owned(), found, known: VERSION });
             }
-            Ok(Decoded::Superblock(superblock)) => {
-                if superblock.volume != options.common.volume {
-                    let expected = format!("volume {:02x?}", options.common.volume);
-                    return Err(damaged(path, expected, format!("{:02x?}", superblock.volume)));
-                }
-                if best.as_ref().is_none_or(|(_, best)| best.generation < superblock.generation) {
-                    best = Some((slot, superblock));
-                }
+            Ok(Decoded::Superblock(superblock)) => superblock,
+            Ok(Decoded::InTurns(superblock)) => {
+                in_turns = true;
+                superblock
             }
             Err(malformed) => {
                 tracing::warn!(path, %malformed, "a superblock is torn or damaged");
-                first_error.get_or_insert(malformed.located(path, 0));
+                bad.get_or_insert(Bad::Damaged(malformed.located(path, 0)));
+                continue;
             }
+        };
+        if superblock.volume != options.common.volume {
+            let expected = format!("volume {:02x?}", options.common.volume);
+            return Err(damaged(path, expected, format!("{:02x?}", superblock.volume)));
+        }
+        if best.as_ref().is_none_or(|(_, best)| best.generation < superblock.generation) {
+            best = Some((slot, superblock));
         }
     }
-    match (best, first_error) {
+    match (best, bad) {
         (Some((_, best)), None) if best.generation == 0 => {
             Err(damaged(SUPERBLOCK_FILES[0], "a state".to_owned(), "none was written".to_owned()))
         }
-        (Some((slot, best)), _) if best.generation > 0 => Ok((slot, best)),
-        (_, Some(error)) => Err(error.into()),
+        (Some((slot, superblock)), bad) if superblock.generation > 0 => {
+            let doubt = bad.as_ref().and_then(|bad| doubt(bad, slot, in_turns));
+            Ok(Chosen { slot, superblock, doubt })
+        }
+        (_, Some(Bad::Unread(error))) => Err(error.into()),
+        (_, Some(Bad::Damaged(error))) => Err(error.into()),
         (_, None) => unreachable!("each superblock is whole or not"),
+    }
+}
+
+/// Why nothing is written by the superblock at `slot`, given what is wrong with the other one.
+fn doubt(bad: &Bad, slot: usize, in_turns: bool) -> Option<String> {
+    let other = SUPERBLOCK_FILES[1 - slot];
+    match bad {
+        Bad::Unread(error) => Some(format!(
+            "{other} could not be read, and may be newer ({error}): open the volume again when \
+             it can be read, or have `pando fsck --repair` write it anew"
+        )),
+        // Of the state that this one leads to nothing was given up.
+        Bad::Damaged(_) if !in_turns => None,
+        Bad::Damaged(error) => Some(format!(
+            "{other} is damaged, and may have been newer ({error}): an older program wrote \
+             {}, of whose state room may be in use again; copy the volume, then have \
+             `pando fsck --repair` go on from that state",
+            SUPERBLOCK_FILES[slot]
+        )),
     }
 }
 

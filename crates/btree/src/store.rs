@@ -162,6 +162,9 @@ impl Store for BtreeStore {
     }
 
     fn checkpoint_due(&self) -> bool {
+        if self.core.read_only.is_some() {
+            return false;
+        }
         let (dirty, options) = (self.core.dirty(), &self.core.options);
         // Where leaves are written early it is not reached but when too much else is changed.
         let early = self.core.writes_early();
@@ -183,6 +186,10 @@ impl Store for BtreeStore {
 
     fn tree_exists(&self, tree: TreeId) -> Result<bool> {
         self.core.exists(tree)
+    }
+
+    fn read_only(&self) -> Option<Arc<str>> {
+        self.core.read_only.clone()
     }
 
     fn set_barrier(&self, barrier: Arc<dyn Barrier>) {
@@ -209,6 +216,9 @@ impl Store for BtreeStore {
         self.core.journal.close();
         // Who is in the gate has a place in the log, or will have one; nobody comes after.
         drop(self.core.gate.write());
+        if self.core.read_only.is_some() {
+            return self.core.log().close();
+        }
         let mut state = self.core.checkpoint.lock();
         let written = match self.core.checkpoint_locked(&mut state, FREED_MAX) {
             // Without room for a checkpoint the log keeps what is durable.

@@ -1,6 +1,8 @@
 //! The superblock: where a checkpoint's state begins (`docs/format/superblock.md`).
 //!
-//! Two files hold one each and are written in turn, so that a torn write leaves the other.
+//! Two files hold one each, and a state is written into both before anything of the one before it
+//! is given up. Programs that wrote version 1 may have written them in turns, so one of those says
+//! less: beside a damaged one it may lead to a state of which room was used again.
 
 use crate::layout::{Field, size_of};
 use crate::sealed::{Covers, Opened, Seal};
@@ -9,7 +11,9 @@ use crate::{Malformed, Pointer, Writer};
 /// What every superblock starts with.
 pub const MAGIC: [u8; 8] = *b"PANDOSUP";
 /// The newest version that this program writes and reads.
-pub const VERSION: u32 = 1;
+pub const VERSION: u32 = 2;
+/// The version of those that may have been written in turns.
+const IN_TURNS: u32 = 1;
 /// Bytes of a superblock: less than a sector, and still nothing relies on that.
 pub const SUPERBLOCK_BYTES: usize = 128;
 
@@ -63,8 +67,11 @@ pub struct Superblock {
 /// What a superblock turned out to be.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Decoded {
-    /// One that this program reads.
+    /// One of this version: the other says the same, or is not needed.
     Superblock(Superblock),
+    /// One of a version that may have been written in turns: where the other cannot be read, that
+    /// one may be of a later state, for which room of this one's was given up.
+    InTurns(Superblock),
     /// One of a newer format, of this version.
     Newer(u32),
 }
@@ -88,10 +95,11 @@ impl Superblock {
 
     /// Reads and checks. One of a newer version is recognised by magic and version only.
     pub fn decode(bytes: &[u8]) -> Result<Decoded, Malformed> {
-        let mut reader = match SEAL.open(bytes.get(..SUPERBLOCK_BYTES).unwrap_or(bytes))? {
-            Opened::Body(_, reader) => reader,
-            Opened::Newer(version) => return Ok(Decoded::Newer(version)),
-        };
+        let (version, mut reader) =
+            match SEAL.open(bytes.get(..SUPERBLOCK_BYTES).unwrap_or(bytes))? {
+                Opened::Body(version, reader) => (version, reader),
+                Opened::Newer(version) => return Ok(Decoded::Newer(version)),
+            };
         let superblock = Superblock {
             volume: reader.array()?,
             generation: reader.counted()?,
@@ -106,7 +114,10 @@ impl Superblock {
         if superblock.catalog_level > crate::node::LEVEL_MAX {
             return Err(reader.malformed("a level", superblock.catalog_level.to_string()));
         }
-        Ok(Decoded::Superblock(superblock))
+        Ok(match version {
+            IN_TURNS => Decoded::InTurns(superblock),
+            _ => Decoded::Superblock(superblock),
+        })
     }
 }
 
@@ -142,6 +153,26 @@ mod tests {
                 assert!(with(number, value).is_err(), "{number}: {value}");
             }
         }
+    }
+
+    #[test]
+    fn one_that_may_have_been_written_in_turns_is_told() {
+        let at = |unit| Pointer { unit, units: 2, overflows: false, checksum: 3 };
+        let superblock = Superblock {
+            volume: [7; 16],
+            generation: 4,
+            lsn: 99,
+            groups: 1,
+            next_trash: 6,
+            time: -5,
+            directory: at(1),
+            catalog: at(8),
+            catalog_level: 2,
+        };
+        let bytes = superblock.encode();
+        let older = Seal { version: IN_TURNS, ..SEAL }.seal(&bytes[16..]);
+        assert_eq!(Superblock::decode(&older), Ok(Decoded::InTurns(superblock)));
+        assert_eq!(Superblock::decode(&bytes), Ok(Decoded::Superblock(superblock)));
     }
 
     #[test]

@@ -83,7 +83,8 @@ pub(crate) fn inspect(
 pub(crate) fn is_of(device: &dyn Device, volume: [u8; 16]) -> Result<bool, OpenError> {
     let mut ids = Vec::new();
     for path in SUPERBLOCKS {
-        if let Ok(superblock::Decoded::Superblock(found)) =
+        use superblock::Decoded::{InTurns, Superblock as Whole};
+        if let Ok(Whole(found) | InTurns(found)) =
             Superblock::decode(&beginning::<SUPERBLOCK_BYTES>(device, path)?)
         {
             ids.push(found.volume);

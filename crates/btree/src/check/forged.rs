@@ -153,7 +153,7 @@ impl Subject {
             let bytes = sim.device.read_file(path);
             match Superblock::decode(&bytes[..SUPERBLOCK_BYTES]).expect("whole") {
                 Decoded::Superblock(superblock) => superblock,
-                Decoded::Newer(version) => panic!("version {version}"),
+                other => panic!("{other:?}"),
             }
         });
         let newest = decoded.into_iter().max_by_key(|superblock| superblock.generation);

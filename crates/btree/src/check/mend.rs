@@ -21,7 +21,7 @@ use format::superblock::Superblock;
 use store::{Error, FindingKind, Log, Lsn, Result};
 
 use super::counts::Pages;
-use super::offline::newest;
+use super::offline::{Newest, newest};
 use super::walk::{Roots, Walk};
 use crate::checkpoint::{SUPERBLOCK_FILES, write_superblocks};
 use crate::nodes::{NODES_FILE, Nodes};
@@ -30,7 +30,8 @@ use crate::recover::{LOG_DIRECTORY, open_file, open_superblocks};
 use crate::space::{MapRoom, Space, Work, directory_units};
 
 /// Counts the references of a store anew, and writes what comes of it. Fails, with nothing
-/// changed, when no superblock leads to a state.
+/// changed, when no superblock leads to a state, or when one cannot be read that may lead to a
+/// later state than the other, and one of which that needs room.
 pub fn mend(env: &Env, options: &Options) -> Result<()> {
     for path in SUPERBLOCK_FILES {
         if env.device.metadata(path)?.is_none() {
@@ -45,7 +46,7 @@ pub fn mend(env: &Env, options: &Options) -> Result<()> {
 /// nothing changed, when the log is likely that of a later state than the one that was found.
 pub fn cut_log(env: &Env, options: &Options) -> Result<()> {
     let mut found = Vec::new();
-    let Some((_, superblock)) = newest(env, options, &mut found)? else {
+    let Some(Newest { superblock, .. }) = newest(env, options, &mut found)? else {
         let file = SUPERBLOCK_FILES[0].to_owned();
         return Err(Error::Missing { file });
     };
@@ -58,10 +59,14 @@ pub fn cut_log(env: &Env, options: &Options) -> Result<()> {
 
 fn mend_counts(env: &Env, options: &Options) -> Result<()> {
     let mut found = Vec::new();
-    let Some((slot, superblock)) = newest(env, options, &mut found)? else {
+    let Some(newest) = newest(env, options, &mut found)? else {
         let file = SUPERBLOCK_FILES[0].to_owned();
         return Err(Error::Missing { file });
     };
+    let Newest { slot, superblock, in_turns, unread } = newest;
+    if in_turns && let Some(error) = unread {
+        return Err(error.into());
+    }
     // What is written below replaces one of them while the other is all there is.
     let superblocks = open_superblocks(env)?;
     write_superblocks(&superblocks, slot, &superblock)?;

@@ -17,7 +17,7 @@ use crate::space::Space;
 /// it. Fails when a file is missing, or of a newer format, or the medium does not answer.
 pub fn inspect(env: &Env, options: &Options, progress: CheckProgress<'_>) -> Result<CheckReport> {
     let mut found = Vec::new();
-    let superblock = newest(env, options, &mut found)?.map(|(_, superblock)| superblock);
+    let superblock = newest(env, options, &mut found)?.map(|newest| newest.superblock);
     let mut report = match &superblock {
         Some(superblock) => state(env, superblock, &mut found, progress)?,
         None => CheckReport::default(),
@@ -51,13 +51,26 @@ fn finding(of: &str, error: Error) -> Result<Finding> {
     }
 }
 
-/// The newest superblock that is whole, and which of the two it is.
+/// The newest superblock that is whole.
+pub(super) struct Newest {
+    /// Which of the two it is.
+    pub(super) slot: usize,
+    pub(super) superblock: Superblock,
+    /// Whether it may have been written in turns with the other one.
+    pub(super) in_turns: bool,
+    /// Why the other one could not be read.
+    pub(super) unread: Option<device::Error>,
+}
+
+/// The newest superblock that is whole; what is wrong with the other one is a finding.
 pub(super) fn newest(
     env: &Env,
     options: &Options,
     found: &mut Vec<Finding>,
-) -> Result<Option<(usize, Superblock)>> {
+) -> Result<Option<Newest>> {
     let mut best: Option<(usize, Superblock)> = None;
+    let mut unread = None;
+    let mut in_turns = false;
     for (slot, path) in SUPERBLOCK_FILES.into_iter().enumerate() {
         let mut bytes = [0; SUPERBLOCK_BYTES];
         let file = match open_file(env, path) {
@@ -69,12 +82,23 @@ pub(super) fn newest(
             }
             file => file?,
         };
-        let read = file.read_at(&mut bytes, 0)?;
-        let what = match Superblock::decode(&bytes[..read]) {
+        let decoded = match file.read_at(&mut bytes, 0) {
+            Ok(read) => Superblock::decode(&bytes[..read]),
+            Err(error) if error.is_shortage() => return Err(error.into()),
+            Err(error) => {
+                let what = format!("a superblock could not be read: {error}");
+                let (kind, file) = (FindingKind::Unreadable, path.to_owned());
+                found.push(Finding { kind, file, offset: 0, what });
+                unread = Some(error);
+                continue;
+            }
+        };
+        let what = match decoded {
             Ok(Decoded::Newer(found)) => {
                 return Err(Error::NewerFormat { file: path.to_owned(), found, known: VERSION });
             }
-            Ok(Decoded::Superblock(superblock)) => {
+            Ok(whole @ (Decoded::Superblock(superblock) | Decoded::InTurns(superblock))) => {
+                in_turns |= matches!(whole, Decoded::InTurns(_));
                 if superblock.volume == options.common.volume {
                     let newer =
                         |(_, best): &(usize, Superblock)| best.generation < superblock.generation;
@@ -93,11 +117,15 @@ pub(super) fn newest(
     // Generation 0 is what a store begins with, and leads nowhere.
     let best = best.filter(|(_, best)| best.generation > 0);
     if best.is_none() {
+        // Perhaps it does when it can be read.
+        if let Some(error) = unread {
+            return Err(error.into());
+        }
         let what = "no superblock leads to a state".to_owned();
         let (kind, file) = (FindingKind::Unreadable, SUPERBLOCK_FILES[0].to_owned());
         found.push(Finding { kind, file, offset: 0, what });
     }
-    Ok(best)
+    Ok(best.map(|(slot, superblock)| Newest { slot, superblock, in_turns, unread }))
 }
 
 /// Walks a state and compares its map.

@@ -20,4 +20,5 @@ mod splits;
 mod superblocks;
 mod thread_faults;
 mod threads;
+mod unread;
 mod util;

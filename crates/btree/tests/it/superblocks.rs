@@ -13,15 +13,20 @@ use testing::{CrashPolicy, SimDevice, SimEnv};
 
 use crate::util::{TREE, checked, commit, entries, options, reclaim_all, store};
 
-const PATHS: [&str; 2] = ["btree/super-0", "btree/super-1"];
+pub(crate) const PATHS: [&str; 2] = ["btree/super-0", "btree/super-1"];
 const KEYS: u32 = 1200;
-const CACHE_BYTES: usize = 8 << 20;
+pub(crate) const CACHE_BYTES: usize = 8 << 20;
 
-type Model = BTreeMap<TreeId, BTreeMap<Vec<u8>, Vec<u8>>>;
+pub(crate) type Model = BTreeMap<TreeId, BTreeMap<Vec<u8>, Vec<u8>>>;
 
 /// Rewrites a part of the tree, and replaces the clone of it that there is, so that the next
 /// checkpoint frees much of what the last one wrote.
-fn change(store: &BtreeStore, model: &mut Model, random: &mut fastrand::Rng, round: u64) {
+pub(crate) fn change(
+    store: &BtreeStore,
+    model: &mut Model,
+    random: &mut fastrand::Rng,
+    round: u64,
+) {
     for _ in 0..150 {
         let key = random.u32(..KEYS).to_be_bytes();
         let value = vec![random.u8(..); random.usize(100..2500)];
@@ -48,7 +53,7 @@ fn change(store: &BtreeStore, model: &mut Model, random: &mut fastrand::Rng, rou
 }
 
 /// Opens what a medium holds, and compares.
-fn opens(device: SimDevice, model: &Model, place: &str) {
+pub(crate) fn opens(device: SimDevice, model: &Model, place: &str) {
     let sim = SimEnv::on(device, 1);
     let store = BtreeStore::open(&sim.env(), &options(CACHE_BYTES))
         .unwrap_or_else(|error| panic!("{place}: {error}"));
@@ -59,7 +64,7 @@ fn opens(device: SimDevice, model: &Model, place: &str) {
     assert!(report.is_clean(), "{place}: {:#?}", report.findings);
 }
 
-fn is_whole(device: &SimDevice, path: &str) -> bool {
+pub(crate) fn is_whole(device: &SimDevice, path: &str) -> bool {
     let bytes = device.read_file(path);
     bytes.len() >= SUPERBLOCK_BYTES
         && matches!(Superblock::decode(&bytes[..SUPERBLOCK_BYTES]), Ok(Decoded::Superblock(_)))

@@ -377,7 +377,7 @@ fn nodes(device: &SimDevice) -> Vec<u64> {
     let superblocks = ["btree/super-0", "btree/super-1"].map(|path| {
         match Superblock::decode(&device.read_file(path)).expect("whole") {
             Decoded::Superblock(superblock) => superblock,
-            Decoded::Newer(version) => panic!("version {version}"),
+            other => panic!("{other:?}"),
         }
     });
     let newest = superblocks.into_iter().max_by_key(|superblock| superblock.generation);

@@ -53,7 +53,10 @@ pub enum Repair {
 pub(super) fn of_engine(finding: &Finding) -> Option<Fix> {
     let counts = finding.what.starts_with("reference counts of group")
         || finding.what.starts_with("the directory of reference counts")
-        || finding.file.starts_with("btree/super-") && finding.what.contains("superblock is torn")
+        || finding.file.starts_with("btree/super-")
+            && ["superblock is torn", "superblock could not be read"]
+                .iter()
+                .any(|what| finding.what.contains(what))
         || finding.what.ends_with(lsm::ANOTHER);
     if finding.file.starts_with("log") {
         return Some(Fix::Log);
