@@ -1,7 +1,9 @@
 #!/usr/bin/env python3
 """System calls that no program above makes, each with what it must answer (run by programs.sh).
 
-    calls.py DIRECTORY      a directory of a mounted volume, as root
+    calls.py DIRECTORY      a directory of a mounted volume
+
+As an ordinary user, what takes the rights of several is left out.
 """
 import ctypes
 import errno
@@ -19,6 +21,8 @@ libc.fallocate.argtypes = [ctypes.c_int, ctypes.c_int, ctypes.c_int64, ctypes.c_
 KEEP, PUNCH, COLLAPSE, ZERO = 1, 2, 8, 16
 NOREPLACE, EXCHANGE, WHITEOUT = 1, 2, 4
 done = 0
+# Who others are asked for: `as_user` takes root.
+ROOT = os.getuid() == 0
 
 
 def check(what, truth):
@@ -63,14 +67,19 @@ def create(path, content=b"", mode=0o644):
 
 
 def as_user(uid, gid, groups, act):
-    """Runs in a child with other rights; tells whether it went well, or the number of its error."""
+    """Runs in a child with other rights; tells whether it went well, or the number of its error.
+
+    With the user 0: in a child, with the rights that there are."""
     child = os.fork()
     if child == 0:
         code = 255
         try:
-            os.setgroups(groups)
-            os.setgid(gid)
-            os.setuid(uid)
+            if ROOT:
+                os.setgroups(groups)
+                os.setgid(gid)
+                os.setuid(uid)
+            elif uid != 0:
+                os._exit(254)
             act()
             code = 0
         except OSError as error:
@@ -195,12 +204,32 @@ def directories():
     check("the longest target", len(os.readlink("long")) == 4095)
     os.symlink("loop", "loop")
     fails(errno.ELOOP, "a loop", lambda: os.stat("loop"))
+
+
+def big():
+    """Limits of sizes: of the file system, and of the caller."""
     fd = create("big")
+    top = (1 << 63) - 1
+    os.ftruncate(fd, top)
+    more = os.open("big", os.O_WRONLY | os.O_APPEND)
+    fails(errno.EFBIG, "more than the greatest file", lambda: os.write(more, b"x"))
+    fails(errno.EFBIG, "allocating beyond it", lambda: fallocate(fd, 0, top - 10, 100))
+    fails(errno.EFBIG, "zeros beyond it", lambda: fallocate(fd, ZERO, top - 10, 100))
+    check("the greatest size stays", os.fstat(fd).st_size == top)
+    os.close(more)
+    os.ftruncate(fd, 0)
     def beyond():
         signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
         resource.setrlimit(resource.RLIMIT_FSIZE, (100000, 100000))
+        check("up to it", os.pwrite(fd, b"x" * 200, 99900) == 100)
         os.pwrite(fd, b"x", 100000)
     check("larger than the caller may make it", as_user(0, 0, [], beyond) == errno.EFBIG)
+    def longer():
+        signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+        resource.setrlimit(resource.RLIMIT_FSIZE, (100000, 100000))
+        os.ftruncate(fd, 100001)
+    check("longer than the caller may make it", as_user(0, 0, [], longer) == errno.EFBIG)
+    check("neither was done", os.fstat(fd).st_size == 100000)
 
 
 def times():
@@ -228,6 +257,8 @@ def times():
     call(libc.utimensat, -100, b"times", both, 0)
     s = os.stat("times")
     check("UTIME_OMIT", s.st_atime_ns == old + 1 and s.st_mtime_ns == 77 * 10**9 + 5)
+    if not ROOT:
+        return
     os.chmod("times", 0o666)
     check("a stranger sets no times", as_user(1000, 1000, [], lambda: os.utime("times", ns=(1, 1))) == errno.EPERM)
     check("a writer sets the present", as_user(1000, 1000, [], lambda: os.utime("times")) == 0)
@@ -293,6 +324,38 @@ def attributes():
     fails(errno.ENODATA, "removed", lambda: os.getxattr("x", "user.large"))
     os.symlink("x", "l")
     fails(errno.EPERM, "user. of a link", lambda: os.setxattr("l", "user.a", b"", follow_symlinks=False))
+
+
+def refusals():
+    """What an ordinary user may not."""
+    mine = create("mine", b"x")
+    fails(errno.EPERM, "chown", lambda: os.fchown(mine, 0, -1))
+    fails(errno.EPERM, "chgrp", lambda: os.fchown(mine, -1, 0))
+    os.fchown(mine, os.getuid(), os.getgid())
+    fails(errno.EPERM, "mknod", lambda: os.mknod("null", stat.S_IFCHR | 0o600, os.makedev(1, 3)))
+    fails(errno.EPERM, "trusted.", lambda: os.setxattr("mine", "trusted.a", b"1"))
+    os.setxattr("mine", "user.a", b"1")
+    check("an attribute of one's own", os.getxattr("mine", "user.a") == b"1")
+    os.chmod("mine", 0o400)
+    fails(errno.EACCES, "writing what is for reading", lambda: os.open("mine", os.O_RDWR))
+    os.chmod("mine", 0)
+    fails(errno.EACCES, "reading what is for nobody", lambda: os.open("mine", os.O_RDONLY))
+    check("what is open stays so", os.pwrite(mine, b"y", 0) == 1)
+    os.chmod("mine", 0o6755)
+    os.pwrite(mine, b"z", 0)
+    check("a write takes set-id bits", os.stat("mine").st_mode & 0o7777 == 0o755)
+    os.mkdir("closed", 0o300)
+    create("closed/f")
+    fails(errno.EACCES, "listing", lambda: os.listdir("closed"))
+    os.chmod("closed", 0o600)
+    fails(errno.EACCES, "what is below", lambda: os.stat("closed/f"))
+    check("its names", os.listdir("closed") == ["f"])
+    os.chmod("closed", 0o500)
+    fails(errno.EACCES, "a new name", lambda: create("closed/g"))
+    fails(errno.EACCES, "a removal", lambda: os.unlink("closed/f"))
+    fails(errno.EACCES, "a move", lambda: os.rename("closed/f", "f"))
+    os.chmod("closed", 0o700)
+    os.unlink("closed/f")
 
 
 def child(act):
@@ -368,7 +431,11 @@ def main():
     os.chmod(directory, 0o777)
     os.chdir(directory)
     os.umask(0o022)
-    parts = [holes, copies, unnamed, renames, directories, times, rights, attributes, locks]
+    parts = [holes, copies, unnamed, renames, directories, big, times, locks]
+    if ROOT:
+        parts += [rights, attributes]
+    else:
+        parts.append(refusals)
     wanted = sys.argv[2:]
     for part in parts:
         if wanted and part.__name__ not in wanted:

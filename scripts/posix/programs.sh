@@ -3,11 +3,19 @@
 # git and git fsck; tar and rsync there and back, compared by checksum with hard links, sparse files,
 # extended attributes and owners; SQLite under kill -9 with its own check; cargo build; sort, sed -i,
 # find -delete, writers through maps; locks, leases of names, holes, copies, files without names.
+# Each as root, and then as an ordinary user in a directory of its own.
 #   scripts/posix/programs.sh [NAME...]      only these parts
+#   PROGRAMS_USERS=root                      as these users; otherwise as root and nobody
 . "$(dirname "$0")/lib.sh"
 skip_without_mounts
 mount_pando suid,dev
 repository=$PWD
+# Sources to copy, where every user may read them.
+cp -r "$repository/crates/fs/src/ops" "$work/sources"
+cp "$repository/scripts/posix/calls.py" "$repository/scripts/posix/coherence.py" "$repository/scripts/posix/atime.py" "$work"
+chmod -R a+rX "$work/sources" "$work"/*.py
+
+is_root() { [ "$(id -u)" -eq 0 ]; }
 
 same() { cmp -s "$1" "$2" || { diff "$1" "$2" | head -20 >&2; fail "$3"; }; }
 
@@ -40,7 +48,7 @@ PYTHON
 # a tree with all that tar and rsync can carry
 tree() {
   mkdir -p "$1/a/b/c" "$1/empty"
-  cp "$repository"/crates/fs/src/ops/*.rs "$1/a"
+  cp "$sources"/*.rs "$1/a"
   printf 'small' > "$1/a/b/small"
   ln "$1/a/b/small" "$1/a/b/c/again"
   ln "$1/a/b/small" "$1/third"
@@ -51,14 +59,16 @@ tree() {
   truncate -s 20M "$1/a/sparse"
   dd if=/dev/urandom of="$1/large" bs=1M count=5 status=none
   mkfifo "$1/fifo"
-  mknod "$1/null" c 1 3
-  chown 1234:4321 "$1/a/b/small" "$1/empty"
-  chown -h 77:88 "$1/a/link"
+  if is_root; then
+    mknod "$1/null" c 1 3
+    chown 1234:4321 "$1/a/b/small" "$1/empty"
+    chown -h 77:88 "$1/a/link"
+    setfattr -n trusted.note -v root "$1/large"
+  fi
   chmod 4755 "$1/a/access.rs"
   chmod 1777 "$1/empty"
   setfattr -n user.note -v 'a value' "$1/a/b"
   setfattr -n user.note -v 'of a file' "$1/a/b/small"
-  setfattr -n trusted.note -v root "$1/large"
   touch -d '1969-07-20 20:17:40.123456789' "$1/a/b/c"
   touch -h -d '2001-02-03 04:05:06' "$1/a/dangling"
 }
@@ -96,7 +106,7 @@ part_git() {
   git -C "$work" init -q origin
   (cd "$work/origin" && git config user.email a@b && git config user.name a &&
     for n in 1 2 3; do
-      cp "$repository"/crates/fs/src/ops/*.rs . && echo "$n" > n && git add . && git commit -qm "$n"
+      cp "$sources"/*.rs . && echo "$n" > n && git add . && git commit -qm "$n"
     done)
   git clone -q "$work/origin" "$mnt/clone"
   git clone -q --no-hardlinks "$mnt/clone" "$mnt/again"
@@ -132,7 +142,7 @@ while True:
 PYTHON
   local round mode last kept pid
   for mode in delete wal; do
-    for round in 1 2 3 4; do
+    for round in $sqlite_rounds; do
       python3 "$work/writer.py" "$mnt/$mode.db" $mode > "$work/acknowledged" 2> "$work/writer.log" &
       writer=$!
       # It dies at work, however long it takes a busy machine to begin.
@@ -165,6 +175,19 @@ PYTHON
   done
 }
 
+# An ordinary user may not be let to where the toolchain is, so it is shown elsewhere meanwhile: in
+# a name space of mounts that nobody else sees, for whoever clears up removes what is there.
+cargo_as_nobody() {
+  local toolchain
+  toolchain=$(rustc --print sysroot 2>/dev/null) && [ -x "$toolchain/bin/cargo" ] || {
+    echo "NOT TESTED: cargo as nobody (rustc tells of no toolchain)"
+    return
+  }
+  mkdir "$work/toolchain"
+  unshare --mount bash -c 'mount --bind -o ro "$1" "$2" && shift 2 && "$@"' bash "$toolchain" "$work/toolchain" \
+    "${as_nobody[@]}" PATH="$work/toolchain/bin:$PATH" cargo=cargo bash -c "$definitions; part_cargo"
+}
+
 part_cargo() {
   mkdir -p "$mnt/hello/src"
   printf '[package]\nname = "hello"\nversion = "0.1.0"\nedition = "2021"\n[workspace]\n' > "$mnt/hello/Cargo.toml"
@@ -191,15 +214,51 @@ part_tools() {
   cd "$repository"
 }
 
-part_calls() { python3 "$repository/scripts/posix/calls.py" "$mnt" || fail "system calls"; }
+part_calls() { python3 "$scripts/calls.py" "$mnt" || fail "system calls"; }
 
-part_coherence() { python3 "$repository/scripts/posix/coherence.py" "$mnt" "$pando" || fail "coherence"; }
+part_coherence() { python3 "$scripts/coherence.py" "$mnt" "$pando" || fail "coherence"; }
 
-for part in "${@:-archives git sqlite cargo tools calls coherence}"; do
-  for one in $part; do
-    start=$(date +%s%N)
-    "part_$one"
-    printf 'programs: %-10s ok, %d ms\n' "$one" $((($(date +%s%N) - start) / 1000000))
+part_atime() {
+  python3 "$scripts/atime.py" "$mnt" relatime || fail "times of reading"
+  is_root || return 0
+  "$pando" umount "$mnt" > /dev/null
+  ! "$pando" mount -o suid,dev,strictatime "$volume" "$mnt" > "$work/strictatime.log" 2>&1 || fail "strictatime is taken"
+  grep -q 'relatime or noatime' "$work/strictatime.log" || { cat "$work/strictatime.log" >&2; fail "strictatime"; }
+  mount_pando suid,dev,noatime
+  findmnt -no OPTIONS "$mnt" | tr ',' '\n' | grep -qx noatime || fail "the table of mounts does not say noatime"
+  python3 "$scripts/atime.py" "$mnt" noatime || fail "times of reading"
+  "$pando" umount "$mnt" > /dev/null
+  mount_pando suid,dev
+}
+
+# Owner and volume go on when a part is nobody's: nobody kills neither.
+scripts=$work sources=$work/sources sqlite_rounds="1 2 3 4"
+mkdir "$mnt/nobody" "$work/nobody"
+chown nobody:nogroup "$mnt/nobody" "$work/nobody"
+as_nobody=(setpriv --reuid nobody --regid nogroup --clear-groups env HOME="$work/nobody"
+  CARGO_HOME="$work/nobody/.cargo" mnt="$mnt/nobody" work="$work/nobody" scripts="$scripts" sources="$sources" pando="$pando"
+  repository=/ suite="$suite as nobody" cargo="$cargo" sqlite_rounds="1 2")
+definitions="set -euo pipefail; cd /; $(declare -f)"
+if ! "${as_nobody[@]}" test -x "$pando"; then
+  cp "$pando" "$work/pando"
+  as_nobody+=(pando="$work/pando")
+fi
+
+part_as() { # USER PART
+  case $1-$2 in
+    root-*) "part_$2" ;;
+    *-cargo) cargo_as_nobody ;;
+    *) "${as_nobody[@]}" bash -c "$definitions; part_$2" ;;
+  esac
+}
+
+for user in ${PROGRAMS_USERS:-root nobody}; do
+  for part in "${@:-archives git sqlite cargo tools calls coherence atime}"; do
+    for one in $part; do
+      start=$(date +%s%N)
+      part_as "$user" "$one"
+      printf 'programs: %-10s ok as %s, %d ms\n' "$one" "$user" $((($(date +%s%N) - start) / 1000000))
+    done
   done
 done
 "$pando" umount "$mnt" > /dev/null
