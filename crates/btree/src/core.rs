@@ -97,6 +97,9 @@ pub(crate) struct Core {
     /// Freezes do not pass the gate, so that a test sees what it is for.
     #[cfg(test)]
     pub(crate) freeze_past_gate: AtomicBool,
+    /// Freezes that have come to the gate.
+    #[cfg(test)]
+    pub(crate) freezes_begun: AtomicU64,
 }
 
 /// Something to be done once, after so many further changes.
@@ -182,6 +185,8 @@ impl Core {
             hook: Mutex::new(None),
             #[cfg(test)]
             freeze_past_gate: AtomicBool::new(false),
+            #[cfg(test)]
+            freezes_begun: AtomicU64::new(0),
         }
     }
 

@@ -4,8 +4,9 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::thread::JoinHandle;
+use std::time::Duration;
 
-use device::spawn;
+use device::{Clock, SystemClock, spawn};
 use parking_lot::Mutex;
 use store::{Batch, Read, Store, TreeId};
 use testing::{CrashPolicy, SimEnv};
@@ -78,16 +79,33 @@ fn a_checkpoint_that_passes_by_the_gate_tears_a_batch() {
     }
 }
 
+/// How long a freeze that waits at the gate is watched. One that did not wait would need
+/// microseconds.
+const WATCHED: Duration = Duration::from_millis(100);
+
 #[test]
 fn no_checkpoint_freezes_while_a_batch_is_applied() {
     for after in 0..3 {
         let found = after_power_cut(after, |store| {
             let core = &store.core;
-            assert!(core.gate.try_write().is_none(), "a freeze would not wait");
-            // What a checkpoint does before it waits at the gate may happen here.
-            core.log().sync(core.log().last()).expect("sync");
-            None
+            let begun = core.freezes_begun.load(Ordering::Relaxed);
+            let beside = Arc::clone(store);
+            let thread = spawn("checkpoint", move || {
+                assert!(beside.checkpoint().expect("checkpoint"));
+            });
+            // It does all that it does before it waits at the gate.
+            while core.freezes_begun.load(Ordering::Relaxed) == begun {
+                std::thread::yield_now();
+            }
+            // The simulated clock would not let it run.
+            let clock = SystemClock::new();
+            while clock.monotonic() < WATCHED {
+                assert!(core.in_flight.lock().is_empty(), "a state was taken within a batch");
+                clock.sleep(Duration::from_millis(1));
+            }
+            Some(thread.expect("a thread"))
         });
+        // Once it could, it took all of the batch.
         assert_eq!(found, [2, 2, 2], "after {after} changes");
     }
 }

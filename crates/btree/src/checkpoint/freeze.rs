@@ -25,10 +25,19 @@ pub(crate) struct Frozen {
 impl Core {
     /// Takes the roots. What hangs on them is not changed any more by anyone.
     pub(crate) fn freeze(&self) -> Frozen {
-        #[cfg(not(test))]
-        let _gate = self.gate.write();
         #[cfg(test)]
-        let _gate = (!self.freeze_past_gate.load(Ordering::Relaxed)).then(|| self.gate.write());
+        {
+            self.freezes_begun.fetch_add(1, Ordering::Relaxed);
+            if self.freeze_past_gate.load(Ordering::Relaxed) {
+                return self.freeze_inside();
+            }
+        }
+        let _gate = self.gate.write();
+        self.freeze_inside()
+    }
+
+    /// The same for who has the gate exclusively.
+    fn freeze_inside(&self) -> Frozen {
         let states = Arc::new(self.take_captured());
         *self.in_flight.lock() = Arc::clone(&states);
         let pins_from = self.pins_at_freeze.swap(self.pins.lock().last(), Ordering::Relaxed);
