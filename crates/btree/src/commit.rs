@@ -1,7 +1,7 @@
 //! Committing a batch.
 //!
 //! 1. Load what the batch's keys need, holding nothing (`ensure`; skipped when it is in memory,
-//!    which is seen in step 3).
+//!    which is seen in step 3). Once more, if something was evicted before step 2 was through.
 //! 2. Enter the gate: shared, or exclusive when the batch makes, clones or drops trees or removes
 //!    ranges. Nothing is evicted while anyone is inside.
 //! 3. Shared: lock the stripes of its keys, shared where it only adds. Look again whether all is
@@ -9,19 +9,27 @@
 //! 4. Append to the log. This may refuse the batch, and then nothing happened; after it nothing
 //!    can fail.
 //! 5. Apply. Leave. Wait for the medium where the mode says so.
+//! 6. Mend what is light and had no sibling in memory (`light`).
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
+use device::Latch;
 use format::batch::{Op, Ops, foreign};
 use store::{Batch, CommitToken, Error, Result, Room, TreeId, prefix_end};
 
 use crate::core::Core;
 use crate::leaf::Change;
+use crate::light::Light;
+use crate::merge::{Mended, Siblings};
 use crate::plan::{Plan, Step};
 use crate::range_delete::Range;
 use crate::tree::{Root, Tree};
 use crate::write::InPlace;
+
+/// What was loaded before the gate may have been evicted when it is passed; after so many times it
+/// is loaded inside.
+const LOADS_MAX: usize = 3;
 
 /// The tree that was used last: batches seldom name many.
 #[derive(Default)]
@@ -48,11 +56,13 @@ impl Core {
         let mut plan = Plan::of(batch)?;
         self.keep_dirty(plan.makes_room())?;
         self.keep_room(plan.need)?;
-        let token = match self.commit_warm(batch, &mut plan)? {
+        let mut light = Light::default();
+        let token = match self.commit_warm(batch, &mut plan, &mut light)? {
             Some(token) => token,
-            None => self.commit_any(batch, &mut plan)?,
+            None => self.commit_any(batch, &mut plan, &mut light)?,
         };
         self.log().committed(token.0)?;
+        self.mend_light(&light);
         self.shrink();
         Ok(token)
     }
@@ -61,7 +71,12 @@ impl Core {
     /// to their trees: two threads that count would write to the same cache line. `None` when it
     /// is not such a batch; then nothing happened.
     #[inline]
-    fn commit_warm(&self, batch: &Batch, plan: &mut Plan<'_>) -> Result<Option<CommitToken>> {
+    fn commit_warm(
+        &self,
+        batch: &Batch,
+        plan: &mut Plan<'_>,
+        light: &mut Light,
+    ) -> Result<Option<CommitToken>> {
         if plan.alone {
             return Ok(None);
         }
@@ -82,7 +97,7 @@ impl Core {
                     .get(&TreeId(step.tree))
                     .expect("invariant: no tree goes while a commit is in the gate"),
             };
-            self.applied(self.change(tree, step.key, step.change))?;
+            self.applied(self.change(tree, step.key, step.change, light))?;
             last = Some(tree);
         }
         Ok(Some(CommitToken(lsn)))
@@ -117,17 +132,44 @@ impl Core {
     }
 
     /// Commits any batch.
-    fn commit_any(&self, batch: &Batch, plan: &mut Plan<'_>) -> Result<CommitToken> {
-        let evictions = self.evictions.load(Ordering::Relaxed);
-        self.ensure(batch)?;
+    fn commit_any(
+        &self,
+        batch: &Batch,
+        plan: &mut Plan<'_>,
+        light: &mut Light,
+    ) -> Result<CommitToken> {
         if plan.alone {
-            let _gate = self.gate.write();
-            self.log_and_apply(batch, plan, evictions)
+            let load = || self.check(batch).and_then(|()| self.ensure(batch));
+            let _gate = self.load_and_enter(Latch::write, load)?;
+            // Others may have moved the edges of a range. Mostly all is there.
+            load()?;
+            self.log_and_apply(batch, plan, light)
         } else {
-            let _gate = self.gate.read();
+            let _gate = self.load_and_enter(Latch::read, || self.ensure(batch))?;
             let _locks = self.stripes.lock(&mut plan.wanted);
-            self.log_and_apply(batch, plan, evictions)
+            self.check(batch)?;
+            self.log_and_apply(batch, plan, light)
         }
+    }
+
+    /// Enters the gate when all is in memory that `load` loads. Inside nothing is evicted.
+    pub(crate) fn load_and_enter<'c, G>(
+        &'c self,
+        enter: impl Fn(&'c Latch<()>) -> G,
+        load: impl Fn() -> Result<()>,
+    ) -> Result<G> {
+        for _ in 0..LOADS_MAX {
+            let evictions = self.evictions.load(Ordering::Relaxed);
+            load()?;
+            let gate = enter(&self.gate);
+            if self.evictions.load(Ordering::Relaxed) == evictions {
+                return Ok(gate);
+            }
+        }
+        // Others evict as fast as this loads.
+        let gate = enter(&self.gate);
+        load()?;
+        Ok(gate)
     }
 
     /// Refuses to go on when the store was closed.
@@ -155,14 +197,14 @@ impl Core {
         done
     }
 
-    fn log_and_apply(&self, batch: &Batch, plan: &Plan<'_>, evictions: u64) -> Result<CommitToken> {
-        self.check(batch)?;
-        // Inside the gate nothing is evicted; what was loaded before it may have been.
-        if plan.alone || self.evictions.load(Ordering::Relaxed) != evictions {
-            self.ensure(batch)?;
-        }
+    fn log_and_apply(
+        &self,
+        batch: &Batch,
+        plan: &Plan<'_>,
+        light: &mut Light,
+    ) -> Result<CommitToken> {
         let lsn = self.append(batch, plan)?;
-        self.applied(self.apply(batch.as_bytes()))?;
+        self.applied(self.apply(batch.as_bytes(), light))?;
         Ok(CommitToken(lsn))
     }
 
@@ -211,19 +253,20 @@ impl Core {
         }
     }
 
-    /// Applies a batch whose record is in the log. The caller has locked what it touches.
-    pub(crate) fn apply(&self, bytes: &[u8]) -> Result<()> {
+    /// Applies a batch whose record is in the log. The caller has locked what it touches, and
+    /// mends what is `light` when it has let go.
+    pub(crate) fn apply(&self, bytes: &[u8], light: &mut Light) -> Result<()> {
         let last_tree = &mut Last::default();
         for op in Ops::new(bytes) {
             match op.map_err(malformed)? {
                 Op::Put { tree, key, value } => {
-                    self.change(last_tree.tree(self, tree)?, key, Change::Put(value))?;
+                    self.change(last_tree.tree(self, tree)?, key, Change::Put(value), light)?;
                 }
                 Op::Delete { tree, key } => {
-                    self.change(last_tree.tree(self, tree)?, key, Change::Delete)?;
+                    self.change(last_tree.tree(self, tree)?, key, Change::Delete, light)?;
                 }
                 Op::Merge { tree, key, lanes } => {
-                    self.change(last_tree.tree(self, tree)?, key, Change::Merge(lanes))?;
+                    self.change(last_tree.tree(self, tree)?, key, Change::Merge(lanes), light)?;
                 }
                 Op::DeleteRange { tree, from, to } => {
                     let tree = last_tree.tree(self, tree)?;
@@ -232,7 +275,9 @@ impl Core {
                     let mut cut = Vec::new();
                     let done = self.nodes.delete_range(&mut tree.state.write(), range, &mut cut);
                     self.graveyard.lock().extend(cut);
-                    done?;
+                    let mended = done?;
+                    light.note(tree, from, mended);
+                    light.note(tree, to, mended);
                 }
                 Op::CreateTree { tree } => {
                     let root = Root::empty(&self.nodes.budget);
@@ -242,11 +287,15 @@ impl Core {
                     let source = last_tree.tree(self, source)?;
                     let root = source.state.read().clone();
                     let resident = source.resident.load(Ordering::Relaxed);
-                    let root = self.keep_prefixes(root, &prefixes)?;
-                    self.add_tree(Tree::new(TreeId(target), root, resident));
+                    let (root, mended) = self.keep_prefixes(root, &prefixes)?;
+                    let tree = self.add_tree(Tree::new(TreeId(target), root, resident));
+                    for prefix in &prefixes {
+                        light.note(&tree, prefix, mended);
+                        light.note(&tree, &prefix_end(prefix).unwrap_or_default(), mended);
+                    }
                 }
                 Op::Ingest { tree, first, last, leaves } => {
-                    self.graft(last_tree.tree(self, tree)?, first, last, &leaves)?;
+                    self.graft(last_tree.tree(self, tree)?, first, last, &leaves, light)?;
                 }
                 Op::Link { .. } => return Err(malformed(foreign())),
                 Op::DropTree { tree } => {
@@ -259,7 +308,13 @@ impl Core {
     }
 
     #[inline]
-    fn change(&self, tree: &Arc<Tree>, key: &[u8], change: Change<'_>) -> Result<()> {
+    fn change(
+        &self,
+        tree: &Arc<Tree>,
+        key: &[u8],
+        change: Change<'_>,
+        light: &mut Light,
+    ) -> Result<()> {
         #[cfg(test)]
         self.call_hook();
         match tree.change_in_place(&self.nodes, key, change) {
@@ -275,14 +330,18 @@ impl Core {
             InPlace::Not => {}
         }
         self.mark_changed(tree);
-        self.nodes.change(&mut tree.state.write(), key, change)
+        let root = &mut tree.state.write();
+        let mended = self.nodes.change_with(root, key, change, Siblings::InMemory)?;
+        light.note(tree, key, mended);
+        Ok(())
     }
 
-    fn add_tree(&self, tree: Tree) {
+    fn add_tree(&self, tree: Tree) -> Arc<Tree> {
         let tree = Arc::new(tree);
         self.mark_changed(&tree);
         self.tree_count.fetch_add(1, Ordering::Relaxed);
         self.insert_tree(&mut self.trees.write(), &tree);
+        tree
     }
 
     /// The tree is gone for everyone; what it alone had is freed step by step.
@@ -297,25 +356,26 @@ impl Core {
     }
 
     /// Cuts off what lies between the prefixes of a partial clone.
-    fn keep_prefixes(&self, mut root: Root, prefixes: &[&[u8]]) -> Result<Root> {
+    fn keep_prefixes(&self, mut root: Root, prefixes: &[&[u8]]) -> Result<(Root, Mended)> {
+        let mut mended = Mended::Now;
         if prefixes.is_empty() {
-            return Ok(root);
+            return Ok((root, mended));
         }
         let mut cut = Vec::new();
         let mut from = Some(Vec::new());
         for prefix in prefixes {
             if let Some(from) = &from {
                 let range = Range { from, to: Some(prefix) };
-                self.nodes.delete_range(&mut root, range, &mut cut)?;
+                mended = mended.and(self.nodes.delete_range(&mut root, range, &mut cut)?);
             }
             from = prefix_end(prefix);
         }
         if let Some(from) = &from {
             let range = Range { from, to: None };
-            self.nodes.delete_range(&mut root, range, &mut cut)?;
+            mended = mended.and(self.nodes.delete_range(&mut root, range, &mut cut)?);
         }
         self.graveyard.lock().extend(cut);
-        Ok(root)
+        Ok((root, mended))
     }
 }
 
@@ -344,9 +404,10 @@ mod tests {
         let mut plan = Plan::of(&batch).unwrap();
         store.close().unwrap();
         let last = store.last_commit();
-        let refused = store.core.commit_warm(&batch, &mut plan).unwrap_err();
+        let light = &mut Light::default();
+        let refused = store.core.commit_warm(&batch, &mut plan, light).unwrap_err();
         assert!(matches!(refused, Error::ReadOnly(_)), "{refused}");
-        assert!(store.core.commit_any(&batch, &mut plan).is_err());
+        assert!(store.core.commit_any(&batch, &mut plan, light).is_err());
         assert_eq!((store.last_commit(), store.durable()), (last, last));
     }
 }

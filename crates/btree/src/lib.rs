@@ -25,7 +25,10 @@ mod gate_tests;
 mod ingest;
 mod layout;
 mod leaf;
+mod light;
 mod limits;
+#[cfg(test)]
+mod medium_tests;
 mod merge;
 mod nodes;
 mod options;

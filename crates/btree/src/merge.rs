@@ -1,30 +1,68 @@
 //! Mending a child that is too light: it becomes one with a sibling, or they share evenly.
 //!
+//! Whoever changes a tree has it exclusively, and all who read it wait; so a sibling is taken that
+//! is in memory. Where none is, the child stays light for the moment, and whoever changed it reads
+//! one when he has let go (`light`).
+//!
 //! A sibling that cannot be read leaves the child light: that costs a little room and harms
 //! nothing, while failing the operation, which is in the log already, would.
 
 use store::Result;
 
+use crate::ahead::unread;
 use crate::cell::Interior;
 use crate::entries::separator;
 use crate::limits::MERGE_MAX;
 use crate::nodes::Nodes;
 
-/// The left one of the child and the sibling that it is mended with.
-fn left_of(parent: &Interior, at: usize) -> usize {
-    if at + 1 < parent.children.len() { at } else { at - 1 }
+/// Where siblings are taken from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Siblings {
+    /// Memory: others wait for what this thread has.
+    InMemory,
+    /// The medium too: nobody does.
+    Anywhere,
+}
+
+/// What became of what was light.
+#[must_use]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Mended {
+    /// Nothing is light any more, but for siblings that cannot be read.
+    Now,
+    /// Something may be: no sibling of it is in memory.
+    Later,
+}
+
+impl Mended {
+    /// What became of two.
+    pub(crate) fn and(self, other: Mended) -> Mended {
+        if self == Mended::Now { other } else { self }
+    }
+}
+
+/// The left one of the child and the sibling that it is mended with, if there is one to be had.
+fn left_of(parent: &Interior, at: usize, siblings: Siblings) -> Option<usize> {
+    let had = |&sibling: &usize| {
+        siblings == Siblings::Anywhere || unread(&parent.children[sibling]).is_none()
+    };
+    let right = (at + 1 < parent.children.len()).then_some(at + 1);
+    let sibling = right.filter(had).or_else(|| at.checked_sub(1).filter(had))?;
+    Some(sibling.min(at))
 }
 
 impl Nodes {
     /// Mends the leaf that is child `at`. The parent can lose a child.
-    pub(crate) fn mend_leaf(&self, parent: &mut Interior, at: usize) {
-        if let Err(error) = self.try_mend_leaf(parent, at) {
+    pub(crate) fn mend_leaf(&self, parent: &mut Interior, at: usize, siblings: Siblings) -> Mended {
+        let Some(left) = left_of(parent, at, siblings) else { return Mended::Later };
+        if let Err(error) = self.try_mend_leaf(parent, left) {
             tracing::warn!(%error, "a leaf stays light because its sibling cannot be read");
         }
+        Mended::Now
     }
 
+    /// Mends a leaf, or the one behind it, with the other.
     fn try_mend_leaf(&self, parent: &mut Interior, at: usize) -> Result<()> {
-        let at = left_of(parent, at);
         let (first, second) = parent.children.split_at_mut(at + 1);
         let mut right = self.own_leaf(&mut second[0])?;
         let mut left = self.own_leaf(&mut first[at])?;
@@ -50,14 +88,22 @@ impl Nodes {
     }
 
     /// Mends the interior node that is child `at`. The parent can lose a child.
-    pub(crate) fn mend_interior(&self, parent: &mut Interior, at: usize) {
-        if let Err(error) = self.try_mend_interior(parent, at) {
+    pub(crate) fn mend_interior(
+        &self,
+        parent: &mut Interior,
+        at: usize,
+        siblings: Siblings,
+    ) -> Mended {
+        let Some(left) = left_of(parent, at, siblings) else { return Mended::Later };
+        if let Err(error) = self.try_mend_interior(parent, left) {
             tracing::warn!(%error, "a node stays light because its sibling cannot be read");
         }
+        Mended::Now
     }
 
+    /// Mends an interior node, or the one behind it, with the other.
     fn try_mend_interior(&self, parent: &mut Interior, at: usize) -> Result<()> {
-        let (at, below) = (left_of(parent, at), parent.level - 1);
+        let below = parent.level - 1;
         let key = parent.keys.key(at);
         let (first, second) = parent.children.split_at_mut(at + 1);
         let right = self.own_interior(&mut second[0], below)?;

@@ -84,6 +84,9 @@ pub(crate) struct Nodes {
     pub(crate) moved_bytes: AtomicU64,
     /// What the sync that failed was told.
     sync_failed: Mutex<Option<device::Error>>,
+    /// Called before each read, so that a test sees what is locked meanwhile.
+    #[cfg(test)]
+    pub(crate) reading: Mutex<Option<Box<dyn Fn() + Send>>>,
 }
 
 impl Nodes {
@@ -98,6 +101,8 @@ impl Nodes {
             run_bytes: AtomicU64::new(0),
             moved_bytes: AtomicU64::new(0),
             sync_failed: Mutex::default(),
+            #[cfg(test)]
+            reading: Mutex::default(),
         }
     }
 
@@ -119,6 +124,10 @@ impl Nodes {
         take: impl FnOnce(&Header, &[u8]) -> std::result::Result<T, Malformed>,
     ) -> Result<T> {
         self.loads.fetch_add(1, Ordering::Relaxed);
+        #[cfg(test)]
+        if let Some(look) = &*self.reading.lock() {
+            look();
+        }
         let offset = unit_offset(pointer.unit);
         let mut bytes = vec![0; usize::from(pointer.units) * UNIT_BYTES];
         let read = self.file.read_at(&mut bytes, offset)?;

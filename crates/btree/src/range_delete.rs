@@ -1,13 +1,15 @@
 //! Removing a range of keys: whole subtrees are cut off, only the two edges are changed.
 //!
 //! What is cut off is given to the caller, who frees it later; here the cost is that of the two
-//! paths. The edges may end up light, or empty, and are mended afterwards from the root down.
+//! paths, and no other node is needed. The edges may end up light, or empty, and are mended
+//! afterwards from the root down.
 
 use store::Result;
 
 use crate::cell::{Child, Interior, Node};
 use crate::leaf::LeafData;
 use crate::limits::WEIGHT_MIN;
+use crate::merge::{Mended, Siblings};
 use crate::nodes::Nodes;
 use crate::tree::Root;
 use crate::write::can_grow;
@@ -23,23 +25,24 @@ pub(crate) struct Range<'a> {
 }
 
 impl Nodes {
-    /// Removes the keys of a range. Cells that were cut off go to `cut`.
+    /// Removes the keys of a range; what is light is mended with siblings that are in memory. Cells
+    /// that were cut off go to `cut`.
     pub(crate) fn delete_range(
         &self,
         root: &mut Root,
         range: Range<'_>,
         cut: &mut Vec<Node>,
-    ) -> Result<()> {
+    ) -> Result<Mended> {
         if range.to.is_some_and(|to| to <= range.from) {
-            return Ok(());
+            return Ok(Mended::Now);
         }
         let level = root.level;
         self.cut(&mut root.child, level, range, cut)?;
-        self.mend_path(root, range.from)?;
-        if let Some(to) = range.to {
-            self.mend_path(root, to)?;
+        let mended = self.mend_path(root, range.from, Siblings::InMemory)?;
+        match range.to {
+            Some(to) => Ok(mended.and(self.mend_path(root, to, Siblings::InMemory)?)),
+            None => Ok(mended),
         }
-        Ok(())
     }
 
     /// Recurses once a level, so no deeper than `LEVEL_MAX`.
@@ -60,11 +63,27 @@ impl Nodes {
             return Ok(());
         }
         let node = self.own_interior(child, level)?;
-        let first = node.route(range.from);
         // The edge is where `to` itself is looked for, so that it is on the path that is mended.
-        let last = range.to.map_or(node.children.len() - 1, |to| node.route(to));
+        let last = range.to.map(|to| node.route(to));
+        let first = match last {
+            Some(last) if range.from.is_empty() => last,
+            _ => node.route(range.from),
+        };
+        let last = last.unwrap_or(first);
         if first >= last {
-            return self.cut(&mut node.children[first], level - 1, range, cut);
+            self.cut(&mut node.children[first], level - 1, range, cut)?;
+            // On a side without an edge all goes as it is.
+            let mut gone = Vec::new();
+            if range.to.is_none() {
+                node.keys.remove_range(first, node.keys.len());
+                gone.extend(node.children.drain(first + 1..));
+            }
+            if range.from.is_empty() {
+                node.keys.remove_range(0, first);
+                gone.extend(node.children.drain(..first));
+            }
+            cut.extend(gone.into_iter().filter_map(|child| child.cell.into_inner()));
+            return Ok(());
         }
         self.cut(&mut node.children[first], level - 1, Range { to: None, ..range }, cut)?;
         self.cut(&mut node.children[last], level - 1, Range { from: &[], ..range }, cut)?;
@@ -76,23 +95,32 @@ impl Nodes {
         Ok(())
     }
 
-    /// Mends the nodes on the way to a key until none is light.
-    pub(crate) fn mend_path(&self, root: &mut Root, key: &[u8]) -> Result<()> {
+    /// Mends the nodes on the way to a key, which is in memory, until none is light.
+    pub(crate) fn mend_path(
+        &self,
+        root: &mut Root,
+        key: &[u8],
+        siblings: Siblings,
+    ) -> Result<Mended> {
+        let mut mended = Mended::Now;
         for _ in 0..ROUNDS_MAX {
             self.pull_root(root)?;
             self.open_root(root)?;
-            if !self.mend_once(root, key)? {
+            let changed;
+            (changed, mended) = self.mend_once(root, key, siblings)?;
+            if !changed {
                 break;
             }
         }
-        self.pull_root(root)
+        self.pull_root(root)?;
+        Ok(mended)
     }
 
-    /// One descent; tells whether anything was changed.
-    fn mend_once(&self, root: &mut Root, key: &[u8]) -> Result<bool> {
-        let mut changed = false;
+    /// One descent; tells whether anything was changed, and whether anything was left as it is.
+    fn mend_once(&self, root: &mut Root, key: &[u8], siblings: Siblings) -> Result<(bool, Mended)> {
+        let (mut changed, mut mended) = (false, Mended::Now);
         if root.level == 0 {
-            return Ok(false);
+            return Ok((false, mended));
         }
         let level = root.level;
         let mut node = self.own_interior(&mut root.child, level)?;
@@ -102,17 +130,17 @@ impl Nodes {
             let at = node.route(key);
             if below == 0 {
                 if before > 1 && self.leaf_is_light(node, at)? {
-                    self.mend_leaf(node, at);
+                    mended = mended.and(self.mend_leaf(node, at, siblings));
                     // Two leaves that share evenly are not light afterwards.
                     changed |= node.children.len() != before;
                 }
-                return Ok(changed);
+                return Ok((changed, mended));
             }
             let child = self.own_interior(&mut node.children[at], below)?;
             if !can_grow(child) {
                 self.split_interior(node, at)?;
             } else if child.weight() < WEIGHT_MIN && before > 1 {
-                self.mend_interior(node, at);
+                mended = mended.and(self.mend_interior(node, at, siblings));
             }
             changed |= node.children.len() != before;
             let at = node.route(key);

@@ -22,6 +22,7 @@ use store::{Lsn, Replay, Result, TreeId};
 use crate::ahead::unread;
 use crate::cell::{Child, Node};
 use crate::core::Core;
+use crate::light::Light;
 use crate::nodes::Nodes;
 use crate::tree::Root;
 
@@ -51,7 +52,10 @@ impl Replay for Replayer<'_> {
     fn apply(&mut self, _: Lsn, payload: &[u8]) -> Result<()> {
         self.core.journal.replays(payload);
         self.core.adopt_ingested(payload)?;
-        self.core.apply(payload)
+        let mut light = Light::default();
+        self.core.apply(payload, &mut light)?;
+        self.core.mend_light(&light);
+        Ok(())
     }
 }
 

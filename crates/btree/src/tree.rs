@@ -123,7 +123,11 @@ pub(crate) struct Faults {
 
 impl Faults {
     /// Fills an empty slot, if it is for this that something was loaded.
-    fn fill<'c>(&mut self, child: &'c Child, level: u8) -> std::result::Result<&'c Node, Miss> {
+    pub(crate) fn fill<'c>(
+        &mut self,
+        child: &'c Child,
+        level: u8,
+    ) -> std::result::Result<&'c Node, Miss> {
         let pointer = child.disk.expect("invariant: a slot without a cell has a pointer");
         match self.loaded.take() {
             Some((loaded, node)) if loaded == pointer => Ok(child.cell.get_or_init(|| node)),

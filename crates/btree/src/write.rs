@@ -13,6 +13,7 @@ use crate::cell::{Child, Interior, LeafCell, Node, Owned};
 use crate::entries::Entries;
 use crate::leaf::{Change, Floor, LeafData, Outcome};
 use crate::limits::{CHILD_MAX, WEIGHT_MAX, WEIGHT_MIN};
+use crate::merge::{Mended, Siblings};
 use crate::nodes::Nodes;
 use crate::tree::{Root, Tree};
 
@@ -59,20 +60,35 @@ pub(crate) fn can_grow(interior: &Interior) -> bool {
 }
 
 /// Whether an interior node can lose a child.
-fn can_shrink(interior: &Interior) -> bool {
+pub(crate) fn can_shrink(interior: &Interior) -> bool {
     interior.weight() >= WEIGHT_MIN + CHILD_MAX
 }
 
 impl Nodes {
-    /// Changes a key from the root down. Fails only when something cannot be read.
+    /// Changes a key of a tree that nobody waits for. Fails only when something cannot be read.
     pub(crate) fn change(&self, root: &mut Root, key: &[u8], change: Change<'_>) -> Result<()> {
+        match self.change_with(root, key, change, Siblings::Anywhere)? {
+            Mended::Now => Ok(()),
+            Mended::Later => unreachable!("a sibling is somewhere"),
+        }
+    }
+
+    /// Changes a key from the root down. Fails only when something cannot be read.
+    pub(crate) fn change_with(
+        &self,
+        root: &mut Root,
+        key: &[u8],
+        change: Change<'_>,
+        siblings: Siblings,
+    ) -> Result<Mended> {
         self.open_root(root)?;
         let shrinks = !matches!(change, Change::Merge(_));
+        let mut mended = Mended::Now;
         let (child, mut level) = (&mut root.child, root.level);
         if level == 0 {
             let mut state = self.own_leaf(child)?;
             match self.change_leaf(&mut state, key, change)? {
-                Fit::Done => return Ok(()),
+                Fit::Done => return Ok(Mended::Now),
                 Fit::TooFull => {}
             }
             drop(state);
@@ -81,15 +97,16 @@ impl Nodes {
         }
         let mut node = self.own_interior(&mut root.child, level)?;
         while node.level > 1 {
-            let at = self.open_child(node, key, shrinks)?;
+            let (at, done) = self.open_child(node, key, shrinks.then_some(siblings))?;
+            mended = mended.and(done);
             let below = node.level - 1;
             node = self.own_interior(&mut node.children[at], below)?;
         }
-        self.change_below(node, key, change)?;
+        mended = mended.and(self.change_below(node, key, change, siblings)?);
         if shrinks {
             self.pull_root(root)?;
         }
-        Ok(())
+        Ok(mended)
     }
 
     /// Sees to it that the root could take one more child.
@@ -100,27 +117,37 @@ impl Nodes {
         Ok(())
     }
 
-    /// Sees to it that the child that has the key can take one more child, and can lose one.
-    /// Returns its place.
+    /// Sees to it that the child that has the key can take one more child; and can lose one, by
+    /// mending it with `siblings`, where they are named. Returns its place.
     pub(crate) fn open_child(
         &self,
         node: &mut Interior,
         key: &[u8],
-        shrinks: bool,
-    ) -> Result<usize> {
+        siblings: Option<Siblings>,
+    ) -> Result<(usize, Mended)> {
         let below = node.level - 1;
         let at = node.route(key);
         let child = self.own_interior(&mut node.children[at], below)?;
+        let mut mended = Mended::Now;
         if !can_grow(child) {
             self.split_interior(node, at)?;
-        } else if shrinks && !can_shrink(child) && node.children.len() > 1 {
-            self.mend_interior(node, at);
+        } else if let Some(siblings) = siblings
+            && !can_shrink(child)
+            && node.children.len() > 1
+        {
+            mended = self.mend_interior(node, at, siblings);
         }
-        Ok(node.route(key))
+        Ok((node.route(key), mended))
     }
 
     /// Changes a key in a child of a node of level 1 that can take and lose a child.
-    fn change_below(&self, node: &mut Interior, key: &[u8], change: Change<'_>) -> Result<()> {
+    fn change_below(
+        &self,
+        node: &mut Interior,
+        key: &[u8],
+        change: Change<'_>,
+        siblings: Siblings,
+    ) -> Result<Mended> {
         loop {
             let at = node.route(key);
             let mut state = self.own_leaf(&mut node.children[at])?;
@@ -131,9 +158,9 @@ impl Nodes {
                 Fit::TooFull => self.split_leaf(node, at, key)?,
                 Fit::Done => {
                     if light && node.children.len() > 1 {
-                        self.mend_leaf(node, at);
+                        return Ok(self.mend_leaf(node, at, siblings));
                     }
-                    return Ok(());
+                    return Ok(Mended::Now);
                 }
             }
         }

@@ -19,7 +19,9 @@ use crate::copied::{Copied, copy_on};
 use crate::core::Core;
 use crate::entries::separator;
 use crate::leaf::LeafData;
+use crate::light::Light;
 use crate::limits::WEIGHT_MAX;
+use crate::merge::{Mended, Siblings};
 use crate::nodes::Nodes;
 use crate::tree::{Root, Tree};
 
@@ -47,6 +49,7 @@ impl Core {
         first: &[u8],
         last: &[u8],
         leaves: &[IngestedLeaf<'_>],
+        light: &mut Light,
     ) -> Result<()> {
         let after = self.first_from(tree, first)?;
         if let Some(key) = after.as_deref().filter(|&after| after <= last) {
@@ -61,7 +64,11 @@ impl Core {
         self.mark_changed(tree);
         tree.resident.store(false, Ordering::Relaxed);
         let gap = Gap { first, last, after: after.as_deref() };
-        self.nodes.graft(&mut tree.state.write(), &gap, leaves)
+        let left = self.nodes.graft(&mut tree.state.write(), &gap, leaves)?;
+        for key in left {
+            light.note(tree, &key, Mended::Later);
+        }
+        Ok(())
     }
 }
 
@@ -82,7 +89,13 @@ struct Rest {
 }
 
 impl Nodes {
-    fn graft(&self, root: &mut Root, gap: &Gap<'_>, leaves: &[IngestedLeaf<'_>]) -> Result<()> {
+    /// Returns keys the ways to which are left to be mended.
+    fn graft(
+        &self,
+        root: &mut Root,
+        gap: &Gap<'_>,
+        leaves: &[IngestedLeaf<'_>],
+    ) -> Result<Vec<Vec<u8>>> {
         if root.level == 0 {
             self.push_root(root);
         }
@@ -119,10 +132,14 @@ impl Nodes {
             let at = node.route(&from);
             node.insert_child(at, &from, Child::on_disk(leaf.pointer));
         }
+        let mut left = Vec::new();
         for key in mend {
-            self.mend_path(root, &key)?;
+            if self.mend_path(root, &key, Siblings::InMemory)? == Mended::Later {
+                left.push(key);
+            }
         }
-        self.pull_root(root)
+        self.pull_root(root)?;
+        Ok(left)
     }
 
     /// The node of level 1 that leads to a key; it can take one more child.
@@ -131,7 +148,7 @@ impl Nodes {
         let level = root.level;
         let mut node = self.own_interior(&mut root.child, level)?;
         while node.level > 1 {
-            let at = self.open_child(node, key, false)?;
+            let (at, _) = self.open_child(node, key, None)?;
             let below = node.level - 1;
             node = self.own_interior(&mut node.children[at], below)?;
         }

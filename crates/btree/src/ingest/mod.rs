@@ -5,9 +5,10 @@
 //!    MiB at a time, with the checkpoint state locked only for that long. Their units are held, so
 //!    that no checkpoint gives them to anything else. The map on disk does not know them.
 //! 2. The file of nodes is synced.
-//! 3. With the checkpoint state locked and the gate exclusive: the range must hold no key; a record
-//!    that says where the leaves are is appended to the log, and `graft` puts them into the tree.
-//!    Where they are to be a tree of their own, the same record creates that.
+//! 3. With the checkpoint state locked and the gate exclusive: the range must hold no key, which is
+//!    seen in memory, for what that takes was loaded before; a record that says where the leaves
+//!    are is appended to the log, and `graft` puts them into the tree. Where they are to be a tree
+//!    of their own, the same record creates that.
 //! 4. The next checkpoint counts the leaves like nodes that it wrote itself, and frees those to
 //!    which nothing leads any more (`Work::count_ingested`).
 //!
@@ -21,12 +22,14 @@
 mod build;
 mod graft;
 
+use device::Latch;
 use format::batch::{self as codec, IngestedLeaf, Op, Ops};
 use format::space_map::GROUP_BYTES;
 use store::{Batch, CommitToken, Error, Result, Room, SortedRun, TreeId};
 
 use crate::commit::malformed;
 use crate::core::Core;
+use crate::light::Light;
 use crate::space::Ingested;
 use build::{Built, Run};
 
@@ -53,12 +56,13 @@ impl Core {
         self.keep_dirty(false)?;
         self.takes(id, place)?;
         let mut written = Vec::new();
+        let mut light = Light::default();
         let done = build::build(self, run, &mut written).and_then(|built| match built {
             Built::Empty if place == Place::NewTree => self.make_small(id, &[]),
             Built::Empty => Ok(CommitToken(self.log().last())),
             Built::Small(_, entries) if place == Place::NewTree => self.make_small(id, &entries),
-            Built::Small(run, entries) => self.put_small(id, &run, &entries),
-            Built::Leaves(run) => self.put_leaves((id, place), &run, &written),
+            Built::Small(run, entries) => self.put_small(id, &run, &entries, &mut light),
+            Built::Leaves(run) => self.put_leaves((id, place), &run, &written, &mut light),
         });
         if done.is_err() {
             let mut state = self.checkpoint.lock();
@@ -72,6 +76,7 @@ impl Core {
         }
         let token = done?;
         self.log().committed(token.0)?;
+        self.mend_light(&light);
         self.shrink();
         Ok(token)
     }
@@ -106,6 +111,7 @@ impl Core {
         id: TreeId,
         run: &Run,
         entries: &[(Vec<u8>, Vec<u8>)],
+        light: &mut Light,
     ) -> Result<CommitToken> {
         let mut batch = Batch::new();
         for (key, value) in entries {
@@ -113,11 +119,12 @@ impl Core {
         }
         // All of a leaf's values may be long ones.
         batch.check().map_err(|_| Error::RunTooLong)?;
-        let _gate = self.gate.write();
+        let load = || self.range_is_empty(id, run).and_then(|()| self.ensure(&batch));
+        let _gate = self.load_and_enter(Latch::write, load)?;
         self.check_open()?;
-        self.range_is_empty(id, run)?;
-        self.ensure(&batch)?;
-        self.append_and_apply(batch.as_bytes())
+        // What was so before may be otherwise now; mostly all that it takes to see it is there.
+        load()?;
+        self.append_and_apply(batch.as_bytes(), light)
     }
 
     fn put_leaves(
@@ -125,6 +132,7 @@ impl Core {
         (id, place): (TreeId, Place),
         run: &Run,
         written: &[Ingested],
+        light: &mut Light,
     ) -> Result<CommitToken> {
         let mut leaves = Vec::with_capacity(written.len());
         for (leaf, from) in written.iter().zip(&run.from) {
@@ -142,28 +150,32 @@ impl Core {
         // Before the record: what it names must be there whenever the record is.
         self.sync_nodes()?;
         let mut state = self.checkpoint.lock();
-        let _gate = self.gate.write();
+        let load = || -> Result<()> {
+            self.takes(id, place)?;
+            if place == Place::Range {
+                self.range_is_empty(id, run)?;
+                // What applying needs is loaded before it is logged.
+                self.ensure_edges(&*self.tree(id)?, &run.first, Some(&run.last))?;
+            }
+            Ok(())
+        };
+        let _gate = self.load_and_enter(Latch::write, load)?;
         self.check_open()?;
-        self.takes(id, place)?;
-        if place == Place::Range {
-            self.range_is_empty(id, run)?;
-            // What applying needs is loaded before it is logged.
-            self.ensure_edges(&*self.tree(id)?, &run.first, Some(&run.last))?;
-        }
+        load()?;
         let lsn = self.log().append(&record, Room::Normal)?;
         state.space.ingested.extend_from_slice(written);
-        self.apply_logged(&record)?;
+        self.apply_logged(&record, light)?;
         Ok(CommitToken(lsn))
     }
 
-    fn append_and_apply(&self, record: &[u8]) -> Result<CommitToken> {
+    fn append_and_apply(&self, record: &[u8], light: &mut Light) -> Result<CommitToken> {
         let lsn = self.log().append(record, Room::Normal)?;
-        self.apply_logged(record)?;
+        self.apply_logged(record, light)?;
         Ok(CommitToken(lsn))
     }
 
-    fn apply_logged(&self, record: &[u8]) -> Result<()> {
-        let applied = self.apply(record);
+    fn apply_logged(&self, record: &[u8], light: &mut Light) -> Result<()> {
+        let applied = self.apply(record, light);
         if let Err(error) = &applied {
             // Everything was loaded before, so this is a medium that fails between two reads.
             self.log().fail(&format!("a run could not be applied: {error}"));
