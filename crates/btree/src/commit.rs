@@ -64,6 +64,7 @@ impl Core {
         self.log().committed(token.0)?;
         self.mend_light(&light);
         self.shrink();
+        self.settle();
         Ok(token)
     }
 

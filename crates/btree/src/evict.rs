@@ -7,6 +7,12 @@
 //!
 //! What is held stays below the budget because eviction begins somewhat before it: each thread
 //! adds at most what one operation loads or makes between two looks.
+//!
+//! One operation is a batch, and all leaves that it changes are in memory at once: they were
+//! loaded before it was logged, so that nothing fails after it, and while it is applied nobody may
+//! take them away. So what may be held is the budget and the leaves of the batches that are being
+//! committed, up to 16 KiB for each key that lies in a leaf of its own. A thread that has committed
+//! such a batch brings that down again before it goes on ([`Core::settle`]).
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -45,7 +51,8 @@ impl Core {
     pub(crate) fn keep_dirty(&self, frees: bool) -> Result<()> {
         let dirty = self.dirty();
         if dirty > self.options.dirty_bytes_due() {
-            if self.writes_early() && self.write_early()? {
+            let limit = self.options.common.dirty_bytes_limit();
+            if self.writes_early() && self.write_early()? && self.dirty() < limit {
                 return Ok(());
             }
             self.journal.wake();
@@ -75,6 +82,31 @@ impl Core {
         self.capture_some();
     }
 
+    /// Called after a commit, without locks: where it took more than there is, writes what it
+    /// changed, and evicts until the budget is kept.
+    #[inline]
+    pub(crate) fn settle(&self) {
+        if self.nodes.budget.resident() > self.options.common.cache_bytes {
+            self.settle_now();
+        }
+    }
+
+    #[cold]
+    fn settle_now(&self) {
+        if self.dirty() > self.dirty_max.load(Ordering::Relaxed)
+            && let Err(error) = self.relieve(false)
+        {
+            // The batch is committed; whoever commits next is told.
+            tracing::warn!(%error, "what a large batch changed stays in memory");
+        }
+        self.evict_to_budget();
+    }
+
+    /// Evicts until the budget is kept, or nothing is left that can be. Called without locks.
+    pub(crate) fn evict_to_budget(&self) {
+        while self.nodes.budget.resident() > self.options.common.cache_bytes && self.evict_some() {}
+    }
+
     /// What is left of the budget when eviction begins.
     #[inline]
     fn reserve(&self) -> usize {
@@ -82,8 +114,9 @@ impl Core {
         (budget / BEGIN_SHARE).max(BEGIN_BYTES_MIN.min(budget / 4))
     }
 
+    /// Tells whether there is more to look at.
     #[cold]
-    fn evict_some(&self) {
+    fn evict_some(&self) -> bool {
         let budget = self.options.common.cache_bytes;
         let enough = budget - self.reserve() - budget / STEP_SHARE;
         // What closed trees held is freed outside of the gate.
@@ -92,16 +125,17 @@ impl Core {
         let _gate = if self.nodes.budget.resident() > budget - self.reserve() / 2 {
             self.gate.write()
         } else {
-            let Some(gate) = self.gate.try_write() else { return };
+            let Some(gate) = self.gate.try_write() else { return false };
             gate
         };
         self.evictions.fetch_add(1, Ordering::Relaxed);
+        let mut more = true;
         for _ in 0..LOOKS_MAX {
             if self.nodes.budget.resident() <= enough {
-                return;
+                return false;
             }
             if !self.nodes.ring.turn() {
-                self.bury(BURIED_MAX);
+                more = self.bury(BURIED_MAX);
                 break;
             }
         }
@@ -111,6 +145,7 @@ impl Core {
                 self.close_some(&mut closed);
             }
         }
+        more
     }
 
     /// Unloads interior nodes below which nothing is in memory, in the next part of a tree.

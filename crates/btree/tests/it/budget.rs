@@ -111,6 +111,33 @@ fn get(store: &BtreeStore, n: u64) {
     assert!(store.get(TREE, &n.to_be_bytes()).expect("read").is_some());
 }
 
+/// What a leaf of these tests takes in memory, at most.
+const LEAF_BYTES: usize = 24 << 10;
+
+/// While a batch is applied nothing may be missing, so all its leaves are in memory, whatever the
+/// budget; but no longer than that.
+#[test]
+fn what_a_batch_takes_beyond_the_budget_is_given_back_when_it_is_committed() {
+    let store = large();
+    let before = store.cache();
+    let changed = || (0..ENTRIES).step_by(50);
+    commit(&store, |batch| {
+        changed().for_each(|n| batch.put(TREE, &n.to_be_bytes(), &[9; 100]));
+    });
+    let after = store.cache();
+    let leaves = (after.loads - before.loads) as usize;
+    println!("{leaves} nodes were read, {after:?}");
+    assert!(after.peak > 3 * after.budget, "the batch was too small: {after:?}");
+    assert!(after.peak <= after.budget + leaves * LEAF_BYTES, "{leaves} nodes, {after:?}");
+    assert!(after.resident <= after.budget, "{after:?}");
+    assert!(after.dirty <= after.budget / 8 * 5, "{after:?}");
+    for n in changed() {
+        let found = store.get(TREE, &n.to_be_bytes()).expect("read");
+        assert_eq!(found.as_deref(), Some([9; 100].as_slice()), "{n}");
+    }
+    checked(&store);
+}
+
 #[test]
 fn a_scan_does_not_flush_what_is_used() {
     let store = large();
