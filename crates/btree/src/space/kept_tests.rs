@@ -7,6 +7,11 @@ use std::sync::Arc;
 use store::{Batch, CheckReport, KeyRange, Read, Store, TreeId};
 use testing::SimEnv;
 
+use format::map_directory::Entry;
+use format::space_map::GROUP_UNITS;
+
+use super::map::{Space, Work};
+use crate::nodes::Nodes;
 use crate::{BtreeStore, Options, check};
 
 const TREE: TreeId = TreeId(32);
@@ -163,4 +168,31 @@ fn a_map_of_which_little_is_in_memory_stays_exact() {
         let left = subject.check();
         assert!(left.units < 100 && left.leaves == 1, "{left:?}");
     }
+}
+
+/// What a checkpoint looks at may lie in any group of the file.
+#[test]
+fn a_checkpoint_keeps_the_pages_that_it_changes_and_few_others() {
+    const GROUPS: u64 = 500;
+    let device = testing::sim_env(1).env().device;
+    let nodes = Nodes::new(device.create("nodes").unwrap());
+    let mut space = Space::empty();
+    space.pages_kept = 10;
+    space.groups = vec![Entry::empty(); GROUPS as usize];
+    let mut work = Work::new(&nodes, &mut space, 1, false);
+    let units = (0..GROUPS).map(|group| group * GROUP_UNITS as u64);
+    let changed = units.clone().step_by(40);
+    for unit in units.clone() {
+        assert_eq!(work.count(unit).unwrap(), 0);
+        assert!(work.base.pages.len() <= 20, "{} pages", work.base.pages.len());
+    }
+    for unit in changed.clone() {
+        work.set(unit, 4, 1).unwrap();
+    }
+    for unit in units {
+        let count = work.count(unit).unwrap();
+        assert_eq!(count, u32::from(changed.clone().any(|changed| changed == unit)));
+    }
+    assert!(work.base.pages.len() <= 20, "{} pages", work.base.pages.len());
+    assert_eq!(work.changed.len(), changed.count());
 }

@@ -209,7 +209,7 @@ impl<'a> Work<'a> {
             // A pointer to nowhere: its node cannot be read either.
             return Ok(0);
         }
-        Ok(self.base.page(self.nodes.file.as_ref(), group)?[index])
+        Ok(self.base.page_briefly(self.nodes.file.as_ref(), group)?[index])
     }
 
     /// The page of a group as it is now.
@@ -218,7 +218,7 @@ impl<'a> Work<'a> {
             return Ok(Arc::clone(page));
         }
         if group < self.base.groups.len() as u64 {
-            return self.base.page(self.nodes.file.as_ref(), group);
+            return self.base.page_briefly(self.nodes.file.as_ref(), group);
         }
         Ok(Arc::new(vec![0; GROUP_UNITS]))
     }
