@@ -169,3 +169,42 @@ impl Nodes {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{BtreeStore, Options};
+
+    #[test]
+    fn a_replay_that_took_long_makes_the_next_one_seem_long() {
+        let sim = testing::sim_env(1);
+        let store = BtreeStore::create(&sim.env(), &Options::default()).expect("create");
+        let core = &store.core;
+        let scale = || core.replay_scale.load(Ordering::Relaxed);
+        core.nodes.budget.take_shadowed();
+        core.nodes.budget.add_shadowed(1000);
+        let usual = core.replay_estimate();
+        assert!((Duration::from_millis(60)..MEASURED_MIN).contains(&usual), "{usual:?}");
+        // So short that it says nothing.
+        core.measured_replay(100 * usual);
+        assert_eq!(scale(), SCALE_ONE);
+        core.nodes.budget.add_shadowed(4000);
+        let expected = core.replay_estimate();
+        assert!(expected > 4 * usual, "{usual:?} became {expected:?}");
+        for (took, times) in [(1, 1), (3, 3), (2, 2), (0, 1), (40, 16)] {
+            // What is less than the estimate tells apart is added.
+            core.measured_replay(took * expected + Duration::from_micros(1));
+            assert_eq!(scale(), times * SCALE_ONE, "{took} times as long as expected");
+            let estimate = core.replay_estimate();
+            let exact = times as u32 * expected;
+            assert!(estimate.abs_diff(exact) < exact / 100, "{estimate:?}, not {exact:?}");
+        }
+        // And a checkpoint is due for less.
+        core.replay_scale.store(SCALE_ONE, Ordering::Relaxed);
+        let max = core.options.replay_max;
+        assert!(expected < max && 4 * expected > max, "{expected:?} of {max:?}");
+        assert!(!store::Store::checkpoint_due(store.as_ref()));
+        core.measured_replay(4 * expected);
+        assert!(store::Store::checkpoint_due(store.as_ref()));
+    }
+}
