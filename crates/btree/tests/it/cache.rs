@@ -21,16 +21,16 @@ fn a_tree_larger_than_the_cache_reads_and_writes() {
     for n in 0..count {
         commit(&store, |batch| batch.put(TREE, &key(n), &value(n)));
     }
-    let resident = store.stats().cache_bytes;
-    assert!(resident < 3 * CACHE_BYTES as u64, "{resident} bytes in memory");
+    let cache = store.cache();
+    assert!(cache.peak <= cache.budget, "{cache:?}");
     checked(&store);
     drop(store);
     let store = BtreeStore::open(&sim.env(), &options(CACHE_BYTES)).expect("open");
     for n in (0..count).rev() {
         let found = store.get(TREE, &key(n)).expect("read");
         assert_eq!(found.as_deref(), Some(value(n).as_slice()), "{n}");
-        let resident = store.stats().cache_bytes;
-        assert!(resident < 2 * CACHE_BYTES as u64, "{resident} bytes in memory");
+        let cache = store.cache();
+        assert!(cache.peak <= cache.budget, "{cache:?}");
     }
     for n in (0..count).step_by(3) {
         commit(&store, |batch| batch.delete(TREE, &key(n)));
@@ -42,8 +42,8 @@ fn a_tree_larger_than_the_cache_reads_and_writes() {
         seen += 1;
     }
     assert_eq!(seen, count - count.div_ceil(3));
-    let resident = store.stats().cache_bytes;
-    assert!(resident < 3 * CACHE_BYTES as u64, "{resident} bytes in memory");
+    let cache = store.cache();
+    assert!(cache.peak <= cache.budget, "{cache:?}");
 }
 
 #[test]
@@ -95,8 +95,8 @@ fn interior_nodes_are_unloaded_when_they_outgrow_the_cache() {
         let n = random.u32(0..count);
         let found = store.get(TREE, &key(n)).expect("read");
         assert_eq!(found.as_deref(), Some([n as u8; 300].as_slice()), "{n}");
-        let resident = store.stats().cache_bytes;
-        assert!(resident < 3 * cache_bytes as u64, "{resident} bytes in memory");
+        let cache = store.cache();
+        assert!(cache.peak <= cache.budget, "{cache:?}");
     }
     for n in (0..count).step_by(7) {
         commit(&store, |batch| batch.delete(TREE, &key(n)));
