@@ -18,6 +18,7 @@ mod owner_quota;
 mod quota;
 mod quota_adopt;
 mod quota_crash;
+mod quota_guards;
 mod random;
 mod removed;
 mod scan;
