@@ -29,6 +29,7 @@ const QUOTA: u8 = b'Q';
 const OWNER: u8 = b'U';
 const OWNER_CHARGES: u8 = b'Y';
 const TRASH: u8 = b'K';
+const CLUSTER_LIMITS: u8 = b'I';
 
 /// Number of the volume's own tree.
 pub const VOLUME_TREE: u64 = 16;
@@ -424,6 +425,9 @@ pub fn trash(lineage: u64, directory: u64) -> [u8; 17] {
 
 /// What the keys of all settings of trash start with.
 pub const TRASH_PREFIX: [u8; 1] = [TRASH];
+
+/// Key of how large clusters of the index become.
+pub const CLUSTER_LIMITS_KEY: [u8; 1] = [CLUSTER_LIMITS];
 
 /// Lineage and directory of the setting of a trash.
 pub fn parse_trash(key: &[u8]) -> Result<(u64, u64), Malformed> {

@@ -21,6 +21,7 @@ pub mod cluster;
 pub mod cluster_directories;
 pub mod cluster_filter;
 pub mod cluster_groups;
+pub mod cluster_limits;
 pub mod cluster_names;
 pub mod cluster_numbers;
 pub mod cluster_summary;

@@ -43,6 +43,7 @@ mod search_call;
 mod search_declared;
 mod search_dir;
 mod search_due;
+mod search_limits;
 mod search_links;
 mod search_upkeep;
 mod snapdir;

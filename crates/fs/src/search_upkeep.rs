@@ -98,11 +98,13 @@ impl Upkeep {
 }
 
 impl Fs {
-    /// Makes a new base for the subvolume of a node now, whatever differs.
+    /// Makes a new base for the subvolume of a node now, whatever differs. Without an index there
+    /// is nothing to do.
     pub fn index_flush(&self, node: NodeId) -> FsResult<()> {
-        let Some(index) = self.index.as_ref().filter(|_| !self.options.read_only) else {
-            return Ok(());
-        };
+        let Some(index) = &self.index else { return Ok(()) };
+        if self.options.read_only {
+            return Err(FsError::ReadOnly("the volume was opened so".to_owned()));
+        }
         let (subvol, _) = self.place(node)?;
         let mut work = self.upkeep.work.lock();
         while work.job.is_some() {

@@ -80,7 +80,7 @@ pub(crate) enum Verb {
     Ls(LsArgs),
     /// Find files by name, size, owner, time and more: GNU find's expressions, or a search box's
     Find(FindArgs),
-    /// Say which extended attributes searches are fast by
+    /// Say what the index for searches holds, how it is divided, and when it is written
     #[command(subcommand, after_help = search::HELP)]
     Search(SearchVerb),
     /// Show the attributes of paths

@@ -12,7 +12,7 @@ pub const HELLO_MAGIC: [u8; 8] = *b"pando-1\n";
 
 /// The version of the messages. Both sides must have the same: owner and command are the same
 /// program nearly always, and where they are not, the message says which to restart.
-pub const VERSION: u32 = 7;
+pub const VERSION: u32 = 8;
 
 /// First message of a client. Its layout never changes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -152,6 +152,18 @@ pub enum Call<'a> {
         names: Vec<&'a [u8]>,
         /// Whether they are to be searchable.
         searchable: bool,
+    },
+    /// The limits of clusters of the index; those that are given are set first, durably.
+    ClusterLimits {
+        /// Most directories of one.
+        directories: Option<u32>,
+        /// Most inodes of one, but for the names of one directory.
+        inodes: Option<u32>,
+    },
+    /// Writes what differs from the index of the subvolume of a path; answered when durable.
+    IndexFlush {
+        /// The path.
+        path: &'a [u8],
     },
     /// Makes everything durable.
     Sync,

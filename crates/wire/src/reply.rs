@@ -78,6 +78,13 @@ pub enum Answer {
     Totals(Box<Totals>),
     /// To `Searchable`: names.
     Searchable(Vec<Bytes>),
+    /// To `ClusterLimits`: what they are now.
+    ClusterLimits {
+        /// Most directories.
+        directories: u32,
+        /// Most inodes.
+        inodes: u32,
+    },
     /// To `Stat`.
     Stat(Box<StatAnswer>),
     /// To `Check`.

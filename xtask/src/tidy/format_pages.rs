@@ -39,6 +39,7 @@ const STATED: &[Stated] = layouts![
     cluster_groups::LAYOUT,
     cluster_groups::ITEM_LAYOUT,
     cluster_groups::NAMED_LAYOUT,
+    cluster_limits::LAYOUT,
     directory_record::LAYOUT,
     directory_record::ELSEWHERE_LAYOUT,
     directory_record::CHARGE_LAYOUT,

@@ -4,6 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use format::base_record::BaseRecord;
+use format::cluster_limits::ClusterLimitsRecord;
 use format::detached_record::DetachedRecord;
 use format::entry_record::Target;
 use format::inode_record::LinkedRecord;
@@ -95,6 +96,8 @@ impl Table {
         } else if prefix == key::TRASH_PREFIX {
             key::parse_trash(key)?;
             TrashRecord::decode(value)?;
+        } else if key == key::CLUSTER_LIMITS_KEY {
+            ClusterLimitsRecord::decode(value)?;
         } else if prefix == key::USAGE_PREFIX {
             self.usage.insert(number()?, UsageRecord::decode(value)?);
         } else if prefix == key::BASES_PREFIX {

@@ -30,6 +30,7 @@ mod search_claims;
 mod search_declared;
 mod search_due;
 mod search_hostile;
+mod search_limits;
 mod search_logged;
 mod subject;
 mod support;

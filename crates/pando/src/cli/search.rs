@@ -3,7 +3,7 @@
 use std::ffi::OsString;
 use std::path::PathBuf;
 
-use clap::Subcommand;
+use clap::{Subcommand, value_parser};
 
 pub(super) const HELP: &str = "\
 A search for an extended attribute (xattr:NAME=VALUE, -xattr NAME=PATTERN) reads the attributes of
@@ -16,6 +16,28 @@ Examples:
   pando search declare /mnt/vol user.project user.sample
   pando find /mnt/vol 'xattr:user.project=apollo'
   pando search list /mnt/vol";
+
+const LIMITS_HELP: &str = "\
+The index holds a volume in clusters, each of whole directories that lie together: at most 2000
+directories and 20000 inodes, unless it is said otherwise here. A directory with more names than
+that is exceeded by up to twice as many, and then divided. A search reads whole columns of those
+clusters that may have what it looks for, and what changes is written a cluster at a time: smaller
+ones suit small memory and scattered changes, larger ones broad searches. The limits hold for the
+whole volume, and stay. The index of the root's subvolume is made anew in the background, others
+when they are written next (`pando search flush`).
+
+Examples:
+  pando search limits /mnt/vol
+  pando search limits /mnt/vol --directories 1000 --inodes 10000";
+
+const FLUSH_HELP: &str = "\
+The index is written in the background, by how much changed and how long ago. This writes what
+changed in the subvolume of PATH now: the volume, a clone, a subvolume. Searches find the same
+before and after.
+
+Examples:
+  pando search flush /mnt/vol
+  pando search flush /data/vol:/clone";
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum SearchVerb {
@@ -36,6 +58,26 @@ pub(crate) enum SearchVerb {
         /// Names that were declared
         #[arg(required = true, value_name = "NAME")]
         names: Vec<OsString>,
+    },
+    /// Show how large clusters of the index become, and set it
+    #[command(after_help = LIMITS_HELP)]
+    Limits {
+        /// Directory of the volume, or a path below its mount
+        #[arg(value_name = "VOLUME")]
+        path: PathBuf,
+        /// Most directories of a cluster
+        #[arg(long, value_name = "N", value_parser = value_parser!(u32).range(1..=1_000_000))]
+        directories: Option<u32>,
+        /// Most inodes of a cluster; the names of one directory may be up to twice as many
+        #[arg(long, value_name = "N", value_parser = value_parser!(u32).range(10..=1_000_000))]
+        inodes: Option<u32>,
+    },
+    /// Write what changed to the index now
+    #[command(after_help = FLUSH_HELP)]
+    Flush {
+        /// Path below a mount, or VOLDIR:/inner/path
+        #[arg(required = true, value_name = "PATH")]
+        paths: Vec<PathBuf>,
     },
     /// List the names that are declared
     List {

@@ -11,7 +11,7 @@ use wire::{
 
 use super::connection::Replies;
 use super::server::Server;
-use super::{check, find, history, list, quota, totals, trash};
+use super::{check, clusters, find, history, list, quota, totals, trash};
 
 type Answered<T> = Result<T, Failure>;
 
@@ -79,6 +79,12 @@ pub(super) fn answer(
             settled(server)?;
             Ok(answer)
         }
+        Call::ClusterLimits { directories: None, inodes: None } => clusters::limits(fs),
+        Call::Declare { .. } | Call::ClusterLimits { .. } | Call::IndexFlush { .. } => {
+            let answer = clusters::set(fs, caller, call)?;
+            settled(server)?;
+            Ok(answer)
+        }
         Call::HandOver => hand_over(server, caller),
         Call::Check => check::check(fs, caller, replies),
         Call::Collect { delete_after } => check::collect(fs, caller, delete_after, replies),
@@ -136,7 +142,6 @@ fn change(fs: &Fs, caller: &Caller, call: &Call<'_>) -> Answered<()> {
             at(fs, caller, path, |node| fs.rollback(caller, node, snapshot))
                 .map_err(|failure| named(failure, snapshot, WHO_REMOVES))
         }
-        Call::Declare { ref names, searchable } => declare(fs, caller, names, searchable),
         Call::TrashSet { path, keep_seconds } => {
             at(fs, caller, path, |node| fs.trash_set(caller, node, keep_seconds))
         }
@@ -148,21 +153,6 @@ fn change(fs: &Fs, caller: &Caller, call: &Call<'_>) -> Answered<()> {
         }),
         _ => Err(Failure::new(FailureKind::Protocol, "not a request of this kind")),
     }
-}
-
-/// Declares extended attributes searchable, or not.
-fn declare(fs: &Fs, caller: &Caller, names: &[&[u8]], searchable: bool) -> Answered<()> {
-    check::only_for_owner(caller, "says which attributes are searchable")?;
-    let names: Vec<Vec<u8>> = names.iter().map(|name| name.to_vec()).collect();
-    let done =
-        if searchable { fs.declare_searchable(&names) } else { fs.undeclare_searchable(&names) };
-    done.map_err(|error| match error {
-        FsError::NotFound => Failure::new(
-            FailureKind::NotFound,
-            "not all of these are declared; none was taken back",
-        ),
-        error => Failure::from(error),
-    })
 }
 
 /// Removes a tree, or what else is there.

@@ -13,6 +13,7 @@ mod accounts;
 mod background;
 mod calls;
 mod check;
+mod clusters;
 mod connection;
 pub(crate) mod detach;
 mod elect;

@@ -1,4 +1,5 @@
-//! `pando search`: which extended attributes the index of a volume holds.
+//! `pando search`: which extended attributes the index of a volume holds, how large its clusters
+//! become, and writing it.
 
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStrExt;
@@ -18,6 +19,10 @@ pub(crate) fn run(verb: &SearchVerb, output: &mut Output) -> Result<()> {
         SearchVerb::Declare { path, names } => declare(path, names, true, output),
         SearchVerb::Undeclare { path, names } => declare(path, names, false, output),
         SearchVerb::List { path } => list(path, output),
+        SearchVerb::Limits { path, directories, inodes } => {
+            limits(path, *directories, *inodes, output)
+        }
+        SearchVerb::Flush { paths } => paths.iter().try_for_each(|path| flush(path, output)),
     }
 }
 
@@ -53,4 +58,28 @@ fn list(path: &Path, output: &mut Output) -> Result<()> {
         output.line(&printable(&name.0))?;
     }
     Ok(())
+}
+
+fn limits(
+    path: &Path,
+    directories: Option<u32>,
+    inodes: Option<u32>,
+    output: &mut Output,
+) -> Result<()> {
+    let volume = Place::volume(path)?;
+    let answer = session::ask(&volume, &Call::ClusterLimits { directories, inodes })?;
+    let Answer::ClusterLimits { directories, inodes } = answer else {
+        return Err(session::unexpected(&answer));
+    };
+    output.object(&json!({ "directories": directories, "inodes": inodes }))?;
+    output.line(&format!("a cluster has at most {directories} directories and {inodes} inodes"))
+}
+
+fn flush(path: &Path, output: &mut Output) -> Result<()> {
+    let place = Place::locate(path)?;
+    session::perform(&place.volume, &Call::IndexFlush { path: &place.inner })?;
+    let mut object = json!({});
+    output::put_bytes(&mut object, "flushed", &place.inner);
+    output.object(&object)?;
+    output.line(&format!("the index has all of {}", printable(&place.inner)))
 }

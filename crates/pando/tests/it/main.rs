@@ -20,6 +20,7 @@ mod other_users;
 mod owner;
 mod quota;
 mod search_dir;
+mod search_limits;
 mod streaming;
 mod totals;
 mod trash;

@@ -3,7 +3,8 @@
 //! 1. The caller cloned the subvolume's tree and recorded the clone as a base that is building.
 //! 2. Plan: what differs between the old base and the new one says which clusters are touched;
 //!    their directories, and the new ones, are divided into clusters again, which balances them.
-//!    Without an old base those are all directories.
+//!    So are those of clusters that were made by other limits than the volume's. Without an old
+//!    base those are all directories.
 //! 3. Write each of those clusters from the new base's tree, one a step.
 //! 4. Write the manifest: the new clusters, and those that nothing touched, by reference.
 //! 5. The caller commits that the base is complete, and that the subvolume is described by it.
@@ -22,7 +23,7 @@ use store::{KeyRange, Pinned, TreeId};
 use super::base::{Base, BaseCluster, missing, read_manifest};
 use super::files::{cluster_name, manifest_name, owner_of};
 use super::fold::{Folding, Old, Touched};
-use super::partition::{Plan, Unit, partition, rows_of_one};
+use super::partition::{ClusterLimits, Plan, Setting, Unit, partition, rows_of_one};
 use super::{Index, build};
 use crate::Result;
 use crate::assemble::{Records, Searchable};
@@ -33,6 +34,7 @@ pub struct Flush {
     root: u64,
     old_base: u64,
     searchable: Searchable,
+    setting: Setting,
     phase: Phase,
 }
 
@@ -55,7 +57,9 @@ impl Flush {
     /// Begins to describe the tree `base`, whose root directory is `root`. `old_base` is what the
     /// subvolume has been described by; 0: nothing.
     pub fn new(base: u64, root: u64, old_base: u64) -> Flush {
-        Flush { base, root, old_base, searchable: Searchable::default(), phase: Phase::Plan }
+        let setting = Setting { limits: ClusterLimits::default(), since: 0 };
+        let searchable = Searchable::default();
+        Flush { base, root, old_base, searchable, setting, phase: Phase::Plan }
     }
 
     /// The tree that is being described.
@@ -80,8 +84,9 @@ impl Flush {
     /// One step, with any state that has both trees.
     pub fn step(&mut self, index: &Index, pinned: &dyn Pinned) -> Result<FlushStep> {
         if matches!(self.phase, Phase::Plan) {
-            // Of all clusters of a flush, whatever is declared meanwhile.
+            // Of all clusters of a flush, whatever is declared and set meanwhile.
             self.searchable = Searchable::declared(pinned)?;
+            self.setting = Setting::of(pinned, index.options.limits)?;
         }
         let searchable = &self.searchable;
         let records = Records { read: pinned, tree: TreeId(self.base), searchable };
@@ -92,7 +97,7 @@ impl Flush {
             }
             Phase::Write { plans, next, made, .. } if *next < plans.len() => {
                 let plan = &mut plans[*next];
-                let rows_max = rows_of_one(plan, index.options.limits);
+                let rows_max = rows_of_one(plan, self.setting.limits);
                 let (cluster, left) = build::make(records, plan, rows_max, index.hash)?;
                 if let Some(cluster) = cluster {
                     let (owner, number) = (self.base, made.len() as u32);
@@ -119,9 +124,9 @@ impl Flush {
 
     fn plan(&self, index: &Index, pinned: &dyn Pinned, records: Records<'_>) -> Result<Phase> {
         let old = if index.is_lost(self.old_base) { 0 } else { self.old_base };
-        let limits = index.options.limits;
+        let Setting { limits, since } = self.setting;
         if let Some(old) = index.base(pinned, old)
-            && let Some((units, kept)) = touched(index, pinned, records, (&old, self.root))?
+            && let Some((units, kept)) = touched(index, pinned, records, (&old, self.root, since))?
         {
             let plans = partition(&units, limits);
             return Ok(Phase::Write { plans, next: 0, kept, made: Vec::new() });
@@ -132,11 +137,12 @@ impl Flush {
 }
 
 /// The directories of clusters that something touched, with new ones, and the other clusters.
+/// Those that were written for a base before `since` were made by other limits.
 fn touched(
     index: &Index,
     pinned: &dyn Pinned,
     records: Records<'_>,
-    (old, root): (&Arc<Base>, u64),
+    (old, root, since): (&Arc<Base>, u64, u64),
 ) -> Result<Option<(Vec<Unit>, Vec<ClusterEntry>)>> {
     let state = Old::State(pinned, old.tree);
     let bytes_max = index.options.cache_bytes / 2;
@@ -147,7 +153,9 @@ fn touched(
     };
     // What was declared since is not in the rows of older clusters.
     let stale = |cluster: &BaseCluster| {
-        index.is_damaged_cluster(cluster.id) || !cluster.carries(records.searchable)
+        cluster.id.0 < since
+            || index.is_damaged_cluster(cluster.id)
+            || !cluster.carries(records.searchable)
     };
     let mut stale: Vec<bool> = old.clusters.iter().map(stale).collect();
     let mut fresh: Set<u64> = Set::default();

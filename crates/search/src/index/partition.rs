@@ -10,6 +10,12 @@
 
 use device::Map;
 use format::cluster::ROWS_MAX;
+use format::cluster_limits::ClusterLimitsRecord;
+use format::key;
+use store::Read;
+
+use crate::Result;
+use crate::assemble::{CARRY_NOTHING, Records, VOLUME};
 
 /// Limits of a cluster.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -24,6 +30,29 @@ pub struct ClusterLimits {
 impl Default for ClusterLimits {
     fn default() -> ClusterLimits {
         ClusterLimits { directories: 2_000, rows: 20_000 }
+    }
+}
+
+/// What a volume has set of its clusters.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Setting {
+    /// The limits.
+    pub(crate) limits: ClusterLimits,
+    /// Clusters that were written for bases whose trees have lower numbers were made by others.
+    pub(crate) since: u64,
+}
+
+impl Setting {
+    /// That of a state of a volume; where nothing was set, limits by which all clusters were made.
+    pub(crate) fn of(read: &dyn Read, otherwise: ClusterLimits) -> Result<Setting> {
+        let records = Records { read, tree: VOLUME, searchable: &CARRY_NOTHING };
+        let record = records.decode(&key::CLUSTER_LIMITS_KEY, ClusterLimitsRecord::decode)?;
+        Ok(match record {
+            Some(ClusterLimitsRecord { directories, rows, since }) => {
+                Setting { limits: ClusterLimits { directories, rows }, since }
+            }
+            None => Setting { limits: otherwise, since: 0 },
+        })
     }
 }
 

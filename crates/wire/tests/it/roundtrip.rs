@@ -14,6 +14,7 @@ fn requests_round_trip() {
         Call::List { path: b"/a\xff", recursive: true },
         Call::SnapshotRename { path: b"/", from: b"a", to: b"b" },
         Call::Import { items: b"items" },
+        Call::ClusterLimits { directories: Some(1), inodes: None },
     ];
     for call in calls {
         let request = Request { id: 7, call };

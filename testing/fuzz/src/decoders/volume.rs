@@ -2,6 +2,7 @@
 
 use fastrand::Rng;
 use format::base_record::BaseRecord;
+use format::cluster_limits::ClusterLimitsRecord;
 use format::detached_record::DetachedRecord;
 use format::extent::CHUNK_BYTES;
 use format::owner_quota::{OwnerLimits, OwnerState};
@@ -100,6 +101,21 @@ pub(super) const TARGETS: &[Target] = &[
         run: |bytes| {
             let Ok(record) = TrashRecord::decode(bytes) else { return false };
             again(&record, &record.encode(), TrashRecord::decode);
+            true
+        },
+    },
+    Target {
+        name: "cluster-limits",
+        part: Part::Decoders,
+        covers: &["cluster_limits::LAYOUT", "cluster_limits::decode"],
+        make: |random| {
+            let (directories, rows) = (random.u32(1..=1_000_000), random.u32(10..=1_000_000));
+            ClusterLimitsRecord { directories, rows, since: number(random) }.encode()
+        },
+        mend: no_checksum,
+        run: |bytes| {
+            let Ok(record) = ClusterLimitsRecord::decode(bytes) else { return false };
+            again(&record, &record.encode(), ClusterLimitsRecord::decode);
             true
         },
     },

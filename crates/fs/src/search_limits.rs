@@ -1,0 +1,66 @@
+//! How large clusters of the index become: a setting of the volume, in its own tree, that each
+//! flush reads. Clusters that were made by other limits are written anew by the next flush of their
+//! subvolume. What a search finds does not depend on it.
+
+use format::cluster_limits::{ClusterLimitsRecord, DIRECTORIES_MAX, ROWS_MAX, ROWS_MIN};
+use format::key;
+use inode::{FsError, NodeId};
+use search::index::ClusterLimits;
+
+use crate::subvol::VOLUME;
+use crate::subvolumes;
+use crate::txn::Txn;
+use crate::view::View;
+use crate::{Fs, FsResult};
+
+impl Fs {
+    /// Limits of the clusters that are written from now on.
+    pub fn cluster_limits(&self) -> FsResult<ClusterLimits> {
+        let view = View::new(&*self.store, VOLUME);
+        let record = view.read(&key::CLUSTER_LIMITS_KEY, ClusterLimitsRecord::decode)?;
+        let own = || self.index.as_ref().map(|index| index.options().limits).unwrap_or_default();
+        Ok(record.map_or_else(own, |record| {
+            let ClusterLimitsRecord { directories, rows, .. } = record;
+            ClusterLimits { directories, rows }
+        }))
+    }
+
+    /// Sets them; what is `None` stays. The root's subvolume gets a new base by them, and others
+    /// when they get one for another reason. Tells what they are now.
+    pub fn set_cluster_limits(
+        &self,
+        directories: Option<u32>,
+        rows: Option<u32>,
+    ) -> FsResult<ClusterLimits> {
+        let mut ledger = self.admin.lock();
+        let limits = if let (Some(directories), Some(rows)) = (directories, rows) {
+            // Also where the record is damaged.
+            ClusterLimits { directories, rows }
+        } else {
+            let now = self.cluster_limits()?;
+            ClusterLimits {
+                directories: directories.unwrap_or(now.directories),
+                rows: rows.unwrap_or(now.rows),
+            }
+        };
+        let ClusterLimits { directories, rows } = limits;
+        if !(1..=DIRECTORIES_MAX).contains(&directories) {
+            return Err(FsError::InvalidArgument("a cluster has from 1 to 1000000 directories"));
+        }
+        if !(ROWS_MIN..=ROWS_MAX).contains(&rows) {
+            return Err(FsError::InvalidArgument("a cluster has from 10 to 1000000 inodes"));
+        }
+        if self.cluster_limits().is_ok_and(|now| now == limits) {
+            return Ok(limits);
+        }
+        let mut txn = Txn::new(self);
+        // Bases that are begun later have greater numbers.
+        let since = ledger.new_tree().0;
+        let record = ClusterLimitsRecord { directories, rows, since };
+        txn.batch().put(VOLUME, &key::CLUSTER_LIMITS_KEY, &record.encode());
+        subvolumes::commit(&ledger, &mut txn)?;
+        drop(ledger);
+        self.index_request(NodeId::ROOT)?;
+        Ok(limits)
+    }
+}

@@ -1,0 +1,71 @@
+//! Requests about the index for searches: what it holds, how it is divided, and when it is written.
+
+use fs::{Follow, Fs};
+use inode::{Caller, FsError};
+use search::index::ClusterLimits;
+use wire::{Answer, Call, Failure, FailureKind};
+
+use super::calls::{Held, about};
+use super::check;
+
+type Answered<T> = Result<T, Failure>;
+
+/// Does one of them.
+pub(super) fn set(fs: &Fs, caller: &Caller, call: &Call<'_>) -> Answered<Answer> {
+    match *call {
+        Call::Declare { ref names, searchable } => {
+            declare(fs, caller, names, searchable).map(|()| Answer::Nothing)
+        }
+        Call::ClusterLimits { directories, inodes } => {
+            set_limits(fs, caller, (directories, inodes))
+        }
+        Call::IndexFlush { path } => flush(fs, caller, path).map(|()| Answer::Nothing),
+        _ => Err(Failure::new(FailureKind::Protocol, "not a request of this kind")),
+    }
+}
+
+/// Declares extended attributes searchable, or not.
+fn declare(fs: &Fs, caller: &Caller, names: &[&[u8]], searchable: bool) -> Answered<()> {
+    check::only_for_owner(caller, "says which attributes are searchable")?;
+    let names: Vec<Vec<u8>> = names.iter().map(|name| name.to_vec()).collect();
+    let done =
+        if searchable { fs.declare_searchable(&names) } else { fs.undeclare_searchable(&names) };
+    done.map_err(|error| match error {
+        FsError::NotFound => Failure::new(
+            FailureKind::NotFound,
+            "not all of these are declared; none was taken back",
+        ),
+        error => Failure::from(error),
+    })
+}
+
+/// Tells the limits of clusters.
+pub(super) fn limits(fs: &Fs) -> Answered<Answer> {
+    fs.cluster_limits().map(told).map_err(Failure::from)
+}
+
+/// Sets those that are given.
+fn set_limits(
+    fs: &Fs,
+    caller: &Caller,
+    (directories, inodes): (Option<u32>, Option<u32>),
+) -> Answered<Answer> {
+    check::only_for_owner(caller, "sets the limits of clusters")?;
+    fs.set_cluster_limits(directories, inodes).map(told).map_err(Failure::from)
+}
+
+fn told(limits: ClusterLimits) -> Answer {
+    Answer::ClusterLimits { directories: limits.directories, inodes: limits.rows }
+}
+
+/// Writes what differs from the index of the subvolume that a path is in.
+fn flush(fs: &Fs, caller: &Caller, path: &[u8]) -> Answered<()> {
+    check::only_for_owner(caller, "has the index written")?;
+    if fs.index_stats().map_err(Failure::from)?.is_none() {
+        let message = "the process that owns the volume keeps no index for searches";
+        let hint = "end it, and give the next one memory for it (PANDO_INDEX_CACHE, --index-cache)";
+        return Err(Failure::new(FailureKind::NotSupported, message).hint(hint));
+    }
+    let held = Held::resolve(fs, caller, path, Follow::Yes)?;
+    fs.index_flush(held.entry.node).map_err(|error| about(error, path))
+}

@@ -1,0 +1,79 @@
+//! The limits of clusters as a user sets them, and what comes of it: clusters that are read.
+
+use std::fs;
+
+use serde_json::json;
+
+use crate::other_users::Nobody;
+use crate::world::{World, is_root};
+
+/// Clusters of a volume, as a search tells that looks into all of them.
+fn clusters(world: &World) -> u64 {
+    let answer = world.run(&["find", "--stats", "--json", &world.at("/"), "-count"]);
+    assert_eq!(answer.code, 0, "{}", answer.err);
+    let stats: serde_json::Value = serde_json::from_str(answer.err.trim()).unwrap();
+    stats["stats"]["clusters"].as_u64().unwrap()
+}
+
+#[test]
+fn limits_of_clusters_are_shown_set_and_kept() {
+    let world = World::new();
+    let source = world.path().join("source");
+    for directory in 0..40 {
+        let directory = source.join(format!("d{directory}"));
+        fs::create_dir_all(&directory).unwrap();
+        for file in 0..5 {
+            fs::write(directory.join(format!("f{file}")), "x").unwrap();
+        }
+    }
+    world.ok(&["import", source.to_str().unwrap(), &world.at("/data")]);
+    let limits = |more: &[&str]| {
+        let arguments = [&["search", "limits", world.vol()][..], more].concat();
+        world.json(&arguments).remove(0)
+    };
+    assert_eq!(limits(&[]), json!({ "directories": 2000, "inodes": 20_000 }));
+    assert_eq!(clusters(&world), 0, "nothing is written yet");
+    let said = world.ok(&["search", "flush", &world.at("/data")]);
+    assert_eq!(said, "the index has all of /data\n");
+    assert_eq!(clusters(&world), 1);
+    assert_eq!(limits(&["--directories", "4"]), json!({ "directories": 4, "inodes": 20_000 }));
+    world.ok(&["search", "flush", &world.at("/")]);
+    assert!((11..=20).contains(&clusters(&world)), "{} clusters", clusters(&world));
+    let both = limits(&["--inodes", "10", "--directories", "100"]);
+    assert_eq!(both, json!({ "directories": 100, "inodes": 10 }));
+    world.kill_owner();
+    // Who asks now is answered by another process.
+    assert_eq!(limits(&[]), both);
+    world.ok(&["search", "flush", &world.at("/")]);
+    assert!((12..=60).contains(&clusters(&world)), "{} clusters", clusters(&world));
+    let said = world.ok(&["search", "limits", world.vol()]);
+    assert_eq!(said, "a cluster has at most 100 directories and 10 inodes\n");
+    world.ok(&["fsck", world.vol()]);
+}
+
+#[test]
+fn limits_that_cannot_be_are_refused_and_only_the_owner_sets_them() {
+    let world = World::new();
+    for (option, value) in
+        [("--directories", "0"), ("--directories", "1000001"), ("--inodes", "9"), ("--inodes", "x")]
+    {
+        let answer = world.run(&["search", "limits", world.vol(), option, value]);
+        assert_eq!(answer.code, 2, "{option} {value}: {}", answer.err);
+        assert!(answer.err.contains(option) && answer.err.contains(value), "{}", answer.err);
+    }
+    world.fails(3, &["search", "flush", &world.at("/nowhere")]);
+    if is_root() {
+        let nobody = Nobody::new(&world);
+        let show = ["search", "limits", world.vol()];
+        assert_eq!(nobody.run(&show).code, 0);
+        for arguments in [
+            &["search", "limits", world.vol(), "--inodes", "100"][..],
+            &["search", "flush", &world.at("/")],
+        ] {
+            let answer = nobody.run(arguments);
+            assert_eq!(answer.code, 4, "{arguments:?}: {}", answer.err);
+        }
+        let shown = world.json(&show).remove(0);
+        assert_eq!(shown, json!({ "directories": 2000, "inodes": 20_000 }));
+    }
+}
