@@ -19,6 +19,7 @@ mod mounts;
 mod other_users;
 mod owner;
 mod quota;
+mod search_box;
 mod search_dir;
 mod search_limits;
 mod streaming;

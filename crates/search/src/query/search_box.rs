@@ -1,7 +1,8 @@
 //! Queries as one types them into a search box: words that all must hold, `owner:alice size:>1G
 //! mtime:<30d *.h5`. The words are those of `docs/guide/find.md`.
 //!
-//! A word in lower case matches letters of either case; one with a capital is exact.
+//! A word in lower case matches letters of either case; one with a capital is exact. A regular
+//! expression matches a part of what it is put to, unless it has anchors.
 
 use format::inode_record::FileKind;
 
@@ -121,7 +122,7 @@ fn name(text: &[u8], around: &dyn Surroundings) -> Parsed<Test> {
 }
 
 fn regex_of(text: &[u8], around: &dyn Surroundings) -> Parsed<Regex> {
-    let ignore_case = !has_capital(text);
+    let ignore_case = !has_capital_letter(text);
     Regex::new(text, Dialect::Native, ignore_case, around.letters())
         .map_err(|why| error(format!("'~{}': {why}", shown(text))))
 }
@@ -140,6 +141,41 @@ fn glob(text: &[u8], around: &dyn Surroundings) -> Parsed<Glob> {
 
 fn has_capital(text: &[u8]) -> bool {
     String::from_utf8_lossy(text).chars().any(char::is_uppercase)
+}
+
+/// Whether a letter that an expression asks for is a capital: those of `\S`, `\pL`, `\x4A` and
+/// `(?P<name>` say something else.
+fn has_capital_letter(regex: &[u8]) -> bool {
+    let text = String::from_utf8_lossy(regex);
+    let mut rest = text.chars();
+    let until = |rest: &mut std::str::Chars<'_>, ends: &[char]| {
+        rest.find(|letter| ends.contains(letter));
+    };
+    while let Some(letter) = rest.next() {
+        match letter {
+            '\\' => {
+                let kind = rest.next();
+                let digits = match kind {
+                    Some('p' | 'P') => 1,
+                    Some('x') => 2,
+                    Some('u') => 4,
+                    Some('U') => 8,
+                    _ => 0,
+                };
+                if digits > 0 && rest.as_str().starts_with('{') {
+                    until(&mut rest, &['}']);
+                } else {
+                    (0..digits).for_each(|_| {
+                        rest.next();
+                    });
+                }
+            }
+            '(' if rest.as_str().starts_with('?') => until(&mut rest, &[':', '>', ')']),
+            letter if letter.is_uppercase() => return true,
+            _ => {}
+        }
+    }
+    false
 }
 
 fn keyed(key: &str, value: &[u8], around: &dyn Surroundings) -> Parsed<Expr> {

@@ -236,3 +236,70 @@ fn random_arguments_never_panic() {
     }
     assert!(understood > 1000, "{understood} of 100000 were expressions");
 }
+
+/// Whether an expression of a search box, put to a text, matches.
+fn regex_matches(word: &str, text: &str) -> bool {
+    let parsed = search_box::parse(word.as_bytes(), &Around);
+    match parsed.unwrap_or_else(|error| panic!("{word}: {}", error.message)) {
+        Expr::Test(Test::NameRegex(regex) | Test::PathRegex(regex)) => {
+            regex.matches(text.as_bytes())
+        }
+        other => panic!("{word}: {other:?}"),
+    }
+}
+
+#[test]
+fn an_expression_of_a_search_box_matches_a_part_unless_it_is_anchored() {
+    for key in ["name", "path"] {
+        for (regex, yes, no) in [
+            ("port", &["port", "report.txt", "ports"][..], &["prt", ""][..]),
+            ("^rep", &["report"], &["a report", "a\nreport"]),
+            ("txt$", &["a.txt"], &["a.txt.gz", "a.txt\n", "a.txt\nb"]),
+            ("^report$", &["report"], &["reports", "report\n", "a\nreport\nb"]),
+            ("(?m)^b$", &["a\nb\nc", "b"], &["a\nbb"]),
+            ("a.c", &["abc", "a\nc", "xabcx"], &["ac"]),
+            ("a|^b", &["xa", "bx"], &["xb"]),
+            (r"\d{2,3}x", &["12x", "x123x"], &["1x"]),
+            ("/old/[^/]*$", &["/vol/old/f"], &["/vol/old/a/b", "/volold/f"]),
+        ] {
+            let word = format!("{key}:~{regex}");
+            for text in yes {
+                assert!(regex_matches(&word, text), "{word} matches {text:?}");
+            }
+            for text in no {
+                assert!(!regex_matches(&word, text), "{word} does not match {text:?}");
+            }
+        }
+    }
+    // A backslash between quotes is written twice.
+    assert!(regex_matches(r#"name:~"two words\\.txt$""#, "my two words.txt"));
+    assert!(!regex_matches(r#"name:~"two words\\.txt$""#, "my two words_txt"));
+}
+
+#[test]
+fn an_expression_without_capital_letters_matches_letters_of_either_case() {
+    for (word, text, matches) in [
+        ("name:~report", "REPORT", true),
+        ("name:~caf\u{e9}", "CAF\u{c9}", true),
+        ("name:~Report", "report", false),
+        ("name:~Report", "a Report", true),
+        ("name:~\u{c9}", "\u{e9}", false),
+        ("name:~(?i)Report", "REPORT", true),
+        ("name:~(?-i)report", "REPORT", false),
+        // These are no letters that are asked for.
+        (r"name:~^\S+\Breport\D$", "MYREPORTX", true),
+        (r"name:~^\pL\p{Greek}x", "\u{410}\u{3b1}X", true),
+        (r"name:~\x4Aoe", "jOE", true),
+        (r"name:~\x{4A}oe", "jOE", true),
+        (r"name:~\u004Aoe", "jOE", true),
+        ("name:~(?P<Name>re)port", "REPORT", true),
+        // These are.
+        ("name:~(?:Re)port", "report", false),
+        (r"name:~\\S", r"\s", false),
+        ("path:~/OLD/", "/old/", false),
+    ] {
+        assert_eq!(regex_matches(word, text), matches, "{word} {text:?}");
+    }
+    assert!(search_box::parse(b"name:~(", &Around).is_err_and(|e| e.message.contains("'~('")));
+    assert!(search_box::parse(b"name:~\xff", &Around).is_err());
+}
