@@ -26,6 +26,7 @@ mod script;
 mod search;
 mod search_bases;
 mod search_bounds;
+mod search_cache;
 mod search_claims;
 mod search_declared;
 mod search_due;

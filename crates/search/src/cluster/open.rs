@@ -85,9 +85,13 @@ impl Cluster {
         self.bytes
     }
 
-    /// Bytes in memory now: head, summary and the columns that were read.
+    /// Bytes in memory now: head, summary and the columns that were read; and all that they are
+    /// read from, of a cluster that lies in memory.
     pub fn memory_bytes(&self) -> usize {
-        size_of::<Cluster>() + self.summary.memory_bytes() + self.held.load(Ordering::Relaxed)
+        size_of::<Cluster>()
+            + self.source.memory_bytes()
+            + self.summary.memory_bytes()
+            + self.held.load(Ordering::Relaxed)
     }
 
     /// Lets go of all columns. What runs keeps those that it uses.

@@ -11,6 +11,11 @@ pub trait Source: Send + Sync {
 
     /// Reads at `offset` until `buffer` is full or the bytes end; returns the bytes read.
     fn read_at(&self, buffer: &mut [u8], offset: u64) -> device::Result<usize>;
+
+    /// Memory that the bytes take: none, where they lie in a file.
+    fn memory_bytes(&self) -> usize {
+        0
+    }
 }
 
 /// A named object of a blob store.
@@ -48,5 +53,9 @@ impl Source for Vec<u8> {
         let length = bytes.len().min(buffer.len());
         buffer[..length].copy_from_slice(&bytes[..length]);
         Ok(length)
+    }
+
+    fn memory_bytes(&self) -> usize {
+        self.capacity()
     }
 }

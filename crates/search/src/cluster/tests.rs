@@ -343,6 +343,16 @@ fn only_columns_of_the_query_are_read() {
 }
 
 #[test]
+fn a_cluster_that_lies_in_memory_counts_the_bytes_that_it_is_read_from() {
+    let mut random = fastrand::Rng::with_seed(50);
+    let rows: Vec<RowBuf> = (0..3000).map(|n| random_row(&mut random, n)).collect();
+    let built = build(&rows, 256);
+    let length = built.bytes.len();
+    let cluster = open(built);
+    assert!(cluster.memory_bytes() > length, "{} of {length}", cluster.memory_bytes());
+}
+
+#[test]
 fn nearest_rows_are_those_of_a_list() {
     let mut random = fastrand::Rng::with_seed(49);
     let rows: Vec<RowBuf> = (0..3000).map(|n| random_row(&mut random, n)).collect();

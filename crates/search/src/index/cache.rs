@@ -18,6 +18,8 @@ pub(crate) struct ClusterCache {
 #[derive(Default)]
 struct Inner {
     clusters: BTreeMap<ClusterId, Held>,
+    /// By when they were used last: there may be very many small ones.
+    order: BTreeMap<u64, ClusterId>,
     tick: u64,
     bytes: usize,
 }
@@ -40,14 +42,8 @@ impl ClusterCache {
         id: ClusterId,
         open: impl FnOnce() -> Result<Cluster>,
     ) -> Result<Arc<Cluster>> {
-        {
-            let mut inner = self.inner.lock();
-            inner.tick += 1;
-            let tick = inner.tick;
-            if let Some(held) = inner.clusters.get_mut(&id) {
-                held.used = tick;
-                return Ok(Arc::clone(&held.cluster));
-            }
+        if let Some(cluster) = self.inner.lock().touch(id) {
+            return Ok(cluster);
         }
         let cluster = Arc::new(open()?);
         self.put(id, Arc::clone(&cluster));
@@ -57,13 +53,11 @@ impl ClusterCache {
     /// Has a cluster in the place of what was there.
     pub(crate) fn put(&self, id: ClusterId, cluster: Arc<Cluster>) {
         let mut inner = self.inner.lock();
+        inner.remove(id);
         inner.tick += 1;
-        let used = inner.tick;
-        let bytes = cluster.memory_bytes();
-        let held = Held { cluster, bytes, used };
-        if let Some(other) = inner.clusters.insert(id, held) {
-            inner.bytes -= other.bytes;
-        }
+        let (bytes, used) = (cluster.memory_bytes(), inner.tick);
+        inner.clusters.insert(id, Held { cluster, bytes, used });
+        inner.order.insert(used, id);
         inner.bytes += bytes;
     }
 
@@ -82,10 +76,7 @@ impl ClusterCache {
 
     /// Forgets a cluster.
     pub(crate) fn remove(&self, id: ClusterId) {
-        let mut inner = self.inner.lock();
-        if let Some(held) = inner.clusters.remove(&id) {
-            inner.bytes -= held.bytes;
-        }
+        self.inner.lock().remove(id);
     }
 
     /// Memory that all take.
@@ -95,13 +86,128 @@ impl ClusterCache {
 }
 
 impl Inner {
+    /// A cluster that is there, and is used now.
+    fn touch(&mut self, id: ClusterId) -> Option<Arc<Cluster>> {
+        let held = self.clusters.get_mut(&id)?;
+        self.tick += 1;
+        self.order.remove(&held.used);
+        held.used = self.tick;
+        self.order.insert(self.tick, id);
+        Some(Arc::clone(&held.cluster))
+    }
+
+    fn remove(&mut self, id: ClusterId) {
+        if let Some(held) = self.clusters.remove(&id) {
+            self.order.remove(&held.used);
+            self.bytes -= held.bytes;
+        }
+    }
+
     fn shrink(&mut self, budget: usize) {
         while self.bytes > budget {
-            let oldest = self.clusters.iter().min_by_key(|(_, held)| held.used);
-            let Some(id) = oldest.map(|(id, _)| *id) else { return };
-            if let Some(held) = self.clusters.remove(&id) {
-                self.bytes -= held.bytes;
-            }
+            let Some((_, &oldest)) = self.order.first_key_value() else { return };
+            self.remove(oldest);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use format::inode_record::FileKind;
+    use inode::NameHash;
+
+    use super::ClusterCache;
+    use crate::Row;
+    use crate::cluster::{Cluster, ClusterBuilder, ClusterOptions, Fields};
+
+    const HASH: [u8; 16] = [3; 16];
+
+    /// A cluster of rows whose columns take some memory.
+    fn cluster(rows: u64) -> Cluster {
+        let hash = NameHash::new(HASH);
+        let mut builder = ClusterBuilder::new(ClusterOptions::new(hash));
+        for number in 0..rows {
+            let name = format!("name{number}");
+            builder.push(&Row {
+                directory: 1,
+                cookie: hash.hash(name.as_bytes()) << 8,
+                ino: 10 + number,
+                name: name.as_bytes(),
+                kind: FileKind::File,
+                mode: 0o644,
+                uid: number as u32 % 7,
+                gid: 0,
+                nlink: 1,
+                rdev: 0,
+                size: number * number,
+                allocated: 0,
+                entries: 0,
+                atime: 0,
+                mtime: number as i64 * 1_000_003,
+                ctime: 0,
+                btime: 0,
+                subvolume: 0,
+                xattrs: b"",
+            });
+        }
+        Cluster::open(Arc::new(builder.finish().bytes), hash).expect("just made")
+    }
+
+    /// Uses a cluster as a query does; tells whether it was opened.
+    fn search(cache: &ClusterCache, id: u32, budget: usize) -> bool {
+        let mut opened = false;
+        let found = cache.get((5, id), || {
+            opened = true;
+            Ok(cluster(2000))
+        });
+        found.and_then(|cluster| cluster.rows(Fields::ALL)).expect("it reads");
+        cache.settle((5, id), budget);
+        opened
+    }
+
+    #[test]
+    fn what_was_used_longest_ago_goes_first_and_the_budget_is_kept() {
+        let cache = ClusterCache::new();
+        assert!(search(&cache, 0, usize::MAX));
+        let one = cache.memory_bytes();
+        let budget = one * 4 + one / 2;
+        for id in 1..4 {
+            assert!(search(&cache, id, budget));
+        }
+        assert!(!search(&cache, 0, budget), "four fit");
+        // The first is newer than the second now.
+        assert!(search(&cache, 4, budget));
+        assert!(!search(&cache, 0, budget));
+        assert!(search(&cache, 1, budget), "it went");
+        for id in 100..200 {
+            assert!(search(&cache, id, budget));
+            assert!(cache.memory_bytes() <= budget, "{} of {budget}", cache.memory_bytes());
+            assert!(!search(&cache, 0, budget), "it is used all the time");
+        }
+        let inner = cache.inner.lock();
+        assert_eq!(inner.clusters.len(), 4);
+        let held: usize = inner.clusters.values().map(|held| held.cluster.memory_bytes()).sum();
+        assert_eq!((held, inner.order.len()), (inner.bytes, 4));
+        drop(inner);
+        cache.settle((9, 9), 0);
+        assert_eq!(cache.memory_bytes(), 0);
+    }
+
+    #[test]
+    fn a_cluster_in_the_place_of_another_counts_once() {
+        let cache = ClusterCache::new();
+        for _ in 0..3 {
+            cache.put((1, 2), Arc::new(cluster(100)));
+        }
+        let one = cache.memory_bytes();
+        cache.put((1, 3), Arc::new(cluster(100)));
+        assert_eq!(cache.memory_bytes(), one * 2);
+        cache.remove((1, 2));
+        assert_eq!(cache.memory_bytes(), one);
+        cache.remove((1, 2));
+        cache.settle((1, 3), 0);
+        assert_eq!(cache.memory_bytes(), 0);
     }
 }
