@@ -8,6 +8,11 @@ use std::os::unix::fs::chown;
 use crate::world::{World, is_root};
 
 const OWNERS: u32 = 50_000;
+/// The first owner and the first group: numbers that are long, as sizes are, so that all of them
+/// together are more than a message can be.
+const USER: u32 = 3_000_000_000;
+const GROUP: u32 = 3_500_000_000;
+const SIZE: u64 = 1 << 40;
 
 #[test]
 fn fifty_thousand_owners_are_all_told() {
@@ -23,13 +28,13 @@ fn fifty_thousand_owners_are_all_told() {
         }
         let path = directory.join(number.to_string());
         let file = fs::File::create_new(&path).unwrap();
-        file.set_len(u64::from(number)).unwrap();
-        chown(&path, Some(100_000 + number), Some(200_000 + number)).unwrap();
+        file.set_len(SIZE + u64::from(number)).unwrap();
+        chown(&path, Some(USER + number), Some(GROUP + number)).unwrap();
     }
     world.ok(&["index", source.to_str().unwrap(), "--into", world.vol()]);
     let at = world.at("/");
     let told = world.json(&["summary", &at]).remove(0);
-    for (list, first) in [("owners", 100_000), ("groups", 200_000)] {
+    for (list, first) in [("owners", u64::from(USER)), ("groups", u64::from(GROUP))] {
         let list = told[list].as_array().unwrap();
         assert_eq!(list.len(), OWNERS as usize);
         let numbers: BTreeSet<u64> =
@@ -37,13 +42,13 @@ fn fifty_thousand_owners_are_all_told() {
         assert!(numbers.into_iter().eq(first..first + u64::from(OWNERS)), "every one once");
         let bytes: u64 = list.iter().map(|one| one["bytes"].as_u64().unwrap()).sum();
         assert_eq!(told["bytes"], bytes);
-        assert_eq!(list[0]["bytes"], OWNERS - 1, "the largest first");
+        assert_eq!(list[0]["bytes"], SIZE + u64::from(OWNERS) - 1, "the largest first");
     }
     assert_eq!(told["owners_in_all"], OWNERS);
     assert_eq!(told["groups_in_all"], OWNERS);
     // People see the largest, and what the others come to.
     let text = world.ok(&["summary", &at, "--top", "3"]);
-    assert!(text.contains("  149999\n") && text.contains("  and 49,997 others\n"), "{text}");
+    assert!(text.contains("  3000049999\n") && text.contains("  and 49,997 others\n"), "{text}");
     let text = world.ok(&["summary", &at, "--all"]);
     assert!(text.lines().filter(|line| line.contains(" files ")).count() > OWNERS as usize);
     assert!(!text.contains("others"));
