@@ -180,7 +180,10 @@ def renames():
     check("a file for a directory", os.path.isdir("two") and os.path.isfile("d/e"))
     check("links of both parents", os.stat("d").st_nlink == 2)
     fails(errno.ENOENT, "exchange with nothing", lambda: rename2("two", "none", EXCHANGE))
-    fails(errno.EINVAL, "RENAME_WHITEOUT", lambda: rename2("three", "four", WHITEOUT))
+    rename2("three", "four", WHITEOUT)
+    left = os.lstat("three")
+    check("RENAME_WHITEOUT", open("four").read() == "2" and stat.S_ISCHR(left.st_mode) and left.st_rdev == 0)
+    fails(errno.EINVAL, "a whiteout of an exchange", lambda: rename2("four", "three", WHITEOUT | EXCHANGE))
     fails(errno.EINVAL, "below itself", lambda: os.rename("d", "d/x"))
 
 

@@ -68,6 +68,23 @@ pub enum RenameMode {
     NoReplace,
     /// Swaps the two.
     Exchange,
+    /// As `Replace`, and leaves a whiteout under the old name: a character device 0:0, by which an
+    /// overlay of directories says that nothing is there.
+    Whiteout,
+    /// As `NoReplace`, and leaves a whiteout.
+    NoReplaceWhiteout,
+}
+
+impl RenameMode {
+    /// Whether it fails where the target exists.
+    pub(crate) fn keeps_target(self) -> bool {
+        matches!(self, RenameMode::NoReplace | RenameMode::NoReplaceWhiteout)
+    }
+
+    /// Whether it leaves a whiteout.
+    pub(crate) fn leaves_whiteout(self) -> bool {
+        matches!(self, RenameMode::Whiteout | RenameMode::NoReplaceWhiteout)
+    }
 }
 
 /// How `setxattr` treats an existing attribute.

@@ -10,7 +10,7 @@ use inode::{Attr, Caller, FsError, Kind, NodeId, SubvolId};
 use crate::nodes::Location;
 use crate::ops::lookup::check_search;
 use crate::view::View;
-use crate::{DirEntry, Entry, Fs, FsResult, WalkControl, attributes, permit};
+use crate::{DirEntry, Entry, Fs, FsResult, RenameMode, WalkControl, attributes, permit};
 
 const VIRTUAL: u64 = 1 << 63;
 
@@ -109,7 +109,11 @@ pub(crate) fn rename(
     caller: &Caller,
     from: (NodeId, &[u8]),
     to: (NodeId, &[u8]),
+    mode: RenameMode,
 ) -> FsResult<()> {
+    if mode.leaves_whiteout() {
+        return Err(FsError::InvalidArgument("a snapshot leaves no whiteout"));
+    }
     if from.0 != to.0 {
         return Err(FsError::CrossSubvolume("a snapshot stays with its directory"));
     }

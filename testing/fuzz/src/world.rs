@@ -191,8 +191,14 @@ impl World {
             6 => fs.unlink(caller, node, &name),
             7 => fs.rmdir(caller, node, &name),
             8 | 9 => {
-                let modes = [RenameMode::Replace, RenameMode::NoReplace, RenameMode::Exchange];
-                let mode = modes[self.random.usize(..3)];
+                let modes = [
+                    RenameMode::Replace,
+                    RenameMode::NoReplace,
+                    RenameMode::Exchange,
+                    RenameMode::Whiteout,
+                    RenameMode::NoReplaceWhiteout,
+                ];
+                let mode = modes[self.random.usize(..modes.len())];
                 fs.rename(caller, (node, &name), (other, &second), mode)
             }
             10 => {

@@ -190,6 +190,7 @@ impl Generator {
                         RenameStyle::Replace,
                         RenameStyle::NoReplace,
                         RenameStyle::Exchange,
+                        RenameStyle::Whiteout,
                     ],
                 );
                 let to = if random.bool() { paths.fresh(random) } else { paths.any(random) };

@@ -24,6 +24,8 @@ pub enum RenameStyle {
     NoReplace,
     /// Swaps.
     Exchange,
+    /// Replaces it, and leaves a whiteout.
+    Whiteout,
 }
 
 /// What `fallocate` does with a range.

@@ -1,4 +1,4 @@
-//! Rename, with its three styles.
+//! Rename, with its styles.
 
 use device::Timestamp;
 use inode::{Caller, Kind, NAME_BYTES_MAX};
@@ -62,6 +62,9 @@ impl FsModel {
             RenameStyle::Exchange => self.exchange(now, &source, &target),
             _ => self.replace(now, &source, &target, moved),
         }
+        if style == RenameStyle::Whiteout {
+            self.whiteout(now, caller, &source);
+        }
         verdict(Ok(Effect::Done))
     }
 
@@ -106,8 +109,10 @@ impl FsModel {
     ) -> Judged<()> {
         let mut checks = Checks::default();
         self.may_leave(caller, (source, target), moved, &mut checks);
+        let stays = style == RenameStyle::Whiteout && self.is_subvol_root(moved);
+        checks.require(!stays, ErrorKind::CrossSubvolume);
         if let Some(replaced) = target.entry {
-            checks.require(style == RenameStyle::Replace, ErrorKind::Exists);
+            checks.require(style != RenameStyle::NoReplace, ErrorKind::Exists);
             self.no_subvolumes(moved, replaced, &mut checks);
             self.may_remove(caller, target.parent, replaced, &mut checks);
             let directories = (
@@ -164,6 +169,16 @@ impl FsModel {
         self.settle(now, moved, target.parent);
         self.touch(source.parent, now);
         self.touch(target.parent, now);
+    }
+
+    /// A device without rights under the name that was left; the directory was touched already.
+    fn whiteout(&mut self, now: Timestamp, caller: &Caller, source: &Side<'_>) {
+        let above = self.inode(source.parent);
+        let gid = if above.mode & 0o2000 == 0 { caller.gid } else { above.gid };
+        let subvol = above.subvol;
+        let key = self.blank(now, subvol, Kind::CharDevice, 0, (caller.uid, gid));
+        self.inode_mut(key).parent = source.parent;
+        self.inode_mut(source.parent).entries.insert(source.name.to_vec(), key);
     }
 
     fn exchange(&mut self, now: Timestamp, source: &Side<'_>, target: &Side<'_>) {

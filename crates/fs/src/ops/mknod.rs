@@ -12,6 +12,7 @@ use format::key::{self, Part};
 use inode::permissions::{EXECUTE, WRITE};
 use inode::{Caller, FsError, Kind, NodeId};
 
+use super::whiteout;
 use crate::locks::{Lock, LockSet, Mode};
 use crate::nodes::Location;
 use crate::subvol::Subvol;
@@ -31,7 +32,7 @@ pub(crate) fn mknod(
         Kind::Directory | Kind::Symlink => {
             return Err(FsError::InvalidArgument("directories and links have calls of their own"));
         }
-        Kind::CharDevice | Kind::BlockDevice if !caller.is_root() => {
+        Kind::CharDevice | Kind::BlockDevice if !caller.is_root() && !whiteout::is_one(new) => {
             return Err(FsError::NotPermitted("only root makes devices"));
         }
         _ => {}

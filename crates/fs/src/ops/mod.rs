@@ -24,5 +24,6 @@ pub(crate) mod thing;
 pub(crate) mod tmpfile;
 pub(crate) mod totals;
 pub(crate) mod unlink;
+mod whiteout;
 pub(crate) mod write;
 pub(crate) mod xattr;

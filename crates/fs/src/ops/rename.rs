@@ -1,4 +1,5 @@
-//! `rename`: moves a name, atomically, over what is at the target, or swaps the two.
+//! `rename`: moves a name, atomically, over what is at the target, or swaps the two; or leaves a
+//! whiteout behind.
 //!
 //! 1. Read, without locks, what the two names lead to, and all that is above the target when a
 //!    directory changes its parent.
@@ -18,6 +19,7 @@ use super::mknod::parent_directory;
 use super::rmdir::{erase_directory, removed};
 use super::thing::{Spot, Thing};
 use super::unlink::drop_name;
+use super::whiteout;
 use crate::account::signed;
 use crate::error::inconsistent;
 use crate::inherited::Ways;
@@ -42,7 +44,7 @@ pub(crate) fn rename(
     (mode, removal): (RenameMode, Removal),
 ) -> FsResult<()> {
     match (snapdir::is_virtual(from.0), snapdir::is_virtual(to.0)) {
-        (true, true) => return snapdir::rename(fs, caller, from, to),
+        (true, true) => return snapdir::rename(fs, caller, from, to, mode),
         (false, false) => {}
         _ => return Err(FsError::CrossSubvolume("a directory of snapshots")),
     }
@@ -65,7 +67,7 @@ pub(crate) fn rename(
         way: Way::Plain(removal),
     };
     check_outside(fs, &subvol, rename.view, (to_dir, new.as_bytes()))?;
-    if mode == RenameMode::Exchange {
+    if mode == RenameMode::Exchange || mode.leaves_whiteout() {
         check_outside(fs, &subvol, rename.view, (from_dir, old.as_bytes()))?;
     }
     loop {
@@ -193,7 +195,7 @@ impl Rename<'_> {
         self.check_leaving((self.from.dir, &source), &found.from, &moved)?;
         check_loop(&found.from, &moved, &found.above_to)?;
         match (self.mode, found.to) {
-            (RenameMode::NoReplace, Search::Found(_)) => Err(FsError::Exists),
+            (mode, Search::Found(_)) if mode.keeps_target() => Err(FsError::Exists),
             (RenameMode::Exchange, Search::Vacant(_)) => Err(FsError::NotFound),
             (_, Search::Found(to)) if to.ino == found.from.ino => Ok(Attempt::Done),
             (RenameMode::Exchange, Search::Found(to)) => {
@@ -205,7 +207,7 @@ impl Rename<'_> {
             (_, Search::Found(to)) => {
                 let victim = Thing::load(self.view, self.to.dir, &to)?;
                 permit::removal(self.view, self.to.dir, &target, self.caller, victim.uid())?;
-                check_victim(&moved, &victim)?;
+                moved.check_replaces(&victim)?;
                 let done = self.replace((found.from, moved), (to, victim), keeping.as_ref())?;
                 drop(locks);
                 if let (Attempt::Done, Some(keeping)) = (&done, &keeping) {
@@ -223,7 +225,7 @@ impl Rename<'_> {
     /// Where what is replaced goes, if it is kept.
     fn keeping(&self, seen: &Sight) -> FsResult<Option<Keeping<'_>>> {
         let Way::Plain(removal) = self.way else { return Ok(None) };
-        if self.mode != RenameMode::Replace {
+        if !matches!(self.mode, RenameMode::Replace | RenameMode::Whiteout) {
             return Ok(None);
         }
         let victim = target_of(&seen.to).filter(|to| to.ino != seen.from.ino);
@@ -244,7 +246,7 @@ impl Rename<'_> {
         match self.view.find_entry(self.from.dir, self.from.hash, self.from.name)? {
             None => Err(FsError::NotFound),
             Some(_) if !self.is_same_name() => Ok(Attempt::Changed),
-            Some(_) if self.mode == RenameMode::NoReplace => Err(FsError::Exists),
+            Some(_) if self.mode.keeps_target() => Err(FsError::Exists),
             Some(_) => Ok(Attempt::Done),
         }
     }
@@ -348,7 +350,7 @@ impl Rename<'_> {
             && vacancy.cookie > from.cookie;
         let leads =
             followed && vacancy.predecessor.is_some_and(|(cookie, _)| cookie == from.cookie);
-        txn.erase_entry(self.view, self.from.dir, &from, followed)?;
+        self.leave(&mut txn, &from, followed)?;
         if let (false, Some((cookie, ino))) = (leads, vacancy.predecessor) {
             txn.flag_chained(self.view, self.to.dir, cookie, ino)?;
         }
@@ -423,8 +425,8 @@ impl Rename<'_> {
     ) -> FsResult<Attempt> {
         let (view, id) = (self.view, self.subvol.id.0);
         let mut txn = match keeping {
-            None => Txn::removing(self.fs),
-            Some(_) => Txn::new(self.fs),
+            None if !self.mode.leaves_whiteout() => Txn::removing(self.fs),
+            _ => Txn::new(self.fs),
         };
         let (mut lost, mut kept): (Option<LastName>, _) = (None, None);
         match (&victim, keeping) {
@@ -448,15 +450,16 @@ impl Rename<'_> {
         if let Some(Kept::Again) = kept {
             return Ok(Attempt::Changed);
         }
-        txn.erase_entry(view, self.from.dir, &from, false)?;
+        self.leave(&mut txn, &from, false)?;
         let moved = self.charged(&mut txn, from.ino, moved)?;
         self.put(&mut txn, (self.from.dir, &from), &moved, (to.cookie, to.chained));
         let subdirectories = i64::from(moved.is_directory());
+        let left = i64::from(self.mode.leaves_whiteout());
         if self.from.dir == self.to.dir {
             let gone = i64::from(victim.is_directory());
-            txn.touch_directory(view.tree, self.from.dir, -1, -gone);
+            txn.touch_directory(view.tree, self.from.dir, left - 1, -gone);
         } else {
-            txn.touch_directory(view.tree, self.from.dir, -1, -subdirectories);
+            txn.touch_directory(view.tree, self.from.dir, left - 1, -subdirectories);
             let gone = i64::from(victim.is_directory());
             txn.touch_directory(view.tree, self.to.dir, 0, subdirectories - gone);
         }
@@ -473,6 +476,16 @@ impl Rename<'_> {
             self.fs.nodes.orphan(self.subvol.node(to.ino), || removed(record, now));
         }
         Ok(Attempt::Done)
+    }
+
+    /// Takes the entry of the source away, or makes it a whiteout's.
+    fn leave(&self, txn: &mut Txn<'_>, from: &Found, followed: bool) -> FsResult<()> {
+        if !self.mode.leaves_whiteout() {
+            return txn.erase_entry(self.view, self.from.dir, from, followed);
+        }
+        let place = (self.subvol.id.0, self.view);
+        let left = Found { chained: from.chained || followed, ..*from };
+        whiteout::put(txn, self.caller, place, (self.from.dir, self.from.name), &left)
     }
 
     /// Swaps the two.
@@ -516,13 +529,14 @@ impl Rename<'_> {
     /// Counts and times of both directories, when a thing moved to where nothing was.
     fn touch(&self, txn: &mut Txn<'_>, entries: i64, subdirectories: i64) {
         let tree = self.view.tree;
+        let left = i64::from(self.mode.leaves_whiteout());
         if self.from.dir == self.to.dir {
-            txn.touch_directory(tree, self.from.dir, 0, 0);
+            txn.touch_directory(tree, self.from.dir, left, 0);
             return;
         }
         match self.way {
             Way::Back => txn.count_entries(tree, self.from.dir, -entries, -subdirectories),
-            _ => txn.touch_directory(tree, self.from.dir, -entries, -subdirectories),
+            _ => txn.touch_directory(tree, self.from.dir, left - entries, -subdirectories),
         }
         match self.way {
             Way::Away(_) => txn.count_entries(tree, self.to.dir, entries, subdirectories),
@@ -577,14 +591,4 @@ fn check_loop(found: &Found, thing: &Thing, above: &[u64]) -> FsResult<()> {
         return Err(FsError::InvalidArgument("a directory would be below itself"));
     }
     Ok(())
-}
-
-/// Whether one thing may replace another.
-fn check_victim(moved: &Thing, victim: &Thing) -> FsResult<()> {
-    match (moved.is_directory(), victim) {
-        (true, Thing::File { .. }) => Err(FsError::NotDirectory),
-        (false, Thing::Directory(_)) => Err(FsError::IsDirectory),
-        (true, Thing::Directory(record)) if record.entries != 0 => Err(FsError::NotEmpty),
-        _ => Ok(()),
-    }
 }

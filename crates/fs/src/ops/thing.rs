@@ -5,6 +5,7 @@ use format::directory_record::DirectoryRecord;
 use format::entry_record::{EntryRecord, Target};
 use format::inode_record::{InodeRecord, LinkedRecord};
 use format::key::{self, Part};
+use inode::FsError;
 
 use super::unlink::inode_of;
 use crate::FsResult;
@@ -74,6 +75,16 @@ impl Thing {
     /// Whether it is a directory.
     pub(crate) fn is_directory(&self) -> bool {
         matches!(self, Thing::Directory(_))
+    }
+
+    /// Checks whether it may replace another.
+    pub(crate) fn check_replaces(&self, victim: &Thing) -> FsResult<()> {
+        match (self.is_directory(), victim) {
+            (true, Thing::File { .. }) => Err(FsError::NotDirectory),
+            (false, Thing::Directory(_)) => Err(FsError::IsDirectory),
+            (true, Thing::Directory(record)) if record.entries != 0 => Err(FsError::NotEmpty),
+            _ => Ok(()),
+        }
     }
 
     /// Adds to a batch that it lies under another name from now on. The old entry, and the counts

@@ -76,9 +76,12 @@ pub(crate) fn rename_across(
     let Target::Subvolume(child) = found.target else {
         return Err(FsError::CrossSubvolume("only whole subvolumes are renamed into others"));
     };
+    if mode.leaves_whiteout() {
+        return Err(FsError::CrossSubvolume("a subvolume leaves no whiteout"));
+    }
     let vacancy = match target.find(fs)? {
         Search::Vacant(vacancy) => vacancy,
-        Search::Found(_) if mode == RenameMode::NoReplace => return Err(FsError::Exists),
+        Search::Found(_) if mode.keeps_target() => return Err(FsError::Exists),
         Search::Found(_) if source.same(&target) => return Ok(()),
         Search::Found(_) => {
             return Err(FsError::CrossSubvolume("a subvolume replaces nothing"));

@@ -129,6 +129,17 @@ fn nothing_moves_between_quotas() {
     refused(rename((plain, b"g"), (one, b"g"), RenameMode::Replace), &across);
     refused(v.fs.link(&root, file, plain, b"f"), &across);
     rename((one, b"f"), (one, b"h"), RenameMode::Replace).unwrap();
+    let before = used(&v.fs, one).0;
+    rename((one, b"h"), (one, b"i"), RenameMode::Whiteout).expect("room for a whiteout");
+    assert_eq!(used(&v.fs, one).0, before + 1, "a whiteout is charged");
+    set(&v.fs, one, Some(before + 1), Some(1 << 20));
+    for name in [b"h", b"j"] {
+        // Also where one makes room for another, as on ext4.
+        let more = rename((one, b"i"), (one, name), RenameMode::Whiteout);
+        refused(more, &FsError::QuotaExceeded);
+    }
+    v.fs.unlink(&root, one, b"h").unwrap();
+    set(&v.fs, one, None, Some(1 << 20));
     rename((ROOT, b"1"), (plain, b"moved"), RenameMode::Replace).expect("with its quota");
     let limits = QuotaLimits { files: None, bytes: Some(1) };
     refused(v.fs.quota_set(&user(7), two, limits), &FsError::NotPermitted(""));

@@ -135,6 +135,7 @@ impl Tested {
                     RenameStyle::Replace => RenameMode::Replace,
                     RenameStyle::NoReplace => RenameMode::NoReplace,
                     RenameStyle::Exchange => RenameMode::Exchange,
+                    RenameStyle::Whiteout => RenameMode::Whiteout,
                 };
                 done(self.at(caller, from, FsError::Busy(""), |source, old| {
                     self.at(caller, to, FsError::Busy(""), |target, new| {

@@ -326,6 +326,7 @@ impl FsSubject {
             RenameStyle::Replace => RenameMode::Replace,
             RenameStyle::NoReplace => RenameMode::NoReplace,
             RenameStyle::Exchange => RenameMode::Exchange,
+            RenameStyle::Whiteout => RenameMode::Whiteout,
         };
         let (to_name, to_parent) = to.split_last().ok_or(ErrorKind::Busy)?;
         self.at(caller, from, ErrorKind::Busy, |fs, parent, name| {

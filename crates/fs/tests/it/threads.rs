@@ -33,7 +33,12 @@ fn step(v: &Volume, random: &mut fastrand::Rng, dirs: &[NodeId]) -> FsResult<()>
         3 | 4 => v.fs.unlink(&root, dir, name),
         5 => v.fs.rmdir(&root, dir, name),
         6 | 7 => {
-            let modes = [RenameMode::Replace, RenameMode::NoReplace, RenameMode::Exchange];
+            let modes = [
+                RenameMode::Replace,
+                RenameMode::NoReplace,
+                RenameMode::Exchange,
+                RenameMode::Whiteout,
+            ];
             v.fs.rename(&root, (dir, name), (other, to), *pick(random, &modes))
         }
         8 => {

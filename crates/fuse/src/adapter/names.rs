@@ -7,6 +7,8 @@ use super::{Adapter, Answer, Maker, Named, ROOT, Who, failed};
 use crate::attr::kind_of_new;
 use crate::errno::{self, Errno};
 
+const WHITEOUT_NO_REPLACE: u32 = libc::RENAME_WHITEOUT | libc::RENAME_NOREPLACE;
+
 impl Adapter {
     /// Looks a name up; `None` says that it does not exist and that this may be remembered.
     pub(crate) fn lookup(&self, who: Who, parent: u64, name: &[u8]) -> Answer<Option<Named>> {
@@ -140,6 +142,8 @@ impl Adapter {
             0 => RenameMode::Replace,
             libc::RENAME_NOREPLACE => RenameMode::NoReplace,
             libc::RENAME_EXCHANGE => RenameMode::Exchange,
+            libc::RENAME_WHITEOUT => RenameMode::Whiteout,
+            WHITEOUT_NO_REPLACE => RenameMode::NoReplaceWhiteout,
             _ => return Err(Errno::INVALID),
         };
         let (source, target) = ((self.node(from.0), from.1), (self.node(to.0), to.1));

@@ -403,6 +403,9 @@ impl FileSystem for MemoryFs {
         to: (NodeId, &[u8]),
         mode: RenameMode,
     ) -> FsResult<()> {
+        if matches!(mode, RenameMode::Whiteout | RenameMode::NoReplaceWhiteout) {
+            return Err(FsError::NotSupported("whiteouts"));
+        }
         let mut state = self.state.lock();
         let target = state.child(to.0, to.1);
         if mode == RenameMode::NoReplace && target.is_ok() {

@@ -1,7 +1,7 @@
 //! `rename`.
 
 use fs::{FileSystem, FsResult, RenameMode};
-use inode::{Caller, FsError, NodeId, SetAttr};
+use inode::{Caller, FsError, Kind, NodeId, SetAttr};
 
 use crate::support::{ROOT, Volume, refused, user, volume, weak_volume};
 
@@ -104,6 +104,107 @@ fn exchange_swaps_whatever_the_two_are() {
     );
     for dir in [ROOT, a.node, b.node] {
         v.check_counts(dir);
+    }
+}
+
+#[test]
+fn a_whiteout_stays_where_the_name_was() {
+    let v = volume();
+    let (from, to) = (v.dir(ROOT, "from").node, v.dir(ROOT, "to").node);
+    let names = [(from, "small"), (from, "linked"), (from, "directory"), (to, "victim")];
+    for (directory, name) in names {
+        if name == "directory" {
+            v.file(v.dir(directory, name).node, "below");
+        } else {
+            let file = v.file(directory, name);
+            v.write(file.node, 0, name.as_bytes());
+        }
+    }
+    let linked = v.find(from, "linked").expect("a file").node;
+    v.fs.link(&Caller::root(), linked, ROOT, b"other").expect("a second name");
+    let files = v.fs.status().expect("counters").files;
+    let moved = |name| v.find(from, name).expect("it is there").node;
+    let nodes = ["small", "linked", "directory"].map(moved);
+    let now = v.tick();
+    rename(&v, (from, "small"), (to, "victim"), RenameMode::Whiteout).expect("replaced");
+    rename(&v, (from, "linked"), (from, "beside"), RenameMode::NoReplaceWhiteout).expect("moved");
+    rename(&v, (from, "directory"), (to, "directory"), RenameMode::Whiteout).expect("moved");
+    let found = [(to, "victim"), (from, "beside"), (to, "directory")];
+    assert_eq!(found.map(|(dir, name)| v.find(dir, name).expect("it moved").node), nodes);
+    assert_eq!(v.read(nodes[0]), b"small");
+    assert_eq!(v.read(nodes[1]), b"linked");
+    assert_eq!(v.find(nodes[2], "..").expect("its parent").node, to);
+    for name in ["small", "linked", "directory"] {
+        let attr = v.find(from, name).expect("a whiteout").attr;
+        assert_eq!((attr.kind, attr.rdev, attr.mode), (Kind::CharDevice, 0, 0), "{name}");
+        assert_eq!((attr.nlink, attr.size, attr.mtime.0), (1, 0, now), "{name}");
+    }
+    // A victim went, three whiteouts came.
+    assert_eq!(v.fs.status().expect("counters").files, files + 2);
+    for directory in [ROOT, from, to, nodes[2]] {
+        v.check_counts(directory);
+    }
+    refused(
+        rename(&v, (from, "beside"), (to, "victim"), RenameMode::NoReplaceWhiteout),
+        &FsError::Exists,
+    );
+    rename(&v, (from, "beside"), (from, "linked"), RenameMode::Whiteout).expect("over a whiteout");
+    assert_eq!(v.find(from, "beside").expect("a whiteout").attr.kind, Kind::CharDevice);
+    let again = v.reopened();
+    let found = again.lookup(&Caller::root(), from, b"small").expect("a whiteout");
+    assert_eq!(found.attr.kind, Kind::CharDevice);
+    let report = v.fs.check_volume(&mut |_, _| std::ops::ControlFlow::Continue(()));
+    let report = report.expect("a check");
+    assert!(report.is_clean(), "{:?}", report.problems);
+}
+
+#[test]
+fn a_whiteout_belongs_to_who_renames_and_to_nobody_else_s_directory() {
+    let v = volume();
+    let dir = v.dir(ROOT, "d").node;
+    let changes = SetAttr { mode: Some(0o2777), gid: Some(50), ..SetAttr::default() };
+    v.fs.setattr(&Caller::root(), dir, &changes).expect("root may");
+    v.file_as(&user(7), dir, "f", 0o644).expect("a file");
+    v.fs.rename(&user(7), (dir, b"f"), (ROOT, b"f"), RenameMode::Whiteout).expect("may write");
+    let attr = v.find(dir, "f").expect("a whiteout").attr;
+    assert_eq!((attr.uid, attr.gid, attr.mode), (7, 50, 0));
+    let closed = v.dir(ROOT, "closed").node;
+    v.file_as(&Caller::root(), closed, "f", 0o666).expect("a file");
+    let taken = v.fs.rename(&user(7), (closed, b"f"), (ROOT, b"g"), RenameMode::Whiteout);
+    refused(taken, &FsError::AccessDenied);
+    // Nor where there is nothing that a whiteout could hide.
+    let snapshots = v.find(dir, ".snapshots").expect("always there").node;
+    v.fs.mkdir(&Caller::root(), snapshots, b"s", 0o755).expect("a snapshot");
+    refused(
+        rename(&v, (snapshots, "s"), (snapshots, "t"), RenameMode::Whiteout),
+        &FsError::InvalidArgument(""),
+    );
+    v.fs.subvolume_create(&Caller::root(), ROOT, b"sub", 0o755).expect("a subvolume");
+    let left = rename(&v, (ROOT, "sub"), (ROOT, "other"), RenameMode::Whiteout);
+    refused(left, &FsError::CrossSubvolume(""));
+    v.check_counts(dir);
+}
+
+#[test]
+fn a_whiteout_keeps_its_place_among_names_of_one_hash() {
+    for bits in [1, 2] {
+        let v = weak_volume(bits);
+        let names = ["a", "b", "c", "d", "e"];
+        for name in names {
+            v.file(ROOT, name);
+        }
+        rename(&v, (ROOT, "b"), (ROOT, "f"), RenameMode::Whiteout).expect("behind all");
+        rename(&v, (ROOT, "e"), (ROOT, "a"), RenameMode::Whiteout).expect("over the first");
+        rename(&v, (ROOT, "f"), (ROOT, "g"), RenameMode::Whiteout).expect("the last one");
+        assert_eq!(v.sorted(ROOT), ["a", "b", "c", "d", "e", "f", "g"]);
+        let device = |name: &str| v.find(ROOT, name).expect("found").attr.kind == Kind::CharDevice;
+        let whiteouts: Vec<_> = v.sorted(ROOT).into_iter().filter(|name| device(name)).collect();
+        assert_eq!(whiteouts, ["b", "e", "f"]);
+        for name in v.sorted(ROOT) {
+            v.fs.unlink(&Caller::root(), ROOT, name.as_bytes()).expect("a name");
+        }
+        v.check_counts(ROOT);
+        assert_eq!(v.fs.status().expect("counters").files, 1);
     }
 }
 
