@@ -213,6 +213,17 @@ pub trait FileSystem: Send + Sync {
         buffer: &mut [u8],
     ) -> FsResult<usize>;
 
+    /// As `read`, of which the file's time of last read does not tell.
+    fn read_untimed(
+        &self,
+        caller: &Caller,
+        node: NodeId,
+        offset: u64,
+        buffer: &mut [u8],
+    ) -> FsResult<usize> {
+        self.read(caller, node, offset, buffer)
+    }
+
     /// Writes all of `bytes` at `offset`.
     fn write(&self, caller: &Caller, node: NodeId, offset: u64, bytes: &[u8]) -> FsResult<()>;
 

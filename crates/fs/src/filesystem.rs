@@ -11,8 +11,8 @@ use crate::ops::{
     xattr,
 };
 use crate::{
-    Allocate, DirEntry, Entry, FileSystem, Fs, FsResult, Invalidate, NewNode, RenameMode, Seek,
-    SetXattr, StatFs, SyncScope, WalkControl, search_dir, snapdir,
+    Allocate, Atime, DirEntry, Entry, FileSystem, Fs, FsResult, Invalidate, NewNode, RenameMode,
+    Seek, SetXattr, StatFs, SyncScope, WalkControl, search_dir, snapdir,
 };
 
 /// What is answered to who would change what is found by a query.
@@ -64,11 +64,11 @@ impl FileSystem for Fs {
         access::access(self, caller, node, mask)
     }
 
-    fn readlink(&self, caller: &Caller, node: NodeId) -> FsResult<Vec<u8>> {
+    fn readlink(&self, _caller: &Caller, node: NodeId) -> FsResult<Vec<u8>> {
         if search_dir::is_volatile(node) {
             return search_dir::readlink(self, node);
         }
-        readlink::readlink(self, caller, node)
+        readlink::readlink(self, node, self.options.atime)
     }
 
     fn mknod(
@@ -148,7 +148,20 @@ impl FileSystem for Fs {
         if search_dir::is_volatile(node) {
             return Err(REFUSED);
         }
-        read::read(self, caller, node, offset, buffer)
+        read::read(self, caller, node, (offset, self.options.atime), buffer)
+    }
+
+    fn read_untimed(
+        &self,
+        caller: &Caller,
+        node: NodeId,
+        offset: u64,
+        buffer: &mut [u8],
+    ) -> FsResult<usize> {
+        if search_dir::is_volatile(node) {
+            return Err(REFUSED);
+        }
+        read::read(self, caller, node, (offset, Atime::Never), buffer)
     }
 
     fn write(&self, caller: &Caller, node: NodeId, offset: u64, bytes: &[u8]) -> FsResult<()> {

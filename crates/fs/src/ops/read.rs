@@ -7,18 +7,19 @@ use crate::edit::edit;
 use crate::error::from_store;
 use crate::load::{Inode, load, load_bulk};
 use crate::locks::Lock;
+use crate::subvol::Subvol;
 use crate::view::View;
 use crate::{Atime, Fs, FsResult, permit};
 
 /// How old a time of last read may grow while nothing else asks for a new one.
 const DAY: i64 = 24 * 60 * 60 * 1_000_000_000;
 
-/// Reads at `offset` until the buffer is full or the file ends.
+/// Reads at `offset` until the buffer is full or the file ends, and notes when as `atime` says.
 pub(crate) fn read(
     fs: &Fs,
     caller: &Caller,
     node: NodeId,
-    offset: u64,
+    (offset, atime): (u64, Atime),
     buffer: &mut [u8],
 ) -> FsResult<usize> {
     let (subvol, ino) = fs.place(node)?;
@@ -56,16 +57,24 @@ pub(crate) fn read(
         Ok((length, stale))
     })?;
     drop(object);
-    if stale && fs.options.atime == Atime::Relative && !subvol.read_only && !fs.options.read_only {
-        // The bytes were read: that their time could not be noted is no failure of reading.
-        edit(fs, node, |edit| {
-            let now = edit.txn.now;
-            edit.file()?.inode.atime = now;
-            Ok(())
-        })
-        .ok();
+    if stale && atime == Atime::Relative {
+        note(fs, &subvol, node);
     }
     Ok(length)
+}
+
+/// Notes that something which is no directory was read now.
+pub(super) fn note(fs: &Fs, subvol: &Subvol, node: NodeId) {
+    if subvol.read_only || fs.options.read_only {
+        return;
+    }
+    // It was read: that the time of it could not be noted is no failure of reading.
+    edit(fs, node, |edit| {
+        let now = edit.txn.now;
+        edit.file()?.inode.atime = now;
+        Ok(())
+    })
+    .ok();
 }
 
 /// Whether the time of the last read is to be set, as `relatime` has it.

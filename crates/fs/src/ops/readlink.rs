@@ -1,24 +1,33 @@
-//! `readlink`: the target of a symbolic link.
+//! `readlink`: the target of a symbolic link. When it was read is noted as of files: the kernel
+//! keeps targets, so that it asks once.
 
-use inode::{Caller, FsError, Kind, NodeId};
+use inode::{FsError, Kind, NodeId};
 
+use super::read::{is_stale, note};
 use crate::load::{Inode, load, load_bulk};
 use crate::locks::Lock;
 use crate::view::View;
-use crate::{Fs, FsResult};
+use crate::{Atime, Fs, FsResult};
 
-/// The target of a symbolic link.
-pub(crate) fn readlink(fs: &Fs, _caller: &Caller, node: NodeId) -> FsResult<Vec<u8>> {
+/// The target of a symbolic link; `atime` says whether it is noted that it was read.
+pub(crate) fn readlink(fs: &Fs, node: NodeId, atime: Atime) -> FsResult<Vec<u8>> {
     let (subvol, ino) = fs.place(node)?;
     let node = subvol.node(ino);
-    let _object = fs.locks.shared(Lock::Object { subvol: subvol.id.0, ino });
-    subvol.read(|tree| {
+    let object = fs.locks.shared(Lock::Object { subvol: subvol.id.0, ino });
+    let (target, stale) = subvol.read(|tree| {
         let view = View::new(&*fs.store, tree);
         match load(fs, view, node, ino)? {
             Inode::File(file) if crate::attributes::kind(file.inode.kind) == Kind::Symlink => {
-                load_bulk(fs, view, node, ino, &file)
+                let times = (file.inode.atime, file.inode.mtime, file.inode.ctime);
+                let stale = is_stale(times.0, times.1, times.2, || fs.env.clock.now().0);
+                Ok((load_bulk(fs, view, node, ino, &file)?, stale))
             }
             _ => Err(FsError::InvalidArgument("not a symbolic link")),
         }
-    })
+    })?;
+    drop(object);
+    if stale && atime == Atime::Relative {
+        note(fs, &subvol, node);
+    }
+    Ok(target)
 }

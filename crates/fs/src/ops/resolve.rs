@@ -5,7 +5,7 @@ use inode::{Caller, FsError, Kind, NodeId, PATH_BYTES_MAX};
 
 use super::forget::forget;
 use super::lookup::lookup;
-use crate::{Entry, Follow, Fs, FsResult};
+use crate::{Atime, Entry, Follow, Fs, FsResult};
 
 /// Most symbolic links on the way, as Linux has it.
 const LINKS_MAX: usize = 40;
@@ -91,7 +91,7 @@ impl Walk<'_> {
         if self.links > LINKS_MAX {
             return Err(FsError::Loop);
         }
-        let target = super::readlink::readlink(self.fs, self.caller, link.node)?;
+        let target = super::readlink::readlink(self.fs, link.node, Atime::Never)?;
         if target.len() >= PATH_BYTES_MAX { Err(FsError::NameTooLong) } else { Ok(target) }
     }
 }

@@ -55,13 +55,14 @@ impl Adapter {
         self.open(who, number, libc::O_RDONLY)
     }
 
-    /// Reads at most `size` bytes at `offset` and hands them to `send`.
+    /// Reads at most `size` bytes at `offset` and hands them to `send`; `flags` are those that the
+    /// file was opened with.
     pub(crate) fn read(
         &self,
         who: Who,
         number: u64,
-        offset: u64,
-        size: u32,
+        (offset, size): (u64, u32),
+        flags: i32,
         send: impl FnOnce(Answer<&[u8]>),
     ) {
         let caller = Adapter::opened(who);
@@ -71,7 +72,12 @@ impl Adapter {
             if buffer.len() < size {
                 buffer.resize(size, 0);
             }
-            match self.fs.read(&caller, node, offset, &mut buffer[..size]) {
+            let buffer = &mut buffer[..size];
+            let read = match flags & libc::O_NOATIME {
+                0 => self.fs.read(&caller, node, offset, buffer),
+                _ => self.fs.read_untimed(&caller, node, offset, buffer),
+            };
+            match read {
                 Ok(length) => send(Ok(&buffer[..length])),
                 Err(error) => send(Err(failed("read", number)(error))),
             }

@@ -4,7 +4,7 @@ use fs::WalkControl;
 
 use super::numbers::{FSYNC_DATA, OPEN_KEEP_CACHE, OPEN_NO_FLUSH, WRITE_CACHE, WRITE_KILL_SUIDGID};
 use super::reply::Reply;
-use super::request::Request;
+use super::request::{Arguments, Request};
 use crate::adapter::{Adapter, Answer, Opening, Timeouts};
 use crate::errno::Errno;
 
@@ -12,15 +12,19 @@ type Asked<'r, 'a> = &'r mut Request<'a>;
 
 /// Reads, and hands the bytes on without a copy.
 pub(super) fn read(adapter: &Adapter, request: &Request<'_>, send: impl FnOnce(Answer<&[u8]>)) {
-    let mut arguments = request.arguments;
-    let range = arguments
-        .skip(8)
-        .and_then(|()| arguments.u64())
-        .and_then(|offset| Ok((offset, arguments.u32()?)));
-    match range {
-        Ok((offset, size)) => adapter.read(request.who, request.node, offset, size, send),
+    match range_and_flags(request.arguments) {
+        Ok((range, flags)) => adapter.read(request.who, request.node, range, flags, send),
         Err(error) => send(Err(error)),
     }
+}
+
+/// What is to be read, and the flags that the file was opened with.
+fn range_and_flags(mut arguments: Arguments<'_>) -> Answer<((u64, u32), i32)> {
+    arguments.skip(8)?;
+    let range = (arguments.u64()?, arguments.u32()?);
+    // Flags of the request, and an owner of locks.
+    arguments.skip(12)?;
+    Ok((range, arguments.i32()?))
 }
 
 pub(super) fn write(adapter: &Adapter, request: Asked<'_, '_>, reply: &mut Reply) -> Answer<()> {
