@@ -11,14 +11,14 @@ use inode::{FsError, SubvolId};
 use store::{KeyRange, TreeId};
 
 use super::Stray;
-use crate::error::{from_store, inconsistent, malformed};
+use crate::error::{from_store, malformed};
 use crate::subvol::{VOLUME, read_record};
 use crate::txn::{Txn, fresh_inode};
 use crate::view::{NameBuf, Search, View};
 use crate::{Fs, FsResult};
 
-/// Name of the directory of what was found.
-const LOST_AND_FOUND: &[u8] = b"lost+found";
+/// Name of the directory of what was found; where something else has it, one like it.
+const LOST_AND_FOUND: &str = "lost+found";
 /// Names that are tried for one thing.
 const NAMES_MAX: u32 = 1000;
 /// Deepest path.
@@ -169,16 +169,17 @@ impl Fs {
     ) -> FsResult<u64> {
         let record = read_record(&*self.store, SubvolId(subvol))?.ok_or(FsError::NotFound)?;
         let root = record.root;
-        let hash = self.hash.hash(LOST_AND_FOUND);
-        let vacancy = match view.find(root, hash, LOST_AND_FOUND)? {
-            Search::Found(found) if found.target == Target::Directory => return Ok(found.ino),
-            Search::Found(_) => {
-                return Err(inconsistent(view.tree, "lost+found is no directory", root));
+        let mut attempts = 0..NAMES_MAX;
+        let (name, vacancy) = loop {
+            let name = like(LOST_AND_FOUND, attempts.next().ok_or(FsError::Exists)?);
+            match view.find(root, self.hash.hash(name.as_bytes()), name.as_bytes())? {
+                Search::Found(found) if found.target == Target::Directory => return Ok(found.ino),
+                Search::Found(_) => {}
+                Search::Vacant(vacancy) => break (name, vacancy),
             }
-            Search::Vacant(vacancy) => vacancy,
         };
         let ino = self.numbers.next_ino(&*self.store)?;
-        let (name, target) = (LOST_AND_FOUND, Target::Directory);
+        let (name, target) = (name.as_bytes(), Target::Directory);
         let entry = EntryRecord { chained: false, ino, name, target };
         txn.insert_entry(view, root, &vacancy, &entry)?;
         txn.touch_directory(view.tree, root, 1, 1);
@@ -212,7 +213,7 @@ impl Fs {
         (name, ino, target): (&str, u64, Target),
     ) -> FsResult<u64> {
         for attempt in 0..NAMES_MAX {
-            let name = if attempt == 0 { name.to_owned() } else { format!("{name}.{attempt}") };
+            let name = like(name, attempt);
             let name = name.as_bytes();
             let Search::Vacant(vacancy) = view.find(dir, self.hash.hash(name), name)? else {
                 continue;
@@ -333,4 +334,9 @@ impl Fs {
         }
         Ok(())
     }
+}
+
+/// The name that is tried in one of the attempts.
+fn like(name: &str, attempt: u32) -> String {
+    if attempt == 0 { name.to_owned() } else { format!("{name}.{attempt}") }
 }

@@ -6,7 +6,8 @@ use format::entry_record::{EntryRecord, Target};
 use format::inode_record::LinkedRecord;
 use format::key::{self, Counter, Parsed, Part};
 use format::subvolume_record::{SubvolumeRecord, UsageRecord};
-use fs::ProblemKind;
+use fs::{FileSystem, NewNode, ProblemKind};
+use inode::{Caller, Kind, NodeId};
 use store::{Batch, KeyRange, Store, TreeId};
 use testing::SimDevice;
 
@@ -500,6 +501,37 @@ fn small_contents_of_a_linked_inode_are_kept() {
         }
     });
     assert!(kept, "its contents are in lost+found");
+}
+
+/// Names that something else has keep nothing from being kept.
+#[test]
+fn what_is_found_is_kept_where_lost_and_found_is_no_directory() {
+    let made = made(1);
+    let change = CASES.iter().find(|(what, ..)| *what == "a linked inode").expect("it is there").3;
+    let device = made.device.copy();
+    let subject = super::volume::open(&device).expect("it is there");
+    let root = Caller::root();
+    let new = NewNode { kind: Kind::File, mode: 0o644, rdev: 0 };
+    subject.fs().mknod(&root, NodeId::ROOT, b"lost+found", &new).expect("a file");
+    subject.fs().symlink(&root, NodeId::ROOT, b"lost+found.1", b"one").expect("a link");
+    subject.fs().close().expect("it is there");
+    drop(subject);
+    falsify(&device, |store| {
+        let mut batch = Batch::new();
+        change(store, &mut batch);
+        store.commit(&batch).expect("it is there");
+    });
+    let before = check(&device);
+    let mended = repair(&device);
+    super::assert_mended("lost+found is a file", &before, &mended);
+    falsify(&device, |store| {
+        assert!(matches!(named(store, "lost+found").target, Target::Embedded(_)));
+        assert!(matches!(named(store, "lost+found.1").target, Target::Embedded(_)));
+        let kept = named(store, "lost+found.2");
+        assert_eq!(kept.target, Target::Directory);
+        let inside = entries(store, TREE).into_iter().filter(|entry| entry.dir == kept.ino);
+        assert!(inside.count() > 0, "it is in there");
+    });
 }
 
 /// Numbers that no fault of counting makes, only falsified records: they are told or refused, and
