@@ -1,7 +1,7 @@
 //! `copy_range`.
 
 use fs::FileSystem;
-use inode::{Caller, FsError};
+use inode::{Caller, FsError, SetAttr};
 
 use crate::support::{ROOT, Volume, refused, user, volume};
 
@@ -67,4 +67,28 @@ fn what_cannot_be_is_refused() {
     let dir = v.dir(ROOT, "d");
     refused(copy(&root, (dir.node, 0), (to.node, 0)), &FsError::IsDirectory);
     refused(copy(&root, (from.node, 0), (dir.node, 0)), &FsError::IsDirectory);
+}
+
+#[test]
+fn a_copy_takes_the_target_s_set_id_bits_but_for_root() {
+    let v = volume();
+    let armed = SetAttr { mode: Some(0o6755), ..SetAttr::default() };
+    // Few bytes are copied, many are shared.
+    for length in [100, 200_000] {
+        let from = v.file_as(&user(7), ROOT, &format!("from {length}"), 0o644).expect("a file");
+        let to = v.file_as(&user(7), ROOT, &format!("to {length}"), 0o755).expect("a file");
+        v.write(from.node, 0, &vec![5; length]);
+        for (caller, from_at, left) in
+            [(user(7), length as u64, 0o6755), (user(7), 0, 0o755), (Caller::root(), 0, 0o6755)]
+        {
+            for node in [from.node, to.node] {
+                v.fs.setattr(&Caller::root(), node, &armed).expect("root may");
+            }
+            let copied = v.fs.copy_range(&caller, (from.node, from_at), (to.node, 0), 1 << 30);
+            assert_eq!(copied.expect("room"), length as u64 - from_at);
+            let mode = |node| v.fs.getattr(&Caller::root(), node).expect("a file").mode;
+            assert_eq!(mode(to.node), left, "{length} bytes from {from_at} by {}", caller.uid);
+            assert_eq!(mode(from.node), 0o6755, "the source is only read");
+        }
+    }
 }

@@ -1,7 +1,7 @@
 //! `fallocate`.
 
 use fs::{Allocate, FileSystem};
-use inode::{Caller, FsError};
+use inode::{Caller, FsError, SetAttr};
 
 use crate::support::{ROOT, refused, user, volume};
 
@@ -49,4 +49,21 @@ fn what_cannot_be_is_refused() {
     refused(allocate(&user(9), (0, 1), Allocate::Punch), &FsError::AccessDenied);
     let dir = v.dir(ROOT, "d");
     refused(v.fs.fallocate(&root, dir.node, (0, 1), Allocate::Grow), &FsError::IsDirectory);
+}
+
+#[test]
+fn allocation_takes_set_id_bits_but_for_root() {
+    let v = volume();
+    let file = v.file_as(&user(7), ROOT, "f", 0o755).expect("a file").node;
+    let armed = SetAttr { mode: Some(0o6755), ..SetAttr::default() };
+    for mode in
+        [Allocate::Grow, Allocate::Keep, Allocate::Punch, Allocate::Zero, Allocate::ZeroKeep]
+    {
+        for (caller, left) in [(user(7), 0o755), (Caller::root(), 0o6755)] {
+            v.fs.setattr(&Caller::root(), file, &armed).expect("root may");
+            v.fs.fallocate(&caller, file, (10, 50), mode).expect("room");
+            let attr = v.fs.getattr(&Caller::root(), file).expect("the file");
+            assert_eq!(attr.mode, left, "{mode:?} by {}", caller.uid);
+        }
+    }
 }
