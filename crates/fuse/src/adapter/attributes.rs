@@ -3,7 +3,7 @@
 use std::sync::atomic::Ordering;
 
 use fs::{SetXattr, StatFs};
-use inode::{Attr, Enforce, SetAttr};
+use inode::{Attr, Enforce, Kind, SetAttr};
 
 use super::{Adapter, Answer, Named, ROOT, Who, failed};
 use crate::capability;
@@ -55,8 +55,8 @@ impl Adapter {
         self.fs
             .setattr(&caller, node, &changes)
             .and_then(|attr| {
-                if ends_rights {
-                    capability::drop_from(&*self.fs, node, &attr)?;
+                if ends_rights && attr.kind == Kind::File {
+                    capability::drop_from(&*self.fs, node)?;
                 }
                 Ok(self.shown(number, attr))
             })
@@ -139,9 +139,8 @@ impl Adapter {
 
     /// Removes an extended attribute.
     pub(crate) fn removexattr(&self, who: Who, number: u64, name: &[u8]) -> Answer<()> {
-        self.fs
-            .removexattr(&self.caller(who), self.node(number), name)
-            .map_err(failed("removexattr", number))
+        let caller = if capability::are_in(name) { capability::taker() } else { self.caller(who) };
+        self.fs.removexattr(&caller, self.node(number), name).map_err(failed("removexattr", number))
     }
 }
 

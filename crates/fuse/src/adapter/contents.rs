@@ -97,7 +97,7 @@ impl Adapter {
         let node = self.node(number);
         self.fs
             .write(&Adapter::opened(who), node, offset, bytes)
-            .and_then(|()| if ends_rights { self.end_rights(who, node) } else { Ok(()) })
+            .and_then(|()| if ends_rights { self.end_rights(node) } else { Ok(()) })
             .map_err(failed("write", number))
     }
 
@@ -108,9 +108,8 @@ impl Adapter {
         Ok(Who { uid: attr.uid, gid: attr.gid, ..who })
     }
 
-    fn end_rights(&self, who: Who, node: NodeId) -> Result<(), FsError> {
-        let attr = self.fs.getattr(&Adapter::opened(who), node)?;
-        capability::drop_from(&*self.fs, node, &attr)
+    fn end_rights(&self, node: NodeId) -> Result<(), FsError> {
+        capability::drop_from(&*self.fs, node)
     }
 
     /// The next data or hole; `what` is that of lseek(2).
@@ -149,7 +148,7 @@ impl Adapter {
         let node = self.node(number);
         self.fs
             .fallocate(&Adapter::opened(who), node, range, mode)
-            .and_then(|()| self.end_rights(who, node))
+            .and_then(|()| self.end_rights(node))
             .map_err(failed("fallocate", number))
     }
 
@@ -167,7 +166,7 @@ impl Adapter {
         self.fs
             .copy_range(&Adapter::opened(who), source, target, length)
             .and_then(|copied| {
-                self.end_rights(who, target.0)?;
+                self.end_rights(target.0)?;
                 Ok(copied as u32)
             })
             .map_err(failed("copy_range", to.0))

@@ -112,6 +112,16 @@ fn set_id_bits_end_with_a_write_a_truncation_and_a_change_of_owner() {
     });
     assert_eq!((mode(), capable()), (0o755, false), "a truncation");
 
+    // Nobody may run it while it is written, and then its owner lets them again.
+    arm();
+    as_user(NOBODY, &[], || {
+        std::fs::set_permissions(&path, Permissions::from_mode(0o644)).unwrap();
+        let file = std::fs::File::options().write(true).open(&path).unwrap();
+        file.write_all_at(b"C", 0).unwrap();
+        std::fs::set_permissions(&path, Permissions::from_mode(0o755)).unwrap();
+    });
+    assert_eq!((mode(), capable()), (0o755, false), "a write to what nobody may run");
+
     arm();
     std::os::unix::fs::chown(&path, Some(1), None).unwrap();
     assert_eq!((mode(), capable()), (0o755, false), "a change of owner");

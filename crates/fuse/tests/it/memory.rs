@@ -551,7 +551,10 @@ impl FileSystem for MemoryFs {
         }
     }
 
-    fn removexattr(&self, _: &Caller, node: NodeId, name: &[u8]) -> FsResult<()> {
+    fn removexattr(&self, caller: &Caller, node: NodeId, name: &[u8]) -> FsResult<()> {
+        if name.starts_with(b"security.") && !caller.is_root() {
+            return Err(FsError::NotPermitted("security attributes are root's"));
+        }
         let mut state = self.state.lock();
         state.node(node)?.xattrs.remove(name).map(|_| ()).ok_or(FsError::NoAttribute)
     }
