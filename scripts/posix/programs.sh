@@ -209,8 +209,10 @@ part_tools() {
   [ -z "$(find many -type f -name '*7')" ] || fail "find -delete"
   find many -delete
   [ ! -e many ] || fail "find -delete leaves something"
-  dd if=/dev/zero of=direct bs=4096 count=64 oflag=direct status=none
-  dd if=direct iflag=direct bs=65536 status=none | cmp -s - <(head -c 262144 /dev/zero) || fail O_DIRECT
+  head -c 262144 /dev/urandom > random
+  dd if=random of=direct bs=4096 oflag=direct status=none
+  dd if=direct iflag=direct bs=65536 status=none | cmp -s - random || fail O_DIRECT
+  cmp -s direct random || fail "O_DIRECT, read through the cache"
   cd "$repository"
 }
 
