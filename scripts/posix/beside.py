@@ -1,0 +1,200 @@
+#!/usr/bin/env python3
+"""Calls that must come to the same here and on ext4: prints what each came to (run by beside.sh).
+
+    beside.py DIRECTORY      a directory of a mounted file system, as root
+"""
+import ctypes
+import errno
+import os
+import stat
+import sys
+import time
+
+libc = ctypes.CDLL(None, use_errno=True)
+libc.fallocate.argtypes = [ctypes.c_int, ctypes.c_int, ctypes.c_int64, ctypes.c_int64]
+KEEP, PUNCH, ZERO = 1, 2, 16
+NOREPLACE, EXCHANGE, WHITEOUT = 1, 2, 4
+CAPABILITY = "security.capability"
+OWNER, OTHER = 1000, 3000
+
+
+def call(function, *arguments):
+    if function(*arguments) != 0:
+        number = ctypes.get_errno()
+        raise OSError(number, os.strerror(number))
+
+
+def rename2(old, new, flags):
+    call(libc.renameat2, -100, old.encode(), -100, new.encode(), flags)
+
+
+def tell(*words):
+    print(*words, flush=True)
+
+
+def as_user(uid, act):
+    """Does something as a user, in a child: "ok", or the name of its error."""
+    child = os.fork()
+    if child == 0:
+        code = 255
+        try:
+            if uid:
+                os.setgroups([])
+                os.setgid(uid)
+                os.setuid(uid)
+            act()
+            code = 0
+        except OSError as error:
+            code = error.errno
+        finally:
+            os._exit(code)
+    code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+    return errno.errorcode.get(code, code) if code else "ok"
+
+
+def show(top):
+    """All names below a directory, with what they lead to."""
+    for place, directories, files in os.walk(top):
+        directories.sort()
+        for name in [""] + sorted(directories + files):
+            path = os.path.join(place, name)
+            s = os.lstat(path)
+            size = 0 if stat.S_ISDIR(s.st_mode) else s.st_size
+            tell("  ", path, oct(s.st_mode), s.st_uid, s.st_gid, s.st_nlink, size, s.st_rdev)
+
+
+def whiteouts():
+    """A name that moves and leaves a whiteout, and whiteouts that are made."""
+    for uid in (0, OWNER):
+        top = f"whiteouts-{uid}"
+        os.mkdir(top)
+        for name in ("from", "to", "from/directory"):
+            os.mkdir(f"{top}/{name}")
+        for name in ("from/file", "from/linked", "from/over", "to/victim", "from/directory/below"):
+            with open(f"{top}/{name}", "w") as file:
+                file.write(name)
+        os.link(f"{top}/from/linked", f"{top}/from/other")
+        os.symlink("nowhere", f"{top}/from/link")
+        os.setxattr(f"{top}/from/over", "user.a", b"b")
+        for place, directories, files in os.walk(top):
+            for name in [""] + directories + files:
+                os.chown(os.path.join(place, name), uid, uid, follow_symlinks=False)
+        # What is made in it is of its group.
+        os.chown(f"{top}/from", uid, 50)
+        os.chmod(f"{top}/from", 0o2755)
+        for old, new, flags in [
+            ("from/file", "to/file", WHITEOUT),
+            ("from/linked", "from/renamed", WHITEOUT | NOREPLACE),
+            ("from/over", "to/victim", WHITEOUT),
+            ("from/directory", "to/directory", WHITEOUT),
+            ("from/link", "from/link-2", WHITEOUT),
+            ("from/renamed", "from/other", WHITEOUT),
+            ("from/renamed", "from/renamed", WHITEOUT),
+            ("to/file", "to/victim", WHITEOUT | NOREPLACE),
+            ("to/file", "to/victim", WHITEOUT | EXCHANGE),
+            ("to/none", "to/victim", WHITEOUT),
+            ("to/file", "from/file", WHITEOUT),
+            ("to/directory", "from/over", WHITEOUT),
+            ("from/over", "to/moved-whiteout", 0),
+        ]:
+            tell(uid, old, new, flags, as_user(uid, lambda: rename2(f"{top}/{old}", f"{top}/{new}", flags)))
+        os.mkdir(f"{top}/closed")
+        open(f"{top}/closed/file", "w").close()
+        tell(uid, "not one's own", as_user(uid, lambda: rename2(f"{top}/closed/file", f"{top}/to/x", WHITEOUT)))
+        for kind, device in ((stat.S_IFCHR, 0), (stat.S_IFBLK, 0), (stat.S_IFCHR, os.makedev(1, 3))):
+            name = f"{top}/to/made-{kind}-{device}"
+            tell(uid, "mknod", oct(kind), device, as_user(uid, lambda: os.mknod(name, kind | 0o644, device)))
+        tell(uid, "open", as_user(uid, lambda: os.open(f"{top}/to/file", os.O_RDONLY)))
+        tell(uid, "unlink", as_user(uid, lambda: os.unlink(f"{top}/from/link")))
+        show(top)
+
+
+def writer(what):
+    """A call that changes contents, given a path."""
+    def act(path):
+        fd = os.open(path, os.O_RDWR)
+        if what == "write":
+            os.pwrite(fd, b"written", 0)
+        elif what == "truncate":
+            os.ftruncate(fd, 100)
+        elif what == "copy_file_range":
+            os.copy_file_range(os.open("source", os.O_RDONLY), fd, 50, 0, 0)
+        elif what == "copy_file_range, long":
+            os.copy_file_range(os.open("source", os.O_RDONLY), fd, 100000, 0, 0)
+        else:
+            mode = {"fallocate": 0, "keep": KEEP, "punch": PUNCH | KEEP, "zero": ZERO}[what]
+            call(libc.fallocate, fd, mode, 0, 5000)
+    return act
+
+
+WRITERS = ("write", "truncate", "copy_file_range", "copy_file_range, long", "fallocate", "keep", "punch", "zero")
+
+
+def rights():
+    """Set-id bits and capabilities, after a change of contents by the owner, another and root."""
+    with open("source", "wb") as file:
+        file.write(os.urandom(100000))
+    # cap_chown, effective, in the second version of the structure.
+    capability = bytes([1, 0, 0, 2, 1]) + bytes(15)
+    for uid in (OWNER, OTHER, 0):
+        for what in WRITERS:
+            for closed in (False, True):
+                path = f"rights-{uid}-{what}-{closed}"
+                with open(path, "wb") as file:
+                    file.write(b"x" * 20000)
+                os.chown(path, OWNER, OWNER)
+                os.chmod(path, 0o6777)
+                os.setxattr(path, CAPABILITY, capability)
+                if closed:
+                    # Nobody may run it meanwhile.
+                    os.chmod(path, 0o666)
+                done = as_user(uid, lambda: writer(what)(path))
+                after = oct(os.stat(path).st_mode)
+                os.chmod(path, 0o755)
+                tell(uid, what, closed, done, after, CAPABILITY in os.listxattr(path))
+    path = "owner"
+    open(path, "w").close()
+    for mode in (0o755, 0o644):
+        os.chmod(path, mode)
+        os.setxattr(path, CAPABILITY, capability)
+        os.chown(path, 7, 7)
+        tell("chown", oct(mode), CAPABILITY in os.listxattr(path))
+
+
+def times():
+    """When a file or a link was read, as relatime has it."""
+    old = time.time_ns() - 3600 * 10**9
+    def noted(path, act):
+        os.utime(path, ns=(old, old), follow_symlinks=False)
+        before = os.lstat(path).st_atime_ns
+        act()
+        first = os.lstat(path).st_atime_ns
+        act()
+        return (first != before, os.lstat(path).st_atime_ns != first)
+    def reader(path, flags):
+        def act():
+            fd = os.open(path, os.O_RDONLY | flags)
+            os.read(fd, 100)
+            os.close(fd)
+        return act
+    for length in (10, 100000):
+        for what, flags in (("read", 0), ("O_NOATIME", os.O_NOATIME)):
+            path = f"time-{length}-{what}"
+            with open(path, "wb") as file:
+                file.write(b"x" * length)
+            # What the kernel has in its memory is read without asking.
+            with open("/proc/sys/vm/drop_caches", "w") as drop:
+                drop.write("1")
+            tell(what, length, noted(path, reader(path, flags)))
+    os.symlink("time-10-read", "link")
+    tell("readlink", noted("link", lambda: os.readlink("link")))
+    os.symlink("time-10-read", "followed")
+    tell("followed", noted("followed", lambda: os.stat("followed")))
+
+
+os.chdir(sys.argv[1])
+os.chmod(".", 0o777)
+os.umask(0)
+whiteouts()
+rights()
+times()
