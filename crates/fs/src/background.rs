@@ -137,7 +137,7 @@ impl Fs {
     /// What fails does not keep the rest from being done: on a full medium a checkpoint has no
     /// room until other work has made some. The first failure is told when nothing was done.
     pub fn background_step(&self, budget: usize) -> FsResult<Progress> {
-        let due_in = self.store.flush_if_due().map_err(from_store)?;
+        let due_in = self.flush_if_due()?;
         let mut failed = None;
         for work in [
             Fs::checkpoint_step,
@@ -159,6 +159,12 @@ impl Fs {
             Some(error) => Err(error),
             None => Ok(Progress { more: false, due_in: due_in.min(IDLE), done: 0 }),
         }
+    }
+
+    /// The part of a step that must not wait for the others, for a thread that does nothing else:
+    /// writes the log if that is due, and tells how long until it will be.
+    pub fn flush_if_due(&self) -> FsResult<Duration> {
+        self.store.flush_if_due().map_err(from_store)
     }
 
     /// Has `wake` called when there is work that had better be begun at once.

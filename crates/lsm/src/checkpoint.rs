@@ -5,8 +5,12 @@
 //! 2. write           all layers that are in memory, as runs of one blob; the log up to the freeze
 //! 3. exchange        trees, clones and pins read the runs from now on; memory is free
 //! 4. manifest        which runs each tree is made of, under the next number: the new state
-//! 5. trim            the log, older manifests, blobs that no state needs
+//! 5. trim            the log, older manifests, some of the blobs that no state needs
 //! ```
+//!
+//! The durable state is locked until the end. So what may take long and can be done before or after
+//! - the blob of a merge, giving back many blobs - is: commits wait for the next checkpoint where
+//! too much is in memory.
 //!
 //! Commits go on but for the freeze. Layers that the same trees share and that follow each other
 //! are written as one run. A crash before 4 is durable leaves a blob that nothing names, which the
@@ -25,7 +29,7 @@ use store::{Lsn, Result, TreeId, Writer};
 
 use crate::blob::{BlobWriter, Finished, Numbers, Written};
 use crate::clean;
-use crate::collect::{NotedRuns, Stuck};
+use crate::collect::{COLLECTED_AT_ONCE, NotedRuns, Stuck};
 use crate::core::{Catalog, Core};
 use crate::exchange::Exchange;
 use crate::layer::{Layer, Stack, View};
@@ -124,7 +128,7 @@ impl Core {
         }
         self.log().trim(lsn)?;
         self.journal.made_checkpoint(self.env.clock.now().0);
-        self.collect(state, usize::MAX);
+        self.collect(state, COLLECTED_AT_ONCE);
         Ok(())
     }
 

@@ -19,21 +19,26 @@ use crate::core::Core;
 use crate::files::blob_name;
 use crate::run::Run;
 
+/// Most blobs and parts of blobs that are given back while the durable state is locked: each may
+/// take a sync of a directory, or a request, and commits may wait for the next checkpoint.
+pub(crate) const COLLECTED_AT_ONCE: usize = 32;
+
 impl Core {
     /// A bounded step of giving back what is not needed any more; `false` when nothing is left.
     pub(crate) fn reclaim(&self, most: usize) -> Result<bool> {
+        let collected = most.clamp(1, COLLECTED_AT_ONCE);
         let mut state = self.durable.lock();
         if self.journal.is_closed() || self.read_only.get().is_some() {
             // The medium is another's from now on, or is to stay as it is.
             return Ok(false);
         }
         // First what needs no room.
-        let more = self.collect(&mut state, most.max(1));
+        let more = self.collect(&mut state, collected);
         if self.drops.load(Ordering::Relaxed) > 0 {
             // The durable state has what was dropped until the next one.
             self.checkpoint_locked(&mut state)?;
         }
-        if more || self.collect(&mut state, most.max(1)) {
+        if more || self.collect(&mut state, collected) {
             return Ok(true);
         }
         drop(state);

@@ -17,6 +17,7 @@ use store::{Error, MergeStats, Result, Writer};
 use crate::blob::BlobWriter;
 use crate::checkpoint::{Durable, Part, end_run, exchange};
 use crate::clean::{self, Pointing};
+use crate::collect::COLLECTED_AT_ONCE;
 use crate::core::{Catalog, Core};
 use crate::hollow;
 use crate::layer::{Layer, View};
@@ -282,23 +283,27 @@ impl Core {
         Ok(Some(Job { layers, views, id, part, blob, bytes, cleans, returns }))
     }
 
-    /// Ends a merge whose entries are all written.
+    /// Ends a merge whose entries are all written. What was merged is made durable first: that may
+    /// take long, and whoever needs the durable state meanwhile has it.
     fn end_merge(&self, job: Job) -> Result<()> {
         let Job { layers, views, id, part, mut blob, .. } = job;
         let entry = end_run(&mut blob, &views, part.lowest)?;
-        let mut state = self.durable.lock();
-        let state = &mut *state;
         // A checkpoint may have failed meanwhile, or the store been closed.
         self.log().check()?;
         self.is_open()?;
-        let run = match entry {
+        let written = match entry {
             None => None,
-            Some(entry) => {
-                let finished = blob.finish(self)?;
-                self.keep(state, Writer::Merge, finished);
-                Some(self.register(state, entry))
-            }
+            Some(entry) => Some((blob.finish(self)?, entry)),
         };
+        let mut state = self.durable.lock();
+        let state = &mut *state;
+        let run = written.map(|(finished, entry)| {
+            self.keep(state, Writer::Merge, finished);
+            self.register(state, entry)
+        });
+        // The same as before. What was kept, and nobody needs, is given back like all that is.
+        self.log().check()?;
+        self.is_open()?;
         state.pending_bytes += layers.iter().map(|layer| layer.durable_run().bytes()).sum::<u64>();
         let exchange = exchange(layers, id, run);
         self.exchange(std::slice::from_ref(&exchange));
@@ -331,7 +336,7 @@ impl Core {
         let catalog = Catalog::clone(&self.catalog.lock());
         let lsn = state.lsn;
         self.make_durable(state, catalog, lsn)?;
-        self.collect(state, usize::MAX);
+        self.collect(state, COLLECTED_AT_ONCE);
         Ok(())
     }
 }

@@ -96,7 +96,11 @@ impl Core {
         if tight && self.journal.log_bytes_since() > 0 {
             let mut state = self.durable.lock();
             match self.checkpoint_locked(&mut state) {
-                Ok(()) => tight = self.is_tight(beside)?,
+                Ok(()) => {
+                    // Here the room is waited for.
+                    self.collect(&mut state, usize::MAX);
+                    tight = self.is_tight(beside)?;
+                }
                 Err(error) if error.is_no_space() => {}
                 Err(error) => return Err(error),
             }

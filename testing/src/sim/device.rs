@@ -3,9 +3,10 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::sync::Arc;
+use std::time::Duration;
 
 use device::{Device, Error, File, Lock, Metadata, Result, Space};
-use parking_lot::{Mutex, MutexGuard};
+use parking_lot::{Condvar, Mutex, MutexGuard};
 
 use super::CrashPolicy;
 use super::content::{BLOCK, Change};
@@ -22,6 +23,8 @@ const UNBOUNDED: u64 = 1 << 44;
 #[derive(Clone)]
 pub struct SimDevice {
     pub(super) state: Arc<Mutex<State>>,
+    /// A call is held, or those that were go on.
+    turn: Arc<Condvar>,
 }
 
 /// What is called before each operation.
@@ -57,6 +60,11 @@ pub(super) struct State {
     power_is_cut: bool,
     faults: Vec<Fault>,
     watcher: Option<Watcher>,
+    holds: Vec<Fault>,
+    /// Calls that are held.
+    held: usize,
+    /// How often those were let go.
+    let_go: u64,
 }
 
 impl SimDevice {
@@ -77,7 +85,11 @@ impl SimDevice {
                 power_is_cut: false,
                 faults: Vec::new(),
                 watcher: None,
+                holds: Vec::new(),
+                held: 0,
+                let_go: 0,
             })),
+            turn: Arc::default(),
         }
     }
 
@@ -155,6 +167,28 @@ impl SimDevice {
     /// Whether a fault that was ordered has not struck yet.
     pub fn faults_left(&self) -> bool {
         self.state.lock().faults.iter().any(|fault| fault.times > 0)
+    }
+
+    /// Holds the calls that a fault is for, instead of failing them, until [`SimDevice::let_go`]:
+    /// a medium that is slow there, while others pass.
+    pub fn hold(&self, calls: Fault) {
+        self.state.lock().holds.push(calls);
+    }
+
+    /// Waits until a call is held, for so long at most; whether one is.
+    pub fn is_held_within(&self, most: Duration) -> bool {
+        let mut state = self.state.lock();
+        self.turn.wait_while_for(&mut state, |state| state.held == 0, most);
+        state.held > 0
+    }
+
+    /// Lets the calls go that are held, and holds none any more.
+    pub fn let_go(&self) {
+        let mut state = self.state.lock();
+        state.holds.clear();
+        state.let_go += 1;
+        drop(state);
+        self.turn.notify_all();
     }
 
     /// Sets the size of the medium in bytes; what is there stays.
@@ -237,6 +271,13 @@ impl SimDevice {
         let mut state = self.state.lock();
         if op.changes() && !state.power_is_cut && state.watcher.is_some() {
             state = self.call_watcher(state);
+        }
+        if state.holds.iter_mut().fold(false, |held, hold| held | hold.strikes(op, path)) {
+            let times = state.let_go;
+            state.held += 1;
+            self.turn.notify_all();
+            self.turn.wait_while(&mut state, |state| state.let_go == times);
+            state.held -= 1;
         }
         if op.changes() && state.ops >= state.crash_at {
             state.power_is_cut = true;

@@ -149,3 +149,22 @@ fn a_watcher_sees_every_crash_point() {
     device.unwatch();
     assert_eq!(receive.iter().collect::<Vec<_>>(), [(0, 0), (1, 1)]);
 }
+
+#[test]
+fn a_call_that_is_held_keeps_no_other_from_the_medium() {
+    let device = SimDevice::new(1);
+    device.hold(Fault::io(FaultOn::Only(Op::Create), 1).below("slow"));
+    let names = || device.files().into_iter().map(|(path, _)| path).collect::<Vec<_>>();
+    let (held, others, before) = std::thread::scope(|scope| {
+        scope.spawn(|| ["slow-1", "slow-2"].map(|path| device.create(path).is_ok()));
+        let held = device.is_held_within(std::time::Duration::from_secs(60));
+        let others = ["other", "slow-3"].map(|path| device.create(path).is_ok());
+        let before = names();
+        device.let_go();
+        (held, others, before)
+    });
+    assert!(held && others == [true, true]);
+    assert_eq!(before, ["other", "slow-1", "slow-3"]);
+    assert_eq!(names(), ["other", "slow-1", "slow-2", "slow-3"]);
+    assert!(!device.is_held_within(std::time::Duration::ZERO));
+}

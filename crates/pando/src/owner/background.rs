@@ -6,10 +6,11 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use device::Thread;
-use fs::Fs;
+use fs::{Fs, FsResult};
 use parking_lot::{Condvar, Mutex};
 
-/// Two, so that the log is flushed in time while a checkpoint is written.
+/// Two, so that other work goes on while a checkpoint is written. Both may be long in a step, for
+/// a file may be long in being written or sent away: the log has a thread of its own.
 const WORKERS: usize = 2;
 
 /// Records or nodes a step: a few milliseconds.
@@ -49,10 +50,25 @@ impl Background {
         }));
         for worker in 0..WORKERS {
             let (shared, fs) = (Arc::clone(&self.shared), Arc::clone(fs));
-            let name = format!("background-{worker}");
-            let thread = device::spawn(&name, move || work(&shared, &fs))?;
-            self.threads.lock().push(thread);
+            self.drive(&format!("background-{worker}"), move || {
+                let progress = fs.background_step(BUDGET)?;
+                shared.done.fetch_add(progress.done, Ordering::Relaxed);
+                Ok(if progress.more { Duration::ZERO } else { progress.due_in })
+            })?;
         }
+        let fs = Arc::clone(fs);
+        self.drive("log", move || fs.flush_if_due())
+    }
+
+    /// Starts a thread that makes a step over and over, and each time sleeps as long as that says.
+    fn drive(
+        &self,
+        name: &str,
+        step: impl Fn() -> FsResult<Duration> + Send + 'static,
+    ) -> std::io::Result<()> {
+        let shared = Arc::clone(&self.shared);
+        let thread = device::spawn(name, move || work(&shared, step))?;
+        self.threads.lock().push(thread);
         Ok(())
     }
 
@@ -76,14 +92,13 @@ impl Background {
     }
 }
 
-fn work(shared: &Shared, fs: &Fs) {
+fn work(shared: &Shared, step: impl Fn() -> FsResult<Duration>) {
     let mut failed = false;
     loop {
-        let nap = match fs.background_step(BUDGET) {
-            Ok(progress) => {
+        let nap = match step() {
+            Ok(nap) => {
                 failed = false;
-                shared.done.fetch_add(progress.done, Ordering::Relaxed);
-                if progress.more { Duration::ZERO } else { progress.due_in.min(NAP) }
+                nap.min(NAP)
             }
             Err(error) => {
                 // Said once: a full medium fails every step until there is room.
