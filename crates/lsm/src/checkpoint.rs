@@ -306,17 +306,17 @@ fn write_run(
     lowest: bool,
 ) -> Result<Option<Written>> {
     blob.begin(id);
-    let mut part = Part { after: None, lowest, bytes: u64::MAX };
+    let mut part = Part { begin: Bound::Unbounded, lowest, bytes: u64::MAX };
     part.write(blob, views)?;
     end_run(blob, views, lowest)
 }
 
 /// A part of a merge into a run.
 pub(crate) struct Part {
-    /// The last key of the part before.
-    pub(crate) after: Option<Vec<u8>>,
+    /// Where the part before ended.
+    pub(crate) begin: Bound<Vec<u8>>,
     pub(crate) lowest: bool,
-    /// Bytes from which it ends.
+    /// Bytes from which it ends: of what is written, or of what is read and nothing comes of.
     pub(crate) bytes: u64,
 }
 
@@ -324,12 +324,18 @@ impl Part {
     /// Merges on; `false` when there is nothing left.
     pub(crate) fn write(&mut self, blob: &mut BlobWriter, views: &[View]) -> Result<bool> {
         let tombstones = if self.lowest { Tombstones::Skip } else { Tombstones::Keep };
-        let bound = self.after.as_deref().map_or(Bound::Unbounded, Bound::Excluded);
+        let bound = self.begin.as_ref().map(Vec::as_slice);
         let from = From { direction: Direction::Forward, bound, caching: Caching::Bypass };
         let mut merge = Merge::new(views.iter(), from)?;
         let mut passed = 0;
-        while merge.advance(tombstones)? {
-            let Some((key, content)) = merge.current() else { break };
+        // Beside the blocks in which it begins.
+        let most = merge.loaded_bytes().saturating_add(self.bytes);
+        while merge.advance_within(tombstones, most)? {
+            let Some((key, content)) = merge.current() else {
+                let Some(next) = merge.next_key() else { break };
+                self.begin = Bound::Included(next.to_vec());
+                return Ok(true);
+            };
             let before = blob.bytes();
             blob.push(key, content)?;
             let inline = match content {
@@ -338,8 +344,8 @@ impl Part {
             };
             // Rows that are written anew are what takes time, where there are any.
             passed += ((key.len() + inline) as u64).max(blob.bytes().saturating_sub(before));
-            if passed >= self.bytes {
-                self.after = Some(key.to_vec());
+            if passed >= self.bytes || merge.loaded_bytes() >= most {
+                self.begin = Bound::Excluded(key.to_vec());
                 return Ok(true);
             }
         }

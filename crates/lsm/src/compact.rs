@@ -9,6 +9,7 @@
 //! state, a tree that has only some of it, or the durable state holds it (`collect`).
 
 use std::collections::BTreeMap;
+use std::ops::Bound;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
@@ -278,7 +279,7 @@ impl Core {
         blob.clean(emptied, most);
         let id = self.ids.fetch_add(1, Ordering::Relaxed);
         blob.begin(id);
-        let part = Part { after: None, lowest, bytes: 0 };
+        let part = Part { begin: Bound::Unbounded, lowest, bytes: 0 };
         let views = layers.iter().map(|layer| layer.view()).collect();
         Ok(Some(Job { layers, views, id, part, blob, bytes, cleans, returns }))
     }

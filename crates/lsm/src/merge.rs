@@ -163,23 +163,47 @@ impl<'a> Merge<'a> {
     }
 
     /// Moves to the next entry; `false` at the end.
+    #[inline]
     pub(crate) fn advance(&mut self, tombstones: Tombstones) -> Result<bool> {
+        self.advance_within(tombstones, u64::MAX)
+    }
+
+    /// The same, but it stops while it passes over what is deleted where so many bytes of blocks
+    /// were read. Then there is no current entry, and the next may be from `next_key` on.
+    pub(crate) fn advance_within(&mut self, tombstones: Tombstones, most: u64) -> Result<bool> {
         if let Some(at) = self.current.take() {
             self.step_past(at)?;
         }
         while let Some(at) = self.nearest() {
-            if self.skip_deleted(at)? {
-                continue;
-            }
+            let mut passed = self.skip_deleted(at)?;
             let dead = || self.heads[at].current().is_some_and(|(_, found)| found.is_deleted());
-            if tombstones == Tombstones::Skip && dead() {
+            if !passed && tombstones == Tombstones::Skip && dead() {
                 self.step_past(at)?;
-                continue;
+                passed = true;
             }
-            self.current = Some(at);
-            return Ok(true);
+            if !passed {
+                self.current = Some(at);
+                return Ok(true);
+            }
+            if most < u64::MAX && self.loaded_bytes() >= most {
+                return Ok(true);
+            }
         }
         Ok(false)
+    }
+
+    /// The nearest key, deleted or not.
+    pub(crate) fn next_key(&self) -> Option<&[u8]> {
+        self.nearest().and_then(|at| self.heads[at].key())
+    }
+
+    /// Bytes of the blocks of runs that were read, unpacked.
+    pub(crate) fn loaded_bytes(&self) -> u64 {
+        let loaded = |head: &Head<'_>| match &head.iter {
+            Iter::Memory(_) => 0,
+            Iter::Run(iter) => iter.loaded,
+        };
+        self.heads.iter().map(loaded).sum()
     }
 
     /// Moves so that the next entry is the first within a bound.

@@ -194,6 +194,8 @@ pub(crate) struct RunIter<'a> {
     content: Option<Arc<Block>>,
     at: usize,
     key: Vec<u8>,
+    /// Bytes of the blocks that were come to, unpacked.
+    pub(crate) loaded: u64,
 }
 
 impl<'a> RunIter<'a> {
@@ -206,7 +208,8 @@ impl<'a> RunIter<'a> {
     ) -> Result<RunIter<'a>> {
         let index = &run.index()?.blocks;
         let (content, key) = (None, Vec::new());
-        let mut iter = RunIter { run, index, direction, caching, block: 0, content, at: 0, key };
+        let (block, at, loaded) = (0, 0, 0);
+        let mut iter = RunIter { run, index, direction, caching, block, content, at, key, loaded };
         iter.seek(bound)?;
         Ok(iter)
     }
@@ -225,8 +228,9 @@ impl<'a> RunIter<'a> {
         self.content.as_ref().map(|_| self.key.as_slice())
     }
 
-    fn load(&self, block: usize) -> Result<Option<Arc<Block>>> {
+    fn load(&mut self, block: usize) -> Result<Option<Arc<Block>>> {
         let Some(place) = self.index.blocks().get(block) else { return Ok(None) };
+        self.loaded += u64::from(place.raw);
         let files = &self.run.files;
         Ok(Some(match self.caching {
             Caching::Keep => files.block(self.run.entry.blob, place)?,

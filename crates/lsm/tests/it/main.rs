@@ -12,6 +12,7 @@ mod ingest;
 mod killed;
 mod manifests;
 mod many;
+mod merging;
 mod reads;
 mod rotten;
 mod util;

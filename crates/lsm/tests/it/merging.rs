@@ -1,0 +1,81 @@
+//! How merges go on: in bounded steps.
+
+use std::sync::Arc;
+
+use lsm::{LsmStore, Options, Policy};
+use store::{Batch, Store};
+use testing::{SimEnv, entries, noise};
+
+use crate::util::{TREE, checked, commit, options, settle, store_with};
+
+/// Most blocks of a kibibyte that a step reads, which may write a quarter of a mebibyte: as many as
+/// that has, and those in which each run goes on.
+const STEP_BLOCKS: u64 = 300;
+
+/// Merges all, and tells the steps that took, none of which is long.
+fn settle_in_steps(store: &LsmStore) -> u64 {
+    let mut steps = 0;
+    loop {
+        let before = store.blocks_read();
+        let more = store.reclaim_step(1).expect("reclaim");
+        let read = store.blocks_read() - before;
+        assert!(read <= STEP_BLOCKS, "step {steps} reads {read} blocks");
+        if !more {
+            return steps;
+        }
+        steps += 1;
+    }
+}
+
+/// A store with a run of a mebibyte and one of what `remove` says above it, both to be merged.
+fn removed(policy: Policy, remove: impl FnOnce(&mut Batch)) -> (SimEnv, Arc<LsmStore>) {
+    let (sim, store) = store_with(1, &Options { policy, ..options() });
+    commit(&store, |batch| {
+        for n in 0..5000_u32 {
+            batch.put(TREE, &n.to_be_bytes(), &noise(u64::from(n), 150));
+        }
+    });
+    assert!(store.checkpoint().expect("checkpoint"));
+    settle(&store);
+    commit(&store, remove);
+    assert!(store.checkpoint().expect("checkpoint"));
+    (sim, store)
+}
+
+#[test]
+fn a_step_is_bounded_where_all_is_deleted() {
+    let (_sim, store) = removed(Policy::Tiered, |batch| {
+        for n in 0..5000_u32 {
+            batch.delete(TREE, &n.to_be_bytes());
+        }
+    });
+    assert!(settle_in_steps(&store) > 3);
+    assert_eq!(checked(&store).entries, 0);
+}
+
+#[test]
+fn a_step_is_bounded_where_many_ranges_are_deleted() {
+    let (_sim, store) = removed(Policy::Full, |batch| {
+        for n in 0..5000_u32 {
+            let from = n.to_be_bytes();
+            batch.delete_range(TREE, &from, &[&from[..], &[0]].concat());
+        }
+    });
+    assert!(settle_in_steps(&store) > 3);
+    assert_eq!(checked(&store).entries, 0);
+}
+
+/// A step goes on behind what the one before passed over, and leaves nothing out.
+#[test]
+fn what_is_left_of_many_deletions_is_all_there() {
+    let (_sim, store) = removed(Policy::Full, |batch| {
+        for n in (0..5000_u32).filter(|n| n % 500 != 7) {
+            batch.delete(TREE, &n.to_be_bytes());
+        }
+    });
+    assert!(settle_in_steps(&store) > 3);
+    let left = entries(&*store, TREE);
+    assert_eq!(left.len(), 10);
+    assert!((0..10).all(|n| left.contains_key(&(500 * n + 7_u32).to_be_bytes()[..])));
+    assert_eq!(checked(&store).entries, 10);
+}
