@@ -143,6 +143,7 @@ impl Core {
             tree.changed.store(false, Ordering::Relaxed);
             in_flight.insert(id, self.freeze_tree(&tree));
         }
+        self.ids.freeze();
         self.dirty_in_flight.store(self.dirty.swap(0, Ordering::Relaxed), Ordering::Relaxed);
         self.drops.store(0, Ordering::Relaxed);
         self.journal.checkpointed(self.journal.log_bytes());
@@ -154,6 +155,7 @@ impl Core {
     /// checkpoint is due as it was.
     fn thaw(&self, counted: u64) {
         let _gate = self.gate.write();
+        self.ids.thaw();
         self.journal.checkpointed(counted);
         let trees = self.trees.read();
         let mut changed = self.changed.lock();
@@ -185,7 +187,7 @@ impl Core {
         for group in groups {
             let id = match group.layers.as_slice() {
                 [layer] => layer.id,
-                _ => self.ids.fetch_add(1, Ordering::Relaxed),
+                _ => self.ids.take(),
             };
             let views: Vec<View> = group.layers.iter().map(|layer| layer.view()).collect();
             let entry = write_run(&mut blob, id, &views, group.lowest)?;

@@ -277,7 +277,7 @@ impl Core {
         let numbers = self.take_blob_numbers();
         let mut blob = BlobWriter::create(&self.files, &self.env.device, &self.options, numbers)?;
         blob.clean(emptied, most);
-        let id = self.ids.fetch_add(1, Ordering::Relaxed);
+        let id = self.ids.take();
         blob.begin(id);
         let part = Part { begin: Bound::Unbounded, lowest, bytes: 0 };
         let views = layers.iter().map(|layer| layer.view()).collect();

@@ -17,7 +17,7 @@ use crate::files::Files;
 use crate::layer::{Layer, LayerId, Stack};
 use crate::options::Options;
 use crate::outlook::Outlook;
-use crate::tree::Tree;
+use crate::tree::{Ids, Tree};
 
 /// The trees of a state.
 pub(crate) type Catalog = BTreeMap<TreeId, Arc<Stack>>;
@@ -33,8 +33,8 @@ pub(crate) struct Core {
     /// Shared by commits; exclusive to see a state between commits, and to exchange layers.
     pub(crate) gate: RwLock<()>,
     pub(crate) trees: RwLock<Map<TreeId, Arc<Tree>>>,
-    /// The number of the next layer.
-    pub(crate) ids: AtomicU64,
+    /// The numbers of layers.
+    pub(crate) ids: Ids,
     /// Trees that changed since the last freeze of a checkpoint.
     pub(crate) changed: Mutex<BTreeMap<TreeId, Arc<Tree>>>,
     /// What the running checkpoint froze; none for trees that were dropped.
@@ -89,7 +89,7 @@ impl Core {
             read_only: OnceLock::new(),
             gate: RwLock::new(()),
             trees: RwLock::new(trees.collect()),
-            ids: AtomicU64::new(next_layer),
+            ids: Ids::new(next_layer),
             changed: Mutex::default(),
             in_flight: Mutex::default(),
             catalog: Mutex::new(Arc::new(catalog)),

@@ -238,7 +238,7 @@ impl Core {
         };
         self.mark_changed(&tree);
         let below = tree.freeze(&self.ids);
-        let number = self.ids.fetch_add(1, Ordering::Relaxed);
+        let number = self.ids.take();
         let run = state.take_note(run.numbered(number));
         state.linked.push((lsn, Arc::clone(&run)));
         let mut layers = vec![Arc::new(Layer::run(number, Arc::from([number]), run))];

@@ -312,7 +312,7 @@ impl Core {
             lsn: lsn.0,
             time: self.env.clock.now().0,
             next_blob: state.next_blob,
-            next_run: self.ids.load(Ordering::Relaxed),
+            next_run: self.ids.next(),
             values_from: self.options.values_from,
             ..RunManifest::default()
         };

@@ -3,7 +3,8 @@
 //! A clone, a pinned state and a checkpoint all begin by *freezing*: the active tree becomes the
 //! newest layer, and an empty one takes its place. So that states that come and go leave no trail
 //! of small layers, a tree takes back a newest layer that nobody else holds any more, and copies
-//! one that others hold but that is hardly larger than what is frozen.
+//! one that others hold but that is hardly larger than what is frozen; not one that a checkpoint is
+//! writing, perhaps as one run with those below it, which would stay in memory.
 
 use std::ops::Bound;
 use std::sync::Arc;
@@ -13,12 +14,51 @@ use parking_lot::{Mutex, RwLock};
 use store::{Error, Result, TreeId};
 
 use crate::key::Key;
-use crate::layer::{Layer, Stack};
+use crate::layer::{Layer, LayerId, Stack};
 use crate::mem::{Below, Known, Mem, Value};
 use crate::merge::Direction;
 
 /// Most entries that freezing moves or copies: it is done while no commit is under way.
 const MOVED_MAX: usize = 4096;
+
+/// The numbers of layers.
+pub(crate) struct Ids {
+    next: AtomicU64,
+    /// No layer from this number on is in the checkpoint that is being made; where none is, 0.
+    in_flight: AtomicU64,
+}
+
+impl Ids {
+    pub(crate) fn new(next: LayerId) -> Ids {
+        Ids { next: AtomicU64::new(next), in_flight: AtomicU64::new(0) }
+    }
+
+    /// The number of a new layer.
+    pub(crate) fn take(&self) -> LayerId {
+        self.next.fetch_add(1, Ordering::Relaxed)
+    }
+
+    /// No layer has this number or a greater one.
+    pub(crate) fn next(&self) -> LayerId {
+        self.next.load(Ordering::Relaxed)
+    }
+
+    /// A checkpoint writes the layers that there are. The caller has the gate alone.
+    pub(crate) fn freeze(&self) {
+        self.in_flight.store(self.next(), Ordering::Relaxed);
+    }
+
+    /// It failed. The caller has the gate alone.
+    pub(crate) fn thaw(&self) {
+        self.in_flight.store(0, Ordering::Relaxed);
+    }
+
+    /// Whether a layer that is in memory is being written: it stays in its place until it is
+    /// exchanged, together with those beside it.
+    fn is_in_flight(&self, layer: &Layer) -> bool {
+        layer.id < self.in_flight.load(Ordering::Relaxed)
+    }
+}
 
 /// What a tree holds.
 #[derive(Default)]
@@ -119,7 +159,7 @@ impl Tree {
 
     /// Makes a layer of the active tree, if there is anything in it; returns the stack. The caller
     /// has the gate alone.
-    pub(crate) fn freeze(&self, ids: &AtomicU64) -> Arc<Stack> {
+    pub(crate) fn freeze(&self, ids: &Ids) -> Arc<Stack> {
         let mut state = self.state.write();
         let state = &mut *state;
         if !state.active.is_empty() {
@@ -130,9 +170,8 @@ impl Tree {
     }
 }
 
-/// Puts what is newest on a stack.
-pub(crate) fn push(stack: &mut Arc<Stack>, mem: Mem, ids: &AtomicU64) {
-    let next = || ids.fetch_add(1, Ordering::Relaxed);
+/// Puts what is newest on a stack. The caller has the gate alone.
+pub(crate) fn push(stack: &mut Arc<Stack>, mem: Mem, ids: &Ids) {
     let mut mem = mem;
     if mem.entries.len() <= MOVED_MAX && mem.ranges.len() <= MOVED_MAX {
         match take_back(stack, mem, ids) {
@@ -143,6 +182,7 @@ pub(crate) fn push(stack: &mut Arc<Stack>, mem: Mem, ids: &AtomicU64) {
     let mut layers = Vec::with_capacity(stack.layers.len() + 1);
     let mut below = stack.layers.as_slice();
     if let Some((top, rest)) = below.split_first()
+        && !ids.is_in_flight(top)
         && let Some(older) = top.as_memory()
         && older.entries.len() <= 2 * mem.entries.len()
         && older.entries.len() + mem.entries.len() <= MOVED_MAX
@@ -153,7 +193,7 @@ pub(crate) fn push(stack: &mut Arc<Stack>, mem: Mem, ids: &AtomicU64) {
         below = rest;
     }
     if !mem.is_empty() {
-        layers.push(Arc::new(Layer::memory(next(), mem)));
+        layers.push(Arc::new(Layer::memory(ids.take(), mem)));
     }
     layers.extend_from_slice(below);
     *stack = Arc::new(Stack { layers });
@@ -161,7 +201,7 @@ pub(crate) fn push(stack: &mut Arc<Stack>, mem: Mem, ids: &AtomicU64) {
 
 /// Adds what is newest to the newest layer, if that is in memory and nobody else has it; else
 /// gives it back.
-fn take_back(stack: &mut Arc<Stack>, newest: Mem, ids: &AtomicU64) -> Option<Mem> {
+fn take_back(stack: &mut Arc<Stack>, newest: Mem, ids: &Ids) -> Option<Mem> {
     let Some(layers) = Arc::get_mut(stack).map(|stack| &mut stack.layers) else {
         return Some(newest);
     };
@@ -172,7 +212,7 @@ fn take_back(stack: &mut Arc<Stack>, newest: Mem, ids: &AtomicU64) -> Option<Mem
         return Some(newest);
     }
     mem.absorb(newest, below);
-    layer.renumber(ids.fetch_add(1, Ordering::Relaxed));
+    layer.renumber(ids.take());
     None
 }
 

@@ -185,3 +185,29 @@ fn a_checkpoint_gives_back_a_bounded_number_of_blobs() {
     assert!(blobs(&sim.device).len() < 5, "{:?}", blobs(&sim.device));
     checked(&store);
 }
+
+/// What a checkpoint writes as one run is not taken apart meanwhile: a part of it would stay in
+/// memory, and be written again.
+#[test]
+fn what_is_being_written_is_not_written_again() {
+    let (sim, store) = store(5);
+    let first = store.pin().expect("pin");
+    put(&store, TREE, 0..1000, 100);
+    // Layers of their own, for somebody holds what is below them.
+    let second = store.pin().expect("pin");
+    put(&store, TREE, 2000..2100, 100);
+    let third = store.pin().expect("pin");
+    let beside = || {
+        put(&store, TREE, 3000..3060, 100);
+        drop(store.pin().expect("pin"));
+    };
+    let calls = Fault::io(FaultOn::Only(Op::Sync), 0).below("lsm/building-");
+    let checkpoint = || assert!(store.checkpoint().expect("checkpoint"));
+    assert!(while_held(&sim, calls, checkpoint, beside));
+    drop((first, second, third));
+    let before = sim.device.counts().written_bytes;
+    assert!(store.checkpoint().expect("checkpoint"));
+    let written = sim.device.counts().written_bytes - before;
+    assert!(written < 40_000, "{written} bytes for 60 entries of 100");
+    assert_eq!(checked(&store).entries, 1160);
+}
