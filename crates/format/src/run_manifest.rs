@@ -3,6 +3,7 @@
 
 use std::collections::BTreeMap;
 
+use crate::key::DIRECTORY_PREFIX_BYTES;
 use crate::layout::{Field, size_of};
 use crate::sealed::{Covers, Opened, Seal};
 use crate::{Malformed, Reader, Writer};
@@ -63,12 +64,20 @@ pub const USE_LAYOUT: &[Field] = &[
     Field::variable("bytes", "varint"),
 ];
 
+/// Layout of what follows that in version 3.
+pub const PREFIX_LAYOUT: &[Field] = &[Field::variable("prefix_bytes", "varint")];
+
 // DO NOT CHANGE THESE VALUES: they are on disk.
-/// The newest version that this program reads. It writes version 1 where there are no value logs
-/// and none are to be made, so that a program that knows no others opens such stores.
-pub const VERSION: u32 = 2;
+/// The newest version that this program reads. It writes the oldest that can say what it has to,
+/// so that a program that knows no others opens such stores: a volume's directories are named by
+/// as many bytes as in the versions that do not say it.
+pub const VERSION: u32 = 3;
 /// The version without value logs.
 const ROWS: u32 = 1;
+/// The version with them.
+const LOGS: u32 = 2;
+/// Most bytes that name a directory.
+const PREFIX_BYTES_MAX: usize = 1 << 16;
 const SEAL: Seal = Seal {
     structure: "manifest of runs",
     magic: *b"PANDOLSM",
@@ -129,7 +138,7 @@ pub struct TreeEntry {
 }
 
 /// A state of the engine.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RunManifest {
     /// The volume.
     pub volume: [u8; 16],
@@ -157,6 +166,30 @@ pub struct RunManifest {
     pub logs: Vec<LogRows>,
     /// What each run points to, in the order of `runs` and then ascending.
     pub uses: Vec<Vec<LogRows>>,
+    /// Bytes of a key that name its directory: filters tell which of those a run has.
+    pub prefix_bytes: usize,
+}
+
+impl Default for RunManifest {
+    /// Of nothing, with directories as volumes have them.
+    fn default() -> RunManifest {
+        RunManifest {
+            volume: [0; 16],
+            number: 0,
+            lsn: 0,
+            time: 0,
+            next_blob: 0,
+            next_run: 0,
+            blobs: Vec::new(),
+            runs: Vec::new(),
+            stacks: Vec::new(),
+            trees: Vec::new(),
+            values_from: 0,
+            logs: Vec::new(),
+            uses: Vec::new(),
+            prefix_bytes: DIRECTORY_PREFIX_BYTES,
+        }
+    }
 }
 
 /// What the bytes of a manifest are.
@@ -210,11 +243,20 @@ impl RunManifest {
             body.put_varint(tree.number);
             body.put_varint(u64::from(tree.stack));
         }
-        if self.values_from == 0 && self.logs.is_empty() {
-            return Seal { version: ROWS, ..SEAL }.seal(&body);
+        let version = if self.prefix_bytes != DIRECTORY_PREFIX_BYTES {
+            VERSION
+        } else if self.values_from > 0 || !self.logs.is_empty() {
+            LOGS
+        } else {
+            ROWS
+        };
+        if version >= LOGS {
+            self.encode_logs(&mut body);
         }
-        self.encode_logs(&mut body);
-        SEAL.seal(&body)
+        if version > LOGS {
+            body.put_varint(u64::try_from(self.prefix_bytes).unwrap_or(u64::MAX));
+        }
+        Seal { version, ..SEAL }.seal(&body)
     }
 
     /// What version 2 has behind the trees.
@@ -282,10 +324,13 @@ impl RunManifest {
             }
             manifest.trees.push(TreeEntry { number, stack });
         }
-        if version > ROWS {
+        if version >= LOGS {
             manifest.read_logs(&mut reader)?;
         } else {
             manifest.uses.resize(manifest.runs.len(), Vec::new());
+        }
+        if version > LOGS {
+            manifest.prefix_bytes = reader.length(PREFIX_BYTES_MAX)?;
         }
         reader.end()?;
         if !manifest.sums_fit() {
@@ -474,8 +519,19 @@ mod tests {
     }
 
     #[test]
-    fn a_manifest_round_trips_and_every_flipped_bit_and_cut_is_noticed() {
+    fn what_names_directories_otherwise_is_of_the_third_version() {
         for manifest in [sample(), with_logs()] {
+            let other = RunManifest { prefix_bytes: 0, ..manifest };
+            assert_eq!(other.encode()[8], 3);
+        }
+        let long = RunManifest { prefix_bytes: PREFIX_BYTES_MAX + 1, ..sample() };
+        assert!(RunManifest::decode(&long.encode(), [3; 16], 41).is_err());
+    }
+
+    #[test]
+    fn a_manifest_round_trips_and_every_flipped_bit_and_cut_is_noticed() {
+        let other = |manifest| RunManifest { prefix_bytes: PREFIX_BYTES_MAX, ..manifest };
+        for manifest in [sample(), with_logs(), other(sample()), other(with_logs())] {
             round_trips(&manifest);
         }
     }
@@ -589,7 +645,7 @@ mod tests {
     #[test]
     fn a_newer_version_is_named() {
         let mut bytes = sample().encode();
-        bytes[8] = 3;
-        assert_eq!(RunManifest::decode(&bytes, [3; 16], 41), Ok(Decoded::Newer(3)));
+        bytes[8] = 4;
+        assert_eq!(RunManifest::decode(&bytes, [3; 16], 41), Ok(Decoded::Newer(4)));
     }
 }

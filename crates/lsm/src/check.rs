@@ -85,7 +85,7 @@ pub fn inspect(env: &Env, options: &Options, progress: CheckProgress<'_>) -> Res
     let uses = uses.into_iter().map(Arc::from);
     let all: Vec<Run> =
         entries.iter().zip(uses).map(|(entry, uses)| Run::new(&files, *entry, uses)).collect();
-    let found = runs(&files, all.iter(), options.prefix_bytes, &mut report, progress)?;
+    let found = runs(&files, all.iter(), manifest.prefix_bytes, &mut report, progress)?;
     if !report.stopped {
         let lengths = blobs.iter().map(|blob| (blob.number, blob.length)).collect();
         found.end(manifest.logs.iter(), &lengths, &mut report);

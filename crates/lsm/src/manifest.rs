@@ -314,6 +314,7 @@ impl Core {
             next_blob: state.next_blob,
             next_run: self.ids.next(),
             values_from: self.options.values_from,
+            prefix_bytes: self.options.prefix_bytes,
             ..RunManifest::default()
         };
         // Trees may be many, and deep: a layer of one is looked up in no more than a hash map.

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use device::Blobs;
+use format::run_manifest::RunManifest;
 use store::{DIRTY_BYTES_MIN, EngineOptions};
 
 /// What is merged when.
@@ -36,6 +37,7 @@ pub struct Options {
     /// small checkpoints do not leave many.
     pub small_log_bytes: u64,
     /// Bytes of a key that name its directory: a filter also tells which directories a run has.
+    /// Heeded when a store is made; one that is there says so itself.
     pub prefix_bytes: usize,
     /// Where runs and manifests are kept; `None`: in the volume's directory. The log, and what is
     /// being written, stay there in any case.
@@ -63,7 +65,7 @@ impl Default for Options {
             values_from: 0,
             small_log_bytes: 4 << 20,
             // A letter and the number of the directory.
-            prefix_bytes: 9,
+            prefix_bytes: format::key::DIRECTORY_PREFIX_BYTES,
             blobs: None,
         }
     }
@@ -74,6 +76,12 @@ impl Options {
     pub fn with_cache(bytes: usize) -> Options {
         let common = EngineOptions { cache_bytes: bytes, ..EngineOptions::default() };
         Options { common, ..Options::default() }
+    }
+
+    /// The same for a store that is there, and says how it is laid out.
+    pub(crate) fn of_store(&self, manifest: &RunManifest) -> Options {
+        let RunManifest { values_from, prefix_bytes, .. } = *manifest;
+        Options { values_from, prefix_bytes, ..self.clone() }
     }
 
     /// Bytes of in-memory trees from which a checkpoint is due.

@@ -178,7 +178,7 @@ pub(crate) fn open(env: &Env, options: &Options) -> Result<Core> {
         pending: Vec::new(),
         pending_bytes: 0,
     };
-    let options = &Options { values_from: manifest.values_from, ..options.clone() };
+    let options = &options.of_store(manifest);
     let core = Core::new(env, options.clone(), files, durable, catalog, manifest.next_run);
     core.manifest_bytes.store(newest.bytes, Ordering::Relaxed);
     core.journal.found_checkpoint(manifest.time);

@@ -70,6 +70,7 @@ const STATED: &[Stated] = layouts![
     run_manifest::VALUES_LAYOUT,
     run_manifest::LOG_LAYOUT,
     run_manifest::USE_LAYOUT,
+    run_manifest::PREFIX_LAYOUT,
     row_pointer::LAYOUT,
     scan_record::LAYOUT,
     segment::LAYOUT,

@@ -57,6 +57,7 @@ pub(super) const TARGETS: &[Target] = &[
             "run_manifest::VALUES_LAYOUT",
             "run_manifest::LOG_LAYOUT",
             "run_manifest::USE_LAYOUT",
+            "run_manifest::PREFIX_LAYOUT",
             "run_manifest::decode",
         ],
         make: make_manifest,
@@ -204,6 +205,9 @@ fn make_manifest(random: &mut Rng) -> Vec<u8> {
         manifest.trees.push(TreeEntry { number: next, stack });
     }
     manifest.uses.resize(manifest.runs.len(), Vec::new());
+    if random.bool() {
+        manifest.prefix_bytes = random.usize(..1 << 16);
+    }
     if random.bool() {
         manifest.values_from = number(random).max(1);
         // All of them can be added up, and a run uses no more of a log than it has.
