@@ -99,13 +99,25 @@ impl Core {
         }
     }
 
-    /// How many runs the plan would merge now, and their bytes, without a look at what they hide.
+    /// How many runs the plan would merge now, and their bytes.
     fn next_merge(&self) -> Option<(u64, u64)> {
         let limits = limits(self.room_to_merge().ok()?, self.files.blobs.bytes_max());
+        let look = self.look().ok()?;
         let mut outlook = self.outlook.lock();
-        let picked = outlook.pick(Look::Sizes, limits)?.layers;
+        let picked = outlook.pick(look, limits)?.layers;
         let bytes = outlook.layers(&picked).iter().map(|layer| layer.durable_run().bytes()).sum();
         Some((picked.len() as u64, bytes))
+    }
+
+    /// What there is to look at for the next merge. Where a tree is deep, what layers hide is not
+    /// looked at: that takes time in proportion to the square of the depth, and merging by tiers
+    /// is what helps.
+    fn look(&self) -> Result<Look> {
+        if self.depth.load(Ordering::Relaxed) > DEPTH_MAX {
+            return Ok(Look::Sizes);
+        }
+        self.look_below()?;
+        Ok(Look::Hidden)
     }
 
     /// Looks at what layers hide, in all sections that changed since that was done last. What is
@@ -130,6 +142,7 @@ impl Core {
         if job.is_some() {
             tracing::info!("a merge is given up for the room that it takes");
             merging.rested = merging.planned;
+            self.merge_stats.lock().under_way = None;
         }
         job.is_some()
     }
@@ -238,14 +251,7 @@ impl Core {
             }
             (state.logs.clone(), state.dead.clone())
         };
-        // Where a tree is deep, what layers hide is not looked at: that takes time in proportion
-        // to the square of the depth, and merging by tiers is what helps.
-        let look = if self.depth.load(Ordering::Relaxed) > DEPTH_MAX {
-            Look::Sizes
-        } else {
-            self.look_below()?;
-            Look::Hidden
-        };
+        let look = self.look()?;
         let room = self.room_to_merge()?;
         let blob_max = self.files.blobs.bytes_max().min(merging.blob_max);
         let (merge, cleans, sparse, layers) = {

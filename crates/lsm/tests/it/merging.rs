@@ -49,7 +49,11 @@ fn a_step_is_bounded_where_all_is_deleted() {
             batch.delete(TREE, &n.to_be_bytes());
         }
     });
+    // It is told before it is begun.
+    let next = store.stats().merges.expect("it merges").next;
+    assert_eq!(next.map(|(runs, _)| runs), Some(2));
     assert!(settle_in_steps(&store) > 3);
+    assert_eq!(store.stats().merges.expect("it merges").next, None);
     assert_eq!(checked(&store).entries, 0);
 }
 
