@@ -8,7 +8,7 @@
 //! left for it beside what checkpoints need (`relieve`). What was merged stays as long as a pinned
 //! state, a tree that has only some of it, or the durable state holds it (`collect`).
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -24,6 +24,7 @@ use crate::hollow;
 use crate::layer::{Layer, View};
 use crate::limit::Limiter;
 use crate::outlook::{Look, Outlook};
+use crate::passed::{self, Passed};
 use crate::plan::{Limits, Merge};
 use crate::run::Run;
 
@@ -48,6 +49,8 @@ pub(crate) struct Merging {
     /// Most bytes of a merge, less than a blob may have where one became too long: by how much it
     /// would, nobody knows before.
     blob_max: u64,
+    /// Value logs that rows are not taken out of (`passed`).
+    unreadable_logs: BTreeSet<u64>,
     /// Merges that ended since opening, and those among them that emptied value logs.
     ended: u64,
     cleaned: u64,
@@ -73,8 +76,16 @@ impl Merging {
     /// Nothing yet, at most so many bytes a second.
     pub(crate) fn new(rate: u64) -> Merging {
         let limiter = Limiter::new(rate);
-        let blob_max = u64::MAX;
-        Merging { job: None, rested: 0, planned: 0, blob_max, ended: 0, cleaned: 0, limiter }
+        Merging {
+            job: None,
+            rested: 0,
+            planned: 0,
+            blob_max: u64::MAX,
+            unreadable_logs: BTreeSet::new(),
+            ended: 0,
+            cleaned: 0,
+            limiter,
+        }
     }
 
     /// Bytes that the merge which is under way has written, and bytes of what it merges.
@@ -194,6 +205,7 @@ impl Core {
             merging.rested = merging.planned;
             return Ok(false);
         };
+        let layers = job.layers.clone();
         job.part.bytes = (nodes as u64).saturating_mul(NODE_BYTES).max(STEP_BYTES_MIN);
         let done = job.part.write(&mut job.blob, &job.views).and_then(|more| {
             if job.blob.longest_bytes() > self.files.blobs.bytes_max() {
@@ -210,8 +222,7 @@ impl Core {
             Ok(())
         });
         if let Err(error) = done {
-            // What cannot be read, or has no room, is not tried again before something changed.
-            merging.rested = merging.planned;
+            self.failed(merging, &error, &layers);
             if matches!(error, Error::RunTooLong) {
                 // The same would be next after every manifest, and nothing else ever.
                 merging.blob_max = merging.blob_max.min(self.files.blobs.bytes_max()) / 4 * 3;
@@ -219,6 +230,17 @@ impl Core {
             return Err(error);
         }
         Ok(true)
+    }
+
+    /// After an error among some layers: where it is damage, what is damaged is passed over from
+    /// now on. Else the same would fail again, and nothing is tried before something changed.
+    fn failed(&self, merging: &mut Merging, error: &Error, layers: &[Arc<Layer>]) {
+        let runs: Vec<&Run> = layers.iter().map(|layer| layer.durable_run()).collect();
+        match passed::note(error, &runs, &mut merging.unreadable_logs) {
+            Some(Passed::Run(id)) => self.outlook.lock().passed_over(id),
+            Some(Passed::Log) => {}
+            None => merging.rested = merging.planned,
+        }
     }
 
     /// Merges while some tree is too deep: whoever writes faster than others merge pays for it
@@ -251,12 +273,17 @@ impl Core {
             }
             (state.logs.clone(), state.dead.clone())
         };
-        let look = self.look()?;
+        let look = self.look().inspect_err(|error| {
+            // What it was at is still to be looked at.
+            let section = self.outlook.lock().unlooked().unwrap_or_default();
+            self.failed(merging, error, &section);
+        })?;
         let room = self.room_to_merge()?;
         let blob_max = self.files.blobs.bytes_max().min(merging.blob_max);
         let (merge, cleans, sparse, layers) = {
             let mut outlook = self.outlook.lock();
-            let sparse = outlook.sparse(&logs);
+            let mut sparse = outlook.sparse(&logs);
+            sparse.retain(|log, _| !merging.unreadable_logs.contains(log));
             let merge = outlook.pick(look, limits(room, blob_max));
             let (merge, cleans) = if merge.is_some() {
                 (merge, false)
@@ -277,7 +304,9 @@ impl Core {
         // A run that is written anew for its pointers has no long values.
         let beside = if cleans { 0 } else { merged };
         let most = clean::most_taken(merged, beside, within(room.bytes), blob_max);
-        let emptied = clean::emptied(&logs, &sparse, self.options.small_log_bytes, most, uses());
+        let mut emptied =
+            clean::emptied(&logs, &sparse, self.options.small_log_bytes, most, uses());
+        emptied.retain(|log| !merging.unreadable_logs.contains(log));
         let anew = uses().flatten().filter(|rows| emptied.contains(&rows.log));
         let bytes = merged + anew.map(|rows| rows.bytes).sum::<u64>().min(most);
         let numbers = self.take_blob_numbers();
@@ -371,7 +400,7 @@ fn clean(
     (room, blob_max): (u64, u64),
 ) -> Option<Merge> {
     let runs = outlook.pointing(sparse.keys().copied());
-    let may = |run: &&Arc<Run>| clean::may_be_written_anew(run.bytes(), room, blob_max);
+    let may = |run: &&Arc<Run>| clean::may_be_written_anew(run.bytes_to_merge(), room, blob_max);
     let pointing = runs.iter().filter(may);
     let pointing = pointing.map(|run| Pointing { id: run.entry.number, uses: &run.uses });
     let id = clean::pick(&pointing.collect::<Vec<_>>(), sparse)?;
@@ -387,11 +416,11 @@ fn hollow(outlook: &Outlook, dead: &BTreeMap<u64, u64>, most: u64) -> Option<Mer
 /// Bytes of runs that a run above them hides, about: what its ranges delete, and for each
 /// tombstone as much as an entry has.
 fn hidden<'r>(run: &Run, below: impl Iterator<Item = &'r Run>) -> Result<u64> {
-    if run.entry.ranges == 0 && run.entry.tombstones == 0 {
+    if run.entry.ranges == 0 && run.entry.tombstones == 0 || run.is_passed_over() {
         return Ok(0);
     }
     let (mut hides, mut bytes, mut entries) = (0, 0, 0);
-    for lower in below {
+    for lower in below.filter(|lower| !lower.is_passed_over()) {
         bytes += lower.bytes();
         entries += lower.entry.entries;
         if run.entry.ranges == 0 || lower.entry.entries == 0 {

@@ -58,6 +58,12 @@ pub(crate) fn blob_name(number: u64) -> String {
     format!("{BLOB_PREFIX}{number:016x}")
 }
 
+/// The number of the blob of runs that a path names.
+pub(crate) fn blob_number(path: &str) -> Option<u64> {
+    let name = path.rsplit('/').next()?;
+    u64::from_str_radix(name.strip_prefix(BLOB_PREFIX)?, 16).ok()
+}
+
 /// The path of a blob below the volume directory, for messages.
 pub(crate) fn path(name: &str) -> String {
     format!("{DIRECTORY}/{name}")

@@ -32,6 +32,7 @@ mod mem;
 mod merge;
 mod options;
 mod outlook;
+mod passed;
 mod pin;
 mod plan;
 mod ranges;

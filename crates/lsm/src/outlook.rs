@@ -51,6 +51,8 @@ pub(crate) struct Outlook {
     /// How many trees are so deep, by their runs.
     depths: BTreeMap<usize, u64>,
     placed: Placed,
+    /// Blobs of runs that are passed over.
+    unreadable: BTreeSet<u64>,
     /// Sections and stacks that were looked at so far.
     looks: u64,
 }
@@ -158,6 +160,15 @@ impl Outlook {
         }
     }
 
+    /// A run is passed over from now on (`passed`): what it counts for is another.
+    pub(crate) fn passed_over(&mut self, id: LayerId) {
+        let Some(foot) = self.forest.foot(id) else { return };
+        self.unreadable.extend(self.forest.layer(id).map(|layer| layer.durable_run().entry.blob));
+        self.sized.remove(&foot);
+        self.hiding.remove(&foot);
+        self.sort_section(foot);
+    }
+
     /// What to merge next within limits. None when all is well, or nothing fits.
     pub(crate) fn pick(&mut self, look: Look, limits: Limits) -> Option<Merge> {
         let mut looks = 0;
@@ -227,9 +238,12 @@ impl Outlook {
         layers.collect()
     }
 
-    /// What is known of the runs in a blob, if there are any.
+    /// What is known of the runs in a blob, if there are any and none is passed over.
     pub(crate) fn hosted(&self, blob: u64) -> Option<Hosted> {
         let (bytes, runs) = self.placed.blobs.get(&blob)?;
+        if self.unreadable.contains(&blob) {
+            return None;
+        }
         let (&(_, shortest), &(longest_bytes, _)) = (runs.first()?, runs.last()?);
         Some(Hosted { runs: runs.len() as u64, bytes: *bytes, longest_bytes, shortest })
     }
@@ -311,7 +325,7 @@ fn differing<'c>(old: &'c Catalog, new: &'c Catalog) -> (Vec<Made<'c>>, Vec<Made
 /// What the rules look at; that nothing hides anything.
 fn facts(layers: &[&Arc<Layer>]) -> Vec<Facts> {
     let of =
-        |layer: &&Arc<Layer>| Facts { id: layer.id, bytes: layer.durable_run().bytes(), hides: 0 };
+        |layer: &&Arc<Layer>| Facts { id: layer.id, bytes: layer.durable_run().bytes_to_merge(), hides: 0 };
     layers.iter().map(of).collect()
 }
 

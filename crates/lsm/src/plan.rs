@@ -80,7 +80,7 @@ pub(crate) type Found = Option<(usize, usize)>;
 
 /// Bytes of layers.
 fn bytes(layers: &[Facts]) -> u64 {
-    layers.iter().map(|layer| layer.bytes).sum()
+    layers.iter().map(|layer| layer.bytes).fold(0, u64::saturating_add)
 }
 
 /// The first rule, of a section.

@@ -5,7 +5,7 @@
 //! key that is not there mostly none.
 
 use std::ops::Bound;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 
 use format::cluster_filter::hash;
@@ -18,6 +18,7 @@ use crate::blob::Written;
 use crate::files::{Files, located, wrong_sum};
 use crate::mem::Known;
 use crate::merge::Direction;
+use crate::passed;
 use crate::ranges::Ranges;
 use crate::rows::Content;
 
@@ -44,6 +45,8 @@ pub(crate) struct Run {
     pub(crate) uses: Arc<[LogRows]>,
     files: Arc<Files>,
     index: OnceLock<Index>,
+    /// Whether merges pass it over.
+    passed_over: AtomicBool,
 }
 
 /// What stays in memory of a run.
@@ -54,7 +57,8 @@ pub(crate) struct Index {
 
 impl Run {
     pub(crate) fn new(files: &Arc<Files>, entry: RunEntry, uses: Arc<[LogRows]>) -> Run {
-        Run { entry, uses, files: Arc::clone(files), index: OnceLock::new() }
+        let (index, passed_over) = (OnceLock::new(), AtomicBool::new(false));
+        Run { entry, uses, files: Arc::clone(files), index, passed_over }
     }
 
     /// A run that was just written.
@@ -85,6 +89,26 @@ impl Run {
     /// Bytes of its blocks and its index.
     pub(crate) fn bytes(&self) -> u64 {
         self.entry.index - self.entry.start + u64::from(self.entry.index_bytes)
+    }
+
+    /// The same, as far as merges are concerned (`passed`).
+    pub(crate) fn bytes_to_merge(&self) -> u64 {
+        if self.is_passed_over() { passed::BYTES } else { self.bytes() }
+    }
+
+    pub(crate) fn is_passed_over(&self) -> bool {
+        self.passed_over.load(Ordering::Relaxed)
+    }
+
+    /// Has merges pass it over; whether they did not before.
+    pub(crate) fn pass_over(&self) -> bool {
+        !self.passed_over.swap(true, Ordering::Relaxed)
+    }
+
+    /// Whether it lies at a place of a blob.
+    pub(crate) fn is_at(&self, blob: u64, offset: u64) -> bool {
+        let end = self.entry.index + u64::from(self.entry.index_bytes);
+        self.entry.blob == blob && (self.entry.start..end).contains(&offset)
     }
 
     /// Bytes of the rows that it points to.

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 
 use format::run_index::BLOB_HEAD_BYTES;
 use lsm::{LsmStore, Options};
-use store::{Error, KeyRange, LostRange, Pinned, Read, Store};
+use store::{Error, KeyRange, LostRange, Pinned, Read, Store, TreeId};
 use testing::{CrashPolicy, SimDevice, SimEnv, entries, noise};
 
 use crate::util::{TREE, blobs, column, commit, options, settle, store_with};
@@ -13,6 +13,7 @@ use crate::util::{TREE, blobs, column, commit, options, settle, store_with};
 type Model = BTreeMap<Vec<u8>, Vec<u8>>;
 
 const KEYS: u32 = 600;
+const OTHER: TreeId = TreeId(40);
 
 /// A store of three runs that lie over one another, each with keys of its own and of the others,
 /// and what is in it.
@@ -88,10 +89,77 @@ fn lives_with_it(device: SimDevice, options: &Options, model: &Model, place: &st
     // It takes changes, which are merged with what can be.
     commit(&store, |batch| batch.put(TREE, &[0xff; 4], b"more"));
     assert!(store.checkpoint().expect("checkpoint"));
-    while matches!(store.reclaim_step(100), Ok(true)) {}
+    merges_past(&store);
     assert_eq!(store.get(TREE, &[0xff; 4]).expect("read"), Some(b"more".to_vec()));
     store.close().expect("close");
     unread.len()
+}
+
+/// Merges and gives back until nothing is left to do. Damage is told, once each; how often.
+fn merges_past(store: &LsmStore) -> usize {
+    let mut told = Vec::new();
+    loop {
+        match store.reclaim_step(100) {
+            Ok(true) => {}
+            Ok(false) => return told.len(),
+            Err(Error::Corrupt(bad)) => {
+                let place = (bad.file.clone(), bad.offset);
+                assert!(!told.contains(&place), "{bad} is told again");
+                told.push(place);
+            }
+            Err(error) => panic!("{error}"),
+        }
+    }
+}
+
+/// Four runs more of each of two trees, each run in a blob of its own.
+fn four_more(store: &LsmStore, from: u32) {
+    for n in from..from + 4 {
+        for tree in [TREE, OTHER] {
+            commit(store, |batch| {
+                for key in (0..200_u32).filter(|key| key % 4 == n % 4) {
+                    batch.put(tree, &key.to_be_bytes(), &noise(u64::from(key + n), 60));
+                }
+                if n > 0 {
+                    batch.delete_range(tree, &(20 + n).to_be_bytes(), &(24 + n).to_be_bytes());
+                }
+            });
+            assert!(store.checkpoint().expect("checkpoint"));
+        }
+    }
+}
+
+/// Else what cannot be merged would be the next merge after every manifest.
+#[test]
+fn what_is_damaged_keeps_nothing_else_from_being_merged() {
+    for options in [options(), column()] {
+        let (sim, store) = store_with(7, &options);
+        commit(&store, |batch| batch.create_tree(OTHER));
+        four_more(&store, 0);
+        store.close().expect("close");
+        drop(store);
+        let files = blobs(&sim.device);
+        let mut told = 0;
+        for file in &files {
+            let length = sim.device.read_file(file).len();
+            // In a block, and in the index.
+            for byte in [BLOB_HEAD_BYTES + 9, length - 9] {
+                let place = format!("{file}, byte {byte}");
+                let hurt = sim.device.copy();
+                hurt.flip_bit(file, byte as u64 * 8);
+                let store = LsmStore::open(&SimEnv::on(hurt, 1).env(), &options).expect("open");
+                let stats = || store.stats().merges.expect("it merges");
+                told += merges_past(&store);
+                let ended = stats().ended;
+                assert!(ended > 0, "{place}: the other tree is merged");
+                four_more(&store, 4);
+                told += merges_past(&store);
+                assert!(stats().ended > ended + 1, "{place}: what comes later is merged");
+                assert!(stats().depth < 7, "{place}: {} runs deep", stats().depth);
+            }
+        }
+        assert!(told > files.len() / 2, "{told} of {files:?}");
+    }
 }
 
 #[test]

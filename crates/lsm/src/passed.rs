@@ -1,0 +1,37 @@
+//! What merges pass over: runs and value logs in which damage was met, until the store is opened
+//! again. Else a merge that cannot be made would be the next one after every manifest, and no other
+//! would ever be made.
+//!
+//! A run that is passed over stays in its place, and counts for more bytes than any merge may
+//! write: those above it and those below it are merged as ever. Of a value log that cannot be read
+//! no rows are taken out, and pointers to them are copied.
+
+use std::collections::BTreeSet;
+
+use store::Error;
+
+use crate::files::blob_number;
+use crate::layer::LayerId;
+use crate::run::Run;
+
+/// More bytes than any medium has.
+pub(crate) const BYTES: u64 = 1 << 56;
+
+/// What is passed over from now on.
+pub(crate) enum Passed {
+    Run(LayerId),
+    /// A value log.
+    Log,
+}
+
+/// Has the run, among some, that an error tells of passed over, or the value log. None where it
+/// tells of none, or it was passed over before.
+pub(crate) fn note(error: &Error, runs: &[&Run], logs: &mut BTreeSet<u64>) -> Option<Passed> {
+    let Error::Corrupt(bad) = error else { return None };
+    let blob = blob_number(&bad.file)?;
+    if let Some(run) = runs.iter().find(|run| run.is_at(blob, bad.offset)) {
+        return run.pass_over().then_some(Passed::Run(run.entry.number));
+    }
+    let points = |run: &&Run| run.uses.iter().any(|rows| rows.log == blob);
+    (runs.iter().any(points) && logs.insert(blob)).then_some(Passed::Log)
+}
