@@ -113,18 +113,19 @@ impl Core {
     /// How many runs the plan would merge now, and their bytes.
     fn next_merge(&self) -> Option<(u64, u64)> {
         let limits = limits(self.room_to_merge().ok()?, self.files.blobs.bytes_max());
-        let look = self.look().ok()?;
+        let look = self.look(limits).ok()?;
         let mut outlook = self.outlook.lock();
         let picked = outlook.pick(look, limits)?.layers;
         let bytes = outlook.layers(&picked).iter().map(|layer| layer.durable_run().bytes()).sum();
         Some((picked.len() as u64, bytes))
     }
 
-    /// What there is to look at for the next merge. Where a tree is deep, what layers hide is not
-    /// looked at: that takes time in proportion to the square of the depth, and merging by tiers
-    /// is what helps.
-    fn look(&self) -> Result<Look> {
-        if self.depth.load(Ordering::Relaxed) > DEPTH_MAX {
+    /// What there is to look at for the next merge within limits. Where a tree is deep, what layers
+    /// hide is not looked at: that takes time in proportion to the square of the depth, and merging
+    /// by tiers is what helps. But on a full medium what gives room back is all that can be merged.
+    fn look(&self, limits: Limits) -> Result<Look> {
+        let deep = self.depth.load(Ordering::Relaxed) > DEPTH_MAX;
+        if deep && self.outlook.lock().pick(Look::Sizes, limits).is_some() {
             return Ok(Look::Sizes);
         }
         self.look_below()?;
@@ -273,13 +274,13 @@ impl Core {
             }
             (state.logs.clone(), state.dead.clone())
         };
-        let look = self.look().inspect_err(|error| {
+        let room = self.room_to_merge()?;
+        let blob_max = self.files.blobs.bytes_max().min(merging.blob_max);
+        let look = self.look(limits(room, blob_max)).inspect_err(|error| {
             // What it was at is still to be looked at.
             let section = self.outlook.lock().unlooked().unwrap_or_default();
             self.failed(merging, error, &section);
         })?;
-        let room = self.room_to_merge()?;
-        let blob_max = self.files.blobs.bytes_max().min(merging.blob_max);
         let (merge, cleans, sparse, layers) = {
             let mut outlook = self.outlook.lock();
             let mut sparse = outlook.sparse(&logs);
@@ -414,7 +415,7 @@ fn hollow(outlook: &Outlook, dead: &BTreeMap<u64, u64>, most: u64) -> Option<Mer
 }
 
 /// Bytes of runs that a run above them hides, about: what its ranges delete, and for each
-/// tombstone as much as an entry has.
+/// tombstone as much as an entry has that is none.
 fn hidden<'r>(run: &Run, below: impl Iterator<Item = &'r Run>) -> Result<u64> {
     if run.entry.ranges == 0 && run.entry.tombstones == 0 || run.is_passed_over() {
         return Ok(0);
@@ -422,7 +423,7 @@ fn hidden<'r>(run: &Run, below: impl Iterator<Item = &'r Run>) -> Result<u64> {
     let (mut hides, mut bytes, mut entries) = (0, 0, 0);
     for lower in below.filter(|lower| !lower.is_passed_over()) {
         bytes += lower.bytes();
-        entries += lower.entry.entries;
+        entries += lower.entry.entries.saturating_sub(lower.entry.tombstones);
         if run.entry.ranges == 0 || lower.entry.entries == 0 {
             continue;
         }

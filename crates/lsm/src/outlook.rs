@@ -324,8 +324,11 @@ fn differing<'c>(old: &'c Catalog, new: &'c Catalog) -> (Vec<Made<'c>>, Vec<Made
 
 /// What the rules look at; that nothing hides anything.
 fn facts(layers: &[&Arc<Layer>]) -> Vec<Facts> {
-    let of =
-        |layer: &&Arc<Layer>| Facts { id: layer.id, bytes: layer.durable_run().bytes_to_merge(), hides: 0 };
+    let of = |layer: &&Arc<Layer>| Facts {
+        id: layer.id,
+        bytes: layer.durable_run().bytes_to_merge(),
+        hides: 0,
+    };
     layers.iter().map(of).collect()
 }
 

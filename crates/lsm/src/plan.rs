@@ -3,7 +3,8 @@
 //! Three rules, in this order ([`Policy::Full`] has the first, and then merges all runs of a
 //! section into one as soon as there are two):
 //!
-//! 1. *Room.* Where a layer hides at least half of what is below it, it is merged with that.
+//! 1. *Room.* Where a layer hides at least half of what is below it, alone or with others that are
+//!    below it, too, it is merged with that.
 //! 2. *Tiers.* Runs are of the tier of their size, each tier four times the one below. Four runs
 //!    of a tier, with only smaller ones between them, become one with those. So an entry is
 //!    written about once a tier, and a look-up meets at most three runs a tier. BabuDB's full
@@ -85,17 +86,36 @@ fn bytes(layers: &[Facts]) -> u64 {
 
 /// The first rule, of a section.
 pub(crate) fn hiding(section: &[Facts], bytes_max: u64) -> Found {
-    let end = section.len();
-    (0..end).find_map(|at| {
-        let (hides, below) = (section[at].hides, bytes(&section[at + 1..]));
-        if end == at + 1 || hides == 0 || hides < below / 2 {
+    (0..section.len()).find_map(|at| {
+        let below = &section[at..];
+        let half_hidden = |to: usize| {
+            let (hidden, all) = (hidden_within(below, to), bytes(&below[..to]));
+            (hidden > 0 && hidden >= bytes(&below[1..to]) / 2).then_some((all, all - hidden))
+        };
+        // What is hidden is known about, so half of what may be is enough where it is not all.
+        let fits = |to: &usize| {
+            half_hidden(*to).is_some_and(|(all, left)| all <= bytes_max || left <= bytes_max / 2)
+        };
+        if below[0].hides == 0 || half_hidden(below.len()).is_none() {
             return None;
         }
-        // What it hides is known about, so half of what may be is enough where it is not all.
-        let left = |to: usize| bytes(&section[at..to]) - hides.min(bytes(&section[at + 1..to]));
-        let fits = |to: &usize| bytes(&section[at..*to]) <= bytes_max || left(*to) <= bytes_max / 2;
-        (at + 2..=end).rev().find(fits).map(|to| (at, to))
+        (2..=below.len()).rev().find(fits).map(|to| (at, at + to))
     })
+}
+
+/// Bytes of the first layers of a section that those among them hide, about: what each hides of
+/// all below it is spread evenly over that. Two may hide the same, or one what another hides.
+fn hidden_within(section: &[Facts], to: usize) -> u64 {
+    let (mut below, mut within) = (bytes(&section[1..]), bytes(&section[1..to]));
+    let mut hidden = 0_u64;
+    let most = within;
+    for at in 0..to.saturating_sub(1) {
+        let share = u128::from(section[at].hides) * u128::from(within) / u128::from(below.max(1));
+        hidden = hidden.saturating_add(u64::try_from(share).unwrap_or(u64::MAX));
+        let next = section[at + 1].bytes;
+        (below, within) = (below.saturating_sub(next), within.saturating_sub(next));
+    }
+    hidden.min(most)
 }
 
 /// The second rule, of a section.
@@ -336,6 +356,25 @@ mod tests {
         let mut shared = stack;
         shared[2].sharers = 2;
         assert_eq!(picked(&[shared]), None);
+    }
+
+    #[test]
+    fn what_hides_most_of_the_rest_together_is_merged_with_it() {
+        let large = TIER_BYTES * 100;
+        // Ten runs, each of which hides a part of the one below them.
+        let picked = |hides, returning| {
+            let mut stack: Vec<Held> =
+                (0..10).rev().map(|n| layer(n + 2, 1000, 1, hides)).collect();
+            stack.push(layer(1, large, 1, 0));
+            let limits = Limits { bytes: 0, returning };
+            pick(Policy::Tiered, &[stack], limits).map(|merge| (merge.layers.len(), merge.lowest))
+        };
+        assert_eq!(picked(large / 10, u64::MAX), Some((11, true)));
+        assert_eq!(picked(large / 19, u64::MAX), Some((11, true)));
+        assert_eq!(picked(large / 25, u64::MAX), None);
+        // What is left takes room, and to merge them with each other gives none back.
+        assert_eq!(picked(large / 10, 20_000), Some((11, true)));
+        assert_eq!(picked(large / 10, 19_999), None);
     }
 
     #[test]

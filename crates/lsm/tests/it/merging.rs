@@ -1,9 +1,9 @@
-//! How merges go on: in bounded steps.
+//! How merges go on: in bounded steps, and on a medium that is full.
 
 use std::sync::Arc;
 
 use lsm::{LsmStore, Options, Policy};
-use store::{Batch, Store};
+use store::{Batch, Need, Store};
 use testing::{SimEnv, entries, noise};
 
 use crate::util::{TREE, checked, commit, options, settle, store_with};
@@ -82,4 +82,53 @@ fn what_is_left_of_many_deletions_is_all_there() {
     assert_eq!(left.len(), 10);
     assert!((0..10).all(|n| left.contains_key(&(500 * n + 7_u32).to_be_bytes()[..])));
     assert_eq!(checked(&store).entries, 10);
+}
+
+/// Removes all of a full medium in so many parts, each with a checkpoint of its own.
+fn empties(parts: u32) {
+    const KEYS: u32 = 3000;
+    const VALUE: usize = 16 << 10;
+    let (sim, store) = store_with(2, &options());
+    let put = |n: u32| {
+        let mut batch = Batch::new();
+        batch.put(TREE, &n.to_be_bytes(), &noise(u64::from(n), VALUE));
+        store.commit(&batch)
+    };
+    for n in 0..KEYS {
+        put(n).expect("there is room");
+    }
+    assert!(store.checkpoint().expect("checkpoint"));
+    settle(&store);
+    // A part of the medium is kept for checkpoints.
+    let used = sim.device.used_bytes();
+    sim.device.set_capacity(Some((used + (64 << 10)) / 31 * 32));
+    let refused = (KEYS..KEYS + 200).find(|n| put(*n).is_err()).expect("it is full");
+    let full = sim.device.used_bytes();
+    for part in 0..parts {
+        let mut batch = Batch::new();
+        batch.mark(Need::Removes);
+        for n in (0..refused).filter(|n| n % parts == part) {
+            batch.delete(TREE, &n.to_be_bytes());
+        }
+        store.commit(&batch).expect("what is kept is for this");
+        assert!(store.checkpoint().expect("what is kept is for this"));
+    }
+    settle(&store);
+    let left = sim.device.used_bytes();
+    assert!(left < full / 8, "{full} bytes, then {left}, in {parts} parts");
+    assert_eq!(entries(&*store, TREE).len(), 0);
+    put(0).expect("there is room again");
+    checked(&store);
+}
+
+/// No run hides much of what is below it, and there is no room to merge those runs with each other.
+#[test]
+fn what_is_removed_bit_by_bit_gives_its_room_back() {
+    empties(10);
+}
+
+/// The same where the tree becomes so deep that what its runs hide is not looked at before others.
+#[test]
+fn what_is_removed_bit_by_bit_gives_its_room_back_in_a_deep_tree() {
+    empties(40);
 }
