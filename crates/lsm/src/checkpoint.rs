@@ -9,8 +9,8 @@
 //! ```
 //!
 //! The durable state is locked until the end. So what may take long and can be done before or after
-//! is done there (the blob of a merge, giving back many blobs): commits wait for the next checkpoint
-//! where too much is in memory.
+//! is done there (the blob of a merge, giving back many blobs): commits wait for the next
+//! checkpoint where too much is in memory.
 //!
 //! Commits go on but for the freeze. Layers that the same trees share and that follow each other
 //! are written as one run. A crash before 4 is durable leaves a blob that nothing names, which the
