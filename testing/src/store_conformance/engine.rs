@@ -5,7 +5,7 @@ use std::sync::Arc;
 use device::Env;
 use store::{Durability, EngineOptions, Result, Store};
 
-use crate::MemStore;
+use crate::{CrashPolicy, MemStore, SimDevice};
 
 /// An engine, as a suite sees it.
 pub trait EngineUnderTest: 'static {
@@ -35,6 +35,12 @@ pub trait EngineUnderTest: 'static {
         _log_segment_bytes: u64,
     ) -> Result<Arc<dyn Store>> {
         Self::open(env, durability)
+    }
+
+    /// What a power cut now leaves of a medium, while the store goes on being written. An engine
+    /// that has a part of its state elsewhere keeps that part as it is at the same moment.
+    fn cut(device: &SimDevice, policy: CrashPolicy, seed: u64) -> SimDevice {
+        device.after_crash(policy, seed)
     }
 }
 

@@ -251,7 +251,7 @@ pub fn acknowledged_commits_of_many_threads_survive<E: EngineUnderTest>() {
                 let at_least: Vec<u64> =
                     acknowledged.iter().map(|count| count.load(Ordering::SeqCst)).collect();
                 let policy = CrashPolicy::ALL[seed as usize % 3];
-                let device = sim.device.after_crash(policy, seed);
+                let device = E::cut(&sim.device, policy, seed);
                 let env = crate::SimEnv::on(device, seed).env();
                 let again = E::open(&env, durability).expect("the store opens after a crash");
                 for (writer, at_least) in at_least.into_iter().enumerate() {

@@ -8,8 +8,8 @@ use device::{Device, Env};
 use lsm::{BlobStore, LsmStore, Options};
 use parking_lot::Mutex;
 use store::{Durability, Result, Store};
-use testing::FarBlobs;
 use testing::store_conformance::EngineUnderTest;
+use testing::{CrashPolicy, FarBlobs, SimDevice};
 
 use crate::conformance::options;
 
@@ -71,6 +71,14 @@ impl<const VALUES_FROM: u64> EngineUnderTest for Far<VALUES_FROM> {
 
     fn open(env: &Env, durability: Durability) -> Result<Arc<dyn Store>> {
         open(env, durability)
+    }
+
+    /// Objects that are made after the device was cut would tell of a log that is not there.
+    fn cut(device: &SimDevice, policy: CrashPolicy, seed: u64) -> SimDevice {
+        let far = kept(device).expect("the store says which objects are its");
+        let (far, cut) = far.copy_beside(|| device.after_crash(policy, seed));
+        keep(&cut, &far).expect("nothing fails in what is left");
+        cut
     }
 }
 
