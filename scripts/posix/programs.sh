@@ -143,6 +143,8 @@ PYTHON
   local round mode last kept pid
   for mode in delete wal; do
     for round in $sqlite_rounds; do
+      # Before it begins: what the round before acknowledged is not waited for.
+      : > "$work/acknowledged"
       python3 "$work/writer.py" "$mnt/$mode.db" $mode > "$work/acknowledged" 2> "$work/writer.log" &
       writer=$!
       # It dies at work, however long it takes a busy machine to begin.
