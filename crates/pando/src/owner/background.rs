@@ -118,3 +118,65 @@ fn work(shared: &Shared, step: impl Fn() -> FsResult<Duration>) {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use device::{Clock, SystemClock};
+    use fs::{Engine, FileSystem, FormatOptions, NewNode, OpenOptions};
+    use inode::{Caller, Kind, NodeId};
+    use testing::{CrashPolicy, Fault, FaultOn, SimDevice, SimEnv, sim_env};
+
+    use super::*;
+
+    const ROOT: NodeId = NodeId::ROOT;
+    const TICK: Duration = Duration::from_millis(100);
+    /// Ticks that are waited for what must come.
+    const PATIENCE: u32 = 600;
+
+    /// Without an index, and with checkpoints that are due at once.
+    fn options() -> OpenOptions {
+        OpenOptions { checkpoint_bytes: 1, index: None, ..OpenOptions::default() }
+    }
+
+    fn make(fs: &Fs, name: &[u8]) {
+        let new = NewNode { kind: Kind::File, mode: 0o644, rdev: 0 };
+        fs.mknod(&Caller::root(), ROOT, name, &new).expect("there is room");
+    }
+
+    /// Whether a power cut would leave a file.
+    fn is_durable(device: &SimDevice, name: &[u8]) -> bool {
+        let left = SimEnv::on(device.after_crash(CrashPolicy::LoseAll, 1), 1);
+        let fs = Fs::open(left.env(), &options()).expect("it opens");
+        fs.lookup(&Caller::root(), ROOT, name).is_ok()
+    }
+
+    /// Whatever else the medium is long at, all that was done is durable after the interval.
+    #[test]
+    fn the_log_is_written_in_time_while_all_workers_wait() {
+        for (engine, below) in [(Engine::Lsm, "lsm"), (Engine::Btree, "btree")] {
+            let sim = sim_env(1);
+            let format = FormatOptions { engine, ..FormatOptions::default() };
+            Fs::format(&sim.env(), &format).expect("an empty medium");
+            let fs = Fs::open(sim.env(), &options()).expect("it was made just now");
+            sim.device.hold(Fault::io(FaultOn::AnyChange, 0).below(below).forever());
+            make(&fs, b"first");
+            let background = Background::new();
+            background.start(&fs).expect("threads");
+            let held = sim.device.is_held_within(TICK * PATIENCE);
+            // The other worker comes to wait, too.
+            SystemClock::new().sleep(TICK * 5);
+            make(&fs, b"second");
+            let early = is_durable(&sim.device, b"second");
+            SystemClock::new().sleep(TICK * 5);
+            sim.clock.advance(Duration::from_secs(5));
+            let durable = (0..PATIENCE).any(|_| {
+                SystemClock::new().sleep(TICK);
+                is_durable(&sim.device, b"second")
+            });
+            sim.device.let_go();
+            background.end();
+            assert!(held && !early && durable, "{engine:?}: {held} {early} {durable}");
+            fs.close().expect("close");
+        }
+    }
+}

@@ -46,6 +46,35 @@ fn format_makes_a_volume_once() {
     world.fails(3, &["format", "/nowhere/at/all"]);
 }
 
+/// Each owner that ends leaves a run of what was changed; the next ones merge those.
+#[test]
+fn status_tells_what_is_merged() {
+    let world = World::without_volume();
+    world.ok(&["format", "--engine", "lsm", world.vol()]);
+    let merges = || world.status()["merges"].clone();
+    let (mut ended, mut text) = (0, String::new());
+    for n in 0..8 {
+        world.ok(&["subvolume", "create", &world.at(&format!("/s{n}"))]);
+        crate::world::wait_until("nothing is left to merge", || {
+            let merges = merges();
+            merges["next"].is_null() && merges["under_way"].is_null()
+        });
+        let told = merges();
+        ended += told["ended"].as_u64().unwrap();
+        // As many runs of a size stay as are too few to be merged.
+        assert!((1..4).contains(&told["depth"].as_u64().unwrap()) || n == 0, "{told}");
+        assert_eq!(told["bytes_per_second_max"], 0);
+        text = world.ok(&["status", world.vol()]);
+        let owner = world.owner().unwrap();
+        crate::world::signal(owner, rustix::process::Signal::TERM);
+        crate::world::wait_until("the owner leaves", || !crate::world::is_alive(owner));
+    }
+    assert!(ended > 0, "eight runs of one size are merged");
+    assert!(text.contains("none to do"), "{text}");
+    let other = World::new();
+    assert!(other.status()["merges"].is_null(), "the other engine merges nothing");
+}
+
 #[test]
 fn status_tells_what_there_is() {
     both_ways(|world| {
