@@ -100,6 +100,9 @@ pub(crate) struct Core {
     /// Freezes that have come to the gate.
     #[cfg(test)]
     pub(crate) freezes_begun: AtomicU64,
+    /// Changed leaves are left to checkpoints, as with a large cache.
+    #[cfg(test)]
+    pub(crate) never_early: AtomicBool,
 }
 
 /// Something to be done once, after so many further changes.
@@ -187,6 +190,8 @@ impl Core {
             freeze_past_gate: AtomicBool::new(false),
             #[cfg(test)]
             freezes_begun: AtomicU64::new(0),
+            #[cfg(test)]
+            never_early: AtomicBool::new(false),
         }
     }
 

@@ -85,6 +85,10 @@ struct Found<'a> {
 impl Core {
     /// Whether changed leaves are written early as soon as a checkpoint is due for their sake.
     pub(crate) fn writes_early(&self) -> bool {
+        #[cfg(test)]
+        if self.never_early.load(std::sync::atomic::Ordering::Relaxed) {
+            return false;
+        }
         self.options.dirty_bytes_due() < CHECKPOINT_BYTES_MIN
     }
 

@@ -41,6 +41,8 @@ mod recover;
 mod relieve;
 mod replay;
 mod ring;
+#[cfg(test)]
+mod ring_tests;
 mod room;
 mod space;
 mod split;

@@ -148,6 +148,9 @@ struct Queues {
 #[derive(Debug, Default)]
 pub(crate) struct Ring {
     queues: Mutex<Queues>,
+    /// One queue with a second chance instead, to be compared with.
+    #[cfg(test)]
+    pub(crate) clock: AtomicBool,
 }
 
 impl Ring {
@@ -169,6 +172,8 @@ impl Ring {
         let evicted = uses.evicted.swap(0, Ordering::Relaxed);
         let ago = queues.evicted.wrapping_sub(evicted) as usize;
         let missed = evicted != 0 && ago <= queues.main.entries.len();
+        #[cfg(test)]
+        let missed = missed || self.clock.load(Ordering::Relaxed);
         let queue = if missed { &mut queues.main } else { &mut queues.small };
         queue.push(Entry { cell, bytes });
     }
@@ -176,6 +181,10 @@ impl Ring {
     /// Looks at the next cell: it goes on, or is evicted. One that is not on disk leaves the queue
     /// until it is. `false` when there is none.
     pub(crate) fn turn(&self) -> bool {
+        #[cfg(test)]
+        if self.clock.load(Ordering::Relaxed) {
+            return self.turn_clock();
+        }
         let mut queues = self.queues.lock();
         let all = queues.small.bytes + queues.main.bytes;
         let from_small = queues.main.entries.is_empty() || queues.small.bytes * SMALL_SHARE >= all;
@@ -206,6 +215,25 @@ impl Ring {
             uses.count.store(0, Ordering::Relaxed);
             uses.evicted.store(number, Ordering::Relaxed);
         }
+        true
+    }
+}
+
+#[cfg(test)]
+impl Ring {
+    /// The same where what was used since it was last looked at goes round once more.
+    fn turn_clock(&self) -> bool {
+        let mut queues = self.queues.lock();
+        let Some(entry) = queues.main.pop() else { return false };
+        let Some(alive) = entry.cell.upgrade() else { return true };
+        let uses = alive.uses();
+        if uses.count.swap(0, Ordering::Relaxed) > 0 {
+            queues.main.push(entry);
+            return true;
+        }
+        uses.listed.store(false, Ordering::Relaxed);
+        drop(queues);
+        alive.evict();
         true
     }
 }

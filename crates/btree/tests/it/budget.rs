@@ -161,48 +161,6 @@ fn a_scan_does_not_flush_what_is_used() {
 }
 
 #[test]
-fn what_is_used_often_stays_in_mixed_loads() {
-    for (name, changes, scans, misses_max) in [
-        ("search-100", 0, false, 190),
-        ("search-80", 20, false, 200),
-        ("modify", 80, false, 245),
-        ("search-100 with scans", 0, true, 190),
-    ] {
-        let store = large();
-        let mut random = fastrand::Rng::with_seed(7);
-        let round = |random: &mut fastrand::Rng, operations: u64| {
-            let mut read = 0;
-            for at in 0..operations {
-                // Eight of ten uses go to what is used most.
-                let part = if random.u32(0..10) < 8 { ENTRIES / HOT_SHARE } else { ENTRIES };
-                let n = random.u64(0..part);
-                let before = store.cache().loads;
-                if random.u32(0..100) < changes {
-                    commit(&store, |batch| batch.put(TREE, &n.to_be_bytes(), &[at as u8; 100]));
-                } else {
-                    get(&store, n);
-                }
-                read += store.cache().loads - before;
-                if scans && at % 2000 == 1999 {
-                    let from = random.u64(0..ENTRIES).to_be_bytes().to_vec();
-                    let mut cursor = store.scan(TREE, KeyRange { from, to: None }).expect("scan");
-                    for _ in 0..20_000 {
-                        if cursor.next().expect("read").is_none() {
-                            break;
-                        }
-                    }
-                }
-            }
-            read * 1000 / operations
-        };
-        round(&mut random, 10_000);
-        let misses = round(&mut random, 20_000);
-        println!("{name}: {misses} nodes read for 1,000 operations");
-        assert!(misses <= misses_max, "{name}: {misses}");
-    }
-}
-
-#[test]
 fn trees_that_nobody_uses_are_closed() {
     let (_sim, store) = store(1, 4 << 20);
     for n in 0..2000_u64 {

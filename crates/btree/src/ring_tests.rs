@@ -1,0 +1,184 @@
+//! What is read again with the order of eviction that is used, and with second chance, all else
+//! being the same.
+
+use std::ops::Range;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use store::{Batch, KeyRange, Read, Store, TreeId};
+
+use crate::{BtreeStore, Options};
+
+const TREE: TreeId = TreeId(32);
+/// About six times the cache.
+const ENTRIES: u64 = 100_000;
+const CACHE_BYTES: usize = 2 << 20;
+/// What is used most is one part in so many.
+const HOT_SHARE: u64 = 25;
+const OPERATIONS: u64 = 10_000;
+const SEEDS: Range<u64> = 0..2;
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Order {
+    Clock,
+    Queues,
+}
+
+/// Who writes changed leaves.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Written {
+    /// Mostly whoever commits, some at a time, as with a small cache.
+    Early,
+    /// Checkpoints alone, as with a large one.
+    ByCheckpoints,
+}
+
+/// A mix of operations.
+#[derive(Debug, Clone, Copy)]
+struct Mix {
+    name: &'static str,
+    /// Updates, insertions and removals among a hundred operations; the others are look-ups.
+    updates: u32,
+    inserts: u32,
+    removals: u32,
+    /// Whether a fifth of the tree is scanned now and then.
+    scans: bool,
+    /// Most nodes read for 1,000 operations.
+    reads_max: u64,
+}
+
+const LOOKUPS: Mix =
+    Mix { name: "search-100", updates: 0, inserts: 0, removals: 0, scans: false, reads_max: 190 };
+
+const MIXES: [Mix; 6] = [
+    LOOKUPS,
+    Mix { name: "search-80", updates: 20, ..LOOKUPS },
+    Mix { name: "modify", updates: 80, reads_max: 200, ..LOOKUPS },
+    Mix { name: "insert", inserts: 45, removals: 35, reads_max: 350, ..LOOKUPS },
+    Mix { name: "search-100, scans", scans: true, ..LOOKUPS },
+    Mix { name: "modify, scans", updates: 80, scans: true, reads_max: 200, ..LOOKUPS },
+];
+
+/// A store with a large tree, opened again.
+fn large(order: Order, written: Written) -> Arc<BtreeStore> {
+    let sim = testing::sim_env(1);
+    let store = BtreeStore::create(&sim.env(), &Options::with_cache(16 << 20)).expect("create");
+    testing::commit(&*store, |batch| batch.create_tree(TREE));
+    for chunk in 0..ENTRIES / 1000 {
+        testing::commit(&*store, |batch| {
+            for n in chunk * 1000..chunk * 1000 + 1000 {
+                batch.put(TREE, &n.to_be_bytes(), &[n as u8; 100]);
+            }
+        });
+    }
+    store.close().expect("close");
+    drop(store);
+    let store = BtreeStore::open(&sim.env(), &Options::with_cache(CACHE_BYTES)).expect("open");
+    store.core.nodes.ring.clock.store(order == Order::Clock, Ordering::Relaxed);
+    store.core.never_early.store(written == Written::ByCheckpoints, Ordering::Relaxed);
+    store
+}
+
+fn scan(store: &BtreeStore, from: u64, entries: u64) {
+    let range = KeyRange { from: from.to_be_bytes().to_vec(), to: None };
+    let mut cursor = store.scan(TREE, range).expect("scan");
+    for _ in 0..entries {
+        if cursor.next().expect("read").is_none() {
+            break;
+        }
+    }
+}
+
+/// Nodes that were read for operations, and those of them for what is used most.
+#[derive(Debug, Clone, Copy, Default)]
+struct Reads {
+    all: u64,
+    hot: u64,
+}
+
+/// Runs some operations, and counts what is read for them, but for the scans.
+fn run(
+    store: &BtreeStore,
+    mix: Mix,
+    random: &mut fastrand::Rng,
+    operations: u64,
+    reads: &mut Reads,
+) {
+    let mut batch = Batch::new();
+    let (inserts, removals) = (mix.updates + mix.inserts, mix.inserts + mix.removals);
+    for at in 0..operations {
+        // Eight of ten uses go to what is used most.
+        let is_hot = random.u32(0..10) < 8;
+        let part = if is_hot { ENTRIES / HOT_SHARE } else { ENTRIES };
+        let key = random.u64(0..part).to_be_bytes();
+        // What is inserted and removed lies beside what stays.
+        let beside = [&key[..], &[random.u8(0..4)]].concat();
+        let before = store.cache().loads;
+        batch.clear();
+        match random.u32(0..100) {
+            kind if kind < mix.updates => batch.put(TREE, &key, &[at as u8; 100]),
+            kind if kind < inserts => batch.put(TREE, &beside, &[at as u8; 100]),
+            kind if kind < mix.updates + removals => batch.delete(TREE, &beside),
+            _ => assert!(store.get(TREE, &key).expect("read").is_some()),
+        }
+        if !batch.is_empty() {
+            store.commit(&batch).expect("commit");
+        }
+        let read = store.cache().loads - before;
+        reads.all += read;
+        reads.hot += if is_hot { read } else { 0 };
+        if mix.scans && at % 2000 == 1999 {
+            scan(store, random.u64(0..ENTRIES), ENTRIES / 5);
+        }
+    }
+}
+
+/// What is used most is what an order can keep. Other leaves are used one as seldom as the other,
+/// and which of them are there is chance.
+#[test]
+fn no_mix_reads_more_than_with_second_chance() {
+    let operations = OPERATIONS * SEEDS.end;
+    for mix in MIXES {
+        let writes = mix.updates + mix.inserts > 0;
+        let both = [Written::Early, Written::ByCheckpoints];
+        for &written in if writes { &both[..] } else { &both[..1] } {
+            let [clock, queues] = [Order::Clock, Order::Queues].map(|order| {
+                let mut reads = Reads::default();
+                for seed in SEEDS {
+                    let store = large(order, written);
+                    let mut random = fastrand::Rng::with_seed(seed);
+                    run(&store, mix, &mut random, OPERATIONS, &mut Reads::default());
+                    run(&store, mix, &mut random, OPERATIONS, &mut reads);
+                }
+                reads
+            });
+            let place = format!("seeds {SEEDS:?}, {}, {written:?}", mix.name);
+            println!("{place}: for {operations} operations {clock:?}, and {queues:?}");
+            assert!(queues.hot <= clock.hot, "{place}: {queues:?}, {clock:?}");
+            assert!(queues.all <= clock.all + clock.all / 100, "{place}: {queues:?}, {clock:?}");
+            assert!(queues.all * 1000 / operations <= mix.reads_max, "{place}: {queues:?}");
+        }
+    }
+}
+
+#[test]
+fn a_scan_flushes_nothing_that_second_chance_flushes() {
+    let [clock, queues] = [Order::Clock, Order::Queues].map(|order| {
+        let store = large(order, Written::Early);
+        // Together less than half of the cache.
+        let warm = || {
+            let before = store.cache().loads;
+            for n in 0..ENTRIES / HOT_SHARE {
+                assert!(store.get(TREE, &n.to_be_bytes()).expect("read").is_some());
+            }
+            store.cache().loads - before
+        };
+        let cold = warm();
+        warm();
+        scan(&store, 0, ENTRIES);
+        (cold, warm())
+    });
+    println!("leaves read for the hot set at first, and after a scan: {clock:?}, and {queues:?}");
+    assert!(queues.0 > 15 && queues.1 <= queues.0 / 20, "{queues:?}");
+    assert!(clock.1 > clock.0 / 2, "the scan was too short: {clock:?}");
+}
