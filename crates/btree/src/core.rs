@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use device::{Env, File, Latch, Map};
 use format::catalog::CatalogKey;
 use parking_lot::Mutex;
-use store::{Error, Journal, Log, Result, TreeId};
+use store::{Error, Journal, Log, Lsn, Result, TreeId};
 
 use crate::cell::Node;
 use crate::changed::{Changed, States};
@@ -70,6 +70,8 @@ pub(crate) struct Core {
     pub(crate) dirty_max: AtomicUsize,
     /// Records, replayed and appended, when the last checkpoint was frozen.
     pub(crate) checkpointed_records: AtomicU64,
+    /// The last record that was replayed, while the log is opened.
+    pub(crate) replayed_to: AtomicU64,
     /// What this machine takes for a replay against a usual one, in 256ths.
     pub(crate) replay_scale: AtomicU64,
     pub(crate) drops_pending: AtomicU64,
@@ -172,6 +174,7 @@ impl Core {
             evictions: AtomicU64::new(0),
             dirty_max: AtomicUsize::new(dirty_max),
             checkpointed_records: AtomicU64::new(0),
+            replayed_to: AtomicU64::new(0),
             replay_scale: AtomicU64::new(256),
             drops_pending: AtomicU64::new(0),
             trash: AtomicU64::new(0),
@@ -198,6 +201,24 @@ impl Core {
     #[inline]
     pub(crate) fn log(&self) -> &Log {
         self.journal.log()
+    }
+
+    /// Fails when the log takes nothing any more. While it is replayed nothing was given to it.
+    pub(crate) fn check_log(&self) -> Result<()> {
+        self.journal.opened_log().map_or(Ok(()), Log::check)
+    }
+
+    /// Has the log take nothing any more. While it is replayed, the opening fails instead.
+    pub(crate) fn fail_log(&self, why: &str) {
+        if let Some(log) = self.journal.opened_log() {
+            log.fail(why);
+        }
+    }
+
+    /// The last record that was applied. Inside of the gate, exclusive.
+    pub(crate) fn last_record(&self) -> Lsn {
+        let replayed = || Lsn(self.replayed_to.load(Ordering::Relaxed));
+        self.journal.opened_log().map_or_else(replayed, Log::last)
     }
 
     /// A tree that exists.

@@ -117,7 +117,7 @@ impl Core {
         if interior || waiting || self.is_tight(2 * enough as u64)? {
             return Ok(false);
         }
-        self.log().check()?;
+        self.check_log()?;
         let mut early = self.early.lock();
         let generation = state.generation + 1;
         let mut work = Work::new(&self.nodes, &mut state.space, generation, false);

@@ -104,9 +104,9 @@ pub(crate) fn open(env: &Env, options: &Options) -> Result<Core> {
     core.tree_count.store(trees, Ordering::Relaxed);
     core.trash.store(trash, Ordering::Relaxed);
     core.journal.found_checkpoint(superblock.time);
-    let mut replay = Replayer { core: &core };
-    let start = env.clock.monotonic();
     let from = Lsn(superblock.lsn);
+    let mut replay = Replayer::new(&core, from, doubt.is_none());
+    let start = env.clock.monotonic();
     let (log, _) = Log::open(
         env,
         LOG_DIRECTORY,
@@ -115,7 +115,9 @@ pub(crate) fn open(env: &Env, options: &Options) -> Result<Core> {
         from,
         &mut replay,
     )?;
-    core.measured_replay(env.clock.monotonic().saturating_sub(start));
+    if core.published.load(Ordering::Relaxed) == 0 {
+        core.measured_replay(env.clock.monotonic().saturating_sub(start));
+    }
     core.journal.set_log(log);
     if let Some(why) = doubt {
         tracing::error!(why, "the volume is opened read-only");

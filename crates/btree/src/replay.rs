@@ -6,6 +6,10 @@
 //! not in memory are asked for at once; the medium then works on many, and applying finds them
 //! read. What cannot be read is passed over here: whoever applies the record will say so.
 //!
+//! The log may change more than the cache holds: then changed leaves are written early, or a
+//! checkpoint is made of what was replayed so far, just as committers would do; records that are in
+//! it are not replayed another time. Before that the log is made durable.
+//!
 //! How long a replay would take is estimated from what it would do - records, bytes of log, and
 //! nodes to be read, which are those that were made changed since the last checkpoint froze -
 //! times what each costs. The costs are those of a usual machine, scaled by what the replay at
@@ -17,13 +21,15 @@ use std::time::Duration;
 
 use device::Map;
 use format::batch::{Op, Ops};
-use store::{Lsn, Replay, Result, TreeId};
+use store::{Log, Lsn, Replay, Result, TreeId};
 
 use crate::ahead::unread;
 use crate::cell::{Child, Node};
+use crate::checkpoint::FREED_MAX;
 use crate::core::Core;
 use crate::light::Light;
 use crate::nodes::Nodes;
+use crate::recover::LOG_DIRECTORY;
 use crate::tree::Root;
 
 /// What applying a record again costs, on a machine that has other work too.
@@ -41,20 +47,97 @@ const MEASURED_MIN: Duration = Duration::from_millis(100);
 
 /// Applies records to a core that opens.
 pub(crate) struct Replayer<'a> {
-    pub(crate) core: &'a Core,
+    core: &'a Core,
+    /// The last record that is in the state that was opened.
+    from: Lsn,
+    /// Whether that state may be replaced by a later one.
+    writes: bool,
+    /// Whether all that is replayed is durable, and the leaves that it names are held.
+    settled: bool,
+    /// Changed bytes from which a checkpoint is made.
+    dirty_max: usize,
 }
 
 impl Replay for Replayer<'_> {
     fn prepare(&mut self, upcoming: &[&[u8]]) {
         self.core.prefetch(upcoming);
+        self.core.shrink();
     }
 
-    fn apply(&mut self, _: Lsn, payload: &[u8]) -> Result<()> {
-        self.core.journal.replays(payload);
-        self.core.adopt_ingested(payload)?;
+    fn apply(&mut self, lsn: Lsn, payload: &[u8]) -> Result<()> {
+        let core = self.core;
+        core.journal.replays(payload);
+        if !self.settled {
+            core.hold_ingested(payload)?;
+        }
+        core.adopt_ingested(payload)?;
         let mut light = Light::default();
-        self.core.apply(payload, &mut light)?;
-        self.core.mend_light(&light);
+        core.apply(payload, &mut light)?;
+        core.mend_light(&light);
+        core.replayed_to.store(lsn.0, Ordering::Relaxed);
+        self.relieve()?;
+        core.shrink();
+        core.evict_to_budget();
+        Ok(())
+    }
+}
+
+impl<'a> Replayer<'a> {
+    pub(crate) fn new(core: &'a Core, from: Lsn, writes: bool) -> Replayer<'a> {
+        core.replayed_to.store(from.0, Ordering::Relaxed);
+        let options = &core.options;
+        let dirty_max = if core.writes_early() {
+            options.dirty_bytes_max()
+        } else {
+            // What was changed when the process ended was not more, so mostly none is made.
+            options.common.dirty_bytes_limit()
+        };
+        Replayer { core, from, writes, settled: false, dirty_max }
+    }
+
+    /// Writes some of what was changed, or all of it, where there is too much.
+    fn relieve(&mut self) -> Result<()> {
+        let core = self.core;
+        let early = core.writes_early();
+        let due = if early { core.options.dirty_bytes_due() } else { self.dirty_max };
+        if !self.writes || core.dirty() <= due {
+            return Ok(());
+        }
+        self.settle()?;
+        let mut state = core.checkpoint.lock();
+        while early && core.dirty() > due && core.write_early_locked(&mut state)? {}
+        let dirty = core.dirty();
+        if dirty <= self.dirty_max {
+            return Ok(());
+        }
+        match core.checkpoint_locked(&mut state, FREED_MAX) {
+            Ok(()) => Ok(()),
+            // A full volume must open; its log was there before with as much memory.
+            Err(error) if error.is_no_space() => {
+                tracing::warn!(%error, "what is replayed stays in memory");
+                self.dirty_max = dirty + dirty / 4;
+                Ok(())
+            }
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Before anything is written that is not in the log: what a process that was killed had not
+    /// synced may be lost with the next power cut, and a state that has it must not be all there
+    /// is then; and what later records name must not be overwritten.
+    fn settle(&mut self) -> Result<()> {
+        let core = self.core;
+        if self.settled {
+            return Ok(());
+        }
+        let common = &core.options.common;
+        let replayed = core.last_record();
+        let mut hold = |lsn: Lsn, payload: &[u8]| {
+            if lsn > replayed { core.hold_ingested(payload) } else { Ok(()) }
+        };
+        let (volume, log) = (common.volume, common.log());
+        Log::settle(&core.env, LOG_DIRECTORY, volume, &log, self.from, &mut hold)?;
+        self.settled = true;
         Ok(())
     }
 }

@@ -47,7 +47,7 @@ impl Core {
         let log_records = self.journal.log_records();
         let shadowed = self.nodes.budget.take_shadowed();
         Frozen {
-            lsn: self.log().last(),
+            lsn: self.last_record(),
             log_bytes,
             log_records,
             shadowed,

@@ -209,7 +209,7 @@ impl Core {
     /// After a superblock that could not be written a crash may leave either state, and the map
     /// knows of one. Asked with the state locked.
     fn may_be_two_states(&self) -> bool {
-        self.log().check().is_err()
+        self.check_log().is_err()
     }
 
     fn may_be_listed(&self, length: u64) -> u64 {

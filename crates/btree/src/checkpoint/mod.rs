@@ -30,7 +30,7 @@ use std::sync::atomic::Ordering;
 use device::Map;
 use format::Pointer;
 use format::catalog::{CatalogKey, RootRecord};
-use store::{Lsn, Result};
+use store::{Log, Lsn, Result};
 
 use crate::cell::LeafCell;
 use crate::copied::{Copied, copy_forward};
@@ -99,7 +99,7 @@ struct Failed {
 impl Core {
     /// Runs a checkpoint with the state locked; frees up to `most` nodes of trash beside.
     pub(crate) fn checkpoint_locked(&self, state: &mut State, most: usize) -> Result<()> {
-        self.log().check()?;
+        self.check_log()?;
         let released = state.space.release(self.pins.lock().oldest());
         self.gather(state);
         let frozen = self.freeze();
@@ -107,8 +107,10 @@ impl Core {
         tests::meanwhile(self);
         let written = self.write_state(state, &frozen, most).and_then(|written| {
             // What failed meanwhile may have left half a batch in what was frozen, which the log
-            // must not be trimmed for; a log that is durable up to there does not tell.
-            match self.log().sync(frozen.lsn).and_then(|()| self.log().check()) {
+            // must not be trimmed for; a log that is durable up to there does not tell. What is
+            // replayed was made durable before (`replay`).
+            let sync = |log: &Log| log.sync(frozen.lsn).and_then(|()| log.check());
+            match self.journal.opened_log().map_or(Ok(()), sync) {
                 Ok(()) => Ok(written),
                 Err(error) => {
                     // While what was written is listed yet.
@@ -123,7 +125,7 @@ impl Core {
                 self.thaw(&frozen);
                 // The held room that was released is free all the same; only punching is missed.
                 if !error.is_no_space() && !matches!(error, store::Error::Corrupt(_)) {
-                    self.log().fail(&format!("a checkpoint failed: {error}"));
+                    self.fail_log(&format!("a checkpoint failed: {error}"));
                 }
                 Err(error)
             }
@@ -135,7 +137,7 @@ impl Core {
     /// the content any more but the log.
     pub(crate) fn sync_nodes(&self) -> Result<()> {
         self.nodes.sync().map_err(|error| {
-            self.log().fail(&format!("nodes could not be made durable: {error}"));
+            self.fail_log(&format!("nodes could not be made durable: {error}"));
             error.into()
         })
     }
@@ -149,7 +151,7 @@ impl Core {
         let frugal = self.tight.load(Ordering::Relaxed);
         match self.try_write_state(state, frozen, most, Attempt { moves, frugal }) {
             Err(Failed { error, whole: true })
-                if error.is_no_space() && !frugal && self.log().check().is_ok() =>
+                if error.is_no_space() && !frugal && self.check_log().is_ok() =>
             {
                 tracing::debug!(%error, "a checkpoint is written once more, into less room");
                 let attempt = Attempt { moves: Map::default(), frugal: true };

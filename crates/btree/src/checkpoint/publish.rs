@@ -62,7 +62,7 @@ impl Core {
         if let Err(error) = write_superblocks(&self.superblocks, 0, &superblock) {
             // Which state a crash would now leave is not known.
             self.thaw(&frozen);
-            self.log().fail(&format!("the superblocks could not be written: {error}"));
+            self.fail_log(&format!("the superblocks could not be written: {error}"));
             return Err(error);
         }
         self.end_shedding();
@@ -97,7 +97,8 @@ impl Core {
         }
         drop(written.cells);
         self.give_back(state, groups, &free);
-        self.log().trim(written.lsn)
+        // What is superfluous in a log that is replayed goes with the next checkpoint.
+        self.journal.opened_log().map_or(Ok(()), |log| log.trim(written.lsn))
     }
 
     /// Makes the new state the one that is looked up from.

@@ -191,22 +191,38 @@ impl Core {
         }
     }
 
-    /// Takes over the leaves that a record of the log names, before it is replayed.
-    pub(crate) fn adopt_ingested(&self, record: &[u8]) -> Result<()> {
-        // Such an operation stands alone in its record, or behind that which creates its tree.
-        let mut ops = Ops::new(record);
-        let first = ops.next();
-        let op = if let Some(Ok(Op::CreateTree { .. })) = first { ops.next() } else { first };
-        let Some(op) = op else { return Ok(()) };
-        let Op::Ingest { leaves, .. } = op.map_err(malformed)? else { return Ok(()) };
+    /// Holds the room of the leaves that a record of the log names, so that nothing else is
+    /// written there before it is replayed.
+    pub(crate) fn hold_ingested(&self, record: &[u8]) -> Result<()> {
+        let leaves = named(record)?;
+        if leaves.is_empty() {
+            return Ok(());
+        }
         let mut state = self.checkpoint.lock();
         // It was synced before the record was appended.
         let groups = self.nodes.file.len()?.div_ceil(GROUP_BYTES as u64);
-        for leaf in leaves {
-            let leaf = Ingested { pointer: leaf.pointer, overflows: leaf.overflows };
-            state.space.hold_replayed(&leaf, groups)?;
-            state.space.ingested.push(leaf);
+        leaves.iter().try_for_each(|leaf| state.space.hold_replayed(leaf, groups))
+    }
+
+    /// Takes over the leaves that a record of the log names, whose room is held, before it is
+    /// replayed: the next checkpoint counts them.
+    pub(crate) fn adopt_ingested(&self, record: &[u8]) -> Result<()> {
+        let leaves = named(record)?;
+        if !leaves.is_empty() {
+            self.checkpoint.lock().space.ingested.extend(leaves);
         }
         Ok(())
     }
+}
+
+/// The leaves that a record of the log names.
+fn named(record: &[u8]) -> Result<Vec<Ingested>> {
+    // Such an operation stands alone in its record, or behind that which creates its tree.
+    let mut ops = Ops::new(record);
+    let first = ops.next();
+    let op = if let Some(Ok(Op::CreateTree { .. })) = first { ops.next() } else { first };
+    let Some(op) = op else { return Ok(Vec::new()) };
+    let Op::Ingest { leaves, .. } = op.map_err(malformed)? else { return Ok(Vec::new()) };
+    let leaves = leaves.into_iter();
+    Ok(leaves.map(|leaf| Ingested { pointer: leaf.pointer, overflows: leaf.overflows }).collect())
 }

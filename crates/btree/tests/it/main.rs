@@ -13,6 +13,7 @@ mod ingest;
 mod invariants;
 mod moving;
 mod replay;
+mod replay_budget;
 mod room;
 mod runs;
 mod shrink;

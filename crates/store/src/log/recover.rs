@@ -129,6 +129,29 @@ impl Log {
         Ok(scan.recovery)
     }
 
+    /// Makes durable what [`Log::open`] is about to replay, or is replaying, and shows it to
+    /// `visit`: for an engine that makes a checkpoint of a part of it, before which the log must be
+    /// durable at least as far. `from` is what `open` was given.
+    pub fn settle(
+        env: &Env,
+        directory: &str,
+        volume: [u8; 16],
+        options: &LogOptions,
+        from: Lsn,
+        visit: &mut dyn FnMut(Lsn, &[u8]) -> Result<()>,
+    ) -> Result<()> {
+        let files = Files::new(Arc::clone(&env.device), directory, volume, options.key);
+        let Listed { mut firsts, .. } = list(&files)?;
+        let needed = split_needed(&files, &mut firsts, from)?;
+        files.device.sync_dir(directory)?;
+        let mut visit = visit;
+        let replay: &mut dyn Replay = &mut visit;
+        let mut scan =
+            Scan { files: &files, from, replay, recovery: Recovery::default(), mend: true };
+        scan.segments(&needed)?;
+        Ok(())
+    }
+
     /// Takes over the spares of an earlier run. The reserve is made when it is missing, if the
     /// medium has room for it: a full volume must open. Where none can be made, what is left of the
     /// last segment is the reserve, which it may have been before.

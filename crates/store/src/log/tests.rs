@@ -426,11 +426,12 @@ fn threads_that_add_do_not_take_the_room_that_was_made_for_one_that_deletes() {
 }
 
 /// A sync fails, the process ends, the log is opened again and the records are there: then they
-/// must be there after a power cut too, though the system took them for written before.
+/// must be there after a power cut too, though the system took them for written before. The same
+/// where they are made durable in the middle of a replay.
 #[test]
 fn what_a_failed_sync_left_is_durable_once_it_was_opened() {
     let mut lost = 0;
-    for seed in 0..20 {
+    for (seed, settles) in (0..20).flat_map(|seed| [(seed, false), (seed, true)]) {
         let sim = testing::sim_env(seed);
         let log = Log::create(&sim.env(), "log", VOLUME, &options()).unwrap();
         append(&log, 5);
@@ -453,8 +454,18 @@ fn what_a_failed_sync_left_is_durable_once_it_was_opened() {
             testing::SimEnv::on(sim.device.after_crash(policy, seed), seed)
         };
         lost += u32::from(replayed(&cut(&sim)) == 5);
-        assert_eq!(replayed(&sim), 10);
-        assert_eq!(replayed(&cut(&sim)), 10, "seed {seed}");
+        if settles {
+            let mut seen = Vec::new();
+            let mut visit = |lsn: Lsn, _: &[u8]| {
+                seen.push(lsn.0);
+                Ok(())
+            };
+            Log::settle(&sim.env(), "log", VOLUME, &options(), Lsn(3), &mut visit).unwrap();
+            assert_eq!(seen, (4..=10).collect::<Vec<_>>());
+        } else {
+            assert_eq!(replayed(&sim), 10);
+        }
+        assert_eq!(replayed(&cut(&sim)), 10, "seed {seed}, {settles}");
     }
     assert!(lost > 0, "the sync never lost anything");
 }
