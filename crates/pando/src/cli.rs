@@ -12,7 +12,7 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 
 use bench::BENCH_HELP;
-pub(crate) use bench::{BenchArgs, DurabilityArg, Mix, PolicyArg, Profile, Workload};
+pub(crate) use bench::{BenchArgs, DurabilityArg, Mix, PolicyArg, Profile, ThreadsWork, Workload};
 pub(crate) use check::{FsckArgs, GcArgs};
 use clap::{Args, Parser, Subcommand, ValueEnum};
 pub(crate) use index::{IndexArgs, Refresh, Watch};

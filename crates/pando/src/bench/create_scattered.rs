@@ -12,6 +12,7 @@ use inode::{Kind, NodeId};
 use serde_json::json;
 
 use super::files::Name;
+use super::median::median;
 use super::volume::{Volume, broken, caller};
 use super::{Run, memory};
 use crate::failure::Result;
@@ -69,7 +70,7 @@ pub(super) fn run(run: &Run<'_>, mut volume: Volume, output: &mut Output) -> Res
     run.bar.finish_and_clear();
     let rate = |files: u64, took: Duration| (files as f64 / took.as_secs_f64().max(1e-9)).round();
     let of_part = |took: Duration| rate(part * args.rounds, took);
-    let ratio = (ratios[ratios.len() / 2] * 1000.0).round() / 1000.0;
+    let ratio = (median(ratios.clone()) * 1000.0).round() / 1000.0;
     output.object(&json!({
         "workload": "create-scattered",
         "engine": engine,
@@ -81,7 +82,8 @@ pub(super) fn run(run: &Run<'_>, mut volume: Volume, output: &mut Output) -> Res
         "sequential_per_second": of_part(times[0]),
         "scattered_per_second": of_part(times[1]),
         "ratio": ratio,
-        "ratio_min": ratios[0],
+        "ratio_min": ratios.first(),
+        "ratio_max": ratios.last(),
         "bytes_on_disk": bytes_on_disk,
         "bytes_written": bytes_written,
         "bytes_written_per_file": (bytes_written as f64 / made as f64).round(),

@@ -18,6 +18,7 @@ mod fill;
 mod group_commit;
 mod latency;
 mod measure;
+mod median;
 mod memory;
 mod meter;
 mod namespace;
@@ -79,6 +80,8 @@ fn check(args: &BenchArgs) -> Result<()> {
         "this workload is about --engine lsm"
     } else if !lsm && (args.lsm.policy.is_some() || args.lsm.value_bytes.is_some()) {
         "--policy and --value-bytes belong to write-amplification and column-style"
+    } else if args.workload != TwoThreads && args.two_threads.work.is_some() {
+        "--work belongs to two-threads"
     } else if storeless && args.engine.is_some() {
         "--engine belongs to workloads with a store"
     } else if args.direct

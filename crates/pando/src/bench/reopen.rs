@@ -8,6 +8,7 @@ use serde_json::json;
 use super::Run;
 use super::files::{Files, Name};
 use super::measure;
+use super::median::median;
 use super::memory;
 use super::volume::{Volume, broken, caller, drop_caches};
 use crate::cli::Workload;
@@ -77,9 +78,4 @@ pub(super) fn run(run: &Run<'_>, mut volume: Volume, output: &mut Output) -> Res
         "opened in {open_cold:.2} ms with caches dropped ({cold}), first look-up {look_cold:.2} \
          ms; {open_warm:.2} and {look_warm:.2} ms from the page cache (medians of {TIMES})"
     ))
-}
-
-fn median(mut times: Vec<f64>) -> f64 {
-    times.sort_by(f64::total_cmp);
-    times.get(times.len() / 2).copied().unwrap_or(0.0)
 }

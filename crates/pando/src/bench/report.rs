@@ -8,6 +8,7 @@ use serde_json::{Value, json};
 
 use super::engine::durability;
 use super::measure::histogram;
+use super::median::median;
 use super::volume::Volume;
 use crate::cli::BenchArgs;
 use crate::output::{number, size};
@@ -66,9 +67,7 @@ impl Comparison {
     }
 
     fn ratio(&self) -> f64 {
-        let mut ratios = self.ratios.clone();
-        ratios.sort_by(f64::total_cmp);
-        ratios.get(ratios.len() / 2).copied().unwrap_or(0.0)
+        median(self.ratios.clone())
     }
 
     fn operations_per_second(&self) -> f64 {
@@ -125,9 +124,9 @@ impl Report {
             "rss_bytes": self.rss_bytes,
         });
         if let Some(clones) = &self.clones {
-            object["clone_us"] = json!(median(&clones.clone));
-            object["first_write_us"] = json!(median(&clones.first));
-            object["thousandth_write_us"] = json!(median(&clones.thousandth));
+            object["clone_us"] = json!(median_micros(&clones.clone));
+            object["first_write_us"] = json!(median_micros(&clones.first));
+            object["thousandth_write_us"] = json!(median_micros(&clones.thousandth));
         }
         if let Some(comparison) = &self.comparison {
             let rate = comparison.operations_per_second().round();
@@ -166,9 +165,9 @@ impl Report {
         if let Some(clones) = &self.clones {
             lines.push(format!(
                 "clone {:.1} us, first write {:.1} us, thousandth {:.1} us (medians)",
-                median(&clones.clone),
-                median(&clones.first),
-                median(&clones.thousandth),
+                median_micros(&clones.clone),
+                median_micros(&clones.first),
+                median_micros(&clones.thousandth),
             ));
         }
         if let Some(comparison) = &self.comparison {
@@ -187,10 +186,8 @@ fn micros(duration: Duration) -> f64 {
     duration.as_nanos() as f64 / 1000.0
 }
 
-fn median(durations: &[Duration]) -> f64 {
-    let mut sorted = durations.to_vec();
-    sorted.sort_unstable();
-    sorted.get(sorted.len() / 2).copied().map_or(0.0, micros)
+fn median_micros(durations: &[Duration]) -> f64 {
+    median(durations.iter().copied().map(micros).collect())
 }
 
 #[cfg(test)]

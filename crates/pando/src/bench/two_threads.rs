@@ -23,29 +23,15 @@ use serde_json::{Map, Value, json};
 use store::{Batch, EngineOptions, KeyRange, Store, TreeId};
 
 use super::engine::{self, broken, chosen};
+use super::median::median;
 use super::{Run, memory};
-use crate::cli::BenchArgs;
+use crate::cli::{BenchArgs, ThreadsWork as Work};
 use crate::failure::{self, Result};
 
 const TREE: TreeId = TreeId(64);
 const VALUE: [u8; 100] = [0x5a; 100];
 /// Entries that a scan of a round reads at most.
 const SCAN: usize = 1000;
-
-/// What threads do in a round.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Work {
-    /// Insert keys that are not there.
-    Insert,
-    /// Overwrite keys in random order.
-    Update,
-    /// Look keys up in random order.
-    Get,
-    /// Four look-ups for each update.
-    Mixed,
-    /// Read runs of entries.
-    Scan,
-}
 
 const WORKS: [(Work, &str); 5] = [
     (Work::Update, "update"),
@@ -257,9 +243,9 @@ fn side_by_side(shares: &[Share<'_>]) -> Result<Duration> {
     Ok(end.saturating_sub(start))
 }
 
-fn median(mut values: Vec<f64>) -> f64 {
-    values.sort_by(f64::total_cmp);
-    values.get(values.len() / 2).copied().unwrap_or(0.0)
+fn extremes(ratios: &[f64]) -> (f64, f64) {
+    let all = ratios.iter().copied();
+    (all.clone().fold(f64::INFINITY, f64::min), all.fold(0.0, f64::max))
 }
 
 fn rounded(value: f64) -> Value {
@@ -313,7 +299,10 @@ pub(super) fn run(run: &Run<'_>) -> Result<Value> {
     object.insert("threads".into(), json!(threads));
     object.insert("rounds".into(), json!(args.rounds));
     memory::touch(2 * threads * entries.max(operations));
-    run.bar.set_length(LAYOUTS.len() as u64 * WORKS.len() as u64 * args.rounds);
+    let asked = args.two_threads.work.as_ref();
+    let wanted = |work: &Work| asked.is_none_or(|works| works.contains(work));
+    let works: Vec<_> = WORKS.into_iter().filter(|(work, _)| wanted(work)).collect();
+    run.bar.set_length((LAYOUTS.len() * works.len()) as u64 * args.rounds);
     let mut shortest: Option<Duration> = None;
     for (layout, name) in LAYOUTS {
         let fill = Task { layout, work: Work::Insert, there: 0, operations: entries, round: 0 };
@@ -322,7 +311,7 @@ pub(super) fn run(run: &Run<'_>) -> Result<Value> {
         together.run(fill)?;
         apart.run(fill)?;
         let mut filled = Some((together, apart));
-        for (work, what) in WORKS {
+        for &(work, what) in &works {
             if work == Work::Insert {
                 filled = None;
             }
@@ -341,6 +330,9 @@ pub(super) fn run(run: &Run<'_>) -> Result<Value> {
                 run.check()?;
             }
             shortest = shortest.into_iter().chain(times.shortest).min();
+            let (least, most) = extremes(&times.ratios);
+            object.insert(format!("{name}_{what}_ratio_min"), rounded(least));
+            object.insert(format!("{name}_{what}_ratio_max"), rounded(most));
             object.insert(format!("{name}_{what}_ratio"), rounded(median(times.ratios)));
             object.insert(format!("{name}_{what}_per_second"), json!(median(times.rates).round()));
         }

@@ -195,6 +195,8 @@ pub(crate) struct BenchArgs {
     pub(crate) search: SearchArgs,
     #[command(flatten)]
     pub(crate) lsm: LsmArgs,
+    #[command(flatten)]
+    pub(crate) two_threads: ThreadsArgs,
 }
 
 /// What a write-amplification run merges when, and whether it has value logs.
@@ -218,6 +220,29 @@ pub(crate) struct LsmArgs {
     #[arg(long, value_delimiter = ',', value_name = "BYTES")]
     #[arg(value_parser = clap::value_parser!(u32).range(8..=65536))]
     pub(crate) value_bytes: Option<Vec<u32>>,
+}
+
+/// What the threads of two-threads do in a round.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum ThreadsWork {
+    /// Insert keys that are not there
+    Insert,
+    /// Overwrite keys in random order
+    Update,
+    /// Look keys up in random order
+    Get,
+    /// Four look-ups for each update
+    Mixed,
+    /// Read runs of entries
+    Scan,
+}
+
+/// Options of two-threads; none is heeded by others.
+#[derive(Debug, Args)]
+pub(crate) struct ThreadsArgs {
+    /// two-threads: what to measure, comma-separated (default all)
+    #[arg(long, value_enum, value_delimiter = ',')]
+    pub(crate) work: Option<Vec<ThreadsWork>>,
 }
 
 /// Options of the search workload; none is heeded by others.

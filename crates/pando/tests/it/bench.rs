@@ -136,6 +136,11 @@ fn threads_on_one_tree_are_compared_with_threads_on_a_store_each() {
         }
     }
     assert_eq!(line["threads"], 2);
+    let line = bench(&["two-threads", "--files", "2000", "--rounds", "2", "--work", "insert,get"]);
+    let ratio = |what: &str| line[format!("trees_insert_ratio{what}")].as_f64().unwrap();
+    assert!(ratio("_min") <= ratio("") && ratio("") <= ratio("_max"), "{line}");
+    assert!(line.get("trees_get_ratio").is_some(), "{line}");
+    assert!(line.get("trees_update_ratio").is_none(), "{line}");
 }
 
 #[test]
@@ -180,6 +185,7 @@ fn options_that_a_workload_would_not_heed_are_refused() {
     world.fails(2, &["bench", "rodeh-insert", "--cache-size", "64M"]);
     world.fails(2, &["bench", "group-commit", "--engine", "lsm"]);
     world.fails(2, &["bench", "clones-scale", "--direct"]);
+    world.fails(2, &["bench", "stat", "--work", "get"]);
 }
 
 #[test]

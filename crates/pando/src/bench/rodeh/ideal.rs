@@ -69,16 +69,19 @@ impl Ideal {
     }
 
     /// The throughput of the ideal structure for a mix: look-ups and updates cost what their
-    /// misses cost.
-    pub(super) fn throughput(&self, work: &Work, percent: u64) -> f64 {
+    /// misses cost. Keys in a row lie in few leaves, of which each is missed once.
+    pub(super) fn throughput(&self, work: &Work, keys_a_leaf: f64, percent: u64) -> f64 {
         if let Some(memory) = self.memory {
             return memory;
         }
+        // Every second key is there, so a run of keys finds half as many entries.
+        let run = work.local as f64;
+        let leaves = 1.0 + (run - 1.0) / 2.0 / keys_a_leaf.max(1.0);
         let miss = 1.0 - percent as f64 / 100.0;
         let lookups = f64::from(work.mix.percent()[0]) / 100.0;
         let a_lookup = miss / self.reads.max(1e-9);
         let an_update = miss / self.read_writes.max(1e-9);
-        1.0 / (lookups * a_lookup + (1.0 - lookups) * an_update)
+        run / leaves / (lookups * a_lookup + (1.0 - lookups) * an_update)
     }
 }
 

@@ -32,7 +32,8 @@ impl Report {
         };
         let (facts, operations) = (&base.facts, ours.operations.max(1) as f64);
         let throughput = rate(ours.operations, ours.took);
-        let limit = ideal.throughput(work, percent);
+        let keys_a_leaf = facts.entries as f64 / facts.leaves.max(1) as f64;
+        let limit = ideal.throughput(work, keys_a_leaf, percent);
         let mut object = json!({
             "workload": name(args.workload.to_possible_value()),
             "mix": name(mix.to_possible_value()),
