@@ -1,7 +1,9 @@
 #!/usr/bin/env bash
-# Kills the owner of a mounted volume again and again under SQLite and git, mounts it again, and asks
-# both what they think of it: SQLite's check and its acknowledged rows, and git fsck.
+# Kills the owner of a mounted volume again and again under SQLite and git, mounts it again, and
+# asks both what they think of it: SQLite's check and its acknowledged rows, and git fsck. In turn
+# they are root's, and an ordinary user's in a directory of its own.
 #   scripts/posix/kill.sh [ROUNDS]     4 rounds in `make test`; 1,000 by `make soak-programs`
+#   KILL_USERS=root                    as this user alone; otherwise as root and nobody
 . "$(dirname "$0")/lib.sh"
 skip_without_mounts
 rounds=${1:-4}
@@ -29,14 +31,15 @@ while True:
     print(n, flush=True)
 PYTHON
 
-git init -q "$mnt/repository"
-cd "$mnt/repository"
-git config user.email a@b
-git config user.name a
-git config core.fsync all
-git config gc.auto 0
-git commit -q --allow-empty -m first
-cd - > /dev/null
+as() { # USER COMMAND...
+  local user=$1
+  shift
+  case $user in
+    root) env user=root mnt="$mnt/root" state="$work/root" "$@" ;;
+    *) setpriv --reuid "$user" --regid nogroup --clear-groups \
+      env HOME="$work/$user" user="$user" mnt="$mnt/$user" state="$work/$user" "$@" ;;
+  esac
+}
 
 commit_for_ever() {
   local n
@@ -46,28 +49,60 @@ commit_for_ever() {
     head -c 5000 /dev/urandom | base64 > "file$((n % 20))"
     # git renames a reference into place, and leaves it to us to sync the directory.
     git add -A && git commit -qm "$n" && sync .git/refs/heads &&
-      git rev-parse HEAD > "$work/committed.new" &&
-      cp "$work/committed.new" "$work/committed.now" && mv "$work/committed.new" "$work/committed" || return 0
+      git rev-parse HEAD > "$state/committed.new" &&
+      cp "$state/committed.new" "$state/committed.now" &&
+      mv "$state/committed.new" "$state/committed" || return 0
   done
 }
+
+begin() {
+  [ "$(id -un)" = "$user" ]
+  git init -q "$mnt/repository"
+  cd "$mnt/repository"
+  git config user.email a@b
+  git config user.name a
+  git config core.fsync all
+  git config gc.auto 0
+  git commit -q --allow-empty -m first
+}
+definitions="set -euo pipefail; $(declare -f commit_for_ever begin)"
+
+# keeps_commits USER ROUND: the repository is whole, and has what git acknowledged
+keeps_commits() {
+  as "$1" git -C "$mnt/$1/repository" fsck --full --strict > "$work/git.out" 2>&1 ||
+    { cat "$work/git.out" >&2; fail "round $2, $1: git fsck"; }
+  [ -s "$work/$1/committed" ] || return 0
+  as "$1" git -C "$mnt/$1/repository" merge-base --is-ancestor "$(cat "$work/$1/committed")" HEAD ||
+    fail "round $2, $1: a commit that git acknowledged is gone"
+}
+
+read -ra users <<< "${KILL_USERS:-root nobody}"
+for user in "${users[@]}"; do
+  install -d -o "$user" "$mnt/$user" "$work/$user"
+  as "$user" bash -c "$definitions; begin" || fail "no repository as $user"
+done
 
 # Each round ends at another moment of the others' work.
 RANDOM=${SEED:-$$}
 echo "kill: $rounds rounds, seed ${SEED:-$$}"
-# Rounds in which SQLite and git acknowledged something: the others show little.
+# Rounds in which SQLite and git acknowledged something: the others show little. And by user.
 rows=0 commits=0
+declare -A rows_of commits_of
 for round in $(seq "$rounds"); do
   mode=delete
   [ $((round % 2)) -eq 0 ] || mode=wal
+  # Each user meets each mode, and rounds that wait and that do not.
+  user=${users[(round / 2 + round / 8) % ${#users[@]}]}
   : > "$work/acknowledged"
-  rm -f "$work/committed.now"
-  python3 "$work/writer.py" "$mnt/$mode.db" $mode > "$work/acknowledged" 2> "$work/writer.log" &
+  rm -f "$work/$user/committed.now"
+  as "$user" python3 "$work/writer.py" "$mnt/$user/$mode.db" $mode \
+    > "$work/acknowledged" 2> "$work/writer.log" &
   writer=$!
-  commit_for_ever > "$work/git.log" 2>&1 &
+  as "$user" bash -c "$definitions; commit_for_ever" > "$work/git.log" 2>&1 &
   committer=$!
   # On a busy machine they take long to begin. One round in four does not wait for them.
   for _ in $(seq $((round % 4 == 0 ? 0 : 2400))); do
-    [ ! -s "$work/acknowledged" ] || [ ! -e "$work/committed.now" ] || break
+    [ ! -s "$work/acknowledged" ] || [ ! -e "$work/$user/committed.now" ] || break
     kill -0 "$writer" 2> /dev/null && kill -0 "$committer" 2> /dev/null || break
     sleep 0.05
   done
@@ -78,22 +113,38 @@ for round in $(seq "$rounds"); do
   umount -l "$mnt"
   mount_pando suid,dev
   last=$(tail -1 "$work/acknowledged")
-  found=$(sqlite3 "$mnt/$mode.db" "pragma integrity_check; select coalesce(max(k), 0) from t" 2>&1) || true
-  [ ! -e "$work/committed.now" ] || commits=$((commits + 1))
+  found=$(as "$user" sqlite3 "$mnt/$user/$mode.db" \
+    "pragma integrity_check; select coalesce(max(k), 0) from t" 2>&1) || true
+  if [ -e "$work/$user/committed.now" ]; then
+    commits=$((commits + 1))
+    commits_of[$user]=$((${commits_of[$user]:-0} + 1))
+  fi
   if [ -s "$work/acknowledged" ]; then
     rows=$((rows + 1))
-    [ "$(head -1 <<< "$found")" = ok ] || fail "round $round: SQLite ($mode) is damaged: $found"
-    [ "$(tail -1 <<< "$found")" -ge "$last" ] || fail "round $round: SQLite acknowledged $last: $found"
+    rows_of[$user]=$((${rows_of[$user]:-0} + 1))
+    [ "$(head -1 <<< "$found")" = ok ] ||
+      fail "round $round, $user: SQLite ($mode) is damaged: $found"
+    [ "$(tail -1 <<< "$found")" -ge "$last" ] ||
+      fail "round $round, $user: SQLite acknowledged $last: $found"
   fi
-  git -C "$mnt/repository" fsck --full --strict > "$work/git.out" 2>&1 ||
-    { cat "$work/git.out" >&2; fail "round $round: git fsck"; }
-  if [ -s "$work/committed" ]; then
-    git -C "$mnt/repository" merge-base --is-ancestor "$(cat "$work/committed")" HEAD ||
-      fail "round $round: a commit that git acknowledged is gone"
-  fi
+  keeps_commits "$user" "$round"
   [ $((round % 100)) -ne 0 ] || echo "kill: $round rounds, rows in $rows, commits in $commits"
 done
+# What one of them wrote has been through the kills of the others since.
+for user in "${users[@]}"; do
+  keeps_commits "$user" "the end"
+done
 "$pando" umount "$mnt" > /dev/null
-"$pando" fsck "$volume" > "$work/fsck.log" 2>&1 || { cat "$work/fsck.log" >&2; fail "the volume is not well"; }
-[ "$rows" -gt 0 ] && [ "$commits" -gt 0 ] || fail "nothing was acknowledged in $rounds rounds (rows in $rows, commits in $commits)"
-echo "kill: SQLite and git lost nothing in $rounds rounds (acknowledged rows in $rows, commits in $commits of them)"
+"$pando" fsck "$volume" > "$work/fsck.log" 2>&1 ||
+  { cat "$work/fsck.log" >&2; fail "the volume is not well"; }
+acknowledged=
+for user in "${users[@]}"; do
+  acknowledged+=", $user: rows in ${rows_of[$user]:-0}, commits in ${commits_of[$user]:-0}"
+  # Of four rounds one at least waited for each user.
+  [ "$rounds" -lt 4 ] || [ "$((${rows_of[$user]:-0} * ${commits_of[$user]:-0}))" -gt 0 ] ||
+    fail "nothing was acknowledged in $rounds rounds$acknowledged"
+done
+[ "$rows" -gt 0 ] && [ "$commits" -gt 0 ] ||
+  fail "nothing was acknowledged in $rounds rounds$acknowledged"
+echo "kill: SQLite and git lost nothing in $rounds rounds" \
+  "(acknowledged: rows in $rows, commits in $commits of them$acknowledged)"
