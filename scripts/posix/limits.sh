@@ -9,7 +9,10 @@
 skip_without_mounts
 case ${1:-} in
   quick) sizes=(50000 20000 2000) others=(10000 5000 500) snapshots=300 ;;
-  full) sizes=(10000000 100000 1048576) others=(1000000 100000 2000) snapshots=2000; export BARS=1 ;;
+  full)
+    sizes=(10000000 100000 1048576) others=(1000000 100000 2000) snapshots=2000
+    export BARS=1
+    ;;
   *) sizes=(1000000 100000 2000) others=(100000 20000 2000) snapshots=2000 ;;
 esac
 mount_pando suid,dev

@@ -2,7 +2,8 @@
 # Programs that people run, on a mounted volume, each with its own idea of what is right:
 # git and git fsck; tar and rsync there and back, compared by checksum with hard links, sparse files,
 # extended attributes and owners; SQLite under kill -9 with its own check; cargo build; sort, sed -i,
-# find -delete, writers through maps; locks, leases of names, holes, copies, files without names.
+# find -delete, writers through maps; locks, leases of names, holes, copies, files without names;
+# what copies take on the medium, totals of directories.
 # Each as root, and then as an ordinary user in a directory of its own.
 #   scripts/posix/programs.sh [NAME...]      only these parts
 #   PROGRAMS_USERS=root                      as these users; otherwise as root and nobody
@@ -12,7 +13,9 @@ mount_pando suid,dev
 repository=$PWD
 # Sources to copy, where every user may read them.
 cp -r "$repository/crates/fs/src/ops" "$work/sources"
-cp "$repository/scripts/posix/calls.py" "$repository/scripts/posix/coherence.py" "$repository/scripts/posix/atime.py" "$work"
+for script in calls coherence atime totals extents; do
+  cp "$repository/scripts/posix/$script.py" "$work"
+done
 chmod -R a+rX "$work/sources" "$work"/*.py
 
 is_root() { [ "$(id -u)" -eq 0 ]; }
@@ -222,6 +225,10 @@ part_calls() { python3 "$scripts/calls.py" "$mnt" || fail "system calls"; }
 
 part_coherence() { python3 "$scripts/coherence.py" "$mnt" "$pando" || fail "coherence"; }
 
+part_totals() { python3 "$scripts/totals.py" "$mnt" "$pando" || fail "totals of directories"; }
+
+part_extents() { python3 "$scripts/extents.py" "$mnt" "$pando" || fail "copies share no extents"; }
+
 part_atime() {
   python3 "$scripts/atime.py" "$mnt" relatime || fail "times of reading"
   is_root || return 0
@@ -257,7 +264,7 @@ part_as() { # USER PART
 }
 
 for user in ${PROGRAMS_USERS:-root nobody}; do
-  for part in "${@:-archives git sqlite cargo tools calls coherence atime}"; do
+  for part in "${@:-archives git sqlite cargo tools calls coherence totals extents atime}"; do
     for one in $part; do
       start=$(date +%s%N)
       part_as "$user" "$one"
