@@ -46,6 +46,8 @@ if [ "$failed" -eq 0 ]; then
   PANDO_ENGINE=lsm bash scripts/posix/fsx.sh "${FSX_LSM_SECONDS:-15}" "${FSX_SEED:-1}"
   bash scripts/posix/programs.sh
   bash scripts/posix/own_mount.sh
+  bash scripts/posix/under_load.sh 1 "${LOAD_SEED:-1}" 400
+  PANDO_ENGINE=lsm bash scripts/posix/under_load.sh 1 "${LOAD_SEED:-1}" 400
   bash scripts/posix/beside.sh
   bash scripts/posix/acl.sh 4000 "${ACL_SEED:-1}"
   bash scripts/posix/trash.sh
