@@ -5,6 +5,7 @@
 //! compares the engine with [`crate::MemStore`], on a simulated medium, by printed seeds.
 
 mod batches;
+mod beside;
 mod compare;
 mod crash;
 mod cursors;
@@ -27,6 +28,7 @@ mod threads;
 mod workload;
 
 pub use batches::*;
+pub use beside::*;
 pub use compare::{Mismatch, same_diff, same_store, same_tree};
 pub use crash::*;
 pub use cursors::*;
@@ -113,6 +115,8 @@ macro_rules! store_conformance {
             many_clones_cost_what_differs,
             a_log_record_is_never_written_before_its_barrier,
             acknowledged_commits_of_many_threads_survive,
+            power_may_be_cut_beside_writers_clones_and_runs,
+            room_runs_out_beside_writers_clones_and_runs,
             conflicting_commits_are_applied_in_the_order_of_the_log,
             power_may_be_cut_at_every_operation,
             power_may_be_cut_at_every_operation_in_sync_mode,

@@ -1,0 +1,398 @@
+//! Two writers beside a thread that ingests, clones, removes ranges and drops trees, and one for
+//! the background. The power is cut in the middle of it, or room runs out. Threads run freely: what
+//! is asserted holds however they meet.
+
+use std::collections::BTreeMap;
+use std::ops::ControlFlow;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::thread;
+
+use format::batch::Op;
+use store::{Batch, Durability, Read, Result, SliceRun, Store, TreeId};
+
+use super::engine::{EngineUnderTest, fresh};
+use super::reopen::open;
+use crate::kit::{commit, entries};
+use crate::run::{Context, rounds, say};
+use crate::{CrashPolicy, SimEnv};
+
+const TREE: TreeId = TreeId(20);
+/// Where each thread counts what it has committed.
+const COUNTS: TreeId = TreeId(21);
+const WRITERS: u64 = 2;
+/// The thread beside them, where threads are counted.
+const CLONER: usize = WRITERS as usize;
+const THREADS: usize = CLONER + 1;
+/// Steps after which a clone and a run's tree are dropped.
+const KEPT: u64 = 3;
+/// Steps after which a run is removed from the tree.
+const RUN_KEPT: u64 = 2;
+
+type Entries = BTreeMap<Vec<u8>, Vec<u8>>;
+
+/// The `step`th clone.
+fn clone_of(step: u64) -> TreeId {
+    TreeId(1000 + 2 * step)
+}
+
+/// The tree of its own that the `step`th run is in too.
+fn tree_of(step: u64) -> TreeId {
+    TreeId(1001 + 2 * step)
+}
+
+/// A key of a writer; 0 and the greatest are those at which it counts.
+fn key(writer: u64, n: u64) -> Vec<u8> {
+    [b"w".as_slice(), &writer.to_be_bytes(), &n.to_be_bytes()].concat()
+}
+
+fn scattered(n: u64) -> u64 {
+    n.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 1 | 1
+}
+
+/// The `n`th batch of a writer: it counts in three places, adds an entry, and removes older ones.
+fn batch_of(writer: u64, n: u64) -> Batch {
+    let mut batch = Batch::new();
+    batch.put(TREE, &key(writer, 0), &n.to_le_bytes());
+    if n.is_multiple_of(11) {
+        let from = scattered(n + 3);
+        batch.delete_range(TREE, &key(writer, from), &key(writer, from + (1 << 59)));
+    }
+    let length = if n.is_multiple_of(40) { 2500 } else { n as usize % 300 };
+    batch.put(TREE, &key(writer, scattered(n)), &vec![n as u8; length]);
+    batch.put(COUNTS, &[writer as u8], &n.to_le_bytes());
+    if n.is_multiple_of(3) {
+        batch.delete(TREE, &key(writer, scattered(n / 2)));
+    }
+    batch.put(TREE, &key(writer, u64::MAX), &n.to_le_bytes());
+    batch
+}
+
+/// What a writer has in the first tree after so many batches.
+fn written(writer: u64, count: u64) -> Entries {
+    let mut all = Entries::new();
+    for n in 1..=count {
+        for op in batch_of(writer, n).ops() {
+            match op.expect("invariant: a batch is whole") {
+                Op::Put { tree, key, value } if tree == TREE.0 => {
+                    all.insert(key.to_vec(), value.to_vec());
+                }
+                Op::Delete { key, .. } => drop(all.remove(key)),
+                Op::DeleteRange { from, to, .. } => {
+                    all.retain(|key, _| !(from..to).contains(&key.as_slice()));
+                }
+                _ => {}
+            }
+        }
+    }
+    all
+}
+
+fn run_key(step: u64, n: u64) -> Vec<u8> {
+    [b"r".as_slice(), &step.to_be_bytes(), &n.to_be_bytes()].concat()
+}
+
+/// What the `step`th run has, which is more than a leaf.
+fn run_of(step: u64) -> Vec<(Vec<u8>, Vec<u8>)> {
+    let value = |n: u64| vec![(step + n) as u8; if n == 77 { 3000 } else { 120 }];
+    (0..200).map(|n| (run_key(step, n), value(n))).collect()
+}
+
+/// What a step commits when its run is there: a clone with an entry of its own, and what is older
+/// is gone.
+fn step_of(step: u64) -> Batch {
+    let mut batch = Batch::new();
+    batch.clone_tree(TREE, clone_of(step));
+    batch.put(clone_of(step), b"own", &step.to_le_bytes());
+    batch.put(COUNTS, &[CLONER as u8], &step.to_le_bytes());
+    if let Some(old) = step.checked_sub(RUN_KEPT).filter(|&old| old > 0) {
+        batch.delete_range(TREE, &run_key(old, 0), &run_key(old + 1, 0));
+    }
+    if let Some(old) = step.checked_sub(KEPT).filter(|&old| old > 0) {
+        batch.drop_tree(clone_of(old));
+        batch.drop_tree(tree_of(old));
+    }
+    batch
+}
+
+fn number(bytes: Option<&Vec<u8>>) -> u64 {
+    bytes.map_or(0, |bytes| u64::from_le_bytes(bytes[..].try_into().expect("eight bytes")))
+}
+
+/// Asserts that a tree holds whole batches of each writer, the first ones, and these runs, and of
+/// the run behind them all or nothing; returns how many batches.
+fn whole_tree(
+    read: &dyn Read,
+    tree: TreeId,
+    runs: std::ops::RangeInclusive<u64>,
+    place: &str,
+) -> Vec<u64> {
+    let mut found = entries(read, tree);
+    if let Some(own) = found.remove(b"own".as_slice()) {
+        assert_eq!(clone_of(number(Some(&own))), tree, "{place}");
+    }
+    let counts: Vec<u64> = (0..WRITERS).map(|writer| number(found.get(&key(writer, 0)))).collect();
+    let mut all = Entries::new();
+    for (writer, &count) in (0..).zip(&counts) {
+        all.extend(written(writer, count));
+    }
+    let next = runs.end() + 1;
+    let is_there = found.contains_key(&run_key(next, 0));
+    runs.chain(is_there.then_some(next)).for_each(|step| all.extend(run_of(step)));
+    assert!(found == all, "{place}: {tree:?} does not hold whole batches, or not the first");
+    counts
+}
+
+/// Asserts that a store is whole, and holds what is acknowledged as durable; returns how far each
+/// thread has come.
+fn whole(store: &dyn Store, durable: &[u64], place: &str) -> Vec<u64> {
+    let counted = entries(store, COUNTS);
+    let counts: Vec<u64> =
+        (0..THREADS).map(|thread| number(counted.get([thread as u8].as_slice()))).collect();
+    for (thread, (count, durable)) in counts.iter().zip(durable).enumerate() {
+        assert!(count >= durable, "{place}: thread {thread}: {count} of {durable}");
+    }
+    let last = counts[CLONER];
+    let runs = |step: u64, kept: u64| step.saturating_sub(kept - 1).max(1)..=step;
+    let live = whole_tree(store, TREE, runs(last, RUN_KEPT), place);
+    assert_eq!(live, counts[..CLONER], "{place}: half a batch is there");
+    let mut before = vec![0; CLONER];
+    for step in 1..=last + 2 {
+        let exists = |tree: TreeId| store.tree_exists(tree).expect("read");
+        let kept = runs(last, KEPT).contains(&step);
+        assert_eq!(exists(clone_of(step)), kept, "{place}: clone {step}, {last} steps");
+        // The next run's tree is made before the step is committed.
+        let made = exists(tree_of(step));
+        assert!(made == kept || made && step == last + 1, "{place}: run {step} of {last}");
+        if made {
+            let run = run_of(step).into_iter().collect();
+            assert!(entries(store, tree_of(step)) == run, "{place}: run {step}");
+        }
+        if kept {
+            // Cloned before the run of two steps ago went.
+            let of_clone = whole_tree(store, clone_of(step), runs(step, RUN_KEPT + 1), place);
+            let grows = |(counts, least): (&u64, &u64)| counts >= least;
+            assert!(of_clone.iter().zip(&before).all(grows), "{place}: clone {step}");
+            assert!(live.iter().zip(&of_clone).all(grows), "{place}: clone {step}");
+            before = of_clone;
+        }
+    }
+    let report = store.check(&mut |_, _| ControlFlow::Continue(())).expect("a check");
+    assert!(report.is_clean(), "{place}: {:#?}", report.findings);
+    counts
+}
+
+/// What the threads share.
+struct Shared<'a> {
+    store: &'a dyn Store,
+    stop: AtomicBool,
+    /// Batches up to which each writer may go; the thread beside them a step for each twenty.
+    allowed: AtomicU64,
+    counts: [AtomicU64; THREADS],
+    durable: [AtomicU64; THREADS],
+    refused: AtomicU64,
+}
+
+fn loaded(counts: &[AtomicU64; THREADS]) -> Vec<u64> {
+    counts.iter().map(|count| count.load(Ordering::SeqCst)).collect()
+}
+
+/// Tells the others to end, also when this thread panics.
+struct StopAtEnd<'a>(&'a AtomicBool);
+
+impl Drop for StopAtEnd<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::SeqCst);
+    }
+}
+
+impl Shared<'_> {
+    fn stopped(&self) -> bool {
+        self.stop.load(Ordering::SeqCst)
+    }
+
+    /// Does something until there is room for it; `None` when the run ends before.
+    fn patiently<T>(&self, mut act: impl FnMut() -> Result<T>) -> Option<T> {
+        loop {
+            match act() {
+                Ok(done) => return Some(done),
+                Err(error) => assert!(error.is_no_space(), "{error:?}"),
+            }
+            self.refused.fetch_add(1, Ordering::SeqCst);
+            if self.stopped() {
+                return None;
+            }
+            thread::yield_now();
+        }
+    }
+
+    /// Commits one batch after the other, of which each stands behind `first`, as far as is
+    /// allowed.
+    fn work(
+        &self,
+        thread: usize,
+        share: u64,
+        batch: impl Fn(u64) -> Batch,
+        first: impl Fn(u64) -> Option<()>,
+    ) {
+        let _stop = StopAtEnd(&self.stop);
+        let _context = Context::new(format!("thread {thread}"));
+        for count in 1.. {
+            while count > self.allowed.load(Ordering::SeqCst) / share {
+                if self.stopped() {
+                    return;
+                }
+                thread::yield_now();
+            }
+            if first(count).is_none() {
+                return;
+            }
+            let batch = batch(count);
+            let Some(token) = self.patiently(|| self.store.commit(&batch)) else { return };
+            self.counts[thread].store(count, Ordering::SeqCst);
+            if count.is_multiple_of(7) || share > 1 && count.is_multiple_of(2) {
+                match self.store.sync(token) {
+                    Ok(()) => self.durable[thread].store(count, Ordering::SeqCst),
+                    Err(error) => assert!(error.is_no_space(), "{error:?}"),
+                }
+            }
+        }
+    }
+
+    fn ingest(&self, step: u64) -> Option<()> {
+        let run = run_of(step);
+        self.patiently(|| self.store.ingest(TREE, &mut SliceRun::new(&run)))?;
+        self.patiently(|| self.store.ingest_new(tree_of(step), &mut SliceRun::new(&run)))?;
+        Some(())
+    }
+
+    fn background(&self) {
+        let _stop = StopAtEnd(&self.stop);
+        while !self.stopped() {
+            // Now and then there is a while without, so that there is something to replay.
+            let writes = !(self.allowed.load(Ordering::SeqCst) / 20).is_multiple_of(3);
+            let steps: [&dyn Fn() -> Result<()>; 3] = [
+                &|| self.store.flush_if_due().map(drop),
+                &|| self.store.checkpoint().map(drop),
+                &|| self.store.reclaim_step(5).map(drop),
+            ];
+            for done in steps.iter().take(if writes { 3 } else { 1 }).map(|step| step()) {
+                if let Err(error) = done {
+                    assert!(error.is_no_space(), "{error:?}");
+                }
+            }
+            thread::yield_now();
+        }
+    }
+
+    /// Lets the threads go on by so many batches, until that many of the first are committed, or
+    /// so often was refused.
+    fn go_on(&self, allowed: u64, batches: u64, refusals: u64) {
+        let sum = || loaded(&self.counts)[..CLONER].iter().sum::<u64>();
+        let (begun, refused) = (sum(), self.refused.load(Ordering::SeqCst));
+        self.allowed.fetch_add(allowed, Ordering::SeqCst);
+        while sum() < begun + batches
+            && self.refused.load(Ordering::SeqCst) - refused < refusals
+            && !self.stopped()
+        {
+            thread::yield_now();
+        }
+    }
+}
+
+/// A run: `act` is called with what the threads share, while they work.
+fn beside<E: EngineUnderTest>(seed: u64, act: impl FnOnce(&SimEnv, &Shared<'_>)) {
+    let (sim, store) = fresh::<E>(seed);
+    commit(&*store, |batch| {
+        batch.create_tree(TREE);
+        batch.create_tree(COUNTS);
+    });
+    store.sync(store.last_commit()).expect("sync");
+    let shared = Shared {
+        store: &*store,
+        stop: AtomicBool::new(false),
+        allowed: AtomicU64::new(0),
+        counts: Default::default(),
+        durable: Default::default(),
+        refused: AtomicU64::new(0),
+    };
+    thread::scope(|scope| {
+        let shared = &shared;
+        for writer in 0..WRITERS {
+            let nothing = |_| Some(());
+            scope.spawn(move || {
+                shared.work(writer as usize, 1, |n| batch_of(writer, n), nothing);
+            });
+        }
+        scope.spawn(|| shared.work(CLONER, 20, step_of, |step| shared.ingest(step)));
+        scope.spawn(|| shared.background());
+        let _stop = StopAtEnd(&shared.stop);
+        act(&sim, shared);
+    });
+    let counts = loaded(&shared.counts);
+    assert_eq!(whole(&*store, &counts, "in the end"), counts);
+    // The second time all that may be given back is.
+    while store.reclaim_step(500).expect("reclaim") {}
+    while store.reclaim_step(500).expect("reclaim") {}
+    assert!(store.checkpoint().expect("checkpoint"));
+    assert_eq!(store.stats().dropping, 0, "{:?}", store.stats());
+    assert_eq!(whole(&*store, &counts, "reclaimed"), counts);
+    store.close().expect("close");
+    drop(store);
+    let store = open::<E>(&sim, Durability::Async);
+    assert_eq!(whole(&*store, &counts, "opened again"), counts);
+}
+
+/// Opens what a power cut leaves now of a medium that goes on being written.
+fn cut<E: EngineUnderTest>(sim: &SimEnv, shared: &Shared<'_>, seed: u64) {
+    let durable = loaded(&shared.durable);
+    let policy = CrashPolicy::ALL[seed as usize % 3];
+    let place = format!("cut {seed}, {policy:?}");
+    let _context = Context::new(&place);
+    let medium = SimEnv::on(E::cut(&sim.device, policy, seed), seed);
+    let store = open::<E>(&medium, Durability::Async);
+    let found = whole(&*store, &durable, &place);
+    // What was replayed must be whole on the medium too.
+    if seed.is_multiple_of(4) {
+        match store.checkpoint() {
+            Ok(made) => assert!(made, "{place}"),
+            Err(error) => assert!(error.is_no_space(), "{place}: {error:?}"),
+        }
+        assert_eq!(whole(&*store, &found, &place), found);
+    }
+}
+
+/// What was acknowledged as durable is there after a power cut, and no batch, run or clone is
+/// there in part.
+pub fn power_may_be_cut_beside_writers_clones_and_runs<E: EngineUnderTest>() {
+    beside::<E>(1, |sim, shared| {
+        let mut random = fastrand::Rng::with_seed(1);
+        for seed in 0..rounds(45, 600) {
+            // Mostly they are in the middle of something when it is cut.
+            shared.go_on(20, random.u64(1..39), u64::MAX);
+            cut::<E>(sim, shared, seed);
+        }
+    });
+}
+
+/// The same where room runs out, and comes back.
+pub fn room_runs_out_beside_writers_clones_and_runs<E: EngineUnderTest>() {
+    let mut refused = 0;
+    for seed in 0..rounds(3, 30) {
+        let _context = Context::new(format!("seed {seed}"));
+        beside::<E>(seed, |sim, shared| {
+            let mut random = fastrand::Rng::with_seed(seed);
+            shared.go_on(40, 60, u64::MAX);
+            let room = random.u64(128 << 10..1 << 20);
+            sim.device.set_capacity(Some(sim.device.used_bytes() + room));
+            shared.go_on(1500, 2900, 20);
+            cut::<E>(sim, shared, seed);
+            let counts = loaded(&shared.counts);
+            say(&format!("{counts:?}, {} refused", shared.refused.load(Ordering::SeqCst)));
+            refused += shared.refused.load(Ordering::SeqCst);
+            sim.device.set_capacity(None);
+            shared.go_on(200, 200, u64::MAX);
+            cut::<E>(sim, shared, seed + 1);
+        });
+    }
+    assert!(refused > 20, "room never ran out");
+}
