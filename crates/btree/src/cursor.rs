@@ -41,6 +41,8 @@ pub(crate) struct TreeCursor<'a> {
     /// Whether nothing of the range lies below `low`.
     first: bool,
     far: Option<Arc<[u8]>>,
+    /// Of which keys values are read that are far; of all where nobody said.
+    wanted: Option<fn(&[u8]) -> bool>,
 }
 
 impl<'a> TreeCursor<'a> {
@@ -56,6 +58,7 @@ impl<'a> TreeCursor<'a> {
             low,
             first: true,
             far: None,
+            wanted: None,
         }
     }
 
@@ -65,6 +68,9 @@ impl<'a> TreeCursor<'a> {
         self.place = Place::On(at);
         self.far = None;
         let Some(cell) = self.copied.far(at) else { return Ok(true) };
+        if self.wanted.is_some_and(|of| !of(self.copied.key(at))) {
+            return Ok(true);
+        }
         match self.core.nodes.load_overflow(cell) {
             Ok(value) => {
                 self.far = Some(value);
@@ -178,6 +184,10 @@ impl Cursor for TreeCursor<'_> {
             // The least key above this one, so that what is copied back ends with it.
             self.restart([self.copied.key(at), &[0]].concat());
         }
+    }
+
+    fn want_values(&mut self, of: fn(&[u8]) -> bool) {
+        self.wanted = Some(of);
     }
 
     fn seek(&mut self, key: &[u8]) -> Result<()> {
