@@ -274,7 +274,9 @@ impl Segments {
     pub(crate) fn path(&self, segment: u64) -> String {
         match self.get(segment) {
             Some(Place::Sealed(sealed)) => sealed.path(),
-            _ => open_path(segment),
+            Some(Place::Open(_)) => open_path(segment),
+            // Each that is not this opening's own was sealed, or was to be.
+            None => format!("{SEALED_DIRECTORY}/{}", blob_name(segment, 0)),
         }
     }
 

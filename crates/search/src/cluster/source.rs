@@ -21,23 +21,25 @@ pub trait Source: Send + Sync {
 /// A named object of a blob store.
 pub struct BlobSource {
     blobs: Arc<dyn Blobs>,
-    name: String,
+    path: String,
 }
 
 impl BlobSource {
-    /// The object of this name, which must exist as long as this is used.
-    pub fn new(blobs: Arc<dyn Blobs>, name: &str) -> BlobSource {
-        BlobSource { blobs, name: name.to_owned() }
+    /// The object that the last part of a path names, which must exist as long as this is used. The
+    /// path, below the volume directory, is what damage is told with.
+    pub fn new(blobs: Arc<dyn Blobs>, path: String) -> BlobSource {
+        BlobSource { blobs, path }
     }
 }
 
 impl Source for BlobSource {
     fn name(&self) -> &str {
-        &self.name
+        &self.path
     }
 
     fn read_at(&self, buffer: &mut [u8], offset: u64) -> device::Result<usize> {
-        self.blobs.read_at(&self.name, buffer, offset)
+        let name = self.path.rsplit('/').next().unwrap_or_default();
+        self.blobs.read_at(name, buffer, offset)
     }
 }
 

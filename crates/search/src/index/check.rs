@@ -54,7 +54,7 @@ pub fn check_base(
             continue;
         }
         let Some(blobs) = files.blobs()? else { continue };
-        let source = Arc::new(BlobSource::new(blobs, &name));
+        let source = Arc::new(BlobSource::new(blobs, file(&name)));
         let rows = Cluster::open(source, of.hash).and_then(|cluster| {
             cluster.verify()?;
             Ok(cluster.len())

@@ -339,15 +339,7 @@ impl Index {
     fn open(&self, id: ClusterId) -> Result<Cluster> {
         let name = cluster_name(id);
         let Some(blobs) = self.files.blobs()? else { return Err(super::base::missing(&name)) };
-        Cluster::open(Arc::new(BlobSource::new(blobs, &name)), self.hash).map_err(|error| {
-            // Errors name files by their place in the volume.
-            match error {
-                Error::Damaged(damage) if damage.file == name => {
-                    Error::Damaged(format::Corruption { file: file(&name), ..damage })
-                }
-                other => other,
-            }
-        })
+        Cluster::open(Arc::new(BlobSource::new(blobs, file(&name))), self.hash)
     }
 
     /// Counts what a cluster takes after it was searched.
