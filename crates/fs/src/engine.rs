@@ -120,7 +120,13 @@ fn beginning<const BYTES: usize>(device: &dyn Device, path: &str) -> Result<Vec<
 pub(crate) fn mend(env: &Env, header: &VolumeHeader) -> Result<(), OpenError> {
     let common = common(env, header, &OpenOptions::default())?;
     match header.engine {
-        EngineKind::Btree => Ok(btree::mend(env, &btree(common))?),
+        EngineKind::Btree => match btree::mend(env, &btree(common))? {
+            None => Ok(()),
+            Some(error) => {
+                let device::Error { path: file, message: why, .. } = error;
+                Err(OpenError::Unreadable { file, why })
+            }
+        },
         EngineKind::Lsm => Ok(lsm::mend(env, &lsm(common))?),
     }
 }

@@ -35,6 +35,19 @@ pub enum OpenError {
     /// `volume.pando` is damaged or gone, and its copy is whole: a repair writes it anew.
     #[error("{0}; its copy, volume.copy, is whole")]
     HeaderDamaged(Corruption),
+    /// One of two superblocks could not be read, was written anew by a repair, and cannot be read
+    /// yet. Nothing else was changed.
+    #[error(
+        "{file} was written anew and cannot be read ({why}): the other superblock says the same, \
+         so remove this file, or copy the volume without it to another medium, and run \
+         `pando fsck --repair` there, which makes the file anew"
+    )]
+    Unreadable {
+        /// The file.
+        file: String,
+        /// What the medium says.
+        why: String,
+    },
     /// Records of the volume contradict one another, or could not be read.
     #[error("the volume's records are damaged: {0}")]
     Inconsistent(String),

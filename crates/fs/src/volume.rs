@@ -216,6 +216,11 @@ impl Fs {
         })
     }
 
+    /// Why the store takes no changes, where it does not.
+    pub(crate) fn kept_from(&self) -> Option<&str> {
+        self.kept_from.as_deref()
+    }
+
     fn why_read_only(&self) -> Option<String> {
         match &self.kept_from {
             Some(why) => Some(format!("opened read-only: {why}")),

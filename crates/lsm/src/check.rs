@@ -30,6 +30,8 @@ use crate::store::LsmStore;
 
 /// What is said of a manifest that is damaged where nothing is lost by it.
 pub const ANOTHER: &str = "another manifest says all";
+/// What is said of the head of a blob that is damaged: nothing is known by it.
+pub const HEAD: &str = "what is in it is whole without it";
 
 /// Checks a store, with no progress to tell.
 pub fn check(store: &LsmStore) -> Result<CheckReport> {
@@ -76,8 +78,11 @@ pub fn inspect(env: &Env, options: &Options, progress: CheckProgress<'_>) -> Res
         Err(error) => return Err(error),
     }
     for blob in &blobs {
-        if let Err(error) = files.check_blob(blob.number, blob.length) {
+        if let Err(error) = files.check_length(blob.number, blob.length) {
             report.add(finding(error)?);
+        } else if let Err(error) = files.check_head(blob.number) {
+            let found = finding(error)?;
+            report.add(Finding { what: format!("{}; {HEAD}", found.what), ..found });
         }
     }
     let next = (manifest.next_blob, manifest.next_run);
@@ -126,8 +131,9 @@ pub fn cut_log(env: &Env, options: &Options) -> Result<()> {
         .map(drop)
 }
 
-/// Writes the manifest anew where it is damaged, or not there twice, of a store that nobody has
-/// open. Nothing else of this engine is there twice, or counted.
+/// Writes the manifest anew where it is damaged, or not there twice, and the heads of blobs in the
+/// volume's directory that are damaged, of a store that nobody has open. Nothing else of this
+/// engine is there twice, or counted.
 pub fn mend(env: &Env, options: &Options) -> Result<()> {
     crate::recover::mend(env, options)
 }

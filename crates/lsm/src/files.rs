@@ -155,6 +155,12 @@ impl Files {
 
     /// Checks that a blob is there, as long as it should be, and the one that it is named for.
     pub(crate) fn check_blob(&self, number: u64, length: u64) -> Result<()> {
+        self.check_length(number, length)?;
+        self.check_head(number)
+    }
+
+    /// Checks that a blob is there, and as long as it is said to be.
+    pub(crate) fn check_length(&self, number: u64, length: u64) -> Result<()> {
         let name = blob_name(number);
         let Some(found) = self.blobs.length(&name)? else {
             return Err(Error::Missing { file: path(&name) });
@@ -164,7 +170,7 @@ impl Files {
             let (file, structure) = (path(&name), "blob of runs");
             return Err(Corruption { file, offset: 0, structure, expected, found }.into());
         }
-        self.check_head(number)
+        Ok(())
     }
 
     /// The same for one that is opened: damage keeps from what is in it, and from nothing else. A

@@ -47,6 +47,6 @@ mod tree;
 mod visit;
 mod waiting;
 
-pub use crate::check::{ANOTHER, check, cut_log, inspect, mend};
+pub use crate::check::{ANOTHER, HEAD, check, cut_log, inspect, mend};
 pub use crate::options::{BlobStore, Options, Policy};
 pub use crate::store::LsmStore;

@@ -13,6 +13,7 @@ use std::sync::atomic::Ordering;
 
 use device::{Device, Env, STAGED};
 use format::batch::Ops;
+use format::run_index::blob_head;
 use format::run_manifest::RunManifest;
 use store::{Error, Log, Lsn, Replay, Result, TreeId};
 
@@ -92,10 +93,31 @@ pub(crate) fn find(env: &Env, options: &Options) -> Result<(Arc<Files>, Newest)>
     Ok((files, newest))
 }
 
-/// Writes the manifest of a store that nobody has open anew, where it is not there twice.
+/// Writes the manifest of a store that nobody has open anew, where it is not there twice, and heads
+/// of blobs.
 pub(crate) fn mend(env: &Env, options: &Options) -> Result<()> {
     let (files, newest) = find(env, options)?;
-    write_twice(&files, &newest, env.clock.now().0)
+    write_twice(&files, &newest, env.clock.now().0)?;
+    if options.blobs.is_some() {
+        // Objects are not written over.
+        return Ok(());
+    }
+    for blob in &newest.manifest.blobs {
+        if files.check_length(blob.number, blob.length).is_err() {
+            continue;
+        }
+        match files.check_head(blob.number) {
+            // A manifest of a version that is known names no blob of a newer one.
+            Err(Error::Corrupt(_) | Error::NewerFormat { .. }) => {
+                // What is in the blob names volume and number in each of its checksums.
+                let file = env.device.open(&path(&blob_name(blob.number)))?;
+                file.write_at(&blob_head(files.volume, blob.number), 0)?;
+                file.sync_data()?;
+            }
+            checked => checked?,
+        }
+    }
+    Ok(())
 }
 
 /// Sees to it, before the log is given up for it, that the newest state is there twice, and that it

@@ -56,6 +56,7 @@ pub(crate) fn open(volume: &Path, error: &OpenError) -> Failure {
         OpenError::Missing(_)
         | OpenError::Damaged(_)
         | OpenError::HeaderDamaged(_)
+        | OpenError::Unreadable { .. }
         | OpenError::Inconsistent(_) => FailureKind::Damaged,
         OpenError::InvalidOption(_) => FailureKind::Invalid,
         OpenError::Store(error) if error.is_no_space() => FailureKind::NoSpace,
@@ -68,6 +69,8 @@ pub(crate) fn open(volume: &Path, error: &OpenError) -> Failure {
         FailureKind::Damaged if matches!(error, OpenError::HeaderDamaged(_)) => {
             failure.hint("`pando fsck --repair` mends it")
         }
+        // It says itself what to do.
+        FailureKind::Damaged if matches!(error, OpenError::Unreadable { .. }) => failure,
         FailureKind::Damaged => failure.hint("restore the file from a copy of the volume"),
         FailureKind::NoSpace => failure.hint("free some room on the medium of the volume"),
         _ => failure,

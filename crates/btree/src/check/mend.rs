@@ -14,10 +14,11 @@ use std::ops::ControlFlow;
 use std::sync::Arc;
 
 use device::Env;
+use format::Pointer;
 use format::catalog::RootRecord;
 use format::map_directory::Entry;
 use format::space_map::{CONTINUATION, GROUP_BYTES, GROUP_UNITS};
-use format::superblock::Superblock;
+use format::superblock::{SUPERBLOCK_BYTES, Superblock};
 use store::{Error, FindingKind, Log, Lsn, Result};
 
 use super::counts::Pages;
@@ -31,8 +32,10 @@ use crate::space::{MapRoom, Space, Work, directory_units};
 
 /// Counts the references of a store anew, and writes what comes of it. Fails, with nothing
 /// changed, when no superblock leads to a state, or when one cannot be read that may lead to a
-/// later state than the other, and one of which that needs room.
-pub fn mend(env: &Env, options: &Options) -> Result<()> {
+/// later state than the other, and one of which that needs room. A superblock that could not be
+/// read, and cannot be after it was written anew, is returned with the error: nothing else was
+/// changed then, for such a store takes no changes.
+pub fn mend(env: &Env, options: &Options) -> Result<Option<device::Error>> {
     for path in SUPERBLOCK_FILES {
         if env.device.metadata(path)?.is_none() {
             env.device.create(path)?.sync_data()?;
@@ -57,19 +60,32 @@ pub fn cut_log(env: &Env, options: &Options) -> Result<()> {
         .map(drop)
 }
 
-fn mend_counts(env: &Env, options: &Options) -> Result<()> {
+fn mend_counts(env: &Env, options: &Options) -> Result<Option<device::Error>> {
     let mut found = Vec::new();
     let Some(newest) = newest(env, options, &mut found)? else {
         let file = SUPERBLOCK_FILES[0].to_owned();
         return Err(Error::Missing { file });
     };
     let Newest { slot, superblock, in_turns, unread } = newest;
-    if in_turns && let Some(error) = unread {
-        return Err(error.into());
+    if in_turns && let Some(error) = &unread {
+        return Err(error.clone().into());
     }
     // What is written below replaces one of them while the other is all there is.
     let superblocks = open_superblocks(env)?;
-    write_superblocks(&superblocks, slot, &superblock)?;
+    match write_superblocks(&superblocks, slot, &superblock) {
+        Err(Error::Device(error)) if unread.is_some() && !is_for_want(&error) => {
+            return Ok(Some(error));
+        }
+        written => written?,
+    }
+    if unread.is_some() {
+        for file in &superblocks {
+            match file.read_at(&mut [0; SUPERBLOCK_BYTES], 0) {
+                Err(error) if !is_for_want(&error) => return Ok(Some(error)),
+                read => drop(read?),
+            }
+        }
+    }
     let nodes = Nodes::new(open_file(env, NODES_FILE)?);
     let mut old = match Space::open(&nodes, superblock.directory) {
         Ok(space) => space,
@@ -87,7 +103,12 @@ fn mend_counts(env: &Env, options: &Options) -> Result<()> {
     let end = nodes.file.len()?.div_ceil(GROUP_BYTES as u64);
     let reached = expected.iter().map(|&(unit, ..)| unit / GROUP_UNITS as u64 + 1).max();
     let groups = end.max(old.groups.len() as u64).max(reached.unwrap_or(0));
-    let pages = pages(&nodes, &mut old, groups, &expected, (whole, known))?;
+    let mut pages = pages(&nodes, &mut old, groups, &expected, (whole, known))?;
+    if known {
+        // That of the state before, to which nothing leads any more; in use where not all that
+        // leads anywhere could be read.
+        give_up(&mut pages, superblock.directory, &expected);
+    }
     let generation = superblock.generation + 1;
     // Pages go to the places of their own.
     let mut work = Work::new(&nodes, &mut old, generation, true);
@@ -109,7 +130,13 @@ fn mend_counts(env: &Env, options: &Options) -> Result<()> {
         time: env.clock.now().0,
         ..superblock
     };
-    write_superblocks(&superblocks, 0, &superblock)
+    write_superblocks(&superblocks, 0, &superblock)?;
+    Ok(None)
+}
+
+/// Whether a call failed for want of something that may come back.
+fn is_for_want(error: &device::Error) -> bool {
+    error.is_shortage() || error.is_no_space()
 }
 
 /// Nodes that are referred to, with their units and how often.
@@ -126,6 +153,22 @@ fn count(nodes: &Nodes, superblock: &Superblock) -> Result<(Counted, bool)> {
         && walk.report.findings_count == walk.report.findings.len() as u64;
     let counted = walk.met.iter().map(|(&unit, met)| (unit, met.units, met.count));
     Ok((counted.collect(), whole))
+}
+
+/// Marks the room of a directory as free.
+fn give_up(pages: &mut [Vec<u32>], directory: Pointer, expected: &Counted) {
+    let Pointer { unit, units, .. } = directory;
+    let end = unit + u64::from(units);
+    if expected.iter().any(|&(met, long, _)| met < end && unit < met + u64::from(long)) {
+        // It is said to lie where something else does.
+        return;
+    }
+    for unit in unit..end {
+        let (group, within) = (unit / GROUP_UNITS as u64, unit % GROUP_UNITS as u64);
+        if let Some(page) = pages.get_mut(group as usize) {
+            page[within as usize] = 0;
+        }
+    }
 }
 
 /// The pages of the new map.
@@ -148,14 +191,17 @@ fn pages(
         return Ok(pages);
     }
     for (group, page) in (0_u64..).zip(&mut pages) {
-        let before = if known && group < old.groups.len() as u64 {
+        let before = if !known {
+            Arc::new(vec![1; GROUP_UNITS])
+        } else if group >= old.groups.len() as u64 {
+            // What a repair that was cut off has left there, no state leads to.
+            Arc::new(vec![0; GROUP_UNITS])
+        } else {
             match old.page(nodes.file.as_ref(), group) {
                 Ok(before) => before,
                 Err(Error::Corrupt(_)) => Arc::new(vec![1; GROUP_UNITS]),
                 Err(error) => return Err(error),
             }
-        } else {
-            Arc::new(vec![1; GROUP_UNITS])
         };
         for (count, &before) in page.iter_mut().zip(before.iter()) {
             if *count == 0 {

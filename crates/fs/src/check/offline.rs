@@ -98,7 +98,14 @@ fn refused(
             Some(problem.in_file(&file, 0))
         }
         OpenError::Inconsistent(what) => {
-            Some(Problem::new(ProblemKind::Structure, what).in_file("btree/nodes", 0))
+            // What could not be read is named in it, with its place, which the store found, too.
+            let place = store.findings.iter().find(|found| {
+                let damaged = format!("{} is damaged at byte {}:", found.file, found.offset);
+                what.contains(&damaged) || what.contains(&format!("{} is missing", found.file))
+            });
+            let (file, offset) =
+                place.map_or((String::new(), 0), |found| (found.file.clone(), found.offset));
+            Some(Problem::new(ProblemKind::Structure, what).in_file(&file, offset))
         }
         other => return Err(other),
     };

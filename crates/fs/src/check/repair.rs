@@ -57,12 +57,13 @@ pub(super) fn of_engine(finding: &Finding) -> Option<Fix> {
             && ["superblock is torn", "superblock could not be read"]
                 .iter()
                 .any(|what| finding.what.contains(what))
-        || finding.what.ends_with(lsm::ANOTHER);
+        || finding.what.ends_with(lsm::ANOTHER)
+        || finding.what.ends_with(lsm::HEAD);
     if finding.file.starts_with("log") {
         return Some(Fix::Log);
     }
     if finding.file.starts_with("lsm/") && !counts {
-        // Blobs never change, and what a manifest says of them stands nowhere else.
+        // What is in blobs never changes, and what a manifest says of them stands nowhere else.
         return None;
     }
     match finding.kind {
@@ -144,7 +145,12 @@ impl Fs {
         let options = OpenOptions { index: None, ..OpenOptions::default() };
         match Fs::open(env.clone(), &options) {
             Ok(fs) => {
-                let done = fs.mend_all(&mut mended, progress).and_then(|()| fs.close());
+                let done = match fs.kept_from() {
+                    // What keeps it from being changed is told below, and by the next look.
+                    Some(why) => fs.fail_all(&mut mended, why, progress),
+                    None => fs.mend_all(&mut mended, progress),
+                };
+                let done = done.and_then(|()| fs.close());
                 done.map_err(|error| OpenError::Inconsistent(error.to_string()))?;
             }
             Err(
@@ -158,6 +164,19 @@ impl Fs {
         }
         mended.after = Fs::check_offline(env, progress)?;
         Ok(mended)
+    }
+
+    /// Says of all that could be mended in a volume that opens for reading only why it is not.
+    fn fail_all(
+        &self,
+        mended: &mut Mended,
+        why: &str,
+        progress: CheckProgress<'_>,
+    ) -> FsResult<()> {
+        let report = self.check_volume(progress)?;
+        let found = report.problems.into_iter().filter(|problem| problem.fix.is_some());
+        mended.failed.extend(found.map(|problem| (problem, why.to_owned())));
+        Ok(())
     }
 
     /// Mends in rounds, until a look finds nothing that can be.

@@ -512,7 +512,7 @@ impl Checker<'_, '_> {
 
 /// A range of keys for people: what it holds of directories and inodes.
 fn told_range(range: &LostRange) -> String {
-    let end = |key: &[u8]| match key::parse(key) {
+    let key_in_words = |key: &[u8]| match key::parse(key) {
         Ok(Parsed::Entry { directory, cookie, .. }) => {
             format!("directory {directory}, cookie {cookie:x}")
         }
@@ -520,7 +520,17 @@ fn told_range(range: &LostRange) -> String {
             format!("linked inode {ino}")
         }
         Ok(Parsed::Extent { ino, offset }) => format!("inode {ino}, byte {offset}"),
+        Err(_) if key == key::DIRECTORIES_PREFIX => "the first directory".to_owned(),
+        Err(_) if key == key::LINKED_PREFIX => "the first linked inode".to_owned(),
+        Err(_) if key == key::EXTENTS_PREFIX => "the first extent".to_owned(),
         Err(_) => format!("{key:02x?}"),
+    };
+    let end = |key: &[u8]| match key.split_last() {
+        // The first behind a key.
+        Some((0, before)) if key::parse(before).is_ok() => {
+            format!("behind {}", key_in_words(before))
+        }
+        _ => key_in_words(key),
     };
     let from = if range.from.is_empty() { "the first".to_owned() } else { end(&range.from) };
     let to = range.to.as_ref().map_or_else(|| "the last".to_owned(), |to| end(to));

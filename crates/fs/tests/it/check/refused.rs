@@ -1,13 +1,14 @@
-//! A repair that must not cut the log off changes nothing at all.
+//! A repair that must not go on changes nothing: where the log is damaged and not cut off, where a
+//! superblock stays unreadable.
 
 use std::collections::BTreeMap;
 use std::ops::ControlFlow;
 
 use format::superblock::{Decoded, Superblock};
-use fs::{Fs, Mended, Repair};
-use testing::SimDevice;
+use fs::{Fs, Mended, OpenError, Repair};
+use testing::{Fault, FaultOn, Op, SimDevice};
 
-use super::volume::made;
+use super::volume::{look, made};
 use super::{env_of, told};
 
 const SUPERBLOCKS: [&str; 2] = ["btree/super-0", "btree/super-1"];
@@ -66,4 +67,36 @@ fn a_refused_cut_leaves_superblocks_as_they_are() {
     assert!(!mended.failed.is_empty(), "the cut is refused: {}", told(&mended.before));
     assert!(mended.mended.is_empty() && !mended.after.is_clean());
     assert!(files(&device) == before, "something was written after the refusal");
+}
+
+/// It ended in "the volume's records are damaged", and said that this repair would mend it; the
+/// counts had been written anew.
+#[test]
+fn a_superblock_that_stays_unreadable_is_told_with_what_to_do() {
+    let made = made(33);
+    for path in SUPERBLOCKS {
+        for calls in [&[Op::Read][..], &[Op::Read, Op::Write], &[Op::Read, Op::Sync]] {
+            let device = made.device.copy();
+            for call in calls {
+                device.inject(Fault::io(FaultOn::Only(*call), 0).forever().below(path));
+            }
+            let before = files(&device);
+            let mut go_on = |_, _| ControlFlow::Continue(());
+            let error = Fs::repair(&env_of(&device), Repair::Do, &mut go_on);
+            let error = error.expect_err("it cannot be read");
+            assert!(
+                matches!(&error, OpenError::Unreadable { file, .. } if file == path),
+                "{error}"
+            );
+            let words = error.to_string();
+            assert!(words.contains("remove this file") && words.contains(path), "{words}");
+            assert!(files(&device) == before, "{path}, {calls:?}: something was written");
+            // Done so, it is mended.
+            device.clear_faults();
+            device.delete(path);
+            let mended = repaired(&device, Repair::Do);
+            assert!(mended.after.is_clean(), "{}", told(&mended.after));
+            assert!(look(&device, &made.right).is_same(), "{path}");
+        }
+    }
 }
