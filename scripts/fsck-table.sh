@@ -5,9 +5,20 @@ cd "$(dirname "$0")/.."
 cargo=${CARGO:-cargo}
 log=$(mktemp)
 trap 'rm -f "$log"' EXIT
-$cargo test --package pando-fs --test it campaign -- --nocapture | tee "$log"
-awk -v table="$log" '
-  /^<!-- table -->/ { print; while ((getline line < table) > 0) if (line ~ /^\|/) print line; skip = 1; next }
+$cargo test --package pando-fs --test it campaign::run -- --nocapture | tee "$log"
+rows=$log.rows
+trap 'rm -f "$log" "$rows"' EXIT
+# Tests print their rows as they end.
+grep '^| ' "$log" | LC_ALL=C sort --stable --field-separator='|' --key=2,2 > "$rows"
+awk -v table="$rows" '
+  /^<!-- table -->/ {
+    print
+    print "| volume | structure | damage | harmless | mended | told | lost in part | last changes lost | all lost | struck with it |"
+    print "|---|---|---|---:|---:|---:|---:|---:|---:|---|"
+    while ((getline line < table) > 0) print line
+    skip = 1
+    next
+  }
   /^<!-- end of table -->/ { skip = 0 }
   !skip { print }
 ' docs/fsck.md > "$log.page"

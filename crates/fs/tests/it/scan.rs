@@ -263,6 +263,18 @@ fn scan(fs: &Fs, source: &Source, mut budget: usize, part: usize) -> bool {
 }
 
 /// What the index shows.
+/// Fills an index with directories, links and pipes; `false`: and gives the scan up half-way.
+pub(crate) fn scan_random(fs: &Fs, seed: u64, whole: bool) {
+    let mut source = Source::new(seed);
+    for n in 0..200 {
+        let directories = source.directories();
+        let dir = *source.random.choice(&directories).expect("the top");
+        let kind = [Kind::Directory, Kind::Symlink, Kind::Fifo][n % 3];
+        source.put(dir, format!("name {n}").into_bytes(), kind);
+    }
+    assert_eq!(scan(fs, &source, if whole { usize::MAX } else { 40 }, 10), whole);
+}
+
 fn index(fs: &Fs) -> Shown {
     let mut shown = Shown::new();
     walk(fs, ROOT, b"", &mut shown);

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use device::{Clock, Env, Timestamp};
+use device::{Clock, Device, Env, Timestamp};
 use format::volume::VolumeHeader;
 use fs::{
     Allocate, DirEntry, Engine, Entry, FileSystem, FormatOptions, Fs, FsResult, Layout, NewNode,
@@ -69,6 +69,15 @@ type Answer = Result<Effect, ErrorKind>;
 impl FsSubject {
     /// A fresh volume.
     pub(crate) fn format(device: &SimDevice, options: &OpenOptions, base: &Base) -> FsSubject {
+        FsSubject::format_on(Arc::new(device.clone()), options, base)
+    }
+
+    /// As [`FsSubject::format`], on whatever device.
+    pub(crate) fn format_on(
+        device: Arc<dyn Device>,
+        options: &OpenOptions,
+        base: &Base,
+    ) -> FsSubject {
         let mut subject = FsSubject::unopened(device, options, base);
         subject.clock.sleep(Duration::from_secs(1_700_000_000));
         let (engine, layout) = match base {
@@ -95,17 +104,26 @@ impl FsSubject {
         options: &OpenOptions,
         base: &Base,
     ) -> Result<FsSubject, OpenError> {
+        FsSubject::open_on(Arc::new(device.clone()), options, base)
+    }
+
+    /// As [`FsSubject::open`], on whatever device.
+    pub(crate) fn open_on(
+        device: Arc<dyn Device>,
+        options: &OpenOptions,
+        base: &Base,
+    ) -> Result<FsSubject, OpenError> {
         let mut subject = FsSubject::unopened(device, options, base);
         subject.clock.sleep(Duration::from_secs(1_800_000_000));
         subject.reopen()?;
         Ok(subject)
     }
 
-    fn unopened(device: &SimDevice, options: &OpenOptions, base: &Base) -> FsSubject {
+    fn unopened(device: Arc<dyn Device>, options: &OpenOptions, base: &Base) -> FsSubject {
         let clock = Arc::new(SetClock::default());
-        let env = SimEnv::on(device.clone(), 7).env();
+        let env = SimEnv::on(SimDevice::new(7), 7).env();
         FsSubject {
-            env: Env { clock: Arc::<SetClock>::clone(&clock), ..env },
+            env: Env { clock: Arc::<SetClock>::clone(&clock), device, ..env },
             clock,
             options: options.clone(),
             base: base.clone(),

@@ -13,16 +13,14 @@ use testing::model::{Dump, Effect, ErrorKind, Op, OpPath, Subject, Target};
 
 use super::{ENGINE, env_of};
 use crate::script::{SNAPSHOTS, options};
-use crate::subject::FsSubject;
+use crate::subject::{Base, FsSubject};
 
-/// A volume, and what it was a little earlier.
+/// A volume in two states.
 pub(crate) struct Made {
     /// Closed.
     pub(crate) device: SimDevice,
     /// After a crash: the last changes are in the log only.
     pub(crate) crashed: SimDevice,
-    /// As it was before the last checkpoints.
-    pub(crate) old: SimDevice,
     /// What is in it.
     pub(crate) right: Dump,
 }
@@ -35,7 +33,7 @@ pub(crate) fn opened_with(durability: Durability) -> OpenOptions {
     options
 }
 
-fn file(fs: &Fs, dir: NodeId, name: &str, bytes: &[u8]) -> NodeId {
+pub(crate) fn file(fs: &Fs, dir: NodeId, name: &str, bytes: &[u8]) -> NodeId {
     let root = Caller::root();
     let new = NewNode { kind: Kind::File, mode: 0o644, rdev: 0 };
     let node = fs.mknod(&root, dir, name.as_bytes(), &new).expect("it is there").node;
@@ -45,12 +43,12 @@ fn file(fs: &Fs, dir: NodeId, name: &str, bytes: &[u8]) -> NodeId {
     node
 }
 
-fn bytes(seed: u64, length: usize) -> Vec<u8> {
+pub(crate) fn bytes(seed: u64, length: usize) -> Vec<u8> {
     let mut random = fastrand::Rng::with_seed(seed);
     (0..length).map(|_| random.u8(..)).collect()
 }
 
-fn fill(fs: &Fs, dir: NodeId, seed: u64) {
+pub(crate) fn fill(fs: &Fs, dir: NodeId, seed: u64) {
     let root = Caller::root();
     for n in 0..24 {
         file(fs, dir, &format!("small {n}"), &bytes(seed + n, 40 * n as usize));
@@ -70,7 +68,7 @@ fn fill(fs: &Fs, dir: NodeId, seed: u64) {
     fs.setxattr(&root, dir, b"user.of", b"a directory", SetXattr::Any).expect("it is there");
 }
 
-fn settle(fs: &Fs) {
+pub(crate) fn settle(fs: &Fs) {
     for _ in 0..400 {
         if !fs.background_step(64).expect("it is there").more {
             break;
@@ -81,9 +79,14 @@ fn settle(fs: &Fs) {
 
 /// Makes it.
 pub(crate) fn made(seed: u64) -> Made {
+    made_on(seed, &ENGINE)
+}
+
+/// Makes it on an engine.
+pub(crate) fn made_on(seed: u64, base: &Base) -> Made {
     let device = SimDevice::new(seed);
     let options = opened_with(Durability::Async);
-    let subject = FsSubject::format(&device, &options, &ENGINE);
+    let subject = FsSubject::format(&device, &options, base);
     let root = Caller::root();
     let fs = subject.fs();
     let one = fs.mkdir(&root, NodeId::ROOT, b"one", 0o755).expect("it is there").node;
@@ -96,7 +99,6 @@ pub(crate) fn made(seed: u64) -> Made {
     let sub = fs.subvolume_create(&root, deep, b"sub", 0o755).expect("it is there").node;
     fill(fs, sub, seed + 200);
     settle(fs);
-    let old = device.copy();
     fs.index_flush(NodeId::ROOT).expect("it is there");
     let clone = fs.lookup(&root, NodeId::ROOT, b"clone").expect("it is there").node;
     for n in 0..6 {
@@ -112,10 +114,10 @@ pub(crate) fn made(seed: u64) -> Made {
     fs.close().expect("it is there");
     drop(subject);
     let right = Dump::collect(&mut open(&device.copy()).expect("it is there"), SNAPSHOTS);
-    Made { device, crashed, old, right }
+    Made { device, crashed, right }
 }
 
-/// Opens a volume.
+/// Opens a volume, of whichever engine.
 pub(crate) fn open(device: &SimDevice) -> Result<FsSubject, fs::OpenError> {
     FsSubject::open(device, &opened_with(Durability::Async), &ENGINE)
 }
@@ -166,6 +168,17 @@ pub(crate) fn look(device: &SimDevice, right: &Dump) -> Looked {
             return looked;
         }
     };
+    ask(&mut subject, right, &mut looked, &mut |_, _, _| {});
+    looked
+}
+
+/// Asks an open volume for everything; `refused` is told what was answered by an I/O error.
+pub(crate) fn ask(
+    subject: &mut FsSubject,
+    right: &Dump,
+    looked: &mut Looked,
+    refused: &mut dyn FnMut(&FsSubject, &OpPath, &Op),
+) {
     for (path, node) in &right.nodes {
         let target = || Target::Path(path.clone());
         let mut questions = vec![Op::Stat { target: target() }];
@@ -184,7 +197,10 @@ pub(crate) fn look(device: &SimDevice, right: &Dump) -> Looked {
         }));
         for op in questions {
             match subject.run(Timestamp(0), &Caller::root(), &op) {
-                Err(ErrorKind::Io) => looked.refused += 1,
+                Err(ErrorKind::Io) => {
+                    looked.refused += 1;
+                    refused(subject, path, &op);
+                }
                 Err(error) => looked.wrong.push(format!("{op:?}: {error:?}")),
                 Ok(effect) => match difference(right, path, &op, &effect) {
                     None => looked.right += 1,
@@ -193,7 +209,6 @@ pub(crate) fn look(device: &SimDevice, right: &Dump) -> Looked {
             }
         }
     }
-    looked
 }
 
 fn difference(right: &Dump, path: &OpPath, op: &Op, effect: &Effect) -> Option<String> {

@@ -1,0 +1,144 @@
+//! The power goes at a write of a repair: what is found then is as before it or mended, in whole or
+//! in part, never worse; and another repair comes to what the first would have.
+
+use std::sync::Arc;
+
+use fs::{Engine, Repair};
+use parking_lot::Mutex;
+use testing::{CrashPolicy, SimDevice};
+
+use super::anatomy::{Place, places};
+use super::asked::{Seen, look, open};
+use super::damage::{Damage, Target};
+use super::made::{Volume, dump, made};
+use super::media::Media;
+use super::run::{check, repair};
+use crate::check::told;
+use crate::script::scale;
+use crate::subject::Base;
+
+/// What is damaged: what a repair has something to do for.
+const STRUCK: &[(&str, Damage)] = &[
+    ("volume header", Damage::Zeros),
+    ("copy of the volume header", Damage::Flip),
+    ("superblock", Damage::Zeros),
+    ("directory of counts", Damage::Flip),
+    ("page of counts", Damage::Zeros),
+    ("manifest", Damage::Flip),
+    ("copy of the manifest", Damage::Cut),
+    ("leaf", Damage::Flip),
+    ("block of a run", Damage::Zeros),
+    ("contents in a sealed segment", Damage::Flip),
+    ("footer of a segment", Damage::Zeros),
+    ("cluster of the index", Damage::Zeros),
+    ("record of the log", Damage::Flip),
+];
+
+/// The medium as a power cut may leave it before each change that a repair makes.
+fn cuts(hurt: &Media, how: Repair) -> Vec<(u64, Media)> {
+    let found: Arc<Mutex<Vec<(u64, SimDevice)>>> = Arc::default();
+    let kept = Arc::clone(&found);
+    hurt.volume.watch(move |device, op| kept.lock().push((op, device.copy())));
+    repair(hurt, how);
+    hurt.volume.unwatch();
+    let found = std::mem::take(&mut *found.lock());
+    found.into_iter().map(|(op, volume)| (op, Media { volume, log: None })).collect()
+}
+
+/// Whether what is found is no worse than before the repair.
+fn assert_no_worse(volume: &Volume, media: &Media, before: &Seen, place: &str) {
+    let seen = look(media, &volume.right);
+    if before.is_nothing() {
+        // Nothing answered. What answers now is a state that was.
+        if seen.is_nothing() {
+            return;
+        }
+        let mut subject = open(media).unwrap_or_else(|error| panic!("{place}: {error}"));
+        let found = dump(&mut subject).expect("it answers");
+        let is_one = volume.states.iter().any(|state| state.differences(&found).is_empty());
+        assert!(is_one, "{place}: {:#?}", volume.right.dump.differences(&found));
+        return;
+    }
+    assert!(seen.looked.wrong.is_empty(), "{place}: {:#?}", seen.looked.wrong);
+    assert!(seen.looked.closed.is_none(), "{place}: {:?}", seen.looked.closed);
+    for refused in &seen.refused {
+        let is_old = before.refused.iter().any(|before| before.is(refused));
+        assert!(is_old, "{place}: lost: {refused:#?}");
+    }
+}
+
+/// One damage, repaired with the power going at each change.
+fn interrupted(volume: &Volume, hurt: &Media, how: Repair, what: &str) -> u64 {
+    let report = check(hurt);
+    assert!(!report.is_clean(), "{what}: nothing is wrong");
+    let before = look(hurt, &volume.right);
+    let whole = hurt.copy();
+    let cuts = cuts(&whole, how);
+    let right = look(&whole, &volume.right);
+    let left = check(&whole);
+    assert!(left.problems_count <= report.problems_count, "{what}:\n{}", told(&left));
+    let most = scale(4, u64::MAX) as usize;
+    let step = cuts.len().div_ceil(most).max(1);
+    for (op, media) in cuts.iter().step_by(step) {
+        for policy in CrashPolicy::ALL {
+            if scale(0, 1) == 0 && op % 3 != policy as u64 % 3 {
+                continue;
+            }
+            let place = format!("{what}, cut before change {op}, {policy:?}");
+            let media = media.after_crash(policy, *op);
+            assert_no_worse(volume, &media.copy(), &before, &place);
+            let mended = repair(&media, how);
+            assert!(mended.failed.is_empty(), "{place}: {:?}", mended.failed);
+            assert_eq!(
+                mended.after.problems_count,
+                left.problems_count,
+                "{place}:\n{}",
+                told(&mended.after)
+            );
+            let seen = look(&media, &volume.right);
+            let what = |seen: &Seen| -> Vec<String> {
+                seen.refused.iter().map(|refused| refused.what.clone()).collect()
+            };
+            assert_eq!(what(&seen), what(&right), "{place}");
+            assert_eq!(seen.looked.wrong, right.looked.wrong, "{place}");
+            assert_eq!(seen.looked.closed, right.looked.closed, "{place}");
+        }
+    }
+    cuts.len() as u64
+}
+
+#[expect(clippy::print_stdout, reason = "a failure is found again by its seed")]
+fn at_each_change(engine: Engine, base: &Base) {
+    let seed = 50;
+    println!("seed {seed}");
+    let volume = made(seed, base, false);
+    let mut random = fastrand::Rng::with_seed(seed);
+    let mut struck = 0;
+    for &(structure, damage) in STRUCK {
+        let is_log = structure == "record of the log";
+        let media = if is_log { &volume.crashed } else { &volume.closed };
+        let all = places(media);
+        let these: Vec<&Place> = all.iter().filter(|place| place.structure == structure).collect();
+        let Some(place) = random.choice(&these) else { continue };
+        let hurt = media.copy();
+        let target = Target { all: &all, olds: &volume.olds };
+        target.strike(&hurt, place, damage, &mut random).expect("it changes something");
+        let how = if is_log { Repair::DoAndCutLog } else { Repair::Do };
+        let what = format!("{engine:?}, {} at {structure}", damage.name());
+        let changes = interrupted(&volume, &hurt, how, &what);
+        println!("{what}: {changes} changes");
+        assert!(changes > 0, "{what}: nothing was done");
+        struck += 1;
+    }
+    assert!(struck >= 9, "{engine:?}: {struck} structures");
+}
+
+#[test]
+fn a_repair_of_a_b_tree_that_is_cut_off_leaves_nothing_worse() {
+    at_each_change(Engine::Btree, &Base::Engine(Engine::Btree));
+}
+
+#[test]
+fn a_repair_of_the_other_engine_that_is_cut_off_leaves_nothing_worse() {
+    at_each_change(Engine::Lsm, &Base::Column);
+}

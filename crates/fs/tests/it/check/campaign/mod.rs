@@ -1,0 +1,13 @@
+//! The corruption campaign: one thing of a volume is damaged at a time, and each time the volume is
+//! checked, looked at, mended, and looked at again.
+
+mod anatomy;
+mod asked;
+mod btree_parts;
+mod damage;
+mod interrupted;
+mod lsm_parts;
+mod made;
+mod media;
+mod permitted;
+mod run;

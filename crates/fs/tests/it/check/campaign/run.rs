@@ -1,0 +1,413 @@
+//! The campaign itself.
+//!
+//! For each damage: nothing panics; what answers is right or an I/O error, never wrong; where
+//! something is refused the error and the check say where the damage is; after the repair the
+//! volume is clean and answers everything as before, or the check names what is lost, and the rest
+//! is as before. What may come of the damage of each structure is in `permitted`; only what the
+//! state leads to is damaged (`anatomy`), so nothing but what is said there may go unnoticed.
+//!
+//! In a short run a few places of each structure are damaged; with `PANDO_SLOW`, all of them. The
+//! table that it prints is in `docs/fsck.md`.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::ops::ControlFlow;
+
+use fs::{Engine, Fs, Mended, ProblemKind, Repair, VolumeReport};
+
+use super::anatomy::{Place, places};
+use super::asked::{Refused, Seen, look, open};
+use super::damage::{Damage, Target};
+use super::made::{Volume, dump, made, made_index};
+use super::media::Media;
+use super::permitted::{OF_NONE, Outcome, permitted, structures};
+use crate::check::told;
+use crate::script::scale;
+use crate::subject::Base;
+
+/// By structure and damage: what came of it, and what else was struck with it.
+type Table = BTreeMap<(&'static str, Damage), (BTreeMap<Outcome, u64>, BTreeSet<&'static str>)>;
+
+pub(super) fn check(media: &Media) -> VolumeReport {
+    let mut go_on = |_, _| ControlFlow::Continue(());
+    Fs::check_offline(&media.env(), &mut go_on).expect("the medium answers")
+}
+
+pub(super) fn repair(media: &Media, how: Repair) -> Mended {
+    let mut go_on = |_, _| ControlFlow::Continue(());
+    Fs::repair(&media.env(), how, &mut go_on).expect("the medium answers")
+}
+
+/// Whether words name a file, or the segment of contents that it is, which opening seals.
+fn names(words: &str, path: &str) -> bool {
+    words.contains(path) || words.contains(&path.replace("data/open/", "data/sealed/"))
+}
+
+/// One damage.
+struct Case<'a> {
+    volume: &'a Volume,
+    damage: Damage,
+    place: &'a Place,
+    /// All places of which bytes are not what they were.
+    struck: Vec<&'a Place>,
+    /// For messages.
+    what: String,
+}
+
+impl Case<'_> {
+    /// From the blow to what is left.
+    fn run(&self, media: &Media) -> Outcome {
+        let Case { what, volume, .. } = self;
+        let report = check(media);
+        let seen = look(media, &volume.right);
+        self.assert_right(&seen, &report, "before the repair");
+        if report.is_clean() {
+            assert!(seen.is_same(), "{what}: not found: {seen:#?}");
+            return Outcome::Harmless;
+        }
+        self.assert_located(&report);
+        let mended = repair(media, Repair::Do);
+        let after = look(media, &volume.right);
+        self.assert_right(&after, &mended.after, "after the repair");
+        assert!(mended.failed.is_empty(), "{what}: {:?}", mended.failed);
+        if mended.after.is_clean() {
+            assert!(after.is_same(), "{what}: clean, and {after:#?}\n{}", told(&report));
+            return Outcome::Mended;
+        }
+        self.assert_located(&mended.after);
+        if after.is_nothing() {
+            return self.cut_log(media);
+        }
+        if after.is_same() {
+            return Outcome::Told;
+        }
+        let is_more = |refused: &&Refused| !seen.refused.iter().any(|before| before.is(refused));
+        let more: Vec<_> = after.refused.iter().filter(is_more).collect();
+        assert!(seen.looked.closed.is_some() || more.is_empty(), "{what}: lost by it: {more:#?}");
+        self.assert_named(&after, &mended.after);
+        Outcome::Lost
+    }
+
+    /// What keeps the volume closed may be its log: it is cut off, and its last changes are lost.
+    fn cut_log(&self, media: &Media) -> Outcome {
+        let Case { what, volume, .. } = self;
+        let mended = repair(media, Repair::DoAndCutLog);
+        let seen = look(media, &volume.right);
+        if seen.is_nothing() {
+            return Outcome::Closed;
+        }
+        assert!(mended.after.is_clean(), "{what}:\n{}", told(&mended.after));
+        let mut subject = open(&media.copy()).expect("it opened just now");
+        let found = dump(&mut subject).expect("it answers");
+        assert!(
+            volume.states.iter().any(|state| state.differences(&found).is_empty()),
+            "{what}: no state that ever was: {:#?}",
+            volume.right.dump.differences(&found)
+        );
+        Outcome::LogCut
+    }
+
+    /// No answer is wrong, and each refusal says where the damage is.
+    fn assert_right(&self, seen: &Seen, report: &VolumeReport, when: &str) {
+        let Case { what, place, .. } = self;
+        let wrong = &seen.looked.wrong;
+        assert!(
+            wrong.is_empty(),
+            "{what}: wrong answers {when}: {:#?}\n{}",
+            &wrong[..wrong.len().min(3)],
+            told(report)
+        );
+        for Refused { what: of, why, .. } in &seen.refused {
+            let is_located = match self.damage {
+                // What the log's file was called is not known, but which record is missing.
+                Damage::Gone if place.path.starts_with("log/") => why.contains("log/"),
+                Damage::Gone => names(why, &place.path),
+                _ => names(why, &place.path) && why.contains("byte "),
+            };
+            assert!(is_located, "{what}: {of}: refused {when}, where? {why}");
+        }
+    }
+
+    /// The file that is damaged is named, with the place in it, and no other file.
+    fn assert_located(&self, report: &VolumeReport) {
+        let Case { what, place, struck, .. } = self;
+        let is_whole = |offset| struck.iter().all(|at| offset < at.told || at.end() < offset);
+        let mut is_named = false;
+        for problem in &report.problems {
+            if problem.file.is_empty() {
+                let somewhere = !problem.path.is_empty()
+                    || problem.subvolume != 0
+                    || problem.ino != 0
+                    || problem.what.contains(char::is_numeric);
+                assert!(somewhere, "{what}: where? {problem:#?}");
+                continue;
+            }
+            let is_log = problem.file.starts_with("log/") && place.path.starts_with("log/");
+            let in_log = self.damage == Damage::Gone && is_log;
+            assert!(names(&problem.file, &place.path) || in_log, "{what}: not there: {problem:#?}");
+            let unreadable = [ProblemKind::Unreadable, ProblemKind::Contents];
+            let elsewhere = unreadable.contains(&problem.kind) && is_whole(problem.offset);
+            let in_part = !matches!(self.damage, Damage::Cut | Damage::Gone);
+            assert!(!(elsewhere && in_part), "{what}: not there: {problem:#?}\n{struck:#?}");
+            is_named = true;
+        }
+        assert!(is_named, "{what}: in which file?\n{}", told(report));
+    }
+
+    /// Each path that is refused is named, or a directory above it, or another name of the same, or
+    /// that so many records of a subvolume cannot be read for what it is refused for. Of contents
+    /// that are lost the names can be listed.
+    fn assert_named(&self, seen: &Seen, report: &VolumeReport) {
+        let Case { what, volume, .. } = self;
+        let named: BTreeSet<&[u8]> =
+            report.problems.iter().map(|problem| problem.path.as_slice()).collect();
+        let nodes = &volume.right.dump.nodes;
+        let mut unnamed = BTreeSet::new();
+        for refused in &seen.refused {
+            let Some(path) = &refused.path else { continue };
+            let first = &nodes[path].first_path;
+            let alike = |other: &&testing::model::OpPath| nodes[*other].first_path == *first;
+            let is_named = nodes.keys().filter(alike).any(|path| {
+                let mut text = Vec::new();
+                let above = path.iter().any(|name| {
+                    text.push(b'/');
+                    text.extend_from_slice(name);
+                    named.contains(text.as_slice())
+                });
+                above || named.contains(&b"/"[..])
+            });
+            let told_with_others = report.problems.iter().any(|problem| {
+                let place = format!("{} is damaged at byte {}:", problem.file, problem.offset);
+                let above = (0..=path.len()).map(|length| &path[..length]);
+                let mut subvolumes = above.filter_map(|at| volume.right.subvolumes.get(at));
+                !problem.file.is_empty()
+                    && refused.why.contains(&place)
+                    && problem.what.starts_with("keys from")
+                    && subvolumes.any(|subvolume| *subvolume == problem.subvolume)
+            });
+            if !is_named && !told_with_others {
+                unnamed.insert(format!("{}: {}", refused.what, refused.why));
+            }
+        }
+        if self.struck.iter().all(|place| place.structure == OF_NONE) {
+            let path = seen.refused.iter().find(|refused| refused.what != "a search");
+            assert!(path.is_none(), "{what}: {path:?}");
+        }
+        let contents = ["long value", "block of a value log"];
+        let only_contents = |place: &&Place| {
+            contents.contains(&place.structure) || place.structure.contains("segment")
+        };
+        if self.struck.iter().all(only_contents) {
+            let listing = seen.refused.iter().find(|refused| refused.what.starts_with("names of"));
+            assert!(listing.is_none(), "{what}: {listing:?}");
+        }
+        assert!(unnamed.is_empty(), "{what}: not named: {unnamed:#?}\n{}", told(report));
+    }
+}
+
+/// Strikes places of a state, each structure so often at most.
+fn campaign(
+    (volume, media, state): (&Volume, &Media, &str),
+    seed: u64,
+    wanted: &dyn Fn(&Place) -> bool,
+    table: &mut Table,
+) {
+    let report = check(media);
+    assert!(report.is_clean(), "seed {seed}, {state}:\n{}", told(&report));
+    let mut random = fastrand::Rng::with_seed(seed);
+    let all = places(media);
+    let target = Target { all: &all, olds: &volume.olds };
+    let mut order: Vec<&Place> = all.iter().filter(|place| wanted(place)).collect();
+    random.shuffle(&mut order);
+    let mut count: BTreeMap<(&str, Damage), u64> = BTreeMap::new();
+    for place in order {
+        for damage in Damage::ALL {
+            let count = count.entry((place.structure, damage)).or_default();
+            let most = if damage <= Damage::Swap { 2 } else { 1 };
+            if *count >= scale(most, u64::MAX) {
+                continue;
+            }
+            let hurt = media.copy();
+            let Some(struck) = target.strike(&hurt, place, damage, &mut random) else { continue };
+            *count += 1;
+            let Place { structure, path, offset, .. } = place;
+            let damaged = damage.name();
+            let what =
+                format!("seed {seed}, {state}: {damaged} at {path}, byte {offset} ({structure})");
+            let (least, worst) = permitted(&struck, damage);
+            let with = struck.iter().map(|other| other.structure);
+            let with = with.filter(|other| other != structure).collect::<BTreeSet<_>>();
+            let case = Case { volume, damage, place, struck, what };
+            let outcome = case.run(&hurt);
+            assert!(
+                (least..=worst).contains(&outcome),
+                "{}: {outcome:?}, not {least:?} to {worst:?}; also struck: {with:?}",
+                case.what
+            );
+            let row = table.entry((structure, damage)).or_default();
+            *row.0.entry(outcome).or_default() += 1;
+            row.1.extend(with);
+        }
+    }
+}
+
+/// The rows of the table in the documentation.
+fn shown(of: &str, table: &Table) -> String {
+    let mut text = String::new();
+    for ((structure, damage), (outcomes, with)) in table {
+        let counts: Vec<String> = Outcome::ALL
+            .iter()
+            .map(|outcome| outcomes.get(outcome).map_or("0".to_owned(), u64::to_string))
+            .collect();
+        let mut with: Vec<&str> = with.iter().copied().collect();
+        if *damage == Damage::Gone && !with.is_empty() {
+            with = vec!["all else in the file"];
+        }
+        let row = format!(
+            "| {of} | {structure} | {} | {} | {} |\n",
+            damage.name(),
+            counts.join(" | "),
+            with.join(", ")
+        );
+        text.push_str(&row);
+    }
+    text
+}
+
+fn name(engine: Engine) -> &'static str {
+    match engine {
+        Engine::Btree => "btree",
+        Engine::Lsm => "lsm",
+    }
+}
+
+/// Strikes all of a volume.
+#[expect(clippy::print_stdout, reason = "the seed comes first, and the table is documented")]
+fn every_structure(engine: Engine, base: &Base) {
+    let mut table = Table::new();
+    for seed in 0..scale(1, 3) {
+        println!("seed {seed}");
+        let volume = made(seed + 10, base, false);
+        let slow = scale(0, 1) == 1;
+        campaign((&volume, &volume.closed, "closed"), seed, &|_| true, &mut table);
+        // What the closed volume has not.
+        let here = |place: &Place| {
+            slow || place.structure.contains("log") && place.path.starts_with("log/")
+                || place.structure == "contents in an open segment"
+        };
+        campaign((&volume, &volume.crashed, "crashed"), seed, &here, &mut table);
+    }
+    print!("{}", shown(name(engine), &table));
+    for structure in structures(engine) {
+        for damage in [Damage::Zeros, Damage::Flip, Damage::Cut, Damage::Gone] {
+            let row = table.get(&(structure, damage));
+            assert!(row.is_some(), "{structure} was not struck: {}", damage.name());
+        }
+    }
+    for (damage, least) in [(Damage::Swap, 4), (Damage::Old, 2)] {
+        let rows = table.keys().filter(|(_, of)| *of == damage).count();
+        assert!(rows >= least, "{}: {rows} structures", damage.name());
+    }
+}
+
+#[test]
+fn every_kind_of_damage_of_a_b_tree_comes_to_what_it_may() {
+    every_structure(Engine::Btree, &Base::Engine(Engine::Btree));
+}
+
+#[test]
+fn every_kind_of_damage_of_the_other_engine_comes_to_what_it_may() {
+    every_structure(Engine::Lsm, &Base::Column);
+}
+
+/// A repair of what opens for reading only, for the log adds to what cannot be read, ended in an
+/// error that told of the volume's records.
+#[test]
+fn what_opens_for_reading_only_is_told_and_not_changed() {
+    let seed = 34;
+    println!("seed {seed}");
+    let volume = made(seed, &Base::Engine(Engine::Lsm), false);
+    let files = |media: &Media| -> BTreeMap<String, Vec<u8>> {
+        let names = media.files().into_iter().map(|(path, _)| path);
+        // What a segment holds that waits for a name means nothing.
+        let names = names.filter(|path| !path.starts_with("log/spare-"));
+        names.map(|path| (path.clone(), media.read(&path))).collect()
+    };
+    let mut read_only = 0;
+    for place in places(&volume.crashed) {
+        if !place.structure.starts_with("block of a run") {
+            continue;
+        }
+        let hurt = volume.crashed.copy();
+        hurt.volume.flip_bit(&place.path, place.offset * 8 + 100);
+        let opened = open(&hurt.copy()).ok().and_then(|opened| opened.fs().status().ok());
+        let why = opened.and_then(|status| status.read_only);
+        if !why.is_some_and(|why| why.contains("what the log adds to cannot be read")) {
+            continue;
+        }
+        read_only += 1;
+        let before = files(&hurt);
+        let mended = repair(&hurt, Repair::Do);
+        assert!(!mended.after.is_clean() && mended.mended.is_empty(), "{place:?}");
+        assert!(mended.after.problems.iter().any(|found| found.file == place.path), "{place:?}");
+        let after = files(&hurt);
+        let names = before.keys().chain(after.keys());
+        let changed: BTreeSet<_> =
+            names.filter(|name| before.get(*name) != after.get(*name)).collect();
+        assert!(changed.is_empty(), "{place:?}: written: {changed:?}");
+    }
+    assert!(read_only > 0, "none opens for reading only");
+}
+
+/// Records of scans, and the tree of one that was given up.
+#[test]
+fn damage_of_an_index_of_another_file_system_comes_to_what_it_may() {
+    for (engine, base) in
+        [(Engine::Btree, Base::Engine(Engine::Btree)), (Engine::Lsm, Base::Column)]
+    {
+        let mut table = Table::new();
+        let volume = made_index(60, &base);
+        campaign((&volume, &volume.closed, "an index"), 60, &|_| true, &mut table);
+        print!("{}", shown(&format!("{}, an index", name(engine)), &table));
+        assert!(table.len() > 30, "{engine:?}: {} kinds", table.len());
+    }
+}
+
+/// The log on a medium of its own, which is damaged, or gone as a whole.
+#[test]
+fn damage_of_a_log_elsewhere_costs_its_last_changes_at_most() {
+    for (engine, base) in
+        [(Engine::Btree, Base::Engine(Engine::Btree)), (Engine::Lsm, Base::Engine(Engine::Lsm))]
+    {
+        let mut table = Table::new();
+        let volume = made(30, &base, true);
+        let logs = |place: &Place| place.path.starts_with("log/");
+        for (media, state) in [(&volume.closed, "closed"), (&volume.crashed, "crashed")] {
+            campaign((&volume, media, state), 30, &logs, &mut table);
+        }
+        print!("{}", shown(&format!("{}, log elsewhere", name(engine)), &table));
+        let struck = table.keys().filter(|(structure, _)| *structure == "record of the log");
+        assert!(struck.count() >= 5, "{engine:?}");
+        for (media, state) in [(&volume.closed, "closed"), (&volume.crashed, "crashed")] {
+            let what = format!("{engine:?}, {state}: the medium of the log is empty");
+            let hurt = media.copy();
+            let log = hurt.log.as_ref().expect("it has one of its own");
+            for (path, _) in log.files() {
+                log.delete(&path);
+            }
+            let report = check(&hurt);
+            let is_told = |file: &str| file.starts_with("log");
+            assert!(report.problems.iter().any(|found| is_told(&found.file)), "{what}");
+            let seen = look(&hurt, &volume.right);
+            assert!(seen.looked.closed.is_some() && seen.looked.wrong.is_empty(), "{what}");
+            assert!(seen.refused.iter().all(|refused| refused.why.contains("log")), "{what}");
+            let mended = repair(&hurt, Repair::DoAndCutLog);
+            assert!(mended.after.is_clean(), "{what}:\n{}", told(&mended.after));
+            let mut subject = open(&hurt).unwrap_or_else(|error| panic!("{what}: {error}"));
+            let found = dump(&mut subject).expect("it answers");
+            let there = volume.states.iter().position(|state| state.differences(&found).is_empty());
+            let last = volume.states.len() - 1;
+            let wanted = if state == "closed" { last } else { 0 };
+            assert_eq!(there, Some(wanted), "{what}");
+        }
+    }
+}
