@@ -5,6 +5,7 @@ mod campaign;
 mod claims;
 mod clean;
 mod garbage;
+mod kept;
 mod records;
 mod refused;
 mod shared;
