@@ -72,6 +72,8 @@ pub(crate) struct Core {
     pub(crate) checkpointed_records: AtomicU64,
     /// The last record that was replayed, while the log is opened.
     pub(crate) replayed_to: AtomicU64,
+    /// Why the log is to take nothing once it is opened: what a replay wrote went wrong.
+    refused: Mutex<Option<Arc<str>>>,
     /// What this machine takes for a replay against a usual one, in 256ths.
     pub(crate) replay_scale: AtomicU64,
     pub(crate) drops_pending: AtomicU64,
@@ -175,6 +177,7 @@ impl Core {
             dirty_max: AtomicUsize::new(dirty_max),
             checkpointed_records: AtomicU64::new(0),
             replayed_to: AtomicU64::new(0),
+            refused: Mutex::new(None),
             replay_scale: AtomicU64::new(256),
             drops_pending: AtomicU64::new(0),
             trash: AtomicU64::new(0),
@@ -203,15 +206,38 @@ impl Core {
         self.journal.log()
     }
 
-    /// Fails when the log takes nothing any more. While it is replayed nothing was given to it.
+    /// Fails when the log takes nothing any more, or will take nothing when it is opened.
     pub(crate) fn check_log(&self) -> Result<()> {
-        self.journal.opened_log().map_or(Ok(()), Log::check)
+        if let Some(log) = self.journal.opened_log() {
+            return log.check();
+        }
+        match &*self.refused.lock() {
+            Some(why) => Err(Error::ReadOnly(Arc::clone(why))),
+            None => Ok(()),
+        }
     }
 
-    /// Has the log take nothing any more. While it is replayed, the opening fails instead.
+    /// Has the log take nothing any more; while it is replayed, from its opening on.
     pub(crate) fn fail_log(&self, why: &str) {
-        if let Some(log) = self.journal.opened_log() {
-            log.fail(why);
+        match self.journal.opened_log() {
+            Some(log) => log.fail(why),
+            None => {
+                self.refused.lock().get_or_insert_with(|| Arc::from(why));
+            }
+        }
+    }
+
+    /// Takes the log that was replayed, and gives up what a checkpoint made superfluous meanwhile.
+    pub(crate) fn take_log(&self, log: Log) {
+        self.journal.set_log(log);
+        if let Some(why) = self.refused.lock().take() {
+            tracing::error!(%why, "the volume is opened read-only");
+            self.log().fail(&why);
+        } else if self.published.load(Ordering::Relaxed) > 0 {
+            let lsn = self.checkpoint.lock().lsn;
+            if let Err(error) = self.log().trim(lsn) {
+                self.log().fail(&format!("the log could not be trimmed: {error}"));
+            }
         }
     }
 

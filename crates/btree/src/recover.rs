@@ -115,10 +115,10 @@ pub(crate) fn open(env: &Env, options: &Options) -> Result<Core> {
         from,
         &mut replay,
     )?;
-    if core.published.load(Ordering::Relaxed) == 0 {
+    if !replay.wrote() {
         core.measured_replay(env.clock.monotonic().saturating_sub(start));
     }
-    core.journal.set_log(log);
+    core.take_log(log);
     if let Some(why) = doubt {
         tracing::error!(why, "the volume is opened read-only");
         core.log().fail(&why);

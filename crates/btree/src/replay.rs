@@ -21,7 +21,7 @@ use std::time::Duration;
 
 use device::Map;
 use format::batch::{Op, Ops};
-use store::{Log, Lsn, Replay, Result, TreeId};
+use store::{Error, Log, Lsn, Replay, Result, TreeId};
 
 use crate::ahead::unread;
 use crate::cell::{Child, Node};
@@ -50,7 +50,7 @@ pub(crate) struct Replayer<'a> {
     core: &'a Core,
     /// The last record that is in the state that was opened.
     from: Lsn,
-    /// Whether that state may be replaced by a later one.
+    /// Whether that state may be replaced by a later one, and nothing went wrong with it yet.
     writes: bool,
     /// Whether all that is replayed is durable, and the leaves that it names are held.
     settled: bool,
@@ -95,7 +95,14 @@ impl<'a> Replayer<'a> {
         Replayer { core, from, writes, settled: false, dirty_max }
     }
 
-    /// Writes some of what was changed, or all of it, where there is too much.
+    /// Whether anything was written, or was about to be.
+    pub(crate) fn wrote(&self) -> bool {
+        self.settled
+    }
+
+    /// Writes some of what was changed, or all of it, where there is too much. Where that goes wrong
+    /// the volume must open all the same, as it did before: what is replayed stays in memory. It
+    /// opens for reading where it is not known what is on the medium.
     fn relieve(&mut self) -> Result<()> {
         let core = self.core;
         let early = core.writes_early();
@@ -104,22 +111,29 @@ impl<'a> Replayer<'a> {
             return Ok(());
         }
         self.settle()?;
-        let mut state = core.checkpoint.lock();
-        while early && core.dirty() > due && core.write_early_locked(&mut state)? {}
-        let dirty = core.dirty();
-        if dirty <= self.dirty_max {
+        let Err(error) = self.write(early, due) else { return Ok(()) };
+        tracing::warn!(%error, "what is replayed stays in memory");
+        if error.is_no_space() && core.check_log().is_ok() {
+            let dirty = core.dirty();
+            self.dirty_max = dirty + dirty / 4;
             return Ok(());
         }
-        match core.checkpoint_locked(&mut state, FREED_MAX) {
-            Ok(()) => Ok(()),
-            // A full volume must open; its log was there before with as much memory.
-            Err(error) if error.is_no_space() => {
-                tracing::warn!(%error, "what is replayed stays in memory");
-                self.dirty_max = dirty + dirty / 4;
-                Ok(())
-            }
-            Err(error) => Err(error),
+        self.writes = false;
+        // A page of the map that rotted is told by whoever needs it next, and does no harm until.
+        if !matches!(error, Error::Corrupt(_)) {
+            core.fail_log(&format!("what was replayed could not be written: {error}"));
         }
+        Ok(())
+    }
+
+    fn write(&self, early: bool, due: usize) -> Result<()> {
+        let core = self.core;
+        let mut state = core.checkpoint.lock();
+        while early && core.dirty() > due && core.write_early_locked(&mut state)? {}
+        if core.dirty() <= self.dirty_max {
+            return Ok(());
+        }
+        core.checkpoint_locked(&mut state, FREED_MAX)
     }
 
     /// Before anything is written that is not in the log: what a process that was killed had not

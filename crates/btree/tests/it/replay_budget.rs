@@ -6,8 +6,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use btree::{BtreeStore, Options, check};
-use store::{Read, SliceRun, Store, TreeId};
-use testing::{CrashPolicy, SimEnv, sim_env};
+use store::{Batch, Read, SliceRun, Store, TreeId};
+use testing::{CrashPolicy, Fault, FaultOn, SimEnv, sim_env};
 
 use crate::util::{TREE, checked, commit, entries, options};
 
@@ -228,4 +228,82 @@ fn a_long_log_is_replayed_on_a_full_medium() {
     assert_eq!(load.whole(&store, "in the end"), 2001);
     let cache = store.cache();
     assert!(cache.resident <= cache.budget, "{cache:?}");
+}
+
+/// A medium with a log of more than a cache of 1 MiB in one place, and how many changes it has.
+fn long_log(load: Load, changes: u64) -> SimEnv {
+    let sim = sim_env(1);
+    let store = BtreeStore::create(&sim.env(), &patient()).expect("create");
+    load.fill(&store);
+    (1..=changes).for_each(|count| load.change(&store, count));
+    store.sync(store.last_commit()).expect("sync");
+    sim
+}
+
+/// Whatever call fails while a long log is replayed, once or from then on, by refusal or for want of
+/// room: nothing is lost by it, neither to who goes on with what was opened nor to who comes after a
+/// kill or a power cut. A superblock that could not be written means that nobody knows which
+/// state is on the medium, also where the reason was room.
+#[test]
+fn any_call_may_fail_while_a_long_log_is_replayed() {
+    const CHANGES: u64 = 800;
+    let load = Load { entries: 8000, step: 131, long: Some(20) };
+    let image = long_log(load, CHANGES).device.after_crash(CrashPolicy::ALL[0], 1);
+    let options = options(1 << 20);
+    let calls = {
+        let device = image.copy();
+        let before = device.ops();
+        let store = BtreeStore::open(&SimEnv::on(device.clone(), 1).env(), &options).expect("open");
+        assert!(store.stats().checkpoints > 1, "{:?}", store.stats());
+        device.ops() - before
+    };
+    let (mut opened, mut read_only, mut refused) = (0, 0, 0);
+    let faults: [fn(FaultOn, u64) -> Fault; 2] = [Fault::io, Fault::no_space];
+    for (kind, fault) in faults.into_iter().enumerate() {
+        for after in (0..calls).filter(|after| after % 4 == kind as u64 || *after + 8 > calls) {
+            for lasts in [false, true] {
+                let place = format!("fault {kind} at change {after} of {calls}, lasting: {lasts}");
+                let device = image.copy();
+                let fault = fault(FaultOn::AnyChange, after);
+                device.inject(if lasts { fault.forever() } else { fault });
+                let store = BtreeStore::open(&SimEnv::on(device.clone(), 1).env(), &options);
+                let mut last = CHANGES;
+                match store {
+                    Ok(store) => {
+                        device.clear_faults();
+                        assert_eq!(load.whole(&store, &place), CHANGES, "{place}");
+                        // What goes on writes where it believes that there is room.
+                        while last < CHANGES + 200 && put(load, &store, last + 1) {
+                            last += 1;
+                        }
+                        let synced = store.sync(store.last_commit()).is_ok();
+                        assert!(synced || last == CHANGES, "{place}: acknowledged, not synced");
+                        opened += u64::from(last > CHANGES);
+                        read_only += u64::from(last == CHANGES);
+                    }
+                    Err(_) => {
+                        device.clear_faults();
+                        refused += 1;
+                    }
+                }
+                for policy in CrashPolicy::ALL {
+                    let left = SimEnv::on(device.after_crash(policy, after), after);
+                    let store = BtreeStore::open(&left.env(), &options).expect(&place);
+                    assert_eq!(load.whole(&store, &place), last, "{place}, {policy:?}");
+                    checked(&store);
+                }
+            }
+        }
+    }
+    println!("{calls} calls: {opened} opened, {read_only} for reading, {refused} refused");
+    assert!(opened > 0 && read_only > 0, "{opened}, {read_only}, {refused}");
+}
+
+/// Whether a change is taken.
+fn put(load: Load, store: &BtreeStore, count: u64) -> bool {
+    let n = count * load.step % load.entries;
+    let mut batch = Batch::new();
+    batch.put(TREE, &key(n), &load.value(n, count));
+    batch.put(TREE, &COUNTER, &count.to_be_bytes());
+    store.commit(&batch).is_ok()
 }
