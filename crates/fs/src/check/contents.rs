@@ -4,12 +4,14 @@ use format::entry_record::Target;
 use format::extent::{Extent, decode};
 use format::inode_record::{InodeRecord, LinkedRecord};
 use format::key::{self, Parsed, Part};
+use format::subvolume_record::SubvolumeRecord;
 
 use super::look::{Named, Scan};
 use super::tree::Tree;
 use super::{Checker, Edit, Fix, Problem, ProblemKind};
 use crate::FsResult;
 use crate::error::from_store;
+use crate::subvol::VOLUME;
 
 /// Where a file's inode stands: beside an entry, or, with an empty name, under its own number.
 #[derive(Debug, Clone, Copy)]
@@ -57,15 +59,6 @@ impl Checker<'_, '_> {
             let Some(stored) = stored.filter(|stored| self.contents.is_suspect(stored)) else {
                 continue;
             };
-            // The state is pinned, and a page may have been punched since: what counts is what
-            // the file has now.
-            let now = self.fs.store.get(tree.id, &scan.key);
-            match now {
-                Ok(Some(now)) if now == scan.value => {}
-                Ok(_) | Err(store::Error::NoTree(_)) => continue,
-                Err(store::Error::Corrupt(_)) => {}
-                Err(error) => return Err(from_store(error)),
-            }
             let (file, at) = self.fs.data.extent_place(&stored);
             let what = match self.fs.data.verify_extent(&stored) {
                 Err(store::Error::Device(error)) if !error.is_not_found() => {
@@ -77,6 +70,11 @@ impl Checker<'_, '_> {
                     _ => continue,
                 },
             };
+            // The state is pinned, and a page may have been punched since. What counts is what the
+            // file has after that was read: what is named then was named all the time.
+            if !self.is_named_still(tree, &scan.key, &scan.value)? {
+                continue;
+            }
             let what = format!("bytes {offset} to {end} of the file cannot be read: {what}");
             let problem = Problem::new(ProblemKind::Contents, what).in_file(&file, at);
             self.about_file(tree, place, ino, problem)?;
@@ -98,6 +96,29 @@ impl Checker<'_, '_> {
             return self.about_file(tree, place, ino, Problem { fix, ..problem });
         }
         Ok(())
+    }
+
+    /// Whether a file still has an extent, and its subvolume the tree. One that was pruned, or
+    /// whose subvolume is gone, is there for a while, and marked by no collection: what nobody came
+    /// to in it, as contents of a file that had no name where a copy was taken, is punched then.
+    fn is_named_still(&self, tree: &Tree, key: &[u8], value: &[u8]) -> FsResult<bool> {
+        match self.fs.store.get(tree.id, key) {
+            Ok(Some(now)) if now == value => {}
+            Ok(_) | Err(store::Error::NoTree(_)) => return Ok(false),
+            Err(store::Error::Corrupt(_)) => {}
+            Err(error) => return Err(from_store(error)),
+        }
+        // After the extent: a tree that is named no more is not named again.
+        let named = key::subvolume(tree.subvol);
+        match self.fs.store.get(VOLUME, &named) {
+            // One that does not decode is told where the table is looked at.
+            Ok(Some(record)) => {
+                Ok(SubvolumeRecord::decode(&record).map_or(true, |record| record.tree == tree.id.0))
+            }
+            Ok(None) => Ok(false),
+            Err(store::Error::Corrupt(_)) => Ok(true),
+            Err(error) => Err(from_store(error)),
+        }
     }
 
     fn about_file(
