@@ -149,20 +149,38 @@ fn is_of_row(key: &[u8]) -> bool {
 }
 
 /// Whether a subvolume should have a new base.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Due {
+    /// It should.
+    Now,
+    /// Not yet, but after a time, even if nothing more happens.
+    After(Duration),
+    /// Not before something happens.
+    Not,
+}
+
+impl Due {
+    /// Now, or whenever something happens.
+    fn now_if(is_due: bool) -> Due {
+        if is_due { Due::Now } else { Due::Not }
+    }
+}
+
+/// Whether a subvolume should have a new base.
 pub(crate) fn is_due(
     fs: &Fs,
     index: &Index,
     changes: &mut Changes,
     pinned: &dyn Pinned,
     (id, record): (u64, &SubvolumeRecord),
-) -> FsResult<bool> {
+) -> FsResult<Due> {
     if record.detached {
-        return Ok(false);
+        return Ok(Due::Not);
     }
     let options = index.options();
     let reach = index.reach(id);
     let asked = match reach {
-        Reach::Walked => return Ok(true),
+        Reach::Walked => return Ok(Due::Now),
         Reach::Unknown => false,
         Reach::Indexed { .. } => true,
     };
@@ -173,47 +191,57 @@ pub(crate) fn is_due(
     let Some(base) = base.filter(|_| !index.is_lost(record.base)) else {
         // A snapshot is only searched if somebody asks; then it is walked, and is due.
         let rows = options.rows_without_base as u64;
-        return Ok(!record.read_only && holds(fs, index, changes, pinned, (id, record, rows))?);
+        return Ok(Due::now_if(
+            !record.read_only && holds(fs, index, changes, pinned, (id, record, rows))?,
+        ));
     };
     if index.is_damaged(record.base) {
-        return Ok(true);
+        return Ok(Due::Now);
     }
     let searchable = Searchable::declared(pinned).map_err(from_search)?;
     if asked && index.lags(record.base, &searchable) {
-        return Ok(true);
+        return Ok(Due::Now);
     }
     if asked && index.check(record.base).is_err() {
-        return Ok(true);
+        return Ok(Due::Now);
     }
     if record.read_only {
-        return Ok(false);
+        return Ok(Due::Not);
     }
     let share = base.rows / 100 * u64::from(options.flush.share_percent);
     let held = options.cache_bytes / HELD_ROW_BYTES;
-    let mut limit = (share as usize).max(options.flush.rows_min).min(held.max(1));
+    let young = (share as usize).max(options.flush.rows_min).min(held.max(1)) as u64;
+    let old = (young / 16).max(1);
     let Timestamp(now) = fs.env.clock.now();
     let age = Duration::from_nanos(u64::try_from(now - base.created).unwrap_or(0));
-    if age >= options.flush.age {
-        limit = (limit / 16).max(1);
-    }
-    if let Reach::Indexed { rows, .. } = reach {
-        return Ok(rows >= limit);
-    }
-    let behind = Some(CommitToken(Lsn(base.commit)));
-    let whose = (id, base.subvolume == id);
-    differs(index, changes, pinned, (whose, record), (record.base, behind), limit as u64)
+    let left = options.flush.age.saturating_sub(age);
+    let limit = if left.is_zero() { old } else { young };
+    let rows = if let Reach::Indexed { rows, .. } = reach {
+        rows as u64
+    } else {
+        let behind = Some(CommitToken(Lsn(base.commit)));
+        let whose = (id, base.subvolume == id);
+        differing(index, changes, pinned, (whose, record), (record.base, behind), limit)?
+    };
+    Ok(match rows {
+        _ if rows >= limit => Due::Now,
+        // Whoever looks when something happened, and at no other time, would not come again to a
+        // volume at rest.
+        _ if rows >= old => Due::After(left),
+        _ => Due::Not,
+    })
 }
 
-/// Whether at least so many rows of a subvolume differ from a base, which is a clone of it behind
-/// a commit; 0: from nothing.
-fn differs(
+/// How many rows of a subvolume differ from a base at most, which is a clone of it behind a commit;
+/// 0: from nothing. Told is no more than is needed to know whether they are at least so many.
+fn differing(
     index: &Index,
     changes: &mut Changes,
     pinned: &dyn Pinned,
     (whose, record): ((u64, bool), &SubvolumeRecord),
     (base, behind): (u64, Option<CommitToken>),
     limit: u64,
-) -> FsResult<bool> {
+) -> FsResult<u64> {
     let known = match changes.of(whose, base, record.tree) {
         Known::Nothing => {
             let bytes = behind.and_then(|behind| changes.since(pinned, base, behind));
@@ -222,14 +250,16 @@ fn differs(
         Known::Most(rows) => Some((rows, changes.now.saturating_sub(changes.given))),
         Known::Useless => None,
     };
-    if known.is_some_and(|(rows, bytes)| rows.saturating_add(bytes / LEAST_CHANGE_BYTES) < limit) {
-        return Ok(false);
+    let most =
+        known.map(|(rows, bytes): (u64, u64)| rows.saturating_add(bytes / LEAST_CHANGE_BYTES));
+    if let Some(most) = most.filter(|most| *most < limit) {
+        return Ok(most);
     }
     changes.catch_up(pinned);
     if let Known::Most(rows) = changes.of(whose, base, record.tree)
         && rows < limit
     {
-        return Ok(false);
+        return Ok(rows);
     }
     let compared = SubvolumeRecord { base, ..record.clone() };
     let rows = index.differing(pinned, &compared, limit as usize).map_err(from_search)? as u64;
@@ -237,7 +267,7 @@ fn differs(
         changes.counted.clear();
     }
     changes.counted.insert(whose.0, Counted { base, tree: record.tree, rows });
-    Ok(rows >= limit)
+    Ok(rows)
 }
 
 /// Whether a subvolume has more than so many names.
@@ -253,5 +283,5 @@ fn holds(
     if usage.counted {
         return Ok(u64::try_from(usage.files).is_ok_and(|files| files > rows));
     }
-    differs(index, changes, pinned, ((id, true), record), (0, None), rows + 1)
+    Ok(differing(index, changes, pinned, ((id, true), record), (0, None), rows + 1)? > rows)
 }

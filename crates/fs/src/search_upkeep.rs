@@ -9,7 +9,8 @@
 //! 5. in the background, between two looks.
 //!
 //! A look is at all subvolumes when enough was committed since the last: so many commits, or as
-//! many bytes, or something that puts a whole tree into the place of another.
+//! many bytes, or something that puts a whole tree into the place of another; and when a base
+//! becomes old that enough differs from, also if nothing happens any more.
 //! [`search_due`] decides which of them are due.
 //!
 //! Who opens a volume often does so to ask something, and the first query reads what differs, as
@@ -34,7 +35,7 @@ use store::{KeyRange, Pinned, TreeId};
 use crate::error::{from_store, malformed};
 use crate::search_bases::{self, Recorded};
 use crate::search_call::from_search;
-use crate::search_due::{self, Changes};
+use crate::search_due::{self, Changes, Due};
 use crate::subvol::VOLUME;
 use crate::{Fs, FsResult};
 
@@ -45,6 +46,8 @@ const LOOKED_AT_ONCE: usize = 64;
 const COMMIT_BYTES: u64 = 128;
 /// Rest of a subvolume whose flush failed.
 const REST_AFTER_FAILURE: Duration = Duration::from_secs(60);
+/// Most rounds within the age of a base that are only made because bases become old.
+const ROUNDS_IN_AGE: u32 = 16;
 /// Looks after opening before the first that reads what differs.
 const LOOKS_BEFORE: u32 = 3;
 /// Time between two looks for bases that nobody names.
@@ -70,6 +73,8 @@ struct Work {
     /// What the store had been given by then, in bytes.
     round_given: u64,
     round_time: Duration,
+    /// When there is something to look for although nothing happened.
+    next_round: Option<Duration>,
     looked: Option<Duration>,
     looks: u32,
     swept: Option<Duration>,
@@ -94,6 +99,14 @@ impl Upkeep {
     /// at all subvolumes, however few commits there were.
     pub(crate) fn note_large(&self) {
         self.large.store(true, Ordering::Release);
+    }
+}
+
+impl Work {
+    /// Has all subvolumes looked at after a time, whether something happens or not.
+    fn look_after(&mut self, now: Duration, wait: Duration) {
+        let at = now.saturating_add(wait);
+        self.next_round = Some(self.next_round.map_or(at, |next| next.min(at)));
     }
 }
 
@@ -303,7 +316,9 @@ fn pick(fs: &Fs, index: &Index, work: &mut Work) -> FsResult<Option<u64>> {
         // A new round when enough happened, or when queries are worse than they could be.
         let old = now >= work.round_time + policy.age && commit > work.round_at;
         let large = fs.upkeep.large.swap(false, Ordering::AcqRel);
-        let due = large || commit >= work.round_at + policy.commits || old || index.wants_base();
+        let aged = work.next_round.is_some_and(|next| now >= next);
+        let enough = commit >= work.round_at + policy.commits;
+        let due = large || enough || old || aged || index.wants_base();
         let given = fs.store.stats().given_bytes;
         let much = given.saturating_sub(work.round_given) >= policy.commits * COMMIT_BYTES;
         if work.round_at != 0 && !due && !much {
@@ -312,6 +327,7 @@ fn pick(fs: &Fs, index: &Index, work: &mut Work) -> FsResult<Option<u64>> {
         work.round_given = given;
         work.round_at = commit.max(1);
         work.round_time = now;
+        work.next_round = None;
     }
     work.changes.look_at(fs.store.stats().given_bytes);
     let pinned = fs.store.pin().map_err(from_store)?;
@@ -328,10 +344,14 @@ fn pick(fs: &Fs, index: &Index, work: &mut Work) -> FsResult<Option<u64>> {
         let id = key::parse_number(item.key).map_err(malformed)?;
         let record = SubvolumeRecord::decode(item.value).map_err(malformed)?;
         work.last = id;
-        if !work.resting.contains_key(&id)
-            && search_due::is_due(fs, index, &mut work.changes, &*pinned, (id, &record))?
-        {
-            return Ok(Some(id));
+        if work.resting.contains_key(&id) {
+            continue;
+        }
+        match search_due::is_due(fs, index, &mut work.changes, &*pinned, (id, &record))? {
+            Due::Now => return Ok(Some(id)),
+            // Bases of different ages do not make for more rounds than a few.
+            Due::After(wait) => work.look_after(now, wait.max(policy.age / ROUNDS_IN_AGE)),
+            Due::Not => {}
         }
     }
     Ok(None)

@@ -50,6 +50,20 @@ fn settle(subject: &FsSubject) {
     }
 }
 
+/// Lets so many minutes pass in which nothing happens but what the background does.
+fn rest(subject: &FsSubject, minutes: u64) {
+    for _ in 0..minutes * 60 {
+        subject.clock().sleep(Duration::from_secs(1));
+        subject.fs().background_step(64).expect("background work goes well");
+    }
+}
+
+/// Files of the index that describe bases.
+fn manifests(device: &SimDevice) -> Vec<String> {
+    let files = device.list(search::index::DIRECTORY).expect("it lists");
+    files.into_iter().filter(|name| name.starts_with("manifest-")).collect()
+}
+
 fn make(fs: &Fs, directory: &str, files: u64) -> NodeId {
     let root = Caller::root();
     let made = fs.mkdir(&root, NodeId::ROOT, directory.as_bytes(), 0o755).expect("room").node;
@@ -202,11 +216,7 @@ fn what_is_changed_again_and_again_needs_no_base() {
     let directory = make(fs, "a", 1000);
     fs.index_flush(NodeId::ROOT).expect("a flush goes well");
     settle(&subject);
-    let manifests = || -> Vec<String> {
-        let files = device.list(search::index::DIRECTORY).expect("it lists");
-        files.into_iter().filter(|name| name.starts_with("manifest-")).collect()
-    };
-    let before = manifests();
+    let before = manifests(&device);
     let file = fs.lookup(&Caller::root(), directory, b"file7").expect("it is there").node;
     for number in 0..5000_u32 {
         let change = SetAttr { mode: Some(number % 0o1000), ..SetAttr::default() };
@@ -217,6 +227,49 @@ fn what_is_changed_again_and_again_needs_no_base() {
         }
     }
     settle(&subject);
-    assert_eq!(manifests(), before);
+    assert_eq!(manifests(&device), before);
     check(fs, 1001, "after all");
+}
+
+/// Looks were made when something happened, or a quarter of an hour after the last if something had
+/// happened by then; a base that was younger at that look was never made again on a volume at rest.
+#[test]
+fn a_base_comes_by_age_where_nothing_happens_any_more() {
+    for engine in [Engine::Btree, Engine::Lsm] {
+        for opened_again in [false, true] {
+            let place = format!("{engine:?}, opened again: {opened_again}");
+            let (device, mut subject) = volume(engine);
+            make(subject.fs(), "a", 1000);
+            settle(&subject);
+            subject.fs().index_flush(NodeId::ROOT).expect("a flush goes well");
+            // More than a sixteenth of what a young base lets differ, in fewer commits than make
+            // for a look.
+            make(subject.fs(), "b", 60);
+            if opened_again {
+                subject.cycle().expect("it closes, and opens");
+            }
+            let before = manifests(&device);
+            rest(&subject, 14);
+            assert_eq!(manifests(&device), before, "{place}: too early");
+            rest(&subject, 3);
+            assert_ne!(manifests(&device), before, "{place}: never");
+            let (differing, found) = first_query(subject.fs());
+            assert_eq!((found.matched, differing), (1062, 0), "{place}");
+        }
+    }
+}
+
+/// What differs by less than is worth a base stays as it is, however old the base becomes.
+#[test]
+fn little_that_differs_for_long_needs_no_base() {
+    for engine in [Engine::Btree, Engine::Lsm] {
+        let (device, subject) = volume(engine);
+        make(subject.fs(), "a", 1000);
+        settle(&subject);
+        subject.fs().index_flush(NodeId::ROOT).expect("a flush goes well");
+        make(subject.fs(), "b", 10);
+        let before = manifests(&device);
+        rest(&subject, 60);
+        assert_eq!(manifests(&device), before, "{engine:?}");
+    }
 }

@@ -167,7 +167,7 @@ impl FsSubject {
     }
 
     /// Closes the volume and opens it again.
-    fn cycle(&mut self) -> FsResult<()> {
+    pub(crate) fn cycle(&mut self) -> FsResult<()> {
         self.slots.clear();
         if let Some(volume) = self.volume.take() {
             volume.close()?;
