@@ -322,4 +322,7 @@ pub trait Invalidate: Send + Sync {
 
     /// Attributes and contents of a node changed.
     fn node(&self, node: NodeId);
+
+    /// Any name may mean something else from now on: too many do for telling each.
+    fn all_names(&self);
 }

@@ -328,6 +328,22 @@ impl NodeTable {
         self.shards.iter().map(|shard| shard.lock().len() as u64).sum()
     }
 
+    /// Nodes that are held, of those that somebody wants.
+    pub(crate) fn held(&self, is_wanted: impl Fn(NodeId, Location) -> bool) -> Vec<NodeId> {
+        let mut held = Vec::new();
+        for shard in &self.shards {
+            let shard = shard.lock();
+            #[expect(clippy::iter_over_hash_type, reason = "they are sorted")]
+            for (node, there) in &*shard {
+                if is_wanted(NodeId(*node), there.location()) {
+                    held.push(NodeId(*node));
+                }
+            }
+        }
+        held.sort_unstable_by_key(|node| node.0);
+        held
+    }
+
     /// The subvolumes of which somebody holds a node.
     pub(crate) fn held_subvolumes(&self) -> Set<u64> {
         let mut held = Set::default();

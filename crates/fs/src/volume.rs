@@ -365,6 +365,18 @@ impl Fs {
         }
     }
 
+    /// Tells front ends that any name may mean something else now.
+    pub(crate) fn invalidate_all_names(&self) {
+        if let Some(invalidate) = self.invalidate.read().clone() {
+            invalidate.all_names();
+        }
+    }
+
+    /// Whether anybody is told.
+    pub(crate) fn has_front_end(&self) -> bool {
+        self.invalidate.read().is_some()
+    }
+
     /// Registers who is told.
     pub(crate) fn register_invalidate(&self, invalidate: Arc<dyn Invalidate>) {
         *self.invalidate.write() = Some(invalidate);

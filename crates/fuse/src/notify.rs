@@ -199,6 +199,16 @@ impl Invalidate for Queue {
             pending.nodes.insert(number);
         });
     }
+
+    fn all_names(&self) {
+        let can_drop_all_names = self.can_drop_all_names;
+        self.report(|pending| {
+            pending.all_names |= can_drop_all_names;
+            if pending.all_names {
+                pending.names.clear();
+            }
+        });
+    }
 }
 
 #[cfg(test)]

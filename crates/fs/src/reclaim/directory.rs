@@ -6,7 +6,9 @@
 //!
 //! Who works in a directory below may still change it, and move things out of it. So whatever
 //! is removed is removed with the places of all directories above locked, after a look whether
-//! they still hang in one another; and counts follow, as what is moved out is used on.
+//! they still hang in one another; and counts follow, as what is moved out is used on. Front ends
+//! are told what changes of what they hold: other names of a file show a link less, and whoever
+//! works in a directory below sees its names go.
 
 use format::entry_record::{EntryHead, Target};
 use format::key::{self, Parsed, Part};
@@ -21,7 +23,7 @@ use crate::ops::unlink::{drop_name, inode_of};
 use crate::subvol::{Entered, Subvol, VOLUME};
 use crate::subvolumes;
 use crate::txn::Txn;
-use crate::view::{Found, View};
+use crate::view::{Found, NameBuf, View};
 use crate::{Fs, FsResult};
 
 /// Most entries of one commit: their locks are held together.
@@ -170,7 +172,7 @@ impl Emptying {
             wanted.push((Lock::Object { subvol: id, ino: dir }, Mode::Shared));
             wanted.push((Lock::Name { subvol: id, dir, hash: cookie >> 8 }, Mode::Exclusive));
         }
-        let Some(_locks) = self.lock(fs, view, wanted)? else { return Ok(false) };
+        let Some(locks) = self.lock(fs, view, wanted)? else { return Ok(false) };
         let Next::Nothing = next(view, directory)? else { return Ok(false) };
         let record = view.directory(directory)?;
         let found = record.filter(|_| is_below).map(|found| (found.parent, found.parent_cookie));
@@ -192,12 +194,18 @@ impl Emptying {
         if let Some(record) = &record {
             txn.credit_directory(id, directory, record);
         }
+        let told = match name {
+            Some((dir, cookie)) => Told::of(fs, subvol, view, dir, &[(cookie, directory)])?,
+            None => Told { names: None, inodes: vec![directory] },
+        };
         txn.commit()?;
         if let Some(record) = record {
             // It was removed, with its list and its attributes, when its tree was.
             let at = record.ctime;
             fs.nodes.orphan(subvol.node(directory), || removed(record, at));
         }
+        drop(locks);
+        told.tell(fs, subvol);
         Ok(true)
     }
 
@@ -251,11 +259,15 @@ impl Emptying {
         }
         txn.now = present;
         txn.touch_directory(view.tree, directory, -(done as i64), 0);
+        let gone: Vec<_> =
+            again[..done as usize].iter().map(|name| (name.cookie, name.ino)).collect();
+        let told = Told::of(fs, subvol, view, directory, &gone)?;
         txn.commit()?;
         for lost in lost {
             lost.settle(fs);
         }
         drop(locks);
+        told.tell(fs, subvol);
         Ok(done)
     }
 
@@ -276,7 +288,7 @@ impl Emptying {
             (Lock::Name { subvol: id, dir: directory, hash: found.cookie >> 8 }, Mode::Exclusive),
         ];
         let view = View::new(&*fs.store, entered.tree);
-        let Some(_locks) = self.lock(fs, view, wanted)? else { return Ok(()) };
+        let Some(locks) = self.lock(fs, view, wanted)? else { return Ok(()) };
         match next(view, directory)? {
             Next::Subvolume(again, same) if again.cookie == found.cookie && same == child => {}
             _ => return Ok(()),
@@ -285,10 +297,59 @@ impl Emptying {
         txn.batch().delete(view.tree, &key::entry(directory, found.cookie, Part::Attributes));
         txn.touch_directory(view.tree, directory, -1, -1);
         subvolumes::detach(fs, &mut ledger, &mut txn, child)?;
+        let told = Told::of(fs, subvol, view, directory, &[(found.cookie, found.ino)])?;
         subvolumes::commit(&ledger, &mut txn)?;
         ledger.moved(child, None);
         fs.queue.add_detached(1);
+        drop((locks, entered, ledger));
+        told.tell(fs, subvol);
         Ok(())
+    }
+}
+
+/// What front ends are told after a commit that removes names.
+struct Told {
+    /// The directory of the names, and they, if it is held: else nobody has looked them up.
+    names: Option<(u64, Vec<NameBuf>)>,
+    /// What the names led to.
+    inodes: Vec<u64>,
+}
+
+impl Told {
+    /// Of names (cookie, inode) of a directory, before the commit.
+    fn of(
+        fs: &Fs,
+        subvol: &Subvol,
+        view: View<'_>,
+        directory: u64,
+        gone: &[(u64, u64)],
+    ) -> FsResult<Told> {
+        let inodes = gone.iter().map(|(_, ino)| *ino).collect();
+        if !fs.nodes.is_held(subvol.node(directory)) {
+            return Ok(Told { names: None, inodes });
+        }
+        let mut names = Vec::new();
+        for (cookie, _) in gone {
+            let mut name = NameBuf::empty();
+            view.entry_at(directory, *cookie, &mut name)?;
+            names.push(name);
+        }
+        Ok(Told { names: Some((directory, names)), inodes })
+    }
+
+    /// After the commit: no more is told than front ends hold.
+    fn tell(self, fs: &Fs, subvol: &Subvol) {
+        if let Some((directory, names)) = self.names {
+            for name in &names {
+                fs.invalidate_entry(subvol.node(directory), name.as_bytes());
+            }
+            fs.invalidate_node(subvol.node(directory));
+        }
+        for ino in self.inodes {
+            if fs.nodes.is_held(subvol.node(ino)) {
+                fs.invalidate_node(subvol.node(ino));
+            }
+        }
     }
 }
 

@@ -16,7 +16,7 @@
 use format::detached_record::DetachedRecord;
 use format::key;
 use format::subvolume_record::SubvolumeRecord;
-use inode::SubvolId;
+use inode::{NodeId, SubvolId};
 use store::TreeId;
 
 use super::catch_up::{Outcome, Trees, catch_up};
@@ -24,6 +24,7 @@ use super::due::{Watch, differing};
 use super::extract::{Extraction, Start};
 use super::step::Work;
 use crate::error::malformed;
+use crate::nodes::Location;
 use crate::search_bases;
 use crate::subvol::{VOLUME, read_record};
 use crate::subvolumes::{self, Member};
@@ -285,5 +286,10 @@ fn swap(fs: &Fs, work: &mut Work, ledger: &mut subvolumes::Ledger, job: &Job) ->
     // One record came and one went.
     super::step::leave(work, fs, old);
     fs.invalidate_node(subvol.root_node());
+    // Names that nobody could come to are counted no more.
+    let linked = |node: NodeId, place| node.subvol() == subvol.id && place == Location::Linked;
+    for node in fs.nodes.held(linked) {
+        fs.invalidate_node(node);
+    }
     Ok(())
 }

@@ -8,13 +8,14 @@
 //!
 //! [`begin`](crate::Fs::scan_begin) and the end are in `run`; `rows` writes the names of a
 //! directory; `vanish` removes what is not there any more; `links` knows inodes with several
-//! names; `skeleton` tells what directories were like.
+//! names; `skeleton` tells what directories were like; `told` is for front ends.
 
 mod api;
 mod links;
 mod rows;
 mod run;
 mod skeleton;
+mod told;
 mod vanish;
 
 pub use api::{Listed, Outside, ScanInfo, ScanOptions};

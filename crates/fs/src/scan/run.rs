@@ -16,6 +16,7 @@ use parking_lot::Mutex;
 use store::TreeId;
 
 use super::links::Links;
+use super::told::Told;
 use super::{ScanInfo, ScanOptions};
 use crate::error::inconsistent;
 use crate::subvol::{Subvol, VOLUME};
@@ -217,6 +218,8 @@ impl<'a> Scan<'a> {
         }
         self.sweep_links()?;
         self.flush()?;
+        // Nobody but a scan changes an index, and there is no other.
+        let told = Told::between(self.fs, self.subvol.tree(), self.tree)?;
         let mut ledger = self.fs.admin.lock();
         let Member { subvol, mut record } = Member::get(self.fs, self.subvol.id.0)?;
         let gate = subvol.quiesce();
@@ -236,7 +239,7 @@ impl<'a> Scan<'a> {
         self.fs.upkeep.note_large();
         drop(gate);
         drop(ledger);
-        self.fs.invalidate_node(subvol.root_node());
+        told.tell(self.fs, &subvol);
         let links = std::mem::take(&mut self.links);
         *self.fs.scans.links.lock() = Some((self.tree, links));
         self.fs.sync()?;

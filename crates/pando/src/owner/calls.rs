@@ -158,11 +158,15 @@ fn change(fs: &Fs, caller: &Caller, call: &Call<'_>) -> Answered<()> {
 /// Removes a tree, or what else is there.
 fn remove(fs: &Fs, caller: &Caller, path: &[u8]) -> Answered<()> {
     below(fs, caller, path, |parent, name| {
-        if fs.stat_at(caller, parent, name)?.kind == Kind::Directory {
-            fs.rmr(caller, parent, name).map(drop)
-        } else {
-            fs.unlink(caller, parent, name)
+        let there = fs.stat_at(caller, parent, name)?;
+        if there.kind == Kind::Directory {
+            return fs.rmr(caller, parent, name).map(drop);
         }
+        fs.unlink(caller, parent, name)?;
+        fs.invalidate_entry(parent, name);
+        // Its other names show a link less.
+        fs.invalidate_node(there.node);
+        Ok(())
     })
     .map_err(|failure| advise(failure, WHO_REMOVES))
 }

@@ -10,6 +10,7 @@ mod full_disk;
 mod hostile_find;
 mod import;
 mod index;
+mod kernel_caches;
 mod kill;
 mod kill_queries;
 mod load;

@@ -87,6 +87,8 @@ impl Invalidate for Told {
     }
 
     fn node(&self, _node: NodeId) {}
+
+    fn all_names(&self) {}
 }
 
 #[test]
