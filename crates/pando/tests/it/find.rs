@@ -13,7 +13,7 @@ use crate::world::{IDLE_SECONDS, NOBODY, PANDO, World, copy_program, is_root};
 
 const HOUR: u64 = 3600;
 
-fn name(random: &mut fastrand::Rng) -> OsString {
+pub(crate) fn name(random: &mut fastrand::Rng) -> OsString {
     let names: &[&[u8]] = &[
         b"a",
         b"b",
@@ -38,7 +38,7 @@ fn name(random: &mut fastrand::Rng) -> OsString {
 }
 
 /// A tree with something of every kind; all paths in it, relative to its root.
-fn tree(root: &Path, random: &mut fastrand::Rng) -> Vec<PathBuf> {
+pub(crate) fn tree(root: &Path, random: &mut fastrand::Rng) -> Vec<PathBuf> {
     let mut directories = vec![PathBuf::from(".")];
     let mut all = vec![PathBuf::from(".")];
     // So that no file's age is near a whole day or hour.
@@ -96,7 +96,7 @@ fn tree(root: &Path, random: &mut fastrand::Rng) -> Vec<PathBuf> {
 }
 
 /// A random expression without actions.
-fn expression(
+pub(crate) fn expression(
     root: &Path,
     all: &[PathBuf],
     ordinary: bool,
@@ -251,7 +251,12 @@ fn dotted(path: &OsStr) -> OsString {
 }
 
 /// What a finder prints, its records in order.
-fn found(program: &[&OsStr], words: &[OsString], root: &Path, close: u8) -> Vec<Vec<u8>> {
+pub(crate) fn found(
+    program: &[&OsStr],
+    words: &[OsString],
+    root: &Path,
+    close: u8,
+) -> Vec<Vec<u8>> {
     let output = Command::new(program[0])
         .args(&program[1..])
         .args(words)

@@ -4,6 +4,7 @@
 mod bad_input;
 mod bench;
 mod find;
+mod find_over_base;
 mod follow_end;
 mod fsck;
 mod full_disk;

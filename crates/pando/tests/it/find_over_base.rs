@@ -1,0 +1,278 @@
+//! `pando find` beside the `find` of the machine where the index has a base, and what differs from
+//! it: directories that moved, clones, what was put back, what is gone, other owners and modes,
+//! more names. The same rows, byte for byte, on both engines; also for what the kernel keeps of
+//! them.
+
+use std::ffi::{OsStr, OsString};
+use std::fs;
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::os::unix::fs::{PermissionsExt, lchown, symlink};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use crate::find::{compare, expression, found, name, tree};
+use crate::world::{NOBODY, PANDO, World, is_root, wait_until};
+
+/// Changes on top of a base before it is asked again.
+const CHANGES: usize = 30;
+/// Rounds; the base is made anew before every other one, so that there are also two rounds on one.
+const ROUNDS: usize = 4;
+const EXPRESSIONS: usize = 30;
+/// Things in the tree from which on there are no clones any more.
+const ENOUGH: usize = 1200;
+/// Attempts until a change is one: what is taken at random is not always what can be changed so.
+const ATTEMPTS: usize = 200;
+
+const FIND: &[&str] = &["find", "."];
+
+/// A change; each is made in turn.
+type Change = fn(&mut Scene<'_>, &[PathBuf]) -> bool;
+
+const KINDS: &[(&str, Change)] = &[
+    ("move anything", move_anything),
+    ("move a directory", move_directory),
+    ("clone", clone),
+    ("take a snapshot", take_snapshot),
+    ("change a mode", change_mode),
+    ("add a name", add_name),
+    ("roll back", roll_back),
+    ("make a file", make_file),
+    ("remove a tree", remove_tree),
+    ("make a directory", make_directory),
+    ("change an owner", change_owner),
+    ("remove a name", remove_name),
+    ("make a link", make_link),
+    ("write", write),
+];
+
+struct Scene<'a> {
+    world: &'a World,
+    root: PathBuf,
+    random: fastrand::Rng,
+    number: u64,
+    /// Directories of which there are snapshots, with their names.
+    snapshots: Vec<(PathBuf, String)>,
+}
+
+/// All paths, relative to the root, which is the first one.
+fn paths(root: &Path) -> Vec<PathBuf> {
+    let program = FIND.iter().map(OsStr::new).collect::<Vec<_>>();
+    let mut all: Vec<PathBuf> = found(&program, &["-print0".into()], root, 0)
+        .into_iter()
+        .filter(|record| !record.is_empty())
+        .map(|record| PathBuf::from(OsString::from_vec(record)))
+        .collect();
+    all.sort_unstable();
+    all
+}
+
+impl Scene<'_> {
+    /// One of the paths but the root.
+    fn any(&mut self, all: &[PathBuf]) -> PathBuf {
+        self.root.join(&all[1 + self.random.usize(..all.len() - 1)])
+    }
+
+    /// A directory, perhaps the root.
+    fn directory(&mut self, all: &[PathBuf]) -> PathBuf {
+        loop {
+            let path = self.root.join(&all[self.random.usize(..all.len())]);
+            if path.symlink_metadata().unwrap().is_dir() {
+                return path;
+            }
+        }
+    }
+
+    /// A name that is not there.
+    fn vacant(&mut self, all: &[PathBuf]) -> PathBuf {
+        self.number += 1;
+        let mut new = name(&mut self.random);
+        new.push(self.number.to_string());
+        self.directory(all).join(new)
+    }
+
+    fn pando(&self, words: &[&OsStr]) -> bool {
+        self.world.run(words).code == 0
+    }
+}
+
+fn move_anything(scene: &mut Scene<'_>, all: &[PathBuf]) -> bool {
+    let (from, to) = (scene.any(all), scene.directory(all));
+    // Perhaps over what is there.
+    let to = to.join(name(&mut scene.random));
+    from != to && rustix::fs::rename(&from, &to).is_ok()
+}
+
+fn move_directory(scene: &mut Scene<'_>, all: &[PathBuf]) -> bool {
+    let (from, to) = (scene.directory(all), scene.vacant(all));
+    from != scene.root.join(".") && rustix::fs::rename(&from, &to).is_ok()
+}
+
+fn clone(scene: &mut Scene<'_>, all: &[PathBuf]) -> bool {
+    let (source, to) = (scene.directory(all), scene.vacant(all));
+    if all.len() > ENOUGH || source == scene.root.join(".") {
+        return all.len() > ENOUGH;
+    }
+    scene.pando(&["clone".as_ref(), source.as_os_str(), to.as_os_str()])
+}
+
+fn take_snapshot(scene: &mut Scene<'_>, all: &[PathBuf]) -> bool {
+    scene.number += 1;
+    let (directory, name) = (scene.directory(all), format!("s{}", scene.number));
+    let words = ["snapshot".as_ref(), "create".as_ref(), directory.as_os_str(), name.as_ref()];
+    let taken = scene.pando(&words);
+    scene.snapshots.push((directory, name));
+    taken
+}
+
+fn roll_back(scene: &mut Scene<'_>, all: &[PathBuf]) -> bool {
+    if scene.snapshots.is_empty() && !take_snapshot(scene, all) {
+        return false;
+    }
+    let at = scene.random.usize(..scene.snapshots.len());
+    let (directory, name) = scene.snapshots.swap_remove(at);
+    // Another directory may have the path by now, and no such snapshot.
+    directory.is_dir() && scene.pando(&["rollback".as_ref(), directory.as_ref(), name.as_ref()])
+}
+
+fn remove_tree(scene: &mut Scene<'_>, all: &[PathBuf]) -> bool {
+    let victim = scene.any(all);
+    let below = all.iter().filter(|path| scene.root.join(path).starts_with(&victim)).count();
+    // Most of it stays.
+    below * 4 < all.len() && scene.pando(&["rmr".as_ref(), victim.as_os_str()])
+}
+
+fn change_mode(scene: &mut Scene<'_>, all: &[PathBuf]) -> bool {
+    let modes = [0o755, 0o700, 0o711, 0o777, 0o4755, 0o2755, 0o1777, 0o600, 0o640];
+    let (path, mode) = (scene.any(all), modes[scene.random.usize(..modes.len())]);
+    !path.is_symlink() && fs::set_permissions(path, PermissionsExt::from_mode(mode)).is_ok()
+}
+
+fn change_owner(scene: &mut Scene<'_>, all: &[PathBuf]) -> bool {
+    let ids = [0, 1, NOBODY, 12345];
+    let id = ids[scene.random.usize(..ids.len())];
+    !is_root() || lchown(scene.any(all), Some(id), Some(id)).is_ok()
+}
+
+fn add_name(scene: &mut Scene<'_>, all: &[PathBuf]) -> bool {
+    let (from, to) = (scene.any(all), scene.vacant(all));
+    // Not from one subvolume into another.
+    fs::hard_link(from, to).is_ok()
+}
+
+fn make_file(scene: &mut Scene<'_>, all: &[PathBuf]) -> bool {
+    let size = [0, 1, 512, 513, 5000, 1 << 20][scene.random.usize(..6)];
+    let path = scene.vacant(all);
+    fs::File::create_new(path).is_ok_and(|file| file.set_len(size).is_ok())
+}
+
+fn make_directory(scene: &mut Scene<'_>, all: &[PathBuf]) -> bool {
+    let path = scene.vacant(all);
+    fs::create_dir(path).is_ok()
+}
+
+fn make_link(scene: &mut Scene<'_>, all: &[PathBuf]) -> bool {
+    let (target, path) = (name(&mut scene.random), scene.vacant(all));
+    symlink(target, path).is_ok()
+}
+
+fn remove_name(scene: &mut Scene<'_>, all: &[PathBuf]) -> bool {
+    let path = scene.any(all);
+    fs::remove_file(&path).is_ok() || fs::remove_dir(&path).is_ok()
+}
+
+fn write(scene: &mut Scene<'_>, all: &[PathBuf]) -> bool {
+    let path = scene.any(all);
+    let Ok(found) = path.symlink_metadata() else { return false };
+    if !found.is_file() {
+        return false;
+    }
+    let size = scene.random.u64(0..3 << 20);
+    let Ok(file) = fs::File::options().write(true).open(&path) else { return false };
+    // So that no age is near a whole hour.
+    let age = Duration::from_secs(scene.random.u64(0..200) * 3600 + 1800);
+    let time = found.modified().unwrap() - age;
+    file.set_len(size).is_ok() && file.set_times(fs::FileTimes::new().set_modified(time)).is_ok()
+}
+
+/// Waits until the background changes no counts of links any more.
+fn settle(world: &World) {
+    wait_until("the background rests", || {
+        let background = world.status()["background"].clone();
+        ["detached", "dropping", "prunes", "counting"].iter().all(|work| background[work] == 0)
+    });
+}
+
+fn manifests(world: &World) -> usize {
+    let files = fs::read_dir(world.volume.join("index")).unwrap();
+    files.filter(|file| file.as_ref().unwrap().file_name().as_bytes().starts_with(b"man")).count()
+}
+
+#[expect(
+    clippy::print_stdout,
+    reason = "what a failure is repeated with, and how much was compared"
+)]
+fn check(engine: &str, seed: u64) {
+    println!("{engine}: seed {seed}");
+    let world = World::without_volume();
+    world.ok(&["format", "--engine", engine, world.vol()]);
+    if !world.mount() {
+        return;
+    }
+    // Clusters of a few directories, so that most of what is found lies in those that stay.
+    world.ok(&["search", "limits", world.mnt(), "--directories", "4", "--inodes", "12"]);
+    let mut random = fastrand::Rng::with_seed(seed);
+    let root = world.below_mount("tree");
+    fs::create_dir(&root).unwrap();
+    tree(&root, &mut random);
+    let mut scene =
+        Scene { world: &world, root: root.clone(), random, number: 0, snapshots: Vec::new() };
+    let theirs: Vec<&OsStr> = FIND.iter().map(OsStr::new).collect();
+    let ours = [&[OsStr::new(PANDO)], &theirs[..]].concat();
+    let agree = |words: &[OsString]| {
+        if found(&theirs, words, &root, 0) != found(&ours, words, &root, 0) {
+            // A clone may have got a tree of its own between the two, and counts no other's names.
+            settle(&world);
+        }
+        compare(&theirs, &ours, words, &root, seed)
+    };
+    let (mut kind, mut some) = (0, 0);
+    for round in 0..ROUNDS {
+        if round % 2 == 0 {
+            world.ok(&["search", "flush", world.mnt()]);
+            assert_ne!(manifests(&world), 0, "a base is there");
+        }
+        for _ in 0..CHANGES {
+            let (what, change) = KINDS[kind % KINDS.len()];
+            kind += 1;
+            let done = (0..ATTEMPTS).any(|_| {
+                let all = paths(&root);
+                change(&mut scene, &all)
+            });
+            assert!(done, "{engine}: seed {seed}: nothing to {what}");
+        }
+        settle(&world);
+        let all = paths(&root);
+        println!("round {round}: {} things", all.len());
+        // Listing sets times of access; the second time it does not.
+        found(&theirs, &[], &root, 0);
+        for _ in 0..EXPRESSIONS {
+            let mut words = expression(&root, &all, false, &mut scene.random, 0);
+            words.insert(0, "(".into());
+            words.extend([")".into(), "-print0".into()]);
+            some += u32::from(agree(&words));
+        }
+        for format in ["%p|%y|%m|%n|%U|%G|%s|%i|%l|%T@|%C@\\0", "%p|%d|%H|%f|%h|%b|%D|%A@\\0"] {
+            agree(&["-printf".into(), format.into()]);
+        }
+    }
+    println!("{some} of {} expressions found something", ROUNDS * EXPRESSIONS);
+    world.umount();
+    world.ok(&["fsck", world.vol()]);
+}
+
+#[test]
+fn what_differs_from_a_base_is_found_as_gnu_find_finds_it() {
+    for engine in ["btree", "lsm"] {
+        check(engine, fastrand::u64(..));
+    }
+}
