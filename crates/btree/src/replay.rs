@@ -100,9 +100,9 @@ impl<'a> Replayer<'a> {
         self.settled
     }
 
-    /// Writes some of what was changed, or all of it, where there is too much. Where that goes wrong
-    /// the volume must open all the same, as it did before: what is replayed stays in memory. It
-    /// opens for reading where it is not known what is on the medium.
+    /// Writes some of what was changed, or all of it, where there is too much. Where that goes
+    /// wrong the volume must open all the same, as it did before: what is replayed stays in memory.
+    /// It opens for reading where it is not known what is on the medium.
     fn relieve(&mut self) -> Result<()> {
         let core = self.core;
         let early = core.writes_early();

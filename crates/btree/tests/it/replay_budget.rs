@@ -240,10 +240,10 @@ fn long_log(load: Load, changes: u64) -> SimEnv {
     sim
 }
 
-/// Whatever call fails while a long log is replayed, once or from then on, by refusal or for want of
-/// room: nothing is lost by it, neither to who goes on with what was opened nor to who comes after a
-/// kill or a power cut. A superblock that could not be written means that nobody knows which
-/// state is on the medium, also where the reason was room.
+/// Whatever call fails while a long log is replayed, once or from then on, by refusal or for want
+/// of room: nothing is lost by it, neither to who goes on with what was opened nor to who comes
+/// after a kill or a power cut. A superblock that could not be written means that nobody knows
+/// which state is on the medium, also where the reason was room.
 #[test]
 fn any_call_may_fail_while_a_long_log_is_replayed() {
     const CHANGES: u64 = 800;

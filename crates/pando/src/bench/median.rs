@@ -1,5 +1,5 @@
-//! The middle of what rounds came to: of an even number of rounds the mean of the two in the middle,
-//! so that the better of two does not stand for both.
+//! The middle of what rounds came to: of an even number of rounds the mean of the two in the
+//! middle, so that the better of two does not stand for both.
 
 /// The median; 0 of nothing.
 pub(super) fn median(mut values: Vec<f64>) -> f64 {
