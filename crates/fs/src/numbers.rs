@@ -56,10 +56,10 @@ impl Numbers {
             if ino < limit {
                 return Ok(());
             }
-            let next = limit.saturating_add(RANGE);
-            if next > NUMBERS_END {
-                return Err(FsError::NoSpace);
+            if limit >= NUMBERS_END {
+                return Err(FsError::LimitReached("all numbers of inodes were handed out"));
             }
+            let next = limit.saturating_add(RANGE).min(NUMBERS_END);
             let mut batch = Batch::new();
             batch.put(VOLUME, &key::counter(Counter::NextIno), &next.to_le_bytes());
             store.commit(&batch).map_err(from_store)?;
@@ -76,9 +76,9 @@ impl Numbers {
         }
     }
 
-    /// The first number that was not handed out.
+    /// The first number that was not handed out. Who was refused one counted on all the same.
     pub(crate) fn peek(&self) -> u64 {
-        self.next.load(Ordering::Relaxed)
+        self.next.load(Ordering::Relaxed).min(NUMBERS_END)
     }
 }
 

@@ -11,6 +11,9 @@ use store::{Store, TreeId};
 use crate::FsResult;
 use crate::error::{from_store, malformed};
 
+/// The answer to who makes one more name of a hash than there are indexes.
+const NAMES_OF_A_HASH: FsError = FsError::LimitReached("names of one hash");
+
 /// A tree to read records from.
 #[derive(Clone, Copy)]
 pub(crate) struct View<'a> {
@@ -167,7 +170,7 @@ impl<'a> View<'a> {
             }
             // More names of one hash than there are indexes: with 55 bits of keyed hash this
             // does not happen to anybody.
-            let next = collision.checked_add(1).ok_or(FsError::NoSpace);
+            let next = collision.checked_add(1).ok_or(NAMES_OF_A_HASH);
             let followed = if chained {
                 self.slot(dir, key::cookie(hash, next.clone()?), name)?
             } else {

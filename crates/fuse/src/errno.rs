@@ -33,7 +33,7 @@ pub(crate) fn number(error: &FsError) -> Errno {
         FsError::Loop => libc::ELOOP,
         FsError::ReadOnly(_) => libc::EROFS,
         FsError::FileTooLarge => libc::EFBIG,
-        FsError::NoSpace => libc::ENOSPC,
+        FsError::NoSpace | FsError::LimitReached(_) => libc::ENOSPC,
         FsError::QuotaExceeded => libc::EDQUOT,
         FsError::Range => libc::ERANGE,
         FsError::NoAttribute | FsError::Elsewhere => libc::ENODATA,
@@ -52,7 +52,9 @@ pub(crate) fn number(error: &FsError) -> Errno {
 pub(crate) fn report(operation: &'static str, node: u64, error: &FsError) -> Errno {
     match error {
         FsError::Io(_) => tracing::error!(operation, node, %error, "answered with EIO"),
-        FsError::NoSpace => tracing::warn!(operation, node, "answered with ENOSPC"),
+        FsError::NoSpace | FsError::LimitReached(_) => {
+            tracing::warn!(operation, node, %error, "answered with ENOSPC");
+        }
         _ => tracing::trace!(operation, node, %error, "refused"),
     }
     number(error)

@@ -49,6 +49,9 @@ pub enum FsError {
     /// ENOSPC.
     #[error("no space left on the medium")]
     NoSpace,
+    /// ENOSPC: a bound of the volume that no room would move, as of numbers that were handed out.
+    #[error("a limit of the volume is reached: {0}")]
+    LimitReached(&'static str),
     /// EDQUOT: the quota of the directory gives no more.
     #[error("quota exceeded")]
     QuotaExceeded,

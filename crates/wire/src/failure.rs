@@ -121,6 +121,7 @@ impl From<&FsError> for FailureKind {
             | FsError::Loop
             | FsError::FileTooLarge
             | FsError::TooManyLinks
+            | FsError::LimitReached(_)
             | FsError::PastEnd
             | FsError::Range => FailureKind::Invalid,
             FsError::CrossSubvolume(_) | FsError::NotSupported(_) | FsError::Elsewhere => {

@@ -51,7 +51,7 @@ pub fn blame(error: &FsError) -> ErrorKind {
         FsError::Loop => ErrorKind::Loop,
         FsError::ReadOnly(_) => ErrorKind::ReadOnly,
         FsError::FileTooLarge => ErrorKind::FileTooLarge,
-        FsError::NoSpace => ErrorKind::NoSpace,
+        FsError::NoSpace | FsError::LimitReached(_) => ErrorKind::NoSpace,
         FsError::QuotaExceeded => ErrorKind::QuotaExceeded,
         FsError::Range => ErrorKind::Range,
         FsError::NoAttribute => ErrorKind::NoAttribute,

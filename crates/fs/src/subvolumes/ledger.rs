@@ -126,7 +126,7 @@ impl Ledger {
     /// A number for a new subvolume.
     pub(crate) fn new_subvolume(&mut self) -> FsResult<u64> {
         if self.next_subvolume > SubvolId::MAX.0 {
-            return Err(FsError::NoSpace);
+            return Err(FsError::LimitReached("all numbers of subvolumes were handed out"));
         }
         self.next_subvolume += 1;
         Ok(self.next_subvolume - 1)

@@ -11,6 +11,7 @@ mod full;
 mod header;
 mod log_elsewhere;
 mod model;
+mod number_edges;
 mod open;
 mod ops;
 mod owner_model;

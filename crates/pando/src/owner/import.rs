@@ -451,7 +451,8 @@ impl<'a> Import<'a> {
                 path.extend_from_slice(part);
             }
         }
-        let full = matches!(error, FsError::NoSpace | FsError::QuotaExceeded);
+        let full =
+            matches!(error, FsError::NoSpace | FsError::LimitReached(_) | FsError::QuotaExceeded);
         let fatal = full || matches!(error, FsError::ReadOnly(_));
         let kind = FailureKind::from(error);
         self.errors.push(ItemError { path: Bytes(path), message: error.to_string(), fatal, kind });

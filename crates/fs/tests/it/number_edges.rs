@@ -1,0 +1,185 @@
+//! The last inode and the last subvolume that a volume can have: counters are set near their ends,
+//! for nobody counts so far. What is beyond is refused as `docs/limits.md` says, and changes
+//! nothing: neither what is there, nor the trash, of which no number would come.
+
+use format::key::{self, Counter};
+use fs::{Engine, FileSystem, Fs, FsResult, NewNode, RestoreOptions};
+use inode::{Caller, FsError, Ino, Kind, NodeId, SubvolId};
+use store::{Batch, Durability, TreeId};
+use testing::SimDevice;
+use testing::model::Dump;
+
+use crate::check::assert_clean;
+use crate::check::volume::falsify;
+use crate::script::{SNAPSHOTS, options};
+use crate::subject::{Base, FsSubject};
+
+const VOLUME: TreeId = TreeId(key::VOLUME_TREE);
+/// Where numbers of inodes end: 2^36 and no more, of which the last is not used.
+const INODES_END: u64 = Ino::MAX.0 >> 4;
+const FILE: NewNode = NewNode { kind: Kind::File, mode: 0o644, rdev: 0 };
+
+/// A volume with some of everything.
+fn filled(engine: Engine) -> (SimDevice, Base) {
+    let device = SimDevice::new(1);
+    let subject = FsSubject::format(&device, &options(Durability::Async), &Base::Engine(engine));
+    let (fs, root) = (subject.fs(), Caller::root());
+    let directory = fs.mkdir(&root, NodeId::ROOT, b"d", 0o755).expect("room").node;
+    for name in [b"one", b"two"] {
+        let file = fs.mknod(&root, directory, name, &FILE).expect("room").node;
+        fs.write(&root, file, 0, name).expect("room");
+        fs.forget(file, 1);
+    }
+    fs.snapshot_create(&root, directory, b"s").expect("a snapshot");
+    fs.forget(directory, 1);
+    fs.close().expect("it closes");
+    (device, subject.base().clone())
+}
+
+fn set_counter(device: &SimDevice, counter: Counter, to: u64) {
+    falsify(device, |store| {
+        let mut batch = Batch::new();
+        batch.put(VOLUME, &key::counter(counter), &to.to_le_bytes());
+        store.commit(&batch).expect("it is taken");
+    });
+}
+
+fn opened(device: &SimDevice, base: &Base) -> FsSubject {
+    FsSubject::open(device, &options(Durability::Async), base).expect("it opens")
+}
+
+fn closed(subject: FsSubject) {
+    subject.fs().close().expect("it closes");
+}
+
+#[track_caller]
+fn refused<T: std::fmt::Debug>(result: FsResult<T>, place: &str) {
+    assert!(matches!(result, Err(FsError::LimitReached(_))), "{place}: {result:?}");
+}
+
+/// Everything that makes an inode is refused.
+#[track_caller]
+fn check_no_inode(fs: &Fs, directory: NodeId, place: &str) {
+    let root = Caller::root();
+    refused(fs.mknod(&root, directory, b"more", &FILE), place);
+    refused(fs.mkdir(&root, directory, b"more", 0o755), place);
+    refused(fs.symlink(&root, directory, b"more", b"target"), place);
+    refused(fs.tmpfile(&root, directory, 0o644), place);
+    refused(fs.subvolume_create(&root, directory, b"more", 0o755), place);
+}
+
+/// Everything that makes a subvolume is refused.
+#[track_caller]
+fn check_no_subvolume(fs: &Fs, directory: NodeId, place: &str) {
+    let root = Caller::root();
+    refused(fs.snapshot_create(&root, directory, b"more"), place);
+    refused(fs.clone_dir(&root, directory, NodeId::ROOT, b"more"), place);
+    refused(fs.subvolume_create(&root, directory, b"more", 0o755), place);
+}
+
+fn directory(fs: &Fs) -> NodeId {
+    fs.lookup(&Caller::root(), NodeId::ROOT, b"d").expect("it is there").node
+}
+
+#[test]
+fn the_last_inode_is_made_and_the_next_is_refused() {
+    for engine in Engine::ALL {
+        let place = format!("{engine:?}");
+        let (device, base) = filled(engine);
+        set_counter(&device, Counter::NextIno, INODES_END - 3);
+        let mut subject = opened(&device, &base);
+        let (fs, root) = (subject.fs(), Caller::root());
+        let inside = directory(fs);
+        let free = |fs: &Fs| fs.statfs(NodeId::ROOT).expect("it tells").inodes_free;
+        assert_eq!(free(fs), 3, "{place}");
+        for name in ["last but two", "last but one", "last"] {
+            let made = fs.mknod(&root, inside, name.as_bytes(), &FILE).expect("a number");
+            assert!(made.node.0 & Ino::MAX.0 < INODES_END, "{place}");
+            fs.write(&root, made.node, 0, b"contents").expect("room");
+            fs.forget(made.node, 1);
+        }
+        assert_eq!(free(fs), 0, "{place}");
+        let before = Dump::collect(&mut subject, SNAPSHOTS);
+        let fs = subject.fs();
+        check_no_inode(fs, inside, &place);
+        assert_eq!(before.differences(&Dump::collect(&mut subject, SNAPSHOTS)), [""; 0]);
+        // What makes none goes on.
+        let fs = subject.fs();
+        assert_eq!(free(fs), 0, "{place}");
+        fs.snapshot_create(&root, inside, b"t").expect("a snapshot");
+        fs.clone_dir(&root, inside, NodeId::ROOT, b"clone").expect("a clone");
+        fs.rename(&root, (inside, b"one"), (inside, b"1"), fs::RenameMode::Replace).expect("it is");
+        fs.unlink(&root, inside, b"two").expect("it is there");
+        let last = fs.lookup(&root, inside, b"last").expect("it is there").node;
+        fs.link(&root, last, inside, b"link").expect("a name");
+        fs.forget(last, 1);
+        refused(fs.mknod(&root, inside, b"two", &FILE), &place);
+        subject.background(50).expect("background work goes well");
+        let before = Dump::collect(&mut subject, SNAPSHOTS);
+        closed(subject);
+        assert_clean(&device, &place);
+        let mut subject = opened(&device, &base);
+        assert_eq!(before.differences(&Dump::collect(&mut subject, SNAPSHOTS)), [""; 0]);
+        check_no_inode(subject.fs(), directory(subject.fs()), &format!("{place}, opened again"));
+        closed(subject);
+        assert_clean(&device, &format!("{place}, opened again"));
+    }
+}
+
+#[test]
+fn the_last_subvolume_is_made_and_the_next_is_refused() {
+    for engine in Engine::ALL {
+        let place = format!("{engine:?}");
+        let (device, base) = filled(engine);
+        set_counter(&device, Counter::NextSubvolume, SubvolId::MAX.0 - 2);
+        let mut subject = opened(&device, &base);
+        let (fs, root) = (subject.fs(), Caller::root());
+        let inside = directory(fs);
+        fs.snapshot_create(&root, inside, b"last but two").expect("there are numbers");
+        fs.subvolume_create(&root, inside, b"last but one", 0o755).expect("there are numbers");
+        let other = fs.mkdir(&root, NodeId::ROOT, b"other", 0o755).expect("room").node;
+        let last = fs.clone_dir(&root, other, NodeId::ROOT, b"last").expect("the last number").root;
+        assert_eq!(last.0 >> 40, SubvolId::MAX.0, "{place}");
+        let file = fs.mknod(&root, last, b"in the last", &FILE).expect("room").node;
+        fs.write(&root, file, 0, b"contents").expect("room");
+        fs.forget(file, 1);
+        let before = Dump::collect(&mut subject, SNAPSHOTS);
+        check_no_subvolume(subject.fs(), inside, &place);
+        check_no_subvolume(subject.fs(), last, &place);
+        assert_eq!(before.differences(&Dump::collect(&mut subject, SNAPSHOTS)), [""; 0]);
+        subject.background(50).expect("background work goes well");
+        closed(subject);
+        assert_clean(&device, &place);
+        let mut subject = opened(&device, &base);
+        assert_eq!(before.differences(&Dump::collect(&mut subject, SNAPSHOTS)), [""; 0]);
+        check_no_subvolume(subject.fs(), directory(subject.fs()), &place);
+        closed(subject);
+        assert_clean(&device, &format!("{place}, opened again"));
+    }
+}
+
+/// Whoever was refused a number for an inode looked for room, as for one of the medium, and hour
+/// after hour of the trash went for it.
+#[test]
+fn no_number_is_looked_for_in_the_trash() {
+    for engine in Engine::ALL {
+        let (device, base) = filled(engine);
+        let subject = opened(&device, &base);
+        let (fs, root) = (subject.fs(), Caller::root());
+        fs.trash_set(&root, NodeId::ROOT, Some(86_400)).expect("a trash");
+        let inside = directory(fs);
+        fs.unlink(&root, inside, b"one").expect("it is there");
+        closed(subject);
+        set_counter(&device, Counter::NextIno, INODES_END);
+        let subject = opened(&device, &base);
+        let fs = subject.fs();
+        let inside = directory(fs);
+        check_no_inode(fs, inside, &format!("{engine:?}"));
+        let options = RestoreOptions::default();
+        fs.restore(&root, (inside, &[b"one".to_vec()]), None, &options).expect("it is kept");
+        let file = fs.lookup(&root, inside, b"one").expect("it is back").node;
+        let mut bytes = [0; 8];
+        assert_eq!(fs.read(&root, file, 0, &mut bytes).expect("a file"), 3, "{engine:?}");
+        assert_eq!(&bytes[..3], b"one");
+    }
+}
