@@ -31,6 +31,7 @@ mod search_cache;
 mod search_claims;
 mod search_declared;
 mod search_due;
+mod search_fresh;
 mod search_gone;
 mod search_hostile;
 mod search_limits;
