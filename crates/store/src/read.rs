@@ -17,7 +17,9 @@ pub trait Read: Send + Sync {
 
     /// A cursor over a range, before its first key. It holds no latch between calls. A live
     /// cursor never skips a key that is present throughout, and never gives a key twice; whether
-    /// it sees keys that come and go meanwhile is open. A pinned one sees the pinned state.
+    /// it sees keys that come and go meanwhile is open. So a live scan over several keys may see
+    /// a part of a batch that is committed meanwhile, as look-ups one after the other may: only a
+    /// pin ([`crate::Store::pin`]) makes one state of many keys. A pinned cursor sees that state.
     fn scan(&self, tree: TreeId, range: KeyRange) -> Result<Box<dyn Cursor + '_>>;
 }
 
