@@ -1,8 +1,10 @@
 //! Closing makes durable what was acknowledged, whatever else fails.
 
-use fs::{FileSystem, FormatOptions, Fs, NewNode, OpenOptions};
+use fs::{Engine, FileSystem, FormatOptions, Fs, NewNode, OpenOptions};
 use inode::{Caller, Kind, NodeId};
 use testing::{Fault, FaultOn, Op, SimEnv, sim_env};
+
+on_each_engine!(a_segment_that_does_not_take_its_footer_costs_no_acknowledged_change);
 
 fn open(sim: &SimEnv) -> std::sync::Arc<Fs> {
     Fs::open(sim.env(), &OpenOptions::default()).expect("it opens")
@@ -10,12 +12,12 @@ fn open(sim: &SimEnv) -> std::sync::Arc<Fs> {
 
 /// The contents of an earlier opening are durable long since; their footer is not worth the
 /// changes of the last seconds.
-#[test]
-fn a_segment_that_does_not_take_its_footer_costs_no_acknowledged_change() {
+fn a_segment_that_does_not_take_its_footer_costs_no_acknowledged_change(engine: Engine) {
     for which in [Op::Sync, Op::Write] {
         let sim = sim_env(1);
         let root = Caller::root();
-        Fs::format(&sim.env(), &FormatOptions::default()).expect("an empty medium");
+        Fs::format(&sim.env(), &FormatOptions { engine, ..FormatOptions::default() })
+            .expect("an empty medium");
         let fs = open(&sim);
         let new = NewNode { kind: Kind::File, mode: 0o644, rdev: 0 };
         let file = fs.mknod(&root, NodeId::ROOT, b"file", &new).expect("made").node;

@@ -9,6 +9,8 @@ use testing::{SplitDevice, sim_env};
 
 use crate::trash::listed;
 
+on_each_engine!(a_quota_that_could_not_be_set_is_not_there);
+
 const FILE: NewNode = NewNode { kind: Kind::File, mode: 0o644, rdev: 0 };
 const BYTES: usize = 200_000;
 
@@ -70,9 +72,8 @@ fn a_full_medium_of_the_log_takes_nothing_of_the_trash() {
 }
 
 /// A quota for which there was no room holds nowhere.
-#[test]
-fn a_quota_that_could_not_be_set_is_not_there() {
-    let (device, fs) = volume(Engine::Btree);
+fn a_quota_that_could_not_be_set_is_not_there(engine: Engine) {
+    let (device, fs) = volume(engine);
     let root = Caller::root();
     let dir = fs.mkdir(&root, NodeId::ROOT, b"d", 0o755).expect("there is room").node;
     device.log.set_capacity(Some(device.log.used_bytes()));

@@ -2,6 +2,24 @@
 //! whole on the simulated medium: against the model of POSIX, and with the power cut, the medium
 //! full or damaged.
 
+/// Tests that run on each engine: of each function that is named, one for the B-tree and one for
+/// the log-structured engine, `NAME::btree` and `NAME::lsm`.
+macro_rules! on_each_engine {
+    ($($test:ident),+ $(,)?) => {
+        $(mod $test {
+            #[test]
+            fn btree() {
+                super::$test(fs::Engine::Btree);
+            }
+
+            #[test]
+            fn lsm() {
+                super::$test(fs::Engine::Lsm);
+            }
+        })+
+    };
+}
+
 mod check;
 mod close;
 mod column;

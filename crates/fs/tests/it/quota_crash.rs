@@ -18,7 +18,10 @@ use crate::quota::{Work, set};
 use crate::script::{options, scale};
 use crate::subject::{Base, FsSubject};
 
-const BASE: Base = Base::Engine(Engine::Btree);
+on_each_engine!(
+    a_wrong_charge_is_mended_and_the_limit_holds_again,
+    limits_that_do_not_decode_are_told_and_the_quota_begins_again_without,
+);
 
 /// Both engines in turn.
 fn base(seed: u64) -> Base {
@@ -28,7 +31,8 @@ fn base(seed: u64) -> Base {
 fn open(medium: &SimDevice, place: &str) -> FsSubject {
     let options = options(Durability::Async);
     // The header says which engine it is.
-    FsSubject::open(medium, &options, &BASE).unwrap_or_else(|error| panic!("{place}: {error}"))
+    let base = Base::Engine(Engine::default());
+    FsSubject::open(medium, &options, &base).unwrap_or_else(|error| panic!("{place}: {error}"))
 }
 
 /// All quotas: of what, files, bytes.
@@ -114,10 +118,9 @@ fn what_finds_no_room_is_charged_to_nobody() {
     assert!(refused > 20, "the medium was hardly ever full: {refused}");
 }
 
-#[test]
-fn a_wrong_charge_is_mended_and_the_limit_holds_again() {
+fn a_wrong_charge_is_mended_and_the_limit_holds_again(engine: Engine) {
     let device = SimDevice::new(1);
-    let subject = FsSubject::format(&device, &options(Durability::Async), &BASE);
+    let subject = FsSubject::format(&device, &options(Durability::Async), &Base::Engine(engine));
     let (fs, root) = (subject.fs(), Caller::root());
     let dir = fs.mkdir(&root, NodeId::ROOT, b"d", 0o755).expect("a new directory").node;
     set(fs, dir, Some(3), None);
@@ -151,10 +154,9 @@ fn a_wrong_charge_is_mended_and_the_limit_holds_again() {
     assert!(matches!(refused, Err(FsError::QuotaExceeded)));
 }
 
-#[test]
-fn limits_that_do_not_decode_are_told_and_the_quota_begins_again_without() {
+fn limits_that_do_not_decode_are_told_and_the_quota_begins_again_without(engine: Engine) {
     let device = SimDevice::new(1);
-    let subject = FsSubject::format(&device, &options(Durability::Async), &BASE);
+    let subject = FsSubject::format(&device, &options(Durability::Async), &Base::Engine(engine));
     let (fs, root) = (subject.fs(), Caller::root());
     let outer = fs.mkdir(&root, NodeId::ROOT, b"outer", 0o755).expect("a new directory").node;
     let dir = fs.mkdir(&root, outer, b"d", 0o755).expect("a new directory").node;

@@ -2,9 +2,11 @@
 
 use std::sync::Arc;
 
-use fs::{FileSystem, FormatOptions, Fs, NewNode, OpenOptions};
+use fs::{Engine, FileSystem, FormatOptions, Fs, NewNode, OpenOptions};
 use inode::{Caller, Kind, NodeId};
 use testing::sim_env;
+
+on_each_engine!(a_large_file_that_was_held_open_goes_in_steps);
 
 /// Extents that one batch removes at most.
 const BATCH: u64 = 2048;
@@ -28,10 +30,10 @@ fn settle(fs: &Fs) {
 
 /// A file of many extents was one step, in which nothing else of the background was done: with
 /// terabytes, for minutes.
-#[test]
-fn a_large_file_that_was_held_open_goes_in_steps() {
+fn a_large_file_that_was_held_open_goes_in_steps(engine: Engine) {
     let env = sim_env(1);
-    Fs::format(&env.env(), &FormatOptions::default()).expect("an empty medium");
+    Fs::format(&env.env(), &FormatOptions { engine, ..FormatOptions::default() })
+        .expect("an empty medium");
     let options = OpenOptions { index: None, ..OpenOptions::default() };
     let fs: Arc<Fs> = Fs::open(env.env(), &options).expect("it was made just now");
     let root = Caller::root();

@@ -3,7 +3,9 @@
 
 use std::collections::BTreeMap;
 
-use fs::{FileSystem, Fs, FsResult, Listed, Names, Outside, Scan, ScanDirectory, ScanOptions};
+use fs::{
+    Engine, FileSystem, Fs, FsResult, Listed, Names, Outside, Scan, ScanDirectory, ScanOptions,
+};
 use inode::{Caller, FsError, Kind, NodeId};
 use store::Durability;
 use testing::SimDevice;
@@ -11,6 +13,8 @@ use testing::SimDevice;
 use crate::script::Script;
 use crate::subject::Base;
 use crate::support::{ROOT, Volume, refused, user, volume, weak_volume};
+
+on_each_engine!(a_base_is_put_in_place_though_scans_swap_the_tree_while_it_is_made);
 
 /// A file system of nodes in memory, which is indexed.
 #[derive(Clone)]
@@ -570,10 +574,9 @@ fn snapshots_of_an_index_keep_what_it_showed_and_can_be_rolled_back_to() {
     assert!(index(fs) == source.shown());
 }
 
-#[test]
-fn a_base_is_put_in_place_though_scans_swap_the_tree_while_it_is_made() {
+fn a_base_is_put_in_place_though_scans_swap_the_tree_while_it_is_made(engine: Engine) {
     let device = SimDevice::new(3);
-    let script = Script::new(&device, 3, Durability::Async, &Base::Engine(fs::Engine::Btree));
+    let script = Script::new(&device, 3, Durability::Async, &Base::Engine(engine));
     let fs = script.subject.fs();
     let mut source = Source::new(3);
     for _ in 0..200 {

@@ -17,6 +17,12 @@ use testing::SimDevice;
 use crate::script::{Script, Step, scale};
 use crate::subject::Base;
 
+on_each_engine!(
+    searches_equal_walks_whatever_is_damaged_in_the_index,
+    clones_with_a_change_each_take_nothing_of_the_index,
+    names_beside_a_clone_are_no_changes_of_it,
+);
+
 pub(crate) struct Everybody;
 
 /// Clusters that queries read: that there are such is what these tests are about.
@@ -417,12 +423,10 @@ fn searches_equal_walks_over_the_oracle() {
     }
 }
 
-#[test]
-fn searches_equal_walks_whatever_is_damaged_in_the_index() {
+fn searches_equal_walks_whatever_is_damaged_in_the_index(engine: Engine) {
     for seed in 0..scale(20, 400) {
         let device = SimDevice::new(seed);
-        let mut script =
-            Script::new(&device, seed, Durability::Async, &Base::Engine(Engine::Btree));
+        let mut script = Script::new(&device, seed, Durability::Async, &Base::Engine(engine));
         let mut random = fastrand::Rng::with_seed(seed);
         for step in 0..120 {
             assert_eq!(script.step(), Step::Done);
@@ -466,11 +470,10 @@ fn damage(device: &SimDevice, random: &mut fastrand::Rng) {
 }
 
 /// A volume with a directory of some files, and clones of it with one change each.
-#[test]
-fn clones_with_a_change_each_take_nothing_of_the_index() {
+fn clones_with_a_change_each_take_nothing_of_the_index(engine: Engine) {
     let clones = scale(300, 10_000);
     let device = SimDevice::new(1);
-    let script = Script::new(&device, 1, Durability::Async, &Base::Engine(Engine::Btree));
+    let script = Script::new(&device, 1, Durability::Async, &Base::Engine(engine));
     let fs = script.subject.fs();
     let root = Caller::root();
     let file = NewNode { kind: inode::Kind::File, mode: 0o644, rdev: 0 };
@@ -516,11 +519,10 @@ fn clones_with_a_change_each_take_nothing_of_the_index() {
 
 /// The tree of a clone has the names beside it too, of all clones that were made before: they are
 /// no changes of it, and each clone had got a base of its own for them.
-#[test]
-fn names_beside_a_clone_are_no_changes_of_it() {
+fn names_beside_a_clone_are_no_changes_of_it(engine: Engine) {
     use device::{Clock, Device};
     let device = SimDevice::new(1);
-    let script = Script::new(&device, 1, Durability::Async, &Base::Engine(Engine::Btree));
+    let script = Script::new(&device, 1, Durability::Async, &Base::Engine(engine));
     let fs = script.subject.fs();
     let root = Caller::root();
     let file = NewNode { kind: inode::Kind::File, mode: 0o644, rdev: 0 };

@@ -19,6 +19,8 @@ use crate::script;
 use crate::search::Everybody;
 use crate::subject::{Base, FsSubject};
 
+on_each_engine!(what_is_changed_again_and_again_needs_no_base);
+
 const FILE: NewNode = NewNode { kind: Kind::File, mode: 0o644, rdev: 0 };
 /// So many rows must differ at least.
 const ROWS_MIN: u64 = 500;
@@ -209,9 +211,8 @@ fn a_base_comes_after_a_scan_which_is_a_few_commits() {
     }
 }
 
-#[test]
-fn what_is_changed_again_and_again_needs_no_base() {
-    let (device, subject) = volume(Engine::Btree);
+fn what_is_changed_again_and_again_needs_no_base(engine: Engine) {
+    let (device, subject) = volume(engine);
     let fs = subject.fs();
     let directory = make(fs, "a", 1000);
     fs.index_flush(NodeId::ROOT).expect("a flush goes well");

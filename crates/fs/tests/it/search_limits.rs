@@ -17,6 +17,11 @@ use crate::script;
 use crate::search::compare;
 use crate::subject::{Base, FsSubject};
 
+on_each_engine!(
+    clones_and_snapshots_are_searched_by_clusters_of_other_limits,
+    limits_that_make_no_sense_are_refused_and_change_nothing,
+);
+
 const FILE: NewNode = NewNode { kind: Kind::File, mode: 0o644, rdev: 0 };
 const DIRECTORIES: usize = 120;
 const LARGE: usize = 300;
@@ -156,10 +161,9 @@ fn reopened(device: &SimDevice, subject: &FsSubject, limits: ClusterLimits) {
 }
 
 /// A clone goes on with the clusters that it shares until it gets a base of its own.
-#[test]
-fn clones_and_snapshots_are_searched_by_clusters_of_other_limits() {
+fn clones_and_snapshots_are_searched_by_clusters_of_other_limits(engine: Engine) {
     let device = SimDevice::new(2);
-    let subject = FsSubject::format(&device, &options(), &Base::Engine(Engine::Btree));
+    let subject = FsSubject::format(&device, &options(), &Base::Engine(engine));
     let (fs, root) = (subject.fs(), Caller::root());
     fill(fs);
     fs.index_flush(NodeId::ROOT).expect("a flush goes well");
@@ -178,10 +182,9 @@ fn clones_and_snapshots_are_searched_by_clusters_of_other_limits() {
     compare(fs, &mut random, 60, "clusters of the clone's own");
 }
 
-#[test]
-fn limits_that_make_no_sense_are_refused_and_change_nothing() {
+fn limits_that_make_no_sense_are_refused_and_change_nothing(engine: Engine) {
     let device = SimDevice::new(3);
-    let subject = FsSubject::format(&device, &options(), &Base::Engine(Engine::Btree));
+    let subject = FsSubject::format(&device, &options(), &Base::Engine(engine));
     let fs = subject.fs();
     for (directories, rows) in [
         (Some(0), None),

@@ -1,17 +1,23 @@
-//! A volume in memory, and short names for common calls.
+//! A volume in memory, or on an engine where a test asks for one, and short names for common calls.
 
 use std::sync::Arc;
 
-use fs::{Entry, FileSystem, FormatOptions, Fs, FsResult, NewNode, OpenOptions, WalkControl};
+use btree::BtreeStore;
+use format::volume::VolumeHeader;
+use fs::{
+    Engine, Entry, FileSystem, FormatOptions, Fs, FsResult, NewNode, OpenOptions, WalkControl,
+};
 use inode::{Caller, Enforce, FsError, Kind, NameHash, NodeId};
+use lsm::LsmStore;
+use store::{EngineOptions, Store};
 use testing::{MemStore, SimEnv, sim_env};
 
-/// A volume in memory.
-pub(crate) struct Volume {
+/// A volume, open.
+pub(crate) struct Volume<S: ?Sized = MemStore> {
     pub(crate) fs: Arc<Fs>,
     pub(crate) env: SimEnv,
-    pub(crate) store: Arc<MemStore>,
-    pub(crate) header: format::volume::VolumeHeader,
+    pub(crate) store: Arc<S>,
+    pub(crate) header: VolumeHeader,
 }
 
 /// A volume with an empty root that everybody may write.
@@ -26,16 +32,48 @@ pub(crate) fn weak_volume(bits: u32) -> Volume {
 
 /// A volume with a hash of `bits`, opened with options.
 pub(crate) fn volume_with(bits: u32, options: &OpenOptions) -> Volume {
+    let (env, store) = (sim_env(1), Arc::new(MemStore::new()));
+    let (fs, header) = fresh(&env, Arc::<MemStore>::clone(&store), bits, options);
+    Volume { fs, env, store, header }
+}
+
+/// A volume on an engine that has little memory, whose hash of names has few bits.
+pub(crate) fn volume_on(engine: Engine, bits: u32) -> Volume<dyn Store> {
     let env = sim_env(1);
-    let store = Arc::new(MemStore::new());
+    let common = EngineOptions {
+        cache_bytes: 1 << 20,
+        log_segment_bytes: 256 << 10,
+        checkpoint_bytes: 256 << 10,
+        ..EngineOptions::default()
+    };
+    let store: Arc<dyn Store> = match engine {
+        Engine::Btree => {
+            let options = btree::Options { common, ..btree::Options::default() };
+            BtreeStore::create(&env.env(), &options).expect("an empty medium")
+        }
+        Engine::Lsm => {
+            let options = lsm::Options { common, ..lsm::Options::default() };
+            LsmStore::create(&env.env(), &options).expect("an empty medium")
+        }
+    };
+    let (fs, header) = fresh(&env, Arc::clone(&store), bits, &OpenOptions::default());
+    Volume { fs, env, store, header }
+}
+
+/// Makes a volume in an empty store, and opens it.
+fn fresh(
+    env: &SimEnv,
+    store: Arc<dyn Store>,
+    bits: u32,
+    options: &OpenOptions,
+) -> (Arc<Fs>, VolumeHeader) {
     let format = FormatOptions { root_mode: 0o777, ..FormatOptions::default() };
     let header = Fs::format_on(&env.env(), &*store, &format).expect("an empty store");
     let hash = NameHash::with_bits(header.hash_key, bits);
-    let again = Arc::<MemStore>::clone(&store);
-    let fs = Fs::open_with_hash(env.env(), again, header.clone(), options, hash)
+    let fs = Fs::open_with_hash(env.env(), store, header.clone(), options, hash)
         .expect("a volume that was just made");
     env.clock.advance(std::time::Duration::from_secs(1));
-    Volume { fs, env, store, header }
+    (fs, header)
 }
 
 /// A user that is checked here.
@@ -50,7 +88,9 @@ impl Volume {
         let options = OpenOptions::default();
         Fs::open_on(self.env.env(), store, self.header.clone(), &options).expect("a volume")
     }
+}
 
+impl<S: ?Sized> Volume<S> {
     /// Lets a second pass.
     pub(crate) fn tick(&self) -> i64 {
         self.env.clock.advance(std::time::Duration::from_secs(1));

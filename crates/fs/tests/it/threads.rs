@@ -3,10 +3,13 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use fs::{FileSystem, FsResult, RenameMode, RestoreOptions, WalkControl};
+use fs::{Engine, FileSystem, FsResult, RenameMode, RestoreOptions, WalkControl};
 use inode::{Caller, FsError, NodeId};
+use store::Store;
 
-use crate::support::{ROOT, Volume, weak_volume};
+use crate::support::{ROOT, Volume, volume_on, weak_volume};
+
+on_each_engine!(threads_that_meet_on_an_engine_leave_a_whole_volume);
 
 const NAMES: [&[u8]; 5] = [b"a", b"b", b"c", b"d", b"e"];
 
@@ -15,7 +18,7 @@ fn pick<'a, T>(random: &mut fastrand::Rng, from: &'a [T]) -> &'a T {
 }
 
 /// One random operation; the answer may be any error that POSIX knows, but not damage.
-fn step(v: &Volume, random: &mut fastrand::Rng, dirs: &[NodeId]) -> FsResult<()> {
+fn step(v: &Volume<dyn Store>, random: &mut fastrand::Rng, dirs: &[NodeId]) -> FsResult<()> {
     let root = Caller::root();
     let dir = *pick(random, dirs);
     let other = *pick(random, dirs);
@@ -76,7 +79,7 @@ fn step(v: &Volume, random: &mut fastrand::Rng, dirs: &[NodeId]) -> FsResult<()>
 }
 
 /// Removes everything below a directory.
-fn clear(v: &Volume, dir: NodeId) {
+fn clear(v: &Volume<dyn Store>, dir: NodeId) {
     let mut entries = Vec::new();
     v.fs.readdir(&Caller::root(), dir, 0, &mut |entry| {
         entries.push((entry.name.to_vec(), entry.node, entry.kind));
@@ -94,7 +97,11 @@ fn clear(v: &Volume, dir: NodeId) {
 }
 
 /// With a trash, some of what threads do is to restore, to remove trees and to empty it.
-fn step_with_trash(v: &Volume, random: &mut fastrand::Rng, dirs: &[NodeId]) -> FsResult<()> {
+fn step_with_trash(
+    v: &Volume<dyn Store>,
+    random: &mut fastrand::Rng,
+    dirs: &[NodeId],
+) -> FsResult<()> {
     let root = Caller::root();
     let (dir, name) = (*pick(random, dirs), *pick(random, &NAMES));
     match random.u32(..40) {
@@ -108,10 +115,9 @@ fn step_with_trash(v: &Volume, random: &mut fastrand::Rng, dirs: &[NodeId]) -> F
     }
 }
 
-type Step = fn(&Volume, &mut fastrand::Rng, &[NodeId]) -> FsResult<()>;
+type Step = fn(&Volume<dyn Store>, &mut fastrand::Rng, &[NodeId]) -> FsResult<()>;
 
-fn meet(seed: u64, bits: u32, keep: Option<u64>, step: Step) {
-    let v = weak_volume(bits);
+fn meet(v: &Volume<dyn Store>, seed: u64, keep: Option<u64>, step: Step) {
     let dirs = [ROOT, v.dir(ROOT, "x").node, v.dir(ROOT, "y").node];
     if keep.is_some() {
         v.fs.trash_set(&Caller::root(), ROOT, keep).expect("a trash");
@@ -119,7 +125,7 @@ fn meet(seed: u64, bits: u32, keep: Option<u64>, step: Step) {
     let done = AtomicU64::new(0);
     std::thread::scope(|scope| {
         for thread in 0..4 {
-            let (v, dirs, done) = (&v, &dirs, &done);
+            let (dirs, done) = (&dirs, &done);
             scope.spawn(move || {
                 let mut random = fastrand::Rng::with_seed(seed * 100 + thread);
                 for _ in 0..3000 {
@@ -139,28 +145,38 @@ fn meet(seed: u64, bits: u32, keep: Option<u64>, step: Step) {
     if keep.is_some() {
         v.fs.trash_set(&Caller::root(), ROOT, None).expect("no trash");
     }
-    clear(&v, ROOT);
+    clear(v, ROOT);
     for dir in &dirs[1..] {
         v.fs.forget(*dir, 1);
     }
     while v.fs.background_step(100).expect("a step").more {}
     assert_eq!(v.fs.status().expect("counters").nodes, 0, "everything was let go of");
-    let left = v.store.dump(store::TreeId(32)).expect("the tree");
+    let left = testing::entries(&*v.store, store::TreeId(32));
     assert_eq!(left.len(), 1, "seed {seed}: only the root is left: {left:x?}");
     let status = v.fs.status().expect("counters");
     assert_eq!((status.files, status.bytes), (1, 0), "seed {seed}");
 }
 
+fn in_memory(bits: u32) -> Volume<dyn Store> {
+    let Volume { fs, env, store, header } = weak_volume(bits);
+    Volume { fs, env, store, header }
+}
+
 #[test]
 fn threads_that_meet_leave_a_whole_volume() {
     for (seed, bits) in [(1, 2), (2, 55), (3, 1)] {
-        meet(seed, bits, None, step);
+        meet(&in_memory(bits), seed, None, step);
     }
 }
 
 #[test]
 fn threads_that_meet_over_a_trash_leave_a_whole_volume() {
     for (seed, bits) in [(1, 55), (2, 3)] {
-        meet(seed, bits, Some(3600), step_with_trash);
+        meet(&in_memory(bits), seed, Some(3600), step_with_trash);
     }
+}
+
+fn threads_that_meet_on_an_engine_leave_a_whole_volume(engine: Engine) {
+    meet(&volume_on(engine, 2), 4, None, step);
+    meet(&volume_on(engine, 3), 5, Some(3600), step_with_trash);
 }

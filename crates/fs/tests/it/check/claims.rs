@@ -6,7 +6,7 @@ use format::detached_record::DetachedRecord;
 use format::directory_record::DirectoryRecord;
 use format::entry_record::Target;
 use format::key::{self, Counter, Part};
-use fs::{FileSystem, NewNode};
+use fs::{Engine, FileSystem, NewNode};
 use inode::{Caller, FsError, Kind, NodeId};
 use store::{Batch, Store, TreeId};
 use testing::SimDevice;
@@ -14,6 +14,14 @@ use testing::SimDevice;
 use super::records::{TREE, directory, named, put_directory, put_entry, subvolumes};
 use super::volume::{falsify, look, made, open};
 use super::{assert_mended, check, repair, told};
+
+on_each_engine!(
+    what_is_in_use_is_not_reclaimed_whatever_a_record_says,
+    an_inode_that_stands_beside_its_name_is_not_taken_for_unlinked,
+    no_number_of_an_inode_is_given_out_twice,
+    counts_out_of_all_bounds_stop_nothing,
+    contents_that_an_inode_does_not_know_of_come_back,
+);
 
 const VOLUME: TreeId = TreeId(key::VOLUME_TREE);
 
@@ -40,9 +48,8 @@ fn work(device: &SimDevice) {
     drop(subject);
 }
 
-#[test]
-fn what_is_in_use_is_not_reclaimed_whatever_a_record_says() {
-    let made = made(31);
+fn what_is_in_use_is_not_reclaimed_whatever_a_record_says(engine: Engine) {
+    let made = made(engine, 31);
     let mut records = Vec::new();
     falsify(&made.device.copy(), |store| {
         let directory = |ino| DetachedRecord::Directory {
@@ -76,9 +83,8 @@ fn what_is_in_use_is_not_reclaimed_whatever_a_record_says() {
     }
 }
 
-#[test]
-fn an_inode_that_stands_beside_its_name_is_not_taken_for_unlinked() {
-    let made = made(32);
+fn an_inode_that_stands_beside_its_name_is_not_taken_for_unlinked(engine: Engine) {
+    let made = made(engine, 32);
     let device = falsified(&made.device, |store, batch| {
         let large = named(store, "large 3");
         assert!(matches!(large.target, Target::Embedded(inode) if inode.has_extents));
@@ -91,9 +97,8 @@ fn an_inode_that_stands_beside_its_name_is_not_taken_for_unlinked() {
     assert!(looked.is_same(), "{looked:?}");
 }
 
-#[test]
-fn no_number_of_an_inode_is_given_out_twice() {
-    let made = made(33);
+fn no_number_of_an_inode_is_given_out_twice(engine: Engine) {
+    let made = made(engine, 33);
     let device = falsified(&made.device, |store, batch| {
         batch.put(VOLUME, &key::counter(Counter::NextIno), &3_u64.to_le_bytes());
         // What is found without a name gets one, in a directory that has to be made.
@@ -125,9 +130,8 @@ fn no_number_of_an_inode_is_given_out_twice() {
     assert!(!known.contains(&made.node.ino().0), "{:?} was taken", made.node);
 }
 
-#[test]
-fn counts_out_of_all_bounds_stop_nothing() {
-    let made = made(34);
+fn counts_out_of_all_bounds_stop_nothing(engine: Engine) {
+    let made = made(engine, 34);
     // A directory of which something cannot be read, with the least count that there is.
     let device = falsified(&made.device, |store, batch| {
         let entry = named(store, "large 3");
@@ -158,9 +162,8 @@ fn counts_out_of_all_bounds_stop_nothing() {
     assert!(matches!(made, Err(FsError::NoSpace)), "{made:?}");
 }
 
-#[test]
-fn contents_that_an_inode_does_not_know_of_come_back() {
-    let made = made(35);
+fn contents_that_an_inode_does_not_know_of_come_back(engine: Engine) {
+    let made = made(engine, 35);
     let device = falsified(&made.device, |store, batch| {
         let mut large = named(store, "large 3");
         let Target::Embedded(inode) = &mut large.target else { panic!("it has one name") };

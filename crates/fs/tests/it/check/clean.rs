@@ -3,23 +3,29 @@
 
 use std::ops::ControlFlow;
 
+use fs::Engine;
 use store::Durability;
 use testing::SimDevice;
 
-use super::{ENGINE, assert_clean, check, told};
+use super::{assert_clean, check, told};
 use crate::script::{Script, Step, scale};
+use crate::subject::Base;
+
+on_each_engine!(
+    what_random_work_leaves_is_clean_and_a_look_changes_nothing,
+    a_look_can_be_ended_and_says_so,
+);
 
 fn bytes_of(device: &SimDevice) -> Vec<(String, Vec<u8>)> {
     let files = device.files().into_iter();
     files.map(|(path, _)| (path.clone(), device.read_file(&path))).collect()
 }
 
-#[test]
-fn what_random_work_leaves_is_clean_and_a_look_changes_nothing() {
+fn what_random_work_leaves_is_clean_and_a_look_changes_nothing(engine: Engine) {
     for seed in 0..scale(4, 60) {
         println!("seed {seed}");
         let device = SimDevice::new(seed);
-        let mut script = Script::new(&device, seed, Durability::Async, &ENGINE);
+        let mut script = Script::new(&device, seed, Durability::Async, &Base::Engine(engine));
         for step in 0..250 {
             assert_eq!(script.step(), Step::Done);
             if step % 50 == 49 {
@@ -44,10 +50,9 @@ fn what_random_work_leaves_is_clean_and_a_look_changes_nothing() {
     }
 }
 
-#[test]
-fn a_look_can_be_ended_and_says_so() {
+fn a_look_can_be_ended_and_says_so(engine: Engine) {
     let device = SimDevice::new(7);
-    let mut script = Script::new(&device, 7, Durability::Async, &ENGINE);
+    let mut script = Script::new(&device, 7, Durability::Async, &Base::Engine(engine));
     for _ in 0..60 {
         assert_eq!(script.step(), Step::Done);
     }

@@ -8,12 +8,18 @@ use std::time::Duration;
 use device::Env;
 use format::key::{self, Counter};
 use format::subvolume_record::SubvolumeRecord;
-use fs::{FileSystem, Fs, GarbageKind, Gc, GcReport, OpenOptions};
+use fs::{Engine, FileSystem, Fs, GarbageKind, Gc, GcReport, OpenOptions};
 use store::{Batch, Durability, KeyRange, TreeId};
 use testing::{SimDevice, SimEnv};
 
 use super::volume::{falsify, look, made, opened_with};
 use super::{assert_clean, check};
+
+on_each_engine!(
+    garbage_is_noted_and_deleted_after_its_time_and_not_before,
+    nothing_is_deleted_where_something_cannot_be_read,
+    a_collection_in_steps_beside_changes_frees_what_a_snapshot_held_and_nothing_else,
+);
 
 const VOLUME: TreeId = TreeId(key::VOLUME_TREE);
 const TREE: TreeId = TreeId(key::FIRST_TREE);
@@ -59,9 +65,8 @@ fn lose(device: &SimDevice) {
     });
 }
 
-#[test]
-fn garbage_is_noted_and_deleted_after_its_time_and_not_before() {
-    let made = made(3);
+fn garbage_is_noted_and_deleted_after_its_time_and_not_before(engine: Engine) {
+    let made = made(engine, 3);
     let (fs, _) = open(&made.device.copy());
     let clean = gc(&fs, Gc::Report);
     let trees = |report: &GcReport| {
@@ -100,21 +105,38 @@ fn garbage_is_noted_and_deleted_after_its_time_and_not_before() {
     assert_eq!((looked.refused, &looked.closed), (0, &None));
 }
 
-#[test]
-fn nothing_is_deleted_where_something_cannot_be_read() {
-    let made = made(4);
+/// Bytes of what holds records or leads to them: in nodes of the B-tree, or runs.
+fn records(device: &SimDevice, engine: Engine) -> Vec<(String, u64)> {
+    let mut found = Vec::new();
+    for (path, length) in device.files() {
+        match engine {
+            Engine::Btree if path == "btree/nodes" => {
+                let bytes = device.read_file(&path);
+                for at in (0..bytes.len()).step_by(format::node::UNIT_BYTES) {
+                    let node = &bytes[at..];
+                    if node.starts_with(&format::node::MAGIC) && node[6] <= 2 {
+                        found.push((path.clone(), at as u64 + 50));
+                    }
+                }
+            }
+            Engine::Lsm if path.starts_with("lsm/run-") => {
+                let start = format::run_index::BLOB_HEAD_BYTES as u64;
+                found.extend((start..length).step_by(1024).map(|at| (path.clone(), at)));
+            }
+            _ => {}
+        }
+    }
+    found
+}
+
+fn nothing_is_deleted_where_something_cannot_be_read(engine: Engine) {
+    let made = made(engine, 4);
     let device = made.device.copy();
     lose(&device);
-    let bytes = device.read_file("btree/nodes");
     let (mut refused, mut looked_at) = (0, 0);
-    for at in (0..bytes.len()).step_by(format::node::UNIT_BYTES) {
-        let node = &bytes[at..];
-        // Leaves and what leads to them.
-        if !node.starts_with(&format::node::MAGIC) || node[6] > 2 {
-            continue;
-        }
+    for (path, at) in records(&device, engine) {
         let hurt = device.copy();
-        hurt.flip_bit("btree/nodes", at as u64 * 8 + 400);
+        hurt.flip_bit(&path, at * 8);
         looked_at += 1;
         let sim = SimEnv::on(hurt.clone(), 5);
         let env = Env { device: Arc::new(hurt.clone()), ..sim.env() };
@@ -124,22 +146,27 @@ fn nothing_is_deleted_where_something_cannot_be_read() {
         let files = hurt.files().len();
         if fs.gc(Gc::Delete { grace: Duration::ZERO }, &mut go_on).is_err() {
             refused += 1;
-            assert_eq!(hurt.files().len(), files, "byte {at}: something was deleted");
+            assert_eq!(hurt.files().len(), files, "{path}, byte {at}: something was deleted");
         }
         drop(fs);
         // Whatever it did: all that can be read still reads as it was.
         let looked = look(&hurt, &made.right);
         let lost =
             |what: &&String| what.contains("wrong contents") && !what.contains("111, 110, 101]");
-        assert!(!looked.wrong.iter().any(|what| lost(&what)), "byte {at}: {:?}", looked.wrong);
+        assert!(
+            !looked.wrong.iter().any(|what| lost(&what)),
+            "{path}, byte {at}: {:?}",
+            looked.wrong
+        );
     }
-    println!("{looked_at} nodes were damaged, {refused} collections given up");
+    println!("{looked_at} places were damaged, {refused} collections given up");
     assert!(refused > 3);
 }
 
-#[test]
-fn a_collection_in_steps_beside_changes_frees_what_a_snapshot_held_and_nothing_else() {
-    let made = made(5);
+fn a_collection_in_steps_beside_changes_frees_what_a_snapshot_held_and_nothing_else(
+    engine: Engine,
+) {
+    let made = made(engine, 5);
     let device = made.device.copy();
     let (fs, _) = open(&device);
     let root = inode::Caller::root();

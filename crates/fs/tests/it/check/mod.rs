@@ -19,8 +19,6 @@ use device::Env;
 use fs::{Fs, Mended, Repair, VolumeReport};
 use testing::SimDevice;
 
-use crate::subject::Base;
-
 /// The environment of a simulated medium, with a clock that stands.
 pub(crate) fn env_of(device: &SimDevice) -> Env {
     let sim = testing::sim_env(1);
@@ -69,5 +67,3 @@ pub(crate) fn assert_clean(device: &SimDevice, place: &str) {
     let report = check(device);
     assert!(report.is_clean(), "{place}:\n{}", told(&report));
 }
-
-pub(crate) const ENGINE: Base = Base::Engine(fs::Engine::Btree);

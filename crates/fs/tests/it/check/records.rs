@@ -6,13 +6,25 @@ use format::entry_record::{EntryRecord, Target};
 use format::inode_record::LinkedRecord;
 use format::key::{self, Counter, Parsed, Part};
 use format::subvolume_record::{SubvolumeRecord, UsageRecord};
-use fs::{FileSystem, NewNode, ProblemKind};
+use fs::{Engine, FileSystem, NewNode, ProblemKind};
 use inode::{Caller, Kind, NodeId};
 use store::{Batch, KeyRange, Store, TreeId};
 use testing::SimDevice;
 
 use super::volume::{Made, falsify, look, made};
 use super::{check, repair, told};
+
+on_each_engine!(
+    what_contradicts_is_found_and_mended,
+    a_repair_that_is_cut_off_anywhere_is_gone_on_with,
+    a_record_that_does_not_decode_costs_nothing_else,
+    nobody_gets_more_by_the_loss_of_a_list,
+    small_contents_of_a_linked_inode_are_kept,
+    what_is_found_is_kept_where_lost_and_found_is_no_directory,
+    numbers_out_of_all_bounds_are_told,
+    a_root_out_of_bounds_is_damage_and_not_a_panic,
+    nothing_is_taken_for_unlinked_beside_a_record_that_does_not_decode,
+);
 
 const VOLUME: TreeId = TreeId(key::VOLUME_TREE);
 /// Tree and subvolume of the volume's root.
@@ -299,9 +311,8 @@ pub(super) fn broken(made: &Made, change: Change) -> SimDevice {
     device
 }
 
-#[test]
-fn what_contradicts_is_found_and_mended() {
-    let made = made(1);
+fn what_contradicts_is_found_and_mended(engine: Engine) {
+    let made = made(engine, 1);
     super::assert_clean(&made.device, "as made");
     for (what, kind, left, change) in CASES {
         let device = broken(&made, *change);
@@ -322,9 +333,8 @@ fn what_contradicts_is_found_and_mended() {
     }
 }
 
-#[test]
-fn a_repair_that_is_cut_off_anywhere_is_gone_on_with() {
-    let made = made(2);
+fn a_repair_that_is_cut_off_anywhere_is_gone_on_with(engine: Engine) {
+    let made = made(engine, 2);
     for name in ["a circle", "a linked inode", "a directory and its entry", "a chain"] {
         let change = CASES.iter().find(|(what, ..)| *what == name).expect("it is there").3;
         let start = broken(&made, change);
@@ -358,9 +368,8 @@ fn cut(store: &dyn Store, batch: &mut Batch, tree: TreeId, key: &[u8]) {
 }
 
 /// Of what does not decode nothing is known: nothing that it may name or own is given away.
-#[test]
-fn a_record_that_does_not_decode_costs_nothing_else() {
-    let made = made(3);
+fn a_record_that_does_not_decode_costs_nothing_else(engine: Engine) {
+    let made = made(engine, 3);
     let cases: [(&str, Change); 4] = [
         ("of a snapshot", |store, batch| {
             let all = subvolumes(store);
@@ -398,11 +407,10 @@ fn a_record_that_does_not_decode_costs_nothing_else() {
 }
 
 /// A list that is lost takes the group's rights with it: the bits were its mask.
-#[test]
-fn nobody_gets_more_by_the_loss_of_a_list() {
+fn nobody_gets_more_by_the_loss_of_a_list(engine: Engine) {
     use format::acl::{ACCESS, IN_MODE};
     use format::xattr_record::XattrRecord;
-    let made = made(4);
+    let made = made(engine, 4);
     // A directory, an inode beside its entry and a linked one; their attributes gone, or whole
     // without a list, or with what is none.
     for (name, mode, lost) in [
@@ -478,9 +486,8 @@ fn nobody_gets_more_by_the_loss_of_a_list() {
 }
 
 /// Contents of an inode whose record is gone are kept, whatever its names come to.
-#[test]
-fn small_contents_of_a_linked_inode_are_kept() {
-    let made = made(1);
+fn small_contents_of_a_linked_inode_are_kept(engine: Engine) {
+    let made = made(engine, 1);
     let change = CASES.iter().find(|(what, ..)| *what == "a linked inode").expect("it is there").3;
     let device = broken(&made, change);
     let mended = repair(&device);
@@ -504,9 +511,8 @@ fn small_contents_of_a_linked_inode_are_kept() {
 }
 
 /// Names that something else has keep nothing from being kept.
-#[test]
-fn what_is_found_is_kept_where_lost_and_found_is_no_directory() {
-    let made = made(1);
+fn what_is_found_is_kept_where_lost_and_found_is_no_directory(engine: Engine) {
+    let made = made(engine, 1);
     let change = CASES.iter().find(|(what, ..)| *what == "a linked inode").expect("it is there").3;
     let device = made.device.copy();
     let subject = super::volume::open(&device).expect("it is there");
@@ -536,9 +542,8 @@ fn what_is_found_is_kept_where_lost_and_found_is_no_directory() {
 
 /// Numbers that no fault of counting makes, only falsified records: they are told or refused, and
 /// neither stop the program nor make the check endless.
-#[test]
-fn numbers_out_of_all_bounds_are_told() {
-    let made = made(21);
+fn numbers_out_of_all_bounds_are_told(engine: Engine) {
+    let made = made(engine, 21);
     let big = |number: u64| number.to_le_bytes().to_vec();
     let falsified: [(&str, Vec<u8>, Vec<u8>); 8] = [
         ("next tree", key::counter(Counter::NextTree).to_vec(), big(1 << 60)),
@@ -571,9 +576,8 @@ fn numbers_out_of_all_bounds_are_told() {
 }
 
 /// A number of an inode or subvolume beyond what is handed out is damage of its record.
-#[test]
-fn a_root_out_of_bounds_is_damage_and_not_a_panic() {
-    let made = made(22);
+fn a_root_out_of_bounds_is_damage_and_not_a_panic(engine: Engine) {
+    let made = made(engine, 22);
     let device = made.device.copy();
     falsify(&device, |store| {
         let key = key::subvolume(1);
@@ -590,9 +594,8 @@ fn a_root_out_of_bounds_is_damage_and_not_a_panic() {
 
 /// An inode that says that it has no name is not removed while a record that does not decode may be
 /// the name.
-#[test]
-fn nothing_is_taken_for_unlinked_beside_a_record_that_does_not_decode() {
-    let made = made(23);
+fn nothing_is_taken_for_unlinked_beside_a_record_that_does_not_decode(engine: Engine) {
+    let made = made(engine, 23);
     let device = made.device.copy();
     let mut victim = 0;
     falsify(&device, |store| {

@@ -5,11 +5,13 @@ use std::collections::BTreeMap;
 use std::ops::ControlFlow;
 
 use format::superblock::{Decoded, Superblock};
-use fs::{Fs, Mended, OpenError, Repair};
+use fs::{Engine, Fs, Mended, OpenError, Repair};
 use testing::{Fault, FaultOn, Op, SimDevice};
 
 use super::volume::{look, made};
 use super::{env_of, told};
+
+on_each_engine!(nothing_is_mended_where_the_log_is_damaged_and_not_cut);
 
 const SUPERBLOCKS: [&str; 2] = ["btree/super-0", "btree/super-1"];
 
@@ -41,9 +43,8 @@ fn damage_log(device: &SimDevice) {
     device.flip_bit(&path, 8 * (start + (used - start) / 4) as u64);
 }
 
-#[test]
-fn nothing_is_mended_where_the_log_is_damaged_and_not_cut() {
-    let made = made(31);
+fn nothing_is_mended_where_the_log_is_damaged_and_not_cut(engine: Engine) {
+    let made = made(engine, 31);
     let device = made.crashed.copy();
     damage_log(&device);
     let before = files(&device);
@@ -55,9 +56,10 @@ fn nothing_is_mended_where_the_log_is_damaged_and_not_cut() {
     assert!(super::volume::open(&device).is_ok());
 }
 
+/// Of the B-tree alone: the log-structured engine stands on the newest manifest or on none.
 #[test]
 fn a_refused_cut_leaves_superblocks_as_they_are() {
-    let made = made(32);
+    let made = made(Engine::Btree, 32);
     let device = made.crashed.copy();
     damage_log(&device);
     let newest = SUPERBLOCKS.into_iter().max_by_key(|path| generation(&device, path));
@@ -73,7 +75,7 @@ fn a_refused_cut_leaves_superblocks_as_they_are() {
 /// counts had been written anew.
 #[test]
 fn a_superblock_that_stays_unreadable_is_told_with_what_to_do() {
-    let made = made(33);
+    let made = made(Engine::Btree, 33);
     for path in SUPERBLOCKS {
         for calls in [&[Op::Read][..], &[Op::Read, Op::Write], &[Op::Read, Op::Sync]] {
             let device = made.device.copy();

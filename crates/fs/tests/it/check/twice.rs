@@ -1,12 +1,18 @@
 //! An inode that stands beside two names: they become names of one, and no contents are lost.
 
 use format::key::{self, Part};
-use fs::ProblemKind;
+use fs::{Engine, ProblemKind};
 use store::{Batch, KeyRange, Store};
 
 use super::records::{Change, Entry, TREE, broken, named, put_entry};
 use super::volume::{falsify, look, made};
 use super::{check, repair, told};
+
+on_each_engine!(
+    an_inode_beside_two_names_gets_both,
+    contents_of_three_names_are_all_kept,
+    attributes_of_all_names_are_kept,
+);
 
 /// Puts an inode beside another name, too; tells where.
 fn beside(store: &dyn Store, batch: &mut Batch, name: &str) -> (u64, u64) {
@@ -20,9 +26,8 @@ fn beside_in(store: &dyn Store, batch: &mut Batch, name: &str, dir: &str) -> (u6
     (dir, cookie)
 }
 
-#[test]
-fn an_inode_beside_two_names_gets_both() {
-    let made = made(4);
+fn an_inode_beside_two_names_gets_both(engine: Engine) {
+    let made = made(engine, 4);
     let cases: [(&str, Change); 3] = [
         ("small 9", |store, batch| {
             let (dir, cookie) = beside(store, batch, "small 9");
@@ -47,9 +52,8 @@ fn an_inode_beside_two_names_gets_both() {
 }
 
 /// The same name, so the same hash, in three directories, and three contents.
-#[test]
-fn contents_of_three_names_are_all_kept() {
-    let made = made(4);
+fn contents_of_three_names_are_all_kept(engine: Engine) {
+    let made = made(engine, 4);
     // One is kept before, so that there is a place for what is kept.
     let device = broken(&made, |store, batch| {
         let (dir, cookie) = beside(store, batch, "small 8");
@@ -94,11 +98,10 @@ fn is_at_the_inode(store: &dyn Store, bytes: &[u8]) -> bool {
 
 /// Attributes that only one of the names has are kept; where two have one name the newest wins, and
 /// what would let others in is not taken over.
-#[test]
-fn attributes_of_all_names_are_kept() {
+fn attributes_of_all_names_are_kept(engine: Engine) {
     use format::entry_record::Target;
     use format::xattr_record::XattrRecord;
-    let made = made(4);
+    let made = made(engine, 4);
     let device = made.device.copy();
     let attributes = |all: &[(&str, &str)]| {
         let mut record = XattrRecord::default();

@@ -5,13 +5,13 @@ use std::ops::ControlFlow;
 use std::sync::Arc;
 
 use device::Timestamp;
-use fs::{FileSystem, Fs, NewNode, OpenOptions, SetXattr};
+use fs::{Engine, FileSystem, Fs, NewNode, OpenOptions, SetXattr};
 use inode::{Caller, Kind, NodeId};
 use store::{Durability, Store};
 use testing::SimDevice;
 use testing::model::{Dump, Effect, ErrorKind, Op, OpPath, Subject, Target};
 
-use super::{ENGINE, env_of};
+use super::env_of;
 use crate::script::{SNAPSHOTS, options};
 use crate::subject::{Base, FsSubject};
 
@@ -77,12 +77,12 @@ pub(crate) fn settle(fs: &Fs) {
     fs.sync().expect("it is there");
 }
 
-/// Makes it.
-pub(crate) fn made(seed: u64) -> Made {
-    made_on(seed, &ENGINE)
+/// Makes it, on an engine.
+pub(crate) fn made(engine: Engine, seed: u64) -> Made {
+    made_on(seed, &Base::Engine(engine))
 }
 
-/// Makes it on an engine.
+/// Makes it on what is below.
 pub(crate) fn made_on(seed: u64, base: &Base) -> Made {
     let device = SimDevice::new(seed);
     let options = opened_with(Durability::Async);
@@ -119,7 +119,9 @@ pub(crate) fn made_on(seed: u64, base: &Base) -> Made {
 
 /// Opens a volume, of whichever engine.
 pub(crate) fn open(device: &SimDevice) -> Result<FsSubject, fs::OpenError> {
-    FsSubject::open(device, &opened_with(Durability::Async), &ENGINE)
+    // Which engine it is, the header says.
+    let base = Base::Engine(Engine::default());
+    FsSubject::open(device, &opened_with(Durability::Async), &base)
 }
 
 /// Opens the store of a volume beside the namespace, to falsify records.

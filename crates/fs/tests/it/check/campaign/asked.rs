@@ -4,7 +4,7 @@ use std::ops::ControlFlow;
 use std::sync::atomic::AtomicBool;
 
 use format::inode_record::FileKind;
-use fs::{FileSystem, Fs, OpenError, Removed, WalkControl};
+use fs::{Engine, FileSystem, Fs, OpenError, Removed, WalkControl};
 use inode::{Caller, FsError, NodeId};
 use search::cluster::Fields;
 use search::query::Expr;
@@ -14,10 +14,9 @@ use testing::model::{Op, OpPath, show_path};
 
 use super::made::{Right, why};
 use super::media::Media;
-use crate::check::ENGINE;
 use crate::check::volume::{Looked, ask, opened_with};
 use crate::search::Everybody;
-use crate::subject::FsSubject;
+use crate::subject::{Base, FsSubject};
 
 /// What was refused, and the words for it.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -55,7 +54,9 @@ impl Seen {
 
 pub(super) fn open(media: &Media) -> Result<FsSubject, OpenError> {
     // Which engine it is says the header.
-    FsSubject::open_on(media.device(), &opened_with(Durability::Async), &ENGINE)
+    // Which engine it is, the header says.
+    let base = Base::Engine(Engine::default());
+    FsSubject::open_on(media.device(), &opened_with(Durability::Async), &base)
 }
 
 /// Asks a copy of a volume.
