@@ -247,26 +247,6 @@ pub struct SnapshotInfo {
     pub lineage: u64,
 }
 
-/// A snapshot in a listing of the volume.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct KeptSnapshot {
-    /// It.
-    pub snapshot: SnapshotInfo,
-    /// Where the directory is that it was taken of.
-    pub directory: Whereabouts,
-}
-
-/// Where a directory is of which there is a snapshot.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Whereabouts {
-    /// There: its path in the volume.
-    At(Vec<u8>),
-    /// Nowhere: it was removed, or the snapshot that it was in.
-    Gone,
-    /// Where the caller may not look, or where that cannot be found out.
-    NotTold,
-}
-
 /// A clone.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CloneInfo {

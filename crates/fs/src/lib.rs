@@ -69,9 +69,9 @@ pub use header::is_volume;
 pub use history::{Change, Version};
 use info::SubvolumeCounts;
 pub use info::{
-    Atime, CloneInfo, Engine, Follow, FormatOptions, KeptSnapshot, Layout, OpenOptions, OwnerQuota,
-    Progress, QuotaDifference, QuotaInfo, QuotaLimits, QuotaOf, Removed, RestoreOptions, Restored,
-    RmrInfo, SnapshotInfo, TrashSetting, VolumeId, VolumeStatus, Whereabouts,
+    Atime, CloneInfo, Engine, Follow, FormatOptions, Layout, OpenOptions, OwnerQuota, Progress,
+    QuotaDifference, QuotaInfo, QuotaLimits, QuotaOf, Removed, RestoreOptions, Restored, RmrInfo,
+    SnapshotInfo, TrashSetting, VolumeId, VolumeStatus,
 };
 pub use open_error::OpenError;
 pub use ops::totals::is_total;

@@ -99,7 +99,7 @@ pub(crate) enum Verb {
     #[command(subcommand)]
     Snapshot(SnapshotVerb),
     /// Clone a directory: writable, in constant time whatever its size
-    #[command(after_help = CLONE_HELP)]
+    #[command(after_help = "Example:\n  pando clone /mnt/vol/project /mnt/vol/experiment")]
     Clone(CloneArgs),
     /// Make a directory again what one of its snapshots holds
     #[command(after_help = ROLLBACK_HELP)]
@@ -177,27 +177,6 @@ same command is run again. Nothing that DST has beyond SRC is removed.
 Examples:
   pando import /usr/share /mnt/vol/share
   pando import /home/alice /data/vol:/home/alice";
-
-const SNAPSHOT_LIST_HELP: &str = "\
-With --all those of the whole volume: of directories that are yours (root: all of them), with
-where each directory is by now. Snapshots outlive their directories. By its number (#N, in JSON
-\"subvolume\") one is brought back where its directory is gone, by `pando clone --snapshot N`, or
-deleted, by `pando snapshot delete --number N`.
-
-Examples:
-  pando snapshot list /mnt/vol/project
-  pando snapshot list --all /mnt/vol";
-
-const SNAPSHOT_DELETE_HELP: &str = "\
-Examples:
-  pando snapshot delete /mnt/vol/project monday
-  pando snapshot delete /mnt/vol --number 42";
-
-const CLONE_HELP: &str = "\
-Examples:
-  pando clone /mnt/vol/project /mnt/vol/experiment
-  pando clone /mnt/vol/project/.snapshots/monday /mnt/vol/monday
-  pando clone --snapshot 42 /mnt/vol /mnt/vol/back";
 
 const ROLLBACK_HELP: &str = "\
 What DIR held is removed, in the background; open files keep the old contents. Take a
@@ -352,26 +331,19 @@ pub(crate) enum SnapshotVerb {
         /// Name of the snapshot
         name: OsString,
     },
-    /// List the snapshots of a directory, or of a volume
-    #[command(after_help = SNAPSHOT_LIST_HELP)]
+    /// List the snapshots of a directory
+    #[command(after_help = "Example:\n  pando snapshot list /mnt/vol/project")]
     List {
-        /// The directory; with --all the volume: its directory, or a path below its mount
+        /// The directory
         dir: PathBuf,
-        /// All snapshots of the volume that you may see, of directories that are gone too
-        #[arg(long)]
-        all: bool,
     },
     /// Delete a snapshot
-    #[command(after_help = SNAPSHOT_DELETE_HELP)]
+    #[command(after_help = "Example:\n  pando snapshot delete /mnt/vol/project monday")]
     Delete {
-        /// The directory; with --number the volume
+        /// The directory
         dir: PathBuf,
         /// Name of the snapshot
-        #[arg(required_unless_present = "number")]
-        name: Option<OsString>,
-        /// Number of a snapshot whose directory is gone, as `pando snapshot list --all` shows it
-        #[arg(long, value_name = "N", conflicts_with = "name")]
-        number: Option<u64>,
+        name: OsString,
     },
     /// Rename a snapshot
     #[command(after_help = "Example:\n  pando snapshot rename /mnt/vol/project monday release-1")]
@@ -387,14 +359,10 @@ pub(crate) enum SnapshotVerb {
 
 #[derive(Debug, Args)]
 pub(crate) struct CloneArgs {
-    /// The directory to clone; with --snapshot the volume
+    /// The directory to clone
     pub(crate) src: PathBuf,
     /// The new path, in the same volume
     pub(crate) dst: PathBuf,
-    /// Clone a snapshot by its number, as `pando snapshot list --all` shows it, of a directory that
-    /// is gone too
-    #[arg(long, value_name = "N")]
-    pub(crate) snapshot: Option<u64>,
 }
 
 #[derive(Debug, Args)]

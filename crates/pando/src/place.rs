@@ -52,19 +52,17 @@ impl Place {
 /// Two arguments that must lie in one volume.
 pub(crate) fn both(one: &Path, other: &Path) -> Result<(Place, Place)> {
     let (one, other) = (Place::locate(one)?, Place::locate(other)?);
-    check_same(&one.volume, &other.volume)?;
-    Ok((one, other))
-}
-
-/// Fails unless two volumes are one.
-pub(crate) fn check_same(one: &Path, other: &Path) -> Result<()> {
-    if one == other {
-        return Ok(());
+    if one.volume == other.volume {
+        Ok((one, other))
+    } else {
+        let message = format!(
+            "the two paths are in different volumes, {} and {}",
+            one.volume.display(),
+            other.volume.display()
+        );
+        Err(Failure::new(FailureKind::Invalid, message)
+            .hint("`pando import` copies from one volume to another"))
     }
-    let (one, other) = (one.display(), other.display());
-    let message = format!("the two paths are in different volumes, {one} and {other}");
-    Err(Failure::new(FailureKind::Invalid, message)
-        .hint("`pando import` copies from one volume to another"))
 }
 
 /// Whether there is a volume in a directory, or what one is without its header: not one that was

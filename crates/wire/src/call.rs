@@ -12,7 +12,7 @@ pub const HELLO_MAGIC: [u8; 8] = *b"pando-1\n";
 
 /// The version of the messages. Both sides must have the same: owner and command are the same
 /// program nearly always, and where they are not, the message says which to restart.
-pub const VERSION: u32 = 9;
+pub const VERSION: u32 = 8;
 
 /// First message of a client. Its layout never changes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -86,20 +86,6 @@ pub enum Call<'a> {
     SnapshotList {
         /// The directory.
         path: &'a [u8],
-    },
-    /// All snapshots of the volume that the caller may see, in the order of their directories.
-    SnapshotListAll,
-    /// Deletes a snapshot whose directory is gone; answered when durable.
-    SnapshotDeleteKept {
-        /// The subvolume that it is.
-        snapshot: u64,
-    },
-    /// Clones a snapshot; answered when durable.
-    SnapshotClone {
-        /// The subvolume that it is.
-        snapshot: u64,
-        /// The new path.
-        destination: &'a [u8],
     },
     /// Deletes a snapshot; answered when durable.
     SnapshotDelete {

@@ -38,8 +38,6 @@ pub enum Body {
     },
     /// Part: snapshots of the directory asked for.
     Snapshots(Vec<Snapshot>),
-    /// Part: snapshots of the volume.
-    Kept(Vec<KeptSnapshot>),
     /// Part: directories with their totals, what is below one before it.
     Totalled(Vec<DirectoryTotals>),
     /// Part: sums by what they are of, of each sort the largest first.
@@ -434,26 +432,6 @@ pub struct Snapshot {
     pub lineage: u64,
     /// When it was taken, in nanoseconds since 1970.
     pub created: i64,
-}
-
-/// One snapshot of a volume.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct KeptSnapshot {
-    /// It.
-    pub snapshot: Snapshot,
-    /// The directory that it was taken of.
-    pub directory: SnapshotOf,
-}
-
-/// Where a directory is of which there is a snapshot.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub enum SnapshotOf {
-    /// There, by its path.
-    At(Bytes),
-    /// It is gone.
-    Gone,
-    /// The caller may not come to it, or it cannot be found out.
-    NotTold,
 }
 
 /// One entry of a listing.

@@ -8,7 +8,6 @@ mod clone;
 mod copy;
 mod create;
 mod gates;
-mod kept;
 mod ledger;
 mod link;
 mod nested;

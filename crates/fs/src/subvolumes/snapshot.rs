@@ -251,18 +251,11 @@ fn number(value: &[u8]) -> FsResult<u64> {
 }
 
 fn info(id: u64, record: &SubvolumeRecord) -> SnapshotInfo {
-    SnapshotInfo::new(SubvolId(id), record)
-}
-
-impl SnapshotInfo {
-    /// What is told of a snapshot by its record.
-    pub(super) fn new(subvol: SubvolId, record: &SubvolumeRecord) -> SnapshotInfo {
-        SnapshotInfo {
-            name: record.name.clone(),
-            created: Timestamp(record.created),
-            subvol,
-            root: NodeId::new(subvol, Ino(record.root)),
-            lineage: record.lineage,
-        }
+    SnapshotInfo {
+        name: record.name.clone(),
+        created: Timestamp(record.created),
+        subvol: SubvolId(id),
+        root: NodeId::new(SubvolId(id), Ino(record.root)),
+        lineage: record.lineage,
     }
 }

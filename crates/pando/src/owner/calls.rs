@@ -5,11 +5,13 @@ use std::os::unix::ffi::OsStrExt;
 
 use fs::{Entry, FileSystem, Follow, Fs, FsResult, SnapshotInfo};
 use inode::{Caller, FsError, Kind, NodeId};
-use wire::{Answer, Background, Body, Bytes, Call, Failure, FailureKind, Info, StatAnswer, Status};
+use wire::{
+    Answer, Background, Body, Bytes, Call, Failure, FailureKind, Info, Snapshot, StatAnswer, Status,
+};
 
 use super::connection::Replies;
 use super::server::Server;
-use super::{check, clusters, find, history, kept, list, quota, totals, trash};
+use super::{check, clusters, find, history, list, quota, totals, trash};
 
 type Answered<T> = Result<T, Failure>;
 
@@ -48,7 +50,6 @@ pub(super) fn answer(
             send_snapshots(&listed, replies)?;
             Ok(Answer::Nothing)
         }
-        Call::SnapshotListAll => kept::list(fs, caller, replies),
         Call::Totals { path, depth, top } => {
             totals::totals(fs, caller, path, &totals::Ask { depth, top }, replies)
         }
@@ -137,10 +138,6 @@ fn change(fs: &Fs, caller: &Caller, call: &Call<'_>) -> Answered<()> {
             })
             .map_err(|failure| advise(failure, WHO_CLONES))
         }
-        Call::SnapshotClone { snapshot, destination } => {
-            kept::clone(fs, caller, snapshot, destination)
-        }
-        Call::SnapshotDeleteKept { snapshot } => kept::delete(fs, caller, snapshot),
         Call::Rollback { path, snapshot } => {
             at(fs, caller, path, |node| fs.rollback(caller, node, snapshot))
                 .map_err(|failure| named(failure, snapshot, WHO_REMOVES))
@@ -222,7 +219,13 @@ fn read(fs: &Fs, caller: &Caller, path: &[u8], replies: &mut Replies) -> Answere
 
 fn send_snapshots(snapshots: &[SnapshotInfo], replies: &mut Replies) -> Answered<()> {
     for part in snapshots.chunks(SNAPSHOTS_A_PART) {
-        replies.part(Body::Snapshots(part.iter().map(kept::shown).collect()))?;
+        let part = part.iter().map(|snapshot| Snapshot {
+            name: snapshot.name.as_slice().into(),
+            subvolume: snapshot.subvol.0,
+            lineage: snapshot.lineage,
+            created: snapshot.created.0,
+        });
+        replies.part(Body::Snapshots(part.collect()))?;
     }
     Ok(())
 }
@@ -376,7 +379,7 @@ fn named(failure: Failure, snapshot: &[u8], who: &str) -> Failure {
 }
 
 /// Says who may, to one who may not, and what to do about a name that is taken.
-pub(super) fn advise(failure: Failure, who: &str) -> Failure {
+fn advise(failure: Failure, who: &str) -> Failure {
     match failure.kind {
         FailureKind::Permission => failure.hint(who),
         FailureKind::Exists => failure.hint("choose another name, or remove that one first"),

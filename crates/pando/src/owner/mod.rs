@@ -21,7 +21,6 @@ mod find;
 mod find_from;
 mod history;
 mod import;
-mod kept;
 mod list;
 pub(crate) mod log_place;
 mod questions;

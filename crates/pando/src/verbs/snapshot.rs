@@ -1,10 +1,9 @@
 //! `pando snapshot`: takes, lists, deletes and renames the snapshots of a directory.
 
 use std::os::unix::ffi::OsStrExt;
-use std::path::Path;
 
 use serde_json::json;
-use wire::{Body, Call, KeptSnapshot, Snapshot, SnapshotOf};
+use wire::{Body, Call, Snapshot};
 
 use crate::cli::SnapshotVerb;
 use crate::failure::Result;
@@ -21,17 +20,9 @@ pub(crate) fn run(verb: &SnapshotVerb, output: &mut Output) -> Result<()> {
             session::perform(&place.volume, &call)?;
             say(output, "took", "created", &place, name)
         }
-        SnapshotVerb::List { dir, all: false } => list(&Place::locate(dir)?, output),
-        SnapshotVerb::List { dir, all: true } => list_all(&Place::volume(dir)?, output),
-        SnapshotVerb::Delete { dir, number: Some(number), .. } => {
-            let call = Call::SnapshotDeleteKept { snapshot: *number };
-            session::perform(&Place::volume(dir)?, &call)?;
-            output.object(&json!({ "deleted_subvolume": number }))?;
-            output.line(&format!("deleted snapshot #{number}"))
-        }
-        SnapshotVerb::Delete { dir, name, number: None } => {
-            let place = Place::locate(dir)?;
-            let name = name.as_deref().unwrap_or_default().as_bytes();
+        SnapshotVerb::List { dir } => list(&Place::locate(dir)?, output),
+        SnapshotVerb::Delete { dir, name } => {
+            let (place, name) = (Place::locate(dir)?, name.as_bytes());
             let call = Call::SnapshotDelete { path: &place.inner, name };
             session::perform(&place.volume, &call)?;
             say(output, "deleted", "deleted", &place, name)
@@ -68,31 +59,6 @@ fn list(place: &Place, output: &mut Output) -> Result<()> {
         let created = output::time_local(snapshot.created);
         output.line(&format!("{created}  {}", printable(&snapshot.name.0)))?;
     }
-    Ok(())
-}
-
-/// Shows those of a volume as they come.
-fn list_all(volume: &Path, output: &mut Output) -> Result<()> {
-    session::call(volume, &Call::SnapshotListAll, &mut |body| {
-        let Body::Kept(kept) = body else { return Ok(()) };
-        for KeptSnapshot { snapshot, directory } in &kept {
-            let mut object = json(snapshot);
-            let place = match directory {
-                SnapshotOf::At(path) => {
-                    output::put_bytes(&mut object, "directory", &path.0);
-                    printable(&path.0)
-                }
-                SnapshotOf::Gone => "(gone)".to_owned(),
-                SnapshotOf::NotTold => "(not to be come to)".to_owned(),
-            };
-            object["gone"] = (*directory == SnapshotOf::Gone).into();
-            output.object(&object)?;
-            let (created, name) =
-                (output::time_local(snapshot.created), printable(&snapshot.name.0));
-            output.line(&format!("{created}  #{}  {name}  {place}", snapshot.subvolume))?;
-        }
-        Ok(())
-    })?;
     Ok(())
 }
 

@@ -11,7 +11,6 @@ mod full_disk;
 mod hostile_find;
 mod import;
 mod index;
-mod kept_snapshots;
 mod kernel_caches;
 mod kill;
 mod kill_queries;

@@ -13,7 +13,6 @@ fn requests_round_trip() {
         Call::Status,
         Call::List { path: b"/a\xff", recursive: true },
         Call::SnapshotRename { path: b"/", from: b"a", to: b"b" },
-        Call::SnapshotClone { snapshot: 7, destination: b"/new" },
         Call::Import { items: b"items" },
         Call::ClusterLimits { directories: Some(1), inodes: None },
     ];

@@ -1,12 +1,12 @@
 //! Snapshots: what they show, who may, and what becomes of them.
 
 use format::key;
-use fs::{FileSystem, RenameMode, Whereabouts};
-use inode::{Caller, FsError, NodeId};
+use fs::FileSystem;
+use inode::{FsError, NodeId};
 use store::{Batch, Read, Store, TreeId};
 
 use super::{contents, filled, forget, give, home, root, settle, snapshot_root};
-use crate::support::{Volume, refused, user, volume};
+use crate::support::{refused, user, volume};
 
 #[test]
 fn a_snapshot_shows_what_was_there_whatever_happened_since() {
@@ -21,7 +21,7 @@ fn a_snapshot_shows_what_was_there_whatever_happened_since() {
     v.fs.snapshot_create(&root(), dir, b"one").expect("a snapshot");
     v.write(large, 1000, &vec![7; 200_000]);
     v.fs.unlink(&root(), dir, b"f1").expect("a file");
-    v.fs.rename(&root(), (dir, b"f2"), (dir, b"f3"), RenameMode::Replace).expect("files");
+    v.fs.rename(&root(), (dir, b"f2"), (dir, b"f3"), fs::RenameMode::Replace).expect("files");
     filled(&v, dir, "new", 3);
     settle(&v);
     let shown = snapshot_root(&v, dir, "one");
@@ -165,128 +165,6 @@ fn ten_thousand_snapshots_of_one_directory_work() {
     assert_eq!(v.fs.snapshot_list(&root(), dir).expect("a list").len(), 1000);
     let kept = snapshot_root(&v, dir, "s09990");
     assert_eq!(v.names(kept).len(), 3);
-}
-
-/// Name and place of each snapshot that a caller is told of.
-fn kept(v: &Volume, caller: &Caller) -> Vec<(String, Whereabouts)> {
-    let mut kept: Vec<_> =
-        v.fs.snapshots_kept(caller)
-            .expect("a list")
-            .into_iter()
-            .map(|kept| {
-                (String::from_utf8(kept.snapshot.name).expect("as it was given"), kept.directory)
-            })
-            .collect();
-    kept.sort_by(|one, other| one.0.cmp(&other.0));
-    kept
-}
-
-fn at(path: &str) -> Whereabouts {
-    Whereabouts::At(path.as_bytes().to_vec())
-}
-
-#[test]
-fn snapshots_of_the_volume_are_listed_with_where_their_directories_are() {
-    let v = volume();
-    let top = v.dir(home(), "top").node;
-    let dir = filled(&v, top, "dir", 3);
-    let later = v.dir(dir, "before").node;
-    let subvolume = v.fs.subvolume_create(&root(), top, b"sub", 0o755).expect("room").node;
-    let inner = v.dir(subvolume, "inner").node;
-    v.fs.snapshot_create(&root(), home(), b"1").expect("a snapshot");
-    v.fs.snapshot_create(&root(), dir, b"2").expect("a snapshot");
-    v.fs.snapshot_create(&root(), dir, b"3").expect("a snapshot");
-    v.fs.snapshot_create(&root(), later, b"4").expect("a snapshot");
-    v.fs.snapshot_create(&root(), inner, b"5").expect("a snapshot");
-    let said = |places: [Whereabouts; 5]| -> Vec<(String, Whereabouts)> {
-        (1..=5).map(|number: u32| number.to_string()).zip(places).collect()
-    };
-    let listed = kept(&v, &root());
-    let (in_dir, in_sub) = ("/top/dir", "/top/sub/inner");
-    let before = at("/top/dir/before");
-    assert_eq!(listed, said([at("/"), at(in_dir), at(in_dir), before, at(in_sub)]));
-    // What moves is found where it is.
-    v.fs.rename(&root(), (home(), b"top"), (home(), b"moved"), RenameMode::Replace).expect("free");
-    v.fs.rename(&root(), (dir, b"before"), (top, b"after"), RenameMode::Replace).expect("free");
-    let dir_now = at("/moved/dir");
-    let expected = said([
-        at("/"),
-        dir_now.clone(),
-        dir_now.clone(),
-        at("/moved/after"),
-        at("/moved/sub/inner"),
-    ]);
-    assert_eq!(kept(&v, &root()), expected);
-    // A copy has no snapshots. What was put back is the directory that they are of; what came back
-    // with it, and is elsewhere too, is told where it was first.
-    v.fs.clone_dir(&root(), dir, home(), b"clone").expect("a clone");
-    v.fs.rollback(&root(), dir, b"2").expect("it is put back");
-    settle(&v);
-    let listed = kept(&v, &root());
-    assert_eq!(listed[..3], expected[..3]);
-    assert_eq!(listed[4], expected[4]);
-    assert_eq!(listed[3], expected[3]);
-    // The volume as it was: what was below comes back under its old names.
-    forget(&v, dir);
-    v.fs.rmr(&root(), home(), b"moved").expect("a directory");
-    settle(&v);
-    let gone = || Whereabouts::Gone;
-    assert_eq!(kept(&v, &root()), said([at("/"), gone(), gone(), gone(), gone()]));
-    v.fs.rollback(&root(), NodeId::ROOT, b"1").expect("it is put back");
-    settle(&v);
-    assert_eq!(
-        kept(&v, &root())[..4],
-        said([at("/"), at(in_dir), at(in_dir), at("/top/dir/before"), gone()])[..4]
-    );
-}
-
-#[test]
-fn who_owns_what_a_snapshot_holds_is_told_and_brings_it_back() {
-    let v = volume();
-    let (shut, mine) = (v.dir(home(), "shut").node, v.dir(home(), "mine").node);
-    give(&v, mine, 1000);
-    let (one, two) = (filled(&v, shut, "one", 2), filled(&v, mine, "two", 2));
-    give(&v, one, 1000);
-    give(&v, two, 1000);
-    let held = contents(&v, two);
-    let in_shut = v.fs.snapshot_create(&user(1000), one, b"one").expect("the owner may").subvol;
-    let taken = v.fs.snapshot_create(&user(1000), two, b"two").expect("the owner may").subvol;
-    v.fs.snapshot_create(&root(), home(), b"whole").expect("a snapshot");
-    let told = |caller: &Caller| kept(&v, caller);
-    let (one_at, two_at) =
-        (("one".to_owned(), at("/shut/one")), ("two".to_owned(), at("/mine/two")));
-    assert_eq!(told(&user(1000)), [one_at.clone(), two_at.clone()]);
-    assert_eq!(told(&user(1001)), []);
-    let change = inode::SetAttr { mode: Some(0o700), ..inode::SetAttr::default() };
-    v.fs.setattr(&root(), shut, &change).expect("a directory");
-    let hidden = ("one".to_owned(), Whereabouts::NotTold);
-    assert_eq!(told(&user(1000)), [hidden, two_at.clone()]);
-    assert_eq!(told(&root())[..2], [one_at, two_at]);
-    // A directory that is closed to him is so by number, too; and what is there goes by its name.
-    let clone = |caller: &Caller, id, name: &str| {
-        v.fs.clone_snapshot(caller, id, mine, name.as_bytes()).map(drop)
-    };
-    refused(clone(&user(1000), in_shut, "c"), &FsError::AccessDenied);
-    refused(clone(&user(1001), taken, "c"), &FsError::NotPermitted(""));
-    let there = FsError::InvalidArgument("");
-    refused(v.fs.snapshot_delete_kept(&user(1000), taken), &there);
-    clone(&user(1000), taken, "copy").expect("he comes to it");
-    forget(&v, two);
-    v.fs.rmr(&user(1000), mine, b"two").expect("all his");
-    settle(&v);
-    assert_eq!(told(&user(1000))[1], ("two".to_owned(), Whereabouts::Gone));
-    refused(clone(&user(1001), taken, "c"), &FsError::NotPermitted(""));
-    clone(&user(1000), taken, "back").expect("it is his");
-    let back = v.find(mine, "back").expect("the clone").node;
-    assert_eq!(contents(&v, back), held);
-    refused(v.fs.snapshot_delete_kept(&user(1001), taken), &FsError::NotPermitted(""));
-    v.fs.snapshot_delete_kept(&user(1000), taken).expect("it is his");
-    refused(v.fs.snapshot_delete_kept(&user(1000), taken), &FsError::NotFound);
-    refused(clone(&user(1000), taken, "c"), &FsError::NotFound);
-    settle(&v);
-    assert_eq!(told(&root()).len(), 2);
-    assert_eq!(v.fs.status().expect("a status").detached, 0);
-    assert_eq!(contents(&v, back), held, "a clone outlives what it was taken from");
 }
 
 /// Records may be damaged with every checksum right.
