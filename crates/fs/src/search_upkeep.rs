@@ -344,7 +344,9 @@ fn pick(fs: &Fs, index: &Index, work: &mut Work) -> FsResult<Option<u64>> {
         let id = key::parse_number(item.key).map_err(malformed)?;
         let record = SubvolumeRecord::decode(item.value).map_err(malformed)?;
         work.last = id;
-        if work.resting.contains_key(&id) {
+        if let Some(until) = work.resting.get(&id).copied() {
+            // Where nothing happens any more, nobody else would look at it again.
+            work.look_after(now, until.saturating_sub(now));
             continue;
         }
         match search_due::is_due(fs, index, &mut work.changes, &*pinned, (id, &record))? {

@@ -26,7 +26,7 @@ use super::step::Work;
 use crate::error::malformed;
 use crate::nodes::Location;
 use crate::search_bases;
-use crate::subvol::{VOLUME, read_record};
+use crate::subvol::{Subvol, VOLUME, read_record};
 use crate::subvolumes::{self, Member};
 use crate::txn::Txn;
 use crate::{Fs, FsResult};
@@ -118,6 +118,8 @@ fn advance(fs: &Fs, work: &mut Work, job: &mut Job, budget: usize) -> FsResult<b
     }
     let mut ledger = fs.admin.lock();
     swap(fs, work, &mut ledger, job)?;
+    drop(ledger);
+    tell(fs, &Member::get(fs, job.subvol)?.subvol);
     Ok(false)
 }
 
@@ -227,6 +229,8 @@ fn finish_writable(fs: &Fs, work: &mut Work, job: &mut Job) -> FsResult<bool> {
         if let Outcome::Caught(_) = catch_up(&*fs.store, trees, job.root, CAUGHT_AT_ONCE)? {
             swap(fs, work, &mut ledger, job)?;
             drop(gate);
+            drop(ledger);
+            tell(fs, &subvol);
             return Ok(false);
         }
     }
@@ -285,11 +289,16 @@ fn swap(fs: &Fs, work: &mut Work, ledger: &mut subvolumes::Ledger, job: &Job) ->
     subvol.set_tree(job.target);
     // One record came and one went.
     super::step::leave(work, fs, old);
+    Ok(())
+}
+
+/// Tells the kernel what the new tree counts otherwise. It goes through all inodes that are held, so
+/// nobody waits for it: the gate is let go of before.
+fn tell(fs: &Fs, subvol: &Subvol) {
     fs.invalidate_node(subvol.root_node());
     // Names that nobody could come to are counted no more.
     let linked = |node: NodeId, place| node.subvol() == subvol.id && place == Location::Linked;
     for node in fs.nodes.held(linked) {
         fs.invalidate_node(node);
     }
-    Ok(())
 }
