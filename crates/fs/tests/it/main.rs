@@ -1,6 +1,11 @@
 //! Tests of the namespace through its calls: one file an operation over the oracle store, and as a
 //! whole on the simulated medium: against the model of POSIX, and with the power cut, the medium
 //! full or damaged.
+#![expect(
+    clippy::unwrap_used,
+    clippy::print_stdout,
+    reason = "tests stop at what they do not expect, and say what they are at"
+)]
 
 /// Tests that run on each engine: of each function that is named, one for the B-tree and one for
 /// the log-structured engine, `NAME::btree` and `NAME::lsm`.
