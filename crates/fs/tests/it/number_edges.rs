@@ -50,10 +50,11 @@ fn opened(device: &SimDevice, base: &Base) -> FsSubject {
 
 fn closed(subject: FsSubject) {
     subject.fs().close().expect("it closes");
+    drop(subject);
 }
 
 #[track_caller]
-fn refused<T: std::fmt::Debug>(result: FsResult<T>, place: &str) {
+fn refused<T: std::fmt::Debug>(result: &FsResult<T>, place: &str) {
     assert!(matches!(result, Err(FsError::LimitReached(_))), "{place}: {result:?}");
 }
 
@@ -61,20 +62,20 @@ fn refused<T: std::fmt::Debug>(result: FsResult<T>, place: &str) {
 #[track_caller]
 fn check_no_inode(fs: &Fs, directory: NodeId, place: &str) {
     let root = Caller::root();
-    refused(fs.mknod(&root, directory, b"more", &FILE), place);
-    refused(fs.mkdir(&root, directory, b"more", 0o755), place);
-    refused(fs.symlink(&root, directory, b"more", b"target"), place);
-    refused(fs.tmpfile(&root, directory, 0o644), place);
-    refused(fs.subvolume_create(&root, directory, b"more", 0o755), place);
+    refused(&fs.mknod(&root, directory, b"more", &FILE), place);
+    refused(&fs.mkdir(&root, directory, b"more", 0o755), place);
+    refused(&fs.symlink(&root, directory, b"more", b"target"), place);
+    refused(&fs.tmpfile(&root, directory, 0o644), place);
+    refused(&fs.subvolume_create(&root, directory, b"more", 0o755), place);
 }
 
 /// Everything that makes a subvolume is refused.
 #[track_caller]
 fn check_no_subvolume(fs: &Fs, directory: NodeId, place: &str) {
     let root = Caller::root();
-    refused(fs.snapshot_create(&root, directory, b"more"), place);
-    refused(fs.clone_dir(&root, directory, NodeId::ROOT, b"more"), place);
-    refused(fs.subvolume_create(&root, directory, b"more", 0o755), place);
+    refused(&fs.snapshot_create(&root, directory, b"more"), place);
+    refused(&fs.clone_dir(&root, directory, NodeId::ROOT, b"more"), place);
+    refused(&fs.subvolume_create(&root, directory, b"more", 0o755), place);
 }
 
 fn directory(fs: &Fs) -> NodeId {
@@ -113,7 +114,7 @@ fn the_last_inode_is_made_and_the_next_is_refused() {
         let last = fs.lookup(&root, inside, b"last").expect("it is there").node;
         fs.link(&root, last, inside, b"link").expect("a name");
         fs.forget(last, 1);
-        refused(fs.mknod(&root, inside, b"two", &FILE), &place);
+        refused(&fs.mknod(&root, inside, b"two", &FILE), &place);
         subject.background(50).expect("background work goes well");
         let before = Dump::collect(&mut subject, SNAPSHOTS);
         closed(subject);
