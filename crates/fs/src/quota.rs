@@ -244,10 +244,17 @@ impl Fs {
         Ok(self.domain_at(node)?.is_some_and(|domain| domain.account.is_limited()))
     }
 
-    /// Refuses to copy what is charged in a clone to quotas whose directories it inherited.
+    /// Refuses to copy what is charged in a clone to quotas whose directories it inherited, and a
+    /// snapshot that has such a directory: what is in it is charged once, as long as the original
+    /// is there.
     fn check_inherited(&self, clone: u64, of: (u64, u64)) -> FsResult<()> {
-        let charged = self.quotas.charged_in.read().get(&clone).cloned().unwrap_or_default();
-        for domain in charged.into_iter().filter_map(|id| self.quotas.get(id)) {
+        let domains = if self.subvol(inode::SubvolId(clone))?.read_only {
+            self.quotas.all()
+        } else {
+            let charged = self.quotas.charged_in.read().get(&clone).cloned().unwrap_or_default();
+            charged.into_iter().filter_map(|id| self.quotas.get(id)).collect()
+        };
+        for domain in domains {
             let inherited = domain.subvolume != clone && domain.account.is_limited();
             if inherited && self.is_below((clone, domain.directory), of)? {
                 return Err(COPIED);

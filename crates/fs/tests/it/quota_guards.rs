@@ -112,6 +112,32 @@ fn a_quota_in_a_subvolume_below_keeps_from_copies_while_it_is_there() {
     check(&v);
 }
 
+/// Whoever clones what root took a snapshot of could empty the quota's directory, fill it again, and hold
+/// as much once more that is charged to nobody.
+#[test]
+fn a_snapshot_around_a_quota_is_cloned_by_root_alone() {
+    let v = volume();
+    let (root, ada) = (Caller::root(), user(7));
+    let dir = home(&v, &ada, ROOT, "ada");
+    let quota = home(&v, &ada, dir, "quota");
+    home(&v, &ada, dir, "free");
+    let sub = v.fs.subvolume_create(&ada, dir, b"sub", 0o755).unwrap().node;
+    let below = home(&v, &ada, sub, "below");
+    set(&v.fs, quota, Some(10), None);
+    let taken = v.fs.snapshot_create(&root, dir, b"s").expect("root may").root;
+    refused(v.fs.clone_dir(&ada, taken, ROOT, b"c").map(drop), &NOT);
+    // Of a part of it that is not around the quota anybody may have one.
+    let free = v.find(taken, "free").unwrap().node;
+    v.fs.clone_dir(&ada, free, ROOT, b"free").expect("no limit held in it");
+    set(&v.fs, quota, None, None);
+    v.fs.clone_dir(&ada, taken, ROOT, b"c").expect("nothing is limited");
+    // The same where the quota is in what was mounted there.
+    set(&v.fs, below, Some(10), None);
+    refused(v.fs.clone_dir(&ada, taken, ROOT, b"d").map(drop), &NOT);
+    v.fs.clone_dir(&root, taken, ROOT, b"d").expect("root may");
+    check(&v);
+}
+
 /// A limit that holds in what is mounted below, where it is no user's to copy, is no matter to
 /// root. Nor does a user get a copy by a roll-back to when it was there.
 #[test]
