@@ -159,7 +159,7 @@ fn counts_out_of_all_bounds_stop_nothing(engine: Engine) {
     check(&device);
     let subject = open(&device).expect("it opens");
     let made = subject.fs().mkdir(&Caller::root(), NodeId::ROOT, b"new", 0o755);
-    assert!(matches!(made, Err(FsError::NoSpace)), "{made:?}");
+    assert!(matches!(made, Err(FsError::LimitReached(_))), "{made:?}");
 }
 
 fn contents_that_an_inode_does_not_know_of_come_back(engine: Engine) {
