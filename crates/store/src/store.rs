@@ -16,7 +16,8 @@ use crate::{
 ///
 /// Every method may be called from any thread. Conflicting commits are applied in the order of
 /// their sequence numbers; a batch is atomic to readers of one key, to clones, to pinned states
-/// and to recovery, but not to a live scan of many keys ([`Read::scan`]). Nothing here starts a thread: background work is done in the steps
+/// and to recovery, but not to a live scan of many keys ([`Read::scan`]). Nothing here starts a
+/// thread: background work is done in the steps
 /// `flush_if_due`, `checkpoint` and `reclaim_step`, which the owner's workers drive.
 pub trait Store: Read {
     /// Applies a batch atomically. Visible when it returns; durable as [`Durability`] says.

@@ -292,8 +292,8 @@ fn swap(fs: &Fs, work: &mut Work, ledger: &mut subvolumes::Ledger, job: &Job) ->
     Ok(())
 }
 
-/// Tells the kernel what the new tree counts otherwise. It goes through all inodes that are held, so
-/// nobody waits for it: the gate is let go of before.
+/// Tells the kernel what the new tree counts otherwise. It goes through all inodes that are held,
+/// so nobody waits for it: the gate is let go of before.
 fn tell(fs: &Fs, subvol: &Subvol) {
     fs.invalidate_node(subvol.root_node());
     // Names that nobody could come to are counted no more.

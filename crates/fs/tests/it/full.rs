@@ -156,8 +156,8 @@ fn what_a_full_medium_holds_can_be_removed_again_and_again_beside_an_index() {
     }
 }
 
-/// What checkpoints freed lies on the medium for a while, to be used again: contents for which there
-/// is no room have that. (On the log-structured engine they do not find what runs hide.)
+/// What checkpoints freed lies on the medium for a while, to be used again: contents for which
+/// there is no room have that. (On the log-structured engine they do not find what runs hide.)
 #[test]
 fn contents_find_the_room_that_is_kept_to_be_used_again() {
     let bytes = vec![1; 64 << 10];

@@ -112,8 +112,8 @@ fn a_quota_in_a_subvolume_below_keeps_from_copies_while_it_is_there() {
     check(&v);
 }
 
-/// Whoever clones what root took a snapshot of could empty the quota's directory, fill it again, and hold
-/// as much once more that is charged to nobody.
+/// Whoever clones what root took a snapshot of could empty the quota's directory, fill it again,
+/// and hold as much once more that is charged to nobody.
 #[test]
 fn a_snapshot_around_a_quota_is_cloned_by_root_alone() {
     let v = volume();
