@@ -141,7 +141,7 @@ impl Core {
     ) -> Result<CommitToken> {
         if plan.alone {
             let load = || self.check(batch).and_then(|()| self.ensure(batch));
-            let _gate = self.load_and_enter(Latch::write, load)?;
+            let _gate = self.load_and_enter(|_| self.between_commits(), load)?;
             // Others may have moved the edges of a range. Mostly all is there.
             load()?;
             self.log_and_apply(batch, plan, light)

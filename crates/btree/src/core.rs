@@ -98,12 +98,13 @@ pub(crate) struct Core {
     /// What a test does in the middle of a batch.
     #[cfg(test)]
     pub(crate) hook: Mutex<Option<Hook>>,
-    /// Freezes do not pass the gate, so that a test sees what it is for.
+    /// Who wants to see a state between commits passes the gate by, so that a test sees what it
+    /// is for.
     #[cfg(test)]
-    pub(crate) freeze_past_gate: AtomicBool,
-    /// Freezes that have come to the gate.
+    pub(crate) past_gate: AtomicBool,
+    /// How many have come to the gate for that.
     #[cfg(test)]
-    pub(crate) freezes_begun: AtomicU64,
+    pub(crate) at_gate: AtomicU64,
     /// Changed leaves are left to checkpoints, as with a large cache.
     #[cfg(test)]
     pub(crate) never_early: AtomicBool,
@@ -193,9 +194,9 @@ impl Core {
             #[cfg(test)]
             hook: Mutex::new(None),
             #[cfg(test)]
-            freeze_past_gate: AtomicBool::new(false),
+            past_gate: AtomicBool::new(false),
             #[cfg(test)]
-            freezes_begun: AtomicU64::new(0),
+            at_gate: AtomicU64::new(0),
             #[cfg(test)]
             never_early: AtomicBool::new(false),
         }
@@ -239,6 +240,19 @@ impl Core {
                 self.log().fail(&format!("the log could not be trimmed: {error}"));
             }
         }
+    }
+
+    /// Enters the gate exclusively, to see what all trees hold between two commits.
+    #[inline]
+    pub(crate) fn between_commits(&self) -> Option<impl Sized> {
+        #[cfg(test)]
+        {
+            self.at_gate.fetch_add(1, Ordering::Relaxed);
+            if self.past_gate.load(Ordering::Relaxed) {
+                return None;
+            }
+        }
+        Some(self.gate.write())
     }
 
     /// The last record that was applied. Inside of the gate, exclusive.

@@ -1,5 +1,5 @@
-//! A batch is never torn by a checkpoint: with the gate it cannot be, and a gate that were passed
-//! by would be found out.
+//! A batch is never torn: not by a checkpoint, a pin or a clone that comes in the middle of it. With
+//! the gate it cannot be, and a gate that were passed by would be found out.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use device::{Clock, SystemClock, spawn};
 use parking_lot::Mutex;
-use store::{Batch, Read, Store, TreeId};
+use store::{Batch, KeyRange, Read, Store, TreeId};
 use testing::{CrashPolicy, SimEnv};
 
 use crate::core::Hook;
@@ -18,6 +18,11 @@ const TREE: TreeId = TreeId(32);
 const OTHER: TreeId = TreeId(33);
 /// Keys that lie in different leaves, and in another tree; each batch gives all one value.
 const PLACES: [(TreeId, u32); 3] = [(TREE, 0), (TREE, 1999), (OTHER, 7)];
+/// The number of a clone is that of its source and this.
+const CLONED: u64 = 100;
+
+/// What stands in the places, as whoever looked in the middle of a batch sees it.
+type Seen = Vec<u8>;
 
 fn commit(store: &BtreeStore, value: u8) {
     let mut batch = Batch::new();
@@ -27,9 +32,59 @@ fn commit(store: &BtreeStore, value: u8) {
     store.commit(&batch).expect("commit");
 }
 
-/// Commits a batch, doing something when it is applied up to its `after`th change, and cuts the
-/// power when it is through; returns what then stands in the places.
-fn after_power_cut(after: u32, hook: fn(&Arc<BtreeStore>) -> Option<JoinHandle<()>>) -> Vec<u8> {
+/// What stands in the places of a state or of clones, by look-ups and by scans alike.
+fn seen(state: &dyn Read, of: fn(TreeId) -> TreeId) -> Seen {
+    let get = |(tree, key): (TreeId, u32)| {
+        let key = key.to_be_bytes();
+        let found = state.get(of(tree), &key).expect("read").expect("present");
+        let range = KeyRange { from: key.to_vec(), to: None };
+        let mut cursor = state.scan(of(tree), range).expect("scan");
+        let item = cursor.next().expect("read").expect("present");
+        assert_eq!((item.key, item.value), (&key[..], &found[..]), "a scan and a look-up differ");
+        found[0]
+    };
+    PLACES.map(get).to_vec()
+}
+
+/// Who looks at a store in the middle of a batch, by way of the gate.
+#[derive(Debug, Clone, Copy)]
+enum Looker {
+    Checkpoint,
+    Pin,
+    Clone,
+}
+
+impl Looker {
+    const ALL: [Looker; 3] = [Looker::Checkpoint, Looker::Pin, Looker::Clone];
+
+    /// Looks; a checkpoint is seen after a power cut.
+    fn look(self, store: &BtreeStore) -> Option<Seen> {
+        match self {
+            Looker::Checkpoint => {
+                assert!(store.checkpoint().expect("checkpoint"));
+                None
+            }
+            Looker::Pin => Some(seen(&*store.pin().expect("pin"), |tree| tree)),
+            Looker::Clone => {
+                let cloned = |tree: TreeId| TreeId(tree.0 + CLONED);
+                let mut batch = Batch::new();
+                for tree in [TREE, OTHER] {
+                    batch.clone_tree(tree, cloned(tree));
+                }
+                store.commit(&batch).expect("clone");
+                Some(seen(store, cloned))
+            }
+        }
+    }
+}
+
+/// Commits a batch, doing something when it is applied up to its `after`th change, and returns
+/// what the looker that was begun then saw.
+fn looked(
+    looker: Looker,
+    after: u32,
+    hook: impl FnOnce(&Arc<BtreeStore>) -> JoinHandle<Option<Seen>> + Send + 'static,
+) -> Seen {
     let sim = testing::sim_env(1);
     let options = Options::default();
     let store = BtreeStore::create(&sim.env(), &options).expect("create");
@@ -41,71 +96,82 @@ fn after_power_cut(after: u32, hook: fn(&Arc<BtreeStore>) -> Option<JoinHandle<(
     }
     store.commit(&batch).expect("commit");
     commit(&store, 1);
-    assert!(store.checkpoint().expect("checkpoint"));
+    store.close().expect("close");
+    drop(store);
+    // Opened anew, so that the batch finds its trees not in memory: one that does keeps the set of
+    // trees as it is while it is applied, and clones wait for that as well.
+    let store = BtreeStore::open(&sim.env(), &options).expect("open");
     let (hooked, begun) = (Arc::clone(&store), Arc::new(Mutex::new(None)));
     let begins = Arc::clone(&begun);
-    let act = Box::new(move || *begins.lock() = hook(&hooked));
+    let act = Box::new(move || *begins.lock() = Some(hook(&hooked)));
     *store.core.hook.lock() = Some(Hook { after, act });
     commit(&store, 2);
     assert!(store.core.hook.lock().is_none(), "the hook was called");
-    if let Some(thread) = begun.lock().take() {
-        thread.join().expect("what the hook began");
-    }
-    let sim = SimEnv::on(sim.device.after_crash(CrashPolicy::LoseAll, 1), 1);
-    let store = BtreeStore::open(&sim.env(), &options).expect("open");
-    let get = |(tree, key): (TreeId, u32)| {
-        store.get(tree, &key.to_be_bytes()).expect("read").expect("present")[0]
-    };
-    PLACES.map(get).to_vec()
+    let thread = begun.lock().take().expect("the hook began it");
+    let found = thread.join().expect("it looks");
+    found.unwrap_or_else(|| {
+        assert!(matches!(looker, Looker::Checkpoint), "{looker:?}");
+        let sim = SimEnv::on(sim.device.after_crash(CrashPolicy::LoseAll, 1), 1);
+        let store = BtreeStore::open(&sim.env(), &options).expect("open");
+        seen(&*store, |tree| tree)
+    })
+}
+
+fn begin(looker: Looker, store: &Arc<BtreeStore>) -> JoinHandle<Option<Seen>> {
+    let beside = Arc::clone(store);
+    spawn("looker", move || looker.look(&beside)).expect("a thread")
 }
 
 #[test]
-fn a_checkpoint_that_passes_by_the_gate_tears_a_batch() {
+fn whoever_passes_by_the_gate_sees_a_torn_batch() {
     // This is what the gate prevents; a test of the gate must be able to see it.
-    for after in 1..3 {
-        let found = after_power_cut(after, |store| {
-            store.core.freeze_past_gate.store(true, Ordering::Relaxed);
-            let beside = Arc::clone(store);
-            let thread = spawn("checkpoint", move || {
-                assert!(beside.checkpoint().expect("checkpoint"));
+    for looker in Looker::ALL {
+        for after in 1..3 {
+            let found = looked(looker, after, move |store| {
+                store.core.past_gate.store(true, Ordering::Relaxed);
+                let thread = begin(looker, store);
+                let has_looked = || match looker {
+                    Looker::Checkpoint => !store.core.in_flight.lock().is_empty(),
+                    Looker::Pin | Looker::Clone => thread.is_finished(),
+                };
+                while !has_looked() {
+                    std::thread::yield_now();
+                }
+                thread
             });
-            while store.core.in_flight.lock().is_empty() {
-                std::thread::yield_now();
-            }
-            Some(thread.expect("a thread"))
-        });
-        let torn: Vec<u8> = (0..3).map(|place| if place < after { 2 } else { 1 }).collect();
-        assert_eq!(found, torn, "after {after} changes");
+            let torn: Vec<u8> = (0..3).map(|place| if place < after { 2 } else { 1 }).collect();
+            assert_eq!(found, torn, "{looker:?} after {after} changes");
+        }
     }
 }
 
-/// How long a freeze that waits at the gate is watched. One that did not wait would need
+/// How long one that waits at the gate is watched. One that did not wait would need
 /// microseconds.
 const WATCHED: Duration = Duration::from_millis(100);
 
 #[test]
-fn no_checkpoint_freezes_while_a_batch_is_applied() {
-    for after in 0..3 {
-        let found = after_power_cut(after, |store| {
-            let core = &store.core;
-            let begun = core.freezes_begun.load(Ordering::Relaxed);
-            let beside = Arc::clone(store);
-            let thread = spawn("checkpoint", move || {
-                assert!(beside.checkpoint().expect("checkpoint"));
+fn nobody_sees_a_state_while_a_batch_is_applied() {
+    for looker in Looker::ALL {
+        for after in 0..3 {
+            let found = looked(looker, after, move |store| {
+                let core = &store.core;
+                let before = core.at_gate.load(Ordering::Relaxed);
+                let thread = begin(looker, store);
+                // It does all that it does before it waits at the gate.
+                while core.at_gate.load(Ordering::Relaxed) == before {
+                    std::thread::yield_now();
+                }
+                // The simulated clock would not let it run.
+                let clock = SystemClock::new();
+                while clock.monotonic() < WATCHED {
+                    let froze = !core.in_flight.lock().is_empty();
+                    assert!(!froze && !thread.is_finished(), "{looker:?} within a batch");
+                    clock.sleep(Duration::from_millis(1));
+                }
+                thread
             });
-            // It does all that it does before it waits at the gate.
-            while core.freezes_begun.load(Ordering::Relaxed) == begun {
-                std::thread::yield_now();
-            }
-            // The simulated clock would not let it run.
-            let clock = SystemClock::new();
-            while clock.monotonic() < WATCHED {
-                assert!(core.in_flight.lock().is_empty(), "a state was taken within a batch");
-                clock.sleep(Duration::from_millis(1));
-            }
-            Some(thread.expect("a thread"))
-        });
-        // Once it could, it took all of the batch.
-        assert_eq!(found, [2, 2, 2], "after {after} changes");
+            // Once it could, it took all of the batch.
+            assert_eq!(found, [2, 2, 2], "{looker:?} after {after} changes");
+        }
     }
 }

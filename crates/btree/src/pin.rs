@@ -127,7 +127,7 @@ pub(crate) struct Pin {
 
 impl Pin {
     pub(crate) fn new(core: &Arc<Core>) -> Pin {
-        let _gate = core.gate.write();
+        let _gate = core.between_commits();
         // Before it takes anything, so that nobody takes what it sees to be his alone.
         let number = core.pins.lock().add();
         let states = [Arc::new(core.captured()), Arc::clone(&core.in_flight.lock())];
@@ -152,7 +152,7 @@ impl Pin {
                 Err(error) => return Err(error),
             }
         }
-        let _gate = core.gate.write();
+        let _gate = core.between_commits();
         let number = core.pins.lock().add();
         let mut states = States::default();
         for tree in &open {

@@ -25,14 +25,7 @@ pub(crate) struct Frozen {
 impl Core {
     /// Takes the roots. What hangs on them is not changed any more by anyone.
     pub(crate) fn freeze(&self) -> Frozen {
-        #[cfg(test)]
-        {
-            self.freezes_begun.fetch_add(1, Ordering::Relaxed);
-            if self.freeze_past_gate.load(Ordering::Relaxed) {
-                return self.freeze_inside();
-            }
-        }
-        let _gate = self.gate.write();
+        let _gate = self.between_commits();
         self.freeze_inside()
     }
 
