@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use btree::BtreeStore;
-use store::{DiffCursor, KeyRange, Pinned, Store, TreeId};
+use store::{DiffCursor, Error, KeyRange, Pinned, Result, Store, TreeId};
 use testing::{Op, SimEnv};
 
 use crate::util::{TREE, commit, options, store};
@@ -14,13 +14,17 @@ type Found = Vec<(Vec<u8>, Option<Vec<u8>>, Option<Vec<u8>>)>;
 
 type Model = BTreeMap<Vec<u8>, Vec<u8>>;
 
-fn all(mut cursor: Box<dyn DiffCursor + '_>) -> Found {
+fn all(cursor: Box<dyn DiffCursor + '_>) -> Found {
+    read(cursor).expect("read")
+}
+
+fn read(mut cursor: Box<dyn DiffCursor + '_>) -> Result<Found> {
     let mut found = Vec::new();
-    while let Some(diff) = cursor.next().expect("read") {
+    while let Some(diff) = cursor.next()? {
         let own = |value: Option<&[u8]>| value.map(<[u8]>::to_vec);
         found.push((diff.key.to_vec(), own(diff.old), own(diff.new)));
     }
-    found
+    Ok(found)
 }
 
 /// A store of a tree with so many thousands of keys, and a clone of it.
@@ -155,4 +159,43 @@ fn differences(old: &Model, new: &Model) -> Found {
         .filter(|(_, old, new)| old != new)
         .map(|(key, old, new)| (key, old.cloned(), new.cloned()))
         .collect()
+}
+
+/// Nothing is passed over in silence, on either side, whatever is rotten.
+#[test]
+fn a_difference_over_damage_is_whole_or_says_where_the_damage_is() {
+    let (sim, store, clone) = with_clone(7, 6000);
+    for n in (0..6000_u32).step_by(211) {
+        commit(&store, |batch| batch.put(clone, &n.to_be_bytes(), &[2; 90]));
+        commit(&store, |batch| batch.delete(TREE, &(n + 3).to_be_bytes()));
+    }
+    let forth = all(store.diff(TREE, clone).expect("diff"));
+    let back = all(store.diff(clone, TREE).expect("diff"));
+    assert_eq!((forth.len(), back.len()), (58, 58));
+    store.close().expect("close");
+    drop(store);
+    let bytes = sim.env().device.open("btree/nodes").and_then(|file| file.len()).expect("length");
+    let (mut whole, mut told) = (0, 0);
+    for unit in 0..bytes / 1024 {
+        let medium = sim.device.copy();
+        medium.flip_bit("btree/nodes", unit * 8192 + 8 * 200 + unit % 8);
+        let opened = BtreeStore::open(&SimEnv::on(medium, 1).env(), &options(8 << 20));
+        // The catalog is what is rotten; that is told by others.
+        let Ok(store) = opened else { continue };
+        for (from, to, want) in [(TREE, clone, &forth), (clone, TREE, &back)] {
+            match store.diff(from, to).and_then(read) {
+                Ok(found) => {
+                    assert_eq!(&found, want, "unit {unit}: silently another difference");
+                    whole += 1;
+                }
+                Err(Error::Corrupt(damage)) => {
+                    assert!(damage.to_string().contains("btree/nodes"), "unit {unit}: {damage}");
+                    told += 1;
+                }
+                Err(error) => panic!("unit {unit}: {error}"),
+            }
+        }
+    }
+    println!("{whole} differences were whole, {told} said where the damage is");
+    assert!(whole > 100 && told > 100, "{whole} whole, {told} told");
 }

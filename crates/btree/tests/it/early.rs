@@ -3,12 +3,14 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
-use btree::BtreeStore;
+use btree::{BtreeStore, check};
 use device::spawn;
-use store::{Pinned, Store};
-use testing::{CrashPolicy, SimEnv};
+use store::{Batch, Pinned, Store, TreeId};
+use testing::{CrashPolicy, Fault, FaultOn, Op, SimEnv, sim_env};
 
+use crate::load::Load;
 use crate::util::{TREE, checked, commit, entries, options, reclaim_all, store};
 
 const KEYS: u32 = 40_000;
@@ -110,7 +112,7 @@ fn threads_clones_and_pins_go_on_while_leaves_are_written_early() {
             let store = Arc::clone(&store);
             let work = move || {
                 let mut random = fastrand::Rng::with_seed(u64::from(thread));
-                let clone = store::TreeId(TREE.0 + 1 + u64::from(thread));
+                let clone = TreeId(TREE.0 + 1 + u64::from(thread));
                 commit(&store, |batch| batch.clone_tree(TREE, clone));
                 let mut model = Model::new();
                 for n in 0..1500 {
@@ -140,4 +142,108 @@ fn threads_clones_and_pins_go_on_while_leaves_are_written_early() {
     reclaim_all(&store);
     checked(&store);
     assert_eq!(entries(&*store, TREE).len(), KEYS as usize);
+}
+
+/// A tree behind a cache of a third of it, and a clone of it.
+const SMALL: Load = Load { entries: 12_000, step: 131, long: None };
+const SMALL_CACHE: usize = 1 << 20;
+const CLONE: TreeId = TreeId(TREE.0 + 1);
+
+fn small(seed: u64) -> (SimEnv, Arc<BtreeStore>) {
+    let sim = sim_env(seed);
+    let store = BtreeStore::create(&sim.env(), &options(32 << 20)).expect("create");
+    SMALL.fill(&store);
+    store.close().expect("close");
+    drop(store);
+    let store = BtreeStore::open(&sim.env(), &options(SMALL_CACHE)).expect("open");
+    commit(&store, |batch| batch.clone_tree(TREE, CLONE));
+    store.sync(store.last_commit()).expect("sync");
+    (sim, store)
+}
+
+/// Opens what a crash left; how many changes are there.
+fn left(sim: &SimEnv, place: &str) -> u64 {
+    let store = BtreeStore::open(&sim.env(), &options(SMALL_CACHE)).expect(place);
+    let found = SMALL.whole(&store, place);
+    assert_eq!(entries(&*store, CLONE).len() as u64, SMALL.entries, "{place}");
+    let report = check(&store).expect(place);
+    assert!(report.is_clean(), "{place}: {:#?}", report.findings);
+    found
+}
+
+#[test]
+fn power_may_be_cut_while_leaves_are_written_early() {
+    const CHANGES: u64 = 600;
+    let (sim, store) = small(4);
+    let pin = store.pin().expect("pin");
+    let pinned = entries(&*pin, TREE);
+    let (synced, cuts) = (Arc::new(AtomicU64::new(0)), Arc::new(AtomicU64::new(0)));
+    let (least, count) = (Arc::clone(&synced), Arc::clone(&cuts));
+    sim.device.watch(move |image, op| {
+        if !op.is_multiple_of(2) {
+            return;
+        }
+        let policy = CrashPolicy::ALL[op as usize / 2 % CrashPolicy::ALL.len()];
+        let place = format!("power cut before operation {op}, {policy:?}");
+        let least = least.load(Ordering::Relaxed);
+        let found = left(&SimEnv::on(image.after_crash(policy, op), op), &place);
+        assert!((least..=CHANGES).contains(&found), "{place}: {found} of {least}");
+        count.fetch_add(1, Ordering::Relaxed);
+    });
+    let before = store.stats();
+    for change in 1..=CHANGES {
+        SMALL.change(&store, change);
+        if change.is_multiple_of(50) {
+            store.sync(store.last_commit()).expect("sync");
+            synced.store(change, Ordering::Relaxed);
+        }
+    }
+    sim.device.unwatch();
+    let after = store.stats();
+    let (made, early) = (after.checkpoints - before.checkpoints, {
+        after.checkpoint_writes - before.checkpoint_writes
+    });
+    println!("{cuts:?} power cuts, {early} writes beside the log, {made} checkpoints");
+    assert!(early > 5 * (made + 1), "{early} writes of {made} checkpoints: none is early");
+    assert!(cuts.load(Ordering::Relaxed) > 30, "{cuts:?}");
+    assert_eq!(entries(&*pin, TREE), pinned);
+    assert_eq!(SMALL.whole(&store, "in the end"), CHANGES);
+    drop(pin);
+    checked(&store);
+}
+
+/// A leaf that cannot be written early stays in memory, or the store says that it takes no more; in
+/// any case what was durable is there.
+#[test]
+fn writing_a_leaf_early_may_fail() {
+    const CHANGES: u64 = 600;
+    let mut failed = 0;
+    for fault in [Fault::io, Fault::no_space] {
+        for nth in 0..8 {
+            let (sim, store) = small(5);
+            let fault = fault(FaultOn::Only(Op::Write), nth).below("btree/nodes");
+            let place = format!("{fault:?}");
+            sim.device.inject(fault);
+            let mut synced = 0;
+            for change in 1..=CHANGES {
+                let mut batch = Batch::new();
+                SMALL.fill_change(&mut batch, change);
+                if store.commit(&batch).is_err() {
+                    break;
+                }
+                if change.is_multiple_of(50) && store.sync(store.last_commit()).is_ok() {
+                    synced = change;
+                }
+            }
+            failed += u32::from(!sim.device.faults_left());
+            sim.device.clear_faults();
+            drop(store);
+            for policy in CrashPolicy::ALL {
+                let place = format!("{place}, {policy:?}");
+                let found = left(&SimEnv::on(sim.device.after_crash(policy, nth), nth), &place);
+                assert!((synced..=CHANGES).contains(&found), "{place}: {found} of {synced}");
+            }
+        }
+    }
+    assert!(failed > 8, "{failed} of 16 faults struck");
 }

@@ -11,6 +11,7 @@ mod diffs;
 mod early;
 mod ingest;
 mod invariants;
+mod load;
 mod moving;
 mod replay;
 mod replay_budget;

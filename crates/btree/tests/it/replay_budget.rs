@@ -9,77 +9,14 @@ use btree::{BtreeStore, Options, check};
 use store::{Batch, Read, SliceRun, Store, TreeId};
 use testing::{CrashPolicy, Fault, FaultOn, SimEnv, sim_env};
 
-use crate::util::{TREE, checked, commit, entries, options};
+use crate::load::{Load, key};
+use crate::util::{checked, entries, options};
 
 /// Holds everything in memory, so that no checkpoint is made.
 fn patient() -> Options {
     let mut options = Options { replay_max: Duration::from_secs(3600), ..options(1 << 30) };
     options.common.checkpoint_bytes = 1 << 30;
     options
-}
-
-fn key(n: u64) -> [u8; 8] {
-    n.to_be_bytes()
-}
-
-/// Where the changes are counted.
-const COUNTER: [u8; 9] = [0; 9];
-
-/// A tree of so many entries, each of which is changed by one of the later commits.
-#[derive(Debug, Clone, Copy)]
-struct Load {
-    entries: u64,
-    /// How far commits lie apart that follow each other. Odd, and no divisor of `entries`.
-    step: u64,
-    /// One in so many values is in an overflow node, where there are any: no leaf that leads to
-    /// such a one is written early.
-    long: Option<u64>,
-}
-
-impl Load {
-    fn value(self, n: u64, count: u64) -> Vec<u8> {
-        let long = self.long.is_some_and(|long| n.is_multiple_of(long));
-        vec![count as u8; if long { 3000 } else { 100 }]
-    }
-
-    fn fill(self, store: &BtreeStore) {
-        commit(store, |batch| batch.create_tree(TREE));
-        for chunk in 0..self.entries.div_ceil(1000) {
-            commit(store, |batch| {
-                for n in chunk * 1000..self.entries.min(chunk * 1000 + 1000) {
-                    batch.put(TREE, &key(n), &self.value(n, 0));
-                }
-            });
-        }
-        checked(store);
-    }
-
-    /// The `count`th change, from 1.
-    fn change(self, store: &BtreeStore, count: u64) {
-        let n = count * self.step % self.entries;
-        commit(store, |batch| {
-            batch.put(TREE, &key(n), &self.value(n, count));
-            batch.put(TREE, &COUNTER, &count.to_be_bytes());
-        });
-    }
-
-    /// Asserts that the first changes are there, and no others; returns how many.
-    fn whole(self, store: &BtreeStore, place: &str) -> u64 {
-        let mut found = entries(store, TREE);
-        let count = found
-            .remove(&COUNTER[..])
-            .map_or(0, |bytes| u64::from_be_bytes(bytes[..].try_into().expect("eight bytes")));
-        assert_eq!(found.len() as u64, self.entries, "{place}");
-        let mut last = vec![0; self.entries as usize];
-        for count in 1..=count {
-            last[(count * self.step % self.entries) as usize] = count;
-        }
-        for ((found, value), n) in found.iter().zip(0..) {
-            let expected = self.value(n, last[n as usize]);
-            assert!(found[..] == key(n) && *value == expected, "{place}: entry {n} of {count}");
-        }
-        count
-    }
 }
 
 #[test]
@@ -297,9 +234,7 @@ fn any_call_may_fail_while_a_long_log_is_replayed() {
 
 /// Whether a change is taken.
 fn put(load: Load, store: &BtreeStore, count: u64) -> bool {
-    let n = count * load.step % load.entries;
     let mut batch = Batch::new();
-    batch.put(TREE, &key(n), &load.value(n, count));
-    batch.put(TREE, &COUNTER, &count.to_be_bytes());
+    load.fill_change(&mut batch, count);
     store.commit(&batch).is_ok()
 }
