@@ -9,9 +9,10 @@
 
 use format::extent::{CHUNK_BYTES, Stored, encode_inline, encode_stored};
 use format::{key, usage};
-use store::{Batch, Lane, MergeKind, TreeId};
+use store::{Batch, Lane, MergeKind, Result, TreeId};
 
 use crate::alloc::{PageRun, Ticket};
+use crate::read::overlap;
 use crate::window::{Contents, Record};
 use crate::{ExtentOwner, FileRef};
 
@@ -93,10 +94,20 @@ impl Edits {
         }
     }
 
-    /// Takes `start..end` out of `records`, which reach a chunk beyond it on both sides.
-    pub(crate) fn cut(&mut self, records: &[Record], start: u64, end: u64, owner: ExtentOwner) {
+    /// Takes `start..end` out of `records`, which reach a chunk beyond it on both sides. Where what
+    /// is left of one would take the key of another, or of what is left of that, they overlap: the
+    /// file is damaged, and that is refused, for one of both would be lost.
+    pub(crate) fn cut(
+        &mut self,
+        records: &[Record],
+        start: u64,
+        end: u64,
+        owner: ExtentOwner,
+    ) -> Result<()> {
         let mut removed = Vec::new();
         let mut kept = Vec::new();
+        let mut beyond: Option<u64> =
+            records.iter().any(|record| record.offset == end).then_some(end);
         for record in records {
             let (from, to) = (record.offset.max(start), record.end().min(end));
             if from >= to {
@@ -106,6 +117,12 @@ impl Edits {
                 continue;
             }
             let (left, right) = (from - record.offset, record.end() - to);
+            if right > 0 {
+                if let Some(other) = beyond {
+                    return Err(overlap(self.file, record.offset, other));
+                }
+                beyond = Some(record.end());
+            }
             if left == 0 {
                 self.delete(record.offset);
             }
@@ -138,6 +155,7 @@ impl Edits {
             }
         }
         self.free(&removed, &kept);
+        Ok(())
     }
 
     /// Frees the pages of the removed parts that no kept view names.

@@ -1,8 +1,10 @@
 //! What a file has where: for holes, reflinks and counts.
 
+use std::collections::VecDeque;
+
 use store::{Cursor, Read, Result};
 
-use crate::window::{Contents, Record, extents_before};
+use crate::window::{Contents, Record, extents_before, reaching};
 use crate::{Data, FileRef};
 
 /// One extent of a file.
@@ -20,15 +22,15 @@ pub struct ExtentInfo {
 pub struct ExtentCursor<'a> {
     file: FileRef,
     cursor: Box<dyn Cursor + 'a>,
-    /// The extent that the first call returns, when it starts before the offset asked for.
-    first: Option<ExtentInfo>,
+    /// Extents that start before the offset asked for, and come first.
+    first: VecDeque<ExtentInfo>,
 }
 
 impl ExtentCursor<'_> {
     /// The next extent.
     #[expect(clippy::should_implement_trait, reason = "it may fail, as the store's cursors do")]
     pub fn next(&mut self) -> Result<Option<ExtentInfo>> {
-        if let Some(first) = self.first.take() {
+        if let Some(first) = self.first.pop_front() {
             return Ok(Some(first));
         }
         match self.cursor.next()? {
@@ -56,13 +58,27 @@ impl Data {
     ) -> Result<ExtentCursor<'a>> {
         let mut cursor = extents_before(store, file, u64::MAX)?;
         cursor.seek(&format::key::extent(file.ino, from))?;
-        let first = match cursor.prev()? {
-            None => None,
-            Some(item) => {
-                let record = Record::decode(file, item)?;
-                (record.end() > from).then(|| info(&record))
+        let mut first = VecDeque::new();
+        if let Some(item) = cursor.prev()? {
+            let record = Record::decode(file, item)?;
+            if record.end() > from {
+                first.push_back(info(&record));
             }
-        };
+        }
+        Ok(ExtentCursor { file, cursor, first })
+    }
+
+    /// As [`Data::extents`], for whoever takes for a hole what none of them covers: of a damaged
+    /// file, in which extents overlap, all that reach beyond `from` are among them.
+    pub fn extents_to_read<'a>(
+        &self,
+        store: &'a dyn Read,
+        file: FileRef,
+        from: u64,
+    ) -> Result<ExtentCursor<'a>> {
+        let mut cursor = extents_before(store, file, u64::MAX)?;
+        cursor.seek(&format::key::extent(file.ino, from))?;
+        let first = reaching(store, file, from, from)?.iter().map(info).collect();
         Ok(ExtentCursor { file, cursor, first })
     }
 

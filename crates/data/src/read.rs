@@ -10,7 +10,7 @@ use format::Corruption;
 use format::extent::{CHUNK_BYTES, Stored};
 use store::{Error, Read, Result};
 
-use crate::window::{Contents, Record, window};
+use crate::window::{Contents, Record, window_to_read};
 use crate::write::byte_offset;
 use crate::{Data, FileRef};
 
@@ -35,13 +35,13 @@ impl Data {
         }
         let buffer = &mut buffer[..wanted];
         let end = offset + wanted as u64;
-        let mut records = window(store, file, offset, end)?;
+        let mut records = window_to_read(store, file, offset, end)?;
         for _ in 0..ATTEMPTS {
             let Err(error) = self.read_records(file, &records, offset, buffer) else { break };
             if !matches!(error, Error::Corrupt(_) | Error::Missing { .. }) {
                 return Err(error);
             }
-            let now = window(store, file, offset, end)?;
+            let now = window_to_read(store, file, offset, end)?;
             if now == records {
                 return Err(error);
             }
@@ -121,7 +121,7 @@ impl Data {
 }
 
 /// The error of extents that overlap.
-fn overlap(file: FileRef, found: u64, end: u64) -> Error {
+pub(crate) fn overlap(file: FileRef, found: u64, end: u64) -> Error {
     Corruption {
         file: format!("extents of inode {} in tree {}", file.ino, file.tree.0),
         offset: found,

@@ -13,8 +13,9 @@
 use store::{Batch, Read, Result};
 
 use crate::cut::Edits;
+use crate::read::overlap;
 use crate::truncate::STEP_EXTENTS;
-use crate::window::{Contents, Record, window};
+use crate::window::{Contents, Record, window_to_read};
 use crate::write::CHUNK_REACH;
 use crate::{Data, ExtentOwner, FileRef, Freed};
 
@@ -56,6 +57,7 @@ impl Data {
         let length = self.share_step(store, to, length)?;
         let end = from.offset + length;
         let mut sources = around(store, from, length)?;
+        check_apart(from.file, &sources, (from.offset, end))?;
         let mut flagged = Vec::new();
         if let Some(owner) = owners.0 {
             for record in &mut sources {
@@ -88,7 +90,7 @@ impl Data {
             let nothing = source_edits.finish(batch);
             debug_assert!(nothing.pages.is_empty(), "flagging frees nothing");
         }
-        edits.cut(&targets, to.offset, to.offset + length, owners.1);
+        edits.cut(&targets, to.offset, to.offset + length, owners.1)?;
         let mut data = 0;
         for record in &sources {
             let (start, stop) = (record.offset.max(from.offset), record.end().min(end));
@@ -122,7 +124,23 @@ impl Data {
 /// The extents of a range and a chunk around it.
 fn around(store: &dyn Read, side: Side, length: u64) -> Result<Vec<Record>> {
     let from = side.offset.saturating_sub(CHUNK_REACH);
-    window(store, side.file, from, (side.offset + length).saturating_add(CHUNK_REACH))
+    window_to_read(store, side.file, from, (side.offset + length).saturating_add(CHUNK_REACH))
+}
+
+/// What cannot be read is not copied either: which of two extents is right is not known.
+fn check_apart(file: FileRef, records: &[Record], (from, to): (u64, u64)) -> Result<()> {
+    let mut at = from;
+    for record in records {
+        let (start, end) = (record.offset.max(from), record.end().min(to));
+        if start >= end {
+            continue;
+        }
+        if start < at {
+            return Err(overlap(file, record.offset, at));
+        }
+        at = end;
+    }
+    Ok(())
 }
 
 /// The part of a record that the target gets.

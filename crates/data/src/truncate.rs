@@ -9,7 +9,7 @@ use format::key;
 use store::{Batch, Read, Result};
 
 use crate::cut::Edits;
-use crate::window::{Record, extents_before, window};
+use crate::window::{Record, extents_before, window_to_read};
 use crate::write::CHUNK_REACH;
 use crate::{Data, ExtentOwner, FileRef, Freed};
 
@@ -135,8 +135,8 @@ fn cut_out(
 ) -> Result<Freed> {
     let (from, to) = range;
     let reach = (from.saturating_sub(CHUNK_REACH), to.saturating_add(CHUNK_REACH));
-    let records = window(store, file, reach.0, reach.1)?;
+    let records = window_to_read(store, file, reach.0, reach.1)?;
     let mut edits = Edits::new(file);
-    edits.cut(&records, from, to, owner);
+    edits.cut(&records, from, to, owner)?;
     Ok(edits.finish(batch))
 }

@@ -1,10 +1,14 @@
 //! The extents of a file around a range, decoded.
 
-use format::extent::{Extent, Stored, decode};
+use format::extent::{Extent, INLINE_BYTES_MAX, STORED_BYTES_MAX, Stored, decode};
 use format::key;
 use store::{Cursor, Item, KeyRange, Read, Result};
 
 use crate::FileRef;
+
+/// Most bytes of one extent.
+const LENGTH_MAX: u64 = STORED_BYTES_MAX as u64;
+const _: () = assert!(INLINE_BYTES_MAX as u64 <= LENGTH_MAX);
 
 /// An extent of a file.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -67,12 +71,74 @@ pub(crate) fn extents_before<'a>(
 
 /// The extents that overlap `from..to`, in order.
 pub(crate) fn window(store: &dyn Read, file: FileRef, from: u64, to: u64) -> Result<Vec<Record>> {
+    window_and_last(store, file, from, to).map(|(records, _)| records)
+}
+
+/// As [`window`], for whoever takes for zeros what none of them covers. In a damaged file extents
+/// overlap, and a long one reaches in from before a short one: it is among them then, wherever a
+/// byte of the range would be taken for a hole that it covers.
+pub(crate) fn window_to_read(
+    store: &dyn Read,
+    file: FileRef,
+    from: u64,
+    to: u64,
+) -> Result<Vec<Record>> {
+    let (records, last) = window_and_last(store, file, from, to)?;
+    let mut covered = from;
+    for record in &records {
+        if record.offset > covered {
+            break;
+        }
+        covered = covered.max(record.end());
+    }
+    match last {
+        Some(last) if covered < to => {
+            let mut reaching = reaching(store, file, last, covered)?;
+            reaching.extend(records);
+            Ok(reaching)
+        }
+        _ => Ok(records),
+    }
+}
+
+/// The extents that start before `before` and cover the byte at `at`, which one that starts there
+/// or later does not. No more is read than may reach so far.
+pub(crate) fn reaching(
+    store: &dyn Read,
+    file: FileRef,
+    before: u64,
+    at: u64,
+) -> Result<Vec<Record>> {
+    let lowest = at.saturating_sub(LENGTH_MAX - 1);
+    if lowest >= before {
+        return Ok(Vec::new());
+    }
+    let range = KeyRange::between(&key::extent(file.ino, lowest), &key::extent(file.ino, before));
+    let mut cursor = store.scan(file.tree, range)?;
+    let mut records = Vec::new();
+    while let Some(item) = cursor.next()? {
+        let record = Record::decode(file, item)?;
+        if record.end() > at {
+            records.push(record);
+        }
+    }
+    Ok(records)
+}
+
+/// The extents that overlap `from..to`, and where the last one starts that starts before `from`.
+fn window_and_last(
+    store: &dyn Read,
+    file: FileRef,
+    from: u64,
+    to: u64,
+) -> Result<(Vec<Record>, Option<u64>)> {
     let mut cursor = extents_before(store, file, to)?;
     cursor.seek(&key::extent(file.ino, from))?;
-    let mut records = Vec::new();
+    let (mut records, mut last) = (Vec::new(), None);
     // Extents do not overlap: of those that start before the range only the last can reach in.
     if let Some(item) = cursor.prev()? {
         let record = Record::decode(file, item)?;
+        last = Some(record.offset);
         if record.end() > from {
             records.push(record);
         }
@@ -80,5 +146,5 @@ pub(crate) fn window(store: &dyn Read, file: FileRef, from: u64, to: u64) -> Res
     while let Some(item) = cursor.next()? {
         records.push(Record::decode(file, item)?);
     }
-    Ok(records)
+    Ok((records, last))
 }

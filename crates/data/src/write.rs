@@ -59,7 +59,7 @@ impl Data {
         }
         let run = InlineRun::before(store, file, &records, offset)?;
         match self.home(file, &records, offset, bytes.len(), &run, owner) {
-            Home::Inline => inline(&mut edits, &records, &run, offset, bytes, owner),
+            Home::Inline => inline(&mut edits, &records, &run, offset, bytes, owner)?,
             Home::Segment => {
                 let start = run.start().unwrap_or(offset);
                 let mut before = None;
@@ -69,7 +69,7 @@ impl Data {
                     records.retain(|record| !run.offsets().any(|o| o == record.offset));
                     before = window(store, file, start.saturating_sub(1), start)?.pop();
                 }
-                edits.cut(&records, offset, end, owner);
+                edits.cut(&records, offset, end, owner)?;
                 let before = before.as_ref().or_else(|| ending_at(&records, start));
                 let all = run.followed_by(bytes);
                 if let Err(error) = self.store_bytes(&mut edits, start, &all, owner, before) {
@@ -199,14 +199,15 @@ fn inline(
     offset: u64,
     bytes: &[u8],
     owner: ExtentOwner,
-) {
+) -> Result<()> {
     let end = offset + bytes.len() as u64;
     let (start, merged) = match run.last_with_room_for(bytes.len()) {
         Some((start, before)) => (start, Cow::Owned([before, bytes].concat())),
         None => (offset, Cow::Borrowed(bytes)),
     };
-    edits.cut(records, start, end, owner);
+    edits.cut(records, start, end, owner)?;
     edits.put_inline(start, &merged);
+    Ok(())
 }
 
 /// The record that ends where a write starts.

@@ -70,16 +70,18 @@ impl Edit<'_> {
         FileRef { tree: self.view.tree, ino: self.ino }
     }
 
-    /// Bytes of a range that extents cover.
+    /// Bytes of a range that extents cover, each once: in a damaged file they may overlap.
     pub(crate) fn covered(&self, from: u64, to: u64) -> FsResult<u64> {
         let mut extents =
             self.fs.data.extents(self.view.store, self.file_ref(), from).map_err(from_store)?;
-        let mut covered = 0;
+        let (mut covered, mut at) = (0, from);
         while let Some(extent) = extents.next().map_err(from_store)? {
             if extent.offset >= to {
                 break;
             }
-            covered += (extent.offset + extent.length).min(to) - extent.offset.max(from);
+            let end = (extent.offset + extent.length).min(to);
+            covered += end.saturating_sub(extent.offset.max(at));
+            at = at.max(end);
         }
         Ok(covered)
     }

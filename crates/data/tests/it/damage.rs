@@ -113,3 +113,139 @@ fn a_damaged_record_is_a_typed_error() {
     assert!(volume.collect().is_err(), "an unread record is not an absent one");
     assert_eq!(volume.sim.device.files(), before);
 }
+
+/// Lays one file out so that a long extent of another one lies over the shorter ones of its own,
+/// and returns what either has.
+fn overlapped(volume: &mut Volume) -> (FileRef, Vec<u8>, Vec<u8>) {
+    let file = FileRef { tree: TreeId(32), ino: 20 };
+    let long = pattern(21, 100_000);
+    volume.write(32, 21, 0, &long).unwrap();
+    let extents = format::key::extent_prefix(21);
+    let all = volume.store.dump(file.tree).unwrap();
+    assert_eq!(all.iter().filter(|(key, _)| key.starts_with(&extents)).count(), 1);
+    // Holes between them, so that each is an extent of its own.
+    let mut short = vec![0; 120_000];
+    for (at, length) in [(10_000, 10_000), (20_000, 500), (40_000, 5_000), (90_000, 300)] {
+        let bytes = pattern(at as u64, length);
+        volume.write(32, 20, at as u64, &bytes).unwrap();
+        short[at..at + length].copy_from_slice(&bytes);
+    }
+    volume.write(32, 20, 119_999, &[0]).unwrap();
+    let other = store::Read::get(&*volume.store, file.tree, &format::key::extent(21, 0)).unwrap();
+    let mut batch = store::Batch::new();
+    batch.put(file.tree, &format::key::extent(20, 0), &other.expect("it has one"));
+    store::Store::commit(&*volume.store, &batch).unwrap();
+    (file, long, short)
+}
+
+/// Whether a byte is of one of the short extents.
+fn in_short(at: usize) -> bool {
+    (10_000..20_500).contains(&at)
+        || (40_000..45_000).contains(&at)
+        || (90_000..90_300).contains(&at)
+}
+
+#[test]
+fn where_extents_overlap_nothing_that_one_of_them_covers_reads_as_zeros() {
+    let mut volume = Volume::new(11);
+    let (file, long, short) = overlapped(&mut volume);
+    let mut random = fastrand::Rng::with_seed(11);
+    let (mut refused, mut read) = (0, 0);
+    let mut ranges: Vec<(usize, usize)> =
+        vec![(20_500, 30_000), (15_000, 30_000), (20_600, 20_601), (45_000, 99_999), (0, 120_000)];
+    for _ in 0..2000 {
+        let from = random.usize(0..110_000);
+        ranges.push((from, (from + random.usize(1..20_000)).min(120_000)));
+    }
+    for (from, to) in ranges {
+        let mut buffer = vec![0xee; to - from];
+        match volume.data.read(&*volume.store, file, 120_000, from as u64, &mut buffer) {
+            Ok(_) => read += 1,
+            Err(Error::Corrupt(bad)) => {
+                assert_eq!(bad.structure, "extent");
+                refused += 1;
+                continue;
+            }
+            Err(other) => panic!("{from} to {to}: {other}"),
+        }
+        for (at, &byte) in (from..to).zip(&buffer) {
+            let one = long.get(at).copied().unwrap_or(0);
+            let right = byte == one || (in_short(at) && byte == short[at]);
+            assert!(right, "{from} to {to}: byte {at} is {byte}, of {one} and {}", short[at]);
+        }
+    }
+    assert!(refused > 100 && read > 100, "{refused} refused, {read} read");
+}
+
+#[test]
+fn where_extents_overlap_no_hole_is_told_and_nothing_is_copied_in_half() {
+    let mut volume = Volume::new(12);
+    let (file, long, _) = overlapped(&mut volume);
+    for from in [0, 15_000, 20_400, 20_500, 30_000, 89_000, 95_000] {
+        let mut extents = volume.data.extents_to_read(&*volume.store, file, from).unwrap();
+        let mut at = from;
+        while let Some(extent) = extents.next().unwrap() {
+            if extent.offset > at {
+                break;
+            }
+            at = at.max(extent.offset + extent.length);
+        }
+        assert_eq!(at, 100_000, "from {from}");
+    }
+    let side = |ino, offset| data::Side { file: FileRef { tree: TreeId(32), ino }, offset };
+    let share = |volume: &Volume, from: u64, length: u64| -> store::Result<()> {
+        let (owner, mut batch) = (volume.owner(32), store::Batch::new());
+        let sides = (side(20, from), side(22, 0));
+        let owners = (Some(owner), owner);
+        let step = volume.data.share(&*volume.store, sides, length, owners, &mut batch)?;
+        let token = store::Store::commit(&*volume.store, &batch)?;
+        volume.data.reclaim_after(step.freed, token);
+        Ok(())
+    };
+    for (from, length) in [(15_000, 10_000), (0, 120_000), (80_000, 20_000)] {
+        let refused = share(&volume, from, length);
+        assert!(matches!(refused, Err(Error::Corrupt(_))), "{from}: {refused:?}");
+    }
+    // Of what one extent alone covers a copy is made, also behind the shorter one.
+    share(&volume, 25_000, 10_000).unwrap();
+    let mut copy = vec![0xee; 10_000];
+    let file = FileRef { tree: TreeId(32), ino: 22 };
+    volume.data.read(&*volume.store, file, 10_000, 0, &mut copy).unwrap();
+    assert!(copy == long[25_000..35_000]);
+}
+
+#[test]
+fn a_change_of_extents_that_overlap_loses_none_of_them() {
+    let mut volume = Volume::new(13);
+    let (file, long, _) = overlapped(&mut volume);
+    let extents = |volume: &Volume| {
+        let all = volume.store.dump(TreeId(32)).unwrap();
+        let own = format::key::extent_prefix(20);
+        all.into_iter().filter(|(key, _)| key.starts_with(&own)).collect::<Vec<_>>()
+    };
+    let before = extents(&volume);
+    // What would be left of both lies behind the same byte; or one begins where the other goes on.
+    for (at, length) in [(12_000, 3_000), (5_000, 10_000), (9_000, 1_000)] {
+        let refused = volume.write(32, 20, at, &pattern(3, length)).unwrap_err();
+        assert!(matches!(refused, Error::Corrupt(_)), "{at}: {refused}");
+        let refused = volume.punch(32, 20, (at, at + length as u64)).unwrap_err();
+        assert!(matches!(refused, Error::Corrupt(_)), "{at}: {refused}");
+        assert!(extents(&volume) == before, "{at}");
+    }
+    // Elsewhere it is written to, and the long one stays beside what was written.
+    volume.write(32, 20, 50_000, &pattern(4, 5_000)).unwrap();
+    let read = |from: u64, to: u64| {
+        let mut buffer = vec![0xee; (to - from) as usize];
+        volume.data.read(&*volume.store, file, 120_000, from, &mut buffer).map(|_| buffer)
+    };
+    assert!(read(50_000, 55_000).unwrap() == pattern(4, 5_000));
+    assert!(read(56_000, 80_000).unwrap() == long[56_000..80_000]);
+    // Cut short, nothing of either is behind the end; cut to nothing, nothing is left.
+    volume.truncate(32, 20, 60_000).unwrap();
+    volume.truncate(32, 20, 120_000).unwrap();
+    let mut buffer = vec![0xee; 60_000];
+    volume.data.read(&*volume.store, file, 120_000, 60_000, &mut buffer).unwrap();
+    assert!(buffer == vec![0; 60_000]);
+    volume.release(32, 20).unwrap();
+    assert!(extents(&volume).is_empty());
+}

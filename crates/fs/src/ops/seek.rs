@@ -40,7 +40,8 @@ pub(crate) fn seek(
             return Ok(if what == Seek::Data { offset } else { size });
         }
         let extents = data::FileRef { tree, ino };
-        let mut extents = fs.data.extents(view.store, extents, offset).map_err(from_store)?;
+        let mut extents =
+            fs.data.extents_to_read(view.store, extents, offset).map_err(from_store)?;
         let mut at = offset;
         while let Some(extent) = extents.next().map_err(from_store)? {
             if extent.offset >= size {
@@ -52,7 +53,7 @@ pub(crate) fn seek(
             if extent.offset > at {
                 return Ok(at);
             }
-            at = (extent.offset + extent.length).min(size);
+            at = at.max((extent.offset + extent.length).min(size));
         }
         if what == Seek::Data { Err(FsError::PastEnd) } else { Ok(at) }
     })

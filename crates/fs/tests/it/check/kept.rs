@@ -3,6 +3,7 @@
 
 use std::collections::BTreeMap;
 
+use format::extent::{Extent, decode, encode_stored};
 use format::key;
 use fs::{Engine, FileSystem};
 use inode::{Caller, NodeId};
@@ -132,14 +133,21 @@ fn all_that_has_no_name_any_more_is_in_lost_and_found_with_its_contents() {
 /// Keys and values.
 type Records = Vec<(Vec<u8>, Vec<u8>)>;
 
-/// Puts an extent into a file that overlaps another one of it.
+/// Puts an extent into a file that overlaps another one of it. Both name the same pages, as shared
+/// ones, so that no change of one takes what the other has.
 fn overlap(made: &Made) -> (SimDevice, u64, Records) {
     let (device, mut ino, mut extents) = (made.device.copy(), 0, Vec::new());
     falsify(&device, |store| {
         ino = named(store, "large 1").ino;
-        let other = store.get(TREE, &key::extent(ino, 60_000)).expect("read");
+        let there = key::extent(ino, 60_000);
+        let other = store.get(TREE, &there).expect("read").expect("it has one there");
+        let Ok(Extent::Stored(mut other)) = decode(&other) else { panic!("it is in a segment") };
+        other.reflinked = true;
+        let mut value = Vec::new();
+        encode_stored(&mut value, &other);
         let mut batch = Batch::new();
-        batch.put(TREE, &key::extent(ino, 4096), &other.expect("it has one there"));
+        batch.put(TREE, &key::extent(ino, 4096), &value);
+        batch.put(TREE, &there, &value);
         store.commit(&batch).expect("there is room");
         extents = extents_of(store, ino);
     });
@@ -193,5 +201,15 @@ fn extents_that_overlap_are_told_and_both_stay() {
         }
         let refused = fs.read(&root, file, 4000, &mut [0; 8000]).expect_err("both of them");
         assert!(refused.to_string().contains("extents"), "{refused}");
+        // What is written over all of both takes the place of both, and room is counted once.
+        let written = vec![7; 13_096];
+        fs.write(&root, file, 0, &written).expect("it is taken");
+        let mut buffer = vec![1; 65_000];
+        assert_eq!(fs.read(&root, file, 0, &mut buffer).expect("no two overlap"), 65_000);
+        assert!(buffer[..13_096] == written && buffer[13_096..] == right[13_096..65_000]);
+        fs.close().expect("it closes");
+        drop(opened);
+        let mended = repair(&device);
+        assert!(mended.after.is_clean(), "{base:?}:\n{}", told(&mended.after));
     }
 }
