@@ -239,7 +239,7 @@ impl Data {
 
     /// Frees a segment's dead pages, or finds that it is wholly dead. Where that fails they are
     /// kept, to be tried much later: forgotten, they would be lost until garbage collection.
-    fn clean_segment(&self, store: &dyn Store, pick: Pick) -> Result<()> {
+    pub(crate) fn clean_segment(&self, store: &dyn Store, pick: Pick) -> Result<()> {
         let segment = pick.segment;
         let runs = self.garbage.lock().take(segment);
         let done = self.free_runs(store, pick, &runs);

@@ -179,6 +179,22 @@ impl Garbage {
         Some(Pick { segment, since: dead.since, old })
     }
 
+    /// Dead pages of a segment.
+    pub(crate) fn dead_pages(&self, segment: u64) -> u64 {
+        self.dead.get(&segment).map_or(0, |dead| dead.pages)
+    }
+
+    /// Counts pages of a segment as dead, as old as can be, that a sweep found: some may have been
+    /// known, and are counted once. Returns how many were not.
+    pub(crate) fn bury_found(&mut self, segment: u64, runs: &[PageRun]) -> u64 {
+        let known = self.take(segment);
+        self.bury(&known, Duration::ZERO);
+        self.bury(runs, Duration::ZERO);
+        let joined = self.take(segment);
+        self.bury(&joined, Duration::ZERO);
+        pages(&joined) - pages(&known)
+    }
+
     /// Takes a segment's dead pages, neighbours joined.
     pub(crate) fn take(&mut self, segment: u64) -> Vec<PageRun> {
         let Some(mut dead) = self.dead.remove(&segment) else { return Vec::new() };

@@ -11,6 +11,9 @@
 //! 4. the sweep frees pages below the horizon that are neither marked nor were in flight, after
 //!    the pinned state is durable, so that no crash brings a record back that names one.
 //!
+//! Room is told as the medium has it: a dead page that was punched, in this opening or another, is
+//! a hole and is not counted, and one that the cleaner has already is handed to it once.
+//!
 //! A count is corrected by a difference, so two collections must not correct it by the same one:
 //! each sweep begins a new generation, and what was marked in an older one is not swept.
 //!
@@ -29,10 +32,8 @@ use crate::Data;
 use crate::alloc::PageRun;
 use crate::clean::live_pages;
 use crate::cut::{count_pages, pages_of};
+use crate::garbage::Pick;
 use crate::segments::Place;
-
-/// Pages of a segment's header and footer.
-const MARK_PAGES: u32 = 2;
 
 /// What was handed out when a collection began. Take it before the state is pinned.
 #[derive(Debug)]
@@ -114,8 +115,11 @@ pub struct SegmentReport {
     pub segment: u64,
     /// Pages that extents name.
     pub live_bytes: u64,
-    /// What it occupies beyond those.
+    /// What a sweep gives back: all that it occupies where it goes as a whole, or else its pages
+    /// that nothing names and that are no holes.
     pub dead_bytes: u64,
+    /// Whether it goes as a whole.
+    pub whole: bool,
 }
 
 /// What a sweep did.
@@ -123,26 +127,27 @@ pub struct SegmentReport {
 pub struct Swept {
     /// Segments deleted.
     pub deleted: u64,
-    /// Bytes that those occupied.
+    /// Bytes that those occupied, and those of pages that were freed at once.
     pub freed_bytes: u64,
-    /// Bytes that the cleaner gives back in its next steps.
+    /// Bytes that the cleaner gives back in its next steps, and did not have before.
     pub dead_bytes: u64,
     /// Nothing was done: another collection swept since this one took its horizon. Mark anew.
     pub outdated: bool,
+}
+
+/// When what a sweep finds in segments is freed that stay.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Free {
+    /// By the cleaner, in its steps.
+    Later,
+    /// In the sweep.
+    Now,
 }
 
 impl Marked {
     /// What was found.
     pub fn report(&self) -> &Report {
         &self.report
-    }
-
-    /// Whether a page may be freed.
-    fn is_dead(&self, segment: u64, page: u32) -> bool {
-        let handed_out = self.horizon.segments.get(&segment).is_some_and(|&end| page < end);
-        let live = self.live.get(&segment).is_some_and(|pages| pages.get(page));
-        let held = self.horizon.in_flight.iter().any(|run| run.contains(segment, page));
-        page >= FIRST_PAGE && handed_out && !live && !held
     }
 }
 
@@ -217,23 +222,25 @@ impl Data {
     /// What a marking found that came to its end.
     pub fn marked(&self, marking: Marking, pinned: &dyn Pinned) -> Result<Marked> {
         let Marking { horizon, live, .. } = marking;
-        let mut counted = BTreeMap::new();
+        let (commit, generation) = (pinned.commit(), AtomicU64::new(horizon.generation));
+        let (counted, report) = (BTreeMap::new(), Report::default());
+        let mut marked = Marked { commit, horizon, live, counted, generation, report };
         let mut report = Report::default();
-        for &segment in horizon.segments.keys() {
-            counted.insert(segment, live_pages(pinned, segment)?);
-            let pages = live.get(&segment).map_or(0, Bitmap::count);
-            let live_bytes = u64::from(pages) * u64::from(CHUNK_BYTES);
-            // The pages of header and footer are neither.
-            let sealed = matches!(self.segments.get(segment), Some(Place::Sealed(_)));
-            let marks = if sealed { MARK_PAGES } else { 1 };
-            let others = live_bytes + u64::from(marks * CHUNK_BYTES);
-            let dead_bytes = self.segments.disk_bytes(segment)?.saturating_sub(others);
+        for &segment in marked.horizon.segments.keys() {
+            marked.counted.insert(segment, live_pages(pinned, segment)?);
+            let live_bytes = bytes_of(marked.live_pages(segment));
+            let whole = self.goes_whole(&marked, segment);
+            let dead_bytes = if whole {
+                self.segments.disk_bytes(segment)?
+            } else {
+                self.dead_runs(&marked, segment)?.iter().map(|run| bytes_of(run.count)).sum()
+            };
             report.live_bytes += live_bytes;
             report.dead_bytes += dead_bytes;
-            report.segments.push(SegmentReport { segment, live_bytes, dead_bytes });
+            report.segments.push(SegmentReport { segment, live_bytes, dead_bytes, whole });
         }
-        let (commit, generation) = (pinned.commit(), AtomicU64::new(horizon.generation));
-        Ok(Marked { commit, horizon, live, counted, generation, report })
+        marked.report = report;
+        Ok(marked)
     }
 
     /// Deletes the segments that marking found dead, corrects the counts of the others, and hands
@@ -255,6 +262,29 @@ impl Data {
         some: &dyn Fn(u64) -> bool,
         swept: &mut Swept,
     ) -> Result<()> {
+        self.sweep_and_free(store, marked, some, Free::Later, swept)
+    }
+
+    /// As [`Data::sweep`], for one segment, whose dead pages are freed at once; of a medium that
+    /// cannot, when enough of it is dead. What came free is told, and nothing else.
+    pub fn sweep_now(
+        &self,
+        store: &dyn Store,
+        marked: &Marked,
+        segment: u64,
+        swept: &mut Swept,
+    ) -> Result<()> {
+        self.sweep_and_free(store, marked, &|other| other == segment, Free::Now, swept)
+    }
+
+    fn sweep_and_free(
+        &self,
+        store: &dyn Store,
+        marked: &Marked,
+        some: &dyn Fn(u64) -> bool,
+        free: Free,
+        swept: &mut Swept,
+    ) -> Result<()> {
         let _cleaning = self.cleaning.lock();
         self.check_writable()?;
         // Under the lock of sweeps: no other one is under way.
@@ -264,9 +294,14 @@ impl Data {
             return Ok(());
         }
         store.sync(marked.commit)?;
+        // What waited for that is found here as well.
+        let now = self.env.clock.monotonic();
+        self.garbage.lock().mature(store.durable(), now);
         let mut segments = marked.horizon.segments.keys().filter(|&&segment| some(segment));
-        let done =
-            segments.try_for_each(|&segment| self.sweep_segment(store, marked, segment, swept));
+        let done = segments.try_for_each(|&segment| match free {
+            Free::Later => self.sweep_segment(store, marked, segment, swept),
+            Free::Now => self.free_segment(store, marked, segment, swept),
+        });
         // At the end, whatever that came to: who pinned a state meanwhile may have missed some of
         // it. After an error this marking is not gone on with either.
         self.sweeps.store(generation + 1, Ordering::Release);
@@ -299,40 +334,115 @@ impl Data {
         segment: u64,
         swept: &mut Swept,
     ) -> Result<()> {
-        // The count first: should a crash follow, pages are found again by the next collection,
-        // but a count that is too low would let a live segment be deleted.
-        let pages = marked.live.get(&segment).map_or(0, Bitmap::count);
+        let pages = marked.live_pages(segment);
         let counted = marked.counted.get(&segment).copied().unwrap_or(0);
-        let held: Vec<_> =
-            marked.horizon.in_flight.iter().filter(|run| run.segment == segment).collect();
-        let occupied = self.segments.disk_bytes(segment)?;
-        // Of a segment that was open at the horizon, later pages were not marked.
-        let complete = marked.horizon.segments.get(&segment) == Some(&PAGES_MAX);
-        if pages == 0 && complete && held.is_empty() && self.is_deletable(segment) {
+        if self.goes_whole(marked, segment) {
+            let occupied = self.segments.disk_bytes(segment)?;
             self.delete_segment(store, segment)?;
             swept.deleted += u64::from(occupied > 0);
             swept.freed_bytes += occupied;
             return Ok(());
         }
+        // The count first: should a crash follow, pages are found again by the next collection,
+        // but a count that is too low would let a live segment be deleted.
         if u64::from(pages) != counted {
             let mut batch = Batch::new();
             count_pages(&mut batch, segment, i64::from(pages) - counted as i64);
             store.commit(&batch)?;
         }
-        // What was punched before is dead as well, but occupies nothing.
-        let held: u32 = held.iter().map(|run| run.count).sum();
-        let others = u64::from(pages + held + MARK_PAGES) * u64::from(CHUNK_BYTES);
-        if occupied > others {
-            let runs = marked.dead_runs(segment, self.end_of_pages(segment)?);
+        let runs = self.dead_runs(marked, segment)?;
+        if !runs.is_empty() {
             let mut garbage = self.garbage.lock();
             if garbage.has_room_for(runs.len()) {
                 // As old as can be: the cleaner takes them next.
-                garbage.bury(&runs, Duration::ZERO);
-                swept.dead_bytes += occupied - others;
+                let pages = garbage.bury_found(segment, &runs);
+                swept.dead_bytes += pages * u64::from(CHUNK_BYTES);
             }
         }
         Ok(())
     }
+
+    /// Sweeps a segment, and cleans it as far as the medium allows.
+    fn free_segment(
+        &self,
+        store: &dyn Store,
+        marked: &Marked,
+        segment: u64,
+        swept: &mut Swept,
+    ) -> Result<()> {
+        let dead = |runs: Vec<PageRun>| runs.iter().map(|run| bytes_of(run.count)).sum::<u64>();
+        let (before, occupied) =
+            (dead(self.dead_runs(marked, segment)?), self.segments.disk_bytes(segment)?);
+        let mut handed = Swept::default();
+        self.sweep_segment(store, marked, segment, &mut handed)?;
+        swept.deleted += handed.deleted;
+        swept.freed_bytes += handed.freed_bytes;
+        if handed.deleted > 0 {
+            return Ok(());
+        }
+        loop {
+            let (pages, could) = (self.garbage.lock().dead_pages(segment), self.can_punch());
+            if pages == 0 {
+                break;
+            }
+            self.clean_segment(store, Pick { segment, since: Duration::ZERO, old: true })?;
+            // That the medium cannot punch is found out by trying.
+            if self.garbage.lock().dead_pages(segment) >= pages && self.can_punch() == could {
+                break;
+            }
+        }
+        swept.freed_bytes += match self.segments.get(segment) {
+            // Others write to it meanwhile.
+            Some(Place::Open(_)) => before.saturating_sub(dead(self.dead_runs(marked, segment)?)),
+            _ => occupied.saturating_sub(self.segments.disk_bytes(segment)?),
+        };
+        Ok(())
+    }
+
+    /// Whether a segment goes as a whole: nothing of it is named, and nothing will be.
+    fn goes_whole(&self, marked: &Marked, segment: u64) -> bool {
+        // Of a segment that was open at the horizon, later pages were not marked.
+        let complete = marked.horizon.segments.get(&segment) == Some(&PAGES_MAX);
+        let held = marked.horizon.in_flight.iter().any(|run| run.segment == segment);
+        complete && !held && marked.live_pages(segment) == 0 && self.is_deletable(segment)
+    }
+
+    /// Dead pages of a segment that occupy the medium, neighbours joined.
+    fn dead_runs(&self, marked: &Marked, segment: u64) -> Result<Vec<PageRun>> {
+        // Live pages have room, and so have header and footer; in a rewritten segment, not all.
+        let others = match self.segments.get(segment) {
+            Some(Place::Open(_)) => 1,
+            Some(Place::Sealed(sealed)) if sealed.generation == 0 => 2,
+            _ => 0,
+        };
+        let least = bytes_of(marked.live_pages(segment) + others);
+        if others > 0 && self.segments.disk_bytes(segment)? <= least {
+            return Ok(Vec::new());
+        }
+        let mut found: Vec<PageRun> = Vec::new();
+        let mut left = marked.dead_runs(segment, self.end_of_pages(segment)?);
+        left.reverse();
+        while let Some(run) = left.pop() {
+            match self.segments.occupied(segment, run.page, run.count)? {
+                0 => {}
+                some if some < run.count => {
+                    let half = run.count / 2;
+                    left.push(PageRun { page: run.page + half, count: run.count - half, ..run });
+                    left.push(PageRun { count: half, ..run });
+                }
+                _ => match found.last_mut() {
+                    Some(last) if last.page + last.count == run.page => last.count += run.count,
+                    _ => found.push(run),
+                },
+            }
+        }
+        Ok(found)
+    }
+}
+
+/// Bytes of pages.
+fn bytes_of(pages: u32) -> u64 {
+    u64::from(pages) * u64::from(CHUNK_BYTES)
 }
 
 impl Data {
@@ -349,14 +459,19 @@ impl Data {
 }
 
 impl Marked {
+    fn live_pages(&self, segment: u64) -> u32 {
+        self.live.get(&segment).map_or(0, Bitmap::count)
+    }
+
     /// Dead pages of a segment before `end`, neighbours joined.
     fn dead_runs(&self, segment: u64, end: u32) -> Vec<PageRun> {
         let end = self.horizon.segments.get(&segment).map_or(0, |&known| known.min(end));
+        let mut kept = self.live.get(&segment).cloned().unwrap_or_else(Bitmap::new);
+        for held in self.horizon.in_flight.iter().filter(|run| run.segment == segment) {
+            kept.set(*held);
+        }
         let mut runs: Vec<PageRun> = Vec::new();
-        for page in FIRST_PAGE..end {
-            if !self.is_dead(segment, page) {
-                continue;
-            }
+        for page in (FIRST_PAGE..end).filter(|&page| !kept.get(page)) {
             match runs.last_mut() {
                 Some(last) if last.page + last.count == page => last.count += 1,
                 _ => runs.push(PageRun { segment, page, count: 1 }),

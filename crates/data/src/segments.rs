@@ -169,25 +169,40 @@ impl SealedSegment {
 
     /// Gives the room of pages back; `false` when the store cannot.
     fn punch(&self, blobs: &dyn Blobs, page: u32, count: u32) -> Result<bool> {
-        let page_bytes = u64::from(PAGE_BYTES);
+        for (offset, length) in self.places(blobs, page, count)? {
+            if !blobs.punch(&self.name, offset, length)? {
+                return Ok(false);
+            }
+        }
+        Ok(true)
+    }
+
+    /// Bytes of pages that occupy the medium.
+    fn occupied(&self, blobs: &dyn Blobs, page: u32, count: u32) -> Result<u64> {
+        let mut occupied = 0;
+        for (offset, length) in self.places(blobs, page, count)? {
+            occupied += blobs.occupied(&self.name, offset, length)?;
+        }
+        Ok(occupied)
+    }
+
+    /// Where pages lie in the blob, and how long each part is.
+    fn places(&self, blobs: &dyn Blobs, page: u32, count: u32) -> Result<Vec<(u64, u64)>> {
+        let bytes = |pages: u32| u64::from(pages) * u64::from(PAGE_BYTES);
         if self.generation == 0 {
-            let (offset, length) = (u64::from(page) * page_bytes, u64::from(count) * page_bytes);
-            return Ok(blobs.punch(&self.name, offset, length)?);
+            return Ok(vec![(bytes(page), bytes(count))]);
         }
         let map = self.map(blobs)?;
         let (mut page, end) = (page, page + count);
+        let mut places = Vec::new();
         while page < end {
             let (rank, count) = map.run(page, end - page);
             if let Some(rank) = rank {
-                let (offset, length) =
-                    (u64::from(rank + 1) * page_bytes, u64::from(count) * page_bytes);
-                if !blobs.punch(&self.name, offset, length)? {
-                    return Ok(false);
-                }
+                places.push((bytes(rank + 1), bytes(count)));
             }
             page += count;
         }
-        Ok(true)
+        Ok(places)
     }
 }
 
@@ -320,6 +335,25 @@ impl Segments {
                 Err(Error::Device(error))
                     if error.is_not_found() && !self.still(segment, &place) => {}
                 other => return other,
+            }
+        }
+    }
+
+    /// How many of some pages occupy the medium.
+    pub(crate) fn occupied(&self, segment: u64, page: u32, count: u32) -> Result<u32> {
+        let offset = u64::from(page) * u64::from(PAGE_BYTES);
+        let length = u64::from(count) * u64::from(PAGE_BYTES);
+        loop {
+            let Some(place) = self.get(segment) else { return Ok(0) };
+            let result = match &place {
+                Place::Open(open) => open.file.occupied(offset, length).map_err(Error::from),
+                Place::Sealed(sealed) => sealed.occupied(self.blobs(), page, count),
+            };
+            match result {
+                Err(Error::Device(error))
+                    if error.is_not_found() && !self.still(segment, &place) => {}
+                // The last page of a file may be written in part.
+                other => return other.map(|bytes| bytes.div_ceil(u64::from(PAGE_BYTES)) as u32),
             }
         }
     }

@@ -41,6 +41,13 @@ pub trait Blobs: Send + Sync {
     /// Bytes occupied on the medium by one object.
     fn disk_bytes(&self, name: &str) -> Result<u64>;
 
+    /// Bytes of a range of an object that are no hole: all that lies in the object where the store
+    /// cannot tell.
+    fn occupied(&self, name: &str, offset: u64, length: u64) -> Result<u64> {
+        let end = offset.saturating_add(length).min(self.length(name)?.unwrap_or(0));
+        Ok(end.saturating_sub(offset))
+    }
+
     /// Bytes occupied on the medium by all objects.
     fn disk_bytes_all(&self) -> Result<u64> {
         self.list("")?.iter().map(|name| self.disk_bytes(name)).sum()
@@ -245,5 +252,9 @@ impl Blobs for LocalBlobs {
 
     fn disk_bytes(&self, name: &str) -> Result<u64> {
         Ok(self.device.metadata(&self.path(name))?.map_or(0, |found| found.disk_bytes))
+    }
+
+    fn occupied(&self, name: &str, offset: u64, length: u64) -> Result<u64> {
+        self.file(name)?.occupied(offset, length)
     }
 }

@@ -169,4 +169,8 @@ impl File for DirectFile {
     fn disk_bytes(&self) -> Result<u64> {
         self.file.disk_bytes()
     }
+
+    fn occupied(&self, offset: u64, length: u64) -> Result<u64> {
+        self.file.occupied(offset, length)
+    }
 }

@@ -86,6 +86,13 @@ pub trait File: Send + Sync {
 
     /// Bytes that the file occupies on the medium.
     fn disk_bytes(&self) -> Result<u64>;
+
+    /// Bytes of a range that are no hole, in the units in which the medium keeps holes: all that
+    /// lies in the file where it cannot tell.
+    fn occupied(&self, offset: u64, length: u64) -> Result<u64> {
+        let end = offset.saturating_add(length).min(self.len()?);
+        Ok(end.saturating_sub(offset))
+    }
 }
 
 /// A held lock; dropping it releases.

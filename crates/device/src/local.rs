@@ -6,7 +6,7 @@ use std::os::unix::fs::{DirBuilderExt, FileExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use rustix::fs::{FallocateFlags, FlockOperation, StatVfs};
+use rustix::fs::{FallocateFlags, FlockOperation, SeekFrom, StatVfs};
 
 use crate::{Device, Error, File, Lock, Metadata, Result, Space};
 
@@ -240,6 +240,27 @@ impl File for LocalFile {
             .metadata()
             .map(|found| found.blocks().saturating_mul(512))
             .map_err(self.failed("stat"))
+    }
+
+    fn occupied(&self, offset: u64, length: u64) -> Result<u64> {
+        let failed = |error: rustix::io::Errno| self.failed("seek")(error.into());
+        let end = offset.saturating_add(length);
+        let (mut at, mut found) = (offset, 0);
+        while at < end {
+            // Nobody reads or writes at the file's own offset.
+            let data = match rustix::fs::seek(&self.file, SeekFrom::Data(at)) {
+                Ok(data) => data,
+                Err(rustix::io::Errno::NXIO) => break,
+                Err(error) => return Err(failed(error)),
+            };
+            if data >= end {
+                break;
+            }
+            let hole = rustix::fs::seek(&self.file, SeekFrom::Hole(data)).map_err(failed)?;
+            at = hole.min(end);
+            found += at - data;
+        }
+        Ok(found)
     }
 }
 

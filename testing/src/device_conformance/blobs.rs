@@ -116,6 +116,8 @@ pub fn a_punched_object_keeps_its_length<D: DeviceUnderTest>() {
         expected[8192..108_192].fill(0);
         assert_eq!(read_all(&blobs, "a"), expected);
         assert!(blobs.disk_bytes("a").expect("known") + 80_000 < before);
+        assert_eq!(blobs.occupied("a", 8192, 98_304).expect("known"), 0);
+        assert_eq!(blobs.occupied("a", 0, 8192).expect("known"), 8192);
     }
 }
 

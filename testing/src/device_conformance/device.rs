@@ -121,6 +121,24 @@ pub fn a_punched_range_reads_as_zero_and_is_free<D: DeviceUnderTest>() {
     assert!(file.punch(0, 0).is_err());
 }
 
+/// What was punched occupies nothing, and all else does.
+pub fn holes_are_told<D: DeviceUnderTest>() {
+    let (device, _guard) = D::create();
+    let file = device.create("a").expect("the file is new");
+    file.write_at(&vec![5; 1 << 20], 0).expect("there is room");
+    let occupied = |offset, length| file.occupied(offset, length).expect("known");
+    assert_eq!(occupied(0, 1 << 20), 1 << 20);
+    assert_eq!(occupied((1 << 20) - 4096, 8192), 4096, "across the end");
+    assert_eq!(occupied(1 << 20, 4096), 0, "beyond the end");
+    if file.punch(65_536, 131_072).expect("punch") {
+        assert_eq!(occupied(65_536, 131_072), 0);
+        assert_eq!(occupied(0, 1 << 20), (1 << 20) - 131_072);
+        assert_eq!(occupied(61_440, 8192), 4096);
+        file.write_at(&[6; 4096], 131_072).expect("there is room");
+        assert_eq!(occupied(65_536, 131_072), 4096);
+    }
+}
+
 /// Directories are made one by one and list what is in them, sorted.
 pub fn directories_list_their_names_in_order<D: DeviceUnderTest>() {
     let (device, _guard) = D::create();

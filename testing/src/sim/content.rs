@@ -54,6 +54,12 @@ impl Content {
         self.reserved.total()
     }
 
+    /// Blocks of a range that have room.
+    pub(super) fn blocks_in(&self, offset: u64, length: u64) -> u64 {
+        let range = touched(offset, length);
+        range.end - range.start - self.reserved.missing(&range)
+    }
+
     /// The runs of blocks that a write or reservation there would newly take, in order.
     pub(super) fn lacking(&self, offset: u64, length: u64) -> Vec<Range<u64>> {
         self.reserved.gaps(&touched(offset, length))

@@ -133,6 +133,13 @@ impl File for SimFile {
             |state: &mut State| Ok(state.medium.file(self.node).current.blocks_reserved() * BLOCK);
         self.call(Op::Look, "stat", look, |_| ())
     }
+
+    fn occupied(&self, offset: u64, length: u64) -> Result<u64> {
+        let look = |state: &mut State| {
+            Ok(state.medium.file(self.node).current.blocks_in(offset, length) * BLOCK)
+        };
+        self.call(Op::Look, "seek", look, |_| ())
+    }
 }
 
 /// A held lock.

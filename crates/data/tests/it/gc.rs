@@ -206,3 +206,85 @@ fn steps_of_one_collection_go_on_until_another_sweeps() {
     release_rest(&mut volume);
     assert!(check_records(&volume.store), "counts are exact after a collection");
 }
+
+/// A volume of whose files a dropped clone held some whole and parts of others.
+fn held_by_a_clone(punches: bool) -> Volume {
+    let mut volume = volume(punches);
+    for ino in 1..12 {
+        volume.write(32, ino, 0, &pattern(ino, 100_000)).unwrap();
+    }
+    let clone = volume.clone_tree(32).unwrap();
+    for ino in 1..7 {
+        volume.release(32, ino).unwrap();
+    }
+    for ino in 7..12 {
+        volume.punch(32, ino, (8192, 61_440)).unwrap();
+    }
+    volume.drop_tree(clone).unwrap();
+    volume.clean(true).unwrap();
+    volume
+}
+
+/// Marks, and frees at once what nothing names: what was told before, how much was told to have
+/// come free, and by how much less the medium has.
+fn pass(volume: &Volume) -> (u64, u64, u64) {
+    let horizon = volume.data.horizon();
+    let pinned = volume.store.pin().unwrap();
+    let marked = volume.data.mark(horizon, &*pinned, &mut [TreeId(32)].into_iter()).unwrap();
+    let before = volume.data.disk_bytes().unwrap();
+    let mut swept = data::Swept::default();
+    for found in &marked.report().segments {
+        volume.data.sweep_now(&*volume.store, &marked, found.segment, &mut swept).unwrap();
+    }
+    assert!(!swept.outdated && swept.dead_bytes == 0, "{swept:?}");
+    let gained = before - volume.data.disk_bytes().unwrap();
+    (marked.report().dead_bytes, swept.freed_bytes, gained)
+}
+
+#[test]
+fn what_a_collection_tells_is_what_the_medium_gets_and_is_told_once() {
+    for punches in [true, false] {
+        let mut volume = held_by_a_clone(punches);
+        let (told, freed, gained) = pass(&volume);
+        assert_eq!(freed, gained, "{punches}");
+        assert!(told > 700_000 && freed > 400_000, "{punches}: {freed} of {told}");
+        if punches {
+            assert_eq!(told, freed);
+        }
+        let left = pass(&volume);
+        assert_eq!((left.1, left.2), (0, 0), "{punches}: {left:?}");
+        assert_eq!(volume.data.stats().dead_bytes, left.0, "{punches}");
+        if punches {
+            assert_eq!(left.0, 0);
+        }
+        volume.verify();
+        assert!(check_records(&volume.store), "counts are exact after a collection");
+        volume.reopen().unwrap();
+        // Where pages cannot be punched, what was open before is copied now.
+        let (told, freed, gained) = pass(&volume);
+        assert_eq!(freed, gained, "{punches}");
+        assert!(told == left.0 && (freed == 0 || !punches), "{punches}: {freed} of {told}");
+        volume.verify();
+    }
+}
+
+#[test]
+fn what_the_cleaner_has_already_is_counted_once() {
+    let volume = held_by_a_clone(true);
+    let (_, first) = volume.collect().unwrap();
+    assert!(first.dead_bytes > 100_000, "{first:?}");
+    assert_eq!(volume.data.stats().dead_bytes, first.dead_bytes);
+    for _ in 0..3 {
+        let (report, again) = volume.collect().unwrap();
+        assert_eq!(report.dead_bytes, first.dead_bytes, "it has that still");
+        assert_eq!((again.freed_bytes, again.dead_bytes), (0, 0));
+        assert_eq!(volume.data.stats().dead_bytes, first.dead_bytes, "what is free soon");
+    }
+    let before = volume.data.disk_bytes().unwrap();
+    volume.clean(true).unwrap();
+    assert_eq!(before - volume.data.disk_bytes().unwrap(), first.dead_bytes);
+    assert_eq!(volume.data.stats().dead_bytes, 0);
+    let (report, again) = volume.collect().unwrap();
+    assert_eq!((report.dead_bytes, again), (0, data::Swept::default()));
+    volume.verify();
+}

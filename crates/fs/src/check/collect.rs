@@ -83,7 +83,8 @@ pub struct Garbage {
     pub bytes: u64,
     /// When it was first noted, in nanoseconds since 1970; `None`: it was not.
     pub since: Option<i64>,
-    /// Whether it was deleted now. Pages are given back in the background.
+    /// Whether it was deleted now. Of pages: whether room came back, which a medium that cannot
+    /// punch gives when enough of a segment is dead.
     pub deleted: bool,
 }
 
@@ -141,8 +142,7 @@ impl Fs {
         let mut found = Vec::new();
         for segment in &marked.report().segments {
             if segment.dead_bytes > 0 {
-                let whole = segment.live_bytes == 0;
-                let kind = if whole { GarbageKind::Segment } else { GarbageKind::Pages };
+                let kind = if segment.whole { GarbageKind::Segment } else { GarbageKind::Pages };
                 let key = key::candidate(CandidateKind::Segment, segment.segment, 0);
                 let name = self.data.segment_path(segment.segment);
                 found.push(Found::new(&key, segment.segment, kind, name, segment.dead_bytes));
@@ -207,14 +207,21 @@ impl Fs {
             self.store.sync(commit).map_err(from_store)?;
         }
         let grace = i64::try_from(grace.as_nanos()).unwrap_or(i64::MAX);
-        let mut segments = BTreeSet::new();
         for found in found {
             let since = *found.garbage.since.get_or_insert(now);
             if now.saturating_sub(since) < grace {
                 continue;
             }
             found.garbage.deleted = match found.garbage.kind {
-                GarbageKind::Segment | GarbageKind::Pages => segments.insert(found.number),
+                GarbageKind::Segment | GarbageKind::Pages => {
+                    let mut swept = Swept::default();
+                    let swept_now =
+                        self.data.sweep_now(&*self.store, marked, found.number, &mut swept);
+                    swept_now.map_err(from_store)?;
+                    assert!(!swept.outdated, "collections take turns");
+                    report.freed_bytes += swept.freed_bytes;
+                    swept.freed_bytes > 0
+                }
                 GarbageKind::Tree => self.drop_unnamed(found.number, &found.key)?,
                 GarbageKind::IndexFile => {
                     let deleted = search_upkeep::delete_unnamed(self, &found.garbage.name)?;
@@ -223,11 +230,6 @@ impl Fs {
                 }
             };
         }
-        let mut swept = Swept::default();
-        let some = |segment| segments.contains(&segment);
-        self.data.sweep_some(&*self.store, marked, &some, &mut swept).map_err(from_store)?;
-        assert!(!swept.outdated, "collections take turns");
-        report.freed_bytes += swept.freed_bytes + swept.dead_bytes;
         self.sync()
     }
 

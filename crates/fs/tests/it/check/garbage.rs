@@ -19,6 +19,7 @@ on_each_engine!(
     garbage_is_noted_and_deleted_after_its_time_and_not_before,
     nothing_is_deleted_where_something_cannot_be_read,
     a_collection_in_steps_beside_changes_frees_what_a_snapshot_held_and_nothing_else,
+    what_is_told_to_be_deleted_came_free_and_is_told_once,
 );
 
 const VOLUME: TreeId = TreeId(key::VOLUME_TREE);
@@ -103,6 +104,36 @@ fn garbage_is_noted_and_deleted_after_its_time_and_not_before(engine: Engine) {
     assert!(report.problems.iter().all(|found| !other(&found.path)), "{}", super::told(&report));
     let looked = look(&device, &made.right);
     assert_eq!((looked.refused, &looked.closed), (0, &None));
+}
+
+fn what_is_told_to_be_deleted_came_free_and_is_told_once(engine: Engine) {
+    let made = made(engine, 6);
+    let device = made.device.copy();
+    lose(&device);
+    let (fs, _) = open(&device);
+    let contents = |device: &SimDevice| {
+        let files = device.files().into_iter().filter(|(path, _)| path.starts_with("data/"));
+        let bytes = |(path, _): (String, u64)| {
+            let found = device::Device::metadata(device, &path).expect("it is there");
+            found.map_or(0, |found| found.disk_bytes)
+        };
+        files.map(bytes).sum::<u64>()
+    };
+    let at_once = Gc::Delete { grace: Duration::ZERO };
+    let told: u64 = gc(&fs, Gc::Report).garbage.iter().map(|found| found.bytes).sum();
+    let before = contents(&device);
+    let first = gc(&fs, at_once);
+    assert!(first.garbage.iter().all(|found| found.deleted), "{first:?}");
+    let bytes: u64 = first.garbage.iter().map(|found| found.bytes).sum();
+    assert!(bytes > 0 && bytes == told, "{told}, {first:?}");
+    assert_eq!(first.freed_bytes, bytes, "{first:?}");
+    assert_eq!(before - contents(&device), bytes, "{first:?}");
+    for _ in 0..2 {
+        let again = gc(&fs, at_once);
+        assert_eq!((again.garbage, again.freed_bytes), (Vec::new(), 0));
+        assert_eq!(again.live_bytes, first.live_bytes);
+    }
+    fs.close().unwrap();
 }
 
 /// Bytes of what holds records or leads to them: in nodes of the B-tree, or runs.
