@@ -1,5 +1,6 @@
 //! Inode numbers, handed out from ranges that are reserved in the store before the first number
-//! of a range is used. A crash skips the rest of a range; no number is used twice.
+//! of a range is used. Closing gives the rest of a range back; a crash skips it. No number is used
+//! twice.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -41,11 +42,29 @@ impl Numbers {
     /// A number that was never used.
     #[inline]
     pub(crate) fn next_ino(&self, store: &dyn Store) -> FsResult<u64> {
-        let ino = self.next.fetch_add(1, Ordering::Relaxed);
-        if ino >= self.limit.load(Ordering::Acquire) {
+        // Whoever gives back either sees that this one was taken, or has taken the limit away.
+        let ino = self.next.fetch_add(1, Ordering::SeqCst);
+        if ino >= self.limit.load(Ordering::SeqCst) {
             self.reserve(store, ino)?;
         }
         Ok(ino)
+    }
+
+    /// Gives back what was not handed out of the last range: closing, or a volume that is opened
+    /// for each of many calls would use a range up each time. Where that cannot be committed the
+    /// rest is skipped, as by a crash.
+    pub(crate) fn give_back(&self, store: &dyn Store) -> FsResult<()> {
+        let _one_at_a_time = self.refill.lock();
+        // Nobody takes one beyond now without waiting for this to end.
+        let limit = self.limit.swap(0, Ordering::SeqCst);
+        let next = self.next.load(Ordering::SeqCst).min(limit);
+        self.limit.store(next, Ordering::SeqCst);
+        if next == limit {
+            return Ok(());
+        }
+        let mut batch = Batch::new();
+        batch.put(VOLUME, &key::counter(Counter::NextIno), &next.to_le_bytes());
+        store.commit(&batch).map(drop).map_err(from_store)
     }
 
     #[cold]

@@ -159,6 +159,9 @@ impl Fs {
             // First what was acknowledged: should a segment of an earlier opening not take its
             // footer, nothing more is made durable.
             self.sync()?;
+            if let Err(error) = self.numbers.give_back(&*self.store) {
+                tracing::debug!(%error, "numbers of inodes that were lent are not given back");
+            }
             self.data.seal_all();
         }
         self.data.sync().map_err(from_store)?;

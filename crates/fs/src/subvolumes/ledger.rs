@@ -2,6 +2,7 @@
 //! mounted in which. Whoever makes, moves or removes a subvolume holds its lock, so that such
 //! changes happen one after the other; each is short.
 
+use std::cell::Cell;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -31,6 +32,9 @@ pub(crate) struct Ledger {
     next_subvolume: u64,
     next_tree: u64,
     next_detached: u64,
+    /// What was counted to in commits that were made, or may have been: who is refused after he
+    /// took numbers, as for want of room, has not used them up.
+    committed: Cell<[u64; 3]>,
     /// Where subvolumes are mounted; unknown until somebody asks.
     mounts: Option<Mounts>,
 }
@@ -81,13 +85,12 @@ impl Admin {
     /// Reads the counters.
     pub(crate) fn open(store: &dyn Store) -> FsResult<Admin> {
         let epoch = read_counter(store, Counter::Epoch)?;
-        let ledger = Ledger {
-            next_subvolume: read_counter(store, Counter::NextSubvolume)?,
-            next_tree: read_counter(store, Counter::NextTree)?,
-            next_detached: read_counter(store, Counter::NextDetached)?,
-            mounts: None,
-        };
-        let counts = [ledger.next_subvolume, ledger.next_tree, ledger.next_detached, epoch];
+        let next_subvolume = read_counter(store, Counter::NextSubvolume)?;
+        let next_tree = read_counter(store, Counter::NextTree)?;
+        let next_detached = read_counter(store, Counter::NextDetached)?;
+        let committed = Cell::new([next_subvolume, next_tree, next_detached]);
+        let ledger = Ledger { next_subvolume, next_tree, next_detached, committed, mounts: None };
+        let counts = [next_subvolume, next_tree, next_detached, epoch];
         if ledger.next_tree < key::FIRST_TREE || counts.iter().any(|count| *count > COUNT_MAX) {
             let what = format!("counters that were never counted to, {counts:?}");
             return Err(inconsistent(VOLUME, &what, 0));
@@ -97,7 +100,11 @@ impl Admin {
 
     /// The ledger, for a change of subvolumes. Taken before any gate and any other lock.
     pub(crate) fn lock(&self) -> MutexGuard<'_, Ledger> {
-        self.ledger.lock()
+        let mut ledger = self.ledger.lock();
+        let [subvolume, tree, detached] = ledger.committed.get();
+        (ledger.next_subvolume, ledger.next_tree) = (subvolume, tree);
+        ledger.next_detached = detached;
+        ledger
     }
 
     /// The present epoch: what is written now is born in it. It changes only while the gates of
@@ -147,7 +154,12 @@ impl Ledger {
         sequence
     }
 
-    /// Adds the counters to the batch that uses them.
+    /// Says that the counters were committed, or that nobody knows.
+    pub(crate) fn wrote(&self) {
+        self.committed.set([self.next_subvolume, self.next_tree, self.next_detached]);
+    }
+
+    /// Adds the counters to the batch that uses them. [`Ledger::wrote`] follows.
     pub(crate) fn write(&self, batch: &mut Batch) {
         for (counter, value) in [
             (Counter::NextSubvolume, self.next_subvolume),

@@ -213,7 +213,12 @@ pub(super) fn quiesced<T>(
 pub(crate) fn commit(ledger: &Ledger, txn: &mut Txn<'_>) -> FsResult<()> {
     ledger.write(txn.batch());
     txn.batch().check().map_err(|_| FsError::NoSpace)?;
-    txn.commit().map(|_| ())
+    let done = txn.commit().map(|_| ());
+    if !matches!(done, Err(FsError::NoSpace)) {
+        // Of any other error it is not known what became of the batch.
+        ledger.wrote();
+    }
+    done
 }
 
 /// Takes a subvolume out of everything and has it wait to be reclaimed.

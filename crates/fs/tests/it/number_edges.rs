@@ -159,6 +159,81 @@ fn the_last_subvolume_is_made_and_the_next_is_refused() {
     }
 }
 
+/// A copy that was refused half-way used its numbers up until the volume was opened again.
+#[test]
+fn who_is_refused_uses_no_number_up() {
+    for engine in Engine::ALL {
+        let place = format!("{engine:?}");
+        let (device, base) = filled(engine);
+        let subject = opened(&device, &base);
+        let (fs, root) = (subject.fs(), Caller::root());
+        let above = fs.mkdir(&root, NodeId::ROOT, b"above", 0o755).expect("room").node;
+        for name in [b"1", b"2", b"3"] {
+            fs.subvolume_create(&root, above, name, 0o755).expect("a subvolume");
+        }
+        closed(subject);
+        set_counter(&device, Counter::NextSubvolume, SubvolId::MAX.0 - 2);
+        let mut subject = opened(&device, &base);
+        let before = Dump::collect(&mut subject, SNAPSHOTS);
+        let fs = subject.fs();
+        let above = fs.lookup(&root, NodeId::ROOT, b"above").expect("it is there").node;
+        // Each takes four, and there are three.
+        for _ in 0..3 {
+            refused(&fs.snapshot_create(&root, above, b"s"), &place);
+            refused(&fs.clone_dir(&root, above, NodeId::ROOT, b"c"), &place);
+        }
+        assert_eq!(before.differences(&Dump::collect(&mut subject, SNAPSHOTS)), [""; 0]);
+        let fs = subject.fs();
+        let inside = directory(fs);
+        fs.snapshot_create(&root, inside, b"last but two").expect("there are numbers");
+        fs.subvolume_create(&root, inside, b"last but one", 0o755).expect("there are numbers");
+        let last = fs.clone_dir(&root, above, NodeId::ROOT, b"last");
+        refused(&last, &place);
+        let other = fs.mkdir(&root, NodeId::ROOT, b"other", 0o755).expect("room").node;
+        let last = fs.clone_dir(&root, other, NodeId::ROOT, b"last").expect("the last number").root;
+        assert_eq!(last.0 >> 40, SubvolId::MAX.0, "{place}");
+        closed(subject);
+        assert_clean(&device, &place);
+    }
+}
+
+/// A volume that is opened and closed often gives back what was lent of the numbers of inodes.
+#[test]
+fn numbers_of_inodes_that_were_not_used_are_there_after_the_next_opening() {
+    for engine in Engine::ALL {
+        let (device, base) = filled(engine);
+        let free = |fs: &Fs| fs.statfs(NodeId::ROOT).expect("it tells").inodes_free;
+        let subject = opened(&device, &base);
+        let first = free(subject.fs());
+        closed(subject);
+        let mut used = std::collections::BTreeSet::new();
+        for round in 0..20_u64 {
+            let subject = opened(&device, &base);
+            let (fs, root) = (subject.fs(), Caller::root());
+            assert_eq!(free(fs), first - round, "{engine:?}");
+            let inside = directory(fs);
+            let name = format!("{round}");
+            let made = fs.mknod(&root, inside, name.as_bytes(), &FILE).expect("a number").node;
+            assert!(used.insert(made.0), "{engine:?}: {made:?} was used before");
+            closed(subject);
+        }
+        // Without a close the rest of a range is skipped, and none is used twice.
+        let subject = opened(&device, &base);
+        let (fs, root) = (subject.fs(), Caller::root());
+        let made = fs.mknod(&root, directory(fs), b"last", &FILE).expect("a number").node;
+        assert!(used.insert(made.0));
+        fs.sync().expect("it is durable");
+        drop(subject);
+        let subject = opened(&device, &base);
+        let fs = subject.fs();
+        assert!(free(fs) < first - 21, "{engine:?}");
+        let made = fs.mknod(&root, directory(fs), b"behind", &FILE).expect("a number").node;
+        assert!(used.insert(made.0), "{engine:?}: {made:?} was used before");
+        closed(subject);
+        assert_clean(&device, &format!("{engine:?}"));
+    }
+}
+
 /// Whoever was refused a number for an inode looked for room, as for one of the medium, and hour
 /// after hour of the trash went for it.
 #[test]
