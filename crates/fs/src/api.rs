@@ -323,6 +323,9 @@ pub trait Invalidate: Send + Sync {
     /// Attributes and contents of a node changed.
     fn node(&self, node: NodeId);
 
+    /// Attributes of a node changed, as a count of links does; what it contains is as it was.
+    fn attributes(&self, node: NodeId);
+
     /// Any name may mean something else from now on: too many do for telling each.
     fn all_names(&self);
 }

@@ -368,6 +368,15 @@ impl Fs {
         }
     }
 
+    /// Tells front ends that the attributes of a node changed and its contents did not, as
+    /// [`Fs::invalidate_entry`].
+    pub fn invalidate_attributes(&self, node: NodeId) {
+        if let Some(invalidate) = self.invalidate.read().clone() {
+            let node = if node == self.root() { NodeId::ROOT } else { node };
+            invalidate.attributes(node);
+        }
+    }
+
     /// Tells front ends that any name may mean something else now.
     pub(crate) fn invalidate_all_names(&self) {
         if let Some(invalidate) = self.invalidate.read().clone() {

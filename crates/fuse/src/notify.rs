@@ -7,8 +7,8 @@
 //! Nobody ever waits to report. The set of names is bounded: beyond the bound it is replaced by
 //! "all names", which makes the kernel look every name up once more when it is next used. A kernel
 //! that cannot do that is told of the directories alone: it reads their listings and attributes
-//! anew, and keeps names that it looked up for as long as `entry-timeout` says. The set of nodes
-//! is bounded by the number of inodes that the kernel holds.
+//! anew, and keeps names that it looked up for as long as `entry-timeout` says. The sets of nodes
+//! are bounded by the number of inodes that the kernel holds.
 //!
 //! The notifier goes when the mount is closed: it keeps the connection open, and on a connection
 //! that is open and that nobody reads from, every access to the mount waits for ever.
@@ -38,6 +38,8 @@ struct Pending {
     all_names: bool,
     names: BTreeSet<(u64, Box<[u8]>)>,
     nodes: BTreeSet<u64>,
+    /// Nodes of which attributes changed; some of them may be among `nodes`, too.
+    attributes: BTreeSet<u64>,
 }
 
 #[derive(Debug, Default)]
@@ -64,7 +66,10 @@ pub(crate) struct Queue {
 
 impl Pending {
     fn is_empty(&self) -> bool {
-        !self.all_names && self.names.is_empty() && self.nodes.is_empty()
+        !self.all_names
+            && self.names.is_empty()
+            && self.nodes.is_empty()
+            && self.attributes.is_empty()
     }
 
     fn add_name(&mut self, parent: u64, name: &[u8]) {
@@ -160,6 +165,9 @@ impl Queue {
         for node in &pending.nodes {
             told(notifier.node(*node));
         }
+        for node in pending.attributes.difference(&pending.nodes) {
+            told(notifier.attributes(*node));
+        }
         gone
     }
 
@@ -200,6 +208,13 @@ impl Invalidate for Queue {
         });
     }
 
+    fn attributes(&self, node: NodeId) {
+        let number = self.adapter.number(node);
+        self.report(|pending| {
+            pending.attributes.insert(number);
+        });
+    }
+
     fn all_names(&self) {
         let can_drop_all_names = self.can_drop_all_names;
         self.report(|pending| {
@@ -229,16 +244,30 @@ mod tests {
         }
     }
 
-    /// Answers nothing and holds nothing but what tells that it is there.
-    struct Held(#[expect(dead_code, reason = "dropped with the notifier")] Arc<()>);
+    /// Keeps what is told, and says that it is there; of the root it says that it is gone.
+    struct Held {
+        told: Arc<Told>,
+    }
+
+    /// Nodes that were told, and whether they were told whole.
+    type Told = Mutex<Vec<(u64, bool)>>;
 
     impl Notifier for Held {
         fn name(&self, _: u64, _: &[u8]) -> io::Result<()> {
             Ok(())
         }
 
-        fn node(&self, _: u64) -> io::Result<()> {
-            Err(io::Error::from_raw_os_error(libc::ENODEV))
+        fn node(&self, node: u64) -> io::Result<()> {
+            if node == ROOT {
+                return Err(io::Error::from_raw_os_error(libc::ENODEV));
+            }
+            self.told.lock().push((node, true));
+            Ok(())
+        }
+
+        fn attributes(&self, node: u64) -> io::Result<()> {
+            self.told.lock().push((node, false));
+            Ok(())
         }
 
         fn all_names(&self) -> io::Result<()> {
@@ -250,7 +279,7 @@ mod tests {
         }
     }
 
-    fn queue() -> (Queue, std::sync::Weak<()>) {
+    fn queue() -> (Queue, std::sync::Weak<Told>) {
         let env = testing::sim_env(1);
         let store = Arc::new(testing::MemStore::new());
         let options = fs::FormatOptions::default();
@@ -260,9 +289,23 @@ mod tests {
         let nowhere = std::path::Path::new("/nowhere");
         let options = crate::MountOptions::new(nowhere, nowhere);
         let adapter = Arc::new(Adapter::new(fs, NodeId::ROOT, &options));
-        let connection = Arc::new(());
-        let there = Arc::downgrade(&connection);
-        (Queue::new(adapter, Box::new(Held(connection))), there)
+        let told = Arc::new(Told::default());
+        let there = Arc::downgrade(&told);
+        (Queue::new(adapter, Box::new(Held { told })), there)
+    }
+
+    #[test]
+    fn a_node_that_is_told_whole_is_not_told_once_more_for_its_attributes() {
+        let (queue, told) = queue();
+        let told = told.upgrade().expect("the queue holds it");
+        queue.attributes(NodeId(7));
+        queue.node(NodeId(7));
+        queue.attributes(NodeId(8));
+        queue.attributes(NodeId(8));
+        assert!(!queue.settle(Duration::ZERO), "attributes alone are something to tell");
+        queue.node(NodeId::ROOT);
+        queue.run();
+        assert_eq!(*told.lock(), [(7, true), (8, false)]);
     }
 
     #[test]

@@ -52,6 +52,9 @@ pub(crate) trait Notifier: Send + Sync {
     /// Attributes and contents of an inode; of a directory, its listing.
     fn node(&self, node: u64) -> io::Result<()>;
 
+    /// Attributes of an inode alone; pages of its contents stay.
+    fn attributes(&self, node: u64) -> io::Result<()>;
+
     /// All names at once, where the kernel can do that (6.16 and later).
     fn all_names(&self) -> io::Result<()>;
 

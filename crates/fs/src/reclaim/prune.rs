@@ -299,6 +299,6 @@ fn tell(fs: &Fs, subvol: &Subvol) {
     // Names that nobody could come to are counted no more.
     let linked = |node: NodeId, place| node.subvol() == subvol.id && place == Location::Linked;
     for node in fs.nodes.held(linked) {
-        fs.invalidate_node(node);
+        fs.invalidate_attributes(node);
     }
 }

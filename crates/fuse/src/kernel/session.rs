@@ -361,6 +361,13 @@ impl Notifier for KernelNotifier {
         })
     }
 
+    fn attributes(&self, node: u64) -> io::Result<()> {
+        // From a byte before the first on: the kernel takes that for attributes, no page.
+        self.tell(notify::INVAL_INODE, |message| {
+            message.u64(node).u64(-1_i64 as u64).u64(0);
+        })
+    }
+
     fn all_names(&self) -> io::Result<()> {
         self.tell(notify::INC_EPOCH, |_| {})
     }

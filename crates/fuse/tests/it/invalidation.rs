@@ -1,5 +1,6 @@
 //! Changes behind the kernel's back are seen at once, and reporting them never blocks.
 
+use std::os::unix::fs::MetadataExt;
 use std::sync::atomic::Ordering;
 
 use inode::NodeId;
@@ -71,10 +72,7 @@ fn contents_and_attributes_that_change_are_read_again() {
     let Some(rig) = mounted("") else { return };
     rig.write("f", b"old contents");
     assert_eq!(rig.read("f"), b"old contents");
-    let node = {
-        use std::os::unix::fs::MetadataExt;
-        NodeId(std::fs::metadata(rig.path("f")).unwrap().ino())
-    };
+    let node = NodeId(std::fs::metadata(rig.path("f")).unwrap().ino());
     rig.fs.rewrite_behind(node, b"NEW CONTENTS");
     assert_eq!(rig.read("f"), b"old contents", "the kernel's cache is what is tested");
     rig.fs.report().node(node);
@@ -85,6 +83,27 @@ fn contents_and_attributes_that_change_are_read_again() {
     settle(&rig);
     assert_eq!(std::fs::metadata(rig.path("f")).unwrap().len(), 25);
     assert_eq!(rig.read("f"), b"longer than it was before");
+}
+
+/// A count of links changes while a file is read: its pages need not be read once more.
+#[test]
+fn attributes_that_change_leave_contents_in_the_cache() {
+    let Some(rig) = mounted("") else { return };
+    rig.write("f", b"old contents");
+    assert_eq!(rig.read("f"), b"old contents");
+    let attr = || std::fs::metadata(rig.path("f")).unwrap();
+    let node = NodeId(attr().ino());
+    rig.fs.rewrite_behind(node, b"NEW CONTENTS");
+    rig.fs.count_behind(node, 7);
+    assert_eq!(attr().nlink(), 1, "the kernel's cache is what is tested");
+    rig.fs.report().attributes(node);
+    settle(&rig);
+    assert_eq!(attr().nlink(), 7);
+    assert_eq!(rig.read("f"), b"old contents");
+    rig.fs.report().attributes(node);
+    rig.fs.report().node(node);
+    settle(&rig);
+    assert_eq!(rig.read("f"), b"NEW CONTENTS");
 }
 
 #[test]

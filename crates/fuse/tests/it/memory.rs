@@ -231,6 +231,10 @@ impl MemoryFs {
         }
     }
 
+    pub(crate) fn count_behind(&self, node: NodeId, links: u32) {
+        self.state.lock().node(node).unwrap().attr.nlink = links;
+    }
+
     pub(crate) fn rewrite_behind(&self, node: NodeId, bytes: &[u8]) {
         let mut state = self.state.lock();
         let found = state.node(node).unwrap();

@@ -165,7 +165,7 @@ fn remove(fs: &Fs, caller: &Caller, path: &[u8]) -> Answered<()> {
         fs.unlink(caller, parent, name)?;
         fs.invalidate_entry(parent, name);
         // Its other names show a link less.
-        fs.invalidate_node(there.node);
+        fs.invalidate_attributes(there.node);
         Ok(())
     })
     .map_err(|failure| advise(failure, WHO_REMOVES))

@@ -261,7 +261,7 @@ impl<'a> Import<'a> {
                     let made = import.replacing(name, |import| {
                         import.fs.link(&import.caller, target, parent, name)
                     })?;
-                    import.fs.invalidate_node(target);
+                    import.fs.invalidate_attributes(target);
                     Ok(made.node)
                 });
             }
@@ -393,7 +393,7 @@ impl<'a> Import<'a> {
                 let old = self.fs.lookup(&self.caller, self.parent(), name)?.node;
                 self.fs.forget(old, 1);
                 self.fs.unlink(&self.caller, self.parent(), name)?;
-                self.fs.invalidate_node(old);
+                self.fs.invalidate_attributes(old);
                 make(self)
             }
             made => made,

@@ -10,12 +10,47 @@ mod snapshot;
 mod subvolume;
 mod virtual_dir;
 
+use std::sync::Arc;
 use std::time::Duration;
 
-use fs::{FileSystem, OpenOptions};
+use fs::{FileSystem, Invalidate, OpenOptions};
 use inode::{Caller, NameHash, NodeId};
+use parking_lot::Mutex;
 
 use crate::support::{ROOT, Volume, volume_with};
+
+/// What a front end is told.
+#[derive(Default)]
+struct Told {
+    entries: Mutex<Vec<(NodeId, Vec<u8>)>>,
+    nodes: Mutex<Vec<NodeId>>,
+    attributes: Mutex<Vec<NodeId>>,
+}
+
+impl Told {
+    /// What is told of a volume from now on.
+    fn of(volume: &Volume) -> Arc<Told> {
+        let told = Arc::new(Told::default());
+        volume.fs.set_invalidate(Arc::<Told>::clone(&told));
+        told
+    }
+}
+
+impl Invalidate for Told {
+    fn entry(&self, parent: NodeId, name: &[u8]) {
+        self.entries.lock().push((parent, name.to_vec()));
+    }
+
+    fn node(&self, node: NodeId) {
+        self.nodes.lock().push(node);
+    }
+
+    fn attributes(&self, node: NodeId) {
+        self.attributes.lock().push(node);
+    }
+
+    fn all_names(&self) {}
+}
 
 /// A volume that prunes as soon as something is worth it at all.
 fn pruning() -> Volume {

@@ -1,12 +1,9 @@
 //! Roll-back: in the middle of a subvolume, of a subvolume's root, of the volume's root.
 
-use std::sync::Arc;
+use fs::FileSystem;
+use inode::FsError;
 
-use fs::{FileSystem, Invalidate};
-use inode::{FsError, NodeId};
-use parking_lot::Mutex;
-
-use super::{contents, filled, forget, give, home, root, settle};
+use super::{Told, contents, filled, forget, give, home, root, settle};
 use crate::support::{refused, user, volume};
 
 #[test]
@@ -75,22 +72,6 @@ fn a_subvolume_goes_back_where_it_is_mounted() {
     assert_eq!(v.fs.status().expect("a status").detached, 0);
 }
 
-/// What a front end is told.
-#[derive(Default)]
-struct Told {
-    entries: Mutex<Vec<(NodeId, Vec<u8>)>>,
-}
-
-impl Invalidate for Told {
-    fn entry(&self, parent: NodeId, name: &[u8]) {
-        self.entries.lock().push((parent, name.to_vec()));
-    }
-
-    fn node(&self, _node: NodeId) {}
-
-    fn all_names(&self) {}
-}
-
 #[test]
 fn the_volume_goes_back_and_every_name_is_told() {
     let v = volume();
@@ -99,8 +80,7 @@ fn the_volume_goes_back_and_every_name_is_told() {
     let later = v.dir(home(), "later").node;
     v.find(home(), ".").expect("the root, which stays held");
     v.fs.rmr(&root(), home(), b"d").expect("a directory");
-    let told = Arc::new(Told::default());
-    v.fs.set_invalidate(Arc::<Told>::clone(&told));
+    let told = Told::of(&v);
     v.fs.rollback(&root(), home(), b"one").expect("rolled back");
     assert_eq!(v.sorted(home()), ["d"]);
     let dir = v.find(home(), "d").expect("the directory").node;
