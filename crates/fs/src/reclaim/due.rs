@@ -4,9 +4,10 @@
 //! garbage of that are records outside of its directory that the source has changed or removed.
 //! It is due when there are more of those than the directory has records, or when the source is
 //! gone. Both are counted up to a limit that doubles while neither ends, and are counted again
-//! only after changes in proportion to what was looked at, and after a rest in proportion to the
-//! time that took. That other snapshots keep the same garbage alive does not matter: they are due
-//! as well, and what is pruned of one directory goes on sharing.
+//! only after changes in proportion to what was looked at (a source that is gone is seen at once),
+//! and after a rest in proportion to the time that took. That other snapshots keep the same
+//! garbage alive does not matter: they are due as well, and what is pruned of one directory goes on
+//! sharing.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -88,7 +89,10 @@ impl Watch {
         for (id, record) in after.iter().chain(before) {
             let now = fs.env.clock.monotonic();
             if let Some(known) = self.measured.get(id) {
-                if commit < known.commit {
+                // Once its source is gone it is due whatever was counted, and nothing more may
+                // happen for a long time.
+                let has_source = field.trees.contains_key(&record.source.0);
+                if has_source && commit < known.commit {
                     continue;
                 }
                 if now < known.time {

@@ -5,7 +5,7 @@ use inode::NodeId;
 use store::{KeyRange, Read as _, TreeId};
 
 use super::{Told, contents, filled, forget, home, pruning, root, settle, snapshot_root};
-use crate::support::Volume;
+use crate::support::{Volume, volume};
 
 /// Records of a subvolume's tree.
 fn records(v: &Volume, node: NodeId) -> usize {
@@ -38,6 +38,28 @@ fn a_snapshot_gives_up_a_sibling_that_was_removed() {
     assert!(records(&v, shown) < 30, "{} records are left", records(&v, shown));
     assert_eq!(contents(&v, shown), before);
     assert_eq!(contents(&v, dir), before);
+}
+
+/// It was looked at again only after as many commits as could have made it due by what they
+/// change: on a volume at rest what its source had was kept for ever.
+#[test]
+fn a_clone_gives_up_what_its_source_had_when_that_is_gone() {
+    let v = volume();
+    let source = v.fs.subvolume_create(&root(), home(), b"source", 0o755).expect("a name").node;
+    let dir = filled(&v, source, "d", 10);
+    let big = filled(&v, source, "big", 500);
+    v.fs.clone_dir(&root(), dir, home(), b"c").expect("a clone");
+    let copy = v.find(home(), "c").expect("the clone").node;
+    let before = contents(&v, copy);
+    settle(&v);
+    assert!(records(&v, copy) > 1000, "nothing has diverged");
+    for node in [source, dir, big] {
+        forget(&v, node);
+    }
+    v.fs.rmr(&root(), home(), b"source").expect("a subvolume");
+    settle(&v);
+    assert!(records(&v, copy) < 30, "{} records are left", records(&v, copy));
+    assert_eq!(contents(&v, copy), before);
 }
 
 #[test]
