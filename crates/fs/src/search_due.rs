@@ -213,8 +213,11 @@ pub(crate) fn is_due(
     let young = (share as usize).max(options.flush.rows_min).min(held.max(1)) as u64;
     let old = (young / 16).max(1);
     let Timestamp(now) = fs.env.clock.now();
-    let age = Duration::from_nanos(u64::try_from(now - base.created).unwrap_or(0));
-    let left = options.flush.age.saturating_sub(age);
+    // One from the future was made while the clock was ahead. How long ago is not known, and it
+    // may be years until the clock is there again: it is taken for old, which costs a base.
+    let age = u64::try_from(now.saturating_sub(base.created));
+    let left = age
+        .map_or(Duration::ZERO, |age| options.flush.age.saturating_sub(Duration::from_nanos(age)));
     let limit = if left.is_zero() { old } else { young };
     let rows = if let Reach::Indexed { rows, .. } = reach {
         rows as u64

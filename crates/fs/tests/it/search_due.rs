@@ -260,6 +260,42 @@ fn a_base_comes_by_age_where_nothing_happens_any_more() {
     }
 }
 
+/// The age of a base is told by the time of day. One that was made while that was ahead had no age
+/// until the day came, however long it was, and was not made again before.
+#[test]
+fn a_base_of_a_clock_that_was_ahead_is_made_again() {
+    const TEN_YEARS: i64 = 315_360_000;
+    for engine in [Engine::Btree, Engine::Lsm] {
+        for opened_again in [false, true] {
+            let place = format!("{engine:?}, opened again: {opened_again}");
+            let (device, mut subject) = volume(engine);
+            subject.clock().be_ahead(TEN_YEARS);
+            make(subject.fs(), "a", 1000);
+            settle(&subject);
+            subject.fs().index_flush(NodeId::ROOT).expect("a flush goes well");
+            make(subject.fs(), "b", 60);
+            if opened_again {
+                subject.cycle().expect("it closes, and opens");
+            }
+            let before = manifests(&device);
+            subject.clock().be_ahead(0);
+            let mut minutes = 0;
+            while manifests(&device) == before {
+                assert!(minutes < 17, "{place}: never");
+                rest(&subject, 1);
+                minutes += 1;
+            }
+            let (differing, found) = first_query(subject.fs());
+            assert_eq!((found.matched, differing), (1062, 0), "{place}");
+            // The new one has the right time, and is young.
+            make(subject.fs(), "c", 60);
+            let before = manifests(&device);
+            rest(&subject, 10);
+            assert_eq!(manifests(&device), before, "{place}: again and again");
+        }
+    }
+}
+
 /// What differs by less than is worth a base stays as it is, however old the base becomes.
 #[test]
 fn little_that_differs_for_long_needs_no_base() {

@@ -3,6 +3,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::Duration;
 
 use device::{Clock, Device, Env, Timestamp};
@@ -20,13 +21,20 @@ use testing::model::{
 };
 use testing::{LoggedStore, SimDevice, SimEnv};
 
-/// A clock that is set.
+/// A clock that is set; the time of day may be another than it should be.
 #[derive(Debug, Default)]
-pub(crate) struct SetClock(Mutex<i64>);
+pub(crate) struct SetClock(Mutex<i64>, AtomicI64);
+
+impl SetClock {
+    /// Has the time of day be ahead by so many seconds.
+    pub(crate) fn be_ahead(&self, seconds: i64) {
+        self.1.store(seconds * 1_000_000_000, Ordering::SeqCst);
+    }
+}
 
 impl Clock for SetClock {
     fn now(&self) -> Timestamp {
-        Timestamp(*self.0.lock())
+        Timestamp(*self.0.lock() + self.1.load(Ordering::SeqCst))
     }
 
     fn monotonic(&self) -> Duration {
