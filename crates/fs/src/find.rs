@@ -270,6 +270,7 @@ fn add(total: &mut Outcome, other: Outcome) {
     total.matched += other.matched;
     total.clusters += other.clusters;
     total.clusters_read += other.clusters_read;
+    total.walked += other.walked;
     total.rows_tested += other.rows_tested;
     total.unreadable += other.unreadable;
     total.cancelled |= other.cancelled;

@@ -38,12 +38,14 @@ impl Output {
 
     /// Tells on standard error what a search did.
     pub(crate) fn stats(&mut self, outcome: &FoundOutcome) {
-        let FoundOutcome { matched, clusters, clusters_read, rows_tested, unreadable } = *outcome;
+        let FoundOutcome { matched, clusters, clusters_read, walked, rows_tested, unreadable } =
+            *outcome;
         let text = if self.json {
             let stats = json!({
                 "matched": matched,
                 "clusters": clusters,
                 "clusters_read": clusters_read,
+                "walked": walked,
                 "rows_tested": rows_tested,
                 "unreadable_directories": unreadable,
             });
@@ -51,7 +53,7 @@ impl Output {
         } else {
             format!(
                 "{matched} matched; {rows_tested} rows tested; {clusters_read} of {clusters} \
-                 clusters read; {unreadable} directories not readable\n"
+                 clusters read; {walked} walks; {unreadable} directories not readable\n"
             )
         };
         self.err.write_all(text.as_bytes()).unwrap_or_default();

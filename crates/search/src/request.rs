@@ -118,6 +118,9 @@ pub struct Outcome {
     pub clusters: u64,
     /// Clusters that were read.
     pub clusters_read: u64,
+    /// Walks that answered, or a part of it: where there is no index, and where it has no such
+    /// order.
+    pub walked: u64,
     /// Rows that were put to the query.
     pub rows_tested: u64,
     /// Directories below the start that the caller may not list.

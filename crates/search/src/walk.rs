@@ -29,7 +29,7 @@ pub fn walk(read: &dyn Read, request: &Request<'_>, emit: Emit<'_>) -> Result<Ou
         request,
         any,
         emit,
-        outcome: Outcome::default(),
+        outcome: Outcome { walked: 1, ..Outcome::default() },
         path: request.start.path.to_vec(),
         levels: Vec::new(),
         ranking: request.order.map(|order| Ranking::new(order, request.limit)),

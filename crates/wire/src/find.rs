@@ -85,6 +85,8 @@ pub struct FoundOutcome {
     pub clusters: u64,
     /// Clusters that were read.
     pub clusters_read: u64,
+    /// Walks that answered, or a part of it.
+    pub walked: u64,
     /// Rows that were put to the query.
     pub rows_tested: u64,
     /// Directories that the caller may not list.

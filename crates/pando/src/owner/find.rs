@@ -32,7 +32,7 @@ fn shown(total: FoundOutcome, caller: &Caller) -> FoundOutcome {
     if caller.is_root() || caller.uid == rustix::process::geteuid().as_raw() {
         return total;
     }
-    FoundOutcome { clusters: 0, clusters_read: 0, rows_tested: 0, ..total }
+    FoundOutcome { clusters: 0, clusters_read: 0, walked: 0, rows_tested: 0, ..total }
 }
 
 /// Searches from all paths of a question.
@@ -211,10 +211,12 @@ impl Searching<'_, '_> {
         if let Some(error) = taker.failed {
             return Err(FsError::Io(error));
         }
-        let Outcome { matched, clusters, clusters_read, rows_tested, unreadable, .. } = found?;
+        let Outcome { matched, clusters, clusters_read, walked, rows_tested, unreadable, .. } =
+            found?;
         self.total.matched += matched;
         self.total.clusters += clusters;
         self.total.clusters_read += clusters_read;
+        self.total.walked += walked;
         self.total.rows_tested += rows_tested;
         self.total.unreadable += unreadable;
         Ok(())

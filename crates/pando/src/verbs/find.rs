@@ -189,6 +189,7 @@ impl Finding<'_> {
         total.matched += outcome.matched;
         total.clusters += outcome.clusters;
         total.clusters_read += outcome.clusters_read;
+        total.walked += outcome.walked;
         total.rows_tested += outcome.rows_tested;
         total.unreadable += outcome.unreadable;
         Ok(())

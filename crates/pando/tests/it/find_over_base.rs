@@ -1,16 +1,19 @@
 //! `pando find` beside the `find` of the machine where the index has a base, and what differs from
 //! it: directories that moved, clones, what was put back, what is gone, other owners and modes,
 //! more names. The same rows, byte for byte, on both engines; also for what the kernel keeps of
-//! them.
+//! them. That they came by clusters of the base, and by no walk, the search itself tells. And the
+//! same totals as a walk adds up (`totals_over_base`).
 
 use std::ffi::{OsStr, OsString};
 use std::fs;
-use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::os::unix::ffi::OsStringExt;
 use std::os::unix::fs::{PermissionsExt, lchown, symlink};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use crate::find::{compare, expression, found, name, tree};
+use crate::other_users::Nobody;
+use crate::totals_over_base;
 use crate::world::{NOBODY, PANDO, World, is_root, wait_until};
 
 /// Changes on top of a base before it is asked again.
@@ -202,9 +205,28 @@ fn settle(world: &World) {
     });
 }
 
-fn manifests(world: &World) -> usize {
-    let files = fs::read_dir(world.volume.join("index")).unwrap();
-    files.filter(|file| file.as_ref().unwrap().file_name().as_bytes().starts_with(b"man")).count()
+/// Fails unless a search is answered by clusters of a base, and by no walk; how many it read.
+fn by_clusters(root: &Path, words: &[OsString], place: &str) -> u64 {
+    let output = World::command(&["find", "--stats", "."])
+        .args(words)
+        .current_dir(root)
+        .envs([("LC_ALL", "C"), ("TZ", "America/New_York")])
+        .output()
+        .unwrap();
+    let text = String::from_utf8(output.stderr).unwrap();
+    let line = text.lines().last().unwrap_or_default();
+    let number = |part: &str| part.parse::<u64>().ok();
+    let numbers: Vec<u64> = line.split(' ').filter_map(number).collect();
+    // N matched; N rows tested; N of N clusters read; N walks; N directories not readable
+    let [_, tested, read, clusters, walks, _] = numbers[..] else {
+        panic!("{place}: {words:?}: {text}")
+    };
+    // Contents before what they are in is an order that no index has.
+    let is_walked = words.iter().any(|word| word == "-depth");
+    assert_eq!(walks, u64::from(is_walked), "{place}: {words:?}: {text}");
+    // Below a directory that is pruned, or is as deep as is asked, nothing is looked for.
+    assert!(is_walked || clusters > 0 || tested <= 1, "{place}: {words:?}: {text}");
+    read
 }
 
 #[expect(
@@ -215,7 +237,9 @@ fn check(engine: &str, seed: u64) {
     println!("{engine}: seed {seed}");
     let world = World::without_volume();
     world.ok(&["format", "--engine", engine, world.vol()]);
-    if !world.mount() {
+    let nobody = is_root().then(|| Nobody::new(&world));
+    let options: &[&str] = if nobody.is_some() { &["-o", "allow_other"] } else { &[] };
+    if !world.mount_with(options) {
         return;
     }
     // Clusters of a few directories, so that most of what is found lies in those that stay.
@@ -235,11 +259,11 @@ fn check(engine: &str, seed: u64) {
         }
         compare(&theirs, &ours, words, &root, seed)
     };
-    let (mut kind, mut some) = (0, 0);
+    let place = format!("{engine}: seed {seed}");
+    let (mut kind, mut some, mut read) = (0, 0, 0);
     for round in 0..ROUNDS {
         if round % 2 == 0 {
             world.ok(&["search", "flush", world.mnt()]);
-            assert_ne!(manifests(&world), 0, "a base is there");
         }
         for _ in 0..CHANGES {
             let (what, change) = KINDS[kind % KINDS.len()];
@@ -248,7 +272,7 @@ fn check(engine: &str, seed: u64) {
                 let all = paths(&root);
                 change(&mut scene, &all)
             });
-            assert!(done, "{engine}: seed {seed}: nothing to {what}");
+            assert!(done, "{place}: nothing to {what}");
         }
         settle(&world);
         let all = paths(&root);
@@ -260,12 +284,18 @@ fn check(engine: &str, seed: u64) {
             words.insert(0, "(".into());
             words.extend([")".into(), "-print0".into()]);
             some += u32::from(agree(&words));
+            read += by_clusters(&root, &words, &place);
         }
         for format in ["%p|%y|%m|%n|%U|%G|%s|%i|%l|%T@|%C@\\0", "%p|%d|%H|%f|%h|%b|%D|%A@\\0"] {
-            agree(&["-printf".into(), format.into()]);
+            let words = ["-printf".into(), format.into()];
+            agree(&words);
+            assert_ne!(by_clusters(&root, &words, &place), 0, "{place}: all rows lie elsewhere");
         }
+        totals_over_base::compare(&world, nobody.as_ref(), &root, &mut scene.random, &place);
     }
     println!("{some} of {} expressions found something", ROUNDS * EXPRESSIONS);
+    println!("{read} clusters were read for them");
+    assert!(read > (ROUNDS * EXPRESSIONS) as u64, "{place}: {read} clusters were read");
     world.umount();
     world.ok(&["fsck", world.vol()]);
 }

@@ -126,4 +126,10 @@ fn what_a_search_read_is_told_to_those_who_may_see_it() {
     assert!(!told.contains("\"rows_tested\":0"), "{told}");
     let told = nobody.run(&find).err;
     assert!(told.contains("\"rows_tested\":0") && told.contains("\"clusters\":0"), "{told}");
+    // A walk, for no index has such an order.
+    let find = ["find", &world.at("/"), "-depth", "-name", "secret", "--stats", "--json"];
+    let told = world.run(&find).err;
+    assert!(told.contains("\"walked\":1"), "{told}");
+    let told = nobody.run(&find).err;
+    assert!(told.contains("\"walked\":0"), "{told}");
 }

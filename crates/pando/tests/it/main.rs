@@ -26,6 +26,7 @@ mod search_dir;
 mod search_limits;
 mod streaming;
 mod totals;
+mod totals_over_base;
 mod trash;
 mod verbs;
 mod world;

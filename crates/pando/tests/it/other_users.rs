@@ -1,5 +1,6 @@
 //! Every verb as another user: what is not theirs is refused by the owner, on the kernel's word.
 
+use std::ffi::OsStr;
 use std::fs;
 use std::os::unix::fs::{PermissionsExt, chown};
 use std::path::PathBuf;
@@ -19,7 +20,7 @@ impl Nobody {
         Nobody { program }
     }
 
-    pub(crate) fn run(&self, arguments: &[&str]) -> Answer {
+    pub(crate) fn run<S: AsRef<OsStr>>(&self, arguments: &[S]) -> Answer {
         let id = NOBODY.to_string();
         let output = Command::new("setpriv")
             .args([&format!("--reuid={id}"), &format!("--regid={id}")])

@@ -251,6 +251,7 @@ impl<'a> Run<'a> {
             return Err(error);
         }
         debug_assert!(root || !from.path.is_empty(), "paths are never empty");
+        self.outcome.walked += outcome.walked;
         self.outcome.rows_tested += outcome.rows_tested;
         self.outcome.unreadable += outcome.unreadable;
         if self.is_cancelled() {
