@@ -1,6 +1,7 @@
 //! Power is cut before every write and sync of a mixed script: namespace, contents, snapshots and
 //! clones are then in a state that the volume went through, at least the last that was synced,
-//! and background work after the crash changes nothing.
+//! and background work after the crash changes nothing. What queries and totals tell by the index
+//! is then what walks tell.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -8,6 +9,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use btree::BtreeStore;
 use format::volume::{EngineKind, VolumeHeader};
 use fs::{Engine, OpenOptions};
+use inode::NodeId;
 use lsm::LsmStore;
 use parking_lot::Mutex;
 use store::Durability;
@@ -19,10 +21,11 @@ use crate::subject::{Base, FsSubject};
 /// Operations of one script.
 const STEPS: u64 = 120;
 
-/// How the volume is opened again.
+/// How the volume is opened again, and how many clusters of the index queries read then.
 struct How {
     options: OpenOptions,
     base: Base,
+    clusters: Arc<AtomicU64>,
 }
 
 /// Opens what a crash left, and looks at everything. Returns the state that it is in, which is
@@ -34,7 +37,8 @@ fn check_medium(medium: &SimDevice, how: &How, states: &States, place: &str) -> 
     };
     let at = check_state(&mut subject, states, place);
     let mut random = fastrand::Rng::with_seed(states.dumps.len() as u64);
-    crate::search::compare(subject.fs(), &mut random, 2, place);
+    let read = crate::search::compare(subject.fs(), &mut random, 2, place);
+    how.clusters.fetch_add(read, Ordering::SeqCst);
     subject.background(1000).unwrap_or_else(|error| panic!("{place}: background: {error}"));
     crate::search::compare(subject.fs(), &mut random, 1, place);
     let only = States { dumps: vec![Arc::clone(&states.dumps[at])], ..States::default() };
@@ -90,34 +94,47 @@ fn check_killed(medium: &SimDevice, op: u64, how: &How, states: &States) {
     check_medium(&cut, how, &found, &format!("killed before operation {op}, later cut"));
 }
 
-fn enumerate(seed: u64, durability: Durability, base: &Base) -> u64 {
+/// How many points there were, and how many clusters of the index were read after them. Of every
+/// other script the first half is before that, and then the index gets a base, so that queries
+/// are answered by clusters and by what differs from them.
+fn enumerate(seed: u64, durability: Durability, base: &Base) -> [u64; 2] {
     let device = SimDevice::new(seed);
     let mut script = Script::new(&device, seed, durability, base);
-    let points = Arc::new(AtomicU64::new(0));
+    let (points, clusters) = (Arc::new(AtomicU64::new(0)), Arc::new(AtomicU64::new(0)));
     let (states, counted) = (Arc::clone(&script.states), Arc::clone(&points));
-    let how = How { options: options(durability), base: script.subject.base().clone() };
+    let base = script.subject.base().clone();
+    let how = How { options: options(durability), base, clusters: Arc::clone(&clusters) };
+    let before = if seed % 2 == 1 { STEPS / 2 } else { 0 };
+    for _ in 0..before {
+        assert_eq!(script.step(), Step::Done);
+    }
+    if before > 0 {
+        script.subject.fs().index_flush(NodeId::ROOT).expect("a flush goes well");
+    }
     device.watch(move |medium, op| {
         counted.fetch_add(1, Ordering::SeqCst);
         check_crash(medium, op, &how, &states);
     });
-    for _ in 0..STEPS {
+    for _ in before..STEPS {
         assert_eq!(script.step(), Step::Done);
     }
     device.unwatch();
     script.compare();
-    points.load(Ordering::SeqCst)
+    [points, clusters].map(|count| count.load(Ordering::SeqCst))
 }
 
 #[expect(clippy::print_stdout, reason = "a failure is found again by its seed")]
 fn enumerate_all(seeds: u64, base: &Base) {
-    let mut points = 0;
+    let (mut points, mut clusters) = (0, 0);
     for seed in 0..seeds {
         println!("seed {seed}");
         let durability = if seed % 4 == 3 { Durability::Sync } else { Durability::Async };
-        points += enumerate(seed, durability, base);
+        let [more, read] = enumerate(seed, durability, base);
+        (points, clusters) = (points + more, clusters + read);
     }
-    println!("{points} crash points, {} ways each", CrashPolicy::ALL.len());
+    println!("{points} crash points, {} ways each; {clusters} clusters", CrashPolicy::ALL.len());
     assert!(points > 100, "the script is too short to tell anything: {points}");
+    assert!(clusters > points, "the index is hardly used after crashes: {clusters} clusters");
 }
 
 /// What opens as a volume is one after a power cut, too, when it was closed.
@@ -210,7 +227,8 @@ fn crash_after_faults(base: &Base, seeds: u64) {
         let ended = (0..STEPS).map(|_| script.step()).find(|step| *step != Step::Done);
         assert!(ended.is_none() || !device.faults_left(), "seed {seed}: failed without a fault");
         let states = script.states.lock();
-        let how = How { options: options(Durability::Async), base: base.clone() };
+        let (base, clusters) = (base.clone(), Arc::default());
+        let how = How { options: options(Durability::Async), base, clusters };
         for policy in CrashPolicy::ALL {
             let medium = device.after_crash(policy, seed);
             let place = format!("seed {seed}, after a fault on {on:?}, {policy:?}");

@@ -61,6 +61,7 @@ mod search_limits;
 mod search_logged;
 mod search_memory;
 mod search_opening;
+mod search_totals;
 mod subject;
 mod support;
 mod threads;

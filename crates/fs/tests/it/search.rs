@@ -1,13 +1,13 @@
 //! Searches through the index equal walks: on random operations with flushes, clones, snapshots,
 //! roll-back, pruning and reopening in any order, and after power cuts and damage.
 
-use std::ops::ControlFlow;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::cell::Cell;
+use std::ops::{ControlFlow, Range};
+use std::sync::atomic::AtomicBool;
 
 use format::inode_record::FileKind;
 use fs::{Engine, FileSystem, Fs, NewNode};
 use inode::{Caller, Enforce, NodeId};
-use search::aggregate::{Aggregate, Question};
 use search::cluster::{Fields, Like};
 use search::query::{Accounts, Expr, Glob, Kinds, Letters, Perm, PermKind, Test};
 use search::{Attribute, Emit, Outcome, Request, Row, Sort, SortBy, Start};
@@ -15,6 +15,7 @@ use store::Durability;
 use testing::SimDevice;
 
 use crate::script::{Script, Step, scale};
+use crate::search_totals::check_totals;
 use crate::subject::Base;
 
 on_each_engine!(
@@ -24,9 +25,6 @@ on_each_engine!(
 );
 
 pub(crate) struct Everybody;
-
-/// Clusters that queries read: that there are such is what these tests are about.
-static CLUSTERS_READ: AtomicU64 = AtomicU64::new(0);
 
 impl Accounts for Everybody {
     fn has_user(&self, uid: u32) -> bool {
@@ -153,7 +151,8 @@ fn sort(random: &mut fastrand::Rng) -> Sort {
     Sort { by, descending }
 }
 
-fn caller(random: &mut fastrand::Rng) -> Caller {
+/// Root, or an ordinary user.
+pub(crate) fn caller(random: &mut fastrand::Rng) -> Caller {
     match random.u32(..3) {
         0 => Caller { uid: 1000, gid: 1000, groups: vec![2000], umask: 0, enforce: Enforce::Here },
         _ => Caller::root(),
@@ -237,19 +236,23 @@ impl Query {
         let outcome = outcome.map_err(|error| error.to_string())?;
         assert_eq!(outcome.matched, lines.len() as u64);
         assert!(!outcome.cancelled);
-        CLUSTERS_READ.fetch_add(outcome.clusters_read, Ordering::Relaxed);
         if self.first.is_none() {
             lines.sort();
         }
         Ok((lines, outcome.unreadable))
     }
 
-    /// Fails unless the index and a walk answer alike.
-    pub(crate) fn check(&self, fs: &Fs, place: &str) {
-        let indexed = self.run(fs, |request, emit| fs.search(request, emit));
+    /// Fails unless the index and a walk answer alike; the clusters that were read.
+    pub(crate) fn check(&self, fs: &Fs, place: &str) -> u64 {
+        let read = Cell::new(0);
+        let indexed = self.run(fs, |request, emit| {
+            let outcome = fs.search(request, emit)?;
+            read.set(outcome.clusters_read);
+            Ok(outcome)
+        });
         let walked = self.run(fs, |request, emit| fs.search_by_walking(request, emit));
         if indexed == walked {
-            return;
+            return read.get();
         }
         match (indexed, walked) {
             (Ok((indexed, closed)), Ok((walked, closed_walking))) => {
@@ -273,88 +276,14 @@ impl Query {
     }
 }
 
-/// Fails unless totals by the index and by walking are alike.
-pub(crate) fn check_totals(
-    fs: &Fs,
-    random: &mut fastrand::Rng,
-    starts: &[(NodeId, Vec<u8>)],
-    place: &str,
-) {
-    let start = if random.bool() { 0 } else { random.usize(..starts.len()) };
-    let (node, path) = &starts[start];
-    let Ok((subvolume, directory)) = fs.search_place(*node) else { return };
-    let caller = caller(random);
-    let question = Question {
-        start: Start { subvolume, directory, path, depth: 0 },
-        caller: &caller,
-        accounts: &Everybody,
-        directories: [None, Some(0), Some(1), Some(2), Some(u32::MAX)][random.usize(..5)],
-        largest: [0, 1, 3, 40][random.usize(..4)],
-        groups: random.bool(),
-        cancel: &AtomicBool::new(false),
-    };
-    let indexed = fs.aggregate(&question).map_err(|error| error.to_string());
-    let walked = fs.aggregate_by_walking(&question).map_err(|error| error.to_string());
-    // Where an inode with several names counts depends on the order; that it counts once does not.
-    let settled = |mut answer: Aggregate| {
-        answer.groups.ctime = i64::MIN;
-        answer.groups.extensions.clear();
-        answer.directories.clear_totals();
-        answer.largest.clear();
-        answer
-    };
-    let name = String::from_utf8_lossy(path);
-    if let (Ok(indexed), Ok(walked)) = (&indexed, &walked) {
-        let has_linked = indexed.total.sums.files > 0 && has_links(fs, &question);
-        let alike = if has_linked {
-            settled(indexed.clone()) == settled(walked.clone())
-        } else {
-            let plain = |mut answer: Aggregate| {
-                answer.groups.ctime = i64::MIN;
-                answer
-            };
-            plain(indexed.clone()) == plain(walked.clone())
-        };
-        assert!(alike, "{place}: {name} for {caller:?}:\n{indexed:?}\nby walking:\n{walked:?}");
-    } else {
-        assert_eq!(indexed, walked, "{place}: {name}");
-    }
-}
-
-/// Whether something in scope has several names.
-fn has_links(fs: &Fs, question: &Question<'_>) -> bool {
-    let expr = Expr::Test(Test::Within(Attribute::Links, 2, 1 << 32));
-    let files = Expr::All(vec![
-        Expr::Not(Box::new(Expr::Test(Test::Kind(Kinds::default().with(FileKind::Directory))))),
-        expr,
-    ]);
-    let request = Request {
-        start: question.start,
-        expr: &files,
-        prune: None,
-        caller: question.caller,
-        min_depth: 0,
-        max_depth: None,
-        contents_first: false,
-        order: None,
-        limit: Some(1),
-        fields: Fields::ATTRIBUTES,
-        accounts: &Everybody,
-        cancel: question.cancel,
-    };
-    let found = fs.search_by_walking(&request, &mut |_| ControlFlow::Continue(()));
-    found.is_ok_and(|outcome| outcome.matched > 0)
-}
-
-/// Compares random queries and totals.
-pub(crate) fn compare(fs: &Fs, random: &mut fastrand::Rng, queries: usize, place: &str) {
+/// Compares random queries and totals; the clusters that queries read.
+pub(crate) fn compare(fs: &Fs, random: &mut fastrand::Rng, queries: usize, place: &str) -> u64 {
     let starts = directories(fs);
-    for _ in 0..queries {
-        Query::random(random, &starts).check(fs, place);
-    }
+    let read = (0..queries).map(|_| Query::random(random, &starts).check(fs, place)).sum();
     for _ in 0..queries.div_ceil(2) {
         check_totals(fs, random, &starts, place);
     }
+    read
 }
 
 /// Flushes the subvolume of some directory.
@@ -365,11 +294,12 @@ fn flush(fs: &Fs, random: &mut fastrand::Rng) {
 }
 
 #[expect(clippy::print_stdout, reason = "a failure is found again by its seed")]
-fn run(seed: u64, base: &Base, steps: usize) {
+fn run(seed: u64, base: &Base, steps: usize) -> u64 {
     println!("seed {seed}");
     let device = SimDevice::new(seed);
     let mut script = Script::new(&device, seed, Durability::Async, base);
     let mut random = fastrand::Rng::with_seed(seed);
+    let mut read = 0;
     for step in 0..steps {
         assert_eq!(script.step(), Step::Done);
         let fs = script.subject.fs();
@@ -380,11 +310,20 @@ fn run(seed: u64, base: &Base, steps: usize) {
             delete_files(&device, &mut random);
         }
         if random.u32(..5) == 0 {
-            compare(fs, &mut random, 3, &format!("seed {seed}, step {step}"));
+            read += compare(fs, &mut random, 3, &format!("seed {seed}, step {step}"));
         }
     }
     script.compare();
-    compare(script.subject.fs(), &mut random, 20, &format!("seed {seed}, at the end"));
+    read + compare(script.subject.fs(), &mut random, 20, &format!("seed {seed}, at the end"))
+}
+
+/// Fails where the index is hardly used, which is what these tests are about.
+#[expect(clippy::print_stdout, reason = "how much a run was worth")]
+fn run_all(seeds: Range<u64>, base: &Base) {
+    let least = (seeds.end - seeds.start) * 40;
+    let read: u64 = seeds.map(|seed| run(seed, base, 250)).sum();
+    println!("{read} clusters were read");
+    assert!(read > least, "the index is hardly used: {read}");
 }
 
 /// Deletes one file of the index, or all.
@@ -401,26 +340,17 @@ fn delete_files(device: &SimDevice, random: &mut fastrand::Rng) {
 
 #[test]
 fn searches_equal_walks_on_random_operations() {
-    for seed in 0..scale(30, 1000) {
-        run(seed, &Base::Engine(Engine::Btree), 250);
-    }
-    let read = CLUSTERS_READ.load(Ordering::Relaxed);
-    println!("{read} clusters were read");
-    assert!(read > 1000, "the index is hardly used: {read}");
+    run_all(0..scale(30, 1000), &Base::Engine(Engine::Btree));
 }
 
 #[test]
 fn searches_equal_walks_on_the_log_structured_engine() {
-    for seed in 0..scale(15, 500) {
-        run(seed, &Base::Engine(Engine::Lsm), 250);
-    }
+    run_all(0..scale(15, 500), &Base::Engine(Engine::Lsm));
 }
 
 #[test]
 fn searches_equal_walks_over_the_oracle() {
-    for seed in 5000..5000 + scale(20, 500) {
-        run(seed, &Base::Oracle(None), 250);
-    }
+    run_all(5000..5000 + scale(20, 500), &Base::Oracle(None));
 }
 
 fn searches_equal_walks_whatever_is_damaged_in_the_index(engine: Engine) {

@@ -19,7 +19,8 @@ use store::Durability;
 use testing::SimDevice;
 
 use crate::script::{options, scale};
-use crate::search::{Everybody, Query, check_totals, directories};
+use crate::search::{Everybody, Query, directories};
+use crate::search_totals::check_totals;
 use crate::subject::{Base, FsSubject};
 
 const TIMES: [i64; 9] =
