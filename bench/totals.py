@@ -1,0 +1,81 @@
+#!/usr/bin/env python3
+"""Totals of a mounted volume as root and as an ordinary user, for bench/totals.sh. As root.
+
+    totals.py MOUNT LABEL    (PANDO names the program)
+
+Reads user.pando.rbytes of the root 50 times and of 500 random directories, each once unmeasured
+before, and runs `pando du -s` of the root ten times as a whole command. Prints one JSON object for
+each who asks and what is asked; `value` is what the root comes to.
+"""
+import json
+import os
+import random
+import subprocess
+import sys
+import time
+
+ATTRIBUTE = "user.pando.rbytes"
+NOBODY = 65534
+
+
+def measured(calls):
+    times = []
+    for call in calls:
+        begun = time.perf_counter()
+        call()
+        times.append((time.perf_counter() - begun) * 1000)
+    times.sort()
+    at = lambda share: round(times[min(len(times) - 1, int(len(times) * share))], 3)
+    return {"calls": len(times), "median_ms": at(0.5), "p99_ms": at(0.99), "max_ms": round(times[-1], 3)}
+
+
+def ask(label, who, directories):
+    if who == "nobody":
+        os.setgroups([])
+        os.setresgid(NOBODY, NOBODY, NOBODY)
+        os.setresuid(NOBODY, NOBODY, NOBODY)
+    pando = os.environ["PANDO"]
+    begun = time.perf_counter()
+    value = int(os.getxattr(".", ATTRIBUTE))
+    first = round((time.perf_counter() - begun) * 1000, 3)
+    some = []
+    for directory in directories:
+        try:
+            os.getxattr(directory, ATTRIBUTE)
+            some.append(directory)
+        except PermissionError:
+            pass
+    du = [pando, "du", "-s", "-b", "."]
+    told = int(subprocess.run(du, check=True, capture_output=True).stdout.split(b"\t")[0])
+    if told != value:
+        sys.exit(f"{who}: du tells {told}, the attribute {value}")
+    asked = {
+        "attribute of the root": [lambda: os.getxattr(".", ATTRIBUTE)] * 50,
+        "attribute of directories": [lambda at=at: os.getxattr(at, ATTRIBUTE) for at in some],
+        "du -s of the root": [lambda: subprocess.run(du, check=True, capture_output=True)] * 10,
+    }
+    for what, calls in asked.items():
+        head = {"bench": "totals", "when": label, "who": who, "what": what, "value": value}
+        if what == "attribute of the root":
+            head["first_ms"] = first
+        print(json.dumps({**head, **measured(calls)}), flush=True)
+
+
+def main():
+    mount, label = sys.argv[1:]
+    os.chdir(mount)
+    found = [os.environ["PANDO"], "find", ".", "-type", "d", "-print0"]
+    all_of_them = subprocess.run(found, check=True, capture_output=True).stdout.split(b"\0")[:-1]
+    directories = random.Random(1).sample(all_of_them, min(500, len(all_of_them)))
+    for who in ["root", "nobody"]:
+        sys.stdout.flush()
+        child = os.fork()
+        if child == 0:
+            ask(label, who, directories)
+            sys.stdout.flush()
+            os._exit(0)
+        if os.waitpid(child, 0)[1] != 0:
+            sys.exit(f"as {who}: failed")
+
+
+main()

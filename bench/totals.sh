@@ -1,0 +1,37 @@
+#!/usr/bin/env bash
+# Totals of directories as extended attributes (user.pando.rbytes) and by `pando du`, as root and as an
+# ordinary user: on a base of the index, and after CHANGES random changes of all kinds through the mount
+# (search_changes.py), of which the newest base may have some. One JSON object a line (totals.py). VOLDIR is
+# a volume that `pando bench search --volume VOLDIR` left, or is made with FILES files on ENGINE. It stays,
+# changed. As root.
+#   bench/totals.sh VOLDIR [MOUNTPOINT]      FILES=1000000 CHANGES=30000 ENGINE=btree
+set -eu
+cd "$(dirname "$0")/.."
+export PANDO=${PANDO:-$PWD/target/release/pando}
+PANDO=$(realpath "$PANDO")
+volume=$(realpath -m "$1") files=${FILES:-1000000} changes=${CHANGES:-30000} engine=${ENGINE:-btree}
+mounted=${2:-$(mktemp -d "${TMPDIR:-/var/tmp}/pando-totals.XXXXXX")}
+# Others come to it, and to the program.
+chmod a+rx "$mounted"
+program=$(mktemp -d "${TMPDIR:-/var/tmp}/pando-program.XXXXXX")
+cleanup() {
+  ! mountpoint -q "$mounted" || "$PANDO" umount "$mounted" >&2 || true
+  [ -n "${2:-}" ] || rmdir "$mounted" 2>/dev/null || true
+  rm -rf "$program"
+}
+trap 'cleanup "$@"' EXIT
+if [ ! -e "$volume" ]; then
+  echo "$(date +%T) making $volume" >&2
+  "$PANDO" bench search --engine "$engine" --files "$files" --queries 5 --volume "$volume" >/dev/null
+fi
+chmod a+rx "$program"
+cp "$PANDO" "$program/pando"
+PANDO=$program/pando
+"$PANDO" mount "$volume" "$mounted" -o allow_other >&2
+python3 bench/totals.py "$mounted" "a base"
+echo "$(date +%T) changing" >&2
+(cd "$mounted" && "$PANDO" find . -type f -print0) |
+  shuf -z -n "$changes" --random-source=<(yes) |
+  python3 bench/search_changes.py "$mounted" "$changes" 1 >&2
+python3 bench/totals.py "$mounted" "$changes changes"
+"$PANDO" status --json "$volume" >&2
