@@ -40,15 +40,34 @@ pub(super) struct Emptying {
     sequence: u64,
     subvol: u64,
     /// The directories from the detached one down to the one at hand.
-    path: Vec<u64>,
+    path: Vec<Level>,
 }
+
+/// A directory, and how far it is empty. An engine may have to pass by all that was removed to come
+/// to what is left, so nobody looks at the same part again for each few names.
+#[derive(Debug, Clone, Copy)]
+struct Level {
+    directory: u64,
+    /// The first cookie that was not emptied yet. Names may have been made below it since: before
+    /// the directory goes, it is looked at from its beginning.
+    from: u64,
+}
+
+impl Level {
+    fn new(directory: u64) -> Level {
+        Level { directory, from: FIRST }
+    }
+}
+
+/// The least cookie of a name.
+const FIRST: u64 = 1;
 
 /// What comes next in a directory.
 enum Next {
     /// It is empty.
     Nothing,
     /// A directory, which is emptied first.
-    Below(u64),
+    Below(Found),
     /// The name of a subvolume.
     Subvolume(Found, u64),
     /// Names that can be removed together.
@@ -57,7 +76,7 @@ enum Next {
 
 impl Emptying {
     pub(super) fn new(sequence: u64, subvol: u64, directory: u64) -> Emptying {
-        Emptying { sequence, subvol, path: vec![directory] }
+        Emptying { sequence, subvol, path: vec![Level::new(directory)] }
     }
 
     /// Removes about `budget` names; tells how many, and whether all is done.
@@ -68,35 +87,40 @@ impl Emptying {
             subvol => subvol?,
         };
         if self.is_in_use(fs, &subvol)? {
-            let directory = self.path.first().copied().unwrap_or(0);
+            let directory = self.path.first().map_or(0, |level| level.directory);
             tracing::warn!(subvolume = self.subvol, directory, "said to be removed, and in use");
             return self.end_early(fs);
         }
         let (mut done, mut looks) = (0, 0);
         while done < budget as u64 && looks < LOOKS {
-            let Some(&directory) = self.path.last() else { return Ok((done, true)) };
+            let Some(&level) = self.path.last() else { return Ok((done, true)) };
+            let directory = level.directory;
             let entered = match fs.enter(&subvol) {
                 Err(FsError::Stale) => return self.end_early(fs),
                 entered => entered?,
             };
             let view = View::new(&*fs.store, entered.tree);
-            match next(view, directory)? {
-                Next::Below(below) if view.directory(below)?.is_some() => self.path.push(below),
+            match next(view, level)? {
+                Next::Below(below) if view.directory(below.ino)?.is_some() => {
+                    self.goes_on_from(below.cookie);
+                    self.path.push(Level::new(below.ino));
+                }
                 Next::Below(below) => {
                     // Cannot be: a directory goes in one commit with its name.
                     return Err(crate::error::inconsistent(
                         view.tree,
                         "a name of a removed directory leads nowhere",
-                        below,
+                        below.ino,
                     ));
                 }
                 Next::Names(names) => {
                     looks += self.path.len();
-                    done += self.remove_names(fs, &subvol, &entered, directory, &names)?;
+                    done += self.remove_names(fs, &subvol, &entered, level, &names)?;
                 }
                 Next::Subvolume(found, child) => {
                     drop(entered);
                     looks += self.path.len();
+                    self.goes_on_from(found.cookie);
                     self.remove_subvolume(fs, &subvol, directory, &found, child)?;
                     done += 1;
                 }
@@ -105,6 +129,8 @@ impl Emptying {
                     if self.remove_directory(fs, &subvol, &entered, directory)? {
                         self.path.pop();
                         done += 1;
+                    } else {
+                        self.goes_on_from(FIRST);
                     }
                 }
             }
@@ -116,8 +142,15 @@ impl Emptying {
     /// in use is damage: nothing is removed for it.
     fn is_in_use(&self, fs: &Fs, subvol: &Subvol) -> FsResult<bool> {
         let &[first] = &self.path[..] else { return Ok(false) };
-        let record = subvol.read(|tree| View::new(&*fs.store, tree).directory(first))?;
+        let record = subvol.read(|tree| View::new(&*fs.store, tree).directory(first.directory))?;
         Ok(record.is_some_and(|record| !record.detached))
+    }
+
+    /// Where the directory at hand is looked at next.
+    fn goes_on_from(&mut self, cookie: u64) {
+        if let Some(level) = self.path.last_mut() {
+            level.from = cookie;
+        }
     }
 
     fn end_early(&mut self, fs: &Fs) -> FsResult<(u64, bool)> {
@@ -137,10 +170,12 @@ impl Emptying {
         mut wanted: Vec<(Lock, Mode)>,
     ) -> FsResult<Option<LockSet<'a>>> {
         let subvol = self.subvol;
-        wanted.extend(self.path.iter().map(|&ino| (Lock::Place { subvol, ino }, Mode::Shared)));
+        let place = |level: &Level| Lock::Place { subvol, ino: level.directory };
+        wanted.extend(self.path.iter().map(|level| (place(level), Mode::Shared)));
         let locks = fs.locks.lock(&wanted);
         for at in 1..self.path.len() {
-            let (above, record) = (self.path[at - 1], view.directory(self.path[at])?);
+            let (above, level) = (self.path[at - 1].directory, self.path[at]);
+            let record = view.directory(level.directory)?;
             // What was detached by itself has a record of its own to go by.
             if !record.is_some_and(|record| record.parent == above && !record.detached) {
                 self.path.truncate(at);
@@ -173,7 +208,7 @@ impl Emptying {
             wanted.push((Lock::Name { subvol: id, dir, hash: cookie >> 8 }, Mode::Exclusive));
         }
         let Some(locks) = self.lock(fs, view, wanted)? else { return Ok(false) };
-        let Next::Nothing = next(view, directory)? else { return Ok(false) };
+        let Next::Nothing = next(view, Level::new(directory))? else { return Ok(false) };
         let record = view.directory(directory)?;
         let found = record.filter(|_| is_below).map(|found| (found.parent, found.parent_cookie));
         if found != name {
@@ -215,10 +250,10 @@ impl Emptying {
         fs: &Fs,
         subvol: &Subvol,
         entered: &Entered<'_>,
-        directory: u64,
+        level: Level,
         names: &[Found],
     ) -> FsResult<u64> {
-        let id = subvol.id.0;
+        let (id, directory) = (subvol.id.0, level.directory);
         let mut wanted = vec![(Lock::Object { subvol: id, ino: directory }, Mode::Exclusive)];
         for name in names {
             let hash = name.cookie >> 8;
@@ -227,7 +262,7 @@ impl Emptying {
         }
         let view = View::new(&*fs.store, entered.tree);
         let Some(locks) = self.lock(fs, view, wanted)? else { return Ok(0) };
-        let Next::Names(again) = next(view, directory)? else { return Ok(0) };
+        let Next::Names(again) = next(view, level)? else { return Ok(0) };
         let mut txn = Txn::removing(fs);
         let present = txn.now;
         let (mut lost, mut ways) = (Vec::new(), Ways::new());
@@ -268,6 +303,9 @@ impl Emptying {
         }
         drop(locks);
         told.tell(fs, subvol);
+        if let Some((last, _)) = gone.last() {
+            self.goes_on_from(last + 1);
+        }
         Ok(done)
     }
 
@@ -289,7 +327,7 @@ impl Emptying {
         ];
         let view = View::new(&*fs.store, entered.tree);
         let Some(locks) = self.lock(fs, view, wanted)? else { return Ok(()) };
-        match next(view, directory)? {
+        match next(view, Level { directory, from: found.cookie })? {
             Next::Subvolume(again, same) if again.cookie == found.cookie && same == child => {}
             _ => return Ok(()),
         }
@@ -354,9 +392,9 @@ impl Told {
 }
 
 /// What comes next in a directory.
-fn next(view: View<'_>, directory: u64) -> FsResult<Next> {
+fn next(view: View<'_>, Level { directory, from }: Level) -> FsResult<Next> {
     let mut names: Vec<Found> = Vec::new();
-    let from = key::entry(directory, 1, Part::Attributes);
+    let from = key::entry(directory, from, Part::Attributes);
     let range =
         KeyRange { from: from.to_vec(), to: store::prefix_end(&key::directory_prefix(directory)) };
     let mut cursor = view.store.scan(view.tree, range).map_err(from_store)?;
@@ -370,7 +408,7 @@ fn next(view: View<'_>, directory: u64) -> FsResult<Next> {
         let found = Found { cookie, chained, ino, target };
         match target {
             Target::Tombstone => {}
-            Target::Directory if names.is_empty() => return Ok(Next::Below(ino)),
+            Target::Directory if names.is_empty() => return Ok(Next::Below(found)),
             Target::Subvolume(child) if names.is_empty() => {
                 return Ok(Next::Subvolume(found, child));
             }

@@ -6,7 +6,10 @@ use fs::{Engine, FileSystem, FormatOptions, Fs, NewNode, OpenOptions};
 use inode::{Caller, Kind, NodeId};
 use testing::sim_env;
 
-on_each_engine!(a_large_file_that_was_held_open_goes_in_steps);
+on_each_engine!(
+    a_large_file_that_was_held_open_goes_in_steps,
+    names_made_where_a_removed_directory_was_emptied_go_too,
+);
 
 /// Extents that one batch removes at most.
 const BATCH: u64 = 2048;
@@ -69,4 +72,55 @@ fn a_large_file_that_was_held_open_goes_in_steps(engine: Engine) {
     let found = Fs::check_offline(&env.env(), &mut go_on).expect("it is there");
     assert!(found.is_clean(), "{}", crate::check::told(&found));
     assert_eq!(found.extents, 0);
+}
+
+/// A directory is emptied in the order of its names, and whoever works in one below may make some
+/// that come before those that went.
+fn names_made_where_a_removed_directory_was_emptied_go_too(engine: Engine) {
+    const FILES: usize = 400;
+    let env = sim_env(2);
+    Fs::format(&env.env(), &FormatOptions { engine, ..FormatOptions::default() })
+        .expect("an empty medium");
+    let options = OpenOptions { index: None, ..OpenOptions::default() };
+    let fs: Arc<Fs> = Fs::open(env.env(), &options).expect("it was made just now");
+    let root = Caller::root();
+    let new = NewNode { kind: Kind::File, mode: 0o644, rdev: 0 };
+    let make = |dir: NodeId, name: &str| {
+        let node = fs.mknod(&root, dir, name.as_bytes(), &new).expect("there is room").node;
+        fs.forget(node, 1);
+    };
+    let sub = |dir: NodeId, name: &str| {
+        fs.mkdir(&root, dir, name.as_bytes(), 0o755).expect("there is room").node
+    };
+    let files = || fs.status().expect("it is there").files;
+    let dir = sub(NodeId::ROOT, "dir");
+    let held = sub(dir, "held");
+    let names: Vec<String> = (0..FILES).map(|n| format!("f{n}")).collect();
+    names.iter().for_each(|name| make(held, name));
+    for n in 0..100 {
+        let empty = sub(held, &format!("d{n}"));
+        fs.forget(empty, 1);
+    }
+    settle(&fs);
+    let all = files();
+    fs.rmr(&root, NodeId::ROOT, b"dir").expect("it goes");
+    while files() + 100 > all {
+        fs.background_step(32).expect("there is room");
+    }
+    assert!(files() > 100, "{} of {all} files are left", files());
+    // As many as went, and more: some have places before those that are still there.
+    let left = |name: &&String| fs.lookup(&root, held, name.as_bytes()).is_ok();
+    let gone: Vec<&String> = names.iter().filter(|name| !left(name)).collect();
+    assert!(gone.len() > 20, "{} names went", gone.len());
+    gone.iter().for_each(|name| make(held, name));
+    sub(held, "later");
+    settle(&fs);
+    fs.forget(dir, 1);
+    fs.forget(held, 1);
+    settle(&fs);
+    fs.close().expect("it is written");
+    let mut go_on = |_, _| std::ops::ControlFlow::Continue(());
+    let found = Fs::check_offline(&env.env(), &mut go_on).expect("it is there");
+    assert!(found.is_clean(), "{}", crate::check::told(&found));
+    assert_eq!((found.files, found.directories), (0, 1), "{found:?}");
 }
