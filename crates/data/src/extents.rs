@@ -18,6 +18,13 @@ pub struct ExtentInfo {
     pub inline: bool,
 }
 
+impl ExtentInfo {
+    /// First byte of the file after it. A falsified key may be of any offset.
+    pub fn end(&self) -> u64 {
+        self.offset.saturating_add(self.length)
+    }
+}
+
 /// The extents of a file, in order.
 pub struct ExtentCursor<'a> {
     file: FileRef,

@@ -51,7 +51,7 @@ impl Data {
             edits.delete(record.offset);
             match runs.last_mut() {
                 Some((start, run))
-                    if *start + run.len() as u64 == record.offset
+                    if start.saturating_add(run.len() as u64) == record.offset
                         && run.len() + piece.len() <= STORED_BYTES_MAX as usize =>
                 {
                     run.extend_from_slice(&piece);

@@ -114,7 +114,7 @@ impl Data {
             }
             count += 1;
             if count == STEP_EXTENTS {
-                return Ok((extent.offset + extent.length - side.offset).min(length));
+                return Ok((extent.end() - side.offset).min(length));
             }
         }
         Ok(length)

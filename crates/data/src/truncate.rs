@@ -101,7 +101,7 @@ impl Data {
             }
             count += 1;
             if count == STEP_EXTENTS {
-                done_to = (extent.offset + extent.length).min(to);
+                done_to = extent.end().min(to);
                 break;
             }
         }

@@ -26,9 +26,9 @@ pub(crate) enum Contents {
 }
 
 impl Record {
-    /// First byte of the file after the extent.
+    /// First byte of the file after the extent. A falsified key may be of any offset.
     pub(crate) fn end(&self) -> u64 {
-        self.offset + self.len()
+        self.offset.saturating_add(self.len())
     }
 
     pub(crate) fn len(&self) -> u64 {

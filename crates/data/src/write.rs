@@ -112,7 +112,7 @@ impl Data {
             let mut page = run.page;
             for piece in now.chunks(STORED_BYTES_MAX as usize) {
                 edits.put_stored(at, &fresh(run.segment, page, piece, owner));
-                at += piece.len() as u64;
+                at = at.saturating_add(piece.len() as u64);
                 page += pages(piece.len());
             }
             rest = later;

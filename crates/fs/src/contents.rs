@@ -79,7 +79,7 @@ impl Edit<'_> {
             if extent.offset >= to {
                 break;
             }
-            let end = (extent.offset + extent.length).min(to);
+            let end = extent.end().min(to);
             covered += end.saturating_sub(extent.offset.max(at));
             at = at.max(end);
         }

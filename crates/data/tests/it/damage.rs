@@ -4,7 +4,7 @@ use data::FileRef;
 use store::{Error, TreeId};
 use testing::run::for_seeds;
 
-use crate::support::{Volume, pattern};
+use crate::support::{Volume, pattern, verify};
 
 /// Reads a file; the right bytes, or the file that an error names.
 fn read(volume: &Volume, ino: u64) -> Result<(), String> {
@@ -248,4 +248,41 @@ fn a_change_of_extents_that_overlap_loses_none_of_them() {
     assert!(buffer == vec![0; 60_000]);
     volume.release(32, 20).unwrap();
     assert!(extents(&volume).is_empty());
+}
+
+/// A record with every checksum right may say anything: this one lies beyond all that a file can
+/// have, and ends beyond all that there are numbers for.
+#[test]
+fn an_extent_beyond_all_offsets_goes_with_its_file() {
+    let mut volume = Volume::new(14);
+    let file = FileRef { tree: TreeId(32), ino: 9 };
+    let bytes = pattern(9, 50_000);
+    volume.write(32, 9, 0, &bytes).unwrap();
+    let extents = |volume: &Volume| {
+        let all = volume.store.dump(TreeId(32)).unwrap();
+        let own = format::key::extent_prefix(9);
+        all.into_iter().filter(|(key, _)| key.starts_with(&own)).count()
+    };
+    let mut batch = store::Batch::new();
+    let mut value = Vec::new();
+    format::extent::encode_inline(&mut value, &[7; 4000]);
+    for offset in [u64::MAX - 5000, u64::MAX - 100] {
+        batch.put(file.tree, &format::key::extent(9, offset), &value);
+    }
+    store::Store::commit(&*volume.store, &batch).unwrap();
+    verify(&*volume.store, &volume.data, &volume.now);
+    assert_eq!(volume.data.allocated_bytes(&*volume.store, file).unwrap(), 58_000);
+    let mut all = volume.data.extents_to_read(&*volume.store, file, 1 << 62).unwrap();
+    while let Some(extent) = all.next().unwrap() {
+        assert!(extent.end() > extent.offset);
+    }
+    drop(all);
+    volume.settle(32, 9).unwrap();
+    verify(&*volume.store, &volume.data, &volume.now);
+    volume.truncate(32, 9, 20_000).unwrap();
+    verify(&*volume.store, &volume.data, &volume.now);
+    assert_eq!(extents(&volume), 1, "what lay behind the end is gone");
+    store::Store::commit(&*volume.store, &batch).unwrap();
+    volume.release(32, 9).unwrap();
+    assert_eq!(extents(&volume), 0);
 }

@@ -53,7 +53,7 @@ pub(crate) fn seek(
             if extent.offset > at {
                 return Ok(at);
             }
-            at = at.max((extent.offset + extent.length).min(size));
+            at = at.max(extent.end().min(size));
         }
         if what == Seek::Data { Err(FsError::PastEnd) } else { Ok(at) }
     })
