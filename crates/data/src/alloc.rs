@@ -53,6 +53,8 @@ struct State {
     next_id: u64,
     /// Segments that take no more writes, with their pages.
     sealing: Vec<(Arc<OpenSegment>, u32)>,
+    /// Those of them that are being sealed.
+    taken: BTreeMap<u64, u32>,
     in_flight: BTreeMap<u64, PageRun>,
     next_ticket: u64,
 }
@@ -202,17 +204,27 @@ impl Allocator {
     }
 
     /// Takes a segment that can be sealed: it is full, and nothing of it is in flight.
+    /// [`Allocator::sealed`] or [`Allocator::put_back`] follows.
     pub(crate) fn take_sealable(&self) -> Option<(Arc<OpenSegment>, u32)> {
         let mut state = self.state.lock();
         let at = state.sealing.iter().position(|(segment, _)| {
             state.in_flight.values().all(|run| run.segment != segment.id)
         })?;
-        Some(state.sealing.remove(at))
+        let (segment, pages) = state.sealing.remove(at);
+        state.taken.insert(segment.id, pages);
+        Some((segment, pages))
+    }
+
+    /// Says that a segment that was taken is sealed.
+    pub(crate) fn sealed(&self, segment: u64) {
+        self.state.lock().taken.remove(&segment);
     }
 
     /// Gives back a segment whose sealing failed, to be tried again.
     pub(crate) fn put_back(&self, segment: Arc<OpenSegment>, pages: u32) {
-        self.state.lock().sealing.push((segment, pages));
+        let mut state = self.state.lock();
+        state.taken.remove(&segment.id);
+        state.sealing.push((segment, pages));
     }
 
     /// Whether a segment is the one that takes writes.
@@ -234,7 +246,7 @@ impl Allocator {
         let current = state.current.iter().map(|current| (current.segment.id, current.next_page));
         let sealing = state.sealing.iter().map(|(segment, pages)| (segment.id, *pages));
         Handed {
-            open: current.chain(sealing).collect(),
+            open: current.chain(sealing).chain(state.taken.clone()).collect(),
             in_flight: state.in_flight.values().copied().collect(),
         }
     }

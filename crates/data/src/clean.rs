@@ -204,6 +204,7 @@ impl Data {
             self.allocator.put_back(segment, pages);
             return Err(error);
         }
+        self.allocator.sealed(segment.id);
         self.garbage.lock().examine(segment.id, self.env.clock.monotonic());
         Ok(true)
     }

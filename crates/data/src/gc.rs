@@ -157,9 +157,10 @@ impl Data {
         // Before anything else: all that sweeps of this generation and earlier ones committed is
         // then in the state that is pinned later.
         let generation = self.sweeps.load(Ordering::Acquire);
-        // The table first: a segment that is sealed in between is then in both, with its pages.
-        let all = self.segments.all();
+        // The table last: a segment that is sealed in between is then in both, with its pages. One
+        // that is made and sealed in between has nothing in flight.
         let handed = self.allocator.handed();
+        let all = self.segments.all();
         let mut segments: BTreeMap<u64, u32> = BTreeMap::new();
         for (segment, place) in all {
             if matches!(place, Place::Sealed(_)) {
@@ -235,10 +236,11 @@ impl Data {
             } else {
                 self.dead_runs(&marked, segment)?.iter().map(|run| bytes_of(run.count)).sum()
             };
-            report.live_bytes += live_bytes;
             report.dead_bytes += dead_bytes;
             report.segments.push(SegmentReport { segment, live_bytes, dead_bytes, whole });
         }
+        // Those of segments, too, that are younger than the horizon.
+        report.live_bytes = marked.live.values().map(|pages| bytes_of(pages.count())).sum();
         marked.report = report;
         Ok(marked)
     }

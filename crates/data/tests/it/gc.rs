@@ -1,9 +1,11 @@
 //! Collections: what clones shared is found, what is live or in flight stays.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use data::FileRef;
 use store::{Batch, Store, TreeId};
+use testing::{Fault, FaultOn, Op};
 
 use crate::support::{Volume, check_records, pattern, small_options};
 
@@ -266,6 +268,39 @@ fn what_a_collection_tells_is_what_the_medium_gets_and_is_told_once() {
         assert!(told == left.0 && (freed == 0 || !punches), "{punches}: {freed} of {told}");
         volume.verify();
     }
+}
+
+#[test]
+fn all_that_is_named_is_told_also_of_a_segment_that_is_being_sealed_or_is_young() {
+    let mut volume = volume(true);
+    for ino in 1..4 {
+        volume.write(32, ino, 0, &pattern(ino, 81_920)).unwrap();
+    }
+    volume.reopen().unwrap();
+    let young = volume.data.horizon();
+    volume.write(32, 4, 0, &pattern(4, 40_960)).unwrap();
+    let mark = |horizon| {
+        let pinned = volume.store.pin().unwrap();
+        let marked = volume.data.mark(horizon, &*pinned, &mut [TreeId(32)].into_iter()).unwrap();
+        let report = marked.report();
+        (report.live_bytes, report.dead_bytes, report.segments.len())
+    };
+    let all = mark(volume.data.horizon());
+    assert_eq!((all.0, all.1), (3 * 81_920 + 40_960, 0));
+    assert_eq!(mark(young), (all.0, 0, all.2 - 1));
+    let device = &volume.sim.device;
+    device.hold(Fault::io(FaultOn::Only(Op::Sync), 0).below("data/open").forever());
+    std::thread::scope(|scope| {
+        let sealing = scope.spawn(|| volume.data.seal_all());
+        let held = device.is_held_within(Duration::from_secs(60));
+        let beside = mark(volume.data.horizon());
+        device.let_go();
+        sealing.join().expect("it ends");
+        assert!(held, "it seals");
+        assert_eq!(beside, all);
+    });
+    assert_eq!(mark(volume.data.horizon()), all);
+    volume.verify();
 }
 
 #[test]
