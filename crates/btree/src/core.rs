@@ -243,6 +243,13 @@ impl Core {
     }
 
     /// Enters the gate exclusively, to see what all trees hold between two commits.
+    #[cfg_attr(
+        not(test),
+        expect(
+            clippy::unnecessary_wraps,
+            reason = "tests pass the gate by, to see what that does"
+        )
+    )]
     #[inline]
     pub(crate) fn between_commits(&self) -> Option<impl Sized> {
         #[cfg(test)]

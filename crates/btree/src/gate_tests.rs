@@ -1,5 +1,5 @@
-//! A batch is never torn: not by a checkpoint, a pin or a clone that comes in the middle of it. With
-//! the gate it cannot be, and a gate that were passed by would be found out.
+//! A batch is never torn: not by a checkpoint, a pin or a clone that comes in the middle of it.
+//! With the gate it cannot be, and a gate that were passed by would be found out.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
