@@ -12,7 +12,7 @@
 
 use format::entry_record::{EntryHead, Target};
 use format::key::{self, Parsed, Part};
-use inode::{FsError, SubvolId};
+use inode::{FsError, NodeId, SubvolId};
 use store::KeyRange;
 
 use crate::error::{from_store, malformed};
@@ -230,8 +230,11 @@ impl Emptying {
             txn.credit_directory(id, directory, record);
         }
         let told = match name {
-            Some((dir, cookie)) => Told::of(fs, subvol, view, dir, &[(cookie, directory)])?,
-            None => Told { names: None, inodes: vec![directory] },
+            Some((dir, cookie)) => {
+                let gone = [(cookie, directory)];
+                Told::of(fs, subvol, view, dir, &gone, Fs::invalidate_node)?
+            }
+            None => Told { names: None, inodes: vec![directory], tell_of: Fs::invalidate_node },
         };
         txn.commit()?;
         if let Some(record) = record {
@@ -296,7 +299,8 @@ impl Emptying {
         txn.touch_directory(view.tree, directory, -(done as i64), 0);
         let gone: Vec<_> =
             again[..done as usize].iter().map(|name| (name.cookie, name.ino)).collect();
-        let told = Told::of(fs, subvol, view, directory, &gone)?;
+        // Whoever has one open, or has it by another name, goes on reading what it contains.
+        let told = Told::of(fs, subvol, view, directory, &gone, Fs::invalidate_attributes)?;
         txn.commit()?;
         for lost in lost {
             lost.settle(fs);
@@ -335,7 +339,8 @@ impl Emptying {
         txn.batch().delete(view.tree, &key::entry(directory, found.cookie, Part::Attributes));
         txn.touch_directory(view.tree, directory, -1, -1);
         subvolumes::detach(fs, &mut ledger, &mut txn, child)?;
-        let told = Told::of(fs, subvol, view, directory, &[(found.cookie, found.ino)])?;
+        let gone = [(found.cookie, found.ino)];
+        let told = Told::of(fs, subvol, view, directory, &gone, Fs::invalidate_node)?;
         subvolumes::commit(&ledger, &mut txn)?;
         ledger.moved(child, None);
         fs.queue.add_detached(1);
@@ -351,6 +356,8 @@ struct Told {
     names: Option<(u64, Vec<NameBuf>)>,
     /// What the names led to.
     inodes: Vec<u64>,
+    /// How each of those is told.
+    tell_of: fn(&Fs, NodeId),
 }
 
 impl Told {
@@ -361,10 +368,11 @@ impl Told {
         view: View<'_>,
         directory: u64,
         gone: &[(u64, u64)],
+        tell_of: fn(&Fs, NodeId),
     ) -> FsResult<Told> {
         let inodes = gone.iter().map(|(_, ino)| *ino).collect();
         if !fs.nodes.is_held(subvol.node(directory)) {
-            return Ok(Told { names: None, inodes });
+            return Ok(Told { names: None, inodes, tell_of });
         }
         let mut names = Vec::new();
         for (cookie, _) in gone {
@@ -372,7 +380,7 @@ impl Told {
             view.entry_at(directory, *cookie, &mut name)?;
             names.push(name);
         }
-        Ok(Told { names: Some((directory, names)), inodes })
+        Ok(Told { names: Some((directory, names)), inodes, tell_of })
     }
 
     /// After the commit: no more is told than front ends hold.
@@ -385,7 +393,7 @@ impl Told {
         }
         for ino in self.inodes {
             if fs.nodes.is_held(subvol.node(ino)) {
-                fs.invalidate_node(subvol.node(ino));
+                (self.tell_of)(fs, subvol.node(ino));
             }
         }
     }

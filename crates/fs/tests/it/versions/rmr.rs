@@ -3,7 +3,7 @@
 use fs::{FileSystem, Fs, OpenOptions, RenameMode};
 use inode::{FsError, NameHash};
 
-use super::{contents, filled, forget, give, home, root, settle};
+use super::{Told, contents, filled, forget, give, home, root, settle};
 use crate::support::{Volume, refused, user, volume};
 
 fn deep(v: &Volume) {
@@ -67,8 +67,12 @@ fn links_from_elsewhere_stay_and_count_right() {
     let file = v.find(dir, "f0").expect("the file").node;
     v.fs.link(&root(), file, home(), b"kept").expect("a link");
     v.fs.link(&root(), file, dir, b"third").expect("a link");
+    let told = Told::of(&v);
     v.fs.rmr(&root(), home(), b"d").expect("a directory");
     settle(&v);
+    // Who reads it has its contents still.
+    assert!(told.attributes.lock().contains(&file), "it shows links less");
+    assert!(!told.nodes.lock().contains(&file), "it contains what it did");
     let attr = v.fs.getattr(&root(), file).expect("a file");
     assert_eq!(attr.nlink, 1);
     assert_eq!(v.read(file), b"d 0");
