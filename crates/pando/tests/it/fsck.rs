@@ -4,13 +4,24 @@ use std::os::unix::fs::FileExt;
 
 use crate::world::{World, is_alive, signal, wait_until};
 
+on_each_engine!(
+    a_volume_is_clean_beside_its_owner_and_without_one,
+    damage_is_named_and_ends_with_its_own_code,
+    a_repair_says_what_it_would_do_and_then_does_it,
+    a_damaged_file_is_named_with_its_path_in_every_subvolume_that_has_it,
+    a_volume_in_use_has_no_garbage_and_loses_nothing_to_a_collection,
+);
+
 /// A volume with some files and a clone, which an owner has open.
-fn filled() -> World {
-    let world = World::new();
+fn filled(engine: &str) -> World {
+    let world = World::on(engine);
     let source = world.path().join("source");
     std::fs::create_dir(&source).unwrap();
     for n in 0..300 {
-        std::fs::write(source.join(format!("file {n}")), vec![n as u8; 100]).unwrap();
+        // What no engine packs.
+        let mut random = fastrand::Rng::with_seed(n);
+        let bytes: Vec<u8> = (0..100).map(|_| random.u8(..)).collect();
+        std::fs::write(source.join(format!("file {n}")), bytes).unwrap();
     }
     world.ok(&["import", source.to_str().unwrap(), &world.at("/one")]);
     world.ok(&["clone", &world.at("/one"), &world.at("/two")]);
@@ -23,9 +34,8 @@ fn leave(world: &World) {
     wait_until("the owner leaves", || !is_alive(pid));
 }
 
-#[test]
-fn a_volume_is_clean_beside_its_owner_and_without_one() {
-    let world = filled();
+fn a_volume_is_clean_beside_its_owner_and_without_one(engine: &str) {
+    let world = filled(engine);
     // The owner answers, and stays the owner.
     let pid = world.owner().unwrap();
     let beside = world.json(&["fsck", world.vol()]);
@@ -47,55 +57,83 @@ fn a_volume_is_clean_beside_its_owner_and_without_one() {
     assert_eq!(world.names("/one").len(), 300);
 }
 
-#[test]
-fn damage_is_named_and_ends_with_its_own_code() {
-    let world = filled();
+/// Places of what the engine has of the records, by file: where what is there begins, if that is
+/// known here, and a byte of it.
+fn places(world: &World) -> Vec<(String, Vec<(Option<u64>, u64)>)> {
+    let nodes = "btree/nodes".to_owned();
+    if let Ok(bytes) = std::fs::read(world.volume.join(&nodes)) {
+        let starts = (0..bytes.len()).step_by(format::node::UNIT_BYTES);
+        let starts = starts.filter(|&at| bytes[at..].starts_with(&format::node::MAGIC));
+        return vec![(nodes, starts.map(|at| (Some(at as u64), at as u64 + 36)).collect())];
+    }
+    let files = std::fs::read_dir(world.volume.join("lsm")).unwrap().map(Result::unwrap);
+    let runs = files.filter(|file| file.file_name().to_string_lossy().starts_with("run-"));
+    runs.map(|file| {
+        let start = format::run_index::BLOB_HEAD_BYTES as u64;
+        let places = (start..file.metadata().unwrap().len()).step_by(2000);
+        let name = format!("lsm/{}", file.file_name().display());
+        (name, places.map(|place| (None, place)).collect())
+    })
+    .collect()
+}
+
+fn damage_is_named_and_ends_with_its_own_code(engine: &str) {
+    let world = filled(engine);
     leave(&world);
-    let path = world.volume.join("btree/nodes");
-    let file = std::fs::OpenOptions::new().read(true).write(true).open(&path).unwrap();
-    let bytes = std::fs::read(&path).unwrap();
-    let magic = &format::node::MAGIC;
     let mut named = 0;
-    for at in (0..bytes.len()).step_by(format::node::UNIT_BYTES) {
-        if !bytes[at..].starts_with(magic) {
-            continue;
-        }
-        let place = at as u64 + 36;
-        let old = bytes[at + 36];
-        file.write_all_at(&[old ^ 4], place).unwrap();
-        let answer = world.run(&["fsck", "--json", world.vol()]);
-        file.write_all_at(&[old], place).unwrap();
-        // A node to which nothing leads any more is nobody's loss.
-        if answer.code != 0 {
+    for (name, places) in places(&world) {
+        let path = world.volume.join(&name);
+        let file = std::fs::OpenOptions::new().read(true).write(true).open(&path).unwrap();
+        for (start, place) in places {
+            let mut old = [0];
+            file.read_exact_at(&mut old, place).unwrap();
+            file.write_all_at(&[old[0] ^ 4], place).unwrap();
+            let answer = world.run(&["fsck", "--json", world.vol()]);
+            file.write_all_at(&old, place).unwrap();
+            // What nothing leads to any more is nobody's loss.
+            if answer.code == 0 {
+                continue;
+            }
             assert_eq!(answer.code, 5, "{}", answer.err);
             let line = answer.out.lines().find(|line| line.contains("unreadable"));
             let line: serde_json::Value = serde_json::from_str(line.unwrap()).unwrap();
-            assert_eq!((&line["file"], &line["offset"]), (&"btree/nodes".into(), &at.into()));
+            assert_eq!(line["file"], name.as_str());
+            let offset = line["offset"].as_u64().unwrap();
+            assert!(start.map_or(offset <= place, |start| offset == start), "{place}: {line}");
             let error: serde_json::Value = serde_json::from_str(&answer.err).unwrap();
             assert_eq!(error["error"]["kind"], "damaged");
             named += 1;
         }
     }
-    assert!(named >= 3, "{named} nodes were found damaged");
+    assert!(named >= 3, "{named} places were found damaged");
     world.ok(&["fsck", world.vol()]);
     let said = world.fails(8, &["fsck", world.path().to_str().unwrap()]);
     assert!(said.contains("not a volume"), "{said}");
 }
 
-#[test]
-fn a_repair_says_what_it_would_do_and_then_does_it() {
-    let world = filled();
+/// A superblock, or the newest manifest, of which there is another.
+fn copied(world: &World) -> String {
+    let Ok(files) = std::fs::read_dir(world.volume.join("lsm")) else {
+        return "btree/super-0".to_owned();
+    };
+    let names = files.map(|file| file.unwrap().file_name().into_string().unwrap());
+    format!("lsm/{}", names.filter(|name| name.starts_with("manifest-")).max().unwrap())
+}
+
+fn a_repair_says_what_it_would_do_and_then_does_it(engine: &str) {
+    let world = filled(engine);
     let before = world.names("/one");
     leave(&world);
-    // The copy of a superblock is damaged, and the marks of a data segment's file.
-    let path = world.volume.join("btree/super-0");
+    // The copy of a superblock or manifest is damaged.
+    let name = copied(&world);
+    let path = world.volume.join(&name);
     std::fs::write(&path, vec![7; 128]).unwrap();
     let told = world.run(&["fsck", "--repair", "--dry-run", world.vol()]);
     assert_eq!(told.code, 5, "{}", told.err);
     assert!(told.out.contains("would: count anew"), "{}", told.out);
     assert_eq!(std::fs::read(&path).unwrap(), vec![7; 128]);
     let found = world.run(&["fsck", "--json", world.vol()]);
-    let line = found.out.lines().find(|line| line.contains("super-0")).unwrap();
+    let line = found.out.lines().find(|line| line.contains(&name)).unwrap();
     let line: serde_json::Value = serde_json::from_str(line).unwrap();
     assert_eq!(line["finding"], "unreadable");
     assert!(!line["remedy"].as_str().unwrap().is_empty(), "{line}");
@@ -110,9 +148,8 @@ fn a_repair_says_what_it_would_do_and_then_does_it() {
     assert_eq!(world.run(&["fsck", "--dry-run", world.vol()]).code, 2);
 }
 
-#[test]
-fn a_damaged_file_is_named_with_its_path_in_every_subvolume_that_has_it() {
-    let world = World::new();
+fn a_damaged_file_is_named_with_its_path_in_every_subvolume_that_has_it(engine: &str) {
+    let world = World::on(engine);
     let source = world.path().join("source");
     std::fs::create_dir(&source).unwrap();
     std::fs::write(source.join("large"), vec![5; 300_000]).unwrap();
@@ -145,9 +182,8 @@ fn a_damaged_file_is_named_with_its_path_in_every_subvolume_that_has_it() {
     assert_eq!(world.ok(&["cat", &world.at("/one/other")]).len(), 300_000);
 }
 
-#[test]
-fn a_volume_in_use_has_no_garbage_and_loses_nothing_to_a_collection() {
-    let world = filled();
+fn a_volume_in_use_has_no_garbage_and_loses_nothing_to_a_collection(engine: &str) {
+    let world = filled(engine);
     let before = world.names("/one");
     for how in [&["gc", world.vol()][..], &["gc", "--delete", "--grace", "0s", world.vol()]] {
         let lines = world.json(how);

@@ -7,6 +7,8 @@ use std::process::Command;
 
 use crate::world::{World, is_root};
 
+on_each_engine!(a_full_disk_loses_nothing_and_recovers, an_import_that_fills_the_disk_says_so,);
+
 /// Room of the medium, in MiB: a few log segments and some data.
 const MEBIBYTES: usize = 400;
 
@@ -69,11 +71,10 @@ fn fill(directory: &Path) -> usize {
     panic!("a medium of {MEBIBYTES} MiB took as many MiB of files");
 }
 
-#[test]
-fn a_full_disk_loses_nothing_and_recovers() {
+fn a_full_disk_loses_nothing_and_recovers(engine: &str) {
     let Some(medium) = Medium::new() else { return };
     let world = World::below(medium.path());
-    world.ok(&["format", world.vol()]);
+    world.format(engine);
     if !world.mount() {
         return;
     }
@@ -101,11 +102,10 @@ fn a_full_disk_loses_nothing_and_recovers() {
     }
 }
 
-#[test]
-fn an_import_that_fills_the_disk_says_so() {
+fn an_import_that_fills_the_disk_says_so(engine: &str) {
     let Some(medium) = Medium::new() else { return };
     let world = World::below(medium.path());
-    world.ok(&["format", world.vol()]);
+    world.format(engine);
     let source = tempfile::tempdir().unwrap();
     for number in 0..MEBIBYTES / 8 {
         let bytes = contents(number).repeat(10);
@@ -122,12 +122,13 @@ fn an_import_that_fills_the_disk_says_so() {
 }
 
 /// A small medium that was filled with names, not contents, had no room for the checkpoint that
-/// deleting needs, and stayed full for good.
+/// deleting needs, and stayed full for good. On the B-tree alone: the log-structured engine still
+/// comes to such a state, in which its owner tries without an end.
 #[test]
 fn a_small_disk_full_of_names_can_be_emptied_again_and_again() {
     let Some(medium) = Medium::of(24) else { return };
     let world = World::below(medium.path());
-    world.ok(&["format", world.vol()]);
+    world.format("btree");
     if !world.mount() {
         return;
     }

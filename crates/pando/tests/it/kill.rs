@@ -9,6 +9,8 @@ use device::{Clock, SystemClock};
 use crate::load::{self, Ledger};
 use crate::world::World;
 
+on_each_engine!(kill_the_mount_under_load_and_lose_nothing);
+
 const THREADS: u64 = 3;
 
 fn rounds() -> u64 {
@@ -16,13 +18,12 @@ fn rounds() -> u64 {
     set.and_then(|rounds| rounds.parse().ok()).unwrap_or(20)
 }
 
-#[test]
-fn kill_the_mount_under_load_and_lose_nothing() {
+fn kill_the_mount_under_load_and_lose_nothing(engine: &str) {
     let seed = fastrand::u64(..);
     println!("seed {seed}");
     let mut random = fastrand::Rng::with_seed(seed);
     let clock = SystemClock::new();
-    let world = World::new();
+    let world = World::on(engine);
     if !world.mount() {
         return;
     }

@@ -16,6 +16,8 @@ use fastrand::Rng;
 use crate::find::{SOME, compare};
 use crate::world::{PANDO, World, wait_until};
 
+on_each_engine!(after_every_kill_queries_find_what_a_walk_finds);
+
 /// Files of names so long that their rows are not held in memory without a base.
 const DIRECTORIES: usize = 24;
 const FILES: usize = 500;
@@ -92,23 +94,12 @@ fn check(tree: &Path, random: &mut Rng, seed: u64) {
     }
 }
 
-#[test]
-fn after_every_kill_queries_find_what_a_walk_finds() {
-    run("btree");
-}
-
-#[test]
-fn after_every_kill_queries_find_what_a_walk_finds_on_the_log_structured_engine() {
-    run("lsm");
-}
-
 #[expect(clippy::print_stdout, reason = "a failure is found again by its seed")]
-fn run(engine: &str) {
+fn after_every_kill_queries_find_what_a_walk_finds(engine: &str) {
     let seed = fastrand::u64(..);
     println!("seed {seed}");
     let mut random = Rng::with_seed(seed);
-    let world = World::without_volume();
-    world.ok(&["format", "--engine", engine, world.vol()]);
+    let world = World::on(engine);
     if !world.mount() {
         return;
     }

@@ -48,6 +48,18 @@ impl World {
         world
     }
 
+    /// The same on an engine.
+    pub(crate) fn on(engine: &str) -> World {
+        let world = World::without_volume();
+        world.format(engine);
+        world
+    }
+
+    /// Makes the volume.
+    pub(crate) fn format(&self, engine: &str) {
+        self.ok(&["format", "--engine", engine, self.vol()]);
+    }
+
     /// The same without the volume.
     pub(crate) fn without_volume() -> World {
         World::below(&std::env::temp_dir())
