@@ -79,18 +79,9 @@ impl FarBlobs {
 
     /// The same objects elsewhere, and no mishaps.
     pub fn copy(&self) -> Arc<FarBlobs> {
-        self.copy_beside(|| ()).0
-    }
-
-    /// As [`FarBlobs::copy`], with something done while no object is made or deleted.
-    pub fn copy_beside<T>(&self, act: impl FnOnce() -> T) -> (Arc<FarBlobs>, T) {
-        let held = self.state.lock();
-        let state = State { objects: held.objects.clone(), ..State::default() };
-        let done = act();
-        drop(held);
+        let state = State { objects: self.objects(), ..State::default() };
         let bytes_max = self.bytes_max;
-        let copy = FarBlobs { state: Mutex::new(state), watcher: Mutex::default(), bytes_max };
-        (Arc::new(copy), done)
+        Arc::new(FarBlobs { state: Mutex::new(state), watcher: Mutex::default(), bytes_max })
     }
 
     /// Orders a mishap of the next such call on a name that begins with a prefix. Several of one

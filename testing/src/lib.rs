@@ -21,5 +21,5 @@ pub use far::{Call, FarBlobs, Mishap};
 pub use kit::{commit, entries, noise, numbered};
 pub use logged::LoggedStore;
 pub use mem::{MemPinned, MemStore};
-pub use sim::{CrashPolicy, Fault, FaultError, FaultOn, Op, SimDevice};
+pub use sim::{CrashPolicy, Fault, FaultError, FaultOn, Op, SimDevice, SimObjects};
 pub use split::SplitDevice;

@@ -201,6 +201,66 @@ impl Medium {
         Ok(())
     }
 
+    /// Makes a file of these bytes that is durable at once, name, directory and all, or says that
+    /// the name is taken. Where there is no room for all of it, no file is made.
+    pub(super) fn make_whole(&mut self, path: &str, bytes: &[u8]) -> io::Result<bool> {
+        let (above, name) = path.rsplit_once('/').unwrap_or(("", path));
+        let directory = self.whole_dir(above)?;
+        if self.dir(directory).current.contains_key(name) {
+            return Ok(false);
+        }
+        let mut content = Content::default();
+        content.write(bytes, 0);
+        let blocks = content.blocks_reserved();
+        if self.blocks_max.is_some_and(|most| most.saturating_sub(self.blocks_used) < blocks) {
+            return Err(errno(ENOSPC));
+        }
+        self.blocks_used += blocks;
+        let durable = content.clone();
+        let node = self.next;
+        self.next += 1;
+        let file = FileNode { current: content, durable, names: 1, ..FileNode::default() };
+        self.files.insert(node, file);
+        self.name_whole(directory, name, node);
+        Ok(true)
+    }
+
+    /// A directory, which is made, durable at once, where there is none.
+    fn whole_dir(&mut self, path: &str) -> io::Result<NodeNo> {
+        match self.find_dir(path) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+            found => return found,
+        }
+        let (above, name) = self.parent(path)?;
+        let node = self.next;
+        self.next += 1;
+        self.dirs.insert(node, DirNode::default());
+        self.name_whole(above, name, node);
+        Ok(node)
+    }
+
+    fn name_whole(&mut self, directory: NodeNo, name: &str, node: NodeNo) {
+        let directory = self.dir(directory);
+        directory.current.insert(name.to_owned(), node);
+        directory.durable.insert(name.to_owned(), node);
+    }
+
+    /// Deletes for good what [`Medium::make_whole`] made, if it is there.
+    pub(super) fn remove_whole(&mut self, path: &str) -> io::Result<()> {
+        let node = match self.find_file(path) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+            found => found?,
+        };
+        let (directory, name) = self.parent(path)?;
+        let directory = self.dir(directory);
+        directory.current.remove(name);
+        directory.durable.remove(name);
+        self.file(node).names -= 1;
+        self.release(node);
+        self.forget_unreachable();
+        Ok(())
+    }
+
     /// Gives the room of a file back that has neither name nor handle.
     pub(super) fn release(&mut self, node: NodeNo) {
         let file = self.file(node);

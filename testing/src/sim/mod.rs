@@ -3,7 +3,7 @@
 //! From bottom to top: a set of block numbers (`ranges`), the bytes of a file (`content`), files
 //! and directories with what is durable of each and what is pending (`medium`), what a power cut
 //! leaves (`crash`), errors to order (`fault`), and the handles that code under test is given
-//! (`device`, `file`).
+//! (`device`, `file`), and objects far away, for which the medium stands as well (`objects`).
 //!
 //! The model of the medium:
 //! * A file's bytes and length are durable after `sync_data`. Of the writes since, any subset may
@@ -22,6 +22,7 @@ mod device;
 mod fault;
 mod file;
 mod medium;
+mod objects;
 mod ranges;
 #[cfg(test)]
 mod tests;
@@ -29,3 +30,4 @@ mod tests;
 pub use crash::CrashPolicy;
 pub use device::{Counts, SimDevice};
 pub use fault::{Fault, FaultError, FaultOn, Op};
+pub use objects::SimObjects;

@@ -13,7 +13,7 @@ use store::{Batch, Durability, Read, Result, SliceRun, Store, TreeId};
 use super::engine::{EngineUnderTest, fresh};
 use super::reopen::open;
 use crate::kit::{commit, entries};
-use crate::run::{Context, rounds, say};
+use crate::run::{Context, say};
 use crate::{CrashPolicy, SimEnv};
 
 const TREE: TreeId = TreeId(20);
@@ -348,7 +348,7 @@ fn cut<E: EngineUnderTest>(sim: &SimEnv, shared: &Shared<'_>, seed: u64) {
     let policy = CrashPolicy::ALL[seed as usize % 3];
     let place = format!("cut {seed}, {policy:?}");
     let _context = Context::new(&place);
-    let medium = SimEnv::on(E::cut(&sim.device, policy, seed), seed);
+    let medium = SimEnv::on(sim.device.after_crash(policy, seed), seed);
     let store = open::<E>(&medium, Durability::Async);
     let found = whole(&*store, &durable, &place);
     // What was replayed must be whole on the medium too.
@@ -366,7 +366,7 @@ fn cut<E: EngineUnderTest>(sim: &SimEnv, shared: &Shared<'_>, seed: u64) {
 pub fn power_may_be_cut_beside_writers_clones_and_runs<E: EngineUnderTest>() {
     beside::<E>(1, |sim, shared| {
         let mut random = fastrand::Rng::with_seed(1);
-        for seed in 0..rounds(45, 600) {
+        for seed in 0..E::rounds(45, 600) {
             // Mostly they are in the middle of something when it is cut.
             shared.go_on(20, random.u64(1..39), u64::MAX);
             cut::<E>(sim, shared, seed);
@@ -377,7 +377,7 @@ pub fn power_may_be_cut_beside_writers_clones_and_runs<E: EngineUnderTest>() {
 /// The same where room runs out, and comes back.
 pub fn room_runs_out_beside_writers_clones_and_runs<E: EngineUnderTest>() {
     let mut refused = 0;
-    for seed in 0..rounds(3, 30) {
+    for seed in 0..E::rounds(3, 30) {
         let _context = Context::new(format!("seed {seed}"));
         beside::<E>(seed, |sim, shared| {
             let mut random = fastrand::Rng::with_seed(seed);

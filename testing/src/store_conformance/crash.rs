@@ -10,7 +10,7 @@ use super::history::History;
 use super::random::must;
 use super::reopen::open;
 use super::workload::{Shape, Workload};
-use crate::run::{Context, for_seeds, rounds};
+use crate::run::Context;
 use crate::{CrashPolicy, SimDevice, SimEnv, sim_env};
 
 /// Opens what a power cut left, compares it, and in some cases goes on with it.
@@ -78,12 +78,12 @@ fn enumerate<E: EngineUnderTest>(durability: Durability, seed: u64, commits: u64
         for policy in CrashPolicy::ALL {
             let sim = SimEnv::on(image.after_crash(policy, op), op);
             // Half a store may be refused, but with an error.
-            if let Ok(store) = E::open(&sim.env(), durability) {
+            if let Ok(store) = E::open(&sim, durability) {
                 must(History::new().check(&*store));
             }
         }
     });
-    let store = E::create(&sim.env(), durability).expect("a store is created");
+    let store = E::create(&sim, durability).expect("a store is created");
     let history = Arc::new(History::new());
     let watched = Arc::clone(&history);
     sim.device.watch(move |image, op| {
@@ -101,23 +101,23 @@ fn enumerate<E: EngineUnderTest>(durability: Durability, seed: u64, commits: u64
 
 /// Whatever is cut, the store opens with all that was synced and with whole commits only.
 pub fn power_may_be_cut_at_every_operation<E: EngineUnderTest>() {
-    for_seeds("power cuts", 6, 20, |seed| {
-        enumerate::<E>(Durability::Async, seed, rounds(120, 200), rounds(3, 1));
+    E::for_seeds("power cuts", 6, 20, |seed| {
+        enumerate::<E>(Durability::Async, seed, E::rounds(120, 200), E::stride(3, 1));
     });
 }
 
 /// The same when each commit is durable as it returns.
 pub fn power_may_be_cut_at_every_operation_in_sync_mode<E: EngineUnderTest>() {
-    for_seeds("power cuts in sync mode", 3, 10, |seed| {
-        enumerate::<E>(Durability::Sync, seed, rounds(60, 120), rounds(4, 1));
+    E::for_seeds("power cuts in sync mode", 3, 10, |seed| {
+        enumerate::<E>(Durability::Sync, seed, E::rounds(60, 120), E::stride(4, 1));
     });
 }
 
 /// Recovery may itself be cut at every operation, and begins again from the same commits.
 pub fn power_may_be_cut_while_a_store_recovers<E: EngineUnderTest>() {
-    for_seeds("power cuts in recovery", 8, 40, |seed| {
+    E::for_seeds("power cuts in recovery", 8, 40, |seed| {
         let sim = sim_env(seed);
-        let store = E::create(&sim.env(), Durability::Async).expect("a store is created");
+        let store = E::create(&sim, Durability::Async).expect("a store is created");
         let history = Arc::new(History::new());
         let mut work = Workload::new(seed, Shape::SMALL);
         history.run(&*store, &mut work, 80);

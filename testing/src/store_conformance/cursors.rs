@@ -8,7 +8,6 @@ use super::random::{commit_both, must};
 use super::workload::{Shape, Workload};
 use crate::MemStore;
 use crate::kit::commit;
-use crate::run::{for_seeds, rounds};
 
 /// A random range.
 fn range(work: &mut Workload) -> KeyRange {
@@ -64,11 +63,11 @@ pub(super) fn walk_in(
 
 /// Every move shows what the oracle's shows, at the ends of ranges too.
 pub fn cursors_move_as_the_oracle_does<E: EngineUnderTest>() {
-    for_seeds("cursors", 4, 40, |seed| {
+    E::for_seeds("cursors", 4, 40, |seed| {
         let (_sim, store) = fresh::<E>(seed);
         let oracle = MemStore::new();
         let mut work = Workload::new(seed, Shape { large: false, ..Shape::WIDE });
-        for _ in 0..rounds(150, 600) {
+        for _ in 0..E::rounds(150, 600) {
             let batch = work.batch();
             commit_both(&*store, &oracle, &batch);
             // So that some of it is on the medium, and what is newer in memory.
@@ -76,7 +75,7 @@ pub fn cursors_move_as_the_oracle_does<E: EngineUnderTest>() {
                 store.checkpoint().expect("checkpoint");
             }
         }
-        for _ in 0..rounds(300, 2000) {
+        for _ in 0..E::rounds(300, 2000) {
             let moves = work.random.usize(1..200);
             walk(&*store, &oracle, &mut work, moves);
         }
@@ -151,7 +150,7 @@ pub fn a_scan_gives_all_of_its_range_whatever_lies_beside_it<E: EngineUnderTest>
 pub fn a_live_cursor_skips_nothing_and_repeats_nothing<E: EngineUnderTest>() {
     const TREE: TreeId = TreeId(20);
     let stays = |n: u64| (n * 1000).to_be_bytes();
-    for_seeds("live cursor", 3, 30, |seed| {
+    E::for_seeds("live cursor", 3, 30, |seed| {
         let (_sim, store) = fresh::<E>(seed);
         let mut random = fastrand::Rng::with_seed(seed);
         commit(&*store, |batch| {

@@ -9,7 +9,7 @@ use super::compare::Mismatch;
 use super::engine::EngineUnderTest;
 use super::history::History;
 use super::workload::{Shape, Workload};
-use crate::run::{Context, for_seeds, rounds, say};
+use crate::run::{Context, say};
 use crate::{CrashPolicy, SimDevice, SimEnv, sim_env};
 
 /// A medium with a store on it, and what the store holds.
@@ -22,7 +22,7 @@ struct Subject {
 
 fn subject<E: EngineUnderTest>(seed: u64, closed: bool) -> Subject {
     let sim = sim_env(seed);
-    let store = E::create(&sim.env(), Durability::Async).expect("a store is created");
+    let store = E::create(&sim, Durability::Async).expect("a store is created");
     let history = History::new();
     let mut work = Workload::new(seed, Shape::SMALL);
     history.run(&*store, &mut work, 80);
@@ -45,9 +45,9 @@ fn subject<E: EngineUnderTest>(seed: u64, closed: bool) -> Subject {
 }
 
 /// Whether an error is one that damage may cause: typed, and naming a file.
-fn names_file(error: &Error, files: &[(String, u64)]) -> bool {
+fn names_file<E: EngineUnderTest>(error: &Error, files: &[(String, u64)]) -> bool {
     match error {
-        Error::Corrupt(corruption) => files.iter().any(|(path, _)| *path == corruption.file),
+        Error::Corrupt(bad) => files.iter().any(|(path, _)| E::named(path) == bad.file),
         Error::Missing { file } | Error::NewerFormat { file, .. } => !file.is_empty(),
         _ => false,
     }
@@ -86,7 +86,7 @@ fn is_found<E: EngineUnderTest>(
         Err(Mismatch::Wrong(what)) => panic!("wrong data was answered: {what}"),
     };
     let run = || {
-        let store = E::open(&sim.env(), Durability::Async)?;
+        let store = E::open(&sim, Durability::Async)?;
         let found = read(&*store)?;
         write_beside(&*store, &history.trees_of(found))?;
         store.checkpoint()?;
@@ -96,13 +96,13 @@ fn is_found<E: EngineUnderTest>(
     };
     match run() {
         Err(error) => {
-            assert!(names_file(&error, files), "damage was reported as: {error:?}");
+            assert!(names_file::<E>(&error, files), "damage was reported as: {error:?}");
             true
         }
         Ok((store, found)) => match history.check_contents(&*store, found) {
             Ok(_) => false,
             Err(Mismatch::Failed(error)) => {
-                assert!(names_file(&error, files), "damage was reported as: {error:?}");
+                assert!(names_file::<E>(&error, files), "damage was reported as: {error:?}");
                 true
             }
             Err(Mismatch::Wrong(what)) => panic!("wrong data after writing: {what}"),
@@ -128,7 +128,7 @@ fn flip_bits<E: EngineUnderTest>(subject: &Subject, seed: u64, oldest: Lsn) {
     let files = subject.device.files();
     for (path, length) in files.iter().filter(|(_, length)| *length > 0) {
         let bytes = subject.device.read_file(path);
-        let flips = rounds(120, 3000).min(length * 8);
+        let flips = E::rounds(120, 3000).min(length * 8);
         let mut found = BTreeMap::from([(false, 0), (true, 0)]);
         for _ in 0..flips {
             let bit = pick_bit(&bytes, &mut random);
@@ -144,7 +144,7 @@ fn flip_bits<E: EngineUnderTest>(subject: &Subject, seed: u64, oldest: Lsn) {
 
 /// After a clean close every bit that matters is guarded.
 pub fn a_flipped_bit_is_found_or_harmless<E: EngineUnderTest>() {
-    for_seeds("bit flips", 2, 4, |seed| {
+    E::for_seeds("bit flips", 2, 4, |seed| {
         let subject = subject::<E>(seed, true);
         flip_bits::<E>(&subject, seed, subject.history.last());
     });
@@ -152,7 +152,7 @@ pub fn a_flipped_bit_is_found_or_harmless<E: EngineUnderTest>() {
 
 /// In the log of a crashed store only the last record may be taken for a torn one.
 pub fn a_flipped_bit_in_the_log_of_a_crashed_store_is_found<E: EngineUnderTest>() {
-    for_seeds("bit flips in a log", 2, 4, |seed| {
+    E::for_seeds("bit flips in a log", 2, 4, |seed| {
         let subject = subject::<E>(seed, false);
         flip_bits::<E>(&subject, seed, Lsn(subject.history.last().0 - 1));
     });
@@ -160,7 +160,7 @@ pub fn a_flipped_bit_in_the_log_of_a_crashed_store_is_found<E: EngineUnderTest>(
 
 /// A file that is gone or short is reported, or did not matter.
 pub fn a_missing_or_short_file_is_found<E: EngineUnderTest>() {
-    for_seeds("missing and short files", 3, 20, |seed| {
+    E::for_seeds("missing and short files", 3, 20, |seed| {
         for closed in [true, false] {
             let subject = subject::<E>(seed, closed);
             let mut random = fastrand::Rng::with_seed(seed);
@@ -189,9 +189,9 @@ const PIECES: [u64; 3] = [512, 1024, 4096];
 
 /// A piece of a file from another place of it, or from an earlier time, looks whole by itself.
 pub fn a_stale_or_misplaced_piece_is_found<E: EngineUnderTest>() {
-    for_seeds("stale and misplaced pieces", 3, 20, |seed| {
+    E::for_seeds("stale and misplaced pieces", 3, 20, |seed| {
         let sim = sim_env(seed);
-        let store = E::create(&sim.env(), Durability::Async).expect("a store is created");
+        let store = E::create(&sim, Durability::Async).expect("a store is created");
         let history = History::new();
         let mut work = Workload::new(seed, Shape::SMALL);
         let mut earlier = Vec::new();
@@ -207,7 +207,7 @@ pub fn a_stale_or_misplaced_piece_is_found<E: EngineUnderTest>() {
         let files = now.files();
         for (path, length) in &files {
             let (bytes, length) = (now.read_file(path), *length);
-            for _ in 0..rounds(60, 3000) {
+            for _ in 0..E::rounds(60, 3000) {
                 let piece = *random.choice(&PIECES).expect("invariant: there are some");
                 let (to, from) = (random.u64(0..=length / piece), random.u64(0..=length / piece));
                 let stale = random.bool();

@@ -6,7 +6,7 @@ use super::engine::{EngineUnderTest, fresh};
 use super::random::{aside, commit_both};
 use super::workload::{Shape, Workload};
 use crate::kit::commit;
-use crate::run::{for_seeds, rounds, show};
+use crate::run::show;
 use crate::{MemPinned, MemStore};
 
 /// A pinned state, the oracle's, and the trees that it has.
@@ -22,12 +22,12 @@ const MOMENTS_MAX: usize = 5;
 /// Differences of any tree of any pinned state to any of any other are what the oracle says, in
 /// any range, whatever was committed, dropped, checkpointed and evicted between and since.
 pub fn differences_between_pins_are_what_differs<E: EngineUnderTest>() {
-    for_seeds("diffs of pins", 6, 60, |seed| {
+    E::for_seeds("diffs of pins", 6, 60, |seed| {
         let (_sim, store) = fresh::<E>(seed);
         let oracle = MemStore::new();
         let mut work = Workload::new(seed, Shape { large: seed % 3 == 0, ..Shape::WIDE });
         let mut moments: Vec<Moment> = Vec::new();
-        for round in 0..rounds(300, 2000) {
+        for round in 0..E::rounds(300, 2000) {
             let batch = work.batch();
             commit_both(&*store, &oracle, &batch);
             aside(&*store, &oracle, &mut work);

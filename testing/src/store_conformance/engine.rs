@@ -1,11 +1,11 @@
 //! How a suite makes the stores that it tests.
 
+use std::borrow::Cow;
 use std::sync::Arc;
 
-use device::Env;
 use store::{Durability, EngineOptions, Result, Store};
 
-use crate::{CrashPolicy, MemStore, SimDevice};
+use crate::{MemStore, SimEnv, run};
 
 /// An engine, as a suite sees it.
 pub trait EngineUnderTest: 'static {
@@ -13,34 +13,53 @@ pub trait EngineUnderTest: 'static {
     const NAME: &'static str;
 
     /// Makes a store on an empty medium, durable on return.
-    fn create(env: &Env, durability: Durability) -> Result<Arc<dyn Store>>;
+    fn create(sim: &SimEnv, durability: Durability) -> Result<Arc<dyn Store>>;
 
     /// Opens the store that is on the medium.
-    fn open(env: &Env, durability: Durability) -> Result<Arc<dyn Store>>;
+    fn open(sim: &SimEnv, durability: Durability) -> Result<Arc<dyn Store>>;
+
+    /// What the lengths of runs are divided by, and the distances between the places that they look
+    /// at multiplied with: 1 but for an engine of which each read is a request.
+    const SPARED: u64 = 1;
+
+    /// How errors name a file of the medium.
+    fn named(path: &str) -> Cow<'_, str> {
+        Cow::Borrowed(path)
+    }
+
+    /// As [`run::rounds`], with fewer of them where the engine is spared.
+    fn rounds(quick: u64, thorough: u64) -> u64 {
+        (run::rounds(quick, thorough) / Self::SPARED).max(1)
+    }
+
+    /// The distance between places that are looked at.
+    fn stride(quick: u64, thorough: u64) -> u64 {
+        run::rounds(quick, thorough) * Self::SPARED
+    }
+
+    /// As [`run::for_seeds`], with fewer of them where the engine is spared.
+    fn for_seeds(name: &str, quick: u64, thorough: u64, body: impl Fn(u64)) {
+        let seeds = |count: u64| (count / Self::SPARED).max(1);
+        run::for_seeds(name, seeds(quick), seeds(thorough), body);
+    }
 
     /// As [`EngineUnderTest::create`], with log segments of so many bytes, where a suite's engine
     /// lets that be said.
     fn create_with_segments(
-        env: &Env,
+        sim: &SimEnv,
         durability: Durability,
         _log_segment_bytes: u64,
     ) -> Result<Arc<dyn Store>> {
-        Self::create(env, durability)
+        Self::create(sim, durability)
     }
 
     /// As [`EngineUnderTest::open`], in the same way.
     fn open_with_segments(
-        env: &Env,
+        sim: &SimEnv,
         durability: Durability,
         _log_segment_bytes: u64,
     ) -> Result<Arc<dyn Store>> {
-        Self::open(env, durability)
-    }
-
-    /// What a power cut now leaves of a medium, while the store goes on being written. An engine
-    /// that has a part of its state elsewhere keeps that part as it is at the same moment.
-    fn cut(device: &SimDevice, policy: CrashPolicy, seed: u64) -> SimDevice {
-        device.after_crash(policy, seed)
+        Self::open(sim, durability)
     }
 }
 
@@ -67,37 +86,37 @@ macro_rules! engine_under_test {
             const NAME: &'static str = $what;
 
             fn create(
-                env: &::device::Env,
+                sim: &$crate::SimEnv,
                 durability: ::store::Durability,
             ) -> ::store::Result<::std::sync::Arc<dyn ::store::Store>> {
-                Ok(<$store>::create(env, &$options(durability))?)
+                Ok(<$store>::create(&sim.env(), &$options(durability))?)
             }
 
             fn open(
-                env: &::device::Env,
+                sim: &$crate::SimEnv,
                 durability: ::store::Durability,
             ) -> ::store::Result<::std::sync::Arc<dyn ::store::Store>> {
-                Ok(<$store>::open(env, &$options(durability))?)
+                Ok(<$store>::open(&sim.env(), &$options(durability))?)
             }
 
             fn create_with_segments(
-                env: &::device::Env,
+                sim: &$crate::SimEnv,
                 durability: ::store::Durability,
                 log_segment_bytes: u64,
             ) -> ::store::Result<::std::sync::Arc<dyn ::store::Store>> {
                 let mut options = $options(durability);
                 options.common.log_segment_bytes = log_segment_bytes;
-                Ok(<$store>::create(env, &options)?)
+                Ok(<$store>::create(&sim.env(), &options)?)
             }
 
             fn open_with_segments(
-                env: &::device::Env,
+                sim: &$crate::SimEnv,
                 durability: ::store::Durability,
                 log_segment_bytes: u64,
             ) -> ::store::Result<::std::sync::Arc<dyn ::store::Store>> {
                 let mut options = $options(durability);
                 options.common.log_segment_bytes = log_segment_bytes;
-                Ok(<$store>::open(env, &options)?)
+                Ok(<$store>::open(&sim.env(), &options)?)
             }
         }
     };
@@ -110,19 +129,19 @@ pub struct MemUnderTest;
 impl EngineUnderTest for MemUnderTest {
     const NAME: &'static str = "memory";
 
-    fn create(_env: &Env, durability: Durability) -> Result<Arc<dyn Store>> {
+    fn create(_sim: &SimEnv, durability: Durability) -> Result<Arc<dyn Store>> {
         Ok(Arc::new(MemStore::with_durability(durability)))
     }
 
-    fn open(env: &Env, durability: Durability) -> Result<Arc<dyn Store>> {
+    fn open(sim: &SimEnv, durability: Durability) -> Result<Arc<dyn Store>> {
         // It keeps nothing, so there is nothing to open.
-        MemUnderTest::create(env, durability)
+        MemUnderTest::create(sim, durability)
     }
 }
 
 /// A store on a medium of its own.
-pub(super) fn fresh<E: EngineUnderTest>(seed: u64) -> (crate::SimEnv, Arc<dyn Store>) {
+pub(super) fn fresh<E: EngineUnderTest>(seed: u64) -> (SimEnv, Arc<dyn Store>) {
     let sim = crate::sim_env(seed);
-    let store = E::create(&sim.env(), Durability::Async).expect("a store is created");
+    let store = E::create(&sim, Durability::Async).expect("a store is created");
     (sim, store)
 }

@@ -8,7 +8,7 @@ use super::ingest::entries;
 use super::random::must;
 use super::reopen::open;
 use super::workload::{Shape, Workload};
-use crate::run::{Context, for_seeds, rounds};
+use crate::run::Context;
 use crate::{CrashPolicy, Fault, FaultOn, Op, SimEnv, sim_env};
 
 /// Commits a batch that may fail, and keeps the history true.
@@ -86,7 +86,7 @@ pub(super) fn step(store: &dyn Store, history: &History, work: &mut Workload) ->
 /// store answers what it has committed, and after a power cut it has what was durable.
 fn run_with<E: EngineUnderTest>(seed: u64, durability: Durability, fault: &Fault) -> bool {
     let sim = sim_env(seed);
-    let store = E::create(&sim.env(), durability).expect("a store is created");
+    let store = E::create(&sim, durability).expect("a store is created");
     let history = History::new();
     let mut work = Workload::new(seed, Shape::SMALL);
     sim.device.inject(fault.clone());
@@ -122,7 +122,7 @@ fn run_with<E: EngineUnderTest>(seed: u64, durability: Durability, fault: &Fault
 }
 
 fn each_operation<E: EngineUnderTest>(name: &str, fault: impl Fn(u64) -> Fault) {
-    for_seeds(name, 2, 20, |seed| {
+    E::for_seeds(name, 2, 20, |seed| {
         let durability = if seed % 2 == 0 { Durability::Sync } else { Durability::Async };
         let mut after = seed % 2;
         loop {
@@ -130,7 +130,7 @@ fn each_operation<E: EngineUnderTest>(name: &str, fault: impl Fn(u64) -> Fault) 
             if !run_with::<E>(seed, durability, &fault(after)) {
                 break;
             }
-            after += rounds(2, 1);
+            after += E::stride(2, 1);
         }
     });
 }
@@ -147,9 +147,9 @@ pub fn a_failed_operation_loses_nothing<E: EngineUnderTest>() {
 
 /// A read that fails gives an error; the next one may succeed, and then gives what is right.
 pub fn a_failed_read_is_an_error_and_no_more<E: EngineUnderTest>() {
-    for_seeds("failed reads", 2, 20, |seed| {
+    E::for_seeds("failed reads", 2, 20, |seed| {
         let sim = sim_env(seed);
-        let store = E::create(&sim.env(), Durability::Async).expect("a store is created");
+        let store = E::create(&sim, Durability::Async).expect("a store is created");
         let history = History::new();
         let mut work = Workload::new(seed, Shape::SMALL);
         history.run(&*store, &mut work, 80);
@@ -160,7 +160,7 @@ pub fn a_failed_read_is_an_error_and_no_more<E: EngineUnderTest>() {
             let _context = Context::new(format!("fault after {after} reads"));
             let sim = SimEnv::on(sim.device.after_crash(CrashPolicy::LoseAll, 1), 1);
             sim.device.inject(Fault::io(FaultOn::Only(Op::Read), after));
-            match E::open(&sim.env(), Durability::Async) {
+            match E::open(&sim, Durability::Async) {
                 Ok(store) => {
                     if let Err(super::Mismatch::Wrong(what)) = history.check(&*store) {
                         panic!("wrong data beside a failed read: {what}");
@@ -180,9 +180,9 @@ pub fn a_failed_read_is_an_error_and_no_more<E: EngineUnderTest>() {
 
 /// After a failed sync nobody knows what is durable: no more commits, but reads go on.
 pub fn a_failed_sync_latches<E: EngineUnderTest>() {
-    for_seeds("failed sync", 5, 50, |seed| {
+    E::for_seeds("failed sync", 5, 50, |seed| {
         let sim = sim_env(seed);
-        let store = E::create(&sim.env(), Durability::Async).expect("a store is created");
+        let store = E::create(&sim, Durability::Async).expect("a store is created");
         let history = History::new();
         let mut work = Workload::new(seed, Shape::SMALL);
         history.run(&*store, &mut work, 20);

@@ -11,7 +11,7 @@ use super::reopen::open;
 use super::workload::{Shape, Workload};
 use super::{same_store, same_tree};
 use crate::kit::commit;
-use crate::run::{Context, for_seeds, rounds};
+use crate::run::Context;
 use crate::{CrashPolicy, MemStore, SimEnv, sim_env};
 
 /// Keys and values.
@@ -56,11 +56,11 @@ fn ingest_both(store: &dyn Store, oracle: &MemStore, tree: TreeId, entries: &Ent
 /// A run leaves what puts leave, in any tree, beside clones of it; and where a key is in its range
 /// it is refused and changes nothing.
 pub fn a_run_leaves_what_puts_leave<E: EngineUnderTest>() {
-    for_seeds("runs", 6, 60, |seed| {
+    E::for_seeds("runs", 6, 60, |seed| {
         let (_sim, store) = fresh::<E>(seed);
         let oracle = MemStore::new();
         let mut work = Workload::new(seed, Shape { large: false, ..Shape::WIDE });
-        for round in 0..rounds(120, 600) {
+        for round in 0..E::rounds(120, 600) {
             let batch = work.batch();
             commit_both(&*store, &oracle, &batch);
             let tree = work.tree();
@@ -124,12 +124,12 @@ pub fn what_is_no_sorted_run_is_refused<E: EngineUnderTest>() {
 /// Whatever is cut while runs are ingested, and changed, and cloned, and checkpointed, a store
 /// opens with whole runs only, and with those that were synced.
 pub fn power_may_be_cut_while_runs_are_ingested<E: EngineUnderTest>() {
-    for_seeds("power cuts and runs", 4, 16, |seed| {
+    E::for_seeds("power cuts and runs", 4, 16, |seed| {
         let sim = sim_env(seed);
-        let store = E::create(&sim.env(), Durability::Async).expect("a store is created");
+        let store = E::create(&sim, Durability::Async).expect("a store is created");
         let history = Arc::new(History::new());
         let watched = Arc::clone(&history);
-        let stride = rounds(2, 1);
+        let stride = E::stride(2, 1);
         sim.device.watch(move |image, op| {
             if op % stride == seed % stride {
                 for policy in CrashPolicy::ALL {
@@ -141,7 +141,7 @@ pub fn power_may_be_cut_while_runs_are_ingested<E: EngineUnderTest>() {
             }
         });
         let mut work = Workload::new(seed, Shape::SMALL);
-        for _ in 0..rounds(12, 30) {
+        for _ in 0..E::rounds(12, 30) {
             history.run(&*store, &mut work, 3);
             let tree = work.tree();
             let run = entries(&mut work, 600);

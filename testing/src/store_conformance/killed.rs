@@ -15,7 +15,7 @@ use super::history::History;
 use super::random::must;
 use super::workload::{Shape, Workload};
 use crate::kit::commit;
-use crate::run::{Context, for_seeds, rounds, slow};
+use crate::run::{Context, slow};
 use crate::{CrashPolicy, Fault, FaultOn, SimDevice, SimEnv, sim_env};
 
 /// Segments so short that a script fills many, and checkpoints free some.
@@ -26,7 +26,7 @@ const LATER: TreeId = TreeId(0xffff_ffff);
 
 /// Opens what is on a medium.
 fn open<E: EngineUnderTest>(sim: &SimEnv) -> Arc<dyn Store> {
-    match E::open_with_segments(&sim.env(), Durability::Async, SEGMENT_BYTES) {
+    match E::open_with_segments(sim, Durability::Async, SEGMENT_BYTES) {
         Ok(store) => store,
         Err(error) => panic!("the store does not open: {error}"),
     }
@@ -97,9 +97,9 @@ fn next_process<E: EngineUnderTest>(device: &SimDevice, turn: u64, history: &Arc
 
 /// Wherever the process dies, the next one stands on what is durable.
 pub fn power_may_be_cut_after_a_process_was_killed<E: EngineUnderTest>() {
-    for_seeds("killed, then cut", 2, 10, |seed| {
+    E::for_seeds("killed, then cut", 2, 10, |seed| {
         let sim = sim_env(seed);
-        let store = E::create_with_segments(&sim.env(), Durability::Async, SEGMENT_BYTES);
+        let store = E::create_with_segments(&sim, Durability::Async, SEGMENT_BYTES);
         let store = store.expect("a store is created");
         let history = Arc::new(History::new());
         let watched = Arc::clone(&history);
@@ -108,7 +108,7 @@ pub fn power_may_be_cut_after_a_process_was_killed<E: EngineUnderTest>() {
             next_process::<E>(image, op, &watched);
         });
         let mut work = Workload::new(seed, Shape::SMALL);
-        history.run(&*store, &mut work, rounds(50, 150));
+        history.run(&*store, &mut work, E::rounds(50, 150));
         store.close().expect("close");
         sim.device.unwatch();
     });
@@ -117,17 +117,17 @@ pub fn power_may_be_cut_after_a_process_was_killed<E: EngineUnderTest>() {
 /// The same when the process ended because a sync had failed, after which what was not made
 /// durable reads as if it were, and a second sync has nothing to do.
 pub fn power_may_be_cut_after_a_sync_failed_and_the_process_ended<E: EngineUnderTest>() {
-    for_seeds("failed sync, then cut", 2, 20, |seed| {
+    E::for_seeds("failed sync, then cut", 2, 20, |seed| {
         let mut after = seed % 2;
         loop {
             let _context = Context::new(format!("fault after {after} syncs"));
             let sim = sim_env(seed);
-            let store = E::create_with_segments(&sim.env(), Durability::Async, SEGMENT_BYTES);
+            let store = E::create_with_segments(&sim, Durability::Async, SEGMENT_BYTES);
             let store = store.expect("a store is created");
             let history = Arc::new(History::new());
             let mut work = Workload::new(seed, Shape::SMALL);
             sim.device.inject(Fault::io(FaultOn::AnySync, after));
-            for _ in 0..rounds(50, 150) {
+            for _ in 0..E::rounds(50, 150) {
                 if step(&*store, &history, &mut work).is_err() {
                     break;
                 }
@@ -137,7 +137,7 @@ pub fn power_may_be_cut_after_a_sync_failed_and_the_process_ended<E: EngineUnder
             }
             drop(store);
             next_process::<E>(&sim.device, after, &history);
-            after += rounds(2, 1);
+            after += E::stride(2, 1);
         }
     });
 }
@@ -145,13 +145,13 @@ pub fn power_may_be_cut_after_a_sync_failed_and_the_process_ended<E: EngineUnder
 /// An opening that fails, as one of its syncs does, may be tried again, and stands on no more than
 /// the first.
 pub fn power_may_be_cut_after_an_opening_failed<E: EngineUnderTest>() {
-    for_seeds("failed opening, then cut", 2, 10, |seed| {
+    E::for_seeds("failed opening, then cut", 2, 10, |seed| {
         let sim = sim_env(seed);
-        let store = E::create_with_segments(&sim.env(), Durability::Async, SEGMENT_BYTES);
+        let store = E::create_with_segments(&sim, Durability::Async, SEGMENT_BYTES);
         let store = store.expect("a store is created");
         let history = Arc::new(History::new());
         let watched = Arc::clone(&history);
-        let stride = rounds(5, 1);
+        let stride = E::stride(5, 1);
         sim.device.watch(move |image, op| {
             if op % stride != seed % stride {
                 return;
@@ -163,7 +163,7 @@ pub fn power_may_be_cut_after_an_opening_failed<E: EngineUnderTest>() {
                 openings_fail::<E>(left, op, &watched);
             }
         });
-        history.run(&*store, &mut Workload::new(seed, Shape::SMALL), rounds(50, 150));
+        history.run(&*store, &mut Workload::new(seed, Shape::SMALL), E::rounds(50, 150));
         sim.device.unwatch();
     });
 }
@@ -174,7 +174,7 @@ fn openings_fail<E: EngineUnderTest>(left: &SimDevice, op: u64, history: &Arc<Hi
         let _context = Context::new(format!("fault after {after} syncs of opening"));
         let second = SimEnv::on(left.copy(), op);
         second.device.inject(Fault::io(FaultOn::AnySync, after));
-        drop(E::open_with_segments(&second.env(), Durability::Async, SEGMENT_BYTES));
+        drop(E::open_with_segments(&second, Durability::Async, SEGMENT_BYTES));
         if second.device.faults_left() {
             break;
         }

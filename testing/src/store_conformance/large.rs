@@ -8,7 +8,7 @@ use store::{Batch, Durability, KeyRange, Read, Store, TreeId};
 use super::engine::{EngineUnderTest, fresh};
 use super::reopen::open;
 use crate::kit::commit;
-use crate::run::{for_seeds, rounds, show};
+use crate::run::show;
 
 const TREE: TreeId = TreeId(20);
 const CLONE: TreeId = TreeId(21);
@@ -159,9 +159,9 @@ fn run<E: EngineUnderTest>(seed: u64, keys: Keys, count: u64) {
 
 /// Several levels of nodes split, merge and are cut without losing a key.
 pub fn a_large_tree_grows_and_shrinks<E: EngineUnderTest>() {
-    for_seeds("large trees", 1, 5, |seed| {
-        run::<E>(seed, Keys::Scattered, rounds(20_000, 300_000));
-        run::<E>(seed, Keys::Ascending, rounds(20_000, 300_000));
-        run::<E>(seed, Keys::Long, rounds(6000, 60_000));
+    E::for_seeds("large trees", 1, 5, |seed| {
+        run::<E>(seed, Keys::Scattered, E::rounds(20_000, 300_000));
+        run::<E>(seed, Keys::Ascending, E::rounds(20_000, 300_000));
+        run::<E>(seed, Keys::Long, E::rounds(6000, 60_000));
     });
 }

@@ -96,11 +96,11 @@ macro_rules! store_conformance_volatile {
     };
 }
 
-/// All tests, for an engine that keeps its stores on a medium.
+/// The tests that need a medium that keeps what it was given, and of which a power cut, or a call
+/// that fails, leaves what it had.
 #[macro_export]
-macro_rules! store_conformance {
+macro_rules! store_conformance_kept {
     ($engine:ty) => {
-        $crate::store_conformance_volatile!($engine);
         $crate::store_conformance_tests!($engine:
             a_closed_store_opens_again,
             a_dropped_store_opens_again_with_what_was_synced,
@@ -116,7 +116,6 @@ macro_rules! store_conformance {
             a_log_record_is_never_written_before_its_barrier,
             acknowledged_commits_of_many_threads_survive,
             power_may_be_cut_beside_writers_clones_and_runs,
-            room_runs_out_beside_writers_clones_and_runs,
             conflicting_commits_are_applied_in_the_order_of_the_log,
             power_may_be_cut_at_every_operation,
             power_may_be_cut_at_every_operation_in_sync_mode,
@@ -126,15 +125,46 @@ macro_rules! store_conformance {
             power_may_be_cut_after_a_process_was_killed,
             power_may_be_cut_after_a_sync_failed_and_the_process_ended,
             power_may_be_cut_after_an_opening_failed,
-            a_flipped_bit_is_found_or_harmless,
-            a_flipped_bit_in_the_log_of_a_crashed_store_is_found,
-            a_missing_or_short_file_is_found,
-            a_stale_or_misplaced_piece_is_found,
             a_full_medium_at_every_operation_loses_nothing,
             a_failed_operation_loses_nothing,
             a_failed_read_is_an_error_and_no_more,
             a_failed_sync_latches,
+        );
+    };
+}
+
+/// The tests that need a medium of which the test says how much room it has: for whatever the
+/// engine writes, not for a part of it.
+#[macro_export]
+macro_rules! store_conformance_bounded {
+    ($engine:ty) => {
+        $crate::store_conformance_tests!($engine:
+            room_runs_out_beside_writers_clones_and_runs,
             a_full_medium_stays_readable_and_recovers,
         );
+    };
+}
+
+/// The tests that need a medium of which the test changes what it has, byte by byte.
+#[macro_export]
+macro_rules! store_conformance_damaged {
+    ($engine:ty) => {
+        $crate::store_conformance_tests!($engine:
+            a_flipped_bit_is_found_or_harmless,
+            a_flipped_bit_in_the_log_of_a_crashed_store_is_found,
+            a_missing_or_short_file_is_found,
+            a_stale_or_misplaced_piece_is_found,
+        );
+    };
+}
+
+/// All tests, for an engine that keeps its stores on a simulated medium.
+#[macro_export]
+macro_rules! store_conformance {
+    ($engine:ty) => {
+        $crate::store_conformance_volatile!($engine);
+        $crate::store_conformance_kept!($engine);
+        $crate::store_conformance_bounded!($engine);
+        $crate::store_conformance_damaged!($engine);
     };
 }

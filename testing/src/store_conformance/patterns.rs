@@ -16,7 +16,7 @@ use super::reopen::open;
 use super::workload::{Shape, Workload};
 use super::{same_store, same_tree};
 use crate::kit::{commit, entries};
-use crate::run::{Context, for_seeds, rounds};
+use crate::run::{Context, rounds};
 use crate::{CrashPolicy, MemStore, SimEnv, sim_env};
 
 const TREE: TreeId = TreeId(20);
@@ -82,7 +82,7 @@ fn filling(work: &mut Workload, puts: usize) -> Batch {
 
 /// Whatever the patterns, and whatever was done to the tree before.
 pub fn a_snapshot_by_patterns_has_what_matches<E: EngineUnderTest>() {
-    for_seeds("snapshots by patterns", 6, 60, |seed| {
+    E::for_seeds("snapshots by patterns", 6, 60, |seed| {
         let (_sim, store) = fresh::<E>(seed);
         let oracle = MemStore::new();
         let mut work = Workload::new(seed, Shape { large: false, ..Shape::WIDE });
@@ -183,12 +183,12 @@ pub fn a_snapshot_by_patterns_is_of_one_moment<E: EngineUnderTest>() {
 /// Whatever is cut while snapshots by patterns are made, changed, cloned and dropped, a store
 /// opens with whole ones only, and with those that were synced.
 pub fn power_may_be_cut_while_a_snapshot_by_patterns_is_made<E: EngineUnderTest>() {
-    for_seeds("power cuts and snapshots by patterns", 3, 16, |seed| {
+    E::for_seeds("power cuts and snapshots by patterns", 3, 16, |seed| {
         let sim = sim_env(seed);
-        let store = E::create(&sim.env(), Durability::Async).expect("a store is created");
+        let store = E::create(&sim, Durability::Async).expect("a store is created");
         let history = Arc::new(History::new());
         let watched = Arc::clone(&history);
-        let stride = rounds(2, 1);
+        let stride = E::stride(2, 1);
         sim.device.watch(move |image, op| {
             if op % stride == seed % stride {
                 for policy in CrashPolicy::ALL {
@@ -201,7 +201,7 @@ pub fn power_may_be_cut_while_a_snapshot_by_patterns_is_made<E: EngineUnderTest>
         });
         let mut work = Workload::new(seed, Shape::SMALL);
         let mut long = 0;
-        for round in 0..rounds(8, 20) {
+        for round in 0..E::rounds(8, 20) {
             history.run(&*store, &mut work, 3);
             if round % 4 == 0 {
                 let batch = filling(&mut work, 300);

@@ -10,17 +10,16 @@ use super::engine::{EngineUnderTest, fresh};
 use super::random::{aside, commit_both, must};
 use super::workload::{Shape, Workload};
 use crate::kit::commit;
-use crate::run::{for_seeds, rounds};
 use crate::{MemPinned, MemStore};
 
 /// A pin shows the same whatever is committed, dropped, reclaimed and checkpointed after it.
 pub fn a_pin_shows_its_moment<E: EngineUnderTest>() {
-    for_seeds("pins", 4, 40, |seed| {
+    E::for_seeds("pins", 4, 40, |seed| {
         let (_sim, store) = fresh::<E>(seed);
         let oracle = MemStore::new();
         let mut work = Workload::new(seed, Shape { large: seed % 2 == 0, ..Shape::WIDE });
         let mut pins: Vec<(Box<dyn Pinned + '_>, MemPinned, Vec<TreeId>)> = Vec::new();
-        for _ in 0..rounds(300, 2000) {
+        for _ in 0..E::rounds(300, 2000) {
             let batch = work.batch();
             commit_both(&*store, &oracle, &batch);
             aside(&*store, &oracle, &mut work);
@@ -63,11 +62,11 @@ fn check_pin(pin: (Box<dyn Pinned + '_>, MemPinned, Vec<TreeId>), work: &mut Wor
 
 /// Differences are exactly the keys whose values differ, in order; equal trees have none.
 pub fn differences_are_what_differs<E: EngineUnderTest>() {
-    for_seeds("diff", 4, 40, |seed| {
+    E::for_seeds("diff", 4, 40, |seed| {
         let (_sim, store) = fresh::<E>(seed);
         let oracle = MemStore::new();
         let mut work = Workload::new(seed, Shape { large: seed % 2 == 0, ..Shape::WIDE });
-        for round in 0..rounds(200, 1000) {
+        for round in 0..E::rounds(200, 1000) {
             let batch = work.batch();
             commit_both(&*store, &oracle, &batch);
             if round % 60 == 10 {

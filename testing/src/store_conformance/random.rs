@@ -7,7 +7,6 @@ use super::cursors::walk;
 use super::engine::{EngineUnderTest, fresh};
 use super::workload::{Shape, Workload};
 use crate::MemStore;
-use crate::run::{for_seeds, rounds};
 
 /// Unwraps a comparison.
 #[track_caller]
@@ -68,11 +67,11 @@ fn refuse(store: &dyn Store, work: &mut Workload) {
 
 /// Every answer is the oracle's, whatever the order of operations.
 pub fn random_operations_give_what_the_oracle_gives<E: EngineUnderTest>() {
-    for_seeds("random operations", 6, 60, |seed| {
+    E::for_seeds("random operations", 6, 60, |seed| {
         let (_sim, store) = fresh::<E>(seed);
         let oracle = MemStore::new();
         let mut work = Workload::new(seed, Shape::WIDE);
-        for _ in 0..rounds(700, 4000) {
+        for _ in 0..E::rounds(700, 4000) {
             let batch = work.batch();
             commit_both(&*store, &oracle, &batch);
             aside(&*store, &oracle, &mut work);

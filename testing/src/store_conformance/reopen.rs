@@ -10,14 +10,13 @@ use super::history::History;
 use super::random::{aside, must};
 use super::workload::{Shape, Workload};
 use crate::kit::commit;
-use crate::run::{for_seeds, rounds};
 use crate::{CrashPolicy, SimEnv, sim_env};
 
 const TREE: TreeId = TreeId(20);
 
 /// Opens what is on a medium.
 pub(super) fn open<E: EngineUnderTest>(sim: &SimEnv, durability: Durability) -> Arc<dyn Store> {
-    match E::open(&sim.env(), durability) {
+    match E::open(sim, durability) {
         Ok(store) => store,
         Err(error) => panic!("the store does not open: {error}"),
     }
@@ -25,7 +24,7 @@ pub(super) fn open<E: EngineUnderTest>(sim: &SimEnv, durability: Durability) -> 
 
 /// After `close` everything is there, and commits are refused.
 pub fn a_closed_store_opens_again<E: EngineUnderTest>() {
-    for_seeds("close and open", 5, 30, |seed| {
+    E::for_seeds("close and open", 5, 30, |seed| {
         let (sim, store) = fresh::<E>(seed);
         let history = History::new();
         let mut work = Workload::new(seed, Shape { large: true, ..Shape::SMALL });
@@ -50,7 +49,7 @@ pub fn a_closed_store_opens_again<E: EngineUnderTest>() {
 
 /// A store that is dropped without `close` loses nothing that was synced.
 pub fn a_dropped_store_opens_again_with_what_was_synced<E: EngineUnderTest>() {
-    for_seeds("drop and open", 5, 30, |seed| {
+    E::for_seeds("drop and open", 5, 30, |seed| {
         let (sim, store) = fresh::<E>(seed);
         let history = History::new();
         let mut work = Workload::new(seed, Shape::SMALL);
@@ -63,11 +62,11 @@ pub fn a_dropped_store_opens_again_with_what_was_synced<E: EngineUnderTest>() {
 
 /// Random operations go on over many reopenings of every kind.
 pub fn random_operations_survive_reopening<E: EngineUnderTest>() {
-    for_seeds("reopening", 3, 30, |seed| {
+    E::for_seeds("reopening", 3, 30, |seed| {
         let (mut sim, mut store) = fresh::<E>(seed);
         let history = History::new();
         let mut work = Workload::new(seed, Shape { large: true, ..Shape::SMALL });
-        for round in 0..rounds(25, 100) {
+        for round in 0..E::rounds(25, 100) {
             history.run(&*store, &mut work, 15);
             for _ in 0..10 {
                 aside(&*store, history.oracle(), &mut work);
@@ -91,7 +90,7 @@ pub fn random_operations_survive_reopening<E: EngineUnderTest>() {
 /// Opening where nothing is says what is missing.
 pub fn a_store_that_is_not_there_is_missing<E: EngineUnderTest>() {
     let sim = sim_env(1);
-    match E::open(&sim.env(), Durability::Async).map(drop) {
+    match E::open(&sim, Durability::Async).map(drop) {
         Err(Error::Missing { file }) => assert!(!file.is_empty()),
         other => panic!("expected that a file is missing: {other:?}"),
     }
@@ -103,7 +102,7 @@ pub fn the_log_is_trimmed_by_checkpoints<E: EngineUnderTest>() {
     let (sim, store) = fresh::<E>(1);
     commit(&*store, |batch| batch.create_tree(TREE));
     let most = 192 << 20;
-    for round in 0..rounds(40, 200) {
+    for round in 0..E::rounds(40, 200) {
         for part in 0..8_u64 {
             let value = vec![round as u8; 1 << 20];
             commit(&*store, |batch| batch.put(TREE, &part.to_be_bytes(), &value));

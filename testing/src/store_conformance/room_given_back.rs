@@ -8,7 +8,6 @@ use super::random::must;
 use super::reopen::open;
 use super::workload::{Shape, Workload};
 use crate::kit::{commit, noise};
-use crate::run::{for_seeds, rounds};
 use crate::{CrashPolicy, SimEnv};
 
 /// Room that a store without trees may keep beyond that of a new one, in bytes.
@@ -77,12 +76,12 @@ pub fn a_dropped_tree_gives_its_room_back<E: EngineUnderTest>() {
 
 /// Crashes at any point of dropping and reclaiming leave nothing behind that nobody can free.
 pub fn nothing_leaks_over_crashes<E: EngineUnderTest>() {
-    for_seeds("leaks over crashes", 2, 20, |seed| {
+    E::for_seeds("leaks over crashes", 2, 20, |seed| {
         let (mut sim, mut store) = fresh::<E>(seed);
         let before = store.stats().disk_bytes;
         let history = History::new();
         let mut work = Workload::new(seed, Shape { large: true, ..Shape::SMALL });
-        for round in 0..rounds(12, 60) {
+        for round in 0..E::rounds(12, 60) {
             history.run(&*store, &mut work, 25);
             store.sync(store.last_commit()).expect("sync");
             drop(store);
@@ -106,7 +105,7 @@ pub fn nothing_leaks_over_crashes<E: EngineUnderTest>() {
 /// Hundreds of clones, each changed a little, cost what was changed; dropped, they cost nothing.
 pub fn many_clones_cost_what_differs<E: EngineUnderTest>() {
     const KEYS: u64 = 800;
-    let clones = rounds(300, 3000);
+    let clones = E::rounds(300, 3000);
     let (sim, store) = fresh::<E>(1);
     let before = store.stats().disk_bytes;
     let source = TreeId(20);

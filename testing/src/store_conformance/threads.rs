@@ -10,7 +10,7 @@ use store::{Batch, Durability, KeyRange, Lane, MergeKind, Read, Store, TreeId};
 use super::engine::{EngineUnderTest, fresh};
 use crate::CrashPolicy;
 use crate::kit::commit;
-use crate::run::{Context, rounds};
+use crate::run::Context;
 
 const TREE: TreeId = TreeId(20);
 const OTHER: TreeId = TreeId(21);
@@ -82,7 +82,7 @@ pub fn a_torn_batch_is_never_seen<E: EngineUnderTest>() {
         }
         scope.spawn(|| background(store, &stop));
         let _stop = StopAtEnd(&stop);
-        for round in 0..rounds(150, 3000) {
+        for round in 0..E::rounds(150, 3000) {
             let (clone, other) = (TreeId(1000 + round * 2), TreeId(1001 + round * 2));
             commit(store, |batch| {
                 batch.clone_tree(TREE, clone);
@@ -109,7 +109,7 @@ pub fn writers_on_several_threads_lose_nothing<E: EngineUnderTest>() {
     let store = &*store;
     commit(store, |batch| batch.create_tree(TREE));
     let stop = AtomicBool::new(false);
-    let commits = rounds(400, 5000);
+    let commits = E::rounds(400, 5000);
     let expected: Vec<BTreeMap<Vec<u8>, Vec<u8>>> = thread::scope(|scope| {
         let writers: Vec<_> = (0..THREADS)
             .map(|writer| scope.spawn(move || write_own(store, writer, commits)))
@@ -195,7 +195,7 @@ pub fn a_scan_beside_writers_is_complete<E: EngineUnderTest>() {
         }
         scope.spawn(|| background(store, &stop));
         let _stop = StopAtEnd(&stop);
-        for round in 0..rounds(60, 1000) {
+        for round in 0..E::rounds(60, 1000) {
             let mut cursor = store.scan(TREE, KeyRange::all()).expect("the tree exists");
             let backward = round % 2 == 1;
             if backward {
@@ -222,7 +222,7 @@ pub fn acknowledged_commits_of_many_threads_survive<E: EngineUnderTest>() {
     const THREADS: u64 = 4;
     for durability in [Durability::Sync, Durability::Async] {
         let sim = crate::sim_env(1);
-        let store = E::create(&sim.env(), durability).expect("a store is created");
+        let store = E::create(&sim, durability).expect("a store is created");
         let store = &*store;
         commit(store, |batch| batch.create_tree(TREE));
         store.sync(store.last_commit()).expect("sync");
@@ -247,13 +247,13 @@ pub fn acknowledged_commits_of_many_threads_survive<E: EngineUnderTest>() {
             }
             scope.spawn(|| background(store, stop));
             let _stop = StopAtEnd(stop);
-            for seed in 0..rounds(60, 1000) {
+            for seed in 0..E::rounds(60, 1000) {
                 let at_least: Vec<u64> =
                     acknowledged.iter().map(|count| count.load(Ordering::SeqCst)).collect();
                 let policy = CrashPolicy::ALL[seed as usize % 3];
-                let device = E::cut(&sim.device, policy, seed);
-                let env = crate::SimEnv::on(device, seed).env();
-                let again = E::open(&env, durability).expect("the store opens after a crash");
+                let device = sim.device.after_crash(policy, seed);
+                let left = crate::SimEnv::on(device, seed);
+                let again = E::open(&left, durability).expect("the store opens after a crash");
                 for (writer, at_least) in at_least.into_iter().enumerate() {
                     let found = again.get(TREE, &[writer as u8]).expect("read");
                     let found = found.map_or(0, |bytes| number(Some(bytes)));
@@ -273,7 +273,7 @@ pub fn conflicting_commits_are_applied_in_the_order_of_the_log<E: EngineUnderTes
     const KEYS: u8 = 100;
     let (sim, store) = fresh::<E>(1);
     commit(&*store, |batch| batch.create_tree(TREE));
-    for round in 0..rounds(60, 1000) {
+    for round in 0..E::rounds(60, 1000) {
         let together = Barrier::new(THREADS as usize);
         let newest: (u64, Vec<u8>) = thread::scope(|scope| {
             let (store, together) = (&store, &together);

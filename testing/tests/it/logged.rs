@@ -2,22 +2,21 @@
 
 use std::sync::Arc;
 
-use device::Env;
 use store::{Durability, Result, Store};
-use testing::LoggedStore;
 use testing::store_conformance::EngineUnderTest;
+use testing::{LoggedStore, SimEnv};
 
 struct LoggedUnderTest;
 
 impl EngineUnderTest for LoggedUnderTest {
     const NAME: &'static str = "logged memory";
 
-    fn create(env: &Env, durability: Durability) -> Result<Arc<dyn Store>> {
-        Ok(Arc::new(LoggedStore::create(env, durability)?))
+    fn create(sim: &SimEnv, durability: Durability) -> Result<Arc<dyn Store>> {
+        Ok(Arc::new(LoggedStore::create(&sim.env(), durability)?))
     }
 
-    fn open(env: &Env, durability: Durability) -> Result<Arc<dyn Store>> {
-        Ok(Arc::new(LoggedStore::open(env, durability)?))
+    fn open(sim: &SimEnv, durability: Durability) -> Result<Arc<dyn Store>> {
+        Ok(Arc::new(LoggedStore::open(&sim.env(), durability)?))
     }
 }
 
