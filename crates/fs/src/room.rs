@@ -219,10 +219,18 @@ impl Fs {
         if self.store.last_commit().0.0 == self.room.nothing_at.load(Ordering::Acquire) {
             return false;
         }
-        let waits =
-            self.bytes_to_come() > 0 || self.queue.detached() > 0 || self.queue.collection_waits();
+        let waits = self.bytes_to_come() > 0
+            || self.queue.detached() > 0
+            || self.queue.collection_waits()
+            || self.merge_waits();
         let since = self.room.nothing_since.load(Ordering::Acquire);
         waits || self.env.clock.now().0.saturating_sub(since) >= REST
+    }
+
+    /// Whether the engine is merging, or would if it were asked: what is deleted is there until then.
+    fn merge_waits(&self) -> bool {
+        let merges = self.store.stats().merges;
+        merges.is_some_and(|merges| merges.under_way.is_some() || merges.next.is_some())
     }
 
     /// Bytes of contents that are dead and go back to the medium without anybody's doing.

@@ -24,7 +24,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use device::{Map, Set};
-use format::run_manifest::LogRows;
+use format::run_manifest::{LogRows, RunEntry, RunManifest};
 use store::{Lsn, Result, TreeId, Writer};
 
 use crate::blob::{BlobWriter, Finished, Numbers, Written};
@@ -107,7 +107,7 @@ impl Core {
     /// is under way that takes some, that goes first.
     pub(crate) fn checkpoint_locked(&self, state: &mut Durable) -> Result<()> {
         match self.try_checkpoint(state) {
-            Err(error) if error.is_no_space() && self.give_up_merge() => {
+            Err(error) if error.is_no_space() && self.give_up_merge(true) => {
                 self.collect(state, usize::MAX);
                 self.try_checkpoint(state)
             }
@@ -251,6 +251,13 @@ impl Core {
         Ok(())
     }
 
+    /// Takes note of what the durable state has.
+    pub(crate) fn note_durable(&self, manifest: &RunManifest) {
+        *self.log_stats.lock() = clean::stats(manifest);
+        let alive = |run: &RunEntry| run.entries.saturating_sub(run.tombstones);
+        self.durable_entries.store(manifest.runs.iter().map(alive).sum(), Ordering::Relaxed);
+    }
+
     /// Writes the manifest of a catalog, which is the durable state from then on.
     pub(crate) fn make_durable(
         &self,
@@ -272,7 +279,7 @@ impl Core {
         state.pending_bytes = 0;
         // From now on the log is replayed from behind these.
         state.linked.retain(|(record, _)| *record > lsn);
-        *self.log_stats.lock() = clean::stats(&manifest);
+        self.note_durable(&manifest);
         // Pins take the catalog and what is in flight together.
         let before = {
             let _gate = self.gate.write();

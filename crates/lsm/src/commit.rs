@@ -98,19 +98,26 @@ impl Core {
         }
         batch.check().map_err(|_| Error::NoSpace("one log record"))?;
         let plan = Plan { need: batch.need(), ..plan(batch.ops())? };
-        self.admit(plan.makes_room())?;
-        let lsn = self.apply(batch.as_bytes(), &plan, Origin::Caller)?;
+        self.admit(plan.need)?;
+        let apply = || self.apply(batch.as_bytes(), &plan, Origin::Caller);
+        let lsn = match apply() {
+            Err(error) if error.is_no_space() && plan.makes_room() => {
+                self.relieve_log()?;
+                apply()?
+            }
+            applied => applied?,
+        };
         self.log().committed(lsn)?;
         Ok(CommitToken(lsn))
     }
 
     /// Refuses a commit where there is no room for it, in memory or for the next checkpoint.
-    pub(crate) fn admit(&self, frees: bool) -> Result<()> {
+    pub(crate) fn admit(&self, need: Need) -> Result<()> {
         if self.journal.is_closed() {
             return Err(Error::ReadOnly(Arc::from("the store was closed")));
         }
-        self.keep_memory(frees)?;
-        if frees { Ok(()) } else { self.keep_room() }
+        self.keep_memory(need != Need::Adds)?;
+        self.keep_room(need)
     }
 
     /// Logs and applies a batch.

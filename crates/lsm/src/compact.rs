@@ -147,10 +147,11 @@ impl Core {
     }
 
     /// Gives up the merge that is under way, for the room that it takes, and does not begin it
-    /// again before something changed; whether there was one, and nobody is at it.
-    pub(crate) fn give_up_merge(&self) -> bool {
+    /// again before something changed; whether there was one, and nobody is at it. One that is made
+    /// for the room that it gives back goes for a checkpoint only.
+    pub(crate) fn give_up_merge(&self, for_checkpoint: bool) -> bool {
         let Some(mut merging) = self.merging.try_lock() else { return false };
-        let job = merging.job.take();
+        let job = merging.job.take_if(|job| for_checkpoint || !job.returns);
         if job.is_some() {
             tracing::info!("a merge is given up for the room that it takes");
             merging.rested = merging.planned;
@@ -421,6 +422,11 @@ fn hidden<'r>(run: &Run, below: impl Iterator<Item = &'r Run>) -> Result<u64> {
         return Ok(0);
     }
     let (mut hides, mut bytes, mut entries) = (0, 0, 0);
+    let sample = run.entry.ranges.min(RANGES_MAX as u32);
+    // Blocks that each has whole, in all runs.
+    let mut whole = vec![0_u64; sample as usize];
+    // The ranges that are not looked at hide as much as those that are.
+    let share = u64::from(run.entry.ranges.div_ceil(RANGES_MAX as u32).max(1));
     for lower in below.filter(|lower| !lower.is_passed_over()) {
         bytes += lower.bytes();
         entries += lower.entry.entries.saturating_sub(lower.entry.tombstones);
@@ -430,15 +436,15 @@ fn hidden<'r>(run: &Run, below: impl Iterator<Item = &'r Run>) -> Result<u64> {
         let (ranges, index) = (run.ranges()?, &lower.index()?.blocks);
         let place = |key: &[u8]| index.last_not_above(key).map_or(0, |block| block as u64 + 1);
         let count = index.blocks().len() as u64;
-        let blocks: u64 = ranges
-            .iter()
-            .take(RANGES_MAX)
-            .map(|(from, to)| to.map_or(count, place).saturating_sub(place(from)))
-            .sum();
-        // The ranges that were not looked at hide as much as those that were.
-        let share = (ranges.len() as u64).div_ceil(RANGES_MAX as u64).max(1);
+        let mut blocks = 0;
+        for ((from, to), whole) in ranges.iter().zip(&mut whole) {
+            let has = to.map_or(count, place).saturating_sub(place(from));
+            (blocks, *whole) = (blocks + has, *whole + has);
+        }
         hides += lower.bytes() / count.max(1) * blocks * share;
     }
+    // A range that has no whole block hides an entry at least, as a tombstone does.
+    let short = whole.iter().filter(|blocks| **blocks == 0).count() as u64 * share;
     let each = bytes.checked_div(entries).unwrap_or(0);
-    Ok(hides + (run.entry.tombstones * each).min(bytes))
+    Ok((hides + (run.entry.tombstones + short) * each).min(bytes))
 }

@@ -63,6 +63,8 @@ pub(crate) struct Core {
     pub(crate) depth: AtomicUsize,
     /// Bytes of the last manifest: the next needs about as many, twice.
     pub(crate) manifest_bytes: AtomicU64,
+    /// Entries of all durable runs that are no tombstones.
+    pub(crate) durable_entries: AtomicU64,
     /// Log bytes at the last look at the medium's room, and whether there was too little.
     pub(crate) room_looked_at: AtomicU64,
     pub(crate) tight: AtomicBool,
@@ -105,6 +107,7 @@ impl Core {
             depth: AtomicUsize::new(outlook.depth()),
             outlook: Mutex::new(outlook),
             manifest_bytes: AtomicU64::new(0),
+            durable_entries: AtomicU64::new(0),
             room_looked_at: AtomicU64::new(0),
             tight: AtomicBool::new(false),
             options,

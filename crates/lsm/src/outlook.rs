@@ -155,7 +155,7 @@ impl Outlook {
         let facts = facts(&now);
         let facts = facts.into_iter().zip(hides).map(|(of, &hides)| Facts { hides, ..of });
         let facts: Vec<Facts> = facts.collect();
-        if hiding(&facts, u64::MAX).is_some() {
+        if hiding(&facts, false, u64::MAX).is_some() {
             self.hiding.insert(foot, facts);
         }
     }
@@ -187,8 +187,8 @@ impl Outlook {
         if look == Look::Hidden {
             for (foot, facts) in &self.hiding {
                 *looks += 1;
-                let found = hiding(facts, limits.returning);
-                let merge = of(facts, found, forest.is_lowest(*foot), true);
+                let lowest = forest.is_lowest(*foot);
+                let merge = of(facts, hiding(facts, lowest, limits.returning), lowest, true);
                 if merge.is_some() {
                     return merge;
                 }

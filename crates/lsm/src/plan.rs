@@ -84,13 +84,19 @@ fn bytes(layers: &[Facts]) -> u64 {
     layers.iter().map(|layer| layer.bytes).fold(0, u64::saturating_add)
 }
 
-/// The first rule, of a section.
-pub(crate) fn hiding(section: &[Facts], bytes_max: u64) -> Found {
+/// The first rule, of a section, below which there may be nothing.
+pub(crate) fn hiding(section: &[Facts], lowest: bool, bytes_max: u64) -> Found {
     (0..section.len()).find_map(|at| {
         let below = &section[at..];
         let half_hidden = |to: usize| {
             let (hidden, all) = (hidden_within(below, to), bytes(&below[..to]));
-            (hidden > 0 && hidden >= bytes(&below[1..to]) / 2).then_some((all, all - hidden))
+            // What hides and has nothing left below it goes as well, and on a full medium may be
+            // more than there is room for. A run that hides more than it has is little else.
+            let hiders = below[..to].iter().filter(|layer| layer.hides > layer.bytes);
+            let ends = lowest && to == below.len();
+            let gone = if ends { hiders.map(|layer| layer.bytes).sum() } else { 0 };
+            let left = (all - hidden).saturating_sub(gone);
+            (hidden > 0 && hidden >= bytes(&below[1..to]) / 2).then_some((all, left))
         };
         // What is hidden is known about, so half of what may be is enough where it is not all.
         let fits = |to: &usize| {
@@ -223,7 +229,7 @@ mod tests {
                 deep(&facts, limits.bytes).map(|(from, to)| merge(&facts, from, to))
             })
         };
-        in_sections(&|section| hiding(section, limits.returning))
+        in_sections(&|section| hiding(section, false, limits.returning))
             .map(|merge| Merge { returns: true, ..merge })
             .or_else(|| in_sections(&|section| by_size(policy, section, limits.bytes)))
             .or_else(in_stacks)
@@ -375,6 +381,20 @@ mod tests {
         // What is left takes room, and to merge them with each other gives none back.
         assert_eq!(picked(large / 10, 20_000), Some((11, true)));
         assert_eq!(picked(large / 10, 19_999), None);
+    }
+
+    #[test]
+    fn what_hides_is_not_left_where_nothing_is_below() {
+        let large = TIER_BYTES * 100;
+        let facts = |id, bytes, hides| Facts { id, bytes, hides };
+        // Of all that there is nothing is left, and a full medium has room for hardly anything.
+        let section = [facts(2, large / 10, large), facts(1, large, 0)];
+        assert_eq!(hiding(&section, true, 1000), Some((0, 2)));
+        assert_eq!(hiding(&section, false, 1000), None);
+        assert_eq!(hiding(&section, false, large / 5), Some((0, 2)));
+        // A run that hides less than it has is of other things.
+        let section = [facts(2, large * 2, large), facts(1, large, 0)];
+        assert_eq!(hiding(&section, true, 1000), None);
     }
 
     #[test]

@@ -204,7 +204,7 @@ pub(crate) fn open(env: &Env, options: &Options) -> Result<Core> {
     let core = Core::new(env, options.clone(), files, durable, catalog, manifest.next_run);
     core.manifest_bytes.store(newest.bytes, Ordering::Relaxed);
     core.journal.found_checkpoint(manifest.time);
-    *core.log_stats.lock() = crate::clean::stats(manifest);
+    core.note_durable(manifest);
     let mut replay = Replayer { core: &core };
     let from = Lsn(manifest.lsn);
     let (log, _) = Log::open(

@@ -14,6 +14,7 @@ use crate::script::{Script, Step, check_state, options, scale};
 use crate::subject::{Base, FsSubject, SetClock};
 
 on_each_engine!(
+    what_a_full_medium_holds_can_be_removed_again_and_again_beside_an_index,
     further_names_of_files_leave_the_room_that_is_kept_for_removing_them,
     a_write_to_a_full_medium_is_refused_without_a_sync_each,
     a_write_that_is_refused_though_room_is_told_of_ends_soon,
@@ -119,8 +120,7 @@ fn some_background(fs: &Fs, steps: usize) {
 
 /// The index and the nodes that its bases keep took the room that checkpoints need, and then
 /// nothing could be removed any more, the index neither.
-#[test]
-fn what_a_full_medium_holds_can_be_removed_again_and_again_beside_an_index() {
+fn what_a_full_medium_holds_can_be_removed_again_and_again_beside_an_index(engine: Engine) {
     for seed in 0..scale(3, 60) {
         println!("seed {seed}");
         let device = SimDevice::new(seed);
@@ -133,7 +133,7 @@ fn what_a_full_medium_holds_can_be_removed_again_and_again_beside_an_index() {
         index.flush.rows_min = 1000;
         index.flush.room_min = FlushPolicy::default().room_min;
         index.flush.room_max = FlushPolicy::default().room_max;
-        let subject = FsSubject::format(&device, &options, &Base::Engine(Engine::Btree));
+        let subject = FsSubject::format(&device, &options, &Base::Engine(engine));
         let (fs, clock) = (subject.fs(), subject.clock());
         let mut random = fastrand::Rng::with_seed(seed);
         let mut first = 0;
@@ -142,7 +142,10 @@ fn what_a_full_medium_holds_can_be_removed_again_and_again_beside_an_index() {
             let made = fill_with_names(fs, clock, &mut random, &name);
             println!("round {round}: {made} directories");
             first = if round == 0 { made } else { first };
-            assert!(made * 2 > first, "round {round}: {made} directories, {first} at first");
+            // The first time there may be no base of the index yet, which takes as much as a third
+            // of such a medium; runs that wait to be merged take some as well.
+            let part = if engine == Engine::Lsm { 4 } else { 2 };
+            assert!(made * part > first, "round {round}: {made} directories, {first} at first");
             fs.rmr(&Caller::root(), NodeId::ROOT, name.as_bytes()).expect("removing goes always");
             let mut steps = 0;
             let waits = || fs.status().expect("it tells");
@@ -151,6 +154,11 @@ fn what_a_full_medium_holds_can_be_removed_again_and_again_beside_an_index() {
                 clock.sleep(Duration::from_millis(100));
                 steps += 1;
                 assert!(steps < 3000, "round {round}: what was removed is never gone");
+            }
+            // Merges give its room back, and the index that it was in.
+            for _ in 0..200 {
+                some_background(fs, 16);
+                clock.sleep(Duration::from_millis(100));
             }
         }
     }

@@ -143,18 +143,19 @@ fn picked_of_all(parts: &Parts, policy: Policy, look: Look, limits: Limits) -> O
     let oldest = |stack: &Vec<Arc<Layer>>| stack[stack.len() - 1].id;
     let lowest: BTreeSet<LayerId> = parts.1.values().map(oldest).collect();
     let sections = || parts.0.iter().map(|(foot, section)| (foot, with_hides(section)));
-    let in_sections = |rule: &dyn Fn(&[Facts]) -> Found| {
+    let in_sections = |rule: &dyn Fn(&[Facts], bool) -> Found| {
         sections().find_map(|(foot, facts)| {
-            let (from, to) = rule(&facts)?;
-            let lowest = lowest.contains(foot) && to == facts.len();
+            let is_lowest = lowest.contains(foot);
+            let (from, to) = rule(&facts, is_lowest)?;
+            let lowest = is_lowest && to == facts.len();
             Some(Merge { layers: ids(&facts[from..to]), lowest, returns: false })
         })
     };
-    let hidden = || in_sections(&|facts| hiding(facts, limits.returning));
+    let hidden = || in_sections(&|facts, lowest| hiding(facts, lowest, limits.returning));
     let hidden = (look == Look::Hidden).then(hidden).flatten();
     hidden
         .map(|merge| Merge { returns: true, ..merge })
-        .or_else(|| in_sections(&|facts| by_size(policy, facts, limits.bytes)))
+        .or_else(|| in_sections(&|facts, _| by_size(policy, facts, limits.bytes)))
         .or_else(|| {
             parts.1.values().find_map(|stack| {
                 let facts = with_hides(stack);
