@@ -145,6 +145,9 @@ impl FsModel {
         let crosses = self.inode(source).subvol != self.inode(target).subvol;
         let across = crosses && !self.subvol_of(source).read_only;
         checks.require(!across, ErrorKind::CrossSubvolume);
+        // The kernel looks at what there is to copy only.
+        let left = (self.inode(source).bytes.len() as u64).saturating_sub(from_offset);
+        let length = if left > 0 { length.min(left) } else { length };
         let apart = from_offset + length <= to_offset || to_offset + length <= from_offset;
         checks.require(source != target || apart || length == 0, ErrorKind::InvalidArgument);
         checks.finish()?;
