@@ -57,9 +57,11 @@ fn a_volume_is_clean_beside_its_owner_and_without_one(engine: &str) {
     assert_eq!(world.names("/one").len(), 300);
 }
 
-/// Places of what the engine has of the records, by file: where what is there begins, if that is
-/// known here, and a byte of it.
-fn places(world: &World) -> Vec<(String, Vec<(Option<u64>, u64)>)> {
+/// Where what is there begins, if that is known here, and a byte of it.
+type Places = Vec<(Option<u64>, u64)>;
+
+/// Places of what the engine has of the records, by file.
+fn places(world: &World) -> Vec<(String, Places)> {
     let nodes = "btree/nodes".to_owned();
     if let Ok(bytes) = std::fs::read(world.volume.join(&nodes)) {
         let starts = (0..bytes.len()).step_by(format::node::UNIT_BYTES);
