@@ -24,6 +24,11 @@ use crate::cli_totals::{DU_HELP, DuArgs, HISTORY_HELP, HistoryArgs, SUMMARY_HELP
 
 use crate::{cache_size, index_cache};
 
+/// Tells `--cache-size` where the command line does not.
+const CACHE_SIZE: &str = "PANDO_CACHE_SIZE";
+/// Tells `--index-cache` where the command line does not.
+const INDEX_CACHE: &str = "PANDO_INDEX_CACHE";
+
 const PATHS: &str = "\
 PATH is a path below a mounted volume, or VOLDIR:/inner/path for a volume directory,
 mounted or not. Where no process owns the volume, the command starts one in the
@@ -250,10 +255,10 @@ pub(crate) struct MountArgs {
     #[arg(long, short)]
     pub(crate) foreground: bool,
     /// Memory for cached nodes of the volume, such as 512M; default is a quarter of all memory
-    #[arg(long, value_name = "SIZE", value_parser = cache_size::parse)]
+    #[arg(long, value_name = "SIZE", value_parser = cache_size::parse, env = CACHE_SIZE)]
     pub(crate) cache_size: Option<u64>,
     /// Memory for the index of searches, such as 80M; 0: none is kept, and searches walk
-    #[arg(long, value_name = "SIZE", value_parser = index_cache::parse)]
+    #[arg(long, value_name = "SIZE", value_parser = index_cache::parse, env = INDEX_CACHE)]
     pub(crate) index_cache: Option<u64>,
     /// Mount options, comma-separated
     #[arg(long = "options", short = 'o', value_name = "OPTIONS", value_delimiter = ',')]
@@ -401,10 +406,10 @@ pub(crate) struct OwnerArgs {
     #[arg(long, default_value_t = 30)]
     pub(crate) idle_seconds: u64,
     /// Memory for cached nodes; default is a quarter of all memory
-    #[arg(long, value_name = "SIZE", value_parser = cache_size::parse)]
+    #[arg(long, value_name = "SIZE", value_parser = cache_size::parse, env = CACHE_SIZE)]
     pub(crate) cache_size: Option<u64>,
     /// Memory for the index of searches, such as 80M; 0: none is kept, and searches walk
-    #[arg(long, value_name = "SIZE", value_parser = index_cache::parse)]
+    #[arg(long, value_name = "SIZE", value_parser = index_cache::parse, env = INDEX_CACHE)]
     pub(crate) index_cache: Option<u64>,
     /// Mount it there, and stay until it is unmounted
     #[arg(long)]

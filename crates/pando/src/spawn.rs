@@ -24,14 +24,10 @@ const IDLE_SECONDS: &str = "30";
 pub(crate) fn owner(volume: &Path, extra: &[OsString]) -> Result<Launch> {
     let program = std::env::current_exe().map_err(|error| Launch::not_started(&error))?;
     let idle = std::env::var_os("PANDO_IDLE_SECONDS").unwrap_or_else(|| IDLE_SECONDS.into());
-    let sizes = [("--cache-size", "PANDO_CACHE_SIZE"), ("--index-cache", "PANDO_INDEX_CACHE")]
-        .into_iter()
-        .filter_map(|(option, name)| Some([OsString::from(option), std::env::var_os(name)?]));
     let mut child = Command::new(program)
         .arg("owner")
         .arg("--idle-seconds")
         .arg(idle)
-        .args(sizes.flatten())
         .args(extra)
         .arg(OsStr::new("--"))
         .arg(volume)

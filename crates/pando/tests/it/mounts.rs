@@ -184,3 +184,31 @@ fn snapshots_are_taken_by_mkdir_and_deleted_by_rmdir() {
     std::fs::remove_dir(world.below_mount("d/.snapshots/s")).unwrap();
     assert_eq!(world.json(&["snapshot", "list", &world.at("/d")]).len(), 0);
 }
+
+/// Both at once were given to the process that mounts, which refused the second.
+#[test]
+fn what_the_command_line_says_goes_before_the_environment() {
+    let world = World::new();
+    if !world.mount() {
+        return;
+    }
+    world.umount();
+    let has_index = |options: &[&str]| {
+        let arguments = [&["mount", world.vol(), world.mnt()], options].concat();
+        let mut command = World::command(&arguments);
+        command.env("PANDO_INDEX_CACHE", "0").env("PANDO_CACHE_SIZE", "32M");
+        let mounted = answer(&command.output().unwrap());
+        assert_eq!(mounted.code, 0, "{options:?}: {}", mounted.err);
+        let flushed = world.run(&["search", "flush", world.mnt()]);
+        world.umount();
+        assert!(flushed.code == 0 || flushed.err.contains("keeps no index"), "{}", flushed.err);
+        flushed.code == 0
+    };
+    assert!(!has_index(&[]));
+    assert!(has_index(&["--index-cache", "64M", "--cache-size", "64M"]));
+    // In the foreground it is the same program.
+    let mut command = World::command(&["mount", "-f", world.vol(), world.mnt()]);
+    let wrong = answer(&command.env("PANDO_CACHE_SIZE", "some").output().unwrap());
+    assert_eq!(wrong.code, 2, "{}", wrong.err);
+    assert!(wrong.err.contains("--cache-size") && wrong.err.contains("512M"), "{}", wrong.err);
+}
