@@ -13,6 +13,7 @@ PAPER = {"ten": (1227, 748, 455, 400), "one": (272, 144, 75, 62), "ideal": (1281
          "checkpoint": (1217, 734, 430, 379), "clones": (1211, 709, 423, 367),
          "two in memory": (20395, 18524, 16907, 16505), "one in memory": (13910, 12670, 11452, 11112)}
 
+OPS, IDEAL, RATIO = "ops_per_second", "ideal_ops_per_second", "ratio"
 lines = [json.loads(line) for line in open(sys.argv[1]) if line.strip()]
 
 
@@ -21,6 +22,13 @@ def value(field, workload, percent, threads, mix=None):
              if line["workload"] == workload and line["in_memory_percent"] == percent
              and line["threads"] == threads and mix in (None, line["mix"]) and field in line]
     return statistics.median(found) if found else None
+
+
+def spread(of, workload, percent, threads):
+    """The lowest or highest rate of all runs."""
+    return of((line[OPS] for line in lines
+               if (line["workload"], line["in_memory_percent"], line["threads"])
+               == (workload, percent, threads)), default=None)
 
 
 def text(number, digits=0):
@@ -46,7 +54,6 @@ print(f"{one['entries']:,} keys, {one['leaves']:,} leaves, {one['interiors']:,} 
       f"{one['tree_bytes'] / 2**20:,.0f} MiB on disk, {one['tree_memory_bytes'] / 2**20:,.0f} MiB "
       f"in memory; {len(lines)} runs.")
 
-OPS, IDEAL, RATIO = "ops_per_second", "ideal_ops_per_second", "ratio"
 head("Table II. Look-ups a second",
      "paper, 1 thread | 10 threads | ideal | 10 to ideal | ours, 1 thread | ideal 1 | ratio "
      "| ours, 10 threads | ideal 10 | ratio | reads an op")
@@ -77,9 +84,9 @@ def per_miss(field, workload):
 # What is appended to is in memory, and the ideal takes no time for it.
 ideal_iv = (per_miss("raw_reads_per_second", "rodeh-search100"),
             per_miss("raw_read_writes_per_second", "rodeh-insert"),
-            per_miss("raw_read_writes_per_second", "rodeh-modify"))
+            per_miss("raw_read_writes_per_second", "rodeh-remove"))
 ours_iv = (value("lookup_us", "rodeh-search100", 5, 1), value("insert_us", "rodeh-insert", 5, 1),
-           value("remove_us", "rodeh-modify", 5, 1))
+           value("remove_us", "rodeh-remove", 5, 1))
 row("ours", (*ours_iv, value("insert_us", "rodeh-append", 5, 1)), 1)
 row("ideal", (*ideal_iv, None), 1)
 row("ideal to ours", [*(x / y if x and y else None for x, y in zip(ideal_iv, ours_iv)), None], 2)
@@ -97,6 +104,11 @@ for threads in (10, 1):
     for name, field, digits in (("ours", OPS, 0), ("ideal", IDEAL, 0), ("ratio", RATIO, 2)):
         row(f"{name}, {threads} thread{'s' * (threads > 1)}", four(field, "rodeh-", 5, threads),
             digits)
+    row(f"ours with a checkpoint at the end, {threads} thread{'s' * (threads > 1)}",
+        four("settled_ops_per_second", "rodeh-", 5, threads))
+    row("its ratio", four("settled_ratio", "rodeh-", 5, threads), 2)
+    for name, of in (("lowest", min), ("highest", max)):
+        row(f"{name} of the runs", [spread(of, "rodeh-" + mix, 5, threads) for mix in MIXES])
 row("reads an operation, 10 threads", four("reads_per_op", "rodeh-", 5, 10), 2)
 row("bytes written an operation, 10 threads", four("written_bytes_per_op", "rodeh-", 5, 10))
 

@@ -91,7 +91,10 @@ fn median(lines: &[Value], engine: &str, field: &str) -> Option<f64> {
         .filter_map(|line| line[field].as_f64())
         .collect();
     all.sort_by(f64::total_cmp);
-    all.get(all.len() / 2).copied()
+    let upper = all.get(all.len() / 2).copied()?;
+    // Of an even number the better of the two in the middle does not stand for both.
+    let lower = all.get((all.len() - 1) / 2).copied()?;
+    Some((f64::midpoint(lower, upper) * 1000.0).round() / 1000.0)
 }
 
 fn cell(value: Option<f64>) -> String {

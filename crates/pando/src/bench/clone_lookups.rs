@@ -70,7 +70,7 @@ pub(super) fn run(run: &Run<'_>, output: &mut Output) -> Result<()> {
         "engine": stats.engine,
         "entries": args.files,
         "clones": args.clones,
-        "rounds": args.rounds,
+        "rounds": args.rounds(),
         "clone_us": cloning.as_secs_f64() * 1e6 / args.clones as f64,
         "before": before.json(),
         "cloned": fresh.json(),
@@ -122,7 +122,7 @@ fn measure(run: &Run<'_>, store: &dyn Store, clock: &SystemClock, clones: u64) -
     let mut random = fastrand::Rng::with_seed(7);
     let (mut sums, mut ratios) = ([Duration::ZERO; 3], [const { Vec::new() }; 2]);
     // The first round warms up.
-    for round in 0..=run.args.rounds {
+    for round in 0..=run.args.rounds() {
         let alone = lookups(run, store, clock, &mut random, |_| ALONE)?;
         let tree = lookups(run, store, clock, &mut random, |_| TREE)?;
         let in_clones = lookups(run, store, clock, &mut random, |random| match clones {
@@ -138,7 +138,7 @@ fn measure(run: &Run<'_>, store: &dyn Store, clock: &SystemClock, clones: u64) -
             }
         }
     }
-    let each = |sum: Duration| sum.as_secs_f64() * 1e6 / (LOOKUPS * run.args.rounds) as f64;
+    let each = |sum: Duration| sum.as_secs_f64() * 1e6 / (LOOKUPS * run.args.rounds()) as f64;
     let median = |mut ratios: Vec<f64>| {
         ratios.sort_by(f64::total_cmp);
         ratios.get(ratios.len() / 2).copied().unwrap_or(0.0)

@@ -46,11 +46,11 @@ pub(super) fn run(run: &Run<'_>, mut volume: Volume, output: &mut Output) -> Res
         made: 0,
     };
     let part = (args.files / SHARE).max(PART_MIN);
-    run.bar.set_length(args.files + 2 * part * args.rounds);
+    run.bar.set_length(args.files + 2 * part * args.rounds());
     test.directories(args.directories.min(args.files))?;
     let filled = test.in_order(args.files)?;
     let (mut ratios, mut times) = (Vec::new(), [Duration::ZERO; 2]);
-    for round in 0..args.rounds {
+    for round in 0..args.rounds() {
         // Whoever comes first in one round comes second in the next.
         let (order, scattered) = if round.is_multiple_of(2) {
             let order = test.in_order(part)?;
@@ -69,14 +69,14 @@ pub(super) fn run(run: &Run<'_>, mut volume: Volume, output: &mut Output) -> Res
     let (bytes_written, bytes_on_disk) = volume.close()?;
     run.bar.finish_and_clear();
     let rate = |files: u64, took: Duration| (files as f64 / took.as_secs_f64().max(1e-9)).round();
-    let of_part = |took: Duration| rate(part * args.rounds, took);
+    let of_part = |took: Duration| rate(part * args.rounds(), took);
     let ratio = (median(ratios.clone()) * 1000.0).round() / 1000.0;
     output.object(&json!({
         "workload": "create-scattered",
         "engine": engine,
         "files": args.files,
         "directories": args.directories,
-        "rounds": args.rounds,
+        "rounds": args.rounds(),
         "durability": super::engine::durability(args).name(),
         "fill_per_second": rate(args.files, filled),
         "sequential_per_second": of_part(times[0]),
@@ -96,7 +96,7 @@ pub(super) fn run(run: &Run<'_>, mut volume: Volume, output: &mut Output) -> Res
         number(of_part(times[0]) as u64),
         number(of_part(times[1]) as u64),
         number(args.directories),
-        args.rounds,
+        args.rounds(),
     ))
 }
 

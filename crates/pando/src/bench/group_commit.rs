@@ -51,7 +51,7 @@ pub(super) fn run(run: &Run<'_>, output: &mut Output) -> Result<()> {
 fn lines(run: &Run<'_>, env: &Env, threads: u64, output: &mut Output) -> Result<()> {
     let mut found =
         WINDOWS.map(|_| Found { latencies: histogram(), seconds: 0.0, commits: 0, syncs: 0 });
-    for round in 0..run.args.rounds {
+    for round in 0..run.args.rounds() {
         for (window, found) in WINDOWS.into_iter().zip(&mut found) {
             let directory = format!("log-{threads}-{round}-{}", window.as_micros());
             measure(run, env, &directory, window, threads, found)?;

@@ -102,8 +102,8 @@ pub(super) fn run(run: &Run<'_>, output: &mut Output) -> Result<()> {
         files: 0,
         engine: "",
     };
-    run.bar.set_length(args.rounds * args.files * 2);
-    for _ in 0..args.rounds {
+    run.bar.set_length(args.rounds() * args.files * 2);
+    for _ in 0..args.rounds() {
         let mut volume = Volume::make(args)?;
         volume.close()?;
         volume.crash();
@@ -114,7 +114,7 @@ pub(super) fn run(run: &Run<'_>, output: &mut Output) -> Result<()> {
         round(run, &volume, &*store, &mut found)?;
     }
     run.bar.finish_and_clear();
-    let object = report(args.files, args.rounds, super::engine::durability(args), &found);
+    let object = report(args.files, args.rounds(), super::engine::durability(args), &found);
     output.object(&object)?;
     text(&object).iter().try_for_each(|line| output.line(line))
 }

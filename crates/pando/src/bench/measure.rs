@@ -80,7 +80,7 @@ pub(super) fn run(run: &Run<'_>, mut volume: Volume) -> Result<Report> {
     }
     let mut order = order(args.workload, args.files, &files);
     order.truncate(args.rodeh.operations.map_or(usize::MAX, |count| count as usize));
-    let rounds = if args.yardstick { args.rounds } else { 1 };
+    let rounds = if args.yardstick { args.rounds() } else { 1 };
     run.bar.set_length(order.len() as u64);
     let mut latencies = histogram();
     let mut comparison = Comparison::default();
@@ -180,7 +180,7 @@ fn on_threads(
     numbers: &[u64],
     clock: &SystemClock,
 ) -> Result<Vec<Share>> {
-    let threads = run.args.threads;
+    let threads = run.args.threads();
     if threads == 1 {
         return Ok(vec![work(run, files, numbers, clock)?]);
     }

@@ -88,10 +88,41 @@ fn check(args: &BenchArgs) -> Result<()> {
         && (storeless || bare || lsm || args.workload == Search || rodeh::is_rodeh(args.workload))
     {
         "--direct belongs to workloads of a volume; those of rodeh always read so"
+    } else if args.cache_size.is_some() && is_fixed(args.workload) {
+        "the cache of this workload is what it measures: --cache-size belongs to others"
+    } else if args.threads.is_some() && !has_threads(args.workload) {
+        "this workload has threads of its own: --threads belongs to others"
+    } else if args.rounds.is_some() && !args.yardstick && !has_rounds(args.workload) {
+        "--rounds belongs to workloads that compare, or to --yardstick"
     } else {
         return Ok(());
     };
     Err(Failure::new(FailureKind::Invalid, message))
+}
+
+/// Whether a workload has a cache of its own size, or none.
+fn is_fixed(workload: Workload) -> bool {
+    use Workload::{CheckpointStall, ClonesScale, GroupCommit};
+    matches!(workload, CheckpointStall | ClonesScale | GroupCommit)
+}
+
+/// Whether a workload is done by as many threads as are asked for.
+fn has_threads(workload: Workload) -> bool {
+    use Workload::{CreateDeep, CreateFlat, List, Lookup, Rename, Stat, TwoThreads, Unlink};
+    let of_files =
+        matches!(workload, CreateDeep | CreateFlat | List | Lookup | Rename | Stat | Unlink);
+    of_files || workload == TwoThreads || rodeh::is_rodeh(workload)
+}
+
+/// Whether a workload is done so many times, without a yardstick too.
+fn has_rounds(workload: Workload) -> bool {
+    use Workload::{
+        CheckpointStall, CloneLookups, CreateLatency, CreateScattered, GroupCommit, TwoThreads,
+    };
+    matches!(
+        workload,
+        CheckpointStall | CloneLookups | CreateLatency | CreateScattered | GroupCommit | TwoThreads
+    )
 }
 
 pub(crate) fn run(args: &BenchArgs, output: &mut Output) -> Result<()> {

@@ -82,7 +82,7 @@ impl Report {
         Report {
             workload: workload.map(|value| value.get_name().to_owned()).unwrap_or_default(),
             files: args.files,
-            threads: args.threads,
+            threads: args.threads(),
             engine: volume.engine(),
             durability: durability(args).name(),
             operations: 0,

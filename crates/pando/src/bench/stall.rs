@@ -86,8 +86,8 @@ fn rounds(run: &Run<'_>, bare: &Bare, beside: &Beside) -> Result<[Side; 2]> {
     let updates = (leaves * UPDATES_A_LEAF).max(50_000);
     let mut random = fastrand::Rng::with_seed(7);
     let mut sides = [Side::new(), Side::new()];
-    run.bar.set_length(run.args.rounds * updates);
-    for round in 0..=run.args.rounds {
+    run.bar.set_length(run.args.rounds() * updates);
+    for round in 0..=run.args.rounds() {
         // The first round only warms up.
         let counts = round > 0;
         for during in [NORMAL, DURING] {

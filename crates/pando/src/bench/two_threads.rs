@@ -86,7 +86,7 @@ impl Drop for Directory {
 fn make_store(directory: &Path, name: &str, args: &BenchArgs) -> Result<Arc<dyn Store>> {
     // All is in memory, unless something else is asked for.
     let cache_bytes = args.cache_size.map_or(64 << 30, |bytes| bytes as usize);
-    let threads = args.threads.max(2);
+    let threads = args.threads().max(2);
     let path = directory.join(name);
     std::fs::create_dir_all(&path).map_err(|error| failure::io("create", &path, &error))?;
     let env = Env::system(&path).map_err(|error| failure::device(&path, &error))?;
@@ -125,7 +125,7 @@ struct Stores {
 
 impl Stores {
     fn make(parent: &Path, side: Side, args: &BenchArgs) -> Result<Stores> {
-        let threads = args.threads.max(2);
+        let threads = args.threads().max(2);
         let (name, stores) = match side {
             Side::Together => ("together", 1),
             Side::Apart => ("apart", threads),
@@ -289,7 +289,7 @@ pub(super) fn run(run: &Run<'_>) -> Result<Value> {
     let args = run.args;
     let parent = args.volume.clone().unwrap_or_else(std::env::temp_dir);
     let directory = Directory(parent.join(format!("pando-two-threads-{}", std::process::id())));
-    let (threads, entries) = (args.threads.max(2), args.files);
+    let (threads, entries) = (args.threads().max(2), args.files);
     let operations = args.rodeh.operations.unwrap_or(entries);
     let mut object = Map::new();
     object.insert("workload".into(), json!("two-threads"));
@@ -297,12 +297,12 @@ pub(super) fn run(run: &Run<'_>) -> Result<Value> {
     object.insert("entries_per_thread".into(), json!(entries));
     object.insert("operations_per_thread".into(), json!(operations));
     object.insert("threads".into(), json!(threads));
-    object.insert("rounds".into(), json!(args.rounds));
+    object.insert("rounds".into(), json!(args.rounds()));
     memory::touch(2 * threads * entries.max(operations));
     let asked = args.two_threads.work.as_ref();
     let wanted = |work: &Work| asked.is_none_or(|works| works.contains(work));
     let works: Vec<_> = WORKS.into_iter().filter(|(work, _)| wanted(work)).collect();
-    run.bar.set_length((LAYOUTS.len() * works.len()) as u64 * args.rounds);
+    run.bar.set_length((LAYOUTS.len() * works.len()) as u64 * args.rounds());
     let mut shortest: Option<Duration> = None;
     for (layout, name) in LAYOUTS {
         let fill = Task { layout, work: Work::Insert, there: 0, operations: entries, round: 0 };
@@ -316,7 +316,7 @@ pub(super) fn run(run: &Run<'_>) -> Result<Value> {
                 filled = None;
             }
             let mut times = Times::default();
-            for round in 1..=args.rounds {
+            for round in 1..=args.rounds() {
                 let task = Task { layout, work, there: entries, operations, round };
                 times.round(round, threads * operations, |side| match (&filled, side) {
                     (Some((together, _)), Side::Together) => together.run(task),

@@ -51,18 +51,19 @@ Workloads of a bare store of the engine lsm (--entries), past the page cache, on
 The experiments of section 7 of O. Rodeh, B-trees, Shadowing, and Clones, on the engine alone, on
 a clone of a tree of --files entries that is kept where --volume names a directory for it:
   rodeh-search100, -search80, -modify, -insert   the mixes of Table V
-  rodeh-append                                   insert behind all keys
+  rodeh-append, -remove                          insert behind all keys; remove
   rodeh-checkpoint   a mix with a checkpoint after a fifth, and without
   rodeh-clones2      a mix on two clones, and on one
   rodeh-clones256    search80 on runs of 100 keys in 256 clones
 The line carries ideal_ops_per_second and ratio: a structure without index that takes no processor
-time, computed from raw reads and writes, or an ordered map where all is in memory.
+time, computed from raw reads and writes, or an ordered map where all is in memory. settled_ops_per_second
+counts the time until a checkpoint has written the rest as well.
 
 With --yardstick the same record operations run on BTreeMap<Vec<u8>, Vec<u8>> in the same
 process, interleaved in rounds; the line then carries yardstick_ops_per_second and ratio.
 
 Example:
-  pando bench create-deep --files 1000000 --threads 1 --yardstick
+  pando bench create-deep --files 1000000 --yardstick
   pando bench rodeh-search100 --files 9684662 --volume /data/rodeh --in-memory-percent 5";
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -92,6 +93,7 @@ pub(crate) enum Workload {
     RodehSearch80,
     RodehModify,
     RodehInsert,
+    RodehRemove,
     RodehAppend,
     RodehCheckpoint,
     RodehClones2,
@@ -116,6 +118,9 @@ pub(crate) enum Mix {
     Search80,
     Modify,
     Insert,
+    /// Removals alone, for their latency (Table IV).
+    #[value(skip)]
+    Remove,
     /// How clones are aged before they are measured.
     #[value(skip)]
     Age,
@@ -129,6 +134,7 @@ impl Mix {
             Mix::Search80 => [80, 10, 10],
             Mix::Modify => [20, 40, 40],
             Mix::Insert => [0, 100, 0],
+            Mix::Remove => [0, 0, 100],
             Mix::Age => [0, 50, 50],
         }
     }
@@ -158,18 +164,18 @@ pub(crate) struct BenchArgs {
     /// How many directories (postmark, recover-scattered, create-scattered)
     #[arg(long, default_value_t = 2000, value_parser = clap::value_parser!(u64).range(1..))]
     pub(crate) directories: u64,
-    /// How many threads
-    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u64).range(1..=256))]
-    pub(crate) threads: u64,
+    /// How many threads; default is 1
+    #[arg(long, value_parser = clap::value_parser!(u64).range(1..=256))]
+    pub(crate) threads: Option<u64>,
     /// A volume to use, made when not there; default is one in a temporary directory
     #[arg(long, value_name = "VOLDIR")]
     pub(crate) volume: Option<PathBuf>,
     /// Compare with the ordered map of the standard library
     #[arg(long)]
     pub(crate) yardstick: bool,
-    /// Rounds of a comparison
-    #[arg(long, default_value_t = 9, value_parser = clap::value_parser!(u64).range(1..=99))]
-    pub(crate) rounds: u64,
+    /// Rounds of a comparison; default is 9
+    #[arg(long, value_parser = clap::value_parser!(u64).range(1..=99))]
+    pub(crate) rounds: Option<u64>,
     /// When changes are durable
     #[arg(long, value_enum, default_value = "async")]
     pub(crate) durability: DurabilityArg,
@@ -197,6 +203,18 @@ pub(crate) struct BenchArgs {
     pub(crate) lsm: LsmArgs,
     #[command(flatten)]
     pub(crate) two_threads: ThreadsArgs,
+}
+
+impl BenchArgs {
+    /// How many threads work.
+    pub(crate) fn threads(&self) -> u64 {
+        self.threads.unwrap_or(1)
+    }
+
+    /// How many rounds there are of a comparison.
+    pub(crate) fn rounds(&self) -> u64 {
+        self.rounds.unwrap_or(9)
+    }
 }
 
 /// What a write-amplification run merges when, and whether it has value logs.

@@ -155,6 +155,7 @@ fn the_experiments_of_the_paper_report_an_ideal_and_a_ratio() {
         ("rodeh-search80", "20", false),
         ("rodeh-modify", "20", false),
         ("rodeh-insert", "20", false),
+        ("rodeh-remove", "20", false),
         ("rodeh-append", "20", false),
         ("rodeh-checkpoint", "20", true),
         ("rodeh-clones2", "100", true),
@@ -170,6 +171,10 @@ fn the_experiments_of_the_paper_report_an_ideal_and_a_ratio() {
         }
         assert_eq!(line.get("ratio_to_base").is_some(), beside, "{line}");
         assert_eq!(line.get("memory_ops_per_second").is_some(), percent == "100", "{line}");
+        let changes = workload != "rodeh-search100";
+        let settled = line.get("settled_ops_per_second").and_then(serde_json::Value::as_f64);
+        assert_eq!(settled.is_some(), changes, "{workload}: {line}");
+        assert!(settled.is_none_or(|all| all <= line["ops_per_second"].as_f64().unwrap()));
     }
     // Another tree than the one that is there.
     World::without_volume()
@@ -186,17 +191,29 @@ fn options_that_a_workload_would_not_heed_are_refused() {
     world.fails(2, &["bench", "group-commit", "--engine", "lsm"]);
     world.fails(2, &["bench", "clones-scale", "--direct"]);
     world.fails(2, &["bench", "stat", "--work", "get"]);
+    world.fails(2, &["bench", "stat", "--rounds", "3"]);
+    world.fails(2, &["bench", "rodeh-insert", "--rounds", "3"]);
+    for workload in ["checkpoint-stall", "clones-scale", "group-commit"] {
+        world.fails(2, &["bench", workload, "--cache-size", "64M"]);
+        world.fails(2, &["bench", workload, "--threads", "2"]);
+    }
 }
 
 #[test]
 fn every_workload_with_a_store_runs_on_the_other_engine() {
-    let small = ["--engine", "lsm", "--files", "3000", "--rounds", "1"];
+    let small = ["--engine", "lsm", "--files", "3000"];
     for workload in ["create-flat", "create-deep", "lookup", "list", "rename", "unlink", "clone"] {
         let line = bench(&[&[workload][..], &small].concat());
         assert_eq!(line["engine"], "lsm", "{workload}: {line}");
     }
-    for workload in ["recover", "recover-scattered", "checkpoint-stall", "two-threads"] {
-        let line = bench(&[&[workload][..], &small].concat());
+    let once: &[&str] = &["--rounds", "1"];
+    for (workload, rounds) in [
+        ("recover", &[][..]),
+        ("recover-scattered", &[][..]),
+        ("checkpoint-stall", once),
+        ("two-threads", once),
+    ] {
+        let line = bench(&[&[workload][..], &small, rounds].concat());
         assert_eq!(line["engine"], "lsm", "{workload}: {line}");
     }
     let clones = [&["clones-scale", "--clones", "100"][..], &small].concat();

@@ -14,11 +14,12 @@ mod work;
 
 use std::time::Duration;
 
-use device::SystemClock;
+use device::{Clock, SystemClock};
 use store::TreeId;
 use wire::{Failure, FailureKind};
 
 use super::Run;
+use super::engine::checkpoint;
 use crate::cli::{BenchArgs, Mix, Workload};
 use crate::failure::Result;
 use crate::output::Output;
@@ -61,6 +62,7 @@ fn mix_of(workload: Workload) -> Chosen {
         Workload::RodehSearch80 | Workload::RodehClones256 => Chosen::Fixed(Mix::Search80),
         Workload::RodehModify => Chosen::Fixed(Mix::Modify),
         Workload::RodehInsert | Workload::RodehAppend => Chosen::Fixed(Mix::Insert),
+        Workload::RodehRemove => Chosen::Fixed(Mix::Remove),
         Workload::RodehCheckpoint | Workload::RodehClones2 => Chosen::Free,
         _ => Chosen::Foreign,
     }
@@ -108,7 +110,7 @@ pub(super) fn run(run: &Run<'_>, output: &mut Output) -> Result<()> {
     let percent = args.rodeh.in_memory_percent();
     let base = Base::open(run, percent)?;
     let work = Work {
-        threads: args.threads,
+        threads: args.threads(),
         operations: args.rodeh.operations(),
         seed: args.rodeh.seed(),
         keys: 2 * base.facts.entries,
@@ -164,6 +166,12 @@ impl Rodeh<'_> {
         let mut measured =
             self.work.run(self.run, store, &clones, &self.clock, checkpoint_after)?;
         measured.reads = self.base.reads() - reads;
+        if self.mix != Mix::Search100 {
+            // What is changed in memory, or written and not synced, is not paid for until then.
+            let begun = self.clock.monotonic();
+            checkpoint(store, &self.clock)?;
+            measured.settled = self.clock.monotonic().saturating_sub(begun);
+        }
         measured.written_bytes = store.stats().written_bytes - written;
         self.base.drop_clones(&clones)?;
         Ok(measured)

@@ -70,6 +70,11 @@ impl Report {
                 object[field] = json!(thousandths(sum.as_secs_f64() * 1e6 / count as f64));
             }
         }
+        if !ours.settled.is_zero() {
+            let settled = rate(ours.operations, ours.took + ours.settled);
+            object["settled_ops_per_second"] = json!(settled.round());
+            object["settled_ratio"] = json!(thousandths(settled / limit));
+        }
         if let Some(beside) = beside {
             let base = rate(beside.operations, beside.took);
             object["base_ops_per_second"] = json!(base.round());

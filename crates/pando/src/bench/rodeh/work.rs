@@ -63,6 +63,8 @@ pub(super) struct Measured {
     pub(super) each: [(u64, Duration); 3],
     /// Reads of the medium.
     pub(super) reads: u64,
+    /// What a checkpoint took after the last operation, for the workloads that change anything.
+    pub(super) settled: Duration,
     pub(super) written_bytes: u64,
 }
 
@@ -111,8 +113,9 @@ impl Work {
         self.operations * (thread + 1) / self.threads - self.operations * thread / self.threads
     }
 
-    /// Does it on the clones: threads take turns at them, or with locality draw one for each run
-    /// of keys. A checkpoint begins when so many operations are done.
+    /// Does it on the clones: each thread has one of them, and one that is alone does an equal part
+    /// on each, one after the other; with locality they draw one for each run of keys. A checkpoint
+    /// begins when so many operations are done.
     pub(super) fn run(
         &self,
         run: &Run<'_>,
@@ -179,12 +182,13 @@ impl Work {
         let mut batch = Batch::new();
         let mut share = Measured::new(Duration::ZERO);
         let mut before = clock.monotonic();
-        for number in 0..self.share(thread) {
+        let all = self.share(thread);
+        for number in 0..all {
             let (op, key, begins) = draws.next();
             if self.local > 1 && begins {
                 clone = clones[choice.usize(..clones.len())];
             } else if self.local == 1 && self.threads == 1 {
-                clone = clones[number as usize % clones.len()];
+                clone = clones[(number * clones.len() as u64 / all) as usize];
             }
             apply(store, clone, op, key, &mut batch).map_err(broken)?;
             let after = clock.monotonic();
@@ -230,6 +234,7 @@ impl Measured {
             latencies: histogram(),
             each: [(0, Duration::ZERO); 3],
             reads: 0,
+            settled: Duration::ZERO,
             written_bytes: 0,
         }
     }
