@@ -6,6 +6,7 @@ mod conformance;
 mod cuts;
 mod damaged;
 mod far;
+mod far_full;
 mod far_suite;
 mod held;
 mod ingest;
