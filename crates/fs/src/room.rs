@@ -227,7 +227,8 @@ impl Fs {
         waits || self.env.clock.now().0.saturating_sub(since) >= REST
     }
 
-    /// Whether the engine is merging, or would if it were asked: what is deleted is there until then.
+    /// Whether the engine is merging, or would if it were asked: what is deleted is there until
+    /// then.
     fn merge_waits(&self) -> bool {
         let merges = self.store.stats().merges;
         merges.is_some_and(|merges| merges.under_way.is_some() || merges.next.is_some())

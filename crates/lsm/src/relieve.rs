@@ -9,12 +9,12 @@
 //!
 //! A full medium must stay one that things can be deleted from, and deleting needs a checkpoint to
 //! give room back. So commits that add stop while the medium still has room for what the next
-//! checkpoint writes, a part that only checkpoints may use, the segment of the log that follows, and
-//! a tombstone for each entry: what is deleted takes room before a merge gives any, and a merge needs
-//! as much as it leaves. Commits that remove go on into that, but for a part which those have that
-//! drop whole trees. Where the log has no room for one of them, a checkpoint is made, and gives
-//! segments back. Merges leave room, too: they are begun where there is enough beside it, and given
-//! up where there is not any more.
+//! checkpoint writes, a part that only checkpoints may use, the segment of the log that follows,
+//! and a tombstone for each entry: what is deleted takes room before a merge gives any, and a merge
+//! needs as much as it leaves. Commits that remove go on into that, but for a part which those have
+//! that drop whole trees. Where the log has no room for one of them, a checkpoint is made, and
+//! gives segments back. Merges leave room, too: they are begun where there is enough beside it, and
+//! given up where there is not any more.
 
 use std::sync::atomic::Ordering;
 

@@ -96,7 +96,9 @@ fn names_made_where_a_removed_directory_was_emptied_go_too(engine: Engine) {
     let dir = sub(NodeId::ROOT, "dir");
     let held = sub(dir, "held");
     let names: Vec<String> = (0..FILES).map(|n| format!("f{n}")).collect();
-    names.iter().for_each(|name| make(held, name));
+    for name in &names {
+        make(held, name);
+    }
     for n in 0..100 {
         let empty = sub(held, &format!("d{n}"));
         fs.forget(empty, 1);
@@ -112,7 +114,9 @@ fn names_made_where_a_removed_directory_was_emptied_go_too(engine: Engine) {
     let left = |name: &&String| fs.lookup(&root, held, name.as_bytes()).is_ok();
     let gone: Vec<&String> = names.iter().filter(|name| !left(name)).collect();
     assert!(gone.len() > 20, "{} names went", gone.len());
-    gone.iter().for_each(|name| make(held, name));
+    for name in gone {
+        make(held, name);
+    }
     sub(held, "later");
     settle(&fs);
     fs.forget(dir, 1);

@@ -56,8 +56,8 @@ a clone of a tree of --files entries that is kept where --volume names a directo
   rodeh-clones2      a mix on two clones, and on one
   rodeh-clones256    search80 on runs of 100 keys in 256 clones
 The line carries ideal_ops_per_second and ratio: a structure without index that takes no processor
-time, computed from raw reads and writes, or an ordered map where all is in memory. settled_ops_per_second
-counts the time until a checkpoint has written the rest as well.
+time, computed from raw reads and writes, or an ordered map where all is in memory;
+settled_ops_per_second counts the time until a checkpoint has written the rest as well.
 
 With --yardstick the same record operations run on BTreeMap<Vec<u8>, Vec<u8>> in the same
 process, interleaved in rounds; the line then carries yardstick_ops_per_second and ratio.
