@@ -220,45 +220,32 @@ pub(crate) fn open(env: &Env, options: &Options) -> Result<Core> {
         read_only(&core, &why);
         return Ok(core);
     }
-    let is_newest = (late == 0 && newest.is_twice) || write_again(&core, &newest, late)?;
+    if late > 0 || !newest.is_twice {
+        write_again(&core, &newest, late)?;
+    }
     // What a damaged manifest named goes with the next opening, or one that could not be read.
     let is_sure = newest.passed_over().is_none() && newest.unread.is_empty();
     let found = if is_sure { found } else { Vec::new() };
-    if is_newest {
-        clean(&core, manifest, &found)?;
-    }
-    remove_unfinished(env.device.as_ref())?;
+    clean(&core, env.device.as_ref(), manifest, &found)?;
     Ok(core)
 }
 
 /// The same state under a greater number: a manifest that comes late, and whose runs are deleted
-/// after this, is not the newest; and one that is there once is not enough. Tells whether what it
-/// does not name may be deleted.
-///
-/// What a full medium holds can be removed, and when it was there is room: so where there is none
-/// for this, the store opens as it is. Should a manifest come late after that, and power be cut
-/// before there is a greater one, it is the state: it names nothing that went, the log was durable
-/// up to it before it was asked for, and what was committed since is in the log behind it, which is
-/// not trimmed before there is a greater one either.
-fn write_again(core: &Core, newest: &Newest, late: u64) -> Result<bool> {
+/// after this, is not the newest; and one that is there once is not enough.
+fn write_again(core: &Core, newest: &Newest, late: u64) -> Result<()> {
     let state = &mut *core.durable.lock();
     let catalog = Catalog::clone(&core.catalog.lock());
     match core.make_durable(state, catalog, Lsn(newest.manifest.lsn)) {
-        Ok(()) => {
-            delete_damaged(&core.files, &newest.damaged);
-            Ok(true)
-        }
-        Err(error) if error.is_no_space() && late > 0 => {
-            tracing::warn!(%error, "what no manifest names stays until there is room for one");
-            Ok(false)
-        }
-        Err(error) if error.is_no_space() => {
+        Ok(()) => delete_damaged(&core.files, &newest.damaged),
+        // What a full medium holds can be removed, and when it was there is room. Where a manifest
+        // may come late, nothing is deleted before there is a greater one.
+        Err(error) if late == 0 && error.is_no_space() => {
             tracing::warn!(%error, "one manifest is all");
             state.alone = newest.alone();
-            Ok(true)
         }
-        Err(error) => Err(error),
+        Err(error) => return Err(error),
     }
+    Ok(())
 }
 
 /// Has the store take no changes, because what records of its log added to could not be read.
@@ -271,7 +258,7 @@ fn read_only(core: &Core, why: &Error) {
 
 /// Deletes what the newest state does not need. What is another volume's stays, and what cannot be
 /// read: it is not known to be this one's.
-fn clean(core: &Core, manifest: &RunManifest, found: &[u64]) -> Result<()> {
+fn clean(core: &Core, device: &dyn Device, manifest: &RunManifest, found: &[u64]) -> Result<()> {
     let blobs = &core.files.blobs;
     for number in manifest_numbers(&core.files)?.range(..manifest.number) {
         if is_own(&core.files, *number) {
@@ -288,11 +275,7 @@ fn clean(core: &Core, manifest: &RunManifest, found: &[u64]) -> Result<()> {
             Err(error) => tracing::warn!(%error, "a blob that nothing names stays"),
         }
     }
-    Ok(())
-}
-
-/// Removes what was to become blobs, on the volume's own device.
-fn remove_unfinished(device: &dyn Device) -> Result<()> {
+    drop(needed);
     for name in device.list(DIRECTORY)? {
         if name.starts_with(BUILDING_PREFIX) || name.ends_with(STAGED) {
             device.remove(&format!("{DIRECTORY}/{name}"))?;

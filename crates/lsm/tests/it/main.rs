@@ -6,7 +6,6 @@ mod conformance;
 mod cuts;
 mod damaged;
 mod far;
-mod far_full;
 mod far_suite;
 mod held;
 mod ingest;
