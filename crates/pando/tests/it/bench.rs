@@ -38,7 +38,9 @@ fn every_workload_reports_its_fields() {
         "clone",
         "recover",
     ] {
-        let line = bench(&[workload, "--files", "3000", "--threads", "2"]);
+        let alone = matches!(workload, "clone" | "recover");
+        let threads: &[&str] = if alone { &[] } else { &["--threads", "2"] };
+        let line = bench(&[&[workload, "--files", "3000"], threads].concat());
         let mut fields: Vec<&str> = FIELDS.to_vec();
         if workload == "clone" {
             fields.extend(["clone_us", "first_write_us", "thousandth_write_us"]);
