@@ -71,8 +71,8 @@ impl<const VALUES_FROM: u64> EngineUnderTest for Far<VALUES_FROM> {
     }
 }
 
-/// All of it but `a_full_medium_stays_readable_and_recovers`: where objects have no room for another
-/// manifest, no store opens yet.
+/// All of it but `a_full_medium_stays_readable_and_recovers`: where objects have no room for
+/// another manifest, no store opens yet.
 macro_rules! suite {
     ($engine:ty) => {
         testing::store_conformance_volatile!($engine);
