@@ -222,16 +222,9 @@ impl Fs {
         let waits = self.bytes_to_come() > 0
             || self.queue.detached() > 0
             || self.queue.collection_waits()
-            || self.merge_waits();
+            || self.store.merge_may_return();
         let since = self.room.nothing_since.load(Ordering::Acquire);
         waits || self.env.clock.now().0.saturating_sub(since) >= REST
-    }
-
-    /// Whether the engine is merging, or would if it were asked: what is deleted is there until
-    /// then.
-    fn merge_waits(&self) -> bool {
-        let merges = self.store.stats().merges;
-        merges.is_some_and(|merges| merges.under_way.is_some() || merges.next.is_some())
     }
 
     /// Bytes of contents that are dead and go back to the medium without anybody's doing.

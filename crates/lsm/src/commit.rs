@@ -98,7 +98,7 @@ impl Core {
         }
         batch.check().map_err(|_| Error::NoSpace("one log record"))?;
         let plan = Plan { need: batch.need(), ..plan(batch.ops())? };
-        self.admit(plan.need)?;
+        self.admit(plan.makes_room())?;
         let apply = || self.apply(batch.as_bytes(), &plan, Origin::Caller);
         let lsn = match apply() {
             Err(error) if error.is_no_space() && plan.makes_room() => {
@@ -112,12 +112,12 @@ impl Core {
     }
 
     /// Refuses a commit where there is no room for it, in memory or for the next checkpoint.
-    pub(crate) fn admit(&self, need: Need) -> Result<()> {
+    pub(crate) fn admit(&self, frees: bool) -> Result<()> {
         if self.journal.is_closed() {
             return Err(Error::ReadOnly(Arc::from("the store was closed")));
         }
-        self.keep_memory(need != Need::Adds)?;
-        self.keep_room(need)
+        self.keep_memory(frees)?;
+        if frees { Ok(()) } else { self.keep_room() }
     }
 
     /// Logs and applies a batch.

@@ -120,6 +120,23 @@ impl Core {
         Some((picked.len() as u64, bytes))
     }
 
+    /// Whether a merge that gives room back is under way, or would be begun now: not one that was
+    /// given up since the last manifest.
+    pub(crate) fn merge_may_return(&self) -> bool {
+        let Some(merging) = self.merging.try_lock() else { return true };
+        if let Some(job) = &merging.job {
+            return job.returns;
+        }
+        let Some(number) = self.durable.try_lock().map(|state| state.number) else { return true };
+        if merging.rested == number {
+            return false;
+        }
+        let Ok(room) = self.room_to_merge() else { return false };
+        let limits = limits(room, self.files.blobs.bytes_max().min(merging.blob_max));
+        let Ok(look) = self.look(limits) else { return false };
+        self.outlook.lock().pick(look, limits).is_some_and(|merge| merge.returns)
+    }
+
     /// What there is to look at for the next merge within limits. Where a tree is deep, what layers
     /// hide is not looked at: that takes time in proportion to the square of the depth, and merging
     /// by tiers is what helps. But on a full medium what gives room back is all that can be merged.
@@ -154,7 +171,9 @@ impl Core {
         let job = merging.job.take_if(|job| for_checkpoint || !job.returns);
         if job.is_some() {
             tracing::info!("a merge is given up for the room that it takes");
-            merging.rested = merging.planned;
+            // A checkpoint may have been made for that room just now.
+            let number = self.durable.try_lock().map(|state| state.number);
+            merging.rested = number.unwrap_or(merging.planned);
             self.merge_stats.lock().under_way = None;
         }
         job.is_some()

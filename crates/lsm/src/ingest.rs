@@ -21,8 +21,8 @@ use std::sync::atomic::Ordering;
 use format::batch::{self, Op, Ops};
 use format::run_manifest::{BlobEntry, RunEntry};
 use store::{
-    Ascending, Batch, CommitToken, Cursor, Error, KeyRange, Lsn, Need, Result, Room, SortedRun,
-    TreeId, Writer,
+    Ascending, Batch, CommitToken, Cursor, Error, KeyRange, Lsn, Result, Room, SortedRun, TreeId,
+    Writer,
 };
 
 use crate::blob::{BlobWriter, Numbers, Written};
@@ -88,7 +88,7 @@ impl Core {
         run: &mut dyn SortedRun,
         place: Place,
     ) -> Result<CommitToken> {
-        self.admit(Need::Adds)?;
+        self.admit(false)?;
         self.takes(id, place)?;
         let mut run = Ascending::new(run);
         let mut start = Batch::new();

@@ -24,6 +24,7 @@ use crate::hollow::Hosted;
 use crate::layer::{Layer, LayerId, Stack};
 use crate::options::Policy;
 use crate::plan::{DEPTH_MAX, Facts, Found, Limits, Merge, by_size, deep, hiding};
+use crate::relieve::TOMBSTONE_BYTES;
 use crate::run::Run;
 
 /// Whether what layers hide matters.
@@ -328,8 +329,15 @@ fn facts(layers: &[&Arc<Layer>]) -> Vec<Facts> {
         id: layer.id,
         bytes: layer.durable_run().bytes_to_merge(),
         hides: 0,
+        ends: bytes_of_tombstones(layer.durable_run()),
     };
     layers.iter().map(of).collect()
+}
+
+/// What of a run is tombstones and ranges, about.
+fn bytes_of_tombstones(run: &Run) -> u64 {
+    let count = run.entry.tombstones + u64::from(run.entry.ranges);
+    (count * TOMBSTONE_BYTES).min(run.bytes_to_merge())
 }
 
 /// Whether a run may hide anything of those below it.

@@ -35,6 +35,8 @@ pub(crate) struct Facts {
     pub(crate) bytes: u64,
     /// Bytes of what is below it in its section that it hides, about.
     pub(crate) hides: u64,
+    /// Bytes of its own that are not left where nothing is below, about: tombstones and ranges.
+    pub(crate) ends: u64,
 }
 
 /// What is to be merged.
@@ -91,16 +93,16 @@ pub(crate) fn hiding(section: &[Facts], lowest: bool, bytes_max: u64) -> Found {
         let half_hidden = |to: usize| {
             let (hidden, all) = (hidden_within(below, to), bytes(&below[..to]));
             // What hides and has nothing left below it goes as well, and on a full medium may be
-            // more than there is room for. A run that hides more than it has is little else.
-            let hiders = below[..to].iter().filter(|layer| layer.hides > layer.bytes);
-            let ends = lowest && to == below.len();
-            let gone = if ends { hiders.map(|layer| layer.bytes).sum() } else { 0 };
-            let left = (all - hidden).saturating_sub(gone);
+            // more than there is room for.
+            let ends = if lowest && to == below.len() { below[..to].iter() } else { [].iter() };
+            let ends = ends.map(|layer| layer.ends).fold(0, u64::saturating_add);
+            let left = (all - hidden).saturating_sub(ends);
             (hidden > 0 && hidden >= bytes(&below[1..to]) / 2).then_some((all, left))
         };
         // What is hidden is known about, so half of what may be is enough where it is not all.
         let fits = |to: &usize| {
-            half_hidden(*to).is_some_and(|(all, left)| all <= bytes_max || left <= bytes_max / 2)
+            let fits = |(all, left)| all <= bytes_max || bytes_max > 0 && left <= bytes_max / 2;
+            half_hidden(*to).is_some_and(fits)
         };
         if below[0].hides == 0 || half_hidden(below.len()).is_none() {
             return None;
@@ -241,7 +243,7 @@ mod tests {
     }
 
     fn layer(id: u64, bytes: u64, sharers: u32, hides: u64) -> Held {
-        Held { facts: Facts { id, bytes, hides }, sharers }
+        Held { facts: Facts { id, bytes, hides, ends: 0 }, sharers }
     }
 
     fn layers(sizes: &[u64]) -> Vec<Held> {
@@ -386,15 +388,17 @@ mod tests {
     #[test]
     fn what_hides_is_not_left_where_nothing_is_below() {
         let large = TIER_BYTES * 100;
-        let facts = |id, bytes, hides| Facts { id, bytes, hides };
+        let facts = |id, bytes, hides| Facts { id, bytes, hides, ends: hides / 10 };
         // Of all that there is nothing is left, and a full medium has room for hardly anything.
         let section = [facts(2, large / 10, large), facts(1, large, 0)];
         assert_eq!(hiding(&section, true, 1000), Some((0, 2)));
         assert_eq!(hiding(&section, false, 1000), None);
         assert_eq!(hiding(&section, false, large / 5), Some((0, 2)));
-        // A run that hides less than it has is of other things.
+        // A run may have other things, too; and without any room there is none for what is left.
         let section = [facts(2, large * 2, large), facts(1, large, 0)];
         assert_eq!(hiding(&section, true, 1000), None);
+        let section = [facts(2, large / 10, large), facts(1, large, 0)];
+        assert_eq!(hiding(&section, true, 0), None);
     }
 
     #[test]

@@ -11,20 +11,20 @@
 //! give room back. So commits that add stop while the medium still has room for what the next
 //! checkpoint writes, a part that only checkpoints may use, the segment of the log that follows,
 //! and a tombstone for each entry: what is deleted takes room before a merge gives any, and a merge
-//! needs as much as it leaves. Commits that remove go on into that, but for a part which those have
-//! that drop whole trees. Where the log has no room for one of them, a checkpoint is made, and
-//! gives segments back. Merges leave room, too: they are begun where there is enough beside it, and
-//! given up where there is not any more.
+//! needs as much as it leaves. Commits that remove go on into that. Where the log has no room for
+//! one of them, a checkpoint is made, and gives segments back. Merges leave that room, too: they
+//! are begun where there is enough beside it, and given up where there is not any more; but on a
+//! full medium those that give room back use the most of it.
 
 use std::sync::atomic::Ordering;
 
-use store::{Error, Need, ROOM_LOOK_EVERY, Result, kept_for_checkpoints};
+use store::{Error, ROOM_LOOK_EVERY, Result, kept_for_checkpoints};
 
 use crate::core::Core;
 use crate::plan::Limits;
 
 /// What a tombstone of a short key takes in a run, about, packed and with its part of the index.
-const TOMBSTONE_BYTES: u64 = 16;
+pub(crate) const TOMBSTONE_BYTES: u64 = 16;
 /// A manifest may be longer than the last by so much, the rest of its last block counted.
 const MANIFEST_GROWS: u64 = 8 << 10;
 
@@ -79,51 +79,43 @@ impl Core {
     /// Answers `NoSpace` while a checkpoint could not be written after the commit, having tried
     /// to make one.
     #[inline]
-    pub(crate) fn keep_room(&self, need: Need) -> Result<()> {
+    pub(crate) fn keep_room(&self) -> Result<()> {
         let at = self.journal.log_bytes_about();
         let looked = self.room_looked_at.load(Ordering::Relaxed);
-        let known = at.wrapping_sub(looked) < ROOM_LOOK_EVERY;
-        let tight = self.tight.load(Ordering::Relaxed);
-        match need {
-            Need::Adds if known && !tight => Ok(()),
-            Need::Adds => self.look_for_room(at, Need::Adds, 0),
-            // Between two looks they write no more than they have.
-            Need::Removes if known => Ok(()),
-            Need::Removes => self.look_for_room(at, Need::Removes, 0),
-            Need::Relieves => Ok(()),
+        if at.wrapping_sub(looked) < ROOM_LOOK_EVERY && !self.tight.load(Ordering::Relaxed) {
+            return Ok(());
         }
+        self.look_for_room(at, 0)
     }
 
     /// The same for what is neither in the log nor in memory: so many bytes that are about to be
     /// written to their place.
     pub(crate) fn keep_room_beside(&self, bytes: u64) -> Result<()> {
-        self.look_for_room(self.journal.log_bytes(), Need::Adds, bytes)
+        self.look_for_room(self.journal.log_bytes(), bytes)
     }
 
     #[cold]
-    fn look_for_room(&self, at: u64, need: Need, beside: u64) -> Result<()> {
-        let mut tight = self.is_tight(need, beside)?;
+    fn look_for_room(&self, at: u64, beside: u64) -> Result<()> {
+        self.room_looked_at.store(at, Ordering::Relaxed);
+        let mut tight = self.is_tight(beside)?;
         if tight && self.journal.log_bytes_since() > 0 {
             let mut state = self.durable.lock();
             match self.checkpoint_locked(&mut state) {
                 Ok(()) => {
                     // Here the room is waited for.
                     self.collect(&mut state, usize::MAX);
-                    tight = self.is_tight(need, beside)?;
+                    tight = self.is_tight(beside)?;
                 }
                 Err(error) if error.is_no_space() => {}
                 Err(error) => return Err(error),
             }
         }
         if tight && self.give_up_merge(false) {
-            tight = self.is_tight(need, beside)?;
+            tight = self.is_tight(beside)?;
         }
-        if need == Need::Adds || !tight {
-            // Where removing finds no room, the next that removes looks again.
-            self.room_looked_at.store(at, Ordering::Relaxed);
-        }
-        // A long run, or one that removes, may find it otherwise than short ones that add.
-        self.tight.store(self.is_tight(Need::Adds, 0)?, Ordering::Relaxed);
+        // A long run may want room that short commits need not have.
+        let also = beside > 0 && tight && !self.is_tight(0)?;
+        self.tight.store(tight && !also, Ordering::Relaxed);
         if tight { Err(Error::NoSpace("the next checkpoint")) } else { Ok(()) }
     }
 
@@ -133,6 +125,7 @@ impl Core {
     pub(crate) fn relieve_log(&self) -> Result<()> {
         let last = self.log().last();
         let mut state = self.durable.lock();
+        self.is_open()?;
         if state.lsn < last {
             self.checkpoint_locked(&mut state)?;
             self.collect(&mut state, usize::MAX);
@@ -140,18 +133,12 @@ impl Core {
         Ok(())
     }
 
-    /// Whether the medium has too little room for commits with a need, and so many bytes beside.
-    fn is_tight(&self, need: Need, beside: u64) -> Result<bool> {
+    /// Whether the medium has too little room for commits that add, and so many bytes beside.
+    fn is_tight(&self, beside: u64) -> Result<bool> {
         let space = self.env.device.space()?;
-        let kept = kept_for_checkpoints(&space);
-        let kept = match need {
-            // The log takes no segment where less than two are free.
-            Need::Adds => {
-                kept.max(2 * self.options.common.log_segment_bytes) + self.room_of_tombstones()
-            }
-            Need::Removes => kept / 4,
-            Need::Relieves => return Ok(false),
-        };
+        // The log takes no segment where less than two are free.
+        let log = 2 * self.options.common.log_segment_bytes;
+        let kept = kept_for_checkpoints(&space).max(log) + self.room_of_tombstones();
         let dirty = self.dirty_bytes() as u64 + self.room_of_manifests();
         Ok(space.free_bytes < kept + dirty + beside)
     }

@@ -134,6 +134,10 @@ impl Store for LsmStore {
             || self.core.tight.load(Ordering::Relaxed) && since > 0
     }
 
+    fn merge_may_return(&self) -> bool {
+        self.core.merge_may_return()
+    }
+
     fn reclaim_step(&self, nodes: usize) -> Result<bool> {
         self.core.reclaim(nodes)
     }

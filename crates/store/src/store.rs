@@ -112,6 +112,12 @@ pub trait Store: Read {
     /// Whether the log has grown so far that a checkpoint should start.
     fn checkpoint_due(&self) -> bool;
 
+    /// Whether steps of [`Store::reclaim_step`] are merging what was deleted away, or would, for
+    /// the room that it takes.
+    fn merge_may_return(&self) -> bool {
+        false
+    }
+
     /// Frees a bounded part (about `nodes` nodes) of what dropped trees alone owned; `false` when
     /// nothing is left to free.
     fn reclaim_step(&self, nodes: usize) -> Result<bool>;
