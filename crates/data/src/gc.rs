@@ -387,7 +387,13 @@ impl Data {
             if pages == 0 {
                 break;
             }
-            self.clean_segment(store, Pick { segment, since: Duration::ZERO, old: true })?;
+            let pick = Pick { segment, since: Duration::ZERO, old: true };
+            if let Err(error) = self.clean_segment(store, pick) {
+                // The cleaner has them, and comes by again: the segments that follow do not wait
+                // for that.
+                tracing::warn!(%error, segment, "pages that nothing names were not freed");
+                break;
+            }
             // That the medium cannot punch is found out by trying.
             if self.garbage.lock().dead_pages(segment) >= pages && self.can_punch() == could {
                 break;

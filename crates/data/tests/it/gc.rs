@@ -270,6 +270,20 @@ fn what_a_collection_tells_is_what_the_medium_gets_and_is_told_once() {
     }
 }
 
+/// Of one segment they cannot be freed; the others do not wait for that.
+#[test]
+fn pages_that_cannot_be_freed_keep_no_others_from_it() {
+    let volume = held_by_a_clone(true);
+    volume.sim.device.inject(Fault::io(FaultOn::Only(Op::Punch), 0));
+    let (told, freed, gained) = pass(&volume);
+    assert!(!volume.sim.device.faults_left(), "it struck");
+    assert_eq!(freed, gained);
+    assert!(0 < freed && freed < told, "{freed} of {told}");
+    let (_, later, gained) = pass(&volume);
+    assert_eq!((later, gained), (told - freed, told - freed), "the rest, when it can be");
+    volume.verify();
+}
+
 #[test]
 fn all_that_is_named_is_told_also_of_a_segment_that_is_being_sealed_or_is_young() {
     let mut volume = volume(true);
