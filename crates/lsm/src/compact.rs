@@ -120,19 +120,26 @@ impl Core {
         Some((picked.len() as u64, bytes))
     }
 
-    /// Whether a merge that gives room back is under way, or would be begun now: not one that was
-    /// given up since the last manifest.
+    /// Whether a merge that gives room back is under way, waits for its manifest, or would be begun
+    /// now: not one that was given up since the last manifest.
     pub(crate) fn merge_may_return(&self) -> bool {
         let Some(merging) = self.merging.try_lock() else { return true };
         if let Some(job) = &merging.job {
-            return job.returns;
+            return job.returns || job.cleans;
         }
-        let Some(number) = self.durable.try_lock().map(|state| state.number) else { return true };
-        if merging.rested == number {
-            return false;
+        let state = self.durable.try_lock();
+        let Some((number, pending)) = state.map(|state| (state.number, !state.pending.is_empty()))
+        else {
+            return true;
+        };
+        if pending || merging.rested == number {
+            return pending;
         }
+        let blob_max = self.files.blobs.bytes_max().min(merging.blob_max);
+        // What follows may read, and who merges does not wait for it.
+        drop(merging);
         let Ok(room) = self.room_to_merge() else { return false };
-        let limits = limits(room, self.files.blobs.bytes_max().min(merging.blob_max));
+        let limits = limits(room, blob_max);
         let Ok(look) = self.look(limits) else { return false };
         self.outlook.lock().pick(look, limits).is_some_and(|merge| merge.returns)
     }
