@@ -2,7 +2,8 @@
 //!
 //! Threads work in a directory each or share one. All threads of a phase start together, and a
 //! phase lasts until the last one is done. Server time is what the kernel counted for all threads
-//! of the server's process, so background work counts too.
+//! of the server's process, so background work counts too. Attributes are asked for by `lstat`, not
+//! by the library's `metadata`: that wants the birth time, which no listing brings along.
 
 use std::fmt::Write as _;
 use std::fs::{self, File, OpenOptions};
@@ -13,6 +14,7 @@ use std::sync::Barrier;
 use std::time::Duration;
 
 use device::{Clock, SystemClock};
+use rustix::fs::{AtFlags, Dir, lstat, statat};
 
 /// Whether threads share a directory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -187,11 +189,11 @@ impl Load {
                     drop(how.write(true).create_new(true).mode(0o644).open(&path)?);
                 }
                 Phase::Stat => {
-                    fs::symlink_metadata(&path)?;
+                    lstat(&path)?;
                 }
                 Phase::Missing => {
                     path.push_str("-not");
-                    if fs::symlink_metadata(&path).is_ok() {
+                    if lstat(&path).is_ok() {
                         return Err(io::Error::other("a file that was never made is there"));
                     }
                 }
@@ -205,10 +207,14 @@ impl Load {
 
     fn list(&self, directory: &Path, thread: usize) -> io::Result<()> {
         let mut seen = 0;
-        for entry in fs::read_dir(directory)? {
+        let opened = File::open(directory)?;
+        for entry in Dir::read_from(&opened)? {
             let entry = entry?;
-            entry.metadata()?;
-            seen += 1;
+            let name = entry.file_name();
+            if name != c"." && name != c".." {
+                statat(&opened, name, AtFlags::SYMLINK_NOFOLLOW)?;
+                seen += 1;
+            }
         }
         let expected = match self.layout {
             Layout::Own => self.files,
