@@ -14,6 +14,8 @@ use crate::{Error, Result};
 
 /// Bytes read at once on opening: most heads are shorter.
 const HEAD_BYTES_GUESSED: usize = 32 << 10;
+/// Bytes of a column read at once: nearly all columns are shorter.
+const COLUMN_PART_BYTES: usize = 4 << 20;
 
 /// An immutable cluster. Shared freely; every call may read.
 pub struct Cluster {
@@ -137,17 +139,33 @@ impl Cluster {
         Ok(column)
     }
 
+    /// As much of `length` bytes as there is. Takes no memory for more than a part beyond that: a
+    /// length is believed when it was read.
+    fn read_up_to(&self, offset: u64, length: usize) -> Result<Vec<u8>> {
+        let mut bytes = Vec::new();
+        while bytes.len() < length {
+            let start = bytes.len();
+            bytes.resize(start + (length - start).min(COLUMN_PART_BYTES), 0);
+            let got = self.source.read_at(&mut bytes[start..], offset + start as u64)?;
+            if start + got < bytes.len() {
+                bytes.truncate(start + got);
+                break;
+            }
+        }
+        Ok(bytes)
+    }
+
     fn read(&self, id: ColumnId, stored: Stored, needed: Option<Arc<Column>>) -> Result<Column> {
         let Some(extent) = stored.extent() else {
             let Stored::Constant(value) = stored else { unreachable!("only constants have none") };
             return Ok(Column::Constant(value));
         };
         let located = |error: Malformed| error.located(self.source.name(), extent.offset);
-        let mut bytes = vec![0; extent.length as usize];
-        let got = self.source.read_at(&mut bytes, extent.offset)?;
-        let sum = crc32c::crc32c(&bytes[..got]);
-        if got < bytes.len() || sum != extent.checksum {
-            let found = format!("{got} of {} bytes of sum {sum:08x}", bytes.len());
+        let bytes = self.read_up_to(extent.offset, extent.length as usize)?;
+        let sum = crc32c::crc32c(&bytes);
+        if bytes.len() < extent.length as usize || sum != extent.checksum {
+            let (got, length) = (bytes.len(), extent.length);
+            let found = format!("{got} of {length} bytes of sum {sum:08x}");
             let reader = format::Reader::new("cluster column", &[]);
             return Err(located(reader.malformed("bytes with their checksum", found)).into());
         }

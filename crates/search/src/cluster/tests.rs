@@ -2,7 +2,9 @@
 
 use std::ops::ControlFlow;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
+use format::cluster::{ColumnId, Decoded, HEADER_BYTES, Head, Stored};
 use format::inode_record::FileKind;
 use format::xattr_record::XattrRecord;
 use inode::NameHash;
@@ -287,7 +289,7 @@ fn columns_of_any_bytes_do_no_harm() {
     let mut random = fastrand::Rng::with_seed(47);
     let rows: Vec<RowBuf> = (0..300).map(|n| random_row(&mut random, n)).collect();
     let good = build(&rows, 64).bytes;
-    let head = format::cluster::Head::decode(&good[..head_bytes(&good)]).unwrap();
+    let head = Head::decode(&good[..head_bytes(&good)]).unwrap();
     for _ in 0..3000 {
         let mut bad = good.clone();
         let mut changed = head.clone();
@@ -299,7 +301,7 @@ fn columns_of_any_bytes_do_no_harm() {
             let at = start + random.usize(..length.min(200));
             bad[at] = random.u8(..);
         }
-        use format::cluster::Stored;
+        use Stored;
         match stored {
             Stored::Numbers(extent)
             | Stored::Difference(extent)
@@ -320,9 +322,9 @@ fn columns_of_any_bytes_do_no_harm() {
 }
 
 fn head_bytes(bytes: &[u8]) -> usize {
-    match format::cluster::Head::claimed_length(&bytes[..64]).unwrap() {
-        format::cluster::Decoded::Known(length) => length,
-        format::cluster::Decoded::Newer(_) => unreachable!("just written"),
+    match Head::claimed_length(&bytes[..64]).unwrap() {
+        Decoded::Known(length) => length,
+        Decoded::Newer(_) => unreachable!("just written"),
     }
 }
 
@@ -384,4 +386,44 @@ fn nearest_rows_are_those_of_a_list() {
         let least = cluster.summary().least_distance(&like);
         assert!(expected.first().is_none_or(|&nearest| least <= nearest));
     }
+}
+
+/// Bytes in memory that note the longest piece that was asked for at once.
+struct Asked(Vec<u8>, AtomicUsize);
+
+impl Source for Asked {
+    fn name(&self) -> &'static str {
+        "asked"
+    }
+
+    fn read_at(&self, buffer: &mut [u8], offset: u64) -> device::Result<usize> {
+        self.1.fetch_max(buffer.len(), Ordering::Relaxed);
+        self.0.read_at(buffer, offset)
+    }
+}
+
+/// A column was given as much memory as its head claims, with every checksum right 4 GiB.
+#[test]
+fn a_column_that_claims_to_be_long_is_not_believed() {
+    let mut random = fastrand::Rng::with_seed(52);
+    let rows: Vec<RowBuf> = (0..500).map(|n| random_row(&mut random, n)).collect();
+    let good = build(&rows, 64).bytes;
+    let length = match Head::claimed_length(&good[..HEADER_BYTES]).unwrap() {
+        Decoded::Known(length) => length,
+        Decoded::Newer(version) => panic!("version {version}"),
+    };
+    let mut head = Head::decode(&good[..length]).unwrap();
+    head.bytes = u64::MAX;
+    let names = head.columns.iter_mut().find(|(id, _)| *id == ColumnId::Names).unwrap();
+    let (Stored::Packed(extent) | Stored::Bytes(extent)) = &mut names.1 else {
+        panic!("names are stored as {:?}", names.1)
+    };
+    extent.length = u32::MAX;
+    let bad = [&head.encode(), &good[length..]].concat();
+    let source = Arc::new(Asked(bad, AtomicUsize::new(0)));
+    let cluster = Cluster::open(Arc::clone(&source) as Arc<dyn Source>, hash()).unwrap();
+    let error = cluster.verify().expect_err("there is no such column");
+    assert!(error.to_string().contains("of 4294967295 bytes"), "{error}");
+    let most = source.1.load(Ordering::Relaxed);
+    assert!(most <= 8 << 20, "{most} bytes at once");
 }
