@@ -17,7 +17,7 @@ const VIRTUAL: u64 = 1 << 63;
 /// Whether a node is a virtual directory.
 #[inline]
 pub fn is_virtual(node: NodeId) -> bool {
-    node.subvol() > SubvolId::MAX
+    node.0 & VIRTUAL != 0
 }
 
 /// The virtual directory of a directory.

@@ -30,6 +30,7 @@ use crate::subvolumes::Admin;
 use crate::trash::Trash;
 use crate::{
     Entry, FsResult, Invalidate, OpenError, OpenOptions, SubvolumeCounts, VolumeId, VolumeStatus,
+    snapdir,
 };
 
 /// What is called with each key and value of a range.
@@ -279,7 +280,7 @@ impl Fs {
     #[inline]
     pub(crate) fn place(&self, node: NodeId) -> FsResult<(Arc<Subvol>, u64)> {
         let node = self.real(node);
-        if node.subvol() > SubvolId::MAX {
+        if snapdir::is_virtual(node) {
             return Err(FsError::NotPermitted("a directory of snapshots"));
         }
         Ok((self.subvol(node.subvol())?, node.ino().0))

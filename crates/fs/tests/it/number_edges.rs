@@ -3,8 +3,8 @@
 //! nothing: neither what is there, nor the trash, of which no number would come.
 
 use format::key::{self, Counter};
-use fs::{Engine, FileSystem, Fs, FsResult, NewNode, RestoreOptions};
-use inode::{Caller, FsError, Ino, Kind, NodeId, SubvolId};
+use fs::{Engine, FileSystem, Fs, FsResult, NewNode, RenameMode, RestoreOptions};
+use inode::{Caller, FsError, Ino, Kind, NodeId, SetAttr, SubvolId};
 use store::{Batch, Durability, TreeId};
 use testing::SimDevice;
 use testing::model::Dump;
@@ -109,7 +109,7 @@ fn the_last_inode_is_made_and_the_next_is_refused() {
         assert_eq!(free(fs), 0, "{place}");
         fs.snapshot_create(&root, inside, b"t").expect("a snapshot");
         fs.clone_dir(&root, inside, NodeId::ROOT, b"clone").expect("a clone");
-        fs.rename(&root, (inside, b"one"), (inside, b"1"), fs::RenameMode::Replace).expect("it is");
+        fs.rename(&root, (inside, b"one"), (inside, b"1"), RenameMode::Replace).expect("it is");
         fs.unlink(&root, inside, b"two").expect("it is there");
         let last = fs.lookup(&root, inside, b"last").expect("it is there").node;
         fs.link(&root, last, inside, b"link").expect("a name");
@@ -257,5 +257,40 @@ fn no_number_is_looked_for_in_the_trash() {
         let mut bytes = [0; 8];
         assert_eq!(fs.read(&root, file, 0, &mut bytes).expect("a file"), 3, "{engine:?}");
         assert_eq!(&bytes[..3], b"one");
+    }
+}
+
+/// Between the greatest subvolume and the virtual directories is one number, of neither: who asked
+/// for a node of it ran out of stack.
+#[test]
+fn a_number_of_no_subvolume_and_no_virtual_directory_is_stale() {
+    for engine in Engine::ALL {
+        let (device, base) = filled(engine);
+        let subject = opened(&device, &base);
+        let (fs, root) = (subject.fs(), Caller::root());
+        let there = directory(fs);
+        for node in [NodeId((SubvolId::MAX.0 + 1) << 40 | 1), NodeId(u64::MAX >> 1)] {
+            let place = format!("{engine:?}, node {:x}", node.0);
+            let stale = |what: &str, result: Result<(), FsError>| {
+                assert!(matches!(result, Err(FsError::Stale)), "{what}: {place}: {result:?}");
+            };
+            stale("getattr", fs.getattr(&root, node).map(drop));
+            stale("setattr", fs.setattr(&root, node, &SetAttr::default()).map(drop));
+            stale("access", fs.access(&root, node, 4));
+            for name in [&b"name"[..], b".", b"..", b".snapshots"] {
+                stale("lookup", fs.lookup(&root, node, name).map(drop));
+            }
+            stale("mkdir", fs.mkdir(&root, node, b"name", 0o755).map(drop));
+            stale("rmdir", fs.rmdir(&root, node, b"name"));
+            stale("unlink", fs.unlink(&root, node, b"name"));
+            stale("rename", {
+                fs.rename(&root, (node, b"name"), (there, b"name"), RenameMode::Replace).map(drop)
+            });
+            stale("getxattr", fs.getxattr(&root, node, b"user.a").map(drop));
+            stale("snapshot", fs.snapshot_create(&root, node, b"name").map(drop));
+            fs.forget(node, 1);
+        }
+        closed(subject);
+        assert_clean(&device, &format!("{engine:?}"));
     }
 }
