@@ -1,7 +1,7 @@
 //! Writing changed leaves before a checkpoint does, so that they can be evicted.
 //!
 //! What is changed is only in memory and in the log. When there is too much of it, a checkpoint
-//! writes all; but it also syncs three times and writes interior nodes and the map, which pays for
+//! writes all; but it also syncs four times and writes interior nodes and the map, which pays for
 //! itself only if it writes much. With a small cache, or when most of what is changed is seen by
 //! pins alone, which no checkpoint writes, some leaves are written to their shadow places instead,
 //! in long runs, and learn where they lie. Nodes above them stay changed, in memory.
