@@ -1,6 +1,6 @@
 //! Comparing what a store answers with what the oracle answers.
 
-use store::{Error, Item, KeyRange, Read, Store, TreeId};
+use store::{DiffCursor, Error, Item, KeyRange, Read, Store, TreeId};
 
 use crate::run::show;
 
@@ -82,12 +82,22 @@ pub fn same_diff(
 ) -> Result<(), Mismatch> {
     let mut found = store.diff(old, new)?;
     let mut expected = oracle.diff(old, new).expect("the oracle has the trees");
+    same_differences(&mut *found, &mut *expected).map_err(|mismatch| match mismatch {
+        Mismatch::Wrong(what) => Mismatch::Wrong(format!("{} and {}: {what}", old.0, new.0)),
+        failed => failed,
+    })
+}
+
+/// The same of two that were asked for; to the end, or to what fails.
+pub(super) fn same_differences(
+    found: &mut dyn DiffCursor,
+    expected: &mut dyn DiffCursor,
+) -> Result<(), Mismatch> {
     loop {
         let (found, expected) = (found.next()?, expected.next().expect("the oracle answers"));
         if found != expected {
             let key = expected.or(found).map_or(String::new(), |diff| show(diff.key));
-            let text = format!("diff of {} and {} differs near {key}", old.0, new.0);
-            return Err(Mismatch::Wrong(text));
+            return Err(Mismatch::Wrong(format!("differences differ near {key}")));
         }
         if expected.is_none() {
             return Ok(());

@@ -3,12 +3,14 @@
 
 use std::collections::BTreeMap;
 
-use store::{Batch, Durability, Error, Lsn, Store, TreeId};
+use store::{Batch, Durability, Error, Lsn, SliceRun, Store, TreeId};
 
 use super::compare::Mismatch;
 use super::engine::EngineUnderTest;
 use super::history::History;
+use super::ingest::Entries;
 use super::workload::{Shape, Workload};
+use crate::kit::numbered;
 use crate::run::{Context, say};
 use crate::{CrashPolicy, SimDevice, SimEnv, sim_env};
 
@@ -26,10 +28,15 @@ fn subject<E: EngineUnderTest>(seed: u64, closed: bool) -> Subject {
     let history = History::new();
     let mut work = Workload::new(seed, Shape::SMALL);
     history.run(&*store, &mut work, 80);
+    let chain = chain(&*store, &history, &mut work);
     assert!(store.checkpoint().expect("checkpoint"));
     let checkpointed = store.last_commit().0;
-    for _ in 0..20 {
-        let batch = work.batch();
+    for number in 0..20 {
+        let mut batch = work.batch();
+        if number == 10 {
+            // What is on the medium, and in part this one's alone, goes by the log.
+            batch.drop_tree(chain);
+        }
         history.push(&batch);
         let token = store.commit(&batch).expect("the batch is valid");
         store.sync(token).expect("sync");
@@ -42,6 +49,43 @@ fn subject<E: EngineUnderTest>(seed: u64, closed: bool) -> Subject {
     let checkpointed = if closed { history.last() } else { checkpointed };
     history.set_durable(store::CommitToken(history.last()));
     Subject { device, history, checkpointed }
+}
+
+/// Adds what random batches seldom make: a tree of leaves that were ingested, and a chain of clones
+/// of it, each of which was written, and one of which is gone. Returns the last of them.
+fn chain(store: &dyn Store, history: &History, work: &mut Workload) -> TreeId {
+    let chain: Vec<TreeId> = (0..4).map(|_| work.new_tree()).collect();
+    let push = |fill: &dyn Fn(&mut Batch)| {
+        let mut batch = Batch::new();
+        fill(&mut batch);
+        history.push(&batch);
+        store.commit(&batch).expect("the batch is valid");
+    };
+    push(&|batch| batch.create_tree(chain[0]));
+    let run = numbered(0..400, 120);
+    let run: Entries = run.into_iter().map(|(key, value)| (ingested(&key), value)).collect();
+    let batch = crate::mem::as_batch(history.oracle().pin_state().trees(), chain[0], &run);
+    history.push(&batch.expect("the tree is there").expect("invariant: a run of entries"));
+    store.ingest(chain[0], &mut SliceRun::new(&run)).expect("the range is empty");
+    for (number, two) in (0_u32..).zip(chain.windows(2)) {
+        push(&|batch| {
+            batch.clone_tree(two[0], two[1]);
+            for n in 0..3 {
+                let key = ingested(&(130 * n + 7 * number).to_be_bytes());
+                batch.put(two[1], &key, &vec![number as u8; if n == 1 { 2500 } else { 40 }]);
+            }
+            batch.delete(two[1], &ingested(&(390 + number).to_be_bytes()));
+        });
+    }
+    assert!(store.checkpoint().expect("checkpoint"));
+    push(&|batch| batch.drop_tree(chain[1]));
+    store.reclaim_step(1).expect("reclaim");
+    chain[3]
+}
+
+/// A key of what is ingested: others have none like it.
+fn ingested(number: &[u8]) -> Vec<u8> {
+    [b"ingested".as_slice(), number].concat()
 }
 
 /// Whether an error is one that damage may cause: typed, and naming a file.
@@ -87,7 +131,14 @@ fn is_found<E: EngineUnderTest>(
     };
     let run = || {
         let store = E::open(&sim, Durability::Async)?;
+        // First, while nothing is in memory yet.
+        let differences = match history.check_differences(&*store) {
+            Err(Mismatch::Wrong(what)) => panic!("wrong differences were answered: {what}"),
+            Err(Mismatch::Failed(error)) => Err(error),
+            Ok(()) => Ok(()),
+        };
         let found = read(&*store)?;
+        differences?;
         write_beside(&*store, &history.trees_of(found))?;
         store.checkpoint()?;
         store.reclaim_step(20)?;

@@ -4,9 +4,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use parking_lot::Mutex;
-use store::{Batch, CommitToken, Durability, Lsn, Pinned, Store, TreeId};
+use store::{Batch, CommitToken, Durability, KeyRange, Lsn, Pinned, Store, TreeId};
 
-use super::compare::{Mismatch, same_tree};
+use super::compare::{Mismatch, same_differences, same_tree};
 use super::workload::Workload;
 use crate::{MemPinned, MemStore};
 
@@ -166,5 +166,21 @@ impl History {
             same_tree(store, pinned.as_ref(), tree)?;
         }
         Ok(state)
+    }
+
+    /// Compares, for a store that says it has one of the states, what each tree differs in from
+    /// the one made before it.
+    pub fn check_differences(&self, store: &dyn Store) -> Result<(), Mismatch> {
+        let (pinned, trees) = {
+            let states = self.states.lock();
+            let Some(state) = states.get(store.last_commit().0.0 as usize) else { return Ok(()) };
+            (Arc::clone(&state.pinned), state.trees.clone())
+        };
+        for two in trees.windows(2) {
+            let expected = pinned.diff(two[0], &*pinned, two[1], KeyRange::all());
+            let mut expected = expected.expect("the oracle has the trees");
+            same_differences(&mut *store.diff(two[0], two[1])?, &mut *expected)?;
+        }
+        Ok(())
     }
 }
