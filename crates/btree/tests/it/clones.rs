@@ -2,12 +2,15 @@
 
 use std::collections::BTreeMap;
 use std::ops::ControlFlow;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use btree::BtreeStore;
-use store::{CheckReport, Read, Store, TreeId};
-use testing::Op;
+use store::{Batch, CheckReport, Read, Store, TreeId};
+use testing::store_conformance::History;
+use testing::{CrashPolicy, Op, SimEnv, sim_env};
 
-use crate::util::{TREE, checked, commit, entries, options, reclaim_all, store};
+use crate::util::{TREE, checked, commit, entries, options, reclaim_all, store, verify};
 
 #[test]
 fn a_thousand_clones_of_clones_give_all_room_back_in_any_order() {
@@ -336,4 +339,98 @@ fn dropping_a_clone_costs_what_it_alone_had() {
     assert!(writes <= own + height, "{writes} writes for {own} nodes");
     let report = checked(&store);
     assert_eq!((nodes(&report), report.units), (nodes(&alone), alone.units));
+}
+
+/// A chain of clones, each written, of a tree of some leaves; all of it durable.
+fn written_chain(seed: u64, clones: u64) -> (SimEnv, Arc<BtreeStore>, Arc<History>) {
+    let (sim, history) = (sim_env(seed), Arc::new(History::new()));
+    let store = BtreeStore::create(&sim.env(), &options(8 << 20)).expect("create");
+    let mut random = fastrand::Rng::with_seed(seed);
+    for clone in 0..=clones {
+        commit_to(&store, &history, |batch| {
+            let tree = TreeId(TREE.0 + clone);
+            if clone == 0 {
+                batch.create_tree(tree);
+                (0..700_u32).for_each(|n| batch.put(tree, &n.to_be_bytes(), &[1; 100]));
+                return;
+            }
+            batch.clone_tree(TreeId(tree.0 - 1), tree);
+            for _ in 0..3 {
+                let (key, value) = written_to(clone, &mut random);
+                match value {
+                    Some(value) => batch.put(tree, &key, &value),
+                    None => batch.delete(tree, &key),
+                }
+            }
+        });
+        if clone % 4 == 2 {
+            assert!(store.checkpoint().expect("checkpoint"));
+        }
+    }
+    store.sync(store.last_commit()).expect("sync");
+    history.set_durable(store.last_commit());
+    (sim, store, history)
+}
+
+/// Commits to the store and, before, to the history that it is compared with.
+fn commit_to(store: &BtreeStore, history: &History, fill: impl FnOnce(&mut Batch)) {
+    let mut batch = Batch::new();
+    fill(&mut batch);
+    let expected = history.push(&batch);
+    assert_eq!(store.commit(&batch).expect("the batch is valid"), expected);
+}
+
+/// Whatever is cut while the links of a chain are dropped in a random order, and reclaimed in
+/// small steps, and the others are written: what is left are whole commits, with exact counts.
+#[test]
+fn power_may_be_cut_while_written_clones_of_clones_are_dropped() {
+    const CLONES: u64 = 14;
+    let (cuts, trash) = (Arc::new(AtomicU64::new(0)), Arc::new(AtomicU64::new(0)));
+    for seed in 0..3 {
+        println!("seed {seed}");
+        let (sim, store, history) = written_chain(seed, CLONES);
+        let mut random = fastrand::Rng::with_seed(seed);
+        let (watched, counted) = (Arc::clone(&history), [Arc::clone(&cuts), Arc::clone(&trash)]);
+        sim.device.watch(move |image, op| {
+            for policy in CrashPolicy::ALL {
+                let sim = SimEnv::on(image.after_crash(policy, op), op);
+                let place = format!("cut before {op}, {policy:?}");
+                let same = |store: &BtreeStore| {
+                    watched.check(store).unwrap_or_else(|wrong| panic!("{place}: {wrong:?}"));
+                };
+                let found = verify(&sim, 8 << 20, &place, same);
+                counted[0].fetch_add(1, Ordering::Relaxed);
+                counted[1].fetch_add(u64::from(found.trash > 0), Ordering::Relaxed);
+            }
+        });
+        let mut alive: Vec<u64> = (TREE.0..=TREE.0 + CLONES).collect();
+        random.shuffle(&mut alive);
+        while let Some(dropped) = alive.pop() {
+            commit_to(&store, &history, |batch| {
+                batch.drop_tree(TreeId(dropped));
+                if let Some(&other) = random.choice(&alive) {
+                    let (key, value) = written_to(dropped, &mut random);
+                    batch.put(TreeId(other), &key, &value.unwrap_or_default());
+                }
+            });
+            match random.u8(0..10) {
+                0..3 => {
+                    store.sync(store.last_commit()).expect("sync");
+                    history.set_durable(store.last_commit());
+                }
+                3 => assert!(store.checkpoint().expect("checkpoint")),
+                // Several wait until then, more than one step frees.
+                4..7 => (0..random.u8(1..5)).for_each(|_| {
+                    store.reclaim_step(1).expect("reclaim");
+                }),
+                _ => {}
+            }
+        }
+        while store.reclaim_step(2).expect("reclaim") {}
+        sim.device.unwatch();
+        assert_eq!(checked(&store).leaves, 1, "all is given back but the catalog");
+    }
+    let (cuts, trash) = (cuts.load(Ordering::Relaxed), trash.load(Ordering::Relaxed));
+    println!("{cuts} cuts, {trash} in the middle of what one step did not free");
+    assert!(cuts > 300 && trash > 20, "{cuts} cuts, {trash} with trash");
 }

@@ -1,12 +1,10 @@
 //! Ingested runs cost one write, keep the structure sound and the counts exact, whatever is cut.
 
-use std::ops::ControlFlow;
-
-use btree::{BtreeStore, check, inspect};
+use btree::BtreeStore;
 use store::{Batch, Error, KeyRange, SliceRun, Store, TreeId};
 use testing::{CrashPolicy, Fault, FaultOn, Op, SimEnv};
 
-use crate::util::{TREE, checked, commit, entries, options, store};
+use crate::util::{TREE, checked, commit, entries, store, verify};
 
 const CACHE_BYTES: usize = 8 << 20;
 
@@ -159,7 +157,7 @@ fn whatever_is_cut_the_counts_are_exact() {
         sim.device.watch(move |image, op| {
             for policy in CrashPolicy::ALL {
                 let sim = SimEnv::on(image.after_crash(policy, op), op);
-                verify(&sim, op);
+                verify(&sim, CACHE_BYTES, &format!("cut before {op}"), |_| {});
             }
         });
         for round in 0..5_u32 {
@@ -177,22 +175,6 @@ fn whatever_is_cut_the_counts_are_exact() {
             store.reclaim_step(3).expect("reclaim");
         }
         sim.device.unwatch();
-    }
-}
-
-/// The durable state is whole as the cut left it, and so is what is made of it.
-fn verify(sim: &SimEnv, op: u64) {
-    let options = options(CACHE_BYTES);
-    let mut go_on = |_, _| ControlFlow::Continue(());
-    let report = inspect(&sim.env(), &options, &mut go_on).expect("the files are there");
-    let torn = report.findings.iter().all(|found| found.file.starts_with("btree/super"));
-    assert!(torn, "cut before {op}: {:#?}", report.findings);
-    let store = BtreeStore::open(&sim.env(), &options).expect("open");
-    for _ in 0..2 {
-        assert!(store.checkpoint().expect("checkpoint"));
-        let report = check(&store).expect("check");
-        assert!(report.is_clean(), "cut before {op}: {:#?}", report.findings);
-        while store.reclaim_step(50).expect("reclaim") {}
     }
 }
 

@@ -1,8 +1,9 @@
 //! What the tests share.
 
+use std::ops::ControlFlow;
 use std::sync::Arc;
 
-use btree::{BtreeStore, Options, check};
+use btree::{BtreeStore, Options, check, inspect};
 use store::{Batch, CheckReport, Durability, Store, TreeId};
 pub(crate) use testing::entries;
 use testing::{SimEnv, sim_env};
@@ -43,4 +44,29 @@ pub(crate) fn reclaim_all(store: &BtreeStore) {
         while store.reclaim_step(500).expect("reclaim") {}
     }
     assert_eq!(store.stats().dropping, 0);
+}
+
+/// The durable state is whole as a power cut left it, and so is what is made of it, whose contents
+/// `same` looks at. Returns what was found on the medium.
+pub(crate) fn verify(
+    sim: &SimEnv,
+    cache_bytes: usize,
+    place: &str,
+    same: impl Fn(&BtreeStore),
+) -> CheckReport {
+    let options = options(cache_bytes);
+    let mut go_on = |_, _| ControlFlow::Continue(());
+    let found = inspect(&sim.env(), &options, &mut go_on).expect("the files are there");
+    let torn = found.findings.iter().all(|found| found.file.starts_with("btree/super"));
+    assert!(torn, "{place}: {:#?}", found.findings);
+    let store = BtreeStore::open(&sim.env(), &options).expect("open");
+    same(&store);
+    for _ in 0..2 {
+        assert!(store.checkpoint().expect("checkpoint"));
+        let report = check(&store).expect("check");
+        assert!(report.is_clean(), "{place}: {:#?}", report.findings);
+        while store.reclaim_step(50).expect("reclaim") {}
+    }
+    same(&store);
+    found
 }
