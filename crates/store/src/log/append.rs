@@ -92,13 +92,16 @@ pub(super) struct State {
     /// Bytes that are lent, from `next` on, while nobody has the lock.
     pub(super) lent: Option<u64>,
     /// Buffered bytes at which somebody is told to write, and at which appenders wait.
-    bounds: [usize; 2],
+    pub(super) bounds: [usize; 2],
+    /// When, and how many bytes after opening, the log was last driven (`flush_if_due`); never,
+    /// where nobody drives it.
+    pub(super) driven: Option<(Duration, u64)>,
     /// Number of the next record.
     pub(super) next: u64,
     /// Bytes left in the segment in which the buffer ends.
     pub(super) room: u64,
     /// Bytes of all records that were appended since opening.
-    appended: u64,
+    pub(super) appended: u64,
     /// Bytes of records that no writer has taken yet.
     pub(super) buffered: usize,
     /// The last record known to be durable.
@@ -196,6 +199,7 @@ impl Log {
         let state = State {
             lent: None,
             bounds: [options.write_bytes, options.buffer_bytes_max],
+            driven: None,
             next,
             durable: next - 1,
             buffered: 0,
@@ -272,7 +276,7 @@ impl Log {
         if state.dirty_since.is_none() {
             state.dirty_since = Some(self.env.clock.monotonic());
         }
-        if state.buffered >= self.options.write_bytes && !self.full.load(Ordering::Relaxed) {
+        if state.buffered >= state.bounds[0] && !self.full.load(Ordering::Relaxed) {
             self.full.store(true, Ordering::Relaxed);
         }
         if before / ABOUT_BYTES != state.appended / ABOUT_BYTES {
@@ -304,7 +308,7 @@ impl Log {
         self.full.load(Ordering::Relaxed)
     }
 
-    /// Says that a writer has taken what was buffered.
+    /// Says that a writer has taken what was buffered, or that it is left for one.
     pub(super) fn emptied(&self) {
         self.full.store(false, Ordering::Relaxed);
     }

@@ -337,6 +337,74 @@ fn no_spare_survives_a_cut() {
     assert_eq!(open(dir.path(), 0).unwrap().1.replayed, 300);
 }
 
+/// Syncs of a log with a small buffer when committers have filled the first segment and gone on
+/// until so much is buffered, or somebody has synced; and what is buffered then.
+fn fill_one_segment(log: &Log, most: u64) -> (u64, u64) {
+    let first = payload(0).len() as u64;
+    loop {
+        append(log, 1);
+        log.committed(log.last()).unwrap();
+        let stats = log.stats();
+        let buffered = stats.appended_bytes - stats.written_bytes;
+        let ends = stats.appended_bytes > (64 << 10) + first;
+        if stats.syncs > 0 || ends && buffered >= most {
+            return (stats.syncs, buffered);
+        }
+    }
+}
+
+/// Ending a segment syncs it. A commit waited for that in async mode, behind all that a checkpoint
+/// was writing to the medium: 0.2 s.
+#[test]
+fn a_committer_leaves_the_end_of_a_segment_to_whoever_drives_the_log() {
+    let options = LogOptions { buffer_bytes_max: 64 << 10, ..options() };
+    let sim = testing::sim_env(1);
+    let log = Log::create(&sim.env(), "log", VOLUME, &options).unwrap();
+    // Nobody drives it yet.
+    let (syncs, buffered) = fill_one_segment(&log, 16 << 10);
+    assert!(syncs > 0 && buffered == 0, "{syncs} syncs, {buffered} bytes left");
+
+    let log = Log::create(&sim.env(), "driven", VOLUME, &options).unwrap();
+    log.flush_if_due().unwrap();
+    let (syncs, buffered) = fill_one_segment(&log, 16 << 10);
+    assert!(syncs == 0 && buffered >= 16 << 10, "{syncs} syncs, {buffered} bytes left");
+    log.flush_if_due().unwrap();
+    let stats = log.stats();
+    assert!(stats.syncs > 0 && stats.appended_bytes == stats.written_bytes, "{stats:?}");
+    // Committers write again when a little is buffered.
+    let writes = stats.writes;
+    append(&log, 60);
+    log.committed(log.last()).unwrap();
+    assert!(log.stats().writes > writes);
+
+    // Where who drove it has gone, committers take it up before the buffer is full.
+    let log = Log::create(&sim.env(), "left", VOLUME, &options).unwrap();
+    log.flush_if_due().unwrap();
+    let (syncs, buffered) = fill_one_segment(&log, 60 << 10);
+    assert!(syncs > 0 && buffered == 0, "{syncs} syncs, {buffered} bytes left");
+}
+
+/// The busier committers are, the sooner the log is to be driven again.
+#[test]
+fn who_drives_a_log_is_told_to_come_back_before_much_is_left() {
+    let sim = testing::sim_env(1);
+    let options = LogOptions { buffer_bytes_max: 64 << 10, ..options() };
+    let log = Log::create(&sim.env(), "log", VOLUME, &options).unwrap();
+    assert_eq!(log.flush_if_due().unwrap(), options.interval);
+    let mut before = log.stats().appended_bytes;
+    for count in [20, 40, 80] {
+        append(&log, count);
+        log.committed(log.last()).unwrap();
+        sim.clock.advance(Duration::from_millis(100));
+        let appended = log.stats().appended_bytes - before;
+        let due = log.flush_if_due().unwrap();
+        // Half of what may be left, which is half of the buffer.
+        let half = Duration::from_millis(100).mul_f64((16 << 10) as f64 / appended as f64);
+        assert!(due.abs_diff(half) < Duration::from_millis(1), "{due:?} and {half:?}");
+        before += appended;
+    }
+}
+
 /// A log on a simulated medium on which nothing more fits, but for what the log holds.
 fn full() -> (testing::SimEnv, Log) {
     let sim = testing::sim_env(1);

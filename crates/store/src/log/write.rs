@@ -84,16 +84,17 @@ impl Log {
         state.writing = false;
     }
 
-    /// Syncs when the oldest unsynced record is older than the interval; tells how long until
-    /// that will be so.
+    /// Syncs when the oldest unsynced record is older than the interval, and writes what committers
+    /// left to whoever drives the log; tells how long until something will be due.
     pub fn flush_if_due(&self) -> Result<Duration> {
         let mut state = self.state.lock();
         state.check_written()?;
-        let interval = self.options.interval;
+        let interval = self.options.interval.min(self.drive(&mut state)?);
         let Some(since) = state.dirty_since else { return Ok(interval) };
         let age = self.env.clock.monotonic().saturating_sub(since);
-        if let Some(left) = interval.checked_sub(age).filter(|left| !left.is_zero()) {
-            return Ok(left);
+        let left = self.options.interval.checked_sub(age).filter(|left| !left.is_zero());
+        if let Some(left) = left {
+            return Ok(left.min(interval));
         }
         let last = Lsn(state.next - 1);
         if !state.writing {
@@ -104,6 +105,41 @@ impl Log {
         Ok(interval)
     }
 
+    /// Ends the segment that committers have filled and left. Returns how long it takes, at the
+    /// present rate, until half of what may be left is there.
+    fn drive(&self, state: &mut Locked<'_>) -> Result<Duration> {
+        let now = self.env.clock.monotonic();
+        let (then, before) = state.driven.unwrap_or((now, state.appended));
+        state.driven = Some((now, state.appended));
+        let appended = (state.appended - before).max(1) as f64;
+        let pace = now.saturating_sub(then).as_secs_f64() / appended;
+        if !state.writing && !state.cuts.is_empty() {
+            self.lead(state, Then::Return);
+            state.check_written()?;
+        }
+        let half = self.left_bytes_max() as f64 / 2.0;
+        let due = Duration::try_from_secs_f64(pace * half).unwrap_or(Duration::MAX);
+        // Of the very first look nothing can be told.
+        Ok(if then == now { self.options.interval } else { due })
+    }
+
+    /// Bytes that committers leave to whoever drives the log.
+    fn left_bytes_max(&self) -> usize {
+        self.options.buffer_bytes_max / 2
+    }
+
+    /// Where what is buffered ends a segment, which syncs it, leaves it to whoever drives the log:
+    /// no commit waits for that medium then, unless it has become too much. Tells whether.
+    fn leave(&self, state: &mut State) -> bool {
+        let most = self.left_bytes_max();
+        let leave = state.driven.is_some() && !state.cuts.is_empty() && state.buffered < most;
+        if leave {
+            state.bounds[0] = most;
+            self.emptied();
+        }
+        leave
+    }
+
     /// Writes a full buffer, without syncing, unless another thread is at it.
     pub(super) fn write_if_full(&self) -> Result<()> {
         if !self.is_full() {
@@ -111,7 +147,7 @@ impl Log {
         }
         let mut state = self.state.lock();
         state.check_written()?;
-        if !state.writing && state.buffered >= self.options.write_bytes {
+        if !state.writing && state.buffered >= state.bounds[0] && !self.leave(&mut state) {
             self.lead(&mut state, Then::Return);
         }
         state.check_written()
@@ -145,6 +181,7 @@ impl Log {
             last: state.next - 1,
         };
         state.buffered = 0;
+        state.bounds[0] = self.options.write_bytes;
         self.emptied();
         if then == Then::Sync {
             state.dirty_since = None;

@@ -42,7 +42,7 @@ pub(crate) struct Promises {
     pub(crate) checkpoint: AtomicU64,
 }
 
-/// Appends, syncs and trims by a seed; stops at the first error.
+/// Appends, drives, syncs and trims by a seed; stops at the first error.
 pub(crate) fn run(log: &Log, run: u8, seed: u64, steps: u32, promises: &Promises) -> Result<()> {
     let mut random = fastrand::Rng::with_seed(seed);
     for _ in 0..steps {
@@ -57,7 +57,11 @@ pub(crate) fn run(log: &Log, run: u8, seed: u64, steps: u32, promises: &Promises
                 }
                 log.committed(Lsn(next))?;
             }
-            10..=13 => {
+            10 => {
+                // Whoever drives the log: from then on committers leave ends of segments to him.
+                log.flush_if_due()?;
+            }
+            11..=13 => {
                 log.sync(log.last())?;
                 promises.synced.store(log.last().0, Ordering::SeqCst);
             }
