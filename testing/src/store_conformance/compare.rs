@@ -84,7 +84,7 @@ pub fn same_diff(
     let mut expected = oracle.diff(old, new).expect("the oracle has the trees");
     same_differences(&mut *found, &mut *expected).map_err(|mismatch| match mismatch {
         Mismatch::Wrong(what) => Mismatch::Wrong(format!("{} and {}: {what}", old.0, new.0)),
-        failed => failed,
+        failed @ Mismatch::Failed(_) => failed,
     })
 }
 
