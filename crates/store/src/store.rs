@@ -70,8 +70,8 @@ pub trait Store: Read {
     /// The last commit that is known to be durable.
     fn durable(&self) -> CommitToken;
 
-    /// Writes and syncs the log when the oldest unwritten record is older than the interval, and
-    /// tells how long until it will be due.
+    /// Writes and syncs the log when the oldest unwritten record is older than the interval, writes
+    /// what committers left for whoever calls this, and tells how long until it will be due.
     fn flush_if_due(&self) -> Result<Duration>;
 
     /// Pins the present state of all trees for reading. Cheap; the space of what is deleted
