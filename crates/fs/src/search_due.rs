@@ -213,11 +213,7 @@ pub(crate) fn is_due(
     let young = (share as usize).max(options.flush.rows_min).min(held.max(1)) as u64;
     let old = (young / 16).max(1);
     let Timestamp(now) = fs.env.clock.now();
-    // One from the future was made while the clock was ahead. How long ago is not known, and it
-    // may be years until the clock is there again: it is taken for old, which costs a base.
-    let age = u64::try_from(now.saturating_sub(base.created));
-    let left = age
-        .map_or(Duration::ZERO, |age| options.flush.age.saturating_sub(Duration::from_nanos(age)));
+    let left = until_old(now.saturating_sub(base.created), options.flush.age);
     let limit = if left.is_zero() { old } else { young };
     let rows = if let Reach::Indexed { rows, .. } = reach {
         rows as u64
@@ -233,6 +229,16 @@ pub(crate) fn is_due(
         _ if rows >= old => Due::After(left),
         _ => Due::Not,
     })
+}
+
+/// How long it is until a base of an age, in nanoseconds, is as old as `old`. One from the future
+/// was made while the clock was ahead. How long ago is not known, and it may be years until the
+/// clock is there again: it is taken for old, which costs a base. A clock that was set right by
+/// less than `old` costs none: the base becomes old all the same, later by no more than that.
+fn until_old(age: i64, old: Duration) -> Duration {
+    let [past, ahead] =
+        [age, age.saturating_neg()].map(|time| Duration::from_nanos(time.max(0).cast_unsigned()));
+    if ahead >= old { Duration::ZERO } else { old.saturating_sub(past) }
 }
 
 /// How many rows of a subvolume differ from a base at most, which is a clone of it behind a commit;

@@ -296,6 +296,28 @@ fn a_base_of_a_clock_that_was_ahead_is_made_again() {
     }
 }
 
+/// A clock that is set back a little, as clocks are that are set right by the network, makes no
+/// base old at once, and keeps none from becoming old.
+#[test]
+fn a_clock_that_is_set_back_a_little_costs_no_base() {
+    for engine in [Engine::Btree, Engine::Lsm] {
+        let (device, subject) = volume(engine);
+        subject.clock().be_ahead(300);
+        make(subject.fs(), "a", 1000);
+        settle(&subject);
+        subject.fs().index_flush(NodeId::ROOT).expect("a flush goes well");
+        let before = manifests(&device);
+        subject.clock().be_ahead(0);
+        // Enough for a look.
+        make(subject.fs(), "b", 120);
+        rest(&subject, 14);
+        assert_eq!(manifests(&device), before, "{engine:?}: early");
+        rest(&subject, 7);
+        assert_ne!(manifests(&device), before, "{engine:?}: never");
+        assert_eq!(first_query(subject.fs()).0, 0, "{engine:?}");
+    }
+}
+
 /// What differs by less than is worth a base stays as it is, however old the base becomes.
 #[test]
 fn little_that_differs_for_long_needs_no_base() {
