@@ -62,6 +62,7 @@ mod search_logged;
 mod search_memory;
 mod search_opening;
 mod search_totals;
+mod search_totals_changed;
 mod subject;
 mod support;
 mod threads;

@@ -6,7 +6,7 @@ use format::inode_record::FileKind;
 use crate::Row;
 
 /// Longest extension, in bytes: longer ones are parts of names.
-const EXTENSION_BYTES_MAX: usize = 12;
+pub(crate) const EXTENSION_BYTES_MAX: usize = 12;
 
 /// The extension of a name, in ASCII lower case: what stands after its last dot, if that is not its
 /// first byte, and is of letters, digits, `_`, `-` and `+`, at most twelve. Empty: it has none.

@@ -6,6 +6,9 @@
 
 use std::sync::Arc;
 
+use parking_lot::Mutex;
+
+use super::before::Before;
 use super::packed::{GONE, LEAST, Packed, grow};
 use crate::Row;
 
@@ -25,6 +28,27 @@ pub(crate) struct Layer {
     directories: Vec<u64>,
     /// Those of them that are somewhere else now, in order.
     moved: Vec<u64>,
+    before: Mutex<Looked>,
+}
+
+/// What is known of what the base had at the places of a layer.
+#[derive(Debug, Clone, Default)]
+struct Looked {
+    /// Its rows, but at places that an older layer has, too.
+    rows: Arc<Vec<Before>>,
+    /// Places that are not looked up yet, in order; `None`: all.
+    unread: Option<Vec<(u64, u64)>>,
+}
+
+/// What is known of what the base had at the places of a layer, and those that are to be looked up,
+/// if any.
+pub(crate) type Known = (Arc<Vec<Before>>, Option<Vec<(u64, u64)>>);
+
+impl Looked {
+    fn memory_bytes(&self) -> usize {
+        let unread = self.unread.as_ref().map_or(0, Vec::capacity);
+        self.rows.capacity() * size_of::<Before>() + unread * size_of::<(u64, u64)>()
+    }
 }
 
 impl Layer {
@@ -137,11 +161,24 @@ impl Layer {
         self.rows.fits_with(&other.rows)
     }
 
-    /// Memory it takes.
+    /// Memory it takes, without what is known of the base.
     pub(crate) fn memory_bytes(&self) -> usize {
         self.keys.capacity() * PLACED_BYTES
             + self.rows.memory_bytes()
             + (self.directories.capacity() + self.moved.capacity()) * 8
+    }
+
+    /// What is known of what the base had at its places, and those that are not looked up; `older`
+    /// are the layers before it.
+    fn looked(&self, older: &[Arc<Layer>]) -> Known {
+        let Looked { rows, unread } = self.before.lock().clone();
+        let is_new = |key: &(u64, u64)| !older.iter().any(|layer| layer.has(*key));
+        let unread = match unread {
+            Some(unread) if unread.is_empty() => return (rows, None),
+            Some(unread) => unread.into_iter().filter(is_new).collect(),
+            None => self.keys.iter().copied().filter(is_new).collect(),
+        };
+        (rows, Some(unread))
     }
 
     /// Whether a place is in it.
@@ -180,7 +217,22 @@ impl Layer {
             both(&older.directories, &newer.directories),
             both(&older.moved, &newer.moved),
         );
+        merged.before = Mutex::new(Layer::looked_at_both(older, newer));
         merged
+    }
+
+    /// What is known of what the base had at the places of two layers. What the newer one knows is
+    /// of places that the older one does not have.
+    fn looked_at_both(older: &Layer, newer: &Layer) -> Looked {
+        let (old, new) = (older.before.lock(), newer.before.lock());
+        if old.unread.is_none() && new.unread.is_none() {
+            return Looked::default();
+        }
+        let mut unread = old.unread.clone().unwrap_or_else(|| older.keys.clone());
+        let more = new.unread.as_ref().unwrap_or(&newer.keys);
+        unread.extend(more.iter().filter(|key| !older.has(**key)));
+        unread.sort_unstable();
+        Looked { rows: Arc::new([&old.rows[..], &new.rows[..]].concat()), unread: Some(unread) }
     }
 }
 
@@ -222,7 +274,35 @@ impl Delta {
 
     /// Memory of all layers.
     pub(crate) fn memory_bytes(&self) -> usize {
+        self.rows_bytes()
+            + self.layers.iter().map(|layer| layer.before.lock().memory_bytes()).sum::<usize>()
+    }
+
+    /// Memory of all layers without what is known of the base.
+    pub(crate) fn rows_bytes(&self) -> usize {
         self.layers.iter().map(|layer| layer.memory_bytes()).sum()
+    }
+
+    /// What is known of what the base had at the places of each layer, and places that are to be
+    /// looked up, if any; those in the order of places.
+    pub(crate) fn looked(&self) -> Vec<Known> {
+        let layers = self.layers.iter().enumerate();
+        layers.map(|(depth, layer)| layer.looked(&self.layers[..depth])).collect()
+    }
+
+    /// Keeps what the base had at all places of a layer, where what was known of it still is.
+    pub(crate) fn keep(&self, depth: usize, known: &Arc<Vec<Before>>, all: &Arc<Vec<Before>>) {
+        let mut looked = self.layers[depth].before.lock();
+        if Arc::ptr_eq(&looked.rows, known) {
+            *looked = Looked { rows: Arc::clone(all), unread: Some(Vec::new()) };
+        }
+    }
+
+    /// Forgets what the base had, if anything is known of it.
+    pub(crate) fn forget_before(&self) {
+        for layer in &*self.layers {
+            *layer.before.lock() = Looked::default();
+        }
     }
 
     /// Whether what the base says of a place does not count.
@@ -274,11 +354,13 @@ impl Delta {
 
 #[cfg(test)]
 mod tests {
-    use std::collections::BTreeMap;
+    use std::collections::{BTreeMap, BTreeSet};
+    use std::sync::Arc;
 
     use format::inode_record::FileKind;
 
     use super::{Delta, Layer};
+    use crate::index::before::Before;
     use crate::{Row, RowBuf};
 
     fn row(random: &mut fastrand::Rng, name: &[u8]) -> RowBuf {
@@ -344,6 +426,56 @@ mod tests {
             assert_eq!(seen, want, "seed {seed}");
             for key in model.keys() {
                 assert!(delta.hides(*key), "seed {seed}");
+            }
+        }
+    }
+
+    /// What the base had at a place is known once, whenever it was looked up, and is not looked up
+    /// again.
+    #[test]
+    fn what_the_base_had_is_known_once_for_each_place() {
+        for seed in 0..60 {
+            let mut random = fastrand::Rng::with_seed(seed);
+            let plain = row(&mut random, b"a.txt");
+            let base: BTreeSet<(u64, u64)> =
+                (0..100).map(|_| (random.u64(..8), random.u64(..40))).collect();
+            let (mut delta, mut model) = (Delta::default(), BTreeSet::new());
+            let mut looked_up = 0;
+            for _ in 0..random.usize(1..40) {
+                let keys: BTreeSet<(u64, u64)> =
+                    (0..random.usize(1..30)).map(|_| (random.u64(..8), random.u64(..40))).collect();
+                let mut layer = Layer::default();
+                for key in &keys {
+                    layer.push(*key, Some(&plain.as_row()));
+                }
+                model.extend(keys);
+                delta = delta.with(layer);
+                if random.u8(..10) == 0 {
+                    delta.forget_before();
+                    looked_up = 0;
+                }
+                if random.bool() {
+                    continue;
+                }
+                let mut found = Vec::new();
+                for (depth, (known, unread)) in delta.looked().into_iter().enumerate() {
+                    let mut all = Vec::clone(&known);
+                    for key in unread.iter().flatten().filter(|key| base.contains(key)) {
+                        let (directory, ctime) = (key.0, key.1.cast_signed());
+                        all.push(Before::new(&Row { directory, ctime, ..plain.as_row() }, 0));
+                    }
+                    looked_up += unread.as_ref().map_or(0, Vec::len);
+                    found.extend(all.iter().map(|row| (row.directory, row.ctime as u64)));
+                    if unread.is_some() && random.u8(..4) > 0 {
+                        delta.keep(depth, &known, &Arc::new(all));
+                    } else {
+                        looked_up -= unread.map_or(0, |unread| unread.len());
+                    }
+                }
+                assert!(looked_up <= model.len(), "seed {seed}: {looked_up} look-ups");
+                found.sort_unstable();
+                let want: Vec<_> = model.intersection(&base).copied().collect();
+                assert_eq!(found, want, "seed {seed}");
             }
         }
     }

@@ -9,6 +9,7 @@
 //! from the store.
 
 mod base;
+mod before;
 mod build;
 mod cache;
 mod check;
@@ -155,6 +156,8 @@ pub struct IndexStats {
     pub pins: u64,
     /// How often, since opening, the log said what differs from a base.
     pub logged: u64,
+    /// Places that differ of which totals looked up, since opening, what a base had.
+    pub looked_up: u64,
 }
 
 /// The index of a volume.
@@ -171,6 +174,8 @@ pub struct Index {
     delta_bytes: AtomicUsize,
     /// How often the log said what differs.
     logged: AtomicU64,
+    /// Places that were looked up in a base.
+    looked_up: AtomicU64,
     bases: Mutex<BTreeMap<u64, Weak<Base>>>,
     /// Clusters that could not be read: the next base has them anew.
     damaged: Mutex<BTreeSet<ClusterId>>,
@@ -198,6 +203,7 @@ impl Index {
             slots: Mutex::default(),
             delta_bytes: AtomicUsize::new(0),
             logged: AtomicU64::new(0),
+            looked_up: AtomicU64::new(0),
             bases: Mutex::default(),
             damaged: Mutex::default(),
             lost: Mutex::default(),
@@ -236,6 +242,7 @@ impl Index {
             stats.base_bytes += base.memory_bytes() as u64;
         }
         stats.logged = self.logged.load(Ordering::Relaxed);
+        stats.looked_up = self.looked_up.load(Ordering::Relaxed);
         stats.cluster_bytes = self.cache.memory_bytes() as u64;
         Ok(stats)
     }

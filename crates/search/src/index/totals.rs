@@ -166,6 +166,7 @@ impl Gather<'_> {
         let request = self.question.request(&all);
         let mut scope = Scope::new(&view, from, &request)?;
         let mut place = Place { view: &view, scope: &mut scope, with: Vec::new() };
+        let mut known = None;
         if let Some(base) = view.base.clone() {
             let cancel = self.question.cancel;
             let Some(ground) = Ground::of(&view, &base, place.scope, cancel)? else {
@@ -173,12 +174,16 @@ impl Gather<'_> {
                 return Ok(());
             };
             self.directories(&mut place, &base, &ground)?;
-            self.base(&mut place, &base, &ground)?;
+            known = Some((base, ground));
+        }
+        // First, for what changed last is mostly among it: of the base that need not be known then.
+        self.delta(&mut place, known.as_ref())?;
+        if let Some((base, ground)) = &known {
+            self.base(&mut place, base, ground)?;
         }
         if self.is_cancelled() {
             return Ok(());
         }
-        self.delta(&mut place)?;
         self.mounted(&mut place)?;
         self.largest(&mut place)?;
         self.tally.answer.unreadable += plan::refused(&view, place.scope)?;
@@ -240,20 +245,20 @@ impl Gather<'_> {
         let narrow: Vec<Condition> = only.into_iter().collect();
         let fields = fields(self.question.groups);
         // A cluster that is damaged is gone through again: counted is only what came to the end.
-        let mut counted = Vec::new();
+        let (mut counted, mut rows) = (Vec::new(), None);
         let Place { view, scope, .. } = place;
         self.index.with_cluster(view, base, number, &mut |cluster| {
             counted.clear();
-            let rows = cluster.rows(fields)?;
+            let known = cluster.rows(fields)?;
             let mut failed = None;
             let flow = cluster.search(&narrow, &mut |at| {
-                let row = rows.get(at);
+                let row = known.get(at);
                 let summed = row.kind == FileKind::Directory || is_plain(&row);
                 if !narrow.is_empty() && summed || view.delta.hides((row.directory, row.cookie)) {
                     return ControlFlow::Continue(());
                 }
                 match scope.standing(row.directory) {
-                    Ok(standing) if standing.open => counted.push(row.to_buf()),
+                    Ok(standing) if standing.open => counted.push(at),
                     Ok(_) => {}
                     Err(error) => {
                         failed = Some(error);
@@ -263,25 +268,37 @@ impl Gather<'_> {
                 ControlFlow::Continue(())
             })?;
             debug_assert!(flow.is_continue() || failed.is_some(), "nothing else ends it");
+            rows = Some(known);
             failed.map_or(Ok(()), Err)
         })?;
         self.index.settle(base.clusters[number as usize].id);
-        for row in counted {
-            self.row(place, &row.as_row())?;
+        if let Some(rows) = rows {
+            for at in counted {
+                self.row(place, &rows.get(at))?;
+            }
         }
         Ok(())
     }
 
     /// What differs from the base.
-    fn delta(&mut self, place: &mut Place<'_, '_>) -> Result<()> {
+    fn delta(
+        &mut self,
+        place: &mut Place<'_, '_>,
+        known: Option<&(Arc<Base>, Ground)>,
+    ) -> Result<()> {
         let mut failed = None;
         let view = place.view;
+        // Rows of a directory mostly follow one another.
+        let mut last = None;
         view.delta.each(&mut |row| {
-            let counted = match place.scope.standing(row.directory) {
-                Ok(standing) if standing.open => self.delta_row(place, row),
-                Ok(_) => Ok(()),
-                Err(error) => Err(error),
+            let open = match last {
+                Some((directory, open)) if directory == row.directory => Ok(open),
+                _ => is_open(place, known, row.directory),
             };
+            let counted = open.and_then(|open| {
+                last = Some((row.directory, open));
+                if open { self.delta_row(place, row) } else { Ok(()) }
+            });
             failed = counted.err();
             failed.is_none() && !self.question.cancel.load(Ordering::Relaxed)
         });
@@ -345,6 +362,20 @@ impl Gather<'_> {
         }
         Ok(())
     }
+}
+
+/// Whether the names of a directory count.
+fn is_open(
+    place: &mut Place<'_, '_>,
+    known: Option<&(Arc<Base>, Ground)>,
+    directory: u64,
+) -> Result<bool> {
+    if let Some((base, ground)) = known
+        && let Some(at) = base.table.position(directory)
+    {
+        return Ok(ground.is_open(at));
+    }
+    Ok(place.scope.standing(directory)?.open)
 }
 
 /// The columns that counting rows takes.

@@ -1,31 +1,28 @@
-//! What the clusters of a base come to. Of a cluster in which little changed and all of whose
-//! directories count, its sums are taken, which are in memory, less the rows that changed, read
-//! from the tree of the base; of the others the rows that count are added up.
+//! What the clusters of a base come to: their sums, which are in memory, less what was at the
+//! places that changed (`before`). Where not all directories of a cluster count, the sums of those
+//! that do are read; its rows are added up only where groups are asked for as well, or where what
+//! was at those places takes too much memory.
 //!
 //! Where directories are told one by one, a cluster whose directories all lie below one that is
 //! told is counted with that; of the others the sums of their directories are read. The last
-//! change cannot be taken away: where a row that changed was it, all rows are looked at.
+//! change cannot be taken away: where it was that of a row that changed, and nothing of what counts
+//! is as late, all rows are looked at.
 
 use std::ops::ControlFlow;
 use std::sync::Arc;
 
+use device::Map;
 use format::cluster_directories::{ClusterDirectory, Directories};
 use format::cluster_groups::Groups;
-use format::entry_record::{EntryRecord, Target};
 use format::inode_record::FileKind;
 
 use super::base::{Base, ClusterSums, LARGEST_KEPT, own_totals, read_directories, read_groups};
+use super::before::Before;
 use super::ground::Ground;
 use super::table::NOWHERE;
 use super::totals::{Gather, LINKED, Place, fields};
-use crate::aggregate::{Totals, add_directory, add_file, add_plain, is_plain, sums_of};
-use crate::assemble::{CARRY_NOTHING, NamedEntry, Records};
-use crate::row::RowBuf;
+use crate::aggregate::{Totals, add_directory, add_file, add_plain, sums_of};
 use crate::{Result, Row};
-
-/// Of so many rows of a cluster one may differ for what was there to be taken away row by row;
-/// where more do, it is quicker to add up the others.
-const ROWS_A_CHANGE: usize = 32;
 
 /// How the directories of a cluster stand.
 #[derive(Clone, Default)]
@@ -33,19 +30,11 @@ const ROWS_A_CHANGE: usize = 32;
 struct Standing {
     open: bool,
     closed: bool,
-    /// Places in it that differ, in order.
-    touched: Vec<(u64, u64)>,
-    /// Those are too many to be looked up.
+    /// Rows of it changed, and what was there is not known.
     changed: bool,
     /// The directory that all are counted with, and whether there are several such.
     with: Option<u32>,
     several: bool,
-}
-
-impl Standing {
-    fn is_whole(&self) -> bool {
-        self.open && !self.closed && !self.changed
-    }
 }
 
 /// What the sums of a cluster leave to be counted.
@@ -59,8 +48,27 @@ enum Left {
     Everything,
 }
 
+/// A cluster of a base whose sums are added.
+struct Summed<'a> {
+    base: &'a Base,
+    ground: &'a Ground,
+    number: u32,
+    found: &'a Standing,
+    sums: &'a ClusterSums,
+    /// What changed in it.
+    gone: &'a [&'a Before],
+}
+
+impl Summed<'_> {
+    /// Whether what is in a directory of it counts.
+    fn counts(&self, directory: u64) -> bool {
+        !self.found.closed
+            || self.base.table.position(directory).is_some_and(|at| self.ground.is_open(at))
+    }
+}
+
 /// How the clusters of a base stand.
-fn standings(place: &Place<'_, '_>, base: &Base, ground: &Ground) -> Vec<Standing> {
+fn standings(place: &Place<'_, '_>, base: &Base, ground: &Ground, known: bool) -> Vec<Standing> {
     let mut standing = vec![Standing::default(); base.clusters.len()];
     base.table.each(&mut |at, cluster| {
         let found = &mut standing[cluster as usize];
@@ -71,23 +79,45 @@ fn standings(place: &Place<'_, '_>, base: &Base, ground: &Ground) -> Vec<Standin
         found.several |= with == NOWHERE || found.with.is_some_and(|known| known != with);
         found.with = Some(with);
     });
-    place.view.delta.each_place(&mut |(directory, cookie)| {
-        if let Some(cluster) = base.table.cluster_of(directory, cookie) {
-            let rows = base.clusters[cluster as usize].rows as usize;
-            let found = &mut standing[cluster as usize];
-            if !found.changed {
-                found.touched.push((directory, cookie));
+    if !known {
+        place.view.delta.each_place(&mut |(directory, cookie)| {
+            if let Some(cluster) = base.table.cluster_of(directory, cookie) {
+                standing[cluster as usize].changed = true;
             }
-            if found.touched.len() > rows / ROWS_A_CHANGE + 1 {
-                (found.changed, found.touched) = (true, Vec::new());
-            }
-        }
-    });
-    for found in &mut standing {
-        found.touched.sort_unstable();
-        found.touched.dedup();
+        });
     }
     standing
+}
+
+/// What was at the places that changed, by clusters.
+struct Gone<'a> {
+    rows: Vec<&'a Before>,
+    /// Where those of each cluster begin, and where all end.
+    starts: Vec<usize>,
+}
+
+impl<'a> Gone<'a> {
+    fn of(lists: &'a [Arc<Vec<Before>>], clusters: usize) -> Gone<'a> {
+        let all = || lists.iter().flat_map(|list| list.iter());
+        let mut starts = vec![0; clusters + 1];
+        all().for_each(|row| starts[row.cluster as usize + 1] += 1);
+        for at in 1..starts.len() {
+            starts[at] += starts[at - 1];
+        }
+        let mut next = starts.clone();
+        let mut rows: Vec<&Before> = all().collect();
+        for row in all() {
+            let at = &mut next[row.cluster as usize];
+            rows[*at] = row;
+            *at += 1;
+        }
+        Gone { rows, starts }
+    }
+
+    /// Those of a cluster.
+    fn of_cluster(&self, number: usize) -> &[&'a Before] {
+        &self.rows[self.starts[number]..self.starts[number + 1]]
+    }
 }
 
 impl Gather<'_> {
@@ -98,9 +128,15 @@ impl Gather<'_> {
         base: &Arc<Base>,
         ground: &Ground,
     ) -> Result<()> {
-        let standing = standings(place, base, ground);
+        if self.is_cancelled() {
+            return Ok(());
+        }
+        let lists = self.index.before(place.view, base, self.question.cancel)?;
+        let standing = standings(place, base, ground, lists.is_some());
+        let lists = lists.unwrap_or_default();
+        let gone = Gone::of(&lists, base.clusters.len());
         let mut whole = vec![false; base.clusters.len()];
-        let mut gone = Groups::default();
+        let mut taken = Groups::default();
         for (number, found) in standing.iter().enumerate() {
             if self.is_cancelled() {
                 return Ok(());
@@ -109,10 +145,13 @@ impl Gather<'_> {
             if !found.open || cluster.summary.is_none() {
                 continue;
             }
+            let gone = gone.of_cluster(number);
             let number = number as u32;
+            let rows_only = found.changed || found.closed && self.question.groups;
             let left = match &cluster.sums {
-                Some(sums) if found.is_whole() => {
-                    self.whole(place, base, number, found, sums, &mut gone)?
+                Some(sums) if !rows_only => {
+                    let summed = Summed { base, ground, number, found, sums, gone };
+                    self.summed(place, &summed, &mut taken)?
                 }
                 _ => Left::Everything,
             };
@@ -125,82 +164,143 @@ impl Gather<'_> {
         }
         if self.question.groups {
             self.groups(place, base, &whole)?;
-            self.tally.answer.groups.take(&gone);
+            self.tally.answer.groups.take(&taken);
         }
         Ok(())
     }
 
     /// Adds the sums of a cluster, less what was at places that differ, and tells what is left.
-    fn whole(
+    fn summed(
         &mut self,
         place: &mut Place<'_, '_>,
-        base: &Base,
-        number: u32,
-        found: &Standing,
-        sums: &ClusterSums,
-        gone: &mut Groups,
+        summed: &Summed<'_>,
+        taken: &mut Groups,
     ) -> Result<Left> {
-        let old = old_rows(place, base, &found.touched)?;
-        if old.iter().any(|row| row.as_row().ctime >= sums.totals.ctime) {
-            return Ok(Left::Everything);
-        }
-        let listed =
-            found.touched.is_empty() && sums.linked == 0 && self.question.largest <= LARGEST_KEPT;
-        let told = self.tree.is_some() && found.several;
-        if told || self.question.largest > 0 && !listed {
-            let Some(own) = self.own_totals(base, number)? else { return Ok(Left::Everything) };
-            let latest = |directory: &ClusterDirectory| {
-                let of = |row: &&RowBuf| row.as_row().directory == directory.ino;
-                old.iter().filter(of).all(|row| row.as_row().ctime < directory.ctime)
+        let Summed { base, number, found, sums, gone, .. } = *summed;
+        let listed = !found.closed
+            && gone.is_empty()
+            && sums.linked == 0
+            && self.question.largest <= LARGEST_KEPT;
+        let each = found.closed || self.tree.is_some() && found.several;
+        if each || self.question.largest > 0 && !listed {
+            let Some(mut own) = self.own_totals(base, number)? else {
+                return Ok(Left::Everything);
             };
-            if told && !old.is_empty() && !own.iter().all(latest) {
+            own.retain(|directory| summed.counts(directory.ino));
+            if each && !self.knows_last(place, &own, gone)? {
+                return Ok(Left::Everything);
+            }
+            if !each && !self.knows_last_of_all(place, summed)? {
                 return Ok(Left::Everything);
             }
             for directory in &own {
                 let totals = own_totals(directory);
-                if told && let Some(known) = self.told(place, directory.ino)? {
+                if each && let Some(known) = self.told(place, directory.ino)? {
                     known.add(&totals);
+                }
+                if found.closed {
+                    self.tally.answer.total.add(&totals);
                 }
                 if self.question.largest > 0 {
                     self.own.entry(directory.ino).or_default().add(totals.sums);
                 }
             }
+        } else if !self.knows_last_of_all(place, summed)? {
+            return Ok(Left::Everything);
         } else if self.question.largest > 0 {
             for (ino, own) in &sums.largest {
                 self.own.entry(*ino).or_default().add(*own);
             }
         }
-        if self.tree.is_some()
-            && !told
-            && let Some(with) = found.with
-            && let Some(known) = self.told(place, base.table.at(with as usize).0)?
-        {
+        if !each && let Some(known) = self.told_with(place, summed)? {
             known.add(&sums.totals);
         }
-        self.tally.answer.total.add(&sums.totals);
-        for row in &old {
-            self.take(place, &row.as_row(), gone)?;
+        if !found.closed {
+            self.tally.answer.total.add(&sums.totals);
+        }
+        for row in gone.iter().filter(|row| summed.counts(row.directory)) {
+            row.with_row(|row| self.take(place, row, taken)).transpose()?;
         }
         Ok(if sums.linked > 0 { Left::Linked } else { Left::Nothing })
     }
 
+    /// What all of a cluster is counted with, where directories are told.
+    fn told_with(
+        &mut self,
+        place: &mut Place<'_, '_>,
+        summed: &Summed<'_>,
+    ) -> Result<Option<&mut Totals>> {
+        match summed.found.with {
+            Some(with) if self.tree.is_some() && with != NOWHERE => {
+                self.told(place, summed.base.table.at(with as usize).0)
+            }
+            _ => Ok(None),
+        }
+    }
+
+    /// Whether what changed in a cluster was not its last change, or something that is counted
+    /// with it is as late.
+    fn knows_last_of_all(
+        &mut self,
+        place: &mut Place<'_, '_>,
+        summed: &Summed<'_>,
+    ) -> Result<bool> {
+        let last = summed.sums.totals.ctime;
+        if summed.gone.iter().all(|row| row.ctime < last) {
+            return Ok(true);
+        }
+        let told = self.told_with(place, summed)?.map(|known| known.ctime);
+        Ok(told.unwrap_or(self.tally.answer.total.ctime) >= last)
+    }
+
+    /// The same of each of some directories.
+    fn knows_last(
+        &mut self,
+        place: &mut Place<'_, '_>,
+        own: &[ClusterDirectory],
+        gone: &[&Before],
+    ) -> Result<bool> {
+        let mut latest: Map<u64, i64> = Map::default();
+        for row in gone {
+            let known = latest.entry(row.directory).or_insert(row.ctime);
+            *known = row.ctime.max(*known);
+        }
+        for directory in own {
+            let last = directory.ctime;
+            if latest.get(&directory.ino).is_none_or(|latest| *latest < last) {
+                continue;
+            }
+            let total = self.tally.answer.total.ctime;
+            let told = self.told(place, directory.ino)?.map(|known| known.ctime);
+            if told.unwrap_or(total) < last {
+                return Ok(false);
+            }
+        }
+        Ok(true)
+    }
+
     /// Takes away a row of the base that is not there any more, or not like that.
-    fn take(&mut self, place: &mut Place<'_, '_>, row: &Row<'_>, gone: &mut Groups) -> Result<()> {
+    fn take(&mut self, place: &mut Place<'_, '_>, row: &Row<'_>, taken: &mut Groups) -> Result<()> {
         let mut one = Totals::default();
+        let groups = self.question.groups;
         if row.kind == FileKind::Directory {
             one.directories = 1;
-            add_directory(gone, row);
-        } else if is_plain(row) {
-            one.sums = sums_of(row);
-            add_file(gone, row);
+            if groups {
+                add_directory(taken, row);
+            }
         } else {
-            return Ok(());
+            one.sums = sums_of(row);
+            if groups {
+                add_file(taken, row);
+            }
         }
         self.tally.answer.total.take(&one);
         if let Some(own) = self.own.get_mut(&row.directory) {
             own.take(one.sums);
         }
-        if let Some(told) = self.told(place, row.directory)? {
+        if self.tree.is_some()
+            && let Some(told) = self.told(place, row.directory)?
+        {
             told.take(&one);
         }
         Ok(())
@@ -271,25 +371,4 @@ impl Gather<'_> {
         self.index.settle(cluster.id);
         Ok(groups)
     }
-}
-
-/// What the base had at places that differ now.
-fn old_rows(place: &Place<'_, '_>, base: &Base, touched: &[(u64, u64)]) -> Result<Vec<RowBuf>> {
-    let records =
-        Records { read: &*place.view.pinned, tree: base.tree, searchable: &CARRY_NOTHING };
-    let (mut found, mut xattrs) = (NamedEntry::default(), Vec::new());
-    let mut old = Vec::new();
-    for &(directory, cookie) in touched {
-        records.entry(directory, cookie, &mut found)?;
-        let Some(target) = found.target else { continue };
-        // What clusters leave out.
-        if matches!(target, Target::Subvolume(_)) {
-            continue;
-        }
-        let entry = EntryRecord { chained: false, ino: found.ino, name: &found.name, target };
-        if let Some(row) = records.row((directory, cookie), &entry, &mut xattrs)? {
-            old.push(row.to_buf());
-        }
-    }
-    Ok(old)
 }

@@ -13,6 +13,7 @@ use parking_lot::Mutex;
 use store::{CommitToken, Pinned, TreeId};
 
 use super::base::{Base, ClusterId, file};
+use super::before::LookedUp;
 use super::files::cluster_name;
 use super::fold::{Folded, Folding, Old, Touched, fold};
 use super::layer::Delta;
@@ -130,7 +131,7 @@ impl Index {
             }
             if let Some(old) = known.pinned.clone() {
                 let budget = self.delta_budget(known.base.is_some());
-                let left = budget.saturating_sub(delta.memory_bytes());
+                let left = budget.saturating_sub(delta.rows_bytes());
                 let folding = Folding::of(&**pinned, records, root, left).until(cancel);
                 let folded = fold(Old::State(&*old, tree), folding)?;
                 if cancel.load(Ordering::Relaxed) {
@@ -145,6 +146,11 @@ impl Index {
                     known.commit = commit;
                     known.pinned = Some(Arc::clone(pinned));
                     known.delta.clone_from(&delta);
+                    let is_over = |delta: &&Delta| delta.memory_bytes() > budget;
+                    if let Some(delta) = delta.as_ref().filter(is_over) {
+                        // What changed goes before what can be looked up again.
+                        delta.forget_before();
+                    }
                 }
                 return Ok(delta.map(|delta| (delta, base)));
             }
@@ -377,6 +383,21 @@ impl Index {
         }
     }
 
+    /// Keeps what was read of the base of a view for the next totals, unless others are busy with
+    /// the subvolume.
+    pub(super) fn keep_before(&self, view: &View, read: &[LookedUp]) {
+        let slot = self.slots.lock().get(&view.subvolume).cloned();
+        let Some(slot) = slot else { return };
+        let Some(slot) = slot.try_lock_for(CANCEL_LOOK) else { return };
+        let before = slot.memory_bytes();
+        for (depth, known, all) in read {
+            view.delta.keep(*depth, known, all);
+        }
+        // Nothing, where the subvolume has gone on from these layers to others.
+        let more = slot.memory_bytes().wrapping_sub(before);
+        self.delta_bytes.fetch_add(more, Ordering::Relaxed);
+    }
+
     /// Forgets what is known in a slot.
     fn let_go(&self, slot: &mut Slot) {
         self.delta_bytes.fetch_sub(slot.memory_bytes(), Ordering::Relaxed);
@@ -391,7 +412,7 @@ impl Index {
         match &slot.known {
             None => Reach::Unknown,
             Some(Known { delta: Some(delta), .. }) => {
-                Reach::Indexed { rows: delta.len(), bytes: delta.memory_bytes() }
+                Reach::Indexed { rows: delta.len(), bytes: delta.rows_bytes() }
             }
             Some(_) => Reach::Walked,
         }

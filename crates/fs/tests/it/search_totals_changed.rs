@@ -1,0 +1,265 @@
+//! Totals where much changed since the base: those of a walk, for root and for an ordinary user,
+//! whatever was changed, and each change is looked up in the base once.
+
+use std::sync::atomic::AtomicBool;
+use std::time::Duration;
+
+use device::{Clock, Timestamp};
+use fs::{Engine, FileSystem, Fs, NewNode, OpenOptions, RenameMode};
+use inode::{Caller, Kind, NodeId, SetAttr, SetTime};
+use search::aggregate::Question;
+use search::{Start, index};
+use store::Durability;
+use testing::SimDevice;
+
+use crate::script::{self, scale};
+use crate::search::{Everybody, directories};
+use crate::search_totals::check_totals;
+use crate::subject::{Base, FsSubject};
+
+on_each_engine!(
+    totals_are_those_of_a_walk_after_many_changes,
+    totals_are_those_of_a_walk_where_changes_take_all_memory,
+    what_changed_is_looked_up_once,
+);
+
+const FILE: NewNode = NewNode { kind: Kind::File, mode: 0o644, rdev: 0 };
+const DIRECTORIES: usize = 40;
+const FILES: usize = 25;
+
+/// Bases come when they are asked for.
+fn options(cache_bytes: usize) -> OpenOptions {
+    let mut options = script::options(Durability::Async);
+    (options.cache_bytes, options.checkpoint_bytes) = (8 << 20, 4 << 20);
+    let index = options.index.as_mut().expect("an index");
+    index.cache_bytes = cache_bytes;
+    index.limits = index::ClusterLimits { directories: 8, rows: 250 };
+    index.flush.rows_min = 1 << 30;
+    index.flush.age = Duration::from_secs(1 << 30);
+    options
+}
+
+/// A volume with directories in one another, and files in them, that changes at random.
+struct Changing {
+    subject: FsSubject,
+    random: fastrand::Rng,
+    directories: Vec<NodeId>,
+    files: Vec<(NodeId, Vec<u8>)>,
+    /// Directories that may be moved, by the one that they are in.
+    placed: Vec<(NodeId, Vec<u8>)>,
+    next: u32,
+    links: bool,
+}
+
+impl Changing {
+    fn new(engine: Engine, seed: u64, cache_bytes: usize, links: bool) -> Changing {
+        let device = SimDevice::new(seed);
+        let subject = FsSubject::format(&device, &options(cache_bytes), &Base::Engine(engine));
+        let mut changing = Changing {
+            subject,
+            random: fastrand::Rng::with_seed(seed),
+            directories: vec![NodeId::ROOT],
+            files: Vec::new(),
+            placed: Vec::new(),
+            next: 0,
+            links,
+        };
+        while changing.directories.len() < DIRECTORIES {
+            changing.make_directory();
+        }
+        for _ in 0..DIRECTORIES * FILES {
+            changing.make_file();
+        }
+        changing.subject.fs().index_flush(NodeId::ROOT).expect("a flush goes well");
+        changing
+    }
+
+    fn fs(&self) -> &Fs {
+        self.subject.fs()
+    }
+
+    fn name(&mut self) -> Vec<u8> {
+        self.next += 1;
+        let ends = ["", ".txt", ".h5", ".tar.gz", ".jpeg"];
+        format!("n{}{}", self.next, ends[self.random.usize(..ends.len())]).into_bytes()
+    }
+
+    fn directory(&mut self) -> NodeId {
+        self.directories[self.random.usize(..self.directories.len())]
+    }
+
+    fn file(&mut self) -> (NodeId, Vec<u8>) {
+        self.files[self.random.usize(..self.files.len())].clone()
+    }
+
+    fn make_directory(&mut self) {
+        let (parent, name) = (self.directory(), self.name());
+        let made = self.fs().mkdir(&Caller::root(), parent, &name, 0o755);
+        if let Ok(made) = made {
+            self.directories.push(made.node);
+            self.placed.push((parent, name));
+        }
+    }
+
+    fn make_file(&mut self) {
+        self.subject.clock().sleep(Duration::from_millis(10));
+        let (parent, name) = (self.directory(), self.name());
+        let size = Some(self.random.u64(..100_000));
+        let owner = self.random.u32(998..1003);
+        if let Ok(made) = self.fs().mknod(&Caller::root(), parent, &name, &FILE) {
+            let set = SetAttr { size, uid: Some(owner), ..SetAttr::default() };
+            self.fs().setattr(&Caller::root(), made.node, &set).expect("a file");
+            self.files.push((parent, name));
+        }
+    }
+
+    /// Changes one of the attributes of a file, or of a directory.
+    fn set(&mut self) {
+        let directory = self.random.u32(..8) == 0;
+        let node = if directory {
+            self.directory()
+        } else {
+            let (parent, name) = self.file();
+            let Ok(found) = self.fs().lookup(&Caller::root(), parent, &name) else { return };
+            found.node
+        };
+        let mut set = SetAttr::default();
+        match self.random.u32(..5) {
+            // The last change of all may be one of before.
+            0 => set.ctime = Some(SetTime::At(Timestamp(self.random.i64(0..1 << 60)))),
+            // One that nobody else may look into, mostly for a while.
+            1 => set.mode = Some([0o700, 0o755, 0o755][self.random.usize(..3)]),
+            2 => set.uid = Some(self.random.u32(998..1003)),
+            3 => set.gid = Some(self.random.u32(998..1003)),
+            _ if directory => set.mode = Some(0o750),
+            _ => set.size = Some(self.random.u64(..1 << 30)),
+        }
+        self.fs().setattr(&Caller::root(), node, &set).ok();
+    }
+
+    fn one(&mut self) {
+        let root = Caller::root();
+        self.subject.clock().sleep(Duration::from_millis(10));
+        match self.random.u32(..100) {
+            0..20 => self.make_file(),
+            20..23 => self.make_directory(),
+            23..38 => {
+                let (parent, name) = self.file();
+                self.fs().unlink(&root, parent, &name).ok();
+            }
+            38..53 => {
+                let (from, to, name) = (self.file(), self.directory(), self.name());
+                let moved =
+                    self.fs().rename(&root, (from.0, &from.1), (to, &name), RenameMode::Replace);
+                if moved.is_ok() {
+                    self.files.push((to, name));
+                }
+            }
+            53..58 if self.links => {
+                let (from, to, name) = (self.file(), self.directory(), self.name());
+                if let Ok(found) = self.fs().lookup(&root, from.0, &from.1)
+                    && self.fs().link(&root, found.node, to, &name).is_ok()
+                {
+                    self.files.push((to, name));
+                }
+            }
+            58..61 => {
+                let at = self.random.usize(..self.placed.len());
+                let (from, to, name) = (self.placed[at].clone(), self.directory(), self.name());
+                let moved =
+                    self.fs().rename(&root, (from.0, &from.1), (to, &name), RenameMode::Replace);
+                if moved.is_ok() {
+                    self.placed[at] = (to, name);
+                }
+            }
+            61 if self.random.u32(..4) == 0 => {
+                let (source, to, name) = (self.directory(), self.directory(), self.name());
+                self.fs().clone_dir(&root, source, to, &name).ok();
+            }
+            62 => {
+                let at = self.random.usize(..self.placed.len());
+                let (parent, name) = self.placed[at].clone();
+                self.fs().rmdir(&root, parent, &name).ok();
+            }
+            63 if self.random.u32(..6) == 0 => {
+                let at = self.random.usize(..self.placed.len());
+                let (parent, name) = self.placed[at].clone();
+                self.fs().rmr(&root, parent, &name).ok();
+            }
+            _ => self.set(),
+        }
+    }
+
+    /// Changes a part of all, and compares totals.
+    fn rounds(&mut self, seed: u64) {
+        for (round, changes) in [3, 40, 1, 400, 2, 0, 150].into_iter().enumerate() {
+            (0..changes).for_each(|_| self.one());
+            let starts = directories(self.subject.fs());
+            for _ in 0..8 {
+                let place = format!("seed {seed}, links {}, round {round}", self.links);
+                check_totals(self.subject.fs(), &mut self.random, &starts, &place);
+            }
+        }
+    }
+}
+
+fn totals_are_those_of_a_walk_after_many_changes(engine: Engine) {
+    for seed in 0..scale(6, 200) {
+        let mut changing = Changing::new(engine, seed, 64 << 20, seed % 3 == 2);
+        changing.rounds(seed);
+        let looked_up = stats(changing.fs()).looked_up;
+        assert!(looked_up > 100, "seed {seed}: {looked_up}");
+        // A new base, and on from there.
+        changing.fs().index_flush(NodeId::ROOT).expect("a flush goes well");
+        changing.rounds(seed);
+    }
+}
+
+/// What changed fits, but not what was there before; later not even that, and all is walked.
+fn totals_are_those_of_a_walk_where_changes_take_all_memory(engine: Engine) {
+    for (seed, cache_bytes) in (100..).zip([4 << 10, 16 << 10, 48 << 10, 96 << 10, 128 << 10]) {
+        Changing::new(engine, seed, cache_bytes, false).rounds(seed);
+    }
+}
+
+fn stats(fs: &Fs) -> index::IndexStats {
+    fs.index_stats().expect("it tells").expect("there is an index")
+}
+
+/// Totals of all.
+fn ask(fs: &Fs) {
+    let (subvolume, directory) = fs.search_place(NodeId::ROOT).expect("the root");
+    let question = Question {
+        start: Start { subvolume, directory, path: b"/", depth: 0 },
+        caller: &Caller::root(),
+        accounts: &Everybody,
+        directories: None,
+        largest: 0,
+        groups: true,
+        cancel: &AtomicBool::new(false),
+    };
+    let indexed = fs.aggregate(&question).expect("totals").total;
+    assert_eq!(indexed, fs.aggregate_by_walking(&question).expect("totals").total);
+}
+
+fn what_changed_is_looked_up_once(engine: Engine) {
+    let mut changing = Changing::new(engine, 7, 64 << 20, false);
+    ask(changing.fs());
+    assert_eq!(stats(changing.fs()).looked_up, 0, "nothing changed");
+    (0..400).for_each(|_| changing.one());
+    assert_eq!(stats(changing.fs()).looked_up, 0, "nobody asked");
+    ask(changing.fs());
+    let first = stats(changing.fs()).looked_up;
+    assert!((200..1500).contains(&first), "{first}");
+    for _ in 0..3 {
+        ask(changing.fs());
+    }
+    assert_eq!(stats(changing.fs()).looked_up, first, "nothing changed meanwhile");
+    // A file, its directory, and that is all, however layers are merged.
+    for more in 1..30 {
+        changing.make_file();
+        ask(changing.fs());
+        let looked_up = stats(changing.fs()).looked_up;
+        assert!(looked_up <= first + 2 * more, "{looked_up} after {first} and {more} changes");
+    }
+}
