@@ -299,8 +299,11 @@ impl<'a> Run<'a> {
         let Some(base) = &view.base else { return Ok(Flow::Continue(())) };
         let mut chosen = plan::clusters(view, base, scope, &self.narrow)?;
         let near = self.near();
-        if let Some(like) = near {
-            plan::nearest_first(base, &like, &mut chosen);
+        match near {
+            Some(like) => plan::nearest_first(base, &like, &mut chosen),
+            // A query that reads more than the cache holds would find nothing there, were the
+            // clusters always read in the same order: each goes when it is next.
+            None => self.index.cached_first(base, &mut chosen),
         }
         let farthest = Arc::clone(&self.farthest);
         self.outcome.clusters += base.clusters.len() as u64;

@@ -353,6 +353,11 @@ impl Index {
         self.cache.settle(id, self.cluster_budget());
     }
 
+    /// Puts clusters that are in memory first.
+    pub(crate) fn cached_first(&self, base: &Base, chosen: &mut [u32]) {
+        self.cache.held_first(chosen, |number| base.clusters[number as usize].id);
+    }
+
     fn cluster_budget(&self) -> usize {
         let bases: usize = self.loaded().iter().map(|base| base.memory_bytes()).sum();
         let budget = self.options.cache_bytes;
