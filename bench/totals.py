@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
 """Totals of a mounted volume as root and as an ordinary user, for bench/totals.sh. As root.
 
-    totals.py MOUNT LABEL    (PANDO names the program)
+    totals.py MOUNT ENGINE LABEL    (PANDO names the program)
 
 Reads user.pando.rbytes of the root 50 times and of 500 random directories, each once unmeasured
-before, and runs `pando du -s` of the root ten times as a whole command. Prints one JSON object for
-each who asks and what is asked; `value` is what the root comes to.
+before, and runs `pando du -s`, `pando du -d 1` and `pando summary` of the root ten times as whole
+commands. Prints one JSON object for each who asks and what is asked; `value` is what the root comes to.
 """
 import json
 import os
@@ -29,7 +29,7 @@ def measured(calls):
     return {"calls": len(times), "median_ms": at(0.5), "p99_ms": at(0.99), "max_ms": round(times[-1], 3)}
 
 
-def ask(label, who, directories):
+def ask(engine, label, who, directories):
     if who == "nobody":
         os.setgroups([])
         os.setresgid(NOBODY, NOBODY, NOBODY)
@@ -49,20 +49,23 @@ def ask(label, who, directories):
     told = int(subprocess.run(du, check=True, capture_output=True).stdout.split(b"\t")[0])
     if told != value:
         sys.exit(f"{who}: du tells {told}, the attribute {value}")
+    run = lambda *words: subprocess.run([pando, *words, "."], check=True, capture_output=True)
     asked = {
         "attribute of the root": [lambda: os.getxattr(".", ATTRIBUTE)] * 50,
         "attribute of directories": [lambda at=at: os.getxattr(at, ATTRIBUTE) for at in some],
-        "du -s of the root": [lambda: subprocess.run(du, check=True, capture_output=True)] * 10,
+        "du -s of the root": [lambda: run("du", "-s")] * 10,
+        "du -d 1 of the root": [lambda: run("du", "-d", "1")] * 10,
+        "summary of the root": [lambda: run("summary", "--json")] * 10,
     }
     for what, calls in asked.items():
-        head = {"bench": "totals", "when": label, "who": who, "what": what, "value": value}
+        head = {"bench": "totals", "engine": engine, "when": label, "who": who, "what": what, "value": value}
         if what == "attribute of the root":
             head["first_ms"] = first
         print(json.dumps({**head, **measured(calls)}), flush=True)
 
 
 def main():
-    mount, label = sys.argv[1:]
+    mount, engine, label = sys.argv[1:]
     os.chdir(mount)
     found = [os.environ["PANDO"], "find", ".", "-type", "d", "-print0"]
     all_of_them = subprocess.run(found, check=True, capture_output=True).stdout.split(b"\0")[:-1]
@@ -71,7 +74,7 @@ def main():
         sys.stdout.flush()
         child = os.fork()
         if child == 0:
-            ask(label, who, directories)
+            ask(engine, label, who, directories)
             sys.stdout.flush()
             os._exit(0)
         if os.waitpid(child, 0)[1] != 0:
