@@ -3,6 +3,7 @@
 use std::cell::Cell;
 use std::io::{self, Read};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use base64::Engine;
@@ -61,10 +62,18 @@ pub struct S3Blobs {
     prefix: String,
     agent: Agent,
     clock: Arc<dyn Clock>,
+    endpoint: String,
+    /// What its probes are called, and how many there were.
+    own: u64,
+    probes: AtomicU64,
+    /// Whether the server makes objects only where there is none: not known of one that took
+    /// nothing when it was opened.
+    heeds: AtomicBool,
 }
 
 impl S3Blobs {
-    /// Finds out that the server is there and makes objects only where there is none.
+    /// Finds out that the server is there and makes objects only where there is none; that, where it
+    /// takes none now, before the first is made.
     pub fn open(place: &Place, clock: Arc<dyn Clock>, random: &dyn Random) -> Result<S3Blobs> {
         let wrong = |what: &'static str, why: String| {
             Error::new(what, &place.endpoint, io::Error::new(io::ErrorKind::InvalidInput, why))
@@ -81,32 +90,66 @@ impl S3Blobs {
             .timeout_per_write(Some(place.silence))
             .timeout_recv_response(Some(place.silence * SILENCES_OF_ANSWER))
             .proxy(None);
+        let mut own = [0; 8];
+        random.fill(&mut own);
         let blobs = S3Blobs {
             bucket,
             credentials: Credentials::new(&place.keys.0, &place.keys.1),
             prefix: place.prefix.clone(),
             agent: config.build().into(),
             clock,
+            endpoint: place.endpoint.clone(),
+            own: u64::from_le_bytes(own),
+            probes: AtomicU64::new(0),
+            heeds: AtomicBool::new(false),
         };
-        let mut own = [0; 8];
-        random.fill(&mut own);
-        // Of its own name, for others may be at the same.
-        let probe = format!("{PROBE_PREFIX}{:016x}", u64::from_le_bytes(own));
-        let made = blobs.create(&probe, b"first")?;
-        let again = blobs.create(&probe, b"second")?;
-        blobs.delete(&probe)?;
-        match (made, again) {
-            (true, false) => Ok(blobs),
-            (_, true) => {
-                let why = "this server overwrites objects that it was asked to make only where \
-                           none is";
-                Err(wrong("use as a server", why.to_owned()))
-            }
-            (false, false) => {
-                let why = "this server says of a new name that it is taken";
-                Err(wrong("use as a server", why.to_owned()))
-            }
+        let probe = blobs.fresh_probe();
+        match blobs.make(&probe, b"first") {
+            Ok(made) => blobs.probed(&probe, made)?,
+            // A server that is full, or whose keys are for reading, gives what it has.
+            Err(_) if blobs.list_part("", None).result().is_ok() => {}
+            Err(error) => return Err(error),
         }
+        Ok(blobs)
+    }
+
+    /// A name that nobody has, for others may be at the same, and that was not tried before.
+    fn fresh_probe(&self) -> String {
+        let number = self.probes.fetch_add(1, Ordering::Relaxed);
+        format!("{PROBE_PREFIX}{:016x}-{number:x}", self.own)
+    }
+
+    /// Finds out that the server heeds conditions, before anything is made on the strength of it.
+    fn heed(&self) -> Result<()> {
+        if self.heeds.load(Ordering::Relaxed) {
+            return Ok(());
+        }
+        let probe = self.fresh_probe();
+        let made = self.make(&probe, b"first")?;
+        self.probed(&probe, made)
+    }
+
+    /// Looks what comes of making what was asked for once.
+    fn probed(&self, probe: &str, made: bool) -> Result<()> {
+        let again = self.make(probe, b"second")?;
+        self.delete(probe)?;
+        let why = match (made, again) {
+            (true, false) => {
+                self.heeds.store(true, Ordering::Relaxed);
+                return Ok(());
+            }
+            (_, true) => {
+                "this server overwrites objects that it was asked to make only where none is"
+            }
+            (false, false) => "this server says of a new name that it is taken",
+        };
+        let error = io::Error::new(io::ErrorKind::InvalidInput, why);
+        Err(Error::new("use as a server", &self.endpoint, error))
+    }
+
+    fn make(&self, name: &str, bytes: &[u8]) -> Result<bool> {
+        let part = |buffer: &mut [u8], at: u64| Ok(part_of(bytes, buffer, at));
+        self.put(name, bytes.len() as u64, &part)
     }
 
     fn key(&self, name: &str) -> String {
@@ -270,8 +313,8 @@ impl Read for PartReader<'_> {
 
 impl Blobs for S3Blobs {
     fn create(&self, name: &str, bytes: &[u8]) -> Result<bool> {
-        let part = |buffer: &mut [u8], at: u64| Ok(part_of(bytes, buffer, at));
-        self.put(name, bytes.len() as u64, &part)
+        self.heed()?;
+        self.make(name, bytes)
     }
 
     fn adopt(&self, name: &str, device: &dyn Device, path: &str) -> Result<bool> {
@@ -282,6 +325,7 @@ impl Blobs for S3Blobs {
             let error = io::Error::new(io::ErrorKind::FileTooLarge, why);
             return Err(Error::new("create", name, error));
         }
+        self.heed()?;
         let part = |buffer: &mut [u8], at: u64| file.read_at(buffer, at);
         let made = self.put(name, length, &part)?;
         if made {

@@ -94,6 +94,34 @@ fn what_does_not_pass_is_told_in_the_words_of_the_server() {
     assert_eq!((objects.left(), objects.bytes("/a")), (0, None));
 }
 
+/// A server that is full, or whose keys are for reading, is opened for what it has. That it heeds
+/// conditions is found out before the first object is made.
+#[test]
+fn a_server_that_takes_nothing_is_opened_for_what_it_has() {
+    for status in [403, 507] {
+        let (endpoint, objects) = server::start_ordered();
+        let place = Place { endpoint, ..place(&fresh_prefix()) };
+        let connect = || S3Blobs::open(&place, Arc::new(SimClock::new()), &SystemRandom);
+        assert!(connect().expect("a server").create("a", b"0123456789").unwrap());
+        let refuse = || objects.order("PUT", Mishap::Status(status, String::new()));
+        refuse();
+        let blobs = connect().expect("it answers");
+        let mut buffer = [0; 4];
+        assert_eq!(blobs.read_at("a", &mut buffer, 3).unwrap(), 4);
+        assert_eq!(&buffer, b"3456");
+        refuse();
+        let refused = blobs.create("b", b"bytes").unwrap_err();
+        assert_eq!(refused.is_no_space(), status == 507, "{refused}");
+        // The probe is made, refused, and deleted.
+        let before = objects.requests();
+        assert!(blobs.create("b", b"bytes").unwrap());
+        assert_eq!(objects.requests() - before, 4);
+        assert!(blobs.create("c", b"bytes").unwrap());
+        assert_eq!(objects.requests() - before, 5);
+        assert_eq!(blobs.list("").unwrap(), ["a", "b", "c"]);
+    }
+}
+
 #[test]
 fn an_answer_that_ends_early_is_asked_for_again() {
     let (blobs, objects) = ordered();
