@@ -53,6 +53,8 @@ struct State {
     punched: Vec<(String, u64, u64)>,
     /// Calls that change something, so far.
     changes: u64,
+    /// Why nothing is made, where nothing is.
+    takes_nothing: Option<io::ErrorKind>,
 }
 
 /// Told of each call that changes something, before it is carried out, and how many there were.
@@ -93,6 +95,12 @@ impl FarBlobs {
     /// Takes back what was ordered and did not come; tells how many there were.
     pub fn take_back(&self) -> usize {
         std::mem::take(&mut self.state.lock().mishaps).len()
+    }
+
+    /// Refuses to make anything from now on, and to delete, where it is for want of permission; or
+    /// takes all again.
+    pub fn take_nothing(&self, why: Option<io::ErrorKind>) {
+        self.state.lock().takes_nothing = why;
     }
 
     /// Carries out what is late.
@@ -160,6 +168,9 @@ impl FarBlobs {
     fn make(&self, name: &str, bytes: Vec<u8>) -> Result<bool> {
         let (mut state, mishap) = self.call(Call::Make, name);
         let bytes = Arc::new(bytes);
+        if let Some(why) = state.takes_nothing {
+            return Err(Error::new("create", name, why.into()));
+        }
         match mishap {
             Some(Mishap::LostRequest) => return Err(lost("create", name)),
             Some(Mishap::Full) => {
@@ -232,6 +243,9 @@ impl Blobs for FarBlobs {
 
     fn delete(&self, name: &str) -> Result<()> {
         let (mut state, mishap) = self.call(Call::Delete, name);
+        if let Some(why @ io::ErrorKind::PermissionDenied) = state.takes_nothing {
+            return Err(Error::new("delete", name, why.into()));
+        }
         if matches!(mishap, Some(Mishap::Late | Mishap::Twice)) {
             state.late.push(Late::Delete(name.to_owned()));
         }

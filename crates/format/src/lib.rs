@@ -38,6 +38,7 @@ pub mod log_segment;
 pub mod manifest;
 pub mod map_directory;
 pub mod node;
+pub mod numbers;
 pub mod owner_quota;
 pub mod pointer;
 pub mod quota;

@@ -32,6 +32,7 @@ use crate::clean;
 use crate::collect::{COLLECTED_AT_ONCE, NotedRuns, Stuck};
 use crate::core::{Catalog, Core};
 use crate::exchange::Exchange;
+use crate::given::Given;
 use crate::layer::{Layer, Stack, View};
 use crate::manifest::{Alone, Attempt};
 use crate::merge::{Direction, From, Merge, Tombstones};
@@ -45,6 +46,15 @@ pub(crate) struct Durable {
     pub(crate) number: u64,
     /// The number of the next attempt to make one.
     pub(crate) next_manifest: u64,
+    /// Where the numbers that are given are noted, where requests may come late.
+    pub(crate) given: Option<Given>,
+    /// Whether its manifest was made by a process before, and what that asked for last may come
+    /// yet, a manifest with a greater number too: until there is one of this process nothing is
+    /// deleted, for all of it may be named there.
+    pub(crate) inherited: bool,
+    /// Blobs that were found and that nothing of this state names: they go when it has a manifest
+    /// of this process.
+    pub(crate) left: Vec<u64>,
     /// Attempts since of which it is not known what became of them.
     pub(crate) uncertain: Vec<Attempt>,
     /// What is missing of its manifests, for there was no room.
@@ -84,11 +94,26 @@ impl Durable {
     }
 
     /// The numbers of new blobs.
-    pub(crate) fn take_numbers(&mut self, values_from: u64) -> Numbers {
+    pub(crate) fn take_numbers(&mut self, values_from: u64) -> Result<Numbers> {
         let blob = self.next_blob;
         let log = (values_from > 0).then_some(blob + 1);
-        self.next_blob = log.unwrap_or(blob) + 1;
-        Numbers { blob, log }
+        let last = log.unwrap_or(blob);
+        self.reserve(last)?;
+        self.next_blob = last + 1;
+        Ok(Numbers { blob, log })
+    }
+
+    /// The number of a new manifest: never twice the same, whatever becomes of it.
+    fn take_number(&mut self) -> Result<u64> {
+        let number = self.next_manifest;
+        self.reserve(number)?;
+        self.next_manifest += 1;
+        Ok(number)
+    }
+
+    /// Sees to it that no later process gives a number that this one uses.
+    fn reserve(&mut self, last: u64) -> Result<()> {
+        self.given.as_mut().map_or(Ok(()), |given| given.reserve(last))
     }
 }
 
@@ -181,7 +206,7 @@ impl Core {
         if groups.is_empty() {
             return Ok(());
         }
-        let numbers = state.take_numbers(self.options.values_from);
+        let numbers = state.take_numbers(self.options.values_from)?;
         let mut blob = BlobWriter::create(&self.files, &self.env.device, &self.options, numbers)?;
         let mut written: Vec<(Group, u64, Option<Written>)> = Vec::new();
         for group in groups {
@@ -266,13 +291,12 @@ impl Core {
         lsn: Lsn,
     ) -> Result<()> {
         self.look_after(state)?;
-        // Never twice the same, whatever becomes of it.
-        let number = state.next_manifest;
-        state.next_manifest += 1;
+        let number = state.take_number()?;
         let catalog = Arc::new(catalog);
         let manifest = self.describe(&catalog, number, lsn, state);
         self.write_manifest(state, &manifest, &catalog)?;
         let old = std::mem::replace(&mut state.number, number);
+        state.inherited = false;
         let uncertain = std::mem::take(&mut state.uncertain);
         state.lsn = lsn;
         state.pending.clear();

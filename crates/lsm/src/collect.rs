@@ -53,8 +53,9 @@ impl Core {
     /// Gives the room of up to `most` runs back; tells whether there are more. What cannot be given
     /// back costs room and nothing else. Where a manifest had no room, it may have it now.
     pub(crate) fn collect(&self, state: &mut Durable, most: usize) -> bool {
-        if self.log().check().is_err() {
-            // What a reader finds on the medium is not known, so nothing of it goes.
+        // What a reader finds on the medium is not known, so nothing of it goes; or a manifest may
+        // come that is newer than the durable state's, and name what that does not.
+        if self.log().check().is_err() || state.inherited {
             return false;
         }
         for number in self.files.take_let_go() {
@@ -88,8 +89,28 @@ impl Core {
             }
         }
         let more = whole.len() > most || !gaps.is_empty();
+        self.delete_left(state, most);
         self.make_pair(state);
-        more
+        more || !state.left.is_empty()
+    }
+
+    /// Deletes up to `most` blobs that a process before left and that nothing names. What is another
+    /// volume's stays, and what cannot be read; the next opening looks at it again.
+    fn delete_left(&self, state: &mut Durable, most: usize) {
+        for _ in 0..most {
+            let Some(number) = state.left.pop() else { return };
+            if state.blobs.contains_key(&number) {
+                continue;
+            }
+            let name = blob_name(number);
+            let deleted = self.files.check_head(number).and_then(|()| {
+                self.files.blobs.delete(&name)?;
+                Ok(())
+            });
+            if let Err(error) = deleted {
+                tracing::warn!(%error, name, "a blob that nothing names stays");
+            }
+        }
     }
 }
 

@@ -337,7 +337,7 @@ impl Core {
         emptied.retain(|log| !merging.unreadable_logs.contains(log));
         let anew = uses().flatten().filter(|rows| emptied.contains(&rows.log));
         let bytes = merged + anew.map(|rows| rows.bytes).sum::<u64>().min(most);
-        let numbers = self.take_blob_numbers();
+        let numbers = self.take_blob_numbers()?;
         let mut blob = BlobWriter::create(&self.files, &self.env.device, &self.options, numbers)?;
         blob.clean(emptied, most);
         let id = self.ids.take();

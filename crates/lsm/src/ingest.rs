@@ -149,7 +149,7 @@ impl Core {
     /// Steps 1 and 2.
     fn build(&self, start: &Batch, run: &mut Ascending<'_>) -> Result<(BlobEntry, Written)> {
         // Its values stay in it, however long, until it is merged: the record names one blob.
-        let numbers = Numbers { log: None, ..self.take_blob_numbers() };
+        let numbers = Numbers { log: None, ..self.take_blob_numbers()? };
         let mut blob = BlobWriter::create(&self.files, &self.env.device, &self.options, numbers)?;
         blob.begin(0);
         for op in start.ops() {
@@ -178,7 +178,7 @@ impl Core {
     }
 
     /// The numbers of new blobs.
-    pub(crate) fn take_blob_numbers(&self) -> Numbers {
+    pub(crate) fn take_blob_numbers(&self) -> Result<Numbers> {
         self.durable.lock().take_numbers(self.options.values_from)
     }
 

@@ -21,6 +21,7 @@ mod diff;
 mod exchange;
 mod files;
 mod forest;
+mod given;
 mod hollow;
 mod ingest;
 mod key;

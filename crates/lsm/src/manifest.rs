@@ -51,7 +51,7 @@ fn both_names(number: u64) -> [String; 2] {
 
 /// No store comes to greater numbers; what bears one was put there by somebody else. Half of what
 /// can be read: from what is found it is counted on.
-const NUMBER_MAX: u64 = format::COUNTED_MAX / 2;
+pub(crate) const NUMBER_MAX: u64 = format::COUNTED_MAX / 2;
 
 /// The numbers of the blobs whose names begin with a prefix, ascending: of names as this engine
 /// gives them.
@@ -486,10 +486,15 @@ impl Core {
         }
         match numbers(&self.files, MANIFEST_PREFIX)?.pop() {
             Some(newest) if newest > state.next_manifest => {
-                Err(self.disown(&manifest_name(newest)))
+                return Err(self.disown(&manifest_name(newest)));
             }
-            _ => Ok(()),
+            _ => {}
         }
+        // Who deleted what this opening began with has a greater one, and goes on with that.
+        if state.inherited && !manifest_numbers(&self.files)?.contains(&state.number) {
+            return Err(self.disown(&manifest_name(state.number)));
+        }
+        Ok(())
     }
 
     /// Deletes the manifests before the one that was just made, but for what could not be read.

@@ -23,6 +23,7 @@ use crate::collect::{NotedRuns, Stuck, gaps};
 use crate::commit::{Origin, plan};
 use crate::core::{Catalog, Core};
 use crate::files::{BLOB_PREFIX, DIRECTORY, Files, blob_name, open_blobs, path};
+use crate::given::{begin, begin_new};
 use crate::ingest::Linked;
 use crate::layer::{Layer, Stack};
 use crate::manifest::{
@@ -33,22 +34,24 @@ use crate::options::Options;
 use crate::run::Run;
 
 pub(crate) const LOG_DIRECTORY: &str = "log";
-/// More numbers than a process tries in vain before it ends.
-const LATE_NUMBERS: u64 = 1 << 20;
 
 /// Creates an empty store.
 pub(crate) fn create(env: &Env, options: &Options) -> Result<Core> {
     let files = open_files(env, options)?;
     refuse_another(&files)?;
     let log = Log::create(env, LOG_DIRECTORY, options.common.volume, &options.common.log())?;
+    let begin = begin_new(env, &files)?;
     let durable = Durable {
         number: 0,
-        next_manifest: 1,
+        next_manifest: begin.manifest,
+        given: begin.given,
+        inherited: false,
+        left: Vec::new(),
         uncertain: Vec::new(),
         alone: None,
         unread: Vec::new(),
         lsn: Lsn(0),
-        next_blob: 1,
+        next_blob: begin.blob,
         blobs: BTreeMap::new(),
         logs: BTreeMap::new(),
         runs: NotedRuns::default(),
@@ -180,16 +183,19 @@ pub(crate) fn open(env: &Env, options: &Options) -> Result<Core> {
     let found = numbers(&files, BLOB_PREFIX)?;
     let next_blob = found.last().map_or(0, |last| last + 1).max(manifest.next_blob);
     // What the process before asked for may be carried out yet, under the numbers after these.
-    let late = if files.blobs.answers_may_be_lost() { LATE_NUMBERS } else { 0 };
-    let next_blob = next_blob + late;
+    let begin = begin(env, &files, newest.greatest + 1, next_blob)?;
+    let late = files.blobs.answers_may_be_lost();
     let durable = Durable {
         number: manifest.number,
-        next_manifest: newest.greatest + 1 + late,
+        next_manifest: begin.manifest,
+        given: begin.given,
+        inherited: late,
+        left: Vec::new(),
         uncertain: Vec::new(),
         alone: None,
         unread: newest.unread(),
         lsn: Lsn(manifest.lsn),
-        next_blob,
+        next_blob: begin.blob,
         blobs: manifest.blobs.iter().map(|blob| (blob.number, blob.length)).collect(),
         logs: manifest.logs.iter().map(|log| (log.log, *log)).collect(),
         runs,
@@ -220,28 +226,42 @@ pub(crate) fn open(env: &Env, options: &Options) -> Result<Core> {
         read_only(&core, &why);
         return Ok(core);
     }
-    if late > 0 || !newest.is_twice {
+    if late || !newest.is_twice {
         write_again(&core, &newest, late)?;
     }
+    remove_unfinished(env.device.as_ref())?;
     // What a damaged manifest named goes with the next opening, or one that could not be read.
     let is_sure = newest.passed_over().is_none() && newest.unread.is_empty();
     let found = if is_sure { found } else { Vec::new() };
-    clean(&core, env.device.as_ref(), manifest, &found)?;
+    {
+        let state = &mut *core.durable.lock();
+        if state.inherited {
+            state.left = found;
+        } else {
+            clean(&core, state, manifest, &found)?;
+        }
+    }
     Ok(core)
 }
 
 /// The same state under a greater number: a manifest that comes late, and whose runs are deleted
 /// after this, is not the newest; and one that is there once is not enough.
-fn write_again(core: &Core, newest: &Newest, late: u64) -> Result<()> {
+///
+/// Where the server takes none, it is the next checkpoint's, as long as nothing is deleted and no
+/// number that is given can be given again: what comes late is either the newest until then, and all
+/// that it names is there, with the log behind it, or older than what this process makes.
+fn write_again(core: &Core, newest: &Newest, late: bool) -> Result<()> {
     let state = &mut *core.durable.lock();
     let catalog = Catalog::clone(&core.catalog.lock());
     match core.make_durable(state, catalog, Lsn(newest.manifest.lsn)) {
         Ok(()) => delete_damaged(&core.files, &newest.damaged),
-        // What a full medium holds can be removed, and when it was there is room. Where a manifest
-        // may come late, nothing is deleted before there is a greater one.
-        Err(error) if late == 0 && error.is_no_space() => {
+        // What a full medium holds can be removed, and when it was there is room.
+        Err(error) if !late && error.is_no_space() => {
             tracing::warn!(%error, "one manifest is all");
             state.alone = newest.alone();
+        }
+        Err(error @ (Error::Device(_) | Error::NoSpace(_))) if state.given.is_some() => {
+            tracing::warn!(%error, "the server takes no manifest; opened with that of before");
         }
         Err(error) => return Err(error),
     }
@@ -258,7 +278,7 @@ fn read_only(core: &Core, why: &Error) {
 
 /// Deletes what the newest state does not need. What is another volume's stays, and what cannot be
 /// read: it is not known to be this one's.
-fn clean(core: &Core, device: &dyn Device, manifest: &RunManifest, found: &[u64]) -> Result<()> {
+fn clean(core: &Core, state: &Durable, manifest: &RunManifest, found: &[u64]) -> Result<()> {
     let blobs = &core.files.blobs;
     for number in manifest_numbers(&core.files)?.range(..manifest.number) {
         if is_own(&core.files, *number) {
@@ -268,14 +288,17 @@ fn clean(core: &Core, device: &dyn Device, manifest: &RunManifest, found: &[u64]
         }
     }
     // Those of the manifest, and those that the log has linked since.
-    let needed = core.durable.lock();
-    for number in found.iter().filter(|number| !needed.blobs.contains_key(number)) {
+    for number in found.iter().filter(|number| !state.blobs.contains_key(number)) {
         match core.files.check_head(*number) {
             Ok(()) => blobs.delete(&blob_name(*number))?,
             Err(error) => tracing::warn!(%error, "a blob that nothing names stays"),
         }
     }
-    drop(needed);
+    Ok(())
+}
+
+/// Removes files that were to become blobs, from the volume's own device.
+fn remove_unfinished(device: &dyn Device) -> Result<()> {
     for name in device.list(DIRECTORY)? {
         if name.starts_with(BUILDING_PREFIX) || name.ends_with(STAGED) {
             device.remove(&format!("{DIRECTORY}/{name}"))?;

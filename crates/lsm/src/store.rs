@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use device::Env;
 use store::{
-    Barrier, Batch, CheckProgress, CheckReport, CommitToken, Cursor, DiffCursor, KeyRange, Pinned,
-    Read, Result, SortedRun, Stats, Store, TreeId, Waker,
+    Barrier, Batch, CheckProgress, CheckReport, CommitToken, Cursor, DiffCursor, Error, KeyRange,
+    Pinned, Read, Result, SortedRun, Stats, Store, TreeId, Waker,
 };
 
 use crate::core::Core;
@@ -181,8 +181,13 @@ impl Store for LsmStore {
         }
         let mut state = self.core.durable.lock();
         match self.core.checkpoint_locked(&mut state) {
-            // Without room for a checkpoint the log keeps what is durable.
-            Err(error) if error.is_no_space() => tracing::warn!(%error, "closed with a log"),
+            // Without room for a checkpoint the log keeps what is durable. So it does where a server
+            // took nothing since the store was opened.
+            Err(error)
+                if error.is_no_space() || state.inherited && matches!(error, Error::Device(_)) =>
+            {
+                tracing::warn!(%error, "closed with a log");
+            }
             Err(error) => return Err(error),
             // Nobody waits any more, and who looks at a store that was closed finds what it needs.
             Ok(()) => {

@@ -55,6 +55,7 @@ const STATED: &[Stated] = layouts![
     manifest::CLUSTER_LAYOUT,
     map_directory::LAYOUT,
     node::LAYOUT,
+    numbers::LAYOUT,
     owner_quota::STATE_LAYOUT,
     owner_quota::LAYOUT,
     pointer::LAYOUT,

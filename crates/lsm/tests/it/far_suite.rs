@@ -71,25 +71,13 @@ impl<const VALUES_FROM: u64> EngineUnderTest for Far<VALUES_FROM> {
     }
 }
 
-/// All of it but `a_full_medium_stays_readable_and_recovers`: where objects have no room for
-/// another manifest, no store opens yet.
-macro_rules! suite {
-    ($engine:ty) => {
-        testing::store_conformance_volatile!($engine);
-        testing::store_conformance_kept!($engine);
-        testing::store_conformance_damaged!($engine);
-        testing::store_conformance_tests!($engine: room_runs_out_beside_writers_clones_and_runs);
-    };
-}
-use suite;
-
 mod rows {
-    super::suite!(super::Far<0>);
+    testing::store_conformance!(super::Far<0>);
     testing::store_conformance_tests!(super::Far<0>:
         what_is_kept_for_removing_is_for_batches_that_say_so,
     );
 }
 
 mod column {
-    super::suite!(super::Far<24>);
+    testing::store_conformance!(super::Far<24>);
 }

@@ -1,0 +1,260 @@
+//! Numbers of manifests and blobs that were given away, where requests may come late.
+//!
+//! What a process asked for may be carried out when it is gone: a number that it gave must never be
+//! given again, though nothing is found under it. So a note on the volume's own device says below
+//! which number all are that were given, durable before one of them is used, and an opening begins
+//! there. It also begins far above what it finds: that is all there is to go by where there is no
+//! note, and a reader can tell what openings made by their numbers.
+
+use std::sync::Arc;
+
+use device::{Device, Env, File, STAGED};
+use format::numbers::{Decoded, NUMBERS_BYTES, Numbers, PLACES, VERSION};
+use store::{Error, Result};
+
+use crate::files::{DIRECTORY, Files, path};
+use crate::manifest::NUMBER_MAX;
+
+/// What the file of the note is called.
+const NAME: &str = "numbers";
+/// Numbers that are noted at a time: more than most processes give.
+const AT_ONCE: u64 = 1 << 20;
+
+/// The note, of which the process is the only writer.
+pub(crate) struct Given {
+    file: Arc<dyn File>,
+    volume: [u8; 16],
+    /// What it says.
+    below: u64,
+    /// The place that is written next: the other holds what is true.
+    next: usize,
+}
+
+/// Where an opening begins.
+pub(crate) struct Begin {
+    pub(crate) manifest: u64,
+    pub(crate) blob: u64,
+    /// Where numbers are noted. None where requests come in time, or there is no note.
+    pub(crate) given: Option<Given>,
+}
+
+/// What the note says when a store is opened.
+struct Noted {
+    file: Option<Arc<dyn File>>,
+    below: [u64; 2],
+    /// Whether each of both places says something.
+    whole: [bool; 2],
+}
+
+/// Where an opening begins that found all numbers of manifests and of blobs to be below these, and
+/// notes it. Where that cannot be noted, the opening's manifest has to say it.
+pub(crate) fn begin(env: &Env, files: &Files, manifest: u64, blob: u64) -> Result<Begin> {
+    if !files.blobs.answers_may_be_lost() {
+        return Ok(Begin { manifest, blob, given: None });
+    }
+    let noted = read(&*env.device, files.volume)?;
+    let is_whole = noted.whole == [true; 2];
+    // What a damaged place said: no more than that above what the other says, or above where that
+    // opening began.
+    let further = if is_whole { 0 } else { 2 * AT_ONCE };
+    let least = noted.below.into_iter().max().unwrap_or_default();
+    let above = |found: u64| (found + AT_ONCE).max(least) + further;
+    let (manifest, blob) = (above(manifest), above(blob));
+    let below = manifest.max(blob) + AT_ONCE;
+    let given = match note(&*env.device, files.volume, noted, below) {
+        Ok(given) => Some(given),
+        Err(error) => {
+            tracing::warn!(%error, "which numbers were given cannot be noted");
+            None
+        }
+    };
+    Ok(Begin { manifest, blob, given })
+}
+
+/// Where a store begins that is made. In its place there may have been one that was not finished.
+pub(crate) fn begin_new(env: &Env, files: &Files) -> Result<Begin> {
+    let far = files.blobs.answers_may_be_lost();
+    if !far || env.device.metadata(&path(NAME))?.is_some() {
+        return begin(env, files, 1, 1);
+    }
+    let given = Some(make(&*env.device, files.volume, 1 + AT_ONCE)?);
+    Ok(Begin { manifest: 1, blob: 1, given })
+}
+
+fn read(device: &dyn Device, volume: [u8; 16]) -> Result<Noted> {
+    let mut noted = Noted { file: None, below: [0; 2], whole: [false; 2] };
+    if device.metadata(&path(NAME))?.is_none() {
+        return Ok(noted);
+    }
+    let file = device.open(&path(NAME))?;
+    for (at, place) in PLACES.into_iter().enumerate() {
+        let mut bytes = [0; NUMBERS_BYTES];
+        let read = file.read_at(&mut bytes, place).unwrap_or_else(|error| {
+            // As damage: the other says enough.
+            tracing::warn!(%error, "which numbers were given cannot be read");
+            0
+        });
+        match Numbers::decode(&bytes[..read]) {
+            Ok(Decoded::Numbers(numbers))
+                if numbers.volume == volume && numbers.below <= NUMBER_MAX =>
+            {
+                (noted.below[at], noted.whole[at]) = (numbers.below, true);
+            }
+            Ok(Decoded::Newer(found)) => {
+                return Err(Error::NewerFormat { file: path(NAME), found, known: VERSION });
+            }
+            Ok(Decoded::Numbers(_)) | Err(_) => {
+                tracing::warn!(place, "one of two notes of numbers is damaged");
+            }
+        }
+    }
+    noted.file = Some(file);
+    Ok(noted)
+}
+
+/// Notes that all numbers are below this one.
+fn note(device: &dyn Device, volume: [u8; 16], noted: Noted, below: u64) -> Result<Given> {
+    let Noted { file, below: before, whole } = noted;
+    let Some(file) = file else { return make(device, volume, below) };
+    // What is damaged first, then what says less.
+    let next = match whole {
+        [true, false] => 1,
+        [true, true] if before[1] < before[0] => 1,
+        _ => 0,
+    };
+    let mut given = Given { file, volume, below: before[1 - next], next };
+    given.write(below)?;
+    if whole != [true; 2] {
+        given.write(below)?;
+    }
+    Ok(given)
+}
+
+/// Makes the file, whole from when it has its name.
+fn make(device: &dyn Device, volume: [u8; 16], below: u64) -> Result<Given> {
+    let staged = path(&format!("{NAME}{STAGED}"));
+    if device.metadata(&staged)?.is_some() {
+        // Left by a crash.
+        device.remove(&staged)?;
+    }
+    let made = fill(device, &staged, volume, below);
+    if made.is_err() {
+        // Else the next opening does it.
+        device.remove(&staged).ok();
+    }
+    made
+}
+
+fn fill(device: &dyn Device, staged: &str, volume: [u8; 16], below: u64) -> Result<Given> {
+    let file = device.create(staged)?;
+    let bytes = Numbers { volume, below }.encode();
+    for place in PLACES {
+        file.write_at(&bytes, place)?;
+    }
+    file.sync_data()?;
+    device.rename(staged, &path(NAME))?;
+    device.sync_dir(DIRECTORY)?;
+    let file = device.open(&path(NAME))?;
+    Ok(Given { file, volume, below, next: 0 })
+}
+
+impl Given {
+    /// Sees to it that the numbers up to this one are noted, before they are used.
+    pub(crate) fn reserve(&mut self, last: u64) -> Result<()> {
+        if last < self.below { Ok(()) } else { self.write(last + AT_ONCE) }
+    }
+
+    /// Durable on return. Where it fails, the same place is tried again: the other is whole.
+    fn write(&mut self, below: u64) -> Result<()> {
+        let bytes = Numbers { volume: self.volume, below }.encode();
+        self.file.write_at(&bytes, PLACES[self.next])?;
+        self.file.sync_data()?;
+        (self.below, self.next) = (below, 1 - self.next);
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use device::Blobs;
+    use testing::{CrashPolicy, FarBlobs, SimEnv, sim_env};
+
+    const VOLUME: [u8; 16] = [7; 16];
+
+    /// The numbers of an opening that finds nothing above `found`.
+    fn opened(sim: &SimEnv, found: u64) -> (u64, Given) {
+        let files = Files::new(FarBlobs::new() as Arc<dyn Blobs>, VOLUME, 1 << 20);
+        let begin = begin(&sim.env(), &files, found, found).expect("there is a device");
+        assert_eq!(begin.manifest, begin.blob);
+        (begin.manifest, begin.given.expect("it is noted"))
+    }
+
+    fn new() -> SimEnv {
+        let sim = sim_env(1);
+        sim.device.create_dir(DIRECTORY).expect("create");
+        sim.device.sync_dir("").expect("sync");
+        sim
+    }
+
+    /// What leaves no trace but the note: no two openings give one number, and none gives more than
+    /// it has noted.
+    #[test]
+    fn no_two_openings_give_one_number() {
+        let (mut sim, mut least) = (new(), 1);
+        for round in 0..20 {
+            let (begin, mut given) = opened(&sim, 1);
+            assert!(begin >= least, "{round}: {begin} is below {least}");
+            // So many as were noted, or more.
+            let last = begin + if round % 3 == 0 { 10 } else { 3 * AT_ONCE };
+            for number in [begin, begin + 1, last / 2 + begin / 2, last] {
+                given.reserve(number).expect("there is a device");
+            }
+            least = last + 1;
+            let policy = CrashPolicy::ALL[round as usize % CrashPolicy::ALL.len()];
+            sim = SimEnv::on(sim.device.after_crash(policy, round), round);
+        }
+    }
+
+    /// Whatever becomes of one of the places, and however often; and of a note that is being
+    /// written.
+    #[test]
+    fn one_place_is_enough() {
+        let file = path(NAME);
+        for place in PLACES {
+            let (sim, mut least) = (new(), 1);
+            for round in 0..12 {
+                let (begin, mut given) = opened(&sim, 1);
+                assert!(begin >= least, "{place}, {round}: {begin} is below {least}");
+                let mut last = begin;
+                for _ in 0..round % 3 {
+                    last += AT_ONCE + 3;
+                    given.reserve(last).expect("there is a device");
+                }
+                least = last + 1;
+                if round % 4 != 3 {
+                    sim.device.overwrite(&file, place, &[0; NUMBERS_BYTES]);
+                }
+            }
+            sim.device.truncate(&file, 4096);
+            assert!(opened(&sim, 1).0 >= least);
+        }
+    }
+
+    /// Where it is another volume's, or none can come to what it says, it is as damaged.
+    #[test]
+    fn what_cannot_be_its_own_is_not_believed() {
+        for bad in [
+            Numbers { volume: [8; 16], below: 1 << 40 },
+            Numbers { volume: VOLUME, below: NUMBER_MAX + 1 },
+        ] {
+            let sim = new();
+            drop(opened(&sim, 1));
+            for place in PLACES {
+                sim.device.overwrite(&path(NAME), place, &bad.encode());
+            }
+            assert_eq!(opened(&sim, 5).0, 5 + 3 * AT_ONCE);
+            assert_eq!(opened(&sim, 5).0, 5 + 4 * AT_ONCE, "it is its own again");
+        }
+    }
+}

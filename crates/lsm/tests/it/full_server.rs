@@ -1,0 +1,225 @@
+//! A server that takes nothing, for it is full or the keys are for reading: what it has is read,
+//! what is written goes to the log while there is room for it, and all goes on when it takes
+//! objects again. Nothing is deleted there meanwhile, and what a process asked for that is gone may
+//! be carried out at any time.
+
+use std::io::ErrorKind;
+use std::ops::ControlFlow;
+use std::sync::Arc;
+
+use device::Blobs;
+use lsm::{BlobStore, LsmStore, Options, inspect};
+use store::{Batch, Error, Store};
+use testing::{Call, CrashPolicy, FarBlobs, Mishap, SimEnv, entries, sim_env};
+
+use crate::util::{TREE, commit, settle};
+
+fn options(far: &Arc<FarBlobs>) -> Options {
+    Options { blobs: Some(BlobStore(Arc::<FarBlobs>::clone(far))), ..crate::util::options() }
+}
+
+fn put(store: &LsmStore, from: u32) {
+    commit(store, |batch| {
+        for n in from..from + 100 {
+            batch.put(TREE, &n.to_be_bytes(), &[7; 50]);
+        }
+    });
+    store.sync(store.last_commit()).expect("sync");
+}
+
+/// A store with a hundred entries, as its process left it when it ended.
+fn left_behind(far: &Arc<FarBlobs>) -> SimEnv {
+    let sim = sim_env(1);
+    let store = LsmStore::create(&sim.env(), &options(far)).expect("create");
+    commit(&store, |batch| batch.create_tree(TREE));
+    put(&store, 0);
+    assert!(store.checkpoint().expect("checkpoint"));
+    after_a_cut(&sim)
+}
+
+fn after_a_cut(sim: &SimEnv) -> SimEnv {
+    SimEnv::on(sim.device.after_crash(CrashPolicy::LoseAll, 1), 1)
+}
+
+fn opened(sim: &SimEnv, far: &Arc<FarBlobs>) -> Arc<LsmStore> {
+    LsmStore::open(&sim.env(), &options(far)).expect("it opens, whatever the server takes")
+}
+
+/// What somebody finds who opens it after a power cut now: whole, and so many entries.
+fn found(sim: &SimEnv, far: &Arc<FarBlobs>) -> usize {
+    let (sim, far) = (after_a_cut(sim), far.copy());
+    let mut go_on = |_, _| ControlFlow::Continue(());
+    let report = inspect(&sim.env(), &options(&far), &mut go_on).expect("the files are there");
+    assert!(report.is_clean(), "{:#?}", report.findings);
+    entries(&*opened(&sim, &far), TREE).len()
+}
+
+fn names(far: &FarBlobs, prefix: &str) -> Vec<String> {
+    far.list(prefix).expect("they are in memory")
+}
+
+#[test]
+fn a_server_that_takes_nothing_is_read_and_the_log_goes_on() {
+    for why in [ErrorKind::StorageFull, ErrorKind::PermissionDenied] {
+        let far = FarBlobs::new();
+        let sim = left_behind(&far);
+        let store = opened(&sim, &far);
+        put(&store, 1000);
+        // What is left of this nothing names.
+        far.order(Call::Make, "manifest-", Mishap::LostRequest);
+        store.checkpoint().expect_err("no answer");
+        drop(store);
+        let (sim, before) = (after_a_cut(&sim), far.objects());
+        far.take_nothing(Some(why));
+        let mut there = 200;
+        for round in 0..4_u32 {
+            let store = opened(&sim, &far);
+            assert_eq!(entries(&*store, TREE).len(), there, "{why:?}, {round}");
+            put(&store, 2000 + round * 1000);
+            there += 100;
+            let refused = store.checkpoint().expect_err("it takes nothing");
+            assert_eq!(refused.is_no_space(), why == ErrorKind::StorageFull, "{refused}");
+            while store.reclaim_step(100).is_ok_and(|more| more) {}
+            assert_eq!(found(&sim, &far), there, "{why:?}, {round}");
+            if round % 2 == 0 {
+                store.close().expect("with a log");
+            }
+            assert!(far.objects() == before, "{why:?}, {round}: nothing is deleted");
+        }
+        let store = opened(&sim, &far);
+        far.take_nothing(None);
+        put(&store, 9000);
+        assert!(store.checkpoint().expect("it takes objects again"));
+        settle(&store);
+        assert_eq!(names(&far, "manifest-").len(), 1, "{why:?}");
+        assert_eq!(names(&far, "run-").len(), 2, "what was left is gone: {why:?}");
+        assert_eq!(found(&sim, &far), there + 100, "{why:?}");
+        store.close().expect("close");
+        drop(store);
+        assert_eq!(entries(&*opened(&sim, &far), TREE).len(), there + 100, "{why:?}");
+    }
+}
+
+/// What is only in the log and in memory has a bound: then commits are refused, and what was
+/// committed is there.
+#[test]
+fn commits_that_find_no_room_are_refused_until_there_is_some() {
+    let far = FarBlobs::new();
+    let sim = left_behind(&far);
+    far.take_nothing(Some(ErrorKind::StorageFull));
+    let store = opened(&sim, &far);
+    let add = |n: u32| {
+        let mut batch = Batch::new();
+        batch.put(TREE, &n.to_be_bytes(), &testing::noise(n.into(), 5000));
+        store.commit(&batch)
+    };
+    let refused = (1000..100_000).find_map(|n| Some((n, add(n).err()?)));
+    let (n, refused) = refused.expect("memory has a bound");
+    assert!(refused.is_no_space(), "{refused}");
+    assert!(add(n).is_err_and(|error| error.is_no_space()));
+    store.sync(store.last_commit()).expect("sync");
+    let there = (n - 1000 + 100) as usize;
+    assert_eq!(entries(&*store, TREE).len(), there);
+    assert_eq!(found(&sim, &far), there);
+    // Also where the next opening finds the server as full.
+    store.close().expect("with a log");
+    drop(store);
+    let store = opened(&sim, &far);
+    assert_eq!(entries(&*store, TREE).len(), there);
+    far.take_nothing(None);
+    put(&store, 200_000);
+    assert!(store.checkpoint().expect("there is room"));
+    settle(&store);
+    assert_eq!(found(&sim, &far), there + 100);
+}
+
+/// A process on a full server asks for manifests and blobs and is gone; the next one finds it full
+/// as well. What the first asked for is carried out at any time: the state is never made of what
+/// two of them wrote.
+fn late(prefix: &str, deliver_at: usize, between: impl Fn(&SimEnv)) {
+    let place = format!("{prefix} carried out at {deliver_at}");
+    let far = FarBlobs::new();
+    let sim = left_behind(&far);
+    let deliver = |at: usize| {
+        if at == deliver_at {
+            far.deliver();
+        }
+    };
+    let full = |is: bool| far.take_nothing(is.then_some(ErrorKind::StorageFull));
+    full(true);
+    let first = opened(&sim, &far);
+    put(&first, 1000);
+    full(false);
+    for _ in 0..4 {
+        far.order(Call::Make, prefix, Mishap::Late);
+        first.checkpoint().expect_err("no answer");
+    }
+    drop(first);
+    let sim = after_a_cut(&sim);
+    between(&sim);
+    deliver(0);
+    full(true);
+    let second = opened(&sim, &far);
+    deliver(1);
+    assert_eq!(entries(&*second, TREE).len(), 200, "{place}");
+    put(&second, 2000);
+    second.checkpoint().expect_err("it is full");
+    deliver(2);
+    assert_eq!(found(&sim, &far), 300, "{place}");
+    full(false);
+    assert!(second.checkpoint().expect("numbers are its own"), "{place}");
+    deliver(3);
+    settle(&second);
+    assert_eq!(found(&sim, &far), 300, "{place}");
+    deliver(4);
+    assert_eq!(found(&sim, &far), 300, "{place}");
+    put(&second, 3000);
+    assert!(second.checkpoint().expect("numbers are its own"), "{place}");
+    settle(&second);
+    assert_eq!(found(&sim, &far), 400, "{place}");
+    drop(second);
+    let third = opened(&after_a_cut(&sim), &far);
+    settle(&third);
+    assert_eq!(entries(&*third, TREE).len(), 400, "{place}");
+    assert_eq!(names(&far, "manifest-").len(), 1, "{place}");
+    assert_eq!(names(&far, "copy-").len(), 1, "{place}");
+}
+
+#[test]
+fn what_a_process_asked_a_full_server_for_may_come_in_the_time_of_the_next() {
+    for prefix in ["manifest-", "copy-", "run-"] {
+        for at in 0..5 {
+            late(prefix, at, |_| {});
+            // One place of the note is torn, or rots.
+            for place in [0, 4096] {
+                late(prefix, at, |sim| sim.device.overwrite("lsm/numbers", place, &[0; 40]));
+            }
+        }
+    }
+}
+
+/// Two have opened one place, each with a copy of the volume's directory, and neither has a manifest
+/// of its own. Who makes one first goes on.
+#[test]
+fn two_that_opened_one_full_place_do_not_go_on_together() {
+    for second_is_first in [false, true] {
+        let far = FarBlobs::new();
+        let sim = left_behind(&far);
+        far.take_nothing(Some(ErrorKind::StorageFull));
+        let first = opened(&sim, &far);
+        // With the note of the first.
+        let copy = after_a_cut(&sim);
+        let second = opened(&copy, &far);
+        put(&first, 1000);
+        put(&second, 2000);
+        far.take_nothing(None);
+        let (goes_on, ends) = if second_is_first { (&second, &first) } else { (&first, &second) };
+        assert!(goes_on.checkpoint().expect("it came first"));
+        let refused = ends.checkpoint();
+        assert!(matches!(refused, Err(Error::ReadOnly(_))), "{refused:?}");
+        put(goes_on, 3000);
+        assert!(goes_on.checkpoint().expect("it goes on"));
+        settle(goes_on);
+        assert_eq!(found(if second_is_first { &copy } else { &sim }, &far), 300);
+    }
+}
