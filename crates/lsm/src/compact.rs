@@ -46,6 +46,8 @@ pub(crate) struct Merging {
     rested: u64,
     /// The manifest that was looked at last.
     planned: u64,
+    /// The one behind which no manifest could be written of what was merged.
+    unsettled: u64,
     /// Most bytes of a merge, less than a blob may have where one became too long: by how much it
     /// would, nobody knows before.
     blob_max: u64,
@@ -80,6 +82,7 @@ impl Merging {
             job: None,
             rested: 0,
             planned: 0,
+            unsettled: 0,
             blob_max: u64::MAX,
             unreadable_logs: BTreeSet::new(),
             ended: 0,
@@ -220,18 +223,14 @@ impl Core {
             merging.job = self.plan_merge(merging)?;
         }
         let Some(returns) = merging.job.as_ref().map(|job| job.returns) else {
-            let is_new = merging.rested != merging.planned;
-            merging.rested = merging.planned;
-            // What was merged is durable before there is a rest.
-            return if is_new { self.settle_merges() } else { Ok(false) };
+            return self.rest(merging);
         };
         let room = self.room_to_merge()?;
         let left = if returns { room.returning } else { room.bytes };
         let Some(mut job) = merging.job.take().filter(|_| left > 0) else {
             // What it wrote is removed.
             tracing::info!("a merge is given up: the medium has no room for it");
-            merging.rested = merging.planned;
-            return Ok(false);
+            return self.rest(merging);
         };
         let layers = job.layers.clone();
         job.part.bytes = (nodes as u64).saturating_mul(NODE_BYTES).max(STEP_BYTES_MIN);
@@ -258,6 +257,18 @@ impl Core {
             return Err(error);
         }
         Ok(true)
+    }
+
+    /// Begins no merge before something changed. What was merged is durable before there is a rest,
+    /// also where the last merge was given up: its room may be what that lacked. Where that fails,
+    /// it is not tried again before the next manifest.
+    fn rest(&self, merging: &mut Merging) -> Result<bool> {
+        let is_new = merging.rested != merging.planned;
+        merging.rested = merging.planned;
+        if !is_new && merging.unsettled == merging.planned {
+            return Ok(false);
+        }
+        self.settle_merges().inspect_err(|_| merging.unsettled = merging.planned)
     }
 
     /// After an error among some layers: where it is damage, what is damaged is passed over from

@@ -67,6 +67,42 @@ fn merges_of_small_runs_share_manifests() {
     checked(&opened);
 }
 
+/// What was merged holds what it was merged from until a manifest says so. That is written before
+/// there is a rest, also where the medium has no room for the merge that follows.
+#[test]
+fn what_was_merged_gives_its_room_back_where_the_next_merge_is_given_up() {
+    let (sim, store, model) = clones(1, 60);
+    let large = TreeId(9000);
+    commit(&store, |batch| batch.create_tree(large));
+    for round in 0..4_u64 {
+        for part in 0..4 {
+            commit(&store, |batch| {
+                for n in part * 50..part * 50 + 50 {
+                    batch.put(large, &(n * 4 + round).to_be_bytes(), &testing::noise(n, 3000));
+                }
+            });
+        }
+        assert!(store.checkpoint().expect("checkpoint"));
+    }
+    // The small ones come first, and the last of them wait for a manifest.
+    let merges = || store.stats().merges.expect("it merges");
+    while merges().under_way.is_none_or(|(at, _)| at < 1_200_000) {
+        assert!(store.reclaim_step(1).expect("reclaim"), "{:?}", merges());
+    }
+    let (before, ended) = (manifest(&sim.device), merges().ended);
+    assert!(ended >= 60, "{:?}", merges());
+    sim.device.set_capacity(Some(sim.device.used_bytes() * 32 / 31));
+    settle(&store);
+    assert_eq!((merges().under_way, merges().ended), (None, ended), "it was given up");
+    assert_eq!(manifest(&sim.device), before + 1, "what was merged before is durable");
+    assert!(!store.merge_may_return(), "nothing waits");
+    sim.device.set_capacity(None);
+    for (tree, expected) in &model {
+        assert!(entries(&*store, *tree) == *expected, "tree {}", tree.0);
+    }
+    checked(&store);
+}
+
 #[test]
 fn the_power_may_be_cut_among_merges_that_share_a_manifest() {
     for_seeds("merges of clones", 1, 8, |seed| {
