@@ -12,6 +12,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::time::Duration;
 
 use store::{Error, MergeStats, Result, Writer};
 
@@ -36,6 +37,9 @@ const NODE_BYTES: u64 = 16 << 10;
 const DEPTH_MAX: usize = 24;
 /// Ranges of a run that are looked at to find out what it hides.
 const RANGES_MAX: usize = 256;
+/// How long is waited for another thread's step of a merge that gives room back: most are over
+/// long before.
+const TURN_WAIT: Duration = Duration::from_millis(100);
 /// Nodes of a step that a checkpoint makes.
 const STEP_NODES: usize = 256;
 
@@ -194,7 +198,15 @@ impl Core {
     /// A step of merging runs; `false` when there is nothing to merge, or another thread is at it,
     /// or so much was merged that it has to wait.
     pub(crate) fn merge_step(&self, nodes: usize) -> Result<bool> {
-        let Some(mut merging) = self.merging.try_lock() else { return Ok(false) };
+        let mut merging = match self.merging.try_lock() {
+            Some(merging) => merging,
+            None if !self.returning.load(Ordering::Relaxed) => return Ok(false),
+            // Whoever looks for room is to see that some comes.
+            None => match self.merging.try_lock_for(TURN_WAIT) {
+                Some(merging) => merging,
+                None => return Ok(true),
+            },
+        };
         if !merging.limiter.may(self.env.clock.monotonic()) {
             return Ok(false);
         }
@@ -222,6 +234,8 @@ impl Core {
         if merging.job.is_none() {
             merging.job = self.plan_merge(merging)?;
         }
+        let may_return = merging.job.as_ref().is_some_and(|job| job.returns || job.cleans);
+        self.returning.store(may_return, Ordering::Relaxed);
         let Some(returns) = merging.job.as_ref().map(|job| job.returns) else {
             return self.rest(merging);
         };
@@ -263,6 +277,7 @@ impl Core {
     /// also where the last merge was given up: its room may be what that lacked. Where that fails,
     /// it is not tried again before the next manifest.
     fn rest(&self, merging: &mut Merging) -> Result<bool> {
+        self.returning.store(false, Ordering::Relaxed);
         let is_new = merging.rested != merging.planned;
         merging.rested = merging.planned;
         if !is_new && merging.unsettled == merging.planned {

@@ -46,6 +46,8 @@ pub(crate) struct Core {
     pub(crate) outlook: Mutex<Outlook>,
     /// The merge of runs that is under way.
     pub(crate) merging: Mutex<Merging>,
+    /// Whether it is made for the room that it gives back, or to empty value logs.
+    pub(crate) returning: AtomicBool,
     /// What it was at after its last step.
     pub(crate) merge_stats: Mutex<MergeStats>,
     /// Bytes of value logs that were written since opening.
@@ -98,6 +100,7 @@ impl Core {
             replayed_to: AtomicU64::new(durable.lsn.0),
             durable: Mutex::new(durable),
             merging: Mutex::new(Merging::new(options.merge_bytes_per_second)),
+            returning: AtomicBool::new(false),
             merge_stats: Mutex::new(MergeStats::default()),
             log_bytes_written: AtomicU64::new(0),
             log_stats: Mutex::new(ValueLogStats::default()),

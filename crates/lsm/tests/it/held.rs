@@ -165,6 +165,29 @@ fn checkpoints_are_made_beside_the_end_of_a_merge() {
     }
 }
 
+/// Who finds no room is not told that nothing is to be done while another thread is at a step of a
+/// merge that gives some.
+#[test]
+fn who_looks_for_room_waits_for_a_merge_that_gives_some() {
+    let (sim, store) = store(6);
+    put(&store, TREE, 0..3000, 300);
+    assert!(store.checkpoint().expect("checkpoint"));
+    settle(&store);
+    commit(&store, |batch| {
+        (0..3000_u32).filter(|n| n % 4 != 0).for_each(|n| batch.delete(TREE, &n.to_be_bytes()));
+    });
+    assert!(store.checkpoint().expect("checkpoint"));
+    let beside = || {
+        assert!(store.merge_may_return());
+        assert!(store.reclaim_step(1).expect("it waits"), "more is to come");
+    };
+    let calls = Fault::io(FaultOn::Only(Op::Write), 0).below("lsm/building-");
+    assert!(while_held(&sim, calls, || settle(&store), beside));
+    settle(&store);
+    assert!(!store.merge_may_return());
+    assert_eq!(checked(&store).entries, 750);
+}
+
 /// Many blobs that nobody needs any more do not make a checkpoint long.
 #[test]
 fn a_checkpoint_gives_back_a_bounded_number_of_blobs() {
