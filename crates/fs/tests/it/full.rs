@@ -155,8 +155,9 @@ fn what_a_full_medium_holds_can_be_removed_again_and_again_beside_an_index(engin
                 steps += 1;
                 assert!(steps < 3000, "round {round}: what was removed is never gone");
             }
-            // Merges give its room back, and the index that it was in.
-            for _ in 0..200 {
+            // Merges give its room back, and the index that it was in: where that had no room to be
+            // brought up to date, after a rest of a minute.
+            for _ in 0..700 {
                 some_background(fs, 16);
                 clock.sleep(Duration::from_millis(100));
             }
