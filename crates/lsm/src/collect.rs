@@ -94,8 +94,8 @@ impl Core {
         more || !state.left.is_empty()
     }
 
-    /// Deletes up to `most` blobs that a process before left and that nothing names. What is another
-    /// volume's stays, and what cannot be read; the next opening looks at it again.
+    /// Deletes up to `most` blobs that a process before left and that nothing names. What is of
+    /// another volume stays, and what cannot be read; the next opening looks at it again.
     fn delete_left(&self, state: &mut Durable, most: usize) {
         for _ in 0..most {
             let Some(number) = state.left.pop() else { return };

@@ -148,21 +148,14 @@ fn settle_newest(files: &Files, newest: &mut Newest) -> Result<()> {
     Ok(())
 }
 
-/// Opens a store.
-pub(crate) fn open(env: &Env, options: &Options) -> Result<Core> {
-    let (files, mut newest) = find(env, options)?;
-    settle_newest(&files, &mut newest)?;
-    let manifest = &newest.manifest;
-    for blob in &manifest.blobs {
-        files.look_at_blob(blob.number, blob.length)?;
-    }
-    let mut runs = NotedRuns::default();
+/// The trees of a manifest, and a note of their runs.
+fn catalog_of(files: &Arc<Files>, manifest: &RunManifest, runs: &mut NotedRuns) -> Catalog {
     let layers: Vec<Arc<Layer>> = manifest
         .runs
         .iter()
         .zip(&manifest.uses)
         .map(|(entry, uses)| {
-            let run = Arc::new(Run::new(&files, *entry, Arc::from(uses.as_slice())));
+            let run = Arc::new(Run::new(files, *entry, Arc::from(uses.as_slice())));
             runs.note(&run);
             Arc::new(Layer::run(entry.number, Arc::from([entry.number]), run))
         })
@@ -175,10 +168,20 @@ pub(crate) fn open(env: &Env, options: &Options) -> Result<Core> {
             Arc::new(Stack { layers })
         })
         .collect();
-    drop(layers);
     let trees = manifest.trees.iter();
-    let catalog: Catalog =
-        trees.map(|tree| (TreeId(tree.number), Arc::clone(&stacks[tree.stack as usize]))).collect();
+    trees.map(|tree| (TreeId(tree.number), Arc::clone(&stacks[tree.stack as usize]))).collect()
+}
+
+/// Opens a store.
+pub(crate) fn open(env: &Env, options: &Options) -> Result<Core> {
+    let (files, mut newest) = find(env, options)?;
+    settle_newest(&files, &mut newest)?;
+    let manifest = &newest.manifest;
+    for blob in &manifest.blobs {
+        files.look_at_blob(blob.number, blob.length)?;
+    }
+    let mut runs = NotedRuns::default();
+    let catalog = catalog_of(&files, manifest, &mut runs);
     // Numbers of what a crash left are not used again, though it is deleted below.
     let found = numbers(&files, BLOB_PREFIX)?;
     let next_blob = found.last().map_or(0, |last| last + 1).max(manifest.next_blob);
@@ -248,8 +251,8 @@ pub(crate) fn open(env: &Env, options: &Options) -> Result<Core> {
 /// after this, is not the newest; and one that is there once is not enough.
 ///
 /// Where the server takes none, it is the next checkpoint's, as long as nothing is deleted and no
-/// number that is given can be given again: what comes late is either the newest until then, and all
-/// that it names is there, with the log behind it, or older than what this process makes.
+/// number that is given can be given again: what comes late is either the newest until then, and
+/// all that it names is there, with the log behind it, or older than what this process makes.
 fn write_again(core: &Core, newest: &Newest, late: bool) -> Result<()> {
     let state = &mut *core.durable.lock();
     let catalog = Catalog::clone(&core.catalog.lock());

@@ -181,8 +181,8 @@ impl Store for LsmStore {
         }
         let mut state = self.core.durable.lock();
         match self.core.checkpoint_locked(&mut state) {
-            // Without room for a checkpoint the log keeps what is durable. So it does where a server
-            // took nothing since the store was opened.
+            // Without room for a checkpoint the log keeps what is durable. So it does where a
+            // server took nothing since the store was opened.
             Err(error)
                 if error.is_no_space() || state.inherited && matches!(error, Error::Device(_)) =>
             {

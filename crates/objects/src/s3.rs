@@ -72,8 +72,8 @@ pub struct S3Blobs {
 }
 
 impl S3Blobs {
-    /// Finds out that the server is there and makes objects only where there is none; that, where it
-    /// takes none now, before the first is made.
+    /// Finds out that the server is there and makes objects only where there is none; the latter
+    /// before the first is made, where it takes none now.
     pub fn open(place: &Place, clock: Arc<dyn Clock>, random: &dyn Random) -> Result<S3Blobs> {
         let wrong = |what: &'static str, why: String| {
             Error::new(what, &place.endpoint, io::Error::new(io::ErrorKind::InvalidInput, why))

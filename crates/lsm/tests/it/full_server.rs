@@ -198,8 +198,8 @@ fn what_a_process_asked_a_full_server_for_may_come_in_the_time_of_the_next() {
     }
 }
 
-/// Two have opened one place, each with a copy of the volume's directory, and neither has a manifest
-/// of its own. Who makes one first goes on.
+/// Two have opened one place, each with a copy of the volume's directory, and neither has a
+/// manifest of its own. Who makes one first goes on.
 #[test]
 fn two_that_opened_one_full_place_do_not_go_on_together() {
     for second_is_first in [false, true] {
