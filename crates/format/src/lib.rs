@@ -31,6 +31,7 @@ pub mod directory_record;
 pub mod entry_record;
 pub mod extent;
 pub mod inode_record;
+pub mod kept_twice;
 pub mod key;
 pub mod layout;
 pub mod log_record;

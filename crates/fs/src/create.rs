@@ -8,12 +8,12 @@ use format::directory_record::DirectoryRecord;
 use format::key::{self, Counter, Part};
 use format::subvolume_record::{SubvolumeRecord, UsageRecord};
 use format::volume::{COPY, EngineKind, FILE, SNAPSHOT_DIR_BYTES_MAX, UNFINISHED, VolumeHeader};
-use inode::Name;
+use inode::{Name, NameHash};
 use store::{Batch, Store, TreeId};
 
 use crate::numbers::ROOT_INO;
 use crate::subvol::VOLUME;
-use crate::{Engine, FormatOptions, Fs, OpenError, OpenOptions, VolumeId, header};
+use crate::{Engine, FormatOptions, Fs, OpenError, OpenOptions, VolumeId, header, own};
 
 /// The volume's root subvolume.
 const ROOT_SUBVOLUME: u64 = 1;
@@ -81,8 +81,9 @@ impl Fs {
         options: &OpenOptions,
         through: impl FnOnce(Arc<dyn Store>) -> Arc<dyn Store>,
     ) -> Result<Arc<Fs>, OpenError> {
-        let store = through(crate::engine::open(&env, &header, options)?);
-        let fs = Fs::open_on(env, store, header, options)?;
+        let (store, own) = own::over(crate::engine::open(&env, &header, options)?)?;
+        let hash = NameHash::new(header.hash_key);
+        let fs = Fs::open_kept(env, (through(store), own), header, options, hash)?;
         if !fs.options.read_only {
             header::keep_copy(&*fs.env.device, &fs.header);
         }
@@ -169,6 +170,7 @@ fn write_root(store: &dyn Store, env: &Env, options: &FormatOptions) -> store::R
     let tree = TreeId(key::FIRST_TREE);
     let mut batch = Batch::new();
     batch.create_tree(VOLUME);
+    batch.create_tree(own::COPY);
     batch.create_tree(tree);
     let directory = DirectoryRecord {
         entries: 0,
@@ -218,6 +220,6 @@ fn write_root(store: &dyn Store, env: &Env, options: &FormatOptions) -> store::R
     }
     let usage = UsageRecord { files: 1, bytes: 0, counted: true };
     batch.put(VOLUME, &key::usage(ROOT_SUBVOLUME), &usage.encode());
-    let token = store.commit(&batch)?;
+    let token = store.commit(&own::mirrored(&batch))?;
     store.sync(token)
 }

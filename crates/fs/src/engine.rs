@@ -131,6 +131,16 @@ pub(crate) fn mend(env: &Env, header: &VolumeHeader) -> Result<(), OpenError> {
     }
 }
 
+/// Makes the damaged one of the two trees of the volume's records anew, of a volume that nobody has
+/// open, and then what the engine counts: what the damaged one led to is free.
+pub(crate) fn renew_own(env: &Env, header: &VolumeHeader) -> Result<(), OpenError> {
+    let store = open(env, header, &OpenOptions::default())?;
+    crate::own::renew(&*store)?;
+    store.close()?;
+    drop(store);
+    mend(env, header)
+}
+
 /// Cuts the log off where it is damaged, of a volume that nobody has open.
 pub(crate) fn cut_log(env: &Env, header: &VolumeHeader) -> Result<(), OpenError> {
     let common = common(env, header, &OpenOptions::default())?;

@@ -219,6 +219,9 @@ pub struct VolumeStatus {
     pub prunes: u64,
     /// Why the volume takes no changes; `None` when it does.
     pub read_only: Option<String>,
+    /// What of the volume's own records is damaged, as far as anybody asked for it, or why they
+    /// have no copies.
+    pub damaged: Option<String>,
 }
 
 /// What a step of background work came to.

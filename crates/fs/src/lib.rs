@@ -28,6 +28,7 @@ mod numbers;
 mod open_error;
 mod ops;
 mod orphan;
+mod own;
 mod owner_count;
 mod owners;
 mod permit;

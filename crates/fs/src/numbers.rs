@@ -4,6 +4,7 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use format::kept_twice::RootCounter;
 use format::key::{self, Counter};
 use inode::{FsError, Ino};
 use parking_lot::Mutex;
@@ -101,7 +102,14 @@ impl Numbers {
     }
 }
 
-/// A counter of the volume.
+/// The subvolume of the volume's root.
+pub(crate) fn read_root(store: &dyn Store) -> FsResult<u64> {
+    let bytes = store.get(VOLUME, &key::counter(Counter::Root)).map_err(from_store)?;
+    let root = bytes.and_then(|bytes| RootCounter::decode(&bytes).ok());
+    root.map(|root| root.subvolume).ok_or_else(|| inconsistent(VOLUME, "a counter is missing", 0))
+}
+
+/// A counter of the volume, but that of the root.
 pub(crate) fn read_counter(store: &dyn Store, counter: Counter) -> FsResult<u64> {
     let bytes = store.get(VOLUME, &key::counter(counter)).map_err(from_store)?;
     let array = bytes.and_then(|bytes| <[u8; 8]>::try_from(bytes.as_slice()).ok());

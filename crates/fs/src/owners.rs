@@ -348,6 +348,7 @@ impl Fs {
         if !caller.is_root() && !own {
             return Err(FsError::NotPermitted("only root asks for the quotas of others"));
         }
+        self.quotas.check_known()?;
         if !self.quotas.owners.is_counted() {
             return Ok(None);
         }
@@ -361,6 +362,7 @@ impl Fs {
         if !caller.is_root() {
             return Err(FsError::NotPermitted("only root lists quotas"));
         }
+        self.quotas.check_known()?;
         if !self.quotas.owners.is_counted() {
             return Ok(Vec::new());
         }

@@ -45,6 +45,8 @@ pub(crate) struct Quotas {
     /// Held while limits are set, so that those in memory are those of the last commit.
     setting: Mutex<()>,
     pub(crate) adopting: Mutex<Adopting>,
+    /// Why nothing is known of what is charged.
+    unknown: Mutex<Option<FsError>>,
 }
 
 /// A domain: where it begins, and its account.
@@ -118,6 +120,16 @@ impl Quotas {
         *self.domains.write() = domains;
         *self.charged_in.write() = charged_in;
         self.owners.load(fs)
+    }
+
+    /// Says that what is charged could not be read.
+    pub(crate) fn set_unknown(&self, why: FsError) {
+        *self.unknown.lock() = Some(why);
+    }
+
+    /// Refuses to tell what is charged where that could not be read.
+    pub(crate) fn check_known(&self) -> FsResult<()> {
+        self.unknown.lock().clone().map_or(Ok(()), Err)
     }
 
     /// A domain that an inode names. One that is not there is damage, which limits nobody.
@@ -517,6 +529,7 @@ impl Fs {
 
     /// The domain that a node is in.
     pub(crate) fn domain_at(&self, node: NodeId) -> FsResult<Option<Arc<Domain>>> {
+        self.quotas.check_known()?;
         if self.quotas.is_empty() {
             return Ok(None);
         }
@@ -538,6 +551,7 @@ impl Fs {
         if !caller.is_root() {
             return Err(FsError::NotPermitted("only root lists quotas"));
         }
+        self.quotas.check_known()?;
         let mut listed = Vec::new();
         for domain in self.quotas.all() {
             if !domain.account.is_unused() || self.has_directory(&domain)? {

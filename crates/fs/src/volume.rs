@@ -5,7 +5,8 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use data::Data;
 use device::Env;
-use format::key::{self, Counter};
+use format::kept_twice::UNCOUNTED_KEY;
+use format::key;
 use format::subvolume_record::{SubvolumeRecord, UsageRecord};
 use format::volume::{VERSION, VolumeHeader};
 use inode::{Attr, FsError, Ino, Name, NameHash, NodeId, SubvolId};
@@ -17,7 +18,8 @@ use crate::background::Queue;
 use crate::error::{from_store, malformed};
 use crate::locks::LockTable;
 use crate::nodes::NodeTable;
-use crate::numbers::{Numbers, read_counter};
+use crate::numbers::{Numbers, read_root};
+use crate::own::{self, Own};
 use crate::quota::Quotas;
 use crate::reclaim::Reclaim;
 use crate::room::Room;
@@ -43,6 +45,8 @@ pub struct Fs {
     pub(crate) options: OpenOptions,
     /// Why the store takes no changes, where it does not.
     kept_from: Option<Arc<str>>,
+    /// The volume's own records, and their copies.
+    pub(crate) own: Own,
     pub(crate) store: Arc<dyn Store>,
     pub(crate) data: Arc<Data>,
     pub(crate) hash: NameHash,
@@ -90,12 +94,27 @@ impl Fs {
         options: &OpenOptions,
         hash: NameHash,
     ) -> Result<Arc<Fs>, OpenError> {
+        Fs::open_kept(env, own::over(store)?, header, options, hash)
+    }
+
+    /// As [`Fs::open_with_hash`], with what deals with the copies of the volume's records before
+    /// the store.
+    pub(crate) fn open_kept(
+        env: Env,
+        (store, own): (Arc<dyn Store>, Own),
+        header: VolumeHeader,
+        options: &OpenOptions,
+        hash: NameHash,
+    ) -> Result<Arc<Fs>, OpenError> {
         let damaged = |error: FsError| OpenError::Inconsistent(error.to_string());
         // Damage that the store works around: nothing may be changed, as where nobody wants to.
         let kept_from = store.read_only();
         let read_only = options.read_only || kept_from.is_some();
+        if !read_only && let Err(error) = own.complete() {
+            own.no_copies(&error);
+        }
         let numbers = Numbers::open(&*store).map_err(damaged)?;
-        let root = read_counter(&*store, Counter::Root).map_err(damaged)?;
+        let root = read_root(&*store).map_err(damaged)?;
         if root > SubvolId::MAX.0 {
             let what = format!("the root is said to be subvolume {root}");
             return Err(OpenError::Inconsistent(what));
@@ -109,11 +128,12 @@ impl Fs {
             let (device, clock) = (Arc::clone(&env.device), Arc::clone(&env.clock));
             Index::new(device, clock, header.volume_id, hash, index)
         });
-        let fs = Fs {
+        let mut fs = Fs {
             env,
             header,
             options: OpenOptions { read_only, ..options.clone() },
             kept_from,
+            own,
             store,
             data,
             hash,
@@ -137,9 +157,7 @@ impl Fs {
         };
         let subvol = fs.subvol(SubvolId(root)).map_err(damaged)?;
         fs.set_root(subvol.root_node());
-        fs.queue.recover(&fs).map_err(damaged)?;
-        fs.quotas.load(&fs).map_err(damaged)?;
-        fs.trash.load(&fs).map_err(damaged)?;
+        fs.load().map_err(damaged)?;
         // The store may have opened itself for reading only.
         let is_read_only = fs.options.read_only;
         if !is_read_only
@@ -149,6 +167,65 @@ impl Fs {
             tracing::warn!(%error, "what the log keeps for nobody cannot be given up");
         }
         Ok(Arc::new(fs))
+    }
+
+    /// Reads what of the volume's records is kept in memory.
+    fn load(&mut self) -> FsResult<()> {
+        self.queue.recover(self)?;
+        self.load_quotas()?;
+        self.trash.load(self)?;
+        self.keep_from_damaged_records()
+    }
+
+    /// Reads the quotas. Where damage hides what is charged, which has no copy, nothing of quotas
+    /// is told until a repair has counted anew.
+    fn load_quotas(&self) -> FsResult<()> {
+        if let Err(error) = self.quotas.load(self) {
+            let scan = |prefix: &[u8]| -> store::Result<()> {
+                let mut cursor = self.store.scan(VOLUME, KeyRange::prefix(prefix))?;
+                while cursor.next()?.is_some() {}
+                Ok(())
+            };
+            let scanned = scan(&key::QUOTAS_PREFIX).and_then(|()| scan(&key::OWNER_CHARGES_PREFIX));
+            if !self.is_worked_around(scanned)? {
+                return Err(error);
+            }
+            self.quotas.set_unknown(error);
+        }
+        let note = self.store.get(VOLUME, &UNCOUNTED_KEY).map_err(from_store)?;
+        if note.is_some() {
+            const WHY: &str = "what is charged was lost with damaged records of the volume: \
+                               `pando fsck --repair` counts anew";
+            self.quotas.set_unknown(FsError::Io(WHY.to_owned()));
+        }
+        Ok(())
+    }
+
+    /// Whether a read met damage of records that have no copy, which is noted, in a volume that is
+    /// opened in spite of it.
+    fn is_worked_around(&self, read: store::Result<()>) -> FsResult<bool> {
+        match read {
+            Err(error) if own::is_damage(&error) && self.own.noted().has_copies() => {
+                self.own.noted().lost(&error.to_string());
+                Ok(true)
+            }
+            read => read.map(|()| false).map_err(from_store),
+        }
+    }
+
+    /// Takes no changes where opening met damage of the volume's records: a change of one that
+    /// cannot be read would be refused, or would not know what was there.
+    fn keep_from_damaged_records(&mut self) -> FsResult<()> {
+        let usage = key::usage(self.root().subvol().0);
+        self.is_worked_around(self.store.get_with(VOLUME, &usage, &mut |_| ()).map(drop))?;
+        if self.own.noted().is_whole() {
+            return Ok(());
+        }
+        self.options.read_only = true;
+        if self.kept_from.is_none() {
+            self.kept_from = self.own.noted().told().map(Arc::from);
+        }
+        Ok(())
     }
 
     /// Makes everything durable and takes no more changes.
@@ -217,6 +294,7 @@ impl Fs {
             dropping: stats.dropping,
             prunes: u64::from(self.reclaim.is_pruning()),
             read_only: self.why_read_only(),
+            damaged: self.own.noted().told(),
         })
     }
 
@@ -240,7 +318,12 @@ impl Fs {
             if !record.read_only && !record.detached {
                 let id = key::parse_number(key).map_err(malformed)?;
                 let view = crate::view::View::new(&*self.store, VOLUME);
-                let usage = view.read(&key::usage(id), UsageRecord::decode)?.unwrap_or_default();
+                let usage = match view.read(&key::usage(id), UsageRecord::decode) {
+                    // What is hidden by damage is not counted.
+                    Err(FsError::Io(_)) if self.kept_from.is_some() => None,
+                    usage => usage?,
+                };
+                let usage = usage.unwrap_or_default();
                 counts.files = counts.files.saturating_add(usage.files);
                 // Sizes of sparse files come to more than 63 bits, which only a record that is not
                 // counted to its end takes for less than nothing.

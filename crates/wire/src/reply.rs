@@ -337,6 +337,8 @@ pub struct Status {
     pub background: Background,
     /// Why the store takes no writes, when it takes none.
     pub read_only: Option<String>,
+    /// What of the volume's own records is damaged, as far as anybody asked for it.
+    pub damaged: Option<String>,
 }
 
 /// What the merging of runs has done since the owner opened the volume, and what it is at.

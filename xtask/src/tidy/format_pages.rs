@@ -48,6 +48,7 @@ const STATED: &[Stated] = layouts![
     extent::LAYOUT,
     inode_record::LAYOUT,
     inode_record::LINKED_LAYOUT,
+    kept_twice::LAYOUT,
     key::ENTRY_LAYOUT,
     log_record::LAYOUT,
     log_segment::LAYOUT,

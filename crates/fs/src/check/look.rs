@@ -3,14 +3,16 @@
 
 use std::sync::Arc;
 
-use format::Malformed;
 use format::directory_record::DirectoryRecord;
 use format::entry_record::EntryRecord;
 use format::key::{self, Part};
+use format::{Corruption, Malformed};
 use store::{Cursor, Error, KeyRange, LostRange, Pinned, TreeId, prefix_end};
 
 use crate::FsResult;
 use crate::error::from_store;
+use crate::own::COPY;
+use crate::subvol::VOLUME;
 
 /// What a look for a record came to.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -105,26 +107,39 @@ pub(super) fn entry(
 }
 
 /// Goes through the keys that start with a prefix, past what cannot be read.
-pub(super) struct Scan<'a> {
+pub(crate) struct Scan<'a> {
     pin: &'a dyn Pinned,
     tree: TreeId,
     cursor: Option<Box<dyn Cursor + 'a>>,
-    pub(super) key: Vec<u8>,
-    pub(super) value: Vec<u8>,
+    pub(crate) key: Vec<u8>,
+    pub(crate) value: Vec<u8>,
     begun: bool,
     start: Vec<u8>,
     /// What could not be read so far.
-    pub(super) lost: Vec<LostRange>,
+    pub(crate) lost: Vec<LostRange>,
 }
 
 impl<'a> Scan<'a> {
-    pub(super) fn new(pin: &'a dyn Pinned, tree: TreeId, prefix: &[u8]) -> FsResult<Scan<'a>> {
+    pub(crate) fn new(pin: &'a dyn Pinned, tree: TreeId, prefix: &[u8]) -> FsResult<Scan<'a>> {
         let range = KeyRange { from: prefix.to_vec(), to: prefix_end(prefix) };
         let mut lost = Vec::new();
         let cursor = match pin.scan(tree, range) {
             Ok(cursor) => Some(cursor),
             Err(Error::Corrupt(damage)) => {
                 // Where the tree begins is not known: none of it can be read.
+                lost.push(LostRange { from: prefix.to_vec(), to: None, damage });
+                None
+            }
+            // One of the two is there, or the volume would not be open: a repair was cut off.
+            Err(Error::NoTree(tree)) if [VOLUME, COPY].contains(&tree) => {
+                let missing = Corruption {
+                    file: String::new(),
+                    offset: 0,
+                    structure: "tree of the volume's records",
+                    expected: format!("tree {}", tree.0),
+                    found: "none".to_owned(),
+                };
+                let damage = Arc::new(missing);
                 lost.push(LostRange { from: prefix.to_vec(), to: None, damage });
                 None
             }
@@ -135,7 +150,7 @@ impl<'a> Scan<'a> {
     }
 
     /// Moves to the next key that can be read; `false` at the end.
-    pub(super) fn advance(&mut self) -> FsResult<bool> {
+    pub(crate) fn advance(&mut self) -> FsResult<bool> {
         loop {
             let Some(cursor) = &mut self.cursor else { return Ok(false) };
             match cursor.next() {
@@ -155,7 +170,7 @@ impl<'a> Scan<'a> {
     }
 
     /// Goes on behind what cannot be read.
-    fn pass(&mut self, damage: Arc<format::Corruption>) -> FsResult<()> {
+    fn pass(&mut self, damage: Arc<Corruption>) -> FsResult<()> {
         let mut from = self.start.clone();
         if self.begun {
             from.clone_from(&self.key);

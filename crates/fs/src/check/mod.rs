@@ -3,7 +3,8 @@
 //! 1. The store checks itself: nodes, reference counts, the log (`btree::check`). The header is
 //!    compared with its copy (`header`).
 //! 2. Contents are read, each stored range once (`data::check`), and pages are counted.
-//! 3. The volume's own tree: subvolumes, names of snapshots, what waits to be removed (`table`).
+//! 3. The volume's own tree: subvolumes, names of snapshots, what waits to be removed (`table`),
+//!    and the copies of its records (`copies`).
 //! 4. Each subvolume's tree: directories and their entries (`tree`), inodes with several names and
 //!    extents without an owner (`linked`), extents of files (`contents`). A snapshot is looked at
 //!    by what differs from a tree that was found right (`shared`).
@@ -22,13 +23,14 @@
 
 mod collect;
 mod contents;
+mod copies;
 mod entries;
 mod index;
 mod join;
 mod keep;
 mod linked;
 mod lists;
-mod look;
+pub(crate) mod look;
 mod mend;
 mod offline;
 mod problem;
@@ -71,6 +73,12 @@ pub(super) struct Checker<'a, 'p> {
     progress: CheckProgress<'p>,
     done: u64,
     total: u64,
+    /// Whether what quotas are said to be charged is what is there, as far as it was compared.
+    charges_are_right: bool,
+    /// Whether counts were lost, so that what subvolumes hold is compared in each of them.
+    counts_anew: bool,
+    /// Whether what subvolumes are said to hold was compared, of all of them.
+    counts_are_compared: bool,
     /// The greatest number of an inode that was met.
     pub(super) greatest_ino: u64,
 }
@@ -163,6 +171,9 @@ impl Fs {
             progress,
             done,
             total,
+            charges_are_right: false,
+            counts_anew: false,
+            counts_are_compared: true,
             greatest_ino: 0,
         };
         checker.run()?;
@@ -180,6 +191,7 @@ impl Fs {
 
 impl Checker<'_, '_> {
     fn run(&mut self) -> FsResult<()> {
+        self.counts_anew = self.has_note()?;
         loop {
             let before = self.contents.bytes;
             let step = self.fs.data.check_step(&mut self.contents, self.pin, NODES_A_STEP);
@@ -195,6 +207,7 @@ impl Checker<'_, '_> {
         self.report.data_bytes = self.contents.bytes;
         self.segments()?;
         self.check_table()?;
+        self.check_copies()?;
         for id in self.table.live() {
             self.subvolume(id)?;
             if self.report.stopped {
@@ -203,6 +216,8 @@ impl Checker<'_, '_> {
         }
         self.check_next_ino();
         self.check_quotas()?;
-        self.check_index()
+        self.check_index()?;
+        self.check_note();
+        Ok(())
     }
 }

@@ -170,6 +170,8 @@ pub(crate) enum Fix {
     Log,
     /// The header, or its copy, is written anew from the other.
     Header,
+    /// The tree of the volume's own records, or that of their copies, is made anew from the other.
+    Own,
     /// The engine's counts are made anew from its roots, or its superblock is written anew.
     Engine,
 }
@@ -201,6 +203,7 @@ impl Fix {
                     .into()
             }
             Fix::Header => "write it anew from the other file".to_owned(),
+            Fix::Own => "make the tree anew from the other".to_owned(),
             Fix::Engine => "count anew from the roots, and write that".to_owned(),
         }
     }

@@ -19,6 +19,7 @@ impl Checker<'_, '_> {
         let Ok(differences) = self.fs.quota_differences(self.pin, &mut Counting::untold()) else {
             return Ok(());
         };
+        self.charges_are_right = differences.is_empty();
         for difference in differences {
             let ((files, bytes), (files_found, bytes_found)) =
                 (difference.recorded, difference.found);

@@ -2,7 +2,8 @@
 //!
 //! 1. Look at it as it is (`offline`). Write the header, or its copy, anew from the other: they are
 //!    the same in every state. Where the store's counts or a superblock are damaged, make those
-//!    anew (`btree::mend`): before that the volume may not even open.
+//!    anew (`btree::mend`): before that the volume may not even open. Make the damaged one of the
+//!    two trees of the volume's records anew from the other (`own`).
 //! 2. Open it. Look, mend what can be mended, each by one commit, and look again, until nothing is
 //!    left to mend. Two problems whose records are the same are mended in two rounds: what is to be
 //!    written was decided on the state before.
@@ -142,6 +143,7 @@ impl Fs {
             return Ok(mended);
         }
         below(&mut mended, &Fix::Engine, || engine::mend(env, &header::read(device)?))?;
+        below(&mut mended, &Fix::Own, || engine::renew_own(env, &header::read(device)?))?;
         let options = OpenOptions { index: None, ..OpenOptions::default() };
         match Fs::open(env.clone(), &options) {
             Ok(fs) => {
@@ -196,7 +198,8 @@ impl Fs {
                 .into_iter()
                 .partition(|problem| matches!(problem.fix, Some(Fix::Edits(..))));
             for problem in edits.into_iter().chain(others) {
-                let below = |fix: &Fix| matches!(fix, Fix::Header | Fix::Engine | Fix::Log);
+                let below =
+                    |fix: &Fix| matches!(fix, Fix::Header | Fix::Engine | Fix::Log | Fix::Own);
                 let Some(fix) = problem.fix.clone().filter(|fix| !below(fix)) else {
                     continue;
                 };

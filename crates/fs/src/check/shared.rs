@@ -161,7 +161,7 @@ impl Checker<'_, '_> {
     /// nothing is proven by that, and nothing was told.
     pub(super) fn by_difference(&mut self, record: &SubvolumeRecord, id: u64) -> FsResult<bool> {
         let mut tree = Tree::new(id, record);
-        if tree.original {
+        if tree.original || self.counts_anew && !record.read_only {
             return Ok(false);
         }
         let Some(base) = self.base_of(&tree, record) else { return Ok(false) };

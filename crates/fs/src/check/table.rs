@@ -19,6 +19,7 @@ use super::look::{self, Look, Scan, touches};
 use super::{Checker, Edit, Fix, Problem, ProblemKind, Stray, VolumeReport};
 use crate::error::from_store;
 use crate::numbers::NUMBERS_END;
+use crate::own::COPY;
 use crate::subvol::VOLUME;
 use crate::subvolumes::COUNT_MAX;
 use crate::{Fs, FsResult};
@@ -65,12 +66,29 @@ impl Table {
         for range in &scan.lost {
             let what =
                 format!("a part of the table of subvolumes cannot be read: {}", range.damage);
-            let problem = Problem::new(ProblemKind::Unreadable, what);
+            let mut problem = Problem::new(ProblemKind::Unreadable, what);
+            if fs.own.noted().has_copies() {
+                table.take_copies(pin, range)?;
+                problem.fix = fs.renews();
+            }
             report.add(problem.in_file(&range.damage.file, range.damage.offset));
         }
         table.lost = scan.lost;
         table.lost.append(&mut malformed_records);
         Ok(table)
+    }
+
+    /// Takes the copies of what cannot be read. Where those cannot be read either, that is told of
+    /// them.
+    fn take_copies(&mut self, pin: &dyn Pinned, lost: &LostRange) -> FsResult<()> {
+        let mut scan = Scan::new(pin, COPY, &[])?;
+        while scan.advance()? {
+            let is_lost = scan.key >= lost.from && lost.to.as_ref().is_none_or(|to| scan.key < *to);
+            if is_lost && let Err(malformed) = self.take(&scan.key, &scan.value) {
+                tracing::debug!(%malformed, "the copy of a record does not decode");
+            }
+        }
+        Ok(())
     }
 
     fn take(&mut self, key: &[u8], value: &[u8]) -> Result<(), format::Malformed> {

@@ -46,7 +46,11 @@ pub(crate) fn statfs(fs: &Fs) -> FsResult<StatFs> {
     let free = space.free_bytes.saturating_add(coming).min(space.total_bytes);
     let subvol = fs.root().subvol();
     let view = crate::view::View::new(&*fs.store, VOLUME);
-    let usage = view.read(&key::usage(subvol.0), UsageRecord::decode)?;
+    let usage = match view.read(&key::usage(subvol.0), UsageRecord::decode) {
+        // What is hidden by damage is not counted.
+        Err(FsError::Io(_)) if fs.kept_from().is_some() => None,
+        usage => usage?,
+    };
     let inodes = usage.unwrap_or_default().files.max(0) as u64;
     let left = (Ino::MAX.0 >> 4).saturating_sub(fs.numbers.peek());
     Ok(StatFs {

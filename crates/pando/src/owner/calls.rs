@@ -270,6 +270,7 @@ fn status(server: &Server) -> Answered<Status> {
             reclaimed: server.background().done(),
         },
         read_only: status.read_only,
+        damaged: status.damaged,
     })
 }
 

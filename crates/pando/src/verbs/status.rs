@@ -68,6 +68,7 @@ fn json(volume: &std::path::Path, status: &Status) -> serde_json::Value {
             "reclaimed": status.background.reclaimed,
         },
         "read_only": status.read_only,
+        "damaged": status.damaged,
     })
 }
 
@@ -176,8 +177,10 @@ fn text(volume: &std::path::Path, status: &Status, output: &mut Output) -> Resul
             output.line(&format!("{:<12}{}", "value logs", logs_text(logs, merges.cleaned)))?;
         }
     }
-    match &status.read_only {
-        Some(why) => output.line(&format!("{:<12}{why}", "READ-ONLY")),
-        None => Ok(()),
+    for (label, why) in [("DAMAGED", &status.damaged), ("READ-ONLY", &status.read_only)] {
+        if let Some(why) = why {
+            output.line(&format!("{label:<12}{why}"))?;
+        }
     }
+    Ok(())
 }

@@ -5,6 +5,7 @@ use format::base_record::BaseRecord;
 use format::cluster_limits::ClusterLimitsRecord;
 use format::detached_record::DetachedRecord;
 use format::extent::CHUNK_BYTES;
+use format::kept_twice::RootCounter;
 use format::owner_quota::{OwnerLimits, OwnerState};
 use format::quota::{Charged, QuotaRecord};
 use format::scan_record::ScanRecord;
@@ -69,6 +70,8 @@ pub(super) const TARGETS: &[Target] = &[
             "candidate::decode",
             "detached_record::LAYOUT",
             "detached_record::decode",
+            "kept_twice::LAYOUT",
+            "kept_twice::decode",
             "usage::LAYOUT",
             "usage::decode",
         ],
@@ -232,7 +235,7 @@ fn run_subvolume(bytes: &[u8]) -> bool {
 }
 
 fn make_small(random: &mut Rng) -> Vec<u8> {
-    match random.u8(..4) {
+    match random.u8(..5) {
         0 => BaseRecord {
             complete: random.bool(),
             subvolume: number(random),
@@ -256,6 +259,7 @@ fn make_small(random: &mut Rng) -> Vec<u8> {
             };
             record.encode()
         }
+        3 => RootCounter { subvolume: number(random), copies: random.bool() }.encode(),
         _ => (number(random) >> 1).to_le_bytes().to_vec(),
     }
 }
@@ -272,6 +276,10 @@ fn run_small(bytes: &[u8]) -> bool {
     }
     if let Ok(record) = DetachedRecord::decode(bytes) {
         understood |= DetachedRecord::decode(&record.encode()).is_ok();
+    }
+    if let Ok(root) = RootCounter::decode(bytes) {
+        again(&root, &root.encode(), RootCounter::decode);
+        understood = true;
     }
     understood | usage::decode(bytes).is_ok_and(|pages| pages >= 0)
 }

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use format::extent::{Extent, decode};
+use format::kept_twice::RootCounter;
 use format::key::{self, Counter, Part};
 use format::log_record::{Record, seed};
 use format::log_segment::{self, RECORDS_START};
@@ -51,7 +52,7 @@ pub(super) struct Top {
     pub(super) tree: u64,
     /// Key of its top directory.
     pub(super) key: Vec<u8>,
-    /// The trees of all subvolumes.
+    /// The trees of all subvolumes that are not removed.
     pub(super) trees: Vec<TreeId>,
 }
 
@@ -133,7 +134,7 @@ fn inside(media: &Media, header: &VolumeHeader) -> (Top, Vec<Place>) {
     let store = captured.expect("it was opened");
     let volume = TreeId(key::VOLUME_TREE);
     let root = store.get(volume, &key::counter(Counter::Root)).expect("it is whole");
-    let root = root.map_or(0, |bytes| u64::from_le_bytes(bytes.try_into().expect("a counter")));
+    let root = RootCounter::decode(&root.expect("it is there")).expect("it is whole").subvolume;
     let mut records = BTreeMap::new();
     scan(&*store, volume, &key::SUBVOLUMES_PREFIX, &mut |key, value| {
         let id = key::parse_number(key).expect("a subvolume");
@@ -145,7 +146,11 @@ fn inside(media: &Media, header: &VolumeHeader) -> (Top, Vec<Place>) {
         secret: header.hash_key,
         tree: record.tree,
         key: key::directory(record.root, Part::Attributes).to_vec(),
-        trees: records.values().map(|record| TreeId(record.tree)).collect(),
+        trees: records
+            .values()
+            .filter(|record| !record.detached)
+            .map(|record| TreeId(record.tree))
+            .collect(),
     };
     let mut contents = Vec::new();
     for &tree in &top.trees {

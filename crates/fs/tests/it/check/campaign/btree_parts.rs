@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use format::Pointer;
 use format::catalog::{CatalogKey, RootRecord};
+use format::kept_twice::COPY_TREE;
 use format::key;
 use format::map_directory::{self, PageCopy};
 use format::node::{self, HEADER_BYTES, Header, InteriorBody, LeafBody, LeafValue, UNIT_BYTES};
@@ -63,6 +64,7 @@ pub(super) fn places(media: &Media, top: &Top, found: &mut Vec<Place>) -> u64 {
     for (key, RootRecord { pointer, level }) in roots {
         let (hub, names) = match key {
             CatalogKey::Tree(key::VOLUME_TREE) => (Hub::All, ["node of the volume's own tree"; 2]),
+            CatalogKey::Tree(COPY_TREE) => (Hub::None, ["node of the copies of its records"; 2]),
             CatalogKey::Tree(tree) if tree == top.tree => {
                 (Hub::Above(&top.key), ["leaf", "interior node"])
             }

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use format::kept_twice::COPY_TREE;
 use format::key;
 use format::row_pointer::RowPointer;
 use format::run_block::{Block, Stored, unpack};
@@ -11,11 +12,17 @@ use format::run_manifest::{Decoded, RunEntry, RunManifest};
 use super::anatomy::{Place, Top};
 use super::media::Media;
 
+/// A part of a run of the volume's own tree, and of the copies.
+const OWN: &str = "run of the volume's own tree";
+const COPIES: &str = "run of the copies of its records";
+
 /// What of a run all else hangs on.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Hub {
-    /// All of it.
-    All,
+    /// It is the volume's own tree, or a part of it.
+    Own,
+    /// It is the copies of that.
+    Copies,
     /// Its index, and the block of the top directory.
     Top,
     None,
@@ -53,23 +60,22 @@ pub(super) fn places(media: &Media, top: &Top, found: &mut Vec<Place>) -> u64 {
             let tree = manifest.trees.iter().find(|entry| entry.number == tree);
             tree.is_some_and(|tree| manifest.stacks[tree.stack as usize].contains(&at))
         };
-        let hub = match (of(key::VOLUME_TREE), of(top.tree)) {
-            (true, _) => Hub::All,
-            (_, true) => Hub::Top,
+        let hub = match (of(key::VOLUME_TREE), of(COPY_TREE), of(top.tree)) {
+            (true, ..) => Hub::Own,
+            (_, true, _) => Hub::Copies,
+            (.., true) => Hub::Top,
             _ => Hub::None,
         };
         run(media, entry, (hub, &top.key), found, &mut rows);
     }
-    for ((log, offset), (length, is_hub)) in rows {
-        let name =
-            if is_hub { "value log of the volume's own tree" } else { "block of a value log" };
+    for ((log, offset), (length, name)) in rows {
         found.push(Place::new(name, &path(log), offset, length));
     }
     manifest.lsn
 }
 
-/// Blocks of value logs, by blob and offset: how long, and whether all hangs on them.
-type Rows = BTreeMap<(u64, u64), (u64, bool)>;
+/// Blocks of value logs, by blob and offset: how long, and what they are.
+type Rows = BTreeMap<(u64, u64), (u64, &'static str)>;
 
 fn run(
     media: &Media,
@@ -92,10 +98,13 @@ fn run(
     }
     let behind = other.encode().len() as u64 - before;
     let filters = u64::from(entry.index_bytes) - before - behind;
-    let [index_name, filter_name] = if hub == Hub::None {
-        ["index of a run", "filters of a run"]
-    } else {
-        ["index of a run above the top", "filters of a run above the top"]
+    let [index_name, filter_name, block_name] = match hub {
+        Hub::None => ["index of a run", "filters of a run", "block of a run"],
+        Hub::Top => {
+            ["index of a run above the top", "filters of a run above the top", "block of a run"]
+        }
+        Hub::Own => [OWN; 3],
+        Hub::Copies => [COPIES; 3],
     };
     found.push(Place::new(index_name, &blob, entry.index, before));
     if filters > 0 {
@@ -106,8 +115,8 @@ fn run(
         let last = at + 1 == index.blocks().len();
         let has_top = index.first_key(at) <= top
             && if last { top <= index.last_key() } else { top < index.first_key(at + 1) };
-        let is_hub = hub == Hub::All || hub == Hub::Top && has_top;
-        let name = if is_hub { "block of a run above the top" } else { "block of a run" };
+        let is_above = hub == Hub::Top && has_top;
+        let name = if is_above { "block of a run above the top" } else { block_name };
         found.push(Place::new(name, &blob, place.offset, u64::from(place.stored)));
         let stored = slice(place.offset, place.stored);
         let raw = if place.stored < place.raw {
@@ -120,9 +129,14 @@ fn run(
             if let Stored::Far(pointer) = block.stored(row) {
                 let RowPointer { log, place, .. } =
                     RowPointer::decode(pointer).expect("it is whole");
-                let row =
-                    rows.entry((log, place.offset)).or_insert((u64::from(place.stored), false));
-                row.1 |= hub == Hub::All;
+                let length = u64::from(place.stored);
+                let name = match hub {
+                    Hub::Own => "value log of the volume's own tree",
+                    Hub::Copies => "value log of the copies of its records",
+                    Hub::Top | Hub::None => "block of a value log",
+                };
+                // A block has the rows of one tree, and of its copies.
+                rows.insert((log, place.offset), (length, name));
             }
         }
     }

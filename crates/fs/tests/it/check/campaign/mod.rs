@@ -9,5 +9,6 @@ mod interrupted;
 mod lsm_parts;
 mod made;
 mod media;
+mod own;
 mod permitted;
 mod run;

@@ -53,6 +53,7 @@ const BTREE: &[&str] = &[
     "long value",
     "node above the top directory",
     "node of the catalog",
+    "node of the copies of its records",
     "node of the volume's own tree",
     "page of counts",
     "superblock",
@@ -73,6 +74,8 @@ const LSM: &[&str] = &[
     "index of a run",
     "index of a run above the top",
     "manifest",
+    "run of the copies of its records",
+    "run of the volume's own tree",
 ];
 
 /// The structures that a campaign has to strike.
@@ -84,8 +87,9 @@ pub(super) fn structures(engine: fs::Engine) -> impl Iterator<Item = &'static st
     ANY.iter().chain(own).copied()
 }
 
-/// The least and the worst that may come of the damage of one structure.
-fn of_one(structure: &str, damage: Damage) -> (Outcome, Outcome) {
+/// The least and the worst that may come of the damage of one structure. `replays`: the log changes
+/// what is in it.
+fn of_one(structure: &str, damage: Damage, replays: bool) -> (Outcome, Outcome) {
     use Outcome::{Closed, Harmless, LogCut, Lost, Mended, Told};
     match (structure, damage) {
         // Opening makes the one that is not there, and there is nothing to tell.
@@ -111,6 +115,16 @@ fn of_one(structure: &str, damage: Damage) -> (Outcome, Outcome) {
             | "cluster of the index",
             _,
         ) => (Mended, Mended),
+        // There are two of each, but those that only count, which are counted anew.
+        (
+            "node of the volume's own tree"
+            | "node of the copies of its records"
+            | "run of the volume's own tree"
+            | "run of the copies of its records"
+            | "value log of the volume's own tree"
+            | "value log of the copies of its records",
+            _,
+        ) => (Mended, if replays { Closed } else { Mended }),
         ("header of the log" | "record of the log", _) => (LogCut, LogCut),
         // Nobody is answered from it but searches.
         (OF_NONE, _) => (Told, Lost),
@@ -127,9 +141,13 @@ fn of_one(structure: &str, damage: Damage) -> (Outcome, Outcome) {
 
 /// What may come of a damage, by all that it struck: the least of it is as bad as the least that
 /// comes of any, the worst as bad as the worst.
-pub(super) fn permitted(struck: &[&Place], damage: Damage) -> (Outcome, Outcome) {
-    let each = || struck.iter().map(|place| of_one(place.structure, damage));
+pub(super) fn permitted(struck: &[&Place], damage: Damage, replays: bool) -> (Outcome, Outcome) {
+    let each = || struck.iter().map(|place| of_one(place.structure, damage, replays));
     let least = each().map(|(least, _)| least).max();
     let worst = each().map(|(_, worst)| worst).max();
-    (least.expect("something is struck"), worst.expect("something is struck"))
+    let (least, worst) = (least.expect("something is struck"), worst.expect("something is struck"));
+    // With the file both of the volume's own records may go.
+    let is_struck = |of: &str| struck.iter().any(|place| place.structure.ends_with(of));
+    let are_both = is_struck("the volume's own tree") && is_struck("the copies of its records");
+    (least, if are_both { Outcome::Closed } else { worst })
 }

@@ -233,7 +233,7 @@ fn campaign(
             let damaged = damage.name();
             let what =
                 format!("seed {seed}, {state}: {damaged} at {path}, byte {offset} ({structure})");
-            let (least, worst) = permitted(&struck, damage);
+            let (least, worst) = permitted(&struck, damage, state == "crashed");
             let with = struck.iter().map(|other| other.structure);
             let with = with.filter(|other| other != structure).collect::<BTreeSet<_>>();
             let case = Case { volume, damage, place, struck, what };
@@ -334,7 +334,8 @@ fn what_opens_for_reading_only_is_told_and_not_changed() {
     };
     let mut read_only = 0;
     for place in places(&volume.crashed) {
-        if !place.structure.starts_with("block of a run") {
+        if !["block of a run", "run of the volume"].iter().any(|of| place.structure.starts_with(of))
+        {
             continue;
         }
         let hurt = volume.crashed.copy();

@@ -1,0 +1,118 @@
+//! Which records of the volume's own tree are kept twice, and how the counter of the root says that
+//! they are (`docs/format/kept-twice.md`).
+//!
+//! Everything that says where a volume's parts are, or keeps them from being removed, has a copy in
+//! a second tree. What only counts inodes can be counted anew, changes with every file, and has
+//! none.
+
+use crate::key;
+use crate::layout::{Field, size_of};
+use crate::{Malformed, Reader, Writer};
+
+/// Number of the tree that holds the copies.
+pub const COPY_TREE: u64 = 17;
+
+/// Key of a record, which holds nothing, of a volume whose counts were lost with damaged records
+/// and made anew, until a check has found them right.
+pub const UNCOUNTED_KEY: [u8; 1] = [b'V'];
+
+/// Bytes of the counter of the root where the records are kept twice.
+pub const ROOT_BYTES: usize = 16;
+/// The two numbers of the counter of the root.
+pub const LAYOUT: &[Field] =
+    &[Field::fixed("subvolume", "u64 LE", 8), Field::fixed("copies", "u64 LE", 8)];
+const _: () = assert!(size_of(LAYOUT) == ROOT_BYTES);
+
+/// Whether the record under a key of the volume's own tree has a copy.
+pub fn is_kept_twice(key: &[u8]) -> bool {
+    let Some(&kind) = key.first() else { return false };
+    let counts = [key::USAGE_PREFIX, key::OWNER_CHARGES_PREFIX, key::CANDIDATES_PREFIX];
+    // Limits of a quota are under its number alone, charges under a subvolume's number, too.
+    !counts.contains(&[kind]) && ([kind] != key::QUOTAS_PREFIX || key.len() <= 9)
+}
+
+/// Whether all records of a range of keys have copies: those of one kind, of which all have.
+pub fn is_all_kept_twice(from: &[u8], to: Option<&[u8]>) -> bool {
+    let (Some(&kind), Some(to)) = (from.first(), to) else { return false };
+    let is_of_one = kind.checked_add(1).is_some_and(|next| to <= [next].as_slice());
+    is_of_one && [kind] != key::QUOTAS_PREFIX && is_kept_twice(from)
+}
+
+/// The counter of the root.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct RootCounter {
+    /// Subvolume of the volume's root.
+    pub subvolume: u64,
+    /// Whether the second tree has a copy of each record that is to have one.
+    pub copies: bool,
+}
+
+impl RootCounter {
+    /// Its bytes on the medium. Without copies it is what programs write that know of none; with
+    /// copies they refuse it, for they would change one of both.
+    pub fn encode(&self) -> Vec<u8> {
+        let mut bytes = Vec::with_capacity(ROOT_BYTES);
+        bytes.put_u64(self.subvolume);
+        if self.copies {
+            bytes.put_u64(1);
+        }
+        bytes
+    }
+
+    /// Decodes it.
+    pub fn decode(bytes: &[u8]) -> Result<RootCounter, Malformed> {
+        let mut reader = Reader::new("counter of the root", bytes);
+        let subvolume = reader.u64()?;
+        if reader.remaining() == 0 {
+            return Ok(RootCounter { subvolume, copies: false });
+        }
+        let copies = reader.u64()?;
+        if copies != 1 {
+            return Err(reader.malformed("1, for one copy", copies.to_string()));
+        }
+        reader.end()?;
+        Ok(RootCounter { subvolume, copies: true })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{RootCounter, is_all_kept_twice, is_kept_twice};
+    use crate::key::{self, Counter};
+
+    #[test]
+    fn a_counter_is_as_before_without_copies_and_strange_ones_are_refused() {
+        for copies in [false, true] {
+            let root = RootCounter { subvolume: 7, copies };
+            let bytes = root.encode();
+            assert_eq!(bytes.len(), if copies { 16 } else { 8 });
+            assert_eq!(RootCounter::decode(&bytes), Ok(root));
+        }
+        assert_eq!(RootCounter { subvolume: 7, copies: false }.encode(), 7_u64.to_le_bytes());
+        for length in [0, 7, 9, 15, 16, 17, 24] {
+            assert!(RootCounter::decode(&vec![0; length]).is_err(), "{length}");
+        }
+    }
+
+    #[test]
+    fn what_only_counts_has_no_copy() {
+        assert!(is_kept_twice(&key::subvolume(1)));
+        assert!(is_kept_twice(&key::counter(Counter::Epoch)));
+        assert!(is_kept_twice(&key::segment(3)));
+        assert!(is_kept_twice(&key::quota(3)));
+        assert!(!is_kept_twice(&key::quota_charges(3, 1)));
+        assert!(!is_kept_twice(&key::usage(1)));
+        assert!(!is_kept_twice(b""));
+    }
+
+    #[test]
+    fn a_range_over_two_kinds_is_not_all_kept_twice() {
+        assert!(is_all_kept_twice(&key::subvolume(1), Some(&key::subvolume(9))));
+        assert!(is_all_kept_twice(b"S", Some(b"T")));
+        assert!(!is_all_kept_twice(b"S", Some(b"U")));
+        assert!(!is_all_kept_twice(b"S", None));
+        assert!(!is_all_kept_twice(b"", Some(b"A")));
+        assert!(!is_all_kept_twice(b"Q", Some(b"R")));
+        assert!(!is_all_kept_twice(b"T", Some(b"U")));
+    }
+}

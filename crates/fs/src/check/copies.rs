@@ -1,0 +1,94 @@
+//! The copies of the volume's own records: they can be read, and say the same.
+
+use format::kept_twice::UNCOUNTED_KEY;
+use store::{Error, Pinned};
+
+use super::look::{self, Look, Scan};
+use super::{Checker, Edit, Fix, Problem, ProblemKind};
+use crate::error::from_store;
+use crate::own::{COPY, differences, is_damage};
+use crate::subvol::VOLUME;
+use crate::{Fs, FsResult};
+
+impl Checker<'_, '_> {
+    /// Looks at the copies. That there are none is told only where the volume says that there are:
+    /// one of before gets some when it is opened for writing.
+    pub(super) fn check_copies(&mut self) -> FsResult<()> {
+        let has_copies = self.fs.own.noted().has_copies();
+        if !exists(self.pin)? {
+            if has_copies {
+                let what = "the volume's records have no copies".to_owned();
+                let problem = Problem::new(ProblemKind::Structure, what);
+                self.found(Problem { fix: self.fs.renews(), ..problem });
+            }
+            return Ok(());
+        }
+        let mut scan = Scan::new(self.pin, COPY, &[])?;
+        while scan.advance()? {}
+        for lost in &scan.lost {
+            let what = format!("a copy of the volume's records cannot be read: {}", lost.damage);
+            let problem = Problem::new(ProblemKind::Unreadable, what);
+            let problem = problem.in_file(&lost.damage.file, lost.damage.offset);
+            self.found(Problem { fix: self.fs.renews(), ..problem });
+        }
+        if !has_copies || !scan.lost.is_empty() {
+            return Ok(());
+        }
+        let mut wrong = Vec::new();
+        let compared = differences(self.pin, &mut |key, own, _| {
+            let edit = match own {
+                Some(value) => Edit::Put(COPY, key.to_vec(), value.to_vec()),
+                None => Edit::Delete(COPY, key.to_vec()),
+            };
+            wrong.push((format!("the volume's record {key:02x?} differs from its copy"), edit));
+            Ok(())
+        });
+        match compared {
+            // What is damaged was told with the table, and of a part nothing is said.
+            Err(error) if is_damage(&error) => return Ok(()),
+            compared => compared.map_err(from_store)?,
+        }
+        for (what, edit) in wrong {
+            let fix = Fix::Edits("write the copy anew", vec![edit]);
+            self.found(Problem::new(ProblemKind::Structure, what).mended_by(fix));
+        }
+        Ok(())
+    }
+}
+
+impl Checker<'_, '_> {
+    /// Whether there is the note that counts were lost.
+    pub(super) fn has_note(&self) -> FsResult<bool> {
+        Ok(look::exists(self.pin, VOLUME, &UNCOUNTED_KEY)? == Look::Found(()))
+    }
+
+    /// The note that counts were lost goes when all were counted anew and are right.
+    pub(super) fn check_note(&mut self) {
+        if !self.counts_anew {
+            return;
+        }
+        let what = "what is charged and counted was lost with damaged records".to_owned();
+        let problem = Problem::new(ProblemKind::Quota, what);
+        let are_right = self.charges_are_right
+            && self.counts_are_compared
+            && self.report.problems.iter().all(|problem| problem.fix.is_none());
+        let edits = vec![Edit::Delete(VOLUME, UNCOUNTED_KEY.to_vec())];
+        let fix = Fix::Edits("say that it was counted anew", edits);
+        self.found(Problem { fix: are_right.then_some(fix), ..problem });
+    }
+}
+
+impl Fs {
+    /// What makes the damaged one of the two trees anew, where anything may be changed.
+    pub(super) fn renews(&self) -> Option<Fix> {
+        self.store.read_only().is_none().then_some(Fix::Own)
+    }
+}
+
+fn exists(pin: &dyn Pinned) -> FsResult<bool> {
+    match pin.scan(COPY, store::KeyRange::all()) {
+        Err(Error::NoTree(_)) => Ok(false),
+        Err(Error::Corrupt(_) | Error::Missing { .. }) | Ok(_) => Ok(true),
+        Err(error) => Err(from_store(error)),
+    }
+}

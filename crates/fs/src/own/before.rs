@@ -1,0 +1,314 @@
+//! The store before the engine's: a commit that changes one of the volume's own records changes its
+//! copy, too.
+//!
+//! A copy that is damaged must not keep from changing what is whole: where a commit to both is
+//! refused for damage, the copies are given up. The commit says so in the counter of the root, so
+//! that nobody believes copies that are older, and a repair, or the next opening, makes them anew.
+
+use std::any::Any;
+use std::sync::Arc;
+use std::time::Duration;
+
+use format::batch::{Op, Ops};
+use format::kept_twice::{RootCounter, is_kept_twice};
+use parking_lot::Mutex;
+use store::{
+    Barrier, Batch, CheckProgress, CheckReport, CommitToken, Cursor, DiffCursor, KeyRange, Lane,
+    LostRange, Patterns, Pinned, Read, Result, SharedWalk, SortedRun, Stats, Store, TreeId, Waker,
+};
+
+use super::noted::Noted;
+use super::{COPY, ROOT, is_damage, read, root};
+use crate::subvol::VOLUME;
+
+/// An engine's store, before which the copies are dealt with.
+pub(super) struct TwoTrees {
+    engine: Arc<dyn Store>,
+    noted: Arc<Noted>,
+    /// Held by who writes the counter of the root, which says whether there are copies.
+    root: Mutex<()>,
+}
+
+impl TwoTrees {
+    pub(super) fn new(engine: Arc<dyn Store>, noted: Arc<Noted>) -> TwoTrees {
+        TwoTrees { engine, noted, root: Mutex::new(()) }
+    }
+
+    /// A commit that changes records that have copies.
+    #[cold]
+    fn commit_both(&self, batch: &Batch) -> Result<CommitToken> {
+        let root = names_root(batch).then(|| self.root.lock());
+        if !self.noted.has_copies() {
+            return self.engine.commit(batch);
+        }
+        let committed = self.engine.commit(&mirrored(batch));
+        drop(root);
+        match committed {
+            Err(error) if is_damage(&error) => self.give_up(batch, &error),
+            committed => committed,
+        }
+    }
+
+    /// A commit to the volume's own tree alone, from which on there are no copies. If that is what
+    /// is damaged, it is refused as well, and nothing was given up.
+    #[cold]
+    fn give_up(&self, batch: &Batch, error: &store::Error) -> Result<CommitToken> {
+        let _root = self.root.lock();
+        let mut alone = batch.clone();
+        if self.noted.has_copies() && !names_root(batch) {
+            let Some(root) = root(&*self.engine, VOLUME)? else { return Err(error.clone()) };
+            alone.put(VOLUME, &ROOT, &RootCounter { copies: false, ..root }.encode());
+        }
+        let committed = self.engine.commit(&alone)?;
+        if self.noted.has_copies() {
+            self.noted.set_copies(false);
+            self.noted.gave_up(error);
+        }
+        Ok(committed)
+    }
+}
+
+/// Whether a batch writes the counter of the root.
+fn names_root(batch: &Batch) -> bool {
+    batch.ops().any(|op| matches!(op, Ok(Op::Put { tree, key, .. }) if is_own(tree) && key == ROOT))
+}
+
+fn is_own(tree: u64) -> bool {
+    tree == VOLUME.0
+}
+
+/// Whether an operation changes a record that has a copy.
+fn is_to_both(op: &Op<'_>) -> bool {
+    match *op {
+        Op::Put { tree, key, .. } | Op::Delete { tree, key } | Op::Merge { tree, key, .. } => {
+            is_own(tree) && is_kept_twice(key)
+        }
+        Op::DeleteRange { tree, .. } => is_own(tree),
+        _ => false,
+    }
+}
+
+/// A batch with what it changes of the volume's own records changed in the copies, too, which it
+/// says that there are if it writes the counter of the root.
+pub(crate) fn mirrored(batch: &Batch) -> Batch {
+    let mut both = batch.clone();
+    for op in batch.ops().flatten().filter(is_to_both) {
+        match op {
+            Op::Put { key, value, .. } if key == ROOT => {
+                let Ok(root) = RootCounter::decode(value) else { continue };
+                let value = RootCounter { copies: true, ..root }.encode();
+                both.put(VOLUME, key, &value);
+                both.put(COPY, key, &value);
+            }
+            Op::Put { key, value, .. } => both.put(COPY, key, value),
+            Op::Delete { key, .. } => both.delete(COPY, key),
+            // There is nothing in the range but what has a copy.
+            Op::DeleteRange { from, to, .. } => both.delete_range(COPY, from, to),
+            Op::Merge { key, lanes, .. } => {
+                let lanes: Vec<Lane> = lanes.iter().collect();
+                both.merge(COPY, key, &lanes);
+            }
+            _ => {}
+        }
+    }
+    both
+}
+
+impl Read for TwoTrees {
+    #[inline]
+    fn get_with(&self, tree: TreeId, key: &[u8], found: &mut dyn FnMut(&[u8])) -> Result<bool> {
+        read::get_with(&*self.engine, &self.noted, (tree, key), found)
+    }
+
+    fn scan(&self, tree: TreeId, range: KeyRange) -> Result<Box<dyn Cursor + '_>> {
+        read::scan(&*self.engine, &self.noted, tree, range)
+    }
+}
+
+impl Store for TwoTrees {
+    fn commit(&self, batch: &Batch) -> Result<CommitToken> {
+        if self.noted.has_copies() && batch.ops().flatten().any(|op| is_to_both(&op)) {
+            return self.commit_both(batch);
+        }
+        self.engine.commit(batch)
+    }
+
+    fn ingest(&self, tree: TreeId, run: &mut dyn SortedRun) -> Result<CommitToken> {
+        self.engine.ingest(tree, run)
+    }
+
+    fn ingest_new(&self, tree: TreeId, run: &mut dyn SortedRun) -> Result<CommitToken> {
+        self.engine.ingest_new(tree, run)
+    }
+
+    fn clone_matching(
+        &self,
+        source: TreeId,
+        target: TreeId,
+        patterns: &Patterns,
+    ) -> Result<CommitToken> {
+        self.engine.clone_matching(source, target, patterns)
+    }
+
+    fn sync(&self, up_to: CommitToken) -> Result<()> {
+        self.engine.sync(up_to)
+    }
+
+    fn last_commit(&self) -> CommitToken {
+        self.engine.last_commit()
+    }
+
+    fn durable(&self) -> CommitToken {
+        self.engine.durable()
+    }
+
+    fn flush_if_due(&self) -> Result<Duration> {
+        self.engine.flush_if_due()
+    }
+
+    fn pin(&self) -> Result<Box<dyn Pinned>> {
+        let engine = self.engine.pin()?;
+        Ok(Box::new(Pin { engine, noted: Arc::clone(&self.noted) }))
+    }
+
+    fn pin_trees(&self, trees: &[TreeId]) -> Result<Box<dyn Pinned>> {
+        let mut trees = trees.to_vec();
+        if trees.contains(&VOLUME) && self.noted.has_copies() {
+            trees.push(COPY);
+        }
+        let engine = self.engine.pin_trees(&trees)?;
+        Ok(Box::new(Pin { engine, noted: Arc::clone(&self.noted) }))
+    }
+
+    fn diff(&self, old: TreeId, new: TreeId) -> Result<Box<dyn DiffCursor + '_>> {
+        self.engine.diff(old, new)
+    }
+
+    fn checkpoint(&self) -> Result<bool> {
+        self.engine.checkpoint()
+    }
+
+    fn set_waker(&self, wake: Waker) {
+        self.engine.set_waker(wake);
+    }
+
+    fn keep_log(&self, behind: &[CommitToken]) -> Result<()> {
+        self.engine.keep_log(behind)
+    }
+
+    fn refused_by_log(&self) -> u64 {
+        self.engine.refused_by_log()
+    }
+
+    fn checkpoint_due(&self) -> bool {
+        self.engine.checkpoint_due()
+    }
+
+    fn merge_may_return(&self) -> bool {
+        self.engine.merge_may_return()
+    }
+
+    fn reclaim_step(&self, nodes: usize) -> Result<bool> {
+        self.engine.reclaim_step(nodes)
+    }
+
+    fn give_back(&self) -> Result<()> {
+        self.engine.give_back()
+    }
+
+    fn tree_exists(&self, tree: TreeId) -> Result<bool> {
+        self.engine.tree_exists(tree)
+    }
+
+    fn read_only(&self) -> Option<Arc<str>> {
+        self.engine.read_only()
+    }
+
+    fn set_barrier(&self, barrier: Arc<dyn Barrier>) {
+        self.engine.set_barrier(barrier);
+    }
+
+    fn check(&self, progress: CheckProgress<'_>) -> Result<CheckReport> {
+        self.engine.check(progress)
+    }
+
+    fn stats(&self) -> Stats {
+        self.engine.stats()
+    }
+
+    fn close(&self) -> Result<()> {
+        self.engine.close()
+    }
+}
+
+/// A pinned state of such a store.
+struct Pin {
+    engine: Box<dyn Pinned>,
+    noted: Arc<Noted>,
+}
+
+impl Read for Pin {
+    #[inline]
+    fn get_with(&self, tree: TreeId, key: &[u8], found: &mut dyn FnMut(&[u8])) -> Result<bool> {
+        read::get_with(&*self.engine, &self.noted, (tree, key), found)
+    }
+
+    fn scan(&self, tree: TreeId, range: KeyRange) -> Result<Box<dyn Cursor + '_>> {
+        read::scan(&*self.engine, &self.noted, tree, range)
+    }
+}
+
+impl Pinned for Pin {
+    fn commit(&self) -> CommitToken {
+        self.engine.commit()
+    }
+
+    fn visit_shared_once(
+        &self,
+        trees: &mut dyn Iterator<Item = TreeId>,
+        prefix: &[u8],
+        visit: &mut dyn FnMut(&[u8], &[u8]),
+    ) -> Result<()> {
+        self.engine.visit_shared_once(trees, prefix, visit)
+    }
+
+    fn visit_shared_step(
+        &self,
+        walk: &mut SharedWalk,
+        nodes: usize,
+        visit: &mut dyn FnMut(&[u8], &[u8]),
+    ) -> Result<bool> {
+        self.engine.visit_shared_step(walk, nodes, visit)
+    }
+
+    fn lost_from(&self, tree: TreeId, key: &[u8]) -> Result<Option<LostRange>> {
+        self.engine.lost_from(tree, key)
+    }
+
+    fn diff<'a>(
+        &'a self,
+        old_tree: TreeId,
+        new: &'a dyn Pinned,
+        new_tree: TreeId,
+        range: KeyRange,
+    ) -> Result<Box<dyn DiffCursor + 'a>> {
+        // The engine asks the other for what it is (`as_any`), and gets its own.
+        self.engine.diff(old_tree, new, new_tree, range)
+    }
+
+    fn prefetch(&self, tree: TreeId, keys: &[&[u8]]) {
+        self.engine.prefetch(tree, keys);
+    }
+
+    fn logged_bytes(&self, behind: CommitToken) -> Option<u64> {
+        self.engine.logged_bytes(behind)
+    }
+
+    fn logged_since(&self, behind: CommitToken, take: &mut dyn FnMut(Ops<'_>) -> bool) -> bool {
+        self.engine.logged_since(behind, take)
+    }
+
+    fn as_any(&self) -> &dyn Any {
+        self.engine.as_any()
+    }
+}

@@ -1,0 +1,96 @@
+//! The volume's own records, which are kept twice (decision 0079): in the volume's own tree, and in
+//! a second one whose nodes, runs and blocks are others.
+//!
+//! All that reads or changes them - the namespace, data, searches, checks - asks a store, so the
+//! two trees are dealt with in one place, a store before the engine's:
+//!
+//! * `before`: a commit that changes a record that has a copy changes both, in one batch, so that
+//!   no crash comes between them.
+//! * `read`: what is damaged in the volume's own tree is answered from the copy. That is noted,
+//!   logged and told by `status` (`noted`): it is no reason to be silent that nothing was lost.
+//! * `complete`: a volume that has no copies gets them. The counter of the root says that they are
+//!   there; without that the second tree is not believed.
+//! * `renew`: a repair makes the damaged one of both anew from the other, without following it.
+
+mod before;
+mod complete;
+mod noted;
+mod read;
+mod renew;
+
+use std::sync::Arc;
+
+use format::kept_twice::{COPY_TREE, RootCounter};
+use format::key::{self, Counter};
+use store::{Error, Read, Result, Store, TreeId};
+
+use crate::subvol::VOLUME;
+
+pub(crate) use before::mirrored;
+pub(crate) use complete::differences;
+pub(crate) use noted::Noted;
+pub(crate) use renew::renew;
+
+/// The tree of the copies.
+pub(crate) const COPY: TreeId = TreeId(COPY_TREE);
+/// Key of the counter of the root.
+const ROOT: [u8; 2] = [b'C', 5];
+
+/// What is known of the records of an open volume, and the engine's own store.
+pub(crate) struct Own {
+    engine: Arc<dyn Store>,
+    noted: Arc<Noted>,
+}
+
+impl Own {
+    /// What is known.
+    pub(crate) fn noted(&self) -> &Noted {
+        &self.noted
+    }
+
+    /// Notes that there are no copies because they could not be made, of which damage is told.
+    pub(crate) fn no_copies(&self, error: &Error) {
+        if is_damage(error) {
+            self.noted.gave_up(error);
+        } else {
+            tracing::warn!(%error, "the copies of the volume's records could not be made");
+        }
+    }
+
+    /// Makes the copies where there are none; see `complete`.
+    pub(crate) fn complete(&self) -> Result<()> {
+        complete::complete(&*self.engine, &self.noted)
+    }
+}
+
+/// Puts what deals with the copies before an engine's store.
+pub(crate) fn over(engine: Arc<dyn Store>) -> Result<(Arc<dyn Store>, Own)> {
+    debug_assert_eq!(ROOT, key::counter(Counter::Root));
+    let noted = Arc::new(Noted::new(are_there(&*engine)?));
+    let before = before::TwoTrees::new(Arc::clone(&engine), Arc::clone(&noted));
+    Ok((Arc::new(before), Own { engine, noted }))
+}
+
+/// Whether an error is damage of what is on the medium, or that it is not there. A read that the
+/// operating system failed is not: it may succeed the next time.
+pub(crate) fn is_damage(error: &Error) -> bool {
+    matches!(error, Error::Corrupt(_) | Error::Missing { .. } | Error::NoTree(VOLUME | COPY))
+}
+
+/// Whether a volume says that its records are kept twice: by the one that can be read. Where
+/// neither can, who asks for a record is told of both.
+fn are_there(engine: &dyn Read) -> Result<bool> {
+    match root(engine, VOLUME) {
+        Err(error) if is_damage(&error) => match root(engine, COPY) {
+            Err(Error::NoTree(_)) => Ok(false),
+            Err(error) if is_damage(&error) => Ok(true),
+            root => Ok(root?.is_some_and(|root| root.copies)),
+        },
+        root => Ok(root?.is_some_and(|root| root.copies)),
+    }
+}
+
+/// The counter of the root in one of the trees; none where it is not there or does not decode.
+fn root(engine: &dyn Read, tree: TreeId) -> Result<Option<RootCounter>> {
+    Ok(engine.get(tree, &ROOT)?.and_then(|bytes| RootCounter::decode(&bytes).ok()))
+}

@@ -1,0 +1,101 @@
+//! What was met of damage among the volume's own records since it was opened.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use format::Corruption;
+use parking_lot::Mutex;
+use store::Error;
+
+/// Places that are kept; others are logged.
+const PLACES_MAX: usize = 16;
+
+/// What was met.
+pub(crate) struct Noted {
+    /// Whether each record that is to have a copy has one.
+    copies: AtomicBool,
+    /// What was answered from copies, in words.
+    places: Mutex<Vec<String>>,
+    /// Why the copies were given up.
+    given_up: Mutex<Option<String>>,
+}
+
+impl Noted {
+    pub(super) fn new(copies: bool) -> Noted {
+        Noted {
+            copies: AtomicBool::new(copies),
+            places: Mutex::default(),
+            given_up: Mutex::default(),
+        }
+    }
+
+    /// Whether each record that is to have a copy has one, and reads may be answered from it.
+    #[inline]
+    pub(crate) fn has_copies(&self) -> bool {
+        self.copies.load(Ordering::Acquire)
+    }
+
+    pub(super) fn set_copies(&self, copies: bool) {
+        self.copies.store(copies, Ordering::Release);
+    }
+
+    /// Notes that a record was answered from its copy.
+    #[cold]
+    pub(super) fn answered(&self, error: &Error) {
+        let what = error.to_string();
+        let mut places = self.places.lock();
+        if places.contains(&what) || places.len() >= PLACES_MAX {
+            return;
+        }
+        tracing::error!(what, "a record of the volume is read from its copy");
+        places.push(what);
+    }
+
+    /// Notes that a record that has no copy cannot be read.
+    #[cold]
+    pub(crate) fn lost(&self, what: &str) {
+        tracing::error!(what, "a record of the volume that has no copy cannot be read");
+        self.places.lock().push(what.to_owned());
+    }
+
+    /// Whether all could be read that was asked for.
+    pub(crate) fn is_whole(&self) -> bool {
+        self.places.lock().is_empty()
+    }
+
+    /// Notes that the copies are not kept any more.
+    #[cold]
+    pub(super) fn gave_up(&self, error: &Error) {
+        tracing::error!(%error, "the copies of the volume's records are given up");
+        *self.given_up.lock() = Some(error.to_string());
+    }
+
+    /// What was met, in words, for `status`; none where nothing was.
+    pub(crate) fn told(&self) -> Option<String> {
+        const DO: &str = "`pando fsck --repair` writes them anew";
+        if let Some(first) = self.places.lock().first() {
+            return Some(format!(
+                "records of the volume are damaged, and read from copies if they have some: \
+                 {first}; {DO}"
+            ));
+        }
+        let given_up = self.given_up.lock();
+        given_up.as_ref().map(|why| format!("records of the volume have no copies: {why}; {DO}"))
+    }
+}
+
+/// What is answered where neither of both can be read.
+#[cold]
+pub(super) fn both(error: Error, copy: &Error) -> Error {
+    let also = format!(
+        "and their copy neither ({copy}): put back either file from a backup of the volume"
+    );
+    match error {
+        Error::Corrupt(bad) => {
+            let found = format!("{}, {also}", bad.found);
+            Error::Corrupt(Arc::new(Corruption { found, ..(*bad).clone() }))
+        }
+        Error::Missing { file } => Error::Missing { file: format!("{file}, {also}") },
+        other => other,
+    }
+}

@@ -1,0 +1,147 @@
+//! Making one of the two trees of the volume's records anew from the other, in a volume that nobody
+//! else has open. The damaged one is dropped, not followed: its root may be what is damaged.
+//!
+//! Of the volume's own tree:
+//!
+//! 1. What has no copy and can be read is put beside the copies; for a count of a subvolume's
+//!    inodes that cannot, 0, and a note that counts are not known until a check has set them
+//!    right.
+//! 2. The tree is dropped, and a checkpoint made, so that its number is free. From now on until 4
+//!    the volume opens for reading, by what is beside.
+//! 3. The tree is made anew with all of that, in one commit.
+//! 4. What has no copy is removed from beside the copies.
+//!
+//! The copies: dropped, with the word that there are some, and made as for a volume that has none.
+//! A crash anywhere leaves what the next repair goes on with.
+
+use std::collections::BTreeSet;
+
+use format::kept_twice::{RootCounter, UNCOUNTED_KEY, is_kept_twice};
+use format::key;
+use format::subvolume_record::{SubvolumeRecord, UsageRecord};
+use store::{Batch, KeyRange, Need, Read, Result, Store, TreeId};
+
+use super::complete::{commit_from, complete};
+use super::noted::{Noted, both};
+use super::{COPY, ROOT, are_there, is_damage, root};
+use crate::check::look::Scan;
+use crate::error::from_store;
+use crate::subvol::VOLUME;
+use crate::{FsResult, OpenError};
+
+/// Bytes of one commit.
+const COMMIT_BYTES: usize = 1 << 20;
+
+/// Makes the damaged one of the two trees anew; refused where both are.
+pub(crate) fn renew(engine: &dyn Store) -> std::result::Result<(), OpenError> {
+    if let Some(why) = engine.read_only() {
+        return Err(OpenError::Inconsistent(why.to_string()));
+    }
+    match (damage(engine, VOLUME)?, damage(engine, COPY)?) {
+        (Some(own), Some(copy)) => Err(both(own, &copy).into()),
+        (Some(own), None) if !are_there(engine)? => Err(own.into()),
+        (Some(_), None) => {
+            renew_own(engine).map_err(|error| OpenError::Inconsistent(error.to_string()))
+        }
+        (None, Some(_)) => Ok(renew_copies(engine)?),
+        (None, None) => Ok(remove_others(engine)?),
+    }
+}
+
+/// What is damaged in a tree first.
+fn damage(engine: &dyn Read, tree: TreeId) -> Result<Option<store::Error>> {
+    let walk = || -> Result<()> {
+        let mut cursor = engine.scan(tree, KeyRange::all())?;
+        while cursor.next()?.is_some() {}
+        Ok(())
+    };
+    match walk() {
+        Err(error) if is_damage(&error) => Ok(Some(error)),
+        walked => walked.map(|()| None),
+    }
+}
+
+fn renew_own(engine: &dyn Store) -> FsResult<()> {
+    if engine.tree_exists(VOLUME).map_err(from_store)? {
+        keep_others(engine)?;
+        let mut batch = Batch::new();
+        batch.drop_tree(VOLUME);
+        engine.commit(&batch).map_err(from_store)?;
+    }
+    free_number(engine).map_err(from_store)?;
+    let mut run = engine.scan(COPY, KeyRange::all()).map_err(from_store)?;
+    let token = engine.ingest_new(VOLUME, &mut run).map_err(from_store)?;
+    drop(run);
+    engine.sync(token).map_err(from_store)?;
+    remove_others(engine).map_err(from_store)
+}
+
+/// Has the number of a tree that was dropped be free: a checkpoint forgets it.
+fn free_number(engine: &dyn Store) -> Result<()> {
+    engine.sync(engine.last_commit())?;
+    while !engine.checkpoint()? {}
+    Ok(())
+}
+
+/// Puts what has no copy, and can be read, beside the copies.
+fn keep_others(engine: &dyn Store) -> FsResult<()> {
+    // Those of a repair that was cut off may be older.
+    remove_others(engine).map_err(from_store)?;
+    let pin = engine.pin().map_err(from_store)?;
+    let mut batch = Batch::new();
+    let mut counted = BTreeSet::new();
+    let mut scan = Scan::new(&*pin, VOLUME, &[])?;
+    while scan.advance()? {
+        if !is_kept_twice(&scan.key) {
+            batch.put(COPY, &scan.key, &scan.value);
+            commit_from(engine, &mut batch, COMMIT_BYTES).map_err(from_store)?;
+            counted.insert(scan.key.clone());
+        }
+    }
+    let subvolumes = KeyRange::prefix(&key::SUBVOLUMES_PREFIX);
+    let mut cursor = pin.scan(COPY, subvolumes).map_err(from_store)?;
+    while let Some(item) = cursor.next().map_err(from_store)? {
+        let (Ok(id), Ok(record)) =
+            (key::parse_number(item.key), SubvolumeRecord::decode(item.value))
+        else {
+            continue;
+        };
+        let usage = key::usage(id);
+        if !record.read_only && !counted.contains(usage.as_slice()) {
+            let nothing = UsageRecord { files: 0, bytes: 0, counted: true };
+            batch.put(COPY, &usage, &nothing.encode());
+            commit_from(engine, &mut batch, COMMIT_BYTES).map_err(from_store)?;
+        }
+    }
+    if !scan.lost.is_empty() {
+        batch.put(COPY, &UNCOUNTED_KEY, b"");
+    }
+    commit_from(engine, &mut batch, 0).map_err(from_store)
+}
+
+/// Removes what has no copy from beside the copies.
+fn remove_others(engine: &dyn Store) -> Result<()> {
+    let mut batch = Batch::new();
+    batch.mark(Need::Removes);
+    let mut cursor = engine.scan(COPY, KeyRange::all())?;
+    while let Some(item) = cursor.next()? {
+        if !is_kept_twice(item.key) {
+            batch.delete(COPY, item.key);
+            commit_from(engine, &mut batch, COMMIT_BYTES)?;
+        }
+    }
+    commit_from(engine, &mut batch, 0)
+}
+
+fn renew_copies(engine: &dyn Store) -> Result<()> {
+    let mut batch = Batch::new();
+    if let Some(root) = root(engine, VOLUME)? {
+        batch.put(VOLUME, &ROOT, &RootCounter { copies: false, ..root }.encode());
+    }
+    if engine.tree_exists(COPY)? {
+        batch.drop_tree(COPY);
+    }
+    engine.commit(&batch)?;
+    free_number(engine)?;
+    complete(engine, &Noted::new(false))
+}
