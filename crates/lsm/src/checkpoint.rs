@@ -154,7 +154,6 @@ impl Core {
         self.log().trim(lsn)?;
         self.journal.made_checkpoint(self.env.clock.now().0);
         self.collect(state, COLLECTED_AT_ONCE);
-        self.look_whether_tight();
         Ok(())
     }
 

@@ -133,16 +133,6 @@ impl Core {
         Ok(())
     }
 
-    /// After a checkpoint: while room is tight the next one is due as soon as anything is
-    /// committed, and who adds, and looks, may not come for long.
-    pub(crate) fn look_whether_tight(&self) {
-        if self.tight.load(Ordering::Relaxed)
-            && let Ok(tight) = self.is_tight(0)
-        {
-            self.tight.store(tight, Ordering::Relaxed);
-        }
-    }
-
     /// Whether the medium has too little room for commits that add, and so many bytes beside.
     fn is_tight(&self, beside: u64) -> Result<bool> {
         let space = self.env.device.space()?;

@@ -349,33 +349,6 @@ fn merges_leave_the_room_that_checkpoints_need() {
     checked(&store);
 }
 
-/// On a full medium a checkpoint is due with every change, for the room that comes of it; and not
-/// any more when there is room, though nobody adds anything.
-#[test]
-fn a_medium_that_has_room_again_wants_no_checkpoint_at_each_step() {
-    let (sim, store, _) = four_runs();
-    settle(&store);
-    leave(&sim, 0);
-    let mut batch = store::Batch::new();
-    batch.put(TREE, b"key", b"value");
-    assert!(store.commit(&batch).is_err_and(|error| error.is_no_space()));
-    let remove = |n: u64| {
-        commit(&store, |batch| {
-            batch.mark(store::Need::Removes);
-            batch.delete(TREE, &n.to_be_bytes());
-        });
-    };
-    remove(0);
-    assert!(store.checkpoint_due());
-    assert!(store.checkpoint().expect("it has its room"));
-    remove(1);
-    assert!(store.checkpoint_due(), "it is as full");
-    sim.device.set_capacity(None);
-    assert!(store.checkpoint().expect("checkpoint"));
-    remove(2);
-    assert!(!store.checkpoint_due(), "there is room");
-}
-
 /// A merge that nobody steps holds room: a checkpoint that finds none, and a commit, have it.
 #[test]
 fn a_checkpoint_takes_the_room_of_a_merge_that_waits() {
