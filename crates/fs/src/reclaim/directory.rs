@@ -62,6 +62,13 @@ impl Level {
 /// The least cookie of a name.
 const FIRST: u64 = 1;
 
+/// Whether what a name leads to is a directory that says it is there. One that was detached by
+/// itself has a record of its own to go by.
+fn hangs_in(view: View<'_>, directory: u64, below: u64) -> FsResult<bool> {
+    let record = view.directory(below)?;
+    Ok(record.is_some_and(|record| record.parent == directory && !record.detached))
+}
+
 /// What comes next in a directory.
 enum Next {
     /// It is empty.
@@ -101,17 +108,14 @@ impl Emptying {
             };
             let view = View::new(&*fs.store, entered.tree);
             match next(view, level)? {
-                Next::Below(below) if view.directory(below.ino)?.is_some() => {
-                    self.goes_on_from(below.cookie);
-                    self.path.push(Level::new(below.ino));
-                }
                 Next::Below(below) => {
-                    // Cannot be: a directory goes in one commit with its name.
-                    return Err(crate::error::inconsistent(
-                        view.tree,
-                        "a name of a removed directory leads nowhere",
-                        below.ino,
-                    ));
+                    if hangs_in(view, directory, below.ino)? {
+                        self.goes_on_from(below.cookie);
+                        self.path.push(Level::new(below.ino));
+                    } else {
+                        looks += self.path.len();
+                        self.look_again(fs, view, level, &below)?;
+                    }
                 }
                 Next::Names(names) => {
                     looks += self.path.len();
@@ -136,6 +140,27 @@ impl Emptying {
             }
         }
         Ok((done, self.path.is_empty()))
+    }
+
+    /// Looks once more, with nobody moving it, at a directory that was seen to hang elsewhere than
+    /// its name stands: one that was moved meanwhile has that name no longer. If it still has, that
+    /// is damage, which may lead round in circles.
+    fn look_again(&self, fs: &Fs, view: View<'_>, level: Level, below: &Found) -> FsResult<()> {
+        let (subvol, dir) = (self.subvol, level.directory);
+        let _locks = fs.locks.lock(&[
+            (Lock::Object { subvol, ino: dir }, Mode::Shared),
+            (Lock::Name { subvol, dir, hash: below.cookie >> 8 }, Mode::Shared),
+            (Lock::Place { subvol, ino: below.ino }, Mode::Shared),
+        ]);
+        let Next::Below(again) = next(view, level)? else { return Ok(()) };
+        if again.ino != below.ino || hangs_in(view, dir, again.ino)? {
+            return Ok(());
+        }
+        Err(crate::error::inconsistent(
+            view.tree,
+            "a name of a removed directory leads to none that is in it",
+            below.ino,
+        ))
     }
 
     /// Whether the directory to be emptied is one that was removed. A record that says so of one
@@ -174,10 +199,8 @@ impl Emptying {
         wanted.extend(self.path.iter().map(|level| (place(level), Mode::Shared)));
         let locks = fs.locks.lock(&wanted);
         for at in 1..self.path.len() {
-            let (above, level) = (self.path[at - 1].directory, self.path[at]);
-            let record = view.directory(level.directory)?;
-            // What was detached by itself has a record of its own to go by.
-            if !record.is_some_and(|record| record.parent == above && !record.detached) {
+            let (above, level) = (self.path[at - 1].directory, self.path[at].directory);
+            if !hangs_in(view, above, level)? {
                 self.path.truncate(at);
                 return Ok(None);
             }

@@ -11,12 +11,13 @@ use inode::{Caller, FsError, Kind, NodeId};
 use store::{Batch, Store, TreeId};
 use testing::SimDevice;
 
-use super::records::{TREE, directory, named, put_directory, put_entry, subvolumes};
+use super::records::{Entry, TREE, directory, named, put_directory, put_entry, subvolumes};
 use super::volume::{falsify, look, made, open};
 use super::{assert_mended, check, repair, told};
 
 on_each_engine!(
     what_is_in_use_is_not_reclaimed_whatever_a_record_says,
+    a_removed_directory_that_leads_round_in_circles_is_not_followed,
     an_inode_that_stands_beside_its_name_is_not_taken_for_unlinked,
     no_number_of_an_inode_is_given_out_twice,
     counts_out_of_all_bounds_stop_nothing,
@@ -175,4 +176,33 @@ fn contents_that_an_inode_does_not_know_of_come_back(engine: Engine) {
     assert_mended("extents", &report, &repair(&device));
     let looked = look(&device, &made.right);
     assert!(looked.is_same(), "{looked:?}");
+}
+
+/// Whoever emptied such a directory went down for ever, and took memory for each level.
+fn a_removed_directory_that_leads_round_in_circles_is_not_followed(engine: Engine) {
+    let made = made(engine, 33);
+    let root = Caller::root();
+    {
+        let subject = open(&made.device).expect("it opens");
+        let mut above = NodeId::ROOT;
+        for name in [&b"round"[..], b"and", b"again"] {
+            above = subject.fs().mkdir(&root, above, name, 0o755).expect("there is room").node;
+        }
+        subject.fs().close().expect("it is written");
+    }
+    for name in ["round", "and", "again"] {
+        let device = falsified(&made.device, |store, batch| {
+            let leads_back = Entry { dir: named(store, "again").ino, ..named(store, name) };
+            put_entry(batch, &leads_back, leads_back.cookie);
+        });
+        let subject = open(&device).expect("it opens");
+        subject.fs().rmr(&root, NodeId::ROOT, b"round").expect("it is detached");
+        // Other work comes first.
+        let told = (0..2000).any(|_| {
+            let error = subject.fs().background_step(64).err().map(|error| error.to_string());
+            error.is_some_and(|error| error.contains("leads to none that is in it"))
+        });
+        assert!(told, "{name}");
+        drop(subject.fs().close());
+    }
 }
