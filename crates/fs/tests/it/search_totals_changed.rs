@@ -21,6 +21,7 @@ on_each_engine!(
     totals_are_those_of_a_walk_after_many_changes,
     totals_are_those_of_a_walk_where_changes_take_all_memory,
     what_changed_is_looked_up_once,
+    a_directory_that_only_gained_names_is_told_with_all_that_it_holds,
 );
 
 const FILE: NewNode = NewNode { kind: Kind::File, mode: 0o644, rdev: 0 };
@@ -228,18 +229,25 @@ fn stats(fs: &Fs) -> index::IndexStats {
 
 /// Totals of all.
 fn ask(fs: &Fs) {
-    let (subvolume, directory) = fs.search_place(NodeId::ROOT).expect("the root");
+    ask_for_largest(fs, NodeId::ROOT, 0);
+}
+
+/// The same of a directory, and the largest of those in it.
+fn ask_for_largest(fs: &Fs, node: NodeId, largest: usize) {
+    let (subvolume, directory) = fs.search_place(node).expect("a directory");
     let question = Question {
         start: Start { subvolume, directory, path: b"/", depth: 0 },
         caller: &Caller::root(),
         accounts: &Everybody,
         directories: None,
-        largest: 0,
+        largest,
         groups: true,
         cancel: &AtomicBool::new(false),
     };
-    let indexed = fs.aggregate(&question).expect("totals").total;
-    assert_eq!(indexed, fs.aggregate_by_walking(&question).expect("totals").total);
+    let indexed = fs.aggregate(&question).expect("totals");
+    let walked = fs.aggregate_by_walking(&question).expect("totals");
+    assert_eq!(indexed.total, walked.total);
+    assert_eq!(indexed.largest, walked.largest);
 }
 
 fn what_changed_is_looked_up_once(engine: Engine) {
@@ -261,5 +269,37 @@ fn what_changed_is_looked_up_once(engine: Engine) {
         ask(changing.fs());
         let looked_up = stats(changing.fs()).looked_up;
         assert!(looked_up <= first + 2 * more, "{looked_up} after {first} and {more} changes");
+    }
+}
+
+/// Its own row, which changes with it, is in the cluster of the directory above: in that of its
+/// names nothing is as before but what came.
+fn a_directory_that_only_gained_names_is_told_with_all_that_it_holds(engine: Engine) {
+    let (device, root) = (SimDevice::new(1), Caller::root());
+    let mut options = options(64 << 20);
+    let index = options.index.as_mut().expect("an index");
+    index.limits = index::ClusterLimits { directories: 64, rows: 2000 };
+    let subject = FsSubject::format(&device, &options, &Base::Engine(engine));
+    let fs = subject.fs();
+    let file = |directory, name: &str, size| {
+        let made = fs.mknod(&root, directory, name.as_bytes(), &FILE).expect("room").node;
+        let set = SetAttr { size: Some(size), ..SetAttr::default() };
+        fs.setattr(&root, made, &set).expect("a file");
+    };
+    let mut made = Vec::new();
+    for number in 0..200 {
+        let name = format!("d{number}");
+        made.push(fs.mkdir(&root, NodeId::ROOT, name.as_bytes(), 0o755).expect("room").node);
+    }
+    // The smallest is in a cluster with many others, not with the root.
+    for (number, directory) in made.iter().enumerate() {
+        let size = if number == 150 { 10 } else { 1000 };
+        (0..5).for_each(|name| file(*directory, &format!("f{name}"), size));
+    }
+    fs.index_flush(NodeId::ROOT).expect("a flush goes well");
+    ask_for_largest(fs, NodeId::ROOT, 3);
+    file(made[150], "more", 1 << 20);
+    for largest in [1, 3, 16, 17] {
+        ask_for_largest(fs, NodeId::ROOT, largest);
     }
 }

@@ -30,6 +30,8 @@ use crate::{Result, Row};
 struct Standing {
     open: bool,
     closed: bool,
+    /// Something came or changed in it: what its directories hold by themselves is not all.
+    touched: bool,
     /// Rows of it changed, and what was there is not known.
     changed: bool,
     /// The directory that all are counted with, and whether there are several such.
@@ -67,8 +69,14 @@ impl Summed<'_> {
     }
 }
 
-/// How the clusters of a base stand.
-fn standings(place: &Place<'_, '_>, base: &Base, ground: &Ground, known: bool) -> Vec<Standing> {
+/// How the clusters of a base stand; `known`: what was at the places that changed, and `touched`:
+/// which of them have any is asked for all the same.
+fn standings(
+    place: &Place<'_, '_>,
+    base: &Base,
+    ground: &Ground,
+    (known, touched): (bool, bool),
+) -> Vec<Standing> {
     let mut standing = vec![Standing::default(); base.clusters.len()];
     base.table.each(&mut |at, cluster| {
         let found = &mut standing[cluster as usize];
@@ -79,10 +87,12 @@ fn standings(place: &Place<'_, '_>, base: &Base, ground: &Ground, known: bool) -
         found.several |= with == NOWHERE || found.with.is_some_and(|known| known != with);
         found.with = Some(with);
     });
-    if !known {
+    if !known || touched {
         place.view.delta.each_place(&mut |(directory, cookie)| {
             if let Some(cluster) = base.table.cluster_of(directory, cookie) {
-                standing[cluster as usize].changed = true;
+                let found = &mut standing[cluster as usize];
+                found.touched = true;
+                found.changed = !known;
             }
         });
     }
@@ -132,7 +142,8 @@ impl Gather<'_> {
             return Ok(());
         }
         let lists = self.index.before(place.view, base, self.question.cancel)?;
-        let standing = standings(place, base, ground, lists.is_some());
+        let asked = (lists.is_some(), self.question.largest > 0);
+        let standing = standings(place, base, ground, asked);
         let lists = lists.unwrap_or_default();
         let gone = Gone::of(&lists, base.clusters.len());
         let mut whole = vec![false; base.clusters.len()];
@@ -178,7 +189,7 @@ impl Gather<'_> {
     ) -> Result<Left> {
         let Summed { base, number, found, sums, gone, .. } = *summed;
         let listed = !found.closed
-            && gone.is_empty()
+            && !found.touched
             && sums.linked == 0
             && self.question.largest <= LARGEST_KEPT;
         let each = found.closed || self.tree.is_some() && found.several;
