@@ -40,7 +40,7 @@ pub(crate) struct BaseCluster {
     /// Directories above those whose names it has, and not among those, in order.
     pub(crate) above: Box<[u64]>,
     /// Where its directories are in the blob: bytes of the cluster, length, checksum.
-    directories: (u64, u32, u32),
+    pub(super) directories: (u64, u32, u32),
     /// Length and checksum of its groups, which stand behind those.
     groups: (u32, u32),
     /// What its rows come to; `None`: that could not be read, or is more than was written.

@@ -16,8 +16,11 @@ use format::cluster_directories::{ClusterDirectory, Directories};
 use format::cluster_groups::Groups;
 use format::inode_record::FileKind;
 
-use super::base::{Base, ClusterSums, LARGEST_KEPT, own_totals, read_directories, read_groups};
+use super::base::{
+    Base, ClusterSums, LARGEST_KEPT, file, own_totals, read_directories, read_groups,
+};
 use super::before::Before;
+use super::files::cluster_name;
 use super::ground::Ground;
 use super::table::NOWHERE;
 use super::totals::{Gather, LINKED, Place, fields};
@@ -319,7 +322,8 @@ impl Gather<'_> {
 
     /// What the directories of a cluster come to; `None` when that cannot be read.
     fn own_totals(&self, base: &Base, number: u32) -> Result<Option<Vec<ClusterDirectory>>> {
-        let bytes = match read_directories(&self.index.files, &base.clusters[number as usize]) {
+        let cluster = &base.clusters[number as usize];
+        let bytes = match read_directories(&self.index.files, cluster) {
             Ok(bytes) => bytes,
             Err(error) if error.is_of_index() => {
                 super::note_damage("the sums of a cluster", &error);
@@ -329,11 +333,19 @@ impl Gather<'_> {
         };
         let mut listed = Directories::new(&bytes);
         let mut own = Vec::new();
-        // Its checksum was right: what does not decode was written so.
-        while let Ok(Some(directory)) = listed.read_next() {
-            own.push(directory);
+        loop {
+            match listed.read_next() {
+                Ok(Some(directory)) => own.push(directory),
+                Ok(None) => return Ok(Some(own)),
+                // Its checksum was right: it was written so.
+                Err(error) => {
+                    let (file, at) = (file(&cluster_name(cluster.id)), cluster.directories.0);
+                    let error = error.located(&file, at).into();
+                    super::note_damage("the sums of a cluster", &error);
+                    return Ok(None);
+                }
+            }
         }
-        Ok(Some(own))
     }
 
     /// Adds the groups of those clusters whose sums were taken: all that are in memory less the
