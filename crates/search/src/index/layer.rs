@@ -290,6 +290,12 @@ impl Delta {
         layers.map(|(depth, layer)| layer.looked(&self.layers[..depth])).collect()
     }
 
+    /// Whether a layer is that of another.
+    pub(crate) fn has_layer_of(&self, other: &Delta, depth: usize) -> bool {
+        let (own, other) = (self.layers.get(depth), other.layers.get(depth));
+        own.zip(other).is_some_and(|(own, other)| Arc::ptr_eq(own, other))
+    }
+
     /// Keeps what the base had at all places of a layer, where what was known of it still is.
     pub(crate) fn keep(&self, depth: usize, known: &Arc<Vec<Before>>, all: &Arc<Vec<Before>>) {
         let mut looked = self.layers[depth].before.lock();

@@ -394,11 +394,16 @@ impl Index {
         let slot = self.slots.lock().get(&view.subvolume).cloned();
         let Some(slot) = slot else { return };
         let Some(slot) = slot.try_lock_for(CANCEL_LOOK) else { return };
+        let delta = slot.known.as_ref().and_then(|known| known.delta.as_ref());
+        // Nothing, where the subvolume was let go of: of what is no slot's nobody counts the bytes.
+        let Some(delta) = delta else { return };
         let before = slot.memory_bytes();
         for (depth, known, all) in read {
-            view.delta.keep(*depth, known, all);
+            // It may have gone on from these layers to others.
+            if delta.has_layer_of(&view.delta, *depth) {
+                delta.keep(*depth, known, all);
+            }
         }
-        // Nothing, where the subvolume has gone on from these layers to others.
         let more = slot.memory_bytes().wrapping_sub(before);
         self.delta_bytes.fetch_add(more, Ordering::Relaxed);
     }
