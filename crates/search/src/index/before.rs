@@ -129,48 +129,71 @@ pub(super) type LookedUp = (usize, Arc<Vec<Before>>, Arc<Vec<Before>>);
 
 impl Index {
     /// What a base had at the places of a view that differ, in lists. `None` where that takes more
-    /// memory than there is for it, or nobody waits any more.
+    /// memory than there is for it, or cannot be read, or nobody waits any more.
     pub(super) fn before(
         &self,
         view: &View,
         base: &Arc<Base>,
         cancel: &AtomicBool,
-    ) -> Result<Option<Vec<Arc<Vec<Before>>>>> {
+    ) -> Option<Vec<Arc<Vec<Before>>>> {
         let looked = view.delta.looked();
-        let more: usize =
-            looked.iter().map(|(_, unread)| unread.as_ref().map_or(0, Vec::len)).sum();
-        let bytes = more.saturating_mul(size_of::<Before>());
-        let known = view.delta.memory_bytes();
-        if known.saturating_add(bytes) > self.options.cache_bytes / 2 {
-            return Ok(None);
-        }
+        let mut wanted: Vec<Option<Vec<Wanted>>> = Vec::with_capacity(looked.len());
+        // Most may be in directories that the base does not have, and take no memory.
+        let place = |key: (u64, u64)| Some((base.table.cluster_of(key.0, key.1)?, key));
         let (mut lists, mut read) = (Vec::with_capacity(looked.len()), Vec::new());
-        for (depth, (known, unread)) in looked.into_iter().enumerate() {
-            let Some(unread) = unread else {
-                lists.push(known);
-                continue;
+        for (known, unread) in looked {
+            lists.push(known);
+            wanted.push(unread.map(|keys| keys.into_iter().filter_map(place).collect()));
+        }
+        let more: usize = wanted.iter().flatten().map(Vec::len).sum();
+        let bytes = more.saturating_mul(size_of::<Before>());
+        if view.delta.memory_bytes().saturating_add(bytes) > self.options.cache_bytes / 2 {
+            return None;
+        }
+        let mut whole = true;
+        for (depth, wanted) in wanted.into_iter().enumerate() {
+            let Some(wanted) = wanted else { continue };
+            let Some(all) = self.read_layer(view, base, &lists[depth], wanted, cancel) else {
+                whole = false;
+                break;
             };
-            let mut all = Vec::with_capacity(known.len() + unread.len());
-            all.extend_from_slice(&known);
-            let place = |key: (u64, u64)| Some((base.table.cluster_of(key.0, key.1)?, key));
-            let mut wanted: Vec<Wanted> = unread.into_iter().filter_map(place).collect();
-            wanted.sort_unstable();
-            self.looked_up.fetch_add(wanted.len() as u64, Ordering::Relaxed);
-            for wanted in wanted.chunk_by(|one, other| one.0 == other.0) {
-                if cancel.load(Ordering::Relaxed) {
-                    return Ok(None);
-                }
-                self.read_before(view, base, wanted, &mut all)?;
-            }
-            all.shrink_to_fit();
-            let all = Arc::new(all);
-            read.push((depth, known, Arc::clone(&all)));
-            lists.push(all);
+            let known = std::mem::replace(&mut lists[depth], Arc::clone(&all));
+            read.push((depth, known, all));
         }
         if !read.is_empty() {
             self.keep_before(view, &read);
         }
-        Ok(Some(lists))
+        whole.then_some(lists)
+    }
+
+    /// What a base had at all places of a layer; `None` where it cannot be read, or nobody waits
+    /// any more.
+    fn read_layer(
+        &self,
+        view: &View,
+        base: &Arc<Base>,
+        known: &[Before],
+        mut wanted: Vec<Wanted>,
+        cancel: &AtomicBool,
+    ) -> Option<Arc<Vec<Before>>> {
+        let mut all = Vec::with_capacity(known.len() + wanted.len());
+        all.extend_from_slice(known);
+        wanted.sort_unstable();
+        self.looked_up.fetch_add(wanted.len() as u64, Ordering::Relaxed);
+        for wanted in wanted.chunk_by(|one, other| one.0 == other.0) {
+            if cancel.load(Ordering::Relaxed) {
+                return None;
+            }
+            if let Err(error) = self.read_before(view, base, wanted, &mut all) {
+                // Clusters, which are checked by themselves, say what there is to be counted.
+                let subvolume = view.subvolume;
+                tracing::warn!(%error, subvolume, "what a base had is not known: rows are counted");
+                self.note_gone(&error);
+                return None;
+            }
+        }
+        all.shrink_to_fit();
+        Some(Arc::new(all))
     }
 
     /// Reads what one cluster, or the tree in its place, had at some places.

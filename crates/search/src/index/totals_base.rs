@@ -110,9 +110,11 @@ struct Gone<'a> {
 }
 
 impl<'a> Gone<'a> {
-    fn of(lists: &'a [Arc<Vec<Before>>], clusters: usize) -> Gone<'a> {
-        let all = || lists.iter().flat_map(|list| list.iter());
-        let mut starts = vec![0; clusters + 1];
+    /// Of clusters of which anything counts.
+    fn of(lists: &'a [Arc<Vec<Before>>], standing: &[Standing]) -> Gone<'a> {
+        let counts = |row: &&Before| standing[row.cluster as usize].open;
+        let all = || lists.iter().flat_map(|list| list.iter()).filter(counts);
+        let mut starts = vec![0; standing.len() + 1];
         all().for_each(|row| starts[row.cluster as usize + 1] += 1);
         for at in 1..starts.len() {
             starts[at] += starts[at - 1];
@@ -144,11 +146,11 @@ impl Gather<'_> {
         if self.is_cancelled() {
             return Ok(());
         }
-        let lists = self.index.before(place.view, base, self.question.cancel)?;
+        let lists = self.index.before(place.view, base, self.question.cancel);
         let asked = (lists.is_some(), self.question.largest > 0);
         let standing = standings(place, base, ground, asked);
         let lists = lists.unwrap_or_default();
-        let gone = Gone::of(&lists, base.clusters.len());
+        let gone = Gone::of(&lists, &standing);
         let mut whole = vec![false; base.clusters.len()];
         let mut taken = Groups::default();
         for (number, found) in standing.iter().enumerate() {

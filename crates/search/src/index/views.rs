@@ -327,11 +327,7 @@ impl Index {
         let records = Records { read: &*view.pinned, tree: base.tree, searchable: &CARRY_NOTHING };
         let units = base.table.units_where(&|cluster| cluster == number);
         let made = build::make(records, &units, ROWS_MAX, self.hash);
-        if let Err(Error::Store(store::Error::NoTree(tree))) = &made {
-            // The base was taken away for its room: the next query does without it.
-            self.lost.lock().insert(tree.0);
-        }
-        let (made, _none) = made?;
+        let (made, _none) = made.inspect_err(|error| self.note_gone(error))?;
         let Some(made) = made else { return Ok(()) };
         if made.entry.rows == 0 {
             return Ok(());
@@ -340,6 +336,13 @@ impl Index {
         let cluster = Arc::new(Cluster::open(Arc::new(made.bytes), self.hash)?);
         self.cache.put(id, Arc::clone(&cluster));
         run(&cluster)
+    }
+
+    /// Notes where a base was taken away for its room: the next query does without it.
+    pub(super) fn note_gone(&self, error: &Error) {
+        if let Error::Store(store::Error::NoTree(tree)) = error {
+            self.lost.lock().insert(tree.0);
+        }
     }
 
     fn open(&self, id: ClusterId) -> Result<Cluster> {
