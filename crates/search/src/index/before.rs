@@ -147,7 +147,7 @@ impl Index {
         }
         let more: usize = wanted.iter().flatten().map(Vec::len).sum();
         let bytes = more.saturating_mul(size_of::<Before>());
-        if view.delta.memory_bytes().saturating_add(bytes) > self.options.cache_bytes / 2 {
+        if more > 0 && !self.may_keep(view, bytes) {
             return None;
         }
         let mut whole = true;

@@ -376,6 +376,7 @@ impl Index {
             let bases: usize = self.loaded().iter().map(|base| base.memory_bytes()).sum();
             deltas > self.options.cache_bytes / 2 || deltas + bases > self.options.cache_bytes
         };
+        self.forget_before(but, &is_over);
         while is_over() {
             let asked = |slot: &Arc<Mutex<Slot>>| Some(slot.try_lock()?.known.as_ref()?.asked);
             let mut slots = self.slots.lock();
@@ -389,6 +390,39 @@ impl Index {
                 self.let_go(&mut slot.lock());
             }
         }
+    }
+
+    /// Forgets what bases had, first of those that were asked for longest ago, while it is too
+    /// much; of `but` it stays.
+    fn forget_before(&self, but: u64, is_over: &dyn Fn() -> bool) {
+        if !is_over() {
+            return;
+        }
+        let asked = |slot: &Arc<Mutex<Slot>>| Some(slot.try_lock()?.known.as_ref()?.asked);
+        let slots = self.slots.lock();
+        let others = slots.iter().filter(|(subvolume, _)| **subvolume != but);
+        let mut others: Vec<_> =
+            others.filter_map(|(_, slot)| Some((asked(slot)?, Arc::clone(slot)))).collect();
+        drop(slots);
+        others.sort_by_key(|(asked, _)| *asked);
+        for (_, slot) in others {
+            if !is_over() {
+                return;
+            }
+            let Some(slot) = slot.try_lock() else { continue };
+            let before = slot.memory_bytes();
+            if let Some(delta) = slot.known.as_ref().and_then(|known| known.delta.as_ref()) {
+                delta.forget_before();
+            }
+            let less = before.wrapping_sub(slot.memory_bytes());
+            self.delta_bytes.fetch_sub(less, Ordering::Relaxed);
+        }
+    }
+
+    /// Whether there is memory for so much more of what the base of a view had.
+    pub(super) fn may_keep(&self, view: &View, bytes: usize) -> bool {
+        let all = self.delta_bytes.load(Ordering::Relaxed).max(view.delta.memory_bytes());
+        all.saturating_add(bytes) <= self.options.cache_bytes / 2
     }
 
     /// Keeps what was read of the base of a view for the next totals, unless others are busy with
