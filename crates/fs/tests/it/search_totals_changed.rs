@@ -22,6 +22,7 @@ on_each_engine!(
     totals_are_those_of_a_walk_where_changes_take_all_memory,
     what_changed_is_looked_up_once,
     a_directory_that_only_gained_names_is_told_with_all_that_it_holds,
+    what_bases_had_is_kept_in_the_memory_for_differences,
 );
 
 const FILE: NewNode = NewNode { kind: Kind::File, mode: 0o644, rdev: 0 };
@@ -302,4 +303,43 @@ fn a_directory_that_only_gained_names_is_told_with_all_that_it_holds(engine: Eng
     for largest in [1, 3, 16, 17] {
         ask_for_largest(fs, NodeId::ROOT, largest);
     }
+}
+
+/// However many subvolumes are asked for: what is known of all, rows and what was there before.
+fn what_bases_had_is_kept_in_the_memory_for_differences(engine: Engine) {
+    let mut kept = 0;
+    for cache_bytes in (64 << 10..=160 << 10).step_by(16 << 10) {
+        let root = Caller::root();
+        let mut options = options(cache_bytes);
+        options.index.as_mut().expect("an index").limits.rows = 1000;
+        let subject = FsSubject::format(&SimDevice::new(1), &options, &Base::Engine(engine));
+        let fs = subject.fs();
+        let source = fs.mkdir(&root, NodeId::ROOT, b"d", 0o755).expect("room").node;
+        for number in 0..200 {
+            let name = format!("f{number}");
+            fs.mknod(&root, source, name.as_bytes(), &FILE).expect("room");
+        }
+        fs.index_flush(NodeId::ROOT).expect("a flush goes well");
+        let mut clones = Vec::new();
+        for number in 0..6 {
+            let name = format!("c{number}");
+            let made = fs.clone_dir(&root, source, NodeId::ROOT, name.as_bytes());
+            let clone = made.expect("a clone").root;
+            for number in 0..60 {
+                let name = format!("f{number}");
+                let file = fs.lookup(&root, clone, name.as_bytes()).expect("a file").node;
+                let set = SetAttr { size: Some(number), ..SetAttr::default() };
+                fs.setattr(&root, file, &set).expect("a file");
+            }
+            clones.push(clone);
+        }
+        for clone in [&clones[..], &clones[..]].concat() {
+            ask_for_largest(fs, clone, 0);
+            let stats = stats(fs);
+            let most = cache_bytes as u64 / 2;
+            assert!(stats.delta_bytes <= most, "{} of {most} bytes", stats.delta_bytes);
+            kept += stats.looked_up;
+        }
+    }
+    assert!(kept > 0, "nothing was kept");
 }
