@@ -191,3 +191,72 @@ pub(crate) fn remove_all(fs: &Fs) -> FsResult<u64> {
     drop(ledger);
     Ok(bases.len() as u64)
 }
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::AtomicBool;
+
+    use inode::{Caller, Kind, NodeId, SetAttr};
+    use search::Start;
+    use search::aggregate::Question;
+    use search::index::IndexOptions;
+    use search::query::Accounts;
+    use testing::{SimDevice, SimEnv};
+
+    use super::{all, remove};
+    use crate::{FileSystem, FormatOptions, Fs, NewNode, OpenOptions};
+
+    struct Nobody;
+
+    impl Accounts for Nobody {
+        fn has_user(&self, _: u32) -> bool {
+            false
+        }
+
+        fn has_group(&self, _: u32) -> bool {
+            false
+        }
+    }
+
+    /// Where there is no room for the commit that names no base, as in `remove_all`.
+    #[test]
+    fn totals_are_told_where_a_record_names_a_base_that_is_gone() {
+        let env = SimEnv::on(SimDevice::new(1), 1).env();
+        Fs::format(&env, &FormatOptions::default()).expect("an empty medium");
+        let options =
+            OpenOptions { index: Some(IndexOptions::default()), ..OpenOptions::default() };
+        let fs = Fs::open(env, &options).expect("it was made just now");
+        let root = Caller::root();
+        let new = NewNode { kind: Kind::File, mode: 0o644, rdev: 0 };
+        let make = |number: u32| {
+            let name = format!("f{number}");
+            fs.mknod(&root, NodeId::ROOT, name.as_bytes(), &new).expect("room").node
+        };
+        let files: Vec<NodeId> = (0..300).map(make).collect();
+        fs.index_flush(NodeId::ROOT).expect("a flush goes well");
+        let ask = || {
+            let (subvolume, directory) = fs.search_place(NodeId::ROOT).expect("the root");
+            let question = Question {
+                start: Start { subvolume, directory, path: b"/", depth: 0 },
+                caller: &root,
+                accounts: &Nobody,
+                directories: None,
+                largest: 0,
+                groups: false,
+                cancel: &AtomicBool::new(false),
+            };
+            let told = fs.aggregate(&question).expect("totals are told");
+            assert_eq!(told, fs.aggregate_by_walking(&question).expect("a walk"));
+        };
+        ask();
+        let bases = all(&fs).expect("they are listed");
+        assert_eq!(bases.len(), 1);
+        remove(&fs, bases[0].tree).expect("it goes");
+        let set = SetAttr { size: Some(1 << 20), ..SetAttr::default() };
+        fs.setattr(&root, files[7], &set).expect("a file");
+        ask();
+        ask();
+        let index = fs.index.as_ref().expect("there is an index");
+        assert!(index.is_lost(bases[0].tree), "another is needed");
+    }
+}
