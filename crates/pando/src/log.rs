@@ -1,4 +1,5 @@
-//! Structured logs on standard error: warnings by default, more with `PANDO_LOG=debug`.
+//! Structured logs on standard error: warnings by default, more with `PANDO_LOG=debug`. With
+//! `--json` they are objects, a line each, so that a program reads all that comes there.
 
 use std::io::{self, IsTerminal, Write};
 
@@ -8,7 +9,7 @@ use tracing_subscriber::filter::LevelFilter;
 use crate::cli::Verb;
 
 /// Starts logging. An owner says what it does; a command only what goes wrong.
-pub(crate) fn start(verb: &Verb) {
+pub(crate) fn start(verb: &Verb, json: bool) {
     let level = match verb {
         Verb::Owner(_) => LevelFilter::INFO,
         _ => LevelFilter::WARN,
@@ -17,11 +18,12 @@ pub(crate) fn start(verb: &Verb) {
         .with_default_directive(level.into())
         .with_env_var("PANDO_LOG")
         .from_env_lossy();
-    tracing_subscriber::fmt()
-        .with_env_filter(filter)
-        .with_ansi(io::stderr().is_terminal())
-        .with_writer(|| Forgiving)
-        .init();
+    let logs = tracing_subscriber::fmt().with_env_filter(filter).with_writer(|| Forgiving);
+    if json {
+        logs.json().init();
+    } else {
+        logs.with_ansi(io::stderr().is_terminal()).init();
+    }
 }
 
 /// Standard error, for which a failed write is no failure. An owner logs into its volume, and on

@@ -36,7 +36,7 @@ fn main() -> ExitCode {
     let arguments = verbs::mount_helper::rewrite(arguments);
     let arguments = verbs::find::rewrite(arguments);
     let cli = Cli::parse_from(arguments);
-    log::start(&cli.verb);
+    log::start(&cli.verb, cli.json);
     let mut output = Output::new(cli.json, cli.quiet);
     let done = match cli.verb {
         Verb::Format(args) => verbs::format::run(&args, &mut output),
