@@ -22,7 +22,7 @@ use crate::check_rows::{LogCheck, RowCheck};
 use crate::core::Core;
 use crate::files::{BLOB_PREFIX, Files, blob_name, path};
 use crate::ingest::Linked;
-use crate::manifest::{manifest_name, numbers};
+use crate::manifest::{manifest_name, numbers, write_anew};
 use crate::options::Options;
 use crate::recover::{LOG_DIRECTORY, find};
 use crate::run::Run;
@@ -124,11 +124,31 @@ fn manifest_holds(name: &str, entries: &[RunEntry], next: (u64, u64), report: &m
 }
 
 /// Cuts the log off where it is damaged: what was committed after that is lost.
+///
+/// Where requests come late, a manifest may come yet of a state that ends behind the cut, and what
+/// is committed then would be taken for what followed that state. So the state that is left becomes
+/// a newer one first; where the server does not take it, nothing is cut off.
 pub fn cut_log(env: &Env, options: &Options) -> Result<()> {
-    let (_, newest) = find(env, options)?;
+    let (files, newest) = find(env, options)?;
+    let (volume, log) = (options.common.volume, options.common.log());
     let from = Lsn(newest.manifest.lsn);
-    Log::cut_off(env, LOG_DIRECTORY, options.common.volume, &options.common.log(), from, true)
-        .map(drop)
+    if files.blobs.answers_may_be_lost() {
+        Log::may_be_cut_off(env, LOG_DIRECTORY, volume, &log, from)?;
+        write_anew(env, &files, &newest).map_err(not_cut)?;
+    }
+    Log::cut_off(env, LOG_DIRECTORY, volume, &log, from, true).map(drop)
+}
+
+/// Says with an error of the server what was not done for it.
+fn not_cut(error: Error) -> Error {
+    match error {
+        Error::Device(error) => {
+            let why = "the log is not cut off before the state that is left is written anew";
+            let message = format!("{}; {why}", error.message);
+            Error::Device(device::Error { message, ..error })
+        }
+        error => error,
+    }
 }
 
 /// Writes the manifest anew where it is damaged, or not there twice, and the heads of blobs in the

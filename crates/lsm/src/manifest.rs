@@ -25,14 +25,15 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use device::{Blobs, Found, Map, compare, part_of};
+use device::{Blobs, Env, Found, Map, compare, part_of};
 use format::Corruption;
 use format::run_manifest::{BlobEntry, Decoded, RunManifest, TreeEntry, VERSION};
 use store::{Error, Lsn, Result, Writer};
 
 use crate::checkpoint::Durable;
 use crate::core::{Catalog, Core};
-use crate::files::{Files, path};
+use crate::files::{BLOB_PREFIX, Files, path};
+use crate::given::begin;
 use crate::layer::{Layer, LayerId, Stack};
 
 /// What names of manifests begin with.
@@ -278,13 +279,13 @@ pub(crate) fn delete_damaged(files: &Files, damaged: &[Corruption]) {
     }
 }
 
-/// Writes the newest state of a store that nobody has open anew, under a greater number and both
-/// names, where it is not there twice.
-pub(crate) fn write_twice(files: &Files, newest: &Newest, time: i64) -> Result<()> {
-    if newest.is_twice {
-        return Ok(());
-    }
-    let number = newest.greatest + 1;
+/// Writes the newest state of a store that nobody has open anew, under both names and a number
+/// above all that were given: what a process asked for that is gone is older, whenever it comes.
+pub(crate) fn write_anew(env: &Env, files: &Files, newest: &Newest) -> Result<()> {
+    let blobs = numbers(files, BLOB_PREFIX)?.last().map_or(0, |last| last + 1);
+    let blobs = blobs.max(newest.manifest.next_blob);
+    let number = begin(env, files, newest.greatest + 1, blobs)?.manifest;
+    let time = env.clock.now().0;
     let bytes = RunManifest { number, time, ..newest.manifest.clone() }.encode();
     for name in both_names(number) {
         if !files.blobs.create(&name, &bytes)? {

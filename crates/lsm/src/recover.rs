@@ -28,7 +28,7 @@ use crate::ingest::Linked;
 use crate::layer::{Layer, Stack};
 use crate::manifest::{
     COPY_PREFIX, MANIFEST_PREFIX, Newest, complete, delete_both, delete_damaged, is_own,
-    manifest_numbers, newest, numbers, write_twice,
+    manifest_numbers, newest, numbers, write_anew,
 };
 use crate::options::Options;
 use crate::run::Run;
@@ -100,7 +100,9 @@ pub(crate) fn find(env: &Env, options: &Options) -> Result<(Arc<Files>, Newest)>
 /// of blobs.
 pub(crate) fn mend(env: &Env, options: &Options) -> Result<()> {
     let (files, newest) = find(env, options)?;
-    write_twice(&files, &newest, env.clock.now().0)?;
+    if !newest.is_twice {
+        write_anew(env, &files, &newest)?;
+    }
     if options.blobs.is_some() {
         // Objects are not written over.
         return Ok(());

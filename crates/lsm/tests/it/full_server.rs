@@ -8,7 +8,7 @@ use std::ops::ControlFlow;
 use std::sync::Arc;
 
 use device::Blobs;
-use lsm::{BlobStore, LsmStore, Options, inspect};
+use lsm::{BlobStore, LsmStore, Options, cut_log, inspect};
 use store::{Batch, Error, Store};
 use testing::{Call, CrashPolicy, FarBlobs, Mishap, SimEnv, entries, sim_env};
 
@@ -222,4 +222,66 @@ fn two_that_opened_one_full_place_do_not_go_on_together() {
         settle(goes_on);
         assert_eq!(found(if second_is_first { &copy } else { &sim }, &far), 300);
     }
+}
+
+/// A store whose process asked for a manifest and was gone before an answer, and then its log
+/// rotted, of five records the fourth: of 400 entries 200 are before that.
+fn rotten_behind(far: &Arc<FarBlobs>) -> SimEnv {
+    let sim = left_behind(far);
+    let first = opened(&sim, far);
+    for from in [1000, 2000, 3000] {
+        put(&first, from);
+    }
+    far.order(Call::Make, "manifest-", Mishap::Late);
+    first.checkpoint().expect_err("no answer");
+    drop(first);
+    let sim = after_a_cut(&sim);
+    let files = sim.device.files().into_iter().map(|(path, _)| path);
+    let log: Vec<String> = files.filter(|path| path.starts_with("log/")).collect();
+    let segment = log.iter().find(|path| !path.contains("spare")).expect("there is one");
+    let bytes = sim.device.read_file(segment);
+    let wanted: Vec<u8> = 2050_u32.to_be_bytes().into_iter().collect();
+    let at = bytes.windows(4).position(|window| window == wanted).expect("it is in the log");
+    sim.device.flip_bit(segment, at as u64 * 8);
+    LsmStore::open(&sim.env(), &options(far)).map(drop).expect_err("the log is damaged");
+    sim
+}
+
+#[test]
+fn a_log_is_not_cut_off_where_the_server_takes_no_newer_state() {
+    let far = FarBlobs::new();
+    let sim = rotten_behind(&far);
+    for why in [ErrorKind::StorageFull, ErrorKind::PermissionDenied] {
+        far.take_nothing(Some(why));
+        let refused = cut_log(&sim.env(), &options(&far)).expect_err("it takes nothing");
+        assert!(refused.to_string().contains("the log is not cut off"), "{refused}");
+        LsmStore::open(&sim.env(), &options(&far)).map(drop).expect_err("it is not cut off");
+    }
+    far.take_nothing(None);
+    cut_log(&sim.env(), &options(&far)).expect("it takes objects");
+    assert_eq!(found(&sim, &far), 200);
+}
+
+/// The manifest that comes after the log was cut off is older than the state that was left,
+/// whatever was committed since under the numbers of records that were cut off.
+#[test]
+fn a_log_is_cut_off_only_behind_a_state_that_is_newer_than_what_comes_late() {
+    let far = FarBlobs::new();
+    let sim = rotten_behind(&far);
+    cut_log(&sim.env(), &options(&far)).expect("it takes objects");
+    far.take_nothing(Some(ErrorKind::StorageFull));
+    let second = opened(&sim, &far);
+    assert_eq!(entries(&*second, TREE).len(), 200);
+    for from in [5000, 6000, 7000] {
+        put(&second, from);
+    }
+    let there = entries(&*second, TREE);
+    drop(second);
+    let sim = after_a_cut(&sim);
+    far.deliver();
+    far.take_nothing(None);
+    let third = opened(&sim, &far);
+    assert!(entries(&*third, TREE) == there);
+    settle(&third);
+    assert_eq!(found(&sim, &far), 500);
 }

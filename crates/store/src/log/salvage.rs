@@ -22,6 +22,22 @@ use super::{Log, LogOptions, Recovery};
 use crate::{Error, Lsn, Result};
 
 impl Log {
+    /// Refuses, as [`Log::cut_off`] does, a log that begins behind the state: for an engine that has
+    /// to change something before it cuts the log off.
+    pub fn may_be_cut_off(
+        env: &Env,
+        directory: &str,
+        volume: [u8; 16],
+        options: &LogOptions,
+        from: Lsn,
+    ) -> Result<()> {
+        let files = Files::new(Arc::clone(&env.device), directory, volume, options.key);
+        if files.device.metadata(directory)?.is_none() {
+            return Ok(());
+        }
+        begin_of(&files, &list(&files)?.firsts, from).map(drop)
+    }
+
     /// Cuts the log off at its first damage behind `from`, which is that of the newest durable
     /// checkpoint. Returns the last record that is left. `certain`: there can be no later
     /// checkpoint, for whatever could describe one was read. Fails, with nothing changed, when the
@@ -39,13 +55,7 @@ impl Log {
             files.device.create_dir(directory)?;
         }
         let Listed { mut firsts, kept: superseded, spares } = list(&files)?;
-        let begin = firsts.partition_point(|&first| first <= from.0 + 1);
-        if begin == 0
-            && let Some(&first) = firsts.first()
-        {
-            let found = format!("a log that begins with record {first}, as of a later state");
-            return Err(of_later_state(files.segment_path(first), from, found).into());
-        }
+        let begin = begin_of(&files, &firsts, from)?;
         let needed = firsts.split_off(begin.saturating_sub(1));
         let kept = if begin == 0 { None } else { whole(&files, &needed, from)? };
         let reaches = kept.is_some_and(|(_, next, _)| next > from.0 + 1);
@@ -82,6 +92,19 @@ impl Log {
         files.device.sync_dir(directory)?;
         Ok(Lsn(next - 1))
     }
+}
+
+/// How many segments begin before the state ends, or with what follows it. Refused where there are
+/// later ones and none of these.
+fn begin_of(files: &Files, firsts: &[u64], from: Lsn) -> Result<usize> {
+    let begin = firsts.partition_point(|&first| first <= from.0 + 1);
+    if begin == 0
+        && let Some(&first) = firsts.first()
+    {
+        let found = format!("a log that begins with record {first}, as of a later state");
+        return Err(of_later_state(files.segment_path(first), from, found).into());
+    }
+    Ok(begin)
 }
 
 /// How many segments are whole up to where records of them end: their number, the record that
