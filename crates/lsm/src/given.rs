@@ -52,17 +52,26 @@ pub(crate) fn begin(env: &Env, files: &Files, manifest: u64, blob: u64) -> Resul
     if !files.blobs.answers_may_be_lost() {
         return Ok(Begin { manifest, blob, given: None });
     }
-    let noted = read(&*env.device, files.volume)?;
-    let is_whole = noted.whole == [true; 2];
+    let noted = match read(&*env.device, files.volume) {
+        Ok(noted) => Some(noted),
+        Err(error @ Error::Device(_)) => {
+            // As damage; and nothing is made in its place.
+            tracing::warn!(%error, "which numbers were given cannot be read");
+            None
+        }
+        Err(error) => return Err(error),
+    };
+    let is_whole = noted.as_ref().is_some_and(|noted| noted.whole == [true; 2]);
     // What a damaged place said: no more than that above what the other says, or above where that
     // opening began.
     let further = if is_whole { 0 } else { 2 * AT_ONCE };
-    let least = noted.below.into_iter().max().unwrap_or_default();
+    let least = noted.iter().flat_map(|noted| noted.below).max().unwrap_or_default();
     let above = |found: u64| (found + AT_ONCE).max(least) + further;
     let (manifest, blob) = (above(manifest), above(blob));
     let below = manifest.max(blob) + AT_ONCE;
-    let given = match note(&*env.device, files.volume, noted, below) {
-        Ok(given) => Some(given),
+    let given = noted.map(|noted| note(&*env.device, files.volume, noted, below)).transpose();
+    let given = match given {
+        Ok(given) => given,
         Err(error) => {
             tracing::warn!(%error, "which numbers were given cannot be noted");
             None
@@ -178,7 +187,7 @@ impl Given {
 mod tests {
     use super::*;
     use device::Blobs;
-    use testing::{CrashPolicy, FarBlobs, SimEnv, sim_env};
+    use testing::{CrashPolicy, FarBlobs, Fault, FaultOn, Op, SimEnv, sim_env};
 
     const VOLUME: [u8; 16] = [7; 16];
 
@@ -255,6 +264,22 @@ mod tests {
             }
             assert_eq!(opened(&sim, 5).0, 5 + 3 * AT_ONCE);
             assert_eq!(opened(&sim, 5).0, 5 + 4 * AT_ONCE, "it is its own again");
+        }
+    }
+
+    /// Nothing is made in its place, and the opening that cannot note its numbers is to have a
+    /// manifest.
+    #[test]
+    fn a_note_that_cannot_be_opened_is_as_damaged() {
+        for op in [Op::Look, Op::Open] {
+            let sim = new();
+            let (first, _) = opened(&sim, 1);
+            let before = sim.device.read_file(&path(NAME));
+            sim.device.inject(Fault::io(FaultOn::Only(op), 0).below(&path(NAME)));
+            let files = Files::new(FarBlobs::new() as Arc<dyn Blobs>, VOLUME, 1 << 20);
+            let next = begin(&sim.env(), &files, first, 1).expect("it opens");
+            assert!(next.given.is_none() && next.manifest == first + 3 * AT_ONCE, "{op:?}");
+            assert!(sim.device.read_file(&path(NAME)) == before, "{op:?}");
         }
     }
 }
