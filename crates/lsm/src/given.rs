@@ -9,6 +9,7 @@
 use std::sync::Arc;
 
 use device::{Device, Env, File, STAGED};
+use format::Corruption;
 use format::numbers::{Decoded, NUMBERS_BYTES, Numbers, PLACES, VERSION};
 use store::{Error, Result};
 
@@ -69,6 +70,7 @@ pub(crate) fn begin(env: &Env, files: &Files, manifest: u64, blob: u64) -> Resul
     let above = |found: u64| (found + AT_ONCE).max(least) + further;
     let (manifest, blob) = (above(manifest), above(blob));
     let below = manifest.max(blob) + AT_ONCE;
+    refuse_too_great(below)?;
     let given = noted.map(|noted| note(&*env.device, files.volume, noted, below)).transpose();
     let given = match given {
         Ok(given) => given,
@@ -88,6 +90,20 @@ pub(crate) fn begin_new(env: &Env, files: &Files) -> Result<Begin> {
     }
     let given = Some(make(&*env.device, files.volume, 1 + AT_ONCE)?);
     Ok(Begin { manifest: 1, blob: 1, given })
+}
+
+/// Refuses to note what would not be believed when it is read.
+fn refuse_too_great(below: u64) -> Result<()> {
+    if below <= NUMBER_MAX {
+        return Ok(());
+    }
+    Err(Error::from(Corruption {
+        file: DIRECTORY.to_owned(),
+        offset: 0,
+        structure: "numbers of manifests and blobs",
+        expected: format!("at most {NUMBER_MAX}, with those to come"),
+        found: format!("{below}"),
+    }))
 }
 
 fn read(device: &dyn Device, volume: [u8; 16]) -> Result<Noted> {
@@ -170,7 +186,11 @@ fn fill(device: &dyn Device, staged: &str, volume: [u8; 16], below: u64) -> Resu
 impl Given {
     /// Sees to it that the numbers up to this one are noted, before they are used.
     pub(crate) fn reserve(&mut self, last: u64) -> Result<()> {
-        if last < self.below { Ok(()) } else { self.write(last + AT_ONCE) }
+        if last < self.below {
+            return Ok(());
+        }
+        refuse_too_great(last + AT_ONCE)?;
+        self.write(last + AT_ONCE)
     }
 
     /// Durable on return. Where it fails, the same place is tried again: the other is whole.
@@ -281,5 +301,20 @@ mod tests {
             assert!(next.given.is_none() && next.manifest == first + 3 * AT_ONCE, "{op:?}");
             assert!(sim.device.read_file(&path(NAME)) == before, "{op:?}");
         }
+    }
+
+    #[test]
+    fn numbers_that_nobody_could_read_are_not_given() {
+        let sim = new();
+        let files = Files::new(FarBlobs::new() as Arc<dyn Blobs>, VOLUME, 1 << 20);
+        for found in [(NUMBER_MAX, 1), (1, NUMBER_MAX), (NUMBER_MAX - 2 * AT_ONCE, 1)] {
+            begin(&sim.env(), &files, found.0, found.1).map(drop).expect_err("too great");
+        }
+        assert!(sim.device.files().is_empty(), "nothing is made");
+        let (first, mut given) = opened(&sim, NUMBER_MAX - 5 * AT_ONCE);
+        let noted = sim.device.read_file(&path(NAME));
+        given.reserve(first).expect("it is noted");
+        given.reserve(NUMBER_MAX - 5).expect_err("the next would be too great");
+        assert!(sim.device.read_file(&path(NAME)) == noted);
     }
 }
