@@ -141,6 +141,9 @@ fn read(device: &dyn Device, volume: [u8; 16]) -> Result<Noted> {
 fn note(device: &dyn Device, volume: [u8; 16], noted: Noted, below: u64) -> Result<Given> {
     let Noted { file, below: before, whole } = noted;
     let Some(file) = file else { return make(device, volume, below) };
+    // What was read may be of a process that was killed before its sync, and go with the power
+    // while the other place is written over.
+    file.sync_data()?;
     // What is damaged first, then what says less.
     let next = match whole {
         [true, false] => 1,
@@ -284,6 +287,38 @@ mod tests {
             }
             assert_eq!(opened(&sim, 5).0, 5 + 3 * AT_ONCE);
             assert_eq!(opened(&sim, 5).0, 5 + 4 * AT_ONCE, "it is its own again");
+        }
+    }
+
+    /// What a process wrote and did not sync is read by the next one, which must not go by it
+    /// before it is durable: the place that it overwrites may be the only one that is.
+    #[test]
+    fn what_is_read_is_durable_before_the_other_place_is_written_over() {
+        for seed in 0..64 {
+            let sim = new();
+            let (first, mut given) = opened(&sim, 1);
+            let last = first + 10 * AT_ONCE;
+            given.reserve(last).expect("there is a device");
+            let durable = PLACES[1 - given.next];
+            let place = |sim: &SimEnv| {
+                let bytes = sim.device.read_file(&path(NAME));
+                bytes[durable as usize..][..NUMBERS_BYTES].to_vec()
+            };
+            let before = place(&sim);
+            // Killed in the middle of the next.
+            let bytes = Numbers { volume: VOLUME, below: 2 * last }.encode();
+            given.file.write_at(&bytes, PLACES[given.next]).expect("there is a device");
+            // And a power cut in the middle of that of the next process.
+            sim.device.crash_at(sim.device.ops() + seed % 4);
+            let files = Files::new(FarBlobs::new() as Arc<dyn Blobs>, VOLUME, 1 << 20);
+            begin(&sim.env(), &files, 1, 1).map(drop).ok();
+            let sim = SimEnv::on(sim.device.after_crash(CrashPolicy::Random, seed), seed);
+            if place(&sim) != before {
+                // Not even a sector is whole.
+                sim.device.overwrite(&path(NAME), durable, &[0; NUMBERS_BYTES]);
+            }
+            let (third, _) = opened(&sim, 1);
+            assert!(third > last, "{seed}: {third} is not above {last}");
         }
     }
 
