@@ -291,6 +291,7 @@ impl Core {
         lsn: Lsn,
     ) -> Result<()> {
         self.look_after(state)?;
+        self.withdraw(state);
         let number = state.take_number()?;
         let catalog = Arc::new(catalog);
         let manifest = self.describe(&catalog, number, lsn, state);

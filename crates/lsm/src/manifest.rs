@@ -376,6 +376,7 @@ impl Core {
             }
             made => made,
         };
+        let is_first_made = made.is_ok();
         let failed = match made.map(|()| self.make(&copy, &bytes)) {
             Ok(Ok(())) => {
                 state.alone = None;
@@ -398,10 +399,39 @@ impl Core {
             Failed::Not(error) | Failed::Another(error) => Err(error),
             Failed::Perhaps(error) => {
                 let (number, catalog) = (manifest.number, Arc::clone(catalog));
-                state.uncertain.push(Attempt { number, bytes, there: false, catalog });
+                // The first was made where the copy was refused.
+                let there = is_first_made && error.is_no_space();
+                state.uncertain.push(Attempt { number, bytes, there, catalog });
+                if there {
+                    self.withdraw(state);
+                }
                 Err(error)
             }
         }
+    }
+
+    /// Deletes what was tried in vain and found to be there, else a server with room for one
+    /// manifest and not for two fills with what no later process may delete. Nothing was given up
+    /// for it, and the durable state is whole. What was asked for may make it again: so what it
+    /// names is held on.
+    pub(crate) fn withdraw(&self, state: &mut Durable) {
+        let is_there = |attempt: &Attempt| attempt.there;
+        if !state.uncertain.iter().any(is_there) || !self.is_whole_twice(state.number) {
+            return;
+        }
+        for attempt in state.uncertain.iter_mut().filter(|attempt| attempt.there) {
+            match delete_both(&self.files, attempt.number, &[]) {
+                Ok(()) => attempt.there = false,
+                Err(error) => {
+                    tracing::warn!(%error, number = attempt.number, "a manifest in vain stays");
+                }
+            }
+        }
+    }
+
+    fn is_whole_twice(&self, number: u64) -> bool {
+        let of = |name: String| read_named(&self.files, &name, number);
+        both_names(number).map(of).iter().all(|named| matches!(named, Named::Whole(..)))
     }
 
     /// Deletes the copy of the durable state's manifest, where that itself is whole; whether it

@@ -285,3 +285,45 @@ fn a_log_is_cut_off_only_behind_a_state_that_is_newer_than_what_comes_late() {
     settle(&third);
     assert_eq!(found(&sim, &far), 500);
 }
+
+/// A server that has room for one manifest and not for two is left as it was found by each process,
+/// however often one opens it and tries. What was asked for and withdrawn may come all the same.
+#[test]
+fn manifests_that_have_no_copy_do_not_fill_a_server() {
+    let far = FarBlobs::new();
+    let sim = left_behind(&far);
+    let before = far.objects();
+    for _ in 0..5 {
+        far.order(Call::Make, "manifest-", Mishap::Twice);
+        far.order(Call::Make, "copy-", Mishap::Full);
+        drop(opened(&sim, &far));
+        assert!(far.objects() == before, "{:?}", far.list(""));
+        assert_eq!(found(&sim, &far), 100);
+    }
+    far.deliver();
+    assert_eq!(names(&far, "manifest-").len(), 6);
+    assert_eq!(found(&sim, &far), 100);
+    let store = opened(&sim, &far);
+    for round in 0..5_u32 {
+        put(&store, 1000 + 1000 * round);
+        far.order(Call::Make, "manifest-", Mishap::Twice);
+        far.order(Call::Make, "copy-", Mishap::Full);
+        if round == 2 {
+            // It is tried again before the next attempt.
+            far.order(Call::Delete, "manifest-", Mishap::LostRequest);
+        }
+        store.checkpoint().expect_err("it is full");
+        assert_eq!(names(&far, "manifest-").len(), if round == 2 { 2 } else { 1 });
+        let there = 200 + 100 * round as usize;
+        assert_eq!(found(&sim, &far), there);
+        if round == 3 {
+            far.deliver();
+            assert_eq!(found(&sim, &far), there, "what they name is there");
+        }
+        assert_eq!(found(&sim, &far), there);
+    }
+    assert!(store.checkpoint().expect("there is room"));
+    settle(&store);
+    assert_eq!(names(&far, "manifest-").len(), 1);
+    assert_eq!(found(&sim, &far), 600);
+}
