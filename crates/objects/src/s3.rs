@@ -104,13 +104,18 @@ impl S3Blobs {
             heeds: AtomicBool::new(false),
         };
         let probe = blobs.fresh_probe();
-        match blobs.make(&probe, b"first") {
-            Ok(made) => blobs.probed(&probe, made)?,
+        let probed = blobs.make(&probe, b"first").and_then(|made| blobs.probed(&probe, made));
+        match probed {
+            Ok(Ok(())) => Ok(blobs),
+            Ok(Err(verdict)) => Err(verdict),
             // A server that is full, or whose keys are for reading, gives what it has.
-            Err(_) if blobs.list_part("", None).result().is_ok() => {}
-            Err(error) => return Err(error),
+            Err(_) if blobs.list_part("", None).result().is_ok() => {
+                // It may have been made, and is in nobody's way.
+                blobs.delete(&probe).ok();
+                Ok(blobs)
+            }
+            Err(error) => Err(error),
         }
-        Ok(blobs)
     }
 
     /// A name that nobody has, for others may be at the same, and that was not tried before.
@@ -126,17 +131,20 @@ impl S3Blobs {
         }
         let probe = self.fresh_probe();
         let made = self.make(&probe, b"first")?;
-        self.probed(&probe, made)
+        self.probed(&probe, made)?
     }
 
-    /// Looks what comes of making what was asked for once.
-    fn probed(&self, probe: &str, made: bool) -> Result<()> {
-        let again = self.make(probe, b"second")?;
-        self.delete(probe)?;
+    /// Looks what comes of making what was asked for once: a verdict, or an error where the server
+    /// did not let it come to one.
+    fn probed(&self, probe: &str, made: bool) -> Result<Result<()>> {
+        let again = self.make(probe, b"second");
+        let deleted = self.delete(probe);
+        let again = again?;
         let why = match (made, again) {
             (true, false) => {
+                deleted?;
                 self.heeds.store(true, Ordering::Relaxed);
-                return Ok(());
+                return Ok(Ok(()));
             }
             (_, true) => {
                 "this server overwrites objects that it was asked to make only where none is"
@@ -144,7 +152,7 @@ impl S3Blobs {
             (false, false) => "this server says of a new name that it is taken",
         };
         let error = io::Error::new(io::ErrorKind::InvalidInput, why);
-        Err(Error::new("use as a server", &self.endpoint, error))
+        Ok(Err(Error::new("use as a server", &self.endpoint, error)))
     }
 
     fn make(&self, name: &str, bytes: &[u8]) -> Result<bool> {

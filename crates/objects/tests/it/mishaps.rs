@@ -122,6 +122,20 @@ fn a_server_that_takes_nothing_is_opened_for_what_it_has() {
     }
 }
 
+/// It took the first object of the probe, and refuses what follows.
+#[test]
+fn a_server_that_refuses_a_part_of_the_probe_is_opened_for_what_it_has() {
+    let (endpoint, objects) = server::start_ordered();
+    let place = Place { endpoint, ..place(&fresh_prefix()) };
+    objects.order("DELETE", Mishap::Status(403, String::new()));
+    let blobs = S3Blobs::open(&place, Arc::new(SimClock::new()), &SystemRandom);
+    let blobs = blobs.expect("it answers");
+    assert_eq!(objects.left(), 0);
+    assert!(blobs.list("").unwrap().is_empty(), "the probe is deleted");
+    assert!(blobs.create("a", b"bytes").unwrap());
+    assert_eq!(blobs.list("").unwrap(), ["a"]);
+}
+
 #[test]
 fn an_answer_that_ends_early_is_asked_for_again() {
     let (blobs, objects) = ordered();
