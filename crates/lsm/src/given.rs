@@ -21,6 +21,9 @@ const NAME: &str = "numbers";
 /// Numbers that are noted at a time: more than most processes give.
 const AT_ONCE: u64 = 1 << 20;
 
+/// Places, so many numbers apart, where an opening may begin that has no note.
+const CHANCES: u64 = 1 << 20;
+
 /// The note, of which the process is the only writer.
 pub(crate) struct Given {
     file: Arc<dyn File>,
@@ -65,8 +68,12 @@ pub(crate) fn begin(env: &Env, files: &Files, manifest: u64, blob: u64) -> Resul
     let is_whole = noted.as_ref().is_some_and(|noted| noted.whole == [true; 2]);
     // What a damaged place said: no more than that above what the other says, or above where that
     // opening began.
-    let further = if is_whole { 0 } else { 2 * AT_ONCE };
+    let mut further = if is_whole { 0 } else { 2 * AT_ONCE };
     let least = noted.iter().flat_map(|noted| noted.below).max().unwrap_or_default();
+    if least == 0 {
+        // Nothing says what was given, and two openings may both find nothing of the other.
+        further += AT_ONCE * (env.random.next_u64() % CHANCES);
+    }
     let above = |found: u64| (found + AT_ONCE).max(least) + further;
     let (manifest, blob) = (above(manifest), above(blob));
     let below = manifest.max(blob) + AT_ONCE;
@@ -285,8 +292,9 @@ mod tests {
             for place in PLACES {
                 sim.device.overwrite(&path(NAME), place, &bad.encode());
             }
-            assert_eq!(opened(&sim, 5).0, 5 + 3 * AT_ONCE);
-            assert_eq!(opened(&sim, 5).0, 5 + 4 * AT_ONCE, "it is its own again");
+            let (first, _) = opened(&sim, 5);
+            assert!(first >= 5 + 3 * AT_ONCE && first % AT_ONCE == 5, "{first}");
+            assert_eq!(opened(&sim, 5).0, first + AT_ONCE, "it is its own again");
         }
     }
 
@@ -333,9 +341,24 @@ mod tests {
             sim.device.inject(Fault::io(FaultOn::Only(op), 0).below(&path(NAME)));
             let files = Files::new(FarBlobs::new() as Arc<dyn Blobs>, VOLUME, 1 << 20);
             let next = begin(&sim.env(), &files, first, 1).expect("it opens");
-            assert!(next.given.is_none() && next.manifest == first + 3 * AT_ONCE, "{op:?}");
+            assert!(next.given.is_none() && next.manifest >= first + 3 * AT_ONCE, "{op:?}");
             assert!(sim.device.read_file(&path(NAME)) == before, "{op:?}");
         }
+    }
+
+    /// Of a note that was lost, and of what was given by it, nothing is left to go by but chance.
+    #[test]
+    fn two_openings_without_a_note_begin_apart() {
+        let begins: Vec<u64> = (1..9)
+            .map(|seed| {
+                let sim = SimEnv::on(new().device.clone(), seed);
+                opened(&sim, 1).0
+            })
+            .collect();
+        let mut apart = begins.clone();
+        apart.sort_unstable();
+        apart.dedup();
+        assert_eq!(apart.len(), begins.len(), "{begins:?}");
     }
 
     #[test]
@@ -346,7 +369,7 @@ mod tests {
             begin(&sim.env(), &files, found.0, found.1).map(drop).expect_err("too great");
         }
         assert!(sim.device.files().is_empty(), "nothing is made");
-        let (first, mut given) = opened(&sim, NUMBER_MAX - 5 * AT_ONCE);
+        let (first, mut given) = opened(&sim, 1);
         let noted = sim.device.read_file(&path(NAME));
         given.reserve(first).expect("it is noted");
         given.reserve(NUMBER_MAX - 5).expect_err("the next would be too great");
