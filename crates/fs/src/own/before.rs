@@ -2,8 +2,9 @@
 //! copy, too.
 //!
 //! A copy that is damaged must not keep from changing what is whole: where a commit to both is
-//! refused for damage, the copies are given up. The commit says so in the counter of the root, so
-//! that nobody believes copies that are older, and a repair, or the next opening, makes them anew.
+//! refused for damage, the copies are given up. The commit says so in the counter of the root, in
+//! both trees, so that nobody believes copies that are older, and a repair, or the next opening,
+//! makes them anew.
 
 use std::any::Any;
 use std::sync::Arc;
@@ -54,23 +55,56 @@ impl TwoTrees {
     #[cold]
     fn give_up(&self, batch: &Batch, error: &store::Error) -> Result<CommitToken> {
         let _root = self.root.lock();
-        let mut alone = batch.clone();
-        if self.noted.has_copies() && !names_root(batch) {
-            let Some(root) = root(&*self.engine, VOLUME)? else { return Err(error.clone()) };
-            alone.put(VOLUME, &ROOT, &RootCounter { copies: false, ..root }.encode());
+        if !self.noted.has_copies() {
+            return self.engine.commit(batch);
         }
-        let committed = self.engine.commit(&alone)?;
-        if self.noted.has_copies() {
+        if !self.noted.is_whole() {
+            // Something can be read from the copies only.
+            return Err(error.clone());
+        }
+        let root = match root_of(batch) {
+            Some(root) => Some(root),
+            None => root(&*self.engine, VOLUME)?,
+        };
+        let Some(root) = root else { return Err(error.clone()) };
+        self.noted.set_giving_up(true);
+        let committed = self.commit_alone(batch, root);
+        if committed.is_ok() {
             self.noted.set_copies(false);
             self.noted.gave_up(error);
         }
-        Ok(committed)
+        self.noted.set_giving_up(false);
+        committed
+    }
+
+    /// A commit to the volume's own tree alone which says that there are no copies. The copies say
+    /// so, too: should the volume's own tree not be readable some day, they are not believed. Where
+    /// that part of them is what is damaged, nobody can read there that they are to be believed.
+    fn commit_alone(&self, batch: &Batch, root: RootCounter) -> Result<CommitToken> {
+        let none = RootCounter { copies: false, ..root }.encode();
+        let mut alone = batch.clone();
+        alone.put(VOLUME, &ROOT, &none);
+        let mut told = alone.clone();
+        told.put(COPY, &ROOT, &none);
+        match self.engine.commit(&told) {
+            Err(error) if is_damage(&error) => self.engine.commit(&alone),
+            committed => committed,
+        }
     }
 }
 
 /// Whether a batch writes the counter of the root.
 fn names_root(batch: &Batch) -> bool {
     batch.ops().any(|op| matches!(op, Ok(Op::Put { tree, key, .. }) if is_own(tree) && key == ROOT))
+}
+
+/// The counter of the root that a batch writes.
+fn root_of(batch: &Batch) -> Option<RootCounter> {
+    let written = batch.ops().flatten().filter_map(|op| match op {
+        Op::Put { tree, key, value } if is_own(tree) && key == ROOT => Some(value),
+        _ => None,
+    });
+    RootCounter::decode(written.last()?).ok()
 }
 
 fn is_own(tree: u64) -> bool {

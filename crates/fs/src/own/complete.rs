@@ -1,9 +1,9 @@
 //! Copies for a volume that has none: one that was made before there were copies, or whose copies
 //! were given up, or whose repair was cut off.
 //!
-//! Until all are there the counter of the root does not say so, and nobody believes the ones that
-//! are. So a crash leaves a volume without copies, and the next opening goes on. No other commit is
-//! made meanwhile.
+//! Until all are there the counter of the root does not say so, in either tree, and nobody believes
+//! the ones that are. So a crash leaves a volume without copies, and the next opening goes on. No
+//! other commit is made meanwhile.
 
 use format::kept_twice::{RootCounter, is_kept_twice};
 use store::{Batch, Cursor, KeyRange, Read, Result, Store, TreeId};
@@ -24,14 +24,7 @@ pub(super) fn complete(engine: &dyn Store, noted: &Noted) -> Result<()> {
     // Without one the volume does not open, and whoever opens it says so.
     let Some(root) = root(engine, VOLUME)? else { return Ok(()) };
     noted.set_copies(false);
-    let mut batch = Batch::new();
-    if root.copies {
-        batch.put(VOLUME, &ROOT, &RootCounter { copies: false, ..root }.encode());
-    }
-    if !exist {
-        batch.create_tree(COPY);
-    }
-    engine.commit(&batch)?;
+    begin(engine, root, exist)?;
     let mut batch = Batch::new();
     differences(engine, &mut |key, own, _| {
         match own {
@@ -44,8 +37,29 @@ pub(super) fn complete(engine: &dyn Store, noted: &Noted) -> Result<()> {
     batch.put(VOLUME, &ROOT, &value);
     batch.put(COPY, &ROOT, &value);
     let token = engine.commit(&batch)?;
-    engine.sync(token)?;
+    // From now on they are believed, so each change is made to both, durable or not.
     noted.set_copies(true);
+    engine.sync(token)
+}
+
+/// Says in both trees that there are no copies, before any is made.
+fn begin(engine: &dyn Store, root: RootCounter, exist: bool) -> Result<()> {
+    let none = RootCounter { copies: false, ..root }.encode();
+    let mut batch = Batch::new();
+    if root.copies {
+        batch.put(VOLUME, &ROOT, &none);
+    }
+    if !exist {
+        batch.create_tree(COPY);
+    }
+    batch.put(COPY, &ROOT, &none);
+    engine.commit(&batch).map(drop)
+}
+
+/// Has the number of a tree that was dropped be free: a checkpoint forgets it.
+pub(super) fn free_number(engine: &dyn Store) -> Result<()> {
+    engine.sync(engine.last_commit())?;
+    while !engine.checkpoint()? {}
     Ok(())
 }
 

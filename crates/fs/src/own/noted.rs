@@ -9,14 +9,18 @@ use store::Error;
 
 /// Places that are kept; others are logged.
 const PLACES_MAX: usize = 16;
+/// What to do about damaged records.
+const DO: &str = "`pando fsck --repair` writes them anew";
 
 /// What was met.
 pub(crate) struct Noted {
     /// Whether each record that is to have a copy has one.
     copies: AtomicBool,
+    /// Whether a commit is under way after which there are none.
+    giving_up: AtomicBool,
     /// What was answered from copies, in words.
     places: Mutex<Vec<String>>,
-    /// Why the copies were given up.
+    /// Why there are no copies, and what to do.
     given_up: Mutex<Option<String>>,
 }
 
@@ -24,12 +28,13 @@ impl Noted {
     pub(super) fn new(copies: bool) -> Noted {
         Noted {
             copies: AtomicBool::new(copies),
+            giving_up: AtomicBool::new(false),
             places: Mutex::default(),
             given_up: Mutex::default(),
         }
     }
 
-    /// Whether each record that is to have a copy has one, and reads may be answered from it.
+    /// Whether each record that is to have a copy has one.
     #[inline]
     pub(crate) fn has_copies(&self) -> bool {
         self.copies.load(Ordering::Acquire)
@@ -37,6 +42,17 @@ impl Noted {
 
     pub(super) fn set_copies(&self, copies: bool) {
         self.copies.store(copies, Ordering::Release);
+    }
+
+    /// Whether what was read of the copies until now was no older than the volume's own tree, so
+    /// that reads may be answered from it.
+    pub(super) fn are_believed(&self) -> bool {
+        // In the order in which giving them up is over.
+        !self.giving_up.load(Ordering::Acquire) && self.has_copies()
+    }
+
+    pub(super) fn set_giving_up(&self, giving_up: bool) {
+        self.giving_up.store(giving_up, Ordering::Release);
     }
 
     /// Notes that a record was answered from its copy.
@@ -67,20 +83,21 @@ impl Noted {
     #[cold]
     pub(super) fn gave_up(&self, error: &Error) {
         tracing::error!(%error, "the copies of the volume's records are given up");
-        *self.given_up.lock() = Some(error.to_string());
+        *self.given_up.lock() = Some(format!("{error}; {DO}"));
     }
 
     /// What was met, in words, for `status`; none where nothing was.
     pub(crate) fn told(&self) -> Option<String> {
-        const DO: &str = "`pando fsck --repair` writes them anew";
         if let Some(first) = self.places.lock().first() {
             return Some(format!(
                 "records of the volume are damaged, and read from copies if they have some: \
                  {first}; {DO}"
             ));
         }
-        let given_up = self.given_up.lock();
-        given_up.as_ref().map(|why| format!("records of the volume have no copies: {why}; {DO}"))
+        if let Some(why) = &*self.given_up.lock() {
+            return Some(format!("records of the volume have no copies: {why}"));
+        }
+        None
     }
 }
 

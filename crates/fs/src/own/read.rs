@@ -22,9 +22,15 @@ pub(super) fn get_with(
         Err(error)
             if tree == VOLUME && is_damage(&error) && noted.has_copies() && is_kept_twice(key) =>
         {
-            let answer = instead(&error, engine.get_with(COPY, key, found))?;
+            let copy = instead(&error, engine.get(COPY, key))?;
+            if !noted.are_believed() {
+                return Err(error);
+            }
             noted.answered(&error);
-            Ok(answer)
+            if let Some(value) = &copy {
+                found(value);
+            }
+            Ok(copy.is_some())
         }
         answer => answer,
     }
@@ -52,7 +58,7 @@ pub(super) fn scan<'a>(
         noted,
         cursor: None,
         range,
-        in_copies: false,
+        instead_of: None,
         at: At::Start,
         wanted: None,
         key: Vec::new(),
@@ -88,7 +94,8 @@ struct Scan<'a> {
     noted: &'a Noted,
     cursor: Option<Box<dyn Cursor + 'a>>,
     range: KeyRange,
-    in_copies: bool,
+    /// What was met, where it goes on in the copies.
+    instead_of: Option<Error>,
     at: At,
     wanted: Option<fn(&[u8]) -> bool>,
     key: Vec<u8>,
@@ -99,7 +106,7 @@ impl Scan<'_> {
     /// Opens the copies where the scan stands. `error` is what was met.
     #[cold]
     fn go_on_in_copies(&mut self, error: Error) -> Result<()> {
-        if self.in_copies || !is_damage(&error) {
+        if self.instead_of.is_some() || !is_damage(&error) {
             return Err(error);
         }
         let mut cursor = instead(&error, self.engine.scan(COPY, self.range.clone()))?;
@@ -118,9 +125,12 @@ impl Scan<'_> {
             },
         };
         instead(&error, placed)?;
+        if !self.noted.are_believed() {
+            return Err(error);
+        }
         self.noted.answered(&error);
         self.cursor = Some(cursor);
-        self.in_copies = true;
+        self.instead_of = Some(error);
         Ok(())
     }
 
@@ -145,12 +155,17 @@ impl Scan<'_> {
 
     fn step(&mut self, way: Way) -> Result<Option<Item<'_>>> {
         let moved = match self.try_move(way) {
-            Err(error) if !self.in_copies => {
+            Err(error) if self.instead_of.is_none() => {
                 self.go_on_in_copies(error.clone())?;
                 instead(&error, self.try_move(way))?
             }
             moved => moved?,
         };
+        if let Some(error) = &self.instead_of
+            && !self.noted.are_believed()
+        {
+            return Err(error.clone());
+        }
         Ok(moved.then_some(Item { key: &self.key, value: &self.value }))
     }
 }
@@ -181,7 +196,7 @@ impl Cursor for Scan<'_> {
             None => Ok(()),
         };
         match sought {
-            Err(error) if !self.in_copies => self.go_on_in_copies(error),
+            Err(error) if self.instead_of.is_none() => self.go_on_in_copies(error),
             sought => sought,
         }
     }

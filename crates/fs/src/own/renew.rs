@@ -21,7 +21,7 @@ use format::key;
 use format::subvolume_record::{SubvolumeRecord, UsageRecord};
 use store::{Batch, KeyRange, Need, Read, Result, Store, TreeId};
 
-use super::complete::{commit_from, complete};
+use super::complete::{commit_from, complete, free_number};
 use super::noted::{Noted, both};
 use super::{COPY, ROOT, are_there, is_damage, root};
 use crate::check::look::Scan;
@@ -74,13 +74,6 @@ fn renew_own(engine: &dyn Store) -> FsResult<()> {
     drop(run);
     engine.sync(token).map_err(from_store)?;
     remove_others(engine).map_err(from_store)
-}
-
-/// Has the number of a tree that was dropped be free: a checkpoint forgets it.
-fn free_number(engine: &dyn Store) -> Result<()> {
-    engine.sync(engine.last_commit())?;
-    while !engine.checkpoint()? {}
-    Ok(())
 }
 
 /// Puts what has no copy, and can be read, beside the copies.

@@ -10,5 +10,6 @@ mod lsm_parts;
 mod made;
 mod media;
 mod own;
+mod own_later;
 mod permitted;
 mod run;

@@ -27,21 +27,22 @@ use crate::check::volume::{file, opened_with};
 use crate::script::scale;
 use crate::subject::{Base, FsSubject};
 
-const VOLUME: TreeId = TreeId(key::VOLUME_TREE);
-const COPY: TreeId = TreeId(COPY_TREE);
-const BASES: [Base; 3] = [Base::Engine(Engine::Btree), Base::Engine(Engine::Lsm), Base::Column];
+pub(super) const VOLUME: TreeId = TreeId(key::VOLUME_TREE);
+pub(super) const COPY: TreeId = TreeId(COPY_TREE);
+pub(super) const BASES: [Base; 3] =
+    [Base::Engine(Engine::Btree), Base::Engine(Engine::Lsm), Base::Column];
 const QUOTAS: [&str; 2] = ["the quotas", "the quotas of owners"];
 
-fn is_of_own(place: &Place) -> bool {
+pub(super) fn is_of_own(place: &Place) -> bool {
     place.structure.ends_with("of the volume's own tree")
 }
 
-fn is_of_copies(place: &Place) -> bool {
+pub(super) fn is_of_copies(place: &Place) -> bool {
     place.structure.ends_with("of the copies of its records")
 }
 
 /// The engine's store of a volume, without anything before it.
-fn engine(env: &Env) -> Arc<dyn Store> {
+pub(super) fn engine(env: &Env) -> Arc<dyn Store> {
     let header = env.device.open("volume.pando").expect("it is there");
     let mut bytes = vec![0; 256];
     let length = header.read_at(&mut bytes, 0).expect("it is read");
@@ -65,7 +66,7 @@ fn engine(env: &Env) -> Arc<dyn Store> {
 }
 
 /// The records of a tree that are kept twice, by key.
-fn records(store: &dyn Store, tree: TreeId) -> BTreeMap<Vec<u8>, Vec<u8>> {
+pub(super) fn records(store: &dyn Store, tree: TreeId) -> BTreeMap<Vec<u8>, Vec<u8>> {
     let mut found = BTreeMap::new();
     let mut cursor = store.scan(tree, KeyRange::all()).expect("it is whole");
     while let Some(item) = cursor.next().expect("it is whole") {
@@ -77,7 +78,7 @@ fn records(store: &dyn Store, tree: TreeId) -> BTreeMap<Vec<u8>, Vec<u8>> {
 }
 
 /// That both trees say the same, and that there are copies.
-fn assert_same(env: &Env, what: &str) {
+pub(super) fn assert_same(env: &Env, what: &str) {
     let store = engine(env);
     let (own, copies) = (records(&*store, VOLUME), records(&*store, COPY));
     let root = RootCounter::decode(&own[&key::counter(Counter::Root)[..]]).expect("it is whole");
@@ -271,7 +272,7 @@ fn without_copies(media: &Media) -> Media {
     before
 }
 
-fn options() -> OpenOptions {
+pub(super) fn options() -> OpenOptions {
     OpenOptions { index: None, ..opened_with(Durability::Async) }
 }
 
