@@ -205,7 +205,7 @@ impl Fs {
     /// opened in spite of it.
     fn is_worked_around(&self, read: store::Result<()>) -> FsResult<bool> {
         match read {
-            Err(error) if own::is_damage(&error) && self.own.noted().has_copies() => {
+            Err(error) if own::is_unreadable(&error) && self.own.noted().has_copies() => {
                 self.own.noted().lost(&error.to_string());
                 Ok(true)
             }

@@ -77,13 +77,23 @@ pub(crate) fn is_damage(error: &Error) -> bool {
     matches!(error, Error::Corrupt(_) | Error::Missing { .. } | Error::NoTree(VOLUME | COPY))
 }
 
+/// Whether what an error is of can be read from the copies: damage, or a read that the operating
+/// system failed for another reason than that the process is short of something. Nothing is given
+/// up, removed or made anew for it, as is for damage.
+pub(crate) fn is_unreadable(error: &Error) -> bool {
+    match error {
+        Error::Device(error) => !error.is_shortage() && !error.is_no_space(),
+        error => is_damage(error),
+    }
+}
+
 /// Whether a volume says that its records are kept twice: by the one that can be read. Where
 /// neither can, who asks for a record is told of both.
 fn are_there(engine: &dyn Read) -> Result<bool> {
     match root(engine, VOLUME) {
-        Err(error) if is_damage(&error) => match root(engine, COPY) {
+        Err(error) if is_unreadable(&error) => match root(engine, COPY) {
             Err(Error::NoTree(_)) => Ok(false),
-            Err(error) if is_damage(&error) => Ok(true),
+            Err(error) if is_unreadable(&error) => Ok(true),
             root => Ok(root?.is_some_and(|root| root.copies)),
         },
         root => Ok(root?.is_some_and(|root| root.copies)),

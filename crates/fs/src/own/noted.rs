@@ -113,6 +113,10 @@ pub(super) fn both(error: Error, copy: &Error) -> Error {
             Error::Corrupt(Arc::new(Corruption { found, ..(*bad).clone() }))
         }
         Error::Missing { file } => Error::Missing { file: format!("{file}, {also}") },
+        Error::Device(error) => {
+            let message = format!("{}, {also}", error.message);
+            Error::Device(device::Error { message, ..error })
+        }
         other => other,
     }
 }

@@ -7,7 +7,7 @@ use format::kept_twice::{is_all_kept_twice, is_kept_twice};
 use store::{Cursor, Error, Item, KeyRange, Read, Result, TreeId};
 
 use super::noted::{Noted, both};
-use super::{COPY, is_damage};
+use super::{COPY, is_unreadable};
 use crate::subvol::VOLUME;
 
 /// A look-up.
@@ -20,7 +20,10 @@ pub(super) fn get_with(
 ) -> Result<bool> {
     match engine.get_with(tree, key, found) {
         Err(error)
-            if tree == VOLUME && is_damage(&error) && noted.has_copies() && is_kept_twice(key) =>
+            if tree == VOLUME
+                && is_unreadable(&error)
+                && noted.has_copies()
+                && is_kept_twice(key) =>
         {
             let copy = instead(&error, engine.get(COPY, key))?;
             if !noted.are_believed() {
@@ -38,7 +41,7 @@ pub(super) fn get_with(
 
 /// What the copy answers, or that neither does.
 fn instead<T>(error: &Error, answer: Result<T>) -> Result<T> {
-    answer.map_err(|copy| if is_damage(&copy) { both(error.clone(), &copy) } else { copy })
+    answer.map_err(|copy| if is_unreadable(&copy) { both(error.clone(), &copy) } else { copy })
 }
 
 /// A scan.
@@ -106,7 +109,7 @@ impl Scan<'_> {
     /// Opens the copies where the scan stands. `error` is what was met.
     #[cold]
     fn go_on_in_copies(&mut self, error: Error) -> Result<()> {
-        if self.instead_of.is_some() || !is_damage(&error) {
+        if self.instead_of.is_some() || !is_unreadable(&error) {
             return Err(error);
         }
         let mut cursor = instead(&error, self.engine.scan(COPY, self.range.clone()))?;
