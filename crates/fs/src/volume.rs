@@ -194,9 +194,8 @@ impl Fs {
         }
         let note = self.store.get(VOLUME, &UNCOUNTED_KEY).map_err(from_store)?;
         if note.is_some() {
-            const WHY: &str = "what is charged was lost with damaged records of the volume: \
-                               `pando fsck --repair` counts anew";
-            self.quotas.set_unknown(FsError::Io(WHY.to_owned()));
+            self.own.noted().set_uncounted();
+            self.quotas.set_unknown(FsError::Io(own::UNCOUNTED.to_owned()));
         }
         Ok(())
     }

@@ -6,7 +6,7 @@
 //! other commit is made meanwhile.
 
 use format::kept_twice::{RootCounter, is_kept_twice};
-use store::{Batch, Cursor, KeyRange, Read, Result, Store, TreeId};
+use store::{Batch, Cursor, Error, KeyRange, Read, Result, Store, TreeId};
 
 use super::noted::Noted;
 use super::{COPY, ROOT, root};
@@ -53,7 +53,14 @@ fn begin(engine: &dyn Store, root: RootCounter, exist: bool) -> Result<()> {
         batch.create_tree(COPY);
     }
     batch.put(COPY, &ROOT, &none);
-    engine.commit(&batch).map(drop)
+    match engine.commit(&batch) {
+        // It was dropped by a repair that was cut off.
+        Err(Error::TreeExists(COPY)) if !exist => {
+            free_number(engine)?;
+            engine.commit(&batch).map(drop)
+        }
+        committed => committed.map(drop),
+    }
 }
 
 /// Has the number of a tree that was dropped be free: a checkpoint forgets it.

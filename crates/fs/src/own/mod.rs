@@ -28,7 +28,7 @@ use crate::subvol::VOLUME;
 
 pub(crate) use before::mirrored;
 pub(crate) use complete::differences;
-pub(crate) use noted::Noted;
+pub(crate) use noted::{Noted, UNCOUNTED};
 pub(crate) use renew::renew;
 
 /// The tree of the copies.
@@ -48,12 +48,15 @@ impl Own {
         &self.noted
     }
 
-    /// Notes that there are no copies because they could not be made, of which damage is told.
+    /// Notes that there are no copies because they could not be made, which is told.
     pub(crate) fn no_copies(&self, error: &Error) {
         if is_damage(error) {
             self.noted.gave_up(error);
+        } else if self.noted.has_copies() {
+            // The store says itself what it cannot make durable.
+            tracing::warn!(%error, "the copies of the volume's records are not durable yet");
         } else {
-            tracing::warn!(%error, "the copies of the volume's records could not be made");
+            self.noted.not_made(error);
         }
     }
 

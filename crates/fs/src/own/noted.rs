@@ -11,6 +11,9 @@ use store::Error;
 const PLACES_MAX: usize = 16;
 /// What to do about damaged records.
 const DO: &str = "`pando fsck --repair` writes them anew";
+/// What is told of counts that were lost.
+pub(crate) const UNCOUNTED: &str = "what is counted and charged was lost with damaged records of \
+                                    the volume: `pando fsck --repair` counts anew";
 
 /// What was met.
 pub(crate) struct Noted {
@@ -18,6 +21,8 @@ pub(crate) struct Noted {
     copies: AtomicBool,
     /// Whether a commit is under way after which there are none.
     giving_up: AtomicBool,
+    /// Whether counts were lost, and are 0 until a repair has counted anew.
+    uncounted: AtomicBool,
     /// What was answered from copies, in words.
     places: Mutex<Vec<String>>,
     /// Why there are no copies, and what to do.
@@ -29,6 +34,7 @@ impl Noted {
         Noted {
             copies: AtomicBool::new(copies),
             giving_up: AtomicBool::new(false),
+            uncounted: AtomicBool::new(false),
             places: Mutex::default(),
             given_up: Mutex::default(),
         }
@@ -86,6 +92,21 @@ impl Noted {
         *self.given_up.lock() = Some(format!("{error}; {DO}"));
     }
 
+    /// Notes that copies that are not there could not be made.
+    #[cold]
+    pub(super) fn not_made(&self, error: &Error) {
+        tracing::error!(%error, "the copies of the volume's records could not be made");
+        let why = format!("{error}; they are made when the volume is opened again with some room");
+        *self.given_up.lock() = Some(why);
+    }
+
+    /// Notes that counts were lost with damaged records, and are being made anew.
+    #[cold]
+    pub(crate) fn set_uncounted(&self) {
+        tracing::error!("{UNCOUNTED}");
+        self.uncounted.store(true, Ordering::Release);
+    }
+
     /// What was met, in words, for `status`; none where nothing was.
     pub(crate) fn told(&self) -> Option<String> {
         if let Some(first) = self.places.lock().first() {
@@ -97,7 +118,7 @@ impl Noted {
         if let Some(why) = &*self.given_up.lock() {
             return Some(format!("records of the volume have no copies: {why}"));
         }
-        None
+        self.uncounted.load(Ordering::Acquire).then(|| UNCOUNTED.to_owned())
     }
 }
 

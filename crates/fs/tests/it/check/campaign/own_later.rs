@@ -1,6 +1,6 @@
 //! The volume's own records after a first blow: copies that were given up are never believed, what
 //! only the copies have is not given up, a bad sector is as good as damage for reading and no
-//! reason to remove anything.
+//! reason to remove anything, and what a repair that was cut off left is told.
 
 use std::ops::ControlFlow;
 use std::sync::Arc;
@@ -9,8 +9,9 @@ use device::{Device, Env, File, Lock, Metadata, Space};
 use format::key::{self, Counter};
 use fs::{Engine, FileSystem, Fs, Repair};
 use inode::{Caller, NodeId};
+use parking_lot::Mutex;
 use store::{Batch, Durability, Store, TreeId};
-use testing::SimDevice;
+use testing::{CrashPolicy, SimDevice};
 
 use super::anatomy::{Place, places};
 use super::asked::open;
@@ -22,6 +23,7 @@ use super::own::{
 use super::run::{check, repair};
 use crate::check::told;
 use crate::check::volume::opened_with;
+use crate::script::scale;
 use crate::subject::{Base, FsSubject};
 
 /// A B-tree volume with so many snapshots that each of both trees has several leaves; and the key
@@ -246,5 +248,64 @@ fn a_sector_that_does_not_read_is_answered_from_the_copy_and_nothing_is_removed(
             assert!(check(&media).is_clean(), "{what}:\n{}", told(&check(&media)));
             assert_same(&media.env(), &what);
         }
+    }
+}
+
+/// The medium as a power cut leaves it before each change of a repair.
+fn cuts(hurt: &Media) -> Vec<Media> {
+    let found: Arc<Mutex<Vec<(u64, SimDevice)>>> = Arc::default();
+    let kept = Arc::clone(&found);
+    hurt.volume.watch(move |device, op| kept.lock().push((op, device.copy())));
+    repair(hurt, Repair::Do);
+    hurt.volume.unwatch();
+    let found = std::mem::take(&mut *found.lock());
+    let after = |(op, device): &(u64, SimDevice)| {
+        CrashPolicy::ALL.map(|policy| Media { volume: device.after_crash(policy, *op), log: None })
+    };
+    found.iter().flat_map(after).collect()
+}
+
+#[test]
+fn a_volume_gets_its_copies_wherever_their_repair_was_cut_off() {
+    for (seed, base) in (125..).zip(&BASES[..2]) {
+        let volume = made(seed, base, false);
+        let hurt = volume.closed.copy();
+        let place = places(&hurt).into_iter().find(is_of_copies).expect("there are copies");
+        zero(&hurt, &place);
+        let all = cuts(&hurt);
+        let step = all.len().div_ceil(scale(120, u64::MAX) as usize).max(1);
+        for (n, media) in all.iter().step_by(step).enumerate() {
+            let fs = Fs::open(media.env(), &options()).expect("the volume's own tree is whole");
+            fs.close().expect("there is room");
+            drop(fs);
+            let value = engine(&media.env()).get(VOLUME, &key::counter(Counter::Root));
+            let value = value.expect("it is whole").expect("it is there");
+            assert_eq!(value.len(), 16, "{base:?}: cut {n}: there are no copies");
+        }
+    }
+}
+
+#[test]
+fn counts_that_were_lost_are_told_until_a_repair_has_counted_anew() {
+    for (seed, base) in (128..).zip(&BASES[..2]) {
+        let volume = made(seed, base, false);
+        let hurt = volume.closed.copy();
+        for place in places(&hurt).iter().filter(|place| is_of_own(place)) {
+            zero(&hurt, place);
+        }
+        let (mut seen, all) = (0, cuts(&hurt));
+        let step = all.len().div_ceil(scale(120, u64::MAX) as usize).max(1);
+        for media in all.iter().step_by(step) {
+            let note = engine(&media.copy().env()).get(VOLUME, b"V");
+            if !matches!(note, Ok(Some(_))) {
+                continue;
+            }
+            seen += 1;
+            let fs = Fs::open(media.env(), &options()).expect("it is whole");
+            let status = fs.status().expect("it answers");
+            assert!(status.damaged.is_some_and(|why| why.contains("counts anew")), "{base:?}");
+            assert_eq!(status.read_only, None, "{base:?}");
+        }
+        assert!(seen > 0, "{base:?}");
     }
 }
