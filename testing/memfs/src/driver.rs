@@ -207,7 +207,7 @@ impl Load {
 
     fn list(&self, directory: &Path, thread: usize) -> io::Result<()> {
         let mut seen = 0;
-        let opened = File::open(directory)?;
+        let opened = OpenOptions::new().read(true).open(directory)?;
         for entry in Dir::read_from(&opened)? {
             let entry = entry?;
             let name = entry.file_name();

@@ -103,8 +103,9 @@ fn damage_is_named_and_ends_with_its_own_code(engine: &str) {
             let offset = line["offset"].as_u64().unwrap();
             assert!(start.map_or(offset <= place, |start| offset == start), "{place}: {line}");
             // What is logged on the way comes before it, in objects, too.
-            let objects = answer.err.lines().map(serde_json::from_str::<serde_json::Value>);
-            let error = objects.map(Result::unwrap).last().unwrap();
+            let objects: Result<Vec<serde_json::Value>, _> =
+                answer.err.lines().map(serde_json::from_str).collect();
+            let error = objects.unwrap().pop().unwrap();
             assert_eq!(error["error"]["kind"], "damaged");
             named += 1;
         }

@@ -22,8 +22,8 @@ use super::{Log, LogOptions, Recovery};
 use crate::{Error, Lsn, Result};
 
 impl Log {
-    /// Refuses, as [`Log::cut_off`] does, a log that begins behind the state: for an engine that has
-    /// to change something before it cuts the log off.
+    /// Refuses, as [`Log::cut_off`] does, a log that begins behind the state: for an engine that
+    /// has to change something before it cuts the log off.
     pub fn may_be_cut_off(
         env: &Env,
         directory: &str,
