@@ -17,6 +17,7 @@ use format::subvolume_record::{SubvolumeRecord, UsageRecord};
 use super::ledger::Ledger;
 use super::nested::Member;
 use crate::error::inconsistent;
+use crate::search_bases;
 use crate::subvol::{Subvol, VOLUME};
 use crate::txn::Txn;
 use crate::view::{NameBuf, View};
@@ -87,8 +88,7 @@ pub(crate) fn plan(
             detached: false,
             index: from.index,
             name: if at == 0 { purpose.name.to_vec() } else { from.name.clone() },
-            // Its clusters are inherited by reference: what differs is found by comparing trees.
-            base: from.base,
+            base: inherited_base(fs, ledger, from)?,
         };
         txn.batch().put(VOLUME, &key::subvolume(id), &record.encode());
         inherit_usage(fs, txn, member, (id, directory))?;
@@ -115,6 +115,16 @@ pub(crate) fn plan(
         mounted,
         ended,
     })
+}
+
+/// The base of a copy. Its clusters are inherited by reference: what differs is found by comparing
+/// trees. One that was removed keeps no base, though its record names it: that may be gone.
+fn inherited_base(fs: &Fs, _ledger: &Ledger, from: &SubvolumeRecord) -> FsResult<u64> {
+    if from.base == 0 || !from.detached {
+        return Ok(from.base);
+    }
+    let base = search_bases::get(fs, from.base)?;
+    Ok(if base.is_some_and(|base| base.complete) { from.base } else { 0 })
 }
 
 /// The counts of the copy of a whole subvolume are those of its source; those of any other copy

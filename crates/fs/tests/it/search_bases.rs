@@ -12,9 +12,12 @@ use search::{Outcome, Request, Start};
 use store::Durability;
 use testing::{Op, SimDevice};
 
+use crate::check::assert_clean;
 use crate::script::options;
 use crate::search::{Everybody, compare};
 use crate::subject::{Base, FsSubject};
+
+on_each_engine!(what_is_copied_of_a_removed_subvolume_names_no_base_that_went);
 
 const DIRECTORIES: usize = 200;
 const SNAPSHOTS: usize = 12;
@@ -113,5 +116,38 @@ fn a_clone_of_a_directory_is_searched_without_what_lies_beside() {
             subject.background(200).expect("background work goes well");
         }
         compare(fs, &mut fastrand::Rng::with_seed(2), 100, &format!("{engine:?}"));
+    }
+}
+
+/// A removed subvolume that somebody holds has its base no longer than others name it. Snapshots
+/// and clones of it that were taken after that named what was not there.
+fn what_is_copied_of_a_removed_subvolume_names_no_base_that_went(engine: Engine) {
+    let device = SimDevice::new(1);
+    let subject = FsSubject::format(&device, &options(Durability::Async), &Base::Engine(engine));
+    let (fs, root) = (subject.fs(), Caller::root());
+    for is_early in [false, true] {
+        let made = fs.subvolume_create(&root, NodeId::ROOT, b"subvolume", 0o755);
+        let held = made.expect("room").node;
+        for number in 0..20 {
+            let name = format!("f{number}");
+            fs.mknod(&root, held, name.as_bytes(), &FILE).expect("room");
+        }
+        fs.index_flush(held).expect("a flush goes well");
+        fs.rmr(&root, NodeId::ROOT, b"subvolume").expect("it is removed");
+        let copy = |when: &str| {
+            fs.snapshot_create(&root, held, when.as_bytes()).expect("a snapshot");
+            let name = format!("{when}-{is_early}");
+            fs.clone_dir(&root, held, NodeId::ROOT, name.as_bytes()).expect("a clone");
+        };
+        if is_early {
+            // These name the base, so it stays.
+            copy("before");
+        }
+        // Whoever makes a base takes those away that nobody names.
+        fs.index_flush(NodeId::ROOT).expect("a flush goes well");
+        copy("after");
+        compare(fs, &mut fastrand::Rng::with_seed(3), 100, &format!("{engine:?}, {is_early}"));
+        fs.sync_all().expect("it syncs");
+        assert_clean(&device.copy(), &format!("{engine:?}, early copies: {is_early}"));
     }
 }
