@@ -98,6 +98,27 @@ pub(crate) fn remove(fs: &Fs, tree: u64) -> FsResult<()> {
     Ok(())
 }
 
+/// Removes bases that no subvolume names; tells how many there were.
+pub(crate) fn remove_unnamed(fs: &Fs) -> FsResult<u64> {
+    let mut removed = 0;
+    if unnamed(fs)?.is_empty() {
+        return Ok(removed);
+    }
+    // Whoever gives a base to another subvolume looks whether it is there, and holds the ledger.
+    let _ledger = fs.admin.lock();
+    for base in unnamed(fs)? {
+        remove(fs, base)?;
+        removed += 1;
+    }
+    Ok(removed)
+}
+
+fn unnamed(fs: &Fs) -> FsResult<Vec<u64>> {
+    let named = named(fs)?;
+    let trees = all(fs)?.into_iter().map(|base| base.tree);
+    Ok(trees.filter(|tree| !named.contains(tree)).collect())
+}
+
 /// All bases.
 pub(crate) fn all(fs: &Fs) -> FsResult<Vec<Recorded>> {
     let mut bases = Vec::new();
@@ -115,8 +136,8 @@ pub(crate) fn get(fs: &Fs, tree: u64) -> FsResult<Option<BaseRecord>> {
     View::new(&*fs.store, VOLUME).read(&key::base(tree), BaseRecord::decode)
 }
 
-/// The bases that subvolumes name.
-pub(crate) fn named(fs: &Fs) -> FsResult<BTreeSet<u64>> {
+/// The bases that subvolumes name that were not removed.
+fn named(fs: &Fs) -> FsResult<BTreeSet<u64>> {
     let mut named = BTreeSet::new();
     fs.visit_volume(&key::SUBVOLUMES_PREFIX, &mut |_, value| {
         let record = SubvolumeRecord::decode(value).map_err(|error| malformed(VOLUME, &error))?;

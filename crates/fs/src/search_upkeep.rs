@@ -254,20 +254,12 @@ fn make_room(fs: &Fs, index: &Index, work: &mut Work) -> FsResult<u64> {
 /// Removes bases that no subvolume names, and files that no base names.
 fn sweep(fs: &Fs, index: &Index, work: &mut Work) -> FsResult<()> {
     work.swept = Some(fs.env.clock.monotonic());
-    let named = search_bases::named(fs)?;
-    let (mut kept, mut removed) = (Vec::new(), false);
-    for base in search_bases::all(fs)? {
-        if named.contains(&base.tree) {
-            kept.push((base.tree, base.record.complete));
-        } else {
-            search_bases::remove(fs, base.tree)?;
-            removed = true;
-        }
-    }
-    if removed {
+    if search_bases::remove_unnamed(fs)? > 0 {
         // A crash must not bring back a record whose files are gone.
         fs.sync()?;
     }
+    let bases = search_bases::all(fs)?;
+    let kept: Vec<_> = bases.iter().map(|base| (base.tree, base.record.complete)).collect();
     if let Err(error) = index.sweep(&kept) {
         tracing::warn!(%error, "files of the index that are not needed stay");
     }
