@@ -17,6 +17,8 @@ use crate::files::{DIRECTORY, Files, blob_name};
 pub(crate) const BUILDING_PREFIX: &str = "building-";
 /// Bytes of a write.
 const WRITE_BYTES: usize = 1 << 20;
+/// What a medium reads and loses as one, at most.
+const APART_BYTES: u64 = 4096;
 
 /// A blob that is being written.
 pub(crate) struct Appender {
@@ -78,6 +80,12 @@ impl Appender {
     pub(crate) fn put(&mut self, bytes: &[u8]) -> Result<()> {
         self.buffer.extend_from_slice(bytes);
         if self.buffer.len() >= WRITE_BYTES { self.flush() } else { Ok(()) }
+    }
+
+    /// Has what comes next begin in another block of the medium than what there is ends in.
+    pub(crate) fn begin_apart(&mut self) -> Result<()> {
+        let bytes = self.offset().next_multiple_of(APART_BYTES) - self.offset();
+        self.put(&vec![0; bytes as usize])
     }
 
     fn flush(&mut self) -> Result<()> {

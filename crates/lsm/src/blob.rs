@@ -136,6 +136,11 @@ impl BlobWriter {
         log.max(self.bytes() - log)
     }
 
+    /// Has the next run share no block of the medium with the one before.
+    pub(crate) fn begin_apart(&mut self) -> Result<()> {
+        self.out.begin_apart()
+    }
+
     /// Begins a run; the one before was ended.
     pub(crate) fn begin(&mut self, number: u64) {
         self.run = RunBuilder { number, start: self.out.offset(), ..RunBuilder::default() };

@@ -24,6 +24,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use device::{Map, Set};
+use format::kept_twice::COPY_TREE;
 use format::run_manifest::{LogRows, RunEntry, RunManifest};
 use store::{Lsn, Result, TreeId, Writer};
 
@@ -125,6 +126,9 @@ struct Group {
     layers: Vec<Arc<Layer>>,
     /// Whether nothing is below them.
     lowest: bool,
+    /// Whether they are of copies of what is in another tree: damage of one block of the medium is
+    /// not to be of both.
+    apart: bool,
 }
 
 impl Core {
@@ -209,7 +213,12 @@ impl Core {
         let numbers = state.take_numbers(self.options.values_from)?;
         let mut blob = BlobWriter::create(&self.files, &self.env.device, &self.options, numbers)?;
         let mut written: Vec<(Group, u64, Option<Written>)> = Vec::new();
+        let mut after_apart = false;
         for group in groups {
+            if group.apart || after_apart {
+                blob.begin_apart()?;
+            }
+            after_apart = group.apart;
             let id = match group.layers.as_slice() {
                 [layer] => layer.id,
                 _ => self.ids.take(),
@@ -417,7 +426,9 @@ fn groups(frozen: &Frozen) -> Vec<Group> {
     }
     let mut grouped: Set<usize> = Set::default();
     let mut groups = Vec::new();
-    for stack in frozen.values().flatten() {
+    for (tree, stack) in frozen {
+        let Some(stack) = stack else { continue };
+        let apart = tree.0 == COPY_TREE;
         let mut at = 0;
         while let Some(first) = stack.layers.get(at) {
             // Layers on the medium have no sharers here.
@@ -427,7 +438,7 @@ fn groups(frozen: &Frozen) -> Vec<Group> {
             at += stack.layers[at..].iter().take_while(same).count();
             if shared.is_some() && grouped.insert(address(first)) {
                 let layers = stack.layers[from..at].to_vec();
-                groups.push(Group { layers, lowest: at == stack.layers.len() });
+                groups.push(Group { layers, lowest: at == stack.layers.len(), apart });
             }
         }
     }

@@ -175,10 +175,14 @@ fn the_two_trees_share_no_place() {
     for (seed, base) in (75..).zip(&BASES) {
         let volume = made(seed, base, false);
         let all = places(&volume.closed);
+        // What a medium loses as one; nodes of the B-tree lie wherever there is room.
+        let unit = if matches!(base, Base::Engine(Engine::Lsm)) { 4096 } else { 1 };
+        let end = |place: &Place| place.end().next_multiple_of(unit);
+        let begin = |place: &Place| place.offset / unit * unit;
         for own in all.iter().filter(|place| is_of_own(place)) {
             for copy in all.iter().filter(|place| is_of_copies(place)) {
                 let apart =
-                    own.path != copy.path || own.end() <= copy.offset || copy.end() <= own.offset;
+                    own.path != copy.path || end(own) <= begin(copy) || end(copy) <= begin(own);
                 assert!(apart, "{base:?}: {own:?} and {copy:?}");
             }
         }
