@@ -2,6 +2,7 @@
 
 use fastrand::Rng;
 use format::cluster_filter::Filter;
+use format::numbers::{self, NUMBERS_BYTES, Numbers};
 use format::row_pointer::RowPointer;
 use format::run_block::{self, Block, BlockBuilder, Stored};
 use format::run_index::{self, BlockPlace, RunIndex};
@@ -46,6 +47,22 @@ pub(super) const TARGETS: &[Target] = &[
         make: |_| run_index::blob_head(VOLUME, NUMBER),
         mend: |bytes| put_sum(bytes, 12, &[(16, 40)]),
         run: |bytes| run_index::check_blob_head(bytes, VOLUME, NUMBER).is_ok(),
+    },
+    Target {
+        name: "note-of-numbers",
+        part: Part::Decoders,
+        covers: &["numbers::LAYOUT", "numbers::decode"],
+        make: |random| Numbers { volume: VOLUME, below: counted(random) }.encode(),
+        mend: |bytes| put_sum(bytes, 12, &[(0, 12), (16, NUMBERS_BYTES)]),
+        run: |bytes| {
+            let Ok(numbers::Decoded::Numbers(note)) = Numbers::decode(bytes) else { return false };
+            let read = |bytes: &[u8]| match Numbers::decode(bytes) {
+                Ok(numbers::Decoded::Numbers(note)) => Ok(note),
+                other => Err(other),
+            };
+            again(&note, &note.encode(), read);
+            true
+        },
     },
     Target {
         name: "run-manifest",
