@@ -85,8 +85,8 @@ done
 # Each round ends at another moment of the others' work.
 RANDOM=${SEED:-$$}
 echo "kill: $rounds rounds, seed ${SEED:-$$}"
-# Rounds in which SQLite and git acknowledged something: the others show little. And by user.
-rows=0 commits=0
+# Rounds in which SQLite, git, and both acknowledged something: the others show little. And by user.
+rows=0 commits=0 both=0
 declare -A rows_of commits_of
 for round in $(seq "$rounds"); do
   mode=delete
@@ -116,6 +116,7 @@ for round in $(seq "$rounds"); do
   found=$(as "$user" sqlite3 "$mnt/$user/$mode.db" \
     "pragma integrity_check; select coalesce(max(k), 0) from t" 2>&1) || true
   if [ -e "$work/$user/committed.now" ]; then
+    [ ! -s "$work/acknowledged" ] || both=$((both + 1))
     commits=$((commits + 1))
     commits_of[$user]=$((${commits_of[$user]:-0} + 1))
   fi
@@ -128,7 +129,7 @@ for round in $(seq "$rounds"); do
       fail "round $round, $user: SQLite acknowledged $last: $found"
   fi
   keeps_commits "$user" "$round"
-  [ $((round % 100)) -ne 0 ] || echo "kill: $round rounds, rows in $rows, commits in $commits"
+  [ $((round % 100)) -ne 0 ] || echo "kill: $round rounds, rows in $rows, commits in $commits, both in $both; $SECONDS s"
 done
 # What one of them wrote has been through the kills of the others since.
 for user in "${users[@]}"; do
@@ -147,4 +148,4 @@ done
 [ "$rows" -gt 0 ] && [ "$commits" -gt 0 ] ||
   fail "nothing was acknowledged in $rounds rounds$acknowledged"
 echo "kill: SQLite and git lost nothing in $rounds rounds" \
-  "(acknowledged: rows in $rows, commits in $commits of them$acknowledged)"
+  "(acknowledged: rows in $rows, commits in $commits, both in $both of them$acknowledged; $SECONDS s)"
