@@ -6,8 +6,9 @@ use format::key::{self, Parsed, Part};
 use inode::{Caller, FsError, SubvolId};
 use store::KeyRange;
 
-use crate::error::{from_store, malformed};
-use crate::subvol::Subvol;
+use super::nested::Member;
+use crate::error::{from_store, inconsistent, malformed};
+use crate::subvol::{Subvol, VOLUME};
 use crate::view::View;
 use crate::{Fs, FsResult};
 
@@ -36,14 +37,23 @@ pub(crate) fn check_owns_all(fs: &Fs, caller: &Caller, subvol: SubvolId, dir: u6
     if caller.is_root() {
         return Ok(());
     }
-    let mut left = vec![(subvol, dir)];
-    while let Some((id, dir)) = left.pop() {
+    let start = (subvol, dir);
+    let mut left = vec![(start, None)];
+    while let Some(((id, dir), from)) = left.pop() {
         let subvol = fs.subvol(id)?;
         let record = directory_of(fs, &subvol, dir)?;
         if record.uid != caller.uid {
             return Err(FsError::NotPermitted("a directory below belongs to somebody else"));
         }
         let tree = subvol.tree();
+        if let Some((above, cookie)) = from {
+            let place = place_of(fs, (id, dir), &record, above)?;
+            // Damaged records may lie in a circle. Each is in one place, so that a circle that is
+            // come into leads through where this began.
+            if place != (above, cookie) || (id, dir) == start {
+                return Err(inconsistent(tree, "a directory is not where it says", dir));
+            }
+        }
         let range = KeyRange::prefix(&key::directory_prefix(dir));
         let mut cursor = fs.store.scan(tree, range).map_err(from_store)?;
         while let Some(item) = cursor.next().map_err(from_store)? {
@@ -53,12 +63,36 @@ pub(crate) fn check_owns_all(fs: &Fs, caller: &Caller, subvol: SubvolId, dir: u6
                 continue;
             }
             let entry = EntryRecord::decode(item.value).map_err(|error| malformed(tree, &error))?;
+            let from = Some(((id, dir), cookie));
             match entry.target {
-                Target::Directory => left.push((id, entry.ino)),
-                Target::Subvolume(below) => left.push((SubvolId(below), entry.ino)),
+                Target::Directory => left.push(((id, entry.ino), from)),
+                Target::Subvolume(below) => left.push(((SubvolId(below), entry.ino), from)),
                 _ => {}
             }
         }
     }
     Ok(())
+}
+
+/// The directory that a directory is in, and the cookie of its entry there, as its record says, or
+/// as that of its subvolume does where it was come to from another.
+fn place_of(
+    fs: &Fs,
+    (id, dir): (SubvolId, u64),
+    record: &DirectoryRecord,
+    above: (SubvolId, u64),
+) -> FsResult<((SubvolId, u64), u64)> {
+    if id == above.0 {
+        return Ok(((id, record.parent), record.parent_cookie));
+    }
+    let mounted = Member::get(fs, id.0)?.record;
+    let (subvolume, directory, cookie) = mounted.parent;
+    if mounted.root != dir {
+        return Err(inconsistent(
+            VOLUME,
+            "a subvolume has another root than its name leads to",
+            dir,
+        ));
+    }
+    Ok(((SubvolId(subvolume), directory), cookie))
 }

@@ -164,7 +164,10 @@ fn mount_copy(
     let Some(found) = found else {
         return Err(inconsistent(above_tree, "a subvolume is not where it is mounted", dir));
     };
-    let (_, tree) = copies[&above];
+    // The records were read one after the other: damaged ones may not agree.
+    let Some(&(_, tree)) = copies.get(&above) else {
+        return Err(inconsistent(VOLUME, "a subvolume is mounted in none that is copied", dir));
+    };
     let entry = EntryRecord {
         chained: found.chained,
         ino: found.ino,

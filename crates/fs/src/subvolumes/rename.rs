@@ -1,15 +1,18 @@
 //! Renames that touch subvolumes: of the name of a subvolume, inside a subvolume or into another
 //! one. What lies inside a subvolume does not leave it by rename; the caller copies it.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use format::entry_record::{EntryRecord, Target};
 use format::key;
+use format::subvolume_record::SubvolumeRecord;
 use inode::{Caller, FsError, NodeId, SubvolId};
 
 use super::gates::Gates;
 use super::nested::Member;
 use super::snapshot::commit;
+use crate::error::inconsistent;
 use crate::locks::{Lock, Mode};
 use crate::ops::mknod::{check_write, parent_directory};
 use crate::subvol::{Subvol, VOLUME};
@@ -150,13 +153,16 @@ fn plan(
 /// A subvolume cannot be mounted below itself.
 fn check_no_loop(fs: &Fs, child: u64, target: &Side<'_>) -> FsResult<()> {
     let mut at = target.subvol.id;
-    loop {
+    // Damaged records may lie in a circle.
+    let mut seen = BTreeSet::new();
+    while seen.insert(at.0) {
         if at.0 == child {
             return Err(FsError::InvalidArgument("a directory cannot be moved below itself"));
         }
-        match Member::get(fs, at.0)?.record.parent.0 {
-            0 => return Ok(()),
-            above => at = SubvolId(above),
+        match Member::get(fs, at.0)?.record {
+            SubvolumeRecord { parent: (0, ..), .. } => return Ok(()),
+            record => at = SubvolId(record.parent.0),
         }
     }
+    Err(inconsistent(VOLUME, "subvolumes lie in one another", at.0))
 }

@@ -6,8 +6,8 @@ use format::detached_record::DetachedRecord;
 use format::directory_record::DirectoryRecord;
 use format::entry_record::Target;
 use format::key::{self, Counter, Part};
-use fs::{Engine, FileSystem, NewNode};
-use inode::{Caller, FsError, Kind, NodeId};
+use fs::{Engine, FileSystem, NewNode, RenameMode};
+use inode::{Caller, FsError, Kind, NodeId, SetAttr};
 use store::{Batch, Store, TreeId};
 use testing::SimDevice;
 
@@ -18,6 +18,8 @@ use super::{assert_mended, check, repair, told};
 on_each_engine!(
     what_is_in_use_is_not_reclaimed_whatever_a_record_says,
     a_removed_directory_that_leads_round_in_circles_is_not_followed,
+    who_owns_all_of_a_circle_is_not_looked_for_for_ever,
+    subvolumes_in_a_circle_are_not_followed,
     an_inode_that_stands_beside_its_name_is_not_taken_for_unlinked,
     no_number_of_an_inode_is_given_out_twice,
     counts_out_of_all_bounds_stop_nothing,
@@ -206,4 +208,74 @@ fn a_removed_directory_that_leads_round_in_circles_is_not_followed(engine: Engin
         assert!(told, "{name}");
         drop(subject.fs().close());
     }
+}
+
+/// Whoever asked went round, and took memory for each round.
+fn who_owns_all_of_a_circle_is_not_looked_for_for_ever(engine: Engine) {
+    let made = made(engine, 37);
+    let (root, user) = (Caller::root(), Caller { uid: 1000, gid: 1000, ..Caller::root() });
+    {
+        let subject = open(&made.device).expect("it opens");
+        let fs = subject.fs();
+        let own = SetAttr { uid: Some(1000), ..SetAttr::default() };
+        let mut above = NodeId::ROOT;
+        for name in [&b"of its own"[..], b"round", b"and", b"again"] {
+            above = fs.mkdir(&root, above, name, 0o755).expect("there is room").node;
+            fs.setattr(&root, above, &own).expect("it is there");
+        }
+        let top = fs.lookup(&root, NodeId::ROOT, b"of its own").expect("it is there").node;
+        fs.snapshot_create(&user, top, b"before").expect("it is there");
+        fs.close().expect("it is written");
+    }
+    for name in ["of its own", "round", "and", "again"] {
+        let device = falsified(&made.device, |store, batch| {
+            let leads_back = Entry { dir: named(store, "again").ino, ..named(store, name) };
+            put_entry(batch, &leads_back, leads_back.cookie);
+        });
+        let subject = open(&device).expect("it opens");
+        let fs = subject.fs();
+        let top = fs.lookup(&root, NodeId::ROOT, b"of its own").expect("it is there").node;
+        let rolled_back = fs.rollback(&user, top, b"before");
+        let said = |error: &FsError| error.to_string().contains("not where it says");
+        assert!(rolled_back.as_ref().is_err_and(said), "{name}: {rolled_back:?}");
+        let removed = fs.rmr(&user, top, b"round");
+        assert!(removed.as_ref().is_err_and(said), "{name}: {removed:?}");
+        drop(fs.close());
+    }
+}
+
+/// Whoever moved something into one of them went round with the lock of all such changes.
+fn subvolumes_in_a_circle_are_not_followed(engine: Engine) {
+    let made = made(engine, 39);
+    let root = Caller::root();
+    let mut numbers = Vec::new();
+    {
+        let subject = open(&made.device).expect("it opens");
+        let fs = subject.fs();
+        let mut above = NodeId::ROOT;
+        for name in [&b"moved"[..], b"outer", b"inner"] {
+            let entry = fs.subvolume_create(&root, above, name, 0o755).expect("there is room");
+            numbers.push(entry.node.subvol().0);
+            if name != b"moved" {
+                above = entry.node;
+            }
+        }
+        fs.close().expect("it is written");
+    }
+    let device = falsified(&made.device, |store, batch| {
+        let known = subvolumes(store);
+        let of = |number| known.iter().find(|known| known.0 == number).expect("it is there");
+        let (outer, inner) = (of(numbers[1]), of(numbers[2]));
+        let mut record = outer.1.clone();
+        record.parent = (inner.0, inner.1.root, 256);
+        batch.put(VOLUME, &key::subvolume(outer.0), &record.encode());
+    });
+    let subject = open(&device).expect("it opens");
+    let fs = subject.fs();
+    let outer = fs.lookup(&root, NodeId::ROOT, b"outer").expect("it is there").node;
+    let inner = fs.lookup(&root, outer, b"inner").expect("it is there").node;
+    let moved = fs.rename(&root, (NodeId::ROOT, b"moved"), (inner, b"here"), RenameMode::Replace);
+    let said = |error: &FsError| error.to_string().contains("lie in one another");
+    assert!(moved.as_ref().is_err_and(said), "{moved:?}");
+    drop(fs.close());
 }
