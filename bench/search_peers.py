@@ -6,7 +6,7 @@ search_peers.py tree LIST DIR: a real tree of (sparse) files, searched by find, 
 as far as they are installed; owners are set when root runs it.
 
 search_peers.py commands LIST DIR VOLUME: whole commands for exact names and parts of names, in turns: plocate on
-a database of the same paths, and `pando find` on VOLUME, which `pando bench search` filled; then `summary` and `du`.
+a database of the same paths, and `pando find` on VOLUME, which `pando bench search` filled; then totals and counts.
 
 LIST is what `pando bench search --list` wrote, LIST.sample.json what queries are drawn from. Prints
 a JSON object a line. Times of programs contain their start, of about a millisecond.
@@ -241,15 +241,21 @@ def commands(listing, scratch, sample, volume):
             report(peer, kind, sample, times[peer], matches[peer],
                    **(more if peer == "plocate" else {}))
     os.remove(database)
-    # Totals, as whole commands too.
-    for verb in (["summary", "--json"], ["du", "-s"], ["du", "-d", "1"]):
+    # Totals and counts, as whole commands too.
+    root = volume + ":/"
+    verbs = {"summary --json": ["summary", "--json", root], "du -s": ["du", "-s", root],
+             "du -d 1": ["du", "-d", "1", root], "find -count": ["find", root, "-count"],
+             "find -type f -count": ["find", root, "-type", "f", "-count"],
+             "find -user -count": ["find", root, "-uid", sample["rows"][0]["uid"], "-count"]}
+    for name, words in verbs.items():
         times = []
         for measured in (False,) + (True,) * 20:
             start = time.monotonic_ns()
-            subprocess.run([ours] + verb + [volume + ":/"], stdout=subprocess.DEVNULL, check=True)
+            subprocess.run([ours] + [str(word) for word in words], stdout=subprocess.DEVNULL,
+                           check=True)
             if measured:
                 times.append(time.monotonic_ns() - start)
-        report("pando", " ".join(verb), sample, times, [0])
+        report("pando", name, sample, times, [0])
 
 
 def tree(listing, scratch, sample):
