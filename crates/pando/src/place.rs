@@ -1,6 +1,7 @@
 //! PATH arguments: a path below a mount, or `VOLDIR:/inner/path`.
 
 use std::ffi::OsStr;
+use std::io::ErrorKind;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
 
@@ -44,6 +45,10 @@ impl Place {
         match Place::locate(argument) {
             Ok(place) => Ok(place.volume),
             Err(_) if argument.is_dir() => Err(not_a_volume(argument)),
+            // No colon: a path of which it was meant that a volume is there.
+            Err(_) if !argument.as_os_str().as_bytes().contains(&b':') && is_absent(argument) => {
+                Err(no_volume(argument))
+            }
             Err(failure) => Err(failure),
         }
     }
@@ -106,6 +111,16 @@ fn below_mount(argument: &Path) -> Option<Place> {
 
 fn absolute(volume: &Path) -> Result<PathBuf> {
     std::fs::canonicalize(volume).map_err(|error| failure::io("open", volume, &error))
+}
+
+fn is_absent(argument: &Path) -> bool {
+    argument.symlink_metadata().is_err_and(|error| error.kind() == ErrorKind::NotFound)
+}
+
+fn no_volume(argument: &Path) -> Failure {
+    let argument = argument.display();
+    Failure::new(FailureKind::NotFound, format!("there is no volume at {argument}"))
+        .hint(format!("`pando format {argument}` makes one"))
 }
 
 fn not_a_volume(directory: &Path) -> Failure {

@@ -49,6 +49,22 @@ fn mount_points_that_cannot_be_are_named() {
     world.fails(3, &["umount", world.vol()]);
 }
 
+/// Who tries it out has made no volume yet, and is told how.
+#[test]
+fn a_volume_that_is_not_there_is_said_not_to_be() {
+    let world = World::new();
+    let none = world.path().join("none");
+    let none = none.to_str().unwrap();
+    for arguments in [&["mount", none, world.mnt()][..], &["status", none], &["fsck", none]] {
+        let said = world.fails(3, arguments);
+        assert!(said.contains(&format!("there is no volume at {none}")), "{said}");
+        assert!(said.contains(&format!("`pando format {none}` makes one")), "{said}");
+    }
+    // Other paths are not volumes to be.
+    let said = world.fails(3, &["du", none]);
+    assert!(said.contains("not below a mounted volume"), "{said}");
+}
+
 #[test]
 fn sigterm_and_sigint_unmount_cleanly() {
     for end in [rustix::process::Signal::TERM, rustix::process::Signal::INT] {
