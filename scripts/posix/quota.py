@@ -3,16 +3,21 @@
 
     quota.py PANDO MOUNT     as root; MOUNT is empty
 """
+import ctypes
 import errno
 import json
 import mmap
 import os
+import pwd
 import subprocess
 import sys
 
 pando, mount = sys.argv[1:]
 ADA, BOB, STAFF = 4001, 4002, 4100
+NOBODY = pwd.getpwnam("nobody")
 BLOCK = 4096
+WRITERS = 6
+libc = ctypes.CDLL(None, use_errno=True)
 
 
 def quota(*args):
@@ -54,13 +59,37 @@ def as_user(uid, gid, groups, work):
     assert status == 0, f"as {uid}"
 
 
-def refused(call, *args):
+def refused(call, *args, number=errno.EDQUOT):
     try:
         call(*args)
     except OSError as error:
-        assert error.errno == errno.EDQUOT, error
+        assert error.errno == number, f"{call} {args}: {error}, expected {errno.errorcode[number]}"
         return
     raise AssertionError(f"{call} {args} was not refused")
+
+
+def called(function, *args):
+    if function(*args) != 0:
+        raise OSError(ctypes.get_errno(), function.__name__)
+
+
+def exchange(one, other):
+    called(libc.renameat2, -100, one.encode(), -100, other.encode(), 2)
+
+
+def name(fd, where):
+    """Gives a file without a name one."""
+    called(libc.linkat, -100, f"/proc/self/fd/{fd}".encode(), -100, where.encode(), 0x400)
+
+
+def charged(directory):
+    got = quota("get", path(directory))[0]
+    return got["files"], got["bytes"]
+
+
+def clone(source, target):
+    subprocess.run([pando, "--quiet", "clone", path(source), path(target)], check=True,
+                   stdout=subprocess.DEVNULL, timeout=600)
 
 
 def write(path, offset, length):
@@ -131,6 +160,13 @@ def mapping():
     assert used("--user", ADA)[1] <= 65536, used("--user", ADA)
     os.unlink(path("mapped"))
     settle(("--user", ADA), (2, 10_000))
+    # The kernel tells whom it asks next to write back what is mapped: nobody else is refused for it.
+    os.mkdir(path("elsewhere"))
+    clone("elsewhere", "elsewhere too")
+    as_user(ADA, ADA, [], ada)
+    subprocess.run([pando, "--quiet", "sync", mount], check=True, stdout=subprocess.DEVNULL, timeout=600)
+    os.unlink(path("mapped"))
+    settle(("--user", ADA), (2, 10_000))
 
 
 def groups():
@@ -162,9 +198,168 @@ def directories():
         assert error.errno == errno.EXDEV, error
 
 
+def borders():
+    """Nothing comes from one domain to another by a name: each way, for root and for nobody."""
+    def make():
+        for top in ("one", "two", "none"):
+            os.makedirs(path(f"{top}/d"))
+            write(path(f"{top}/f"), 0, 1000)
+            write(path(f"{top}/g"), 0, 10)
+    as_user(NOBODY.pw_uid, NOBODY.pw_gid, [], make)
+    for top in ("one", "two"):
+        quota("set", path(top), "--bytes", "1M", "--files", "100")
+    before = {top: charged(top) for top in ("one", "two")}
+    assert before["one"] == before["two"] == (4, 1010), before
+
+    def cross():
+        for source, target in (("one", "two"), ("two", "one"), ("one", "none"), ("none", "one")):
+            for what in ("f", "d"):
+                refused(os.rename, path(f"{source}/{what}"), path(f"{target}/new"), number=errno.EXDEV)
+            refused(os.rename, path(f"{source}/f"), path(f"{target}/g"), number=errno.EXDEV)
+            refused(exchange, path(f"{source}/f"), path(f"{target}/g"), number=errno.EXDEV)
+            refused(os.link, path(f"{source}/f"), path(f"{target}/new"), number=errno.EXDEV)
+            assert not os.path.lexists(path(f"{target}/new"))
+            fd = os.open(path(source), os.O_TMPFILE | os.O_RDWR, 0o600)
+            os.write(fd, b"n" * 5000)
+            refused(name, fd, path(f"{target}/new"), number=errno.EXDEV)
+            name(fd, path(f"{source}/named"))
+            os.close(fd)
+            os.unlink(path(f"{source}/named"))
+            # Within a domain all of that goes.
+            os.link(path(f"{source}/f"), path(f"{source}/d/again"))
+            os.rename(path(f"{source}/d/again"), path(f"{source}/g2"))
+            os.unlink(path(f"{source}/g2"))
+        assert open(path("one/f"), "rb").read() == b"x" * 1000
+    as_user(NOBODY.pw_uid, NOBODY.pw_gid, [], cross)
+    cross()
+    for top in ("one", "two"):
+        settle_directory(top, before[top])
+    # The directory of the quota itself goes anywhere else.
+    os.rename(path("one"), path("none/moved"))
+    refused(os.rename, path("none/moved"), path("two/moved"), number=errno.EXDEV)
+    os.rename(path("none/moved"), path("one"))
+    assert charged("one") == before["one"]
+
+
+def settle_directory(directory, want):
+    for _ in range(1200):
+        if charged(directory) == want:
+            return
+        subprocess.run(["sleep", "0.1"], check=True)
+    raise AssertionError(f"{directory}: {charged(directory)}, expected {want}")
+
+
+def clones():
+    """What a clone inherits is charged to nobody, and what is made in it as anywhere."""
+    def make():
+        os.makedirs(path("cloned/d"))
+        write(path("cloned/d/f"), 0, 300_000)
+        write(path("cloned/small"), 0, 100)
+    as_user(NOBODY.pw_uid, NOBODY.pw_gid, [], make)
+    quota("set", path("cloned"), "--bytes", "400000", "--files", "10")
+    directory, user = charged("cloned"), used("--user", NOBODY.pw_uid)
+    assert directory == (4, 300_100), directory
+    clone("cloned", "clone")
+    os.mkdir(path("cloned/.snapshots/s"))
+    assert charged("cloned") == directory and used("--user", NOBODY.pw_uid) == user
+
+    def in_clone():
+        # What is changed is charged as a whole, to the same quota; what is removed gives nothing back.
+        os.unlink(path("clone/d/f"))
+        write(path("clone/small"), 100, 50)
+        write(path("clone/new"), 0, 1000)
+        refused(write, path("clone/more"), 0, 400_000 - 300_100 - 150 - 1000 + 1)
+        os.unlink(path("clone/more"))
+    as_user(NOBODY.pw_uid, NOBODY.pw_gid, [], in_clone)
+    settle_directory("cloned", (6, 300_100 + 150 + 1000))
+    settle(("--user", NOBODY.pw_uid), (user[0] + 2, user[1] + 150 + 1000))
+    subprocess.run([pando, "--quiet", "rmr", "--wait", path("clone")], check=True, stdout=subprocess.DEVNULL,
+                   timeout=600)
+    settle_directory("cloned", directory)
+    settle(("--user", NOBODY.pw_uid), user)
+    os.rmdir(path("cloned/.snapshots/s"))
+    settle_directory("cloned", directory)
+
+
+def together(directory, uid, limit, read):
+    """Several writers until each is refused: never more than the limit, at no moment, and all of it."""
+    children = []
+    for writer in range(WRITERS):
+        child = os.fork()
+        if child == 0:
+            code = 1
+            try:
+                os.setgroups([])
+                os.setgid(uid)
+                os.setuid(uid)
+                fd = os.open(path(f"{directory}/w{writer}"), os.O_CREAT | os.O_WRONLY, 0o600)
+                at, step = 0, 7919 + writer
+                while step:
+                    try:
+                        at += os.pwrite(fd, b"y" * step, at)
+                    except OSError as error:
+                        assert error.errno == errno.EDQUOT, error
+                        step //= 2
+                os.fsync(fd)
+                code = 0
+            finally:
+                os._exit(code)
+        children.append(child)
+    seen, running = 0, set(children)
+    while running:
+        now = read()
+        assert now <= limit, f"{now} bytes of {limit} are charged"
+        seen = max(seen, now)
+        for child in list(running):
+            ended, status = os.waitpid(child, os.WNOHANG)
+            if ended:
+                assert status == 0, "a writer"
+                running.remove(child)
+    sizes = sum(os.stat(path(f"{directory}/w{writer}")).st_size for writer in range(WRITERS))
+    assert sizes == read() == limit, f"{sizes} bytes in files, {read()} charged, {limit} allowed"
+
+
+def crowd():
+    os.mkdir(path("crowd"))
+    os.chown(path("crowd"), NOBODY.pw_uid, NOBODY.pw_gid)
+    quota("set", path("crowd"), "--bytes", "3000001")
+    together("crowd", NOBODY.pw_uid, 3_000_001, lambda: charged("crowd")[1])
+    other = 4003
+    os.mkdir(path("crowd of one"))
+    os.chown(path("crowd of one"), other, other)
+    quota("set", mount, "--user", str(other), "--bytes", "2000003")
+    together("crowd of one", other, 2_000_003, lambda: used("--user", other)[1])
+
+
+def at_the_byte():
+    """As nobody: one byte less, that byte, and one more; as a user and in a directory."""
+    before = used("--user", NOBODY.pw_uid)
+    quota("set", mount, "--user", "nobody", "--bytes", str(before[1] + 12_345))
+
+    def mine():
+        write(path("last"), 0, 12_344)
+        refused(write, path("last"), 12_344, 2)
+        # What there was room for is written.
+        assert os.stat(path("last")).st_size in (12_344, 12_345), os.stat(path("last"))
+        os.truncate(path("last"), 12_344)
+        write(path("last"), 12_344, 1)
+        refused(write, path("last"), 12_345, 1)
+        # What has its room already is written over.
+        write(path("last"), 0, 12_345)
+        fd = os.open(path("."), os.O_TMPFILE | os.O_RDWR, 0o600)
+        refused(os.write, fd, b"z" * 5000)
+        os.close(fd)
+    as_user(NOBODY.pw_uid, NOBODY.pw_gid, [], mine)
+    assert used("--user", NOBODY.pw_uid)[1] == before[1] + 12_345, used("--user", NOBODY.pw_uid)
+
+
 os.chmod(mount, 0o777)
 users()
 mapping()
 groups()
 directories()
+borders()
+clones()
+crowd()
+at_the_byte()
 print("quotas hold for users, groups and directories")

@@ -13,10 +13,14 @@ use rustix::io::Errno;
 use crate::{MountError, mountinfo};
 
 /// What became of it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug)]
 pub enum WriteBack {
     /// The process that serves the mount has been given all that was stored before the call.
     Taken,
+    /// The same, and of something that was stored since the last such call it refused to take it,
+    /// for want of room or by a quota. Whose that was is told by `msync`, `fsync` or `close`, and
+    /// the file does not have it either.
+    Refused(MountError),
     /// The caller may not open anything of the mount, and so cannot ask.
     NotPermitted,
 }
@@ -30,41 +34,61 @@ pub fn write_back(volume_dir: &Path, inside: &Path) -> Result<WriteBack, MountEr
     }
     let mut places: Vec<PathBuf> = left.iter().map(|(place, _)| place.clone()).collect();
     places.push(inside.to_owned());
-    let mut refused = false;
+    let mut not_permitted = false;
+    let mut refused = None;
     for place in &places {
+        let doing = || format!("writing back what is mapped of {}", place.display());
         match ask(place, &left) {
-            Ok(device) => left.retain(|(_, one)| Some(one) != device.as_ref()),
-            Err(Errno::ACCESS | Errno::PERM) => refused = true,
+            Ok(Asked::Elsewhere) => {}
+            Ok(Asked::Taken { device, error }) => {
+                left.retain(|(_, one)| *one != device);
+                refused = refused.or(error.map(|error| MountError::system(doing(), error)));
+            }
+            Err(Errno::ACCESS | Errno::PERM) => not_permitted = true,
             // A mount whose server is gone keeps nothing that anybody could take.
             Err(Errno::NOTCONN | Errno::CONNABORTED) => {}
-            Err(error) => {
-                let doing = format!("writing back what is mapped of {}", place.display());
-                return Err(MountError::system(doing, error));
-            }
+            Err(error) => return Err(MountError::system(doing(), error)),
         }
     }
-    let all = left.is_empty() || !refused;
-    Ok(if all { WriteBack::Taken } else { WriteBack::NotPermitted })
+    if not_permitted && !left.is_empty() {
+        return Ok(WriteBack::NotPermitted);
+    }
+    Ok(refused.map_or(WriteBack::Taken, WriteBack::Refused))
 }
 
-/// Asks at a place, if that leads to one of the mounts; tells to which.
-fn ask(place: &Path, mounts: &[(PathBuf, String)]) -> rustix::io::Result<Option<String>> {
+/// What a place led to.
+enum Asked {
+    /// To none of the mounts.
+    Elsewhere,
+    /// To the one of this device, and whether something that was written back was refused.
+    Taken { device: String, error: Option<Errno> },
+}
+
+/// Asks at a place, if that leads to one of the mounts.
+fn ask(place: &Path, mounts: &[(PathBuf, String)]) -> rustix::io::Result<Asked> {
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC | OFlags::NONBLOCK;
     let root = match rustix::fs::open(place, flags, Mode::empty()) {
         Ok(root) => root,
         // What was given as a place is a name in a volume, or not a directory.
-        Err(Errno::NOENT | Errno::NOTDIR | Errno::LOOP | Errno::NAMETOOLONG) => return Ok(None),
+        Err(Errno::NOENT | Errno::NOTDIR | Errno::LOOP | Errno::NAMETOOLONG) => {
+            return Ok(Asked::Elsewhere);
+        }
         Err(error) => return Err(error),
     };
     let device = rustix::fs::fstat(&root)?.st_dev;
     let device = format!("{}:{}", rustix::fs::major(device), rustix::fs::minor(device));
     if !mounts.iter().any(|(_, one)| *one == device) {
         // Something else is mounted there by now.
-        return Ok(None);
+        return Ok(Asked::Elsewhere);
     }
-    rustix::fs::syncfs(&root)?;
+    // What is refused keeps the kernel from nothing else. It tells of it whom it asked first since,
+    // also of what was tried before, and of files of others.
+    let error = match rustix::fs::syncfs(&root) {
+        Err(error @ (Errno::DQUOT | Errno::NOSPC | Errno::FBIG)) => Some(error),
+        done => done.map(|()| None)?,
+    };
     // That was put behind what is to be served, and so is this: when it is answered, all that came
     // before it has been taken.
     rustix::fs::fstatfs(&root)?;
-    Ok(Some(device))
+    Ok(Asked::Taken { device, error })
 }

@@ -29,9 +29,15 @@ pub(crate) fn with<T>(volume: &Path, mut work: impl FnMut(Connection) -> Result<
 /// Has the kernel hand over what programs have stored into mapped files of a volume, for a call
 /// that acts on what is in it. `argument` is what names the volume.
 pub(crate) fn write_back(volume: &Path, argument: &Path, output: &mut Output) -> Result<()> {
-    let done = fuse::write_back(volume, argument).map_err(|error| failure::mount(&error))?;
-    if done == fuse::WriteBack::NotPermitted {
-        output.remark("the mount cannot be opened: what is stored in maps may not be in it");
+    match fuse::write_back(volume, argument).map_err(|error| failure::mount(&error))? {
+        fuse::WriteBack::Taken => {}
+        // It may be of anybody, of any file: no reason to refuse this call.
+        fuse::WriteBack::Refused(error) => {
+            output.remark(&format!("{error}: something that was stored in a map is lost"));
+        }
+        fuse::WriteBack::NotPermitted => {
+            output.remark("the mount cannot be opened: what is stored in maps may not be in it");
+        }
     }
     Ok(())
 }
