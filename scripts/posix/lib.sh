@@ -13,14 +13,26 @@ suite=$(basename "$0" .sh)${PANDO_ENGINE:+-$PANDO_ENGINE}
 
 fail() { echo "$suite: $*" >&2; exit 1; }
 
-# skip_without_mounts: ends the script well where mounts are not to be tested, as `make test` says.
+# not_tested WHAT WHY VARIABLE: what does not run is a failure, unless the variable gives a reason.
+not_tested() {
+  [ -n "${!3:-}" ] ||
+    fail "$1 cannot be tested: $2. Mend that, or say why it has to be so: $3='the reason' make test"
+  echo "NOT TESTED: $1 ($2; $3: ${!3})"
+}
+
+# skip_without_fuse: ends the script where nothing can be mounted; well, if SKIP_FUSE says why.
+skip_without_fuse() {
+  [ -z "${SKIP_FUSE:-}" ] && [ -w /dev/fuse ] && return
+  not_tested "$suite" "it mounts, and /dev/fuse is not used" SKIP_FUSE
+  exit 0
+}
+
+# skip_without_mounts: the same, and where the caller is not root; well, if SKIP_ROOT says why.
 skip_without_mounts() {
-  if [ -n "${SKIP_FUSE:-}" ]; then
-    echo "NOT TESTED: $suite (no mounts: $SKIP_FUSE)"
-    exit 0
-  fi
-  [ "$(id -u)" -eq 0 ] || { echo "NOT TESTED: $suite (it takes root: loop devices, several users)"; exit 0; }
-  [ -w /dev/fuse ] || fail "/dev/fuse is not usable"
+  skip_without_fuse
+  [ "$(id -u)" -ne 0 ] || return 0
+  not_tested "$suite" "it takes root: loop devices, several users" SKIP_ROOT
+  exit 0
 }
 
 [ -x "$pando" ] || $cargo build --package pando --quiet

@@ -4,7 +4,8 @@
 #   scripts/posix/outside.sh               all parts (some ten minutes)
 #   scripts/posix/outside.sh quick         what `make test` runs: stress, shortened
 #   scripts/posix/outside.sh PART...       stress python go fio dbench bonnie
-# A part whose program is missing is told as NOT RUN; one that ran no case on the volume fails.
+# A part whose program is missing fails in the end, unless SKIP_STRESS, SKIP_GO and so on give a
+# reason; one that ran no case on the volume fails.
 . "$(dirname "$0")/lib.sh"
 skip_without_mounts
 outside=$PWD/scripts/posix/outside.py
@@ -16,7 +17,7 @@ case ${1:-} in
 esac
 mount_pando suid,dev
 mount_ext4 4096
-wrong=0
+wrong=0 absent=
 
 as() { # USER COMMAND...
   local user=$1
@@ -48,7 +49,11 @@ both() {
   tail -60 "$work/$part-$user-mnt.log" | sed 's/^/  | /'
 }
 
-missing() { echo "NOT RUN: $1 ($2 is missing)"; }
+# missing PART PROGRAM: the others run first
+missing() {
+  local variable=SKIP_${1^^}
+  (not_tested "$1" "$2 is missing: bash scripts/setup.sh outside" "$variable") || absent+=" $1"
+}
 
 # status CODE: of a program that says by its end how a case went
 status() {
@@ -130,7 +135,11 @@ part_python() {
   done
   [ -n "$python" ] || { missing python "the test package of Python"; return; }
   both python root run_python
-  [ "$python" != /usr/bin/python3 ] || both python nobody run_python
+  if [ "$python" = /usr/bin/python3 ]; then
+    both python nobody run_python
+  else
+    (not_tested "python as nobody" "only $python has its tests, which is root's" SKIP_PYTHON) || absent+=" python"
+  fi
 }
 
 # --- Go's tests of its packages about files
@@ -209,3 +218,4 @@ umount "$ext4"
 "$pando" umount "$mnt" > /dev/null
 "$pando" fsck "$volume" > "$work/fsck.log" 2>&1 || { cat "$work/fsck.log" >&2; fail "the volume is not well"; }
 [ "$wrong" -eq 0 ] || fail "cases that ext4 passes do not pass here"
+[ -z "$absent" ] || fail "not run:$absent"

@@ -68,10 +68,15 @@ pub(crate) fn places() -> Option<TempDir> {
         println!("skipped, for SKIP_FUSE says: {}", reason.to_string_lossy());
         return None;
     }
+    let root = rustix::process::geteuid().is_root();
+    if let Some(reason) = std::env::var_os("SKIP_ROOT").filter(|one| !root && !one.is_empty()) {
+        println!("skipped, for SKIP_ROOT says: {}", reason.to_string_lossy());
+        return None;
+    }
     assert!(
-        Path::new("/dev/fuse").exists() && rustix::process::geteuid().is_root(),
+        Path::new("/dev/fuse").exists() && root,
         "these tests mount file systems of several users: they need root and /dev/fuse; set \
-         SKIP_FUSE=REASON where that cannot be"
+         SKIP_ROOT=REASON or SKIP_FUSE=REASON where that cannot be"
     );
     let directory = tempfile::tempdir().unwrap();
     open_up(directory.path());

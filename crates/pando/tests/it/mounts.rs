@@ -3,7 +3,7 @@
 use std::os::unix::process::CommandExt;
 use std::process::{Command, Stdio};
 
-use crate::world::{PANDO, World, answer, is_alive, signal, wait_until};
+use crate::world::{PANDO, World, answer, is_alive, reason, signal, wait_until};
 
 #[test]
 fn a_second_mount_names_the_first() {
@@ -41,7 +41,7 @@ fn mount_points_that_cannot_be_are_named() {
     world.fails(3, &["mount", world.vol(), "/nowhere/at/all"]);
     let file = world.path().join("file");
     std::fs::write(&file, "").unwrap();
-    if std::env::var_os("SKIP_FUSE").is_none() {
+    if reason("SKIP_FUSE").is_none() {
         world.fails(6, &["mount", world.vol(), file.to_str().unwrap()]);
     }
     world.fails(2, &["mount", world.vol(), world.mnt(), "-o", "no-such-option"]);
@@ -85,7 +85,7 @@ fn sigterm_and_sigint_unmount_cleanly() {
 
 #[test]
 fn a_mount_in_the_foreground_stays_until_it_is_told() {
-    if std::env::var_os("SKIP_FUSE").is_some() {
+    if reason("SKIP_FUSE").is_some() {
         return;
     }
     let world = World::new();
@@ -120,7 +120,7 @@ fn a_mount_whose_server_died_is_mounted_again() {
 
 #[test]
 fn the_helper_of_mount_8_takes_a_line_of_fstab() {
-    if std::env::var_os("SKIP_FUSE").is_some() {
+    if reason("SKIP_FUSE").is_some() {
         return;
     }
     let world = World::new();

@@ -166,8 +166,8 @@ impl World {
     /// The same, with options.
     #[expect(clippy::print_stdout, reason = "what is not tested is said")]
     pub(crate) fn mount_with(&self, options: &[&str]) -> bool {
-        if let Some(reason) = std::env::var_os("SKIP_FUSE") {
-            println!("not tested through a mount: SKIP_FUSE={}", reason.display());
+        if let Some(reason) = reason("SKIP_FUSE") {
+            println!("not tested through a mount: SKIP_FUSE={reason}");
             return false;
         }
         let mut arguments = vec!["mount", self.vol(), self.mnt()];
@@ -269,7 +269,15 @@ pub(crate) fn copy_program(to: &Path) {
 pub(crate) fn is_root() -> bool {
     let root = rustix::process::geteuid().is_root();
     if !root {
-        println!("not tested: it takes root");
+        let reason = reason("SKIP_ROOT").or_else(|| reason("SKIP_FUSE")).expect(
+            "this takes root: run the tests as root, or set SKIP_ROOT=REASON where that cannot be",
+        );
+        println!("not tested: it takes root ({reason})");
     }
     root
+}
+
+/// Why something is not tested, if a variable says so; one that is empty says nothing.
+pub(crate) fn reason(variable: &str) -> Option<String> {
+    std::env::var(variable).ok().filter(|reason| !reason.is_empty())
 }
