@@ -8,10 +8,12 @@ As an ordinary user, what takes the rights of several is left out.
 import ctypes
 import errno
 import fcntl
+import mmap
 import os
 import resource
 import signal
 import stat
+import struct
 import subprocess
 import sys
 import time
@@ -20,6 +22,7 @@ libc = ctypes.CDLL(None, use_errno=True)
 libc.fallocate.argtypes = [ctypes.c_int, ctypes.c_int, ctypes.c_int64, ctypes.c_int64]
 KEEP, PUNCH, COLLAPSE, ZERO = 1, 2, 8, 16
 NOREPLACE, EXCHANGE, WHITEOUT = 1, 2, 4
+OFD_GETLK, OFD_SETLK, OFD_SETLKW = 36, 37, 38
 done = 0
 # Who others are asked for: `as_user` takes root.
 ROOT = os.getuid() == 0
@@ -428,13 +431,146 @@ def locks():
     check("ranges that overlap", taken in (errno.EAGAIN, errno.EACCES))
 
 
+def flock_of(kind, start, length, pid=0):
+    return struct.pack("hh4xqqi4x", kind, os.SEEK_SET, start, length, pid)
+
+
+def open_file_locks():
+    """Locks of an open file description: of whoever has it, not of a process."""
+    first = create("ofd", b"x" * 100)
+    second = os.open("ofd", os.O_RDWR)
+
+    def take(fd, kind=fcntl.F_WRLCK, start=0, length=10):
+        fcntl.fcntl(fd, OFD_SETLK, flock_of(kind, start, length))
+
+    take(first)
+    fails(errno.EAGAIN, "two of one process", lambda: take(second))
+    take(second, start=10)
+    take(second, fcntl.F_UNLCK, 10)
+    kind, _, start, length, pid = struct.unpack(
+        "hh4xqqi4x", fcntl.fcntl(second, OFD_GETLK, flock_of(fcntl.F_WRLCK, 0, 100)))
+    check("who has it", (kind, start, length, pid) == (fcntl.F_WRLCK, 0, 10, -1))
+    taken = as_user(0, 0, [], lambda: fcntl.lockf(os.open("ofd", os.O_RDWR), fcntl.LOCK_EX | fcntl.LOCK_NB, 10, 0))
+    check("one of a process meets it", taken in (errno.EAGAIN, errno.EACCES))
+    # Neither another close of the file nor that of a copy gives it back.
+    os.close(os.open("ofd", os.O_RDWR))
+    os.close(os.dup(first))
+    check("a child that closes it", as_user(0, 0, [], lambda: os.close(first)) == 0)
+    fails(errno.EAGAIN, "it is held still", lambda: take(second))
+    kept = os.dup(first)
+    os.close(first)
+    fails(errno.EAGAIN, "a copy has it", lambda: take(second))
+    os.close(kept)
+    take(second)
+    take(second, fcntl.F_RDLCK)
+    third = os.open("ofd", os.O_RDWR)
+    take(third, fcntl.F_RDLCK)
+    fails(errno.EAGAIN, "for writing beside a reader", lambda: take(third))
+
+
+def interrupted_locks():
+    """Who waits for a lock is told of a signal, has no lock then, and gets one when he asks again."""
+    fd = create("waited", b"x" * 100)
+    libc.fcntl.argtypes = [ctypes.c_int, ctypes.c_int, ctypes.c_char_p]
+    for what, hold, wait in [
+        ("F_SETLKW", lambda f: fcntl.lockf(f, fcntl.LOCK_EX), lambda f: call(
+            libc.fcntl, f, fcntl.F_SETLKW, flock_of(fcntl.F_WRLCK, 0, 0))),
+        ("F_OFD_SETLKW", lambda f: fcntl.fcntl(f, OFD_SETLK, flock_of(fcntl.F_WRLCK, 0, 0)), lambda f: call(
+            libc.fcntl, f, OFD_SETLKW, flock_of(fcntl.F_WRLCK, 0, 0))),
+        ("flock", lambda f: fcntl.flock(f, fcntl.LOCK_EX), lambda f: call(libc.flock, f, fcntl.LOCK_EX)),
+    ]:
+        holder = os.open("waited", os.O_RDWR)
+        hold(holder)
+
+        def waiter():
+            mine = os.open("waited", os.O_RDWR)
+            signal.signal(signal.SIGALRM, lambda *_: None)
+            signal.siginterrupt(signal.SIGALRM, True)
+            signal.setitimer(signal.ITIMER_REAL, 0.2)
+            start = time.monotonic()
+            try:
+                wait(mine)
+                os._exit(250)
+            except OSError as error:
+                if error.errno != errno.EINTR or time.monotonic() - start < 0.1:
+                    raise
+            # Closed with nothing held; again, for whoever has it next.
+            os.close(mine)
+        check(f"{what} is interrupted", as_user(0, 0, [], waiter) == 0)
+
+        def waits_on(ready):
+            # What it has from its parent would hold the lock with it.
+            os.close(holder)
+            mine = os.open("waited", os.O_RDWR)
+            ready()
+            wait(mine)
+            os.pwrite(mine, what.encode().ljust(12), 0)
+        waits = child(waits_on)
+        time.sleep(0.1)
+        check(f"{what} waits", os.waitpid(waits, os.WNOHANG) == (0, 0))
+        os.close(holder)
+        end = time.time() + 120
+        while os.waitpid(waits, os.WNOHANG) == (0, 0):
+            check(f"{what} gets it after", time.time() < end)
+            time.sleep(0.02)
+        check(f"{what} got it", os.pread(fd, 12, 0) == what.encode().ljust(12))
+    os.close(fd)
+
+
+def direct():
+    """O_DIRECT beside the cache and maps, each of which sees what the others wrote."""
+    page, pages = 4096, 300
+    content = os.urandom(page * pages)
+    area = mmap.mmap(-1, page * pages)
+    area[:] = content
+    fd = os.open("direct", os.O_RDWR | os.O_CREAT | os.O_DIRECT)
+    cached = os.open("direct", os.O_RDWR)
+    check("a large write", os.pwritev(fd, [area], 0) == len(content))
+    check("is read through the cache", os.pread(cached, len(content), 0) == content)
+    expected = bytearray(content)
+    view = mmap.mmap(cached, len(content))
+    back = mmap.mmap(-1, page * pages)
+    for n in range(60):
+        at = (n * 7919 % (pages - 4)) * page
+        data = os.urandom(page * (1 + n % 4))
+        if n % 3 == 0:
+            os.pwrite(cached, data, at)
+        elif n % 3 == 1:
+            view[at:at + len(data)] = data
+            view.flush()
+        else:
+            with mmap.mmap(-1, len(data)) as one:
+                one[:] = data
+                check("a direct write", os.pwritev(fd, [one], at) == len(data))
+        expected[at:at + len(data)] = data
+        check(f"read directly after {n}", os.preadv(fd, [back], 0) == len(content) and back[:] == expected)
+        check(f"read through the cache after {n}", os.pread(cached, len(content), 0) == expected)
+        check(f"mapped after {n}", view[at:at + len(data)] == data)
+    os.ftruncate(cached, page * 2 + 100)
+    with mmap.mmap(-1, page * 4) as one:
+        check("up to the end", os.preadv(fd, [one], page) == page + 100 and one[:page + 100] == expected[page:page * 2 + 100])
+        check("at the end", os.preadv(fd, [one], page * 3) == 0)
+    # Whether it has to be aligned is the file system's affair; what it takes it has to take right.
+    try:
+        check("unaligned", os.pwrite(fd, b"odd", 101) == 3 and os.pread(cached, 5, 100) == expected[100:101] + b"odd" + expected[104:105])
+    except OSError as error:
+        check("unaligned is refused", error.errno == errno.EINVAL)
+    more = os.open("direct", os.O_WRONLY | os.O_APPEND | os.O_DIRECT)
+    os.ftruncate(cached, page)
+    with mmap.mmap(-1, page) as one:
+        one[:] = b"e" * page
+        os.writev(more, [one])
+    check("appended", os.fstat(fd).st_size == 2 * page and os.pread(cached, page, page) == b"e" * page)
+
+
 def main():
     directory = os.path.join(sys.argv[1], "calls")
     os.mkdir(directory)
     os.chmod(directory, 0o777)
     os.chdir(directory)
     os.umask(0o022)
-    parts = [holes, copies, unnamed, renames, directories, big, times, locks]
+    parts = [holes, copies, unnamed, renames, directories, big, times, locks, open_file_locks,
+             interrupted_locks, direct]
     if ROOT:
         parts += [rights, attributes]
     else:
