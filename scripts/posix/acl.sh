@@ -89,4 +89,6 @@ as 4001 setfacl -m u::rwx,u:4002:rwx,g::--x,m::rwx,o::- "$mnt/kept"
 as 4002 mkdir "$mnt/kept/.snapshots/other" 2>/dev/null && fail "a named user takes a snapshot"
 as 4003 ls "$mnt/kept/.snapshots" 2>/dev/null && fail "others see the snapshots"
 getfacl --omit-header "$mnt/kept/.snapshots" 2>/dev/null | grep -q '^mask::r-x' || fail "the mask of .snapshots"
+"$pando" umount "$mnt" >/dev/null
+"$pando" fsck "$volume" >"$work/fsck.log" 2>&1 || { cat "$work/fsck.log" >&2; fail "the volume is not well"; }
 echo "acl: $calls random calls (seed $seed), setfacl, tar, rsync and cp beside ext4: alike"

@@ -87,12 +87,26 @@ done
 # A program that holds what is removed, and git, go on.
 exec 9<>held && echo text >&9 && rm held && echo more >&9 && exec 9>&-
 "$pando" restore "$mnt/held" >/dev/null && [ "$(wc -l <held)" = 2 ] || fail "a file that was open"
-if command -v git >/dev/null; then
-  git init -q repository && cd repository && git config user.email a@b && git config user.name a
-  for n in 1 2 3 4 5 6; do echo "$n" >"f$n" && git add . && git commit -qm "$n"; done
+command -v git >/dev/null || fail "git is not installed: make setup"
+(
+  git init -q repository && cd repository && git config user.email a@b && git config user.name a || exit 1
+  for n in 1 2 3 4 5 6; do echo "$n" >"f$n" && git add . && git commit -qm "$n" || exit 1; done
   git gc -q && git fsck --strict 2>/dev/null && git checkout -q HEAD~2 && git checkout -q -
-  cd "$mnt"
-fi
+) || fail "git in a directory with a trash"
+
+# Hours that are older than they are to be kept are deleted by the owner of the mount; the present
+# one is kept, however short that is. (An hour of years ago is made where there is no trash yet.)
+as 4001 mkdir "$mnt/home/ada/brief"
+as 4001 mkdir -p "$mnt/home/ada/brief/.trash/2020-01-01T00/way" "$mnt/home/ada/brief/.trash/2020-01-01T01"
+as 4001 bash -c "echo old >'$mnt/home/ada/brief/.trash/2020-01-01T00/way/file'"
+"$pando" trash on "$mnt/home/ada/brief" --keep 1s >/dev/null
+as 4001 bash -c "echo new >'$mnt/home/ada/brief/file' && rm '$mnt/home/ada/brief/file'"
+for _ in $(seq 1200); do
+  [ -e "$mnt/home/ada/brief/.trash/2020-01-01T00" ] || [ -e "$mnt/home/ada/brief/.trash/2020-01-01T01" ] || break
+  sleep 0.1
+done
+[ ! -e "$mnt/home/ada/brief/.trash/2020-01-01T00" ] || fail "what is older than it is kept is there for ever"
+as 4001 "$pando" restore "$mnt/home/ada/brief/file" >/dev/null || fail "the present hour is not kept"
 
 # In the trash, what is removed is deleted.
 rm -rf "$mnt/.trash" || fail "the trash cannot be removed"

@@ -488,10 +488,12 @@ def run(mount, pando, seed, calls, manifest):
     with open(manifest, "w") as file:
         json.dump({os.path.relpath(path, mount): files for path, files in known.items()}, file)
     collected, checked = commands
+    if collected.most["freed_bytes"] < 1 << 20:
+        sys.exit(f"under_load: gc freed {collected.most['freed_bytes']} bytes of what a killed writer left")
     print(f"under_load: seed {seed}: {total} calls "
           f"({', '.join(f'{count} {name}' for name, count in by.most_common())}) beside "
           f"{collected.ran} gc (at most {collected.most['garbage_bytes']} bytes that nothing "
-          f"names) and {checked.ran} fsck (at most {checked.most['extents']} extents)")
+          f"names, {collected.most['freed_bytes']} freed at once) and {checked.ran} fsck (at most {checked.most['extents']} extents)")
 
 
 def wait_any(children):
