@@ -324,7 +324,7 @@ class Case:
 
     def records(self, wanted):
         """A place among the engine's records for which a check says what is wanted."""
-        for name, at in self.places():
+        for name, at in self.places() if wanted is in_part else self.steps():
             with open(os.path.join(self.volume, name), "r+b") as file:
                 file.seek(at)
                 old = file.read(1)
@@ -348,6 +348,11 @@ class Case:
                     if place not in seen:
                         seen.add(place)
                         yield place
+        # The last ones written are those that count.
+        yield from reversed(list(self.steps()))
+
+    def steps(self):
+        """Places of nodes, and of each block of a run."""
         for name in self.files("btree", "lsm"):
             if "super" in name or "manifest" in name or "copy" in name:
                 continue
@@ -355,19 +360,23 @@ class Case:
             if name == "btree/nodes":
                 steps = [at + 40 for at in range(0, len(whole) - 40, 1024) if whole[at:at + 4] == b"PNOD"]
             else:
-                steps = range(60, len(whole), 1500)
-            # The last ones written are those that count.
-            yield from ((name, at) for at in reversed(steps))
+                # A run of the copies has blocks of the medium of its own.
+                steps = sorted({*range(60, len(whole), 1500), *range(4096 + 20, len(whole), 4096)})
+            yield from ((name, at) for at in steps)
 
 
 def own(found):
-    return any(one["remedy"].startswith("make the tree anew") for one in found)
+    return any(one["remedy"].startswith("make the tree anew") for one in found) and not copies(found)
+
+
+def copies(found):
+    return any(one["what"].startswith("a copy of the volume's records") for one in found)
 
 
 def in_part(found):
     """Not of the way to everything."""
     top = any(one["path"] == "/" or one["subvolume"] == 1 and "the first directory" in one["what"] for one in found)
-    return not own(found) and not top and \
+    return not own(found) and not copies(found) and not top and \
         any(one["finding"] == "unreadable" and one["path"] for one in found)
 
 
@@ -390,7 +399,8 @@ CASES = {
     "contents, zeros": (lambda c: c.strike(*segment(c, "root", "large 2"), "zeros"), "part"),
     "contents, cut off": (lambda c: c.strike(*segment(c, "nobody", "later"), "cut"), "part"),
     "record": (lambda c: c.records(in_part), "part"),
-    "own record or its copy": (lambda c: c.records(own), "mended"),
+    "own records": (lambda c: c.records(own), "mended"),
+    "copies of own records": (lambda c: c.records(copies), "mended"),
     "state": (lambda c: c.strike("btree/super-0", 70) if os.path.isdir(f"{c.volume}/btree")
               else c.strike(newest(c, "lsm/manifest-"), 70), "healed"),
     "copy of the state": (lambda c: c.strike("btree/super-1", 70, "zeros") if os.path.isdir(f"{c.volume}/btree")
@@ -443,9 +453,10 @@ def differs(one, other):
 
 
 def refusals(case):
-    """Who may not mend it, and when: told so, and nothing changes."""
-    _, _, err = case.run("fsck", "--repair", case.volume, codes=(4,), nobody=True)
-    check(f"an ordinary user is told: {err}", "ermission denied" in err and case.volume in err)
+    """Who may not look at all of it, or mend it: told so, by a code of its own."""
+    for arguments in (("fsck",), ("fsck", "--repair"), ("fsck", "--repair", "--discard-log")):
+        _, _, err = case.run(*arguments, case.volume, codes=(4,), nobody=True)
+        check(f"an ordinary user is told: {err}", "ermission denied" in err and case.volume in err)
 
 
 def kept(case):
