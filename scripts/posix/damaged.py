@@ -515,6 +515,8 @@ def mounted(case, title, place, may):
     _, _, err = case.run("fsck", "--repair", case.volume, codes=(6,))
     check(f"{title}: it is mounted, and a repair says: {err}", "mounted" in err)
     refusals(case)
+    _, _, err = case.run("umount", case.mount, codes=(4,), nobody=True)
+    check(f"who did not mount it unmounts it: {err}", "another user" in err)
     for nobody in (False, True):
         _, out, _ = case.run("find", case.mount, "-name", "large 2", codes=(0, 5), nobody=nobody)
         check(f"{title}: found are {out}", may == "part" or len(out.splitlines()) == 4)

@@ -93,6 +93,10 @@ fn detach_by_helper(mount_point: &Path, lazily: bool) -> Result<Outcome, MountEr
         Ok(Outcome::Gone)
     } else if words.contains("busy") {
         Ok(Outcome::Busy)
+    } else if words.contains("not found in") {
+        // So it says of a mount that is another user's, of which it has no note.
+        let doing = format!("unmounting {}, which another user mounted", mount_point.display());
+        Err(MountError::system(doing, Errno::PERM))
     } else {
         Err(MountError::Helper(words.trim().trim_start_matches("fusermount3: ").to_owned()))
     }
