@@ -39,14 +39,13 @@ pub fn write_back(volume_dir: &Path, inside: &Path) -> Result<WriteBack, MountEr
     for place in &places {
         let doing = || format!("writing back what is mapped of {}", place.display());
         match ask(place, &left) {
-            Ok(Asked::Elsewhere) => {}
             Ok(Asked::Taken { device, error }) => {
                 left.retain(|(_, one)| *one != device);
                 refused = refused.or(error.map(|error| MountError::system(doing(), error)));
             }
             Err(Errno::ACCESS | Errno::PERM) => not_permitted = true,
             // A mount whose server is gone keeps nothing that anybody could take.
-            Err(Errno::NOTCONN | Errno::CONNABORTED) => {}
+            Ok(Asked::Elsewhere) | Err(Errno::NOTCONN | Errno::CONNABORTED) => {}
             Err(error) => return Err(MountError::system(doing(), error)),
         }
     }

@@ -302,6 +302,10 @@ fn check(engine: &str, seed: u64) {
 
 #[test]
 fn what_differs_from_a_base_is_found_as_gnu_find_finds_it() {
+    // Directories are closed at random, and gone on with.
+    if !is_root() {
+        return;
+    }
     for engine in ["btree", "lsm"] {
         check(engine, fastrand::u64(..));
     }

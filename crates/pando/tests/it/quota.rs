@@ -1,6 +1,6 @@
 //! `pando quota`, on a volume that is mounted and on one that is not.
 
-use crate::world::World;
+use crate::world::{World, is_root};
 
 fn quota(world: &World) {
     world.ok(&["subvolume", "create", &world.at("/q")]);
@@ -37,11 +37,17 @@ fn quota(world: &World) {
 
 #[test]
 fn a_quota_is_set_shown_kept_to_and_checked() {
+    if !is_root() {
+        return;
+    }
     quota(&World::new());
 }
 
 #[test]
 fn users_and_groups_have_quotas() {
+    if !is_root() {
+        return;
+    }
     let world = World::new();
     let volume = world.vol();
     assert!(world.ok(&["quota", "get", volume, "--user", "root"]).contains("no quota"));
@@ -76,7 +82,7 @@ fn users_and_groups_have_quotas() {
 #[expect(clippy::disallowed_methods, reason = "a rename through the mount")]
 fn a_quota_holds_on_a_mount_to_the_byte() {
     let world = World::new();
-    if !world.mount() {
+    if !is_root() || !world.mount() {
         return;
     }
     quota(&world);
