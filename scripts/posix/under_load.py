@@ -493,7 +493,8 @@ def run(mount, pando, seed, calls, manifest):
     print(f"under_load: seed {seed}: {total} calls "
           f"({', '.join(f'{count} {name}' for name, count in by.most_common())}) beside "
           f"{collected.ran} gc (at most {collected.most['garbage_bytes']} bytes that nothing "
-          f"names, {collected.most['freed_bytes']} freed at once) and {checked.ran} fsck (at most {checked.most['extents']} extents)")
+          f"names, {collected.most['freed_bytes']} freed at once) and {checked.ran} fsck "
+          f"(at most {checked.most['extents']} extents)")
 
 
 def wait_any(children):
