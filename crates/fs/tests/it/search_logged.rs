@@ -134,7 +134,7 @@ fn changed(device: &SimDevice, engine: Engine, seed: u64, options: &OpenOptions)
 }
 
 /// No base after the first, and a log that is cut off again and again.
-fn quiet() -> OpenOptions {
+pub(crate) fn quiet() -> OpenOptions {
     let mut options = options(Durability::Async);
     let index = options.index.as_mut().expect("an index");
     index.flush.rows_min = usize::MAX / 2;

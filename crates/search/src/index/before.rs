@@ -23,7 +23,7 @@ use crate::{Attribute, Condition, Result, Row};
 
 /// Of so many rows of a cluster one may have changed for each to be read by itself: more take as
 /// long as going through the cluster, and far longer where nothing of the tree is in memory.
-const ROWS_A_LOOKUP: usize = 128;
+pub(super) const ROWS_A_LOOKUP: usize = 128;
 /// Bytes of a name that has an extension, and nothing else that counts.
 const NAME_BYTES: usize = EXTENSION_BYTES_MAX + 2;
 

@@ -143,6 +143,11 @@ impl Touched {
         Touched::default().all(old, folding)
     }
 
+    /// Nothing so far, where rows are wanted.
+    pub(super) fn with_rows() -> Touched {
+        Touched { rows: Some(Layer::default()), ..Touched::default() }
+    }
+
     /// How many records differ that are of interest, up to `most`.
     pub(crate) fn count(old: Old<'_>, folding: Folding<'_>, most: usize) -> Result<usize> {
         let folding = Folding { helpers: None, ..folding };
@@ -196,7 +201,7 @@ impl Touched {
                     range.from = from;
                     let bytes_max = folding.bytes_max.saturating_sub(self.memory_bytes());
                     let rest = Folding { bytes_max, ..folding };
-                    if let Some(is_within) = self.take_logged(rest, helpers.table, &range)? {
+                    if let Some(is_within) = self.take_logged(old, rest, helpers.table, &range)? {
                         return Ok(is_within);
                     }
                     let parts = parts::fold(old, rest, helpers, range, self)?;
@@ -227,7 +232,7 @@ impl Touched {
         }
     }
 
-    fn memory_bytes(&self) -> usize {
+    pub(super) fn memory_bytes(&self) -> usize {
         self.places.len() * PLACE_BYTES
             + self.directories.len() * 8
             + self.rows.as_ref().map_or(0, Layer::memory_bytes)
@@ -415,7 +420,7 @@ impl Touched {
         Ok(())
     }
 
-    fn finish(&mut self) {
+    pub(super) fn finish(&mut self) {
         for list in [&mut self.directories, &mut self.moved] {
             list.sort_unstable();
             list.dedup();
@@ -425,7 +430,7 @@ impl Touched {
     }
 
     /// Reads the places anew that have no row yet.
-    fn read(self, folding: Folding<'_>) -> Result<Folded> {
+    pub(super) fn read(self, folding: Folding<'_>) -> Result<Folded> {
         let Folding { new, records, bytes_max, .. } = folding;
         let mut known = self.rows.unwrap_or_default();
         let listed = self.places.capacity() * PLACE_BYTES + self.directories.capacity() * 8;
@@ -438,6 +443,7 @@ impl Touched {
         let mut layer = Layer::default();
         let (mut found, mut xattrs) = (NamedEntry::default(), Vec::new());
         for places in self.places.chunks(PLACES_AHEAD) {
+            let places: Vec<_> = places.iter().filter(|place| !known.has(**place)).collect();
             let keys = places.iter().map(|place| key::entry(place.0, place.1, Part::Attributes));
             let keys: Vec<_> = keys.collect();
             let keys: Vec<&[u8]> = keys.iter().map(|key| &key[..]).collect();
@@ -445,7 +451,7 @@ impl Touched {
             if folding.is_cancelled() {
                 return Ok(Folded::TooLarge);
             }
-            for &place in places.iter().filter(|place| !known.has(**place)) {
+            for &place in places {
                 records.entry(place.0, place.1, &mut found)?;
                 let row = match found.target {
                     // What a mounted subvolume's root is like depends on another tree: such rows
@@ -474,8 +480,7 @@ impl Touched {
 
 /// The rows of a tree that differ from an older state.
 pub(crate) fn fold(old: Old<'_>, folding: Folding<'_>) -> Result<Folded> {
-    let touched = Touched { rows: Some(Layer::default()), ..Touched::default() };
-    match touched.all(old, folding)? {
+    match Touched::with_rows().all(old, folding)? {
         Some(touched) => touched.read(folding),
         None => Ok(Folded::TooLarge),
     }

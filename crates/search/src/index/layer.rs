@@ -24,7 +24,8 @@ pub(crate) struct Layer {
     keys: Vec<(u64, u64)>,
     at: Vec<u32>,
     rows: Packed,
-    /// Directories whose own record came, went or changed, in order.
+    /// Directories whose own record came, went or changed, in order; those need not be among them
+    /// of which counts and times did, and nothing else.
     directories: Vec<u64>,
     /// Those of them that are somewhere else now, in order.
     moved: Vec<u64>,

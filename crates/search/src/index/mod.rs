@@ -8,17 +8,21 @@
 //! Nothing here is needed to be right: a query that finds no index, or a damaged one, is answered
 //! from the store.
 
+mod apart;
 mod base;
 mod before;
 mod build;
 mod cache;
+mod changes;
 mod check;
+mod compare;
 mod files;
 mod flush;
 mod fold;
 mod ground;
 mod layer;
 mod logged;
+mod merged;
 mod mounts;
 mod packed;
 mod partition;
@@ -126,7 +130,7 @@ impl Default for IndexOptions {
             threads: 2,
             alone: Duration::from_micros(100),
             fold_alone: 4096,
-            logged_row_bytes: 96,
+            logged_row_bytes: 192,
             rows_without_base: 20_000,
             flush: FlushPolicy::default(),
         }
@@ -156,6 +160,9 @@ pub struct IndexStats {
     pub pins: u64,
     /// How often, since opening, the log said what differs from a base.
     pub logged: u64,
+    /// Directories of which, since opening, the log said how counts and times changed, and clusters
+    /// the rest.
+    pub merged: u64,
     /// Places that differ of which totals looked up, since opening, what a base had.
     pub looked_up: u64,
 }
@@ -174,6 +181,8 @@ pub struct Index {
     delta_bytes: AtomicUsize,
     /// How often the log said what differs.
     logged: AtomicU64,
+    /// Directories whose rows were made of the log and clusters.
+    merged: AtomicU64,
     /// Places that were looked up in a base.
     looked_up: AtomicU64,
     bases: Mutex<BTreeMap<u64, Weak<Base>>>,
@@ -203,6 +212,7 @@ impl Index {
             slots: Mutex::default(),
             delta_bytes: AtomicUsize::new(0),
             logged: AtomicU64::new(0),
+            merged: AtomicU64::new(0),
             looked_up: AtomicU64::new(0),
             bases: Mutex::default(),
             damaged: Mutex::default(),
@@ -242,6 +252,7 @@ impl Index {
             stats.base_bytes += base.memory_bytes() as u64;
         }
         stats.logged = self.logged.load(Ordering::Relaxed);
+        stats.merged = self.merged.load(Ordering::Relaxed);
         stats.looked_up = self.looked_up.load(Ordering::Relaxed);
         stats.cluster_bytes = self.cache.memory_bytes() as u64;
         Ok(stats)

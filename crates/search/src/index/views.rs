@@ -17,9 +17,6 @@ use super::before::LookedUp;
 use super::files::cluster_name;
 use super::fold::{Folded, Folding, Old, Touched, fold};
 use super::layer::Delta;
-use super::logged::Logged;
-use super::parts::Helpers;
-use super::table::Table;
 use super::view::{Known, Slot, View};
 use super::{Index, build};
 use crate::assemble::{CARRY_NOTHING, Records, VOLUME};
@@ -155,19 +152,7 @@ impl Index {
                 return Ok(delta.map(|delta| (delta, base)));
             }
         }
-        let base = self.base(&**pinned, base_tree);
-        let old = match &base {
-            Some(base) => Old::State(&**pinned, base.tree),
-            None => Old::Nothing,
-        };
-        let bytes_max = self.delta_budget(base.is_some());
-        let helpers = self.helpers(base.as_ref().map(|base| &base.table));
-        let logged = match &base {
-            Some(base) if record.pruned => self.logged(&**pinned, tree, base.tree)?,
-            _ => None,
-        };
-        let folding = Folding::of(&**pinned, records, root, bytes_max).until(cancel);
-        let folded = fold(old, Folding { helpers, logged, ..folding })?;
+        let (base, folded) = self.compare(pinned, record, (base_tree, cancel))?;
         if cancel.load(Ordering::Relaxed) {
             // What was found may not be all.
             return Ok(None);
@@ -176,6 +161,9 @@ impl Index {
             Folded::Layer(layer) => Some(Delta::default().with(layer)),
             Folded::TooLarge => None,
         };
+        let rows = delta.as_ref().map(Delta::len);
+        let took = self.clock.monotonic().saturating_sub(asked);
+        tracing::debug!(tree = tree.0, base_tree, ?root, rows, ?took, "found out what differs");
         let older = slot.known.as_ref().is_none_or(|known| known.commit <= commit);
         if older {
             slot.known = Some(Known {
@@ -191,29 +179,7 @@ impl Index {
         Ok(delta.map(|delta| (delta, base)))
     }
 
-    /// Who may help to find out what differs from a base with these directories.
-    pub(crate) fn helpers<'a>(&self, table: Option<&'a Table>) -> Option<Helpers<'a>> {
-        let (threads, from) = (self.options.threads, self.options.fold_alone);
-        table.filter(|_| threads > 1).map(|table| Helpers { table, threads, from })
-    }
-
-    /// Where the log may say what differs from a base, if that is less to read than both trees.
-    fn logged(
-        &self,
-        pinned: &dyn Pinned,
-        tree: TreeId,
-        base: TreeId,
-    ) -> Result<Option<Logged<'_>>> {
-        let records = Records { read: pinned, tree: VOLUME, searchable: &CARRY_NOTHING };
-        let record = records.decode(&key::base(base.0), BaseRecord::decode)?;
-        let Some(BaseRecord { commit, rows, .. }) = record else { return Ok(None) };
-        let behind = CommitToken(store::Lsn(commit));
-        let most = rows.saturating_mul(self.options.logged_row_bytes);
-        let is_less = pinned.logged_bytes(behind).is_some_and(|bytes| bytes <= most);
-        Ok(is_less.then_some(Logged { tree, base, behind, count: &self.logged }))
-    }
-
-    fn delta_budget(&self, has_base: bool) -> usize {
+    pub(super) fn delta_budget(&self, has_base: bool) -> usize {
         let half = self.options.cache_bytes / 2;
         if has_base { half } else { half.min(self.options.rows_without_base * ROW_BYTES) }
     }
@@ -345,7 +311,7 @@ impl Index {
         }
     }
 
-    fn open(&self, id: ClusterId) -> Result<Cluster> {
+    pub(super) fn open(&self, id: ClusterId) -> Result<Cluster> {
         let name = cluster_name(id);
         let Some(blobs) = self.files.blobs()? else { return Err(super::base::missing(&name)) };
         Cluster::open(Arc::new(BlobSource::new(blobs, file(&name))), self.hash)

@@ -1,0 +1,73 @@
+//! How it is found out what differs from a base where nothing is known of it: by the log, or by
+//! comparing trees.
+
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+
+use format::base_record::BaseRecord;
+use format::key;
+use format::subvolume_record::SubvolumeRecord;
+use store::{CommitToken, Pinned, TreeId};
+
+use super::Index;
+use super::base::Base;
+use super::fold::{Folded, Folding, Old, fold};
+use super::logged::Logged;
+use super::merged::Clusters;
+use super::parts::Helpers;
+use super::table::Table;
+use crate::Result;
+use crate::assemble::{CARRY_NOTHING, Records, VOLUME};
+
+impl Index {
+    /// Finds out what differs from a base, or from nothing where there is none.
+    pub(super) fn compare(
+        &self,
+        pinned: &Arc<dyn Pinned>,
+        record: &SubvolumeRecord,
+        (base_tree, cancel): (u64, &AtomicBool),
+    ) -> Result<(Option<Arc<Base>>, Folded)> {
+        let tree = TreeId(record.tree);
+        let records = Records { read: &**pinned, tree, searchable: &CARRY_NOTHING };
+        let root = (!record.pruned).then_some(record.root);
+        let of = |bytes_max| Folding::of(&**pinned, records, root, bytes_max).until(cancel);
+        let Some(base) = self.base(&**pinned, base_tree) else {
+            return Ok((None, fold(Old::Nothing, of(self.delta_budget(false)))?));
+        };
+        let logged = if record.pruned { self.logged(&**pinned, record, &base)? } else { None };
+        let old = Old::State(&**pinned, base.tree);
+        let helpers = self.helpers(Some(&base.table));
+        let folded = fold(old, Folding { helpers, logged, ..of(self.delta_budget(true)) })?;
+        Ok((Some(base), folded))
+    }
+
+    /// Who may help to find out what differs from a base with these directories.
+    pub(crate) fn helpers<'a>(&self, table: Option<&'a Table>) -> Option<Helpers<'a>> {
+        let (threads, from) = (self.options.threads, self.options.fold_alone);
+        table.filter(|_| threads > 1).map(|table| Helpers { table, threads, from })
+    }
+
+    /// Where the log may say what differs from a base, if that is less to read than both trees.
+    fn logged<'a>(
+        &'a self,
+        pinned: &dyn Pinned,
+        subvolume: &SubvolumeRecord,
+        base: &'a Base,
+    ) -> Result<Option<Logged<'a>>> {
+        let tree = TreeId(subvolume.tree);
+        let records = Records { read: pinned, tree: VOLUME, searchable: &CARRY_NOTHING };
+        let record = records.decode(&key::base(base.tree.0), BaseRecord::decode)?;
+        let Some(BaseRecord { commit, rows, .. }) = record else { return Ok(None) };
+        let behind = CommitToken(store::Lsn(commit));
+        let most = rows.saturating_mul(self.options.logged_row_bytes);
+        let bytes = pinned.logged_bytes(behind);
+        let is_less = bytes.is_some_and(|bytes| bytes <= most);
+        if !is_less {
+            tracing::debug!(tree = tree.0, bytes, most, "the log is not read for what differs");
+        }
+        let clusters = Clusters { index: self, base, count: &self.merged };
+        let clusters = (!subvolume.index).then_some(clusters);
+        let (base, count) = (base.tree, &self.logged);
+        Ok(is_less.then_some(Logged { tree, base, behind, count, clusters }))
+    }
+}
