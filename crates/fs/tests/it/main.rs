@@ -49,6 +49,7 @@ mod scan;
 mod script;
 mod search;
 mod search_bases;
+mod search_below;
 mod search_bounds;
 mod search_cache;
 mod search_claims;

@@ -11,9 +11,11 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use format::entry_record::{EntryRecord, Target};
 use format::inode_record::FileKind;
+use parking_lot::Mutex;
 
 use super::Index;
 use super::base::Base;
+use super::spread::spread;
 use super::totals::fields;
 use super::view::View;
 use crate::aggregate::{EXTENSION_BYTES_MAX, extension, is_plain};
@@ -176,22 +178,29 @@ impl Index {
         mut wanted: Vec<Wanted>,
         cancel: &AtomicBool,
     ) -> Option<Arc<Vec<Before>>> {
-        let mut all = Vec::with_capacity(known.len() + wanted.len());
-        all.extend_from_slice(known);
         wanted.sort_unstable();
         self.looked_up.fetch_add(wanted.len() as u64, Ordering::Relaxed);
-        for wanted in wanted.chunk_by(|one, other| one.0 == other.0) {
-            if cancel.load(Ordering::Relaxed) {
-                return None;
-            }
-            if let Err(error) = self.read_before(view, base, wanted, &mut all) {
-                // Clusters, which are checked by themselves, say what there is to be counted.
-                let subvolume = view.subvolume;
-                tracing::warn!(%error, subvolume, "what a base had is not known: rows are counted");
-                self.note_gone(&error);
-                return None;
-            }
-        }
+        let clusters: Vec<&[Wanted]> = wanted.chunk_by(|one, other| one.0 == other.0).collect();
+        // Threads cost about as much to start as a few look-ups.
+        let threads = if wanted.len() < self.options.fold_alone { 1 } else { self.options.threads };
+        let mut all = Vec::with_capacity(known.len() + wanted.len());
+        all.extend_from_slice(known);
+        // In any order: who adds them up puts them in that of clusters.
+        let all = Mutex::new(all);
+        let read = spread((threads, "before"), clusters.len(), cancel, &|at| {
+            let mut read = Vec::with_capacity(clusters[at].len());
+            self.read_before(view, base, clusters[at], &mut read)?;
+            all.lock().append(&mut read);
+            Ok(())
+        });
+        let read = read.inspect_err(|error| {
+            // Clusters, which are checked by themselves, say what there is to be counted.
+            let subvolume = view.subvolume;
+            tracing::warn!(%error, subvolume, "what a base had is not known: rows are counted");
+            self.note_gone(error);
+        });
+        read.ok().flatten()?;
+        let mut all = all.into_inner();
         all.shrink_to_fit();
         Some(Arc::new(all))
     }

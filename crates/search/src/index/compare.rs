@@ -11,6 +11,7 @@ use store::{CommitToken, Pinned, TreeId};
 
 use super::Index;
 use super::base::Base;
+use super::below::Below;
 use super::fold::{Folded, Folding, Old, fold};
 use super::logged::Logged;
 use super::merged::Clusters;
@@ -37,7 +38,9 @@ impl Index {
         let logged = if record.pruned { self.logged(&**pinned, record, &base)? } else { None };
         let old = Old::State(&**pinned, base.tree);
         let helpers = self.helpers(Some(&base.table));
-        let folded = fold(old, Folding { helpers, logged, ..of(self.delta_budget(true)) })?;
+        let below = Some(Below { table: &base.table, count: &self.below });
+        let folding = Folding { helpers, logged, below, ..of(self.delta_budget(true)) };
+        let folded = fold(old, folding)?;
         Ok((Some(base), folded))
     }
 

@@ -20,11 +20,12 @@ use format::entry_record::{EntryRecord, Target};
 use format::key::{self, Parsed, Part};
 use store::{Cursor, Diff, DiffCursor, KeyRange, Pinned, TreeId};
 
-use super::layer::{Layer, PLACED_BYTES};
+use super::below::Below;
+use super::layer::Layer;
 use super::logged::Logged;
 use super::parts::{self, Helpers, Together};
 use crate::Result;
-use crate::assemble::{NamedEntry, Records};
+use crate::assemble::Records;
 
 /// Deepest path: a longer chain of parents is a loop.
 const DEPTH_MAX: usize = 1 << 16;
@@ -38,6 +39,9 @@ pub(super) const PLACES_AHEAD: usize = 512;
 /// So many differences in a directory that is of no interest, and the others are not looked at: a
 /// clone of a directory has the names beside it, of which there may be any number of others.
 const OUTSIDE_MAX: u32 = 16;
+
+/// What nobody cancels.
+pub(super) static NEVER: AtomicBool = AtomicBool::new(false);
 
 /// Where differences ended.
 enum End {
@@ -80,6 +84,8 @@ pub(crate) struct Touched {
     count_max: Option<usize>,
     /// Memory that the other parts of a fold were told of.
     told: usize,
+    /// Directories that names lead to which differ, where those are asked for.
+    arrived: Option<Vec<u64>>,
 }
 
 /// What of a tree is of interest.
@@ -100,6 +106,9 @@ pub(crate) struct Folding<'a> {
     pub(crate) together: Option<&'a Together>,
     /// Where the log may say what differs.
     pub(crate) logged: Option<Logged<'a>>,
+    /// By what it is known which directories were below the root, where that is compared with a
+    /// base.
+    pub(crate) below: Option<Below<'a>>,
     /// Whether it is not wanted any more: then it ends, as if it were too much.
     pub(super) cancel: Option<&'a AtomicBool>,
 }
@@ -112,8 +121,8 @@ impl<'a> Folding<'a> {
         root: Option<u64>,
         bytes_max: usize,
     ) -> Folding<'a> {
-        let (helpers, together, logged, cancel) = (None, None, None, None);
-        Folding { new, records, root, bytes_max, helpers, together, logged, cancel }
+        let (helpers, together, logged, below, cancel) = (None, None, None, None, None);
+        Folding { new, records, root, bytes_max, helpers, together, logged, below, cancel }
     }
 
     /// The same, while nobody cancels it.
@@ -124,7 +133,12 @@ impl<'a> Folding<'a> {
 
     /// Whether it is not wanted any more.
     pub(super) fn is_cancelled(&self) -> bool {
-        self.cancel.is_some_and(|cancel| cancel.load(Ordering::Relaxed))
+        self.cancelled().load(Ordering::Relaxed)
+    }
+
+    /// What says so.
+    pub(super) fn cancelled(&self) -> &'a AtomicBool {
+        self.cancel.unwrap_or(&NEVER)
     }
 }
 
@@ -156,9 +170,16 @@ impl Touched {
     }
 
     fn all(mut self, old: Old<'_>, folding: Folding<'_>) -> Result<Option<Touched>> {
-        let Folding { helpers, .. } = folding;
+        let Folding { helpers, root, below, .. } = folding;
         for (prefix, helpers) in [(key::DIRECTORIES_PREFIX, helpers), (key::LINKED_PREFIX, None)] {
             let folding = Folding { helpers, ..folding };
+            if let (key::DIRECTORIES_PREFIX, Some(below)) = (prefix, root.zip(below)) {
+                match self.below(old, folding, below)? {
+                    None => {}
+                    Some(true) => continue,
+                    Some(false) => return Ok(None),
+                }
+            }
             if !self.range(old, folding, KeyRange::prefix(&prefix))? {
                 return Ok(None);
             }
@@ -175,15 +196,16 @@ impl Touched {
         mut range: KeyRange,
     ) -> Result<bool> {
         let Folding { new, records, .. } = folding;
+        let mut alone = folding.helpers.map_or(usize::MAX, |helpers| helpers.from);
         loop {
             let end = match old {
                 Old::State(state, tree) => {
                     let mut cursor = state.diff(tree, new, records.tree, range.clone())?;
-                    self.differences(&mut *cursor, folding)?
+                    self.differences(&mut *cursor, folding, &mut alone)?
                 }
                 Old::Nothing => {
                     let mut cursor = All::new(new.scan(records.tree, range.clone())?);
-                    self.differences(&mut cursor, folding)?
+                    self.differences(&mut cursor, folding, &mut alone)?
                 }
             };
             match (end, folding.helpers) {
@@ -201,7 +223,7 @@ impl Touched {
                     range.from = from;
                     let bytes_max = folding.bytes_max.saturating_sub(self.memory_bytes());
                     let rest = Folding { bytes_max, ..folding };
-                    if let Some(is_within) = self.take_logged(old, rest, helpers.table, &range)? {
+                    if let Some(is_within) = self.take_logged(old, rest, helpers, &range)? {
                         return Ok(is_within);
                     }
                     let parts = parts::fold(old, rest, helpers, range, self)?;
@@ -209,6 +231,24 @@ impl Touched {
                 }
             }
         }
+    }
+
+    /// What collects places, and directories that came, and no rows: in any order.
+    pub(super) fn of_places() -> Touched {
+        Touched { arrived: Some(Vec::new()), ..Touched::default() }
+    }
+
+    /// Directories that names lead to which differ, since this was last asked.
+    pub(super) fn take_arrived(&mut self) -> Vec<u64> {
+        self.arrived.as_mut().map(std::mem::take).unwrap_or_default()
+    }
+
+    /// Takes all places and directories of another, and what is known of where those lie.
+    pub(super) fn take_places(&mut self, other: Touched) {
+        self.places.extend(other.places);
+        self.directories.extend(other.directories);
+        self.moved.extend(other.moved);
+        self.known = other.known;
     }
 
     /// What a part of the fold begins with.
@@ -238,15 +278,19 @@ impl Touched {
             + self.rows.as_ref().map_or(0, Layer::memory_bytes)
     }
 
-    fn differences(&mut self, cursor: &mut dyn DiffCursor, folding: Folding<'_>) -> Result<End> {
+    fn differences(
+        &mut self,
+        cursor: &mut dyn DiffCursor,
+        folding: Folding<'_>,
+        alone: &mut usize,
+    ) -> Result<End> {
         let bytes_max = folding.bytes_max;
         let mut outside = (0, 0);
-        let mut alone = folding.helpers.map_or(usize::MAX, |helpers| helpers.from);
         while let Some(diff) = cursor.next()? {
-            if alone == 0 {
+            if *alone == 0 {
                 return Ok(End::Many(diff.key.to_vec()));
             }
-            alone -= 1;
+            *alone -= 1;
             self.counted += 1;
             if let Some(directory) = self.difference(&diff, folding)? {
                 self.counted -= 1;
@@ -295,10 +339,11 @@ impl Touched {
             }
             return Ok(Some(directory).filter(|_| cookie != 0));
         }
-        self.inside(parsed, diff, records).map(|()| None)
+        self.inside(parsed, diff, folding).map(|()| None)
     }
 
-    fn inside(&mut self, parsed: Parsed, diff: &Diff<'_>, records: Records<'_>) -> Result<()> {
+    fn inside(&mut self, parsed: Parsed, diff: &Diff<'_>, folding: Folding<'_>) -> Result<()> {
+        let Folding { records, root, .. } = folding;
         match parsed {
             Parsed::Entry { directory, cookie: 0, part } => {
                 self.directory(directory, part, diff, records)
@@ -315,7 +360,7 @@ impl Touched {
                 Ok(())
             }
             Parsed::Linked { ino, part: Part::Attributes | Part::Xattrs } => {
-                self.names_of(ino, records)
+                self.names_of(ino, root, records)
             }
             // A name that came or went has a difference of its own.
             Parsed::Entry { .. }
@@ -332,12 +377,19 @@ impl Touched {
         bytes: Option<&[u8]>,
         records: Records<'_>,
     ) -> Result<()> {
+        let decode = || {
+            let entry = bytes.map(EntryRecord::decode).transpose();
+            entry.map_err(|error| records.malformed(error))
+        };
         let Some(rows) = &mut self.rows else {
             self.places.push(place);
+            if let Some(arrived) = &mut self.arrived {
+                let led = decode()?.filter(|entry| entry.target == Target::Directory);
+                arrived.extend(led.map(|entry| entry.ino));
+            }
             return Ok(());
         };
-        let entry = bytes.map(EntryRecord::decode).transpose();
-        match entry.map_err(|error| records.malformed(error))? {
+        match decode()? {
             None => rows.push(place, None),
             Some(entry) => match entry.target {
                 Target::Embedded(_) | Target::Tombstone => {
@@ -408,14 +460,15 @@ impl Touched {
         Ok(answer)
     }
 
-    fn names_of(&mut self, ino: u64, records: Records<'_>) -> Result<()> {
+    /// Takes the places of all names of an inode that may lie below the root.
+    fn names_of(&mut self, ino: u64, root: Option<u64>, records: Records<'_>) -> Result<()> {
         let range = KeyRange::prefix(&key::back_reference_prefix(ino));
         let mut cursor = records.read.scan(records.tree, range)?;
         while let Some(item) = cursor.next()? {
             let parsed = key::parse(item.key).map_err(|error| records.malformed(error))?;
-            if let Parsed::BackReference { directory, cookie, .. } = parsed {
-                self.places.push((directory, cookie));
-            }
+            let Parsed::BackReference { directory, cookie, .. } = parsed else { continue };
+            let inside = root.map_or(Ok(true), |root| self.may_reach(records, root, directory))?;
+            self.places.extend(inside.then_some((directory, cookie)));
         }
         Ok(())
     }
@@ -427,54 +480,6 @@ impl Touched {
         }
         self.places.sort_unstable();
         self.places.dedup();
-    }
-
-    /// Reads the places anew that have no row yet.
-    pub(super) fn read(self, folding: Folding<'_>) -> Result<Folded> {
-        let Folding { new, records, bytes_max, .. } = folding;
-        let mut known = self.rows.unwrap_or_default();
-        let listed = self.places.capacity() * PLACE_BYTES + self.directories.capacity() * 8;
-        let left = bytes_max.saturating_sub(known.memory_bytes() + listed);
-        // The places of both are there twice while they become one.
-        let joining = |layer: &Layer| match known.len() {
-            0 => 0,
-            count => (count + layer.len()) * PLACED_BYTES,
-        };
-        let mut layer = Layer::default();
-        let (mut found, mut xattrs) = (NamedEntry::default(), Vec::new());
-        for places in self.places.chunks(PLACES_AHEAD) {
-            let places: Vec<_> = places.iter().filter(|place| !known.has(**place)).collect();
-            let keys = places.iter().map(|place| key::entry(place.0, place.1, Part::Attributes));
-            let keys: Vec<_> = keys.collect();
-            let keys: Vec<&[u8]> = keys.iter().map(|key| &key[..]).collect();
-            new.prefetch(records.tree, &keys);
-            if folding.is_cancelled() {
-                return Ok(Folded::TooLarge);
-            }
-            for &place in places {
-                records.entry(place.0, place.1, &mut found)?;
-                let row = match found.target {
-                    // What a mounted subvolume's root is like depends on another tree: such rows
-                    // are made when they are asked for.
-                    None | Some(Target::Subvolume(_)) => None,
-                    Some(target) => {
-                        let (ino, name) = (found.ino, &found.name[..]);
-                        let entry = EntryRecord { chained: false, ino, name, target };
-                        records.row(place, &entry, &mut xattrs)?
-                    }
-                };
-                layer.push(place, row.as_ref());
-                if !layer.is_within(left.saturating_sub(joining(&layer))) {
-                    return Ok(Folded::TooLarge);
-                }
-            }
-        }
-        // Those that had a row were not read.
-        if !known.join(layer) {
-            return Ok(Folded::TooLarge);
-        }
-        known.set_directories(self.directories, self.moved);
-        Ok(Folded::Layer(known))
     }
 }
 

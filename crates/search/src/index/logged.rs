@@ -20,8 +20,10 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use format::batch::{Op, Ops};
+use format::directory_record::DirectoryRecord;
 use format::entry_record::{EntryRecord, Target};
 use format::key::{self, Parsed, Part};
+use parking_lot::Mutex;
 use store::{CommitToken, KeyRange, TreeId};
 
 use super::apart::Apart;
@@ -29,6 +31,8 @@ use super::changes::{Changes, TIMES_LISTED};
 use super::fold::{Folding, Old, PLACE_BYTES, PLACES_AHEAD, Touched};
 use super::merged::{Clusters, Merged};
 use super::packed::{LEAST, grow};
+use super::parts::Helpers;
+use super::spread::spread;
 use super::table::Table;
 use crate::Result;
 use crate::assemble::Records;
@@ -256,7 +260,7 @@ impl Touched {
         &mut self,
         old: Old<'_>,
         folding: Folding<'_>,
-        table: &Table,
+        helpers: Helpers<'_>,
         range: &KeyRange,
     ) -> Result<Option<bool>> {
         let (Some(logged), Some(rows)) = (folding.logged, &mut self.rows) else { return Ok(None) };
@@ -305,19 +309,7 @@ impl Touched {
         }
         directories.extend(merged.directories());
         directories.sort_unstable();
-        for directories in directories.chunks(PLACES_AHEAD) {
-            if folding.is_cancelled() {
-                return Ok(Some(false));
-            }
-            let keys: Vec<_> =
-                directories.iter().map(|ino| key::directory(*ino, Part::Attributes)).collect();
-            let keys: Vec<&[u8]> = keys.iter().map(|key| &key[..]).collect();
-            folding.new.prefetch(records.tree, &keys);
-            for &ino in directories {
-                self.logged_directory(ino, records, table)?;
-            }
-        }
-        Ok(Some(true))
+        self.logged_directories(&directories, folding, helpers)
     }
 
     /// Takes what differs in directories that the log says nothing of.
@@ -346,20 +338,50 @@ impl Touched {
         Ok(rows.is_none_or(|(rows, beside)| rows.join(beside)))
     }
 
-    /// Takes a directory whose own record, or whose attributes, changed.
-    fn logged_directory(&mut self, ino: u64, records: Records<'_>, table: &Table) -> Result<()> {
-        self.directories.push(ino);
-        let Some(record) = records.directory(ino)? else { return Ok(()) };
-        let is_there = table.facts(ino).is_some_and(|facts| facts.parent == record.parent);
-        if !is_there || record.detached {
-            self.moved.push(ino);
-        }
-        // The root of a subvolume has no place in it.
-        if record.parent_cookie != 0 {
-            self.places.push((record.parent, record.parent_cookie));
-        }
-        Ok(())
+    /// Takes directories whose own record, or whose attributes, changed; `false` when nobody waits
+    /// any more.
+    fn logged_directories(
+        &mut self,
+        directories: &[u64],
+        folding: Folding<'_>,
+        helpers: Helpers<'_>,
+    ) -> Result<Option<bool>> {
+        let Folding { new, records, .. } = folding;
+        let parts: Vec<&[u64]> = directories.chunks(PLACES_AHEAD).collect();
+        let threads = if directories.len() < helpers.from { 1 } else { helpers.threads };
+        // In any order: lists are put in order at the end.
+        let all = Mutex::new(self);
+        let taken = spread((threads, "fold"), parts.len(), folding.cancelled(), &|at| {
+            let keys = parts[at].iter().map(|ino| key::directory(*ino, Part::Attributes));
+            let keys: Vec<_> = keys.collect();
+            let keys: Vec<&[u8]> = keys.iter().map(|key| &key[..]).collect();
+            new.prefetch(records.tree, &keys);
+            for &ino in parts[at] {
+                let record = records.directory(ino)?;
+                let (moved, place) = logged_directory(ino, record.as_ref(), helpers.table);
+                let mut all = all.lock();
+                all.directories.push(ino);
+                all.moved.extend(moved.then_some(ino));
+                all.places.extend(place);
+            }
+            Ok(())
+        })?;
+        Ok(Some(taken.is_some()))
     }
+}
+
+/// Whether a directory whose own record, or whose attributes, changed is somewhere else than in a
+/// base, or new; and its place.
+fn logged_directory(
+    ino: u64,
+    record: Option<&DirectoryRecord>,
+    table: &Table,
+) -> (bool, Option<(u64, u64)>) {
+    let Some(record) = record else { return (false, None) };
+    let is_there = table.facts(ino).is_some_and(|facts| facts.parent == record.parent);
+    // The root of a subvolume has no place in it.
+    let place = (record.parent_cookie != 0).then_some((record.parent, record.parent_cookie));
+    (!is_there || record.detached, place)
 }
 
 #[cfg(test)]

@@ -11,6 +11,7 @@
 mod apart;
 mod base;
 mod before;
+mod below;
 mod build;
 mod cache;
 mod changes;
@@ -19,6 +20,7 @@ mod compare;
 mod files;
 mod flush;
 mod fold;
+mod fold_rows;
 mod ground;
 mod layer;
 mod logged;
@@ -30,6 +32,7 @@ mod parts;
 mod plan;
 mod run;
 mod scope;
+mod spread;
 mod table;
 mod totals;
 mod totals_base;
@@ -163,6 +166,9 @@ pub struct IndexStats {
     /// Directories of which, since opening, the log said how counts and times changed, and clusters
     /// the rest.
     pub merged: u64,
+    /// How often, since opening, no more than what lies below one directory was compared with a
+    /// base.
+    pub below: u64,
     /// Places that differ of which totals looked up, since opening, what a base had.
     pub looked_up: u64,
 }
@@ -183,6 +189,8 @@ pub struct Index {
     logged: AtomicU64,
     /// Directories whose rows were made of the log and clusters.
     merged: AtomicU64,
+    /// How often only what lies below one directory was compared.
+    below: AtomicU64,
     /// Places that were looked up in a base.
     looked_up: AtomicU64,
     bases: Mutex<BTreeMap<u64, Weak<Base>>>,
@@ -213,6 +221,7 @@ impl Index {
             delta_bytes: AtomicUsize::new(0),
             logged: AtomicU64::new(0),
             merged: AtomicU64::new(0),
+            below: AtomicU64::new(0),
             looked_up: AtomicU64::new(0),
             bases: Mutex::default(),
             damaged: Mutex::default(),
@@ -253,6 +262,7 @@ impl Index {
         }
         stats.logged = self.logged.load(Ordering::Relaxed);
         stats.merged = self.merged.load(Ordering::Relaxed);
+        stats.below = self.below.load(Ordering::Relaxed);
         stats.looked_up = self.looked_up.load(Ordering::Relaxed);
         stats.cluster_bytes = self.cache.memory_bytes() as u64;
         Ok(stats)

@@ -17,7 +17,7 @@ use super::table::Table;
 use crate::Result;
 
 /// Parts for each thread: they are not equally large, and who is done takes another.
-const PARTS_A_THREAD: usize = 16;
+pub(super) const PARTS_A_THREAD: usize = 16;
 /// Memory that a part takes before it says so to the others, in bytes.
 const TOLD_BYTES: usize = 16 << 10;
 

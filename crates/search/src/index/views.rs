@@ -15,7 +15,7 @@ use store::{CommitToken, Pinned, TreeId};
 use super::base::{Base, ClusterId, file};
 use super::before::LookedUp;
 use super::files::cluster_name;
-use super::fold::{Folded, Folding, Old, Touched, fold};
+use super::fold::{Folded, Folding, NEVER, Old, Touched, fold};
 use super::layer::Delta;
 use super::view::{Known, Slot, View};
 use super::{Index, build};
@@ -29,8 +29,6 @@ const KEPT: Duration = Duration::from_secs(60);
 const PINNED: Duration = Duration::from_secs(10);
 /// Time between two looks whether a query that waits was cancelled.
 const CANCEL_LOOK: Duration = Duration::from_millis(20);
-/// What nobody cancels.
-static NEVER: AtomicBool = AtomicBool::new(false);
 /// Memory of a row that differs, about, for the limit of what has no base.
 const ROW_BYTES: usize = 110;
 

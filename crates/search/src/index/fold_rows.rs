@@ -1,0 +1,107 @@
+//! The rows of places that a fold knows of and has no row of: they are read from the later state,
+//! where there are many on several threads.
+
+use format::entry_record::{EntryRecord, Target};
+use format::key::{self, Part};
+
+use super::fold::{Folded, Folding, PLACE_BYTES, PLACES_AHEAD, Touched};
+use super::layer::{Layer, PLACED_BYTES};
+use super::parts::{PARTS_A_THREAD, Together};
+use super::spread::spread;
+use crate::Result;
+use crate::assemble::NamedEntry;
+
+/// How much the rows may take that are read.
+struct Room<'a> {
+    /// What all parts take.
+    together: &'a Together,
+    bytes_max: usize,
+    /// Bytes of a place beside its row: places are there once more while parts become one, and
+    /// once more while that is joined with what was known.
+    place_bytes: usize,
+}
+
+impl Touched {
+    /// Reads the places anew that have no row yet.
+    pub(super) fn read(self, folding: Folding<'_>) -> Result<Folded> {
+        let mut known = self.rows.unwrap_or_default();
+        let listed = self.places.capacity() * PLACE_BYTES + self.directories.capacity() * 8;
+        let left = folding.bytes_max.saturating_sub(known.memory_bytes() + listed);
+        let helpers = folding.helpers.filter(|helpers| self.places.len() >= helpers.from);
+        let threads = helpers.map_or(1, |helpers| helpers.threads);
+        let parts = if threads > 1 { threads * PARTS_A_THREAD } else { 1 };
+        let share = self.places.len().div_ceil(parts).max(1);
+        let parts: Vec<&[(u64, u64)]> = self.places.chunks(share).collect();
+        let count = known.len();
+        let times = usize::from(count != 0) + usize::from(parts.len() > 1);
+        let room = Room {
+            together: &Together::default(),
+            bytes_max: left.saturating_sub(count * PLACED_BYTES),
+            place_bytes: times * PLACED_BYTES,
+        };
+        let read = spread((threads, "fold"), parts.len(), folding.cancelled(), &|at| {
+            rows_at(parts[at], &known, folding, &room)
+        })?;
+        let Some(mut layers) = read.and_then(|read| read.into_iter().collect::<Option<Vec<_>>>())
+        else {
+            return Ok(Folded::TooLarge);
+        };
+        let mut layer = Layer::default();
+        if layers.len() == 1 {
+            layer = layers.remove(0);
+        } else if !layer.append(layers) {
+            return Ok(Folded::TooLarge);
+        }
+        // Those that had a row were not read.
+        if !known.join(layer) {
+            return Ok(Folded::TooLarge);
+        }
+        known.set_directories(self.directories, self.moved);
+        Ok(Folded::Layer(known))
+    }
+}
+
+/// The rows of places in order, but of those that have one; `None` where they take too much, or
+/// nobody waits any more.
+fn rows_at(
+    places: &[(u64, u64)],
+    known: &Layer,
+    folding: Folding<'_>,
+    room: &Room<'_>,
+) -> Result<Option<Layer>> {
+    let Folding { new, records, .. } = folding;
+    let (mut layer, mut told) = (Layer::default(), 0);
+    let (mut found, mut xattrs) = (NamedEntry::default(), Vec::new());
+    for places in places.chunks(PLACES_AHEAD) {
+        let places: Vec<_> = places.iter().filter(|place| !known.has(**place)).collect();
+        let keys = places.iter().map(|place| key::entry(place.0, place.1, Part::Attributes));
+        let keys: Vec<_> = keys.collect();
+        let keys: Vec<&[u8]> = keys.iter().map(|key| &key[..]).collect();
+        new.prefetch(records.tree, &keys);
+        if folding.is_cancelled() {
+            return Ok(None);
+        }
+        for &place in places {
+            records.entry(place.0, place.1, &mut found)?;
+            let row = match found.target {
+                // What a mounted subvolume's root is like depends on another tree: such rows
+                // are made when they are asked for.
+                None | Some(Target::Subvolume(_)) => None,
+                Some(target) => {
+                    let (ino, name) = (found.ino, &found.name[..]);
+                    let entry = EntryRecord { chained: false, ino, name, target };
+                    records.row(place, &entry, &mut xattrs)?
+                }
+            };
+            layer.push(place, row.as_ref());
+            let beside = layer.len() * room.place_bytes;
+            let bytes = layer.memory_bytes() + beside;
+            if !layer.is_within(room.bytes_max.saturating_sub(beside))
+                || !room.together.is_within(&mut told, bytes, room.bytes_max)
+            {
+                return Ok(None);
+            }
+        }
+    }
+    Ok(Some(layer))
+}
