@@ -66,7 +66,23 @@ impl Fs {
         emit: Matches<'_>,
     ) -> FsResult<Outcome> {
         let entry = self.resolve(caller, path, follow)?;
-        let found = self.find_from(caller, &entry, shown, find, emit);
+        let found = self.find_from(caller, &entry, shown, find, Some(emit));
+        self.forget(entry.node, 1);
+        found
+    }
+
+    /// How many [`Fs::find`] would find, where nobody wants to see them; without a limit.
+    pub fn count(
+        &self,
+        caller: &Caller,
+        path: &[u8],
+        follow: Follow,
+        shown: &[u8],
+        find: &Find<'_>,
+    ) -> FsResult<Outcome> {
+        let entry = self.resolve(caller, path, follow)?;
+        let find = Find { limit: None, order: None, contents_first: false, ..*find };
+        let found = self.find_from(caller, &entry, shown, &find, None);
         self.forget(entry.node, 1);
         found
     }
@@ -81,16 +97,17 @@ impl Fs {
         emit: Matches<'_>,
     ) -> FsResult<Outcome> {
         let attr = self.getattr(caller, node)?;
-        self.find_from(caller, &Entry { node, attr }, shown, find, emit)
+        self.find_from(caller, &Entry { node, attr }, shown, find, Some(emit))
     }
 
-    fn find_from(
-        &self,
-        caller: &Caller,
+    /// `emit`: who takes what matches; `None`: nobody, and it is counted.
+    fn find_from<'a>(
+        &'a self,
+        caller: &'a Caller,
         entry: &Entry,
         shown: &[u8],
-        find: &Find<'_>,
-        emit: Matches<'_>,
+        find: &Find<'a>,
+        emit: Option<Matches<'a>>,
     ) -> FsResult<Outcome> {
         let pinned: Arc<dyn Pinned> = Arc::from(self.store.pin().map_err(from_store)?);
         Search { fs: self, caller, find: *find, pinned, emit }.from(entry, shown, 0)
@@ -107,7 +124,8 @@ struct Search<'a> {
     caller: &'a Caller,
     find: Find<'a>,
     pinned: Arc<dyn Pinned>,
-    emit: Matches<'a>,
+    /// `None`: matches are counted.
+    emit: Option<Matches<'a>>,
 }
 
 impl Search<'_> {
@@ -137,7 +155,11 @@ impl Search<'_> {
             cancel: find.cancel,
         };
         let pinned = Arc::clone(&self.pinned);
-        self.fs.search_in(pinned, &request, self.emit).map_err(from_search)
+        let found = match &mut self.emit {
+            Some(emit) => self.fs.search_in(pinned, &request, emit),
+            None => self.fs.count_in(pinned, &request),
+        };
+        found.map_err(from_search)
     }
 
     /// A virtual directory: itself, and the snapshots in it.
@@ -226,7 +248,7 @@ impl Search<'_> {
         outcome.rows_tested = 1;
         if self.find.expr.matches(&context).map_err(from_search)? {
             outcome.matched = 1;
-            outcome.cancelled = (self.emit)(&found).is_break();
+            outcome.cancelled = self.emit.as_mut().is_some_and(|emit| emit(&found).is_break());
         }
         Ok(outcome)
     }

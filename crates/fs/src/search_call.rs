@@ -1,5 +1,6 @@
 //! Searching a volume: one pinned state for the whole of a query, and the index if there is one.
 
+use std::ops::ControlFlow;
 use std::sync::Arc;
 
 use inode::{FsError, NodeId};
@@ -27,6 +28,23 @@ impl Fs {
         match &self.index {
             Some(index) => index.run(pinned, request, emit),
             None => search::walk(&*pinned, request, emit),
+        }
+    }
+
+    /// How many match, as [`Fs::search`] would say, where nobody wants to see them.
+    pub fn search_counted(&self, request: &Request<'_>) -> search::Result<Outcome> {
+        self.count_in(Arc::from(self.store.pin()?), request)
+    }
+
+    /// As [`Fs::search_counted`], of a state that was pinned before.
+    pub(crate) fn count_in(
+        &self,
+        pinned: Arc<dyn Pinned>,
+        request: &Request<'_>,
+    ) -> search::Result<Outcome> {
+        match &self.index {
+            Some(index) => index.count(pinned, request),
+            None => search::walk(&*pinned, request, &mut |_| ControlFlow::Continue(())),
         }
     }
 

@@ -200,16 +200,14 @@ impl Query {
         }
     }
 
-    fn run(
+    fn request<T>(
         &self,
         fs: &Fs,
-        run: impl Fn(&Request<'_>, Emit<'_>) -> search::Result<Outcome>,
-    ) -> Result<(Vec<Line>, u64), String> {
-        let (subvolume, directory) = match fs.search_place(self.start) {
-            Ok(place) => place,
-            Err(error) => return Err(error.to_string()),
-        };
-        let request = Request {
+        ask: &mut dyn FnMut(&Request<'_>) -> Result<T, String>,
+    ) -> Result<T, String> {
+        let place = fs.search_place(self.start);
+        let (subvolume, directory) = place.map_err(|error| error.to_string())?;
+        ask(&Request {
             start: Start { subvolume, directory, path: &self.path, depth: 0 },
             expr: &self.expr,
             prune: self.prune.as_ref(),
@@ -222,24 +220,48 @@ impl Query {
             fields: Fields::ATTRIBUTES,
             accounts: &Everybody,
             cancel: &AtomicBool::new(false),
-        };
+        })
+    }
+
+    fn run(
+        &self,
+        fs: &Fs,
+        run: impl Fn(&Request<'_>, Emit<'_>) -> search::Result<Outcome>,
+    ) -> Result<(Vec<Line>, u64), String> {
         let mut lines = Vec::new();
-        let outcome = run(&request, &mut |found| {
-            lines.push(Line {
-                path: found.path.to_vec(),
-                depth: found.depth,
-                subvolume: found.subvolume,
-                row: format!("{:?}", found.row),
-            });
-            ControlFlow::Continue(())
-        });
-        let outcome = outcome.map_err(|error| error.to_string())?;
+        let outcome = self.request(fs, &mut |request| {
+            run(request, &mut |found| {
+                lines.push(Line {
+                    path: found.path.to_vec(),
+                    depth: found.depth,
+                    subvolume: found.subvolume,
+                    row: format!("{:?}", found.row),
+                });
+                ControlFlow::Continue(())
+            })
+            .map_err(|error| error.to_string())
+        })?;
         assert_eq!(outcome.matched, lines.len() as u64);
         assert!(!outcome.cancelled);
         if self.first.is_none() {
             lines.sort();
         }
         Ok((lines, outcome.unreadable))
+    }
+
+    /// Fails unless the index counts what a walk found.
+    fn check_count(&self, fs: &Fs, walked: &Result<(Vec<Line>, u64), String>, place: &str) {
+        if self.first.is_some() {
+            return;
+        }
+        let counted = self.request(fs, &mut |request| {
+            let outcome = fs.search_counted(request).map_err(|error| error.to_string())?;
+            assert!(!outcome.cancelled);
+            Ok((outcome.matched, outcome.unreadable))
+        });
+        let lines = |(lines, closed): &(Vec<Line>, u64)| (lines.len() as u64, *closed);
+        let walked = walked.as_ref().map(lines).map_err(String::clone);
+        assert_eq!(counted, walked, "{place}: {self:?} is counted");
     }
 
     /// Fails unless the index and a walk answer alike; the clusters that were read.
@@ -252,6 +274,7 @@ impl Query {
         });
         let walked = self.run(fs, |request, emit| fs.search_by_walking(request, emit));
         if indexed == walked {
+            self.check_count(fs, &walked, place);
             return read.get();
         }
         match (indexed, walked) {

@@ -13,7 +13,7 @@ use store::Durability;
 use testing::SimDevice;
 
 use crate::script::{self, scale};
-use crate::search::{Everybody, directories};
+use crate::search::{Everybody, Query, directories};
 use crate::search_totals::check_totals;
 use crate::subject::{Base, FsSubject};
 
@@ -200,6 +200,7 @@ impl Changing {
             for _ in 0..8 {
                 let place = format!("seed {seed}, links {}, round {round}", self.links);
                 check_totals(self.subject.fs(), &mut self.random, &starts, &place);
+                Query::random(&mut self.random, &starts).check(self.subject.fs(), &place);
             }
         }
     }

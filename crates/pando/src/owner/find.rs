@@ -204,9 +204,13 @@ impl Searching<'_, '_> {
             quit: false,
         };
         let follow = if find.follow { Follow::Yes } else { Follow::No };
-        let found = self
-            .fs
-            .find(self.caller, path, follow, shown, &request, &mut |found| taker.take(found));
+        // A row that matches counts, and there is nothing else to know of it.
+        let found = if find.count && taker.plain && limit.is_none() {
+            self.fs.count(self.caller, path, follow, shown, &request)
+        } else {
+            let mut take = |found: &Match<'_>| taker.take(found);
+            self.fs.find(self.caller, path, follow, shown, &request, &mut take)
+        };
         self.quit = taker.quit || taker.failed.is_some();
         if let Some(error) = taker.failed {
             return Err(FsError::Io(error));

@@ -129,58 +129,37 @@ impl Cluster {
         narrow: &[Condition],
         emit: &mut dyn FnMut(u32) -> ControlFlow<()>,
     ) -> Result<ControlFlow<()>> {
-        if !self.summary().may_match(narrow) {
+        let Some((mut scan, blocks)) = Scan::of(self, narrow)? else {
             return Ok(ControlFlow::Continue(()));
-        }
-        let shape = self.shape();
-        let mut blocks: Vec<u32> = (0..shape.blocks() as u32).collect();
-        let mut tests: Vec<(Arc<Column>, Test)> = Vec::new();
-        for (id, test) in narrow.iter().filter_map(Test::new) {
-            let column = self.column(id)?;
-            blocks.retain(|&block| {
-                let (least, greatest) = column.bounds(block as usize);
-                test.may_meet(least, greatest)
-            });
-            if blocks.is_empty() {
-                return Ok(ControlFlow::Continue(()));
-            }
-            tests.push((column, test));
-        }
-        let names = narrow.iter().filter_map(NameTest::new).collect();
-        let mut scan = Scan {
-            cluster: self,
-            shape,
-            tests,
-            tags: Vec::new(),
-            names,
-            strings: None,
-            xattrs: Vec::new(),
-            near: Vec::new(),
         };
-        for condition in narrow {
-            if let Condition::Name(name) = condition {
-                // Of clusters of before there were tags it is a constant.
-                scan.tags.push((self.column(ColumnId::NameTags)?, cluster_names::tag(name)));
-            }
-            if let Condition::Xattr(name, value) = condition
-                && self.summary().carries(name)
-            {
-                let column = self.column(ColumnId::Xattrs)?;
-                scan.xattrs.push(XattrTest { column, name, value: value.as_deref() });
-            }
-        }
-        for condition in narrow {
-            if let Condition::Near(like, most) = condition {
-                scan.near.push(Near::new(self, *like, *most)?);
-            }
-        }
-        blocks.retain(|&block| scan.near.iter().all(|near| near.may_meet(block as usize)));
         for block in blocks {
-            if scan.block(block as usize, emit)?.is_break() {
-                return Ok(ControlFlow::Break(()));
+            let first = block as usize * usize::from(scan.shape.block_rows);
+            for row in bits(scan.mask(block as usize)?) {
+                let row = first + row;
+                if scan.meets(row) && emit(row as u32).is_break() {
+                    return Ok(ControlFlow::Break(()));
+                }
             }
         }
         Ok(ControlFlow::Continue(()))
+    }
+
+    /// How many rows [`Cluster::search`] would emit. Where all conditions are on numbers and names,
+    /// no row is looked at by itself.
+    pub fn count(&self, narrow: &[Condition]) -> Result<u64> {
+        let Some((mut scan, blocks)) = Scan::of(self, narrow)? else { return Ok(0) };
+        let each = !scan.xattrs.is_empty() || !scan.near.is_empty();
+        let mut count = 0;
+        for block in blocks {
+            let first = block as usize * usize::from(scan.shape.block_rows);
+            let mask = scan.mask(block as usize)?;
+            count += if each {
+                bits(mask).filter(|row| scan.meets(first + row)).count() as u64
+            } else {
+                mask.iter().map(|word| u64::from(word.count_ones())).sum()
+            };
+        }
+        Ok(count)
     }
 }
 
@@ -233,12 +212,59 @@ impl Near {
     }
 }
 
-impl Scan<'_> {
-    fn block(
-        &mut self,
-        block: usize,
-        emit: &mut dyn FnMut(u32) -> ControlFlow<()>,
-    ) -> Result<ControlFlow<()>> {
+impl<'a> Scan<'a> {
+    /// The scan for some conditions, and the blocks that may have rows which meet them; `None`:
+    /// none has.
+    fn of(cluster: &'a Cluster, narrow: &'a [Condition]) -> Result<Option<(Scan<'a>, Vec<u32>)>> {
+        if !cluster.summary().may_match(narrow) {
+            return Ok(None);
+        }
+        let shape = cluster.shape();
+        let mut blocks: Vec<u32> = (0..shape.blocks() as u32).collect();
+        let mut tests: Vec<(Arc<Column>, Test)> = Vec::new();
+        for (id, test) in narrow.iter().filter_map(Test::new) {
+            let column = cluster.column(id)?;
+            blocks.retain(|&block| {
+                let (least, greatest) = column.bounds(block as usize);
+                test.may_meet(least, greatest)
+            });
+            if blocks.is_empty() {
+                return Ok(None);
+            }
+            tests.push((column, test));
+        }
+        let names = narrow.iter().filter_map(NameTest::new).collect();
+        let (tags, xattrs, near) = (Vec::new(), Vec::new(), Vec::new());
+        let mut scan = Scan { cluster, shape, tests, tags, names, strings: None, xattrs, near };
+        for condition in narrow {
+            if let Condition::Name(name) = condition {
+                // Of clusters of before there were tags it is a constant.
+                scan.tags.push((cluster.column(ColumnId::NameTags)?, cluster_names::tag(name)));
+            }
+            if let Condition::Xattr(name, value) = condition
+                && cluster.summary().carries(name)
+            {
+                let column = cluster.column(ColumnId::Xattrs)?;
+                scan.xattrs.push(XattrTest { column, name, value: value.as_deref() });
+            }
+        }
+        for condition in narrow {
+            if let Condition::Near(like, most) = condition {
+                scan.near.push(Near::new(cluster, *like, *most)?);
+            }
+        }
+        blocks.retain(|&block| scan.near.iter().all(|near| near.may_meet(block as usize)));
+        Ok(Some((scan, blocks)))
+    }
+
+    /// Whether a row meets what is not tested by blocks.
+    fn meets(&self, row: usize) -> bool {
+        self.xattrs.iter().all(|test| test.meets(row, self.shape))
+            && self.near.iter().all(|near| near.meets(row))
+    }
+
+    /// The rows of a block that meet the conditions on numbers and names.
+    fn mask(&mut self, block: usize) -> Result<Mask> {
         let block_rows = usize::from(self.shape.block_rows);
         let first = block * block_rows;
         let rows = (self.shape.rows as usize - first).min(block_rows);
@@ -253,7 +279,7 @@ impl Scan<'_> {
             }
         }
         if is_empty(&mask) {
-            return Ok(ControlFlow::Continue(()));
+            return Ok(mask);
         }
         let mut values = [0; BLOCK_ROWS_MAX as usize];
         for (column, test) in &self.tests {
@@ -264,7 +290,7 @@ impl Scan<'_> {
             column.values(block, self.shape, &mut values);
             test.keep(&values[..rows], &mut mask);
             if is_empty(&mask) {
-                return Ok(ControlFlow::Continue(()));
+                return Ok(mask);
             }
         }
         if !self.names.is_empty() {
@@ -275,16 +301,7 @@ impl Scan<'_> {
                 self.keep_names(names, block, first, &mut mask);
             }
         }
-        for row in bits(mask) {
-            let row = first + row;
-            if self.xattrs.iter().all(|test| test.meets(row, self.shape))
-                && self.near.iter().all(|near| near.meets(row))
-                && emit(row as u32).is_break()
-            {
-                return Ok(ControlFlow::Break(()));
-            }
-        }
-        Ok(ControlFlow::Continue(()))
+        Ok(mask)
     }
 
     fn keep_names(&self, names: &Names, block: usize, first: usize, mask: &mut Mask) {

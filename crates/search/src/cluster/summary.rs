@@ -200,6 +200,18 @@ impl Summary {
         narrow.iter().all(|condition| self.may_meet(condition))
     }
 
+    /// Whether all rows meet all conditions, by their bounds. `false`: that is not known.
+    pub fn all_match(&self, narrow: &[Condition]) -> bool {
+        narrow.iter().all(|condition| match condition {
+            Condition::Within(attribute, least, greatest) => {
+                let (lowest, highest) = self.code_bounds(*attribute);
+                code_range(*attribute, *least, *greatest)
+                    .is_some_and(|(least, greatest)| least <= lowest && highest <= greatest)
+            }
+            _ => false,
+        })
+    }
+
     fn may_meet(&self, condition: &Condition) -> bool {
         match condition {
             Condition::Within(attribute, least, greatest) => {

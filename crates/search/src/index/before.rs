@@ -21,6 +21,7 @@ use super::view::View;
 use crate::aggregate::{EXTENSION_BYTES_MAX, extension, is_plain};
 use crate::assemble::{CARRY_NOTHING, NamedEntry, Records};
 use crate::cluster::{Cluster, Fields};
+use crate::query::Test;
 use crate::{Attribute, Condition, Result, Row};
 
 /// Of so many rows of a cluster one may have changed for each to be read by itself: more take as
@@ -83,21 +84,32 @@ impl Before {
         name[1] = b'.';
         name[2..2 + length].copy_from_slice(&self.extension[..length]);
         let name = if length == 0 { &name[..1] } else { &name[..2 + length] };
+        Some(take(&Row { name, ..self.row() }))
+    }
+
+    /// The row, as far as it is known ([`Before::tells`]).
+    pub(crate) fn row(&self) -> Row<'static> {
         let (directory, kind, ctime, mtime) = (self.directory, self.kind, self.ctime, self.mtime);
         let (uid, gid, size, allocated) = (self.uid, self.gid, self.size, self.allocated);
-        Some(take(&Row {
-            directory,
-            name,
-            kind,
-            uid,
-            gid,
-            nlink: 1,
-            size,
-            allocated,
-            mtime,
-            ctime,
-            ..NOTHING
-        }))
+        Row { directory, kind, uid, gid, nlink: 1, size, allocated, mtime, ctime, ..NOTHING }
+    }
+
+    /// Whether [`Before::row`] is enough to say what a test is of any row.
+    pub(crate) fn tells(test: &Test) -> bool {
+        match test {
+            Test::Within(attribute, ..) => matches!(
+                attribute,
+                Attribute::Kind
+                    | Attribute::Uid
+                    | Attribute::Gid
+                    | Attribute::Size
+                    | Attribute::Allocated
+                    | Attribute::Mtime
+                    | Attribute::Ctime
+            ),
+            Test::Kind(_) | Test::NoUser | Test::NoGroup => true,
+            _ => false,
+        }
     }
 }
 
@@ -123,6 +135,43 @@ const NOTHING: Row<'static> = Row {
     subvolume: 0,
     xattrs: b"",
 };
+
+/// What was at the places that changed, by clusters.
+pub(super) struct Gone<'a> {
+    rows: Vec<&'a Before>,
+    /// Where those of each cluster begin, and where all end.
+    starts: Vec<usize>,
+}
+
+impl<'a> Gone<'a> {
+    /// Of so many clusters those of which anything counts.
+    pub(super) fn of(
+        lists: &'a [Arc<Vec<Before>>],
+        clusters: usize,
+        is_open: &dyn Fn(usize) -> bool,
+    ) -> Gone<'a> {
+        let counts = |row: &&Before| is_open(row.cluster as usize);
+        let all = || lists.iter().flat_map(|list| list.iter()).filter(counts);
+        let mut starts = vec![0; clusters + 1];
+        all().for_each(|row| starts[row.cluster as usize + 1] += 1);
+        for at in 1..starts.len() {
+            starts[at] += starts[at - 1];
+        }
+        let mut next = starts.clone();
+        let mut rows: Vec<&Before> = all().collect();
+        for row in all() {
+            let at = &mut next[row.cluster as usize];
+            rows[*at] = row;
+            *at += 1;
+        }
+        Gone { rows, starts }
+    }
+
+    /// Those of a cluster.
+    pub(super) fn of_cluster(&self, number: usize) -> &[&'a Before] {
+        &self.rows[self.starts[number]..self.starts[number + 1]]
+    }
+}
 
 /// A place, with the cluster that may have it.
 type Wanted = (u32, (u64, u64));

@@ -17,6 +17,7 @@ mod cache;
 mod changes;
 mod check;
 mod compare;
+mod count;
 mod files;
 mod flush;
 mod fold;
@@ -41,6 +42,7 @@ mod views;
 mod worker;
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::ops::ControlFlow;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
@@ -64,7 +66,7 @@ use run::Run;
 pub(crate) use scope::push_name;
 use view::Slot;
 
-use crate::request::{Emit, Outcome, Request};
+use crate::request::{Emit, Match, Outcome, Request};
 use crate::{Error, Result};
 
 /// How the index of a volume is kept.
@@ -242,6 +244,14 @@ impl Index {
         emit: Emit<'_>,
     ) -> Result<Outcome> {
         Run::new(self, pinned, request, emit).run()
+    }
+
+    /// As [`Index::run`], where nobody wants to see the matches: [`Outcome::matched`] is all there
+    /// is to know, and there is no order.
+    pub fn count(&self, pinned: Arc<dyn Pinned>, request: &Request<'_>) -> Result<Outcome> {
+        let request = Request { order: None, limit: None, contents_first: false, ..*request };
+        let mut emit = |_: &Match<'_>| ControlFlow::Continue(());
+        Run::new(self, pinned, &request, &mut emit).counting().run()
     }
 
     /// What it takes.

@@ -36,18 +36,20 @@ const BATCHES_WAITING: usize = 16;
 
 /// One query under way.
 pub(crate) struct Run<'a> {
-    index: &'a Index,
+    pub(super) index: &'a Index,
     pinned: Arc<dyn Pinned>,
-    request: &'a Request<'a>,
-    narrow: Narrow,
+    pub(super) request: &'a Request<'a>,
+    pub(super) narrow: Narrow,
     emit: Emit<'a>,
+    /// Nobody wants to see what matches: it is only counted, and there is neither order nor limit.
+    counting: bool,
     ranking: Option<Ranking>,
     /// How far the farthest row is of as many near ones as are wanted.
     farthest: Arc<AtomicU64>,
-    outcome: Outcome,
+    pub(super) outcome: Outcome,
 }
 
-type Flow = ControlFlow<()>;
+pub(super) type Flow = ControlFlow<()>;
 
 impl<'a> Run<'a> {
     pub(crate) fn new(
@@ -62,10 +64,16 @@ impl<'a> Run<'a> {
             request,
             narrow: request.expr.narrow(),
             emit,
+            counting: false,
             ranking: request.order.map(|order| Ranking::new(order, request.limit)),
             farthest: Arc::new(AtomicU64::new(u64::MAX)),
             outcome: Outcome::default(),
         }
+    }
+
+    /// The same, where nobody wants to see what matches; without order and limit.
+    pub(crate) fn counting(self) -> Run<'a> {
+        Run { counting: true, ..self }
     }
 
     /// Answers the query.
@@ -160,6 +168,10 @@ impl<'a> Run<'a> {
 
     /// Gives a match out, or keeps it where they are ordered.
     fn give(&mut self, found: &Match<'_>, tree: TreeId) -> Flow {
+        if self.counting {
+            self.outcome.matched += 1;
+            return Flow::Continue(());
+        }
         if let Some(ranking) = &mut self.ranking {
             ranking.add(found, tree);
             if let Some(farthest) = ranking.farthest() {
@@ -183,7 +195,7 @@ impl<'a> Run<'a> {
         if enough { Flow::Break(()) } else { flow }
     }
 
-    fn is_cancelled(&mut self) -> bool {
+    pub(super) fn is_cancelled(&mut self) -> bool {
         let cancelled = self.request.cancel.load(Ordering::Relaxed);
         self.outcome.cancelled |= cancelled;
         cancelled
@@ -210,10 +222,14 @@ impl<'a> Run<'a> {
             return self.walk(any, subvolume, from);
         };
         let mut scope = Scope::new(&view, from, self.request)?;
-        let mut flow = self.delta(&view, &mut scope)?;
-        if flow.is_continue() {
-            flow = self.base(&view, &mut scope, from)?;
-        }
+        let counted = if self.counting { self.counted(&view, &mut scope, from)? } else { None };
+        let mut flow = match counted {
+            Some(flow) => flow,
+            None => match self.delta(&view, &mut scope)? {
+                Flow::Continue(()) => self.base(&view, &mut scope, from)?,
+                Flow::Break(()) => Flow::Break(()),
+            },
+        };
         if flow.is_continue() {
             flow = self.mounted(&view, &mut scope, waiting)?;
         }
@@ -285,7 +301,7 @@ impl<'a> Run<'a> {
         path: &mut Vec<u8>,
     ) -> Result<Flow> {
         self.outcome.rows_tested += 1;
-        let Some(depth) = test(scope, self.request, row, path)? else {
+        let Some(depth) = test(scope, self.request, row, path, !self.counting)? else {
             return Ok(Flow::Continue(()));
         };
         let records = scope.records();
@@ -313,6 +329,7 @@ impl<'a> Run<'a> {
             index: self.index,
             view,
             request: self.request,
+            counting: self.counting,
             narrow: &self.narrow.clone(),
             near: near.map(|like| (like, &*farthest)),
             fields: self.fields(),
@@ -330,6 +347,7 @@ impl<'a> Run<'a> {
         }
         self.outcome.clusters_read += counts.read.into_inner() as u64;
         self.outcome.rows_tested += counts.tested.into_inner() as u64;
+        self.outcome.matched += counts.matched.into_inner() as u64;
         flow
     }
 

@@ -19,7 +19,7 @@ use format::inode_record::FileKind;
 use super::base::{
     Base, ClusterSums, LARGEST_KEPT, file, own_totals, read_directories, read_groups,
 };
-use super::before::Before;
+use super::before::{Before, Gone};
 use super::files::cluster_name;
 use super::ground::Ground;
 use super::table::NOWHERE;
@@ -102,39 +102,6 @@ fn standings(
     standing
 }
 
-/// What was at the places that changed, by clusters.
-struct Gone<'a> {
-    rows: Vec<&'a Before>,
-    /// Where those of each cluster begin, and where all end.
-    starts: Vec<usize>,
-}
-
-impl<'a> Gone<'a> {
-    /// Of clusters of which anything counts.
-    fn of(lists: &'a [Arc<Vec<Before>>], standing: &[Standing]) -> Gone<'a> {
-        let counts = |row: &&Before| standing[row.cluster as usize].open;
-        let all = || lists.iter().flat_map(|list| list.iter()).filter(counts);
-        let mut starts = vec![0; standing.len() + 1];
-        all().for_each(|row| starts[row.cluster as usize + 1] += 1);
-        for at in 1..starts.len() {
-            starts[at] += starts[at - 1];
-        }
-        let mut next = starts.clone();
-        let mut rows: Vec<&Before> = all().collect();
-        for row in all() {
-            let at = &mut next[row.cluster as usize];
-            rows[*at] = row;
-            *at += 1;
-        }
-        Gone { rows, starts }
-    }
-
-    /// Those of a cluster.
-    fn of_cluster(&self, number: usize) -> &[&'a Before] {
-        &self.rows[self.starts[number]..self.starts[number + 1]]
-    }
-}
-
 impl Gather<'_> {
     /// What the base's clusters come to.
     pub(super) fn base(
@@ -150,7 +117,7 @@ impl Gather<'_> {
         let asked = (lists.is_some(), self.question.largest > 0);
         let standing = standings(place, base, ground, asked);
         let lists = lists.unwrap_or_default();
-        let gone = Gone::of(&lists, &standing);
+        let gone = Gone::of(&lists, standing.len(), &|number| standing[number].open);
         let mut whole = vec![false; base.clusters.len()];
         let mut taken = Groups::default();
         for (number, found) in standing.iter().enumerate() {

@@ -43,16 +43,19 @@ pub(crate) enum Message {
 pub(crate) struct Counts {
     pub(crate) tested: AtomicUsize,
     pub(crate) read: AtomicUsize,
+    /// Matches that nobody wants to see.
+    pub(crate) matched: AtomicUsize,
 }
 
 type Flow = ControlFlow<()>;
 
-/// Puts a row of the index to a query: its depth if it matches, with its path.
+/// Puts a row of the index to a query: its depth if it matches, with its path if that is `shown`.
 pub(crate) fn test(
     scope: &mut Scope<'_>,
     request: &Request<'_>,
     row: &Row<'_>,
     path: &mut Vec<u8>,
+    shown: bool,
 ) -> Result<Option<u32>> {
     let standing = scope.standing(row.directory)?;
     let depth = standing.depth + 1;
@@ -69,7 +72,7 @@ pub(crate) fn test(
     if !scope.matches(request.expr, row, path, depth, subvolume)? {
         return Ok(None);
     }
-    if !early {
+    if shown && !early {
         scope.path(row.directory, path)?;
         push_name(path, row.name);
     }
@@ -81,6 +84,8 @@ pub(crate) struct Search<'a> {
     pub(crate) index: &'a Index,
     pub(crate) view: &'a View,
     pub(crate) request: &'a Request<'a>,
+    /// Matches are counted, and not taken.
+    pub(crate) counting: bool,
     pub(crate) narrow: &'a Narrow,
     /// Where the nearest are searched: like what, and how far the farthest of those is that were
     /// found.
@@ -175,7 +180,7 @@ impl Search<'_> {
             Ok(())
         })?;
         self.counts.read.fetch_add(1, Ordering::Relaxed);
-        let mut path = Vec::new();
+        let (mut path, mut matched) = (Vec::new(), 0);
         if let Some(rows) = rows.flatten() {
             self.counts.tested.fetch_add(candidates.len(), Ordering::Relaxed);
             for (count, row) in candidates.iter().enumerate() {
@@ -183,13 +188,18 @@ impl Search<'_> {
                     break;
                 }
                 let row = rows.get(*row);
-                if let Some(depth) = test(scope, self.request, &row, &mut path)?
-                    && take(&row, &path, depth).is_break()
-                {
+                let Some(depth) = test(scope, self.request, &row, &mut path, !self.counting)?
+                else {
+                    continue;
+                };
+                if self.counting {
+                    matched += 1;
+                } else if take(&row, &path, depth).is_break() {
                     break;
                 }
             }
         }
+        self.counts.matched.fetch_add(matched, Ordering::Relaxed);
         self.index.settle(id);
         Ok(())
     }

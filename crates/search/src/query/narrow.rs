@@ -22,6 +22,41 @@ impl Expr {
     pub fn narrow(&self) -> Narrow {
         narrow(self, false)
     }
+
+    /// Conditions on numbers that exactly the rows meet that match; `None`: there are none, or that
+    /// is not known.
+    pub fn exact_narrow(&self) -> Option<Narrow> {
+        let mut all = Narrow::new();
+        exact(self, false, &mut all).then_some(all)
+    }
+}
+
+/// Adds conditions that say the same as an expression; `false` where that is not known.
+fn exact(expr: &Expr, negated: bool, all: &mut Narrow) -> bool {
+    let more = match expr {
+        Expr::Not(part) => return exact(part, !negated, all),
+        Expr::All(parts) if !negated => {
+            return parts.iter().all(|part| exact(part, negated, all));
+        }
+        Expr::Any(parts) if negated => {
+            return parts.iter().all(|part| exact(part, negated, all));
+        }
+        Expr::All(parts) | Expr::Any(parts) => match &parts[..] {
+            [only] => return exact(only, negated, all),
+            _ => return false,
+        },
+        // The number that users see is not that of rows.
+        Expr::Test(Test::Within(Attribute::Ino, ..)) => return false,
+        Expr::Test(test @ (Test::Within(..) | Test::Kind(_))) if negated => of_failed(test),
+        Expr::Test(test @ (Test::Within(..) | Test::Kind(_))) => of_test(test),
+        _ => return false,
+    };
+    // What fails may lie on both sides of a range, of which nothing is known then.
+    let is_known = !more.is_empty();
+    for condition in more {
+        add(all, condition);
+    }
+    is_known
 }
 
 fn narrow(expr: &Expr, negated: bool) -> Narrow {

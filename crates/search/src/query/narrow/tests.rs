@@ -97,11 +97,13 @@ fn what_matches_meets_all_conditions() {
     println!("seed {seed}");
     let mut random = fastrand::Rng::with_seed(seed);
     let caller = Caller::root();
-    let (mut matched, mut narrowed) = (0_u32, 0_u32);
+    let (mut matched, mut narrowed, mut exacts) = (0_u32, 0_u32, 0_u32);
     for _ in 0..20_000 {
         let expr = expr(&mut random, 0);
         let narrow = expr.narrow();
         narrowed += u32::from(!narrow.is_empty());
+        let exact = expr.exact_narrow();
+        exacts += u32::from(exact.is_some());
         for _ in 0..5 {
             let name: Vec<u8> =
                 (0..random.usize(1..4)).map(|_| b"abcA"[random.usize(..4)]).collect();
@@ -137,7 +139,12 @@ fn what_matches_meets_all_conditions() {
                 caller: &caller,
                 accounts: &Nothing,
             };
-            if expr.eval(&context, &mut Fired::default()).unwrap() {
+            let matches = expr.eval(&context, &mut Fired::default()).unwrap();
+            if let Some(exact) = &exact {
+                let meets = exact.iter().all(|condition| holds(condition, &row));
+                assert_eq!(matches, meets, "{expr:?}\n{exact:?}\n{row:?}");
+            }
+            if matches {
                 matched += 1;
                 for condition in &narrow {
                     assert!(holds(condition, &row), "{expr:?}\n{condition:?}\n{row:?}");
@@ -146,4 +153,5 @@ fn what_matches_meets_all_conditions() {
         }
     }
     assert!(matched > 1000 && narrowed > 1000, "{matched} matched, {narrowed} narrowed");
+    assert!(exacts > 1000, "{exacts} exact");
 }
