@@ -1,5 +1,6 @@
-//! The owner is killed at random moments under random operations, with an index that has a base;
-//! after each, `pando find` finds over the mount what GNU `find` finds by walking it.
+//! The owner is killed under random operations while the next base of the index is asked for and
+//! written, at random moments and in the midst of its files; after each, `pando find` finds over
+//! the mount what GNU `find` finds by walking it, and by clusters.
 //! `PANDO_KILL_ROUNDS` says how often.
 
 use std::ffi::{OsStr, OsString};
@@ -73,7 +74,38 @@ fn expression(random: &mut Rng) -> Vec<OsString> {
     words
 }
 
+/// The latest base that any file of the index was written for, and the latest that is whole.
+fn bases(world: &World) -> (u64, u64) {
+    let files = fs::read_dir(world.volume.join("index"));
+    let files = files.into_iter().flatten().flatten();
+    let names = files.map(|file| file.file_name().to_string_lossy().into_owned());
+    let (mut any, mut whole) = (0, 0);
+    for name in names {
+        let Some((kind, rest)) = name.split_once('-') else { continue };
+        let Ok(base) = u64::from_str_radix(rest.get(..16).unwrap_or_default(), 16) else {
+            continue;
+        };
+        any = any.max(base);
+        if kind == "manifest" {
+            whole = whole.max(base);
+        }
+    }
+    (any, whole)
+}
+
+/// Fails where a search below a directory was answered by a walk; how many clusters there are.
+fn clusters(place: &Path, seed: u64) -> u64 {
+    let words = ["find", "--stats", "--json", place.to_str().unwrap(), "-size", "+0", "-count"];
+    let output = World::command(&words).output().unwrap();
+    let text = String::from_utf8(output.stderr).unwrap();
+    let told: serde_json::Value =
+        serde_json::from_str(text.trim()).unwrap_or_else(|error| panic!("{error}: {text}"));
+    assert_eq!(told["stats"]["walked"], 0, "seed {seed}: {}: {told}", place.display());
+    told["stats"]["clusters"].as_u64().unwrap()
+}
+
 fn check(tree: &Path, random: &mut Rng, seed: u64) {
+    assert!(clusters(tree, seed) > 1, "seed {seed}: no clusters");
     let theirs = ["find", "."].map(OsStr::new);
     let ours = [OsStr::new(PANDO), "find".as_ref(), ".".as_ref()];
     let all = ["-printf", "%p %y %s %m %n %U %T@ %l\\0"].map(OsString::from);
@@ -121,11 +153,19 @@ fn after_every_kill_queries_find_what_a_walk_finds(engine: &str) {
         })
     };
     wait_until("the index has a base", indexed);
-    let clock = SystemClock::new();
+    // Of many files a base, so that it may be killed between two of them.
+    world.ok(&["search", "limits", world.mnt(), "--inodes", "200"]);
+    world.ok(&["search", "flush", world.mnt()]);
+    let (clock, mut midst) = (SystemClock::new(), 0);
     for round in 0..rounds() {
         let stop = AtomicBool::new(false);
         let started = random.u64(..);
         let pause = Duration::from_millis(random.u64(30..500));
+        let (before, _) = bases(&world);
+        let is_midst = || {
+            let (any, whole) = bases(&world);
+            any > whole.max(before)
+        };
         std::thread::scope(|scope| {
             let (tree, stop) = (&tree, &stop);
             let worker = scope.spawn(move || {
@@ -138,13 +178,32 @@ fn after_every_kill_queries_find_what_a_walk_finds(engine: &str) {
                 }
                 number - (round << 32)
             });
+            let flusher = scope.spawn(move || {
+                let mut asked = 0;
+                while !stop.load(Ordering::Relaxed) && tree.is_dir() {
+                    // The last one is not answered.
+                    drop(World::command(&["search", "flush", tree.to_str().unwrap()]).output());
+                    asked += 1;
+                }
+                asked
+            });
             clock.sleep(pause);
+            if round % 2 == 0 {
+                wait_until("a base is being written", is_midst);
+            }
             world.kill_owner();
+            let is_midst = is_midst();
             stop.store(true, Ordering::Relaxed);
-            println!("round {round}: {} operations", worker.join().unwrap());
+            let (operations, asked) = (worker.join().unwrap(), flusher.join().unwrap());
+            midst += u64::from(is_midst);
+            println!("round {round}: {operations} operations, {asked} flushes, midst: {is_midst}");
         });
         assert!(world.mount());
         check(&tree, &mut random, seed);
     }
+    assert!(midst > 0, "seed {seed}: no base was being written when the owner was killed");
+    world.ok(&["search", "flush", world.mnt()]);
+    check(&tree, &mut random, seed);
     world.umount();
+    world.ok(&["fsck", world.vol()]);
 }

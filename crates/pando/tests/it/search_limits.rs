@@ -51,6 +51,47 @@ fn limits_of_clusters_are_shown_set_and_kept() {
     world.ok(&["fsck", world.vol()]);
 }
 
+/// The clusters of all parts of a large directory are looked into from where it is now, also those
+/// that were written before it moved.
+#[test]
+fn a_divided_directory_that_moved_is_found_below_where_it_is() {
+    const FILES: usize = 70;
+    let world = World::new();
+    let source = world.path().join("source");
+    for directory in ["big", "other/deep"] {
+        fs::create_dir_all(source.join(directory)).unwrap();
+    }
+    for file in 0..FILES {
+        fs::write(source.join(format!("big/f{file}")), "x").unwrap();
+    }
+    world.ok(&["import", source.to_str().unwrap(), &world.at("/data")]);
+    world.ok(&["search", "limits", world.vol(), "--inodes", "10"]);
+    world.ok(&["search", "flush", &world.at("/")]);
+    if !world.mount() {
+        return;
+    }
+    let below = |inner: &str| world.below_mount(&format!("data/{inner}"));
+    for (from, to) in [("big", "other/deep/big"), ("other/deep", "deep"), ("deep/big", "other/b")] {
+        rustix::fs::rename(below(from), below(to)).unwrap();
+        for is_flushed in [false, true] {
+            if is_flushed {
+                world.ok(&["search", "flush", world.mnt()]);
+            }
+            for place in ["", "other", "other/deep", "deep", to] {
+                if !below(place).is_dir() {
+                    continue;
+                }
+                let walked = walkdir::WalkDir::new(below(place)).into_iter().count();
+                let words = ["find", below(place).to_str().unwrap(), "-count"].map(str::to_owned);
+                let place = format!("{place} after {to}, flushed: {is_flushed}");
+                assert_eq!(world.ok(&words), format!("{walked}\n"), "{place}");
+            }
+        }
+    }
+    world.umount();
+    world.ok(&["fsck", world.vol()]);
+}
+
 #[test]
 fn limits_that_cannot_be_are_refused_and_only_the_owner_sets_them() {
     let world = World::new();

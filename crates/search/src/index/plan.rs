@@ -13,7 +13,7 @@ use crate::{Condition, Result};
 ///
 /// A directory of a cluster is below the start if the directory above it is, or if it is the
 /// start; so a cluster is looked at by the directories above those it has. One that was moved
-/// since takes what is below it along, and it is looked at by itself.
+/// since takes what is below it along, and it is looked at by itself; so is one that is divided.
 pub(crate) fn clusters(
     view: &View,
     base: &Base,
@@ -42,6 +42,13 @@ pub(crate) fn clusters(
         for moved in view.delta.moved() {
             if base.table.contains(moved) && scope.standing(moved)?.open {
                 entered.push(moved);
+            }
+        }
+        // Of one that is divided only the first part is written anew where it moves: the clusters
+        // of the others tell what it was in before.
+        for divided in base.table.divided() {
+            if scope.standing(divided)?.open {
+                entered.push(divided);
             }
         }
         for directory in entered {

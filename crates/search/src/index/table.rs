@@ -223,6 +223,11 @@ impl Table {
         self.parts.contains_key(&ino)
     }
 
+    /// The directories of which names are in several clusters.
+    pub(crate) fn divided(&self) -> impl Iterator<Item = u64> {
+        self.parts.keys().copied()
+    }
+
     /// Gives every directory, by its place among all, with the clusters that have names of it.
     pub(crate) fn each(&self, take: &mut dyn FnMut(usize, u32)) {
         for (at, cluster) in self.clusters.iter().enumerate() {
