@@ -92,6 +92,44 @@ fn a_divided_directory_that_moved_is_found_below_where_it_is() {
     world.ok(&["fsck", world.vol()]);
 }
 
+/// What shrinks beside what stays as it is does not leave a cluster each: every flush touches one
+/// place, and no other one there is touched with it.
+#[test]
+fn clusters_that_shrank_one_after_the_other_are_put_together() {
+    const DIRECTORIES: usize = 60;
+    const FILES: usize = 20;
+    const LIMIT: usize = 25;
+    let world = World::new();
+    let source = world.path().join("source");
+    for directory in 0..DIRECTORIES {
+        let directory = source.join(format!("d{directory}"));
+        fs::create_dir_all(&directory).unwrap();
+        for file in 0..FILES {
+            fs::write(directory.join(format!("f{file}")), "x").unwrap();
+        }
+    }
+    world.ok(&["import", source.to_str().unwrap(), &world.at("/data")]);
+    world.ok(&["search", "limits", world.vol(), "--inodes", &LIMIT.to_string()]);
+    world.ok(&["search", "flush", &world.at("/")]);
+    let full = clusters(&world) as usize;
+    assert!(full >= DIRECTORIES, "{full} clusters");
+    // All but one file of each directory, a directory a flush.
+    for directory in 0..DIRECTORIES {
+        let below = format!("/data/d{directory}");
+        let gone: Vec<String> =
+            (1..FILES).map(|file| world.at(&format!("{below}/f{file}"))).collect();
+        let gone = gone.iter().map(String::as_str);
+        world.ok(&["rmr"].into_iter().chain(gone).collect::<Vec<_>>());
+        world.ok(&["search", "flush", &world.at("/data")]);
+    }
+    let rows = DIRECTORIES * 2 + 2;
+    let (left, most) = (clusters(&world) as usize, 2 * rows / LIMIT + 5);
+    assert!(left <= most, "{left} clusters for {rows} rows, more than {most}");
+    let found = world.ok(&["find", &world.at("/"), "-count"]);
+    assert_eq!(found, format!("{rows}\n"));
+    world.ok(&["fsck", world.vol()]);
+}
+
 #[test]
 fn limits_that_cannot_be_are_refused_and_only_the_owner_sets_them() {
     let world = World::new();

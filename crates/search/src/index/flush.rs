@@ -3,8 +3,8 @@
 //! 1. The caller cloned the subvolume's tree and recorded the clone as a base that is building.
 //! 2. Plan: what differs between the old base and the new one says which clusters are touched;
 //!    their directories, and the new ones, are divided into clusters again, which balances them.
-//!    So are those of clusters that were made by other limits than the volume's. Without an old
-//!    base those are all directories.
+//!    So are those of clusters that were made by other limits than the volume's, and some of those
+//!    that are small ([`take_small`]). Without an old base those are all directories.
 //! 3. Write each of those clusters from the new base's tree, one a step.
 //! 4. Write the manifest: the new clusters, and those that nothing touched, by reference.
 //! 5. The caller commits that the base is complete, and that the subvolume is described by it.
@@ -124,9 +124,10 @@ impl Flush {
 
     fn plan(&self, index: &Index, pinned: &dyn Pinned, records: Records<'_>) -> Result<Phase> {
         let old = if index.is_lost(self.old_base) { 0 } else { self.old_base };
-        let Setting { limits, since } = self.setting;
+        let limits = self.setting.limits;
         if let Some(old) = index.base(pinned, old)
-            && let Some((units, kept)) = touched(index, pinned, records, (&old, self.root, since))?
+            && let Some((units, kept)) =
+                touched(index, pinned, records, (&old, self.root, self.setting))?
         {
             let plans = partition(&units, limits);
             return Ok(Phase::Write { plans, next: 0, kept, made: Vec::new() });
@@ -142,7 +143,7 @@ fn touched(
     index: &Index,
     pinned: &dyn Pinned,
     records: Records<'_>,
-    (old, root, since): (&Arc<Base>, u64, u64),
+    (old, root, Setting { limits, since }): (&Arc<Base>, u64, Setting),
 ) -> Result<Option<(Vec<Unit>, Vec<ClusterEntry>)>> {
     let state = Old::State(pinned, old.tree);
     let bytes_max = index.options.cache_bytes / 2;
@@ -170,6 +171,9 @@ fn touched(
     }
     let mut fresh: Vec<u64> = fresh.into_iter().collect();
     fresh.sort_unstable();
+    if !fresh.is_empty() || stale.contains(&true) {
+        take_small(old, limits, &mut stale);
+    }
     let mut units = Vec::new();
     let old_units = old.table.units_where(&|cluster| stale[cluster as usize]);
     let new_units =
@@ -185,6 +189,34 @@ fn touched(
     }
     let kept = (0..old.clusters.len() as u32).filter(|&cluster| !stale[cluster as usize]);
     Ok(Some((units, kept.map(|cluster| old.entry(cluster)).collect())))
+}
+
+/// Adds clusters that are less than a quarter full to those that are written anew, smallest first,
+/// so that what shrank without its neighbours is put together some time. They are two at least, so
+/// that there is something to put together, and no more than there is to write anyway and one
+/// cluster, so that a flush costs what it is for.
+fn take_small(old: &Base, limits: ClusterLimits, stale: &mut [bool]) {
+    let directories = old.table.directories_of_clusters(stale.len());
+    let size =
+        |cluster: usize| u64::from(old.clusters[cluster].rows) + u64::from(directories[cluster]);
+    let is_small = |cluster: usize| {
+        old.clusters[cluster].rows < limits.rows / 4
+            && directories[cluster] < limits.directories / 4
+    };
+    let mut small: Vec<usize> =
+        (0..stale.len()).filter(|&cluster| !stale[cluster] && is_small(cluster)).collect();
+    small.sort_by_key(|&cluster| size(cluster));
+    let written: u64 = (0..stale.len()).filter(|&cluster| stale[cluster]).map(size).sum();
+    let mut left = written + u64::from(limits.rows);
+    let taken = small.iter().take_while(|&&cluster| {
+        let fits = size(cluster) <= left;
+        left = left.saturating_sub(size(cluster));
+        fits
+    });
+    let taken = taken.count();
+    if taken >= 2 {
+        small[..taken].iter().for_each(|&cluster| stale[cluster] = true);
+    }
 }
 
 /// All directories at and below a root, with how many names they have.

@@ -187,6 +187,18 @@ impl Table {
         units
     }
 
+    /// How many directories, and parts of those, each of so many clusters has.
+    pub(crate) fn directories_of_clusters(&self, clusters: usize) -> Vec<u32> {
+        let mut counts = vec![0; clusters];
+        let parts = self.parts.values().flatten().map(|(_, cluster)| cluster);
+        for cluster in self.clusters.iter().chain(parts) {
+            if let Some(count) = counts.get_mut(*cluster as usize) {
+                *count += 1;
+            }
+        }
+        counts
+    }
+
     /// How many directories there are.
     pub(crate) fn len(&self) -> usize {
         self.inos.len()
