@@ -38,8 +38,8 @@ impl Output {
 
     /// Tells on standard error what a search did.
     pub(crate) fn stats(&mut self, outcome: &FoundOutcome) {
-        let FoundOutcome { matched, clusters, clusters_read, walked, rows_tested, unreadable } =
-            *outcome;
+        let FoundOutcome { matched, clusters, clusters_read, walked, rows_tested, .. } = *outcome;
+        let unreadable = outcome.unreadable;
         let text = if self.json {
             let stats = json!({
                 "matched": matched,

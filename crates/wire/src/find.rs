@@ -91,4 +91,6 @@ pub struct FoundOutcome {
     pub rows_tested: u64,
     /// Directories that the caller may not list.
     pub unreadable: u64,
+    /// Whether a row ended the search, and that of paths that would be searched after it.
+    pub quit: bool,
 }

@@ -130,8 +130,13 @@ fn file_name(path: &[u8]) -> &[u8] {
     &path[start..path.len().min(last + 2)]
 }
 
-/// What stands before the last slash; a dot where there is none.
+/// What stands before the last slash; a dot where there is none. Slashes at the end do not count,
+/// unless one letter alone stands before them: so has it GNU find.
 fn directory_name(path: &[u8]) -> &[u8] {
+    let path = match path.iter().rposition(|&byte| byte != b'/') {
+        Some(last) if last > 0 => &path[..=last],
+        _ => path,
+    };
     path.iter().rposition(|&byte| byte == b'/').map_or(b".", |slash| &path[..slash])
 }
 

@@ -71,17 +71,26 @@ fn before(text: &str, now: i64, zone: &TimeZone) -> Option<i64> {
         "day" => 86_400,
         "week" => 7 * 86_400,
         "month" | "year" => {
-            let span = jiff::Span::new();
-            let span = if unit == "month" {
-                span.try_months(number).ok()?
-            } else {
-                span.try_years(number).ok()?
-            };
-            return nanos(&zoned(now, zone)?.checked_sub(span).ok()?);
+            let months = if unit == "month" { Some(number) } else { number.checked_mul(12) };
+            return months_before(months?, now, zone);
         }
         _ => return None,
     };
     now.checked_sub(number.checked_mul(seconds)?.checked_mul(SECOND)?)
+}
+
+/// A time so many months before now as GNU's tools count: by the clock of now, whatever summer
+/// time there was, and the 31st of a month that has none is a day of the next.
+fn months_before(months: i64, now: i64, zone: &TimeZone) -> Option<i64> {
+    let now = zoned(now, zone)?;
+    let clock = now.with_time_zone(TimeZone::fixed(now.offset()));
+    let month = i64::from(clock.year()) * 12 + i64::from(clock.month()) - 1;
+    let month = month.checked_sub(months)?;
+    let year = i16::try_from(month.div_euclid(12)).ok()?;
+    let first = Date::new(year, month.rem_euclid(12) as i8 + 1, 1).ok()?;
+    let days = jiff::Span::new().try_days(clock.day() - 1).ok()?;
+    let day = first.checked_add(days).ok()?;
+    nanos(&day.to_datetime(clock.time()).to_zoned(clock.time_zone().clone()).ok()?)
 }
 
 /// One form of a time, by the letter that GNU find gives it.
@@ -160,6 +169,25 @@ mod tests {
         assert_eq!(parse("@1.5", now, &TimeZone::UTC), Some(SECOND * 3 / 2));
         for text in ["", "soon", "@x", "1970-13-01", "x days ago", "@1.x"] {
             assert_eq!(parse(text, now, &TimeZone::UTC), None, "{text}");
+        }
+    }
+
+    /// As `date --date` has it, where summer time ended between, and where a month is shorter.
+    #[test]
+    fn months_are_counted_as_gnu_counts_them() {
+        let zone = TimeZone::get("America/New_York").unwrap();
+        let nanos = |text: &str| {
+            let time: jiff::Zoned = format!("{text}[America/New_York]").parse().unwrap();
+            i64::try_from(time.timestamp().as_nanosecond()).unwrap()
+        };
+        for (now, ago, then) in [
+            ("2026-11-25T20:43:29-05:00", "1 month ago", "2026-10-25T21:43:29-04:00"),
+            ("2026-11-25T20:43:29-05:00", "1 year ago", "2025-11-25T20:43:29-05:00"),
+            ("2026-11-25T20:43:29-05:00", "30 days ago", "2026-10-26T21:43:29-04:00"),
+            ("2026-05-31T12:00:00-04:00", "3 months ago", "2026-03-03T11:00:00-05:00"),
+            ("2026-03-31T12:00:00-04:00", "1 month ago", "2026-03-03T11:00:00-05:00"),
+        ] {
+            assert_eq!(parse(ago, nanos(now), &zone), Some(nanos(then)), "{ago} from {now}");
         }
     }
 

@@ -7,7 +7,7 @@
 use std::ops::ControlFlow;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use fs::{Follow, Fs};
+use fs::Fs;
 use inode::{Caller, FsError};
 use parking_lot::Mutex;
 use search::cluster::Fields;
@@ -203,7 +203,7 @@ impl Searching<'_, '_> {
             failed: None,
             quit: false,
         };
-        let follow = if find.follow { Follow::Yes } else { Follow::No };
+        let follow = find_from::follow(self.fs, self.caller, path, find);
         // A row that matches counts, and there is nothing else to know of it.
         let found = if find.count && taker.plain && limit.is_none() {
             self.fs.count(self.caller, path, follow, shown, &request)
@@ -211,6 +211,7 @@ impl Searching<'_, '_> {
             let mut take = |found: &Match<'_>| taker.take(found);
             self.fs.find(self.caller, path, follow, shown, &request, &mut take)
         };
+        self.total.quit |= taker.quit;
         self.quit = taker.quit || taker.failed.is_some();
         if let Some(error) = taker.failed {
             return Err(FsError::Io(error));

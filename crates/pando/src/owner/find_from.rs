@@ -26,10 +26,10 @@ pub(super) fn places(
     from: &FindFrom,
     find: &Find,
 ) -> Result<Vec<Place>, Failure> {
-    let follow = if find.follow { Follow::Yes } else { Follow::No };
     let shown = from.shown.0.clone();
     let mut places = Vec::new();
     let path = from.path.0.clone();
+    let follow = follow(fs, caller, &path, find);
     match node(fs, caller, &path, follow) {
         Ok(_) => places.push(Place { path: path.clone(), shown, optional: false }),
         Err(FsError::NotFound | FsError::NotDirectory) => {
@@ -55,6 +55,13 @@ pub(super) fn places(
         }
     }
     Ok(places)
+}
+
+/// Whether a symbolic link at the end of a path is followed. As with GNU find's `-H`, of one that
+/// leads to nothing the search finds the link itself.
+pub(super) fn follow(fs: &Fs, caller: &Caller, path: &[u8], find: &Find) -> Follow {
+    let nothing = || matches!(node(fs, caller, path, Follow::Yes), Err(FsError::NotFound));
+    if find.follow && !nothing() { Follow::Yes } else { Follow::No }
 }
 
 /// The path that `DIR@SNAPSHOT` means, or the path itself where there is one.

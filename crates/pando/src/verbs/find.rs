@@ -124,7 +124,7 @@ impl Finding<'_> {
     /// for last.
     fn all(&mut self) -> Result<()> {
         for (number, path) in self.arguments.paths.iter().enumerate() {
-            if self.limit() == Some(0) {
+            if self.limit() == Some(0) || self.total.quit {
                 break;
             }
             self.one(number, path)?;
@@ -192,6 +192,7 @@ impl Finding<'_> {
         total.walked += outcome.walked;
         total.rows_tested += outcome.rows_tested;
         total.unreadable += outcome.unreadable;
+        total.quit |= outcome.quit;
         Ok(())
     }
 

@@ -3,12 +3,13 @@
 
 use std::ffi::{OsStr, OsString};
 use std::fs;
-use std::os::unix::ffi::{OsStrExt, OsStringExt};
-use std::os::unix::fs::{FileTypeExt, MetadataExt, PermissionsExt, chown, symlink};
+use std::os::unix::ffi::OsStringExt;
+use std::os::unix::fs::{MetadataExt, PermissionsExt, chown, symlink};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::{Duration, SystemTime};
 
+use crate::find_words::{self, ZONE, gnu};
 use crate::world::{IDLE_SECONDS, NOBODY, PANDO, World, copy_program, is_root};
 
 const HOUR: u64 = 3600;
@@ -90,6 +91,7 @@ pub(crate) fn tree(root: &Path, random: &mut fastrand::Rng) -> Vec<PathBuf> {
                 fs::set_permissions(&path, PermissionsExt::from_mode(mode & 0o7777)).unwrap();
             }
         }
+        find_words::tag(&path, random);
         all.push(below);
     }
     all
@@ -108,10 +110,10 @@ pub(crate) fn expression(
     for at in 0..=more {
         if at > 0 {
             // No comma: findutils 4.9 puts cheap tests first, also across it.
-            words.push(["-o", "-a"][random.usize(..2)].into());
+            words.push(["-o", "-a", "-or", "-and"][random.usize(..4)].into());
         }
         if random.u8(0..4) == 0 {
-            words.push("!".into());
+            words.push(["!", "-not"][random.usize(..2)].into());
         }
         if depth < 2 && random.u8(0..4) == 0 {
             words.push("(".into());
@@ -214,16 +216,11 @@ fn primary(
     ordinary: bool,
     random: &mut fastrand::Rng,
 ) -> Vec<OsString> {
-    match random.u8(0..10) {
-        0 => {
-            // find opens what -samefile names, and would wait for a writer of a pipe for ever.
-            let is_pipe =
-                |path: &PathBuf| root.join(path).symlink_metadata().unwrap().file_type().is_fifo();
-            let files: Vec<&PathBuf> = all.iter().filter(|path| !is_pipe(path)).collect();
-            let other = files[random.usize(..files.len())].clone().into_os_string();
-            let tests = ["-newer", "-anewer", "-cnewer", "-neweram", "-newercm", "-samefile"];
-            vec![tests[random.usize(..tests.len())].into(), dotted(&other)]
-        }
+    match random.u8(0..14) {
+        0 | 10 => find_words::newer(root, all, ordinary, random),
+        11 => find_words::part(random),
+        // Those that a user may not read are none to him.
+        12 if !ordinary => find_words::tagged(random),
         1 => {
             let other = root.join(&all[random.usize(..all.len())]);
             let sign = ["", "+", "-"][random.usize(..3)];
@@ -241,15 +238,6 @@ fn primary(
     }
 }
 
-/// A path that cannot be taken for an option.
-fn dotted(path: &OsStr) -> OsString {
-    if path.as_bytes().starts_with(b".") {
-        path.to_owned()
-    } else {
-        Path::new(".").join(path).into()
-    }
-}
-
 /// What a finder prints, its records in order.
 pub(crate) fn found(
     program: &[&OsStr],
@@ -262,7 +250,7 @@ pub(crate) fn found(
         .args(words)
         .current_dir(root)
         .env("LC_ALL", "C")
-        .env("TZ", "America/New_York")
+        .env("TZ", ZONE)
         .env("PANDO_IDLE_SECONDS", IDLE_SECONDS)
         .stdin(Stdio::null())
         .output()
@@ -285,9 +273,11 @@ pub(crate) fn compare(
     seed: u64,
 ) -> bool {
     let close = 0;
-    let (mut wanted, given) = (found(theirs, words, root, close), found(ours, words, root, close));
+    let as_gnu = gnu(words, root);
+    let (mut wanted, given) =
+        (found(theirs, &as_gnu, root, close), found(ours, words, root, close));
     if wanted != given {
-        wanted = found(theirs, words, root, close);
+        wanted = found(theirs, &as_gnu, root, close);
     }
     let show = |records: &[Vec<u8>]| -> Vec<String> {
         records.iter().map(|record| record.escape_ascii().to_string()).collect()

@@ -12,6 +12,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use crate::find::{compare, expression, found, name, tree};
+use crate::find_words::{TAG, tag};
 use crate::other_users::Nobody;
 use crate::totals_over_base;
 use crate::world::{NOBODY, PANDO, World, is_root, wait_until};
@@ -21,6 +22,8 @@ const CHANGES: usize = 30;
 /// Rounds; the base is made anew before every other one, so that there are also two rounds on one.
 const ROUNDS: usize = 4;
 const EXPRESSIONS: usize = 30;
+/// As an ordinary user.
+const EXPRESSIONS_OF_NOBODY: usize = 8;
 /// Things in the tree from which on there are no clones any more.
 const ENOUGH: usize = 1200;
 /// Attempts until a change is one: what is taken at random is not always what can be changed so.
@@ -46,6 +49,7 @@ const KINDS: &[(&str, Change)] = &[
     ("remove a name", remove_name),
     ("make a link", make_link),
     ("write", write),
+    ("change an attribute", change_attribute),
 ];
 
 struct Scene<'a> {
@@ -156,6 +160,12 @@ fn change_owner(scene: &mut Scene<'_>, all: &[PathBuf]) -> bool {
     !is_root() || lchown(scene.any(all), Some(id), Some(id)).is_ok()
 }
 
+fn change_attribute(scene: &mut Scene<'_>, all: &[PathBuf]) -> bool {
+    let path = scene.any(all);
+    tag(&path, &mut scene.random);
+    true
+}
+
 fn add_name(scene: &mut Scene<'_>, all: &[PathBuf]) -> bool {
     let (from, to) = (scene.any(all), scene.vacant(all));
     // Not from one subvolume into another.
@@ -245,6 +255,10 @@ fn check(engine: &str, seed: u64) {
     // Clusters of a few directories, so that most of what is found lies in those that stay.
     world.ok(&["search", "limits", world.mnt(), "--directories", "4", "--inodes", "12"]);
     let mut random = fastrand::Rng::with_seed(seed);
+    if random.bool() {
+        // Its values are in clusters then.
+        world.ok(&["search", "declare", world.mnt(), TAG]);
+    }
     let root = world.below_mount("tree");
     fs::create_dir(&root).unwrap();
     tree(&root, &mut random);
@@ -252,6 +266,11 @@ fn check(engine: &str, seed: u64) {
         Scene { world: &world, root: root.clone(), random, number: 0, snapshots: Vec::new() };
     let theirs: Vec<&OsStr> = FIND.iter().map(OsStr::new).collect();
     let ours = [&[OsStr::new(PANDO)], &theirs[..]].concat();
+    // Nobody may look into it, and what is in it is in the base.
+    let closed = root.join("closed0");
+    fs::create_dir_all(closed.join("below")).unwrap();
+    fs::write(closed.join("below/report.txt"), "x").unwrap();
+    fs::set_permissions(&closed, PermissionsExt::from_mode(0o700)).unwrap();
     let agree = |words: &[OsString]| {
         if found(&theirs, words, &root, 0) != found(&ours, words, &root, 0) {
             // A clone may have got a tree of its own between the two, and counts no other's names.
@@ -291,6 +310,9 @@ fn check(engine: &str, seed: u64) {
             agree(&words);
             assert_ne!(by_clusters(&root, &words, &place), 0, "{place}: all rows lie elsewhere");
         }
+        if let Some(nobody) = &nobody {
+            as_nobody(&mut scene, nobody, seed, &place);
+        }
         totals_over_base::compare(&world, nobody.as_ref(), &root, &mut scene.random, &place);
     }
     println!("{some} of {} expressions found something", ROUNDS * EXPRESSIONS);
@@ -298,6 +320,53 @@ fn check(engine: &str, seed: u64) {
     assert!(read > (ROUNDS * EXPRESSIONS) as u64, "{place}: {read} clusters were read");
     world.umount();
     world.ok(&["fsck", world.vol()]);
+}
+
+/// The same as an ordinary user, who may not look into every directory.
+fn as_nobody(scene: &mut Scene<'_>, nobody: &Nobody, seed: u64, place: &str) {
+    let root = scene.root.clone();
+    // find also finds names in what is only readable.
+    for directory in paths(&root).iter().map(|path| root.join(path)) {
+        let found = directory.symlink_metadata().unwrap();
+        let mode = found.permissions().mode() & 0o7777;
+        let searched = mode | (mode & 0o444) >> 2;
+        if found.is_dir() && searched != mode {
+            fs::set_permissions(&directory, PermissionsExt::from_mode(searched)).unwrap();
+        }
+    }
+    // Something there is that he may not look into.
+    let mut names = (0..).map(|number| root.join(format!("closed{number}")));
+    let is_or_made = |path: &PathBuf| {
+        path.symlink_metadata().is_ok_and(|found| found.is_dir()) || fs::create_dir(path).is_ok()
+    };
+    let closed = names.find(is_or_made).unwrap();
+    lchown(&closed, Some(0), Some(0)).unwrap();
+    fs::set_permissions(&closed, PermissionsExt::from_mode(0o700)).unwrap();
+    let (becomes, program) = nobody.becomes();
+    let becomes: Vec<&OsStr> = becomes.iter().map(OsString::as_os_str).collect();
+    let theirs = [&becomes[..], &FIND.iter().map(OsStr::new).collect::<Vec<_>>()].concat();
+    let mut ours = [&becomes[..], &[program.as_os_str()]].concat();
+    ours.extend(FIND.iter().map(OsStr::new));
+    found(&theirs, &[], &root, 0);
+    // What is compared with is opened.
+    let readable = found(&theirs, &["-readable".into(), "-print0".into()], &root, 0);
+    let readable = readable.into_iter().filter(|path| !path.is_empty());
+    let all: Vec<PathBuf> = readable.map(|path| OsString::from_vec(path).into()).collect();
+    for _ in 0..EXPRESSIONS_OF_NOBODY {
+        let mut words = expression(&root, &all, true, &mut scene.random, 0);
+        words.insert(0, "(".into());
+        words.extend([")".into(), "-print0".into()]);
+        compare(&theirs, &ours, &words, &root, seed);
+        // He is not told how he was answered; root is answered in the same way.
+        by_clusters(&root, &words, place);
+    }
+    let told = nobody.run(&["find".as_ref(), root.as_os_str(), "--stats".as_ref()]);
+    let unreadable = told.err.split("; ").last().unwrap_or_default();
+    assert!(
+        unreadable.contains("not readable") && !unreadable.starts_with("0 "),
+        "{place}: {}",
+        told.err
+    );
 }
 
 #[test]

@@ -22,7 +22,9 @@ macro_rules! on_each_engine {
 mod bad_input;
 mod bench;
 mod find;
+mod find_actions;
 mod find_over_base;
+mod find_words;
 mod follow_end;
 mod fsck;
 mod full_disk;

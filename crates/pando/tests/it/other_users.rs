@@ -1,9 +1,9 @@
 //! Every verb as another user: what is not theirs is refused by the owner, on the kernel's word.
 
-use std::ffi::OsStr;
+use std::ffi::{OsStr, OsString};
 use std::fs;
 use std::os::unix::fs::{PermissionsExt, chown};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use crate::world::{Answer, IDLE_SECONDS, NOBODY, World, answer, copy_program, is_root};
@@ -32,6 +32,15 @@ impl Nobody {
             .output()
             .unwrap();
         answer(&output)
+    }
+
+    /// Words that begin a command of his, and his copy of the binary.
+    pub(crate) fn becomes(&self) -> (Vec<OsString>, &Path) {
+        let id = NOBODY.to_string();
+        let words =
+            ["setpriv", &format!("--reuid={id}"), &format!("--regid={id}"), "--clear-groups"]
+                .map(OsString::from);
+        (words.to_vec(), &self.program)
     }
 
     fn ok(&self, arguments: &[&str]) -> String {

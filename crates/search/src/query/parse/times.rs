@@ -74,7 +74,7 @@ impl Parser<'_> {
             _ => Attribute::Mtime,
         };
         let then = if theirs == b't' {
-            self.around.time(text).ok_or_else(|| {
+            self.moment(text).ok_or_else(|| {
                 let (word, text) = (shown(word), shown(text));
                 error(format!("{word}: '{text}' is not a point in time")).hint(TIMES)
             })?
@@ -91,6 +91,19 @@ impl Parser<'_> {
             }
         };
         Ok(self.test(word, Test::Within(attribute, i128::from(then) + 1, MOST)))
+    }
+
+    /// A point in time. Days that are named by where they lie from today are to GNU find the
+    /// present time of such a day, where a search box means the whole day.
+    fn moment(&self, text: &[u8]) -> Option<i64> {
+        const DAY: i64 = 86_400_000_000_000;
+        let now = self.around.now();
+        match text.trim_ascii() {
+            b"today" => Some(now),
+            b"yesterday" => now.checked_sub(DAY),
+            b"tomorrow" => now.checked_add(DAY),
+            _ => self.around.time(text),
+        }
     }
 
     /// The file that a test compares with.
