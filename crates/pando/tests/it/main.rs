@@ -24,6 +24,7 @@ mod bench;
 mod find;
 mod find_actions;
 mod find_over_base;
+mod find_sorted;
 mod find_words;
 mod follow_end;
 mod fsck;
