@@ -46,6 +46,7 @@ mod search_box;
 mod search_dir;
 mod search_limits;
 mod streaming;
+mod streaming_bounds;
 mod totals;
 mod totals_over_base;
 mod trash;

@@ -16,7 +16,7 @@ const FILES: &str = "20000";
 
 /// Whether the owner of a volume serves a connection at present: each has a thread, and its
 /// helpers are called like it.
-fn is_serving(world: &World) -> bool {
+pub(crate) fn is_serving(world: &World) -> bool {
     let Some(owner) = world.owner() else { return false };
     let Ok(tasks) = fs::read_dir(format!("/proc/{owner}/task")) else { return false };
     let mut names =
