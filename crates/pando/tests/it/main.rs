@@ -48,6 +48,7 @@ mod search_limits;
 mod streaming;
 mod streaming_bounds;
 mod totals;
+mod totals_by_group;
 mod totals_over_base;
 mod trash;
 mod verbs;

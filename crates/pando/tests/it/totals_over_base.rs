@@ -13,6 +13,7 @@ use rustix::fs::{Gid, Uid};
 use serde_json::Value;
 
 use crate::other_users::Nobody;
+use crate::totals_by_group::Names;
 use crate::world::{Answer, NOBODY, World};
 
 /// Directories that are asked of, beside the first, each time.
@@ -37,6 +38,7 @@ struct Walk {
     totals: Totals,
     listed: Vec<PathBuf>,
     inodes: BTreeSet<u64>,
+    names: Names,
 }
 
 impl Walk {
@@ -50,9 +52,12 @@ impl Walk {
             let Some(rows) = rows(&directory) else { continue };
             for (path, row) in rows {
                 if row.is_dir() {
-                    waiting.push(path);
+                    waiting.push(path.clone());
                 }
                 walk.add(&row);
+                if !row.is_dir() {
+                    walk.names.add(path, row);
+                }
             }
             walk.listed.push(directory);
         }
@@ -145,6 +150,8 @@ impl Asker<'_> {
             (number(one, "number") as u32, (number(one, "files"), number(one, "bytes")))
         });
         assert_eq!(owners.collect::<BTreeMap<_, _>>(), totals.owners, "{place}");
+        let again = || self.told(&["summary"], start, &place);
+        walk.names.compare(start, &summary, &again, &place);
         // The kernel asks for the right to read.
         if walk.listed.first().is_some_and(|first| first == start) {
             let (seconds, nanos) = totals.ctime;
