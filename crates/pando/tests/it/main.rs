@@ -32,6 +32,7 @@ mod full_disk;
 mod hostile_find;
 mod import;
 mod index;
+mod index_progress;
 mod kernel_caches;
 mod kill;
 mod kill_queries;

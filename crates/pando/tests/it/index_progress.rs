@@ -1,0 +1,70 @@
+//! What `pando index` shows while it reads: a count on a terminal, and nothing where nobody looks.
+
+use std::fs;
+use std::process::{Command, Stdio};
+
+use crate::world::{IDLE_SECONDS, PANDO, World};
+
+/// Runs words of a shell with a terminal for all that is printed; what was.
+fn on_terminal(words: &str) -> String {
+    let output = Command::new("script")
+        .args(["--quiet", "--return", "--command", words, "/dev/null"])
+        .env("PANDO_IDLE_SECONDS", IDLE_SECONDS)
+        .env("TERM", "xterm")
+        .stdin(Stdio::null())
+        .output()
+        .unwrap();
+    let text = String::from_utf8_lossy(&output.stdout).into_owned();
+    assert!(output.status.success(), "{words}: {text}");
+    text
+}
+
+/// The counts of progress that were shown: `123 files  45/s`.
+fn counts(text: &str) -> Vec<u64> {
+    let parts = text.split(" files  ");
+    let count = |part: &str| {
+        let digits = part.rsplit(' ').next().unwrap_or_default().replace(',', "");
+        digits.parse().ok()
+    };
+    let mut all: Vec<&str> = parts.collect();
+    all.pop();
+    all.into_iter().filter_map(count).collect()
+}
+
+#[test]
+fn progress_is_counted_on_a_terminal_and_is_not_elsewhere() {
+    if Command::new("script").arg("--version").output().is_err() {
+        return;
+    }
+    const FILES: usize = 3000;
+    let world = World::without_volume();
+    let source = world.path().join("source");
+    for number in 0..FILES {
+        let directory = source.join(format!("d{}", number % 100));
+        fs::create_dir_all(&directory).unwrap();
+        fs::write(directory.join(number.to_string()), []).unwrap();
+    }
+    let (source, volume) = (source.to_str().unwrap(), world.vol());
+    let text = on_terminal(&format!("{PANDO} index {source} --into {volume}"));
+    let counts_shown = counts(&text);
+    // With the directories, of which the first is the source itself.
+    let all = (FILES + 101) as u64;
+    assert!(!counts_shown.is_empty(), "{text:?}");
+    assert!(counts_shown.is_sorted() && counts_shown.iter().all(|count| *count <= all), "{text:?}");
+    // What came of it stands behind, on a line of its own.
+    let last = text.trim_end().lines().last().unwrap();
+    assert!(last.contains("3,101 files in 101 directories"), "{text:?}");
+    for (words, what) in [
+        (format!("{PANDO} --quiet index {source} --into {volume} 2>&1 >/dev/null"), "quiet"),
+        (format!("{PANDO} index {source} --into {volume} 2>&1 | cat"), "into a pipe"),
+        (format!("{PANDO} index {source} --into {volume} --json 2>&1 | cat"), "objects"),
+    ] {
+        let text = on_terminal(&words);
+        assert_eq!(counts(&text), [0; 0], "{what}: {text:?}");
+        assert!(!text.contains('\u{1b}'), "{what}: {text:?}");
+    }
+    let told = world.run(&["index", source, "--into", volume, "--json"]);
+    assert_eq!((told.code, told.err.as_str()), (0, ""));
+    let object: serde_json::Value = serde_json::from_str(told.out.trim_end()).unwrap();
+    assert_eq!(object["files"], all);
+}
