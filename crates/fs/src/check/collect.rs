@@ -123,9 +123,14 @@ impl Fs {
         let (pin, mut marking) = self.begin_marking()?;
         let mut ignored = VolumeReport::default();
         let table = Table::read(self, &*pin, &mut ignored)?;
-        if ignored.problems_count > 0 {
-            let what = "the table of subvolumes cannot be read: nothing is taken for garbage";
-            return Err(FsError::Io(what.to_owned()));
+        if let Some(first) = ignored.problems.first() {
+            let place = if first.file.is_empty() {
+                String::new()
+            } else {
+                format!(" ({}, byte {})", first.file, first.offset)
+            };
+            let what = format!("{}{place}: nothing is taken for garbage", first.what);
+            return Err(FsError::Io(what));
         }
         let total = table.content_bytes() / 16;
         let mut done = 0;

@@ -39,7 +39,7 @@ fn open(device: &SimDevice) -> (Arc<Fs>, SimEnv) {
 }
 
 /// Loses the extents of a subvolume that nothing was copied of, and the record of a tree.
-fn lose(device: &SimDevice) {
+pub(super) fn lose(device: &SimDevice) {
     falsify(device, |store| {
         let mut batch = Batch::new();
         let subvolumes = KeyRange::prefix(&key::SUBVOLUMES_PREFIX);
@@ -175,8 +175,10 @@ fn nothing_is_deleted_where_something_cannot_be_read(engine: Engine) {
         let Ok(fs) = Fs::open(env, &options) else { continue };
         let mut go_on = |_, _| ControlFlow::Continue(());
         let files = hurt.files().len();
-        if fs.gc(Gc::Delete { grace: Duration::ZERO }, &mut go_on).is_err() {
+        if let Err(error) = fs.gc(Gc::Delete { grace: Duration::ZERO }, &mut go_on) {
             refused += 1;
+            let said = error.to_string();
+            assert!(said.contains(&path), "{path}, byte {at}: in which file? {said}");
             assert_eq!(hurt.files().len(), files, "{path}, byte {at}: something was deleted");
         }
         drop(fs);

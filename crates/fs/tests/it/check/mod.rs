@@ -5,6 +5,7 @@ mod campaign;
 mod claims;
 mod clean;
 mod garbage;
+mod garbage_unread;
 mod kept;
 mod records;
 mod refused;

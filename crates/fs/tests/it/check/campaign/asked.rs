@@ -99,7 +99,7 @@ pub(super) fn look(media: &Media, right: &Right) -> Seen {
 }
 
 /// What a volume answers beside what is asked of paths.
-pub(super) fn answers(fs: &Fs) -> Vec<(&'static str, Result<String, String>)> {
+pub(in crate::check) fn answers(fs: &Fs) -> Vec<(&'static str, Result<String, String>)> {
     let root = Caller::root();
     let quotas = fs.quota_list(&root).map(|list| format!("{list:#?}"));
     let owners = fs.owner_quota_list(&root).map(|list| format!("{list:#?}"));

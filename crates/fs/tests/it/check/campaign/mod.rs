@@ -2,7 +2,7 @@
 //! checked, looked at, mended, and looked at again.
 
 mod anatomy;
-mod asked;
+pub(super) mod asked;
 mod btree_parts;
 mod damage;
 mod interrupted;

@@ -1,0 +1,200 @@
+//! Collections on a volume with an index: a read that fails, at each place where one may, deletes
+//! nothing that is named, and once the medium reads again all is found and all reads back; files of
+//! the index that no base names go, the others stay, whatever of them is damaged.
+
+use std::collections::BTreeSet;
+use std::ops::ControlFlow;
+use std::time::Duration;
+
+use device::{Device, Env};
+use fs::{Engine, Fs, FsResult, GarbageKind, Gc, GcReport, OpenOptions};
+use store::Durability;
+use testing::model::Dump;
+use testing::{Fault, FaultOn, Op, SimDevice};
+
+use super::campaign::asked::answers;
+use super::garbage::lose;
+use super::volume::{Looked, ask, made_on, open, opened_with};
+use super::{check, env_of};
+use crate::script::{SNAPSHOTS, scale};
+use crate::subject::Base;
+
+/// What a collection deletes at once.
+const AT_ONCE: Gc = Gc::Delete { grace: Duration::ZERO };
+
+/// A volume with garbage of all sorts, and what is in it.
+struct Littered {
+    device: SimDevice,
+    right: Dump,
+    answers: Vec<(&'static str, Result<String, String>)>,
+    /// What a check says of it, without the garbage.
+    problems: BTreeSet<String>,
+}
+
+/// Two files of the index that no base names: a cluster and a manifest.
+const UNNAMED: [&str; 2] =
+    ["index/cluster-00000000000fffff-00000001", "index/manifest-00000000000fffff"];
+
+fn volume(device: &SimDevice) -> FsResult<std::sync::Arc<Fs>> {
+    let env = Env { device: std::sync::Arc::new(device.clone()), ..env_of(device) };
+    Ok(Fs::open(env, &options()).expect("it opens"))
+}
+
+fn options() -> OpenOptions {
+    let mut options = opened_with(Durability::Async);
+    assert!(options.index.is_some(), "with an index");
+    // Little stays in memory, so that a collection reads.
+    options.cache_bytes = 64 << 10;
+    options
+}
+
+fn littered(seed: u64, base: &Base) -> Littered {
+    let made = made_on(seed, base);
+    let device = made.device;
+    lose(&device);
+    let files = device.files();
+    for (kind, path) in ["index/cluster-", "index/manifest-"].iter().zip(UNNAMED) {
+        let (other, _) = files.iter().find(|(path, _)| path.starts_with(kind)).expect("one");
+        let file = device.create(path).expect("there is room");
+        file.write_at(&device.read_file(other), 0).expect("there is room");
+        file.sync_data().expect("there is room");
+    }
+    device.sync_dir("index").expect("there is room");
+    let mut subject = open(&device.copy()).expect("it opens");
+    let right = Dump::collect(&mut subject, SNAPSHOTS);
+    let answers = answers(subject.fs());
+    drop(subject);
+    let collected = device.copy();
+    let fs = volume(&collected).expect("it opens");
+    gc(&fs).expect("all can be read");
+    fs.close().expect("there is room");
+    Littered { problems: problems(&collected), device, right, answers }
+}
+
+fn gc(fs: &Fs) -> FsResult<GcReport> {
+    let mut go_on = |_, _| ControlFlow::Continue(());
+    fs.gc(AT_ONCE, &mut go_on)
+}
+
+fn problems(device: &SimDevice) -> BTreeSet<String> {
+    let said = |found: &fs::Problem| format!("{:?} {:?} {}", found.kind, found.path, found.what);
+    check(device).problems.iter().map(said).collect()
+}
+
+impl Littered {
+    /// That everything that is named is there, and reads.
+    fn assert_same(&self, device: &SimDevice, what: &str) {
+        let mut subject = open(&device.copy()).unwrap_or_else(|error| panic!("{what}: {error}"));
+        let mut looked = Looked::default();
+        ask(&mut subject, &self.right, &mut looked, &mut |_, _, _| {});
+        assert!(looked.is_same(), "{what}: {looked:?}");
+        assert_eq!(answers(subject.fs()), self.answers, "{what}");
+    }
+}
+
+fn index_files(device: &SimDevice) -> BTreeSet<String> {
+    let files = device.files().into_iter().map(|(path, _)| path);
+    files.filter(|path| path.starts_with("index/") && !UNNAMED.contains(&path.as_str())).collect()
+}
+
+/// Each layout has another way to what is named.
+const BASES: [Base; 3] = [Base::Engine(Engine::Btree), Base::Engine(Engine::Lsm), Base::Column];
+
+#[test]
+fn a_read_that_fails_deletes_nothing_that_is_named_and_is_told() {
+    for (seed, base) in (40..).zip(BASES) {
+        let littered = littered(seed, &base);
+        let named = index_files(&littered.device);
+        assert!(named.len() > 1, "{base:?}: there is an index");
+        for op in [Op::Read, Op::Look, Op::Open] {
+            let (mut failed, mut n) = (0, 0);
+            loop {
+                let what = format!("seed {seed}, {base:?}: {op:?} number {n} fails");
+                let device = littered.device.copy();
+                let fs = volume(&device).expect("it opens");
+                device.inject(Fault::io(FaultOn::Only(op), n));
+                let first = gc(&fs);
+                let is_over = device.faults_left();
+                device.clear_faults();
+                if let Err(error) = &first {
+                    failed += 1;
+                    let said = error.to_string();
+                    // Or the medium as a whole.
+                    let files = ["btree/", "lsm/", "index", "data/", "log/", "statvfs"];
+                    let is_told = files.iter().any(|file| said.contains(file));
+                    assert!(is_told, "{what}: of what? {said}");
+                    littered.assert_same(&device, &what);
+                }
+                assert!(index_files(&device).is_superset(&named), "{what}: of the index");
+                let again = gc(&fs).unwrap_or_else(|error| panic!("{what}: again: {error}"));
+                assert!(again.garbage.iter().all(|found| found.deleted), "{what}: {again:?}");
+                assert!(index_files(&device).is_superset(&named), "{what}: of the index");
+                for path in UNNAMED {
+                    assert!(!device.files().iter().any(|(other, _)| other == path), "{what}");
+                }
+                fs.close().unwrap_or_else(|error| panic!("{what}: {error}"));
+                drop(fs);
+                littered.assert_same(&device, &what);
+                assert_eq!(problems(&device), littered.problems, "{what}");
+                if is_over {
+                    assert!(first.is_ok(), "{what}: {first:?}");
+                    break;
+                }
+                n += 1;
+            }
+            println!("{base:?}: {op:?}: {n} calls, {failed} collections given up");
+            assert!(failed > 0 || op != Op::Read, "{base:?}: nothing failed");
+        }
+    }
+}
+
+#[test]
+fn files_of_the_index_that_no_base_names_go_and_none_else() {
+    for (seed, base) in (43..).zip(BASES) {
+        let littered = littered(seed, &base);
+        let named = index_files(&littered.device);
+        let device = littered.device.copy();
+        let fs = volume(&device).expect("it opens");
+        let report = gc(&fs).expect("all can be read");
+        let of_index = |found: &&fs::Garbage| found.kind == GarbageKind::IndexFile;
+        let told: Vec<_> = report.garbage.iter().filter(of_index).collect();
+        assert_eq!(told.len(), 2, "{base:?}: {told:?}");
+        let is_one = |found: &fs::Garbage| UNNAMED.iter().any(|path| path.ends_with(&found.name));
+        assert!(told.iter().all(|found| found.deleted && found.bytes > 0 && is_one(found)));
+        assert_eq!(index_files(&device), named, "{base:?}");
+        fs.close().expect("there is room");
+        littered.assert_same(&device, &format!("{base:?}"));
+    }
+}
+
+#[test]
+fn nothing_of_the_index_goes_where_a_manifest_cannot_be_read() {
+    for (seed, base) in (46..).zip(BASES) {
+        let littered = littered(seed, &base);
+        let named = index_files(&littered.device);
+        let mut given_up = 0;
+        for path in &named {
+            let length = littered.device.read_file(path).len() as u64;
+            for bit in (0..length * 8).step_by((length * 8 / scale(3, 60)).max(1) as usize) {
+                let what = format!("seed {seed}, {base:?}: bit {bit} of {path}");
+                let hurt = littered.device.copy();
+                hurt.flip_bit(path, bit);
+                let fs = volume(&hurt).expect("an index is no reason not to open");
+                match gc(&fs) {
+                    Err(error) => {
+                        given_up += 1;
+                        let said = error.to_string();
+                        assert!(path.contains("manifest") && said.contains(path), "{what}: {said}");
+                        for path in UNNAMED {
+                            assert!(hurt.files().iter().any(|(other, _)| other == path), "{what}");
+                        }
+                    }
+                    Ok(_) => assert!(path.contains("cluster"), "{what}: not told"),
+                }
+                assert!(index_files(&hurt).is_superset(&named), "{what}");
+                fs.close().expect("there is room");
+            }
+        }
+        assert!(given_up > 0, "{base:?}");
+    }
+}
