@@ -152,6 +152,10 @@ fn told(run: &Run, outcome: &Outcome) -> bool {
         "{executions} executions in {:.0} CPU seconds, seed {}, {} findings",
         outcome.cpu_seconds, run.seed, outcome.findings
     );
+    if outcome.deaths > 0 {
+        let end = if outcome.given_up { ": the run was given up before its time" } else { "" };
+        eprintln!("{} workers died{end}", outcome.deaths);
+    }
     if executions == 0 {
         eprintln!("nothing was run: that is a failure");
         well = false;

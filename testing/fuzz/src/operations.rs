@@ -1,11 +1,12 @@
 //! Calls at random: on a volume that is well, on one whose medium fills up or fails, on one whose
 //! files were damaged, and on one whose records were falsified with every checksum right. The
-//! input of a case is a seed and a number of calls.
+//! input of a case is a seed, a number of calls, and the number of the case, by which the engines
+//! take turns.
 
 use std::sync::Arc;
 
 use fastrand::Rng;
-use fs::{Fs, OpenOptions, Repair};
+use fs::{Engine, Fs, Layout, OpenOptions, Repair};
 use store::{Batch, KeyRange, Store, TreeId};
 use testing::{Fault, FaultOn, SimDevice, SimEnv};
 
@@ -52,17 +53,35 @@ fn make_seed(random: &mut Rng) -> Vec<u8> {
     [random.u64(..).to_le_bytes(), random.u64(20..160).to_le_bytes()].concat()
 }
 
-/// The generator and the number of calls of an input.
-fn seeded(bytes: &[u8]) -> Option<(Rng, u32)> {
-    let (seed, rest) = bytes.split_first_chunk()?;
-    let (calls, _) = rest.split_first_chunk()?;
-    let calls = u64::from_le_bytes(*calls).min(10_000) as u32;
-    Some((Rng::with_seed(u64::from_le_bytes(*seed)), calls))
+/// What is below volumes, in turn.
+const BELOW: [(Engine, Layout); 3] =
+    [(Engine::Btree, Layout::Rows), (Engine::Lsm, Layout::Rows), (Engine::Lsm, Layout::Column)];
+
+/// A volume that is made by an input, and the number of calls.
+struct Given {
+    random: Rng,
+    calls: u32,
+    below: (Engine, Layout),
+}
+
+impl Given {
+    fn of(bytes: &[u8]) -> Option<Given> {
+        let (seed, rest) = bytes.split_first_chunk()?;
+        let (calls, rest) = rest.split_first_chunk()?;
+        let (number, _) = rest.split_first_chunk()?;
+        let below = BELOW[(u64::from_le_bytes(*number) % BELOW.len() as u64) as usize];
+        let calls = u64::from_le_bytes(*calls).min(10_000) as u32;
+        Some(Given { random: Rng::with_seed(u64::from_le_bytes(*seed)), calls, below })
+    }
+
+    fn fresh(self) -> World {
+        World::fresh(self.random, self.below)
+    }
 }
 
 fn run_calls(bytes: &[u8]) -> bool {
-    let Some((random, calls)) = seeded(bytes) else { return false };
-    let mut world = World::fresh(random);
+    let Some(given) = Given::of(bytes) else { return false };
+    let (calls, mut world) = (given.calls, given.fresh());
     let device = world.env.device.clone();
     world.calls(calls);
     assert_eq!(world.damage, None, "nobody damaged anything");
@@ -76,8 +95,8 @@ fn run_calls(bytes: &[u8]) -> bool {
 }
 
 fn run_failing(bytes: &[u8]) -> bool {
-    let Some((random, calls)) = seeded(bytes) else { return false };
-    let mut world = World::fresh(random);
+    let Some(given) = Given::of(bytes) else { return false };
+    let (calls, mut world) = (given.calls, given.fresh());
     let device = world.env.device.clone();
     world.calls(calls / 4);
     let ons = [FaultOn::AnyChange, FaultOn::AnySync, FaultOn::Any];
@@ -100,8 +119,8 @@ fn run_failing(bytes: &[u8]) -> bool {
 }
 
 /// A volume with something in it, closed or as a crash leaves it.
-fn filled(random: Rng, calls: u32) -> (SimDevice, Rng) {
-    let mut world = World::fresh(random);
+fn filled(given: Given) -> (SimDevice, Rng) {
+    let (calls, mut world) = (given.calls, given.fresh());
     let device = world.env.device.clone();
     world.calls(calls);
     let mut random = Rng::with_seed(world.random.u64(..));
@@ -114,8 +133,8 @@ fn filled(random: Rng, calls: u32) -> (SimDevice, Rng) {
 }
 
 fn run_damaged_files(bytes: &[u8]) -> bool {
-    let Some((random, calls)) = seeded(bytes) else { return false };
-    let (device, mut random) = filled(random, calls);
+    let Some(given) = Given::of(bytes) else { return false };
+    let (device, mut random) = filled(given);
     let files = device.files();
     for _ in 0..1 << random.u32(..4) {
         let (path, length) = &files[random.usize(..files.len())];
@@ -165,8 +184,8 @@ fn use_damaged(device: &SimDevice, mut random: Rng) -> bool {
 }
 
 fn run_falsified(bytes: &[u8]) -> bool {
-    let Some((random, calls)) = seeded(bytes) else { return false };
-    let (device, mut random) = filled(random, calls);
+    let Some(given) = Given::of(bytes) else { return false };
+    let (device, mut random) = filled(given);
     let mut captured: Option<Arc<dyn Store>> = None;
     let options = OpenOptions { index: None, ..OpenOptions::default() };
     let fs = Fs::open_through(SimEnv::on(device.clone(), 7).env(), &options, |store| {
@@ -218,4 +237,20 @@ fn falsify(store: &dyn Store, random: &mut Rng) {
         }
     }
     store.commit(&batch).expect("a medium without faults takes everything");
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{BELOW, Given, TARGETS};
+
+    #[test]
+    fn engines_and_layouts_take_turns_by_the_number_of_the_case() {
+        for target in TARGETS {
+            for seed in 0..3 {
+                let given = |number| Given::of(&target.case(seed, number)).expect("it is whole");
+                let below = [7, 8, 9].map(|number| given(number).below);
+                assert_eq!(below, [BELOW[1], BELOW[2], BELOW[0]], "{}", target.name);
+            }
+        }
+    }
 }

@@ -45,8 +45,10 @@ pub struct Run {
 pub struct Outcome {
     /// Executions and understood inputs of each target.
     pub counts: BTreeMap<String, (u64, u64)>,
-    /// Executions of workers that died, which are not among those.
-    pub uncounted: u64,
+    /// Workers that died.
+    pub deaths: usize,
+    /// Whether so many died that the run was given up before its time.
+    pub given_up: bool,
     /// CPU seconds.
     pub cpu_seconds: f64,
     /// Findings of workers, and of the supervisor.
@@ -56,7 +58,7 @@ pub struct Outcome {
 impl Outcome {
     /// All executions.
     pub fn executions(&self) -> u64 {
-        self.uncounted + self.counts.values().map(|count| count.0).sum::<u64>()
+        self.counts.values().map(|count| count.0).sum::<u64>()
     }
 }
 
@@ -94,7 +96,6 @@ impl Run {
         for index in 0..self.jobs {
             running.push(self.start(own, place, index, (index, share), &clock)?);
         }
-        let mut deaths = 0;
         while let Some(mut worker) = running.pop() {
             let (status, why) = self.wait(&mut worker, &clock)?;
             let beat = Beat::read(&worker.heartbeat).unwrap_or_default();
@@ -108,9 +109,11 @@ impl Run {
                 outcome.count(&told);
                 continue;
             }
-            deaths += 1;
+            outcome.deaths += 1;
             outcome.findings += 1;
-            outcome.uncounted += beat.executions;
+            for (name, count) in Beat::read_counts(&worker.heartbeat, targets) {
+                outcome.add(name, count);
+            }
             let Some(target) = targets.get(beat.target as usize) else { break };
             let input = target.case(self.seed, beat.number);
             Case { target, seed: self.seed, number: beat.number }.keep(
@@ -119,9 +122,14 @@ impl Run {
                 &why,
             )?;
             let left = worker.cpu_seconds - used;
-            if deaths < DEATHS_MAX && left > 0.0 {
+            if left <= 0.0 {
+                continue;
+            }
+            if outcome.deaths < DEATHS_MAX {
                 let first = beat.number + self.jobs;
                 running.push(self.start(own, place, worker.index, (first, left), &clock)?);
+            } else {
+                outcome.given_up = true;
             }
         }
         Ok(outcome)
@@ -136,6 +144,11 @@ impl Run {
         clock: &SystemClock,
     ) -> std::io::Result<Worker> {
         let heartbeat = place.join(index.to_string());
+        // What the one before it said is counted.
+        match std::fs::remove_file(&heartbeat) {
+            Err(error) if error.kind() != std::io::ErrorKind::NotFound => return Err(error),
+            _ => {}
+        }
         let mut command = Command::new(own);
         command.arg("worker").arg("--part").arg(self.part.name());
         if let Some(only) = &self.only {
@@ -186,11 +199,16 @@ impl Outcome {
             if name == "findings" {
                 self.findings += number() as usize;
             } else {
-                let count = self.counts.entry(name.to_owned()).or_default();
-                count.0 += number();
-                count.1 += number();
+                let (executions, understood) = (number(), number());
+                self.add(name, (executions, understood));
             }
         }
+    }
+
+    fn add(&mut self, name: &str, (executions, understood): (u64, u64)) {
+        let count = self.counts.entry(name.to_owned()).or_default();
+        count.0 += executions;
+        count.1 += understood;
     }
 }
 

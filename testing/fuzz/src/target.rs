@@ -49,7 +49,12 @@ impl Target {
         });
         let mut random = Rng::with_seed(name ^ number.wrapping_mul(0x9e37_79b9_7f4a_7c15));
         let mut bytes = (self.make)(&mut random);
-        if self.part == Part::Operations || random.u8(..16) == 0 {
+        if self.part == Part::Operations {
+            // What is below the volume goes by it, so that all are had alike often.
+            bytes.extend_from_slice(&number.to_le_bytes());
+            return bytes;
+        }
+        if random.u8(..16) == 0 {
             return bytes;
         }
         let other = if random.u8(..4) == 0 { (self.make)(&mut random) } else { Vec::new() };

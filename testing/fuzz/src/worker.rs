@@ -49,27 +49,60 @@ pub struct Beat {
     pub executions: u64,
     /// CPU time in milliseconds, as of the last round.
     pub cpu_millis: u64,
+    /// Cases of the target that were begun, and those that were understood.
+    pub count: (u64, u64),
+}
+
+/// Writes numbers to a file, from a place on.
+fn write_numbers(to: &File, numbers: &[u64], at: usize) {
+    let bytes: Vec<u8> = numbers.iter().flat_map(|number| number.to_le_bytes()).collect();
+    to.write_all_at(&bytes, at as u64).expect("the file of the worker's place is written");
+}
+
+/// The numbers in a file.
+fn read_numbers(from: &Path) -> Option<Vec<u64>> {
+    let bytes = std::fs::read(from).ok()?;
+    let chunks = bytes.chunks_exact(8).filter_map(|chunk| chunk.try_into().ok());
+    Some(chunks.map(u64::from_le_bytes).collect())
 }
 
 impl Beat {
-    const BYTES: usize = 32;
+    const NUMBERS: usize = 6;
+    /// Where the counts of a target stand, whose turn is over.
+    const COUNT_BYTES: usize = 16;
 
     fn write(&self, to: &File) {
-        let all = [self.target, self.number, self.executions, self.cpu_millis];
-        let mut bytes = [0; Beat::BYTES];
-        for (slot, number) in bytes.chunks_exact_mut(8).zip(all) {
-            slot.copy_from_slice(&number.to_le_bytes());
-        }
-        to.write_all_at(&bytes, 0).expect("the file of the worker's place is written");
+        let Beat { target, number, executions, cpu_millis, count } = *self;
+        write_numbers(to, &[target, number, executions, cpu_millis, count.0, count.1], 0);
+    }
+
+    /// Ends the turn of its target.
+    fn write_count(&self, to: &File) {
+        let at = Beat::NUMBERS * 8 + self.target as usize * Beat::COUNT_BYTES;
+        write_numbers(to, &[self.count.0, self.count.1], at);
     }
 
     /// What a worker said last.
     pub fn read(from: &Path) -> Option<Beat> {
-        let bytes = std::fs::read(from).ok()?;
-        let mut numbers = bytes.chunks_exact(8).filter_map(|chunk| chunk.try_into().ok());
-        let mut next = || numbers.next().map(u64::from_le_bytes);
-        let (target, number, executions) = (next()?, next()?, next()?);
-        Some(Beat { target, number, executions, cpu_millis: next()? })
+        match *read_numbers(from)?.get(..Beat::NUMBERS)? {
+            [target, number, executions, cpu_millis, begun, understood] => {
+                Some(Beat { target, number, executions, cpu_millis, count: (begun, understood) })
+            }
+            _ => None,
+        }
+    }
+
+    /// What a worker said of each target.
+    pub fn read_counts(from: &Path, targets: &[Target]) -> Counts {
+        let numbers = read_numbers(from).unwrap_or_default();
+        let ended = numbers.get(Beat::NUMBERS..).unwrap_or_default().chunks_exact(2);
+        let mut counts: Vec<(u64, u64)> = ended.map(|pair| (pair[0], pair[1])).collect();
+        counts.resize(targets.len(), (0, 0));
+        let beat = Beat::read(from).unwrap_or_default();
+        if let Some(count) = counts.get_mut(beat.target as usize) {
+            *count = beat.count;
+        }
+        targets.iter().map(|target| target.name).zip(counts).collect()
     }
 }
 
@@ -120,15 +153,16 @@ pub fn work(work: &Work) -> std::io::Result<(Counts, usize)> {
         for (at, target) in work.targets.iter().enumerate() {
             // Decoders in runs, so that code and data stay in the cache.
             let run_length = if target.part == Part::Decoders { 64 } else { 1 };
+            let count = counts.entry(target.name).or_default();
             for round in 0..run_length {
                 beat.number = number + round * work.stride;
                 next = next.max(beat.number + work.stride);
                 beat.target = at as u64;
                 beat.executions += 1;
+                count.0 += 1;
+                beat.count = *count;
                 beat.write(&heartbeat);
                 let input = target.case(work.seed, beat.number);
-                let count = counts.entry(target.name).or_default();
-                count.0 += 1;
                 match run(target, &input) {
                     Ok(understood) => count.1 += u64::from(understood),
                     Err((place, what)) => {
@@ -139,6 +173,8 @@ pub fn work(work: &Work) -> std::io::Result<(Counts, usize)> {
                     }
                 }
             }
+            beat.count = *count;
+            beat.write_count(&heartbeat);
         }
         number = next;
         beat.cpu_millis = (cpu() * 1000.0) as u64;

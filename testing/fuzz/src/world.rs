@@ -9,8 +9,8 @@ use std::time::Duration;
 use device::Timestamp;
 use fastrand::Rng;
 use fs::{
-    Allocate, Engine, FileSystem, FormatOptions, Fs, FsResult, Gc, NewNode, OpenError, OpenOptions,
-    RenameMode, Repair, Seek, SetXattr, SyncScope, VolumeReport, WalkControl,
+    Allocate, Engine, FileSystem, FormatOptions, Fs, FsResult, Gc, Layout, NewNode, OpenError,
+    OpenOptions, RenameMode, Repair, Seek, SetXattr, SyncScope, VolumeReport, WalkControl,
 };
 use inode::{Attr, Caller, Enforce, FsError, Kind, NodeId, SetAttr, SetTime};
 use search::index::{ClusterLimits, FlushPolicy, IndexOptions};
@@ -71,11 +71,10 @@ fn sim(device: &SimDevice) -> SimEnv {
 
 impl World {
     /// A fresh volume.
-    pub(crate) fn fresh(mut random: Rng) -> World {
+    pub(crate) fn fresh(mut random: Rng, (engine, layout): (Engine, Layout)) -> World {
         let device = SimDevice::new(random.u64(..));
         let env = sim(&device);
-        let engine = if random.u8(..3) == 0 { Engine::Lsm } else { Engine::Btree };
-        let format = FormatOptions { engine, root_mode: 0o777, ..FormatOptions::default() };
+        let format = FormatOptions { engine, layout, root_mode: 0o777, ..FormatOptions::default() };
         Fs::format(&env.env(), &format).expect("an empty medium is formatted");
         World::open(&device, random).expect("a fresh volume opens")
     }
