@@ -5,7 +5,7 @@ CARGO ?= cargo
 ROUNDS ?= 200
 HOURS ?= 1
 
-.PHONY: help setup suites build demo test bench soak-kill soak-crash soak-fsx soak-fuzz soak-programs suites-outside limits soak
+.PHONY: help setup suites build demo test bench soak-kill soak-crash soak-damage soak-fsx soak-fuzz soak-programs suites-outside limits soak
 
 help: ## Show this list
 	@echo "PandoFS: a file-system namespace with O(1) snapshots and clones of any directory."
@@ -33,8 +33,11 @@ bench: build ## In-process and mount benchmarks beside their yardsticks, one JSO
 soak-kill: setup ## Kill a mount under load ROUNDS times (default 200)
 	PANDO_KILL_ROUNDS=$(ROUNDS) $(CARGO) test --release --package pando --test it -- --nocapture kill
 
-soak-crash: setup ## Power cuts at every write and fsync, every bit flipped: hours
-	PANDO_SLOW=1 $(CARGO) test --release --workspace -- --nocapture crash flip full_disk
+soak-crash: setup ## Power cuts at every write and fsync, every bit flipped, searches beside walks: hours
+	PANDO_SLOW=1 $(CARGO) test --release --workspace -- --nocapture crash flip full_disk searches_equal_walks
+
+soak-damage: setup ## Every place of every file of a volume damaged in every way, checked and mended: hours
+	PANDO_SLOW=1 $(CARGO) test --release --package pando-fs --test it -- --nocapture check::campaign
 
 soak-fsx: suites ## fsx with mmap, punches and copies beside snapshots, for HOURS (default 1)
 	@CARGO="$(CARGO)" bash scripts/posix/fsx.sh $$(($(HOURS) * 3600))
@@ -54,4 +57,4 @@ limits: setup ## Limits at their edge: 10 million entries in one directory, 1,04
 	$(CARGO) build --release --package pando
 	@PANDO=target/release/pando bash scripts/posix/limits.sh full
 
-soak: soak-crash soak-kill ## Both
+soak: soak-crash soak-damage soak-kill ## All three

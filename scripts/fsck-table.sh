@@ -5,7 +5,7 @@ cd "$(dirname "$0")/.."
 cargo=${CARGO:-cargo}
 log=$(mktemp)
 trap 'rm -f "$log"' EXIT
-$cargo test --package pando-fs --test it campaign::run -- --nocapture | tee "$log"
+$cargo test --package pando-fs --test it -- --nocapture campaign::run campaign::worn | tee "$log"
 rows=$log.rows
 trap 'rm -f "$log" "$rows"' EXIT
 # Tests print their rows as they end.

@@ -2,6 +2,8 @@
 
 use std::ops::Range;
 
+use format::node::UNIT_BYTES;
+
 use super::anatomy::Place;
 use super::media::Media;
 
@@ -13,20 +15,29 @@ pub(super) enum Damage {
     Zeros,
     Flip,
     Swap,
+    Other,
     Old,
     Cut,
     Gone,
 }
 
 impl Damage {
-    pub(super) const ALL: [Damage; 6] =
-        [Damage::Zeros, Damage::Flip, Damage::Swap, Damage::Old, Damage::Cut, Damage::Gone];
+    pub(super) const ALL: [Damage; 7] = [
+        Damage::Zeros,
+        Damage::Flip,
+        Damage::Swap,
+        Damage::Other,
+        Damage::Old,
+        Damage::Cut,
+        Damage::Gone,
+    ];
 
     pub(super) fn name(self) -> &'static str {
         match self {
             Damage::Zeros => "zeros",
             Damage::Flip => "flipped bit",
             Damage::Swap => "swapped blocks",
+            Damage::Other => "swapped with another kind",
             Damage::Old => "old block",
             Damage::Cut => "cut off",
             Damage::Gone => "file gone",
@@ -34,10 +45,51 @@ impl Damage {
     }
 }
 
+/// Structures of which places are swapped though they are of different kinds, or in different
+/// files.
+const OTHERS: &[[&str; 2]] = &[
+    ["leaf", "interior node"],
+    ["leaf", "record of the log"],
+    ["leaf", "page of counts"],
+    ["leaf", "contents in a sealed segment"],
+    ["interior node", "long value"],
+    ["node of the catalog", "node of the volume's own tree"],
+    ["superblock", "directory of counts"],
+    ["cluster of the index", "cluster of the index"],
+    ["cluster of the index", "manifest of the index"],
+    ["contents in a sealed segment", "contents in a sealed segment"],
+    ["contents in a sealed segment", "contents in an open segment"],
+    ["contents in an open segment", "record of the log"],
+    ["header of a segment", "footer of a segment"],
+    ["volume header", "copy of the volume header"],
+    ["block of a run", "index of a run"],
+    ["block of a run", "block of a value log"],
+    ["block of a run", "record of the log"],
+    ["block of a run", "head of a blob"],
+    ["index of a run", "filters of a run"],
+    ["run of the volume's own tree", "run of the copies of its records"],
+    ["manifest", "manifest of the index"],
+];
+
 /// A volume, and what stood where it is earlier.
 pub(super) struct Target<'a> {
     pub(super) all: &'a [Place],
     pub(super) olds: &'a [Media],
+    /// The places of each of those. Where they are known, only what was a whole structure of the
+    /// same kind is put back.
+    pub(super) were: &'a [Vec<Place>],
+}
+
+/// A file by the name that it has when it is sealed.
+fn sealed(path: &str) -> String {
+    path.replace("data/open/", "data/sealed/")
+}
+
+/// What sort of file it is, of those that are never written over.
+fn kind(path: &str) -> Option<&str> {
+    ["index/manifest", "index/cluster", "lsm/run", "lsm/manifest", "lsm/copy"]
+        .into_iter()
+        .find(|kind| path.starts_with(kind))
 }
 
 impl Target<'_> {
@@ -53,6 +105,7 @@ impl Target<'_> {
         let Place { path, offset, length, .. } = place;
         let device = media.of(path);
         let before = device.read_file(path);
+        let mut also = None;
         match damage {
             Damage::Zeros => {
                 let blocks = (*offset..place.end()).step_by(BLOCK as usize);
@@ -63,19 +116,15 @@ impl Target<'_> {
                 device.overwrite(path, block.start as u64, &vec![0; block.len()]);
             }
             Damage::Flip => device.flip_bit(path, offset * 8 + random.u64(..*length * 8)),
-            Damage::Swap => {
-                let alike = |other: &&Place| {
-                    other.path == *path && other.offset != *offset && {
-                        is_alike(place.structure, other.structure)
-                    }
-                };
-                let others: Vec<&Place> = self.all.iter().filter(alike).collect();
-                let other = random.choice(&others)?;
+            Damage::Swap | Damage::Other => {
+                let other = self.partner(place, damage, random)?;
                 let count = BLOCK.min(*length).min(other.length) as usize;
                 let here = before[*offset as usize..][..count].to_vec();
-                let there = before[other.offset as usize..][..count].to_vec();
+                let all = media.read(&other.path);
+                let there = all[other.offset as usize..][..count].to_vec();
                 device.overwrite(path, *offset, &there);
-                device.overwrite(path, other.offset, &here);
+                media.of(&other.path).overwrite(&other.path, other.offset, &here);
+                also = Some((other.path.as_str(), all));
             }
             Damage::Old => {
                 let old = self.older(place, &before)?;
@@ -87,26 +136,62 @@ impl Target<'_> {
             Damage::Cut => device.truncate(path, offset + random.u64(..*length)),
             Damage::Gone => device.delete(path),
         }
-        let after = if media.has(path) { device.read_file(path) } else { Vec::new() };
+        let mut struck = self.differing(media, path, &before);
+        if let Some((other, before)) = also.filter(|(other, _)| other != path) {
+            struck.extend(self.differing(media, other, &before));
+        }
+        (!struck.is_empty()).then_some(struck)
+    }
+
+    /// The places of a file of which bytes are not what they were.
+    fn differing(&self, media: &Media, path: &str, before: &[u8]) -> Vec<&Place> {
+        let after = if media.has(path) { media.read(path) } else { Vec::new() };
         let same = |place: &Place| {
             let range = place.offset as usize..place.end() as usize;
             after.get(range.clone()) == before.get(range)
         };
-        let struck: Vec<&Place> =
-            self.all.iter().filter(|other| other.path == *path && !same(other)).collect();
-        (!struck.is_empty()).then_some(struck)
+        self.all.iter().filter(|other| other.path == *path && !same(other)).collect()
+    }
+
+    /// What a place is swapped with.
+    fn partner(&self, place: &Place, damage: Damage, random: &mut fastrand::Rng) -> Option<&Place> {
+        let Place { path, offset, structure, .. } = place;
+        let alike = |other: &&Place| match damage {
+            Damage::Swap => {
+                other.path == *path
+                    && other.offset != *offset
+                    && is_alike(structure, other.structure)
+            }
+            _ => {
+                let are = |pair: &[&str; 2]| {
+                    *pair == [*structure, other.structure] || *pair == [other.structure, *structure]
+                };
+                let is_other = other.structure != *structure || other.path != *path;
+                is_other && OTHERS.iter().any(are)
+            }
+        };
+        let others: Vec<&Place> = self.all.iter().filter(alike).collect();
+        // Each kind as often as any.
+        let mut kinds: Vec<&str> = others.iter().map(|other| other.structure).collect();
+        kinds.sort_unstable();
+        kinds.dedup();
+        let kind = *random.choice(&kinds)?;
+        let others: Vec<_> = others.into_iter().filter(|other| other.structure == kind).collect();
+        random.choice(&others).copied()
     }
 
     /// Other bytes that stood at a place earlier, or at the same place of an earlier file of the
     /// same kind, where files are never written over.
     fn older(&self, place: &Place, now: &[u8]) -> Option<Vec<u8>> {
+        if !self.were.is_empty() {
+            return self.same_kind(place, now);
+        }
         let Place { path, offset, length, .. } = place;
         let is_whole = *offset == 0 && *length == now.len() as u64;
-        let kind = |path: &str| path.rsplit_once('-').map(|(kind, _)| kind.to_owned());
         for old in self.olds.iter().rev() {
             let mut files = old.files();
             files.retain(|(name, _)| {
-                name == path || path.starts_with("lsm/") && kind(name) == kind(path)
+                name == path || kind(path).is_some() && kind(name) == kind(path)
             });
             for (name, _) in files {
                 let bytes = old.read(&name);
@@ -119,6 +204,43 @@ impl Target<'_> {
                 let is_other = |past: &&[u8]| *past != here && past.iter().any(|byte| *byte != 0);
                 if let Some(past) = past.filter(is_other) {
                     return Some(past.to_vec());
+                }
+            }
+        }
+        None
+    }
+}
+
+impl Target<'_> {
+    /// What was a whole structure of the same kind at this place, or in an earlier file of the
+    /// same kind where files are never written over.
+    pub(super) fn same_kind(&self, place: &Place, now: &[u8]) -> Option<Vec<u8>> {
+        let Place { path, offset, length, structure, .. } = place;
+        let here = &now[*offset as usize..place.end() as usize];
+        let is_file = kind(path).is_some();
+        let room = if is_file { *length } else { length.next_multiple_of(UNIT_BYTES as u64) };
+        let is_whole_file = *length == now.len() as u64;
+        for (old, places) in self.olds.iter().zip(self.were).rev() {
+            let was = |was: &&Place| {
+                let same_place = sealed(&was.path) == sealed(path) && was.offset == *offset;
+                let same_kind = is_file && kind(&was.path) == kind(path);
+                was.structure == *structure && (same_place || same_kind) || {
+                    // A segment is sealed meanwhile.
+                    same_place
+                        && [was.structure, structure].iter().all(|s| s.starts_with("contents"))
+                }
+            };
+            for was in places.iter().filter(was) {
+                if !is_whole_file && was.length > room {
+                    continue;
+                }
+                // With what was written into the same block later, as it was before that.
+                let count = if is_file { was.length } else { was.length.max(*length) };
+                let mut past = old.read(&was.path).split_off(was.offset as usize);
+                past.resize(count as usize, 0);
+                let common = past.len().min(here.len());
+                if past[..common] != here[..common] || is_whole_file && past.len() != here.len() {
+                    return Some(past);
                 }
             }
         }

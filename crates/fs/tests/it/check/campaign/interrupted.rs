@@ -125,7 +125,7 @@ fn at_each_change(engine: Engine, base: &Base) {
         let these: Vec<&Place> = all.iter().filter(|place| place.structure == structure).collect();
         let Some(place) = random.choice(&these) else { continue };
         let hurt = media.copy();
-        let target = Target { all: &all, olds: &volume.olds };
+        let target = Target { all: &all, olds: &volume.olds, were: &[] };
         target.strike(&hurt, place, damage, &mut random).expect("it changes something");
         let how = if is_log { Repair::DoAndCutLog } else { Repair::Do };
         let what = format!("{engine:?}, {} at {structure}", damage.name());

@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 
 use device::Timestamp;
-use fs::{FileSystem, Fs, Owner, QuotaLimits};
+use fs::{FileSystem, Fs, Owner, QuotaLimits, SetXattr};
 use inode::{Caller, NodeId};
 use store::Durability;
 use testing::model::{Dump, Effect, Op, OpPath, Subject};
@@ -84,6 +84,71 @@ pub(super) fn made(seed: u64, base: &Base, log_elsewhere: bool) -> Volume {
     Volume { closed: media.copy(), crashed, olds, right, states }
 }
 
+/// Makes a volume of which places were used again: files that are changed, made and removed, each
+/// time up to a checkpoint, and one that grows within its last page; and what was there after each.
+pub(super) fn made_worn(seed: u64, base: &Base) -> Volume {
+    let media = Media::new(seed, false);
+    let options = opened_with(Durability::Async);
+    let mut subject = FsSubject::format_on(media.device(), &options, base);
+    first(subject.fs(), seed, &mut || ());
+    let mut olds = Vec::new();
+    for round in 0..24 {
+        wear(subject.fs(), seed, round);
+        subject.fs().close().expect("there is room");
+        drop(subject);
+        olds.push(media.copy());
+        subject = open(&media, base);
+    }
+    let (fs, root) = (subject.fs(), Caller::root());
+    let grows = file(fs, node(fs, NodeId::ROOT, b"one"), "grows", &bytes(seed, 9000));
+    for round in 0..3 {
+        fs.write(&root, grows, 9000 + 5000 * round, &bytes(seed + round, 5000)).expect("room");
+        settle(fs);
+        olds.push(media.copy());
+    }
+    let crashed = media.copy();
+    let right = Right::of(&mut subject);
+    subject.fs().close().expect("there is room");
+    drop(subject);
+    let states = vec![right.dump.clone()];
+    Volume { closed: media, crashed, olds, right, states }
+}
+
+/// One round of changes, of much the same shape each time.
+fn wear(fs: &Fs, seed: u64, round: u64) {
+    let root = Caller::root();
+    let (one, many) = (node(fs, NodeId::ROOT, b"one"), node(fs, NodeId::ROOT, b"many"));
+    for n in 0..40 {
+        let changed = node(fs, many, format!("of many {}", 3 * n + 1).as_bytes());
+        fs.write(&root, changed, 0, &bytes(round * 100 + n, 150)).expect("there is room");
+    }
+    // Of another tree, of which the top directory is none.
+    let clone = node(fs, NodeId::ROOT, b"clone");
+    for n in 1..24 {
+        let changed = node(fs, clone, format!("small {n}").as_bytes());
+        fs.write(&root, changed, 0, &bytes(round * 200 + n, 30)).expect("there is room");
+    }
+    // Enough that the file of nodes is gone through, and begun anew.
+    for n in 0..24 {
+        let long = bytes(seed + 50 * round + n, 60_000);
+        let with = node(fs, one, format!("small {n}").as_bytes());
+        fs.setxattr(&root, with, b"user.long", &long, SetXattr::Any).expect("there is room");
+    }
+    fs.snapshot_create(&root, many, b"passing").expect("there is room");
+    settle(fs);
+    fs.snapshot_delete(&root, many, b"passing").expect("it is there");
+    fs.index_flush(NodeId::ROOT).expect("there is room");
+    settle(fs);
+}
+
+/// A volume as it was at an earlier time, with what was before that.
+pub(super) fn as_it_was(media: &Media, base: &Base, olds: &[Media]) -> Volume {
+    let right = Right::of(&mut open(&media.copy(), base));
+    let states = vec![right.dump.clone()];
+    let (closed, crashed) = (media.copy(), media.copy());
+    Volume { closed, crashed, olds: olds.to_vec(), right, states }
+}
+
 /// Makes an index of another file system: one scan has ended, one was given up, whose record names
 /// the tree that it wrote.
 pub(super) fn made_index(seed: u64, base: &Base) -> Volume {
@@ -153,20 +218,28 @@ fn first(fs: &Fs, seed: u64, passed: &mut dyn FnMut()) {
 type Change = fn(&Fs);
 
 /// Makes a file in a directory of the top.
-fn add(fs: &Fs, dir: &[u8], name: &str, bytes: &[u8]) {
-    file(fs, node(fs, NodeId::ROOT, dir), name, bytes);
+fn add(fs: &Fs, dir: &[u8], name: &str) {
+    file(fs, node(fs, NodeId::ROOT, dir), name, b"");
 }
 
-/// What is in the log only: each is a record or a few.
+/// Fills it.
+fn fill_in(fs: &Fs, dir: &[u8], name: &str, bytes: &[u8]) {
+    let file = node(fs, node(fs, NodeId::ROOT, dir), name.as_bytes());
+    fs.write(&Caller::root(), file, 0, bytes).expect("there is room");
+}
+
+/// What is in the log only: each is one call, so that no state between them is missed.
 const CHANGES: &[Change] = &[
-    |fs| add(fs, b"one", "in the log", b"only"),
+    |fs| add(fs, b"one", "in the log"),
+    |fs| fill_in(fs, b"one", "in the log", b"only"),
     |fs| {
         // Held until the power goes: an orphan is left.
         let one = node(fs, NodeId::ROOT, b"one");
         node(fs, one, b"large 2");
         fs.unlink(&Caller::root(), one, b"large 2").expect("it is there");
     },
-    |fs| add(fs, b"limited", "more", &bytes(5, 3000)),
+    |fs| add(fs, b"limited", "more"),
+    |fs| fill_in(fs, b"limited", "more", &bytes(5, 3000)),
     |fs| {
         let kept = node(fs, NodeId::ROOT, b"kept");
         fs.unlink(&Caller::root(), kept, b"rubbish 2").expect("it is kept");
@@ -175,14 +248,19 @@ const CHANGES: &[Change] = &[
         let deep = node(fs, node(fs, NodeId::ROOT, b"one"), b"deep");
         fs.snapshot_create(&Caller::root(), deep, b"later").expect("there is room");
     },
-    |fs| add(fs, b"one", "large in the log", &bytes(6, 30_000)),
+    |fs| add(fs, b"one", "large in the log"),
+    |fs| fill_in(fs, b"one", "large in the log", &bytes(6, 30_000)),
+    |fs| {
+        let one = node(fs, NodeId::ROOT, b"one");
+        fs.snapshot_create(&Caller::root(), one, b"brief").expect("there is room");
+    },
     |fs| {
         // It waits to be taken apart.
         let one = node(fs, NodeId::ROOT, b"one");
-        fs.snapshot_create(&Caller::root(), one, b"brief").expect("there is room");
         fs.snapshot_delete(&Caller::root(), one, b"brief").expect("it is there");
     },
-    |fs| add(fs, b"many", "last", &bytes(7, 700)),
+    |fs| add(fs, b"many", "last"),
+    |fs| fill_in(fs, b"many", "last", &bytes(7, 700)),
 ];
 
 /// Why an operation is refused, in the volume's own words.

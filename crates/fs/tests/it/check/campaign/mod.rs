@@ -13,3 +13,4 @@ mod own;
 mod own_later;
 mod permitted;
 mod run;
+mod worn;

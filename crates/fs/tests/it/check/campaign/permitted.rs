@@ -124,7 +124,13 @@ fn of_one(structure: &str, damage: Damage, replays: bool) -> (Outcome, Outcome) 
             | "value log of the volume's own tree"
             | "value log of the copies of its records",
             _,
-        ) => (Mended, if replays { Closed } else { Mended }),
+        ) => match damage {
+            _ if replays => (Mended, Closed),
+            // They are made anew in another file, and that this one is short stays told as long as
+            // anything else in it is used.
+            Damage::Cut => (Mended, Told),
+            _ => (Mended, Mended),
+        },
         ("header of the log" | "record of the log", _) => (LogCut, LogCut),
         // Nobody is answered from it but searches.
         (OF_NONE, _) => (Told, Lost),
@@ -149,5 +155,9 @@ pub(super) fn permitted(struck: &[&Place], damage: Damage, replays: bool) -> (Ou
     // With the file both of the volume's own records may go.
     let is_struck = |of: &str| struck.iter().any(|place| place.structure.ends_with(of));
     let are_both = is_struck("the volume's own tree") && is_struck("the copies of its records");
-    (least, if are_both { Outcome::Closed } else { worst })
+    // The log is cut off, and what it adds to does not read either.
+    let are_log_and_more = damage == Damage::Other
+        && struck.iter().any(|place| place.path.starts_with("log/"))
+        && struck.iter().any(|place| !place.path.starts_with("log/"));
+    (least, if are_both || are_log_and_more { Outcome::Closed } else { worst })
 }

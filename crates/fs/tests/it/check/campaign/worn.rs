@@ -1,0 +1,85 @@
+//! An old block put back where a place was used again: the damage that a structure's own bytes do
+//! not tell, for they are whole.
+//!
+//! A node, a page of counts and a long value that stood in the same place at an earlier checkpoint
+//! say of themselves all that they should, and only the checksum in the pointer to the place says
+//! that they are not what was meant. Contents of a file say nothing of themselves: what finds that
+//! they are old is the checksum in the record of the extent.
+
+use fs::Engine;
+
+use super::anatomy::{Place, places};
+use super::damage::{Damage, Target};
+use super::made::{as_it_was, made_worn};
+use super::run::{Table, assert_struck, campaign, name, shown};
+use crate::script::scale;
+use crate::subject::Base;
+
+/// Of these a whole earlier one has to be put back where it stood.
+const OLD_BTREE: &[&str] = &[
+    "contents in an open segment",
+    "interior node",
+    "leaf",
+    "long value",
+    "node above the top directory",
+    "node of the catalog",
+    "node of the copies of its records",
+    "node of the volume's own tree",
+    "page of counts",
+    "superblock",
+];
+
+/// Of these a whole earlier one, or one of an earlier file of that kind: its files are never
+/// written over.
+const OLD_LSM: &[&str] = &[
+    "block of a run",
+    "block of a value log",
+    "contents in an open segment",
+    "copy of the manifest",
+    "index of a run",
+    "manifest",
+    "run of the copies of its records",
+    "run of the volume's own tree",
+];
+
+/// Of these on either engine.
+const OLD_ANY: &[&str] = &["cluster of the index", "manifest of the index"];
+
+#[expect(clippy::print_stdout, reason = "the seed comes first, and the table is documented")]
+fn worn(engine: Engine, base: &Base, wanted: &[&'static str]) {
+    let mut table = Table::new();
+    for seed in 70..scale(71, 73) {
+        println!("seed {seed}");
+        let volume = made_worn(seed, base);
+        let were: Vec<Vec<Place>> = volume.olds.iter().map(places).collect();
+        let how = (seed, &[Damage::Old][..], were.as_slice());
+        campaign((&volume, &volume.closed, "worn"), how, &|_| true, &mut table);
+        let open = |place: &Place| place.structure == "contents in an open segment";
+        campaign((&volume, &volume.crashed, "crashed"), how, &open, &mut table);
+        // What by chance lies nowhere where one of its kind was, lay so at times before.
+        for at in (1..were.len()).rev() {
+            let (media, before) = (&volume.olds[at], (&volume.olds[..at], &were[..at]));
+            let target = Target { all: &were[at], olds: before.0, were: before.1 };
+            let is_missing = |place: &&Place| !table.contains_key(&(place.structure, Damage::Old));
+            let was_there = |place: &&Place| {
+                is_missing(place) && target.same_kind(place, &media.read(&place.path)).is_some()
+            };
+            let Some(place) = were[at].iter().find(was_there) else { continue };
+            let earlier = as_it_was(media, base, before.0);
+            let how = (seed, &[Damage::Old][..], before.1);
+            campaign((&earlier, media, "worn"), how, &|other| other == place, &mut table);
+        }
+    }
+    print!("{}", shown(&format!("{}, worn", name(engine)), &table));
+    assert_struck(&table, Damage::Old, &[wanted, OLD_ANY], name(engine));
+}
+
+#[test]
+fn an_old_block_put_back_in_a_b_tree_is_found() {
+    worn(Engine::Btree, &Base::Engine(Engine::Btree), OLD_BTREE);
+}
+
+#[test]
+fn an_old_block_put_back_in_the_other_engine_is_found() {
+    worn(Engine::Lsm, &Base::Column, OLD_LSM);
+}
