@@ -4,9 +4,10 @@
 
 use std::collections::BTreeSet;
 use std::ops::ControlFlow;
+use std::sync::Arc;
 use std::time::Duration;
 
-use device::{Device, Env};
+use device::Device;
 use fs::{Engine, Fs, FsResult, GarbageKind, Gc, GcReport, OpenOptions};
 use store::Durability;
 use testing::model::Dump;
@@ -35,9 +36,8 @@ struct Littered {
 const UNNAMED: [&str; 2] =
     ["index/cluster-00000000000fffff-00000001", "index/manifest-00000000000fffff"];
 
-fn volume(device: &SimDevice) -> FsResult<std::sync::Arc<Fs>> {
-    let env = Env { device: std::sync::Arc::new(device.clone()), ..env_of(device) };
-    Ok(Fs::open(env, &options()).expect("it opens"))
+fn volume(device: &SimDevice) -> Arc<Fs> {
+    Fs::open(env_of(device), &options()).expect("it opens")
 }
 
 fn options() -> OpenOptions {
@@ -65,7 +65,7 @@ fn littered(seed: u64, base: &Base) -> Littered {
     let answers = answers(subject.fs());
     drop(subject);
     let collected = device.copy();
-    let fs = volume(&collected).expect("it opens");
+    let fs = volume(&collected);
     gc(&fs).expect("all can be read");
     fs.close().expect("there is room");
     Littered { problems: problems(&collected), device, right, answers }
@@ -111,7 +111,7 @@ fn a_read_that_fails_deletes_nothing_that_is_named_and_is_told() {
             loop {
                 let what = format!("seed {seed}, {base:?}: {op:?} number {n} fails");
                 let device = littered.device.copy();
-                let fs = volume(&device).expect("it opens");
+                let fs = volume(&device);
                 device.inject(Fault::io(FaultOn::Only(op), n));
                 let first = gc(&fs);
                 let is_over = device.faults_left();
@@ -154,7 +154,7 @@ fn files_of_the_index_that_no_base_names_go_and_none_else() {
         let littered = littered(seed, &base);
         let named = index_files(&littered.device);
         let device = littered.device.copy();
-        let fs = volume(&device).expect("it opens");
+        let fs = volume(&device);
         let report = gc(&fs).expect("all can be read");
         let of_index = |found: &&fs::Garbage| found.kind == GarbageKind::IndexFile;
         let told: Vec<_> = report.garbage.iter().filter(of_index).collect();
@@ -179,7 +179,7 @@ fn nothing_of_the_index_goes_where_a_manifest_cannot_be_read() {
                 let what = format!("seed {seed}, {base:?}: bit {bit} of {path}");
                 let hurt = littered.device.copy();
                 hurt.flip_bit(path, bit);
-                let fs = volume(&hurt).expect("an index is no reason not to open");
+                let fs = volume(&hurt);
                 match gc(&fs) {
                     Err(error) => {
                         given_up += 1;

@@ -156,19 +156,17 @@ impl Target<'_> {
     /// What a place is swapped with.
     fn partner(&self, place: &Place, damage: Damage, random: &mut fastrand::Rng) -> Option<&Place> {
         let Place { path, offset, structure, .. } = place;
-        let alike = |other: &&Place| match damage {
-            Damage::Swap => {
-                other.path == *path
+        let alike = |other: &&Place| {
+            if damage == Damage::Swap {
+                return other.path == *path
                     && other.offset != *offset
-                    && is_alike(structure, other.structure)
+                    && is_alike(structure, other.structure);
             }
-            _ => {
-                let are = |pair: &[&str; 2]| {
-                    *pair == [*structure, other.structure] || *pair == [other.structure, *structure]
-                };
-                let is_other = other.structure != *structure || other.path != *path;
-                is_other && OTHERS.iter().any(are)
-            }
+            let are = |pair: &[&str; 2]| {
+                *pair == [*structure, other.structure] || *pair == [other.structure, *structure]
+            };
+            let is_other = other.structure != *structure || other.path != *path;
+            is_other && OTHERS.iter().any(are)
         };
         let others: Vec<&Place> = self.all.iter().filter(alike).collect();
         // Each kind as often as any.

@@ -132,13 +132,13 @@ fn of_one(structure: &str, damage: Damage, replays: bool) -> (Outcome, Outcome) 
             _ => (Mended, Mended),
         },
         ("header of the log" | "record of the log", _) => (LogCut, LogCut),
-        // Nobody is answered from it but searches.
-        (OF_NONE, _) => (Told, Lost),
+        // Nobody is answered from it but searches; and from one of the leaves nobody at all.
+        (OF_NONE | "leaf", _) => (Told, Lost),
         // What was written later may hide what was in it.
         ("block of a run" | "index of a run" | "filters of a run" | "block of a value log", _) => {
             (Told, Lost)
         }
-        ("leaf" | "interior node" | "long value", _) => (Lost, Lost),
+        ("interior node" | "long value", _) => (Lost, Lost),
         (structure, _) if structure.starts_with("contents") => (Lost, Lost),
         // Others: the one way to everything.
         _ => (Lost, Closed),

@@ -96,7 +96,11 @@ impl Case<'_> {
         let mended = repair(media, Repair::Do);
         let after = look(media, &volume.right);
         self.assert_right(&after, &mended.after, "after the repair");
-        assert!(mended.failed.is_empty(), "{what}: {:?}", mended.failed);
+        // With both of what there is twice struck, the repair says so.
+        let is_both =
+            |why: &str| self.damage == Damage::Other && why.contains("their copy neither");
+        let failed = mended.failed.iter().find(|(_, why)| !is_both(why));
+        assert!(failed.is_none(), "{what}: {failed:?}");
         if mended.after.is_clean() {
             assert!(after.is_same(), "{what}: clean, and {after:#?}\n{}", told(&report));
             return Outcome::Mended;
@@ -165,6 +169,8 @@ impl Case<'_> {
                 // What the log's file was called is not known, but which record is missing.
                 Damage::Gone if place.path.starts_with("log/") => why.contains("log/"),
                 Damage::Gone => is_named,
+                // Of a segment without a byte.
+                Damage::Cut if why.ends_with("is missing") => is_named,
                 _ => is_named && why.contains("byte "),
             };
             assert!(is_located, "{what}: {of}: refused {when}, where? {why}");
