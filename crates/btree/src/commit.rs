@@ -33,7 +33,7 @@ const LOADS_MAX: usize = 3;
 
 /// The tree that was used last: batches seldom name many.
 #[derive(Default)]
-struct Last(Option<Arc<Tree>>);
+pub(crate) struct Last(Option<Arc<Tree>>);
 
 impl Last {
     #[inline]
@@ -210,7 +210,7 @@ impl Core {
     }
 
     /// Refuses a batch that names an absent tree, or makes one that exists.
-    fn check(&self, batch: &Batch) -> Result<()> {
+    pub(crate) fn check(&self, batch: &Batch) -> Result<()> {
         let mut last = Last::default();
         // What the batch itself makes and drops.
         let mut own: Vec<(u64, bool)> = Vec::new();
@@ -259,50 +259,71 @@ impl Core {
     pub(crate) fn apply(&self, bytes: &[u8], light: &mut Light) -> Result<()> {
         let last_tree = &mut Last::default();
         for op in Ops::new(bytes) {
-            match op.map_err(malformed)? {
-                Op::Put { tree, key, value } => {
-                    self.change(last_tree.tree(self, tree)?, key, Change::Put(value), light)?;
+            self.apply_op(&op.map_err(malformed)?, last_tree, light)?;
+        }
+        Ok(())
+    }
+
+    /// Applies one operation of it.
+    #[inline]
+    pub(crate) fn apply_op(
+        &self,
+        op: &Op<'_>,
+        last_tree: &mut Last,
+        light: &mut Light,
+    ) -> Result<()> {
+        match *op {
+            Op::Put { tree, key, value } => {
+                self.change(last_tree.tree(self, tree)?, key, Change::Put(value), light)
+            }
+            Op::Delete { tree, key } => {
+                self.change(last_tree.tree(self, tree)?, key, Change::Delete, light)
+            }
+            Op::Merge { tree, key, lanes } => {
+                self.change(last_tree.tree(self, tree)?, key, Change::Merge(lanes), light)
+            }
+            _ => self.apply_to_tree(op, last_tree, light),
+        }
+    }
+
+    fn apply_to_tree(&self, op: &Op<'_>, last_tree: &mut Last, light: &mut Light) -> Result<()> {
+        match *op {
+            Op::DeleteRange { tree, from, to } => {
+                let tree = last_tree.tree(self, tree)?;
+                self.mark_changed(tree);
+                let range = Range { from, to: Some(to) };
+                let mut cut = Vec::new();
+                let done = self.nodes.delete_range(&mut tree.state.write(), range, &mut cut);
+                self.graveyard.lock().extend(cut);
+                let mended = done?;
+                light.note(tree, from, mended);
+                light.note(tree, to, mended);
+            }
+            Op::CreateTree { tree } => {
+                let root = Root::empty(&self.nodes.budget);
+                self.add_tree(Tree::new(TreeId(tree), root, true));
+            }
+            Op::CloneTree { source, target, ref prefixes } => {
+                let source = last_tree.tree(self, source)?;
+                let root = source.state.read().clone();
+                let resident = source.resident.load(Ordering::Relaxed);
+                let (root, mended) = self.keep_prefixes(root, prefixes)?;
+                let tree = self.add_tree(Tree::new(TreeId(target), root, resident));
+                for prefix in prefixes {
+                    light.note(&tree, prefix, mended);
+                    light.note(&tree, &prefix_end(prefix).unwrap_or_default(), mended);
                 }
-                Op::Delete { tree, key } => {
-                    self.change(last_tree.tree(self, tree)?, key, Change::Delete, light)?;
-                }
-                Op::Merge { tree, key, lanes } => {
-                    self.change(last_tree.tree(self, tree)?, key, Change::Merge(lanes), light)?;
-                }
-                Op::DeleteRange { tree, from, to } => {
-                    let tree = last_tree.tree(self, tree)?;
-                    self.mark_changed(tree);
-                    let range = Range { from, to: Some(to) };
-                    let mut cut = Vec::new();
-                    let done = self.nodes.delete_range(&mut tree.state.write(), range, &mut cut);
-                    self.graveyard.lock().extend(cut);
-                    let mended = done?;
-                    light.note(tree, from, mended);
-                    light.note(tree, to, mended);
-                }
-                Op::CreateTree { tree } => {
-                    let root = Root::empty(&self.nodes.budget);
-                    self.add_tree(Tree::new(TreeId(tree), root, true));
-                }
-                Op::CloneTree { source, target, prefixes } => {
-                    let source = last_tree.tree(self, source)?;
-                    let root = source.state.read().clone();
-                    let resident = source.resident.load(Ordering::Relaxed);
-                    let (root, mended) = self.keep_prefixes(root, &prefixes)?;
-                    let tree = self.add_tree(Tree::new(TreeId(target), root, resident));
-                    for prefix in &prefixes {
-                        light.note(&tree, prefix, mended);
-                        light.note(&tree, &prefix_end(prefix).unwrap_or_default(), mended);
-                    }
-                }
-                Op::Ingest { tree, first, last, leaves } => {
-                    self.graft(last_tree.tree(self, tree)?, first, last, &leaves, light)?;
-                }
-                Op::Link { .. } => return Err(malformed(foreign())),
-                Op::DropTree { tree } => {
-                    self.drop_tree(&self.tree(TreeId(tree))?);
-                    *last_tree = Last::default();
-                }
+            }
+            Op::Ingest { tree, first, last, ref leaves } => {
+                self.graft(last_tree.tree(self, tree)?, first, last, leaves, light)?;
+            }
+            Op::Link { .. } => return Err(malformed(foreign())),
+            Op::DropTree { tree } => {
+                self.drop_tree(&self.tree(TreeId(tree))?);
+                *last_tree = Last::default();
+            }
+            Op::Put { .. } | Op::Delete { .. } | Op::Merge { .. } => {
+                unreachable!("these change one key")
             }
         }
         Ok(())
@@ -337,7 +358,7 @@ impl Core {
         Ok(())
     }
 
-    fn add_tree(&self, tree: Tree) -> Arc<Tree> {
+    pub(crate) fn add_tree(&self, tree: Tree) -> Arc<Tree> {
         let tree = Arc::new(tree);
         self.mark_changed(&tree);
         self.tree_count.fetch_add(1, Ordering::Relaxed);

@@ -16,6 +16,7 @@ use crate::cell::Node;
 use crate::changed::{Changed, States};
 use crate::checkpoint::{Shedding, State};
 use crate::early::Early;
+use crate::lost::LostTrees;
 use crate::nodes::Nodes;
 use crate::options::Options;
 use crate::pin::{PinnedTrees, Pins};
@@ -30,6 +31,8 @@ pub(crate) struct Core {
     pub(crate) superblocks: [Arc<dyn File>; 2],
     /// Why the store takes no changes, where it was opened for reading only.
     pub(crate) read_only: Option<Arc<str>>,
+    /// Trees of which something is not known, where that is why.
+    pub(crate) lost_trees: Mutex<LostTrees>,
     pub(crate) journal: Journal,
     /// Shared by commits; exclusive to see a state between commits.
     pub(crate) gate: Latch<()>,
@@ -154,6 +157,7 @@ impl Core {
             nodes,
             superblocks,
             read_only: None,
+            lost_trees: Mutex::default(),
             journal: Journal::default(),
             gate: Latch::new(()),
             stripes: Stripes::new(),

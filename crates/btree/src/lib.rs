@@ -27,6 +27,7 @@ mod layout;
 mod leaf;
 mod light;
 mod limits;
+mod lost;
 #[cfg(test)]
 mod medium_tests;
 mod merge;

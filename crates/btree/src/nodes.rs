@@ -19,6 +19,7 @@ use crate::budget::Budget;
 use crate::cell::{Child, Interior, LeafCell, Node, OverflowCell};
 use crate::codec;
 use crate::leaf::LeafData;
+use crate::lost::LostNodes;
 use crate::ring::Ring;
 
 /// The file of nodes, below the volume directory.
@@ -30,6 +31,13 @@ const NODE_UNITS_MAX: usize = node::NODE_BYTES_MAX / UNIT_BYTES;
 pub(crate) fn unit_offset(unit: u64) -> u64 {
     let (group, index) = (unit / GROUP_UNITS as u64, unit % GROUP_UNITS as u64);
     group * GROUP_BYTES as u64 + 2 * PAGE_BYTES as u64 + index * UNIT_BYTES as u64
+}
+
+/// The unit that lies there.
+pub(crate) fn unit_at(offset: u64) -> u64 {
+    let (group, within) = (offset / GROUP_BYTES as u64, offset % GROUP_BYTES as u64);
+    let index = within.saturating_sub(2 * PAGE_BYTES as u64) / UNIT_BYTES as u64;
+    group * GROUP_UNITS as u64 + index
 }
 
 /// A cell that may still be there.
@@ -76,6 +84,8 @@ pub(crate) struct Nodes {
     pub(crate) budget: Arc<Budget>,
     known: Mutex<Known>,
     pub(crate) ring: Ring,
+    /// Those that a replay found damaged.
+    pub(crate) lost: LostNodes,
     /// Nodes read from the medium since opening.
     pub(crate) loads: AtomicU64,
     /// Runs of nodes written since opening, their bytes, and those of them that were only moved.
@@ -96,6 +106,7 @@ impl Nodes {
             budget: Arc::new(Budget::default()),
             known: Mutex::new(Known::default()),
             ring: Ring::default(),
+            lost: LostNodes::default(),
             loads: AtomicU64::new(0),
             runs: AtomicU64::new(0),
             run_bytes: AtomicU64::new(0),
@@ -129,6 +140,7 @@ impl Nodes {
             look();
         }
         let offset = unit_offset(pointer.unit);
+        self.lost.check(offset)?;
         let mut bytes = vec![0; usize::from(pointer.units) * UNIT_BYTES];
         let read = self.file.read_at(&mut bytes, offset)?;
         bytes.truncate(read);

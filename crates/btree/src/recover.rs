@@ -124,6 +124,7 @@ pub(crate) fn open(env: &Env, options: &Options) -> Result<Core> {
         core.log().fail(&why);
         core.read_only = Some(Arc::from(why));
     }
+    core.settle_lost();
     Ok(core)
 }
 

@@ -6,6 +6,8 @@
 //! not in memory are asked for at once; the medium then works on many, and applying finds them
 //! read. What cannot be read is passed over here: whoever applies the record will say so.
 //!
+//! What is damaged under a record is passed over (`lost`): no state is written from then on.
+//!
 //! The log may change more than the cache holds: then changed leaves are written early, or a
 //! checkpoint is made of what was replayed so far, just as committers would do; records that are in
 //! it are not replayed another time. Before that the log is made durable.
@@ -72,7 +74,7 @@ impl Replay for Replayer<'_> {
         }
         core.adopt_ingested(payload)?;
         let mut light = Light::default();
-        core.apply(payload, &mut light)?;
+        core.apply_replayed(payload, &mut light)?;
         core.mend_light(&light);
         core.replayed_to.store(lsn.0, Ordering::Relaxed);
         self.relieve()?;
@@ -107,7 +109,7 @@ impl<'a> Replayer<'a> {
         let core = self.core;
         let early = core.writes_early();
         let due = if early { core.options.dirty_bytes_due() } else { self.dirty_max };
-        if !self.writes || core.dirty() <= due {
+        if !self.writes || core.dirty() <= due || !core.is_whole() {
             return Ok(());
         }
         self.settle()?;

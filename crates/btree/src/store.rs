@@ -192,6 +192,14 @@ impl Store for BtreeStore {
         self.core.read_only.clone()
     }
 
+    fn unknown(&self) -> Vec<TreeId> {
+        self.core.unknown()
+    }
+
+    fn drop_unknown(&self, batch: &Batch) -> Result<()> {
+        self.core.drop_unknown(batch)
+    }
+
     fn set_barrier(&self, barrier: Arc<dyn Barrier>) {
         self.core.log().set_barrier(barrier);
     }

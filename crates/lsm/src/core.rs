@@ -9,14 +9,16 @@ use std::sync::{Arc, OnceLock};
 
 use device::{Env, Map};
 use parking_lot::{Mutex, RwLock};
-use store::{Error, Journal, Log, MergeStats, Result, TreeId, ValueLogStats};
+use store::{Batch, Error, Journal, Log, MergeStats, Result, TreeId, ValueLogStats};
 
 use crate::checkpoint::Durable;
+use crate::commit::{Origin, malformed};
 use crate::compact::Merging;
 use crate::files::Files;
 use crate::layer::{Layer, LayerId, Stack};
 use crate::options::Options;
 use crate::outlook::Outlook;
+use crate::staged::Staging;
 use crate::tree::{Ids, Tree};
 
 /// The trees of a state.
@@ -155,14 +157,41 @@ impl Core {
 
     /// Why the value of some key is not known, where that is so.
     pub(crate) fn any_unknown(&self) -> Option<Error> {
+        self.unknown().into_iter().next().map(|(_, why)| why)
+    }
+
+    /// The trees that have keys whose values are not known, ascending, and why that is.
+    pub(crate) fn unknown(&self) -> Vec<(TreeId, Error)> {
         let changed = self.changed.lock();
-        let mut trees = changed.values().filter(|tree| !tree.dropped.load(Ordering::Relaxed));
-        trees.find_map(|tree| {
-            let state = tree.state.read();
-            let of_layer = |layer: &Arc<Layer>| layer.as_memory()?.any_unknown().cloned();
-            let frozen = || state.stack.layers.iter().find_map(of_layer);
-            state.active.any_unknown().cloned().or_else(frozen)
-        })
+        let trees = changed.values().filter(|tree| !tree.dropped.load(Ordering::Relaxed));
+        let mut unknown: Vec<_> = trees
+            .filter_map(|tree| {
+                let state = tree.state.read();
+                let of_layer = |layer: &Arc<Layer>| layer.as_memory()?.any_unknown().cloned();
+                let frozen = || state.stack.layers.iter().find_map(of_layer);
+                let why = state.active.any_unknown().cloned().or_else(frozen)?;
+                Some((tree.id, why))
+            })
+            .collect();
+        unknown.sort_unstable_by_key(|(id, _)| *id);
+        unknown
+    }
+
+    /// Logs a batch that drops these trees; the next opening applies it.
+    pub(crate) fn drop_unknown(&self, batch: &Batch) -> Result<()> {
+        batch.check().map_err(|_| Error::NoSpace("one log record"))?;
+        let _gate = self.gate.write();
+        let unknown: Vec<_> = self.unknown().into_iter().map(|(id, _)| id).collect();
+        if !batch.drops_all(&unknown) {
+            self.log().check()?;
+            return Err(Error::ReadOnly(Arc::from("nothing is unknown")));
+        }
+        // What refuses it now would refuse it when it is replayed.
+        let mut staging = Staging::new(self, Origin::Caller);
+        for op in batch.ops() {
+            staging.apply(op.map_err(malformed)?)?;
+        }
+        self.log().append_last(batch.as_bytes())
     }
 
     /// Bytes that are in memory and the log only.

@@ -150,6 +150,14 @@ impl Store for LsmStore {
         self.core.read_only.get().cloned()
     }
 
+    fn unknown(&self) -> Vec<TreeId> {
+        self.core.unknown().into_iter().map(|(id, _)| id).collect()
+    }
+
+    fn drop_unknown(&self, batch: &Batch) -> Result<()> {
+        self.core.drop_unknown(batch)
+    }
+
     fn set_barrier(&self, barrier: Arc<dyn Barrier>) {
         self.core.log().set_barrier(barrier);
     }

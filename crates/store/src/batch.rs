@@ -1,7 +1,7 @@
 //! `Batch`: an insert group. All of it happens, or nothing.
 
 use format::batch as codec;
-use format::batch::{KEY_BYTES_MAX, LANES_MAX, Lane, Ops, VALUE_BYTES_MAX};
+use format::batch::{KEY_BYTES_MAX, LANES_MAX, Lane, Op, Ops, VALUE_BYTES_MAX};
 
 use crate::TreeId;
 
@@ -140,6 +140,14 @@ impl Batch {
         codec::drop_tree(&mut self.bytes, tree.0);
         self.ops += 1;
         self.mark(Need::Relieves);
+    }
+
+    /// Whether it drops each of some trees, of which there is one at least.
+    pub fn drops_all(&self, trees: &[TreeId]) -> bool {
+        let drops = |tree: &TreeId| {
+            self.ops().any(|op| matches!(op, Ok(Op::DropTree { tree: one }) if one == tree.0))
+        };
+        !trees.is_empty() && trees.iter().all(drops)
     }
 
     /// Fails when the batch is too large to commit. Callers that build batches of unbounded

@@ -138,6 +138,19 @@ pub trait Store: Read {
         None
     }
 
+    /// Trees of which something is not known since the log was replayed, where that is why the
+    /// store is read-only, and the only reason.
+    fn unknown(&self) -> Vec<TreeId> {
+        Vec::new()
+    }
+
+    /// Logs, durably, a batch that drops all trees of which something is not known: for whoever has
+    /// what they held elsewhere. The store takes nothing else; the next opening finds the batch in
+    /// the log and takes changes.
+    fn drop_unknown(&self, _batch: &Batch) -> Result<()> {
+        Err(crate::Error::ReadOnly(Arc::from("nothing is unknown")))
+    }
+
     /// What must be durable before a log record that names it (DESIGN section 6): called before
     /// every write of the log, in one place. Set once, before the first commit.
     fn set_barrier(&self, barrier: Arc<dyn Barrier>);

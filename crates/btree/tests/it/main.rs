@@ -16,6 +16,7 @@ mod moving;
 mod replay;
 mod replay_budget;
 mod room;
+mod rotten;
 mod runs;
 mod shrink;
 mod splits;

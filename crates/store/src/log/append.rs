@@ -427,6 +427,15 @@ impl Log {
         self.turn.notify_all();
     }
 
+    /// Makes one more record durable where the engine refuses all (`fail`). Nobody else appends.
+    pub fn append_last(&self, payload: &[u8]) -> Result<()> {
+        let refused = self.state.lock().refused.take();
+        let appended = self.append(payload, Room::Reserve).and_then(|lsn| self.sync(lsn));
+        let mut state = self.state.lock();
+        state.refused = state.refused.take().or(refused);
+        appended
+    }
+
     /// Takes no more records, and writes none of those that it has: its place is another's.
     pub fn abandon(&self, why: &str) {
         self.state.lock().failed.get_or_insert_with(|| Arc::from(why));

@@ -1,0 +1,170 @@
+//! What a replay could not apply: the log changes a leaf that is damaged.
+//!
+//! That is no reason to refuse all else. An operation on a key is passed over; the node that could
+//! not be read counts as damaged from then on, whatever a later read of it gives, so that whoever
+//! asks for anything in it is told, in the tree, in clones of it and in pinned states. An operation
+//! on more than a key - a range, a run, a partial clone - leaves a tree of which nothing is known.
+//! While there is such a tree the store is read-only: no checkpoint is made, and the log stays as
+//! it is, so that an opening that can read the node again misses nothing. A tree that the log drops
+//! later is not missed.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use format::batch::{Op, Ops};
+use format::{Corruption, Pointer};
+use parking_lot::Mutex;
+use store::{Batch, Error, Result, TreeId};
+
+use crate::commit::{Last, malformed};
+use crate::core::Core;
+use crate::light::Light;
+use crate::nodes::{NODES_FILE, unit_at};
+use crate::tree::{Root, Tree};
+
+/// Nodes that count as damaged, by their places.
+#[derive(Debug, Default)]
+pub(crate) struct LostNodes {
+    any: AtomicBool,
+    nodes: Mutex<BTreeMap<u64, Arc<Corruption>>>,
+}
+
+impl LostNodes {
+    /// Fails where the node at an offset counts as damaged.
+    #[inline]
+    pub(crate) fn check(&self, offset: u64) -> Result<()> {
+        if !self.any.load(Ordering::Acquire) {
+            return Ok(());
+        }
+        match self.nodes.lock().get(&offset) {
+            Some(damage) => Err(Error::Corrupt(Arc::clone(damage))),
+            None => Ok(()),
+        }
+    }
+
+    fn add(&self, damage: &Arc<Corruption>) {
+        self.nodes.lock().insert(damage.offset, Arc::clone(damage));
+        self.any.store(true, Ordering::Release);
+    }
+
+    fn clear(&self) {
+        self.nodes.lock().clear();
+        self.any.store(false, Ordering::Release);
+    }
+}
+
+/// Trees of which something is not known, and why.
+pub(crate) type LostTrees = BTreeMap<TreeId, Arc<Corruption>>;
+
+impl Core {
+    /// Applies a record of the log, but what a damaged node keeps from being applied.
+    pub(crate) fn apply_replayed(&self, bytes: &[u8], light: &mut Light) -> Result<()> {
+        let last_tree = &mut Last::default();
+        for op in Ops::new(bytes) {
+            let op = op.map_err(malformed)?;
+            match self.apply_op(&op, last_tree, light) {
+                Err(Error::Corrupt(damage)) if damage.file == NODES_FILE => {
+                    self.lose(&op, &damage)?;
+                    *last_tree = Last::default();
+                }
+                applied => applied?,
+            }
+            self.follow_lost(&op);
+        }
+        Ok(())
+    }
+
+    /// Notes that an operation was not applied. Where the list of trees is what is damaged, nothing
+    /// can be done about it.
+    #[cold]
+    fn lose(&self, op: &Op<'_>, damage: &Arc<Corruption>) -> Result<()> {
+        let (tree, of_a_key) = match *op {
+            Op::Put { tree, .. } | Op::Delete { tree, .. } | Op::Merge { tree, .. } => (tree, true),
+            Op::DeleteRange { tree, .. } | Op::Ingest { tree, .. } => (tree, false),
+            Op::CloneTree { source, target, .. } => {
+                self.tree(TreeId(source))?;
+                self.add_tree(Tree::new(TreeId(target), Root::empty(&self.nodes.budget), false));
+                (target, false)
+            }
+            Op::CreateTree { .. } | Op::DropTree { .. } | Op::Link { .. } => {
+                return Err(Error::Corrupt(Arc::clone(damage)));
+            }
+        };
+        let tree = self.tree(TreeId(tree))?;
+        self.nodes.lost.add(damage);
+        if !of_a_key {
+            self.lose_tree(&tree, damage);
+        }
+        let first = self.lost_trees.lock().insert(tree.id, Arc::clone(damage)).is_none();
+        if first {
+            tracing::error!(%damage, tree = tree.id.0, "what the log changes cannot be read");
+        }
+        Ok(())
+    }
+
+    /// Has a tree lead to the damaged node, and to nothing else.
+    fn lose_tree(&self, tree: &Tree, damage: &Corruption) {
+        let unit = unit_at(damage.offset);
+        let damaged = Pointer { unit, units: 1, overflows: false, checksum: 0 };
+        tree.resident.store(false, Ordering::Relaxed);
+        let root = std::mem::replace(&mut *tree.state.write(), Root::on_disk(damaged, 0));
+        self.graveyard.lock().extend(root.child.cell.into_inner());
+    }
+
+    /// What is not known of a tree is not known of its clones; what is dropped need not be.
+    fn follow_lost(&self, op: &Op<'_>) {
+        let mut lost = self.lost_trees.lock();
+        match *op {
+            Op::CloneTree { source, target, .. } => {
+                if let Some(damage) = lost.get(&TreeId(source)).cloned() {
+                    lost.insert(TreeId(target), damage);
+                }
+            }
+            Op::DropTree { tree } => {
+                lost.remove(&TreeId(tree));
+            }
+            _ => {}
+        }
+    }
+
+    /// Whether all of the log was applied that is of use.
+    pub(crate) fn is_whole(&self) -> bool {
+        self.lost_trees.lock().is_empty()
+    }
+
+    /// Why the store takes no changes when its log was replayed, where that left anything out.
+    pub(crate) fn settle_lost(&mut self) {
+        let Some(damage) = self.lost_trees.lock().values().next().cloned() else {
+            // Trees that lead to a damaged node, and miss nothing, look for themselves.
+            self.nodes.lost.clear();
+            return;
+        };
+        if self.read_only.is_some() || self.check_log().is_err() {
+            // What is written goes nowhere, or may not be written.
+            self.lost_trees.lock().clear();
+            return;
+        }
+        let why = format!("what the log changes cannot be read: {damage}");
+        tracing::error!(why, "the volume is opened read-only");
+        self.log().fail(&why);
+        self.read_only = Some(Arc::from(why));
+    }
+
+    /// The trees of which something is not known.
+    pub(crate) fn unknown(&self) -> Vec<TreeId> {
+        self.lost_trees.lock().keys().copied().collect()
+    }
+
+    /// Logs a batch that drops them; the next opening applies it.
+    pub(crate) fn drop_unknown(&self, batch: &Batch) -> Result<()> {
+        batch.check().map_err(|_| Error::NoSpace("one log record"))?;
+        let _gate = self.gate.write();
+        if !batch.drops_all(&self.unknown()) {
+            self.log().check()?;
+            return Err(Error::ReadOnly(Arc::from("nothing is unknown")));
+        }
+        self.check(batch)?;
+        self.log().append_last(batch.as_bytes())
+    }
+}

@@ -1,0 +1,198 @@
+//! What is in the way of replaying the log - a rotten node that a record changes - is in the way of
+//! what is in that node, and of changes, and of nothing else.
+
+use std::collections::BTreeMap;
+
+use btree::BtreeStore;
+use format::node::UNIT_BYTES;
+use store::{Batch, Error, KeyRange, Lane, MergeKind, Read, SliceRun, Store, TreeId};
+use testing::{CrashPolicy, SimDevice, SimEnv};
+
+use crate::superblocks::Model;
+use crate::util::{TREE, commit, entries, options, store};
+
+const CACHE_BYTES: usize = 8 << 20;
+const NODES: &str = "btree/nodes";
+const CLONE: TreeId = TreeId(40);
+const PART: TreeId = TreeId(41);
+const OTHER: TreeId = TreeId(42);
+const BRIEF: TreeId = TreeId(43);
+const KEYS: u32 = 600;
+const ONE_MORE: Lane = Lane { offset: 0, kind: MergeKind::Add, operand: 1 };
+
+fn value(n: u32) -> Vec<u8> {
+    let bytes = if n.is_multiple_of(97) { 4000 } else { 300 };
+    [&1000_u64.to_le_bytes()[..], &testing::noise(u64::from(n), bytes)].concat()
+}
+
+fn key(n: u32) -> [u8; 4] {
+    n.to_be_bytes()
+}
+
+/// What a crash leaves of a store whose log changes all that a batch can change, and what is in
+/// its trees.
+fn crashed() -> (SimDevice, Model) {
+    let (sim, store) = store(1, CACHE_BYTES);
+    commit(&store, |batch| {
+        batch.create_tree(OTHER);
+        batch.create_tree(BRIEF);
+    });
+    for n in 0..KEYS {
+        commit(&store, |batch| {
+            for tree in [TREE, OTHER, BRIEF] {
+                batch.put(tree, &key(n), &value(n));
+            }
+        });
+    }
+    commit(&store, |batch| batch.delete_range(OTHER, &key(400), &key(500)));
+    assert!(store.checkpoint().expect("checkpoint"));
+    commit(&store, |batch| {
+        for n in (0..KEYS).step_by(40) {
+            batch.put(TREE, &key(n), &value(n + 1));
+            if !(400..500).contains(&n) {
+                batch.merge(OTHER, &key(n + 3), &[ONE_MORE]);
+            }
+            batch.merge(BRIEF, &key(n + 3), &[ONE_MORE]);
+            batch.delete(TREE, &key(n + 5));
+        }
+    });
+    commit(&store, |batch| batch.clone_tree(TREE, CLONE));
+    commit(&store, |batch| batch.clone_prefixes(OTHER, PART, &[&key(1)[..3]]));
+    commit(&store, |batch| {
+        batch.delete_range(TREE, &key(100), &key(140));
+        batch.put(CLONE, &key(7), b"in the clone");
+        batch.drop_tree(BRIEF);
+    });
+    let run: Vec<_> = (400..500_u32).map(|n| (key(n).to_vec(), value(n + 2))).collect();
+    store.ingest(OTHER, &mut SliceRun::new(&run)).expect("there is nothing");
+    store.sync(store.last_commit()).expect("sync");
+    let trees = [TREE, CLONE, PART, OTHER].map(|tree| (tree, entries(&*store, tree)));
+    (sim.device.after_crash(CrashPolicy::LoseAll, 1), BTreeMap::from(trees))
+}
+
+/// Whether an error is damage of a node.
+fn is_damage(error: &Error) -> bool {
+    matches!(error, Error::Corrupt(bad) if bad.file == NODES)
+}
+
+/// Asks for each key, and for all in order: what is answered is right. Tells how many are not.
+fn ask(read: &dyn Read, model: &Model, place: &str) -> usize {
+    let mut unknown = 0;
+    for (&tree, right) in model {
+        for n in 0..KEYS {
+            match read.get(tree, &key(n)) {
+                Ok(found) => assert_eq!(found.as_ref(), right.get(&key(n)[..]), "{place}: {n}"),
+                Err(error) => {
+                    assert!(is_damage(&error), "{place}: {error}");
+                    unknown += 1;
+                }
+            }
+        }
+        let mut left = right.iter();
+        let mut cursor = read.scan(tree, KeyRange::all()).expect("the tree is there");
+        loop {
+            match cursor.next() {
+                Ok(item) => {
+                    let item = item.map(|item| (item.key.to_vec(), item.value.to_vec()));
+                    let ended = item.is_none();
+                    let wanted = left.next().map(|(key, value)| (key.clone(), value.clone()));
+                    assert_eq!(item, wanted, "{place}: in order");
+                    if ended {
+                        break;
+                    }
+                }
+                Err(error) => {
+                    assert!(is_damage(&error), "{place}: {error}");
+                    break;
+                }
+            }
+        }
+    }
+    unknown
+}
+
+/// A store that misses something changes nothing, and takes nothing but that what it misses goes.
+fn lives_with_it(device: &SimDevice, store: &BtreeStore, place: &str) {
+    let files = device.files();
+    let mut batch = Batch::new();
+    batch.put(OTHER, b"more", b"value");
+    let refused = store.commit(&batch).expect_err("it is read-only");
+    // The leaf that it would change may be the one that is damaged.
+    let is_refused = matches!(refused, Error::ReadOnly(_)) || is_damage(&refused);
+    assert!(is_refused, "{place}: {refused}");
+    assert!(refused.to_string().contains(NODES), "{place}: {refused}");
+    assert!(matches!(store.drop_unknown(&batch), Err(Error::ReadOnly(_))), "{place}");
+    assert!(matches!(store.checkpoint(), Err(Error::ReadOnly(_))), "{place}");
+    while store.reclaim_step(100).expect("there is nothing to write") {}
+    assert!(!store.checkpoint_due(), "{place}");
+    store.close().expect("there is nothing to write");
+    assert_eq!(device.files(), files, "{place}: nothing is written or deleted");
+}
+
+/// Who has what is not known elsewhere drops it, and goes on.
+fn goes_on_without(device: SimDevice, model: &Model, place: &str) {
+    let sim = SimEnv::on(device, 2);
+    let options = options(CACHE_BYTES);
+    let store = BtreeStore::open(&sim.env(), &options).expect("it opens");
+    let unknown = store.unknown();
+    let mut batch = Batch::new();
+    for tree in &unknown {
+        batch.drop_tree(*tree);
+    }
+    store.drop_unknown(&batch).expect("all that is not known goes");
+    drop(store);
+    let sim = SimEnv::on(sim.device.after_crash(CrashPolicy::LoseAll, 3), 3);
+    let store = BtreeStore::open(&sim.env(), &options).expect("it opens");
+    assert_eq!(store.read_only(), None, "{place}");
+    let mut rest = model.clone();
+    rest.retain(|tree, _| !unknown.contains(tree));
+    ask(&*store, &rest, place);
+    commit(&store, |batch| batch.create_tree(TreeId(60)));
+    assert!(store.checkpoint().expect("checkpoint"), "{place}");
+    drop(store);
+    let store = BtreeStore::open(&sim.env(), &options).expect("it opens");
+    ask(&*store, &rest, place);
+}
+
+/// A bit of each unit of the file of nodes.
+#[test]
+fn a_rotten_node_under_the_log_is_in_the_way_of_what_is_in_it_alone() {
+    let (left, right) = crashed();
+    let length = left.read_file(NODES).len() as u64;
+    let options = options(CACHE_BYTES);
+    let (mut closed, mut read_only) = (0, 0);
+    for unit in 0..length / UNIT_BYTES as u64 {
+        let bit = (unit * UNIT_BYTES as u64 + 100) * 8;
+        let place = format!("bit {bit}");
+        let sim = SimEnv::on(left.copy(), unit);
+        sim.device.flip_bit(NODES, bit);
+        match BtreeStore::open(&sim.env(), &options) {
+            Err(error) => {
+                assert!(is_damage(&error), "{place}: {error}");
+                closed += 1;
+            }
+            Ok(store) if store.read_only().is_some() => {
+                read_only += 1;
+                let unknown = ask(&*store, &right, &place);
+                let pin = store.pin().expect("pin");
+                assert_eq!(ask(&*pin, &right, &place), unknown, "{place}");
+                drop(pin);
+                lives_with_it(&sim.device, &store, &place);
+                drop(store);
+                goes_on_without(sim.device.copy(), &right, &place);
+            }
+            Ok(store) => {
+                ask(&*store, &right, &place);
+            }
+        }
+        // The medium gives again what it had.
+        sim.device.flip_bit(NODES, bit);
+        let store = BtreeStore::open(&sim.env(), &options).expect("it is whole");
+        assert_eq!(store.read_only(), None, "{place}");
+        assert_eq!(ask(&*store, &right, &place), 0, "{place}");
+    }
+    println!("of {length} bytes: {closed} close it, {read_only} have it open for reading");
+    // The root of the catalog.
+    assert!(closed <= 64, "{closed} units close it");
+    assert!(read_only > 50, "{read_only} units under the log");
+}
