@@ -134,7 +134,12 @@ pub(crate) fn mend(env: &Env, header: &VolumeHeader) -> Result<(), OpenError> {
 /// Makes the damaged one of the two trees of the volume's records anew, of a volume that nobody has
 /// open, and then what the engine counts: what the damaged one led to is free.
 pub(crate) fn renew_own(env: &Env, header: &VolumeHeader) -> Result<(), OpenError> {
-    let store = open(env, header, &OpenOptions::default())?;
+    let mut store = open(env, header, &OpenOptions::default())?;
+    if crate::own::drop_unknown(&*store)? {
+        store.close()?;
+        drop(store);
+        store = open(env, header, &OpenOptions::default())?;
+    }
     crate::own::renew(&*store)?;
     store.close()?;
     drop(store);

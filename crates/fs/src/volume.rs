@@ -108,7 +108,10 @@ impl Fs {
     ) -> Result<Arc<Fs>, OpenError> {
         let damaged = |error: FsError| OpenError::Inconsistent(error.to_string());
         // Damage that the store works around: nothing may be changed, as where nobody wants to.
-        let kept_from = store.read_only();
+        let kept_from = match own.noted().told() {
+            Some(told) if own::is_of_own(&store.unknown()) => Some(Arc::from(told)),
+            _ => store.read_only(),
+        };
         let read_only = options.read_only || kept_from.is_some();
         if !read_only && let Err(error) = own.complete() {
             own.no_copies(&error);

@@ -6,7 +6,7 @@ use store::{Error, Pinned};
 use super::look::{self, Look, Scan};
 use super::{Checker, Edit, Fix, Problem, ProblemKind};
 use crate::error::from_store;
-use crate::own::{COPY, differences, is_damage};
+use crate::own::{COPY, differences, is_damage, is_of_own};
 use crate::subvol::VOLUME;
 use crate::{Fs, FsResult};
 
@@ -81,7 +81,8 @@ impl Checker<'_, '_> {
 impl Fs {
     /// What makes the damaged one of the two trees anew, where anything may be changed.
     pub(super) fn renews(&self) -> Option<Fix> {
-        self.store.read_only().is_none().then_some(Fix::Own)
+        let may = self.store.read_only().is_none() || is_of_own(&self.store.unknown());
+        may.then_some(Fix::Own)
     }
 }
 

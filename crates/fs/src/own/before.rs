@@ -258,6 +258,14 @@ impl Store for TwoTrees {
         self.engine.read_only()
     }
 
+    fn unknown(&self) -> Vec<TreeId> {
+        self.engine.unknown()
+    }
+
+    fn drop_unknown(&self, batch: &Batch) -> Result<()> {
+        self.engine.drop_unknown(batch)
+    }
+
     fn set_barrier(&self, barrier: Arc<dyn Barrier>) {
         self.engine.set_barrier(barrier);
     }

@@ -29,7 +29,7 @@ use crate::subvol::VOLUME;
 pub(crate) use before::mirrored;
 pub(crate) use complete::differences;
 pub(crate) use noted::{Noted, UNCOUNTED};
-pub(crate) use renew::renew;
+pub(crate) use renew::{drop_unknown, renew};
 
 /// The tree of the copies.
 pub(crate) const COPY: TreeId = TreeId(COPY_TREE);
@@ -70,8 +70,18 @@ impl Own {
 pub(crate) fn over(engine: Arc<dyn Store>) -> Result<(Arc<dyn Store>, Own)> {
     debug_assert_eq!(ROOT, key::counter(Counter::Root));
     let noted = Arc::new(Noted::new(are_there(&*engine)?));
+    if let Some(why) = engine.read_only()
+        && is_of_own(&engine.unknown())
+    {
+        noted.not_replayed(&why, engine.unknown() == [COPY]);
+    }
     let before = before::TwoTrees::new(Arc::clone(&engine), Arc::clone(&noted));
     Ok((Arc::new(before), Own { engine, noted }))
+}
+
+/// Whether trees of which something is not known are one of both: the other has what it held.
+pub(crate) fn is_of_own(unknown: &[TreeId]) -> bool {
+    matches!(unknown, [VOLUME | COPY])
 }
 
 /// Whether an error is damage of what is on the medium, or that it is not there. A read that the

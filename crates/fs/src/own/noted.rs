@@ -80,6 +80,16 @@ impl Noted {
         self.places.lock().push(what.to_owned());
     }
 
+    /// Notes that the log has changes of records, or of their copies, that could not be replayed.
+    #[cold]
+    pub(super) fn not_replayed(&self, why: &str, of_copies: bool) {
+        if of_copies {
+            *self.given_up.lock() = Some(format!("{why}; {DO}"));
+        } else {
+            self.places.lock().push(why.to_owned());
+        }
+    }
+
     /// Whether all could be read that was asked for.
     pub(crate) fn is_whole(&self) -> bool {
         self.places.lock().is_empty()

@@ -11,6 +11,10 @@
 //! 3. The tree is made anew with all of that, in one commit.
 //! 4. What has no copy is removed from beside the copies.
 //!
+//! Where the log has changes of a tree that could not be replayed into it, 1 and dropping it are
+//! one record of the log, after which the volume is opened again: the next replay ends without that
+//! tree, and misses nothing (`drop_unknown`).
+//!
 //! The copies: dropped, with the word that there are some, and made as for a volume that has none.
 //! A crash anywhere leaves what the next repair goes on with.
 
@@ -48,6 +52,24 @@ pub(crate) fn renew(engine: &dyn Store) -> std::result::Result<(), OpenError> {
     }
 }
 
+/// Has the log drop the one of the two trees of which something is not known since it was replayed,
+/// where that is all that keeps the store from taking changes, and the other has all. Tells whether
+/// to open the store again.
+pub(crate) fn drop_unknown(engine: &dyn Store) -> std::result::Result<bool, OpenError> {
+    let mut batch = Batch::new();
+    match engine.unknown()[..] {
+        [VOLUME] if damage(engine, COPY)?.is_none() && are_there(engine)? => {
+            gather_others(engine, &mut batch, &mut |_| Ok(()))
+                .map_err(|error| OpenError::Inconsistent(error.to_string()))?;
+            batch.drop_tree(VOLUME);
+        }
+        [COPY] if damage(engine, VOLUME)?.is_none() => say_none_and_drop(engine, &mut batch)?,
+        _ => return Ok(false),
+    }
+    engine.drop_unknown(&batch)?;
+    Ok(true)
+}
+
 /// What is damaged in a tree first.
 fn damage(engine: &dyn Read, tree: TreeId) -> Result<Option<store::Error>> {
     let walk = || -> Result<()> {
@@ -76,18 +98,27 @@ fn renew_own(engine: &dyn Store) -> FsResult<()> {
     remove_others(engine).map_err(from_store)
 }
 
+/// What is called with a batch that grows.
+type Grown<'g> = &'g mut dyn FnMut(&mut Batch) -> Result<()>;
+
 /// Puts what has no copy, and can be read, beside the copies.
 fn keep_others(engine: &dyn Store) -> FsResult<()> {
-    // Those of a repair that was cut off may be older.
-    remove_others(engine).map_err(from_store)?;
-    let pin = engine.pin().map_err(from_store)?;
     let mut batch = Batch::new();
+    let mut grown = |batch: &mut Batch| commit_from(engine, batch, COMMIT_BYTES);
+    gather_others(engine, &mut batch, &mut grown)?;
+    commit_from(engine, &mut batch, 0).map_err(from_store)
+}
+
+fn gather_others(engine: &dyn Store, batch: &mut Batch, grown: Grown<'_>) -> FsResult<()> {
+    // Those of a repair that was cut off may be older.
+    gather_removals(engine, batch, grown).map_err(from_store)?;
+    let pin = engine.pin().map_err(from_store)?;
     let mut counted = BTreeSet::new();
     let mut scan = Scan::new(&*pin, VOLUME, &[])?;
     while scan.advance()? {
         if !is_kept_twice(&scan.key) {
             batch.put(COPY, &scan.key, &scan.value);
-            commit_from(engine, &mut batch, COMMIT_BYTES).map_err(from_store)?;
+            grown(batch).map_err(from_store)?;
             counted.insert(scan.key.clone());
         }
     }
@@ -103,37 +134,51 @@ fn keep_others(engine: &dyn Store) -> FsResult<()> {
         if !record.read_only && !counted.contains(usage.as_slice()) {
             let nothing = UsageRecord { files: 0, bytes: 0, counted: true };
             batch.put(COPY, &usage, &nothing.encode());
-            commit_from(engine, &mut batch, COMMIT_BYTES).map_err(from_store)?;
+            grown(batch).map_err(from_store)?;
         }
     }
     if !scan.lost.is_empty() {
         batch.put(COPY, &UNCOUNTED_KEY, b"");
     }
-    commit_from(engine, &mut batch, 0).map_err(from_store)
+    Ok(())
 }
 
 /// Removes what has no copy from beside the copies.
 fn remove_others(engine: &dyn Store) -> Result<()> {
     let mut batch = Batch::new();
+    let mut grown = |batch: &mut Batch| {
+        batch.mark(Need::Removes);
+        commit_from(engine, batch, COMMIT_BYTES)
+    };
+    gather_removals(engine, &mut batch, &mut grown)?;
     batch.mark(Need::Removes);
+    commit_from(engine, &mut batch, 0)
+}
+
+fn gather_removals(engine: &dyn Store, batch: &mut Batch, grown: Grown<'_>) -> Result<()> {
     let mut cursor = engine.scan(COPY, KeyRange::all())?;
     while let Some(item) = cursor.next()? {
         if !is_kept_twice(item.key) {
             batch.delete(COPY, item.key);
-            commit_from(engine, &mut batch, COMMIT_BYTES)?;
+            grown(batch)?;
         }
     }
-    commit_from(engine, &mut batch, 0)
+    Ok(())
 }
 
-fn renew_copies(engine: &dyn Store) -> Result<()> {
-    let mut batch = Batch::new();
+fn say_none_and_drop(engine: &dyn Store, batch: &mut Batch) -> Result<()> {
     if let Some(root) = root(engine, VOLUME)? {
         batch.put(VOLUME, &ROOT, &RootCounter { copies: false, ..root }.encode());
     }
     if engine.tree_exists(COPY)? {
         batch.drop_tree(COPY);
     }
+    Ok(())
+}
+
+fn renew_copies(engine: &dyn Store) -> Result<()> {
+    let mut batch = Batch::new();
+    say_none_and_drop(engine, &mut batch)?;
     engine.commit(&batch)?;
     free_number(engine)?;
     complete(engine, &Noted::new(false))

@@ -11,6 +11,7 @@ mod made;
 mod media;
 mod own;
 mod own_later;
+mod own_log;
 mod permitted;
 mod run;
 mod worn;

@@ -26,11 +26,11 @@ use crate::check::volume::opened_with;
 use crate::script::scale;
 use crate::subject::{Base, FsSubject};
 
-/// A B-tree volume with so many snapshots that each of both trees has several leaves; and the key
+/// A volume with so many snapshots that each of both trees has several leaves; and the key
 /// of the record of the last, and of one in the middle.
-fn with_snapshots(seed: u64) -> (Media, Vec<u8>, Vec<u8>) {
+pub(super) fn with_snapshots(seed: u64, on: Engine) -> (Media, Vec<u8>, Vec<u8>) {
     let media = Media::new(seed, false);
-    let base = Base::Engine(Engine::Btree);
+    let base = Base::Engine(on);
     let subject = FsSubject::format_on(media.device(), &opened_with(Durability::Async), &base);
     let (fs, root) = (subject.fs(), Caller::root());
     let one = fs.mkdir(&root, NodeId::ROOT, b"one", 0o755).expect("there is room").node;
@@ -68,7 +68,7 @@ fn leaf_of(media: &Media, tree: TreeId, lost: &[u8], whole: &[u8]) -> Place {
 
 #[test]
 fn copies_that_were_given_up_are_not_believed_when_the_other_rots() {
-    let (before, last, _) = with_snapshots(120);
+    let (before, last, _) = with_snapshots(120, Engine::Btree);
     let counter = key::counter(Counter::Root);
     let struck = leaf_of(&before, COPY, &last, &counter);
     let hurt = before.copy();
@@ -99,7 +99,7 @@ fn copies_that_were_given_up_are_not_believed_when_the_other_rots() {
 
 #[test]
 fn copies_are_not_given_up_while_something_can_be_read_from_them_only() {
-    let (hurt, last, middle) = with_snapshots(121);
+    let (hurt, last, middle) = with_snapshots(121, Engine::Btree);
     let (own, copy) =
         (leaf_of(&hurt, VOLUME, &middle, &last), leaf_of(&hurt, COPY, &last, &middle));
     zero(&hurt, &own);

@@ -87,9 +87,8 @@ pub(super) fn structures(engine: fs::Engine) -> impl Iterator<Item = &'static st
     ANY.iter().chain(own).copied()
 }
 
-/// The least and the worst that may come of the damage of one structure. `replays`: the log changes
-/// what is in it.
-fn of_one(structure: &str, damage: Damage, replays: bool) -> (Outcome, Outcome) {
+/// The least and the worst that may come of the damage of one structure.
+fn of_one(structure: &str, damage: Damage) -> (Outcome, Outcome) {
     use Outcome::{Closed, Harmless, LogCut, Lost, Mended, Told};
     match (structure, damage) {
         // Opening makes the one that is not there, and there is nothing to tell.
@@ -112,12 +111,9 @@ fn of_one(structure: &str, damage: Damage, replays: bool) -> (Outcome, Outcome) 
             | "header of a segment"
             | "footer of a segment"
             | "manifest of the index"
-            | "cluster of the index",
-            _,
-        ) => (Mended, Mended),
-        // There are two of each, but those that only count, which are counted anew.
-        (
-            "node of the volume's own tree"
+            | "cluster of the index"
+            // There are two of each, but those that only count, which are counted anew.
+            | "node of the volume's own tree"
             | "node of the copies of its records"
             | "run of the volume's own tree"
             | "run of the copies of its records"
@@ -125,7 +121,6 @@ fn of_one(structure: &str, damage: Damage, replays: bool) -> (Outcome, Outcome) 
             | "value log of the copies of its records",
             _,
         ) => match damage {
-            _ if replays => (Mended, Closed),
             // They are made anew in another file, and that this one is short stays told as long as
             // anything else in it is used.
             Damage::Cut => (Mended, Told),
@@ -147,8 +142,8 @@ fn of_one(structure: &str, damage: Damage, replays: bool) -> (Outcome, Outcome) 
 
 /// What may come of a damage, by all that it struck: the least of it is as bad as the least that
 /// comes of any, the worst as bad as the worst.
-pub(super) fn permitted(struck: &[&Place], damage: Damage, replays: bool) -> (Outcome, Outcome) {
-    let each = || struck.iter().map(|place| of_one(place.structure, damage, replays));
+pub(super) fn permitted(struck: &[&Place], damage: Damage) -> (Outcome, Outcome) {
+    let each = || struck.iter().map(|place| of_one(place.structure, damage));
     let least = each().map(|(least, _)| least).max();
     let worst = each().map(|(_, worst)| worst).max();
     let (least, worst) = (least.expect("something is struck"), worst.expect("something is struck"));

@@ -1,0 +1,89 @@
+//! The volume's own records, one of whose two trees is damaged where the log has changes of it: the
+//! volume opens, for reading, by the other tree, and a repair loses nothing of what the log has.
+
+use fs::{Engine, FileSystem, Repair};
+use inode::{Caller, NodeId};
+use testing::CrashPolicy;
+
+use super::anatomy::{Place, places};
+use super::asked::open;
+use super::made::made;
+use super::media::Media;
+use super::own::{BASES, assert_same, flips, is_of_copies, is_of_own, struck};
+use super::own_later::with_snapshots;
+use super::run::{check, repair};
+use crate::check::told;
+
+#[test]
+fn damage_of_either_tree_under_the_log_is_mended_with_what_the_log_has() {
+    for (seed, base) in (130..).zip(&BASES) {
+        println!("seed {seed}");
+        let volume = made(seed, base, false);
+        let mut read_only = 0;
+        for wanted in [is_of_own as fn(&Place) -> bool, is_of_copies] {
+            let all = flips(&volume.crashed, wanted, seed);
+            assert!(!all.is_empty(), "{base:?}: nothing of them");
+            for (place, bit) in all {
+                let what = format!("{base:?}: bit {bit} of {} ({})", place.path, place.structure);
+                let at = (&place, bit);
+                read_only += u32::from(struck((&volume, &volume.crashed), at, &what));
+            }
+        }
+        assert!(read_only > 0, "{base:?}: the log changes nothing there");
+    }
+}
+
+/// Names of the snapshots of a directory.
+fn names(media: &Media) -> Vec<Vec<u8>> {
+    let subject = open(media).unwrap_or_else(|error| panic!("it opens: {error}"));
+    let (fs, root) = (subject.fs(), Caller::root());
+    let one = fs.lookup(&root, NodeId::ROOT, b"one").expect("it is there").node;
+    let listed = fs.snapshot_list(&root, one).expect("it answers");
+    listed.into_iter().map(|info| info.name).collect()
+}
+
+/// Each leaf of both trees of a volume with many snapshots, of which the log has some more, and
+/// removes others.
+#[test]
+fn a_leaf_of_many_under_the_log_is_answered_from_the_copy() {
+    for (seed, engine) in [(135, Engine::Btree), (136, Engine::Lsm)] {
+        let (media, ..) = with_snapshots(seed, engine);
+        let subject = open(&media).expect("it is whole");
+        let (fs, root) = (subject.fs(), Caller::root());
+        let one = fs.lookup(&root, NodeId::ROOT, b"one").expect("it is there").node;
+        for n in 0..5 {
+            fs.snapshot_create(&root, one, format!("later {n}").as_bytes()).expect("room");
+            fs.snapshot_delete(&root, one, format!("s{:03}", n * 100).as_bytes()).expect("room");
+        }
+        fs.sync().expect("it is written");
+        let crashed =
+            Media { volume: media.volume.after_crash(CrashPolicy::LoseAll, 1), log: None };
+        drop(subject);
+        let right = names(&crashed.copy());
+        assert_eq!(right.len(), 600);
+        let is_of_either = |place: &Place| is_of_own(place) || is_of_copies(place);
+        let mut read_only = 0;
+        for place in places(&crashed).into_iter().filter(is_of_either) {
+            let what = format!("{engine:?}: byte {} of {}", place.offset, place.structure);
+            let hurt = crashed.copy();
+            hurt.volume.overwrite(&place.path, place.offset, &vec![0; place.length as usize]);
+            assert_eq!(names(&hurt.copy()), right, "{what}");
+            let subject = open(&hurt.copy()).expect("it opens");
+            let is_read_only = subject.fs().status().expect("it answers").read_only.is_some();
+            read_only += u32::from(is_read_only);
+            drop(subject);
+            let mended = repair(&hurt, Repair::Do);
+            assert!(mended.failed.is_empty(), "{what}: {:?}", mended.failed);
+            assert!(mended.after.is_clean(), "{what}:\n{}", told(&mended.after));
+            assert_eq!(names(&hurt.copy()), right, "{what}: after the repair");
+            assert_same(&hurt.copy().env(), &what);
+            let subject = open(&hurt).expect("it is whole");
+            let made = subject.fs().mkdir(&Caller::root(), NodeId::ROOT, b"new", 0o755);
+            made.unwrap_or_else(|error| panic!("{what}: it takes changes: {error}"));
+            subject.fs().close().expect("there is room");
+            drop(subject);
+            assert!(check(&hurt).is_clean(), "{what}");
+        }
+        assert!(read_only > 0, "{engine:?}: the log changes nothing there");
+    }
+}
