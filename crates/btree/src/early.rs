@@ -172,6 +172,8 @@ impl Core {
             let tree = self.trees.read().get(&id).cloned();
             // Nothing is freed while the tree is shared: the structure is what it is.
             let ended = match tree {
+                // Its leaves go to blocks of their own, with a checkpoint.
+                Some(_) if self.is_apart(id) => true,
                 Some(tree) => found.look(&tree.state.read(), &mut place.from)?,
                 None => true,
             };
@@ -187,7 +189,7 @@ impl Core {
 
     /// The same in what pins see.
     fn look_in_pins(&self, early: &mut Early, found: &mut Found<'_>) -> Result<()> {
-        let mut wrapped = false;
+        let (mut wrapped, apart) = (false, self.options.common.apart);
         for _ in 0..LOOKS_MAX {
             let next = self.pins.lock().states_from(early.pin);
             let Some((pin, states)) = next else {
@@ -202,7 +204,7 @@ impl Core {
                 early.pin = pin;
                 early.pinned = Place::default();
             }
-            if look_in_states(&states, &mut early.pinned, found)? {
+            if look_in_states(&states, &mut early.pinned, found, apart)? {
                 early.pin = (pin.0, pin.1 + 1);
                 early.pinned = Place::default();
             }
@@ -215,7 +217,12 @@ impl Core {
 }
 
 /// Looks on in a map of states; tells whether it ended.
-fn look_in_states(states: &States, place: &mut Place, found: &mut Found<'_>) -> Result<bool> {
+fn look_in_states(
+    states: &States,
+    place: &mut Place,
+    found: &mut Found<'_>,
+    apart: Option<TreeId>,
+) -> Result<bool> {
     for _ in 0..LOOKS_MAX {
         let Some((&id, root)) = states.range(place.tree..).next() else { return Ok(true) };
         if id != place.tree {
@@ -223,8 +230,8 @@ fn look_in_states(states: &States, place: &mut Place, found: &mut Found<'_>) -> 
         }
         // Nobody changes what hangs on it, for it has another owner.
         let ended = match root {
-            Some(root) => found.look(root, &mut place.from)?,
-            None => true,
+            Some(root) if apart != Some(id) => found.look(root, &mut place.from)?,
+            Some(_) | None => true,
         };
         if ended {
             place.next_tree(id);

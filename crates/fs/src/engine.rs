@@ -185,6 +185,7 @@ fn common(
             0
         },
         checkpoint_bytes: options.checkpoint_bytes.min(medium / 16),
+        apart: Some(crate::own::COPY),
         ..EngineOptions::default()
     })
 }

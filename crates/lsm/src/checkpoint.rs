@@ -24,7 +24,6 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use device::{Map, Set};
-use format::kept_twice::COPY_TREE;
 use format::run_manifest::{LogRows, RunEntry, RunManifest};
 use store::{Lsn, Result, TreeId, Writer};
 
@@ -206,7 +205,7 @@ impl Core {
 
     /// Steps 2 and 3.
     fn write(&self, state: &mut Durable) -> Result<()> {
-        let groups = groups(&self.in_flight.lock());
+        let groups = groups(&self.in_flight.lock(), self.options.common.apart);
         if groups.is_empty() {
             return Ok(());
         }
@@ -416,7 +415,7 @@ pub(crate) fn end_run(
 
 /// The layers that are in memory, each once; those that the same trees share together. An
 /// ingested run may stand between them.
-fn groups(frozen: &Frozen) -> Vec<Group> {
+fn groups(frozen: &Frozen, apart: Option<TreeId>) -> Vec<Group> {
     let address = |layer: &Arc<Layer>| Arc::as_ptr(layer) as usize;
     let mut sharers: Map<usize, usize> = Map::default();
     for stack in frozen.values().flatten() {
@@ -428,7 +427,7 @@ fn groups(frozen: &Frozen) -> Vec<Group> {
     let mut groups = Vec::new();
     for (tree, stack) in frozen {
         let Some(stack) = stack else { continue };
-        let apart = tree.0 == COPY_TREE;
+        let apart = Some(*tree) == apart;
         let mut at = 0;
         while let Some(first) = stack.layers.get(at) {
             // Layers on the medium have no sharers here.

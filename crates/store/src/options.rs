@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::{Durability, LogKey, LogOptions};
+use crate::{Durability, LogKey, LogOptions, TreeId};
 
 /// How a store is opened, whatever its engine.
 #[derive(Debug, Clone)]
@@ -27,6 +27,9 @@ pub struct EngineOptions {
     pub log_keep_bytes: u64,
     /// Log bytes since the last checkpoint from which one is due: what a crash makes replay.
     pub checkpoint_bytes: u64,
+    /// A tree that shares no 4 KiB of a file with any other, which a medium may lose as one: it has
+    /// copies of what another holds.
+    pub apart: Option<TreeId>,
 }
 
 /// Less than this for what is only in memory would make a checkpoint of every few commits.
@@ -58,6 +61,7 @@ impl Default for EngineOptions {
             log_segment_bytes: log.segment_bytes,
             log_keep_bytes: log.keep_bytes,
             checkpoint_bytes: 128 << 20,
+            apart: None,
         }
     }
 }

@@ -30,7 +30,7 @@ use std::sync::atomic::Ordering;
 use device::Map;
 use format::Pointer;
 use format::catalog::{CatalogKey, RootRecord};
-use store::{Log, Lsn, Result};
+use store::{Log, Lsn, Result, TreeId};
 
 use crate::cell::LeafCell;
 use crate::copied::{Copied, copy_forward};
@@ -45,7 +45,7 @@ pub(crate) use gather::Gather;
 pub(crate) use give_back::Freed;
 pub(crate) use publish::{SUPERBLOCK_FILES, create_superblocks, write_superblocks};
 pub(crate) use shed::Shedding;
-pub(crate) use write::NodeWriter;
+pub(crate) use write::{Manner, NodeWriter};
 
 /// Nodes that a checkpoint frees beside those that it replaces.
 pub(crate) const FREED_MAX: usize = 4096;
@@ -195,6 +195,16 @@ impl Core {
         Ok(written)
     }
 
+    /// Whether a tree shares no block of the medium with others.
+    pub(crate) fn is_apart(&self, tree: TreeId) -> bool {
+        self.options.common.apart == Some(tree)
+    }
+
+    /// How a tree is written. Where any hole has to do, nothing is done for blocks.
+    fn manner(&self, work: &Work<'_>, tree: TreeId) -> Manner {
+        if self.is_apart(tree) && !work.is_frugal() { Manner::Apart } else { Manner::Once }
+    }
+
     /// Writes all of it, the map last; the map itself stays with `work`.
     fn write_nodes(
         &self,
@@ -215,6 +225,7 @@ impl Core {
             let new = match root {
                 Some(root) => {
                     let alone = self.is_alone(root, 1, frozen.pins_from);
+                    writer.set_manner(self.manner(work, *tree));
                     Some(writer.write_frozen(work, &mut counts, root, alone)?)
                 }
                 None => None,
@@ -242,6 +253,7 @@ impl Core {
             next_trash += 1;
             trash_change += 1;
         }
+        writer.set_manner(Manner::Once);
         let record = writer.write_root(work, &mut counts, &catalog)?;
         if old_catalog != Some(record) {
             replace(&mut counts, old_catalog, Some(record));

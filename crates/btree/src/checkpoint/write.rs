@@ -17,7 +17,7 @@ use crate::cell::{Child, Interior, LeafCell, Node, OverflowCell};
 use crate::codec;
 use crate::leaf::LeafData;
 use crate::nodes::{Nodes, unit_offset};
-use crate::space::{Counts, Work};
+use crate::space::{BLOCK_UNITS, Counts, Work};
 use crate::tree::Root;
 
 /// Bytes that are gathered before they are written.
@@ -28,6 +28,15 @@ const RUN_BYTES: usize = 1 << 20;
 pub(crate) struct Cells {
     pub(crate) nodes: Vec<(Node, Pointer)>,
     pub(crate) values: Vec<(Arc<OverflowCell>, Pointer)>,
+}
+
+/// How nodes are written.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Manner {
+    /// Once, one behind the other.
+    Once,
+    /// In blocks of the medium that nothing else is in.
+    Apart,
 }
 
 /// Gives nodes their places and writes them.
@@ -45,6 +54,7 @@ pub(crate) struct NodeWriter<'a> {
     scratch: Vec<u8>,
     bytes: u64,
     writes: u64,
+    manner: Manner,
 }
 
 impl<'a> NodeWriter<'a> {
@@ -60,7 +70,13 @@ impl<'a> NodeWriter<'a> {
             scratch: Vec::new(),
             bytes: 0,
             writes: 0,
+            manner: Manner::Once,
         }
+    }
+
+    /// How nodes are written from now on.
+    pub(super) fn set_manner(&mut self, manner: Manner) {
+        self.manner = manner;
     }
 
     /// Names the cells of leaves that are moved wherever a slot has them.
@@ -298,8 +314,16 @@ impl<'a> NodeWriter<'a> {
         mut out: Vec<u8>,
         overflows: bool,
     ) -> Result<Pointer> {
-        let units = out.len().div_ceil(UNIT_BYTES) as u16;
-        let unit = work.alloc(units)?;
+        let units = match self.manner {
+            Manner::Once => out.len().div_ceil(UNIT_BYTES) as u16,
+            Manner::Apart => {
+                (out.len().div_ceil(UNIT_BYTES) as u16).next_multiple_of(BLOCK_UNITS)
+            }
+        };
+        let unit = match self.manner {
+            Manner::Once => work.alloc(units)?,
+            Manner::Apart => work.alloc_blocks(units)?,
+        };
         counts.wrote(unit, units);
         let checksum = node::seal(&mut out, unit);
         // The end of a group and the start of the next do not lie together in the file.

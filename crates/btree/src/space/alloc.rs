@@ -10,7 +10,8 @@
 //! hole will do.
 
 use format::map_directory::Entry;
-use format::space_map::GROUP_UNITS;
+use format::node::UNIT_BYTES;
+use format::space_map::{GROUP_BYTES, GROUP_UNITS, PAGE_BYTES};
 use store::{Error, Result};
 
 use super::map::Work;
@@ -23,6 +24,13 @@ const RUN_UNITS: [u16; 4] = [256, 64, 16, 1];
 pub(super) const LONG_UNITS: usize = RUN_UNITS[0] as usize;
 /// Groups that a file may have in any case.
 const GROUPS_MIN: u64 = 2;
+
+/// Units of what a medium may lose as one: 4 KiB.
+pub(crate) const BLOCK_UNITS: u16 = 4;
+const _: () = assert!(BLOCK_UNITS as usize * UNIT_BYTES == 4096);
+// So each group, and its first unit, begins a block.
+const _: () = assert!(GROUP_BYTES.is_multiple_of(4096) && (2 * PAGE_BYTES).is_multiple_of(4096));
+const _: () = assert!(GROUP_UNITS.is_multiple_of(BLOCK_UNITS as usize));
 
 /// Where room is taken, and looked for.
 #[derive(Debug, Default)]
@@ -48,6 +56,16 @@ impl Work<'_> {
     /// state uses, or a pin reads, is never taken.
     pub(crate) fn alloc(&mut self, units: u16) -> Result<u64> {
         let unit = self.take(units)?;
+        self.set(unit, units, 1)?;
+        Ok(unit)
+    }
+
+    /// The same of whole blocks, of [`BLOCK_UNITS`] units, which nothing else is in.
+    pub(crate) fn alloc_blocks(&mut self, units: u16) -> Result<u64> {
+        assert!(units.is_multiple_of(BLOCK_UNITS), "{units} units are no whole blocks");
+        // What is passed over before them is free as it was.
+        let unit = self.take(units + BLOCK_UNITS - 1)?.next_multiple_of(u64::from(BLOCK_UNITS));
+        self.search.run.0 = unit + u64::from(units);
         self.set(unit, units, 1)?;
         Ok(unit)
     }

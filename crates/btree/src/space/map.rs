@@ -199,6 +199,11 @@ impl<'a> Work<'a> {
         }
     }
 
+    /// Whether any hole has to do.
+    pub(crate) fn is_frugal(&self) -> bool {
+        !self.gathers
+    }
+
     /// The count of a unit in the durable state, unless it was set since.
     pub(crate) fn count(&mut self, unit: u64) -> Result<u32> {
         let (group, index) = (unit / GROUP_UNITS as u64, (unit % GROUP_UNITS as u64) as usize);

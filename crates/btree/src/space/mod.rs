@@ -15,6 +15,7 @@ mod kept_tests;
 mod map;
 mod pages;
 
+pub(crate) use alloc::BLOCK_UNITS;
 pub(crate) use clean::region;
 pub(crate) use counts::{Counts, Death};
 pub(crate) use ingested::Ingested;

@@ -186,8 +186,8 @@ fn the_two_trees_share_no_place() {
     for (seed, base) in (75..).zip(&BASES) {
         let volume = made(seed, base, false);
         let all = places(&volume.closed);
-        // What a medium loses as one; nodes of the B-tree lie wherever there is room.
-        let unit = if matches!(base, Base::Engine(Engine::Lsm)) { 4096 } else { 1 };
+        // What a medium loses as one; value logs lie as they are written.
+        let unit = if matches!(base, Base::Column) { 1 } else { 4096 };
         let end = |place: &Place| place.end().next_multiple_of(unit);
         let begin = |place: &Place| place.offset / unit * unit;
         for own in all.iter().filter(|place| is_of_own(place)) {

@@ -1,6 +1,8 @@
 //! The volume's own records, one of whose two trees is damaged where the log has changes of it: the
 //! volume opens, for reading, by the other tree, and a repair loses nothing of what the log has.
 
+use std::collections::BTreeSet;
+
 use fs::{Engine, FileSystem, Repair};
 use inode::{Caller, NodeId};
 use testing::CrashPolicy;
@@ -85,5 +87,29 @@ fn a_leaf_of_many_under_the_log_is_answered_from_the_copy() {
             assert!(check(&hurt).is_clean(), "{what}");
         }
         assert!(read_only > 0, "{engine:?}: the log changes nothing there");
+    }
+}
+
+/// Nodes of the B-tree lie in units of 1 KiB, one behind the other as they are written.
+#[test]
+fn no_sector_holds_leaves_of_both_trees() {
+    let (media, ..) = with_snapshots(137, Engine::Btree);
+    for round in 0..12 {
+        let subject = open(&media).expect("it is whole");
+        let (fs, root) = (subject.fs(), Caller::root());
+        let one = fs.lookup(&root, NodeId::ROOT, b"one").expect("it is there").node;
+        for n in 0..=round * 3 {
+            fs.snapshot_create(&root, one, format!("r{round}.{n}").as_bytes()).expect("room");
+        }
+        fs.close().expect("there is room");
+        drop(subject);
+        let blocks = |is: fn(&Place) -> bool| -> BTreeSet<u64> {
+            let all = places(&media).into_iter().filter(is);
+            all.flat_map(|place| place.offset / 4096..place.end().div_ceil(4096)).collect()
+        };
+        let (own, copies) = (blocks(is_of_own), blocks(is_of_copies));
+        assert!(own.len() > 4 && copies.len() > 4, "{own:?}, {copies:?}");
+        let both: Vec<_> = own.intersection(&copies).collect();
+        assert!(both.is_empty(), "round {round}: 4 KiB blocks {both:?} hold both");
     }
 }
