@@ -4,13 +4,13 @@
 //! in the subvolume's record, and goes, with its tree, when no record names it. Snapshots and
 //! clones have the base of what they were taken from by having its record.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use format::base_record::BaseRecord;
 use format::key;
 use format::subvolume_record::SubvolumeRecord;
 use inode::{FsError, SubvolId};
-use store::{CommitToken, KeyRange, Lsn, TreeId};
+use store::{CommitToken, KeyRange, Lsn, Need, TreeId};
 
 use crate::error::{from_store, malformed};
 use crate::subvol::{VOLUME, read_record};
@@ -18,6 +18,9 @@ use crate::subvolumes;
 use crate::txn::Txn;
 use crate::view::View;
 use crate::{Fs, FsResult};
+
+/// Records of one commit that names a base no more.
+const RECORDS_AT_ONCE: usize = 1024;
 
 /// A base as it is recorded.
 #[derive(Debug, Clone, Copy)]
@@ -86,7 +89,11 @@ pub(crate) fn complete(
 
 /// Drops the tree of a base with its record.
 pub(crate) fn remove(fs: &Fs, tree: u64) -> FsResult<()> {
-    let mut txn = Txn::new(fs);
+    remove_with(fs, tree, Txn::new(fs))
+}
+
+/// The same, in a transaction that has begun.
+fn remove_with(fs: &Fs, tree: u64, mut txn: Txn<'_>) -> FsResult<()> {
     txn.batch().delete(VOLUME, &key::base(tree));
     if fs.store.tree_exists(TreeId(tree)).map_err(from_store)? {
         txn.batch().drop_tree(TreeId(tree));
@@ -183,49 +190,83 @@ pub(crate) fn any(fs: &Fs) -> FsResult<bool> {
 /// Takes all bases away: there is no room for what they keep. Searches walk until there are new
 /// ones. Tells how many there were.
 pub(crate) fn remove_all(fs: &Fs) -> FsResult<u64> {
-    let ledger = fs.admin.lock();
-    let bases = all(fs)?;
-    // These commits only remove, so that they go through where nothing may be added.
-    for base in &bases {
-        remove(fs, base.tree)?;
-    }
-    let mut changed = Vec::new();
+    let _ledger = fs.admin.lock();
+    let mut naming: BTreeMap<u64, Vec<Naming>> = BTreeMap::new();
     fs.visit_volume(&key::SUBVOLUMES_PREFIX, &mut |key, value| {
-        let malformed = |error| malformed(VOLUME, &error);
-        let record = SubvolumeRecord::decode(value).map_err(malformed)?;
+        let record = SubvolumeRecord::decode(value).map_err(|error| malformed(VOLUME, &error))?;
         if record.base != 0 {
-            changed.push((key.to_vec(), SubvolumeRecord { base: 0, ..record }));
+            let none = SubvolumeRecord { base: 0, ..record }.encode();
+            naming.entry(record.base).or_default().push((key.to_vec(), none));
         }
         Ok(())
     })?;
-    for records in changed.chunks(1024) {
-        let mut txn = Txn::new(fs);
-        for (key, record) in records {
-            txn.batch().put(VOLUME, key, &record.encode());
-        }
-        match txn.commit() {
-            // A record may name a base that is gone: it is as if it named none.
-            Err(FsError::NoSpace) => break,
-            committed => drop(committed?),
+    let (mut removed, mut refused) = (0, None);
+    for base in all(fs)? {
+        match remove_named(fs, base.tree, &naming.remove(&base.tree).unwrap_or_default()) {
+            Ok(()) => removed += 1,
+            // Another may be named by fewer.
+            Err(error @ FsError::NoSpace) => refused = Some(error),
+            Err(error) => return Err(error),
         }
     }
-    drop(ledger);
-    Ok(bases.len() as u64)
+    // What a program of before left that had no room: a check tells it.
+    for records in naming.into_values() {
+        match forget_base(fs, &records, |mut txn| txn.commit().map(drop)) {
+            Err(FsError::NoSpace) => break,
+            done => done?,
+        }
+    }
+    match refused {
+        Some(error) if removed == 0 => Err(error),
+        _ => Ok(removed),
+    }
+}
+
+/// Key of the record of a subvolume that names a base, and the record without it.
+type Naming = (Vec<u8>, Vec<u8>);
+
+/// Takes a base from all records that name it, and drops it with the last of them, so that none
+/// names one that is gone. Room comes of it, so it goes through where nothing may be added.
+fn remove_named(fs: &Fs, tree: u64, naming: &[Naming]) -> FsResult<()> {
+    forget_base(fs, naming, |txn| remove_with(fs, tree, txn))
+}
+
+/// Writes records, and ends the transaction of the last with `end`.
+fn forget_base<'f>(
+    fs: &'f Fs,
+    naming: &[Naming],
+    end: impl FnOnce(Txn<'f>) -> FsResult<()>,
+) -> FsResult<()> {
+    let mut chunks = naming.chunks(RECORDS_AT_ONCE).peekable();
+    let mut txn = Txn::new(fs);
+    while let Some(chunk) = chunks.next() {
+        for (key, record) in chunk {
+            txn.batch().put(VOLUME, key, record);
+        }
+        if chunks.peek().is_some() {
+            // The tree follows.
+            txn.batch().mark(Need::Relieves);
+            txn.commit()?;
+            txn = Txn::new(fs);
+        }
+    }
+    end(txn)
 }
 
 #[cfg(test)]
 mod tests {
+    use std::ops::ControlFlow;
     use std::sync::atomic::AtomicBool;
 
-    use inode::{Caller, Kind, NodeId, SetAttr};
+    use inode::{Caller, FsError, Kind, NodeId, SetAttr};
     use search::Start;
     use search::aggregate::Question;
     use search::index::IndexOptions;
     use search::query::Accounts;
     use testing::{SimDevice, SimEnv};
 
-    use super::{all, remove};
-    use crate::{FileSystem, FormatOptions, Fs, NewNode, OpenOptions};
+    use super::{all, remove, remove_all};
+    use crate::{Engine, FileSystem, FormatOptions, Fs, NewNode, OpenOptions};
 
     struct Nobody;
 
@@ -279,5 +320,57 @@ mod tests {
         ask();
         let index = fs.index.as_ref().expect("there is an index");
         assert!(index.is_lost(bases[0].tree), "another is needed");
+    }
+    /// Bases went before the records that name them, for which there was no room then.
+    fn remove_all_without_room(engine: Engine) {
+        let device = SimDevice::new(2);
+        let env = SimEnv::on(device.clone(), 2).env();
+        let format = FormatOptions { engine, ..FormatOptions::default() };
+        Fs::format(&env, &format).expect("an empty medium");
+        let options = OpenOptions {
+            index: Some(IndexOptions::default()),
+            log_segment_bytes: 256 << 10,
+            checkpoint_bytes: 1 << 20,
+            ..OpenOptions::default()
+        };
+        let fs = Fs::open(env.clone(), &options).expect("it was made just now");
+        let root = Caller::root();
+        let new = NewNode { kind: Kind::File, mode: 0o644, rdev: 0 };
+        let one = fs.mkdir(&root, NodeId::ROOT, b"one", 0o755).expect("room").node;
+        for number in 0..300 {
+            let name = format!("f{number}");
+            fs.mknod(&root, one, name.as_bytes(), &new).expect("room");
+        }
+        fs.index_flush(NodeId::ROOT).expect("a flush goes well");
+        for number in 0..20 {
+            fs.snapshot_create(&root, one, format!("s{number}").as_bytes()).expect("room");
+        }
+        assert!(!all(&fs).expect("they are listed").is_empty(), "{engine:?}");
+        fs.sync().expect("it is written");
+        while !fs.store.checkpoint().expect("there is room") {}
+        device.set_capacity(Some(device.used_bytes() + (1 << 20)));
+        let is_full = (0..100_000).any(|number| {
+            let made = fs.mknod(&root, one, format!("{number:0200}").as_bytes(), &new);
+            matches!(made, Err(FsError::NoSpace))
+        });
+        assert!(is_full, "{engine:?}: 100,000 files fit into a small medium");
+        let removed = remove_all(&fs).expect("what removes goes through");
+        assert!(removed > 0 && all(&fs).expect("they are listed").is_empty(), "{engine:?}");
+        fs.sync().expect("it is written");
+        drop(fs);
+        let mut go_on = |_, _| ControlFlow::Continue(());
+        let report = Fs::check_offline(&env, &mut go_on).expect("it answers");
+        let told: Vec<_> = report.problems.iter().map(|problem| &problem.what).collect();
+        assert!(told.is_empty(), "{engine:?}: {told:#?}");
+    }
+
+    #[test]
+    fn no_record_names_a_base_that_is_gone_where_there_is_no_room() {
+        remove_all_without_room(Engine::Btree);
+    }
+
+    #[test]
+    fn no_record_names_a_base_that_is_gone_where_the_other_engine_has_no_room() {
+        remove_all_without_room(Engine::Lsm);
     }
 }
