@@ -50,10 +50,11 @@ mod split;
 mod store;
 mod stripes;
 mod tree;
+mod twice;
 mod visit;
 mod write;
 
-pub use crate::check::{check, cut_log, inspect, mend};
+pub use crate::check::{ONE_OF_TWO, check, cut_log, inspect, mend};
 pub use crate::layout::NodeWrites;
 pub use crate::options::Options;
 pub use crate::store::{BtreeStore, CacheStats};

@@ -13,7 +13,7 @@ use format::node::{Header, Kind, UNIT_BYTES};
 use format::space_map::{GROUP_BYTES, GROUP_UNITS, PAGE_BYTES};
 use format::{Malformed, Pointer, node};
 use parking_lot::Mutex;
-use store::Result;
+use store::{Error, Result};
 
 use crate::budget::Budget;
 use crate::cell::{Child, Interior, LeafCell, Node, OverflowCell};
@@ -141,13 +141,29 @@ impl Nodes {
         }
         let offset = unit_offset(pointer.unit);
         self.lost.check(offset)?;
-        let mut bytes = vec![0; usize::from(pointer.units) * UNIT_BYTES];
-        let read = self.file.read_at(&mut bytes, offset)?;
-        bytes.truncate(read);
-        let taken = node::verify(&bytes, pointer.unit, pointer.checksum)
-            .and_then(|(header, body)| take(&header, body))
-            .map_err(|malformed| malformed.located(NODES_FILE, offset))?;
-        Ok(taken)
+        let located =
+            |malformed: Malformed| -> Error { malformed.located(NODES_FILE, offset).into() };
+        let read = self.bytes_at(offset, usize::from(pointer.units) * UNIT_BYTES);
+        let verified = match &read {
+            Ok(bytes) => node::verify(bytes, pointer.unit, pointer.checksum).map_err(located),
+            Err(error) => Err(error.clone()),
+        };
+        let error = match verified {
+            Ok((header, body)) => return take(&header, body).map_err(located),
+            Err(error) => error,
+        };
+        let Some(bytes) = self.second_copy(pointer, &error) else { return Err(error) };
+        let (header, body) =
+            node::verify(&bytes, pointer.unit, pointer.checksum).map_err(located)?;
+        take(&header, body).map_err(located)
+    }
+
+    /// So many bytes of the file, or those that it has.
+    pub(crate) fn bytes_at(&self, offset: u64, bytes: usize) -> Result<Vec<u8>> {
+        let mut buffer = vec![0; bytes];
+        let read = self.file.read_at(&mut buffer, offset)?;
+        buffer.truncate(read);
+        Ok(buffer)
     }
 
     /// Reads a node of a tree and checks that it is of the level where it was looked for.
@@ -214,7 +230,7 @@ impl Nodes {
                 }
             };
             match self.read_leaf(pointer) {
-                Err(store::Error::Corrupt(_)) if cell.latch.read().disk != Some(pointer) => {}
+                Err(Error::Corrupt(_)) if cell.latch.read().disk != Some(pointer) => {}
                 read => return read,
             }
         }
@@ -232,7 +248,7 @@ impl Nodes {
         let data = match self.read_leaf(pointer) {
             Ok(data) => data,
             // A checkpoint has moved it, and what was read is another node by now, or none.
-            Err(store::Error::Corrupt(_)) if cell.latch.read().disk != Some(pointer) => {
+            Err(Error::Corrupt(_)) if cell.latch.read().disk != Some(pointer) => {
                 return Ok(());
             }
             Err(error) => return Err(error),

@@ -2,6 +2,7 @@
 //! a store that nobody has open.
 //!
 //! 1. Walk from the newest superblock that is whole, and count the pointers to each node.
+//!    Of a node that lies twice, write the damaged copy anew from the other.
 //! 2. Write each page of the map to its copy that is not current, and a directory behind the end
 //!    of the file: what the log still refers to may lie in room that the map calls free.
 //! 3. Sync; write both superblocks, one after the other, and sync each.
@@ -29,6 +30,7 @@ use crate::nodes::{NODES_FILE, Nodes};
 use crate::options::Options;
 use crate::recover::{LOG_DIRECTORY, open_file, open_superblocks};
 use crate::space::{MapRoom, Space, Work, directory_units};
+use crate::twice::BadCopy;
 
 /// Counts the references of a store anew, and writes what comes of it. Fails, with nothing
 /// changed, when no superblock leads to a state, or when one cannot be read that may lead to a
@@ -99,7 +101,11 @@ fn mend_counts(env: &Env, options: &Options) -> Result<Option<device::Error>> {
     let known = old.directory.is_some();
     // Its room is given up with the old state.
     old.directory = None;
-    let (expected, whole) = count(&nodes, &superblock)?;
+    let State { expected, whole, bad_copies } = count(&nodes, &superblock)?;
+    // What should be there is what the pointer to both vouches for.
+    for BadCopy { offset, bytes } in bad_copies {
+        nodes.file.write_at(&bytes, offset)?;
+    }
     let end = nodes.file.len()?.div_ceil(GROUP_BYTES as u64);
     let reached = expected.iter().map(|&(unit, ..)| unit / GROUP_UNITS as u64 + 1).max();
     let groups = end.max(old.groups.len() as u64).max(reached.unwrap_or(0));
@@ -142,9 +148,16 @@ fn is_for_want(error: &device::Error) -> bool {
 /// Nodes that are referred to, with their units and how often.
 type Counted = Vec<(u64, u16, u32)>;
 
-/// Counts the references of a state, but that of its directory. `false`: not all of it could be
-/// read.
-fn count(nodes: &Nodes, superblock: &Superblock) -> Result<(Counted, bool)> {
+/// What was met in a state.
+struct State {
+    expected: Counted,
+    /// Whether all of it could be read.
+    whole: bool,
+    bad_copies: Vec<BadCopy>,
+}
+
+/// Counts the references of a state, but that of its directory.
+fn count(nodes: &Nodes, superblock: &Superblock) -> Result<State> {
     let mut go_on = |_, _| ControlFlow::Continue(());
     let mut walk = Walk::new(nodes, &Pages::none(), &mut go_on);
     let catalog = RootRecord { pointer: superblock.catalog, level: superblock.catalog_level };
@@ -152,7 +165,7 @@ fn count(nodes: &Nodes, superblock: &Superblock) -> Result<(Counted, bool)> {
     let whole = walk.report.findings.iter().all(|found| found.kind != FindingKind::Unreadable)
         && walk.report.findings_count == walk.report.findings.len() as u64;
     let counted = walk.met.iter().map(|(&unit, met)| (unit, met.units, met.count));
-    Ok((counted.collect(), whole))
+    Ok(State { expected: counted.collect(), whole, bad_copies: walk.bad_copies })
 }
 
 /// Marks the room of a directory as free.

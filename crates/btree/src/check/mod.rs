@@ -27,6 +27,7 @@ use store::{CheckProgress, CheckReport, Result};
 
 pub use mend::{cut_log, mend};
 pub use offline::inspect;
+pub use walk::ONE_OF_TWO;
 
 use crate::BtreeStore;
 use crate::core::Core;

@@ -11,7 +11,11 @@ use store::{CheckProgress, CheckReport, Error, Finding, FindingKind, Result};
 use super::counts::Pages;
 use crate::entries::entry_weight;
 use crate::limits::{WEIGHT_MAX, WEIGHT_MIN};
-use crate::nodes::{Nodes, expect_value};
+use crate::nodes::{NODES_FILE, Nodes, expect_value};
+use crate::twice::BadCopy;
+
+/// What is said of a node one copy of which is damaged: `mend` writes it anew from the other.
+pub const ONE_OF_TWO: &str = "one of two copies of a node of the catalog is damaged";
 
 /// Nodes between two reports of progress.
 const NODES_A_REPORT: u64 = 64;
@@ -77,6 +81,8 @@ pub(super) struct Walk<'n, 'p> {
     progress: CheckProgress<'p>,
     /// What is walked, for messages.
     tree: String,
+    /// Damaged copies of nodes that lie twice.
+    pub(super) bad_copies: Vec<BadCopy>,
 }
 
 impl<'n, 'p> Walk<'n, 'p> {
@@ -89,6 +95,7 @@ impl<'n, 'p> Walk<'n, 'p> {
             seen: 0,
             progress,
             tree: String::new(),
+            bad_copies: Vec::new(),
         }
     }
 
@@ -190,6 +197,9 @@ impl<'n, 'p> Walk<'n, 'p> {
             Err(error) => return self.unreadable(error),
         };
         self.read(pointer);
+        if records.is_some() {
+            self.copies(pointer)?;
+        }
         let unit = pointer.unit;
         self.keys(unit, &content.keys, bounds);
         if content.weight > WEIGHT_MAX {
@@ -212,6 +222,20 @@ impl<'n, 'p> Walk<'n, 'p> {
             if self.refer(*below, Some(level - 1)) {
                 self.node(*below, level - 1, false, &bounds, records.as_deref_mut())?;
             }
+        }
+        Ok(())
+    }
+
+    /// Looks at both copies of a node of the catalog.
+    fn copies(&mut self, pointer: Pointer) -> Result<()> {
+        if let Some(bad) = self.nodes.bad_copy(pointer)? {
+            self.report.add(Finding {
+                kind: FindingKind::Structure,
+                file: NODES_FILE.to_owned(),
+                offset: bad.offset,
+                what: ONE_OF_TWO.to_owned(),
+            });
+            self.bad_copies.push(bad);
         }
         Ok(())
     }

@@ -253,7 +253,7 @@ impl Core {
             next_trash += 1;
             trash_change += 1;
         }
-        writer.set_manner(Manner::Once);
+        writer.set_manner(if work.is_frugal() { Manner::Once } else { Manner::Twice });
         let record = writer.write_root(work, &mut counts, &catalog)?;
         if old_catalog != Some(record) {
             replace(&mut counts, old_catalog, Some(record));

@@ -17,8 +17,9 @@ use crate::cell::{Child, Interior, LeafCell, Node, OverflowCell};
 use crate::codec;
 use crate::leaf::LeafData;
 use crate::nodes::{Nodes, unit_offset};
-use crate::space::{BLOCK_UNITS, Counts, Work};
+use crate::space::{Counts, Work};
 use crate::tree::Root;
+use crate::twice;
 
 /// Bytes that are gathered before they are written.
 const RUN_BYTES: usize = 1 << 20;
@@ -37,6 +38,8 @@ pub(crate) enum Manner {
     Once,
     /// In blocks of the medium that nothing else is in.
     Apart,
+    /// The same, and a second time behind that (`twice`).
+    Twice,
 }
 
 /// Gives nodes their places and writes them.
@@ -316,13 +319,12 @@ impl<'a> NodeWriter<'a> {
     ) -> Result<Pointer> {
         let units = match self.manner {
             Manner::Once => out.len().div_ceil(UNIT_BYTES) as u16,
-            Manner::Apart => {
-                (out.len().div_ceil(UNIT_BYTES) as u16).next_multiple_of(BLOCK_UNITS)
-            }
+            Manner::Apart => twice::block_units(out.len()),
+            Manner::Twice => 2 * twice::block_units(out.len()),
         };
         let unit = match self.manner {
             Manner::Once => work.alloc(units)?,
-            Manner::Apart => work.alloc_blocks(units)?,
+            Manner::Apart | Manner::Twice => work.alloc_blocks(units)?,
         };
         counts.wrote(unit, units);
         let checksum = node::seal(&mut out, unit);
@@ -332,6 +334,11 @@ impl<'a> NodeWriter<'a> {
         if !joined || self.run.len() >= RUN_BYTES {
             self.flush()?;
             self.run_units = (unit, unit);
+        }
+        if self.manner == Manner::Twice {
+            let second = self.run.len() + usize::from(units) / 2 * UNIT_BYTES;
+            self.run.extend_from_slice(&out);
+            self.run.resize(second, 0);
         }
         self.run.extend_from_slice(&out);
         self.run_units.1 = unit + u64::from(units);

@@ -23,5 +23,6 @@ mod splits;
 mod superblocks;
 mod thread_faults;
 mod threads;
+mod twice;
 mod unread;
 mod util;

@@ -58,6 +58,7 @@ pub(super) fn of_engine(finding: &Finding) -> Option<Fix> {
             && ["superblock is torn", "superblock could not be read"]
                 .iter()
                 .any(|what| finding.what.contains(what))
+        || finding.what == btree::ONE_OF_TWO
         || finding.what.ends_with(lsm::ANOTHER)
         || finding.what.ends_with(lsm::HEAD);
     if finding.file.starts_with("log") {

@@ -126,6 +126,10 @@ fn of_one(structure: &str, damage: Damage) -> (Outcome, Outcome) {
             Damage::Cut => (Mended, Told),
             _ => (Mended, Mended),
         },
+        // Each lies twice.
+        ("node of the catalog", _) if !matches!(damage, Damage::Cut | Damage::Gone) => {
+            (Mended, Mended)
+        }
         ("header of the log" | "record of the log", _) => (LogCut, LogCut),
         // Nobody is answered from it but searches; and from one of the leaves nobody at all.
         (OF_NONE | "leaf", _) => (Told, Lost),

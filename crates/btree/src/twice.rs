@@ -1,0 +1,76 @@
+//! Nodes that lie twice in their room: those of the catalog, one of which leads to all trees.
+//!
+//! The units of such a node are two halves of whole blocks of the medium, each of which begins with
+//! all of the node's bytes. Its pointer vouches for either. So who finds the first damaged reads
+//! the second; a check finds whichever is, and a repair writes it anew from the other, where it
+//! lies.
+
+use format::Pointer;
+use format::node::{self, HEADER_BYTES, UNIT_BYTES};
+use store::{Error, Result};
+
+use crate::nodes::{NODES_FILE, Nodes, unit_offset};
+use crate::space::BLOCK_UNITS;
+
+/// Units of the whole blocks that so many bytes take.
+pub(crate) fn block_units(bytes: usize) -> u16 {
+    (bytes.div_ceil(UNIT_BYTES) as u16).next_multiple_of(BLOCK_UNITS)
+}
+
+/// One of two copies of a node that is damaged.
+pub(crate) struct BadCopy {
+    /// Where it lies in the file.
+    pub(crate) offset: u64,
+    /// What should be there.
+    pub(crate) bytes: Vec<u8>,
+}
+
+impl Nodes {
+    /// The bytes of the second copy of a node whose first cannot be read, if there is one.
+    #[cold]
+    pub(crate) fn second_copy(&self, pointer: Pointer, error: &Error) -> Option<Vec<u8>> {
+        let [_, second] = self.halves(pointer)?;
+        let bytes = second.ok()?;
+        tracing::error!(%error, "a node of the catalog is read from its second copy");
+        Some(bytes)
+    }
+
+    /// The copy of a node that is damaged, where the node lies twice and the other one is whole.
+    pub(crate) fn bad_copy(&self, pointer: Pointer) -> Result<Option<BadCopy>> {
+        let Some([first, second]) = self.halves(pointer) else { return Ok(None) };
+        let half = u64::from(pointer.units / 2) * UNIT_BYTES as u64;
+        let offset = unit_offset(pointer.unit);
+        let (good, error, offset) = match (first, second) {
+            (Ok(good), Err(error)) => (good, error, offset + half),
+            (Err(error), Ok(good)) => (good, error, offset),
+            _ => return Ok(None),
+        };
+        if let Error::Device(error) = &error
+            && error.is_shortage()
+        {
+            return Err(error.clone().into());
+        }
+        // One that lies once has zeros in its last unit only.
+        let (header, _) = node::verify(&good, pointer.unit, pointer.checksum)
+            .map_err(|malformed| malformed.located(NODES_FILE, offset))?;
+        let length = HEADER_BYTES + header.body as usize;
+        let lies_twice = pointer.units == 2 * block_units(length);
+        Ok(lies_twice.then_some(BadCopy { offset, bytes: good }))
+    }
+
+    /// What lies in either half of a node's room, if that is the node.
+    fn halves(&self, pointer: Pointer) -> Option<[Result<Vec<u8>>; 2]> {
+        if !pointer.units.is_multiple_of(2 * BLOCK_UNITS) {
+            return None;
+        }
+        let bytes = usize::from(pointer.units / 2) * UNIT_BYTES;
+        let first = unit_offset(pointer.unit);
+        Some([first, first + bytes as u64].map(|offset| {
+            let bytes = self.bytes_at(offset, bytes)?;
+            match node::verify(&bytes, pointer.unit, pointer.checksum) {
+                Ok(_) => Ok(bytes),
+                Err(malformed) => Err(malformed.located(NODES_FILE, offset).into()),
+            }
+        }))
+    }
+}
