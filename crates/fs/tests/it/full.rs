@@ -18,6 +18,7 @@ on_each_engine!(
     further_names_of_files_leave_the_room_that_is_kept_for_removing_them,
     a_write_to_a_full_medium_is_refused_without_a_sync_each,
     a_write_that_is_refused_though_room_is_told_of_ends_soon,
+    who_finds_no_room_on_a_medium_that_fails_is_told_soon,
 );
 
 #[test]
@@ -365,4 +366,50 @@ fn a_write_that_is_refused_though_room_is_told_of_ends_soon(engine: Engine) {
     assert!(matches!(refused, Err(FsError::NoSpace)), "{refused:?}");
     device.clear_faults();
     fs.write(&root, file, 64 << 10, &bytes).expect("there is room again");
+}
+
+/// What would give room fails: the log, the engine's files, contents, or all of it.
+fn who_finds_no_room_on_a_medium_that_fails_is_told_soon(engine: Engine) {
+    let files = if engine == Engine::Btree { "btree/" } else { "lsm/" };
+    let faults = ["", "log/", "data/", files].map(|path| (FaultOn::AnySync, path));
+    let faults = faults.into_iter().chain([(FaultOn::Only(Op::Write), files)]);
+    for (seed, (on, path)) in (1..).zip(faults) {
+        let device = SimDevice::new(seed);
+        let mut options = options(Durability::Async);
+        options.index = None;
+        let subject = FsSubject::format(&device, &options, &Base::Engine(engine));
+        let (fs, root) = (subject.fs(), Caller::root());
+        let new = NewNode { kind: Kind::File, mode: 0o644, rdev: 0 };
+        let make = |name: String| fs.mknod(&root, NodeId::ROOT, name.as_bytes(), &new);
+        for n in 0..400 {
+            let node = make(format!("f{n}")).expect("there is room").node;
+            fs.write(&root, node, 0, &[7; 9000]).expect("there is room");
+            fs.forget(node, 1);
+        }
+        let last = make("last".to_owned()).expect("there is room").node;
+        fs.sync().expect("it is written");
+        while fs.background_step(64).expect("there is room").more {}
+        device.set_capacity(Some(device.used_bytes() + (128 << 10)));
+        let bytes = vec![7; 1 << 16];
+        let write = |n: u64| fs.write(&root, last, n << 16, &bytes);
+        let is_full = (0..1000).any(|n| matches!(write(n), Err(FsError::NoSpace)));
+        assert!(is_full, "{path}: it is not full");
+        for n in 0..300 {
+            fs.unlink(&root, NodeId::ROOT, format!("f{n}").as_bytes()).expect("it goes");
+        }
+        device.inject(Fault::io(on, 0).forever().below(path));
+        let before = device.ops();
+        device.watch(move |_, op| assert!(op < before + 50_000, "one write tries on and on"));
+        let answers: Vec<_> = (2000..2200)
+            .map(|n| {
+                let answer = write(n);
+                // What the background meets is told to the log.
+                drop(fs.background_step(64));
+                answer
+            })
+            .collect();
+        device.unwatch();
+        let failed = answers.iter().filter(|answer| answer.is_err()).count();
+        assert!(failed > 0, "{path}: nothing failed");
+    }
 }
