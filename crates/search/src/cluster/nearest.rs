@@ -56,6 +56,11 @@ pub(crate) fn units(distance: f64) -> u64 {
     (distance * UNITS) as u64
 }
 
+/// The least distance that comes to so many units, or a little more than that.
+pub(super) fn distance_of(units: u64) -> f64 {
+    units as f64 / UNITS
+}
+
 fn extension_of(name: &[u8]) -> u64 {
     extension_hash(name).unwrap_or_else(|| hash(b""))
 }
@@ -146,6 +151,19 @@ impl Like {
             + differs(self.kind, value(Attribute::Kind), KIND)
     }
 
+    /// The same, unless owner, group and kind alone come to more than `most`: the others, which
+    /// are looked up in columns and have logarithms taken of them, could only add to that.
+    pub(super) fn numbers_within(
+        &self,
+        most: f64,
+        value: &mut dyn FnMut(Attribute) -> u64,
+    ) -> Option<f64> {
+        let strange = differs(self.kind, value(Attribute::Kind), KIND)
+            + differs(self.uid, value(Attribute::Uid), OWNER)
+            + differs(self.gid, value(Attribute::Gid), GROUP);
+        (strange <= most).then(|| self.numbers(value))
+    }
+
     fn own(&self, attribute: Attribute) -> u64 {
         match attribute {
             Attribute::Size => self.size,
@@ -202,6 +220,14 @@ impl Cluster {
             }
             let first = block as u32 * block_rows;
             for row in first..shape.rows.min(first + block_rows) {
+                let numbers = like.numbers_within(farthest, &mut |wanted| {
+                    let found = columns.iter().find(|(attribute, _)| *attribute == wanted);
+                    found.map_or(0, |(_, column)| column.get(row as usize))
+                });
+                // Most rows are too far without their names.
+                if numbers.is_none_or(|numbers| numbers >= farthest) {
+                    continue;
+                }
                 let distance = like.distance(&rows.get(row));
                 let Some(distance) = distance.filter(|&distance| distance < farthest) else {
                     continue;

@@ -13,7 +13,7 @@ use format::xattr_record::XattrRecord;
 use super::Cluster;
 use super::column::{Column, Shape};
 use super::names::NameTest;
-use super::nearest::{Like, units};
+use super::nearest::{Like, distance_of, units};
 use super::values::{code, code_range, column_of};
 use crate::{Attribute, Condition, Result};
 
@@ -205,10 +205,11 @@ impl Near {
     }
 
     fn meets(&self, row: usize) -> bool {
-        let distance = self
-            .like
-            .numbers(&mut |attribute| self.column(attribute).map_or(0, |column| column.get(row)));
-        units(distance) <= self.most
+        let value = &mut |attribute| self.column(attribute).map_or(0, |column| column.get(row));
+        // Of what is farther the units are no fewer than of this.
+        let most = distance_of(self.most.saturating_add(1));
+        let distance = self.like.numbers_within(most, value);
+        distance.is_some_and(|distance| units(distance) <= self.most)
     }
 }
 
