@@ -4,8 +4,9 @@
     totals.py MOUNT ENGINE LABEL    (PANDO names the program)
 
 Reads user.pando.rbytes of the root 50 times and of 500 random directories, each once unmeasured
-before, and runs `pando du -s`, `pando du -d 1` and `pando summary` of the root ten times as whole
-commands. Prints one JSON object for each who asks and what is asked; `value` is what the root comes to.
+before, and runs `pando du -s`, `pando du -d 1`, `pando summary` and counts by `pando find` of the root
+ten times as whole commands. Prints one JSON object for each who asks and what is asked; `value` is what
+the root comes to.
 """
 import json
 import os
@@ -50,12 +51,16 @@ def ask(engine, label, who, directories):
     if told != value:
         sys.exit(f"{who}: du tells {told}, the attribute {value}")
     run = lambda *words: subprocess.run([pando, *words, "."], check=True, capture_output=True)
+    find = lambda *words: subprocess.run([pando, "find", ".", *words], check=True, capture_output=True)
     asked = {
         "attribute of the root": [lambda: os.getxattr(".", ATTRIBUTE)] * 50,
         "attribute of directories": [lambda at=at: os.getxattr(at, ATTRIBUTE) for at in some],
         "du -s of the root": [lambda: run("du", "-s")] * 10,
         "du -d 1 of the root": [lambda: run("du", "-d", "1")] * 10,
         "summary of the root": [lambda: run("summary", "--json")] * 10,
+        "count of the root": [lambda: find("-count")] * 10,
+        "count of files": [lambda: find("-type", "f", "-count")] * 10,
+        "count of an owner's": [lambda: find("-uid", "1003", "-count")] * 10,
     }
     for what, calls in asked.items():
         head = {"bench": "totals", "engine": engine, "when": label, "who": who, "what": what, "value": value}

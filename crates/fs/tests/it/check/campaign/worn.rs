@@ -48,7 +48,13 @@ const OLD_ANY: &[&str] = &["cluster of the index", "manifest of the index"];
 #[expect(clippy::print_stdout, reason = "the seed comes first, and the table is documented")]
 fn worn(engine: Engine, base: &Base, wanted: &[&'static str]) {
     let mut table = Table::new();
-    for seed in 70..scale(71, 73) {
+    let lists = [wanted, OLD_ANY];
+    // Where what is written next lies is chance: what no volume had twice in one place, the next has.
+    for seed in 70..78 {
+        let is_struck = |structure: &&str| table.contains_key(&(structure, Damage::Old));
+        if seed >= scale(71, 73) && lists.iter().copied().flatten().all(is_struck) {
+            break;
+        }
         println!("seed {seed}");
         let volume = made_worn(seed, base);
         let were: Vec<Vec<Place>> = volume.olds.iter().map(places).collect();
@@ -71,7 +77,7 @@ fn worn(engine: Engine, base: &Base, wanted: &[&'static str]) {
         }
     }
     print!("{}", shown(&format!("{}, worn", name(engine)), &table));
-    assert_struck(&table, Damage::Old, &[wanted, OLD_ANY], name(engine));
+    assert_struck(&table, Damage::Old, &lists, name(engine));
 }
 
 #[test]
