@@ -123,6 +123,9 @@ impl Core {
             }
             Op::DropTree { tree } => {
                 lost.remove(&TreeId(tree));
+                if lost.is_empty() {
+                    self.nodes.lost.clear();
+                }
             }
             _ => {}
         }

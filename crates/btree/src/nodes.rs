@@ -141,8 +141,9 @@ impl Nodes {
         }
         let offset = unit_offset(pointer.unit);
         self.lost.check(offset)?;
-        let located =
-            |malformed: Malformed| -> Error { malformed.located(NODES_FILE, offset).into() };
+        let located = |bad: Malformed| -> Error {
+            Malformed { at: 0, ..bad }.located(NODES_FILE, offset).into()
+        };
         let read = self.bytes_at(offset, usize::from(pointer.units) * UNIT_BYTES);
         let verified = match &read {
             Ok(bytes) => node::verify(bytes, pointer.unit, pointer.checksum).map_err(located),

@@ -29,8 +29,8 @@ impl Nodes {
     /// The bytes of the second copy of a node whose first cannot be read, if there is one.
     #[cold]
     pub(crate) fn second_copy(&self, pointer: Pointer, error: &Error) -> Option<Vec<u8>> {
-        let [_, second] = self.halves(pointer)?;
-        let bytes = second.ok()?;
+        // All of it may not have been read because of the second alone.
+        let bytes = self.halves(pointer)?.into_iter().find_map(Result::ok)?;
         tracing::error!(%error, "a node of the catalog is read from its second copy");
         Some(bytes)
     }

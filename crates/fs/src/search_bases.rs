@@ -19,8 +19,8 @@ use crate::txn::Txn;
 use crate::view::View;
 use crate::{Fs, FsResult};
 
-/// Records of one commit that names a base no more.
-const RECORDS_AT_ONCE: usize = 1024;
+/// Records of one commit that names a base no more: as many as the room that the log keeps has.
+const RECORDS_AT_ONCE: usize = 64;
 
 /// A base as it is recorded.
 #[derive(Debug, Clone, Copy)]

@@ -12,6 +12,7 @@ mod early;
 mod ingest;
 mod invariants;
 mod load;
+mod lost;
 mod moving;
 mod replay;
 mod replay_budget;

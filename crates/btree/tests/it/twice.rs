@@ -19,7 +19,7 @@ const NODES: &str = "btree/nodes";
 const TREES: u64 = 1500;
 
 /// A store with so many trees that the catalog has several leaves.
-fn made() -> SimDevice {
+pub(crate) fn made() -> SimDevice {
     let (sim, store) = store(1, CACHE_BYTES);
     for tree in 100..100 + TREES {
         commit(&store, |batch| {
@@ -39,7 +39,7 @@ fn offset(unit: u64) -> u64 {
 }
 
 /// Where both copies of each node of the catalog are, and their length.
-fn copies(device: &SimDevice) -> Vec<([u64; 2], u64)> {
+pub(crate) fn copies(device: &SimDevice) -> Vec<([u64; 2], u64)> {
     let Ok(Decoded::Superblock(superblock)) = Superblock::decode(&device.read_file(PATHS[0]))
     else {
         panic!("it is whole");

@@ -9,7 +9,7 @@ use store::KeyRange;
 use super::nested::Member;
 use crate::error::{from_store, inconsistent, malformed};
 use crate::subvol::{Subvol, VOLUME};
-use crate::view::View;
+use crate::view::{NameBuf, View};
 use crate::{Fs, FsResult};
 
 /// The record of a directory that still has a name.
@@ -49,8 +49,10 @@ pub(crate) fn check_owns_all(fs: &Fs, caller: &Caller, subvol: SubvolId, dir: u6
         if let Some((above, cookie)) = from {
             let place = place_of(fs, (id, dir), &record, above)?;
             // Damaged records may lie in a circle. Each is in one place, so that a circle that is
-            // come into leads through where this began.
-            if place != (above, cookie) || (id, dir) == start {
+            // come into leads through where this began. Somebody may have moved it meanwhile.
+            if (place != (above, cookie) || (id, dir) == start)
+                && leads_to(fs, (above, cookie), (id, dir))?
+            {
                 return Err(inconsistent(tree, "a directory is not where it says", dir));
             }
         }
@@ -72,6 +74,22 @@ pub(crate) fn check_owns_all(fs: &Fs, caller: &Caller, subvol: SubvolId, dir: u6
         }
     }
     Ok(())
+}
+
+/// Whether an entry of a directory leads to a directory.
+fn leads_to(
+    fs: &Fs,
+    ((id, dir), cookie): ((SubvolId, u64), u64),
+    to: (SubvolId, u64),
+) -> FsResult<bool> {
+    let subvol = fs.subvol(id)?;
+    let mut name = NameBuf::empty();
+    let found = View::new(&*fs.store, subvol.tree()).entry_at(dir, cookie, &mut name)?;
+    Ok(found.is_some_and(|found| match found.target {
+        Target::Directory => (id, found.ino) == to,
+        Target::Subvolume(below) => (SubvolId(below), found.ino) == to,
+        _ => false,
+    }))
 }
 
 /// The directory that a directory is in, and the cookie of its entry there, as its record says, or

@@ -179,9 +179,7 @@ fn touched(
     let new_units =
         fresh.into_iter().map(|ino| Unit { ino, parent: 0, from: 0, to: u64::MAX, rows: 0 });
     for unit in old_units.into_iter().chain(new_units) {
-        let Some(record) = records.directory(unit.ino)?.filter(|record| !record.detached) else {
-            continue;
-        };
+        let Some(record) = records.directory(unit.ino)? else { continue };
         let share = u128::from(unit.to.min(key::COOKIE_MAX) - unit.from);
         let rows = u128::from(record.entries as u64) * share / u128::from(key::COOKIE_MAX);
         let rows = (rows as u64).saturating_add(1);
@@ -226,6 +224,8 @@ fn all_directories(records: Records<'_>, root: u64) -> Result<Vec<Unit>> {
     let mut found: Vec<Unit> = Vec::new();
     let mut children: Map<u64, Vec<u32>> = Map::default();
     let mut skipped = 0;
+    // What was removed may come back, and what is in it may be moved out of it.
+    let mut removed = Vec::new();
     while let Some(item) = cursor.next()? {
         let parsed = key::parse(item.key).map_err(|error| records.malformed(error))?;
         let Parsed::Entry { directory, cookie, part } = parsed else { continue };
@@ -240,10 +240,9 @@ fn all_directories(records: Records<'_>, root: u64) -> Result<Vec<Unit>> {
         skipped = 0;
         let record =
             DirectoryRecord::decode(item.value).map_err(|error| records.malformed(error))?;
-        if record.detached {
-            continue;
-        }
-        if directory != root {
+        if record.detached && directory != root {
+            removed.push(found.len() as u32);
+        } else if directory != root {
             children.entry(record.parent).or_default().push(found.len() as u32);
         }
         let rows = (record.entries as u64).saturating_add(1);
@@ -252,7 +251,8 @@ fn all_directories(records: Records<'_>, root: u64) -> Result<Vec<Unit>> {
     let Some(start) = found.iter().position(|unit| unit.ino == root) else {
         return Ok(Vec::new());
     };
-    let (mut reachable, mut left) = (Vec::new(), vec![start as u32]);
+    let (mut reachable, mut left) = (Vec::new(), removed);
+    left.push(start as u32);
     while let Some(at) = left.pop() {
         let unit = found[at as usize];
         reachable.push(unit);

@@ -122,7 +122,7 @@ impl Merged {
         &mut self,
         clusters: Clusters<'_>,
         is_known: &dyn Fn((u64, u64)) -> bool,
-        cancel: Option<&AtomicBool>,
+        (cancel, bytes_max): (Option<&AtomicBool>, usize),
     ) -> Changes {
         let Clusters { index, base, count } = clusters;
         let mut wanted: Vec<(u32, u64)> = Vec::with_capacity(self.changes.len());
@@ -134,7 +134,9 @@ impl Merged {
         wanted.sort_unstable();
         let mut rows = Changes::default();
         for wanted in wanted.chunk_by(|one, other| one.0 == other.0) {
-            if cancel.is_some_and(|cancel| cancel.load(Ordering::Relaxed)) {
+            if cancel.is_some_and(|cancel| cancel.load(Ordering::Relaxed))
+                || rows.memory_bytes() > bytes_max
+            {
                 break;
             }
             let number = wanted[0].0;
@@ -200,12 +202,12 @@ impl Touched {
         self.places.sort_unstable();
         let places = &self.places;
         let is_known = |place| places.binary_search(&place).is_ok() || known.has(place);
-        let made = merged.rows(clusters, &is_known, folding.cancel);
+        let others = known.memory_bytes() + places.len() * PLACE_BYTES + merged.memory_bytes();
+        let left = folding.bytes_max.saturating_sub(others);
+        let made = merged.rows(clusters, &is_known, (folding.cancel, left));
         if folding.is_cancelled() {
             return false;
         }
-        let others = known.memory_bytes() + places.len() * PLACE_BYTES + merged.memory_bytes();
-        let left = folding.bytes_max.saturating_sub(others);
         made.memory_bytes() <= left && known.join(made.finish(left).0)
     }
 }

@@ -393,7 +393,8 @@ impl<'a> Run<'a> {
                 break;
             }
         }
-        Ok(Flow::Continue(()))
+        // The last may not have been gone through to its end.
+        Ok(if self.is_cancelled() { Flow::Break(()) } else { Flow::Continue(()) })
     }
 
     fn together(

@@ -49,7 +49,8 @@ const OLD_ANY: &[&str] = &["cluster of the index", "manifest of the index"];
 fn worn(engine: Engine, base: &Base, wanted: &[&'static str]) {
     let mut table = Table::new();
     let lists = [wanted, OLD_ANY];
-    // Where what is written next lies is chance: what no volume had twice in one place, the next has.
+    // Where what is written next lies is chance: what no volume had twice in one place, the next
+    // has.
     for seed in 70..78 {
         let is_struck = |structure: &&str| table.contains_key(&(structure, Damage::Old));
         if seed >= scale(71, 73) && lists.iter().copied().flatten().all(is_struck) {
