@@ -2,10 +2,11 @@
 //!
 //! One step does the first thing that is due of: writing the log, a checkpoint, removing what
 //! nobody holds any more, what the trash kept long enough, giving the nodes of dropped trees back,
-//! keeping the index.
+//! keeping the index. Whoever removes files all the time would keep all that is behind that from
+//! ever being done: so every other step begins with another of them in turn.
 
 use std::collections::VecDeque;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use format::key;
@@ -23,6 +24,9 @@ const IDLE: Duration = Duration::from_millis(500);
 /// How long whoever needs room waits for others who remove an inode.
 const TURN_WAIT: Duration = Duration::from_millis(500);
 
+/// Does a part of something, about so many records or nodes; tells how much, 0: nothing is due.
+type Work = fn(&Fs, usize) -> FsResult<u64>;
+
 /// Inodes (subvolume, number) that have neither a name nor a holder.
 #[derive(Default)]
 struct Orphans {
@@ -38,6 +42,8 @@ pub(crate) struct Queue {
     /// Bytes dropped since the last collection that clones may share.
     shared_bytes: AtomicU64,
     collect: AtomicBool,
+    /// Steps of background work so far.
+    turn: AtomicUsize,
     /// Held by who removes an inode that has no name any more.
     pub(crate) removing: RwLock<()>,
     /// The collection under way.
@@ -52,6 +58,7 @@ impl Queue {
             detached: AtomicU64::new(0),
             shared_bytes: AtomicU64::new(0),
             collect: AtomicBool::new(false),
+            turn: AtomicUsize::new(0),
             removing: RwLock::new(()),
             collecting: Mutex::default(),
         }
@@ -139,16 +146,7 @@ impl Fs {
     pub fn background_step(&self, budget: usize) -> FsResult<Progress> {
         let due_in = self.flush_if_due()?;
         let mut failed = None;
-        for work in [
-            Fs::checkpoint_step,
-            Fs::orphan_and_data_step,
-            Fs::removal_step,
-            Fs::trash_step,
-            Fs::node_step,
-            Fs::data_step,
-            Fs::adopt_step,
-            Fs::index_step,
-        ] {
+        for work in std::iter::once(Fs::checkpoint_step as Work).chain(self.works()) {
             match work(self, budget) {
                 Ok(0) => {}
                 Ok(done) => return Ok(Progress { more: true, due_in: Duration::ZERO, done }),
@@ -159,6 +157,22 @@ impl Fs {
             Some(error) => Err(error),
             None => Ok(Progress { more: false, due_in: due_in.min(IDLE), done: 0 }),
         }
+    }
+
+    /// What there may be to do, in the order of this step.
+    fn works(&self) -> impl Iterator<Item = Work> {
+        const WORKS: [Work; 7] = [
+            Fs::orphan_and_data_step,
+            Fs::removal_step,
+            Fs::trash_step,
+            Fs::node_step,
+            Fs::data_step,
+            Fs::adopt_step,
+            Fs::index_step,
+        ];
+        let turn = self.queue.turn.fetch_add(1, Ordering::Relaxed);
+        let first = if turn.is_multiple_of(2) { 0 } else { turn / 2 % WORKS.len() };
+        WORKS.into_iter().cycle().skip(first).take(WORKS.len())
     }
 
     /// The part of a step that must not wait for the others, for a thread that does nothing else:

@@ -332,3 +332,66 @@ fn little_that_differs_for_long_needs_no_base() {
         assert_eq!(manifests(&device), before, "{engine:?}");
     }
 }
+
+/// Between any two steps files lose their last names: there is always one to be removed.
+#[test]
+fn a_base_comes_while_files_are_removed_all_the_time() {
+    for engine in [Engine::Btree, Engine::Lsm] {
+        let (_, subject) = volume(engine);
+        let (fs, root) = (subject.fs(), Caller::root());
+        make(fs, "kept", 1000);
+        fs.index_flush(NodeId::ROOT).expect("a flush goes well");
+        settle(&subject);
+        make(fs, "more", 1000);
+        let passing = fs.mkdir(&root, NodeId::ROOT, b"passing", 0o755).expect("room").node;
+        for number in 0..400 {
+            for turn in 0..2 {
+                let name = format!("file{number}.{turn}");
+                let file = fs.mknod(&root, passing, name.as_bytes(), &FILE).expect("room");
+                // It has extents, which are removed in the background.
+                fs.write(&root, file.node, 0, &[7; 20_000]).expect("there is room");
+                fs.unlink(&root, passing, name.as_bytes()).expect("it is there");
+                fs.forget(file.node, 1);
+            }
+            subject.clock().sleep(Duration::from_millis(200));
+            let progress = fs.background_step(1).expect("background work goes well");
+            assert!(progress.more, "{engine:?}: nothing left to do after {number} steps");
+        }
+        // The directories, and what is in two of them.
+        check(fs, 2003, "beside removals");
+    }
+}
+
+/// More differs from the base than is worth one after a quarter of an hour, and less than is at
+/// once. A clone of that is young, however old the base is that it inherits.
+#[test]
+fn a_clone_is_no_older_than_itself() {
+    for engine in [Engine::Btree, Engine::Lsm] {
+        let (device, subject) = volume(engine);
+        let (fs, root) = (subject.fs(), Caller::root());
+        let kept = make(fs, "kept", 3000);
+        fs.index_flush(NodeId::ROOT).expect("a flush goes well");
+        settle(&subject);
+        let mut seen = manifests(&device);
+        assert_eq!(seen.len(), 1, "{engine:?}");
+        for number in 0..200 {
+            let name = format!("more{number}");
+            let file = fs.mknod(&root, kept, name.as_bytes(), &FILE).expect("room");
+            fs.forget(file.node, 1);
+        }
+        fs.clone_dir(&root, kept, NodeId::ROOT, b"clone").expect("a clone");
+        let mut rest_and_see = |minutes: u64| {
+            for _ in 0..minutes {
+                rest(&subject, 1);
+                seen.extend(manifests(&device));
+            }
+            seen.sort_unstable();
+            seen.dedup();
+            seen.len()
+        };
+        assert_eq!(rest_and_see(14), 1, "{engine:?}: nothing is old yet");
+        fs.clone_dir(&root, kept, NodeId::ROOT, b"later").expect("a clone");
+        // The volume, and the first clone.
+        assert_eq!(rest_and_see(5), 3, "{engine:?}: a quarter of an hour after the base");
+    }
+}
