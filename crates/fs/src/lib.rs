@@ -12,6 +12,7 @@ mod check;
 mod collect;
 mod contents;
 mod create;
+mod distinct;
 mod edit;
 mod engine;
 mod error;

@@ -2,21 +2,24 @@
 //!
 //! A base is due by how many rows differ from it. To count those by comparing trees costs as much
 //! as there is to count, and what is compared is copied by whoever changes it. So it is asked
-//! first what could differ at most by how much was given to the store; then how many records the
-//! log says were changed, each byte of it being read once; and only when those are too many, trees
-//! are compared, for a record may have been changed again and again.
+//! first what could differ at most by how much was given to the store; then how many rows the log
+//! says were changed, each byte of it being read once; a row that is changed again and again counts
+//! once there ([`Distinct`]). Trees are compared where nothing is known yet, and where what differed
+//! then and what was changed since are too many together, but neither is alone: they may be the
+//! same.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
 
 use device::Timestamp;
 use format::batch::Op;
-use format::key::{self, Parsed};
+use format::key::{self, Parsed, Part};
 use format::subvolume_record::{SubvolumeRecord, UsageRecord};
 use search::Searchable;
 use search::index::{Index, Reach};
 use store::{CommitToken, Lsn, Pinned};
 
+use crate::distinct::Distinct;
 use crate::search_bases;
 use crate::search_call::from_search;
 use crate::subvol::VOLUME;
@@ -27,6 +30,8 @@ use crate::{Fs, FsResult};
 const HELD_ROW_BYTES: usize = 400;
 /// The least that the change of a row is, in bytes: the removal of a name.
 const LEAST_CHANGE_BYTES: u64 = 20;
+/// No entry has this cookie.
+const LINKED: u64 = u64::MAX;
 /// Subvolumes of which it is remembered how many rows differ.
 const COUNTED_MAX: usize = 16 << 10;
 
@@ -49,8 +54,17 @@ struct Counted {
     /// Its base when it was counted; 0: none, and all rows differ.
     base: u64,
     tree: u64,
-    /// Rows that differed then, and changes since, as of [`Changes::at`].
+    /// Rows that differed then.
     rows: u64,
+    /// Rows that were changed since, as of [`Changes::at`].
+    since: Distinct,
+}
+
+impl Counted {
+    /// Rows that differ, about; one that differed and was changed again counts twice.
+    fn rows(&self) -> u64 {
+        self.rows.saturating_add(self.since.count())
+    }
 }
 
 impl Changes {
@@ -84,14 +98,17 @@ impl Changes {
         if self.counted.is_empty() || since >= self.at {
             return;
         }
-        let mut changes: BTreeMap<u64, u64> = BTreeMap::new();
+        let trees = self.counted.values().map(|counted| (counted.tree, Distinct::default()));
+        let mut changed: BTreeMap<u64, Distinct> = trees.collect();
         let mut is_told = true;
         let whole = pinned.logged_since(CommitToken(since), &mut |ops| {
             for op in ops {
                 match op {
                     Ok(Op::Put { tree, key, .. } | Op::Delete { tree, key }) => {
-                        if tree != VOLUME.0 && is_of_row(key) {
-                            *changes.entry(tree).or_default() += 1;
+                        if let Some(changed) = changed.get_mut(&tree)
+                            && let Some(row) = row_of(key)
+                        {
+                            changed.add(row);
                         }
                     }
                     // A directory's own row changes once, however much is made in it; what is in
@@ -112,9 +129,15 @@ impl Changes {
             self.counted.clear();
         }
         for counted in self.counted.values_mut() {
-            let more = changes.get(&counted.tree).copied().unwrap_or(0);
-            counted.rows = counted.rows.saturating_add(more);
+            if let Some(more) = changed.get(&counted.tree) {
+                counted.since.join(more);
+            }
         }
+    }
+
+    /// Rows of a subvolume that were changed since it was counted, about.
+    fn since_counted(&self, id: u64) -> u64 {
+        self.counted.get(&id).map_or(0, |counted| counted.since.count())
     }
 
     /// What is known of a subvolume; `own`: whether the base was made for it, and not for what it
@@ -123,7 +146,7 @@ impl Changes {
     fn of(&self, (id, own): (u64, bool), base: u64, tree: u64) -> Known {
         match self.counted.get(&id).filter(|counted| counted.base == base) {
             Some(counted) if counted.tree != tree => Known::Useless,
-            Some(counted) => Known::Most(counted.rows),
+            Some(counted) => Known::Rows(counted.rows()),
             None => match self.begun.get(&base) {
                 Some((_, source)) if own && *source != tree => Known::Useless,
                 _ => Known::Nothing,
@@ -139,13 +162,19 @@ enum Known {
     Nothing,
     /// Not even that.
     Useless,
-    /// No more than so many rows.
-    Most(u64),
+    /// So many rows, about.
+    Rows(u64),
 }
 
-/// Whether a key is of a record that a row depends on.
-fn is_of_row(key: &[u8]) -> bool {
-    matches!(key::parse(key), Ok(Parsed::Entry { .. } | Parsed::Linked { .. }))
+/// What the key of a record that a row depends on has in common with those of the same row.
+fn row_of(key: &[u8]) -> Option<(u64, u64)> {
+    match key::parse(key).ok()? {
+        Parsed::Entry { directory, cookie, part: Part::Attributes | Part::Xattrs } => {
+            Some((directory, cookie))
+        }
+        Parsed::Linked { ino, .. } => Some((ino, LINKED)),
+        _ => None,
+    }
 }
 
 /// Whether a subvolume should have a new base.
@@ -213,7 +242,9 @@ pub(crate) fn is_due(
     let young = (share as usize).max(options.flush.rows_min).min(held.max(1)) as u64;
     let old = (young / 16).max(1);
     let Timestamp(now) = fs.env.clock.now();
-    let left = until_old(now.saturating_sub(base.created), options.flush.age);
+    // What a copy differed in when it was made is no older than the copy.
+    let since = if base.subvolume == id { base.created } else { base.created.max(record.created) };
+    let left = until_old(now.saturating_sub(since), options.flush.age);
     let limit = if left.is_zero() { old } else { young };
     let rows = if let Reach::Indexed { rows, .. } = reach {
         rows as u64
@@ -241,7 +272,7 @@ fn until_old(age: i64, old: Duration) -> Duration {
     if ahead >= old { Duration::ZERO } else { old.saturating_sub(past) }
 }
 
-/// How many rows of a subvolume differ from a base at most, which is a clone of it behind a commit;
+/// How many rows of a subvolume differ from a base, about, which is a clone of it behind a commit;
 /// 0: from nothing. Told is no more than is needed to know whether they are at least so many.
 fn differing(
     index: &Index,
@@ -256,7 +287,7 @@ fn differing(
             let bytes = behind.and_then(|behind| changes.since(pinned, base, behind));
             bytes.map(|bytes| (0, bytes))
         }
-        Known::Most(rows) => Some((rows, changes.now.saturating_sub(changes.given))),
+        Known::Rows(rows) => Some((rows, changes.now.saturating_sub(changes.given))),
         Known::Useless => None,
     };
     let most =
@@ -265,8 +296,8 @@ fn differing(
         return Ok(most);
     }
     changes.catch_up(pinned);
-    if let Known::Most(rows) = changes.of(whose, base, record.tree)
-        && rows < limit
+    if let Known::Rows(rows) = changes.of(whose, base, record.tree)
+        && (rows < limit || changes.since_counted(whose.0) >= limit / 4 * 3)
     {
         return Ok(rows);
     }
@@ -275,7 +306,8 @@ fn differing(
     if changes.counted.len() >= COUNTED_MAX {
         changes.counted.clear();
     }
-    changes.counted.insert(whose.0, Counted { base, tree: record.tree, rows });
+    let counted = Counted { base, tree: record.tree, rows, since: Distinct::default() };
+    changes.counted.insert(whose.0, counted);
     Ok(rows)
 }
 

@@ -179,6 +179,7 @@ fn begin(fs: &Fs, work: &mut Work, id: u64) -> FsResult<()> {
     if let Some((base, record)) = search_bases::begin(fs, id)? {
         work.changes.begun(base.tree, given, record.tree);
         let flush = Flush::new(base.tree, record.root, record.base);
+        tracing::debug!(subvolume = id, base = base.tree, old = record.base, "a base is begun");
         work.job = Some(Job { base, before: record, flush });
     }
     Ok(())
@@ -208,9 +209,12 @@ fn advance(fs: &Fs, index: &Index, work: &mut Work) -> FsResult<()> {
         Err(error) => Err(error),
     };
     work.swept = None;
+    let (base, rows) = (job.base.tree, job.flush.rows());
     if matches!(placed, Ok(true)) {
+        tracing::debug!(base, rows, "a base was made");
         return Ok(());
     }
+    tracing::debug!(base, error = ?placed.as_ref().err(), "a base was given up");
     let id = job.base.record.subvolume;
     work.resting.insert(id, fs.env.clock.monotonic() + REST_AFTER_FAILURE);
     let removed = search_bases::remove(fs, job.base.tree);

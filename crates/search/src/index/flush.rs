@@ -81,6 +81,14 @@ impl Flush {
         }
     }
 
+    /// Rows that the base has; `None` before it is written.
+    pub fn rows(&self) -> Option<u64> {
+        match self.phase {
+            Phase::Done { rows } => Some(rows),
+            Phase::Plan | Phase::Write { .. } => None,
+        }
+    }
+
     /// One step, with any state that has both trees.
     pub fn step(&mut self, index: &Index, pinned: &dyn Pinned) -> Result<FlushStep> {
         if matches!(self.phase, Phase::Plan) {
