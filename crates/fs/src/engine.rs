@@ -157,8 +157,9 @@ pub(crate) fn cut_log(env: &Env, header: &VolumeHeader) -> Result<(), OpenError>
 }
 
 /// Most of the log that is kept for the index: a million files whose modes changed take some
-/// 200 MB, a million changes of all kinds 700.
-const LOG_KEEP_BYTES_MAX: u64 = 1 << 30;
+/// 200 MB, a million changes of all kinds 500, and as much again where clones are made apart
+/// meanwhile.
+const LOG_KEEP_BYTES_MAX: u64 = 2 << 30;
 
 /// Least segment of the log.
 const LOG_SEGMENT_BYTES_MIN: u64 = 256 << 10;

@@ -8,6 +8,7 @@
 //! Nothing here is needed to be right: a query that finds no index, or a damaged one, is answered
 //! from the store.
 
+mod ahead;
 mod apart;
 mod base;
 mod before;

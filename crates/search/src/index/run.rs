@@ -21,7 +21,7 @@ use store::{Pinned, TreeId};
 use super::scope::{From, Scope, push_name};
 use super::view::View;
 use super::worker::{CHECK_EVERY, Counts, Found, Message, Search, test};
-use super::{Index, plan};
+use super::{Index, ahead, plan};
 use crate::assemble::{CARRY_NOTHING, NamedEntry, Records, VOLUME};
 use crate::cluster::{Fields, Like};
 use crate::query::Context;
@@ -78,7 +78,7 @@ impl<'a> Run<'a> {
 
     /// Answers the query.
     pub(crate) fn run(mut self) -> Result<Outcome> {
-        let start = self.request.start;
+        let (start, index) = (self.request.start, self.index);
         let pinned = Arc::clone(&self.pinned);
         if self.request.contents_first && self.ranking.is_none() {
             // An order that the index does not have.
@@ -101,6 +101,13 @@ impl<'a> Run<'a> {
             waiting.push((start.subvolume, first));
         }
         while let (Flow::Continue(()), Some((subvolume, from))) = (flow, waiting.pop()) {
+            let behind = waiting.iter().rev().map(|(subvolume, _)| *subvolume);
+            ahead::look(
+                index,
+                &pinned,
+                self.request.cancel,
+                std::iter::once(subvolume).chain(behind),
+            )?;
             flow = self.subvolume(any, subvolume, &from, &mut waiting)?;
         }
         if !self.outcome.cancelled {

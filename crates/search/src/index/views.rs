@@ -429,6 +429,12 @@ impl Index {
         }
     }
 
+    /// Whether nothing is known of a subvolume, and nobody is finding it out.
+    pub(super) fn is_unread(&self, subvolume: u64) -> bool {
+        let slot = self.slots.lock().get(&subvolume).cloned();
+        slot.is_none_or(|slot| slot.try_lock().is_some_and(|slot| slot.known.is_none()))
+    }
+
     /// Whether a query found a subvolume that it had to walk, or a cluster that is damaged.
     pub fn wants_base(&self) -> bool {
         let walked = |slot: &Arc<Mutex<Slot>>| {
