@@ -256,13 +256,16 @@ fn forget_base<'f>(
 #[cfg(test)]
 mod tests {
     use std::ops::ControlFlow;
+    use std::sync::Arc;
     use std::sync::atomic::AtomicBool;
 
     use inode::{Caller, FsError, Kind, NodeId, SetAttr};
-    use search::Start;
     use search::aggregate::Question;
+    use search::cluster::Fields;
     use search::index::IndexOptions;
-    use search::query::Accounts;
+    use search::query::{Accounts, Expr};
+    use search::{Request, Start};
+    use store::Pinned;
     use testing::{SimDevice, SimEnv};
 
     use super::{all, remove, remove_all};
@@ -321,6 +324,49 @@ mod tests {
         let index = fs.index.as_ref().expect("there is an index");
         assert!(index.is_lost(bases[0].tree), "another is needed");
     }
+
+    /// A query that takes long, or whose matches nobody takes, sees the state that it began with,
+    /// also where it comes to a subvolume when that has another base.
+    #[test]
+    fn a_base_that_only_an_older_state_names_is_not_wanted_for_ever() {
+        let env = SimEnv::on(SimDevice::new(1), 1).env();
+        Fs::format(&env, &FormatOptions::default()).expect("an empty medium");
+        let options =
+            OpenOptions { index: Some(IndexOptions::default()), ..OpenOptions::default() };
+        let fs = Fs::open(env, &options).expect("it was made just now");
+        let root = Caller::root();
+        let new = NewNode { kind: Kind::File, mode: 0o644, rdev: 0 };
+        let make = |number: u32| {
+            let name = format!("f{number}");
+            fs.mknod(&root, NodeId::ROOT, name.as_bytes(), &new).expect("room");
+        };
+        (0..300).for_each(make);
+        fs.index_flush(NodeId::ROOT).expect("a flush goes well");
+        let pinned: Arc<dyn Pinned> = Arc::from(fs.store.pin().expect("a state"));
+        make(300);
+        fs.index_flush(NodeId::ROOT).expect("a flush goes well");
+        let (subvolume, directory) = fs.search_place(NodeId::ROOT).expect("the root");
+        let request = Request {
+            start: Start { subvolume, directory, path: b"/", depth: 0 },
+            expr: &Expr::yes(),
+            prune: None,
+            caller: &root,
+            min_depth: 0,
+            max_depth: None,
+            contents_first: false,
+            order: None,
+            limit: None,
+            fields: Fields::NONE,
+            accounts: &Nobody,
+            cancel: &AtomicBool::new(false),
+        };
+        let index = fs.index.as_ref().expect("there is an index");
+        assert_eq!(index.count(pinned, &request).expect("it is counted").matched, 301);
+        fs.index_flush(NodeId::ROOT).expect("a flush goes well");
+        assert_eq!(fs.search_counted(&request).expect("it is counted").matched, 302);
+        assert!(!index.wants_base(), "all have one");
+    }
+
     /// Bases went before the records that name them, for which there was no room then.
     fn remove_all_without_room(engine: Engine) {
         let device = SimDevice::new(2);

@@ -63,6 +63,7 @@ mod search_logged;
 mod search_memory;
 mod search_opening;
 mod search_ranges;
+mod search_recovered;
 mod search_removed;
 mod search_totals;
 mod search_totals_changed;

@@ -397,7 +397,7 @@ fn searches_equal_walks_whatever_is_damaged_in_the_index(engine: Engine) {
 }
 
 /// Flips bits in files of the index, cuts some, and empties some.
-fn damage(device: &SimDevice, random: &mut fastrand::Rng) {
+pub(crate) fn damage(device: &SimDevice, random: &mut fastrand::Rng) {
     use device::Device;
     for name in device.list(search::index::DIRECTORY).unwrap_or_default() {
         if random.u32(..3) != 0 {

@@ -44,12 +44,12 @@ const ATTRIBUTES: [Attribute; 13] = [
     Attribute::Btime,
 ];
 
-fn pick<T: Copy>(random: &mut fastrand::Rng, list: &[T]) -> T {
+pub(crate) fn pick<T: Copy>(random: &mut fastrand::Rng, list: &[T]) -> T {
     list[random.usize(..list.len())]
 }
 
 /// Names that meet often, some of strange bytes, some as long as can be.
-fn name(random: &mut fastrand::Rng) -> Vec<u8> {
+pub(crate) fn name(random: &mut fastrand::Rng) -> Vec<u8> {
     let mut name: Vec<u8> = match random.u32(..8) {
         0 => vec![b'x'; random.usize(250..256)],
         1 => (0..random.usize(1..4)).map(|_| random.u8(1..)).collect(),
@@ -66,7 +66,7 @@ fn user(uid: u32, gid: u32, groups: &[u32]) -> Caller {
     Caller { uid, gid, groups: groups.to_vec(), umask: 0, enforce: Enforce::Here }
 }
 
-fn caller(random: &mut fastrand::Rng) -> Caller {
+pub(crate) fn caller(random: &mut fastrand::Rng) -> Caller {
     match random.u32(..5) {
         0 => user(1000, 1000, &[1001]),
         1 => user(1001, 1001, &[]),
@@ -135,7 +135,7 @@ fn change_attributes(fs: &Fs, random: &mut fastrand::Rng, there: &There) -> FsRe
 }
 
 /// One thing that somebody does, anywhere.
-fn act(fs: &Fs, random: &mut fastrand::Rng) -> FsResult<()> {
+pub(crate) fn act(fs: &Fs, random: &mut fastrand::Rng) -> FsResult<()> {
     let root = Caller::root();
     let starts = directories(fs);
     let (into, _) = starts[random.usize(..starts.len())];
@@ -225,7 +225,7 @@ fn test(random: &mut fastrand::Rng) -> Expr {
     })
 }
 
-fn expr(random: &mut fastrand::Rng, depth: u32) -> Expr {
+pub(crate) fn expr(random: &mut fastrand::Rng, depth: u32) -> Expr {
     let parts = |random: &mut fastrand::Rng| {
         (0..random.u32(1..4)).map(|_| expr(random, depth - 1)).collect::<Vec<_>>()
     };
@@ -320,7 +320,7 @@ fn by_search(fs: &Fs, caller: &Caller, (node, path): (NodeId, &[u8])) -> BTreeMa
     found
 }
 
-fn check_by_calls(fs: &Fs, random: &mut fastrand::Rng, place: &str) {
+pub(crate) fn check_by_calls(fs: &Fs, random: &mut fastrand::Rng, place: &str) {
     let starts = directories(fs);
     let (node, path) = &starts[random.usize(..starts.len())];
     let caller = caller(random);

@@ -274,6 +274,8 @@ impl Index {
     /// Deletes blobs that no base names. `bases` are all there are: tree, and whether it is
     /// complete. Nothing is deleted where a manifest cannot be read. Tells how many were.
     pub fn sweep(&self, bases: &[(u64, bool)]) -> Result<u64> {
+        // What an older state names, and nobody else, need not be made again.
+        self.lost.lock().retain(|lost| bases.iter().any(|(tree, _)| tree == lost));
         let doubtful = self.unnamed(bases)?;
         for name in &doubtful {
             self.files.delete(name)?;

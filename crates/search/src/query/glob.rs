@@ -73,6 +73,8 @@ pub(super) enum Part {
 #[derive(Debug, Clone, PartialEq)]
 pub(super) enum SetItem {
     Range(u32, u32),
+    /// A letter that is named, as `[=a=]` or `[.a.]`.
+    Named(u32),
     Class(Class),
 }
 
@@ -126,6 +128,9 @@ impl Glob {
 
     /// Whether the pattern matches all of `text`.
     pub fn matches(&self, text: &[u8]) -> bool {
+        if let Shape::General(parts) = &self.shape {
+            return general(parts, text, &self.source);
+        }
         let folded;
         let text = if self.source.ignore_case {
             folded = fold(text, self.source.letters);
@@ -138,8 +143,7 @@ impl Glob {
             Shape::Starts(literal) => text.starts_with(literal),
             Shape::Ends(literal) => text.ends_with(literal),
             Shape::Contains(literal) => memmem::find(text, literal).is_some(),
-            Shape::General(parts) => general(parts, text, &self.source),
-            Shape::Never => false,
+            Shape::General(_) | Shape::Never => false,
         }
     }
 
@@ -249,15 +253,6 @@ fn lower(letter: u32) -> u32 {
     }
 }
 
-fn upper(letter: u32) -> u32 {
-    let Some(character) = char::from_u32(letter) else { return letter };
-    let mut large = character.to_uppercase();
-    match (large.next(), large.next()) {
-        (Some(one), None) => u32::from(one),
-        _ => letter,
-    }
-}
-
 fn shape(source: &Source) -> Shape {
     let Some(parts) = parts(source) else { return Shape::Never };
     let (first, last) = (parts.first() == Some(&Part::Many), parts.last() == Some(&Part::Many));
@@ -322,8 +317,13 @@ fn parts(source: &Source) -> Option<Vec<Part>> {
 }
 
 fn folded_letter(letter: u32, source: &Source) -> Part {
+    Part::Letter(folded(letter, source))
+}
+
+/// A letter as it is compared.
+fn folded(letter: u32, source: &Source) -> u32 {
     let ignore = source.ignore_case && (source.letters == Letters::Utf8 || letter < 0x80);
-    Part::Letter(if ignore { lower(letter) } else { letter })
+    if ignore { lower(letter) } else { letter }
 }
 
 /// Reads the sets of one pattern, in time that grows with its length and no faster: what follows
@@ -374,16 +374,27 @@ fn set_item(text: &[u8], letters: Letters) -> Option<(SetItem, &[u8])> {
     if let Some((class, after)) = class(text) {
         return Some((SetItem::Class(class), after));
     }
-    let (low, rest) = set_letter(text, letters)?;
+    let named = named_letter(text, letters);
+    let (low, rest) = named.or_else(|| set_letter(text, letters))?;
     if rest.first() == Some(&b'-') && rest.get(1).is_some_and(|&next| next != b']') {
         let (high, rest) = set_letter(&rest[1..], letters)?;
         return Some((SetItem::Range(low, high), rest));
     }
-    Some((SetItem::Range(low, low), rest))
+    Some((if named.is_some() { SetItem::Named(low) } else { SetItem::Range(low, low) }, rest))
 }
 
-/// One letter inside a set: plain, quoted, or as `[.x.]` or `[=x=]`.
+/// One letter inside a set: plain, quoted, or named.
 fn set_letter(text: &[u8], letters: Letters) -> Option<(u32, &[u8])> {
+    if let Some(named) = named_letter(text, letters) {
+        return Some(named);
+    }
+    let text = text.strip_prefix(b"\\").unwrap_or(text);
+    let (found, length) = letter(text, letters)?;
+    Some((found, &text[length..]))
+}
+
+/// A letter as `[.x.]` or `[=x=]`.
+fn named_letter(text: &[u8], letters: Letters) -> Option<(u32, &[u8])> {
     for (open, close) in [(&b"[."[..], &b".]"[..]), (b"[=", b"=]")] {
         if let Some(inner) = text.strip_prefix(open)
             && let Some((found, length)) = letter(inner, letters)
@@ -392,9 +403,7 @@ fn set_letter(text: &[u8], letters: Letters) -> Option<(u32, &[u8])> {
             return Some((found, after));
         }
     }
-    let text = text.strip_prefix(b"\\").unwrap_or(text);
-    let (found, length) = letter(text, letters)?;
-    Some((found, &text[length..]))
+    None
 }
 
 fn class(text: &[u8]) -> Option<(Class, &[u8])> {
@@ -489,103 +498,27 @@ fn general(parts: &[Part], text: &[u8], source: &Source) -> bool {
 impl Part {
     fn takes(&self, letter: u32, source: &Source) -> bool {
         match self {
-            Part::Letter(wanted) => *wanted == letter,
+            Part::Letter(wanted) => *wanted == folded(letter, source),
             Part::One | Part::Many => true,
             Part::Set { negated, items } => {
-                // Text has its case folded already; sets are as they were written.
-                let other = if source.ignore_case { upper(letter) } else { letter };
-                let among = items.iter().any(|item| item.contains(letter) || item.contains(other));
-                among != *negated
+                items.iter().any(|item| item.contains(letter, source)) != *negated
             }
         }
     }
 }
 
 impl SetItem {
-    fn contains(&self, letter: u32) -> bool {
+    /// As fnmatch has it where case is ignored: it is in ranges, and not in what is named.
+    fn contains(&self, letter: u32, source: &Source) -> bool {
         match self {
-            SetItem::Range(low, high) => (*low..=*high).contains(&letter),
+            SetItem::Range(low, high) => {
+                (folded(*low, source)..=folded(*high, source)).contains(&folded(letter, source))
+            }
+            SetItem::Named(named) => *named == letter,
             SetItem::Class(class) => class.contains(letter),
         }
     }
 }
 
 #[cfg(test)]
-mod tests {
-    use super::{Glob, Letters};
-
-    fn check(pattern: &str, yes: &[&str], no: &[&str]) {
-        for letters in [Letters::Bytes, Letters::Utf8] {
-            let glob = Glob::new(pattern.as_bytes(), false, letters).unwrap();
-            for text in yes {
-                assert!(glob.matches(text.as_bytes()), "{pattern} matches {text}");
-            }
-            for text in no {
-                assert!(!glob.matches(text.as_bytes()), "{pattern} does not match {text}");
-            }
-        }
-    }
-
-    #[test]
-    fn patterns_match_as_fnmatch_does() {
-        check("a*b", &["ab", "a.b", "a/b", "abab"], &["a", "abc", "ba"]);
-        check("*", &["", ".x", "a/b"], &[]);
-        check("?", &["a", "/", "."], &["", "ab"]);
-        check("*.h5", &[".h5", "a.h5"], &["a.h5x", "h5"]);
-        check("[a-c]x", &["ax", "cx"], &["dx", "-x"]);
-        check("[!a-c]", &["d", "-"], &["a", "b", ""]);
-        check("[]x]", &["]", "x"], &["[", ""]);
-        check("[a-]", &["a", "-"], &["b"]);
-        check("[", &["["], &["", "x"]);
-        check("[abc", &["[abc"], &["a"]);
-        check("[[:digit:]_]*", &["1", "_a"], &["a"]);
-        check("\\*", &["*"], &["a", "\\*"]);
-        check("a\\", &[], &["a", "a\\"]);
-        check("*a*b*c", &["abc", "xaybzc", "abcabc"], &["acb", "ab"]);
-    }
-
-    #[test]
-    fn letters_are_bytes_or_characters() {
-        let text = "\u{e9}".as_bytes();
-        assert!(!Glob::new(b"?", false, Letters::Bytes).unwrap().matches(text));
-        assert!(Glob::new(b"??", false, Letters::Bytes).unwrap().matches(text));
-        assert!(Glob::new(b"?", false, Letters::Utf8).unwrap().matches(text));
-        assert!(Glob::new(b"?b", false, Letters::Utf8).unwrap().matches(b"\xffb"));
-        let any_case = Glob::new("[\u{c9}]*".as_bytes(), true, Letters::Utf8).unwrap();
-        assert!(any_case.matches(text));
-        assert!(Glob::new("\u{c9}".as_bytes(), true, Letters::Utf8).unwrap().matches(text));
-        assert!(Glob::new(b"A[B]*", true, Letters::Bytes).unwrap().matches(b"aBc"));
-    }
-
-    #[test]
-    fn sets_that_are_never_closed_are_read_once() {
-        for (piece, end) in [("[", ""), ("[:", ""), ("[", "[.].]"), ("[a-", ""), ("[!", "]")] {
-            let source = super::Source {
-                pattern: [piece.repeat(4000).as_bytes(), end.as_bytes()].concat(),
-                ignore_case: false,
-                letters: Letters::Utf8,
-            };
-            let (mut sets, mut rest) = (super::Sets::default(), &source.pattern[..]);
-            while let Some(at) = rest.iter().position(|byte| *byte == b'[') {
-                rest = &rest[at + 1..];
-                if let Some((_, after)) = sets.read(rest, Letters::Utf8) {
-                    rest = after;
-                }
-            }
-            let length = source.pattern.len();
-            assert!(sets.items <= 3 * length, "{piece}: {} items of {length}", sets.items);
-        }
-        check("[[.].]", &["[..]"], &["[].]", "[[.].]"]);
-        check("[a[", &["[a["], &["a", "[a"]);
-        check("[[:alpha:][]", &["a", "["], &["1"]);
-    }
-
-    #[test]
-    fn a_literal_is_quoted() {
-        let glob = Glob::literal(b"a*[b]\\?").unwrap();
-        assert!(glob.matches(b"a*[b]\\?"));
-        assert!(!glob.matches(b"ax[b]\\?"));
-        let glob = Glob::containing(b"*", false, Letters::Utf8).unwrap();
-        assert!(glob.matches(b"a*b") && !glob.matches(b"ab"));
-    }
-}
+mod tests;

@@ -306,10 +306,10 @@ impl<'a> Translation<'a> {
             b'1'..=b'9' => {
                 return Err(RegexError("back references are not supported".to_owned()));
             }
-            b'w' => self.atom("[_[:alnum:]]"),
-            b'W' => self.atom("[^_[:alnum:]]"),
-            b's' => self.atom("[[:space:]]"),
-            b'S' => self.atom("[^[:space:]]"),
+            b'w' => self.atom(&format!("[_{}]", self.class(b"alnum")?)),
+            b'W' => self.atom(&format!("[^_{}]", self.class(b"alnum")?)),
+            b's' => self.atom(&format!("[{}]", self.class(b"space")?)),
+            b'S' => self.atom(&format!("[^{}]", self.class(b"space")?)),
             b'b' => self.anchor("\\b"),
             b'B' => self.anchor("\\B"),
             b'<' => self.anchor("\\b{start}"),
@@ -328,6 +328,8 @@ impl<'a> Translation<'a> {
         if negated {
             self.rest = &self.rest[1..];
         }
+        // To Emacs they are the letters that they are written with.
+        let has_classes = matches!(self.dialect, Dialect::Basic | Dialect::Extended);
         let mut inside = String::new();
         let mut first = true;
         loop {
@@ -336,10 +338,9 @@ impl<'a> Translation<'a> {
                 break;
             }
             first = false;
-            if let Some(class) = self.rest.strip_prefix(b"[:") {
+            if let Some(class) = self.rest.strip_prefix(b"[:").filter(|_| has_classes) {
                 let end = memchr::memmem::find(class, b":]").ok_or_else(unclosed)?;
-                let name = String::from_utf8_lossy(&class[..end]);
-                inside.extend(["[:", &name, ":]"]);
+                inside.push_str(self.class(&class[..end])?);
                 self.rest = &class[end + 2..];
                 continue;
             }
@@ -357,6 +358,15 @@ impl<'a> Translation<'a> {
         let sign = if negated { "^" } else { "" };
         self.atom(&format!("[{sign}{inside}]"));
         Ok(())
+    }
+
+    /// A class of letters, as a part of a set.
+    fn class(&self, name: &[u8]) -> Result<&'static str, RegexError> {
+        let known = CLASSES.iter().find(|(known, ..)| known.as_bytes() == name);
+        let (_, ascii, all) = known.ok_or_else(|| {
+            RegexError(format!("there is no class '{}' of letters", String::from_utf8_lossy(name)))
+        })?;
+        Ok(if self.letters == Letters::Utf8 { all } else { ascii })
     }
 
     fn put_in_set(&self, letter: u32, inside: &mut String) -> Result<(), RegexError> {
@@ -383,6 +393,22 @@ impl<'a> Translation<'a> {
         self.next()
     }
 }
+
+/// The classes of letters: among bytes, and among characters.
+const CLASSES: [(&str, &str, &str); 12] = [
+    ("alnum", "[:alnum:]", r"\p{Alphabetic}\p{N}"),
+    ("alpha", "[:alpha:]", r"\p{Alphabetic}"),
+    ("blank", "[:blank:]", r"\t\p{Zs}"),
+    ("cntrl", "[:cntrl:]", r"\p{Cc}"),
+    ("digit", "[:digit:]", "[:digit:]"),
+    ("graph", "[:graph:]", r"[^\p{Cc}\s]"),
+    ("lower", "[:lower:]", r"\p{Lowercase}"),
+    ("print", "[:print:]", r"[^\p{Cc}]"),
+    ("punct", "[:punct:]", r"[:punct:][^\p{Alphabetic}\p{N}\p{Cc}\s\x00-\x7f]"),
+    ("space", "[:space:]", r"\s"),
+    ("upper", "[:upper:]", r"\p{Uppercase}"),
+    ("xdigit", "[:xdigit:]", "[:xdigit:]"),
+];
 
 /// A byte by its number.
 fn hex(letter: u32) -> String {
@@ -416,6 +442,66 @@ mod tests {
             for text in no {
                 assert!(!regex.matches(text.as_bytes()), "{pattern} does not match {text}");
             }
+        }
+    }
+
+    /// As GNU find 4.9: those of Emacs take a class for the letters that it is written with.
+    #[test]
+    fn classes_are_of_dialects_that_have_them() {
+        for dialect in [Dialect::Emacs, Dialect::Findutils] {
+            check(dialect, "[[:digit:]]", &["d]", ":]", "[]"], &["1", "d"]);
+            check(dialect, "[[:d]]", &["d]"], &["d"]);
+            check(dialect, "[^[:upper:]].*", &["A]", "a]"], &["u]", "A"]);
+        }
+        for dialect in [Dialect::Basic, Dialect::Extended] {
+            check(dialect, "[[:digit:]]", &["1"], &["d]", "d"]);
+            for pattern in ["[[:foo:]]", "[[:digit:][:LOWER:]]"] {
+                let made = Regex::new(pattern.as_bytes(), dialect, false, Letters::Utf8);
+                assert!(made.is_err(), "{pattern}");
+            }
+        }
+    }
+
+    /// In a locale of UTF-8 letters beyond ASCII are letters.
+    #[test]
+    fn classes_are_those_of_the_letters() {
+        for (class, yes, no) in [
+            ("alpha", "a\u{e9}\u{c9}\u{4e2d}", "1 -\u{20ac}"),
+            ("alnum", "a1\u{e9}", " -\u{20ac}"),
+            ("lower", "a\u{e9}", "A\u{c9}1"),
+            ("upper", "A\u{c9}", "a\u{e9}1"),
+            ("punct", "-_\u{20ac}", "a1\u{e9} "),
+            ("print", "a \u{e9}\u{20ac}", "\u{1}\u{85}"),
+            ("graph", "a\u{e9}\u{20ac}", " \u{1}\u{2003}"),
+            ("space", " \t\n\u{2003}", "a\u{e9}"),
+            ("blank", " \t\u{2003}", "a\n"),
+            ("cntrl", "\u{1}\n\u{85}", "a \u{e9}"),
+            ("digit", "17", "a\u{e9}\u{663}"),
+            ("xdigit", "1aF", "g\u{e9}"),
+        ] {
+            let set = format!("[[:{class}:]]");
+            for (pattern, yes, no) in [(&set, yes, no), (&set.replace("[[", "[^["), no, yes)] {
+                let regex = |letters| {
+                    Regex::new(pattern.as_bytes(), Dialect::Extended, false, letters).unwrap()
+                };
+                for (letters, found) in yes
+                    .chars()
+                    .map(|found| (found, true))
+                    .chain(no.chars().map(|found| (found, false)))
+                    .flat_map(|one| [(Letters::Utf8, one), (Letters::Bytes, one)])
+                    .filter(|(letters, (found, _))| *letters == Letters::Utf8 || found.is_ascii())
+                {
+                    let (text, wanted) = (String::from(found.0), found.1);
+                    let matches = regex(letters).matches(text.as_bytes());
+                    assert_eq!(matches, wanted, "{pattern} and {text:?}, {letters:?}");
+                }
+            }
+        }
+        for (pattern, yes, no) in [(r"\w+", "a\u{e9}_1", "-"), (r"\s\S", "\u{2003}a", "\u{2003} ")]
+        {
+            let regex = Regex::new(pattern.as_bytes(), Dialect::Extended, false, Letters::Utf8);
+            let regex = regex.unwrap();
+            assert!(regex.matches(yes.as_bytes()) && !regex.matches(no.as_bytes()), "{pattern}");
         }
     }
 

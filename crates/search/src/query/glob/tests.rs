@@ -1,0 +1,110 @@
+//! Tests of patterns.
+
+use super::{Glob, Letters};
+
+fn check(pattern: &str, yes: &[&str], no: &[&str]) {
+    for letters in [Letters::Bytes, Letters::Utf8] {
+        let glob = Glob::new(pattern.as_bytes(), false, letters).unwrap();
+        for text in yes {
+            assert!(glob.matches(text.as_bytes()), "{pattern} matches {text}");
+        }
+        for text in no {
+            assert!(!glob.matches(text.as_bytes()), "{pattern} does not match {text}");
+        }
+    }
+}
+
+#[test]
+fn patterns_match_as_fnmatch_does() {
+    check("a*b", &["ab", "a.b", "a/b", "abab"], &["a", "abc", "ba"]);
+    check("*", &["", ".x", "a/b"], &[]);
+    check("?", &["a", "/", "."], &["", "ab"]);
+    check("*.h5", &[".h5", "a.h5"], &["a.h5x", "h5"]);
+    check("[a-c]x", &["ax", "cx"], &["dx", "-x"]);
+    check("[!a-c]", &["d", "-"], &["a", "b", ""]);
+    check("[]x]", &["]", "x"], &["[", ""]);
+    check("[a-]", &["a", "-"], &["b"]);
+    check("[", &["["], &["", "x"]);
+    check("[abc", &["[abc"], &["a"]);
+    check("[[:digit:]_]*", &["1", "_a"], &["a"]);
+    check("\\*", &["*"], &["a", "\\*"]);
+    check("a\\", &[], &["a", "a\\"]);
+    check("*a*b*c", &["abc", "xaybzc", "abcabc"], &["acb", "ab"]);
+}
+
+#[test]
+fn letters_are_bytes_or_characters() {
+    let text = "\u{e9}".as_bytes();
+    assert!(!Glob::new(b"?", false, Letters::Bytes).unwrap().matches(text));
+    assert!(Glob::new(b"??", false, Letters::Bytes).unwrap().matches(text));
+    assert!(Glob::new(b"?", false, Letters::Utf8).unwrap().matches(text));
+    assert!(Glob::new(b"?b", false, Letters::Utf8).unwrap().matches(b"\xffb"));
+    let any_case = Glob::new("[\u{c9}]*".as_bytes(), true, Letters::Utf8).unwrap();
+    assert!(any_case.matches(text));
+    assert!(Glob::new("\u{c9}".as_bytes(), true, Letters::Utf8).unwrap().matches(text));
+    assert!(Glob::new(b"A[B]*", true, Letters::Bytes).unwrap().matches(b"aBc"));
+}
+
+/// What GNU find 4.9 says with `-iname`: both ends of a range have their case ignored, and what
+/// is named in a set - a class, or a letter as `[=a=]` or `[.a.]` - has it not.
+#[test]
+fn sets_ignore_the_case_of_ranges_and_not_of_what_is_named() {
+    for (pattern, yes, no) in [
+        ("[[:lower:]]", "az", "AZ1"),
+        ("[[:upper:]]", "AZ", "az1"),
+        ("[![:lower:]]", "AZ1", "az"),
+        ("[[=a=]]", "a", "Ab"),
+        ("[[.A.]]", "A", "aB"),
+        ("[a-c]", "aAcC", "dD"),
+        ("[A-C]", "aAcC", "dD"),
+        ("[b-B]", "bB", "aAcC"),
+        ("[Z-a]", "", "zZaA_["),
+        ("[!A-C]", "dD_", "aAcC"),
+        ("[[:lower:]A]", "aAz", "ZB"),
+    ] {
+        for letters in [Letters::Bytes, Letters::Utf8] {
+            let glob = Glob::new(pattern.as_bytes(), true, letters).unwrap();
+            for byte in yes.bytes() {
+                assert!(glob.matches(&[byte]), "{pattern} matches {}", byte as char);
+            }
+            for byte in no.bytes() {
+                assert!(!glob.matches(&[byte]), "{pattern} does not match {}", byte as char);
+            }
+        }
+    }
+    let lower = Glob::new(b"*[[:lower:]]X", true, Letters::Utf8).unwrap();
+    assert!(lower.matches("\u{c9}\u{e9}x".as_bytes()));
+    assert!(!lower.matches("\u{e9}\u{c9}x".as_bytes()));
+}
+
+#[test]
+fn sets_that_are_never_closed_are_read_once() {
+    for (piece, end) in [("[", ""), ("[:", ""), ("[", "[.].]"), ("[a-", ""), ("[!", "]")] {
+        let source = super::Source {
+            pattern: [piece.repeat(4000).as_bytes(), end.as_bytes()].concat(),
+            ignore_case: false,
+            letters: Letters::Utf8,
+        };
+        let (mut sets, mut rest) = (super::Sets::default(), &source.pattern[..]);
+        while let Some(at) = rest.iter().position(|byte| *byte == b'[') {
+            rest = &rest[at + 1..];
+            if let Some((_, after)) = sets.read(rest, Letters::Utf8) {
+                rest = after;
+            }
+        }
+        let length = source.pattern.len();
+        assert!(sets.items <= 3 * length, "{piece}: {} items of {length}", sets.items);
+    }
+    check("[[.].]", &["[..]"], &["[].]", "[[.].]"]);
+    check("[a[", &["[a["], &["a", "[a"]);
+    check("[[:alpha:][]", &["a", "["], &["1"]);
+}
+
+#[test]
+fn a_literal_is_quoted() {
+    let glob = Glob::literal(b"a*[b]\\?").unwrap();
+    assert!(glob.matches(b"a*[b]\\?"));
+    assert!(!glob.matches(b"ax[b]\\?"));
+    let glob = Glob::containing(b"*", false, Letters::Utf8).unwrap();
+    assert!(glob.matches(b"a*b") && !glob.matches(b"ab"));
+}
