@@ -218,3 +218,78 @@ fn a_run_that_does_not_fit_leaves_room_for_checkpoints_and_takes_none() {
     let report = checked(&store);
     assert_eq!(report.entries, u64::from(taken) + 2000 - 18_000 + 1);
 }
+
+/// First and last key of each leaf that lies in the file of nodes.
+fn leaves(bytes: &[u8]) -> Vec<(u32, u32)> {
+    use format::node::{HEADER_BYTES, Header, Kind, LeafBody, MAGIC, UNIT_BYTES};
+    let number = |prefix: &[u8], suffix: &[u8]| {
+        let key = [prefix, suffix].concat();
+        key.try_into().ok().map(u32::from_be_bytes)
+    };
+    let mut found = Vec::new();
+    for at in (0..bytes.len()).step_by(UNIT_BYTES) {
+        let node = &bytes[at..];
+        if !node.starts_with(&MAGIC) || node[6] != 1 {
+            continue;
+        }
+        let field = |at: usize| u32::from_le_bytes(node[at..at + 4].try_into().expect("four"));
+        let (entries, body) = (field(24), field(28));
+        let header =
+            Header { kind: Kind::Leaf, level: 0, address: 0, generation: 0, entries, body };
+        let body = &node[HEADER_BYTES..HEADER_BYTES + body as usize];
+        let mut leaf = LeafBody::new(&header, body).expect("a leaf");
+        let prefix = leaf.prefix().to_vec();
+        let mut keys = Vec::new();
+        while let Some((suffix, _)) = leaf.next_entry().expect("an entry") {
+            keys.extend(number(&prefix, suffix));
+        }
+        if let (Some(first), Some(last)) = (keys.first(), keys.last()) {
+            found.push((*first, *last));
+        }
+    }
+    found.sort_unstable();
+    found
+}
+
+/// A leaf stays empty where its siblings cannot be read when all of it is removed.
+#[test]
+fn a_run_goes_over_a_leaf_that_stayed_empty() {
+    let (sim, whole) = store(1, CACHE_BYTES);
+    for n in 0..3000_u32 {
+        commit(&whole, |batch| batch.put(TREE, &n.to_be_bytes(), &[1; 300]));
+    }
+    checked(&whole);
+    drop(whole);
+    let leaves = leaves(&sim.device.read_file("btree/nodes"));
+    let at = leaves.iter().position(|(first, _)| *first > 1500).expect("it has many");
+    let [(_, before), (first, last), (behind, _)] = leaves[at - 1..=at + 1] else { unreachable!() };
+    assert_eq!((before + 1, last + 1), (first, behind));
+    let store = BtreeStore::open(&sim.env(), &crate::util::options(CACHE_BYTES)).expect("open");
+    let mut model = entries_but(3000, first..=last);
+    assert!(store::Read::get(&*store, TREE, &first.to_be_bytes()).expect("read").is_some());
+    sim.device.inject(Fault::io(FaultOn::Only(Op::Read), 0).forever().below("btree/nodes"));
+    commit(&store, |batch| (first..=last).for_each(|n| batch.delete(TREE, &n.to_be_bytes())));
+    sim.device.clear_faults();
+    for n in [before, behind] {
+        commit(&store, |batch| batch.delete(TREE, &n.to_be_bytes()));
+        model.remove(&n.to_be_bytes()[..]);
+    }
+    let run: Entries =
+        (before..=behind).map(|n| (n.to_be_bytes().to_vec(), vec![2; 1000])).collect();
+    ingest(&store, TREE, &run);
+    model.extend(run);
+    for (key, value) in &model {
+        let found = store::Read::get(&*store, TREE, key).expect("read");
+        assert!(found.as_ref() == Some(value), "{key:02x?}");
+    }
+    assert!(entries(&*store, TREE) == model);
+    checked(&store);
+}
+
+fn entries_but(
+    count: u32,
+    gone: std::ops::RangeInclusive<u32>,
+) -> std::collections::BTreeMap<Vec<u8>, Vec<u8>> {
+    let there = (0..count).filter(|n| !gone.contains(n));
+    there.map(|n| (n.to_be_bytes().to_vec(), vec![1; 300])).collect()
+}
