@@ -4,7 +4,7 @@ use btree::BtreeStore;
 use store::{Batch, Error, KeyRange, SliceRun, Store, TreeId};
 use testing::{CrashPolicy, Fault, FaultOn, Op, SimEnv};
 
-use crate::util::{TREE, checked, commit, entries, store, verify};
+use crate::util::{TREE, checked, commit, entries, leaf_keys, options, store, verify};
 
 const CACHE_BYTES: usize = 8 << 20;
 
@@ -219,38 +219,6 @@ fn a_run_that_does_not_fit_leaves_room_for_checkpoints_and_takes_none() {
     assert_eq!(report.entries, u64::from(taken) + 2000 - 18_000 + 1);
 }
 
-/// First and last key of each leaf that lies in the file of nodes.
-fn leaves(bytes: &[u8]) -> Vec<(u32, u32)> {
-    use format::node::{HEADER_BYTES, Header, Kind, LeafBody, MAGIC, UNIT_BYTES};
-    let number = |prefix: &[u8], suffix: &[u8]| {
-        let key = [prefix, suffix].concat();
-        key.try_into().ok().map(u32::from_be_bytes)
-    };
-    let mut found = Vec::new();
-    for at in (0..bytes.len()).step_by(UNIT_BYTES) {
-        let node = &bytes[at..];
-        if !node.starts_with(&MAGIC) || node[6] != 1 {
-            continue;
-        }
-        let field = |at: usize| u32::from_le_bytes(node[at..at + 4].try_into().expect("four"));
-        let (entries, body) = (field(24), field(28));
-        let header =
-            Header { kind: Kind::Leaf, level: 0, address: 0, generation: 0, entries, body };
-        let body = &node[HEADER_BYTES..HEADER_BYTES + body as usize];
-        let mut leaf = LeafBody::new(&header, body).expect("a leaf");
-        let prefix = leaf.prefix().to_vec();
-        let mut keys = Vec::new();
-        while let Some((suffix, _)) = leaf.next_entry().expect("an entry") {
-            keys.extend(number(&prefix, suffix));
-        }
-        if let (Some(first), Some(last)) = (keys.first(), keys.last()) {
-            found.push((*first, *last));
-        }
-    }
-    found.sort_unstable();
-    found
-}
-
 /// A leaf stays empty where its siblings cannot be read when all of it is removed.
 #[test]
 fn a_run_goes_over_a_leaf_that_stayed_empty() {
@@ -260,11 +228,13 @@ fn a_run_goes_over_a_leaf_that_stayed_empty() {
     }
     checked(&whole);
     drop(whole);
-    let leaves = leaves(&sim.device.read_file("btree/nodes"));
-    let at = leaves.iter().position(|(first, _)| *first > 1500).expect("it has many");
-    let [(_, before), (first, last), (behind, _)] = leaves[at - 1..=at + 1] else { unreachable!() };
+    let leaves = leaf_keys(&sim.device.read_file("btree/nodes"));
+    let at = leaves.iter().position(|(first, ..)| *first > 1500).expect("it has many");
+    let [(_, before, _), (first, last, _), (behind, ..)] = leaves[at - 1..=at + 1] else {
+        unreachable!("three leaves")
+    };
     assert_eq!((before + 1, last + 1), (first, behind));
-    let store = BtreeStore::open(&sim.env(), &crate::util::options(CACHE_BYTES)).expect("open");
+    let store = BtreeStore::open(&sim.env(), &options(CACHE_BYTES)).expect("open");
     let mut model = entries_but(3000, first..=last);
     assert!(store::Read::get(&*store, TREE, &first.to_be_bytes()).expect("read").is_some());
     sim.device.inject(Fault::io(FaultOn::Only(Op::Read), 0).forever().below("btree/nodes"));

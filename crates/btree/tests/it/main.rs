@@ -14,6 +14,7 @@ mod invariants;
 mod load;
 mod lost;
 mod moving;
+mod reads;
 mod replay;
 mod replay_budget;
 mod room;

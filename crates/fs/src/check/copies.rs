@@ -31,13 +31,6 @@ impl Checker<'_, '_> {
             let problem = problem.in_file(&lost.damage.file, lost.damage.offset);
             self.found(Problem { fix: self.fs.renews(), ..problem });
         }
-        // What was damaged may have gone since, by a later record of the log.
-        if scan.lost.is_empty() && self.fs.store.unknown() == [COPY] {
-            let what =
-                "changes of copies of the volume's records that the log has were not applied";
-            let problem = Problem::new(ProblemKind::Structure, what.to_owned());
-            self.found(Problem { fix: self.fs.renews(), ..problem });
-        }
         if !has_copies || !scan.lost.is_empty() {
             return Ok(());
         }
