@@ -19,6 +19,7 @@ mod replay;
 mod replay_budget;
 mod room;
 mod rotten;
+mod rotten_random;
 mod runs;
 mod shrink;
 mod splits;
