@@ -6,21 +6,25 @@
 //! on more than a key - a range, a run, a partial clone - leaves a tree of which nothing is known.
 //! While there is such a tree the store is read-only: no checkpoint is made, and the log stays as
 //! it is, so that an opening that can read the node again misses nothing. A tree that the log drops
-//! later is not missed.
+//! later is not missed, nor is a node that no tree that missed something leads to in the end: what
+//! it holds was removed later with a range, or replaced.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use device::Set;
 use format::batch::{Op, Ops};
 use format::{Corruption, Pointer};
 use parking_lot::Mutex;
 use store::{Batch, Error, Result, TreeId};
 
+use crate::cell::{Child, LeafCell, Node};
 use crate::commit::{Last, malformed};
 use crate::core::Core;
+use crate::leaf::Value;
 use crate::light::Light;
-use crate::nodes::{NODES_FILE, unit_at};
+use crate::nodes::{NODES_FILE, unit_at, unit_offset};
 use crate::tree::{Root, Tree};
 
 /// Nodes that count as damaged, by their places.
@@ -41,6 +45,10 @@ impl LostNodes {
             Some(damage) => Err(Error::Corrupt(Arc::clone(damage))),
             None => Ok(()),
         }
+    }
+
+    fn has(&self, pointer: Pointer) -> bool {
+        self.nodes.lock().contains_key(&unit_offset(pointer.unit))
     }
 
     fn add(&self, damage: &Arc<Corruption>) {
@@ -136,8 +144,53 @@ impl Core {
         self.lost_trees.lock().is_empty()
     }
 
+    /// Whether a tree that missed something misses it yet: it leads to a damaged node.
+    fn misses_any(&self, tree: TreeId, whole: &mut Set<usize>) -> bool {
+        let Ok(tree) = self.tree(tree) else { return true };
+        let root = tree.state.read();
+        self.leads_to_lost(&root.child, whole)
+    }
+
+    /// Recurses once a level, so no deeper than `LEVEL_MAX`. `whole`: changed nodes that lead to
+    /// none. What was to be changed below a node was looked for from the root down, and made each
+    /// node on the way a changed one.
+    fn leads_to_lost(&self, child: &Child, whole: &mut Set<usize>) -> bool {
+        if let Some(pointer) = child.pointer() {
+            return self.nodes.lost.has(pointer);
+        }
+        let Some(node) = child.cell.get() else { return false };
+        if whole.contains(&node.identity()) {
+            return false;
+        }
+        let leads = match node {
+            Node::Leaf(leaf) => self.has_lost_value(leaf),
+            Node::Interior(interior) => {
+                interior.children.iter().any(|child| self.leads_to_lost(child, whole))
+            }
+        };
+        if !leads {
+            whole.insert(node.identity());
+        }
+        leads
+    }
+
+    fn has_lost_value(&self, leaf: &LeafCell) -> bool {
+        let state = leaf.latch.read();
+        let Some(data) = state.data.as_ref().filter(|data| data.has_far()) else { return false };
+        (0..data.entries.len()).any(|at| match data.value(at) {
+            Value::Far(cell) => {
+                cell.disk.get().is_some_and(|pointer| self.nodes.lost.has(*pointer))
+            }
+            Value::Near(_) => false,
+        })
+    }
+
     /// Why the store takes no changes when its log was replayed, where that left anything out.
     pub(crate) fn settle_lost(&mut self) {
+        let mut whole = Set::default();
+        let mut lost = std::mem::take(&mut *self.lost_trees.lock());
+        lost.retain(|&tree, _| self.misses_any(tree, &mut whole));
+        *self.lost_trees.lock() = lost;
         let Some(damage) = self.lost_trees.lock().values().next().cloned() else {
             // Trees that lead to a damaged node, and miss nothing, look for themselves.
             self.nodes.lost.clear();

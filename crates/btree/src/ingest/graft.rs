@@ -5,6 +5,9 @@
 //! above the range, so that all of it lies behind the left leaf. Then the new leaves are put behind
 //! the left one, one descent each: interior nodes are split on the way down as by insertions. What
 //! is left of the leaf that was split may be light, and is mended.
+//!
+//! A leaf whose keys were all removed while no sibling could be read is there yet, and may lie in
+//! the range with a separator on either side. Such leaves are cut off first.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -23,6 +26,7 @@ use crate::light::Light;
 use crate::limits::WEIGHT_MAX;
 use crate::merge::{Mended, Siblings};
 use crate::nodes::Nodes;
+use crate::range_delete::Range;
 use crate::tree::{Root, Tree};
 
 /// Each round splits what was too full to take a longer separator; two are enough.
@@ -96,6 +100,11 @@ impl Nodes {
         gap: &Gap<'_>,
         leaves: &[IngestedLeaf<'_>],
     ) -> Result<Vec<Vec<u8>>> {
+        if self.has_empty_leaves(root, gap)? {
+            let range = Range { from: gap.first, to: gap.after };
+            // What is left light is mended below, or was light before.
+            let _mended = self.delete_range(root, range, &mut Vec::new())?;
+        }
         if root.level == 0 {
             self.push_root(root);
         }
@@ -142,6 +151,39 @@ impl Nodes {
         Ok(left)
     }
 
+    /// Whether there are leaves between that of the first key of a gap, and that of the next key of
+    /// the tree, or its end.
+    fn has_empty_leaves(&self, root: &Root, gap: &Gap<'_>) -> Result<bool> {
+        let Some(next) = self.fence_behind(root, gap.first)? else { return Ok(false) };
+        let Some(after) = gap.after else { return Ok(true) };
+        if after < next.as_slice() {
+            return Ok(false);
+        }
+        let end = self.fence_behind(root, &next)?;
+        Ok(end.is_some_and(|end| end.as_slice() <= after))
+    }
+
+    /// The separator behind the leaf that has a key, which was looked for before.
+    fn fence_behind(&self, root: &Root, key: &[u8]) -> Result<Option<Vec<u8>>> {
+        let (mut child, mut fence) = (&root.child, None);
+        for level in (1..=root.level).rev() {
+            if child.cell.get().is_none() {
+                let pointer = child.disk.expect("invariant: a slot has a cell or a pointer");
+                let node = self.load(pointer, level)?;
+                child.cell.get_or_init(|| node);
+            }
+            let Some(Node::Interior(interior)) = child.cell.get() else {
+                unreachable!("nodes above level 0 are interior")
+            };
+            let at = interior.route(key);
+            if at < interior.keys.len() {
+                fence = Some(interior.keys.key(at));
+            }
+            child = &interior.children[at];
+        }
+        Ok(fence)
+    }
+
     /// The node of level 1 that leads to a key; it can take one more child.
     fn descend<'r>(&self, root: &'r mut Root, key: &[u8]) -> Result<&'r mut Interior> {
         self.open_root(root)?;
@@ -184,7 +226,7 @@ impl Nodes {
         unreachable!("a node that was split takes a longer separator")
     }
 
-    /// At most one separator stands in the gap, for between two there is a leaf with keys. `false`
+    /// At most one separator stands in the gap: between two there is a leaf with keys. `false`
     /// when it stands in a node that is too full.
     fn try_raise_fence(&self, root: &mut Root, gap: &Gap<'_>, behind: &[u8]) -> Result<bool> {
         let level = root.level;

@@ -4,7 +4,7 @@ use btree::BtreeStore;
 use store::{Batch, Error, KeyRange, SliceRun, Store, TreeId};
 use testing::{CrashPolicy, Fault, FaultOn, Op, SimEnv};
 
-use crate::util::{TREE, checked, commit, entries, store, verify};
+use crate::util::{TREE, checked, commit, entries, leaf_keys, options, store, verify};
 
 const CACHE_BYTES: usize = 8 << 20;
 
@@ -217,4 +217,49 @@ fn a_run_that_does_not_fit_leaves_room_for_checkpoints_and_takes_none() {
     ingest(&store, TREE, &run(taken..taken + 2000));
     let report = checked(&store);
     assert_eq!(report.entries, u64::from(taken) + 2000 - 18_000 + 1);
+}
+
+/// A leaf stays empty where its siblings cannot be read when all of it is removed.
+#[test]
+fn a_run_goes_over_a_leaf_that_stayed_empty() {
+    let (sim, whole) = store(1, CACHE_BYTES);
+    for n in 0..3000_u32 {
+        commit(&whole, |batch| batch.put(TREE, &n.to_be_bytes(), &[1; 300]));
+    }
+    checked(&whole);
+    drop(whole);
+    let leaves = leaf_keys(&sim.device.read_file("btree/nodes"));
+    let at = leaves.iter().position(|(first, ..)| *first > 1500).expect("it has many");
+    let [(_, before, _), (first, last, _), (behind, ..)] = leaves[at - 1..=at + 1] else {
+        unreachable!("three leaves")
+    };
+    assert_eq!((before + 1, last + 1), (first, behind));
+    let store = BtreeStore::open(&sim.env(), &options(CACHE_BYTES)).expect("open");
+    let mut model = entries_but(3000, first..=last);
+    assert!(store::Read::get(&*store, TREE, &first.to_be_bytes()).expect("read").is_some());
+    sim.device.inject(Fault::io(FaultOn::Only(Op::Read), 0).forever().below("btree/nodes"));
+    commit(&store, |batch| (first..=last).for_each(|n| batch.delete(TREE, &n.to_be_bytes())));
+    sim.device.clear_faults();
+    for n in [before, behind] {
+        commit(&store, |batch| batch.delete(TREE, &n.to_be_bytes()));
+        model.remove(&n.to_be_bytes()[..]);
+    }
+    let run: Entries =
+        (before..=behind).map(|n| (n.to_be_bytes().to_vec(), vec![2; 1000])).collect();
+    ingest(&store, TREE, &run);
+    model.extend(run);
+    for (key, value) in &model {
+        let found = store::Read::get(&*store, TREE, key).expect("read");
+        assert!(found.as_ref() == Some(value), "{key:02x?}");
+    }
+    assert!(entries(&*store, TREE) == model);
+    checked(&store);
+}
+
+fn entries_but(
+    count: u32,
+    gone: std::ops::RangeInclusive<u32>,
+) -> std::collections::BTreeMap<Vec<u8>, Vec<u8>> {
+    let there = (0..count).filter(|n| !gone.contains(n));
+    there.map(|n| (n.to_be_bytes().to_vec(), vec![1; 300])).collect()
 }

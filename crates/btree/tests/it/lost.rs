@@ -5,107 +5,15 @@
 use std::sync::Arc;
 
 use btree::{BtreeStore, inspect};
-use device::{Device, Env, File, Lock, Metadata, Result, Space};
-use store::{Read, Store, TreeId};
+use store::{Lane, MergeKind, Read, Store, TreeId};
 use testing::{CrashPolicy, SimEnv};
 
-use crate::util::{TREE, commit, options, store};
+use crate::reads::{NODES, through};
+use crate::util::{TREE, commit, entries, leaf_keys, options, store};
 
-const NODES: &str = "btree/nodes";
 const CACHE_BYTES: usize = 8 << 20;
 const OTHER: TreeId = TreeId(33);
 const EIO: i32 = 5;
-
-/// A medium of which one 4 KiB block of the nodes cannot be read.
-struct Bad {
-    inner: Arc<dyn Device>,
-    at: u64,
-}
-
-struct BadFile {
-    inner: Arc<dyn File>,
-    at: u64,
-}
-
-impl Device for Bad {
-    fn open(&self, path: &str) -> Result<Arc<dyn File>> {
-        let inner = self.inner.open(path)?;
-        Ok(if path == NODES { Arc::new(BadFile { inner, at: self.at }) } else { inner })
-    }
-
-    fn create(&self, path: &str) -> Result<Arc<dyn File>> {
-        self.inner.create(path)
-    }
-
-    fn metadata(&self, path: &str) -> Result<Option<Metadata>> {
-        self.inner.metadata(path)
-    }
-
-    fn list(&self, directory: &str) -> Result<Vec<String>> {
-        self.inner.list(directory)
-    }
-
-    fn create_dir(&self, directory: &str) -> Result<()> {
-        self.inner.create_dir(directory)
-    }
-
-    fn rename(&self, from: &str, to: &str) -> Result<()> {
-        self.inner.rename(from, to)
-    }
-
-    fn remove(&self, path: &str) -> Result<()> {
-        self.inner.remove(path)
-    }
-
-    fn sync_dir(&self, directory: &str) -> Result<()> {
-        self.inner.sync_dir(directory)
-    }
-
-    fn space(&self) -> Result<Space> {
-        self.inner.space()
-    }
-
-    fn try_lock(&self, path: &str) -> Result<Option<Box<dyn Lock>>> {
-        self.inner.try_lock(path)
-    }
-}
-
-impl File for BadFile {
-    fn read_at(&self, buffer: &mut [u8], offset: u64) -> Result<usize> {
-        if offset < self.at + 4096 && offset + buffer.len() as u64 > self.at {
-            return Err(device::Error::new("read", NODES, std::io::Error::from_raw_os_error(EIO)));
-        }
-        self.inner.read_at(buffer, offset)
-    }
-
-    fn write_at(&self, bytes: &[u8], offset: u64) -> Result<()> {
-        self.inner.write_at(bytes, offset)
-    }
-
-    fn sync_data(&self) -> Result<()> {
-        self.inner.sync_data()
-    }
-
-    fn len(&self) -> Result<u64> {
-        self.inner.len()
-    }
-
-    fn set_len(&self, length: u64) -> Result<()> {
-        self.inner.set_len(length)
-    }
-
-    fn allocate(&self, offset: u64, length: u64) -> Result<()> {
-        self.inner.allocate(offset, length)
-    }
-
-    fn punch(&self, offset: u64, length: u64) -> Result<bool> {
-        self.inner.punch(offset, length)
-    }
-
-    fn disk_bytes(&self) -> Result<u64> {
-        self.inner.disk_bytes()
-    }
-}
 
 /// Both copies of a node are read at once.
 #[test]
@@ -113,9 +21,14 @@ fn a_sector_that_does_not_read_in_either_copy_closes_nothing() {
     let left = crate::twice::made();
     for (places, _) in crate::twice::copies(&left) {
         for at in places {
-            let env = SimEnv::on(left.copy(), 1).env();
-            let device: Arc<dyn Device> = Arc::new(Bad { inner: Arc::clone(&env.device), at });
-            let env = Env { device, ..env };
+            // One 4 KiB block cannot be read.
+            let bad = move |offset, bytes: &mut [u8]| {
+                if offset >= at + 4096 || offset + bytes.len() as u64 <= at {
+                    return Ok(());
+                }
+                Err(device::Error::new("read", NODES, std::io::Error::from_raw_os_error(EIO)))
+            };
+            let env = through(SimEnv::on(left.copy(), 1).env(), Arc::new(bad));
             let opened = BtreeStore::open(&env, &options(CACHE_BYTES));
             let value = opened.expect("the other copy is whole").get(TreeId(100), b"tree");
             assert!(value.expect("it reads").is_some(), "{at}");
@@ -206,5 +119,60 @@ fn room_of_lost_nodes_is_used_again() {
     for n in (0..20_000u32).step_by(7) {
         let found = opened.get(OTHER, &n.to_be_bytes()).expect("it reads");
         assert!(found.is_some_and(|found| found[..] == value(n, 29)[..]), "{n}");
+    }
+}
+
+/// A leaf that the log changes, and takes away after that; and a long value that it adds to, and
+/// replaces; in a tree and a clone of it.
+#[test]
+fn what_the_log_takes_away_later_is_not_missed() {
+    let (sim, whole) = store(1, CACHE_BYTES);
+    let key = |n: u32| n.to_be_bytes();
+    commit(&whole, |batch| {
+        (0..600).for_each(|n| batch.put(TREE, &key(n), &[1; 300]));
+        batch.put(TREE, &key(50), &[1; 4000]);
+    });
+    assert!(whole.checkpoint().expect("there is room"));
+    let bytes = sim.device.read_file(NODES);
+    let inside = |&&(first, last, _): &&(u32, u32, usize)| 201 < first && last < 399;
+    let leaves = leaf_keys(&bytes);
+    let &(first, _, leaf) = leaves.iter().find(inside).expect("it has many");
+    let is_long = |at: &usize| bytes[*at..].starts_with(&format::node::MAGIC) && bytes[at + 6] == 3;
+    let long = (0..bytes.len()).step_by(1024).find(is_long).expect("one");
+    let one_more = Lane { offset: 0, kind: MergeKind::Add, operand: 1 };
+    for (taken, place) in [(0, leaf), (1, leaf), (2, leaf), (2, long)] {
+        let sim = SimEnv::on(sim.device.copy(), 1);
+        let store = BtreeStore::open(&sim.env(), &options(CACHE_BYTES)).expect("it is whole");
+        commit(&store, |batch| {
+            batch.delete(TREE, &key(first));
+            batch.merge(TREE, &key(50), &[one_more]);
+            batch.clone_tree(TREE, OTHER);
+        });
+        for tree in [TREE, OTHER].into_iter().take(taken) {
+            commit(&store, |batch| {
+                batch.delete_range(tree, &key(200), &key(400));
+                batch.put(tree, &key(50), b"short");
+            });
+        }
+        store.sync(store.last_commit()).expect("it is written");
+        let right = [TREE, OTHER].map(|tree| entries(&*store, tree));
+        let left = sim.device.after_crash(CrashPolicy::LoseAll, 1);
+        drop(store);
+        left.flip_bit(NODES, (place as u64 + 100) * 8);
+        let sim = SimEnv::on(left, 1);
+        let opened = BtreeStore::open(&sim.env(), &options(CACHE_BYTES)).expect("it opens");
+        let missed = &[TREE, OTHER][taken..];
+        assert_eq!(opened.unknown(), missed, "{taken}");
+        assert_eq!(opened.read_only().is_some(), taken < 2, "{taken}");
+        if taken < 2 {
+            continue;
+        }
+        assert!(opened.checkpoint().expect("it takes changes"));
+        drop(opened);
+        let opened = BtreeStore::open(&sim.env(), &options(CACHE_BYTES)).expect("it opens");
+        assert!([TREE, OTHER].map(|tree| entries(&*opened, tree)) == right);
+        while opened.reclaim_step(100).expect("it goes") {}
+        assert!(opened.checkpoint().expect("there is room"));
+        assert!(btree::check(&opened).expect("it is looked at").is_clean());
     }
 }

@@ -4,6 +4,7 @@ use std::ops::ControlFlow;
 use std::sync::Arc;
 
 use btree::{BtreeStore, Options, check, inspect};
+use format::node::{HEADER_BYTES, Header, Kind, LeafBody, MAGIC, UNIT_BYTES};
 use store::{Batch, CheckReport, Durability, Store, TreeId};
 pub(crate) use testing::entries;
 use testing::{SimEnv, sim_env};
@@ -68,5 +69,34 @@ pub(crate) fn verify(
         while store.reclaim_step(50).expect("reclaim") {}
     }
     same(&store);
+    found
+}
+
+/// First and last key of each leaf that lies in the file of nodes, and where it does: of leaves
+/// whose keys are numbers.
+pub(crate) fn leaf_keys(bytes: &[u8]) -> Vec<(u32, u32, usize)> {
+    let mut found = Vec::new();
+    for at in (0..bytes.len()).step_by(UNIT_BYTES) {
+        let node = &bytes[at..];
+        if !node.starts_with(&MAGIC) || node[6] != 1 {
+            continue;
+        }
+        let field = |at: usize| u32::from_le_bytes(node[at..at + 4].try_into().expect("four"));
+        let (entries, body) = (field(24), field(28));
+        let header =
+            Header { kind: Kind::Leaf, level: 0, address: 0, generation: 0, entries, body };
+        let body = &node[HEADER_BYTES..HEADER_BYTES + body as usize];
+        let mut leaf = LeafBody::new(&header, body).expect("a leaf");
+        let prefix = leaf.prefix();
+        let mut keys = Vec::new();
+        while let Some((suffix, _)) = leaf.next_entry().expect("an entry") {
+            let key = [prefix, suffix].concat().try_into();
+            keys.extend(key.map(u32::from_be_bytes));
+        }
+        if let (Some(first), Some(last)) = (keys.first(), keys.last()) {
+            found.push((*first, *last, at));
+        }
+    }
+    found.sort_unstable();
     found
 }

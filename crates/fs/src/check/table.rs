@@ -73,13 +73,6 @@ impl Table {
             }
             report.add(problem.in_file(&range.damage.file, range.damage.offset));
         }
-        // What was damaged may have gone since, by a later record of the log.
-        if scan.lost.is_empty() && fs.store.unknown() == [VOLUME] && fs.own.noted().has_copies() {
-            let what = "changes of the volume's own records that the log has were not applied";
-            let mut problem = Problem::new(ProblemKind::Structure, what.to_owned());
-            problem.fix = fs.renews();
-            report.add(problem);
-        }
         table.lost = scan.lost;
         table.lost.append(&mut malformed_records);
         Ok(table)

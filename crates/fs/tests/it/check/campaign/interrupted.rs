@@ -12,6 +12,7 @@ use super::asked::{Seen, look, open};
 use super::damage::{Damage, Target};
 use super::made::{Volume, dump, made};
 use super::media::Media;
+use super::own::{is_of_copies, is_of_own};
 use super::run::{check, repair};
 use crate::check::told;
 use crate::script::scale;
@@ -145,4 +146,32 @@ fn a_repair_of_a_b_tree_that_is_cut_off_leaves_nothing_worse() {
 #[test]
 fn a_repair_of_the_other_engine_that_is_cut_off_leaves_nothing_worse() {
     at_each_change(Engine::Lsm, &Base::Column);
+}
+
+/// One of the two trees of the volume's records is damaged where the log has changes of it.
+#[test]
+fn a_repair_of_records_under_the_log_that_is_cut_off_leaves_nothing_worse() {
+    for base in [Base::Engine(Engine::Btree), Base::Column] {
+        let volume = made(51, &base, false);
+        let all = places(&volume.crashed);
+        for wanted in [is_of_own as fn(&Place) -> bool, is_of_copies] {
+            let is_under_the_log = |hurt: &Media| {
+                let opened = open(&hurt.copy());
+                opened.is_ok_and(|subject| {
+                    subject.fs().status().is_ok_and(|status| status.read_only.is_some())
+                })
+            };
+            let mut hurt = all.iter().filter(|place| wanted(place)).map(|place| {
+                let hurt = volume.crashed.copy();
+                hurt.volume.flip_bit(&place.path, (place.offset + place.length / 2) * 8);
+                (place, hurt)
+            });
+            let Some((place, hurt)) = hurt.find(|(_, hurt)| is_under_the_log(hurt)) else {
+                panic!("{base:?}: the log changes nothing there");
+            };
+            let what = format!("{base:?}, {} under the log", place.structure);
+            let changes = interrupted(&volume, &hurt, Repair::Do, &what);
+            assert!(changes > 0, "{what}: nothing was done");
+        }
+    }
 }

@@ -45,7 +45,7 @@ pub(super) fn with_snapshots(seed: u64, on: Engine) -> (Media, Vec<u8>, Vec<u8>)
     (media, subvolumes[last].clone(), subvolumes[middle].clone())
 }
 
-fn zero(media: &Media, place: &Place) {
+pub(super) fn zero(media: &Media, place: &Place) {
     media.volume.overwrite(&place.path, place.offset, &vec![0; place.length as usize]);
 }
 
@@ -55,7 +55,7 @@ fn heal(media: &Media, place: &Place, from: &Media) {
 }
 
 /// Places without which a record cannot be read, while another can.
-fn leaf_of(media: &Media, tree: TreeId, lost: &[u8], whole: &[u8]) -> Place {
+pub(super) fn leaf_of(media: &Media, tree: TreeId, lost: &[u8], whole: &[u8]) -> Place {
     let is_of = |place: &Place| if tree == COPY { is_of_copies(place) } else { is_of_own(place) };
     let mut found = places(media).into_iter().filter(is_of).filter(|place| {
         let hurt = media.copy();

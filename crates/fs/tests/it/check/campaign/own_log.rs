@@ -3,16 +3,20 @@
 
 use std::collections::BTreeSet;
 
+use format::key::{self, Counter};
 use fs::{Engine, FileSystem, Repair};
 use inode::{Caller, NodeId};
+use store::Batch;
 use testing::CrashPolicy;
 
 use super::anatomy::{Place, places};
 use super::asked::open;
 use super::made::made;
 use super::media::Media;
-use super::own::{BASES, assert_same, flips, is_of_copies, is_of_own, struck};
-use super::own_later::with_snapshots;
+use super::own::{
+    BASES, COPY, VOLUME, assert_same, engine, flips, is_of_copies, is_of_own, struck,
+};
+use super::own_later::{leaf_of, with_snapshots, zero};
 use super::run::{check, repair};
 use crate::check::told;
 
@@ -111,5 +115,49 @@ fn no_sector_holds_leaves_of_both_trees() {
         assert!(own.len() > 4 && copies.len() > 4, "{own:?}, {copies:?}");
         let both: Vec<_> = own.intersection(&copies).collect();
         assert!(both.is_empty(), "round {round}: 4 KiB blocks {both:?} hold both");
+    }
+}
+
+/// A leaf of either tree that the log changes, and takes away after that with the subvolume that
+/// its records were of.
+#[test]
+fn a_tree_that_misses_nothing_any_more_takes_changes() {
+    let (made, ..) = with_snapshots(138, Engine::Btree);
+    let orphan = |n: u64| key::orphan(5000, n);
+    let both = |fill: &dyn Fn(&mut Batch, store::TreeId)| {
+        let mut batch = Batch::new();
+        for tree in [VOLUME, COPY] {
+            fill(&mut batch, tree);
+        }
+        batch
+    };
+    let store = engine(&made.env());
+    let all = both(&|batch, tree| (0..4000).for_each(|n| batch.put(tree, &orphan(n), b"")));
+    store.commit(&all).expect("there is room");
+    while !store.checkpoint().expect("there is room") {}
+    store.close().expect("there is room");
+    drop(store);
+    let before = made.copy();
+    let store = engine(&made.env());
+    for change in [
+        both(&|batch, tree| batch.delete(tree, &orphan(2000))),
+        both(&|batch, tree| batch.delete_range(tree, &orphan(0), &orphan(4000))),
+    ] {
+        store.commit(&change).expect("there is room");
+    }
+    store.sync(store.last_commit()).expect("it is written");
+    let crashed = Media { volume: made.volume.after_crash(CrashPolicy::LoseAll, 1), log: None };
+    drop(store);
+    for tree in [VOLUME, COPY] {
+        let hurt = crashed.copy();
+        zero(&hurt, &leaf_of(&before, tree, &orphan(2000), &key::counter(Counter::Root)));
+        let subject = open(&hurt).expect("it opens");
+        let status = subject.fs().status().expect("it answers");
+        assert_eq!((status.read_only, status.damaged), (None, None), "{tree:?}");
+        subject.fs().mkdir(&Caller::root(), NodeId::ROOT, b"new", 0o755).expect("it takes it");
+        subject.fs().close().expect("there is room");
+        drop(subject);
+        assert!(check(&hurt).is_clean(), "{tree:?}:\n{}", told(&check(&hurt)));
+        assert_same(&hurt.env(), &format!("{tree:?}"));
     }
 }
