@@ -1,6 +1,7 @@
 //! Reading several subvolumes at a time, before a query comes to them one by one.
 //!
-//! What has no base is read whole by the first query after opening. One after another, the medium
+//! What has no base is read whole by the first query after opening, and of a clone that still has
+//! all that its source had, what differs below it is looked for. One after another, the medium
 //! waits for the processor and the processor for the medium, and there may be hundreds of clones.
 //! What is read is kept where every query finds it ([`Index::view`]), within the same bounds; what
 //! goes wrong is told by the query when it comes there.
@@ -8,10 +9,11 @@
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
+use format::subvolume_record::SubvolumeRecord;
 use store::Pinned;
 
-use super::Index;
 use super::spread::spread;
+use super::{Index, below};
 use crate::Result;
 use crate::assemble::{CARRY_NOTHING, Records, VOLUME};
 
@@ -22,7 +24,8 @@ const READS_PER_THREAD: usize = 4;
 const LOOKED_AT: usize = 64;
 
 /// Reads the first of the subvolumes to come together with others like it, if nothing is known of
-/// it and it has no base. With a base it is left to the query: what differs may take much memory.
+/// it, and it has no base or little below it. Others are left to the query: what differs there may
+/// take much memory.
 pub(super) fn look(
     index: &Index,
     pinned: &Arc<dyn Pinned>,
@@ -32,8 +35,9 @@ pub(super) fn look(
     let threads = index.options.threads;
     let any = Records { read: &**pinned, tree: VOLUME, searchable: &CARRY_NOTHING };
     let unread = |subvolume: u64| -> Result<Option<_>> {
-        let record = any.subvolume(subvolume)?.filter(|record| record.base == 0);
-        Ok(record.filter(|_| index.is_unread(subvolume)).map(|record| (subvolume, record)))
+        let record = any.subvolume(subvolume)?.filter(|_| index.is_unread(subvolume));
+        let small = record.filter(|record| is_small(index, &**pinned, record));
+        Ok(small.map(|record| (subvolume, record)))
     };
     let Some(first) = coming.next().filter(|_| threads > 1).map(unread).transpose()?.flatten()
     else {
@@ -57,4 +61,13 @@ pub(super) fn look(
         })?;
     }
     Ok(())
+}
+
+/// Whether what is to be held of a subvolume is bounded by less than half of the memory.
+fn is_small(index: &Index, pinned: &dyn Pinned, record: &SubvolumeRecord) -> bool {
+    if record.base == 0 {
+        return true;
+    }
+    let base = (!record.pruned).then(|| index.base(pinned, record.base)).flatten();
+    base.is_some_and(|base| below::are_few(&base.table, record.root))
 }

@@ -41,7 +41,7 @@ impl Touched {
         (root, below): (u64, Below<'_>),
     ) -> Result<Option<bool>> {
         let table = below.table;
-        let most = (table.len() / SHARE).max(LEAST);
+        let most = most(table);
         let folding = Folding { helpers: None, logged: None, ..folding };
         let (mut inside, mut came) = (vec![false; table.len()], Set::default());
         let mut found = Touched::of_places();
@@ -77,6 +77,20 @@ impl Touched {
         self.take_places(found);
         Ok(Some(true))
     }
+}
+
+/// Whether so few directories are below a root, by a table, that they are compared one by one.
+pub(super) fn are_few(table: &Table, root: u64) -> bool {
+    let Some(at) = table.position(root) else { return true };
+    let (mut inside, mut below) = (vec![false; table.len()], vec![root]);
+    inside[at] = true;
+    with_all_below(table, &mut inside, &mut below);
+    below.len() <= most(table)
+}
+
+/// Most directories that are compared one by one.
+fn most(table: &Table) -> usize {
+    (table.len() / SHARE).max(LEAST)
 }
 
 /// Adds all directories below those that are inside, by a table.
