@@ -47,12 +47,9 @@ impl Distinct {
         let sum: f64 = self.greatest.iter().map(|&most| 0.5_f64.powi(i32::from(most))).sum();
         let alpha = 0.7213 / (1.0 + 1.079 / groups);
         let estimate = alpha * groups * groups / sum;
-        let empty = self.greatest.iter().filter(|&&most| most == 0).count();
-        let count = if estimate <= 2.5 * groups && empty > 0 {
-            groups * (groups / empty as f64).ln()
-        } else {
-            estimate
-        };
+        let empty: f64 = self.greatest.iter().map(|&most| f64::from(u8::from(most == 0))).sum();
+        let is_few = estimate <= 2.5 * groups && empty > 0.0;
+        let count = if is_few { groups * (groups / empty).ln() } else { estimate };
         count.round() as u64
     }
 }

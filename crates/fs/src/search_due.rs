@@ -3,10 +3,10 @@
 //! A base is due by how many rows differ from it. To count those by comparing trees costs as much
 //! as there is to count, and what is compared is copied by whoever changes it. So it is asked
 //! first what could differ at most by how much was given to the store; then how many rows the log
-//! says were changed, each byte of it being read once; a row that is changed again and again counts
-//! once there ([`Distinct`]). Trees are compared where nothing is known yet, and where what differed
-//! then and what was changed since are too many together, but neither is alone: they may be the
-//! same.
+//! says were changed, each byte of it being read once; a row that is changed again and again
+//! counts once there ([`Distinct`]). Trees are compared where nothing is known yet, and where
+//! what differed then and what was changed since are too many together, but neither is alone:
+//! they may be the same.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
