@@ -349,7 +349,7 @@ fn a_base_comes_while_files_are_removed_all_the_time() {
                 let name = format!("file{number}.{turn}");
                 let file = fs.mknod(&root, passing, name.as_bytes(), &FILE).expect("room");
                 // It has extents, which are removed in the background.
-                fs.write(&root, file.node, 0, &[7; 20_000]).expect("there is room");
+                fs.write(&root, file.node, 0, &vec![7; 20_000]).expect("there is room");
                 fs.unlink(&root, passing, name.as_bytes()).expect("it is there");
                 fs.forget(file.node, 1);
             }

@@ -86,7 +86,7 @@ impl World {
             found.push((entry.name.to_vec(), entry.kind));
             fs::WalkControl::Continue
         });
-        listed.map(|_| found).unwrap_or_default()
+        listed.map(|()| found).unwrap_or_default()
     }
 
     /// Something that the other tests do not do.
@@ -123,7 +123,9 @@ impl World {
                     fs.clone_dir(&root, second, first, b"third")?;
                 }
             }
-            (8, Kind::Directory) => drop(fs.rmr(&root, from, old)?),
+            (8, Kind::Directory) => {
+                fs.rmr(&root, from, old)?;
+            }
             (9, Kind::Directory) => fs.rmdir(&root, from, old)?,
             (10..12, Kind::File) => {
                 let node = fs.lookup(&root, from, old)?.node;
@@ -290,7 +292,7 @@ impl World {
 fn run(seed: u64, engine: Engine) -> IndexStats {
     println!("seed {seed}, {engine:?}");
     let base = match engine {
-        Engine::Lsm if seed % 3 == 0 => Base::Column,
+        Engine::Lsm if seed.is_multiple_of(3) => Base::Column,
         engine => Base::Engine(engine),
     };
     let mut world = World::new(seed, &base);
