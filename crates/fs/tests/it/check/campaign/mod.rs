@@ -5,6 +5,7 @@ mod anatomy;
 pub(super) mod asked;
 mod btree_parts;
 mod damage;
+mod each_record;
 mod interrupted;
 mod lsm_parts;
 mod made;
