@@ -13,6 +13,7 @@ mod media;
 mod own;
 mod own_later;
 mod own_log;
+mod part;
 mod permitted;
 mod run;
 mod worn;
