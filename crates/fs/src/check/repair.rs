@@ -169,9 +169,9 @@ impl Fs {
         Ok(mended)
     }
 
-    /// Says of all that could be mended in a volume that opens for reading only why it is not. Where
-    /// both trees of its records are damaged that was said, and keeps the rest from being mended:
-    /// `why` is of one of them, and would have the caller do what he does.
+    /// Says of all that could be mended in a volume that opens for reading only why it is not.
+    /// Where both trees of its records are damaged that was said, and keeps the rest from being
+    /// mended: `why` is of one of them, and would have the caller do what he does.
     fn fail_all(
         &self,
         mended: &mut Mended,

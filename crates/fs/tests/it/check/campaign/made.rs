@@ -251,8 +251,8 @@ fn fill_in(fs: &Fs, dir: &[u8], name: &str, bytes: &[u8]) {
     fs.write(&Caller::root(), file, 0, bytes).expect("there is room");
 }
 
-/// What is in the log only: each is one call, so that no state between them is missed. A call is one
-/// record, but for what `with_a_place_to_keep` says; `each_record` sees to it.
+/// What is in the log only: each is one call, so that no state between them is missed. A call is
+/// one record, but for what `with_a_place_to_keep` says; `each_record` sees to it.
 const CHANGES: &[Change] = &[
     |fs| add(fs, b"one", "in the log"),
     |fs| fill_in(fs, b"one", "in the log", b"only"),

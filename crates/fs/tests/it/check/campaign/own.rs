@@ -233,8 +233,8 @@ fn where_both_are_damaged_both_are_named_and_nothing_is_changed() {
     }
 }
 
-/// Where the volume opens nevertheless, for places of both are damaged that opening does not read, a
-/// repair says of both that they are, and not that a repair writes them anew.
+/// Where the volume opens nevertheless, for places of both are damaged that opening does not read,
+/// a repair says of both that they are, and not that a repair writes them anew.
 #[test]
 fn a_repair_that_can_do_nothing_for_both_does_not_point_to_itself() {
     let mut opened = 0;
