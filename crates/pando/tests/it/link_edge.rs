@@ -1,7 +1,7 @@
 //! The last name that a file may have, on a mount: a million names are not made here, for the
 //! record says that they are there. `scripts/posix/limits.sh full` makes them.
 
-use std::fs::{hard_link, remove_file, rename};
+use std::fs::{hard_link, remove_file};
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::sync::Arc;
@@ -68,7 +68,7 @@ fn the_last_name_is_made_and_the_next_is_refused(engine: &str) {
     hard_link(at("one"), at("last")).unwrap();
     refused();
     // One goes by another name, and one goes.
-    rename(at("last"), at("other")).unwrap();
+    rustix::fs::rename(at("last"), at("other")).unwrap();
     refused();
     remove_file(at("other")).unwrap();
     assert_eq!(names(), NAMES_MAX - 1);
