@@ -175,5 +175,12 @@ fn unreachable_volume(volume: &Path, error: &std::io::Error) -> Failure {
         std::io::ErrorKind::PermissionDenied => FailureKind::Permission,
         _ => FailureKind::Other,
     };
-    Failure::new(kind, format!("cannot reach the volume {}: {error}", volume.display()))
+    let message = format!("cannot reach the volume {}: {error}", volume.display());
+    let failure = Failure::new(kind, message);
+    match kind {
+        FailureKind::Permission => {
+            failure.hint("it takes the right to search each directory that leads there")
+        }
+        _ => failure,
+    }
 }

@@ -123,7 +123,19 @@ fn no_volume(argument: &Path) -> Failure {
         .hint(format!("`pando format {argument}` makes one"))
 }
 
+/// Why it is not known what is there, if the caller may not look.
+fn closed(path: &Path) -> Option<Failure> {
+    let error = path.symlink_metadata().err()?;
+    (error.kind() == ErrorKind::PermissionDenied).then(|| {
+        failure::io("look at", path, &error)
+            .hint("it takes the right to search each directory that leads there")
+    })
+}
+
 fn not_a_volume(directory: &Path) -> Failure {
+    if let Some(failure) = closed(&directory.join(FILE)) {
+        return failure;
+    }
     if directory.join("btree").is_dir() && directory.join("log").is_dir() {
         let message = format!("{} is missing from the volume", directory.join(FILE).display());
         return Failure::new(FailureKind::Damaged, message)
@@ -140,8 +152,14 @@ fn nowhere(argument: &Path) -> Failure {
         if volume.is_dir() {
             return not_a_volume(volume);
         }
+        if let Some(failure) = closed(volume) {
+            return failure;
+        }
         let message = format!("there is no directory {}", volume.display());
         return Failure::new(FailureKind::NotFound, message);
+    }
+    if let Some(failure) = closed(argument) {
+        return failure;
     }
     let message = format!("{} is not below a mounted volume", argument.display());
     let failure = Failure::new(FailureKind::NotFound, message);

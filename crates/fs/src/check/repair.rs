@@ -170,6 +170,8 @@ impl Fs {
     }
 
     /// Says of all that could be mended in a volume that opens for reading only why it is not.
+    /// Where both trees of its records are damaged that was said, and keeps the rest from being
+    /// mended: `why` is of one of them, and would have the caller do what he does.
     fn fail_all(
         &self,
         mended: &mut Mended,
@@ -177,7 +179,14 @@ impl Fs {
         progress: CheckProgress<'_>,
     ) -> FsResult<()> {
         let report = self.check_volume(progress)?;
-        let found = report.problems.into_iter().filter(|problem| problem.fix.is_some());
+        let own = mended.failed.iter().find(|(problem, _)| problem.fix == Some(Fix::Own));
+        let own = own.map(|(_, why)| why.clone());
+        let is_new = |problem: &Problem| match &problem.fix {
+            None => false,
+            Some(fix) => own.is_none() || *fix != Fix::Own,
+        };
+        let why = own.as_deref().unwrap_or(why);
+        let found = report.problems.into_iter().filter(is_new);
         mended.failed.extend(found.map(|problem| (problem, why.to_owned())));
         Ok(())
     }

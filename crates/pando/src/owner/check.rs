@@ -36,7 +36,9 @@ pub(super) fn only_for_owner(caller: &Caller, what: &str) -> Result<()> {
         return Ok(());
     }
     let message = format!("only root, or the user whose process owns the volume, {what}");
-    Err(Failure::new(FailureKind::Permission, message))
+    let who = rustix::process::geteuid().as_raw();
+    let who = if who == 0 { "root's".to_owned() } else { format!("of the user {who}") };
+    Err(Failure::new(FailureKind::Permission, message).hint(format!("that process is {who}")))
 }
 
 /// Checks the volume.

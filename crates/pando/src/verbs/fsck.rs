@@ -7,6 +7,7 @@ use std::ops::ControlFlow;
 use std::path::Path;
 use std::sync::atomic::Ordering;
 
+use client::{Connection, Opened};
 use device::Env;
 use fs::{Fs, Mended, Repair};
 use serde_json::json;
@@ -32,20 +33,43 @@ pub(crate) fn run(args: &FsckArgs, output: &mut Output) -> Result<()> {
         }
         bar.set_position(done);
     };
-    let env = Env::system(&volume).map_err(|error| failure::device(&volume, &error))?;
+    let env = Env::system(&volume);
+    let env = env.map_err(|error| not_theirs(failure::device(&volume, &error)))?;
     if args.repair && !args.dry_run {
         let how = if args.discard_log { Repair::DoAndCutLog } else { Repair::Do };
         let mended = repair(&volume, &env, how, &mut show);
         bar.finish_and_clear();
-        return report_repair(&volume, &mended?, output);
+        return report_repair(&volume, &mended.map_err(not_theirs)?, output);
     }
-    let lock = env.device.try_lock("owner.lock");
-    let found = match lock.map_err(|error| failure::device(&volume, &error))? {
-        Some(_alone) => offline(&volume, &env, &mut show),
-        None => through_owner(&volume, &mut show),
+    let found = match env.device.try_lock("owner.lock") {
+        Ok(Some(_alone)) => offline(&volume, &env, &mut show).map_err(not_theirs),
+        Ok(None) => through_owner(&volume, &mut show),
+        Err(error) => as_another(&volume, failure::device(&volume, &error), &mut show),
     };
     bar.finish_and_clear();
     report(&volume, &found?, args.dry_run, output)
+}
+
+/// What whoever may not open the volume has to be, if that is what is wrong.
+fn not_theirs(failure: Failure) -> Failure {
+    match failure.kind {
+        FailureKind::Permission => {
+            failure.hint("only the volume's user, or root, checks and mends it, mounted or not")
+        }
+        _ => failure,
+    }
+}
+
+/// For one who may not take the volume's lock: if a process owns it, that one says who may have it
+/// checked; none is started for this.
+fn as_another(volume: &Path, failure: Failure, show: &mut dyn FnMut(u64, u64)) -> Result<Checked> {
+    if failure.kind != FailureKind::Permission {
+        return Err(failure);
+    }
+    match Connection::open(volume)? {
+        Opened::Connected(_) => through_owner(volume, show),
+        Opened::NoOwner | Opened::Leaving => Err(not_theirs(failure)),
+    }
 }
 
 /// Shows how far it is, and ends at an interrupt.

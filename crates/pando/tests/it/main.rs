@@ -36,6 +36,7 @@ mod index_progress;
 mod kernel_caches;
 mod kill;
 mod kill_queries;
+mod link_edge;
 mod load;
 mod log_dir;
 mod maps;

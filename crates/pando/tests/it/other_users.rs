@@ -167,3 +167,45 @@ fn volumes_of_others_are_neither_opened_nor_mounted_nor_made() {
         assert!(world.below_mount("v/own").is_dir());
     }
 }
+
+#[test]
+fn who_may_not_check_a_volume_is_told_who_may() {
+    let Some((world, nobody)) = volume() else { return };
+    let refused = |arguments: &[&str], words: &[&str]| {
+        let answer = nobody.run(arguments);
+        assert_eq!(answer.code, 4, "{arguments:?}: {} {}", answer.out, answer.err);
+        for words in words {
+            assert!(answer.err.contains(words), "{arguments:?}: {}", answer.err);
+        }
+        for misleading in ["others may use it", "not below a mounted", "is not a volume"] {
+            assert!(!answer.err.contains(misleading), "{arguments:?}: {}", answer.err);
+        }
+    };
+    let by_owner = ["only root, or the user whose process owns the volume, checks it", "root's"];
+    let by_user = ["only the volume's user, or root, checks and mends it", "Permission denied"];
+    let vol = world.vol();
+    world.ok(&["status", vol]);
+    refused(&["fsck", vol], &by_owner);
+    refused(&["fsck", "--repair", vol], &by_user);
+    let pid = world.owner();
+    world.kill_owner();
+    refused(&["fsck", vol], &by_user);
+    refused(&["fsck", "--repair", "--dry-run", vol], &by_user);
+    assert_eq!(world.owner(), pid, "none is started for it");
+    let mode = |mode| fs::set_permissions(vol, PermissionsExt::from_mode(mode)).unwrap();
+    let above = ["Permission denied", "search each directory"];
+    mode(0o700);
+    refused(&["fsck", vol], &above);
+    refused(&["ls", &world.at("/")], &above);
+    mode(0o711);
+    if world.mount() {
+        refused(&["fsck", world.mnt()], &by_owner);
+        refused(&["fsck", world.below_mount("v/own").to_str().unwrap()], &by_owner);
+        refused(&["fsck", "--repair", world.mnt()], &by_user);
+        mode(0o700);
+        refused(&["status", world.mnt()], &above);
+        mode(0o711);
+        world.ok(&["fsck", world.mnt()]);
+        world.umount();
+    }
+}

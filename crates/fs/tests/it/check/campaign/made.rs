@@ -74,7 +74,9 @@ pub(super) fn made(seed: u64, base: &Base, log_elsewhere: bool) -> Volume {
     let mut states = vec![Dump::collect(&mut subject, SNAPSHOTS)];
     for change in CHANGES {
         change(subject.fs());
-        states.push(Dump::collect(&mut subject, SNAPSHOTS));
+        let after = Dump::collect(&mut subject, SNAPSHOTS);
+        states.extend(with_a_place_to_keep(&states[states.len() - 1], &after));
+        states.push(after);
     }
     subject.fs().sync().expect("there is room");
     let crashed = media.copy();
@@ -82,6 +84,27 @@ pub(super) fn made(seed: u64, base: &Base, log_elsewhere: bool) -> Volume {
     subject.fs().close().expect("there is room");
     drop(subject);
     Volume { closed: media.copy(), crashed, olds, right, states }
+}
+
+/// The state between two records of one removal. Where the trash has no directory yet that a name
+/// goes into, that is made first, in a record of its own: what a crash leaves then is all as it was
+/// before, and the directory, empty.
+fn with_a_place_to_keep(before: &Dump, after: &Dump) -> Option<Dump> {
+    const TRASH: &[u8] = b".trash";
+    let is_made = |path: &&OpPath| {
+        path.len() > 1
+            && path[path.len() - 2] == TRASH
+            && !path.contains(&SNAPSHOTS.to_vec())
+            && !before.nodes.contains_key(*path)
+    };
+    let made = after.nodes.keys().find(is_made)?;
+    let trash = made[..made.len() - 1].to_vec();
+    let mut between = before.clone();
+    let mut empty = after.nodes[made].clone();
+    empty.stat.size = 0;
+    between.nodes.insert(made.clone(), empty);
+    between.nodes.insert(trash.clone(), after.nodes[&trash].clone());
+    Some(between)
 }
 
 /// Makes a volume of which places were used again: files that are changed, made and removed, each
@@ -228,7 +251,8 @@ fn fill_in(fs: &Fs, dir: &[u8], name: &str, bytes: &[u8]) {
     fs.write(&Caller::root(), file, 0, bytes).expect("there is room");
 }
 
-/// What is in the log only: each is one call, so that no state between them is missed.
+/// What is in the log only: each is one call, so that no state between them is missed. A call is
+/// one record, but for what `with_a_place_to_keep` says; `each_record` sees to it.
 const CHANGES: &[Change] = &[
     |fs| add(fs, b"one", "in the log"),
     |fs| fill_in(fs, b"one", "in the log", b"only"),

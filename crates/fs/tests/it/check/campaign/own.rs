@@ -233,6 +233,38 @@ fn where_both_are_damaged_both_are_named_and_nothing_is_changed() {
     }
 }
 
+/// Where the volume opens nevertheless, for places of both are damaged that opening does not read,
+/// a repair says of both that they are, and not that a repair writes them anew.
+#[test]
+fn a_repair_that_can_do_nothing_for_both_does_not_point_to_itself() {
+    let mut opened = 0;
+    for (seed, base) in (95..).zip(&BASES) {
+        let volume = made(seed, base, false);
+        let all = places(&volume.closed);
+        let pairs = all.iter().filter(|place| is_of_own(place)).flat_map(|own| {
+            all.iter().filter(|place| is_of_copies(place)).map(move |copy| [own, copy])
+        });
+        for pair in pairs {
+            let hurt = volume.closed.copy();
+            for Place { path, offset, length, .. } in pair {
+                hurt.volume.overwrite(path, *offset, &vec![0; *length as usize]);
+            }
+            if open(&hurt.copy()).is_err() {
+                continue;
+            }
+            opened += 1;
+            let mended = repair(&hurt, Repair::Do);
+            let what = format!("{base:?}: {pair:?}:\n{}", told(&mended.after));
+            assert!(!mended.after.is_clean() && !mended.failed.is_empty(), "{what}");
+            for (problem, why) in &mended.failed {
+                let is_said = why.contains("their copy neither") && !why.contains("--repair");
+                assert!(is_said, "{problem:?}: {why}\n{what}");
+            }
+        }
+    }
+    assert!(opened > 0, "no such volume opens");
+}
+
 /// What was changed while the copies were damaged is in the copies that a repair makes.
 #[test]
 fn damaged_copies_keep_nobody_from_changes_and_are_not_believed_after() {

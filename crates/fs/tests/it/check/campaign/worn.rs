@@ -11,6 +11,7 @@ use fs::Engine;
 use super::anatomy::{Place, places};
 use super::damage::{Damage, Target};
 use super::made::{as_it_was, made_worn};
+use super::part::Part;
 use super::run::{Table, assert_struck, campaign, name, shown};
 use crate::script::scale;
 use crate::subject::Base;
@@ -53,7 +54,9 @@ fn worn(engine: Engine, base: &Base, wanted: &[&'static str]) {
     // has.
     for seed in 70..78 {
         let is_struck = |structure: &&str| table.contains_key(&(structure, Damage::Old));
-        if seed >= scale(71, 73) && lists.iter().copied().flatten().all(is_struck) {
+        let is_enough =
+            || !Part::asked().is_all() || lists.iter().copied().flatten().all(is_struck);
+        if seed >= scale(71, 73) && is_enough() {
             break;
         }
         println!("seed {seed}");

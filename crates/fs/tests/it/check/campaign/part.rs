@@ -1,0 +1,34 @@
+//! Which cases of a campaign are run: all of them, or, with `PANDO_PART=3/8`, the third eighth of
+//! them, or, with `PANDO_CASE=WORDS`, those whose names have these words. A case is the same
+//! whichever others are run.
+
+/// What is asked for.
+pub(super) struct Part {
+    /// Which of how many.
+    share: (u64, u64),
+    words: Option<String>,
+}
+
+impl Part {
+    /// By the environment.
+    pub(super) fn asked() -> Part {
+        let share = std::env::var("PANDO_PART").ok().map(|text| {
+            let numbers = text.split_once('/').map(|(part, of)| (part.parse(), of.parse()));
+            let Some((Ok(part), Ok(of))) = numbers else { panic!("PANDO_PART={text}, not 3/8") };
+            assert!((1..=of).contains(&part), "PANDO_PART={text}: from 1 to the number of parts");
+            (part, of)
+        });
+        Part { share: share.unwrap_or((1, 1)), words: std::env::var("PANDO_CASE").ok() }
+    }
+
+    /// Whether all cases are run, so that what has to be among them is.
+    pub(super) fn is_all(&self) -> bool {
+        self.share.1 == 1 && self.words.is_none()
+    }
+
+    /// Whether a case is run.
+    pub(super) fn has(&self, number: u64, what: &str) -> bool {
+        let (part, of) = self.share;
+        number % of == part - 1 && self.words.as_ref().is_none_or(|words| what.contains(words))
+    }
+}
