@@ -13,7 +13,8 @@ use store::Durability;
 use testing::SimDevice;
 
 use crate::script::{self, scale};
-use crate::search::{Everybody, Query, directories};
+use crate::search::{Everybody, Query, caller, directories};
+use crate::search_counts::check_counts;
 use crate::search_totals::check_totals;
 use crate::subject::{Base, FsSubject};
 
@@ -22,6 +23,8 @@ on_each_engine!(
     totals_are_those_of_a_walk_where_changes_take_all_memory,
     what_changed_is_looked_up_once,
     a_directory_that_only_gained_names_is_told_with_all_that_it_holds,
+    the_largest_are_those_of_a_walk_whatever_changed,
+    where_the_largest_shrank_the_next_are_told,
     what_bases_had_is_kept_in_the_memory_for_differences,
 );
 
@@ -200,6 +203,7 @@ impl Changing {
             for _ in 0..8 {
                 let place = format!("seed {seed}, links {}, round {round}", self.links);
                 check_totals(self.subject.fs(), &mut self.random, &starts, &place);
+                check_counts(self.subject.fs(), &mut self.random, &starts, &place);
                 Query::random(&mut self.random, &starts).check(self.subject.fs(), &place);
             }
         }
@@ -236,10 +240,14 @@ fn ask(fs: &Fs) {
 
 /// The same of a directory, and the largest of those in it.
 fn ask_for_largest(fs: &Fs, node: NodeId, largest: usize) {
+    ask_for_largest_as(fs, &Caller::root(), node, largest);
+}
+
+fn ask_for_largest_as(fs: &Fs, caller: &Caller, node: NodeId, largest: usize) {
     let (subvolume, directory) = fs.search_place(node).expect("a directory");
     let question = Question {
         start: Start { subvolume, directory, path: b"/", depth: 0 },
-        caller: &Caller::root(),
+        caller,
         accounts: &Everybody,
         directories: None,
         largest,
@@ -303,6 +311,100 @@ fn a_directory_that_only_gained_names_is_told_with_all_that_it_holds(engine: Eng
     file(made[150], "more", 1 << 20);
     for largest in [1, 3, 16, 17] {
         ask_for_largest(fs, NodeId::ROOT, largest);
+    }
+}
+
+/// Clusters have more directories than are known of each; many hold as much as others, the largest
+/// get less and others more, come, move and go.
+fn the_largest_are_those_of_a_walk_whatever_changed(engine: Engine) {
+    for seed in 0..scale(4, 60) {
+        let mut random = fastrand::Rng::with_seed(seed);
+        let (device, root) = (SimDevice::new(seed), Caller::root());
+        let mut options = options(64 << 20);
+        let index = options.index.as_mut().expect("an index");
+        index.limits = index::ClusterLimits { directories: 50, rows: 2000 };
+        let subject = FsSubject::format(&device, &options, &Base::Engine(engine));
+        let fs = subject.fs();
+        let sizes = [0, 10, 1000, 1000, 5000, 5001 + seed];
+        let put = |random: &mut fastrand::Rng, directory: NodeId| {
+            let name = format!("f{}", random.u32(..8));
+            let made = fs.mknod(&root, directory, name.as_bytes(), &FILE).map(|made| made.node);
+            let found = fs.lookup(&root, directory, name.as_bytes()).map(|found| found.node);
+            let set = SetAttr { size: Some(sizes[random.usize(..6)]), ..SetAttr::default() };
+            if let Ok(node) = made.or(found) {
+                fs.setattr(&root, node, &set).expect("a file");
+            }
+        };
+        let mut all = vec![(NodeId::ROOT, b"".to_vec(), NodeId::ROOT)];
+        for number in 0..180 {
+            let parent = all[random.usize(..all.len().min(9))].0;
+            let name = format!("d{number}").into_bytes();
+            let made = fs.mkdir(&root, parent, &name, 0o755).expect("room").node;
+            (0..random.u32(..4)).for_each(|_| put(&mut random, made));
+            all.push((parent, name, made));
+        }
+        fs.index_flush(NodeId::ROOT).expect("a flush goes well");
+        for _ in 0..12 {
+            for _ in 0..random.usize(1..40) {
+                let at = random.usize(1..all.len());
+                let (parent, name, node) = all[at].clone();
+                match random.u32(..10) {
+                    0..4 => put(&mut random, node),
+                    4..8 => {
+                        let name = format!("f{}", random.u32(..8));
+                        fs.unlink(&root, node, name.as_bytes()).ok();
+                    }
+                    8 => {
+                        let to = all[random.usize(..all.len())].0;
+                        let moved =
+                            fs.rename(&root, (parent, &name), (to, &name), RenameMode::Replace);
+                        if moved.is_ok() {
+                            all[at].0 = to;
+                        }
+                    }
+                    _ => {
+                        let mode = Some([0o700, 0o755][random.usize(..2)]);
+                        let set = SetAttr { mode, ..SetAttr::default() };
+                        fs.setattr(&root, node, &set).ok();
+                    }
+                }
+            }
+            for largest in [1, 2, 5, 16, 17] {
+                ask_for_largest_as(fs, &caller(&mut random), NodeId::ROOT, largest);
+            }
+        }
+    }
+}
+
+/// Those of a cluster that are known without reading it hold nothing any more, and what the others
+/// hold, which did not change, is more than what any of another cluster does.
+fn where_the_largest_shrank_the_next_are_told(engine: Engine) {
+    let (device, root) = (SimDevice::new(1), Caller::root());
+    let mut options = options(64 << 20);
+    let index = options.index.as_mut().expect("an index");
+    index.limits = index::ClusterLimits { directories: 70, rows: 2000 };
+    let subject = FsSubject::format(&device, &options, &Base::Engine(engine));
+    let fs = subject.fs();
+    let mut large = Vec::new();
+    for (above, least) in [(&b"a"[..], 1000), (b"b", 10)] {
+        let above = fs.mkdir(&root, NodeId::ROOT, above, 0o755).expect("room").node;
+        for number in 0..60 {
+            let name = format!("d{number}");
+            let made = fs.mkdir(&root, above, name.as_bytes(), 0o755).expect("room").node;
+            let file = fs.mknod(&root, made, b"f", &FILE).expect("room").node;
+            let set = SetAttr { size: Some(least + number), ..SetAttr::default() };
+            fs.setattr(&root, file, &set).expect("a file");
+            large.push(made);
+        }
+    }
+    fs.index_flush(NodeId::ROOT).expect("a flush goes well");
+    for (shrunk, directory) in large[..60].iter().rev().enumerate() {
+        fs.unlink(&root, *directory, b"f").expect("a file");
+        if shrunk % 7 == 0 {
+            for largest in [1, 5, 16] {
+                ask_for_largest(fs, NodeId::ROOT, largest);
+            }
+        }
     }
 }
 

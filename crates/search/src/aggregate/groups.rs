@@ -1,5 +1,7 @@
 //! Counting a row into groups.
 
+use std::collections::BTreeMap;
+
 use format::cluster_groups::{DAY, Groups, Sums};
 use format::inode_record::FileKind;
 
@@ -8,16 +10,31 @@ use crate::Row;
 /// Longest extension, in bytes: longer ones are parts of names.
 pub(crate) const EXTENSION_BYTES_MAX: usize = 12;
 
+/// An extension with zero bytes behind it, of which none has any.
+pub(crate) type Extension = [u8; EXTENSION_BYTES_MAX];
+
 /// The extension of a name, in ASCII lower case: what stands after its last dot, if that is not its
 /// first byte, and is of letters, digits, `_`, `-` and `+`, at most twelve. Empty: it has none.
 pub fn extension(name: &[u8]) -> Vec<u8> {
+    unpadded(&padded_extension(name)).to_vec()
+}
+
+/// The same in a fixed number of bytes.
+pub(crate) fn padded_extension(name: &[u8]) -> Extension {
+    let mut padded = Extension::default();
     let plain = |byte: &u8| byte.is_ascii_alphanumeric() || b"_-+".contains(byte);
-    let dot = name.iter().rposition(|byte| *byte == b'.').filter(|dot| *dot > 0);
-    let Some(rest) = dot.and_then(|dot| name.get(dot + 1..)) else { return Vec::new() };
-    if rest.len() > EXTENSION_BYTES_MAX || !rest.iter().all(plain) {
-        return Vec::new();
+    let dot = memchr::memrchr(b'.', name).filter(|dot| *dot > 0);
+    let Some(rest) = dot.and_then(|dot| name.get(dot + 1..)) else { return padded };
+    if rest.len() <= EXTENSION_BYTES_MAX && rest.iter().all(plain) {
+        padded[..rest.len()].copy_from_slice(rest);
+        padded.make_ascii_lowercase();
     }
-    rest.to_ascii_lowercase()
+    padded
+}
+
+fn unpadded(extension: &Extension) -> &[u8] {
+    let length = extension.iter().position(|byte| *byte == 0);
+    &extension[..length.unwrap_or(extension.len())]
 }
 
 /// What one inode adds to sums.
@@ -30,34 +47,93 @@ pub(crate) fn is_plain(row: &Row<'_>) -> bool {
     row.kind != FileKind::Directory && row.nlink <= 1
 }
 
-/// Counts a directory's own row: only that it is there, and when it changed.
-pub(crate) fn add_directory(groups: &mut Groups, row: &Row<'_>) {
-    groups.directories += 1;
-    groups.ctime = groups.ctime.max(row.ctime);
+/// Binary digits of sizes, from none on.
+const DIGITS: usize = u64::BITS as usize + 1;
+/// Bytes of kinds are less than this.
+const KINDS: usize = 8;
+
+/// Groups that rows are counted into, one by one.
+#[derive(Debug)]
+pub(crate) struct GroupCounts {
+    directories: u64,
+    linked: u64,
+    ctime: i64,
+    kinds: [Sums; KINDS],
+    owners: BTreeMap<u32, Sums>,
+    groups: BTreeMap<u32, Sums>,
+    sizes: [Sums; DIGITS],
+    days: BTreeMap<i64, Sums>,
+    extensions: BTreeMap<Extension, Sums>,
 }
 
-/// Counts an inode that is no directory.
-pub(crate) fn add_file(groups: &mut Groups, row: &Row<'_>) {
-    let sums = sums_of(row);
-    groups.ctime = groups.ctime.max(row.ctime);
-    groups.kinds.entry(u64::from(row.kind.byte())).or_default().add(sums);
-    groups.owners.entry(u64::from(row.uid)).or_default().add(sums);
-    groups.groups.entry(u64::from(row.gid)).or_default().add(sums);
-    let digits = u64::from(u64::BITS - row.size.leading_zeros());
-    groups.sizes.entry(digits).or_default().add(sums);
-    groups.days.entry(row.mtime.div_euclid(DAY)).or_default().add(sums);
-    groups.extensions.entry(extension(row.name)).or_default().add(sums);
+impl Default for GroupCounts {
+    fn default() -> GroupCounts {
+        GroupCounts {
+            directories: 0,
+            linked: 0,
+            ctime: i64::MIN,
+            kinds: [Sums::default(); KINDS],
+            owners: BTreeMap::new(),
+            groups: BTreeMap::new(),
+            sizes: [Sums::default(); DIGITS],
+            days: BTreeMap::new(),
+            extensions: BTreeMap::new(),
+        }
+    }
 }
 
-/// Counts a row of a cluster: files of several names are left to be counted one by one.
-pub(crate) fn add_plain(groups: &mut Groups, row: &Row<'_>) {
-    if row.kind == FileKind::Directory {
-        add_directory(groups, row);
-    } else if is_plain(row) {
-        add_file(groups, row);
-    } else {
-        groups.linked += 1;
-        groups.ctime = groups.ctime.max(row.ctime);
+impl GroupCounts {
+    /// Counts a directory's own row: only that it is there, and when it changed.
+    pub(crate) fn directory(&mut self, row: &Row<'_>) {
+        self.directories += 1;
+        self.ctime = self.ctime.max(row.ctime);
+    }
+
+    /// Counts an inode that is no directory.
+    pub(crate) fn file(&mut self, row: &Row<'_>) {
+        let sums = sums_of(row);
+        self.ctime = self.ctime.max(row.ctime);
+        self.kinds[usize::from(row.kind.byte()) % KINDS].add(sums);
+        self.owners.entry(row.uid).or_default().add(sums);
+        self.groups.entry(row.gid).or_default().add(sums);
+        self.sizes[(u64::BITS - row.size.leading_zeros()) as usize].add(sums);
+        self.days.entry(row.mtime.div_euclid(DAY)).or_default().add(sums);
+        self.extensions.entry(padded_extension(row.name)).or_default().add(sums);
+    }
+
+    /// Counts a row of a cluster: files of several names are left to be counted one by one.
+    pub(crate) fn plain(&mut self, row: &Row<'_>) {
+        if row.kind == FileKind::Directory {
+            self.directory(row);
+        } else if is_plain(row) {
+            self.file(row);
+        } else {
+            self.linked += 1;
+            self.ctime = self.ctime.max(row.ctime);
+        }
+    }
+
+    /// What was counted.
+    pub(crate) fn finish(self) -> Groups {
+        let numbered = |sums: &[Sums]| {
+            let there = (0..).zip(sums).filter(|(_, sums)| sums.files > 0);
+            there.map(|(number, sums)| (number, *sums)).collect()
+        };
+        let wide = |sums: BTreeMap<u32, Sums>| {
+            sums.into_iter().map(|(number, sums)| (u64::from(number), sums)).collect()
+        };
+        let named = |(extension, sums): (Extension, Sums)| (unpadded(&extension).to_vec(), sums);
+        Groups {
+            directories: self.directories,
+            linked: self.linked,
+            ctime: self.ctime,
+            kinds: numbered(&self.kinds),
+            owners: wide(self.owners),
+            groups: wide(self.groups),
+            sizes: numbered(&self.sizes),
+            days: self.days,
+            extensions: self.extensions.into_iter().map(named).collect(),
+        }
     }
 }
 
@@ -78,6 +154,7 @@ mod tests {
             (b"a.b c", b""),
             (b"a.1234567890123", b""),
             (b"a.c++", b"c++"),
+            (b"a.123456789012", b"123456789012"),
         ] {
             assert_eq!(extension(name), want, "{}", String::from_utf8_lossy(name));
         }

@@ -7,7 +7,7 @@ use format::inode_record::FileKind;
 use store::Read;
 
 use super::tree::{Place, Tree};
-use super::{Aggregate, LargeDirectory, Question, Totals, add_directory, add_file, sums_of};
+use super::{Aggregate, GroupCounts, LargeDirectory, Question, Totals, sums_of};
 use crate::Result;
 use crate::query::Expr;
 use crate::request::Start;
@@ -17,6 +17,8 @@ use crate::walk::{last_name, walk};
 #[derive(Default)]
 pub(crate) struct Tally {
     pub(crate) answer: Aggregate,
+    /// Those of its groups that are counted row by row.
+    pub(crate) groups: GroupCounts,
     /// Inodes with several names that were met.
     linked: Set<Place>,
 }
@@ -35,15 +37,15 @@ pub fn aggregate_by_walking(read: &dyn Read, question: &Question<'_>) -> Result<
     let place = (start.subvolume, start.directory);
     let mut tree = question.directories.map(|deepest| Tree::new(place, start.path, deepest));
     walk_into(read, question, start, &mut tally, &mut tree)?;
-    Ok(finish(tally.answer, tree, question))
+    Ok(finish(tally, tree, question))
 }
 
 /// The answer, with its directories.
-pub(crate) fn finish(
-    mut answer: Aggregate,
-    tree: Option<Tree>,
-    question: &Question<'_>,
-) -> Aggregate {
+pub(crate) fn finish(tally: Tally, tree: Option<Tree>, question: &Question<'_>) -> Aggregate {
+    let Tally { mut answer, groups, .. } = tally;
+    if question.groups {
+        answer.groups.absorb(groups.finish());
+    }
     answer.settle_largest(question.largest);
     answer.directories = tree.map(Tree::finish).unwrap_or_default();
     answer
@@ -84,7 +86,7 @@ pub(crate) fn walk_into(
         if row.kind == FileKind::Directory {
             one.directories = 1;
             if question.groups {
-                add_directory(&mut tally.answer.groups, row);
+                tally.groups.directory(row);
             }
             let place = (found.subvolume, row.ino);
             for tree in [tree.as_mut(), holding.as_mut()].into_iter().flatten() {
@@ -96,7 +98,7 @@ pub(crate) fn walk_into(
         } else if tally.is_first(row.nlink, (found.subvolume, row.ino)) {
             one.sums = sums_of(row);
             if question.groups {
-                add_file(&mut tally.answer.groups, row);
+                tally.groups.file(row);
             }
         }
         tally.answer.total.add(&one);

@@ -6,7 +6,6 @@
 use std::ops::ControlFlow;
 
 use format::cluster_directories::{self, ClusterDirectory};
-use format::cluster_groups::Groups;
 use format::entry_record::{EntryRecord, Target};
 use format::key::{self, Parsed, Part};
 use format::manifest::ClusterEntry;
@@ -14,7 +13,7 @@ use inode::NameHash;
 use store::KeyRange;
 
 use super::partition::Unit;
-use crate::aggregate::{add_plain, is_plain};
+use crate::aggregate::{GroupCounts, is_plain};
 use crate::assemble::{NamedEntry, Records};
 use crate::cluster::{ClusterBuilder, ClusterOptions, Summary};
 use crate::{Result, Row};
@@ -38,7 +37,7 @@ pub(crate) fn make(
 ) -> Result<(Option<Made>, Vec<Unit>)> {
     let mut builder = ClusterBuilder::new(ClusterOptions::new(hash)).carrying(records.searchable);
     let mut directories = Vec::with_capacity(units.len());
-    let mut groups = Groups::default();
+    let mut groups = GroupCounts::default();
     let mut left = Vec::new();
     for (at, unit) in units.iter().enumerate() {
         let before = builder.len();
@@ -46,7 +45,7 @@ pub(crate) fn make(
             if builder.len() >= rows_max {
                 return ControlFlow::Break(());
             }
-            add_plain(&mut groups, row);
+            groups.plain(row);
             builder.push(row);
             ControlFlow::Continue(())
         };
@@ -74,7 +73,7 @@ pub(crate) fn make(
     let cluster_bytes = bytes.len() as u64;
     cluster_directories::encode(&directories, &mut bytes);
     let groups_at = bytes.len();
-    groups.encode(&mut bytes);
+    groups.finish().encode(&mut bytes);
     let (section, last) = (&bytes[cluster_bytes as usize..groups_at], &bytes[groups_at..]);
     let entry = ClusterEntry {
         owner: 0,

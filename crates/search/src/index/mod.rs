@@ -24,6 +24,7 @@ mod flush;
 mod fold;
 mod fold_rows;
 mod ground;
+mod holding;
 mod layer;
 mod logged;
 mod merged;

@@ -5,30 +5,35 @@ use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use device::Map;
-use format::cluster_groups::Sums;
 use format::entry_record::Target;
 use format::inode_record::FileKind;
 use store::{Pinned, TreeId};
 
-use super::base::{Base, by_size};
+use super::base::Base;
 use super::ground::Ground;
+use super::holding::Holding;
 use super::scope::{From, Scope, push_name};
 use super::table::NOWHERE;
 use super::view::View;
 use super::{Index, plan};
 use crate::aggregate::walked::{Tally, finish, walk_into};
-use crate::aggregate::{
-    Aggregate, LargeDirectory, Question, Totals, Tree, add_directory, add_file, is_plain, sums_of,
-};
+use crate::aggregate::{Aggregate, LargeDirectory, Question, Totals, Tree, is_plain, sums_of};
 use crate::assemble::{CARRY_NOTHING, NamedEntry, Records, VOLUME};
 use crate::cluster::Fields;
 use crate::query::Expr;
 use crate::request::Start;
-use crate::{Attribute, Condition, Error, Result, Row};
+use crate::{Attribute, Condition, Error, Narrow, Result, Row};
 
-/// Rows with more names than one.
-pub(super) const LINKED: Condition = Condition::Within(Attribute::Links, 2, u32::MAX as i128);
+/// Inodes with more names than one, of which directories are none.
+pub(super) fn linked() -> Narrow {
+    let others =
+        (0..=u8::MAX).filter_map(FileKind::decode).filter(|kind| *kind != FileKind::Directory);
+    let kinds = others.map(|kind| kind.byte().into()).collect();
+    vec![
+        Condition::OneOf(Attribute::Kind, kinds),
+        Condition::Within(Attribute::Links, 2, u32::MAX.into()),
+    ]
+}
 
 impl Index {
     /// Totals of a directory, over a state of the store.
@@ -49,7 +54,7 @@ impl Index {
             question,
             tally: Tally::default(),
             tree: question.directories.map(|deepest| Tree::new(place, start.path, deepest)),
-            own: Map::default(),
+            holding: Holding::default(),
             waiting: Vec::new(),
         };
         gather.tally.answer.total.ctime = own.ctime;
@@ -64,7 +69,7 @@ impl Index {
             }
             gather.subvolume(any, subvolume, &from)?;
         }
-        Ok(finish(gather.tally.answer, gather.tree, question))
+        Ok(finish(gather.tally, gather.tree, question))
     }
 }
 
@@ -76,7 +81,7 @@ pub(super) struct Gather<'a> {
     pub(super) tally: Tally,
     pub(super) tree: Option<Tree>,
     /// What directories of a subvolume hold by themselves, of those that may be among the largest.
-    pub(super) own: Map<u64, Sums>,
+    pub(super) holding: Holding,
     waiting: Vec<(u64, From)>,
 }
 
@@ -98,7 +103,7 @@ impl Gather<'_> {
     fn add(&mut self, place: &mut Place<'_, '_>, directory: u64, totals: &Totals) -> Result<()> {
         self.tally.answer.total.add(totals);
         if self.question.largest > 0 && totals.sums.files > 0 {
-            self.own.entry(directory).or_default().add(totals.sums);
+            self.holding.add(directory, totals.sums);
         }
         if let Some(own) = self.told(place, directory)? {
             own.add(totals);
@@ -139,12 +144,12 @@ impl Gather<'_> {
         if row.kind == FileKind::Directory {
             one.directories = 1;
             if self.question.groups {
-                add_directory(&mut self.tally.answer.groups, row);
+                self.tally.groups.directory(row);
             }
         } else if self.tally.is_first(row.nlink, (place.view.subvolume, row.ino)) {
             one.sums = sums_of(row);
             if self.question.groups {
-                add_file(&mut self.tally.answer.groups, row);
+                self.tally.groups.file(row);
             }
         }
         self.add(place, row.directory, &one)
@@ -185,7 +190,7 @@ impl Gather<'_> {
             return Ok(());
         }
         self.mounted(&mut place)?;
-        self.largest(&mut place)?;
+        self.largest(&mut place, known.as_ref().map(|(base, _)| &**base))?;
         self.tally.answer.unreadable += plan::refused(&view, place.scope)?;
         Ok(())
     }
@@ -233,16 +238,15 @@ impl Gather<'_> {
         Ok(())
     }
 
-    /// Adds rows of a cluster one by one: all that count, or those that meet a condition, of which
+    /// Adds rows of a cluster one by one: all that count, or those that meet conditions, of which
     /// then only what the sums leave out is counted.
     pub(super) fn rows(
         &mut self,
         place: &mut Place<'_, '_>,
         base: &Base,
         number: u32,
-        only: Option<Condition>,
+        narrow: &[Condition],
     ) -> Result<()> {
-        let narrow: Vec<Condition> = only.into_iter().collect();
         let fields = fields(self.question.groups);
         // A cluster that is damaged is gone through again: counted is only what came to the end.
         let (mut counted, mut rows) = (Vec::new(), None);
@@ -251,7 +255,7 @@ impl Gather<'_> {
             counted.clear();
             let known = cluster.rows(fields)?;
             let mut failed = None;
-            let flow = cluster.search(&narrow, &mut |at| {
+            let flow = cluster.search(narrow, &mut |at| {
                 let row = known.get(at);
                 let summed = row.kind == FileKind::Directory || is_plain(&row);
                 if !narrow.is_empty() && summed || view.delta.hides((row.directory, row.cookie)) {
@@ -348,12 +352,21 @@ impl Gather<'_> {
     }
 
     /// Which directories of the subvolume may be among the largest of all.
-    fn largest(&mut self, place: &mut Place<'_, '_>) -> Result<()> {
+    fn largest(&mut self, place: &mut Place<'_, '_>, base: Option<&Base>) -> Result<()> {
         let count = self.question.largest;
-        let mut own: Vec<(u64, Sums)> = self.own.drain().filter(|(_, own)| own.files > 0).collect();
-        own.sort_unstable_by_key(|(ino, own)| by_size(*own, *ino));
-        own.truncate(count);
-        for (ino, own) in own {
+        if count == 0 {
+            return Ok(());
+        }
+        let mut holding = std::mem::take(&mut self.holding);
+        if let Some(base) = base {
+            for number in holding.unread(base, count) {
+                if self.is_cancelled() {
+                    return Ok(());
+                }
+                holding.add_others(base, number, &self.own_sums(place.view, base, number)?);
+            }
+        }
+        for (ino, own) in holding.largest(count) {
             let mut path = Vec::new();
             place.scope.path(ino, &mut path)?;
             let depth = place.scope.standing(ino)?.depth;

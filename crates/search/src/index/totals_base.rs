@@ -13,18 +13,19 @@ use std::sync::Arc;
 
 use device::Map;
 use format::cluster_directories::{ClusterDirectory, Directories};
-use format::cluster_groups::Groups;
+use format::cluster_groups::{Groups, Sums};
 use format::inode_record::FileKind;
 
 use super::base::{
     Base, ClusterSums, LARGEST_KEPT, file, own_totals, read_directories, read_groups,
 };
-use super::before::{Before, Gone};
+use super::before::{Gone, Had};
 use super::files::cluster_name;
 use super::ground::Ground;
 use super::table::NOWHERE;
-use super::totals::{Gather, LINKED, Place, fields};
-use crate::aggregate::{Totals, add_directory, add_file, add_plain, sums_of};
+use super::totals::{Gather, Place, fields, linked};
+use super::view::View;
+use crate::aggregate::{GroupCounts, Totals, is_plain, sums_of};
 use crate::{Result, Row};
 
 /// How the directories of a cluster stand.
@@ -33,8 +34,6 @@ use crate::{Result, Row};
 struct Standing {
     open: bool,
     closed: bool,
-    /// Something came or changed in it: what its directories hold by themselves is not all.
-    touched: bool,
     /// Rows of it changed, and what was there is not known.
     changed: bool,
     /// The directory that all are counted with, and whether there are several such.
@@ -61,7 +60,7 @@ struct Summed<'a> {
     found: &'a Standing,
     sums: &'a ClusterSums,
     /// What changed in it.
-    gone: &'a [&'a Before],
+    gone: &'a [Had<'a>],
 }
 
 impl Summed<'_> {
@@ -72,14 +71,8 @@ impl Summed<'_> {
     }
 }
 
-/// How the clusters of a base stand; `known`: what was at the places that changed, and `touched`:
-/// which of them have any is asked for all the same.
-fn standings(
-    place: &Place<'_, '_>,
-    base: &Base,
-    ground: &Ground,
-    (known, touched): (bool, bool),
-) -> Vec<Standing> {
+/// How the clusters of a base stand; `known`: what was at the places that changed.
+fn standings(place: &Place<'_, '_>, base: &Base, ground: &Ground, known: bool) -> Vec<Standing> {
     let mut standing = vec![Standing::default(); base.clusters.len()];
     base.table.each(&mut |at, cluster| {
         let found = &mut standing[cluster as usize];
@@ -90,12 +83,10 @@ fn standings(
         found.several |= with == NOWHERE || found.with.is_some_and(|known| known != with);
         found.with = Some(with);
     });
-    if !known || touched {
+    if !known {
         place.view.delta.each_place(&mut |(directory, cookie)| {
             if let Some(cluster) = base.table.cluster_of(directory, cookie) {
-                let found = &mut standing[cluster as usize];
-                found.touched = true;
-                found.changed = !known;
+                standing[cluster as usize].changed = true;
             }
         });
     }
@@ -114,12 +105,11 @@ impl Gather<'_> {
             return Ok(());
         }
         let lists = self.index.before(place.view, base, self.question.cancel);
-        let asked = (lists.is_some(), self.question.largest > 0);
-        let standing = standings(place, base, ground, asked);
+        let standing = standings(place, base, ground, lists.is_some());
         let lists = lists.unwrap_or_default();
         let gone = Gone::of(&lists, standing.len(), &|number| standing[number].open);
         let mut whole = vec![false; base.clusters.len()];
-        let mut taken = Groups::default();
+        let (linked, mut taken) = (linked(), GroupCounts::default());
         for (number, found) in standing.iter().enumerate() {
             if self.is_cancelled() {
                 return Ok(());
@@ -141,13 +131,13 @@ impl Gather<'_> {
             whole[number as usize] = left != Left::Everything;
             match left {
                 Left::Nothing => {}
-                Left::Linked => self.rows(place, base, number, Some(LINKED))?,
-                Left::Everything => self.rows(place, base, number, None)?,
+                Left::Linked => self.rows(place, base, number, &linked)?,
+                Left::Everything => self.rows(place, base, number, &[])?,
             }
         }
         if self.question.groups {
             self.groups(place, base, &whole)?;
-            self.tally.answer.groups.take(&taken);
+            self.tally.answer.groups.take(&taken.finish());
         }
         Ok(())
     }
@@ -157,13 +147,10 @@ impl Gather<'_> {
         &mut self,
         place: &mut Place<'_, '_>,
         summed: &Summed<'_>,
-        taken: &mut Groups,
+        taken: &mut GroupCounts,
     ) -> Result<Left> {
         let Summed { base, number, found, sums, gone, .. } = *summed;
-        let listed = !found.closed
-            && !found.touched
-            && sums.linked == 0
-            && self.question.largest <= LARGEST_KEPT;
+        let listed = !found.closed && self.question.largest <= LARGEST_KEPT;
         let each = found.closed || self.tree.is_some() && found.several;
         if each || self.question.largest > 0 && !listed {
             let Some(mut own) = self.own_totals(base, number)? else {
@@ -185,15 +172,13 @@ impl Gather<'_> {
                     self.tally.answer.total.add(&totals);
                 }
                 if self.question.largest > 0 {
-                    self.own.entry(directory.ino).or_default().add(totals.sums);
+                    self.holding.add(directory.ino, totals.sums);
                 }
             }
         } else if !self.knows_last_of_all(place, summed)? {
             return Ok(Left::Everything);
         } else if self.question.largest > 0 {
-            for (ino, own) in &sums.largest {
-                self.own.entry(*ino).or_default().add(*own);
-            }
+            self.holding.add_largest(base, number, sums);
         }
         if !each && let Some(known) = self.told_with(place, summed)? {
             known.add(&sums.totals);
@@ -201,8 +186,10 @@ impl Gather<'_> {
         if !found.closed {
             self.tally.answer.total.add(&sums.totals);
         }
-        for row in gone.iter().filter(|row| summed.counts(row.directory)) {
-            row.with_row(|row| self.take(place, row, taken)).transpose()?;
+        for row in gone.iter().filter_map(|had| had.counted()) {
+            if summed.counts(row.directory) {
+                self.take(place, &row, taken)?;
+            }
         }
         Ok(if sums.linked > 0 { Left::Linked } else { Left::Nothing })
     }
@@ -229,7 +216,7 @@ impl Gather<'_> {
         summed: &Summed<'_>,
     ) -> Result<bool> {
         let last = summed.sums.totals.ctime;
-        if summed.gone.iter().all(|row| row.ctime < last) {
+        if summed.gone.iter().all(|had| had.row.ctime < last) {
             return Ok(true);
         }
         let told = self.told_with(place, summed)?.map(|known| known.ctime);
@@ -241,10 +228,10 @@ impl Gather<'_> {
         &mut self,
         place: &mut Place<'_, '_>,
         own: &[ClusterDirectory],
-        gone: &[&Before],
+        gone: &[Had<'_>],
     ) -> Result<bool> {
         let mut latest: Map<u64, i64> = Map::default();
-        for row in gone {
+        for row in gone.iter().map(|had| had.row) {
             let known = latest.entry(row.directory).or_insert(row.ctime);
             *known = row.ctime.max(*known);
         }
@@ -263,23 +250,28 @@ impl Gather<'_> {
     }
 
     /// Takes away a row of the base that is not there any more, or not like that.
-    fn take(&mut self, place: &mut Place<'_, '_>, row: &Row<'_>, taken: &mut Groups) -> Result<()> {
+    fn take(
+        &mut self,
+        place: &mut Place<'_, '_>,
+        row: &Row<'_>,
+        taken: &mut GroupCounts,
+    ) -> Result<()> {
         let mut one = Totals::default();
         let groups = self.question.groups;
         if row.kind == FileKind::Directory {
             one.directories = 1;
             if groups {
-                add_directory(taken, row);
+                taken.directory(row);
             }
         } else {
             one.sums = sums_of(row);
             if groups {
-                add_file(taken, row);
+                taken.file(row);
             }
         }
         self.tally.answer.total.take(&one);
-        if let Some(own) = self.own.get_mut(&row.directory) {
-            own.take(one.sums);
+        if self.question.largest > 0 && one.sums.files > 0 {
+            self.holding.take(row.directory, one.sums);
         }
         if self.tree.is_some()
             && let Some(told) = self.told(place, row.directory)?
@@ -317,6 +309,36 @@ impl Gather<'_> {
         }
     }
 
+    /// What the directories of a cluster hold by themselves, added up again where that cannot be
+    /// read.
+    pub(super) fn own_sums(
+        &self,
+        view: &View,
+        base: &Base,
+        number: u32,
+    ) -> Result<Vec<(u64, Sums)>> {
+        if let Some(own) = self.own_totals(base, number)? {
+            let sums = |directory: &ClusterDirectory| (directory.ino, own_totals(directory).sums);
+            return Ok(own.iter().map(sums).collect());
+        }
+        let mut own: Map<u64, Sums> = Map::default();
+        self.index.with_cluster(view, base, number, &mut |cluster| {
+            own.clear();
+            let rows = cluster.rows(fields(false))?;
+            let flow = cluster.search(&[], &mut |at| {
+                let row = rows.get(at);
+                if is_plain(&row) {
+                    own.entry(row.directory).or_default().add(sums_of(&row));
+                }
+                ControlFlow::Continue(())
+            })?;
+            debug_assert!(flow.is_continue(), "nothing ends it");
+            Ok(())
+        })?;
+        self.index.settle(base.clusters[number as usize].id);
+        Ok(own.into_iter().collect())
+    }
+
     /// Adds the groups of those clusters whose sums were taken: all that are in memory less the
     /// others, or one by one, whichever is less to read.
     fn groups(&mut self, place: &Place<'_, '_>, base: &Base, whole: &[bool]) -> Result<()> {
@@ -349,18 +371,18 @@ impl Gather<'_> {
             Err(error) if error.is_of_index() => super::note_damage("groups", &error),
             read => return read,
         }
-        let mut groups = Groups::default();
+        let mut groups = GroupCounts::default();
         self.index.with_cluster(place.view, base, number, &mut |cluster| {
-            groups = Groups::default();
+            groups = GroupCounts::default();
             let rows = cluster.rows(fields(true))?;
             let flow = cluster.search(&[], &mut |at| {
-                add_plain(&mut groups, &rows.get(at));
+                groups.plain(&rows.get(at));
                 ControlFlow::Continue(())
             })?;
             debug_assert!(flow.is_continue(), "nothing ends it");
             Ok(())
         })?;
         self.index.settle(cluster.id);
-        Ok(groups)
+        Ok(groups.finish())
     }
 }
