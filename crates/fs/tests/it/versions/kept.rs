@@ -114,8 +114,12 @@ fn what_a_roll_back_leaves_is_listed() {
     forget(&v, late);
     v.fs.rollback(&root(), NodeId::ROOT, b"whole").expect("a snapshot");
     settle(&v);
-    let gone = expected(&[("of new", Some("/d/new")), ("of late", Some("/late"))]);
+    // Nothing says where they were: what has no source any more is pruned.
+    let gone = expected(&[("of new", None), ("of late", None)]);
     assert_eq!(paths(&v, SnapshotsOf::Removed), gone);
+    let all = paths(&v, SnapshotsOf::All);
+    assert_eq!(all["before"].as_deref(), Some("/d"));
+    assert_eq!(all["whole"].as_deref(), Some("/"));
 }
 
 #[test]
