@@ -2,12 +2,13 @@
 //!
 //! A path is followed by its names: below each directory on the way that exists, the rest of the
 //! path is looked up in the snapshots of that directory. So a file that is gone is found as long
-//! as some directory above it still has snapshots, and what was renamed ends there.
+//! as some directory above it still has snapshots, and what was renamed ends there. Snapshots of a
+//! removed directory tell of the path that it had when they were taken, where that is known.
 
 use device::Timestamp;
 use inode::{Attr, Caller, FsError, Kind, NodeId};
 
-use crate::{Entry, FileSystem, Follow, Fs, FsResult, SnapshotInfo};
+use crate::{Entry, FileSystem, Follow, Fs, FsResult, SnapshotInfo, SnapshotsOf};
 
 /// What stood at a path at some time.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -25,8 +26,10 @@ pub struct Version {
 pub enum Change {
     /// There is nothing, as before, or this is the first.
     Absent,
-    /// It is there, and was not before, or this is the first.
+    /// It is there, and was not before, or this is the first snapshot that tells.
     Appeared,
+    /// It is there, and no snapshot tells what was before.
+    Present,
     /// It is what it was.
     Same,
     /// Its contents changed: size or mtime.
@@ -70,7 +73,8 @@ struct Witness {
 }
 
 impl Fs {
-    /// The versions of a path that the caller may see, the oldest first, the present last.
+    /// The versions of a path that the caller may see, the oldest first, the present last;
+    /// `NotFound` where it is in none of them.
     /// Symbolic links on the way are followed in the present, and not in snapshots: one that has a
     /// link there does not tell. What stands at the end is told itself, a link too.
     pub fn history(&self, caller: &Caller, path: &[u8]) -> FsResult<Vec<Version>> {
@@ -80,9 +84,7 @@ impl Fs {
             return Err(FsError::InvalidArgument("a path without `..`"));
         }
         let (mut witnesses, now) = self.witnesses(caller, &names)?;
-        if witnesses.is_empty() && now.is_none() {
-            return Err(FsError::NotFound);
-        }
+        self.removed_witnesses(caller, &names, &mut witnesses)?;
         witnesses.sort_by_key(|witness| (witness.snapshot.created, witness.snapshot.subvol));
         let mut versions: Vec<Version> = Vec::with_capacity(witnesses.len() + 1);
         for Witness { snapshot, directory, rest } in witnesses {
@@ -92,11 +94,40 @@ impl Fs {
                 Err(FsError::Stale) => continue,
                 Err(error) => return Err(error),
             };
-            let root = rest.is_empty();
-            push(&mut versions, Some((snapshot, directory)), attr, root);
+            push(&mut versions, Some((snapshot, directory)), attr, names.is_empty());
         }
-        push(&mut versions, None, now, names.is_empty());
+        if versions.is_empty() && now.is_some() {
+            versions.push(Version { snapshot: None, attr: now, change: Change::Present });
+        } else {
+            push(&mut versions, None, now, names.is_empty());
+        }
+        // Where snapshots are above it, too, what was nowhere does not exist.
+        if versions.iter().all(|version| version.attr.is_none()) {
+            return Err(FsError::NotFound);
+        }
         Ok(versions)
+    }
+
+    /// Adds the snapshots of removed directories that stood on the way of a path, or at its end.
+    fn removed_witnesses(
+        &self,
+        caller: &Caller,
+        names: &[&[u8]],
+        witnesses: &mut Vec<Witness>,
+    ) -> FsResult<()> {
+        let removed = match self.snapshot_list_volume(caller, SnapshotsOf::Removed) {
+            // Those that are there tell all the same.
+            Err(FsError::Io(_)) => return Ok(()),
+            removed => removed?,
+        };
+        for kept in removed {
+            let Some(directory) = kept.path else { continue };
+            if let Some(rest) = below(&directory, names) {
+                let rest = rest.iter().map(|name| name.to_vec()).collect();
+                witnesses.push(Witness { snapshot: kept.snapshot, directory, rest });
+            }
+        }
+        Ok(())
     }
 
     /// All snapshots that can tell of a path, and what stands there now.
@@ -183,6 +214,13 @@ impl Fs {
             Err(error) => Err(error),
         }
     }
+}
+
+/// The names of a path that lie below a directory; `None`: it is not below it.
+fn below<'n>(directory: &[u8], names: &'n [&'n [u8]]) -> Option<&'n [&'n [u8]]> {
+    let above: Vec<&[u8]> =
+        directory.split(|&byte| byte == b'/').filter(|name| !name.is_empty()).collect();
+    names.starts_with(&above).then(|| &names[above.len()..])
 }
 
 fn push(

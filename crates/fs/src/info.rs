@@ -217,6 +217,14 @@ pub struct VolumeStatus {
     pub dropping: u64,
     /// Subvolumes that wait to be pruned.
     pub prunes: u64,
+    /// Bytes of contents that nothing names any more, and that are not given back yet, though they
+    /// will be; and those that were given back since opening.
+    pub freeing_bytes: u64,
+    /// See `freeing_bytes`.
+    pub freed_bytes: u64,
+    /// Whether more such contents may come to light: inodes wait to be removed, or what nothing
+    /// names is being looked for.
+    pub collecting: bool,
     /// Why the volume takes no changes; `None` when it does.
     pub read_only: Option<String>,
     /// What of the volume's own records is damaged, as far as anybody asked for it, or why they
@@ -248,6 +256,27 @@ pub struct SnapshotInfo {
     pub root: NodeId,
     /// Whose snapshots it belongs to.
     pub lineage: u64,
+}
+
+/// Which snapshots of a volume are listed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum SnapshotsOf {
+    /// Those of directories that were removed.
+    Removed,
+    /// All.
+    All,
+}
+
+/// A snapshot, as it is listed with all of a volume.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct KeptSnapshot {
+    /// The snapshot.
+    pub snapshot: SnapshotInfo,
+    /// Whether its directory was removed.
+    pub removed: bool,
+    /// Where its directory is; of a removed one, where it was when the snapshot was taken, and
+    /// `None` where that is not known. `None` also where the caller may not go.
+    pub path: Option<Vec<u8>>,
 }
 
 /// A clone.

@@ -109,15 +109,22 @@ impl Subvol {
         }
     }
 
-    /// Begins a change.
+    /// Refuses where nothing changes by an operation: in a snapshot, and in an index.
     #[inline]
-    pub(crate) fn enter(&self) -> FsResult<Entered<'_>> {
+    pub(crate) fn check_changes(&self) -> FsResult<()> {
         if self.read_only {
             return Err(FsError::ReadOnly("a snapshot".to_owned()));
         }
         if self.index.load(Ordering::Acquire) {
             return Err(FsError::ReadOnly("an index of another file system".to_owned()));
         }
+        Ok(())
+    }
+
+    /// Begins a change.
+    #[inline]
+    pub(crate) fn enter(&self) -> FsResult<Entered<'_>> {
+        self.check_changes()?;
         let gate = self.gate.read();
         if self.gone.load(Ordering::Acquire) {
             return Err(FsError::Stale);

@@ -38,6 +38,8 @@ pub enum Body {
     },
     /// Part: snapshots of the directory asked for.
     Snapshots(Vec<Snapshot>),
+    /// Part: snapshots of the volume, the oldest first.
+    KeptSnapshots(Vec<KeptSnapshot>),
     /// Part: directories with their totals, what is below one before it.
     Totalled(Vec<DirectoryTotals>),
     /// Part: sums by what they are of, of each sort the largest first.
@@ -72,6 +74,11 @@ pub enum Answer {
     Nothing,
     /// To `Status`.
     Status(Box<Status>),
+    /// To `Remove`.
+    Removed {
+        /// Snapshots of what was removed that stay.
+        snapshots: u64,
+    },
     /// To `Info`.
     Info(Box<Info>),
     /// To `Totals`.
@@ -386,6 +393,12 @@ pub struct Background {
     pub dropping: u64,
     /// Clones that are to be pruned.
     pub prunes: u64,
+    /// Bytes of contents that were removed and are not given back to the medium yet.
+    pub freeing_bytes: u64,
+    /// Bytes of contents that were given back since the owner started.
+    pub freed_bytes: u64,
+    /// Whether more contents to be given back may come to light.
+    pub collecting: bool,
     /// Clones whose files are still being counted.
     pub counting: u64,
     /// Records and nodes reclaimed since the owner started.
@@ -395,7 +408,12 @@ pub struct Background {
 impl Background {
     /// Whether nothing is left to do.
     pub fn is_idle(&self) -> bool {
-        self.detached == 0 && self.dropping == 0 && self.prunes == 0
+        self.trees() == 0 && self.freeing_bytes == 0 && !self.collecting
+    }
+
+    /// What is to be removed, and has room that is not free yet.
+    pub fn trees(&self) -> u64 {
+        self.detached + self.dropping + self.prunes
     }
 }
 
@@ -434,6 +452,19 @@ pub struct Snapshot {
     pub lineage: u64,
     /// When it was taken, in nanoseconds since 1970.
     pub created: i64,
+}
+
+/// A snapshot, as it is listed with all of a volume.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct KeptSnapshot {
+    /// The snapshot.
+    pub snapshot: Snapshot,
+    /// Whether its directory was removed.
+    pub removed: bool,
+    /// Where its directory is, or was when the snapshot was taken; `None`: not known.
+    pub path: Option<Bytes>,
+    /// Where its contents can be read: a path inside the volume.
+    pub at: Bytes,
 }
 
 /// One entry of a listing.

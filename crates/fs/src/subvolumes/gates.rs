@@ -33,9 +33,7 @@ impl<'a> Gates<'a> {
         let mut order: Vec<(&Arc<Subvol>, bool)> =
             quiet.iter().map(|subvol| (subvol, true)).collect();
         if let Some(subvol) = changed {
-            if subvol.read_only {
-                return Err(FsError::ReadOnly("a snapshot".to_owned()));
-            }
+            subvol.check_changes()?;
             if !quiet.iter().any(|other| other.id == subvol.id) {
                 order.push((subvol, false));
             }

@@ -62,9 +62,7 @@ pub(crate) fn rename_across(
     // Both gates exclusively: renames of subvolumes are rare, and nothing below moves meanwhile.
     let quiet = [Arc::clone(&source.subvol), Arc::clone(&target.subvol)];
     for side in &quiet {
-        if side.read_only {
-            return Err(FsError::ReadOnly("a snapshot".to_owned()));
-        }
+        side.check_changes()?;
     }
     let gates = Gates::pass(fs, &quiet, None)?;
     let lock = |side: &Side<'_>| {

@@ -59,7 +59,8 @@ impl Fs {
             above => Some(self.subvol(SubvolId(above))?),
         };
         let quiet = [std::sync::Arc::clone(&subvol)];
-        let changed = if is_root { above.as_ref() } else { None };
+        // Where a plain directory was, its own subvolume gets the name that leads to the copy.
+        let changed = if is_root { above.as_ref() } else { quiet.first() };
         let gates = Gates::pass(self, &quiet, changed)?;
         let record = directory_of(self, &subvol, ino)?;
         let hangs = match (is_root, old.record.parent) {

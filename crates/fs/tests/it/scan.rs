@@ -574,6 +574,41 @@ fn snapshots_of_an_index_keep_what_it_showed_and_can_be_rolled_back_to() {
     assert!(index(fs) == source.shown());
 }
 
+/// A clone wrote its name into an index that it was made in, and so did a roll-back below its root.
+#[test]
+fn no_verb_writes_a_name_into_an_index() {
+    let Volume { fs, .. } = &volume();
+    let mut source = Source::new(7);
+    for _ in 0..80 {
+        source.change();
+    }
+    assert!(scan(fs, &source, usize::MAX, 10));
+    let (root, shown) = (Caller::root(), source.shown());
+    let mut names = Vec::new();
+    let mut take = |entry: &fs::DirEntry<'_>| {
+        if entry.kind == Kind::Directory {
+            names.push(entry.name.to_vec());
+        }
+        fs::WalkControl::Continue
+    };
+    fs.readdir(&root, ROOT, 0, &mut take).expect("it lists");
+    let name = names.first().expect("a directory").clone();
+    let directory = fs.lookup(&root, ROOT, &name).expect("it is there").node;
+    let refused = |done: Result<(), FsError>| {
+        assert!(matches!(done, Err(FsError::ReadOnly(_))), "{done:?}");
+    };
+    fs.snapshot_create(&root, directory, b"one").expect("an index keeps what it showed");
+    let snapshot = fs.snapshot_list(&root, directory).expect("a list")[0].root;
+    for from in [directory, snapshot] {
+        refused(fs.clone_dir(&root, from, ROOT, b"clone").map(drop));
+        refused(fs.clone_dir(&root, from, directory, b"clone").map(drop));
+    }
+    refused(fs.subvolume_create(&root, ROOT, b"empty", 0o755).map(drop));
+    refused(fs.rollback(&root, directory, b"one"));
+    refused(fs.rmr(&root, ROOT, &name).map(drop));
+    assert!(index(fs) == shown);
+}
+
 fn a_base_is_put_in_place_though_scans_swap_the_tree_while_it_is_made(engine: Engine) {
     let device = SimDevice::new(3);
     let script = Script::new(&device, 3, Durability::Async, &Base::Engine(engine));
