@@ -11,7 +11,7 @@ use wire::{
 
 use super::connection::Replies;
 use super::server::Server;
-use super::{check, clusters, find, history, list, quota, totals, trash};
+use super::{check, clusters, find, find_from, history, list, quota, totals, trash};
 
 type Answered<T> = Result<T, Failure>;
 
@@ -121,7 +121,7 @@ fn change(fs: &Fs, caller: &Caller, call: &Call<'_>) -> Answered<()> {
     match *call {
         Call::SnapshotCreate { path, name } => {
             at(fs, caller, path, |node| fs.snapshot_create(caller, node, name).map(drop))
-                .map_err(|failure| advise(failure, WHO_CLONES))
+                .map_err(|failure| advise(called(failure, name), WHO_CLONES))
         }
         Call::SnapshotDelete { path, name } => {
             at(fs, caller, path, |node| fs.snapshot_delete(caller, node, name))
@@ -129,10 +129,14 @@ fn change(fs: &Fs, caller: &Caller, call: &Call<'_>) -> Answered<()> {
         }
         Call::SnapshotRename { path, from, to } => {
             at(fs, caller, path, |node| fs.snapshot_rename(caller, node, from, to))
-                .map_err(|failure| named(failure, from, WHO_CLONES))
+                .map_err(|failure| named(called(failure, to), from, WHO_CLONES))
         }
         Call::Clone { source, destination } => {
             let held = Held::resolve(fs, caller, source, Follow::Yes)?;
+            if held.entry.attr.kind != Kind::Directory {
+                let failure = about(FsError::NotDirectory, source);
+                return Err(failure.hint("directories are cloned; `cp` copies a file"));
+            }
             below(fs, caller, destination, |parent, name| {
                 fs.clone_dir(caller, held.entry.node, parent, name).map(drop)
             })
@@ -143,7 +147,14 @@ fn change(fs: &Fs, caller: &Caller, call: &Call<'_>) -> Answered<()> {
                 .map_err(|failure| named(failure, snapshot, WHO_REMOVES))
         }
         Call::TrashSet { path, keep_seconds } => {
-            at(fs, caller, path, |node| fs.trash_set(caller, node, keep_seconds))
+            let held = Held::resolve(fs, caller, path, Follow::Yes)?;
+            fs.trash_set(caller, held.entry.node, keep_seconds).map_err(|error| match error {
+                FsError::NotFound => {
+                    let failure = Failure::new(FailureKind::NotFound, "it has no trash of its own");
+                    failure.at(path).hint("name the directory that `pando trash on` was for")
+                }
+                error => about(error, path),
+            })
         }
         Call::Remove { path } => remove(fs, caller, path),
         Call::SubvolumeCreate { path, mode } => below(fs, caller, path, |parent, name| {
@@ -168,7 +179,14 @@ fn remove(fs: &Fs, caller: &Caller, path: &[u8]) -> Answered<()> {
         fs.invalidate_attributes(there.node);
         Ok(())
     })
-    .map_err(|failure| advise(failure, WHO_REMOVES))
+    .map_err(|failure| {
+        let above = split(path).map_or(&b""[..], |(above, _)| above);
+        let above = above.strip_suffix(b"/").unwrap_or(above);
+        if failure.kind == FailureKind::Permission && above.ends_with(fs.snapshot_dir()) {
+            return failure.hint("`pando snapshot delete DIR NAME` deletes a snapshot");
+        }
+        advise(failure, WHO_REMOVES)
+    })
 }
 
 fn stat(fs: &Fs, caller: &Caller, path: &[u8]) -> Answered<Answer> {
@@ -295,7 +313,32 @@ pub(super) struct Held<'a> {
 }
 
 impl<'a> Held<'a> {
+    /// Finds a path, or what `DIR@SNAPSHOT` in it means where nothing is called so.
     pub(super) fn resolve(
+        fs: &'a Fs,
+        caller: &Caller,
+        path: &[u8],
+        follow: Follow,
+    ) -> Answered<Held<'a>> {
+        let found = match fs.resolve(caller, path, follow) {
+            Err(error @ (FsError::NotFound | FsError::NotDirectory)) => {
+                let inside = find_from::in_snapshot(fs, caller, path, follow);
+                inside.map_or(Err(error), |path| fs.resolve(caller, &path, follow))
+            }
+            found => found,
+        };
+        let entry = found.map_err(|error| {
+            let failure = about(error, path);
+            if failure.kind == FailureKind::NotFound && path.contains(&b'@') {
+                return failure.hint("`pando snapshot list DIR` shows what DIR@SNAPSHOT there is");
+            }
+            failure
+        })?;
+        Ok(Held { fs, entry, path: path.to_vec() })
+    }
+
+    /// The same of a path that means what it says: `DIR@SNAPSHOT` is a name like others.
+    pub(super) fn exactly(
         fs: &'a Fs,
         caller: &Caller,
         path: &[u8],
@@ -343,7 +386,15 @@ pub(super) fn below<T>(
 ) -> Answered<T> {
     let (parent, name) = split(path)?;
     let held = Held::resolve(fs, caller, parent, Follow::Yes)?;
-    then(held.entry.node, name).map_err(|error| about(error, path))
+    then(held.entry.node, name).map_err(|error| {
+        let failure = about(error, path);
+        if failure.kind == FailureKind::NotFound
+            && find_from::in_snapshot(fs, caller, path, Follow::No).is_some()
+        {
+            return failure.hint("there is a snapshot of that name, in which nothing is changed");
+        }
+        failure
+    })
 }
 
 /// Divides a path into the directory and the name in it.
@@ -352,7 +403,11 @@ pub(super) fn split(path: &[u8]) -> Answered<(&[u8], &[u8])> {
     let start = path[..end].iter().rposition(|&byte| byte == b'/').map_or(0, |slash| slash + 1);
     let name = &path[start..end];
     if matches!(name, b"" | b"." | b"..") {
-        let message = "the path must end with a name";
+        let message = if end == 0 {
+            "that is the root of the volume; what is wanted is a path in it"
+        } else {
+            "the path must end with a name"
+        };
         return Err(Failure::new(FailureKind::Invalid, message).at(path));
     }
     Ok((if start == 0 { b"/" } else { &path[..start] }, name))
@@ -360,14 +415,27 @@ pub(super) fn split(path: &[u8]) -> Answered<(&[u8], &[u8])> {
 
 /// An error about a path.
 pub(super) fn about(error: FsError, path: &[u8]) -> Failure {
+    let of_quota = matches!(error, FsError::QuotaExceeded);
     let failure = Failure::from(error).at(path);
     match failure.kind {
+        FailureKind::NoSpace if of_quota => failure.hint(wire::QUOTA_HINT),
         FailureKind::NoSpace => {
             failure.hint("free room on the medium of the volume; what is in it stays readable")
         }
         FailureKind::Damaged => failure.hint("the rest of the volume can be used"),
         _ => failure,
     }
+}
+
+/// An error about a snapshot that is to have a name.
+fn called(failure: Failure, snapshot: &[u8]) -> Failure {
+    let name = snapshot.escape_ascii();
+    let message = match failure.kind {
+        FailureKind::Exists => format!("it has a snapshot {name} already"),
+        FailureKind::Invalid => format!("a snapshot cannot be called {name}: {failure}"),
+        _ => return failure,
+    };
+    Failure { message, ..failure }
 }
 
 /// An error about a path and a snapshot of it.

@@ -94,7 +94,7 @@ fn split<'a>(fs: &'a Fs, caller: &Caller, path: &[u8]) -> Answered<(Held<'a>, Ve
     for length in (0..=names.len()).rev() {
         let prefix = [&b"/"[..], &names[..length].join(&b'/')].concat();
         let follow = if length == names.len() { Follow::No } else { Follow::Yes };
-        match Held::resolve(fs, caller, &prefix, follow) {
+        match Held::exactly(fs, caller, &prefix, follow) {
             Ok(held) if held.entry.attr.kind == Kind::Directory => {
                 return Ok((held, names[length..].iter().map(|name| name.to_vec()).collect()));
             }

@@ -26,12 +26,12 @@ struct Object {
 
 pub(crate) fn run(args: &DuArgs, output: &mut Output) -> Result<()> {
     for path in &args.paths {
-        let place = Place::locate(path)?;
+        let place = Place::reading(path)?;
         let depth = if args.summarize { 0 } else { args.max_depth.unwrap_or(u32::MAX) };
         let call = Call::Totals { path: &place.inner, depth: Some(depth), top: None };
         let mut listed = false;
         let start = path.as_os_str().as_bytes();
-        let answer = session::call(&place.volume, &call, &mut |body| {
+        let answer = session::call(&place, &call, &mut |body| {
             if let Body::Totalled(directories) = body {
                 for directory in &directories {
                     listed = true;

@@ -8,7 +8,7 @@ use crate::failure::Result;
 use crate::import::{self, Import, Outcome};
 use crate::output::{self, Output};
 use crate::place::Place;
-use crate::session;
+use crate::session::{self, Target};
 
 pub(crate) fn run(args: &ImportArgs, output: &mut Output) -> Result<()> {
     let place = Place::locate(&args.dst)?;
@@ -18,7 +18,7 @@ pub(crate) fn run(args: &ImportArgs, output: &mut Output) -> Result<()> {
     let outcome =
         session::with(&place.volume, |connection| import.run(connection, &interrupted, output));
     bar.finish_and_clear();
-    report(args, &outcome?, output)
+    report(args, &outcome.map_err(|failure| place.told(failure))?, output)
 }
 
 fn report(args: &ImportArgs, outcome: &Outcome, output: &mut Output) -> Result<()> {

@@ -11,9 +11,9 @@ use crate::place::Place;
 use crate::session;
 
 pub(crate) fn run(args: &PathArg, output: &mut Output) -> Result<()> {
-    let place = Place::locate(&args.path)?;
+    let place = Place::reading(&args.path)?;
     let mut snapshots = Vec::new();
-    let answer = session::call(&place.volume, &Call::Info { path: &place.inner }, &mut |body| {
+    let answer = session::call(&place, &Call::Info { path: &place.inner }, &mut |body| {
         if let Body::Snapshots(more) = body {
             snapshots.extend(more);
         }

@@ -17,7 +17,7 @@ pub(crate) fn run(args: &RmrArgs, output: &mut Output) -> Result<()> {
     let mut volumes = Vec::new();
     for path in &args.paths {
         let place = Place::locate(path)?;
-        session::perform(&place.volume, &Call::Remove { path: &place.inner })?;
+        session::perform(&place, &Call::Remove { path: &place.inner })?;
         let mut object = json!({});
         output::put_bytes(&mut object, "removed", &place.inner);
         output.object(&object)?;

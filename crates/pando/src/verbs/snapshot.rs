@@ -17,21 +17,21 @@ pub(crate) fn run(verb: &SnapshotVerb, output: &mut Output) -> Result<()> {
             let (place, name) = (Place::locate(dir)?, name.as_bytes());
             session::write_back(&place.volume, dir, output)?;
             let call = Call::SnapshotCreate { path: &place.inner, name };
-            session::perform(&place.volume, &call)?;
+            session::perform(&place, &call)?;
             say(output, "took", "created", &place, name)
         }
         SnapshotVerb::List { dir } => list(&Place::locate(dir)?, output),
         SnapshotVerb::Delete { dir, name } => {
             let (place, name) = (Place::locate(dir)?, name.as_bytes());
             let call = Call::SnapshotDelete { path: &place.inner, name };
-            session::perform(&place.volume, &call)?;
+            session::perform(&place, &call)?;
             say(output, "deleted", "deleted", &place, name)
         }
         SnapshotVerb::Rename { dir, name, new_name } => {
             let place = Place::locate(dir)?;
             let (from, to) = (name.as_bytes(), new_name.as_bytes());
             let call = Call::SnapshotRename { path: &place.inner, from, to };
-            session::perform(&place.volume, &call)?;
+            session::perform(&place, &call)?;
             say(output, "renamed to", "renamed", &place, to)
         }
     }
@@ -48,7 +48,7 @@ fn say(output: &mut Output, verb: &str, key: &str, place: &Place, name: &[u8]) -
 
 fn list(place: &Place, output: &mut Output) -> Result<()> {
     let mut snapshots = Vec::new();
-    session::call(&place.volume, &Call::SnapshotList { path: &place.inner }, &mut |body| {
+    session::call(&place, &Call::SnapshotList { path: &place.inner }, &mut |body| {
         if let Body::Snapshots(more) = body {
             snapshots.extend(more);
         }

@@ -9,14 +9,14 @@ use crate::cli::{RestoreArgs, TrashVerb};
 use crate::failure::Result;
 use crate::output::{self, Output, printable, size};
 use crate::place::{Place, both};
-use crate::session;
+use crate::session::{self, Target};
 
 pub(crate) fn run(verb: &TrashVerb, output: &mut Output) -> Result<()> {
     match verb {
         TrashVerb::On { dir, keep } => {
             let place = Place::locate(dir)?;
             let call = Call::TrashSet { path: &place.inner, keep_seconds: Some(*keep) };
-            session::perform(&place.volume, &call)?;
+            session::perform(&place, &call)?;
             let mut object = json!({ "keep_seconds": keep });
             output::put_bytes(&mut object, "trash", &place.inner);
             output.object(&object)?;
@@ -26,7 +26,7 @@ pub(crate) fn run(verb: &TrashVerb, output: &mut Output) -> Result<()> {
         TrashVerb::Off { dir } => {
             let place = Place::locate(dir)?;
             let call = Call::TrashSet { path: &place.inner, keep_seconds: None };
-            session::perform(&place.volume, &call)?;
+            session::perform(&place, &call)?;
             let mut object = json!({ "keep_seconds": null });
             output::put_bytes(&mut object, "trash", &place.inner);
             output.object(&object)?;
@@ -35,7 +35,7 @@ pub(crate) fn run(verb: &TrashVerb, output: &mut Output) -> Result<()> {
         TrashVerb::List { path } => list(&Place::locate(path)?, output),
         TrashVerb::Empty { dir } => {
             let place = Place::locate(dir)?;
-            let answer = session::ask(&place.volume, &Call::TrashEmpty { path: &place.inner })?;
+            let answer = session::ask(&place, &Call::TrashEmpty { path: &place.inner })?;
             let Answer::Emptied(gone) = answer else { return Err(session::unexpected(&answer)) };
             output.object(&json!({ "emptied": gone }))?;
             output.line(&format!("deleted the trash of {gone} hours"))
@@ -51,22 +51,30 @@ pub(crate) fn restore(args: &RestoreArgs, output: &mut Output) -> Result<()> {
     let (place, to) = match &args.to {
         None => (Place::locate(&args.path)?, None),
         Some(to) => {
-            let (place, to) = both(&args.path, to)?;
-            (place, Some(to.inner))
+            let (place, to) = both(Place::locate(&args.path)?, Place::locate(to)?)?;
+            (place, Some(to))
         }
     };
     let (at, since) = (time(args.at.as_deref())?, time(args.since.as_deref())?);
-    let call = Call::Restore { path: &place.inner, to: to.as_deref(), at, since };
-    let answer = session::ask(&place.volume, &call)?;
+    let call = Call::Restore { path: &place.inner, to: to.as_ref().map(|to| &to.inner[..]), at, since };
+    let answer = session::ask(&place, &call);
+    let answer = answer.map_err(|failure| match &to {
+        Some(to) => to.told(failure),
+        None => failure,
+    })?;
     let Answer::Restored { names, left } = answer else {
         return Err(session::unexpected(&answer));
     };
     let mut object = json!({ "names": names, "left": left });
     output::put_bytes(&mut object, "restored", &place.inner);
+    if let Some(to) = &to {
+        output::put_bytes(&mut object, "to", &to.inner);
+    }
     output.object(&object)?;
     let path = printable(&place.inner);
     if left == 0 {
-        return output.line(&format!("restored {path}"));
+        let to = to.map_or_else(String::new, |to| format!(" to {}", printable(&to.inner)));
+        return output.line(&format!("restored {path}{to}"));
     }
     output.line(&format!("restored {names} names of {path}"))?;
     let message =
@@ -78,7 +86,7 @@ pub(crate) fn restore(args: &RestoreArgs, output: &mut Output) -> Result<()> {
 fn list(place: &Place, output: &mut Output) -> Result<()> {
     let mut removed = Vec::new();
     let answer =
-        session::call(&place.volume, &Call::TrashList { path: &place.inner }, &mut |body| {
+        session::call(&place, &Call::TrashList { path: &place.inner }, &mut |body| {
             if let Body::Removed(more) = body {
                 removed.extend(more);
             }

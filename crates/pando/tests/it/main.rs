@@ -39,6 +39,7 @@ mod kill_queries;
 mod load;
 mod log_dir;
 mod maps;
+mod messages;
 mod mounts;
 mod other_users;
 mod owner;
