@@ -101,7 +101,7 @@ pub(crate) enum Verb {
     #[command(after_help = index::HELP)]
     Index(IndexArgs),
     /// Snapshots of a directory
-    #[command(subcommand)]
+    #[command(subcommand, after_help = SNAPSHOT_HELP)]
     Snapshot(SnapshotVerb),
     /// Clone a directory: writable, in constant time whatever its size
     #[command(after_help = "Example:\n  pando clone /mnt/vol/project /mnt/vol/experiment")]
@@ -124,13 +124,13 @@ pub(crate) enum Verb {
     )]
     Rmr(RmrArgs),
     /// Subvolumes
-    #[command(subcommand)]
+    #[command(subcommand, after_help = SUBVOLUME_HELP)]
     Subvolume(SubvolumeVerb),
     /// Limits on what directories hold
-    #[command(subcommand)]
+    #[command(subcommand, after_help = quota::HELP)]
     Quota(QuotaVerb),
     /// Directories that keep what is removed in them
-    #[command(subcommand)]
+    #[command(subcommand, after_help = trash::HELP)]
     Trash(TrashVerb),
     /// Bring back what was removed, out of the trash
     #[command(after_help = trash::RESTORE_HELP)]
@@ -182,6 +182,17 @@ same command is run again. Nothing that DST has beyond SRC is removed.
 Examples:
   pando import /usr/share /mnt/vol/share
   pando import /home/alice /data/vol:/home/alice";
+
+const SNAPSHOT_HELP: &str = "\
+Through a mount, mkdir, rmdir, mv and ls in DIR/.snapshots do the same. DIR@NAME is what a snapshot
+holds, for verbs that read; for other programs it is DIR/.snapshots/NAME.
+
+Examples:
+  pando snapshot create /mnt/vol/project monday
+  pando snapshot list /mnt/vol/project
+  pando ls /mnt/vol/project@monday";
+
+const SUBVOLUME_HELP: &str = "Example:\n  pando subvolume create /mnt/vol/builds";
 
 const ROLLBACK_HELP: &str = "\
 What DIR held is removed, in the background; open files keep the old contents. Take a

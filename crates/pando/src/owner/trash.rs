@@ -37,7 +37,7 @@ pub(super) fn list(
         WalkControl::Continue
     };
     let listed = fs.trash_list(caller, (held.entry.node, &rest), &mut take);
-    listed.map_err(|error| about(error, path))?;
+    listed.map_err(|error| no_trash(error, path))?;
     if let Some(failure) = failed {
         return Err(failure);
     }
@@ -52,8 +52,17 @@ pub(super) fn list(
 /// Deletes what is in the trash of a directory.
 pub(super) fn empty(fs: &Fs, caller: &Caller, path: &[u8]) -> Answered<Answer> {
     let held = Held::resolve(fs, caller, path, Follow::Yes)?;
-    let gone = fs.trash_empty(caller, held.entry.node).map_err(|error| about(error, path))?;
+    let gone = fs.trash_empty(caller, held.entry.node).map_err(|error| no_trash(error, path))?;
     Ok(Answer::Emptied(gone))
+}
+
+/// An error about the trash of a path.
+fn no_trash(error: FsError, path: &[u8]) -> Failure {
+    let failure = about(error, path);
+    if failure.kind != FailureKind::Invalid {
+        return failure;
+    }
+    failure.hint("name a directory with a trash, or a path below; `pando find` -name .trash tells")
 }
 
 /// Brings back what was removed at a path.

@@ -34,9 +34,10 @@ fn report(args: &ImportArgs, outcome: &Outcome, output: &mut Output) -> Result<(
     }))?;
     let rate = outcome.imported as f64 / outcome.seconds.max(1e-9);
     output.line(&format!(
-        "imported {} files, {} in {:.1} s ({} files/s){}",
-        output::number(outcome.imported),
+        "imported {}, {}{} in {:.1} s ({} files/s){}",
+        output::count(outcome.imported, "file", "files"),
         output::size(outcome.bytes),
+        if outcome.failed > 0 { " sent" } else { "" },
         outcome.seconds,
         output::number(rate as u64),
         if outcome.unchanged > 0 {
@@ -52,7 +53,8 @@ fn report(args: &ImportArgs, outcome: &Outcome, output: &mut Output) -> Result<(
     match outcome.failed {
         0 => Ok(()),
         failed => {
-            let message = format!("{} files were not imported", output::number(failed));
+            let was = output::count(failed, "file was", "files were");
+            let message = format!("{was} not imported");
             Err(Failure::new(outcome.worst.unwrap_or(FailureKind::Other), message))
         }
     }

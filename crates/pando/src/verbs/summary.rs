@@ -236,15 +236,14 @@ fn text(summary: &Summary, output: &mut Output) -> Result<()> {
     let totals = &summary.totals;
     let Sums { files, bytes, allocated } = totals.sums;
     output.line(&format!(
-        "{} files, {} directories, {} ({} on the medium)",
-        output::number(files),
-        output::number(totals.directories),
+        "{}, {}, {} ({} on the medium)",
+        output::count(files, "file", "files"),
+        output::count(totals.directories, "directory", "directories"),
         output::size(bytes),
         output::size(allocated)
     ))?;
     if totals.unreadable > 0 {
-        let count = output::number(totals.unreadable);
-        output.line(&format!("{count} directories cannot be read, and are not counted"))?;
+        output.line(&super::du::not_counted(totals.unreadable))?;
     }
     let users = Names::of("/etc/passwd");
     let owners = summary.owners.iter().map(|(number, of)| (users.get(*number), *of));

@@ -38,7 +38,7 @@ pub(crate) fn run(verb: &TrashVerb, output: &mut Output) -> Result<()> {
             let answer = session::ask(&place, &Call::TrashEmpty { path: &place.inner })?;
             let Answer::Emptied(gone) = answer else { return Err(session::unexpected(&answer)) };
             output.object(&json!({ "emptied": gone }))?;
-            output.line(&format!("deleted the trash of {gone} hours"))
+            output.line(&format!("deleted the trash of {}", output::count(gone, "hour", "hours")))
         }
     }
 }
@@ -134,10 +134,11 @@ fn time(text: Option<&str>) -> Result<Option<i64>> {
 
 /// A time to keep, in the largest unit that divides it.
 fn days(seconds: u64) -> String {
-    for (unit, name) in [(86_400, "days"), (3600, "hours"), (60, "minutes")] {
+    let units = [(86_400, "day", "days"), (3600, "hour", "hours"), (60, "minute", "minutes")];
+    for (unit, one, many) in units {
         if seconds >= unit && seconds.is_multiple_of(unit) {
-            return format!("for {} {name}", seconds / unit);
+            return format!("for {}", output::count(seconds / unit, one, many));
         }
     }
-    format!("for {seconds} seconds")
+    format!("for {}", output::count(seconds, "second", "seconds"))
 }

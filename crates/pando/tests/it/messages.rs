@@ -95,3 +95,72 @@ fn a_path_that_is_not_there_is_not_told_from_a_mount() {
     assert!(word.contains("say name:zlib"), "{word}");
     assert_eq!(world.ok(&["find", &world.at("/"), "name:dee"]), format!("{}\n", world.at("/data/deep")));
 }
+
+#[test]
+fn du_is_sorted_by_people_and_takes_files() {
+    let world = World::new();
+    let source = world.path().join("source");
+    for (name, bytes) in [("small", 5_000), ("middle", 200_000), ("large", 3_000_000)] {
+        fs::create_dir_all(source.join(name)).unwrap();
+        fs::write(source.join(name).join("f"), vec![7; bytes]).unwrap();
+    }
+    world.ok(&["import", source.to_str().unwrap(), &world.at("/data")]);
+    let told = world.ok(&["du", "-hd1", "--apparent-size", &world.at("/data")]);
+    let figure = |name: &str| {
+        let line = told.lines().find(|line| line.ends_with(name)).unwrap();
+        line.split('\t').next().unwrap()
+    };
+    assert_eq!((figure("/small"), figure("/middle"), figure("/large")), ("4.9K", "196K", "2.9M"));
+    let file = world.at("/data/small/f");
+    assert_eq!(world.ok(&["du", "-b", &file]), format!("5000\t{file}\n"));
+    assert_eq!(world.ok(&["du", "--inodes", &file]), format!("1\t{file}\n"));
+    assert_eq!(world.json(&["du", &file])[0]["files"], 1);
+    assert!(world.fails(6, &["summary", &file]).contains("not a directory"));
+}
+
+#[test]
+fn usage_errors_are_objects_with_json() {
+    let world = World::without_volume();
+    for arguments in [&["--json", "ls"][..], &["ls", "--json"], &["--json", "frob"]] {
+        let answer = world.run(arguments);
+        assert_eq!((answer.code, &answer.out[..]), (2, ""), "{arguments:?}");
+        let told: serde_json::Value = serde_json::from_str(&answer.err).unwrap();
+        assert_eq!(told["error"]["kind"], "invalid", "{told}");
+        assert!(!told["error"]["message"].as_str().unwrap().contains('\n'), "{told}");
+        assert!(told["error"]["hint"].as_str().unwrap().contains("pando"), "{told}");
+    }
+    assert!(world.run(&["frob"]).err.starts_with("error: "));
+    let quota = world.run(&["quota", "set", "nowhere"]);
+    for option in ["--files", "--bytes", "--unlimited"] {
+        assert!(quota.code == 2 && quota.err.contains(option), "{}", quota.err);
+    }
+    // Help is no error.
+    let help = world.run(&["--json", "ls", "--help"]);
+    assert!(help.code == 0 && help.out.contains("Example"), "{}", help.err);
+}
+
+/// Every verb, with those below it.
+fn verbs(world: &World, above: &[&str], all: &mut Vec<Vec<String>>) {
+    let help = world.ok(&[above, &["--help"]].concat());
+    let commands = help.split("\nCommands:\n").nth(1).unwrap_or_default();
+    for line in commands.lines().take_while(|line| !line.is_empty()) {
+        let verb = line.split_whitespace().next().unwrap_or_default();
+        let path = [above, &[verb]].concat();
+        all.push(path.iter().map(|&word| word.to_owned()).collect());
+        verbs(world, &path, all);
+    }
+}
+
+#[test]
+fn every_help_has_an_example() {
+    let world = World::without_volume();
+    let mut all = Vec::new();
+    verbs(&world, &[], &mut all);
+    assert!(all.len() > 40 && all.contains(&vec!["quota".to_owned(), "check".to_owned()]));
+    for verb in all {
+        let help = world.ok(&[&verb[..], &["--help".to_owned()]].concat());
+        assert!(help.contains("Example"), "{verb:?}");
+        let shown = format!("  pando {}", verb[0]);
+        assert!(help.contains(&shown), "{verb:?} has none of its own");
+    }
+}
