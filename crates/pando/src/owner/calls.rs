@@ -63,7 +63,7 @@ pub(super) fn answer(
         Call::QuotaGet { path } => {
             let held = Held::resolve(fs, caller, path, Follow::Yes)?;
             let found = fs.quota_get(held.entry.node).map_err(|error| about(error, path))?;
-            Ok(Answer::Quotas(found.iter().map(quota::shown).collect()))
+            quota::shown(fs, caller, found.as_slice()).map(Answer::Quotas)
         }
         Call::OwnerQuotaGet { owner } => quota::of_owner(fs, caller, owner),
         Call::QuotaList => quota::all(fs, caller),
@@ -205,12 +205,15 @@ fn info(fs: &Fs, caller: &Caller, path: &[u8], replies: &mut Replies) -> Answere
     }
     let names = fs.listxattr(caller, node).map_err(|error| about(error, path))?;
     let xattrs = names.split(|&byte| byte == 0).filter(|name| !name.is_empty());
+    let copied = fs.copied_from(node).map_err(|error| about(error, path))?;
+    let copied = copied.filter(|from| Held::exactly(fs, caller, from, Follow::No).is_ok());
     Ok(Answer::Info(Box::new(Info {
         attr: (&attr).into(),
         subvolume: attr.node.subvol().0,
         ino: attr.node.ino().0,
         xattrs: xattrs.map(Bytes::from).collect(),
         target,
+        copy_of: copied.map(Bytes),
     })))
 }
 

@@ -127,7 +127,7 @@ fn put_of(object: &mut Value, of: QuotaOf) {
 fn show(answer: &Answer, output: &mut Output) -> Result<()> {
     let Answer::Quotas(quotas) = answer else { return Err(session::unexpected(answer)) };
     for quota in quotas {
-        let Quota { of, directory, files, bytes, files_max, bytes_max } = *quota;
+        let Quota { of, directory, ref path, files, bytes, files_max, bytes_max } = *quota;
         let mut object = json!({
             "files": files,
             "files_max": files_max,
@@ -138,7 +138,13 @@ fn show(answer: &Answer, output: &mut Output) -> Result<()> {
         let mut of = told(of);
         if directory != 0 {
             object["directory"] = directory.into();
-            of = format!("{of} of inode {directory}");
+            of = match &path.0[..] {
+                b"" => format!("{of} of inode {directory}"),
+                path => printable(path),
+            };
+        }
+        if !path.0.is_empty() {
+            output::put_bytes(&mut object, "path", &path.0);
         }
         output.object(&object)?;
         let files_max = files_max.map_or("no limit".to_owned(), |max| max.to_string());
@@ -146,5 +152,9 @@ fn show(answer: &Answer, output: &mut Output) -> Result<()> {
         output
             .line(&format!("{of}: {files} files of {files_max}, {} of {bytes_max}", size(bytes)))?;
     }
-    if quotas.is_empty() { output.line("no quota") } else { Ok(()) }
+    if quotas.is_empty() {
+        output.object(&json!({ "quota": null }))?;
+        return output.line("no quota");
+    }
+    Ok(())
 }

@@ -40,6 +40,8 @@ pub(crate) fn run(verb: &SnapshotVerb, output: &mut Output) -> Result<()> {
 fn say(output: &mut Output, verb: &str, key: &str, place: &Place, name: &[u8]) -> Result<()> {
     let mut object = json!({});
     output::put_bytes(&mut object, key, name);
+    // Under the key that `list` has for it too.
+    output::put_bytes(&mut object, "name", name);
     output::put_bytes(&mut object, "path", &place.inner);
     output.object(&object)?;
     let (name, path) = (printable(name), printable(&place.inner));

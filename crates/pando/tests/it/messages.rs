@@ -164,3 +164,43 @@ fn every_help_has_an_example() {
         assert!(help.contains(&shown), "{verb:?} has none of its own");
     }
 }
+
+#[test]
+fn info_says_what_holds_a_path_and_what_it_is_a_copy_of() {
+    let world = world();
+    let told = |inner: &str| world.json(&["info", &world.at(inner)]).remove(0);
+    let deep = told("/data/deep");
+    assert_eq!(deep["in_snapshots"][0]["name"], "monday", "{deep}");
+    assert_eq!(deep["in_snapshots"][0]["directory"], "/data", "{deep}");
+    let data = told("/data");
+    assert_eq!(data["snapshots"][0]["name"], "monday", "{data}");
+    assert_eq!(data["in_snapshots"].as_array().map(Vec::len), Some(0), "{data}");
+    assert!(data.get("copy_of").is_none(), "{data}");
+    world.ok(&["clone", &world.at("/data"), &world.at("/fork")]);
+    assert_eq!(told("/fork/deep")["copy_of"], "/data");
+    world.ok(&["clone", &world.at("/data@monday"), &world.at("/older")]);
+    assert_eq!(told("/older")["copy_of"], "/data/.snapshots/monday");
+    let text = world.ok(&["info", &world.at("/data/deep")]);
+    assert!(text.contains("monday of /data"), "{text}");
+    let made = world.json(&["snapshot", "create", &world.at("/data"), "next"]).remove(0);
+    assert_eq!((&made["name"], &made["created"]), (&"next".into(), &"next".into()));
+}
+
+#[test]
+fn quotas_are_told_by_path() {
+    if !crate::world::is_root() {
+        return;
+    }
+    let world = world();
+    let (deep, volume) = (world.at("/data/deep"), world.vol());
+    assert_eq!(world.json(&["quota", "get", &deep])[0]["quota"], serde_json::Value::Null);
+    world.ok(&["quota", "set", &deep, "--files", "2"]);
+    let told = world.json(&["quota", "list", volume]).remove(0);
+    assert_eq!(told["path"], "/data/deep", "{told}");
+    assert!(world.ok(&["quota", "list", volume]).starts_with("/data/deep: 1 files of 2"));
+    assert_eq!(world.json(&["quota", "get", &deep])[0]["path"], "/data/deep");
+    let source = world.path().join("source");
+    fs::write(source.join("b.txt"), "more").unwrap();
+    let full = world.fails(7, &["import", source.to_str().unwrap(), &world.at("/data/deep/in")]);
+    assert!(full.contains("pando quota get") && !full.contains("free room"), "{full}");
+}
