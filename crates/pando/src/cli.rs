@@ -154,17 +154,24 @@ pub(crate) enum Verb {
 
 const MOUNT_HELP: &str = "\
 Options for -o, comma-separated:
-  ro, rw                 read-only or not
-  allow_other            let other users in (root's mounts always do)
-  default_permissions    let the kernel check permissions (always on)
-  noatime, relatime      when reading sets the time of last read
-  subdir=PATH            mount a directory of the volume instead of its root
-  attr-timeout=SECONDS   how long the kernel keeps attributes
-  entry-timeout=SECONDS  how long the kernel keeps names
-  sync                   every change is durable when it returns
-  remount                change ro, suid, dev, exec, sync of a mount that is there
-  cache-size=SIZE        like --cache-size
-  merge-rate=SIZE        most bytes a second that merges of --engine lsm write
+  ro, rw                    read-only or not
+  allow_other, noallow_other  let other users in (the default for root's mounts)
+  default_permissions       let the kernel check permissions (the default)
+  no_default_permissions    check them here; the kernel keeps no names then
+  noatime, relatime         when reading sets the time of last read
+  subdir=PATH               mount a directory of the volume instead of its root
+  attr-timeout=SECONDS      how long the kernel keeps attributes
+  entry-timeout=SECONDS     how long the kernel keeps names
+  negative-timeout=SECONDS  how long the kernel keeps that there is no such name
+  sync, dirsync             every write, or every change of a directory, is durable
+                            when it returns
+  suid, dev, exec           as for every mount, and nosuid, nodev (the default), noexec
+  remount                   change ro, suid, dev, exec, sync of a mount that is there
+  cache-size=SIZE           like --cache-size
+  merge-rate=SIZE           most bytes a second that merges of --engine lsm write
+  threads=N                 threads that serve requests, 1 to 64
+  clone_fd                  a channel to the kernel for each thread
+  fsname=NAME               the source that mount and df show
 
 In /etc/fstab, with mount.pando a link to pando:
   /data/vol  /mnt/vol  pando  defaults,noatime  0  0

@@ -2,9 +2,11 @@
 //! call of the volume.
 
 use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::MetadataExt;
 
 use fs::{Entry, FileSystem, Follow, Fs, FsResult, SnapshotInfo};
 use inode::{Caller, FsError, Kind, NodeId};
+use nix::unistd::{Uid, User};
 use wire::{
     Answer, Background, Body, Bytes, Call, Failure, FailureKind, Info, Snapshot, StatAnswer, Status,
 };
@@ -300,9 +302,19 @@ fn hand_over(server: &Server, caller: &Caller) -> Answered<Answer> {
     if server.mount().is_some() {
         return Err(Failure::new(FailureKind::Busy, "the volume is mounted"));
     }
-    if !caller.is_root() && caller.uid != rustix::process::geteuid().as_raw() {
-        let message = "another user's process owns the volume";
-        return Err(Failure::new(FailureKind::Permission, message));
+    let own = rustix::process::geteuid().as_raw();
+    // Whose the directory of the volume is may have it mounted, whoever looked into it before.
+    let whose = std::fs::metadata(server.volume()).map(|found| found.uid()).ok();
+    if !caller.is_root() && caller.uid != own && Some(caller.uid) != whose {
+        let pid = std::process::id();
+        let known = User::from_uid(Uid::from_raw(own)).ok().flatten();
+        let user = known.map_or_else(|| format!("user {own}"), |user| user.name);
+        let message = format!("process {pid} of {user} owns the volume");
+        let hint = match server.idle() {
+            Some(idle) => format!("it leaves when nothing was asked for {} s", idle.as_secs()),
+            None => format!("`pando umount {}` ends it", server.volume().display()),
+        };
+        return Err(Failure::new(FailureKind::Permission, message).hint(hint));
     }
     server.hand_over();
     Ok(Answer::Nothing)

@@ -19,9 +19,9 @@ fn on_terminal(words: &str) -> String {
     text
 }
 
-/// The counts of progress that were shown: `123 files  45/s`.
+/// The counts of progress that were shown: `123 names  45/s`.
 fn counts(text: &str) -> Vec<u64> {
-    let parts = text.split(" files  ");
+    let parts = text.split(" names  ");
     let count = |part: &str| {
         let digits = part.rsplit(' ').next().unwrap_or_default().replace(',', "");
         digits.parse().ok()
@@ -53,7 +53,7 @@ fn progress_is_counted_on_a_terminal_and_is_not_elsewhere() {
     assert!(counts_shown.is_sorted() && counts_shown.iter().all(|count| *count <= all), "{text:?}");
     // What came of it stands behind, on a line of its own.
     let last = text.trim_end().lines().last().unwrap();
-    assert!(last.contains("3,101 files in 101 directories"), "{text:?}");
+    assert!(last.contains("3,101 names, of them 101 directories"), "{text:?}");
     for (words, what) in [
         (format!("{PANDO} --quiet index {source} --into {volume} 2>&1 >/dev/null"), "quiet"),
         (format!("{PANDO} index {source} --into {volume} 2>&1 | cat"), "into a pipe"),

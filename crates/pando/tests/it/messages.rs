@@ -204,3 +204,13 @@ fn quotas_are_told_by_path() {
     let full = world.fails(7, &["import", source.to_str().unwrap(), &world.at("/data/deep/in")]);
     assert!(full.contains("pando quota get") && !full.contains("free room"), "{full}");
 }
+
+#[test]
+fn what_is_missing_is_said_with_what_makes_it() {
+    let world = World::new();
+    let nope = world.path().join("nope");
+    let nope = nope.to_str().unwrap();
+    assert!(world.fails(3, &["mount", world.vol(), nope]).contains(&format!("mkdir -p {nope}")));
+    let index = world.fails(8, &["index", "--into", nope]);
+    assert!(index.contains(&format!("pando index DIR --into {nope}")), "{index}");
+}

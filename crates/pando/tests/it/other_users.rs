@@ -153,7 +153,11 @@ fn volumes_of_others_are_neither_opened_nor_mounted_nor_made() {
     let Some((world, nobody)) = volume() else { return };
     // The owner is there: a mount would have to take its place.
     world.ok(&["status", world.vol()]);
-    nobody.refused(&["mount", world.vol(), world.mnt()]);
+    let refused = nobody.run(&["mount", world.vol(), world.mnt()]);
+    let pid = world.owner().unwrap();
+    assert_eq!(refused.code, 4, "{}", refused.err);
+    assert!(refused.err.contains(&format!("process {pid} of root")), "{}", refused.err);
+    assert!(refused.err.contains(&format!("for {IDLE_SECONDS} s")), "{}", refused.err);
     world.kill_owner();
     nobody.refused(&["ls", &world.at("/")]);
     nobody.refused(&["mount", world.vol(), world.mnt()]);
@@ -166,4 +170,23 @@ fn volumes_of_others_are_neither_opened_nor_mounted_nor_made() {
         nobody.refused(&["ls", world.below_mount("v/closed").to_str().unwrap()]);
         assert!(world.below_mount("v/own").is_dir());
     }
+}
+
+/// Root looked into a volume of nobody's: what is nobody's does not wait until that owner is idle.
+#[test]
+fn an_owner_of_roots_gives_way_to_whose_the_volume_is() {
+    if !is_root() {
+        return;
+    }
+    let world = World::without_volume();
+    let nobody = Nobody::new(&world);
+    fs::create_dir(&world.volume).unwrap();
+    chown(&world.volume, Some(NOBODY), Some(NOBODY)).unwrap();
+    nobody.ok(&["format", world.vol()]);
+    world.ok(&["subvolume", "create", &world.at("/d")]);
+    let pid = world.owner().unwrap();
+    // It takes the volume for itself, as a mount does.
+    nobody.ok(&["fsck", "--repair", world.vol()]);
+    assert_ne!(world.owner(), Some(pid));
+    assert_eq!(nobody.ok(&["ls", &world.at("/")]), "d\n");
 }
