@@ -5,9 +5,10 @@
 //! Nothing of it is stored. A query's directory belongs to the caller who named it: another user
 //! who says the same words gets a directory of his own, and what he may see. It is searched when
 //! it is listed from its start, and when a name is looked up and the last search is not fresh.
-//! Front ends must not keep what stands here (`is_volatile`). The times of all in a query's directory
-//! are of the moment when it was named: programs such as tar take a time that is another at the
-//! end of reading for a change meanwhile.
+//! Front ends must not keep what stands here (`is_volatile`). Times are of the moment when a query
+//! was named: programs such as tar take a time of status change that is another at the end of
+//! reading for a change meanwhile. Only the time of the last change of a query's directory is that
+//! of the call: the kernel keeps a listing as long as that is the same.
 //!
 //! A link is named like its match; of several alike, in the order of paths, the second ends in
 //! `~2`, and so on. It leads there by a path relative to the root.
@@ -163,6 +164,12 @@ fn top(fs: &Fs, caller: &Caller) -> Attr {
     attr(caller, NodeId(SUBVOL << 40), Kind::Directory, 0, since)
 }
 
+/// Attributes of a query's directory: what is in it is of now.
+fn directory(fs: &Fs, caller: &Caller, node: NodeId, made: Timestamp) -> Attr {
+    let mtime = fs.env.clock.now();
+    Attr { mtime, ..attr(caller, node, Kind::Directory, 0, made) }
+}
+
 /// Attributes: a directory of the caller's own that nobody writes, or a link.
 fn attr(caller: &Caller, node: NodeId, kind: Kind, size: u64, time: Timestamp) -> Attr {
     let mode = match (kind, node.ino().0) {
@@ -201,7 +208,7 @@ pub(crate) fn lookup(fs: &Fs, caller: &Caller, at: NodeId, name: &[u8]) -> FsRes
         (Place::Top, _) => {
             let number = fs.searches.number(fs, caller, name)?;
             let made = fs.searches.query(fs, number)?.made;
-            Ok(entry(attr(caller, node(number, None), Kind::Directory, 0, made)))
+            Ok(entry(directory(fs, caller, node(number, None), made)))
         }
         (Place::Query(number), _) => {
             let query = fs.searches.query(fs, number)?;
@@ -222,7 +229,7 @@ pub(crate) fn getattr(fs: &Fs, caller: &Caller, at: NodeId) -> FsResult<Attr> {
         Place::Top => Ok(top(fs, caller)),
         Place::Query(number) => {
             let made = fs.searches.query(fs, number)?.made;
-            Ok(attr(caller, at, Kind::Directory, 0, made))
+            Ok(directory(fs, caller, at, made))
         }
         Place::Link(number, _) => {
             let size = readlink(fs, at)?.len() as u64;
