@@ -37,6 +37,20 @@ impl Target for Place {
     }
 }
 
+/// Two places in one volume.
+impl Target for [&Place; 2] {
+    fn volume(&self) -> &Path {
+        &self[0].volume
+    }
+
+    fn told(&self, failure: Failure) -> Failure {
+        match self.iter().find_map(|place| place.as_typed(&failure.path.0)) {
+            Some(path) => failure.at(&path),
+            None => failure,
+        }
+    }
+}
+
 impl Place {
     /// Finds where an argument leads.
     pub(crate) fn locate(argument: &Path) -> Result<Place> {
@@ -63,7 +77,7 @@ impl Place {
                 && let Ok(mut place) = Place::locate(before)
             {
                 place.inner.extend_from_slice(&bytes[at..]);
-                place.typed = argument.to_owned();
+                argument.clone_into(&mut place.typed);
                 return Ok(place);
             }
         }
@@ -82,7 +96,8 @@ impl Place {
     fn as_typed(&self, path: &[u8]) -> Option<Vec<u8>> {
         let rest = path.strip_prefix(b"/")?;
         if let Some((volume, _)) = split(&self.typed) {
-            return Some([volume.as_os_str().as_bytes(), b":", path].concat());
+            let rest = rest.strip_suffix(b"/").unwrap_or(rest);
+            return Some([volume.as_os_str().as_bytes(), b":/", rest].concat());
         }
         let names = |path: &[u8]| -> Vec<Vec<u8>> {
             let names = path.split(|&byte| byte == b'/').filter(|name| !name.is_empty());

@@ -2,7 +2,9 @@
 
 use fs::{Follow, Fs, Owner, OwnerQuota, QuotaInfo, QuotaLimits};
 use inode::{Caller, FsError, NodeId};
-use wire::{Answer, Bytes, Call, Failure, FailureKind, Quota, QuotaDifference, QuotaOf, QuotaOwner};
+use wire::{
+    Answer, Bytes, Call, Failure, FailureKind, Quota, QuotaDifference, QuotaOf, QuotaOwner,
+};
 
 use super::calls::{Held, at};
 use super::check::told;
@@ -24,11 +26,7 @@ fn shown_owner(owner: Owner) -> QuotaOf {
 }
 
 /// The quotas of directories as the wire has them, with the paths that the caller may see.
-pub(super) fn shown(
-    fs: &Fs,
-    caller: &Caller,
-    quotas: &[QuotaInfo],
-) -> Result<Vec<Quota>, Failure> {
+pub(super) fn shown(fs: &Fs, caller: &Caller, quotas: &[QuotaInfo]) -> Result<Vec<Quota>, Failure> {
     let one = |quota: &QuotaInfo| Ok(of_directory(quota, visible(fs, caller, quota.directory)?));
     quotas.iter().map(one).collect()
 }

@@ -80,11 +80,12 @@ pub(super) fn restore(
             fs.restore(caller, from, Some((parent, name)), options)
         }),
     };
+    // Of the directory that something is to be restored in, it is told as it is.
+    let about_source = |failure: &Failure| [Some(path), to].contains(&Some(&failure.path.0[..]));
     let restored = restored.map_err(|failure| match failure.kind {
-        FailureKind::NotFound => {
-            let message = "it is not in the trash";
-            Failure { message: message.to_owned(), ..failure }
-                .hint("`pando trash list` shows what is")
+        FailureKind::NotFound if about_source(&failure) => {
+            let message = "it is not in the trash".to_owned();
+            Failure { message, ..failure }.at(path).hint("`pando trash list` shows what is")
         }
         FailureKind::Exists => failure.hint("nothing is overwritten; choose another place, --to"),
         _ => failure,

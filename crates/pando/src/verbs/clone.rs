@@ -7,14 +7,14 @@ use crate::cli::CloneArgs;
 use crate::failure::Result;
 use crate::output::{self, Output, printable};
 use crate::place::{self, Place};
-use crate::session::{self, Target};
+use crate::session;
 
 pub(crate) fn run(args: &CloneArgs, output: &mut Output) -> Result<()> {
     let (source, destination) = (Place::reading(&args.src)?, Place::locate(&args.dst)?);
     let (source, destination) = place::both(source, destination)?;
     session::write_back(&source.volume, &args.src, output)?;
     let call = Call::Clone { source: &source.inner, destination: &destination.inner };
-    session::perform(&source, &call).map_err(|failure| destination.told(failure))?;
+    session::perform(&[&source, &destination], &call)?;
     let mut object = json!({});
     output::put_bytes(&mut object, "source", &source.inner);
     output::put_bytes(&mut object, "destination", &destination.inner);

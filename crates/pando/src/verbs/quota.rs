@@ -62,11 +62,7 @@ pub(crate) fn run(verb: &QuotaVerb, output: &mut Output) -> Result<()> {
 
 /// Does a call that counts inodes, and shows how far it is. Where it is not known how many there
 /// are, how many a second.
-fn counted(
-    target: &impl Target,
-    call: &Call<'_>,
-    output: &mut Output,
-) -> Result<Answer> {
+fn counted(target: &impl Target, call: &Call<'_>, output: &mut Output) -> Result<Answer> {
     let bar = output.progress("inodes");
     let answer = session::call(target, call, &mut |part| {
         if let Body::Progress { done, total } = part {

@@ -50,7 +50,7 @@ fn say(output: &mut Output, verb: &str, key: &str, place: &Place, name: &[u8]) -
 
 fn list(place: &Place, output: &mut Output) -> Result<()> {
     let mut snapshots = Vec::new();
-    session::call(&place, &Call::SnapshotList { path: &place.inner }, &mut |body| {
+    session::call(place, &Call::SnapshotList { path: &place.inner }, &mut |body| {
         if let Body::Snapshots(more) = body {
             snapshots.extend(more);
         }

@@ -9,7 +9,7 @@ use crate::cli::{RestoreArgs, TrashVerb};
 use crate::failure::Result;
 use crate::output::{self, Output, printable, size};
 use crate::place::{Place, both};
-use crate::session::{self, Target};
+use crate::session;
 
 pub(crate) fn run(verb: &TrashVerb, output: &mut Output) -> Result<()> {
     match verb {
@@ -56,12 +56,12 @@ pub(crate) fn restore(args: &RestoreArgs, output: &mut Output) -> Result<()> {
         }
     };
     let (at, since) = (time(args.at.as_deref())?, time(args.since.as_deref())?);
-    let call = Call::Restore { path: &place.inner, to: to.as_ref().map(|to| &to.inner[..]), at, since };
-    let answer = session::ask(&place, &call);
-    let answer = answer.map_err(|failure| match &to {
-        Some(to) => to.told(failure),
-        None => failure,
-    })?;
+    let call =
+        Call::Restore { path: &place.inner, to: to.as_ref().map(|to| &to.inner[..]), at, since };
+    let answer = match &to {
+        Some(to) => session::ask(&[&place, to], &call),
+        None => session::ask(&place, &call),
+    }?;
     let Answer::Restored { names, left } = answer else {
         return Err(session::unexpected(&answer));
     };
@@ -85,13 +85,12 @@ pub(crate) fn restore(args: &RestoreArgs, output: &mut Output) -> Result<()> {
 
 fn list(place: &Place, output: &mut Output) -> Result<()> {
     let mut removed = Vec::new();
-    let answer =
-        session::call(&place, &Call::TrashList { path: &place.inner }, &mut |body| {
-            if let Body::Removed(more) = body {
-                removed.extend(more);
-            }
-            Ok(())
-        })?;
+    let answer = session::call(place, &Call::TrashList { path: &place.inner }, &mut |body| {
+        if let Body::Removed(more) = body {
+            removed.extend(more);
+        }
+        Ok(())
+    })?;
     let Answer::Trash(trash) = answer else { return Err(session::unexpected(&answer)) };
     for one in &removed {
         show(one, output)?;
