@@ -32,6 +32,7 @@ mod orphan;
 mod own;
 mod owner_count;
 mod owners;
+mod path_of;
 mod permit;
 mod quota;
 mod quota_adopt;

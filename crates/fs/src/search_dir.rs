@@ -5,7 +5,10 @@
 //! Nothing of it is stored. A query's directory belongs to the caller who named it: another user
 //! who says the same words gets a directory of his own, and what he may see. It is searched when
 //! it is listed from its start, and when a name is looked up and the last search is not fresh.
-//! Front ends must not keep what stands here (`is_volatile`).
+//! Front ends must not keep what stands here (`is_volatile`). Times are of the moment when a query
+//! was named: programs such as tar take a time of status change that is another at the end of
+//! reading for a change meanwhile. Only the time of the last change of a query's directory is that
+//! of the call: the kernel keeps a listing as long as that is the same.
 //!
 //! A link is named like its match; of several alike, in the order of paths, the second ends in
 //! `~2`, and so on. It leads there by a path relative to the root.
@@ -15,9 +18,10 @@
 
 use std::collections::BTreeMap;
 use std::ops::ControlFlow;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
+use device::Timestamp;
 use inode::{Attr, Caller, FsError, Kind, NodeId, SubvolId};
 use parking_lot::Mutex;
 use search::cluster::Fields;
@@ -73,6 +77,8 @@ pub fn is_volatile(node: NodeId) -> bool {
 #[derive(Default)]
 pub(crate) struct Searches {
     questions: Mutex<Option<Arc<dyn Questions>>>,
+    /// When `.search` was made.
+    since: OnceLock<Timestamp>,
     /// What the mount shows as its root, unless that is the volume's.
     shown: Mutex<Option<NodeId>>,
     inner: Mutex<Inner>,
@@ -99,6 +105,8 @@ type Key = (u32, u32, Vec<u32>, Vec<u8>);
 struct Query {
     key: Key,
     expr: Expr,
+    /// When it was named.
+    made: Timestamp,
     /// Held during a search; what it found is put in place at its end.
     searching: Mutex<()>,
     found: Mutex<Found>,
@@ -135,6 +143,7 @@ fn node(query: u64, link: Option<u32>) -> NodeId {
 impl Fs {
     /// Makes `.search` there: from now on its directories mean queries.
     pub fn set_questions(&self, questions: Arc<dyn Questions>) {
+        self.searches.since.get_or_init(|| self.env.clock.now());
         *self.searches.questions.lock() = Some(questions);
     }
 }
@@ -142,16 +151,27 @@ impl Fs {
 /// Looks `.search` up at the root; `None` where there is none.
 pub(crate) fn enter(fs: &Fs, caller: &Caller) -> Option<Entry> {
     fs.searches.questions.lock().as_ref()?;
-    Some(entry(attr(fs, caller, NodeId(SUBVOL << 40), Kind::Directory, 0)))
+    Some(entry(top(fs, caller)))
 }
 
 fn entry(attr: Attr) -> Entry {
     Entry { node: attr.node, attr }
 }
 
+/// Attributes of `.search`.
+fn top(fs: &Fs, caller: &Caller) -> Attr {
+    let since = fs.searches.since.get().copied().unwrap_or_default();
+    attr(caller, NodeId(SUBVOL << 40), Kind::Directory, 0, since)
+}
+
+/// Attributes of a query's directory: what is in it is of now.
+fn directory(fs: &Fs, caller: &Caller, node: NodeId, made: Timestamp) -> Attr {
+    let mtime = fs.env.clock.now();
+    Attr { mtime, ..attr(caller, node, Kind::Directory, 0, made) }
+}
+
 /// Attributes: a directory of the caller's own that nobody writes, or a link.
-fn attr(fs: &Fs, caller: &Caller, node: NodeId, kind: Kind, size: u64) -> Attr {
-    let now = fs.env.clock.now();
+fn attr(caller: &Caller, node: NodeId, kind: Kind, size: u64, time: Timestamp) -> Attr {
     let mode = match (kind, node.ino().0) {
         (Kind::Symlink, _) => 0o777,
         (_, 0) => 0o555,
@@ -167,10 +187,10 @@ fn attr(fs: &Fs, caller: &Caller, node: NodeId, kind: Kind, size: u64) -> Attr {
         rdev: 0,
         size,
         blocks: 0,
-        atime: now,
-        mtime: now,
-        ctime: now,
-        btime: now,
+        atime: time,
+        mtime: time,
+        ctime: time,
+        btime: time,
     }
 }
 
@@ -187,7 +207,8 @@ pub(crate) fn lookup(fs: &Fs, caller: &Caller, at: NodeId, name: &[u8]) -> FsRes
         (Place::Query(_), b"..") => enter(fs, caller).ok_or(FsError::Stale),
         (Place::Top, _) => {
             let number = fs.searches.number(fs, caller, name)?;
-            Ok(entry(attr(fs, caller, node(number, None), Kind::Directory, 0)))
+            let made = fs.searches.query(fs, number)?.made;
+            Ok(entry(directory(fs, caller, node(number, None), made)))
         }
         (Place::Query(number), _) => {
             let query = fs.searches.query(fs, number)?;
@@ -195,7 +216,8 @@ pub(crate) fn lookup(fs: &Fs, caller: &Caller, at: NodeId, name: &[u8]) -> FsRes
             let found = query.found.lock();
             let link = found.links.named(name).ok_or(FsError::NotFound)?;
             let size = found.links.get(link).map_or(0, |link| link.path.len() as u64);
-            Ok(entry(attr(fs, caller, node(number, Some(link)), Kind::Symlink, size)))
+            let node = node(number, Some(link));
+            Ok(entry(attr(caller, node, Kind::Symlink, size, query.made)))
         }
         (Place::Link(..), _) => Err(FsError::NotDirectory),
     }
@@ -204,14 +226,15 @@ pub(crate) fn lookup(fs: &Fs, caller: &Caller, at: NodeId, name: &[u8]) -> FsRes
 /// Attributes of a node of `.search`.
 pub(crate) fn getattr(fs: &Fs, caller: &Caller, at: NodeId) -> FsResult<Attr> {
     match place(at) {
-        Place::Top => Ok(attr(fs, caller, at, Kind::Directory, 0)),
+        Place::Top => Ok(top(fs, caller)),
         Place::Query(number) => {
-            fs.searches.query(fs, number)?;
-            Ok(attr(fs, caller, at, Kind::Directory, 0))
+            let made = fs.searches.query(fs, number)?.made;
+            Ok(directory(fs, caller, at, made))
         }
-        Place::Link(..) => {
+        Place::Link(number, _) => {
             let size = readlink(fs, at)?.len() as u64;
-            Ok(attr(fs, caller, at, Kind::Symlink, size))
+            let made = fs.searches.query(fs, number)?.made;
+            Ok(attr(caller, at, Kind::Symlink, size, made))
         }
     }
 }
@@ -249,7 +272,8 @@ pub(crate) fn readdir(
     let from = u32::try_from((cookie + 1).saturating_sub(FIRST_COOKIE)).unwrap_or(u32::MAX);
     for (number_of, link) in found.links.from(from) {
         let node = node(number, Some(number_of));
-        let attr = plus.then(|| attr(fs, caller, node, Kind::Symlink, link.path.len() as u64));
+        let size = link.path.len() as u64;
+        let attr = plus.then(|| attr(caller, node, Kind::Symlink, size, query.made));
         let (kind, cookie) = (Kind::Symlink, FIRST_COOKIE + u64::from(number_of));
         let entry = DirEntry { name: &link.name, node, kind, cookie, attr: attr.as_ref() };
         if take(&entry) == WalkControl::Stop {
@@ -344,7 +368,8 @@ impl Searches {
         };
         inner.numbers.insert(key.clone(), number);
         let (searching, found) = (Mutex::default(), Mutex::default());
-        let query = Arc::new(Query { key, expr, searching, found });
+        let made = fs.env.clock.now();
+        let query = Arc::new(Query { key, expr, made, searching, found });
         inner.queries.insert(number, Held { query, used: now, bytes: 0 });
         inner.shrink(now, number);
         Ok(number)
@@ -452,7 +477,8 @@ mod tests {
     fn held(user: u32, number: u64, bytes: usize) -> Held {
         let key = (user, user, Vec::new(), number.to_string().into_bytes());
         let (searching, found) = (Mutex::default(), Mutex::default());
-        let query = Arc::new(Query { key, expr: Expr::yes(), searching, found });
+        let made = Timestamp::default();
+        let query = Arc::new(Query { key, expr: Expr::yes(), made, searching, found });
         Held { query, used: Duration::from_secs(number), bytes }
     }
 

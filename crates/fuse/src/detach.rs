@@ -27,7 +27,7 @@ pub enum Unmounted {
 }
 
 /// Unmounts a mount of ours, whoever serves it, dead ones too. One that is in use is detached
-/// lazily, after a warning in the log.
+/// lazily.
 pub fn unmount(mount_point: &Path) -> Result<Unmounted, MountError> {
     let resolved = mountinfo::resolve(mount_point).unwrap_or_else(|| mount_point.to_owned());
     match mountinfo::on_top(&resolved) {
@@ -46,7 +46,7 @@ pub(crate) fn detach(mount_point: &Path) -> Result<Unmounted, MountError> {
             Outcome::Busy => break,
         }
     }
-    tracing::warn!(
+    tracing::info!(
         mount_point = %mount_point.display(),
         "the mount is in use: it is detached now and ends when the last user leaves"
     );

@@ -102,7 +102,7 @@ pub(crate) enum Verb {
     #[command(after_help = index::HELP)]
     Index(IndexArgs),
     /// Snapshots of a directory
-    #[command(subcommand)]
+    #[command(subcommand, after_help = SNAPSHOT_HELP)]
     Snapshot(SnapshotVerb),
     /// Clone a directory: writable, in constant time whatever its size
     #[command(after_help = snapshot::CLONE_HELP)]
@@ -125,13 +125,13 @@ pub(crate) enum Verb {
     )]
     Rmr(RmrArgs),
     /// Subvolumes
-    #[command(subcommand)]
+    #[command(subcommand, after_help = SUBVOLUME_HELP)]
     Subvolume(SubvolumeVerb),
     /// Limits on what directories hold
-    #[command(subcommand)]
+    #[command(subcommand, after_help = quota::HELP)]
     Quota(QuotaVerb),
     /// Directories that keep what is removed in them
-    #[command(subcommand)]
+    #[command(subcommand, after_help = trash::HELP)]
     Trash(TrashVerb),
     /// Bring back what was removed, out of the trash
     #[command(after_help = trash::RESTORE_HELP)]
@@ -155,17 +155,24 @@ pub(crate) enum Verb {
 
 const MOUNT_HELP: &str = "\
 Options for -o, comma-separated:
-  ro, rw                 read-only or not
-  allow_other            let other users in (root's mounts always do)
-  default_permissions    let the kernel check permissions (always on)
-  noatime, relatime      when reading sets the time of last read
-  subdir=PATH            mount a directory of the volume instead of its root
-  attr-timeout=SECONDS   how long the kernel keeps attributes
-  entry-timeout=SECONDS  how long the kernel keeps names
-  sync                   every change is durable when it returns
-  remount                change ro, suid, dev, exec, sync of a mount that is there
-  cache-size=SIZE        like --cache-size
-  merge-rate=SIZE        most bytes a second that merges of --engine lsm write
+  ro, rw                    read-only or not
+  allow_other, noallow_other  let other users in (the default for root's mounts)
+  default_permissions       let the kernel check permissions (the default)
+  no_default_permissions    check them here; the kernel keeps no names then
+  noatime, relatime         when reading sets the time of last read
+  subdir=PATH               mount a directory of the volume instead of its root
+  attr-timeout=SECONDS      how long the kernel keeps attributes
+  entry-timeout=SECONDS     how long the kernel keeps names
+  negative-timeout=SECONDS  how long the kernel keeps that there is no such name
+  sync, dirsync             every write, or every change of a directory, is durable
+                            when it returns
+  suid, dev, exec           as for every mount, and nosuid, nodev (the default), noexec
+  remount                   change ro, suid, dev, exec, sync of a mount that is there
+  cache-size=SIZE           like --cache-size
+  merge-rate=SIZE           most bytes a second that merges of --engine lsm write
+  threads=N                 threads that serve requests, 1 to 64
+  clone_fd                  a channel to the kernel for each thread
+  fsname=NAME               the source that mount and df show
 
 In /etc/fstab, with mount.pando a link to pando:
   /data/vol  /mnt/vol  pando  defaults,noatime  0  0
@@ -183,6 +190,17 @@ same command is run again. Nothing that DST has beyond SRC is removed.
 Examples:
   pando import /usr/share /mnt/vol/share
   pando import /home/alice /data/vol:/home/alice";
+
+const SNAPSHOT_HELP: &str = "\
+Through a mount, mkdir, rmdir, mv and ls in DIR/.snapshots do the same. DIR@NAME is what a snapshot
+holds, for verbs that read; for other programs it is DIR/.snapshots/NAME.
+
+Examples:
+  pando snapshot create /mnt/vol/project monday
+  pando snapshot list /mnt/vol/project
+  pando ls /mnt/vol/project@monday";
+
+const SUBVOLUME_HELP: &str = "Example:\n  pando subvolume create /mnt/vol/builds";
 
 const ROLLBACK_HELP: &str = "\
 What DIR held is removed, in the background; open files keep the old contents. Take a

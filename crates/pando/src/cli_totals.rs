@@ -7,11 +7,13 @@ use clap::Args;
 pub(crate) const DU_HELP: &str = "\
 Prints for every directory, after those below it, the room that all below it takes, in KiB, and
 its path, as du does. An inode with several names counts once. The figures are of the moment of
-the call. What you may not look into is not counted, and said. DIR@SNAPSHOT means a snapshot.
+the call. What you may not look into is not counted, and said; the exit code is 1 then. DIR@SNAPSHOT
+means a snapshot. There is no -a: for files one by one `pando find DIR -printf '%k\\t%p\\n'`.
 
 Examples:
   pando du -sh /mnt/vol/project
   pando du -d1 -b /mnt/vol
+  pando du -hd2 /mnt/vol | sort -h
   pando du --json /data/vol:/project@monday";
 
 pub(crate) const SUMMARY_HELP: &str = "\
@@ -38,7 +40,7 @@ Examples:
 #[derive(Debug, Args)]
 #[expect(clippy::struct_excessive_bools, reason = "each is an option of its own")]
 pub(crate) struct DuArgs {
-    /// The directories
+    /// The directories, or files
     #[arg(required = true)]
     pub(crate) paths: Vec<PathBuf>,
     /// Only the directories named
@@ -47,7 +49,7 @@ pub(crate) struct DuArgs {
     /// Only directories so deep below those named
     #[arg(long, short = 'd', value_name = "N")]
     pub(crate) max_depth: Option<u32>,
-    /// Sizes as people read them
+    /// Sizes as people read them, and `sort -h`: 4.0K, 22M
     #[arg(short = 'h', long)]
     pub(crate) human_readable: bool,
     /// Lengths of files instead of the room they take

@@ -23,6 +23,7 @@ use std::ffi::OsString;
 use std::process::ExitCode;
 
 use clap::Parser;
+use wire::{Failure, FailureKind};
 
 use crate::cli::{Cli, Verb};
 use crate::output::Output;
@@ -31,11 +32,30 @@ use crate::output::Output;
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
+/// Tells of wrong usage as of any other failure, for programs.
+fn wrong_usage(error: &clap::Error) -> ExitCode {
+    let text = error.to_string();
+    let mut paragraphs = text.split("\n\n").map(str::trim).filter(|part| !part.is_empty());
+    let message = paragraphs.next().unwrap_or_default();
+    let message = message.strip_prefix("error: ").unwrap_or(message);
+    let message: Vec<_> = message.lines().map(str::trim).collect();
+    let usage = paragraphs.find(|part| part.starts_with("Usage:"));
+    let failure = Failure::new(FailureKind::Invalid, message.join(" "))
+        .hint(usage.unwrap_or("`pando --help` shows what there is"));
+    Output::new(true, false).failure(&failure);
+    exit::code(failure.kind)
+}
+
 fn main() -> ExitCode {
     let arguments: Vec<OsString> = std::env::args_os().collect();
     let arguments = verbs::mount_helper::rewrite(arguments);
     let arguments = verbs::find::rewrite(arguments);
-    let cli = Cli::parse_from(arguments);
+    let json = arguments.iter().any(|argument| argument == "--json");
+    let cli = match Cli::try_parse_from(arguments) {
+        Ok(cli) => cli,
+        Err(error) if json && error.use_stderr() => return wrong_usage(&error),
+        Err(error) => error.exit(),
+    };
     log::start(&cli.verb, cli.json);
     let mut output = Output::new(cli.json, cli.quiet);
     let done = match cli.verb {

@@ -3,10 +3,11 @@
 //! Results go to standard output, errors and progress to standard error. A reader that goes away
 //! (`pando ls | head`) ends the program quietly.
 
+use std::fmt;
 use std::io::{self, BufWriter, IsTerminal, Stderr, Stdout, Write};
 use std::time::Duration;
 
-use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use indicatif::{ProgressBar, ProgressDrawTarget, ProgressState, ProgressStyle};
 use serde::Serialize;
 use serde_json::{Value, json};
 use wire::{Bytes, Failure, FailureKind, FoundOutcome};
@@ -144,8 +145,8 @@ impl Output {
         let target =
             if shown { ProgressDrawTarget::stderr() } else { ProgressDrawTarget::hidden() };
         let bar = ProgressBar::with_draw_target(None, target);
-        let style = format!("{{spinner}} {{human_pos}} {unit}  {{per_sec}}  {{elapsed}}  {{msg}}");
-        bar.set_style(ProgressStyle::with_template(&style).unwrap_or_else(|_| default_style()));
+        let at = if unit == BYTES { "{at}".to_owned() } else { format!("{{at}} {unit}") };
+        bar.set_style(style(&format!("{{spinner}} {at}  {{rate}}  {{elapsed}}  {{msg}}"), unit));
         if shown {
             bar.enable_steady_tick(Duration::from_millis(200));
         }
@@ -155,15 +156,31 @@ impl Output {
     /// Gives a progress bar its total, once that is known.
     pub(crate) fn progress_total(bar: &ProgressBar, unit: &str, total: u64) {
         bar.set_length(total);
-        let style = format!(
-            "{{wide_bar}} {{human_pos}}/{{human_len}} {unit}  {{per_sec}}  ETA {{eta}}  {{msg}}"
-        );
-        bar.set_style(ProgressStyle::with_template(&style).unwrap_or_else(|_| default_style()));
+        let at = if unit == BYTES { "{at}/{of}".into() } else { format!("{{at}}/{{of}} {unit}") };
+        bar.set_style(style(&format!("{{wide_bar}} {at}  {{rate}}  ETA {{eta}}  {{msg}}"), unit));
     }
 }
 
-fn default_style() -> ProgressStyle {
-    ProgressStyle::default_bar()
+/// The unit of progress that is shown as sizes are.
+const BYTES: &str = "bytes";
+
+/// How progress is shown: `at` and `of` what there is, and never more than all, `rate` a second.
+fn style(template: &str, unit: &str) -> ProgressStyle {
+    let bytes = unit == BYTES;
+    let shown = move |count: u64| if bytes { size(count) } else { number(count) };
+    let style = ProgressStyle::with_template(template);
+    style
+        .unwrap_or_else(|_| ProgressStyle::default_bar())
+        .with_key("at", move |state: &ProgressState, to: &mut dyn fmt::Write| {
+            let at = state.len().map_or(state.pos(), |all| state.pos().min(all));
+            to.write_str(&shown(at)).unwrap_or_default();
+        })
+        .with_key("of", move |state: &ProgressState, to: &mut dyn fmt::Write| {
+            to.write_str(&shown(state.len().unwrap_or_default())).unwrap_or_default();
+        })
+        .with_key("rate", move |state: &ProgressState, to: &mut dyn fmt::Write| {
+            to.write_str(&format!("{}/s", shown(state.per_sec() as u64))).unwrap_or_default();
+        })
 }
 
 fn failure_text(failure: &Failure) -> String {
@@ -243,6 +260,29 @@ pub(crate) fn size(bytes: impl Into<u128>) -> String {
     }
 }
 
+/// A size as `du -h` prints it, for `sort -h` to read: rounded up, to tenths below ten.
+pub(crate) fn short_size(bytes: u128) -> String {
+    for (power, unit) in "KMGTPEZY".chars().enumerate() {
+        let one = 1_u128 << (10 * (power + 1));
+        if bytes < 1024 {
+            return bytes.to_string();
+        }
+        let (tenths, whole) = (bytes.saturating_mul(10).div_ceil(one), bytes.div_ceil(one));
+        if tenths < 100 {
+            return format!("{}.{}{unit}", tenths / 10, tenths % 10);
+        }
+        if whole < 1024 {
+            return format!("{whole}{unit}");
+        }
+    }
+    format!("{}Y", bytes.div_ceil(1 << 80))
+}
+
+/// So many of something, by name.
+pub(crate) fn count(count: u64, one: &str, many: &str) -> String {
+    format!("{} {}", number(count), if count == 1 { one } else { many })
+}
+
 /// A number with marks at thousands.
 pub(crate) fn number(number: u64) -> String {
     indicatif::HumanCount(number).to_string()
@@ -264,6 +304,17 @@ mod tests {
         assert_eq!(size(1_u64 << 60), "1.00 EiB");
         assert_eq!(size(u64::MAX), "16.00 EiB");
         assert_eq!(size(5_u128 << 63), "40.00 EiB");
+    }
+
+    #[test]
+    fn short_sizes_are_those_of_du() {
+        let told = [0, 1023, 1024, 1025, 9 << 10, 10_189, 10_190, 10_241, (1 << 20) - 1, 1 << 20]
+            .map(short_size);
+        let want = ["0", "1023", "1.0K", "1.1K", "9.0K", "10K", "10K", "11K", "1.0M", "1.0M"];
+        assert_eq!(told, want);
+        assert_eq!(short_size(5 << 63), "40E");
+        let hours = [1, 2000].map(|hours| count(hours, "hour", "hours"));
+        assert_eq!(hours, ["1 hour", "2,000 hours"]);
     }
 
     #[test]

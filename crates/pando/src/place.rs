@@ -1,4 +1,5 @@
-//! PATH arguments: a path below a mount, or `VOLDIR:/inner/path`.
+//! PATH arguments: a path below a mount, or `VOLDIR:/inner/path`. What the owner says of a path
+//! inside the volume is told of the one that was typed.
 
 use std::ffi::OsStr;
 use std::io::ErrorKind;
@@ -9,6 +10,7 @@ use format::volume::{COPY, FILE, UNFINISHED};
 use wire::{Failure, FailureKind};
 
 use crate::failure::{self, Result};
+use crate::session::Target;
 
 /// Where a PATH argument leads.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -17,6 +19,36 @@ pub(crate) struct Place {
     pub(crate) volume: PathBuf,
     /// The path inside the volume, from its root.
     pub(crate) inner: Vec<u8>,
+    /// The argument.
+    typed: PathBuf,
+}
+
+impl Target for Place {
+    fn volume(&self) -> &Path {
+        &self.volume
+    }
+
+    /// A failure about the place, something above it or below, says so as the user does.
+    fn told(&self, failure: Failure) -> Failure {
+        match self.as_typed(&failure.path.0) {
+            Some(path) => failure.at(&path),
+            None => failure,
+        }
+    }
+}
+
+/// Two places in one volume.
+impl Target for [&Place; 2] {
+    fn volume(&self) -> &Path {
+        &self[0].volume
+    }
+
+    fn told(&self, failure: Failure) -> Failure {
+        match self.iter().find_map(|place| place.as_typed(&failure.path.0)) {
+            Some(path) => failure.at(&path),
+            None => failure,
+        }
+    }
 }
 
 impl Place {
@@ -38,7 +70,7 @@ impl Place {
     /// Finds where an argument leads.
     pub(crate) fn locate(argument: &Path) -> Result<Place> {
         if let Some((volume, inner)) = split(argument) {
-            return Ok(Place { volume: absolute(&volume)?, inner });
+            return Ok(Place { volume: absolute(&volume)?, inner, typed: argument.to_owned() });
         }
         if let Some(place) = below_mount(argument) {
             return Ok(place);
@@ -46,10 +78,62 @@ impl Place {
         Err(nowhere(argument))
     }
 
+    /// The same for what is only read: `MNT@SNAPSHOT` is a snapshot of what is mounted there. Any
+    /// other `DIR@SNAPSHOT` the owner finds.
+    pub(crate) fn reading(argument: &Path) -> Result<Place> {
+        let failure = match Place::locate(argument) {
+            Ok(place) => return Ok(place),
+            Err(failure) => failure,
+        };
+        let bytes = argument.as_os_str().as_bytes();
+        for (at, _) in bytes.iter().enumerate().rev().filter(|(_, byte)| **byte == b'@') {
+            let before = Path::new(OsStr::from_bytes(&bytes[..at]));
+            if at > 0
+                && let Ok(mut place) = Place::locate(before)
+            {
+                place.inner.extend_from_slice(&bytes[at..]);
+                argument.clone_into(&mut place.typed);
+                return Ok(place);
+            }
+        }
+        Err(failure)
+    }
+
     /// Where `VOLDIR:/path` leads; `None` for any other argument.
     pub(crate) fn split(argument: &Path) -> Option<Result<Place>> {
         let (volume, inner) = split(argument)?;
-        Some(absolute(&volume).map(|volume| Place { volume, inner }))
+        let typed = argument.to_owned();
+        Some(absolute(&volume).map(|volume| Place { volume, inner, typed }))
+    }
+
+    /// A path inside the volume as one would type it who typed this place; `None` where that is
+    /// not known.
+    fn as_typed(&self, path: &[u8]) -> Option<Vec<u8>> {
+        let rest = path.strip_prefix(b"/")?;
+        if let Some((volume, _)) = split(&self.typed) {
+            let rest = rest.strip_suffix(b"/").unwrap_or(rest);
+            return Some([volume.as_os_str().as_bytes(), b":/", rest].concat());
+        }
+        let names = |path: &[u8]| -> Vec<Vec<u8>> {
+            let names = path.split(|&byte| byte == b'/').filter(|name| !name.is_empty());
+            names.map(<[u8]>::to_vec).collect()
+        };
+        let (own, other) = (names(&self.inner), names(rest));
+        if let Some(below) = other.strip_prefix(&own[..]) {
+            let below = below.iter().map(|name| OsStr::from_bytes(name));
+            let path: PathBuf = [self.typed.as_os_str()].into_iter().chain(below).collect();
+            return Some(path.into_os_string().into_vec());
+        }
+        let behind = own.strip_prefix(&other[..])?;
+        let mut above = self.typed.as_path();
+        for name in behind.iter().rev() {
+            if above.file_name()?.as_bytes() != name {
+                return None;
+            }
+            above = above.parent()?;
+        }
+        let above = if above.as_os_str().is_empty() { Path::new(".") } else { above };
+        Some(above.as_os_str().as_bytes().to_vec())
     }
 
     /// Finds the volume that an argument names: its directory, or anything inside.
@@ -86,9 +170,8 @@ fn check_changes(argument: &Path) -> Result<()> {
     }
 }
 
-/// Two arguments that must lie in one volume; what is at the second is changed.
-pub(crate) fn both(one: &Path, other: &Path) -> Result<(Place, Place)> {
-    let (one, other) = (Place::locate(one)?, Place::to_change(other)?);
+/// Two arguments that must lie in one volume.
+pub(crate) fn both(one: Place, other: Place) -> Result<(Place, Place)> {
     if one.volume == other.volume {
         Ok((one, other))
     } else {
@@ -130,7 +213,8 @@ fn below_mount(argument: &Path) -> Option<Place> {
     let (found, last) = mount_of(argument)?;
     let mut inner = found.inner_path;
     inner.extend(last);
-    Some(Place { volume: found.volume_dir, inner: inner.into_os_string().into_vec() })
+    let (volume, inner) = (found.volume_dir, inner.into_os_string().into_vec());
+    Some(Place { volume, inner, typed: argument.to_owned() })
 }
 
 /// The mount that an argument leads into, and the name in it that was not followed: a symbolic link
@@ -197,12 +281,17 @@ fn nowhere(argument: &Path) -> Failure {
     if let Some(failure) = closed(argument) {
         return failure;
     }
+    let elsewhere = "say VOLDIR:/path for a path in a volume that is not mounted";
+    if is_absent(argument) {
+        let message = format!("there is no {}", argument.display());
+        return Failure::new(FailureKind::NotFound, message).hint(elsewhere);
+    }
     let message = format!("{} is not below a mounted volume", argument.display());
     let failure = Failure::new(FailureKind::NotFound, message);
     if is_volume(argument) {
         failure.hint(format!("for the root of this volume say {}:/", argument.display()))
     } else {
-        failure.hint("say VOLDIR:/path for a path in a volume that is not mounted")
+        failure.hint(elsewhere)
     }
 }
 
@@ -223,5 +312,31 @@ mod tests {
         assert_eq!(place.volume, volume.canonicalize().unwrap());
         assert_eq!(Place::locate(&volume).unwrap_err().kind, FailureKind::NotFound);
         assert_eq!(Place::volume(temporary.path()).unwrap_err().kind, FailureKind::NotVolume);
+        let told = |path: &[u8]| place.told(Failure::new(FailureKind::Other, "").at(path)).path.0;
+        assert_eq!(told(b"/x:y"), [volume.as_os_str().as_bytes(), b":/x:y"].concat());
+    }
+
+    #[test]
+    fn failures_are_about_what_was_typed() {
+        let place = |typed: &str, inner: &[u8]| Place {
+            volume: PathBuf::from("/v"),
+            inner: inner.to_vec(),
+            typed: PathBuf::from(typed),
+        };
+        let told = |place: &Place, path: &str| {
+            let failure = place.told(Failure::new(FailureKind::Other, "").at(path.as_bytes()));
+            String::from_utf8(failure.path.0).unwrap()
+        };
+        let one = place("mnt/./a//b", b"/a/b");
+        assert_eq!(told(&one, "/a/b"), "mnt/./a//b");
+        assert_eq!(told(&one, "/a/b/c/d"), "mnt/./a//b/c/d");
+        assert_eq!(told(&one, "/a/"), "mnt/./a");
+        assert_eq!(told(&one, "/"), "mnt");
+        assert_eq!(told(&one, "/other"), "/other");
+        assert_eq!(told(&one, "name"), "name");
+        assert_eq!(told(&place("b", b"/a/b"), "/a"), ".");
+        // It led there through a link: what is above it is not what is written there.
+        let other = place("mnt/link", b"/a/b");
+        assert_eq!((told(&other, "/a/b"), told(&other, "/a")), ("mnt/link".into(), "/a".into()));
     }
 }

@@ -1,6 +1,6 @@
 //! A connection to the owner of a volume, for verbs.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use client::{Connection, connect_or_spawn};
 use device::SystemClock;
@@ -9,6 +9,29 @@ use wire::{Answer, Body, Call, Failure, FailureKind};
 use crate::failure::{self, Result};
 use crate::output::Output;
 use crate::spawn;
+
+/// What a call is made of: a volume, or a place in one.
+pub(crate) trait Target {
+    /// The volume.
+    fn volume(&self) -> &Path;
+
+    /// A failure of a call in the words of whoever made it.
+    fn told(&self, failure: Failure) -> Failure {
+        failure
+    }
+}
+
+impl Target for Path {
+    fn volume(&self) -> &Path {
+        self
+    }
+}
+
+impl Target for PathBuf {
+    fn volume(&self) -> &Path {
+        self
+    }
+}
 
 /// Connects to the owner of a volume, spawning one where there is none.
 fn open(volume: &Path) -> Result<Connection> {
@@ -44,21 +67,22 @@ pub(crate) fn write_back(volume: &Path, argument: &Path, output: &mut Output) ->
 
 /// Does one call; `part` sees the parts before its end.
 pub(crate) fn call(
-    volume: &Path,
+    target: &(impl Target + ?Sized),
     call: &Call<'_>,
     part: &mut dyn FnMut(Body) -> Result<()>,
 ) -> Result<Answer> {
-    with(volume, |mut connection| connection.call(call.clone(), part))
+    with(target.volume(), |mut connection| connection.call(call.clone(), part))
+        .map_err(|failure| target.told(failure))
 }
 
 /// Does one call whose answer has no parts.
-pub(crate) fn ask(volume: &Path, call: &Call<'_>) -> Result<Answer> {
-    self::call(volume, call, &mut |_| Ok(()))
+pub(crate) fn ask(target: &(impl Target + ?Sized), call: &Call<'_>) -> Result<Answer> {
+    self::call(target, call, &mut |_| Ok(()))
 }
 
 /// Does one call that answers nothing.
-pub(crate) fn perform(volume: &Path, call: &Call<'_>) -> Result<()> {
-    match ask(volume, call)? {
+pub(crate) fn perform(target: &(impl Target + ?Sized), call: &Call<'_>) -> Result<()> {
+    match ask(target, call)? {
         Answer::Nothing => Ok(()),
         other => Err(unexpected(&other)),
     }

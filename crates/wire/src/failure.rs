@@ -5,6 +5,10 @@ use serde::{Deserialize, Serialize};
 
 use crate::Bytes;
 
+/// What to do about a quota that gives no more.
+pub const QUOTA_HINT: &str = "`pando quota get PATH` shows the limits and what is charged to them; \
+                              remove something, or have root set more";
+
 /// What sort of failure it is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum FailureKind {

@@ -170,12 +170,14 @@ pub enum QuotaOf {
 }
 
 /// A quota.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Quota {
     /// Of what.
     pub of: QuotaOf,
     /// Inode number of the directory that it was set for, as users see it; 0: of no directory.
     pub directory: u64,
+    /// Its path; empty where the caller may not see it, or nothing leads there any more.
+    pub path: Bytes,
     /// Inodes charged.
     pub files: u64,
     /// Bytes charged.
@@ -430,6 +432,8 @@ pub struct Info {
     pub xattrs: Vec<Bytes>,
     /// Target, when it is a symbolic link.
     pub target: Option<Bytes>,
+    /// The path of what its subvolume is a copy of, where the caller may see that.
+    pub copy_of: Option<Bytes>,
 }
 
 /// Attributes, with what `stat` shows beside them.

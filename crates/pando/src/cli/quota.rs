@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use clap::{Args, Subcommand};
+use clap::{ArgGroup, Args, Subcommand};
 use nix::unistd::{Group, User};
 use wire::QuotaOwner;
 
@@ -29,6 +29,12 @@ Examples:
   pando quota list /mnt/vol
   pando quota list /data/vol --json";
 
+pub(super) const HELP: &str = "\
+Examples:
+  pando quota set /mnt/vol/home/ada --bytes 10G --files 100000
+  pando quota get /mnt/vol/home/ada
+  pando quota list /mnt/vol";
+
 #[derive(Debug, Subcommand)]
 pub(crate) enum QuotaVerb {
     /// Set the limits of a directory, a user or a group
@@ -49,6 +55,7 @@ pub(crate) enum QuotaVerb {
         path: PathBuf,
     },
     /// Count anew what is charged to each quota, and compare
+    #[command(after_help = "Example:\n  pando quota check /mnt/vol")]
     Check {
         /// A volume, or a path in one
         path: PathBuf,
@@ -56,20 +63,20 @@ pub(crate) enum QuotaVerb {
 }
 
 #[derive(Debug, Args)]
+#[command(group = ArgGroup::new("limits").required(true).multiple(true))]
 pub(crate) struct QuotaSetArgs {
     /// The directory; with --user or --group a volume, or a path in one
     pub(crate) path: PathBuf,
     #[command(flatten)]
     pub(crate) owner: OwnerArgs,
     /// Most files, directories and other inodes
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", group = "limits")]
     pub(crate) files: Option<u64>,
     /// Most bytes of contents, with K, M, G or T for powers of 1024
-    #[arg(long, value_name = "SIZE", value_parser = bytes)]
+    #[arg(long, value_name = "SIZE", value_parser = bytes, group = "limits")]
     pub(crate) bytes: Option<u64>,
     /// No limits: what is there goes on being counted
-    #[arg(long, conflicts_with_all = ["files", "bytes"])]
-    #[arg(required_unless_present_any = ["files", "bytes"])]
+    #[arg(long, conflicts_with_all = ["files", "bytes"], group = "limits")]
     pub(crate) unlimited: bool,
 }
 

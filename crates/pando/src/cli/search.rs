@@ -42,6 +42,7 @@ Examples:
 #[derive(Debug, Subcommand)]
 pub(crate) enum SearchVerb {
     /// Make searches for extended attributes fast
+    #[command(after_help = "Example:\n  pando search declare /mnt/vol user.project user.sample")]
     Declare {
         /// Directory of the volume, or a path below its mount
         #[arg(value_name = "VOLUME")]
@@ -51,6 +52,7 @@ pub(crate) enum SearchVerb {
         names: Vec<OsString>,
     },
     /// Take that back
+    #[command(after_help = "Example:\n  pando search undeclare /mnt/vol user.sample")]
     Undeclare {
         /// Directory of the volume, or a path below its mount
         #[arg(value_name = "VOLUME")]
@@ -80,6 +82,7 @@ pub(crate) enum SearchVerb {
         paths: Vec<PathBuf>,
     },
     /// List the names that are declared
+    #[command(after_help = "Example:\n  pando search list /mnt/vol")]
     List {
         /// Directory of the volume, or a path below its mount
         #[arg(value_name = "VOLUME")]

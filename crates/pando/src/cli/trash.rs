@@ -19,6 +19,19 @@ Examples:
   pando trash on /mnt/vol
   pando trash on /mnt/vol/home --keep 30d";
 
+const LIST_HELP: &str = "\
+PATH is a directory that has a trash or is below one, or where something was in one.
+
+Examples:
+  pando trash list /mnt/vol/home/ada
+  pando trash list --json /mnt/vol/home/ada/report";
+
+pub(super) const HELP: &str = "\
+Examples:
+  pando trash on /mnt/vol --keep 30d
+  pando trash list /mnt/vol/home/ada
+  pando restore /mnt/vol/home/ada/report";
+
 #[derive(Debug, Subcommand)]
 pub(crate) enum TrashVerb {
     /// Keep what is removed in a directory and below: unlink, rmdir, rename over it, pando rmr
@@ -31,16 +44,19 @@ pub(crate) enum TrashVerb {
         keep: u64,
     },
     /// Delete what is removed from now on; what is in .trash stays, as ordinary files
+    #[command(after_help = "Example:\n  pando trash off /mnt/vol/home")]
     Off {
         /// The directory
         dir: PathBuf,
     },
     /// Show what can be restored
+    #[command(after_help = LIST_HELP)]
     List {
         /// The directory, or where something was
         path: PathBuf,
     },
     /// Delete all that is in the trash
+    #[command(after_help = "Example:\n  pando trash empty /mnt/vol")]
     Empty {
         /// The directory
         dir: PathBuf,

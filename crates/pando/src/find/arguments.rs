@@ -156,7 +156,7 @@ impl Arguments {
             paths.push(PathBuf::from("."));
         }
         for typed in paths {
-            let place = place(&typed)?;
+            let place = place(&typed, !self.paths.is_empty())?;
             self.paths.push(FindPath { typed, place });
         }
         for query in queries {
@@ -178,23 +178,19 @@ fn in_volume(path: &Path) -> bool {
     path.as_os_str().as_bytes().contains(&b':') && Place::split(path).is_some()
 }
 
-/// Where a path leads; `MNT@SNAPSHOT` is a snapshot of what is mounted there.
-fn place(typed: &Path) -> Result<Place> {
-    let failure = match Place::locate(typed) {
-        Ok(place) => return Ok(place),
-        Err(failure) => failure,
-    };
-    let bytes = typed.as_os_str().as_bytes();
-    for (at, _) in bytes.iter().enumerate().rev().filter(|(_, byte)| **byte == b'@') {
-        let before = Path::new(OsStr::from_bytes(&bytes[..at]));
-        if at > 0
-            && let Ok(mut place) = Place::locate(before)
-        {
-            place.inner.extend_from_slice(&bytes[at..]);
-            return Ok(place);
+/// Where a path leads, after others: a word that leads nowhere may be meant as a query.
+fn place(typed: &Path, others: bool) -> Result<Place> {
+    let found = Place::reading(typed);
+    let word = typed.display();
+    let plain = || typed.components().count() == 1 && typed.symlink_metadata().is_err();
+    match found {
+        Err(failure) if others && plain() && failure.kind == FailureKind::NotFound => {
+            let message = format!("there is no {word}, and a word alone is a path");
+            let hint = format!("for names that contain it say name:{word}");
+            Err(Failure::new(FailureKind::NotFound, message).hint(hint))
         }
+        found => found,
     }
-    Err(failure)
 }
 
 fn sort(text: &[u8]) -> Result<Sort> {

@@ -37,11 +37,16 @@ impl Around {
         &self.zone
     }
 
+    /// What `VOLDIR:/path` leads to, and `DIR@SNAPSHOT` where nothing is called so.
     fn inside(&self, path: &Path) -> Option<Result<Reference, String>> {
-        let place = Place::split(path)?;
+        let place = Place::split(path).or_else(|| {
+            let signed = path.as_os_str().as_bytes().contains(&b'@');
+            let place = || Place::reading(path).ok();
+            (signed && path.symlink_metadata().is_err()).then(place).flatten().map(Ok)
+        })?;
         let ask = || {
             let place = place.map_err(|failure| failure.message)?;
-            match session::ask(&place.volume, &Call::Stat { path: &place.inner }) {
+            match session::ask(&place, &Call::Stat { path: &place.inner }) {
                 Ok(Answer::Stat(stat)) => Ok(Reference {
                     atime: stat.attr.atime,
                     mtime: stat.attr.mtime,

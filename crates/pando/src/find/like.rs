@@ -89,10 +89,12 @@ fn outside(path: &Path) -> Result<Attr> {
 
 /// Looks at a file: below a mount or elsewhere, or `VOLDIR:/path`. `volume` is searched.
 pub(crate) fn model(path: &Path, volume: Option<&Path>) -> Result<Model> {
-    let (attr, ours) = match Place::split(path) {
+    let signed = path.as_os_str().as_bytes().contains(&b'@') && path.symlink_metadata().is_err();
+    let place = Place::split(path).or_else(|| signed.then(|| Place::reading(path)));
+    let (attr, ours) = match place {
         Some(place) => {
             let place = place?;
-            let answer = session::ask(&place.volume, &Call::Stat { path: &place.inner })?;
+            let answer = session::ask(&place, &Call::Stat { path: &place.inner })?;
             let Answer::Stat(stat) = answer else { return Err(session::unexpected(&answer)) };
             (stat.attr, Some(place.volume))
         }

@@ -48,7 +48,9 @@ impl Stream {
     /// Sends an item, soon.
     pub(super) fn push(&mut self, item: &Item<'_>) -> Result<()> {
         self.items.push(item);
-        self.count += u64::from(!matches!(item, Item::Data { .. } | Item::Leave { .. }));
+        // What is sent in several items counts with its last.
+        let part = matches!(item, Item::Begin { .. } | Item::Data { .. } | Item::Leave { .. });
+        self.count += u64::from(!part);
         if self.items.as_bytes().len() >= BATCH_BYTES || self.count >= BATCH_ITEMS {
             self.send()?;
             while self.open.len() > WINDOW {

@@ -10,8 +10,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use client::Connection;
 use indicatif::ProgressBar;
+use inode::FsError;
 use rustix::fs::Stat;
-use wire::{Call, Failure, FailureKind, Item, Kind, ListEntry};
+use wire::{Call, Failure, FailureKind, Item, Kind, ListEntry, QUOTA_HINT};
 
 use super::Outcome;
 use super::source::{self, Directory, Xattrs};
@@ -381,12 +382,13 @@ impl<'a> Walk<'a> {
 
     fn tell_errors(&mut self) -> Result<()> {
         let (errors, more) = self.stream.take_errors();
-        let mut fatal = None;
+        let (mut fatal, mut quota) = (None, false);
         for error in errors {
             self.outcome.fail(error.kind);
             self.outcome.imported = self.outcome.imported.saturating_sub(1);
             let failure = Failure::new(error.kind, error.message).at(&error.path.0);
             if error.fatal {
+                quota = failure.message == FsError::QuotaExceeded.to_string();
                 fatal = Some(failure);
                 break;
             }
@@ -395,8 +397,11 @@ impl<'a> Walk<'a> {
         }
         self.outcome.failed += more;
         match fatal {
-            Some(failure) => Err(failure
-                .hint("what was imported stays; run the same command again when there is room")),
+            Some(failure) => {
+                let what = if quota { QUOTA_HINT } else { "free room on the medium of the volume" };
+                let again = "what was imported stays, and the same command goes on";
+                Err(failure.hint(format!("{what}; {again}")))
+            }
             None => Ok(()),
         }
     }

@@ -88,6 +88,9 @@ impl Follower {
         output: &mut Output,
     ) -> Result<()> {
         self.started = started;
+        let by = if index.inotify.is_some() { "inotify" } else { "fanotify" };
+        let what = index.source.display();
+        output.remark(&format!("pando: following {what} ({by}), until Ctrl-C"));
         let mut told = false;
         while !interrupted.load(Ordering::Relaxed) {
             if let Some(watch) = &index.inotify {

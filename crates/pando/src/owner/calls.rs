@@ -2,14 +2,16 @@
 //! call of the volume.
 
 use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::MetadataExt;
 
 use fs::{Entry, FileSystem, Follow, Fs, FsResult};
 use inode::{Caller, FsError, Kind, NodeId};
+use nix::unistd::{Uid, User};
 use wire::{Answer, Background, Body, Bytes, Call, Failure, FailureKind, Info, StatAnswer, Status};
 
 use super::connection::Replies;
 use super::server::Server;
-use super::{check, clusters, find, history, list, quota, snapshots, totals, trash};
+use super::{check, clusters, find, find_from, history, list, quota, snapshots, totals, trash};
 
 type Answered<T> = Result<T, Failure>;
 
@@ -66,7 +68,7 @@ pub(super) fn answer(
         Call::QuotaGet { path } => {
             let held = Held::resolve(fs, caller, path, Follow::Yes)?;
             let found = fs.quota_get(held.entry.node).map_err(|error| about(error, path))?;
-            Ok(Answer::Quotas(found.iter().map(quota::shown).collect()))
+            quota::shown(fs, caller, found.as_slice()).map(Answer::Quotas)
         }
         Call::OwnerQuotaGet { owner } => quota::of_owner(fs, caller, owner),
         Call::QuotaList => quota::all(fs, caller),
@@ -124,7 +126,7 @@ fn change(fs: &Fs, caller: &Caller, call: &Call<'_>) -> Answered<()> {
     match *call {
         Call::SnapshotCreate { path, name } => {
             at(fs, caller, path, |node| fs.snapshot_create(caller, node, name).map(drop))
-                .map_err(|failure| advise(failure, WHO_CLONES))
+                .map_err(|failure| advise(called(failure, name), WHO_CLONES))
         }
         Call::SnapshotDelete { path, name } => {
             at(fs, caller, path, |node| fs.snapshot_delete(caller, node, name))
@@ -132,10 +134,14 @@ fn change(fs: &Fs, caller: &Caller, call: &Call<'_>) -> Answered<()> {
         }
         Call::SnapshotRename { path, from, to } => {
             at(fs, caller, path, |node| fs.snapshot_rename(caller, node, from, to))
-                .map_err(|failure| named(failure, from, WHO_CLONES))
+                .map_err(|failure| named(called(failure, to), from, WHO_CLONES))
         }
         Call::Clone { source, destination } => {
             let held = Held::resolve(fs, caller, source, Follow::Yes)?;
+            if held.entry.attr.kind != Kind::Directory {
+                let failure = about(FsError::NotDirectory, source);
+                return Err(failure.hint("directories are cloned; `cp` copies a file"));
+            }
             below(fs, caller, destination, |parent, name| {
                 fs.clone_dir(caller, held.entry.node, parent, name).map(drop)
             })
@@ -146,7 +152,14 @@ fn change(fs: &Fs, caller: &Caller, call: &Call<'_>) -> Answered<()> {
                 .map_err(|failure| named(failure, snapshot, WHO_REMOVES))
         }
         Call::TrashSet { path, keep_seconds } => {
-            at(fs, caller, path, |node| fs.trash_set(caller, node, keep_seconds))
+            let held = Held::resolve(fs, caller, path, Follow::Yes)?;
+            fs.trash_set(caller, held.entry.node, keep_seconds).map_err(|error| match error {
+                FsError::NotFound => {
+                    let failure = Failure::new(FailureKind::NotFound, "it has no trash of its own");
+                    failure.at(path).hint("name the directory that `pando trash on` was for")
+                }
+                error => about(error, path),
+            })
         }
         Call::SnapshotDeleteNumber { number } => snapshots::delete(fs, caller, number),
         Call::SubvolumeCreate { path, mode } => below(fs, caller, path, |parent, name| {
@@ -175,7 +188,14 @@ fn remove(fs: &Fs, caller: &Caller, path: &[u8]) -> Answered<u64> {
         fs.invalidate_attributes(there.node);
         Ok(0)
     })
-    .map_err(|failure| advise(failure, WHO_REMOVES))
+    .map_err(|failure| {
+        let above = split(path).map_or(&b""[..], |(above, _)| above);
+        let above = above.strip_suffix(b"/").unwrap_or(above);
+        if failure.kind == FailureKind::Permission && above.ends_with(fs.snapshot_dir()) {
+            return failure.hint("`pando snapshot delete DIR NAME` deletes a snapshot");
+        }
+        advise(failure, WHO_REMOVES)
+    })
 }
 
 fn stat(fs: &Fs, caller: &Caller, path: &[u8]) -> Answered<Answer> {
@@ -194,12 +214,15 @@ fn info(fs: &Fs, caller: &Caller, path: &[u8], replies: &mut Replies) -> Answere
     }
     let names = fs.listxattr(caller, node).map_err(|error| about(error, path))?;
     let xattrs = names.split(|&byte| byte == 0).filter(|name| !name.is_empty());
+    let copied = fs.copied_from(node).map_err(|error| about(error, path))?;
+    let copied = copied.filter(|from| Held::exactly(fs, caller, from, Follow::No).is_ok());
     Ok(Answer::Info(Box::new(Info {
         attr: (&attr).into(),
         subvolume: attr.node.subvol().0,
         ino: attr.node.ino().0,
         xattrs: xattrs.map(Bytes::from).collect(),
         target,
+        copy_of: copied.map(Bytes),
     })))
 }
 
@@ -276,9 +299,19 @@ fn hand_over(server: &Server, caller: &Caller) -> Answered<Answer> {
     if server.mount().is_some() {
         return Err(Failure::new(FailureKind::Busy, "the volume is mounted"));
     }
-    if !caller.is_root() && caller.uid != rustix::process::geteuid().as_raw() {
-        let message = "another user's process owns the volume";
-        return Err(Failure::new(FailureKind::Permission, message));
+    let own = rustix::process::geteuid().as_raw();
+    // Whose the directory of the volume is may have it mounted, whoever looked into it before.
+    let whose = std::fs::metadata(server.volume()).map(|found| found.uid()).ok();
+    if !caller.is_root() && caller.uid != own && Some(caller.uid) != whose {
+        let pid = std::process::id();
+        let known = User::from_uid(Uid::from_raw(own)).ok().flatten();
+        let user = known.map_or_else(|| format!("user {own}"), |user| user.name);
+        let message = format!("process {pid} of {user} owns the volume");
+        let hint = match server.idle() {
+            Some(idle) => format!("it leaves when nothing was asked for {} s", idle.as_secs()),
+            None => format!("`pando umount {}` ends it", server.volume().display()),
+        };
+        return Err(Failure::new(FailureKind::Permission, message).hint(hint));
     }
     server.hand_over();
     Ok(Answer::Nothing)
@@ -292,7 +325,32 @@ pub(super) struct Held<'a> {
 }
 
 impl<'a> Held<'a> {
+    /// Finds a path, or what `DIR@SNAPSHOT` in it means where nothing is called so.
     pub(super) fn resolve(
+        fs: &'a Fs,
+        caller: &Caller,
+        path: &[u8],
+        follow: Follow,
+    ) -> Answered<Held<'a>> {
+        let found = match fs.resolve(caller, path, follow) {
+            Err(error @ (FsError::NotFound | FsError::NotDirectory)) => {
+                let inside = find_from::in_snapshot(fs, caller, path, follow);
+                inside.map_or(Err(error), |path| fs.resolve(caller, &path, follow))
+            }
+            found => found,
+        };
+        let entry = found.map_err(|error| {
+            let failure = about(error, path);
+            if failure.kind == FailureKind::NotFound && path.contains(&b'@') {
+                return failure.hint("`pando snapshot list DIR` shows what DIR@SNAPSHOT there is");
+            }
+            failure
+        })?;
+        Ok(Held { fs, entry, path: path.to_vec() })
+    }
+
+    /// The same of a path that means what it says: `DIR@SNAPSHOT` is a name like others.
+    pub(super) fn exactly(
         fs: &'a Fs,
         caller: &Caller,
         path: &[u8],
@@ -340,7 +398,15 @@ pub(super) fn below<T>(
 ) -> Answered<T> {
     let (parent, name) = split(path)?;
     let held = Held::resolve(fs, caller, parent, Follow::Yes)?;
-    then(held.entry.node, name).map_err(|error| about(error, path))
+    then(held.entry.node, name).map_err(|error| {
+        let failure = about(error, path);
+        if failure.kind == FailureKind::NotFound
+            && find_from::in_snapshot(fs, caller, path, Follow::No).is_some()
+        {
+            return failure.hint("there is a snapshot of that name, in which nothing is changed");
+        }
+        failure
+    })
 }
 
 /// Divides a path into the directory and the name in it.
@@ -349,7 +415,11 @@ pub(super) fn split(path: &[u8]) -> Answered<(&[u8], &[u8])> {
     let start = path[..end].iter().rposition(|&byte| byte == b'/').map_or(0, |slash| slash + 1);
     let name = &path[start..end];
     if matches!(name, b"" | b"." | b"..") {
-        let message = "the path must end with a name";
+        let message = if end == 0 {
+            "that is the root of the volume; what is wanted is a path in it"
+        } else {
+            "the path must end with a name"
+        };
         return Err(Failure::new(FailureKind::Invalid, message).at(path));
     }
     Ok((if start == 0 { b"/" } else { &path[..start] }, name))
@@ -357,14 +427,27 @@ pub(super) fn split(path: &[u8]) -> Answered<(&[u8], &[u8])> {
 
 /// An error about a path.
 pub(super) fn about(error: FsError, path: &[u8]) -> Failure {
+    let of_quota = matches!(error, FsError::QuotaExceeded);
     let failure = Failure::from(error).at(path);
     match failure.kind {
+        FailureKind::NoSpace if of_quota => failure.hint(wire::QUOTA_HINT),
         FailureKind::NoSpace => {
             failure.hint("free room on the medium of the volume; what is in it stays readable")
         }
         FailureKind::Damaged => failure.hint("the rest of the volume can be used"),
         _ => failure,
     }
+}
+
+/// An error about a snapshot that is to have a name.
+fn called(failure: Failure, snapshot: &[u8]) -> Failure {
+    let name = snapshot.escape_ascii();
+    let message = match failure.kind {
+        FailureKind::Exists => format!("it has a snapshot {name} already"),
+        FailureKind::Invalid => format!("a snapshot cannot be called {name}: {failure}"),
+        _ => return failure,
+    };
+    Failure { message, ..failure }
 }
 
 /// An error about a path and a snapshot of it.

@@ -103,7 +103,12 @@ fn inside(fs: &Fs, components: &[&[u8]], above: usize, snapshot: &[u8], rest: &[
 
 /// What `DIR@SNAPSHOT` within a path means: the snapshot of that directory, or of the nearest one
 /// above that has one of the name.
-fn in_snapshot(fs: &Fs, caller: &Caller, path: &[u8], follow: Follow) -> Option<Vec<u8>> {
+pub(super) fn in_snapshot(
+    fs: &Fs,
+    caller: &Caller,
+    path: &[u8],
+    follow: Follow,
+) -> Option<Vec<u8>> {
     let signs = path.iter().enumerate().rev().filter(|(_, byte)| **byte == b'@');
     for (at, _) in signs.take(SIGNS_MAX) {
         let behind = &path[at + 1..];

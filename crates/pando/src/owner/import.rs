@@ -99,7 +99,7 @@ impl<'a> Import<'a> {
             }
             Ok((import, existed))
         } else {
-            let existed = import.tell_existing(held.entry.node, name, replies)?;
+            let existed = import.tell_existing(held.entry.node, (name, path), replies)?;
             // The level gets a look-up of its own; the one of `held` goes with it.
             let parent = fs.resolve(caller, parent, Follow::Yes).map_err(|e| about(e, path))?;
             import.descend(parent.node, b"", false);
@@ -162,14 +162,14 @@ impl<'a> Import<'a> {
     fn tell_existing(
         &self,
         parent: NodeId,
-        name: &[u8],
+        (name, path): (&[u8], &[u8]),
         replies: &mut Replies,
     ) -> Result<bool, Failure> {
         match self.fs.lookup(&self.caller, parent, name) {
             Ok(entry) => {
                 self.fs.forget(entry.node, 1);
                 if entry.attr.kind == Kind::Directory {
-                    return Err(about(FsError::IsDirectory, name)
+                    return Err(about(FsError::IsDirectory, path)
                         .hint("end the destination with the name that the copy is to have"));
                 }
                 let listed =
@@ -179,7 +179,7 @@ impl<'a> Import<'a> {
                 Ok(true)
             }
             Err(FsError::NotFound) => Ok(false),
-            Err(error) => Err(about(error, name)),
+            Err(error) => Err(about(error, path)),
         }
     }
 

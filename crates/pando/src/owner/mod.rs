@@ -126,7 +126,9 @@ fn own(
     let opened = Fs::open(env.clone(), &open_options(start, options.as_ref()));
     let fs = opened.map_err(|error| failure::open(&start.volume, &error))?;
     let volume = start.volume.clone();
-    let server = Server::new(volume, Arc::clone(&fs), Arc::clone(&env.clock), events.clone());
+    let idle = start.idle.filter(|_| start.mount.is_none());
+    let clock = Arc::clone(&env.clock);
+    let server = Server::new(volume, Arc::clone(&fs), clock, events.clone(), idle);
     let served = match options {
         None => Ok(None),
         Some(options) => mount(&fs, &options, events).map(Some),
@@ -177,8 +179,7 @@ fn serve(
     server.start(listener)?;
     tell(&Launch::Ready { pid: std::process::id() });
     tracing::info!(volume = %start.volume.display(), pid = std::process::id(), "owner is ready");
-    let idle = start.idle.filter(|_| start.mount.is_none());
-    let reason = server.wait(inbox, idle);
+    let reason = server.wait(inbox);
     tracing::info!(volume = %start.volume.display(), ?reason, "owner leaves");
     match reason {
         Event::HandOver | Event::Idle => {

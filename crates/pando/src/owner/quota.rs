@@ -1,10 +1,12 @@
 //! What is answered about quotas.
 
-use fs::{Fs, Owner, OwnerQuota, QuotaInfo, QuotaLimits};
-use inode::{Caller, FsError};
-use wire::{Answer, Call, Failure, FailureKind, Quota, QuotaDifference, QuotaOf, QuotaOwner};
+use fs::{Follow, Fs, Owner, OwnerQuota, QuotaInfo, QuotaLimits};
+use inode::{Caller, FsError, NodeId};
+use wire::{
+    Answer, Bytes, Call, Failure, FailureKind, Quota, QuotaDifference, QuotaOf, QuotaOwner,
+};
 
-use super::calls::at;
+use super::calls::{Held, at};
 use super::check::told;
 use super::connection::Replies;
 
@@ -23,11 +25,24 @@ fn shown_owner(owner: Owner) -> QuotaOf {
     })
 }
 
-/// The quota of a directory as the wire has it.
-pub(super) fn shown(quota: &QuotaInfo) -> Quota {
+/// The quotas of directories as the wire has them, with the paths that the caller may see.
+pub(super) fn shown(fs: &Fs, caller: &Caller, quotas: &[QuotaInfo]) -> Result<Vec<Quota>, Failure> {
+    let one = |quota: &QuotaInfo| Ok(of_directory(quota, visible(fs, caller, quota.directory)?));
+    quotas.iter().map(one).collect()
+}
+
+/// The path of a directory, if its caller may go there; else nothing.
+pub(super) fn visible(fs: &Fs, caller: &Caller, node: NodeId) -> Result<Bytes, Failure> {
+    let path = fs.path_of(node)?.unwrap_or_default();
+    let there = !path.is_empty() && Held::exactly(fs, caller, &path, Follow::No).is_ok();
+    Ok(if there { Bytes(path) } else { Bytes::default() })
+}
+
+fn of_directory(quota: &QuotaInfo, path: Bytes) -> Quota {
     Quota {
         of: QuotaOf::Directory(quota.id),
         directory: quota.directory.0,
+        path,
         files: quota.files,
         bytes: quota.bytes,
         files_max: quota.limits.files,
@@ -39,6 +54,7 @@ fn shown_charges(quota: &OwnerQuota) -> Quota {
     Quota {
         of: shown_owner(quota.owner),
         directory: 0,
+        path: Bytes::default(),
         files: quota.files,
         bytes: quota.bytes,
         files_max: quota.limits.files,
@@ -54,7 +70,7 @@ pub(super) fn of_owner(fs: &Fs, caller: &Caller, of: QuotaOwner) -> Result<Answe
 
 /// All quotas: of directories, users and groups.
 pub(super) fn all(fs: &Fs, caller: &Caller) -> Result<Answer, Failure> {
-    let mut all: Vec<Quota> = fs.quota_list(caller)?.iter().map(shown).collect();
+    let mut all = shown(fs, caller, &fs.quota_list(caller)?)?;
     all.extend(fs.owner_quota_list(caller)?.iter().map(shown_charges));
     Ok(Answer::Quotas(all))
 }

@@ -45,6 +45,8 @@ pub(super) struct Server {
     fs: Arc<Fs>,
     clock: Arc<dyn Clock>,
     events: Sender<Event>,
+    /// How long it stays without a request, if it does not stay for ever.
+    idle: Option<Duration>,
     mount: OnceLock<Arc<fuse::Mount>>,
     background: Background,
     registry: Mutex<Registry>,
@@ -70,6 +72,7 @@ impl Server {
         fs: Arc<Fs>,
         clock: Arc<dyn Clock>,
         events: Sender<Event>,
+        idle: Option<Duration>,
     ) -> Arc<Server> {
         let last_active = clock.monotonic();
         let registry = Registry { open: BTreeMap::new(), last_id: 0, leaving: false, last_active };
@@ -78,12 +81,23 @@ impl Server {
             fs,
             clock,
             events,
+            idle,
             mount: OnceLock::new(),
             background: Background::new(),
             registry: Mutex::new(registry),
             changed: Condvar::new(),
             listener: OnceLock::new(),
         })
+    }
+
+    /// The volume's directory.
+    pub(super) fn volume(&self) -> &Path {
+        &self.volume
+    }
+
+    /// How long it stays without a request.
+    pub(super) fn idle(&self) -> Option<Duration> {
+        self.idle
     }
 
     /// The volume.
@@ -221,10 +235,10 @@ impl Server {
         self.registry.lock().leaving
     }
 
-    /// Waits for an event; without any connection for `idle`, that is one.
-    pub(super) fn wait(&self, inbox: &Receiver<Event>, idle: Option<Duration>) -> Event {
+    /// Waits for an event; to be without any connection for long is one.
+    pub(super) fn wait(&self, inbox: &Receiver<Event>) -> Event {
         loop {
-            let patience = match idle {
+            let patience = match self.idle {
                 None => Duration::from_secs(3600),
                 Some(idle) => {
                     let registry = self.registry.lock();

@@ -51,7 +51,10 @@ pub(super) fn totals(
     let path = find_from::locate(fs, caller, path)?;
     let held = Held::resolve(fs, caller, &path, Follow::Yes)?;
     if held.entry.attr.kind != Kind::Directory {
-        return Err(about(FsError::NotDirectory, &path));
+        if ask.top.is_some() {
+            return Err(about(FsError::NotDirectory, &path));
+        }
+        return Ok(Answer::Totals(Box::new(of_one(&held.entry.attr, fs.now().0))));
     }
     let (subvolume, directory) =
         fs.search_place(held.entry.node).map_err(|error| about(error, &path))?;
@@ -212,6 +215,15 @@ fn large_directory(found: &LargeDirectory) -> wire::DirectoryTotals {
         directories: 0,
         own: sums(found.own),
     }
+}
+
+/// The totals of something that is no directory: its kind is told with them.
+fn of_one(attr: &inode::Attr, now: i64) -> wire::Totals {
+    let attr = wire::Attr::from(attr);
+    let allocated = u128::from(attr.blocks) * 512;
+    let sums = Sums { files: 1, bytes: attr.size.into(), allocated };
+    let (kind, ctime) = (attr.kind.name().to_owned(), attr.ctime);
+    wire::Totals { sums, ctime, kinds: vec![(kind, sums)], now, ..wire::Totals::default() }
 }
 
 fn answer(found: &Aggregate, now: i64) -> wire::Totals {

@@ -37,7 +37,7 @@ pub(super) fn list(
         WalkControl::Continue
     };
     let listed = fs.trash_list(caller, (held.entry.node, &rest), &mut take);
-    listed.map_err(|error| about(error, path))?;
+    listed.map_err(|error| no_trash(error, path))?;
     if let Some(failure) = failed {
         return Err(failure);
     }
@@ -52,8 +52,17 @@ pub(super) fn list(
 /// Deletes what is in the trash of a directory.
 pub(super) fn empty(fs: &Fs, caller: &Caller, path: &[u8]) -> Answered<Answer> {
     let held = Held::resolve(fs, caller, path, Follow::Yes)?;
-    let gone = fs.trash_empty(caller, held.entry.node).map_err(|error| about(error, path))?;
+    let gone = fs.trash_empty(caller, held.entry.node).map_err(|error| no_trash(error, path))?;
     Ok(Answer::Emptied(gone))
+}
+
+/// An error about the trash of a path.
+fn no_trash(error: FsError, path: &[u8]) -> Failure {
+    let failure = about(error, path);
+    if failure.kind != FailureKind::Invalid {
+        return failure;
+    }
+    failure.hint("name a directory with a trash, or a path below; `pando find` -name .trash tells")
 }
 
 /// Brings back what was removed at a path.
@@ -71,11 +80,12 @@ pub(super) fn restore(
             fs.restore(caller, from, Some((parent, name)), options)
         }),
     };
+    // Of the directory that something is to be restored in, it is told as it is.
+    let about_source = |failure: &Failure| [Some(path), to].contains(&Some(&failure.path.0[..]));
     let restored = restored.map_err(|failure| match failure.kind {
-        FailureKind::NotFound => {
-            let message = "it is not in the trash";
-            Failure { message: message.to_owned(), ..failure }
-                .hint("`pando trash list` shows what is")
+        FailureKind::NotFound if about_source(&failure) => {
+            let message = "it is not in the trash".to_owned();
+            Failure { message, ..failure }.at(path).hint("`pando trash list` shows what is")
         }
         FailureKind::Exists => failure.hint("nothing is overwritten; choose another place, --to"),
         _ => failure,
@@ -94,7 +104,7 @@ fn split<'a>(fs: &'a Fs, caller: &Caller, path: &[u8]) -> Answered<(Held<'a>, Ve
     for length in (0..=names.len()).rev() {
         let prefix = [&b"/"[..], &names[..length].join(&b'/')].concat();
         let follow = if length == names.len() { Follow::No } else { Follow::Yes };
-        match Held::resolve(fs, caller, &prefix, follow) {
+        match Held::exactly(fs, caller, &prefix, follow) {
             Ok(held) if held.entry.attr.kind == Kind::Directory => {
                 return Ok((held, names[length..].iter().map(|name| name.to_vec()).collect()));
             }

@@ -10,8 +10,8 @@ use crate::session;
 
 pub(crate) fn run(args: &PathsArg, output: &mut Output) -> Result<()> {
     for path in &args.paths {
-        let place = Place::locate(path)?;
-        session::call(&place.volume, &Call::Read { path: &place.inner }, &mut |body| match body {
+        let place = Place::reading(path)?;
+        session::call(&place, &Call::Read { path: &place.inner }, &mut |body| match body {
             Body::Data(bytes) => output.raw(&bytes.0),
             _ => Ok(()),
         })?;

@@ -6,13 +6,15 @@ use wire::Call;
 use crate::cli::CloneArgs;
 use crate::failure::Result;
 use crate::output::{self, Output, printable};
-use crate::{place, session};
+use crate::place::{self, Place};
+use crate::session;
 
 pub(crate) fn run(args: &CloneArgs, output: &mut Output) -> Result<()> {
-    let (source, destination) = place::both(&args.src, &args.dst)?;
+    let (source, destination) = (Place::reading(&args.src)?, Place::to_change(&args.dst)?);
+    let (source, destination) = place::both(source, destination)?;
     session::write_back(&source.volume, &args.src, output)?;
     let call = Call::Clone { source: &source.inner, destination: &destination.inner };
-    session::perform(&source.volume, &call)?;
+    session::perform(&[&source, &destination], &call)?;
     let mut object = json!({});
     output::put_bytes(&mut object, "source", &source.inner);
     output::put_bytes(&mut object, "destination", &destination.inner);

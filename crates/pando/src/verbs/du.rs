@@ -3,11 +3,11 @@
 use std::os::unix::ffi::OsStrExt;
 
 use serde::Serialize;
-use wire::{Answer, Body, Call, DirectoryTotals, Sums};
+use wire::{Answer, Body, Call, DirectoryTotals, Failure, FailureKind, Sums};
 
 use crate::cli_totals::DuArgs;
 use crate::failure::Result;
-use crate::output::{self, Output};
+use crate::output::{self, Output, number};
 use crate::place::Place;
 use crate::session;
 
@@ -25,23 +25,27 @@ struct Object {
 }
 
 pub(crate) fn run(args: &DuArgs, output: &mut Output) -> Result<()> {
+    let mut unread: Option<Failure> = None;
     for path in &args.paths {
-        let place = Place::locate(path)?;
+        let place = Place::reading(path)?;
         let depth = if args.summarize { 0 } else { args.max_depth.unwrap_or(u32::MAX) };
         let call = Call::Totals { path: &place.inner, depth: Some(depth), top: None };
         let mut listed = false;
         let start = path.as_os_str().as_bytes();
-        let answer = session::call(&place.volume, &call, &mut |body| {
+        let answer = session::call(&place, &call, &mut |body| {
             if let Body::Totalled(directories) = body {
                 for directory in &directories {
                     listed = true;
-                    one(args, &[start, &directory.path.0].concat(), directory, output)?;
+                    let path = [start, &directory.path.0].concat();
+                    one(args, (&path, 1), directory, output)?;
                 }
             }
             Ok(())
         })?;
         let Answer::Totals(totals) = answer else { return Err(session::unexpected(&answer)) };
         if !listed {
+            // Of something else than a directory its kind is told.
+            let itself = u64::from(totals.kinds.is_empty());
             let all = DirectoryTotals {
                 path: wire::Bytes::default(),
                 depth: 0,
@@ -49,20 +53,35 @@ pub(crate) fn run(args: &DuArgs, output: &mut Output) -> Result<()> {
                 directories: totals.directories,
                 own: Sums::default(),
             };
-            one(args, start, &all, output)?;
+            one(args, (start, itself), &all, output)?;
         }
         if totals.unreadable > 0 {
-            let count = output::number(totals.unreadable);
-            let which = path.display();
-            output.remark(&format!(
-                "pando: {which}: {count} directories cannot be read, and are not counted"
-            ));
+            let failure = Failure::new(FailureKind::Other, not_counted(totals.unreadable));
+            if let Some(earlier) = unread.replace(failure.at(start)) {
+                output.flush()?;
+                output.failure(&earlier);
+            }
         }
     }
-    Ok(())
+    output.flush()?;
+    unread.map_or(Ok(()), Err)
 }
 
-fn one(args: &DuArgs, path: &[u8], directory: &DirectoryTotals, output: &mut Output) -> Result<()> {
+/// How many directories the caller may not look into.
+pub(super) fn not_counted(unreadable: u64) -> String {
+    match unreadable {
+        1 => "1 directory cannot be read, and is not counted".to_owned(),
+        more => format!("{} directories cannot be read, and are not counted", number(more)),
+    }
+}
+
+/// Tells of a path, which is so many inodes itself.
+fn one(
+    args: &DuArgs,
+    (path, itself): (&[u8], u64),
+    directory: &DirectoryTotals,
+    output: &mut Output,
+) -> Result<()> {
     let sums = &directory.sums;
     if output.is_json() {
         return output.record(&Object {
@@ -78,9 +97,9 @@ fn one(args: &DuArgs, path: &[u8], directory: &DirectoryTotals, output: &mut Out
     let bytes = if args.apparent_size || args.bytes { sums.bytes } else { sums.allocated };
     let figure = if args.inodes {
         // As du counts: the directory itself too.
-        (sums.files + directory.directories + 1).to_string()
+        (sums.files + directory.directories + itself).to_string()
     } else if args.human_readable {
-        output::size(bytes)
+        output::short_size(bytes)
     } else if args.bytes {
         bytes.to_string()
     } else {

@@ -180,7 +180,8 @@ impl Finding<'_> {
                 Ok(())
             }
             _ => Ok(()),
-        })?;
+        });
+        let answer = answer.map_err(|failure| path.explain(failure))?;
         let Answer::Found(outcome) = answer else { return Err(session::unexpected(&answer)) };
         if count {
             self.printer.counted(outcome.matched);
@@ -243,6 +244,15 @@ impl Finding<'_> {
 }
 
 impl FindPath {
+    /// What to say for a name, where a word was taken for a path.
+    fn explain(&self, failure: Failure) -> Failure {
+        let word = self.typed.components().count() == 1;
+        if failure.kind != FailureKind::NotFound || !failure.hint.is_empty() || !word {
+            return failure;
+        }
+        failure.hint(format!("for names that contain it say name:{}", self.typed.display()))
+    }
+
     /// The device that `stat` tells, and the type of the file system.
     fn file_system(&self) -> (u64, &'static str) {
         // A place in a volume that is not looked at through a mount has no device.

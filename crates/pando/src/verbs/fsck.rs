@@ -16,7 +16,7 @@ use wire::{Answer, Body, Call, CheckFinding, Checked, Failure, FailureKind};
 use crate::cli::FsckArgs;
 use crate::failure::{self, Result};
 use crate::import::interrupt_flag;
-use crate::output::{Output, number, size};
+use crate::output::{self, Output, number, size};
 use crate::owner::log_place::{self, Claim};
 use crate::owner::{alone, checked};
 use crate::place::Place;
@@ -201,9 +201,9 @@ fn verdict(volume: &Path, found: &Checked, output: &mut Output) -> Result<()> {
         return output.line("clean");
     }
     output.flush()?;
-    let count = number(found.findings_count);
+    let count = output::count(found.findings_count, "finding", "findings");
     let mendable = found.findings.iter().filter(|found| !found.remedy.is_empty()).count();
-    let message = format!("{}: {count} findings", volume.display());
+    let message = format!("{}: {count}", volume.display());
     let failure = Failure::new(FailureKind::Damaged, message);
     Err(if mendable > 0 {
         failure.hint(format!("`pando fsck --repair` mends {mendable} of them"))
@@ -244,7 +244,9 @@ fn report_repair(volume: &Path, mended: &Mended, output: &mut Output) -> Result<
     }
     summary(volume, &after, output)?;
     if !mended.mended.is_empty() {
-        output.line(&format!("{} findings were mended", number(mended.mended.len() as u64)))?;
+        let count = mended.mended.len() as u64;
+        let were = output::count(count, "finding was", "findings were");
+        output.line(&format!("{were} mended"))?;
     }
     verdict(volume, &after, output)
 }

@@ -13,7 +13,7 @@ use crate::session;
 pub(crate) fn run(args: &HistoryArgs, output: &mut Output) -> Result<()> {
     let place = Place::locate(&args.path)?;
     let mut versions = Vec::new();
-    session::call(&place.volume, &Call::History { path: &place.inner }, &mut |body| {
+    session::call(&place, &Call::History { path: &place.inner }, &mut |body| {
         if let Body::Versions(more) = body {
             versions.extend(more);
         }

@@ -8,7 +8,7 @@ use crate::failure::Result;
 use crate::import::{self, Import, Outcome};
 use crate::output::{self, Output};
 use crate::place::Place;
-use crate::session;
+use crate::session::{self, Target};
 
 pub(crate) fn run(args: &ImportArgs, output: &mut Output) -> Result<()> {
     let place = Place::to_change(&args.dst)?;
@@ -18,7 +18,7 @@ pub(crate) fn run(args: &ImportArgs, output: &mut Output) -> Result<()> {
     let outcome =
         session::with(&place.volume, |connection| import.run(connection, &interrupted, output));
     bar.finish_and_clear();
-    report(args, &outcome?, output)
+    report(args, &outcome.map_err(|failure| place.told(failure))?, output)
 }
 
 fn report(args: &ImportArgs, outcome: &Outcome, output: &mut Output) -> Result<()> {
@@ -34,9 +34,10 @@ fn report(args: &ImportArgs, outcome: &Outcome, output: &mut Output) -> Result<(
     }))?;
     let rate = outcome.imported as f64 / outcome.seconds.max(1e-9);
     output.line(&format!(
-        "imported {} files, {} in {:.1} s ({} files/s){}",
-        output::number(outcome.imported),
+        "imported {}, {}{} in {:.1} s ({} files/s){}",
+        output::count(outcome.imported, "file", "files"),
         output::size(outcome.bytes),
+        if outcome.failed > 0 { " sent" } else { "" },
         outcome.seconds,
         output::number(rate as u64),
         if outcome.unchanged > 0 {
@@ -52,7 +53,8 @@ fn report(args: &ImportArgs, outcome: &Outcome, output: &mut Output) -> Result<(
     match outcome.failed {
         0 => Ok(()),
         failed => {
-            let message = format!("{} files were not imported", output::number(failed));
+            let was = output::count(failed, "file was", "files were");
+            let message = format!("{was} not imported");
             Err(Failure::new(outcome.worst.unwrap_or(FailureKind::Other), message))
         }
     }

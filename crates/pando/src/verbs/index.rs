@@ -38,7 +38,7 @@ pub(crate) fn run(args: &IndexArgs, output: &mut Output) -> Result<()> {
         }
     };
     let interrupted = interrupt_flag()?;
-    let bar = output.progress("files");
+    let bar = output.progress("names");
     let mut index = Index {
         source: &source,
         volume: &volume,
@@ -89,7 +89,8 @@ fn volume(directory: &Path, may_make: bool) -> Result<PathBuf> {
     if !crate::place::is_volume(directory) {
         if !may_make {
             let message = format!("{} is not a volume", directory.display());
-            return Err(Failure::new(FailureKind::NotVolume, message));
+            let hint = format!("`pando index DIR --into {}` makes one", directory.display());
+            return Err(Failure::new(FailureKind::NotVolume, message).hint(hint));
         }
         super::format::make(directory, b".snapshots", &super::format::Plan::default())?;
     }
@@ -127,7 +128,7 @@ fn report(source: &Path, volume: &Path, outcome: &Outcome, output: &mut Output) 
     }
     let rate = outcome.names as f64 / outcome.seconds.max(1e-9);
     output.line(&format!(
-        "{} files in {} directories, {} of them read, in {:.2} s ({} files/s){}",
+        "{} names, of them {} directories, {} of those read, in {:.2} s ({} names/s){}",
         output::number(outcome.names),
         output::number(outcome.directories),
         output::number(outcome.read),

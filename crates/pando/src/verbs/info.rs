@@ -1,7 +1,7 @@
 //! `pando info`: what is known of a path beyond `stat`.
 
 use serde_json::json;
-use wire::{Answer, Body, Call, Info, Kind, Snapshot};
+use wire::{Answer, Body, Call, FailureKind, Info, Kind, Snapshot};
 
 use super::attr_text;
 use crate::cli::PathArg;
@@ -11,35 +11,71 @@ use crate::place::Place;
 use crate::session;
 
 pub(crate) fn run(args: &PathArg, output: &mut Output) -> Result<()> {
-    let place = Place::locate(&args.path)?;
+    let place = Place::reading(&args.path)?;
     let mut snapshots = Vec::new();
-    let answer = session::call(&place.volume, &Call::Info { path: &place.inner }, &mut |body| {
+    let answer = session::call(&place, &Call::Info { path: &place.inner }, &mut |body| {
         if let Body::Snapshots(more) = body {
             snapshots.extend(more);
         }
         Ok(())
     })?;
-    match answer {
-        Answer::Info(info) => {
-            output.object(&object(&place, &info, &snapshots))?;
-            text(&place, &info, &snapshots, output)
+    let Answer::Info(info) = answer else { return Err(session::unexpected(&answer)) };
+    let told = Told { info: *info, snapshots, holders: holders(&place)? };
+    output.object(&object(&place, &told))?;
+    text(&place, &told, output)
+}
+
+/// What is told of a path.
+struct Told {
+    info: Info,
+    /// Its own snapshots.
+    snapshots: Vec<Snapshot>,
+    /// Those of directories above that it is in, each with its directory.
+    holders: Vec<(Snapshot, Vec<u8>)>,
+}
+
+fn holders(place: &Place) -> Result<Vec<(Snapshot, Vec<u8>)>> {
+    let mut found = Vec::new();
+    let asked = session::call(place, &Call::History { path: &place.inner }, &mut |body| {
+        if let Body::Versions(versions) = body {
+            let there = versions.into_iter().filter(|version| version.attr.is_some());
+            let held = there.filter(|version| version.directory.0 != place.inner);
+            found.extend(held.filter_map(|one| Some((one.snapshot?, one.directory.0))));
         }
-        other => Err(session::unexpected(&other)),
+        Ok(())
+    });
+    match asked {
+        // A path in a snapshot has no history of its own.
+        Err(failure) if !matches!(failure.kind, FailureKind::NotFound | FailureKind::Invalid) => {
+            Err(failure)
+        }
+        _ => Ok(found),
     }
 }
 
-fn object(place: &Place, info: &Info, snapshots: &[Snapshot]) -> serde_json::Value {
+fn object(place: &Place, told: &Told) -> serde_json::Value {
+    let Told { info, snapshots, holders } = told;
     let mut object = attr_text::json(&info.attr, info.target.as_ref());
     output::put_bytes(&mut object, "path", &place.inner);
     object["volume"] = json!(place.volume.to_string_lossy());
     object["subvolume"] = json!(info.subvolume);
     object["ino"] = json!(info.ino);
     object["snapshots"] = snapshots.iter().map(super::snapshot::json).collect();
+    let holder = |(snapshot, directory): &(Snapshot, Vec<u8>)| {
+        let mut object = super::snapshot::json(snapshot);
+        output::put_bytes(&mut object, "directory", directory);
+        object
+    };
+    object["in_snapshots"] = holders.iter().map(holder).collect();
+    if let Some(source) = &info.copy_of {
+        output::put_bytes(&mut object, "copy_of", &source.0);
+    }
     object["xattrs"] = info.xattrs.iter().map(|name| json!(name.lossy())).collect();
     object
 }
 
-fn text(place: &Place, info: &Info, snapshots: &[Snapshot], output: &mut Output) -> Result<()> {
+fn text(place: &Place, told: &Told, output: &mut Output) -> Result<()> {
+    let Told { info, snapshots, holders } = told;
     let attr = &info.attr;
     let mut rows = vec![
         ("path", format!("{} in {}", printable(&place.inner), place.volume.display())),
@@ -56,12 +92,19 @@ fn text(place: &Place, info: &Info, snapshots: &[Snapshot], output: &mut Output)
     if let Some(target) = &info.target {
         rows.push(("target", printable(&target.0)));
     }
+    if let Some(source) = &info.copy_of {
+        rows.push(("copy of", printable(&source.0)));
+    }
     for name in &info.xattrs {
         rows.push(("xattr", printable(&name.0)));
     }
     for snapshot in snapshots {
         let created = output::time_local(snapshot.created);
         rows.push(("snapshot", format!("{created}  {}", printable(&snapshot.name.0))));
+    }
+    for (snapshot, directory) in holders {
+        let (created, name) = (output::time_local(snapshot.created), printable(&snapshot.name.0));
+        rows.push(("in", format!("{created}  {name} of {}", printable(directory))));
     }
     for (label, value) in rows {
         output.line(&format!("{label:<10}{value}"))?;

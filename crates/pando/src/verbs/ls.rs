@@ -11,10 +11,10 @@ use crate::place::Place;
 use crate::session;
 
 pub(crate) fn run(args: &LsArgs, output: &mut Output) -> Result<()> {
-    let place = Place::locate(&args.path)?;
+    let place = Place::reading(&args.path)?;
     let call = Call::List { path: &place.inner, recursive: args.recursive };
     let mut listing = Listing { args, output, directory: None, waiting: Vec::new(), skipped: None };
-    session::call(&place.volume, &call, &mut |body| match body {
+    session::call(&place, &call, &mut |body| match body {
         Body::Entries { directory, entries } => listing.take(directory, entries),
         Body::Skipped(failure) => {
             listing.output.failure(&failure);

@@ -2,6 +2,7 @@
 //! stay, and then only after the mount works.
 
 use std::ffi::OsString;
+use std::io::ErrorKind;
 use std::path::Path;
 
 use client::Launch;
@@ -17,7 +18,10 @@ use crate::{owner, session, spawn};
 pub(crate) fn run(args: &MountArgs, output: &mut Output) -> Result<()> {
     let volume = Place::volume(&args.voldir)?;
     let mount_point = std::fs::canonicalize(&args.mnt)
-        .map_err(|error| failure::io("mount on", &args.mnt, &error))
+        .map_err(|error| match error.kind() {
+            ErrorKind::NotFound => failure::mount(&fuse::MountError::Missing(args.mnt.clone())),
+            _ => failure::io("mount on", &args.mnt, &error),
+        })
         .or_else(|failure| dead_mount(&args.mnt).ok_or(failure))?;
     if fuse::asks_for_remount(&args.options) {
         return fuse::remount(&mount_point, &args.options).map_err(|error| failure::mount(&error));

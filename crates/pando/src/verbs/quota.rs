@@ -1,7 +1,5 @@
 //! `pando quota`: limits on what directories, users and groups hold, asked of the volume's owner.
 
-use std::path::Path;
-
 use nix::unistd::{Gid, Group, Uid, User};
 use serde_json::{Value, json};
 use wire::{Answer, Body, Call, Failure, FailureKind, Quota, QuotaOf, QuotaOwner};
@@ -10,7 +8,7 @@ use crate::cli::{QuotaSetArgs, QuotaVerb};
 use crate::failure::Result;
 use crate::output::{self, Output, printable, size};
 use crate::place::Place;
-use crate::session;
+use crate::session::{self, Target};
 
 pub(crate) fn run(verb: &QuotaVerb, output: &mut Output) -> Result<()> {
     match verb {
@@ -20,7 +18,7 @@ pub(crate) fn run(verb: &QuotaVerb, output: &mut Output) -> Result<()> {
                 session::ask(&Place::volume(path)?, &Call::OwnerQuotaGet { owner })?
             } else {
                 let place = Place::locate(path)?;
-                session::ask(&place.volume, &Call::QuotaGet { path: &place.inner })?
+                session::ask(&place, &Call::QuotaGet { path: &place.inner })?
             };
             show(&answer, output)
         }
@@ -64,9 +62,9 @@ pub(crate) fn run(verb: &QuotaVerb, output: &mut Output) -> Result<()> {
 
 /// Does a call that counts inodes, and shows how far it is. Where it is not known how many there
 /// are, how many a second.
-fn counted(volume: &Path, call: &Call<'_>, output: &mut Output) -> Result<Answer> {
+fn counted(target: &impl Target, call: &Call<'_>, output: &mut Output) -> Result<Answer> {
     let bar = output.progress("inodes");
-    let answer = session::call(volume, call, &mut |part| {
+    let answer = session::call(target, call, &mut |part| {
         if let Body::Progress { done, total } = part {
             if total > 0 {
                 Output::progress_total(&bar, "inodes", total.max(done));
@@ -90,7 +88,7 @@ fn set(args: &QuotaSetArgs, output: &mut Output) -> Result<()> {
     } else {
         let place = Place::to_change(&args.path)?;
         let path = &place.inner[..];
-        counted(&place.volume, &Call::QuotaSet { path, files, bytes }, output)?;
+        counted(&place, &Call::QuotaSet { path, files, bytes }, output)?;
         output::put_bytes(&mut object, "quota", &place.inner);
         printable(&place.inner)
     };
@@ -125,7 +123,7 @@ fn put_of(object: &mut Value, of: QuotaOf) {
 fn show(answer: &Answer, output: &mut Output) -> Result<()> {
     let Answer::Quotas(quotas) = answer else { return Err(session::unexpected(answer)) };
     for quota in quotas {
-        let Quota { of, directory, files, bytes, files_max, bytes_max } = *quota;
+        let Quota { of, directory, ref path, files, bytes, files_max, bytes_max } = *quota;
         let mut object = json!({
             "files": files,
             "files_max": files_max,
@@ -136,7 +134,13 @@ fn show(answer: &Answer, output: &mut Output) -> Result<()> {
         let mut of = told(of);
         if directory != 0 {
             object["directory"] = directory.into();
-            of = format!("{of} of inode {directory}");
+            of = match &path.0[..] {
+                b"" => format!("{of} of inode {directory}"),
+                path => printable(path),
+            };
+        }
+        if !path.0.is_empty() {
+            output::put_bytes(&mut object, "path", &path.0);
         }
         output.object(&object)?;
         let files_max = files_max.map_or("no limit".to_owned(), |max| max.to_string());
@@ -144,5 +148,9 @@ fn show(answer: &Answer, output: &mut Output) -> Result<()> {
         output
             .line(&format!("{of}: {files} files of {files_max}, {} of {bytes_max}", size(bytes)))?;
     }
-    if quotas.is_empty() { output.line("no quota") } else { Ok(()) }
+    if quotas.is_empty() {
+        output.object(&json!({ "quota": null }))?;
+        return output.line("no quota");
+    }
+    Ok(())
 }

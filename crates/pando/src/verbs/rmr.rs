@@ -18,7 +18,7 @@ pub(crate) fn run(args: &RmrArgs, output: &mut Output) -> Result<()> {
     let mut volumes = Vec::new();
     for path in &args.paths {
         let place = Place::to_change(path)?;
-        let snapshots = match session::ask(&place.volume, &Call::Remove { path: &place.inner })? {
+        let snapshots = match session::ask(&place, &Call::Remove { path: &place.inner })? {
             Answer::Removed { snapshots } => snapshots,
             other => return Err(session::unexpected(&other)),
         };

@@ -14,7 +14,7 @@ use crate::session;
 pub(crate) fn run(args: &RollbackArgs, output: &mut Output) -> Result<()> {
     let place = Place::to_change(&args.dir)?;
     let snapshot = args.snapshot.as_bytes();
-    session::perform(&place.volume, &Call::Rollback { path: &place.inner, snapshot })?;
+    session::perform(&place, &Call::Rollback { path: &place.inner, snapshot })?;
     let mut object = json!({});
     output::put_bytes(&mut object, "path", &place.inner);
     output::put_bytes(&mut object, "snapshot", snapshot);

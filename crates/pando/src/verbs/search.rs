@@ -78,7 +78,7 @@ fn limits(
 
 fn flush(path: &Path, output: &mut Output) -> Result<()> {
     let place = Place::locate(path)?;
-    session::perform(&place.volume, &Call::IndexFlush { path: &place.inner })?;
+    session::perform(&place, &Call::IndexFlush { path: &place.inner })?;
     let mut object = json!({});
     output::put_bytes(&mut object, "flushed", &place.inner);
     output.object(&object)?;

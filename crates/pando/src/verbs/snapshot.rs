@@ -19,7 +19,7 @@ pub(crate) fn run(verb: &SnapshotVerb, output: &mut Output) -> Result<()> {
             let (place, name) = (Place::to_change(dir)?, name.as_bytes());
             session::write_back(&place.volume, dir, output)?;
             let call = Call::SnapshotCreate { path: &place.inner, name };
-            session::perform(&place.volume, &call)?;
+            session::perform(&place, &call)?;
             say(output, "took", "created", &place, name)
         }
         SnapshotVerb::List { dir, removed: false, all: false } => {
@@ -39,14 +39,14 @@ pub(crate) fn run(verb: &SnapshotVerb, output: &mut Output) -> Result<()> {
             let name = name.as_ref().expect("invariant: clap wants a name or a number");
             let (place, name) = (Place::to_change(dir)?, name.as_bytes());
             let call = Call::SnapshotDelete { path: &place.inner, name };
-            session::perform(&place.volume, &call)?;
+            session::perform(&place, &call)?;
             say(output, "deleted", "deleted", &place, name)
         }
         SnapshotVerb::Rename { dir, name, new_name } => {
             let place = Place::to_change(dir)?;
             let (from, to) = (name.as_bytes(), new_name.as_bytes());
             let call = Call::SnapshotRename { path: &place.inner, from, to };
-            session::perform(&place.volume, &call)?;
+            session::perform(&place, &call)?;
             say(output, "renamed to", "renamed", &place, to)
         }
     }
@@ -55,6 +55,8 @@ pub(crate) fn run(verb: &SnapshotVerb, output: &mut Output) -> Result<()> {
 fn say(output: &mut Output, verb: &str, key: &str, place: &Place, name: &[u8]) -> Result<()> {
     let mut object = json!({});
     output::put_bytes(&mut object, key, name);
+    // Under the key that `list` has for it too.
+    output::put_bytes(&mut object, "name", name);
     output::put_bytes(&mut object, "path", &place.inner);
     output.object(&object)?;
     let (name, path) = (printable(name), printable(&place.inner));
@@ -63,7 +65,7 @@ fn say(output: &mut Output, verb: &str, key: &str, place: &Place, name: &[u8]) -
 
 fn list(place: &Place, output: &mut Output) -> Result<()> {
     let mut snapshots = Vec::new();
-    session::call(&place.volume, &Call::SnapshotList { path: &place.inner }, &mut |body| {
+    session::call(place, &Call::SnapshotList { path: &place.inner }, &mut |body| {
         if let Body::Snapshots(more) = body {
             snapshots.extend(more);
         }

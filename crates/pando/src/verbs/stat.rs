@@ -11,8 +11,8 @@ use crate::session;
 
 pub(crate) fn run(args: &PathsArg, output: &mut Output) -> Result<()> {
     for path in &args.paths {
-        let place = Place::locate(path)?;
-        match session::ask(&place.volume, &Call::Stat { path: &place.inner })? {
+        let place = Place::reading(path)?;
+        match session::ask(&place, &Call::Stat { path: &place.inner })? {
             Answer::Stat(stat) => {
                 let mut object = attr_text::json(&stat.attr, stat.target.as_ref());
                 output::put_bytes(&mut object, "path", &place.inner);

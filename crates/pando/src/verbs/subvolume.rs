@@ -13,7 +13,7 @@ pub(crate) fn run(verb: &SubvolumeVerb, output: &mut Output) -> Result<()> {
     let SubvolumeVerb::Create { path } = verb;
     let place = Place::to_change(path)?;
     let mode = 0o777 & !umask();
-    session::perform(&place.volume, &Call::SubvolumeCreate { path: &place.inner, mode })?;
+    session::perform(&place, &Call::SubvolumeCreate { path: &place.inner, mode })?;
     let mut object = json!({});
     output::put_bytes(&mut object, "created", &place.inner);
     output.object(&object)?;

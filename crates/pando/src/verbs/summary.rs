@@ -52,7 +52,7 @@ struct Summary {
 }
 
 pub(crate) fn run(args: &SummaryArgs, output: &mut Output) -> Result<()> {
-    let place = Place::locate(&args.path)?;
+    let place = Place::reading(&args.path)?;
     let top = Top {
         owners: (!args.all && !output.is_json()).then_some(args.top),
         extensions: (!args.all).then_some(args.top),
@@ -61,7 +61,7 @@ pub(crate) fn run(args: &SummaryArgs, output: &mut Output) -> Result<()> {
     let call = Call::Totals { path: &place.inner, depth: None, top: Some(top) };
     let mut summary = Summary::default();
     let mut skipped = None;
-    let answer = session::call(&place.volume, &call, &mut |body| {
+    let answer = session::call(&place, &call, &mut |body| {
         match body {
             Body::Summed(sums) => summary.add(sums),
             Body::Largest(largest) => summary.largest.extend(largest),
@@ -236,15 +236,14 @@ fn text(summary: &Summary, output: &mut Output) -> Result<()> {
     let totals = &summary.totals;
     let Sums { files, bytes, allocated } = totals.sums;
     output.line(&format!(
-        "{} files, {} directories, {} ({} on the medium)",
-        output::number(files),
-        output::number(totals.directories),
+        "{}, {}, {} ({} on the medium)",
+        output::count(files, "file", "files"),
+        output::count(totals.directories, "directory", "directories"),
         output::size(bytes),
         output::size(allocated)
     ))?;
     if totals.unreadable > 0 {
-        let count = output::number(totals.unreadable);
-        output.line(&format!("{count} directories cannot be read, and are not counted"))?;
+        output.line(&super::du::not_counted(totals.unreadable))?;
     }
     let users = Names::of("/etc/passwd");
     let owners = summary.owners.iter().map(|(number, of)| (users.get(*number), *of));

@@ -16,7 +16,7 @@ pub(crate) fn run(verb: &TrashVerb, output: &mut Output) -> Result<()> {
         TrashVerb::On { dir, keep } => {
             let place = Place::to_change(dir)?;
             let call = Call::TrashSet { path: &place.inner, keep_seconds: Some(*keep) };
-            session::perform(&place.volume, &call)?;
+            session::perform(&place, &call)?;
             let mut object = json!({ "keep_seconds": keep });
             output::put_bytes(&mut object, "trash", &place.inner);
             output.object(&object)?;
@@ -26,7 +26,7 @@ pub(crate) fn run(verb: &TrashVerb, output: &mut Output) -> Result<()> {
         TrashVerb::Off { dir } => {
             let place = Place::to_change(dir)?;
             let call = Call::TrashSet { path: &place.inner, keep_seconds: None };
-            session::perform(&place.volume, &call)?;
+            session::perform(&place, &call)?;
             let mut object = json!({ "keep_seconds": null });
             output::put_bytes(&mut object, "trash", &place.inner);
             output.object(&object)?;
@@ -35,10 +35,10 @@ pub(crate) fn run(verb: &TrashVerb, output: &mut Output) -> Result<()> {
         TrashVerb::List { path } => list(&Place::locate(path)?, output),
         TrashVerb::Empty { dir } => {
             let place = Place::to_change(dir)?;
-            let answer = session::ask(&place.volume, &Call::TrashEmpty { path: &place.inner })?;
+            let answer = session::ask(&place, &Call::TrashEmpty { path: &place.inner })?;
             let Answer::Emptied(gone) = answer else { return Err(session::unexpected(&answer)) };
             output.object(&json!({ "emptied": gone }))?;
-            output.line(&format!("deleted the trash of {gone} hours"))
+            output.line(&format!("deleted the trash of {}", output::count(gone, "hour", "hours")))
         }
     }
 }
@@ -51,22 +51,30 @@ pub(crate) fn restore(args: &RestoreArgs, output: &mut Output) -> Result<()> {
     let (place, to) = match &args.to {
         None => (Place::to_change(&args.path)?, None),
         Some(to) => {
-            let (place, to) = both(&args.path, to)?;
-            (place, Some(to.inner))
+            let (place, to) = both(Place::to_change(&args.path)?, Place::to_change(to)?)?;
+            (place, Some(to))
         }
     };
     let (at, since) = (time(args.at.as_deref())?, time(args.since.as_deref())?);
-    let call = Call::Restore { path: &place.inner, to: to.as_deref(), at, since };
-    let answer = session::ask(&place.volume, &call)?;
+    let call =
+        Call::Restore { path: &place.inner, to: to.as_ref().map(|to| &to.inner[..]), at, since };
+    let answer = match &to {
+        Some(to) => session::ask(&[&place, to], &call),
+        None => session::ask(&place, &call),
+    }?;
     let Answer::Restored { names, left } = answer else {
         return Err(session::unexpected(&answer));
     };
     let mut object = json!({ "names": names, "left": left });
     output::put_bytes(&mut object, "restored", &place.inner);
+    if let Some(to) = &to {
+        output::put_bytes(&mut object, "to", &to.inner);
+    }
     output.object(&object)?;
     let path = printable(&place.inner);
     if left == 0 {
-        return output.line(&format!("restored {path}"));
+        let to = to.map_or_else(String::new, |to| format!(" to {}", printable(&to.inner)));
+        return output.line(&format!("restored {path}{to}"));
     }
     output.line(&format!("restored {names} names of {path}"))?;
     let message =
@@ -77,13 +85,12 @@ pub(crate) fn restore(args: &RestoreArgs, output: &mut Output) -> Result<()> {
 
 fn list(place: &Place, output: &mut Output) -> Result<()> {
     let mut removed = Vec::new();
-    let answer =
-        session::call(&place.volume, &Call::TrashList { path: &place.inner }, &mut |body| {
-            if let Body::Removed(more) = body {
-                removed.extend(more);
-            }
-            Ok(())
-        })?;
+    let answer = session::call(place, &Call::TrashList { path: &place.inner }, &mut |body| {
+        if let Body::Removed(more) = body {
+            removed.extend(more);
+        }
+        Ok(())
+    })?;
     let Answer::Trash(trash) = answer else { return Err(session::unexpected(&answer)) };
     for one in &removed {
         show(one, output)?;
@@ -126,10 +133,11 @@ fn time(text: Option<&str>) -> Result<Option<i64>> {
 
 /// A time to keep, in the largest unit that divides it.
 fn days(seconds: u64) -> String {
-    for (unit, name) in [(86_400, "days"), (3600, "hours"), (60, "minutes")] {
+    let units = [(86_400, "day", "days"), (3600, "hour", "hours"), (60, "minute", "minutes")];
+    for (unit, one, many) in units {
         if seconds >= unit && seconds.is_multiple_of(unit) {
-            return format!("for {} {name}", seconds / unit);
+            return format!("for {}", output::count(seconds / unit, one, many));
         }
     }
-    format!("for {seconds} seconds")
+    format!("for {}", output::count(seconds, "second", "seconds"))
 }

@@ -1,4 +1,5 @@
-//! What `pando index` shows while it reads: a count on a terminal, and nothing where nobody looks.
+//! What `pando index` and `pando import` show while they read: a count on a terminal, and nothing
+//! where nobody looks.
 
 use std::fs;
 use std::process::{Command, Stdio};
@@ -19,9 +20,9 @@ fn on_terminal(words: &str) -> String {
     text
 }
 
-/// The counts of progress that were shown: `123 files  45/s`.
+/// The counts of progress that were shown: `123 names  45/s`.
 fn counts(text: &str) -> Vec<u64> {
-    let parts = text.split(" files  ");
+    let parts = text.split(" names  ");
     let count = |part: &str| {
         let digits = part.rsplit(' ').next().unwrap_or_default().replace(',', "");
         digits.parse().ok()
@@ -53,7 +54,7 @@ fn progress_is_counted_on_a_terminal_and_is_not_elsewhere() {
     assert!(counts_shown.is_sorted() && counts_shown.iter().all(|count| *count <= all), "{text:?}");
     // What came of it stands behind, on a line of its own.
     let last = text.trim_end().lines().last().unwrap();
-    assert!(last.contains("3,101 files in 101 directories"), "{text:?}");
+    assert!(last.contains("3,101 names, of them 101 directories"), "{text:?}");
     for (words, what) in [
         (format!("{PANDO} --quiet index {source} --into {volume} 2>&1 >/dev/null"), "quiet"),
         (format!("{PANDO} index {source} --into {volume} 2>&1 | cat"), "into a pipe"),
@@ -67,4 +68,34 @@ fn progress_is_counted_on_a_terminal_and_is_not_elsewhere() {
     assert_eq!((told.code, told.err.as_str()), (0, ""));
     let object: serde_json::Value = serde_json::from_str(told.out.trim_end()).unwrap();
     assert_eq!(object["files"], all);
+}
+
+/// Files that are sent in several parts count once, and rates are whole numbers.
+#[test]
+fn progress_of_an_import_is_never_more_than_all() {
+    if Command::new("script").arg("--version").output().is_err() {
+        return;
+    }
+    let world = World::new();
+    let source = world.path().join("source");
+    fs::create_dir(&source).unwrap();
+    for number in 0..600 {
+        let file = fs::File::create_new(source.join(number.to_string())).unwrap();
+        file.set_len((64 << 10) + 1).unwrap();
+    }
+    let (source, copy) = (source.to_str().unwrap(), world.at("/copy"));
+    let text = on_terminal(&format!("{PANDO} import {source} {copy}"));
+    let number = |text: &str| text.replace(',', "").parse::<u64>().unwrap();
+    let mut shown = 0;
+    for part in text.split(['\r', '\n']).filter(|part| part.contains(" files  ")) {
+        let (at, behind) = part.split_once(" files  ").unwrap();
+        let at = at.rsplit(' ').next().unwrap();
+        let (done, all) = at.split_once('/').unwrap_or((at, "601"));
+        assert!(number(done) <= number(all), "{part:?}");
+        let (rate, _) = behind.split_once("/s").unwrap();
+        assert!(number(rate) < u64::MAX, "{part:?}");
+        shown += 1;
+    }
+    assert!(shown > 0, "{text:?}");
+    assert!(text.contains("imported 600 files"), "{text:?}");
 }

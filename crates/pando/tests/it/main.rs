@@ -40,6 +40,7 @@ mod link_edge;
 mod load;
 mod log_dir;
 mod maps;
+mod messages;
 mod mounts;
 mod other_users;
 mod owner;

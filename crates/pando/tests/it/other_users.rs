@@ -94,6 +94,9 @@ fn reading_follows_the_permission_bits() {
     let all = nobody.run(&["ls", "-R", &world.at("/v")]);
     assert_eq!(all.code, 4, "{}", all.err);
     assert!(all.out.contains("open") && !all.out.contains("closed:\nfile"), "{}", all.out);
+    let du = nobody.run(&["du", "-s", &world.at("/v")]);
+    assert!(du.code == 1 && du.out.ends_with("/v\n"), "{}", du.err);
+    assert!(du.err.contains("1 directory cannot be read, and is not counted"), "{}", du.err);
 }
 
 #[test]
@@ -208,4 +211,23 @@ fn who_may_not_check_a_volume_is_told_who_may() {
         world.ok(&["fsck", world.mnt()]);
         world.umount();
     }
+}
+
+/// Root looked into a volume of nobody's: what is nobody's does not wait until that owner is idle.
+#[test]
+fn an_owner_of_roots_gives_way_to_whose_the_volume_is() {
+    if !is_root() {
+        return;
+    }
+    let world = World::without_volume();
+    let nobody = Nobody::new(&world);
+    fs::create_dir(&world.volume).unwrap();
+    chown(&world.volume, Some(NOBODY), Some(NOBODY)).unwrap();
+    nobody.ok(&["format", world.vol()]);
+    world.ok(&["subvolume", "create", &world.at("/d")]);
+    let pid = world.owner().unwrap();
+    // It takes the volume for itself, as a mount does.
+    nobody.ok(&["fsck", "--repair", world.vol()]);
+    assert_ne!(world.owner(), Some(pid));
+    assert_eq!(nobody.ok(&["ls", &world.at("/")]), "d\n");
 }

@@ -58,6 +58,33 @@ fn a_query_is_a_directory_of_links_and_always_fresh() {
     world.umount();
 }
 
+/// Who reads a directory takes another time of status change at the end for a change meanwhile.
+#[test]
+fn times_of_a_query_stay_while_it_is_read() {
+    let world = World::new();
+    if !world.mount() {
+        return;
+    }
+    fs::create_dir(world.below_mount("/a")).unwrap();
+    fs::write(world.below_mount("/a/one.h5"), "12345").unwrap();
+    let directory = world.below_mount("/.search/*.h5");
+    let all = [world.below_mount("/.search"), directory.clone(), directory.join("one.h5")];
+    let times = || {
+        all.each_ref().map(|path| {
+            let found = fs::symlink_metadata(path).unwrap();
+            (found.ctime(), found.ctime_nsec(), found.size())
+        })
+    };
+    let before = times();
+    assert_eq!(fs::read_dir(&directory).unwrap().count(), 1);
+    assert_eq!(times(), before);
+    let mut tar = Command::new("tar");
+    tar.arg("chf").arg(world.path().join("h5.tar")).arg("-C").arg(&directory).arg(".");
+    let tar = tar.output().unwrap();
+    assert!(tar.status.success(), "{}", String::from_utf8_lossy(&tar.stderr));
+    world.umount();
+}
+
 /// A mount of a directory has queries too, and in them what it shows and no more.
 #[test]
 fn a_mount_of_a_directory_searches_what_it_shows() {

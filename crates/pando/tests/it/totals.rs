@@ -86,6 +86,6 @@ fn sizes_beyond_64_bits_are_told_as_they_are() {
         let told = world.ok(&["du", "-s", "--apparent-size", &at]);
         assert_eq!(told, format!("{kibibytes}\t{at}\n"));
         let text = world.ok(&["summary", &at]);
-        assert!(text.contains("5 files, 1 directories, 40.00 EiB (0 B on the medium)"), "{text}");
+        assert!(text.contains("5 files, 1 directory, 40.00 EiB (0 B on the medium)"), "{text}");
     }
 }

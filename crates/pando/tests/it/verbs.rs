@@ -358,7 +358,7 @@ fn du_and_summary_tell_what_there_is_without_a_walk() {
         world.ok(&["rmr", &format!("{at}/sub")]);
         assert_eq!(world.json(&["du", "-s", &at])[0]["files"], 1);
         assert_eq!(world.json(&["du", "-s", &format!("{at}@s")])[0]["files"], 3);
-        world.fails(6, &["du", &format!("{at}/a")]);
+        world.fails(6, &["summary", &format!("{at}/a")]);
         world.fails(3, &["summary", &format!("{at}/nothing")]);
     });
 }

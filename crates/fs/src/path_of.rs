@@ -1,0 +1,86 @@
+//! The path of a directory, for people who know it by its number: as its records say now.
+
+use inode::{FsError, NodeId, SubvolId};
+
+use crate::subvol::read_record;
+use crate::view::{NameBuf, View};
+use crate::{Fs, FsResult};
+
+/// Most directories on the way.
+const DEPTH_MAX: usize = 1 << 16;
+
+impl Fs {
+    /// The path of a directory from the volume's root; `None` where none leads to it, as where it
+    /// was removed or is being moved. Names on the way are told that the caller of this may not
+    /// see: who answers a user resolves the path with his rights first.
+    pub fn path_of(&self, node: NodeId) -> FsResult<Option<Vec<u8>>> {
+        match self.names_of(node) {
+            Ok(Some(names)) => {
+                let mut path: Vec<u8> = Vec::new();
+                for name in names.iter().rev() {
+                    path.push(b'/');
+                    path.extend_from_slice(name);
+                }
+                Ok(Some(if path.is_empty() { b"/".to_vec() } else { path }))
+            }
+            Ok(None) | Err(FsError::Stale) => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// The path of what the subvolume of a node is a copy of, if it is one of something that is
+    /// still there: of the source of a clone or a snapshot, or of the snapshot that was rolled back
+    /// to. The same is to be heeded as above.
+    pub fn copied_from(&self, node: NodeId) -> FsResult<Option<Vec<u8>>> {
+        let (subvol, _) = self.place(node)?;
+        match read_record(&*self.store, subvol.id)? {
+            Some(record) if record.source.0 != 0 => {
+                self.path_of(Fs::node_of(record.source.0, record.source.1))
+            }
+            _ => Ok(None),
+        }
+    }
+
+    /// Names on the way to a directory, the last first.
+    fn names_of(&self, node: NodeId) -> FsResult<Option<Vec<Vec<u8>>>> {
+        let (mut subvol, mut at) = self.place(node)?;
+        let mut names: Vec<Vec<u8>> = Vec::new();
+        while names.len() < DEPTH_MAX {
+            let (parent, cookie);
+            if at != subvol.root {
+                let view = View::new(&*self.store, subvol.tree());
+                let record = view.directory(at)?.filter(|record| !record.detached);
+                let Some(record) = record else { return Ok(None) };
+                (parent, cookie) = (record.parent, record.parent_cookie);
+            } else if subvol.node(at) == self.root() {
+                return Ok(Some(names));
+            } else {
+                let record = read_record(&*self.store, subvol.id)?;
+                let Some(record) = record.filter(|record| !record.detached) else {
+                    return Ok(None);
+                };
+                if record.snapshot {
+                    names.push(record.name);
+                    names.push(self.snapshot_dir().to_vec());
+                    subvol = self.subvol(SubvolId(record.source.0))?;
+                    at = record.source.1;
+                    continue;
+                }
+                if record.parent.0 == 0 {
+                    return Ok(None);
+                }
+                subvol = self.subvol(SubvolId(record.parent.0))?;
+                (parent, cookie) = (record.parent.1, record.parent.2);
+            }
+            let mut name = NameBuf::empty();
+            let view = View::new(&*self.store, subvol.tree());
+            let entry = view.entry_at(parent, cookie, &mut name)?;
+            if entry.is_none_or(|entry| entry.ino != at) {
+                return Ok(None);
+            }
+            names.push(name.as_bytes().to_vec());
+            at = parent;
+        }
+        Ok(None)
+    }
+}

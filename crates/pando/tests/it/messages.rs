@@ -1,0 +1,232 @@
+//! What commands say that scripts and people depend on: of paths, of names, and what to do next.
+
+use std::fs;
+
+use crate::world::World;
+
+/// A volume with a directory of one file, and a snapshot of that.
+fn world() -> World {
+    let world = World::new();
+    let source = world.path().join("source");
+    fs::create_dir_all(source.join("deep")).unwrap();
+    fs::write(source.join("a.txt"), "before").unwrap();
+    world.ok(&["import", source.to_str().unwrap(), &world.at("/data")]);
+    world.ok(&["snapshot", "create", &world.at("/data"), "monday"]);
+    world.ok(&["rmr", &world.at("/data/a.txt")]);
+    world
+}
+
+#[test]
+fn verbs_that_read_take_a_snapshot_by_its_sign() {
+    let world = world();
+    let at = |inner: &str| world.at(inner);
+    assert_eq!(world.ok(&["ls", &at("/data@monday")]), "a.txt\ndeep\n");
+    assert_eq!(world.ok(&["ls", &at("/data")]), "deep\n");
+    assert_eq!(world.ok(&["cat", &at("/data@monday/a.txt")]), "before");
+    assert_eq!(world.ok(&["cat", &at("/data/a.txt@monday")]), "before");
+    assert_eq!(world.json(&["stat", &at("/data@monday/a.txt")])[0]["size"], 6);
+    assert_eq!(world.json(&["info", &at("/data@monday/deep")])[0]["kind"], "directory");
+    world.ok(&["clone", &at("/data@monday"), &at("/fork")]);
+    assert_eq!(world.ok(&["cat", &at("/fork/a.txt")]), "before");
+    let newer = ["find", &at("/data"), "-newer", &at("/data@monday/a.txt"), "-maxdepth", "0"];
+    world.ok(&newer);
+    // What is called so itself counts.
+    let empty = world.path().join("empty");
+    fs::write(&empty, "").unwrap();
+    world.ok(&["import", empty.to_str().unwrap(), &at("/data@monday")]);
+    assert_eq!(world.ok(&["cat", &at("/data@monday")]), "");
+}
+
+#[test]
+fn verbs_that_write_say_that_a_snapshot_was_named() {
+    if !crate::world::is_root() {
+        return;
+    }
+    let world = world();
+    let at = |inner: &str| world.at(inner);
+    assert!(world.fails(3, &["rmr", &at("/data@monday")]).contains("there is a snapshot"));
+    assert!(world.fails(7, &["rmr", &at("/data@monday/a.txt")]).contains("read-only"));
+    let none = world.fails(3, &["ls", &at("/data@tuesday")]);
+    assert!(none.contains("pando snapshot list"), "{none}");
+    let slashed = world.fails(2, &["snapshot", "create", &at("/data"), "a/b"]);
+    assert!(slashed.contains("a/b"), "{slashed}");
+    let twice = world.fails(6, &["snapshot", "create", &at("/data"), "monday"]);
+    assert!(twice.contains("it has a snapshot monday already"), "{twice}");
+    let trash = world.fails(3, &["trash", "off", &at("/data")]);
+    assert!(trash.contains("it has no trash"), "{trash}");
+    world.ok(&["trash", "on", &at("/data")]);
+    let lost = ["restore", &at("/data/lost"), "--to", &at("/data/found")];
+    assert!(world.fails(3, &lost).contains("/data/lost: it is not in the trash"));
+    world.ok(&["rmr", &at("/data/deep")]);
+    let restored = world.ok(&["restore", &at("/data/deep"), "--to", &at("/data/back")]);
+    assert_eq!(restored, "restored /data/deep to /data/back\n");
+    let file = ["clone", &at("/data@monday/a.txt"), &at("/copy")];
+    assert!(world.fails(6, &file).contains("a.txt: not a directory"));
+}
+
+#[test]
+fn errors_name_the_path_that_was_typed() {
+    let world = world();
+    let says = |code: i32, arguments: &[&str], path: &str| {
+        let said = world.fails(code, arguments);
+        assert!(said.starts_with(&format!("pando: {path}: ")), "{said}");
+        said
+    };
+    let (missing, above) = (world.at("/no/such/file"), world.at("/no/such"));
+    says(3, &["ls", &missing], &missing);
+    says(3, &["import", "/etc/passwd", &missing], &above);
+    let data = world.at("/data");
+    says(6, &["import", "/etc/passwd", &data], &data);
+    let root = world.at("/");
+    assert!(says(2, &["rmr", &root], &root).contains("root of the volume"));
+    if !world.mount() {
+        return;
+    }
+    let data = world.below_mount("/data");
+    let (data, gone) = (data.to_str().unwrap(), world.below_mount("/data/no/such"));
+    says(6, &["import", "/etc/passwd", data], data);
+    let above = gone.parent().unwrap().to_str().unwrap();
+    says(3, &["import", "/etc/passwd", gone.to_str().unwrap()], above);
+    says(3, &["rmr", gone.to_str().unwrap()], above);
+    says(2, &["rmr", world.mnt()], world.mnt());
+    world.ok(&["ls", &format!("{data}@monday/deep")]);
+    world.umount();
+}
+
+#[test]
+fn a_path_that_is_not_there_is_not_told_from_a_mount() {
+    let world = world();
+    let nope = world.path().join("nope");
+    let nope = nope.to_str().unwrap();
+    for verb in ["find", "summary", "du", "ls"] {
+        let said = world.fails(3, &[verb, nope]);
+        assert!(said.contains(&format!("there is no {nope}")), "{said}");
+    }
+    let word = world.fails(3, &["find", &world.at("/"), "zlib"]);
+    assert!(word.contains("say name:zlib"), "{word}");
+    assert_eq!(
+        world.ok(&["find", &world.at("/"), "name:dee"]),
+        format!("{}\n", world.at("/data/deep"))
+    );
+}
+
+#[test]
+fn du_is_sorted_by_people_and_takes_files() {
+    let world = World::new();
+    let source = world.path().join("source");
+    for (name, bytes) in [("small", 5_000), ("middle", 200_000), ("large", 3_000_000)] {
+        fs::create_dir_all(source.join(name)).unwrap();
+        fs::write(source.join(name).join("f"), vec![7; bytes]).unwrap();
+    }
+    world.ok(&["import", source.to_str().unwrap(), &world.at("/data")]);
+    let told = world.ok(&["du", "-hd1", "--apparent-size", &world.at("/data")]);
+    let figure = |name: &str| {
+        let line = told.lines().find(|line| line.ends_with(name)).unwrap();
+        line.split('\t').next().unwrap()
+    };
+    assert_eq!((figure("/small"), figure("/middle"), figure("/large")), ("4.9K", "196K", "2.9M"));
+    let file = world.at("/data/small/f");
+    assert_eq!(world.ok(&["du", "-b", &file]), format!("5000\t{file}\n"));
+    assert_eq!(world.ok(&["du", "--inodes", &file]), format!("1\t{file}\n"));
+    assert_eq!(world.json(&["du", &file])[0]["files"], 1);
+    assert!(world.fails(6, &["summary", &file]).contains("not a directory"));
+}
+
+#[test]
+fn usage_errors_are_objects_with_json() {
+    let world = World::without_volume();
+    for arguments in [&["--json", "ls"][..], &["ls", "--json"], &["--json", "frob"]] {
+        let answer = world.run(arguments);
+        assert_eq!((answer.code, &answer.out[..]), (2, ""), "{arguments:?}");
+        let told: serde_json::Value = serde_json::from_str(&answer.err).unwrap();
+        assert_eq!(told["error"]["kind"], "invalid", "{told}");
+        assert!(!told["error"]["message"].as_str().unwrap().contains('\n'), "{told}");
+        assert!(told["error"]["hint"].as_str().unwrap().contains("pando"), "{told}");
+    }
+    assert!(world.run(&["frob"]).err.starts_with("error: "));
+    let quota = world.run(&["quota", "set", "nowhere"]);
+    for option in ["--files", "--bytes", "--unlimited"] {
+        assert!(quota.code == 2 && quota.err.contains(option), "{}", quota.err);
+    }
+    // Help is no error.
+    let help = world.run(&["--json", "ls", "--help"]);
+    assert!(help.code == 0 && help.out.contains("Example"), "{}", help.err);
+}
+
+/// Every verb, with those below it.
+fn verbs(world: &World, above: &[&str], all: &mut Vec<Vec<String>>) {
+    let help = world.ok(&[above, &["--help"]].concat());
+    let commands = help.split("\nCommands:\n").nth(1).unwrap_or_default();
+    // What goes on from the line above stands further in.
+    let lines = commands.lines().take_while(|line| !line.is_empty());
+    for line in lines.filter(|line| !line.starts_with("   ")) {
+        let verb = line.split_whitespace().next().unwrap_or_default();
+        let path = [above, &[verb]].concat();
+        all.push(path.iter().map(|&word| word.to_owned()).collect());
+        verbs(world, &path, all);
+    }
+}
+
+#[test]
+fn every_help_has_an_example() {
+    let world = World::without_volume();
+    let mut all = Vec::new();
+    verbs(&world, &[], &mut all);
+    assert!(all.len() > 40 && all.contains(&vec!["quota".to_owned(), "check".to_owned()]));
+    for verb in all {
+        let help = world.ok(&[&verb[..], &["--help".to_owned()]].concat());
+        assert!(help.contains("Example"), "{verb:?}");
+        let shown = format!("  pando {}", verb[0]);
+        assert!(help.contains(&shown), "{verb:?} has none of its own");
+    }
+}
+
+#[test]
+fn info_says_what_holds_a_path_and_what_it_is_a_copy_of() {
+    let world = world();
+    let told = |inner: &str| world.json(&["info", &world.at(inner)]).remove(0);
+    let deep = told("/data/deep");
+    assert_eq!(deep["in_snapshots"][0]["name"], "monday", "{deep}");
+    assert_eq!(deep["in_snapshots"][0]["directory"], "/data", "{deep}");
+    let data = told("/data");
+    assert_eq!(data["snapshots"][0]["name"], "monday", "{data}");
+    assert_eq!(data["in_snapshots"].as_array().map(Vec::len), Some(0), "{data}");
+    assert!(data.get("copy_of").is_none(), "{data}");
+    world.ok(&["clone", &world.at("/data"), &world.at("/fork")]);
+    assert_eq!(told("/fork/deep")["copy_of"], "/data");
+    world.ok(&["clone", &world.at("/data@monday"), &world.at("/older")]);
+    assert_eq!(told("/older")["copy_of"], "/data/.snapshots/monday");
+    let text = world.ok(&["info", &world.at("/data/deep")]);
+    assert!(text.contains("monday of /data"), "{text}");
+    let made = world.json(&["snapshot", "create", &world.at("/data"), "next"]).remove(0);
+    assert_eq!((&made["name"], &made["created"]), (&"next".into(), &"next".into()));
+}
+
+#[test]
+fn quotas_are_told_by_path() {
+    if !crate::world::is_root() {
+        return;
+    }
+    let world = world();
+    let (deep, volume) = (world.at("/data/deep"), world.vol());
+    assert_eq!(world.json(&["quota", "get", &deep])[0]["quota"], serde_json::Value::Null);
+    world.ok(&["quota", "set", &deep, "--files", "2"]);
+    let told = world.json(&["quota", "list", volume]).remove(0);
+    assert_eq!(told["path"], "/data/deep", "{told}");
+    assert!(world.ok(&["quota", "list", volume]).starts_with("/data/deep: 1 files of 2"));
+    assert_eq!(world.json(&["quota", "get", &deep])[0]["path"], "/data/deep");
+    let source = world.path().join("source");
+    fs::write(source.join("b.txt"), "more").unwrap();
+    let full = world.fails(7, &["import", source.to_str().unwrap(), &world.at("/data/deep/in")]);
+    assert!(full.contains("pando quota get") && !full.contains("free room"), "{full}");
+}
+
+#[test]
+fn what_is_missing_is_said_with_what_makes_it() {
+    let world = World::new();
+    let nope = world.path().join("nope");
+    let nope = nope.to_str().unwrap();
+    assert!(world.fails(3, &["mount", world.vol(), nope]).contains(&format!("mkdir -p {nope}")));
+    let index = world.fails(8, &["index", "--into", nope]);
+    assert!(index.contains(&format!("pando index DIR --into {nope}")), "{index}");
+}
