@@ -53,6 +53,7 @@ mod search_below;
 mod search_bounds;
 mod search_cache;
 mod search_claims;
+mod search_counts;
 mod search_declared;
 mod search_due;
 mod search_fresh;

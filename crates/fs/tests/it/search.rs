@@ -15,6 +15,7 @@ use store::Durability;
 use testing::SimDevice;
 
 use crate::script::{Script, Step, scale};
+use crate::search_counts::check_counts;
 use crate::search_totals::check_totals;
 use crate::subject::Base;
 
@@ -305,6 +306,7 @@ pub(crate) fn compare(fs: &Fs, random: &mut fastrand::Rng, queries: usize, place
     let read = (0..queries).map(|_| Query::random(random, &starts).check(fs, place)).sum();
     for _ in 0..queries.div_ceil(2) {
         check_totals(fs, random, &starts, place);
+        check_counts(fs, random, &starts, place);
     }
     read
 }

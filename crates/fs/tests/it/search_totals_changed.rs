@@ -14,6 +14,7 @@ use testing::SimDevice;
 
 use crate::script::{self, scale};
 use crate::search::{Everybody, Query, caller, directories};
+use crate::search_counts::check_counts;
 use crate::search_totals::check_totals;
 use crate::subject::{Base, FsSubject};
 
@@ -202,6 +203,7 @@ impl Changing {
             for _ in 0..8 {
                 let place = format!("seed {seed}, links {}, round {round}", self.links);
                 check_totals(self.subject.fs(), &mut self.random, &starts, &place);
+                check_counts(self.subject.fs(), &mut self.random, &starts, &place);
                 Query::random(&mut self.random, &starts).check(self.subject.fs(), &place);
             }
         }

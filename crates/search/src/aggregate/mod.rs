@@ -12,7 +12,7 @@ pub(crate) mod walked;
 pub use groups::extension;
 pub use walked::aggregate_by_walking;
 
-pub(crate) use groups::{EXTENSION_BYTES_MAX, GroupCounts, is_plain, sums_of};
+pub(crate) use groups::{GroupCounts, is_plain, sums_of};
 pub use tree::Directories;
 pub(crate) use tree::Tree;
 

@@ -5,7 +5,7 @@ use memchr::memmem::Finder;
 use crate::Condition;
 
 /// A condition on names as bytes to look for: zero bytes stand around every name.
-pub(super) struct NameTest {
+pub(crate) struct NameTest {
     finder: Finder<'static>,
     /// Whether the bytes begin or end with the zero byte around a name.
     anchored: (bool, bool),
@@ -24,6 +24,11 @@ impl NameTest {
             | Condition::Xattr(..)
             | Condition::Near(..) => return None,
         };
+        Some(NameTest::of(bytes, anchored))
+    }
+
+    /// The test for names with these bytes, which begin or end with them if so said.
+    pub(crate) fn of(bytes: &[u8], anchored: (bool, bool)) -> NameTest {
         let mut pattern = Vec::with_capacity(bytes.len() + 2);
         if anchored.0 {
             pattern.push(0);
@@ -32,7 +37,7 @@ impl NameTest {
         if anchored.1 {
             pattern.push(0);
         }
-        Some(NameTest { finder: Finder::new(&pattern).into_owned(), anchored })
+        NameTest { finder: Finder::new(&pattern).into_owned(), anchored }
     }
 
     /// Whether one name meets the condition.

@@ -18,22 +18,27 @@ use super::values::{code, code_range, column_of};
 use crate::{Attribute, Condition, Result};
 
 /// Rows of a block, a bit each.
-type Mask = [u64; BLOCK_ROWS_MAX as usize / 64];
+pub(super) type Mask = [u64; BLOCK_ROWS_MAX as usize / 64];
 
 /// Fewer rows than this are tested name by name.
-const FEW: u32 = 12;
+pub(super) const FEW: u32 = 12;
 
 /// What values of a column are tested for.
-enum Test {
+#[derive(Debug)]
+pub(super) enum Test {
     /// Least and greatest.
     Range(u64, u64),
     /// One of these, ascending.
     Set(Vec<u64>),
+    /// Of these bits those that are set.
+    Bits(u64, u64),
+    /// One of these bits is set.
+    SomeBit(u64),
 }
 
 impl Test {
     /// The test of a condition, if it is one on numbers. One that nothing meets is an empty set.
-    fn new(condition: &Condition) -> Option<(ColumnId, Test)> {
+    pub(super) fn new(condition: &Condition) -> Option<(ColumnId, Test)> {
         match condition {
             Condition::Within(attribute, least, greatest) => {
                 let range = code_range(*attribute, *least, *greatest);
@@ -56,8 +61,10 @@ impl Test {
     }
 
     /// Whether a value between two may meet it.
-    fn may_meet(&self, least: u64, greatest: u64) -> bool {
+    pub(super) fn may_meet(&self, least: u64, greatest: u64) -> bool {
         match self {
+            Test::Bits(mask, set) => least != greatest || least & mask == *set,
+            Test::SomeBit(mask) => least != greatest || least & mask != 0,
             Test::Range(from, to) => *from <= greatest && *to >= least,
             Test::Set(values) => {
                 let next = values.partition_point(|&value| value < least);
@@ -67,36 +74,38 @@ impl Test {
     }
 
     /// Whether all values between two meet it.
-    fn all_meet(&self, least: u64, greatest: u64) -> bool {
+    pub(super) fn all_meet(&self, least: u64, greatest: u64) -> bool {
         match self {
+            Test::Bits(mask, set) => least == greatest && least & mask == *set,
+            Test::SomeBit(mask) => least == greatest && least & mask != 0,
             Test::Range(from, to) => *from <= least && greatest <= *to,
             Test::Set(values) => least == greatest && values.binary_search(&least).is_ok(),
         }
     }
 
     /// Takes the bits of rows that do not meet it out of the mask.
-    fn keep(&self, values: &[u64], mask: &mut Mask) {
+    pub(super) fn keep(&self, values: &[u64], mask: &mut Mask) {
         match self {
             Test::Range(from, to) => {
                 let span = to - from;
-                for (word, values) in mask.iter_mut().zip(values.chunks(64)) {
-                    let mut met = 0;
-                    for (bit, &value) in values.iter().enumerate() {
-                        met |= u64::from(value.wrapping_sub(*from) <= span) << bit;
-                    }
-                    *word &= met;
-                }
+                keep(values, mask, |value| value.wrapping_sub(*from) <= span);
             }
-            Test::Set(wanted) => {
-                for (word, values) in mask.iter_mut().zip(values.chunks(64)) {
-                    let mut met = 0;
-                    for (bit, value) in values.iter().enumerate() {
-                        met |= u64::from(wanted.binary_search(value).is_ok()) << bit;
-                    }
-                    *word &= met;
-                }
-            }
+            Test::Set(wanted) => keep(values, mask, |value| wanted.binary_search(&value).is_ok()),
+            Test::Bits(bits, set) => keep(values, mask, |value| value & bits == *set),
+            Test::SomeBit(bits) => keep(values, mask, |value| value & bits != 0),
         }
+    }
+}
+
+/// Takes the bits of rows whose values do not meet something out of the mask.
+#[inline]
+fn keep(values: &[u64], mask: &mut Mask, meets: impl Fn(u64) -> bool) {
+    for (word, values) in mask.iter_mut().zip(values.chunks(64)) {
+        let mut met = 0;
+        for (bit, &value) in values.iter().enumerate() {
+            met |= u64::from(meets(value)) << bit;
+        }
+        *word &= met;
     }
 }
 
@@ -143,29 +152,11 @@ impl Cluster {
         }
         Ok(ControlFlow::Continue(()))
     }
-
-    /// How many rows [`Cluster::search`] would emit. Where all conditions are on numbers and names,
-    /// no row is looked at by itself.
-    pub fn count(&self, narrow: &[Condition]) -> Result<u64> {
-        let Some((mut scan, blocks)) = Scan::of(self, narrow)? else { return Ok(0) };
-        let each = !scan.xattrs.is_empty() || !scan.near.is_empty();
-        let mut count = 0;
-        for block in blocks {
-            let first = block as usize * usize::from(scan.shape.block_rows);
-            let mask = scan.mask(block as usize)?;
-            count += if each {
-                bits(mask).filter(|row| scan.meets(first + row)).count() as u64
-            } else {
-                mask.iter().map(|word| u64::from(word.count_ones())).sum()
-            };
-        }
-        Ok(count)
-    }
 }
 
-struct Scan<'a> {
-    cluster: &'a Cluster,
-    shape: Shape,
+pub(super) struct Scan<'a> {
+    pub(super) cluster: &'a Cluster,
+    pub(super) shape: Shape,
     tests: Vec<(Arc<Column>, Test)>,
     /// What the tags of names must be.
     tags: Vec<(Arc<Column>, u8)>,
@@ -216,7 +207,10 @@ impl Near {
 impl<'a> Scan<'a> {
     /// The scan for some conditions, and the blocks that may have rows which meet them; `None`:
     /// none has.
-    fn of(cluster: &'a Cluster, narrow: &'a [Condition]) -> Result<Option<(Scan<'a>, Vec<u32>)>> {
+    pub(super) fn of(
+        cluster: &'a Cluster,
+        narrow: &'a [Condition],
+    ) -> Result<Option<(Scan<'a>, Vec<u32>)>> {
         if !cluster.summary().may_match(narrow) {
             return Ok(None);
         }
@@ -265,7 +259,7 @@ impl<'a> Scan<'a> {
     }
 
     /// The rows of a block that meet the conditions on numbers and names.
-    fn mask(&mut self, block: usize) -> Result<Mask> {
+    pub(super) fn mask(&mut self, block: usize) -> Result<Mask> {
         let block_rows = usize::from(self.shape.block_rows);
         let first = block * block_rows;
         let rows = (self.shape.rows as usize - first).min(block_rows);
@@ -325,7 +319,7 @@ impl<'a> Scan<'a> {
     }
 }
 
-fn is_empty(mask: &Mask) -> bool {
+pub(super) fn is_empty(mask: &Mask) -> bool {
     mask.iter().all(|&word| word == 0)
 }
 
@@ -341,7 +335,7 @@ fn keep_tags(tags: &[u8], wanted: u8, mask: &mut Mask) {
 }
 
 /// Places of the bits that are set.
-fn bits(mask: Mask) -> impl Iterator<Item = usize> {
+pub(super) fn bits(mask: Mask) -> impl Iterator<Item = usize> {
     mask.into_iter().enumerate().flat_map(|(place, mut word)| {
         std::iter::from_fn(move || {
             let bit = (word != 0).then(|| word.trailing_zeros() as usize)?;

@@ -11,6 +11,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use format::entry_record::{EntryRecord, Target};
 use format::inode_record::FileKind;
+use inode::permissions::{HAS_ACL, MODE_BITS};
 use parking_lot::Mutex;
 
 use super::Index;
@@ -18,7 +19,7 @@ use super::base::Base;
 use super::spread::spread;
 use super::totals::fields;
 use super::view::View;
-use crate::aggregate::{EXTENSION_BYTES_MAX, extension, is_plain};
+use crate::aggregate::is_plain;
 use crate::assemble::{CARRY_NOTHING, NamedEntry, Records};
 use crate::cluster::{Cluster, Fields};
 use crate::query::Test;
@@ -27,79 +28,141 @@ use crate::{Attribute, Condition, Result, Row};
 /// Of so many rows of a cluster one may have changed for each to be read by itself: more take as
 /// long as going through the cluster, and far longer where nothing of the tree is in memory.
 pub(super) const ROWS_A_LOOKUP: usize = 128;
-/// Bytes of a name that has an extension, and nothing else that counts.
-const NAME_BYTES: usize = EXTENSION_BYTES_MAX + 2;
+/// Bytes of a name, about.
+const NAME_BYTES: usize = 24;
 
-/// What counts of a row that a cluster has, and that is not so any more.
+/// What is kept of a row that a cluster has, and that is not so any more, but for its name.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Before {
-    /// The cluster.
-    pub(crate) cluster: u32,
     /// The directory that held the name.
     pub(crate) directory: u64,
     /// The last change of attributes.
     pub(crate) ctime: i64,
-    kind: FileKind,
-    linked: bool,
-    extension_bytes: u8,
-    extension: [u8; EXTENSION_BYTES_MAX],
-    uid: u32,
-    gid: u32,
+    mtime: i64,
     size: u64,
     allocated: u64,
-    mtime: i64,
+    /// Where its name is among those of its list.
+    name_at: usize,
+    /// The cluster.
+    pub(crate) cluster: u32,
+    uid: u32,
+    gid: u32,
+    /// Permission bits, and `LINKED` and `HOLDS`.
+    mode: u16,
+    name_bytes: u8,
+    kind: FileKind,
 }
 
 // One is kept for each place that differs.
-const _: () = assert!(size_of::<Before>() <= 72);
+const _: () = assert!(size_of::<Before>() <= 64);
 
-impl Before {
-    pub(super) fn new(row: &Row<'_>, cluster: u32) -> Before {
-        let mut bytes = [0; EXTENSION_BYTES_MAX];
-        let known = extension(row.name);
-        bytes[..known.len()].copy_from_slice(&known);
-        Before {
-            cluster,
-            directory: row.directory,
-            ctime: row.ctime,
-            kind: row.kind,
-            linked: row.kind != FileKind::Directory && !is_plain(row),
-            extension_bytes: known.len() as u8,
-            extension: bytes,
-            uid: row.uid,
-            gid: row.gid,
-            size: row.size,
-            allocated: row.allocated,
-            mtime: row.mtime,
-        }
+/// It is an inode with several names.
+const LINKED: u16 = 1 << 15;
+/// It is a directory with entries.
+const HOLDS: u16 = 1 << 14;
+const MODE: u16 = (MODE_BITS | HAS_ACL) as u16;
+const _: () = assert!(MODE & (LINKED | HOLDS) == 0 && MODE as u32 == MODE_BITS | HAS_ACL);
+
+/// What was at some places, in any order.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct BeforeList {
+    rows: Vec<Before>,
+    names: Vec<u8>,
+}
+
+impl BeforeList {
+    /// What two have.
+    pub(crate) fn joined(one: &BeforeList, other: &BeforeList) -> BeforeList {
+        let mut both = BeforeList::default();
+        both.rows.reserve_exact(one.rows.len() + other.rows.len());
+        both.names.reserve_exact(one.names.len() + other.names.len());
+        both.append(one);
+        both.append(other);
+        both
     }
 
-    /// Gives the row, as far as it counts for totals; nothing where the sums leave it out.
-    pub(crate) fn with_row<T>(&self, take: impl FnOnce(&Row<'_>) -> T) -> Option<T> {
-        if self.linked {
-            return None;
-        }
-        let mut name = [b'x'; NAME_BYTES];
-        let length = usize::from(self.extension_bytes);
-        name[1] = b'.';
-        name[2..2 + length].copy_from_slice(&self.extension[..length]);
-        let name = if length == 0 { &name[..1] } else { &name[..2 + length] };
-        Some(take(&Row { name, ..self.row() }))
+    /// Memory it takes.
+    pub(crate) fn memory_bytes(&self) -> usize {
+        self.rows.capacity() * size_of::<Before>() + self.names.capacity()
+    }
+
+    pub(super) fn push(&mut self, row: &Row<'_>, cluster: u32) {
+        let linked = row.kind != FileKind::Directory && !is_plain(row);
+        let marks = if linked { LINKED } else { 0 } | if row.entries > 0 { HOLDS } else { 0 };
+        self.rows.push(Before {
+            directory: row.directory,
+            ctime: row.ctime,
+            mtime: row.mtime,
+            size: row.size,
+            allocated: row.allocated,
+            name_at: self.names.len(),
+            cluster,
+            uid: row.uid,
+            gid: row.gid,
+            mode: row.mode as u16 & MODE | marks,
+            name_bytes: row.name.len() as u8,
+            kind: row.kind,
+        });
+        self.names.extend_from_slice(row.name);
+    }
+
+    fn append(&mut self, other: &BeforeList) {
+        let names = self.names.len();
+        let moved = |row: &Before| Before { name_at: names + row.name_at, ..*row };
+        self.rows.extend(other.rows.iter().map(moved));
+        self.names.extend_from_slice(&other.names);
+    }
+
+    /// Memory of what is in it.
+    fn used_bytes(&self) -> usize {
+        self.rows.len() * size_of::<Before>() + self.names.len()
+    }
+
+    fn clear(&mut self) {
+        self.rows.clear();
+        self.names.clear();
+    }
+
+    /// All of them.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = Had<'_>> {
+        self.rows.iter().map(|row| {
+            let name = &self.names[row.name_at..row.name_at + usize::from(row.name_bytes)];
+            Had { row, name }
+        })
+    }
+}
+
+/// One of them.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Had<'a> {
+    pub(crate) row: &'a Before,
+    name: &'a [u8],
+}
+
+impl<'a> Had<'a> {
+    /// The row, as far as it counts for totals; nothing where the sums leave it out.
+    pub(crate) fn counted(self) -> Option<Row<'a>> {
+        (self.row.mode & LINKED == 0).then(|| self.row())
     }
 
     /// The row, as far as it is known ([`Before::tells`]).
-    pub(crate) fn row(&self) -> Row<'static> {
-        let (directory, kind, ctime, mtime) = (self.directory, self.kind, self.ctime, self.mtime);
-        let (uid, gid, size, allocated) = (self.uid, self.gid, self.size, self.allocated);
-        Row { directory, kind, uid, gid, nlink: 1, size, allocated, mtime, ctime, ..NOTHING }
+    pub(crate) fn row(self) -> Row<'a> {
+        let Before { directory, kind, ctime, mtime, uid, gid, size, allocated, .. } = *self.row;
+        let (mode, entries) = (self.row.mode & MODE, u64::from(self.row.mode & HOLDS != 0));
+        let (name, mode) = (self.name, mode.into());
+        let known = Row { directory, kind, uid, gid, mode, name, entries, nlink: 1, ..NOTHING };
+        Row { size, allocated, mtime, ctime, ..known }
     }
+}
 
-    /// Whether [`Before::row`] is enough to say what a test is of any row.
+impl Before {
+    /// Whether [`Had::row`] is enough to say what a test is of any row.
     pub(crate) fn tells(test: &Test) -> bool {
         match test {
             Test::Within(attribute, ..) => matches!(
                 attribute,
                 Attribute::Kind
+                    | Attribute::Mode
                     | Attribute::Uid
                     | Attribute::Gid
                     | Attribute::Size
@@ -107,7 +170,13 @@ impl Before {
                     | Attribute::Mtime
                     | Attribute::Ctime
             ),
-            Test::Kind(_) | Test::NoUser | Test::NoGroup => true,
+            Test::Kind(_)
+            | Test::Perm(_)
+            | Test::Name(_)
+            | Test::NameRegex(_)
+            | Test::Empty
+            | Test::NoUser
+            | Test::NoGroup => true,
             _ => false,
         }
     }
@@ -138,7 +207,7 @@ const NOTHING: Row<'static> = Row {
 
 /// What was at the places that changed, by clusters.
 pub(super) struct Gone<'a> {
-    rows: Vec<&'a Before>,
+    rows: Vec<Had<'a>>,
     /// Where those of each cluster begin, and where all end.
     starts: Vec<usize>,
 }
@@ -146,29 +215,29 @@ pub(super) struct Gone<'a> {
 impl<'a> Gone<'a> {
     /// Of so many clusters those of which anything counts.
     pub(super) fn of(
-        lists: &'a [Arc<Vec<Before>>],
+        lists: &'a [Arc<BeforeList>],
         clusters: usize,
         is_open: &dyn Fn(usize) -> bool,
     ) -> Gone<'a> {
-        let counts = |row: &&Before| is_open(row.cluster as usize);
+        let counts = |had: &Had<'_>| is_open(had.row.cluster as usize);
         let all = || lists.iter().flat_map(|list| list.iter()).filter(counts);
         let mut starts = vec![0; clusters + 1];
-        all().for_each(|row| starts[row.cluster as usize + 1] += 1);
+        all().for_each(|had| starts[had.row.cluster as usize + 1] += 1);
         for at in 1..starts.len() {
             starts[at] += starts[at - 1];
         }
         let mut next = starts.clone();
-        let mut rows: Vec<&Before> = all().collect();
-        for row in all() {
-            let at = &mut next[row.cluster as usize];
-            rows[*at] = row;
+        let mut rows: Vec<Had<'_>> = all().collect();
+        for had in all() {
+            let at = &mut next[had.row.cluster as usize];
+            rows[*at] = had;
             *at += 1;
         }
         Gone { rows, starts }
     }
 
     /// Those of a cluster.
-    pub(super) fn of_cluster(&self, number: usize) -> &[&'a Before] {
+    pub(super) fn of_cluster(&self, number: usize) -> &[Had<'a>] {
         &self.rows[self.starts[number]..self.starts[number + 1]]
     }
 }
@@ -176,7 +245,7 @@ impl<'a> Gone<'a> {
 /// A place, with the cluster that may have it.
 type Wanted = (u32, (u64, u64));
 /// What was read for a layer: which one, what was known of it, and all.
-pub(super) type LookedUp = (usize, Arc<Vec<Before>>, Arc<Vec<Before>>);
+pub(super) type LookedUp = (usize, Arc<BeforeList>, Arc<BeforeList>);
 
 impl Index {
     /// What a base had at the places of a view that differ, in lists. `None` where that takes more
@@ -186,7 +255,7 @@ impl Index {
         view: &View,
         base: &Arc<Base>,
         cancel: &AtomicBool,
-    ) -> Option<Vec<Arc<Vec<Before>>>> {
+    ) -> Option<Vec<Arc<BeforeList>>> {
         let looked = view.delta.looked();
         let mut wanted: Vec<Option<Vec<Wanted>>> = Vec::with_capacity(looked.len());
         // Most may be in directories that the base does not have, and take no memory.
@@ -197,17 +266,21 @@ impl Index {
             wanted.push(unread.map(|keys| keys.into_iter().filter_map(place).collect()));
         }
         let more: usize = wanted.iter().flatten().map(Vec::len).sum();
-        let bytes = more.saturating_mul(size_of::<Before>());
-        if more > 0 && !self.may_keep(view, bytes) {
+        let bytes = more.saturating_mul(size_of::<Before>() + NAME_BYTES);
+        let room = self.room_for_before(view);
+        if more > 0 && bytes > room {
             return None;
         }
-        let mut whole = true;
+        let (mut whole, mut taken) = (true, 0);
         for (depth, wanted) in wanted.into_iter().enumerate() {
             let Some(wanted) = wanted else { continue };
-            let Some(all) = self.read_layer(view, base, &lists[depth], wanted, cancel) else {
+            let left = room.saturating_sub(taken);
+            let Some(all) = self.read_layer(view, base, &lists[depth], (wanted, left), cancel)
+            else {
                 whole = false;
                 break;
             };
+            taken += all.memory_bytes().saturating_sub(lists[depth].memory_bytes());
             let known = std::mem::replace(&mut lists[depth], Arc::clone(&all));
             read.push((depth, known, all));
         }
@@ -217,29 +290,34 @@ impl Index {
         whole.then_some(lists)
     }
 
-    /// What a base had at all places of a layer; `None` where it cannot be read, or nobody waits
-    /// any more.
+    /// What a base had at all places of a layer; `None` where it cannot be read or takes more bytes
+    /// than are left, or nobody waits any more.
     fn read_layer(
         &self,
         view: &View,
         base: &Arc<Base>,
-        known: &[Before],
-        mut wanted: Vec<Wanted>,
+        known: &BeforeList,
+        (mut wanted, left): (Vec<Wanted>, usize),
         cancel: &AtomicBool,
-    ) -> Option<Arc<Vec<Before>>> {
+    ) -> Option<Arc<BeforeList>> {
         wanted.sort_unstable();
         self.looked_up.fetch_add(wanted.len() as u64, Ordering::Relaxed);
         let clusters: Vec<&[Wanted]> = wanted.chunk_by(|one, other| one.0 == other.0).collect();
         // Threads cost about as much to start as a few look-ups.
         let threads = if wanted.len() < self.options.fold_alone { 1 } else { self.options.threads };
-        let mut all = Vec::with_capacity(known.len() + wanted.len());
-        all.extend_from_slice(known);
+        let most = known.memory_bytes().saturating_add(left);
         // In any order: who adds them up puts them in that of clusters.
-        let all = Mutex::new(all);
+        let all = Mutex::new(BeforeList::joined(known, &BeforeList::default()));
+        let is_over = AtomicBool::new(false);
         let read = spread((threads, "before"), clusters.len(), cancel, &|at| {
-            let mut read = Vec::with_capacity(clusters[at].len());
+            if is_over.load(Ordering::Relaxed) {
+                return Ok(());
+            }
+            let mut read = BeforeList::default();
             self.read_before(view, base, clusters[at], &mut read)?;
-            all.lock().append(&mut read);
+            let mut all = all.lock();
+            all.append(&read);
+            is_over.fetch_or(all.used_bytes() > most, Ordering::Relaxed);
             Ok(())
         });
         let read = read.inspect_err(|error| {
@@ -250,8 +328,9 @@ impl Index {
         });
         read.ok().flatten()?;
         let mut all = all.into_inner();
-        all.shrink_to_fit();
-        Some(Arc::new(all))
+        all.rows.shrink_to_fit();
+        all.names.shrink_to_fit();
+        (!is_over.into_inner()).then(|| Arc::new(all))
     }
 
     /// Reads what one cluster, or the tree in its place, had at some places.
@@ -260,7 +339,7 @@ impl Index {
         view: &View,
         base: &Arc<Base>,
         wanted: &[Wanted],
-        out: &mut Vec<Before>,
+        out: &mut BeforeList,
     ) -> Result<()> {
         let Some(&(number, _)) = wanted.first() else { return Ok(()) };
         let cluster = &base.clusters[number as usize];
@@ -270,10 +349,9 @@ impl Index {
         if wanted.len() <= cluster.rows as usize / ROWS_A_LOOKUP + 1 {
             return look_up(view, base, wanted, out);
         }
-        let start = out.len();
         self.with_cluster(view, base, number, &mut |cluster| {
             // A cluster that is damaged is gone through again.
-            out.truncate(start);
+            out.clear();
             pick(cluster, wanted, out)
         })?;
         self.settle(cluster.id);
@@ -282,7 +360,7 @@ impl Index {
 }
 
 /// Reads rows of a base's tree.
-fn look_up(view: &View, base: &Base, wanted: &[Wanted], out: &mut Vec<Before>) -> Result<()> {
+fn look_up(view: &View, base: &Base, wanted: &[Wanted], out: &mut BeforeList) -> Result<()> {
     let records = Records { read: &*view.pinned, tree: base.tree, searchable: &CARRY_NOTHING };
     let (mut found, mut xattrs) = (NamedEntry::default(), Vec::new());
     for &(cluster, (directory, cookie)) in wanted {
@@ -294,24 +372,25 @@ fn look_up(view: &View, base: &Base, wanted: &[Wanted], out: &mut Vec<Before>) -
         }
         let entry = EntryRecord { chained: false, ino: found.ino, name: &found.name, target };
         if let Some(row) = records.row((directory, cookie), &entry, &mut xattrs)? {
-            out.push(Before::new(&row, cluster));
+            out.push(&row, cluster);
         }
     }
     Ok(())
 }
 
 /// Reads rows of a cluster, by going through those of the directories that have any.
-fn pick(cluster: &Cluster, wanted: &[Wanted], out: &mut Vec<Before>) -> Result<()> {
+fn pick(cluster: &Cluster, wanted: &[Wanted], out: &mut BeforeList) -> Result<()> {
     let Some(&(number, _)) = wanted.first() else { return Ok(()) };
     let mut directories: Vec<i128> = wanted.iter().map(|(_, key)| key.0.into()).collect();
     directories.dedup();
     let identity = cluster.rows(Fields::IDENTITY)?;
-    let rows = cluster.rows(fields(true))?;
+    let more = Fields::of(Attribute::Mode).and(Fields::ENTRIES);
+    let rows = cluster.rows(fields(true).and(more))?;
     let within = [Condition::OneOf(Attribute::Directory, directories)];
     let flow = cluster.search(&within, &mut |at| {
         let row = identity.get(at);
         if wanted.binary_search(&(number, (row.directory, row.cookie))).is_ok() {
-            out.push(Before::new(&rows.get(at), number));
+            out.push(&rows.get(at), number);
         }
         ControlFlow::Continue(())
     })?;

@@ -1,10 +1,11 @@
-//! How many rows match, where nobody wants to see them and their columns decide: no row, no name
-//! and no path is made. Each cluster of a base is counted by itself, and what the base had at the
-//! places that differ (`before`) is taken away.
+//! How many rows match, where nobody wants to see them and their columns decide: no row and no path
+//! is made. Each cluster of a base is counted by itself, block by block, and what the base had at
+//! the places that differ (`before`) is taken away.
 //!
-//! Where a test needs more of a row than is kept of what changed, where paths or depths decide, or
-//! where what changed does not fit into memory, rows are put to the query one by one as for any
-//! other, but for their paths.
+//! Where a test needs more of a row than is kept of what changed, or what changed does not fit into
+//! memory, the rows that match are looked at of clusters in which something changed: whether it is
+//! still so. Where paths, depths, or what no column has decide, rows are put to the query one by
+//! one as for any other, but for their paths.
 
 use std::ops::ControlFlow;
 use std::sync::Arc;
@@ -15,18 +16,18 @@ use store::Read;
 
 use super::Index;
 use super::base::Base;
-use super::before::{Before, Gone};
+use super::before::{Before, BeforeList, Gone};
 use super::ground::Ground;
 use super::run::{Flow, Run};
 use super::scope::{From, Scope};
 use super::spread::spread;
 use super::view::View;
 use crate::assemble::{CARRY_NOTHING, Records};
-use crate::cluster::{Cluster, Fields};
-use crate::query::Context;
+use crate::cluster::{Cluster, Fields, Sieve};
+use crate::query::{ByColumns, Context};
 use crate::request::Request;
 use crate::stored::Stored;
-use crate::{Attribute, Narrow, Result, Row};
+use crate::{Attribute, Condition, Narrow, Result, Row};
 
 /// So many clusters one thread counts: others cost about as much to start.
 const CLUSTERS_ALONE: usize = 4;
@@ -36,6 +37,8 @@ const CLUSTERS_ALONE: usize = 4;
 struct Standing {
     open: bool,
     closed: bool,
+    /// Rows of it changed, and what was there is not known.
+    changed: bool,
 }
 
 /// What all clusters are counted by.
@@ -45,9 +48,21 @@ struct Counting<'a> {
     base: &'a Base,
     ground: &'a Ground,
     request: &'a Request<'a>,
+    /// What decides whether a row of a cluster matches.
     narrow: Narrow,
-    /// Whether all rows match that meet those conditions.
-    exact: bool,
+    /// The same without conditions that the sieve looks at again.
+    first: Narrow,
+    sieve: Option<Sieve<'a>>,
+}
+
+/// A cluster to be counted.
+#[derive(Clone, Copy)]
+struct One {
+    number: usize,
+    /// Names of all its directories count.
+    whole: bool,
+    /// Rows of it may have changed, and what they were is not known.
+    changed: bool,
 }
 
 /// What counting came to.
@@ -71,23 +86,27 @@ impl Run<'_> {
         let request = self.request;
         let all = request.prune.is_none()
             && request.max_depth.is_none()
-            && from.depth.saturating_add(1) >= request.min_depth
-            && !request.expr.any_test(&|test| !Before::tells(test));
+            && from.depth.saturating_add(1) >= request.min_depth;
         let Some(base) = view.base.as_ref().filter(|_| all) else { return Ok(None) };
+        let Some(ByColumns { narrow, sieve }) = request.expr.by_columns(request.accounts) else {
+            return Ok(None);
+        };
         let Some(ground) = Ground::of(view, base, scope, request.cancel)? else {
             self.outcome.cancelled = true;
             return Ok(Some(Flow::Break(())));
         };
-        let lists = self.index.before(view, base, request.cancel);
+        let tells = !request.expr.any_test(&|test| !Before::tells(test));
+        let lists = tells.then(|| self.index.before(view, base, request.cancel)).flatten();
         if self.is_cancelled() {
             return Ok(Some(Flow::Break(())));
         }
-        let Some(lists) = lists else { return Ok(None) };
-        let exact = request.expr.exact_narrow();
-        let narrow = exact.clone().unwrap_or_else(|| self.narrow.clone());
-        let (index, exact) = (self.index, exact.is_some());
-        let counting = Counting { index, view, base, ground: &ground, request, narrow, exact };
-        let Some(clusters) = counting.clusters(&lists)? else {
+        let mut first = narrow.clone();
+        if sieve.is_some() {
+            first.retain(|condition| !is_part_of_name(condition));
+        }
+        let (index, ground) = (self.index, &ground);
+        let counting = Counting { index, view, base, ground, request, narrow, first, sieve };
+        let Some(clusters) = counting.clusters(lists.as_deref())? else {
             self.outcome.cancelled = true;
             return Ok(Some(Flow::Break(())));
         };
@@ -104,8 +123,9 @@ impl Run<'_> {
 }
 
 impl Counting<'_> {
-    /// Counts the clusters of a base; `None` when nobody waits any more.
-    fn clusters(&self, lists: &[Arc<Vec<Before>>]) -> Result<Option<Vec<Counted>>> {
+    /// Counts the clusters of a base, of which what was at places that changed is known or not;
+    /// `None` when nobody waits any more.
+    fn clusters(&self, lists: Option<&[Arc<BeforeList>]>) -> Result<Option<Vec<Counted>>> {
         let base = self.base;
         let mut standing = vec![Standing::default(); base.clusters.len()];
         base.table.each(&mut |at, cluster| {
@@ -114,7 +134,15 @@ impl Counting<'_> {
             found.open |= open;
             found.closed |= !open;
         });
-        let gone = Gone::of(lists, standing.len(), &|number| standing[number].open);
+        if lists.is_none() {
+            self.view.delta.each_place(&mut |(directory, cookie)| {
+                if let Some(cluster) = base.table.cluster_of(directory, cookie) {
+                    standing[cluster as usize].changed = true;
+                }
+            });
+        }
+        let gone =
+            Gone::of(lists.unwrap_or_default(), standing.len(), &|number| standing[number].open);
         let chosen: Vec<usize> = (0..standing.len())
             .filter(|number| standing[*number].open)
             .filter(|number| base.clusters[*number].may_match(&self.narrow))
@@ -122,10 +150,11 @@ impl Counting<'_> {
         let threads = if chosen.len() <= CLUSTERS_ALONE { 1 } else { self.index.options.threads };
         spread((threads, "count"), chosen.len(), self.request.cancel, &|at| {
             let number = chosen[at];
-            let mut counted = self.cluster(number, !standing[number].closed)?;
-            for row in gone.of_cluster(number) {
-                let open = !standing[number].closed || self.is_open(row.directory);
-                if open && self.matches(&row.row())? {
+            let Standing { closed, changed, .. } = standing[number];
+            let mut counted = self.cluster(One { number, whole: !closed, changed })?;
+            for had in gone.of_cluster(number) {
+                let open = !closed || self.is_open(had.row.directory);
+                if open && self.matches(&had.row())? {
                     counted.matched = counted.matched.saturating_sub(1);
                 }
             }
@@ -133,23 +162,28 @@ impl Counting<'_> {
         })
     }
 
-    /// Counts what matches of a cluster as it was written; `whole`: all its directories count.
-    fn cluster(&self, number: usize, whole: bool) -> Result<Counted> {
+    /// Counts what matches of a cluster as it was written, but for what is not so any more where
+    /// that has to be found out.
+    fn cluster(&self, one: One) -> Result<Counted> {
+        let One { number, whole, changed } = one;
         let cluster = &self.base.clusters[number];
         let summary = cluster.summary.as_ref();
-        let sure = summary.is_some_and(|summary| summary.all_match(&self.narrow));
-        if whole && self.exact && sure {
+        let sure =
+            self.sieve.is_none() && summary.is_some_and(|summary| summary.all_match(&self.narrow));
+        if whole && !changed && sure {
             return Ok(Counted { matched: cluster.rows.into(), ..Counted::default() });
         }
+        let all = Sieve::yes();
+        let sieve = self.sieve.as_ref().unwrap_or(&all);
         let mut counted = Counted::default();
         self.index.with_cluster(self.view, self.base, number as u32, &mut |cluster| {
             // One that is damaged is gone through again.
             counted = Counted { read: 1, ..Counted::default() };
-            if whole && self.exact {
-                counted.matched = cluster.count(&self.narrow)?;
+            if whole && !changed {
+                counted.matched = cluster.count_passing(&self.first, sieve)?;
                 return Ok(());
             }
-            self.rows(cluster, &mut counted)
+            self.rows(cluster, sieve, changed, &mut counted)
         })?;
         self.index.settle(cluster.id);
         Ok(counted)
@@ -195,26 +229,39 @@ impl Counting<'_> {
         expr.matches(&Context { row, path: b"", depth: 0, subvolume, details, caller, accounts })
     }
 
-    /// Counts rows of a cluster one by one, by the columns that the query looks at.
-    fn rows(&self, cluster: &Cluster, counted: &mut Counted) -> Result<()> {
-        let fields = self.request.expr.fields().and(Fields::of(Attribute::Directory));
-        let rows = cluster.rows(fields)?;
-        let mut open: Map<u64, bool> = Map::default();
-        let mut failed = None;
-        let flow = cluster.search(&self.narrow, &mut |at| {
-            let row = rows.get(at);
+    /// Counts those of the rows that match which lie in a directory that counts, and, where rows
+    /// of the cluster changed, are still so.
+    fn rows(
+        &self,
+        cluster: &Cluster,
+        sieve: &Sieve<'_>,
+        changed: bool,
+        counted: &mut Counted,
+    ) -> Result<()> {
+        let directories = cluster.rows(Fields::of(Attribute::Directory))?;
+        let identity = changed.then(|| cluster.rows(Fields::IDENTITY)).transpose()?;
+        // Of each directory, whether its names count, and whether something of it changed.
+        let mut known: Map<u64, (bool, bool)> = Map::default();
+        let delta = &self.view.delta;
+        let flow = cluster.search_passing(&self.first, sieve, &mut |at| {
             counted.tested += 1;
-            let is_open = *open.entry(row.directory).or_insert_with(|| self.is_open(row.directory));
-            match if is_open { self.matches(&row) } else { Ok(false) } {
-                Ok(matches) => counted.matched += u64::from(matches),
-                Err(error) => {
-                    failed = Some(error);
-                    return ControlFlow::Break(());
-                }
-            }
+            let directory = directories.get(at).directory;
+            let (open, touched) = *known
+                .entry(directory)
+                .or_insert_with(|| (self.is_open(directory), changed && delta.has_in(directory)));
+            let is_hidden = |row: Row<'_>| delta.hides((directory, row.cookie));
+            let identity = identity.as_ref().filter(|_| open && touched);
+            let hidden = identity.is_some_and(|rows| is_hidden(rows.get(at)));
+            counted.matched += u64::from(open && !hidden);
             ControlFlow::Continue(())
         })?;
-        debug_assert!(flow.is_continue() || failed.is_some(), "nothing else ends it");
-        failed.map_or(Ok(()), Err)
+        debug_assert!(flow.is_continue(), "nothing ends it");
+        Ok(())
     }
+}
+
+/// Whether it is a condition on a part of the name.
+fn is_part_of_name(condition: &Condition) -> bool {
+    use Condition::{NameContains, NameEnds, NameStarts};
+    matches!(condition, NameContains(_) | NameEnds(_) | NameStarts(_))
 }

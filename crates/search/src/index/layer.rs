@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use parking_lot::Mutex;
 
-use super::before::Before;
+use super::before::BeforeList;
 use super::packed::{GONE, LEAST, Packed, grow};
 use crate::Row;
 
@@ -36,19 +36,19 @@ pub(crate) struct Layer {
 #[derive(Debug, Clone, Default)]
 struct Looked {
     /// Its rows, but at places that an older layer has, too.
-    rows: Arc<Vec<Before>>,
+    rows: Arc<BeforeList>,
     /// Places that are not looked up yet, in order; `None`: all.
     unread: Option<Vec<(u64, u64)>>,
 }
 
 /// What is known of what the base had at the places of a layer, and those that are to be looked up,
 /// if any.
-pub(crate) type Known = (Arc<Vec<Before>>, Option<Vec<(u64, u64)>>);
+pub(crate) type Known = (Arc<BeforeList>, Option<Vec<(u64, u64)>>);
 
 impl Looked {
     fn memory_bytes(&self) -> usize {
         let unread = self.unread.as_ref().map_or(0, Vec::capacity);
-        self.rows.capacity() * size_of::<Before>() + unread * size_of::<(u64, u64)>()
+        self.rows.memory_bytes() + unread * size_of::<(u64, u64)>()
     }
 }
 
@@ -233,7 +233,8 @@ impl Layer {
         let more = new.unread.as_ref().unwrap_or(&newer.keys);
         unread.extend(more.iter().filter(|key| !older.has(**key)));
         unread.sort_unstable();
-        Looked { rows: Arc::new([&old.rows[..], &new.rows[..]].concat()), unread: Some(unread) }
+        let rows = Arc::new(BeforeList::joined(&old.rows, &new.rows));
+        Looked { rows, unread: Some(unread) }
     }
 }
 
@@ -298,7 +299,7 @@ impl Delta {
     }
 
     /// Keeps what the base had at all places of a layer, where what was known of it still is.
-    pub(crate) fn keep(&self, depth: usize, known: &Arc<Vec<Before>>, all: &Arc<Vec<Before>>) {
+    pub(crate) fn keep(&self, depth: usize, known: &Arc<BeforeList>, all: &Arc<BeforeList>) {
         let mut looked = self.layers[depth].before.lock();
         if Arc::ptr_eq(&looked.rows, known) {
             *looked = Looked { rows: Arc::clone(all), unread: Some(Vec::new()) };
@@ -316,6 +317,15 @@ impl Delta {
     #[inline]
     pub(crate) fn hides(&self, key: (u64, u64)) -> bool {
         self.layers.iter().any(|layer| layer.has(key))
+    }
+
+    /// Whether something differs in a directory.
+    pub(crate) fn has_in(&self, directory: u64) -> bool {
+        let has = |layer: &Arc<Layer>| {
+            let next = layer.keys.partition_point(|key| *key < (directory, 0));
+            layer.keys.get(next).is_some_and(|key| key.0 == directory)
+        };
+        self.layers.iter().any(has)
     }
 
     /// Whether a directory's own record differs.
@@ -367,7 +377,7 @@ mod tests {
     use format::inode_record::FileKind;
 
     use super::{Delta, Layer};
-    use crate::index::before::Before;
+    use crate::index::before::BeforeList;
     use crate::{Row, RowBuf};
 
     fn row(random: &mut fastrand::Rng, name: &[u8]) -> RowBuf {
@@ -434,6 +444,10 @@ mod tests {
             for key in model.keys() {
                 assert!(delta.hides(*key), "seed {seed}");
             }
+            for directory in 0..7 {
+                let has = model.keys().any(|key| key.0 == directory);
+                assert_eq!(delta.has_in(directory), has, "seed {seed}");
+            }
         }
     }
 
@@ -466,13 +480,19 @@ mod tests {
                 }
                 let mut found = Vec::new();
                 for (depth, (known, unread)) in delta.looked().into_iter().enumerate() {
-                    let mut all = Vec::clone(&known);
+                    let mut all = BeforeList::clone(&known);
                     for key in unread.iter().flatten().filter(|key| base.contains(key)) {
                         let (directory, ctime) = (key.0, key.1.cast_signed());
-                        all.push(Before::new(&Row { directory, ctime, ..plain.as_row() }, 0));
+                        let name = format!("{directory}-{ctime}");
+                        let name = name.as_bytes();
+                        all.push(&Row { directory, name, ctime, ..plain.as_row() }, 0);
                     }
                     looked_up += unread.as_ref().map_or(0, Vec::len);
-                    found.extend(all.iter().map(|row| (row.directory, row.ctime as u64)));
+                    found.extend(all.iter().map(|had| {
+                        let Row { directory, ctime, name, .. } = had.row();
+                        assert_eq!(name, format!("{directory}-{ctime}").as_bytes());
+                        (directory, ctime as u64)
+                    }));
                     if unread.is_some() && random.u8(..4) > 0 {
                         delta.keep(depth, &known, &Arc::new(all));
                     } else {

@@ -19,7 +19,7 @@ use format::inode_record::FileKind;
 use super::base::{
     Base, ClusterSums, LARGEST_KEPT, file, own_totals, read_directories, read_groups,
 };
-use super::before::{Before, Gone};
+use super::before::{Gone, Had};
 use super::files::cluster_name;
 use super::ground::Ground;
 use super::table::NOWHERE;
@@ -60,7 +60,7 @@ struct Summed<'a> {
     found: &'a Standing,
     sums: &'a ClusterSums,
     /// What changed in it.
-    gone: &'a [&'a Before],
+    gone: &'a [Had<'a>],
 }
 
 impl Summed<'_> {
@@ -186,8 +186,10 @@ impl Gather<'_> {
         if !found.closed {
             self.tally.answer.total.add(&sums.totals);
         }
-        for row in gone.iter().filter(|row| summed.counts(row.directory)) {
-            row.with_row(|row| self.take(place, row, taken)).transpose()?;
+        for row in gone.iter().filter_map(|had| had.counted()) {
+            if summed.counts(row.directory) {
+                self.take(place, &row, taken)?;
+            }
         }
         Ok(if sums.linked > 0 { Left::Linked } else { Left::Nothing })
     }
@@ -214,7 +216,7 @@ impl Gather<'_> {
         summed: &Summed<'_>,
     ) -> Result<bool> {
         let last = summed.sums.totals.ctime;
-        if summed.gone.iter().all(|row| row.ctime < last) {
+        if summed.gone.iter().all(|had| had.row.ctime < last) {
             return Ok(true);
         }
         let told = self.told_with(place, summed)?.map(|known| known.ctime);
@@ -226,10 +228,10 @@ impl Gather<'_> {
         &mut self,
         place: &mut Place<'_, '_>,
         own: &[ClusterDirectory],
-        gone: &[&Before],
+        gone: &[Had<'_>],
     ) -> Result<bool> {
         let mut latest: Map<u64, i64> = Map::default();
-        for row in gone {
+        for row in gone.iter().map(|had| had.row) {
             let known = latest.entry(row.directory).or_insert(row.ctime);
             *known = row.ctime.max(*known);
         }

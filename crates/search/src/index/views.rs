@@ -383,10 +383,10 @@ impl Index {
         }
     }
 
-    /// Whether there is memory for so much more of what the base of a view had.
-    pub(super) fn may_keep(&self, view: &View, bytes: usize) -> bool {
+    /// The memory that there is for more of what the base of a view had.
+    pub(super) fn room_for_before(&self, view: &View) -> usize {
         let all = self.delta_bytes.load(Ordering::Relaxed).max(view.delta.memory_bytes());
-        all.saturating_add(bytes) <= self.options.cache_bytes / 2
+        (self.options.cache_bytes / 2).saturating_sub(all)
     }
 
     /// Keeps what was read of the base of a view for the next totals, unless others are busy with

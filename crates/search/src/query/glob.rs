@@ -148,6 +148,16 @@ impl Glob {
         (!self.source.ignore_case).then_some(&self.shape)
     }
 
+    /// What it comes to; literals have their case folded where it is ignored.
+    pub(super) fn shape(&self) -> &Shape {
+        &self.shape
+    }
+
+    /// Whether case is ignored, and what its letters are.
+    pub(super) fn folds(&self) -> (bool, Letters) {
+        (self.source.ignore_case, self.source.letters)
+    }
+
     /// What a pattern of general shape needs: letters that stand first, the longest run of
     /// letters anywhere, and letters that stand last. Each may be empty.
     pub(super) fn literals(&self) -> (Vec<u8>, Vec<u8>, Vec<u8>) {

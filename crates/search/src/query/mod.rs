@@ -10,6 +10,7 @@ mod narrow;
 mod parse;
 mod regex;
 mod search_box;
+mod sieve;
 
 pub use expr::{Accounts, Context, DEPTH_MAX, Expr, Fired, Kinds, NODES_MAX, Perm, PermKind, Test};
 pub use format::{Directive, Format, Piece};
@@ -20,3 +21,4 @@ pub use parse::{
 };
 pub use regex::{Dialect, Regex, RegexError};
 pub use search_box::{is_query, parse as parse_search_box};
+pub(crate) use sieve::ByColumns;

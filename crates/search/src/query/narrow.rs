@@ -154,7 +154,7 @@ fn one_of(attribute: Attribute, mut values: Vec<i128>) -> Option<Condition> {
 }
 
 /// Adds a condition; two ranges of one attribute become one.
-fn add(all: &mut Narrow, condition: Condition) {
+pub(super) fn add(all: &mut Narrow, condition: Condition) {
     if let Condition::Within(attribute, low, high) = condition {
         for known in all.iter_mut() {
             if let Condition::Within(own, own_low, own_high) = known
@@ -234,7 +234,7 @@ fn of_failed(test: &Test) -> Narrow {
     }
 }
 
-fn of_kinds(kinds: Kinds) -> Narrow {
+pub(super) fn of_kinds(kinds: Kinds) -> Narrow {
     let values: Vec<i128> = kinds.iter().map(|kind| i128::from(kind.byte())).collect();
     one_of(Attribute::Kind, values).map_or_else(never, |condition| vec![condition])
 }

@@ -1,0 +1,116 @@
+//! Counts by the index are those of a walk: expressions of tests on permission bits, names, numbers
+//! and owners, joined at random, for root and for an ordinary user. Whoever compares searches
+//! compares them.
+
+use std::ops::ControlFlow;
+use std::sync::atomic::AtomicBool;
+
+use format::inode_record::FileKind;
+use fs::Fs;
+use inode::NodeId;
+use search::cluster::Fields;
+use search::query::{Dialect, Expr, Glob, Kinds, Letters, Perm, PermKind, Regex, Test};
+use search::{Attribute, Request, Start};
+
+use crate::search::{Everybody, caller};
+
+const PATTERNS: [&str; 14] = [
+    "*a*",
+    "b*",
+    "*1",
+    "c",
+    "?",
+    "[a-d]*",
+    "*",
+    "*.txt",
+    "*.TXT",
+    "n1*",
+    "n[13579]*.*",
+    "*5*.h5",
+    "N2?*",
+    "*.tar.gz",
+];
+
+fn perm(random: &mut fastrand::Rng) -> Perm {
+    let bits = [0o600, 0o022, 0o644, 0o755, 0o700, 0o050, 0o111, 0];
+    let kind = [PermKind::Exact, PermKind::All, PermKind::Any][random.usize(..3)];
+    let files = bits[random.usize(..bits.len())];
+    let directories = if random.bool() { files } else { bits[random.usize(..bits.len())] };
+    Perm { kind, files, directories }
+}
+
+fn test(random: &mut fastrand::Rng) -> Test {
+    let letters = [Letters::Bytes, Letters::Utf8][random.usize(..2)];
+    match random.u32(..12) {
+        0..3 => Test::Perm(perm(random)),
+        3..6 => {
+            let pattern = PATTERNS[random.usize(..PATTERNS.len())].as_bytes();
+            Test::Name(Glob::new(pattern, random.bool(), letters).expect("a pattern"))
+        }
+        6 => {
+            let pattern = [&b".*[02468]"[..], b"n1.*", b"[a-f]+"][random.usize(..3)];
+            let regex = Regex::new(pattern, Dialect::Extended, random.bool(), letters);
+            Test::NameRegex(regex.expect("an expression"))
+        }
+        7 => Test::Kind(Kinds::default().with(FileKind::File)),
+        8 => [Test::Empty, Test::NoUser, Test::NoGroup][random.usize(..3)].clone(),
+        9 => Test::Within(Attribute::Uid, random.u32(998..1002).into(), 1001),
+        10 => Test::Within(Attribute::Size, random.u64(..50_000).into(), 1 << 40),
+        _ => {
+            // Of these no more is kept than what is there now.
+            let attribute = [Attribute::Links, Attribute::Atime, Attribute::Btime];
+            let attribute = attribute[random.usize(..3)];
+            let from = 1_700_000_000_000_000_000 + random.i64(0..200_000_000_000);
+            let from = if attribute == Attribute::Links { 2 } else { from };
+            Test::Within(attribute, from.into(), 1 << 64)
+        }
+    }
+}
+
+fn expr(random: &mut fastrand::Rng, depth: u32) -> Expr {
+    let parts = |random: &mut fastrand::Rng| {
+        (0..random.u32(1..4)).map(|_| expr(random, depth - 1)).collect::<Vec<_>>()
+    };
+    match random.u32(..6) {
+        _ if depth == 0 => Expr::Test(test(random)),
+        0 | 1 => Expr::Any(parts(random)),
+        2 => Expr::All(parts(random)),
+        3 => Expr::Not(Box::new(expr(random, depth - 1))),
+        _ => Expr::Test(test(random)),
+    }
+}
+
+/// Fails unless some counts by the index and by walking are alike.
+pub(crate) fn check_counts(
+    fs: &Fs,
+    random: &mut fastrand::Rng,
+    starts: &[(NodeId, Vec<u8>)],
+    place: &str,
+) {
+    for _ in 0..2 {
+        let start = if random.bool() { 0 } else { random.usize(..starts.len()) };
+        let (node, path) = &starts[start];
+        let Ok((subvolume, directory)) = fs.search_place(*node) else { continue };
+        let (caller, expr) = (caller(random), expr(random, 2));
+        let request = Request {
+            start: Start { subvolume, directory, path, depth: 0 },
+            expr: &expr,
+            prune: None,
+            caller: &caller,
+            min_depth: random.u32(..2),
+            max_depth: None,
+            contents_first: false,
+            order: None,
+            limit: None,
+            fields: Fields::ATTRIBUTES,
+            accounts: &Everybody,
+            cancel: &AtomicBool::new(false),
+        };
+        let told = |outcome: search::Outcome| (outcome.matched, outcome.unreadable);
+        let counted = fs.search_counted(&request).map(told).map_err(|error| error.to_string());
+        let walked = fs.search_by_walking(&request, &mut |_| ControlFlow::Continue(()));
+        let walked = walked.map(told).map_err(|error| error.to_string());
+        let name = String::from_utf8_lossy(path);
+        assert_eq!(counted, walked, "{place}: {name} for {caller:?}: {expr:?}");
+    }
+}
