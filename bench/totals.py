@@ -61,6 +61,12 @@ def ask(engine, label, who, directories):
         "count of the root": [lambda: find("-count")] * 10,
         "count of files": [lambda: find("-type", "f", "-count")] * 10,
         "count of an owner's": [lambda: find("-uid", "1003", "-count")] * 10,
+        "count by all of some bits": [lambda: find("-perm", "-600", "-count")] * 10,
+        "count by some of some bits": [lambda: find("-perm", "/022", "-count")] * 10,
+        "count by the end of a name": [lambda: find("-name", "*.c", "-count")] * 10,
+        "count by any case": [lambda: find("-iname", "*data*", "-count")] * 10,
+        "count of others": [lambda: find("!", "(", "-perm", "644", "-o", "-name", "*.h5", ")", "-count")] * 10,
+        "count by last access": [lambda: find("-atime", "+1", "-count")] * 10,
     }
     for what, calls in asked.items():
         head = {"bench": "totals", "engine": engine, "when": label, "who": who, "what": what, "value": value}
