@@ -29,7 +29,7 @@ pub(crate) enum Sieve<'a> {
     /// Something that is asked once for each value of an attribute.
     Lookup(Attribute, Box<dyn Fn(u64) -> bool + Sync + 'a>),
     /// A test on names.
-    Name(NameSieve<'a>),
+    Name(Box<NameSieve<'a>>),
 }
 
 /// A test on a column of numbers.
@@ -49,8 +49,11 @@ pub(crate) struct NameSieve<'a> {
     /// Each name that has them matches.
     pub(crate) exact: bool,
     /// Whether a name matches.
-    pub(crate) matches: Box<dyn Fn(&[u8]) -> bool + Sync + 'a>,
+    pub(crate) matches: Matches<'a>,
 }
+
+/// Whether a name matches.
+type Matches<'a> = Box<dyn Fn(&[u8]) -> bool + Sync + 'a>;
 
 impl<'a> Sieve<'a> {
     /// True of every row.
@@ -91,8 +94,8 @@ impl<'a> Sieve<'a> {
             Sieve::Not(part) => part.cost(),
             Sieve::Number(_) => 0,
             Sieve::Lookup(..) => 1,
-            Sieve::Name(NameSieve { exact: true, .. }) => 2,
-            Sieve::Name(NameSieve { bytes: Some(_), .. }) => 3,
+            Sieve::Name(name) if name.exact => 2,
+            Sieve::Name(name) if name.bytes.is_some() => 3,
             Sieve::Name(_) => 4,
         }
     }

@@ -485,7 +485,7 @@ mod tests {
                         let (directory, ctime) = (key.0, key.1.cast_signed());
                         let name = format!("{directory}-{ctime}");
                         let name = name.as_bytes();
-                        all.push(&Row { directory, ctime, name, ..plain.as_row() }, 0);
+                        all.push(&Row { directory, name, ctime, ..plain.as_row() }, 0);
                     }
                     looked_up += unread.as_ref().map_or(0, Vec::len);
                     found.extend(all.iter().map(|had| {

@@ -68,21 +68,27 @@ fn sieve<'a>(expr: &'a Expr, accounts: &'a dyn Accounts) -> Option<Sieve<'a>> {
 
 fn of_test<'a>(test: &'a Test, accounts: &'a dyn Accounts) -> Option<Sieve<'a>> {
     Some(match test {
-        // The number that users see has the subvolume in it.
-        Test::Within(Attribute::Ino, ..) => return None,
+        // The number of an inode that users see has the subvolume in it.
+        Test::Within(Attribute::Ino, ..)
+        | Test::Path(_)
+        | Test::PathRegex(_)
+        | Test::Access(_)
+        | Test::Target(_)
+        | Test::Xattr(..)
+        | Test::Depth(..) => return None,
         Test::Within(attribute, low, high) => {
             Sieve::condition(&Condition::Within(*attribute, *low, *high))
         }
         Test::Kind(kinds) => of_kind(*kinds),
         Test::Perm(perm) => of_perm(perm),
         Test::Name(glob) => of_glob(glob),
-        Test::NameRegex(regex) => Sieve::Name(NameSieve {
+        Test::NameRegex(regex) => Sieve::Name(Box::new(NameSieve {
             bytes: None,
             folded: false,
             ascii_only: false,
             exact: false,
             matches: Box::new(|name| regex.matches(name)),
-        }),
+        })),
         Test::Empty => {
             let kind = |kind| of_kind(Kinds::default().with(kind));
             let no_bytes = Sieve::condition(&Condition::Within(Attribute::Size, 0, 0));
@@ -99,12 +105,6 @@ fn of_test<'a>(test: &'a Test, accounts: &'a dyn Accounts) -> Option<Sieve<'a>> 
             let asked = |gid| !accounts.has_group(u32::try_from(gid).unwrap_or(u32::MAX));
             Sieve::Lookup(Attribute::Gid, Box::new(asked))
         }
-        Test::Path(_)
-        | Test::PathRegex(_)
-        | Test::Access(_)
-        | Test::Target(_)
-        | Test::Xattr(..)
-        | Test::Depth(..) => return None,
     })
 }
 
@@ -155,7 +155,7 @@ fn of_glob(glob: &Glob) -> Sieve<'_> {
     let ascii_only = folded && letters == Letters::Utf8;
     let exact = exact && bytes.is_some();
     let matches = Box::new(|name: &[u8]| glob.matches(name));
-    Sieve::Name(NameSieve { bytes, folded, ascii_only, exact, matches })
+    Sieve::Name(Box::new(NameSieve { bytes, folded, ascii_only, exact, matches }))
 }
 
 #[cfg(test)]

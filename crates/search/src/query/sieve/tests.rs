@@ -129,7 +129,7 @@ fn test(random: &mut fastrand::Rng) -> Test {
 
 fn expr(random: &mut fastrand::Rng, depth: u32) -> Expr {
     let parts = |random: &mut fastrand::Rng| {
-        (0..random.u8(if depth == 0 { 1 } else { 0 }..4))
+        (0..random.u8(u8::from(depth == 0)..4))
             .map(|_| expr(random, depth + 1))
             .collect::<Vec<Expr>>()
     };
