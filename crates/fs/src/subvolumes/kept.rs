@@ -150,7 +150,7 @@ struct There {
 }
 
 /// Names above a directory of a tree.
-struct Names {
+struct Above {
     /// The nearest directory above that was sought.
     top: u64,
     /// The names from there on, the last one first.
@@ -208,7 +208,7 @@ impl Standing<'_> {
         caller: &Caller,
     ) -> FsResult<Option<Vec<u8>>> {
         let above = self.names_above(id, record.root, caller, |ino| roots.contains_key(&ino));
-        let Names { top, names, open } = match above {
+        let Above { top, names, open } = match above {
             Ok(Some(above)) => above,
             // The snapshot can be used though what was above it cannot be read.
             Ok(None) | Err(FsError::Io(_) | FsError::Stale) => return Ok(None),
@@ -279,10 +279,10 @@ impl Standing<'_> {
         dir: u64,
         caller: &Caller,
         sought: impl Fn(u64) -> bool,
-    ) -> FsResult<Option<Names>> {
+    ) -> FsResult<Option<Above>> {
         self.fs.subvol(SubvolId(subvol))?.read(|tree| {
             let view = View::new(&*self.fs.store, tree);
-            let mut found = Names { top: dir, names: Vec::new(), open: true };
+            let mut found = Above { top: dir, names: Vec::new(), open: true };
             while !sought(found.top) {
                 let at = found.top;
                 let record = view.directory(at)?.filter(|record| !record.detached);
