@@ -2,12 +2,13 @@
 //!
 //! A path is followed by its names: below each directory on the way that exists, the rest of the
 //! path is looked up in the snapshots of that directory. So a file that is gone is found as long
-//! as some directory above it still has snapshots, and what was renamed ends there.
+//! as some directory above it still has snapshots, and what was renamed ends there. Snapshots of a
+//! removed directory tell of the path that it had when they were taken, where that is known.
 
 use device::Timestamp;
 use inode::{Attr, Caller, FsError, Kind, NodeId};
 
-use crate::{Entry, FileSystem, Follow, Fs, FsResult, SnapshotInfo};
+use crate::{Entry, FileSystem, Follow, Fs, FsResult, SnapshotInfo, SnapshotsOf};
 
 /// What stood at a path at some time.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -80,6 +81,7 @@ impl Fs {
             return Err(FsError::InvalidArgument("a path without `..`"));
         }
         let (mut witnesses, now) = self.witnesses(caller, &names)?;
+        self.removed_witnesses(caller, &names, &mut witnesses)?;
         if witnesses.is_empty() && now.is_none() {
             return Err(FsError::NotFound);
         }
@@ -92,11 +94,32 @@ impl Fs {
                 Err(FsError::Stale) => continue,
                 Err(error) => return Err(error),
             };
-            let root = rest.is_empty();
-            push(&mut versions, Some((snapshot, directory)), attr, root);
+            push(&mut versions, Some((snapshot, directory)), attr, names.is_empty());
         }
         push(&mut versions, None, now, names.is_empty());
         Ok(versions)
+    }
+
+    /// Adds the snapshots of removed directories that stood on the way of a path, or at its end.
+    fn removed_witnesses(
+        &self,
+        caller: &Caller,
+        names: &[&[u8]],
+        witnesses: &mut Vec<Witness>,
+    ) -> FsResult<()> {
+        let removed = match self.snapshot_list_volume(caller, SnapshotsOf::Removed) {
+            // Those that are there tell all the same.
+            Err(FsError::Io(_)) => return Ok(()),
+            removed => removed?,
+        };
+        for kept in removed {
+            let Some(directory) = kept.path else { continue };
+            if let Some(rest) = below(&directory, names) {
+                let rest = rest.iter().map(|name| name.to_vec()).collect();
+                witnesses.push(Witness { snapshot: kept.snapshot, directory, rest });
+            }
+        }
+        Ok(())
     }
 
     /// All snapshots that can tell of a path, and what stands there now.
@@ -183,6 +206,13 @@ impl Fs {
             Err(error) => Err(error),
         }
     }
+}
+
+/// The names of a path that lie below a directory; `None`: it is not below it.
+fn below<'n>(directory: &[u8], names: &'n [&'n [u8]]) -> Option<&'n [&'n [u8]]> {
+    let above: Vec<&[u8]> =
+        directory.split(|&byte| byte == b'/').filter(|name| !name.is_empty()).collect();
+    names.starts_with(&above).then(|| &names[above.len()..])
 }
 
 fn push(

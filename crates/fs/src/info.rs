@@ -250,6 +250,27 @@ pub struct SnapshotInfo {
     pub lineage: u64,
 }
 
+/// Which snapshots of a volume are listed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum SnapshotsOf {
+    /// Those of directories that were removed.
+    Removed,
+    /// All.
+    All,
+}
+
+/// A snapshot, as it is listed with all of a volume.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct KeptSnapshot {
+    /// The snapshot.
+    pub snapshot: SnapshotInfo,
+    /// Whether its directory was removed.
+    pub removed: bool,
+    /// Where its directory is; of a removed one, where it was when the snapshot was taken, and
+    /// `None` where that is not known. `None` also where the caller may not go.
+    pub path: Option<Vec<u8>>,
+}
+
 /// A clone.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CloneInfo {

@@ -70,9 +70,9 @@ pub use header::is_volume;
 pub use history::{Change, Version};
 use info::SubvolumeCounts;
 pub use info::{
-    Atime, CloneInfo, Engine, Follow, FormatOptions, Layout, OpenOptions, OwnerQuota, Progress,
-    QuotaDifference, QuotaInfo, QuotaLimits, QuotaOf, Removed, RestoreOptions, Restored, RmrInfo,
-    SnapshotInfo, TrashSetting, VolumeId, VolumeStatus,
+    Atime, CloneInfo, Engine, Follow, FormatOptions, KeptSnapshot, Layout, OpenOptions, OwnerQuota,
+    Progress, QuotaDifference, QuotaInfo, QuotaLimits, QuotaOf, Removed, RestoreOptions, Restored,
+    RmrInfo, SnapshotInfo, SnapshotsOf, TrashSetting, VolumeId, VolumeStatus,
 };
 pub use open_error::OpenError;
 pub use ops::totals::is_total;
@@ -82,6 +82,6 @@ pub use scan::{
 };
 pub use search_call::from_search;
 pub use search_dir::{Questions, is_volatile};
-pub use snapdir::is_virtual as takes_snapshots;
+pub use snapdir::{is_virtual as takes_snapshots, name_of_number};
 pub use volume::Fs;
 pub use wanted::while_wanted;

@@ -20,6 +20,23 @@ pub fn is_virtual(node: NodeId) -> bool {
     node.0 & VIRTUAL != 0
 }
 
+/// Whether a node is the virtual directory of the volume's root.
+pub(crate) fn is_of_root(fs: &Fs, node: NodeId) -> bool {
+    is_virtual(node) && fs.real(directory_of(node)) == fs.root()
+}
+
+/// The name by which the snapshot of a number is found in the virtual directory of the volume's
+/// root, in paths that the kernel does not walk. A snapshot that is called so comes first.
+pub fn name_of_number(number: SubvolId) -> Vec<u8> {
+    format!("#{}", number.0).into_bytes()
+}
+
+/// The number that such a name tells.
+pub(crate) fn number(name: &[u8]) -> Option<SubvolId> {
+    let digits = std::str::from_utf8(name.strip_prefix(b"#")?).ok()?;
+    digits.parse().ok().filter(|number| name_of_number(SubvolId(*number)) == name).map(SubvolId)
+}
+
 /// The virtual directory of a directory.
 pub(crate) fn node_of(directory: NodeId) -> NodeId {
     NodeId(directory.0 | VIRTUAL)

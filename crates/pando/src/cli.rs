@@ -6,6 +6,7 @@ mod check;
 mod index;
 mod quota;
 mod search;
+mod snapshot;
 mod trash;
 
 use std::ffi::OsString;
@@ -104,7 +105,7 @@ pub(crate) enum Verb {
     #[command(subcommand)]
     Snapshot(SnapshotVerb),
     /// Clone a directory: writable, in constant time whatever its size
-    #[command(after_help = "Example:\n  pando clone /mnt/vol/project /mnt/vol/experiment")]
+    #[command(after_help = snapshot::CLONE_HELP)]
     Clone(CloneArgs),
     /// Make a directory again what one of its snapshots holds
     #[command(after_help = ROLLBACK_HELP)]
@@ -336,19 +337,29 @@ pub(crate) enum SnapshotVerb {
         /// Name of the snapshot
         name: OsString,
     },
-    /// List the snapshots of a directory
-    #[command(after_help = "Example:\n  pando snapshot list /mnt/vol/project")]
+    /// List the snapshots of a directory, or of a volume
+    #[command(after_help = snapshot::LIST_HELP)]
     List {
-        /// The directory
+        /// The directory; with --removed or --all the volume, or a path in it
         dir: PathBuf,
+        /// Those of directories of the volume that were removed
+        #[arg(long, conflicts_with = "all")]
+        removed: bool,
+        /// All of the volume
+        #[arg(long)]
+        all: bool,
     },
     /// Delete a snapshot
-    #[command(after_help = "Example:\n  pando snapshot delete /mnt/vol/project monday")]
+    #[command(after_help = snapshot::DELETE_HELP)]
     Delete {
-        /// The directory
+        /// The directory; with --number the volume, or a path in it
         dir: PathBuf,
         /// Name of the snapshot
-        name: OsString,
+        #[arg(required_unless_present = "number")]
+        name: Option<OsString>,
+        /// The snapshot of this number: its directory may have been removed
+        #[arg(long, value_name = "N", conflicts_with = "name")]
+        number: Option<u64>,
     },
     /// Rename a snapshot
     #[command(after_help = "Example:\n  pando snapshot rename /mnt/vol/project monday release-1")]

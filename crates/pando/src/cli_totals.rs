@@ -28,7 +28,8 @@ Examples:
 
 pub(crate) const HISTORY_HELP: &str = "\
 Looks PATH up in the snapshots of every directory above it, the oldest first. PATH need not
-exist any more. What was renamed is another path: its history ends with `vanished`.
+exist any more; snapshots of a removed directory tell of the path that it had, where that is
+still known. What was renamed is another path: its history ends with `vanished`.
 
 Examples:
   pando history /mnt/vol/project/report.txt

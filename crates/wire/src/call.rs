@@ -12,7 +12,7 @@ pub const HELLO_MAGIC: [u8; 8] = *b"pando-1\n";
 
 /// The version of the messages. Both sides must have the same: owner and command are the same
 /// program nearly always, and where they are not, the message says which to restart.
-pub const VERSION: u32 = 10;
+pub const VERSION: u32 = 11;
 
 /// First message of a client. Its layout never changes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -86,6 +86,16 @@ pub enum Call<'a> {
     SnapshotList {
         /// The directory.
         path: &'a [u8],
+    },
+    /// The snapshots of the volume, streamed.
+    SnapshotsOfVolume {
+        /// Whether only those of directories that were removed.
+        removed: bool,
+    },
+    /// Deletes a snapshot by its number; answered when durable.
+    SnapshotDeleteNumber {
+        /// The number.
+        number: u64,
     },
     /// Deletes a snapshot; answered when durable.
     SnapshotDelete {

@@ -38,6 +38,8 @@ pub enum Body {
     },
     /// Part: snapshots of the directory asked for.
     Snapshots(Vec<Snapshot>),
+    /// Part: snapshots of the volume, the oldest first.
+    KeptSnapshots(Vec<KeptSnapshot>),
     /// Part: directories with their totals, what is below one before it.
     Totalled(Vec<DirectoryTotals>),
     /// Part: sums by what they are of, of each sort the largest first.
@@ -72,6 +74,11 @@ pub enum Answer {
     Nothing,
     /// To `Status`.
     Status(Box<Status>),
+    /// To `Remove`.
+    Removed {
+        /// Snapshots of what was removed that stay.
+        snapshots: u64,
+    },
     /// To `Info`.
     Info(Box<Info>),
     /// To `Totals`.
@@ -434,6 +441,19 @@ pub struct Snapshot {
     pub lineage: u64,
     /// When it was taken, in nanoseconds since 1970.
     pub created: i64,
+}
+
+/// A snapshot, as it is listed with all of a volume.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct KeptSnapshot {
+    /// The snapshot.
+    pub snapshot: Snapshot,
+    /// Whether its directory was removed.
+    pub removed: bool,
+    /// Where its directory is, or was when the snapshot was taken; `None`: not known.
+    pub path: Option<Bytes>,
+    /// Where its contents can be read: a path inside the volume.
+    pub at: Bytes,
 }
 
 /// One entry of a listing.

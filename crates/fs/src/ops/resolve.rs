@@ -5,7 +5,7 @@ use inode::{Caller, FsError, Kind, NodeId, PATH_BYTES_MAX};
 
 use super::forget::forget;
 use super::lookup::lookup;
-use crate::{Atime, Entry, Follow, Fs, FsResult};
+use crate::{Atime, Entry, Follow, Fs, FsResult, snapdir};
 
 /// Most symbolic links on the way, as Linux has it.
 const LINKS_MAX: usize = 40;
@@ -13,6 +13,10 @@ const LINKS_MAX: usize = 40;
 impl Fs {
     /// Walks a path from the root, with permission checks and symbolic links (absolute targets
     /// start at the root as well). Takes one look-up of what it finds.
+    ///
+    /// `/.snapshots/#17` leads to the snapshot of that number, whatever it is of, for root and the
+    /// owner of what it shows: the way to those of removed directories. The kernel has none such,
+    /// which would let anybody in where somebody else was before.
     pub fn resolve(&self, caller: &Caller, path: &[u8], follow: Follow) -> FsResult<Entry> {
         let mut walk = Walk { fs: self, caller, links: 0 };
         let root = walk.root()?;
@@ -83,7 +87,13 @@ impl Walk<'_> {
             return Err(FsError::NotDirectory);
         }
         super::access::access(self.fs, self.caller, at.node, EXECUTE)?;
-        lookup(self.fs, self.caller, at.node, name)
+        match lookup(self.fs, self.caller, at.node, name) {
+            Err(FsError::NotFound) if snapdir::is_of_root(self.fs, at.node) => {
+                let number = snapdir::number(name).ok_or(FsError::NotFound)?;
+                self.fs.snapshot_entry(self.caller, number)
+            }
+            found => found,
+        }
     }
 
     fn target(&mut self, link: &Entry) -> FsResult<Vec<u8>> {

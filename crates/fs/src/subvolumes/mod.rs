@@ -8,6 +8,7 @@ mod clone;
 mod copy;
 mod create;
 mod gates;
+mod kept;
 mod ledger;
 mod link;
 mod nested;

@@ -1,4 +1,5 @@
-//! Snapshots of a directory: take, list, delete, rename.
+//! Snapshots of a directory: take, list, delete, rename. Those of removed directories are told
+//! with all of a volume (`kept`), and are known by number.
 //!
 //! A snapshot is a read-only subvolume that is found by name under the lineage and number of its
 //! directory, not mounted anywhere. So a roll-back keeps a directory's snapshots, a clone has
@@ -95,7 +96,7 @@ impl Fs {
         Ok(entry)
     }
 
-    fn snapshot_entry_of(&self, caller: &Caller, snapshot: SubvolId) -> FsResult<Entry> {
+    pub(super) fn snapshot_entry_of(&self, caller: &Caller, snapshot: SubvolId) -> FsResult<Entry> {
         let record = read_record(&*self.store, snapshot)?.filter(|record| record.snapshot);
         record.filter(|record| !record.detached).ok_or(FsError::NotFound)?;
         let subvol = self.subvol(snapshot)?;
@@ -111,16 +112,42 @@ impl Fs {
     /// of it keeps it until then.
     pub fn snapshot_delete(&self, caller: &Caller, dir: NodeId, name: &[u8]) -> FsResult<()> {
         let (subvol, ino) = owned_directory(self, caller, dir)?;
-        let mut ledger = self.admin.lock();
         let key = key::snapshot_name(subvol.lineage, ino, name);
-        let id = self.snapshot_id(&key)?.ok_or(FsError::NotFound)?;
+        self.delete_snapshot(&key, None)?;
+        self.invalidate_entry(snapdir::node_of(subvol.node(ino)), name);
+        Ok(())
+    }
+
+    /// Deletes a snapshot by its number, as [`Fs::snapshot_delete`]: the only way where its
+    /// directory was removed. There the owner of what it shows may, and root.
+    pub fn snapshot_delete_number(&self, caller: &Caller, snapshot: SubvolId) -> FsResult<()> {
+        let record = read_record(&*self.store, snapshot)?.filter(|record| record.snapshot);
+        let record = record.filter(|record| !record.detached).ok_or(FsError::NotFound)?;
+        if let Some(directory) = self.directory_of_snapshot(&record)? {
+            return match self.snapshot_delete(caller, directory, &record.name) {
+                // It was removed just now.
+                Err(FsError::Stale) => Err(FsError::NotFound),
+                done => done,
+            };
+        }
+        if !caller.is_root() {
+            // Root deletes what cannot be read, too.
+            self.snapshot_entry_of(caller, snapshot)?;
+        }
+        let key = key::snapshot_name(record.lineage, record.root, &record.name);
+        self.delete_snapshot(&key, Some(snapshot.0))
+    }
+
+    /// Deletes the snapshot that a key leads to, if it is the one that is meant.
+    fn delete_snapshot(&self, key: &[u8], meant: Option<u64>) -> FsResult<()> {
+        let mut ledger = self.admin.lock();
+        let id = self.snapshot_id(key)?.filter(|id| meant.is_none_or(|meant| meant == *id));
+        let id = id.ok_or(FsError::NotFound)?;
         let mut txn = Txn::new(self);
-        txn.batch().delete(VOLUME, &key);
+        txn.batch().delete(VOLUME, key);
         detach(self, &mut ledger, &mut txn, id)?;
         commit(&ledger, &mut txn)?;
         self.queue.add_detached(1);
-        drop(ledger);
-        self.invalidate_entry(snapdir::node_of(subvol.node(ino)), name);
         Ok(())
     }
 
@@ -250,12 +277,12 @@ fn check_name(name: &[u8]) -> FsResult<()> {
     inode::Name::new(name).map(|_| ())
 }
 
-fn number(value: &[u8]) -> FsResult<u64> {
+pub(super) fn number(value: &[u8]) -> FsResult<u64> {
     let bytes = <[u8; 8]>::try_from(value);
     bytes.map(u64::from_le_bytes).map_err(|_| inconsistent(VOLUME, "a number has 8 bytes", 0))
 }
 
-fn info(id: u64, record: &SubvolumeRecord) -> SnapshotInfo {
+pub(super) fn info(id: u64, record: &SubvolumeRecord) -> SnapshotInfo {
     SnapshotInfo {
         name: record.name.clone(),
         created: Timestamp(record.created),

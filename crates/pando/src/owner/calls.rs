@@ -3,23 +3,18 @@
 
 use std::os::unix::ffi::OsStrExt;
 
-use fs::{Entry, FileSystem, Follow, Fs, FsResult, SnapshotInfo};
+use fs::{Entry, FileSystem, Follow, Fs, FsResult};
 use inode::{Caller, FsError, Kind, NodeId};
-use wire::{
-    Answer, Background, Body, Bytes, Call, Failure, FailureKind, Info, Snapshot, StatAnswer, Status,
-};
+use wire::{Answer, Background, Body, Bytes, Call, Failure, FailureKind, Info, StatAnswer, Status};
 
 use super::connection::Replies;
 use super::server::Server;
-use super::{check, clusters, find, history, list, quota, totals, trash};
+use super::{check, clusters, find, history, list, quota, snapshots, totals, trash};
 
 type Answered<T> = Result<T, Failure>;
 
 /// Bytes of contents in one message.
 const READ_BYTES: usize = 256 << 10;
-
-/// Snapshots in one message.
-const SNAPSHOTS_A_PART: usize = 1000;
 
 const WHO_CLONES: &str = "only the owner of the directory, or root, takes snapshots and clones";
 const WHO_REMOVES: &str =
@@ -47,8 +42,16 @@ pub(super) fn answer(
         Call::Find(ref question) => find::find(server, caller, question, replies),
         Call::SnapshotList { path } => {
             let listed = at(fs, caller, path, |node| fs.snapshot_list(caller, node))?;
-            send_snapshots(&listed, replies)?;
+            snapshots::send(&listed, replies)?;
             Ok(Answer::Nothing)
+        }
+        Call::SnapshotsOfVolume { removed } => {
+            snapshots::of_volume(fs, caller, removed, replies).map(|()| Answer::Nothing)
+        }
+        Call::Remove { path } => {
+            let snapshots = remove(fs, caller, path)?;
+            settled(server)?;
+            Ok(Answer::Removed { snapshots })
         }
         Call::Totals { path, depth, top } => {
             totals::totals(fs, caller, path, &totals::Ask { depth, top }, replies)
@@ -145,7 +148,7 @@ fn change(fs: &Fs, caller: &Caller, call: &Call<'_>) -> Answered<()> {
         Call::TrashSet { path, keep_seconds } => {
             at(fs, caller, path, |node| fs.trash_set(caller, node, keep_seconds))
         }
-        Call::Remove { path } => remove(fs, caller, path),
+        Call::SnapshotDeleteNumber { number } => snapshots::delete(fs, caller, number),
         Call::SubvolumeCreate { path, mode } => below(fs, caller, path, |parent, name| {
             let made = fs.subvolume_create(caller, parent, name, mode)?;
             fs.forget(made.node, 1);
@@ -155,18 +158,22 @@ fn change(fs: &Fs, caller: &Caller, call: &Call<'_>) -> Answered<()> {
     }
 }
 
-/// Removes a tree, or what else is there.
-fn remove(fs: &Fs, caller: &Caller, path: &[u8]) -> Answered<()> {
+/// Removes a tree, or what else is there. Tells how many snapshots of what was removed stay.
+fn remove(fs: &Fs, caller: &Caller, path: &[u8]) -> Answered<u64> {
     below(fs, caller, path, |parent, name| {
         let there = fs.stat_at(caller, parent, name)?;
         if there.kind == Kind::Directory {
-            return fs.rmr(caller, parent, name).map(drop);
+            // What cannot be counted is removed all the same.
+            let snapshots = fs.snapshots_of_tree(parent, name).unwrap_or_default();
+            let removed = fs.rmr(caller, parent, name)?;
+            // In the trash the directory is where it can be come to, with its snapshots.
+            return Ok(if removed.detached == 0 { 0 } else { snapshots });
         }
         fs.unlink(caller, parent, name)?;
         fs.invalidate_entry(parent, name);
         // Its other names show a link less.
         fs.invalidate_attributes(there.node);
-        Ok(())
+        Ok(0)
     })
     .map_err(|failure| advise(failure, WHO_REMOVES))
 }
@@ -183,7 +190,7 @@ fn info(fs: &Fs, caller: &Caller, path: &[u8], replies: &mut Replies) -> Answere
     let Entry { node, attr } = held.entry;
     if attr.kind == Kind::Directory {
         let snapshots = fs.snapshot_list(caller, node);
-        send_snapshots(&snapshots.map_err(|error| about(error, path))?, replies)?;
+        snapshots::send(&snapshots.map_err(|error| about(error, path))?, replies)?;
     }
     let names = fs.listxattr(caller, node).map_err(|error| about(error, path))?;
     let xattrs = names.split(|&byte| byte == 0).filter(|name| !name.is_empty());
@@ -215,19 +222,6 @@ fn read(fs: &Fs, caller: &Caller, path: &[u8], replies: &mut Replies) -> Answere
         offset += length as u64;
         replies.part(Body::Data(Bytes(bytes)))?;
     }
-}
-
-fn send_snapshots(snapshots: &[SnapshotInfo], replies: &mut Replies) -> Answered<()> {
-    for part in snapshots.chunks(SNAPSHOTS_A_PART) {
-        let part = part.iter().map(|snapshot| Snapshot {
-            name: snapshot.name.as_slice().into(),
-            subvolume: snapshot.subvol.0,
-            lineage: snapshot.lineage,
-            created: snapshot.created.0,
-        });
-        replies.part(Body::Snapshots(part.collect()))?;
-    }
-    Ok(())
 }
 
 fn status(server: &Server) -> Answered<Status> {
@@ -374,7 +368,10 @@ pub(super) fn about(error: FsError, path: &[u8]) -> Failure {
 fn named(failure: Failure, snapshot: &[u8], who: &str) -> Failure {
     if failure.kind == FailureKind::NotFound {
         let message = format!("no such directory or snapshot ({})", snapshot.escape_ascii());
-        return Failure { message, ..failure }.hint("`pando snapshot list` shows what there is");
+        return Failure { message, ..failure }.hint(
+            "`pando snapshot list` shows what there is, with --removed what is left of directories \
+             that are gone",
+        );
     }
     advise(failure, who)
 }

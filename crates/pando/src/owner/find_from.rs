@@ -1,10 +1,11 @@
 //! Where a search begins: a path, `DIR@SNAPSHOT`, or a path in every snapshot that may hold it.
 
-use fs::{Follow, Fs, FsResult};
+use fs::{Follow, Fs, FsResult, KeptSnapshot, SnapshotsOf};
 use inode::{Caller, FsError, NodeId};
 use wire::{Failure, FailureKind, Find, FindFrom, Snapshots};
 
 use super::calls::about;
+use super::snapshots;
 
 /// Signs of a path that are tried, from its end.
 const SIGNS_MAX: usize = 8;
@@ -118,11 +119,39 @@ fn in_snapshot(fs: &Fs, caller: &Caller, path: &[u8], follow: Follow) -> Option<
                 return Some(candidate);
             }
         }
+        // The last one of the name, where a directory of that path was removed more than once.
+        let mut removed = removed(fs, caller);
+        removed.retain(|kept| kept.snapshot.name == snapshot);
+        for kept in removed.iter().rev() {
+            let Some(of) = kept.path.as_deref().map(components) else { continue };
+            if let Some(below) = directory.strip_prefix(&of[..]) {
+                let candidate = [&in_removed(fs, kept, below)[..], rest].concat();
+                if node(fs, caller, &candidate, follow).is_ok() {
+                    return Some(candidate);
+                }
+            }
+        }
     }
     None
 }
 
-/// A path in every snapshot of it and of the directories above, from the oldest.
+/// Snapshots of removed directories; those that cannot be listed are as if there were none.
+fn removed(fs: &Fs, caller: &Caller) -> Vec<KeptSnapshot> {
+    fs.snapshot_list_volume(caller, SnapshotsOf::Removed).unwrap_or_default()
+}
+
+/// The path of what lies below the root of such a snapshot.
+fn in_removed(fs: &Fs, kept: &KeptSnapshot, below: &[&[u8]]) -> Vec<u8> {
+    let mut path = snapshots::numbered(fs, kept.snapshot.subvol);
+    for name in below {
+        path.push(b'/');
+        path.extend_from_slice(name);
+    }
+    path
+}
+
+/// A path in every snapshot of it and of the directories above, and every snapshot of a removed
+/// directory that was there, above or below, from the oldest.
 fn of_snapshots(fs: &Fs, caller: &Caller, path: &[u8], shown: &[u8], places: &mut Vec<Place>) {
     let directory = components(path);
     let mut found = Vec::new();
@@ -141,24 +170,40 @@ fn of_snapshots(fs: &Fs, caller: &Caller, path: &[u8], shown: &[u8], places: &mu
         fs::FileSystem::forget(fs, entry.node, 1);
         for snapshot in snapshots {
             let path = inside(fs, &directory, above, &snapshot.name, b"");
-            let shown = shown_in(fs, shown, &directory[above..], &snapshot.name);
+            let below = &directory[above..];
+            let shown = shown_in(fs, shown, below, &snapshot.name, below);
             found.push((snapshot.created, snapshot.subvol, Place { path, shown, optional: true }));
         }
+    }
+    for kept in removed(fs, caller) {
+        let of = kept.path.as_deref().map(components);
+        // Below the whole are all, wherever they were; below others those of which that is known.
+        let below = match &of {
+            Some(of) => directory.strip_prefix(&of[..]),
+            None => None,
+        };
+        let inside = of.as_ref().map_or(directory.is_empty(), |of| of.starts_with(&directory));
+        let Some(below) = below.or(inside.then_some(&[])) else { continue };
+        let path = in_removed(fs, &kept, below);
+        let number = fs::name_of_number(kept.snapshot.subvol);
+        let shown = shown_in(fs, shown, &directory, &number, below);
+        let snapshot = kept.snapshot;
+        found.push((snapshot.created, snapshot.subvol, Place { path, shown, optional: true }));
     }
     found.sort_by_key(|(created, subvol, _)| (created.0, subvol.0));
     places.extend(found.into_iter().map(|(_, _, place)| place));
 }
 
-/// How a path in a snapshot is shown: as a path that other programs can open, where the names on
-/// the way from the snapshot were typed.
-fn shown_in(fs: &Fs, shown: &[u8], below: &[&[u8]], snapshot: &[u8]) -> Vec<u8> {
+/// How a path in a snapshot is shown: as one that can be used in turn, by other programs too but
+/// for those by number, where the names below the directory that has the snapshot were `typed`.
+fn shown_in(fs: &Fs, shown: &[u8], typed: &[&[u8]], snapshot: &[u8], below: &[&[u8]]) -> Vec<u8> {
     let trimmed = &shown[..shown.iter().rposition(|&byte| byte != b'/').map_or(0, |at| at + 1)];
-    let below = below.join(&b'/');
-    let before = if below.is_empty() {
+    let (typed, below) = (typed.join(&b'/'), below.join(&b'/'));
+    let before = if typed.is_empty() {
         Some(trimmed)
     } else {
         trimmed
-            .strip_suffix(&below[..])
+            .strip_suffix(&typed[..])
             .filter(|before| before.is_empty() || before.ends_with(b"/") || before.ends_with(b":"))
     };
     let Some(before) = before else { return [trimmed, b"@", snapshot].concat() };

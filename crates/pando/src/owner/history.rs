@@ -2,10 +2,11 @@
 
 use fs::{Change, Fs, Version};
 use inode::Caller;
-use wire::{Body, Bytes, Failure, Snapshot};
+use wire::{Body, Bytes, Failure};
 
 use super::calls::about;
 use super::connection::Replies;
+use super::snapshots;
 
 /// Bytes of versions in one message, about: a path has as many as it has.
 const PART_BYTES: usize = 64 << 10;
@@ -40,13 +41,7 @@ fn version(version: &Version) -> wire::Version {
     let (snapshot, directory) = match &version.snapshot {
         None => (None, Bytes::default()),
         Some((snapshot, directory)) => {
-            let told = Snapshot {
-                name: snapshot.name.as_slice().into(),
-                subvolume: snapshot.subvol.0,
-                lineage: snapshot.lineage,
-                created: snapshot.created.0,
-            };
-            (Some(told), directory.as_slice().into())
+            (Some(snapshots::told(snapshot)), directory.as_slice().into())
         }
     };
     let attr = version.attr.as_ref().map(wire::Attr::from);

@@ -28,6 +28,7 @@ mod quota;
 mod scan;
 mod server;
 mod signals;
+mod snapshots;
 mod totals;
 mod trash;
 mod watch;

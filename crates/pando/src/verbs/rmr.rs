@@ -17,11 +17,23 @@ pub(crate) fn run(args: &RmrArgs, output: &mut Output) -> Result<()> {
     let mut volumes = Vec::new();
     for path in &args.paths {
         let place = Place::locate(path)?;
-        session::perform(&place.volume, &Call::Remove { path: &place.inner })?;
-        let mut object = json!({});
+        let snapshots = match session::ask(&place.volume, &Call::Remove { path: &place.inner })? {
+            Answer::Removed { snapshots } => snapshots,
+            other => return Err(session::unexpected(&other)),
+        };
+        let mut object = json!({ "snapshots": snapshots });
         output::put_bytes(&mut object, "removed", &place.inner);
         output.object(&object)?;
         output.line(&format!("removed {}", printable(&place.inner)))?;
+        if snapshots > 0 {
+            let volume = place.volume.display();
+            output.remark(&format!(
+                "snapshots of it stay, and hold their room: {}\n  \
+                 `pando snapshot list {volume} --removed` lists them; \
+                 `pando snapshot delete {volume} --number N` deletes one",
+                output::number(snapshots)
+            ));
+        }
         volumes.push(place.volume);
     }
     output.flush()?;

@@ -43,6 +43,7 @@ mod mounts;
 mod other_users;
 mod owner;
 mod quota;
+mod removed_snapshots;
 mod search_box;
 mod search_dir;
 mod search_limits;

@@ -73,6 +73,38 @@ fn a_file_that_is_gone_and_a_directory_itself_have_histories() {
     assert!(nobody.iter().all(|version| version.change == Change::Absent));
 }
 
+/// Whoever kept snapshots of a directory and then removed it was told that it never existed.
+#[test]
+fn the_snapshots_of_a_removed_directory_tell_of_its_path() {
+    let v = volume();
+    let above = v.dir(home(), "a").node;
+    let dir = v.dir(above, "d").node;
+    v.file(dir, "f");
+    snapshot(&v, dir, "one");
+    for held in [dir, above] {
+        forget(&v, held);
+    }
+    v.fs.rmr(&root(), home(), b"a").expect("a directory");
+    settle(&v);
+    let all = |name: &str, change| (name.to_owned(), change);
+    let want = [all("one", Change::Appeared), all("now", Change::Vanished)];
+    assert_eq!(changes(&v, b"/a/d/f"), want);
+    assert_eq!(changes(&v, b"/a/d"), want);
+    let told = v.fs.history(&root(), b"/a/d/f").expect("a history");
+    assert_eq!(told[0].snapshot.as_ref().map(|(_, path)| &path[..]), Some(&b"/a/d"[..]));
+    for path in [&b"/a"[..], b"/a/e", b"/a/dd"] {
+        let refused = v.fs.history(&root(), path);
+        assert!(matches!(refused, Err(FsError::NotFound)), "{refused:?}");
+    }
+    let other = v.fs.history(&user(7), b"/a/d/f");
+    assert!(matches!(other, Err(FsError::NotFound)), "{other:?}");
+    // Another directory of that path is another one.
+    let above = v.dir(home(), "a").node;
+    v.dir(above, "d");
+    let want = [all("one", Change::Appeared), all("now", Change::Replaced)];
+    assert_eq!(changes(&v, b"/a/d"), want);
+}
+
 #[test]
 fn what_another_may_not_see_is_not_told() {
     let v = volume();

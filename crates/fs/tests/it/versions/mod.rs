@@ -3,6 +3,7 @@
 mod clone;
 mod counts;
 mod history;
+mod kept;
 mod prune;
 mod rmr;
 mod rollback;

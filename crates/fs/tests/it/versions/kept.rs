@@ -1,0 +1,192 @@
+//! Snapshots of directories that were removed: listed, reached by number, cloned, deleted.
+
+use std::collections::BTreeMap;
+
+use fs::{FileSystem, Follow, KeptSnapshot, SnapshotsOf};
+use inode::{Caller, FsError, NodeId, SubvolId};
+
+use super::{contents, filled, forget, give, home, root, settle};
+use crate::support::{Volume, refused, user, volume};
+
+fn listed(v: &Volume, caller: &Caller, of: SnapshotsOf) -> Vec<KeptSnapshot> {
+    v.fs.snapshot_list_volume(caller, of).expect("a list")
+}
+
+/// Names of snapshots with paths of their directories.
+fn paths(v: &Volume, of: SnapshotsOf) -> BTreeMap<String, Option<String>> {
+    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+    let all = listed(v, &root(), of);
+    all.iter().map(|kept| (text(&kept.snapshot.name), kept.path.as_deref().map(text))).collect()
+}
+
+fn expected(all: &[(&str, Option<&str>)]) -> BTreeMap<String, Option<String>> {
+    all.iter().map(|(name, path)| ((*name).to_owned(), path.map(str::to_owned))).collect()
+}
+
+fn by_number(v: &Volume, caller: &Caller, number: SubvolId) -> fs::FsResult<NodeId> {
+    let path = [b"/.snapshots/", &fs::name_of_number(number)[..]].concat();
+    v.fs.resolve(caller, &path, Follow::Yes).map(|entry| entry.node)
+}
+
+fn removed(v: &Volume, parent: NodeId, name: &str, held: NodeId) {
+    forget(v, held);
+    v.fs.rmr(&root(), parent, name.as_bytes()).expect("a directory");
+    settle(v);
+}
+
+#[test]
+fn a_snapshot_of_a_removed_directory_is_listed_cloned_and_deleted() {
+    let v = volume();
+    let above = v.dir(home(), "a").node;
+    let dir = filled(&v, above, "d", 3);
+    let before = contents(&v, dir);
+    let taken = v.fs.snapshot_create(&root(), dir, b"one").expect("a snapshot");
+    let live = v.dir(home(), "live").node;
+    let other = v.fs.snapshot_create(&root(), live, b"two").expect("a snapshot");
+    assert!(listed(&v, &root(), SnapshotsOf::Removed).is_empty());
+    forget(&v, dir);
+    removed(&v, home(), "a", above);
+    let gone = listed(&v, &root(), SnapshotsOf::Removed);
+    assert_eq!(gone.len(), 1, "{gone:?}");
+    assert_eq!(gone[0].snapshot, taken);
+    assert!(gone[0].removed);
+    assert_eq!(gone[0].path.as_deref(), Some(&b"/a/d"[..]));
+    let all = expected(&[("one", Some("/a/d")), ("two", Some("/live"))]);
+    assert_eq!(paths(&v, SnapshotsOf::All), all);
+    assert!(listed(&v, &user(1000), SnapshotsOf::All).is_empty());
+
+    let denied = FsError::NotPermitted("");
+    refused(by_number(&v, &user(1000), taken.subvol), &denied);
+    refused(by_number(&v, &root(), SubvolId(1)), &FsError::NotFound);
+    let kept = by_number(&v, &root(), taken.subvol).expect("by its number");
+    v.fs.clone_dir(&root(), kept, home(), b"back").expect("restored");
+    let back = v.find(home(), "back").expect("the clone").node;
+    assert_eq!(contents(&v, back), before);
+    forget(&v, kept);
+
+    refused(v.fs.snapshot_delete_number(&user(1000), taken.subvol), &denied);
+    v.fs.snapshot_delete_number(&root(), taken.subvol).expect("it is there");
+    for number in [taken.subvol, SubvolId(1), SubvolId(1 << 40)] {
+        refused(v.fs.snapshot_delete_number(&root(), number), &FsError::NotFound);
+    }
+    settle(&v);
+    let status = v.fs.status().expect("a status");
+    assert_eq!((status.snapshots, status.detached), (1, 0));
+    // By number, one of a directory that is there goes as by its name.
+    v.fs.snapshot_delete_number(&root(), other.subvol).expect("it is there");
+    assert!(v.fs.snapshot_list(&root(), live).expect("a list").is_empty());
+    assert_eq!(contents(&v, back), before);
+}
+
+/// The kernel keeps names that anybody looked up, and would let others in who may not.
+#[test]
+fn the_kernel_finds_nothing_by_number() {
+    let v = volume();
+    let dir = filled(&v, home(), "d", 1);
+    let taken = v.fs.snapshot_create(&root(), dir, b"one").expect("a snapshot");
+    removed(&v, home(), "d", dir);
+    let snapshots = v.fs.lookup(&root(), NodeId::ROOT, b".snapshots").expect("it is there").node;
+    let number = fs::name_of_number(taken.subvol);
+    refused(v.fs.lookup(&root(), snapshots, &number), &FsError::NotFound);
+    assert!(by_number(&v, &root(), taken.subvol).is_ok());
+}
+
+#[test]
+fn what_a_roll_back_leaves_is_listed() {
+    let v = volume();
+    let dir = filled(&v, home(), "d", 2);
+    v.fs.snapshot_create(&root(), dir, b"before").expect("a snapshot");
+    let new = v.dir(dir, "new").node;
+    v.fs.snapshot_create(&root(), new, b"of new").expect("a snapshot");
+    forget(&v, new);
+    v.fs.rollback(&root(), dir, b"before").expect("a snapshot");
+    forget(&v, dir);
+    settle(&v);
+    let gone = expected(&[("of new", Some("/d/new"))]);
+    assert_eq!(paths(&v, SnapshotsOf::Removed), gone);
+    let all = expected(&[("before", Some("/d")), ("of new", Some("/d/new"))]);
+    assert_eq!(paths(&v, SnapshotsOf::All), all);
+    // And so it is when the whole is rolled back, and is a subvolume of another number.
+    v.tick();
+    v.fs.snapshot_create(&root(), NodeId::ROOT, b"whole").expect("a snapshot");
+    let late = v.dir(home(), "late").node;
+    v.fs.snapshot_create(&root(), late, b"of late").expect("a snapshot");
+    forget(&v, late);
+    v.fs.rollback(&root(), NodeId::ROOT, b"whole").expect("a snapshot");
+    settle(&v);
+    // Nothing says where they were: what has no source any more is pruned.
+    let gone = expected(&[("of new", None), ("of late", None)]);
+    assert_eq!(paths(&v, SnapshotsOf::Removed), gone);
+    let all = paths(&v, SnapshotsOf::All);
+    assert_eq!(all["before"].as_deref(), Some("/d"));
+    assert_eq!(all["whole"].as_deref(), Some("/"));
+}
+
+#[test]
+fn a_directory_of_a_clone_had_its_path_there_and_a_moved_one_is_not_removed() {
+    let v = volume();
+    let above = v.dir(home(), "a").node;
+    let dir = filled(&v, above, "d", 1);
+    v.fs.clone_dir(&root(), above, home(), b"fork").expect("a clone");
+    let fork = v.find(home(), "fork").expect("the clone").node;
+    let inner = v.find(fork, "d").expect("its directory").node;
+    v.fs.snapshot_create(&root(), inner, b"of the clone").expect("a snapshot");
+    v.fs.snapshot_create(&root(), dir, b"of the source").expect("a snapshot");
+    v.fs.rename(&root(), (above, b"d"), (home(), b"e"), fs::RenameMode::Replace).expect("it moves");
+    removed(&v, fork, "d", inner);
+    let gone = expected(&[("of the clone", Some("/fork/d"))]);
+    assert_eq!(paths(&v, SnapshotsOf::Removed), gone);
+    let all = expected(&[("of the clone", Some("/fork/d")), ("of the source", Some("/e"))]);
+    assert_eq!(paths(&v, SnapshotsOf::All), all);
+    // Nothing says where a clone was that is gone.
+    removed(&v, home(), "fork", fork);
+    assert_eq!(paths(&v, SnapshotsOf::Removed), expected(&[("of the clone", None)]));
+}
+
+#[test]
+fn who_owns_what_it_shows_has_a_snapshot_of_a_removed_directory() {
+    let v = volume();
+    let private = v.fs.mkdir(&root(), home(), b"private", 0o700).expect("a directory").node;
+    let dir = v.dir(private, "d").node;
+    give(&v, dir, 1000);
+    let taken = v.fs.snapshot_create(&root(), dir, b"one").expect("a snapshot");
+    give(&v, dir, 1001);
+    // While the directory is there, its snapshots are those of its owner.
+    let denied = FsError::NotPermitted("");
+    refused(v.fs.snapshot_delete_number(&user(1000), taken.subvol), &denied);
+    removed(&v, private, "d", dir);
+    let seen = listed(&v, &user(1000), SnapshotsOf::Removed);
+    assert_eq!(seen.len(), 1);
+    assert_eq!(seen[0].path, None, "the way there was closed to him");
+    assert_eq!(paths(&v, SnapshotsOf::Removed), expected(&[("one", Some("/private/d"))]));
+    assert!(listed(&v, &user(1001), SnapshotsOf::All).is_empty());
+    refused(v.fs.snapshot_delete_number(&user(1001), taken.subvol), &denied);
+    let kept = by_number(&v, &user(1000), taken.subvol).expect("it is his");
+    forget(&v, kept);
+    v.fs.snapshot_delete_number(&user(1000), taken.subvol).expect("it is his");
+    assert!(listed(&v, &root(), SnapshotsOf::All).is_empty());
+}
+
+#[test]
+fn a_removal_can_say_how_many_snapshots_it_leaves() {
+    let v = volume();
+    let above = v.dir(home(), "a").node;
+    let dir = filled(&v, above, "d", 1);
+    let beside = v.dir(home(), "beside").node;
+    let count = |name: &[u8]| v.fs.snapshots_of_tree(NodeId::ROOT, name).expect("a directory");
+    assert_eq!(count(b"a"), 0);
+    for (at, name) in [(dir, "1"), (dir, "2"), (above, "1"), (beside, "1"), (NodeId::ROOT, "1")] {
+        v.fs.snapshot_create(&root(), at, name.as_bytes()).expect("a snapshot");
+    }
+    v.fs.clone_dir(&root(), beside, above, b"fork").expect("a clone");
+    let fork = v.find(above, "fork").expect("the clone").node;
+    v.fs.snapshot_create(&root(), fork, b"1").expect("a snapshot");
+    assert_eq!((count(b"a"), count(b"beside")), (4, 1));
+    refused(v.fs.snapshots_of_tree(NodeId::ROOT, b"none"), &FsError::NotFound);
+    for held in [fork, dir] {
+        forget(&v, held);
+    }
+    removed(&v, home(), "a", above);
+    assert_eq!(listed(&v, &root(), SnapshotsOf::Removed).len(), 4);
+    assert_eq!(listed(&v, &root(), SnapshotsOf::All).len(), 6);
+}

@@ -1,0 +1,93 @@
+//! Listing snapshots, of a directory and of the whole volume, in parts of bounded size, and
+//! deleting one by its number.
+
+use fs::{Fs, KeptSnapshot, SnapshotInfo, SnapshotsOf};
+use inode::{Caller, SubvolId};
+use wire::{Body, Bytes, Failure, FailureKind, Snapshot};
+
+use super::connection::Replies;
+
+/// Snapshots in one message.
+const SNAPSHOTS_A_PART: usize = 1000;
+/// Bytes of snapshots with paths in one message, about.
+const PART_BYTES: usize = 64 << 10;
+/// Bytes of one beside its path, about.
+const SNAPSHOT_BYTES: usize = 400;
+
+const WHO_DELETES: &str =
+    "only root deletes it, or the owner of its directory, and of what it shows where that is gone";
+
+/// Sends snapshots of a directory.
+pub(super) fn send(snapshots: &[SnapshotInfo], replies: &mut Replies) -> Result<(), Failure> {
+    for part in snapshots.chunks(SNAPSHOTS_A_PART) {
+        replies.part(Body::Snapshots(part.iter().map(told).collect()))?;
+    }
+    Ok(())
+}
+
+/// A snapshot as it is told.
+pub(super) fn told(snapshot: &SnapshotInfo) -> Snapshot {
+    Snapshot {
+        name: snapshot.name.as_slice().into(),
+        subvolume: snapshot.subvol.0,
+        lineage: snapshot.lineage,
+        created: snapshot.created.0,
+    }
+}
+
+/// Tells the snapshots of the volume, the oldest first.
+pub(super) fn of_volume(
+    fs: &Fs,
+    caller: &Caller,
+    removed: bool,
+    replies: &mut Replies,
+) -> Result<(), Failure> {
+    let of = if removed { SnapshotsOf::Removed } else { SnapshotsOf::All };
+    let (mut part, mut bytes) = (Vec::new(), 0);
+    for kept in fs.snapshot_list_volume(caller, of).map_err(Failure::from)? {
+        bytes += SNAPSHOT_BYTES + 2 * kept.path.as_ref().map_or(0, Vec::len);
+        part.push(wire::KeptSnapshot {
+            at: Bytes(place(fs, &kept)),
+            snapshot: told(&kept.snapshot),
+            removed: kept.removed,
+            path: kept.path.map(Bytes),
+        });
+        if bytes >= PART_BYTES {
+            replies.part(Body::KeptSnapshots(std::mem::take(&mut part)))?;
+            bytes = 0;
+        }
+    }
+    if part.is_empty() { Ok(()) } else { replies.part(Body::KeptSnapshots(part)) }
+}
+
+/// The path of what is in a snapshot: by name below its directory, or by number.
+fn place(fs: &Fs, kept: &KeptSnapshot) -> Vec<u8> {
+    match &kept.path {
+        Some(path) if !kept.removed => {
+            let above = path.strip_suffix(b"/").unwrap_or(path);
+            [above, b"/", fs.snapshot_dir(), b"/", &kept.snapshot.name].concat()
+        }
+        _ => numbered(fs, kept.snapshot.subvol),
+    }
+}
+
+/// The path by which the snapshot of a number is found.
+pub(super) fn numbered(fs: &Fs, number: SubvolId) -> Vec<u8> {
+    [b"/", fs.snapshot_dir(), b"/", &fs::name_of_number(number)].concat()
+}
+
+/// Deletes a snapshot by its number.
+pub(super) fn delete(fs: &Fs, caller: &Caller, number: u64) -> Result<(), Failure> {
+    fs.snapshot_delete_number(caller, SubvolId(number)).map_err(|error| {
+        let failure = Failure::from(error);
+        match failure.kind {
+            FailureKind::NotFound => {
+                let message = format!("no snapshot has the number {number}");
+                Failure { message, ..failure }
+                    .hint("`pando snapshot list VOLUME --all` shows what there is")
+            }
+            FailureKind::Permission => failure.hint(WHO_DELETES),
+            _ => failure,
+        }
+    })
+}
