@@ -24,6 +24,8 @@ pub struct MountInfo {
     pub inner_path: PathBuf,
     /// The directory of the volume that is the root of this mount, where it is not the volume's.
     pub subdir: Option<PathBuf>,
+    /// Whether nothing may be changed through this mount (`mount -o ro`, or a remount later).
+    pub read_only: bool,
 }
 
 /// One line of mountinfo.
@@ -37,6 +39,7 @@ pub(crate) struct Record {
     pub(crate) mount_point: PathBuf,
     pub(crate) kind: String,
     pub(crate) source: Vec<u8>,
+    read_only: bool,
 }
 
 /// The mount of ours that a path lies in, or `None`. The path need not exist, and its mount may
@@ -113,10 +116,19 @@ fn parse_line(line: &[u8]) -> Option<Record> {
     let device = String::from_utf8(fields.next()?.to_vec()).ok()?;
     let root = path(&unescape(fields.next()?));
     let mount_point = path(&unescape(fields.next()?));
-    fields.find(|field| *field == b"-")?;
+    let options = fields.next()?;
+    if options != b"-" {
+        fields.find(|field| *field == b"-")?;
+    }
     let kind = String::from_utf8(unescape(fields.next()?)).ok()?;
     let source = unescape(fields.next()?);
-    Some(Record { id, parent, device, root, mount_point, kind, source })
+    // A bind mount may be read-only by itself, or the file system is.
+    let read_only = has_ro(options) || fields.next().is_some_and(has_ro);
+    Some(Record { id, parent, device, root, mount_point, kind, source, read_only })
+}
+
+fn has_ro(options: &[u8]) -> bool {
+    options.split(|byte| *byte == b',').any(|option| option == b"ro")
 }
 
 fn number(field: &[u8]) -> Option<u64> {
@@ -168,7 +180,8 @@ fn info(record: &Record, path: &Path) -> MountInfo {
     // A bind mount of a directory of ours has that directory as its root.
     inner_path.extend(record.root.strip_prefix("/").ok());
     inner_path.extend(path.strip_prefix(&record.mount_point).ok());
-    MountInfo { volume_dir, mount_point: record.mount_point.clone(), inner_path, subdir }
+    let (mount_point, read_only) = (record.mount_point.clone(), record.read_only);
+    MountInfo { volume_dir, mount_point, inner_path, subdir, read_only }
 }
 
 fn path(bytes: &[u8]) -> PathBuf {
@@ -193,8 +206,18 @@ mod tests {
 33 21 0:50 / /hidden/vol rw - fuse.pando /srv/h rw
 34 21 0:51 / /hidden rw - tmpfs tmpfs rw
 35 30 0:52 / /mnt/a\040b rw - tmpfs over rw
+36 21 0:53 / /mnt/ro ro,relatime - fuse.pando /srv/r rw,user_id=0
+37 21 0:54 / /mnt/ro-too rw,relatime shared:3 - fuse.pando /srv/s ro,user_id=0
+38 21 0:55 / /mnt/rot rw,nosuid - fuse.pando /srv/ro,ro rw,user_id=0
 broken line
 ";
+
+    #[test]
+    fn a_mount_that_takes_no_changes_is_known() {
+        let read_only = |path| found(path).expect("it is ours").read_only;
+        assert!(read_only("/mnt/ro/x") && read_only("/mnt/ro-too"));
+        assert!(!read_only("/mnt/sub/x") && !read_only("/bind") && !read_only("/mnt/rot"));
+    }
 
     fn found(path: &str) -> Option<MountInfo> {
         let records = parse(TABLE);

@@ -20,6 +20,21 @@ pub(crate) struct Place {
 }
 
 impl Place {
+    /// Finds where an argument leads, for a verb that changes what is there: not through a mount
+    /// that takes no changes.
+    pub(crate) fn to_change(argument: &Path) -> Result<Place> {
+        let place = Place::locate(argument)?;
+        check_changes(argument)?;
+        Ok(place)
+    }
+
+    /// Finds the volume that an argument names, for a verb that changes it.
+    pub(crate) fn volume_to_change(argument: &Path) -> Result<PathBuf> {
+        let volume = Place::volume(argument)?;
+        check_changes(argument)?;
+        Ok(volume)
+    }
+
     /// Finds where an argument leads.
     pub(crate) fn locate(argument: &Path) -> Result<Place> {
         if let Some((volume, inner)) = split(argument) {
@@ -54,9 +69,26 @@ impl Place {
     }
 }
 
-/// Two arguments that must lie in one volume.
+/// Refuses an argument that leads through a mount which takes no changes: the owner would make them
+/// all the same, for others.
+fn check_changes(argument: &Path) -> Result<()> {
+    if split(argument).is_some() || is_volume(argument) {
+        return Ok(());
+    }
+    match mount_of(argument) {
+        Some((found, _)) if found.read_only => {
+            let message = format!("{} is mounted read-only", found.mount_point.display());
+            let failure = Failure::new(FailureKind::ReadOnly, message)
+                .hint("mount it without `ro`; or, where that came later, `mount -o remount,rw`");
+            Err(failure.at(argument.as_os_str().as_bytes()))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// Two arguments that must lie in one volume; what is at the second is changed.
 pub(crate) fn both(one: &Path, other: &Path) -> Result<(Place, Place)> {
-    let (one, other) = (Place::locate(one)?, Place::locate(other)?);
+    let (one, other) = (Place::locate(one)?, Place::to_change(other)?);
     if one.volume == other.volume {
         Ok((one, other))
     } else {
@@ -95,18 +127,22 @@ fn split(argument: &Path) -> Option<(PathBuf, Vec<u8>)> {
 }
 
 fn below_mount(argument: &Path) -> Option<Place> {
-    // A symbolic link at the end is the subject itself, so only what stands before is followed.
-    let last = argument.file_name().filter(|_| argument.is_symlink());
-    let (found, last) = match last {
-        Some(last) => {
-            let parent = argument.parent().filter(|parent| !parent.as_os_str().is_empty());
-            (fuse::find_mount(parent.unwrap_or(Path::new(".")))?, Some(last))
-        }
-        None => (fuse::find_mount(argument)?, None),
-    };
+    let (found, last) = mount_of(argument)?;
     let mut inner = found.inner_path;
     inner.extend(last);
     Some(Place { volume: found.volume_dir, inner: inner.into_os_string().into_vec() })
+}
+
+/// The mount that an argument leads into, and the name in it that was not followed: a symbolic link
+/// at the end is the subject itself, so only what stands before is.
+fn mount_of(argument: &Path) -> Option<(fuse::MountInfo, Option<&OsStr>)> {
+    match argument.file_name().filter(|_| argument.is_symlink()) {
+        Some(last) => {
+            let parent = argument.parent().filter(|parent| !parent.as_os_str().is_empty());
+            Some((fuse::find_mount(parent.unwrap_or(Path::new(".")))?, Some(last)))
+        }
+        None => Some((fuse::find_mount(argument)?, None)),
+    }
 }
 
 fn absolute(volume: &Path) -> Result<PathBuf> {

@@ -10,7 +10,8 @@ use crate::place::Place;
 use crate::session;
 
 pub(crate) fn run(args: &GcArgs, output: &mut Output) -> Result<()> {
-    let volume = Place::volume(&args.path)?;
+    let place = if args.delete { Place::volume_to_change } else { Place::volume };
+    let volume = place(&args.path)?;
     let bar = output.progress("bytes");
     let delete_after = args.delete.then_some(args.grace.as_secs());
     let answer = session::call(&volume, &Call::Collect { delete_after }, &mut |part| {

@@ -11,7 +11,7 @@ use crate::place::Place;
 use crate::session;
 
 pub(crate) fn run(args: &ImportArgs, output: &mut Output) -> Result<()> {
-    let place = Place::locate(&args.dst)?;
+    let place = Place::to_change(&args.dst)?;
     let interrupted = import::interrupt_flag()?;
     let bar = output.progress("files");
     let import = Import { source: &args.src, destination: &place.inner, bar: &bar };

@@ -83,12 +83,12 @@ fn set(args: &QuotaSetArgs, output: &mut Output) -> Result<()> {
     let (files, bytes) = (args.files, args.bytes);
     let mut object = json!({ "files_max": files, "bytes_max": bytes });
     let of = if let Some(owner) = args.owner.named() {
-        let volume = Place::volume(&args.path)?;
+        let volume = Place::volume_to_change(&args.path)?;
         counted(&volume, &Call::OwnerQuotaSet { owner, files, bytes }, output)?;
         put_of(&mut object, QuotaOf::Owner(owner));
         told(QuotaOf::Owner(owner))
     } else {
-        let place = Place::locate(&args.path)?;
+        let place = Place::to_change(&args.path)?;
         let path = &place.inner[..];
         counted(&place.volume, &Call::QuotaSet { path, files, bytes }, output)?;
         output::put_bytes(&mut object, "quota", &place.inner);

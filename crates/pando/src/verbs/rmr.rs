@@ -16,7 +16,7 @@ use crate::session;
 pub(crate) fn run(args: &RmrArgs, output: &mut Output) -> Result<()> {
     let mut volumes = Vec::new();
     for path in &args.paths {
-        let place = Place::locate(path)?;
+        let place = Place::to_change(path)?;
         let snapshots = match session::ask(&place.volume, &Call::Remove { path: &place.inner })? {
             Answer::Removed { snapshots } => snapshots,
             other => return Err(session::unexpected(&other)),

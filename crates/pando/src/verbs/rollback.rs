@@ -12,7 +12,7 @@ use crate::place::Place;
 use crate::session;
 
 pub(crate) fn run(args: &RollbackArgs, output: &mut Output) -> Result<()> {
-    let place = Place::locate(&args.dir)?;
+    let place = Place::to_change(&args.dir)?;
     let snapshot = args.snapshot.as_bytes();
     session::perform(&place.volume, &Call::Rollback { path: &place.inner, snapshot })?;
     let mut object = json!({});

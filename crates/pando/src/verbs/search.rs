@@ -27,7 +27,7 @@ pub(crate) fn run(verb: &SearchVerb, output: &mut Output) -> Result<()> {
 }
 
 fn declare(path: &Path, names: &[OsString], searchable: bool, output: &mut Output) -> Result<()> {
-    let volume = Place::volume(path)?;
+    let volume = Place::volume_to_change(path)?;
     let names: Vec<&[u8]> = names.iter().map(|name| name.as_bytes()).collect();
     if let Some(name) = names.iter().find(|name| !name.contains(&b'.')) {
         let what = format!("{} is no name of an extended attribute", printable(name));
@@ -66,7 +66,8 @@ fn limits(
     inodes: Option<u32>,
     output: &mut Output,
 ) -> Result<()> {
-    let volume = Place::volume(path)?;
+    let asks = directories.is_none() && inodes.is_none();
+    let volume = if asks { Place::volume(path)? } else { Place::volume_to_change(path)? };
     let answer = session::ask(&volume, &Call::ClusterLimits { directories, inodes })?;
     let Answer::ClusterLimits { directories, inodes } = answer else {
         return Err(session::unexpected(&answer));

@@ -16,7 +16,7 @@ use crate::session;
 pub(crate) fn run(verb: &SnapshotVerb, output: &mut Output) -> Result<()> {
     match verb {
         SnapshotVerb::Create { dir, name } => {
-            let (place, name) = (Place::locate(dir)?, name.as_bytes());
+            let (place, name) = (Place::to_change(dir)?, name.as_bytes());
             session::write_back(&place.volume, dir, output)?;
             let call = Call::SnapshotCreate { path: &place.inner, name };
             session::perform(&place.volume, &call)?;
@@ -29,22 +29,21 @@ pub(crate) fn run(verb: &SnapshotVerb, output: &mut Output) -> Result<()> {
             list_volume(&Place::volume(dir)?, *removed, output)
         }
         SnapshotVerb::Delete { dir, number: Some(number), .. } => {
-            session::perform(
-                &Place::volume(dir)?,
-                &Call::SnapshotDeleteNumber { number: *number },
-            )?;
+            let (volume, call) =
+                (Place::volume_to_change(dir)?, Call::SnapshotDeleteNumber { number: *number });
+            session::perform(&volume, &call)?;
             output.object(&json!({ "deleted": number }))?;
             output.line(&format!("deleted snapshot #{number}"))
         }
         SnapshotVerb::Delete { dir, name, .. } => {
             let name = name.as_ref().expect("invariant: clap wants a name or a number");
-            let (place, name) = (Place::locate(dir)?, name.as_bytes());
+            let (place, name) = (Place::to_change(dir)?, name.as_bytes());
             let call = Call::SnapshotDelete { path: &place.inner, name };
             session::perform(&place.volume, &call)?;
             say(output, "deleted", "deleted", &place, name)
         }
         SnapshotVerb::Rename { dir, name, new_name } => {
-            let place = Place::locate(dir)?;
+            let place = Place::to_change(dir)?;
             let (from, to) = (name.as_bytes(), new_name.as_bytes());
             let call = Call::SnapshotRename { path: &place.inner, from, to };
             session::perform(&place.volume, &call)?;

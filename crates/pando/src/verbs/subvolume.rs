@@ -11,7 +11,7 @@ use crate::session;
 
 pub(crate) fn run(verb: &SubvolumeVerb, output: &mut Output) -> Result<()> {
     let SubvolumeVerb::Create { path } = verb;
-    let place = Place::locate(path)?;
+    let place = Place::to_change(path)?;
     let mode = 0o777 & !umask();
     session::perform(&place.volume, &Call::SubvolumeCreate { path: &place.inner, mode })?;
     let mut object = json!({});

@@ -14,7 +14,7 @@ use crate::session;
 pub(crate) fn run(verb: &TrashVerb, output: &mut Output) -> Result<()> {
     match verb {
         TrashVerb::On { dir, keep } => {
-            let place = Place::locate(dir)?;
+            let place = Place::to_change(dir)?;
             let call = Call::TrashSet { path: &place.inner, keep_seconds: Some(*keep) };
             session::perform(&place.volume, &call)?;
             let mut object = json!({ "keep_seconds": keep });
@@ -24,7 +24,7 @@ pub(crate) fn run(verb: &TrashVerb, output: &mut Output) -> Result<()> {
             output.line(&format!("what is removed in {} is kept {kept}", printable(&place.inner)))
         }
         TrashVerb::Off { dir } => {
-            let place = Place::locate(dir)?;
+            let place = Place::to_change(dir)?;
             let call = Call::TrashSet { path: &place.inner, keep_seconds: None };
             session::perform(&place.volume, &call)?;
             let mut object = json!({ "keep_seconds": null });
@@ -34,7 +34,7 @@ pub(crate) fn run(verb: &TrashVerb, output: &mut Output) -> Result<()> {
         }
         TrashVerb::List { path } => list(&Place::locate(path)?, output),
         TrashVerb::Empty { dir } => {
-            let place = Place::locate(dir)?;
+            let place = Place::to_change(dir)?;
             let answer = session::ask(&place.volume, &Call::TrashEmpty { path: &place.inner })?;
             let Answer::Emptied(gone) = answer else { return Err(session::unexpected(&answer)) };
             output.object(&json!({ "emptied": gone }))?;
@@ -49,7 +49,7 @@ pub(crate) fn restore(args: &RestoreArgs, output: &mut Output) -> Result<()> {
         return list(&Place::locate(&args.path)?, output);
     }
     let (place, to) = match &args.to {
-        None => (Place::locate(&args.path)?, None),
+        None => (Place::to_change(&args.path)?, None),
         Some(to) => {
             let (place, to) = both(&args.path, to)?;
             (place, Some(to.inner))

@@ -3,7 +3,7 @@
 use std::os::unix::process::CommandExt;
 use std::process::{Command, Stdio};
 
-use crate::world::{PANDO, World, answer, is_alive, reason, signal, wait_until};
+use crate::world::{PANDO, World, answer, is_alive, is_root, reason, signal, wait_until};
 
 #[test]
 fn a_second_mount_names_the_first() {
@@ -227,4 +227,57 @@ fn what_the_command_line_says_goes_before_the_environment() {
     let wrong = answer(&command.env("PANDO_CACHE_SIZE", "some").output().unwrap());
     assert_eq!(wrong.code, 2, "{}", wrong.err);
     assert!(wrong.err.contains("--cache-size") && wrong.err.contains("512M"), "{}", wrong.err);
+}
+
+/// The owner made every change that was asked for through a mount that `touch` could not write to.
+#[test]
+fn no_verb_changes_anything_through_a_mount_that_became_read_only() {
+    let world = World::new();
+    if !is_root() || !world.mount() {
+        return;
+    }
+    let file = world.path().join("file");
+    std::fs::write(&file, "new").unwrap();
+    let file = file.to_str().unwrap();
+    let below = |inner: &str| world.below_mount(inner).to_str().unwrap().to_owned();
+    let (d, other) = (below("d"), below("other"));
+    std::fs::create_dir(&d).unwrap();
+    world.ok(&["snapshot", "create", &d, "one"]);
+    world.ok(&["trash", "on", &d]);
+    world.ok(&["mount", "-o", "remount,ro", world.vol(), world.mnt()]);
+    assert!(std::fs::create_dir(&other).is_err(), "the kernel refuses");
+    let (mnt, number, gone) = (world.mnt(), "2", below("d/gone"));
+    let changes: &[&[&str]] = &[
+        &["import", file, &other],
+        &["rmr", &d],
+        &["snapshot", "create", &d, "two"],
+        &["snapshot", "rename", &d, "one", "two"],
+        &["snapshot", "delete", &d, "one"],
+        &["snapshot", "delete", mnt, "--number", number],
+        &["clone", &d, &other],
+        &["rollback", &d, "one"],
+        &["subvolume", "create", &other],
+        &["quota", "set", &d, "--files", "10"],
+        &["quota", "set", mnt, "--user", "7", "--files", "10"],
+        &["trash", "on", mnt],
+        &["trash", "off", &d],
+        &["trash", "empty", &d],
+        &["restore", &gone],
+        &["search", "declare", mnt, "user.project"],
+        &["gc", "--delete", mnt],
+    ];
+    for arguments in changes {
+        let said = world.fails(7, arguments);
+        assert!(said.contains("is mounted read-only"), "{arguments:?}: {said}");
+    }
+    assert_eq!(world.names("/"), ["d"]);
+    let snapshots = world.json(&["snapshot", "list", &d]);
+    assert_eq!(snapshots.len(), 1, "{snapshots:?}");
+    assert_eq!(snapshots[0]["name"], "one");
+    assert_eq!(world.json(&["trash", "list", &d]).len(), 0);
+    // The volume takes changes, and so does the mount when it is told to.
+    world.ok(&["subvolume", "create", &world.at("/other")]);
+    world.ok(&["mount", "-o", "remount,rw", world.vol(), world.mnt()]);
+    world.ok(&["import", file, &below("new")]);
+    assert_eq!(std::fs::read_to_string(below("new")).unwrap(), "new");
 }
