@@ -26,8 +26,10 @@ pub struct Version {
 pub enum Change {
     /// There is nothing, as before, or this is the first.
     Absent,
-    /// It is there, and was not before, or this is the first.
+    /// It is there, and was not before, or this is the first snapshot that tells.
     Appeared,
+    /// It is there, and no snapshot tells what was before.
+    Present,
     /// It is what it was.
     Same,
     /// Its contents changed: size or mtime.
@@ -71,7 +73,8 @@ struct Witness {
 }
 
 impl Fs {
-    /// The versions of a path that the caller may see, the oldest first, the present last.
+    /// The versions of a path that the caller may see, the oldest first, the present last;
+    /// `NotFound` where it is in none of them.
     /// Symbolic links on the way are followed in the present, and not in snapshots: one that has a
     /// link there does not tell. What stands at the end is told itself, a link too.
     pub fn history(&self, caller: &Caller, path: &[u8]) -> FsResult<Vec<Version>> {
@@ -82,9 +85,6 @@ impl Fs {
         }
         let (mut witnesses, now) = self.witnesses(caller, &names)?;
         self.removed_witnesses(caller, &names, &mut witnesses)?;
-        if witnesses.is_empty() && now.is_none() {
-            return Err(FsError::NotFound);
-        }
         witnesses.sort_by_key(|witness| (witness.snapshot.created, witness.snapshot.subvol));
         let mut versions: Vec<Version> = Vec::with_capacity(witnesses.len() + 1);
         for Witness { snapshot, directory, rest } in witnesses {
@@ -96,7 +96,15 @@ impl Fs {
             };
             push(&mut versions, Some((snapshot, directory)), attr, names.is_empty());
         }
-        push(&mut versions, None, now, names.is_empty());
+        if versions.is_empty() && now.is_some() {
+            versions.push(Version { snapshot: None, attr: now, change: Change::Present });
+        } else {
+            push(&mut versions, None, now, names.is_empty());
+        }
+        // Where snapshots are above it, too, what was nowhere does not exist.
+        if versions.iter().all(|version| version.attr.is_none()) {
+            return Err(FsError::NotFound);
+        }
         Ok(versions)
     }
 

@@ -24,6 +24,8 @@ pub enum Change {
     Absent,
     /// It is there, and was not before.
     Appeared,
+    /// It is there, and no snapshot tells what was before.
+    Present,
     /// It is what it was.
     Same,
     /// Its contents changed.
@@ -42,6 +44,7 @@ impl Change {
         match self {
             Change::Absent => "absent",
             Change::Appeared => "appeared",
+            Change::Present => "present",
             Change::Same => "same",
             Change::Contents => "contents",
             Change::Attributes => "attributes",

@@ -52,6 +52,7 @@ fn change(change: Change) -> wire::Change {
     match change {
         Change::Absent => wire::Change::Absent,
         Change::Appeared => wire::Change::Appeared,
+        Change::Present => wire::Change::Present,
         Change::Same => wire::Change::Same,
         Change::Contents => wire::Change::Contents,
         Change::Attributes => wire::Change::Attributes,

@@ -44,6 +44,7 @@ fn line(version: &Version) -> String {
     let what = match version.change {
         Change::Absent => "not there",
         Change::Appeared => "appeared",
+        Change::Present => "there, in no snapshot",
         Change::Same => "unchanged",
         Change::Contents => "contents changed",
         Change::Attributes => "attributes changed",

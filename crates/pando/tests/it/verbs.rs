@@ -278,7 +278,15 @@ fn history_tells_when_a_path_came_changed_and_went() {
         assert_eq!(told(&["--all", &path]), all);
         let text = world.ok(&["history", &path]);
         assert!(text.contains("appeared") && text.contains("snapshot one of /d"), "{text}");
-        world.fails(3, &["history", &world.at("/nowhere")]);
+        // What was never there: with snapshots above it, without, and below what is no directory.
+        for never in ["/nowhere", "/d/nowhere", "/d/sub/nowhere", "/d/sub/b/nowhere"] {
+            world.fails(3, &["history", &world.at(never)]);
+        }
+        // Without any snapshot nothing is known of how it came.
+        put(world, "/alone", "x");
+        assert_eq!(told(&[&world.at("/alone")]), [pair("now", "present")]);
+        let text = world.ok(&["history", &world.at("/alone")]);
+        assert!(text.contains("there, in no snapshot") && !text.contains("appeared"), "{text}");
     });
 }
 
