@@ -120,6 +120,15 @@ impl Queue {
             || self.collecting.try_lock().is_none_or(|collecting| !collecting.is_idle())
     }
 
+    /// Whether a collection is under way, or was asked for and does not rest after a failure.
+    pub(crate) fn collection_is_due(&self, now: Duration) -> bool {
+        match self.collecting.try_lock() {
+            None => true,
+            Some(collecting) if !collecting.is_idle() => true,
+            Some(collecting) => self.collect.load(Ordering::Acquire) && !collecting.rests(now),
+        }
+    }
+
     /// Detached directories that wait.
     pub(crate) fn detached(&self) -> u64 {
         self.detached.load(Ordering::Relaxed)

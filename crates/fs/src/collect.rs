@@ -37,6 +37,11 @@ pub(crate) struct Collecting {
 }
 
 impl Collecting {
+    /// Whether none is begun yet, after one that could not read something.
+    pub(crate) fn rests(&self, now: Duration) -> bool {
+        now < self.rest
+    }
+
     /// Whether none is under way.
     pub(crate) fn is_idle(&self) -> bool {
         matches!(self.stage, Stage::Idle)

@@ -217,6 +217,14 @@ pub struct VolumeStatus {
     pub dropping: u64,
     /// Subvolumes that wait to be pruned.
     pub prunes: u64,
+    /// Bytes of contents that nothing names any more, and that are not given back yet, though they
+    /// will be; and those that were given back since opening.
+    pub freeing_bytes: u64,
+    /// See `freeing_bytes`.
+    pub freed_bytes: u64,
+    /// Whether more such contents may come to light: inodes wait to be removed, or what nothing
+    /// names is being looked for.
+    pub collecting: bool,
     /// Why the volume takes no changes; `None` when it does.
     pub read_only: Option<String>,
     /// What of the volume's own records is damaged, as far as anybody asked for it, or why they

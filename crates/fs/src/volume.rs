@@ -260,7 +260,7 @@ impl Fs {
 
     /// What the volume tells about itself.
     pub fn status(&self) -> FsResult<VolumeStatus> {
-        let stats = self.store.stats();
+        let (stats, data) = (self.store.stats(), self.data.stats());
         let counts = self.subvolume_counts()?;
         Ok(VolumeStatus {
             id: VolumeId(self.header.volume_id),
@@ -295,6 +295,10 @@ impl Fs {
             reclaimed: self.reclaim.removed(),
             dropping: stats.dropping,
             prunes: u64::from(self.reclaim.is_pruning()),
+            freeing_bytes: (data.waiting_bytes + data.dead_bytes).saturating_sub(data.stuck_bytes),
+            freed_bytes: data.reclaimed_bytes,
+            collecting: self.queue.has_new_orphans()
+                || self.queue.collection_is_due(self.env.clock.monotonic()),
             read_only: self.why_read_only(),
             damaged: self.own.noted().told(),
         })

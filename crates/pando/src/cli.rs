@@ -394,7 +394,8 @@ pub(crate) struct RmrArgs {
     /// What to remove
     #[arg(required = true, value_name = "PATH")]
     pub(crate) paths: Vec<PathBuf>,
-    /// Wait until the room is reclaimed, and show how far that is
+    /// Wait until the room of the contents is given back, and show how far that is; the little
+    /// that names take follows with the next checkpoints
     #[arg(long)]
     pub(crate) wait: bool,
 }

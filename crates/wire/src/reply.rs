@@ -393,6 +393,12 @@ pub struct Background {
     pub dropping: u64,
     /// Clones that are to be pruned.
     pub prunes: u64,
+    /// Bytes of contents that were removed and are not given back to the medium yet.
+    pub freeing_bytes: u64,
+    /// Bytes of contents that were given back since the owner started.
+    pub freed_bytes: u64,
+    /// Whether more contents to be given back may come to light.
+    pub collecting: bool,
     /// Clones whose files are still being counted.
     pub counting: u64,
     /// Records and nodes reclaimed since the owner started.
@@ -402,7 +408,12 @@ pub struct Background {
 impl Background {
     /// Whether nothing is left to do.
     pub fn is_idle(&self) -> bool {
-        self.detached == 0 && self.dropping == 0 && self.prunes == 0
+        self.trees() == 0 && self.freeing_bytes == 0 && !self.collecting
+    }
+
+    /// What is to be removed, and has room that is not free yet.
+    pub fn trees(&self) -> u64 {
+        self.detached + self.dropping + self.prunes
     }
 }
 

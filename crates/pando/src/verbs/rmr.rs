@@ -1,4 +1,5 @@
-//! `pando rmr`: removes trees, each detached at once; with `--wait` until their room is back.
+//! `pando rmr`: removes trees, each detached at once; with `--wait` until the room of their
+//! contents is back.
 
 use std::path::Path;
 use std::time::Duration;
@@ -45,21 +46,29 @@ pub(crate) fn run(args: &RmrArgs, output: &mut Output) -> Result<()> {
     Ok(())
 }
 
-/// Shows how far the reclaim is until nothing is left to do. It goes on when this is interrupted.
+/// Shows how far the reclaim is until the room of what was removed is back. It goes on when this
+/// is interrupted. What others remove meanwhile is not waited for, once the trees are gone.
 fn wait(volume: &Path, output: &mut Output) -> Result<()> {
     let clock = SystemClock::new();
     let bar = output.progress("records reclaimed");
-    let mut first = None;
+    let (mut first, mut enough) = (None, None);
     loop {
         let background = match session::ask(volume, &Call::Status)? {
             Answer::Status(status) => status.background,
             other => return Err(session::unexpected(&other)),
         };
-        let Background { detached, dropping, prunes, reclaimed, .. } = background;
+        let Background { reclaimed, freeing_bytes, freed_bytes, .. } = background;
         let start = *first.get_or_insert(reclaimed);
         bar.set_position(reclaimed.saturating_sub(start));
-        bar.set_message(format!("{} trees left", detached + dropping + prunes));
-        if background.is_idle() {
+        if background.trees() > 0 {
+            bar.set_message(format!("{} trees left", background.trees()));
+        } else {
+            bar.set_message(format!("{} to give back", output::size(freeing_bytes)));
+        }
+        if enough.is_none() && background.trees() == 0 && !background.collecting {
+            enough = Some(freed_bytes + freeing_bytes);
+        }
+        if enough.is_some_and(|enough| freeing_bytes == 0 || freed_bytes >= enough) {
             bar.finish_and_clear();
             return Ok(());
         }

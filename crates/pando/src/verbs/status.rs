@@ -1,7 +1,7 @@
 //! `pando status`: the state of a volume and of its owner.
 
 use serde_json::json;
-use wire::{Answer, Call, Merges, Status, ValueLogs};
+use wire::{Answer, Background, Call, Merges, Status, ValueLogs};
 
 use crate::cli::VolumeArg;
 use crate::failure::Result;
@@ -64,6 +64,8 @@ fn json(volume: &std::path::Path, status: &Status) -> serde_json::Value {
             "detached": status.background.detached,
             "dropping": status.background.dropping,
             "prunes": status.background.prunes,
+            "freeing_bytes": status.background.freeing_bytes,
+            "collecting": status.background.collecting,
             "counting": status.background.counting,
             "reclaimed": status.background.reclaimed,
         },
@@ -120,6 +122,24 @@ fn merges_text(merges: Merges) -> String {
     format!("{now}, {} done, {} runs deep", number(merges.ended), merges.depth)
 }
 
+/// What is done in the background.
+fn work_text(background: &Background) -> String {
+    let mut work = Vec::new();
+    if background.trees() > 0 {
+        work.push(format!(
+            "{} trees to reclaim, {} to free, {} clones to prune",
+            background.detached, background.dropping, background.prunes
+        ));
+    }
+    if background.freeing_bytes > 0 {
+        work.push(format!("{} to give back", size(background.freeing_bytes)));
+    }
+    if background.collecting {
+        work.push("looking for what nothing names".to_owned());
+    }
+    if work.is_empty() { "none".to_owned() } else { work.join(", ") }
+}
+
 fn text(volume: &std::path::Path, status: &Status, output: &mut Output) -> Result<()> {
     let owner = match &status.mount_point {
         Some(mount_point) => {
@@ -129,14 +149,7 @@ fn text(volume: &std::path::Path, status: &Status, output: &mut Output) -> Resul
     };
     let checkpoint = status.last_checkpoint.map_or("none yet".into(), output::time_local);
     let background = &status.background;
-    let work = if background.is_idle() {
-        "none".to_owned()
-    } else {
-        format!(
-            "{} trees to reclaim, {} to free, {} clones to prune",
-            background.detached, background.dropping, background.prunes
-        )
-    };
+    let work = work_text(background);
     let rows = [
         ("volume", format!("{} in {}", status.volume, volume.display())),
         ("format", format!("version {}, engine {}", status.format_version, status.engine)),

@@ -219,6 +219,39 @@ fn rmr_removes_and_gives_room_back() {
     });
 }
 
+/// `rmr --wait` returned, and `status` said that nothing was done in the background, when the trees
+/// were gone, seconds before the room of their contents was back.
+#[test]
+fn nothing_is_said_to_be_done_before_the_room_of_contents_is_back() {
+    const MEBIBYTE: usize = 1 << 20;
+    let world = World::new();
+    let source = world.path().join("source");
+    std::fs::create_dir(&source).unwrap();
+    let mut random = fastrand::Rng::with_seed(1);
+    for file in 0..24 {
+        let bytes: Vec<u8> = std::iter::repeat_with(|| random.u8(..)).take(MEBIBYTE).collect();
+        std::fs::write(source.join(format!("f{file}")), bytes).unwrap();
+    }
+    let on_disk = || world.status()["disk_bytes"].as_u64().unwrap();
+    let before = on_disk();
+    for name in ["/one", "/two"] {
+        world.ok(&["import", source.to_str().unwrap(), &world.at(name)]);
+    }
+    let filled = on_disk();
+    assert!(filled > before + 40 * MEBIBYTE as u64, "{before} to {filled}");
+    world.ok(&["rmr", &world.at("/one")]);
+    crate::world::wait_until("the work is said to be done", || {
+        world.status()["background"]["idle"] == true
+    });
+    let halved = on_disk();
+    assert!(halved < filled - 20 * MEBIBYTE as u64, "idle with {halved} of {filled}");
+    world.ok(&["rmr", "--wait", &world.at("/two")]);
+    let status = world.status();
+    let left = status["disk_bytes"].as_u64().unwrap();
+    assert!(left < halved - 20 * MEBIBYTE as u64, "waited, with {left} of {halved}");
+    assert_eq!(status["background"]["freeing_bytes"], 0, "{status}");
+}
+
 #[test]
 fn a_subvolume_is_made_and_synced() {
     both_ways(|world| {
