@@ -128,7 +128,10 @@ impl Asker<'_> {
         let mut all: Vec<&OsStr> = words.iter().map(OsStr::new).collect();
         all.extend([directory.as_os_str(), OsStr::new("--json")]);
         let answer = self.run(&all);
-        assert_eq!(answer.code, 0, "{place}: {words:?}: {}", answer.err);
+        // Who may not look everywhere is told by du that it is not all.
+        let is_part = answer.err.contains("cannot be read, and");
+        let code = i32::from(words[0] == "du" && self.nobody.is_some() && is_part);
+        assert_eq!(answer.code, code, "{place}: {words:?}: {}", answer.err);
         serde_json::from_str(answer.out.trim_end()).unwrap()
     }
 
