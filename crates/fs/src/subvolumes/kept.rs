@@ -81,14 +81,20 @@ impl Fs {
         Ok(found)
     }
 
-    /// The node of the directory that a snapshot is of, where that was not removed.
+    /// The node of the directory that a snapshot is of, where that was not removed. By number
+    /// nobody comes to it who may not go there by its path.
     pub(super) fn directory_of_snapshot(
         &self,
+        caller: &Caller,
         record: &SubvolumeRecord,
     ) -> FsResult<Option<NodeId>> {
         let standing = Standing::read(self)?;
-        let there = standing.directory(record.lineage, record.root, &Caller::root())?;
-        Ok(there.map(|there| Fs::node_of(there.subvol, record.root)))
+        match standing.directory(record.lineage, record.root, caller)? {
+            Some(There { path: None, .. }) if !caller.is_root() => {
+                Err(FsError::NotPermitted("the way to its directory is closed"))
+            }
+            there => Ok(there.map(|there| Fs::node_of(there.subvol, record.root))),
+        }
     }
 
     /// How many snapshots there are of the directory that a name leads to and of all below it:
