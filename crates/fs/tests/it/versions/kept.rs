@@ -200,6 +200,38 @@ fn a_number_leads_nobody_past_a_closed_directory() {
     v.fs.snapshot_delete_number(&owner, taken.subvol).expect("it is his");
 }
 
+/// Who deletes what is told as removed would have lost snapshots of what is there.
+#[test]
+fn what_is_renamed_is_not_told_as_removed() {
+    const TURNS: usize = 3000;
+    let v = volume();
+    let (a, b) = (v.dir(home(), "a").node, v.dir(home(), "b").node);
+    let sub = v.fs.subvolume_create(&root(), a, b"x", 0o755).expect("a subvolume").node;
+    let dir = v.dir(sub, "d").node;
+    give(&v, dir, 1000);
+    v.fs.snapshot_create(&root(), dir, b"one").expect("a snapshot");
+    let volume = &v.fs;
+    let turn = move |from: (NodeId, &[u8]), to: (NodeId, &[u8])| {
+        for (from, to) in [(from, to), (to, from)] {
+            volume.rename(&root(), from, to, fs::RenameMode::Replace).expect("it moves");
+        }
+    };
+    std::thread::scope(|scope| {
+        let mover = scope.spawn(move || {
+            for _ in 0..TURNS {
+                turn((sub, b"d"), (sub, b"e"));
+                turn((a, b"x"), (b, b"x"));
+            }
+        });
+        let mut told = Vec::new();
+        while !mover.is_finished() {
+            let list = volume.snapshot_list_volume(&root(), SnapshotsOf::Removed);
+            told.extend(list.expect("a list"));
+        }
+        assert!(told.is_empty(), "{} of them, {:?}", told.len(), told[0]);
+    });
+}
+
 #[test]
 fn a_removal_can_say_how_many_snapshots_it_leaves() {
     let v = volume();
