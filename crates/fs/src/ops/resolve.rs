@@ -18,7 +18,7 @@ impl Fs {
     /// owner of what it shows: the way to those of removed directories. The kernel has none such,
     /// which would let anybody in where somebody else was before.
     pub fn resolve(&self, caller: &Caller, path: &[u8], follow: Follow) -> FsResult<Entry> {
-        let mut walk = Walk { fs: self, caller, links: 0 };
+        let mut walk = Walk { fs: self, caller, links: 0, by_number: None };
         let root = walk.root()?;
         walk.path(root, path, follow)
     }
@@ -28,6 +28,8 @@ struct Walk<'a> {
     fs: &'a Fs,
     caller: &'a Caller,
     links: usize,
+    /// The root of a snapshot that was come to by its number.
+    by_number: Option<NodeId>,
 }
 
 impl Walk<'_> {
@@ -82,15 +84,21 @@ impl Walk<'_> {
         Ok(at)
     }
 
-    fn step(&self, at: Entry, name: &[u8]) -> FsResult<Entry> {
+    fn step(&mut self, at: Entry, name: &[u8]) -> FsResult<Entry> {
         if at.attr.kind != Kind::Directory {
             return Err(FsError::NotDirectory);
         }
         super::access::access(self.fs, self.caller, at.node, EXECUTE)?;
+        if name == b".." && self.by_number == Some(at.node) {
+            // Its directory may lie where the caller may not go, or be removed.
+            return snapdir::enter(self.fs, self.caller, self.fs.root());
+        }
         match lookup(self.fs, self.caller, at.node, name) {
             Err(FsError::NotFound) if snapdir::is_of_root(self.fs, at.node) => {
                 let number = snapdir::number(name).ok_or(FsError::NotFound)?;
-                self.fs.snapshot_entry(self.caller, number)
+                let entry = self.fs.snapshot_entry(self.caller, number)?;
+                self.by_number = Some(entry.node);
+                Ok(entry)
             }
             found => found,
         }

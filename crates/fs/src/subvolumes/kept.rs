@@ -26,6 +26,9 @@ use crate::{Fs, FsResult, KeptSnapshot, SnapshotsOf, permit};
 /// Deepest directory: a longer chain of parents is a loop.
 const DEPTH_MAX: usize = 1 << 20;
 
+/// How often a directory is sought that moves while it is.
+const ATTEMPTS_MAX: usize = 100;
+
 impl Fs {
     /// The snapshots of the volume, the oldest first. Root sees all, others those of directories
     /// that they own.
@@ -45,10 +48,28 @@ impl Fs {
         if groups.is_empty() {
             return Ok(found);
         }
-        let standing = Standing::read(self)?;
-        let mut roots = BTreeMap::new();
+        let mut standing = Standing::read(self)?;
+        let mut sought = Vec::new();
         for ((lineage, ino), snapshots) in groups {
-            let there = match standing.directory(lineage, ino, caller) {
+            let mut seen = Vec::new();
+            let there = standing.directory(lineage, ino, caller, &mut seen);
+            sought.push((lineage, ino, snapshots, there, seen));
+        }
+        if sought.iter().any(|(.., there, _)| !matches!(there, Ok(Some(_)))) {
+            standing = Standing::read(self)?;
+        }
+        let mut roots = BTreeMap::new();
+        for (lineage, ino, snapshots, there, before) in sought {
+            let mut seen = Vec::new();
+            let there = match there {
+                Ok(None) => match standing.directory(lineage, ino, caller, &mut seen) {
+                    Ok(None) if seen == before => Ok(None),
+                    _ => self.standing_directory(lineage, ino, caller),
+                },
+                Err(FsError::Stale) => self.standing_directory(lineage, ino, caller),
+                there => there,
+            };
+            let there = match there {
                 Ok(there) => there,
                 // What cannot be read is not taken for removed, and hides no others.
                 Err(FsError::Io(_)) => Some(There { subvol: 0, path: None }),
@@ -81,14 +102,40 @@ impl Fs {
         Ok(found)
     }
 
-    /// The node of the directory that a snapshot is of, where that was not removed.
+    /// The node of the directory that a snapshot is of, where that was not removed. By number
+    /// nobody comes to it who may not go there by its path.
     pub(super) fn directory_of_snapshot(
         &self,
+        caller: &Caller,
         record: &SubvolumeRecord,
     ) -> FsResult<Option<NodeId>> {
-        let standing = Standing::read(self)?;
-        let there = standing.directory(record.lineage, record.root, &Caller::root())?;
-        Ok(there.map(|there| Fs::node_of(there.subvol, record.root)))
+        match self.standing_directory(record.lineage, record.root, caller)? {
+            Some(There { path: None, .. }) if !caller.is_root() => {
+                Err(FsError::NotPermitted("the way to its directory is closed"))
+            }
+            there => Ok(there.map(|there| Fs::node_of(there.subvol, record.root))),
+        }
+    }
+
+    /// The directory of a lineage and number, if it can be come to. It is not, only if the same
+    /// is seen twice: what is renamed meanwhile may be nowhere where one looks.
+    fn standing_directory(
+        &self,
+        lineage: u64,
+        ino: u64,
+        caller: &Caller,
+    ) -> FsResult<Option<There>> {
+        let mut before = None;
+        for _ in 0..ATTEMPTS_MAX {
+            let mut seen = Vec::new();
+            match Standing::read(self)?.directory(lineage, ino, caller, &mut seen) {
+                Ok(None) if before.as_ref() == Some(&seen) => return Ok(None),
+                Ok(None) => before = Some(seen),
+                Err(FsError::Stale) => before = None,
+                found => return found,
+            }
+        }
+        Err(FsError::Busy("the directory moves all the time"))
     }
 
     /// How many snapshots there are of the directory that a name leads to and of all below it:
@@ -142,6 +189,9 @@ struct Standing<'a> {
     by_lineage: BTreeMap<u64, Vec<u64>>,
 }
 
+/// A step on a way up: a subvolume, and what its record, or that of a directory in it, says.
+type Seen = [u64; 4];
+
 /// A directory that is there.
 struct There {
     subvol: u64,
@@ -177,10 +227,16 @@ impl Standing<'_> {
         Ok(Standing { fs, root: fs.root().subvol().0, live, by_lineage })
     }
 
-    /// The directory of a lineage and number, if it can be come to.
-    fn directory(&self, lineage: u64, ino: u64, caller: &Caller) -> FsResult<Option<There>> {
+    /// The directory of a lineage and number, if it can be come to, and what was seen.
+    fn directory(
+        &self,
+        lineage: u64,
+        ino: u64,
+        caller: &Caller,
+        seen: &mut Vec<Seen>,
+    ) -> FsResult<Option<There>> {
         for &subvol in self.by_lineage.get(&lineage).into_iter().flatten() {
-            if let Some((path, open)) = self.path_of(subvol, ino, caller)? {
+            if let Some((path, open)) = self.path_of(subvol, ino, caller, seen)? {
                 return Ok(Some(There { subvol, path: open.then_some(path) }));
             }
         }
@@ -192,8 +248,12 @@ impl Standing<'_> {
         let mut roots = BTreeMap::new();
         for &id in self.by_lineage.get(&lineage).into_iter().flatten() {
             let Some(root) = self.live.get(&id).map(|record| record.root) else { continue };
-            if self.path_of(id, root, &Caller::root())?.is_some() {
-                roots.insert(root, id);
+            match self.path_of(id, root, &Caller::root(), &mut Vec::new()) {
+                Ok(Some(_)) => {
+                    roots.insert(root, id);
+                }
+                Ok(None) | Err(FsError::Io(_) | FsError::Stale) => {}
+                Err(error) => return Err(error),
             }
         }
         Ok(roots)
@@ -207,15 +267,19 @@ impl Standing<'_> {
         roots: &BTreeMap<u64, u64>,
         caller: &Caller,
     ) -> FsResult<Option<Vec<u8>>> {
-        let above = self.names_above(id, record.root, caller, |ino| roots.contains_key(&ino));
+        let sought = |ino: u64| roots.contains_key(&ino);
+        let above = self.names_above(id, record.root, caller, sought, &mut Vec::new());
         let Above { top, names, open } = match above {
             Ok(Some(above)) => above,
             // The snapshot can be used though what was above it cannot be read.
             Ok(None) | Err(FsError::Io(_) | FsError::Stale) => return Ok(None),
             Err(error) => return Err(error),
         };
-        let Some((mut path, way)) = self.path_of(roots[&top], top, caller)? else {
-            return Ok(None);
+        let found = self.path_of(roots[&top], top, caller, &mut Vec::new());
+        let (mut path, way) = match found {
+            Ok(Some(found)) => found,
+            Ok(None) | Err(FsError::Io(_) | FsError::Stale) => return Ok(None),
+            Err(error) => return Err(error),
         };
         append(&mut path, &names);
         Ok((open && way).then_some(path))
@@ -223,25 +287,31 @@ impl Standing<'_> {
 
     /// The path of a directory of a live subvolume, and whether the caller may go there; `None`
     /// when no names lead there.
-    fn path_of(&self, subvol: u64, dir: u64, caller: &Caller) -> FsResult<Option<(Vec<u8>, bool)>> {
+    fn path_of(
+        &self,
+        subvol: u64,
+        dir: u64,
+        caller: &Caller,
+        seen: &mut Vec<Seen>,
+    ) -> FsResult<Option<(Vec<u8>, bool)>> {
         let (mut names, mut open) = (Vec::new(), true);
         let (mut subvol, mut dir) = (subvol, dir);
-        let mut seen = BTreeSet::new();
+        let mut passed = BTreeSet::new();
         loop {
             let Some(record) = self.live.get(&subvol) else { return Ok(None) };
-            if !seen.insert(subvol) {
+            if !passed.insert(subvol) {
                 return Err(inconsistent(VOLUME, "subvolumes lie in one another", record.root));
             }
             let root = record.root;
-            let Some(above) = self.names_above(subvol, dir, caller, |ino| ino == root)? else {
-                return Ok(None);
-            };
+            let above = self.names_above(subvol, dir, caller, |ino| ino == root, seen)?;
+            let Some(above) = above else { return Ok(None) };
             names.extend(above.names);
             open &= above.open;
             if subvol == self.root {
                 break;
             }
             let (above, directory, cookie) = record.parent;
+            seen.push([subvol, above, directory, cookie]);
             if !self.live.contains_key(&above) {
                 return Ok(None);
             }
@@ -279,6 +349,7 @@ impl Standing<'_> {
         dir: u64,
         caller: &Caller,
         sought: impl Fn(u64) -> bool,
+        seen: &mut Vec<Seen>,
     ) -> FsResult<Option<Above>> {
         self.fs.subvol(SubvolId(subvol))?.read(|tree| {
             let view = View::new(&*self.fs.store, tree);
@@ -289,6 +360,7 @@ impl Standing<'_> {
                 let Some(record) = record.filter(|record| record.parent != at) else {
                     return Ok(None);
                 };
+                seen.push([subvol, at, record.parent, record.parent_cookie]);
                 let mut name = NameBuf::empty();
                 let entry = view.entry_at(record.parent, record.parent_cookie, &mut name)?;
                 let leads = entry.is_some_and(|entry| {

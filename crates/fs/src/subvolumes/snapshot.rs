@@ -88,10 +88,17 @@ impl Fs {
         Ok(found)
     }
 
-    /// The root of a snapshot, by the snapshot's number: for those whose directory is gone.
-    /// Takes one look-up.
+    /// The root of a snapshot, by the snapshot's number: for those whose directory is gone, and
+    /// for who may search the directory while it is there. Takes one look-up.
     pub fn snapshot_entry(&self, caller: &Caller, snapshot: SubvolId) -> FsResult<Entry> {
         let entry = self.snapshot_entry_of(caller, snapshot)?;
+        if !caller.is_root() {
+            let record = read_record(&*self.store, snapshot)?.ok_or(FsError::NotFound)?;
+            if let Some(directory) = self.directory_of_snapshot(caller, &record)? {
+                let search = inode::permissions::EXECUTE;
+                crate::ops::access::access(self, caller, directory, search)?;
+            }
+        }
         self.nodes.look_up(entry.node, crate::nodes::Location::Directory);
         Ok(entry)
     }
@@ -111,9 +118,19 @@ impl Fs {
     /// Deletes a snapshot of a directory. Its room is given back later; whoever holds an inode
     /// of it keeps it until then.
     pub fn snapshot_delete(&self, caller: &Caller, dir: NodeId, name: &[u8]) -> FsResult<()> {
+        self.delete_of_directory(caller, dir, name, None)
+    }
+
+    fn delete_of_directory(
+        &self,
+        caller: &Caller,
+        dir: NodeId,
+        name: &[u8],
+        meant: Option<u64>,
+    ) -> FsResult<()> {
         let (subvol, ino) = owned_directory(self, caller, dir)?;
         let key = key::snapshot_name(subvol.lineage, ino, name);
-        self.delete_snapshot(&key, None)?;
+        self.delete_snapshot(&key, meant)?;
         self.invalidate_entry(snapdir::node_of(subvol.node(ino)), name);
         Ok(())
     }
@@ -123,8 +140,10 @@ impl Fs {
     pub fn snapshot_delete_number(&self, caller: &Caller, snapshot: SubvolId) -> FsResult<()> {
         let record = read_record(&*self.store, snapshot)?.filter(|record| record.snapshot);
         let record = record.filter(|record| !record.detached).ok_or(FsError::NotFound)?;
-        if let Some(directory) = self.directory_of_snapshot(&record)? {
-            return match self.snapshot_delete(caller, directory, &record.name) {
+        if let Some(directory) = self.directory_of_snapshot(caller, &record)? {
+            // The name may mean another one by now.
+            let meant = Some(snapshot.0);
+            return match self.delete_of_directory(caller, directory, &record.name, meant) {
                 // It was removed just now.
                 Err(FsError::Stale) => Err(FsError::NotFound),
                 done => done,

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use fs::{FileSystem, Follow, KeptSnapshot, SnapshotsOf};
-use inode::{Caller, FsError, NodeId, SubvolId};
+use inode::{Caller, FsError, NodeId, SetAttr, SubvolId};
 
 use super::{contents, filled, forget, give, home, root, settle};
 use crate::support::{Volume, refused, user, volume};
@@ -165,6 +165,71 @@ fn who_owns_what_it_shows_has_a_snapshot_of_a_removed_directory() {
     forget(&v, kept);
     v.fs.snapshot_delete_number(&user(1000), taken.subvol).expect("it is his");
     assert!(listed(&v, &root(), SnapshotsOf::All).is_empty());
+}
+
+/// By number nobody comes further than by the names while the directory is there: not into the
+/// snapshot, not to what is in the directory now, and nothing is deleted.
+#[test]
+fn a_number_leads_nobody_past_a_closed_directory() {
+    let v = volume();
+    let private = v.fs.mkdir(&root(), home(), b"private", 0o755).expect("a directory").node;
+    let dir = v.dir(private, "d").node;
+    give(&v, dir, 1000);
+    let taken = v.fs.snapshot_create(&root(), dir, b"one").expect("a snapshot");
+    let number = fs::name_of_number(taken.subvol);
+    let owner = user(1000);
+    forget(&v, by_number(&v, &owner, taken.subvol).expect("the way is open"));
+    let shut = SetAttr { mode: Some(0o700), ..SetAttr::default() };
+    v.fs.setattr(&root(), private, &shut).expect("it is there");
+    v.file(dir, "new");
+    let resolved = |rest: &str| {
+        let path = [b"/.snapshots/", &number[..], rest.as_bytes()].concat();
+        v.fs.resolve(&owner, &path, Follow::Yes).map(|entry| entry.node)
+    };
+    refused(v.fs.resolve(&owner, b"/private/d/new", Follow::Yes), &FsError::AccessDenied);
+    assert!(resolved("/../new").is_err(), "what is in the directory now");
+    assert!(resolved("/..").is_err(), "the directory");
+    assert!(resolved("").is_err(), "the snapshot");
+    refused(v.fs.snapshot_delete_number(&owner, taken.subvol), &FsError::NotPermitted(""));
+    // What is removed is there until it is reclaimed, too.
+    forget(&v, dir);
+    forget(&v, private);
+    v.fs.rmr(&root(), home(), b"private").expect("a directory");
+    forget(&v, resolved("").expect("it is his"));
+    assert!(resolved("/../new").is_err(), "what was in the directory");
+    v.fs.snapshot_delete_number(&owner, taken.subvol).expect("it is his");
+}
+
+/// Who deletes what is told as removed would have lost snapshots of what is there.
+#[test]
+fn what_is_renamed_is_not_told_as_removed() {
+    const TURNS: usize = 3000;
+    let v = volume();
+    let (a, b) = (v.dir(home(), "a").node, v.dir(home(), "b").node);
+    let sub = v.fs.subvolume_create(&root(), a, b"x", 0o755).expect("a subvolume").node;
+    let dir = v.dir(sub, "d").node;
+    give(&v, dir, 1000);
+    v.fs.snapshot_create(&root(), dir, b"one").expect("a snapshot");
+    let volume = &v.fs;
+    let turn = move |from: (NodeId, &[u8]), to: (NodeId, &[u8])| {
+        for (from, to) in [(from, to), (to, from)] {
+            volume.rename(&root(), from, to, fs::RenameMode::Replace).expect("it moves");
+        }
+    };
+    std::thread::scope(|scope| {
+        let mover = scope.spawn(move || {
+            for _ in 0..TURNS {
+                turn((sub, b"d"), (sub, b"e"));
+                turn((a, b"x"), (b, b"x"));
+            }
+        });
+        let mut told = Vec::new();
+        while !mover.is_finished() {
+            let list = volume.snapshot_list_volume(&root(), SnapshotsOf::Removed);
+            told.extend(list.expect("a list"));
+        }
+        assert!(told.is_empty(), "{} of them, {:?}", told.len(), told[0]);
+    });
 }
 
 #[test]
