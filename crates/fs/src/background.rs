@@ -155,7 +155,9 @@ impl Fs {
     pub fn background_step(&self, budget: usize) -> FsResult<Progress> {
         let due_in = self.flush_if_due()?;
         let mut failed = None;
-        for work in std::iter::once(Fs::checkpoint_step as Work).chain(self.works()) {
+        // Whose turn it is, is only asked where no checkpoint is made.
+        let works = std::iter::once_with(|| self.works()).flatten();
+        for work in std::iter::once(Fs::checkpoint_step as Work).chain(works) {
             match work(self, budget) {
                 Ok(0) => {}
                 Ok(done) => return Ok(Progress { more: true, due_in: Duration::ZERO, done }),
@@ -282,5 +284,38 @@ impl Fs {
             from = settled.next;
         }
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::Ordering;
+
+    use inode::{Caller, Kind, NodeId};
+    use testing::{SimDevice, SimEnv};
+
+    use crate::{FileSystem, FormatOptions, Fs, NewNode, OpenOptions};
+
+    /// Were checkpoints due at every other step, the steps between them would all be of one kind:
+    /// those that begin with what is removed, maybe.
+    #[test]
+    fn a_checkpoint_takes_nobodys_turn() {
+        let env = SimEnv::on(SimDevice::new(1), 1).env();
+        Fs::format(&env, &FormatOptions::default()).expect("an empty medium");
+        let options = OpenOptions { checkpoint_bytes: 24 << 10, ..OpenOptions::default() };
+        let fs = Fs::open(env, &options).expect("it was made just now");
+        let new = NewNode { kind: Kind::File, mode: 0o644, rdev: 0 };
+        let mut number = 0;
+        while !fs.store.checkpoint_due() {
+            let name = format!("f{number}");
+            let made = fs.mknod(&Caller::root(), NodeId::ROOT, name.as_bytes(), &new);
+            made.expect("room");
+            number += 1;
+            assert!(number < 10_000, "a checkpoint is never due");
+        }
+        let turn = fs.queue.turn.load(Ordering::Relaxed);
+        assert!(fs.background_step(64).expect("there is room").more);
+        assert!(!fs.store.checkpoint_due(), "it was made");
+        assert_eq!(fs.queue.turn.load(Ordering::Relaxed), turn);
     }
 }

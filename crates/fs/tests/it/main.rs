@@ -54,6 +54,7 @@ mod search_bounds;
 mod search_cache;
 mod search_claims;
 mod search_counts;
+mod search_counts_damaged;
 mod search_declared;
 mod search_due;
 mod search_fresh;

@@ -14,25 +14,35 @@ use search::{Attribute, Request, Start};
 
 use crate::search::{Everybody, caller};
 
-const PATTERNS: [&str; 14] = [
-    "*a*",
-    "b*",
-    "*1",
-    "c",
-    "?",
-    "[a-d]*",
-    "*",
-    "*.txt",
-    "*.TXT",
-    "n1*",
-    "n[13579]*.*",
-    "*5*.h5",
-    "N2?*",
-    "*.tar.gz",
+const PATTERNS: [&[u8]; 24] = [
+    b"*a*",
+    b"b*",
+    b"*1",
+    b"c",
+    b"?",
+    b"[a-d]*",
+    b"*",
+    b"*.txt",
+    b"*.TXT",
+    b"n1*",
+    b"n[13579]*.*",
+    b"*5*.h5",
+    b"N2?*",
+    b"*.tar.gz",
+    b"*\xff*",
+    b"*\xe9",
+    b"c\xff1?.*",
+    b"*\xc3\xa9*",
+    b"[[:upper:]]*",
+    b"*[!a-z]",
+    b"*/*",
+    b"*.TAR.gz",
+    b"n2x*",
+    b"\xc3*",
 ];
 
 fn perm(random: &mut fastrand::Rng) -> Perm {
-    let bits = [0o600, 0o022, 0o644, 0o755, 0o700, 0o050, 0o111, 0];
+    let bits = [0o600, 0o022, 0o644, 0o755, 0o700, 0o050, 0o111, 0, 0o4000, 0o1777, 0o6000, 0o1000];
     let kind = [PermKind::Exact, PermKind::All, PermKind::Any][random.usize(..3)];
     let files = bits[random.usize(..bits.len())];
     let directories = if random.bool() { files } else { bits[random.usize(..bits.len())] };
@@ -44,7 +54,7 @@ fn test(random: &mut fastrand::Rng) -> Test {
     match random.u32(..12) {
         0..3 => Test::Perm(perm(random)),
         3..6 => {
-            let pattern = PATTERNS[random.usize(..PATTERNS.len())].as_bytes();
+            let pattern = PATTERNS[random.usize(..PATTERNS.len())];
             Test::Name(Glob::new(pattern, random.bool(), letters).expect("a pattern"))
         }
         6 => {

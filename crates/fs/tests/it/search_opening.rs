@@ -42,8 +42,8 @@ fn watch(device: &SimDevice) {
     device.inject(Fault::io(FaultOn::Only(Op::Read), 0).below(&format!("{DIRECTORY}/")));
 }
 
-fn search(fs: &Fs) -> Outcome {
-    let (subvolume, directory) = fs.search_place(NodeId::ROOT).expect("the root");
+fn search(fs: &Fs, top: NodeId) -> Outcome {
+    let (subvolume, directory) = fs.search_place(top).expect("a directory");
     let request = Request {
         start: Start { subvolume, directory, path: b"/", depth: 0 },
         expr: &Expr::yes(),
@@ -71,13 +71,13 @@ fn opening(engine: Engine, files: usize) -> (u64, u64) {
     assert!(copy.faults_left(), "{engine:?}: opening read of the index");
     copy.clear_faults();
     // There is something to read, and whoever asks does.
-    let found = search(subject.fs());
+    let found = search(subject.fs(), NodeId::ROOT);
     assert_eq!(found.matched as usize, files + files / 100, "{engine:?}");
     assert!(found.clusters_read as usize >= files / 100, "{engine:?}: {found:?}");
     let again = device.copy();
     let subject = FsSubject::open(&again, &options(Durability::Async), &base).expect("it opens");
     watch(&again);
-    assert_eq!(search(subject.fs()).matched, found.matched, "{engine:?}");
+    assert_eq!(search(subject.fs(), NodeId::ROOT).matched, found.matched, "{engine:?}");
     assert!(!again.faults_left(), "{engine:?}: a read of the index was not seen");
     (counts.of(Op::Read), counts.read_bytes)
 }
@@ -90,5 +90,29 @@ fn opening_reads_the_same_however_many_files_there_are() {
         assert_eq!(few.0, many.0, "{engine:?}: reads");
         // A manifest has its numbers as short as they are.
         assert!(few.1.abs_diff(many.1) < 64, "{engine:?}: {few:?} and {many:?} reads and bytes");
+    }
+}
+
+/// What a clone of a directory has below itself is told by the base that it inherits: that is not
+/// read for that alone, and again for the query.
+#[test]
+fn the_first_query_of_a_clone_reads_its_base_once() {
+    for engine in Engine::ALL {
+        let (device, base) = closed(engine, 2000);
+        let mut options = options(Durability::Async);
+        options.index.as_mut().expect("an index").threads = 4;
+        let subject = FsSubject::open(&device, &options, &base).expect("it opens");
+        let (fs, root) = (subject.fs(), Caller::root());
+        let source = fs.lookup(&root, NodeId::ROOT, b"d1").expect("a directory").node;
+        fs.clone_dir(&root, source, NodeId::ROOT, b"clone").expect("a clone");
+        fs.close().expect("it closes");
+        drop(subject);
+        let subject = FsSubject::open(&device, &options, &base).expect("it opens");
+        let clone = subject.fs().lookup(&root, NodeId::ROOT, b"clone").expect("it is there").node;
+        let second = Fault::io(FaultOn::Only(Op::Read), 1);
+        device.inject(second.below(&format!("{DIRECTORY}/manifest-")));
+        assert_eq!(search(subject.fs(), clone).matched, 100, "{engine:?}");
+        assert!(device.faults_left(), "{engine:?}: the manifest was read again");
+        device.clear_faults();
     }
 }

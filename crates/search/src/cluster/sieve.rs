@@ -4,6 +4,7 @@
 
 use std::ops::ControlFlow;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use device::Map;
 use format::cluster::{BLOCK_ROWS_MAX, COLUMNS, ColumnId};
@@ -103,34 +104,41 @@ impl<'a> Sieve<'a> {
 
 impl Cluster {
     /// How many rows meet all conditions, of which none is on extended attributes, and pass a
-    /// sieve.
-    pub(crate) fn count_passing(&self, narrow: &[Condition], sieve: &Sieve<'_>) -> Result<u64> {
+    /// sieve; fewer, where nobody waits any more.
+    pub(crate) fn count_passing(
+        &self,
+        narrow: &[Condition],
+        sieve: &Sieve<'_>,
+        cancel: &AtomicBool,
+    ) -> Result<u64> {
         let mut count = 0;
-        let flow = self.each_passing(narrow, sieve, &mut |_, mask| {
+        let _all_or_cancelled = self.each_passing(narrow, sieve, cancel, &mut |_, mask| {
             count += mask.iter().map(|word| u64::from(word.count_ones())).sum::<u64>();
             ControlFlow::Continue(())
         })?;
-        debug_assert!(flow.is_continue(), "nothing ends it");
         Ok(count)
     }
 
-    /// Calls `emit` with the number of every such row, until it breaks.
+    /// Calls `emit` with the number of every such row, until it breaks or nobody waits any more.
     pub(crate) fn search_passing(
         &self,
         narrow: &[Condition],
         sieve: &Sieve<'_>,
+        cancel: &AtomicBool,
         emit: &mut dyn FnMut(u32) -> ControlFlow<()>,
     ) -> Result<ControlFlow<()>> {
-        self.each_passing(narrow, sieve, &mut |first, mask| {
+        self.each_passing(narrow, sieve, cancel, &mut |first, mask| {
             bits(*mask).try_for_each(|row| emit((first + row) as u32))
         })
     }
 
-    /// Gives the masks of blocks that may have such rows, each with its first row.
+    /// Gives the masks of blocks that may have such rows, each with its first row. An expression
+    /// may be of so many tests that going through a cluster takes long.
     fn each_passing(
         &self,
         narrow: &[Condition],
         sieve: &Sieve<'_>,
+        cancel: &AtomicBool,
         take: &mut dyn FnMut(usize, &Mask) -> ControlFlow<()>,
     ) -> Result<ControlFlow<()>> {
         let Some((scan, blocks)) = Scan::of(self, narrow)? else {
@@ -140,6 +148,9 @@ impl Cluster {
         let columns = [const { None }; COLUMNS];
         let mut sifting = Sifting { scan, columns, known: Map::default(), small: Vec::new() };
         for block in blocks {
+            if cancel.load(Ordering::Relaxed) {
+                return Ok(ControlFlow::Break(()));
+            }
             let mask = sifting.scan.mask(block as usize)?;
             let mask = sifting.pass(sieve, block as usize, &mask)?;
             if !is_empty(&mask) && take(block as usize * block_rows, &mask).is_break() {

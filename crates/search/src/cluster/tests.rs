@@ -2,7 +2,7 @@
 
 use std::ops::ControlFlow;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use format::cluster::{ColumnId, Decoded, HEADER_BYTES, Head, Stored};
 use format::inode_record::FileKind;
@@ -157,7 +157,7 @@ fn found(cluster: &Cluster, narrow: &[Condition]) -> Result<Vec<RowBuf>, Error> 
         .iter()
         .any(|condition| matches!(condition, Condition::Xattr(..) | Condition::Near(..)))
     {
-        let counted = cluster.count_passing(narrow, &Sieve::yes())?;
+        let counted = cluster.count_passing(narrow, &Sieve::yes(), &AtomicBool::new(false))?;
         assert_eq!(counted, found.len() as u64, "{narrow:?}");
     }
     if cluster.summary().all_match(narrow) {

@@ -36,7 +36,7 @@ pub(super) fn look(
     let any = Records { read: &**pinned, tree: VOLUME, searchable: &CARRY_NOTHING };
     let unread = |subvolume: u64| -> Result<Option<_>> {
         let record = any.subvolume(subvolume)?.filter(|_| index.is_unread(subvolume));
-        let small = record.filter(|record| is_small(index, &**pinned, record));
+        let small = record.filter(|record| is_small(index, record));
         Ok(small.map(|record| (subvolume, record)))
     };
     let Some(first) = coming.next().filter(|_| threads > 1).map(unread).transpose()?.flatten()
@@ -63,11 +63,12 @@ pub(super) fn look(
     Ok(())
 }
 
-/// Whether what is to be held of a subvolume is bounded by less than half of the memory.
-fn is_small(index: &Index, pinned: &dyn Pinned, record: &SubvolumeRecord) -> bool {
+/// Whether what is to be held of a subvolume is bounded by less than half of the memory. Where its
+/// base is not in memory that is not known: the base would be read for this alone, and again.
+fn is_small(index: &Index, record: &SubvolumeRecord) -> bool {
     if record.base == 0 {
         return true;
     }
-    let base = (!record.pruned).then(|| index.base(pinned, record.base)).flatten();
+    let base = (!record.pruned).then(|| index.base_in_memory(record.base)).flatten();
     base.is_some_and(|base| below::are_few(&base.table, record.root))
 }

@@ -180,7 +180,7 @@ impl Counting<'_> {
             // One that is damaged is gone through again.
             counted = Counted { read: 1, ..Counted::default() };
             if whole && !changed {
-                counted.matched = cluster.count_passing(&self.first, sieve)?;
+                counted.matched = cluster.count_passing(&self.first, sieve, self.request.cancel)?;
                 return Ok(());
             }
             self.rows(cluster, sieve, changed, &mut counted)
@@ -243,7 +243,8 @@ impl Counting<'_> {
         // Of each directory, whether its names count, and whether something of it changed.
         let mut known: Map<u64, (bool, bool)> = Map::default();
         let delta = &self.view.delta;
-        let flow = cluster.search_passing(&self.first, sieve, &mut |at| {
+        let cancel = self.request.cancel;
+        let _all_or_cancelled = cluster.search_passing(&self.first, sieve, cancel, &mut |at| {
             counted.tested += 1;
             let directory = directories.get(at).directory;
             let (open, touched) = *known
@@ -255,7 +256,6 @@ impl Counting<'_> {
             counted.matched += u64::from(open && !hidden);
             ControlFlow::Continue(())
         })?;
-        debug_assert!(flow.is_continue(), "nothing ends it");
         Ok(())
     }
 }

@@ -187,7 +187,7 @@ impl Index {
         if tree == 0 {
             return None;
         }
-        if let Some(base) = self.bases.lock().get(&tree).and_then(|base| base.upgrade()) {
+        if let Some(base) = self.base_in_memory(tree) {
             return Some(base);
         }
         match self.load(pinned, tree) {
@@ -207,6 +207,11 @@ impl Index {
                 None
             }
         }
+    }
+
+    /// A base, if it is in memory.
+    pub(super) fn base_in_memory(&self, tree: u64) -> Option<Arc<Base>> {
+        self.bases.lock().get(&tree).and_then(|base| base.upgrade())
     }
 
     fn load(&self, pinned: &dyn Pinned, tree: u64) -> Result<Option<Base>> {

@@ -2,6 +2,7 @@
 
 use std::ops::ControlFlow;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
 use format::inode_record::FileKind;
 use inode::{Caller, NameHash};
@@ -14,6 +15,9 @@ use crate::cluster::{Cluster, ClusterBuilder, ClusterOptions, Fields, Sieve};
 use crate::condition::{Attribute, Condition};
 use crate::request::Details;
 use crate::row::{Row, RowBuf};
+
+/// Somebody waits.
+static GOES_ON: AtomicBool = AtomicBool::new(false);
 
 struct Nothing;
 
@@ -189,13 +193,13 @@ fn columns_tell_what_expressions_say_of_each_row() {
             let first: Vec<_> = narrow.iter().filter(|one| !is_part(one)).cloned().collect();
             for narrow in [&narrow, &first] {
                 let mut found = Vec::new();
-                let flow = cluster.search_passing(narrow, &sieve, &mut |at| {
+                let flow = cluster.search_passing(narrow, &sieve, &GOES_ON, &mut |at| {
                     found.push(at);
                     ControlFlow::Continue(())
                 });
                 assert!(flow.expect("columns").is_continue());
                 assert_eq!(found, want, "{expr:?}\n{narrow:?}");
-                let count = cluster.count_passing(narrow, &sieve).expect("columns");
+                let count = cluster.count_passing(narrow, &sieve, &GOES_ON).expect("columns");
                 assert_eq!(count, want.len() as u64, "{expr:?}");
             }
         }
@@ -242,6 +246,44 @@ fn a_zero_byte_in_a_pattern_is_in_no_name() {
     let expr = Expr::Test(Test::Name(glob));
     let ByColumns { narrow, sieve } = expr.by_columns(&Nothing).expect("a name");
     let sieve = sieve.expect("names are sifted");
-    assert_eq!(cluster.count_passing(&[], &sieve).expect("columns"), 0);
+    assert_eq!(cluster.count_passing(&[], &sieve, &GOES_ON).expect("columns"), 0);
     assert_eq!(narrow.len(), 1);
+}
+
+/// Nobody waits any more when the first is asked for.
+#[derive(Default)]
+struct Leaving {
+    cancel: AtomicBool,
+    asked: AtomicU32,
+}
+
+impl Accounts for Leaving {
+    fn has_user(&self, _: u32) -> bool {
+        self.cancel.store(true, Ordering::Relaxed);
+        self.asked.fetch_add(1, Ordering::Relaxed);
+        false
+    }
+
+    fn has_group(&self, _: u32) -> bool {
+        false
+    }
+}
+
+#[test]
+fn counting_a_cluster_ends_where_nobody_waits() {
+    let mut options = ClusterOptions::new(NameHash::new([9; 16]));
+    options.block_rows = 64;
+    let mut builder = ClusterBuilder::new(options);
+    let mut random = fastrand::Rng::with_seed(5);
+    for number in 0..1000_u32 {
+        let row = row(&mut random, number.into(), &[0]);
+        builder.push(&Row { uid: number, ..row.as_row() });
+    }
+    let bytes = Arc::new(builder.finish().bytes);
+    let cluster = Cluster::open(bytes, NameHash::new([9; 16])).expect("a cluster");
+    let (expr, leaving) = (Expr::Test(Test::NoUser), Leaving::default());
+    let ByColumns { narrow, sieve } = expr.by_columns(&leaving).expect("a column");
+    let sieve = sieve.expect("each is asked for");
+    cluster.count_passing(&narrow, &sieve, &leaving.cancel).expect("columns");
+    assert!(leaving.asked.load(Ordering::Relaxed) <= 64, "more than a block was looked at");
 }
