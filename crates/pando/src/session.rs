@@ -1,5 +1,6 @@
 //! A connection to the owner of a volume, for verbs.
 
+use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
 use client::{Connection, connect_or_spawn};
@@ -25,11 +26,23 @@ impl Target for Path {
     fn volume(&self) -> &Path {
         self
     }
+
+    /// What somebody may not do he may not do to the volume, where nothing in it is named.
+    fn told(&self, failure: Failure) -> Failure {
+        if failure.kind == FailureKind::Permission && failure.path.0.is_empty() {
+            return failure.at(self.as_os_str().as_bytes());
+        }
+        failure
+    }
 }
 
 impl Target for PathBuf {
     fn volume(&self) -> &Path {
         self
+    }
+
+    fn told(&self, failure: Failure) -> Failure {
+        self.as_path().told(failure)
     }
 }
 
