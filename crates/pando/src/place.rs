@@ -56,14 +56,19 @@ impl Place {
     /// that takes no changes.
     pub(crate) fn to_change(argument: &Path) -> Result<Place> {
         let place = Place::locate(argument)?;
-        check_changes(argument)?;
+        // A volume in a mount is a directory there like others.
+        if split(argument).is_none() {
+            check_changes(argument)?;
+        }
         Ok(place)
     }
 
     /// Finds the volume that an argument names, for a verb that changes it.
     pub(crate) fn volume_to_change(argument: &Path) -> Result<PathBuf> {
         let volume = Place::volume(argument)?;
-        check_changes(argument)?;
+        if split(argument).is_none() && !is_volume(argument) {
+            check_changes(argument)?;
+        }
         Ok(volume)
     }
 
@@ -88,7 +93,11 @@ impl Place {
         let bytes = argument.as_os_str().as_bytes();
         for (at, _) in bytes.iter().enumerate().rev().filter(|(_, byte)| **byte == b'@') {
             let before = Path::new(OsStr::from_bytes(&bytes[..at]));
+            let end = bytes[at..].iter().position(|&byte| byte == b'/');
+            let called = &bytes[..end.map_or(bytes.len(), |end| at + end)];
+            // What is called so comes first, outside of volumes too.
             if at > 0
+                && Path::new(OsStr::from_bytes(called)).symlink_metadata().is_err()
                 && let Ok(mut place) = Place::locate(before)
             {
                 place.inner.extend_from_slice(&bytes[at..]);
@@ -156,9 +165,6 @@ impl Place {
 /// Refuses an argument that leads through a mount which takes no changes: the owner would make them
 /// all the same, for others.
 fn check_changes(argument: &Path) -> Result<()> {
-    if split(argument).is_some() || is_volume(argument) {
-        return Ok(());
-    }
     match mount_of(argument) {
         Some((found, _)) if found.read_only => {
             let message = format!("{} is mounted read-only", found.mount_point.display());

@@ -244,12 +244,15 @@ fn no_verb_changes_anything_through_a_mount_that_became_read_only() {
     std::fs::create_dir(&d).unwrap();
     world.ok(&["snapshot", "create", &d, "one"]);
     world.ok(&["trash", "on", &d]);
+    let inner = below("d/inner");
+    world.ok(&["format", &inner]);
     world.ok(&["mount", "-o", "remount,ro", world.vol(), world.mnt()]);
     assert!(std::fs::create_dir(&other).is_err(), "the kernel refuses");
     let (mnt, number, gone) = (world.mnt(), "2", below("d/gone"));
     let changes: &[&[&str]] = &[
         &["import", file, &other],
         &["rmr", &d],
+        &["rmr", &inner],
         &["snapshot", "create", &d, "two"],
         &["snapshot", "rename", &d, "one", "two"],
         &["snapshot", "delete", &d, "one"],
@@ -280,4 +283,21 @@ fn no_verb_changes_anything_through_a_mount_that_became_read_only() {
     world.ok(&["mount", "-o", "remount,rw", world.vol(), world.mnt()]);
     world.ok(&["import", file, &below("new")]);
     assert_eq!(std::fs::read_to_string(below("new")).unwrap(), "new");
+}
+
+/// `ls` of a directory beside a mount showed a snapshot of the mount.
+#[test]
+fn what_is_called_like_a_snapshot_of_a_mount_is_not_one() {
+    let world = World::new();
+    if !world.mount() {
+        return;
+    }
+    world.ok(&["snapshot", "create", world.mnt(), "one"]);
+    let snapshot = format!("{}@one", world.mnt());
+    assert_eq!(world.ok(&["ls", &snapshot]), "");
+    std::fs::create_dir(&snapshot).unwrap();
+    for path in [snapshot.clone(), format!("{snapshot}/")] {
+        let said = world.fails(3, &["ls", &path]);
+        assert!(said.contains("is not below a mounted volume"), "{said}");
+    }
 }
