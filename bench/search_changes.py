@@ -5,9 +5,9 @@
 
 Of the paths on standard input (relative to MOUNT, each ended by a zero byte) each of the first
 COUNT is what a change is made of, or beside: written to, given another mode, owner, name,
-directory, link or attribute, removed, or given a neighbour. After each 2,000 a snapshot or a
-clone is made of a directory, or one is rolled back, or a clone removed, with the program that
-PANDO names. Prints how many of each were made, as one JSON object; what the kernel refuses (a
+directory, link or attribute, removed, or given a neighbour. After each 2,000 (VERSIONS_EVERY; 0:
+never) a snapshot or a clone is made of a directory, or one is rolled back, or a clone removed, with
+the program that PANDO names. Prints how many of each were made, as one JSON object; what the kernel refuses (a
 name that is gone with its directory, a link from one subvolume to another) is counted as well.
 """
 import collections
@@ -17,7 +17,7 @@ import random
 import subprocess
 import sys
 
-VERSIONS_EVERY = 2000
+VERSIONS_EVERY = int(os.environ.get("VERSIONS_EVERY", 2000))
 
 
 class Changes:
@@ -125,7 +125,7 @@ class Changes:
         self.elsewhere = b""
         for at, path in enumerate(paths):
             self.one(self.CHANGES, path)
-            if at % VERSIONS_EVERY == VERSIONS_EVERY - 1:
+            if VERSIONS_EVERY and at % VERSIONS_EVERY == VERSIONS_EVERY - 1:
                 self.one(self.VERSIONS, path)
             self.elsewhere = os.path.dirname(path)
 
