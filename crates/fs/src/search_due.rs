@@ -4,9 +4,9 @@
 //! as there is to count, and what is compared is copied by whoever changes it. So it is asked
 //! first what could differ at most by how much was given to the store; then how many rows the log
 //! says were changed, each byte of it being read once; a row that is changed again and again
-//! counts once there ([`Distinct`]). Trees are compared where nothing is known yet, and where
-//! what differed then and what was changed since are too many together, but neither is alone:
-//! they may be the same.
+//! counts once there ([`Distinct`]). Trees are compared where the log does not reach back to the
+//! base, and where what differed then and what was changed since are too many together, but neither
+//! is alone: they may be the same.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -101,28 +101,8 @@ impl Changes {
         let trees = self.counted.values().map(|counted| (counted.tree, Distinct::default()));
         let mut changed: BTreeMap<u64, Distinct> = trees.collect();
         let mut is_told = true;
-        let whole = pinned.logged_since(CommitToken(since), &mut |ops| {
-            for op in ops {
-                match op {
-                    Ok(Op::Put { tree, key, .. } | Op::Delete { tree, key }) => {
-                        if let Some(changed) = changed.get_mut(&tree)
-                            && let Some(row) = row_of(key)
-                        {
-                            changed.add(row);
-                        }
-                    }
-                    // A directory's own row changes once, however much is made in it; what is in
-                    // a range was removed before; trees come under new numbers.
-                    Ok(
-                        Op::Merge { .. }
-                        | Op::DeleteRange { .. }
-                        | Op::CreateTree { .. }
-                        | Op::CloneTree { .. }
-                        | Op::DropTree { .. },
-                    ) => {}
-                    Ok(Op::Ingest { .. } | Op::Link { .. }) | Err(_) => is_told = false,
-                }
-            }
+        let whole = pinned.logged_since(CommitToken(since), &mut |mut ops| {
+            is_told = ops.all(|op| note(&mut changed, &op));
             is_told
         });
         if !whole || !is_told {
@@ -133,6 +113,45 @@ impl Changes {
                 counted.since.join(more);
             }
         }
+    }
+
+    /// Counts by the log alone the rows of a tree that were changed since a base was cloned from it,
+    /// behind a commit. Nothing is counted where the log has not all of that. It is as of the last
+    /// [`Changes::catch_up`], with the same state.
+    fn count_since(
+        &mut self,
+        pinned: &dyn Pinned,
+        (id, base, tree): (u64, u64, u64),
+        behind: CommitToken,
+    ) {
+        let mut changed = BTreeMap::from([(tree, Distinct::default())]);
+        let (mut is_of_base, mut is_told) = (false, true);
+        let whole = pinned.logged_since(behind, &mut |mut ops| {
+            is_told = ops.all(|op| match op {
+                Ok(Op::CloneTree { source, target, .. }) if target == base => {
+                    is_of_base = source == tree;
+                    is_of_base
+                }
+                Ok(
+                    Op::CloneTree { target: made, .. }
+                    | Op::CreateTree { tree: made }
+                    | Op::DropTree { tree: made },
+                ) if made == tree => false,
+                op => note(&mut changed, &op),
+            });
+            is_told
+        });
+        let is_all = whole && is_told && is_of_base;
+        if let (true, Some(since)) = (is_all, changed.remove(&tree)) {
+            self.insert(id, Counted { base, tree, rows: 0, since });
+        }
+    }
+
+    fn insert(&mut self, id: u64, counted: Counted) {
+        if self.counted.len() >= COUNTED_MAX {
+            self.counted.clear();
+        }
+        self.counted.insert(id, counted);
     }
 
     /// Rows of a subvolume that were changed since it was counted, about.
@@ -164,6 +183,30 @@ enum Known {
     Useless,
     /// So many rows, about.
     Rows(u64),
+}
+
+/// Takes an operation of the log; `false` where it does not say which rows it changes.
+fn note(changed: &mut BTreeMap<u64, Distinct>, op: &Result<Op<'_>, format::Malformed>) -> bool {
+    match op {
+        Ok(Op::Put { tree, key, .. } | Op::Delete { tree, key }) => {
+            if let Some(changed) = changed.get_mut(tree)
+                && let Some(row) = row_of(key)
+            {
+                changed.add(row);
+            }
+            true
+        }
+        // A directory's own row changes once, however much is made in it; what is in a range was
+        // removed before; trees come under new numbers.
+        Ok(
+            Op::Merge { .. }
+            | Op::DeleteRange { .. }
+            | Op::CreateTree { .. }
+            | Op::CloneTree { .. }
+            | Op::DropTree { .. },
+        ) => true,
+        Ok(Op::Ingest { .. } | Op::Link { .. }) | Err(_) => false,
+    }
 }
 
 /// What the key of a record that a row depends on has in common with those of the same row.
@@ -296,6 +339,11 @@ fn differing(
         return Ok(most);
     }
     changes.catch_up(pinned);
+    if let (Known::Nothing, (id, true), Some(behind)) =
+        (changes.of(whose, base, record.tree), whose, behind)
+    {
+        changes.count_since(pinned, (id, base, record.tree), behind);
+    }
     if let Known::Rows(rows) = changes.of(whose, base, record.tree)
         && (rows < limit || changes.since_counted(whose.0) >= limit / 4 * 3)
     {
@@ -303,11 +351,8 @@ fn differing(
     }
     let compared = SubvolumeRecord { base, ..record.clone() };
     let rows = index.differing(pinned, &compared, limit as usize).map_err(from_search)? as u64;
-    if changes.counted.len() >= COUNTED_MAX {
-        changes.counted.clear();
-    }
     let counted = Counted { base, tree: record.tree, rows, since: Distinct::default() };
-    changes.counted.insert(whose.0, counted);
+    changes.insert(whose.0, counted);
     Ok(rows)
 }
 

@@ -44,7 +44,7 @@ impl Touched {
         let most = most(table);
         let folding = Folding { helpers: None, logged: None, ..folding };
         let (mut inside, mut came) = (vec![false; table.len()], Set::default());
-        let mut found = Touched::of_places();
+        let mut found = self.of_places();
         let (mut wanted, mut passes, mut count) = (vec![root], 0, 0);
         while !wanted.is_empty() {
             let (mut next, mut known) = (Vec::new(), false);
@@ -74,7 +74,9 @@ impl Touched {
             wanted = found.take_arrived();
         }
         below.count.fetch_add(1, Ordering::Relaxed);
-        self.take_places(found);
+        // A name of an inode with several is in one of them, too, or of no interest.
+        came.extend(inside.iter().enumerate().filter(|at| *at.1).map(|(at, _)| table.at(at).0));
+        self.take_places(found, came);
         Ok(Some(true))
     }
 }

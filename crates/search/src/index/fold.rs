@@ -14,7 +14,7 @@
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use device::Map;
+use device::{Map, Set};
 use format::directory_record::DirectoryRecord;
 use format::entry_record::{EntryRecord, Target};
 use format::key::{self, Parsed, Part};
@@ -79,6 +79,8 @@ pub(crate) struct Touched {
     xattrs: Vec<u8>,
     /// Whether directories may lie below the root.
     known: Map<u64, bool>,
+    /// Those that may, where no others do.
+    only: Option<Set<u64>>,
     /// Records that differ, and how many are too many.
     counted: usize,
     count_max: Option<usize>,
@@ -234,8 +236,9 @@ impl Touched {
     }
 
     /// What collects places, and directories that came, and no rows: in any order.
-    pub(super) fn of_places() -> Touched {
-        Touched { arrived: Some(Vec::new()), ..Touched::default() }
+    pub(super) fn of_places(&self) -> Touched {
+        let (arrived, count_max) = (Some(Vec::new()), self.count_max);
+        Touched { count_max, arrived, ..Touched::default() }
     }
 
     /// Directories that names lead to which differ, since this was last asked.
@@ -243,12 +246,14 @@ impl Touched {
         self.arrived.as_mut().map(std::mem::take).unwrap_or_default()
     }
 
-    /// Takes all places and directories of another, and what is known of where those lie.
-    pub(super) fn take_places(&mut self, other: Touched) {
+    /// Takes all places and directories of another; `only` are all directories that may lie below
+    /// the root.
+    pub(super) fn take_places(&mut self, other: Touched, only: Set<u64>) {
         self.places.extend(other.places);
         self.directories.extend(other.directories);
         self.moved.extend(other.moved);
-        self.known = other.known;
+        self.counted += other.counted;
+        self.only = Some(only);
     }
 
     /// What a part of the fold begins with.
@@ -437,6 +442,9 @@ impl Touched {
     /// Whether a directory may lie below the root: anything but that it surely does not. One that
     /// is gone or detached did perhaps.
     fn may_reach(&mut self, records: Records<'_>, root: u64, directory: u64) -> Result<bool> {
+        if let Some(only) = &self.only {
+            return Ok(only.contains(&directory));
+        }
         let mut chain = Vec::new();
         let mut at = directory;
         let answer = loop {

@@ -173,6 +173,8 @@ pub struct IndexStats {
     /// How often, since opening, no more than what lies below one directory was compared with a
     /// base.
     pub below: u64,
+    /// How often, since opening, trees were compared to count what differs from a base.
+    pub compared: u64,
     /// Places that differ of which totals looked up, since opening, what a base had.
     pub looked_up: u64,
 }
@@ -195,6 +197,8 @@ pub struct Index {
     merged: AtomicU64,
     /// How often only what lies below one directory was compared.
     below: AtomicU64,
+    /// How often trees were compared to count what differs.
+    compared: AtomicU64,
     /// Places that were looked up in a base.
     looked_up: AtomicU64,
     bases: Mutex<BTreeMap<u64, Weak<Base>>>,
@@ -226,6 +230,7 @@ impl Index {
             logged: AtomicU64::new(0),
             merged: AtomicU64::new(0),
             below: AtomicU64::new(0),
+            compared: AtomicU64::new(0),
             looked_up: AtomicU64::new(0),
             bases: Mutex::default(),
             damaged: Mutex::default(),
@@ -275,6 +280,7 @@ impl Index {
         stats.logged = self.logged.load(Ordering::Relaxed);
         stats.merged = self.merged.load(Ordering::Relaxed);
         stats.below = self.below.load(Ordering::Relaxed);
+        stats.compared = self.compared.load(Ordering::Relaxed);
         stats.looked_up = self.looked_up.load(Ordering::Relaxed);
         stats.cluster_bytes = self.cache.memory_bytes() as u64;
         Ok(stats)

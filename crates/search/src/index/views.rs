@@ -14,6 +14,7 @@ use store::{CommitToken, Pinned, TreeId};
 
 use super::base::{Base, ClusterId, file};
 use super::before::LookedUp;
+use super::below::Below;
 use super::files::cluster_name;
 use super::fold::{Folded, Folding, NEVER, Old, Touched, fold};
 use super::layer::Delta;
@@ -251,9 +252,13 @@ impl Index {
         record: &SubvolumeRecord,
         most: usize,
     ) -> Result<usize> {
+        self.compared.fetch_add(1, Ordering::Relaxed);
         let (tree, root) = (TreeId(record.tree), (!record.pruned).then_some(record.root));
         let records = Records { read: pinned, tree, searchable: &CARRY_NOTHING };
-        let folding = Folding::of(pinned, records, root, usize::MAX);
+        // Where the base is in memory, a clone is compared below itself alone.
+        let base = root.and_then(|_| self.base_in_memory(record.base));
+        let below = base.as_ref().map(|base| Below { table: &base.table, count: &self.below });
+        let folding = Folding { below, ..Folding::of(pinned, records, root, usize::MAX) };
         let old = match record.base {
             0 => Old::Nothing,
             base => Old::State(pinned, TreeId(base)),
