@@ -178,7 +178,7 @@ fn begin(fs: &Fs, work: &mut Work, id: u64) -> FsResult<()> {
     let given = fs.store.stats().given_bytes;
     if let Some((base, record)) = search_bases::begin(fs, id)? {
         work.changes.begun(base.tree, given, record.tree);
-        let flush = Flush::new(base.tree, record.root, record.base);
+        let flush = Flush::new(base.tree, record.clone());
         tracing::debug!(subvolume = id, base = base.tree, old = record.base, "a base is begun");
         work.job = Some(Job { base, before: record, flush });
     }

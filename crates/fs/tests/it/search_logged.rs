@@ -161,6 +161,26 @@ fn the_log_says_what_differs_from_a_base() {
     }
 }
 
+/// What a base that replaces another has to write is told by the log up to where it was begun, and
+/// not by the trees.
+#[test]
+fn the_log_says_which_clusters_a_base_writes() {
+    for engine in [Engine::Btree, Engine::Lsm] {
+        for seed in 20..24 {
+            let device = SimDevice::new(seed);
+            let subject = changed(&device, engine, seed, &quiet());
+            let crashed = device.after_crash(CrashPolicy::ALL[seed as usize % 3], seed);
+            let again = FsSubject::open(&crashed, &quiet(), subject.base()).expect("it opens");
+            for fs in [subject.fs(), again.fs()] {
+                fs.index_flush(NodeId::ROOT).expect("a flush goes well");
+                let place = format!("{engine:?}, seed {seed}");
+                assert_eq!(logged(fs), 1, "{place}");
+                compare(fs, &mut fastrand::Rng::with_seed(seed), 30, &place);
+            }
+        }
+    }
+}
+
 #[test]
 fn without_the_log_the_trees_say_what_differs() {
     for engine in [Engine::Btree, Engine::Lsm] {

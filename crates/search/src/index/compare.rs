@@ -51,7 +51,7 @@ impl Index {
     }
 
     /// Where the log may say what differs from a base, if that is less to read than both trees.
-    fn logged<'a>(
+    pub(super) fn logged<'a>(
         &'a self,
         pinned: &dyn Pinned,
         subvolume: &SubvolumeRecord,
@@ -70,7 +70,7 @@ impl Index {
         }
         let clusters = Clusters { index: self, base, count: &self.merged };
         let clusters = (!subvolume.index).then_some(clusters);
-        let (base, count) = (base.tree, &self.logged);
-        Ok(is_less.then_some(Logged { tree, base, behind, count, clusters }))
+        let (base, end, count) = (base.tree, None, &self.logged);
+        Ok(is_less.then_some(Logged { tree, base, behind, end, count, clusters }))
     }
 }

@@ -18,11 +18,13 @@ use device::{Map, Set};
 use format::directory_record::DirectoryRecord;
 use format::key::{self, Parsed, Part};
 use format::manifest::{ClusterEntry, Manifest};
+use format::subvolume_record::SubvolumeRecord;
 use store::{KeyRange, Pinned, TreeId};
 
 use super::base::{Base, BaseCluster, missing, read_manifest};
 use super::files::{cluster_name, manifest_name, owner_of};
 use super::fold::{Folding, Old, Touched};
+use super::logged::Logged;
 use super::partition::{ClusterLimits, Plan, Setting, Unit, partition, rows_of_one};
 use super::{Index, build};
 use crate::Result;
@@ -31,8 +33,7 @@ use crate::assemble::{Records, Searchable};
 /// A flush under way.
 pub struct Flush {
     base: u64,
-    root: u64,
-    old_base: u64,
+    subvolume: SubvolumeRecord,
     searchable: Searchable,
     setting: Setting,
     phase: Phase,
@@ -54,12 +55,12 @@ pub enum FlushStep {
 }
 
 impl Flush {
-    /// Begins to describe the tree `base`, whose root directory is `root`. `old_base` is what the
-    /// subvolume has been described by; 0: nothing.
-    pub fn new(base: u64, root: u64, old_base: u64) -> Flush {
+    /// Begins to describe the tree `base`, a clone of that of a subvolume, which has been described
+    /// by its own base so far, if it has one.
+    pub fn new(base: u64, subvolume: SubvolumeRecord) -> Flush {
         let setting = Setting { limits: ClusterLimits::default(), since: 0 };
         let searchable = Searchable::default();
-        Flush { base, root, old_base, searchable, setting, phase: Phase::Plan }
+        Flush { base, subvolume, searchable, setting, phase: Phase::Plan }
     }
 
     /// The tree that is being described.
@@ -69,7 +70,7 @@ impl Flush {
 
     /// The base whose clusters are taken over: it must stay until this is done.
     pub fn old_base(&self) -> u64 {
-        self.old_base
+        self.subvolume.base
     }
 
     /// Clusters still to write, about; `None` before they are known.
@@ -100,7 +101,10 @@ impl Flush {
         let records = Records { read: pinned, tree: TreeId(self.base), searchable };
         match &mut self.phase {
             Phase::Plan => {
+                let began = index.clock.monotonic();
                 self.phase = self.plan(index, pinned, records)?;
+                let took = index.clock.monotonic().saturating_sub(began);
+                tracing::debug!(base = self.base, clusters = self.left(), ?took, "planned");
                 Ok(FlushStep::More)
             }
             Phase::Write { plans, next, made, .. } if *next < plans.len() => {
@@ -131,16 +135,17 @@ impl Flush {
     }
 
     fn plan(&self, index: &Index, pinned: &dyn Pinned, records: Records<'_>) -> Result<Phase> {
-        let old = if index.is_lost(self.old_base) { 0 } else { self.old_base };
+        let SubvolumeRecord { root, base: old, .. } = self.subvolume;
+        let old = if index.is_lost(old) { 0 } else { old };
         let limits = self.setting.limits;
         if let Some(old) = index.base(pinned, old)
             && let Some((units, kept)) =
-                touched(index, pinned, records, (&old, self.root, self.setting))?
+                touched(index, pinned, records, (&old, &self.subvolume, self.setting))?
         {
             let plans = partition(&units, limits);
             return Ok(Phase::Write { plans, next: 0, kept, made: Vec::new() });
         }
-        let plans = partition(&all_directories(records, self.root)?, limits);
+        let plans = partition(&all_directories(records, root)?, limits);
         Ok(Phase::Write { plans, next: 0, kept: Vec::new(), made: Vec::new() })
     }
 }
@@ -151,12 +156,16 @@ fn touched(
     index: &Index,
     pinned: &dyn Pinned,
     records: Records<'_>,
-    (old, root, Setting { limits, since }): (&Arc<Base>, u64, Setting),
+    (old, subvolume, Setting { limits, since }): (&Arc<Base>, &SubvolumeRecord, Setting),
 ) -> Result<Option<(Vec<Unit>, Vec<ClusterEntry>)>> {
     let state = Old::State(pinned, old.tree);
     let bytes_max = index.options.cache_bytes / 2;
     let helpers = index.helpers(Some(&old.table));
-    let folding = Folding { helpers, ..Folding::of(pinned, records, Some(root), bytes_max) };
+    // The tree of a subvolume of its own has nothing beside what is below its root.
+    let root = (!subvolume.pruned).then_some(subvolume.root);
+    let logged = if subvolume.pruned { index.logged(pinned, subvolume, old)? } else { None };
+    let logged = logged.map(|logged| Logged { end: Some(records.tree), clusters: None, ..logged });
+    let folding = Folding { helpers, logged, ..Folding::of(pinned, records, root, bytes_max) };
     let Some(touched) = Touched::collect(state, folding)? else {
         return Ok(None);
     };

@@ -49,6 +49,8 @@ pub(crate) struct Logged<'a> {
     pub(crate) base: TreeId,
     /// A commit before it was cloned.
     pub(crate) behind: CommitToken,
+    /// A later clone of it, where that is what is compared, and not the tree itself.
+    pub(crate) end: Option<TreeId>,
     /// Counts how often it did.
     pub(crate) count: &'a AtomicU64,
     /// What clusters have, where rows of directories may be made of that.
@@ -62,6 +64,8 @@ enum State {
     Before,
     /// It goes on.
     Since,
+    /// The record of the later clone has come, where that is what is compared.
+    Ended,
     /// It cannot be used, and why.
     Useless(&'static str),
     /// It is more than fits into memory.
@@ -75,6 +79,8 @@ struct Reading<'a> {
     range: &'a KeyRange,
     folding: Folding<'a>,
     state: State,
+    /// Whether rows are wanted, and not just places.
+    takes_rows: bool,
     changes: Changes,
     /// Places to be read beside those among the changes.
     places: Vec<(u64, u64)>,
@@ -96,7 +102,7 @@ impl Reading<'_> {
             };
             if let Some(state) = state {
                 self.state = state;
-                if matches!(self.state, State::Useless(_) | State::TooLarge) {
+                if !matches!(self.state, State::Before | State::Since) {
                     return false;
                 }
             }
@@ -113,6 +119,9 @@ impl Reading<'_> {
                     let is_of_this = source == self.logged.tree.0;
                     let other = State::Useless("the base is a clone of another tree");
                     return Some(if is_of_this { State::Since } else { other });
+                }
+                if is_own(source) && self.logged.end.is_some_and(|end| end.0 == target) {
+                    return Some(State::Ended);
                 }
                 is_own(target).then_some(State::Useless("a clone took the tree's place"))
             }
@@ -169,8 +178,8 @@ impl Reading<'_> {
         };
         match part {
             Part::Attributes | Part::Xattrs if cookie == 0 => self.directory(directory),
-            Part::Attributes => return self.entry((directory, cookie), value),
-            Part::Xattrs => {
+            Part::Attributes if self.takes_rows => return self.entry((directory, cookie), value),
+            Part::Attributes | Part::Xattrs => {
                 grow(&mut self.places, 1, LEAST);
                 self.places.push((directory, cookie));
             }
@@ -215,8 +224,9 @@ impl Reading<'_> {
     /// Whether it came to its end, and saw all; else why it is of no use.
     fn end(&self, whole: bool) -> std::result::Result<(), &'static str> {
         match self.state {
-            State::Since if whole => Ok(()),
-            State::Since => Err("it is not all there"),
+            State::Since if self.logged.end.is_some() => Err("the later clone is not in it"),
+            State::Since | State::Ended if whole => Ok(()),
+            State::Since | State::Ended => Err("it is not all there"),
             State::Before => Err("the clone that is the base is not in it"),
             State::Useless(why) => Err(why),
             State::TooLarge => Err("it is more than fits into memory"),
@@ -263,7 +273,7 @@ impl Touched {
         helpers: Helpers<'_>,
         range: &KeyRange,
     ) -> Result<Option<bool>> {
-        let (Some(logged), Some(rows)) = (folding.logged, &mut self.rows) else { return Ok(None) };
+        let Some(logged) = folding.logged else { return Ok(None) };
         let records = folding.records;
         let mut reading = Reading {
             logged,
@@ -271,6 +281,7 @@ impl Touched {
             range,
             folding,
             state: State::Before,
+            takes_rows: self.rows.is_some(),
             changes: Changes::default(),
             places: Vec::new(),
             directories: Vec::new(),
@@ -284,14 +295,17 @@ impl Touched {
         }
         // What does not fit here, for it was changed back or is gone again, may not differ.
         if let Err(why) = reading.end(whole) {
-            tracing::debug!(tree = logged.tree.0, why, "the log does not say what differs");
+            let (changes, bytes) = (reading.changes.len(), reading.memory_bytes());
+            let (tree, places) = (logged.tree.0, reading.places.len());
+            let of = "the log does not say what differs";
+            tracing::debug!(tree, why, changes, places, bytes, "{of}");
             return Ok(None);
         }
         logged.count.fetch_add(1, Ordering::Relaxed);
         let others = reading.memory_bytes() - reading.changes.memory_bytes();
         let left = folding.bytes_max.saturating_sub(others);
         let (layer, places, apart) = reading.changes.finish(left);
-        if !rows.join(layer) {
+        if self.rows.as_mut().is_some_and(|rows| !rows.join(layer)) {
             return Ok(Some(false));
         }
         self.places.extend(places);
