@@ -31,7 +31,9 @@ pub(super) fn run(run: &Run<'_>, output: &mut Output) -> Result<()> {
         return fill::list(run, path);
     }
     let place = Place::open(run.args)?;
-    let sample = if let Some(sample) = Sample::read(place.path())? {
+    // A sample beside a volume that was made now is of one that was there before.
+    let kept = if place.is_fresh() { None } else { Sample::read(place.path())? };
+    let sample = if let Some(sample) = kept {
         sample
     } else {
         let (sample, object) = fill::fill(run, &place)?;

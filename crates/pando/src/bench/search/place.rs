@@ -25,6 +25,7 @@ const INDEX_BYTES_A_FILE: u64 = 10;
 pub(super) struct Place {
     path: PathBuf,
     temporary: bool,
+    fresh: bool,
     options: OpenOptions,
     budget: u64,
     fs: Mutex<Option<Arc<Fs>>>,
@@ -49,7 +50,7 @@ impl Place {
         };
         let temporary = args.volume.is_none() && fresh;
         let mut place =
-            Place { path, temporary, options, budget, fs: Mutex::new(None), lock: None };
+            Place { path, temporary, fresh, options, budget, fs: Mutex::new(None), lock: None };
         let lock = place.env()?.device.try_lock("owner.lock");
         place.lock = lock.map_err(|error| failure::device(&place.path, &error))?;
         if place.lock.is_none() {
@@ -74,6 +75,11 @@ impl Place {
     /// The directory of the volume.
     pub(super) fn path(&self) -> &Path {
         &self.path
+    }
+
+    /// Whether it was made now: nothing is in it.
+    pub(super) fn is_fresh(&self) -> bool {
+        self.fresh
     }
 
     /// Memory that the index may take.
