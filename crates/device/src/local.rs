@@ -180,7 +180,11 @@ impl Device for LocalDevice {
             self.open_at(path, flags, 0o644).map_err(|error| Error::new("open", path, error))?;
         self.give(path)?;
         match rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive) {
-            Ok(()) => Ok(Some(Box::new(LocalLock { file, path: path.to_owned() }))),
+            Ok(()) => {
+                let root = self.root.try_clone();
+                let root = root.map_err(|error| Error::new("lock", path, error))?;
+                Ok(Some(Box::new(LocalLock { file, root, path: path.to_owned() })))
+            }
             Err(Errno::WOULDBLOCK) => Ok(None),
             Err(error) => Err(Error::new("lock", path, error.into())),
         }
@@ -293,6 +297,8 @@ impl File for LocalFile {
 #[derive(Debug)]
 struct LocalLock {
     file: fs::File,
+    /// The directory of the device.
+    root: OwnedFd,
     path: String,
 }
 
@@ -309,5 +315,16 @@ impl Lock for LocalLock {
             .set_len(0)
             .and_then(|()| self.file.write_all_at(text.as_bytes(), 0))
             .map_err(|error| Error::new("write", &self.path, error))
+    }
+
+    fn is_there(&self) -> Result<bool> {
+        let failed = |error: Errno| Error::new("stat", &self.path, error.into());
+        let held = rustix::fs::fstat(&self.file).map_err(failed)?;
+        let path = below(&self.path);
+        match rustix::fs::statat(&self.root, path, AtFlags::SYMLINK_NOFOLLOW) {
+            Ok(found) => Ok((found.st_dev, found.st_ino) == (held.st_dev, held.st_ino)),
+            Err(Errno::NOENT) => Ok(false),
+            Err(error) => Err(failed(error)),
+        }
     }
 }

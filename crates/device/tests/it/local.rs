@@ -86,6 +86,18 @@ fn a_lock_is_released_with_the_process_that_held_it() {
     assert!(device.try_lock("owner").unwrap().is_some());
 }
 
+#[test]
+fn a_lock_whose_file_was_removed_is_there_no_more() {
+    let (device, directory) = LocalUnderTest::create();
+    let path = directory.path().join("owner");
+    let lock = device.try_lock("owner").unwrap().unwrap();
+    assert!(lock.is_there().unwrap());
+    std::fs::remove_file(&path).unwrap();
+    assert!(!lock.is_there().unwrap());
+    let other = device.try_lock("owner").unwrap().unwrap();
+    assert!(!lock.is_there().unwrap() && other.is_there().unwrap());
+}
+
 /// Where a directory was moved away, and another one is at its path now, that one is let be.
 #[test]
 #[expect(clippy::disallowed_methods, reason = "somebody else does it, behind the device's back")]

@@ -2,7 +2,6 @@
 //! call of the volume.
 
 use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::MetadataExt;
 
 use fs::{Entry, FileSystem, Follow, Fs, FsResult};
 use inode::{Caller, FsError, Kind, NodeId};
@@ -301,7 +300,7 @@ fn hand_over(server: &Server, caller: &Caller) -> Answered<Answer> {
     }
     let own = rustix::process::geteuid().as_raw();
     // Whose the directory of the volume is may have it mounted, whoever looked into it before.
-    let whose = std::fs::metadata(server.volume()).map(|found| found.uid()).ok();
+    let whose = server.directory_uid();
     if !caller.is_root() && caller.uid != own && Some(caller.uid) != whose {
         let pid = std::process::id();
         let known = User::from_uid(Uid::from_raw(own)).ok().flatten();

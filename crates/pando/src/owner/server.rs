@@ -2,20 +2,23 @@
 //! something, and decides when it is time to leave.
 
 use std::collections::BTreeMap;
+use std::io;
 use std::net::Shutdown;
-use std::os::unix::net::{UnixListener, UnixStream};
+use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
+use client::Listening;
 use device::Clock;
 use fs::Fs;
 use parking_lot::{Condvar, Mutex};
 use wire::{Failure, FailureKind};
 
 use super::background::Background;
-use super::connection;
+use super::door::Door;
+use super::{Start, connection};
 use crate::failure::{self, Result};
 
 /// Most connections at once; more wait in the socket's queue.
@@ -25,6 +28,10 @@ const CONNECTIONS_MAX: usize = 256;
 /// seen there: to drop pages the kernel may have to write them first, on a disk that has other
 /// work.
 const SETTLE_PATIENCE: Duration = Duration::from_secs(30);
+
+/// How often it is looked whether the socket is there: who finds none looks for an owner for far
+/// longer.
+const LOOK_EVERY: Duration = Duration::from_secs(1);
 
 /// What ends an owner.
 #[derive(Debug)]
@@ -51,7 +58,7 @@ pub(super) struct Server {
     background: Background,
     registry: Mutex<Registry>,
     changed: Condvar,
-    listener: OnceLock<Arc<UnixListener>>,
+    door: Arc<Door>,
 }
 
 struct Registry {
@@ -68,25 +75,25 @@ struct Open {
 
 impl Server {
     pub(super) fn new(
-        volume: PathBuf,
+        start: &Start,
         fs: Arc<Fs>,
         clock: Arc<dyn Clock>,
         events: Sender<Event>,
-        idle: Option<Duration>,
+        door: Arc<Door>,
     ) -> Arc<Server> {
         let last_active = clock.monotonic();
         let registry = Registry { open: BTreeMap::new(), last_id: 0, leaving: false, last_active };
         Arc::new(Server {
-            volume,
+            volume: start.volume.clone(),
             fs,
             clock,
             events,
-            idle,
+            idle: start.idle.filter(|_| start.mount.is_none()),
             mount: OnceLock::new(),
             background: Background::new(),
             registry: Mutex::new(registry),
             changed: Condvar::new(),
-            listener: OnceLock::new(),
+            door,
         })
     }
 
@@ -147,28 +154,46 @@ impl Server {
         self.events.send(Event::HandOver).unwrap_or_default();
     }
 
-    /// Starts to accept connections and to do background work.
-    pub(super) fn start(self: &Arc<Server>, listener: UnixListener) -> Result<()> {
-        let listener = Arc::new(listener);
-        let shared = Arc::clone(&listener);
-        assert!(self.listener.set(listener).is_ok(), "an owner starts once");
-        let server = Arc::clone(self);
-        device::spawn("accept", move || server.accept(&shared))
-            .map(drop)
-            .and_then(|()| self.background.start(&self.fs))
-            .map_err(|error| {
-                Failure::new(FailureKind::Other, format!("cannot start a thread: {error}"))
-            })
+    /// Whose the directory of the volume is.
+    pub(super) fn directory_uid(&self) -> Option<u32> {
+        let listening = self.door.listening();
+        rustix::fs::fstat(listening.directory()).map(|found| found.st_uid).ok()
     }
 
-    fn accept(self: &Arc<Server>, listener: &UnixListener) {
+    /// Starts to accept connections and to do background work.
+    pub(super) fn start(self: &Arc<Server>) -> Result<()> {
+        self.listen(self.door.listening()).and_then(|()| self.background.start(&self.fs)).map_err(
+            |error| Failure::new(FailureKind::Other, format!("cannot start a thread: {error}")),
+        )
+    }
+
+    fn listen(self: &Arc<Server>, listening: Arc<Listening>) -> io::Result<()> {
+        let server = Arc::clone(self);
+        device::spawn("accept", move || server.accept(&listening)).map(drop)
+    }
+
+    /// Makes the socket again if somebody removed it.
+    fn keep_socket(self: &Arc<Server>) {
+        match self.door.restore() {
+            Ok(None) => {}
+            Ok(Some(listening)) => {
+                tracing::warn!("somebody removed the socket: it was made again");
+                if let Err(error) = self.listen(listening) {
+                    tracing::warn!(%error, "no thread for connections");
+                }
+            }
+            Err(error) => tracing::debug!(%error, "the socket is gone"),
+        }
+    }
+
+    fn accept(self: &Arc<Server>, listening: &Arc<Listening>) {
         loop {
-            let accepted = listener.accept();
-            if self.registry.lock().leaving {
+            let accepted = listening.accept();
+            if self.registry.lock().leaving || !self.door.is_in_use(listening) {
                 return;
             }
             match accepted {
-                Ok((stream, _)) => self.admit(stream),
+                Ok(stream) => self.admit(stream),
                 Err(error) => {
                     tracing::warn!(%error, "a connection was not accepted");
                     self.clock.sleep(Duration::from_millis(50));
@@ -236,8 +261,9 @@ impl Server {
     }
 
     /// Waits for an event; to be without any connection for long is one.
-    pub(super) fn wait(&self, inbox: &Receiver<Event>) -> Event {
+    pub(super) fn wait(self: &Arc<Server>, inbox: &Receiver<Event>) -> Event {
         loop {
+            self.keep_socket();
             let patience = match self.idle {
                 None => Duration::from_secs(3600),
                 Some(idle) => {
@@ -251,7 +277,7 @@ impl Server {
                     if registry.open.is_empty() { rest } else { rest.max(idle / 4) }
                 }
             };
-            match inbox.recv_timeout(patience.max(Duration::from_millis(1))) {
+            match inbox.recv_timeout(patience.clamp(Duration::from_millis(1), LOOK_EVERY)) {
                 Ok(event) => return event,
                 Err(RecvTimeoutError::Timeout) => {}
                 Err(RecvTimeoutError::Disconnected) => {
@@ -266,12 +292,10 @@ impl Server {
     pub(super) fn leave(&self, patience: Option<Duration>) {
         let mut registry = self.registry.lock();
         registry.leaving = true;
-        client::remove_socket(&self.volume)
+        self.door
+            .close()
             .map_err(|error| failure::io("remove the socket of", &self.volume, &error))
             .unwrap_or_else(|failure| tracing::warn!(%failure, "the socket stays"));
-        if let Some(listener) = self.listener.get() {
-            client::close_listener(listener).unwrap_or_default();
-        }
         for open in registry.open.values() {
             // A request that is on its way already is still read, and answered with our leave.
             // With patience there is a reason to hurry: even imports end here.
