@@ -6,7 +6,9 @@ use std::os::unix::ffi::OsStrExt;
 use fs::{Entry, FileSystem, Follow, Fs, FsResult};
 use inode::{Caller, FsError, Kind, NodeId};
 use nix::unistd::{Uid, User};
-use wire::{Answer, Background, Body, Bytes, Call, Failure, FailureKind, Info, StatAnswer, Status};
+use wire::{
+    Answer, Background, Body, Bytes, Call, Failure, FailureKind, Info, StatAnswer, Status, Stuck,
+};
 
 use super::connection::Replies;
 use super::server::Server;
@@ -290,6 +292,10 @@ fn status(server: &Server) -> Answered<Status> {
         },
         read_only: status.read_only,
         damaged: status.damaged,
+        stuck: server
+            .fs()
+            .stuck()
+            .map(|(trees, error)| Stuck { trees, failure: Failure::from(error) }),
     })
 }
 
