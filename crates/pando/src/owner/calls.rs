@@ -11,7 +11,7 @@ use wire::{
 };
 
 use super::connection::Replies;
-use super::server::Server;
+use super::server::{Server, Task};
 use super::{check, clusters, find, find_from, history, list, quota, snapshots, totals, trash};
 
 type Answered<T> = Result<T, Failure>;
@@ -299,7 +299,7 @@ fn status(server: &Server) -> Answered<Status> {
     })
 }
 
-/// Leaves, for a mount that wants the volume.
+/// Leaves, for a mount that wants the volume, unless it is in the middle of something long.
 fn hand_over(server: &Server, caller: &Caller) -> Answered<Answer> {
     if server.mount().is_some() {
         return Err(Failure::new(FailureKind::Busy, "the volume is mounted"));
@@ -318,8 +318,18 @@ fn hand_over(server: &Server, caller: &Caller) -> Answered<Answer> {
         };
         return Err(Failure::new(FailureKind::Permission, message).hint(hint));
     }
-    server.hand_over();
-    Ok(Answer::Nothing)
+    match server.hand_over() {
+        Ok(()) => Ok(Answer::Nothing),
+        Err((Task { what, pid }, lasts)) => {
+            let message = format!(
+                "process {} owns the volume, and is in the middle of {what} for process {pid}, \
+                 for {} s now",
+                std::process::id(),
+                lasts.as_secs()
+            );
+            Err(Failure::new(FailureKind::Busy, message).hint("try again when that has ended"))
+        }
+    }
 }
 
 /// A node found by its path, given back when this drops.

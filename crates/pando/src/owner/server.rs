@@ -33,6 +33,10 @@ const SETTLE_PATIENCE: Duration = Duration::from_secs(30);
 /// longer.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
 
+/// What takes longer than this is not waited for when a mount wants the volume: others would find
+/// no owner meanwhile.
+const SHORT: Duration = Duration::from_secs(1);
+
 /// What ends an owner.
 #[derive(Debug)]
 pub(super) enum Event {
@@ -65,12 +69,30 @@ struct Registry {
     open: BTreeMap<u64, Open>,
     last_id: u64,
     leaving: bool,
+    /// How many wait until all rest, so that the owner can leave: nothing is begun.
+    pausing: u32,
     last_active: Duration,
 }
 
 struct Open {
     stream: UnixStream,
-    busy: bool,
+    busy: Option<Busy>,
+}
+
+/// What a connection is in the middle of.
+#[derive(Debug, Clone, Copy)]
+struct Busy {
+    task: Task,
+    since: Duration,
+}
+
+/// Something that was asked for.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Task {
+    /// What it is, for people.
+    pub(super) what: &'static str,
+    /// The process that asked for it.
+    pub(super) pid: i32,
 }
 
 impl Server {
@@ -82,7 +104,8 @@ impl Server {
         door: Arc<Door>,
     ) -> Arc<Server> {
         let last_active = clock.monotonic();
-        let registry = Registry { open: BTreeMap::new(), last_id: 0, leaving: false, last_active };
+        let registry =
+            Registry { open: BTreeMap::new(), last_id: 0, leaving: false, pausing: 0, last_active };
         Arc::new(Server {
             volume: start.volume.clone(),
             fs,
@@ -149,9 +172,27 @@ impl Server {
         }
     }
 
-    /// Asks the owner to leave.
-    pub(super) fn hand_over(&self) {
-        self.events.send(Event::HandOver).unwrap_or_default();
+    /// Has the owner leave, unless something is under way that takes long: then that is told, with
+    /// how long it lasts, and the owner stays for everybody. Short requests are waited for.
+    pub(super) fn hand_over(&self) -> std::result::Result<(), (Task, Duration)> {
+        let mut registry = self.registry.lock();
+        registry.pausing += 1;
+        loop {
+            let busy = registry.open.values().filter_map(|open| open.busy);
+            let Some(Busy { task, since }) = busy.min_by_key(|busy| busy.since) else {
+                // What is not begun by now is left to the next owner.
+                self.events.send(Event::HandOver).unwrap_or_default();
+                return Ok(());
+            };
+            let lasts = self.clock.monotonic().saturating_sub(since);
+            if lasts >= SHORT {
+                registry.pausing -= 1;
+                drop(registry);
+                self.changed.notify_all();
+                return Err((task, lasts));
+            }
+            self.changed.wait_for(&mut registry, SHORT - lasts);
+        }
     }
 
     /// Whose the directory of the volume is.
@@ -220,7 +261,7 @@ impl Server {
         };
         registry.last_id += 1;
         let id = registry.last_id;
-        registry.open.insert(id, Open { stream: second, busy: false });
+        registry.open.insert(id, Open { stream: second, busy: None });
         drop(registry);
         let server = Arc::clone(self);
         let spawned = device::spawn("connection", move || {
@@ -241,16 +282,23 @@ impl Server {
         self.changed.notify_all();
     }
 
-    /// Notes whether a connection is in the middle of something. `false`: the owner is leaving,
-    /// and the connection is to begin nothing.
-    pub(super) fn set_busy(&self, id: u64, busy: bool) -> bool {
+    /// Notes what a connection is in the middle of, if anything. `false`: the owner is leaving, and
+    /// the connection is to begin nothing.
+    pub(super) fn set_busy(&self, id: u64, task: Option<Task>) -> bool {
         let mut registry = self.registry.lock();
-        registry.last_active = self.clock.monotonic();
-        if registry.leaving && busy {
+        while task.is_some() && registry.pausing > 0 && !registry.leaving {
+            self.changed.wait(&mut registry);
+        }
+        let now = self.clock.monotonic();
+        registry.last_active = now;
+        if registry.leaving && task.is_some() {
             return false;
         }
         if let Some(open) = registry.open.get_mut(&id) {
-            open.busy = busy;
+            open.busy = task.map(|task| Busy { task, since: now });
+        }
+        if registry.pausing > 0 {
+            self.changed.notify_all();
         }
         !registry.leaving
     }
@@ -299,7 +347,7 @@ impl Server {
         for open in registry.open.values() {
             // A request that is on its way already is still read, and answered with our leave.
             // With patience there is a reason to hurry: even imports end here.
-            if !open.busy || patience.is_some() {
+            if open.busy.is_none() || patience.is_some() {
                 open.stream.shutdown(Shutdown::Read).unwrap_or_default();
             }
         }

@@ -197,3 +197,46 @@ fn an_owner_whose_socket_was_removed_is_found_soon() {
     wait_until("it leaves", || !is_alive(pid));
     assert_eq!(world.names("/"), ["new"]);
 }
+
+/// An owner that is in the middle of something long goes on for everybody, and whoever wants the
+/// volume for himself hears what that is.
+#[test]
+fn who_wants_the_volume_for_himself_hears_of_the_import_that_holds_it() {
+    let world = World::new();
+    let source = world.path().join("source");
+    for directory in 0..40 {
+        let directory = source.join(format!("d{directory}"));
+        std::fs::create_dir_all(&directory).unwrap();
+        for file in 0..500 {
+            std::fs::write(directory.join(format!("f{file}")), vec![b'x'; file]).unwrap();
+        }
+    }
+    let mut import = World::command(&["import", source.to_str().unwrap(), &world.at("/copy")])
+        .stdout(Stdio::null())
+        .spawn()
+        .unwrap();
+    let pid = import.id().cast_signed();
+    wait_until("it has begun", || world.run(&["ls", &world.at("/copy/d0")]).code == 0);
+    signal(pid, rustix::process::Signal::STOP);
+    let owner = world.owner();
+    let repair = World::command(&["fsck", "--repair", world.vol()])
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let clock = device::SystemClock::new();
+    device::Clock::sleep(&clock, std::time::Duration::from_secs(2));
+    // Others are served while it waits.
+    world.ok(&["ls", &world.at("/copy")]);
+    world.ok(&["subvolume", "create", &world.at("/more")]);
+    let repair = answer(&repair.wait_with_output().unwrap());
+    let ended = import.try_wait().unwrap();
+    signal(pid, rustix::process::Signal::CONT);
+    assert_eq!(ended, None, "the import was over before it was stopped");
+    let what = format!("in the middle of an import for process {pid}");
+    assert!(repair.code == 6 && repair.err.contains(&what), "{}", repair.err);
+    assert_eq!(world.owner(), owner);
+    assert!(import.wait().unwrap().success());
+    world.ok(&["fsck", "--repair", world.vol()]);
+    assert_eq!(world.names("/copy").len(), 40);
+}
