@@ -11,7 +11,7 @@ pub use connection::{Connection, Opened};
 pub use launch::{Launch, LaunchReport};
 pub use owner::connect_or_spawn;
 pub use peer::{Peer, peer};
-pub use socket::{SOCKET, bind, close_listener, remove_socket};
+pub use socket::{Listening, SOCKET};
 
 use wire::Failure;
 

@@ -2,30 +2,27 @@
 //! bytes only, so it is reached through a descriptor of its directory.
 
 use std::io;
-use std::os::fd::AsRawFd;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 
-use rustix::fs::{Mode, OFlags};
+use rustix::fs::{AtFlags, Mode, OFlags};
+use rustix::io::Errno;
 
 /// Its name in the volume directory.
 pub const SOCKET: &str = "control.sock";
 
-/// Calls `then` with a short path to the socket.
-fn with_short_path<T>(volume: &Path, then: impl FnOnce(&Path) -> io::Result<T>) -> io::Result<T> {
-    let directory = rustix::fs::open(
-        volume,
-        OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC,
-        Mode::empty(),
-    )?;
-    let short = PathBuf::from(format!("/proc/self/fd/{}/{SOCKET}", directory.as_raw_fd()));
-    then(&short)
+/// A short path to the socket in a directory.
+fn short_path(directory: BorrowedFd<'_>) -> PathBuf {
+    PathBuf::from(format!("/proc/self/fd/{}/{SOCKET}", directory.as_raw_fd()))
 }
 
 /// Connects to the owner of a volume; `None` when nobody listens.
 pub(crate) fn connect(volume: &Path) -> io::Result<Option<UnixStream>> {
-    match with_short_path(volume, |path| UnixStream::connect(path)) {
+    let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    let directory = rustix::fs::open(volume, flags, Mode::empty())?;
+    match UnixStream::connect(short_path(directory.as_fd())) {
         Ok(stream) => Ok(Some(stream)),
         Err(error)
             if matches!(
@@ -39,27 +36,80 @@ pub(crate) fn connect(volume: &Path) -> io::Result<Option<UnixStream>> {
     }
 }
 
-/// Makes the owner's socket, open to every user. The caller holds the owner's lock, so a socket
-/// that is there already was left by a dead process.
-pub fn bind(volume: &Path) -> io::Result<UnixListener> {
-    remove_socket(volume)?;
-    with_short_path(volume, |path| {
-        let listener = UnixListener::bind(path)?;
-        // Connecting needs write permission; who may do what is decided for each request.
-        std::fs::set_permissions(path, PermissionsExt::from_mode(0o666))?;
-        Ok(listener)
-    })
+/// The socket that an owner listens on. The directory is held: by now its path may lead to another
+/// volume, with an owner and a socket of its own.
+#[derive(Debug)]
+pub struct Listening {
+    directory: OwnedFd,
+    /// Open as long as this lives, so that no other socket gets its number.
+    listener: UnixListener,
+    /// Device and number of what was made.
+    made: (u64, u64),
 }
 
-/// Removes the socket's name. The caller holds the owner's lock.
-pub fn remove_socket(volume: &Path) -> io::Result<()> {
-    match std::fs::remove_file(volume.join(SOCKET)) {
-        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
-        _ => Ok(()),
+impl Listening {
+    /// Makes the owner's socket, open to every user. The caller holds the owner's lock, so a socket
+    /// that is there already was left by a dead process.
+    pub fn bind(directory: BorrowedFd<'_>) -> io::Result<Listening> {
+        unlink(directory)?;
+        Listening::make(directory.try_clone_to_owned()?)
+    }
+
+    fn make(directory: OwnedFd) -> io::Result<Listening> {
+        let path = short_path(directory.as_fd());
+        let listener = UnixListener::bind(&path)?;
+        // Connecting needs write permission; who may do what is decided for each request.
+        std::fs::set_permissions(&path, PermissionsExt::from_mode(0o666))?;
+        let made = there(directory.as_fd())?.ok_or(Errno::NOENT)?;
+        Ok(Listening { directory, listener, made })
+    }
+
+    /// Waits for a connection.
+    pub fn accept(&self) -> io::Result<UnixStream> {
+        self.listener.accept().map(|(stream, _)| stream)
+    }
+
+    /// The directory of the volume.
+    pub fn directory(&self) -> BorrowedFd<'_> {
+        self.directory.as_fd()
+    }
+
+    /// Makes the socket again where somebody removed it: this one is not found any more. `None`:
+    /// something is there. The caller holds the owner's lock.
+    pub fn restored(&self) -> io::Result<Option<Listening>> {
+        match there(self.directory.as_fd())? {
+            Some(_) => Ok(None),
+            None => Listening::make(self.directory.try_clone()?).map(Some),
+        }
+    }
+
+    /// Removes the name of this socket. One that another owner made there, who thought this one
+    /// dead or away, stays.
+    pub fn remove(&self) -> io::Result<()> {
+        match there(self.directory.as_fd())? {
+            Some(found) if found == self.made => unlink(self.directory.as_fd()),
+            _ => Ok(()),
+        }
+    }
+
+    /// Stops listening: a blocked `accept` returns, and waiting connections are refused.
+    pub fn close(&self) -> io::Result<()> {
+        Ok(rustix::net::shutdown(&self.listener, rustix::net::Shutdown::Both)?)
     }
 }
 
-/// Stops listening: a blocked `accept` returns, and waiting connections are refused.
-pub fn close_listener(listener: &UnixListener) -> io::Result<()> {
-    Ok(rustix::net::shutdown(listener, rustix::net::Shutdown::Both)?)
+/// Device and number of what has the socket's name.
+fn there(directory: BorrowedFd<'_>) -> io::Result<Option<(u64, u64)>> {
+    match rustix::fs::statat(directory, SOCKET, AtFlags::SYMLINK_NOFOLLOW) {
+        Ok(found) => Ok(Some((found.st_dev, found.st_ino))),
+        Err(Errno::NOENT) => Ok(None),
+        Err(error) => Err(error.into()),
+    }
+}
+
+fn unlink(directory: BorrowedFd<'_>) -> io::Result<()> {
+    match rustix::fs::unlinkat(directory, SOCKET, AtFlags::empty()) {
+        Ok(()) | Err(Errno::NOENT) => Ok(()),
+        Err(error) => Err(error.into()),
+    }
 }

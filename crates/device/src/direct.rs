@@ -7,10 +7,12 @@
 use std::cell::RefCell;
 use std::fs;
 use std::io;
-use std::os::unix::fs::{FileExt, OpenOptionsExt};
-use std::path::{Path, PathBuf};
+use std::os::unix::fs::FileExt;
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+
+use rustix::fs::OFlags;
 
 use crate::{Device, Error, File, LocalDevice, Lock, Metadata, Result, Space};
 
@@ -25,7 +27,6 @@ thread_local! {
 #[derive(Debug)]
 pub struct DirectDevice {
     local: LocalDevice,
-    root: PathBuf,
     reads: Arc<AtomicU64>,
 }
 
@@ -33,7 +34,7 @@ impl DirectDevice {
     /// The directory must exist, on a file system that has direct reads.
     pub fn open(root: &Path) -> Result<DirectDevice> {
         let local = LocalDevice::open(root)?;
-        Ok(DirectDevice { local, root: root.to_owned(), reads: Arc::default() })
+        Ok(DirectDevice { local, reads: Arc::default() })
     }
 
     /// Reads so far, of all files.
@@ -42,10 +43,9 @@ impl DirectDevice {
     }
 
     fn direct(&self, path: &str, file: Arc<dyn File>) -> Result<Arc<dyn File>> {
-        let direct = fs::OpenOptions::new()
-            .read(true)
-            .custom_flags(rustix::fs::OFlags::DIRECT.bits() as i32)
-            .open(self.root.join(path))
+        let direct = self
+            .local
+            .open_at(path, OFlags::RDONLY | OFlags::DIRECT, 0)
             .map_err(|error| Error::new("open for direct reads", path, error))?;
         let (path, reads) = (path.to_owned(), Arc::clone(&self.reads));
         Ok(Arc::new(DirectFile { file, direct, path, reads }))

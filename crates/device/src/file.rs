@@ -99,6 +99,12 @@ pub trait File: Send + Sync {
 pub trait Lock: Send + Sync {
     /// Replaces the bytes of the lock file (who holds it, for people to read).
     fn describe(&self, text: &str) -> Result<()>;
+
+    /// Whether the file that is locked is the one at its path still. Where somebody removed it,
+    /// another process gets the lock of another file.
+    fn is_there(&self) -> Result<bool> {
+        Ok(true)
+    }
 }
 
 /// What [`Device::metadata`] tells.

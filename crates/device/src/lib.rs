@@ -47,12 +47,13 @@ pub struct Env {
 }
 
 impl Env {
+    /// A device, with the operating system's clock and its entropy.
+    pub fn on(device: Arc<dyn Device>) -> Env {
+        Env { device, clock: Arc::new(SystemClock::new()), random: Arc::new(SystemRandom) }
+    }
+
     /// The operating system's files below `root`, its clock and its entropy.
     pub fn system(root: &std::path::Path) -> Result<Env> {
-        Ok(Env {
-            device: Arc::new(LocalDevice::open(root)?),
-            clock: Arc::new(SystemClock::new()),
-            random: Arc::new(SystemRandom),
-        })
+        Ok(Env::on(Arc::new(LocalDevice::open(root)?)))
     }
 }

@@ -1,23 +1,31 @@
 //! The operating system's files behind [`Device`]: one directory, positional I/O.
+//!
+//! The directory is held open, and all that is in it is reached from there. Its path may lead to
+//! another one later, where it was moved or removed: that one is not ours to write to.
 
 use std::fs;
 use std::io;
-use std::os::unix::fs::{DirBuilderExt, FileExt, MetadataExt, OpenOptionsExt};
-use std::path::{Path, PathBuf};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::fs::{FileExt, MetadataExt};
+use std::path::Path;
 use std::sync::Arc;
 
-use rustix::fs::{FallocateFlags, FlockOperation, SeekFrom, StatVfs};
+use rustix::fs::{
+    AtFlags, Dir, FallocateFlags, FileType, FlockOperation, Gid, Mode, OFlags, SeekFrom, Stat,
+    StatVfs, Uid,
+};
+use rustix::io::{Errno, retry_on_intr};
 
 use crate::{Device, Error, File, Lock, Metadata, Result, Space};
 
 /// A volume has no symbolic links but for the directory of its log, if that is elsewhere; one that
 /// somebody put in the place of a file must not lead the superuser astray.
-const NO_LINKS: i32 = rustix::fs::OFlags::NOFOLLOW.bits() as i32;
+const NO_LINKS: OFlags = OFlags::NOFOLLOW;
 
 /// Files below a directory of the operating system.
 #[derive(Debug)]
 pub struct LocalDevice {
-    root: PathBuf,
+    root: OwnedFd,
     /// Who gets what the superuser makes in somebody else's directory: its owner and group, so
     /// that he can still open it.
     give_to: Option<(u32, u32)>,
@@ -26,57 +34,75 @@ pub struct LocalDevice {
 impl LocalDevice {
     /// The directory must exist.
     pub fn open(root: &Path) -> Result<LocalDevice> {
-        let root = fs::canonicalize(root)
-            .map_err(|error| Error::new("open", &root.to_string_lossy(), error))?;
-        let found = fs::metadata(&root)
-            .map_err(|error| Error::new("open", &root.to_string_lossy(), error))?;
-        if found.is_dir() {
-            let others = found.uid() != 0 && rustix::process::geteuid().is_root();
-            Ok(LocalDevice { root, give_to: others.then(|| (found.uid(), found.gid())) })
-        } else {
-            let error = io::Error::from(io::ErrorKind::NotADirectory);
-            Err(Error::new("open", &root.to_string_lossy(), error))
-        }
+        let failed = |error: Errno| Error::new("open", &root.to_string_lossy(), error.into());
+        // To hold it takes no right to list it.
+        let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        let held = retry_on_intr(|| rustix::fs::open(root, flags, Mode::empty()));
+        let root = held.map_err(failed)?;
+        let found = rustix::fs::fstat(&root).map_err(failed)?;
+        let others = found.st_uid != 0 && rustix::process::geteuid().is_root();
+        Ok(LocalDevice { root, give_to: others.then_some((found.st_uid, found.st_gid)) })
     }
 
-    fn path(&self, path: &str) -> PathBuf {
-        debug_assert!(!path.starts_with('/') && !path.split('/').any(|part| part == ".."));
-        self.root.join(path)
+    /// The directory.
+    pub fn directory(&self) -> BorrowedFd<'_> {
+        self.root.as_fd()
     }
 
     fn give(&self, path: &str) -> Result<()> {
         let Some((uid, gid)) = self.give_to else { return Ok(()) };
-        std::os::unix::fs::lchown(self.path(path), Some(uid), Some(gid))
-            .map_err(|error| Error::new("give to the directory's owner", path, error))
+        let (uid, gid) = (Uid::from_raw(uid), Gid::from_raw(gid));
+        let flags = AtFlags::SYMLINK_NOFOLLOW;
+        rustix::fs::chownat(&self.root, below(path), Some(uid), Some(gid), flags)
+            .map_err(|error| Error::new("give to the directory's owner", path, error.into()))
     }
 
-    fn open_with(&self, path: &str, options: &fs::OpenOptions) -> Result<Arc<dyn File>> {
-        let file =
-            options.open(self.path(path)).map_err(|error| Error::new("open", path, error))?;
+    /// Opens what is at a path, or makes it, as the flags say.
+    pub(crate) fn open_at(&self, path: &str, flags: OFlags, mode: u32) -> io::Result<fs::File> {
+        let (flags, mode) = (flags | OFlags::CLOEXEC, Mode::from_raw_mode(mode));
+        let opened = retry_on_intr(|| rustix::fs::openat(&self.root, below(path), flags, mode))?;
+        Ok(fs::File::from(opened))
+    }
+
+    fn stat(&self, path: &str, flags: AtFlags) -> io::Result<Stat> {
+        Ok(rustix::fs::statat(&self.root, below(path), flags)?)
+    }
+
+    fn opened(&self, path: &str, flags: OFlags, mode: u32) -> Result<Arc<dyn File>> {
+        let file = self
+            .open_at(path, OFlags::RDWR | flags, mode)
+            .map_err(|error| Error::new("open", path, error))?;
         Ok(Arc::new(LocalFile { file, path: path.to_owned() }))
     }
 }
 
+/// A path as it is from the directory.
+fn below(path: &str) -> &str {
+    debug_assert!(!path.starts_with('/') && !path.split('/').any(|part| part == ".."));
+    if path.is_empty() { "." } else { path }
+}
+
 impl Device for LocalDevice {
     fn open(&self, path: &str) -> Result<Arc<dyn File>> {
-        self.open_with(path, fs::OpenOptions::new().read(true).write(true).custom_flags(NO_LINKS))
+        self.opened(path, NO_LINKS, 0)
     }
 
     fn create(&self, path: &str) -> Result<Arc<dyn File>> {
-        let mut options = fs::OpenOptions::new();
-        options.read(true).write(true).create_new(true).mode(0o600);
-        let file = self.open_with(path, &options)?;
+        let file = self.opened(path, OFlags::CREATE | OFlags::EXCL, 0o600)?;
         self.give(path)?;
         Ok(file)
     }
 
     fn metadata(&self, path: &str) -> Result<Option<Metadata>> {
-        match fs::symlink_metadata(self.path(path)) {
-            Ok(found) => Ok(Some(Metadata {
-                length: if found.is_dir() { 0 } else { found.len() },
-                disk_bytes: found.blocks().saturating_mul(512),
-                directory: found.is_dir(),
-            })),
+        match self.stat(path, AtFlags::SYMLINK_NOFOLLOW) {
+            Ok(found) => {
+                let directory = FileType::from_raw_mode(found.st_mode) == FileType::Directory;
+                Ok(Some(Metadata {
+                    length: if directory { 0 } else { found.st_size.cast_unsigned() },
+                    disk_bytes: found.st_blocks.cast_unsigned().saturating_mul(512),
+                    directory,
+                }))
+            }
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
             Err(error) => Err(Error::new("stat", path, error)),
         }
@@ -84,11 +110,16 @@ impl Device for LocalDevice {
 
     fn list(&self, directory: &str) -> Result<Vec<String>> {
         let failed = |error| Error::new("list", directory, error);
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY;
+        let opened = self.open_at(directory, flags, 0).map_err(failed)?;
         let mut names = Vec::new();
-        for entry in fs::read_dir(self.path(directory)).map_err(failed)? {
+        for entry in Dir::new(opened).map_err(|error| failed(error.into()))? {
+            let entry = entry.map_err(|error| failed(error.into()))?;
             // Names that are not UTF-8 are not ours.
-            if let Ok(name) = entry.map_err(failed)?.file_name().into_string() {
-                names.push(name);
+            if let Ok(name) = entry.file_name().to_str()
+                && !matches!(name, "." | "..")
+            {
+                names.push(name.to_owned());
             }
         }
         names.sort();
@@ -96,47 +127,46 @@ impl Device for LocalDevice {
     }
 
     fn create_dir(&self, directory: &str) -> Result<()> {
-        match fs::DirBuilder::new().mode(0o700).create(self.path(directory)) {
-            Err(error)
-                if error.kind() == io::ErrorKind::AlreadyExists
-                    && self.path(directory).is_dir() =>
+        let mode = Mode::from_raw_mode(0o700);
+        match rustix::fs::mkdirat(&self.root, below(directory), mode) {
+            Err(Errno::EXIST)
+                if self.stat(directory, AtFlags::empty()).is_ok_and(|found| {
+                    FileType::from_raw_mode(found.st_mode) == FileType::Directory
+                }) =>
             {
                 Ok(())
             }
-            Err(error) => Err(Error::new("create directory", directory, error)),
+            Err(error) => Err(Error::new("create directory", directory, error.into())),
             Ok(()) => self.give(directory),
         }
     }
 
-    #[expect(clippy::disallowed_methods, reason = "this is the seam")]
     fn rename(&self, from: &str, to: &str) -> Result<()> {
-        fs::rename(self.path(from), self.path(to))
-            .map_err(|error| Error::new("rename", from, error))
+        rustix::fs::renameat(&self.root, below(from), &self.root, below(to))
+            .map_err(|error| Error::new("rename", from, error.into()))
     }
 
     fn remove(&self, path: &str) -> Result<()> {
-        fs::remove_file(self.path(path)).map_err(|error| Error::new("remove", path, error))
+        rustix::fs::unlinkat(&self.root, below(path), AtFlags::empty())
+            .map_err(|error| Error::new("remove", path, error.into()))
     }
 
     fn sync_dir(&self, directory: &str) -> Result<()> {
-        let mut options = fs::OpenOptions::new();
-        options
-            .read(true)
-            .open(self.path(directory))
+        self.open_at(directory, OFlags::RDONLY, 0)
             .and_then(|opened| opened.sync_all())
             .map_err(|error| Error::new("sync directory", directory, error))
     }
 
     fn is_elsewhere(&self, directory: &str) -> Result<bool> {
         let medium = |path: &str| {
-            let found = fs::metadata(self.path(path));
-            found.map(|found| found.dev()).map_err(|error| Error::new("stat", path, error))
+            let found = self.stat(path, AtFlags::empty());
+            found.map(|found| found.st_dev).map_err(|error| Error::new("stat", path, error))
         };
         Ok(medium(directory)? != medium("")?)
     }
 
     fn space(&self) -> Result<Space> {
-        let StatVfs { f_blocks, f_bavail, f_frsize, .. } = rustix::fs::statvfs(&self.root)
+        let StatVfs { f_blocks, f_bavail, f_frsize, .. } = rustix::fs::fstatvfs(&self.root)
             .map_err(|error| Error::new("statvfs", "", error.into()))?;
         Ok(Space {
             total_bytes: f_blocks.saturating_mul(f_frsize),
@@ -145,19 +175,17 @@ impl Device for LocalDevice {
     }
 
     fn try_lock(&self, path: &str) -> Result<Option<Box<dyn Lock>>> {
-        let file = fs::OpenOptions::new()
-            .read(true)
-            .write(true)
-            .create(true)
-            .truncate(false)
-            .mode(0o644)
-            .custom_flags(NO_LINKS)
-            .open(self.path(path))
-            .map_err(|error| Error::new("open", path, error))?;
+        let flags = OFlags::RDWR | OFlags::CREATE | NO_LINKS;
+        let file =
+            self.open_at(path, flags, 0o644).map_err(|error| Error::new("open", path, error))?;
         self.give(path)?;
         match rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive) {
-            Ok(()) => Ok(Some(Box::new(LocalLock { file, path: path.to_owned() }))),
-            Err(rustix::io::Errno::WOULDBLOCK) => Ok(None),
+            Ok(()) => {
+                let root = self.root.try_clone();
+                let root = root.map_err(|error| Error::new("lock", path, error))?;
+                Ok(Some(Box::new(LocalLock { file, root, path: path.to_owned() })))
+            }
+            Err(Errno::WOULDBLOCK) => Ok(None),
             Err(error) => Err(Error::new("lock", path, error.into())),
         }
     }
@@ -178,7 +206,7 @@ impl LocalFile {
     fn fallocate(&self, flags: FallocateFlags, offset: u64, length: u64) -> io::Result<()> {
         loop {
             match rustix::fs::fallocate(&self.file, flags, offset, length) {
-                Err(rustix::io::Errno::INTR) => {}
+                Err(Errno::INTR) => {}
                 other => return other.map_err(io::Error::from),
             }
         }
@@ -243,14 +271,14 @@ impl File for LocalFile {
     }
 
     fn occupied(&self, offset: u64, length: u64) -> Result<u64> {
-        let failed = |error: rustix::io::Errno| self.failed("seek")(error.into());
+        let failed = |error: Errno| self.failed("seek")(error.into());
         let end = offset.saturating_add(length);
         let (mut at, mut found) = (offset, 0);
         while at < end {
             // Nobody reads or writes at the file's own offset.
             let data = match rustix::fs::seek(&self.file, SeekFrom::Data(at)) {
                 Ok(data) => data,
-                Err(rustix::io::Errno::NXIO) => break,
+                Err(Errno::NXIO) => break,
                 Err(error) => return Err(failed(error)),
             };
             if data >= end {
@@ -269,6 +297,8 @@ impl File for LocalFile {
 #[derive(Debug)]
 struct LocalLock {
     file: fs::File,
+    /// The directory of the device.
+    root: OwnedFd,
     path: String,
 }
 
@@ -285,5 +315,16 @@ impl Lock for LocalLock {
             .set_len(0)
             .and_then(|()| self.file.write_all_at(text.as_bytes(), 0))
             .map_err(|error| Error::new("write", &self.path, error))
+    }
+
+    fn is_there(&self) -> Result<bool> {
+        let failed = |error: Errno| Error::new("stat", &self.path, error.into());
+        let held = rustix::fs::fstat(&self.file).map_err(failed)?;
+        let path = below(&self.path);
+        match rustix::fs::statat(&self.root, path, AtFlags::SYMLINK_NOFOLLOW) {
+            Ok(found) => Ok((found.st_dev, found.st_ino) == (held.st_dev, held.st_ino)),
+            Err(Errno::NOENT) => Ok(false),
+            Err(error) => Err(failed(error)),
+        }
     }
 }

@@ -237,7 +237,9 @@ impl Fs {
 
     /// Gives nodes of dropped trees back.
     pub(crate) fn node_step(&self, budget: usize) -> FsResult<u64> {
-        Ok(if self.store.reclaim_step(budget).map_err(from_store)? { budget as u64 } else { 0 })
+        let went = self.store.reclaim_step(budget).map_err(from_store);
+        self.reclaim.failures.note_nodes(&went);
+        Ok(if went? { budget as u64 } else { 0 })
     }
 
     /// One step of cleaning the segments of data.

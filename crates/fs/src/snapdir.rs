@@ -26,7 +26,7 @@ pub(crate) fn is_of_root(fs: &Fs, node: NodeId) -> bool {
 }
 
 /// The name by which the snapshot of a number is found in the virtual directory of the volume's
-/// root, in paths that the kernel does not walk. A snapshot that is called so comes first.
+/// root, in paths that the kernel does not walk. No other snapshot is found there by such a name.
 pub fn name_of_number(number: SubvolId) -> Vec<u8> {
     format!("#{}", number.0).into_bytes()
 }

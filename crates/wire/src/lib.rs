@@ -32,7 +32,7 @@ pub use import::{ImportAttr, Item, ItemError, Items};
 pub use reply::{
     Answer, Background, Body, CheckFinding, Checked, Collected, Garbage, Info, KeptSnapshot,
     ListEntry, Merges, Quota, QuotaDifference, QuotaOf, QuotaOwner, Reply, Snapshot, StatAnswer,
-    Status, ValueLogs,
+    Status, Stuck, ValueLogs,
 };
 pub use scan::{
     ScanAttr, ScanDirectory, ScanInfo, ScanItem, ScanRow, next_scan_item, push_scan_item,

@@ -348,6 +348,17 @@ pub struct Status {
     pub read_only: Option<String>,
     /// What of the volume's own records is damaged, as far as anybody asked for it.
     pub damaged: Option<String>,
+    /// What is to be removed in the background and cannot be.
+    pub stuck: Option<Stuck>,
+}
+
+/// Trees that cannot be reclaimed, as that was when it was tried last.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Stuck {
+    /// How many, of those that wait.
+    pub trees: u64,
+    /// Why one of them cannot.
+    pub failure: Failure,
 }
 
 /// What the merging of runs has done since the owner opened the volume, and what it is at.

@@ -4,16 +4,22 @@ use std::cell::Cell;
 use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
 
-use client::{Connection, Launch, LaunchReport, Opened, bind, connect_or_spawn, peer};
+use client::{Connection, Launch, LaunchReport, Listening, Opened, connect_or_spawn, peer};
 use device::SystemClock;
 use wire::{
     Answer, Body, Call, Failure, FailureKind, HELLO_MAGIC, Reply, Request, VERSION, Welcome,
     decode, encode, read_frame, write_frame,
 };
 
+/// Listens in a directory.
+fn bind(volume: &Path) -> std::io::Result<Listening> {
+    let directory = device::LocalDevice::open(volume).unwrap();
+    Listening::bind(directory.directory())
+}
+
 /// Accepts one connection and answers every request with nothing.
-fn serve_one(listener: &std::os::unix::net::UnixListener, version: u32) {
-    let (mut stream, _) = listener.accept().unwrap();
+fn serve_one(listener: &Listening, version: u32) {
+    let mut stream = listener.accept().unwrap();
     let mut buffer = Vec::new();
     read_frame(&mut stream, &mut buffer).unwrap();
     let mut out = Vec::new();
@@ -55,6 +61,44 @@ fn a_socket_left_behind_counts_as_no_owner_and_is_replaced() {
     assert!(temporary.path().join(client::SOCKET).exists(), "the name stays");
     assert!(matches!(Connection::open(temporary.path()), Ok(Opened::NoOwner)));
     drop(bind(temporary.path()).unwrap());
+}
+
+#[test]
+fn a_socket_that_somebody_removed_is_made_again() {
+    let temporary = tempfile::tempdir().unwrap();
+    let volume = temporary.path().to_owned();
+    let first = bind(&volume).unwrap();
+    assert!(first.restored().unwrap().is_none(), "it is there");
+    std::fs::remove_file(volume.join(client::SOCKET)).unwrap();
+    assert!(matches!(Connection::open(&volume), Ok(Opened::NoOwner)));
+    let second = first.restored().unwrap().unwrap();
+    // What the first one knows of is not there.
+    first.remove().unwrap();
+    let server = device::spawn("server", move || serve_one(&second, VERSION)).unwrap();
+    assert!(matches!(Connection::open(&volume), Ok(Opened::Connected(_))));
+    server.join().unwrap();
+}
+
+/// Only the socket that was made goes, out of the directory where it was made.
+#[test]
+#[expect(clippy::disallowed_methods, reason = "somebody else does it, behind the owner's back")]
+fn the_socket_of_another_owner_stays() {
+    let temporary = tempfile::tempdir().unwrap();
+    let (volume, moved) = (temporary.path().join("volume"), temporary.path().join("moved"));
+    std::fs::create_dir(&volume).unwrap();
+    let old = bind(&volume).unwrap();
+    std::fs::rename(&volume, &moved).unwrap();
+    std::fs::create_dir(&volume).unwrap();
+    let new = bind(&volume).unwrap();
+    old.remove().unwrap();
+    assert!(volume.join(client::SOCKET).exists() && !moved.join(client::SOCKET).exists());
+    // In one directory, too.
+    let newest = bind(&volume).unwrap();
+    new.remove().unwrap();
+    assert!(volume.join(client::SOCKET).exists());
+    newest.remove().unwrap();
+    assert!(!volume.join(client::SOCKET).exists());
+    assert!(newest.restored().unwrap().is_some());
 }
 
 #[test]

@@ -85,3 +85,49 @@ fn a_lock_is_released_with_the_process_that_held_it() {
     holder.wait().unwrap();
     assert!(device.try_lock("owner").unwrap().is_some());
 }
+
+#[test]
+fn a_lock_whose_file_was_removed_is_there_no_more() {
+    let (device, directory) = LocalUnderTest::create();
+    let path = directory.path().join("owner");
+    let lock = device.try_lock("owner").unwrap().unwrap();
+    assert!(lock.is_there().unwrap());
+    std::fs::remove_file(&path).unwrap();
+    assert!(!lock.is_there().unwrap());
+    let other = device.try_lock("owner").unwrap().unwrap();
+    assert!(!lock.is_there().unwrap() && other.is_there().unwrap());
+}
+
+/// Where a directory was moved away, and another one is at its path now, that one is let be.
+#[test]
+#[expect(clippy::disallowed_methods, reason = "somebody else does it, behind the device's back")]
+fn what_is_at_the_path_of_a_directory_that_was_moved_is_let_be() {
+    let place = tempfile::tempdir().unwrap();
+    let (here, moved) = (place.path().join("volume"), place.path().join("moved"));
+    std::fs::create_dir(&here).unwrap();
+    let device = LocalDevice::open(&here).unwrap();
+    device.create_dir("d").unwrap();
+    device.create("d/old").unwrap().write_at(b"ours", 0).unwrap();
+    std::fs::rename(&here, &moved).unwrap();
+    std::fs::create_dir_all(here.join("d")).unwrap();
+    std::fs::write(here.join("d/old"), b"theirs").unwrap();
+
+    assert_eq!(device.open("d/old").unwrap().len().unwrap(), 4);
+    assert_eq!(device.metadata("d/old").unwrap().unwrap().length, 4);
+    device.create("d/new").unwrap();
+    device.rename("d/old", "d/other").unwrap();
+    device.create_dir("e").unwrap();
+    device.sync_dir("e").unwrap();
+    assert!(device.try_lock("owner").unwrap().is_some());
+    assert_eq!(device.list("d").unwrap(), ["new", "other"]);
+    assert_eq!(device.list("").unwrap(), ["d", "e", "owner"]);
+    device.remove("d/new").unwrap();
+    assert!(moved.join("d/other").exists() && !moved.join("d/new").exists());
+
+    let names = |path: &std::path::Path| {
+        let read = std::fs::read_dir(path).unwrap();
+        read.map(|entry| entry.unwrap().file_name()).collect::<Vec<_>>()
+    };
+    assert_eq!((names(&here), names(&here.join("d"))), (vec!["d".into()], vec!["old".into()]));
+    assert_eq!(std::fs::read(here.join("d/old")).unwrap(), b"theirs");
+}

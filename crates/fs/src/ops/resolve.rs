@@ -93,15 +93,15 @@ impl Walk<'_> {
             // Its directory may lie where the caller may not go, or be removed.
             return snapdir::enter(self.fs, self.caller, self.fs.root());
         }
-        match lookup(self.fs, self.caller, at.node, name) {
-            Err(FsError::NotFound) if snapdir::is_of_root(self.fs, at.node) => {
-                let number = snapdir::number(name).ok_or(FsError::NotFound)?;
-                let entry = self.fs.snapshot_entry(self.caller, number)?;
-                self.by_number = Some(entry.node);
-                Ok(entry)
-            }
-            found => found,
+        // Whatever is called so, from before such names were refused.
+        if let Some(number) = snapdir::number(name)
+            && snapdir::is_of_root(self.fs, at.node)
+        {
+            let entry = self.fs.snapshot_entry(self.caller, number)?;
+            self.by_number = Some(entry.node);
+            return Ok(entry);
         }
+        lookup(self.fs, self.caller, at.node, name)
     }
 
     fn target(&mut self, link: &Entry) -> FsResult<Vec<u8>> {

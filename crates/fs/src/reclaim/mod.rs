@@ -10,6 +10,7 @@ mod extract;
 mod prune;
 mod reach;
 mod step;
+mod stuck;
 mod subvolume;
 
 pub(crate) use reach::Reach;

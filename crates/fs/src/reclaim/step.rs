@@ -14,6 +14,7 @@ use parking_lot::Mutex;
 use super::count::Count;
 use super::directory::Emptying;
 use super::prune::Pruner;
+use super::stuck::Failures;
 use super::subvolume;
 use crate::error::malformed;
 use crate::subvol::VOLUME;
@@ -34,6 +35,7 @@ pub(crate) struct Reclaim {
     pruning: AtomicBool,
     /// Whether there may be copies whose contents were not counted.
     pub(super) uncounted: AtomicBool,
+    pub(crate) failures: Failures,
 }
 
 #[derive(Default)]
@@ -57,6 +59,7 @@ impl Reclaim {
             removed: AtomicU64::new(0),
             pruning: AtomicBool::new(false),
             uncounted: AtomicBool::new(true),
+            failures: Failures::default(),
         }
     }
 
@@ -113,7 +116,9 @@ fn step(fs: &Fs, work: &mut Work, budget: usize) -> FsResult<u64> {
         let full = matches!(error, FsError::NoSpace);
         let rest = if full { REST_WITHOUT_ROOM } else { REST_AFTER_FAILURE };
         work.failed.insert(sequence, fs.env.clock.monotonic() + rest);
+        fs.reclaim.failures.note(sequence, error);
     })?;
+    fs.reclaim.failures.went_on(sequence);
     fs.reclaim.removed.fetch_add(done, Ordering::Relaxed);
     Ok(done)
 }
@@ -121,6 +126,7 @@ fn step(fs: &Fs, work: &mut Work, budget: usize) -> FsResult<u64> {
 /// The first detached thing that nobody holds.
 fn next(fs: &Fs, work: &mut Work) -> FsResult<Option<(u64, DetachedRecord)>> {
     if fs.queue.detached() == 0 {
+        fs.reclaim.failures.retain(&Set::default());
         return Ok(None);
     }
     let mut waiting = Vec::new();
@@ -130,6 +136,7 @@ fn next(fs: &Fs, work: &mut Work) -> FsResult<Option<(u64, DetachedRecord)>> {
         waiting.push((sequence, DetachedRecord::decode(value).map_err(malformed)?));
         Ok(())
     })?;
+    fs.reclaim.failures.retain(&waiting.iter().map(|(sequence, _)| *sequence).collect());
     let mut held: Option<Set<u64>> = None;
     let now = fs.env.clock.monotonic();
     work.failed.retain(|_, until| *until > now);

@@ -179,6 +179,16 @@ impl Fs {
         to: &[u8],
     ) -> FsResult<()> {
         check_name(to)?;
+        self.rename_unchecked(caller, dir, from, to)
+    }
+
+    fn rename_unchecked(
+        &self,
+        caller: &Caller,
+        dir: NodeId,
+        from: &[u8],
+        to: &[u8],
+    ) -> FsResult<()> {
         let (subvol, ino) = owned_directory(self, caller, dir)?;
         let _ledger = self.admin.lock();
         let old_key = key::snapshot_name(subvol.lineage, ino, from);
@@ -293,6 +303,9 @@ fn check_name(name: &[u8]) -> FsResult<()> {
     if name.len() > NAME_BYTES_MAX {
         return Err(FsError::NameTooLong);
     }
+    if snapdir::number(name).is_some() {
+        return Err(FsError::InvalidArgument("`#` and a number mean the snapshot of that number"));
+    }
     inode::Name::new(name).map(|_| ())
 }
 
@@ -308,5 +321,47 @@ pub(super) fn info(id: u64, record: &SubvolumeRecord) -> SnapshotInfo {
         subvol: SubvolId(id),
         root: NodeId::new(SubvolId(id), Ino(record.root)),
         lineage: record.lineage,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use testing::sim_env;
+
+    use super::*;
+    use crate::{FileSystem, Follow, FormatOptions, OpenOptions};
+
+    /// A number leads to the snapshot that has it, whatever another one was called before such
+    /// names were refused.
+    #[test]
+    fn no_name_hides_the_number_of_another_snapshot() {
+        let env = sim_env(1).env();
+        Fs::format(&env, &FormatOptions::default()).expect("an empty medium");
+        let fs = Fs::open(env, &OpenOptions::default()).expect("it was made just now");
+        let (root, dir) = (Caller::root(), NodeId::ROOT);
+        let plain = fs.snapshot_create(&root, dir, b"plain").expect("there is room");
+        let other = fs.snapshot_create(&root, dir, b"other").expect("there is room");
+        let name = snapdir::name_of_number(other.subvol);
+        fs.rename_unchecked(&root, dir, b"plain", &name).expect("nothing is called so");
+        for meant in [plain.subvol, other.subvol] {
+            let path = [b"/.snapshots/", &snapdir::name_of_number(meant)[..]].concat();
+            let found = fs.resolve(&root, &path, Follow::Yes).expect("it is there");
+            assert_eq!(found.node.subvol(), meant);
+            fs.forget(found.node, 1);
+        }
+        for name in [&b"#1"[..], b"#18446744073709551615"] {
+            let refused = fs.snapshot_create(&root, dir, name);
+            assert!(matches!(refused, Err(FsError::InvalidArgument(_))), "{refused:?}");
+            let refused = fs.snapshot_rename(&root, dir, b"other", name);
+            assert!(matches!(refused, Err(FsError::InvalidArgument(_))), "{refused:?}");
+        }
+        for name in [&b"#"[..], b"#01", b"#1a", b"1", b"a#1"] {
+            fs.snapshot_create(&root, dir, name).expect("a name like others");
+        }
+        // The one that has such a name is deleted by it.
+        fs.snapshot_delete(&root, dir, &name).expect("it is there");
+        let path = [b"/.snapshots/", &name[..]].concat();
+        let found = fs.resolve(&root, &path, Follow::Yes).expect("the other one is there");
+        assert_eq!(found.node.subvol(), other.subvol);
     }
 }

@@ -2,15 +2,16 @@
 //! call of the volume.
 
 use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::MetadataExt;
 
 use fs::{Entry, FileSystem, Follow, Fs, FsResult};
 use inode::{Caller, FsError, Kind, NodeId};
 use nix::unistd::{Uid, User};
-use wire::{Answer, Background, Body, Bytes, Call, Failure, FailureKind, Info, StatAnswer, Status};
+use wire::{
+    Answer, Background, Body, Bytes, Call, Failure, FailureKind, Info, StatAnswer, Status, Stuck,
+};
 
 use super::connection::Replies;
-use super::server::Server;
+use super::server::{Server, Task};
 use super::{check, clusters, find, find_from, history, list, quota, snapshots, totals, trash};
 
 type Answered<T> = Result<T, Failure>;
@@ -291,17 +292,21 @@ fn status(server: &Server) -> Answered<Status> {
         },
         read_only: status.read_only,
         damaged: status.damaged,
+        stuck: server
+            .fs()
+            .stuck()
+            .map(|(trees, error)| Stuck { trees, failure: Failure::from(error) }),
     })
 }
 
-/// Leaves, for a mount that wants the volume.
+/// Leaves, for a mount that wants the volume, unless it is in the middle of something long.
 fn hand_over(server: &Server, caller: &Caller) -> Answered<Answer> {
     if server.mount().is_some() {
         return Err(Failure::new(FailureKind::Busy, "the volume is mounted"));
     }
     let own = rustix::process::geteuid().as_raw();
     // Whose the directory of the volume is may have it mounted, whoever looked into it before.
-    let whose = std::fs::metadata(server.volume()).map(|found| found.uid()).ok();
+    let whose = server.directory_uid();
     if !caller.is_root() && caller.uid != own && Some(caller.uid) != whose {
         let pid = std::process::id();
         let known = User::from_uid(Uid::from_raw(own)).ok().flatten();
@@ -313,8 +318,18 @@ fn hand_over(server: &Server, caller: &Caller) -> Answered<Answer> {
         };
         return Err(Failure::new(FailureKind::Permission, message).hint(hint));
     }
-    server.hand_over();
-    Ok(Answer::Nothing)
+    match server.hand_over() {
+        Ok(()) => Ok(Answer::Nothing),
+        Err((Task { what, pid }, lasts)) => {
+            let message = format!(
+                "process {} owns the volume, and is in the middle of {what} for process {pid}, \
+                 for {} s now",
+                std::process::id(),
+                lasts.as_secs()
+            );
+            Err(Failure::new(FailureKind::Busy, message).hint("try again when that has ended"))
+        }
+    }
 }
 
 /// A node found by its path, given back when this drops.

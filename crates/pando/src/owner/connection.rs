@@ -17,7 +17,7 @@ use wire::{
 use super::calls;
 use super::import::Import;
 use super::scan::{self, Scan};
-use super::server::Server;
+use super::server::{Server, Task};
 
 /// How soon a connection has to say who it is.
 const HELLO_WITHIN: Duration = Duration::from_secs(10);
@@ -99,6 +99,7 @@ pub(super) fn serve(server: &Server, id: u64, stream: UnixStream) {
 
 fn try_serve(server: &Server, id: u64, stream: UnixStream) -> Result<(), FrameError> {
     let peer = client::peer(stream.as_fd())?;
+    let pid = peer.pid;
     let caller = caller(peer);
     // Whoever connects and says nothing must not keep a place from others.
     stream.set_read_timeout(Some(HELLO_WITHIN))?;
@@ -133,15 +134,34 @@ fn try_serve(server: &Server, id: u64, stream: UnixStream) -> Result<(), FrameEr
                 return Ok(());
             }
         };
-        if work.is_none() && !server.set_busy(id, true) {
+        let task = name(&request.call).map(|what| Task { what, pid });
+        if work.is_none() && task.is_some() && !server.set_busy(id, task) {
             return Ok(replies.say_leaving()?);
         }
         replies.id = request.id;
         answer(server, &caller, request.call, &mut work, &mut replies)?;
-        if work.is_none() && !server.set_busy(id, false) {
+        if work.is_none() && !server.set_busy(id, None) {
             return Ok(replies.say_leaving()?);
         }
     }
+}
+
+/// What is asked for, for people; `None` of what is not waited for when the owner is to leave.
+fn name(call: &Call<'_>) -> Option<&'static str> {
+    Some(match call {
+        Call::HandOver => return None,
+        Call::ImportOpen { .. } => "an import",
+        Call::ScanOpen { .. } => "an update of its index",
+        Call::Find(_) | Call::List { .. } | Call::History { .. } => "a search",
+        Call::Totals { .. } => "a count",
+        Call::Read { .. } => "reading a file",
+        Call::Check => "a check",
+        Call::Collect { .. } => "a collection",
+        Call::QuotaSet { .. } | Call::OwnerQuotaSet { .. } | Call::QuotaCheck => {
+            "a count for a quota"
+        }
+        _ => "a request",
+    })
 }
 
 /// Answers hello. `false`: the two do not speak one version, and that is all that was to be said.

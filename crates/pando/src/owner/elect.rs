@@ -5,7 +5,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use client::{Connection, Opened};
-use device::{Env, Lock};
+use device::{Clock, Env, Lock};
 use wire::{Answer, Call, Failure, FailureKind};
 
 use super::{Start, lock_holder};
@@ -21,6 +21,12 @@ const PATIENCE: Duration = Duration::from_secs(60);
 
 /// How long a mount waits for an owner that was asked to hand over and still answers others.
 const HANDOVER_PATIENCE: Duration = Duration::from_secs(600);
+
+/// How long one waits for an owner that is in the middle of something: it goes on for others.
+const ENGAGED_PATIENCE: Duration = Duration::from_secs(20);
+
+/// Pause before such an owner is asked again.
+const ENGAGED_PAUSE: Duration = Duration::from_millis(100);
 
 /// How an election went.
 pub(super) enum Elected {
@@ -45,7 +51,7 @@ pub(super) fn elect(start: &Start, env: &Env) -> Result<Elected> {
         match Connection::open(&start.volume)? {
             Opened::Connected(connection) if start.mount.is_some() => {
                 patience = HANDOVER_PATIENCE;
-                ask_to_leave(&start.volume, connection)?;
+                ask_to_leave(&start.volume, connection, &**clock, begin)?;
             }
             Opened::Connected(_) => return Ok(Elected::Taken),
             // It starts, or leaves.
@@ -71,7 +77,7 @@ pub(crate) fn alone(volume: &Path, env: &Env) -> Result<Box<dyn Lock>> {
             return Ok(lock);
         }
         if let Opened::Connected(connection) = Connection::open(volume)? {
-            ask_to_leave(volume, connection)?;
+            ask_to_leave(volume, connection, &**clock, begin)?;
         }
         if clock.monotonic().saturating_sub(begin) > PATIENCE {
             return Err(stuck(volume));
@@ -80,7 +86,14 @@ pub(crate) fn alone(volume: &Path, env: &Env) -> Result<Box<dyn Lock>> {
     }
 }
 
-fn ask_to_leave(volume: &Path, mut connection: Connection) -> Result<()> {
+/// Asks an owner to leave; one that is engaged, for a while since `begin`, and then tells with
+/// what.
+fn ask_to_leave(
+    volume: &Path,
+    mut connection: Connection,
+    clock: &dyn Clock,
+    begin: Duration,
+) -> Result<()> {
     let welcome = connection.welcome();
     if let Some(mount_point) = &welcome.mount_point {
         let message = format!(
@@ -97,6 +110,13 @@ fn ask_to_leave(volume: &Path, mut connection: Connection) -> Result<()> {
         Ok(other) => Err(session::unexpected(&other)),
         // It leaves already, which is what we want.
         Err(failure) if matches!(failure.kind, FailureKind::Leaving | FailureKind::Other) => Ok(()),
+        Err(failure)
+            if failure.kind == FailureKind::Busy
+                && clock.monotonic().saturating_sub(begin) < ENGAGED_PATIENCE =>
+        {
+            clock.sleep(ENGAGED_PAUSE);
+            Ok(())
+        }
         Err(failure) => Err(failure),
     }
 }

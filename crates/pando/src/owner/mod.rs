@@ -16,6 +16,7 @@ mod check;
 mod clusters;
 mod connection;
 pub(crate) mod detach;
+mod door;
 mod elect;
 mod find;
 mod find_from;
@@ -33,13 +34,12 @@ mod totals;
 mod trash;
 mod watch;
 
-use std::os::unix::net::UnixListener;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, mpsc};
 use std::time::Duration;
 
 use client::Launch;
-use device::{Env, Lock};
+use device::{Env, LocalDevice};
 use fs::{FileSystem, Fs};
 use store::Durability;
 use wire::{Failure, FailureKind};
@@ -48,6 +48,7 @@ use crate::failure::{self, Result};
 use crate::{cache_size, index_cache};
 pub(crate) use background::Background;
 pub(crate) use check::checked;
+use door::Door;
 use elect::Elected;
 pub(crate) use elect::alone;
 use server::{Event, Server};
@@ -82,7 +83,9 @@ pub(crate) struct MountStart {
 /// Owns a volume until it is time to leave. `tell` hears once how the start went, unless it
 /// failed, which is returned.
 pub(crate) fn run(start: &Start, tell: &mut dyn FnMut(&Launch)) -> Result<()> {
-    let env = Env::system(&start.volume).map_err(|error| failure::device(&start.volume, &error))?;
+    let device = LocalDevice::open(&start.volume);
+    let device = Arc::new(device.map_err(|error| failure::device(&start.volume, &error))?);
+    let env = Env::on(Arc::<LocalDevice>::clone(&device));
     let there = fs::is_volume(&*env.device);
     if !there.map_err(|error| failure::device(&start.volume, &error))? {
         // Found before the lock is taken, so that no lock file appears in strange directories.
@@ -97,38 +100,24 @@ pub(crate) fn run(start: &Start, tell: &mut dyn FnMut(&Launch)) -> Result<()> {
     };
     // Let go of before the other, so that a successor finds both free.
     let log = log_place::hold(&start.volume, &*env.clock, log_place::Claim::Write)?;
-    let listener = client::bind(&start.volume)
+    let door = Door::open(lock, device.directory())
         .map_err(|error| failure::io("listen in", &start.volume, &error))?;
-    let ended = own(start, &env, listener, tell);
-    client::remove_socket(&start.volume).unwrap_or_default();
+    let ended = own(start, &env, &door, tell);
+    door.close().unwrap_or_default();
     drop(log);
-    release(lock);
+    door.release();
     ended
 }
 
-fn release(lock: Box<dyn Lock>) {
-    if let Err(error) = lock.describe("") {
-        tracing::debug!(%error, "the lock file keeps our number");
-    }
-    drop(lock);
-}
-
-fn own(
-    start: &Start,
-    env: &Env,
-    listener: UnixListener,
-    tell: &mut dyn FnMut(&Launch),
-) -> Result<()> {
+fn own(start: &Start, env: &Env, door: &Arc<Door>, tell: &mut dyn FnMut(&Launch)) -> Result<()> {
     let (events, inbox) = mpsc::channel();
     signals::watch(events.clone())
         .map_err(|error| failure::io("watch signals for", &start.volume, &error))?;
     let options = options(start)?;
     let opened = Fs::open(env.clone(), &open_options(start, options.as_ref()));
     let fs = opened.map_err(|error| failure::open(&start.volume, &error))?;
-    let volume = start.volume.clone();
-    let idle = start.idle.filter(|_| start.mount.is_none());
     let clock = Arc::clone(&env.clock);
-    let server = Server::new(volume, Arc::clone(&fs), clock, events.clone(), idle);
+    let server = Server::new(start, Arc::clone(&fs), clock, events.clone(), Arc::clone(door));
     let served = match options {
         None => Ok(None),
         Some(options) => mount(&fs, &options, events).map(Some),
@@ -137,7 +126,7 @@ fn own(
         if let Some(mount) = &mount {
             server.set_mount(Arc::clone(mount));
         }
-        serve(start, &server, listener, &inbox, tell)
+        serve(start, &server, &inbox, tell)
     });
     server.end_background();
     let closed = fs.close();
@@ -172,11 +161,10 @@ fn mount(
 fn serve(
     start: &Start,
     server: &Arc<Server>,
-    listener: UnixListener,
     inbox: &mpsc::Receiver<Event>,
     tell: &mut dyn FnMut(&Launch),
 ) -> Result<()> {
-    server.start(listener)?;
+    server.start()?;
     tell(&Launch::Ready { pid: std::process::id() });
     tracing::info!(volume = %start.volume.display(), pid = std::process::id(), "owner is ready");
     let reason = server.wait(inbox);

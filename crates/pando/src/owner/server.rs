@@ -2,20 +2,23 @@
 //! something, and decides when it is time to leave.
 
 use std::collections::BTreeMap;
+use std::io;
 use std::net::Shutdown;
-use std::os::unix::net::{UnixListener, UnixStream};
+use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
+use client::Listening;
 use device::Clock;
 use fs::Fs;
 use parking_lot::{Condvar, Mutex};
 use wire::{Failure, FailureKind};
 
 use super::background::Background;
-use super::connection;
+use super::door::Door;
+use super::{Start, connection};
 use crate::failure::{self, Result};
 
 /// Most connections at once; more wait in the socket's queue.
@@ -25,6 +28,14 @@ const CONNECTIONS_MAX: usize = 256;
 /// seen there: to drop pages the kernel may have to write them first, on a disk that has other
 /// work.
 const SETTLE_PATIENCE: Duration = Duration::from_secs(30);
+
+/// How often it is looked whether the socket is there: who finds none looks for an owner for far
+/// longer.
+const LOOK_EVERY: Duration = Duration::from_secs(1);
+
+/// What takes longer than this is not waited for when a mount wants the volume: others would find
+/// no owner meanwhile.
+const SHORT: Duration = Duration::from_secs(1);
 
 /// What ends an owner.
 #[derive(Debug)]
@@ -51,42 +62,61 @@ pub(super) struct Server {
     background: Background,
     registry: Mutex<Registry>,
     changed: Condvar,
-    listener: OnceLock<Arc<UnixListener>>,
+    door: Arc<Door>,
 }
 
 struct Registry {
     open: BTreeMap<u64, Open>,
     last_id: u64,
     leaving: bool,
+    /// How many wait until all rest, so that the owner can leave: nothing is begun.
+    pausing: u32,
     last_active: Duration,
 }
 
 struct Open {
     stream: UnixStream,
-    busy: bool,
+    busy: Option<Busy>,
+}
+
+/// What a connection is in the middle of.
+#[derive(Debug, Clone, Copy)]
+struct Busy {
+    task: Task,
+    since: Duration,
+}
+
+/// Something that was asked for.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Task {
+    /// What it is, for people.
+    pub(super) what: &'static str,
+    /// The process that asked for it.
+    pub(super) pid: i32,
 }
 
 impl Server {
     pub(super) fn new(
-        volume: PathBuf,
+        start: &Start,
         fs: Arc<Fs>,
         clock: Arc<dyn Clock>,
         events: Sender<Event>,
-        idle: Option<Duration>,
+        door: Arc<Door>,
     ) -> Arc<Server> {
         let last_active = clock.monotonic();
-        let registry = Registry { open: BTreeMap::new(), last_id: 0, leaving: false, last_active };
+        let registry =
+            Registry { open: BTreeMap::new(), last_id: 0, leaving: false, pausing: 0, last_active };
         Arc::new(Server {
-            volume,
+            volume: start.volume.clone(),
             fs,
             clock,
             events,
-            idle,
+            idle: start.idle.filter(|_| start.mount.is_none()),
             mount: OnceLock::new(),
             background: Background::new(),
             registry: Mutex::new(registry),
             changed: Condvar::new(),
-            listener: OnceLock::new(),
+            door,
         })
     }
 
@@ -142,33 +172,69 @@ impl Server {
         }
     }
 
-    /// Asks the owner to leave.
-    pub(super) fn hand_over(&self) {
-        self.events.send(Event::HandOver).unwrap_or_default();
+    /// Has the owner leave, unless something is under way that takes long: then that is told, with
+    /// how long it lasts, and the owner stays for everybody. Short requests are waited for.
+    pub(super) fn hand_over(&self) -> std::result::Result<(), (Task, Duration)> {
+        let mut registry = self.registry.lock();
+        registry.pausing += 1;
+        loop {
+            let busy = registry.open.values().filter_map(|open| open.busy);
+            let Some(Busy { task, since }) = busy.min_by_key(|busy| busy.since) else {
+                // What is not begun by now is left to the next owner.
+                self.events.send(Event::HandOver).unwrap_or_default();
+                return Ok(());
+            };
+            let lasts = self.clock.monotonic().saturating_sub(since);
+            if lasts >= SHORT {
+                registry.pausing -= 1;
+                drop(registry);
+                self.changed.notify_all();
+                return Err((task, lasts));
+            }
+            self.changed.wait_for(&mut registry, SHORT - lasts);
+        }
+    }
+
+    /// Whose the directory of the volume is.
+    pub(super) fn directory_uid(&self) -> Option<u32> {
+        let listening = self.door.listening();
+        rustix::fs::fstat(listening.directory()).map(|found| found.st_uid).ok()
     }
 
     /// Starts to accept connections and to do background work.
-    pub(super) fn start(self: &Arc<Server>, listener: UnixListener) -> Result<()> {
-        let listener = Arc::new(listener);
-        let shared = Arc::clone(&listener);
-        assert!(self.listener.set(listener).is_ok(), "an owner starts once");
-        let server = Arc::clone(self);
-        device::spawn("accept", move || server.accept(&shared))
-            .map(drop)
-            .and_then(|()| self.background.start(&self.fs))
-            .map_err(|error| {
-                Failure::new(FailureKind::Other, format!("cannot start a thread: {error}"))
-            })
+    pub(super) fn start(self: &Arc<Server>) -> Result<()> {
+        self.listen(self.door.listening()).and_then(|()| self.background.start(&self.fs)).map_err(
+            |error| Failure::new(FailureKind::Other, format!("cannot start a thread: {error}")),
+        )
     }
 
-    fn accept(self: &Arc<Server>, listener: &UnixListener) {
+    fn listen(self: &Arc<Server>, listening: Arc<Listening>) -> io::Result<()> {
+        let server = Arc::clone(self);
+        device::spawn("accept", move || server.accept(&listening)).map(drop)
+    }
+
+    /// Makes the socket again if somebody removed it.
+    fn keep_socket(self: &Arc<Server>) {
+        match self.door.restore() {
+            Ok(None) => {}
+            Ok(Some(listening)) => {
+                tracing::warn!("somebody removed the socket: it was made again");
+                if let Err(error) = self.listen(listening) {
+                    tracing::warn!(%error, "no thread for connections");
+                }
+            }
+            Err(error) => tracing::debug!(%error, "the socket is gone"),
+        }
+    }
+
+    fn accept(self: &Arc<Server>, listening: &Arc<Listening>) {
         loop {
-            let accepted = listener.accept();
-            if self.registry.lock().leaving {
+            let accepted = listening.accept();
+            if self.registry.lock().leaving || !self.door.is_in_use(listening) {
                 return;
             }
             match accepted {
-                Ok((stream, _)) => self.admit(stream),
+                Ok(stream) => self.admit(stream),
                 Err(error) => {
                     tracing::warn!(%error, "a connection was not accepted");
                     self.clock.sleep(Duration::from_millis(50));
@@ -195,7 +261,7 @@ impl Server {
         };
         registry.last_id += 1;
         let id = registry.last_id;
-        registry.open.insert(id, Open { stream: second, busy: false });
+        registry.open.insert(id, Open { stream: second, busy: None });
         drop(registry);
         let server = Arc::clone(self);
         let spawned = device::spawn("connection", move || {
@@ -216,16 +282,23 @@ impl Server {
         self.changed.notify_all();
     }
 
-    /// Notes whether a connection is in the middle of something. `false`: the owner is leaving,
-    /// and the connection is to begin nothing.
-    pub(super) fn set_busy(&self, id: u64, busy: bool) -> bool {
+    /// Notes what a connection is in the middle of, if anything. `false`: the owner is leaving, and
+    /// the connection is to begin nothing.
+    pub(super) fn set_busy(&self, id: u64, task: Option<Task>) -> bool {
         let mut registry = self.registry.lock();
-        registry.last_active = self.clock.monotonic();
-        if registry.leaving && busy {
+        while task.is_some() && registry.pausing > 0 && !registry.leaving {
+            self.changed.wait(&mut registry);
+        }
+        let now = self.clock.monotonic();
+        registry.last_active = now;
+        if registry.leaving && task.is_some() {
             return false;
         }
         if let Some(open) = registry.open.get_mut(&id) {
-            open.busy = busy;
+            open.busy = task.map(|task| Busy { task, since: now });
+        }
+        if registry.pausing > 0 {
+            self.changed.notify_all();
         }
         !registry.leaving
     }
@@ -236,8 +309,9 @@ impl Server {
     }
 
     /// Waits for an event; to be without any connection for long is one.
-    pub(super) fn wait(&self, inbox: &Receiver<Event>) -> Event {
+    pub(super) fn wait(self: &Arc<Server>, inbox: &Receiver<Event>) -> Event {
         loop {
+            self.keep_socket();
             let patience = match self.idle {
                 None => Duration::from_secs(3600),
                 Some(idle) => {
@@ -251,7 +325,7 @@ impl Server {
                     if registry.open.is_empty() { rest } else { rest.max(idle / 4) }
                 }
             };
-            match inbox.recv_timeout(patience.max(Duration::from_millis(1))) {
+            match inbox.recv_timeout(patience.clamp(Duration::from_millis(1), LOOK_EVERY)) {
                 Ok(event) => return event,
                 Err(RecvTimeoutError::Timeout) => {}
                 Err(RecvTimeoutError::Disconnected) => {
@@ -266,16 +340,14 @@ impl Server {
     pub(super) fn leave(&self, patience: Option<Duration>) {
         let mut registry = self.registry.lock();
         registry.leaving = true;
-        client::remove_socket(&self.volume)
+        self.door
+            .close()
             .map_err(|error| failure::io("remove the socket of", &self.volume, &error))
             .unwrap_or_else(|failure| tracing::warn!(%failure, "the socket stays"));
-        if let Some(listener) = self.listener.get() {
-            client::close_listener(listener).unwrap_or_default();
-        }
         for open in registry.open.values() {
             // A request that is on its way already is still read, and answered with our leave.
             // With patience there is a reason to hurry: even imports end here.
-            if !open.busy || patience.is_some() {
+            if open.busy.is_none() || patience.is_some() {
                 open.stream.shutdown(Shutdown::Read).unwrap_or_default();
             }
         }

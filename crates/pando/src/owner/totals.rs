@@ -48,8 +48,14 @@ pub(super) fn totals(
         let message = format!("no more than {DIRECTORIES_MAX} of the largest directories are told");
         return Err(Failure::new(FailureKind::Invalid, message));
     }
-    let path = find_from::locate(fs, caller, path)?;
-    let held = Held::resolve(fs, caller, &path, Follow::Yes)?;
+    let dangling = || dangling(fs, caller, path).filter(|_| ask.top.is_none());
+    let (path, held) = match find_from::locate(fs, caller, path) {
+        Ok(path) => {
+            let held = Held::resolve(fs, caller, &path, Follow::Yes)?;
+            (path, held)
+        }
+        Err(failure) => (path.to_vec(), dangling().ok_or(failure)?),
+    };
     if held.entry.attr.kind != Kind::Directory {
         if ask.top.is_some() {
             return Err(about(FsError::NotDirectory, &path));
@@ -83,6 +89,12 @@ pub(super) fn totals(
         largest(&found.largest, replies)?;
     }
     Ok(Answer::Totals(Box::new(answer(&found, fs.now().0))))
+}
+
+/// A symbolic link that leads nowhere: it holds something itself, as `du` counts it.
+fn dangling<'a>(fs: &'a Fs, caller: &Caller, path: &[u8]) -> Option<Held<'a>> {
+    let held = Held::resolve(fs, caller, path, Follow::No).ok()?;
+    (held.entry.attr.kind == Kind::Symlink).then_some(held)
 }
 
 /// Things on their way out, in messages of bounded size.

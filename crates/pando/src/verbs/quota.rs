@@ -20,10 +20,14 @@ pub(crate) fn run(verb: &QuotaVerb, output: &mut Output) -> Result<()> {
                 let place = Place::locate(path)?;
                 session::ask(&place, &Call::QuotaGet { path: &place.inner })?
             };
-            show(&answer, output)
+            if show(&answer, output)? == 0 {
+                output.object(&json!({ "quota": null }))?;
+            }
+            Ok(())
         }
+        // An object for each.
         QuotaVerb::List { path } => {
-            show(&session::ask(&Place::volume(path)?, &Call::QuotaList)?, output)
+            show(&session::ask(&Place::volume(path)?, &Call::QuotaList)?, output).map(drop)
         }
         QuotaVerb::Check { path } => {
             let answer = counted(&Place::volume(path)?, &Call::QuotaCheck, output)?;
@@ -120,7 +124,8 @@ fn put_of(object: &mut Value, of: QuotaOf) {
     object[key] = number.into();
 }
 
-fn show(answer: &Answer, output: &mut Output) -> Result<()> {
+/// Shows quotas; tells how many there are.
+fn show(answer: &Answer, output: &mut Output) -> Result<usize> {
     let Answer::Quotas(quotas) = answer else { return Err(session::unexpected(answer)) };
     for quota in quotas {
         let Quota { of, directory, ref path, files, bytes, files_max, bytes_max } = *quota;
@@ -149,8 +154,7 @@ fn show(answer: &Answer, output: &mut Output) -> Result<()> {
             .line(&format!("{of}: {files} files of {files_max}, {} of {bytes_max}", size(bytes)))?;
     }
     if quotas.is_empty() {
-        output.object(&json!({ "quota": null }))?;
-        return output.line("no quota");
+        output.line("no quota")?;
     }
-    Ok(())
+    Ok(quotas.len())
 }

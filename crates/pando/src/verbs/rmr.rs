@@ -1,12 +1,12 @@
 //! `pando rmr`: removes trees, each detached at once; with `--wait` until the room of their
 //! contents is back.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use device::{Clock, SystemClock};
 use serde_json::json;
-use wire::{Answer, Background, Call};
+use wire::{Answer, Background, Call, Failure, FailureKind, Status, Stuck};
 
 use crate::cli::RmrArgs;
 use crate::failure::Result;
@@ -15,9 +15,14 @@ use crate::place::Place;
 use crate::session;
 
 pub(crate) fn run(args: &RmrArgs, output: &mut Output) -> Result<()> {
-    let mut volumes = Vec::new();
+    // Each with how many trees were stuck in it before.
+    let mut volumes: Vec<(PathBuf, u64)> = Vec::new();
     for path in &args.paths {
         let place = Place::to_change(path)?;
+        if args.wait && volumes.iter().all(|(volume, _)| *volume != place.volume) {
+            let stuck = status(&place.volume)?.stuck.map_or(0, |stuck| stuck.trees);
+            volumes.push((place.volume.clone(), stuck));
+        }
         let snapshots = match session::ask(&place, &Call::Remove { path: &place.inner })? {
             Answer::Removed { snapshots } => snapshots,
             other => return Err(session::unexpected(&other)),
@@ -35,37 +40,67 @@ pub(crate) fn run(args: &RmrArgs, output: &mut Output) -> Result<()> {
                 output::number(snapshots)
             ));
         }
-        volumes.push(place.volume);
     }
     output.flush()?;
-    if args.wait {
-        volumes.sort();
-        volumes.dedup();
-        volumes.iter().try_for_each(|volume| wait(volume, output))?;
+    volumes.iter().try_for_each(|(volume, stuck)| wait(volume, *stuck, output))
+}
+
+fn status(volume: &Path) -> Result<Box<Status>> {
+    match session::ask(volume, &Call::Status)? {
+        Answer::Status(status) => Ok(status),
+        other => Err(session::unexpected(&other)),
     }
-    Ok(())
+}
+
+/// What to say where something that was removed holds its room.
+fn cannot(volume: &Path, stuck: Stuck) -> Failure {
+    let Stuck { trees, failure } = stuck;
+    let (trees, hold) = match trees {
+        1 => ("a tree that was removed cannot be reclaimed".to_owned(), "it holds its room"),
+        more => (
+            format!("{} trees that were removed cannot be reclaimed", output::number(more)),
+            "they hold their room",
+        ),
+    };
+    let message = format!("{trees}, and {hold}: {}", failure.message);
+    let told = Failure::new(failure.kind, message);
+    if failure.kind == FailureKind::Damaged {
+        let volume = volume.display();
+        return told.hint(format!(
+            "`pando fsck {volume}` names what is damaged, and mends with `--repair` what can be \
+             mended; the owner of the volume tries again every minute"
+        ));
+    }
+    told.hint("the owner of the volume tries again every minute")
 }
 
 /// Shows how far the reclaim is until the room of what was removed is back. It goes on when this
-/// is interrupted. What others remove meanwhile is not waited for, once the trees are gone.
-fn wait(volume: &Path, output: &mut Output) -> Result<()> {
+/// is interrupted. What others remove meanwhile is not waited for, once the trees are gone, nor is
+/// what cannot be reclaimed: so many trees were stuck before.
+fn wait(volume: &Path, stuck_before: u64, output: &mut Output) -> Result<()> {
     let clock = SystemClock::new();
     let bar = output.progress("records reclaimed");
     let (mut first, mut enough) = (None, None);
     loop {
-        let background = match session::ask(volume, &Call::Status)? {
-            Answer::Status(status) => status.background,
-            other => return Err(session::unexpected(&other)),
-        };
+        let Status { background, stuck, .. } = *status(volume)?;
+        let stuck_trees = stuck.as_ref().map_or(0, |stuck| stuck.trees);
+        let left = background.trees().saturating_sub(stuck_trees);
+        if left == 0
+            && let Some(stuck) = stuck
+            && stuck.trees > stuck_before
+        {
+            bar.finish_and_clear();
+            return Err(cannot(volume, stuck));
+        }
         let Background { reclaimed, freeing_bytes, freed_bytes, .. } = background;
         let start = *first.get_or_insert(reclaimed);
         bar.set_position(reclaimed.saturating_sub(start));
-        if background.trees() > 0 {
-            bar.set_message(format!("{} trees left", background.trees()));
+        if left > 0 {
+            bar.set_message(format!("{left} trees left"));
         } else {
             bar.set_message(format!("{} to give back", output::size(freeing_bytes)));
         }
-        if enough.is_none() && background.trees() == 0 && !background.collecting {
+        if enough.is_none() && left == 0 && !background.collecting {
             enough = Some(freed_bytes + freeing_bytes);
         }
         if enough.is_some_and(|enough| freeing_bytes == 0 || freed_bytes >= enough) {

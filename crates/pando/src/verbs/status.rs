@@ -71,6 +71,10 @@ fn json(volume: &std::path::Path, status: &Status) -> serde_json::Value {
         },
         "read_only": status.read_only,
         "damaged": status.damaged,
+        "stuck": status.stuck.as_ref().map(|stuck| json!({
+            "trees": stuck.trees,
+            "why": stuck.failure.message,
+        })),
     })
 }
 
@@ -190,7 +194,11 @@ fn text(volume: &std::path::Path, status: &Status, output: &mut Output) -> Resul
             output.line(&format!("{:<12}{}", "value logs", logs_text(logs, merges.cleaned)))?;
         }
     }
-    for (label, why) in [("DAMAGED", &status.damaged), ("READ-ONLY", &status.read_only)] {
+    let stuck = status.stuck.as_ref().map(|stuck| {
+        format!("{} trees cannot be reclaimed: {}", number(stuck.trees), stuck.failure.message)
+    });
+    let told = [("STUCK", &stuck), ("DAMAGED", &status.damaged), ("READ-ONLY", &status.read_only)];
+    for (label, why) in told {
         if let Some(why) = why {
             output.line(&format!("{label:<12}{why}"))?;
         }

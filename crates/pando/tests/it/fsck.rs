@@ -1,8 +1,9 @@
 //! `pando fsck`: clean volumes are clean, owned or not, crashed or not; damage is named.
 
 use std::os::unix::fs::FileExt;
+use std::process::Command;
 
-use crate::world::{World, is_alive, signal, wait_until};
+use crate::world::{PANDO, World, answer, is_alive, signal, wait_until};
 
 on_each_engine!(
     a_volume_is_clean_beside_its_owner_and_without_one,
@@ -204,4 +205,52 @@ fn a_volume_in_use_has_no_garbage_and_loses_nothing_to_a_collection(engine: &str
     for how in [&["gc", "--grace", "1h", world.vol()][..], &["gc", "--delete", "--grace", "soon"]] {
         assert_eq!(world.run(how).code, 2);
     }
+}
+
+/// What cannot be reclaimed is not waited for, and is told with what to do.
+#[test]
+fn a_removal_that_is_waited_for_ends_where_damage_keeps_the_room() {
+    let world = filled("btree");
+    world.ok(&["subvolume", "create", &world.at("/three")]);
+    leave(&world);
+    let (name, places) = places(&world).remove(0);
+    let whole = std::fs::read(world.volume.join(&name)).unwrap();
+    let saved = world.path().join("saved");
+    copy_tree(&world.volume, &saved);
+    let mut stuck = 0;
+    for (_, place) in places {
+        std::fs::remove_dir_all(&world.volume).unwrap();
+        copy_tree(&saved, &world.volume);
+        let mut damaged = whole.clone();
+        damaged[usize::try_from(place).unwrap()] ^= 4;
+        std::fs::write(world.volume.join(&name), damaged).unwrap();
+        let arguments = ["60", PANDO, "rmr", "--wait", &world.at("/one")];
+        let removed = answer(&Command::new("timeout").args(arguments).output().unwrap());
+        assert_ne!(removed.code, 124, "it waits for ever: damage at {place}");
+        if removed.err.contains("cannot be reclaimed") {
+            assert_eq!(removed.code, 5, "{}", removed.err);
+            let hint = format!("`pando fsck {}`", world.vol());
+            assert!(removed.err.contains(&hint) && removed.err.contains(&name), "{}", removed.err);
+            let status = world.status();
+            assert_eq!(status["stuck"]["trees"], 1, "{status}");
+            assert!(world.ok(&["status", world.vol()]).contains("STUCK"));
+            // Of another tree it is waited for that one only.
+            world.ok(&["rmr", "--wait", &world.at("/three")]);
+            stuck += 1;
+        }
+        if let Some(pid) = world.owner()
+            && is_alive(pid)
+        {
+            world.kill_owner();
+        }
+        if stuck == 2 {
+            return;
+        }
+    }
+    panic!("of no node the damage keeps the tree: {stuck}");
+}
+
+fn copy_tree(from: &std::path::Path, to: &std::path::Path) {
+    let copied = Command::new("cp").arg("-a").args([from, to]).status().unwrap();
+    assert!(copied.success());
 }

@@ -133,3 +133,110 @@ fn who_connects_and_says_nothing_is_sent_away() {
     silent.set_read_timeout(Some(PATIENCE)).unwrap();
     assert_eq!(silent.read(&mut [0; 16]).unwrap(), 0, "the owner ends the connection");
 }
+
+/// Another volume may be made where one was removed or moved away with its owner at work: that
+/// owner leaves the other's socket alone, and what it writes stays with its own volume.
+#[test]
+#[expect(clippy::disallowed_methods, reason = "a user moves a volume")]
+fn an_owner_leaves_a_volume_alone_that_was_made_in_the_place_of_its_own() {
+    for removed in [true, false] {
+        let world = World::new();
+        world.ok(&["subvolume", "create", &world.at("/old")]);
+        let before = world.owner().unwrap();
+        let moved = world.path().join("moved");
+        if removed {
+            std::fs::remove_dir_all(&world.volume).unwrap();
+        } else {
+            std::fs::rename(&world.volume, &moved).unwrap();
+        }
+        world.ok(&["format", world.vol()]);
+        world.ok(&["subvolume", "create", &world.at("/new")]);
+        let after = world.owner().unwrap();
+        assert_ne!(before, after);
+        if !removed {
+            // It is found where it is now, and goes on.
+            let at = format!("{}:/more", moved.display());
+            world.ok(&["subvolume", "create", &at]);
+            assert_eq!(world.names("/"), ["new"]);
+        }
+        signal(before, rustix::process::Signal::TERM);
+        wait_until("the one before leaves", || !is_alive(before));
+        assert!(world.volume.join("control.sock").exists(), "it removed another one's socket");
+        assert_eq!(world.names("/"), ["new"]);
+        assert_eq!(world.owner(), Some(after));
+        assert!(world.ok(&["fsck", world.vol()]).contains("clean"));
+        if !removed {
+            let at = format!("{}:/", moved.display());
+            assert_eq!(world.ok(&["ls", &at]), "more\nold\n");
+            let pid = std::fs::read_to_string(moved.join("owner.lock")).unwrap();
+            signal(pid.trim().parse().unwrap(), rustix::process::Signal::TERM);
+            wait_until("it leaves", || !moved.join("control.sock").exists());
+        }
+    }
+}
+
+#[test]
+fn an_owner_whose_socket_was_removed_is_found_soon() {
+    let world = World::new();
+    world.ok(&["ls", &world.at("/")]);
+    let pid = world.owner().unwrap();
+    std::fs::remove_file(world.volume.join("control.sock")).unwrap();
+    world.ok(&["ls", &world.at("/")]);
+    assert_eq!(world.owner(), Some(pid));
+    // Where all was removed, it is not found in the place of what comes there.
+    for entry in std::fs::read_dir(&world.volume).unwrap() {
+        let path = entry.unwrap().path();
+        let is_directory = path.is_dir();
+        if is_directory { std::fs::remove_dir_all(path) } else { std::fs::remove_file(path) }
+            .unwrap();
+    }
+    world.ok(&["format", world.vol()]);
+    world.ok(&["subvolume", "create", &world.at("/new")]);
+    assert_ne!(world.owner(), Some(pid));
+    signal(pid, rustix::process::Signal::TERM);
+    wait_until("it leaves", || !is_alive(pid));
+    assert_eq!(world.names("/"), ["new"]);
+}
+
+/// An owner that is in the middle of something long goes on for everybody, and whoever wants the
+/// volume for himself hears what that is.
+#[test]
+fn who_wants_the_volume_for_himself_hears_of_the_import_that_holds_it() {
+    let world = World::new();
+    let source = world.path().join("source");
+    for directory in 0..40 {
+        let directory = source.join(format!("d{directory}"));
+        std::fs::create_dir_all(&directory).unwrap();
+        for file in 0..500 {
+            std::fs::write(directory.join(format!("f{file}")), vec![b'x'; file]).unwrap();
+        }
+    }
+    let mut import = World::command(&["import", source.to_str().unwrap(), &world.at("/copy")])
+        .stdout(Stdio::null())
+        .spawn()
+        .unwrap();
+    let pid = import.id().cast_signed();
+    wait_until("it has begun", || world.run(&["ls", &world.at("/copy/d0")]).code == 0);
+    signal(pid, rustix::process::Signal::STOP);
+    let owner = world.owner();
+    let repair = World::command(&["fsck", "--repair", world.vol()])
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let clock = device::SystemClock::new();
+    device::Clock::sleep(&clock, std::time::Duration::from_secs(2));
+    // Others are served while it waits.
+    world.ok(&["ls", &world.at("/copy")]);
+    world.ok(&["subvolume", "create", &world.at("/more")]);
+    let repair = answer(&repair.wait_with_output().unwrap());
+    let ended = import.try_wait().unwrap();
+    signal(pid, rustix::process::Signal::CONT);
+    assert_eq!(ended, None, "the import was over before it was stopped");
+    let what = format!("in the middle of an import for process {pid}");
+    assert!(repair.code == 6 && repair.err.contains(&what), "{}", repair.err);
+    assert_eq!(world.owner(), owner);
+    assert!(import.wait().unwrap().success());
+    world.ok(&["fsck", "--repair", world.vol()]);
+    assert_eq!(world.names("/copy").len(), 40);
+}

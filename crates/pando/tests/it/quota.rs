@@ -6,6 +6,10 @@ fn quota(world: &World) {
     world.ok(&["subvolume", "create", &world.at("/q")]);
     let (dir, volume) = (world.at("/q"), world.vol());
     assert!(world.ok(&["quota", "get", &dir]).contains("no quota"));
+    assert!(world.ok(&["quota", "list", volume]).contains("no quota"));
+    // An object for each, and of a path one that says there is none.
+    assert_eq!(world.json(&["quota", "list", volume]), [] as [serde_json::Value; 0]);
+    assert!(world.json(&["quota", "get", &dir])[0]["quota"].is_null());
     assert_eq!(world.run(&["quota", "set", &dir]).code, 2);
     assert_eq!(world.run(&["quota", "set", &dir, "--bytes", "many"]).code, 2);
     world.ok(&["quota", "set", &dir, "--files", "4", "--bytes", "1K"]);

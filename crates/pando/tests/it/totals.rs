@@ -89,3 +89,32 @@ fn sizes_beyond_64_bits_are_told_as_they_are() {
         assert!(text.contains("5 files, 1 directory, 40.00 EiB (0 B on the medium)"), "{text}");
     }
 }
+
+/// As GNU du counts one: the link itself. What has no link of that name is an error.
+#[test]
+fn a_link_that_leads_nowhere_is_counted_itself() {
+    let world = World::new();
+    let source = world.path().join("source");
+    fs::create_dir(&source).unwrap();
+    fs::write(source.join("file"), "x").unwrap();
+    for (name, target) in [("loose", "nowhere"), ("ring", "ring"), ("through", "file/x")] {
+        std::os::unix::fs::symlink(target, source.join(name)).unwrap();
+    }
+    world.ok(&["import", source.to_str().unwrap(), &world.at("/in")]);
+    world.ok(&["snapshot", "create", &world.at("/in"), "s"]);
+    for (name, bytes) in [("loose", 7), ("ring", 4), ("through", 6)] {
+        for at in [world.at(&format!("/in/{name}")), world.at(&format!("/in@s/{name}"))] {
+            assert_eq!(world.ok(&["du", "-sb", &at]), format!("{bytes}\t{at}\n"));
+            assert_eq!(world.ok(&["du", &at]), format!("1\t{at}\n"));
+        }
+    }
+    for absent in ["/in/absent", "/in/loose/", "/in/loose/x"] {
+        assert_eq!(world.run(&["du", &world.at(absent)]).code, 3, "{absent}");
+    }
+    assert_eq!(world.run(&["summary", &world.at("/in/loose")]).code, 3);
+    if world.mount() {
+        let at = world.below_mount("in/loose");
+        let at = at.to_str().unwrap();
+        assert_eq!(world.ok(&["du", "-sb", at]), format!("7\t{at}\n"));
+    }
+}
