@@ -2,10 +2,9 @@
 //! is made. Each cluster of a base is counted by itself, block by block, and what the base had at
 //! the places that differ (`before`) is taken away.
 //!
-//! Where a test needs more of a row than is kept of what changed, or what changed does not fit into
-//! memory, the rows that match are looked at of clusters in which something changed: whether it is
-//! still so. Where paths, depths, or what no column has decide, rows are put to the query one by
-//! one as for any other, but for their paths.
+//! Where what changed does not fit into memory, the rows that match are looked at of clusters in
+//! which something changed: whether it is still so. Where paths, depths, or what no column has
+//! decide, rows are put to the query one by one as for any other, but for their paths.
 
 use std::ops::ControlFlow;
 use std::sync::Arc;
@@ -16,7 +15,7 @@ use store::Read;
 
 use super::Index;
 use super::base::Base;
-use super::before::{Before, BeforeList, Gone};
+use super::before::{BeforeList, Gone};
 use super::ground::Ground;
 use super::run::{Flow, Run};
 use super::scope::{From, Scope};
@@ -95,8 +94,7 @@ impl Run<'_> {
             self.outcome.cancelled = true;
             return Ok(Some(Flow::Break(())));
         };
-        let tells = !request.expr.any_test(&|test| !Before::tells(test));
-        let lists = tells.then(|| self.index.before(view, base, request.cancel)).flatten();
+        let lists = self.index.before(view, base, request.cancel);
         if self.is_cancelled() {
             return Ok(Some(Flow::Break(())));
         }
