@@ -5,7 +5,6 @@
 //! that each change since the base is looked up once. Where few rows of a cluster changed, they are
 //! read from the tree of the base, one by one; where many did, the cluster is gone through.
 
-use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -22,7 +21,7 @@ use super::view::View;
 use crate::aggregate::is_plain;
 use crate::assemble::{CARRY_NOTHING, NamedEntry, Records};
 use crate::cluster::{Cluster, Fields};
-use crate::{Attribute, Condition, Result, Row};
+use crate::{Attribute, Result, Row};
 
 /// Of so many rows of a cluster one may have changed for each to be read by itself: more take as
 /// long as going through the cluster, and far longer where nothing of the tree is in memory.
@@ -361,23 +360,12 @@ fn look_up(view: &View, base: &Base, wanted: &[Wanted], out: &mut BeforeList) ->
     Ok(())
 }
 
-/// Reads rows of a cluster, by going through those of the directories that have any.
+/// Reads rows of a cluster.
 fn pick(cluster: &Cluster, wanted: &[Wanted], out: &mut BeforeList) -> Result<()> {
     let Some(&(number, _)) = wanted.first() else { return Ok(()) };
-    let mut directories: Vec<i128> = wanted.iter().map(|(_, key)| key.0.into()).collect();
-    directories.dedup();
-    let identity = cluster.rows(Fields::IDENTITY)?;
+    let places: Vec<(u64, u64)> = wanted.iter().map(|(_, place)| *place).collect();
     let more = [Attribute::Mode, Attribute::Atime, Attribute::Btime].map(Fields::of);
     let fields = more.into_iter().fold(fields(true).and(Fields::ENTRIES), Fields::and);
     let rows = cluster.rows(fields)?;
-    let within = [Condition::OneOf(Attribute::Directory, directories)];
-    let flow = cluster.search(&within, &mut |at| {
-        let row = identity.get(at);
-        if wanted.binary_search(&(number, (row.directory, row.cookie))).is_ok() {
-            out.push(&rows.get(at), number);
-        }
-        ControlFlow::Continue(())
-    })?;
-    debug_assert!(flow.is_continue(), "nothing ends it");
-    Ok(())
+    cluster.find_places(&places, &mut |at| out.push(&rows.get(at), number))
 }
