@@ -282,10 +282,14 @@ impl Index {
         wanted.sort_unstable();
         self.looked_up.fetch_add(wanted.len() as u64, Ordering::Relaxed);
         let clusters: Vec<&[Wanted]> = wanted.chunk_by(|one, other| one.0 == other.0).collect();
+        // In any order: who adds them up puts them in that of clusters. Where the cache does not
+        // hold all, each would have gone before it is its turn.
+        let mut order: Vec<u32> = (0..clusters.len() as u32).collect();
+        let number = |at: u32| clusters[at as usize][0].0 as usize;
+        self.cache.held_first(&mut order, |at| base.clusters[number(at)].id);
         // Threads cost about as much to start as a few look-ups.
         let threads = if wanted.len() < self.options.fold_alone { 1 } else { self.options.threads };
         let most = known.memory_bytes().saturating_add(left);
-        // In any order: who adds them up puts them in that of clusters.
         let all = Mutex::new(BeforeList::joined(known, &BeforeList::default()));
         let is_over = AtomicBool::new(false);
         let read = spread((threads, "before"), clusters.len(), cancel, &|at| {
@@ -293,7 +297,7 @@ impl Index {
                 return Ok(());
             }
             let mut read = BeforeList::default();
-            self.read_before(view, base, clusters[at], &mut read)?;
+            self.read_before(view, base, clusters[order[at] as usize], &mut read)?;
             let mut all = all.lock();
             let fits = BeforeList::fit_together(&all, &read);
             if fits {
