@@ -7,7 +7,7 @@ use std::sync::atomic::AtomicBool;
 
 use format::inode_record::FileKind;
 use fs::Fs;
-use inode::NodeId;
+use inode::{Caller, NodeId};
 use search::cluster::Fields;
 use search::query::{Dialect, Expr, Glob, Kinds, Letters, Perm, PermKind, Regex, Test};
 use search::{Attribute, Request, Start};
@@ -67,12 +67,12 @@ fn test(random: &mut fastrand::Rng) -> Test {
         9 => Test::Within(Attribute::Uid, random.u32(998..1002).into(), 1001),
         10 => Test::Within(Attribute::Size, random.u64(..50_000).into(), 1 << 40),
         _ => {
-            // Of these no more is kept than what is there now.
-            let attribute = [Attribute::Links, Attribute::Atime, Attribute::Btime];
-            let attribute = attribute[random.usize(..3)];
+            use Attribute::{Atime, Btime, Ctime, Links, Mtime};
+            let attribute = [Links, Atime, Atime, Btime, Mtime, Ctime][random.usize(..6)];
             let from = 1_700_000_000_000_000_000 + random.i64(0..200_000_000_000);
-            let from = if attribute == Attribute::Links { 2 } else { from };
-            Test::Within(attribute, from.into(), 1 << 64)
+            let from = if attribute == Links { 2 } else { from };
+            let (least, most) = if random.bool() { (from, i64::MAX) } else { (0, from) };
+            Test::Within(attribute, least.into(), most.into())
         }
     }
 }
@@ -88,6 +88,28 @@ fn expr(random: &mut fastrand::Rng, depth: u32) -> Expr {
         3 => Expr::Not(Box::new(expr(random, depth - 1))),
         _ => Expr::Test(test(random)),
     }
+}
+
+/// What counting by the index and by walking come to, of all that meets a test.
+pub(crate) fn count_by(fs: &Fs, test: Test) -> [search::Outcome; 2] {
+    let (subvolume, directory) = fs.search_place(NodeId::ROOT).expect("the root");
+    let request = Request {
+        start: Start { subvolume, directory, path: b"/", depth: 0 },
+        expr: &Expr::Test(test),
+        prune: None,
+        caller: &Caller::root(),
+        min_depth: 0,
+        max_depth: None,
+        contents_first: false,
+        order: None,
+        limit: None,
+        fields: Fields::ATTRIBUTES,
+        accounts: &Everybody,
+        cancel: &AtomicBool::new(false),
+    };
+    let counted = fs.search_counted(&request);
+    let walked = fs.search_by_walking(&request, &mut |_| ControlFlow::Continue(()));
+    [counted, walked].map(|outcome| outcome.expect("an answer"))
 }
 
 /// Fails unless some counts by the index and by walking are alike.

@@ -8,13 +8,14 @@ use device::{Clock, Timestamp};
 use fs::{Engine, FileSystem, Fs, NewNode, OpenOptions, RenameMode};
 use inode::{Caller, Kind, NodeId, SetAttr, SetTime};
 use search::aggregate::Question;
-use search::{Start, index};
+use search::query::Test;
+use search::{Attribute, Start, index};
 use store::Durability;
 use testing::SimDevice;
 
 use crate::script::{self, scale};
 use crate::search::{Everybody, Query, caller, directories};
-use crate::search_counts::check_counts;
+use crate::search_counts::{check_counts, count_by};
 use crate::search_totals::check_totals;
 use crate::subject::{Base, FsSubject};
 
@@ -22,6 +23,7 @@ on_each_engine!(
     totals_are_those_of_a_walk_after_many_changes,
     totals_are_those_of_a_walk_where_changes_take_all_memory,
     what_changed_is_looked_up_once,
+    counts_by_columns_look_at_no_row_that_did_not_change,
     a_directory_that_only_gained_names_is_told_with_all_that_it_holds,
     the_largest_are_those_of_a_walk_whatever_changed,
     where_the_largest_shrank_the_next_are_told,
@@ -129,13 +131,17 @@ impl Changing {
             found.node
         };
         let mut set = SetAttr::default();
-        match self.random.u32(..5) {
+        match self.random.u32(..6) {
             // The last change of all may be one of before.
             0 => set.ctime = Some(SetTime::At(Timestamp(self.random.i64(0..1 << 60)))),
             // One that nobody else may look into, mostly for a while.
             1 => set.mode = Some([0o700, 0o755, 0o755][self.random.usize(..3)]),
             2 => set.uid = Some(self.random.u32(998..1003)),
             3 => set.gid = Some(self.random.u32(998..1003)),
+            4 => {
+                let time = 1_700_000_000_000_000_000 + self.random.i64(0..200_000_000_000);
+                set.atime = Some(SetTime::At(Timestamp(time)));
+            }
             _ if directory => set.mode = Some(0o750),
             _ => set.size = Some(self.random.u64(..1 << 30)),
         }
@@ -190,6 +196,10 @@ impl Changing {
                 let at = self.random.usize(..self.placed.len());
                 let (parent, name) = self.placed[at].clone();
                 self.fs().rmr(&root, parent, &name).ok();
+            }
+            64 if self.random.u32(..6) == 0 => {
+                let (source, name) = (self.directory(), self.name());
+                self.fs().snapshot_create(&root, source, &name).ok();
             }
             _ => self.set(),
         }
@@ -279,6 +289,22 @@ fn what_changed_is_looked_up_once(engine: Engine) {
         ask(changing.fs());
         let looked_up = stats(changing.fs()).looked_up;
         assert!(looked_up <= first + 2 * more, "{looked_up} after {first} and {more} changes");
+    }
+}
+
+/// Whatever column it is by: of all other rows it looks at that alone.
+fn counts_by_columns_look_at_no_row_that_did_not_change(engine: Engine) {
+    let mut changing = Changing::new(engine, 11, 64 << 20, true);
+    (0..30).for_each(|_| changing.set());
+    (0..10).for_each(|_| changing.make_file());
+    let times = [Attribute::Atime, Attribute::Btime, Attribute::Mtime, Attribute::Ctime];
+    let times = times.map(|time| Test::Within(time, 1_000_000_000_000_000_000, 1 << 64));
+    let links = Test::Within(Attribute::Links, 1, 1);
+    for test in times.into_iter().chain([links, Test::Within(Attribute::Size, 1, 1 << 40)]) {
+        let [counted, walked] = count_by(changing.fs(), test.clone());
+        assert_eq!(counted.matched, walked.matched, "{test:?}");
+        assert!(counted.matched > 800, "{test:?}: {counted:?}");
+        assert!(counted.rows_tested < 100, "{test:?}: {counted:?}");
     }
 }
 

@@ -11,6 +11,7 @@ mod names;
 mod nearest;
 mod open;
 mod order;
+mod places;
 mod rows;
 mod scan;
 mod sieve;

@@ -76,6 +76,12 @@ impl Rows {
         }
     }
 
+    /// The directory of a row, if that was asked for.
+    #[inline]
+    pub(crate) fn directory(&self, row: u32) -> u64 {
+        self.column(ColumnId::Directory).map_or(0, |column| column.get(row as usize))
+    }
+
     fn column(&self, id: ColumnId) -> Option<&Column> {
         self.columns[id as usize].as_deref()
     }

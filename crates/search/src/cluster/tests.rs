@@ -437,3 +437,45 @@ fn a_column_that_claims_to_be_long_is_not_believed() {
     let most = source.1.load(Ordering::Relaxed);
     assert!(most <= 8 << 20, "{most} bytes at once");
 }
+
+/// Rows at some places, of directories that have many such and of others that have one, and places
+/// at which there is none.
+#[test]
+fn rows_are_found_by_where_they_are() {
+    for seed in 0..60 {
+        let mut random = fastrand::Rng::with_seed(seed);
+        let block_rows = [16, 64, 256][random.usize(..3)];
+        let options = ClusterOptions { block_rows, ..ClusterOptions::new(hash()) };
+        let mut builder = ClusterBuilder::new(options);
+        let mut model = Vec::new();
+        for n in 0..random.u64(1..3000) {
+            let mut row = random_row(&mut random, n);
+            if random.bool() {
+                row = Row { directory: 7, ..row.as_row() }.to_buf();
+            }
+            builder.push(&row.as_row());
+            model.push(row);
+        }
+        let cluster = Cluster::open(Arc::new(builder.finish().bytes), hash()).unwrap();
+        let rows = cluster.rows(Fields::ATTRIBUTES).unwrap();
+        let share = random.usize(1..200);
+        let mut places = vec![(0, 5), (7, 3), (50, 1)];
+        for row in &model {
+            let Row { directory, cookie, .. } = row.as_row();
+            if random.usize(..share) == 0 {
+                places.push((directory, cookie ^ u64::from(random.u8(..4) == 0) << 50));
+            }
+        }
+        places.sort_unstable();
+        places.dedup();
+        let mut found = Vec::new();
+        cluster.find_places(&places, &mut |at| found.push(rows.get(at).ino)).unwrap();
+        found.sort_unstable();
+        let is_there = |row: &&RowBuf| {
+            let Row { directory, cookie, .. } = row.as_row();
+            places.binary_search(&(directory, cookie)).is_ok()
+        };
+        let wanted: Vec<u64> = model.iter().filter(is_there).map(|row| row.as_row().ino).collect();
+        assert_eq!(found, wanted, "seed {seed}");
+    }
+}

@@ -5,7 +5,6 @@
 //! that each change since the base is looked up once. Where few rows of a cluster changed, they are
 //! read from the tree of the base, one by one; where many did, the cluster is gone through.
 
-use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -22,8 +21,7 @@ use super::view::View;
 use crate::aggregate::is_plain;
 use crate::assemble::{CARRY_NOTHING, NamedEntry, Records};
 use crate::cluster::{Cluster, Fields};
-use crate::query::Test;
-use crate::{Attribute, Condition, Result, Row};
+use crate::{Attribute, Result, Row};
 
 /// Of so many rows of a cluster one may have changed for each to be read by itself: more take as
 /// long as going through the cluster, and far longer where nothing of the tree is in memory.
@@ -38,30 +36,31 @@ pub(crate) struct Before {
     pub(crate) directory: u64,
     /// The last change of attributes.
     pub(crate) ctime: i64,
+    atime: i64,
     mtime: i64,
+    btime: i64,
     size: u64,
     allocated: u64,
     /// Where its name is among those of its list.
-    name_at: usize,
+    name_at: u32,
     /// The cluster.
     pub(crate) cluster: u32,
     uid: u32,
     gid: u32,
-    /// Permission bits, and `LINKED` and `HOLDS`.
+    nlink: u32,
+    /// Permission bits, and `HOLDS`.
     mode: u16,
     name_bytes: u8,
     kind: FileKind,
 }
 
 // One is kept for each place that differs.
-const _: () = assert!(size_of::<Before>() <= 64);
+const _: () = assert!(size_of::<Before>() <= 80);
 
-/// It is an inode with several names.
-const LINKED: u16 = 1 << 15;
 /// It is a directory with entries.
-const HOLDS: u16 = 1 << 14;
+const HOLDS: u16 = 1 << 15;
 const MODE: u16 = (MODE_BITS | HAS_ACL) as u16;
-const _: () = assert!(MODE & (LINKED | HOLDS) == 0 && MODE as u32 == MODE_BITS | HAS_ACL);
+const _: () = assert!(MODE & HOLDS == 0 && MODE as u32 == MODE_BITS | HAS_ACL);
 
 /// What was at some places, in any order.
 #[derive(Debug, Clone, Default)]
@@ -81,25 +80,32 @@ impl BeforeList {
         both
     }
 
+    /// Whether one list can have what two have: where names are is 32 bits.
+    pub(crate) fn fit_together(one: &BeforeList, other: &BeforeList) -> bool {
+        one.names.len() + other.names.len() <= u32::MAX as usize
+    }
+
     /// Memory it takes.
     pub(crate) fn memory_bytes(&self) -> usize {
         self.rows.capacity() * size_of::<Before>() + self.names.capacity()
     }
 
     pub(super) fn push(&mut self, row: &Row<'_>, cluster: u32) {
-        let linked = row.kind != FileKind::Directory && !is_plain(row);
-        let marks = if linked { LINKED } else { 0 } | if row.entries > 0 { HOLDS } else { 0 };
+        let holds = if row.entries > 0 { HOLDS } else { 0 };
         self.rows.push(Before {
             directory: row.directory,
             ctime: row.ctime,
+            atime: row.atime,
             mtime: row.mtime,
+            btime: row.btime,
             size: row.size,
             allocated: row.allocated,
-            name_at: self.names.len(),
+            name_at: self.names.len() as u32,
             cluster,
             uid: row.uid,
             gid: row.gid,
-            mode: row.mode as u16 & MODE | marks,
+            nlink: row.nlink,
+            mode: row.mode as u16 & MODE | holds,
             name_bytes: row.name.len() as u8,
             kind: row.kind,
         });
@@ -107,7 +113,7 @@ impl BeforeList {
     }
 
     fn append(&mut self, other: &BeforeList) {
-        let names = self.names.len();
+        let names = self.names.len() as u32;
         let moved = |row: &Before| Before { name_at: names + row.name_at, ..*row };
         self.rows.extend(other.rows.iter().map(moved));
         self.names.extend_from_slice(&other.names);
@@ -126,8 +132,8 @@ impl BeforeList {
     /// All of them.
     pub(crate) fn iter(&self) -> impl Iterator<Item = Had<'_>> {
         self.rows.iter().map(|row| {
-            let name = &self.names[row.name_at..row.name_at + usize::from(row.name_bytes)];
-            Had { row, name }
+            let name_at = row.name_at as usize;
+            Had { row, name: &self.names[name_at..name_at + usize::from(row.name_bytes)] }
         })
     }
 }
@@ -142,68 +148,41 @@ pub(crate) struct Had<'a> {
 impl<'a> Had<'a> {
     /// The row, as far as it counts for totals; nothing where the sums leave it out.
     pub(crate) fn counted(self) -> Option<Row<'a>> {
-        (self.row.mode & LINKED == 0).then(|| self.row())
+        let row = self.row();
+        (row.kind == FileKind::Directory || is_plain(&row)).then_some(row)
     }
 
-    /// The row, as far as it is known ([`Before::tells`]).
+    /// The row with all that columns decide tests by. Of a directory's entries it has whether there
+    /// are any; cookie, number, device and extended attributes are none of it.
     pub(crate) fn row(self) -> Row<'a> {
-        let Before { directory, kind, ctime, mtime, uid, gid, size, allocated, .. } = *self.row;
+        let Before { directory, kind, uid, gid, nlink, size, allocated, .. } = *self.row;
+        let Before { atime, mtime, ctime, btime, .. } = *self.row;
         let (mode, entries) = (self.row.mode & MODE, u64::from(self.row.mode & HOLDS != 0));
         let (name, mode) = (self.name, mode.into());
-        let known = Row { directory, kind, uid, gid, mode, name, entries, nlink: 1, ..NOTHING };
-        Row { size, allocated, mtime, ctime, ..known }
-    }
-}
-
-impl Before {
-    /// Whether [`Had::row`] is enough to say what a test is of any row.
-    pub(crate) fn tells(test: &Test) -> bool {
-        match test {
-            Test::Within(attribute, ..) => matches!(
-                attribute,
-                Attribute::Kind
-                    | Attribute::Mode
-                    | Attribute::Uid
-                    | Attribute::Gid
-                    | Attribute::Size
-                    | Attribute::Allocated
-                    | Attribute::Mtime
-                    | Attribute::Ctime
-            ),
-            Test::Kind(_)
-            | Test::Perm(_)
-            | Test::Name(_)
-            | Test::NameRegex(_)
-            | Test::Empty
-            | Test::NoUser
-            | Test::NoGroup => true,
-            _ => false,
+        let (cookie, ino, rdev, subvolume, xattrs) = (0, 0, 0, 0, &b""[..]);
+        Row {
+            directory,
+            cookie,
+            ino,
+            name,
+            kind,
+            mode,
+            uid,
+            gid,
+            nlink,
+            rdev,
+            size,
+            allocated,
+            entries,
+            atime,
+            mtime,
+            ctime,
+            btime,
+            subvolume,
+            xattrs,
         }
     }
 }
-
-/// A row of which nothing is known.
-const NOTHING: Row<'static> = Row {
-    directory: 0,
-    cookie: 0,
-    ino: 0,
-    name: b"",
-    kind: FileKind::File,
-    mode: 0,
-    uid: 0,
-    gid: 0,
-    nlink: 0,
-    rdev: 0,
-    size: 0,
-    allocated: 0,
-    entries: 0,
-    atime: 0,
-    mtime: 0,
-    ctime: 0,
-    btime: 0,
-    subvolume: 0,
-    xattrs: b"",
-};
 
 /// What was at the places that changed, by clusters.
 pub(super) struct Gone<'a> {
@@ -303,10 +282,14 @@ impl Index {
         wanted.sort_unstable();
         self.looked_up.fetch_add(wanted.len() as u64, Ordering::Relaxed);
         let clusters: Vec<&[Wanted]> = wanted.chunk_by(|one, other| one.0 == other.0).collect();
+        // In any order: who adds them up puts them in that of clusters. Where the cache does not
+        // hold all, each would have gone before it is its turn.
+        let mut order: Vec<u32> = (0..clusters.len() as u32).collect();
+        let number = |at: u32| clusters[at as usize][0].0 as usize;
+        self.cache.held_first(&mut order, |at| base.clusters[number(at)].id);
         // Threads cost about as much to start as a few look-ups.
         let threads = if wanted.len() < self.options.fold_alone { 1 } else { self.options.threads };
         let most = known.memory_bytes().saturating_add(left);
-        // In any order: who adds them up puts them in that of clusters.
         let all = Mutex::new(BeforeList::joined(known, &BeforeList::default()));
         let is_over = AtomicBool::new(false);
         let read = spread((threads, "before"), clusters.len(), cancel, &|at| {
@@ -314,10 +297,13 @@ impl Index {
                 return Ok(());
             }
             let mut read = BeforeList::default();
-            self.read_before(view, base, clusters[at], &mut read)?;
+            self.read_before(view, base, clusters[order[at] as usize], &mut read)?;
             let mut all = all.lock();
-            all.append(&read);
-            is_over.fetch_or(all.used_bytes() > most, Ordering::Relaxed);
+            let fits = BeforeList::fit_together(&all, &read);
+            if fits {
+                all.append(&read);
+            }
+            is_over.fetch_or(!fits || all.used_bytes() > most, Ordering::Relaxed);
             Ok(())
         });
         let read = read.inspect_err(|error| {
@@ -378,22 +364,12 @@ fn look_up(view: &View, base: &Base, wanted: &[Wanted], out: &mut BeforeList) ->
     Ok(())
 }
 
-/// Reads rows of a cluster, by going through those of the directories that have any.
+/// Reads rows of a cluster.
 fn pick(cluster: &Cluster, wanted: &[Wanted], out: &mut BeforeList) -> Result<()> {
     let Some(&(number, _)) = wanted.first() else { return Ok(()) };
-    let mut directories: Vec<i128> = wanted.iter().map(|(_, key)| key.0.into()).collect();
-    directories.dedup();
-    let identity = cluster.rows(Fields::IDENTITY)?;
-    let more = Fields::of(Attribute::Mode).and(Fields::ENTRIES);
-    let rows = cluster.rows(fields(true).and(more))?;
-    let within = [Condition::OneOf(Attribute::Directory, directories)];
-    let flow = cluster.search(&within, &mut |at| {
-        let row = identity.get(at);
-        if wanted.binary_search(&(number, (row.directory, row.cookie))).is_ok() {
-            out.push(&rows.get(at), number);
-        }
-        ControlFlow::Continue(())
-    })?;
-    debug_assert!(flow.is_continue(), "nothing ends it");
-    Ok(())
+    let places: Vec<(u64, u64)> = wanted.iter().map(|(_, place)| *place).collect();
+    let more = [Attribute::Mode, Attribute::Atime, Attribute::Btime].map(Fields::of);
+    let fields = more.into_iter().fold(fields(true).and(Fields::ENTRIES), Fields::and);
+    let rows = cluster.rows(fields)?;
+    cluster.find_places(&places, &mut |at| out.push(&rows.get(at), number))
 }

@@ -2,10 +2,9 @@
 //! is made. Each cluster of a base is counted by itself, block by block, and what the base had at
 //! the places that differ (`before`) is taken away.
 //!
-//! Where a test needs more of a row than is kept of what changed, or what changed does not fit into
-//! memory, the rows that match are looked at of clusters in which something changed: whether it is
-//! still so. Where paths, depths, or what no column has decide, rows are put to the query one by
-//! one as for any other, but for their paths.
+//! Where what changed does not fit into memory, the rows that match are looked at of clusters in
+//! which something changed: whether it is still so. Where paths, depths, or what no column has
+//! decide, rows are put to the query one by one as for any other, but for their paths.
 
 use std::ops::ControlFlow;
 use std::sync::Arc;
@@ -16,7 +15,7 @@ use store::Read;
 
 use super::Index;
 use super::base::Base;
-use super::before::{Before, BeforeList, Gone};
+use super::before::{BeforeList, Gone};
 use super::ground::Ground;
 use super::run::{Flow, Run};
 use super::scope::{From, Scope};
@@ -95,8 +94,7 @@ impl Run<'_> {
             self.outcome.cancelled = true;
             return Ok(Some(Flow::Break(())));
         };
-        let tells = !request.expr.any_test(&|test| !Before::tells(test));
-        let lists = tells.then(|| self.index.before(view, base, request.cancel)).flatten();
+        let lists = self.index.before(view, base, request.cancel);
         if self.is_cancelled() {
             return Ok(Some(Flow::Break(())));
         }
@@ -143,13 +141,15 @@ impl Counting<'_> {
         }
         let gone =
             Gone::of(lists.unwrap_or_default(), standing.len(), &|number| standing[number].open);
-        let chosen: Vec<usize> = (0..standing.len())
-            .filter(|number| standing[*number].open)
-            .filter(|number| base.clusters[*number].may_match(&self.narrow))
+        let mut chosen: Vec<u32> = (0..standing.len() as u32)
+            .filter(|number| standing[*number as usize].open)
+            .filter(|number| base.clusters[*number as usize].may_match(&self.narrow))
             .collect();
+        // Where the cache does not hold all, they would each have gone before it is their turn.
+        self.index.cached_first(base, &mut chosen);
         let threads = if chosen.len() <= CLUSTERS_ALONE { 1 } else { self.index.options.threads };
         spread((threads, "count"), chosen.len(), self.request.cancel, &|at| {
-            let number = chosen[at];
+            let number = chosen[at] as usize;
             let Standing { closed, changed, .. } = standing[number];
             let mut counted = self.cluster(One { number, whole: !closed, changed })?;
             for had in gone.of_cluster(number) {
@@ -242,14 +242,18 @@ impl Counting<'_> {
         let identity = changed.then(|| cluster.rows(Fields::IDENTITY)).transpose()?;
         // Of each directory, whether its names count, and whether something of it changed.
         let mut known: Map<u64, (bool, bool)> = Map::default();
+        // Rows of a directory mostly follow one another.
+        let mut last = (u64::MAX, (false, false));
         let delta = &self.view.delta;
         let cancel = self.request.cancel;
         let _all_or_cancelled = cluster.search_passing(&self.first, sieve, cancel, &mut |at| {
             counted.tested += 1;
-            let directory = directories.get(at).directory;
-            let (open, touched) = *known
-                .entry(directory)
-                .or_insert_with(|| (self.is_open(directory), changed && delta.has_in(directory)));
+            let directory = directories.directory(at);
+            if last.0 != directory {
+                let found = || (self.is_open(directory), changed && delta.has_in(directory));
+                last = (directory, *known.entry(directory).or_insert_with(found));
+            }
+            let (open, touched) = last.1;
             let is_hidden = |row: Row<'_>| delta.hides((directory, row.cookie));
             let identity = identity.as_ref().filter(|_| open && touched);
             let hidden = identity.is_some_and(|rows| is_hidden(rows.get(at)));

@@ -226,7 +226,8 @@ impl Layer {
     /// of places that the older one does not have.
     fn looked_at_both(older: &Layer, newer: &Layer) -> Looked {
         let (old, new) = (older.before.lock(), newer.before.lock());
-        if old.unread.is_none() && new.unread.is_none() {
+        let is_known = old.unread.is_some() || new.unread.is_some();
+        if !is_known || !BeforeList::fit_together(&old.rows, &new.rows) {
             return Looked::default();
         }
         let mut unread = old.unread.clone().unwrap_or_else(|| older.keys.clone());
