@@ -297,7 +297,7 @@ fn differing(
     }
     changes.catch_up(pinned);
     if let Known::Rows(rows) = changes.of(whose, base, record.tree)
-        && (rows < limit || changes.since_counted(whose.0) >= limit / 4 * 3)
+        && (rows < limit || changes.since_counted(whose.0) >= limit - limit / 4)
     {
         return Ok(rows);
     }

@@ -19,7 +19,10 @@ use crate::script;
 use crate::search::Everybody;
 use crate::subject::{Base, FsSubject};
 
-on_each_engine!(what_is_changed_again_and_again_needs_no_base);
+on_each_engine!(
+    what_is_changed_again_and_again_needs_no_base,
+    two_rows_of_three_that_are_changed_again_and_again_need_no_base,
+);
 
 const FILE: NewNode = NewNode { kind: Kind::File, mode: 0o644, rdev: 0 };
 /// So many rows must differ at least.
@@ -230,6 +233,35 @@ fn what_is_changed_again_and_again_needs_no_base(engine: Engine) {
     settle(&subject);
     assert_eq!(manifests(&device), before);
     check(fs, 1001, "after all");
+}
+
+/// Three quarters of a limit of three rows were none: what was counted twice was never compared.
+fn two_rows_of_three_that_are_changed_again_and_again_need_no_base(engine: Engine) {
+    let mut options = options();
+    let flush = &mut options.index.as_mut().expect("an index").flush;
+    (flush.rows_min, flush.share_percent) = (3, 0);
+    let device = SimDevice::new(1);
+    let mut subject = FsSubject::format(&device, &options, &Base::Engine(engine));
+    make(subject.fs(), "a", 50);
+    subject.fs().index_flush(NodeId::ROOT).expect("a flush goes well");
+    settle(&subject);
+    // Nothing of the index is in memory, so that what differs is counted otherwise.
+    subject.cycle().expect("it closes, and opens");
+    let fs = subject.fs();
+    let directory = fs.lookup(&Caller::root(), NodeId::ROOT, b"a").expect("a name").node;
+    let before = manifests(&device);
+    for files in [&["file7"][..], &["file7", "file8"]] {
+        for number in 0..300_u32 {
+            let name = files[number as usize % files.len()];
+            let file = fs.lookup(&Caller::root(), directory, name.as_bytes()).expect("a name").node;
+            let change = SetAttr { mode: Some(number % 0o1000), ..SetAttr::default() };
+            fs.setattr(&Caller::root(), file, &change).expect("a file");
+        }
+        settle(&subject);
+        assert_eq!(manifests(&device), before, "{files:?}");
+    }
+    let (differing, found) = first_query(fs);
+    assert_eq!((found.matched, differing), (51, 2));
 }
 
 /// Looks were made when something happened, or a quarter of an hour after the last if something had
