@@ -6,7 +6,9 @@
 //! says were changed, each byte of it being read once; a row that is changed again and again
 //! counts once there ([`Distinct`]). Trees are compared where nothing is known yet, and where
 //! what differed then and what was changed since are too many together, but neither is alone:
-//! they may be the same.
+//! they may be the same. Where what was changed since is too much by itself, it is only seen to
+//! that a part of it differs: names that were made and removed again do not, and there may be any
+//! number of those.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -30,6 +32,8 @@ use crate::{Fs, FsResult};
 const HELD_ROW_BYTES: usize = 400;
 /// The least that the change of a row is, in bytes: the removal of a name.
 const LEAST_CHANGE_BYTES: u64 = 20;
+/// Of rows that the log says were changed, one in so many must be found to differ.
+const FOUND_SHARE: u64 = 8;
 /// No entry has this cookie.
 const LINKED: u64 = u64::MAX;
 /// Subvolumes of which it is remembered how many rows differ.
@@ -296,13 +300,22 @@ fn differing(
         return Ok(most);
     }
     changes.catch_up(pinned);
-    if let Known::Rows(rows) = changes.of(whose, base, record.tree)
-        && (rows < limit || changes.since_counted(whose.0) >= limit - limit / 4)
-    {
-        return Ok(rows);
+    let mut most = limit;
+    let mut counted = None;
+    if let Known::Rows(rows) = changes.of(whose, base, record.tree) {
+        if rows < limit {
+            return Ok(rows);
+        }
+        if changes.since_counted(whose.0) >= limit - limit / 4 {
+            most = limit.div_ceil(FOUND_SHARE);
+            counted = Some(rows);
+        }
     }
     let compared = SubvolumeRecord { base, ..record.clone() };
-    let rows = index.differing(pinned, &compared, limit as usize).map_err(from_search)? as u64;
+    let rows = index.differing(pinned, &compared, most as usize).map_err(from_search)? as u64;
+    if let Some(counted) = counted.filter(|_| rows >= most) {
+        return Ok(counted);
+    }
     if changes.counted.len() >= COUNTED_MAX {
         changes.counted.clear();
     }

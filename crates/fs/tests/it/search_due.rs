@@ -21,6 +21,7 @@ use crate::subject::{Base, FsSubject};
 
 on_each_engine!(
     what_is_changed_again_and_again_needs_no_base,
+    names_that_are_gone_again_need_no_base,
     two_rows_of_three_that_are_changed_again_and_again_need_no_base,
 );
 
@@ -233,6 +234,36 @@ fn what_is_changed_again_and_again_needs_no_base(engine: Engine) {
     settle(&subject);
     assert_eq!(manifests(&device), before);
     check(fs, 1001, "after all");
+}
+
+/// Names that are made and removed again counted as rows that differ, though none did.
+fn names_that_are_gone_again_need_no_base(engine: Engine) {
+    let (device, mut subject) = volume(engine);
+    make(subject.fs(), "a", 1000);
+    subject.fs().index_flush(NodeId::ROOT).expect("a flush goes well");
+    settle(&subject);
+    // Nothing of the index is in memory, so that what differs is counted otherwise.
+    subject.cycle().expect("it closes, and opens");
+    let fs = subject.fs();
+    let root = Caller::root();
+    let directory = fs.lookup(&root, NodeId::ROOT, b"a").expect("a name").node;
+    let before = manifests(&device);
+    for number in 0..4000_u32 {
+        let name = format!("temporary {number}");
+        let file = fs.mknod(&root, directory, name.as_bytes(), &FILE).expect("room");
+        fs.unlink(&root, directory, name.as_bytes()).expect("it is there");
+        fs.forget(file.node, 1);
+        if number % 20 == 0 {
+            subject.clock().sleep(Duration::from_millis(200));
+            fs.background_step(64).expect("background work goes well");
+        }
+    }
+    settle(&subject);
+    assert_eq!(manifests(&device), before);
+    make(fs, "b", 600);
+    settle(&subject);
+    assert_ne!(manifests(&device), before);
+    check(fs, 1602, "after all");
 }
 
 /// Three quarters of a limit of three rows were none: what was counted twice was never compared.
