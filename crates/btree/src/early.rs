@@ -14,6 +14,9 @@
 //! Looking for changed leaves goes round the trees, and where those have none, the pinned states.
 //! Leaves that were used since the last round are passed over once, and those with values in
 //! overflow nodes always.
+//!
+//! While a log is replayed over damage (`lost`) no checkpoint is made that would count them, and
+//! none will be: more of them may wait then, until the store is opened again.
 
 use std::sync::{Arc, Weak};
 
@@ -39,6 +42,9 @@ const LOOKS_MAX: usize = 2048;
 const LEAF_SHARE: usize = 8 << 10;
 /// ... but this many in any case. A record of some hundred bytes is kept of each.
 const LEAVES_MIN: usize = 1024;
+/// So many times more where no checkpoint can be made: their records take a part of the cache, and
+/// what they are of would take much more than all of it.
+const LEAVES_LOST: usize = 8;
 
 /// Where the search goes on.
 #[derive(Debug, Default)]
@@ -111,8 +117,10 @@ impl Core {
         let cache = self.options.common.cache_bytes;
         let enough = (cache / 32).min(RUN_BYTES_MAX);
         let most = (cache / LEAF_SHARE).max(LEAVES_MIN);
+        let is_lost = !self.is_whole();
         // Interior nodes are only written by checkpoints.
-        let interior = self.nodes.budget.interior() > cache / INTERIOR_SHARE;
+        let interior = !is_lost && self.nodes.budget.interior() > cache / INTERIOR_SHARE;
+        let most = if is_lost { most * LEAVES_LOST } else { most };
         let waiting = state.space.ingested.len() >= most;
         if interior || waiting || self.is_tight(2 * enough as u64)? {
             return Ok(false);

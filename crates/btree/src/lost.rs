@@ -5,9 +5,11 @@
 //! asks for anything in it is told, in the tree, in clones of it and in pinned states. An operation
 //! on more than a key - a range, a run, a partial clone - leaves a tree of which nothing is known.
 //! While there is such a tree the store is read-only: no checkpoint is made, and the log stays as
-//! it is, so that an opening that can read the node again misses nothing. A tree that the log drops
-//! later is not missed, nor is a node that no tree that missed something leads to in the end: what
-//! it holds was removed later with a range, or replaced.
+//! it is, so that an opening that can read the node again misses nothing. Leaves that the replay
+//! writes early, so as to keep the cache's budget, are where the map has free room.
+//!
+//! A tree that the log drops later is not missed, nor is a node that no tree that missed something
+//! leads to in the end: what it holds was removed later with a range, or replaced.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

@@ -6,7 +6,8 @@
 //! not in memory are asked for at once; the medium then works on many, and applying finds them
 //! read. What cannot be read is passed over here: whoever applies the record will say so.
 //!
-//! What is damaged under a record is passed over (`lost`): no state is written from then on.
+//! What is damaged under a record is passed over (`lost`): no state is written from then on, but
+//! leaves are, early, to which no state leads.
 //!
 //! The log may change more than the cache holds: then changed leaves are written early, or a
 //! checkpoint is made of what was replayed so far, just as committers would do; records that are in
@@ -58,6 +59,8 @@ pub(crate) struct Replayer<'a> {
     settled: bool,
     /// Changed bytes from which a checkpoint is made.
     dirty_max: usize,
+    /// Changed bytes from which leaves of a store that misses something are written.
+    lost_max: usize,
 }
 
 impl Replay for Replayer<'_> {
@@ -94,7 +97,8 @@ impl<'a> Replayer<'a> {
             // What was changed when the process ended was not more, so mostly none is made.
             options.common.dirty_bytes_limit()
         };
-        Replayer { core, from, writes, settled: false, dirty_max }
+        let lost_max = options.dirty_bytes_due();
+        Replayer { core, from, writes, settled: false, dirty_max, lost_max }
     }
 
     /// Whether anything was written, or was about to be.
@@ -107,9 +111,12 @@ impl<'a> Replayer<'a> {
     /// It opens for reading where it is not known what is on the medium.
     fn relieve(&mut self) -> Result<()> {
         let core = self.core;
+        if !core.is_whole() {
+            return self.relieve_lost();
+        }
         let early = core.writes_early();
         let due = if early { core.options.dirty_bytes_due() } else { self.dirty_max };
-        if !self.writes || core.dirty() <= due || !core.is_whole() {
+        if !self.writes || core.dirty() <= due {
             return Ok(());
         }
         self.settle()?;
@@ -125,6 +132,33 @@ impl<'a> Replayer<'a> {
         if !matches!(error, Error::Corrupt(_)) {
             core.fail_log(&format!("what was replayed could not be written: {error}"));
         }
+        Ok(())
+    }
+
+    /// The same of a store that misses something. No checkpoint is made of that, so what is written
+    /// is part of no state: the next opening finds units that the map calls free, and the log. What
+    /// cannot be written stays in memory, and is looked at again when it has grown.
+    fn relieve_lost(&mut self) -> Result<()> {
+        let core = self.core;
+        if !self.writes || core.dirty() <= self.lost_max {
+            return Ok(());
+        }
+        self.settle()?;
+        let due = core.options.dirty_bytes_due();
+        let mut state = core.checkpoint.lock();
+        while core.dirty() > due {
+            match core.write_early_locked(&mut state) {
+                Ok(true) => {}
+                Ok(false) => break,
+                Err(error) => {
+                    tracing::warn!(%error, "what is replayed stays in memory");
+                    self.writes = false;
+                    break;
+                }
+            }
+        }
+        let dirty = core.dirty();
+        self.lost_max = if dirty > due { dirty + dirty / 16 } else { due };
         Ok(())
     }
 

@@ -2,42 +2,72 @@
 //! run of zeros that their hashes begin with, for each of many groups (`HyperLogLog`, Flajolet and
 //! others, 2007, with its correction for small numbers).
 //!
-//! Up to a thousand or so it is right within a few, then within a tenth at nearly all times.
+//! Up to a thousand or so it is right within a few, then within a tenth at nearly all times. Those
+//! with the least hashes are kept: a sample in which each that was seen is as likely as any other,
+//! however often it was seen.
 
+use std::collections::BTreeMap;
 use std::hash::{DefaultHasher, Hash, Hasher};
 
 /// Groups: the standard error is 1.04 / sqrt(1024), 3.3 %.
 const GROUPS: usize = 1 << GROUP_BITS;
 const GROUP_BITS: u32 = 10;
+/// Of so many it is known which they are: what part of all is like them is known within a sixteenth.
+const SAMPLE: usize = 64;
+
+/// A row: where it is.
+type Place = (u64, u64);
 
 /// Counts different things.
 #[derive(Clone)]
 pub(crate) struct Distinct {
     /// Of each group, one more than the most zeros that a hash began with; 0: it has none.
     greatest: Box<[u8; GROUPS]>,
+    /// The ones with the least hashes, by those.
+    least: BTreeMap<u64, Place>,
 }
 
 impl Default for Distinct {
     fn default() -> Distinct {
-        Distinct { greatest: Box::new([0; GROUPS]) }
+        Distinct { greatest: Box::new([0; GROUPS]), least: BTreeMap::new() }
     }
 }
 
 impl Distinct {
     /// Counts one, if it is new.
-    pub(crate) fn add(&mut self, what: impl Hash) {
+    pub(crate) fn add(&mut self, what: Place) {
         let mut hasher = DefaultHasher::new();
         what.hash(&mut hasher);
         let hash = hasher.finish();
         let group = (hash % GROUPS as u64) as usize;
         let zeros = (hash >> GROUP_BITS).leading_zeros() - GROUP_BITS;
         self.greatest[group] = self.greatest[group].max(zeros as u8 + 1);
+        self.keep(hash, what);
+    }
+
+    fn keep(&mut self, hash: u64, what: Place) {
+        let is_full = self.least.len() >= SAMPLE;
+        if is_full && self.least.last_key_value().is_some_and(|(last, _)| *last <= hash) {
+            return;
+        }
+        self.least.insert(hash, what);
+        if self.least.len() > SAMPLE {
+            self.least.pop_last();
+        }
+    }
+
+    /// Some of those that were seen.
+    pub(crate) fn sample(&self) -> impl Iterator<Item = Place> {
+        self.least.values().copied()
     }
 
     /// Counts what another saw.
     pub(crate) fn join(&mut self, other: &Distinct) {
         for (own, other) in self.greatest.iter_mut().zip(&*other.greatest) {
             *own = (*own).max(*other);
+        }
+        for (hash, what) in &other.least {
+            self.keep(*hash, *what);
         }
     }
 
@@ -74,6 +104,12 @@ mod tests {
             assert_eq!(seen.count(), count, "{wanted}: the half was seen before");
             half.join(&seen);
             assert_eq!(half.count(), count, "{wanted}: together");
+            assert!(half.sample().eq(seen.sample()), "{wanted}");
+            let sample: Vec<_> = seen.sample().collect();
+            assert_eq!(sample.len() as u64, wanted.min(SAMPLE as u64));
+            let first = sample.iter().filter(|(number, _)| *number < wanted / 2).count();
+            let is_half = first.abs_diff(SAMPLE / 2) < SAMPLE / 4;
+            assert!(wanted < SAMPLE as u64 || is_half, "{wanted}: {first} are of the first half");
         }
     }
 }

@@ -147,13 +147,12 @@ pub(crate) fn renew_own(env: &Env, header: &VolumeHeader) -> Result<(), OpenErro
 }
 
 /// Cuts the log off where it is damaged, of a volume that nobody has open.
-pub(crate) fn cut_log(env: &Env, header: &VolumeHeader) -> Result<(), OpenError> {
+pub(crate) fn cut_log(env: &Env, header: &VolumeHeader) -> Result<store::Cut, OpenError> {
     let common = common(env, header, &OpenOptions::default())?;
-    match header.engine {
+    Ok(match header.engine {
         EngineKind::Btree => btree::cut_log(env, &btree(common))?,
         EngineKind::Lsm => lsm::cut_log(env, &lsm(common))?,
-    }
-    Ok(())
+    })
 }
 
 /// Most of the log that is kept for the index: a million files whose modes changed take some

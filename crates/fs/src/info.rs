@@ -119,7 +119,7 @@ pub struct OpenOptions {
     /// Limits of file contents; the volume's id in them is set by `open`.
     pub data: data::Options,
     /// By how many records the tree of a snapshot or clone must differ from what it was taken of
-    /// before it is pruned to what it can reach.
+    /// before it is pruned to what it can reach; a page of contents weighs as one.
     pub prune_records: usize,
     /// How the index for searches is kept; `None`: not at all, and searches walk.
     pub index: Option<search::index::IndexOptions>,

@@ -4,9 +4,11 @@
 //! as there is to count, and what is compared is copied by whoever changes it. So it is asked
 //! first what could differ at most by how much was given to the store; then how many rows the log
 //! says were changed, each byte of it being read once; a row that is changed again and again
-//! counts once there ([`Distinct`]). Trees are compared where the log does not reach back to the
-//! base, and where what differed then and what was changed since are too many together, but neither
-//! is alone: they may be the same.
+//! counts once there ([`Distinct`]). Names that are made and removed again do not differ, and there may
+//! be any number of those: so a few of the rows are looked up in both trees, and a base is due only
+//! where half of what makes one due is likely to differ. Trees are compared where the log does not
+//! reach back to the base, and where what differed then and what was changed since are too many
+//! together, but neither is alone: they may be the same.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -157,6 +159,34 @@ impl Changes {
     /// Rows of a subvolume that were changed since it was counted, about.
     fn since_counted(&self, id: u64) -> u64 {
         self.counted.get(&id).map_or(0, |counted| counted.since.count())
+    }
+
+    /// Rows of a subvolume that differ from its base, by those of them that are looked up: some that
+    /// were changed are as they were.
+    fn likely(&self, pinned: &dyn Pinned, id: u64) -> FsResult<u64> {
+        let Some(counted) = self.counted.get(&id) else { return Ok(0) };
+        let (old, new) = (TreeId(counted.base), TreeId(counted.tree));
+        let (mut looked_up, mut differ) = (0, 0);
+        for (number, cookie) in counted.since.sample() {
+            let keys = match cookie {
+                LINKED => [Part::Attributes, Part::Xattrs].map(|part| key::linked(number, part)),
+                _ => [Part::Attributes, Part::Xattrs].map(|part| key::entry(number, cookie, part)),
+            };
+            looked_up += 1;
+            for key in keys {
+                let was = match pinned.get(old, &key) {
+                    // All that there is differs from a base that is gone.
+                    Err(store::Error::NoTree(_)) => return Ok(counted.rows()),
+                    was => was.map_err(from_store)?,
+                };
+                if was != pinned.get(new, &key).map_err(from_store)? {
+                    differ += 1;
+                    break;
+                }
+            }
+        }
+        let since = u128::from(counted.since.count()) * differ / u128::max(looked_up, 1);
+        Ok(counted.rows.saturating_add(since as u64))
     }
 
     /// What is known of a subvolume; `own`: whether the base was made for it, and not for what it
@@ -344,10 +374,14 @@ fn differing(
     {
         changes.count_since(pinned, (id, base, record.tree), behind);
     }
-    if let Known::Rows(rows) = changes.of(whose, base, record.tree)
-        && (rows < limit || changes.since_counted(whose.0) >= limit / 4 * 3)
-    {
-        return Ok(rows);
+    if let Known::Rows(rows) = changes.of(whose, base, record.tree) {
+        if rows < limit {
+            return Ok(rows);
+        }
+        if changes.since_counted(whose.0) >= limit - limit / 4 {
+            let likely = changes.likely(pinned, whose.0)?;
+            return Ok(if likely < limit.div_ceil(2) { likely } else { rows });
+        }
     }
     let compared = SubvolumeRecord { base, ..record.clone() };
     let rows = index.differing(pinned, &compared, limit as usize).map_err(from_search)? as u64;

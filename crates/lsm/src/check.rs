@@ -16,7 +16,7 @@ use format::cluster_filter::hash;
 use format::run_block::Stored;
 use format::run_index::{DeletedRange, RunIndex};
 use format::run_manifest::{BlobEntry, LogRows, RunEntry};
-use store::{CheckProgress, CheckReport, Error, Finding, FindingKind, Log, Lsn, Result};
+use store::{CheckProgress, CheckReport, Cut, Error, Finding, FindingKind, Log, Lsn, Result};
 
 use crate::check_rows::{LogCheck, RowCheck};
 use crate::core::Core;
@@ -128,15 +128,15 @@ fn manifest_holds(name: &str, entries: &[RunEntry], next: (u64, u64), report: &m
 /// Where requests come late, a manifest may come yet of a state that ends behind the cut, and what
 /// is committed then would be taken for what followed that state. So the state that is left becomes
 /// a newer one first; where the server does not take it, nothing is cut off.
-pub fn cut_log(env: &Env, options: &Options) -> Result<()> {
+pub fn cut_log(env: &Env, options: &Options) -> Result<Cut> {
     let (files, newest) = find(env, options)?;
     let (volume, log) = (options.common.volume, options.common.log());
     let from = Lsn(newest.manifest.lsn);
     if files.blobs.answers_may_be_lost() {
-        Log::may_be_cut_off(env, LOG_DIRECTORY, volume, &log, from)?;
+        Log::may_be_cut_off(env, LOG_DIRECTORY, volume, &log, from, true)?;
         write_anew(env, &files, &newest).map_err(not_cut)?;
     }
-    Log::cut_off(env, LOG_DIRECTORY, volume, &log, from, true).map(drop)
+    Log::cut_off(env, LOG_DIRECTORY, volume, &log, from, true)
 }
 
 /// Says with an error of the server what was not done for it.

@@ -23,7 +23,7 @@ pub use check::{CheckProgress, CheckReport, Finding, FindingKind};
 pub use error::{Error, Result};
 pub use format::batch::{KEY_BYTES_MAX, Lane, MergeKind, VALUE_BYTES_MAX};
 pub use journal::{Journal, Writer};
-pub use log::{Log, LogKey, LogOptions, LogStats, Recovery, Replay, Room};
+pub use log::{Cut, Log, LogKey, LogOptions, LogStats, Recovery, Replay, Room};
 pub use options::{DIRTY_BYTES_MIN, EngineOptions, ROOM_LOOK_EVERY, kept_for_checkpoints};
 pub use pattern::{Matching, Pattern, Patterns};
 pub use range::{KeyRange, prefix_end};

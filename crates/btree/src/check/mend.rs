@@ -20,7 +20,7 @@ use format::catalog::RootRecord;
 use format::map_directory::Entry;
 use format::space_map::{CONTINUATION, GROUP_BYTES, GROUP_UNITS};
 use format::superblock::{SUPERBLOCK_BYTES, Superblock};
-use store::{Error, FindingKind, Log, Lsn, Result};
+use store::{Cut, Error, FindingKind, Log, Lsn, Result};
 
 use super::counts::Pages;
 use super::offline::{Newest, newest};
@@ -49,7 +49,7 @@ pub fn mend(env: &Env, options: &Options) -> Result<Option<device::Error>> {
 
 /// Cuts a damaged log off before its first damage, and gives up what is behind it. Fails, with
 /// nothing changed, when the log is likely that of a later state than the one that was found.
-pub fn cut_log(env: &Env, options: &Options) -> Result<()> {
+pub fn cut_log(env: &Env, options: &Options) -> Result<Cut> {
     let mut found = Vec::new();
     let Some(Newest { superblock, .. }) = newest(env, options, &mut found)? else {
         let file = SUPERBLOCK_FILES[0].to_owned();
@@ -59,7 +59,6 @@ pub fn cut_log(env: &Env, options: &Options) -> Result<()> {
     // A superblock that is not whole may have been the newer one.
     let certain = found.is_empty();
     Log::cut_off(env, LOG_DIRECTORY, options.common.volume, &options.common.log(), from, certain)
-        .map(drop)
 }
 
 fn mend_counts(env: &Env, options: &Options) -> Result<Option<device::Error>> {

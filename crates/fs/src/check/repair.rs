@@ -34,6 +34,8 @@ pub struct Mended {
     pub mended: Vec<Problem>,
     /// What could not be, and why.
     pub failed: Vec<(Problem, String)>,
+    /// Where the log was cut off, and what was given up of it.
+    pub cut: Option<store::Cut>,
     /// What is wrong now.
     pub after: VolumeReport,
 }
@@ -132,10 +134,15 @@ impl Fs {
         // is done either: a superblock that is written anew would make the state that was found
         // the newest, and the log that of another, although it may be the log that is right.
         let damaged_log = mended.before.problems.iter().any(|one| one.fix == Some(Fix::Log));
-        let cut = !damaged_log
-            || how == Repair::DoAndCutLog
-                && below(&mut mended, &Fix::Log, || engine::cut_log(env, &header::read(device)?))?;
-        if !cut {
+        let mut cut = None;
+        let mut cut_log = || {
+            cut = Some(engine::cut_log(env, &header::read(device)?)?);
+            Ok(())
+        };
+        let is_whole = !damaged_log
+            || how == Repair::DoAndCutLog && below(&mut mended, &Fix::Log, &mut cut_log)?;
+        mended.cut = cut;
+        if !is_whole {
             mended.after = if mended.mended.is_empty() {
                 mended.before.clone()
             } else {

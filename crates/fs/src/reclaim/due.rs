@@ -1,9 +1,12 @@
 //! Which subvolume is to be pruned: decides, `prune` does.
 //!
 //! A snapshot or clone keeps everything alive that it shares with what it was taken from. What is
-//! garbage of that are records outside of its directory that the source has changed or removed.
-//! It is due when there are more of those than the directory has records, or when the source is
-//! gone. Both are counted up to a limit that doubles while neither ends, and are counted again
+//! garbage of that are records outside of its directory that the source has changed or removed,
+//! and the contents that they lead to, of which a page weighs as much as a record: to prune costs
+//! as much as the directory has records, and gives back contents. It is due when the garbage weighs
+//! more than the directory has records, or when the source is gone. Contents that the source has
+//! yet are no garbage, though the file was moved or its attributes changed.
+//! Both are counted up to a limit that doubles while neither ends, and are counted again
 //! only after changes in proportion to what was looked at (a source that is gone is seen at once),
 //! and after a rest in proportion to the time that took. That other snapshots keep the same
 //! garbage alive does not matter: they are due as well, and what is pruned of one directory goes on
@@ -12,7 +15,9 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use device::Set;
 use format::entry_record::{EntryRecord, Target};
+use format::extent::{self, CHUNK_BYTES, Extent};
 use format::key::{self, Parsed, Part};
 use format::subvolume_record::SubvolumeRecord;
 use inode::SubvolId;
@@ -25,8 +30,8 @@ use crate::{Fs, FsResult};
 
 /// Most subvolumes that are measured in one step.
 const MEASURED_AT_ONCE: usize = 64;
-/// How many records one commit changes at most, about: removal of many names.
-const RECORDS_A_COMMIT: u64 = 256;
+/// How much one commit changes at most, about: the removal of many names or extents.
+const WEIGHT_A_COMMIT: u64 = 256 * 32;
 /// How many differences may be looked at again for one commit.
 const SEEN_A_COMMIT: u64 = 64;
 /// Least rest between two measurements of a subvolume.
@@ -35,8 +40,8 @@ const REST: Duration = Duration::from_secs(1);
 const REST_AFTER_FAILURE: Duration = Duration::from_secs(60);
 /// Rest after a measurement, as a multiple of the time that it took.
 const REST_FACTOR: u32 = 50;
-/// Bytes of contents that weigh as one record.
-const RECORD_SHIFT: u32 = 17;
+/// An extent has so many bytes, at most.
+const EXTENT_SHIFT: u32 = 17;
 
 /// What was learned of subvolumes; nothing of it need survive a crash.
 #[derive(Default)]
@@ -113,7 +118,7 @@ impl Watch {
             let took = fs.env.clock.monotonic().saturating_sub(now);
             let known = Measured {
                 commit: commit
-                    + (missing as u64 / RECORDS_A_COMMIT).max(seen / SEEN_A_COMMIT).max(1),
+                    + (missing as u64 / WEIGHT_A_COMMIT).max(seen / SEEN_A_COMMIT).max(1),
                 time: now + REST + took * REST_FACTOR,
             };
             self.measured.insert(*id, known);
@@ -162,7 +167,7 @@ fn measure(fs: &Fs, field: &Field, record: &SubvolumeRecord) -> FsResult<(usize,
     }
 }
 
-/// How many records a subvolume's tree has outside of its directory that are not in its source
+/// What weighs in a subvolume's tree that lies outside of its directory and is not in its source
 /// any more, up to a limit.
 fn garbage(
     fs: &Fs,
@@ -172,25 +177,89 @@ fn garbage(
     seen: &mut u64,
 ) -> FsResult<usize> {
     let tree = TreeId(record.tree);
-    let mut reach = Reach::new(tree, record.root);
+    let mut outside = Outside::new(tree, record.root);
     let mut cursor = match fs.store.diff(source, tree) {
         // It went since it was listed.
         Err(store::Error::NoTree(_)) => return Ok(limit),
         cursor => cursor.map_err(from_store)?,
     };
-    let mut count = 0;
-    while count < limit {
+    let mut weight = 0;
+    while weight < limit {
         let Some(diff) = cursor.next().map_err(from_store)? else { break };
         *seen += 1;
-        if diff.new.is_none() {
-            continue;
-        }
-        let parsed = key::parse(diff.key).map_err(|error| malformed(tree, &error))?;
-        if let Parsed::Entry { directory, .. } = parsed {
-            count += usize::from(!reach.contains(&*fs.store, directory)?);
+        if let Some(value) = diff.new {
+            weight += outside.weight(&*fs.store, diff.key, value)?;
         }
     }
-    Ok(count)
+    Ok(weight.min(limit))
+}
+
+/// Tells what lies outside of a directory. Records are shown in the order of their keys, those of
+/// entries before extents.
+struct Outside {
+    tree: TreeId,
+    reach: Reach,
+    /// Inodes beside the names outside that were shown.
+    embedded: Set<u64>,
+    /// The inode of several names that was asked for last, and whether all of them are outside.
+    linked: Option<(u64, bool)>,
+}
+
+impl Outside {
+    fn new(tree: TreeId, root: u64) -> Outside {
+        let reach = Reach::new(tree, root);
+        Outside { tree, reach, embedded: Set::default(), linked: None }
+    }
+
+    /// What a record that differs weighs; 0 where it is not outside.
+    fn weight(&mut self, store: &dyn Store, key: &[u8], value: &[u8]) -> FsResult<usize> {
+        let tree = self.tree;
+        let malformed = |error| malformed(tree, &error);
+        match key::parse(key).map_err(malformed)? {
+            Parsed::Entry { directory, cookie, part } => {
+                if self.reach.contains(store, directory)? {
+                    return Ok(0);
+                }
+                if cookie > 0 && part == Part::Attributes {
+                    let entry = EntryRecord::decode(value).map_err(malformed)?;
+                    if let Target::Embedded(_) = entry.target {
+                        self.embedded.insert(entry.ino);
+                    }
+                }
+                Ok(1)
+            }
+            Parsed::Extent { ino, .. } => {
+                if !self.embedded.contains(&ino) && !self.is_linked_outside(store, ino)? {
+                    return Ok(0);
+                }
+                Ok(match extent::decode(value).map_err(malformed)? {
+                    Extent::Stored(stored) => stored.length.div_ceil(CHUNK_BYTES).max(1) as usize,
+                    Extent::Inline(_) => 1,
+                })
+            }
+            Parsed::Linked { .. } | Parsed::BackReference { .. } => Ok(0),
+        }
+    }
+
+    /// Whether an inode has names that it does not stand beside, all of them outside.
+    fn is_linked_outside(&mut self, store: &dyn Store, ino: u64) -> FsResult<bool> {
+        if let Some((_, is_outside)) = self.linked.filter(|(known, _)| *known == ino) {
+            return Ok(is_outside);
+        }
+        let range = KeyRange::prefix(&key::back_reference_prefix(ino));
+        let mut cursor = store.scan(self.tree, range).map_err(from_store)?;
+        let (mut names, mut is_inside) = (0, false);
+        while !is_inside && let Some(item) = cursor.next().map_err(from_store)? {
+            let parsed = key::parse(item.key).map_err(|error| malformed(self.tree, &error))?;
+            if let Parsed::BackReference { directory, .. } = parsed {
+                names += 1;
+                is_inside = self.reach.contains(store, directory)?;
+            }
+        }
+        let is_outside = names > 0 && !is_inside;
+        self.linked = Some((ino, is_outside));
+        Ok(is_outside)
+    }
 }
 
 /// How many records differ between two trees, up to a limit.
@@ -233,7 +302,7 @@ fn reachable(fs: &Fs, record: &SubvolumeRecord, limit: usize) -> FsResult<usize>
             let entry = EntryRecord::decode(item.value).map_err(malformed)?;
             match entry.target {
                 Target::Directory => left.push(entry.ino),
-                Target::Embedded(inode) => count += (inode.allocated >> RECORD_SHIFT) as usize,
+                Target::Embedded(inode) => count += (inode.allocated >> EXTENT_SHIFT) as usize,
                 _ => {}
             }
         }

@@ -19,7 +19,11 @@ use crate::script;
 use crate::search::Everybody;
 use crate::subject::{Base, FsSubject};
 
-on_each_engine!(what_is_changed_again_and_again_needs_no_base);
+on_each_engine!(
+    what_is_changed_again_and_again_needs_no_base,
+    names_that_are_gone_again_need_no_base,
+    two_rows_of_three_that_are_changed_again_and_again_need_no_base,
+);
 
 const FILE: NewNode = NewNode { kind: Kind::File, mode: 0o644, rdev: 0 };
 /// So many rows must differ at least.
@@ -254,6 +258,65 @@ fn what_differs_is_counted_without_comparing_trees() {
             check(subject.fs(), 2002, &format!("{engine:?}"));
         }
     }
+}
+
+/// Names that are made and removed again counted as rows that differ, though none did.
+fn names_that_are_gone_again_need_no_base(engine: Engine) {
+    let (device, mut subject) = volume(engine);
+    make(subject.fs(), "a", 1000);
+    subject.fs().index_flush(NodeId::ROOT).expect("a flush goes well");
+    settle(&subject);
+    // Nothing of the index is in memory, so that what differs is counted otherwise.
+    subject.cycle().expect("it closes, and opens");
+    let fs = subject.fs();
+    let root = Caller::root();
+    let directory = fs.lookup(&root, NodeId::ROOT, b"a").expect("a name").node;
+    let before = manifests(&device);
+    for number in 0..4000_u32 {
+        let name = format!("temporary {number}");
+        let file = fs.mknod(&root, directory, name.as_bytes(), &FILE).expect("room");
+        fs.unlink(&root, directory, name.as_bytes()).expect("it is there");
+        fs.forget(file.node, 1);
+        if number % 20 == 0 {
+            subject.clock().sleep(Duration::from_millis(200));
+            fs.background_step(64).expect("background work goes well");
+        }
+    }
+    settle(&subject);
+    assert_eq!(manifests(&device), before);
+    make(fs, "b", 600);
+    settle(&subject);
+    assert_ne!(manifests(&device), before);
+    check(fs, 1602, "after all");
+}
+
+/// Three quarters of a limit of three rows were none: what was counted twice was never compared.
+fn two_rows_of_three_that_are_changed_again_and_again_need_no_base(engine: Engine) {
+    let mut options = options();
+    let flush = &mut options.index.as_mut().expect("an index").flush;
+    (flush.rows_min, flush.share_percent) = (3, 0);
+    let device = SimDevice::new(1);
+    let mut subject = FsSubject::format(&device, &options, &Base::Engine(engine));
+    make(subject.fs(), "a", 50);
+    subject.fs().index_flush(NodeId::ROOT).expect("a flush goes well");
+    settle(&subject);
+    // Nothing of the index is in memory, so that what differs is counted otherwise.
+    subject.cycle().expect("it closes, and opens");
+    let fs = subject.fs();
+    let directory = fs.lookup(&Caller::root(), NodeId::ROOT, b"a").expect("a name").node;
+    let before = manifests(&device);
+    for files in [&["file7"][..], &["file7", "file8"]] {
+        for number in 0..300_u32 {
+            let name = files[number as usize % files.len()];
+            let file = fs.lookup(&Caller::root(), directory, name.as_bytes()).expect("a name").node;
+            let change = SetAttr { mode: Some(number % 0o1000), ..SetAttr::default() };
+            fs.setattr(&Caller::root(), file, &change).expect("a file");
+        }
+        settle(&subject);
+        assert_eq!(manifests(&device), before, "{files:?}");
+    }
+    let (differing, found) = first_query(fs);
+    assert_eq!((found.matched, differing), (51, 2));
 }
 
 /// Looks were made when something happened, or a quarter of an hour after the last if something had

@@ -11,6 +11,7 @@ use client::{Connection, Opened};
 use device::Env;
 use fs::{Fs, Mended, Repair};
 use serde_json::json;
+use store::Cut;
 use wire::{Answer, Body, Call, CheckFinding, Checked, Failure, FailureKind};
 
 use crate::cli::FsckArgs;
@@ -227,11 +228,32 @@ fn report(volume: &Path, found: &Checked, remedies: bool, output: &mut Output) -
     verdict(volume, found, output)
 }
 
+/// What was given up of the log.
+fn tell_cut(cut: &Cut, output: &mut Output) -> Result<()> {
+    let Cut { last, known, bytes } = *cut;
+    output.object(&json!({
+        "log_cut": { "last": last.0, "given_up_to": known.0, "given_up_bytes": bytes },
+    }))?;
+    let records = if known > last {
+        format!("records {} to {}", last.0 + 1, known.0)
+    } else {
+        "no whole record".to_owned()
+    };
+    output.line(&format!(
+        "the log ends with record {} now; given up behind it: {}, {records}",
+        last.0,
+        size(bytes),
+    ))
+}
+
 fn report_repair(volume: &Path, mended: &Mended, output: &mut Output) -> Result<()> {
     let told = fs::VolumeReport { problems: mended.mended.clone(), ..mended.before.clone() };
     for finding in &checked(&told).findings {
         tell(finding, "mended", output)?;
         output.line(&format!("  done: {}", finding.remedy))?;
+    }
+    if let Some(cut) = &mended.cut {
+        tell_cut(cut, output)?;
     }
     for (problem, why) in &mended.failed {
         output

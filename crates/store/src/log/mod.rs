@@ -23,3 +23,4 @@ mod tests;
 pub use append::{Log, Room};
 pub use options::{LogKey, LogOptions, LogStats, Recovery};
 pub use recover::Replay;
+pub use salvage::Cut;

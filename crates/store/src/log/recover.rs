@@ -392,9 +392,12 @@ fn make_durable(
 
 /// What stands behind the end of a log.
 #[derive(Debug, Default)]
-struct Found {
+pub(super) struct Found {
     /// The last record that was durable when one that is found there was written.
     durable: u64,
+    /// The last record that is whole, or that a mark names, and where the last of them ends.
+    pub(super) last: u64,
+    pub(super) end: usize,
     /// Bytes up to the end of the last thing that looks like a record of the torn tail.
     stale: usize,
 }
@@ -403,7 +406,7 @@ struct Found {
 static ZEROS: [u8; 4096 + HEADER_BYTES] = [0; 4096 + HEADER_BYTES];
 
 /// Looks for records numbered `next` or more, and for proofs that `next` was durable.
-fn search(seed: u32, rest: &[u8], next: u64) -> Found {
+pub(super) fn search(seed: u32, rest: &[u8], next: u64) -> Found {
     let mut found = Found::default();
     let sums = OnceCell::new();
     // No record behind the end can be numbered higher than there is room for records; a mark is
@@ -434,6 +437,7 @@ fn search(seed: u32, rest: &[u8], next: u64) -> Found {
                 && header.sums(sums.get_or_init(|| Sums::new(rest)).sum(seed, from, to))
             {
                 found.durable = found.durable.max(header.durable().unwrap_or(0));
+                (found.last, found.end) = (found.last.max(lsn), found.end.max(to));
             }
         }
         at += 1;
@@ -448,14 +452,24 @@ pub(super) fn read_segment(
     path: &str,
     file: &dyn File,
 ) -> Result<Vec<u8>> {
+    let (bytes, length) = read_beginning(files, first, path, file)?;
+    if length != bytes.len() as u64 {
+        let found = bytes.len().to_string();
+        return Err(bad_header(path, "as many bytes as the header says", found));
+    }
+    Ok(bytes)
+}
+
+/// Reads what there is of a segment and checks its header; with how long that says that it is.
+pub(super) fn read_beginning(
+    files: &Files,
+    first: u64,
+    path: &str,
+    file: &dyn File,
+) -> Result<(Vec<u8>, u64)> {
     let length = file.len()?;
-    let damaged = |expected: &str, found: String| {
-        let structure = "log segment header";
-        let (file, expected) = (path.to_owned(), expected.to_owned());
-        Error::from(Corruption { file, offset: 0, structure, expected, found })
-    };
     if length > SEGMENT_BYTES_MAX {
-        return Err(damaged("a segment within bounds", format!("{length} bytes")));
+        return Err(bad_header(path, "a segment within bounds", format!("{length} bytes")));
     }
     let mut bytes = vec![0; length as usize];
     let read = file.read_at(&mut bytes, 0)?;
@@ -468,16 +482,18 @@ pub(super) fn read_segment(
         Err(malformed) => return Err(malformed.located(path, 0).into()),
     };
     if header.volume != files.volume {
-        return Err(damaged("this volume's id", format!("{:02x?}", header.volume)));
+        return Err(bad_header(path, "this volume's id", format!("{:02x?}", header.volume)));
     }
     if header.first != first {
         let expected = "the first record that the file is named for";
-        return Err(damaged(expected, header.first.to_string()));
+        return Err(bad_header(path, expected, header.first.to_string()));
     }
-    if header.bytes != bytes.len() as u64 {
-        return Err(damaged("as many bytes as the header says", bytes.len().to_string()));
-    }
-    Ok(bytes)
+    Ok((bytes, header.bytes))
+}
+
+fn bad_header(path: &str, expected: &str, found: String) -> Error {
+    let (file, expected) = (path.to_owned(), expected.to_owned());
+    Corruption { file, offset: 0, structure: "log segment header", expected, found }.into()
 }
 
 /// A record that was durable is not there.

@@ -1,5 +1,11 @@
 //! Cutting a damaged log off: what is whole and in order before the damage stays, all behind it is
-//! given up. Only for somebody who was told that acknowledged changes are lost by it.
+//! given up, and it is said how much. Only for somebody who was told that acknowledged changes are
+//! lost by it.
+//!
+//! All of the log is read before anything is changed, so a read that fails leaves it as it is.
+//!
+//! A segment whose length is not what its header says has what is left of it. It gets its length
+//! back, and the log goes on in the next one if no record is missing.
 //!
 //! What is behind the last whole record is overwritten with zeros first, then later segments go,
 //! the last one first. A crash in between leaves a damaged log that is cut off again.
@@ -15,33 +21,48 @@ use std::sync::Arc;
 
 use device::Env;
 use format::Corruption;
+use format::log_record::{HEADER_BYTES, RecordHeader};
+use format::log_segment::{RECORDS_START, SEGMENT_BYTES_MAX};
 
-use super::recover::{Listed, Scan, list, read_segment};
+use super::recover::{Listed, Scan, list, read_beginning, search};
 use super::segment::Files;
 use super::{Log, LogOptions, Recovery};
 use crate::{Error, Lsn, Result};
 
+/// Where a log was cut off, and what was given up of it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Cut {
+    /// The last record that is left, or the one with which the state ends.
+    pub last: Lsn,
+    /// The last one that is known to have been given up; `last` where none is.
+    pub known: Lsn,
+    /// Bytes behind the last record that is left, up to the end of the last whole one, of all
+    /// segments; with what a file has of a record that it ends in.
+    pub bytes: u64,
+}
+
 impl Log {
-    /// Refuses, as [`Log::cut_off`] does, a log that begins behind the state: for an engine that
-    /// has to change something before it cuts the log off.
+    /// Refuses what [`Log::cut_off`] would refuse, and fails where it could not read: for an
+    /// engine that has to change something before it cuts the log off.
     pub fn may_be_cut_off(
         env: &Env,
         directory: &str,
         volume: [u8; 16],
         options: &LogOptions,
         from: Lsn,
+        certain: bool,
     ) -> Result<()> {
         let files = Files::new(Arc::clone(&env.device), directory, volume, options.key);
         if files.device.metadata(directory)?.is_none() {
             return Ok(());
         }
-        begin_of(&files, &list(&files)?.firsts, from).map(drop)
+        Plan::of(&files, from, certain).map(drop)
     }
 
     /// Cuts the log off at its first damage behind `from`, which is that of the newest durable
-    /// checkpoint. Returns the last record that is left. `certain`: there can be no later
-    /// checkpoint, for whatever could describe one was read. Fails, with nothing changed, when the
-    /// log is likely that of a later checkpoint.
+    /// checkpoint. `certain`: there can be no later checkpoint, for whatever could describe one was
+    /// read. Fails, with nothing changed, when the log is likely that of a later checkpoint, and
+    /// when it cannot be read.
     pub fn cut_off(
         env: &Env,
         directory: &str,
@@ -49,48 +70,69 @@ impl Log {
         options: &LogOptions,
         from: Lsn,
         certain: bool,
-    ) -> Result<Lsn> {
+    ) -> Result<Cut> {
         let files = Files::new(Arc::clone(&env.device), directory, volume, options.key);
         if files.device.metadata(directory)?.is_none() {
             files.device.create_dir(directory)?;
         }
-        let Listed { mut firsts, kept: superseded, spares } = list(&files)?;
-        let begin = begin_of(&files, &firsts, from)?;
+        let plan = Plan::of(&files, from, certain)?;
+        for path in &plan.superseded {
+            files.device.remove(path)?;
+        }
+        files.device.sync_dir(directory)?;
+        let last = plan.whole.len().saturating_sub(1);
+        for (at, part) in plan.whole.iter().enumerate() {
+            if at == last || part.differs {
+                part.end_here(&files)?;
+            }
+        }
+        for path in plan.gone.iter().rev() {
+            files.device.remove(path)?;
+        }
+        files.device.sync_dir(directory)?;
+        if plan.whole.is_empty() {
+            let spare = files.make_spare(options.segment_bytes)?;
+            files.name_spare(from.0 + 1, &spare)?;
+        }
+        let Cut { last, known, bytes } = plan.cut;
+        tracing::warn!(last = last.0, known = known.0, bytes, "the log was cut off");
+        Ok(plan.cut)
+    }
+}
+
+/// What is to be done.
+struct Plan {
+    /// Files that the log does without: spares, and what was kept for others.
+    superseded: Vec<String>,
+    /// The segments that stay, in order. None where nothing of the log follows the checkpoint: it
+    /// begins anew there.
+    whole: Vec<Part>,
+    /// The segments that go, in order.
+    gone: Vec<String>,
+    cut: Cut,
+}
+
+impl Plan {
+    fn of(files: &Files, from: Lsn, certain: bool) -> Result<Plan> {
+        let Listed { mut firsts, kept, spares } = list(files)?;
+        let begin = begin_of(files, &firsts, from)?;
         let needed = firsts.split_off(begin.saturating_sub(1));
-        let kept = if begin == 0 { None } else { whole(&files, &needed, from)? };
-        let reaches = kept.is_some_and(|(_, next, _)| next > from.0 + 1);
-        if !certain && !reaches {
+        let (mut whole, next) = whole(files, &needed, from)?;
+        if !certain && (whole.is_empty() || next <= from.0 + 1) {
             let found = "no such record, and a root that may be of a later state is damaged";
             let path = files.segment_path(needed.first().copied().unwrap_or(from.0 + 1));
             return Err(of_later_state(path, from, found.to_owned()).into());
         }
-        for name in &spares {
-            files.device.remove(&format!("{directory}/{name}"))?;
+        if next <= from.0 {
+            whole.clear();
         }
-        for &first in &superseded {
-            files.device.remove(&files.kept_path(first))?;
-        }
-        files.device.sync_dir(directory)?;
-        let Some((count, next, end)) = kept.filter(|&(_, next, _)| next > from.0) else {
-            // Nothing of it follows the checkpoint: it begins anew there.
-            for &first in needed.iter().rev() {
-                files.device.remove(&files.segment_path(first))?;
-            }
-            files.device.sync_dir(directory)?;
-            let spare = files.make_spare(options.segment_bytes)?;
-            files.name_spare(from.0 + 1, &spare)?;
-            return Ok(from);
-        };
-        let path = files.segment_path(needed[count - 1]);
-        let file = files.device.open(&path)?;
-        let rest = file.len()?.saturating_sub(end);
-        file.write_at(&vec![0; rest as usize], end)?;
-        file.sync_data()?;
-        for &first in needed[count..].iter().rev() {
-            files.device.remove(&files.segment_path(first))?;
-        }
-        files.device.sync_dir(directory)?;
-        Ok(Lsn(next - 1))
+        let last = if whole.is_empty() { from } else { Lsn(next - 1) };
+        let gone = &needed[whole.len()..];
+        let cut = given_up(files, &whole, gone, last)?;
+        let spares = spares.iter().map(|name| format!("{}/{name}", files.directory));
+        let superseded = spares.chain(kept.iter().map(|&first| files.kept_path(first))).collect();
+        let gone = gone.iter().map(|&first| files.segment_path(first)).collect();
+        Ok(Plan { superseded, whole, gone, cut })
     }
 }
 
@@ -107,32 +149,86 @@ fn begin_of(files: &Files, firsts: &[u64], from: Lsn) -> Result<usize> {
     Ok(begin)
 }
 
-/// How many segments are whole up to where records of them end: their number, the record that
-/// would come next, and where it would stand in the last of them.
-fn whole(files: &Files, needed: &[u64], from: Lsn) -> Result<Option<(usize, u64, u64)>> {
+/// A segment of which what is needed is whole.
+struct Part {
+    path: String,
+    /// Where its records end.
+    end: u64,
+    /// How long it is to be.
+    length: u64,
+    /// Whether it is not so long.
+    differs: bool,
+}
+
+impl Part {
+    /// Has the segment its length, with zeros behind its records.
+    fn end_here(&self, files: &Files) -> Result<()> {
+        let file = files.device.open(&self.path)?;
+        if self.differs {
+            file.set_len(self.length)?;
+        }
+        file.write_at(&vec![0; self.length.saturating_sub(self.end) as usize], self.end)?;
+        Ok(file.sync_data()?)
+    }
+}
+
+/// The segments that are whole up to where records of them end, and the record that would come
+/// next.
+fn whole(files: &Files, needed: &[u64], from: Lsn) -> Result<(Vec<Part>, u64)> {
     let mut pass = |_: Lsn, _: &[u8]| Ok(());
     let recovery = Recovery::default();
     let mut scan = Scan { files, from, replay: &mut pass, recovery, mend: false };
-    let mut kept = None;
+    let mut parts = Vec::new();
     let mut next = needed.first().copied().unwrap_or(0);
-    for (at, &first) in needed.iter().enumerate() {
+    for &first in needed {
         if first != next {
             break;
         }
         let path = files.segment_path(first);
         let file = files.device.open(&path)?;
-        let bytes = match read_segment(files, first, &path, file.as_ref()) {
-            Ok(bytes) => bytes,
+        let (mut bytes, length) = match read_beginning(files, first, &path, file.as_ref()) {
+            Ok(read) => read,
             Err(Error::Corrupt(damage)) => {
                 tell(&damage);
                 break;
             }
             Err(error) => return Err(error),
         };
-        let end = scan.records(&path, &bytes, &mut next)?;
-        kept = Some((at + 1, next, end as u64));
+        let differs = bytes.len() as u64 != length;
+        bytes.resize(length as usize, 0);
+        let end = scan.records(&path, &bytes, &mut next)? as u64;
+        parts.push(Part { path, end, length, differs });
     }
-    Ok(kept)
+    Ok((parts, next))
+}
+
+/// Looks at what is given up: behind the last of what is whole, and in the segments that go.
+fn given_up(files: &Files, whole: &[Part], gone: &[u64], last: Lsn) -> Result<Cut> {
+    let mut cut = Cut { last, known: last, bytes: 0 };
+    let mut look = |path: &str, start: u64, next: u64| -> Result<()> {
+        let file = files.device.open(path)?;
+        let length = file.len()?.clamp(start, SEGMENT_BYTES_MAX.max(start)) - start;
+        let mut rest = vec![0; length as usize];
+        let read = file.read_at(&mut rest, start)?;
+        rest.truncate(read);
+        let found = search(files.seed, &rest, next);
+        let head = rest.first_chunk().and_then(|head| RecordHeader::decode(head).ok());
+        let begun = head.filter(|head| head.lsn == next).map_or(0, |head| {
+            let length = HEADER_BYTES + head.length as usize;
+            length.min(rest.len())
+        });
+        cut.bytes += found.end.max(begun) as u64;
+        // A segment has all records between the one that it is named for and the next one's.
+        cut.known = cut.known.max(Lsn(found.last)).max(Lsn(next - 1));
+        Ok(())
+    };
+    if let Some(part) = whole.last() {
+        look(&part.path, part.end, last.0 + 1)?;
+    }
+    for &first in gone {
+        look(&files.segment_path(first), RECORDS_START, first.max(last.0 + 1))?;
+    }
+    Ok(cut)
 }
 
 /// Why a log is not cut off.
@@ -143,4 +239,200 @@ fn of_later_state(file: String, from: Lsn, found: String) -> Corruption {
 
 fn tell(damage: &Corruption) {
     tracing::warn!(%damage, "the log is cut off before this segment");
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use testing::{CrashPolicy, Fault, FaultOn, Op, SimDevice, SimEnv};
+
+    use super::*;
+    use crate::Room;
+
+    const VOLUME: [u8; 16] = [5; 16];
+    const COUNT: u64 = 1000;
+
+    fn options() -> LogOptions {
+        LogOptions { segment_bytes: 64 << 10, write_bytes: 4 << 10, ..LogOptions::default() }
+    }
+
+    fn payload(lsn: u64) -> Vec<u8> {
+        (0..20 + lsn % 300).map(|at| (at * 7 + lsn) as u8).collect()
+    }
+
+    /// A medium with a log that was closed, and its segments.
+    fn made(seed: u64) -> (SimDevice, Vec<(u64, String)>) {
+        let sim = testing::sim_env(seed);
+        let log = Log::create(&sim.env(), "log", VOLUME, &options()).unwrap();
+        for lsn in 1..=COUNT {
+            assert_eq!(log.append(&payload(lsn), Room::Normal).unwrap(), Lsn(lsn));
+        }
+        log.close().unwrap();
+        let writer = log.writer.lock();
+        let segments: Vec<_> =
+            writer.segments.iter().map(|of| (of.first, of.path.clone())).collect();
+        assert!(segments.len() >= 3);
+        (sim.device.clone(), segments)
+    }
+
+    fn env(device: &SimDevice) -> Env {
+        SimEnv::on(device.clone(), 1).env()
+    }
+
+    fn cut(device: &SimDevice, from: u64) -> Result<Cut> {
+        Log::cut_off(&env(device), "log", VOLUME, &options(), Lsn(from), true)
+    }
+
+    /// The record that is replayed last, when all from the first one are, as they were.
+    fn replayed(device: &SimDevice) -> Result<u64> {
+        let mut last = 0;
+        let mut replay = |lsn: Lsn, bytes: &[u8]| {
+            last += 1;
+            assert!(lsn == Lsn(last) && bytes == payload(last));
+            Ok(())
+        };
+        Log::open(&env(device), "log", VOLUME, &options(), Lsn(0), &mut replay)?;
+        Ok(last)
+    }
+
+    /// Where records end in the segment that begins with one, with their numbers.
+    fn ends(first: u64, next: u64) -> Vec<(u64, u64)> {
+        let mut at = RECORDS_START;
+        let end = |lsn: u64| {
+            at += HEADER_BYTES as u64 + payload(lsn).len() as u64;
+            (at, lsn)
+        };
+        (first..next).map(end).collect()
+    }
+
+    fn next_of(segments: &[(u64, String)], at: usize) -> u64 {
+        segments.get(at + 1).map_or(COUNT + 1, |&(first, _)| first)
+    }
+
+    fn files(device: &SimDevice) -> BTreeMap<String, Vec<u8>> {
+        let read = |(path, _): (String, u64)| (path.clone(), device.read_file(&path));
+        device.files().into_iter().map(read).collect()
+    }
+
+    /// It was given up as a whole, with all that followed.
+    #[test]
+    fn a_shortened_segment_keeps_what_it_still_has() {
+        let (whole, segments) = made(1);
+        let mut random = fastrand::Rng::with_seed(1);
+        for (at, (first, path)) in segments.iter().enumerate() {
+            let next = next_of(&segments, at);
+            let ends = ends(*first, next);
+            let used = ends.last().unwrap().0;
+            let mut lengths: Vec<u64> = (0..12).map(|_| random.u64(RECORDS_START..used)).collect();
+            lengths.extend([RECORDS_START, RECORDS_START + 1, ends[2].0, ends[2].0 - 1, used - 1]);
+            for length in lengths {
+                let device = whole.copy();
+                device.truncate(path, length);
+                assert!(replayed(&device).is_err(), "{path} of {length} bytes");
+                let left = ends.iter().rfind(|end| end.0 <= length);
+                let last = left.map_or(first - 1, |end| end.1);
+                let start = left.map_or(RECORDS_START, |end| end.0);
+                let found = cut(&device, 0).unwrap();
+                let what = format!("{path} of {length} bytes: {found:?}");
+                assert_eq!(found.last, Lsn(last), "{what}");
+                // What nothing is left of in the last segment, nobody knows of.
+                let known = if at + 1 < segments.len() { COUNT } else { last };
+                assert_eq!(found.known, Lsn(known), "{what}");
+                let begun = length - start;
+                assert!(begun < HEADER_BYTES as u64 || found.bytes >= begun, "{what}");
+                assert_eq!(replayed(&device).unwrap(), last, "{what}");
+                assert_eq!(device.read_file(path).len(), 64 << 10);
+            }
+        }
+    }
+
+    /// A file that lost nothing but zeros, or got longer, costs no record.
+    #[test]
+    fn a_segment_of_another_length_with_all_its_records_costs_nothing() {
+        let (whole, segments) = made(2);
+        for (at, (first, path)) in segments.iter().enumerate() {
+            let used = ends(*first, next_of(&segments, at)).last().unwrap().0;
+            for length in [used, used + 1, (64 << 10) + 1, 80 << 10] {
+                if length == 64 << 10 {
+                    continue;
+                }
+                let device = whole.copy();
+                device.truncate(path, length);
+                assert!(replayed(&device).is_err(), "{path} of {length} bytes");
+                let found = cut(&device, 0).unwrap();
+                assert_eq!((found.last, found.known), (Lsn(COUNT), Lsn(COUNT)), "{path}, {length}");
+                assert_eq!(replayed(&device).unwrap(), COUNT);
+            }
+        }
+    }
+
+    #[test]
+    fn what_is_given_up_behind_a_damaged_record_is_told() {
+        let (whole, segments) = made(3);
+        let (first, path) = &segments[1];
+        let ends = ends(*first, next_of(&segments, 1));
+        for (before, after) in [(3, 4), (40, 41)] {
+            let device = whole.copy();
+            device.flip_bit(path, 8 * (ends[before].0 + 20));
+            let found = cut(&device, 0).unwrap();
+            let Cut { last, known, bytes } = found;
+            assert_eq!((last, known), (Lsn(ends[after].1 - 1), Lsn(COUNT)), "{found:?}");
+            let behind: usize =
+                (last.0 + 1..=COUNT).map(|lsn| HEADER_BYTES + payload(lsn).len()).sum();
+            // And the mark behind the last one.
+            let behind = (behind + HEADER_BYTES) as u64;
+            assert_eq!(bytes, behind, "{found:?}");
+            assert_eq!(replayed(&device).unwrap(), last.0);
+        }
+    }
+
+    /// Whichever read fails, of what stays or of what would go: nothing is changed.
+    #[test]
+    fn nothing_of_a_log_is_changed_where_it_cannot_be_read() {
+        let (whole, segments) = made(4);
+        whole.truncate(&segments[1].1, 30 << 10);
+        for on in [Op::Read, Op::Look, Op::Open] {
+            for after in 0.. {
+                let device = whole.copy();
+                let before = files(&device);
+                device.inject(Fault::io(FaultOn::Only(on), after));
+                let found = cut(&device, 0);
+                if device.faults_left() {
+                    assert!(found.is_ok() && after > 2, "{on:?}, call {after}");
+                    break;
+                }
+                // What is to be written is opened once more, after the spares went.
+                device.clear_faults();
+                let changed = files(&device) != before;
+                assert!(matches!(found, Err(Error::Device(_))), "{on:?}, call {after}");
+                assert!(!changed || on == Op::Open, "{on:?}, call {after}");
+                assert!(segments.iter().all(|(_, path)| device.read_file(path) == before[path]));
+            }
+        }
+    }
+
+    #[test]
+    fn a_cut_that_the_power_ends_is_made_again_and_comes_to_the_same() {
+        let (whole, segments) = made(5);
+        for (at, length) in [(1, 30 << 10), (0, 20 << 10), (2, 3000)] {
+            let hurt = whole.copy();
+            hurt.truncate(&segments[at].1, length);
+            let right = hurt.copy();
+            let last = cut(&right, 0).unwrap().last;
+            let ops = right.ops();
+            assert!(ops > hurt.ops() + 4);
+            for op in hurt.ops()..ops {
+                for policy in CrashPolicy::ALL {
+                    let device = hurt.copy();
+                    device.crash_at(op);
+                    cut(&device, 0).ok();
+                    let device = device.after_crash(policy, op);
+                    let again = cut(&device, 0).unwrap().last;
+                    assert_eq!(again, last, "{at}, cut off at {op}, {policy:?}");
+                    assert_eq!(replayed(&device).unwrap(), last.0);
+                }
+            }
+        }
+    }
 }

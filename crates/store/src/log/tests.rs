@@ -273,7 +273,8 @@ fn commits_are_durable_when_the_one_who_syncs_waits_for_others() {
 }
 
 fn cut(root: &Path, from: u64, certain: bool) -> Result<Lsn> {
-    Log::cut_off(&Env::system(root).unwrap(), "log", VOLUME, &options(), Lsn(from), certain)
+    let env = Env::system(root).unwrap();
+    Log::cut_off(&env, "log", VOLUME, &options(), Lsn(from), certain).map(|cut| cut.last)
 }
 
 fn names(root: &Path) -> Vec<String> {

@@ -9,6 +9,7 @@ mod garbage_unread;
 mod kept;
 mod records;
 mod refused;
+mod salvaged;
 mod shared;
 mod twice;
 pub(crate) mod volume;

@@ -221,3 +221,68 @@ fn a_read_error_anywhere_loses_nothing_and_holds_nothing_up() {
         assert_eq!(*counts.get_or_insert(found), found, "scan {scans}");
     }
 }
+
+/// How many extents a subvolume's tree has.
+fn extents(v: &Volume, node: NodeId) -> usize {
+    let key = format::key::subvolume(node.subvol().0);
+    let tree = TreeId(format::key::VOLUME_TREE);
+    let bytes = v.store.get(tree, &key).expect("the store reads").expect("a record");
+    let record = format::subvolume_record::SubvolumeRecord::decode(&bytes).expect("a record");
+    let range = KeyRange::prefix(&format::key::EXTENTS_PREFIX);
+    let mut cursor = v.store.scan(TreeId(record.tree), range).expect("a tree");
+    let mut count = 0;
+    while cursor.next().expect("the store reads").is_some() {
+        count += 1;
+    }
+    count
+}
+
+/// Only records were counted: contents of any size were kept for ever by a snapshot or clone of
+/// something else, if they were those of few files.
+#[test]
+fn a_copy_gives_up_large_contents_of_few_files_beside_it() {
+    let fill = |v: &Volume, node: NodeId, byte: u8| {
+        let megabyte = vec![byte; 1 << 20];
+        (0..24).for_each(|at| v.write(node, at << 20, &megabyte));
+    };
+    for (what, gone) in
+        [("removed", true), ("written over", true), ("linked, removed", true), ("moved", false)]
+    {
+        for clones in [false, true] {
+            let v = pruning();
+            let dir = filled(&v, home(), "d", 40);
+            let big = v.dir(home(), "big").node;
+            let file = v.file(big, "file").node;
+            fill(&v, file, 1);
+            if what.starts_with("linked") {
+                v.fs.link(&root(), file, big, b"too").expect("a second name");
+            }
+            let before = contents(&v, dir);
+            let shown = if clones {
+                v.fs.clone_dir(&root(), dir, home(), b"c").expect("a clone");
+                v.find(home(), "c").expect("the clone").node
+            } else {
+                v.fs.snapshot_create(&root(), dir, b"one").expect("a snapshot");
+                snapshot_root(&v, dir, "one")
+            };
+            settle(&v);
+            assert!(extents(&v, shown) > 0, "{what}: nothing has diverged");
+            match what {
+                "written over" => fill(&v, file, 2),
+                "moved" => {
+                    let (from, to) = ((big, &b"file"[..]), (home(), &b"file"[..]));
+                    v.fs.rename(&root(), from, to, fs::RenameMode::Replace).expect("it moves");
+                }
+                _ => {
+                    v.fs.unlink(&root(), big, b"file").expect("it is there");
+                    v.fs.unlink(&root(), big, b"too").ok();
+                    forget(&v, file);
+                }
+            }
+            settle(&v);
+            let left = extents(&v, shown);
+            assert_eq!(left == 0, gone, "{what}, a clone: {clones}: {left} extents are left");
+            assert_eq!(contents(&v, shown), before);
+        }
+    }
+}

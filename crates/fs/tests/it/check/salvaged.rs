@@ -1,0 +1,122 @@
+//! A damaged log that is cut off: what was changed before the damage is there, what was given up is
+//! told, and the volume is clean.
+
+use std::ops::ControlFlow;
+
+use fs::{Engine, FileSystem, Fs, OpenError, Repair};
+use inode::{Caller, NodeId};
+use store::{Cut, Durability};
+use testing::{Fault, FaultOn, Op, SimDevice};
+
+use super::volume::{bytes, file, open, opened_with};
+use super::{assert_clean, env_of, told};
+use crate::subject::{Base, FsSubject};
+
+on_each_engine!(
+    what_a_shortened_log_still_has_is_kept,
+    what_is_given_up_behind_damage_is_told,
+    a_log_that_cannot_be_read_is_not_cut_off,
+);
+
+const FILES: u64 = 200;
+
+fn name(n: u64) -> String {
+    format!("file {n}")
+}
+
+/// A volume of which all that is in it is in the log only, and the fullest segment of that, with
+/// where its records end.
+fn crashed(engine: Engine) -> (SimDevice, String, u64) {
+    let device = SimDevice::new(41);
+    let subject =
+        FsSubject::format(&device, &opened_with(Durability::Async), &Base::Engine(engine));
+    for n in 0..FILES {
+        file(subject.fs(), NodeId::ROOT, &name(n), &bytes(n, 300));
+        subject.fs().sync().expect("it is there");
+    }
+    let crashed = device.copy();
+    let used = |path: &str| {
+        crashed.read_file(path).iter().rposition(|byte| *byte != 0).map_or(0, |at| at as u64 + 1)
+    };
+    let segments = crashed.files().into_iter().map(|(path, _)| path);
+    let segments = segments.filter(|path| path.starts_with("log/") && !path.contains("spare"));
+    let path = segments.max_by_key(|path| used(path)).expect("there is a log");
+    let used = used(&path);
+    (crashed, path, used)
+}
+
+/// Cuts the log off; tells how many files are left, which are the first ones, as they were.
+fn cut_off(device: &SimDevice, place: &str) -> (Cut, u64) {
+    let mut go_on = |_, _| ControlFlow::Continue(());
+    let mended = Fs::repair(&env_of(device), Repair::DoAndCutLog, &mut go_on);
+    let mended = mended.expect("the medium answers");
+    assert!(mended.failed.is_empty(), "{place}: {:?}", mended.failed);
+    assert!(mended.after.is_clean(), "{place}:\n{}", told(&mended.after));
+    assert_clean(device, place);
+    let subject = open(device).unwrap_or_else(|error| panic!("{place}: {error}"));
+    let (fs, root) = (subject.fs(), Caller::root());
+    let find = |n: u64| fs.lookup(&root, NodeId::ROOT, name(n).as_bytes());
+    let left = (0..FILES).take_while(|&n| find(n).is_ok()).count() as u64;
+    assert!((left..FILES).all(|n| find(n).is_err()), "{place}: not the first ones");
+    for n in 0..left.saturating_sub(1) {
+        let node = find(n).expect("it was there").node;
+        let mut found = [0; 400];
+        let length = fs.read(&root, node, 0, &mut found).expect("it can be read");
+        assert!(found[..length] == bytes(n, 300), "{place}: contents of {n}");
+    }
+    (mended.cut.expect("the log was damaged"), left)
+}
+
+/// It was given up as a whole.
+fn what_a_shortened_log_still_has_is_kept(engine: Engine) {
+    let (whole, path, used) = crashed(engine);
+    let start = format::log_segment::RECORDS_START;
+    let mut before = 0;
+    for part in 1..16 {
+        let device = whole.copy();
+        let length = start + (used - start) * part / 16;
+        device.truncate(&path, length);
+        let place = format!("{engine:?}, {path} has {length} bytes of {used}");
+        let (cut, left) = cut_off(&device, &place);
+        assert!(left >= before, "{place}: {left} files, of more {before}");
+        assert!(left >= FILES * part / 20, "{place}: only {left} files are left");
+        assert!(cut.last.0 >= left, "{place}: {cut:?}");
+        before = left;
+    }
+}
+
+fn what_is_given_up_behind_damage_is_told(engine: Engine) {
+    let (whole, path, used) = crashed(engine);
+    let device = whole.copy();
+    device.flip_bit(&path, 8 * (used / 2));
+    let (cut, left) = cut_off(&device, &format!("{engine:?}, {path} at {}", used / 2));
+    assert!(left > FILES / 4 && left < FILES, "{left} files are left");
+    assert!(cut.known.0 - cut.last.0 >= FILES - left, "{cut:?}, {left} files are left");
+    assert!(cut.bytes > used / 4 && cut.bytes <= used, "{cut:?} of {used}");
+}
+
+/// Nothing is deleted, and nothing written, because of a read that failed.
+fn a_log_that_cannot_be_read_is_not_cut_off(engine: Engine) {
+    let (whole, path, used) = crashed(engine);
+    whole.truncate(&path, used / 2);
+    let all = |device: &SimDevice| -> Vec<(String, Vec<u8>)> {
+        let read = |(path, _): (String, u64)| (path.clone(), device.read_file(&path));
+        device.files().into_iter().map(read).collect()
+    };
+    let mut refused = 0;
+    for after in 0..4 {
+        let device = whole.copy();
+        let fault = Fault::io(FaultOn::Only(Op::Read), after).forever().below("log/");
+        device.inject(fault);
+        let mut go_on = |_, _| ControlFlow::Continue(());
+        let found = Fs::repair(&env_of(&device), Repair::DoAndCutLog, &mut go_on);
+        device.clear_faults();
+        let Err(error) = found else { continue };
+        refused += 1;
+        assert!(!matches!(error, OpenError::Damaged(_)), "{error}");
+        assert!(all(&device) == all(&whole), "{after}: something was changed");
+        let (_, left) = cut_off(&device, "it can be read again");
+        assert!(left > FILES / 4);
+    }
+    assert!(refused >= 2, "{refused} were refused");
+}
