@@ -254,7 +254,7 @@ fn size(run: &Run<'_>, count: u64) -> Result<Vec<Value>> {
         }
     }
     objects.extend(nearest(&cluster, &rows, count));
-    let all = cluster.rows(Fields::ALL);
+    let all = cluster.rows(Fields::ATTRIBUTES);
     let memory = all.map(|_| cluster.memory_bytes()).unwrap_or_default();
     objects.insert(
         0,
