@@ -31,7 +31,7 @@ pub struct ClusterOptions {
 impl ClusterOptions {
     /// What measured best (decisions 0021 and 0095).
     pub fn new(hash: NameHash) -> ClusterOptions {
-        ClusterOptions { block_rows: 256, attribute_turn: 1, level: 3, hash }
+        ClusterOptions { block_rows: 256, attribute_turn: 3, level: 3, hash }
     }
 }
 
