@@ -4,6 +4,7 @@
 //! the head, under one checksum; each column has its own, so that a search reads only what it
 //! needs.
 
+use crate::cluster_summary;
 use crate::layout::{Field, size_of};
 use crate::{Malformed, Reader, Writer};
 
@@ -103,8 +104,32 @@ pub enum ColumnId {
     NameTags,
 }
 
-/// Columns there are.
+/// Columns there are, but for those of extended attributes.
 pub const COLUMNS: usize = 21;
+
+/// The byte on disk of the first column of extended attributes. DO NOT CHANGE: each attribute has
+/// two, by its place among the names of the summary, and there is room for all that can be there.
+const ATTRIBUTE_FIRST: u8 = 128;
+const _: () = assert!(COLUMNS < 128 && cluster_summary::CARRIED_MAX * 2 == 128);
+
+/// The columns of an extended attribute that some row has.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct AttributeColumns {
+    /// Place of its name among those that the summary lists, below `CARRIED_MAX`.
+    pub place: u8,
+    /// For each row the place of its value among the values, counted from 1; 0: it has none.
+    pub ranks: Stored,
+    /// The values (`cluster_values`).
+    pub values: Stored,
+}
+
+impl AttributeColumns {
+    /// The bytes on disk of its two columns.
+    fn bytes(self) -> [u8; 2] {
+        let first = ATTRIBUTE_FIRST.saturating_add(self.place.saturating_mul(2));
+        [first, first.saturating_add(1)]
+    }
+}
 
 impl ColumnId {
     // DO NOT CHANGE THE ORDER: places in it are on disk, counted from 1.
@@ -233,6 +258,8 @@ pub struct Head<'a> {
     pub bytes: u64,
     /// Columns, ascending. One that is absent has the value 0 in all rows.
     pub columns: Vec<(ColumnId, Stored)>,
+    /// Columns of extended attributes, ascending. Rows have none of those that are absent.
+    pub attributes: Vec<AttributeColumns>,
     /// The summary, encoded.
     pub summary: &'a [u8],
 }
@@ -254,28 +281,23 @@ impl<'a> Head<'a> {
 
     /// The bytes. Extents must lie behind the head, and within `bytes`.
     pub fn encode(&self) -> Vec<u8> {
-        let length = Head::length(self.columns.len(), self.summary.len());
+        let count = self.attributes.len().saturating_mul(2).saturating_add(self.columns.len());
+        let length = Head::length(count, self.summary.len());
         let mut rest = Vec::with_capacity(length);
         rest.put_u32(u32::try_from(length).unwrap_or(u32::MAX));
         rest.put_u32(self.rows);
         rest.put_u16(self.block_rows);
-        rest.put_u16(u16::try_from(self.columns.len()).unwrap_or(u16::MAX));
+        rest.put_u16(u16::try_from(count).unwrap_or(u16::MAX));
         rest.put_u32(u32::try_from(self.summary.len()).unwrap_or(u32::MAX));
         rest.put_u64(self.bytes);
         rest.raw(&[0; 24]);
         for (id, stored) in &self.columns {
-            let none = Extent { offset: 0, length: 0, raw: 0, checksum: 0 };
-            let extent = match *stored {
-                Stored::Constant(value) => Extent { offset: value, ..none },
-                _ => stored.extent().unwrap_or(none),
-            };
-            rest.put_u8(id.byte());
-            rest.put_u8(stored.byte());
-            rest.put_u16(0);
-            rest.put_u32(extent.checksum);
-            rest.put_u64(extent.offset);
-            rest.put_u32(extent.length);
-            rest.put_u32(extent.raw);
+            encode_column(&mut rest, id.byte(), stored);
+        }
+        for attribute in &self.attributes {
+            let [ranks, values] = attribute.bytes();
+            encode_column(&mut rest, ranks, &attribute.ranks);
+            encode_column(&mut rest, values, &attribute.values);
         }
         rest.raw(self.summary);
         let mut out = Vec::with_capacity(length);
@@ -333,30 +355,75 @@ impl<'a> Head<'a> {
             return Err(reader.malformed("a head within bounds", found));
         }
         let head = u64::from(length);
-        let mut columns = Vec::with_capacity(usize::from(count));
+        let mut described = Vec::with_capacity(usize::from(count));
         for _ in 0..count {
-            columns.push(decode_column(&mut reader, head, total)?);
+            described.push(decode_column(&mut reader, head, total)?);
         }
-        if !columns.is_sorted_by(|(a, _), (b, _)| a < b) {
+        if !described.is_sorted_by(|(a, _), (b, _)| a < b) {
             return Err(reader.malformed("columns in ascending order", "others"));
         }
+        let behind = described.partition_point(|&(id, _)| id < ATTRIBUTE_FIRST);
+        let attributes = attributes_of(&reader, &described.split_off(behind))?;
+        let mut columns = Vec::with_capacity(described.len());
+        for (id, stored) in described {
+            let Some(id) = ColumnId::decode(id) else {
+                return Err(reader.malformed("a known column", format!("column {id}")));
+            };
+            columns.push((id, stored));
+        }
         let summary = reader.take(summary)?;
-        Ok(Head { rows, block_rows, bytes: total, columns, summary })
+        Ok(Head { rows, block_rows, bytes: total, columns, attributes, summary })
     }
+}
+
+/// Columns of extended attributes: ranks, and behind them their values.
+fn attributes_of(
+    reader: &Reader<'_>,
+    described: &[(u8, Stored)],
+) -> Result<Vec<AttributeColumns>, Malformed> {
+    let mut attributes = Vec::with_capacity(described.len() / 2);
+    for pair in described.chunks(2) {
+        let [(first, ranks), (second, values)] = *pair else {
+            return Err(reader.malformed("ranks and their values", "one of them"));
+        };
+        let place = first.saturating_sub(ATTRIBUTE_FIRST) / 2;
+        let attribute = AttributeColumns { place, ranks, values };
+        if attribute.bytes() != [first, second] || values.extent().is_none() {
+            let found = format!("columns {first} and {second} of {values:?}");
+            return Err(reader.malformed("ranks and their values", found));
+        }
+        attributes.push(attribute);
+    }
+    Ok(attributes)
+}
+
+fn encode_column(out: &mut Vec<u8>, id: u8, stored: &Stored) {
+    let none = Extent { offset: 0, length: 0, raw: 0, checksum: 0 };
+    let extent = match *stored {
+        Stored::Constant(value) => Extent { offset: value, ..none },
+        _ => stored.extent().unwrap_or(none),
+    };
+    out.put_u8(id);
+    out.put_u8(stored.byte());
+    out.put_u16(0);
+    out.put_u32(extent.checksum);
+    out.put_u64(extent.offset);
+    out.put_u32(extent.length);
+    out.put_u32(extent.raw);
 }
 
 fn decode_column(
     reader: &mut Reader<'_>,
     head: u64,
     total: u64,
-) -> Result<(ColumnId, Stored), Malformed> {
+) -> Result<(u8, Stored), Malformed> {
     let (id, stored) = (reader.u8()?, reader.u8()?);
     reader.u16()?;
     let checksum = reader.u32()?;
     let offset = reader.u64()?;
     let (length, raw) = (reader.u32()?, reader.u32()?);
     let extent = Extent { offset, length, raw, checksum };
-    let Some((id, stored)) = ColumnId::decode(id).zip(Stored::decode(stored, extent)) else {
+    let Some(stored) = Stored::decode(stored, extent) else {
         return Err(reader.malformed("a known column", format!("column {id} stored as {stored}")));
     };
     if let Some(extent) = stored.extent() {
@@ -376,16 +443,22 @@ mod tests {
         Extent { offset, length, raw: 9, checksum: 4 }
     }
 
+    fn attribute(place: u8) -> AttributeColumns {
+        let ranks = Stored::Numbers(extent(300, 10));
+        AttributeColumns { place, ranks, values: Stored::Bytes(extent(310, 20)) }
+    }
+
     fn encoded() -> Vec<u8> {
         let head = Head {
             rows: 1000,
             block_rows: 256,
             bytes: 4096,
             columns: vec![
-                (ColumnId::Directory, Stored::Numbers(extent(200, 96))),
+                (ColumnId::Directory, Stored::Numbers(extent(247, 49))),
                 (ColumnId::Uid, Stored::Constant(1000)),
                 (ColumnId::Names, Stored::Packed(extent(296, 3800))),
             ],
+            attributes: vec![attribute(0), attribute(63)],
             summary: b"summary",
         };
         let bytes = head.encode();
@@ -424,6 +497,7 @@ mod tests {
             block_rows: 1,
             bytes: 200,
             columns: vec![(ColumnId::Size, Stored::Numbers(extent(offset, length)))],
+            attributes: Vec::new(),
             summary: b"",
         };
         assert!(Head::decode(&head(88, 112).encode()).is_ok());
@@ -433,5 +507,32 @@ mod tests {
         let mut newer = head(88, 1).encode();
         newer[8] = 2;
         assert_eq!(Head::claimed_length(&newer), Ok(Decoded::Newer(2)));
+    }
+    #[test]
+    fn columns_of_attributes_come_in_pairs() {
+        let head = Head {
+            rows: 1000,
+            block_rows: 256,
+            bytes: 4096,
+            columns: Vec::new(),
+            attributes: vec![attribute(0), attribute(1)],
+            summary: b"",
+        };
+        let good = head.encode();
+        assert_eq!(Head::decode(&good), Ok(head));
+        let with_ids = |ids: [u8; 4]| {
+            let mut bytes = good.clone();
+            for (at, id) in ids.into_iter().enumerate() {
+                bytes[HEADER_BYTES + at * COLUMN_BYTES] = id;
+            }
+            let sum = crc32c::crc32c_append(crc32c::crc32c(&bytes[..12]), &bytes[16..]);
+            bytes[12..16].copy_from_slice(&sum.to_le_bytes());
+            Head::decode(&bytes).is_ok()
+        };
+        assert!(with_ids([128, 129, 130, 131]) && with_ids([128, 129, 254, 255]));
+        for ids in [[1, 128, 129, 130], [128, 129, 130, 132], [129, 130, 131, 132]] {
+            assert!(!with_ids(ids), "{ids:?}");
+        }
+        assert!(!with_ids([100, 127, 128, 129]), "columns that nobody knows");
     }
 }

@@ -25,6 +25,7 @@ pub mod cluster_limits;
 pub mod cluster_names;
 pub mod cluster_numbers;
 pub mod cluster_summary;
+pub mod cluster_values;
 mod corruption;
 pub mod detached_record;
 pub mod directory_record;

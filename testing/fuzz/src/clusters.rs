@@ -9,7 +9,7 @@ use format::inode_record::FileKind;
 use format::xattr_record::XattrRecord;
 use inode::NameHash;
 use search::cluster::{Cluster, ClusterBuilder, ClusterOptions, Fields, Like};
-use search::{Attribute, Condition, Row};
+use search::{Attribute, Condition, Row, Searchable};
 
 use crate::random::{bytes, name, number, number32, signed};
 use crate::target::{Part, Target, seen};
@@ -17,7 +17,12 @@ use crate::target::{Part, Target, seen};
 pub(crate) const TARGETS: &[Target] = &[Target {
     name: "cluster",
     part: Part::Decoders,
-    covers: &["cluster::decode", "cluster_numbers::decode", "cluster_names::decode"],
+    covers: &[
+        "cluster::decode",
+        "cluster_numbers::decode",
+        "cluster_names::decode",
+        "cluster_values::decode",
+    ],
     make,
     mend,
     run,
@@ -27,13 +32,17 @@ fn hash() -> NameHash {
     NameHash::with_bits([9; 16], NameHash::BITS)
 }
 
+/// Attributes that rows carry, of which the last is of none.
+const CARRIED: [&[u8]; 3] = [b"user.a", b"user.b", b"user.c"];
+
 fn make(random: &mut Rng) -> Vec<u8> {
-    let mut builder = ClusterBuilder::new(ClusterOptions::new(hash()));
+    let carried = Searchable::new(CARRIED.map(<[u8]>::to_vec).into());
+    let mut builder = ClusterBuilder::new(ClusterOptions::new(hash())).carrying(&carried);
     let few: Vec<u64> = (0..4).map(|_| number(random)).collect();
     for _ in 0..random.usize(1..120) {
         let mut xattrs = XattrRecord::default();
         if random.u8(..4) == 0 {
-            xattrs.set(&name(random, 10), &bytes(random, 30));
+            xattrs.set(CARRIED[random.usize(..2)], &bytes(random, 30));
         }
         let (name, xattrs) = (name(random, 20), xattrs.encode());
         let some = few[random.usize(..few.len())];
@@ -70,7 +79,9 @@ fn mend(bytes: &mut [u8]) {
     sum_head(bytes, length);
     let head = bytes.get(..length).unwrap_or_default();
     let Ok(head) = Head::decode(head) else { return };
-    let extents: Vec<_> = head.columns.iter().map(|(_, stored)| stored.extent()).collect();
+    let attributes = head.attributes.iter().flat_map(|one| [one.ranks, one.values]);
+    let all = head.columns.iter().map(|(_, stored)| *stored).chain(attributes);
+    let extents: Vec<_> = all.map(|stored| stored.extent()).collect();
     for (at, extent) in extents.into_iter().enumerate() {
         let Some(extent) = extent else { continue };
         let from = usize::try_from(extent.offset).unwrap_or(usize::MAX).min(bytes.len());
@@ -104,6 +115,8 @@ fn run(bytes: &[u8]) -> bool {
         vec![Condition::NameContains(b"ab".to_vec())],
         vec![Condition::NameEnds(b"z".to_vec()), Condition::Within(Attribute::Mtime, 0, 1 << 60)],
         vec![Condition::Xattr(b"user.a".to_vec(), None)],
+        vec![Condition::Xattr(b"user.b".to_vec(), Some(b"a".to_vec()))],
+        vec![Condition::Xattr(b"user.c".to_vec(), None)],
     ];
     for narrow in &conditions {
         let mut left = 50;
@@ -113,7 +126,7 @@ fn run(bytes: &[u8]) -> bool {
             if left == 0 { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
         }));
     }
-    if let Ok(rows) = cluster.rows(Fields::ALL) {
+    if let Ok(rows) = cluster.rows(Fields::ATTRIBUTES) {
         for row in (0..rows.len()).take(64) {
             let like = Like::new(&rows.get(row));
             if row == 0 {

@@ -19,12 +19,13 @@ use crate::support::{ROOT, volume};
 
 const NAMES: [&[u8]; 3] = [b"user.kind", b"user.tag", b"trusted.mark"];
 
-/// Values of which two differ behind what rows carry of a value.
+/// Values of which two differ behind what rows carry of a value, and two behind eight bytes.
 fn value(random: &mut fastrand::Rng) -> Vec<u8> {
-    match random.u32(..6) {
+    match random.u32(..8) {
         0 => vec![b'x'; 300],
         1 => [&[b'x'; 299][..], b"y"].concat(),
         2 => Vec::new(),
+        3 | 4 => [&b"12345678"[..], &[random.u8(b'a'..b'c')]].concat(),
         _ => vec![random.u8(b'a'..b'd')],
     }
 }
@@ -221,4 +222,72 @@ fn what_can_be_no_attribute_is_not_declared() {
     assert!(v.fs.declare_searchable(&many).is_err());
     assert!(v.fs.searchable().expect("it tells").is_empty(), "all or none");
     v.fs.declare_searchable(&many[..64]).expect("so many can be");
+}
+
+/// Gives some files of a directory attributes, and takes those of others.
+fn set_some(fs: &Fs, random: &mut fastrand::Rng, directory: NodeId, count: u32) {
+    let root = Caller::root();
+    for _ in 0..count {
+        let name = format!("f{}", random.u32(..600));
+        let file = fs.lookup(&root, directory, name.as_bytes()).expect("a file").node;
+        let attribute = NAMES[random.usize(..3)];
+        if random.u32(..5) == 0 {
+            drop(fs.removexattr(&root, file, attribute));
+        } else {
+            let value = value(random);
+            fs.setxattr(&root, file, attribute, &value, SetXattr::Any).expect("room");
+        }
+        fs.forget(file, 1);
+    }
+}
+
+/// A clone goes on with a base of before a declaration, or of before it was taken back, where its
+/// source has one of behind that, and the other way round.
+#[test]
+fn clones_with_bases_of_before_and_after_a_declaration_answer_as_walks_do() {
+    let v = volume();
+    let (fs, root) = (&v.fs, Caller::root());
+    let mut random = fastrand::Rng::with_seed(95);
+    let source = v.dir(ROOT, "source").node;
+    for number in 0..600 {
+        let file = NewNode { kind: Kind::File, mode: 0o644, rdev: 0 };
+        let made = fs.mknod(&root, source, format!("f{number}").as_bytes(), &file).expect("a file");
+        fs.forget(made.node, 1);
+    }
+    set_some(fs, &mut random, source, 300);
+    fs.index_flush(NodeId::ROOT).expect("a flush");
+    let clone =
+        |name: &[u8]| fs.clone_dir(&root, source, NodeId::ROOT, name).expect("a clone").root;
+    let before = clone(b"before");
+    let mut compare = |places: &[NodeId], when: &str| {
+        let starts: Vec<_> = places.iter().map(|&node| (node, b"/mnt".to_vec())).collect();
+        for _ in 0..60 {
+            let mut query = Query::random(&mut random, &starts);
+            query.expr = random_test(&mut random);
+            query.check(fs, when);
+        }
+        for &place in &places[1..] {
+            set_some(fs, &mut random, place, 20);
+        }
+    };
+    let two = [NodeId::ROOT, source, before];
+    compare(&two, "nothing is declared");
+    fs.declare_searchable(&[b"user.tag".to_vec(), b"user.kind".to_vec()]).expect("declared");
+    compare(&two, "no base has them");
+    fs.index_flush(NodeId::ROOT).expect("a flush");
+    compare(&two, "the base of the source has them");
+    let three = [NodeId::ROOT, source, before, clone(b"behind")];
+    compare(&three, "a clone begins with columns of them");
+    fs.index_flush(before).expect("a flush");
+    compare(&three, "all bases have them");
+    fs.undeclare_searchable(&[b"user.kind".to_vec()]).expect("it was declared");
+    fs.declare_searchable(&[b"trusted.mark".to_vec()]).expect("declared");
+    compare(&three, "one is taken back, and another declared");
+    fs.index_flush(NodeId::ROOT).expect("a flush");
+    compare(&three, "the base of the source has the others");
+    let four = [&three[..], &[clone(b"last")]].concat();
+    for &place in &four[2..] {
+        fs.index_flush(place).expect("a flush");
+    }
+    compare(&four, "all bases have the others");
 }

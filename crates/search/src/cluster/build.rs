@@ -1,12 +1,16 @@
 //! Making a cluster: rows in, bytes and summary out.
 
-use format::cluster::{BLOCK_ROWS_MAX, ColumnId, Extent, Head, ROWS_MAX, Stored, difference_from};
-use format::{Writer as _, cluster_names, cluster_numbers};
+use format::cluster::{
+    AttributeColumns, BLOCK_ROWS_MAX, ColumnId, Extent, Head, ROWS_MAX, Stored, difference_from,
+};
+use format::cluster_summary::CARRIED_MAX;
+use format::{Writer as _, cluster_names, cluster_numbers, cluster_values};
 use inode::NameHash;
 
 use super::Summary;
+use super::attributes::{self, Attribute};
 use super::column::rounded_up;
-use super::order;
+use super::order::{self, Dimensions};
 use super::values::{NUMBERS, numbers};
 use crate::{Row, Searchable};
 
@@ -15,6 +19,9 @@ use crate::{Row, Searchable};
 pub struct ClusterOptions {
     /// Rows of a block, the leaf of the K-D tree; 16 to 512.
     pub block_rows: u16,
+    /// Rows are split by a declared extended attribute first, and again behind so many splits by
+    /// others; 0: never.
+    pub attribute_turn: u8,
     /// Level of zstd for names, 1 to 19.
     pub level: i32,
     /// The volume's hash of names.
@@ -22,9 +29,9 @@ pub struct ClusterOptions {
 }
 
 impl ClusterOptions {
-    /// What measured best (decision 0021).
+    /// What measured best (decisions 0021 and 0095).
     pub fn new(hash: NameHash) -> ClusterOptions {
-        ClusterOptions { block_rows: 256, level: 3, hash }
+        ClusterOptions { block_rows: 256, attribute_turn: 3, level: 3, hash }
     }
 }
 
@@ -65,8 +72,9 @@ pub struct ClusterBuilder {
     carried: Vec<Vec<u8>>,
 }
 
-/// Attributes that rows are split by, those of likelier queries first: owner and times and size
-/// (the paper's query sets), the directory, and what is left of its Table 1. The name cannot be.
+/// Attributes that rows are split by beside extended ones, those of likelier queries first: owner
+/// and times and size (the paper's query sets), the directory, and what is left of its Table 1. The
+/// name cannot be.
 const DIMENSIONS: [ColumnId; 10] = [
     ColumnId::Uid,
     ColumnId::Mtime,
@@ -93,9 +101,11 @@ impl ClusterBuilder {
         }
     }
 
-    /// Says which extended attributes rows carry: queries for these need not look elsewhere.
+    /// Says which extended attributes rows carry, at most `CARRIED_MAX`: queries for these need not
+    /// look elsewhere, and others that rows have are not written.
     #[must_use]
     pub fn carrying(self, searchable: &Searchable) -> ClusterBuilder {
+        assert!(searchable.names().len() <= CARRIED_MAX, "too many extended attributes");
         ClusterBuilder { carried: searchable.names().to_vec(), ..self }
     }
 
@@ -132,7 +142,8 @@ impl ClusterBuilder {
     /// Puts the rows into K-D order and encodes them. There must be rows.
     pub fn finish(self) -> Built {
         assert!(!self.is_empty(), "a cluster has rows");
-        let order = self.balanced();
+        let attributes = self.attributes();
+        let order = self.order(&attributes);
         let record = Summary::build(&self.columns, &self.carried, |visit| {
             for row in 0..self.len() {
                 visit(self.names.get(row), self.xattrs.get(row));
@@ -140,16 +151,24 @@ impl ClusterBuilder {
         });
         let mut parts = self.number_parts(&order);
         parts.extend(self.string_parts(&order));
+        let attribute_parts = self.attribute_parts(&attributes, &order);
         let summary = record.encode();
-        let head_bytes = Head::length(parts.len(), summary.len());
+        let head_bytes = Head::length(parts.len() + 2 * attribute_parts.len(), summary.len());
         let mut body = Vec::new();
         let columns =
             parts.into_iter().map(|(id, part)| (id, part.place(&mut body, head_bytes))).collect();
+        let attributes = attribute_parts.into_iter().map(|(place, ranks, values)| {
+            let (ranks, values) =
+                (ranks.place(&mut body, head_bytes), values.place(&mut body, head_bytes));
+            AttributeColumns { place, ranks, values }
+        });
+        let attributes = attributes.collect();
         let head = Head {
             rows: self.len(),
             block_rows: self.options.block_rows,
             bytes: (head_bytes + body.len()) as u64,
             columns,
+            attributes,
             summary: &summary,
         };
         let mut bytes = head.encode();
@@ -161,9 +180,21 @@ impl ClusterBuilder {
     /// The order in which [`finish`](Self::finish) writes rows: blocks in K-D order; within one, by
     /// directory and name, which packs better.
     pub fn balanced(&self) -> Vec<u32> {
+        self.order(&self.attributes())
+    }
+
+    fn attributes(&self) -> Vec<Attribute> {
+        attributes::columns(&self.carried, self.len(), |row| self.xattrs.get(row))
+    }
+
+    fn order(&self, attributes: &[Attribute]) -> Vec<u32> {
         let mut order: Vec<u32> = (0..self.len()).collect();
         let block_rows = usize::from(self.options.block_rows);
-        let dimensions = DIMENSIONS.map(|id| self.columns[id as usize].as_slice());
+        let numbers = DIMENSIONS.map(|id| self.columns[id as usize].as_slice());
+        let attributes: Vec<&[u64]> =
+            attributes.iter().map(|attribute| attribute.ranks.as_slice()).collect();
+        let turn = self.options.attribute_turn;
+        let dimensions = Dimensions { numbers: &numbers, attributes: &attributes, turn };
         order::balance(&mut order, &dimensions, block_rows);
         let directories = &self.columns[ColumnId::Directory as usize];
         for block in order.chunks_mut(block_rows) {
@@ -201,20 +232,20 @@ impl ClusterBuilder {
         }
         let mut parts = vec![(ColumnId::Names, Part::strings(names, self.options.level))];
         let tags = order.iter().map(|&row| cluster_names::tag(self.names.get(row))).collect();
-        if !self.xattrs.bytes.is_empty() {
-            let mut bytes = Vec::with_capacity(self.xattrs.bytes.len());
-            let mut lengths = Vec::with_capacity(order.len());
-            for &row in order {
-                let xattrs = self.xattrs.get(row);
-                bytes.extend_from_slice(xattrs);
-                lengths.push(xattrs.len() as u64);
-            }
-            let lengths = Part::numbers(&lengths, None, self.options.block_rows);
-            parts.push((ColumnId::XattrLengths, lengths));
-            parts.push((ColumnId::Xattrs, Part::strings(bytes, self.options.level)));
-        }
         parts.push((ColumnId::NameTags, Part::Bytes(tags)));
         parts
+    }
+
+    /// Places of attributes, with their ranks and values.
+    fn attribute_parts(&self, attributes: &[Attribute], order: &[u32]) -> Vec<(u8, Part, Part)> {
+        let parts = attributes.iter().map(|Attribute { place, ranks, values }| {
+            let ordered: Vec<u64> = order.iter().map(|&row| ranks[row as usize]).collect();
+            let ranks = Part::numbers(&ordered, None, self.options.block_rows);
+            let mut bytes = Vec::new();
+            cluster_values::encode(values, &mut bytes);
+            (*place, ranks, Part::strings(bytes, self.options.level))
+        });
+        parts.collect()
     }
 }
 

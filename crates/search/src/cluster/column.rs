@@ -5,6 +5,7 @@ use std::sync::Arc;
 use format::cluster::{ColumnId, Extent, Stored};
 use format::cluster_names::{self, Names};
 use format::cluster_numbers::{Numbers, unzigzag};
+use format::cluster_values::{self, Values};
 use format::{Malformed, Reader};
 
 /// What differences of allocated room are from: sizes in whole pages.
@@ -35,6 +36,8 @@ pub(super) enum Column {
     Names(Names),
     /// A byte for each row.
     Tags(Box<[u8]>),
+    /// The values of an extended attribute, each once.
+    Values(Values),
     /// Bytes of varying length, with the offset at which each block begins.
     Bytes { bytes: Box<[u8]>, lengths: Arc<Column>, starts: Box<[u32]> },
 }
@@ -108,6 +111,16 @@ impl Column {
         Ok(Column::Tags(bytes.into()))
     }
 
+    /// Reads the values of an extended attribute.
+    pub(super) fn values_of(
+        stored: Stored,
+        bytes: Vec<u8>,
+        shape: Shape,
+    ) -> Result<Column, Malformed> {
+        let bytes = unpacked(stored, bytes, cluster_values::bytes_max(shape.rows))?;
+        Ok(Column::Values(Values::decode(&bytes, shape.rows)?))
+    }
+
     /// Reads bytes whose lengths are another column.
     pub(super) fn bytes(
         stored: Stored,
@@ -149,7 +162,9 @@ impl Column {
             Column::Difference(difference) => {
                 difference.bounds.get(block).copied().unwrap_or((0, u64::MAX))
             }
-            Column::Names(_) | Column::Tags(_) | Column::Bytes { .. } => (0, u64::MAX),
+            Column::Names(_) | Column::Tags(_) | Column::Values(_) | Column::Bytes { .. } => {
+                (0, u64::MAX)
+            }
         }
     }
 
@@ -173,7 +188,7 @@ impl Column {
                 }
                 rows
             }
-            Column::Names(_) | Column::Tags(_) | Column::Bytes { .. } => 0,
+            Column::Names(_) | Column::Tags(_) | Column::Values(_) | Column::Bytes { .. } => 0,
         }
     }
 
@@ -185,7 +200,7 @@ impl Column {
             Column::Difference(difference) => {
                 difference.value(difference.base.get(row), difference.numbers.get(row))
             }
-            Column::Names(_) | Column::Tags(_) | Column::Bytes { .. } => 0,
+            Column::Names(_) | Column::Tags(_) | Column::Values(_) | Column::Bytes { .. } => 0,
         }
     }
 
@@ -206,6 +221,18 @@ impl Column {
         }
     }
 
+    /// The place of a value among those of an extended attribute.
+    pub(super) fn place_of(&self, value: &[u8]) -> Option<u64> {
+        let Column::Values(values) = self else { return None };
+        values.find(value)
+    }
+
+    /// How many values of an extended attribute there are.
+    pub(super) fn distinct(&self) -> u64 {
+        let Column::Values(values) = self else { return 0 };
+        values.len() as u64
+    }
+
     /// Bytes that this takes in memory, columns that it refers to not counted.
     pub(super) fn memory_bytes(&self) -> usize {
         size_of::<Column>()
@@ -217,6 +244,7 @@ impl Column {
                 }
                 Column::Names(names) => names.memory_bytes(),
                 Column::Tags(tags) => tags.len(),
+                Column::Values(values) => values.memory_bytes(),
                 Column::Bytes { bytes, starts, .. } => bytes.len() + size_of_val(&**starts),
             }
     }

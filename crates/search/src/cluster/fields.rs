@@ -12,10 +12,13 @@ pub struct Fields(u32);
 impl Fields {
     /// None.
     pub const NONE: Fields = Fields(0);
-    /// All; tags of names are none of a row's.
-    pub const ALL: Fields = Fields(!(1 << ColumnId::NameTags as u32));
-    /// All but extended attributes, which are read from the store where a query asks for them.
-    pub const ATTRIBUTES: Fields = Fields(Fields::ALL.0 & !Fields::XATTRS.0);
+    /// All. Tags of names are none of a row's, and extended attributes are read from the store
+    /// where a query asks for them.
+    pub const ATTRIBUTES: Fields = Fields(
+        !(1 << ColumnId::NameTags as u32
+            | 1 << ColumnId::Xattrs as u32
+            | 1 << ColumnId::XattrLengths as u32),
+    );
     /// The name.
     pub const NAME: Fields = Fields(1 << ColumnId::Names as u32);
     /// The cookie.
@@ -32,9 +35,6 @@ impl Fields {
     pub const RDEV: Fields = Fields(1 << ColumnId::Rdev as u32);
     /// Entries of directories.
     pub const ENTRIES: Fields = Fields(1 << ColumnId::Entries as u32);
-    /// Searchable extended attributes.
-    pub const XATTRS: Fields =
-        Fields(1 << ColumnId::Xattrs as u32 | 1 << ColumnId::XattrLengths as u32);
 
     /// An attribute.
     pub fn of(attribute: Attribute) -> Fields {

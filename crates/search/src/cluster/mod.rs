@@ -4,6 +4,7 @@
 //! [`ClusterBuilder`] makes the bytes; [`Cluster`] opens them, reads a column when a query first
 //! needs it, and keeps it until told to let go. Nothing here knows what a cluster is of.
 
+mod attributes;
 mod build;
 mod column;
 mod fields;

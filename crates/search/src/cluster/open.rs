@@ -4,11 +4,12 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use format::Malformed;
-use format::cluster::{COLUMNS, ColumnId, Decoded, HEADER_BYTES, Head, Stored, VERSION};
+use format::cluster::{COLUMNS, ColumnId, Decoded, Extent, HEADER_BYTES, Head, Stored, VERSION};
 use inode::NameHash;
 use parking_lot::Mutex;
 
 use super::column::{Column, Shape, needed_for};
+use super::scan::Test;
 use super::{Fields, Rows, Source, Summary};
 use crate::{Error, Result};
 
@@ -23,12 +24,44 @@ pub struct Cluster {
     hash: NameHash,
     shape: Shape,
     bytes: u64,
-    stored: [Stored; COLUMNS],
     summary: Summary,
-    /// Columns in memory. A lock is held while its column is read, so that none is read twice.
-    columns: [Mutex<Option<Arc<Column>>>; COLUMNS],
+    columns: [Slot; COLUMNS],
+    /// Extended attributes that rows have, of those that the summary lists, by their places there.
+    attributes: Box<[AttributeSlots]>,
     /// Bytes of the columns in memory.
     held: AtomicUsize,
+}
+
+/// A column, and whether it is in memory.
+struct Slot {
+    stored: Stored,
+    /// The lock is held while the column is read, so that none is read twice.
+    column: Mutex<Option<Arc<Column>>>,
+}
+
+impl Slot {
+    fn new(stored: Stored) -> Slot {
+        Slot { stored, column: Mutex::new(None) }
+    }
+}
+
+/// The columns of an extended attribute.
+struct AttributeSlots {
+    place: usize,
+    ranks: Slot,
+    values: Slot,
+}
+
+/// What a cluster tells about an extended attribute of its rows.
+pub(super) enum Carried {
+    /// Nothing: it was not declared when the cluster was written.
+    Unknown,
+    /// No row has it, or none with the value that is wanted.
+    Nowhere,
+    /// Each row says it by itself, in clusters of before there were columns of it.
+    InRecords,
+    /// A column says it, by a test.
+    Ranked(Arc<Column>, Test),
 }
 
 impl Cluster {
@@ -55,16 +88,29 @@ impl Cluster {
         }
         bytes.truncate(length);
         let head = Head::decode(&bytes).map_err(located)?;
-        let mut stored = [Stored::Constant(0); COLUMNS];
+        let mut columns = [Stored::Constant(0); COLUMNS].map(Slot::new);
         for &(id, how) in &head.columns {
-            stored[id as usize] = how;
+            columns[id as usize].stored = how;
         }
         let summary = Summary::decode(head.summary).map_err(located)?;
+        let attributes = head.attributes.iter().map(|attribute| AttributeSlots {
+            place: attribute.place.into(),
+            ranks: Slot::new(attribute.ranks),
+            values: Slot::new(attribute.values),
+        });
+        let attributes: Box<[AttributeSlots]> = attributes.collect();
+        let names = summary.carried().len();
+        if let Some(last) = attributes.last().filter(|last| last.place >= names) {
+            let reader = format::Reader::new("cluster", &[]);
+            let found = format!("columns of attribute {} of {names}", last.place);
+            return Err(
+                located(reader.malformed("columns of attributes that are listed", found)).into()
+            );
+        }
         let shape = Shape { rows: head.rows, block_rows: head.block_rows };
         let bytes = head.bytes;
-        let columns = std::array::from_fn(|_| Mutex::new(None));
         let held = AtomicUsize::new(0);
-        Ok(Cluster { source, hash, shape, bytes, stored, summary, columns, held })
+        Ok(Cluster { source, hash, shape, bytes, summary, columns, attributes, held })
     }
 
     /// What it says of its rows.
@@ -93,13 +139,15 @@ impl Cluster {
         size_of::<Cluster>()
             + self.source.memory_bytes()
             + self.summary.memory_bytes()
+            + size_of_val(&*self.attributes)
             + self.held.load(Ordering::Relaxed)
     }
 
     /// Lets go of all columns. What runs keeps those that it uses.
     pub fn release(&self) {
-        for slot in &self.columns {
-            if let Some(column) = slot.lock().take() {
+        let attributes = self.attributes.iter().flat_map(|one| [&one.ranks, &one.values]);
+        for slot in self.columns.iter().chain(attributes) {
+            if let Some(column) = slot.column.lock().take() {
                 self.held.fetch_sub(column.memory_bytes(), Ordering::Relaxed);
             }
         }
@@ -108,6 +156,9 @@ impl Cluster {
     /// Reads and verifies all columns, and keeps none.
     pub fn verify(&self) -> Result<()> {
         let read = ColumnId::ALL.into_iter().try_for_each(|id| self.column(id).map(drop));
+        let read = read.and_then(|()| {
+            self.attributes.iter().try_for_each(|attribute| self.ranks_match(attribute))
+        });
         self.release();
         read
     }
@@ -127,15 +178,82 @@ impl Cluster {
 
     /// The column, read now if it is not in memory.
     pub(super) fn column(&self, id: ColumnId) -> Result<Arc<Column>> {
-        let stored = self.stored[id as usize];
-        let needed = needed_for(id, stored).map(|needed| self.column(needed)).transpose()?;
-        let mut slot = self.columns[id as usize].lock();
-        if let Some(column) = &*slot {
+        let slot = &self.columns[id as usize];
+        let needed = needed_for(id, slot.stored).map(|needed| self.column(needed)).transpose()?;
+        let (stored, shape) = (slot.stored, self.shape);
+        self.held(slot, |bytes| match (id, needed) {
+            (ColumnId::Names, _) => Column::names(stored, bytes, shape),
+            (ColumnId::NameTags, _) => Column::tags(stored, bytes, shape),
+            (ColumnId::Xattrs, Some(lengths)) => Column::bytes(stored, bytes, shape, lengths),
+            (_, needed) => Column::numbers(stored, &bytes, shape, needed),
+        })
+    }
+
+    /// What there is to tell about an extended attribute, or of one with a certain value.
+    pub(super) fn carried(&self, name: &[u8], value: Option<&[u8]>) -> Result<Carried> {
+        let Some(place) = self.summary.place_of_carried(name) else { return Ok(Carried::Unknown) };
+        let found = self.attributes.binary_search_by_key(&place, |attribute| attribute.place);
+        let Ok(found) = found else {
+            let records = self.columns[ColumnId::Xattrs as usize].stored.extent();
+            return Ok(if records.is_some() { Carried::InRecords } else { Carried::Nowhere });
+        };
+        let attribute = &self.attributes[found];
+        let Some(value) = value else {
+            return Ok(Carried::Ranked(self.ranks(attribute)?, Test::Range(1, u64::MAX)));
+        };
+        let values = self.values(attribute)?;
+        match values.place_of(value) {
+            Some(rank) => Ok(Carried::Ranked(self.ranks(attribute)?, Test::Range(rank, rank))),
+            None => Ok(Carried::Nowhere),
+        }
+    }
+
+    fn ranks(&self, attribute: &AttributeSlots) -> Result<Arc<Column>> {
+        let slot = &attribute.ranks;
+        self.held(slot, |bytes| Column::numbers(slot.stored, &bytes, self.shape, None))
+    }
+
+    fn values(&self, attribute: &AttributeSlots) -> Result<Arc<Column>> {
+        let slot = &attribute.values;
+        self.held(slot, |bytes| Column::values_of(slot.stored, bytes, self.shape))
+    }
+
+    /// Whether all values that rows have places of are there.
+    fn ranks_match(&self, attribute: &AttributeSlots) -> Result<()> {
+        let (ranks, values) = (self.ranks(attribute)?, self.values(attribute)?);
+        let count = values.distinct();
+        let greatest = (0..self.shape.blocks()).map(|block| ranks.bounds(block).1).max();
+        if greatest.is_some_and(|greatest| greatest > count) {
+            let offset = attribute.ranks.stored.extent().map_or(0, |extent| extent.offset);
+            let reader = format::Reader::new("cluster column", &[]);
+            let found = format!("place {} of {count}", greatest.unwrap_or(0));
+            let error = reader.malformed("places of values that are there", found);
+            return Err(error.located(self.source.name(), offset).into());
+        }
+        Ok(())
+    }
+
+    /// The column of a slot. Bytes that were read and verified are put to `decode`.
+    fn held(
+        &self,
+        slot: &Slot,
+        decode: impl FnOnce(Vec<u8>) -> std::result::Result<Column, Malformed>,
+    ) -> Result<Arc<Column>> {
+        let mut there = slot.column.lock();
+        if let Some(column) = &*there {
             return Ok(Arc::clone(column));
         }
-        let column = Arc::new(self.read(id, stored, needed)?);
+        let column = match slot.stored {
+            Stored::Constant(value) => Column::Constant(value),
+            stored => {
+                let extent = stored.extent().expect("bug: only constants have none");
+                let bytes = self.read(extent)?;
+                decode(bytes).map_err(|error| error.located(self.source.name(), extent.offset))?
+            }
+        };
+        let column = Arc::new(column);
         self.held.fetch_add(column.memory_bytes(), Ordering::Relaxed);
-        *slot = Some(Arc::clone(&column));
+        *there = Some(Arc::clone(&column));
         Ok(column)
     }
 
@@ -155,26 +273,17 @@ impl Cluster {
         Ok(bytes)
     }
 
-    fn read(&self, id: ColumnId, stored: Stored, needed: Option<Arc<Column>>) -> Result<Column> {
-        let Some(extent) = stored.extent() else {
-            let Stored::Constant(value) = stored else { unreachable!("only constants have none") };
-            return Ok(Column::Constant(value));
-        };
-        let located = |error: Malformed| error.located(self.source.name(), extent.offset);
+    /// The bytes of a column, which are those of its checksum.
+    fn read(&self, extent: Extent) -> Result<Vec<u8>> {
         let bytes = self.read_up_to(extent.offset, extent.length as usize)?;
         let sum = crc32c::crc32c(&bytes);
         if bytes.len() < extent.length as usize || sum != extent.checksum {
             let (got, length) = (bytes.len(), extent.length);
             let found = format!("{got} of {length} bytes of sum {sum:08x}");
             let reader = format::Reader::new("cluster column", &[]);
-            return Err(located(reader.malformed("bytes with their checksum", found)).into());
+            let error = reader.malformed("bytes with their checksum", found);
+            return Err(error.located(self.source.name(), extent.offset).into());
         }
-        match (id, needed) {
-            (ColumnId::Names, _) => Column::names(stored, bytes, self.shape),
-            (ColumnId::NameTags, _) => Column::tags(stored, bytes, self.shape),
-            (ColumnId::Xattrs, Some(lengths)) => Column::bytes(stored, bytes, self.shape, lengths),
-            (_, needed) => Column::numbers(stored, &bytes, self.shape, needed),
-        }
-        .map_err(|error| located(error).into())
+        Ok(bytes)
     }
 }

@@ -3,33 +3,112 @@
 //!
 //! What would be the inner nodes of the tree are the bounds that each block has of each
 //! attribute; a search tests those instead of descending (decision 0021).
+//!
+//! Extended attributes take turns with the others (decision 0095). Most rows have none, or one of
+//! few values: they are cut between values, not in the middle of those that are alike.
 
 /// Least rows for which a split by an attribute is worth it: at least two different values.
 const SAMPLE: usize = 32;
 
-/// Puts `rows` (places in the columns) into K-D order with leaves of `block_rows` rows, all full
-/// but the last. `dimensions` are the columns to split by, in the order of their weight.
-pub(super) fn balance(rows: &mut [u32], dimensions: &[&[u64]], block_rows: usize) {
-    // Depth is the logarithm of the blocks; a list of what is left replaces recursion.
-    let mut left = vec![(0, rows.len(), 0_u64)];
-    while let Some((from, to, used)) = left.pop() {
-        let blocks = (to - from).div_ceil(block_rows);
+/// What rows are split by. Each is a column, and rows are places in it.
+pub(super) struct Dimensions<'a> {
+    /// Numbers, in the order of their weight.
+    pub(super) numbers: &'a [&'a [u64]],
+    /// Places of the values of extended attributes, 0 where a row has none.
+    pub(super) attributes: &'a [&'a [u64]],
+    /// One of these has its turn first, and again behind so many splits by numbers; 0: never.
+    pub(super) turn: u8,
+}
+
+/// Rows that are not split yet, and by what they were.
+#[derive(Clone, Copy)]
+struct Part {
+    from: usize,
+    to: usize,
+    /// How often each number was split by, four bits each.
+    used: u64,
+    /// Splits by numbers before it is the turn of an extended attribute.
+    left: u8,
+    /// The extended attribute that is next.
+    next: usize,
+}
+
+/// Puts `rows` into K-D order with leaves of `block_rows` rows, all full but the last.
+pub(super) fn balance(rows: &mut [u32], dimensions: &Dimensions<'_>, block_rows: usize) {
+    // Depth is bounded by the blocks; a list of what is left replaces recursion.
+    let mut left = vec![Part { from: 0, to: rows.len(), used: 0, left: 0, next: 0 }];
+    while let Some(part) = left.pop() {
+        let blocks = (part.to - part.from).div_ceil(block_rows);
         if blocks < 2 {
             continue;
         }
-        let part = &mut rows[from..to];
-        let Some(dimension) = choose(part, dimensions, used) else {
-            continue;
-        };
-        let values = dimensions[dimension];
-        let middle = blocks / 2 * block_rows;
-        part.select_nth_unstable_by_key(middle, |&row| (values[row as usize], row));
-        // How often each dimension was split by, four bits each.
-        let times = used >> (4 * dimension) & 15;
-        let used = if times < 15 { used + (1 << (4 * dimension)) } else { used };
-        left.push((from, from + middle, used));
-        left.push((from + middle, to, used));
+        let here = &mut rows[part.from..part.to];
+        let is_turn = part.left == 0;
+        let mut split = None;
+        if is_turn {
+            split = by_attribute(here, dimensions, part, block_rows);
+        }
+        split = split.or_else(|| by_number(here, dimensions, part, blocks / 2 * block_rows));
+        if split.is_none() && !is_turn {
+            split = by_attribute(here, dimensions, part, block_rows);
+        }
+        let Some((middle, below)) = split else { continue };
+        left.push(Part { to: part.from + middle, ..below });
+        left.push(Part { from: part.from + middle, ..below });
     }
+}
+
+/// Splits at the median of a number: where, and what the parts were split by then.
+fn by_number(
+    rows: &mut [u32],
+    dimensions: &Dimensions<'_>,
+    part: Part,
+    middle: usize,
+) -> Option<(usize, Part)> {
+    let dimension = choose(rows, dimensions.numbers, part.used)?;
+    let values = dimensions.numbers[dimension];
+    rows.select_nth_unstable_by_key(middle, |&row| (values[row as usize], row));
+    let times = part.used >> (4 * dimension) & 15;
+    let used = if times < 15 { part.used + (1 << (4 * dimension)) } else { part.used };
+    Some((middle, Part { used, left: part.left.saturating_sub(1), ..part }))
+}
+
+/// Splits by the first extended attribute, from the next one on, that has two values there.
+fn by_attribute(
+    rows: &mut [u32],
+    dimensions: &Dimensions<'_>,
+    part: Part,
+    block_rows: usize,
+) -> Option<(usize, Part)> {
+    let count = if dimensions.turn > 0 { dimensions.attributes.len() } else { 0 };
+    let places = (0..count).map(|place| (part.next + place) % count);
+    places.into_iter().find_map(|place| {
+        let values = dimensions.attributes[place];
+        let cut = cut(rows, values, block_rows)?;
+        rows.select_nth_unstable_by_key(cut, |&row| (values[row as usize], row));
+        Some((cut, Part { left: dimensions.turn, next: place + 1, ..part }))
+    })
+}
+
+/// Where values are cut: at the end of a block, as near to the middle as can be, where the value of
+/// the middle ends or begins. `None`: all are alike.
+fn cut(rows: &mut [u32], values: &[u64], block_rows: usize) -> Option<usize> {
+    let value = |row: u32| values[row as usize];
+    let first = value(rows[0]);
+    if rows.iter().all(|&row| value(row) == first) {
+        return None;
+    }
+    let blocks = rows.len().div_ceil(block_rows);
+    let middle = blocks / 2 * block_rows;
+    let (_, &mut median, _) = rows.select_nth_unstable_by_key(middle, |&row| (value(row), row));
+    let median = value(median);
+    let less = rows.iter().filter(|&&row| value(row) < median).count();
+    let upto = rows.iter().filter(|&&row| value(row) <= median).count();
+    // What is cut off is no less than a block, even if there is no block full of it.
+    let begins = (less > 0).then(|| less.div_ceil(block_rows).min(blocks - 1));
+    let ends = (upto < rows.len()).then(|| (upto / block_rows).max(1));
+    let cuts = begins.into_iter().chain(ends).map(|block| block * block_rows);
+    cuts.min_by_key(|cut| cut.abs_diff(middle))
 }
 
 /// The dimension to split by: of those whose values differ, the one that was used least, earlier
@@ -50,6 +129,10 @@ fn choose(part: &[u32], dimensions: &[&[u64]], used: u64) -> Option<usize> {
 mod tests {
     use super::*;
 
+    fn by_numbers<'a>(numbers: &'a [&'a [u64]]) -> Dimensions<'a> {
+        Dimensions { numbers, attributes: &[], turn: 1 }
+    }
+
     #[test]
     fn every_row_stays_once_and_blocks_are_boxes() {
         let mut random = fastrand::Rng::with_seed(21);
@@ -57,7 +140,7 @@ mod tests {
         let y: Vec<u64> = (0..10_000).map(|_| random.u64(..1000)).collect();
         let constant = vec![7; 10_000];
         let mut rows: Vec<u32> = (0..10_000).collect();
-        balance(&mut rows, &[&constant, &x, &y], 100);
+        balance(&mut rows, &by_numbers(&[&constant, &x, &y]), 100);
         let mut sorted = rows.clone();
         sorted.sort_unstable();
         assert!(sorted.iter().copied().eq(0..10_000));
@@ -75,9 +158,81 @@ mod tests {
     fn rows_that_are_all_alike_are_left_as_they_are() {
         let constant = vec![7; 1000];
         let mut rows: Vec<u32> = (0..1000).collect();
-        balance(&mut rows, &[&constant], 100);
+        balance(&mut rows, &by_numbers(&[&constant]), 100);
         assert!(rows.iter().copied().eq(0..1000));
-        balance(&mut rows, &[], 100);
-        balance(&mut [], &[&constant], 100);
+        balance(&mut rows, &by_numbers(&[]), 100);
+        balance(&mut [], &by_numbers(&[&constant]), 100);
+    }
+
+    /// Blocks that have a row with one of these values, by their bounds.
+    fn blocks_with(rows: &[u32], values: &[u64], least: u64, greatest: u64) -> usize {
+        let bounds = rows.chunks(100).map(|block| {
+            let of = || block.iter().map(|&row| values[row as usize]);
+            (of().min().unwrap(), of().max().unwrap())
+        });
+        bounds.filter(|&(low, high)| low <= greatest && high >= least).count()
+    }
+
+    #[test]
+    fn rows_with_an_attribute_lie_together_and_all_stay_once() {
+        for seed in 0..40 {
+            let mut random = fastrand::Rng::with_seed(seed);
+            let count = random.u32(150..10_000);
+            let share = [5, 100, 3000, 9000, 9999][random.usize(..5)];
+            let mut column =
+                |most: u64| -> Vec<u64> { (0..count).map(|_| random.u64(..most)).collect() };
+            let (x, y, chance) = (column(1000), column(1000), column(10_000));
+            let ranks = column(20);
+            let has = |row: usize| chance[row] < share;
+            let tag: Vec<u64> =
+                (0..count as usize).map(|row| if has(row) { 1 + ranks[row] } else { 0 }).collect();
+            let there = tag.iter().filter(|&&tag| tag > 0).count();
+            let (numbers, attributes) = ([&x[..], &y[..]], [&tag[..]]);
+            let dimensions = Dimensions { numbers: &numbers, attributes: &attributes, turn: 1 };
+            let mut rows: Vec<u32> = (0..count).collect();
+            balance(&mut rows, &dimensions, 100);
+            let blocks = blocks_with(&rows, &tag, 1, u64::MAX);
+            // One block may have some of those that have none, and one may be the short last; of
+            // what most rows have, values are cut before those without.
+            let more = if share > 5000 { there / 1000 } else { 0 };
+            assert!(
+                blocks <= there.div_ceil(100) + 2 + more,
+                "seed {seed}: {there} of {count} rows in {blocks} blocks"
+            );
+            rows.sort_unstable();
+            assert!(rows.iter().copied().eq(0..count), "seed {seed}");
+        }
+    }
+
+    #[test]
+    fn values_of_an_attribute_are_cut_where_they_end() {
+        // 40 blocks: 1 takes half, 2 and 3 a quarter each.
+        let tag: Vec<u64> = (0..4000).map(|row| [1, 2, 1, 3][row % 4]).collect();
+        let mut rows: Vec<u32> = (0..4000).collect();
+        let attributes = [&tag[..]];
+        balance(&mut rows, &Dimensions { numbers: &[], attributes: &attributes, turn: 1 }, 100);
+        for (value, blocks) in [(0, 0), (1, 20), (2, 10), (3, 10)] {
+            assert_eq!(blocks_with(&rows, &tag, value, value), blocks, "value {value}");
+        }
+    }
+
+    #[test]
+    fn attributes_take_turns_with_each_other_and_with_numbers() {
+        let mut random = fastrand::Rng::with_seed(3);
+        let mut column = || -> Vec<u64> { (0..6400).map(|_| random.u64(1..1 << 40)).collect() };
+        let (x, a, b) = (column(), column(), column());
+        let (numbers, attributes) = ([&x[..]], [&a[..], &b[..]]);
+        let mut rows: Vec<u32> = (0..6400).collect();
+        let dimensions = Dimensions { numbers: &numbers, attributes: &attributes, turn: 1 };
+        balance(&mut rows, &dimensions, 100);
+        let value = 3 << 37;
+        // 64 blocks are six splits: by a, x, b, x, a, x.
+        assert!((8..=10).contains(&blocks_with(&rows, &x, value, value)));
+        assert!((16..=20).contains(&blocks_with(&rows, &a, value, value)));
+        assert!((32..=36).contains(&blocks_with(&rows, &b, value, value)));
+        let never = Dimensions { numbers: &numbers, attributes: &attributes, turn: 0 };
+        balance(&mut rows, &never, 100);
+        assert!(blocks_with(&rows, &x, value, value) <= 2);
+        assert_eq!(blocks_with(&rows, &a, value, value), 64);
     }
 }

@@ -1,4 +1,4 @@
-//! Rows of a cluster by number.
+//! Rows of a cluster by number, without extended attributes.
 
 use std::sync::Arc;
 
@@ -47,10 +47,8 @@ impl Rows {
         let at = row as usize;
         let number = |id: ColumnId| self.column(id).map_or(0, |column| column.get(at));
         let time = |id: ColumnId| self.column(id).map_or(0, |column| code_time(column.get(at)));
-        let bytes = |id: ColumnId| {
-            self.column(id).map_or(&[][..], |column| column.get_bytes(at, self.shape))
-        };
-        let name = bytes(ColumnId::Names);
+        let name =
+            self.column(ColumnId::Names).map_or(&[][..], |names| names.get_bytes(at, self.shape));
         let cookie =
             if self.cookies { number(ColumnId::Cookie) ^ self.hash.hash(name) << 8 } else { 0 };
         Row {
@@ -72,7 +70,7 @@ impl Rows {
             ctime: time(ColumnId::Ctime),
             btime: time(ColumnId::Btime),
             subvolume: number(ColumnId::Subvolume),
-            xattrs: bytes(ColumnId::Xattrs),
+            xattrs: b"",
         }
     }
 

@@ -14,6 +14,7 @@ use super::Cluster;
 use super::column::{Column, Shape};
 use super::names::NameTest;
 use super::nearest::{Like, distance_of, units};
+use super::open::Carried;
 use super::values::{code, code_range, column_of};
 use crate::{Attribute, Condition, Result};
 
@@ -109,7 +110,7 @@ fn keep(values: &[u64], mask: &mut Mask, meets: impl Fn(u64) -> bool) {
     }
 }
 
-/// A condition on extended attributes.
+/// A condition on extended attributes, of clusters of before there were columns of these.
 struct XattrTest<'a> {
     column: Arc<Column>,
     name: &'a [u8],
@@ -216,9 +217,26 @@ impl<'a> Scan<'a> {
         }
         let shape = cluster.shape();
         let mut blocks: Vec<u32> = (0..shape.blocks() as u32).collect();
-        let mut tests: Vec<(Arc<Column>, Test)> = Vec::new();
-        for (id, test) in narrow.iter().filter_map(Test::new) {
-            let column = cluster.column(id)?;
+        let names = narrow.iter().filter_map(NameTest::new).collect();
+        let (tests, tags, xattrs, near) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
+        let mut scan = Scan { cluster, shape, tests, tags, names, strings: None, xattrs, near };
+        for condition in narrow {
+            let (column, test) = if let Condition::Xattr(name, value) = condition {
+                match cluster.carried(name, value.as_deref())? {
+                    Carried::Unknown => continue,
+                    Carried::Nowhere => return Ok(None),
+                    Carried::InRecords => {
+                        let column = cluster.column(ColumnId::Xattrs)?;
+                        scan.xattrs.push(XattrTest { column, name, value: value.as_deref() });
+                        continue;
+                    }
+                    Carried::Ranked(column, test) => (column, test),
+                }
+            } else if let Some((id, test)) = Test::new(condition) {
+                (cluster.column(id)?, test)
+            } else {
+                continue;
+            };
             blocks.retain(|&block| {
                 let (least, greatest) = column.bounds(block as usize);
                 test.may_meet(least, greatest)
@@ -226,21 +244,12 @@ impl<'a> Scan<'a> {
             if blocks.is_empty() {
                 return Ok(None);
             }
-            tests.push((column, test));
+            scan.tests.push((column, test));
         }
-        let names = narrow.iter().filter_map(NameTest::new).collect();
-        let (tags, xattrs, near) = (Vec::new(), Vec::new(), Vec::new());
-        let mut scan = Scan { cluster, shape, tests, tags, names, strings: None, xattrs, near };
         for condition in narrow {
             if let Condition::Name(name) = condition {
                 // Of clusters of before there were tags it is a constant.
                 scan.tags.push((cluster.column(ColumnId::NameTags)?, cluster_names::tag(name)));
-            }
-            if let Condition::Xattr(name, value) = condition
-                && cluster.summary().carries(name)
-            {
-                let column = cluster.column(ColumnId::Xattrs)?;
-                scan.xattrs.push(XattrTest { column, name, value: value.as_deref() });
             }
         }
         for condition in narrow {

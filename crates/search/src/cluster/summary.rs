@@ -184,7 +184,17 @@ impl Summary {
 
     /// Whether rows carry all extended attributes of a name.
     pub fn carries(&self, name: &[u8]) -> bool {
-        self.record.carried.binary_search_by(|carried| carried.as_slice().cmp(name)).is_ok()
+        self.place_of_carried(name).is_some()
+    }
+
+    /// The names of the extended attributes that rows carry, in order.
+    pub(super) fn carried(&self) -> &[Vec<u8>] {
+        &self.record.carried
+    }
+
+    /// The place of a name among those.
+    pub(super) fn place_of_carried(&self, name: &[u8]) -> Option<usize> {
+        self.carried().binary_search_by(|carried| carried.as_slice().cmp(name)).ok()
     }
 
     /// Bytes in memory.

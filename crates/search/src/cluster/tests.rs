@@ -4,7 +4,8 @@ use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
-use format::cluster::{ColumnId, Decoded, HEADER_BYTES, Head, Stored};
+use format::cluster::{ColumnId, Decoded, Extent, HEADER_BYTES, Head, Stored};
+use format::cluster_numbers;
 use format::inode_record::FileKind;
 use format::xattr_record::XattrRecord;
 use inode::NameHash;
@@ -12,8 +13,21 @@ use inode::NameHash;
 use super::*;
 use crate::{Attribute, Condition, Error, Row, RowBuf, Searchable};
 
+mod attributes;
+
 fn hash() -> NameHash {
     NameHash::new([9; 16])
+}
+
+/// Values of which some are empty, some long, and some differ behind eight bytes only.
+fn random_value(random: &mut fastrand::Rng) -> Vec<u8> {
+    match random.u8(..9) {
+        0 => Vec::new(),
+        1 => vec![b'x'; 256],
+        2 => [&[b'x'; 255][..], b"y"].concat(),
+        3..6 => format!("12345678{}", random.u8(..4)).into_bytes(),
+        _ => vec![random.u8(b'a'..b'e')],
+    }
 }
 
 fn random_row(random: &mut fastrand::Rng, n: u64) -> RowBuf {
@@ -31,8 +45,11 @@ fn random_row(random: &mut fastrand::Rng, n: u64) -> RowBuf {
     let other = |random: &mut fastrand::Rng| if random.bool() { mtime } else { time(random) };
     let mut xattrs = XattrRecord::default();
     if random.u8(..8) == 0 {
-        xattrs.set(b"user.kind", &[random.u8(b'a'..b'd')]);
+        xattrs.set(b"user.kind", &random_value(random));
         xattrs.set(b"user.z", b"");
+    }
+    if random.u8(..50) == 0 {
+        xattrs.set(b"user.rare", n.to_string().as_bytes());
     }
     let bits = random.u32(1..40);
     let size = random.u64(..1 << bits);
@@ -121,16 +138,82 @@ fn random_condition(random: &mut fastrand::Rng, rows: &[RowBuf]) -> Condition {
         7 => Condition::NameEnds(name[from..].to_vec()),
         8 => Condition::NameStarts(name[..to].to_vec()),
         _ => {
-            let value = random.bool().then(|| vec![random.u8(b'a'..b'e')]);
-            Condition::Xattr(b"user.kind".to_vec(), value)
+            let value = random_value(random);
+            match random.u8(..6) {
+                0 => Condition::Xattr(b"user.kind".to_vec(), None),
+                1 => Condition::Xattr(b"user.rare".to_vec(), None),
+                2 => {
+                    let number = random.usize(..rows.len()).to_string().into_bytes();
+                    Condition::Xattr(b"user.rare".to_vec(), Some(number))
+                }
+                3 => Condition::Xattr(b"user.none".to_vec(), random.bool().then_some(value)),
+                _ => Condition::Xattr(b"user.kind".to_vec(), Some(value)),
+            }
         }
     }
+}
+
+const CARRIED: [&[u8]; 4] = [b"user.kind", b"user.none", b"user.rare", b"user.z"];
+
+/// The same cluster as it was written before attributes had columns: each row has a record.
+fn as_before(bytes: &[u8], rows: &[RowBuf]) -> Vec<u8> {
+    let cluster = Cluster::open(Arc::new(bytes.to_vec()), hash()).unwrap();
+    let access = cluster.rows(Fields::ATTRIBUTES).unwrap();
+    let (mut lengths, mut records) = (Vec::new(), Vec::new());
+    for at in 0..access.len() {
+        let row = &rows[(access.get(at).ino - 1000) as usize];
+        lengths.push(row.as_row().xattrs.len() as u64);
+        records.extend_from_slice(row.as_row().xattrs);
+    }
+    let length = head_bytes(bytes);
+    let mut head = Head::decode(&bytes[..length]).unwrap();
+    let mut body = bytes[length..].to_vec();
+    let mut numbers = Vec::new();
+    cluster_numbers::encode(&mut numbers, &lengths, head.block_rows);
+    let mut put = |bytes: &[u8]| {
+        let (offset, size) = ((length + body.len()) as u64, bytes.len() as u32);
+        body.extend_from_slice(bytes);
+        Extent { offset, length: size, raw: size, checksum: crc32c::crc32c(bytes) }
+    };
+    let more = [
+        (ColumnId::XattrLengths, Stored::Numbers(put(&numbers))),
+        (ColumnId::Xattrs, Stored::Bytes(put(&records))),
+    ];
+    let tags = head.columns.pop().unwrap();
+    assert_eq!(tags.0, ColumnId::NameTags);
+    head.columns.extend(more);
+    head.columns.push(tags);
+    head.attributes.clear();
+    let moved = Head::length(head.columns.len(), head.summary.len());
+    for (_, stored) in &mut head.columns {
+        if let Some(extent) = extent_of(stored) {
+            extent.offset = extent.offset + moved as u64 - length as u64;
+        }
+    }
+    head.bytes = (moved + body.len()) as u64;
+    [head.encode(), body].concat()
+}
+
+fn extent_of(stored: &mut Stored) -> Option<&mut Extent> {
+    match stored {
+        Stored::Numbers(extent)
+        | Stored::Difference(extent)
+        | Stored::RoundedDifference(extent)
+        | Stored::Packed(extent)
+        | Stored::Bytes(extent) => Some(extent),
+        Stored::Constant(_) => None,
+    }
+}
+
+/// A row as clusters give it: without extended attributes.
+fn bare(row: &RowBuf) -> RowBuf {
+    Row { xattrs: b"", ..row.as_row() }.to_buf()
 }
 
 fn build(rows: &[RowBuf], block_rows: u16) -> Built {
     let mut options = ClusterOptions::new(hash());
     options.block_rows = block_rows;
-    let carried = [&b"user.kind"[..], b"user.none", b"user.z"].map(<[u8]>::to_vec);
+    let carried = CARRIED.map(<[u8]>::to_vec);
     let mut builder = ClusterBuilder::new(options).carrying(&Searchable::new(carried.to_vec()));
     for row in rows {
         builder.push(&row.as_row());
@@ -146,7 +229,7 @@ fn open(built: Built) -> Cluster {
 }
 
 fn found(cluster: &Cluster, narrow: &[Condition]) -> Result<Vec<RowBuf>, Error> {
-    let rows = cluster.rows(Fields::ALL)?;
+    let rows = cluster.rows(Fields::ATTRIBUTES)?;
     let mut found = Vec::new();
     let flow = cluster.search(narrow, &mut |row| {
         found.push(rows.get(row).to_buf());
@@ -178,7 +261,8 @@ fn all_rows_come_back_whole() {
         let rows: Vec<RowBuf> = (0..count).map(|n| random_row(&mut random, n)).collect();
         let cluster = open(build(&rows, block_rows));
         assert_eq!(u64::from(cluster.len()), count);
-        assert_eq!(sorted(found(&cluster, &[]).unwrap()), rows);
+        let bare: Vec<RowBuf> = rows.iter().map(bare).collect();
+        assert_eq!(sorted(found(&cluster, &[]).unwrap()), bare);
         assert_eq!(cluster.summary().rows(), count);
         let directories = rows.iter().filter(|row| row.as_row().kind == FileKind::Directory);
         assert_eq!(cluster.summary().directories(), directories.count() as u64);
@@ -195,13 +279,17 @@ fn random_searches_find_what_a_list_finds() {
         let count = random.u64(1..4000);
         let rows: Vec<RowBuf> = (0..count).map(|n| random_row(&mut random, n)).collect();
         let block_rows = random.u16(16..=512);
-        let cluster = open(build(&rows, block_rows));
+        let mut built = build(&rows, block_rows);
+        if random.u8(..3) == 0 {
+            built.bytes = as_before(&built.bytes, &rows);
+        }
+        let cluster = open(built);
         for _ in 0..150 {
             let conditions = random.usize(1..4);
             let narrow: Vec<Condition> =
                 (0..conditions).map(|_| random_condition(&mut random, &rows)).collect();
             let matches = |row: &&RowBuf| narrow.iter().all(|c| meets(&row.as_row(), c));
-            let expected: Vec<RowBuf> = rows.iter().filter(matches).cloned().collect();
+            let expected: Vec<RowBuf> = rows.iter().filter(matches).map(bare).collect();
             assert_eq!(sorted(found(&cluster, &narrow).unwrap()), expected, "{narrow:?}");
             assert!(expected.is_empty() || cluster.summary().may_match(&narrow));
             if random.u8(..20) == 0 {
@@ -303,31 +391,27 @@ fn columns_of_any_bytes_do_no_harm() {
     for _ in 0..3000 {
         let mut bad = good.clone();
         let mut changed = head.clone();
-        let column = random.usize(..changed.columns.len());
-        let stored = &mut changed.columns[column].1;
-        let Some(extent) = stored.extent() else { continue };
+        let numbers = changed.columns.iter_mut().map(|(_, stored)| stored);
+        let attributes =
+            changed.attributes.iter_mut().flat_map(|one| [&mut one.ranks, &mut one.values]);
+        let mut all: Vec<&mut Stored> = numbers.chain(attributes).collect();
+        let column = random.usize(..all.len());
+        let Some(extent) = extent_of(all[column]) else { continue };
         let (start, length) = (extent.offset as usize, extent.length as usize);
         for _ in 0..random.usize(1..6) {
             let at = start + random.usize(..length.min(200));
             bad[at] = random.u8(..);
         }
-        use Stored;
-        match stored {
-            Stored::Numbers(extent)
-            | Stored::Difference(extent)
-            | Stored::RoundedDifference(extent)
-            | Stored::Packed(extent)
-            | Stored::Bytes(extent) => {
-                extent.checksum = crc32c::crc32c(&bad[start..start + length]);
-                extent.raw ^= u32::from(random.u8(..10) == 0) << random.u32(..32);
-            }
-            Stored::Constant(_) => {}
-        }
+        extent.checksum = crc32c::crc32c(&bad[start..start + length]);
+        extent.raw ^= u32::from(random.u8(..10) == 0) << random.u32(..32);
         let encoded = changed.encode();
         bad[..encoded.len()].copy_from_slice(&encoded);
         let cluster = Cluster::open(Arc::new(bad), hash()).unwrap();
         drop(found(&cluster, &[Condition::NameContains(b"1".to_vec())]));
         drop(found(&cluster, &[Condition::Within(Attribute::Size, 5, 1 << 20)]));
+        drop(found(&cluster, &[Condition::Xattr(b"user.kind".to_vec(), None)]));
+        drop(found(&cluster, &[Condition::Xattr(b"user.kind".to_vec(), Some(vec![b'a']))]));
+        drop(cluster.verify());
     }
 }
 
@@ -348,7 +432,7 @@ fn only_columns_of_the_query_are_read() {
     assert!(cluster.search(&[owner], &mut |_| ControlFlow::Continue(())).unwrap().is_continue());
     let with_owner = cluster.memory_bytes();
     assert!(with_owner > empty && with_owner < empty + 8000);
-    cluster.rows(Fields::ALL).unwrap();
+    cluster.rows(Fields::ATTRIBUTES).unwrap();
     assert!(cluster.memory_bytes() > empty + 100_000);
     cluster.release();
     assert_eq!(cluster.memory_bytes(), empty);
@@ -369,7 +453,7 @@ fn nearest_rows_are_those_of_a_list() {
     let mut random = fastrand::Rng::with_seed(49);
     let rows: Vec<RowBuf> = (0..3000).map(|n| random_row(&mut random, n)).collect();
     let cluster = open(build(&rows, 64));
-    let access = cluster.rows(Fields::ALL).unwrap();
+    let access = cluster.rows(Fields::ATTRIBUTES).unwrap();
     for _ in 0..60 {
         let like = Like::new(&rows[random.usize(..rows.len())].as_row());
         let count = random.usize(1..40);
@@ -387,7 +471,7 @@ fn nearest_rows_are_those_of_a_list() {
         for row in &rows {
             // One that is itself near but for its extension may be found as well.
             let distance = like.distance(&row.as_row());
-            assert!(distance.is_none_or(|d| units(d) > most) || near.contains(row));
+            assert!(distance.is_none_or(|d| units(d) > most) || near.contains(&bare(row)));
         }
         assert!(near.len() < rows.len(), "{most}");
         for (distance, row) in got {

@@ -168,7 +168,7 @@ mod tests {
             opened = true;
             Ok(cluster(2000))
         });
-        found.and_then(|cluster| cluster.rows(Fields::ALL)).expect("it reads");
+        found.and_then(|cluster| cluster.rows(Fields::ATTRIBUTES)).expect("it reads");
         cache.settle((5, id), budget);
         opened
     }

@@ -3,13 +3,14 @@
 use std::collections::BTreeMap;
 
 use fastrand::Rng;
-use format::cluster::{self, ColumnId, Extent, Head, Stored};
+use format::cluster::{self, AttributeColumns, ColumnId, Extent, Head, Stored};
 use format::cluster_directories::{self, ClusterDirectory, Directories};
 use format::cluster_filter::Filter;
 use format::cluster_groups::{Groups, Sums};
 use format::cluster_names::{self, Names};
 use format::cluster_numbers::{self, Numbers};
-use format::cluster_summary::{ATTRIBUTES, SummaryRecord};
+use format::cluster_summary::{ATTRIBUTES, CARRIED_MAX, SummaryRecord};
+use format::cluster_values::{self, Values};
 use format::manifest::{ClusterEntry, Manifest};
 use format::{Reader, Writer};
 
@@ -109,6 +110,14 @@ pub(super) const TARGETS: &[Target] = &[
         run: run_numbers,
     },
     Target {
+        name: "cluster-values",
+        part: Part::Decoders,
+        covers: &["cluster_values::decode"],
+        make: make_values,
+        mend: no_checksum,
+        run: run_values,
+    },
+    Target {
         name: "cluster-filter",
         part: Part::Decoders,
         covers: &["cluster_filter::decode"],
@@ -151,41 +160,69 @@ fn make_head(random: &mut Rng) -> Vec<u8> {
     let summary = bytes(random, 60);
     let mut ids: Vec<ColumnId> = ColumnId::ALL.to_vec();
     ids.retain(|_| random.bool());
-    let total = Head::length(ids.len(), summary.len()) as u64 + (number(random) >> 2);
-    let columns: Vec<_> = ids
-        .into_iter()
-        .map(|id| {
-            let extent = Extent {
-                offset: total,
-                length: 0,
-                raw: number32(random),
-                checksum: random.u32(..),
-            };
-            let stored = match random.u8(..6) {
-                0 => Stored::Constant(number(random)),
-                1 => Stored::Numbers(extent),
-                2 => Stored::Difference(extent),
-                3 => Stored::RoundedDifference(extent),
-                4 => Stored::Packed(extent),
-                _ => Stored::Bytes(extent),
-            };
-            (id, stored)
-        })
-        .collect();
+    let mut places: Vec<u8> = (0..CARRIED_MAX as u8).collect();
+    places.retain(|_| random.u8(..8) == 0);
+    let count = ids.len() + 2 * places.len();
+    let total = Head::length(count, summary.len()) as u64 + (number(random) >> 2);
+    let columns: Vec<_> = ids.into_iter().map(|id| (id, make_stored(random, total))).collect();
+    let attributes = places.into_iter().map(|place| {
+        let (ranks, mut values) = (make_stored(random, total), make_stored(random, total));
+        while values.extent().is_none() {
+            values = make_stored(random, total);
+        }
+        AttributeColumns { place, ranks, values }
+    });
+    let attributes = attributes.collect();
     let head = Head {
         rows: random.u32(1..=cluster::ROWS_MAX),
         block_rows: random.u16(1..=cluster::BLOCK_ROWS_MAX),
         bytes: total,
         columns,
+        attributes,
         summary: &summary,
     };
     head.encode()
 }
 
+fn make_stored(random: &mut Rng, total: u64) -> Stored {
+    let (raw, checksum) = (number32(random), random.u32(..));
+    let extent = Extent { offset: total, length: 0, raw, checksum };
+    match random.u8(..6) {
+        0 => Stored::Constant(number(random)),
+        1 => Stored::Numbers(extent),
+        2 => Stored::Difference(extent),
+        3 => Stored::RoundedDifference(extent),
+        4 => Stored::Packed(extent),
+        _ => Stored::Bytes(extent),
+    }
+}
+
+/// Rows of whose values are asked.
+const VALUE_ROWS: u32 = 40;
+
+fn make_values(random: &mut Rng) -> Vec<u8> {
+    let mut values: Vec<_> = (0..random.usize(1..30)).map(|_| bytes(random, 12)).collect();
+    values.sort();
+    values.dedup();
+    let mut out = Vec::new();
+    cluster_values::encode(&values, &mut out);
+    out
+}
+
+fn run_values(bytes: &[u8]) -> bool {
+    let Ok(values) = Values::decode(bytes, VALUE_ROWS) else { return false };
+    for place in 1..=values.len() as u64 {
+        let value = values.get(place).expect("invariant: places are 1 to their number");
+        assert_eq!(values.find(value), Some(place), "a value is not where it is");
+    }
+    true
+}
+
 fn run_head(bytes: &[u8]) -> bool {
     seen(Head::claimed_length(bytes));
     let Ok(head) = Head::decode(bytes) else { return false };
-    for (_, stored) in &head.columns {
+    let attributes = head.attributes.iter().flat_map(|one| [one.ranks, one.values]);
+    for stored in head.columns.iter().map(|(_, stored)| *stored).chain(attributes) {
         let end = stored.extent().map_or(0, |extent| extent.offset + u64::from(extent.length));
         assert!(end <= head.bytes, "a column beyond the end");
     }

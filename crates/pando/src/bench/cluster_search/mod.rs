@@ -1,7 +1,9 @@
 //! `cluster-search`: one cluster by itself, at sizes from 500 to 200,000 rows (the paper's Fig.
 //! 3): how it is built, how much it takes, and what queries cost beside other ways to search the
-//! same rows. One JSON object for each size, and one for each size, query class and way.
+//! same rows. One JSON object for each size, and one for each size, query class and way; and the
+//! same for a declared extended attribute, at two sizes.
 
+mod attributes;
 mod rivals;
 
 use std::hint::black_box;
@@ -26,6 +28,8 @@ use rivals::{ALL, ATTRIBUTES, Box, Columns, KdTree, Key, Sorted};
 
 /// Rows of the clusters: those of the paper's figure.
 const SIZES: [u64; 9] = [500, 1000, 2000, 5000, 10_000, 20_000, 50_000, 100_000, 200_000];
+/// Of these, where extended attributes are measured; the last is what clusters come to.
+const ATTRIBUTE_SIZES: [u64; 2] = [2000, 20_000];
 /// Queries of a class.
 const QUERIES: usize = 200;
 /// Times that each is asked; the fastest counts, for the others were disturbed.
@@ -254,7 +258,10 @@ fn size(run: &Run<'_>, count: u64) -> Result<Vec<Value>> {
         }
     }
     objects.extend(nearest(&cluster, &rows, count));
-    let all = cluster.rows(Fields::ALL);
+    if ATTRIBUTE_SIZES.contains(&count) {
+        objects.extend(attributes::measure(&rows, &keys, &sorted));
+    }
+    let all = cluster.rows(Fields::ATTRIBUTES);
     let memory = all.map(|_| cluster.memory_bytes()).unwrap_or_default();
     objects.insert(
         0,
