@@ -4,11 +4,11 @@
 //! as there is to count, and what is compared is copied by whoever changes it. So it is asked
 //! first what could differ at most by how much was given to the store; then how many rows the log
 //! says were changed, each byte of it being read once; a row that is changed again and again
-//! counts once there ([`Distinct`]). Names that are made and removed again do not differ, and there may
-//! be any number of those: so a few of the rows are looked up in both trees, and a base is due only
-//! where half of what makes one due is likely to differ. Trees are compared where the log does not
-//! reach back to the base, and where what differed then and what was changed since are too many
-//! together, but neither is alone: they may be the same.
+//! counts once there ([`Distinct`]). Names that are made and removed again do not differ, and
+//! there may be any number of those: so a few of the rows are looked up in both trees, and a base
+//! is due only where half of what makes one due is likely to differ. Trees are compared where the
+//! log does not reach back to the base, and where what differed then and what was changed since
+//! are too many together, but neither is alone: they may be the same.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -19,9 +19,10 @@ use format::key::{self, Parsed, Part};
 use format::subvolume_record::{SubvolumeRecord, UsageRecord};
 use search::Searchable;
 use search::index::{Index, Reach};
-use store::{CommitToken, Lsn, Pinned};
+use store::{CommitToken, Lsn, Pinned, TreeId};
 
 use crate::distinct::Distinct;
+use crate::error::from_store;
 use crate::search_bases;
 use crate::search_call::from_search;
 use crate::subvol::VOLUME;
@@ -117,9 +118,9 @@ impl Changes {
         }
     }
 
-    /// Counts by the log alone the rows of a tree that were changed since a base was cloned from it,
-    /// behind a commit. Nothing is counted where the log has not all of that. It is as of the last
-    /// [`Changes::catch_up`], with the same state.
+    /// Counts by the log alone the rows of a tree that were changed since a base was cloned from
+    /// it, behind a commit. Nothing is counted where the log has not all of that. It is as of the
+    /// last [`Changes::catch_up`], with the same state.
     fn count_since(
         &mut self,
         pinned: &dyn Pinned,
@@ -161,17 +162,18 @@ impl Changes {
         self.counted.get(&id).map_or(0, |counted| counted.since.count())
     }
 
-    /// Rows of a subvolume that differ from its base, by those of them that are looked up: some that
-    /// were changed are as they were.
+    /// Rows of a subvolume that differ from its base, by those of them that are looked up: some
+    /// that were changed are as they were.
     fn likely(&self, pinned: &dyn Pinned, id: u64) -> FsResult<u64> {
         let Some(counted) = self.counted.get(&id) else { return Ok(0) };
         let (old, new) = (TreeId(counted.base), TreeId(counted.tree));
         let (mut looked_up, mut differ) = (0, 0);
         for (number, cookie) in counted.since.sample() {
-            let keys = match cookie {
-                LINKED => [Part::Attributes, Part::Xattrs].map(|part| key::linked(number, part)),
-                _ => [Part::Attributes, Part::Xattrs].map(|part| key::entry(number, cookie, part)),
+            let key = |part| match cookie {
+                LINKED => key::linked(number, part).to_vec(),
+                _ => key::entry(number, cookie, part).to_vec(),
             };
+            let keys = [Part::Attributes, Part::Xattrs].map(key);
             looked_up += 1;
             for key in keys {
                 let was = match pinned.get(old, &key) {
