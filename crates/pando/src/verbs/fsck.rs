@@ -230,9 +230,14 @@ fn report(volume: &Path, found: &Checked, remedies: bool, output: &mut Output) -
 
 /// What was given up of the log.
 fn tell_cut(cut: &Cut, output: &mut Output) -> Result<()> {
-    let Cut { last, known, bytes } = *cut;
+    let Cut { last, known, bytes, missing } = *cut;
     output.object(&json!({
-        "log_cut": { "last": last.0, "given_up_to": known.0, "given_up_bytes": bytes },
+        "log_cut": {
+            "last": last.0,
+            "given_up_to": known.0,
+            "given_up_bytes": bytes,
+            "missing_bytes": missing,
+        },
     }))?;
     let records = if known > last {
         format!("records {} to {}", last.0 + 1, known.0)
@@ -243,7 +248,12 @@ fn tell_cut(cut: &Cut, output: &mut Output) -> Result<()> {
         "the log ends with record {} now; given up behind it: {}, {records}",
         last.0,
         size(bytes),
-    ))
+    ))?;
+    if missing > 0 {
+        let missing = size(missing);
+        output.line(&format!("what its file lost, up to {missing} of records, is not known"))?;
+    }
+    Ok(())
 }
 
 fn report_repair(volume: &Path, mended: &Mended, output: &mut Output) -> Result<()> {

@@ -39,6 +39,9 @@ pub struct Cut {
     /// Bytes behind the last record that is left, up to the end of the last whole one, of all
     /// segments; with what a file has of a record that it ends in.
     pub bytes: u64,
+    /// Bytes that the segment with the last record lacks, where it became shorter. What they were,
+    /// nobody knows.
+    pub missing: u64,
 }
 
 impl Log {
@@ -94,8 +97,8 @@ impl Log {
             let spare = files.make_spare(options.segment_bytes)?;
             files.name_spare(from.0 + 1, &spare)?;
         }
-        let Cut { last, known, bytes } = plan.cut;
-        tracing::warn!(last = last.0, known = known.0, bytes, "the log was cut off");
+        let Cut { last, known, bytes, missing } = plan.cut;
+        tracing::warn!(last = last.0, known = known.0, bytes, missing, "the log was cut off");
         Ok(plan.cut)
     }
 }
@@ -123,12 +126,13 @@ impl Plan {
             let path = files.segment_path(needed.first().copied().unwrap_or(from.0 + 1));
             return Err(of_later_state(path, from, found.to_owned()).into());
         }
+        let missing = whole.last().map_or(0, |part| part.lacks);
         if next <= from.0 {
             whole.clear();
         }
         let last = if whole.is_empty() { from } else { Lsn(next - 1) };
         let gone = &needed[whole.len()..];
-        let cut = given_up(files, &whole, gone, last)?;
+        let cut = Cut { missing, ..given_up(files, &whole, gone, last)? };
         let spares = spares.iter().map(|name| format!("{}/{name}", files.directory));
         let superseded = spares.chain(kept.iter().map(|&first| files.kept_path(first))).collect();
         let gone = gone.iter().map(|&first| files.segment_path(first)).collect();
@@ -156,8 +160,9 @@ struct Part {
     end: u64,
     /// How long it is to be.
     length: u64,
-    /// Whether it is not so long.
+    /// Whether it is not so long, and by how much it is shorter.
     differs: bool,
+    lacks: u64,
 }
 
 impl Part {
@@ -194,17 +199,18 @@ fn whole(files: &Files, needed: &[u64], from: Lsn) -> Result<(Vec<Part>, u64)> {
             }
             Err(error) => return Err(error),
         };
-        let differs = bytes.len() as u64 != length;
+        let there = bytes.len() as u64;
+        let (differs, lacks) = (there != length, length.saturating_sub(there));
         bytes.resize(length as usize, 0);
         let end = scan.records(&path, &bytes, &mut next)? as u64;
-        parts.push(Part { path, end, length, differs });
+        parts.push(Part { path, end, length, differs, lacks });
     }
     Ok((parts, next))
 }
 
 /// Looks at what is given up: behind the last of what is whole, and in the segments that go.
 fn given_up(files: &Files, whole: &[Part], gone: &[u64], last: Lsn) -> Result<Cut> {
-    let mut cut = Cut { last, known: last, bytes: 0 };
+    let mut cut = Cut { last, known: last, bytes: 0, missing: 0 };
     let mut look = |path: &str, start: u64, next: u64| -> Result<()> {
         let file = files.device.open(path)?;
         let length = file.len()?.clamp(start, SEGMENT_BYTES_MAX.max(start)) - start;
@@ -339,6 +345,7 @@ mod tests {
                 // What nothing is left of in the last segment, nobody knows of.
                 let known = if at + 1 < segments.len() { COUNT } else { last };
                 assert_eq!(found.known, Lsn(known), "{what}");
+                assert_eq!(found.missing, (64 << 10) - length, "{what}");
                 let begun = length - start;
                 assert!(begun < HEADER_BYTES as u64 || found.bytes >= begun, "{what}");
                 assert_eq!(replayed(&device).unwrap(), last, "{what}");
@@ -376,7 +383,8 @@ mod tests {
             let device = whole.copy();
             device.flip_bit(path, 8 * (ends[before].0 + 20));
             let found = cut(&device, 0).unwrap();
-            let Cut { last, known, bytes } = found;
+            let Cut { last, known, bytes, missing } = found;
+            assert_eq!(missing, 0, "{found:?}");
             assert_eq!((last, known), (Lsn(ends[after].1 - 1), Lsn(COUNT)), "{found:?}");
             let behind: usize =
                 (last.0 + 1..=COUNT).map(|lsn| HEADER_BYTES + payload(lsn).len()).sum();
