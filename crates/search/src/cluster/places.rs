@@ -50,7 +50,9 @@ impl Cluster {
                 }
             };
             if rows.len() <= FEW as usize {
-                rows.iter().for_each(|row| put(*row, names.get(first + row.0)));
+                for row in &rows {
+                    put(*row, names.get(first + row.0));
+                }
                 continue;
             }
             let packed = names.packed(block, block + 1);

@@ -82,7 +82,7 @@ impl BeforeList {
 
     /// Whether one list can have what two have: where names are is 32 bits.
     pub(crate) fn fit_together(one: &BeforeList, other: &BeforeList) -> bool {
-        one.names.len() + other.names.len() <= u32::MAX as usize
+        u32::try_from(one.names.len() + other.names.len()).is_ok()
     }
 
     /// Memory it takes.
