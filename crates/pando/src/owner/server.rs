@@ -191,7 +191,7 @@ impl Server {
                 self.changed.notify_all();
                 return Err((task, lasts));
             }
-            self.changed.wait_for(&mut registry, SHORT - lasts);
+            self.changed.wait_for(&mut registry, SHORT.saturating_sub(lasts));
         }
     }
 
