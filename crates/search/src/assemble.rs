@@ -7,6 +7,7 @@
 use format::Malformed;
 use format::acl::{self, Acl};
 use format::cluster_summary::CARRIED_MAX;
+use format::cluster_values::VALUE_BYTES_MAX;
 use format::directory_record::DirectoryRecord;
 use format::entry_record::{EntryRecord, Target};
 use format::inode_record::{FileKind, InodeRecord, LinkedRecord};
@@ -30,9 +31,6 @@ pub struct Searchable(Vec<Vec<u8>>);
 
 /// None: of rows that are not written to clusters, which nothing is skipped by.
 pub static CARRY_NOTHING: Searchable = Searchable(Vec::new());
-
-/// So much of a value is carried: it tells values apart, and bounds a row.
-pub(crate) const VALUE_BYTES_MAX: usize = 256;
 
 /// What is carried of a value.
 pub(crate) fn carried(value: &[u8]) -> &[u8] {

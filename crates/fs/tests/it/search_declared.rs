@@ -1,5 +1,5 @@
-//! Searches for extended attributes equal walks whatever is declared searchable and when, and
-//! skip clusters by what is.
+//! Searches for extended attributes equal walks whatever is declared searchable and when, and what
+//! of the index is damaged, and skip clusters by what is.
 
 use std::ops::ControlFlow;
 use std::sync::atomic::AtomicBool;
@@ -13,7 +13,7 @@ use store::Durability;
 use testing::SimDevice;
 
 use crate::script::{Script, scale};
-use crate::search::{Everybody, Query, directories};
+use crate::search::{Everybody, Query, damage, directories};
 use crate::subject::Base;
 use crate::support::{ROOT, volume};
 
@@ -137,6 +137,7 @@ fn run(seed: u64, base: &Base) {
                 fs.index_flush(node).expect("a flush goes well");
             }
             4 => drop(fs.background_step(64).expect("background work goes well")),
+            10 => damage(&device, &mut random),
             5..10 => {
                 let starts = directories(fs);
                 for _ in 0..3 {
