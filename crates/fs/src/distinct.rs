@@ -12,7 +12,8 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 /// Groups: the standard error is 1.04 / sqrt(1024), 3.3 %.
 const GROUPS: usize = 1 << GROUP_BITS;
 const GROUP_BITS: u32 = 10;
-/// Of so many it is known which they are: what part of all is like them is known within a sixteenth.
+/// Of so many it is known which they are: what part of all is like them is known within a
+/// sixteenth.
 const SAMPLE: usize = 64;
 
 /// A row: where it is.
