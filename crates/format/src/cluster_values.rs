@@ -14,10 +14,10 @@ fn narrow(value: u32) -> usize {
 }
 
 /// Appends values, which ascend, each of at most [`VALUE_BYTES_MAX`] bytes.
-pub fn encode(values: &[Vec<u8>], out: &mut Vec<u8>) {
+pub fn encode(values: &[impl AsRef<[u8]>], out: &mut Vec<u8>) {
     out.put_varint(u64::try_from(values.len()).unwrap_or(u64::MAX));
     for value in values {
-        out.put_bytes(value);
+        out.put_bytes(value.as_ref());
     }
 }
 

@@ -70,23 +70,34 @@ impl XattrRecord {
 
     /// Reads a record.
     pub fn decode(bytes: &[u8]) -> Result<XattrRecord, Malformed> {
-        let mut reader = Reader::new("xattr record", bytes);
-        let mut attributes: Vec<(Vec<u8>, Vec<u8>)> = Vec::new();
-        while reader.remaining() > 0 {
-            let length = reader.length(NAME_BYTES_MAX)?;
-            let name = reader.take(length)?;
-            if attributes.last().is_some_and(|(last, _)| last.as_slice() >= name) {
-                return Err(reader.malformed("names in order", "a smaller one"));
-            }
-            let length = reader.length(VALUE_BYTES_MAX)?;
-            attributes.push((name.to_vec(), reader.take(length)?.to_vec()));
-        }
+        let mut attributes = Vec::new();
+        each(bytes, &mut |name, value| attributes.push((name.to_vec(), value.to_vec())))?;
         Ok(XattrRecord { attributes })
     }
 
     fn find(&self, name: &[u8]) -> Result<usize, usize> {
         self.attributes.binary_search_by(|(other, _)| other.as_slice().cmp(name))
     }
+}
+
+/// Gives the names and values of a record, by name, where they lie in it.
+pub fn each<'a>(
+    bytes: &'a [u8],
+    take: &mut dyn FnMut(&'a [u8], &'a [u8]),
+) -> Result<(), Malformed> {
+    let mut reader = Reader::new("xattr record", bytes);
+    let mut last: Option<&[u8]> = None;
+    while reader.remaining() > 0 {
+        let length = reader.length(NAME_BYTES_MAX)?;
+        let name = reader.take(length)?;
+        if last.is_some_and(|last| last >= name) {
+            return Err(reader.malformed("names in order", "a smaller one"));
+        }
+        last = Some(name);
+        let length = reader.length(VALUE_BYTES_MAX)?;
+        take(name, reader.take(length)?);
+    }
+    Ok(())
 }
 
 #[cfg(test)]

@@ -183,11 +183,11 @@ impl ClusterBuilder {
         self.order(&self.attributes())
     }
 
-    fn attributes(&self) -> Vec<Attribute> {
+    fn attributes(&self) -> Vec<Attribute<'_>> {
         attributes::columns(&self.carried, self.len(), |row| self.xattrs.get(row))
     }
 
-    fn order(&self, attributes: &[Attribute]) -> Vec<u32> {
+    fn order(&self, attributes: &[Attribute<'_>]) -> Vec<u32> {
         let mut order: Vec<u32> = (0..self.len()).collect();
         let block_rows = usize::from(self.options.block_rows);
         let numbers = DIMENSIONS.map(|id| self.columns[id as usize].as_slice());
@@ -237,7 +237,11 @@ impl ClusterBuilder {
     }
 
     /// Places of attributes, with their ranks and values.
-    fn attribute_parts(&self, attributes: &[Attribute], order: &[u32]) -> Vec<(u8, Part, Part)> {
+    fn attribute_parts(
+        &self,
+        attributes: &[Attribute<'_>],
+        order: &[u32],
+    ) -> Vec<(u8, Part, Part)> {
         let parts = attributes.iter().map(|Attribute { place, ranks, values }| {
             let ordered: Vec<u64> = order.iter().map(|&row| ranks[row as usize]).collect();
             let ranks = Part::numbers(&ordered, None, self.options.block_rows);

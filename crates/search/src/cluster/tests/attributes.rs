@@ -105,3 +105,66 @@ fn columns_of_attributes_that_do_not_fit_are_damage() {
     found(&others, &rare(value)).unwrap_err();
     assert!(!found(&others, &rare(None)).unwrap().is_empty());
 }
+
+/// Whatever of it is carried, and however rows are put into order by it, a search finds what a
+/// list finds; values are of less and of more than is carried.
+#[test]
+fn searches_find_what_a_list_finds_by_any_number_of_attributes() {
+    for seed in 0..12 {
+        let mut random = fastrand::Rng::with_seed(seed);
+        let declared: Vec<Vec<u8>> =
+            (0..[1, 2, 7, 64][random.usize(..4)]).map(|n| format!("user.{n}").into()).collect();
+        let searchable = Searchable::new(declared.clone());
+        let share = [1, 2, 10, 500][random.usize(..4)];
+        let value = |random: &mut fastrand::Rng| match random.u8(..6) {
+            0 => Vec::new(),
+            1 => [&[b'x'; 256][..], &[random.u8(b'a'..b'd')]].concat(),
+            2 => vec![b'x'; random.usize(254..258)],
+            3 => random.u16(..).to_le_bytes().to_vec(),
+            _ => vec![random.u8(..4)],
+        };
+        let options = ClusterOptions {
+            block_rows: [16, 64, 512][random.usize(..3)],
+            attribute_turn: random.u8(..5),
+            ..ClusterOptions::new(hash())
+        };
+        let mut builder = ClusterBuilder::new(options).carrying(&searchable);
+        let mut rows = Vec::new();
+        for n in 0..random.u64(1..1500) {
+            let mut xattrs = XattrRecord::default();
+            for name in &declared {
+                if random.u32(..share) == 0 {
+                    xattrs.set(name, &value(&mut random));
+                }
+            }
+            xattrs.set(b"user.other", b"z");
+            let picked = searchable.pick(&xattrs);
+            let row = Row { xattrs: &picked, ..random_row(&mut random, n).as_row() }.to_buf();
+            builder.push(&row.as_row());
+            rows.push(row);
+        }
+        let cluster = open(builder.finish());
+        cluster.verify().unwrap();
+        for _ in 0..60 {
+            let narrow: Vec<Condition> = (0..random.usize(1..4))
+                .map(|_| {
+                    if random.u8(..3) == 0 {
+                        return random_condition(&mut random, &rows);
+                    }
+                    let name = declared[random.usize(..declared.len())].clone();
+                    let mut wanted = value(&mut random);
+                    wanted.truncate(256);
+                    Condition::Xattr(name, random.bool().then_some(wanted))
+                })
+                // Of attributes that are not declared a cluster knows nothing.
+                .filter(|condition| match condition {
+                    Condition::Xattr(name, _) => declared.contains(name),
+                    _ => true,
+                })
+                .collect();
+            let matches = |row: &&RowBuf| narrow.iter().all(|c| meets(&row.as_row(), c));
+            let expected: Vec<RowBuf> = rows.iter().filter(matches).map(bare).collect();
+            assert_eq!(sorted(found(&cluster, &narrow).unwrap()), expected, "seed {seed}");
+        }
+    }
+}
