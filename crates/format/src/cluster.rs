@@ -371,6 +371,11 @@ impl<'a> Head<'a> {
             };
             columns.push((id, stored));
         }
+        let in_records = columns.iter().any(|(id, _)| *id == ColumnId::Xattrs);
+        if in_records && !attributes.is_empty() {
+            let expected = "extended attributes in records or in columns";
+            return Err(reader.malformed(expected, "both"));
+        }
         let summary = reader.take(summary)?;
         Ok(Head { rows, block_rows, bytes: total, columns, attributes, summary })
     }
@@ -534,5 +539,7 @@ mod tests {
             assert!(!with_ids(ids), "{ids:?}");
         }
         assert!(!with_ids([100, 127, 128, 129]), "columns that nobody knows");
+        let [lengths, records] = [ColumnId::XattrLengths, ColumnId::Xattrs].map(ColumnId::byte);
+        assert!(!with_ids([lengths, records, 128, 129]), "records beside columns");
     }
 }
