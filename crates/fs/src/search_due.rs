@@ -3,12 +3,12 @@
 //! A base is due by how many rows differ from it. To count those by comparing trees costs as much
 //! as there is to count, and what is compared is copied by whoever changes it. So it is asked
 //! first what could differ at most by how much was given to the store; then how many rows the log
-//! says were changed, each byte of it being read once; a row that is changed again and again
-//! counts once there ([`Distinct`]). Names that are made and removed again do not differ, and
-//! there may be any number of those: so a few of the rows are looked up in both trees, and a base
-//! is due only where half of what makes one due is likely to differ. Trees are compared where the
-//! log does not reach back to the base, and where what differed then and what was changed since
-//! are too many together, but neither is alone: they may be the same.
+//! says were changed; a row that is changed again and again counts once there ([`Distinct`]).
+//! Names that are made and removed again do not differ, and there may be any number of those: so a
+//! few of the rows are looked up in both trees, and a base is due only where half of what makes
+//! one due is likely to differ. Trees are compared where the log does not reach back to the base,
+//! or is longer than a base of so many rows is worth, and where what differed then and what was
+//! changed since are too many together, but neither is alone: they may be the same.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -220,7 +220,7 @@ enum Known {
 /// Takes an operation of the log; `false` where it does not say which rows it changes.
 fn note(changed: &mut BTreeMap<u64, Distinct>, op: &Result<Op<'_>, format::Malformed>) -> bool {
     match op {
-        Ok(Op::Put { tree, key, .. } | Op::Delete { tree, key }) => {
+        Ok(Op::Put { tree, key, .. } | Op::Delete { tree, key } | Op::Merge { tree, key, .. }) => {
             if let Some(changed) = changed.get_mut(tree)
                 && let Some(row) = row_of(key)
             {
@@ -228,11 +228,9 @@ fn note(changed: &mut BTreeMap<u64, Distinct>, op: &Result<Op<'_>, format::Malfo
             }
             true
         }
-        // A directory's own row changes once, however much is made in it; what is in a range was
-        // removed before; trees come under new numbers.
+        // What is in a range was removed before; trees come under new numbers.
         Ok(
-            Op::Merge { .. }
-            | Op::DeleteRange { .. }
+            Op::DeleteRange { .. }
             | Op::CreateTree { .. }
             | Op::CloneTree { .. }
             | Op::DropTree { .. },
@@ -326,7 +324,10 @@ pub(crate) fn is_due(
     } else {
         let behind = Some(CommitToken(Lsn(base.commit)));
         let whose = (id, base.subvolume == id);
-        differing(index, changes, pinned, (whose, record), (record.base, behind), limit)?
+        // The log is of all subvolumes: as for queries, it is not read for a few rows.
+        let log_max = base.rows.saturating_mul(options.logged_row_bytes);
+        let of = (record.base, behind, log_max);
+        differing(index, changes, pinned, (whose, record), of, limit)?
     };
     Ok(match rows {
         _ if rows >= limit => Due::Now,
@@ -348,13 +349,14 @@ fn until_old(age: i64, old: Duration) -> Duration {
 }
 
 /// How many rows of a subvolume differ from a base, about, which is a clone of it behind a commit;
-/// 0: from nothing. Told is no more than is needed to know whether they are at least so many.
+/// 0: from nothing. The log is read from there on where it has no more than so many bytes. Told is
+/// no more than is needed to know whether they are at least so many.
 fn differing(
     index: &Index,
     changes: &mut Changes,
     pinned: &dyn Pinned,
     (whose, record): ((u64, bool), &SubvolumeRecord),
-    (base, behind): (u64, Option<CommitToken>),
+    (base, behind, log_max): (u64, Option<CommitToken>, u64),
     limit: u64,
 ) -> FsResult<u64> {
     let known = match changes.of(whose, base, record.tree) {
@@ -373,6 +375,7 @@ fn differing(
     changes.catch_up(pinned);
     if let (Known::Nothing, (id, true), Some(behind)) =
         (changes.of(whose, base, record.tree), whose, behind)
+        && pinned.logged_bytes(behind).is_some_and(|bytes| bytes <= log_max)
     {
         changes.count_since(pinned, (id, base, record.tree), behind);
     }
@@ -405,5 +408,5 @@ fn holds(
     if usage.counted {
         return Ok(u64::try_from(usage.files).is_ok_and(|files| files > rows));
     }
-    Ok(differing(index, changes, pinned, ((id, true), record), (0, None), rows + 1)? > rows)
+    Ok(differing(index, changes, pinned, ((id, true), record), (0, None, 0), rows + 1)? > rows)
 }

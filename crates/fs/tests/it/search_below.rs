@@ -19,6 +19,8 @@ use crate::subject::{Base, FsSubject};
 on_each_engine!(
     a_clone_is_compared_with_its_base_below_itself,
     a_clone_of_most_of_a_tree_is_compared_as_a_whole,
+    what_is_moved_out_of_what_was_removed_from_a_clone_is_found,
+    a_name_that_is_moved_out_of_what_was_removed_from_a_clone_is_found,
 );
 
 const FILE: NewNode = NewNode { kind: Kind::File, mode: 0o644, rdev: 0 };
@@ -215,4 +217,38 @@ fn a_clone_of_most_of_a_tree_is_compared_as_a_whole(engine: Engine) {
     (0..20).for_each(|_| changing.one(top));
     changing.compare(&[top], "a large clone");
     assert_eq!(changing.stats().below, 0);
+}
+
+/// What somebody moves out of a directory that was removed is below the clone's root again, and no
+/// name led to it when the clone was compared.
+fn moved_out(engine: Engine, has_plain: bool) {
+    let mut changing = Changing::new(engine, 5, 60);
+    let (root, node) = (Caller::root(), changing.top);
+    changing.file(node);
+    let top = changing.fs().clone_dir(&root, node, NodeId::ROOT, b"clone").expect("a clone").root;
+    let fs = changing.subject.fs();
+    let file = fs.mknod(&root, top, b"file", &FILE).expect("room").node;
+    let d = fs.mkdir(&root, top, b"d", 0o755).expect("room").node;
+    let y = fs.mkdir(&root, d, b"y", 0o755).expect("room").node;
+    let x = fs.mkdir(&root, y, b"x", 0o755).expect("room").node;
+    fs.link(&root, file, x, b"linked").expect("room");
+    if has_plain {
+        fs.mknod(&root, x, b"plain", &FILE).expect("room");
+    }
+    fs.rmr(&root, top, b"d").expect("it goes");
+    changing.compare(&[top], "it is removed");
+    assert!(changing.stats().below > 0);
+    let fs = changing.subject.fs();
+    fs.rename(&root, (y, b"x"), (top, b"back"), RenameMode::Replace).expect("it is held");
+    for _ in 0..10 {
+        changing.compare(&[top], "it is back");
+    }
+}
+
+fn what_is_moved_out_of_what_was_removed_from_a_clone_is_found(engine: Engine) {
+    moved_out(engine, true);
+}
+
+fn a_name_that_is_moved_out_of_what_was_removed_from_a_clone_is_found(engine: Engine) {
+    moved_out(engine, false);
 }

@@ -7,7 +7,9 @@ use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use device::{Clock, Device};
-use fs::{Engine, FileSystem, Fs, Listed, Names, NewNode, OpenOptions, Outside, ScanOptions};
+use fs::{
+    Engine, FileSystem, Fs, Listed, Names, NewNode, OpenOptions, Outside, ScanOptions, WalkControl,
+};
 use inode::{Caller, Kind, NodeId, SetAttr};
 use search::cluster::Fields;
 use search::query::Expr;
@@ -317,6 +319,58 @@ fn two_rows_of_three_that_are_changed_again_and_again_need_no_base(engine: Engin
     }
     let (differing, found) = first_query(fs);
     assert_eq!((found.matched, differing), (51, 2));
+}
+
+/// Who lists a directory changes its record by a merge, and nothing else: its row differs.
+#[test]
+fn a_base_comes_after_many_directories_were_listed() {
+    for engine in [Engine::Btree, Engine::Lsm] {
+        let (_, subject) = volume(engine);
+        let (fs, root) = (subject.fs(), Caller::root());
+        let make = |number: u32| {
+            let name = format!("d{number}");
+            fs.mkdir(&root, NodeId::ROOT, name.as_bytes(), 0o755).expect("room").node
+        };
+        let made: Vec<NodeId> = (0..2000).map(make).collect();
+        fs.index_flush(NodeId::ROOT).expect("a flush goes well");
+        subject.clock().sleep(Duration::from_secs(1));
+        for directory in made {
+            fs.readdir(&root, directory, 0, &mut |_| WalkControl::Continue).expect("it lists");
+        }
+        settle(&subject);
+        check(fs, 2000, &format!("{engine:?}"));
+    }
+}
+
+/// A log that is long for what happened in one subvolume is not read for each other.
+#[test]
+fn the_log_is_not_read_for_each_of_many_subvolumes() {
+    let mut options = options();
+    options.index.as_mut().expect("an index").logged_row_bytes = 192;
+    options.log_segment_bytes = 256 << 10;
+    for engine in [Engine::Btree, Engine::Lsm] {
+        let device = SimDevice::new(1);
+        let subject = FsSubject::format(&device, &options, &Base::Engine(engine));
+        let (fs, root) = (subject.fs(), Caller::root());
+        for number in 0..32 {
+            let name = format!("home{number}");
+            let home = fs.subvolume_create(&root, NodeId::ROOT, name.as_bytes(), 0o755);
+            let home = home.expect("room").node;
+            for number in 0..300 {
+                let name = format!("f{number}");
+                let file = fs.mknod(&root, home, name.as_bytes(), &FILE).expect("room");
+                fs.forget(file.node, 1);
+            }
+            fs.index_flush(home).expect("a flush goes well");
+        }
+        make(fs, "a", 20_000);
+        fs.sync_all().expect("it syncs");
+        let (base, crashed) = (subject.base(), device.after_crash(CrashPolicy::LoseAll, 1));
+        let again = FsSubject::open(&crashed, &options, base).expect("it opens");
+        settle(&again);
+        let stats = again.fs().index_stats().expect("it tells").expect("an index");
+        assert!(stats.compared >= 32, "{engine:?}: {stats:?}");
+    }
 }
 
 /// Looks were made when something happened, or a quarter of an hour after the last if something had

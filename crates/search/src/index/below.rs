@@ -2,9 +2,10 @@
 //! that its source had, and of most of that nothing is to be known.
 //!
 //! The directories below it are those that were there by the base, and those that came since: a
-//! name that differs leads to each, or to one that it is in. Of each, what the two trees have under
-//! its number is compared, so that it costs what is below, and not what differs elsewhere. Where a
-//! large part of the tree is below, comparing all is less.
+//! name that differs leads to each, or to one that it is in, or it is in one that was removed and
+//! whose names somebody may still move out. Of each, what the two trees have under its number is
+//! compared, so that it costs what is below, and not what differs elsewhere. Where a large part of
+//! the tree is below, comparing all is less.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -27,6 +28,9 @@ const PASSES_MAX: usize = 8;
 pub(crate) struct Below<'a> {
     /// The directories of the tree that is compared with.
     pub(crate) table: &'a Table,
+    /// Directories that were removed and are not empty: what is in them may be moved out of them,
+    /// to below the root.
+    pub(crate) detached: &'a [u64],
     /// Counts how often they were enough.
     pub(crate) count: &'a AtomicU64,
 }
@@ -45,7 +49,8 @@ impl Touched {
         let folding = Folding { helpers: None, logged: None, ..folding };
         let (mut inside, mut came) = (vec![false; table.len()], Set::default());
         let mut found = self.of_places();
-        let (mut wanted, mut passes, mut count) = (vec![root], 0, 0);
+        let mut wanted = [&[root], below.detached].concat();
+        let (mut passes, mut count) = (0, 0);
         while !wanted.is_empty() {
             let (mut next, mut known) = (Vec::new(), false);
             for ino in wanted {

@@ -5,9 +5,10 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
 use format::base_record::BaseRecord;
+use format::detached_record::DetachedRecord;
 use format::key;
 use format::subvolume_record::SubvolumeRecord;
-use store::{CommitToken, Pinned, TreeId};
+use store::{CommitToken, KeyRange, Pinned, TreeId};
 
 use super::Index;
 use super::base::Base;
@@ -26,7 +27,7 @@ impl Index {
         &self,
         pinned: &Arc<dyn Pinned>,
         record: &SubvolumeRecord,
-        (base_tree, cancel): (u64, &AtomicBool),
+        (subvolume, base_tree, cancel): (u64, u64, &AtomicBool),
     ) -> Result<(Option<Arc<Base>>, Folded)> {
         let tree = TreeId(record.tree);
         let records = Records { read: &**pinned, tree, searchable: &CARRY_NOTHING };
@@ -38,7 +39,9 @@ impl Index {
         let logged = if record.pruned { self.logged(&**pinned, record, &base)? } else { None };
         let old = Old::State(&**pinned, base.tree);
         let helpers = self.helpers(Some(&base.table));
-        let below = Some(Below { table: &base.table, count: &self.below });
+        let detached = if root.is_some() { detached(&**pinned, subvolume)? } else { Vec::new() };
+        let (table, count) = (&base.table, &self.below);
+        let below = Some(Below { table, detached: &detached, count });
         let folding = Folding { helpers, logged, below, ..of(self.delta_budget(true)) };
         let folded = fold(old, folding)?;
         Ok((Some(base), folded))
@@ -73,4 +76,21 @@ impl Index {
         let (base, end, count) = (base.tree, None, &self.logged);
         Ok(is_less.then_some(Logged { tree, base, behind, end, count, clusters }))
     }
+}
+
+/// Directories of a subvolume that were removed with what is in them, and are not empty yet.
+fn detached(pinned: &dyn Pinned, subvolume: u64) -> Result<Vec<u64>> {
+    let records = Records { read: pinned, tree: VOLUME, searchable: &CARRY_NOTHING };
+    let mut found = Vec::new();
+    let mut cursor = pinned.scan(VOLUME, KeyRange::prefix(&key::DETACHED_PREFIX))?;
+    while let Some(item) = cursor.next()? {
+        let record =
+            DetachedRecord::decode(item.value).map_err(|error| records.malformed(error))?;
+        if let DetachedRecord::Directory { subvolume: of, directory, .. } = record
+            && of == subvolume
+        {
+            found.push(directory);
+        }
+    }
+    Ok(found)
 }

@@ -74,7 +74,8 @@ impl Index {
         if !slot.known.as_ref().is_some_and(fits) {
             slot.known = None;
         }
-        let delta_and_base = self.advance(&mut slot, pinned, record, (base_tree, cancel));
+        let delta_and_base =
+            self.advance(&mut slot, pinned, record, (subvolume, base_tree, cancel));
         // What took long to find must not count as long unused.
         if let Some(known) = &mut slot.known {
             known.asked = self.clock.monotonic();
@@ -112,7 +113,7 @@ impl Index {
         slot: &mut Slot,
         pinned: &Arc<dyn Pinned>,
         record: &SubvolumeRecord,
-        (base_tree, cancel): (u64, &AtomicBool),
+        (subvolume, base_tree, cancel): (u64, u64, &AtomicBool),
     ) -> Result<Option<(Delta, Option<Arc<Base>>)>> {
         let (tree, commit) = (TreeId(record.tree), pinned.commit());
         let records = Records { read: &**pinned, tree, searchable: &CARRY_NOTHING };
@@ -151,7 +152,7 @@ impl Index {
                 return Ok(delta.map(|delta| (delta, base)));
             }
         }
-        let (base, folded) = self.compare(pinned, record, (base_tree, cancel))?;
+        let (base, folded) = self.compare(pinned, record, (subvolume, base_tree, cancel))?;
         if cancel.load(Ordering::Relaxed) {
             // What was found may not be all.
             return Ok(None);
@@ -257,7 +258,8 @@ impl Index {
         let records = Records { read: pinned, tree, searchable: &CARRY_NOTHING };
         // Where the base is in memory, a clone is compared below itself alone.
         let base = root.and_then(|_| self.base_in_memory(record.base));
-        let below = base.as_ref().map(|base| Below { table: &base.table, count: &self.below });
+        let (detached, count) = (&[][..], &self.below);
+        let below = base.as_ref().map(|base| Below { table: &base.table, detached, count });
         let folding = Folding { below, ..Folding::of(pinned, records, root, usize::MAX) };
         let old = match record.base {
             0 => Old::Nothing,
