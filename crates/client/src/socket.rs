@@ -7,7 +7,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 
-use rustix::fs::{AtFlags, Mode, OFlags};
+use rustix::fs::{AtFlags, FileType, Mode, OFlags};
 use rustix::io::Errno;
 
 /// Its name in the volume directory.
@@ -56,12 +56,15 @@ impl Listening {
     }
 
     fn make(directory: OwnedFd) -> io::Result<Listening> {
-        let path = short_path(directory.as_fd());
-        let listener = UnixListener::bind(&path)?;
-        // Connecting needs write permission; who may do what is decided for each request.
-        std::fs::set_permissions(&path, PermissionsExt::from_mode(0o666))?;
-        let made = there(directory.as_fd())?.ok_or(Errno::NOENT)?;
-        Ok(Listening { directory, listener, made })
+        let listener = UnixListener::bind(short_path(directory.as_fd()))?;
+        match open_to_all(directory.as_fd()) {
+            Ok(made) => Ok(Listening { directory, listener, made }),
+            Err(error) => {
+                // Nobody would listen there, and nobody make another one.
+                unlink(directory.as_fd()).unwrap_or_default();
+                Err(error)
+            }
+        }
     }
 
     /// Waits for a connection.
@@ -96,6 +99,24 @@ impl Listening {
     pub fn close(&self) -> io::Result<()> {
         Ok(rustix::net::shutdown(&self.listener, rustix::net::Shutdown::Both)?)
     }
+}
+
+/// Lets every user connect, which needs write permission; who may do what is decided for each
+/// request. Tells device and number of the socket.
+///
+/// Whose the directory is may put a symbolic link in its place at any moment, and the superuser
+/// would open what that leads to: what is changed is held, and looked at before.
+fn open_to_all(directory: BorrowedFd<'_>) -> io::Result<(u64, u64)> {
+    let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let held = rustix::fs::openat(directory, SOCKET, flags, Mode::empty())?;
+    let found = rustix::fs::fstat(&held)?;
+    if FileType::from_raw_mode(found.st_mode) != FileType::Socket {
+        let message = format!("something else was put in the place of {SOCKET}");
+        return Err(io::Error::new(io::ErrorKind::AlreadyExists, message));
+    }
+    let path = format!("/proc/self/fd/{}", held.as_raw_fd());
+    std::fs::set_permissions(path, PermissionsExt::from_mode(0o666))?;
+    Ok((found.st_dev, found.st_ino))
 }
 
 /// Device and number of what has the socket's name.

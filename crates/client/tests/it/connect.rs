@@ -2,10 +2,14 @@
 
 use std::cell::Cell;
 use std::os::fd::AsFd;
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
 use client::{Connection, Launch, LaunchReport, Listening, Opened, connect_or_spawn, peer};
-use device::SystemClock;
+use device::{Clock, SystemClock};
 use wire::{
     Answer, Body, Call, Failure, FailureKind, HELLO_MAGIC, Reply, Request, VERSION, Welcome,
     decode, encode, read_frame, write_frame,
@@ -99,6 +103,41 @@ fn the_socket_of_another_owner_stays() {
     newest.remove().unwrap();
     assert!(!volume.join(client::SOCKET).exists());
     assert!(newest.restored().unwrap().is_some());
+}
+
+/// Whose the directory is may put a link in the place of the socket while the superuser makes it.
+#[test]
+fn what_a_link_in_the_place_of_the_socket_leads_to_is_not_opened_to_all() {
+    let temporary = tempfile::tempdir_in("/dev/shm").unwrap();
+    let volume = temporary.path().join("volume");
+    std::fs::create_dir(&volume).unwrap();
+    let secret = temporary.path().join("secret");
+    std::fs::write(&secret, b"").unwrap();
+    std::fs::set_permissions(&secret, PermissionsExt::from_mode(0o600)).unwrap();
+    let (socket, link) = (volume.join(client::SOCKET), volume.join("link"));
+    std::os::unix::fs::symlink(&secret, &link).unwrap();
+    let ended = Arc::new(AtomicBool::new(false));
+    let (flag, secret_there) = (Arc::clone(&ended), secret.clone());
+    let other = device::spawn("other", move || {
+        while !flag.load(Ordering::Relaxed) {
+            let (at, how) = (rustix::fs::CWD, rustix::fs::RenameFlags::EXCHANGE);
+            // It fails while there is no socket.
+            if rustix::fs::renameat_with(at, &link, at, &socket, how).is_ok() {
+                std::fs::remove_file(&link).unwrap();
+                std::os::unix::fs::symlink(&secret_there, &link).unwrap();
+            }
+        }
+    });
+    let (other, clock) = (other.unwrap(), SystemClock::new());
+    let mut mode = 0o600;
+    while mode == 0o600 && clock.monotonic() < Duration::from_secs(2) {
+        // It may be told that something else is there.
+        bind(&volume).map(drop).unwrap_or_default();
+        mode = std::fs::metadata(&secret).unwrap().permissions().mode() & 0o777;
+    }
+    ended.store(true, Ordering::Relaxed);
+    other.join().unwrap();
+    assert_eq!(mode, 0o600);
 }
 
 #[test]

@@ -48,13 +48,15 @@ pub(super) fn totals(
         let message = format!("no more than {DIRECTORIES_MAX} of the largest directories are told");
         return Err(Failure::new(FailureKind::Invalid, message));
     }
-    let dangling = || dangling(fs, caller, path).filter(|_| ask.top.is_none());
     let (path, held) = match find_from::locate(fs, caller, path) {
         Ok(path) => {
             let held = Held::resolve(fs, caller, &path, Follow::Yes)?;
             (path, held)
         }
-        Err(failure) => (path.to_vec(), dangling().ok_or(failure)?),
+        Err(failure) if ask.top.is_none() && is_nowhere(&failure) => {
+            (path.to_vec(), dangling(fs, caller, path).ok_or(failure)?)
+        }
+        Err(failure) => return Err(failure),
     };
     if held.entry.attr.kind != Kind::Directory {
         if ask.top.is_some() {
@@ -89,6 +91,14 @@ pub(super) fn totals(
         largest(&found.largest, replies)?;
     }
     Ok(Answer::Totals(Box::new(answer(&found, fs.now().0))))
+}
+
+/// Whether there is nothing at a path. What cannot be told, for want of rights or for damage, may
+/// be large.
+fn is_nowhere(failure: &Failure) -> bool {
+    use FailureKind::{Invalid, NotDirectory, NotFound};
+    // In a ring there is nothing, either.
+    matches!(failure.kind, NotFound | NotDirectory | Invalid)
 }
 
 /// A symbolic link that leads nowhere: it holds something itself, as `du` counts it.

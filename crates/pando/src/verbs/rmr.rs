@@ -42,7 +42,12 @@ pub(crate) fn run(args: &RmrArgs, output: &mut Output) -> Result<()> {
         }
     }
     output.flush()?;
-    volumes.iter().try_for_each(|(volume, stuck)| wait(volume, *stuck, output))
+    // Where one keeps its room, the others are waited for all the same.
+    let mut waited = Ok(());
+    for (volume, stuck) in volumes {
+        waited = waited.and(wait(&volume, stuck, output));
+    }
+    waited
 }
 
 fn status(volume: &Path) -> Result<Box<Status>> {
@@ -85,13 +90,6 @@ fn wait(volume: &Path, stuck_before: u64, output: &mut Output) -> Result<()> {
         let Status { background, stuck, .. } = *status(volume)?;
         let stuck_trees = stuck.as_ref().map_or(0, |stuck| stuck.trees);
         let left = background.trees().saturating_sub(stuck_trees);
-        if left == 0
-            && let Some(stuck) = stuck
-            && stuck.trees > stuck_before
-        {
-            bar.finish_and_clear();
-            return Err(cannot(volume, stuck));
-        }
         let Background { reclaimed, freeing_bytes, freed_bytes, .. } = background;
         let start = *first.get_or_insert(reclaimed);
         bar.set_position(reclaimed.saturating_sub(start));
@@ -105,7 +103,8 @@ fn wait(volume: &Path, stuck_before: u64, output: &mut Output) -> Result<()> {
         }
         if enough.is_some_and(|enough| freeing_bytes == 0 || freed_bytes >= enough) {
             bar.finish_and_clear();
-            return Ok(());
+            let stuck = stuck.filter(|stuck| stuck.trees > stuck_before);
+            return stuck.map_or(Ok(()), |stuck| Err(cannot(volume, stuck)));
         }
         clock.sleep(Duration::from_millis(50));
     }

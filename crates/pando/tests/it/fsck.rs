@@ -212,6 +212,10 @@ fn a_volume_in_use_has_no_garbage_and_loses_nothing_to_a_collection(engine: &str
 fn a_removal_that_is_waited_for_ends_where_damage_keeps_the_room() {
     let world = filled("btree");
     world.ok(&["subvolume", "create", &world.at("/three")]);
+    let large = world.path().join("large");
+    std::fs::create_dir(&large).unwrap();
+    std::fs::write(large.join("file"), vec![7; 4 << 20]).unwrap();
+    world.ok(&["import", large.to_str().unwrap(), &world.at("/large")]);
     leave(&world);
     let (name, places) = places(&world).remove(0);
     let whole = std::fs::read(world.volume.join(&name)).unwrap();
@@ -224,7 +228,8 @@ fn a_removal_that_is_waited_for_ends_where_damage_keeps_the_room() {
         let mut damaged = whole.clone();
         damaged[usize::try_from(place).unwrap()] ^= 4;
         std::fs::write(world.volume.join(&name), damaged).unwrap();
-        let arguments = ["60", PANDO, "rmr", "--wait", &world.at("/one")];
+        let (one, large) = (world.at("/one"), world.at("/large"));
+        let arguments = ["60", PANDO, "rmr", "--wait", &one, &large];
         let removed = answer(&Command::new("timeout").args(arguments).output().unwrap());
         assert_ne!(removed.code, 124, "it waits for ever: damage at {place}");
         if removed.err.contains("cannot be reclaimed") {
@@ -233,6 +238,8 @@ fn a_removal_that_is_waited_for_ends_where_damage_keeps_the_room() {
             assert!(removed.err.contains(&hint) && removed.err.contains(&name), "{}", removed.err);
             let status = world.status();
             assert_eq!(status["stuck"]["trees"], 1, "{status}");
+            // The room of what was removed beside it is back.
+            assert_eq!(status["background"]["freeing_bytes"], 0, "{status}");
             assert!(world.ok(&["status", world.vol()]).contains("STUCK"));
             // Of another tree it is waited for that one only.
             world.ok(&["rmr", "--wait", &world.at("/three")]);

@@ -3,8 +3,9 @@
 
 use std::collections::BTreeSet;
 use std::fs;
-use std::os::unix::fs::chown;
+use std::os::unix::fs::{PermissionsExt, chown};
 
+use crate::other_users::Nobody;
 use crate::world::{World, is_root};
 
 const OWNERS: u32 = 50_000;
@@ -88,6 +89,24 @@ fn sizes_beyond_64_bits_are_told_as_they_are() {
         let text = world.ok(&["summary", &at]);
         assert!(text.contains("5 files, 1 directory, 40.00 EiB (0 B on the medium)"), "{text}");
     }
+}
+
+/// What a link leads to is not counted as nothing where that cannot be told.
+#[test]
+fn a_link_that_leads_where_the_caller_may_not_go_is_refused() {
+    if !is_root() {
+        return;
+    }
+    let world = World::new();
+    let source = world.path().join("source");
+    fs::create_dir_all(source.join("closed/inner")).unwrap();
+    fs::write(source.join("closed/inner/file"), "contents").unwrap();
+    fs::set_permissions(source.join("closed"), fs::Permissions::from_mode(0o700)).unwrap();
+    std::os::unix::fs::symlink("closed/inner", source.join("link")).unwrap();
+    world.ok(&["import", source.to_str().unwrap(), &world.at("/in")]);
+    world.ok(&["du", "-sb", &world.at("/in/link")]);
+    let refused = Nobody::new(&world).run(&["du", "-sb", &world.at("/in/link")]);
+    assert_eq!((refused.code, &refused.out[..]), (4, ""), "{}", refused.err);
 }
 
 /// As GNU du counts one: the link itself. What has no link of that name is an error.
