@@ -77,12 +77,13 @@ impl Listening {
         self.directory.as_fd()
     }
 
-    /// Makes the socket again where somebody removed it: this one is not found any more. `None`:
-    /// something is there. The caller holds the owner's lock.
+    /// Makes the socket again where somebody removed it, or put something else in its place: this
+    /// one is not found any more. `None`: it is there. The caller holds the owner's lock, so that
+    /// nobody else listens there.
     pub fn restored(&self) -> io::Result<Option<Listening>> {
         match there(self.directory.as_fd())? {
-            Some(_) => Ok(None),
-            None => Listening::make(self.directory.try_clone()?).map(Some),
+            Some(found) if found == self.made => Ok(None),
+            _ => Listening::bind(self.directory.as_fd()).map(Some),
         }
     }
 

@@ -49,11 +49,11 @@ impl LocalDevice {
         self.root.as_fd()
     }
 
-    fn give(&self, path: &str) -> Result<()> {
+    /// What is held is given, and not what somebody put in its place meanwhile.
+    fn give(&self, held: &impl AsFd, path: &str) -> Result<()> {
         let Some((uid, gid)) = self.give_to else { return Ok(()) };
         let (uid, gid) = (Uid::from_raw(uid), Gid::from_raw(gid));
-        let flags = AtFlags::SYMLINK_NOFOLLOW;
-        rustix::fs::chownat(&self.root, below(path), Some(uid), Some(gid), flags)
+        rustix::fs::fchown(held, Some(uid), Some(gid))
             .map_err(|error| Error::new("give to the directory's owner", path, error.into()))
     }
 
@@ -88,9 +88,11 @@ impl Device for LocalDevice {
     }
 
     fn create(&self, path: &str) -> Result<Arc<dyn File>> {
-        let file = self.opened(path, OFlags::CREATE | OFlags::EXCL, 0o600)?;
-        self.give(path)?;
-        Ok(file)
+        let file = self
+            .open_at(path, OFlags::RDWR | OFlags::CREATE | OFlags::EXCL, 0o600)
+            .map_err(|error| Error::new("open", path, error))?;
+        self.give(&file, path)?;
+        Ok(Arc::new(LocalFile { file, path: path.to_owned() }))
     }
 
     fn metadata(&self, path: &str) -> Result<Option<Metadata>> {
@@ -137,7 +139,13 @@ impl Device for LocalDevice {
                 Ok(())
             }
             Err(error) => Err(Error::new("create directory", directory, error.into())),
-            Ok(()) => self.give(directory),
+            Ok(()) => {
+                let flags = OFlags::RDONLY | OFlags::DIRECTORY | NO_LINKS;
+                let held = self
+                    .open_at(directory, flags, 0)
+                    .map_err(|error| Error::new("create directory", directory, error))?;
+                self.give(&held, directory)
+            }
         }
     }
 
@@ -178,7 +186,7 @@ impl Device for LocalDevice {
         let flags = OFlags::RDWR | OFlags::CREATE | NO_LINKS;
         let file =
             self.open_at(path, flags, 0o644).map_err(|error| Error::new("open", path, error))?;
-        self.give(path)?;
+        self.give(&file, path)?;
         match rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive) {
             Ok(()) => {
                 let root = self.root.try_clone();

@@ -183,6 +183,11 @@ fn an_owner_whose_socket_was_removed_is_found_soon() {
     std::fs::remove_file(world.volume.join("control.sock")).unwrap();
     world.ok(&["ls", &world.at("/")]);
     assert_eq!(world.owner(), Some(pid));
+    // A copy that was put back, say.
+    std::fs::remove_file(world.volume.join("control.sock")).unwrap();
+    std::fs::write(world.volume.join("control.sock"), b"").unwrap();
+    world.ok(&["ls", &world.at("/")]);
+    assert_eq!(world.owner(), Some(pid));
     // Where all was removed, it is not found in the place of what comes there.
     for entry in std::fs::read_dir(&world.volume).unwrap() {
         let path = entry.unwrap().path();
