@@ -411,7 +411,7 @@ pub(super) fn search(seed: u32, rest: &[u8], next: u64) -> Found {
     let sums = OnceCell::new();
     // No record behind the end can be numbered higher than there is room for records; a mark is
     // numbered like the record before it.
-    let most = next + (rest.len() / HEADER_BYTES) as u64;
+    let most = next.saturating_add((rest.len() / HEADER_BYTES) as u64);
     let mut at = 0;
     while let Some(head) = rest.get(at..).and_then(|rest| rest.first_chunk::<HEADER_BYTES>()) {
         // Most of a segment is zeros, which are passed over in large steps.
