@@ -20,9 +20,9 @@
 use std::sync::Arc;
 
 use device::Env;
-use format::{COUNTED_MAX, Corruption};
 use format::log_record::{HEADER_BYTES, RecordHeader};
 use format::log_segment::{self, Decoded, RECORDS_START, SEGMENT_BYTES_MAX, SegmentHeader};
+use format::{COUNTED_MAX, Corruption};
 
 use super::recover::{Listed, Scan, list, read_beginning, search};
 use super::segment::Files;
