@@ -445,6 +445,22 @@ pub(super) fn search(seed: u32, rest: &[u8], next: u64) -> Found {
     found
 }
 
+/// Where a record stands whole, wherever that is.
+pub(super) fn find(seed: u32, bytes: &[u8], lsn: u64) -> Option<usize> {
+    let sums = OnceCell::new();
+    bytes.windows(HEADER_BYTES).enumerate().find_map(|(at, head)| {
+        if head[8..16] != lsn.to_le_bytes() {
+            return None;
+        }
+        let header = RecordHeader::decode(head.first_chunk()?).ok()?;
+        let (from, to) = (at + HEADER_BYTES, at + HEADER_BYTES + header.length as usize);
+        let is_whole = !header.is_mark()
+            && to <= bytes.len()
+            && header.sums(sums.get_or_init(|| Sums::new(bytes)).sum(seed, from, to));
+        is_whole.then_some(at)
+    })
+}
+
 /// Reads a whole segment and checks its header and length.
 pub(super) fn read_segment(
     files: &Files,

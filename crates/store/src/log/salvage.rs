@@ -10,6 +10,8 @@
 //! What is behind the last whole record is overwritten with zeros first, then later segments go,
 //! the last one first. A crash in between leaves a damaged log that is cut off again.
 //!
+//! Where the damage is in records that the state has, those behind it become a segment of their own.
+//!
 //! The spares go first of all, and the segments that were kept for others than recovery: the
 //! numbers that are given up are used again, and these may hold records that were numbered like
 //! those to come.
@@ -24,7 +26,7 @@ use format::log_record::{HEADER_BYTES, RecordHeader};
 use format::log_segment::{self, Decoded, RECORDS_START, SEGMENT_BYTES_MAX, SegmentHeader};
 use format::{COUNTED_MAX, Corruption};
 
-use super::recover::{Listed, Scan, list, read_beginning, search};
+use super::recover::{Listed, Scan, find, list, read_beginning, search};
 use super::segment::Files;
 use super::{Log, LogOptions, Recovery};
 use crate::{Error, Lsn, Result};
@@ -83,6 +85,10 @@ impl Log {
             files.device.remove(path)?;
         }
         files.device.sync_dir(directory)?;
+        if let Some(rescued) = plan.rescued {
+            rescued.begin_log(&files, from.0 + 1)?;
+            return Log::cut_off(env, directory, volume, options, from, certain);
+        }
         let last = plan.whole.len().saturating_sub(1);
         for (at, part) in plan.whole.iter().enumerate() {
             if at == last || part.differs {
@@ -112,6 +118,8 @@ impl Log {
 struct Plan {
     /// Files that the log does without: spares, and what was kept for others.
     superseded: Vec<String>,
+    /// What is to be a segment of its own first.
+    rescued: Option<Rescued>,
     /// The segments that stay, in order. None where nothing of the log follows the checkpoint: it
     /// begins anew there.
     whole: Vec<Part>,
@@ -134,8 +142,12 @@ impl Plan {
         }
         // Where a segment goes on with the next record, the one before it lost only zeros.
         let goes_on = needed.get(whole.len()) == Some(&next);
+        let mut rescued = None;
         if next <= from.0 {
             whole.clear();
+            if let Some(&first) = needed.first() {
+                rescued = Rescued::find(files, first, from)?;
+            }
         }
         let mut missing = whole.last().filter(|_| !goes_on).map_or(0, |part| part.lacks);
         let last = if whole.is_empty() { from } else { Lsn(next - 1) };
@@ -145,9 +157,11 @@ impl Plan {
         }
         let cut = Cut { missing, ..given_up(files, &whole, gone, last)? };
         let spares = spares.iter().map(|name| format!("{}/{name}", files.directory));
-        let superseded = spares.chain(kept.iter().map(|&first| files.kept_path(first))).collect();
+        let kept = kept.iter().map(|&first| files.kept_path(first));
+        let older = firsts.iter().map(|&first| files.segment_path(first));
+        let superseded = spares.chain(kept).chain(older).collect();
         let gone = gone.iter().map(|&first| files.segment_path(first)).collect();
-        Ok(Plan { superseded, whole, gone, cut })
+        Ok(Plan { superseded, rescued, whole, gone, cut })
     }
 }
 
@@ -162,6 +176,40 @@ fn begin_of(files: &Files, firsts: &[u64], from: Lsn) -> Result<usize> {
         return Err(of_later_state(files.segment_path(first), from, found).into());
     }
     Ok(begin)
+}
+
+/// What is needed of a segment that is damaged before that, in what the state has.
+struct Rescued {
+    path: String,
+    /// From the first record behind the state on.
+    bytes: Vec<u8>,
+    /// How long the segment is.
+    length: u64,
+}
+
+impl Rescued {
+    fn find(files: &Files, first: u64, from: Lsn) -> Result<Option<Rescued>> {
+        let path = files.segment_path(first);
+        let file = files.device.open(&path)?;
+        let (mut bytes, length) = match read_beginning(files, first, &path, file.as_ref()) {
+            Ok(read) => read,
+            Err(Error::Corrupt(_)) => return Ok(None),
+            Err(error) => return Err(error),
+        };
+        bytes.truncate(length as usize);
+        let Some(at) = find(files.seed, &bytes, from.0 + 1) else { return Ok(None) };
+        bytes.drain(..at);
+        Ok(Some(Rescued { path, bytes, length }))
+    }
+
+    /// Has the log begin with it. A crash leaves the segment that it was in, before or beside it.
+    fn begin_log(&self, files: &Files, first: u64) -> Result<()> {
+        let spare = files.make_spare(self.length)?;
+        files.device.open(&spare.path)?.write_at(&self.bytes, RECORDS_START)?;
+        files.name_spare(first, &spare)?;
+        files.device.remove(&self.path)?;
+        Ok(files.device.sync_dir(&files.directory)?)
+    }
 }
 
 /// A segment of which what is needed is whole.
@@ -536,6 +584,55 @@ mod tests {
             let found = cut(&device, 0).unwrap();
             assert_eq!((found.last, found.known), (Lsn(COUNT), Lsn(COUNT)), "{found:?}");
             assert_eq!(replayed(&device).unwrap(), COUNT);
+        }
+    }
+
+    /// All that followed the state went with a record that it has, which nobody needs.
+    #[test]
+    fn damage_that_the_state_has_costs_nothing() {
+        for also in [false, true] {
+            let (whole, segments) = made(10);
+            let hurt = whole.copy();
+            let ends = ends(1, segments[1].0);
+            hurt.flip_bit(&segments[0].1, 8 * (ends[3].0 + 20));
+            if also {
+                hurt.flip_bit(&segments[0].1, 8 * (ends[100].0 + 20));
+            }
+            let left = if also { 101 } else { COUNT };
+            let check = |device: &SimDevice, what: &str| {
+                let found = cut(device, 20).unwrap();
+                assert_eq!((found.last, found.known), (Lsn(left), Lsn(COUNT)), "{what}");
+                let mut next = 21;
+                let mut replay = |lsn: Lsn, bytes: &[u8]| {
+                    assert!(lsn == Lsn(next) && bytes == payload(next), "{what}");
+                    next += 1;
+                    Ok(())
+                };
+                Log::open(&env(device), "log", VOLUME, &options(), Lsn(20), &mut replay).unwrap();
+                assert_eq!(next, left + 1, "{what}");
+            };
+            let right = hurt.copy();
+            check(&right, "without a crash");
+            for op in hurt.ops()..right.ops() {
+                for seed in 0..6 {
+                    let device = hurt.copy();
+                    device.crash_at(op);
+                    cut(&device, 20).ok();
+                    let device = device.after_crash(CrashPolicy::Random, 100 * op + seed);
+                    let again = cut(&device, 20).unwrap();
+                    // What was given up may be gone, so that less is known of it.
+                    assert_eq!(again.last, Lsn(left), "{also}, {op}, {seed}");
+                    let mut next = 21;
+                    let mut replay = |lsn: Lsn, bytes: &[u8]| {
+                        assert!(lsn == Lsn(next) && bytes == payload(next));
+                        next += 1;
+                        Ok(())
+                    };
+                    Log::open(&env(&device), "log", VOLUME, &options(), Lsn(20), &mut replay)
+                        .unwrap();
+                    assert_eq!(next, left + 1, "{also}, {op}, {seed}");
+                }
+            }
         }
     }
 }
