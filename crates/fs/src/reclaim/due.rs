@@ -195,12 +195,12 @@ fn garbage(
 }
 
 /// Tells what lies outside of a directory. Records are shown in the order of their keys, those of
-/// entries before extents.
+/// entries and inodes before extents. An inode whose extents differ has changed, too.
 struct Outside {
     tree: TreeId,
     reach: Reach,
-    /// Inodes beside the names outside that were shown.
-    embedded: Set<u64>,
+    /// Inodes outside that were shown: no more than what was shown weighs.
+    inodes: Set<u64>,
     /// The inode of several names that was asked for last, and whether all of them are outside.
     linked: Option<(u64, bool)>,
 }
@@ -208,7 +208,7 @@ struct Outside {
 impl Outside {
     fn new(tree: TreeId, root: u64) -> Outside {
         let reach = Reach::new(tree, root);
-        Outside { tree, reach, embedded: Set::default(), linked: None }
+        Outside { tree, reach, inodes: Set::default(), linked: None }
     }
 
     /// What a record that differs weighs; 0 where it is not outside.
@@ -223,13 +223,13 @@ impl Outside {
                 if cookie > 0 && part == Part::Attributes {
                     let entry = EntryRecord::decode(value).map_err(malformed)?;
                     if let Target::Embedded(_) = entry.target {
-                        self.embedded.insert(entry.ino);
+                        self.inodes.insert(entry.ino);
                     }
                 }
                 Ok(1)
             }
             Parsed::Extent { ino, .. } => {
-                if !self.embedded.contains(&ino) && !self.is_linked_outside(store, ino)? {
+                if !self.inodes.contains(&ino) {
                     return Ok(0);
                 }
                 Ok(match extent::decode(value).map_err(malformed)? {
@@ -237,7 +237,14 @@ impl Outside {
                     Extent::Inline(_) => 1,
                 })
             }
-            Parsed::Linked { .. } | Parsed::BackReference { .. } => Ok(0),
+            Parsed::Linked { ino, .. } => {
+                let is_outside = self.is_linked_outside(store, ino)?;
+                if is_outside {
+                    self.inodes.insert(ino);
+                }
+                Ok(usize::from(is_outside))
+            }
+            Parsed::BackReference { .. } => Ok(0),
         }
     }
 

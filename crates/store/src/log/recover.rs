@@ -411,7 +411,7 @@ pub(super) fn search(seed: u32, rest: &[u8], next: u64) -> Found {
     let sums = OnceCell::new();
     // No record behind the end can be numbered higher than there is room for records; a mark is
     // numbered like the record before it.
-    let most = next + (rest.len() / HEADER_BYTES) as u64;
+    let most = next.saturating_add((rest.len() / HEADER_BYTES) as u64);
     let mut at = 0;
     while let Some(head) = rest.get(at..).and_then(|rest| rest.first_chunk::<HEADER_BYTES>()) {
         // Most of a segment is zeros, which are passed over in large steps.
@@ -443,6 +443,22 @@ pub(super) fn search(seed: u32, rest: &[u8], next: u64) -> Found {
         at += 1;
     }
     found
+}
+
+/// Where a record stands whole, wherever that is.
+pub(super) fn find(seed: u32, bytes: &[u8], lsn: u64) -> Option<usize> {
+    let sums = OnceCell::new();
+    bytes.windows(HEADER_BYTES).enumerate().find_map(|(at, head)| {
+        if head[8..16] != lsn.to_le_bytes() {
+            return None;
+        }
+        let header = RecordHeader::decode(head.first_chunk()?).ok()?;
+        let (from, to) = (at + HEADER_BYTES, at + HEADER_BYTES + header.length as usize);
+        let is_whole = !header.is_mark()
+            && to <= bytes.len()
+            && header.sums(sums.get_or_init(|| Sums::new(bytes)).sum(seed, from, to));
+        is_whole.then_some(at)
+    })
 }
 
 /// Reads a whole segment and checks its header and length.

@@ -10,6 +10,8 @@
 //! What is behind the last whole record is overwritten with zeros first, then later segments go,
 //! the last one first. A crash in between leaves a damaged log that is cut off again.
 //!
+//! Where the damage is in records that the state has, those behind it become a segment of their own.
+//!
 //! The spares go first of all, and the segments that were kept for others than recovery: the
 //! numbers that are given up are used again, and these may hold records that were numbered like
 //! those to come.
@@ -20,11 +22,11 @@
 use std::sync::Arc;
 
 use device::Env;
-use format::Corruption;
 use format::log_record::{HEADER_BYTES, RecordHeader};
-use format::log_segment::{RECORDS_START, SEGMENT_BYTES_MAX};
+use format::log_segment::{self, Decoded, RECORDS_START, SEGMENT_BYTES_MAX, SegmentHeader};
+use format::{COUNTED_MAX, Corruption};
 
-use super::recover::{Listed, Scan, list, read_beginning, search};
+use super::recover::{Listed, Scan, find, list, read_beginning, search};
 use super::segment::Files;
 use super::{Log, LogOptions, Recovery};
 use crate::{Error, Lsn, Result};
@@ -39,8 +41,8 @@ pub struct Cut {
     /// Bytes behind the last record that is left, up to the end of the last whole one, of all
     /// segments; with what a file has of a record that it ends in.
     pub bytes: u64,
-    /// Bytes that the segment with the last record lacks, where it became shorter. What they were,
-    /// nobody knows.
+    /// Bytes that segments lack that became shorter, from that with the last record on. What they
+    /// were, nobody knows.
     pub missing: u64,
 }
 
@@ -59,7 +61,7 @@ impl Log {
         if files.device.metadata(directory)?.is_none() {
             return Ok(());
         }
-        Plan::of(&files, from, certain).map(drop)
+        Plan::of(&files, options.segment_bytes, from, certain).map(drop)
     }
 
     /// Cuts the log off at its first damage behind `from`, which is that of the newest durable
@@ -78,18 +80,27 @@ impl Log {
         if files.device.metadata(directory)?.is_none() {
             files.device.create_dir(directory)?;
         }
-        let plan = Plan::of(&files, from, certain)?;
+        let plan = Plan::of(&files, options.segment_bytes, from, certain)?;
         for path in &plan.superseded {
             files.device.remove(path)?;
         }
         files.device.sync_dir(directory)?;
+        if let Some(rescued) = plan.rescued {
+            rescued.begin_log(&files, from.0 + 1)?;
+            return Log::cut_off(env, directory, volume, options, from, certain);
+        }
         let last = plan.whole.len().saturating_sub(1);
         for (at, part) in plan.whole.iter().enumerate() {
             if at == last || part.differs {
                 part.end_here(&files)?;
             }
         }
-        for path in plan.gone.iter().rev() {
+        for (at, path) in plan.gone.iter().enumerate().rev() {
+            if at == 0 && plan.whole.is_empty() {
+                // Names go for good in any order: without this one the others would be taken for
+                // the log of a later state.
+                files.device.sync_dir(directory)?;
+            }
             files.device.remove(path)?;
         }
         files.device.sync_dir(directory)?;
@@ -107,6 +118,8 @@ impl Log {
 struct Plan {
     /// Files that the log does without: spares, and what was kept for others.
     superseded: Vec<String>,
+    /// What is to be a segment of its own first.
+    rescued: Option<Rescued>,
     /// The segments that stay, in order. None where nothing of the log follows the checkpoint: it
     /// begins anew there.
     whole: Vec<Part>,
@@ -116,7 +129,8 @@ struct Plan {
 }
 
 impl Plan {
-    fn of(files: &Files, from: Lsn, certain: bool) -> Result<Plan> {
+    /// `usual`: how long segments are, for those that do not say so any more.
+    fn of(files: &Files, usual: u64, from: Lsn, certain: bool) -> Result<Plan> {
         let Listed { mut firsts, kept, spares } = list(files)?;
         let begin = begin_of(files, &firsts, from)?;
         let needed = firsts.split_off(begin.saturating_sub(1));
@@ -126,17 +140,28 @@ impl Plan {
             let path = files.segment_path(needed.first().copied().unwrap_or(from.0 + 1));
             return Err(of_later_state(path, from, found.to_owned()).into());
         }
-        let missing = whole.last().map_or(0, |part| part.lacks);
+        // Where a segment goes on with the next record, the one before it lost only zeros.
+        let goes_on = needed.get(whole.len()) == Some(&next);
+        let mut rescued = None;
         if next <= from.0 {
             whole.clear();
+            if let Some(&first) = needed.first() {
+                rescued = Rescued::find(files, first, from)?;
+            }
         }
+        let mut missing = whole.last().filter(|_| !goes_on).map_or(0, |part| part.lacks);
         let last = if whole.is_empty() { from } else { Lsn(next - 1) };
         let gone = &needed[whole.len()..];
+        for &first in gone {
+            missing += lacks(files, usual, first)?;
+        }
         let cut = Cut { missing, ..given_up(files, &whole, gone, last)? };
         let spares = spares.iter().map(|name| format!("{}/{name}", files.directory));
-        let superseded = spares.chain(kept.iter().map(|&first| files.kept_path(first))).collect();
+        let kept = kept.iter().map(|&first| files.kept_path(first));
+        let older = firsts.iter().map(|&first| files.segment_path(first));
+        let superseded = spares.chain(kept).chain(older).collect();
         let gone = gone.iter().map(|&first| files.segment_path(first)).collect();
-        Ok(Plan { superseded, whole, gone, cut })
+        Ok(Plan { superseded, rescued, whole, gone, cut })
     }
 }
 
@@ -151,6 +176,40 @@ fn begin_of(files: &Files, firsts: &[u64], from: Lsn) -> Result<usize> {
         return Err(of_later_state(files.segment_path(first), from, found).into());
     }
     Ok(begin)
+}
+
+/// What is needed of a segment that is damaged before that, in what the state has.
+struct Rescued {
+    path: String,
+    /// From the first record behind the state on.
+    bytes: Vec<u8>,
+    /// How long the segment is.
+    length: u64,
+}
+
+impl Rescued {
+    fn find(files: &Files, first: u64, from: Lsn) -> Result<Option<Rescued>> {
+        let path = files.segment_path(first);
+        let file = files.device.open(&path)?;
+        let (mut bytes, length) = match read_beginning(files, first, &path, file.as_ref()) {
+            Ok(read) => read,
+            Err(Error::Corrupt(_)) => return Ok(None),
+            Err(error) => return Err(error),
+        };
+        bytes.truncate(length as usize);
+        let Some(at) = find(files.seed, &bytes, from.0 + 1) else { return Ok(None) };
+        bytes.drain(..at);
+        Ok(Some(Rescued { path, bytes, length }))
+    }
+
+    /// Has the log begin with it. A crash leaves the segment that it was in, before or beside it.
+    fn begin_log(&self, files: &Files, first: u64) -> Result<()> {
+        let spare = files.make_spare(self.length)?;
+        files.device.open(&spare.path)?.write_at(&self.bytes, RECORDS_START)?;
+        files.name_spare(first, &spare)?;
+        files.device.remove(&self.path)?;
+        Ok(files.device.sync_dir(&files.directory)?)
+    }
 }
 
 /// A segment of which what is needed is whole.
@@ -208,6 +267,20 @@ fn whole(files: &Files, needed: &[u64], from: Lsn) -> Result<(Vec<Part>, u64)> {
     Ok((parts, next))
 }
 
+/// By how much a segment is shorter than it was, as far as that is known.
+fn lacks(files: &Files, usual: u64, first: u64) -> Result<u64> {
+    let file = files.device.open(&files.segment_path(first))?;
+    let there = file.len()?;
+    let mut head = [0; log_segment::HEADER_BYTES];
+    let read = file.read_at(&mut head, 0)?;
+    Ok(match SegmentHeader::decode(&head[..read]) {
+        Ok(Decoded::Header(header)) if header.first == first => header.bytes,
+        _ if there < RECORDS_START => usual,
+        _ => there,
+    }
+    .saturating_sub(there))
+}
+
 /// Looks at what is given up: behind the last of what is whole, and in the segments that go.
 fn given_up(files: &Files, whole: &[Part], gone: &[u64], last: Lsn) -> Result<Cut> {
     let mut cut = Cut { last, known: last, bytes: 0, missing: 0 };
@@ -231,7 +304,8 @@ fn given_up(files: &Files, whole: &[Part], gone: &[u64], last: Lsn) -> Result<Cu
     if let Some(part) = whole.last() {
         look(&part.path, part.end, last.0 + 1)?;
     }
-    for &first in gone {
+    // A number that no record comes to is the name of something else.
+    for &first in gone.iter().filter(|&&first| first <= COUNTED_MAX) {
         look(&files.segment_path(first), RECORDS_START, first.max(last.0 + 1))?;
     }
     Ok(cut)
@@ -439,6 +513,124 @@ mod tests {
                     let again = cut(&device, 0).unwrap().last;
                     assert_eq!(again, last, "{at}, cut off at {op}, {policy:?}");
                     assert_eq!(replayed(&device).unwrap(), last.0);
+                }
+            }
+        }
+    }
+
+    /// Names that go become so in any order, so that later segments alone were left, as if of a
+    /// later state.
+    #[test]
+    fn a_cut_of_all_segments_that_the_power_ends_is_made_again() {
+        let (whole, segments) = made(6);
+        // The numbers of what it does begin anew.
+        let hurt = whole.copy();
+        hurt.flip_bit(&segments[0].1, 8 * 20);
+        let right = hurt.copy();
+        assert_eq!(cut(&right, 0).unwrap().last, Lsn(0));
+        for op in hurt.ops()..right.ops() {
+            for seed in 0..20 {
+                let device = hurt.copy();
+                device.crash_at(op);
+                cut(&device, 0).ok();
+                let device = device.after_crash(CrashPolicy::Random, 100 * op + seed);
+                let again = cut(&device, 0).map(|cut| cut.last);
+                assert!(matches!(again, Ok(Lsn(0))), "cut off at {op}, seed {seed}: {again:?}");
+                assert_eq!(replayed(&device).unwrap(), 0);
+            }
+        }
+    }
+
+    /// Nothing was said to be missing of a segment of which not even the header is left, nor of one
+    /// that is given up.
+    #[test]
+    fn what_a_segment_lacks_that_goes_is_told() {
+        let (whole, segments) = made(7);
+        let (first, path) = segments.last().unwrap();
+        let before = &segments[segments.len() - 2];
+        for (hurts_before, length) in [(false, 0), (false, 40), (true, 0), (true, 5000)] {
+            let device = whole.copy();
+            if hurts_before {
+                device.flip_bit(&before.1, 8 * (RECORDS_START + 20));
+            }
+            device.truncate(path, length);
+            let found = cut(&device, 0).unwrap();
+            let last = if hurts_before { before.0 } else { *first } - 1;
+            assert_eq!(found.last, Lsn(last), "{found:?}");
+            assert_eq!(found.missing, (64 << 10) - length, "{found:?}");
+        }
+    }
+
+    /// What a segment lacked counted though the next one shows that it had lost no record.
+    #[test]
+    fn what_lost_only_zeros_lacks_nothing() {
+        let (device, segments) = made(8);
+        let (next, path) = (segments[2].0, &segments[1].1);
+        let used = ends(segments[1].0, next).last().unwrap().0;
+        device.truncate(path, used);
+        device.flip_bit(&segments[2].1, 8 * 20);
+        let found = cut(&device, 0).unwrap();
+        assert_eq!((found.last, found.known), (Lsn(next - 1), Lsn(COUNT)), "{found:?}");
+        assert_eq!(found.missing, 0, "{found:?}");
+    }
+
+    /// A file that is named for a number that no record comes to ended the process.
+    #[test]
+    fn a_name_that_no_segment_has_says_nothing_of_records() {
+        for number in [u64::MAX, u64::MAX - 1, COUNTED_MAX + 1] {
+            let (device, _) = made(9);
+            let file = env(&device).device.create(&format!("log/{number:016x}.log")).unwrap();
+            file.write_at(&[7; 8000], 0).unwrap();
+            let found = cut(&device, 0).unwrap();
+            assert_eq!((found.last, found.known), (Lsn(COUNT), Lsn(COUNT)), "{found:?}");
+            assert_eq!(replayed(&device).unwrap(), COUNT);
+        }
+    }
+
+    /// All that followed the state went with a record that it has, which nobody needs.
+    #[test]
+    fn damage_that_the_state_has_costs_nothing() {
+        for also in [false, true] {
+            let (whole, segments) = made(10);
+            let hurt = whole.copy();
+            let ends = ends(1, segments[1].0);
+            hurt.flip_bit(&segments[0].1, 8 * (ends[3].0 + 20));
+            if also {
+                hurt.flip_bit(&segments[0].1, 8 * (ends[100].0 + 20));
+            }
+            let left = if also { 101 } else { COUNT };
+            let check = |device: &SimDevice, what: &str| {
+                let found = cut(device, 20).unwrap();
+                assert_eq!((found.last, found.known), (Lsn(left), Lsn(COUNT)), "{what}");
+                let mut next = 21;
+                let mut replay = |lsn: Lsn, bytes: &[u8]| {
+                    assert!(lsn == Lsn(next) && bytes == payload(next), "{what}");
+                    next += 1;
+                    Ok(())
+                };
+                Log::open(&env(device), "log", VOLUME, &options(), Lsn(20), &mut replay).unwrap();
+                assert_eq!(next, left + 1, "{what}");
+            };
+            let right = hurt.copy();
+            check(&right, "without a crash");
+            for op in hurt.ops()..right.ops() {
+                for seed in 0..6 {
+                    let device = hurt.copy();
+                    device.crash_at(op);
+                    cut(&device, 20).ok();
+                    let device = device.after_crash(CrashPolicy::Random, 100 * op + seed);
+                    let again = cut(&device, 20).unwrap();
+                    // What was given up may be gone, so that less is known of it.
+                    assert_eq!(again.last, Lsn(left), "{also}, {op}, {seed}");
+                    let mut next = 21;
+                    let mut replay = |lsn: Lsn, bytes: &[u8]| {
+                        assert!(lsn == Lsn(next) && bytes == payload(next));
+                        next += 1;
+                        Ok(())
+                    };
+                    Log::open(&env(&device), "log", VOLUME, &options(), Lsn(20), &mut replay)
+                        .unwrap();
+                    assert_eq!(next, left + 1, "{also}, {op}, {seed}");
                 }
             }
         }
