@@ -162,6 +162,10 @@ fn make_head(random: &mut Rng) -> Vec<u8> {
     ids.retain(|_| random.bool());
     let mut places: Vec<u8> = (0..CARRIED_MAX as u8).collect();
     places.retain(|_| random.u8(..8) == 0);
+    if !places.is_empty() {
+        // A cluster has them in columns or in records.
+        ids.retain(|id| ![ColumnId::XattrLengths, ColumnId::Xattrs].contains(id));
+    }
     let count = ids.len() + 2 * places.len();
     let total = Head::length(count, summary.len()) as u64 + (number(random) >> 2);
     let columns: Vec<_> = ids.into_iter().map(|id| (id, make_stored(random, total))).collect();

@@ -88,7 +88,7 @@ pub(super) const TARGETS: &[Target] = &[
     Target {
         name: "xattr-record",
         part: Part::Decoders,
-        covers: &["xattr_record::LAYOUT", "xattr_record::decode"],
+        covers: &["xattr_record::LAYOUT", "xattr_record::decode", "xattr_record::each"],
         make: make_xattrs,
         mend: no_checksum,
         run: run_xattrs,
