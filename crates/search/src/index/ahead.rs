@@ -63,8 +63,8 @@ pub(super) fn look(
     Ok(())
 }
 
-/// Whether what is to be held of a subvolume is bounded by less than half of the memory. Where its
-/// base is not in memory that is not known: the base would be read for this alone, and again.
+/// Whether what is to be held of a subvolume is bounded by less than differences may take. Where
+/// its base is not in memory that is not known: the base would be read for this alone, and again.
 fn is_small(index: &Index, record: &SubvolumeRecord) -> bool {
     if record.base == 0 {
         return true;

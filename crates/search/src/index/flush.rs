@@ -159,7 +159,7 @@ fn touched(
     (old, subvolume, Setting { limits, since }): (&Arc<Base>, &SubvolumeRecord, Setting),
 ) -> Result<Option<(Vec<Unit>, Vec<ClusterEntry>)>> {
     let state = Old::State(pinned, old.tree);
-    let bytes_max = index.options.cache_bytes / 2;
+    let bytes_max = index.options.differences_bytes();
     let helpers = index.helpers(Some(&old.table));
     // The tree of a subvolume of its own has nothing beside what is below its root.
     let root = (!subvolume.pruned).then_some(subvolume.root);

@@ -508,7 +508,7 @@ mod tests {
         }
     }
 
-    /// A million rows that differ are held by the half of the usual memory that they may take.
+    /// A million rows that differ are held by half of the usual memory.
     #[test]
     fn a_row_that_differs_takes_little_memory() {
         let mut random = fastrand::Rng::with_seed(5);

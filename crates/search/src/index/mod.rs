@@ -144,6 +144,14 @@ impl Default for IndexOptions {
     }
 }
 
+impl IndexOptions {
+    /// Memory that what differs from bases may take. A base is due long before
+    /// (`fs::search_due`); the rest is for what is changed while it is made.
+    pub(crate) fn differences_bytes(&self) -> usize {
+        self.cache_bytes / 4 * 3
+    }
+}
+
 /// What the index takes.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct IndexStats {

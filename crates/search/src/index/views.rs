@@ -180,8 +180,8 @@ impl Index {
     }
 
     pub(super) fn delta_budget(&self, has_base: bool) -> usize {
-        let half = self.options.cache_bytes / 2;
-        if has_base { half } else { half.min(self.options.rows_without_base * ROW_BYTES) }
+        let all = self.options.differences_bytes();
+        if has_base { all } else { all.min(self.options.rows_without_base * ROW_BYTES) }
     }
 
     /// A base, from memory or from its files; `None` when there is none, or none to be read.
@@ -344,13 +344,13 @@ impl Index {
         budget.saturating_sub(bases + deltas).max(budget / 8)
     }
 
-    /// Lets go of differences until all take no more than half of the budget, and with bases no
-    /// more than all of it; those of `but` stay.
+    /// Lets go of differences until all take no more than their part of the budget, and with bases
+    /// no more than all of it; those of `but` stay.
     fn shrink(&self, but: u64) {
         let is_over = || {
             let deltas = self.delta_bytes.load(Ordering::Relaxed);
             let bases: usize = self.loaded().iter().map(|base| base.memory_bytes()).sum();
-            deltas > self.options.cache_bytes / 2 || deltas + bases > self.options.cache_bytes
+            deltas > self.options.differences_bytes() || deltas + bases > self.options.cache_bytes
         };
         self.forget_before(but, &is_over);
         while is_over() {
@@ -398,7 +398,7 @@ impl Index {
     /// The memory that there is for more of what the base of a view had.
     pub(super) fn room_for_before(&self, view: &View) -> usize {
         let all = self.delta_bytes.load(Ordering::Relaxed).max(view.delta.memory_bytes());
-        (self.options.cache_bytes / 2).saturating_sub(all)
+        self.options.differences_bytes().saturating_sub(all)
     }
 
     /// Keeps what was read of the base of a view for the next totals, unless others are busy with
