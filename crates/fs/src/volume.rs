@@ -260,7 +260,13 @@ impl Fs {
 
     /// What the volume tells about itself.
     pub fn status(&self) -> FsResult<VolumeStatus> {
-        let (stats, data) = (self.store.stats(), self.data.stats());
+        // In the order in which what was removed goes through them: what comes from one to the next
+        // meanwhile is told twice, and not left out.
+        let collecting = self.queue.has_new_orphans()
+            || self.queue.collection_is_due(self.env.clock.monotonic());
+        let (detached, prunes) = (self.queue.detached(), u64::from(self.reclaim.is_pruning()));
+        let stats = self.store.stats();
+        let data = self.data.stats();
         let counts = self.subvolume_counts()?;
         Ok(VolumeStatus {
             id: VolumeId(self.header.volume_id),
@@ -291,14 +297,13 @@ impl Fs {
             replayed: stats.replayed,
             cache_bytes: stats.cache_bytes,
             nodes: self.nodes.len(),
-            detached: self.queue.detached(),
+            detached,
             reclaimed: self.reclaim.removed(),
             dropping: stats.dropping,
-            prunes: u64::from(self.reclaim.is_pruning()),
+            prunes,
             freeing_bytes: (data.waiting_bytes + data.dead_bytes).saturating_sub(data.stuck_bytes),
             freed_bytes: data.reclaimed_bytes,
-            collecting: self.queue.has_new_orphans()
-                || self.queue.collection_is_due(self.env.clock.monotonic()),
+            collecting,
             read_only: self.why_read_only(),
             damaged: self.own.noted().told(),
         })
