@@ -4,6 +4,8 @@ DIR ?= /usr/share
 CARGO ?= cargo
 ROUNDS ?= 200
 HOURS ?= 1
+# Scripts look for programs in target/, wherever else this user has things built.
+unexport CARGO_TARGET_DIR CARGO_BUILD_TARGET_DIR
 
 .PHONY: help setup suites build demo test bench soak-kill soak-crash soak-damage soak-fsx soak-fuzz soak-programs suites-outside limits soak
 
