@@ -46,7 +46,8 @@ pub trait Device: Send + Sync {
     fn space(&self) -> Result<Space>;
 
     /// Takes the exclusive advisory lock of a file (created if absent), or `None` when another
-    /// process holds it. Released when the guard drops or the process dies.
+    /// process holds it. Released when the guard drops or the process dies. There is one holder of
+    /// all locks in the volume directory: that the file was removed makes no second one.
     fn try_lock(&self, path: &str) -> Result<Option<Box<dyn Lock>>>;
 }
 

@@ -57,6 +57,15 @@ impl LocalDevice {
             .map_err(|error| Error::new("give to the directory's owner", path, error.into()))
     }
 
+    /// Locks the directory itself, as whoever has it open.
+    fn lock_directory(&self) -> rustix::io::Result<fs::File> {
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        let open = || rustix::fs::openat(&self.root, ".", flags, Mode::empty());
+        let directory = fs::File::from(retry_on_intr(open)?);
+        rustix::fs::flock(&directory, FlockOperation::NonBlockingLockExclusive)?;
+        Ok(directory)
+    }
+
     /// Opens what is at a path, or makes it, as the flags say.
     pub(crate) fn open_at(&self, path: &str, flags: OFlags, mode: u32) -> io::Result<fs::File> {
         let (flags, mode) = (flags | OFlags::CLOEXEC, Mode::from_raw_mode(mode));
@@ -187,16 +196,38 @@ impl Device for LocalDevice {
         let file =
             self.open_at(path, flags, 0o644).map_err(|error| Error::new("open", path, error))?;
         self.give(&file, path)?;
+        let failed = |error: Errno| Error::new("lock", path, error.into());
         match rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive) {
-            Ok(()) => {
-                let root = self.root.try_clone();
-                let root = root.map_err(|error| Error::new("lock", path, error))?;
-                Ok(Some(Box::new(LocalLock { file, root, path: path.to_owned() })))
-            }
-            Err(Errno::WOULDBLOCK) => Ok(None),
-            Err(error) => Err(Error::new("lock", path, error.into())),
+            Ok(()) => {}
+            Err(Errno::WOULDBLOCK) => return Ok(None),
+            Err(error) => return Err(failed(error)),
         }
+        // From here on it is let go of when `lock` goes.
+        let root = self.root.try_clone().map_err(|error| Error::new("lock", path, error))?;
+        let mut lock = LocalLock { file, root, path: path.to_owned(), directory: None };
+        lock.directory = match self.lock_directory() {
+            Ok(locked) => Some(locked),
+            Err(Errno::WOULDBLOCK) => return Ok(None),
+            Err(error) if cannot_be_locked(error) => None,
+            Err(error) => return Err(failed(error)),
+        };
+        Ok(Some(Box::new(lock)))
     }
+}
+
+/// Whether the file system, or the one who asks, is such that a directory is not locked: NFS takes
+/// a file that is open for writing, and who may not list a directory does not open it.
+fn cannot_be_locked(error: Errno) -> bool {
+    matches!(
+        error,
+        Errno::ACCESS
+            | Errno::BADF
+            | Errno::INVAL
+            | Errno::NOLCK
+            | Errno::NOSYS
+            | Errno::OPNOTSUPP
+            | Errno::PERM
+    )
 }
 
 /// One open file of a [`LocalDevice`].
@@ -300,19 +331,27 @@ impl File for LocalFile {
     }
 }
 
-/// A held `flock`. Closing the file would release it too, but not while a process that was started
-/// just before has the file open still, as it has until its program runs.
+/// A held `flock` of a file, and of the directory, which nobody can remove while it has files: who
+/// removes the file and makes it anew has another file, and no lock.
+///
+/// Closing them would release them too, but not while a process that was started just before has
+/// them open still, as it has until its program runs.
 #[derive(Debug)]
 struct LocalLock {
     file: fs::File,
     /// The directory of the device.
     root: OwnedFd,
     path: String,
+    /// That directory, where it can be locked.
+    directory: Option<fs::File>,
 }
 
 impl Drop for LocalLock {
     fn drop(&mut self) {
-        // The file is closed in any case.
+        // Both are closed in any case. The file is what others look at first: it goes last.
+        if let Some(directory) = &self.directory {
+            rustix::fs::flock(directory, FlockOperation::Unlock).unwrap_or_default();
+        }
         rustix::fs::flock(&self.file, FlockOperation::Unlock).unwrap_or_default();
     }
 }

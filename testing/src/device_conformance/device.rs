@@ -225,9 +225,7 @@ pub fn a_lock_has_one_holder<D: DeviceUnderTest>() {
     lock.describe("pid 7").expect("describe");
     assert_eq!(read_all(&*device.open("owner").expect("open")), b"pid 7");
     drop(lock);
-    let lock = device.try_lock("owner").expect("lock").expect("it is free again");
-    assert!(device.try_lock("other").expect("lock").is_some());
-    drop(lock);
+    drop(device.try_lock("owner").expect("lock").expect("it is free again"));
 }
 
 /// The room of the medium is plausible.

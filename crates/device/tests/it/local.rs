@@ -94,8 +94,11 @@ fn a_lock_whose_file_was_removed_is_there_no_more() {
     assert!(lock.is_there().unwrap());
     std::fs::remove_file(&path).unwrap();
     assert!(!lock.is_there().unwrap());
+    // Nor does that make a second holder.
+    assert!(device.try_lock("owner").unwrap().is_none());
+    drop(lock);
     let other = device.try_lock("owner").unwrap().unwrap();
-    assert!(!lock.is_there().unwrap() && other.is_there().unwrap());
+    assert!(other.is_there().unwrap());
 }
 
 /// Where a directory was moved away, and another one is at its path now, that one is let be.
