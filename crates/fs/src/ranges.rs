@@ -27,7 +27,9 @@ pub(crate) fn punch(edit: &mut Edit<'_>, from: u64, to: u64) -> FsResult<Step> {
     }
     if !inode.has_extents {
         let mut bulk = edit.bulk()?;
-        bulk[from as usize..to as usize].fill(0);
+        // A damaged inode may be longer than its contents: what is not there reads as zeros.
+        let length = bulk.len() as u64;
+        bulk[from.min(length) as usize..to.min(length) as usize].fill(0);
         edit.set_bulk(bulk);
         return Ok(Step::Done);
     }

@@ -6,7 +6,7 @@ use format::detached_record::DetachedRecord;
 use format::directory_record::DirectoryRecord;
 use format::entry_record::Target;
 use format::key::{self, Counter, Part};
-use fs::{Engine, FileSystem, NewNode, RenameMode};
+use fs::{Allocate, Engine, FileSystem, NewNode, RenameMode};
 use inode::{Caller, FsError, Kind, NodeId, SetAttr};
 use store::{Batch, Store, TreeId};
 use testing::SimDevice;
@@ -24,6 +24,7 @@ on_each_engine!(
     no_number_of_an_inode_is_given_out_twice,
     counts_out_of_all_bounds_stop_nothing,
     contents_that_an_inode_does_not_know_of_come_back,
+    an_inode_longer_than_its_small_contents_can_be_changed,
 );
 
 const VOLUME: TreeId = TreeId(key::VOLUME_TREE);
@@ -178,6 +179,41 @@ fn contents_that_an_inode_does_not_know_of_come_back(engine: Engine) {
     assert_mended("extents", &report, &repair(&device));
     let looked = look(&device, &made.right);
     assert!(looked.is_same(), "{looked:?}");
+}
+
+/// A hole in it was looked for beyond the contents.
+fn an_inode_longer_than_its_small_contents_can_be_changed(engine: Engine) {
+    let made = made(engine, 36);
+    let root = Caller::root();
+    let changes: [&dyn Fn(&fs::Fs, NodeId) -> Result<(), FsError>; 4] = [
+        &|fs, node| fs.fallocate(&root, node, (1600, 50), Allocate::Punch),
+        &|fs, node| fs.fallocate(&root, node, (10, 5000), Allocate::Zero),
+        &|fs, node| fs.write(&root, node, 1700, b"more").map(drop),
+        &|fs, node| {
+            let cut = SetAttr { size: Some(1000), ..SetAttr::default() };
+            fs.setattr(&root, node, &cut).map(drop)
+        },
+    ];
+    let device = falsified(&made.device, |store, batch| {
+        let mut small = named(store, "later 5");
+        let Target::Embedded(inode) = &mut small.target else { panic!("it has one name") };
+        inode.size = 3000;
+        put_entry(batch, &small, small.cookie);
+    });
+    assert!(!check(&device).is_clean());
+    for change in changes {
+        let subject = open(&device.copy()).expect("it opens");
+        let one = subject.fs().lookup(&root, NodeId::ROOT, b"one").expect("it is there").node;
+        let node = subject.fs().lookup(&root, one, b"later 5").expect("it is there").node;
+        let start = || {
+            let mut read = [0; 10];
+            subject.fs().read(&root, node, 0, &mut read).expect("it can be read");
+            read
+        };
+        let known = start();
+        change(subject.fs(), node).expect("it can be changed");
+        assert_eq!(start(), known);
+    }
 }
 
 /// Whoever emptied such a directory went down for ever, and took memory for each level.
