@@ -126,4 +126,6 @@ pub struct Space {
     pub total_bytes: u64,
     /// Room that this process may use.
     pub free_bytes: u64,
+    /// Room beside it that is free, and kept for the superuser.
+    pub reserved_bytes: u64,
 }

@@ -183,11 +183,13 @@ impl Device for LocalDevice {
     }
 
     fn space(&self) -> Result<Space> {
-        let StatVfs { f_blocks, f_bavail, f_frsize, .. } = rustix::fs::fstatvfs(&self.root)
-            .map_err(|error| Error::new("statvfs", "", error.into()))?;
+        let StatVfs { f_blocks, f_bfree, f_bavail, f_frsize, .. } =
+            rustix::fs::fstatvfs(&self.root)
+                .map_err(|error| Error::new("statvfs", "", error.into()))?;
         Ok(Space {
             total_bytes: f_blocks.saturating_mul(f_frsize),
             free_bytes: f_bavail.saturating_mul(f_frsize),
+            reserved_bytes: f_bfree.saturating_sub(f_bavail).saturating_mul(f_frsize),
         })
     }
 

@@ -142,7 +142,7 @@ impl Device for Overlay {
     fn space(&self) -> Result<Space> {
         // What is written takes no room there.
         let space = self.below.space()?;
-        Ok(Space { free_bytes: space.total_bytes, ..space })
+        Ok(Space { free_bytes: space.total_bytes, reserved_bytes: 0, ..space })
     }
 
     fn try_lock(&self, path: &str) -> Result<Option<Box<dyn Lock>>> {

@@ -26,25 +26,47 @@ pub enum Unmounted {
     Lazy,
 }
 
-/// Unmounts a mount of ours, whoever serves it, dead ones too. One that is in use is detached
-/// lazily.
-pub fn unmount(mount_point: &Path) -> Result<Unmounted, MountError> {
+/// What becomes of a mount that is in use.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum InUse {
+    /// It stays, and that is told ([`MountError::Busy`]).
+    Stays,
+    /// It is taken out of sight, and ends when the last user leaves. Who goes on by its path writes
+    /// to what is below it.
+    Detached,
+}
+
+/// Unmounts a mount of ours, whoever serves it, dead ones too.
+pub fn unmount(mount_point: &Path, in_use: InUse) -> Result<Unmounted, MountError> {
     let resolved = mountinfo::resolve(mount_point).unwrap_or_else(|| mount_point.to_owned());
     match mountinfo::on_top(&resolved) {
-        Some(record) if record.kind == FILE_SYSTEM_TYPE => detach(&resolved),
-        _ => Err(MountError::NotMounted(mount_point.to_owned())),
+        Some(record) if record.kind == FILE_SYSTEM_TYPE => {}
+        _ => return Err(MountError::NotMounted(mount_point.to_owned())),
+    }
+    match in_use {
+        InUse::Detached => detach(&resolved),
+        InUse::Stays if detach_unused(&resolved)? => Ok(Unmounted::Clean),
+        InUse::Stays => Err(MountError::Busy(mount_point.to_owned())),
     }
 }
 
-/// Unmounts whatever is on top of a resolved mount point.
-pub(crate) fn detach(mount_point: &Path) -> Result<Unmounted, MountError> {
+/// Unmounts whatever is on top of a resolved mount point; `false` if it is in use, and not only
+/// for a moment.
+fn detach_unused(mount_point: &Path) -> Result<bool, MountError> {
     let clock = SystemClock::new();
     loop {
         match detach_with(mount_point, UnmountFlags::empty())? {
-            Outcome::Gone => return Ok(Unmounted::Clean),
+            Outcome::Gone => return Ok(true),
             Outcome::Busy if clock.monotonic() < BUSY_FOR => clock.sleep(PAUSE),
-            Outcome::Busy => break,
+            Outcome::Busy => return Ok(false),
         }
+    }
+}
+
+/// The same, in use or not.
+pub(crate) fn detach(mount_point: &Path) -> Result<Unmounted, MountError> {
+    if detach_unused(mount_point)? {
+        return Ok(Unmounted::Clean);
     }
     tracing::info!(
         mount_point = %mount_point.display(),

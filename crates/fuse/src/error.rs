@@ -72,6 +72,9 @@ pub enum MountError {
         /// Its type.
         kind: String,
     },
+    /// Somebody has files open in it, or works in it.
+    #[error("{} is in use", .0.display())]
+    Busy(PathBuf),
     /// What is mounted there has no server any more, and is not ours to take away.
     #[error(
         "{} is a dead mount (its server is gone): take it away with `fusermount3 -uz {}`, or as \

@@ -20,11 +20,11 @@ mod transport;
 mod turns;
 mod write_back;
 
-pub use detach::{Unmounted, unmount};
+pub use detach::{InUse, Unmounted, unmount};
 pub use error::MountError;
 pub use kernel::Loopback;
 pub use mount::{Mount, mount};
-pub use mountinfo::{MountInfo, find_mount, mounts_of};
+pub use mountinfo::{MountInfo, find_mount, mounts_of, users_of};
 pub use options::{Atime, MountOptions, OptionError, parse_bytes};
 pub use remount::{asks_for_remount, remount};
 pub use write_back::{WriteBack, write_back};

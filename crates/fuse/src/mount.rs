@@ -147,6 +147,12 @@ impl Mount {
         &self.place
     }
 
+    /// What else is mounted below it, here or below a bind mount of it: the place in the volume,
+    /// and where it is seen. As far as this process sees it: other mount namespaces have their own.
+    pub fn mounted_below(&self) -> Vec<(PathBuf, PathBuf)> {
+        self.device.as_deref().map(mountinfo::mounted_below).unwrap_or_default()
+    }
+
     /// Blocks until the mount is gone, whoever unmounted it, and its last request is answered.
     pub fn wait(&self) -> Result<(), MountError> {
         let mut result = self.ending.result.lock();

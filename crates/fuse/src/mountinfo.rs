@@ -61,6 +61,43 @@ pub(crate) fn devices_of(volume_dir: &Path) -> Vec<(PathBuf, String)> {
     records_of(volume_dir).map(|record| (record.mount_point, record.device)).collect()
 }
 
+/// What else is mounted below a mount that shows the device: where in the volume, and where that
+/// is seen.
+pub(crate) fn mounted_below(device: &str) -> Vec<(PathBuf, PathBuf)> {
+    below(&read(), device)
+}
+
+fn below(records: &[Record], device: &str) -> Vec<(PathBuf, PathBuf)> {
+    let place = |record: &Record| {
+        let above = records.iter().find(|above| above.id == record.parent)?;
+        // Over all of the mount: no name of ours leads there.
+        let inside = above.device == device && above.mount_point != record.mount_point;
+        let inner = info(above, &record.mount_point).inner_path;
+        inside.then(|| (inner, record.mount_point.clone()))
+    };
+    records.iter().filter_map(place).collect()
+}
+
+/// Processes that work in a mount or have files of it open, as far as we may see them: numbers and
+/// names, `most` at most.
+pub fn users_of(mount_point: &Path, most: usize) -> Vec<(u32, String)> {
+    let Some(place) = resolve(mount_point) else { return Vec::new() };
+    let processes = std::fs::read_dir("/proc").into_iter().flatten().flatten();
+    let numbers = processes.filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok());
+    let uses = |pid: &u32| {
+        let of = PathBuf::from(format!("/proc/{pid}"));
+        let open = std::fs::read_dir(of.join("fd")).into_iter().flatten().flatten();
+        let links = ["cwd", "root", "exe"].map(|name| of.join(name));
+        let mut links = links.into_iter().chain(open.map(|entry| entry.path()));
+        links.any(|link| std::fs::read_link(link).is_ok_and(|path| path.starts_with(&place)))
+    };
+    let named = |pid| {
+        let name = std::fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default();
+        (pid, name.trim_end().to_owned())
+    };
+    numbers.filter(uses).take(most).map(named).collect()
+}
+
 fn records_of(volume_dir: &Path) -> impl Iterator<Item = Record> {
     let volume_dir = std::fs::canonicalize(volume_dir).unwrap_or_else(|_| volume_dir.to_owned());
     let ours = move |record: &Record| {
@@ -206,6 +243,8 @@ mod tests {
 33 21 0:50 / /hidden/vol rw - fuse.pando /srv/h rw
 34 21 0:51 / /hidden rw - tmpfs tmpfs rw
 35 30 0:52 / /mnt/a\040b rw - tmpfs over rw
+40 31 0:60 / /mnt/sub/e/in rw - tmpfs tmpfs rw
+39 32 0:61 / /bind/m rw - tmpfs tmpfs rw
 36 21 0:53 / /mnt/ro ro,relatime - fuse.pando /srv/r rw,user_id=0
 37 21 0:54 / /mnt/ro-too rw,relatime shared:3 - fuse.pando /srv/s ro,user_id=0
 38 21 0:55 / /mnt/rot rw,nosuid - fuse.pando /srv/ro,ro rw,user_id=0
@@ -247,6 +286,16 @@ broken line
         assert_eq!(found("/hidden/vol/f"), None, "a later mount on /hidden covers it");
         assert_eq!(found("/mnt/a b/f"), None, "a tmpfs is mounted on top");
         assert_eq!(found("/elsewhere"), None);
+    }
+
+    #[test]
+    fn what_is_mounted_below_is_found_in_the_volume() {
+        let found = |device| below(&parse(TABLE), device);
+        let path = PathBuf::from;
+        assert_eq!(found("0:41"), [(path("/home/x:y/e/in"), path("/mnt/sub/e/in"))]);
+        // By a bind mount, too; and not what lies over the whole mount.
+        assert_eq!(found("0:40"), [(path("/deep/m"), path("/bind/m"))]);
+        assert_eq!(found("0:53"), []);
     }
 
     #[test]

@@ -73,7 +73,8 @@ pub(crate) enum Verb {
     #[command(after_help = MOUNT_HELP)]
     Mount(MountArgs),
     /// Unmount a volume, and wait until it is closed
-    #[command(after_help = "Examples:\n  pando umount /mnt/vol\n  pando umount /data/vol")]
+    #[command(after_help = "Examples:\n  pando umount /mnt/vol\n  pando umount /data/vol\n  \
+                      pando umount --lazy /mnt/vol   # while files are open there")]
     Umount(UmountArgs),
     /// Show the state of a volume and of its owner
     #[command(after_help = "Examples:\n  pando status /data/vol\n  pando status /mnt/vol --json")]
@@ -288,6 +289,9 @@ pub(crate) struct MountArgs {
 pub(crate) struct UmountArgs {
     /// Mount point, or directory of the volume
     pub(crate) path: PathBuf,
+    /// Take it out of sight also while it is in use; the volume is closed when the last user leaves
+    #[arg(short, long)]
+    pub(crate) lazy: bool,
 }
 
 #[derive(Debug, Args)]

@@ -84,7 +84,9 @@ pub(crate) fn mount(error: &MountError) -> Failure {
         MountError::NotPermitted(_) | MountError::AllowOther => FailureKind::Permission,
         MountError::Missing(_) | MountError::NotMounted(_) => FailureKind::NotFound,
         MountError::NotDirectory(_) => FailureKind::NotDirectory,
-        MountError::AlreadyMounted { .. } | MountError::InUse { .. } => FailureKind::Busy,
+        MountError::AlreadyMounted { .. } | MountError::InUse { .. } | MountError::Busy(_) => {
+            FailureKind::Busy
+        }
         MountError::Subdir { error, .. } => FailureKind::from(error),
         MountError::System { error, .. } => io_kind(error),
         _ => FailureKind::Other,

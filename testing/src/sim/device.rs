@@ -399,7 +399,8 @@ impl Device for SimDevice {
         self.simple(Op::Look, "statvfs", "", |state| {
             let total_bytes = state.medium.blocks_max.map_or(UNBOUNDED, |blocks| blocks * BLOCK);
             let used_bytes = state.medium.blocks_used * BLOCK;
-            Ok(Space { total_bytes, free_bytes: total_bytes.saturating_sub(used_bytes) })
+            let free_bytes = total_bytes.saturating_sub(used_bytes);
+            Ok(Space { total_bytes, free_bytes, reserved_bytes: 0 })
         })
     }
 

@@ -44,6 +44,8 @@ pub(crate) fn statfs(fs: &Fs) -> FsResult<StatFs> {
     let data = fs.data.stats();
     let coming = data.waiting_bytes.saturating_add(data.dead_bytes - data.stuck_bytes);
     let free = space.free_bytes.saturating_add(coming).min(space.total_bytes);
+    // What is kept for the superuser is not in use, either: `df` would say that it is.
+    let unused = free.saturating_add(space.reserved_bytes).min(space.total_bytes);
     let subvol = fs.root().subvol();
     let view = crate::view::View::new(&*fs.store, VOLUME);
     let usage = match view.read(&key::usage(subvol.0), UsageRecord::decode) {
@@ -56,7 +58,7 @@ pub(crate) fn statfs(fs: &Fs) -> FsResult<StatFs> {
     Ok(StatFs {
         block_bytes: BLOCK_BYTES as u32,
         blocks: space.total_bytes / BLOCK_BYTES,
-        blocks_free: free / BLOCK_BYTES,
+        blocks_free: unused / BLOCK_BYTES,
         blocks_available: free / BLOCK_BYTES,
         inodes: inodes + left,
         inodes_free: left,

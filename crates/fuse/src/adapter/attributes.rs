@@ -19,6 +19,8 @@ pub(crate) struct AttrChanges {
     pub(crate) changes: SetAttr,
     /// Whether they were made through an open file (ftruncate): rights were checked at its open.
     pub(crate) through_open_file: bool,
+    /// Whether the kernel found that the change ends set-id bits, whoever makes it.
+    pub(crate) ends_bits: bool,
 }
 
 /// How an extended attribute is set.
@@ -54,7 +56,11 @@ impl Adapter {
         let ends_rights = changes.uid.is_some() || changes.gid.is_some() || changes.size.is_some();
         self.fs
             .setattr(&caller, node, &changes)
-            .and_then(|attr| {
+            .and_then(|mut attr| {
+                if wanted.ends_bits && changes.mode.is_none() && attr.kind == Kind::File {
+                    self.end_bits(&caller, node)?;
+                    attr = self.fs.getattr(&caller, node)?;
+                }
                 if ends_rights && attr.kind == Kind::File {
                     capability::drop_from(&*self.fs, node)?;
                 }

@@ -7,7 +7,8 @@
 use std::cell::RefCell;
 
 use fs::{Allocate, Seek, SyncScope};
-use inode::{Enforce, FsError, NodeId};
+use inode::permissions::without_set_id;
+use inode::{Caller, Enforce, FsError, NodeId, SetAttr};
 
 use super::{Adapter, Answer, Who, failed};
 use crate::capability;
@@ -95,9 +96,13 @@ impl Adapter {
         ends_rights: bool,
     ) -> Answer<()> {
         let node = self.node(number);
+        let caller = Adapter::opened(who);
         self.fs
-            .write(&Adapter::opened(who), node, offset, bytes)
-            .and_then(|()| if ends_rights { self.end_rights(node) } else { Ok(()) })
+            .write(&caller, node, offset, bytes)
+            .and_then(|()| match ends_rights {
+                true => self.end_bits(&caller, node).and_then(|()| self.end_rights(node)),
+                false => Ok(()),
+            })
             .map_err(failed("write", number))
     }
 
@@ -106,6 +111,18 @@ impl Adapter {
         let attr = self.fs.getattr(&Adapter::opened(who), self.node(number));
         let attr = attr.map_err(failed("write", number))?;
         Ok(Who { uid: attr.uid, gid: attr.gid, ..who })
+    }
+
+    /// Ends the set-id bits of a file that the superuser changed without the capability to keep
+    /// them; whatever others change has lost them already.
+    pub(super) fn end_bits(&self, caller: &Caller, node: NodeId) -> Result<(), FsError> {
+        if !caller.is_root() {
+            return Ok(());
+        }
+        let mode = self.fs.getattr(caller, node)?.mode;
+        let mode = (without_set_id(mode) != mode).then(|| without_set_id(mode));
+        let changes = SetAttr { mode, ..SetAttr::default() };
+        mode.map_or(Ok(()), |_| self.fs.setattr(&capability::taker(), node, &changes).map(drop))
     }
 
     fn end_rights(&self, node: NodeId) -> Result<(), FsError> {

@@ -76,7 +76,8 @@ pub(super) fn setattr(adapter: &Adapter, request: Asked<'_, '_>, reply: &mut Rep
         mtime: time(1, set::MTIME, set::MTIME_NOW),
         ctime: time(2, set::CTIME, 0),
     };
-    let wanted = AttrChanges { changes, through_open_file: given(set::HANDLE) };
+    let (through_open_file, ends_bits) = (given(set::HANDLE), given(set::KILL_SUIDGID));
+    let wanted = AttrChanges { changes, through_open_file, ends_bits };
     let named = adapter.setattr(request.who, request.node, &wanted)?;
     reply.attributes(&named, adapter.times(named.node).attr);
     Ok(())

@@ -92,6 +92,7 @@ pub(super) mod set {
     pub(crate) const ATIME_NOW: u32 = 1 << 7;
     pub(crate) const MTIME_NOW: u32 = 1 << 8;
     pub(crate) const CTIME: u32 = 1 << 10;
+    pub(crate) const KILL_SUIDGID: u32 = 1 << 11;
 }
 
 /// Flags of answers to open and create.

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use device::{Clock, SystemClock};
 use fs::FileSystem;
-use fuse::{MountError, Unmounted, find_mount, mount, mounts_of};
+use fuse::{InUse, MountError, Unmounted, find_mount, mount, mounts_of};
 use inode::{Caller, NodeId};
 
 use crate::memory::MemoryFs;
@@ -117,7 +117,7 @@ fn somebody_else_may_unmount() {
     let mount_point = rig.mount.mount_point().to_owned();
     assert!(std::process::Command::new("umount").arg(&mount_point).status().unwrap().success());
     rig.mount.wait().unwrap();
-    let error = fuse::unmount(&mount_point).unwrap_err();
+    let error = fuse::unmount(&mount_point, InUse::Stays).unwrap_err();
     assert!(matches!(error, MountError::NotMounted(_)), "{error}");
 }
 
@@ -126,6 +126,11 @@ fn a_mount_in_use_is_detached_and_ends_with_its_last_user() {
     let Some(rig) = mounted("") else { return };
     rig.write("f", b"in use");
     let file = std::fs::File::open(rig.path("f")).unwrap();
+    let error = fuse::unmount(rig.mount.mount_point(), InUse::Stays).unwrap_err();
+    assert!(matches!(error, MountError::Busy(_)), "{error}");
+    assert!(rig.path("f").exists(), "it stays");
+    let users = fuse::users_of(rig.mount.mount_point(), 10);
+    assert!(users.iter().any(|&(pid, _)| pid == std::process::id()), "{users:?}");
     assert_eq!(rig.mount.unmount().unwrap(), Unmounted::Lazy);
     assert!(!rig.path("f").exists(), "it is out of sight");
     let mut text = String::new();
@@ -179,7 +184,7 @@ fn a_dead_mount_of_the_same_volume_is_taken_away() {
     drop(mount);
     assert_eq!(line_of_mount(&mnt), "", "nothing is left below");
     leave_dead(directory.path());
-    assert_eq!(fuse::unmount(&mnt).unwrap(), Unmounted::Clean);
+    assert_eq!(fuse::unmount(&mnt, InUse::Stays).unwrap(), Unmounted::Clean);
 }
 
 fn leave_dead(directory: &Path) {

@@ -12,9 +12,10 @@ use wire::{
 
 use super::connection::Replies;
 use super::server::{Server, Task};
-use super::{check, clusters, find, find_from, history, list, quota, snapshots, totals, trash};
+use super::trash;
+use super::{check, clusters, find, find_from, history, list, mounted, quota, snapshots, totals};
 
-type Answered<T> = Result<T, Failure>;
+pub(super) type Answered<T> = Result<T, Failure>;
 
 /// Bytes of contents in one message.
 const READ_BYTES: usize = 256 << 10;
@@ -34,6 +35,7 @@ pub(super) fn answer(
     if matches!(call, Call::Sync | Call::SnapshotCreate { .. } | Call::Clone { .. }) {
         server.catch_up();
     }
+    mounted::refuse(server, caller, call)?;
     match *call {
         Call::Status => status(server).map(|status| Answer::Status(Box::new(status))),
         Call::Info { path } => info(fs, caller, path, replies),
@@ -320,7 +322,7 @@ fn hand_over(server: &Server, caller: &Caller) -> Answered<Answer> {
     }
     match server.hand_over() {
         Ok(()) => Ok(Answer::Nothing),
-        Err((Task { what, pid }, lasts)) => {
+        Err((Task { what, pid, .. }, lasts)) => {
             let message = format!(
                 "process {} owns the volume, and is in the middle of {what} for process {pid}, \
                  for {} s now",

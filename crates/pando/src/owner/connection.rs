@@ -134,7 +134,8 @@ fn try_serve(server: &Server, id: u64, stream: UnixStream) -> Result<(), FrameEr
                 return Ok(());
             }
         };
-        let task = name(&request.call).map(|what| Task { what, pid });
+        let goes_on = matches!(request.call, Call::ImportOpen { .. } | Call::ScanOpen { .. });
+        let task = name(&request.call).map(|what| Task { what, pid, goes_on });
         if work.is_none() && task.is_some() && !server.set_busy(id, task) {
             return Ok(replies.say_leaving()?);
         }

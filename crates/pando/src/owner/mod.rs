@@ -24,6 +24,7 @@ mod history;
 mod import;
 mod list;
 pub(crate) mod log_place;
+mod mounted;
 mod questions;
 mod quota;
 mod scan;
@@ -171,16 +172,18 @@ fn serve(
     tracing::info!(volume = %start.volume.display(), ?reason, "owner leaves");
     match reason {
         Event::HandOver | Event::Idle => {
-            server.leave(None);
+            server.leave(&|_| false);
             Ok(())
         }
         Event::Signal => {
             unmount(server);
-            server.leave(Some(LAZY_PATIENCE));
+            server.leave(&|_| true);
             Ok(())
         }
         Event::Unmounted(ended) => {
-            server.leave(Some(LAZY_PATIENCE));
+            // An import goes on to its end, unless we are told to end ourselves.
+            let told = || matches!(inbox.try_recv(), Ok(Event::Signal));
+            server.leave(&|registry| !registry.goes_on() || told());
             ended.map_err(|message| Failure::new(FailureKind::Other, message))
         }
     }

@@ -18,7 +18,7 @@ use wire::{Failure, FailureKind};
 
 use super::background::Background;
 use super::door::Door;
-use super::{Start, connection};
+use super::{LAZY_PATIENCE, Start, connection};
 use crate::failure::{self, Result};
 
 /// Most connections at once; more wait in the socket's queue.
@@ -65,13 +65,20 @@ pub(super) struct Server {
     door: Arc<Door>,
 }
 
-struct Registry {
+pub(super) struct Registry {
     open: BTreeMap<u64, Open>,
     last_id: u64,
     leaving: bool,
     /// How many wait until all rest, so that the owner can leave: nothing is begun.
     pausing: u32,
     last_active: Duration,
+}
+
+impl Registry {
+    /// Whether something is under way that goes on when the mount goes.
+    pub(super) fn goes_on(&self) -> bool {
+        self.open.values().any(|open| open.busy.is_some_and(|busy| busy.task.goes_on))
+    }
 }
 
 struct Open {
@@ -93,6 +100,8 @@ pub(super) struct Task {
     pub(super) what: &'static str,
     /// The process that asked for it.
     pub(super) pid: i32,
+    /// It goes on when the mount goes: what it has not done yet would be missing.
+    pub(super) goes_on: bool,
 }
 
 impl Server {
@@ -336,35 +345,34 @@ impl Server {
     }
 
     /// Takes no more connections, closes those at rest, and waits for requests under way: until
-    /// they end, or for at most `patience`.
-    pub(super) fn leave(&self, patience: Option<Duration>) {
+    /// they end, or, from when there is reason to hurry, for at most [`LAZY_PATIENCE`].
+    pub(super) fn leave(&self, hurry: &dyn Fn(&Registry) -> bool) {
         let mut registry = self.registry.lock();
         registry.leaving = true;
         self.door
             .close()
             .map_err(|error| failure::io("remove the socket of", &self.volume, &error))
             .unwrap_or_else(|failure| tracing::warn!(%failure, "the socket stays"));
-        for open in registry.open.values() {
-            // A request that is on its way already is still read, and answered with our leave.
-            // With patience there is a reason to hurry: even imports end here.
-            if open.busy.is_none() || patience.is_some() {
-                open.stream.shutdown(Shutdown::Read).unwrap_or_default();
-            }
+        // A request that is on its way already is still read, and answered with our leave.
+        for open in registry.open.values().filter(|open| open.busy.is_none()) {
+            open.stream.shutdown(Shutdown::Read).unwrap_or_default();
         }
         self.changed.notify_all();
-        let deadline = patience.map(|patience| self.clock.monotonic() + patience);
+        let mut deadline = None;
         while !registry.open.is_empty() {
-            match deadline {
-                None => self.changed.wait(&mut registry),
-                Some(deadline) => {
-                    let rest = deadline.saturating_sub(self.clock.monotonic());
-                    if rest.is_zero() {
-                        tracing::warn!(open = registry.open.len(), "requests are cut off");
-                        return;
-                    }
-                    self.changed.wait_for(&mut registry, rest);
+            if deadline.is_none() && hurry(&registry) {
+                // Even imports end here.
+                for open in registry.open.values() {
+                    open.stream.shutdown(Shutdown::Read).unwrap_or_default();
                 }
+                deadline = Some(self.clock.monotonic() + LAZY_PATIENCE);
             }
+            let rest = deadline.map(|deadline| deadline.saturating_sub(self.clock.monotonic()));
+            if rest.is_some_and(|rest| rest.is_zero()) {
+                tracing::warn!(open = registry.open.len(), "requests are cut off");
+                return;
+            }
+            self.changed.wait_for(&mut registry, rest.unwrap_or(LOOK_EVERY).min(LOOK_EVERY));
         }
     }
 

@@ -1,11 +1,12 @@
-//! `pando umount`: takes the mounts of a volume away and waits until their owner has closed it.
+//! `pando umount`: takes the mounts of a volume away and waits until their owner has closed it. One
+//! that is in use stays, unless asked otherwise: who goes on would write to what is below it.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use client::{Connection, Opened};
 use device::{Clock, SystemClock};
-use fuse::Unmounted;
+use fuse::{InUse, MountError, Unmounted};
 use serde_json::json;
 use wire::{Failure, FailureKind};
 
@@ -17,12 +18,17 @@ use crate::place::Place;
 /// How long to wait for an owner to write what it holds.
 const PATIENCE: Duration = Duration::from_secs(120);
 
+/// How many processes are named that keep a mount.
+const USERS_MAX: usize = 3;
+
 pub(crate) fn run(args: &UmountArgs, output: &mut Output) -> Result<()> {
     let (volume, mount_points) = find(&args.path)?;
     let owner = owner(&volume);
     let mut lazily = false;
     for mount_point in &mount_points {
-        let unmounted = fuse::unmount(mount_point).map_err(|error| failure::mount(&error))?;
+        let lazy = args.lazy || is_dead(mount_point);
+        let in_use = if lazy { InUse::Detached } else { InUse::Stays };
+        let unmounted = fuse::unmount(mount_point, in_use).map_err(|error| refused(&error))?;
         lazily |= unmounted == Unmounted::Lazy;
         output.object(&json!({
             "volume": volume.to_string_lossy(),
@@ -36,6 +42,28 @@ pub(crate) fn run(args: &UmountArgs, output: &mut Output) -> Result<()> {
         return Ok(());
     }
     owner.map_or(Ok(()), |pid| wait_for_end(pid, &SystemClock::new()))
+}
+
+/// Whether nobody answers there any more: who has files open there can do nothing with them.
+fn is_dead(mount_point: &Path) -> bool {
+    let looked = std::fs::metadata(mount_point);
+    looked.is_err_and(|error| error.kind() == std::io::ErrorKind::NotConnected)
+}
+
+/// Why a mount stays, and who keeps it.
+fn refused(error: &MountError) -> Failure {
+    let failure = failure::mount(error);
+    let MountError::Busy(mount_point) = error else { return failure };
+    let users = fuse::users_of(mount_point, USERS_MAX + 1);
+    let mut named: Vec<_> =
+        users.iter().take(USERS_MAX).map(|(pid, name)| format!("{name} (pid {pid})")).collect();
+    if users.len() > USERS_MAX {
+        named.push("others".into());
+    }
+    let by = if named.is_empty() { "another program".into() } else { named.join(", ") };
+    let hint = "end what works there or has files open, or use --lazy: it goes out of sight at \
+                once, and the volume is closed when the last one leaves";
+    Failure::new(failure.kind, format!("{}: by {by}", failure.message)).hint(hint)
 }
 
 /// The volume that an argument names, and its mounts that are to go.
@@ -78,8 +106,10 @@ fn wait_for_end(pid: u32, clock: &dyn Clock) -> Result<()> {
     let deadline = clock.monotonic() + PATIENCE;
     while is_alive(pid) {
         if clock.monotonic() > deadline {
-            let message = format!("unmounted, but its owner (pid {pid}) is still writing");
-            return Err(Failure::new(FailureKind::Busy, message));
+            let message = format!("unmounted, but its owner (pid {pid}) is at work still");
+            return Err(Failure::new(FailureKind::Busy, message).hint(
+                "an import goes on to its end; the volume is closed when the process is gone",
+            ));
         }
         clock.sleep(Duration::from_millis(5));
     }

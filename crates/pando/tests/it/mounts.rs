@@ -104,6 +104,67 @@ fn a_mount_in_the_foreground_stays_until_it_is_told() {
 }
 
 #[test]
+fn a_mount_in_use_stays_unless_asked_otherwise() {
+    let world = World::new();
+    if !world.mount() {
+        return;
+    }
+    std::fs::write(world.below_mount("f"), "kept").unwrap();
+    let open = std::fs::File::open(world.below_mount("f")).unwrap();
+    let said = world.fails(6, &["umount", world.mnt()]);
+    let pid = format!("pid {}", std::process::id());
+    assert!(said.contains(&pid) && said.contains("--lazy"), "{said}");
+    assert!(world.below_mount("f").exists(), "it stays");
+    let unmounted = world.json(&["umount", "--lazy", world.mnt()]).remove(0);
+    assert_eq!(unmounted["in_use"], true);
+    assert!(!world.below_mount("f").exists());
+    drop(open);
+    let pid = world.owner().expect("an owner");
+    wait_until("the owner is gone", || !is_alive(pid));
+    // One whose server is dead goes whoever has it open: nothing can be done there.
+    assert!(world.mount());
+    let open = std::fs::File::open(world.below_mount("f")).unwrap();
+    world.kill_owner();
+    world.umount();
+    drop(open);
+}
+
+/// The kernel took what others had mounted there away, with all that they had written.
+#[test]
+fn nothing_is_taken_away_below_which_something_is_mounted() {
+    if reason("SKIP_ROOT").is_some() || !is_root() {
+        return;
+    }
+    let world = World::new();
+    if !world.mount() {
+        return;
+    }
+    std::fs::create_dir_all(world.below_mount("d/a/m")).unwrap();
+    std::fs::create_dir_all(world.below_mount("other")).unwrap();
+    world.ok(&["snapshot", "create", &world.at("/d"), "s"]);
+    let place = world.below_mount("d/a/m");
+    let mount = |arguments: &[&std::ffi::OsStr]| {
+        assert!(Command::new("mount").args(arguments).status().unwrap().success());
+    };
+    mount(&["-t".as_ref(), "tmpfs".as_ref(), "none".as_ref(), place.as_os_str()]);
+    std::fs::write(place.join("theirs"), "theirs").unwrap();
+    for arguments in [
+        &["rmr", &world.at("/d")][..],
+        &["rmr", &world.at("/d/a")],
+        &["rmr", &world.at("/d/a/m")],
+        &["rollback", &world.at("/d"), "s"],
+    ] {
+        let said = world.fails(6, arguments);
+        assert!(said.contains("d/a/m is a mount point"), "{said}");
+    }
+    world.ok(&["rmr", &world.at("/other")]);
+    assert_eq!(std::fs::read_to_string(place.join("theirs")).unwrap(), "theirs");
+    assert!(Command::new("umount").arg(&place).status().unwrap().success());
+    world.ok(&["rollback", &world.at("/d"), "s"]);
+    world.ok(&["rmr", &world.at("/d")]);
+}
+
+#[test]
 fn a_mount_whose_server_died_is_mounted_again() {
     let world = World::new();
     if !world.mount() {

@@ -206,7 +206,7 @@ impl Drop for World {
             // As often as it is mounted; nothing more can be done for a test that failed.
             let mounted = fuse::find_mount(&self.mount_point)
                 .is_some_and(|found| found.mount_point == self.mount_point);
-            if !mounted || fuse::unmount(&self.mount_point).is_err() {
+            if !mounted || fuse::unmount(&self.mount_point, fuse::InUse::Detached).is_err() {
                 break;
             }
         }
