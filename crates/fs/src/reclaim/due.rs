@@ -293,8 +293,13 @@ fn reachable(fs: &Fs, record: &SubvolumeRecord, limit: usize) -> FsResult<usize>
     let tree = TreeId(record.tree);
     let malformed = |error| malformed(tree, &error);
     let mut left = vec![record.root];
+    // Damaged entries may lead round in a circle.
+    let mut known: Set<u64> = Set::default();
     let mut count = 0;
     while let Some(directory) = left.pop() {
+        if !known.insert(directory) {
+            continue;
+        }
         let range = KeyRange::prefix(&key::directory_prefix(directory));
         let mut cursor = fs.store.scan(tree, range).map_err(from_store)?;
         while let Some(item) = cursor.next().map_err(from_store)? {

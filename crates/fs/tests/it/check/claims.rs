@@ -4,14 +4,17 @@
 
 use format::detached_record::DetachedRecord;
 use format::directory_record::DirectoryRecord;
-use format::entry_record::Target;
+use format::entry_record::{EntryRecord, Target};
 use format::key::{self, Counter, Part};
+use format::subvolume_record::SubvolumeRecord;
 use fs::{Allocate, Engine, FileSystem, NewNode, RenameMode};
 use inode::{Caller, FsError, Kind, NodeId, SetAttr};
 use store::{Batch, Store, TreeId};
 use testing::SimDevice;
 
-use super::records::{Entry, TREE, directory, named, put_directory, put_entry, subvolumes};
+use super::records::{
+    Entry, TREE, directory, entries, named, put_directory, put_entry, subvolumes,
+};
 use super::volume::{falsify, look, made, open};
 use super::{assert_mended, check, repair, told};
 
@@ -20,6 +23,7 @@ on_each_engine!(
     a_removed_directory_that_leads_round_in_circles_is_not_followed,
     who_owns_all_of_a_circle_is_not_looked_for_for_ever,
     subvolumes_in_a_circle_are_not_followed,
+    what_a_clone_reaches_round_a_circle_is_counted_once,
     an_inode_that_stands_beside_its_name_is_not_taken_for_unlinked,
     no_number_of_an_inode_is_given_out_twice,
     counts_out_of_all_bounds_stop_nothing,
@@ -278,6 +282,34 @@ fn who_owns_all_of_a_circle_is_not_looked_for_for_ever(engine: Engine) {
         assert!(removed.as_ref().is_err_and(said), "{name}: {removed:?}");
         drop(fs.close());
     }
+}
+
+/// Whoever counted how much of a clone its directory reaches, to prune it, went round for ever.
+fn what_a_clone_reaches_round_a_circle_is_counted_once(engine: Engine) {
+    let made = made(engine, 40);
+    let device = falsified(&made.device, |store, batch| {
+        let below = |record: &SubvolumeRecord| {
+            let of = |entry: &Entry| entry.dir == record.root && entry.target == Target::Directory;
+            entries(store, TreeId(record.tree)).into_iter().find(of)
+        };
+        // The clone, of those that have a tree of their own and may be written.
+        let (number, mut record, leads_back) = subvolumes(store)
+            .into_iter()
+            .filter(|(_, record)| record.tree != TREE.0 && !record.read_only)
+            .find_map(|(number, record)| below(&record).map(|found| (number, record, found)))
+            .expect("it is there");
+        // As if its source were gone: it is due whatever differs.
+        record.source.0 = 9999;
+        record.pruned = false;
+        batch.put(VOLUME, &key::subvolume(number), &record.encode());
+        let tree = TreeId(record.tree);
+        let mut value = Vec::new();
+        let (ino, target, name) = (record.root, leads_back.target, leads_back.name.as_slice());
+        EntryRecord { chained: false, ino, name, target }.encode(&mut value);
+        let at = key::entry(leads_back.dir, leads_back.cookie, Part::Attributes);
+        batch.put(tree, &at, &value);
+    });
+    work(&device);
 }
 
 /// Whoever moved something into one of them went round with the lock of all such changes.
