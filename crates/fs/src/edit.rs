@@ -156,6 +156,9 @@ impl Edit<'_> {
                 let record = *record;
                 if *named {
                     self.write_directory(record, before)
+                } else if self.xattrs.is_some() {
+                    // A removed directory that somebody holds has no place for them.
+                    Err(FsError::NotFound)
                 } else {
                     self.fs.nodes.set_orphan(self.node, Orphan::Directory(record));
                     Ok(())
