@@ -28,7 +28,7 @@ on_each_engine!(
 /// The two largest sealed segments.
 fn two(device: &SimDevice) -> [String; 2] {
     let mut files = device.files();
-    files.retain(|(path, _)| path.starts_with("data/sealed/") && path.ends_with(".seg"));
+    files.retain(|(path, _)| path.starts_with("data/sealed/"));
     files.sort_by_key(|(_, length)| std::cmp::Reverse(*length));
     let mut files = files.into_iter().map(|(path, _)| path);
     [files.next().expect("one"), files.next().expect("two")]
@@ -37,8 +37,7 @@ fn two(device: &SimDevice) -> [String; 2] {
 /// The sealed segments by twos, but the last if there is no other.
 fn twos(device: &SimDevice) -> Vec<[String; 2]> {
     let paths = device.files().into_iter().map(|(path, _)| path);
-    let sealed = |path: &String| path.starts_with("data/sealed/") && path.ends_with(".seg");
-    let all: Vec<String> = paths.filter(sealed).collect();
+    let all: Vec<String> = paths.filter(|path| path.starts_with("data/sealed/")).collect();
     all.chunks_exact(2).map(|pair| [pair[0].clone(), pair[1].clone()]).collect()
 }
 
@@ -52,6 +51,12 @@ fn exchange(device: &SimDevice, [one, other]: &[String; 2]) {
     }
     device.sync_dir("data/sealed").expect("it is there");
     device.sync_dir("data").expect("it is there");
+}
+
+fn exchange_all(device: &SimDevice, pairs: &[[String; 2]]) {
+    for pair in pairs {
+        exchange(device, pair);
+    }
 }
 
 fn mounted(device: &SimDevice) -> Arc<Fs> {
@@ -107,7 +112,7 @@ fn a_collection_of_files_whose_names_were_exchanged_ends_and_names_one(engine: E
         crate::script::SNAPSHOTS,
     );
     let pairs = twos(&device);
-    pairs.iter().for_each(|pair| exchange(&device, pair));
+    exchange_all(&device, &pairs);
     let before = contents(&device, &pairs);
     let fs = mounted(&device);
     let mut go_on = |_, _| ControlFlow::Continue(());
@@ -116,7 +121,7 @@ fn a_collection_of_files_whose_names_were_exchanged_ends_and_names_one(engine: E
     assert!(pairs.iter().flatten().any(|path| said.contains(path.as_str())), "{said}");
     fs.close().expect("there is room");
     assert!(contents(&device, &pairs) == before);
-    pairs.iter().for_each(|pair| exchange(&device, pair));
+    exchange_all(&device, &pairs);
     assert_answers(&device, &right, "exchanged back");
     let report = mounted(&device).gc(Gc::Delete { grace: Duration::ZERO }, &mut go_on);
     assert!(report.expect("all says what it is").freed_bytes > 0);
@@ -127,7 +132,7 @@ fn background_work_gives_nothing_back_of_files_whose_names_were_exchanged(engine
     let made = made(engine, 63);
     let device = made.device.copy();
     let pairs = twos(&device);
-    pairs.iter().for_each(|pair| exchange(&device, pair));
+    exchange_all(&device, &pairs);
     let before = contents(&device, &pairs);
     let fs = mounted(&device);
     let (root, top) = (Caller::root(), NodeId::ROOT);
@@ -140,7 +145,7 @@ fn background_work_gives_nothing_back_of_files_whose_names_were_exchanged(engine
     assert!(pairs.iter().flatten().any(|path| told.contains(path.as_str())), "{told}");
     fs.close().expect("there is room");
     assert!(contents(&device, &pairs) == before);
-    pairs.iter().for_each(|pair| exchange(&device, pair));
+    exchange_all(&device, &pairs);
     assert_clean(&device, "exchanged back");
     let fs = mounted(&device);
     work(&fs);
