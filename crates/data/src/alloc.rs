@@ -193,7 +193,7 @@ impl Allocator {
         file.write_at(&header, 0)?;
         file.sync_data()?;
         self.device.sync_dir(OPEN_DIRECTORY)?;
-        let segment = Arc::new(OpenSegment::new(id, file));
+        let segment = Arc::new(OpenSegment::new(id, file, true));
         self.segments.insert_open(Arc::clone(&segment));
         Ok(segment)
     }

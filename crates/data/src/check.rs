@@ -12,10 +12,10 @@
 
 use std::collections::BTreeMap;
 
+use format::Corruption;
 use format::extent::{CHUNK_BYTES, Extent, Stored, decode};
 use format::key;
 use format::segment::{MARK_BYTES, Mark, MarkKind, PAGE_BYTES, PAGES_MAX};
-use format::{Corruption, Malformed};
 use store::{Error, Pinned, Read, Result, SharedWalk, TreeId};
 
 use crate::Data;
@@ -23,6 +23,7 @@ use crate::alloc::PageRun;
 use crate::clean::live_pages;
 use crate::cut::pages_of;
 use crate::gc::Bitmap;
+use crate::proof::Right;
 use crate::segments::Place;
 
 /// Most suspicions that are kept; beyond it files are read again to be sure.
@@ -35,6 +36,33 @@ pub struct Suspicion {
     pub pages: u32,
     /// What was wrong, with file and offset.
     pub what: String,
+}
+
+/// What is wrong with the file of a segment.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SegmentFault {
+    /// The segment, by the file's name.
+    pub segment: u64,
+    /// What is wrong, and where.
+    pub bad: Corruption,
+    /// What sort of thing.
+    pub kind: SegmentFaultKind,
+}
+
+/// What sort of thing is wrong with the file of a segment.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum SegmentFaultKind {
+    /// A header or footer is damaged, or none.
+    Mark {
+        /// Whether another mark in the file says that it is this segment's.
+        is_named: bool,
+    },
+    /// A header or footer is whole, and another segment's, or another volume's.
+    Another,
+    /// The map of a rewritten one is damaged.
+    Map,
+    /// It is a second file of the segment, and not used.
+    Twin,
 }
 
 /// A check of contents under way.
@@ -84,6 +112,12 @@ impl ContentCheck {
     /// Pages of a segment that extents name.
     pub fn live_pages(&self, segment: u64) -> u64 {
         self.live.get(&segment).map_or(0, |pages| u64::from(pages.count()))
+    }
+
+    /// Whether all that extents name of a segment reads as it should, and there is some.
+    pub fn reads(&self, segment: u64) -> bool {
+        let mut bad = self.bad.range((segment, 0)..=(segment, u32::MAX));
+        self.live.contains_key(&segment) && !self.overflowed && bad.next().is_none()
     }
 
     /// The segments that extents name.
@@ -188,50 +222,85 @@ impl Data {
         self.segments.get(segment).is_some()
     }
 
-    /// Headers, footers and maps of all segments: what is wrong with them. Reading contents needs
-    /// none but the maps.
-    pub fn check_segments(&self) -> Result<Vec<Corruption>> {
+    /// Headers, footers and maps of all segments, and files beside those that are used: what is
+    /// wrong with them. Reading contents needs none but the maps.
+    pub fn check_segments(&self) -> Result<Vec<SegmentFault>> {
         let mut found = Vec::new();
         for (segment, place) in self.segments.all() {
             match self.check_segment(segment, &place) {
-                Ok(()) => {}
-                Err(Error::Corrupt(bad)) => found.push((*bad).clone()),
+                Ok(fault) => found.extend(fault),
                 // Sealed, rewritten or deleted since it was listed.
                 Err(Error::Device(error)) if error.is_not_found() => {}
                 Err(error) => return Err(error),
             }
         }
+        let twins = self.segments.twins().into_iter();
+        found.extend(twins.map(|(segment, bad)| SegmentFault {
+            segment,
+            bad,
+            kind: SegmentFaultKind::Twin,
+        }));
         Ok(found)
     }
 
-    fn check_segment(&self, segment: u64, place: &Place) -> Result<()> {
+    fn check_segment(&self, segment: u64, place: &Place) -> Result<Option<SegmentFault>> {
+        let marks = self.marks(segment, place)?;
+        let fault = |bad: &Corruption, kind| SegmentFault { segment, bad: bad.clone(), kind };
+        if let Some(bad) = marks.iter().find_map(Found::of_another) {
+            return Ok(Some(fault(bad, SegmentFaultKind::Another)));
+        }
+        let is_named = marks.iter().any(|found| found.is_same);
+        if let Place::Sealed(sealed) = place
+            && sealed.generation > 0
+        {
+            return match sealed.check(self.segments.blobs(), self.options.volume) {
+                Err(Error::Corrupt(bad)) => Ok(Some(fault(&bad, SegmentFaultKind::Map))),
+                checked => checked.map(|()| None),
+            };
+        }
+        let bad = marks.iter().find_map(|found| found.bad.as_ref());
+        Ok(bad.map(|bad| fault(bad, SegmentFaultKind::Mark { is_named })))
+    }
+
+    /// The marks of a segment: one at its start, and, of one that was sealed and not rewritten, one
+    /// at its end.
+    fn marks(&self, segment: u64, place: &Place) -> Result<Vec<Found>> {
         let mut bytes = [0; MARK_BYTES];
+        let volume = self.options.volume;
+        let file = self.segments.path(segment);
         match place {
             Place::Open(open) => {
+                let right = Right { kind: MarkKind::Header, segment, generation: 0, volume };
                 let read = open.file.read_at(&mut bytes, 0)?;
-                let mark = Mark::decode(&bytes[..read]);
-                self.check_mark(segment, (0, MarkKind::Header), mark, 0)
-            }
-            Place::Sealed(sealed) if sealed.generation > 0 => {
-                sealed.map(self.segments.blobs()).map(|_| ())
+                Ok(vec![Found::new(right, &bytes[..read], &file, 0)])
             }
             Place::Sealed(sealed) => {
-                let blobs = self.segments.blobs();
+                let (blobs, right) = (self.segments.blobs(), sealed.right(volume));
                 let read = blobs.read_at(&sealed.name, &mut bytes, 0)?;
-                let mark = Mark::decode(&bytes[..read]);
-                self.check_mark(segment, (0, MarkKind::Header), mark, 0)?;
-                let length = blobs.length(&sealed.name)?.unwrap_or(0);
-                let at = length.saturating_sub(MARK_BYTES as u64);
-                let read = blobs.read_at(&sealed.name, &mut bytes, at)?;
-                let mark = Mark::decode(&bytes[..read]);
-                self.check_mark(segment, (0, MarkKind::Footer), mark, at)
+                let mut marks = vec![Found::new(right, &bytes[..read], &file, 0)];
+                if sealed.generation == 0 {
+                    let length = blobs.length(&sealed.name)?.unwrap_or(0);
+                    let at = length.saturating_sub(MARK_BYTES as u64);
+                    let read = blobs.read_at(&sealed.name, &mut bytes, at)?;
+                    let right = Right { kind: MarkKind::Footer, ..right };
+                    marks.push(Found::new(right, &bytes[..read], &file, at));
+                }
+                Ok(marks)
             }
         }
     }
 
     /// Writes header and footer of a segment anew. What is wrong with them is no loss: which page
-    /// holds what is told by the extents alone.
+    /// holds what is told by the extents alone. The caller knows that the file is the segment's; a
+    /// mark that is another's is not written over.
     pub fn mend_marks(&self, segment: u64) -> Result<()> {
+        let place = self.segments.get(segment);
+        if let Some(place) = &place {
+            let marks = self.marks(segment, place)?;
+            if let Some(bad) = marks.iter().find_map(Found::of_another) {
+                return Err(bad.clone().into());
+            }
+        }
         let mut mark = Mark {
             kind: MarkKind::Header,
             generation: 0,
@@ -244,7 +313,7 @@ impl Data {
         let mut bytes = Vec::new();
         mark.encode(&mut bytes);
         file.write_at(&bytes, 0)?;
-        if matches!(self.segments.get(segment), Some(Place::Sealed(_))) {
+        if matches!(place, Some(Place::Sealed(_))) {
             let length = file.len()?.max(u64::from(PAGE_BYTES));
             let pages = length / u64::from(PAGE_BYTES);
             let rest = length % u64::from(PAGE_BYTES);
@@ -262,26 +331,31 @@ impl Data {
         }
         Ok(file.sync_data()?)
     }
+}
 
-    fn check_mark(
-        &self,
-        segment: u64,
-        (generation, kind): (u32, MarkKind),
-        mark: std::result::Result<Mark, Malformed>,
-        offset: u64,
-    ) -> Result<()> {
-        let file = self.segments.path(segment);
-        let mark = mark.map_err(|malformed| malformed.located(&file, offset))?;
-        let right = mark.kind == kind
-            && mark.segment == segment
-            && mark.generation == generation
-            && mark.volume == self.options.volume;
-        if right {
-            return Ok(());
-        }
-        let expected = format!("{kind:?} of segment {segment:016x} of this volume");
-        let found = format!("{:?} of segment {:016x}", mark.kind, mark.segment);
-        Err(Corruption { file, offset, structure: "data segment", expected, found }.into())
+/// A mark as it was found.
+struct Found {
+    /// What is wrong with it.
+    bad: Option<Corruption>,
+    /// Whether it is whole, and one that may stand there, of another segment.
+    is_other: bool,
+    /// Whether it is whole, and of this segment, wherever in it it should stand.
+    is_same: bool,
+}
+
+impl Found {
+    fn new(right: Right, bytes: &[u8], file: &str, offset: u64) -> Found {
+        let mark = Mark::decode(bytes);
+        let is_same = mark.as_ref().is_ok_and(|mark| right.is_same_segment(mark));
+        // One that never stands there was not written there as what the file is.
+        let may_stand = |kind: MarkKind| (kind == MarkKind::Footer) == (offset > 0);
+        let is_other = mark.as_ref().is_ok_and(|mark| may_stand(mark.kind) && !is_same);
+        Found { bad: right.check(mark, file, offset).err(), is_other, is_same }
+    }
+
+    /// What is wrong with a mark that is another segment's.
+    fn of_another(&self) -> Option<&Corruption> {
+        self.bad.as_ref().filter(|_| self.is_other)
     }
 }
 

@@ -3,7 +3,8 @@
 //! A page is punched only when the commit that freed it is durable: after a crash no record names
 //! it. A segment is deleted only when its count of live pages is zero in a durable state, it is
 //! sealed, nothing of it is in flight, and its number is not the greatest. A sealed segment gets no
-//! new pages, so a count of zero stays zero.
+//! new pages, so a count of zero stays zero. And nothing of a segment is given back whose file does
+//! not say that it is that segment's (`proof`).
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -13,7 +14,7 @@ use std::time::Duration;
 use format::extent::CHUNK_BYTES;
 use format::segment::{Mark, MarkKind};
 use format::{key, usage};
-use store::{Batch, CommitToken, KeyRange, Need, Read, Result, Store};
+use store::{Batch, CommitToken, Error, KeyRange, Need, Read, Result, Store};
 
 use crate::alloc::PageRun;
 use crate::cut::VOLUME_TREE;
@@ -201,7 +202,14 @@ impl Data {
     pub(crate) fn seal_one(&self) -> Result<bool> {
         let Some((segment, pages)) = self.allocator.take_sealable() else { return Ok(false) };
         if let Err(error) = self.seal(&segment, pages) {
-            self.allocator.put_back(segment, pages);
+            if let Error::Corrupt(_) = error {
+                // Another file has the name; it is looked at again by the next opening.
+                self.allocator.sealed(segment.id);
+                let name = SealedSegment::new(segment.id, 0, false).path();
+                self.segments.note_twin(segment.id, name, &open_path(segment.id), &error);
+            } else {
+                self.allocator.put_back(segment, pages);
+            }
             return Err(error);
         }
         self.allocator.sealed(segment.id);
@@ -229,12 +237,14 @@ impl Data {
             Err(error) => return Err(self.latch(error).into()),
         };
         let (name, path) = (blob_name(segment.id, 0), open_path(segment.id));
-        let device = self.env.device.as_ref();
-        if !self.segments.blobs().adopt(&name, device, &path)? {
+        let (device, blobs) = (self.env.device.as_ref(), self.segments.blobs());
+        let sealed = SealedSegment::new(segment.id, 0, true);
+        if !blobs.adopt(&name, device, &path)? {
             // An earlier try made the blob, whole, and failed to remove the file.
+            sealed.check_whole(blobs, self.options.volume, segment.file.len()?)?;
             device.remove(&path)?;
         }
-        self.segments.insert_sealed(SealedSegment::new(segment.id, 0));
+        self.segments.insert_sealed(sealed);
         Ok(())
     }
 
@@ -253,6 +263,9 @@ impl Data {
 
     fn free_runs(&self, store: &dyn Store, pick: Pick, runs: &[PageRun]) -> Result<()> {
         let Pick { segment, since, old } = pick;
+        if !runs.is_empty() {
+            self.segments.prove(segment)?;
+        }
         let live = live_pages(store, segment)?;
         if live == 0 && self.is_deletable(segment) && live_pages(store, segment)? == 0 {
             let last = store.last_commit();
@@ -377,6 +390,7 @@ impl Data {
     /// Deletes a segment that no durable state names, then its count.
     pub(crate) fn delete_segment(&self, store: &dyn Store, segment: u64) -> Result<()> {
         let Some(Place::Sealed(sealed)) = self.segments.get(segment) else { return Ok(()) };
+        self.segments.prove(segment)?;
         let bytes = self.segments.disk_bytes(segment)?;
         self.segments.blobs().delete(&sealed.name)?;
         self.segments.remove(segment);

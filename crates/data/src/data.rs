@@ -4,6 +4,7 @@ use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, OnceLock};
 
 use device::{Blobs, Env, LocalBlobs};
+use format::Corruption;
 use format::extent::CHUNK_BYTES;
 use parking_lot::Mutex;
 use store::{Read, Result};
@@ -86,7 +87,7 @@ impl Data {
             "segments of {} pages",
             options.segment_pages
         );
-        let segments = Arc::new(Segments::new(blobs));
+        let segments = Arc::new(Segments::new(blobs, options.volume));
         let allocator = Arc::new(Allocator::new(
             Arc::clone(&env.device),
             Arc::clone(&segments),
@@ -144,6 +145,15 @@ impl Data {
             total += self.segments.disk_bytes(segment)?;
         }
         Ok(total)
+    }
+
+    /// What is wrong with files of segments of which nothing is given back, as far as that was met
+    /// since opening, for they do not say that they are those segments; and with those beside the
+    /// ones that are used.
+    pub fn held_back(&self) -> Vec<Corruption> {
+        let mut found = self.segments.doubts();
+        found.extend(self.segments.twins().into_iter().map(|(_, bad)| bad));
+        found
     }
 
     /// Counters, for `status` and for tests.

@@ -17,12 +17,14 @@
 //! A count is corrected by a difference, so two collections must not correct it by the same one:
 //! each sweep begins a new generation, and what was marked in an older one is not swept.
 //!
-//! Any error while marking ends the collection: an unread record is never taken for no record.
+//! Any error while marking ends the collection: an unread record is never taken for no record. A
+//! segment whose file does not say that it is that segment's is left ([`Marked::unproven`]).
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
+use format::Corruption;
 use format::extent::{CHUNK_BYTES, Extent, decode};
 use format::key;
 use format::segment::{FIRST_PAGE, PAGES_MAX};
@@ -95,6 +97,9 @@ pub struct Marked {
     /// step of this collection's own.
     generation: AtomicU64,
     report: Report,
+    /// What is wrong with files of which something would be given back, were they proven to be
+    /// their segments'.
+    unproven: Vec<Corruption>,
 }
 
 /// What a collection found, in bytes.
@@ -148,6 +153,12 @@ impl Marked {
     /// What was found.
     pub fn report(&self) -> &Report {
         &self.report
+    }
+
+    /// What is wrong with the files of segments of which a sweep gives nothing back, for they do
+    /// not say that they are those segments.
+    pub fn unproven(&self) -> &[Corruption] {
+        &self.unproven
     }
 }
 
@@ -224,25 +235,45 @@ impl Data {
     pub fn marked(&self, marking: Marking, pinned: &dyn Pinned) -> Result<Marked> {
         let Marking { horizon, live, .. } = marking;
         let (commit, generation) = (pinned.commit(), AtomicU64::new(horizon.generation));
-        let (counted, report) = (BTreeMap::new(), Report::default());
-        let mut marked = Marked { commit, horizon, live, counted, generation, report };
+        let (counted, report, unproven) = (BTreeMap::new(), Report::default(), Vec::new());
+        let mut marked = Marked { commit, horizon, live, counted, generation, report, unproven };
+        let mut unproven = Vec::new();
         let mut report = Report::default();
         for &segment in marked.horizon.segments.keys() {
             marked.counted.insert(segment, live_pages(pinned, segment)?);
             let live_bytes = bytes_of(marked.live_pages(segment));
-            let whole = self.goes_whole(&marked, segment);
-            let dead_bytes = if whole {
-                self.segments.disk_bytes(segment)?
-            } else {
-                self.dead_runs(&marked, segment)?.iter().map(|run| bytes_of(run.count)).sum()
+            let (dead_bytes, whole) = match self.dead_bytes(&marked, segment) {
+                Err(Error::Corrupt(bad)) if self.segments.is_doubted(segment) => {
+                    unproven.push((*bad).clone());
+                    (0, false)
+                }
+                dead => dead?,
             };
             report.dead_bytes += dead_bytes;
             report.segments.push(SegmentReport { segment, live_bytes, dead_bytes, whole });
         }
         // Those of segments, too, that are younger than the horizon.
         report.live_bytes = marked.live.values().map(|pages| bytes_of(pages.count())).sum();
-        marked.report = report;
+        (marked.report, marked.unproven) = (report, unproven);
         Ok(marked)
+    }
+
+    /// What a sweep would give back of a segment, and whether it goes as a whole.
+    fn dead_bytes(&self, marked: &Marked, segment: u64) -> Result<(u64, bool)> {
+        if matches!(self.segments.get(segment), Some(Place::Sealed(one)) if one.generation > 0) {
+            // Its map tells what there is.
+            self.segments.prove(segment)?;
+        }
+        let whole = self.goes_whole(marked, segment);
+        let dead = if whole {
+            self.segments.disk_bytes(segment)?
+        } else {
+            self.dead_runs(marked, segment)?.iter().map(|run| bytes_of(run.count)).sum()
+        };
+        if dead > 0 {
+            self.segments.prove(segment)?;
+        }
+        Ok((dead, whole))
     }
 
     /// Deletes the segments that marking found dead, corrects the counts of the others, and hands
@@ -339,10 +370,17 @@ impl Data {
         let pages = marked.live_pages(segment);
         let counted = marked.counted.get(&segment).copied().unwrap_or(0);
         if self.goes_whole(marked, segment) {
+            if !self.is_proven(segment)? {
+                return Ok(());
+            }
             let occupied = self.segments.disk_bytes(segment)?;
             self.delete_segment(store, segment)?;
             swept.deleted += u64::from(occupied > 0);
             swept.freed_bytes += occupied;
+            return Ok(());
+        }
+        if self.segments.is_doubted(segment) {
+            // Told when it was marked.
             return Ok(());
         }
         // The count first: should a crash follow, pages are found again by the next collection,
@@ -353,7 +391,7 @@ impl Data {
             store.commit(&batch)?;
         }
         let runs = self.dead_runs(marked, segment)?;
-        if !runs.is_empty() {
+        if !runs.is_empty() && self.is_proven(segment)? {
             let mut garbage = self.garbage.lock();
             if garbage.has_room_for(runs.len()) {
                 // As old as can be: the cleaner takes them next.
@@ -405,6 +443,14 @@ impl Data {
             _ => occupied.saturating_sub(self.segments.disk_bytes(segment)?),
         };
         Ok(())
+    }
+
+    /// Whether a segment's file is proven to be its own. Where it is not, that was told.
+    fn is_proven(&self, segment: u64) -> Result<bool> {
+        match self.segments.prove(segment) {
+            Err(Error::Corrupt(_)) => Ok(false),
+            proven => proven.map(|()| true),
+        }
     }
 
     /// Whether a segment goes as a whole: nothing of it is named, and nothing will be.

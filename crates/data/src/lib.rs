@@ -9,7 +9,7 @@
 //! In the order of a write: `options`, `data` (the handle), `write`, `inline` (small bytes),
 //! `window` and `cut` (what is there and what goes), `alloc` (where the bytes go), `segments`
 //! (files and blobs), `barrier` (durability); then `read`, `extents`, `truncate`, `share`,
-//! `settle`; then `clean`, `gc` and `rewrite` (space), and `check`.
+//! `settle`; then `clean`, `gc` and `rewrite` (space), `proof` (whose a file is), and `check`.
 
 mod alloc;
 mod barrier;
@@ -22,6 +22,7 @@ mod garbage;
 mod gc;
 mod inline;
 mod options;
+mod proof;
 mod read;
 mod recover;
 mod rewrite;
@@ -33,7 +34,7 @@ mod window;
 mod write;
 
 pub use alloc::PageRun;
-pub use check::{ContentCheck, Suspicion};
+pub use check::{ContentCheck, SegmentFault, SegmentFaultKind, Suspicion};
 pub use clean::Cleaned;
 pub use cut::Freed;
 pub use data::{Data, Relief, Stats};

@@ -10,6 +10,9 @@
 //! same commit. And (4) the names of all that is found are durable: sealed ones since the blobs
 //! were opened, the others since they are synced here. Bytes that were written and not synced by
 //! the process before are named by no record, for the barrier comes before the record is written.
+//!
+//! Of two files of one segment one is removed only where the other was read and is whole. Else both
+//! are kept, and told ([`Data::held_back`]): names may be of anybody's making.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -21,6 +24,7 @@ use store::{KeyRange, Read, Result};
 
 use crate::Data;
 use crate::cut::VOLUME_TREE;
+use crate::proof::Right;
 use crate::segments::{
     OPEN_DIRECTORY, OpenSegment, SealedSegment, blob_name, open_path, parse_name,
 };
@@ -55,40 +59,95 @@ impl Data {
         for name in device.list(OPEN_DIRECTORY)? {
             let Some((id, 0)) = number_of(&name) else { continue };
             next = next.max(id + 1);
-            if sealed.contains_key(&id) {
-                // Sealed, and stopped before the file was removed.
-                device.remove(&open_path(id))?;
-                continue;
+            match sealed.get(&id) {
+                Some(&generation) => self.recover_twin(id, generation)?,
+                None => open.extend(self.reopen(id)?),
             }
-            open.extend(self.reopen(id)?);
         }
         open.sort_by_key(|(segment, _)| segment.id);
         self.allocator.resume(next_number(store, next), open);
         Ok(())
     }
 
-    /// Finds the blobs; of several generations the greatest counts, the others go.
+    /// Finds the blobs; of several generations the greatest that is whole counts. Where that is the
+    /// greatest of all the others go.
     fn recover_sealed(&self) -> Result<BTreeMap<u64, u32>> {
-        let mut sealed: BTreeMap<u64, u32> = BTreeMap::new();
-        let mut superseded = Vec::new();
-        for name in self.segments.blobs().list("")? {
+        let blobs = self.segments.blobs();
+        let mut found: BTreeMap<u64, Vec<u32>> = BTreeMap::new();
+        for name in blobs.list("")? {
             let Some((id, generation)) = number_of(&name) else { continue };
-            if let Some(other) = sealed.insert(id, generation) {
-                let greater = other.max(generation);
-                sealed.insert(id, greater);
-                superseded.push(blob_name(id, other.min(generation)));
-            }
+            found.entry(id).or_default().push(generation);
         }
-        for name in superseded {
-            self.segments.blobs().delete(&name)?;
-        }
-        for (&id, &generation) in &sealed {
-            self.segments.insert_sealed(SealedSegment::new(id, generation));
+        let mut sealed = BTreeMap::new();
+        for (id, mut generations) in found {
+            generations.sort_unstable();
+            let used = match &generations[..] {
+                &[one] => one,
+                several => self.recover_several(id, several)?,
+            };
+            sealed.insert(id, used);
+            self.segments.insert_sealed(SealedSegment::new(id, used, false));
         }
         Ok(sealed)
     }
 
-    /// A segment that takes no more data, with its pages.
+    /// Which of the generations of a segment, in rising order, is used. A rewriting that was
+    /// stopped leaves the older ones beside one that is whole. Anything else is not of its making:
+    /// then all are kept.
+    fn recover_several(&self, id: u64, generations: &[u32]) -> Result<u32> {
+        let blobs = self.segments.blobs();
+        let mut failed = None;
+        for (at, &generation) in generations.iter().enumerate().rev() {
+            let one = SealedSegment::new(id, generation, false);
+            let Err(error) = one.check_whole(blobs, self.options.volume, 0) else {
+                let Some(why) = failed else {
+                    for &older in &generations[..at] {
+                        blobs.delete(&blob_name(id, older))?;
+                    }
+                    return Ok(generation);
+                };
+                for other in generations.iter().filter(|&&other| other != generation) {
+                    let other = SealedSegment::new(id, *other, false).path();
+                    self.segments.note_twin(id, other, &one.path(), &why);
+                }
+                return Ok(generation);
+            };
+            failed = failed.or(Some(error));
+        }
+        // None of them is whole: by the name alone.
+        let newest = *generations.last().expect("invariant: there are several");
+        let used = SealedSegment::new(id, newest, false).path();
+        let why = failed.expect("invariant: there are several");
+        for &other in generations.iter().filter(|&&other| other != newest) {
+            let other = SealedSegment::new(id, other, false).path();
+            self.segments.note_twin(id, other, &used, &why);
+        }
+        Ok(newest)
+    }
+
+    /// An open segment of which there is a blob. Sealing that was stopped leaves both, and the blob
+    /// is whole: then the file goes. Or else both are kept, and the file is used where it says that
+    /// it is the segment, for that the blob is not whole.
+    fn recover_twin(&self, id: u64, generation: u32) -> Result<()> {
+        let path = open_path(id);
+        let file = self.env.device.open(&path)?;
+        let least = if generation == 0 { file.len()? } else { 0 };
+        let sealed = SealedSegment::new(id, generation, false);
+        let blobs = self.segments.blobs();
+        let Err(error) = sealed.check_whole(blobs, self.options.volume, least) else {
+            return Ok(self.env.device.remove(&path)?);
+        };
+        let open = OpenSegment::new(id, file, false);
+        if open.check(self.options.volume).is_ok() {
+            self.segments.note_twin(id, sealed.path(), &path, &error);
+            self.segments.insert_open(Arc::new(open));
+        } else {
+            self.segments.note_twin(id, path, &sealed.path(), &error);
+        }
+        Ok(())
+    }
+
+    /// A segment that takes no more data, with its pages, to be sealed.
     fn reopen(&self, id: u64) -> Result<Option<(Arc<OpenSegment>, u32)>> {
         let device: &dyn Device = self.env.device.as_ref();
         let path = open_path(id);
@@ -97,24 +156,24 @@ impl Data {
         let mut page = [0; format::segment::MARK_BYTES];
         let found = file.read_at(&mut page, 0)?;
         let header = Mark::decode(page.get(..found).unwrap_or_default());
-        let intact = header.as_ref().is_ok_and(|mark| {
-            mark.kind == MarkKind::Header
-                && mark.segment == id
-                && mark.volume == self.options.volume
-        });
-        if !intact {
-            if length <= u64::from(PAGE_BYTES) {
-                // Created, and stopped before its header was durable, or there is nothing left.
-                device.remove(&path)?;
-                return Ok(None);
-            }
-            tracing::warn!(file = path, ?header, "damaged header of a segment");
+        if header.is_err() && length <= u64::from(PAGE_BYTES) {
+            // Created, and stopped before its header was durable, or there is nothing left.
+            device.remove(&path)?;
+            return Ok(None);
+        }
+        let volume = self.options.volume;
+        let right = Right { kind: MarkKind::Header, segment: id, generation: 0, volume };
+        let checked = right.check(header, &path, 0);
+        let segment = Arc::new(OpenSegment::new(id, file, checked.is_ok()));
+        self.segments.insert_open(Arc::clone(&segment));
+        if let Err(bad) = checked {
+            // It is read, and not sealed: a footer would say what only its name does.
+            self.segments.doubt(id, &bad);
+            return Ok(None);
         }
         // Behind the last page of a full one may be a footer: who sealed it was stopped before it
         // had its name.
         let pages = length.div_ceil(u64::from(PAGE_BYTES)).clamp(1, u64::from(PAGES_MAX));
-        let segment = Arc::new(OpenSegment::new(id, file));
-        self.segments.insert_open(Arc::clone(&segment));
         Ok(Some((segment, pages as u32)))
     }
 }

@@ -5,8 +5,8 @@
 //! a new blob under the next generation of the segment's name, with the map in front; extents keep
 //! their page numbers, so that no tree is touched and no clone disturbed. Numbered crash argument:
 //! 1. the new blob is made by one create: whole and durable, or absent;
-//! 2. opening takes the greatest generation and deletes the others, so that from then on the new
-//!    one counts;
+//! 2. opening takes the greatest generation and deletes the others where it is whole, so that from
+//!    then on the new one counts;
 //! 3. the old blob is deleted last. A reader that still asks for it looks the segment up again.
 
 use format::extent::CHUNK_BYTES;
@@ -22,6 +22,7 @@ impl Data {
     /// Rewrites a sealed segment without its dead pages; `false` when that frees none.
     pub(crate) fn rewrite(&self, segment: u64, dead: &dyn Fn(u32) -> bool) -> Result<bool> {
         let Some(Place::Sealed(old)) = self.segments.get(segment) else { return Ok(false) };
+        self.segments.prove(segment)?;
         let blobs = self.segments.blobs();
         let there = self.pages_in(&old)?;
         let mut bytes = vec![0; MAP_PAGE_BYTES];
@@ -61,7 +62,7 @@ impl Data {
             }
             // Taken: made by a sweep that was not told so.
         }
-        self.segments.insert_sealed(SealedSegment::new(segment, generation));
+        self.segments.insert_sealed(SealedSegment::new(segment, generation, true));
         blobs.delete(&old.name)?;
         Ok(true)
     }

@@ -5,7 +5,7 @@
 //! answers (a file descriptor), or answers `NotFound`, and then the look-up is repeated.
 
 use std::collections::BTreeMap;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 
 use device::{Blobs, File};
@@ -55,13 +55,16 @@ pub(crate) struct OpenSegment {
     /// Held by the thread that syncs, so that those behind it share its sync; and what that was
     /// told, if it failed: whoever waited for it would be told that all is well.
     syncing: Mutex<Option<device::Error>>,
+    /// Whether its header was found right, or written, in this opening.
+    pub(crate) proven: AtomicBool,
 }
 
 impl OpenSegment {
-    pub(crate) fn new(id: u64, file: Arc<dyn File>) -> OpenSegment {
+    pub(crate) fn new(id: u64, file: Arc<dyn File>, proven: bool) -> OpenSegment {
         OpenSegment {
             id,
             file,
+            proven: AtomicBool::new(proven),
             written: AtomicU64::new(0),
             synced: AtomicU64::new(0),
             syncing: Mutex::new(None),
@@ -108,12 +111,15 @@ pub(crate) struct SealedSegment {
     pub(crate) name: String,
     /// Which pages a rewritten segment kept; read when first needed.
     map: OnceLock<PageMap>,
+    /// Whether its mark was found right, or written, in this opening.
+    pub(crate) proven: AtomicBool,
 }
 
 impl SealedSegment {
-    pub(crate) fn new(id: u64, generation: u32) -> SealedSegment {
+    pub(crate) fn new(id: u64, generation: u32, proven: bool) -> SealedSegment {
         let name = blob_name(id, generation);
-        SealedSegment { id, generation, name, map: OnceLock::new() }
+        let proven = AtomicBool::new(proven);
+        SealedSegment { id, generation, name, map: OnceLock::new(), proven }
     }
 
     /// The path to show in messages.
@@ -242,11 +248,23 @@ pub(crate) struct Segments {
     /// The few of them that are open, for the barrier.
     open: RwLock<Vec<Arc<OpenSegment>>>,
     blobs: Arc<dyn Blobs>,
+    pub(crate) volume: [u8; 16],
+    /// What is wrong with files that are not proven to be their segments'.
+    pub(crate) doubts: Mutex<BTreeMap<u64, Corruption>>,
+    /// Files of a segment that are not used, beside the one that is.
+    pub(crate) twins: Mutex<Vec<(u64, Corruption)>>,
 }
 
 impl Segments {
-    pub(crate) fn new(blobs: Arc<dyn Blobs>) -> Segments {
-        Segments { places: RwLock::default(), open: RwLock::default(), blobs }
+    pub(crate) fn new(blobs: Arc<dyn Blobs>, volume: [u8; 16]) -> Segments {
+        Segments {
+            places: RwLock::default(),
+            open: RwLock::default(),
+            blobs,
+            volume,
+            doubts: Mutex::default(),
+            twins: Mutex::default(),
+        }
     }
 
     pub(crate) fn blobs(&self) -> &dyn Blobs {
@@ -382,7 +400,8 @@ mod tests {
     #[test]
     fn who_waits_for_a_sync_that_fails_is_not_told_that_all_is_well() {
         let sim = testing::sim_env(1);
-        let segment = OpenSegment::new(1, sim.env().device.create("segment").expect("a file"));
+        let segment =
+            OpenSegment::new(1, sim.env().device.create("segment").expect("a file"), true);
         segment.file.write_at(&[1; 100], 0).expect("there is room");
         segment.wrote(100);
         sim.device.inject(Fault::io(FaultOn::Only(Op::Sync), 0));

@@ -228,7 +228,8 @@ pub struct VolumeStatus {
     /// Why the volume takes no changes; `None` when it does.
     pub read_only: Option<String>,
     /// What of the volume's own records is damaged, as far as anybody asked for it, or why they
-    /// have no copies.
+    /// have no copies; or else which file of contents gives nothing back, for it does not say that
+    /// it is the segment that it is named.
     pub damaged: Option<String>,
 }
 

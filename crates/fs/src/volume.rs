@@ -305,7 +305,23 @@ impl Fs {
             freed_bytes: data.reclaimed_bytes,
             collecting,
             read_only: self.why_read_only(),
-            damaged: self.own.noted().told(),
+            damaged: self.own.noted().told().or_else(|| self.held_back()),
+        })
+    }
+
+    /// Which files of contents give nothing back, for they are not proven to be what they are
+    /// named.
+    fn held_back(&self) -> Option<String> {
+        let found = self.data.held_back();
+        found.first().map(|first| {
+            let more = match found.len() {
+                1 => String::new(),
+                files => format!(", and {} others", files - 1),
+            };
+            format!(
+                "room is not given back of a file that may be another's{more}: {first}; \
+                 `pando fsck` says what to do"
+            )
         })
     }
 

@@ -3,6 +3,7 @@
 
 mod crash;
 mod damage;
+mod exchanged;
 mod faults;
 mod files;
 mod gc;

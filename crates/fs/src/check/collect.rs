@@ -10,7 +10,7 @@
 //!
 //! So between the first look and a deletion there is time to see what it would be, and what
 //! somebody is just about to name is not taken away. Anything that cannot be read ends the call
-//! with nothing deleted.
+//! with nothing deleted, and so does a segment's file that does not say that it is that segment's.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -144,6 +144,9 @@ impl Fs {
             }
         }
         let marked = self.data.marked(marking, &*pin).map_err(from_store)?;
+        if let Some(bad) = marked.unproven().first() {
+            return Err(FsError::Io(format!("{bad}: nothing is taken for garbage")));
+        }
         let mut found = Vec::new();
         for segment in &marked.report().segments {
             if segment.dead_bytes > 0 {

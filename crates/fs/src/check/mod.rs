@@ -2,7 +2,8 @@
 //!
 //! 1. The store checks itself: nodes, reference counts, the log (`btree::check`). The header is
 //!    compared with its copy (`header`).
-//! 2. Contents are read, each stored range once (`data::check`), and pages are counted.
+//! 2. Contents are read, each stored range once (`data::check`), and pages are counted; files of
+//!    segments are theirs (`segments`).
 //! 3. The volume's own tree: subvolumes, names of snapshots, what waits to be removed (`table`),
 //!    and the copies of its records (`copies`).
 //! 4. Each subvolume's tree: directories and their entries (`tree`), inodes with several names and
@@ -36,6 +37,7 @@ mod offline;
 mod problem;
 mod quota;
 mod repair;
+mod segments;
 mod sets;
 mod shared;
 mod table;

@@ -15,7 +15,6 @@
 use std::collections::BTreeSet;
 
 use device::Env;
-use format::Corruption;
 use inode::FsError;
 use store::{CheckProgress, Finding, FindingKind};
 
@@ -75,13 +74,6 @@ pub(super) fn of_engine(finding: &Finding) -> Option<Fix> {
         FindingKind::Unreadable | FindingKind::Structure if counts => Some(Fix::Engine),
         FindingKind::Unreadable | FindingKind::Structure => None,
     }
-}
-
-/// What mends a segment's mark; nothing mends the map of a rewritten one.
-pub(super) fn of_segment(bad: &Corruption) -> Option<Fix> {
-    let name = bad.file.rsplit('/').next()?;
-    let segment = u64::from_str_radix(name.strip_suffix(".seg")?, 16).ok()?;
-    Some(Fix::Marks(segment))
 }
 
 /// Mends what must be before the volume is opened; whether nothing of it is left.

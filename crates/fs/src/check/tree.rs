@@ -19,7 +19,6 @@ use super::look::{self, Look, Scan, touches};
 use super::sets::InoSet;
 use super::{Checker, Edit, Fix, Problem, ProblemKind, Stray, lists};
 use crate::FsResult;
-use crate::error::from_store;
 use crate::subvol::VOLUME;
 
 /// Most directories that are remembered to lead to the root.
@@ -480,34 +479,6 @@ impl Checker<'_, '_> {
         let problem = Problem::new(ProblemKind::Space, what).mended_by(fix);
         let problem = self.at(problem, (tree.subvol, tree.root), b"")?;
         self.found(problem);
-        Ok(())
-    }
-
-    /// The counts of segments are those of the pages that extents name.
-    pub(super) fn segments(&mut self) -> FsResult<()> {
-        for bad in self.fs.data.check_segments().map_err(from_store)? {
-            let what = format!("{}: {} instead of {}", bad.structure, bad.found, bad.expected);
-            let problem = Problem::new(ProblemKind::Unreadable, what);
-            let fix = super::repair::of_segment(&bad);
-            self.found(Problem { fix, ..problem.in_file(&bad.file, bad.offset) });
-        }
-        let segments: Vec<u64> = self.contents.segments().collect();
-        for segment in segments {
-            let live = self.contents.live_pages(segment);
-            let counted = match self.fs.data.counted_pages(self.pin, segment) {
-                Ok(counted) => counted,
-                Err(store::Error::Corrupt(_)) => continue,
-                Err(error) => return Err(from_store(error)),
-            };
-            if counted >= live {
-                continue;
-            }
-            let what = format!("segment {segment:016x}: {live} pages are named, {counted} counted");
-            let key = key::segment(segment).to_vec();
-            let value = (live as i64).to_le_bytes().to_vec();
-            let fix = Fix::Edits("set the count", vec![Edit::Put(VOLUME, key, value)]);
-            self.found(Problem::new(ProblemKind::Space, what).mended_by(fix));
-        }
         Ok(())
     }
 }

@@ -4,6 +4,7 @@
 mod campaign;
 mod claims;
 mod clean;
+mod exchanged;
 mod garbage;
 mod garbage_unread;
 mod kept;

@@ -34,6 +34,7 @@ const STRUCK: &[(&str, Damage)] = &[
     ("run of the copies of its records", Damage::Zeros),
     ("block of a run", Damage::Zeros),
     ("contents in a sealed segment", Damage::Flip),
+    ("header of a segment", Damage::Flip),
     ("footer of a segment", Damage::Zeros),
     ("cluster of the index", Damage::Zeros),
     ("record of the log", Damage::Flip),

@@ -1,0 +1,80 @@
+//! Data segments: their files are theirs, and their counts those of the pages that extents name.
+//!
+//! A mark that is damaged is written anew where the file is proven to be the segment's: by its
+//! other mark, or by what extents name in it, which reads. One that is whole and another segment's
+//! is left, for it may be all that tells which file is which; and so is a second file of a segment.
+
+use data::{SegmentFault, SegmentFaultKind};
+use format::key;
+
+use super::{Checker, Edit, Fix, Problem, ProblemKind};
+use crate::FsResult;
+use crate::error::from_store;
+use crate::subvol::VOLUME;
+
+/// What to do about a file that says that it is another's.
+const EXCHANGE: &str = "nothing of it is given back or written over: give the files the names \
+                        that their headers tell, or put this one back from a backup";
+/// About a second file of a segment.
+const TWIN: &str = "look at both, and take the one away that is not the segment's";
+/// About a mark that is not written anew.
+const NOT_PROVEN: &str = "it is not written anew, for nothing else says whose the file is: put it \
+                          back from a backup, or remove the files whose contents are lost, and \
+                          repair again";
+
+impl Checker<'_, '_> {
+    /// Checks the files of segments, and the counts of their pages.
+    pub(super) fn segments(&mut self) -> FsResult<()> {
+        let faults = self.fs.data.check_segments().map_err(from_store)?;
+        // Where any file has another's name, or is gone, one of which nothing is named may be it.
+        let is_amiss = faults.iter().any(|fault| fault.kind == SegmentFaultKind::Another)
+            || self.contents.segments().any(|segment| !self.fs.data.has_segment(segment));
+        for fault in &faults {
+            let problem = self.of_segment(fault, is_amiss);
+            self.found(problem);
+        }
+        let segments: Vec<u64> = self.contents.segments().collect();
+        for segment in segments {
+            let live = self.contents.live_pages(segment);
+            let counted = match self.fs.data.counted_pages(self.pin, segment) {
+                Ok(counted) => counted,
+                Err(store::Error::Corrupt(_)) => continue,
+                Err(error) => return Err(from_store(error)),
+            };
+            if counted >= live {
+                continue;
+            }
+            let what = format!("segment {segment:016x}: {live} pages are named, {counted} counted");
+            let key = key::segment(segment).to_vec();
+            let value = (live as i64).to_le_bytes().to_vec();
+            let fix = Fix::Edits("set the count", vec![Edit::Put(VOLUME, key, value)]);
+            self.found(Problem::new(ProblemKind::Space, what).mended_by(fix));
+        }
+        Ok(())
+    }
+
+    /// What is told of a file, and what mends it. Nothing mends the map of a rewritten segment.
+    fn of_segment(&self, fault: &SegmentFault, is_amiss: bool) -> Problem {
+        let SegmentFault { segment, bad, kind } = fault;
+        let mut what = format!("{}: {} instead of {}", bad.structure, bad.found, bad.expected);
+        let is_proven = |is_named: bool| {
+            let is_unused =
+                self.contents.live_pages(*segment) == 0 && !self.contents.incomplete && !is_amiss;
+            is_named || is_unused || self.contents.reads(*segment)
+        };
+        let (fix, advice) = match kind {
+            SegmentFaultKind::Mark { is_named } if is_proven(*is_named) => {
+                (Some(Fix::Marks(*segment)), None)
+            }
+            SegmentFaultKind::Mark { .. } => (None, Some(NOT_PROVEN)),
+            SegmentFaultKind::Another => (None, Some(EXCHANGE)),
+            SegmentFaultKind::Map => (None, None),
+            SegmentFaultKind::Twin => (None, Some(TWIN)),
+        };
+        if let Some(advice) = advice {
+            what = format!("{what}; {advice}");
+        }
+        let problem = Problem::new(ProblemKind::Unreadable, what);
+        Problem { fix, ..problem.in_file(&bad.file, bad.offset) }
+    }
+}
