@@ -187,9 +187,10 @@ fn contents_that_an_inode_does_not_know_of_come_back(engine: Engine) {
 
 /// A hole in it was looked for beyond the contents.
 fn an_inode_longer_than_its_small_contents_can_be_changed(engine: Engine) {
+    type Change<'a> = &'a dyn Fn(&fs::Fs, NodeId) -> Result<(), FsError>;
     let made = made(engine, 36);
     let root = Caller::root();
-    let changes: [&dyn Fn(&fs::Fs, NodeId) -> Result<(), FsError>; 4] = [
+    let changes: [Change<'_>; 4] = [
         &|fs, node| fs.fallocate(&root, node, (1600, 50), Allocate::Punch),
         &|fs, node| fs.fallocate(&root, node, (10, 5000), Allocate::Zero),
         &|fs, node| fs.write(&root, node, 1700, b"more").map(drop),
