@@ -154,7 +154,9 @@ impl Data {
                 Err(error @ (Error::Corrupt(_) | Error::Missing { .. })) => {
                     check.suspect(pages_of(&stored), told(&error));
                 }
-                Err(Error::Device(error)) if !error.is_not_found() => return Err(error.into()),
+                Err(Error::Device(error)) if !error.is_not_found() && !error.is_unread() => {
+                    return Err(error.into());
+                }
                 Err(error) => check.suspect(pages_of(&stored), told(&error)),
             }
         }
@@ -188,12 +190,13 @@ impl Data {
         self.segments.get(segment).is_some()
     }
 
-    /// Headers, footers and maps of all segments: what is wrong with them. Reading contents needs
+    /// Headers, footers and maps of all segments: what is wrong with them, or is not given by the
+    /// medium (`store::UNREAD`). Reading contents needs
     /// none but the maps.
     pub fn check_segments(&self) -> Result<Vec<Corruption>> {
         let mut found = Vec::new();
         for (segment, place) in self.segments.all() {
-            match self.check_segment(segment, &place) {
+            match self.check_segment(segment, &place).map_err(Error::as_damage) {
                 Ok(()) => {}
                 Err(Error::Corrupt(bad)) => found.push((*bad).clone()),
                 // Sealed, rewritten or deleted since it was listed.

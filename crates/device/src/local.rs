@@ -260,7 +260,7 @@ impl File for LocalFile {
                 Ok(0) => break,
                 Ok(n) => filled += n,
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                Err(error) => return Err(self.failed("read")(error)),
+                Err(error) => return Err(self.failed("read")(error).at(offset + filled as u64)),
             }
         }
         Ok(filled)

@@ -45,14 +45,14 @@ pub fn inspect(env: &Env, options: &Options, progress: CheckProgress<'_>) -> Res
     let mut report = CheckReport::default();
     let (files, newest) = match find(env, options) {
         Ok(found) => found,
-        Err(Error::Corrupt(bad)) => {
-            report.add(unreadable(&bad));
+        Err(error @ (Error::Corrupt(_) | Error::Device(_))) => {
+            report.add(finding(error)?);
             return Ok(report);
         }
         Err(error) => return Err(error),
     };
-    if let Some((_, error)) = newest.unread.first() {
-        return Err(error.clone());
+    for (_, error) in &newest.unread {
+        report.add(finding(error.clone())?);
     }
     for bad in &newest.damaged {
         let finding = unreadable(bad);
@@ -74,7 +74,7 @@ pub fn inspect(env: &Env, options: &Options, progress: CheckProgress<'_>) -> Res
     };
     match Log::verify(env, LOG_DIRECTORY, volume, &log, Lsn(manifest.lsn), &mut visit) {
         Ok(recovery) => report.log_records = recovery.replayed,
-        Err(Error::Corrupt(bad)) => report.add(unreadable(&bad)),
+        Err(error @ (Error::Corrupt(_) | Error::Device(_))) => report.add(finding(error)?),
         Err(error) => return Err(error),
     }
     for blob in &blobs {
@@ -353,9 +353,10 @@ impl Of<'_> {
     }
 }
 
-/// Damage, and what is missing, as a finding; anything else stays an error.
+/// Damage, what is missing and what the medium does not give as a finding; anything else stays an
+/// error.
 pub(crate) fn finding(error: Error) -> Result<Finding> {
-    match error {
+    match error.as_damage() {
         Error::Corrupt(bad) => Ok(unreadable(&bad)),
         Error::NewerFormat { file, found, known } => Ok(Finding {
             kind: FindingKind::Unreadable,
@@ -374,10 +375,5 @@ pub(crate) fn finding(error: Error) -> Result<Finding> {
 }
 
 fn unreadable(bad: &format::Corruption) -> Finding {
-    Finding {
-        kind: FindingKind::Unreadable,
-        file: bad.file.clone(),
-        offset: bad.offset,
-        what: format!("{}: {} instead of {}", bad.structure, bad.found, bad.expected),
-    }
+    Finding::of_damage("", bad)
 }

@@ -486,8 +486,7 @@ impl Checker<'_, '_> {
     /// The counts of segments are those of the pages that extents name.
     pub(super) fn segments(&mut self) -> FsResult<()> {
         for bad in self.fs.data.check_segments().map_err(from_store)? {
-            let what = format!("{}: {} instead of {}", bad.structure, bad.found, bad.expected);
-            let problem = Problem::new(ProblemKind::Unreadable, what);
+            let problem = Problem::of_damage(ProblemKind::Unreadable, &bad);
             let fix = super::repair::of_segment(&bad);
             self.found(Problem { fix, ..problem.in_file(&bad.file, bad.offset) });
         }

@@ -9,7 +9,7 @@ use std::sync::atomic::Ordering;
 
 use client::{Connection, Opened};
 use device::Env;
-use fs::{Fs, Mended, Repair};
+use fs::{Fs, Mended, ProblemKind, Repair};
 use serde_json::json;
 use store::Cut;
 use wire::{Answer, Body, Call, CheckFinding, Checked, Failure, FailureKind};
@@ -206,7 +206,10 @@ fn verdict(volume: &Path, found: &Checked, output: &mut Output) -> Result<()> {
     let mendable = found.findings.iter().filter(|found| !found.remedy.is_empty()).count();
     let message = format!("{}: {count}", volume.display());
     let failure = Failure::new(FailureKind::Damaged, message);
-    Err(if mendable > 0 {
+    let medium = ProblemKind::Medium.name();
+    Err(if found.findings.iter().any(|found| found.kind == medium) {
+        failure.hint(failure::FIRST_A_COPY)
+    } else if mendable > 0 {
         failure.hint(format!("`pando fsck --repair` mends {mendable} of them"))
     } else {
         failure.hint("nothing of that can be mended: restore what is named from a copy")

@@ -3,6 +3,7 @@
 
 mod anatomy;
 pub(super) mod asked;
+mod bad_sector;
 mod btree_parts;
 mod damage;
 mod each_record;
@@ -16,4 +17,5 @@ mod own_log;
 mod part;
 mod permitted;
 mod run;
+mod unread;
 mod worn;
