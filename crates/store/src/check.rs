@@ -9,6 +9,10 @@ use crate::UNREAD;
 /// Findings beyond this many are counted but not kept.
 const FINDINGS_MAX: usize = 1000;
 
+/// Ends what is said of a finding beside commits that costs nothing as long as the store is open:
+/// what is in memory says the same, or what is later.
+pub const IN_MEMORY: &str = "what the process that has the volume open needs of it is in memory";
+
 /// What kind of thing is wrong.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum FindingKind {
@@ -63,6 +67,14 @@ impl Finding {
         };
         let kind = if is_unread { FindingKind::Medium } else { FindingKind::Unreadable };
         Finding { kind, file: file.clone(), offset: *offset, what }
+    }
+}
+
+impl Finding {
+    /// Says that it costs nothing as long as the store is open.
+    #[must_use]
+    pub fn in_memory(self) -> Finding {
+        Finding { what: format!("{}; {IN_MEMORY}", self.what), ..self }
     }
 }
 

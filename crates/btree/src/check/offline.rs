@@ -39,7 +39,7 @@ pub fn inspect(env: &Env, options: &Options, progress: CheckProgress<'_>) -> Res
 }
 
 /// Damage, and what the medium does not give, as a finding; anything else stays an error.
-fn finding(of: &str, error: Error) -> Result<Finding> {
+pub(super) fn finding(of: &str, error: Error) -> Result<Finding> {
     match error.as_damage() {
         Error::Corrupt(bad) => Ok(Finding::of_damage(of, &bad)),
         error => Err(error),

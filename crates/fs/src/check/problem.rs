@@ -180,6 +180,8 @@ pub(crate) enum Fix {
     DropIndex,
     /// Header and footer of a segment are written anew.
     Marks(u64),
+    /// A checkpoint of the process that has the volume open writes it anew, or makes it needless.
+    Checkpoint,
     /// The log is cut off where it is damaged. Acknowledged changes are lost by it.
     Log,
     /// The header, or its copy, is written anew from the other.
@@ -214,6 +216,11 @@ impl Fix {
             Fix::Marks(segment) => format!("write the marks of segment {segment:016x} anew"),
             Fix::Log => {
                 "cut the log off here and lose the changes behind it, only with --discard-log"
+                    .into()
+            }
+            Fix::Checkpoint => {
+                "change something and unmount: the process that has the volume open writes anew \
+                 what it has in memory; then check again"
                     .into()
             }
             Fix::Header => "write it anew from the other file".to_owned(),

@@ -17,7 +17,7 @@ use std::collections::BTreeSet;
 use device::Env;
 use format::Corruption;
 use inode::FsError;
-use store::{CheckProgress, Finding, FindingKind, UNREAD};
+use store::{CheckProgress, Finding, FindingKind, IN_MEMORY, UNREAD};
 
 use super::{Edit, Fix, Problem, VolumeReport};
 use crate::{Fs, FsResult, OpenError, OpenOptions, engine, header};
@@ -79,6 +79,9 @@ pub(super) fn of_engine(finding: &Finding) -> Option<Fix> {
         || finding.what.ends_with(lsm::HEAD);
     if finding.kind == FindingKind::Medium {
         return None;
+    }
+    if finding.what.ends_with(IN_MEMORY) {
+        return Some(Fix::Checkpoint);
     }
     if finding.file.starts_with("log") {
         return Some(Fix::Log);
@@ -239,8 +242,10 @@ impl Fs {
                 .into_iter()
                 .partition(|problem| matches!(problem.fix, Some(Fix::Edits(..))));
             for problem in edits.into_iter().chain(others) {
-                let below =
-                    |fix: &Fix| matches!(fix, Fix::Header | Fix::Engine | Fix::Log | Fix::Own);
+                let below = |fix: &Fix| {
+                    let not_here = [Fix::Header, Fix::Engine, Fix::Log, Fix::Own, Fix::Checkpoint];
+                    not_here.contains(fix)
+                };
                 let Some(fix) = problem.fix.clone().filter(|fix| !below(fix)) else {
                     continue;
                 };

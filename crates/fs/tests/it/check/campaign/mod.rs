@@ -4,6 +4,7 @@
 mod anatomy;
 pub(super) mod asked;
 mod bad_sector;
+mod beside;
 mod btree_parts;
 mod damage;
 mod each_record;
