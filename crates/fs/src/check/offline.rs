@@ -38,7 +38,9 @@ impl Fs {
             }
             (None, Err(error)) => return refused(error, CheckReport::default(), bad),
         };
-        let store = match crate::engine::inspect(env, &header, progress) {
+        // Nothing of it reaches the medium, be it a sync, which one that fails may refuse.
+        let looked = Env { device: Arc::new(Overlay::new(Arc::clone(&env.device))), ..env.clone() };
+        let store = match crate::engine::inspect(&looked, &header, progress) {
             Ok(report) => report,
             Err(error) => return refused(error, CheckReport::default(), bad),
         };
