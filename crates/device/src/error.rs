@@ -38,6 +38,7 @@ impl Error {
     }
 
     /// With the place in the file.
+    #[must_use]
     pub fn at(self, offset: u64) -> Error {
         Error { offset: Some(offset), ..self }
     }
