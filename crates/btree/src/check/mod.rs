@@ -71,7 +71,9 @@ impl Core {
         let mut report = walk.compare(&pages);
         // Until here nothing that was walked could be used again.
         drop(pin);
-        found.into_iter().for_each(|finding| report.add(finding));
+        for finding in found {
+            report.add(finding);
+        }
         report.log_records = self.log().last().0.saturating_sub(self.checkpoint.lock().lsn.0);
         Ok(report)
     }

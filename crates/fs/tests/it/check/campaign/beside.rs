@@ -93,7 +93,9 @@ fn a_volume_that_would_not_open_any_more_is_not_clean_beside_who_has_it_open() {
         let struck: Vec<_> =
             found.iter().filter(|place| twice.contains(&place.structure)).collect();
         assert_eq!(struck.len(), 2, "{base:?}: {struck:?}");
-        struck.iter().for_each(|place| zero(&media, place));
+        for place in &struck {
+            zero(&media, place);
+        }
         let crashed = media.copy();
         assert!(Fs::open(crashed.env(), &options()).is_err(), "{base:?}");
         let report = checked(&fs);
