@@ -175,7 +175,7 @@ fn lost_in_leaf(pin: &Pin, id: TreeId, key: &[u8]) -> Result<Leaf> {
     let nodes = &pin.core.nodes;
     let (mut child, mut level) = (root.child, root.level);
     let (mut from, mut to) = (Vec::new(), None);
-    let lost = |error, from, to| match error {
+    let lost = |error: Error, from, to| match error.as_damage() {
         Error::Corrupt(damage) => Ok(Leaf::Lost(LostRange { from, to, damage })),
         error => Err(error),
     };

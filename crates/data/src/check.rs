@@ -63,6 +63,8 @@ pub enum SegmentFaultKind {
     Map,
     /// It is a second file of the segment, and not used.
     Twin,
+    /// The medium does not give what is there.
+    Unread,
 }
 
 /// A check of contents under way.
@@ -188,7 +190,9 @@ impl Data {
                 Err(error @ (Error::Corrupt(_) | Error::Missing { .. })) => {
                     check.suspect(pages_of(&stored), told(&error));
                 }
-                Err(Error::Device(error)) if !error.is_not_found() => return Err(error.into()),
+                Err(Error::Device(error)) if !error.is_not_found() && !error.is_unread() => {
+                    return Err(error.into());
+                }
                 Err(error) => check.suspect(pages_of(&stored), told(&error)),
             }
         }
@@ -223,12 +227,17 @@ impl Data {
     }
 
     /// Headers, footers and maps of all segments, and files beside those that are used: what is
-    /// wrong with them. Reading contents needs none but the maps.
+    /// wrong with them, or is not given by the medium. Reading contents needs none but the maps.
     pub fn check_segments(&self) -> Result<Vec<SegmentFault>> {
         let mut found = Vec::new();
         for (segment, place) in self.segments.all() {
-            match self.check_segment(segment, &place) {
+            match self.check_segment(segment, &place).map_err(Error::as_damage) {
                 Ok(fault) => found.extend(fault),
+                Err(Error::Corrupt(bad)) => found.push(SegmentFault {
+                    segment,
+                    bad: (*bad).clone(),
+                    kind: SegmentFaultKind::Unread,
+                }),
                 // Sealed, rewritten or deleted since it was listed.
                 Err(Error::Device(error)) if error.is_not_found() => {}
                 Err(error) => return Err(error),

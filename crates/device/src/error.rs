@@ -10,6 +10,8 @@ pub struct Error {
     pub operation: &'static str,
     /// The path below the volume directory.
     pub path: String,
+    /// Where in the file, in bytes, as far as it is known.
+    pub offset: Option<u64>,
     /// The kind, for decisions (`NotFound`, `StorageFull`, `AlreadyExists`).
     pub kind: io::ErrorKind,
     /// The operating system's error number, when it gave one.
@@ -28,10 +30,26 @@ impl Error {
         Error {
             operation,
             path: path.to_owned(),
+            offset: None,
             kind: error.kind(),
             os: error.raw_os_error(),
             message: error.to_string(),
         }
+    }
+
+    /// With the place in the file.
+    #[must_use]
+    pub fn at(self, offset: u64) -> Error {
+        Error { offset: Some(offset), ..self }
+    }
+
+    /// Whether the medium, or the file system on it, does not give what is there: trying again does
+    /// not help, and what else is there may read. What the process lacks or may not do is
+    /// something else.
+    pub fn is_unread(&self) -> bool {
+        let broken =
+            [libc::EIO, libc::EBADMSG, libc::EILSEQ, libc::ENODATA, libc::EREMOTEIO, libc::EUCLEAN];
+        self.os.is_some_and(|os| broken.contains(&os))
     }
 
     /// Whether the medium is full (or over quota).

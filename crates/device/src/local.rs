@@ -78,11 +78,36 @@ impl LocalDevice {
     }
 
     fn opened(&self, path: &str, flags: OFlags, mode: u32) -> Result<Arc<dyn File>> {
-        let file = self
-            .open_at(path, OFlags::RDWR | flags, mode)
-            .map_err(|error| Error::new("open", path, error))?;
-        Ok(Arc::new(LocalFile { file, path: path.to_owned() }))
+        let opened = self.open_at(path, OFlags::RDWR | flags, mode);
+        let (file, read_only) = match opened {
+            // As a medium that fails is left by the operating system: what is there can be read.
+            Err(error) if is_read_only(&error) => {
+                (self.open_at(path, OFlags::RDONLY | flags, mode), true)
+            }
+            opened => (opened, false),
+        };
+        let file = file.map_err(|error| Error::new("open", path, error))?;
+        Ok(Arc::new(LocalFile { file, path: path.to_owned(), read_only }))
     }
+
+    /// A file to lock where nothing can be made: the one that is there, or the directory.
+    fn open_to_lock(&self, path: &str) -> io::Result<(fs::File, bool)> {
+        match self.open_at(path, OFlags::RDONLY | NO_LINKS, 0) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                Ok((self.open_at("", OFlags::RDONLY | OFlags::DIRECTORY, 0)?, true))
+            }
+            opened => Ok((opened?, false)),
+        }
+    }
+}
+
+fn is_read_only(error: &io::Error) -> bool {
+    error.kind() == io::ErrorKind::ReadOnlyFilesystem
+}
+
+/// What a file answers that is on a file system where nothing can be written.
+fn refused(operation: &'static str, path: &str) -> Error {
+    Error::new(operation, path, Errno::ROFS.into())
 }
 
 /// A path as it is from the directory.
@@ -101,7 +126,7 @@ impl Device for LocalDevice {
             .open_at(path, OFlags::RDWR | OFlags::CREATE | OFlags::EXCL, 0o600)
             .map_err(|error| Error::new("open", path, error))?;
         self.give(&file, path)?;
-        Ok(Arc::new(LocalFile { file, path: path.to_owned() }))
+        Ok(Arc::new(LocalFile { file, path: path.to_owned(), read_only: false }))
     }
 
     fn metadata(&self, path: &str) -> Result<Option<Metadata>> {
@@ -195,9 +220,14 @@ impl Device for LocalDevice {
 
     fn try_lock(&self, path: &str) -> Result<Option<Box<dyn Lock>>> {
         let flags = OFlags::RDWR | OFlags::CREATE | NO_LINKS;
-        let file =
-            self.open_at(path, flags, 0o644).map_err(|error| Error::new("open", path, error))?;
-        self.give(&file, path)?;
+        let opened = self.open_at(path, flags, 0o644);
+        let read_only = opened.as_ref().is_err_and(is_read_only);
+        let opened =
+            if read_only { self.open_to_lock(path) } else { opened.map(|file| (file, false)) };
+        let (file, is_directory) = opened.map_err(|error| Error::new("open", path, error))?;
+        if !read_only {
+            self.give(&file, path)?;
+        }
         let failed = |error: Errno| Error::new("lock", path, error.into());
         match rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive) {
             Ok(()) => {}
@@ -206,7 +236,10 @@ impl Device for LocalDevice {
         }
         // From here on it is let go of when `lock` goes.
         let root = self.root.try_clone().map_err(|error| Error::new("lock", path, error))?;
-        let mut lock = LocalLock { file, root, path: path.to_owned(), directory: None };
+        let mut lock = LocalLock { file, root, path: path.to_owned(), directory: None, read_only };
+        if is_directory {
+            return Ok(Some(Box::new(lock)));
+        }
         lock.directory = match self.lock_directory() {
             Ok(locked) => Some(locked),
             Err(Errno::WOULDBLOCK) => return Ok(None),
@@ -237,11 +270,18 @@ fn cannot_be_locked(error: Errno) -> bool {
 struct LocalFile {
     file: fs::File,
     path: String,
+    /// Whether it is open for reading only, for nothing can be written where it is.
+    read_only: bool,
 }
 
 impl LocalFile {
     fn failed(&self, operation: &'static str) -> impl FnOnce(io::Error) -> Error + '_ {
         move |error| Error::new(operation, &self.path, error)
+    }
+
+    /// Fails where nothing can be written.
+    fn writable(&self, operation: &'static str) -> Result<()> {
+        if self.read_only { Err(refused(operation, &self.path)) } else { Ok(()) }
     }
 
     fn fallocate(&self, flags: FallocateFlags, offset: u64, length: u64) -> io::Result<()> {
@@ -262,7 +302,7 @@ impl File for LocalFile {
                 Ok(0) => break,
                 Ok(n) => filled += n,
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                Err(error) => return Err(self.failed("read")(error)),
+                Err(error) => return Err(self.failed("read")(error).at(offset + filled as u64)),
             }
         }
         Ok(filled)
@@ -276,6 +316,7 @@ impl File for LocalFile {
     }
 
     fn write_at(&self, bytes: &[u8], offset: u64) -> Result<()> {
+        self.writable("write")?;
         self.file.write_all_at(bytes, offset).map_err(self.failed("write"))
     }
 
@@ -288,14 +329,17 @@ impl File for LocalFile {
     }
 
     fn set_len(&self, length: u64) -> Result<()> {
+        self.writable("set length")?;
         self.file.set_len(length).map_err(self.failed("set length"))
     }
 
     fn allocate(&self, offset: u64, length: u64) -> Result<()> {
+        self.writable("allocate")?;
         self.fallocate(FallocateFlags::empty(), offset, length).map_err(self.failed("allocate"))
     }
 
     fn punch(&self, offset: u64, length: u64) -> Result<bool> {
+        self.writable("punch")?;
         let flags = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
         match self.fallocate(flags, offset, length) {
             Ok(()) => Ok(true),
@@ -346,6 +390,8 @@ struct LocalLock {
     path: String,
     /// That directory, where it can be locked.
     directory: Option<fs::File>,
+    /// Whether nothing can be written there.
+    read_only: bool,
 }
 
 impl Drop for LocalLock {
@@ -360,6 +406,9 @@ impl Drop for LocalLock {
 
 impl Lock for LocalLock {
     fn describe(&self, text: &str) -> Result<()> {
+        if self.read_only {
+            return Err(refused("write", &self.path));
+        }
         self.file
             .set_len(0)
             .and_then(|()| self.file.write_all_at(text.as_bytes(), 0))

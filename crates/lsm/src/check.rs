@@ -19,6 +19,7 @@ use format::run_manifest::{BlobEntry, LogRows, RunEntry};
 use store::{CheckProgress, CheckReport, Cut, Error, Finding, FindingKind, Log, Lsn, Result};
 
 use crate::check_rows::{LogCheck, RowCheck};
+use crate::checkpoint::Durable;
 use crate::core::Core;
 use crate::files::{BLOB_PREFIX, Files, blob_name, path};
 use crate::ingest::Linked;
@@ -45,14 +46,14 @@ pub fn inspect(env: &Env, options: &Options, progress: CheckProgress<'_>) -> Res
     let mut report = CheckReport::default();
     let (files, newest) = match find(env, options) {
         Ok(found) => found,
-        Err(Error::Corrupt(bad)) => {
-            report.add(unreadable(&bad));
+        Err(error @ (Error::Corrupt(_) | Error::Device(_))) => {
+            report.add(finding(error)?);
             return Ok(report);
         }
         Err(error) => return Err(error),
     };
-    if let Some((_, error)) = newest.unread.first() {
-        return Err(error.clone());
+    for (_, error) in &newest.unread {
+        report.add(finding(error.clone())?);
     }
     for bad in &newest.damaged {
         let finding = unreadable(bad);
@@ -74,7 +75,7 @@ pub fn inspect(env: &Env, options: &Options, progress: CheckProgress<'_>) -> Res
     };
     match Log::verify(env, LOG_DIRECTORY, volume, &log, Lsn(manifest.lsn), &mut visit) {
         Ok(recovery) => report.log_records = recovery.replayed,
-        Err(Error::Corrupt(bad)) => report.add(unreadable(&bad)),
+        Err(error @ (Error::Corrupt(_) | Error::Device(_))) => report.add(finding(error)?),
         Err(error) => return Err(error),
     }
     for blob in &blobs {
@@ -164,11 +165,14 @@ impl Core {
         let mut report = CheckReport::default();
         let (catalog, lsn, linked, logs, lengths) = {
             let state = self.durable.lock();
+            // Nobody makes another, and deletes these, while it is locked.
+            self.manifests_beside(&state, &mut report)?;
             let linked: Vec<Arc<Run>> =
                 state.linked.iter().map(|(_, run)| Arc::clone(run)).collect();
             let (logs, lengths) = (state.logs.clone(), state.blobs.clone());
             (Arc::clone(&self.catalog.lock()), state.lsn, linked, logs, lengths)
         };
+        self.log_beside(lsn, &mut report)?;
         report.trees = catalog.len() as u64;
         // Held until the end, so that nothing of it is given back.
         let held: BTreeMap<u64, Arc<Run>> = catalog
@@ -183,8 +187,57 @@ impl Core {
         if !report.stopped {
             found.end(logs.values(), &lengths, &mut report);
         }
+        if !report.stopped {
+            self.heads_beside(&lengths, &mut report)?;
+        }
+        drop(held);
         report.log_records = self.log().last().0.saturating_sub(lsn.0);
         Ok(report)
+    }
+
+    /// Looks at both manifests of the durable state, by which an opening finds it.
+    fn manifests_beside(&self, state: &Durable, report: &mut CheckReport) -> Result<()> {
+        if self.read_only.get().is_some() || self.log().check().is_err() {
+            // Nothing is written, so what opening could not read stays so, and was told.
+            return Ok(());
+        }
+        let mut failed = None;
+        self.look_at_manifests(state, &mut |name, error| match finding(error) {
+            // What no opening could read is written anew under the next number.
+            Ok(found) if found.kind == FindingKind::Medium => report.add(found),
+            Ok(found) => report.add(Finding { file: path(name), ..found }.in_memory()),
+            Err(error) => failed = Some(error),
+        });
+        failed.map_or(Ok(()), Err)
+    }
+
+    /// Reads the log that a crash would have replayed.
+    fn log_beside(&self, from: Lsn, report: &mut CheckReport) -> Result<()> {
+        let mut failed = None;
+        self.log().verify_beside(from, &mut |error| match finding(error) {
+            Ok(found) if found.kind == FindingKind::Medium => report.add(found),
+            Ok(found) => report.add(found.in_memory()),
+            Err(error) => failed = Some(error),
+        });
+        failed.map_or(Ok(()), Err)
+    }
+
+    /// Looks at the heads of blobs that were there when the check began, and are still.
+    fn heads_beside(&self, lengths: &BTreeMap<u64, u64>, report: &mut CheckReport) -> Result<()> {
+        for (&number, &length) in lengths {
+            let whole = self.files.check_length(number, length);
+            let is_there = whole.is_ok();
+            let Err(error) = whole.and_then(|()| self.files.check_head(number)) else { continue };
+            // One that nothing needs any more is deleted, and another has its number never.
+            let state = self.durable.lock();
+            if state.blobs.contains_key(&number) && !state.stuck.has(number) {
+                drop(state);
+                let found = finding(error)?;
+                let of = if is_there { format!("; {HEAD}") } else { String::new() };
+                report.add(Finding { what: found.what + &of, ..found });
+            }
+        }
+        Ok(())
     }
 }
 
@@ -353,9 +406,10 @@ impl Of<'_> {
     }
 }
 
-/// Damage, and what is missing, as a finding; anything else stays an error.
+/// Damage, what is missing and what the medium does not give as a finding; anything else stays an
+/// error.
 pub(crate) fn finding(error: Error) -> Result<Finding> {
-    match error {
+    match error.as_damage() {
         Error::Corrupt(bad) => Ok(unreadable(&bad)),
         Error::NewerFormat { file, found, known } => Ok(Finding {
             kind: FindingKind::Unreadable,
@@ -374,10 +428,5 @@ pub(crate) fn finding(error: Error) -> Result<Finding> {
 }
 
 fn unreadable(bad: &format::Corruption) -> Finding {
-    Finding {
-        kind: FindingKind::Unreadable,
-        file: bad.file.clone(),
-        offset: bad.offset,
-        what: format!("{}: {} instead of {}", bad.structure, bad.found, bad.expected),
-    }
+    Finding::of_damage("", bad)
 }

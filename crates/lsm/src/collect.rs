@@ -179,6 +179,11 @@ pub(crate) struct Stuck {
 }
 
 impl Stuck {
+    /// Whether a blob could not be deleted, so that it is not known what is there of it.
+    pub(crate) fn has(&self, blob: u64) -> bool {
+        self.blobs.contains(&blob)
+    }
+
     /// It may be tried again.
     pub(crate) fn try_again(&mut self, gaps: &mut Vec<(u64, u64, u64)>) {
         self.blobs.clear();

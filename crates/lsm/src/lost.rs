@@ -2,7 +2,9 @@
 //! run's index, all from there on where the index itself is damaged, or one whose row is.
 
 use std::ops::Bound;
+use std::sync::Arc;
 
+use format::Corruption;
 use store::{Error, LostRange, Result};
 
 use crate::layer::{Stack, View};
@@ -29,16 +31,24 @@ pub(crate) fn lost_from(stack: &Stack, key: &[u8]) -> Result<Option<LostRange>> 
             from = [key, &[0]].concat();
             match content.read(key, &mut |_| ()) {
                 Ok(_) => {}
-                Err(Error::Corrupt(damage)) => {
+                Err(error) => {
+                    let damage = damage_of(error)?;
                     return Ok(Some(LostRange { from: key.to_vec(), to: Some(from), damage }));
                 }
-                Err(error) => return Err(error),
             }
         },
     };
-    let Error::Corrupt(damage) = failed else { return Err(failed) };
+    let damage = damage_of(failed)?;
     let to = behind(&views, &from)?;
     Ok(Some(LostRange { from, to, damage }))
+}
+
+/// Damage, or what the medium does not give; anything else stays an error.
+fn damage_of(error: Error) -> Result<Arc<Corruption>> {
+    match error.as_damage() {
+        Error::Corrupt(damage) => Ok(damage),
+        error => Err(error),
+    }
 }
 
 /// A block of a run that is looked at.
@@ -62,8 +72,7 @@ fn behind(views: &[View], key: &[u8]) -> Result<Option<Vec<u8>>> {
         let View::Run(run) = view else { continue };
         let blocks = match run.index() {
             Ok(index) => &index.blocks,
-            Err(Error::Corrupt(_)) => return Ok(None),
-            Err(error) => return Err(error),
+            Err(error) => return damage_of(error).map(|_| None),
         };
         if key <= blocks.last_key() && !blocks.blocks().is_empty() {
             heads.push(Head { run, block: blocks.last_not_above(key).unwrap_or(0) });
@@ -84,11 +93,14 @@ fn behind(views: &[View], key: &[u8]) -> Result<Option<Vec<u8>>> {
         match run.block(&blocks.blocks()[block]) {
             Ok(_) if last => drop(heads.swap_remove(at)),
             Ok(_) => heads[at].block += 1,
-            Err(Error::Corrupt(_)) if last => {
-                return Ok(Some([blocks.last_key(), &[0]].concat()));
+            Err(error) => {
+                damage_of(error)?;
+                return Ok(Some(if last {
+                    [blocks.last_key(), &[0]].concat()
+                } else {
+                    blocks.first_key(block + 1).to_vec()
+                }));
             }
-            Err(Error::Corrupt(_)) => return Ok(Some(blocks.first_key(block + 1).to_vec())),
-            Err(error) => return Err(error),
         }
     }
 }

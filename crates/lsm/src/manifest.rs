@@ -429,6 +429,25 @@ impl Core {
         }
     }
 
+    /// Looks whether both manifests of the durable state are there, whole and of that state;
+    /// `found` is told what is wrong, and of which file.
+    pub(crate) fn look_at_manifests(&self, state: &Durable, found: &mut dyn FnMut(&str, Error)) {
+        for name in both_names(state.number) {
+            // Where requests come late, what a process before has made is left as it was.
+            let is_alone = state.alone.as_ref().is_some_and(|alone| alone.name == name);
+            let may_lack = is_alone || state.inherited;
+            let wrong = match read_named(&self.files, &name, state.number) {
+                Named::Whole(manifest, _) if Lsn(manifest.lsn) == state.lsn => continue,
+                Named::Whole(..) => differs(&name).into(),
+                Named::Absent if may_lack => continue,
+                Named::Absent => Error::Missing { file: path(&name) },
+                Named::Damaged(bad) => bad.into(),
+                Named::Foreign(error) | Named::Unread(error) => error,
+            };
+            found(&name, wrong);
+        }
+    }
+
     fn is_whole_twice(&self, number: u64) -> bool {
         let of = |name: String| read_named(&self.files, &name, number);
         both_names(number).map(of).iter().all(|named| matches!(named, Named::Whole(..)))

@@ -7,6 +7,14 @@ use fs::OpenError;
 use fuse::MountError;
 use wire::{Failure, FailureKind};
 
+/// What to do where the medium does not give what is there.
+pub(crate) const FIRST_A_COPY: &str = "the medium fails: copy the volume to another one, with \
+     zeros for what does not read, and run `pando fsck --repair` on the copy";
+
+/// What to do where a volume is damaged.
+const CHECK_IT: &str = "`pando fsck` tells what is wrong and whether `--repair` mends it; else \
+     restore from a copy of the volume";
+
 /// What verbs return.
 pub(crate) type Result<T> = std::result::Result<T, Failure>;
 
@@ -17,6 +25,9 @@ pub(crate) fn io(doing: &str, path: &Path, error: &io::Error) -> Failure {
 
 /// The kind of an operating-system error.
 pub(crate) fn io_kind(error: &io::Error) -> FailureKind {
+    if error.raw_os_error() == Some(rustix::io::Errno::IO.raw_os_error()) {
+        return FailureKind::Damaged;
+    }
     match error.kind() {
         io::ErrorKind::NotFound => FailureKind::NotFound,
         io::ErrorKind::PermissionDenied => FailureKind::Permission,
@@ -33,14 +44,20 @@ pub(crate) fn io_kind(error: &io::Error) -> FailureKind {
 
 /// A device's error below a volume directory.
 pub(crate) fn device(volume: &Path, error: &device::Error) -> Failure {
+    let kind = if error.is_unread() {
+        FailureKind::Damaged
+    } else {
+        io_kind(&io::Error::from(error.kind))
+    };
     let failure = Failure::new(
-        io_kind(&io::Error::from(error.kind)),
+        kind,
         format!("{} {}: {}", error.operation, volume.join(&error.path).display(), error.message),
     );
     match failure.kind {
         FailureKind::Permission => failure.hint(
             "only the volume's user, or root, may open it; others may use it while it is mounted",
         ),
+        FailureKind::Damaged => failure.hint(FIRST_A_COPY),
         _ => failure,
     }
 }
@@ -48,7 +65,9 @@ pub(crate) fn device(volume: &Path, error: &device::Error) -> Failure {
 /// Why a volume was not made or opened.
 pub(crate) fn open(volume: &Path, error: &OpenError) -> Failure {
     let kind = match error {
-        OpenError::Device(error) => return device(volume, error),
+        OpenError::Device(error) | OpenError::Store(store::Error::Device(error)) => {
+            return device(volume, error);
+        }
         OpenError::NotAVolume => FailureKind::NotVolume,
         OpenError::Exists => FailureKind::Exists,
         OpenError::NotEmpty(_) => FailureKind::NotEmpty,
@@ -71,7 +90,7 @@ pub(crate) fn open(volume: &Path, error: &OpenError) -> Failure {
         }
         // It says itself what to do.
         FailureKind::Damaged if matches!(error, OpenError::Unreadable { .. }) => failure,
-        FailureKind::Damaged => failure.hint("restore the file from a copy of the volume"),
+        FailureKind::Damaged => failure.hint(CHECK_IT),
         FailureKind::NoSpace => failure.hint("free some room on the medium of the volume"),
         _ => failure,
     }

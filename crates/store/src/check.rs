@@ -2,8 +2,16 @@
 
 use std::ops::ControlFlow;
 
+use format::Corruption;
+
+use crate::UNREAD;
+
 /// Findings beyond this many are counted but not kept.
 const FINDINGS_MAX: usize = 1000;
+
+/// Ends what is said of a finding beside commits that costs nothing as long as the store is open:
+/// what is in memory says the same, or what is later.
+pub const IN_MEMORY: &str = "what the process that has the volume open needs of it is in memory";
 
 /// What kind of thing is wrong.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -16,6 +24,8 @@ pub enum FindingKind {
     Count,
     /// Room is marked as used, and nothing leads there. It holds no data that anyone can name.
     Lost,
+    /// The medium does not give the bytes. Whether they are what was written is not known.
+    Medium,
 }
 
 impl FindingKind {
@@ -26,6 +36,7 @@ impl FindingKind {
             FindingKind::Structure => "structure",
             FindingKind::Count => "count",
             FindingKind::Lost => "lost",
+            FindingKind::Medium => "medium",
         }
     }
 }
@@ -41,6 +52,30 @@ pub struct Finding {
     pub offset: u64,
     /// What is wrong, in words.
     pub what: String,
+}
+
+impl Finding {
+    /// Damage as a finding; `of` says of what, and may be empty.
+    pub fn of_damage(of: &str, bad: &Corruption) -> Finding {
+        let Corruption { file, offset, structure, expected, found } = bad;
+        let is_unread = *structure == UNREAD;
+        let colon = if of.is_empty() { "" } else { ": " };
+        let what = if is_unread {
+            format!("{of}{colon}cannot be read: {found}")
+        } else {
+            format!("{of}{colon}{structure}: {found} instead of {expected}")
+        };
+        let kind = if is_unread { FindingKind::Medium } else { FindingKind::Unreadable };
+        Finding { kind, file: file.clone(), offset: *offset, what }
+    }
+}
+
+impl Finding {
+    /// Says that it costs nothing as long as the store is open.
+    #[must_use]
+    pub fn in_memory(self) -> Finding {
+        Finding { what: format!("{}; {IN_MEMORY}", self.what), ..self }
+    }
 }
 
 /// What a check found. Only distinct nodes are counted, however many trees share them.
@@ -72,6 +107,8 @@ pub struct CheckReport {
     pub findings: Vec<Finding>,
     /// How many findings there were.
     pub findings_count: u64,
+    /// Whether the medium did not give some of the bytes.
+    pub unread: bool,
     /// Whether it was ended before all was looked at. What was counted until then is a part, and
     /// reference counts were not compared.
     pub stopped: bool,
@@ -86,6 +123,7 @@ impl CheckReport {
     /// Adds a finding.
     pub fn add(&mut self, finding: Finding) {
         self.findings_count += 1;
+        self.unread |= finding.kind == FindingKind::Medium;
         if self.findings.len() < FINDINGS_MAX {
             self.findings.push(finding);
         }

@@ -64,6 +64,9 @@ pub enum Error {
     TreeExists(crate::TreeId),
 }
 
+/// What the structure is called in damage that stands for a read which the medium failed.
+pub const UNREAD: &str = "medium";
+
 /// A result of this crate.
 pub type Result<T> = std::result::Result<T, Error>;
 
@@ -74,6 +77,24 @@ impl From<Corruption> for Error {
 }
 
 impl Error {
+    /// The same, but for a read that the medium failed the damage that it comes to: for who looks
+    /// for all that cannot be read, and concludes nothing from it. Who removes anything, or makes
+    /// it anew, must give up on such a read, for it may succeed the next time.
+    #[must_use]
+    pub fn as_damage(self) -> Error {
+        match self {
+            Error::Device(error) if error.is_unread() => Corruption {
+                file: error.path,
+                offset: error.offset.unwrap_or(0),
+                structure: UNREAD,
+                expected: "what was written".to_owned(),
+                found: error.message,
+            }
+            .into(),
+            error => error,
+        }
+    }
+
     /// Whether room on the medium is what lacks.
     pub fn is_no_space(&self) -> bool {
         match self {

@@ -19,8 +19,8 @@ mod store;
 mod types;
 
 pub use batch::{Batch, BatchFull, Need};
-pub use check::{CheckProgress, CheckReport, Finding, FindingKind};
-pub use error::{Error, Result};
+pub use check::{CheckProgress, CheckReport, Finding, FindingKind, IN_MEMORY};
+pub use error::{Error, Result, UNREAD};
 pub use format::batch::{KEY_BYTES_MAX, Lane, MergeKind, VALUE_BYTES_MAX};
 pub use journal::{Journal, Writer};
 pub use log::{Cut, Log, LogKey, LogOptions, LogStats, Recovery, Replay, Room};

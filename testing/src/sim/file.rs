@@ -73,7 +73,7 @@ impl File for SimFile {
             state.counts.read_bytes += read as u64;
             Ok(read)
         };
-        self.call(Op::Read, "read", read, |_| ())
+        self.call(Op::Read, "read", read, |_| ()).map_err(|error| error.at(offset))
     }
 
     fn prefetch(&self, offset: u64, length: u64) {

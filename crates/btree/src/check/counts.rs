@@ -22,13 +22,12 @@ impl Pages {
     pub(super) fn take(nodes: &Nodes, space: &mut Space) -> Result<Pages> {
         let mut groups = Vec::with_capacity(space.groups.len());
         for group in 0..space.groups.len() {
-            let page = match space.page_briefly(nodes.file.as_ref(), group as u64) {
+            let page = space.page_briefly(nodes.file.as_ref(), group as u64);
+            let page = match page.map_err(Error::as_damage) {
                 Ok(page) => Ok(page),
                 Err(Error::Corrupt(bad)) => Err(Finding {
-                    kind: FindingKind::Unreadable,
-                    file: bad.file.clone(),
-                    offset: bad.offset,
                     what: format!("reference counts of group {group}: {bad}"),
+                    ..Finding::of_damage("", &bad)
                 }),
                 Err(error) => return Err(error),
             };

@@ -161,6 +161,10 @@ fn count(nodes: &Nodes, superblock: &Superblock) -> Result<State> {
     let mut walk = Walk::new(nodes, &Pages::none(), &mut go_on);
     let catalog = RootRecord { pointer: superblock.catalog, level: superblock.catalog_level };
     walk.durable(&Roots { directory: None, catalog: Some(catalog) })?;
+    if let Some(error) = walk.unread {
+        // It may read the next time.
+        return Err(error.into());
+    }
     let whole = walk.report.findings.iter().all(|found| found.kind != FindingKind::Unreadable)
         && walk.report.findings_count == walk.report.findings.len() as u64;
     let counted = walk.met.iter().map(|(&unit, met)| (unit, met.units, met.count));

@@ -10,6 +10,7 @@
 //! pins the state and lets commits and checkpoints go on; [`inspect`] for a store that nobody has
 //! open, which changes nothing, not even a torn log. [`mend()`] makes the counts anew.
 
+mod beside;
 mod counts;
 mod memory;
 mod mend;
@@ -55,17 +56,24 @@ impl Core {
         self: &std::sync::Arc<Core>,
         progress: CheckProgress<'_>,
     ) -> Result<CheckReport> {
-        let (pin, roots, pages) = {
+        let mut found = Vec::new();
+        let (pin, roots, pages, from) = {
             // While no checkpoint runs, the pinned state's durable part is this one.
             let mut state = self.checkpoint.lock();
             let roots = Roots { directory: state.space.directory, catalog: state.catalog };
-            (Pin::new(self), roots, Pages::take(&self.nodes, &mut state.space)?)
+            // Nobody writes them while no checkpoint runs.
+            beside::superblocks(self, &state, &mut found)?;
+            (Pin::new(self), roots, Pages::take(&self.nodes, &mut state.space)?, state.lsn)
         };
+        beside::log(self, from, &mut found)?;
         let mut walk = Walk::new(&self.nodes, &pages, progress);
         walk.durable(&roots)?;
         let mut report = walk.compare(&pages);
         // Until here nothing that was walked could be used again.
         drop(pin);
+        for finding in found {
+            report.add(finding);
+        }
         report.log_records = self.log().last().0.saturating_sub(self.checkpoint.lock().lsn.0);
         Ok(report)
     }

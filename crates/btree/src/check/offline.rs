@@ -38,15 +38,10 @@ pub fn inspect(env: &Env, options: &Options, progress: CheckProgress<'_>) -> Res
     Ok(report)
 }
 
-/// Damage as a finding; anything else stays an error.
-fn finding(of: &str, error: Error) -> Result<Finding> {
-    match error {
-        Error::Corrupt(bad) => Ok(Finding {
-            kind: FindingKind::Unreadable,
-            file: bad.file.clone(),
-            offset: bad.offset,
-            what: format!("{of}: {}: {} instead of {}", bad.structure, bad.found, bad.expected),
-        }),
+/// Damage, and what the medium does not give, as a finding; anything else stays an error.
+pub(super) fn finding(of: &str, error: Error) -> Result<Finding> {
+    match error.as_damage() {
+        Error::Corrupt(bad) => Ok(Finding::of_damage(of, &bad)),
         error => Err(error),
     }
 }

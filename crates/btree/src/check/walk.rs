@@ -83,6 +83,8 @@ pub(super) struct Walk<'n, 'p> {
     tree: String,
     /// Damaged copies of nodes that lie twice.
     pub(super) bad_copies: Vec<BadCopy>,
+    /// The first read that the medium failed.
+    pub(super) unread: Option<device::Error>,
 }
 
 impl<'n, 'p> Walk<'n, 'p> {
@@ -96,6 +98,7 @@ impl<'n, 'p> Walk<'n, 'p> {
             progress,
             tree: String::new(),
             bad_copies: Vec::new(),
+            unread: None,
         }
     }
 
@@ -157,17 +160,16 @@ impl<'n, 'p> Walk<'n, 'p> {
 
     /// A node of which the medium gave something else than was written, or nothing.
     fn unreadable(&mut self, error: Error) -> Result<()> {
-        let Error::Corrupt(bad) = error else { return Err(error) };
-        self.report.add(Finding {
-            kind: FindingKind::Unreadable,
-            file: bad.file.clone(),
-            offset: bad.offset,
-            what: format!(
-                "in {}: {}: {} instead of {}",
-                self.tree, bad.structure, bad.found, bad.expected
-            ),
-        });
-        Ok(())
+        if let Error::Device(error) = &error {
+            self.unread.get_or_insert_with(|| error.clone());
+        }
+        match error.as_damage() {
+            Error::Corrupt(bad) => {
+                self.report.add(Finding::of_damage(&format!("in {}", self.tree), &bad));
+                Ok(())
+            }
+            error => Err(error),
+        }
     }
 
     /// Notes that a node was read.

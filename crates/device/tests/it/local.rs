@@ -134,3 +134,56 @@ fn what_is_at_the_path_of_a_directory_that_was_moved_is_let_be() {
     assert_eq!((names(&here), names(&here.join("d"))), (vec!["d".into()], vec!["old".into()]));
     assert_eq!(std::fs::read(here.join("d/old")).unwrap(), b"theirs");
 }
+
+/// Names the directory for the test when it runs again, where nothing can be written there.
+const READ_ONLY: &str = "PANDO_TEST_READ_ONLY";
+
+#[test]
+fn what_takes_no_writes_is_read_and_locked_and_says_so() {
+    if let Some(root) = std::env::var_os(READ_ONLY) {
+        return on_a_read_only_medium(std::path::Path::new(&root));
+    }
+    let directory = tempfile::tempdir().unwrap();
+    let device = LocalDevice::open(directory.path()).unwrap();
+    device.create("file").unwrap().write_at(b"bytes", 0).unwrap();
+    for has_lock_file in [false, true] {
+        if has_lock_file {
+            drop(device.try_lock("lock").unwrap().unwrap());
+        }
+        let script = "mount --bind \"$1\" \"$1\" && mount -o remount,bind,ro \"$1\" || exit 99
+            exec \"$0\" --exact local::what_takes_no_writes_is_read_and_locked_and_says_so";
+        let run = std::process::Command::new("unshare")
+            .args(["-m", "sh", "-c", script])
+            .args([std::env::current_exe().unwrap().as_path(), directory.path()])
+            .env(READ_ONLY, directory.path())
+            .output();
+        let Ok(run) = run else { return };
+        let said = String::from_utf8_lossy(&run.stdout);
+        if !said.contains("running 1 test") {
+            println!("skipped: nothing can be mounted here");
+            return;
+        }
+        assert!(run.status.success(), "{said}");
+    }
+}
+
+fn on_a_read_only_medium(root: &std::path::Path) {
+    let device = LocalDevice::open(root).unwrap();
+    let is_refused = |result: device::Result<()>| {
+        assert_eq!(result.unwrap_err().kind, std::io::ErrorKind::ReadOnlyFilesystem);
+    };
+    let lock = device.try_lock("lock").unwrap().unwrap();
+    assert!(device.try_lock("lock").unwrap().is_none(), "there is one holder");
+    is_refused(lock.describe("somebody"));
+    drop(lock);
+    assert!(device.try_lock("lock").unwrap().is_some());
+    let file = device.open("file").unwrap();
+    let mut bytes = [0; 5];
+    assert_eq!((file.read_at(&mut bytes, 0).unwrap(), &bytes), (5, b"bytes"));
+    is_refused(file.write_at(b"other", 0));
+    is_refused(file.set_len(0));
+    is_refused(file.allocate(0, 9000));
+    is_refused(file.punch(0, 5).map(drop));
+    is_refused(device.create("new").map(drop));
+    assert!(device.open("absent").err().unwrap().is_not_found());
+}

@@ -59,8 +59,14 @@ impl Checker<'_, '_> {
             let Some(stored) = stored.filter(|stored| self.contents.is_suspect(stored)) else {
                 continue;
             };
-            let (file, at) = self.fs.data.extent_place(&stored);
+            let (mut file, mut at) = self.fs.data.extent_place(&stored);
+            let mut kind = ProblemKind::Contents;
             let what = match self.fs.data.verify_extent(&stored) {
+                Err(store::Error::Device(error)) if error.is_unread() => {
+                    kind = ProblemKind::Medium;
+                    (file, at) = (error.path.clone(), error.offset.unwrap_or(at));
+                    error.to_string()
+                }
                 Err(store::Error::Device(error)) if !error.is_not_found() => {
                     return Err(from_store(error.into()));
                 }
@@ -76,7 +82,7 @@ impl Checker<'_, '_> {
                 continue;
             }
             let what = format!("bytes {offset} to {end} of the file cannot be read: {what}");
-            let problem = Problem::new(ProblemKind::Contents, what).in_file(&file, at);
+            let problem = Problem::new(kind, what).in_file(&file, at);
             self.about_file(tree, place, ino, problem)?;
         }
         if !scan.lost.is_empty() {
@@ -102,7 +108,7 @@ impl Checker<'_, '_> {
     /// whose subvolume is gone, is there for a while, and marked by no collection: what nobody came
     /// to in it, as contents of a file that had no name where a copy was taken, is punched then.
     fn is_named_still(&self, tree: &Tree, key: &[u8], value: &[u8]) -> FsResult<bool> {
-        match self.fs.store.get(tree.id, key) {
+        match self.fs.store.get(tree.id, key).map_err(store::Error::as_damage) {
             Ok(Some(now)) if now == value => {}
             Ok(_) | Err(store::Error::NoTree(_)) => return Ok(false),
             Err(store::Error::Corrupt(_)) => {}
@@ -110,7 +116,7 @@ impl Checker<'_, '_> {
         }
         // After the extent: a tree that is named no more is not named again.
         let named = key::subvolume(tree.subvol);
-        match self.fs.store.get(VOLUME, &named) {
+        match self.fs.store.get(VOLUME, &named).map_err(store::Error::as_damage) {
             // One that does not decode is told where the table is looked at.
             Ok(Some(record)) => {
                 Ok(SubvolumeRecord::decode(&record).map_or(true, |record| record.tree == tree.id.0))

@@ -1,7 +1,8 @@
 //! The copies of the volume's own records: they can be read, and say the same.
 
+use format::Corruption;
 use format::kept_twice::UNCOUNTED_KEY;
-use store::{Error, Pinned};
+use store::{Error, Pinned, UNREAD};
 
 use super::look::{self, Look, Scan};
 use super::{Checker, Edit, Fix, Problem, ProblemKind};
@@ -19,7 +20,7 @@ impl Checker<'_, '_> {
             if has_copies {
                 let what = "the volume's records have no copies".to_owned();
                 let problem = Problem::new(ProblemKind::Structure, what);
-                self.found(Problem { fix: self.fs.renews(), ..problem });
+                self.found(Problem { fix: self.fs.may_renew(), ..problem });
             }
             return Ok(());
         }
@@ -29,7 +30,7 @@ impl Checker<'_, '_> {
             let what = format!("a copy of the volume's records cannot be read: {}", lost.damage);
             let problem = Problem::new(ProblemKind::Unreadable, what);
             let problem = problem.in_file(&lost.damage.file, lost.damage.offset);
-            self.found(Problem { fix: self.fs.renews(), ..problem });
+            self.found(Problem { fix: self.fs.renews(&lost.damage), ..problem });
         }
         if !has_copies || !scan.lost.is_empty() {
             return Ok(());
@@ -79,8 +80,13 @@ impl Checker<'_, '_> {
 }
 
 impl Fs {
-    /// What makes the damaged one of the two trees anew, where anything may be changed.
-    pub(super) fn renews(&self) -> Option<Fix> {
+    /// What makes the damaged one of the two trees anew. Nothing does for a read that failed.
+    pub(super) fn renews(&self, damage: &Corruption) -> Option<Fix> {
+        self.may_renew().filter(|_| damage.structure != UNREAD)
+    }
+
+    /// The same, where anything may be changed.
+    fn may_renew(&self) -> Option<Fix> {
         let may = self.store.read_only().is_none() || is_of_own(&self.store.unknown());
         may.then_some(Fix::Own)
     }

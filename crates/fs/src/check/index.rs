@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use search::index::{Of, check_base};
+use store::UNREAD;
 
 use super::{Checker, Fix, Problem, ProblemKind};
 use crate::FsResult;
@@ -29,10 +30,10 @@ impl Checker<'_, '_> {
             }
             self.report.index_files += files;
             for bad in found {
-                let what = format!("{}: {} instead of {}", bad.structure, bad.found, bad.expected);
-                let problem = Problem::new(ProblemKind::Index, what);
+                let problem = Problem::of_damage(ProblemKind::Index, &bad);
                 let problem = problem.in_file(&bad.file, bad.offset);
-                self.found(problem.mended_by(Fix::DropIndex));
+                let fix = (bad.structure != UNREAD).then_some(Fix::DropIndex);
+                self.found(Problem { fix, ..problem });
             }
             if !self.did(0) {
                 return Ok(());

@@ -42,6 +42,7 @@ mod sets;
 mod shared;
 mod table;
 mod tree;
+mod unread;
 mod whereabouts;
 
 use data::ContentCheck;
@@ -57,6 +58,7 @@ use crate::error::from_store;
 use crate::header::Headers;
 use crate::{Fs, FsResult};
 use table::Table;
+use unread::PastUnread;
 
 /// Nodes whose extents are read in one step.
 const NODES_A_STEP: usize = 16;
@@ -113,10 +115,11 @@ impl Checker<'_, '_> {
 impl Fs {
     /// Reads and verifies all that the volume has on the medium, beside everything else, and
     /// changes nothing. `progress` is told bytes done and about how many there are, and may end
-    /// it. Fails only where the medium does not answer.
+    /// it. What the medium does not give is told, and the rest is looked at.
     pub fn check_volume(&self, progress: CheckProgress<'_>) -> FsResult<VolumeReport> {
         let pin = self.store.pin().map_err(from_store)?;
-        let expected = self.expected_bytes(&*pin)?;
+        let pin = PastUnread::new(&*pin);
+        let expected = self.expected_bytes(&pin)?;
         let mut store_done = 0;
         let mut beside = |done: u64, total: u64| {
             store_done = done.max(store_done);
@@ -124,13 +127,13 @@ impl Fs {
         };
         let store = self.store.check(&mut beside).map_err(from_store)?;
         let done = store_done.max(store.bytes);
-        self.check_state(&*pin, store, (done, done.saturating_add(expected)), progress)
+        self.check_state(&pin, store, (done, done.saturating_add(expected)), progress)
     }
 
     /// Steps 2 to 5.
     pub(crate) fn check_state(
         &self,
-        pin: &dyn Pinned,
+        pin: &PastUnread<'_>,
         store: store::CheckReport,
         (done, total): (u64, u64),
         progress: CheckProgress<'_>,
@@ -144,6 +147,7 @@ impl Fs {
             report.add(problem);
         }
         report.problems_count = report.problems_count.max(store.findings_count);
+        report.unread |= store.unread;
         report.store = store;
         if report.stopped {
             return Ok(report);
@@ -179,6 +183,7 @@ impl Fs {
             greatest_ino: 0,
         };
         checker.run()?;
+        checker.report.unread |= pin.met();
         Ok(checker.report)
     }
 

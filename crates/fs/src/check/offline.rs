@@ -4,8 +4,9 @@
 use std::sync::Arc;
 
 use device::{Env, Overlay};
-use store::{CheckProgress, CheckReport};
+use store::{CheckProgress, CheckReport, Finding, FindingKind};
 
+use super::unread::PastUnread;
 use super::{Problem, ProblemKind, VolumeReport};
 use crate::engine::SUPERBLOCKS;
 use crate::error::from_store;
@@ -15,7 +16,8 @@ use crate::{Fs, OpenError, OpenOptions};
 impl Fs {
     /// Reads and verifies all of a volume that nobody has open. Nothing is changed. The caller
     /// sees to it that nobody opens it meanwhile. What keeps it from being opened is a problem;
-    /// fails where there is no volume, a newer one, or the medium does not answer.
+    /// so is what the medium does not give. Fails where there is no volume, or a newer one, or for
+    /// want of something that has nothing to do with it.
     pub fn check_offline(
         env: &Env,
         progress: CheckProgress<'_>,
@@ -36,7 +38,9 @@ impl Fs {
             }
             (None, Err(error)) => return refused(error, CheckReport::default(), bad),
         };
-        let store = match crate::engine::inspect(env, &header, progress) {
+        // Nothing of it reaches the medium, be it a sync, which one that fails may refuse.
+        let looked = Env { device: Arc::new(Overlay::new(Arc::clone(&env.device))), ..env.clone() };
+        let store = match crate::engine::inspect(&looked, &header, progress) {
             Ok(report) => report,
             Err(error) => return refused(error, CheckReport::default(), bad),
         };
@@ -51,9 +55,10 @@ impl Fs {
             Err(error) => return refused(error, store, bad),
         };
         let checked = fs.store.pin().map_err(from_store).and_then(|pin| {
-            let expected = fs.expected_bytes(&*pin)?;
+            let pin = PastUnread::new(&*pin);
+            let expected = fs.expected_bytes(&pin)?;
             let done = store.bytes;
-            fs.check_state(&*pin, store, (done, done.saturating_add(expected)), progress)
+            fs.check_state(&pin, store, (done, done.saturating_add(expected)), progress)
         });
         checked.map_err(|error| OpenError::Inconsistent(error.to_string()))
     }
@@ -81,7 +86,19 @@ fn refused(
     let told = |file: &str, offset| {
         store.findings.iter().any(|finding| finding.file == file && finding.offset == offset)
     };
+    report.unread |= store.unread;
     let problem = match error {
+        // What could be read of the rest is not known, and that was looked at.
+        OpenError::Device(error) if error.is_unread() => {
+            let medium = |found: &&Finding| found.kind == FindingKind::Medium;
+            if store.findings.iter().filter(medium).any(|found| found.file == error.path) {
+                None
+            } else {
+                let what = format!("cannot be read: {}", error.message);
+                let problem = Problem::new(ProblemKind::Medium, what);
+                Some(problem.in_file(&error.path, error.offset.unwrap_or(0)))
+            }
+        }
         OpenError::Damaged(bad) | OpenError::HeaderDamaged(bad)
             if of_header && bad.file == format::volume::FILE =>
         {
@@ -112,7 +129,7 @@ fn refused(
     report.problems_count = report.problems_count.max(headers_count + store.findings_count);
     report.store = store;
     if let Some(mut problem) = problem {
-        if problem.file.starts_with("log") {
+        if problem.file.starts_with("log") && !report.unread {
             problem.fix = Some(super::Fix::Log);
         }
         report.add(problem);

@@ -1,6 +1,7 @@
 //! What a check finds, and what would mend it.
 
-use store::TreeId;
+use format::Corruption;
+use store::{TreeId, UNREAD};
 
 /// Problems beyond so many are counted but not kept. A repair looks again after it mended those.
 const PROBLEMS_MAX: usize = 10_000;
@@ -10,6 +11,8 @@ const PROBLEMS_MAX: usize = 10_000;
 pub enum ProblemKind {
     /// Bytes are not what was written; what is told as lost cannot be read.
     Unreadable,
+    /// The medium does not give the bytes. Whether they are what was written is not known.
+    Medium,
     /// Something whole breaks a rule of its structure: order, bounds, a record that does not
     /// decode.
     Structure,
@@ -38,6 +41,7 @@ impl ProblemKind {
     pub fn name(self) -> &'static str {
         match self {
             ProblemKind::Unreadable => "unreadable",
+            ProblemKind::Medium => "medium",
             ProblemKind::Structure => "structure",
             ProblemKind::Count => "count",
             ProblemKind::Lost => "lost",
@@ -56,6 +60,7 @@ impl From<store::FindingKind> for ProblemKind {
     fn from(kind: store::FindingKind) -> ProblemKind {
         match kind {
             store::FindingKind::Unreadable => ProblemKind::Unreadable,
+            store::FindingKind::Medium => ProblemKind::Medium,
             store::FindingKind::Structure => ProblemKind::Structure,
             store::FindingKind::Count => ProblemKind::Count,
             store::FindingKind::Lost => ProblemKind::Lost,
@@ -97,6 +102,15 @@ impl Problem {
             what,
             fix: None,
         }
+    }
+
+    /// Damage of this kind, or that the medium does not give what is there.
+    pub(crate) fn of_damage(kind: ProblemKind, bad: &Corruption) -> Problem {
+        let Corruption { structure, found, expected, .. } = bad;
+        if *structure == UNREAD {
+            return Problem::new(ProblemKind::Medium, format!("cannot be read: {found}"));
+        }
+        Problem::new(kind, format!("{structure}: {found} instead of {expected}"))
     }
 
     /// With the file that is damaged.
@@ -166,6 +180,8 @@ pub(crate) enum Fix {
     DropIndex,
     /// Header and footer of a segment are written anew.
     Marks(u64),
+    /// A checkpoint of the process that has the volume open writes it anew, or makes it needless.
+    Checkpoint,
     /// The log is cut off where it is damaged. Acknowledged changes are lost by it.
     Log,
     /// The header, or its copy, is written anew from the other.
@@ -202,6 +218,11 @@ impl Fix {
                 "cut the log off here and lose the changes behind it, only with --discard-log"
                     .into()
             }
+            Fix::Checkpoint => {
+                "change something and unmount: the process that has the volume open writes anew \
+                 what it has in memory; then check again"
+                    .into()
+            }
             Fix::Header => "write it anew from the other file".to_owned(),
             Fix::Own => "make the tree anew from the other".to_owned(),
             Fix::Engine => "count anew from the roots, and write that".to_owned(),
@@ -232,6 +253,9 @@ pub struct VolumeReport {
     pub problems: Vec<Problem>,
     /// How many there were.
     pub problems_count: u64,
+    /// Whether the medium did not give some of the bytes: then nothing is mended, for what does not
+    /// read may be what a repair would make anew, or take for gone.
+    pub unread: bool,
     /// Whether it was ended before all was looked at.
     pub stopped: bool,
 }
@@ -245,6 +269,7 @@ impl VolumeReport {
     /// Adds a problem.
     pub(crate) fn add(&mut self, problem: Problem) {
         self.problems_count += 1;
+        self.unread |= problem.kind == ProblemKind::Medium;
         if self.problems.len() < PROBLEMS_MAX {
             self.problems.push(problem);
         }

@@ -16,13 +16,18 @@ use std::collections::BTreeSet;
 
 use device::Env;
 use inode::FsError;
-use store::{CheckProgress, Finding, FindingKind};
+use store::{CheckProgress, Finding, FindingKind, IN_MEMORY};
 
 use super::{Edit, Fix, Problem, VolumeReport};
 use crate::{Fs, FsResult, OpenError, OpenOptions, engine, header};
 
 /// Most rounds: each mends all that does not depend on another.
 const ROUNDS_MAX: usize = 256;
+
+/// Why nothing is mended where the medium does not give some of the bytes.
+const FIRST_A_COPY: &str = "some of the medium cannot be read, and nothing is removed or made \
+     anew for that: copy the volume to another medium, with zeros for what does not read, and \
+     repair the copy";
 
 /// What a repair came to.
 #[derive(Debug, Default)]
@@ -37,6 +42,15 @@ pub struct Mended {
     pub cut: Option<store::Cut>,
     /// What is wrong now.
     pub after: VolumeReport,
+}
+
+impl Mended {
+    /// Ends a repair before it began, for the medium does not give all that is there.
+    fn nothing_for_unread(&mut self) {
+        let fixable = self.before.problems.iter().filter(|problem| problem.fix.is_some());
+        self.failed.extend(fixable.map(|problem| (problem.clone(), FIRST_A_COPY.to_owned())));
+        self.after = self.before.clone();
+    }
 }
 
 /// How a volume is repaired.
@@ -62,6 +76,12 @@ pub(super) fn of_engine(finding: &Finding) -> Option<Fix> {
         || finding.what == btree::ONE_OF_TWO
         || finding.what.ends_with(lsm::ANOTHER)
         || finding.what.ends_with(lsm::HEAD);
+    if finding.kind == FindingKind::Medium {
+        return None;
+    }
+    if finding.what.ends_with(IN_MEMORY) {
+        return Some(Fix::Checkpoint);
+    }
     if finding.file.starts_with("log") {
         return Some(Fix::Log);
     }
@@ -72,7 +92,7 @@ pub(super) fn of_engine(finding: &Finding) -> Option<Fix> {
     match finding.kind {
         FindingKind::Count | FindingKind::Lost => Some(Fix::Engine),
         FindingKind::Unreadable | FindingKind::Structure if counts => Some(Fix::Engine),
-        FindingKind::Unreadable | FindingKind::Structure => None,
+        FindingKind::Unreadable | FindingKind::Structure | FindingKind::Medium => None,
     }
 }
 
@@ -118,6 +138,10 @@ impl Fs {
         let mut mended = Mended { before, ..Mended::default() };
         if how == Repair::Tell || mended.before.is_clean() || mended.before.stopped {
             mended.after = mended.before.clone();
+            return Ok(mended);
+        }
+        if mended.before.unread {
+            mended.nothing_for_unread();
             return Ok(mended);
         }
         let device = &*env.device;
@@ -196,7 +220,7 @@ impl Fs {
         let mut tried: BTreeSet<String> = BTreeSet::new();
         for _ in 0..ROUNDS_MAX {
             let report = self.check_volume(progress)?;
-            if report.stopped {
+            if report.stopped || report.unread {
                 break;
             }
             let mut touched: BTreeSet<(u64, Vec<u8>)> = BTreeSet::new();
@@ -207,8 +231,10 @@ impl Fs {
                 .into_iter()
                 .partition(|problem| matches!(problem.fix, Some(Fix::Edits(..))));
             for problem in edits.into_iter().chain(others) {
-                let below =
-                    |fix: &Fix| matches!(fix, Fix::Header | Fix::Engine | Fix::Log | Fix::Own);
+                let below = |fix: &Fix| {
+                    let not_here = [Fix::Header, Fix::Engine, Fix::Log, Fix::Own, Fix::Checkpoint];
+                    not_here.contains(fix)
+                };
                 let Some(fix) = problem.fix.clone().filter(|fix| !below(fix)) else {
                     continue;
                 };

@@ -56,7 +56,6 @@ impl Checker<'_, '_> {
     /// What is told of a file, and what mends it. Nothing mends the map of a rewritten segment.
     fn of_segment(&self, fault: &SegmentFault, is_amiss: bool) -> Problem {
         let SegmentFault { segment, bad, kind } = fault;
-        let mut what = format!("{}: {} instead of {}", bad.structure, bad.found, bad.expected);
         let is_proven = |is_named: bool| {
             let is_unused =
                 self.contents.live_pages(*segment) == 0 && !self.contents.incomplete && !is_amiss;
@@ -68,13 +67,14 @@ impl Checker<'_, '_> {
             }
             SegmentFaultKind::Mark { .. } => (None, Some(NOT_PROVEN)),
             SegmentFaultKind::Another => (None, Some(EXCHANGE)),
-            SegmentFaultKind::Map => (None, None),
+            SegmentFaultKind::Map | SegmentFaultKind::Unread => (None, None),
             SegmentFaultKind::Twin => (None, Some(TWIN)),
         };
-        if let Some(advice) = advice {
-            what = format!("{what}; {advice}");
-        }
-        let problem = Problem::new(ProblemKind::Unreadable, what);
-        Problem { fix, ..problem.in_file(&bad.file, bad.offset) }
+        let problem = Problem::of_damage(ProblemKind::Unreadable, bad);
+        let what = match advice {
+            Some(advice) => format!("{}; {advice}", problem.what),
+            None => problem.what.clone(),
+        };
+        Problem { fix, what, ..problem.in_file(&bad.file, bad.offset) }
     }
 }

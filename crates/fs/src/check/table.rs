@@ -69,7 +69,7 @@ impl Table {
             let mut problem = Problem::new(ProblemKind::Unreadable, what);
             if fs.own.noted().has_copies() {
                 table.take_copies(pin, range)?;
-                problem.fix = fs.renews();
+                problem.fix = fs.renews(&range.damage);
             }
             report.add(problem.in_file(&range.damage.file, range.damage.offset));
         }

@@ -9,9 +9,9 @@ use std::sync::atomic::Ordering;
 
 use client::{Connection, Opened};
 use device::Env;
-use fs::{Fs, Mended, Repair};
+use fs::{Fs, Mended, ProblemKind, Repair};
 use serde_json::json;
-use store::Cut;
+use store::{Cut, IN_MEMORY};
 use wire::{Answer, Body, Call, CheckFinding, Checked, Failure, FailureKind};
 
 use crate::cli::FsckArgs;
@@ -206,7 +206,13 @@ fn verdict(volume: &Path, found: &Checked, output: &mut Output) -> Result<()> {
     let mendable = found.findings.iter().filter(|found| !found.remedy.is_empty()).count();
     let message = format!("{}: {count}", volume.display());
     let failure = Failure::new(FailureKind::Damaged, message);
-    Err(if mendable > 0 {
+    let medium = ProblemKind::Medium.name();
+    let in_memory = found.findings.iter().find(|found| found.what.ends_with(IN_MEMORY));
+    Err(if found.findings.iter().any(|found| found.kind == medium) {
+        failure.hint(failure::FIRST_A_COPY)
+    } else if let Some(found) = in_memory {
+        failure.hint(&found.remedy)
+    } else if mendable > 0 {
         failure.hint(format!("`pando fsck --repair` mends {mendable} of them"))
     } else {
         failure.hint("nothing of that can be mended: restore what is named from a copy")

@@ -92,7 +92,7 @@ pub fn delete_all(device: &Arc<dyn Device>) -> Result<()> {
     Ok(())
 }
 
-/// Takes damage; anything else stays an error.
+/// Takes damage, and what the medium does not give (`store::UNREAD`); anything else stays an error.
 fn damage(error: Error, found: &mut Vec<Corruption>) -> Result<()> {
     match error {
         Error::Damaged(bad) => found.push(bad),
@@ -105,6 +105,9 @@ fn damage(error: Error, found: &mut Vec<Corruption>) -> Result<()> {
                 expected: format!("version {known}"),
                 found: format!("version {version}"),
             });
+        }
+        Error::Device(error) => {
+            return damage(store::Error::Device(error).as_damage().into(), found);
         }
         other => return Err(other),
     }

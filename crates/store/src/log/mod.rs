@@ -7,6 +7,7 @@
 //! `docs/guide/crash-safety.md` the argument.
 
 mod append;
+mod beside;
 mod kept;
 mod loan;
 mod options;

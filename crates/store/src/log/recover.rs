@@ -513,7 +513,7 @@ fn bad_header(path: &str, expected: &str, found: String) -> Error {
 }
 
 /// A record that was durable is not there.
-fn missing_record(path: &str, offset: usize, lsn: u64, durable: u64) -> Corruption {
+pub(super) fn missing_record(path: &str, offset: usize, lsn: u64, durable: u64) -> Corruption {
     Corruption {
         file: path.to_owned(),
         offset: offset as u64,
@@ -524,7 +524,7 @@ fn missing_record(path: &str, offset: usize, lsn: u64, durable: u64) -> Corrupti
 }
 
 /// Says where the record lies whose payload the replay refused.
-fn located(error: Error, path: &str, at: usize) -> Error {
+pub(super) fn located(error: Error, path: &str, at: usize) -> Error {
     match error {
         Error::Corrupt(inner) if inner.file.is_empty() => {
             let inner = Malformed {

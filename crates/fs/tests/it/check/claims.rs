@@ -123,7 +123,7 @@ fn no_number_of_an_inode_is_given_out_twice(engine: Engine) {
     let numbers = |device: &SimDevice| {
         let mut known = Vec::new();
         falsify(device, |store| {
-            known = super::records::entries(store, TREE).iter().map(|entry| entry.ino).collect();
+            known = entries(store, TREE).iter().map(|entry| entry.ino).collect();
         });
         let met = known.len();
         known.sort_unstable();

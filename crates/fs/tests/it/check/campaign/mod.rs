@@ -3,6 +3,8 @@
 
 mod anatomy;
 pub(super) mod asked;
+mod bad_sector;
+mod beside;
 mod btree_parts;
 mod damage;
 mod each_record;
@@ -16,4 +18,5 @@ mod own_log;
 mod part;
 mod permitted;
 mod run;
+mod unread;
 mod worn;

@@ -5,7 +5,6 @@
 use std::ops::ControlFlow;
 use std::sync::Arc;
 
-use device::{Device, Env, File, Lock, Metadata, Space};
 use format::key::{self, Counter};
 use fs::{Engine, FileSystem, Fs, Repair};
 use inode::{Caller, NodeId};
@@ -15,6 +14,7 @@ use testing::{CrashPolicy, SimDevice};
 
 use super::anatomy::{Place, places};
 use super::asked::open;
+use super::bad_sector::BadSector;
 use super::made::made;
 use super::media::Media;
 use super::own::{
@@ -115,112 +115,6 @@ fn copies_are_not_given_up_while_something_can_be_read_from_them_only() {
     batch.put(VOLUME, &last, b"other");
     store.commit(&batch).expect_err("what is damaged is needed");
     assert_eq!(store.get(VOLUME, &middle).expect("the copy answers"), Some(value));
-}
-
-/// A device that fails reads of one place.
-struct BadSector {
-    device: SimDevice,
-    place: Place,
-}
-
-struct BadFile {
-    file: Arc<dyn File>,
-    place: Place,
-}
-
-impl BadSector {
-    fn env(media: &Media, place: &Place) -> Env {
-        let device = BadSector { device: media.volume.clone(), place: place.clone() };
-        Env { device: Arc::new(device), ..media.env() }
-    }
-}
-
-impl Device for BadSector {
-    fn open(&self, path: &str) -> device::Result<Arc<dyn File>> {
-        let file = self.device.open(path)?;
-        if path != self.place.path {
-            return Ok(file);
-        }
-        Ok(Arc::new(BadFile { file, place: self.place.clone() }))
-    }
-
-    fn create(&self, path: &str) -> device::Result<Arc<dyn File>> {
-        self.device.create(path)
-    }
-
-    fn metadata(&self, path: &str) -> device::Result<Option<Metadata>> {
-        self.device.metadata(path)
-    }
-
-    fn list(&self, directory: &str) -> device::Result<Vec<String>> {
-        self.device.list(directory)
-    }
-
-    fn create_dir(&self, directory: &str) -> device::Result<()> {
-        self.device.create_dir(directory)
-    }
-
-    fn rename(&self, from: &str, to: &str) -> device::Result<()> {
-        self.device.rename(from, to)
-    }
-
-    fn remove(&self, path: &str) -> device::Result<()> {
-        self.device.remove(path)
-    }
-
-    fn sync_dir(&self, directory: &str) -> device::Result<()> {
-        self.device.sync_dir(directory)
-    }
-
-    fn is_elsewhere(&self, directory: &str) -> device::Result<bool> {
-        self.device.is_elsewhere(directory)
-    }
-
-    fn space(&self) -> device::Result<Space> {
-        self.device.space()
-    }
-
-    fn try_lock(&self, path: &str) -> device::Result<Option<Box<dyn Lock>>> {
-        self.device.try_lock(path)
-    }
-}
-
-impl File for BadFile {
-    fn read_at(&self, buffer: &mut [u8], offset: u64) -> device::Result<usize> {
-        if offset < self.place.end() && self.place.offset < offset + buffer.len() as u64 {
-            let error = std::io::Error::from_raw_os_error(5);
-            return Err(device::Error::new("read", &self.place.path, error));
-        }
-        self.file.read_at(buffer, offset)
-    }
-
-    fn write_at(&self, bytes: &[u8], offset: u64) -> device::Result<()> {
-        self.file.write_at(bytes, offset)
-    }
-
-    fn sync_data(&self) -> device::Result<()> {
-        self.file.sync_data()
-    }
-
-    fn len(&self) -> device::Result<u64> {
-        self.file.len()
-    }
-
-    fn set_len(&self, length: u64) -> device::Result<()> {
-        self.file.set_len(length)
-    }
-
-    fn allocate(&self, offset: u64, length: u64) -> device::Result<()> {
-        self.file.allocate(offset, length)
-    }
-
-    fn punch(&self, offset: u64, length: u64) -> device::Result<bool> {
-        self.file.punch(offset, length)
-    }
-
-    fn disk_bytes(&self) -> device::Result<u64> {
-        self.file.disk_bytes()
-    }
 }
 
 #[test]

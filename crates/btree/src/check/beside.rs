@@ -1,0 +1,77 @@
+//! What only an opening reads, of a store that is open: both superblocks, and the log. Whoever has
+//! the store open does without; after a crash nobody does.
+
+use format::superblock::{Decoded, SUPERBLOCK_BYTES, Superblock};
+use store::{Error, Finding, FindingKind, Lsn, Result};
+
+use super::offline::finding;
+use crate::checkpoint::{SUPERBLOCK_FILES, State};
+use crate::core::Core;
+
+/// Compares both superblocks with the state that the last checkpoint made. The caller keeps
+/// checkpoints off.
+pub(super) fn superblocks(core: &Core, state: &State, found: &mut Vec<Finding>) -> Result<()> {
+    if core.read_only.is_some() || core.log().check().is_err() {
+        // A superblock that could not be written, or that opening left as it is, says what it says.
+        return Ok(());
+    }
+    for path in SUPERBLOCK_FILES {
+        let mut bytes = [0; SUPERBLOCK_BYTES];
+        // By its name: an opening gets what is there, and not what this process holds open.
+        let read = match core.env.device.open(path) {
+            Ok(file) => file.read_at(&mut bytes, 0),
+            Err(error) => Err(error),
+        };
+        let what = match read {
+            Ok(read) => wrong(core, state, Superblock::decode(&bytes[..read])),
+            Err(error) if error.is_not_found() => Some("the file is missing".to_owned()),
+            Err(error) if error.is_unread() => {
+                found.push(finding("a superblock", Error::Device(error))?);
+                continue;
+            }
+            Err(error) => return Err(error.into()),
+        };
+        let Some(what) = what else { continue };
+        let (kind, file) = (FindingKind::Unreadable, path.to_owned());
+        found.push(Finding { kind, file, offset: 0, what }.in_memory());
+    }
+    Ok(())
+}
+
+/// What is wrong with a superblock.
+fn wrong(
+    core: &Core,
+    state: &State,
+    decoded: std::result::Result<Decoded, format::Malformed>,
+) -> Option<String> {
+    let superblock = match decoded {
+        Ok(Decoded::Superblock(superblock) | Decoded::InTurns(superblock)) => superblock,
+        Ok(Decoded::Newer(version)) => return Some(format!("a superblock of version {version}")),
+        Err(malformed) => return Some(format!("a superblock is torn or damaged: {malformed}")),
+    };
+    if superblock.volume != core.options.common.volume {
+        return Some(format!("a superblock of volume {:02x?}", superblock.volume));
+    }
+    // Opening has written both, and so has each checkpoint.
+    let (there, ours) = ((superblock.generation, superblock.lsn), (state.generation, state.lsn.0));
+    (there != ours)
+        .then(|| format!("a superblock of checkpoint {}, and the last one was {}", there.0, ours.0))
+}
+
+/// Reads the log that a crash would have replayed.
+pub(super) fn log(core: &Core, from: Lsn, found: &mut Vec<Finding>) -> Result<()> {
+    let mut failed = None;
+    core.log().verify_beside(from, &mut |error| match error {
+        Error::Missing { file } => {
+            let what = "the log: the file is missing".to_owned();
+            let finding = Finding { kind: FindingKind::Unreadable, file, offset: 0, what };
+            found.push(finding.in_memory());
+        }
+        error => match finding("the log", error) {
+            Ok(finding) if finding.kind == FindingKind::Medium => found.push(finding),
+            Ok(finding) => found.push(finding.in_memory()),
+            Err(error) => failed = Some(error),
+        },
+    });
+    failed.map_or(Ok(()), Err)
+}

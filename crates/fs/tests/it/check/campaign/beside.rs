@@ -1,0 +1,157 @@
+//! What only an opening reads - superblocks, manifests, heads of blobs, the log - is checked beside
+//! a volume in use, too: whoever has it open does without, and after a crash nothing would open.
+//! And nothing is found where others write meanwhile.
+
+use std::ops::ControlFlow;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use fs::{FileSystem, Fs, VolumeReport};
+use inode::{Caller, NodeId};
+use store::Store;
+
+use super::anatomy::{Place, places};
+use super::made::made;
+use super::media::Media;
+use super::own::{BASES, options};
+use super::own_later::zero;
+use crate::check::told;
+
+/// What no reader of a volume in use needs.
+const FOR_OPENING: [&str; 6] = [
+    "superblock",
+    "manifest",
+    "copy of the manifest",
+    "head of a blob",
+    "header of the log",
+    "record of the log",
+];
+
+fn opened(media: &Media) -> (Arc<Fs>, Arc<dyn Store>) {
+    let mut captured: Option<Arc<dyn Store>> = None;
+    let fs = Fs::open_through(media.env(), &options(), |store| {
+        captured = Some(Arc::clone(&store));
+        store
+    });
+    (fs.expect("it is whole"), captured.expect("it was opened"))
+}
+
+fn checked(fs: &Fs) -> VolumeReport {
+    let mut go_on = |_, _| ControlFlow::Continue(());
+    fs.check_volume(&mut go_on).expect("the medium answers")
+}
+
+/// A volume in use, the last changes of which are in the log only, and places that only an opening
+/// reads.
+fn in_use(seed: u64, base: &crate::subject::Base) -> (Media, Arc<Fs>, Vec<Place>) {
+    let media = made(seed, base, false).crashed;
+    let (fs, store) = opened(&media);
+    let root = Caller::root();
+    fs.mkdir(&root, NodeId::ROOT, b"before", 0o755).expect("there is room");
+    store.checkpoint().expect("there is room");
+    for name in [b"a", b"b", b"c", b"d"] {
+        fs.mkdir(&root, NodeId::ROOT, name, 0o755).expect("there is room");
+        // Each record says that the one before was durable.
+        fs.sync().expect("there is room");
+    }
+    let of_opening = |place: &Place| FOR_OPENING.contains(&place.structure);
+    let found = places(&media.copy()).into_iter().filter(of_opening).collect();
+    (media, fs, found)
+}
+
+#[test]
+fn what_only_an_opening_reads_is_checked_beside_a_volume_in_use() {
+    for (seed, base) in (150..).zip(&BASES) {
+        let (media, fs, found) = in_use(seed, base);
+        let report = checked(&fs);
+        assert!(report.is_clean(), "{base:?}:\n{}", told(&report));
+        assert!(found.iter().any(|place| place.structure == "record of the log"), "{base:?}");
+        for place in found {
+            let what = format!("{base:?}: {place:?}");
+            let before =
+                media.read(&place.path)[place.offset as usize..][..place.length as usize].to_vec();
+            zero(&media, &place);
+            let report = checked(&fs);
+            let told_there = report.problems.iter().any(|problem| {
+                problem.file == place.path
+                    && (place.told..place.end()).contains(&problem.offset)
+                    && problem.remedy().is_some()
+            });
+            assert!(told_there, "{what}:\n{}", told(&report));
+            assert_eq!(report.problems_count, 1, "{what}:\n{}", told(&report));
+            media.volume.overwrite(&place.path, place.offset, &before);
+        }
+        assert!(checked(&fs).is_clean(), "{base:?}: it is as before");
+    }
+}
+
+#[test]
+fn a_volume_that_would_not_open_any_more_is_not_clean_beside_who_has_it_open() {
+    for (seed, base) in (153..).zip(&BASES) {
+        let (media, fs, found) = in_use(seed, base);
+        let twice = ["superblock", "manifest", "copy of the manifest"];
+        let struck: Vec<_> =
+            found.iter().filter(|place| twice.contains(&place.structure)).collect();
+        assert_eq!(struck.len(), 2, "{base:?}: {struck:?}");
+        for place in &struck {
+            zero(&media, place);
+        }
+        let crashed = media.copy();
+        assert!(Fs::open(crashed.env(), &options()).is_err(), "{base:?}");
+        let report = checked(&fs);
+        for place in struck {
+            let is_told = report.problems.iter().any(|problem| problem.file == place.path);
+            assert!(is_told, "{base:?}: {place:?}:\n{}", told(&report));
+        }
+        // What is in memory is written anew.
+        fs.mkdir(&Caller::root(), NodeId::ROOT, b"after", 0o755).expect("there is room");
+        fs.close().expect("there is room");
+        drop(fs);
+        let fs = Fs::open(media.copy().env(), &options()).expect("it was written anew");
+        fs.lookup(&Caller::root(), NodeId::ROOT, b"after").expect("nothing is lost");
+        let after = super::run::check(&media);
+        assert!(after.is_clean(), "{base:?}:\n{}", told(&after));
+    }
+}
+
+#[test]
+fn nothing_is_found_while_others_write_and_make_checkpoints() {
+    for (seed, base) in (156..).zip(&BASES) {
+        let media = made(seed, base, false).closed;
+        let (fs, store) = opened(&media);
+        let ended = AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            for writer in 0..2_u64 {
+                let (fs, ended) = (&fs, &ended);
+                scope.spawn(move || {
+                    let root = Caller::root();
+                    let mut n = 0_u64;
+                    while !ended.load(Ordering::Relaxed) {
+                        let name = format!("{writer}-{}", n % 50).into_bytes();
+                        match fs.mkdir(&root, NodeId::ROOT, &name, 0o755) {
+                            Ok(made) => fs.forget(made.node, 1),
+                            Err(_) => fs.rmdir(&root, NodeId::ROOT, &name).expect("it is empty"),
+                        }
+                        if n.is_multiple_of(8) {
+                            fs.sync().expect("there is room");
+                        }
+                        n += 1;
+                    }
+                });
+            }
+            scope.spawn(|| {
+                while !ended.load(Ordering::Relaxed) {
+                    store.checkpoint().expect("there is room");
+                }
+            });
+            for round in 0..20 {
+                let report = checked(&fs);
+                if !report.is_clean() {
+                    ended.store(true, Ordering::Relaxed);
+                    panic!("{base:?}, round {round}:\n{}", told(&report));
+                }
+            }
+            ended.store(true, Ordering::Relaxed);
+        });
+    }
+}

@@ -1,0 +1,157 @@
+//! What the medium does not give (`Input/output error`) is a finding of its own, at whatever place
+//! of a volume: it is told with file and byte, the rest is checked, and nothing is removed or made
+//! anew for it.
+
+use std::collections::BTreeSet;
+use std::ops::ControlFlow;
+
+use fs::{Fs, OpenOptions, Problem, ProblemKind, Repair, VolumeReport};
+
+use super::anatomy::{Place, places};
+use super::asked::open;
+use super::bad_sector::BadSector;
+use super::made::made;
+use super::media::Media;
+use super::own::{BASES, options};
+use super::own_later::zero;
+use crate::check::told;
+
+/// Of these another one says the same, so that a read that fails is as good as damage, and what is
+/// written anew takes no other's place.
+const TWICE: [&str; 5] = [
+    "volume header",
+    "copy of the volume header",
+    "superblock",
+    "manifest",
+    "copy of the manifest",
+];
+
+fn check(media: &Media, place: &Place) -> VolumeReport {
+    let mut go_on = |_, _| ControlFlow::Continue(());
+    Fs::check_offline(&BadSector::env(media, place), &mut go_on)
+        .unwrap_or_else(|error| panic!("{place:?}: the check ended: {error}"))
+}
+
+fn is_of(problem: &Problem, place: &Place) -> bool {
+    problem.kind == ProblemKind::Medium
+        && problem.file == place.path
+        && (place.offset..place.end()).contains(&problem.offset)
+        && problem.what.contains("Input/output error")
+        && problem.remedy().is_none()
+}
+
+/// The first and the last place of each structure.
+fn of_each_structure(media: &Media) -> Vec<Place> {
+    let all = places(media);
+    let structures: BTreeSet<&str> = all.iter().map(|place| place.structure).collect();
+    let ends = |structure: &&str| {
+        let mut of = all.iter().filter(|place| place.structure == *structure);
+        let first = of.next().cloned();
+        first.into_iter().chain(of.next_back().cloned()).collect::<Vec<_>>()
+    };
+    structures.iter().flat_map(ends).collect()
+}
+
+fn bytes(media: &Media) -> Vec<(String, Vec<u8>)> {
+    media.files().into_iter().map(|(path, _)| (path.clone(), media.read(&path))).collect()
+}
+
+#[test]
+fn what_the_medium_does_not_give_is_told_and_the_rest_is_checked() {
+    for (seed, base) in (140..).zip(&BASES) {
+        let volume = made(seed, base, false);
+        for media in [&volume.closed, &volume.crashed] {
+            let (whole, mut seen) = (bytes(media), BTreeSet::new());
+            for place in of_each_structure(media) {
+                let what = format!("{base:?}: {place:?}");
+                let report = check(media, &place);
+                assert!(!report.is_clean(), "{what}: not told");
+                if TWICE.contains(&place.structure) {
+                    continue;
+                }
+                if !report.unread {
+                    // One of two copies of a node of the catalog.
+                    assert!(place.structure.contains("catalog"), "{what}:\n{}", told(&report));
+                    continue;
+                }
+                seen.insert(place.structure);
+                let is_told = report.problems.iter().any(|problem| is_of(problem, &place));
+                assert!(is_told, "{what}:\n{}", told(&report));
+                // Of what keeps the volume closed at least the engine's own is checked.
+                let rest = report.data_bytes + report.store.bytes;
+                assert!(rest > 0, "{what}: nothing else is checked");
+                let mut go_on = |_, _| ControlFlow::Continue(());
+                let env = BadSector::env(media, &place);
+                let mended = Fs::repair(&env, Repair::DoAndCutLog, &mut go_on);
+                let mended = mended.unwrap_or_else(|error| panic!("{what}: {error}"));
+                assert!(mended.mended.is_empty() && mended.cut.is_none(), "{what}");
+                assert!(!mended.after.is_clean(), "{what}");
+                assert!(bytes(media) == whole, "{what}: something was written");
+            }
+            assert!(seen.len() >= 5, "{base:?}: {seen:?}");
+        }
+    }
+}
+
+fn of<'a>(all: &'a [Place], structure: &'static str) -> impl DoubleEndedIterator<Item = &'a Place> {
+    all.iter().filter(move |place| place.structure == structure)
+}
+
+#[test]
+fn damage_beside_a_sector_that_does_not_read_is_found_and_is_not_mended() {
+    for (seed, base) in (143..).zip(&BASES) {
+        let volume = made(seed, base, false);
+        let media = volume.closed.copy();
+        let all = places(&media);
+        let unread = of(&all, "contents in a sealed segment").next().expect("there are contents");
+        let damaged =
+            of(&all, "contents in a sealed segment").next_back().expect("there are contents");
+        let header = of(&all, "header of a segment").next_back().expect("there is a segment");
+        assert_ne!(unread, damaged, "{base:?}");
+        zero(&media, damaged);
+        zero(&media, header);
+        let (whole, what) = (bytes(&media), format!("{base:?}"));
+        let report = check(&media, unread);
+        let paths = |at: &Place| {
+            let of = |found: &&Problem| found.file == at.path && found.offset == at.offset;
+            let found = report.problems.iter().filter(of).find(|found| !found.path.is_empty());
+            found.map(|found| found.path.clone())
+        };
+        assert!(report.problems.iter().any(|found| is_of(found, unread)), "{}", told(&report));
+        assert!(paths(unread).is_some() && paths(damaged).is_some(), "{}", told(&report));
+        assert_ne!(paths(unread), paths(damaged), "{what}");
+        assert!(report.problems.iter().any(|found| found.remedy().is_some()), "{what}");
+        let mut go_on = |_, _| ControlFlow::Continue(());
+        let env = BadSector::env(&media, unread);
+        let mended = Fs::repair(&env, Repair::Do, &mut go_on).expect("it says why not");
+        assert!(mended.mended.is_empty() && !mended.failed.is_empty(), "{what}");
+        let why = |why: &str| why.contains("copy the volume to another medium");
+        assert!(mended.failed.iter().all(|(_, words)| why(words)), "{what}");
+        assert!(bytes(&media) == whole, "{what}: something was written");
+    }
+}
+
+#[test]
+fn a_volume_in_use_tells_what_the_medium_does_not_give_and_collects_nothing() {
+    for (seed, base) in (146..).zip(&BASES) {
+        let volume = made(seed, base, false);
+        let of_contents = |place: &Place| place.structure == "contents in a sealed segment";
+        let of_tree =
+            |place: &Place| place.structure == "leaf" || place.structure == "block of a run";
+        for wanted in [&of_contents as &dyn Fn(&Place) -> bool, &of_tree] {
+            let media = volume.closed.copy();
+            let place = places(&media).into_iter().rfind(|place| wanted(place));
+            let place = place.expect("there is such a place");
+            let options = OpenOptions { read_only: true, ..options() };
+            let fs = match Fs::open(BadSector::env(&media, &place), &options) {
+                Ok(fs) => fs,
+                Err(error) => panic!("{base:?}: {place:?}: {error}"),
+            };
+            let mut go_on = |_, _| ControlFlow::Continue(());
+            let report = fs.check_volume(&mut go_on).expect("the rest is checked");
+            let is_told = report.problems.iter().any(|problem| is_of(problem, &place));
+            assert!(is_told && report.unread, "{base:?}: {place:?}:\n{}", told(&report));
+        }
+        drop(open(&volume.closed.copy()));
+    }
+}

@@ -1,0 +1,150 @@
+//! Reading a log that is in use as the next opening would, beside writers and checkpoints.
+//!
+//! What was durable when it begins is read, and no more: behind that, others write. A segment that
+//! a checkpoint gives up meanwhile is taken out of the writer's list before it gets another name or
+//! is used again; so whatever was read of one that is not in the list any more is of no account,
+//! and what was read of one that is was there all the time.
+
+use format::batch::Ops;
+use format::log_record::Record;
+use format::log_segment::RECORDS_START;
+
+use super::append::Log;
+use super::recover::{located, missing_record, read_segment};
+use crate::{Error, Lsn, Result};
+
+/// A segment as the writer had it.
+struct Named {
+    first: u64,
+    path: String,
+}
+
+impl Log {
+    /// Reads the records that recovery needs after a checkpoint's, `from`, up to the last that is
+    /// durable. `found` is told what is damaged, at most once a segment.
+    pub fn verify_beside(&self, from: Lsn, found: &mut dyn FnMut(Error)) {
+        let last = self.durable().0;
+        self.verify_segments(&self.needed(from), last, found);
+    }
+
+    /// The segments that hold the records after `from`.
+    fn needed(&self, from: Lsn) -> Vec<Named> {
+        let writer = self.writer.lock();
+        let begin = writer.segments.partition_point(|segment| segment.first <= from.0 + 1);
+        let needed = writer.segments.iter().skip(begin.saturating_sub(1));
+        needed.map(|segment| Named { first: segment.first, path: segment.path.clone() }).collect()
+    }
+
+    fn verify_segments(&self, needed: &[Named], last: u64, found: &mut dyn FnMut(Error)) {
+        for (at, segment) in needed.iter().enumerate() {
+            let end = needed.get(at + 1).map_or(last, |next| next.first - 1);
+            if let Err(error) = self.verify_segment(segment, end.min(last))
+                && self.is_needed(segment.first)
+            {
+                found(error);
+            }
+        }
+    }
+
+    fn is_needed(&self, first: u64) -> bool {
+        self.writer.lock().segments.iter().any(|segment| segment.first == first)
+    }
+
+    /// Reads the records of a segment up to the one numbered `last`.
+    fn verify_segment(&self, segment: &Named, last: u64) -> Result<()> {
+        let Named { first, path } = segment;
+        let file = match self.files.device.open(path) {
+            Err(error) if error.is_not_found() => {
+                return Err(Error::Missing { file: path.clone() });
+            }
+            file => file?,
+        };
+        let bytes = read_segment(&self.files, *first, path, file.as_ref())?;
+        let (mut at, mut next) = (RECORDS_START as usize, *first);
+        while next <= last {
+            let record = Record::decode(self.files.seed, bytes.get(at..).unwrap_or_default()).ok();
+            let is_next =
+                |record: &Record<'_>| !record.header.is_mark() && record.header.lsn == next;
+            let Some(record) = record.filter(is_next) else {
+                return Err(missing_record(path, at, next, last).into());
+            };
+            if let Some(malformed) = Ops::new(record.payload).find_map(|op| op.err()) {
+                return Err(located(malformed.located("", 0).into(), path, at));
+            }
+            at += record.bytes();
+            next += 1;
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::{LogOptions, Room};
+    use super::*;
+    use crate::{Batch, TreeId};
+
+    fn log(sim: &testing::SimEnv) -> Log {
+        let options =
+            LogOptions { segment_bytes: 16 << 10, write_bytes: 4 << 10, ..LogOptions::default() };
+        Log::create(&sim.env(), "log", [7; 16], &options).unwrap()
+    }
+
+    fn append(log: &Log, count: u64) {
+        for _ in 0..count {
+            let mut batch = Batch::new();
+            batch.put(TreeId(5), &log.last().0.to_be_bytes(), &[1; 90]);
+            log.append(batch.as_bytes(), Room::Normal).unwrap();
+        }
+    }
+
+    fn found(log: &Log, from: u64) -> Vec<String> {
+        let mut found = Vec::new();
+        log.verify_beside(Lsn(from), &mut |error| found.push(error.to_string()));
+        found
+    }
+
+    #[test]
+    fn what_is_durable_is_read_and_damage_of_it_is_told_with_its_place() {
+        let sim = testing::sim_env(1);
+        let log = log(&sim);
+        append(&log, 1000);
+        log.sync(log.last()).unwrap();
+        append(&log, 3);
+        assert_eq!(found(&log, 0), Vec::<String>::new());
+        let paths: Vec<String> =
+            log.writer.lock().segments.iter().map(|segment| segment.path.clone()).collect();
+        sim.device.flip_bit(&paths[1], 8 * (RECORDS_START + 5000));
+        sim.device.overwrite(&paths[2], 0, &[0; 64]);
+        let told = found(&log, 0);
+        assert_eq!(told.len(), 2, "{told:#?}");
+        assert!(told[0].contains(&paths[1]) && told[0].contains("byte "), "{told:#?}");
+        assert!(told[1].contains(&paths[2]) && told[1].contains("byte 0"), "{told:#?}");
+        // What a checkpoint has is not needed.
+        let third = log.writer.lock().segments[3].first;
+        assert_eq!(found(&log, third), Vec::<String>::new());
+        log.trim(Lsn(third)).unwrap();
+        sim.env().device.remove(&paths[4]).unwrap();
+        assert!(found(&log, third)[0].contains(&paths[4]));
+    }
+
+    #[test]
+    fn a_segment_that_is_given_up_meanwhile_is_no_damage() {
+        let sim = testing::sim_env(2);
+        let log = log(&sim);
+        log.keep(&[]).unwrap();
+        append(&log, 1000);
+        log.sync(log.last()).unwrap();
+        let (needed, last) = (log.needed(Lsn(0)), log.durable().0);
+        assert!(needed.len() > 5);
+        log.trim(Lsn(needed[4].first)).unwrap();
+        append(&log, 1000);
+        log.sync(log.last()).unwrap();
+        let mut read = Vec::new();
+        for segment in &needed {
+            read.push(log.verify_segment(segment, segment.first).is_ok());
+        }
+        assert!(!read[0] && read[4], "{read:?}");
+        log.verify_segments(&needed, last, &mut |error| panic!("{error}"));
+    }
+}
