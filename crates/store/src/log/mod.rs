@@ -7,6 +7,7 @@
 //! `docs/guide/crash-safety.md` the argument.
 
 mod append;
+mod beginning;
 mod kept;
 mod loan;
 mod options;
@@ -15,6 +16,7 @@ mod salvage;
 mod segment;
 mod stage;
 mod sums;
+mod verify;
 mod write;
 
 #[cfg(test)]
@@ -24,3 +26,4 @@ pub use append::{Log, Room};
 pub use options::{LogKey, LogOptions, LogStats, Recovery};
 pub use recover::Replay;
 pub use salvage::Cut;
+pub use verify::{HEADER_ANEW, MISNAMED, STRAY, Verified};
