@@ -5,7 +5,7 @@
 
 use crate::layout::{Field, size_of};
 use crate::sealed::{Covers, Opened, Seal};
-use crate::{Malformed, Writer};
+use crate::{Malformed, Reader, Writer};
 
 /// What every log segment starts with.
 pub const MAGIC: [u8; 8] = *b"PANDOLOG";
@@ -18,6 +18,9 @@ pub const RECORDS_START: u64 = 4096;
 /// Longest segment, in bytes.
 pub const SEGMENT_BYTES_MAX: u64 = 1 << 30;
 
+/// Bytes behind the last field.
+const RESERVED_BYTES: usize = 16;
+
 /// Where the fields lie.
 pub const LAYOUT: &[Field] = &[
     Field::fixed("magic", "bytes", 8),
@@ -26,7 +29,7 @@ pub const LAYOUT: &[Field] = &[
     Field::fixed("volume", "bytes", 16),
     Field::fixed("first", "u64 LE", 8),
     Field::fixed("bytes", "u64 LE", 8),
-    Field::fixed("reserved", "zeros", 16),
+    Field::fixed("reserved", "zeros", RESERVED_BYTES),
 ];
 const _: () = assert!(size_of(LAYOUT) == HEADER_BYTES);
 
@@ -60,7 +63,7 @@ impl SegmentHeader {
         rest.raw(&self.volume);
         rest.put_u64(self.first);
         rest.put_u64(self.bytes);
-        rest.raw(&[0; 16]);
+        rest.raw(&[0; RESERVED_BYTES]);
         SEAL.seal(&rest)
     }
 
@@ -83,6 +86,13 @@ impl SegmentHeader {
         } else {
             Err(reader.malformed("a segment within bounds", format!("{bytes} bytes from {first}")))
         }
+    }
+
+    /// How long a header that is damaged says that the file is, where that is left of it.
+    pub fn stated_bytes(bytes: &[u8]) -> Option<u64> {
+        let at = HEADER_BYTES.checked_sub(RESERVED_BYTES.saturating_add(8))?;
+        let mut reader = Reader::new(SEAL.structure, bytes.get(at..HEADER_BYTES)?);
+        reader.u64().ok()
     }
 }
 
@@ -130,6 +140,15 @@ mod tests {
         };
         assert_eq!(of(VERSION + 1), Ok(Decoded::Newer(VERSION + 1)));
         assert!(of(VERSION - 1).is_err());
+    }
+
+    #[test]
+    fn what_is_left_of_a_damaged_header_says_how_long_the_file_is() {
+        let mut bytes = HEADER.encode();
+        bytes[..HEADER_BYTES - RESERVED_BYTES - 8].fill(0);
+        assert!(SegmentHeader::decode(&bytes).is_err());
+        assert_eq!(SegmentHeader::stated_bytes(&bytes), Some(HEADER.bytes));
+        assert_eq!(SegmentHeader::stated_bytes(&bytes[..HEADER_BYTES - 1]), None);
     }
 
     #[test]

@@ -155,6 +155,16 @@ pub(crate) fn cut_log(env: &Env, header: &VolumeHeader) -> Result<store::Cut, Op
     })
 }
 
+/// Writes headers of the log's files anew, where that is all that is damaged of one.
+pub(crate) fn mend_log(env: &Env, header: &VolumeHeader) -> Result<(), OpenError> {
+    let common = common(env, header, &OpenOptions::default())?;
+    match header.engine {
+        EngineKind::Btree => btree::mend_log(env, &btree(common))?,
+        EngineKind::Lsm => lsm::mend_log(env, &lsm(common))?,
+    }
+    Ok(())
+}
+
 /// Most of the log that is kept for the index: a million files whose modes changed take some
 /// 200 MB, a million changes of all kinds 500, and as much again where clones are made apart
 /// meanwhile.

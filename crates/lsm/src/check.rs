@@ -73,7 +73,11 @@ pub fn inspect(env: &Env, options: &Options, progress: CheckProgress<'_>) -> Res
         }
         Ok(())
     };
-    match Log::verify(env, LOG_DIRECTORY, volume, &log, Lsn(manifest.lsn), &mut visit) {
+    let looked = Log::verify(env, LOG_DIRECTORY, volume, &log, Lsn(manifest.lsn), &mut visit);
+    for finding in looked.findings {
+        report.add(finding);
+    }
+    match looked.end {
         Ok(recovery) => report.log_records = recovery.replayed,
         Err(error @ (Error::Corrupt(_) | Error::Device(_))) => report.add(finding(error)?),
         Err(error) => return Err(error),
@@ -138,6 +142,13 @@ pub fn cut_log(env: &Env, options: &Options) -> Result<Cut> {
         write_anew(env, &files, &newest).map_err(not_cut)?;
     }
     Log::cut_off(env, LOG_DIRECTORY, volume, &log, from, true)
+}
+
+/// Writes headers of the log's files anew, of which a check says that nothing else is damaged.
+pub fn mend_log(env: &Env, options: &Options) -> Result<()> {
+    let (_, newest) = find(env, options)?;
+    let (volume, log) = (options.common.volume, options.common.log());
+    Log::write_headers(env, LOG_DIRECTORY, volume, &log, Lsn(newest.manifest.lsn))
 }
 
 /// Says with an error of the server what was not done for it.

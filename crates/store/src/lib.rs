@@ -23,7 +23,10 @@ pub use check::{CheckProgress, CheckReport, Finding, FindingKind, IN_MEMORY};
 pub use error::{Error, Result, UNREAD};
 pub use format::batch::{KEY_BYTES_MAX, Lane, MergeKind, VALUE_BYTES_MAX};
 pub use journal::{Journal, Writer};
-pub use log::{Cut, Log, LogKey, LogOptions, LogStats, Recovery, Replay, Room};
+pub use log::{
+    Cut, HEADER_ANEW, Log, LogKey, LogOptions, LogStats, MISNAMED, Recovery, Replay, Room, STRAY,
+    Verified,
+};
 pub use options::{DIRTY_BYTES_MIN, EngineOptions, ROOM_LOOK_EVERY, kept_for_checkpoints};
 pub use pattern::{Matching, Pattern, Patterns};
 pub use range::{KeyRange, prefix_end};

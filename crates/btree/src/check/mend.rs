@@ -61,6 +61,15 @@ pub fn cut_log(env: &Env, options: &Options) -> Result<Cut> {
     Log::cut_off(env, LOG_DIRECTORY, options.common.volume, &options.common.log(), from, certain)
 }
 
+/// Writes headers of the log's files anew, of which a check says that nothing else is damaged.
+pub fn mend_log(env: &Env, options: &Options) -> Result<()> {
+    let Some(newest) = newest(env, options, &mut Vec::new())? else {
+        return Err(Error::Missing { file: SUPERBLOCK_FILES[0].to_owned() });
+    };
+    let (volume, log) = (options.common.volume, options.common.log());
+    Log::write_headers(env, LOG_DIRECTORY, volume, &log, Lsn(newest.superblock.lsn))
+}
+
 fn mend_counts(env: &Env, options: &Options) -> Result<Option<device::Error>> {
     let mut found = Vec::new();
     let Some(newest) = newest(env, options, &mut found)? else {

@@ -27,7 +27,9 @@ pub fn inspect(env: &Env, options: &Options, progress: CheckProgress<'_>) -> Res
     {
         let from = Lsn(superblock.lsn);
         let (volume, log) = (options.common.volume, options.common.log());
-        match Log::verify(env, LOG_DIRECTORY, volume, &log, from, &mut |_| Ok(())) {
+        let looked = Log::verify(env, LOG_DIRECTORY, volume, &log, from, &mut |_| Ok(()));
+        found.extend(looked.findings);
+        match looked.end {
             Ok(recovery) => report.log_records = recovery.replayed,
             Err(error) => found.push(finding("the log", error)?),
         }

@@ -58,7 +58,9 @@ impl Fs {
             Fix::DropIndex => self.drop_index(),
             Fix::Marks(segment) => self.data.mend_marks(*segment).map_err(from_store),
             // Done before the volume is opened.
-            Fix::Header | Fix::Engine | Fix::Log | Fix::Own | Fix::Checkpoint => Ok(()),
+            Fix::Header | Fix::LogHeader | Fix::Engine | Fix::Log | Fix::Own | Fix::Checkpoint => {
+                Ok(())
+            }
         }
     }
 

@@ -111,8 +111,11 @@ fn refused(
             Some(problem.in_file(&bad.file, bad.offset))
         }
         OpenError::Missing(file) => {
-            let problem = Problem::new(ProblemKind::Unreadable, "the file is missing".to_owned());
-            Some(problem.in_file(&file, 0))
+            // Of the log it is known which record was in it, and not what it was called.
+            let of_log = file.split_once(": ").filter(|(file, _)| file.starts_with("log"));
+            let (file, of) = of_log.unwrap_or((&file, "the file"));
+            let problem = Problem::new(ProblemKind::Unreadable, format!("{of} is missing"));
+            Some(problem.in_file(file, 0))
         }
         OpenError::Inconsistent(what) => {
             // What could not be read is named in it, with its place, which the store found, too.

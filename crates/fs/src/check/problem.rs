@@ -184,6 +184,8 @@ pub(crate) enum Fix {
     Checkpoint,
     /// The log is cut off where it is damaged. Acknowledged changes are lost by it.
     Log,
+    /// The header of a file of the log is written anew: all that it says is known without it.
+    LogHeader,
     /// The header, or its copy, is written anew from the other.
     Header,
     /// The tree of the volume's own records, or that of their copies, is made anew from the other.
@@ -223,6 +225,7 @@ impl Fix {
                  what it has in memory; then check again"
                     .into()
             }
+            Fix::LogHeader => "write the header of that file of the log anew".to_owned(),
             Fix::Header => "write it anew from the other file".to_owned(),
             Fix::Own => "make the tree anew from the other".to_owned(),
             Fix::Engine => "count anew from the roots, and write that".to_owned(),

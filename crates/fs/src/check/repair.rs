@@ -1,9 +1,10 @@
 //! Mending a volume that nobody else has open.
 //!
 //! 1. Look at it as it is (`offline`). Write the header, or its copy, anew from the other: they are
-//!    the same in every state. Where the store's counts or a superblock are damaged, make those
-//!    anew (`btree::mend`): before that the volume may not even open. Make the damaged one of the
-//!    two trees of the volume's records anew from the other (`own`).
+//!    the same in every state. So are headers of the log's files. Where the store's counts or a
+//!    superblock are damaged, make those anew (`btree::mend`): before that the volume may not even
+//!    open. Make the damaged one of the two trees of the volume's records anew from the other
+//!    (`own`).
 //! 2. Open it. Look, mend what can be mended, each by one commit, and look again, until nothing is
 //!    left to mend. Two problems whose records are the same are mended in two rounds: what is to be
 //!    written was decided on the state before.
@@ -83,7 +84,13 @@ pub(super) fn of_engine(finding: &Finding) -> Option<Fix> {
         return Some(Fix::Checkpoint);
     }
     if finding.file.starts_with("log") {
-        return Some(Fix::Log);
+        let is_stray = finding.what.ends_with(store::STRAY)
+            || finding.kind == FindingKind::Structure && finding.what.contains(store::MISNAMED);
+        return if finding.what.ends_with(store::HEADER_ANEW) {
+            Some(Fix::LogHeader)
+        } else {
+            (!is_stray).then_some(Fix::Log)
+        };
     }
     if finding.file.starts_with("lsm/") && !counts {
         // What is in blobs never changes, and what a manifest says of them stands nowhere else.
@@ -94,6 +101,12 @@ pub(super) fn of_engine(finding: &Finding) -> Option<Fix> {
         FindingKind::Unreadable | FindingKind::Structure if counts => Some(Fix::Engine),
         FindingKind::Unreadable | FindingKind::Structure | FindingKind::Medium => None,
     }
+}
+
+/// Whether something is mended before the volume is opened, or not here at all.
+fn is_below(fix: &Fix) -> bool {
+    use Fix::{Checkpoint, Engine, Header, Log, LogHeader, Own};
+    matches!(fix, Header | LogHeader | Engine | Log | Own | Checkpoint)
 }
 
 /// Mends what must be before the volume is opened; whether nothing of it is left.
@@ -149,16 +162,19 @@ impl Fs {
         // Then the log: the rest is of the state that is left. Where it is not cut, nothing else
         // is done either: a superblock that is written anew would make the state that was found
         // the newest, and the log that of another, although it may be the log that is right.
+        let mut can_go_on =
+            below(&mut mended, &Fix::LogHeader, || engine::mend_log(env, &header::read(device)?))?;
         let damaged_log = mended.before.problems.iter().any(|one| one.fix == Some(Fix::Log));
         let mut cut = None;
         let mut cut_log = || {
             cut = Some(engine::cut_log(env, &header::read(device)?)?);
             Ok(())
         };
-        let is_whole = !damaged_log
-            || how == Repair::DoAndCutLog && below(&mut mended, &Fix::Log, &mut cut_log)?;
+        if damaged_log {
+            can_go_on = how == Repair::DoAndCutLog && below(&mut mended, &Fix::Log, &mut cut_log)?;
+        }
         mended.cut = cut;
-        if !is_whole {
+        if !can_go_on {
             mended.after = if mended.mended.is_empty() {
                 mended.before.clone()
             } else {
@@ -231,11 +247,7 @@ impl Fs {
                 .into_iter()
                 .partition(|problem| matches!(problem.fix, Some(Fix::Edits(..))));
             for problem in edits.into_iter().chain(others) {
-                let below = |fix: &Fix| {
-                    let not_here = [Fix::Header, Fix::Engine, Fix::Log, Fix::Own, Fix::Checkpoint];
-                    not_here.contains(fix)
-                };
-                let Some(fix) = problem.fix.clone().filter(|fix| !below(fix)) else {
+                let Some(fix) = problem.fix.clone().filter(|fix| !is_below(fix)) else {
                     continue;
                 };
                 if let Fix::Edits(_, edits) = &fix {

@@ -27,7 +27,8 @@ and a crash leaves a volume that the next repair goes on with. What has no name 
 lost+found, in the root of its subvolume. Nothing is removed because it could not be read.
 --dry-run says what would be done. A log that is damaged in the middle is cut off there only with
 --discard-log: changes behind the damage are lost, those of the last seconds before a crash, and
-it is said how many records, and bytes of them. A segment that became shorter keeps what it has.
+it is said how many records, and bytes of them. A segment that became shorter keeps what it has,
+and one of which only the header is damaged is mended without it, and loses nothing.
 
 Exit code 0 when nothing is wrong (any more), 5 otherwise.
 

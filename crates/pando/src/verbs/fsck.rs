@@ -197,26 +197,44 @@ fn summary(volume: &Path, found: &Checked, output: &mut Output) -> Result<()> {
 }
 
 /// Ends with the verdict.
-fn verdict(volume: &Path, found: &Checked, output: &mut Output) -> Result<()> {
+fn verdict(volume: &Path, found: &Checked, hint: String, output: &mut Output) -> Result<()> {
     if found.findings_count == 0 {
         return output.line("clean");
     }
     output.flush()?;
     let count = output::count(found.findings_count, "finding", "findings");
-    let mendable = found.findings.iter().filter(|found| !found.remedy.is_empty()).count();
     let message = format!("{}: {count}", volume.display());
-    let failure = Failure::new(FailureKind::Damaged, message);
+    Err(Failure::new(FailureKind::Damaged, message).hint(hint))
+}
+
+/// What its remedy says of a damaged log: that only who asks for it has it cut off.
+const DISCARDS: &str = "--discard-log";
+
+/// What is to be done about what was found.
+fn hint(found: &Checked) -> String {
     let medium = ProblemKind::Medium.name();
-    let in_memory = found.findings.iter().find(|found| found.what.ends_with(IN_MEMORY));
-    Err(if found.findings.iter().any(|found| found.kind == medium) {
-        failure.hint(failure::FIRST_A_COPY)
-    } else if let Some(found) = in_memory {
-        failure.hint(&found.remedy)
-    } else if mendable > 0 {
-        failure.hint(format!("`pando fsck --repair` mends {mendable} of them"))
-    } else {
-        failure.hint("nothing of that can be mended: restore what is named from a copy")
-    })
+    if found.findings.iter().any(|found| found.kind == medium) {
+        return failure::FIRST_A_COPY.to_owned();
+    }
+    if let Some(found) = found.findings.iter().find(|found| found.what.ends_with(IN_MEMORY)) {
+        return found.remedy.clone();
+    }
+    let remedies = || found.findings.iter().map(|finding| finding.remedy.as_str());
+    let discards = remedies().filter(|remedy| remedy.contains(DISCARDS)).count();
+    if discards > 0 {
+        return "the log is damaged, and nothing else is mended before it is cut off: `pando fsck \
+                --repair --discard-log` does that, and gives up what was changed behind the \
+                damage, also what was acknowledged"
+            .to_owned();
+    }
+    let mendable = remedies().filter(|remedy| !remedy.is_empty()).count();
+    if mendable > 0 {
+        return format!("`pando fsck --repair` mends {mendable} of them");
+    }
+    if found.findings.iter().all(|finding| finding.what.ends_with(store::STRAY)) {
+        return "nothing is lost: remove what is named".to_owned();
+    }
+    "nothing of that can be mended: restore what is named from a copy".to_owned()
 }
 
 fn report(volume: &Path, found: &Checked, remedies: bool, output: &mut Output) -> Result<()> {
@@ -231,18 +249,19 @@ fn report(volume: &Path, found: &Checked, remedies: bool, output: &mut Output) -
         }
     }
     summary(volume, found, output)?;
-    verdict(volume, found, output)
+    verdict(volume, found, hint(found), output)
 }
 
 /// What was given up of the log.
 fn tell_cut(cut: &Cut, output: &mut Output) -> Result<()> {
-    let Cut { last, known, bytes, missing } = *cut;
+    let Cut { last, known, bytes, missing, is_file_gone } = *cut;
     output.object(&json!({
         "log_cut": {
             "last": last.0,
             "given_up_to": known.0,
             "given_up_bytes": bytes,
             "missing_bytes": missing,
+            "file_gone": is_file_gone,
         },
     }))?;
     let records = if known > last {
@@ -250,14 +269,17 @@ fn tell_cut(cut: &Cut, output: &mut Output) -> Result<()> {
     } else {
         "no whole record".to_owned()
     };
+    let bytes = if bytes > 0 { format!("up to {}", size(bytes)) } else { size(0_u64) };
     output.line(&format!(
-        "the log ends with record {} now; given up behind it: {}, {records}",
+        "the log ends with record {} now; given up behind it: {bytes}, {records}",
         last.0,
-        size(bytes),
     ))?;
     if missing > 0 {
         let missing = size(missing);
         output.line(&format!("what its file lost, up to {missing} of records, is not known"))?;
+    }
+    if is_file_gone {
+        output.line("a whole file of it is gone; whether others behind that are is not known")?;
     }
     Ok(())
 }
@@ -286,5 +308,13 @@ fn report_repair(volume: &Path, mended: &Mended, output: &mut Output) -> Result<
         let were = output::count(count, "finding was", "findings were");
         output.line(&format!("{were} mended"))?;
     }
-    verdict(volume, &after, output)
+    let is_refused = |(problem, _): &(fs::Problem, String)| {
+        problem.remedy().is_some_and(|remedy| remedy.contains(DISCARDS))
+    };
+    let hint = if mended.failed.iter().any(is_refused) {
+        "nothing was cut off the log, and nothing else mended: why is said above".to_owned()
+    } else {
+        hint(&after)
+    };
+    verdict(volume, &after, hint, output)
 }

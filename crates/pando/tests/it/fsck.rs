@@ -10,6 +10,9 @@ on_each_engine!(
     damage_is_named_and_ends_with_its_own_code,
     a_repair_says_what_it_would_do_and_then_does_it,
     a_damaged_file_is_named_with_its_path_in_every_subvolume_that_has_it,
+    a_damaged_header_of_the_log_is_mended_and_costs_nothing,
+    what_a_damaged_log_costs_is_said_before_and_after,
+    a_copy_beside_the_log_is_told_and_nothing_else,
     a_volume_in_use_has_no_garbage_and_loses_nothing_to_a_collection,
 );
 
@@ -189,6 +192,80 @@ fn a_damaged_file_is_named_with_its_path_in_every_subvolume_that_has_it(engine: 
     }
     assert!(world.run(&["cat", &world.at("/one/large")]).code != 0);
     assert_eq!(world.ok(&["cat", &world.at("/one/other")]).len(), 300_000);
+}
+
+/// The files of the log of a volume whose owner was killed, in order.
+fn log_files(world: &World) -> Vec<std::path::PathBuf> {
+    world.kill_owner();
+    let files = std::fs::read_dir(world.volume.join("log")).unwrap();
+    let files = files.map(|file| file.unwrap().path());
+    let mut files: Vec<_> = files.filter(|path| path.extension() == Some("log".as_ref())).collect();
+    files.sort();
+    assert!(!files.is_empty());
+    files
+}
+
+fn flip(path: &std::path::Path, place: u64) {
+    let file = std::fs::OpenOptions::new().read(true).write(true).open(path).unwrap();
+    let mut old = [0];
+    file.read_exact_at(&mut old, place).unwrap();
+    file.write_all_at(&[old[0] ^ 4], place).unwrap();
+}
+
+fn a_damaged_header_of_the_log_is_mended_and_costs_nothing(engine: &str) {
+    let world = filled(engine);
+    flip(&log_files(&world)[0], 20);
+    let found = world.run(&["fsck", world.vol()]);
+    assert_eq!(found.code, 5, "{}", found.err);
+    assert!(found.err.contains("`pando fsck --repair` mends 1 of them"), "{}", found.err);
+    let mended = world.ok(&["fsck", "--repair", world.vol()]);
+    assert!(mended.contains("done: write the header of that file of the log anew"), "{mended}");
+    assert!(mended.ends_with("clean\n"), "{mended}");
+    assert_eq!(world.names("/one").len(), 300);
+}
+
+fn what_a_damaged_log_costs_is_said_before_and_after(engine: &str) {
+    let world = filled(engine);
+    let files = log_files(&world);
+    let whole = std::fs::read(&files[0]).unwrap();
+    // A record of it: what is behind it is given up.
+    let used = whole.iter().rposition(|byte| *byte != 0).unwrap() as u64;
+    flip(&files[0], used / 2);
+    for command in [&["fsck", world.vol()][..], &["fsck", "--repair", world.vol()]] {
+        let found = world.run(command);
+        assert_eq!(found.code, 5, "{}", found.err);
+        let says = |words: &str| found.err.contains(words);
+        assert!(says("`pando fsck --repair --discard-log` does that, and gives up"), "{found:?}");
+        assert!(!says("`pando fsck --repair` mends"), "{found:?}");
+    }
+    // Without its files nothing is known of what was in it.
+    for path in &files {
+        std::fs::remove_file(path).unwrap();
+    }
+    let found = world.run(&["fsck", world.vol()]);
+    assert!(found.out.contains("log/, byte 0: unreadable: the file with record "), "{found:?}");
+    assert!(found.err.contains("--discard-log"), "{found:?}");
+    let mended = world.ok(&["fsck", "--repair", "--discard-log", world.vol()]);
+    assert!(mended.contains("of records, is not known"), "{mended}");
+    assert!(mended.contains("a whole file of it is gone"), "{mended}");
+    assert!(mended.ends_with("clean\n"), "{mended}");
+}
+
+fn a_copy_beside_the_log_is_told_and_nothing_else(engine: &str) {
+    let world = filled(engine);
+    let files = log_files(&world);
+    let copy = world.volume.join("log/0000000000000005.log");
+    std::fs::copy(&files[0], &copy).unwrap();
+    for command in [&["fsck", world.vol()][..], &["fsck", "--repair", world.vol()]] {
+        let found = world.run(command);
+        assert_eq!(found.code, 5, "{found:?}");
+        assert!(found.out.contains("nothing needs it here: remove it"), "{found:?}");
+        assert!(found.err.contains("nothing is lost: remove what is named"), "{found:?}");
+    }
+    assert_eq!(world.names("/one").len(), 300);
+    world.kill_owner();
+    std::fs::remove_file(&copy).unwrap();
+    assert!(world.ok(&["fsck", world.vol()]).ends_with("clean\n"));
 }
 
 fn a_volume_in_use_has_no_garbage_and_loses_nothing_to_a_collection(engine: &str) {

@@ -34,6 +34,7 @@ pub(crate) struct World {
 }
 
 /// What a command answered.
+#[derive(Debug)]
 pub(crate) struct Answer {
     pub(crate) code: i32,
     pub(crate) out: String,

@@ -10,7 +10,8 @@ use format::log_record::Record;
 use format::log_segment::RECORDS_START;
 
 use super::append::Log;
-use super::recover::{located, missing_record, read_segment};
+use super::beginning::read_segment;
+use super::recover::{located, missing_record};
 use crate::{Error, Lsn, Result};
 
 /// A segment as the writer had it.

@@ -15,7 +15,7 @@ use format::log_record::Record;
 use format::log_segment::RECORDS_START;
 
 use super::append::Log;
-use super::recover::read_segment;
+use super::beginning::read_segment;
 use super::segment::{Files, Segment, Writer};
 use crate::{Lsn, Result};
 

@@ -7,6 +7,7 @@
 //! `docs/guide/crash-safety.md` the argument.
 
 mod append;
+mod beginning;
 mod beside;
 mod kept;
 mod loan;
@@ -16,6 +17,7 @@ mod salvage;
 mod segment;
 mod stage;
 mod sums;
+mod verify;
 mod write;
 
 #[cfg(test)]
@@ -25,3 +27,4 @@ pub use append::{Log, Room};
 pub use options::{LogKey, LogOptions, LogStats, Recovery};
 pub use recover::Replay;
 pub use salvage::Cut;
+pub use verify::{HEADER_ANEW, MISNAMED, STRAY, Verified};

@@ -23,11 +23,13 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use device::{Env, File};
-use format::batch::Ops;
 use format::log_record::{HEADER_BYTES, Record, RecordHeader};
-use format::log_segment::{Decoded, RECORDS_START, SEGMENT_BYTES_MAX, SegmentHeader, VERSION};
+use format::log_segment::{RECORDS_START, SegmentHeader};
 use format::{Corruption, Malformed};
 
+use super::beginning::{
+    BadHeader, Head, Stray, begins_with, has_its_length, of_length, read_beginning, set_aside,
+};
 use super::kept::Kept;
 use super::segment::{Files, KEPT_SUFFIX, SEGMENT_SUFFIX, SPARE_PREFIX, Segment, Spare, Writer};
 use super::sums::Sums;
@@ -92,41 +94,18 @@ impl Log {
     ) -> Result<(Log, Recovery)> {
         let files = Files::new(Arc::clone(&env.device), directory, volume, options.key);
         let Listed { mut firsts, kept, spares } = list(&files)?;
+        let strays = leave_strays(&files, &mut firsts)?;
         let needed = split_needed(&files, &mut firsts, from)?;
         // The last name may never have become durable, and what is appended there goes with it.
         files.device.sync_dir(directory)?;
-        let mut scan =
-            Scan { files: &files, from, replay, recovery: Recovery::default(), mend: true };
+        let mut scan = Scan::new(&files, from, replay, options.segment_bytes);
+        (scan.mend, scan.strays) = (true, &strays);
         let writer = scan.segments(&needed)?;
         let recovery = scan.recovery;
         let log = Log::assemble(env, files, options, writer);
         log.adopt_spares(&spares)?;
         log.forget(&firsts, &kept, needed[0])?;
         Ok((log, recovery))
-    }
-
-    /// Reads what [`Log::open`] would replay, and judges it as that does, without changing
-    /// anything. Records that are whole are shown to `visit`.
-    pub fn verify(
-        env: &Env,
-        directory: &str,
-        volume: [u8; 16],
-        options: &LogOptions,
-        from: Lsn,
-        visit: &mut dyn FnMut(&[u8]) -> Result<()>,
-    ) -> Result<Recovery> {
-        let files = Files::new(Arc::clone(&env.device), directory, volume, options.key);
-        let Listed { mut firsts, .. } = list(&files)?;
-        let needed = split_needed(&files, &mut firsts, from)?;
-        let mut whole = |_: Lsn, payload: &[u8]| match Ops::new(payload).find_map(|op| op.err()) {
-            Some(malformed) => Err(malformed.located("", 0).into()),
-            None => visit(payload),
-        };
-        let replay: &mut dyn Replay = &mut whole;
-        let mut scan =
-            Scan { files: &files, from, replay, recovery: Recovery::default(), mend: false };
-        scan.segments(&needed)?;
-        Ok(scan.recovery)
     }
 
     /// Makes durable what [`Log::open`] is about to replay, or is replaying, and shows it to
@@ -142,12 +121,12 @@ impl Log {
     ) -> Result<()> {
         let files = Files::new(Arc::clone(&env.device), directory, volume, options.key);
         let Listed { mut firsts, .. } = list(&files)?;
+        let strays = leave_strays(&files, &mut firsts)?;
         let needed = split_needed(&files, &mut firsts, from)?;
         files.device.sync_dir(directory)?;
         let mut visit = visit;
-        let replay: &mut dyn Replay = &mut visit;
-        let mut scan =
-            Scan { files: &files, from, replay, recovery: Recovery::default(), mend: true };
+        let mut scan = Scan::new(&files, from, &mut visit, options.segment_bytes);
+        (scan.mend, scan.strays) = (true, &strays);
         scan.segments(&needed)?;
         Ok(())
     }
@@ -205,6 +184,16 @@ impl Log {
     }
 }
 
+/// Takes out what has another segment's name. A file that cannot be read is none, for it may be
+/// one that nobody needs.
+fn leave_strays(files: &Files, firsts: &mut Vec<u64>) -> Result<Vec<Stray>> {
+    let strays = set_aside(files, firsts, |_| Ok(None))?;
+    for Stray { path, first, .. } in &strays {
+        tracing::warn!(path, first, "a file of the log begins with another record than its name");
+    }
+    Ok(strays)
+}
+
 /// What is in a log's directory.
 pub(super) struct Listed {
     /// The first LSNs of the segments, ascending.
@@ -242,12 +231,17 @@ pub(super) fn list(files: &Files) -> Result<Listed> {
 }
 
 /// Takes the segments from `firsts` that hold the records after `from`.
-fn split_needed(files: &Files, firsts: &mut Vec<u64>, from: Lsn) -> Result<Vec<u64>> {
+pub(super) fn split_needed(files: &Files, firsts: &mut Vec<u64>, from: Lsn) -> Result<Vec<u64>> {
     let begin = firsts.partition_point(|&first| first <= from.0 + 1);
     if begin == 0 {
-        return Err(Error::Missing { file: files.segment_path(from.0 + 1) });
+        return Err(missing_file(files, from.0 + 1));
     }
     Ok(firsts.split_off(begin - 1))
+}
+
+/// Nobody knows what a file of the log was called that is not there, but with which record.
+fn missing_file(files: &Files, record: u64) -> Error {
+    Error::Missing { file: format!("{}/: the file with record {record}", files.directory) }
 }
 
 /// Reads segments in order.
@@ -258,24 +252,60 @@ pub(super) struct Scan<'a> {
     pub(super) recovery: Recovery,
     /// Whether a torn tail is overwritten.
     pub(super) mend: bool,
+    /// Headers that are damaged where nothing else is, for whoever goes on without them.
+    pub(super) headers: Option<&'a mut Vec<BadHeader>>,
+    /// How long segments are mostly.
+    pub(super) usual: u64,
+    /// Files that were left aside.
+    pub(super) strays: &'a [Stray],
 }
 
-impl Scan<'_> {
+impl<'a> Scan<'a> {
+    pub(super) fn new(
+        files: &'a Files,
+        from: Lsn,
+        replay: &'a mut dyn Replay,
+        usual: u64,
+    ) -> Scan<'a> {
+        let recovery = Recovery::default();
+        Scan { files, from, replay, recovery, mend: false, headers: None, usual, strays: &[] }
+    }
+
     /// Replays the segments; the last one is where the log goes on.
-    fn segments(&mut self, firsts: &[u64]) -> Result<Writer> {
+    pub(super) fn segments(&mut self, firsts: &[u64]) -> Result<Writer> {
         let mut segments = VecDeque::new();
         let mut next = firsts[0];
         for (at, &first) in firsts.iter().enumerate() {
             let path = self.files.segment_path(first);
             let file = self.files.device.open(&path)?;
-            let bytes = read_segment(self.files, first, &path, file.as_ref())?;
+            let (bytes, damage) = match read_beginning(self.files, first, &path, file.as_ref())? {
+                (bytes, Head::Whole(length)) => (of_length(&path, bytes, length)?, None),
+                (bytes, Head::Malformed(damage)) => (bytes, Some(damage)),
+            };
+            let seed = self.files.seed;
+            if let Some(damage) = &damage
+                && (self.headers.is_none() || !begins_with(seed, &bytes, first))
+            {
+                return Err(damage.clone().into());
+            }
             let end = self.records(&path, &bytes, &mut next)?;
+            if let Some(damage) = damage {
+                let goes_on = firsts.get(at + 1) == Some(&next);
+                if !goes_on && !has_its_length(seed, &bytes, (end, next), self.usual) {
+                    return Err(damage.into());
+                }
+                self.bad_header(damage, &path, (first, bytes.len() as u64));
+            }
             segments.push_back(Segment { first, bytes: bytes.len() as u64, path: path.clone() });
             if let Some(&after) = firsts.get(at + 1) {
                 if next != after {
                     return Err(missing_record(&path, end, next, after - 1).into());
                 }
                 continue;
+            }
+            // What follows may have another name.
+            if let Some(stray) = self.strays.iter().find(|stray| stray.goes_on_from(next)) {
+                return Err(stray.missed(next).into());
             }
             let torn = self.tail(&path, &bytes, end, next)?;
             if self.mend {
@@ -287,6 +317,14 @@ impl Scan<'_> {
             return Ok(Writer { segments, kept, file, offset, next, unsynced: false });
         }
         unreachable!("the caller names at least one segment");
+    }
+
+    /// Notes a header that is to be written anew.
+    fn bad_header(&mut self, damage: Corruption, path: &str, (first, bytes): (u64, u64)) {
+        let header = SegmentHeader { volume: self.files.volume, first, bytes };
+        if let Some(headers) = &mut self.headers {
+            headers.push(BadHeader { damage, path: path.to_owned(), header });
+        }
     }
 
     /// Replays one segment's records, group by group; returns where they end.
@@ -459,57 +497,6 @@ pub(super) fn find(seed: u32, bytes: &[u8], lsn: u64) -> Option<usize> {
             && header.sums(sums.get_or_init(|| Sums::new(bytes)).sum(seed, from, to));
         is_whole.then_some(at)
     })
-}
-
-/// Reads a whole segment and checks its header and length.
-pub(super) fn read_segment(
-    files: &Files,
-    first: u64,
-    path: &str,
-    file: &dyn File,
-) -> Result<Vec<u8>> {
-    let (bytes, length) = read_beginning(files, first, path, file)?;
-    if length != bytes.len() as u64 {
-        let found = bytes.len().to_string();
-        return Err(bad_header(path, "as many bytes as the header says", found));
-    }
-    Ok(bytes)
-}
-
-/// Reads what there is of a segment and checks its header; with how long that says that it is.
-pub(super) fn read_beginning(
-    files: &Files,
-    first: u64,
-    path: &str,
-    file: &dyn File,
-) -> Result<(Vec<u8>, u64)> {
-    let length = file.len()?;
-    if length > SEGMENT_BYTES_MAX {
-        return Err(bad_header(path, "a segment within bounds", format!("{length} bytes")));
-    }
-    let mut bytes = vec![0; length as usize];
-    let read = file.read_at(&mut bytes, 0)?;
-    bytes.truncate(read);
-    let header = match SegmentHeader::decode(&bytes) {
-        Ok(Decoded::Header(header)) => header,
-        Ok(Decoded::Newer(found)) => {
-            return Err(Error::NewerFormat { file: path.to_owned(), found, known: VERSION });
-        }
-        Err(malformed) => return Err(malformed.located(path, 0).into()),
-    };
-    if header.volume != files.volume {
-        return Err(bad_header(path, "this volume's id", format!("{:02x?}", header.volume)));
-    }
-    if header.first != first {
-        let expected = "the first record that the file is named for";
-        return Err(bad_header(path, expected, header.first.to_string()));
-    }
-    Ok((bytes, header.bytes))
-}
-
-fn bad_header(path: &str, expected: &str, found: String) -> Error {
-    let (file, expected) = (path.to_owned(), expected.to_owned());
-    Corruption { file, offset: 0, structure: "log segment header", expected, found }.into()
 }
 
 /// A record that was durable is not there.

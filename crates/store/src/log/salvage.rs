@@ -5,7 +5,8 @@
 //! All of the log is read before anything is changed, so a read that fails leaves it as it is.
 //!
 //! A segment whose length is not what its header says has what is left of it. It gets its length
-//! back, and the log goes on in the next one if no record is missing.
+//! back, and the log goes on in the next one if no record is missing. One whose header is damaged,
+//! and of which the first record is whole, gets its header back (`beginning`).
 //!
 //! What is behind the last whole record is overwritten with zeros first, then later segments go,
 //! the last one first. A crash in between leaves a damaged log that is cut off again.
@@ -17,9 +18,13 @@
 //! numbers that are given up are used again, and these may hold records that were numbered like
 //! those to come.
 //!
+//! A file that has another segment's name is left aside; where it is what is missing, nothing is
+//! cut off before it has its own. What has records behind the cut goes, whatever its name.
+//!
 //! A log that begins behind the state is not damaged: it belongs to a later state, whose root was
 //! lost. To cut it off would destroy what is whole, so it is refused, with nothing changed.
 
+use std::ops::RangeInclusive;
 use std::sync::Arc;
 
 use device::Env;
@@ -27,9 +32,10 @@ use format::log_record::{HEADER_BYTES, RecordHeader};
 use format::log_segment::{self, Decoded, RECORDS_START, SEGMENT_BYTES_MAX, SegmentHeader};
 use format::{COUNTED_MAX, Corruption};
 
-use super::recover::{Listed, Scan, find, list, read_beginning, search};
+use super::beginning::{Head, Stray, begins_with, has_its_length, read_beginning, set_aside};
+use super::recover::{Listed, Scan, find, list, search};
 use super::segment::Files;
-use super::{Log, LogOptions, Recovery};
+use super::{Log, LogOptions};
 use crate::{Error, Lsn, Result};
 
 /// Where a log was cut off, and what was given up of it.
@@ -39,12 +45,15 @@ pub struct Cut {
     pub last: Lsn,
     /// The last one that is known to have been given up; `last` where none is.
     pub known: Lsn,
-    /// Bytes behind the last record that is left, up to the end of the last whole one, of all
-    /// segments; with what a file has of a record that it ends in.
+    /// At most so many bytes of records were given up: all behind the last one that is left, up to
+    /// the end of the last whole one, of all segments; with what a file has of a record that it
+    /// ends in. Between whole ones there may be what never was one.
     pub bytes: u64,
-    /// Bytes that segments lack that became shorter, from that with the last record on. What they
-    /// were, nobody knows.
+    /// Bytes that segments lack that became shorter, from that with the last record on, and of one
+    /// that is gone. What they were, nobody knows.
     pub missing: u64,
+    /// Whether a whole file with records is gone. It may not be the only one.
+    pub is_file_gone: bool,
 }
 
 impl Log {
@@ -92,7 +101,7 @@ impl Log {
         }
         let last = plan.whole.len().saturating_sub(1);
         for (at, part) in plan.whole.iter().enumerate() {
-            if at == last || part.differs {
+            if at == last || part.differs || part.header.is_some() {
                 part.end_here(&files)?;
             }
         }
@@ -109,7 +118,7 @@ impl Log {
             let spare = files.make_spare(options.segment_bytes)?;
             files.name_spare(from.0 + 1, &spare)?;
         }
-        let Cut { last, known, bytes, missing } = plan.cut;
+        let Cut { last, known, bytes, missing, .. } = plan.cut;
         tracing::warn!(last = last.0, known = known.0, bytes, missing, "the log was cut off");
         Ok(plan.cut)
     }
@@ -133,35 +142,46 @@ impl Plan {
     /// `usual`: how long segments are, for those that do not say so any more.
     fn of(files: &Files, usual: u64, from: Lsn, certain: bool) -> Result<Plan> {
         let Listed { mut firsts, kept, spares } = list(files)?;
+        let strays = set_aside(files, &mut firsts, Err)?;
         let begin = begin_of(files, &firsts, from)?;
         let needed = firsts.split_off(begin.saturating_sub(1));
-        let (mut whole, next) = whole(files, &needed, from)?;
+        let (mut whole, next) = whole(files, usual, &needed, from)?;
+        refuse_misnamed(&strays, if needed.is_empty() { 1..=from.0 + 1 } else { next..=next })?;
         if !certain && (whole.is_empty() || next <= from.0 + 1) {
             let found = "no such record, and a root that may be of a later state is damaged";
             let path = files.segment_path(needed.first().copied().unwrap_or(from.0 + 1));
             return Err(of_later_state(path, from, found.to_owned()).into());
         }
+        let is_file_gone = is_file_gone(files, &whole, &needed, (next, from))?;
         // Where a segment goes on with the next record, the one before it lost only zeros.
         let goes_on = needed.get(whole.len()) == Some(&next);
         let mut rescued = None;
         if next <= from.0 {
             whole.clear();
             if let Some(&first) = needed.first() {
-                rescued = Rescued::find(files, first, from)?;
+                rescued = Rescued::find(files, usual, first, from)?;
             }
         }
         let mut missing = whole.last().filter(|_| !goes_on).map_or(0, |part| part.lacks);
-        let last = if whole.is_empty() { from } else { Lsn(next - 1) };
-        let gone = &needed[whole.len()..];
-        for &first in gone {
-            missing += lacks(files, usual, first)?;
+        if is_file_gone {
+            missing += usual;
         }
-        let cut = Cut { missing, ..given_up(files, &whole, gone, last)? };
+        let last = if whole.is_empty() { from } else { Lsn(next - 1) };
+        let gone = needed[whole.len()..].iter().map(|&first| (first, files.segment_path(first)));
+        // What would have the number of a record to come, under whatever name.
+        let behind = strays.into_iter().filter(|stray| stray.first > last.0);
+        let behind = behind.map(|stray| (stray.first, stray.path));
+        let mut gone: Vec<(u64, String)> = gone.chain(behind).collect();
+        gone.sort();
+        for (first, path) in &gone {
+            missing += lacks(files, usual, *first, path)?;
+        }
+        let cut = Cut { missing, is_file_gone, ..given_up(files, &whole, &gone, last)? };
         let spares = spares.iter().map(|name| format!("{}/{name}", files.directory));
         let kept = kept.iter().map(|&first| files.kept_path(first));
         let older = firsts.iter().map(|&first| files.segment_path(first));
         let superseded = spares.chain(kept).chain(older).collect();
-        let gone = gone.iter().map(|&first| files.segment_path(first)).collect();
+        let gone = gone.into_iter().map(|(_, path)| path).collect();
         Ok(Plan { superseded, rescued, whole, gone, cut })
     }
 }
@@ -179,6 +199,30 @@ fn begin_of(files: &Files, firsts: &[u64], from: Lsn) -> Result<usize> {
     Ok(begin)
 }
 
+/// Refuses to cut off before a file that has another name, and begins with what is missing.
+fn refuse_misnamed(strays: &[Stray], missing: RangeInclusive<u64>) -> Result<()> {
+    match strays.iter().find(|stray| !stray.is_copy && missing.contains(&stray.first)) {
+        Some(stray) => Err(stray.told(true).into()),
+        None => Ok(()),
+    }
+}
+
+/// Whether the next record, which there was, is in no file: behind the last whole one nothing is,
+/// and nothing was cut off there.
+fn is_file_gone(
+    files: &Files,
+    whole: &[Part],
+    needed: &[u64],
+    (next, from): (u64, Lsn),
+) -> Result<bool> {
+    let Some(last) = whole.last() else { return Ok(needed.is_empty()) };
+    let is_missing = match needed.get(whole.len()) {
+        Some(&after) => after != next,
+        None => next <= from.0,
+    };
+    Ok(is_missing && last.lacks == 0 && look(files, &last.path, last.end, next)?.bytes == 0)
+}
+
 /// What is needed of a segment that is damaged before that, in what the state has.
 struct Rescued {
     path: String,
@@ -189,11 +233,15 @@ struct Rescued {
 }
 
 impl Rescued {
-    fn find(files: &Files, first: u64, from: Lsn) -> Result<Option<Rescued>> {
+    fn find(files: &Files, usual: u64, first: u64, from: Lsn) -> Result<Option<Rescued>> {
         let path = files.segment_path(first);
         let file = files.device.open(&path)?;
         let (mut bytes, length) = match read_beginning(files, first, &path, file.as_ref()) {
-            Ok(read) => read,
+            Ok((bytes, Head::Whole(length))) => (bytes, length),
+            Ok((bytes, Head::Malformed(_))) => {
+                let length = usual.max(bytes.len() as u64);
+                (bytes, length)
+            }
             Err(Error::Corrupt(_)) => return Ok(None),
             Err(error) => return Err(error),
         };
@@ -223,12 +271,17 @@ struct Part {
     /// Whether it is not so long, and by how much it is shorter.
     differs: bool,
     lacks: u64,
+    /// The header that it is to have, if it has none.
+    header: Option<SegmentHeader>,
 }
 
 impl Part {
     /// Has the segment its length, with zeros behind its records.
     fn end_here(&self, files: &Files) -> Result<()> {
         let file = files.device.open(&self.path)?;
+        if let Some(header) = &self.header {
+            file.write_at(&header.encode(), 0)?;
+        }
         if self.differs {
             file.set_len(self.length)?;
         }
@@ -239,19 +292,18 @@ impl Part {
 
 /// The segments that are whole up to where records of them end, and the record that would come
 /// next.
-fn whole(files: &Files, needed: &[u64], from: Lsn) -> Result<(Vec<Part>, u64)> {
+fn whole(files: &Files, usual: u64, needed: &[u64], from: Lsn) -> Result<(Vec<Part>, u64)> {
     let mut pass = |_: Lsn, _: &[u8]| Ok(());
-    let recovery = Recovery::default();
-    let mut scan = Scan { files, from, replay: &mut pass, recovery, mend: false };
+    let mut scan = Scan::new(files, from, &mut pass, usual);
     let mut parts = Vec::new();
     let mut next = needed.first().copied().unwrap_or(0);
-    for &first in needed {
+    for (at, &first) in needed.iter().enumerate() {
         if first != next {
             break;
         }
         let path = files.segment_path(first);
         let file = files.device.open(&path)?;
-        let (mut bytes, length) = match read_beginning(files, first, &path, file.as_ref()) {
+        let (mut bytes, head) = match read_beginning(files, first, &path, file.as_ref()) {
             Ok(read) => read,
             Err(Error::Corrupt(damage)) => {
                 tell(&damage);
@@ -260,17 +312,35 @@ fn whole(files: &Files, needed: &[u64], from: Lsn) -> Result<(Vec<Part>, u64)> {
             Err(error) => return Err(error),
         };
         let there = bytes.len() as u64;
-        let (differs, lacks) = (there != length, length.saturating_sub(there));
-        bytes.resize(length as usize, 0);
-        let end = scan.records(&path, &bytes, &mut next)? as u64;
-        parts.push(Part { path, end, length, differs, lacks });
+        let part = match head {
+            Head::Whole(length) => {
+                bytes.resize(length as usize, 0);
+                let end = scan.records(&path, &bytes, &mut next)? as u64;
+                let (differs, lacks) = (there != length, length.saturating_sub(there));
+                Part { path, end, length, differs, lacks, header: None }
+            }
+            Head::Malformed(_) if begins_with(files.seed, &bytes, first) => {
+                let end = scan.records(&path, &bytes, &mut next)?;
+                let is_known = needed.get(at + 1) == Some(&next)
+                    || has_its_length(files.seed, &bytes, (end, next), usual);
+                let length = if is_known { there } else { there.max(usual) };
+                let header = SegmentHeader { volume: files.volume, first, bytes: length };
+                let (end, differs, lacks) = (end as u64, there != length, length - there);
+                Part { path, end, length, differs, lacks, header: Some(header) }
+            }
+            Head::Malformed(damage) => {
+                tell(&damage);
+                break;
+            }
+        };
+        parts.push(part);
     }
     Ok((parts, next))
 }
 
 /// By how much a segment is shorter than it was, as far as that is known.
-fn lacks(files: &Files, usual: u64, first: u64) -> Result<u64> {
-    let file = files.device.open(&files.segment_path(first))?;
+fn lacks(files: &Files, usual: u64, first: u64, path: &str) -> Result<u64> {
+    let file = files.device.open(path)?;
     let there = file.len()?;
     let mut head = [0; log_segment::HEADER_BYTES];
     let read = file.read_at(&mut head, 0)?;
@@ -283,33 +353,59 @@ fn lacks(files: &Files, usual: u64, first: u64) -> Result<u64> {
 }
 
 /// Looks at what is given up: behind the last of what is whole, and in the segments that go.
-fn given_up(files: &Files, whole: &[Part], gone: &[u64], last: Lsn) -> Result<Cut> {
-    let mut cut = Cut { last, known: last, bytes: 0, missing: 0 };
-    let mut look = |path: &str, start: u64, next: u64| -> Result<()> {
-        let file = files.device.open(path)?;
-        let length = file.len()?.clamp(start, SEGMENT_BYTES_MAX.max(start)) - start;
-        let mut rest = vec![0; length as usize];
-        let read = file.read_at(&mut rest, start)?;
-        rest.truncate(read);
-        let found = search(files.seed, &rest, next);
-        let head = rest.first_chunk().and_then(|head| RecordHeader::decode(head).ok());
-        let begun = head.filter(|head| head.lsn == next).map_or(0, |head| {
-            let length = HEADER_BYTES + head.length as usize;
-            length.min(rest.len())
-        });
-        cut.bytes += found.end.max(begun) as u64;
-        // A segment has all records between the one that it is named for and the next one's.
-        cut.known = cut.known.max(Lsn(found.last)).max(Lsn(next - 1));
-        Ok(())
+fn given_up(files: &Files, whole: &[Part], gone: &[(u64, String)], last: Lsn) -> Result<Cut> {
+    let mut cut = Cut { last, known: last, bytes: 0, missing: 0, is_file_gone: false };
+    let mut add = |there: There| {
+        cut.bytes += there.bytes;
+        cut.known = cut.known.max(Lsn(there.last));
     };
     if let Some(part) = whole.last() {
-        look(&part.path, part.end, last.0 + 1)?;
+        add(look(files, &part.path, part.end, last.0 + 1)?);
     }
     // A number that no record comes to is the name of something else.
-    for &first in gone.iter().filter(|&&first| first <= COUNTED_MAX) {
-        look(&files.segment_path(first), RECORDS_START, first.max(last.0 + 1))?;
+    for &(first, ref path) in gone.iter().filter(|(first, _)| *first <= COUNTED_MAX) {
+        let there = look(files, path, RECORDS_START, first.max(last.0 + 1))?;
+        // A segment has all records between the one that it is named for and the next one's; but a
+        // file that shows nothing of its own is none by its name.
+        let is_one = there.last > 0 || says_its_name(files, path, first)?;
+        let before = if is_one { first - 1 } else { 0 };
+        add(There { last: there.last.max(before), ..there });
     }
     Ok(cut)
+}
+
+/// What is in a file behind a place.
+struct There {
+    /// Up to where the last whole record ends, or the one that begins there.
+    bytes: u64,
+    /// The last whole record; 0: none.
+    last: u64,
+}
+
+/// Looks for the record that is next, and those behind it.
+fn look(files: &Files, path: &str, start: u64, next: u64) -> Result<There> {
+    let file = files.device.open(path)?;
+    let length = file.len()?.clamp(start, SEGMENT_BYTES_MAX.max(start)) - start;
+    let mut rest = vec![0; length as usize];
+    let read = file.read_at(&mut rest, start)?;
+    rest.truncate(read);
+    let found = search(files.seed, &rest, next);
+    let head = rest.first_chunk().and_then(|head| RecordHeader::decode(head).ok());
+    let begun = head.filter(|head| head.lsn == next).map_or(0, |head| {
+        let length = HEADER_BYTES + head.length as usize;
+        length.min(rest.len())
+    });
+    Ok(There { bytes: found.end.max(begun) as u64, last: found.last })
+}
+
+/// Whether a file's own header says what its name does.
+fn says_its_name(files: &Files, path: &str, first: u64) -> Result<bool> {
+    let mut head = [0; log_segment::HEADER_BYTES];
+    let read = files.device.open(path)?.read_at(&mut head, 0)?;
+    Ok(matches!(
+        SegmentHeader::decode(&head[..read]),
+        Ok(Decoded::Header(header)) if header.first == first && header.volume == files.volume
+    ))
 }
 
 /// Why a log is not cut off.
@@ -323,4 +419,4 @@ fn tell(damage: &Corruption) {
 }
 
 #[cfg(test)]
-mod tests;
+pub(super) mod tests;

@@ -3,7 +3,7 @@
 
 use std::ops::ControlFlow;
 
-use fs::{Engine, FileSystem, Fs, OpenError, Repair};
+use fs::{Engine, FileSystem, Fs, Mended, OpenError, Repair};
 use inode::{Caller, NodeId};
 use store::{Cut, Durability};
 use testing::{Fault, FaultOn, Op, SimDevice};
@@ -16,6 +16,9 @@ on_each_engine!(
     what_a_shortened_log_still_has_is_kept,
     what_is_given_up_behind_damage_is_told,
     a_log_that_cannot_be_read_is_not_cut_off,
+    a_damaged_header_of_the_log_costs_nothing,
+    what_was_in_a_log_that_is_gone_is_not_known,
+    a_copy_beside_the_log_costs_nothing,
 );
 
 const FILES: u64 = 200;
@@ -53,6 +56,11 @@ fn cut_off(device: &SimDevice, place: &str) -> (Cut, u64) {
     assert!(mended.failed.is_empty(), "{place}: {:?}", mended.failed);
     assert!(mended.after.is_clean(), "{place}:\n{}", told(&mended.after));
     assert_clean(device, place);
+    (mended.cut.expect("the log was damaged"), left(device, place))
+}
+
+/// How many files are left, which are the first ones, as they were.
+fn left(device: &SimDevice, place: &str) -> u64 {
     let subject = open(device).unwrap_or_else(|error| panic!("{place}: {error}"));
     let (fs, root) = (subject.fs(), Caller::root());
     let find = |n: u64| fs.lookup(&root, NodeId::ROOT, name(n).as_bytes());
@@ -64,7 +72,12 @@ fn cut_off(device: &SimDevice, place: &str) -> (Cut, u64) {
         let length = fs.read(&root, node, 0, &mut found).expect("it can be read");
         assert!(found[..length] == bytes(n, 300), "{place}: contents of {n}");
     }
-    (mended.cut.expect("the log was damaged"), left)
+    left
+}
+
+fn repair(device: &SimDevice, how: Repair) -> Mended {
+    let mut go_on = |_, _| ControlFlow::Continue(());
+    Fs::repair(&env_of(device), how, &mut go_on).expect("the medium answers")
 }
 
 /// It was given up as a whole.
@@ -126,4 +139,64 @@ fn a_log_that_cannot_be_read_is_not_cut_off(engine: Engine) {
         assert!(left > FILES / 4);
     }
     assert!(refused >= 2, "{refused} were refused");
+}
+
+/// One bit of it cost all changes in the file, and behind it.
+fn a_damaged_header_of_the_log_costs_nothing(engine: Engine) {
+    let (whole, path, _) = crashed(engine);
+    for byte in (0..format::log_segment::HEADER_BYTES as u64).step_by(5) {
+        let device = whole.copy();
+        device.flip_bit(&path, 8 * byte + byte % 8);
+        let place = format!("{engine:?}, {path} at {byte}");
+        let told = repair(&device, Repair::Tell).before;
+        assert_eq!(told.problems_count, 1, "{place}: {:?}", told.problems);
+        let remedy = told.problems[0].remedy().expect("it can be mended");
+        assert!(told.problems[0].file == path && remedy.contains("header"), "{place}: {remedy}");
+        let mended = repair(&device, Repair::Do);
+        assert!(mended.cut.is_none() && mended.failed.is_empty(), "{place}: {mended:?}");
+        assert_eq!(mended.mended.len(), 1, "{place}");
+        assert_clean(&device, &place);
+        assert_eq!(left(&device, &place), FILES, "{place}");
+    }
+}
+
+/// It was said that nothing was given up.
+fn what_was_in_a_log_that_is_gone_is_not_known(engine: Engine) {
+    let (whole, path, _) = crashed(engine);
+    for also_spares in [false, true] {
+        let device = whole.copy();
+        for (path, _) in whole.files() {
+            if path.starts_with("log/") && (also_spares || !path.contains("spare")) {
+                device.delete(&path);
+            }
+        }
+        let told = repair(&device, Repair::Do);
+        assert!(told.mended.is_empty(), "{:?}", told.mended);
+        let problem = &told.before.problems[0];
+        assert!(problem.file == "log/" && problem.what.contains("with record"), "{problem:?}");
+        let (cut, _) = cut_off(&device, &format!("{engine:?}, without {path}"));
+        assert!(cut.is_file_gone && cut.missing > 0, "{cut:?}");
+    }
+}
+
+/// It kept the volume from being opened, and a cut gave up what was whole beside it.
+fn a_copy_beside_the_log_costs_nothing(engine: Engine) {
+    let (whole, path, _) = crashed(engine);
+    for number in [1, 5, 1 << 20] {
+        let device = whole.copy();
+        let copy = format!("log/{number:016x}.log");
+        if device.files().iter().any(|(path, _)| *path == copy) {
+            continue;
+        }
+        let file = env_of(&device).device.create(&copy).expect("there is room");
+        file.write_at(&device.read_file(&path), 0).expect("there is room");
+        let place = format!("{engine:?}, {path} as {copy}");
+        let mended = repair(&device, Repair::DoAndCutLog);
+        assert!(mended.cut.is_none() && mended.failed.is_empty(), "{place}: {mended:?}");
+        assert_eq!(mended.after.problems_count, 1, "{place}:\n{}", told(&mended.after));
+        let problem = &mended.after.problems[0];
+        assert!(problem.file == copy && problem.what.ends_with(store::STRAY), "{problem:?}");
+        assert_eq!(left(&device, &place), FILES, "{place}");
+        assert!(device.read_file(&copy) == whole.read_file(&path), "{place}: was changed");
+    }
 }

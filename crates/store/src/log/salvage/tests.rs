@@ -7,19 +7,19 @@ use testing::{CrashPolicy, Fault, FaultOn, Op, SimDevice, SimEnv};
 use super::*;
 use crate::Room;
 
-const VOLUME: [u8; 16] = [5; 16];
-const COUNT: u64 = 1000;
+pub(in crate::log) const VOLUME: [u8; 16] = [5; 16];
+pub(in crate::log) const COUNT: u64 = 1000;
 
-fn options() -> LogOptions {
+pub(in crate::log) fn options() -> LogOptions {
     LogOptions { segment_bytes: 64 << 10, write_bytes: 4 << 10, ..LogOptions::default() }
 }
 
-fn payload(lsn: u64) -> Vec<u8> {
+pub(in crate::log) fn payload(lsn: u64) -> Vec<u8> {
     (0..20 + lsn % 300).map(|at| (at * 7 + lsn) as u8).collect()
 }
 
 /// A medium with a log that was closed, and its segments.
-fn made(seed: u64) -> (SimDevice, Vec<(u64, String)>) {
+pub(in crate::log) fn made(seed: u64) -> (SimDevice, Vec<(u64, String)>) {
     let sim = testing::sim_env(seed);
     let log = Log::create(&sim.env(), "log", VOLUME, &options()).unwrap();
     for lsn in 1..=COUNT {
@@ -32,16 +32,16 @@ fn made(seed: u64) -> (SimDevice, Vec<(u64, String)>) {
     (sim.device.clone(), segments)
 }
 
-fn env(device: &SimDevice) -> Env {
+pub(in crate::log) fn env(device: &SimDevice) -> Env {
     SimEnv::on(device.clone(), 1).env()
 }
 
-fn cut(device: &SimDevice, from: u64) -> Result<Cut> {
+pub(in crate::log) fn cut(device: &SimDevice, from: u64) -> Result<Cut> {
     Log::cut_off(&env(device), "log", VOLUME, &options(), Lsn(from), true)
 }
 
 /// The record that is replayed last, when all from the first one are, as they were.
-fn replayed(device: &SimDevice) -> Result<u64> {
+pub(in crate::log) fn replayed(device: &SimDevice) -> Result<u64> {
     let mut last = 0;
     let mut replay = |lsn: Lsn, bytes: &[u8]| {
         last += 1;
@@ -53,7 +53,7 @@ fn replayed(device: &SimDevice) -> Result<u64> {
 }
 
 /// Where records end in the segment that begins with one, with their numbers.
-fn ends(first: u64, next: u64) -> Vec<(u64, u64)> {
+pub(in crate::log) fn ends(first: u64, next: u64) -> Vec<(u64, u64)> {
     let mut at = RECORDS_START;
     let end = |lsn: u64| {
         at += HEADER_BYTES as u64 + payload(lsn).len() as u64;
@@ -62,11 +62,11 @@ fn ends(first: u64, next: u64) -> Vec<(u64, u64)> {
     (first..next).map(end).collect()
 }
 
-fn next_of(segments: &[(u64, String)], at: usize) -> u64 {
+pub(in crate::log) fn next_of(segments: &[(u64, String)], at: usize) -> u64 {
     segments.get(at + 1).map_or(COUNT + 1, |&(first, _)| first)
 }
 
-fn files(device: &SimDevice) -> BTreeMap<String, Vec<u8>> {
+pub(in crate::log) fn files(device: &SimDevice) -> BTreeMap<String, Vec<u8>> {
     let read = |(path, _): (String, u64)| (path.clone(), device.read_file(&path));
     device.files().into_iter().map(read).collect()
 }
@@ -133,7 +133,7 @@ fn what_is_given_up_behind_a_damaged_record_is_told() {
         let device = whole.copy();
         device.flip_bit(path, 8 * (ends[before].0 + 20));
         let found = cut(&device, 0).unwrap();
-        let Cut { last, known, bytes, missing } = found;
+        let Cut { last, known, bytes, missing, .. } = found;
         assert_eq!(missing, 0, "{found:?}");
         assert_eq!((last, known), (Lsn(ends[after].1 - 1), Lsn(COUNT)), "{found:?}");
         let behind: usize = (last.0 + 1..=COUNT).map(|lsn| HEADER_BYTES + payload(lsn).len()).sum();
@@ -201,6 +201,7 @@ fn a_cut_of_all_segments_that_the_power_ends_is_made_again() {
     // The numbers of what it does begin anew.
     let hurt = whole.copy();
     hurt.flip_bit(&segments[0].1, 8 * 20);
+    hurt.flip_bit(&segments[0].1, 8 * (RECORDS_START + 20));
     let right = hurt.copy();
     assert_eq!(cut(&right, 0).unwrap().last, Lsn(0));
     for op in hurt.ops()..right.ops() {
@@ -244,6 +245,7 @@ fn what_lost_only_zeros_lacks_nothing() {
     let used = ends(segments[1].0, next).last().unwrap().0;
     device.truncate(path, used);
     device.flip_bit(&segments[2].1, 8 * 20);
+    device.flip_bit(&segments[2].1, 8 * (RECORDS_START + 20));
     let found = cut(&device, 0).unwrap();
     assert_eq!((found.last, found.known), (Lsn(next - 1), Lsn(COUNT)), "{found:?}");
     assert_eq!(found.missing, 0, "{found:?}");
@@ -308,4 +310,50 @@ fn damage_that_the_state_has_costs_nothing() {
             }
         }
     }
+}
+
+/// A file that is gone as a whole left nothing to tell of, so that nothing seemed to be lost.
+#[test]
+fn what_was_in_a_file_that_is_gone_is_not_known() {
+    let (whole, segments) = made(11);
+    let usual = options().segment_bytes;
+    // All of them, with the directory or without, also in front of what the state has.
+    for from in [0, 20] {
+        for (_, path) in &segments[1..] {
+            let device = whole.copy();
+            device.delete(path);
+            let found = cut(&device, from).unwrap();
+            if path == &segments.last().unwrap().1 {
+                // Nothing says that there was one.
+                assert!(!found.is_file_gone, "{found:?}");
+                continue;
+            }
+            assert!(found.is_file_gone && found.missing == usual, "{path}: {found:?}");
+        }
+        let device = whole.copy();
+        for (path, _) in device.files() {
+            device.delete(&path);
+        }
+        let error =
+            Log::verify(&env(&device), "log", VOLUME, &options(), Lsn(from), &mut |_| Ok(()));
+        let error = error.end.unwrap_err().to_string();
+        assert_eq!(error, format!("log/: the file with record {} is missing", from + 1));
+        let found = cut(&device, from).unwrap();
+        assert!(found.is_file_gone && found.missing == usual, "{found:?}");
+        assert_eq!((found.last, found.known), (Lsn(from), Lsn(from)), "{found:?}");
+        // It is not gone any more.
+        let found = cut(&device, from).unwrap();
+        assert!(!found.is_file_gone && found.missing == 0, "{found:?}");
+    }
+}
+
+/// The name of what is no segment counted as if all records before it had been.
+#[test]
+fn a_name_alone_does_not_say_what_was_given_up() {
+    let (device, segments) = made(12);
+    let file = env(&device).device.create(&format!("log/{:016x}.log", 1_u64 << 40)).unwrap();
+    file.write_at(&[7; 8000], 0).unwrap();
+    let found = cut(&device, 0).unwrap();
+    assert_eq!((found.last, found.known), (Lsn(COUNT), Lsn(COUNT)), "{found:?}");
+    assert!(!segments.is_empty() && replayed(&device).unwrap() == COUNT);
 }

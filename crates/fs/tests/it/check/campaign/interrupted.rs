@@ -37,6 +37,7 @@ const STRUCK: &[(&str, Damage)] = &[
     ("header of a segment", Damage::Flip),
     ("footer of a segment", Damage::Zeros),
     ("cluster of the index", Damage::Zeros),
+    ("header of the log", Damage::Flip),
     ("record of the log", Damage::Flip),
 ];
 
@@ -121,15 +122,16 @@ fn at_each_change(engine: Engine, base: &Base) {
     let mut random = fastrand::Rng::with_seed(seed);
     let mut struck = 0;
     for &(structure, damage) in STRUCK {
-        let is_log = structure == "record of the log";
-        let media = if is_log { &volume.crashed } else { &volume.closed };
+        let cuts_log = structure == "record of the log";
+        let media =
+            if structure.ends_with("of the log") { &volume.crashed } else { &volume.closed };
         let all = places(media);
         let these: Vec<&Place> = all.iter().filter(|place| place.structure == structure).collect();
         let Some(place) = random.choice(&these) else { continue };
         let hurt = media.copy();
         let target = Target { all: &all, olds: &volume.olds, were: &[] };
         target.strike(&hurt, place, damage, &mut random).expect("it changes something");
-        let how = if is_log { Repair::DoAndCutLog } else { Repair::Do };
+        let how = if cuts_log { Repair::DoAndCutLog } else { Repair::Do };
         let what = format!("{engine:?}, {} at {structure}", damage.name());
         let changes = interrupted(&volume, &hurt, how, &what);
         println!("{what}: {changes} changes");

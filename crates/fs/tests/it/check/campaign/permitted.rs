@@ -130,6 +130,8 @@ fn of_one(structure: &str, damage: Damage) -> (Outcome, Outcome) {
         ("node of the catalog", _) if !matches!(damage, Damage::Cut | Damage::Gone) => {
             (Mended, Mended)
         }
+        // All that it says is known without it, but where the records are cut off with it.
+        ("header of the log", Damage::Zeros | Damage::Flip) => (Mended, Mended),
         ("header of the log" | "record of the log", _) => (LogCut, LogCut),
         // Nobody is answered from it but searches; and from one of the leaves nobody at all.
         (OF_NONE | "leaf", _) => (Told, Lost),

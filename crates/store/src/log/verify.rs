@@ -1,0 +1,119 @@
+//! Looking at a log that nobody has open, and writing headers of its segments anew.
+//!
+//! A look judges as an opening does, and goes on where only a header is damaged, of a segment of
+//! which all else is known (`beginning`). Such a header is written anew in its place, by one write
+//! and a sync: until that is through it is as damaged as before, and nothing else is changed.
+
+use std::sync::Arc;
+
+use device::Env;
+use format::Corruption;
+use format::batch::Ops;
+
+use super::beginning::{BadHeader, set_aside};
+use super::recover::{Listed, Replay, Scan, list, split_needed};
+use super::segment::Files;
+use super::{Log, LogOptions, Recovery};
+use crate::{Finding, FindingKind, Lsn, Result};
+
+/// What is said of a header that is damaged where all that it says is known.
+pub const HEADER_ANEW: &str = "all records of it are whole without it";
+/// What is said of a file that has the name of another segment, and is not needed.
+pub const STRAY: &str = "nothing needs it here: remove it";
+/// What is said before the name that a file should have.
+pub const MISNAMED: &str = "give it its own name: ";
+
+/// What a look at a log came to.
+#[derive(Debug)]
+pub struct Verified {
+    /// What is wrong beside what ends it: headers that are damaged where nothing else is, and
+    /// files that are left aside.
+    pub findings: Vec<Finding>,
+    /// How it ends. Where only headers are damaged this is what it is without them.
+    pub end: Result<Recovery>,
+}
+
+impl Log {
+    /// Reads what [`Log::open`] would replay, and judges it as that does, without changing
+    /// anything. Records that are whole are shown to `visit`.
+    pub fn verify(
+        env: &Env,
+        directory: &str,
+        volume: [u8; 16],
+        options: &LogOptions,
+        from: Lsn,
+        visit: &mut dyn FnMut(&[u8]) -> Result<()>,
+    ) -> Verified {
+        let files = Files::new(Arc::clone(&env.device), directory, volume, options.key);
+        let mut whole = |_: Lsn, payload: &[u8]| match Ops::new(payload).find_map(|op| op.err()) {
+            Some(malformed) => Err(malformed.located("", 0).into()),
+            None => visit(payload),
+        };
+        verified(&files, options, from, &mut whole)
+    }
+
+    /// Writes the headers anew of which [`Log::verify`] says so. Fails, with nothing changed, when
+    /// the log cannot be read.
+    pub fn write_headers(
+        env: &Env,
+        directory: &str,
+        volume: [u8; 16],
+        options: &LogOptions,
+        from: Lsn,
+    ) -> Result<()> {
+        let files = Files::new(Arc::clone(&env.device), directory, volume, options.key);
+        let mut headers = Vec::new();
+        let ends = (&mut headers, &mut Vec::new());
+        match look(&files, options, from, &mut |_: Lsn, _: &[u8]| Ok(()), ends) {
+            // What else is damaged is not mended by it, and not made worse.
+            Ok(_) | Err(crate::Error::Corrupt(_)) => {}
+            Err(error) => return Err(error),
+        }
+        for BadHeader { path, header, .. } in headers {
+            let file = files.device.open(&path)?;
+            file.write_at(&header.encode(), 0)?;
+            file.sync_data()?;
+            tracing::warn!(path, "the header of a segment of the log was written anew");
+        }
+        Ok(())
+    }
+}
+
+fn verified(files: &Files, options: &LogOptions, from: Lsn, replay: &mut dyn Replay) -> Verified {
+    let (mut headers, mut findings) = (Vec::new(), Vec::new());
+    let end = look(files, options, from, replay, (&mut headers, &mut findings));
+    for BadHeader { damage, .. } in headers {
+        let finding = found(FindingKind::Unreadable, damage);
+        findings.push(Finding { what: format!("{}; {HEADER_ANEW}", finding.what), ..finding });
+    }
+    Verified { findings, end }
+}
+
+/// Reads the log in order, also where headers are damaged.
+fn look(
+    files: &Files,
+    options: &LogOptions,
+    from: Lsn,
+    replay: &mut dyn Replay,
+    (headers, findings): (&mut Vec<BadHeader>, &mut Vec<Finding>),
+) -> Result<Recovery> {
+    let Listed { mut firsts, .. } = list(files)?;
+    let strays = set_aside(files, &mut firsts, |_| Ok(None))?;
+    let end = split_needed(files, &mut firsts, from).and_then(|needed| {
+        let mut scan = Scan::new(files, from, replay, options.segment_bytes);
+        (scan.headers, scan.strays) = (Some(headers), &strays);
+        scan.segments(&needed)?;
+        Ok(scan.recovery)
+    });
+    let told = strays.iter().map(|stray| stray.told(end.is_err()));
+    findings.extend(told.map(|stray| found(FindingKind::Structure, stray)));
+    end
+}
+
+fn found(kind: FindingKind, bad: Corruption) -> Finding {
+    let what = format!("{}: {} instead of {}", bad.structure, bad.found, bad.expected);
+    Finding { kind, file: bad.file, offset: bad.offset, what }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,238 @@
+//! Headers that are damaged where nothing else is, and files under another segment's name.
+
+use format::log_record;
+use format::log_segment::{self, RECORDS_START, SegmentHeader};
+use testing::{CrashPolicy, SimDevice};
+
+use super::super::salvage::tests::*;
+use super::*;
+use crate::Error;
+
+fn looked(device: &SimDevice, from: u64) -> Verified {
+    let device = Arc::clone(&env(device).device);
+    let files = Files::new(device, "log", VOLUME, options().key);
+    verified(&files, &options(), Lsn(from), &mut |_: Lsn, _: &[u8]| Ok(()))
+}
+
+fn mend(device: &SimDevice) -> Result<()> {
+    Log::write_headers(&env(device), "log", VOLUME, &options(), Lsn(0))
+}
+
+/// Damages a header in one of several ways.
+fn strike(device: &SimDevice, path: &str, how: u64) {
+    match how {
+        0 => device.overwrite(path, 0, &[0; 64]),
+        1 => device.overwrite(path, 0, &[0xff; 4096]),
+        // Not one bit is left out.
+        bit => device.flip_bit(path, (bit * 97) % (8 * log_segment::HEADER_BYTES as u64)),
+    }
+}
+
+/// One bit of it cost all records in the segment, and all behind it.
+#[test]
+fn a_damaged_header_costs_no_record() {
+    let (whole, segments) = made(21);
+    for (first, path) in &segments {
+        for how in 0..40 {
+            let device = whole.copy();
+            strike(&device, path, how);
+            let what = format!("{path}, {how}");
+            assert!(replayed(&device).is_err(), "{what}: opened with it");
+            let before = files(&device);
+            let found = looked(&device, 0);
+            assert_eq!(found.end.unwrap().replayed, COUNT, "{what}");
+            assert_eq!(found.findings.len(), 1, "{what}");
+            let finding = &found.findings[0];
+            assert!(finding.file == *path && finding.what.ends_with(HEADER_ANEW), "{finding:?}");
+            assert!(files(&device) == before, "{what}: a look changed something");
+            // Whoever cuts it off loses nothing either.
+            let other = device.copy();
+            let cut = cut(&other, 0).unwrap();
+            assert_eq!((cut.last, cut.bytes, cut.missing), (Lsn(COUNT), 0, 0), "{what}");
+            assert_eq!(replayed(&other).unwrap(), COUNT, "{what}, {first}");
+            mend(&device).unwrap();
+            let head = &device.read_file(path)[..64];
+            assert_eq!(head, &whole.read_file(path)[..64], "{what}");
+            assert!(looked(&device, 0).findings.is_empty(), "{what}");
+            assert_eq!(replayed(&device).unwrap(), COUNT, "{what}");
+        }
+    }
+    // All of them at once.
+    for (_, path) in &segments {
+        strike(&whole, path, 5);
+    }
+    assert_eq!(looked(&whole, 0).findings.len(), segments.len());
+    mend(&whole).unwrap();
+    assert_eq!(replayed(&whole).unwrap(), COUNT);
+}
+
+/// What a header says is not doubted where it is whole, and without the first record nothing shows
+/// that the file is what its name says.
+#[test]
+fn a_header_is_written_anew_only_where_all_it_says_is_known() {
+    let (whole, segments) = made(22);
+    let (first, path) = segments[1].clone();
+    let refused = |hurt: &dyn Fn(&SimDevice), what: &str| {
+        let device = whole.copy();
+        hurt(&device);
+        let before = files(&device);
+        let found = looked(&device, 0);
+        assert!(found.end.is_err() && found.findings.is_empty(), "{what}: {found:?}");
+        mend(&device).ok();
+        assert!(files(&device) == before, "{what}: something was written");
+    };
+    let head = |change: &dyn Fn(&mut SegmentHeader)| {
+        let mut header = SegmentHeader { volume: VOLUME, first, bytes: 64 << 10 };
+        change(&mut header);
+        header.encode()
+    };
+    let other = head(&|header| header.volume = [6; 16]);
+    refused(&|device| device.overwrite(&path, 0, &other), "of another volume");
+    let short = head(&|header| header.bytes = 32 << 10);
+    refused(&|device| device.overwrite(&path, 0, &short), "of another length");
+    let unlike = |device: &SimDevice| {
+        strike(device, &path, 7);
+        device.flip_bit(&path, 8 * (RECORDS_START + 30));
+    };
+    refused(&unlike, "the first record is damaged, too");
+    // Records of an earlier use of the file, under a name that came back.
+    let old = whole.read_file(&segments[0].1);
+    let reused = |device: &SimDevice| {
+        device.overwrite(&path, 0, &old);
+        strike(device, &path, 7);
+    };
+    refused(&reused, "records of another segment");
+    // A last segment that lost its end, which only the header told.
+    let (_, last) = segments.last().unwrap();
+    let at = ends(segments.last().unwrap().0, COUNT + 1)[5].0;
+    let cut_short = |device: &SimDevice| {
+        device.truncate(last, at + 10);
+        strike(device, last, 7);
+    };
+    refused(&cut_short, "the end is missing");
+}
+
+/// One of a newer version may say what this program does not know.
+#[test]
+fn a_newer_header_stays_refused() {
+    let (device, segments) = made(23);
+    let path = &segments[0].1;
+    let mut head = device.read_file(path)[..64].to_vec();
+    head[8] += 1;
+    let sum = log_record::sum_payload(log_record::sum_payload(0, &head[..12]), &head[16..]);
+    head[12..16].copy_from_slice(&sum.to_le_bytes());
+    device.overwrite(path, 0, &head);
+    assert!(matches!(looked(&device, 0).end, Err(Error::NewerFormat { .. })));
+    assert!(matches!(mend(&device), Err(Error::NewerFormat { .. })));
+    assert!(matches!(cut(&device, 0), Err(Error::NewerFormat { .. })));
+    assert_eq!(device.read_file(path)[..64], head);
+}
+
+#[test]
+fn headers_are_written_anew_wherever_the_power_goes() {
+    let (whole, segments) = made(24);
+    // The numbers of what it does begin anew.
+    let hurt = whole.copy();
+    for (_, path) in &segments {
+        strike(&hurt, path, 9);
+    }
+    let right = hurt.copy();
+    mend(&right).unwrap();
+    assert!(right.ops() >= hurt.ops() + 2 * segments.len() as u64);
+    for op in hurt.ops()..right.ops() {
+        for policy in CrashPolicy::ALL {
+            let device = hurt.copy();
+            device.crash_at(op);
+            mend(&device).ok();
+            let device = device.after_crash(policy, op);
+            let found = looked(&device, 0);
+            assert_eq!(found.end.unwrap().replayed, COUNT, "{op}, {policy:?}");
+            mend(&device).unwrap();
+            assert_eq!(replayed(&device).unwrap(), COUNT, "{op}, {policy:?}");
+        }
+    }
+}
+
+/// With both, a cut keeps what is before the damaged record.
+#[test]
+fn a_cut_behind_a_damaged_header_keeps_what_is_whole() {
+    let (whole, segments) = made(25);
+    let (first, path) = &segments[1];
+    // The numbers of what it does begin anew.
+    let whole = whole.copy();
+    strike(&whole, path, 11);
+    let ends = ends(*first, next_of(&segments, 1));
+    whole.flip_bit(path, 8 * (ends[40].0 + 20));
+    let right = whole.copy();
+    let last = Lsn(ends[40].1);
+    assert_eq!(cut(&right, 0).unwrap().last, last);
+    assert_eq!(replayed(&right).unwrap(), last.0);
+    for op in whole.ops()..right.ops() {
+        for policy in CrashPolicy::ALL {
+            let device = whole.copy();
+            device.crash_at(op);
+            cut(&device, 0).ok();
+            let device = device.after_crash(policy, op);
+            assert_eq!(cut(&device, 0).unwrap().last, last, "{op}, {policy:?}");
+            assert_eq!(replayed(&device).unwrap(), last.0, "{op}, {policy:?}");
+        }
+    }
+}
+
+fn copy(device: &SimDevice, from: &str, to: u64) -> String {
+    let path = format!("log/{to:016x}.log");
+    let file = env(device).device.create(&path).unwrap();
+    file.write_at(&device.read_file(from), 0).unwrap();
+    path
+}
+
+/// A copy beside the log kept it from being opened, and a cut gave up what was whole.
+#[test]
+fn a_copy_under_another_name_is_left_aside() {
+    let (whole, segments) = made(26);
+    let of_none = [5, segments[1].0 + 3, COUNT + 1, COUNT + 700];
+    for (_, path) in &segments {
+        for (to, from) in of_none.iter().flat_map(|&to| [(to, 0), (to, 10), (to, COUNT)]) {
+            let device = whole.copy();
+            let stray = copy(&device, path, to);
+            let bytes = device.read_file(&stray);
+            let found = looked(&device, from);
+            assert_eq!(found.end.unwrap().replayed, COUNT - from, "{stray}");
+            assert_eq!(found.findings.len(), 1, "{stray}");
+            let finding = &found.findings[0];
+            assert!(finding.file == stray && finding.what.ends_with(STRAY), "{finding:?}");
+            assert_eq!(cut(&device.copy(), from).unwrap().known, Lsn(COUNT));
+            if from == 0 {
+                assert_eq!(replayed(&device).unwrap(), COUNT, "{stray}");
+            }
+            assert!(device.read_file(&stray) == bytes, "{stray}: not left as it is");
+        }
+    }
+}
+
+/// A segment that was given another name is not given up, and not taken for what its name says.
+#[test]
+fn a_segment_under_another_name_is_asked_for() {
+    let (whole, segments) = made(27);
+    for (first, path) in &segments {
+        let device = whole.copy();
+        copy(&device, path, COUNT + 50);
+        device.delete(path);
+        let found = looked(&device, 0);
+        // That the last one is missing nothing says, but that it is there.
+        assert!(found.end.is_err() && replayed(&device).is_err(), "{path}");
+        let name = format!("{MISNAMED}{first:016x}.log");
+        assert!(found.findings[0].what.ends_with(&name), "{:?}", found.findings);
+        let before = files(&device);
+        assert!(matches!(cut(&device, 0), Err(Error::Corrupt(_))), "{path}");
+        assert!(files(&device) == before, "{path}: something was changed");
+        // Where records before it are damaged it is given up with what follows them.
+        let (hurt, last) = (device.copy(), segments[0].0 + 3);
+        if first != &segments[0].0 {
+            hurt.flip_bit(&segments[0].1, 8 * (ends(1, 5)[3].0 + 20 - payload(4).len() as u64));
+            let found = cut(&hurt, 0).unwrap();
+            assert!(found.last < Lsn(last + 1) && found.known == Lsn(COUNT), "{found:?}");
+            assert_eq!(replayed(&hurt).unwrap(), found.last.0);
+        }
+    }
+}
