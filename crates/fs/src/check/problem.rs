@@ -2,8 +2,9 @@
 
 use store::TreeId;
 
-/// Problems beyond so many are counted but not kept. A repair looks again after it mended those.
-const PROBLEMS_MAX: usize = 10_000;
+/// Problems beyond so many are counted but not kept: so many that can be mended, and so many others,
+/// of which no number hides one that can be. A repair looks again after it mended those.
+const PROBLEMS_MAX: u64 = 10_000;
 
 /// What sort of thing is wrong.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -228,10 +229,13 @@ pub struct VolumeReport {
     pub data_bytes: u64,
     /// Files of the index that were read.
     pub index_files: u64,
-    /// The first of the problems, the store's own among them.
+    /// The first of the problems that can be mended, and the first of the others, in the order in
+    /// which they were met; the store's own are among them.
     pub problems: Vec<Problem>,
     /// How many there were.
     pub problems_count: u64,
+    /// How many of them can be mended.
+    pub mendable_count: u64,
     /// Whether it was ended before all was looked at.
     pub stopped: bool,
 }
@@ -244,10 +248,28 @@ impl VolumeReport {
 
     /// Adds a problem.
     pub(crate) fn add(&mut self, problem: Problem) {
+        let mendable_kept = self.mendable_count.min(PROBLEMS_MAX);
+        let kept = if problem.fix.is_some() {
+            self.mendable_count += 1;
+            mendable_kept
+        } else {
+            self.problems.len() as u64 - mendable_kept
+        };
         self.problems_count += 1;
-        if self.problems.len() < PROBLEMS_MAX {
+        if kept < PROBLEMS_MAX {
             self.problems.push(problem);
         }
+    }
+
+    /// Where the list of problems is at.
+    pub(super) fn at(&self) -> (usize, u64, u64) {
+        (self.problems.len(), self.problems_count, self.mendable_count)
+    }
+
+    /// Takes back the problems since the list was there.
+    pub(super) fn take_back(&mut self, (kept, problems, mendable): (usize, u64, u64)) {
+        self.problems.truncate(kept);
+        (self.problems_count, self.mendable_count) = (problems, mendable);
     }
 
     /// Whether problems were met that are not in the list.

@@ -7,6 +7,7 @@ mod clean;
 mod garbage;
 mod garbage_unread;
 mod kept;
+mod many;
 mod records;
 mod refused;
 mod salvaged;
