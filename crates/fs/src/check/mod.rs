@@ -24,6 +24,7 @@
 mod collect;
 mod contents;
 mod copies;
+mod counters;
 mod entries;
 mod index;
 mod join;
@@ -32,12 +33,16 @@ mod linked;
 mod lists;
 pub(crate) mod look;
 mod mend;
+mod missing;
+mod mounted;
+mod mounts;
 mod offline;
 mod problem;
 mod quota;
 mod repair;
 mod sets;
 mod shared;
+mod small;
 mod table;
 mod tree;
 mod whereabouts;
@@ -208,7 +213,7 @@ impl Checker<'_, '_> {
         self.segments()?;
         self.check_table()?;
         self.check_copies()?;
-        for id in self.table.live() {
+        for id in self.table.alone() {
             self.subvolume(id)?;
             if self.report.stopped {
                 return Ok(());

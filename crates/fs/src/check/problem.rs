@@ -142,8 +142,10 @@ pub(crate) enum Stray {
     Entries(u64),
     /// An entry that stands where its name cannot be found: directory and cookie.
     Entry(u64, u64),
-    /// A subvolume that no entry leads to.
+    /// A subvolume that no entry leads to, or that lies in a circle.
     Subvolume(u64),
+    /// A tree that no record names, as a subvolume: tree and the directory above all others.
+    Tree(u64, u64),
 }
 
 /// What mends a problem. Each is one commit.
@@ -161,6 +163,8 @@ pub(crate) enum Fix {
     Join(u64, TreeId, u64),
     /// An inode beside a name gets the note that it has extents: tree, inode.
     Extended(TreeId, u64),
+    /// The second of two subvolumes that have one tree gets a copy of it as its own.
+    OwnTree(u64, u64),
     /// A tree is dropped that no record names.
     DropTree(TreeId),
     /// The index is deleted; it is made anew in the background.
@@ -193,9 +197,11 @@ impl Fix {
                 Stray::Entries(ino) => format!("name the directory lost+found/#{ino}"),
                 Stray::Entry(..) => "move the name to where it is looked for".to_owned(),
                 Stray::Subvolume(id) => format!("name it lost+found/#subvolume-{id}"),
+                Stray::Tree(tree, _) => format!("keep it as a subvolume, lost+found/#tree-{tree}"),
             },
             Fix::Join(_, _, ino) => format!("have the names lead to one inode {ino}"),
             Fix::Extended(..) => "note that it has, unless it has small contents, too".to_owned(),
+            Fix::OwnTree(_, id) => format!("give subvolume {id} a copy of it"),
             Fix::DropTree(tree) => format!("drop tree {}", tree.0),
             Fix::DropIndex => "delete the index, which is then made anew".to_owned(),
             Fix::Marks(segment) => format!("write the marks of segment {segment:016x} anew"),

@@ -12,6 +12,7 @@ mod records;
 mod refused;
 mod salvaged;
 mod shared;
+mod spared;
 mod twice;
 pub(crate) mod volume;
 
