@@ -10,6 +10,7 @@ mod kept;
 mod many;
 mod records;
 mod refused;
+mod relations;
 mod salvaged;
 mod shared;
 mod spared;
