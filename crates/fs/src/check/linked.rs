@@ -17,7 +17,6 @@ use crate::subvol::VOLUME;
 
 /// The inode at hand.
 #[derive(Default)]
-#[expect(clippy::struct_excessive_bools, reason = "each tells of a record of its own")]
 struct Linked {
     ino: u64,
     record: Option<LinkedRecord>,

@@ -42,7 +42,6 @@ impl Checker<'_, '_> {
         let is_file = inode.kind == FileKind::File;
         let is_index = inode.elsewhere.is_some();
         let (kind, what, remedy) = match (inode.has_bulk, found) {
-            (false, None) => return Ok(None),
             (true, None) => {
                 // A link without a target stays what it is: nothing could be put there.
                 let size = if inode.has_extents { inode.size } else { 0 };
@@ -74,7 +73,7 @@ impl Checker<'_, '_> {
                 let what = format!("{length} bytes of small contents, which are too many");
                 (ProblemKind::Structure, what, Remedy::Nothing)
             }
-            (true, Some(_)) => return Ok(None),
+            (false, None) | (true, Some(_)) => return Ok(None),
         };
         Ok(Some(Wrong { kind, what, remedy }))
     }

@@ -20,6 +20,7 @@ use super::look::{self, Look, Scan, touches};
 use super::missing::{gone, only_in_copies, put_back};
 use super::{Checker, Edit, Fix, Problem, ProblemKind, Stray, VolumeReport};
 use crate::error::from_store;
+use crate::numbers::NUMBERS_END;
 use crate::own::COPY;
 use crate::subvol::VOLUME;
 use crate::subvolumes::COUNT_MAX;
@@ -385,6 +386,10 @@ impl Checker<'_, '_> {
                 continue;
             };
             let Ok(record) = DirectoryRecord::decode(&scan.value) else { continue };
+            if directory >= NUMBERS_END {
+                // A falsified number: no subvolume can have it for a root.
+                continue;
+            }
             if record.parent == directory {
                 return Ok(Look::Found(directory));
             }
