@@ -24,6 +24,7 @@ on_each_engine!(
     a_number_is_of_one_thing,
     the_root_of_a_subvolume_is_not_removed,
     the_epoch_is_behind_all_that_was_written,
+    a_clone_sets_no_epoch_back,
     that_quotas_are_not_compared_is_told,
     a_note_of_garbage_that_does_not_decode_is_removed,
 );
@@ -184,6 +185,29 @@ fn the_epoch_is_behind_all_that_was_written(engine: Engine) {
         subject.fs().close().expect("it is written");
         super::assert_clean(&device, what);
     }
+}
+
+/// What was written between the two epochs was taken for the subvolume's own, and punched.
+fn a_clone_sets_no_epoch_back(engine: Engine) {
+    let made = made(engine, 78);
+    let last = |device: &SimDevice| {
+        let mut last = 0;
+        falsify(&device.copy(), |store| last = subvolumes(store)[0].1.last_clone_epoch);
+        last
+    };
+    let device = changed(&made.device, |_, batch| {
+        batch.put(VOLUME, &key::counter(Counter::Epoch), &1_u64.to_le_bytes());
+    });
+    let before = last(&device);
+    assert!(before > 1);
+    {
+        let subject = open(&device).expect("it opens");
+        let (fs, root) = (subject.fs(), Caller::root());
+        let one = fs.lookup(&root, NodeId::ROOT, b"one").expect("it is there").node;
+        fs.snapshot_create(&root, one, b"after").expect("it is there");
+        fs.close().expect("it is written");
+    }
+    assert!(last(&device) >= before, "{} after {before}", last(&device));
 }
 
 /// They were passed over for what nobody had been told of.
