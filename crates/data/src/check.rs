@@ -81,6 +81,8 @@ pub struct ContentCheck {
     pub extents: u64,
     /// Bytes that were read and verified.
     pub bytes: u64,
+    /// The last epoch in which any of them was written.
+    pub greatest_birth: u64,
     /// Whether nodes that hold extents could not be read: then not all pages are counted.
     pub incomplete: bool,
 }
@@ -97,6 +99,7 @@ impl ContentCheck {
             overflowed: false,
             extents: 0,
             bytes: 0,
+            greatest_birth: 0,
             incomplete: false,
         }
     }
@@ -179,6 +182,7 @@ impl Data {
         };
         for stored in found {
             check.extents += 1;
+            check.greatest_birth = check.greatest_birth.max(stored.birth);
             if let Some(page) = check.place(&stored) {
                 let file = self.segments.path(stored.segment);
                 let offset = u64::from(page) * u64::from(PAGE_BYTES);

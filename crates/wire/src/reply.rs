@@ -230,10 +230,13 @@ pub struct Checked {
     pub data_bytes: u64,
     /// Files of the index that were read.
     pub index_files: u64,
-    /// The first of what is wrong.
+    /// The first of what is wrong: what can be mended before what cannot, in the order in which it
+    /// was met.
     pub findings: Vec<CheckFinding>,
     /// How much is wrong.
     pub findings_count: u64,
+    /// How much of it can be mended.
+    pub mendable_count: u64,
 }
 
 /// One thing that is wrong.

@@ -11,6 +11,7 @@ use store::{LostRange, prefix_end};
 
 use super::contents::Owner;
 use super::look::{self, Look, Named, touches};
+use super::small::Remedy;
 use super::tree::{Directory, Reach, Tree};
 use super::{Checker, Edit, Fix, Problem, ProblemKind, Stray, lists};
 use crate::FsResult;
@@ -94,6 +95,9 @@ impl Checker<'_, '_> {
         }
         if !tree.concerns(dir.reach) {
             return Ok(());
+        }
+        if tree.directories.contains(named.ino) {
+            self.two_of(tree, named.ino, "a directory and of a file beside its name");
         }
         if !new {
             let what = format!("inode {} stands beside another name, too", named.ino);
@@ -325,7 +329,10 @@ impl Checker<'_, '_> {
             return Ok(None);
         }
         let key = key::subvolume(id);
-        let record = match look::get(self.pin, VOLUME, &key, SubvolumeRecord::decode)? {
+        let look = look::get(self.pin, VOLUME, &key, SubvolumeRecord::decode)?;
+        let from_copy = self.table.subvolumes.get(&id);
+        let from_copy = from_copy.filter(|_| self.table.from_copies.contains(&key[..]));
+        let record = match from_copy.cloned().map_or(look, Look::Found) {
             Look::Unknown => return Ok(Some(unreadable("the subvolume's record"))),
             Look::Absent => {
                 let what = format!("subvolume {id} does not exist");
@@ -335,6 +342,10 @@ impl Checker<'_, '_> {
         };
         let place = (tree.subvol, dir.ino, cookie);
         if record.parent == place && record.root == named.ino && !record.detached {
+            return Ok(None);
+        }
+        if record.detached && record.parent == place && !self.table.subvolume_waits(id) {
+            // It was not, which is told with its record.
             return Ok(None);
         }
         if record.detached {
@@ -384,42 +395,62 @@ impl Checker<'_, '_> {
         let decoded = (part == Part::Xattrs).then(|| XattrRecord::decode(value));
         let listed = decoded.as_ref().is_some_and(lists::may_list);
         let malformed = decoded.and_then(Result::err);
-        let mut name = Vec::new();
-        let mut expected = false;
+        let mut owner = None;
         if let Some(attached) = &mut dir.attached {
-            let inode = attached.inode;
-            expected = match part {
-                Part::Bulk => inode.is_some_and(|inode| inode.has_bulk),
-                _ => inode.is_some_and(|inode| inode.has_xattrs),
-            };
             attached.bulk |= part == Part::Bulk;
             attached.xattrs |= part == Part::Xattrs;
             attached.listed |= listed;
-            name.clone_from(&attached.named.name);
+            owner = Some((attached.named.clone(), attached.inode));
         }
         if !tree.concerns(dir.reach) {
             return Ok(());
         }
-        let problem = if let Some(malformed) = malformed {
-            Problem::new(ProblemKind::Structure, malformed.to_string())
-        } else if expected {
-            return Ok(());
-        } else if dir.attached.is_none() && part == Part::Bulk {
-            let prefix = key::entry(dir.ino, cookie, Part::Attributes);
-            let unsure = touches(lost, &prefix) || dir.partial;
-            if unsure || look::exists(self.pin, tree.id, &prefix)? != Look::Absent {
-                return Ok(());
+        let name = owner.as_ref().map(|(named, _)| named.name.clone()).unwrap_or_default();
+        let unknown = || format!("a record of {part:?} that the inode does not know of");
+        let problem = match owner {
+            _ if malformed.is_some() => {
+                let what = malformed.map(|malformed| malformed.to_string()).unwrap_or_default();
+                Problem::new(ProblemKind::Structure, what)
             }
-            let what = format!("{} bytes of contents whose name is gone", value.len());
-            let stray = Stray::Bulk(dir.ino, cookie);
-            let fix = Fix::Keep(tree.subvol, tree.id, stray);
-            Problem::new(ProblemKind::Name, what).mended_by(fix)
-        } else if dir.attached.is_none() && (dir.partial || !lost.is_empty()) {
-            return Ok(());
-        } else {
-            let what = format!("a record of {part:?} that the inode does not know of");
-            let edits = vec![Edit::Delete(tree.id, key::entry(dir.ino, cookie, part).to_vec())];
-            Problem::new(ProblemKind::Name, what).mended_by(Fix::Edits("remove it", edits))
+            Some((named, Some(inode))) if part == Part::Bulk => {
+                let length = Some(value.len() as u64);
+                let wrong = self.small_contents(tree.id, named.ino, &inode, length)?;
+                let Some(wrong) = wrong else { return Ok(()) };
+                let fix = match wrong.remedy {
+                    Remedy::Note(how, inode) => {
+                        Some(says(tree, (dir.ino, cookie), &named, inode, how))
+                    }
+                    Remedy::Keep => Some(keep_bulk(tree, dir, cookie)),
+                    Remedy::Nothing => None,
+                };
+                Problem { fix, ino: named.ino, ..Problem::new(wrong.kind, wrong.what) }
+            }
+            Some((_, Some(inode))) if inode.has_xattrs => return Ok(()),
+            Some((named, Some(inode))) => {
+                let right = InodeRecord { has_xattrs: true, ..inode };
+                let how = "note that they are there";
+                let fix = says(tree, (dir.ino, cookie), &named, right, how);
+                let problem = Problem::new(ProblemKind::Name, unknown()).mended_by(fix);
+                Problem { ino: named.ino, ..problem }
+            }
+            Some((_, None)) if part == Part::Bulk => {
+                Problem::new(ProblemKind::Name, unknown()).mended_by(keep_bulk(tree, dir, cookie))
+            }
+            None if part == Part::Bulk => {
+                let prefix = key::entry(dir.ino, cookie, Part::Attributes);
+                let unsure = touches(lost, &prefix) || dir.partial;
+                if unsure || look::exists(self.pin, tree.id, &prefix)? != Look::Absent {
+                    return Ok(());
+                }
+                let what = format!("{} bytes of contents whose name is gone", value.len());
+                Problem::new(ProblemKind::Name, what).mended_by(keep_bulk(tree, dir, cookie))
+            }
+            None if dir.partial || !lost.is_empty() => return Ok(()),
+            Some((_, None)) | None => {
+                let edits = vec![Edit::Delete(tree.id, key::entry(dir.ino, cookie, part).to_vec())];
+                let fix = Fix::Edits("remove it", edits);
+                Problem::new(ProblemKind::Name, unknown()).mended_by(fix)
+            }
         };
         let problem = self.at(problem, (tree.subvol, dir.ino), &name)?;
         self.found(problem);
@@ -458,23 +489,20 @@ impl Checker<'_, '_> {
                 unreadable(what)
             } else {
                 let problem = Problem::new(ProblemKind::Contents, format!("its {what} are gone"));
-                let mut less = inode;
-                if part == Part::Bulk {
-                    // A link without a target stays what it is: nothing could be put there.
-                    if inode.kind != FileKind::File {
-                        let problem = self.at(problem, (tree.subvol, dir.ino), name)?;
-                        self.found(Problem { ino: attached.named.ino, ..problem });
-                        continue;
+                let how = "note that there are none";
+                let less = if part == Part::Bulk {
+                    let wrong = self.small_contents(tree.id, attached.named.ino, &inode, None)?;
+                    match wrong.map(|wrong| wrong.remedy) {
+                        Some(Remedy::Note(_, less)) => Some(less),
+                        _ => None,
                     }
-                    (less.has_bulk, less.size) = (false, 0);
                 } else {
-                    less.has_xattrs = false;
-                    less.mode = without_lost_list(less.mode);
-                }
-                let entry = Named { target: Target::Embedded(less), ..attached.named.clone() };
-                let at = key::entry(dir.ino, attached.cookie, Part::Attributes).to_vec();
-                let edits = vec![Edit::Put(tree.id, at, entry.encode())];
-                problem.mended_by(Fix::Edits("note that there are none", edits))
+                    let mode = without_lost_list(inode.mode);
+                    Some(InodeRecord { has_xattrs: false, mode, ..inode })
+                };
+                let place = (dir.ino, attached.cookie);
+                let fix = less.map(|less| says(tree, place, &attached.named, less, how));
+                Problem { fix, ..problem }
             };
             let problem = self.at(problem, (tree.subvol, dir.ino), name)?;
             self.found(Problem { ino: attached.named.ino, ..problem });
@@ -507,6 +535,24 @@ impl Checker<'_, '_> {
         self.found(Problem { ino: named.ino, ..problem });
         Ok(())
     }
+}
+
+/// The entry with an inode that says what is so.
+fn says(
+    tree: &Tree,
+    (dir, cookie): (u64, u64),
+    named: &Named,
+    inode: InodeRecord,
+    how: &'static str,
+) -> Fix {
+    let entry = Named { target: Target::Embedded(inode), ..named.clone() };
+    let at = key::entry(dir, cookie, Part::Attributes).to_vec();
+    Fix::Edits(how, vec![Edit::Put(tree.id, at, entry.encode())])
+}
+
+/// Small contents are kept as a file of their own.
+fn keep_bulk(tree: &Tree, dir: &Directory, cookie: u64) -> Fix {
+    Fix::Keep(tree.subvol, tree.id, Stray::Bulk(dir.ino, cookie))
 }
 
 /// What cannot be read, and why nothing is done about it.

@@ -40,6 +40,7 @@ impl Fs {
         let name = match stray {
             Stray::Bulk(dir, cookie) => format!("#{dir}-{cookie:x}"),
             Stray::Subvolume(id) => format!("#subvolume-{id}"),
+            Stray::Tree(tree, _) => format!("#tree-{tree}"),
             Stray::Directory(ino)
             | Stray::Linked(ino)
             | Stray::Extents(ino)
@@ -88,9 +89,13 @@ impl Fs {
             Stray::Subvolume(id) => {
                 let record = read_record(&*self.store, SubvolId(id))?.ok_or(FsError::NotFound)?;
                 let target = Target::Subvolume(id);
+                self.unmount(&mut txn, id, &record)?;
                 let cookie = self.name(&mut txn, view, kept, (&name, record.root, target))?;
                 let record = SubvolumeRecord { parent: (subvol, kept, cookie), ..record };
                 txn.batch().put(VOLUME, &key::subvolume(id), &record.encode());
+            }
+            Stray::Tree(lost, root) => {
+                return self.keep_tree(txn, view, (subvol, kept), (&name, lost, root));
             }
             Stray::Entry(..) => unreachable!("it was moved above"),
         }
@@ -134,8 +139,10 @@ impl Fs {
                 };
                 let view = View::new(&*self.store, TreeId(above.tree));
                 let found = view.entry_at(directory, cookie, &mut name)?;
-                Ok(found.is_some_and(|found| found.target == Target::Subvolume(id)))
+                let leads = found.is_some_and(|found| found.target == Target::Subvolume(id));
+                Ok(leads && !self.is_in_itself(id)?)
             }
+            Stray::Tree(lost, _) => self.is_of_a_subvolume(lost),
             Stray::Extents(_) | Stray::Bulk(..) | Stray::LinkedBulk(_) | Stray::Entry(..) => {
                 Ok(false)
             }
@@ -205,7 +212,7 @@ impl Fs {
     }
 
     /// Adds a name to a directory; where it is taken, one like it. Returns its cookie.
-    fn name(
+    pub(super) fn name(
         &self,
         txn: &mut Txn<'_>,
         view: View<'_>,

@@ -9,6 +9,7 @@ use store::LostRange;
 
 use super::contents::Owner;
 use super::look::{self, Look, Scan, touches};
+use super::small::Remedy;
 use super::tree::Tree;
 use super::{Checker, Edit, Fix, Problem, ProblemKind, Stray, lists};
 use crate::FsResult;
@@ -16,13 +17,13 @@ use crate::subvol::VOLUME;
 
 /// The inode at hand.
 #[derive(Default)]
-#[expect(clippy::struct_excessive_bools, reason = "each tells of a record of its own")]
 struct Linked {
     ino: u64,
     record: Option<LinkedRecord>,
     /// Names of it that are there.
     names: u32,
-    bulk: bool,
+    /// Bytes of small contents that are there.
+    bulk: Option<u64>,
     xattrs: bool,
     /// Whether an access list is among its attributes.
     listed: bool,
@@ -70,7 +71,9 @@ impl Checker<'_, '_> {
                         }
                     }
                 }
-                Parsed::Linked { part: Part::Bulk, .. } => inode.bulk = true,
+                Parsed::Linked { part: Part::Bulk, .. } => {
+                    inode.bulk = Some(scan.value.len() as u64);
+                }
                 Parsed::Linked { part: Part::Xattrs, .. } => {
                     inode.xattrs = true;
                     let decoded = XattrRecord::decode(&scan.value);
@@ -142,6 +145,16 @@ impl Checker<'_, '_> {
             }
             return Ok(());
         };
+        for (known, what) in [(&tree.embedded, "beside a name"), (&tree.directories, "a directory")]
+        {
+            if known.contains(ino) {
+                self.two_of(
+                    tree,
+                    ino,
+                    &format!("an inode under its own number and of one, {what}"),
+                );
+            }
+        }
         if record.inode.has_extents {
             tree.extended.insert(ino);
             let owner = Owner { dir: 0, cookie: 0, name: b"" };
@@ -150,20 +163,7 @@ impl Checker<'_, '_> {
         if partial {
             return Ok(());
         }
-        let beside = (inode.bulk, inode.xattrs) == (record.inode.has_bulk, record.inode.has_xattrs);
-        if !beside {
-            let what = "contents or attributes are gone, or not known of".to_owned();
-            let mut less = record;
-            less.inode.has_bulk = inode.bulk;
-            less.inode.has_xattrs = inode.xattrs;
-            if !inode.xattrs {
-                less.inode.mode = without_lost_list(less.inode.mode);
-            }
-            if record.inode.has_bulk && !inode.bulk {
-                less.inode.size = 0;
-            }
-            let fix = put(tree, ino, &less, "note what is there");
-            self.about(tree, ino, Problem::new(ProblemKind::Contents, what).mended_by(fix))?;
+        if !self.linked_beside(tree, inode, &record)? {
             return Ok(());
         }
         if lists::lacks_list(record.inode.mode, inode.listed) {
@@ -178,12 +178,24 @@ impl Checker<'_, '_> {
             let problem = lists::problem().mended_by(Fix::Edits(lists::REMEDY, edits));
             return self.about(tree, ino, problem);
         }
+        self.links_of(tree, inode, &record, lost)
+    }
+
+    /// An inode has as many names as it says, and without any it waits to be removed.
+    fn links_of(
+        &mut self,
+        tree: &Tree,
+        inode: &Linked,
+        record: &LinkedRecord,
+        lost: &[LostRange],
+    ) -> FsResult<()> {
+        let ino = inode.ino;
         if record.nlink == inode.names && record.nlink > 0 {
             return Ok(());
         }
         if inode.names > 0 {
             let what = format!("it says {} links and has {} names", record.nlink, inode.names);
-            let right = LinkedRecord { nlink: inode.names, ..record };
+            let right = LinkedRecord { nlink: inode.names, ..*record };
             let fix = put(tree, ino, &right, "set the count of links");
             let problem = Problem::new(ProblemKind::Links, what).mended_by(fix);
             return self.about(tree, ino, problem);
@@ -212,13 +224,51 @@ impl Checker<'_, '_> {
         self.about(tree, ino, Problem::new(ProblemKind::Name, what).mended_by(fix))
     }
 
+    /// What lies beside an inode is what it says; tells whether it is.
+    fn linked_beside(
+        &mut self,
+        tree: &Tree,
+        inode: &Linked,
+        record: &LinkedRecord,
+    ) -> FsResult<bool> {
+        let ino = inode.ino;
+        let says = record.inode;
+        if let Some(wrong) = self.small_contents(tree.id, ino, &says, inode.bulk)? {
+            let fix = match wrong.remedy {
+                Remedy::Note(how, inode) => {
+                    Some(put(tree, ino, &LinkedRecord { inode, ..*record }, how))
+                }
+                Remedy::Keep => Some(Fix::Keep(tree.subvol, tree.id, Stray::LinkedBulk(ino))),
+                Remedy::Nothing => None,
+            };
+            let is_mended = fix.is_some();
+            let problem = Problem::new(wrong.kind, wrong.what);
+            self.about(tree, ino, Problem { fix, ..problem })?;
+            if is_mended {
+                return Ok(false);
+            }
+        }
+        if inode.xattrs == says.has_xattrs {
+            return Ok(true);
+        }
+        let what = "attributes are gone, or not known of".to_owned();
+        let mut right = *record;
+        right.inode.has_xattrs = inode.xattrs;
+        if !inode.xattrs {
+            right.inode.mode = without_lost_list(says.mode);
+        }
+        let fix = put(tree, ino, &right, "note what is there");
+        self.about(tree, ino, Problem::new(ProblemKind::Contents, what).mended_by(fix))?;
+        Ok(false)
+    }
+
     /// Names, contents or attributes of an inode whose record is gone. Entries that lead to it
     /// are told, and removed, where they are. Contents are kept, as those beside an entry are.
     fn leftovers(&mut self, tree: &Tree, inode: &Linked) -> FsResult<()> {
-        if inode.names > 0 || !(inode.bulk || inode.xattrs) {
+        if inode.names > 0 || !(inode.bulk.is_some() || inode.xattrs) {
             return Ok(());
         }
-        if inode.bulk {
+        if inode.bulk.is_some() {
             if !tree.whole || tree.is_unsure() {
                 return Ok(());
             }

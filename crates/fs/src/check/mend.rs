@@ -35,9 +35,15 @@ impl Fs {
                     {
                         self.numbers.raise(u64::from_le_bytes(next));
                     }
+                    if let Edit::Put(VOLUME, key, value) = edit
+                        && let Ok(next) = <[u8; 8]>::try_from(value.as_slice())
+                    {
+                        self.admin.raise(key, u64::from_le_bytes(next));
+                    }
                 }
                 Ok(())
             }
+            Fix::OwnTree(first, id) => self.own_tree(*first, *id),
             Fix::Directory(tree, ino, place) => {
                 let mut txn = Txn::new(self);
                 let record = self.directory_anew(&txn, *tree, *ino, *place)?;

@@ -25,6 +25,7 @@
 mod collect;
 mod contents;
 mod copies;
+mod counters;
 mod entries;
 mod index;
 mod join;
@@ -33,6 +34,9 @@ mod linked;
 mod lists;
 pub(crate) mod look;
 mod mend;
+mod missing;
+mod mounted;
+mod mounts;
 mod offline;
 mod problem;
 mod quota;
@@ -40,6 +44,7 @@ mod repair;
 mod segments;
 mod sets;
 mod shared;
+mod small;
 mod table;
 mod tree;
 mod unread;
@@ -215,7 +220,7 @@ impl Checker<'_, '_> {
         self.segments()?;
         self.check_table()?;
         self.check_copies()?;
-        for id in self.table.live() {
+        for id in self.table.alone() {
             self.subvolume(id)?;
             if self.report.stopped {
                 return Ok(());

@@ -3,8 +3,9 @@
 use format::Corruption;
 use store::{TreeId, UNREAD};
 
-/// Problems beyond so many are counted but not kept. A repair looks again after it mended those.
-const PROBLEMS_MAX: usize = 10_000;
+/// Problems beyond so many are counted but not kept: so many that can be mended, and so many others,
+/// of which no number hides one that can be. A repair looks again after it mended those.
+const PROBLEMS_MAX: u64 = 10_000;
 
 /// What sort of thing is wrong.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -155,8 +156,10 @@ pub(crate) enum Stray {
     Entries(u64),
     /// An entry that stands where its name cannot be found: directory and cookie.
     Entry(u64, u64),
-    /// A subvolume that no entry leads to.
+    /// A subvolume that no entry leads to, or that lies in a circle.
     Subvolume(u64),
+    /// A tree that no record names, as a subvolume: tree and the directory above all others.
+    Tree(u64, u64),
 }
 
 /// What mends a problem. Each is one commit.
@@ -174,6 +177,8 @@ pub(crate) enum Fix {
     Join(u64, TreeId, u64),
     /// An inode beside a name gets the note that it has extents: tree, inode.
     Extended(TreeId, u64),
+    /// The second of two subvolumes that have one tree gets a copy of it as its own.
+    OwnTree(u64, u64),
     /// A tree is dropped that no record names.
     DropTree(TreeId),
     /// The index is deleted; it is made anew in the background.
@@ -210,9 +215,11 @@ impl Fix {
                 Stray::Entries(ino) => format!("name the directory lost+found/#{ino}"),
                 Stray::Entry(..) => "move the name to where it is looked for".to_owned(),
                 Stray::Subvolume(id) => format!("name it lost+found/#subvolume-{id}"),
+                Stray::Tree(tree, _) => format!("keep it as a subvolume, lost+found/#tree-{tree}"),
             },
             Fix::Join(_, _, ino) => format!("have the names lead to one inode {ino}"),
             Fix::Extended(..) => "note that it has, unless it has small contents, too".to_owned(),
+            Fix::OwnTree(_, id) => format!("give subvolume {id} a copy of it"),
             Fix::DropTree(tree) => format!("drop tree {}", tree.0),
             Fix::DropIndex => "delete the index, which is then made anew".to_owned(),
             Fix::Marks(segment) => format!("write the marks of segment {segment:016x} anew"),
@@ -252,13 +259,16 @@ pub struct VolumeReport {
     pub data_bytes: u64,
     /// Files of the index that were read.
     pub index_files: u64,
-    /// The first of the problems, the store's own among them.
+    /// The first of the problems that can be mended, and the first of the others, in the order in
+    /// which they were met; the store's own are among them.
     pub problems: Vec<Problem>,
     /// How many there were.
     pub problems_count: u64,
     /// Whether the medium did not give some of the bytes: then nothing is mended, for what does not
     /// read may be what a repair would make anew, or take for gone.
     pub unread: bool,
+    /// How many of them can be mended.
+    pub mendable_count: u64,
     /// Whether it was ended before all was looked at.
     pub stopped: bool,
 }
@@ -271,11 +281,29 @@ impl VolumeReport {
 
     /// Adds a problem.
     pub(crate) fn add(&mut self, problem: Problem) {
+        let mendable_kept = self.mendable_count.min(PROBLEMS_MAX);
+        let kept = if problem.fix.is_some() {
+            self.mendable_count += 1;
+            mendable_kept
+        } else {
+            self.problems.len() as u64 - mendable_kept
+        };
         self.problems_count += 1;
         self.unread |= problem.kind == ProblemKind::Medium;
-        if self.problems.len() < PROBLEMS_MAX {
+        if kept < PROBLEMS_MAX {
             self.problems.push(problem);
         }
+    }
+
+    /// Where the list of problems is at.
+    pub(super) fn at(&self) -> (usize, u64, u64) {
+        (self.problems.len(), self.problems_count, self.mendable_count)
+    }
+
+    /// Takes back the problems since the list was there.
+    pub(super) fn take_back(&mut self, (kept, problems, mendable): (usize, u64, u64)) {
+        self.problems.truncate(kept);
+        (self.problems_count, self.mendable_count) = (problems, mendable);
     }
 
     /// Whether problems were met that are not in the list.

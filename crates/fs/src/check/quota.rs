@@ -13,11 +13,20 @@ use crate::{FsResult, QuotaOf};
 
 impl Checker<'_, '_> {
     /// Looks at the records, and compares those of charges with what inodes say, where there is
-    /// any quota and all of it can be read: what cannot has been told by then.
+    /// any quota and all of it can be read. Where nothing that cannot was told by then, as of what
+    /// waits to be removed, it is said that they were not compared, and why.
     pub(super) fn check_quotas(&mut self) -> FsResult<()> {
         self.check_quota_records()?;
-        let Ok(differences) = self.fs.quota_differences(self.pin, &mut Counting::untold()) else {
-            return Ok(());
+        let differences = match self.fs.quota_differences(self.pin, &mut Counting::untold()) {
+            Ok(differences) => differences,
+            Err(error) => {
+                let unread = [ProblemKind::Unreadable, ProblemKind::Structure];
+                if !self.report.problems.iter().any(|problem| unread.contains(&problem.kind)) {
+                    let what = format!("what is charged to quotas was not compared: {error}");
+                    self.found(Problem::new(ProblemKind::Quota, what));
+                }
+                return Ok(());
+            }
         };
         self.charges_are_right = differences.is_empty();
         for difference in differences {

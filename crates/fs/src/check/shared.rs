@@ -171,17 +171,16 @@ impl Checker<'_, '_> {
         }
         let Some(differing) = self.differing(&base, tree.id)? else { return Ok(false) };
         let report = &self.report;
-        let kept = (report.problems.len(), report.problems_count);
+        let at = report.at();
         let counted = (report.directories, report.files);
         let right = self.prove(&mut tree, &base, &differing)?;
         let right = right && !tree.is_unsure() && !self.report.stopped;
         let report = &mut self.report;
-        if right && report.problems_count == kept.1 {
+        if right && report.at() == at {
             self.note_clean(tree, record);
             return Ok(true);
         }
-        report.problems.truncate(kept.0);
-        report.problems_count = kept.1;
+        report.take_back(at);
         (report.directories, report.files) = counted;
         Ok(false)
     }

@@ -4,11 +4,12 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use format::base_record::BaseRecord;
+use format::candidate;
 use format::cluster_limits::ClusterLimitsRecord;
 use format::detached_record::DetachedRecord;
-use format::entry_record::Target;
+use format::directory_record::DirectoryRecord;
 use format::inode_record::LinkedRecord;
-use format::key::{self, Counter, Part};
+use format::key::{self, Counter, Parsed, Part};
 use format::scan_record::ScanRecord;
 use format::subvolume_record::{SubvolumeRecord, UsageRecord};
 use format::trash::TrashRecord;
@@ -16,6 +17,7 @@ use format::usage;
 use store::{Error, KeyRange, LostRange, Pinned, TreeId};
 
 use super::look::{self, Look, Scan, touches};
+use super::missing::{gone, only_in_copies, put_back};
 use super::{Checker, Edit, Fix, Problem, ProblemKind, Stray, VolumeReport};
 use crate::error::from_store;
 use crate::numbers::NUMBERS_END;
@@ -37,17 +39,21 @@ pub(super) struct Table {
     pub(super) sources: BTreeSet<u64>,
     /// Subvolume of the volume's root.
     pub(super) root: u64,
-    names: Vec<(u64, u64, Vec<u8>, u64)>,
+    pub(super) names: Vec<(u64, u64, Vec<u8>, u64)>,
     orphans: Vec<(u64, u64)>,
-    detached: BTreeMap<u64, DetachedRecord>,
+    pub(super) detached: BTreeMap<u64, DetachedRecord>,
     usage: BTreeMap<u64, UsageRecord>,
     pub(super) bases: BTreeMap<u64, BaseRecord>,
     scans: BTreeMap<u64, ScanRecord>,
     segments: BTreeMap<u64, i64>,
-    counters: BTreeMap<u8, u64>,
+    pub(super) counters: BTreeMap<u8, u64>,
     next_detached: u64,
     /// What of it cannot be read, or does not decode.
-    lost: Vec<LostRange>,
+    pub(super) lost: Vec<LostRange>,
+    /// Keys of records that only their copies have whole, and that were taken from those.
+    pub(super) from_copies: BTreeSet<Vec<u8>>,
+    /// Subvolumes whose trees are those of others, too.
+    pub(super) sharing: BTreeSet<u64>,
 }
 
 impl Table {
@@ -58,10 +64,29 @@ impl Table {
         let mut malformed_records = Vec::new();
         while scan.advance()? {
             if let Err(malformed) = table.take(&scan.key, &scan.value) {
-                let what = format!("the volume's record {:02x?}: {malformed}", scan.key);
-                report.add(Problem::new(ProblemKind::Structure, what));
-                malformed_records.push(look::not_decoded(VOLUME, &scan.key, malformed));
+                malformed_records.push((scan.key.clone(), malformed));
             }
+        }
+        let mut not_decoded = Vec::new();
+        let is_whole = scan.lost.is_empty();
+        let copies = if is_whole { only_in_copies(fs, pin)? } else { BTreeMap::new() };
+        for (key, malformed) in malformed_records {
+            let what = format!("the volume's record {key:02x?}: {malformed}");
+            let problem = Problem::new(ProblemKind::Structure, what);
+            if let Some(copy) = copies.get(&key) {
+                table.from_copies.insert(key.clone());
+                report.add(problem.mended_by(put_back(&key, copy)));
+            } else {
+                report.add(problem);
+                not_decoded.push(look::not_decoded(VOLUME, &key, malformed));
+            }
+        }
+        for (key, copy) in copies {
+            if table.from_copies.insert(key.clone()) {
+                report.add(gone(&key, &copy));
+            }
+            // It was seen to decode.
+            table.take(&key, &copy).unwrap_or_default();
         }
         for range in &scan.lost {
             let what =
@@ -74,7 +99,7 @@ impl Table {
             report.add(problem.in_file(&range.damage.file, range.damage.offset));
         }
         table.lost = scan.lost;
-        table.lost.append(&mut malformed_records);
+        table.lost.append(&mut not_decoded);
         Ok(table)
     }
 
@@ -91,7 +116,7 @@ impl Table {
         Ok(())
     }
 
-    fn take(&mut self, key: &[u8], value: &[u8]) -> Result<(), format::Malformed> {
+    pub(super) fn take(&mut self, key: &[u8], value: &[u8]) -> Result<(), format::Malformed> {
         let prefix = key.get(..1).unwrap_or_default();
         let number = || key::parse_number(key);
         if prefix == key::SUBVOLUMES_PREFIX {
@@ -142,6 +167,12 @@ impl Table {
         live.map(|(&id, _)| id).collect()
     }
 
+    /// Those of them whose trees are looked at: no tree is gone through as that of two.
+    pub(super) fn alone(&self) -> Vec<u64> {
+        let live = self.live();
+        live.into_iter().filter(|id| !self.sharing.contains(id)).collect()
+    }
+
     /// Bytes of contents that segments count.
     pub(super) fn content_bytes(&self) -> u64 {
         let pages = self.segments.values().map(|&pages| pages.max(0) as u64);
@@ -166,6 +197,15 @@ impl Table {
             })
     }
 
+    /// Whether a subvolume waits to be reclaimed; unsure counts as yes.
+    pub(super) fn subvolume_waits(&self, id: u64) -> bool {
+        touches(&self.lost, &key::DETACHED_PREFIX)
+            || self
+                .detached
+                .values()
+                .any(|other| *other == DetachedRecord::Subvolume { subvolume: id })
+    }
+
     /// Whether something of a subvolume waits to be reclaimed; unsure counts as yes.
     pub(super) fn has_detached(&self, subvol: u64) -> bool {
         !self.lost.is_empty()
@@ -186,7 +226,7 @@ impl Table {
         self.wait("have it reclaimed", record)
     }
 
-    fn wait(&self, what: &'static str, record: DetachedRecord) -> Fix {
+    pub(super) fn wait(&self, what: &'static str, record: DetachedRecord) -> Fix {
         let counter = key::counter(Counter::NextDetached);
         let known = self.counters.get(&counter[1]).copied().unwrap_or(0);
         let sequence = self.next_detached.max(known);
@@ -208,165 +248,16 @@ impl Checker<'_, '_> {
         for id in ids {
             self.check_subvolume_record(id)?;
         }
+        self.check_shared_trees();
+        self.check_circles()?;
         self.check_snapshot_names();
         self.check_orphans()?;
         self.check_detached()?;
         self.check_bases()?;
         self.check_counters();
+        self.check_epoch();
+        self.check_gc_notes()?;
         self.check_trees()
-    }
-
-    fn about_subvolume(&mut self, id: u64, problem: Problem) -> FsResult<()> {
-        let root = self.table.subvolumes.get(&id).map_or(0, |record| record.root);
-        let problem = self.at(problem, (id, root), b"")?;
-        self.found(problem);
-        Ok(())
-    }
-
-    /// Whether a tree exists; what cannot be told counts as yes.
-    fn tree_exists(&self, tree: u64) -> FsResult<bool> {
-        let range = KeyRange { from: vec![0], to: Some(vec![0, 0]) };
-        match self.pin.scan(TreeId(tree), range) {
-            Err(Error::NoTree(_)) => Ok(false),
-            Err(Error::Corrupt(_)) | Ok(_) => Ok(true),
-            Err(error) => Err(from_store(error)),
-        }
-    }
-
-    fn check_subvolume_record(&mut self, id: u64) -> FsResult<()> {
-        let Some(record) = self.table.subvolumes.get(&id).cloned() else { return Ok(()) };
-        if !self.tree_exists(record.tree)? {
-            let what = format!("tree {} of subvolume {id} does not exist", record.tree);
-            let mut edits = vec![
-                Edit::Delete(VOLUME, key::subvolume(id).to_vec()),
-                Edit::Delete(VOLUME, key::usage(id).to_vec()),
-            ];
-            for (lineage, directory, name, named) in &self.table.names {
-                if *named == id {
-                    let key = key::snapshot_name(*lineage, *directory, name);
-                    edits.push(Edit::Delete(VOLUME, key));
-                }
-            }
-            let problem = Problem::new(ProblemKind::Subvolume, what);
-            let problem = if id == self.table.root {
-                problem
-            } else {
-                problem.mended_by(Fix::Edits("forget the subvolume", edits))
-            };
-            self.table.subvolumes.remove(&id);
-            self.found(Problem { subvolume: id, ..problem });
-            return Ok(());
-        }
-        if record.detached {
-            let waits = touches(&self.table.lost, &key::DETACHED_PREFIX)
-                || self
-                    .table
-                    .detached
-                    .values()
-                    .any(|other| *other == DetachedRecord::Subvolume { subvolume: id });
-            if !waits {
-                let what = format!("subvolume {id} was removed, and nothing reclaims it");
-                let record = DetachedRecord::Subvolume { subvolume: id };
-                let fix = self.table.wait("have it reclaimed", record);
-                let problem = Problem::new(ProblemKind::Subvolume, what).mended_by(fix);
-                self.found(Problem { subvolume: id, ..problem });
-            }
-            return Ok(());
-        }
-        if record.base != 0 {
-            let base = self.table.bases.get(&record.base);
-            let unsure = touches(&self.table.lost, &key::base(record.base));
-            if !base.is_some_and(|base| base.complete) && !unsure {
-                let what = format!("base {} of its index does not exist", record.base);
-                let value = SubvolumeRecord { base: 0, ..record.clone() }.encode();
-                let edits = vec![Edit::Put(VOLUME, key::subvolume(id).to_vec(), value)];
-                let fix = Fix::Edits("have its index made anew", edits);
-                let problem = Problem::new(ProblemKind::Index, what).mended_by(fix);
-                self.about_subvolume(id, problem)?;
-            }
-        }
-        if record.snapshot {
-            return self.check_snapshot(id, &record);
-        }
-        if record.parent.0 == 0 {
-            return if id == self.table.root { Ok(()) } else { self.homeless(id, "has no place") };
-        }
-        let (above, directory, cookie) = record.parent;
-        let Some(other) = self.table.subvolumes.get(&above) else {
-            if touches(&self.table.lost, &key::subvolume(above)) {
-                return Ok(());
-            }
-            return self.homeless(id, "is in a subvolume that does not exist");
-        };
-        match look::entry(self.pin, TreeId(other.tree), directory, cookie)? {
-            Look::Unknown => Ok(()),
-            Look::Found(entry) if entry.target == Target::Subvolume(id) => Ok(()),
-            Look::Found(_) | Look::Absent => {
-                if self.table.subvolumes.get(&above).is_some_and(|above| above.detached) {
-                    return Ok(());
-                }
-                self.homeless(id, "is not where it says that it is")
-            }
-        }
-    }
-
-    /// A subvolume that nothing leads to, as far as its own record tells.
-    fn homeless(&mut self, id: u64, how: &str) -> FsResult<()> {
-        let what = format!("subvolume {id} {how}");
-        let (root, tree) = match self.table.subvolumes.get(&self.table.root) {
-            Some(record) => (self.table.root, TreeId(record.tree)),
-            None => return Ok(()),
-        };
-        let fix = Fix::Keep(root, tree, Stray::Subvolume(id));
-        self.about_subvolume(id, Problem::new(ProblemKind::Subvolume, what).mended_by(fix))
-    }
-
-    /// A snapshot has its name.
-    fn check_snapshot(&mut self, id: u64, record: &SubvolumeRecord) -> FsResult<()> {
-        let unsure = touches(&self.table.lost, &key::SNAPSHOT_NAMES_PREFIX);
-        if unsure || self.table.names.iter().any(|(.., named)| *named == id) {
-            return Ok(());
-        }
-        let what = format!("snapshot {id} has no name");
-        let mut name = record.name.clone();
-        let taken = |name: &[u8]| {
-            self.table.names.iter().any(|(lineage, directory, other, _)| {
-                (*lineage, *directory) == (record.lineage, record.root) && other == name
-            })
-        };
-        if name.is_empty() || taken(&name) {
-            name = format!("found-{id}").into_bytes();
-        }
-        let renamed = SubvolumeRecord { name: name.clone(), ..record.clone() };
-        let key = key::snapshot_name(record.lineage, record.root, &name);
-        let edits = vec![
-            Edit::Put(VOLUME, key, id.to_le_bytes().to_vec()),
-            Edit::Put(VOLUME, key::subvolume(id).to_vec(), renamed.encode()),
-        ];
-        let fix = Fix::Edits("name it as it was", edits);
-        self.about_subvolume(id, Problem::new(ProblemKind::Subvolume, what).mended_by(fix))
-    }
-
-    fn check_snapshot_names(&mut self) {
-        let names = std::mem::take(&mut self.table.names);
-        for (lineage, directory, name, id) in &names {
-            if touches(&self.table.lost, &key::subvolume(*id)) {
-                continue;
-            }
-            let right = self.table.subvolumes.get(id).is_some_and(|record| {
-                record.snapshot && !record.detached && record.lineage == *lineage
-            });
-            if right {
-                continue;
-            }
-            let shown = String::from_utf8_lossy(name);
-            let what = format!("{shown:?} is the name of snapshot {id}, which does not exist");
-            let edits = vec![Edit::Delete(VOLUME, key::snapshot_name(*lineage, *directory, name))];
-            let fix = Fix::Edits("remove the name", edits);
-            let problem = Problem::new(ProblemKind::Subvolume, what).mended_by(fix);
-            self.found(Problem { subvolume: *id, ..problem });
-        }
-        self.table.names = names;
     }
 
     /// What has no name and waits to be removed is there, and has none.
@@ -459,60 +350,69 @@ impl Checker<'_, '_> {
         Ok(())
     }
 
-    /// No number is handed out that is in use.
-    fn check_counters(&mut self) {
-        if !self.table.lost.is_empty() {
-            return;
-        }
-        let table = &self.table;
-        let trees = table.subvolumes.values().map(|record| record.tree);
-        let trees = trees.chain(table.bases.keys().copied());
-        let greatest = [
-            (Counter::NextSubvolume, table.subvolumes.keys().copied().max(), "subvolume"),
-            (Counter::NextTree, trees.max(), "tree"),
-            (Counter::NextDetached, table.detached.keys().copied().max(), "detached"),
-        ];
-        let mut wrong = Vec::new();
-        for (counter, greatest, of) in greatest {
-            let key = key::counter(counter);
-            let known = table.counters.get(&key[1]).copied().unwrap_or(0);
-            let possible = known..COUNT_MAX;
-            if let Some(greatest) = greatest.filter(|greatest| possible.contains(greatest)) {
-                wrong.push((key, (known, greatest.saturating_add(1)), of));
-            }
-        }
-        for (key, (known, next), of) in wrong {
-            let what = format!("the next number of a {of} is said to be {known}, and is {next}");
-            let edits = vec![Edit::Put(VOLUME, key.to_vec(), next.to_le_bytes().to_vec())];
-            let fix = Fix::Edits("set the counter", edits);
-            self.found(Problem::new(ProblemKind::Subvolume, what).mended_by(fix));
-        }
-    }
-
-    /// No number of an inode is handed out that was met; one that none can have is other damage.
-    pub(super) fn check_next_ino(&mut self) {
-        let key = key::counter(Counter::NextIno);
-        let known = self.table.counters.get(&key[1]).copied().unwrap_or(0);
-        let greatest = self.greatest_ino;
-        if !self.table.lost.is_empty() || greatest < known || greatest >= NUMBERS_END {
-            return;
-        }
-        let next = greatest + 1;
-        let what = format!("the next number of an inode is said to be {known}, and is {next}");
-        let edits = vec![Edit::Put(VOLUME, key.to_vec(), next.to_le_bytes().to_vec())];
-        let fix = Fix::Edits("set the counter", edits);
-        self.found(Problem::new(ProblemKind::Subvolume, what).mended_by(fix));
-    }
-
-    /// Trees that no record names: room, and nothing else.
+    /// Trees that no record names: room, or what a subvolume had whose record is gone.
     fn check_trees(&mut self) -> FsResult<()> {
         if !self.table.lost.is_empty() {
             return Ok(());
         }
         for tree in unnamed_trees(&self.table, self.pin)? {
             let what = format!("tree {tree} exists, and no record names it");
-            let fix = Fix::DropTree(TreeId(tree));
-            self.found(Problem::new(ProblemKind::Lost, what).mended_by(fix));
+            let of_index = self.table.subvolumes.values().any(|record| record.base == tree);
+            let top = if of_index { Look::Absent } else { self.top_of(TreeId(tree))? };
+            let root = self.table.subvolumes.get(&self.table.root).map(|record| record.tree);
+            let fix = match (top, root) {
+                (Look::Found(top), Some(above)) => {
+                    let stray = Stray::Tree(tree, top);
+                    Some(Fix::Keep(self.table.root, TreeId(above), stray))
+                }
+                (Look::Absent, _) => Some(Fix::DropTree(TreeId(tree))),
+                (Look::Unknown | Look::Found(_), _) => None,
+            };
+            self.found(Problem { fix, ..Problem::new(ProblemKind::Lost, what) });
+        }
+        Ok(())
+    }
+
+    /// The directory that all others of a tree are below: one that is in itself, or else the first
+    /// that is in none of the tree.
+    fn top_of(&self, tree: TreeId) -> FsResult<Look<u64>> {
+        let mut scan = Scan::new(self.pin, tree, &key::DIRECTORIES_PREFIX)?;
+        let (mut top, mut any) = (None, false);
+        while scan.advance()? {
+            any = true;
+            let Ok(Parsed::Entry { directory, cookie: 0, part: Part::Attributes }) =
+                key::parse(&scan.key)
+            else {
+                continue;
+            };
+            let Ok(record) = DirectoryRecord::decode(&scan.value) else { continue };
+            if directory >= NUMBERS_END {
+                // A falsified number: no subvolume can have it for a root.
+                continue;
+            }
+            if record.parent == directory {
+                return Ok(Look::Found(directory));
+            }
+            if top.is_none() && look::directory(self.pin, tree, record.parent)? == Look::Absent {
+                top = Some(directory);
+            }
+        }
+        Ok(match top {
+            Some(top) => Look::Found(top),
+            None if any || !scan.lost.is_empty() => Look::Unknown,
+            None => Look::Absent,
+        })
+    }
+
+    /// What `pando gc` noted is to be read, or nothing is collected any more.
+    fn check_gc_notes(&mut self) -> FsResult<()> {
+        let mut scan = Scan::new(self.pin, VOLUME, &key::CANDIDATES_PREFIX)?;
+        while scan.advance()? {
+            let Err(malformed) = candidate::decode(&scan.value) else { continue };
+            let what = format!("what was noted as garbage, {:02x?}: {malformed}", scan.key);
+            let edits = vec![Edit::Delete(VOLUME, scan.key.clone())];
+            let fix = Fix::Edits("remove the note: it is made again", edits);
+            self.found(Problem::new(ProblemKind::Structure, what).mended_by(fix));
         }
         Ok(())
     }

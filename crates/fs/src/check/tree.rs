@@ -49,6 +49,8 @@ pub(super) struct Tree {
     reach: Map<u64, Reach>,
     /// Inodes that stand in entries.
     pub(super) embedded: InoSet,
+    /// Directories.
+    pub(super) directories: InoSet,
     /// Directories in which subvolumes are mounted.
     pub(super) mounts: BTreeSet<u64>,
     /// Inodes that say that they have extents.
@@ -96,6 +98,7 @@ impl Tree {
             original,
             reach: Map::default(),
             embedded: InoSet::default(),
+            directories: InoSet::default(),
             mounts: BTreeSet::new(),
             extended: InoSet::default(),
             linked: InoSet::default(),
@@ -124,6 +127,7 @@ impl Checker<'_, '_> {
     pub(super) fn subvolume(&mut self, id: u64) -> FsResult<()> {
         let Some(record) = self.table.subvolumes.get(&id).cloned() else { return Ok(()) };
         self.report.subvolumes += 1;
+        self.root_record(&record, id)?;
         if self.by_difference(&record, id)? || self.report.stopped {
             return Ok(());
         }
@@ -155,6 +159,37 @@ impl Checker<'_, '_> {
             self.note_clean(tree, &record);
         }
         Ok(())
+    }
+
+    /// The root of a subvolume was not removed; that of one that is no copy is in itself.
+    fn root_record(&mut self, of: &SubvolumeRecord, id: u64) -> FsResult<()> {
+        let tree = TreeId(of.tree);
+        let Look::Found(record) = look::directory(self.pin, tree, of.root)? else { return Ok(()) };
+        let is_elsewhere = of.source.0 == 0 && record.parent != of.root;
+        if !is_elsewhere && !record.detached {
+            return Ok(());
+        }
+        let what = if record.detached {
+            "its root directory says that it was removed".to_owned()
+        } else {
+            format!("its root directory says that it is in directory {}", record.parent)
+        };
+        let (parent, parent_cookie) =
+            if is_elsewhere { (of.root, 0) } else { (record.parent, record.parent_cookie) };
+        let value = DirectoryRecord { parent, parent_cookie, detached: false, ..record }.encode();
+        let key = key::directory(of.root, Part::Attributes).to_vec();
+        let fix = Fix::Edits("say that it is the root", vec![Edit::Put(tree, key, value)]);
+        let problem = Problem::new(ProblemKind::Name, what).mended_by(fix);
+        let problem = self.at(problem, (id, of.root), b"")?;
+        self.found(Problem { ino: of.root, ..problem });
+        Ok(())
+    }
+
+    /// That a number is that of two things. Which of them has it cannot be told.
+    pub(super) fn two_of(&mut self, tree: &Tree, ino: u64, what: &str) {
+        let what = format!("{ino} is the number of {what}");
+        let problem = Problem::new(ProblemKind::Name, what);
+        self.found(Problem { subvolume: tree.subvol, ino, ..problem });
     }
 
     /// Tells what of a tree cannot be read.
@@ -196,7 +231,7 @@ impl Checker<'_, '_> {
             let dir = at.as_mut().expect("invariant: it was just set");
             match (cookie, part) {
                 (0, Part::Attributes) => self.own_record(tree, dir, &scan.value)?,
-                (0, Part::Xattrs) => self.own_xattrs(tree, dir, &scan.key, &scan.value)?,
+                (0, Part::Xattrs) => self.own_xattrs(tree, dir, &scan.value)?,
                 (1.., Part::Attributes) => {
                     self.close_attached(tree, dir, &scan.lost)?;
                     self.entry(tree, dir, cookie, &scan.value)?;
@@ -226,6 +261,10 @@ impl Checker<'_, '_> {
     fn begin(&mut self, tree: &mut Tree, ino: u64) -> FsResult<Directory> {
         self.greatest_ino = self.greatest_ino.max(ino);
         let reach = self.reach(tree, ino)?;
+        tree.directories.insert(ino);
+        if tree.embedded.contains(ino) && tree.concerns(reach) {
+            self.two_of(tree, ino, "a directory and of a file beside its name");
+        }
         self.report.directories += u64::from(reach == Reach::Root);
         Ok(Directory {
             ino,
@@ -341,13 +380,7 @@ impl Checker<'_, '_> {
         self.found(Problem { subvolume: tree.subvol, ino: dir.ino, ..problem });
     }
 
-    fn own_xattrs(
-        &mut self,
-        tree: &Tree,
-        dir: &mut Directory,
-        key: &[u8],
-        value: &[u8],
-    ) -> FsResult<()> {
+    fn own_xattrs(&mut self, tree: &Tree, dir: &mut Directory, value: &[u8]) -> FsResult<()> {
         dir.xattrs = true;
         let flagged = dir.record.is_some_and(|record| record.has_xattrs);
         let mut problem = None;
@@ -357,9 +390,12 @@ impl Checker<'_, '_> {
             problem = Some(Problem::new(ProblemKind::Structure, malformed.to_string()));
         } else if dir.record.is_some() && !flagged && tree.concerns(dir.reach) {
             let what = "attributes that the directory does not know of".to_owned();
-            let edits = vec![Edit::Delete(tree.id, key.to_vec())];
-            let fix = Fix::Edits("remove the attributes", edits);
-            problem = Some(Problem::new(ProblemKind::Name, what).mended_by(fix));
+            let fix = dir.record.map(|record| {
+                let value = DirectoryRecord { has_xattrs: true, ..record }.encode();
+                let key = key::directory(dir.ino, Part::Attributes).to_vec();
+                Fix::Edits("note that they are there", vec![Edit::Put(tree.id, key, value)])
+            });
+            problem = Some(Problem { fix, ..Problem::new(ProblemKind::Name, what) });
         }
         if let Some(problem) = problem {
             let problem = self.at(problem, (tree.subvol, dir.ino), b"")?;

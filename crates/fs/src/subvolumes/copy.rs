@@ -44,7 +44,8 @@ pub(crate) struct Copied {
     pub(crate) record: SubvolumeRecord,
     /// Copies of nested subvolumes.
     pub(crate) nested: u64,
-    sources: Vec<Arc<Subvol>>,
+    /// What it was taken from, and the last epoch in which any of that may be shared.
+    sources: Vec<(Arc<Subvol>, u64)>,
     mounted: Vec<(u64, (u64, u64))>,
     ended: u64,
 }
@@ -61,6 +62,7 @@ pub(crate) fn plan(
     let ended = fs.admin.end_epoch(ledger, txn.batch());
     let mut copies: BTreeMap<u64, (u64, u64)> = BTreeMap::new();
     let mut mounted = Vec::new();
+    let mut sources = Vec::new();
     let mut root = None;
     for (at, member) in std::iter::once(source).chain(nested).enumerate() {
         let id = ledger.new_subvolume()?;
@@ -68,6 +70,8 @@ pub(crate) fn plan(
         copies.insert(member.subvol.id.0, (id, tree.0));
         txn.batch().clone_tree(member.subvol.tree(), tree);
         let from = &member.record;
+        // A damaged counter of epochs may be before the last one that ended.
+        let last_clone_epoch = ended.max(from.last_clone_epoch);
         let parent = match copies.get(&from.parent.0) {
             Some((parent, _)) if at > 0 => (*parent, from.parent.1, from.parent.2),
             _ => purpose.parent,
@@ -80,7 +84,7 @@ pub(crate) fn plan(
             parent,
             source: (member.subvol.id.0, directory),
             created: txn.now,
-            last_clone_epoch: ended,
+            last_clone_epoch,
             first_own_ino: fs.numbers.peek(),
             read_only: purpose.snapshot,
             snapshot: purpose.snapshot && at == 0,
@@ -101,20 +105,13 @@ pub(crate) fn plan(
             mount_copy(fs, txn, member, &copies, id)?;
         }
         if !from.read_only {
-            let record = SubvolumeRecord { last_clone_epoch: ended, ..from.clone() };
+            let record = SubvolumeRecord { last_clone_epoch, ..from.clone() };
             txn.batch().put(VOLUME, &key::subvolume(member.subvol.id.0), &record.encode());
+            sources.push((Arc::clone(&member.subvol), last_clone_epoch));
         }
     }
     let (id, record) = root.expect("invariant: the source is the first that is copied");
-    let sources = std::iter::once(source).chain(nested);
-    Ok(Copied {
-        id,
-        record,
-        nested: nested.len() as u64,
-        sources: sources.map(|member| Arc::clone(&member.subvol)).collect(),
-        mounted,
-        ended,
-    })
+    Ok(Copied { id, record, nested: nested.len() as u64, sources, mounted, ended })
 }
 
 /// The base of a copy. Its clusters are inherited by reference: what differs is found by comparing
@@ -181,8 +178,8 @@ fn mount_copy(
 impl Copied {
     /// After the commit, before the gates open.
     pub(crate) fn settle(&self, fs: &Fs, ledger: &mut Ledger) {
-        for source in self.sources.iter().filter(|source| !source.read_only) {
-            source.set_last_clone_epoch(self.ended);
+        for (source, last_clone_epoch) in &self.sources {
+            source.set_last_clone_epoch(*last_clone_epoch);
         }
         for &(subvol, parent) in &self.mounted {
             ledger.moved(subvol, Some(parent));

@@ -107,6 +107,22 @@ impl Admin {
         ledger
     }
 
+    /// A repair set a counter: nothing before it is handed out.
+    pub(crate) fn raise(&self, counter: &[u8], to: u64) {
+        let mut ledger = self.lock();
+        let is = |one: Counter| counter == key::counter(one);
+        if is(Counter::NextSubvolume) {
+            ledger.next_subvolume = ledger.next_subvolume.max(to);
+        } else if is(Counter::NextTree) {
+            ledger.next_tree = ledger.next_tree.max(to);
+        } else if is(Counter::NextDetached) {
+            ledger.next_detached = ledger.next_detached.max(to);
+        } else if is(Counter::Epoch) {
+            self.epoch.fetch_max(to, Ordering::AcqRel);
+        }
+        ledger.wrote();
+    }
+
     /// The present epoch: what is written now is born in it. It changes only while the gates of
     /// whatever is copied are held, so that within a change it is constant for the subvolume.
     #[inline]

@@ -82,7 +82,10 @@ pub(super) fn collect(
 
 /// A report as it goes over a connection.
 pub(crate) fn checked(report: &VolumeReport) -> Checked {
-    let findings = report.problems.iter().take(FINDINGS_MAX).map(|found| CheckFinding {
+    let mendable: Vec<bool> =
+        report.problems.iter().map(|found| found.remedy().is_some()).collect();
+    let kept = kept(&mendable, FINDINGS_MAX).into_iter().map(|at| &report.problems[at]);
+    let findings = kept.map(|found| CheckFinding {
         kind: found.kind.name().to_owned(),
         file: found.file.clone(),
         offset: found.offset,
@@ -109,5 +112,28 @@ pub(crate) fn checked(report: &VolumeReport) -> Checked {
         index_files: report.index_files,
         findings: findings.collect(),
         findings_count: report.problems_count,
+        mendable_count: report.mendable_count,
+    }
+}
+
+/// Which of the findings go into an answer that has room for so many: none that can be mended is
+/// left out for one that cannot.
+fn kept(mendable: &[bool], most: usize) -> Vec<usize> {
+    let those = |are: bool| (0..mendable.len()).filter(move |&at| mendable[at] == are);
+    let mut kept: Vec<usize> = those(true).chain(those(false)).take(most).collect();
+    kept.sort_unstable();
+    kept
+}
+
+#[cfg(test)]
+mod tests {
+    use super::kept;
+
+    #[test]
+    fn what_can_be_mended_is_not_left_out_for_what_cannot() {
+        let mendable = [false, false, true, false, true];
+        assert_eq!(kept(&mendable, 9), [0, 1, 2, 3, 4]);
+        assert_eq!(kept(&mendable, 3), [0, 2, 4]);
+        assert_eq!(kept(&mendable, 1), [2]);
     }
 }

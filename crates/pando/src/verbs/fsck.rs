@@ -162,6 +162,8 @@ fn summary(volume: &Path, found: &Checked, output: &mut Output) -> Result<()> {
         "path": volume.to_string_lossy(),
         "clean": found.findings_count == 0,
         "findings": found.findings_count,
+        "findings_not_shown": not_shown(found),
+        "mendable": found.mendable_count,
         "lost_bytes": found.lost_bytes,
         "trees": found.trees,
         "nodes": found.nodes,
@@ -196,6 +198,19 @@ fn summary(volume: &Path, found: &Checked, output: &mut Output) -> Result<()> {
     ))
 }
 
+/// How many findings are not in the list: it has room for so many.
+fn not_shown(found: &Checked) -> u64 {
+    found.findings_count.saturating_sub(found.findings.len() as u64)
+}
+
+/// Says that there are more findings than were told.
+fn tell_more(found: &Checked, output: &mut Output) -> Result<()> {
+    match not_shown(found) {
+        0 => Ok(()),
+        more => output.line(&format!("and {} more", number(more))),
+    }
+}
+
 /// Ends with the verdict.
 fn verdict(volume: &Path, found: &Checked, hint: String, output: &mut Output) -> Result<()> {
     if found.findings_count == 0 {
@@ -227,7 +242,7 @@ fn hint(found: &Checked) -> String {
                 damage, also what was acknowledged"
             .to_owned();
     }
-    let mendable = remedies().filter(|remedy| !remedy.is_empty()).count();
+    let mendable = found.mendable_count;
     if mendable > 0 {
         return format!("`pando fsck --repair` mends {mendable} of them");
     }
@@ -248,6 +263,7 @@ fn report(volume: &Path, found: &Checked, remedies: bool, output: &mut Output) -
             output.line(&format!("  would: {remedy}"))?;
         }
     }
+    tell_more(found, output)?;
     summary(volume, found, output)?;
     verdict(volume, found, hint(found), output)
 }
@@ -285,11 +301,17 @@ fn tell_cut(cut: &Cut, output: &mut Output) -> Result<()> {
 }
 
 fn report_repair(volume: &Path, mended: &Mended, output: &mut Output) -> Result<()> {
-    let told = fs::VolumeReport { problems: mended.mended.clone(), ..mended.before.clone() };
-    for finding in &checked(&told).findings {
+    let told = fs::VolumeReport {
+        problems: mended.mended.clone(),
+        problems_count: mended.mended.len() as u64,
+        ..mended.before.clone()
+    };
+    let told = checked(&told);
+    for finding in &told.findings {
         tell(finding, "mended", output)?;
         output.line(&format!("  done: {}", finding.remedy))?;
     }
+    tell_more(&told, output)?;
     if let Some(cut) = &mended.cut {
         tell_cut(cut, output)?;
     }
@@ -302,6 +324,7 @@ fn report_repair(volume: &Path, mended: &Mended, output: &mut Output) -> Result<
     for finding in &after.findings {
         tell(finding, "finding", output)?;
     }
+    tell_more(&after, output)?;
     summary(volume, &after, output)?;
     if !mended.mended.is_empty() {
         let count = mended.mended.len() as u64;

@@ -13,6 +13,7 @@ on_each_engine!(
     a_damaged_header_of_the_log_is_mended_and_costs_nothing,
     what_a_damaged_log_costs_is_said_before_and_after,
     a_copy_beside_the_log_is_told_and_nothing_else,
+    how_many_findings_are_not_shown_is_told,
     a_volume_in_use_has_no_garbage_and_loses_nothing_to_a_collection,
 );
 
@@ -266,6 +267,37 @@ fn a_copy_beside_the_log_is_told_and_nothing_else(engine: &str) {
     world.kill_owner();
     std::fs::remove_file(&copy).unwrap();
     assert!(world.ok(&["fsck", world.vol()]).ends_with("clean\n"));
+}
+
+fn how_many_findings_are_not_shown_is_told(engine: &str) {
+    let world = World::on(engine);
+    let source = world.path().join("source");
+    std::fs::create_dir(&source).unwrap();
+    for n in 0..2010 {
+        std::fs::write(source.join(format!("file {n}")), vec![5; 5000]).unwrap();
+    }
+    world.ok(&["import", source.to_str().unwrap(), &world.at("/one")]);
+    leave(&world);
+    for dir in ["data/open", "data/sealed"] {
+        for segment in std::fs::read_dir(world.volume.join(dir)).unwrap() {
+            let file = std::fs::OpenOptions::new().write(true).open(segment.unwrap().path());
+            let file = file.unwrap();
+            let length = usize::try_from(file.metadata().unwrap().len()).unwrap();
+            file.write_all_at(&vec![9; length.saturating_sub(8192)], 4096).unwrap();
+        }
+    }
+    let answer = world.run(&["fsck", "--json", world.vol()]);
+    assert_eq!(answer.code, 5, "{}", answer.err);
+    let lines = answer.out.lines().map(|line| serde_json::from_str(line).unwrap());
+    let lines: Vec<serde_json::Value> = lines.collect();
+    let (total, shown) = lines.split_last().unwrap();
+    let found = total["findings"].as_u64().unwrap();
+    assert!(found > 2000 && shown.len() == 2000, "{found}, {}", shown.len());
+    assert_eq!(total["findings_not_shown"], found - 2000);
+    let mendable = shown.iter().filter(|line| line["remedy"] != "").count();
+    assert_eq!(total["mendable"], mendable);
+    let told = world.run(&["fsck", world.vol()]);
+    assert!(told.out.contains(&format!("and {} more", found - 2000)), "{}", told.err);
 }
 
 fn a_volume_in_use_has_no_garbage_and_loses_nothing_to_a_collection(engine: &str) {

@@ -8,10 +8,13 @@ mod exchanged;
 mod garbage;
 mod garbage_unread;
 mod kept;
+mod many;
 mod records;
 mod refused;
+mod relations;
 mod salvaged;
 mod shared;
+mod spared;
 mod twice;
 pub(crate) mod volume;
 

@@ -1,0 +1,72 @@
+//! Counters: no number is handed out that is in use, and no epoch begins again.
+
+use format::key::{self, Counter};
+
+use super::{Checker, Edit, Fix, Problem, ProblemKind};
+use crate::numbers::NUMBERS_END;
+use crate::subvol::VOLUME;
+use crate::subvolumes::COUNT_MAX;
+
+impl Checker<'_, '_> {
+    /// No number is handed out that is in use.
+    pub(super) fn check_counters(&mut self) {
+        if !self.table.lost.is_empty() {
+            return;
+        }
+        let table = &self.table;
+        let trees = table.subvolumes.values().map(|record| record.tree);
+        let trees = trees.chain(table.bases.keys().copied());
+        let greatest = [
+            (Counter::NextSubvolume, table.subvolumes.keys().copied().max(), "subvolume"),
+            (Counter::NextTree, trees.max(), "tree"),
+            (Counter::NextDetached, table.detached.keys().copied().max(), "detached"),
+        ];
+        let mut wrong = Vec::new();
+        for (counter, greatest, of) in greatest {
+            let key = key::counter(counter);
+            let known = table.counters.get(&key[1]).copied().unwrap_or(0);
+            let possible = known..COUNT_MAX;
+            if let Some(greatest) = greatest.filter(|greatest| possible.contains(greatest)) {
+                wrong.push((key, (known, greatest.saturating_add(1)), of));
+            }
+        }
+        for (key, (known, next), of) in wrong {
+            let what = format!("the next number of a {of} is said to be {known}, and is {next}");
+            let edits = vec![Edit::Put(VOLUME, key.to_vec(), next.to_le_bytes().to_vec())];
+            let fix = Fix::Edits("set the counter", edits);
+            self.found(Problem::new(ProblemKind::Subvolume, what).mended_by(fix));
+        }
+    }
+
+    /// No number of an inode is handed out that was met; one that none can have is other damage.
+    pub(super) fn check_next_ino(&mut self) {
+        let key = key::counter(Counter::NextIno);
+        let known = self.table.counters.get(&key[1]).copied().unwrap_or(0);
+        let greatest = self.greatest_ino;
+        if !self.table.lost.is_empty() || greatest < known || greatest >= NUMBERS_END {
+            return;
+        }
+        let next = greatest + 1;
+        let what = format!("the next number of an inode is said to be {known}, and is {next}");
+        let edits = vec![Edit::Put(VOLUME, key.to_vec(), next.to_le_bytes().to_vec())];
+        let fix = Fix::Edits("set the counter", edits);
+        self.found(Problem::new(ProblemKind::Subvolume, what).mended_by(fix));
+    }
+    /// The epoch is behind those that have ended, and what was written was born by then: what is
+    /// written would be taken for shared, or what is shared for one's own.
+    pub(super) fn check_epoch(&mut self) {
+        let key = key::counter(Counter::Epoch);
+        let known = self.table.counters.get(&key[1]).copied().unwrap_or(0);
+        let ended = self.table.subvolumes.values().map(|record| record.last_clone_epoch);
+        // What was never counted to is other damage.
+        let ended = ended.filter(|ended| *ended < COUNT_MAX).max().unwrap_or(0);
+        let least = self.contents.greatest_birth.max(ended + 1);
+        if !self.table.lost.is_empty() || known >= least || least >= COUNT_MAX {
+            return;
+        }
+        let what = format!("the epoch is said to be {known}, and is {least}");
+        let edits = vec![Edit::Put(VOLUME, key.to_vec(), least.to_le_bytes().to_vec())];
+        let fix = Fix::Edits("set the counter", edits);
+        self.found(Problem::new(ProblemKind::Subvolume, what).mended_by(fix));
+    }
+}

@@ -1,0 +1,125 @@
+//! Mending which subvolumes there are: a tree of its own for each, a place for each tree.
+
+use format::entry_record::Target;
+use format::key;
+use format::subvolume_record::{SubvolumeRecord, UsageRecord};
+use inode::{FsError, SubvolId};
+use store::TreeId;
+
+use crate::error::malformed;
+use crate::subvol::{VOLUME, read_record};
+use crate::txn::Txn;
+use crate::view::{NameBuf, View};
+use crate::{Fs, FsResult, subvolumes};
+
+/// Deepest nesting of subvolumes that is followed.
+const NESTED_MAX: usize = 1 << 20;
+
+impl Fs {
+    /// Makes a subvolume of a tree that no record names, in a directory. All in it may be shared,
+    /// and nothing in it is charged to anybody.
+    pub(super) fn keep_tree(
+        &self,
+        mut txn: Txn<'_>,
+        view: View<'_>,
+        (above, kept): (u64, u64),
+        (name, tree, root): (&str, u64, u64),
+    ) -> FsResult<()> {
+        let mut ledger = self.admin.lock();
+        let id = ledger.new_subvolume()?;
+        let ended = self.admin.end_epoch(&ledger, txn.batch());
+        let target = Target::Subvolume(id);
+        let cookie = self.name(&mut txn, view, kept, (name, root, target))?;
+        let record = SubvolumeRecord {
+            tree,
+            root,
+            lineage: id,
+            parent: (above, kept, cookie),
+            source: (0, 0),
+            created: txn.now,
+            last_clone_epoch: ended,
+            first_own_ino: self.numbers.peek(),
+            read_only: false,
+            snapshot: false,
+            pruned: true,
+            detached: false,
+            index: false,
+            name: name.as_bytes().to_vec(),
+            base: 0,
+        };
+        txn.batch().put(VOLUME, &key::subvolume(id), &record.encode());
+        let usage = UsageRecord { files: 0, bytes: 0, counted: false };
+        txn.batch().put(VOLUME, &key::usage(id), &usage.encode());
+        subvolumes::commit(&ledger, &mut txn)?;
+        self.admin.begin_epoch_after(ended);
+        ledger.moved(id, Some((above, kept)));
+        self.reclaim.note_uncounted();
+        Ok(())
+    }
+
+    /// Gives a subvolume a copy of the tree that another has, too.
+    pub(super) fn own_tree(&self, first: u64, id: u64) -> FsResult<()> {
+        let mut ledger = self.admin.lock();
+        let read = |id| read_record(&*self.store, SubvolId(id));
+        let (Some(other), Some(own)) = (read(first)?, read(id)?) else { return Ok(()) };
+        if other.tree != own.tree {
+            return Ok(());
+        }
+        let mut txn = Txn::new(self);
+        let ended = self.admin.end_epoch(&ledger, txn.batch());
+        let tree = ledger.new_tree();
+        txn.batch().clone_tree(TreeId(own.tree), tree);
+        for (id, record, tree) in [(first, &other, other.tree), (id, &own, tree.0)] {
+            let last_clone_epoch = ended.max(record.last_clone_epoch);
+            let record = SubvolumeRecord { tree, last_clone_epoch, ..record.clone() };
+            txn.batch().put(VOLUME, &key::subvolume(id), &record.encode());
+        }
+        subvolumes::commit(&ledger, &mut txn)?;
+        self.admin.begin_epoch_after(ended);
+        Ok(())
+    }
+
+    /// Removes the entry of a subvolume where its record says that it is.
+    pub(super) fn unmount(
+        &self,
+        txn: &mut Txn<'_>,
+        id: u64,
+        record: &SubvolumeRecord,
+    ) -> FsResult<()> {
+        let (above, directory, cookie) = record.parent;
+        let Some(above) = read_record(&*self.store, SubvolId(above))? else { return Ok(()) };
+        let view = View::new(&*self.store, TreeId(above.tree));
+        let found = view.entry_at(directory, cookie, &mut NameBuf::empty())?;
+        let here = found.filter(|found| found.target == Target::Subvolume(id));
+        if let Some(found) = here {
+            txn.erase_entry(view, directory, &found, found.chained)?;
+            txn.touch_directory(view.tree, directory, -1, -1);
+        }
+        Ok(())
+    }
+
+    /// Whether a subvolume is below itself.
+    pub(super) fn is_in_itself(&self, id: u64) -> FsResult<bool> {
+        let mut at = id;
+        for _ in 0..NESTED_MAX {
+            let Some(record) = read_record(&*self.store, SubvolId(at))? else { return Ok(false) };
+            at = record.parent.0;
+            if at == 0 || at == id {
+                return Ok(at == id);
+            }
+        }
+        Err(FsError::LimitReached("subvolumes that are in one another"))
+    }
+
+    /// Whether a tree is that of a subvolume.
+    pub(super) fn is_of_a_subvolume(&self, tree: u64) -> FsResult<bool> {
+        let mut is_one = false;
+        self.visit_volume(&key::SUBVOLUMES_PREFIX, &mut |_, value| {
+            let record =
+                SubvolumeRecord::decode(value).map_err(|error| malformed(VOLUME, &error))?;
+            is_one |= record.tree == tree;
+            Ok(())
+        })?;
+        Ok(is_one)
+    }
+}

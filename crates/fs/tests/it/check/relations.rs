@@ -1,0 +1,255 @@
+//! Relations of records of which each by itself is right: subvolumes that are in one another, that
+//! have one tree, numbers of two things, epochs; and what keeps a comparison from being made.
+
+use std::ops::ControlFlow;
+
+use format::directory_record::DirectoryRecord;
+use format::entry_record::{EntryRecord, Target};
+use format::extent::{Extent, decode, encode_stored};
+use format::inode_record::LinkedRecord;
+use format::key::{self, Counter, Part};
+use format::subvolume_record::SubvolumeRecord;
+use fs::{Engine, FileSystem, Gc, QuotaLimits};
+use inode::{Caller, NodeId};
+use store::{Batch, Store, TreeId};
+use testing::SimDevice;
+
+use super::records::{Entry, TREE, directory, named, put_directory, put_entry, subvolumes};
+use super::volume::{Made, falsify, file, look, made, open};
+use super::{assert_mended, check, repair, told};
+
+on_each_engine!(
+    subvolumes_that_are_in_one_another_come_back,
+    two_subvolumes_have_two_trees,
+    a_number_is_of_one_thing,
+    the_root_of_a_subvolume_is_not_removed,
+    the_epoch_is_behind_all_that_was_written,
+    a_clone_sets_no_epoch_back,
+    that_quotas_are_not_compared_is_told,
+    a_note_of_garbage_that_does_not_decode_is_removed,
+);
+
+const VOLUME: TreeId = TreeId(key::VOLUME_TREE);
+
+fn changed(device: &SimDevice, change: impl FnOnce(&dyn Store, &mut Batch)) -> SimDevice {
+    let device = device.copy();
+    falsify(&device, |store| {
+        let mut batch = Batch::new();
+        change(store, &mut batch);
+        store.commit(&batch).expect("there is room");
+    });
+    device
+}
+
+/// Checks and repairs; tells what was found.
+fn mends(what: &str, device: &SimDevice, said: &str) {
+    let report = check(device);
+    assert!(told(&report).contains(said), "{what}:\n{}", told(&report));
+    assert_mended(what, &report, &repair(device));
+}
+
+fn is_as_it_was(made: &Made, device: &SimDevice, what: &str) {
+    let looked = look(device, &made.right);
+    assert!(looked.is_same(), "{what}: {looked:#?}");
+}
+
+/// Each is where it says that it is, and none can be reached.
+fn subvolumes_that_are_in_one_another_come_back(engine: Engine) {
+    let made = made(engine, 71);
+    let root = Caller::root();
+    let mut numbers = Vec::new();
+    {
+        let subject = open(&made.device).expect("it opens");
+        let mut above = NodeId::ROOT;
+        for name in [&b"outer"[..], b"inner"] {
+            let made = subject.fs().subvolume_create(&root, above, name, 0o755).expect("room");
+            above = made.node;
+            numbers.push(above.subvol().0);
+        }
+        file(subject.fs(), above, "in both", b"kept");
+        subject.fs().close().expect("it is written");
+    }
+    let device = changed(&made.device, |store, batch| {
+        let known = subvolumes(store);
+        let of = |number| known.iter().find(|known| known.0 == number).expect("it is there");
+        let (outer, inner) = (of(numbers[0]), of(numbers[1]));
+        let entry = named(store, "outer");
+        batch.delete(TREE, &key::entry(entry.dir, entry.cookie, Part::Attributes));
+        let above = directory(store, entry.dir);
+        let (entries, subdirectories) = (above.entries - 1, above.subdirectories - 1);
+        put_directory(batch, entry.dir, &DirectoryRecord { entries, subdirectories, ..above });
+        let mut record = outer.1.clone();
+        record.parent = (inner.0, inner.1.root, entry.cookie);
+        batch.put(VOLUME, &key::subvolume(outer.0), &record.encode());
+        let tree = TreeId(inner.1.tree);
+        let mut value = Vec::new();
+        let Entry { ino, target, ref name, .. } = entry;
+        EntryRecord { chained: false, ino, name, target }.encode(&mut value);
+        batch.put(tree, &key::entry(inner.1.root, entry.cookie, Part::Attributes), &value);
+        let own = key::directory(inner.1.root, Part::Attributes);
+        let below = store.get(tree, &own).expect("read").expect("it has one");
+        let below = DirectoryRecord::decode(&below).expect("a record");
+        let (entries, subdirectories) = (below.entries + 1, below.subdirectories + 1);
+        batch.put(tree, &own, &DirectoryRecord { entries, subdirectories, ..below }.encode());
+    });
+    mends("a circle", &device, "2 subvolumes lie in one another");
+    is_as_it_was(&made, &device, "a circle");
+    let subject = open(&device).expect("it opens");
+    let fs = subject.fs();
+    let down = |above, name: String| fs.lookup(&root, above, name.as_bytes()).expect("there").node;
+    let kept = down(NodeId::ROOT, "lost+found".to_owned());
+    let outer = down(kept, format!("#subvolume-{}", numbers[0]));
+    let inner = down(outer, "inner".to_owned());
+    down(inner, "in both".to_owned());
+}
+
+/// Whichever was removed first took what the other had.
+fn two_subvolumes_have_two_trees(engine: Engine) {
+    let made = made(engine, 72);
+    let device = changed(&made.device, |store, batch| {
+        let known = subvolumes(store);
+        let clone = known.iter().find(|(_, record)| !record.snapshot && record.source.0 != 0);
+        let (_, record) = clone.expect("there is a clone");
+        let twin = SubvolumeRecord { parent: (1, 2, 99 << 8), ..record.clone() };
+        batch.put(VOLUME, &key::subvolume(77), &twin.encode());
+        let next = key::counter(Counter::NextSubvolume);
+        batch.put(VOLUME, &next, &78_u64.to_le_bytes());
+    });
+    mends("one tree", &device, "is that of subvolume");
+    is_as_it_was(&made, &device, "one tree");
+    falsify(&device, |store| {
+        let mut trees: Vec<u64> = subvolumes(store).iter().map(|(_, record)| record.tree).collect();
+        trees.sort_unstable();
+        let all = trees.len();
+        trees.dedup();
+        assert_eq!(trees.len(), all);
+    });
+}
+
+fn a_number_is_of_one_thing(engine: Engine) {
+    let made = made(engine, 73);
+    let device = changed(&made.device, |store, batch| {
+        let entry = named(store, "small 9");
+        let Target::Embedded(inode) = entry.target else { panic!("it has one name") };
+        let mut value = Vec::new();
+        LinkedRecord { nlink: 1, inode }.encode(&mut value);
+        batch.put(TREE, &key::linked(entry.ino, Part::Attributes), &value);
+    });
+    let report = told(&check(&device));
+    assert!(report.contains("an inode under its own number and of one, beside a name"), "{report}");
+    for dir in ["deep", "deeper"] {
+        let device = changed(&made.device, |store, batch| {
+            let entry = Entry { ino: named(store, dir).ino, ..named(store, "small 0") };
+            put_entry(batch, &entry, entry.cookie);
+        });
+        let report = told(&check(&device));
+        assert!(report.contains("a directory and of a file beside its name"), "{dir}: {report}");
+    }
+}
+
+fn the_root_of_a_subvolume_is_not_removed(engine: Engine) {
+    let made = made(engine, 74);
+    let removed = changed(&made.device, |store, batch| {
+        put_directory(batch, 2, &DirectoryRecord { detached: true, ..directory(store, 2) });
+    });
+    let elsewhere = changed(&made.device, |store, batch| {
+        let parent = named(store, "deep").ino;
+        put_directory(batch, 2, &DirectoryRecord { parent, ..directory(store, 2) });
+    });
+    for (what, device) in [("was removed", removed), ("is in directory", elsewhere)] {
+        mends(what, &device, &format!("its root directory says that it {what}"));
+        is_as_it_was(&made, &device, what);
+    }
+}
+
+fn the_epoch_is_behind_all_that_was_written(engine: Engine) {
+    let made = made(engine, 75);
+    let before = changed(&made.device, |_, batch| {
+        batch.put(VOLUME, &key::counter(Counter::Epoch), &1_u64.to_le_bytes());
+    });
+    let later = changed(&made.device, |store, batch| {
+        let at = key::extent(named(store, "large 3").ino, 0);
+        let bytes = store.get(TREE, &at).expect("read").expect("it has one there");
+        let Ok(Extent::Stored(mut stored)) = decode(&bytes) else { panic!("it is in a segment") };
+        stored.birth = 1000;
+        let mut value = Vec::new();
+        encode_stored(&mut value, &stored);
+        batch.put(TREE, &at, &value);
+    });
+    for (what, device) in [("before a clone", before), ("before an extent", later)] {
+        mends(what, &device, "the epoch is said to be");
+        is_as_it_was(&made, &device, what);
+        let subject = open(&device).expect("it opens");
+        let new = file(subject.fs(), NodeId::ROOT, "new", &[1; 9000]);
+        subject.fs().write(&Caller::root(), new, 0, &[2; 9000]).expect("it is taken");
+        subject.fs().close().expect("it is written");
+        super::assert_clean(&device, what);
+    }
+}
+
+/// What was written between the two epochs was taken for the subvolume's own, and punched.
+fn a_clone_sets_no_epoch_back(engine: Engine) {
+    let made = made(engine, 78);
+    let last = |device: &SimDevice| {
+        let mut last = 0;
+        falsify(&device.copy(), |store| last = subvolumes(store)[0].1.last_clone_epoch);
+        last
+    };
+    let device = changed(&made.device, |_, batch| {
+        batch.put(VOLUME, &key::counter(Counter::Epoch), &1_u64.to_le_bytes());
+    });
+    let before = last(&device);
+    assert!(before > 1);
+    {
+        let subject = open(&device).expect("it opens");
+        let (fs, root) = (subject.fs(), Caller::root());
+        let one = fs.lookup(&root, NodeId::ROOT, b"one").expect("it is there").node;
+        fs.snapshot_create(&root, one, b"after").expect("it is there");
+        fs.close().expect("it is written");
+    }
+    assert!(last(&device) >= before, "{} after {before}", last(&device));
+}
+
+/// They were passed over for what nobody had been told of.
+fn that_quotas_are_not_compared_is_told(engine: Engine) {
+    let made = made(engine, 76);
+    let root = Caller::root();
+    let mut removed = 0;
+    {
+        let subject = open(&made.device).expect("it opens");
+        let fs = subject.fs();
+        let one = fs.lookup(&root, NodeId::ROOT, b"one").expect("it is there").node;
+        let limits = QuotaLimits { files: Some(100_000), bytes: None };
+        fs.quota_set(&root, one, limits).expect("a quota is set");
+        let clone = fs.lookup(&root, NodeId::ROOT, b"clone").expect("it is there").node;
+        removed = removed.max(clone.subvol().0);
+        fs.rmr(&root, NodeId::ROOT, b"clone").expect("it is detached");
+        fs.close().expect("it is written");
+    }
+    let device = changed(&made.device, |store, batch| {
+        let known = subvolumes(store);
+        let (_, record) = known.iter().find(|(id, _)| *id == removed).expect("it waits");
+        assert!(record.detached);
+        let key = key::entry(record.root, 77 << 8, Part::Attributes);
+        batch.put(TreeId(record.tree), &key, b"?");
+    });
+    let report = told(&check(&device));
+    assert!(report.contains("what is charged to quotas was not compared"), "{report}");
+}
+
+fn a_note_of_garbage_that_does_not_decode_is_removed(engine: Engine) {
+    let made = made(engine, 77);
+    let device = changed(&made.device, |_, batch| {
+        let kind = format::candidate::CandidateKind::Tree;
+        batch.put(VOLUME, &key::candidate(kind, 999, 0), b"?");
+    });
+    let gc = |device: &SimDevice| {
+        let subject = open(device).expect("it opens");
+        let mut go_on = |_, _| ControlFlow::Continue(());
+        subject.fs().gc(Gc::Report, &mut go_on)
+    };
+    assert!(gc(&device.copy()).is_err());
+    mends("a note", &device, "what was noted as garbage");
+    gc(&device).expect("all can be read");
+    is_as_it_was(&made, &device, "a note");
+}
