@@ -11,6 +11,7 @@ mod trash;
 
 use std::ffi::OsString;
 use std::path::PathBuf;
+use std::time::Duration;
 
 use bench::BENCH_HELP;
 pub(crate) use bench::{BenchArgs, DurabilityArg, Mix, PolicyArg, Profile, ThreadsWork, Workload};

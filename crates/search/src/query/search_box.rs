@@ -320,26 +320,12 @@ fn plain(text: &[u8]) -> Option<i128> {
     number(text).map(i128::from)
 }
 
-/// A number of something: its digits, perhaps with a fraction, and the letters behind them.
-fn measured(text: &[u8]) -> Option<(f64, &[u8])> {
-    let digits = text.iter().take_while(|byte| byte.is_ascii_digit() || **byte == b'.').count();
-    let number: f64 = std::str::from_utf8(&text[..digits]).ok()?.parse().ok()?;
-    (number < 1e15).then_some((number, &text[digits..]))
-}
-
 fn bytes(text: &[u8]) -> Option<i128> {
-    let (number, unit) = measured(text)?;
-    let unit = unit.to_ascii_lowercase();
-    let unit = match &unit[..] {
-        b"" | b"b" | b"c" => 0,
-        b"k" | b"kb" | b"kib" => 10,
-        b"m" | b"mb" | b"mib" => 20,
-        b"g" | b"gb" | b"gib" => 30,
-        b"t" | b"tb" | b"tib" => 40,
-        b"p" | b"pb" | b"pib" => 50,
-        _ => return None,
-    };
-    Some((number * (1_u64 << unit) as f64) as i128)
+    let text = std::str::from_utf8(text).ok()?;
+    // `c` is for bytes as in `find -size`.
+    let plain =
+        text.strip_suffix('c').filter(|digits| digits.ends_with(|c: char| c.is_ascii_digit()));
+    inode::parse_bytes(plain.unwrap_or(text)).map(i128::from)
 }
 
 /// An age or a day.
@@ -381,17 +367,8 @@ fn end_of(text: &[u8], around: &dyn Surroundings) -> Option<i128> {
 
 /// An age: `90m`, `12h`, `30d`, `2w`, `1y`; months have no one length.
 fn age(text: &[u8]) -> Option<i128> {
-    let (number, unit) = measured(text)?;
-    let seconds = match unit {
-        b"s" => 1.0,
-        b"m" | b"min" => 60.0,
-        b"h" => 3600.0,
-        b"d" => 86_400.0,
-        b"w" => 7.0 * 86_400.0,
-        b"y" => 365.25 * 86_400.0,
-        _ => return None,
-    };
-    Some((number * seconds * 1e9) as i128)
+    let age = inode::parse_duration(std::str::from_utf8(text).ok()?)?;
+    i128::try_from(age.as_nanos()).ok()
 }
 
 #[cfg(test)]
