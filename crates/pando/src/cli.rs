@@ -24,12 +24,14 @@ pub(crate) use trash::{RestoreArgs, TrashVerb};
 
 use crate::cli_totals::{DU_HELP, DuArgs, HISTORY_HELP, HistoryArgs, SUMMARY_HELP, SummaryArgs};
 
+use crate::environment::{CACHE_SIZE, INDEX_CACHE};
 use crate::{cache_size, index_cache};
 
-/// Tells `--cache-size` where the command line does not.
-const CACHE_SIZE: &str = "PANDO_CACHE_SIZE";
-/// Tells `--index-cache` where the command line does not.
-const INDEX_CACHE: &str = "PANDO_INDEX_CACHE";
+/// A time from the command line.
+fn duration(text: &str) -> Result<Duration, String> {
+    inode::parse_duration(text)
+        .ok_or_else(|| "a number with s, m, h, d, w or y is wanted, such as 90m or 7d".to_owned())
+}
 
 const PATHS: &str = "\
 PATH is a path below a mounted volume, or VOLDIR:/inner/path for a volume directory,
