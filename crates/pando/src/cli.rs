@@ -177,11 +177,12 @@ Options for -o, comma-separated:
   clone_fd                  a channel to the kernel for each thread
   fsname=NAME               the source that mount and df show
 
-In /etc/fstab, with mount.pando a link to pando:
+In /etc/fstab, with /sbin/mount.pando a link to pando:
   /data/vol  /mnt/vol  pando  defaults,noatime  0  0
 
 Examples:
   pando mount /data/vol /mnt/vol
+  pando mount /data/vol:/project /mnt/project
   pando mount -f -o ro,subdir=project /data/vol /mnt/project";
 
 const IMPORT_HELP: &str = "\
@@ -269,7 +270,7 @@ impl From<EngineArg> for fs::Engine {
 
 #[derive(Debug, Args)]
 pub(crate) struct MountArgs {
-    /// Directory of the volume
+    /// Directory of the volume; VOLDIR:/path mounts a directory of it
     pub(crate) voldir: PathBuf,
     /// Where to mount it
     pub(crate) mnt: PathBuf,

@@ -83,6 +83,24 @@ impl Place {
         Err(nowhere(argument))
     }
 
+    /// Finds the volume that an argument names, for a verb that is about all of it: a path in it
+    /// would be taken for what the verb is limited to.
+    pub(crate) fn whole_volume(argument: &Path, verb: &str) -> Result<PathBuf> {
+        refuse_path(argument, verb)?;
+        Place::volume(argument)
+    }
+
+    /// The argument.
+    pub(crate) fn typed(&self) -> &[u8] {
+        self.typed.as_os_str().as_bytes()
+    }
+
+    /// A path inside the volume as one would type it who typed this place.
+    pub(crate) fn shown(&self, path: &[u8]) -> Vec<u8> {
+        self.as_typed(path)
+            .unwrap_or_else(|| [self.volume.as_os_str().as_bytes(), b":", path].concat())
+    }
+
     /// The same for what is only read: `MNT@SNAPSHOT` is a snapshot of what is mounted there. Any
     /// other `DIR@SNAPSHOT` the owner finds.
     pub(crate) fn reading(argument: &Path) -> Result<Place> {
@@ -159,6 +177,20 @@ impl Place {
             }
             Err(failure) => Err(failure),
         }
+    }
+}
+
+/// Refuses `VOLDIR:/path`, unless the path is the root, for a verb that takes a volume.
+pub(crate) fn refuse_path(argument: &Path, verb: &str) -> Result<()> {
+    match split(argument) {
+        Some((volume, inner)) if inner.iter().any(|&byte| byte != b'/') => {
+            let message = format!("`{verb}` takes the directory of a volume, and no path in it");
+            let failure = Failure::new(FailureKind::Invalid, message);
+            Err(failure
+                .hint(format!("say {}", volume.display()))
+                .at(argument.as_os_str().as_bytes()))
+        }
+        _ => Ok(()),
     }
 }
 

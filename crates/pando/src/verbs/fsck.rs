@@ -24,7 +24,7 @@ use crate::place::Place;
 use crate::session;
 
 pub(crate) fn run(args: &FsckArgs, output: &mut Output) -> Result<()> {
-    let volume = Place::volume(&args.path)?;
+    let volume = Place::whole_volume(&args.path, "fsck")?;
     let bar = output.progress("bytes");
     let mut known = 0;
     let mut show = |done: u64, total: u64| {

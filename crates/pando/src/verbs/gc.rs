@@ -10,6 +10,7 @@ use crate::place::Place;
 use crate::session;
 
 pub(crate) fn run(args: &GcArgs, output: &mut Output) -> Result<()> {
+    place::refuse_path(&args.path, "gc")?;
     let place = if args.delete { Place::volume_to_change } else { Place::volume };
     let volume = place(&args.path)?;
     let bar = output.progress("bytes");
