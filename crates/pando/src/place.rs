@@ -218,8 +218,10 @@ pub(crate) fn both(one: Place, other: Place) -> Result<(Place, Place)> {
             one.volume.display(),
             other.volume.display()
         );
-        Err(Failure::new(FailureKind::Invalid, message)
-            .hint("`pando import` copies from one volume to another"))
+        Err(Failure::new(FailureKind::Invalid, message).hint(
+            "to copy from one volume to another, mount the first and have `pando import` read \
+                 the directory there",
+        ))
     }
 }
 
