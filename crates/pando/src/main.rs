@@ -12,6 +12,7 @@ mod find;
 mod import;
 mod index;
 mod index_cache;
+mod interrupt;
 mod log;
 mod output;
 mod owner;

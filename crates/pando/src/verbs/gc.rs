@@ -5,8 +5,9 @@ use wire::{Answer, Body, Call};
 
 use crate::cli::GcArgs;
 use crate::failure::Result;
-use crate::output::{Output, size};
-use crate::place::Place;
+use crate::interrupt;
+use crate::output::{self, Output, size};
+use crate::place::{self, Place};
 use crate::session;
 
 pub(crate) fn run(args: &GcArgs, output: &mut Output) -> Result<()> {
@@ -14,6 +15,12 @@ pub(crate) fn run(args: &GcArgs, output: &mut Output) -> Result<()> {
     let place = if args.delete { Place::volume_to_change } else { Place::volume };
     let volume = place(&args.path)?;
     let bar = output.progress("bytes");
+    let stands = if args.delete {
+        "what was deleted stays deleted, and the owner may go on with the rest"
+    } else {
+        "nothing was deleted"
+    };
+    interrupt::says(stands, "run the same command again", &bar, output)?;
     let delete_after = args.delete.then_some(args.grace.as_secs());
     let answer = session::call(&volume, &Call::Collect { delete_after }, &mut |part| {
         if let Body::Progress { done, total } = part {
