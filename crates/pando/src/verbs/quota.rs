@@ -93,8 +93,8 @@ fn set(args: &QuotaSetArgs, output: &mut Output) -> Result<()> {
         let place = Place::to_change(&args.path)?;
         let path = &place.inner[..];
         counted(&place, &Call::QuotaSet { path, files, bytes }, output)?;
-        output::put_bytes(&mut object, "quota", &place.inner);
-        printable(&place.inner)
+        output::put_bytes(&mut object, "quota", place.typed());
+        printable(place.typed())
     };
     output.object(&object)?;
     output.line(&format!("set the quota of {of}"))

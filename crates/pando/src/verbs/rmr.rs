@@ -29,9 +29,9 @@ pub(crate) fn run(args: &RmrArgs, output: &mut Output) -> Result<()> {
             other => return Err(session::unexpected(&other)),
         };
         let mut object = json!({ "snapshots": snapshots });
-        output::put_bytes(&mut object, "removed", &place.inner);
+        output::put_bytes(&mut object, "removed", place.typed());
         output.object(&object)?;
-        output.line(&format!("removed {}", printable(&place.inner)))?;
+        output.line(&format!("removed {}", printable(place.typed())))?;
         if snapshots > 0 {
             let volume = place.volume.display();
             output.remark(&format!(

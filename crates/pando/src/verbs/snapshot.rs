@@ -57,9 +57,9 @@ fn say(output: &mut Output, verb: &str, key: &str, place: &Place, name: &[u8]) -
     output::put_bytes(&mut object, key, name);
     // Under the key that `list` has for it too.
     output::put_bytes(&mut object, "name", name);
-    output::put_bytes(&mut object, "path", &place.inner);
+    output::put_bytes(&mut object, "path", place.typed());
     output.object(&object)?;
-    let (name, path) = (printable(name), printable(&place.inner));
+    let (name, path) = (printable(name), printable(place.typed()));
     output.line(&format!("{verb} snapshot {name} of {path}"))
 }
 
