@@ -41,7 +41,7 @@ pub(crate) fn run(args: &GcArgs, output: &mut Output) -> Result<()> {
             "garbage": found.kind,
             "name": found.name,
             "bytes": found.bytes,
-            "since": found.since,
+            "since": found.since.map(output::time_rfc3339),
             "deleted": found.deleted,
         }))?;
         let state = match (found.deleted, found.since) {
