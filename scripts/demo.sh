@@ -164,7 +164,7 @@ same "$(sum tree)" "$before" "the tree is what it was at the snapshot"
 
 if [ $mounted = yes ]; then
   echo "== kill -9 the mount, mount again"
-  sync -f "$mount/tree" 2>/dev/null || "$pando" sync "$mount"
+  "$pando" sync "$mount"
   pid=$("$pando" status --json "$volume" | tr ',{}' '\n\n\n' | sed -n 's/^ *"pid": *\([0-9][0-9]*\).*/\1/p' | head -1)
   kill -9 "$pid"
   for _ in $(seq 1200); do kill -0 "$pid" 2>/dev/null || break; sleep 0.05; done

@@ -7,6 +7,7 @@ mod id;
 mod name;
 mod name_hash;
 pub mod permissions;
+mod units;
 
 pub use attr::{Attr, Kind, SetAttr, SetTime};
 pub use caller::{Caller, Enforce};
@@ -15,3 +16,4 @@ pub use id::{Ino, NodeId, SubvolId};
 pub use name::{NAME_BYTES_MAX, Name, PATH_BYTES_MAX, SYMLINK_BYTES_MAX};
 pub use name_hash::NameHash;
 pub use permissions::Owned;
+pub use units::{parse_bytes, parse_duration};

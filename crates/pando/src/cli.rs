@@ -11,6 +11,7 @@ mod trash;
 
 use std::ffi::OsString;
 use std::path::PathBuf;
+use std::time::Duration;
 
 use bench::BENCH_HELP;
 pub(crate) use bench::{BenchArgs, DurabilityArg, Mix, PolicyArg, Profile, ThreadsWork, Workload};
@@ -23,12 +24,14 @@ pub(crate) use trash::{RestoreArgs, TrashVerb};
 
 use crate::cli_totals::{DU_HELP, DuArgs, HISTORY_HELP, HistoryArgs, SUMMARY_HELP, SummaryArgs};
 
+use crate::environment::{CACHE_SIZE, INDEX_CACHE};
 use crate::{cache_size, index_cache};
 
-/// Tells `--cache-size` where the command line does not.
-const CACHE_SIZE: &str = "PANDO_CACHE_SIZE";
-/// Tells `--index-cache` where the command line does not.
-const INDEX_CACHE: &str = "PANDO_INDEX_CACHE";
+/// A time from the command line.
+fn duration(text: &str) -> Result<Duration, String> {
+    inode::parse_duration(text)
+        .ok_or_else(|| "a number with s, m, h, d, w or y is wanted, such as 90m or 7d".to_owned())
+}
 
 const PATHS: &str = "\
 PATH is a path below a mounted volume, or VOLDIR:/inner/path for a volume directory,
@@ -175,11 +178,12 @@ Options for -o, comma-separated:
   clone_fd                  a channel to the kernel for each thread
   fsname=NAME               the source that mount and df show
 
-In /etc/fstab, with mount.pando a link to pando:
+In /etc/fstab, with /sbin/mount.pando a link to pando:
   /data/vol  /mnt/vol  pando  defaults,noatime  0  0
 
 Examples:
   pando mount /data/vol /mnt/vol
+  pando mount /data/vol:/project /mnt/project
   pando mount -f -o ro,subdir=project /data/vol /mnt/project";
 
 const IMPORT_HELP: &str = "\
@@ -267,7 +271,7 @@ impl From<EngineArg> for fs::Engine {
 
 #[derive(Debug, Args)]
 pub(crate) struct MountArgs {
-    /// Directory of the volume
+    /// Directory of the volume; VOLDIR:/path mounts a directory of it
     pub(crate) voldir: PathBuf,
     /// Where to mount it
     pub(crate) mnt: PathBuf,

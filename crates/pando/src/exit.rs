@@ -9,7 +9,8 @@ pub(crate) fn code(kind: FailureKind) -> ExitCode {
     ExitCode::from(number(kind))
 }
 
-fn number(kind: FailureKind) -> u8 {
+/// The same as a number.
+pub(crate) fn number(kind: FailureKind) -> u8 {
     match kind {
         FailureKind::Protocol
         | FailureKind::Leaving

@@ -44,6 +44,9 @@ pub(crate) fn io_kind(error: &io::Error) -> FailureKind {
 
 /// A device's error below a volume directory.
 pub(crate) fn device(volume: &Path, error: &device::Error) -> Failure {
+    if let Some(failure) = log_is_away(volume, error) {
+        return failure;
+    }
     let kind = if error.is_unread() {
         FailureKind::Damaged
     } else {
@@ -60,6 +63,21 @@ pub(crate) fn device(volume: &Path, error: &device::Error) -> Failure {
         FailureKind::Damaged => failure.hint(FIRST_A_COPY),
         _ => failure,
     }
+}
+
+/// Says of a log that is elsewhere, and not there now, where it was to be.
+fn log_is_away(volume: &Path, error: &device::Error) -> Option<Failure> {
+    let of_log = Path::new(&error.path).starts_with(fs::LOG_DIRECTORY);
+    let is_missing = |error: &io::Error| error.kind() == io::ErrorKind::NotFound;
+    let link = volume.join(fs::LOG_DIRECTORY);
+    if !of_log || !link.metadata().is_err_and(|error| is_missing(&error)) {
+        return None;
+    }
+    let target = link.read_link().ok()?;
+    let message =
+        format!("{} is a link to {}, which is not there", link.display(), target.display());
+    let hint = "mount the medium of the log; where the log was moved, have `log` lead there";
+    Some(Failure::new(FailureKind::NotFound, message).hint(hint))
 }
 
 /// Why a volume was not made or opened.

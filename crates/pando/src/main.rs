@@ -5,12 +5,14 @@ mod bench;
 mod cache_size;
 mod cli;
 mod cli_totals;
+mod environment;
 mod exit;
 mod failure;
 mod find;
 mod import;
 mod index;
 mod index_cache;
+mod interrupt;
 mod log;
 mod output;
 mod owner;
@@ -23,6 +25,7 @@ use std::ffi::OsString;
 use std::process::ExitCode;
 
 use clap::Parser;
+use clap::error::ErrorKind;
 use wire::{Failure, FailureKind};
 
 use crate::cli::{Cli, Verb};
@@ -46,6 +49,13 @@ fn wrong_usage(error: &clap::Error) -> ExitCode {
     exit::code(failure.kind)
 }
 
+/// The failure that a variable cannot be read, where that is what is wrong: clap names the option
+/// that it stands for.
+fn of_environment(error: &clap::Error) -> Option<Failure> {
+    let is_value = error.kind() == ErrorKind::ValueValidation;
+    environment::check(&[]).err().filter(|_| is_value && environment::is_about(&error.to_string()))
+}
+
 fn main() -> ExitCode {
     let arguments: Vec<OsString> = std::env::args_os().collect();
     let arguments = verbs::mount_helper::rewrite(arguments);
@@ -53,8 +63,16 @@ fn main() -> ExitCode {
     let json = arguments.iter().any(|argument| argument == "--json");
     let cli = match Cli::try_parse_from(arguments) {
         Ok(cli) => cli,
-        Err(error) if json && error.use_stderr() => return wrong_usage(&error),
-        Err(error) => error.exit(),
+        Err(error) => {
+            if let Some(failure) = of_environment(&error) {
+                Output::new(json, false).failure(&failure);
+                return exit::code(failure.kind);
+            }
+            if json && error.use_stderr() {
+                return wrong_usage(&error);
+            }
+            error.exit()
+        }
     };
     log::start(&cli.verb, cli.json);
     let mut output = Output::new(cli.json, cli.quiet);

@@ -55,7 +55,8 @@ impl Place {
     /// Finds where an argument leads, for a verb that changes what is there: not through a mount
     /// that takes no changes.
     pub(crate) fn to_change(argument: &Path) -> Result<Place> {
-        let place = Place::locate(argument)?;
+        let place =
+            Place::locate(argument).map_err(|failure| outside(argument).unwrap_or(failure))?;
         // A volume in a mount is a directory there like others.
         if split(argument).is_none() {
             check_changes(argument)?;
@@ -81,6 +82,24 @@ impl Place {
             return Ok(place);
         }
         Err(nowhere(argument))
+    }
+
+    /// Finds the volume that an argument names, for a verb that is about all of it: a path in it
+    /// would be taken for what the verb is limited to.
+    pub(crate) fn whole_volume(argument: &Path, verb: &str) -> Result<PathBuf> {
+        refuse_path(argument, verb)?;
+        Place::volume(argument)
+    }
+
+    /// The argument.
+    pub(crate) fn typed(&self) -> &[u8] {
+        self.typed.as_os_str().as_bytes()
+    }
+
+    /// A path inside the volume as one would type it who typed this place.
+    pub(crate) fn shown(&self, path: &[u8]) -> Vec<u8> {
+        self.as_typed(path)
+            .unwrap_or_else(|| [self.volume.as_os_str().as_bytes(), b":", path].concat())
     }
 
     /// The same for what is only read: `MNT@SNAPSHOT` is a snapshot of what is mounted there. Any
@@ -162,6 +181,20 @@ impl Place {
     }
 }
 
+/// Refuses `VOLDIR:/path`, unless the path is the root, for a verb that takes a volume.
+pub(crate) fn refuse_path(argument: &Path, verb: &str) -> Result<()> {
+    match split(argument) {
+        Some((volume, inner)) if inner.iter().any(|&byte| byte != b'/') => {
+            let message = format!("`{verb}` takes the directory of a volume, and no path in it");
+            let failure = Failure::new(FailureKind::Invalid, message);
+            Err(failure
+                .hint(format!("say {}", volume.display()))
+                .at(argument.as_os_str().as_bytes()))
+        }
+        _ => Ok(()),
+    }
+}
+
 /// Refuses an argument that leads through a mount which takes no changes: the owner would make them
 /// all the same, for others.
 fn check_changes(argument: &Path) -> Result<()> {
@@ -186,8 +219,10 @@ pub(crate) fn both(one: Place, other: Place) -> Result<(Place, Place)> {
             one.volume.display(),
             other.volume.display()
         );
-        Err(Failure::new(FailureKind::Invalid, message)
-            .hint("`pando import` copies from one volume to another"))
+        Err(Failure::new(FailureKind::Invalid, message).hint(
+            "to copy from one volume to another, mount the first and have `pando import` read \
+                 the directory there",
+        ))
     }
 }
 
@@ -243,6 +278,19 @@ fn is_absent(argument: &Path) -> bool {
     argument.symlink_metadata().is_err_and(|error| error.kind() == ErrorKind::NotFound)
 }
 
+/// Why there is no place for what is not there yet: the directory that it would be in is in no
+/// volume. Nothing of `VOLDIR:/path`, nor of what may not be looked at.
+fn outside(argument: &Path) -> Option<Failure> {
+    if argument.as_os_str().as_bytes().contains(&b':') || !is_absent(argument) {
+        return None;
+    }
+    let absolute = std::path::absolute(argument).ok()?;
+    let above = absolute.ancestors().skip(1).find(|above| !is_absent(above))?;
+    let message = format!("{} is not in a mounted volume", above.display());
+    let failure = Failure::new(FailureKind::NotFound, message).hint(elsewhere(argument));
+    Some(failure.at(argument.as_os_str().as_bytes()))
+}
+
 fn no_volume(argument: &Path) -> Failure {
     let argument = argument.display();
     Failure::new(FailureKind::NotFound, format!("there is no volume at {argument}"))
@@ -287,17 +335,29 @@ fn nowhere(argument: &Path) -> Failure {
     if let Some(failure) = closed(argument) {
         return failure;
     }
-    let elsewhere = "say VOLDIR:/path for a path in a volume that is not mounted";
     if is_absent(argument) {
         let message = format!("there is no {}", argument.display());
-        return Failure::new(FailureKind::NotFound, message).hint(elsewhere);
+        return Failure::new(FailureKind::NotFound, message).hint(elsewhere(argument));
     }
     let message = format!("{} is not below a mounted volume", argument.display());
-    let failure = Failure::new(FailureKind::NotFound, message);
-    if is_volume(argument) {
-        failure.hint(format!("for the root of this volume say {}:/", argument.display()))
-    } else {
-        failure.hint(elsewhere)
+    Failure::new(FailureKind::NotFound, message).hint(elsewhere(argument))
+}
+
+/// What to say for a path that is below no mount: one that leads through the directory of a volume
+/// is likely meant to lead into that volume.
+fn elsewhere(argument: &Path) -> String {
+    if argument.is_symlink() && fuse::find_mount(argument).is_some() {
+        return format!("it is a link: say {}/ for what that leads to", argument.display());
+    }
+    match argument.ancestors().find(|above| is_volume(above)) {
+        Some(volume) if !volume.as_os_str().is_empty() => {
+            let inner = argument.strip_prefix(volume).unwrap_or(Path::new(""));
+            // Without slashes at its end.
+            let volume: PathBuf = volume.components().collect();
+            let what = if inner.as_os_str().is_empty() { "the root of" } else { "that path in" };
+            format!("for {what} this volume say {}:/{}", volume.display(), inner.display())
+        }
+        _ => "say VOLDIR:/path for a path in a volume that is not mounted".to_owned(),
     }
 }
 

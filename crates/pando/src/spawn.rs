@@ -9,6 +9,7 @@ use std::process::{Command, Stdio};
 
 use client::Launch;
 
+use crate::environment;
 use crate::failure::Result;
 
 /// The owner's log in the volume directory.
@@ -22,8 +23,9 @@ const IDLE_SECONDS: &str = "30";
 
 /// Starts an owner; `extra` are arguments of its own.
 pub(crate) fn owner(volume: &Path, extra: &[OsString]) -> Result<Launch> {
+    environment::check(extra)?;
     let program = std::env::current_exe().map_err(|error| Launch::not_started(&error))?;
-    let idle = std::env::var_os("PANDO_IDLE_SECONDS").unwrap_or_else(|| IDLE_SECONDS.into());
+    let idle = std::env::var_os(environment::IDLE_SECONDS).unwrap_or_else(|| IDLE_SECONDS.into());
     let mut child = Command::new(program)
         .arg("owner")
         .arg("--idle-seconds")

@@ -122,6 +122,21 @@ impl Fs {
     }
 }
 
+impl Fs {
+    /// The directories of the volume that have a trash of their own, the roots of subvolumes below
+    /// one among them, and whether anything is in it.
+    pub fn trash_places(&self) -> FsResult<Vec<(NodeId, bool)>> {
+        let mut places = Vec::new();
+        for home in homes(self)? {
+            let view = View::new(&*self.store, home.subvol.tree());
+            let filled =
+                !place::some_batches(self, view, home.directory, (1, &|_| true))?.is_empty();
+            places.push((home.subvol.node(home.directory), filled));
+        }
+        Ok(places)
+    }
+}
+
 /// All trash of the volume. What a snapshot holds is no trash.
 fn homes(fs: &Fs) -> FsResult<Vec<Home>> {
     let mut live = Vec::new();

@@ -76,37 +76,8 @@ pub(crate) struct GcArgs {
     /// Note what is found, and delete what was noted long enough ago
     #[arg(long)]
     pub(crate) delete: bool,
-    /// How long ago: a number with s, m, h or d
+    /// How long ago: a number with s, m, h, d, w or y
     #[arg(long, value_name = "TIME", default_value = "1h", requires = "delete")]
-    #[arg(value_parser = duration)]
+    #[arg(value_parser = super::duration)]
     pub(crate) grace: Duration,
-}
-
-fn duration(text: &str) -> Result<Duration, String> {
-    let wrong = || format!("{text:?} is no time: a number with s, m, h or d");
-    let (number, unit) = text.split_at(text.len().saturating_sub(1));
-    let seconds = match unit {
-        "s" => 1,
-        "m" => 60,
-        "h" => 3600,
-        "d" => 86_400,
-        _ => return Err(wrong()),
-    };
-    let number: u64 = number.parse().map_err(|_| wrong())?;
-    number.checked_mul(seconds).map(Duration::from_secs).ok_or_else(wrong)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::duration;
-
-    #[test]
-    fn times_have_a_unit() {
-        for (text, seconds) in [("0s", 0), ("90m", 5400), ("2h", 7200), ("3d", 259_200)] {
-            assert_eq!(duration(text).map(|time| time.as_secs()), Ok(seconds));
-        }
-        for text in ["", "5", "h", "-1h", "1w", "99999999999999999999d"] {
-            assert!(duration(text).is_err(), "{text}");
-        }
-    }
 }

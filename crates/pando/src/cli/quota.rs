@@ -72,7 +72,7 @@ pub(crate) struct QuotaSetArgs {
     /// Most files, directories and other inodes
     #[arg(long, value_name = "N", group = "limits")]
     pub(crate) files: Option<u64>,
-    /// Most bytes of contents, with K, M, G or T for powers of 1024
+    /// Most bytes of contents, such as 500M or 1.5G, in powers of 1024
     #[arg(long, value_name = "SIZE", value_parser = bytes, group = "limits")]
     pub(crate) bytes: Option<u64>,
     /// No limits: what is there goes on being counted
@@ -114,33 +114,12 @@ fn group(text: &str) -> Result<u32, String> {
 }
 
 fn bytes(text: &str) -> Result<u64, String> {
-    let digits = text.trim_end_matches(|letter: char| !letter.is_ascii_digit());
-    let shift = match text[digits.len()..].to_ascii_uppercase().as_str() {
-        "" => 0,
-        "K" => 10,
-        "M" => 20,
-        "G" => 30,
-        "T" => 40,
-        other => return Err(format!("{other} is no unit: K, M, G or T")),
-    };
-    let number: u64 = digits.parse().map_err(|_| format!("{text} is no number of bytes"))?;
-    number.checked_mul(1 << shift).ok_or_else(|| format!("{text} is too much"))
+    inode::parse_bytes(text).ok_or_else(|| "a number of bytes is wanted, such as 1.5G".to_owned())
 }
 
 #[cfg(test)]
 mod tests {
-    use super::{bytes, group, user};
-
-    #[test]
-    fn sizes_have_units() {
-        assert_eq!(bytes("0"), Ok(0));
-        assert_eq!(bytes("17"), Ok(17));
-        assert_eq!(bytes("3k"), Ok(3 << 10));
-        assert_eq!(bytes("10G"), Ok(10 << 30));
-        for text in ["", "K", "-1", "1.5G", "1X", "99999999T"] {
-            assert!(bytes(text).is_err(), "{text}");
-        }
-    }
+    use super::{group, user};
 
     #[test]
     fn users_and_groups_have_names_and_numbers() {

@@ -1,6 +1,7 @@
 //! Options of `pando trash` and `pando restore`.
 
 use std::path::PathBuf;
+use std::time::Duration;
 
 use clap::{Args, Subcommand};
 
@@ -39,9 +40,9 @@ pub(crate) enum TrashVerb {
     On {
         /// The directory; the root for the whole volume
         dir: PathBuf,
-        /// How long: a number with s, m, h, d or w
-        #[arg(long, value_name = "TIME", default_value = "7d", value_parser = seconds)]
-        keep: u64,
+        /// How long: a number with s, m, h, d, w or y
+        #[arg(long, value_name = "TIME", default_value = "7d", value_parser = super::duration)]
+        keep: Duration,
     },
     /// Delete what is removed from now on; what is in .trash stays, as ordinary files
     #[command(after_help = "Example:\n  pando trash off /mnt/vol/home")]
@@ -79,33 +80,4 @@ pub(crate) struct RestoreArgs {
     /// Restore nothing; show what is in the trash
     #[arg(long, conflicts_with_all = ["to", "at", "since"])]
     pub(crate) list: bool,
-}
-
-fn seconds(text: &str) -> Result<u64, String> {
-    let digits = text.trim_end_matches(|letter: char| !letter.is_ascii_digit());
-    let unit = match &text[digits.len()..] {
-        "s" => 1,
-        "m" => 60,
-        "h" => 3600,
-        "d" => 86_400,
-        "w" => 7 * 86_400,
-        other => return Err(format!("'{other}' is no unit: s, m, h, d or w")),
-    };
-    let number: u64 = digits.parse().map_err(|_| format!("{text} is no time"))?;
-    number.checked_mul(unit).ok_or_else(|| format!("{text} is too long"))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::seconds;
-
-    #[test]
-    fn times_have_units() {
-        assert_eq!(seconds("90s"), Ok(90));
-        assert_eq!(seconds("7d"), Ok(604_800));
-        assert_eq!(seconds("2w"), Ok(1_209_600));
-        for text in ["", "7", "d", "-1d", "1.5h", "1y", "99999999999999999w"] {
-            assert!(seconds(text).is_err(), "{text}");
-        }
-    }
 }

@@ -4,7 +4,7 @@ use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
 
-use search::query::{begins_expression, is_query, operands};
+use search::query::{begins_expression, is_query, meant_key, operands};
 use search::{Sort, SortBy};
 use wire::{Failure, FailureKind};
 
@@ -181,6 +181,12 @@ fn in_volume(path: &Path) -> bool {
 /// Where a path leads, after others: a word that leads nowhere may be meant as a query.
 fn place(typed: &Path, others: bool) -> Result<Place> {
     let found = Place::reading(typed);
+    if let Err(failure) = &found
+        && failure.kind == FailureKind::NotFound
+        && let Some(meant) = meant(typed)
+    {
+        return Err(meant);
+    }
     let word = typed.display();
     let plain = || typed.components().count() == 1 && typed.symlink_metadata().is_err();
     match found {
@@ -191,6 +197,18 @@ fn place(typed: &Path, others: bool) -> Result<Place> {
         }
         found => found,
     }
+}
+
+/// What to say of a path that leads nowhere, and looks like a word of the search box misspelt.
+fn meant(typed: &Path) -> Option<Failure> {
+    let bytes = typed.as_os_str().as_bytes();
+    let word = bytes.strip_prefix(b"!").unwrap_or(bytes);
+    let colon = word.iter().position(|&byte| byte == b':')?;
+    let (key, value) = (&word[..colon], &word[colon..]);
+    let meant = meant_key(key).filter(|_| typed.symlink_metadata().is_err())?;
+    let message = format!("there is no '{}:' to search by", key.escape_ascii());
+    let said = [&bytes[..bytes.len() - word.len()], meant.as_bytes(), value].concat();
+    Some(wrong(message).hint(format!("say '{}', if that is meant", said.escape_ascii())))
 }
 
 fn sort(text: &[u8]) -> Result<Sort> {

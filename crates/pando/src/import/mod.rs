@@ -6,6 +6,7 @@
 //! that was interrupted go on where it was.
 
 mod count;
+mod itself;
 mod source;
 mod stream;
 mod walk;
@@ -22,6 +23,7 @@ use wire::FailureKind;
 
 use crate::failure::{self, Result};
 use crate::output::Output;
+pub(crate) use itself::refuse as refuse_itself;
 
 /// What to import.
 pub(crate) struct Import<'a> {

@@ -1,12 +1,15 @@
 //! What is asked about the trash. Paths may lead to what is not there any more: the directories
 //! that are there are resolved, and the names behind them are looked for in the trash.
 
-use fs::{Follow, Fs, RestoreOptions, WalkControl};
+use fs::{Follow, Fs, FsResult, RestoreOptions, WalkControl};
 use inode::{Caller, FsError, Kind};
-use wire::{Answer, Body, Failure, FailureKind, Removed};
+use wire::{Answer, Body, Bytes, Failure, FailureKind, Removed};
 
 use super::calls::{Held, about, below};
 use super::connection::Replies;
+
+/// Directories with a trash of their own that are told of.
+const BELOW_MAX: usize = 100;
 
 /// Things in one message.
 const REMOVED_A_PART: usize = 500;
@@ -22,10 +25,16 @@ pub(super) fn list(
 ) -> Answered<Answer> {
     let (held, rest) = split(fs, caller, path)?;
     let setting = fs.trash_get(held.entry.node).map_err(|error| about(error, path))?;
+    let home = match &setting {
+        Some(setting) => fs.path_of(setting.directory).map_err(|error| about(error, path))?,
+        None => None,
+    };
+    let home = home.unwrap_or_default();
+    let home = home.strip_suffix(b"/").unwrap_or(&home);
     let mut failed = None;
     let mut part = Vec::new();
     let mut take = |removed: fs::Removed| {
-        let path = removed.path.join(&b'/');
+        let path = [home, b"/", &removed.path.join(&b'/')].concat();
         let (removed, attr) = (removed.removed, (&removed.attr).into());
         part.push(Removed { path: path.into(), removed, attr });
         if part.len() >= REMOVED_A_PART
@@ -37,7 +46,12 @@ pub(super) fn list(
         WalkControl::Continue
     };
     let listed = fs.trash_list(caller, (held.entry.node, &rest), &mut take);
-    listed.map_err(|error| no_trash(error, path))?;
+    let listed_below = |filled| {
+        if rest.is_empty() { below_one(fs, caller, &held, filled) } else { Ok(Vec::new()) }
+    };
+    if let Err(error) = listed {
+        return Err(none_but(no_trash(error, path), &listed_below(false).unwrap_or_default()));
+    }
     if let Some(failure) = failed {
         return Err(failure);
     }
@@ -46,7 +60,42 @@ pub(super) fn list(
     }
     let setting = setting.ok_or_else(|| about(FsError::NotFound, path))?;
     let directory = setting.directory.0;
-    Ok(Answer::Trash(wire::Trash { directory, keep_seconds: setting.keep_seconds }))
+    let below = listed_below(true).map_err(|error| about(error, path))?;
+    Ok(Answer::Trash(wire::Trash { directory, keep_seconds: setting.keep_seconds, below }))
+}
+
+/// Directories below one that have a trash of their own, with something in it if that is asked
+/// for, and that the caller may look up.
+fn below_one(fs: &Fs, caller: &Caller, held: &Held<'_>, filled: bool) -> FsResult<Vec<Bytes>> {
+    let Some(above) = fs.path_of(held.entry.node)? else { return Ok(Vec::new()) };
+    let above = above.strip_suffix(b"/").unwrap_or(&above);
+    let mut found = Vec::new();
+    for (node, has_something) in fs.trash_places()? {
+        if found.len() == BELOW_MAX {
+            break;
+        }
+        let Some(path) = fs.path_of(node)?.filter(|_| has_something || !filled) else { continue };
+        let rest = path.strip_prefix(above).unwrap_or_default();
+        let is_below = rest.len() > 1 && rest.starts_with(b"/");
+        if is_below && Held::exactly(fs, caller, &path, Follow::No).is_ok() {
+            found.push(Bytes(path));
+        }
+    }
+    Ok(found)
+}
+
+/// That a directory has no trash, with those below that have one.
+fn none_but(failure: Failure, below: &[Bytes]) -> Failure {
+    let Some(first) = below.first().filter(|_| failure.kind == FailureKind::Invalid) else {
+        return failure;
+    };
+    let have = match below.len() {
+        1 => format!("{} in the volume has one of its own", first.lossy()),
+        more => {
+            format!("{more} directories below have one, such as {} in the volume", first.lossy())
+        }
+    };
+    failure.hint(format!("{have}: name that"))
 }
 
 /// Deletes what is in the trash of a directory.

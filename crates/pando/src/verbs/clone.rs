@@ -16,9 +16,9 @@ pub(crate) fn run(args: &CloneArgs, output: &mut Output) -> Result<()> {
     let call = Call::Clone { source: &source.inner, destination: &destination.inner };
     session::perform(&[&source, &destination], &call)?;
     let mut object = json!({});
-    output::put_bytes(&mut object, "source", &source.inner);
-    output::put_bytes(&mut object, "destination", &destination.inner);
+    output::put_bytes(&mut object, "source", source.typed());
+    output::put_bytes(&mut object, "destination", destination.typed());
     output.object(&object)?;
-    let (source, destination) = (printable(&source.inner), printable(&destination.inner));
+    let (source, destination) = (printable(source.typed()), printable(destination.typed()));
     output.line(&format!("cloned {source} to {destination}"))
 }

@@ -23,6 +23,8 @@ use crate::session;
 pub(crate) fn run(arguments: &[OsString], output: &mut Output) -> Result<()> {
     let mut arguments = Arguments::parse(arguments)?;
     output.set(arguments.json, arguments.quiet);
+    // Said before the verb, or behind it.
+    arguments.json = output.is_json();
     if arguments.help {
         return output.raw(HELP.as_bytes());
     }

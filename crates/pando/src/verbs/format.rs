@@ -12,8 +12,9 @@ use wire::{Failure, FailureKind};
 
 use crate::cli::FormatArgs;
 use crate::failure::{self, Result};
-use crate::output::Output;
+use crate::output::{self, Output};
 use crate::owner::log_place::{self, LogHeld};
+use crate::place::{Place, refuse_path};
 
 /// How often the directory of a log may vanish under who takes it: each time somebody else has
 /// made it, and failed.
@@ -25,8 +26,15 @@ pub(crate) fn run(args: &FormatArgs, output: &mut Output) -> Result<()> {
         return Err(Failure::new(FailureKind::Invalid, "--layout belongs to --engine lsm"));
     }
     let layout = args.layout.map(Layout::from).unwrap_or_default();
+    refuse_path(&args.voldir, "format")?;
+    let voldir = match Place::split(&args.voldir) {
+        Some(place) => place?.volume,
+        None => args.voldir.clone(),
+    };
+    let snapshot_dir = args.snapshot_dir.as_bytes();
+    check_name(snapshot_dir)?;
     let plan = Plan { engine, layout, log_dir: args.log_dir.as_deref() };
-    let id = make(&args.voldir, args.snapshot_dir.as_bytes(), &plan)?;
+    let id = make(&voldir, snapshot_dir, &plan)?;
     output.object(&json!({
         "volume": id,
         "path": args.voldir.to_string_lossy(),
@@ -36,6 +44,20 @@ pub(crate) fn run(args: &FormatArgs, output: &mut Output) -> Result<()> {
         "log_dir": args.log_dir.as_deref().map(Path::to_string_lossy),
     }))?;
     output.line(&format!("made volume {id} in {}", args.voldir.display()))
+}
+
+/// Refuses what no directory of snapshots is called.
+fn check_name(snapshot_dir: &[u8]) -> Result<()> {
+    let wrong = match snapshot_dir {
+        b"" | b"." | b".." => true,
+        name => name.contains(&b'/') || name.len() > inode::NAME_BYTES_MAX,
+    };
+    if !wrong {
+        return Ok(());
+    }
+    let name = output::printable(snapshot_dir);
+    let message = format!("--snapshot-dir takes one name, without a slash: not '{name}'");
+    Err(Failure::new(FailureKind::Invalid, message).hint("such as .snapshots, or .zfs"))
 }
 
 /// How a volume is made.
@@ -183,7 +205,7 @@ fn make_directory(voldir: &Path, mode: u32) -> Result<bool> {
         match std::fs::DirBuilder::new().mode(mode).create(voldir) {
             Ok(()) => return Ok(true),
             Err(error) if error.kind() == ErrorKind::AlreadyExists => {}
-            Err(error) => return Err(failure::io("create", voldir, &error)),
+            Err(error) => return Err(not_made(voldir, &error)),
         }
         if voldir.is_dir() {
             return Ok(false);
@@ -195,6 +217,17 @@ fn make_directory(voldir: &Path, mode: u32) -> Result<bool> {
     }
     let message = format!("{} is not a directory", voldir.display());
     Err(Failure::new(FailureKind::NotDirectory, message))
+}
+
+/// Why a directory was not created, with what helps where those above it are not there.
+fn not_made(directory: &Path, error: &std::io::Error) -> Failure {
+    let failure = failure::io("create", directory, error);
+    match directory.parent().filter(|above| !above.as_os_str().is_empty()) {
+        Some(above) if error.kind() == ErrorKind::NotFound => {
+            failure.hint(format!("`mkdir -p {}` makes what it is to be in", above.display()))
+        }
+        _ => failure,
+    }
 }
 
 /// Lets every user reach the socket, and nobody else list or read what is in the directory.

@@ -17,6 +17,7 @@ use wire::{Answer, Body, Call, CheckFinding, Checked, Failure, FailureKind};
 use crate::cli::FsckArgs;
 use crate::failure::{self, Result};
 use crate::import::interrupt_flag;
+use crate::interrupt;
 use crate::output::{self, Output, number, size};
 use crate::owner::log_place::{self, Claim};
 use crate::owner::{alone, checked};
@@ -24,7 +25,7 @@ use crate::place::Place;
 use crate::session;
 
 pub(crate) fn run(args: &FsckArgs, output: &mut Output) -> Result<()> {
-    let volume = Place::volume(&args.path)?;
+    let volume = Place::whole_volume(&args.path, "fsck")?;
     let bar = output.progress("bytes");
     let mut known = 0;
     let mut show = |done: u64, total: u64| {
@@ -42,10 +43,15 @@ pub(crate) fn run(args: &FsckArgs, output: &mut Output) -> Result<()> {
         bar.finish_and_clear();
         return report_repair(&volume, &mended.map_err(not_theirs)?, output);
     }
+    let listen =
+        || interrupt::says("nothing was changed", "run it again to check anew", &bar, output);
     let found = match env.device.try_lock("owner.lock") {
         Ok(Some(_alone)) => offline(&volume, &env, &mut show).map_err(not_theirs),
-        Ok(None) => through_owner(&volume, &mut show),
-        Err(error) => as_another(&volume, failure::device(&volume, &error), &mut show),
+        Ok(None) => listen().and_then(|()| through_owner(&volume, &mut show)),
+        Err(error) => {
+            let failure = failure::device(&volume, &error);
+            listen().and_then(|()| as_another(&volume, failure, &mut show))
+        }
     };
     bar.finish_and_clear();
     report(&volume, &found?, args.dry_run, output)
@@ -98,7 +104,7 @@ fn offline(volume: &Path, env: &Env, show: &mut dyn FnMut(u64, u64)) -> Result<C
     let report =
         Fs::check_offline(env, &mut progress).map_err(|error| failure::open(volume, &error))?;
     if report.stopped {
-        return Err(stopped("nothing was changed"));
+        return Err(stopped("nothing was changed").hint("run it again to check anew"));
     }
     Ok(checked(&report))
 }
@@ -110,7 +116,8 @@ fn repair(volume: &Path, env: &Env, how: Repair, show: &mut dyn FnMut(u64, u64))
     let mended =
         Fs::repair(env, how, &mut progress).map_err(|error| failure::open(volume, &error))?;
     if mended.before.stopped || mended.after.stopped {
-        return Err(stopped("what was mended until then stays so"));
+        return Err(stopped("what was mended until then stays so")
+            .hint("run the same command again to go on"));
     }
     Ok(mended)
 }

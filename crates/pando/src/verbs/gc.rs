@@ -5,14 +5,22 @@ use wire::{Answer, Body, Call};
 
 use crate::cli::GcArgs;
 use crate::failure::Result;
-use crate::output::{Output, size};
-use crate::place::Place;
+use crate::interrupt;
+use crate::output::{self, Output, size};
+use crate::place::{self, Place};
 use crate::session;
 
 pub(crate) fn run(args: &GcArgs, output: &mut Output) -> Result<()> {
+    place::refuse_path(&args.path, "gc")?;
     let place = if args.delete { Place::volume_to_change } else { Place::volume };
     let volume = place(&args.path)?;
     let bar = output.progress("bytes");
+    let stands = if args.delete {
+        "what was deleted stays deleted, and the owner may go on with the rest"
+    } else {
+        "nothing was deleted"
+    };
+    interrupt::says(stands, "run the same command again", &bar, output)?;
     let delete_after = args.delete.then_some(args.grace.as_secs());
     let answer = session::call(&volume, &Call::Collect { delete_after }, &mut |part| {
         if let Body::Progress { done, total } = part {
@@ -33,7 +41,7 @@ pub(crate) fn run(args: &GcArgs, output: &mut Output) -> Result<()> {
             "garbage": found.kind,
             "name": found.name,
             "bytes": found.bytes,
-            "since": found.since,
+            "since": found.since.map(output::time_rfc3339),
             "deleted": found.deleted,
         }))?;
         let state = match (found.deleted, found.since) {

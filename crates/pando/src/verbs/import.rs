@@ -1,5 +1,8 @@
 //! `pando import`: copies a tree into a volume, resumable.
 
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+
 use serde_json::json;
 use wire::{Failure, FailureKind};
 
@@ -12,6 +15,8 @@ use crate::session::{self, Target};
 
 pub(crate) fn run(args: &ImportArgs, output: &mut Output) -> Result<()> {
     let place = Place::to_change(&args.dst)?;
+    refuse_volume(&args.src)?;
+    import::refuse_itself(&args.src, &place)?;
     let interrupted = import::interrupt_flag()?;
     let bar = output.progress("files");
     let import = Import { source: &args.src, destination: &place.inner, bar: &bar };
@@ -19,6 +24,16 @@ pub(crate) fn run(args: &ImportArgs, output: &mut Output) -> Result<()> {
         session::with(&place.volume, |connection| import.run(connection, &interrupted, output));
     bar.finish_and_clear();
     report(args, &outcome.map_err(|failure| place.told(failure))?, output)
+}
+
+/// Refuses `VOLDIR:/path` as a source, unless something of the system is called so.
+fn refuse_volume(source: &Path) -> Result<()> {
+    if Place::split(source).is_none() || source.symlink_metadata().is_ok() {
+        return Ok(());
+    }
+    let message = "`import` reads directories of the system, and not out of a volume";
+    let failure = Failure::new(FailureKind::Invalid, message).at(source.as_os_str().as_bytes());
+    Err(failure.hint("mount the volume, and name the directory below its mount point"))
 }
 
 fn report(args: &ImportArgs, outcome: &Outcome, output: &mut Output) -> Result<()> {

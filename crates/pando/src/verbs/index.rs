@@ -12,6 +12,7 @@ use crate::failure::{self, Result};
 use crate::import::interrupt_flag;
 use crate::index::{Follower, Index, Outcome};
 use crate::output::{self, Output};
+use crate::place::{Place, refuse_path};
 use crate::session;
 
 /// Most threads that read by default: file systems gain little from more.
@@ -86,6 +87,10 @@ fn canonical(source: &Path) -> Result<PathBuf> {
 
 /// The volume of the index, made where there is none.
 fn volume(directory: &Path, may_make: bool) -> Result<PathBuf> {
+    refuse_path(directory, "index --into")?;
+    if let Some(place) = Place::split(directory) {
+        return place.map(|place| place.volume);
+    }
     if !crate::place::is_volume(directory) {
         if !may_make {
             let message = format!("{} is not a volume", directory.display());

@@ -1,9 +1,10 @@
 //! `pando mount`: becomes the owner of a volume and mounts it; in the background unless asked to
 //! stay, and then only after the mount works.
 
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::io::ErrorKind;
-use std::path::Path;
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
 
 use client::Launch;
 use serde_json::json;
@@ -17,6 +18,7 @@ use crate::{owner, session, spawn};
 
 pub(crate) fn run(args: &MountArgs, output: &mut Output) -> Result<()> {
     let volume = Place::volume(&args.voldir)?;
+    let inner = inner(&args.voldir)?;
     let mount_point = std::fs::canonicalize(&args.mnt)
         .map_err(|error| match error.kind() {
             ErrorKind::NotFound => failure::mount(&fuse::MountError::Missing(args.mnt.clone())),
@@ -31,13 +33,12 @@ pub(crate) fn run(args: &MountArgs, output: &mut Output) -> Result<()> {
     for list in &args.options {
         checked.parse(list).map_err(|error| failure::mount(&error.into()))?;
     }
+    let mut options = args.options.clone();
+    options.extend(subdir(args, inner, &mut checked)?);
     let launched = if args.foreground {
         let start = owner::Start {
             volume: volume.clone(),
-            mount: Some(owner::MountStart {
-                mount_point: mount_point.clone(),
-                options: args.options.clone(),
-            }),
+            mount: Some(owner::MountStart { mount_point: mount_point.clone(), options }),
             cache_bytes: args.cache_size,
             index_bytes: args.index_cache,
             idle: None,
@@ -55,7 +56,7 @@ pub(crate) fn run(args: &MountArgs, output: &mut Output) -> Result<()> {
         for (option, bytes) in sizes {
             extra.extend(bytes.into_iter().flat_map(|n| [option.into(), n.to_string().into()]));
         }
-        for option in &args.options {
+        for option in options {
             extra.extend(["-o".into(), OsString::from(option)]);
         }
         spawn::owner(&volume, &extra)?
@@ -73,8 +74,43 @@ pub(crate) fn run(args: &MountArgs, output: &mut Output) -> Result<()> {
     }
 }
 
+/// The directory that `VOLDIR:/inner` names; `None` for the root, and for what names none.
+fn inner(voldir: &Path) -> Result<Option<PathBuf>> {
+    let Some(place) = Place::split(voldir) else { return Ok(None) };
+    let inner = place?.inner;
+    let below = inner.iter().position(|&byte| byte != b'/');
+    let below = below.map(|at| PathBuf::from(OsStr::from_bytes(&inner[at..])));
+    Ok(below.map(|path| path.components().collect()))
+}
+
+/// What to mount of a volume, as an option: the directory that was named behind the volume, unless
+/// the options name it, too.
+fn subdir(
+    args: &MountArgs,
+    inner: Option<PathBuf>,
+    checked: &mut fuse::MountOptions,
+) -> Result<Option<String>> {
+    let Some(inner) = inner else { return Ok(None) };
+    let wrong = |message: String| {
+        Err(Failure::new(FailureKind::Invalid, message).at(args.voldir.as_os_str().as_bytes()))
+    };
+    if let Some(said) = &checked.subdir {
+        let said: PathBuf = said.components().collect();
+        if said == inner {
+            return Ok(None);
+        }
+        return wrong(format!("the options name another directory, subdir={}", said.display()));
+    }
+    let Some(text) = inner.to_str().filter(|text| !text.contains(',')) else {
+        return wrong("a path with a comma, or that is not UTF-8, cannot be mounted".to_owned());
+    };
+    let option = format!("subdir={text}");
+    checked.parse(&option).map_err(|error| failure::mount(&error.into()))?;
+    Ok(Some(option))
+}
+
 /// A mount point whose server died cannot be canonicalised; the mount takes its remains away.
-fn dead_mount(mount_point: &Path) -> Option<std::path::PathBuf> {
+fn dead_mount(mount_point: &Path) -> Option<PathBuf> {
     let absolute = std::path::absolute(mount_point).ok()?;
     let found = fuse::find_mount(&absolute)?;
     (found.mount_point == absolute).then_some(absolute)

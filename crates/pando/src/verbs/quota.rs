@@ -30,7 +30,8 @@ pub(crate) fn run(verb: &QuotaVerb, output: &mut Output) -> Result<()> {
             show(&session::ask(&Place::volume(path)?, &Call::QuotaList)?, output).map(drop)
         }
         QuotaVerb::Check { path } => {
-            let answer = counted(&Place::volume(path)?, &Call::QuotaCheck, output)?;
+            let volume = Place::volume(path)?;
+            let answer = counted(&volume, &Call::QuotaCheck, output)?;
             let Answer::QuotasChecked(differences) = &answer else {
                 return Err(session::unexpected(&answer));
             };
@@ -55,6 +56,12 @@ pub(crate) fn run(verb: &QuotaVerb, output: &mut Output) -> Result<()> {
                     found.1
                 ))?;
             }
+            // The verdict, as `fsck` ends with one.
+            output.object(&json!({
+                "path": volume.to_string_lossy(),
+                "clean": differences.is_empty(),
+                "differences": differences.len(),
+            }))?;
             if differences.is_empty() {
                 return output.line("all quotas are as counted");
             }
@@ -93,8 +100,8 @@ fn set(args: &QuotaSetArgs, output: &mut Output) -> Result<()> {
         let place = Place::to_change(&args.path)?;
         let path = &place.inner[..];
         counted(&place, &Call::QuotaSet { path, files, bytes }, output)?;
-        output::put_bytes(&mut object, "quota", &place.inner);
-        printable(&place.inner)
+        output::put_bytes(&mut object, "quota", place.typed());
+        printable(place.typed())
     };
     output.object(&object)?;
     output.line(&format!("set the quota of {of}"))

@@ -10,6 +10,7 @@ use wire::{Answer, Background, Call, Failure, FailureKind, Status, Stuck};
 
 use crate::cli::RmrArgs;
 use crate::failure::Result;
+use crate::interrupt;
 use crate::output::{self, Output, printable};
 use crate::place::Place;
 use crate::session;
@@ -28,9 +29,9 @@ pub(crate) fn run(args: &RmrArgs, output: &mut Output) -> Result<()> {
             other => return Err(session::unexpected(&other)),
         };
         let mut object = json!({ "snapshots": snapshots });
-        output::put_bytes(&mut object, "removed", &place.inner);
+        output::put_bytes(&mut object, "removed", place.typed());
         output.object(&object)?;
-        output.line(&format!("removed {}", printable(&place.inner)))?;
+        output.line(&format!("removed {}", printable(place.typed())))?;
         if snapshots > 0 {
             let volume = place.volume.display();
             output.remark(&format!(
@@ -85,6 +86,12 @@ fn cannot(volume: &Path, stuck: Stuck) -> Failure {
 fn wait(volume: &Path, stuck_before: u64, output: &mut Output) -> Result<()> {
     let clock = SystemClock::new();
     let bar = output.progress("records reclaimed");
+    interrupt::says(
+        "what was removed stays removed, and its room comes back by itself",
+        &format!("`pando status {}` shows how far that is", volume.display()),
+        &bar,
+        output,
+    )?;
     let (mut first, mut enough) = (None, None);
     loop {
         let Status { background, stuck, .. } = *status(volume)?;

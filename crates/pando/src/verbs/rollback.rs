@@ -16,8 +16,8 @@ pub(crate) fn run(args: &RollbackArgs, output: &mut Output) -> Result<()> {
     let snapshot = args.snapshot.as_bytes();
     session::perform(&place, &Call::Rollback { path: &place.inner, snapshot })?;
     let mut object = json!({});
-    output::put_bytes(&mut object, "path", &place.inner);
+    output::put_bytes(&mut object, "path", place.typed());
     output::put_bytes(&mut object, "snapshot", snapshot);
     output.object(&object)?;
-    output.line(&format!("{} is again {}", printable(&place.inner), printable(snapshot)))
+    output.line(&format!("{} is again {}", printable(place.typed()), printable(snapshot)))
 }

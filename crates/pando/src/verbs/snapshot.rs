@@ -5,7 +5,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
 use serde_json::{Value, json};
-use wire::{Answer, Body, Call, FailureKind, KeptSnapshot, Snapshot, Sums};
+use wire::{Answer, Body, Call, Failure, FailureKind, KeptSnapshot, Snapshot, Sums};
 
 use crate::cli::SnapshotVerb;
 use crate::failure::Result;
@@ -16,7 +16,9 @@ use crate::session;
 pub(crate) fn run(verb: &SnapshotVerb, output: &mut Output) -> Result<()> {
     match verb {
         SnapshotVerb::Create { dir, name } => {
-            let (place, name) = (Place::to_change(dir)?, name.as_bytes());
+            let name = name.as_bytes();
+            check_name(name)?;
+            let place = Place::to_change(dir)?;
             session::write_back(&place.volume, dir, output)?;
             let call = Call::SnapshotCreate { path: &place.inner, name };
             session::perform(&place, &call)?;
@@ -45,6 +47,7 @@ pub(crate) fn run(verb: &SnapshotVerb, output: &mut Output) -> Result<()> {
         SnapshotVerb::Rename { dir, name, new_name } => {
             let place = Place::to_change(dir)?;
             let (from, to) = (name.as_bytes(), new_name.as_bytes());
+            check_name(to)?;
             let call = Call::SnapshotRename { path: &place.inner, from, to };
             session::perform(&place, &call)?;
             say(output, "renamed to", "renamed", &place, to)
@@ -52,14 +55,23 @@ pub(crate) fn run(verb: &SnapshotVerb, output: &mut Output) -> Result<()> {
     }
 }
 
+/// Refuses what is a name of nothing.
+fn check_name(name: &[u8]) -> Result<()> {
+    if matches!(name, b"" | b"." | b"..") {
+        let message = format!("'{}' is no name for a snapshot", printable(name));
+        return Err(Failure::new(FailureKind::Invalid, message));
+    }
+    Ok(())
+}
+
 fn say(output: &mut Output, verb: &str, key: &str, place: &Place, name: &[u8]) -> Result<()> {
     let mut object = json!({});
     output::put_bytes(&mut object, key, name);
     // Under the key that `list` has for it too.
     output::put_bytes(&mut object, "name", name);
-    output::put_bytes(&mut object, "path", &place.inner);
+    output::put_bytes(&mut object, "path", place.typed());
     output.object(&object)?;
-    let (name, path) = (printable(name), printable(&place.inner));
+    let (name, path) = (printable(name), printable(place.typed()));
     output.line(&format!("{verb} snapshot {name} of {path}"))
 }
 

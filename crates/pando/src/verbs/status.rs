@@ -10,7 +10,7 @@ use crate::place::Place;
 use crate::session;
 
 pub(crate) fn run(args: &VolumeArg, output: &mut Output) -> Result<()> {
-    let volume = Place::volume(&args.path)?;
+    let volume = Place::whole_volume(&args.path, "status")?;
     match session::ask(&volume, &Call::Status)? {
         Answer::Status(status) => {
             output.object(&json(&volume, &status))?;

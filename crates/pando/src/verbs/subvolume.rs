@@ -15,9 +15,9 @@ pub(crate) fn run(verb: &SubvolumeVerb, output: &mut Output) -> Result<()> {
     let mode = 0o777 & !umask();
     session::perform(&place, &Call::SubvolumeCreate { path: &place.inner, mode })?;
     let mut object = json!({});
-    output::put_bytes(&mut object, "created", &place.inner);
+    output::put_bytes(&mut object, "created", place.typed());
     output.object(&object)?;
-    output.line(&format!("made subvolume {}", printable(&place.inner)))
+    output.line(&format!("made subvolume {}", printable(place.typed())))
 }
 
 /// The file mode creation mask; reading it means setting it.

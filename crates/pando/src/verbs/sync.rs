@@ -10,7 +10,7 @@ use crate::place::Place;
 use crate::session;
 
 pub(crate) fn run(args: &VolumeArg, output: &mut Output) -> Result<()> {
-    let volume = Place::volume(&args.path)?;
+    let volume = Place::whole_volume(&args.path, "sync")?;
     session::write_back(&volume, &args.path, output)?;
     session::perform(&volume, &Call::Sync)?;
     output.object(&json!({ "synced": volume.to_string_lossy() }))

@@ -3,7 +3,7 @@
 use device::{Clock, SystemClock};
 use jiff::tz::TimeZone;
 use serde_json::json;
-use wire::{Answer, Body, Call, Failure, FailureKind, Kind, Removed};
+use wire::{Answer, Body, Call, Failure, FailureKind, Kind, Removed, Trash};
 
 use crate::cli::{RestoreArgs, TrashVerb};
 use crate::failure::Result;
@@ -15,22 +15,23 @@ pub(crate) fn run(verb: &TrashVerb, output: &mut Output) -> Result<()> {
     match verb {
         TrashVerb::On { dir, keep } => {
             let place = Place::to_change(dir)?;
-            let call = Call::TrashSet { path: &place.inner, keep_seconds: Some(*keep) };
+            let keep = keep.as_secs() + u64::from(keep.subsec_nanos() > 0);
+            let call = Call::TrashSet { path: &place.inner, keep_seconds: Some(keep) };
             session::perform(&place, &call)?;
             let mut object = json!({ "keep_seconds": keep });
-            output::put_bytes(&mut object, "trash", &place.inner);
+            output::put_bytes(&mut object, "trash", place.typed());
             output.object(&object)?;
-            let kept = days(*keep);
-            output.line(&format!("what is removed in {} is kept {kept}", printable(&place.inner)))
+            let kept = days(keep);
+            output.line(&format!("what is removed in {} is kept {kept}", printable(place.typed())))
         }
         TrashVerb::Off { dir } => {
             let place = Place::to_change(dir)?;
             let call = Call::TrashSet { path: &place.inner, keep_seconds: None };
             session::perform(&place, &call)?;
             let mut object = json!({ "keep_seconds": null });
-            output::put_bytes(&mut object, "trash", &place.inner);
+            output::put_bytes(&mut object, "trash", place.typed());
             output.object(&object)?;
-            output.line(&format!("{} has no trash", printable(&place.inner)))
+            output.line(&format!("{} has no trash", printable(place.typed())))
         }
         TrashVerb::List { path } => list(&Place::locate(path)?, output),
         TrashVerb::Empty { dir } => {
@@ -61,19 +62,21 @@ pub(crate) fn restore(args: &RestoreArgs, output: &mut Output) -> Result<()> {
     let answer = match &to {
         Some(to) => session::ask(&[&place, to], &call),
         None => session::ask(&place, &call),
-    }?;
-    let Answer::Restored { names, left } = answer else {
-        return Err(session::unexpected(&answer));
+    };
+    let (names, left) = match answer {
+        Ok(Answer::Restored { names, left }) => (names, left),
+        Ok(other) => return Err(session::unexpected(&other)),
+        Err(failure) => return Err(explain(failure, &place, at)),
     };
     let mut object = json!({ "names": names, "left": left });
-    output::put_bytes(&mut object, "restored", &place.inner);
+    output::put_bytes(&mut object, "restored", place.typed());
     if let Some(to) = &to {
-        output::put_bytes(&mut object, "to", &to.inner);
+        output::put_bytes(&mut object, "to", to.typed());
     }
     output.object(&object)?;
-    let path = printable(&place.inner);
+    let path = printable(place.typed());
     if left == 0 {
-        let to = to.map_or_else(String::new, |to| format!(" to {}", printable(&to.inner)));
+        let to = to.map_or_else(String::new, |to| format!(" to {}", printable(to.typed())));
         return output.line(&format!("restored {path}{to}"));
     }
     output.line(&format!("restored {names} names of {path}"))?;
@@ -83,7 +86,8 @@ pub(crate) fn restore(args: &RestoreArgs, output: &mut Output) -> Result<()> {
         .hint("move that away and restore again, or restore to another place with --to"))
 }
 
-fn list(place: &Place, output: &mut Output) -> Result<()> {
+/// What is in the trash of a place, newest first.
+fn listed(place: &Place) -> Result<(Vec<Removed>, Trash)> {
     let mut removed = Vec::new();
     let answer = session::call(place, &Call::TrashList { path: &place.inner }, &mut |body| {
         if let Body::Removed(more) = body {
@@ -91,19 +95,52 @@ fn list(place: &Place, output: &mut Output) -> Result<()> {
         }
         Ok(())
     })?;
-    let Answer::Trash(trash) = answer else { return Err(session::unexpected(&answer)) };
-    for one in &removed {
-        show(one, output)?;
+    match answer {
+        Answer::Trash(trash) => Ok((removed, trash)),
+        other => Err(session::unexpected(&other)),
     }
-    if removed.is_empty() && !output.is_json() {
+}
+
+/// Where nothing had been removed at a time: that it was removed later.
+fn explain(failure: Failure, place: &Place, at: Option<i64>) -> Failure {
+    let Some(at) = at.filter(|_| failure.kind == FailureKind::NotFound) else { return failure };
+    let names = |path: &[u8]| -> Vec<Vec<u8>> {
+        let names = path.split(|&byte| byte == b'/');
+        names.filter(|name| !matches!(*name, b"" | b".")).map(<[u8]>::to_vec).collect()
+    };
+    let own = names(&place.inner);
+    let Ok((removed, _)) = listed(place) else { return failure };
+    let later = removed.iter().filter(|one| one.removed > at && names(&one.path.0) == own);
+    let Some(first) = later.map(|one| one.removed).min() else { return failure };
+    let (removed, at) = (output::time_local(first), output::time_local(at));
+    let message = format!("it was removed at {removed}, which is after {at}");
+    let typed = place.typed();
+    Failure::new(FailureKind::NotFound, message)
+        .at(typed)
+        .hint(format!("`pando restore --list {}` shows what was removed when", printable(typed)))
+}
+
+fn list(place: &Place, output: &mut Output) -> Result<()> {
+    let (removed, trash) = listed(place)?;
+    for one in &removed {
+        show(place, one, output)?;
+    }
+    if removed.is_empty() {
         output
             .line(&format!("nothing is in the trash, which keeps {}", days(trash.keep_seconds)))?;
+    }
+    output.flush()?;
+    for path in &trash.below {
+        let path = printable(&place.shown(&path.0));
+        output.remark(&format!("{path} has a trash of its own: `pando trash list {path}`"));
     }
     Ok(())
 }
 
-fn show(removed: &Removed, output: &mut Output) -> Result<()> {
+fn show(place: &Place, removed: &Removed, output: &mut Output) -> Result<()> {
     let Removed { path, removed, attr } = removed;
+    // As `restore` takes it.
+    let path = place.shown(&path.0);
     let directory = attr.kind == Kind::Directory;
     let mut object = json!({
         "removed": output::time_rfc3339(*removed),
@@ -113,9 +150,9 @@ fn show(removed: &Removed, output: &mut Output) -> Result<()> {
         "gid": attr.gid,
         "mode": format!("{:04o}", attr.mode),
     });
-    output::put_bytes(&mut object, "path", &path.0);
+    output::put_bytes(&mut object, "path", &path);
     output.object(&object)?;
-    let (when, name) = (output::time_local(*removed), printable(&path.0));
+    let (when, name) = (output::time_local(*removed), printable(&path));
     let (size, slash) = if directory { ("-".to_owned(), "/") } else { (size(attr.size), "") };
     output.line(&format!("{when}  {size:>10}  {name}{slash}"))
 }

@@ -42,6 +42,7 @@ mod log_dir;
 mod maps;
 mod messages;
 mod mounts;
+mod newcomer;
 mod other_users;
 mod owner;
 mod quota;

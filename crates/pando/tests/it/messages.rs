@@ -59,7 +59,8 @@ fn verbs_that_write_say_that_a_snapshot_was_named() {
     assert!(world.fails(3, &lost).contains("/data/lost: it is not in the trash"));
     world.ok(&["rmr", &at("/data/deep")]);
     let restored = world.ok(&["restore", &at("/data/deep"), "--to", &at("/data/back")]);
-    assert_eq!(restored, "restored /data/deep to /data/back\n");
+    let (deep, back) = (at("/data/deep"), at("/data/back"));
+    assert_eq!(restored, format!("restored {deep} to {back}\n"));
     let file = ["clone", &at("/data@monday/a.txt"), &at("/copy")];
     assert!(world.fails(6, &file).contains("a.txt: not a directory"));
 }

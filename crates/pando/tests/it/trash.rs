@@ -21,7 +21,7 @@ fn trash(world: &World) {
     world.ok(&["rmr", &world.at("/f")]);
     let listed = world.json(&["trash", "list", &root]);
     assert_eq!(listed.len(), 2, "{listed:?}");
-    assert_eq!((&listed[0]["path"], &listed[0]["size"]), (&"f".into(), &6.into()));
+    assert_eq!((&listed[0]["path"], &listed[0]["size"]), (&world.at("/f").into(), &6.into()));
     let of_file = world.json(&["restore", "--list", &world.at("/f")]);
     assert_eq!(of_file.len(), 2);
     // A search finds it, where it is.

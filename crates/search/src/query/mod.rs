@@ -20,5 +20,5 @@ pub use parse::{
     operands, parse,
 };
 pub use regex::{Dialect, Regex, RegexError};
-pub use search_box::{is_query, parse as parse_search_box};
+pub use search_box::{is_query, meant_key, parse as parse_search_box};
 pub(crate) use sieve::ByColumns;

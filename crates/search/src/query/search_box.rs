@@ -52,6 +52,37 @@ pub fn is_query(text: &[u8]) -> bool {
     keyed || text.iter().any(|byte| b" *?[".contains(byte))
 }
 
+/// The word of the language that one before a colon is most likely meant for, where it is none.
+pub fn meant_key(key: &[u8]) -> Option<&'static str> {
+    let near = |known: &&&str| {
+        let most = if known.len() < 5 { 1 } else { 2 };
+        !key.is_empty() && differences(key, known.as_bytes()) <= most
+    };
+    KEYS.iter().filter(near).min_by_key(|known| differences(key, known.as_bytes())).copied()
+}
+
+/// How many letters are to be put in, taken out, changed, or swapped with the next.
+fn differences(one: &[u8], other: &[u8]) -> usize {
+    // Of a word that long nothing is near.
+    let one = &one[..one.len().min(20)];
+    let mut before = vec![0; other.len() + 1];
+    let mut last: Vec<usize> = (0..=other.len()).collect();
+    for (row, letter) in one.iter().enumerate() {
+        let mut line = vec![row + 1];
+        for (column, wanted) in other.iter().enumerate() {
+            let changed = last[column] + usize::from(letter != wanted);
+            let mut least = changed.min(last[column + 1] + 1).min(line[column] + 1);
+            let swaps = row > 0 && column > 0;
+            if swaps && one[row - 1] == *wanted && other[column - 1] == *letter {
+                least = least.min(before[column - 1] + 1);
+            }
+            line.push(least);
+        }
+        before = std::mem::replace(&mut last, line);
+    }
+    last[other.len()]
+}
+
 struct Word {
     bytes: Vec<u8>,
     /// Whether its first letter stood in quotes.
@@ -99,7 +130,11 @@ fn term(word: &Word, around: &dyn Surroundings) -> Parsed<Expr> {
         // A colon is an ordinary letter of names; what looks like a key is more likely a mistake.
         if !key.is_empty() && key.iter().all(u8::is_ascii_lowercase) {
             let known = KEYS.join(", ");
-            return Err(error(format!("there is no '{}:', but {known}", shown(key))));
+            let meant = meant_key(key);
+            let meant =
+                meant.map_or_else(String::new, |meant| format!("; '{meant}:' may be meant"));
+            let message = format!("there is no '{}:', but {known}{meant}", shown(key));
+            return Err(error(message));
         }
         return bare(text, around);
     };
@@ -320,26 +355,12 @@ fn plain(text: &[u8]) -> Option<i128> {
     number(text).map(i128::from)
 }
 
-/// A number of something: its digits, perhaps with a fraction, and the letters behind them.
-fn measured(text: &[u8]) -> Option<(f64, &[u8])> {
-    let digits = text.iter().take_while(|byte| byte.is_ascii_digit() || **byte == b'.').count();
-    let number: f64 = std::str::from_utf8(&text[..digits]).ok()?.parse().ok()?;
-    (number < 1e15).then_some((number, &text[digits..]))
-}
-
 fn bytes(text: &[u8]) -> Option<i128> {
-    let (number, unit) = measured(text)?;
-    let unit = unit.to_ascii_lowercase();
-    let unit = match &unit[..] {
-        b"" | b"b" | b"c" => 0,
-        b"k" | b"kb" | b"kib" => 10,
-        b"m" | b"mb" | b"mib" => 20,
-        b"g" | b"gb" | b"gib" => 30,
-        b"t" | b"tb" | b"tib" => 40,
-        b"p" | b"pb" | b"pib" => 50,
-        _ => return None,
-    };
-    Some((number * (1_u64 << unit) as f64) as i128)
+    let text = std::str::from_utf8(text).ok()?;
+    // `c` is for bytes as in `find -size`.
+    let plain =
+        text.strip_suffix('c').filter(|digits| digits.ends_with(|c: char| c.is_ascii_digit()));
+    inode::parse_bytes(plain.unwrap_or(text)).map(i128::from)
 }
 
 /// An age or a day.
@@ -379,24 +400,30 @@ fn end_of(text: &[u8], around: &dyn Surroundings) -> Option<i128> {
     Some(if whole_day { begin + 86_400 * SECOND - 1 } else { begin + SECOND - 1 })
 }
 
-/// An age: `90m`, `12h`, `30d`, `2w`, `1y`; months have no one length.
+/// An age: `90m`, `12h`, `30d`, `2w`, `1y`.
 fn age(text: &[u8]) -> Option<i128> {
-    let (number, unit) = measured(text)?;
-    let seconds = match unit {
-        b"s" => 1.0,
-        b"m" | b"min" => 60.0,
-        b"h" => 3600.0,
-        b"d" => 86_400.0,
-        b"w" => 7.0 * 86_400.0,
-        b"y" => 365.25 * 86_400.0,
-        _ => return None,
-    };
-    Some((number * seconds * 1e9) as i128)
+    let age = inode::parse_duration(std::str::from_utf8(text).ok()?)?;
+    i128::try_from(age.as_nanos()).ok()
 }
 
 #[cfg(test)]
 mod tests {
-    use super::is_query;
+    use super::{is_query, meant_key};
+
+    #[test]
+    fn a_word_that_is_misspelt_is_known() {
+        for (typed, meant) in [
+            ("siez", Some("size")),
+            ("sizes", Some("size")),
+            ("onwer", Some("owner")),
+            ("mtim", Some("mtime")),
+            ("grp", None),
+            ("vol", None),
+            ("", None),
+        ] {
+            assert_eq!(meant_key(typed.as_bytes()), meant, "{typed}");
+        }
+    }
 
     #[test]
     fn queries_are_told_from_paths() {

@@ -1,0 +1,55 @@
+//! Variables that an owner is started with. They are read by the command that starts it: an owner
+//! would tell of them as of options that nobody typed.
+
+use std::ffi::OsString;
+
+use wire::{Failure, FailureKind};
+
+use crate::failure::Result;
+use crate::{cache_size, index_cache};
+
+/// Tells `--cache-size` where the command line does not.
+pub(crate) const CACHE_SIZE: &str = "PANDO_CACHE_SIZE";
+/// Tells `--index-cache` where the command line does not.
+pub(crate) const INDEX_CACHE: &str = "PANDO_INDEX_CACHE";
+/// How long an owner without a mount stays idle, in seconds.
+pub(crate) const IDLE_SECONDS: &str = "PANDO_IDLE_SECONDS";
+
+/// Reads the value of a variable, or says what is wrong with it.
+type Read = fn(&str) -> std::result::Result<u64, String>;
+
+/// Each variable, the option that it stands for, and what reads it.
+const ALL: [(&str, &str, Read); 3] = [
+    (CACHE_SIZE, "--cache-size", cache_size::parse),
+    (INDEX_CACHE, "--index-cache", index_cache::parse),
+    (IDLE_SECONDS, "--idle-seconds", seconds),
+];
+
+fn seconds(text: &str) -> std::result::Result<u64, String> {
+    text.parse().map_err(|_| "a number of seconds is wanted".to_owned())
+}
+
+/// Refuses a variable that cannot be read, unless the option that it stands for was given.
+pub(crate) fn check(given: &[OsString]) -> Result<()> {
+    for (variable, option, read) in ALL {
+        let Some(value) = std::env::var_os(variable) else { continue };
+        if given.iter().any(|argument| argument == option) {
+            continue;
+        }
+        let value = value.to_string_lossy();
+        if let Err(why) = read(&value) {
+            let message = format!("{variable} is '{value}': {why}");
+            return Err(Failure::new(FailureKind::Invalid, message));
+        }
+    }
+    Ok(())
+}
+
+/// Whether a message is about the value of a variable that is wrong, by the option that it stands
+/// for.
+pub(crate) fn is_about(message: &str) -> bool {
+    ALL.iter().any(|(variable, option, read)| {
+        let value = std::env::var(variable).unwrap_or_default();
+        read(&value).is_err() && message.contains(&format!("'{value}'")) && message.contains(option)
+    })
+}

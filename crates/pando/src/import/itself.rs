@@ -1,0 +1,73 @@
+//! Whether a tree is to be copied into itself, and so a part of the copy into the copy: the source
+//! lies in a mount of the destination's volume, and is the destination or above it; or that mount
+//! is below the source. However the two are spelled, the volume says what they are.
+
+use std::path::Path;
+
+use wire::{Answer, Call, Failure, FailureKind, Kind};
+
+use crate::failure::Result;
+use crate::place::Place;
+use crate::session;
+
+/// Refuses a source that the destination lies in.
+pub(crate) fn refuse(source: &Path, destination: &Place) -> Result<()> {
+    let Ok(canonical) = std::fs::canonicalize(source) else { return Ok(()) };
+    if !canonical.is_dir() {
+        return Ok(());
+    }
+    let within = match fuse::find_mount(&canonical) {
+        Some(found) if found.volume_dir == destination.volume => {
+            is_above(found.inner_path.as_os_str().as_encoded_bytes(), destination)?
+        }
+        _ => fuse::mounts_of(&destination.volume).iter().any(|mount| {
+            let shown = mount.subdir.as_deref().unwrap_or(Path::new("/"));
+            mount.mount_point.starts_with(&canonical)
+                && is_above(shown.as_os_str().as_encoded_bytes(), destination) == Ok(true)
+        }),
+    };
+    if !within {
+        return Ok(());
+    }
+    let message =
+        format!("cannot copy a directory into itself: {} is, or holds, it", source.display());
+    Err(Failure::new(FailureKind::Invalid, message).at(destination.typed()))
+}
+
+/// Whether a directory of the volume is the destination, or above it.
+fn is_above(directory: &[u8], destination: &Place) -> Result<bool> {
+    let Some(wanted) = number(destination, &[directory, b"/"].concat())? else { return Ok(false) };
+    let mut at = [&destination.inner[..], b"/"].concat();
+    if number(destination, &at)?.is_none() {
+        // It is to be made, in the directory above.
+        let name = destination.inner.iter().rposition(|&byte| byte != b'/');
+        let slash = destination.inner[..name.unwrap_or(0)].iter().rposition(|&byte| byte == b'/');
+        at = destination.inner[..=slash.unwrap_or(0)].to_vec();
+    }
+    let mut below = None;
+    while let Some(found) = number(destination, &at)? {
+        if found == wanted {
+            return Ok(true);
+        }
+        // Nothing is above the root.
+        if below == Some(found) {
+            break;
+        }
+        below = Some(found);
+        at.extend_from_slice(b"../");
+    }
+    Ok(false)
+}
+
+/// The number of a directory; `None`: nothing is there, or none, or it cannot be looked at.
+fn number(destination: &Place, path: &[u8]) -> Result<Option<u64>> {
+    match session::ask(&destination.volume, &Call::Stat { path }) {
+        Ok(Answer::Stat(found)) if found.attr.kind == Kind::Directory => Ok(Some(found.attr.node)),
+        Ok(Answer::Stat(_)) => Ok(None),
+        Ok(other) => Err(session::unexpected(&other)),
+        Err(failure) => match failure.kind {
+            FailureKind::NotFound | FailureKind::NotDirectory | FailureKind::Permission => Ok(None),
+            _ => Err(failure),
+        },
+    }
+}
