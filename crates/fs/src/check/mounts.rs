@@ -97,8 +97,8 @@ impl Checker<'_, '_> {
         }
     }
 
-    /// One that was removed waits to be reclaimed. Where none waits, and it still is where it was, it
-    /// was not removed.
+    /// One that was removed waits to be reclaimed. Where none waits, and it still is where it was,
+    /// it was not removed.
     fn check_removed(&mut self, id: u64, record: &SubvolumeRecord) -> FsResult<()> {
         if self.table.subvolume_waits(id) {
             return Ok(());
@@ -120,8 +120,8 @@ impl Checker<'_, '_> {
         self.about_subvolume(id, Problem::new(ProblemKind::Subvolume, what).mended_by(fix))
     }
 
-    /// Whether a name leads to a subvolume where its record says, and can be reached itself. What is
-    /// above it may be mended first.
+    /// Whether a name leads to a subvolume where its record says, and can be reached itself. What
+    /// is above it may be mended first.
     fn leads_to(&mut self, id: u64, record: &SubvolumeRecord) -> FsResult<Look<()>> {
         let if_so = |is: bool| if is { Look::Found(()) } else { Look::Absent };
         if record.snapshot {

@@ -3,8 +3,8 @@
 use format::Corruption;
 use store::{TreeId, UNREAD};
 
-/// Problems beyond so many are counted but not kept: so many that can be mended, and so many others,
-/// of which no number hides one that can be. A repair looks again after it mended those.
+/// Problems beyond so many are counted but not kept: so many that can be mended, and so many
+/// others, of which no number hides one that can be. A repair looks again after it mended those.
 const PROBLEMS_MAX: u64 = 10_000;
 
 /// What sort of thing is wrong.

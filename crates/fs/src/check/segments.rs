@@ -75,6 +75,6 @@ impl Checker<'_, '_> {
             Some(advice) => format!("{}; {advice}", problem.what),
             None => problem.what.clone(),
         };
-        Problem { fix, what, ..problem.in_file(&bad.file, bad.offset) }
+        Problem { what, fix, ..problem.in_file(&bad.file, bad.offset) }
     }
 }

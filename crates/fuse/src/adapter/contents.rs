@@ -99,10 +99,8 @@ impl Adapter {
         let caller = Adapter::opened(who);
         self.fs
             .write(&caller, node, offset, bytes)
-            .and_then(|()| match ends_rights {
-                true => self.end_bits(&caller, node).and_then(|()| self.end_rights(node)),
-                false => Ok(()),
-            })
+            .and_then(|()| if ends_rights { self.end_bits(&caller, node) } else { Ok(()) })
+            .and_then(|()| if ends_rights { self.end_rights(node) } else { Ok(()) })
             .map_err(failed("write", number))
     }
 

@@ -104,6 +104,7 @@ fn a_mount_in_the_foreground_stays_until_it_is_told() {
 }
 
 #[test]
+#[expect(clippy::disallowed_methods, reason = "a file of the mount, held open")]
 fn a_mount_in_use_stays_unless_asked_otherwise() {
     let world = World::new();
     if !world.mount() {
