@@ -417,7 +417,7 @@ mod tests {
             ("sizes", Some("size")),
             ("onwer", Some("owner")),
             ("mtim", Some("mtime")),
-            ("grp", None),
+            ("grp", Some("group")),
             ("vol", None),
             ("", None),
         ] {
