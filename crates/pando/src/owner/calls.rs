@@ -94,8 +94,8 @@ pub(super) fn answer(
             Ok(answer)
         }
         Call::HandOver => hand_over(server, caller),
-        Call::Check => check::check(fs, caller, replies),
-        Call::Collect { delete_after } => check::collect(fs, caller, delete_after, replies),
+        Call::Check => check::check(server, caller, replies),
+        Call::Collect { delete_after } => check::collect(server, caller, delete_after, replies),
         Call::Sync => fs.sync().map(|()| Answer::Nothing).map_err(Failure::from),
         _ => {
             change(fs, caller, call)?;

@@ -3,11 +3,12 @@
 use std::ops::ControlFlow;
 use std::time::Duration;
 
-use fs::{Fs, Gc, VolumeReport};
+use fs::{Gc, VolumeReport};
 use inode::Caller;
 use wire::{Answer, Body, Bytes, CheckFinding, Checked, Collected, Failure, FailureKind, Garbage};
 
 use super::connection::Replies;
+use super::server::Server;
 use crate::failure::Result;
 
 /// Most findings that go into one answer.
@@ -41,9 +42,16 @@ pub(super) fn only_for_owner(caller: &Caller, what: &str) -> Result<()> {
     Err(Failure::new(FailureKind::Permission, message).hint(format!("that process is {who}")))
 }
 
+/// The same, but that whose directory the volume lies in counts as its user, too: he may do it when
+/// nobody has it mounted, and reads its files.
+fn only_for_user(server: &Server, caller: &Caller, what: &str) -> Result<()> {
+    if server.directory_uid() == Some(caller.uid) { Ok(()) } else { only_for_owner(caller, what) }
+}
+
 /// Checks the volume.
-pub(super) fn check(fs: &Fs, caller: &Caller, replies: &mut Replies) -> Result<Answer> {
-    only_for_owner(caller, "checks it")?;
+pub(super) fn check(server: &Server, caller: &Caller, replies: &mut Replies) -> Result<Answer> {
+    only_for_user(server, caller, "checks it")?;
+    let fs = server.fs();
     let mut gone = None;
     let mut progress = |done, total| told(replies, &mut gone, done, total);
     let report = fs.check_volume(&mut progress).map_err(Failure::from)?;
@@ -52,12 +60,13 @@ pub(super) fn check(fs: &Fs, caller: &Caller, replies: &mut Replies) -> Result<A
 
 /// Finds what nothing names, and deletes it where that is asked for.
 pub(super) fn collect(
-    fs: &Fs,
+    server: &Server,
     caller: &Caller,
     delete_after: Option<u64>,
     replies: &mut Replies,
 ) -> Result<Answer> {
-    only_for_owner(caller, "collects its garbage")?;
+    only_for_user(server, caller, "collects its garbage")?;
+    let fs = server.fs();
     let mut gone = None;
     let mut progress = |done, total| told(replies, &mut gone, done, total);
     let how = match delete_after {

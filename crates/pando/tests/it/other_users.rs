@@ -226,6 +226,10 @@ fn an_owner_of_roots_gives_way_to_whose_the_volume_is() {
     nobody.ok(&["format", world.vol()]);
     world.ok(&["subvolume", "create", &world.at("/d")]);
     let pid = world.owner().unwrap();
+    // It checks for him, too.
+    assert!(nobody.ok(&["fsck", world.vol()]).ends_with("clean\n"));
+    nobody.ok(&["gc", world.vol()]);
+    assert_eq!(world.owner(), Some(pid));
     // It takes the volume for itself, as a mount does.
     nobody.ok(&["fsck", "--repair", world.vol()]);
     assert_ne!(world.owner(), Some(pid));
