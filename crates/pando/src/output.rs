@@ -249,6 +249,11 @@ pub(crate) fn time_local(nanos: i64) -> String {
     time.to_zoned(jiff::tz::TimeZone::system()).strftime("%Y-%m-%d %H:%M:%S").to_string()
 }
 
+/// A time in whole seconds: a fraction is one more, for nobody means no time by half a second.
+pub(crate) fn seconds_up(time: Duration) -> u64 {
+    time.as_secs().saturating_add(u64::from(time.subsec_nanos() > 0))
+}
+
 /// A size as people read it.
 pub(crate) fn size(bytes: impl Into<u128>) -> String {
     let bytes = bytes.into();

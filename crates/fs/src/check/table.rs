@@ -393,7 +393,10 @@ impl Checker<'_, '_> {
             if record.parent == directory {
                 return Ok(Look::Found(directory));
             }
-            if top.is_none() && look::directory(self.pin, tree, record.parent)? == Look::Absent {
+            if top.is_none()
+                && !record.detached
+                && look::directory(self.pin, tree, record.parent)? == Look::Absent
+            {
                 top = Some(directory);
             }
         }

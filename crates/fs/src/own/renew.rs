@@ -137,6 +137,10 @@ fn gather_others(engine: &dyn Store, batch: &mut Batch, grown: Grown<'_>) -> FsR
             grown(batch).map_err(from_store)?;
         }
     }
+    // What the medium does not give now, it may give again: nothing is made anew without it.
+    if let Some(lost) = scan.lost.iter().find(|lost| lost.damage.structure == store::UNREAD) {
+        return Err(from_store((*lost.damage).clone().into()));
+    }
     if !scan.lost.is_empty() {
         batch.put(COPY, &UNCOUNTED_KEY, b"");
     }

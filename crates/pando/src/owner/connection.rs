@@ -139,6 +139,9 @@ fn try_serve(server: &Server, id: u64, stream: UnixStream) -> Result<(), FrameEr
         if work.is_none() && task.is_some() && !server.set_busy(id, task) {
             return Ok(replies.say_leaving()?);
         }
+        if !work.is_none() {
+            server.heard(id);
+        }
         replies.id = request.id;
         answer(server, &caller, request.call, &mut work, &mut replies)?;
         if work.is_none() && !server.set_busy(id, None) {

@@ -172,18 +172,18 @@ fn serve(
     tracing::info!(volume = %start.volume.display(), ?reason, "owner leaves");
     match reason {
         Event::HandOver | Event::Idle => {
-            server.leave(&|_| false);
+            server.leave(&|_, _| false);
             Ok(())
         }
         Event::Signal => {
             unmount(server);
-            server.leave(&|_| true);
+            server.leave(&|_, _| true);
             Ok(())
         }
         Event::Unmounted(ended) => {
             // An import goes on to its end, unless we are told to end ourselves.
             let told = || matches!(inbox.try_recv(), Ok(Event::Signal));
-            server.leave(&|registry| !registry.goes_on() || told());
+            server.leave(&|registry, now| !registry.goes_on(now) || told());
             ended.map_err(|message| Failure::new(FailureKind::Other, message))
         }
     }

@@ -18,7 +18,10 @@ pub(super) fn refuse(server: &Server, caller: &Caller, call: &Call<'_>) -> Answe
     match *call {
         Call::Remove { path } => refuse_below(server, caller, path, Follow::No),
         Call::Rollback { path, .. } => refuse_below(server, caller, path, Follow::Yes),
-        Call::SnapshotDelete { path, name } => {
+        Call::SnapshotDeleteNumber { number } => {
+            refuse_where(server, b"", |node| node.subvol().0 == number)
+        }
+        Call::SnapshotDelete { path, name } | Call::SnapshotRename { path, from: name, .. } => {
             let path = [path, server.fs().snapshot_dir(), name].join(&b'/');
             refuse_below(server, caller, &path, Follow::No)
         }
@@ -29,14 +32,15 @@ pub(super) fn refuse(server: &Server, caller: &Caller, call: &Call<'_>) -> Answe
 /// Refuses where something is mounted at or below a path of the volume. As far as this process
 /// sees: what is mounted in a mount namespace of its own is not known here.
 fn refuse_below(server: &Server, caller: &Caller, path: &[u8], follow: Follow) -> Answered<()> {
-    let mounted = server.mount().map(|mount| mount.mounted_below()).unwrap_or_default();
-    if mounted.is_empty() {
-        return Ok(());
-    }
-    let fs = server.fs();
     // That it is not there tells who does it.
-    let Ok(held) = Held::resolve(fs, caller, path, follow) else { return Ok(()) };
-    match mounted.iter().find(|(inner, _)| is_below(fs, inner, held.entry.node)) {
+    let Ok(held) = Held::resolve(server.fs(), caller, path, follow) else { return Ok(()) };
+    refuse_where(server, path, |node| node == held.entry.node)
+}
+
+/// Refuses where something is mounted below a node of this kind.
+fn refuse_where(server: &Server, path: &[u8], is_it: impl Fn(NodeId) -> bool) -> Answered<()> {
+    let mounted = server.mount().map(|mount| mount.mounted_below()).unwrap_or_default();
+    match mounted.iter().find(|(inner, _)| is_below(server.fs(), inner, &is_it)) {
         None => Ok(()),
         Some((_, seen)) => Err(Failure::new(
             FailureKind::Busy,
@@ -47,12 +51,12 @@ fn refuse_below(server: &Server, caller: &Caller, path: &[u8], follow: Follow) -
     }
 }
 
-/// Whether a path leads through a node.
-fn is_below(fs: &Fs, path: &Path, node: NodeId) -> bool {
+/// Whether a path leads through such a node.
+fn is_below(fs: &Fs, path: &Path, is_it: &impl Fn(NodeId) -> bool) -> bool {
     let leads_there = |at: &Path| {
         let at = at.as_os_str().as_bytes();
         let held = Held::exactly(fs, &Caller::root(), at, Follow::No);
-        held.is_ok_and(|held| held.entry.node == node)
+        held.is_ok_and(|held| is_it(held.entry.node))
     };
     path.ancestors().any(leads_there)
 }

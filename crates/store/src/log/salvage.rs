@@ -24,7 +24,6 @@
 //! A log that begins behind the state is not damaged: it belongs to a later state, whose root was
 //! lost. To cut it off would destroy what is whole, so it is refused, with nothing changed.
 
-use std::ops::RangeInclusive;
 use std::sync::Arc;
 
 use device::Env;
@@ -143,10 +142,10 @@ impl Plan {
     fn of(files: &Files, usual: u64, from: Lsn, certain: bool) -> Result<Plan> {
         let Listed { mut firsts, kept, spares } = list(files)?;
         let strays = set_aside(files, &mut firsts, Err)?;
+        refuse_strays(&strays)?;
         let begin = begin_of(files, &firsts, from)?;
         let needed = firsts.split_off(begin.saturating_sub(1));
         let (mut whole, next) = whole(files, usual, &needed, from)?;
-        refuse_misnamed(&strays, if needed.is_empty() { 1..=from.0 + 1 } else { next..=next })?;
         if !certain && (whole.is_empty() || next <= from.0 + 1) {
             let found = "no such record, and a root that may be of a later state is damaged";
             let path = files.segment_path(needed.first().copied().unwrap_or(from.0 + 1));
@@ -168,11 +167,7 @@ impl Plan {
         }
         let last = if whole.is_empty() { from } else { Lsn(next - 1) };
         let gone = needed[whole.len()..].iter().map(|&first| (first, files.segment_path(first)));
-        // What would have the number of a record to come, under whatever name.
-        let behind = strays.into_iter().filter(|stray| stray.first > last.0);
-        let behind = behind.map(|stray| (stray.first, stray.path));
-        let mut gone: Vec<(u64, String)> = gone.chain(behind).collect();
-        gone.sort();
+        let gone: Vec<(u64, String)> = gone.collect();
         for (first, path) in &gone {
             missing += lacks(files, usual, *first, path)?;
         }
@@ -199,9 +194,11 @@ fn begin_of(files: &Files, firsts: &[u64], from: Lsn) -> Result<usize> {
     Ok(begin)
 }
 
-/// Refuses to cut off before a file that has another name, and begins with what is missing.
-fn refuse_misnamed(strays: &[Stray], missing: RangeInclusive<u64>) -> Result<()> {
-    match strays.iter().find(|stray| !stray.is_copy && missing.contains(&stray.first)) {
+/// Refuses to cut off beside a file that has another name than it says: it may be whole where the
+/// one of that name is not, or have what is missing; and records that were given up must not lie
+/// there when their numbers are used again.
+fn refuse_strays(strays: &[Stray]) -> Result<()> {
+    match strays.first() {
         Some(stray) => Err(stray.told(true).into()),
         None => Ok(()),
     }

@@ -6,12 +6,13 @@ use format::inode_record::{InodeRecord, LinkedRecord};
 use format::kept_twice::COPY_TREE;
 use format::key::{self, Part};
 use format::subvolume_record::SubvolumeRecord;
-use fs::Engine;
+use fs::{Engine, FileSystem};
+use inode::{Caller, NodeId};
 use store::{Batch, Store, TreeId};
 use testing::SimDevice;
 
 use super::records::{Entry, TREE, directory, named, put_directory, put_entry, subvolumes};
-use super::volume::{Made, falsify, look, made};
+use super::volume::{Made, falsify, look, made, open};
 use super::{assert_mended, check, repair, told};
 
 on_each_engine!(
@@ -95,6 +96,13 @@ fn a_subvolume_whose_record_is_gone_is_kept(engine: Engine) {
             let there = store.tree_exists(TreeId(tree)).expect("it is known");
             assert!(there, "{what}: {}", told(&report));
         });
+        assert!(check(&device).is_clean(), "{what}: {}", told(&check(&device)));
+        let subject = open(&device).expect("it opens");
+        let (fs, root) = (subject.fs(), Caller::root());
+        let kept = fs.lookup(&root, NodeId::ROOT, b"lost+found").expect("it is there").node;
+        let name = format!("#tree-{tree}");
+        fs.lookup(&root, kept, name.as_bytes()).unwrap_or_else(|error| panic!("{what}: {error}"));
+        drop(fs.close());
     }
 }
 

@@ -201,7 +201,8 @@ fn a_copy_under_another_name_is_left_aside() {
             assert_eq!(found.findings.len(), 1, "{stray}");
             let finding = &found.findings[0];
             assert!(finding.file == stray && finding.what.ends_with(STRAY), "{finding:?}");
-            assert_eq!(cut(&device.copy(), from).unwrap().known, Lsn(COUNT));
+            assert!(matches!(cut(&device, from), Err(Error::Corrupt(_))), "{stray}");
+            assert!(device.read_file(path) == whole.read_file(path), "{stray}");
             if from == 0 {
                 assert_eq!(replayed(&device).unwrap(), COUNT, "{stray}");
             }
@@ -226,13 +227,36 @@ fn a_segment_under_another_name_is_asked_for() {
         let before = files(&device);
         assert!(matches!(cut(&device, 0), Err(Error::Corrupt(_))), "{path}");
         assert!(files(&device) == before, "{path}: something was changed");
-        // Where records before it are damaged it is given up with what follows them.
-        let (hurt, last) = (device.copy(), segments[0].0 + 3);
+        // Nor where records before it are damaged, whoever asks for that to be cut off.
+        let hurt = device.copy();
         if first != &segments[0].0 {
             hurt.flip_bit(&segments[0].1, 8 * (ends(1, 5)[3].0 + 20 - payload(4).len() as u64));
-            let found = cut(&hurt, 0).unwrap();
-            assert!(found.last < Lsn(last + 1) && found.known == Lsn(COUNT), "{found:?}");
-            assert_eq!(replayed(&hurt).unwrap(), found.last.0);
+            assert!(matches!(cut(&hurt, 0), Err(Error::Corrupt(_))), "{path}");
         }
+    }
+}
+
+/// Where the file of its name is damaged, a copy may be all that there is: it was told to be
+/// removed, and a cut removed it.
+#[test]
+fn a_copy_beside_a_damaged_segment_is_kept_for_who_decides() {
+    let (whole, segments) = made(28);
+    for (first, path) in &segments {
+        let device = whole.copy();
+        let stray = copy(&device, path, COUNT + 50);
+        device.flip_bit(path, 8 * (device.read_file(path).len() as u64 / 4));
+        let found = looked(&device, 0);
+        assert!(found.end.is_err(), "{path}");
+        let told = found.findings.iter().find(|finding| finding.file == stray).unwrap();
+        let name = format!("{MISNAMED}{first:016x}.log if it is whole");
+        assert!(told.what.contains(&name) && !told.what.contains(STRAY), "{told:?}");
+        let before = files(&device);
+        assert!(matches!(cut(&device, 0), Err(Error::Corrupt(_))), "{path}");
+        assert!(files(&device) == before, "{path}: something was changed");
+        // Given its name it is what it was.
+        device.delete(path);
+        copy(&device, &stray, *first);
+        device.delete(&stray);
+        assert_eq!(replayed(&device).unwrap(), COUNT, "{path}");
     }
 }
