@@ -9,13 +9,13 @@ use format::key::{self, Counter, Part};
 use format::subvolume_record::SubvolumeRecord;
 use fs::{Allocate, Engine, FileSystem, NewNode, RenameMode};
 use inode::{Caller, FsError, Kind, NodeId, SetAttr};
-use store::{Batch, Store, TreeId};
+use store::TreeId;
 use testing::SimDevice;
 
 use super::records::{
     Entry, TREE, directory, entries, named, put_directory, put_entry, subvolumes,
 };
-use super::volume::{falsify, look, made, open};
+use super::volume::{falsified, falsify, look, made, open};
 use super::{assert_mended, check, repair, told};
 
 on_each_engine!(
@@ -32,16 +32,6 @@ on_each_engine!(
 );
 
 const VOLUME: TreeId = TreeId(key::VOLUME_TREE);
-
-fn falsified(device: &SimDevice, change: impl FnOnce(&dyn Store, &mut Batch)) -> SimDevice {
-    let device = device.copy();
-    falsify(&device, |store| {
-        let mut batch = Batch::new();
-        change(store, &mut batch);
-        store.commit(&batch).expect("there is room");
-    });
-    device
-}
 
 /// Opens a volume and lets it do all that it finds to be done.
 fn work(device: &SimDevice) {

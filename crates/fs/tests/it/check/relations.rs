@@ -11,11 +11,11 @@ use format::key::{self, Counter, Part};
 use format::subvolume_record::SubvolumeRecord;
 use fs::{Engine, FileSystem, Gc, QuotaLimits};
 use inode::{Caller, NodeId};
-use store::{Batch, Store, TreeId};
+use store::TreeId;
 use testing::SimDevice;
 
 use super::records::{Entry, TREE, directory, named, put_directory, put_entry, subvolumes};
-use super::volume::{Made, falsify, file, look, made, open};
+use super::volume::{Made, falsified, falsify, file, look, made, open};
 use super::{assert_mended, check, repair, told};
 
 on_each_engine!(
@@ -30,16 +30,6 @@ on_each_engine!(
 );
 
 const VOLUME: TreeId = TreeId(key::VOLUME_TREE);
-
-fn changed(device: &SimDevice, change: impl FnOnce(&dyn Store, &mut Batch)) -> SimDevice {
-    let device = device.copy();
-    falsify(&device, |store| {
-        let mut batch = Batch::new();
-        change(store, &mut batch);
-        store.commit(&batch).expect("there is room");
-    });
-    device
-}
 
 /// Checks and repairs; tells what was found.
 fn mends(what: &str, device: &SimDevice, said: &str) {
@@ -69,7 +59,7 @@ fn subvolumes_that_are_in_one_another_come_back(engine: Engine) {
         file(subject.fs(), above, "in both", b"kept");
         subject.fs().close().expect("it is written");
     }
-    let device = changed(&made.device, |store, batch| {
+    let device = falsified(&made.device, |store, batch| {
         let known = subvolumes(store);
         let of = |number| known.iter().find(|known| known.0 == number).expect("it is there");
         let (outer, inner) = (of(numbers[0]), of(numbers[1]));
@@ -106,7 +96,7 @@ fn subvolumes_that_are_in_one_another_come_back(engine: Engine) {
 /// Whichever was removed first took what the other had.
 fn two_subvolumes_have_two_trees(engine: Engine) {
     let made = made(engine, 72);
-    let device = changed(&made.device, |store, batch| {
+    let device = falsified(&made.device, |store, batch| {
         let known = subvolumes(store);
         let clone = known.iter().find(|(_, record)| !record.snapshot && record.source.0 != 0);
         let (_, record) = clone.expect("there is a clone");
@@ -128,7 +118,7 @@ fn two_subvolumes_have_two_trees(engine: Engine) {
 
 fn a_number_is_of_one_thing(engine: Engine) {
     let made = made(engine, 73);
-    let device = changed(&made.device, |store, batch| {
+    let device = falsified(&made.device, |store, batch| {
         let entry = named(store, "small 9");
         let Target::Embedded(inode) = entry.target else { panic!("it has one name") };
         let mut value = Vec::new();
@@ -138,7 +128,7 @@ fn a_number_is_of_one_thing(engine: Engine) {
     let report = told(&check(&device));
     assert!(report.contains("an inode under its own number and of one, beside a name"), "{report}");
     for dir in ["deep", "deeper"] {
-        let device = changed(&made.device, |store, batch| {
+        let device = falsified(&made.device, |store, batch| {
             let entry = Entry { ino: named(store, dir).ino, ..named(store, "small 0") };
             put_entry(batch, &entry, entry.cookie);
         });
@@ -149,10 +139,10 @@ fn a_number_is_of_one_thing(engine: Engine) {
 
 fn the_root_of_a_subvolume_is_not_removed(engine: Engine) {
     let made = made(engine, 74);
-    let removed = changed(&made.device, |store, batch| {
+    let removed = falsified(&made.device, |store, batch| {
         put_directory(batch, 2, &DirectoryRecord { detached: true, ..directory(store, 2) });
     });
-    let elsewhere = changed(&made.device, |store, batch| {
+    let elsewhere = falsified(&made.device, |store, batch| {
         let parent = named(store, "deep").ino;
         put_directory(batch, 2, &DirectoryRecord { parent, ..directory(store, 2) });
     });
@@ -164,10 +154,10 @@ fn the_root_of_a_subvolume_is_not_removed(engine: Engine) {
 
 fn the_epoch_is_behind_all_that_was_written(engine: Engine) {
     let made = made(engine, 75);
-    let before = changed(&made.device, |_, batch| {
+    let before = falsified(&made.device, |_, batch| {
         batch.put(VOLUME, &key::counter(Counter::Epoch), &1_u64.to_le_bytes());
     });
-    let later = changed(&made.device, |store, batch| {
+    let later = falsified(&made.device, |store, batch| {
         let at = key::extent(named(store, "large 3").ino, 0);
         let bytes = store.get(TREE, &at).expect("read").expect("it has one there");
         let Ok(Extent::Stored(mut stored)) = decode(&bytes) else { panic!("it is in a segment") };
@@ -195,7 +185,7 @@ fn a_clone_sets_no_epoch_back(engine: Engine) {
         falsify(&device.copy(), |store| last = subvolumes(store)[0].1.last_clone_epoch);
         last
     };
-    let device = changed(&made.device, |_, batch| {
+    let device = falsified(&made.device, |_, batch| {
         batch.put(VOLUME, &key::counter(Counter::Epoch), &1_u64.to_le_bytes());
     });
     let before = last(&device);
@@ -226,7 +216,7 @@ fn that_quotas_are_not_compared_is_told(engine: Engine) {
         fs.rmr(&root, NodeId::ROOT, b"clone").expect("it is detached");
         fs.close().expect("it is written");
     }
-    let device = changed(&made.device, |store, batch| {
+    let device = falsified(&made.device, |store, batch| {
         let known = subvolumes(store);
         let (_, record) = known.iter().find(|(id, _)| *id == removed).expect("it waits");
         assert!(record.detached);
@@ -239,7 +229,7 @@ fn that_quotas_are_not_compared_is_told(engine: Engine) {
 
 fn a_note_of_garbage_that_does_not_decode_is_removed(engine: Engine) {
     let made = made(engine, 77);
-    let device = changed(&made.device, |_, batch| {
+    let device = falsified(&made.device, |_, batch| {
         let kind = format::candidate::CandidateKind::Tree;
         batch.put(VOLUME, &key::candidate(kind, 999, 0), b"?");
     });

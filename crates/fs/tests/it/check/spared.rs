@@ -12,7 +12,7 @@ use store::{Batch, Store, TreeId};
 use testing::SimDevice;
 
 use super::records::{Entry, TREE, directory, named, put_directory, put_entry, subvolumes};
-use super::volume::{Made, falsify, look, made, open};
+use super::volume::{Made, falsified, falsify, look, made, open};
 use super::{assert_mended, check, repair, told};
 
 on_each_engine!(
@@ -26,16 +26,6 @@ on_each_engine!(
 
 const VOLUME: TreeId = TreeId(key::VOLUME_TREE);
 const COPY: TreeId = TreeId(COPY_TREE);
-
-fn changed(made: &Made, change: impl FnOnce(&dyn Store, &mut Batch)) -> SimDevice {
-    let device = made.device.copy();
-    falsify(&device, |store| {
-        let mut batch = Batch::new();
-        change(store, &mut batch);
-        store.commit(&batch).expect("there is room");
-    });
-    device
-}
 
 /// Repairs, and all is there as it was.
 fn comes_back(made: &Made, what: &str, device: &SimDevice) {
@@ -84,7 +74,7 @@ fn a_subvolume_whose_record_is_gone_is_kept(engine: Engine) {
     let made = made(engine, 62);
     for (what, is_it) in SUBVOLUMES {
         let mut tree = 0;
-        let device = changed(&made, |store, batch| {
+        let device = falsified(&made.device, |store, batch| {
             let (id, record) = subvolumes(store).into_iter().find(is_it).expect("there is one");
             batch.delete(VOLUME, &key::subvolume(id));
             batch.delete(VOLUME, &key::usage(id));
@@ -110,14 +100,14 @@ fn a_subvolume_whose_record_is_gone_is_kept(engine: Engine) {
 fn what_is_falsely_said_to_be_removed_stays(engine: Engine) {
     let made = made(engine, 63);
     for (what, is_it) in SUBVOLUMES {
-        let device = changed(&made, |store, batch| {
+        let device = falsified(&made.device, |store, batch| {
             let (id, record) = subvolumes(store).into_iter().find(is_it).expect("there is one");
             let removed = SubvolumeRecord { detached: true, ..record };
             batch.put(VOLUME, &key::subvolume(id), &removed.encode());
         });
         comes_back(&made, what, &device);
     }
-    let device = changed(&made, |store, batch| {
+    let device = falsified(&made.device, |store, batch| {
         let ino = named(store, "deep").ino;
         let removed = DirectoryRecord { detached: true, ..directory(store, ino) };
         put_directory(batch, ino, &removed);
@@ -149,18 +139,18 @@ fn say(store: &dyn Store, batch: &mut Batch, name: &str, change: impl Fn(&mut In
 fn what_stands_beside_an_inode_that_does_not_know_of_it_stays(engine: Engine) {
     let made = made(engine, 64);
     for name in ["small 9", "tiny", "link"] {
-        let device = changed(&made, |store, batch| {
+        let device = falsified(&made.device, |store, batch| {
             say(store, batch, name, |inode| (inode.has_bulk, inode.size) = (false, 0));
         });
         comes_back(&made, &format!("contents of {name}"), &device);
     }
     for name in ["small 3", "tiny"] {
-        let device = changed(&made, |store, batch| {
+        let device = falsified(&made.device, |store, batch| {
             say(store, batch, name, |inode| inode.has_xattrs = false);
         });
         comes_back(&made, &format!("attributes of {name}"), &device);
     }
-    let device = changed(&made, |store, batch| {
+    let device = falsified(&made.device, |store, batch| {
         let ino = named(store, "one").ino;
         put_directory(batch, ino, &DirectoryRecord { has_xattrs: false, ..directory(store, ino) });
     });
@@ -172,7 +162,7 @@ fn small_contents_and_extents_stay_both(engine: Engine) {
     let made = made(engine, 65);
     for name in ["large 1", "one name"] {
         let mut beside = Vec::new();
-        let device = changed(&made, |store, batch| {
+        let device = falsified(&made.device, |store, batch| {
             let entry = named(store, name);
             let key = match entry.target {
                 Target::Embedded(_) => key::entry(entry.dir, entry.cookie, Part::Bulk).to_vec(),
@@ -192,7 +182,7 @@ fn small_contents_and_extents_stay_both(engine: Engine) {
             assert!(kept, "{name}: the small contents are gone");
         });
         // What it says of small contents is not so: it has the others, and shows them.
-        let device = changed(&made, |store, batch| {
+        let device = falsified(&made.device, |store, batch| {
             say(store, batch, name, |inode| inode.has_bulk = true);
         });
         comes_back(&made, name, &device);
@@ -204,7 +194,7 @@ fn a_size_is_that_of_the_small_contents(engine: Engine) {
     let made = made(engine, 66);
     for (one, other) in [("small 9", "small 10"), ("tiny", "small 10"), ("small 10", "tiny")] {
         for more in [3_u64, 10_000] {
-            let device = changed(&made, |store, batch| {
+            let device = falsified(&made.device, |store, batch| {
                 say(store, batch, one, |inode| inode.size += more);
                 say(store, batch, other, |inode| inode.size = inode.size.wrapping_sub(3));
             });

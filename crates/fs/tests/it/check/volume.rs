@@ -7,7 +7,7 @@ use std::sync::Arc;
 use device::Timestamp;
 use fs::{Engine, FileSystem, Fs, NewNode, OpenOptions, SetXattr};
 use inode::{Caller, Kind, NodeId};
-use store::{Durability, Store};
+use store::{Batch, Durability, Store};
 use testing::SimDevice;
 use testing::model::{Dump, Effect, ErrorKind, Op, OpPath, Subject, Target};
 
@@ -122,6 +122,20 @@ pub(crate) fn open(device: &SimDevice) -> Result<FsSubject, fs::OpenError> {
     // Which engine it is, the header says.
     let base = Base::Engine(Engine::default());
     FsSubject::open(device, &opened_with(Durability::Async), &base)
+}
+
+/// A copy of a volume with records that were falsified in one batch.
+pub(crate) fn falsified(
+    device: &SimDevice,
+    change: impl FnOnce(&dyn Store, &mut Batch),
+) -> SimDevice {
+    let device = device.copy();
+    falsify(&device, |store| {
+        let mut batch = Batch::new();
+        change(store, &mut batch);
+        store.commit(&batch).expect("there is room");
+    });
+    device
 }
 
 /// Opens the store of a volume beside the namespace, to falsify records.
