@@ -252,12 +252,15 @@ impl Data {
     /// kept, to be tried much later: forgotten, they would be lost until garbage collection.
     pub(crate) fn clean_segment(&self, store: &dyn Store, pick: Pick) -> Result<()> {
         let segment = pick.segment;
-        let runs = self.garbage.lock().take(segment);
+        let runs = self.garbage.lock().take_to_free(segment);
         let done = self.free_runs(store, pick, &runs);
+        let now = self.env.clock.monotonic();
+        let mut garbage = self.garbage.lock();
         if done.is_err() && self.segments.get(segment).is_some() {
-            let now = self.env.clock.monotonic();
-            self.garbage.lock().set_aside(&runs, now);
+            garbage.set_aside(&runs, now);
         }
+        garbage.end_of_freeing();
+        drop(garbage);
         done
     }
 
@@ -285,7 +288,7 @@ impl Data {
                     pages.set(*run);
                 }
                 match self.rewrite(segment, &|page| pages.get(page)) {
-                    Ok(_) => self.garbage.lock().reclaimed_pages += dead,
+                    Ok(_) => self.garbage.lock().gave_back(dead),
                     // A copy takes room before it gives any; a punch takes none.
                     Err(error) if error.is_no_space() => {
                         let nanos = self.punch_nanos.load(Ordering::Relaxed).max(1);
@@ -351,7 +354,7 @@ impl Data {
                 self.punch_nanos.store(CANNOT_PUNCH, Ordering::Relaxed);
                 return Ok(false);
             }
-            self.garbage.lock().reclaimed_pages += u64::from(run.count);
+            self.garbage.lock().gave_back(u64::from(run.count));
             let before = self.punch_nanos.load(Ordering::Relaxed);
             self.punch_nanos.store((before * 15 + took) / 16, Ordering::Relaxed);
         }
@@ -396,7 +399,7 @@ impl Data {
         self.segments.remove(segment);
         let mut garbage = self.garbage.lock();
         garbage.take(segment);
-        garbage.reclaimed_pages += bytes / u64::from(CHUNK_BYTES);
+        garbage.gave_back(bytes / u64::from(CHUNK_BYTES));
         drop(garbage);
         let mut batch = Batch::new();
         batch.delete(VOLUME_TREE, &key::segment(segment));

@@ -27,10 +27,12 @@ pub(crate) struct Garbage {
     waiting_pages: u64,
     /// Dead pages of each segment.
     dead: BTreeMap<u64, Dead>,
+    /// Of the dead pages that were taken to be freed, those that are not freed yet.
+    at_hand: u64,
     /// Segments that counted no live page when the commit was the last one.
     pub(crate) dying: BTreeMap<u64, CommitToken>,
     pub(crate) audited: bool,
-    pub(crate) reclaimed_pages: u64,
+    reclaimed_pages: u64,
     pub(crate) leaked_pages: u64,
 }
 
@@ -137,11 +139,30 @@ impl Garbage {
         }
     }
 
+    /// Takes a segment's dead pages to free them. They count as dead until they are.
+    pub(crate) fn take_to_free(&mut self, segment: u64) -> Vec<PageRun> {
+        let runs = self.take(segment);
+        self.at_hand = pages(&runs);
+        runs
+    }
+
+    /// Counts pages as given back.
+    pub(crate) fn gave_back(&mut self, pages: u64) {
+        self.reclaimed_pages += pages;
+        self.at_hand = self.at_hand.saturating_sub(pages);
+    }
+
+    /// Nothing is at hand any more: what was taken to be freed is free, or was put back.
+    pub(crate) fn end_of_freeing(&mut self) {
+        self.at_hand = 0;
+    }
+
     /// Takes pages back whose time has not come: they wait until the segment has `pages` of them,
     /// or none for this to be tried again at once.
     pub(crate) fn put_back(&mut self, runs: &[PageRun], until: Option<u64>, since: Duration) {
         let Some(first) = runs.first() else { return };
         self.bury(runs, since);
+        self.at_hand = self.at_hand.saturating_sub(pages(runs));
         let dead = self.touch(first.segment, since);
         dead.since = dead.since.min(since);
         dead.put_off = until;
@@ -223,7 +244,9 @@ impl Garbage {
         let bytes = |pages: u64| pages * u64::from(CHUNK_BYTES);
         Stats {
             waiting_bytes: bytes(self.waiting_pages),
-            dead_bytes: bytes(self.dead.values().map(|dead| dead.pages).sum()),
+            dead_bytes: bytes(
+                self.dead.values().map(|dead| dead.pages).sum::<u64>() + self.at_hand,
+            ),
             reclaimed_bytes: bytes(self.reclaimed_pages),
             leaked_bytes: bytes(self.leaked_pages),
             ..Stats::default()

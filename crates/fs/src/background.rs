@@ -99,6 +99,12 @@ impl Queue {
         !self.orphans.lock().new.is_empty()
     }
 
+    /// Whether such an inode waits, or is being removed now.
+    pub(crate) fn removes_orphans(&self) -> bool {
+        // It is taken from the queue with this held.
+        self.has_new_orphans() || self.removing.is_locked()
+    }
+
     /// Counts bytes that were dropped, but may be named by a clone; from so many on they are
     /// looked for.
     pub(crate) fn count_shared(&self, bytes: u64, enough: u64) {

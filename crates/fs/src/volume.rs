@@ -262,10 +262,10 @@ impl Fs {
     pub fn status(&self) -> FsResult<VolumeStatus> {
         // In the order in which what was removed goes through them: what comes from one to the next
         // meanwhile is told twice, and not left out.
-        let collecting = self.queue.has_new_orphans()
-            || self.queue.collection_is_due(self.env.clock.monotonic());
         let (detached, prunes) = (self.queue.detached(), u64::from(self.reclaim.is_pruning()));
+        let orphans = self.queue.removes_orphans();
         let stats = self.store.stats();
+        let collecting = orphans || self.queue.collection_is_due(self.env.clock.monotonic());
         let data = self.data.stats();
         let counts = self.subvolume_counts()?;
         Ok(VolumeStatus {

@@ -1,15 +1,16 @@
 //! A full medium, failing writes and failing syncs.
 
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock, Weak};
 use std::time::Duration;
 
+use data::Data;
 use store::{Error, Store};
 use testing::run::{Context, for_seeds};
 use testing::{Fault, FaultOn, Op};
 
 use crate::model::random_op;
-use crate::support::{Volume, pattern};
+use crate::support::{Volume, open_hooked, pattern};
 
 #[test]
 fn a_full_medium_at_any_write_leaves_everything_readable() {
@@ -191,5 +192,31 @@ fn a_segment_that_fails_hides_no_other_one() {
     let stats = volume.data.stats();
     assert!(stats.dead_bytes > 0, "{stats:?}");
     assert_eq!(stats.stuck_bytes, stats.dead_bytes, "of what cannot be punched none comes");
+    volume.verify();
+}
+
+/// They were counted neither as dead nor as given back, and `status` said that all was done.
+#[test]
+fn what_is_taken_to_be_freed_counts_as_dead_until_it_is() {
+    let mut volume = dead();
+    volume.clean(true).unwrap();
+    let asked: Arc<OnceLock<Weak<Data>>> = Arc::default();
+    let least = Arc::new(AtomicU64::new(u64::MAX));
+    let (data, told) = (Arc::clone(&asked), Arc::clone(&least));
+    let hook = move || {
+        let stats = data.get().and_then(Weak::upgrade).unwrap().stats();
+        told.fetch_min(stats.dead_bytes, Ordering::Relaxed);
+        true
+    };
+    volume.data = open_hooked(&volume.sim, &volume.store, &volume.options, Box::new(hook)).unwrap();
+    asked.set(Arc::downgrade(&volume.data)).unwrap();
+    volume.punch(32, 2, (100_000, 140_000)).unwrap();
+    volume.release(32, 1).unwrap();
+    volume.sync().unwrap();
+    volume.clean(true).unwrap();
+    let least = least.load(Ordering::Relaxed);
+    assert!((4096..u64::MAX).contains(&least), "{least} bytes dead while some are freed");
+    let stats = volume.data.stats();
+    assert_eq!((stats.waiting_bytes, stats.dead_bytes), (0, 0), "{stats:?}");
     volume.verify();
 }

@@ -40,10 +40,13 @@ pub(crate) struct Volume {
     pub(crate) punches: bool,
 }
 
-/// Blobs as an object store has them: they cannot be punched.
-pub(crate) struct NoPunch(pub(crate) LocalBlobs);
+/// Called when a blob is to be punched, or deleted; whether that is punched.
+pub(crate) type Hook = Box<dyn Fn() -> bool + Send + Sync>;
 
-impl Blobs for NoPunch {
+/// Blobs that ask before they give room back; as an object store has them, they cannot be punched.
+pub(crate) struct HookedBlobs(pub(crate) LocalBlobs, pub(crate) Hook);
+
+impl Blobs for HookedBlobs {
     fn create(&self, name: &str, bytes: &[u8]) -> device::Result<bool> {
         self.0.create(name, bytes)
     }
@@ -65,11 +68,12 @@ impl Blobs for NoPunch {
     }
 
     fn delete(&self, name: &str) -> device::Result<()> {
+        (self.1)();
         self.0.delete(name)
     }
 
-    fn punch(&self, _: &str, _: u64, _: u64) -> device::Result<bool> {
-        Ok(false)
+    fn punch(&self, name: &str, offset: u64, length: u64) -> device::Result<bool> {
+        if (self.1)() { self.0.punch(name, offset, length) } else { Ok(false) }
     }
 
     fn disk_bytes(&self, name: &str) -> device::Result<u64> {
@@ -94,13 +98,22 @@ pub(crate) fn open_data(
     options: &Options,
     punches: bool,
 ) -> store::Result<Arc<Data>> {
-    let env = sim.env();
     if punches {
-        return Data::open_local(&env, store, options.clone());
+        return Data::open_local(&sim.env(), store, options.clone());
     }
+    open_hooked(sim, store, options, Box::new(|| false))
+}
+
+pub(crate) fn open_hooked(
+    sim: &SimEnv,
+    store: &MemStore,
+    options: &Options,
+    hook: Hook,
+) -> store::Result<Arc<Data>> {
+    let env = sim.env();
     env.device.create_dir("data")?;
     let blobs = LocalBlobs::open(Arc::clone(&env.device), "data/sealed")?;
-    Data::open(&env, Arc::new(NoPunch(blobs)), store, options.clone())
+    Data::open(&env, Arc::new(HookedBlobs(blobs, hook)), store, options.clone())
 }
 
 impl Volume {
