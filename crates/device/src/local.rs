@@ -18,9 +18,9 @@ use rustix::io::{Errno, retry_on_intr};
 
 use crate::{Device, Error, File, Lock, Metadata, Result, Space};
 
-/// A volume has no symbolic links but for the directory of its log, if that is elsewhere; one that
-/// somebody put in the place of a file must not lead the superuser astray.
-const NO_LINKS: OFlags = OFlags::NOFOLLOW;
+/// The one directory that may be a symbolic link: that of a log that is elsewhere. Any other that
+/// somebody put in the place of a file or a directory must not lead the superuser astray.
+const MAY_BE_LINK: &str = "log";
 
 /// Files below a directory of the operating system.
 #[derive(Debug)]
@@ -59,44 +59,86 @@ impl LocalDevice {
 
     /// Locks the directory itself, as whoever has it open.
     fn lock_directory(&self) -> rustix::io::Result<fs::File> {
-        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
-        let open = || rustix::fs::openat(&self.root, ".", flags, Mode::empty());
-        let directory = fs::File::from(retry_on_intr(open)?);
+        let directory = fs::File::from(self.open_dir("", OFlags::RDONLY)?);
         rustix::fs::flock(&directory, FlockOperation::NonBlockingLockExclusive)?;
         Ok(directory)
     }
 
-    /// Opens what is at a path, or makes it, as the flags say.
+    /// Opens the file at a path, or makes it, as the flags say.
     pub(crate) fn open_at(&self, path: &str, flags: OFlags, mode: u32) -> io::Result<fs::File> {
-        let (flags, mode) = (flags | OFlags::CLOEXEC, Mode::from_raw_mode(mode));
-        let opened = retry_on_intr(|| rustix::fs::openat(&self.root, below(path), flags, mode))?;
+        let (parent, name) = self.parent(path)?;
+        let flags = flags | OFlags::CLOEXEC | OFlags::NOFOLLOW;
+        let mode = Mode::from_raw_mode(mode);
+        let opened = retry_on_intr(|| rustix::fs::openat(parent.as_fd(), name, flags, mode))?;
         Ok(fs::File::from(opened))
     }
 
-    fn stat(&self, path: &str, flags: AtFlags) -> io::Result<Stat> {
-        Ok(rustix::fs::statat(&self.root, below(path), flags)?)
+    /// Opens a directory, one part of its path after the other, none of them a link but for the
+    /// log's.
+    fn open_dir(&self, path: &str, flags: OFlags) -> rustix::io::Result<OwnedFd> {
+        let mut parts = path.split('/').peekable();
+        let mut held: Option<OwnedFd> = None;
+        while let Some(part) = parts.next() {
+            let may_be_link = held.is_none() && part == MAY_BE_LINK;
+            let last = parts.peek().is_none();
+            let flags = OFlags::DIRECTORY
+                | OFlags::CLOEXEC
+                | if last { flags } else { OFlags::PATH }
+                | if may_be_link { OFlags::empty() } else { OFlags::NOFOLLOW };
+            let from = held.as_ref().map_or(self.root.as_fd(), AsFd::as_fd);
+            let open = || rustix::fs::openat(from, below(part), flags, Mode::empty());
+            let opened = retry_on_intr(open)?;
+            if may_be_link {
+                self.is_for_us(&opened)?;
+            }
+            held = Some(opened);
+        }
+        held.ok_or(Errno::NOENT)
     }
 
-    fn opened(&self, path: &str, flags: OFlags, mode: u32) -> Result<Arc<dyn File>> {
-        let opened = self.open_at(path, OFlags::RDWR | flags, mode);
-        let (file, read_only) = match opened {
-            // As a medium that fails is left by the operating system: what is there can be read.
-            Err(error) if is_read_only(&error) => {
-                (self.open_at(path, OFlags::RDONLY | flags, mode), true)
-            }
-            opened => (opened, false),
-        };
-        let file = file.map_err(|error| Error::new("open", path, error))?;
-        Ok(Arc::new(LocalFile { file, path: path.to_owned(), read_only }))
+    /// Whether the superuser may go to where the log's link of somebody else's volume leads: only
+    /// to what is his as well, or he would have files made anywhere.
+    fn is_for_us(&self, directory: &OwnedFd) -> rustix::io::Result<()> {
+        let Some((owner, _)) = self.give_to else { return Ok(()) };
+        let theirs = rustix::fs::fstat(directory)?.st_uid == owner;
+        if theirs { Ok(()) } else { Err(Errno::ACCESS) }
+    }
+
+    /// The directory of a path, and the name in it.
+    fn parent<'a>(&'a self, path: &'a str) -> rustix::io::Result<(Parent<'a>, &'a str)> {
+        match below(path).rsplit_once('/') {
+            None => Ok((Parent::Root(self.root.as_fd()), below(path))),
+            Some((parent, name)) => Ok((Parent::Below(self.open_dir(parent, OFlags::PATH)?), name)),
+        }
+    }
+
+    fn stat(&self, path: &str) -> io::Result<Stat> {
+        let (parent, name) = self.parent(path)?;
+        Ok(rustix::fs::statat(parent.as_fd(), name, AtFlags::SYMLINK_NOFOLLOW)?)
     }
 
     /// A file to lock where nothing can be made: the one that is there, or the directory.
     fn open_to_lock(&self, path: &str) -> io::Result<(fs::File, bool)> {
-        match self.open_at(path, OFlags::RDONLY | NO_LINKS, 0) {
+        match self.open_at(path, OFlags::RDONLY, 0) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => {
-                Ok((self.open_at("", OFlags::RDONLY | OFlags::DIRECTORY, 0)?, true))
+                Ok((self.open_dir("", OFlags::RDONLY)?.into(), true))
             }
             opened => Ok((opened?, false)),
+        }
+    }
+}
+
+/// Where a name is.
+enum Parent<'a> {
+    Root(BorrowedFd<'a>),
+    Below(OwnedFd),
+}
+
+impl AsFd for Parent<'_> {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        match self {
+            Parent::Root(root) => *root,
+            Parent::Below(held) => held.as_fd(),
         }
     }
 }
@@ -118,7 +160,13 @@ fn below(path: &str) -> &str {
 
 impl Device for LocalDevice {
     fn open(&self, path: &str) -> Result<Arc<dyn File>> {
-        self.opened(path, NO_LINKS, 0)
+        let (file, read_only) = match self.open_at(path, OFlags::RDWR, 0) {
+            // As a medium that fails is left by the operating system: what is there can be read.
+            Err(error) if is_read_only(&error) => (self.open_at(path, OFlags::RDONLY, 0), true),
+            opened => (opened, false),
+        };
+        let file = file.map_err(|error| Error::new("open", path, error))?;
+        Ok(Arc::new(LocalFile { file, path: path.to_owned(), read_only }))
     }
 
     fn create(&self, path: &str) -> Result<Arc<dyn File>> {
@@ -130,7 +178,7 @@ impl Device for LocalDevice {
     }
 
     fn metadata(&self, path: &str) -> Result<Option<Metadata>> {
-        match self.stat(path, AtFlags::SYMLINK_NOFOLLOW) {
+        match self.stat(path) {
             Ok(found) => {
                 let directory = FileType::from_raw_mode(found.st_mode) == FileType::Directory;
                 Ok(Some(Metadata {
@@ -146,8 +194,8 @@ impl Device for LocalDevice {
 
     fn list(&self, directory: &str) -> Result<Vec<String>> {
         let failed = |error| Error::new("list", directory, error);
-        let flags = OFlags::RDONLY | OFlags::DIRECTORY;
-        let opened = self.open_at(directory, flags, 0).map_err(failed)?;
+        let opened = self.open_dir(directory, OFlags::RDONLY);
+        let opened = opened.map_err(|error| failed(error.into()))?;
         let mut names = Vec::new();
         for entry in Dir::new(opened).map_err(|error| failed(error.into()))? {
             let entry = entry.map_err(|error| failed(error.into()))?;
@@ -163,46 +211,45 @@ impl Device for LocalDevice {
     }
 
     fn create_dir(&self, directory: &str) -> Result<()> {
-        let mode = Mode::from_raw_mode(0o700);
-        match rustix::fs::mkdirat(&self.root, below(directory), mode) {
-            Err(Errno::EXIST)
-                if self.stat(directory, AtFlags::empty()).is_ok_and(|found| {
-                    FileType::from_raw_mode(found.st_mode) == FileType::Directory
-                }) =>
-            {
-                Ok(())
-            }
-            Err(error) => Err(Error::new("create directory", directory, error.into())),
+        let failed = |error: Errno| Error::new("create directory", directory, error.into());
+        let (parent, name) = self.parent(directory).map_err(failed)?;
+        match rustix::fs::mkdirat(parent.as_fd(), name, Mode::from_raw_mode(0o700)) {
+            Err(Errno::EXIST) if self.open_dir(directory, OFlags::PATH).is_ok() => Ok(()),
+            Err(error) => Err(failed(error)),
             Ok(()) => {
-                let flags = OFlags::RDONLY | OFlags::DIRECTORY | NO_LINKS;
-                let held = self
-                    .open_at(directory, flags, 0)
-                    .map_err(|error| Error::new("create directory", directory, error))?;
+                let held = self.open_dir(directory, OFlags::RDONLY).map_err(failed)?;
                 self.give(&held, directory)
             }
         }
     }
 
     fn rename(&self, from: &str, to: &str) -> Result<()> {
-        rustix::fs::renameat(&self.root, below(from), &self.root, below(to))
-            .map_err(|error| Error::new("rename", from, error.into()))
+        let rename = || {
+            let (old, new) = (self.parent(from)?, self.parent(to)?);
+            rustix::fs::renameat(old.0.as_fd(), old.1, new.0.as_fd(), new.1)
+        };
+        rename().map_err(|error| Error::new("rename", from, error.into()))
     }
 
     fn remove(&self, path: &str) -> Result<()> {
-        rustix::fs::unlinkat(&self.root, below(path), AtFlags::empty())
-            .map_err(|error| Error::new("remove", path, error.into()))
+        let remove = |(parent, name): (Parent<'_>, &str)| {
+            rustix::fs::unlinkat(parent.as_fd(), name, AtFlags::empty())
+        };
+        let removed = self.parent(path).and_then(remove);
+        removed.map_err(|error| Error::new("remove", path, error.into()))
     }
 
     fn sync_dir(&self, directory: &str) -> Result<()> {
-        self.open_at(directory, OFlags::RDONLY, 0)
-            .and_then(|opened| opened.sync_all())
-            .map_err(|error| Error::new("sync directory", directory, error))
+        let failed = |error| Error::new("sync directory", directory, error);
+        let opened = self.open_dir(directory, OFlags::RDONLY);
+        let opened = fs::File::from(opened.map_err(|error| failed(error.into()))?);
+        opened.sync_all().map_err(failed)
     }
 
     fn is_elsewhere(&self, directory: &str) -> Result<bool> {
         let medium = |path: &str| {
-            let found = self.stat(path, AtFlags::empty());
-            found.map(|found| found.st_dev).map_err(|error| Error::new("stat", path, error))
+            let found = self.open_dir(path, OFlags::PATH).and_then(rustix::fs::fstat);
+            found.map(|found| found.st_dev).map_err(|error| Error::new("stat", path, error.into()))
         };
         Ok(medium(directory)? != medium("")?)
     }
@@ -219,7 +266,7 @@ impl Device for LocalDevice {
     }
 
     fn try_lock(&self, path: &str) -> Result<Option<Box<dyn Lock>>> {
-        let flags = OFlags::RDWR | OFlags::CREATE | NO_LINKS;
+        let flags = OFlags::RDWR | OFlags::CREATE;
         let opened = self.open_at(path, flags, 0o644);
         let read_only = opened.as_ref().is_err_and(is_read_only);
         let opened =

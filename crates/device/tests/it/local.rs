@@ -187,3 +187,73 @@ fn on_a_read_only_medium(root: &std::path::Path) {
     is_refused(device.create("new").map(drop));
     assert!(device.open("absent").err().unwrap().is_not_found());
 }
+
+/// The superuser, who had somebody else's volume open, made files wherever a link led that was put
+/// in the place of one of its directories.
+#[test]
+fn no_link_on_the_way_is_followed() {
+    let (device, directory) = LocalUnderTest::create();
+    let elsewhere = tempfile::tempdir().unwrap();
+    device.create("here").unwrap();
+    std::fs::write(elsewhere.path().join("theirs"), b"x").unwrap();
+    std::fs::create_dir(elsewhere.path().join("below")).unwrap();
+    std::os::unix::fs::symlink(elsewhere.path(), directory.path().join("index")).unwrap();
+    let refused = |what: &str, failed: bool| assert!(failed, "{what}");
+    refused("open", device.open("index/theirs").is_err());
+    refused("create", device.create("index/new").is_err());
+    refused("create below", device.create("index/below/new").is_err());
+    refused("metadata", device.metadata("index/theirs").is_err());
+    refused("list", device.list("index").is_err());
+    refused("create directory", device.create_dir("index/new").is_err());
+    refused("create directory at the link", device.create_dir("index").is_err());
+    refused("rename to", device.rename("here", "index/here").is_err());
+    refused("rename from", device.rename("index/theirs", "theirs").is_err());
+    refused("remove", device.remove("index/theirs").is_err());
+    refused("sync", device.sync_dir("index").is_err());
+    refused("lock", device.try_lock("index/lock").is_err());
+    let mut names: Vec<_> = std::fs::read_dir(elsewhere.path())
+        .unwrap()
+        .map(|entry| entry.unwrap().file_name())
+        .collect();
+    names.sort();
+    assert_eq!(names, ["below", "theirs"]);
+    assert_eq!(std::fs::read_dir(elsewhere.path().join("below")).unwrap().count(), 0);
+}
+
+#[test]
+fn the_log_is_where_its_link_leads() {
+    let (device, directory) = LocalUnderTest::create();
+    let elsewhere = tempfile::tempdir().unwrap();
+    std::os::unix::fs::symlink(elsewhere.path(), directory.path().join("log")).unwrap();
+    device.create_dir("log").unwrap();
+    device.create("log/a").unwrap();
+    device.rename("log/a", "log/b").unwrap();
+    device.sync_dir("log").unwrap();
+    assert_eq!(device.list("log").unwrap(), ["b"]);
+    assert!(elsewhere.path().join("b").exists());
+    assert!(!device.is_elsewhere("log").unwrap(), "on the same medium");
+    // Only the log of the volume itself.
+    device.create_dir("d").unwrap();
+    std::os::unix::fs::symlink(elsewhere.path(), directory.path().join("d/log")).unwrap();
+    assert!(device.create("d/log/a").is_err());
+}
+
+/// Of a volume that is somebody else's the superuser follows the log only to what is theirs, too.
+#[test]
+fn the_link_of_a_log_leads_the_superuser_only_to_what_the_owner_has() {
+    if !rustix::process::geteuid().is_root() {
+        return;
+    }
+    let volume = tempfile::tempdir().unwrap();
+    let elsewhere = tempfile::tempdir().unwrap();
+    std::os::unix::fs::symlink(elsewhere.path(), volume.path().join("log")).unwrap();
+    let give = |path| std::os::unix::fs::chown(path, Some(65534), Some(65534)).unwrap();
+    give(volume.path());
+    let device = LocalDevice::open(volume.path()).unwrap();
+    let error = device.create("log/a").err().unwrap();
+    assert_eq!(error.kind, std::io::ErrorKind::PermissionDenied, "{error}");
+    assert!(device.list("log").is_err());
+    give(elsewhere.path());
+    device.create("log/a").unwrap();
+    assert_eq!(device.list("log").unwrap(), ["a"]);
+}

@@ -71,6 +71,7 @@ pub(crate) fn hold(volume: &Path, clock: &dyn Clock, claim: Claim) -> Result<Opt
         return Ok(None);
     }
     let log = std::fs::canonicalize(&link).map_err(|error| failure::io("open", &link, &error))?;
+    is_theirs(volume, &log)?;
     let begin = clock.monotonic();
     let held = loop {
         if let Some(held) = try_lock(&log)? {
@@ -87,6 +88,27 @@ pub(crate) fn hold(volume: &Path, clock: &dyn Clock, claim: Claim) -> Result<Opt
         Back::Nobody | Back::Empty => {}
     }
     Ok(Some(held))
+}
+
+/// Refuses to follow, as the superuser, the link of somebody else's volume to what is not theirs:
+/// they could have files made anywhere. What is locked and written to is looked at again, by the
+/// device; this is what says it well.
+fn is_theirs(volume: &Path, log: &Path) -> Result<()> {
+    let owner = |path: &Path| {
+        path.metadata().map(|it| it.uid()).map_err(|error| failure::io("open", path, &error))
+    };
+    let (theirs, owner) = (owner(volume)?, owner(log)?);
+    if theirs == 0 || theirs == owner || !rustix::process::geteuid().is_root() {
+        return Ok(());
+    }
+    let message = format!(
+        "the link `{}` in {} leads to {}, which is not the volume's owner's",
+        fs::LOG_DIRECTORY,
+        volume.display(),
+        log.display()
+    );
+    Err(Failure::new(FailureKind::Permission, message)
+        .hint("only if you put the log there: give that directory to the owner of the volume"))
 }
 
 /// What is at a path, if anything is. That it cannot be told is not that there is nothing: the log
