@@ -326,6 +326,10 @@ pub trait Invalidate: Send + Sync {
     /// Attributes of a node changed, as a count of links does; what it contains is as it was.
     fn attributes(&self, node: NodeId);
 
+    /// In place of a directory that is shown as a root another one is from now on. Called while
+    /// nothing else is done in either.
+    fn root(&self, _old: NodeId, _new: NodeId) {}
+
     /// Any name may mean something else from now on: too many do for telling each.
     fn all_names(&self);
 }

@@ -471,6 +471,14 @@ impl Fs {
         }
     }
 
+    /// Has the mount that shows one directory as its root show another.
+    pub(crate) fn follow_shown_root(&self, old: NodeId, new: NodeId) {
+        self.searches.show(new);
+        if let Some(invalidate) = self.invalidate.read().clone() {
+            invalidate.root(old, new);
+        }
+    }
+
     /// Tells front ends that a node changed, as [`Fs::invalidate_entry`].
     pub fn invalidate_node(&self, node: NodeId) {
         if let Some(invalidate) = self.invalidate.read().clone() {

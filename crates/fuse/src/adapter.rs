@@ -11,8 +11,8 @@ mod contents;
 mod listing;
 mod names;
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use fs::FileSystem;
@@ -71,8 +71,9 @@ const NOT_KEPT: Timeouts =
 /// The translation for one mount.
 pub(crate) struct Adapter {
     fs: Arc<dyn FileSystem>,
-    /// What the kernel's number 1 stands for: the volume's root, or `subdir`.
-    root: NodeId,
+    /// What the kernel's number 1 stands for: the volume's root, or `subdir`, or what that was
+    /// rolled back to.
+    root: AtomicU64,
     /// The number that the root shows to users; invalidations may use it.
     root_shown: AtomicU64,
     enforce: Enforce,
@@ -80,14 +81,18 @@ pub(crate) struct Adapter {
     groups: Groups,
     /// Which listings of large directories carry attributes.
     advice: advice::Advice,
+    /// Told of files of which the kernel keeps what was refused.
+    on_refusal: OnceLock<OnRefusal>,
 }
+
+type OnRefusal = Box<dyn Fn(u64) + Send + Sync>;
 
 impl Adapter {
     /// An adapter for a mount whose root is `root`.
     pub(crate) fn new(fs: Arc<dyn FileSystem>, root: NodeId, options: &MountOptions) -> Adapter {
         Adapter {
             fs,
-            root,
+            root: AtomicU64::new(root.0),
             root_shown: AtomicU64::new(root.0),
             enforce: if options.default_permissions { Enforce::Kernel } else { Enforce::Here },
             timeouts: Timeouts {
@@ -97,7 +102,26 @@ impl Adapter {
             },
             groups: Groups::default(),
             advice: advice::Advice::default(),
+            on_refusal: OnceLock::new(),
         }
+    }
+
+    /// Has somebody told of files of which the kernel keeps what was refused, once.
+    pub(crate) fn tell_of_refusals(&self, tell: OnRefusal) {
+        let is_first = self.on_refusal.set(tell).is_ok();
+        debug_assert!(is_first, "a mount is served once");
+    }
+
+    /// Shows another directory as the root, where it showed this one.
+    pub(crate) fn follow(&self, old: NodeId, new: NodeId) {
+        let (order, relaxed) = (Ordering::AcqRel, Ordering::Relaxed);
+        if self.root.compare_exchange(old.0, new.0, order, relaxed).is_ok() {
+            self.root_shown.store(new.0, relaxed);
+        }
+    }
+
+    fn root(&self) -> NodeId {
+        NodeId(self.root.load(Ordering::Acquire))
     }
 
     /// Whether the kernel checks permissions.
@@ -107,21 +131,21 @@ impl Adapter {
 
     /// The node that a number of the kernel stands for.
     fn node(&self, number: u64) -> NodeId {
-        if number == ROOT { self.root } else { NodeId(number) }
+        if number == ROOT { self.root() } else { NodeId(number) }
     }
 
     /// The number that the kernel has for a node.
     pub(crate) fn number(&self, node: NodeId) -> u64 {
-        if node == self.root || node.0 == self.root_shown.load(Ordering::Relaxed) {
+        if node == self.root() || node.0 == self.root_shown.load(Ordering::Relaxed) {
             ROOT
         } else {
             node.0
         }
     }
 
-    /// The number that the root shows at present; it changes when the whole volume is rolled back.
+    /// The number that the root shows at present; it changes when that is rolled back.
     pub(crate) fn look_at_root(&self) -> u64 {
-        if let Ok(attr) = self.fs.getattr(&Caller::root(), self.root) {
+        if let Ok(attr) = self.fs.getattr(&Caller::root(), self.root()) {
             self.root_shown.store(attr.node.0, Ordering::Relaxed);
         }
         self.root_shown.load(Ordering::Relaxed)

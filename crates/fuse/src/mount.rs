@@ -33,6 +33,8 @@ pub struct Mount {
     /// Major and minor number of the mount, so that another one that has taken its place is not
     /// unmounted in its stead.
     device: Option<String>,
+    /// The directory of the volume that it shows, if not its root.
+    subdir: Option<PathBuf>,
     queue: Arc<Queue>,
     turns: Arc<Turns>,
     ending: Arc<Ending>,
@@ -81,7 +83,13 @@ fn serve(
     let session = KernelTransport
         .negotiate(channel, Arc::clone(&adapter), workers)
         .map_err(|error| MountError::system("agreeing with the kernel on a protocol", error))?;
-    let queue = Arc::new(Queue::new(adapter, session.notifier()));
+    let queue = Arc::new(Queue::new(Arc::clone(&adapter), session.notifier()));
+    let told = Arc::downgrade(&queue);
+    adapter.tell_of_refusals(Box::new(move |number| {
+        if let Some(queue) = told.upgrade() {
+            queue.refused(number);
+        }
+    }));
     let turns = session.turns();
     let thread = |error| MountError::system("starting a thread", error);
 
@@ -106,7 +114,8 @@ fn serve(
     if let Some(device) = &device {
         raise_read_ahead(device);
     }
-    Ok(Mount { place: mount_point.to_owned(), device, queue, turns, ending })
+    let (place, subdir) = (mount_point.to_owned(), options.subdir.clone());
+    Ok(Mount { place, device, subdir, queue, turns, ending })
 }
 
 /// The node that the mount shows as its root. The look-ups on the way are kept: the mount holds
@@ -145,6 +154,11 @@ impl Mount {
     /// Where it is mounted.
     pub fn mount_point(&self) -> &Path {
         &self.place
+    }
+
+    /// The directory of the volume that it shows as its root, if that is another.
+    pub fn subdir(&self) -> Option<&Path> {
+        self.subdir.as_deref()
     }
 
     /// What else is mounted below it, here or below a bind mount of it: the place in the volume,

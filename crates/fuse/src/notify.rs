@@ -171,7 +171,14 @@ impl Queue {
         gone
     }
 
-    /// Whether the root has come to stand for another directory (a roll-back of the whole volume):
+    /// Has the kernel forget what it keeps of the contents of a file: it was refused.
+    pub(crate) fn refused(&self, number: u64) {
+        self.report(|pending| {
+            pending.nodes.insert(number);
+        });
+    }
+
+    /// Whether the root has come to stand for another directory (it was rolled back):
     /// it keeps its number, and no name below it means what it meant.
     fn root_moved(&self) -> bool {
         let now = self.adapter.look_at_root();
@@ -213,6 +220,10 @@ impl Invalidate for Queue {
         self.report(|pending| {
             pending.attributes.insert(number);
         });
+    }
+
+    fn root(&self, old: NodeId, new: NodeId) {
+        self.adapter.follow(old, new);
     }
 
     fn all_names(&self) {

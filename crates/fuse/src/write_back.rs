@@ -17,8 +17,8 @@ use crate::{MountError, mountinfo};
 pub enum WriteBack {
     /// The process that serves the mount has been given all that was stored before the call.
     Taken,
-    /// The same, and of something that was stored since the last such call it refused to take it,
-    /// for want of room or by a quota. Whose that was is told by `msync`, `fsync` or `close`, and
+    /// The same, and of something that was stored since the last such call it refused to take it:
+    /// for want of room, by a quota, in a snapshot. Whose that was is told by `msync`, `fsync` or `close`, and
     /// the file does not have it either.
     Refused(MountError),
     /// The caller may not open anything of the mount, and so cannot ask.
@@ -82,9 +82,10 @@ fn ask(place: &Path, mounts: &[(PathBuf, String)]) -> rustix::io::Result<Asked> 
     }
     // What is refused keeps the kernel from nothing else. It tells of it whom it asked first since,
     // also of what was tried before, and of files of others.
+    // Where nobody was told by `msync` of why, it only says that there was something (EIO).
     let error = match rustix::fs::syncfs(&root) {
-        Err(error @ (Errno::DQUOT | Errno::NOSPC | Errno::FBIG)) => Some(error),
-        done => done.map(|()| None)?,
+        Err(gone @ (Errno::NOTCONN | Errno::CONNABORTED)) => return Err(gone),
+        done => done.err(),
     };
     // That was put behind what is to be served, and so is this: when it is answered, all that came
     // before it has been taken.

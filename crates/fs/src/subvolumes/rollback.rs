@@ -2,8 +2,9 @@
 //!
 //! A writable copy of the snapshot takes the directory's place: where a plain directory was, its
 //! entry leads to the copy from now on; where a subvolume was mounted, the copy is mounted; in
-//! place of the volume's root, the copy is the root. What was there waits to be reclaimed until
-//! nobody holds it: open files and working directories keep the old tree.
+//! place of the volume's root, the copy is the root; a mount that shows the directory as its root
+//! shows the copy. What was there waits to be reclaimed until nobody holds it: open files and
+//! working directories keep the old tree.
 
 use format::detached_record::DetachedRecord;
 use format::directory_record::DirectoryRecord;
@@ -96,16 +97,26 @@ impl Fs {
         if is_root {
             ledger.moved(subvol.id.0, None);
         }
+        let new = Fs::node_of(copied.id, copied.record.root);
+        let is_shown = self.searches.root() == dir;
         if hangs == Hangs::Nowhere {
-            let root = Fs::node_of(copied.id, copied.record.root);
-            self.set_root(root);
-            self.nodes.transfer(dir, root);
+            self.set_root(new);
+        } else if is_shown {
+            self.follow_shown_root(dir, new);
+        }
+        if hangs == Hangs::Nowhere || is_shown {
+            self.nodes.transfer(dir, new);
         }
         self.queue.add_detached(1);
         self.upkeep.note_large();
         self.trash.directories_moved();
         drop((locks, gates, ledger));
-        self.tell_rolled_back(hangs, &name, dir, &copied);
+        if let Hangs::In { subvol, dir, .. } = hangs {
+            self.invalidate_entry(Fs::node_of(subvol, dir), &name);
+        }
+        if hangs == Hangs::Nowhere || is_shown {
+            self.tell_rolled_back(dir, new);
+        }
         Ok(())
     }
 
@@ -116,9 +127,10 @@ impl Fs {
             txn.batch().put(VOLUME, &root, &copied.id.to_le_bytes());
             return Ok(Vec::new());
         };
-        let tree = self.subvol(SubvolId(subvol))?.tree();
-        let mut name = NameBuf::empty();
-        let found = View::new(&*self.store, tree).entry_at(dir, cookie, &mut name)?;
+        let above = self.subvol(SubvolId(subvol))?;
+        let tree = above.tree();
+        let (view, mut name) = (View::new(&*self.store, tree), NameBuf::empty());
+        let found = view.entry_at(dir, cookie, &mut name)?;
         let found = found.filter(|found| found.ino == copied.record.root).ok_or_else(|| {
             inconsistent(tree, "a directory is not where it says", copied.record.root)
         })?;
@@ -156,25 +168,17 @@ impl Fs {
         Ok(())
     }
 
-    /// Tells front ends. Where the volume's root was replaced, every name in it, old and new,
-    /// means something else.
-    fn tell_rolled_back(&self, hangs: Hangs, name: &[u8], old: NodeId, copied: &Copied) {
-        match hangs {
-            Hangs::In { subvol, dir, .. } => {
-                self.invalidate_entry(Fs::node_of(subvol, dir), name);
-            }
-            Hangs::Nowhere => {
-                let new = Fs::node_of(copied.id, copied.record.root);
-                for directory in [old, new] {
-                    // What cannot be read cannot be in a cache either, or will time out there.
-                    let names = self.names_in(directory).unwrap_or_default();
-                    for name in names {
-                        self.invalidate_entry(new, &name);
-                    }
-                }
-                self.invalidate_node(new);
+    /// Tells front ends of the root of the volume, or of a mount, in place of which another is:
+    /// every name in it, old and new, means something else.
+    fn tell_rolled_back(&self, old: NodeId, new: NodeId) {
+        for directory in [old, new] {
+            // What cannot be read cannot be in a cache either, or will time out there.
+            let names = self.names_in(directory).unwrap_or_default();
+            for name in names {
+                self.invalidate_entry(new, &name);
             }
         }
+        self.invalidate_node(new);
     }
 
     fn names_in(&self, directory: NodeId) -> FsResult<Vec<Vec<u8>>> {

@@ -104,8 +104,26 @@ impl Adapter {
             .map_err(failed("write", number))
     }
 
+    /// As `write`, of what the kernel kept of stores into a map. What is refused is not in the
+    /// file: nor is it to be read from what the kernel keeps.
+    pub(crate) fn write_kept(
+        &self,
+        who: Who,
+        number: u64,
+        offset: u64,
+        bytes: &[u8],
+        ends_rights: bool,
+    ) -> Answer<()> {
+        let owner = self.owner_of(who, number);
+        let done = owner.and_then(|owner| self.write(owner, number, offset, bytes, ends_rights));
+        if let (Err(_), Some(tell)) = (&done, self.on_refusal.get()) {
+            tell(number);
+        }
+        done
+    }
+
     /// The owner of a file, in place of a writer that is not known: quotas hold for the owner.
-    pub(crate) fn owner_of(&self, who: Who, number: u64) -> Answer<Who> {
+    fn owner_of(&self, who: Who, number: u64) -> Answer<Who> {
         let attr = self.fs.getattr(&Adapter::opened(who), self.node(number));
         let attr = attr.map_err(failed("write", number))?;
         Ok(Who { uid: attr.uid, gid: attr.gid, ..who })

@@ -34,11 +34,10 @@ pub(super) fn write(adapter: &Adapter, request: Asked<'_, '_>, reply: &mut Reply
     arguments.skip(16)?;
     let bytes = arguments.bytes(size as usize)?;
     let ends_rights = flags & WRITE_KILL_SUIDGID != 0;
-    let who = match flags & WRITE_CACHE {
-        0 => request.who,
-        _ => adapter.owner_of(request.who, request.node)?,
-    };
-    adapter.write(who, request.node, offset, bytes, ends_rights)?;
+    match flags & WRITE_CACHE {
+        0 => adapter.write(request.who, request.node, offset, bytes, ends_rights)?,
+        _ => adapter.write_kept(request.who, request.node, offset, bytes, ends_rights)?,
+    }
     reply.u32(size).u32(0);
     Ok(())
 }

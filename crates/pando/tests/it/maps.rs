@@ -11,15 +11,15 @@ use rustix::mm::{MapFlags, ProtFlags};
 use crate::world::World;
 
 /// Several requests, and less than the kernel writes without being asked.
-const LENGTH: usize = 16 << 20;
+pub(crate) const LENGTH: usize = 16 << 20;
 
 /// A shared mapping of a file, which is open for as long as it is there.
-struct Map {
+pub(crate) struct Map {
     address: *mut c_void,
 }
 
 impl Map {
-    fn of(path: &Path) -> Map {
+    pub(crate) fn of(path: &Path) -> Map {
         let file = std::fs::File::options().read(true).write(true).open(path).unwrap();
         let access = ProtFlags::READ | ProtFlags::WRITE;
         // SAFETY: a fresh mapping of a length that the file has; nothing else refers to it.
@@ -29,7 +29,7 @@ impl Map {
         Map { address: address.unwrap() }
     }
 
-    fn store(&mut self, byte: u8) {
+    pub(crate) fn store(&mut self, byte: u8) {
         // SAFETY: the mapping is LENGTH bytes long, and this is the only slice of it.
         let memory = unsafe { std::slice::from_raw_parts_mut(self.address.cast::<u8>(), LENGTH) };
         memory.fill(byte);

@@ -1,0 +1,62 @@
+//! What was stored into a map and is refused: whoever asks something else is not refused for it,
+//! and nobody reads it.
+
+use std::fs;
+
+use crate::maps::{LENGTH, Map};
+use crate::world::{World, wait_until};
+
+/// Any user who stored more than his quota had everybody's clones and snapshots fail as of a damaged
+/// volume.
+#[test]
+fn clones_and_snapshots_of_others_are_made_whatever_is_refused_of_a_map() {
+    let world = World::new();
+    if !world.mount() {
+        return;
+    }
+    for name in ["limited", "other"] {
+        fs::create_dir(world.below_mount(name)).unwrap();
+    }
+    let (limited, other) = (world.below_mount("limited"), world.below_mount("other"));
+    world.ok(&["quota", "set", limited.to_str().unwrap(), "--bytes", "100000"]);
+    for (n, verb) in ["clone", "snapshot", "sync"].into_iter().enumerate() {
+        let file = limited.join("f");
+        fs::File::create(&file).unwrap().set_len(LENGTH as u64).unwrap();
+        let mut map = Map::of(&file);
+        map.store(7);
+        // Closed, and nobody asked what became of it.
+        drop(map);
+        let (from, to) = (other.to_str().unwrap(), world.at(&format!("/c{n}")));
+        let said = match verb {
+            "clone" => world.run(&["clone", from, &to]),
+            "snapshot" => world.run(&["snapshot", "create", from, "s"]),
+            _ => world.run(&["sync", world.vol()]),
+        };
+        assert_eq!(said.code, 0, "{verb}: {}", said.err);
+        assert!(said.err.contains("is lost"), "{verb}: {}", said.err);
+        fs::remove_file(&file).unwrap();
+    }
+}
+
+/// It was read by everybody until the kernel dropped it.
+#[test]
+fn nobody_reads_what_was_stored_into_a_map_of_a_snapshot() {
+    let world = World::new();
+    if !world.mount() {
+        return;
+    }
+    let directory = world.below_mount("d");
+    fs::create_dir(&directory).unwrap();
+    fs::write(directory.join("f"), vec![1; LENGTH]).unwrap();
+    world.ok(&["snapshot", "create", directory.to_str().unwrap(), "s"]);
+    let file = directory.join(".snapshots/s/f");
+    let mut map = Map::of(&file);
+    map.store(7);
+    drop(map);
+    // Has it written back.
+    world.ok(&["sync", world.vol()]);
+    wait_until("the snapshot is read as it is", || {
+        fs::read(&file).unwrap().iter().all(|byte| *byte == 1)
+    });
+    world.ok(&["clone", directory.to_str().unwrap(), &world.at("/c")]);
+}
