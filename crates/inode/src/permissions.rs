@@ -200,8 +200,11 @@ impl Owned {
         if self.is_owner(caller) || times.iter().all(Option::is_none) {
             return Ok(());
         }
-        let all_now = times.iter().all(|time| matches!(time, None | Some(SetTime::Now)));
-        if all_now {
+        // A change of the size brings the time of the change along; otherwise one time alone is the
+        // owner's to set, to now, too.
+        let is_touch =
+            changes.size.is_some() || (changes.atime.is_some() && changes.mtime.is_some());
+        if is_touch && times.iter().flatten().all(|time| *time == SetTime::Now) {
             self.check(caller, WRITE, acl)
         } else {
             Err(FsError::NotPermitted("only the owner sets times"))

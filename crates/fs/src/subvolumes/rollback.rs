@@ -134,6 +134,7 @@ impl Fs {
         let found = found.filter(|found| found.ino == copied.record.root).ok_or_else(|| {
             inconsistent(tree, "a directory is not where it says", copied.record.root)
         })?;
+        crate::trash::check_name(self, &above, view, (dir, name.as_bytes()))?;
         let entry = EntryRecord {
             chained: found.chained,
             ino: found.ino,

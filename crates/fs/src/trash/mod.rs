@@ -39,7 +39,7 @@ use crate::view::View;
 use crate::{Fs, FsResult, TrashSetting};
 
 pub(crate) use self::keep::{Keeping, Kept, keep_tree};
-pub(crate) use self::place::{check_outside, is_all};
+pub(crate) use self::place::{check_name, check_outside, is_all};
 
 /// Name of the directory of a trash.
 pub(crate) const NAME: &[u8] = b".trash";

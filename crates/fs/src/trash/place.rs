@@ -74,12 +74,23 @@ pub(crate) fn check_outside(
     if !fs.trash.is_on() {
         return Ok(());
     }
-    if name == NAME
-        && matches!(climb(fs, subvol, view, dir)?, Climb::Home { home, .. } if home == dir)
-    {
+    check_name(fs, subvol, view, (dir, name))?;
+    refuse_inside(fs, subvol, view, dir)
+}
+
+/// Refuses to put anything in place of a trash: what were kept there is no trash any more.
+pub(crate) fn check_name(
+    fs: &Fs,
+    subvol: &Subvol,
+    view: View<'_>,
+    (dir, name): (u64, &[u8]),
+) -> FsResult<()> {
+    let is_home =
+        || Ok(matches!(climb(fs, subvol, view, dir)?, Climb::Home { home, .. } if home == dir));
+    if name == NAME && fs.trash.is_on() && is_home()? {
         return Err(FsError::NotPermitted("the name is that of the trash"));
     }
-    refuse_inside(fs, subvol, view, dir)
+    Ok(())
 }
 
 #[cold]

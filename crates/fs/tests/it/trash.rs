@@ -474,6 +474,28 @@ fn snapshots_hold_the_trash_and_what_hangs_below_has_one_of_its_own() {
     assert_eq!(listed(&v.fs, dir), [""; 0], "retention holds there, too");
 }
 
+/// What was removed from then on was kept nowhere, and nobody was told.
+#[test]
+fn a_trash_is_not_rolled_back_by_itself() {
+    let v = volume();
+    let root = Caller::root();
+    let dir = v.dir(ROOT, "d").node;
+    on(&v, dir, DAY);
+    v.file(dir, "f");
+    v.file(dir, "g");
+    v.fs.unlink(&root, dir, b"f").unwrap();
+    let trash = v.find(dir, ".trash").unwrap().node;
+    v.fs.snapshot_create(&root, trash, b"s").unwrap();
+    let error = v.fs.rollback(&root, trash, b"s").unwrap_err();
+    assert!(matches!(error, FsError::NotPermitted(_)), "{error}");
+    // Where the name is nobody's trash it is one like others.
+    let other = v.dir(ROOT, ".trash").node;
+    v.fs.snapshot_create(&root, other, b"s").unwrap();
+    v.fs.rollback(&root, other, b"s").unwrap();
+    v.fs.unlink(&root, dir, b"g").unwrap();
+    assert_eq!(listed(&v.fs, dir), ["f", "g"]);
+}
+
 #[test]
 fn a_file_that_is_held_goes_on_being_written() {
     let v = volume();

@@ -79,8 +79,11 @@ fn attributes_change_for_those_who_may() {
     let uid = |uid| SetAttr { uid: Some(uid), ..SetAttr::default() };
     let gid = |gid| SetAttr { gid: Some(gid), ..SetAttr::default() };
     let size = SetAttr { size: Some(1), ..SetAttr::default() };
-    let now = SetAttr { mtime: Some(SetTime::Now), ..SetAttr::default() };
-    let at = SetAttr { mtime: Some(SetTime::At(Timestamp(1))), ..SetAttr::default() };
+    let (now, then) = (Some(SetTime::Now), Some(SetTime::At(Timestamp(1))));
+    let touch = SetAttr { atime: now, mtime: now, ..SetAttr::default() };
+    let one = SetAttr { mtime: now, ..SetAttr::default() };
+    let cut = SetAttr { size: Some(1), ..one };
+    let at = SetAttr { mtime: then, ..SetAttr::default() };
     let owner = caller(10, 30, &[40]);
     let member = caller(10, 20, &[]);
     let other = caller(11, 99, &[]);
@@ -102,8 +105,11 @@ fn attributes_change_for_those_who_may() {
         (&owner, 0o6755, size, Some(0o755)),
         (&root, 0o6755, size, Some(0o6755)),
         (&other, 0o644, size, None),
-        (&other, 0o646, now, Some(0o646)),
-        (&other, 0o644, now, None),
+        (&other, 0o646, touch, Some(0o646)),
+        (&other, 0o644, touch, None),
+        (&other, 0o666, one, None),
+        (&owner, 0o444, one, Some(0o444)),
+        (&other, 0o646, cut, Some(0o646)),
         (&other, 0o666, at, None),
         (&owner, 0o444, at, Some(0o444)),
     ] {
