@@ -12,7 +12,7 @@ pub const HELLO_MAGIC: [u8; 8] = *b"pando-1\n";
 
 /// The version of the messages. Both sides must have the same: owner and command are the same
 /// program nearly always, and where they are not, the message says which to restart.
-pub const VERSION: u32 = 13;
+pub const VERSION: u32 = 14;
 
 /// First message of a client. Its layout never changes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -136,8 +136,8 @@ pub enum Call<'a> {
     SubvolumeCreate {
         /// The new path.
         path: &'a [u8],
-        /// Permission bits.
-        mode: u32,
+        /// Permission bits that it does not get, unless the directory has a default access list.
+        umask: u32,
     },
     /// Totals of a directory and all below it; directories, and sums of which there may be any
     /// number, are streamed.

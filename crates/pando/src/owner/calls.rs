@@ -165,8 +165,9 @@ fn change(fs: &Fs, caller: &Caller, call: &Call<'_>) -> Answered<()> {
             })
         }
         Call::SnapshotDeleteNumber { number } => snapshots::delete(fs, caller, number),
-        Call::SubvolumeCreate { path, mode } => below(fs, caller, path, |parent, name| {
-            let made = fs.subvolume_create(caller, parent, name, mode)?;
+        Call::SubvolumeCreate { path, umask } => below(fs, caller, path, |parent, name| {
+            let maker = Caller { umask, ..caller.clone() };
+            let made = fs.subvolume_create(&maker, parent, name, 0o777)?;
             fs.forget(made.node, 1);
             Ok(())
         }),

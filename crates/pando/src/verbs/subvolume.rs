@@ -12,8 +12,7 @@ use crate::session;
 pub(crate) fn run(verb: &SubvolumeVerb, output: &mut Output) -> Result<()> {
     let SubvolumeVerb::Create { path } = verb;
     let place = Place::to_change(path)?;
-    let mode = 0o777 & !umask();
-    session::perform(&place, &Call::SubvolumeCreate { path: &place.inner, mode })?;
+    session::perform(&place, &Call::SubvolumeCreate { path: &place.inner, umask: umask() })?;
     let mut object = json!({});
     output::put_bytes(&mut object, "created", place.typed());
     output.object(&object)?;

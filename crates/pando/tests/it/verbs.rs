@@ -264,6 +264,32 @@ fn a_subvolume_is_made_and_synced() {
     });
 }
 
+/// The mask of the caller was taken away although the directory has a default list.
+#[test]
+fn a_subvolume_has_the_rights_that_mkdir_gives() {
+    use format::acl::{Acl, DEFAULT};
+    use std::os::unix::fs::PermissionsExt;
+    let world = World::new();
+    if !world.mount() {
+        return;
+    }
+    let list = Acl { users: vec![(7, 7)], mask: Some(7), ..Acl::of_mode(0o770) };
+    for with_list in [false, true] {
+        let parent = world.below_mount(&format!("d{with_list}"));
+        std::fs::create_dir(&parent).unwrap();
+        if with_list {
+            let flags = rustix::fs::XattrFlags::empty();
+            let name = String::from_utf8(DEFAULT.to_vec()).unwrap();
+            rustix::fs::setxattr(&parent, name, &list.encode(), flags).unwrap();
+        }
+        let both = "umask 027; mkdir \"$1/a\" && \"$0\" subvolume create \"$1/b\"";
+        let parts = ["-c", both, crate::world::PANDO, parent.to_str().unwrap()];
+        assert!(std::process::Command::new("sh").args(parts).status().unwrap().success());
+        let mode = |name| parent.join(name).metadata().unwrap().permissions().mode();
+        assert_eq!(mode("a"), mode("b"), "{with_list}: {:o} and {:o}", mode("a"), mode("b"));
+    }
+}
+
 #[test]
 fn wrong_usage_and_help() {
     let world = World::without_volume();
