@@ -10,7 +10,7 @@ pub mod permissions;
 mod units;
 
 pub use attr::{Attr, Kind, SetAttr, SetTime};
-pub use caller::{Caller, Enforce};
+pub use caller::{Caller, Ends, Enforce};
 pub use errors::FsError;
 pub use id::{Ino, NodeId, SubvolId};
 pub use name::{NAME_BYTES_MAX, Name, PATH_BYTES_MAX, SYMLINK_BYTES_MAX};
