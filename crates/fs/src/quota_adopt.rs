@@ -127,7 +127,7 @@ impl Fs {
 
     /// Charges all that was in a directory before it got its quota.
     pub(crate) fn adopt_all(&self, domain: &Domain, counting: &mut Counting<'_>) -> FsResult<()> {
-        let charged = || crate::quota::info(domain).files;
+        let charged = || crate::quota_list::info(domain).files;
         let mut before = charged();
         while domain.adopting_from().is_some() {
             let mut adopting = self.quotas.adopting.lock();
@@ -165,7 +165,7 @@ impl Fs {
                 if pass.clean {
                     return self.adopted(&pass.domain).map(|()| done + 1);
                 }
-                (pass.left, pass.clean) = (vec![pass.domain.directory], true);
+                (pass.left, pass.clean) = (vec![pass.domain.directory()], true);
                 continue;
             };
             match self.subvol(SubvolId(pass.domain.subvolume)) {
@@ -182,7 +182,7 @@ impl Fs {
     fn next_pass(&self) -> Option<Pass> {
         let mut all = self.quotas.all().into_iter();
         let domain = all.find(|domain| domain.adopting_from().is_some())?;
-        Some(Pass { left: vec![domain.directory], domain, clean: true })
+        Some(Pass { left: vec![domain.directory()], domain, clean: true })
     }
 
     /// Notes that all is charged.
@@ -252,7 +252,7 @@ impl Pass {
     fn is_below(&self, view: View<'_>, directory: u64) -> FsResult<bool> {
         let mut at = directory;
         for _ in 0..DEPTH_MAX {
-            if at == self.domain.directory {
+            if at == self.domain.directory() {
                 return Ok(true);
             }
             match view.directory(at)? {
