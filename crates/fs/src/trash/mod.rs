@@ -22,7 +22,7 @@ mod purge;
 mod quotas;
 mod restore;
 
-use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
 
 use device::Map;
 use format::key;
@@ -90,6 +90,8 @@ impl Version {
 pub(crate) struct Trash {
     /// Whether any directory has one.
     on: AtomicBool,
+    /// Counts directories that moved or have other rights.
+    moves: AtomicU64,
     state: RwLock<State>,
     /// Held while settings are changed, so that those in memory are those of the last commit.
     setting: Mutex<()>,
@@ -137,9 +139,15 @@ impl Trash {
         self.on.load(Ordering::Acquire)
     }
 
+    /// How often directories were moved, or given other rights, with a trash or without.
+    pub(crate) fn moves(&self) -> u64 {
+        self.moves.load(Ordering::Acquire)
+    }
+
     /// Says that directories hang elsewhere from now on, or have other rights, after the commit.
     #[inline]
     pub(crate) fn directories_moved(&self) {
+        self.moves.fetch_add(1, Ordering::AcqRel);
         if self.is_on() {
             self.forget();
         }

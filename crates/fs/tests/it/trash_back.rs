@@ -1,4 +1,4 @@
-//! What comes back out of a trash, and what is told where nothing does.
+//! What comes back out of a trash, and what is told where nothing does; what deep trees cost.
 
 use fs::{FileSystem, QuotaLimits, RenameMode, RestoreOptions, Restored};
 use inode::{Caller, FsError, NodeId};
@@ -78,4 +78,47 @@ fn a_quota_begins_again_in_the_directory_that_comes_back() {
 
 fn home_of(v: &Volume) -> NodeId {
     v.find(ROOT, "home").expect("it is there").node
+}
+
+/// Directories in one another, the first one first.
+fn nested(v: &Volume, depth: usize) -> Vec<NodeId> {
+    let mut all = vec![v.dir(ROOT, "d").node];
+    for at in 1..depth {
+        all.push(v.dir(all[at - 1], "d").node);
+    }
+    all
+}
+
+/// What something costs in a tree that is so deep, in keys that are asked for; and that it is for
+/// each directory much the same.
+fn costs(what: &str, work: impl Fn(&Volume, &[NodeId])) {
+    let gets = |depth| {
+        let v = volume();
+        on(&v, ROOT, DAY);
+        let all = nested(&v, depth);
+        let before = v.store.gets();
+        work(&v, &all);
+        v.store.gets() - before
+    };
+    let (less, more) = (gets(150), gets(600));
+    assert!(more < less * 5, "{what}: {less} of 150 directories, {more} of 600");
+}
+
+#[test]
+fn a_deep_tree_goes_into_the_trash_at_a_cost_for_each_directory() {
+    costs("rm -r", |v, all| {
+        for dir in all[..all.len() - 1].iter().rev() {
+            v.fs.rmdir(&Caller::root(), *dir, b"d").expect("it is empty");
+        }
+        assert_eq!(listed(&v.fs, ROOT), ["d/d"]);
+    });
+}
+
+#[test]
+fn a_deep_tree_gets_a_quota_at_a_cost_for_each_directory() {
+    costs("quota set", |v, all| {
+        set(&v.fs, all[0], Some(1000), None);
+        let charged = v.fs.quota_get(all[all.len() - 1]).expect("a node").expect("a quota");
+        assert_eq!(charged.files, all.len() as u64);
+    });
 }
