@@ -16,4 +16,4 @@ pub use id::{Ino, NodeId, SubvolId};
 pub use name::{NAME_BYTES_MAX, Name, PATH_BYTES_MAX, SYMLINK_BYTES_MAX};
 pub use name_hash::NameHash;
 pub use permissions::Owned;
-pub use units::{parse_bytes, parse_duration};
+pub use units::{parse_bytes, parse_duration, parse_limit};
