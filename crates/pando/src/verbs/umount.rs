@@ -54,15 +54,29 @@ fn is_dead(mount_point: &Path) -> bool {
 fn refused(error: &MountError) -> Failure {
     let failure = failure::mount(error);
     let MountError::Busy(mount_point) = error else { return failure };
-    let users = fuse::users_of(mount_point, USERS_MAX + 1);
+    let inside = fuse::mounted_in(mount_point).into_iter();
     let mut named: Vec<_> =
-        users.iter().take(USERS_MAX).map(|(pid, name)| format!("{name} (pid {pid})")).collect();
-    if users.len() > USERS_MAX {
+        inside.map(|below| format!("what is mounted on {}", below.display())).collect();
+    let mounts = named.len();
+    let users = fuse::users_of(mount_point, USERS_MAX + 1);
+    named.extend(users.iter().map(|(pid, name)| format!("{name} (pid {pid})")));
+    if named.len() > USERS_MAX {
+        named.truncate(USERS_MAX);
         named.push("others".into());
     }
-    let by = if named.is_empty() { "another program".into() } else { named.join(", ") };
-    let hint = "end what works there or has files open, or use --lazy: it goes out of sight at \
-                once, and the volume is closed when the last one leaves";
+    let by = if named.is_empty() {
+        "something that is not seen from here".into()
+    } else {
+        named.join(", ")
+    };
+    let hint = match mounts {
+        0 => "end what works there or has files open",
+        _ => "unmount what is mounted there and end what has files open",
+    };
+    let hint = format!(
+        "{hint}, or use --lazy: it goes out of sight at once, and the volume is closed when the \
+         last one leaves"
+    );
     Failure::new(failure.kind, format!("{}: by {by}", failure.message)).hint(hint)
 }
 

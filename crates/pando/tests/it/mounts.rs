@@ -166,6 +166,24 @@ fn nothing_is_taken_away_below_which_something_is_mounted() {
 }
 
 #[test]
+fn what_is_mounted_in_a_mount_that_stays_is_named() {
+    let world = World::new();
+    if !is_root() || !world.mount() {
+        return;
+    }
+    let place = world.below_mount("a place");
+    std::fs::create_dir(&place).unwrap();
+    let place = place.to_str().unwrap();
+    let mounted = Command::new("mount").args(["-t", "tmpfs", "none", place]).status().unwrap();
+    assert!(mounted.success());
+    let said = world.run(&["umount", world.mnt()]);
+    assert!(Command::new("umount").arg(place).status().unwrap().success());
+    assert_eq!(said.code, 6, "{}", said.err);
+    assert!(said.err.contains(&format!("by what is mounted on {place}")), "{}", said.err);
+    world.umount();
+}
+
+#[test]
 fn a_mount_whose_server_died_is_mounted_again() {
     let world = World::new();
     if !world.mount() {
