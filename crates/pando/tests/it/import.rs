@@ -163,6 +163,44 @@ fn what_is_imported_has_the_lists_of_its_source_alone() {
     assert_eq!(get(&into, DEFAULT), Some(of(8)), "the directory that was there keeps its own");
 }
 
+/// Damage is what a volume has: of a source that does not read nobody need repair the volume.
+#[test]
+fn a_source_that_does_not_read_is_named_and_is_no_damage() {
+    let (from, world) = (World::new(), World::new());
+    let source = world.path().join("source");
+    fs::create_dir(&source).unwrap();
+    fs::write(source.join("torn"), vec![5; 300_000]).unwrap();
+    fs::write(source.join("whole"), "read").unwrap();
+    from.ok(&["import", source.to_str().unwrap(), &from.at("/d")]);
+    from.ok(&["sync", from.vol()]);
+    from.kill_owner();
+    for dir in ["data/open", "data/sealed"] {
+        for segment in fs::read_dir(from.volume.join(dir)).unwrap() {
+            let path = segment.unwrap().path();
+            let mut bytes = fs::read(&path).unwrap();
+            let page = bytes.chunks(4096).position(|page| page == [5; 4096]);
+            if let Some(page) = page {
+                bytes[page * 4096 + 5000] ^= 1;
+                fs::write(&path, bytes).unwrap();
+            }
+        }
+    }
+    if !from.mount() {
+        return;
+    }
+    let source = from.below_mount("d");
+    let failed = world.run(&["import", source.to_str().unwrap(), &world.at("/copy")]);
+    assert_eq!(failed.code, 1, "{}", failed.err);
+    let torn = source.join("torn");
+    assert!(failed.err.contains(torn.to_str().unwrap()), "{}", failed.err);
+    assert!(failed.err.contains("no fault of the volume"), "{}", failed.err);
+    assert!(!failed.err.contains("fsck"), "{}", failed.err);
+    assert_eq!(world.ok(&["cat", &world.at("/copy/whole")]), "read");
+    let failed = world.run(&["import", torn.to_str().unwrap(), &world.at("/one")]);
+    assert_eq!(failed.code, 1, "{}", failed.err);
+    world.ok(&["fsck", world.vol()]);
+}
+
 #[test]
 fn one_file_is_imported_under_the_name_given() {
     let world = World::new();
