@@ -298,3 +298,60 @@ fn what_cannot_be_read_is_told_and_the_rest_is_imported() {
     let owner = fs::metadata(place.join("copy/open")).unwrap().uid();
     assert_eq!(owner, crate::world::NOBODY);
 }
+
+/// An import of so much that a mount is taken away meanwhile.
+fn begun(world: &World, files: usize) -> (std::process::Child, std::path::PathBuf) {
+    let source = world.path().join("source");
+    fs::create_dir(&source).unwrap();
+    for file in 0..files {
+        fs::write(source.join(format!("f{file:05}")), vec![b'x'; 40_000]).unwrap();
+    }
+    let (from, to) = (source.to_str().unwrap().to_owned(), world.at("/copy"));
+    let child = World::command(&["import", &from, &to, "--json"])
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    wait_until("it has begun", || world.below_mount("copy/f00000").exists());
+    (child, source)
+}
+
+#[test]
+fn an_import_goes_on_to_its_end_when_the_mount_is_taken_away() {
+    const FILES: usize = 4000;
+    let world = World::new();
+    if !world.mount() {
+        return;
+    }
+    let (child, _) = begun(&world, FILES);
+    let pid = world.owner().expect("an owner");
+    world.umount();
+    wait_until("the owner is gone", || !crate::world::is_alive(pid));
+    let imported = answer(&child.wait_with_output().unwrap());
+    assert_eq!(imported.code, 0, "{}", imported.err);
+    let told: serde_json::Value = serde_json::from_str(&imported.out).unwrap();
+    assert_eq!((&told["imported"], &told["failed"]), (&(FILES as u64).into(), &0.into()));
+    assert_eq!(world.names("/copy").len(), FILES);
+    assert_eq!(world.status()["replayed"], 0, "closed in order");
+}
+
+/// Who stands still keeps the volume from nobody for longer than half a minute.
+#[test]
+fn an_import_that_stands_still_does_not_keep_the_volume() {
+    let world = World::new();
+    if !world.mount() {
+        return;
+    }
+    let (child, source) = begun(&world, 4000);
+    let importer = child.id().cast_signed();
+    signal(importer, rustix::process::Signal::STOP);
+    world.umount();
+    assert_eq!(world.status()["replayed"], 0, "closed in order");
+    let there = world.names("/copy").len();
+    signal(importer, rustix::process::Signal::CONT);
+    let stopped = answer(&child.wait_with_output().unwrap());
+    assert!(stopped.code != 0 || there == 4000, "{}", stopped.out);
+    let again = world.json(&["import", source.to_str().unwrap(), &world.at("/copy")]).remove(0);
+    assert_eq!(again["failed"], 0);
+    assert_eq!(world.names("/copy").len(), 4000);
+}
