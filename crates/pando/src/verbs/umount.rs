@@ -130,9 +130,13 @@ fn wait_for_end(pid: u32, clock: &dyn Clock) -> Result<()> {
     Ok(())
 }
 
-/// Whether a process runs; one that ended and waits for its parent's word does not.
+/// Whether a process runs: any of its threads, of which the first may end before those that hold
+/// its files still. One that ended and waits for its parent's word does not.
 fn is_alive(pid: u32) -> bool {
-    let Ok(stat) = std::fs::read_to_string(format!("/proc/{pid}/stat")) else { return false };
-    let state = stat.rsplit_once(") ").and_then(|(_, after)| after.chars().next());
-    !matches!(state, None | Some('Z' | 'X'))
+    let Ok(tasks) = std::fs::read_dir(format!("/proc/{pid}/task")) else { return false };
+    tasks.flatten().any(|task| {
+        let stat = std::fs::read_to_string(task.path().join("stat")).unwrap_or_default();
+        let state = stat.rsplit_once(") ").and_then(|(_, after)| after.chars().next());
+        !matches!(state, None | Some('Z' | 'X'))
+    })
 }
