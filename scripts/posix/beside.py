@@ -165,10 +165,10 @@ def rights():
                 after = oct(os.stat(path).st_mode)
                 os.chmod(path, 0o755)
                 tell(uid, what, closed, done, after, CAPABILITY in os.listxattr(path))
-    # Of fallocate and copy_file_range the kernel does not say who may keep them.
-    for what in ("write", "truncate"):
+    for what in WRITERS:
         path = f"bare-{what}"
-        open(path, "wb").close()
+        with open(path, "wb") as file:
+            file.write(b"x" * 20000)
         os.chown(path, OWNER, OWNER)
         os.chmod(path, 0o6777)
         tell("bare", what, as_user(0, without_fsetid(lambda: writer(what)(path))), oct(os.stat(path).st_mode))

@@ -4,7 +4,8 @@
 //! is made in several, each of which leaves a file that somebody could have made.
 
 use data::{FileRef, Freed};
-use inode::FsError;
+use inode::permissions::without_set_id;
+use inode::{Caller, FsError};
 use store::CommitToken;
 
 use crate::edit::Edit;
@@ -17,6 +18,8 @@ use crate::{Fs, FsResult};
 pub(crate) const INLINE_BYTES_MAX: usize = 4096;
 /// Greatest length of a file.
 pub(crate) const FILE_BYTES_MAX: u64 = format::inode_record::InodeRecord::SIZE_MAX;
+/// Where Linux keeps the capabilities of a file.
+const CAPABILITIES: &[u8] = b"security.capability";
 /// Bytes that clones may share, and that were dropped, at which a collection is worth its cost.
 const COLLECT_BYTES: u64 = 64 << 20;
 
@@ -65,6 +68,28 @@ impl Fs {
 }
 
 impl Edit<'_> {
+    /// With a change of contents, and before any part of it is committed: ends what the file gave
+    /// to who runs it. A batch later, a crash would leave what was changed with the rights of what
+    /// it was, and a chmod in between would be undone.
+    pub(crate) fn end_rights(&mut self, caller: &Caller) -> FsResult<()> {
+        if caller.ends_set_id() {
+            let inode = &mut self.file()?.inode;
+            inode.mode = without_set_id(inode.mode);
+        }
+        self.end_capabilities(caller)
+    }
+
+    /// With a change of contents or owner: ends the file's capabilities, where the caller says so.
+    pub(crate) fn end_capabilities(&mut self, caller: &Caller) -> FsResult<()> {
+        if caller.ends.capabilities && self.file()?.inode.has_xattrs {
+            let mut xattrs = self.xattrs()?;
+            if xattrs.remove(CAPABILITIES) {
+                self.set_xattrs(xattrs);
+            }
+        }
+        Ok(())
+    }
+
     /// The file's extents.
     pub(crate) fn file_ref(&self) -> FileRef {
         FileRef { tree: self.view.tree, ino: self.ino }

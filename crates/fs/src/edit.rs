@@ -135,8 +135,11 @@ impl Edit<'_> {
         self.bulk = Some(bytes);
     }
 
-    /// The extended attributes.
+    /// The extended attributes, as the change has them so far.
     pub(crate) fn xattrs(&self) -> FsResult<XattrRecord> {
+        if let Some(xattrs) = &self.xattrs {
+            return Ok(xattrs.clone());
+        }
         load_xattrs(self.fs, self.view, self.node, self.ino, &self.inode)
     }
 

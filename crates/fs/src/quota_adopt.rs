@@ -43,6 +43,8 @@ const DIRECTORIES: usize = 256;
 const REST: Duration = Duration::from_secs(60);
 /// Deepest directory whose ancestors are followed, against records that go in a circle.
 const DEPTH_MAX: usize = 1 << 20;
+/// Most directories that are remembered to be below.
+const BELOW_MAX: usize = 1 << 20;
 
 /// The domain whose directory is gone through.
 #[derive(Default)]
@@ -57,6 +59,9 @@ struct Pass {
     left: Vec<u64>,
     /// Whether nothing was found that was not charged.
     clean: bool,
+    /// Directories that were seen to be below the first one, since `moves` was what it is.
+    below: Set<u64>,
+    moves: u64,
 }
 
 /// What there is to do about the entries of a directory.
@@ -127,7 +132,7 @@ impl Fs {
 
     /// Charges all that was in a directory before it got its quota.
     pub(crate) fn adopt_all(&self, domain: &Domain, counting: &mut Counting<'_>) -> FsResult<()> {
-        let charged = || crate::quota::info(domain).files;
+        let charged = || crate::quota_list::info(domain).files;
         let mut before = charged();
         while domain.adopting_from().is_some() {
             let mut adopting = self.quotas.adopting.lock();
@@ -165,7 +170,7 @@ impl Fs {
                 if pass.clean {
                     return self.adopted(&pass.domain).map(|()| done + 1);
                 }
-                (pass.left, pass.clean) = (vec![pass.domain.directory], true);
+                (pass.left, pass.clean) = (vec![pass.domain.directory()], true);
                 continue;
             };
             match self.subvol(SubvolId(pass.domain.subvolume)) {
@@ -182,7 +187,13 @@ impl Fs {
     fn next_pass(&self) -> Option<Pass> {
         let mut all = self.quotas.all().into_iter();
         let domain = all.find(|domain| domain.adopting_from().is_some())?;
-        Some(Pass { left: vec![domain.directory], domain, clean: true })
+        Some(Pass {
+            left: vec![domain.directory()],
+            domain,
+            clean: true,
+            below: Set::default(),
+            moves: 0,
+        })
     }
 
     /// Notes that all is charged.
@@ -208,7 +219,7 @@ impl Pass {
         let Some(record) = view.directory(directory)?.filter(|record| !record.detached) else {
             return Ok(());
         };
-        if !self.is_below(view, directory)? {
+        if !self.is_below(fs, view, directory)? {
             return Ok(());
         }
         let is_marked = domain_of(&record) == self.domain.id;
@@ -249,18 +260,26 @@ impl Pass {
         domain == Charge::NO_DOMAIN || Some(domain) == self.domain.adopting_from()
     }
 
-    fn is_below(&self, view: View<'_>, directory: u64) -> FsResult<bool> {
-        let mut at = directory;
-        for _ in 0..DEPTH_MAX {
-            if at == self.domain.directory {
-                return Ok(true);
-            }
+    /// Whether a directory is below the first one. The gate is held, so that none moves meanwhile;
+    /// while none has moved, nothing is climbed twice.
+    fn is_below(&mut self, fs: &Fs, view: View<'_>, directory: u64) -> FsResult<bool> {
+        let moves = fs.trash.moves();
+        if self.moves != moves || self.below.len() > BELOW_MAX {
+            (self.moves, self.below) = (moves, Set::default());
+        }
+        let first = self.domain.directory();
+        let (mut at, mut climbed) = (directory, Vec::new());
+        while at != first && !self.below.contains(&at) {
+            climbed.push(at);
             match view.directory(at)? {
-                Some(record) if record.parent != at => at = record.parent,
+                Some(record) if record.parent != at && climbed.len() < DEPTH_MAX => {
+                    at = record.parent;
+                }
                 _ => return Ok(false),
             }
         }
-        Ok(false)
+        self.below.extend(climbed);
+        Ok(true)
     }
 
     /// Looks at some entries of a directory, and charges in the batch what is to be marked.

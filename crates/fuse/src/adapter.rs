@@ -16,7 +16,7 @@ use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use fs::FileSystem;
-use inode::{Attr, Caller, Enforce, FsError, NodeId};
+use inode::{Attr, Caller, Ends, Enforce, FsError, NodeId};
 
 pub(crate) use attributes::{AttrChanges, Setting};
 pub(crate) use contents::Opening;
@@ -158,7 +158,14 @@ impl Adapter {
             Enforce::Kernel => Vec::new(),
             Enforce::Here => self.groups.of(who.pid, who.uid, self.fs.now()),
         };
-        Caller { uid: who.uid, gid: who.gid, groups, umask: 0, enforce: self.enforce }
+        Caller {
+            uid: who.uid,
+            gid: who.gid,
+            groups,
+            umask: 0,
+            enforce: self.enforce,
+            ends: Ends::NONE,
+        }
     }
 
     /// Whose rights making something has: with the groups that the kernel sent along.
@@ -184,7 +191,14 @@ impl Adapter {
     /// a descriptor may since have been handed to somebody else.
     fn opened(who: Who) -> Caller {
         let (uid, gid) = (who.uid, who.gid);
-        Caller { uid, gid, groups: Vec::new(), umask: 0, enforce: Enforce::Kernel }
+        Caller {
+            uid,
+            gid,
+            groups: Vec::new(),
+            umask: 0,
+            enforce: Enforce::Kernel,
+            ends: Ends::NONE,
+        }
     }
 
     fn named(entry: &fs::Entry) -> Named {

@@ -2,14 +2,15 @@
 //!
 //! The kernel leaves both to us (`FUSE_HANDLE_KILLPRIV_V2`): if it did it itself, it would have
 //! to ask for the capabilities of the file before every write(2), one more request each. It asks
-//! before the first one all the same, and then removes what it finds. The bits are the namespace's
-//! rule; capabilities are an extended attribute that means something to Linux alone, and so end
-//! here.
+//! before the first one all the same, and then removes what it finds. That a change ends them goes
+//! with the change ([`inode::Ends`]), for the namespace to do both at once. Who may keep set-id
+//! bits (`CAP_FSETID`) the kernel says of writing and truncating only; of the rest it is read here.
 
-use fs::{FileSystem, FsResult};
-use inode::{Caller, Enforce, NodeId};
+use inode::{Caller, Enforce};
 
 const NAME: &[u8] = b"security.capability";
+/// The bit of `CAP_FSETID` in a set of capabilities.
+const FSETID: u32 = 4;
 
 /// Whether an extended attribute is that of capabilities. The kernel asks by itself whether
 /// somebody may remove it, and removes it in the name of whoever changes the file.
@@ -22,12 +23,43 @@ pub(crate) fn taker() -> Caller {
     Caller { enforce: Enforce::Kernel, ..Caller::root() }
 }
 
-/// Takes the capabilities of a file away: also of one that nobody may run, for its owner may let it
-/// be run again, with whatever he has put into it meanwhile.
-pub(crate) fn drop_from(fs: &dyn FileSystem, node: NodeId) -> FsResult<()> {
-    let taker = taker();
-    if fs.getxattr(&taker, node, NAME).is_ok() {
-        fs.removexattr(&taker, node, NAME)?;
+/// Whether a thread of the superuser may keep the set-id bits of what it changes. One that is not
+/// seen may not: bits that ended too early are set again, and those that stayed are a way in.
+pub(crate) fn keeps_set_id(pid: u32) -> bool {
+    // What it may do in a user namespace of its own counts nowhere else.
+    let namespace = |of: &str| std::fs::read_link(format!("/proc/{of}/ns/user")).ok();
+    let thread = pid.to_string();
+    let ours = namespace("self");
+    let status = std::fs::read(format!("/proc/{pid}/status")).ok();
+    pid != 0
+        && ours.is_some()
+        && namespace(&thread) == ours
+        && status.is_some_and(|status| may(&status, FSETID))
+}
+
+/// Whether the effective set of a status has a capability.
+fn may(status: &[u8], capability: u32) -> bool {
+    let line = status.split(|byte| *byte == b'\n').find_map(|line| line.strip_prefix(b"CapEff:"));
+    let set = line.and_then(|line| std::str::from_utf8(line).ok());
+    let set = set.and_then(|line| u64::from_str_radix(line.trim(), 16).ok());
+    set.is_some_and(|set| set >> capability & 1 == 1)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_may_be_kept_is_read_from_the_effective_set() {
+        assert!(may(b"CapPrm:\t0\nCapEff:\t0000000000000010\nCapBnd:\t0\n", FSETID));
+        assert!(!may(b"CapPrm:\t10\nCapEff:\t000001ffffffffef\nCapBnd:\t10\n", FSETID));
+        assert!(!may(b"CapEff:\tnothing\n", FSETID));
+        assert!(!may(b"Name:\tx\n", FSETID));
     }
-    Ok(())
+
+    #[test]
+    fn who_is_not_seen_may_keep_nothing() {
+        assert!(!keeps_set_id(0));
+        assert!(!keeps_set_id(u32::MAX));
+    }
 }

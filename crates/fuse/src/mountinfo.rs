@@ -78,8 +78,26 @@ fn below(records: &[Record], device: &str) -> Vec<(PathBuf, PathBuf)> {
     records.iter().filter_map(place).collect()
 }
 
-/// Processes that work in a mount or have files of it open, as far as we may see them: numbers and
-/// names, `most` at most.
+/// What is mounted in a mount, as far as we see it: it keeps that one.
+pub fn mounted_in(mount_point: &Path) -> Vec<PathBuf> {
+    let Some(place) = resolve(mount_point) else { return Vec::new() };
+    let records = read();
+    let Some(of) = covering(&records, &place) else { return Vec::new() };
+    let inside = records.iter().filter(|record| record.parent == of.id && record.id != of.id);
+    inside.map(|record| record.mount_point.clone()).collect()
+}
+
+/// Whether anything in a process's list of mapped memory is a file below a place. A line is
+/// `ADDRESSES RIGHTS OFFSET DEVICE INODE PATH`, with blanks before the path.
+fn maps(list: &[u8], place: &Path) -> bool {
+    list.split(|byte| *byte == b'\n').any(|line| {
+        let start = line.iter().position(|byte| *byte == b'/');
+        start.is_some_and(|start| path(&unescape(&line[start..])).starts_with(place))
+    })
+}
+
+/// Processes that work in a mount, have files of it open or mapped, as far as we may see them:
+/// numbers and names, `most` at most.
 pub fn users_of(mount_point: &Path, most: usize) -> Vec<(u32, String)> {
     let Some(place) = resolve(mount_point) else { return Vec::new() };
     let processes = std::fs::read_dir("/proc").into_iter().flatten().flatten();
@@ -90,6 +108,7 @@ pub fn users_of(mount_point: &Path, most: usize) -> Vec<(u32, String)> {
         let links = ["cwd", "root", "exe"].map(|name| of.join(name));
         let mut links = links.into_iter().chain(open.map(|entry| entry.path()));
         links.any(|link| std::fs::read_link(link).is_ok_and(|path| path.starts_with(&place)))
+            || std::fs::read(of.join("maps")).is_ok_and(|list| maps(&list, &place))
     };
     let named = |pid| {
         let name = std::fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default();

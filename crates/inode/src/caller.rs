@@ -9,6 +9,21 @@ pub enum Enforce {
     Here,
 }
 
+/// What ends, with a change of a file's contents or owner and in the same batch, beside what ends
+/// for everybody: said by who knows what the caller may keep.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Ends {
+    /// The set-id bits, also where the superuser makes the change: without `CAP_FSETID`.
+    pub set_id: bool,
+    /// The file's capabilities.
+    pub capabilities: bool,
+}
+
+impl Ends {
+    /// Nothing more.
+    pub const NONE: Ends = Ends { set_id: false, capabilities: false };
+}
+
 /// Whose rights an operation has.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Caller {
@@ -24,17 +39,31 @@ pub struct Caller {
     /// Where permissions are checked. Rules that the kernel cannot check for us (who may
     /// snapshot, clone, roll back) are checked here in any case.
     pub enforce: Enforce,
+    /// What the caller's changes of a file end.
+    pub ends: Ends,
 }
 
 impl Caller {
     /// The superuser, checked here.
     pub fn root() -> Caller {
-        Caller { uid: 0, gid: 0, groups: Vec::new(), umask: 0, enforce: Enforce::Here }
+        Caller {
+            uid: 0,
+            gid: 0,
+            groups: Vec::new(),
+            umask: 0,
+            enforce: Enforce::Here,
+            ends: Ends::NONE,
+        }
     }
 
     /// Whether the caller is the superuser.
     pub fn is_root(&self) -> bool {
         self.uid == 0
+    }
+
+    /// Whether the set-id bits of a file end when the caller changes its contents.
+    pub fn ends_set_id(&self) -> bool {
+        !self.is_root() || self.ends.set_id
     }
 
     /// Whether the caller is in a group, or the kernel has seen to it: it knows all groups of the

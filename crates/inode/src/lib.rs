@@ -10,10 +10,10 @@ pub mod permissions;
 mod units;
 
 pub use attr::{Attr, Kind, SetAttr, SetTime};
-pub use caller::{Caller, Enforce};
+pub use caller::{Caller, Ends, Enforce};
 pub use errors::FsError;
 pub use id::{Ino, NodeId, SubvolId};
 pub use name::{NAME_BYTES_MAX, Name, PATH_BYTES_MAX, SYMLINK_BYTES_MAX};
 pub use name_hash::NameHash;
 pub use permissions::Owned;
-pub use units::{parse_bytes, parse_duration};
+pub use units::{parse_bytes, parse_duration, parse_limit};

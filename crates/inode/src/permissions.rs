@@ -157,7 +157,7 @@ impl Owned {
                 Kind::Directory => return Err(FsError::IsDirectory),
                 _ => return Err(FsError::InvalidArgument("only files have a length to set")),
             }
-            if changes.mode.is_none() && !caller.is_root() {
+            if changes.mode.is_none() && caller.ends_set_id() {
                 after.mode = without_set_id(after.mode);
             }
         }
@@ -212,7 +212,7 @@ impl Owned {
     }
 }
 
-/// A mode after a change of contents by somebody who is not root, or of the owner: without
+/// A mode after a change of contents by who may not keep these bits, or of the owner: without
 /// set-user-id, and without set-group-id where that means execution and not locking.
 pub fn without_set_id(mode: u32) -> u32 {
     let mode = mode & !SET_UID;

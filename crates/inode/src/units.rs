@@ -25,6 +25,17 @@ pub fn parse_bytes(text: &str) -> Option<u64> {
     u64::try_from(number.times(1 << shift)).ok()
 }
 
+/// As [`parse_bytes`], of a number that says how many bytes there may be: what has no unit is
+/// whole, and what is more than nothing is a byte or more.
+pub fn parse_limit(text: &str) -> Option<u64> {
+    let bytes = parse_bytes(text)?;
+    let (number, unit) = measured(text)?;
+    let is_bytes = matches!(unit.to_ascii_uppercase().as_str(), "" | "B");
+    let digits = text.bytes().filter(u8::is_ascii_digit);
+    let is_nothing = digits.clone().all(|digit| digit == b'0');
+    (!(is_bytes && number.fraction != 0) && (bytes != 0 || is_nothing)).then_some(bytes)
+}
+
 /// Reads a time: a number, perhaps with a fraction, with `s`, `m` (or `min`), `h`, `d`, `w` or `y`
 /// (of 365.25 days). Months have no one length.
 pub fn parse_duration(text: &str) -> Option<Duration> {
@@ -103,6 +114,26 @@ mod tests {
             ("99999999999T", None),
         ] {
             assert_eq!(parse_bytes(text), bytes, "{text}");
+        }
+    }
+
+    #[test]
+    fn a_limit_is_of_whole_bytes() {
+        for (text, bytes) in [
+            ("0", Some(0)),
+            ("0.0", Some(0)),
+            ("0K", Some(0)),
+            ("4096", Some(4096)),
+            ("1.5K", Some(1536)),
+            ("1.1G", Some(1_181_116_006)),
+            ("0.001K", Some(1)),
+            ("0.1", None),
+            ("1.5", None),
+            ("1.5B", None),
+            ("0.0001K", None),
+            ("many", None),
+        ] {
+            assert_eq!(parse_limit(text), bytes, "{text}");
         }
     }
 

@@ -23,6 +23,17 @@ pub(crate) fn io(doing: &str, path: &Path, error: &io::Error) -> Failure {
     Failure::new(io_kind(error), format!("{doing} {}: {error}", path.display()))
 }
 
+/// An operating-system error about what is read to be put into a volume. One that does not read
+/// is no damage of the volume: nothing is to be repaired, and nothing on it is to be doubted.
+pub(crate) fn source(doing: &str, path: &Path, error: &io::Error) -> Failure {
+    let failure = io(doing, path, error);
+    if failure.kind != FailureKind::Damaged {
+        return failure;
+    }
+    Failure { kind: FailureKind::Other, ..failure }
+        .hint("what is to be read does not read: that is no fault of the volume")
+}
+
 /// The kind of an operating-system error.
 pub(crate) fn io_kind(error: &io::Error) -> FailureKind {
     if error.raw_os_error() == Some(rustix::io::Errno::IO.raw_os_error()) {

@@ -3,7 +3,7 @@
 
 use fastrand::Rng;
 use format::inode_record::FileKind;
-use inode::{Caller, Enforce};
+use inode::{Caller, Ends, Enforce};
 use search::query::{
     Accounts, Context, Dialect, Expr, Fired, Letters, Reference, Regex, Surroundings, What,
     is_query, parse, parse_search_box,
@@ -274,7 +274,14 @@ impl Details for Nobody {
 
 /// Puts rows to an expression, and takes it apart as searches do.
 pub(crate) fn ask(expr: &Expr) {
-    let caller = Caller { uid: 7, gid: 7, groups: vec![50], enforce: Enforce::Here, umask: 0 };
+    let caller = Caller {
+        uid: 7,
+        gid: 7,
+        groups: vec![50],
+        enforce: Enforce::Here,
+        umask: 0,
+        ends: Ends::NONE,
+    };
     let (fires, outcome) = (expr.fires(), expr.outcome());
     let prunes = expr.prunes();
     seen(expr.asks_path() | expr.quits() | expr.within_bounds());

@@ -12,7 +12,7 @@ use fs::{
     Allocate, Engine, FileSystem, FormatOptions, Fs, FsResult, Gc, Layout, NewNode, OpenError,
     OpenOptions, RenameMode, Repair, Seek, SetXattr, SyncScope, VolumeReport, WalkControl,
 };
-use inode::{Attr, Caller, Enforce, FsError, Kind, NodeId, SetAttr, SetTime};
+use inode::{Attr, Caller, Ends, Enforce, FsError, Kind, NodeId, SetAttr, SetTime};
 use search::index::{ClusterLimits, FlushPolicy, IndexOptions};
 use store::Durability;
 use testing::{SimDevice, SimEnv};
@@ -114,7 +114,14 @@ impl World {
 
     fn caller(&mut self) -> Caller {
         match self.random.u8(..6) {
-            0 => Caller { uid: 7, gid: 7, groups: vec![9], enforce: Enforce::Here, umask: 0o22 },
+            0 => Caller {
+                uid: 7,
+                gid: 7,
+                groups: vec![9],
+                enforce: Enforce::Here,
+                umask: 0o22,
+                ends: Ends::NONE,
+            },
             _ => Caller::root(),
         }
     }

@@ -3,6 +3,7 @@
 use std::any::Any;
 use std::collections::BTreeSet;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use format::batch::Ops;
@@ -24,6 +25,7 @@ const FLUSH_INTERVAL: Duration = Duration::from_secs(5);
 pub struct MemStore {
     state: Mutex<State>,
     durability: Durability,
+    gets: AtomicU64,
 }
 
 struct State {
@@ -79,6 +81,7 @@ impl MemStore {
                 checkpoints: 0,
             }),
             durability,
+            gets: AtomicU64::new(0),
         }
     }
 
@@ -104,6 +107,11 @@ impl MemStore {
     /// From now on commits answer `NoSpace`, or no longer do.
     pub fn set_full(&self, full: bool) {
         self.state.lock().full = full;
+    }
+
+    /// How many keys were asked for so far: for who promises how few that takes.
+    pub fn gets(&self) -> u64 {
+        self.gets.load(Ordering::Relaxed)
     }
 
     /// The scan after `scans` more fails, once, as on a bad medium.
@@ -195,6 +203,7 @@ fn get_from(trees: &Trees, tree: TreeId, key: &[u8], found: &mut dyn FnMut(&[u8]
 
 impl Read for MemStore {
     fn get_with(&self, tree: TreeId, key: &[u8], found: &mut dyn FnMut(&[u8])) -> Result<bool> {
+        self.gets.fetch_add(1, Ordering::Relaxed);
         let state = self.state.lock();
         get_from(&state.trees, tree, key, found)
     }

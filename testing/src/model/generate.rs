@@ -2,7 +2,7 @@
 //! some kinds of operations off (swarm testing), so that long runs of the others happen.
 
 use device::Timestamp;
-use inode::{Caller, Enforce, Kind, SetAttr, SetTime};
+use inode::{Caller, Ends, Enforce, Kind, SetAttr, SetTime};
 
 use super::op::{AllocateStyle, Op, OpPath, RenameStyle, Target, XattrStyle};
 use super::state::FsModel;
@@ -155,6 +155,7 @@ impl Generator {
             groups: groups.to_vec(),
             umask: 0,
             enforce: Enforce::Here,
+            ends: Ends::NONE,
         };
         match self.random.u32(..10) {
             0..5 => Caller::root(),

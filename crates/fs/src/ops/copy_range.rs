@@ -9,7 +9,7 @@
 
 use data::{FileRef, Side};
 use format::acl::Acl;
-use inode::permissions::{READ, WRITE, without_set_id};
+use inode::permissions::{READ, WRITE};
 use inode::{Caller, FsError, Kind, NodeId, Owned};
 
 use crate::contents::{self, FILE_BYTES_MAX, Step};
@@ -101,6 +101,7 @@ fn apply(
         if offset.checked_add(length).is_none_or(|end| end > FILE_BYTES_MAX) {
             return Err(FsError::FileTooLarge);
         }
+        edit.end_rights(caller)?;
         if !file.inode.has_extents || ranges::is_small(length) {
             let bytes = reader.bytes(view, file, length)?;
             return Ok(match contents::write(edit, offset, &bytes)? {
@@ -125,9 +126,6 @@ fn apply(
         let inode = &mut edit.file()?.inode;
         inode.mtime = now;
         inode.ctime = now;
-        if !caller.is_root() {
-            inode.mode = without_set_id(inode.mode);
-        }
     }
     Ok(progress)
 }

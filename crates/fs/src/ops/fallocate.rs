@@ -3,7 +3,7 @@
 //! Segments are written in order and nothing in them is kept free for a file, so that allocating
 //! reserves nothing: it fails when there is not room enough now, and grows the file with a hole.
 
-use inode::permissions::{WRITE, without_set_id};
+use inode::permissions::WRITE;
 use inode::{Caller, FsError, Kind, NodeId};
 
 use crate::contents::{self, FILE_BYTES_MAX, Step};
@@ -55,6 +55,7 @@ fn apply(
         Kind::Directory => return Err(FsError::IsDirectory),
         _ => return Err(FsError::InvalidArgument("only files have contents")),
     }
+    edit.end_rights(caller)?;
     let inode = edit.file()?.inode;
     match mode {
         Allocate::Grow | Allocate::Keep => {
@@ -82,8 +83,5 @@ fn apply(
     let inode = &mut edit.file()?.inode;
     inode.mtime = now;
     inode.ctime = now;
-    if !caller.is_root() {
-        inode.mode = without_set_id(inode.mode);
-    }
     Ok(Step::Done)
 }

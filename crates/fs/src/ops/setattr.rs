@@ -3,7 +3,7 @@
 use device::Timestamp;
 use format::acl::ACCESS;
 use inode::permissions::HAS_ACL;
-use inode::{Attr, Caller, FsError, NodeId, SetAttr, SetTime};
+use inode::{Attr, Caller, FsError, Kind, NodeId, SetAttr, SetTime};
 
 use crate::contents::{self, Step};
 use crate::edit::{Edit, edit};
@@ -26,7 +26,12 @@ pub(crate) fn setattr(fs: &Fs, caller: &Caller, node: NodeId, changes: &SetAttr)
 fn apply(edit: &mut Edit<'_>, caller: &Caller, changes: &SetAttr) -> FsResult<Step> {
     edit.txn.on_behalf(caller);
     let after = edit.inode.owned().change(caller, changes, &|| edit.acl())?;
+    let given = changes.uid.is_some() || changes.gid.is_some();
+    if given && after.kind == Kind::File {
+        edit.end_capabilities(caller)?;
+    }
     if let Some(size) = changes.size {
+        edit.end_rights(caller)?;
         // A long file is cut in steps, from its end.
         if contents::set_size(edit, size)? == Step::More {
             return Ok(Step::More);

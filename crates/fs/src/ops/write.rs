@@ -1,6 +1,6 @@
 //! `write`: bytes into a file, with its length and times in the same batch.
 
-use inode::permissions::{WRITE, without_set_id};
+use inode::permissions::WRITE;
 use inode::{Caller, FsError, Kind, NodeId};
 
 use crate::contents::{self, Step};
@@ -44,6 +44,7 @@ fn write_piece(edit: &mut Edit<'_>, caller: &Caller, offset: u64, bytes: &[u8]) 
     if bytes.is_empty() {
         return Ok(Step::Done);
     }
+    edit.end_rights(caller)?;
     if contents::write(edit, offset, bytes)? == Step::More {
         return Ok(Step::More);
     }
@@ -51,8 +52,5 @@ fn write_piece(edit: &mut Edit<'_>, caller: &Caller, offset: u64, bytes: &[u8]) 
     let inode = &mut edit.file()?.inode;
     inode.mtime = now;
     inode.ctime = now;
-    if !caller.is_root() {
-        inode.mode = without_set_id(inode.mode);
-    }
     Ok(Step::Done)
 }

@@ -27,8 +27,9 @@ use crate::{Fs, FsResult};
 
 /// What there is of a way in a batch.
 pub(super) enum Way {
-    /// This directory mirrors its end.
-    Mirror(u64),
+    /// These directories mirror it: the batch the directory that has the trash, and so on down to
+    /// its end.
+    Mirror(Vec<u64>),
     /// No trash: something else has its name.
     Taken,
     /// Something that does not fit: it takes another batch.
@@ -46,8 +47,8 @@ pub(super) fn in_batch(
     let _making = fs.trash.making.lock();
     let Some(trash) = make(fs, subvol, view, (home, NAME), home)? else { return Ok(Way::Taken) };
     take_over(fs, subvol, view, home, trash)?;
-    let mirror = mirror(fs, subvol, view, trash, (home, batch), path)?;
-    Ok(mirror.map_or(Way::Other, Way::Mirror))
+    let mirrors = mirrors(fs, subvol, view, trash, (home, batch), path)?;
+    Ok(mirrors.map_or(Way::Other, Way::Mirror))
 }
 
 /// Sees that a trash has the owners, mode and lists of the directory that has it: whoever made it
@@ -85,29 +86,30 @@ pub(super) fn take_over(
     Ok(())
 }
 
-/// The mirror of a way in a batch, made where it is not there. `None`: something else has one of
-/// the names, or a directory that was made when its original had another owner or other rights, or
-/// for another directory of that path.
-fn mirror(
+/// The mirrors of a way in a batch, made where they are not there. `None`: something else has one
+/// of the names, or a directory that was made when its original had another owner or other rights,
+/// or for another directory of that path.
+fn mirrors(
     fs: &Fs,
     subvol: &Subvol,
     view: View<'_>,
     trash: u64,
     (home, batch): (u64, Batch),
     path: &[(u64, NameBuf)],
-) -> FsResult<Option<u64>> {
+) -> FsResult<Option<Vec<u64>>> {
     let name = batch.name();
     let first = (home, name.as_bytes());
-    let mut at = trash;
+    let mut mirrors = Vec::with_capacity(path.len() + 1);
     for (ino, name) in
         std::iter::once(first).chain(path.iter().map(|(ino, name)| (*ino, name.as_bytes())))
     {
+        let at = mirrors.last().copied().unwrap_or(trash);
         match make(fs, subvol, view, (at, name), ino)? {
-            Some(made) if fits(fs, subvol, view, ino, made)? => at = made,
+            Some(made) if fits(fs, subvol, view, ino, made)? => mirrors.push(made),
             _ => return Ok(None),
         }
     }
-    Ok(Some(at))
+    Ok(Some(mirrors))
 }
 
 /// Whether a directory of the trash is the mirror of one. An empty one of another that had the

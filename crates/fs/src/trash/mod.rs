@@ -19,9 +19,10 @@ mod list;
 mod mirror;
 mod place;
 mod purge;
+mod quotas;
 mod restore;
 
-use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
 
 use device::Map;
 use format::key;
@@ -40,6 +41,7 @@ use crate::{Fs, FsResult, TrashSetting};
 
 pub(crate) use self::keep::{Keeping, Kept, keep_tree};
 pub(crate) use self::place::{check_name, check_outside, is_all};
+pub(crate) use self::quotas::came_back;
 
 /// Name of the directory of a trash.
 pub(crate) const NAME: &[u8] = b".trash";
@@ -88,6 +90,8 @@ impl Version {
 pub(crate) struct Trash {
     /// Whether any directory has one.
     on: AtomicBool,
+    /// Counts directories that moved or have other rights.
+    moves: AtomicU64,
     state: RwLock<State>,
     /// Held while settings are changed, so that those in memory are those of the last commit.
     setting: Mutex<()>,
@@ -135,9 +139,15 @@ impl Trash {
         self.on.load(Ordering::Acquire)
     }
 
+    /// How often directories were moved, or given other rights, with a trash or without.
+    pub(crate) fn moves(&self) -> u64 {
+        self.moves.load(Ordering::Acquire)
+    }
+
     /// Says that directories hang elsewhere from now on, or have other rights, after the commit.
     #[inline]
     pub(crate) fn directories_moved(&self) {
+        self.moves.fetch_add(1, Ordering::AcqRel);
         if self.is_on() {
             self.forget();
         }

@@ -23,6 +23,8 @@ use crate::{Fs, FsResult};
 
 /// Deepest directory whose way up is looked at, against records that go in a circle.
 const DEPTH_MAX: usize = 1 << 20;
+/// Most directories of one way that are remembered, from its end on up.
+const WAY_MAX: usize = PLACES_MAX / 2;
 /// How deep subvolumes hang in one another for a trash above them to hold.
 const NESTED_MAX: usize = 64;
 /// How often a mirror is sought anew when others take its names.
@@ -140,7 +142,13 @@ pub(crate) fn place_of(
             Climb::Home { home, path, .. } => {
                 let batch = current(fs, subvol, view, home, now)?;
                 match mirror::in_batch(fs, subvol, view, (home, batch), &path) {
-                    Ok(Way::Mirror(mirror)) => Place::Mirror { mirror, home, batch },
+                    Ok(Way::Mirror(mirrors)) => {
+                        // All of them: a tree is removed from its leaves up, and each would climb
+                        // the whole way again.
+                        let way = std::iter::once(home).chain(path.iter().map(|(ino, _)| *ino));
+                        let way: Vec<(u64, u64)> = way.zip(mirrors).collect();
+                        return Ok(remember_way(fs, subvol, &way, (home, batch), generation));
+                    }
                     Ok(Way::Other) if another(fs, subvol, (home, batch), version) => continue,
                     // Somebody has something else of the name there: then nothing is kept.
                     Ok(Way::Other | Way::Taken) => return Ok(Place::Off),
@@ -167,6 +175,28 @@ fn remember(fs: &Fs, of: (u64, u64), place: Place, generation: u64) {
         }
         state.places.insert(of, place);
     }
+}
+
+/// Remembers the places of a way from a directory that has a trash, as far as there is room, and
+/// tells that of its end. `way`: directories and their mirrors.
+fn remember_way(
+    fs: &Fs,
+    subvol: &Subvol,
+    way: &[(u64, u64)],
+    (home, batch): (u64, Batch),
+    generation: u64,
+) -> Place {
+    let place = |mirror| Place::Mirror { mirror, home, batch };
+    let mut state = fs.trash.state.write();
+    if state.generation == generation {
+        let last = &way[way.len().saturating_sub(WAY_MAX)..];
+        if state.places.len() + last.len() > PLACES_MAX {
+            state.places.clear();
+        }
+        state.places.extend(last.iter().map(|(dir, mirror)| ((subvol.id.0, *dir), place(*mirror))));
+    }
+    let end = way.last().expect("invariant: the directory that has the trash is on the way");
+    place(end.1)
 }
 
 /// Has the next batch of a trash begin, where nobody began it since `seen` was the present one.

@@ -6,10 +6,12 @@
 //!    same hour and the hour before, or since a time that the caller says. So a removal that went
 //!    on over the end of an hour, or that met a name which had been removed before, comes back
 //!    whole. Where two things have one name the newer one wins.
-//! 3. Nothing is overwritten: what finds its name taken stays in the trash, and is counted.
+//! 3. Nothing is overwritten: what finds its name taken stays in the trash, and is counted. An
+//!    empty directory whose name another one has is refused, for nothing of it can come.
 //!
 //! Each rename is a batch. What a crash leaves half restored is restored by the same call.
 
+use std::cell::Cell;
 use std::sync::Arc;
 
 use format::entry_record::Target;
@@ -63,7 +65,8 @@ impl Fs {
         options: &RestoreOptions,
     ) -> FsResult<Restored> {
         let whence = Whence::find(self, dir, rest)?;
-        let work = Work { fs: self, caller, subvol: Arc::clone(&whence.subvol), options };
+        let subvol = Arc::clone(&whence.subvol);
+        let work = Work { fs: self, caller, subvol, options, made: Cell::new(false) };
         let (candidates, refused) = work.candidates(&whence)?;
         let none = if refused { FsError::AccessDenied } else { FsError::NotFound };
         let Some(newest) = candidates.first() else { return Err(none) };
@@ -80,13 +83,17 @@ impl Fs {
             None => work.place(&whence, newest)?,
         };
         let mut restored = Restored::default();
+        let mut there = None;
         let top = match &place {
             // The directory that has the trash.
             None => whence.home,
             Some((parent, name)) => {
                 let view = work.view();
                 match view.find_entry(*parent, self.hash.hash(name), name)? {
-                    Some(found) if to.is_none() && found.target == Target::Directory => found.ino,
+                    Some(found) if to.is_none() && found.target == Target::Directory => {
+                        there = Some(found.ino);
+                        found.ino
+                    }
                     Some(_) => return Err(FsError::Exists),
                     None => {
                         let old = whence.path.last().map_or(&b""[..], |name| name);
@@ -108,6 +115,13 @@ impl Fs {
                     work.merge((candidate.found.ino, part), top, &mut restored)?;
                 }
             }
+            if let Some(there) = there.filter(|_| restored == Restored::default()) {
+                work.check_came(newest, there)?;
+            }
+            // What came back is there, whatever becomes of that.
+            if let Err(error) = self.quotas_come_back(&whence.subvol, top) {
+                tracing::warn!(%error, directory = top, "its quota does not begin in it again");
+            }
         } else if restored.names == 0 {
             return Err(FsError::Exists);
         }
@@ -120,11 +134,24 @@ struct Work<'a> {
     caller: &'a Caller,
     subvol: Arc<Subvol>,
     options: &'a RestoreOptions,
+    /// Whether a directory was made, which counts as no name that came back.
+    made: Cell<bool>,
 }
 
 impl Work<'_> {
     fn view(&self) -> View<'_> {
         View::new(&*self.fs.store, self.subvol.tree())
+    }
+
+    /// Says why nothing came out of a directory of the trash into the one that has its name: that
+    /// is another one, or there was nothing.
+    fn check_came(&self, newest: &Candidate, there: u64) -> FsResult<()> {
+        if self.made.get() {
+            return Ok(());
+        }
+        let there = self.view().directory(there)?.map(|record| record.btime);
+        let same = there.is_some() && there == newest.directory.map(|(made, _)| made);
+        Err(if same { FsError::NotFound } else { FsError::Exists })
     }
 
     /// Whether the caller may do so with a directory.
@@ -260,6 +287,7 @@ impl Work<'_> {
         let of = (&*self.subvol, View::new(&*self.fs.store, entered.tree));
         let made = mirror::make_as(self.fs, of, to, found.ino, Some(self.caller))?;
         drop(entered);
+        self.made.set(true);
         self.tell(to.0, to.1);
         made.ok_or(FsError::NotDirectory)
     }

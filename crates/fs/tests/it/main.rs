@@ -74,6 +74,7 @@ mod subject;
 mod support;
 mod threads;
 mod trash;
+mod trash_back;
 mod trash_beside;
 mod trash_hostile;
 mod trash_model;

@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 
 use fs::{Engine, FileSystem, Fs, FsResult, NewNode, Owner, QuotaLimits, RenameMode};
-use inode::{Caller, Enforce, FsError, Kind, NodeId, SetAttr};
+use inode::{Caller, Ends, Enforce, FsError, Kind, NodeId, SetAttr};
 use store::Durability;
 use testing::SimDevice;
 
@@ -222,7 +222,7 @@ struct Run<'a> {
 
 fn caller(uid: u32) -> Caller {
     let groups = if uid == 0 { Vec::new() } else { vec![900, 901] };
-    Caller { uid, gid: uid, groups, umask: 0, enforce: Enforce::Here }
+    Caller { uid, gid: uid, groups, umask: 0, enforce: Enforce::Here, ends: Ends::NONE }
 }
 
 impl Run<'_> {

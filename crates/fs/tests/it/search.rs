@@ -7,7 +7,7 @@ use std::sync::atomic::AtomicBool;
 
 use format::inode_record::FileKind;
 use fs::{Engine, FileSystem, Fs, NewNode};
-use inode::{Caller, Enforce, NodeId};
+use inode::{Caller, Ends, Enforce, NodeId};
 use search::cluster::{Fields, Like};
 use search::query::{Accounts, Expr, Glob, Kinds, Letters, Perm, PermKind, Test};
 use search::{Attribute, Emit, Outcome, Request, Row, Sort, SortBy, Start};
@@ -155,7 +155,14 @@ fn sort(random: &mut fastrand::Rng) -> Sort {
 /// Root, or an ordinary user.
 pub(crate) fn caller(random: &mut fastrand::Rng) -> Caller {
     match random.u32(..3) {
-        0 => Caller { uid: 1000, gid: 1000, groups: vec![2000], umask: 0, enforce: Enforce::Here },
+        0 => Caller {
+            uid: 1000,
+            gid: 1000,
+            groups: vec![2000],
+            umask: 0,
+            enforce: Enforce::Here,
+            ends: Ends::NONE,
+        },
         _ => Caller::root(),
     }
 }

@@ -11,7 +11,7 @@ use device::Timestamp;
 use format::acl::{ACCESS, Acl};
 use fs::{Engine, FileSystem, Fs, FsResult, NewNode, RenameMode, SetXattr, WalkControl};
 use inode::permissions::{EXECUTE, READ};
-use inode::{Attr, Caller, Enforce, FsError, Kind, NodeId, SetAttr, SetTime};
+use inode::{Attr, Caller, Ends, Enforce, FsError, Kind, NodeId, SetAttr, SetTime};
 use search::cluster::Fields;
 use search::query::{Dialect, Expr, Glob, Letters, Regex, Test};
 use search::{Attribute, Request, Start};
@@ -63,7 +63,7 @@ pub(crate) fn name(random: &mut fastrand::Rng) -> Vec<u8> {
 }
 
 fn user(uid: u32, gid: u32, groups: &[u32]) -> Caller {
-    Caller { uid, gid, groups: groups.to_vec(), umask: 0, enforce: Enforce::Here }
+    Caller { uid, gid, groups: groups.to_vec(), umask: 0, enforce: Enforce::Here, ends: Ends::NONE }
 }
 
 pub(crate) fn caller(random: &mut fastrand::Rng) -> Caller {

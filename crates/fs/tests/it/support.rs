@@ -7,7 +7,7 @@ use format::volume::VolumeHeader;
 use fs::{
     Engine, Entry, FileSystem, FormatOptions, Fs, FsResult, NewNode, OpenOptions, WalkControl,
 };
-use inode::{Caller, Enforce, FsError, Kind, NameHash, NodeId};
+use inode::{Caller, Ends, Enforce, FsError, Kind, NameHash, NodeId};
 use lsm::LsmStore;
 use store::{EngineOptions, Store};
 use testing::{MemStore, SimEnv, sim_env};
@@ -78,7 +78,7 @@ fn fresh(
 
 /// A user that is checked here.
 pub(crate) fn user(uid: u32) -> Caller {
-    Caller { uid, gid: uid, groups: Vec::new(), umask: 0, enforce: Enforce::Here }
+    Caller { uid, gid: uid, groups: Vec::new(), umask: 0, enforce: Enforce::Here, ends: Ends::NONE }
 }
 
 impl Volume {

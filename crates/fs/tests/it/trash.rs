@@ -14,15 +14,15 @@ use crate::support::{ROOT, Volume, refused, user, volume, weak_volume};
 const DAY: u64 = 86_400;
 const HOUR: std::time::Duration = std::time::Duration::from_secs(3600);
 
-fn on(v: &Volume, dir: NodeId, keep: u64) {
+pub(crate) fn on(v: &Volume, dir: NodeId, keep: u64) {
     v.fs.trash_set(&Caller::root(), dir, Some(keep)).expect("a trash");
 }
 
-fn path(text: &str) -> Vec<Vec<u8>> {
+pub(crate) fn path(text: &str) -> Vec<Vec<u8>> {
     text.split('/').filter(|name| !name.is_empty()).map(|name| name.as_bytes().to_vec()).collect()
 }
 
-fn restore(v: &Volume, what: &str) -> FsResult<Restored> {
+pub(crate) fn restore(v: &Volume, what: &str) -> FsResult<Restored> {
     restore_with(v, what, &RestoreOptions::default())
 }
 
@@ -47,7 +47,7 @@ fn background(fs: &Fs) {
 }
 
 /// Removes as `rm -rf` does: names first, then their directory.
-fn remove_all(v: &Volume, parent: NodeId, name: &str) {
+pub(crate) fn remove_all(v: &Volume, parent: NodeId, name: &str) {
     let dir = v.find(parent, name).expect("it is there").node;
     for name in v.names(dir) {
         let entry = v.find(dir, &name).expect("it is there");

@@ -4,7 +4,7 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use fs::{Engine, FileSystem, NewNode, QuotaLimits, RenameMode, RestoreOptions};
-use inode::{Caller, Enforce, FsError, Kind, NodeId, SetAttr};
+use inode::{Caller, Ends, Enforce, FsError, Kind, NodeId, SetAttr};
 use store::Durability;
 use testing::SimDevice;
 
@@ -108,7 +108,14 @@ fn what_is_moved_back_over_its_own_empty_directory_is_charged_once() {
 #[test]
 fn whose_group_is_limited_takes_no_snapshot_through_a_mount() {
     let v = volume();
-    let bob = Caller { uid: 7, gid: 100, groups: vec![200], umask: 0, enforce: Enforce::Here };
+    let bob = Caller {
+        uid: 7,
+        gid: 100,
+        groups: vec![200],
+        umask: 0,
+        enforce: Enforce::Here,
+        ends: Ends::NONE,
+    };
     let dir = v.fs.mkdir(&bob, ROOT, b"p", 0o755).expect("made").node;
     let group = SetAttr { gid: Some(200), ..SetAttr::default() };
     v.fs.setattr(&bob, dir, &group).expect("his group");

@@ -3,7 +3,7 @@
 use std::sync::atomic::Ordering;
 
 use fs::{SetXattr, StatFs};
-use inode::{Attr, Enforce, Kind, SetAttr};
+use inode::{Attr, Ends, Enforce, SetAttr};
 
 use super::{Adapter, Answer, Named, ROOT, Who, failed};
 use crate::capability;
@@ -48,24 +48,16 @@ impl Adapter {
         let changes = wanted.changes;
         let node = self.node(number);
         let only_size = SetAttr { size: changes.size, ..SetAttr::default() } == changes;
-        let caller = if wanted.through_open_file && only_size {
+        let mut caller = if wanted.through_open_file && only_size {
             Adapter::opened(who)
         } else {
             self.caller(who)
         };
-        let ends_rights = changes.uid.is_some() || changes.gid.is_some() || changes.size.is_some();
+        let capabilities = changes.uid.is_some() || changes.gid.is_some() || changes.size.is_some();
+        caller.ends = Ends { set_id: wanted.ends_bits, capabilities };
         self.fs
             .setattr(&caller, node, &changes)
-            .and_then(|mut attr| {
-                if wanted.ends_bits && changes.mode.is_none() && attr.kind == Kind::File {
-                    self.end_bits(&caller, node)?;
-                    attr = self.fs.getattr(&caller, node)?;
-                }
-                if ends_rights && attr.kind == Kind::File {
-                    capability::drop_from(&*self.fs, node)?;
-                }
-                Ok(self.shown(number, attr))
-            })
+            .map(|attr| self.shown(number, attr))
             .map_err(failed("setattr", number))
     }
 

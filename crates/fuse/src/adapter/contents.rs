@@ -8,7 +8,7 @@ use std::cell::RefCell;
 
 use fs::{Allocate, Seek, SyncScope};
 use inode::permissions::without_set_id;
-use inode::{Caller, Enforce, FsError, NodeId, SetAttr};
+use inode::{Caller, Ends, Enforce, NodeId};
 
 use super::{Adapter, Answer, Who, failed};
 use crate::capability;
@@ -95,13 +95,9 @@ impl Adapter {
         bytes: &[u8],
         ends_rights: bool,
     ) -> Answer<()> {
-        let node = self.node(number);
-        let caller = Adapter::opened(who);
-        self.fs
-            .write(&caller, node, offset, bytes)
-            .and_then(|()| if ends_rights { self.end_bits(&caller, node) } else { Ok(()) })
-            .and_then(|()| if ends_rights { self.end_rights(node) } else { Ok(()) })
-            .map_err(failed("write", number))
+        let mut caller = Adapter::opened(who);
+        caller.ends = Ends { set_id: ends_rights, capabilities: ends_rights };
+        self.fs.write(&caller, self.node(number), offset, bytes).map_err(failed("write", number))
     }
 
     /// As `write`, of what the kernel kept of stores into a map. What is refused is not in the
@@ -129,20 +125,16 @@ impl Adapter {
         Ok(Who { uid: attr.uid, gid: attr.gid, ..who })
     }
 
-    /// Ends the set-id bits of a file that the superuser changed without the capability to keep
-    /// them; whatever others change has lost them already.
-    pub(super) fn end_bits(&self, caller: &Caller, node: NodeId) -> Result<(), FsError> {
-        if !caller.is_root() {
-            return Ok(());
-        }
-        let mode = self.fs.getattr(caller, node)?.mode;
-        let mode = (without_set_id(mode) != mode).then(|| without_set_id(mode));
-        let changes = SetAttr { mode, ..SetAttr::default() };
-        mode.map_or(Ok(()), |_| self.fs.setattr(&capability::taker(), node, &changes).map(drop))
-    }
-
-    fn end_rights(&self, node: NodeId) -> Result<(), FsError> {
-        capability::drop_from(&*self.fs, node)
+    /// Whose rights a change of contents has of which the kernel does not say what it ends. The
+    /// superuser is asked for only where there are bits to keep.
+    fn changing(&self, who: Who, node: NodeId) -> Caller {
+        let mut caller = Adapter::opened(who);
+        let bears = |mode| without_set_id(mode) != mode;
+        let set_id = caller.is_root()
+            && self.fs.getattr(&caller, node).is_ok_and(|attr| bears(attr.mode))
+            && !capability::keeps_set_id(who.pid);
+        caller.ends = Ends { set_id, capabilities: true };
+        caller
     }
 
     /// The next data or hole; `what` is that of lseek(2).
@@ -180,8 +172,7 @@ impl Adapter {
         };
         let node = self.node(number);
         self.fs
-            .fallocate(&Adapter::opened(who), node, range, mode)
-            .and_then(|()| self.end_rights(node))
+            .fallocate(&self.changing(who, node), node, range, mode)
             .map_err(failed("fallocate", number))
     }
 
@@ -197,11 +188,8 @@ impl Adapter {
         let length = length.min(COPY_BYTES_MAX);
         let (source, target) = ((self.node(from.0), from.1), (self.node(to.0), to.1));
         self.fs
-            .copy_range(&Adapter::opened(who), source, target, length)
-            .and_then(|copied| {
-                self.end_rights(target.0)?;
-                Ok(copied as u32)
-            })
+            .copy_range(&self.changing(who, target.0), source, target, length)
+            .map(|copied| copied as u32)
             .map_err(failed("copy_range", to.0))
     }
 

@@ -6,6 +6,7 @@ use std::sync::atomic::Ordering;
 
 use rustix::fs::{AtFlags, CWD, Timespec, Timestamps, XattrFlags};
 use rustix::io::Errno;
+use rustix::thread::CapabilitySet;
 
 use crate::memory::ROOT_SHOWN;
 use crate::rig::{NOBODY, PATIENCE, as_user, mounted};
@@ -125,6 +126,40 @@ fn set_id_bits_end_with_a_write_a_truncation_and_a_change_of_owner() {
     arm();
     std::os::unix::fs::chown(&path, Some(1), None).unwrap();
     assert_eq!((mode(), capable()), (0o755, false), "a change of owner");
+}
+
+/// Runs something as the superuser who may not keep set-id bits.
+fn without_fsetid(body: impl FnOnce() + Send) {
+    std::thread::scope(|scope| {
+        let bare = scope.spawn(|| {
+            let mut sets = rustix::thread::capabilities(None).unwrap();
+            sets.effective.remove(CapabilitySet::FSETID);
+            rustix::thread::set_capabilities(None, sets).unwrap();
+            body();
+        });
+        bare.join().unwrap();
+    });
+}
+
+/// In a call of its own a crash could come before it, and it would undo a chmod from in between.
+#[test]
+fn set_id_bits_end_in_the_call_that_changes_the_file() {
+    type Change = fn(&std::fs::File);
+    let Some(rig) = mounted("") else { return };
+    let path = rig.path("program");
+    rig.write("program", b"code");
+    let mode = || std::fs::metadata(&path).unwrap().mode() & 0o7777;
+    let changes: [(&str, Change); 2] = [
+        ("a write", |file| file.write_all_at(b"C", 0).unwrap()),
+        ("a truncation", |file| file.set_len(1).unwrap()),
+    ];
+    for (what, change) in changes {
+        std::fs::set_permissions(&path, Permissions::from_mode(0o6755)).unwrap();
+        let before = rig.fs.chmods.load(Ordering::Relaxed);
+        without_fsetid(|| change(&std::fs::File::options().write(true).open(&path).unwrap()));
+        let chmods = rig.fs.chmods.load(Ordering::Relaxed) - before;
+        assert_eq!((chmods, mode()), (0, 0o755), "{what}");
+    }
 }
 
 #[test]

@@ -24,6 +24,7 @@ pub(crate) struct MemoryFs {
     /// The size of the root, where it is to look large.
     pub(crate) root_entries_shown: Option<u64>,
     pub(crate) fsyncs: AtomicUsize,
+    pub(crate) chmods: AtomicUsize,
     pub(crate) lookups: AtomicUsize,
     /// Held by a test, it stops the thread that answers `statfs` or a total.
     pub(crate) gate: Mutex<()>,
@@ -126,6 +127,7 @@ impl MemoryFs {
             report_own_names: false,
             root_entries_shown: None,
             fsyncs: AtomicUsize::new(0),
+            chmods: AtomicUsize::new(0),
             lookups: AtomicUsize::new(0),
             gate: Mutex::new(()),
             at_gate: AtomicUsize::new(0),
@@ -321,7 +323,8 @@ impl FileSystem for MemoryFs {
         if changes.size.is_some() {
             self.check(caller, node, 0o2)?;
         }
-        let ends_rights = changes.uid.is_some() || changes.size.is_some() && !caller.is_root();
+        let ends_rights = changes.uid.is_some() || changes.size.is_some() && caller.ends_set_id();
+        self.chmods.fetch_add(usize::from(changes.mode.is_some()), Ordering::Relaxed);
         let now = self.clock.now();
         let time = |time| match time {
             SetTime::Now => now,
@@ -329,6 +332,9 @@ impl FileSystem for MemoryFs {
         };
         let mut state = self.state.lock();
         let found = state.node(node)?;
+        if caller.ends.capabilities {
+            found.xattrs.remove(&b"security.capability"[..]);
+        }
         if let Some(size) = changes.size {
             found.bytes.resize(size as usize, 0);
             found.attr.size = size;
@@ -452,8 +458,11 @@ impl FileSystem for MemoryFs {
         found.attr.size = found.bytes.len() as u64;
         found.attr.blocks = found.attr.size.div_ceil(512);
         found.attr.mtime = now;
-        if !caller.is_root() {
+        if caller.ends_set_id() {
             found.attr.mode = without_set_id(found.attr.mode);
+        }
+        if caller.ends.capabilities {
+            found.xattrs.remove(&b"security.capability"[..]);
         }
         Ok(())
     }

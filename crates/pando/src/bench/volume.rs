@@ -8,7 +8,7 @@ use std::sync::Arc;
 use device::{DirectDevice, Env, Lock};
 use format::volume::{EngineKind, VolumeHeader};
 use fs::{Engine, FileSystem, FormatOptions, Fs, OpenOptions};
-use inode::{Caller, Enforce, FsError, NodeId};
+use inode::{Caller, Ends, Enforce, FsError, NodeId};
 use store::Store;
 use wire::{Failure, FailureKind};
 
@@ -39,7 +39,14 @@ pub(super) struct Volume {
 
 /// As whom a benchmark works: root, with the permission checks that a mount has.
 pub(super) fn caller() -> Caller {
-    Caller { uid: 0, gid: 0, groups: Vec::new(), umask: 0, enforce: Enforce::Kernel }
+    Caller {
+        uid: 0,
+        gid: 0,
+        groups: Vec::new(),
+        umask: 0,
+        enforce: Enforce::Kernel,
+        ends: Ends::NONE,
+    }
 }
 
 /// An error of the volume under test.

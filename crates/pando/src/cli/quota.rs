@@ -114,7 +114,8 @@ fn group(text: &str) -> Result<u32, String> {
 }
 
 fn bytes(text: &str) -> Result<u64, String> {
-    inode::parse_bytes(text).ok_or_else(|| "a number of bytes is wanted, such as 1.5G".to_owned())
+    inode::parse_limit(text)
+        .ok_or_else(|| "a whole number of bytes is wanted, such as 512 or 1.5G".to_owned())
 }
 
 #[cfg(test)]

@@ -85,15 +85,15 @@ impl<'a> Walk<'a> {
         let open = Call::ImportOpen { path: destination, directory: is_directory };
         if is_directory {
             let directory =
-                Directory::open(source).map_err(|error| failure::io("read", source, &error))?;
+                Directory::open(source).map_err(|error| failure::source("read", source, &error))?;
             let (existing, existed) = self.stream.ask(open)?;
             self.go_into(directory, source.to_owned(), existing, existed);
             self.directories()?;
         } else {
             let (directory, name) =
-                source::split(source).map_err(|error| failure::io("read", source, &error))?;
+                source::split(source).map_err(|error| failure::source("read", source, &error))?;
             let stat =
-                directory.stat(&name).map_err(|error| failure::io("read", source, &error))?;
+                directory.stat(&name).map_err(|error| failure::source("read", source, &error))?;
             let (existing, existed) = self.stream.ask(open)?;
             let mut level = level(directory, PathBuf::new(), Vec::new(), existing, existed);
             // The owner gives it the destination's name, so it is compared under that.
@@ -374,7 +374,7 @@ impl<'a> Walk<'a> {
 
     /// Something of the source that cannot be read is told and left out.
     fn problem(&mut self, path: &Path, error: &io::Error) {
-        let failure = failure::io("cannot read", path, error);
+        let failure = failure::source("cannot read", path, error);
         self.outcome.fail(failure.kind);
         let Walk { bar, output, .. } = self;
         bar.suspend(|| output.failure(&failure));

@@ -180,7 +180,7 @@ impl Drop for Follower {
 fn identity(source: &Path) -> Result<(u64, u64)> {
     use std::os::unix::fs::MetadataExt;
     let found = std::fs::metadata(source);
-    let found = found.map_err(|error| failure::io("cannot read", source, &error))?;
+    let found = found.map_err(|error| failure::source("cannot read", source, &error))?;
     Ok((found.dev(), found.ino()))
 }
 
@@ -321,7 +321,7 @@ impl Update<'_> {
     fn settings(&self) -> Result<Settings> {
         use std::os::unix::fs::MetadataExt;
         let source = std::fs::metadata(self.index.source)
-            .map_err(|error| failure::io("cannot read", self.index.source, &error))?;
+            .map_err(|error| failure::source("cannot read", self.index.source, &error))?;
         Ok(Settings {
             crosses_mounts: self.index.crosses_mounts,
             keeps_xattrs: self.index.keeps_xattrs,

@@ -92,7 +92,7 @@ impl Index<'_> {
         let begun = clock.monotonic();
         let problems = Arc::new(Problems::default());
         let budget = tree::Budget::new();
-        let cannot = |error| failure::io("cannot read", self.source, &error);
+        let cannot = |error| failure::source("cannot read", self.source, &error);
         let top = tree::Node::top(self.source, &budget).map_err(cannot)?;
         let (attr, xattrs) = read::top(&top, self.keeps_xattrs).map_err(cannot)?;
         let started = clock.now().0;

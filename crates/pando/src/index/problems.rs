@@ -35,7 +35,7 @@ impl Problems {
         let sort = sorts.entry(error.kind().to_string()).or_default();
         sort.count += 1;
         if sort.first.len() < TOLD {
-            sort.first.push(failure::io("cannot read", &path(), error));
+            sort.first.push(failure::source("cannot read", &path(), error));
         }
     }
 

@@ -8,7 +8,7 @@ use std::os::unix::net::UnixStream;
 use std::time::Duration;
 
 use client::Peer;
-use inode::{Caller, Enforce};
+use inode::{Caller, Ends, Enforce};
 use wire::{
     Answer, Body, Bytes, Call, Failure, FailureKind, FrameError, HELLO_MAGIC, Hello, Reply,
     Request, VERSION, Welcome, decode, encode, read_frame, write_frame,
@@ -186,7 +186,7 @@ fn welcome(server: &Server, frame: &[u8], replies: &mut Replies) -> io::Result<b
 
 fn caller(peer: Peer) -> Caller {
     let Peer { uid, gid, groups, .. } = peer;
-    Caller { uid, gid, groups, umask: 0, enforce: Enforce::Here }
+    Caller { uid, gid, groups, umask: 0, enforce: Enforce::Here, ends: Ends::NONE }
 }
 
 fn answer<'a>(

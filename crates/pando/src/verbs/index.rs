@@ -76,7 +76,7 @@ pub(crate) fn run(args: &IndexArgs, output: &mut Output) -> Result<()> {
 
 fn canonical(source: &Path) -> Result<PathBuf> {
     let found = std::fs::canonicalize(source);
-    let found = found.map_err(|error| failure::io("cannot read", source, &error))?;
+    let found = found.map_err(|error| failure::source("cannot read", source, &error))?;
     if found.is_dir() {
         Ok(found)
     } else {

@@ -54,15 +54,29 @@ fn is_dead(mount_point: &Path) -> bool {
 fn refused(error: &MountError) -> Failure {
     let failure = failure::mount(error);
     let MountError::Busy(mount_point) = error else { return failure };
-    let users = fuse::users_of(mount_point, USERS_MAX + 1);
+    let inside = fuse::mounted_in(mount_point).into_iter();
     let mut named: Vec<_> =
-        users.iter().take(USERS_MAX).map(|(pid, name)| format!("{name} (pid {pid})")).collect();
-    if users.len() > USERS_MAX {
+        inside.map(|below| format!("what is mounted on {}", below.display())).collect();
+    let mounts = named.len();
+    let users = fuse::users_of(mount_point, USERS_MAX + 1);
+    named.extend(users.iter().map(|(pid, name)| format!("{name} (pid {pid})")));
+    if named.len() > USERS_MAX {
+        named.truncate(USERS_MAX);
         named.push("others".into());
     }
-    let by = if named.is_empty() { "another program".into() } else { named.join(", ") };
-    let hint = "end what works there or has files open, or use --lazy: it goes out of sight at \
-                once, and the volume is closed when the last one leaves";
+    let by = if named.is_empty() {
+        "something that is not seen from here".into()
+    } else {
+        named.join(", ")
+    };
+    let hint = match mounts {
+        0 => "end what works there or has files open",
+        _ => "unmount what is mounted there and end what has files open",
+    };
+    let hint = format!(
+        "{hint}, or use --lazy: it goes out of sight at once, and the volume is closed when the \
+         last one leaves"
+    );
     Failure::new(failure.kind, format!("{}: by {by}", failure.message)).hint(hint)
 }
 
@@ -116,9 +130,13 @@ fn wait_for_end(pid: u32, clock: &dyn Clock) -> Result<()> {
     Ok(())
 }
 
-/// Whether a process runs; one that ended and waits for its parent's word does not.
+/// Whether a process runs: any of its threads, of which the first may end before those that hold
+/// its files still. One that ended and waits for its parent's word does not.
 fn is_alive(pid: u32) -> bool {
-    let Ok(stat) = std::fs::read_to_string(format!("/proc/{pid}/stat")) else { return false };
-    let state = stat.rsplit_once(") ").and_then(|(_, after)| after.chars().next());
-    !matches!(state, None | Some('Z' | 'X'))
+    let Ok(tasks) = std::fs::read_dir(format!("/proc/{pid}/task")) else { return false };
+    tasks.flatten().any(|task| {
+        let stat = std::fs::read_to_string(task.path().join("stat")).unwrap_or_default();
+        let state = stat.rsplit_once(") ").and_then(|(_, after)| after.chars().next());
+        !matches!(state, None | Some('Z' | 'X'))
+    })
 }

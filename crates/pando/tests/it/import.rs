@@ -163,6 +163,44 @@ fn what_is_imported_has_the_lists_of_its_source_alone() {
     assert_eq!(get(&into, DEFAULT), Some(of(8)), "the directory that was there keeps its own");
 }
 
+/// Damage is what a volume has: of a source that does not read nobody need repair the volume.
+#[test]
+fn a_source_that_does_not_read_is_named_and_is_no_damage() {
+    let (from, world) = (World::new(), World::new());
+    let source = world.path().join("source");
+    fs::create_dir(&source).unwrap();
+    fs::write(source.join("torn"), vec![5; 300_000]).unwrap();
+    fs::write(source.join("whole"), "read").unwrap();
+    from.ok(&["import", source.to_str().unwrap(), &from.at("/d")]);
+    from.ok(&["sync", from.vol()]);
+    from.kill_owner();
+    for dir in ["data/open", "data/sealed"] {
+        for segment in fs::read_dir(from.volume.join(dir)).unwrap() {
+            let path = segment.unwrap().path();
+            let mut bytes = fs::read(&path).unwrap();
+            let page = bytes.chunks(4096).position(|page| page == [5; 4096]);
+            if let Some(page) = page {
+                bytes[page * 4096 + 5000] ^= 1;
+                fs::write(&path, bytes).unwrap();
+            }
+        }
+    }
+    if !from.mount() {
+        return;
+    }
+    let source = from.below_mount("d");
+    let failed = world.run(&["import", source.to_str().unwrap(), &world.at("/copy")]);
+    assert_eq!(failed.code, 1, "{}", failed.err);
+    let torn = source.join("torn");
+    assert!(failed.err.contains(torn.to_str().unwrap()), "{}", failed.err);
+    assert!(failed.err.contains("no fault of the volume"), "{}", failed.err);
+    assert!(!failed.err.contains("fsck"), "{}", failed.err);
+    assert_eq!(world.ok(&["cat", &world.at("/copy/whole")]), "read");
+    let failed = world.run(&["import", torn.to_str().unwrap(), &world.at("/one")]);
+    assert_eq!(failed.code, 1, "{}", failed.err);
+    world.ok(&["fsck", world.vol()]);
+}
+
 #[test]
 fn one_file_is_imported_under_the_name_given() {
     let world = World::new();
@@ -259,4 +297,61 @@ fn what_cannot_be_read_is_told_and_the_rest_is_imported() {
     assert!(!place.join("copy/secret").exists());
     let owner = fs::metadata(place.join("copy/open")).unwrap().uid();
     assert_eq!(owner, crate::world::NOBODY);
+}
+
+/// An import of so much that a mount is taken away meanwhile.
+fn begun(world: &World, files: usize) -> (std::process::Child, std::path::PathBuf) {
+    let source = world.path().join("source");
+    fs::create_dir(&source).unwrap();
+    for file in 0..files {
+        fs::write(source.join(format!("f{file:05}")), vec![b'x'; 40_000]).unwrap();
+    }
+    let (from, to) = (source.to_str().unwrap().to_owned(), world.at("/copy"));
+    let child = World::command(&["import", &from, &to, "--json"])
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    wait_until("it has begun", || world.below_mount("copy/f00000").exists());
+    (child, source)
+}
+
+#[test]
+fn an_import_goes_on_to_its_end_when_the_mount_is_taken_away() {
+    const FILES: usize = 4000;
+    let world = World::new();
+    if !world.mount() {
+        return;
+    }
+    let (child, _) = begun(&world, FILES);
+    let pid = world.owner().expect("an owner");
+    world.umount();
+    assert!(!crate::world::is_alive(pid), "the volume is closed");
+    let imported = answer(&child.wait_with_output().unwrap());
+    assert_eq!(imported.code, 0, "{}", imported.err);
+    let told: serde_json::Value = serde_json::from_str(&imported.out).unwrap();
+    assert_eq!((&told["imported"], &told["failed"]), (&(FILES as u64).into(), &0.into()));
+    assert_eq!(world.names("/copy").len(), FILES);
+    assert_eq!(world.status()["replayed"], 0, "closed in order");
+}
+
+/// Who stands still keeps the volume from nobody for longer than half a minute.
+#[test]
+fn an_import_that_stands_still_does_not_keep_the_volume() {
+    let world = World::new();
+    if !world.mount() {
+        return;
+    }
+    let (child, source) = begun(&world, 4000);
+    let importer = child.id().cast_signed();
+    signal(importer, rustix::process::Signal::STOP);
+    world.umount();
+    assert_eq!(world.status()["replayed"], 0, "closed in order");
+    let there = world.names("/copy").len();
+    signal(importer, rustix::process::Signal::CONT);
+    let stopped = answer(&child.wait_with_output().unwrap());
+    assert!(stopped.code != 0 || there == 4000, "{}", stopped.out);
+    let again = world.json(&["import", source.to_str().unwrap(), &world.at("/copy")]).remove(0);
+    assert_eq!(again["failed"], 0);
+    assert_eq!(world.names("/copy").len(), 4000);
 }

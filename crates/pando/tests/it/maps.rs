@@ -88,3 +88,18 @@ fn stores_into_maps_are_durable_after_sync() {
     assert!(world.mount());
     assert_filled(&file, 7);
 }
+
+/// The file is closed, and there is nothing but the mapping.
+#[test]
+fn who_has_a_file_mapped_keeps_a_mount_and_is_named() {
+    let world = World::new();
+    if !world.mount() {
+        return;
+    }
+    std::fs::write(world.below_mount("f"), vec![0; LENGTH]).unwrap();
+    let map = Map::of(&world.below_mount("f"));
+    let said = world.fails(6, &["umount", world.mnt()]);
+    assert!(said.contains(&format!("pid {}", std::process::id())), "{said}");
+    drop(map);
+    world.umount();
+}

@@ -160,9 +160,48 @@ fn nothing_is_taken_away_below_which_something_is_mounted() {
     }
     world.ok(&["rmr", &world.at("/other")]);
     assert_eq!(std::fs::read_to_string(place.join("theirs")).unwrap(), "theirs");
-    assert!(Command::new("umount").arg(&place).status().unwrap().success());
+    let umount = |place: &std::path::Path| {
+        assert!(Command::new("umount").arg(place).status().unwrap().success());
+    };
+    umount(&place);
     world.ok(&["rollback", &world.at("/d"), "s"]);
+    // Nor is a snapshot, by its name or by its number.
+    let place = world.below_mount("d/.snapshots/s/a/m");
+    mount(&["-t".as_ref(), "tmpfs".as_ref(), "none".as_ref(), place.as_os_str()]);
+    std::fs::write(place.join("theirs"), "theirs").unwrap();
+    let number = world.json(&["snapshot", "list", &world.at("/d")])[0]["subvolume"].to_string();
+    for arguments in [
+        &["snapshot", "rename", &world.at("/d"), "s", "t"][..],
+        &["snapshot", "delete", &world.at("/d"), "s"],
+        &["snapshot", "delete", world.vol(), "--number", &number],
+    ] {
+        let said = world.fails(6, arguments);
+        assert!(said.contains(".snapshots/s/a/m is a mount point"), "{arguments:?}: {said}");
+    }
+    assert_eq!(std::fs::read_to_string(place.join("theirs")).unwrap(), "theirs");
+    umount(&place);
+    world.ok(&["snapshot", "rename", &world.at("/d"), "s", "t"]);
+    world.ok(&["snapshot", "delete", world.vol(), "--number", &number]);
+    assert_eq!(world.json(&["snapshot", "list", &world.at("/d")]).len(), 0);
     world.ok(&["rmr", &world.at("/d")]);
+}
+
+#[test]
+fn what_is_mounted_in_a_mount_that_stays_is_named() {
+    let world = World::new();
+    if !is_root() || !world.mount() {
+        return;
+    }
+    let place = world.below_mount("a place");
+    std::fs::create_dir(&place).unwrap();
+    let place = place.to_str().unwrap();
+    let mounted = Command::new("mount").args(["-t", "tmpfs", "none", place]).status().unwrap();
+    assert!(mounted.success());
+    let said = world.run(&["umount", world.mnt()]);
+    assert!(Command::new("umount").arg(place).status().unwrap().success());
+    assert_eq!(said.code, 6, "{}", said.err);
+    assert!(said.err.contains(&format!("by what is mounted on {place}")), "{}", said.err);
+    world.umount();
 }
 
 #[test]

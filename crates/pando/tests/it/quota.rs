@@ -12,6 +12,12 @@ fn quota(world: &World) {
     assert!(world.json(&["quota", "get", &dir])[0]["quota"].is_null());
     assert_eq!(world.run(&["quota", "set", &dir]).code, 2);
     assert_eq!(world.run(&["quota", "set", &dir, "--bytes", "many"]).code, 2);
+    for fraction in ["0.1", "1.5", "0.0001K"] {
+        let said = world.run(&["quota", "set", &dir, "--bytes", fraction]);
+        let names = said.err.contains(&format!("'{fraction}'")) && said.err.contains("whole");
+        assert!(said.code == 2 && names, "{}", said.err);
+    }
+    assert!(world.ok(&["quota", "get", &dir]).contains("no quota"));
     world.ok(&["quota", "set", &dir, "--files", "4", "--bytes", "1K"]);
     let file = world.path().join("put");
     let import = |inner: &str, bytes: usize| {

@@ -1,6 +1,6 @@
 //! `pando trash` and `pando restore`, on a volume that is mounted and on one that is not.
 
-use crate::world::{World, is_root};
+use crate::world::{World, is_alive, is_root, signal, wait_until};
 
 fn trash(world: &World) {
     let volume = world.vol();
@@ -70,4 +70,45 @@ fn what_was_removed_comes_back_on_a_mount() {
     }
     trash(&world);
     world.umount();
+}
+
+/// What is wrong with a clone is told where that is asked about.
+#[test]
+fn the_trash_of_a_directory_is_listed_beside_a_clone_that_is_damaged() {
+    const NAME: &str = "only-in-the-trash-of-the-clone";
+    let world = World::on("btree");
+    let file = world.path().join("put");
+    std::fs::write(&file, "text").unwrap();
+    let file = file.to_str().unwrap();
+    world.ok(&["subvolume", "create", &world.at("/s")]);
+    world.ok(&["trash", "on", &world.at("/")]);
+    world.ok(&["import", file, &world.at("/f")]);
+    world.ok(&["rmr", &world.at("/f")]);
+    world.ok(&["clone", &world.at("/s"), &world.at("/c")]);
+    world.ok(&["trash", "on", &world.at("/c")]);
+    for round in 0..2 {
+        let name = world.at(&format!("/c/{NAME}-{round}"));
+        world.ok(&["import", file, &name]);
+        world.ok(&["rmr", &name]);
+    }
+    let listed = world.run(&["trash", "list", &world.at("/")]);
+    assert!(listed.err.contains("/c has a trash of its own"), "{}", listed.err);
+    let pid = world.owner().expect("an owner");
+    signal(pid, rustix::process::Signal::TERM);
+    wait_until("the owner leaves", || !is_alive(pid));
+    let nodes = world.volume.join("btree/nodes");
+    let mut bytes = std::fs::read(&nodes).unwrap();
+    let places = bytes.windows(NAME.len()).enumerate();
+    let places = places.filter(|(_, part)| *part == NAME.as_bytes());
+    let found: Vec<usize> = places.map(|(at, _)| at).collect();
+    assert!(!found.is_empty());
+    for at in found {
+        bytes[at] ^= 4;
+    }
+    std::fs::write(&nodes, bytes).unwrap();
+    world.fails(5, &["trash", "list", &world.at("/c")]);
+    let listed = world.json(&["trash", "list", &world.at("/")]);
+    assert_eq!(listed.len(), 1, "{listed:?}");
+    assert_eq!(listed[0]["path"], world.at("/f"));
+    world.ok(&["restore", &world.at("/f")]);
 }

@@ -1,8 +1,9 @@
 //! `setattr`: chmod, chown, truncate, utimens. The rules of who may are tested in `inode`.
 
 use device::Timestamp;
-use fs::FileSystem;
-use inode::{Caller, FsError, SetAttr, SetTime};
+use fs::{Allocate, FileSystem, SetXattr};
+use inode::{Caller, Ends, FsError, NodeId, SetAttr, SetTime};
+use store::Store;
 
 use crate::support::{ROOT, refused, user, volume};
 
@@ -74,4 +75,47 @@ fn files_are_cut_and_grown_through_every_size() {
     }
     let changes = SetAttr { size: Some(1 << 63), ..SetAttr::default() };
     refused(v.fs.setattr(&Caller::root(), file.node, &changes), &FsError::FileTooLarge);
+}
+
+/// Whatever changes the contents: in the batch that does, so that no crash comes in between.
+#[test]
+fn rights_end_with_the_change_of_contents_and_in_its_batch() {
+    let capability = b"security.capability";
+    let root = Caller::root();
+    let bare = Caller { ends: Ends { set_id: true, capabilities: true }, ..Caller::root() };
+    type Change<'a> = Box<dyn Fn(&Caller, NodeId) + 'a>;
+    for length in [100, 20_000] {
+        let v = volume();
+        let from = v.file(ROOT, "from").node;
+        v.write(from, 0, &vec![1; length]);
+        let size = |size| SetAttr { size: Some(size), ..SetAttr::default() };
+        let punch = Allocate::Punch;
+        let changes: [(&str, Change<'_>); 6] = [
+            ("write", Box::new(|by, to| v.fs.write(by, to, 0, b"x").unwrap())),
+            ("cut", Box::new(|by, to| assert!(v.fs.setattr(by, to, &size(10)).is_ok()))),
+            ("grow", Box::new(|by, to| assert!(v.fs.setattr(by, to, &size(30_000)).is_ok()))),
+            ("punch", Box::new(|by, to| v.fs.fallocate(by, to, (0, 50), punch).unwrap())),
+            ("keep", Box::new(|by, to| v.fs.fallocate(by, to, (0, 50), Allocate::Keep).unwrap())),
+            (
+                "copy",
+                Box::new(|by, to| assert!(v.fs.copy_range(by, (from, 0), (to, 0), 90).is_ok())),
+            ),
+        ];
+        for (what, change) in &changes {
+            let to = v.file(ROOT, what).node;
+            v.write(to, 0, &vec![2; length]);
+            v.fs.setattr(&root, to, &SetAttr { mode: Some(0o6755), ..SetAttr::default() }).unwrap();
+            v.fs.setxattr(&root, to, capability, b"some", SetXattr::Any).unwrap();
+            let seen = || {
+                let mode = v.fs.getattr(&root, to).unwrap().mode;
+                (mode, v.fs.getxattr(&root, to, capability).is_ok())
+            };
+            change(&root, to);
+            assert_eq!(seen(), (0o6755, true), "{what} of {length}: root may keep them");
+            let before = v.store.stats().commits;
+            change(&bare, to);
+            let commits = v.store.stats().commits - before;
+            assert_eq!((seen(), commits), ((0o755, false), 1), "{what} of {length}");
+        }
+    }
 }

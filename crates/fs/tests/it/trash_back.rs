@@ -1,0 +1,124 @@
+//! What comes back out of a trash, and what is told where nothing does; what deep trees cost.
+
+use fs::{FileSystem, QuotaLimits, RenameMode, RestoreOptions, Restored};
+use inode::{Caller, FsError, NodeId};
+
+use crate::quota::set;
+use crate::support::{ROOT, Volume, refused, volume};
+use crate::trash::{listed, on, path, remove_all, restore};
+
+const DAY: u64 = 86_400;
+
+/// It said that it was restored, and did nothing.
+#[test]
+fn an_empty_directory_whose_name_another_has_is_not_said_to_come_back() {
+    let v = volume();
+    let root = Caller::root();
+    on(&v, ROOT, DAY);
+    v.dir(ROOT, "old");
+    v.tick();
+    let new = v.dir(ROOT, "new").node;
+    v.file(new, "mine");
+    v.fs.rename(&root, (ROOT, b"new"), (ROOT, b"old"), RenameMode::Replace).expect("it is empty");
+    refused(restore(&v, "/old"), &FsError::Exists);
+    assert_eq!(v.sorted(new), ["mine"], "nothing of it changed");
+    let elsewhere = Some((ROOT, &b"elsewhere"[..]));
+    let restored =
+        v.fs.restore(&root, (ROOT, &path("/old")), elsewhere, &RestoreOptions::default());
+    assert_eq!(restored.expect("there is room"), Restored { names: 1, left: 0 });
+    assert_eq!(v.sorted(v.find(ROOT, "elsewhere").expect("it came back").node), [""; 0]);
+    refused(restore(&v, "/old"), &FsError::NotFound);
+}
+
+#[test]
+fn a_directory_of_which_all_came_back_has_nothing_more_in_the_trash() {
+    let v = volume();
+    on(&v, ROOT, DAY);
+    let dir = v.dir(ROOT, "d").node;
+    v.file(dir, "f");
+    v.fs.unlink(&Caller::root(), dir, b"f").expect("it goes");
+    assert_eq!(restore(&v, "/d").expect("it was kept"), Restored { names: 1, left: 0 });
+    refused(restore(&v, "/d"), &FsError::NotFound);
+}
+
+/// The directory comes back as another inode, and its quota had none.
+#[test]
+fn a_quota_begins_again_in_the_directory_that_comes_back() {
+    let v = volume();
+    let root = Caller::root();
+    on(&v, ROOT, DAY);
+    let home = v.dir(ROOT, "home").node;
+    let ada = v.dir(home, "ada").node;
+    set(&v.fs, ada, Some(10), None);
+    let sub = v.dir(ada, "sub").node;
+    v.file(sub, "f");
+    let quota = |fs: &fs::Fs| {
+        let all = fs.quota_list(&root).expect("a list");
+        assert_eq!(all.len(), 1, "{all:?}");
+        (all[0].id, fs.path_of(all[0].directory).expect("it is read"), all[0].files)
+    };
+    let before = quota(&v.fs);
+    assert_eq!((before.1.as_deref(), before.2), (Some(&b"/home/ada"[..]), 3));
+    for (removed, back) in [("ada", "/home/ada"), ("home", "/home"), ("home", "/")] {
+        let (parent, name) = if removed == "home" { (ROOT, "home") } else { (home_of(&v), "ada") };
+        remove_all(&v, parent, name);
+        assert_eq!(quota(&v.fs).2, 3, "what is in the trash is charged");
+        restore(&v, back).expect("it was kept");
+        assert_eq!(quota(&v.fs), before, "{back}");
+        assert_eq!(quota(&v.reopened()), before, "{back}");
+    }
+    let ada = v.find(home_of(&v), "ada").expect("it came back").node;
+    let limits = QuotaLimits { files: Some(3), bytes: None };
+    v.fs.quota_set(&root, ada, limits).expect("other limits");
+    assert_eq!(quota(&v.fs), before, "it is the same quota");
+    refused(v.fs.mkdir(&root, ada, b"more", 0o755), &FsError::QuotaExceeded);
+    assert_eq!(v.fs.quota_check().expect("a count"), []);
+    assert_eq!(listed(&v.fs, ROOT), [""; 0]);
+}
+
+fn home_of(v: &Volume) -> NodeId {
+    v.find(ROOT, "home").expect("it is there").node
+}
+
+/// Directories in one another, the first one first.
+fn nested(v: &Volume, depth: usize) -> Vec<NodeId> {
+    let mut all = vec![v.dir(ROOT, "d").node];
+    for at in 1..depth {
+        all.push(v.dir(all[at - 1], "d").node);
+    }
+    all
+}
+
+/// What something costs in a tree that is so deep, in keys that are asked for; and that it is for
+/// each directory much the same.
+fn costs(what: &str, work: impl Fn(&Volume, &[NodeId])) {
+    let gets = |depth| {
+        let v = volume();
+        on(&v, ROOT, DAY);
+        let all = nested(&v, depth);
+        let before = v.store.gets();
+        work(&v, &all);
+        v.store.gets() - before
+    };
+    let (less, more) = (gets(150), gets(600));
+    assert!(more < less * 5, "{what}: {less} of 150 directories, {more} of 600");
+}
+
+#[test]
+fn a_deep_tree_goes_into_the_trash_at_a_cost_for_each_directory() {
+    costs("rm -r", |v, all| {
+        for dir in all[..all.len() - 1].iter().rev() {
+            v.fs.rmdir(&Caller::root(), *dir, b"d").expect("it is empty");
+        }
+        assert_eq!(listed(&v.fs, ROOT), ["d/d"]);
+    });
+}
+
+#[test]
+fn a_deep_tree_gets_a_quota_at_a_cost_for_each_directory() {
+    costs("quota set", |v, all| {
+        set(&v.fs, all[0], Some(1000), None);
+        let charged = v.fs.quota_get(all[all.len() - 1]).expect("a node").expect("a quota");
+        assert_eq!(charged.files, all.len() as u64);
+    });
+}
