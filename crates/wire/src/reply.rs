@@ -274,7 +274,7 @@ pub struct Collected {
 /// One thing that nothing names.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Garbage {
-    /// `segment`, `pages`, `tree` or `index-file`.
+    /// `segment`, `pages`, `tree`, `lost-tree` (which is never deleted) or `index-file`.
     pub kind: String,
     /// Its file, or the tree's number.
     pub name: String,

@@ -5,7 +5,7 @@
 //! 2. Contents are read, each stored range once (`data::check`), and pages are counted; files of
 //!    segments are theirs (`segments`).
 //! 3. The volume's own tree: subvolumes, names of snapshots, what waits to be removed (`table`),
-//!    and the copies of its records (`copies`).
+//!    trees that it does not name (`unnamed`), and the copies of its records (`copies`).
 //! 4. Each subvolume's tree: directories and their entries (`tree`), inodes with several names and
 //!    extents without an owner (`linked`), extents of files (`contents`). A snapshot is looked at
 //!    by what differs from a tree that was found right (`shared`).
@@ -47,6 +47,7 @@ mod shared;
 mod small;
 mod table;
 mod tree;
+mod unnamed;
 mod unread;
 mod whereabouts;
 
