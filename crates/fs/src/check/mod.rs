@@ -40,6 +40,7 @@ mod mounts;
 mod offline;
 mod problem;
 mod quota;
+mod quota_place;
 mod repair;
 mod segments;
 mod sets;
